@@ -1,0 +1,1 @@
+//! Lossless, flow-controlled channels as state machines.

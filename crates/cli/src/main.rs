@@ -1,0 +1,2 @@
+//! The `e3` program.
+fn main() {}

@@ -1,0 +1,1 @@
+//! Collections, write batches, log entries, duplicates.

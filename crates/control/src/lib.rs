@@ -1,0 +1,1 @@
+//! The resource controller as one deterministic state machine.

@@ -1,0 +1,1 @@
+//! The controller program: API, storage, agents.

@@ -1,0 +1,1 @@
+//! What one worker core does with messages, as a state machine.

@@ -1,0 +1,1 @@
+//! Power models and meters.

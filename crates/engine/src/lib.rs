@@ -1,0 +1,1 @@
+//! Runs services: wasmtime, queues, preemption.

@@ -1,0 +1,304 @@
+//! An application as its manifest writes it: services, channels, and what they may use.
+
+use crate::ids::{EdgeId, ServiceId};
+use crate::topology::NodeKind;
+use crate::units::{Bytes, Nanos};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// `spec` of a document of kind `Application`.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ApplicationSpec {
+    /// What its users accept.
+    pub objective: Objective,
+    /// How long after it was sent a request may still be worked on; then it becomes a dead letter.
+    #[serde(default = "default_deadline")]
+    pub deadline: Nanos,
+    /// Failed attempts after which a request becomes a dead letter, `1..=100`.
+    #[serde(default = "default_attempts")]
+    pub attempts: u32,
+    /// Requests that may be under way at one ingress; more are answered "overloaded".
+    #[serde(default = "default_admitted_max")]
+    pub admitted_max: u32,
+    /// The service that requests from clients go to.
+    pub ingress: String,
+    /// Expected load, for placement.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub load: Option<Load>,
+    /// Secrets that services may name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub secrets: Vec<Secret>,
+    /// Read-only files that services may name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub assets: Vec<Asset>,
+    /// Services; the order gives their ids.
+    pub services: Vec<Service>,
+    /// Channels in the direction of the requests' flow; the order gives their ids.
+    #[serde(default)]
+    pub channels: Vec<Channel>,
+}
+
+/// Latency objective.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Objective {
+    /// The latency that `percentile` of the requests must not exceed.
+    pub latency: Nanos,
+    /// Percentile, such as 99.
+    #[serde(default = "default_percentile")]
+    pub percentile: f64,
+}
+
+/// Expected load.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Load {
+    /// Requests per second of the whole application.
+    pub rate_rps: f64,
+    /// Typical payload.
+    #[serde(default = "default_request_bytes")]
+    pub request_bytes: u32,
+}
+
+/// A secret; its value is never part of a manifest.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Secret {
+    /// Name.
+    pub name: String,
+    /// Make 32 random bytes at the first deployment. Otherwise the value must be there before.
+    #[serde(default)]
+    pub generate: bool,
+}
+
+/// A read-only file shared by all instances on a node.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Asset {
+    /// Name.
+    pub name: String,
+    /// Path, relative to the manifest.
+    pub file: String,
+}
+
+/// One microservice.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Service {
+    /// Name, unique in the application.
+    pub name: String,
+    /// WebAssembly module: a path relative to the manifest.
+    pub module: String,
+    /// Profile of its costs; by default the one of the service's name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub profile: Option<String>,
+    /// Keeps state in collections. A stateless service has no log and no backups.
+    #[serde(default)]
+    pub stateful: bool,
+    /// Shards, `1..=4096`.
+    #[serde(default = "one")]
+    pub shards: u16,
+    /// Copies of each shard, the primary included, each in a fault domain of its own.
+    #[serde(default = "one")]
+    pub replicas: u16,
+    /// What a commit waits for.
+    #[serde(default)]
+    pub durability: Durability,
+    /// What to do when a backup is lost and no view without it has been recorded yet.
+    #[serde(default)]
+    pub when_alone: WhenAlone,
+    /// Longest run of the handler; then it is stopped and the attempt counts as failed.
+    #[serde(default = "default_service_deadline")]
+    pub deadline: Nanos,
+    /// What one instance needs.
+    pub resources: Resources,
+    /// Host functions that it uses, such as `hmac-sha256`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub accelerators: Vec<String>,
+    /// Where it must run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pin: Option<Pin>,
+    /// Its collections; the order gives their ids.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub collections: Vec<Collection>,
+    /// Settings that the service reads by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub config: BTreeMap<String, String>,
+    /// Secrets that it may read.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub secrets: Vec<String>,
+    /// Assets that it may read.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub assets: Vec<String>,
+}
+
+/// What a commit waits for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Durability {
+    /// All backups have the entry in memory.
+    #[default]
+    Memory,
+    /// Also a write-ahead log on disk.
+    Disk,
+}
+
+/// What a primary does while it waits for a view without a lost backup.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum WhenAlone {
+    /// Serve alone once the controller has recorded that view.
+    #[default]
+    Serve,
+    /// Refuse until it has a backup again.
+    Refuse,
+}
+
+/// What one instance needs.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Resources {
+    /// Cores of a host; on another kind of node the profile's factor applies.
+    pub cpu: f64,
+    /// Memory: linear memory and collections.
+    pub memory: Bytes,
+}
+
+/// Where a service must run.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Pin {
+    /// On this kind of node.
+    Kind(NodeKind),
+    /// On this node (one shard, one replica).
+    Node(String),
+}
+
+/// A collection.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Collection {
+    /// Name, unique in the service.
+    pub name: String,
+    /// Kind.
+    pub kind: CollectionKind,
+}
+
+/// Kind of collection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum CollectionKind {
+    /// Keys without order.
+    HashMap,
+    /// Keys in byte order, with ranges.
+    OrderedMap,
+    /// A sequence of elements at each key.
+    Array,
+    /// A 64-bit counter at each key.
+    Counter,
+}
+
+/// A channel between two services.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Channel {
+    /// Name, unique among those that leave the same service; by default that of `to`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Sending service.
+    pub from: String,
+    /// Receiving service.
+    pub to: String,
+    /// Messages that one handler run may send on it, `1..=64`.
+    #[serde(default = "one_u32")]
+    pub outputs: u32,
+}
+
+/// A checked application.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Application {
+    /// Name, unique in the cluster.
+    pub name: String,
+    /// Its content.
+    pub spec: ApplicationSpec,
+}
+
+impl Channel {
+    /// The name that the sending service uses.
+    pub fn name(&self) -> &str {
+        self.name.as_deref().unwrap_or(&self.to)
+    }
+}
+
+impl Service {
+    /// Name of its profile.
+    pub fn profile(&self) -> &str {
+        self.profile.as_deref().unwrap_or(&self.name)
+    }
+}
+
+impl Application {
+    /// The service of that name.
+    pub fn service_named(&self, name: &str) -> Option<(ServiceId, &Service)> {
+        let at = self.spec.services.iter().position(|s| s.name == name)?;
+        Some((ServiceId(at as u16), &self.spec.services[at]))
+    }
+
+    /// The service of that id. Panics on an id of another application.
+    pub fn service(&self, id: ServiceId) -> &Service {
+        &self.spec.services[usize::from(id.0)]
+    }
+
+    /// The channels that leave a service, in the manifest's order: (edge, receiver, channel).
+    pub fn channels_from(
+        &self,
+        service: ServiceId,
+    ) -> impl Iterator<Item = (EdgeId, ServiceId, &Channel)> {
+        let name = &self.service(service).name;
+        self.spec
+            .channels
+            .iter()
+            .enumerate()
+            .filter(move |(_, c)| c.from == *name)
+            .map(|(i, c)| {
+                let (to, _) = self.service_named(&c.to).expect("checked when parsed");
+                (EdgeId(i as u16), to, c)
+            })
+    }
+
+    /// Instances in all: shards times replicas, over all services.
+    pub fn instances(&self) -> u32 {
+        self.spec
+            .services
+            .iter()
+            .map(|s| u32::from(s.shards) * u32::from(s.replicas))
+            .sum()
+    }
+}
+
+fn one() -> u16 {
+    1
+}
+fn one_u32() -> u32 {
+    1
+}
+fn default_deadline() -> Nanos {
+    Nanos::from_millis(10_000)
+}
+fn default_service_deadline() -> Nanos {
+    Nanos::from_millis(1_000)
+}
+fn default_attempts() -> u32 {
+    3
+}
+fn default_admitted_max() -> u32 {
+    65_536
+}
+fn default_percentile() -> f64 {
+    99.0
+}
+fn default_request_bytes() -> u32 {
+    512
+}

@@ -1,0 +1,234 @@
+//! The shape of an application: reachability, order, and unique numbers for messages.
+//!
+//! One request may reach a service by several paths and several times. To give every message the
+//! same identity in every attempt, without coordination, handler runs and messages are numbered by
+//! arithmetic: a service's runs are numbered over all its incoming edges one after the other, and
+//! the messages of run `r` on an edge that allows `m` messages per run are `r*m .. r*m+m`.
+
+use crate::application::Application;
+use crate::ids::{EdgeId, ServiceId, Via};
+use crate::limits::REQUEST_FANOUT_MAX;
+
+/// Numbers of runs and messages that a request can cause.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Dag {
+    /// Services in an order in which every channel goes forward.
+    order: Vec<ServiceId>,
+    /// By edge: sender, receiver, first run number at the receiver, messages allowed per run.
+    edges: Vec<Edge>,
+    /// By service: handler runs that one request can cause.
+    runs: Vec<u64>,
+    source: ServiceId,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Edge {
+    from: ServiceId,
+    to: ServiceId,
+    first_run: u64,
+    outputs: u64,
+}
+
+/// Why the channels do not form a usable DAG.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DagError {
+    /// Names in order around the cycle.
+    #[error("channels form a cycle: {}", .0.join(" -> "))]
+    Cycle(Vec<String>),
+    /// A service that no request can reach.
+    #[error("service {0:?} cannot be reached from the ingress service")]
+    Unreachable(String),
+    /// More runs than can be numbered.
+    #[error(
+        "one request could cause {runs} runs of service {service:?}, must be at most {REQUEST_FANOUT_MAX}"
+    )]
+    Fanout {
+        /// The service.
+        service: String,
+        /// Runs.
+        runs: u64,
+    },
+}
+
+impl Dag {
+    /// Numbers the application's runs. Channels must name existing services.
+    pub fn new(app: &Application) -> Result<Dag, DagError> {
+        let spec = &app.spec;
+        let id = |name: &str| app.service_named(name).expect("checked by the caller").0;
+        let source = id(&spec.ingress);
+        let ends: Vec<(ServiceId, ServiceId)> = spec
+            .channels
+            .iter()
+            .map(|c| (id(&c.from), id(&c.to)))
+            .collect();
+        let order = topological(spec.services.len(), &ends).map_err(|cycle| {
+            DagError::Cycle(
+                cycle
+                    .into_iter()
+                    .map(|s| app.service(s).name.clone())
+                    .collect(),
+            )
+        })?;
+        let mut runs = vec![0u64; spec.services.len()];
+        runs[usize::from(source.0)] = 1;
+        let mut edges: Vec<Edge> = ends
+            .iter()
+            .zip(&spec.channels)
+            .map(|(&(from, to), c)| Edge {
+                from,
+                to,
+                first_run: 0,
+                outputs: u64::from(c.outputs),
+            })
+            .collect();
+        for &service in &order {
+            let reached = runs[usize::from(service.0)];
+            let name = || app.service(service).name.clone();
+            if reached == 0 {
+                return Err(DagError::Unreachable(name()));
+            }
+            if reached > REQUEST_FANOUT_MAX {
+                return Err(DagError::Fanout {
+                    service: name(),
+                    runs: reached,
+                });
+            }
+            for edge in edges.iter_mut().filter(|e| e.from == service) {
+                edge.first_run = runs[usize::from(edge.to.0)];
+                runs[usize::from(edge.to.0)] += reached * edge.outputs;
+            }
+        }
+        Ok(Dag {
+            order,
+            edges,
+            runs,
+            source,
+        })
+    }
+
+    /// Services in an order in which every channel goes forward.
+    pub fn order(&self) -> &[ServiceId] {
+        &self.order
+    }
+
+    /// Where an edge leads.
+    pub fn receiver(&self, edge: EdgeId) -> Option<ServiceId> {
+        self.edges.get(usize::from(edge.0)).map(|e| e.to)
+    }
+
+    /// Where an edge begins.
+    pub fn sender(&self, edge: EdgeId) -> Option<ServiceId> {
+        self.edges.get(usize::from(edge.0)).map(|e| e.from)
+    }
+
+    /// The service that requests from clients go to.
+    pub fn source(&self) -> ServiceId {
+        self.source
+    }
+
+    /// Handler runs of a service that one request can cause.
+    pub fn runs(&self, service: ServiceId) -> u64 {
+        self.runs[usize::from(service.0)]
+    }
+
+    /// The number of the run that a message causes at its receiver; None if no such message exists.
+    pub fn run(&self, via: Via, index: u32) -> Option<u32> {
+        match via {
+            Via::Ingress => (index == 0).then_some(0),
+            Via::Edge(e) => {
+                let edge = self.edges.get(usize::from(e.0))?;
+                let messages = self.runs[usize::from(edge.from.0)] * edge.outputs;
+                (u64::from(index) < messages).then(|| (edge.first_run + u64::from(index)) as u32)
+            }
+        }
+    }
+
+    /// The index of the `n`th message that run `run` sends on `edge`; None beyond what is allowed.
+    pub fn index(&self, edge: EdgeId, run: u32, n: u32) -> Option<u32> {
+        let edge = self.edges.get(usize::from(edge.0))?;
+        (u64::from(n) < edge.outputs).then(|| (u64::from(run) * edge.outputs + u64::from(n)) as u32)
+    }
+}
+
+/// Order of `n` services in which every edge goes forward, or the services around a cycle.
+fn topological(
+    n: usize,
+    edges: &[(ServiceId, ServiceId)],
+) -> Result<Vec<ServiceId>, Vec<ServiceId>> {
+    let mut waiting = vec![0usize; n];
+    for (_, to) in edges {
+        waiting[usize::from(to.0)] += 1;
+    }
+    let mut order: Vec<ServiceId> = (0..n)
+        .filter(|i| waiting[*i] == 0)
+        .map(|i| ServiceId(i as u16))
+        .collect();
+    let mut next = 0;
+    while next < order.len() {
+        let service = order[next];
+        next += 1;
+        for (_, to) in edges.iter().filter(|(from, _)| *from == service) {
+            let w = &mut waiting[usize::from(to.0)];
+            *w -= 1;
+            if *w == 0 {
+                order.push(*to);
+            }
+        }
+    }
+    if order.len() == n {
+        return Ok(order);
+    }
+    // Every service left has a predecessor that is left too: walking back must close a cycle.
+    let mut walk = vec![ServiceId(
+        waiting.iter().position(|w| *w > 0).expect("one is left") as u16,
+    )];
+    loop {
+        let here = *walk.last().expect("never empty");
+        let (before, _) = edges
+            .iter()
+            .find(|(from, to)| *to == here && waiting[usize::from(from.0)] > 0)
+            .expect("a service left has a predecessor left");
+        if let Some(at) = walk.iter().position(|s| s == before) {
+            let mut cycle = walk.split_off(at);
+            cycle.push(*before);
+            cycle.reverse();
+            return Err(cycle);
+        }
+        walk.push(*before);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::document::tests::application;
+
+    #[test]
+    fn every_path_gets_its_own_number() {
+        let app = application(&[("a", "b", 2), ("a", "c", 1), ("b", "c", 3), ("c", "d", 1)]);
+        let dag = Dag::new(&app).unwrap();
+        // c runs once for a and three times for each of b's two runs.
+        assert_eq!(dag.runs(ServiceId(2)), 7);
+        let mut runs = vec![dag.run(Via::Edge(EdgeId(1)), 0).unwrap()];
+        for b in 0..2 {
+            for n in 0..3 {
+                let index = dag.index(EdgeId(2), b, n).unwrap();
+                runs.push(dag.run(Via::Edge(EdgeId(2)), index).unwrap());
+            }
+        }
+        runs.sort_unstable();
+        assert_eq!(runs, [0, 1, 2, 3, 4, 5, 6]);
+        assert_eq!(dag.index(EdgeId(2), 0, 3), None);
+        assert_eq!(dag.run(Via::Edge(EdgeId(2)), 6), None);
+    }
+
+    #[test]
+    fn a_cycle_is_named() {
+        let app = application(&[("a", "b", 1), ("b", "c", 1), ("c", "b", 1)]);
+        let error = Dag::new(&app).unwrap_err().to_string();
+        assert!(
+            error.contains("b -> c -> b") || error.contains("c -> b -> c"),
+            "{error}"
+        );
+    }
+}

@@ -1,0 +1,312 @@
+//! Documents: `apiVersion`, `kind`, `metadata`, `spec`, in YAML. Errors are one line each, with
+//! file, line, field, value and bound.
+
+use crate::application::{Application, ApplicationSpec};
+use crate::profile::{Profile, ProfileSpec};
+use crate::topology::{Topology, TopologySpec};
+use crate::validate::{self, Fault};
+use saphyr::{LoadableYamlNode, MarkedYaml, YamlData};
+use schemars::JsonSchema;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// The version of the documents that this program reads.
+pub const API_VERSION: &str = "e3.dev/v1alpha1";
+
+/// A document's frame.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Document<S> {
+    /// `e3.dev/v1alpha1`.
+    pub api_version: String,
+    /// Kind of document.
+    pub kind: String,
+    /// Name and the like.
+    pub metadata: Metadata,
+    /// Content.
+    pub spec: S,
+}
+
+/// `metadata` of a document.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Metadata {
+    /// Name: lower-case letters, digits and hyphens, at most 63.
+    pub name: String,
+    /// Free words for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
+}
+
+/// Kinds of documents.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// [`Application`].
+    Application,
+    /// [`Topology`].
+    Topology,
+    /// [`Profile`].
+    Profile,
+}
+
+/// What is wrong with a document, where.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub struct ManifestError {
+    /// Name of the file as the user gave it.
+    pub file: String,
+    /// Line, from 1; 0 if unknown.
+    pub line: usize,
+    /// Path of the field, such as `spec.services[2].shards`; empty for the whole document.
+    pub field: String,
+    /// What is wrong, with value and bound.
+    pub message: String,
+}
+
+impl fmt::Display for ManifestError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.file)?;
+        if self.line > 0 {
+            write!(f, ":{}", self.line)?;
+        }
+        if !self.field.is_empty() {
+            write!(f, ": {}", self.field)?;
+        }
+        write!(f, ": {}", self.message)
+    }
+}
+
+/// Reads and checks an application's manifest. `file` is only named in errors.
+pub fn parse_application(file: &str, text: &str) -> Result<Application, ManifestError> {
+    let document: Document<ApplicationSpec> = parse(file, text, Kind::Application)?;
+    let app = Application {
+        name: document.metadata.name,
+        spec: document.spec,
+    };
+    validate::application(&app).map_err(|f| f.locate(file, text))?;
+    Ok(app)
+}
+
+/// Reads and checks a topology. `file` is only named in errors.
+pub fn parse_topology(file: &str, text: &str) -> Result<Topology, ManifestError> {
+    let document: Document<TopologySpec> = parse(file, text, Kind::Topology)?;
+    let topology = Topology {
+        name: document.metadata.name,
+        spec: document.spec,
+    };
+    validate::topology(&topology).map_err(|f| f.locate(file, text))?;
+    Ok(topology)
+}
+
+/// Reads and checks a profile. `file` is only named in errors.
+pub fn parse_profile(file: &str, text: &str) -> Result<Profile, ManifestError> {
+    let document: Document<ProfileSpec> = parse(file, text, Kind::Profile)?;
+    let profile = Profile {
+        name: document.metadata.name,
+        spec: document.spec,
+    };
+    validate::profile(&profile).map_err(|f| f.locate(file, text))?;
+    Ok(profile)
+}
+
+/// Checks that the application can live on this topology at all: memory, fault domains, pins.
+/// `file` and `text` are the application's.
+pub fn check_fit(
+    file: &str,
+    text: &str,
+    app: &Application,
+    topology: &Topology,
+) -> Result<(), ManifestError> {
+    validate::fit(app, topology).map_err(|f| f.locate(file, text))
+}
+
+/// JSON schema of a kind of document.
+pub fn json_schema(kind: Kind) -> schemars::Schema {
+    match kind {
+        Kind::Application => schemars::schema_for!(Document<ApplicationSpec>),
+        Kind::Topology => schemars::schema_for!(Document<TopologySpec>),
+        Kind::Profile => schemars::schema_for!(Document<ProfileSpec>),
+    }
+}
+
+impl Kind {
+    /// As written in `kind`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Application => "Application",
+            Kind::Topology => "Topology",
+            Kind::Profile => "Profile",
+        }
+    }
+}
+
+fn parse<S: DeserializeOwned>(
+    file: &str,
+    text: &str,
+    kind: Kind,
+) -> Result<Document<S>, ManifestError> {
+    let document: Document<S> = serde_norway::from_str(text).map_err(|e| {
+        let line = e.location().map_or(0, |l| l.line());
+        // The library appends the position and prepends the path; both are told apart here.
+        let message = e.to_string();
+        let message = message
+            .split(" at line ")
+            .next()
+            .unwrap_or_default()
+            .to_string();
+        let (field, message) = match message.split_once(": ") {
+            Some((path, rest)) if !path.contains(' ') => (path.to_string(), rest.to_string()),
+            _ => (String::new(), message),
+        };
+        ManifestError {
+            file: file.to_string(),
+            line,
+            field,
+            message,
+        }
+    })?;
+    let fault = |field: &str, message: String| Fault::new(field, message).locate(file, text);
+    if document.api_version != API_VERSION {
+        let message = format!(
+            "{:?} is not known, must be {API_VERSION:?}",
+            document.api_version
+        );
+        return Err(fault("apiVersion", message));
+    }
+    if document.kind != kind.name() {
+        let message = format!("{:?} where {:?} is expected", document.kind, kind.name());
+        return Err(fault("kind", message));
+    }
+    validate::name("metadata.name", &document.metadata.name).map_err(|f| f.locate(file, text))?;
+    Ok(document)
+}
+
+impl Fault {
+    fn locate(self, file: &str, text: &str) -> ManifestError {
+        ManifestError {
+            file: file.to_string(),
+            line: line_of(text, &self.field).unwrap_or(0),
+            field: self.field,
+            message: self.message,
+        }
+    }
+}
+
+/// Line of a field such as `spec.services[2].shards`, or of the closest one above it that is there.
+fn line_of(text: &str, field: &str) -> Option<usize> {
+    let documents = MarkedYaml::load_from_str(text).ok()?;
+    let mut node = documents.first()?;
+    let mut line = node.span.start.line();
+    for part in field.split(['.', '[']) {
+        let found = match (&node.data, part.strip_suffix(']')) {
+            (YamlData::Sequence(items), Some(index)) => items
+                .get(index.parse::<usize>().ok()?)
+                .map(|n| (n, n.span.start.line())),
+            (YamlData::Mapping(map), None) => map
+                .iter()
+                .find(|(k, _)| k.data.as_str() == Some(part))
+                .map(|(k, v)| (v, k.span.start.line())),
+            _ => None,
+        };
+        let Some((next, at)) = found else { break };
+        node = next;
+        line = at;
+    }
+    Some(line)
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// An application of stateless one-shard services joined by `(from, to, outputs)`.
+    pub(crate) fn application(channels: &[(&str, &str, u32)]) -> Application {
+        let mut names: Vec<&str> = Vec::new();
+        for (from, to, _) in channels {
+            for name in [from, to] {
+                if !names.contains(name) {
+                    names.push(name);
+                }
+            }
+        }
+        let services: String = names
+            .iter()
+            .map(|n| {
+                format!("  - {{name: {n}, module: {n}.wasm, resources: {{cpu: 1, memory: 1Mi}}}}\n")
+            })
+            .collect();
+        let list: String = channels
+            .iter()
+            .map(|(from, to, outputs)| {
+                format!("  - {{from: {from}, to: {to}, outputs: {outputs}}}\n")
+            })
+            .collect();
+        let text = format!(
+            "objective: {{latency: 5ms}}\ningress: {}\nservices:\n{services}channels:\n{list}",
+            names[0]
+        );
+        Application {
+            name: "test".into(),
+            spec: serde_norway::from_str(&text).unwrap(),
+        }
+    }
+
+    const GOOD: &str = include_str!("../tests/two-services.yaml");
+
+    fn error(from: &str, to: &str) -> String {
+        assert!(GOOD.contains(from), "{from:?} is not in the sample");
+        parse_application("a.yaml", &GOOD.replacen(from, to, 1))
+            .unwrap_err()
+            .to_string()
+    }
+
+    #[test]
+    fn the_sample_is_good() {
+        let app = parse_application("a.yaml", GOOD).unwrap();
+        assert_eq!(app.instances(), 2 + 4);
+        assert_eq!(app.channels_from(ServiceId(0)).count(), 1);
+    }
+
+    #[test]
+    fn errors_name_file_line_field_value_and_bound() {
+        assert_eq!(
+            error("shards: 2", "shards: 0"),
+            "a.yaml:19: spec.services[1].shards: service \"back\": shards is 0, must be 1..=4096"
+        );
+        let unknown = error("ingress: front", "ingres: front");
+        assert!(unknown.starts_with("a.yaml:"), "{unknown}");
+        assert!(unknown.contains("unknown field `ingres`"), "{unknown}");
+        let twice = error("name: back", "name: front");
+        assert!(
+            twice.contains("two services are named \"front\""),
+            "{twice}"
+        );
+        let nowhere = error("to: back", "to: nowhere");
+        assert!(
+            nowhere.contains("a.yaml:26: spec.channels[0].to"),
+            "{nowhere}"
+        );
+        let cycle = error("channels:", "channels:\n    - {from: back, to: front}");
+        assert!(cycle.contains("cycle"), "{cycle}");
+        let quantity = error("latency: 5ms", "latency: 5");
+        assert!(
+            quantity.starts_with("a.yaml:6: spec.objective"),
+            "{quantity}"
+        );
+        let kind = error("kind: Application", "kind: Pod");
+        assert_eq!(
+            kind,
+            "a.yaml:2: kind: \"Pod\" where \"Application\" is expected"
+        );
+    }
+
+    #[test]
+    fn garbage_is_an_error_not_a_panic() {
+        for text in ["", "\u{0}", "a: [", "- 1", "&a [*a]", "{}", "apiVersion: 1"] {
+            assert!(parse_application("a.yaml", text).is_err(), "{text:?}");
+            assert!(parse_topology("a.yaml", text).is_err(), "{text:?}");
+        }
+    }
+
+    use crate::ids::ServiceId;
+}

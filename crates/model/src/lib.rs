@@ -1,0 +1,25 @@
+//! Types of the platform: ids, units, topology, application, profile, plan; manifests are parsed
+//! and validated here.
+//!
+//! Every crate shares these types, so this one knows neither files nor clocks nor networks.
+
+pub mod application;
+pub mod dag;
+pub mod document;
+pub mod ids;
+pub mod limits;
+pub mod plan;
+pub mod profile;
+pub mod topology;
+pub mod units;
+mod validate;
+
+pub use application::Application;
+pub use document::{Document, Kind, ManifestError};
+pub use ids::{
+    Address, AppId, EdgeId, MessageId, NodeId, RequestId, ServiceId, ShardId, ShardKey, Slot,
+    TraceContext, Via,
+};
+pub use profile::Profile;
+pub use topology::{NodeKind, Topology};
+pub use units::{Bytes, Joules, Nanos, Watts};

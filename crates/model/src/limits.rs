@@ -1,0 +1,29 @@
+//! Bounds of what a manifest or topology may ask for.
+
+/// Key slots of a service; shards own ranges of them.
+pub const SLOTS: u16 = 4096;
+/// Shards of one service.
+pub const SHARDS_MAX: u16 = SLOTS;
+/// Replicas (primary included) of one shard.
+pub const REPLICAS_MAX: u16 = 7;
+/// Services of one application.
+pub const SERVICES_MAX: usize = 256;
+/// Channels of one application.
+pub const CHANNELS_MAX: usize = 1024;
+/// Messages that one request may send on one channel from one handler run.
+pub const OUTPUTS_MAX: u32 = 64;
+/// Handler runs or messages of one kind that one request may cause in all.
+pub const REQUEST_FANOUT_MAX: u64 = 1 << 20;
+/// Attempts before a request becomes a dead letter.
+pub const ATTEMPTS_MAX: u32 = 100;
+/// Nodes of one cluster.
+pub const NODES_MAX: usize = 32_768;
+/// Characters of a name.
+pub const NAME_LEN_MAX: usize = 63;
+/// Bytes of a key.
+pub const KEY_LEN_MAX: usize = 1024;
+/// Bytes of a message's payload.
+pub const PAYLOAD_LEN_MAX: usize = 32 * 1024;
+
+const _: () = assert!(SHARDS_MAX <= SLOTS, "a shard owns at least one slot");
+const _: () = assert!(NODES_MAX < u16::MAX as usize, "node ids are u16");

@@ -1,0 +1,257 @@
+//! What the controller wants of a node, and what the node tells it.
+//!
+//! Plans are level-triggered: each states all that should be, carries a version, and can be applied
+//! twice. A node ignores a plan that is older than the one it has.
+
+use crate::application::Application;
+use crate::ids::{Address, AppId, NodeId, ServiceId, ShardId, ShardKey};
+use crate::topology::NodeKind;
+use crate::units::Nanos;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// All that one node should do, and what it must know of the others.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct NodePlan {
+    /// Version; grows with every change.
+    pub version: u64,
+    /// The cluster that this plan belongs to.
+    pub cluster: u64,
+    /// The node that it is for.
+    pub node: NodeId,
+    /// Every node that is a member now.
+    pub peers: BTreeMap<NodeId, Peer>,
+    /// Applications with all their shards.
+    pub apps: Vec<AppPlan>,
+}
+
+/// A member of the cluster.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Peer {
+    /// Name.
+    pub name: String,
+    /// Index of its server: its fault domain.
+    pub server: u32,
+    /// Number of its process among all that ever ran for this node.
+    pub incarnation: u32,
+    /// Where its data path listens.
+    pub address: Address,
+}
+
+/// An application on the cluster.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct AppPlan {
+    /// Id.
+    pub id: AppId,
+    /// Version of manifest and code.
+    pub code_version: u32,
+    /// The manifest.
+    pub app: Arc<Application>,
+    /// By service: SHA-256 of its module, in hexadecimal.
+    pub modules: Vec<String>,
+    /// By asset name: SHA-256 of its content, in hexadecimal.
+    pub assets: BTreeMap<String, String>,
+    /// By service: kind of node -> how many times slower than the fastest kind (emulated nodes).
+    pub slowdown: Vec<BTreeMap<NodeKind, f64>>,
+    /// Every shard of every service, in order.
+    pub shards: Vec<ShardPlan>,
+}
+
+/// Who serves a shard.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct ShardPlan {
+    /// Service.
+    pub service: ServiceId,
+    /// Shard.
+    pub shard: ShardId,
+    /// Number of this view; grows with every change of primary, backups or joining backups.
+    pub view: u32,
+    /// The view in which the primary took over. Channels from and to the shard restart when it
+    /// changes.
+    pub incarnation: u32,
+    /// Serves requests.
+    pub primary: NodeId,
+    /// Have all entries that the primary ever acknowledged; must acknowledge what it commits.
+    pub backups: Vec<NodeId>,
+    /// Are being brought up to date.
+    pub joining: Vec<NodeId>,
+    /// The primary of the previous incarnation.
+    pub predecessor: Option<NodeId>,
+    /// The predecessor has confirmed that it stopped, so that its leases need not run out.
+    pub fenced: bool,
+    /// The primary must stop handling, bring every backup up to date, and confirm it.
+    pub frozen: bool,
+}
+
+impl ShardPlan {
+    /// Part of a node in this view; None if it has none.
+    pub fn role(&self, node: NodeId) -> Option<Role> {
+        if self.primary == node {
+            Some(Role::Primary)
+        } else if self.backups.contains(&node) {
+            Some(Role::Backup)
+        } else if self.joining.contains(&node) {
+            Some(Role::Joining)
+        } else {
+            None
+        }
+    }
+}
+
+impl AppPlan {
+    /// The shard's key.
+    pub fn key(&self, shard: &ShardPlan) -> ShardKey {
+        ShardKey {
+            app: self.id,
+            service: shard.service,
+            shard: shard.shard,
+        }
+    }
+}
+
+/// Part of a replica.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// Serves.
+    Primary,
+    /// Up to date.
+    Backup,
+    /// Being brought up to date.
+    Joining,
+}
+
+/// What a node process says when it starts.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct NodeHello {
+    /// Its name in the topology.
+    pub name: String,
+    /// Where its data path listens.
+    pub address: Address,
+    /// Chosen at random by the process, so that a repeated hello is recognised.
+    pub process: u64,
+}
+
+/// What a node process is told when it was admitted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct NodeWelcome {
+    /// The cluster.
+    pub cluster: u64,
+    /// Its id.
+    pub node: NodeId,
+    /// Its incarnation.
+    pub incarnation: u32,
+}
+
+/// What a node tells the controller about once a second, and at once when there are events.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct NodeReport {
+    /// Which node.
+    pub node: NodeId,
+    /// Which process.
+    pub incarnation: u32,
+    /// Version of the plan that it has applied.
+    pub plan_version: u64,
+    /// Things that the controller must act on. Repeated until a later plan shows that it did.
+    pub events: Vec<NodeEvent>,
+    /// Its replicas.
+    pub instances: Vec<InstanceReport>,
+    /// Figures of the whole node.
+    pub stats: NodeStats,
+}
+
+/// Something that changes the desired state.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum NodeEvent {
+    /// A joining backup has everything; from now on the primary waits for it.
+    Synced {
+        /// Shard.
+        key: ShardKey,
+        /// View in which it was joining.
+        view: u32,
+        /// The backup.
+        backup: NodeId,
+    },
+    /// A frozen primary has stopped, and every backup and joining backup has everything.
+    Frozen {
+        /// Shard.
+        key: ShardKey,
+        /// View in which it was frozen.
+        view: u32,
+    },
+}
+
+/// State of an instance as its node sees it.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct InstanceReport {
+    /// Shard.
+    pub key: ShardKey,
+    /// Its part.
+    pub role: Role,
+    /// View that it is in.
+    pub view: u32,
+    /// Last entry in its log.
+    pub op: u64,
+    /// Last entry that all backups have.
+    pub commit: u64,
+    /// Requests waiting.
+    pub queue: u32,
+    /// Requests handled.
+    pub handled: u64,
+    /// Attempts that failed.
+    pub failed: u64,
+    /// Dead letters.
+    pub dead_letters: u64,
+    /// Handler runs that were preempted.
+    pub preemptions: u64,
+    /// Time spent in the handler.
+    pub busy: Nanos,
+    /// Memory of its collections in bytes.
+    pub memory_bytes: u64,
+    /// Why it does not run, if it does not.
+    pub error: Option<String>,
+}
+
+/// Figures of a node. Counts are totals since the process started.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct NodeStats {
+    /// Processor time of the process in seconds.
+    pub cpu_seconds: f64,
+    /// Resident memory in bytes.
+    pub resident_bytes: u64,
+    /// Datagrams received.
+    pub datagrams_in: u64,
+    /// Datagrams sent.
+    pub datagrams_out: u64,
+    /// Datagrams dropped, by reason.
+    pub dropped: BTreeMap<String, u64>,
+    /// Messages sent again for want of an acknowledgement.
+    pub retransmitted: u64,
+    /// Requests admitted from clients.
+    pub admitted: u64,
+    /// Requests answered "overloaded".
+    pub overloaded: u64,
+    /// Channels: shards at both ends and how far they are.
+    pub channels: Vec<ChannelReport>,
+}
+
+/// State of the sending end of a channel.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct ChannelReport {
+    /// Application.
+    pub app: AppId,
+    /// "ingress", the channel's name, or "replication".
+    pub name: String,
+    /// Sending shard, or node.
+    pub from: String,
+    /// Receiving shard, or node.
+    pub to: String,
+    /// Messages sent.
+    pub sent: u64,
+    /// Messages that are durable at the receiver.
+    pub durable: u64,
+    /// Messages waiting for credit.
+    pub waiting: u32,
+}

@@ -1,0 +1,148 @@
+//! The cluster as hardware: racks, servers, nodes. A server is one fault domain (E3, ATC 2019, 3.5).
+
+use crate::ids::NodeId;
+use crate::units::{Bytes, Nanos};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Kind of node.
+#[derive(
+    Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "lowercase")]
+pub enum NodeKind {
+    /// A server's own processors.
+    Host,
+    /// A SmartNIC (DPU) with processors of its own.
+    SmartNic,
+}
+
+impl NodeKind {
+    /// As written in manifests.
+    pub fn name(self) -> &'static str {
+        match self {
+            NodeKind::Host => "host",
+            NodeKind::SmartNic => "smartnic",
+        }
+    }
+}
+
+/// `spec` of a document of kind `Topology`.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct TopologySpec {
+    /// Racks, each with a switch of its own.
+    pub racks: Vec<Rack>,
+}
+
+/// A rack.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Rack {
+    /// Name, unique in the cluster.
+    pub name: String,
+    /// Servers.
+    pub servers: Vec<Server>,
+}
+
+/// A server: one host and up to four SmartNICs on one power supply.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Server {
+    /// Name, unique in the cluster.
+    pub name: String,
+    /// Name of its power model, such as `Type1-SmartNIC`.
+    pub system: String,
+    /// The host first, then the SmartNICs.
+    pub nodes: Vec<Node>,
+}
+
+/// A place that runs code.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Node {
+    /// Name, unique in the cluster.
+    pub name: String,
+    /// Host or SmartNIC.
+    pub kind: NodeKind,
+    /// Cores that services may use.
+    pub cores: u16,
+    /// Memory that services may use.
+    pub memory: Bytes,
+    /// True if this machine only stands in for the hardware: the node is slowed by the profiles'
+    /// factors (by idling), its memory is capped and its link gets `linkLatency`.
+    #[serde(default)]
+    pub emulated: bool,
+    /// One-way latency that an emulated node adds to what it sends; none by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub link_latency: Option<Nanos>,
+    /// Network bandwidth in Gb/s.
+    #[serde(default = "default_bandwidth_gbps")]
+    pub bandwidth_gbps: f64,
+}
+
+fn default_bandwidth_gbps() -> f64 {
+    10.0
+}
+
+/// A checked topology with its nodes numbered.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Topology {
+    /// Name of the document.
+    pub name: String,
+    /// Its content.
+    pub spec: TopologySpec,
+}
+
+/// Where a node stands.
+#[derive(Clone, Copy, Debug)]
+pub struct NodeRef<'a> {
+    /// Id.
+    pub id: NodeId,
+    /// Index of the rack.
+    pub rack: usize,
+    /// Index of the server, counted over all racks: the fault domain.
+    pub server: usize,
+    /// The rack's name.
+    pub rack_name: &'a str,
+    /// The server.
+    pub in_server: &'a Server,
+    /// The node.
+    pub node: &'a Node,
+}
+
+impl Topology {
+    /// All nodes in the order of their ids.
+    pub fn nodes(&self) -> impl Iterator<Item = NodeRef<'_>> {
+        let mut id = 0u16;
+        let mut server_index = 0usize;
+        let mut all = Vec::new();
+        for (rack_index, rack) in self.spec.racks.iter().enumerate() {
+            for server in &rack.servers {
+                for node in &server.nodes {
+                    all.push(NodeRef {
+                        id: NodeId(id),
+                        rack: rack_index,
+                        server: server_index,
+                        rack_name: &rack.name,
+                        in_server: server,
+                        node,
+                    });
+                    id += 1;
+                }
+                server_index += 1;
+            }
+        }
+        all.into_iter()
+    }
+
+    /// The node of that id.
+    pub fn node(&self, id: NodeId) -> Option<NodeRef<'_>> {
+        self.nodes().nth(usize::from(id.0))
+    }
+
+    /// The node of that name.
+    pub fn node_named(&self, name: &str) -> Option<NodeRef<'_>> {
+        self.nodes().find(|n| n.node.name == name)
+    }
+}

@@ -1,0 +1,370 @@
+//! Checks of whole documents: bounds, names, references.
+
+use crate::application::{Application, Durability, Pin, Service};
+use crate::dag::{Dag, DagError};
+use crate::limits::*;
+use crate::profile::Profile;
+use crate::topology::{NodeKind, NodeRef, Topology};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What is wrong with which field.
+pub(crate) struct Fault {
+    pub(crate) field: String,
+    pub(crate) message: String,
+}
+
+impl Fault {
+    pub(crate) fn new(field: impl Into<String>, message: impl Into<String>) -> Fault {
+        Fault {
+            field: field.into(),
+            message: message.into(),
+        }
+    }
+}
+
+type Check = Result<(), Fault>;
+
+fn ensure(good: bool, field: impl Into<String>, message: impl FnOnce() -> String) -> Check {
+    if good {
+        Ok(())
+    } else {
+        Err(Fault::new(field, message()))
+    }
+}
+
+pub(crate) fn name(field: &str, name: &str) -> Check {
+    let good = !name.is_empty()
+        && name.len() <= NAME_LEN_MAX
+        && name
+            .bytes()
+            .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+        && !name.starts_with('-');
+    ensure(good, field, || {
+        format!("{name:?} must be 1..={NAME_LEN_MAX} lower-case letters, digits and hyphens")
+    })
+}
+
+fn unique<'a>(
+    what: &str,
+    names: impl Iterator<Item = &'a str>,
+    field: impl Fn(usize) -> String,
+) -> Check {
+    let mut seen = BTreeSet::new();
+    for (i, n) in names.enumerate() {
+        name(&field(i), n)?;
+        ensure(seen.insert(n), field(i), || {
+            format!("two {what} are named {n:?}")
+        })?;
+    }
+    Ok(())
+}
+
+pub(crate) fn application(app: &Application) -> Check {
+    let spec = &app.spec;
+    let count = spec.services.len();
+    ensure((1..=SERVICES_MAX).contains(&count), "spec.services", || {
+        format!("{count} services, must be 1..={SERVICES_MAX}")
+    })?;
+    let channels = spec.channels.len();
+    ensure(channels <= CHANNELS_MAX, "spec.channels", || {
+        format!("{channels} channels, must be at most {CHANNELS_MAX}")
+    })?;
+    unique(
+        "services",
+        spec.services.iter().map(|s| s.name.as_str()),
+        |i| format!("spec.services[{i}].name"),
+    )?;
+    unique(
+        "secrets",
+        spec.secrets.iter().map(|s| s.name.as_str()),
+        |i| format!("spec.secrets[{i}].name"),
+    )?;
+    unique("assets", spec.assets.iter().map(|s| s.name.as_str()), |i| {
+        format!("spec.assets[{i}].name")
+    })?;
+    ensure(
+        (1..=ATTEMPTS_MAX).contains(&spec.attempts),
+        "spec.attempts",
+        || format!("attempts is {}, must be 1..={ATTEMPTS_MAX}", spec.attempts),
+    )?;
+    ensure(
+        spec.objective.latency.0 > 0,
+        "spec.objective.latency",
+        || "latency is 0, must be more".into(),
+    )?;
+    ensure(spec.deadline.0 > 0, "spec.deadline", || {
+        "deadline is 0, must be more".into()
+    })?;
+    ensure(spec.admitted_max > 0, "spec.admittedMax", || {
+        "admittedMax is 0, must be more".into()
+    })?;
+    let percentile = spec.objective.percentile;
+    ensure(
+        percentile > 0.0 && percentile < 100.0,
+        "spec.objective.percentile",
+        || format!("percentile is {percentile}, must be between 0 and 100"),
+    )?;
+    if let Some(load) = &spec.load {
+        ensure(
+            load.rate_rps.is_finite() && load.rate_rps > 0.0,
+            "spec.load.rateRps",
+            || format!("rateRps is {}, must be more than 0", load.rate_rps),
+        )?;
+    }
+    for (i, s) in spec.services.iter().enumerate() {
+        service(app, &format!("spec.services[{i}]"), s)?;
+    }
+    ensure(
+        app.service_named(&spec.ingress).is_some(),
+        "spec.ingress",
+        || format!("there is no service {:?}", spec.ingress),
+    )?;
+    let mut names = BTreeSet::new();
+    for (i, c) in spec.channels.iter().enumerate() {
+        let at = |field: &str| format!("spec.channels[{i}].{field}");
+        for (field, end) in [("from", &c.from), ("to", &c.to)] {
+            ensure(app.service_named(end).is_some(), at(field), || {
+                format!("there is no service {end:?}")
+            })?;
+        }
+        name(&at("name"), c.name())?;
+        ensure(names.insert((&c.from, c.name())), at("name"), || {
+            format!("service {:?} has two channels named {:?}", c.from, c.name())
+        })?;
+        ensure(
+            (1..=OUTPUTS_MAX).contains(&c.outputs),
+            at("outputs"),
+            || format!("outputs is {}, must be 1..={OUTPUTS_MAX}", c.outputs),
+        )?;
+    }
+    Dag::new(app).map(|_| ()).map_err(|e| match e {
+        DagError::Unreachable(name) => {
+            let at = app.service_named(&name).map_or(0, |(id, _)| id.0);
+            let message = format!("service {name:?} cannot be reached from {:?}", spec.ingress);
+            Fault::new(format!("spec.services[{at}]"), message)
+        }
+        DagError::Cycle(_) | DagError::Fanout { .. } => Fault::new("spec.channels", e.to_string()),
+    })
+}
+
+fn service(app: &Application, at: &str, s: &Service) -> Check {
+    let field = |f: &str| format!("{at}.{f}");
+    let of = |m: String| format!("service {:?}: {m}", s.name);
+    ensure(
+        (1..=SHARDS_MAX).contains(&s.shards),
+        field("shards"),
+        || of(format!("shards is {}, must be 1..={SHARDS_MAX}", s.shards)),
+    )?;
+    ensure(
+        (1..=REPLICAS_MAX).contains(&s.replicas),
+        field("replicas"),
+        || {
+            of(format!(
+                "replicas is {}, must be 1..={REPLICAS_MAX}",
+                s.replicas
+            ))
+        },
+    )?;
+    ensure(s.stateful || s.replicas == 1, field("replicas"), || {
+        of(format!(
+            "replicas is {}, must be 1 for a stateless service; use shards",
+            s.replicas
+        ))
+    })?;
+    ensure(
+        s.stateful || s.collections.is_empty(),
+        field("collections"),
+        || of("a stateless service has no collections; set stateful: true".into()),
+    )?;
+    // Better refused than silently weaker than asked for.
+    ensure(
+        s.durability == Durability::Memory,
+        field("durability"),
+        || of("durability \"disk\" is not available yet, must be \"memory\"".into()),
+    )?;
+    ensure(s.deadline.0 > 0, field("deadline"), || {
+        of("deadline is 0, must be more".into())
+    })?;
+    let cpu = s.resources.cpu;
+    ensure(cpu.is_finite() && cpu > 0.0, field("resources.cpu"), || {
+        of(format!("cpu is {cpu}, must be more than 0"))
+    })?;
+    ensure(s.resources.memory.0 > 0, field("resources.memory"), || {
+        of("memory is 0, must be more".into())
+    })?;
+    ensure(!s.module.is_empty(), field("module"), || {
+        of("module is empty".into())
+    })?;
+    unique(
+        "collections",
+        s.collections.iter().map(|c| c.name.as_str()),
+        |i| format!("{at}.collections[{i}].name"),
+    )?;
+    for (list, declared, what) in [
+        (
+            &s.secrets,
+            app.spec.secrets.iter().map(|x| &x.name).collect::<Vec<_>>(),
+            "secrets",
+        ),
+        (
+            &s.assets,
+            app.spec.assets.iter().map(|x| &x.name).collect(),
+            "assets",
+        ),
+    ] {
+        for (i, n) in list.iter().enumerate() {
+            ensure(declared.contains(&n), format!("{at}.{what}[{i}]"), || {
+                of(format!("{n:?} is not among spec.{what}"))
+            })?;
+        }
+    }
+    if let Some(Pin::Node(node)) = &s.pin {
+        ensure(s.shards == 1 && s.replicas == 1, field("pin"), || {
+            of(format!(
+                "pinned to node {node:?}, so shards and replicas must be 1"
+            ))
+        })?;
+    }
+    Ok(())
+}
+
+pub(crate) fn topology(t: &Topology) -> Check {
+    let nodes = t.nodes().count();
+    ensure((1..=NODES_MAX).contains(&nodes), "spec.racks", || {
+        format!("{nodes} nodes, must be 1..={NODES_MAX}")
+    })?;
+    let mut names: BTreeMap<&str, String> = BTreeMap::new();
+    let mut once = |n, field: String| -> Check {
+        name(&field, n)?;
+        match names.insert(n, field.clone()) {
+            None => Ok(()),
+            Some(other) => Err(Fault::new(
+                field,
+                format!("{n:?} is already the name of {other}"),
+            )),
+        }
+    };
+    for (r, rack) in t.spec.racks.iter().enumerate() {
+        once(&rack.name, format!("spec.racks[{r}].name"))?;
+        for (s, server) in rack.servers.iter().enumerate() {
+            let at = format!("spec.racks[{r}].servers[{s}]");
+            once(&server.name, format!("{at}.name"))?;
+            let hosts = server
+                .nodes
+                .iter()
+                .filter(|n| n.kind == NodeKind::Host)
+                .count();
+            ensure(hosts == 1, format!("{at}.nodes"), || {
+                format!("server {:?} has {hosts} hosts, must be 1", server.name)
+            })?;
+            let nics = server.nodes.len() - hosts;
+            ensure(nics <= 4, format!("{at}.nodes"), || {
+                format!(
+                    "server {:?} has {nics} SmartNICs, must be 0..=4",
+                    server.name
+                )
+            })?;
+            for (n, node) in server.nodes.iter().enumerate() {
+                let at = format!("{at}.nodes[{n}]");
+                once(&node.name, format!("{at}.name"))?;
+                ensure(node.cores > 0, format!("{at}.cores"), || {
+                    format!("node {:?}: cores is 0, must be 1..=65535", node.name)
+                })?;
+                ensure(node.memory.0 > 0, format!("{at}.memory"), || {
+                    format!("node {:?}: memory is 0, must be more", node.name)
+                })?;
+                let gbps = node.bandwidth_gbps;
+                ensure(
+                    gbps.is_finite() && gbps > 0.0,
+                    format!("{at}.bandwidthGbps"),
+                    || {
+                        format!(
+                            "node {:?}: bandwidthGbps is {gbps}, must be more than 0",
+                            node.name
+                        )
+                    },
+                )?;
+            }
+        }
+    }
+    Ok(())
+}
+
+pub(crate) fn profile(p: &Profile) -> Check {
+    ensure(!p.spec.nodes.is_empty(), "spec.nodes", || {
+        "no kind of node is described".into()
+    })?;
+    for (kind, cost) in &p.spec.nodes {
+        let at = format!("spec.nodes.{}", kind.name());
+        let sizes = cost
+            .service_time
+            .windows(2)
+            .all(|w| w[0].bytes < w[1].bytes);
+        ensure(
+            !cost.service_time.is_empty() && sizes,
+            format!("{at}.serviceTime"),
+            || "must hold at least one point, request sizes ascending".into(),
+        )?;
+        for (what, value) in [
+            ("variation", cost.variation),
+            ("activePowerW", cost.active_power_w.0),
+            ("activeCores", cost.active_cores),
+        ] {
+            ensure(
+                value.is_finite() && value >= 0.0,
+                format!("{at}.{what}"),
+                || format!("{what} is {value}, must be 0 or more"),
+            )?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether the topology can hold the application at all; capacity for all of it together is the
+/// placer's question.
+pub(crate) fn fit(app: &Application, t: &Topology) -> Check {
+    for (i, s) in app.spec.services.iter().enumerate() {
+        let at = format!("spec.services[{i}]");
+        let allowed = |n: &NodeRef<'_>| match &s.pin {
+            None => true,
+            Some(Pin::Kind(kind)) => n.node.kind == *kind,
+            Some(Pin::Node(name)) => n.node.name == *name,
+        };
+        ensure(t.nodes().any(|n| allowed(&n)), format!("{at}.pin"), || {
+            format!(
+                "service {:?}: topology {:?} has no such node",
+                s.name, t.name
+            )
+        })?;
+        let largest = t
+            .nodes()
+            .filter(allowed)
+            .map(|n| n.node.memory)
+            .max()
+            .unwrap_or_default();
+        ensure(
+            s.resources.memory <= largest,
+            format!("{at}.resources.memory"),
+            || {
+                format!(
+                    "service {:?}: memory is {}, the largest node that it may use has {largest}",
+                    s.name, s.resources.memory
+                )
+            },
+        )?;
+        let domains: BTreeSet<usize> = t.nodes().filter(allowed).map(|n| n.server).collect();
+        ensure(
+            usize::from(s.replicas) <= domains.len(),
+            format!("{at}.replicas"),
+            || {
+                format!(
+                    "service {:?}: {} replicas cannot be kept apart on {} fault domains",
+                    s.name,
+                    s.replicas,
+                    domains.len()
+                )
+            },
+        )?;
+    }
+    Ok(())
+}

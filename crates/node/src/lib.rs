@@ -1,0 +1,1 @@
+//! The node program: joins engine, dataplane, net and agent.

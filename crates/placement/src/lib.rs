@@ -1,0 +1,1 @@
+//! Placement of instances on nodes.
