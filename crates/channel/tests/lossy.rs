@@ -1,0 +1,149 @@
+//! A pair of ends joined by a network that loses, repeats and reorders.
+
+use e3_channel::{Receiver, Sender};
+use e3_model::Nanos;
+use e3_wire::frame::Ack;
+use std::rc::Rc;
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % n
+    }
+}
+
+enum Packet {
+    Data(u64, Rc<[u8]>),
+    Ack(Ack),
+}
+
+/// Sends `count` messages, restarting the channel `restarts` times; returns what arrived.
+fn run(seed: u64, count: u64, loss_percent: u64, restarts: u32) -> (Vec<u64>, u64) {
+    let mut random = Random(seed | 1);
+    let (mut sender, mut receiver) = (Sender::<u64>::default(), Receiver::default());
+    let mut wire: Vec<(u64, Packet)> = Vec::new();
+    let (mut now, mut pushed, mut freed, mut got) = (0u64, 0, Vec::new(), Vec::new());
+    let mut restarts_left = restarts;
+    while (freed.len() as u64) < count {
+        now += 1_000_000;
+        assert!(
+            now < 3_600_000_000_000,
+            "seed {seed}: no end after an hour of virtual time"
+        );
+        for _ in 0..random.below(5) {
+            if pushed < count {
+                sender.push(pushed.to_le_bytes().to_vec().into(), pushed);
+                pushed += 1;
+            }
+        }
+        if restarts_left > 0 && random.below(200) == 0 {
+            restarts_left -= 1;
+            sender.restart();
+            receiver = Receiver::default();
+            wire.clear();
+        }
+        sender.on_timeout(Nanos(now));
+        let mut sent = Vec::new();
+        while let Some((seq, body)) = sender.poll_transmit(Nanos(now)) {
+            sent.push(Packet::Data(seq, body));
+        }
+        if let Some(ack) = receiver.poll_ack() {
+            sent.push(Packet::Ack(ack));
+        }
+        for packet in sent {
+            if random.below(100) < loss_percent {
+                continue;
+            }
+            let copies = 1 + u64::from(random.below(20) == 0);
+            for _ in 0..copies {
+                let copy = match &packet {
+                    Packet::Data(s, b) => Packet::Data(*s, b.clone()),
+                    Packet::Ack(a) => Packet::Ack(*a),
+                };
+                wire.push((now + random.below(8_000_000), copy));
+            }
+        }
+        wire.sort_by_key(|(at, _)| *at);
+        while wire.first().is_some_and(|(at, _)| *at <= now) {
+            match wire.remove(0).1 {
+                Packet::Data(seq, body) => {
+                    receiver.on_data(seq, &body);
+                }
+                Packet::Ack(ack) => sender.on_ack(Nanos(now), &ack, |tag| freed.push(tag)),
+            }
+        }
+        if random.below(3) > 0 {
+            while let Some((seq, body)) = receiver.pop() {
+                got.push(u64::from_le_bytes(body.try_into().unwrap()));
+                receiver.complete(seq);
+            }
+        }
+        sender.validate();
+        receiver.validate();
+    }
+    assert_eq!(
+        freed,
+        (0..count).collect::<Vec<_>>(),
+        "seed {seed}: freed in order, once"
+    );
+    (got, sender.retransmitted())
+}
+
+#[test]
+fn every_message_arrives_once_and_in_order() {
+    for seed in 1..40 {
+        let (got, _) = run(seed, 2_000, seed % 4 * 10, 0);
+        assert_eq!(got, (0..2_000).collect::<Vec<_>>(), "seed {seed}");
+    }
+}
+
+#[test]
+fn nothing_is_sent_twice_without_loss_or_delay() {
+    let mut sender = Sender::<()>::default();
+    let mut receiver = Receiver::default();
+    for i in 0..10_000u64 {
+        sender.push(vec![0].into(), ());
+        while let Some((seq, body)) = sender.poll_transmit(Nanos(i)) {
+            receiver.on_data(seq, &body);
+        }
+        while let Some((seq, _)) = receiver.pop() {
+            receiver.complete(seq);
+        }
+        sender.on_ack(Nanos(i), &receiver.poll_ack().unwrap(), |()| {});
+    }
+    assert_eq!((sender.retransmitted(), sender.outstanding()), (0, 0));
+}
+
+#[test]
+fn a_restart_loses_nothing() {
+    for seed in 1..20 {
+        let (got, _) = run(seed, 1_000, 10, 3);
+        let mut once = got.clone();
+        once.sort_unstable();
+        once.dedup();
+        assert_eq!(once, (0..1_000).collect::<Vec<_>>(), "seed {seed}");
+    }
+}
+
+#[test]
+fn credit_bounds_what_is_under_way() {
+    let mut sender = Sender::<()>::default();
+    for _ in 0..1_000 {
+        sender.push(vec![1].into(), ());
+    }
+    let sent = std::iter::from_fn(|| sender.poll_transmit(Nanos(1))).count() as u64;
+    assert_eq!(sent, e3_channel::limits::WINDOW_MESSAGES);
+    // A forged acknowledgement of what was never sent changes nothing.
+    let forged = Ack {
+        received: 999,
+        selective: 0,
+        durable: 999,
+        limit: 5_000,
+    };
+    sender.on_ack(Nanos(2), &forged, |()| panic!("freed"));
+    assert_eq!(sender.poll_transmit(Nanos(3)), None);
+}

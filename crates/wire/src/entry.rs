@@ -1,0 +1,326 @@
+//! Log entries and the rest of what a primary sends to its backups.
+//!
+//! One entry = identity of the message, code version, `now`, trace, write batch, outputs, reply
+//! (DESIGN: State). A backup applies the batch; it does not run the handler.
+
+use crate::codec::{Reader, WireError, Write};
+use crate::limits::{BODY_LEN_MAX, ENTRY_OUTPUTS_MAX};
+use crate::message::{decode_id, decode_trace, encode_id, encode_trace};
+use e3_model::limits::{KEY_LEN_MAX, PAYLOAD_LEN_MAX};
+use e3_model::{EdgeId, MessageId, Nanos, Slot, TraceContext};
+
+/// What a primary sends to a backup.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Replicated {
+    /// A snapshot begins; the backup keeps what it has until the end arrives.
+    SnapshotBegin,
+    /// Part of the collections.
+    SnapshotState(Vec<u8>),
+    /// A handled message, as an entry without writes.
+    SnapshotSeen(Entry),
+    /// The snapshot is whole: it reaches to `op`.
+    SnapshotEnd {
+        /// Last entry in it.
+        op: u64,
+        /// Outputs of entries up to this one need not be sent again.
+        released: u64,
+        /// `now` of the last entry.
+        now: Nanos,
+    },
+    /// The next entry.
+    Entry(Entry),
+    /// Outputs of entries up to this one are durable at their receivers.
+    Released(u64),
+}
+
+/// One committed message.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Entry {
+    /// Number in the shard's log, from 1.
+    pub op: u64,
+    /// The message that it answers.
+    pub id: MessageId,
+    /// Highest attempt of the client that was seen.
+    pub attempt: u16,
+    /// Slot of the message's key.
+    pub slot: Slot,
+    /// Version of the code that ran.
+    pub code_version: u32,
+    /// `now` of the request.
+    pub now: Nanos,
+    /// When the request expires.
+    pub deadline: Nanos,
+    /// The client's oldest request without an answer.
+    pub oldest_seq: u64,
+    /// Trace.
+    pub trace: TraceContext,
+    /// Encoded writes.
+    pub batch: Vec<u8>,
+    /// Messages to send.
+    pub outputs: Vec<Output>,
+    /// Answer to the client, if this handler gave it.
+    pub reply: Option<Reply>,
+    /// Set if the message became a dead letter: why, and the message.
+    pub dead: Option<DeadLetter>,
+}
+
+/// An outgoing message; the rest of it follows from the entry.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Output {
+    /// Along this edge.
+    pub edge: EdgeId,
+    /// Number of the message on this edge, see [`e3_model::dag::Dag::index`].
+    pub index: u32,
+    /// Routing key.
+    pub key: Vec<u8>,
+    /// Content.
+    pub payload: Vec<u8>,
+}
+
+/// An answer to a client.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Reply {
+    /// What became of the request.
+    pub outcome: Outcome,
+    /// The application's status; 0 = ok.
+    pub status: u32,
+    /// Content.
+    pub payload: Vec<u8>,
+}
+
+/// What became of a request, as the platform sees it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Outcome {
+    /// Handled; the application's status says more.
+    Done,
+    /// Not admitted: too much is under way. Nothing was done.
+    Overloaded,
+    /// It was not handled before its deadline; it is a dead letter.
+    Expired,
+    /// Every attempt failed; it is a dead letter.
+    Failed,
+    /// No such application here, or a request out of bounds. Nothing was done.
+    Rejected,
+}
+
+/// A message that was given up.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DeadLetter {
+    /// Why, in words.
+    pub reason: String,
+    /// The message's key.
+    pub key: Vec<u8>,
+    /// The message's payload.
+    pub payload: Vec<u8>,
+}
+
+impl Outcome {
+    /// Code on the wire.
+    pub fn code(self) -> u8 {
+        match self {
+            Outcome::Done => 0,
+            Outcome::Overloaded => 1,
+            Outcome::Expired => 2,
+            Outcome::Failed => 3,
+            Outcome::Rejected => 4,
+        }
+    }
+
+    /// From the code on the wire.
+    pub fn from_code(code: u8) -> Result<Outcome, WireError> {
+        Ok(match code {
+            0 => Outcome::Done,
+            1 => Outcome::Overloaded,
+            2 => Outcome::Expired,
+            3 => Outcome::Failed,
+            4 => Outcome::Rejected,
+            other => {
+                return Err(WireError::Unknown {
+                    what: "outcome",
+                    value: other.into(),
+                });
+            }
+        })
+    }
+}
+
+impl Reply {
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        out.put_u8(self.outcome.code());
+        out.put_u32(self.status);
+        out.put_long(&self.payload);
+    }
+
+    pub(crate) fn decode(r: &mut Reader<'_>) -> Result<Reply, WireError> {
+        Ok(Reply {
+            outcome: Outcome::from_code(r.u8()?)?,
+            status: r.u32()?,
+            payload: r.long_bytes("reply", PAYLOAD_LEN_MAX)?.to_vec(),
+        })
+    }
+}
+
+impl Entry {
+    /// Bytes that [`Replicated::encode`] gives for the entry, nearly.
+    pub fn len_estimate(&self) -> usize {
+        let outputs: usize = self
+            .outputs
+            .iter()
+            .map(|o| 12 + o.key.len() + o.payload.len())
+            .sum();
+        let dead = self
+            .dead
+            .as_ref()
+            .map_or(0, |d| 16 + d.reason.len() + d.key.len() + d.payload.len());
+        160 + self.batch.len() + outputs + self.reply.as_ref().map_or(0, |r| r.payload.len()) + dead
+    }
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.put_u64(self.op);
+        encode_id(out, &self.id);
+        out.put_u16(self.attempt);
+        out.put_u16(self.slot.0);
+        out.put_u32(self.code_version);
+        out.put_u64(self.now.0);
+        out.put_u64(self.deadline.0);
+        out.put_u64(self.oldest_seq);
+        encode_trace(out, &self.trace);
+        out.put_long(&self.batch);
+        out.put_u16(u16::try_from(self.outputs.len()).expect("bounded by the manifest"));
+        for o in &self.outputs {
+            out.put_u16(o.edge.0);
+            out.put_u32(o.index);
+            out.put_short(&o.key);
+            out.put_long(&o.payload);
+        }
+        out.put_u8(u8::from(self.reply.is_some()) | u8::from(self.dead.is_some()) << 1);
+        if let Some(reply) = &self.reply {
+            reply.encode(out);
+        }
+        if let Some(dead) = &self.dead {
+            out.put_short(dead.reason.as_bytes());
+            out.put_short(&dead.key);
+            out.put_long(&dead.payload);
+        }
+    }
+
+    fn decode(r: &mut Reader<'_>) -> Result<Entry, WireError> {
+        let op = r.u64()?;
+        let id = decode_id(r)?;
+        let attempt = r.u16()?;
+        let slot = Slot(r.u16()?);
+        let code_version = r.u32()?;
+        let (now, deadline) = (Nanos(r.u64()?), Nanos(r.u64()?));
+        let oldest_seq = r.u64()?;
+        let trace = decode_trace(r)?;
+        let batch = r.long_bytes("write batch", BODY_LEN_MAX)?.to_vec();
+        let count = usize::from(r.u16()?);
+        if count > ENTRY_OUTPUTS_MAX {
+            return Err(WireError::TooLong {
+                what: "outputs",
+                len: count,
+                max: ENTRY_OUTPUTS_MAX,
+            });
+        }
+        let mut outputs = Vec::with_capacity(count.min(64));
+        for _ in 0..count {
+            outputs.push(Output {
+                edge: EdgeId(r.u16()?),
+                index: r.u32()?,
+                key: r.short_bytes("key", KEY_LEN_MAX)?.to_vec(),
+                payload: r.long_bytes("payload", PAYLOAD_LEN_MAX)?.to_vec(),
+            });
+        }
+        let flags = r.u8()?;
+        let reply = if flags & 1 != 0 {
+            Some(Reply::decode(r)?)
+        } else {
+            None
+        };
+        let dead = if flags & 2 != 0 {
+            Some(DeadLetter {
+                reason: String::from_utf8_lossy(r.short_bytes("reason", 1024)?).into_owned(),
+                key: r.short_bytes("key", KEY_LEN_MAX)?.to_vec(),
+                payload: r.long_bytes("payload", PAYLOAD_LEN_MAX)?.to_vec(),
+            })
+        } else {
+            None
+        };
+        Ok(Entry {
+            op,
+            id,
+            attempt,
+            slot,
+            code_version,
+            now,
+            deadline,
+            oldest_seq,
+            trace,
+            batch,
+            outputs,
+            reply,
+            dead,
+        })
+    }
+}
+
+impl Replicated {
+    /// Bytes of it.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(256);
+        match self {
+            Replicated::SnapshotBegin => out.put_u8(1),
+            Replicated::SnapshotState(chunk) => {
+                out.put_u8(2);
+                out.put_long(chunk);
+            }
+            Replicated::SnapshotSeen(entry) => {
+                out.put_u8(3);
+                entry.encode(&mut out);
+            }
+            Replicated::SnapshotEnd { op, released, now } => {
+                out.put_u8(4);
+                out.put_u64(*op);
+                out.put_u64(*released);
+                out.put_u64(now.0);
+            }
+            Replicated::Entry(entry) => return Replicated::encode_entry(entry),
+            Replicated::Released(op) => {
+                out.put_u8(6);
+                out.put_u64(*op);
+            }
+        }
+        out
+    }
+
+    /// Bytes of [`Replicated::Entry`] without owning the entry.
+    pub fn encode_entry(entry: &Entry) -> Vec<u8> {
+        let mut out = Vec::with_capacity(entry.len_estimate());
+        out.put_u8(5);
+        entry.encode(&mut out);
+        out
+    }
+
+    /// Reads one that fills the whole slice.
+    pub fn decode(bytes: &[u8]) -> Result<Replicated, WireError> {
+        let r = &mut Reader(bytes);
+        Ok(match r.u8()? {
+            1 => Replicated::SnapshotBegin,
+            2 => Replicated::SnapshotState(r.long_bytes("snapshot chunk", BODY_LEN_MAX)?.to_vec()),
+            3 => Replicated::SnapshotSeen(Entry::decode(r)?),
+            4 => Replicated::SnapshotEnd {
+                op: r.u64()?,
+                released: r.u64()?,
+                now: Nanos(r.u64()?),
+            },
+            5 => Replicated::Entry(Entry::decode(r)?),
+            6 => Replicated::Released(r.u64()?),
+            other => {
+                return Err(WireError::Unknown {
+                    what: "kind of replicated item",
+                    value: other.into(),
+                });
+            }
+        })
+    }
+}

@@ -1,0 +1,249 @@
+//! Frames between nodes. Several share a datagram.
+
+use crate::codec::{Reader, WireError, Write};
+use crate::entry::Reply;
+use crate::limits::BODY_LEN_MAX;
+use e3_model::{AppId, EdgeId, NodeId, RequestId, ServiceId, ShardId};
+
+/// Bytes of a data frame beside its body.
+pub const DATA_HEADER_LEN: usize = 1 + LINK_LEN + 8 + 4;
+const LINK_LEN: usize = 16;
+
+/// What a channel joins. It names logical shards, so that a move changes nothing.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Ends {
+    /// From the ingress of a node to a shard of the application's source service.
+    Ingress {
+        /// The node.
+        node: NodeId,
+        /// Receiving shard.
+        shard: ShardId,
+    },
+    /// Along an edge of the DAG.
+    Edge {
+        /// The edge.
+        edge: EdgeId,
+        /// Sending shard.
+        from: ShardId,
+        /// Receiving shard.
+        to: ShardId,
+    },
+    /// From a primary to one of its backups.
+    Replication {
+        /// Service of the shard.
+        service: ServiceId,
+        /// The shard.
+        shard: ShardId,
+        /// The backup.
+        backup: NodeId,
+    },
+}
+
+/// A channel: its ends, and the incarnations of both. A change of either begins a new sequence.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Link {
+    /// Application.
+    pub app: AppId,
+    /// Ends.
+    pub ends: Ends,
+    /// Incarnation of the sending end.
+    pub from_incarnation: u32,
+    /// Incarnation of the receiving end.
+    pub to_incarnation: u32,
+}
+
+const REPLICATION: u16 = 0x8000;
+const INGRESS: u16 = 0x4000;
+
+/// One frame.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Frame<'a> {
+    /// One message of a channel.
+    Data {
+        /// Channel.
+        link: Link,
+        /// Number in the channel, from 1.
+        seq: u64,
+        /// An encoded message or replicated item.
+        body: &'a [u8],
+    },
+    /// What the receiving end of a channel has.
+    Ack {
+        /// Channel.
+        link: Link,
+        /// State of the receiving end.
+        ack: Ack,
+    },
+    /// Asks for a lease.
+    LeaseRequest {
+        /// The asking node's clock; comes back in the grant.
+        sent_ns: u64,
+        /// The plan that the asking node has applied.
+        plan_version: u64,
+    },
+    /// Grants a lease that runs from the request's `sent_ns`.
+    LeaseGrant {
+        /// From the request.
+        sent_ns: u64,
+    },
+    /// The answer to a request, on its way to the ingress.
+    Reply {
+        /// Application.
+        app: AppId,
+        /// The request.
+        request: RequestId,
+        /// The answer.
+        reply: Reply,
+    },
+}
+
+/// State of the receiving end of a channel; absolute, so that late and repeated ones do no harm.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Ack {
+    /// All up to this one have arrived: stops retransmission.
+    pub received: u64,
+    /// Bit `i`: `received + 2 + i` has arrived too.
+    pub selective: u64,
+    /// All up to this one are durable: frees the sender's outbox.
+    pub durable: u64,
+    /// The sender may send up to this one.
+    pub limit: u64,
+}
+
+fn encode_link(out: &mut Vec<u8>, link: &Link) {
+    let (edge, from, to) = match link.ends {
+        Ends::Ingress { node, shard } => (INGRESS, node.0, shard.0),
+        Ends::Edge { edge, from, to } => (edge.0, from.0, to.0),
+        Ends::Replication {
+            service,
+            shard,
+            backup,
+        } => (REPLICATION | service.0, shard.0, backup.0),
+    };
+    for v in [link.app.0, edge, from, to] {
+        out.put_u16(v);
+    }
+    out.put_u32(link.from_incarnation);
+    out.put_u32(link.to_incarnation);
+}
+
+fn decode_link(r: &mut Reader<'_>) -> Result<Link, WireError> {
+    let app = AppId(r.u16()?);
+    let (edge, from, to) = (r.u16()?, r.u16()?, r.u16()?);
+    let ends = match edge {
+        INGRESS => Ends::Ingress {
+            node: NodeId(from),
+            shard: ShardId(to),
+        },
+        e if e & REPLICATION != 0 => Ends::Replication {
+            service: ServiceId(e & !REPLICATION),
+            shard: ShardId(from),
+            backup: NodeId(to),
+        },
+        e => Ends::Edge {
+            edge: EdgeId(e),
+            from: ShardId(from),
+            to: ShardId(to),
+        },
+    };
+    Ok(Link {
+        app,
+        ends,
+        from_incarnation: r.u32()?,
+        to_incarnation: r.u32()?,
+    })
+}
+
+impl<'a> Frame<'a> {
+    /// Appends the frame.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Frame::Data { link, seq, body } => {
+                out.put_u8(1);
+                encode_link(out, link);
+                out.put_u64(*seq);
+                out.put_long(body);
+            }
+            Frame::Ack { link, ack } => {
+                out.put_u8(2);
+                encode_link(out, link);
+                for v in [ack.received, ack.selective, ack.durable, ack.limit] {
+                    out.put_u64(v);
+                }
+            }
+            Frame::LeaseRequest {
+                sent_ns,
+                plan_version,
+            } => {
+                out.put_u8(3);
+                out.put_u64(*sent_ns);
+                out.put_u64(*plan_version);
+            }
+            Frame::LeaseGrant { sent_ns } => {
+                out.put_u8(4);
+                out.put_u64(*sent_ns);
+            }
+            Frame::Reply {
+                app,
+                request,
+                reply,
+            } => {
+                out.put_u8(5);
+                out.put_u16(app.0);
+                out.put_u64(request.client);
+                out.put_u64(request.seq);
+                reply.encode(out);
+            }
+        }
+    }
+
+    /// Bytes that [`Frame::encode`] appends.
+    pub fn encoded_len(&self) -> usize {
+        match self {
+            Frame::Data { body, .. } => DATA_HEADER_LEN + body.len(),
+            Frame::Ack { .. } => 1 + LINK_LEN + 32,
+            Frame::LeaseRequest { .. } => 17,
+            Frame::LeaseGrant { .. } => 9,
+            Frame::Reply { reply, .. } => 1 + 2 + 16 + 9 + reply.payload.len(),
+        }
+    }
+
+    /// Reads the next frame.
+    pub fn decode(r: &mut Reader<'a>) -> Result<Frame<'a>, WireError> {
+        Ok(match r.u8()? {
+            1 => Frame::Data {
+                link: decode_link(r)?,
+                seq: r.u64()?,
+                body: r.long_bytes("frame", BODY_LEN_MAX)?,
+            },
+            2 => Frame::Ack {
+                link: decode_link(r)?,
+                ack: Ack {
+                    received: r.u64()?,
+                    selective: r.u64()?,
+                    durable: r.u64()?,
+                    limit: r.u64()?,
+                },
+            },
+            3 => Frame::LeaseRequest {
+                sent_ns: r.u64()?,
+                plan_version: r.u64()?,
+            },
+            4 => Frame::LeaseGrant { sent_ns: r.u64()? },
+            5 => Frame::Reply {
+                app: AppId(r.u16()?),
+                request: RequestId {
+                    client: r.u64()?,
+                    seq: r.u64()?,
+                },
+                reply: Reply::decode(r)?,
+            },
+            other => {
+                return Err(WireError::Unknown {
+                    what: "kind of frame",
+                    value: other.into(),
+                });
+            }
+        })
+    }
+}

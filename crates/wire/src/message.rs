@@ -1,0 +1,118 @@
+//! A message between shards: identity, routing, deadline, trace, key and payload.
+
+use crate::codec::{Reader, WireError, Write};
+use e3_model::limits::{KEY_LEN_MAX, PAYLOAD_LEN_MAX};
+use e3_model::{EdgeId, MessageId, Nanos, NodeId, RequestId, Slot, TraceContext, Via};
+
+/// Bytes of a message beside key and payload.
+pub const HEADER_LEN: usize = 16 + 2 + 4 + 2 + 2 + 2 + 4 + 8 + 8 + 25 + 4 + 2 + 4;
+
+/// Code of [`Via::Ingress`] in place of an edge.
+const VIA_INGRESS: u16 = u16::MAX;
+
+/// One message.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Message {
+    /// Identity: equal for every copy and attempt.
+    pub id: MessageId,
+    /// The client's attempt that this copy belongs to, from 0. A copy with a higher attempt than
+    /// any before asks the receiver to repeat what it sent for the first.
+    pub attempt: u16,
+    /// Slot of the key.
+    pub slot: Slot,
+    /// Node whose ingress the client spoke to.
+    pub reply_to: NodeId,
+    /// Process of that node.
+    pub reply_to_incarnation: u32,
+    /// When the request expires, since the Unix epoch.
+    pub deadline: Nanos,
+    /// The client needs no answer to requests below this one any more.
+    pub oldest_seq: u64,
+    /// Trace.
+    pub trace: TraceContext,
+    /// Version of the code that sent it; 0 from an ingress.
+    pub code_version: u32,
+    /// Routing key.
+    pub key: Vec<u8>,
+    /// Content.
+    pub payload: Vec<u8>,
+}
+
+impl Message {
+    /// The message's bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(HEADER_LEN + self.key.len() + self.payload.len());
+        encode_id(&mut out, &self.id);
+        out.put_u16(self.attempt);
+        out.put_u16(self.slot.0);
+        out.put_u16(self.reply_to.0);
+        out.put_u32(self.reply_to_incarnation);
+        out.put_u64(self.deadline.0);
+        out.put_u64(self.oldest_seq);
+        encode_trace(&mut out, &self.trace);
+        out.put_u32(self.code_version);
+        out.put_short(&self.key);
+        out.put_long(&self.payload);
+        debug_assert_eq!(out.len(), HEADER_LEN + self.key.len() + self.payload.len());
+        out
+    }
+
+    /// Reads a message that fills the whole slice.
+    pub fn decode(bytes: &[u8]) -> Result<Message, WireError> {
+        let r = &mut Reader(bytes);
+        let id = decode_id(r)?;
+        Ok(Message {
+            id,
+            attempt: r.u16()?,
+            slot: Slot(r.u16()?),
+            reply_to: NodeId(r.u16()?),
+            reply_to_incarnation: r.u32()?,
+            deadline: Nanos(r.u64()?),
+            oldest_seq: r.u64()?,
+            trace: decode_trace(r)?,
+            code_version: r.u32()?,
+            key: r.short_bytes("key", KEY_LEN_MAX)?.to_vec(),
+            payload: r.long_bytes("payload", PAYLOAD_LEN_MAX)?.to_vec(),
+        })
+    }
+}
+
+pub(crate) fn encode_id(out: &mut Vec<u8>, id: &MessageId) {
+    out.put_u64(id.request.client);
+    out.put_u64(id.request.seq);
+    out.put_u16(match id.via {
+        Via::Ingress => VIA_INGRESS,
+        Via::Edge(e) => e.0,
+    });
+    out.put_u32(id.index);
+}
+
+pub(crate) fn decode_id(r: &mut Reader<'_>) -> Result<MessageId, WireError> {
+    let request = RequestId {
+        client: r.u64()?,
+        seq: r.u64()?,
+    };
+    let via = match r.u16()? {
+        VIA_INGRESS => Via::Ingress,
+        e => Via::Edge(EdgeId(e)),
+    };
+    Ok(MessageId {
+        request,
+        via,
+        index: r.u32()?,
+    })
+}
+
+pub(crate) fn encode_trace(out: &mut Vec<u8>, t: &TraceContext) {
+    out.put_u128(t.trace);
+    out.put_u64(t.span);
+    out.put_u8(t.flags);
+}
+
+pub(crate) fn decode_trace(r: &mut Reader<'_>) -> Result<TraceContext, WireError> {
+    Ok(TraceContext {
+        trace: r.u128()?,
+        span: r.u64()?,
+        flags: r.u8()?,
+    })
+}

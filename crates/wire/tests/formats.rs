@@ -1,0 +1,231 @@
+//! What is written is read back; what is random or cut short is an error.
+
+use e3_model::*;
+use e3_wire::client::{ClientFrame, Request};
+use e3_wire::codec::Reader;
+use e3_wire::datagram::{HEADER_LEN, Header, Kind};
+use e3_wire::entry::{DeadLetter, Entry, Outcome, Output, Replicated, Reply};
+use e3_wire::frame::{Ack, Ends, Frame, Link};
+use e3_wire::heartbeat::{self, Heartbeat, PAYLOAD_LEN};
+use e3_wire::message::Message;
+
+fn id() -> MessageId {
+    MessageId {
+        request: RequestId { client: 7, seq: 9 },
+        via: Via::Edge(EdgeId(3)),
+        index: 2,
+    }
+}
+
+fn message() -> Message {
+    Message {
+        id: id(),
+        attempt: 1,
+        slot: Slot(77),
+        reply_to: NodeId(4),
+        reply_to_incarnation: 2,
+        deadline: Nanos(5),
+        oldest_seq: 3,
+        trace: TraceContext {
+            trace: 1 << 100,
+            span: 2,
+            flags: 1,
+        },
+        code_version: 6,
+        key: b"key".to_vec(),
+        payload: vec![9; 300],
+    }
+}
+
+fn entry() -> Entry {
+    let output = Output {
+        edge: EdgeId(1),
+        index: 4,
+        key: vec![1],
+        payload: vec![2; 10],
+    };
+    Entry {
+        op: 11,
+        id: id(),
+        attempt: 0,
+        slot: Slot(77),
+        code_version: 6,
+        now: Nanos(1),
+        deadline: Nanos(2),
+        oldest_seq: 3,
+        trace: TraceContext::default(),
+        batch: vec![5; 40],
+        outputs: vec![output],
+        reply: Some(Reply {
+            outcome: Outcome::Done,
+            status: 2,
+            payload: vec![3; 5],
+        }),
+        dead: Some(DeadLetter {
+            reason: "why".into(),
+            key: vec![1],
+            payload: vec![2],
+        }),
+    }
+}
+
+fn frames(body: &[u8]) -> Vec<Frame<'_>> {
+    let ends = [
+        Ends::Ingress {
+            node: NodeId(1),
+            shard: ShardId(2),
+        },
+        Ends::Edge {
+            edge: EdgeId(1),
+            from: ShardId(2),
+            to: ShardId(3),
+        },
+        Ends::Replication {
+            service: ServiceId(1),
+            shard: ShardId(2),
+            backup: NodeId(3),
+        },
+    ];
+    let link = |ends| Link {
+        app: AppId(5),
+        ends,
+        from_incarnation: 6,
+        to_incarnation: 7,
+    };
+    let ack = Ack {
+        received: 4,
+        selective: 5,
+        durable: 3,
+        limit: 260,
+    };
+    let reply = Reply {
+        outcome: Outcome::Expired,
+        status: 0,
+        payload: vec![],
+    };
+    let mut frames: Vec<_> = ends
+        .iter()
+        .map(|e| Frame::Data {
+            link: link(*e),
+            seq: 8,
+            body,
+        })
+        .collect();
+    frames.push(Frame::Ack {
+        link: link(ends[1]),
+        ack,
+    });
+    frames.push(Frame::LeaseRequest {
+        sent_ns: 1,
+        plan_version: 2,
+    });
+    frames.push(Frame::LeaseGrant { sent_ns: 1 });
+    frames.push(Frame::Reply {
+        app: AppId(1),
+        request: id().request,
+        reply,
+    });
+    frames
+}
+
+#[test]
+fn frames_share_a_datagram() {
+    let body = message().encode();
+    let all = frames(&body);
+    let mut bytes = Vec::new();
+    for frame in &all {
+        let before = bytes.len();
+        frame.encode(&mut bytes);
+        assert_eq!(bytes.len() - before, frame.encoded_len(), "{frame:?}");
+    }
+    let mut r = Reader(&bytes);
+    let back: Vec<_> =
+        std::iter::from_fn(|| (!r.is_empty()).then(|| Frame::decode(&mut r).unwrap())).collect();
+    assert_eq!(back, all);
+    assert_eq!(Message::decode(&body).unwrap(), message());
+}
+
+#[test]
+fn entries_and_client_frames_round_trip() {
+    for item in [
+        Replicated::SnapshotBegin,
+        Replicated::SnapshotState(vec![1; 9]),
+        Replicated::SnapshotSeen(entry()),
+        Replicated::SnapshotEnd {
+            op: 1,
+            released: 2,
+            now: Nanos(3),
+        },
+        Replicated::Entry(entry()),
+        Replicated::Released(5),
+    ] {
+        assert_eq!(Replicated::decode(&item.encode()).unwrap(), item);
+    }
+    let request = ClientFrame::Request(Request {
+        app: AppId(1),
+        id: id().request,
+        attempt: 2,
+        deadline: Nanos(3),
+        oldest_seq: 4,
+        trace: TraceContext::default(),
+        key: vec![5],
+        payload: vec![6; 700],
+    });
+    let mut bytes = Vec::new();
+    request.encode(&mut bytes);
+    assert_eq!(ClientFrame::decode(&mut Reader(&bytes)).unwrap(), request);
+}
+
+#[test]
+fn a_heartbeat_has_sixteen_bytes_of_payload() {
+    let h = Heartbeat {
+        queue_len: 1,
+        service_time_ns: 2,
+        busy_permille: 3,
+        flags: 0,
+        plan_version_low: 4,
+    };
+    let bytes = heartbeat::encode(9, NodeId(3), 2, &h);
+    assert_eq!(bytes.len(), HEADER_LEN + 16);
+    assert_eq!(PAYLOAD_LEN, 16);
+    let (header, back) = heartbeat::decode(&bytes).unwrap();
+    assert_eq!(
+        (header.kind, header.from, header.cluster, back),
+        (Kind::Heartbeat, NodeId(3), 9, h)
+    );
+}
+
+#[test]
+fn garbage_and_cut_bytes_are_errors_not_panics() {
+    let body = message().encode();
+    let mut good: Vec<Vec<u8>> = vec![body.clone(), Replicated::Entry(entry()).encode()];
+    for frame in frames(&body) {
+        let mut bytes = Vec::new();
+        frame.encode(&mut bytes);
+        good.push(bytes);
+    }
+    let decode_all = |bytes: &[u8]| {
+        let _ = Message::decode(bytes);
+        let _ = Replicated::decode(bytes);
+        let _ = Frame::decode(&mut Reader(bytes));
+        let _ = ClientFrame::decode(&mut Reader(bytes));
+        let _ = Header::decode(&mut Reader(bytes));
+        let _ = heartbeat::decode(bytes);
+    };
+    let mut x = 0x9e37_79b9_7f4a_7c15u64;
+    for bytes in &good {
+        for cut in 0..bytes.len() {
+            decode_all(&bytes[..cut]);
+        }
+        assert!(Message::decode(&body[..body.len() - 1]).is_err());
+        for _ in 0..2_000 {
+            let mut bad = bytes.clone();
+            for _ in 0..3 {
+                x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                let at = (x >> 33) as usize % bad.len();
+                bad[at] = (x >> 20) as u8;
+            }
+            decode_all(&bad);
+        }
+    }
+}
