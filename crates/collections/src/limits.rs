@@ -1,0 +1,42 @@
+//! Bounds of collections and of one request's writes (docs/abi.md).
+
+/// Bytes of a key; a key has at least one.
+pub const KEY_LEN_MAX: usize = e3_model::limits::KEY_LEN_MAX;
+/// Bytes of a value or of an array's element.
+pub const VALUE_LEN_MAX: usize = 32 * 1024;
+/// Bytes of an encoded write batch: all writes of one request.
+pub const BATCH_LEN_MAX: usize = 40 * 1024;
+/// Writes of one request.
+pub const WRITES_MAX: usize = 4096;
+/// Collections of one service.
+pub const COLLECTIONS_MAX: usize = 256;
+/// Distinct things written by a request above which they are looked up by hash, not one by one.
+pub const OVERLAY_LINEAR_MAX: usize = 12;
+/// Bytes of a snapshot record before its key and value.
+pub const RECORD_HEADER_LEN: usize = 10;
+/// Bytes of the longest snapshot record: a chunk never needs more for one.
+pub const RECORD_LEN_MAX: usize = RECORD_HEADER_LEN + KEY_LEN_MAX + VALUE_LEN_MAX;
+
+/// Accounted bytes of a hash map entry beyond key and value.
+pub const HASH_ENTRY_BYTES: usize = 56;
+/// Accounted bytes of an ordered map entry beyond key and value.
+pub const ORDERED_ENTRY_BYTES: usize = 88;
+/// Accounted bytes of an array beyond its key and elements.
+pub const ARRAY_ENTRY_BYTES: usize = 112;
+/// Accounted bytes of an array's element beyond its content.
+pub const ELEMENT_BYTES: usize = 32;
+/// Accounted bytes of a counter beyond its key.
+pub const COUNTER_ENTRY_BYTES: usize = 72;
+
+const _: () = assert!(
+    KEY_LEN_MAX + VALUE_LEN_MAX + 64 <= BATCH_LEN_MAX,
+    "one write of the largest size fits"
+);
+const _: () = assert!(
+    VALUE_LEN_MAX <= u16::MAX as usize,
+    "lengths are encoded in u16"
+);
+const _: () = assert!(
+    KEY_LEN_MAX <= u16::MAX as usize,
+    "lengths are encoded in u16"
+);

@@ -1,0 +1,468 @@
+//! One request's view of the collections: its own writes over the committed contents.
+
+use crate::batch::{HEADER_LEN, OP_OVERHEAD_MAX, Op, WriteBatch, encode};
+use crate::hash::{key_hash, widen, with_index};
+use crate::limits::{BATCH_LEN_MAX, KEY_LEN_MAX, OVERLAY_LINEAR_MAX, VALUE_LEN_MAX, WRITES_MAX};
+use crate::{Kind, State};
+use hashbrown::HashTable;
+use std::cmp::Ordering;
+use std::ops::Range;
+use thiserror::Error;
+
+/// Why an access is refused. What was buffered before stays.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+pub enum TxnError {
+    /// No such collection.
+    #[error("no such collection")]
+    NoCollection,
+    /// A key, a value, or all writes of the request together are out of bounds.
+    #[error(
+        "key must have 1..={KEY_LEN_MAX} bytes, value at most {VALUE_LEN_MAX}, all writes at most {BATCH_LEN_MAX} bytes and {WRITES_MAX} writes"
+    )]
+    Bound,
+    /// The operation does not suit the collection's kind.
+    #[error("wrong kind of collection")]
+    WrongKind,
+    /// No such element.
+    #[error("index out of range")]
+    Index,
+}
+
+impl TxnError {
+    /// The code that the service ABI gives it.
+    pub fn code(self) -> i32 {
+        match self {
+            TxnError::NoCollection => -1,
+            TxnError::Bound => -2,
+            TxnError::WrongKind => -3,
+            TxnError::Index => -4,
+        }
+    }
+}
+
+/// Sub-key of what lies at the key itself; below it, absolute positions of an array's elements.
+const WHOLE: u64 = u64::MAX;
+
+/// What the request made of something.
+#[derive(Clone)]
+enum Effect {
+    /// A value, at this range of the buffer: a map's value or an array's element.
+    Value(Range<u32>),
+    /// Removed.
+    Gone,
+    /// A counter's value.
+    Count(i64),
+    /// An array: its elements have absolute positions `front..end`, counted from the front of the
+    /// committed array, which an element is taken from unless the overlay has it.
+    Array { front: u64, end: u64 },
+}
+
+/// Something that the request wrote.
+struct Touched {
+    hash: u32,
+    collection: u16,
+    sub: u64,
+    key: Range<u32>,
+    effect: Effect,
+}
+
+/// One request's writes, seen by its own reads. Reused from request to request; it allocates only
+/// when a request needs more room than any before.
+#[derive(Default)]
+pub struct Txn {
+    buf: Vec<u8>,
+    writes: usize,
+    touched: Vec<Touched>,
+    /// Places in `touched`, once there are more than `OVERLAY_LINEAR_MAX`.
+    index: HashTable<u32>,
+    scratch: Vec<u32>,
+}
+
+fn bytes_of<'a>(buf: &'a [u8], range: &Range<u32>) -> &'a [u8] {
+    &buf[range.start as usize..range.end as usize]
+}
+
+impl Txn {
+    /// An empty one. Call [`Txn::begin`] before each request.
+    pub fn new() -> Txn {
+        Txn::default()
+    }
+
+    /// Forgets what was buffered and starts a request whose key has this slot.
+    pub fn begin(&mut self, slot: u16) {
+        self.buf.clear();
+        self.buf.extend_from_slice(&slot.to_le_bytes());
+        self.writes = 0;
+        self.touched.clear();
+        if !self.index.is_empty() {
+            self.index.clear();
+        }
+    }
+
+    /// Writes so far.
+    pub fn writes(&self) -> usize {
+        self.writes
+    }
+
+    /// The request's writes as one batch; starts over.
+    pub fn finish(&mut self) -> WriteBatch {
+        let batch = WriteBatch::trusted(&self.buf);
+        self.begin(0);
+        batch
+    }
+
+    /// Maps: the value at a key.
+    #[inline]
+    pub fn get<'a>(
+        &'a self,
+        state: &'a State,
+        collection: u16,
+        key: &[u8],
+    ) -> Result<Option<&'a [u8]>, TxnError> {
+        match state.kind(collection) {
+            Some(Kind::HashMap | Kind::OrderedMap) => {}
+            Some(_) => return Err(TxnError::WrongKind),
+            None => return Err(TxnError::NoCollection),
+        }
+        let hash = key_hash(key);
+        match self.find(hash, collection, WHOLE, key) {
+            Some(at) => Ok(self.value_of(at)),
+            None => Ok(state.get_hashed(collection, hash, key)),
+        }
+    }
+
+    /// Maps: insert or replace.
+    pub fn put(
+        &mut self,
+        state: &State,
+        collection: u16,
+        key: &[u8],
+        value: &[u8],
+    ) -> Result<(), TxnError> {
+        match state.kind(collection) {
+            Some(Kind::HashMap | Kind::OrderedMap) => {}
+            Some(_) => return Err(TxnError::WrongKind),
+            None => return Err(TxnError::NoCollection),
+        }
+        let (key_at, value_at) = self.write(collection, key, Op::Put(value))?;
+        let effect = Effect::Value(value_at);
+        self.touch(key_hash(key), collection, WHOLE, key_at, effect);
+        Ok(())
+    }
+
+    /// Any kind: removes what is at the key; whether something was there.
+    pub fn delete(&mut self, state: &State, collection: u16, key: &[u8]) -> Result<bool, TxnError> {
+        let there = match state.kind(collection).ok_or(TxnError::NoCollection)? {
+            Kind::HashMap | Kind::OrderedMap => self.get(state, collection, key)?.is_some(),
+            Kind::Array => self.array_len(state, collection, key)? > 0,
+            Kind::Counter => self.counter(state, collection, key).is_some(),
+        };
+        if there {
+            let effect = match self.array_bounds(state, collection, key) {
+                Some((_, end)) => Effect::Array { front: end, end },
+                None => Effect::Gone,
+            };
+            let (key_at, _) = self.write(collection, key, Op::Delete)?;
+            self.touch(key_hash(key), collection, WHOLE, key_at, effect);
+        }
+        Ok(there)
+    }
+
+    /// Ordered maps: visits the entries from `from` (inclusive) to `to` (exclusive; empty = no
+    /// bound) in key order, or backwards, until `visit` returns false.
+    pub fn scan(
+        &mut self,
+        state: &State,
+        collection: u16,
+        from: &[u8],
+        to: &[u8],
+        reverse: bool,
+        mut visit: impl FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<(), TxnError> {
+        match state.kind(collection) {
+            Some(Kind::OrderedMap) => {}
+            Some(_) => return Err(TxnError::WrongKind),
+            None => return Err(TxnError::NoCollection),
+        }
+        let (buf, touched, own) = (&self.buf, &self.touched, &mut self.scratch);
+        let key_of = |at: u32| bytes_of(buf, &touched[at as usize].key);
+        own.clear();
+        own.extend((0..touched.len() as u32).filter(|at| {
+            let key = key_of(*at);
+            touched[*at as usize].collection == collection
+                && key >= from
+                && (to.is_empty() || key < to)
+        }));
+        own.sort_unstable_by(|a, b| key_of(*a).cmp(key_of(*b)));
+        if reverse {
+            own.reverse();
+        }
+        let range = state.range(collection, from, to);
+        let mut committed: Box<dyn Iterator<Item = (&[u8], &[u8])>> = match reverse {
+            false => Box::new(range),
+            true => Box::new(range.rev()),
+        };
+        let mut theirs = committed.next();
+        let mut own = own.iter().copied().peekable();
+        loop {
+            let order = match (own.peek(), theirs) {
+                (None, None) => return Ok(()),
+                (Some(_), None) => Ordering::Less,
+                (None, Some(_)) => Ordering::Greater,
+                (Some(at), Some((key, _))) if reverse => key.cmp(key_of(*at)),
+                (Some(at), Some((key, _))) => key_of(*at).cmp(key),
+            };
+            let entry = if order == Ordering::Greater {
+                theirs
+            } else {
+                own.next()
+                    .and_then(|at| match &touched[at as usize].effect {
+                        Effect::Value(value) => Some((key_of(at), bytes_of(buf, value))),
+                        _ => None,
+                    })
+            };
+            if order != Ordering::Less {
+                theirs = committed.next();
+            }
+            if let Some((key, value)) = entry
+                && !visit(key, value)
+            {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Arrays: elements of the array at a key.
+    pub fn array_len(&self, state: &State, collection: u16, key: &[u8]) -> Result<u64, TxnError> {
+        expect_kind(state, collection, Kind::Array)?;
+        let bounds = self.array_bounds(state, collection, key);
+        Ok(bounds.map_or(0, |(front, end)| end - front))
+    }
+
+    /// Arrays: an element, if it is there.
+    pub fn array_get<'a>(
+        &'a self,
+        state: &'a State,
+        collection: u16,
+        key: &[u8],
+        index: u64,
+    ) -> Result<Option<&'a [u8]>, TxnError> {
+        expect_kind(state, collection, Kind::Array)?;
+        let Some((front, end)) = self.array_bounds(state, collection, key) else {
+            return Ok(None);
+        };
+        if index >= end - front {
+            return Ok(None);
+        }
+        let sub = front + index;
+        match self.find(with_index(key_hash(key), sub), collection, sub, key) {
+            Some(at) => Ok(self.value_of(at)),
+            None => Ok(state.array_get(collection, key, sub)),
+        }
+    }
+
+    /// Arrays: appends.
+    pub fn array_push(
+        &mut self,
+        state: &State,
+        collection: u16,
+        key: &[u8],
+        value: &[u8],
+    ) -> Result<(), TxnError> {
+        expect_kind(state, collection, Kind::Array)?;
+        let (front, end) = self
+            .array_bounds(state, collection, key)
+            .unwrap_or_default();
+        let (key_at, value_at) = self.write(collection, key, Op::ArrayPush(value))?;
+        let hash = key_hash(key);
+        let grown = Effect::Array {
+            front,
+            end: end + 1,
+        };
+        self.touch(hash, collection, WHOLE, key_at.clone(), grown);
+        let hash = with_index(hash, end);
+        self.touch(hash, collection, end, key_at, Effect::Value(value_at));
+        Ok(())
+    }
+
+    /// Arrays: replaces an existing element.
+    pub fn array_put(
+        &mut self,
+        state: &State,
+        collection: u16,
+        key: &[u8],
+        index: u64,
+        value: &[u8],
+    ) -> Result<(), TxnError> {
+        expect_kind(state, collection, Kind::Array)?;
+        let (front, end) = self
+            .array_bounds(state, collection, key)
+            .unwrap_or_default();
+        if index >= end - front {
+            return Err(TxnError::Index);
+        }
+        let (key_at, value_at) = self.write(collection, key, Op::ArrayPut(index, value))?;
+        let sub = front + index;
+        let hash = with_index(key_hash(key), sub);
+        self.touch(hash, collection, sub, key_at, Effect::Value(value_at));
+        Ok(())
+    }
+
+    /// Arrays: drops the oldest element; whether there was one.
+    pub fn array_pop_front(
+        &mut self,
+        state: &State,
+        collection: u16,
+        key: &[u8],
+    ) -> Result<bool, TxnError> {
+        expect_kind(state, collection, Kind::Array)?;
+        let Some((front, end)) = self.array_bounds(state, collection, key) else {
+            return Ok(false);
+        };
+        if front == end {
+            return Ok(false);
+        }
+        let (key_at, _) = self.write(collection, key, Op::ArrayPopFront)?;
+        let shrunk = Effect::Array {
+            front: front + 1,
+            end,
+        };
+        self.touch(key_hash(key), collection, WHOLE, key_at, shrunk);
+        Ok(true)
+    }
+
+    /// Counters: fetch-and-add, wrapping; the value before.
+    pub fn counter_add(
+        &mut self,
+        state: &State,
+        collection: u16,
+        key: &[u8],
+        delta: i64,
+    ) -> Result<i64, TxnError> {
+        expect_kind(state, collection, Kind::Counter)?;
+        let before = self.counter(state, collection, key).unwrap_or(0);
+        let (key_at, _) = self.write(collection, key, Op::CounterAdd(delta))?;
+        let effect = Effect::Count(before.wrapping_add(delta));
+        self.touch(key_hash(key), collection, WHOLE, key_at, effect);
+        Ok(before)
+    }
+
+    /// Counters: the value, 0 if absent.
+    pub fn counter_get(&self, state: &State, collection: u16, key: &[u8]) -> Result<i64, TxnError> {
+        expect_kind(state, collection, Kind::Counter)?;
+        Ok(self.counter(state, collection, key).unwrap_or(0))
+    }
+
+    fn counter(&self, state: &State, collection: u16, key: &[u8]) -> Option<i64> {
+        match self.find(key_hash(key), collection, WHOLE, key) {
+            Some(at) => match self.touched[at].effect {
+                Effect::Count(value) => Some(value),
+                _ => None,
+            },
+            None => state.counter(collection, key).map(|c| c.value),
+        }
+    }
+
+    /// Absolute positions of the array's elements, if the array was ever there.
+    fn array_bounds(&self, state: &State, collection: u16, key: &[u8]) -> Option<(u64, u64)> {
+        match self.find(key_hash(key), collection, WHOLE, key) {
+            Some(at) => match self.touched[at].effect {
+                Effect::Array { front, end } => Some((front, end)),
+                _ => None,
+            },
+            None => state
+                .array(collection, key)
+                .map(|a| (0, a.items.len() as u64)),
+        }
+    }
+
+    fn value_of(&self, at: usize) -> Option<&[u8]> {
+        match &self.touched[at].effect {
+            Effect::Value(range) => Some(bytes_of(&self.buf, range)),
+            _ => None,
+        }
+    }
+
+    /// Encodes a write if it is within bounds; where its key and value lie.
+    #[inline]
+    fn write(
+        &mut self,
+        collection: u16,
+        key: &[u8],
+        op: Op<'_>,
+    ) -> Result<(Range<u32>, Range<u32>), TxnError> {
+        let value_len = match op {
+            Op::Put(v) | Op::ArrayPush(v) | Op::ArrayPut(_, v) => v.len(),
+            Op::Delete | Op::ArrayPopFront | Op::CounterAdd(_) => 0,
+        };
+        if self.buf.len() < HEADER_LEN {
+            self.begin(0);
+        }
+        let len = self.buf.len() + OP_OVERHEAD_MAX + key.len() + value_len;
+        if key.is_empty()
+            || key.len() > KEY_LEN_MAX
+            || value_len > VALUE_LEN_MAX
+            || len > BATCH_LEN_MAX
+            || self.writes == WRITES_MAX
+        {
+            return Err(TxnError::Bound);
+        }
+        self.writes += 1;
+        Ok(encode(&mut self.buf, collection, key, op))
+    }
+
+    #[inline]
+    fn find(&self, hash: u32, collection: u16, sub: u64, key: &[u8]) -> Option<usize> {
+        let is = |t: &Touched| {
+            t.hash == hash
+                && t.collection == collection
+                && t.sub == sub
+                && bytes_of(&self.buf, &t.key) == key
+        };
+        if self.touched.len() <= OVERLAY_LINEAR_MAX {
+            return self.touched.iter().position(is);
+        }
+        let found = self
+            .index
+            .find(widen(hash), |at| is(&self.touched[*at as usize]));
+        found.map(|at| *at as usize)
+    }
+
+    /// Records what the request made of something.
+    fn touch(&mut self, hash: u32, collection: u16, sub: u64, key: Range<u32>, effect: Effect) {
+        let found = self.find(hash, collection, sub, bytes_of(&self.buf, &key));
+        if let Some(at) = found {
+            self.touched[at].effect = effect;
+            return;
+        }
+        self.touched.push(Touched {
+            hash,
+            collection,
+            sub,
+            key,
+            effect,
+        });
+        let len = self.touched.len();
+        if len > OVERLAY_LINEAR_MAX {
+            let touched = &self.touched;
+            let first = match self.index.is_empty() {
+                true => 0,
+                false => len - 1,
+            };
+            for at in first..len {
+                self.index
+                    .insert_unique(widen(touched[at].hash), at as u32, |at| {
+                        widen(touched[*at as usize].hash)
+                    });
+            }
+        }
+    }
+}
+
+fn expect_kind(state: &State, collection: u16, kind: Kind) -> Result<(), TxnError> {
+    match state.kind(collection) {
+        Some(k) if k == kind => Ok(()),
+        Some(_) => Err(TxnError::WrongKind),
+        None => Err(TxnError::NoCollection),
+    }
+}
