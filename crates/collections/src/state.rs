@@ -100,6 +100,12 @@ pub struct State {
     memory_bytes: usize,
 }
 
+impl std::fmt::Debug for State {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "State({} collections, {} bytes)", self.contents.len(), self.memory_bytes)
+    }
+}
+
 impl State {
     /// Empty collections; their order gives their ids. Panics above [`COLLECTIONS_MAX`], which
     /// manifests are checked against.

@@ -7,23 +7,26 @@ use crate::codec::{Reader, WireError, Write};
 use crate::limits::{BODY_LEN_MAX, ENTRY_OUTPUTS_MAX};
 use crate::message::{decode_id, decode_trace, encode_id, encode_trace};
 use e3_model::limits::{KEY_LEN_MAX, PAYLOAD_LEN_MAX};
-use e3_model::{EdgeId, MessageId, Nanos, Slot, TraceContext};
+use e3_model::{EdgeId, MessageId, Nanos, NodeId, Slot, TraceContext};
 
 /// What a primary sends to a backup.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Replicated {
     /// A snapshot begins; the backup keeps what it has until the end arrives.
-    SnapshotBegin,
+    SnapshotBegin {
+        /// Outputs of entries up to this one need not be sent again.
+        released: u64,
+    },
     /// Part of the collections.
     SnapshotState(Vec<u8>),
     /// A handled message, as an entry without writes.
     SnapshotSeen(Entry),
+    /// A dead letter.
+    SnapshotDead(MessageId, DeadLetter),
     /// The snapshot is whole: it reaches to `op`.
     SnapshotEnd {
         /// Last entry in it.
         op: u64,
-        /// Outputs of entries up to this one need not be sent again.
-        released: u64,
         /// `now` of the last entry.
         now: Nanos,
     },
@@ -52,6 +55,10 @@ pub struct Entry {
     pub deadline: Nanos,
     /// The client's oldest request without an answer.
     pub oldest_seq: u64,
+    /// Node whose ingress the client spoke to.
+    pub reply_to: NodeId,
+    /// Process of that node.
+    pub reply_to_incarnation: u32,
     /// Trace.
     pub trace: TraceContext,
     /// Encoded writes.
@@ -160,6 +167,22 @@ impl Reply {
     }
 }
 
+impl DeadLetter {
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.put_short(self.reason.as_bytes());
+        out.put_short(&self.key);
+        out.put_long(&self.payload);
+    }
+
+    fn decode(r: &mut Reader<'_>) -> Result<DeadLetter, WireError> {
+        Ok(DeadLetter {
+            reason: String::from_utf8_lossy(r.short_bytes("reason", 1024)?).into_owned(),
+            key: r.short_bytes("key", KEY_LEN_MAX)?.to_vec(),
+            payload: r.long_bytes("payload", PAYLOAD_LEN_MAX)?.to_vec(),
+        })
+    }
+}
+
 impl Entry {
     /// Bytes that [`Replicated::encode`] gives for the entry, nearly.
     pub fn len_estimate(&self) -> usize {
@@ -184,6 +207,8 @@ impl Entry {
         out.put_u64(self.now.0);
         out.put_u64(self.deadline.0);
         out.put_u64(self.oldest_seq);
+        out.put_u16(self.reply_to.0);
+        out.put_u32(self.reply_to_incarnation);
         encode_trace(out, &self.trace);
         out.put_long(&self.batch);
         out.put_u16(u16::try_from(self.outputs.len()).expect("bounded by the manifest"));
@@ -198,9 +223,7 @@ impl Entry {
             reply.encode(out);
         }
         if let Some(dead) = &self.dead {
-            out.put_short(dead.reason.as_bytes());
-            out.put_short(&dead.key);
-            out.put_long(&dead.payload);
+            dead.encode(out);
         }
     }
 
@@ -212,6 +235,7 @@ impl Entry {
         let code_version = r.u32()?;
         let (now, deadline) = (Nanos(r.u64()?), Nanos(r.u64()?));
         let oldest_seq = r.u64()?;
+        let (reply_to, reply_to_incarnation) = (NodeId(r.u16()?), r.u32()?);
         let trace = decode_trace(r)?;
         let batch = r.long_bytes("write batch", BODY_LEN_MAX)?.to_vec();
         let count = usize::from(r.u16()?);
@@ -238,11 +262,7 @@ impl Entry {
             None
         };
         let dead = if flags & 2 != 0 {
-            Some(DeadLetter {
-                reason: String::from_utf8_lossy(r.short_bytes("reason", 1024)?).into_owned(),
-                key: r.short_bytes("key", KEY_LEN_MAX)?.to_vec(),
-                payload: r.long_bytes("payload", PAYLOAD_LEN_MAX)?.to_vec(),
-            })
+            Some(DeadLetter::decode(r)?)
         } else {
             None
         };
@@ -255,6 +275,8 @@ impl Entry {
             now,
             deadline,
             oldest_seq,
+            reply_to,
+            reply_to_incarnation,
             trace,
             batch,
             outputs,
@@ -269,7 +291,10 @@ impl Replicated {
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(256);
         match self {
-            Replicated::SnapshotBegin => out.put_u8(1),
+            Replicated::SnapshotBegin { released } => {
+                out.put_u8(1);
+                out.put_u64(*released);
+            }
             Replicated::SnapshotState(chunk) => {
                 out.put_u8(2);
                 out.put_long(chunk);
@@ -278,10 +303,14 @@ impl Replicated {
                 out.put_u8(3);
                 entry.encode(&mut out);
             }
-            Replicated::SnapshotEnd { op, released, now } => {
+            Replicated::SnapshotDead(id, dead) => {
+                out.put_u8(7);
+                encode_id(&mut out, id);
+                dead.encode(&mut out);
+            }
+            Replicated::SnapshotEnd { op, now } => {
                 out.put_u8(4);
                 out.put_u64(*op);
-                out.put_u64(*released);
                 out.put_u64(now.0);
             }
             Replicated::Entry(entry) => return Replicated::encode_entry(entry),
@@ -305,16 +334,13 @@ impl Replicated {
     pub fn decode(bytes: &[u8]) -> Result<Replicated, WireError> {
         let r = &mut Reader(bytes);
         Ok(match r.u8()? {
-            1 => Replicated::SnapshotBegin,
+            1 => Replicated::SnapshotBegin { released: r.u64()? },
             2 => Replicated::SnapshotState(r.long_bytes("snapshot chunk", BODY_LEN_MAX)?.to_vec()),
             3 => Replicated::SnapshotSeen(Entry::decode(r)?),
-            4 => Replicated::SnapshotEnd {
-                op: r.u64()?,
-                released: r.u64()?,
-                now: Nanos(r.u64()?),
-            },
+            4 => Replicated::SnapshotEnd { op: r.u64()?, now: Nanos(r.u64()?) },
             5 => Replicated::Entry(Entry::decode(r)?),
             6 => Replicated::Released(r.u64()?),
+            7 => Replicated::SnapshotDead(decode_id(r)?, DeadLetter::decode(r)?),
             other => {
                 return Err(WireError::Unknown {
                     what: "kind of replicated item",

@@ -53,6 +53,8 @@ fn entry() -> Entry {
         now: Nanos(1),
         deadline: Nanos(2),
         oldest_seq: 3,
+        reply_to: NodeId(2),
+        reply_to_incarnation: 1,
         trace: TraceContext::default(),
         batch: vec![5; 40],
         outputs: vec![output],
@@ -148,12 +150,12 @@ fn frames_share_a_datagram() {
 #[test]
 fn entries_and_client_frames_round_trip() {
     for item in [
-        Replicated::SnapshotBegin,
+        Replicated::SnapshotBegin { released: 4 },
+        Replicated::SnapshotDead(id(), DeadLetter { reason: "x".into(), key: vec![1], payload: vec![] }),
         Replicated::SnapshotState(vec![1; 9]),
         Replicated::SnapshotSeen(entry()),
         Replicated::SnapshotEnd {
             op: 1,
-            released: 2,
             now: Nanos(3),
         },
         Replicated::Entry(entry()),

@@ -1,0 +1,220 @@
+//! Replication: the primary's snapshots, the backup's part, and the change from one to the other.
+
+use crate::limits::*;
+use crate::links::Tag;
+use crate::replica::{Backup, Incoming, Log, Outgoing, Replica};
+use crate::worker::{Output, Worker};
+use e3_collections::{Restore, WriteBatch};
+use e3_model::plan::{NodeEvent, Role};
+use e3_model::{Nanos, NodeId, ShardKey};
+use e3_wire::entry::Replicated;
+use e3_wire::frame::{Ends, Link};
+use std::rc::Rc;
+
+impl Worker {
+    /// Begins to replicate to a node: snapshot first, then every entry.
+    pub(crate) fn add_backup(&mut self, key: ShardKey, node: NodeId, required: bool) {
+        let Some(peer) = self.links.packer.peers.get(&node) else { return };
+        let replica = self.replicas.get_mut(&key).expect("its caller has it");
+        let ends = Ends::Replication { service: key.service, shard: key.shard, backup: node };
+        let link = Link {
+            app: key.app,
+            ends,
+            // The view makes streams unique: a backup may leave and join again.
+            from_incarnation: replica.view,
+            to_incarnation: peer.incarnation,
+        };
+        self.links.drop_senders(|k| *k == (key.app, ends));
+        let log = &replica.log;
+        let op = log.op;
+        let mut send = |item: Replicated, acked: u64| {
+            self.links.send(link, node, item.encode().into(), Tag::Replicated(key, node, acked));
+        };
+        send(Replicated::SnapshotBegin { released: log.released }, 0);
+        for chunk in log.state.borrow().snapshot_chunks(SNAPSHOT_CHUNK_LEN) {
+            send(Replicated::SnapshotState(chunk), 0);
+        }
+        let released = log.seen.entries().filter(|e| e.op <= log.released);
+        for entry in released.chain(log.outbox.iter().map(|o| &o.entry)) {
+            send(Replicated::SnapshotSeen((**entry).clone()), 0);
+        }
+        for (id, dead) in &log.dead_letters {
+            send(Replicated::SnapshotDead(*id, dead.clone()), 0);
+        }
+        send(Replicated::SnapshotEnd { op, now: log.now }, op);
+        let commit = replica.primary.commit;
+        let backup = Backup { link, acked: 0, snapshot_op: op, required, required_from: commit };
+        replica.primary.backups.insert(node, backup);
+    }
+
+    /// A backup has everything up to `op`.
+    pub(crate) fn on_replicated(&mut self, now: Nanos, key: ShardKey, node: NodeId, op: u64) {
+        let Some(replica) = self.replicas.get_mut(&key) else { return };
+        let log_op = replica.log.op;
+        let commit = replica.primary.commit;
+        let Some(backup) = replica.primary.backups.get_mut(&node) else { return };
+        backup.acked = backup.acked.max(op);
+        // From here on commits wait for it, so that it cannot fall behind again.
+        if !backup.required && op >= backup.snapshot_op && op + QUEUE_MAX as u64 >= log_op {
+            backup.required = true;
+            backup.required_from = commit;
+        }
+        self.advance(key, now);
+    }
+
+    /// What the controller must hear, until a plan shows that it has.
+    pub(crate) fn events(&self) -> Vec<NodeEvent> {
+        let mut events = Vec::new();
+        for (key, replica) in self.replicas.iter().filter(|(_, r)| r.role == Role::Primary) {
+            let Some(app) = self.apps.get(&key.app) else { continue };
+            let shard = app.shard(*key);
+            for node in &shard.joining {
+                let synced = replica
+                    .primary
+                    .backups
+                    .get(node)
+                    .is_some_and(|b| b.required && b.acked >= b.required_from.max(b.snapshot_op));
+                if synced {
+                    events.push(NodeEvent::Synced { key: *key, view: shard.view, backup: *node });
+                }
+            }
+            let p = &replica.primary;
+            let stopped = p.frozen && p.in_flight.is_empty() && p.commit == replica.log.op;
+            if stopped && p.backups.values().all(|b| b.acked == replica.log.op) {
+                events.push(NodeEvent::Frozen { key: *key, view: shard.view });
+            }
+        }
+        events
+    }
+
+    /// Takes what has arrived from the primary.
+    pub(crate) fn drain_replication(&mut self, now: Nanos, key: ShardKey) {
+        let Some(inputs) = self.inputs.get(&key) else { return };
+        let streams: Vec<_> = inputs
+            .iter()
+            .filter(|(_, ends)| matches!(ends, Ends::Replication { .. }))
+            .copied()
+            .collect();
+        for stream in streams {
+            while let Some((link, seq, body)) = self.links.pop(&stream) {
+                let replica = self.replicas.get_mut(&key).expect("it has inputs");
+                match Replicated::decode(&body).map_err(|_| "bytes").and_then(|i| replica.take(i)) {
+                    Ok(()) => self.links.complete(now, link, seq, 0),
+                    Err(reason) => {
+                        // Not acknowledged, so never counted as a copy.
+                        *self.dropped.entry("replication").or_default() += 1;
+                        replica.error = Some(format!("replication: {reason}"));
+                    }
+                }
+            }
+            if let Some(inputs) = self.inputs.get_mut(&key) {
+                inputs.remove(&stream);
+            }
+        }
+    }
+
+    /// A backup becomes primary: all that it has is the log now.
+    pub(crate) fn promote(&mut self, key: ShardKey, serve_at: Nanos) {
+        let replica = self.replicas.get_mut(&key).expect("its caller has it");
+        replica.incoming = None;
+        replica.error = None;
+        replica.role = Role::Primary;
+        let p = &mut replica.primary;
+        *p = Default::default();
+        p.serve_at = serve_at;
+        p.commit = replica.log.op;
+        p.released_told = replica.log.released;
+        let state = replica.log.state.clone();
+        self.outputs.push_back(Output::Start { key, state });
+        // The predecessor may have died between commit and sending.
+        let entries: Vec<Rc<_>> = replica.log.outbox.iter().map(|o| o.entry.clone()).collect();
+        for entry in entries {
+            self.emit(key, &entry);
+        }
+        self.trim(key);
+    }
+
+    /// Tells the backups which outputs need not be sent again.
+    pub(crate) fn tell_released(&mut self) {
+        for (key, replica) in self.replicas.iter_mut().filter(|(_, r)| r.role == Role::Primary) {
+            let log = &replica.log;
+            if log.released == replica.primary.released_told {
+                continue;
+            }
+            replica.primary.released_told = log.released;
+            let body: Rc<[u8]> = Replicated::Released(log.released).encode().into();
+            for (node, backup) in &replica.primary.backups {
+                // Behind the last entry in the stream, so its acknowledgement covers that too.
+                let tag = Tag::Replicated(*key, *node, log.op);
+                self.links.send(backup.link, *node, body.clone(), tag);
+            }
+        }
+    }
+}
+
+impl Replica {
+    /// Takes one item of the primary's stream.
+    fn take(&mut self, item: Replicated) -> Result<(), &'static str> {
+        match item {
+            Replicated::SnapshotBegin { released } => {
+                let collections = self.log.state.borrow().specs().to_vec();
+                let mut log = Log::new(&collections);
+                log.released = released;
+                self.incoming = Some(Incoming { state: Restore::new(&collections), log });
+                Ok(())
+            }
+            Replicated::SnapshotState(chunk) => {
+                let incoming = self.incoming.as_mut().ok_or("no snapshot has begun")?;
+                incoming.state.accept(&chunk).map_err(|_| "a snapshot's chunk does not fit")
+            }
+            Replicated::SnapshotSeen(entry) => {
+                let log = &mut self.incoming.as_mut().ok_or("no snapshot has begun")?.log;
+                let entry = Rc::new(entry);
+                if entry.op > log.released {
+                    log.outbox.push_back(Outgoing::new(entry.clone()));
+                }
+                log.seen.insert(entry);
+                Ok(())
+            }
+            Replicated::SnapshotDead(id, dead) => {
+                let log = &mut self.incoming.as_mut().ok_or("no snapshot has begun")?.log;
+                log.keep_dead(id, dead);
+                Ok(())
+            }
+            Replicated::SnapshotEnd { op, now } => {
+                let Incoming { state, mut log } =
+                    self.incoming.take().ok_or("no snapshot has begun")?;
+                if log.released + log.outbox.len() as u64 != op {
+                    return Err("the snapshot's outbox has a gap");
+                }
+                *log.state.borrow_mut() = state.finish();
+                log.op = op;
+                log.now = now;
+                self.log = log;
+                Ok(())
+            }
+            Replicated::Entry(mut entry) => {
+                if self.incoming.is_some() {
+                    return Err("an entry inside a snapshot");
+                }
+                if entry.op != self.log.op + 1 {
+                    return Err("a gap in the log");
+                }
+                let batch = std::mem::take(&mut entry.batch);
+                // A dead letter has no writes.
+                if !batch.is_empty() {
+                    let batch = WriteBatch::from_bytes(batch)
+                        .map_err(|_| "a write batch that cannot be read")?;
+                    let applied = self.log.state.borrow_mut().apply(&batch);
+                    applied.map_err(|_| "a write batch that does not fit the collections")?;
+                }
+                self.log.record(Rc::new(entry));
+                Ok(())
+            }
+            Replicated::Released(op) => {
+                self.log.release(op);
+                Ok(())
+            }
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! Leases between nodes: a primary serves only while its backups promise not to replace it.
+//!
+//! The holder counts from the moment it asked, the granter from the moment it answered, which is
+//! later; with clocks that run at nearly the same speed the promise outlives the holder's use of it
+//! (Gray and Cheriton, SOSP 1989). A node that has replaced another grants it nothing more until
+//! that one has applied a plan that says so. None of this needs the controller.
+
+use crate::limits::*;
+use e3_model::{Nanos, NodeId};
+use std::collections::BTreeMap;
+
+/// Leases held from and granted to other nodes.
+#[derive(Debug, Default)]
+pub(crate) struct Leases {
+    held_until: BTreeMap<NodeId, Nanos>,
+    granted_until: BTreeMap<NodeId, Nanos>,
+    /// The plan that a node must have applied before it is granted anything.
+    plan_required: BTreeMap<NodeId, u64>,
+    next_request: Nanos,
+}
+
+impl Leases {
+    /// True if a request for leases is due; arms the next one.
+    pub(crate) fn request_due(&mut self, now: Nanos) -> bool {
+        let due = now >= self.next_request;
+        if due {
+            self.next_request = Nanos(now.0 + LEASE_INTERVAL.0);
+        }
+        due
+    }
+
+    /// When the next request is due.
+    pub(crate) fn next_request(&self) -> Nanos {
+        self.next_request
+    }
+
+    /// Whether to grant a request; notes the grant.
+    pub(crate) fn on_request(&mut self, now: Nanos, from: NodeId, plan_version: u64) -> bool {
+        if self.plan_required.get(&from).is_some_and(|v| plan_version < *v) {
+            return false;
+        }
+        self.granted_until.insert(from, Nanos(now.0 + LEASE.0));
+        true
+    }
+
+    /// Takes a grant that answers the request of `sent`.
+    pub(crate) fn on_grant(&mut self, from: NodeId, sent: Nanos) {
+        let until = Nanos(sent.0 + LEASE.0 - LEASE_MARGIN.0);
+        let held = self.held_until.entry(from).or_default();
+        *held = until.max(*held);
+    }
+
+    /// Whether the node's promise holds now.
+    pub(crate) fn holds(&self, now: Nanos, from: NodeId) -> bool {
+        self.held_until.get(&from).is_some_and(|until| now < *until)
+    }
+
+    /// This node replaces `predecessor` by plan `version`: when it may begin.
+    pub(crate) fn succeed(&mut self, now: Nanos, predecessor: NodeId, version: u64) -> Nanos {
+        self.plan_required.insert(predecessor, version);
+        self.granted_until.get(&predecessor).copied().unwrap_or_default().max(now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_holder_stops_before_the_successor_begins() {
+        let (a, b) = (NodeId(0), NodeId(1));
+        let (mut holder, mut granter) = (Leases::default(), Leases::default());
+        let (asked, answered) = (Nanos(5_000), Nanos(9_000));
+        assert!(granter.on_request(answered, a, 1));
+        holder.on_grant(b, asked);
+        let begins = granter.succeed(Nanos(10_000), a, 2);
+        assert!(holder.holds(Nanos(asked.0 + 1), b));
+        assert!(!holder.holds(begins, b));
+        // Nothing more is granted before the holder knows that it was replaced.
+        assert!(!granter.on_request(Nanos(11_000), a, 1));
+        assert!(granter.on_request(Nanos(12_000), a, 2));
+    }
+}

@@ -1,0 +1,38 @@
+//! Bounds of the data path, and its timers.
+
+use e3_model::Nanos;
+
+/// Messages that a replica holds before its channels' credit stops.
+pub const QUEUE_MAX: usize = 1024;
+/// Requests of one replica that the executor holds at a time.
+pub const IN_FLIGHT_MAX: usize = 32;
+/// Entries of one replica whose outputs are not durable yet; no handler starts beyond it.
+pub const OUTBOX_MAX: usize = 8192;
+/// Requests that one ingress remembers.
+pub const SESSIONS_MAX: usize = 1 << 20;
+/// Dead letters that a shard keeps; the oldest make room.
+pub const DEAD_LETTERS_MAX: usize = 1024;
+/// How long a handled message is remembered after its request has expired.
+pub const SEEN_GRACE: Nanos = Nanos::from_millis(5_000);
+/// How far ahead of now a client may put a request's deadline.
+pub const DEADLINE_AHEAD_MAX: Nanos = Nanos::from_millis(3_600_000);
+/// Length of a lease.
+pub const LEASE: Nanos = Nanos::from_millis(1_000);
+/// What the holder of a lease gives away for clocks that run at different speed.
+pub const LEASE_MARGIN: Nanos = Nanos::from_millis(100);
+/// Between two requests for a lease.
+pub const LEASE_INTERVAL: Nanos = Nanos::from_millis(200);
+/// Longest wait of an acknowledgement for company.
+pub const ACK_DELAY: Nanos = Nanos::from_millis(2);
+/// Between two looks at the retransmission timers.
+pub const TIMER_INTERVAL: Nanos = Nanos::from_millis(10);
+/// Between two notices to the backups of what was released.
+pub const RELEASED_INTERVAL: Nanos = Nanos::from_millis(50);
+/// Bytes of a snapshot's chunk.
+pub const SNAPSHOT_CHUNK_LEN: usize = 16 * 1024;
+/// Bytes after which a datagram is sent without waiting for more frames. Loopback carries this in
+/// one piece; on Ethernet it is one segmented send.
+pub const DATAGRAM_LEN_GOAL: usize = 32 * 1024;
+
+const _: () = assert!(LEASE_INTERVAL.0 * 3 < LEASE.0 - LEASE_MARGIN.0, "two grants may be lost");
+const _: () = assert!(DATAGRAM_LEN_GOAL <= e3_wire::limits::DATAGRAM_LEN_MAX);

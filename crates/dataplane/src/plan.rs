@@ -1,0 +1,276 @@
+//! Applying plans and reporting: the worker's side of the controller.
+
+use crate::app::App;
+use crate::replica::Replica;
+use crate::worker::{Output, Worker};
+use e3_model::plan::{
+    AppPlan, ChannelReport, InstanceReport, NodePlan, NodeReport, NodeStats, Role, ShardPlan,
+};
+use e3_model::{AppId, Nanos, ShardKey};
+use e3_wire::frame::Ends;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+impl Worker {
+    /// Brings the worker to the plan. Older plans and those of other clusters are ignored.
+    pub fn handle_plan(&mut self, now: Nanos, plan: Arc<NodePlan>) {
+        self.now = now;
+        let other = plan.cluster != self.config.cluster || plan.node != self.config.node;
+        if other || plan.version <= self.plan.version {
+            return;
+        }
+        self.plan = plan.clone();
+        self.links.packer.peers = plan.peers.clone();
+        let wanted: BTreeSet<AppId> = plan.apps.iter().map(|a| a.id).collect();
+        let gone: Vec<AppId> = self.apps.keys().filter(|a| !wanted.contains(a)).copied().collect();
+        for app in gone {
+            self.delete_app(app);
+        }
+        for app in &plan.apps {
+            self.apply_app(now, app);
+        }
+        self.reroute();
+        self.advance_all(now);
+    }
+
+    fn delete_app(&mut self, app: AppId) {
+        let keys: Vec<ShardKey> =
+            self.replicas.keys().filter(|k| k.app == app).copied().collect();
+        for key in keys {
+            self.drop_replica(key);
+        }
+        self.apps.remove(&app);
+        self.ingress.delete(app);
+        self.links.drop_senders(|(a, _)| *a == app);
+        self.links.drop_receivers(|(a, _)| *a == app);
+    }
+
+    fn apply_app(&mut self, now: Nanos, plan: &AppPlan) {
+        let Some(app) = App::new(plan.clone()) else {
+            *self.dropped.entry("plan").or_default() += 1;
+            return;
+        };
+        self.apps.insert(plan.id, app);
+        for shard in &plan.shards {
+            self.apply_shard(now, plan.key(shard), shard);
+        }
+    }
+
+    fn apply_shard(&mut self, now: Nanos, key: ShardKey, shard: &ShardPlan) {
+        let wanted = shard.role(self.config.node);
+        let have = self.replicas.get(&key).map(|r| (r.role, r.incarnation));
+        match (have, wanted) {
+            (None, None) => {}
+            (Some(_), None) => self.drop_replica(key),
+            (Some((Role::Primary, i)), Some(Role::Primary)) if i == shard.incarnation => {
+                self.update_primary(key, shard);
+            }
+            (Some((Role::Backup | Role::Joining, _)), Some(Role::Primary)) => {
+                let serve_at = self.serve_at(now, shard);
+                let replica = self.replicas.get_mut(&key).expect("it is there");
+                replica.view = shard.view;
+                replica.incarnation = shard.incarnation;
+                self.drop_ends(key);
+                self.promote(key, serve_at);
+                self.update_primary(key, shard);
+            }
+            (Some((Role::Backup | Role::Joining, _)), Some(role)) => {
+                let replica = self.replicas.get_mut(&key).expect("it is there");
+                replica.role = role;
+                replica.view = shard.view;
+                replica.incarnation = shard.incarnation;
+            }
+            (_, Some(role)) => {
+                // New here, or a primary that was replaced: what it had is not the shard's state.
+                if have.is_some() {
+                    self.drop_replica(key);
+                }
+                let collections = self.apps[&key.app].collections(key);
+                let replica = Replica::new(key, role, shard.view, shard.incarnation, collections);
+                self.replicas.insert(key, replica);
+                if role == Role::Primary {
+                    let serve_at = self.serve_at(now, shard);
+                    self.promote(key, serve_at);
+                    self.update_primary(key, shard);
+                }
+            }
+        }
+    }
+
+    /// When a new primary may begin: when its promise to its predecessor has run out. That is
+    /// enough, since the predecessor needs the promises of all its backups.
+    fn serve_at(&mut self, now: Nanos, shard: &ShardPlan) -> Nanos {
+        match shard.predecessor {
+            Some(p) if !shard.fenced && p != self.config.node => {
+                self.leases.succeed(now, p, self.plan.version)
+            }
+            _ => now,
+        }
+    }
+
+    /// Brings a primary's backups to the view.
+    fn update_primary(&mut self, key: ShardKey, shard: &ShardPlan) {
+        let replica = self.replicas.get_mut(&key).expect("its caller has it");
+        replica.view = shard.view;
+        replica.primary.frozen = shard.frozen;
+        let wanted: BTreeSet<_> = shard.backups.iter().chain(&shard.joining).copied().collect();
+        let gone: Vec<_> =
+            replica.primary.backups.keys().filter(|n| !wanted.contains(n)).copied().collect();
+        for node in gone {
+            replica.primary.backups.remove(&node);
+            let ends =
+                Ends::Replication { service: key.service, shard: key.shard, backup: node };
+            self.links.drop_senders(|k| *k == (key.app, ends));
+        }
+        for node in wanted {
+            let required = shard.backups.contains(&node);
+            match self.replicas.get_mut(&key).and_then(|r| r.primary.backups.get_mut(&node)) {
+                Some(backup) => backup.required |= required,
+                None => self.add_backup(key, node, required),
+            }
+        }
+        self.advance(key, self.now);
+    }
+
+    fn drop_replica(&mut self, key: ShardKey) {
+        let Some(replica) = self.replicas.remove(&key) else { return };
+        self.drop_ends(key);
+        if replica.role == Role::Primary {
+            self.outputs.push_back(Output::Stop { key });
+        }
+    }
+
+    /// Drops all channel ends of a replica.
+    fn drop_ends(&mut self, key: ShardKey) {
+        let Some(app) = self.apps.get(&key.app) else { return };
+        let dag = &app.dag;
+        let is_replication = |ends: &Ends| matches!(ends, Ends::Replication { service, shard, .. }
+            if *service == key.service && *shard == key.shard);
+        self.links.drop_senders(|(a, ends)| {
+            *a == key.app
+                && (is_replication(ends)
+                    || matches!(ends, Ends::Edge { edge, from, .. }
+                        if *from == key.shard && dag.sender(*edge) == Some(key.service)))
+        });
+        self.links.drop_receivers(|(a, ends)| {
+            *a == key.app
+                && (is_replication(ends)
+                    || match ends {
+                        Ends::Ingress { shard, .. } => {
+                            *shard == key.shard && dag.source() == key.service
+                        }
+                        Ends::Edge { edge, to, .. } => {
+                            *to == key.shard && dag.receiver(*edge) == Some(key.service)
+                        }
+                        Ends::Replication { .. } => false,
+                    })
+        });
+        self.inputs.remove(&key);
+    }
+
+    /// Points all channels to where their receivers are now.
+    fn reroute(&mut self) {
+        let keys: Vec<_> = self.links.senders.keys().copied().collect();
+        for (app_id, ends) in keys {
+            let Some(app) = self.apps.get(&app_id) else { continue };
+            let (service, shard) = match ends {
+                Ends::Ingress { shard, .. } => (Some(app.dag.source()), shard),
+                Ends::Edge { edge, to, .. } => (app.dag.receiver(edge), to),
+                Ends::Replication { .. } => continue,
+            };
+            let Some(service) = service else { continue };
+            let route = app.route(ShardKey { app: app_id, service, shard });
+            self.links.reroute((app_id, ends), route.primary, route.incarnation);
+        }
+    }
+
+    /// What the controller hears of this node. The driver adds the process's own figures.
+    pub fn report(&self) -> NodeReport {
+        let instances = self
+            .replicas
+            .values()
+            .map(|r| InstanceReport {
+                key: r.key,
+                role: r.role,
+                view: r.view,
+                op: r.log.op,
+                commit: if r.role == Role::Primary { r.primary.commit } else { r.log.op },
+                queue: (r.primary.queue.len() + r.primary.in_flight.len()) as u32,
+                handled: r.counts.handled,
+                failed: r.counts.failed,
+                dead_letters: r.log.dead_count,
+                preemptions: 0,
+                busy: r.counts.busy,
+                memory_bytes: r.log.state.borrow().memory_bytes() as u64,
+                error: r.error.clone(),
+            })
+            .collect();
+        NodeReport {
+            node: self.config.node,
+            incarnation: self.config.incarnation,
+            plan_version: self.plan.version,
+            events: self.events(),
+            instances,
+            stats: NodeStats {
+                datagrams_in: self.datagrams_in,
+                datagrams_out: self.datagrams_out,
+                dropped: self.dropped.iter().map(|(k, v)| (k.to_string(), *v)).collect(),
+                retransmitted: self.links.retransmitted(),
+                admitted: self.ingress.admitted,
+                overloaded: self.ingress.overloaded,
+                channels: self.channel_reports(),
+                ..NodeStats::default()
+            },
+        }
+    }
+
+    fn channel_reports(&self) -> Vec<ChannelReport> {
+        let report = |((app_id, ends), end): (&crate::links::LinkKey, &crate::links::SendEnd)| {
+            let app = self.apps.get(app_id)?;
+            let service = |id| app.plan.app.service(id).name.as_str();
+            let node = |id| match self.links.packer.peers.get(&id) {
+                Some(peer) => peer.name.clone(),
+                None => id.to_string(),
+            };
+            let (name, from, to) = match *ends {
+                Ends::Ingress { node: n, shard } => {
+                    ("ingress".into(), node(n), format!("{}/{shard}", service(app.dag.source())))
+                }
+                Ends::Edge { edge, from, to } => (
+                    app.plan.app.spec.channels[usize::from(edge.0)].name().to_string(),
+                    format!("{}/{from}", service(app.dag.sender(edge)?)),
+                    format!("{}/{to}", service(app.dag.receiver(edge)?)),
+                ),
+                Ends::Replication { service: s, shard, backup } => {
+                    ("replication".into(), format!("{}/{shard}", service(s)), node(backup))
+                }
+            };
+            let s = &end.sender;
+            let sent = s.durable() + s.outstanding() as u64 - s.waiting() as u64;
+            let (durable, waiting) = (s.durable(), s.waiting() as u32);
+            Some(ChannelReport { app: *app_id, name, from, to, sent, durable, waiting })
+        };
+        self.links.senders.iter().filter_map(report).collect()
+    }
+
+    /// Requests that wait on this node.
+    pub fn queue_len(&self) -> u32 {
+        let waiting = |r: &Replica| r.primary.queue.len() + r.primary.in_flight.len();
+        self.replicas.values().map(waiting).sum::<usize>() as u32
+    }
+
+    /// Requests admitted here that have no answer yet.
+    pub fn under_way(&self) -> u32 {
+        self.ingress.under_way()
+    }
+
+    /// Version of the plan that is applied.
+    pub fn plan_version(&self) -> u64 {
+        self.plan.version
+    }
+
+    /// The plan that is applied.
+    pub fn plan(&self) -> &Arc<NodePlan> {
+        &self.plan
+    }
+}

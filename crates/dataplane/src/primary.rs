@@ -1,0 +1,378 @@
+//! The primary's part: hand messages to the executor, log what comes of them, release outputs when
+//! the backups have them.
+
+use crate::limits::*;
+use crate::links::Tag;
+use crate::replica::{Pending, Waiting};
+use crate::seen::Known;
+use crate::worker::{Execute, ExecuteOutcome, Executed, Output, Worker};
+use e3_model::application::WhenAlone;
+use e3_model::plan::Role;
+use e3_model::{MessageId, Nanos, NodeId, RequestId, ShardKey, Slot, Via};
+use e3_wire::entry::{DeadLetter, Entry, Outcome, Output as EntryOutput, Replicated, Reply};
+use e3_wire::frame::{Ends, Frame, Link};
+use e3_wire::message::Message;
+use std::rc::Rc;
+
+impl Worker {
+    /// Whether the primary may act for the shard now: handle, answer, send.
+    fn may_serve(&self, key: ShardKey, now: Nanos) -> bool {
+        let replica = &self.replicas[&key];
+        let Some(app) = self.apps.get(&key.app) else { return false };
+        let service = app.service(key);
+        let primary = &replica.primary;
+        let mut backups = primary.backups.iter().filter(|(_, b)| b.required).map(|(n, _)| *n);
+        let alone = service.replicas > 1 && backups.clone().next().is_none();
+        replica.role == Role::Primary
+            && now >= primary.serve_at
+            && backups.all(|b| self.leases.holds(now, b))
+            && !(alone && service.when_alone == WhenAlone::Refuse)
+    }
+
+    /// Gives the executor as much as it may have.
+    pub(crate) fn dispatch(&mut self, now: Nanos) {
+        let keys: Vec<ShardKey> = self
+            .replicas
+            .iter()
+            .filter(|(_, r)| r.role == Role::Primary)
+            .map(|(k, _)| *k)
+            .collect();
+        for key in keys {
+            self.fill_queue(key);
+            while self.dispatch_one(key, now) {}
+        }
+    }
+
+    /// Takes messages from the channels while there is room; the rest waits at the senders.
+    fn fill_queue(&mut self, key: ShardKey) {
+        let replica = self.replicas.get_mut(&key).expect("listed");
+        let Some(inputs) = self.inputs.get_mut(&key) else { return };
+        while replica.primary.queue.len() < QUEUE_MAX
+            && let Some(link_key) = inputs.first().copied()
+        {
+            let Some((link, seq, body)) = self.links.pop(&link_key) else {
+                inputs.remove(&link_key);
+                continue;
+            };
+            match Message::decode(&body) {
+                Ok(message) => {
+                    let now = Nanos(0);
+                    let waiting = Waiting { link, seq, message, now, failures: 0 };
+                    replica.primary.queue.push_back(waiting);
+                }
+                Err(_) => {
+                    *self.dropped.entry("message").or_default() += 1;
+                    // Nothing can be made of it, ever: do not let it block the channel.
+                    self.links.complete(self.now, link, seq, 0);
+                }
+            }
+        }
+    }
+
+    /// Hands over the message at the head of the queue. False if nothing more can be done now.
+    fn dispatch_one(&mut self, key: ShardKey, now: Nanos) -> bool {
+        if !self.may_serve(key, now) {
+            return false;
+        }
+        let replica = self.replicas.get_mut(&key).expect("listed");
+        let memory_max = self.apps[&key.app].service(key).resources.memory;
+        let over = replica.is_over(memory_max);
+        let primary = &mut replica.primary;
+        if primary.frozen
+            || primary.idle_at > now
+            || primary.in_flight.len() >= IN_FLIGHT_MAX
+            || replica.log.outbox.len() >= OUTBOX_MAX
+        {
+            return false;
+        }
+        let Some(head) = primary.queue.front() else { return false };
+        let id = head.message.id;
+        if primary.in_flight.values().any(|w| w.message.id == id) {
+            // Another copy is being handled; what becomes of it decides about this one.
+            return false;
+        }
+        let mut waiting = primary.queue.pop_front().expect("looked at");
+        match replica.log.seen.look_up(waiting.message.slot, &id) {
+            Known::New => {}
+            Known::Stale => {
+                self.links.complete(now, waiting.link, waiting.seq, ACK_DELAY.0);
+                return true;
+            }
+            Known::Handled(entry) => {
+                self.on_copy(key, now, waiting, &entry);
+                return true;
+            }
+        }
+        waiting.now = replica.log.now.max(now);
+        let gone = if waiting.message.deadline < now {
+            Some((Outcome::Expired, "deadline passed before it was handled".to_string()))
+        } else if let Some(error) = &replica.error {
+            Some((Outcome::Failed, error.clone()))
+        } else if over {
+            let reason = format!("collections exceed the service's memory of {memory_max}");
+            Some((Outcome::Failed, reason))
+        } else {
+            None
+        };
+        if let Some((outcome, reason)) = gone {
+            self.give_up(key, now, waiting, outcome, reason);
+            return true;
+        }
+        let token = self.next_token;
+        self.next_token += 1;
+        let edge = match id.via {
+            Via::Ingress => -1,
+            Via::Edge(e) => i32::from(e.0),
+        };
+        let execute = Execute {
+            key,
+            token,
+            slot: waiting.message.slot,
+            now: waiting.now,
+            request: id.request,
+            edge,
+            message_key: waiting.message.key.clone(),
+            payload: waiting.message.payload.clone(),
+        };
+        primary.in_flight.insert(token, waiting);
+        self.outputs.push_back(Output::Execute(execute));
+        true
+    }
+
+    /// A message that was handled before. A repeat by the client gets again what the first got.
+    fn on_copy(&mut self, key: ShardKey, now: Nanos, copy: Waiting, entry: &Rc<Entry>) {
+        let replica = self.replicas.get_mut(&key).expect("its caller has it");
+        if entry.op > replica.primary.commit {
+            let first = replica.primary.commit + 1;
+            replica.primary.pending[(entry.op - first) as usize]
+                .copies
+                .push((copy.link, copy.seq));
+            return;
+        }
+        self.links.complete(now, copy.link, copy.seq, ACK_DELAY.0);
+        if copy.message.attempt <= entry.attempt {
+            return;
+        }
+        replica.log.seen.set_attempt(entry.slot, &entry.id, copy.message.attempt);
+        let mut again = (**entry).clone();
+        again.attempt = copy.message.attempt;
+        again.reply_to = copy.message.reply_to;
+        again.reply_to_incarnation = copy.message.reply_to_incarnation;
+        // Op 0 is no entry: the outbox does not wait for these.
+        again.op = 0;
+        self.emit(key, &again);
+    }
+
+    /// Takes what the executor made of a message.
+    pub fn handle_executed(&mut self, now: Nanos, done: Executed) {
+        self.now = now;
+        let Some(replica) = self.replicas.get_mut(&done.key) else { return };
+        let Some(mut waiting) = replica.primary.in_flight.remove(&done.token) else { return };
+        replica.counts.busy.0 += done.busy.0;
+        let app = &self.apps[&done.key.app];
+        let slowdown = app.slowdown(done.key, self.config.kind, self.config.emulated);
+        if slowdown > 1.0 {
+            let idle = (done.busy.0 as f64 * (slowdown - 1.0)) as u64;
+            let from = replica.primary.idle_at.0.max(now.0);
+            replica.primary.idle_at = Nanos(from + idle);
+        }
+        match done.outcome {
+            ExecuteOutcome::Done { batch, outputs, reply } => {
+                let reply = reply.map(|(status, payload)| Reply {
+                    outcome: Outcome::Done,
+                    status,
+                    payload,
+                });
+                let entry = self.entry(done.key, &waiting, batch, outputs, reply, None);
+                self.commit(done.key, now, entry, (waiting.link, waiting.seq));
+            }
+            ExecuteOutcome::Failed(reason) => {
+                replica.counts.failed += 1;
+                waiting.failures += 1;
+                if waiting.failures >= app.plan.app.spec.attempts {
+                    self.give_up(done.key, now, waiting, Outcome::Failed, reason);
+                } else {
+                    replica.primary.queue.push_front(waiting);
+                }
+            }
+        }
+    }
+
+    /// Commits a message without effects, answers its client, keeps it as a dead letter.
+    fn give_up(
+        &mut self,
+        key: ShardKey,
+        now: Nanos,
+        waiting: Waiting,
+        outcome: Outcome,
+        reason: String,
+    ) {
+        let mut reason = reason;
+        reason.truncate(reason.floor_char_boundary(256));
+        let reply = Reply { outcome, status: 0, payload: reason.clone().into_bytes() };
+        let dead = DeadLetter {
+            reason,
+            key: waiting.message.key.clone(),
+            payload: waiting.message.payload.clone(),
+        };
+        let entry = self.entry(key, &waiting, Vec::new(), Vec::new(), Some(reply), Some(dead));
+        self.commit(key, now, entry, (waiting.link, waiting.seq));
+    }
+
+    fn entry(
+        &mut self,
+        key: ShardKey,
+        waiting: &Waiting,
+        batch: Vec<u8>,
+        sent: Vec<(u16, Vec<u8>, Vec<u8>)>,
+        reply: Option<Reply>,
+        dead: Option<DeadLetter>,
+    ) -> Entry {
+        let app = &self.apps[&key.app];
+        let message = &waiting.message;
+        let run = app.dag.run(message.id.via, message.id.index).unwrap_or(0);
+        let channels = &app.channels[usize::from(key.service.0)];
+        let mut counts = vec![0u32; channels.len()];
+        let mut outputs = Vec::with_capacity(sent.len());
+        for (channel, to_key, payload) in sent {
+            let at = usize::from(channel);
+            let edge = channels[at];
+            match app.dag.index(edge, run, counts[at]) {
+                Some(index) => outputs.push(EntryOutput { edge, index, key: to_key, payload }),
+                // The executor bounds outputs by the manifest; this is the second lock.
+                None => *self.dropped.entry("output").or_default() += 1,
+            }
+            counts[at] += 1;
+        }
+        Entry {
+            op: self.replicas[&key].log.op + 1,
+            id: message.id,
+            attempt: message.attempt,
+            slot: message.slot,
+            code_version: app.plan.code_version,
+            now: waiting.now,
+            deadline: message.deadline,
+            oldest_seq: message.oldest_seq,
+            reply_to: message.reply_to,
+            reply_to_incarnation: message.reply_to_incarnation,
+            trace: message.trace,
+            batch,
+            outputs,
+            reply,
+            dead,
+        }
+    }
+
+    /// Appends an entry to the log and sends it to the backups.
+    fn commit(&mut self, key: ShardKey, now: Nanos, mut entry: Entry, copy: (Link, u64)) {
+        let replica = self.replicas.get_mut(&key).expect("its caller has it");
+        replica.counts.handled += 1;
+        if !replica.primary.backups.is_empty() {
+            let body: Rc<[u8]> = Replicated::encode_entry(&entry).into();
+            for (node, backup) in &replica.primary.backups {
+                let tag = Tag::Replicated(key, *node, entry.op);
+                self.links.send(backup.link, *node, body.clone(), tag);
+            }
+        }
+        // Applied and sent: nobody reads the writes again.
+        entry.batch = Vec::new();
+        let entry = Rc::new(entry);
+        replica.primary.pending.push_back(Pending { entry: entry.clone(), copies: vec![copy] });
+        replica.log.record(entry);
+        self.advance(key, now);
+    }
+
+    /// Releases what all backups have.
+    pub(crate) fn advance(&mut self, key: ShardKey, now: Nanos) {
+        if !self.may_serve(key, now) {
+            return;
+        }
+        let replica = self.replicas.get_mut(&key).expect("its caller has it");
+        let acked = replica.acked_by_all();
+        let mut released = Vec::new();
+        while replica.primary.pending.front().is_some_and(|p| p.entry.op <= acked) {
+            released.push(replica.primary.pending.pop_front().expect("looked at"));
+        }
+        replica.primary.commit = acked.max(replica.primary.commit);
+        let stateful = self.apps[&key.app].service(key).stateful;
+        for pending in released {
+            if stateful {
+                for (link, seq) in pending.copies {
+                    self.links.complete(now, link, seq, ACK_DELAY.0);
+                }
+            } else if let Some(outgoing) =
+                self.replicas.get_mut(&key).and_then(|r| r.log.outgoing(pending.entry.op))
+            {
+                // There is no log here: the sender keeps the message until what follows from it
+                // is durable elsewhere.
+                outgoing.copies = pending.copies;
+            }
+            self.emit(key, &pending.entry);
+        }
+        self.trim(key);
+    }
+
+    /// Frees what is durable from the front of the outbox.
+    pub(crate) fn trim(&mut self, key: ShardKey) {
+        let Some(replica) = self.replicas.get_mut(&key) else { return };
+        for (link, seq) in replica.log.trim(replica.primary.commit) {
+            self.links.complete(self.now, link, seq, ACK_DELAY.0);
+        }
+    }
+
+    /// Sends an entry's outputs and reply.
+    pub(crate) fn emit(&mut self, key: ShardKey, entry: &Entry) {
+        let incarnation = self.replicas[&key].incarnation;
+        for output in &entry.outputs {
+            let app = &self.apps[&key.app];
+            let Some(service) = app.dag.receiver(output.edge) else { continue };
+            let slot = Slot::of(&output.key);
+            let shards = app.plan.app.service(service).shards;
+            let to = ShardKey { app: key.app, service, shard: slot.shard(shards) };
+            let message = Message {
+                id: MessageId {
+                    request: entry.id.request,
+                    via: Via::Edge(output.edge),
+                    index: output.index,
+                },
+                attempt: entry.attempt,
+                slot,
+                reply_to: entry.reply_to,
+                reply_to_incarnation: entry.reply_to_incarnation,
+                deadline: entry.deadline,
+                oldest_seq: entry.oldest_seq,
+                trace: entry.trace,
+                code_version: entry.code_version,
+                key: output.key.clone(),
+                payload: output.payload.clone(),
+            };
+            let ends = Ends::Edge { edge: output.edge, from: key.shard, to: to.shard };
+            let route = app.route(to);
+            let link = Link {
+                app: key.app,
+                ends,
+                from_incarnation: incarnation,
+                to_incarnation: route.incarnation,
+            };
+            self.links.send(link, route.primary, message.encode().into(), Tag::Output(key, entry.op));
+        }
+        if let Some(reply) = &entry.reply {
+            self.send_reply(key, entry, reply.clone());
+        }
+    }
+
+    fn send_reply(&mut self, key: ShardKey, entry: &Entry, reply: Reply) {
+        let node: NodeId = entry.reply_to;
+        let request: RequestId = entry.id.request;
+        // The ingress's process is gone: the client asks again through another.
+        let incarnation = self.links.packer.peers.get(&node).map(|p| p.incarnation);
+        if incarnation != Some(entry.reply_to_incarnation) {
+            return;
+        }
+        if node == self.config.node {
+            self.on_reply(key.app, request, reply);
+        } else {
+            self.links.packer.frame(node, &Frame::Reply { app: key.app, request, reply });
+        }
+    }
+}

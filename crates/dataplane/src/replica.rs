@@ -1,0 +1,245 @@
+//! One replica of a shard: state, log position, what is waiting and what is not durable yet.
+
+use crate::seen::Seen;
+use e3_collections::{CollectionSpec, Restore, State};
+use e3_model::plan::Role;
+use e3_model::{Bytes, MessageId, Nanos, NodeId, ShardKey};
+use e3_wire::entry::{DeadLetter, Entry};
+use e3_wire::frame::Link;
+use e3_wire::message::Message;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
+
+/// A replica of a shard on this node.
+#[derive(Debug)]
+pub(crate) struct Replica {
+    pub(crate) key: ShardKey,
+    pub(crate) role: Role,
+    pub(crate) view: u32,
+    pub(crate) incarnation: u32,
+    pub(crate) log: Log,
+    pub(crate) primary: Primary,
+    /// The snapshot that is arriving, if one is.
+    pub(crate) incoming: Option<Incoming>,
+    pub(crate) counts: Counts,
+    /// Why its service does not run here.
+    pub(crate) error: Option<String>,
+}
+
+/// What primary and backups have in common: a function of the log's entries.
+#[derive(Debug)]
+pub(crate) struct Log {
+    pub(crate) state: Rc<RefCell<State>>,
+    pub(crate) seen: Seen,
+    /// Last entry.
+    pub(crate) op: u64,
+    /// `now` of the last entry: never goes back.
+    pub(crate) now: Nanos,
+    /// Outputs of entries up to this one are durable at their receivers.
+    pub(crate) released: u64,
+    /// Entries after `released`, in order.
+    pub(crate) outbox: VecDeque<Outgoing>,
+    pub(crate) dead_letters: VecDeque<(MessageId, DeadLetter)>,
+    pub(crate) dead_count: u64,
+}
+
+/// An entry whose outputs are not all durable at their receivers.
+#[derive(Debug)]
+pub(crate) struct Outgoing {
+    pub(crate) entry: Rc<Entry>,
+    /// Outputs that are not durable.
+    pub(crate) open: usize,
+    /// Copies of a stateless service's message: durable when the outputs are.
+    pub(crate) copies: Vec<(Link, u64)>,
+}
+
+/// A snapshot on its way in. The replica keeps what it has until the end arrives.
+pub(crate) struct Incoming {
+    pub(crate) state: Restore,
+    pub(crate) log: Log,
+}
+
+impl std::fmt::Debug for Incoming {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Incoming({} messages)", self.log.seen.len())
+    }
+}
+
+/// What only a primary needs. Nothing here survives it.
+#[derive(Debug, Default)]
+pub(crate) struct Primary {
+    /// Last entry that all backups have.
+    pub(crate) commit: u64,
+    /// Entries after `commit`, in order.
+    pub(crate) pending: VecDeque<Pending>,
+    /// Arrived, not begun.
+    pub(crate) queue: VecDeque<Waiting>,
+    /// With the executor, by token.
+    pub(crate) in_flight: BTreeMap<u64, Waiting>,
+    pub(crate) backups: BTreeMap<NodeId, Backup>,
+    /// Leases of the predecessor run out.
+    pub(crate) serve_at: Nanos,
+    /// An emulated core is busy until then.
+    pub(crate) idle_at: Nanos,
+    /// Stop handling.
+    pub(crate) frozen: bool,
+    /// `released` that the backups know of.
+    pub(crate) released_told: u64,
+}
+
+/// A message that waits or is being handled.
+#[derive(Clone, Debug)]
+pub(crate) struct Waiting {
+    pub(crate) link: Link,
+    pub(crate) seq: u64,
+    pub(crate) message: Message,
+    pub(crate) now: Nanos,
+    pub(crate) failures: u32,
+}
+
+/// An entry that not all backups have.
+#[derive(Debug)]
+pub(crate) struct Pending {
+    pub(crate) entry: Rc<Entry>,
+    /// Copies of its message: durable with it.
+    pub(crate) copies: Vec<(Link, u64)>,
+}
+
+/// A backup as its primary sees it.
+#[derive(Debug)]
+pub(crate) struct Backup {
+    pub(crate) link: Link,
+    /// It has everything up to this entry.
+    pub(crate) acked: u64,
+    /// Last entry of the snapshot that it was sent first.
+    pub(crate) snapshot_op: u64,
+    /// Commits wait for it.
+    pub(crate) required: bool,
+    /// `commit` when it became required: from there on it has all that was released.
+    pub(crate) required_from: u64,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    pub(crate) handled: u64,
+    pub(crate) failed: u64,
+    pub(crate) busy: Nanos,
+}
+
+impl Log {
+    pub(crate) fn new(collections: &[CollectionSpec]) -> Log {
+        Log {
+            state: Rc::new(RefCell::new(State::new(collections))),
+            seen: Seen::default(),
+            op: 0,
+            now: Nanos(0),
+            released: 0,
+            outbox: VecDeque::new(),
+            dead_letters: VecDeque::new(),
+            dead_count: 0,
+        }
+    }
+
+    /// Takes an entry whose writes are applied already.
+    pub(crate) fn record(&mut self, entry: Rc<Entry>) {
+        self.op = entry.op;
+        self.now = self.now.max(entry.now);
+        if let Some(dead) = &entry.dead {
+            self.keep_dead(entry.id, dead.clone());
+        }
+        self.outbox.push_back(Outgoing::new(entry.clone()));
+        self.seen.insert(entry);
+    }
+
+    pub(crate) fn keep_dead(&mut self, id: MessageId, dead: DeadLetter) {
+        self.dead_count += 1;
+        self.dead_letters.push_back((id, dead));
+        if self.dead_letters.len() > crate::limits::DEAD_LETTERS_MAX {
+            self.dead_letters.pop_front();
+        }
+    }
+
+    /// An entry of the outbox.
+    pub(crate) fn outgoing(&mut self, op: u64) -> Option<&mut Outgoing> {
+        let first = self.outbox.front()?.entry.op;
+        self.outbox.get_mut(usize::try_from(op.checked_sub(first)?).ok()?)
+    }
+
+    /// Drops from the front of the outbox what has no open outputs and is committed; gives the
+    /// copies that are durable with it.
+    pub(crate) fn trim(&mut self, commit: u64) -> Vec<(Link, u64)> {
+        let mut copies = Vec::new();
+        while let Some(first) = self.outbox.front()
+            && first.open == 0
+            && first.entry.op <= commit
+        {
+            self.released = first.entry.op;
+            copies.append(&mut self.outbox.pop_front().expect("looked at").copies);
+        }
+        copies
+    }
+
+    /// The primary says that outputs up to `op` are durable.
+    pub(crate) fn release(&mut self, op: u64) {
+        while self.outbox.front().is_some_and(|o| o.entry.op <= op) {
+            self.outbox.pop_front();
+        }
+        self.released = self.released.max(op.min(self.op));
+    }
+}
+
+impl Outgoing {
+    pub(crate) fn new(entry: Rc<Entry>) -> Outgoing {
+        Outgoing { open: entry.outputs.len(), entry, copies: Vec::new() }
+    }
+}
+
+impl Replica {
+    pub(crate) fn new(
+        key: ShardKey,
+        role: Role,
+        view: u32,
+        incarnation: u32,
+        collections: &[CollectionSpec],
+    ) -> Replica {
+        Replica {
+            key,
+            role,
+            view,
+            incarnation,
+            log: Log::new(collections),
+            primary: Primary::default(),
+            incoming: None,
+            counts: Counts::default(),
+            error: None,
+        }
+    }
+
+    /// Entries that every backup that counts has.
+    pub(crate) fn acked_by_all(&self) -> u64 {
+        let required = self.primary.backups.values().filter(|b| b.required);
+        required.map(|b| b.acked).min().unwrap_or(self.log.op).min(self.log.op)
+    }
+
+    /// True if the collections hold more than the service may use.
+    pub(crate) fn is_over(&self, memory_max: Bytes) -> bool {
+        self.log.state.borrow().memory_bytes() as u64 > memory_max.0
+    }
+
+    /// Panics if an invariant is broken.
+    pub(crate) fn validate(&self) {
+        let log = &self.log;
+        assert!(log.released <= log.op, "{}: released beyond the log", self.key);
+        assert_eq!(log.released + log.outbox.len() as u64, log.op, "{}: outbox has a gap", self.key);
+        if self.role == Role::Primary {
+            let p = &self.primary;
+            assert!(p.commit <= log.op && p.commit >= log.released, "{}: commit", self.key);
+            assert_eq!(p.commit + p.pending.len() as u64, log.op, "{}: pending has a gap", self.key);
+            for (node, b) in &p.backups {
+                assert!(b.acked <= log.op, "{}: {node} acknowledged the future", self.key);
+                assert!(!b.required || b.acked >= p.commit, "{}: {node} lacks commits", self.key);
+            }
+        }
+    }
+}

@@ -1,0 +1,481 @@
+//! The worker: what one core of a node does with messages, as one state machine.
+//!
+//! The driver passes in datagrams, plans, results of handlers and the time, then drains
+//! [`Worker::poll_output`] and comes back at [`Worker::next_deadline`]. The real node and the
+//! simulator drive the same code.
+
+use crate::app::App;
+use crate::ingress::{Admission, Ingress};
+use crate::lease::Leases;
+use crate::limits::*;
+use crate::links::{LinkKey, Links, Tag};
+use crate::replica::Replica;
+use e3_collections::State;
+use e3_model::limits::{KEY_LEN_MAX, PAYLOAD_LEN_MAX};
+use e3_model::plan::{NodePlan, Role};
+use e3_model::{
+    Address, AppId, MessageId, Nanos, NodeId, NodeKind, RequestId, ShardKey, Slot, Via,
+};
+use e3_wire::client::{ClientFrame, Request};
+use e3_wire::codec::Reader;
+use e3_wire::datagram::{Header, Kind};
+use e3_wire::entry::{Outcome, Reply};
+use e3_wire::frame::{Ends, Frame, Link};
+use e3_wire::message::Message;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// Who this worker is.
+#[derive(Clone, Copy, Debug)]
+pub struct Config {
+    /// The node.
+    pub node: NodeId,
+    /// Its process.
+    pub incarnation: u32,
+    /// Its cluster.
+    pub cluster: u64,
+    /// Kind of node that it is or stands for.
+    pub kind: NodeKind,
+    /// Whether it only stands for that kind.
+    pub emulated: bool,
+}
+
+/// What the driver must do.
+#[derive(Debug)]
+pub enum Output {
+    /// Send a datagram.
+    Send {
+        /// Where to.
+        to: Address,
+        /// Its bytes.
+        bytes: Vec<u8>,
+    },
+    /// Make an instance of the shard's service ready.
+    Start {
+        /// The shard.
+        key: ShardKey,
+        /// Its collections. The executor applies a handler's writes before it reports it done.
+        state: Rc<RefCell<State>>,
+    },
+    /// Drop the instance and what it has been given.
+    Stop {
+        /// The shard.
+        key: ShardKey,
+    },
+    /// Run the handler.
+    Execute(Execute),
+}
+
+/// One run of a handler.
+#[derive(Debug)]
+pub struct Execute {
+    /// The shard.
+    pub key: ShardKey,
+    /// Comes back in [`Executed`].
+    pub token: u64,
+    /// Slot of the message's key.
+    pub slot: Slot,
+    /// The handler's `now`.
+    pub now: Nanos,
+    /// The request.
+    pub request: RequestId,
+    /// Edge that the message came by, -1 from a client.
+    pub edge: i32,
+    /// The message's key.
+    pub message_key: Vec<u8>,
+    /// The message's payload.
+    pub payload: Vec<u8>,
+}
+
+/// What came of a run. Results of one shard come in the order of its runs.
+#[derive(Debug)]
+pub struct Executed {
+    /// The shard.
+    pub key: ShardKey,
+    /// From [`Execute`].
+    pub token: u64,
+    /// Result.
+    pub outcome: ExecuteOutcome,
+    /// Processor time of the run.
+    pub busy: Nanos,
+}
+
+/// Result of a run.
+#[derive(Debug)]
+pub enum ExecuteOutcome {
+    /// The handler committed.
+    Done {
+        /// Its writes, applied already.
+        batch: Vec<u8>,
+        /// Messages: channel of the service in the manifest's order, key, payload.
+        outputs: Vec<(u16, Vec<u8>, Vec<u8>)>,
+        /// Answer to the client: status, payload.
+        reply: Option<(u32, Vec<u8>)>,
+    },
+    /// The attempt failed without effects.
+    Failed(String),
+}
+
+/// One worker core.
+#[derive(Debug)]
+pub struct Worker {
+    pub(crate) config: Config,
+    pub(crate) now: Nanos,
+    pub(crate) plan: Arc<NodePlan>,
+    pub(crate) apps: BTreeMap<AppId, App>,
+    pub(crate) replicas: BTreeMap<ShardKey, Replica>,
+    /// Channels with messages for a replica.
+    pub(crate) inputs: BTreeMap<ShardKey, BTreeSet<LinkKey>>,
+    pub(crate) links: Links,
+    pub(crate) leases: Leases,
+    pub(crate) ingress: Ingress,
+    pub(crate) outputs: VecDeque<Output>,
+    client_open: BTreeMap<Address, Vec<u8>>,
+    pub(crate) next_token: u64,
+    next_released: Nanos,
+    pub(crate) dropped: BTreeMap<&'static str, u64>,
+    pub(crate) datagrams_in: u64,
+    pub(crate) datagrams_out: u64,
+}
+
+impl Worker {
+    /// A worker without a plan.
+    pub fn new(config: Config) -> Worker {
+        let mut links = Links::default();
+        links.packer.node = config.node;
+        links.packer.cluster = config.cluster;
+        links.packer.incarnation = config.incarnation;
+        Worker {
+            config,
+            now: Nanos(0),
+            plan: Arc::default(),
+            apps: BTreeMap::new(),
+            replicas: BTreeMap::new(),
+            inputs: BTreeMap::new(),
+            links,
+            leases: Leases::default(),
+            ingress: Ingress::default(),
+            outputs: VecDeque::new(),
+            client_open: BTreeMap::new(),
+            next_token: 0,
+            next_released: Nanos(0),
+            dropped: BTreeMap::new(),
+            datagrams_in: 0,
+            datagrams_out: 0,
+        }
+    }
+
+    /// Takes a datagram. Whatever it holds, at worst it is counted and dropped.
+    pub fn handle_datagram(&mut self, now: Nanos, from: Address, bytes: &[u8]) {
+        self.now = now;
+        self.datagrams_in += 1;
+        let mut reader = Reader(bytes);
+        let dropped = match Header::decode(&mut reader) {
+            Err(_) => Some("header"),
+            Ok(Header { kind: Kind::Client, .. }) => self.on_client(now, from, &mut reader).err(),
+            Ok(header) if header.kind == Kind::Peer => self.on_peer(now, &header, &mut reader).err(),
+            Ok(_) => Some("kind"),
+        };
+        if let Some(reason) = dropped {
+            *self.dropped.entry(reason).or_default() += 1;
+        }
+    }
+
+    fn on_peer(&mut self, now: Nanos, h: &Header, r: &mut Reader<'_>) -> Result<(), &'static str> {
+        if h.cluster != self.config.cluster {
+            return Err("cluster");
+        }
+        if h.to_incarnation != self.config.incarnation {
+            return Err("incarnation");
+        }
+        match self.links.packer.peers.get(&h.from) {
+            Some(peer) if peer.incarnation == h.incarnation => {}
+            _ => return Err("sender"),
+        }
+        while !r.is_empty() {
+            let frame = Frame::decode(r).map_err(|_| "frame")?;
+            self.on_frame(now, h, frame);
+        }
+        Ok(())
+    }
+
+    fn on_frame(&mut self, now: Nanos, h: &Header, frame: Frame<'_>) {
+        match frame {
+            Frame::Data { link, seq, body } => self.on_data(now, h.from, link, seq, body),
+            Frame::Ack { link, ack } => {
+                let mut freed = Vec::new();
+                self.links.on_ack(now, link, &ack, &mut freed);
+                self.on_freed(now, freed);
+            }
+            Frame::LeaseRequest { sent_ns, plan_version } => {
+                if self.leases.on_request(now, h.from, plan_version) {
+                    self.links.packer.frame(h.from, &Frame::LeaseGrant { sent_ns });
+                }
+            }
+            Frame::LeaseGrant { sent_ns } => {
+                self.leases.on_grant(h.from, Nanos(sent_ns));
+                self.advance_all(now);
+            }
+            Frame::Reply { app, request, reply } => self.on_reply(app, request, reply),
+        }
+    }
+
+    fn on_data(&mut self, now: Nanos, from: NodeId, link: Link, seq: u64, body: &[u8]) {
+        let Some(key) = self.receiver_of(&link) else {
+            *self.dropped.entry("link").or_default() += 1;
+            return;
+        };
+        let expected = match (self.replicas.get(&key), link.ends) {
+            (Some(r), Ends::Replication { backup, .. }) => {
+                r.role != Role::Primary
+                    && backup == self.config.node
+                    && link.to_incarnation == self.config.incarnation
+            }
+            (Some(r), _) => {
+                r.role == Role::Primary && link.to_incarnation == r.incarnation
+            }
+            (None, _) => false,
+        };
+        if !expected {
+            // A plan is on its way, here or there; the sender repeats it.
+            *self.dropped.entry("view").or_default() += 1;
+            return;
+        }
+        if self.links.on_data(now, from, link, seq, body) {
+            self.inputs.entry(key).or_default().insert((link.app, link.ends));
+            if matches!(link.ends, Ends::Replication { .. }) {
+                self.drain_replication(now, key);
+            }
+        }
+    }
+
+    /// The shard that a channel leads to.
+    fn receiver_of(&self, link: &Link) -> Option<ShardKey> {
+        let app = self.apps.get(&link.app)?;
+        let (service, shard) = match link.ends {
+            Ends::Ingress { shard, .. } => (app.dag.source(), shard),
+            Ends::Edge { edge, to, .. } => (app.dag.receiver(edge)?, to),
+            Ends::Replication { service, shard, .. } => (service, shard),
+        };
+        Some(ShardKey { app: link.app, service, shard })
+    }
+
+    pub(crate) fn on_freed(&mut self, now: Nanos, freed: Vec<Tag>) {
+        for tag in freed {
+            match tag {
+                Tag::Ingress => {}
+                Tag::Output(key, op) => {
+                    let replica = self.replicas.get_mut(&key);
+                    if let Some(outgoing) = replica.and_then(|r| r.log.outgoing(op)) {
+                        outgoing.open = outgoing.open.saturating_sub(1);
+                        self.trim(key);
+                    }
+                }
+                Tag::Replicated(key, node, op) => self.on_replicated(now, key, node, op),
+            }
+        }
+    }
+
+    fn on_client(
+        &mut self,
+        now: Nanos,
+        from: Address,
+        r: &mut Reader<'_>,
+    ) -> Result<(), &'static str> {
+        while !r.is_empty() {
+            match ClientFrame::decode(r).map_err(|_| "client frame")? {
+                ClientFrame::Request(request) => self.on_request(now, from, request),
+                ClientFrame::Reply { .. } => return Err("client frame"),
+            }
+        }
+        Ok(())
+    }
+
+    fn on_request(&mut self, now: Nanos, from: Address, q: Request) {
+        let reject = |reason: &str| Reply {
+            outcome: Outcome::Rejected,
+            status: 0,
+            payload: reason.as_bytes().to_vec(),
+        };
+        let Some(app) = self.apps.get(&q.app) else {
+            let reason = format!("application {} is not on this node", q.app);
+            self.answer(from, q.id, reject(&reason));
+            return;
+        };
+        if q.key.is_empty() || q.key.len() > KEY_LEN_MAX || q.payload.len() > PAYLOAD_LEN_MAX {
+            let reason = format!(
+                "key of {} and payload of {} bytes, must be 1..={KEY_LEN_MAX} and at most {PAYLOAD_LEN_MAX}",
+                q.key.len(),
+                q.payload.len()
+            );
+            self.answer(from, q.id, reject(&reason));
+            return;
+        }
+        if q.deadline.0 > now.0 + DEADLINE_AHEAD_MAX.0 || q.oldest_seq > q.id.seq {
+            let reason = "deadline over an hour ahead, or oldest request after this one";
+            self.answer(from, q.id, reject(reason));
+            return;
+        }
+        match self.ingress.admit(from, &q, app.plan.app.spec.admitted_max) {
+            Admission::Wait => {}
+            Admission::Repeat(reply) => self.answer(from, q.id, reply),
+            Admission::Overloaded => {
+                let reply =
+                    Reply { outcome: Outcome::Overloaded, status: 0, payload: Vec::new() };
+                self.answer(from, q.id, reply);
+            }
+            Admission::Forward => {
+                let service = app.dag.source();
+                let slot = Slot::of(&q.key);
+                let shard = slot.shard(app.plan.app.service(service).shards);
+                let route = app.route(ShardKey { app: q.app, service, shard });
+                let link = Link {
+                    app: q.app,
+                    ends: Ends::Ingress { node: self.config.node, shard },
+                    from_incarnation: self.config.incarnation,
+                    to_incarnation: route.incarnation,
+                };
+                let to = route.primary;
+                let message = Message {
+                    id: MessageId { request: q.id, via: Via::Ingress, index: 0 },
+                    attempt: q.attempt,
+                    slot,
+                    reply_to: self.config.node,
+                    reply_to_incarnation: self.config.incarnation,
+                    deadline: q.deadline,
+                    oldest_seq: q.oldest_seq,
+                    trace: q.trace,
+                    code_version: 0,
+                    key: q.key,
+                    payload: q.payload,
+                };
+                self.links.send(link, to, message.encode().into(), Tag::Ingress);
+            }
+        }
+    }
+
+    pub(crate) fn on_reply(&mut self, app: AppId, request: RequestId, reply: Reply) {
+        if let Some(client) = self.ingress.on_reply(app, request, &reply) {
+            self.answer(client, request, reply);
+        }
+    }
+
+    fn answer(&mut self, to: Address, id: RequestId, reply: Reply) {
+        let buffer = self.client_open.entry(to).or_default();
+        if buffer.is_empty() {
+            ClientFrame::start(buffer);
+        }
+        ClientFrame::Reply { id, reply }.encode(buffer);
+        if buffer.len() > DATAGRAM_LEN_GOAL / 2 {
+            let bytes = std::mem::take(buffer);
+            self.client_open.remove(&to);
+            self.outputs.push_back(Output::Send { to, bytes });
+        }
+    }
+
+    pub(crate) fn advance_all(&mut self, now: Nanos) {
+        let keys: Vec<ShardKey> = self
+            .replicas
+            .iter()
+            .filter(|(_, r)| r.role == Role::Primary && !r.primary.pending.is_empty())
+            .map(|(k, _)| *k)
+            .collect();
+        for key in keys {
+            self.advance(key, now);
+        }
+    }
+
+    /// Does what is due: dispatches, repeats, packs. The driver calls it after it has passed in all
+    /// that it had, and whenever [`Worker::next_deadline`] has come.
+    pub fn handle_tick(&mut self, now: Nanos) {
+        self.now = now;
+        if self.leases.request_due(now) {
+            self.request_leases(now);
+            self.ingress.forget(now);
+        }
+        if now >= self.next_released {
+            self.next_released = Nanos(now.0 + RELEASED_INTERVAL.0);
+            self.tell_released();
+        }
+        self.links.on_timer(now);
+        loop {
+            self.dispatch(now);
+            self.links.flush(now);
+            let Some(bytes) = self.links.packer.local.pop_front() else { break };
+            let mut reader = Reader(&bytes);
+            let header = Header::decode(&mut reader).expect("written here");
+            if let Err(reason) = self.on_peer(now, &header, &mut reader) {
+                *self.dropped.entry(reason).or_default() += 1;
+            }
+        }
+        while let Some((to, bytes)) = self.links.packer.remote.pop_front() {
+            self.outputs.push_back(Output::Send { to, bytes });
+        }
+        for (to, bytes) in std::mem::take(&mut self.client_open) {
+            self.outputs.push_back(Output::Send { to, bytes });
+        }
+    }
+
+    fn request_leases(&mut self, now: Nanos) {
+        let mut backups = BTreeSet::new();
+        for replica in self.replicas.values().filter(|r| r.role == Role::Primary) {
+            backups.extend(replica.primary.backups.keys().copied());
+        }
+        let frame = Frame::LeaseRequest { sent_ns: now.0, plan_version: self.plan.version };
+        for node in backups {
+            self.links.packer.frame(node, &frame);
+        }
+    }
+
+    /// The next thing to do.
+    pub fn poll_output(&mut self) -> Option<Output> {
+        let output = self.outputs.pop_front();
+        if matches!(output, Some(Output::Send { .. })) {
+            self.datagrams_out += 1;
+        }
+        output
+    }
+
+    /// When [`Worker::handle_tick`] wants to be called, at the latest.
+    pub fn next_deadline(&self) -> Nanos {
+        let mut next = self.leases.next_request();
+        if let Some(links) = self.links.next_deadline() {
+            next = next.min(links);
+        }
+        for r in self.replicas.values().filter(|r| r.role == Role::Primary) {
+            let p = &r.primary;
+            if r.log.released != p.released_told {
+                next = next.min(self.next_released);
+            }
+            if !p.queue.is_empty() || self.inputs.get(&r.key).is_some_and(|i| !i.is_empty()) {
+                for at in [p.serve_at, p.idle_at] {
+                    if at > self.now {
+                        next = next.min(at);
+                    }
+                }
+            }
+        }
+        next
+    }
+
+    /// Notes that the shard's service does not run here, and why.
+    pub fn handle_start_failed(&mut self, key: ShardKey, error: String) {
+        if let Some(replica) = self.replicas.get_mut(&key) {
+            replica.error = Some(error);
+        }
+    }
+
+    /// The shard's collections, if there is a replica here.
+    pub fn state(&self, key: ShardKey) -> Option<Rc<RefCell<State>>> {
+        self.replicas.get(&key).map(|r| r.log.state.clone())
+    }
+
+    /// Panics if an invariant is broken.
+    pub fn validate(&self) {
+        for replica in self.replicas.values() {
+            replica.validate();
+        }
+    }
+}
