@@ -13,6 +13,7 @@ pub mod profile;
 pub mod topology;
 pub mod units;
 mod validate;
+pub mod visits;
 
 pub use application::Application;
 pub use document::{Document, Kind, ManifestError};

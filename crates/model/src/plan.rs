@@ -142,6 +142,12 @@ pub struct NodeWelcome {
     pub node: NodeId,
     /// Its incarnation.
     pub incarnation: u32,
+    /// Kind of node that it is or stands for.
+    pub kind: NodeKind,
+    /// Whether it only stands for that kind.
+    pub emulated: bool,
+    /// One-way latency that it adds to what it sends.
+    pub link_latency: Nanos,
 }
 
 /// What a node tells the controller about once a second, and at once when there are events.

@@ -1,0 +1,50 @@
+//! Visit ratios: how many messages of each service one client request causes on average
+//! (Denning and Buzen, "The Operational Analysis of Queueing Network Models", 1978).
+
+use crate::application::Application;
+use crate::dag::Dag;
+use crate::ids::EdgeId;
+use crate::profile::Profile;
+use std::collections::BTreeMap;
+
+/// Handled messages per client request, by service. `outputs` gives the messages that one handled
+/// message of the sender puts on an edge.
+pub fn visits(app: &Application, dag: &Dag, outputs: impl Fn(EdgeId) -> f64) -> Vec<f64> {
+    let mut ratio = vec![0.0; app.spec.services.len()];
+    ratio[usize::from(dag.source().0)] = 1.0;
+    for &service in dag.order() {
+        for (edge, to, _) in app.channels_from(service) {
+            ratio[usize::from(to.0)] += ratio[usize::from(service.0)] * outputs(edge);
+        }
+    }
+    ratio
+}
+
+/// Messages that the sender's profile puts on an edge per handled message; None where the profile
+/// is missing or leaves it open because it depends on the workload.
+pub fn declared_outputs(
+    app: &Application,
+    profiles: &BTreeMap<String, Profile>,
+    edge: EdgeId,
+) -> Option<f64> {
+    let channel = app.spec.channels.get(usize::from(edge.0))?;
+    let (_, sender) = app.service_named(&channel.from)?;
+    let profile = profiles.get(sender.profile())?;
+    profile.spec.outputs.get(channel.name()).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::document::tests::application;
+
+    #[test]
+    fn ratios_add_up_over_all_paths() {
+        let app = application(&[("a", "b", 2), ("a", "c", 1), ("b", "c", 3)]);
+        let dag = Dag::new(&app).unwrap();
+        let per_edge = [0.5, 0.1, 2.0];
+        let ratio = visits(&app, &dag, |e| per_edge[usize::from(e.0)]);
+        assert_eq!(ratio, [1.0, 0.5, 1.1]);
+        assert_eq!(declared_outputs(&app, &BTreeMap::new(), EdgeId(0)), None);
+    }
+}
