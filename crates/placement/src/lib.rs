@@ -1,1 +1,165 @@
-//! Placement of instances on nodes.
+//! Placement of instances on nodes: E3 (ATC 2019), sections 3.2 and 3.5.
+//!
+//! A [`Placer`] gets a [`Request`] (an application with its costs on each kind of node) and a
+//! [`Cluster`] (what each node has left), and answers with a [`Placement`] in which every decision
+//! carries its reasons. Placers are chosen by name. [`pick_primary`], [`pick_backup`] and [`fits`]
+//! answer the same questions for one instance of a running application.
+//!
+//! Nothing here reads a clock or draws a random number: the same input gives the same output.
+
+mod cluster;
+mod decision;
+mod fit;
+mod hcm;
+pub mod limits;
+mod request;
+
+pub use cluster::{Cluster, NodeState};
+pub use decision::{
+    Decision, Explanation, InstanceKey, Level, Misfit, Near, PlaceError, Placement, Rule,
+};
+pub use request::{Demand, KindCost, Preference, Request};
+
+use e3_model::plan::Role;
+use e3_model::{NodeId, ServiceId, ShardId};
+use fit::{Ask, Kinds};
+
+/// A way to place applications.
+pub trait Placer {
+    /// Name in the configuration.
+    fn name(&self) -> &'static str;
+    /// Places all instances of an application. The cluster holds what is reserved already; the
+    /// caller adds the result if it accepts it, for some decisions may be flagged as overcommitted.
+    fn place(&self, request: &Request<'_>, cluster: &Cluster) -> Result<Placement, PlaceError>;
+}
+
+/// Names of the placers.
+pub const PLACERS: [&str; 2] = ["hcm", "hosts-only"];
+
+/// The placer of that name.
+pub fn by_name(name: &str) -> Option<Box<dyn Placer>> {
+    match name {
+        "hcm" => Some(Box::new(Hcm)),
+        "hosts-only" => Some(Box::new(HostsOnly)),
+        _ => None,
+    }
+}
+
+/// Hierarchical, communication-aware placement.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Hcm;
+
+/// The baseline: the same as if the cluster had no SmartNICs. Pins to SmartNICs do not count.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct HostsOnly;
+
+impl Placer for Hcm {
+    fn name(&self) -> &'static str {
+        "hcm"
+    }
+    fn place(&self, request: &Request<'_>, cluster: &Cluster) -> Result<Placement, PlaceError> {
+        hcm::place(request, cluster, Kinds::All)
+    }
+}
+
+impl Placer for HostsOnly {
+    fn name(&self) -> &'static str {
+        "hosts-only"
+    }
+    fn place(&self, request: &Request<'_>, cluster: &Cluster) -> Result<Placement, PlaceError> {
+        hcm::place(request, cluster, Kinds::HostsOnly)
+    }
+}
+
+/// A node for the primary of one shard that has lost it: near the shard of its first parent, whose
+/// primaries are on `parents` (by shard; empty for the source of the DAG).
+pub fn pick_primary(
+    request: &Request<'_>,
+    cluster: &Cluster,
+    service: ServiceId,
+    shard: ShardId,
+    parents: &[NodeId],
+) -> Result<Decision, PlaceError> {
+    let walk = request.walk().iter();
+    let parent = walk.filter(|(s, _)| *s == service).find_map(|(_, p)| *p);
+    let near = parent.filter(|_| !parents.is_empty()).map(|parent| {
+        let shards = request.app.service(service).shards;
+        let of = hcm::parent_shard(shard, shards, parents.len() as u16);
+        Near {
+            instance: InstanceKey {
+                service: parent,
+                shard: of,
+                replica: 0,
+            },
+            node: parents[usize::from(of.0)],
+        }
+    });
+    let key = InstanceKey {
+        service,
+        shard,
+        replica: 0,
+    };
+    search(request, cluster).primary(key, near)
+}
+
+/// A node for a new backup of a shard whose other replicas are on `replicas`, the primary first.
+/// The decision is flagged if no node has room.
+pub fn pick_backup(
+    request: &Request<'_>,
+    cluster: &Cluster,
+    service: ServiceId,
+    shard: ShardId,
+    replicas: &[NodeId],
+) -> Result<Decision, PlaceError> {
+    let key = InstanceKey {
+        service,
+        shard,
+        replica: replicas.len() as u16,
+    };
+    search(request, cluster).backup(key, replicas)
+}
+
+/// Whether an operator may move an instance to a node: membership, pin, fault domain of the shard's
+/// `others` (without the instance that moves) and memory. Cores and bandwidth are the operator's
+/// risk; see [`fits_fully`].
+pub fn fits(
+    request: &Request<'_>,
+    cluster: &Cluster,
+    service: ServiceId,
+    role: Role,
+    to: NodeId,
+    others: &[NodeId],
+) -> Result<(), Misfit> {
+    let ask = ask(service, role, others);
+    fit::check_hard(request, cluster, ask, to)?;
+    fit::check_memory(request, cluster, ask, to)
+}
+
+/// As [`fits`], and cores, bandwidth and outstanding requests too.
+pub fn fits_fully(
+    request: &Request<'_>,
+    cluster: &Cluster,
+    service: ServiceId,
+    role: Role,
+    to: NodeId,
+    others: &[NodeId],
+) -> Result<(), Misfit> {
+    fit::check(request, cluster, ask(service, role, others), to)
+}
+
+fn ask(service: ServiceId, role: Role, apart: &[NodeId]) -> Ask<'_> {
+    Ask {
+        service,
+        role,
+        apart,
+        kinds: Kinds::All,
+    }
+}
+
+fn search<'a>(request: &'a Request<'a>, cluster: &'a Cluster) -> hcm::Search<'a> {
+    hcm::Search {
+        request,
+        cluster,
+        kinds: Kinds::All,
+    }
+}

@@ -1,0 +1,189 @@
+//! Whether a node can hold one more instance.
+
+use crate::cluster::{Cluster, NodeState};
+use crate::decision::{Level, Misfit};
+use crate::limits::{OUTSTANDING_PER_CORE_MAX, ROUNDING};
+use crate::request::Request;
+use e3_model::application::Pin;
+use e3_model::plan::Role;
+use e3_model::{NodeId, NodeKind, ServiceId};
+
+/// Kinds of nodes that a placer uses.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kinds {
+    All,
+    /// As if there were no SmartNICs; pins to them do not count.
+    HostsOnly,
+}
+
+/// What is asked of a node: an instance of `service` in `role`, apart from the nodes in `apart`.
+#[derive(Clone, Copy)]
+pub(crate) struct Ask<'a> {
+    pub(crate) service: ServiceId,
+    pub(crate) role: Role,
+    pub(crate) apart: &'a [NodeId],
+    pub(crate) kinds: Kinds,
+}
+
+/// Checks what no overcommitment may break: membership, pin, fault domain.
+pub(crate) fn check_hard(
+    request: &Request<'_>,
+    cluster: &Cluster,
+    ask: Ask<'_>,
+    id: NodeId,
+) -> Result<(), Misfit> {
+    let node = cluster.get(id).ok_or(Misfit::Unknown(id))?;
+    if !node.member {
+        return Err(Misfit::NotMember);
+    }
+    if ask.kinds == Kinds::HostsOnly && node.kind != NodeKind::Host {
+        return Err(Misfit::Excluded(node.kind));
+    }
+    match &request.app.service(ask.service).pin {
+        Some(Pin::Kind(kind)) if *kind != node.kind && ask.kinds == Kinds::All => {
+            return Err(Misfit::Pin(format!("nodes of kind {}", kind.name())));
+        }
+        Some(Pin::Node(name)) if *name != node.name => {
+            let named = |n: &NodeState| n.name == *name && n.kind == NodeKind::SmartNic;
+            let dropped = ask.kinds == Kinds::HostsOnly && cluster.nodes().any(|(_, n)| named(n));
+            if !dropped {
+                return Err(Misfit::Pin(format!("node {name:?}")));
+            }
+        }
+        _ => {}
+    }
+    let near = |other: &&NodeId| {
+        cluster
+            .get(**other)
+            .is_some_and(|o| o.server == node.server)
+    };
+    match ask.apart.iter().find(near) {
+        Some(other) => Err(Misfit::FaultDomain {
+            server: node.server,
+            other: *other,
+        }),
+        None => Ok(()),
+    }
+}
+
+/// Checks memory.
+pub(crate) fn check_memory(
+    request: &Request<'_>,
+    cluster: &Cluster,
+    ask: Ask<'_>,
+    id: NodeId,
+) -> Result<(), Misfit> {
+    let node = cluster.get(id).ok_or(Misfit::Unknown(id))?;
+    let need_bytes = request
+        .demand(ask.service, ask.role, node.kind)
+        .memory_bytes;
+    let left_bytes = node.memory_left_bytes();
+    if need_bytes > left_bytes {
+        return Err(Misfit::Memory {
+            need_bytes,
+            left_bytes,
+        });
+    }
+    Ok(())
+}
+
+/// Checks everything.
+pub(crate) fn check(
+    request: &Request<'_>,
+    cluster: &Cluster,
+    ask: Ask<'_>,
+    id: NodeId,
+) -> Result<(), Misfit> {
+    check_hard(request, cluster, ask, id)?;
+    check_memory(request, cluster, ask, id)?;
+    let node = cluster.node(id);
+    let demand = request.demand(ask.service, ask.role, node.kind);
+    if let Some((need, bound)) = one_core(request, node, ask)
+        && need > bound + ROUNDING
+    {
+        return Err(Misfit::OneCore { need, bound });
+    }
+    if demand.cpu_cores > node.cpu_left_cores() + ROUNDING {
+        return Err(Misfit::Cpu {
+            need: demand.cpu_cores,
+            left: node.cpu_left_cores(),
+        });
+    }
+    if demand.bandwidth_gbps > node.bandwidth_left_gbps() + ROUNDING {
+        return Err(Misfit::Bandwidth {
+            need_gbps: demand.bandwidth_gbps,
+            left_gbps: node.bandwidth_left_gbps(),
+        });
+    }
+    let bound = node.cores as u64 * OUTSTANDING_PER_CORE_MAX;
+    if node.outstanding > bound {
+        return Err(Misfit::Outstanding {
+            outstanding: node.outstanding,
+            bound,
+        });
+    }
+    Ok(())
+}
+
+/// Cores that a shard needs as a primary (a backup must be able to take over) and those that it can
+/// get. None if that binds nothing: stateless work uses many cores, and a service time that is only
+/// an upper bound proves nothing.
+fn one_core(request: &Request<'_>, node: &NodeState, ask: Ask<'_>) -> Option<(f64, f64)> {
+    let service = request.app.service(ask.service);
+    let known = !request.cost(ask.service, node.kind).lower_bound;
+    let need = request.demand(ask.service, Role::Primary, node.kind);
+    (service.stateful && known).then(|| (need.cpu_cores, service.resources.cpu.max(1.0)))
+}
+
+/// What would be left on a node as the sum of the free parts of cores and memory: best fit takes the
+/// smallest.
+pub(crate) fn left_after(request: &Request<'_>, node: &NodeState, ask: Ask<'_>) -> f64 {
+    let demand = request.demand(ask.service, ask.role, node.kind);
+    let cpu = (node.cpu_left_cores() - demand.cpu_cores) / node.cores;
+    let memory = node.memory_left_bytes() as f64 - demand.memory_bytes as f64;
+    cpu + memory / node.memory_bytes as f64
+}
+
+/// How far a node would be exceeded: memory first, since a node that runs out of it stops working
+/// and one that runs out of cores is only slow; then the worst ratio of what is used to what is
+/// there.
+pub(crate) fn excess(request: &Request<'_>, node: &NodeState, ask: Ask<'_>) -> (bool, f64) {
+    let demand = request.demand(ask.service, ask.role, node.kind);
+    let memory = node.used.memory_bytes.saturating_add(demand.memory_bytes);
+    let ratio = (memory as f64 / node.memory_bytes as f64)
+        .max((node.used.cpu_cores + demand.cpu_cores) / node.cores)
+        .max((node.used.bandwidth_gbps + demand.bandwidth_gbps) / node.bandwidth_gbps)
+        .max(one_core(request, node, ask).map_or(0.0, |(need, bound)| need / bound));
+    (memory > node.memory_bytes, ratio)
+}
+
+/// Part of its cores that a node would need for this instance and all it has, if all the backups on
+/// it took over.
+pub(crate) fn load_after_fail_over(
+    request: &Request<'_>,
+    node: &NodeState,
+    service: ServiceId,
+) -> f64 {
+    let full = request.demand(service, Role::Primary, node.kind);
+    (node.used.cpu_cores + node.standby_cpu_cores + full.cpu_cores) / node.cores
+}
+
+/// Distance between two nodes.
+pub(crate) fn level(from: (NodeId, &NodeState), to: (NodeId, &NodeState)) -> Level {
+    let smartnic = to.1.kind == NodeKind::SmartNic;
+    if from.0 == to.0 {
+        Level::SameNode
+    } else if from.1.server == to.1.server {
+        Level::SameServer
+    } else if from.1.rack == to.1.rack {
+        if smartnic {
+            Level::RackSmartNic
+        } else {
+            Level::RackHost
+        }
+    } else if smartnic {
+        Level::FarSmartNic
+    } else {
+        Level::FarHost
+    }
+}

@@ -1,0 +1,20 @@
+//! Bounds and fixed shares of placement.
+
+/// Rejected nodes that a decision names; the rest is counted.
+pub const REJECTED_MAX: usize = 8;
+
+/// Part of a primary's processor time that a backup reserves. A backup applies finished write
+/// batches and runs no handler; the map writes and copies of a batch take a few microseconds where
+/// the handlers of Table 1 that keep state in a database take tens. An assumption until measured.
+pub const BACKUP_CPU_FRACTION: f64 = 0.1;
+
+/// Requests that may be outstanding on a node per core before placement takes it for overloaded.
+/// At 64 the last one waits for 63 others on its core.
+pub const OUTSTANDING_PER_CORE_MAX: u64 = 64;
+
+/// Sums of cores and bandwidth are compared with this tolerance, so that ten instances of a tenth
+/// of a core fit on one core.
+pub const ROUNDING: f64 = 1e-6;
+
+const _: () = assert!(REJECTED_MAX > 0);
+const _: () = assert!(BACKUP_CPU_FRACTION > 0.0 && BACKUP_CPU_FRACTION < 1.0);

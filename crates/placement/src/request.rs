@@ -1,0 +1,286 @@
+//! What is to be placed: an application with its costs on each kind of node.
+//!
+//! Cores: the manifest's `resources.cpu` is in host cores; on another kind it is multiplied by the
+//! ratio of the profile's service times. A service without a profile, or whose profile does not
+//! know both kinds, counts the same on both.
+//!
+//! Joules per request and kind: (active power / active cores) x service time, which for the paper's
+//! profiles is the inverse of Table 1's requests per joule (E3, ATC 2019).
+//!
+//! Latency: a kind is too slow for a service if the longest path through it, with this service on
+//! that kind and every other service on its fastest, takes longer than the objective even on an
+//! idle cluster.
+
+use crate::limits::BACKUP_CPU_FRACTION;
+use e3_model::application::Application;
+use e3_model::dag::Dag;
+use e3_model::plan::Role;
+use e3_model::visits::{declared_outputs, visits};
+use e3_model::{Nanos, NodeKind, Profile, ServiceId};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, VecDeque};
+
+/// Size of a request if the manifest does not say: that of Table 1.
+const REQUEST_BYTES_DEFAULT: u32 = 512;
+
+/// What an instance takes of a node.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct Demand {
+    /// Cores of that kind of node.
+    pub cpu_cores: f64,
+    /// Memory.
+    pub memory_bytes: u64,
+    /// Bandwidth of its port.
+    pub bandwidth_gbps: f64,
+}
+
+/// What a service costs on one kind of node.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct KindCost {
+    /// Service time against that on a host.
+    pub factor: f64,
+    /// Energy of one request, if the profile knows it.
+    pub joules: Option<f64>,
+    /// The latency objective cannot be held on this kind.
+    pub late: bool,
+    /// The service time is only known to be at most the profile's.
+    pub lower_bound: bool,
+}
+
+/// Which kind of node a service should run on, and why.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Preference {
+    /// Nothing is known that tells the kinds apart.
+    None,
+    /// One kind cannot hold the latency objective.
+    Latency {
+        /// The other one.
+        kind: NodeKind,
+    },
+    /// One kind needs fewer joules for a request.
+    Joules {
+        /// That kind.
+        kind: NodeKind,
+        /// Its energy per request in microjoules.
+        uj: f64,
+        /// Energy per request on the other kind in microjoules.
+        uj_other: f64,
+    },
+}
+
+impl Preference {
+    /// The preferred kind.
+    pub fn kind(&self) -> Option<NodeKind> {
+        match self {
+            Preference::None => None,
+            Preference::Latency { kind } | Preference::Joules { kind, .. } => Some(*kind),
+        }
+    }
+}
+
+struct Cost {
+    host: KindCost,
+    smartnic: KindCost,
+    preference: Preference,
+    bandwidth_primary_gbps: f64,
+    bandwidth_backup_gbps: f64,
+}
+
+/// An application to place.
+pub struct Request<'a> {
+    /// The application, checked.
+    pub app: &'a Application,
+    costs: Vec<Cost>,
+    /// Services breadth-first, each with the first parent that reaches it.
+    walk: Vec<(ServiceId, Option<ServiceId>)>,
+}
+
+impl<'a> Request<'a> {
+    /// Works out the costs. `app` must have passed the manifest's checks; `profiles` are by name.
+    pub fn new(app: &'a Application, profiles: &BTreeMap<String, Profile>) -> Request<'a> {
+        let dag = Dag::new(app).expect("checked when parsed");
+        let load = app.spec.load.as_ref();
+        let bytes = load.map_or(REQUEST_BYTES_DEFAULT, |l| l.request_bytes);
+        let rate_rps = load.map_or(0.0, |l| l.rate_rps);
+        // Where a profile leaves the outputs open the manifest's bound is the safe figure.
+        let ratio = visits(app, &dag, |e| {
+            let bound = app.spec.channels[usize::from(e.0)].outputs;
+            declared_outputs(app, profiles, e).unwrap_or(f64::from(bound))
+        });
+        let profile = |s: ServiceId| profiles.get(app.service(s).profile());
+        let through = longest_paths(app, &dag, |s| fastest(profile(s), bytes));
+        let ids = (0..app.spec.services.len()).map(|i| ServiceId(i as u16));
+        let costs = ids
+            .map(|id| {
+                let i = usize::from(id.0);
+                let profile = profile(id);
+                let rest = through[i].saturating_sub(fastest(profile, bytes));
+                let budget = app.spec.objective.latency.0;
+                let late = |time: Nanos| rest.saturating_add(time.0) > budget;
+                let kind_cost = |kind| kind_cost(profile, kind, bytes, late);
+                let (host, smartnic) = (kind_cost(NodeKind::Host), kind_cost(NodeKind::SmartNic));
+                let per_shard = rate_rps * ratio[i] / f64::from(app.spec.services[i].shards);
+                let gbps = |bytes: f64| per_shard * bytes * 8.0 / 1e9;
+                Cost {
+                    preference: prefer(&host, &smartnic),
+                    host,
+                    smartnic,
+                    bandwidth_primary_gbps: gbps(f64::from(bytes)),
+                    bandwidth_backup_gbps: gbps(profile.map_or(0.0, |p| p.spec.write_bytes as f64)),
+                }
+            })
+            .collect();
+        Request {
+            app,
+            costs,
+            walk: breadth_first(app, dag.source()),
+        }
+    }
+
+    /// What an instance takes of a node of that kind.
+    pub fn demand(&self, service: ServiceId, role: Role, kind: NodeKind) -> Demand {
+        let resources = &self.app.service(service).resources;
+        let cost = &self.costs[usize::from(service.0)];
+        let full = resources.cpu * self.cost(service, kind).factor;
+        let (cpu_cores, bandwidth_gbps) = match role {
+            Role::Primary => (full, cost.bandwidth_primary_gbps),
+            Role::Backup | Role::Joining => {
+                (full * BACKUP_CPU_FRACTION, cost.bandwidth_backup_gbps)
+            }
+        };
+        Demand {
+            cpu_cores,
+            memory_bytes: resources.memory.0,
+            bandwidth_gbps,
+        }
+    }
+
+    /// What a service costs on a kind of node.
+    pub fn cost(&self, service: ServiceId, kind: NodeKind) -> &KindCost {
+        let cost = &self.costs[usize::from(service.0)];
+        match kind {
+            NodeKind::Host => &cost.host,
+            NodeKind::SmartNic => &cost.smartnic,
+        }
+    }
+
+    /// Which kind of node a service should run on.
+    pub fn preference(&self, service: ServiceId) -> Preference {
+        self.costs[usize::from(service.0)].preference
+    }
+
+    /// Services breadth-first from the ingress service, each with the first parent that reaches it.
+    pub fn walk(&self) -> &[(ServiceId, Option<ServiceId>)] {
+        &self.walk
+    }
+}
+
+fn kind_cost(
+    profile: Option<&Profile>,
+    kind: NodeKind,
+    bytes: u32,
+    late: impl Fn(Nanos) -> bool,
+) -> KindCost {
+    let time = |kind| profile.and_then(|p| p.service_time(kind, bytes));
+    let factor = match (time(kind), time(NodeKind::Host)) {
+        (Some(t), Some(host)) if host.0 > 0 => t.0 as f64 / host.0 as f64,
+        _ => 1.0,
+    };
+    let node = profile.and_then(|p| p.spec.nodes.get(&kind));
+    let joules = node.zip(time(kind)).and_then(|(node, time)| {
+        let per_core = node.active_power_w.0 / node.active_cores;
+        (node.active_cores > 0.0).then(|| per_core * time.as_secs_f64())
+    });
+    KindCost {
+        factor,
+        joules,
+        late: time(kind).is_some_and(late),
+        lower_bound: node.is_some_and(|n| n.lower_bound),
+    }
+}
+
+fn prefer(host: &KindCost, smartnic: &KindCost) -> Preference {
+    match (host.late, smartnic.late) {
+        (true, false) => {
+            return Preference::Latency {
+                kind: NodeKind::SmartNic,
+            };
+        }
+        (false, true) => {
+            return Preference::Latency {
+                kind: NodeKind::Host,
+            };
+        }
+        _ => {}
+    }
+    match (host.joules, smartnic.joules) {
+        (Some(h), Some(s)) if h < s => Preference::Joules {
+            kind: NodeKind::Host,
+            uj: h * 1e6,
+            uj_other: s * 1e6,
+        },
+        (Some(h), Some(s)) if s < h => Preference::Joules {
+            kind: NodeKind::SmartNic,
+            uj: s * 1e6,
+            uj_other: h * 1e6,
+        },
+        _ => Preference::None,
+    }
+}
+
+/// Service time in nanoseconds on the fastest kind; 0 if unknown.
+fn fastest(profile: Option<&Profile>, bytes: u32) -> u64 {
+    let Some(profile) = profile else { return 0 };
+    let kinds = profile.spec.nodes.keys();
+    let times = kinds.filter_map(|k| profile.service_time(*k, bytes));
+    times.min().unwrap_or_default().0
+}
+
+/// By service: length of the longest path through it.
+fn longest_paths(app: &Application, dag: &Dag, time: impl Fn(ServiceId) -> u64) -> Vec<u64> {
+    let count = app.spec.services.len();
+    let (mut before, mut after) = (vec![0u64; count], vec![0u64; count]);
+    let at = |s: ServiceId| usize::from(s.0);
+    for &s in dag.order() {
+        let here = before[at(s)].saturating_add(time(s));
+        for (_, to, _) in app.channels_from(s) {
+            before[at(to)] = before[at(to)].max(here);
+        }
+    }
+    for &s in dag.order().iter().rev() {
+        for (_, to, _) in app.channels_from(s) {
+            after[at(s)] = after[at(s)].max(after[at(to)].saturating_add(time(to)));
+        }
+    }
+    dag.order()
+        .iter()
+        .map(|s| {
+            (
+                *s,
+                before[at(*s)]
+                    .saturating_add(time(*s))
+                    .saturating_add(after[at(*s)]),
+            )
+        })
+        .fold(vec![0; count], |mut all, (s, length)| {
+            all[at(s)] = length;
+            all
+        })
+}
+
+fn breadth_first(app: &Application, source: ServiceId) -> Vec<(ServiceId, Option<ServiceId>)> {
+    let mut seen = vec![false; app.spec.services.len()];
+    let mut walk = Vec::new();
+    let mut next = VecDeque::from([(source, None)]);
+    seen[usize::from(source.0)] = true;
+    while let Some((service, parent)) = next.pop_front() {
+        walk.push((service, parent));
+        for (_, to, _) in app.channels_from(service) {
+            if !std::mem::replace(&mut seen[usize::from(to.0)], true) {
+                next.push_back((to, Some(service)));
+            }
+        }
+    }
+    walk
+}
