@@ -35,14 +35,28 @@ impl App {
             first.push(expected.len());
             expected.extend((0..service.shards).map(|s| (i as u16, s)));
         }
-        let complete = plan.shards.iter().map(|s| (s.service.0, s.shard.0)).eq(expected);
+        let complete = plan
+            .shards
+            .iter()
+            .map(|s| (s.service.0, s.shard.0))
+            .eq(expected);
         if !complete {
             return None;
         }
         let channels = (0..services.len())
-            .map(|i| plan.app.channels_from(ServiceId(i as u16)).map(|(e, _, _)| e).collect())
+            .map(|i| {
+                plan.app
+                    .channels_from(ServiceId(i as u16))
+                    .map(|(e, _, _)| e)
+                    .collect()
+            })
             .collect();
-        Some(App { plan, dag, channels, first })
+        Some(App {
+            plan,
+            dag,
+            channels,
+            first,
+        })
     }
 
     pub(crate) fn shard(&self, key: ShardKey) -> &ShardPlan {
@@ -51,7 +65,10 @@ impl App {
 
     pub(crate) fn route(&self, key: ShardKey) -> Route {
         let shard = self.shard(key);
-        Route { primary: shard.primary, incarnation: shard.incarnation }
+        Route {
+            primary: shard.primary,
+            incarnation: shard.incarnation,
+        }
     }
 
     pub(crate) fn service(&self, key: ShardKey) -> &Service {

@@ -2,7 +2,7 @@
 
 use crate::limits::*;
 use crate::links::Tag;
-use crate::replica::{Backup, Incoming, Log, Outgoing, Replica};
+use crate::replica::{Backup, Incoming, Log, Outgoing, Pending, Primary, Replica};
 use crate::worker::{Output, Worker};
 use e3_collections::{Restore, WriteBatch};
 use e3_model::plan::{NodeEvent, Role};
@@ -14,9 +14,15 @@ use std::rc::Rc;
 impl Worker {
     /// Begins to replicate to a node: snapshot first, then every entry.
     pub(crate) fn add_backup(&mut self, key: ShardKey, node: NodeId, required: bool) {
-        let Some(peer) = self.links.packer.peers.get(&node) else { return };
+        let Some(peer) = self.links.packer.peers.get(&node) else {
+            return;
+        };
         let replica = self.replicas.get_mut(&key).expect("its caller has it");
-        let ends = Ends::Replication { service: key.service, shard: key.shard, backup: node };
+        let ends = Ends::Replication {
+            service: key.service,
+            shard: key.shard,
+            backup: node,
+        };
         let link = Link {
             app: key.app,
             ends,
@@ -28,9 +34,19 @@ impl Worker {
         let log = &replica.log;
         let op = log.op;
         let mut send = |item: Replicated, acked: u64| {
-            self.links.send(link, node, item.encode().into(), Tag::Replicated(key, node, acked));
+            self.links.send(
+                link,
+                node,
+                item.encode().into(),
+                Tag::Replicated(key, node, acked),
+            );
         };
-        send(Replicated::SnapshotBegin { released: log.released }, 0);
+        send(
+            Replicated::SnapshotBegin {
+                released: log.released,
+            },
+            0,
+        );
         for chunk in log.state.borrow().snapshot_chunks(SNAPSHOT_CHUNK_LEN) {
             send(Replicated::SnapshotState(chunk), 0);
         }
@@ -43,16 +59,26 @@ impl Worker {
         }
         send(Replicated::SnapshotEnd { op, now: log.now }, op);
         let commit = replica.primary.commit;
-        let backup = Backup { link, acked: 0, snapshot_op: op, required, required_from: commit };
+        let backup = Backup {
+            link,
+            acked: 0,
+            snapshot_op: op,
+            required,
+            required_from: commit,
+        };
         replica.primary.backups.insert(node, backup);
     }
 
     /// A backup has everything up to `op`.
     pub(crate) fn on_replicated(&mut self, now: Nanos, key: ShardKey, node: NodeId, op: u64) {
-        let Some(replica) = self.replicas.get_mut(&key) else { return };
+        let Some(replica) = self.replicas.get_mut(&key) else {
+            return;
+        };
         let log_op = replica.log.op;
         let commit = replica.primary.commit;
-        let Some(backup) = replica.primary.backups.get_mut(&node) else { return };
+        let Some(backup) = replica.primary.backups.get_mut(&node) else {
+            return;
+        };
         backup.acked = backup.acked.max(op);
         // From here on commits wait for it, so that it cannot fall behind again.
         if !backup.required && op >= backup.snapshot_op && op + QUEUE_MAX as u64 >= log_op {
@@ -65,23 +91,35 @@ impl Worker {
     /// What the controller must hear, until a plan shows that it has.
     pub(crate) fn events(&self) -> Vec<NodeEvent> {
         let mut events = Vec::new();
-        for (key, replica) in self.replicas.iter().filter(|(_, r)| r.role == Role::Primary) {
-            let Some(app) = self.apps.get(&key.app) else { continue };
+        for (key, replica) in self
+            .replicas
+            .iter()
+            .filter(|(_, r)| r.role == Role::Primary)
+        {
+            let Some(app) = self.apps.get(&key.app) else {
+                continue;
+            };
             let shard = app.shard(*key);
             for node in &shard.joining {
-                let synced = replica
-                    .primary
-                    .backups
-                    .get(node)
-                    .is_some_and(|b| b.required && b.acked >= b.required_from.max(b.snapshot_op));
+                let synced =
+                    replica.primary.backups.get(node).is_some_and(|b| {
+                        b.required && b.acked >= b.required_from.max(b.snapshot_op)
+                    });
                 if synced {
-                    events.push(NodeEvent::Synced { key: *key, view: shard.view, backup: *node });
+                    events.push(NodeEvent::Synced {
+                        key: *key,
+                        view: shard.view,
+                        backup: *node,
+                    });
                 }
             }
             let p = &replica.primary;
             let stopped = p.frozen && p.in_flight.is_empty() && p.commit == replica.log.op;
             if stopped && p.backups.values().all(|b| b.acked == replica.log.op) {
-                events.push(NodeEvent::Frozen { key: *key, view: shard.view });
+                events.push(NodeEvent::Frozen {
+                    key: *key,
+                    view: shard.view,
+                });
             }
         }
         events
@@ -89,7 +127,9 @@ impl Worker {
 
     /// Takes what has arrived from the primary.
     pub(crate) fn drain_replication(&mut self, now: Nanos, key: ShardKey) {
-        let Some(inputs) = self.inputs.get(&key) else { return };
+        let Some(inputs) = self.inputs.get(&key) else {
+            return;
+        };
         let streams: Vec<_> = inputs
             .iter()
             .filter(|(_, ends)| matches!(ends, Ends::Replication { .. }))
@@ -98,7 +138,10 @@ impl Worker {
         for stream in streams {
             while let Some((link, seq, body)) = self.links.pop(&stream) {
                 let replica = self.replicas.get_mut(&key).expect("it has inputs");
-                match Replicated::decode(&body).map_err(|_| "bytes").and_then(|i| replica.take(i)) {
+                match Replicated::decode(&body)
+                    .map_err(|_| "bytes")
+                    .and_then(|i| replica.take(i))
+                {
                     Ok(()) => self.links.complete(now, link, seq, 0),
                     Err(reason) => {
                         // Not acknowledged, so never counted as a copy.
@@ -113,30 +156,36 @@ impl Worker {
         }
     }
 
-    /// A backup becomes primary: all that it has is the log now.
+    /// A backup becomes primary: all that it has is the log now. What its predecessor may not have
+    /// sent waits, like anything new, until the backups of this view have it.
     pub(crate) fn promote(&mut self, key: ShardKey, serve_at: Nanos) {
         let replica = self.replicas.get_mut(&key).expect("its caller has it");
         replica.incoming = None;
         replica.error = None;
         replica.role = Role::Primary;
-        let p = &mut replica.primary;
-        *p = Default::default();
-        p.serve_at = serve_at;
-        p.commit = replica.log.op;
-        p.released_told = replica.log.released;
-        let state = replica.log.state.clone();
+        let log = &replica.log;
+        let pending = |o: &Outgoing| Pending {
+            entry: o.entry.clone(),
+            copies: Vec::new(),
+        };
+        replica.primary = Primary {
+            serve_at,
+            commit: log.released,
+            released_told: log.released,
+            pending: log.outbox.iter().map(pending).collect(),
+            ..Primary::default()
+        };
+        let state = log.state.clone();
         self.outputs.push_back(Output::Start { key, state });
-        // The predecessor may have died between commit and sending.
-        let entries: Vec<Rc<_>> = replica.log.outbox.iter().map(|o| o.entry.clone()).collect();
-        for entry in entries {
-            self.emit(key, &entry);
-        }
-        self.trim(key);
     }
 
     /// Tells the backups which outputs need not be sent again.
     pub(crate) fn tell_released(&mut self) {
-        for (key, replica) in self.replicas.iter_mut().filter(|(_, r)| r.role == Role::Primary) {
+        for (key, replica) in self
+            .replicas
+            .iter_mut()
+            .filter(|(_, r)| r.role == Role::Primary)
+        {
             let log = &replica.log;
             if log.released == replica.primary.released_told {
                 continue;
@@ -160,12 +209,18 @@ impl Replica {
                 let collections = self.log.state.borrow().specs().to_vec();
                 let mut log = Log::new(&collections);
                 log.released = released;
-                self.incoming = Some(Incoming { state: Restore::new(&collections), log });
+                self.incoming = Some(Incoming {
+                    state: Restore::new(&collections),
+                    log,
+                });
                 Ok(())
             }
             Replicated::SnapshotState(chunk) => {
                 let incoming = self.incoming.as_mut().ok_or("no snapshot has begun")?;
-                incoming.state.accept(&chunk).map_err(|_| "a snapshot's chunk does not fit")
+                incoming
+                    .state
+                    .accept(&chunk)
+                    .map_err(|_| "a snapshot's chunk does not fit")
             }
             Replicated::SnapshotSeen(entry) => {
                 let log = &mut self.incoming.as_mut().ok_or("no snapshot has begun")?.log;

@@ -62,7 +62,14 @@ impl Ingress {
         self.admitted += 1;
         let until = Nanos(q.deadline.0 + SEEN_GRACE.0);
         self.order.push_back((q.app, q.id, until));
-        self.sessions.insert(key, Session { client: from, attempt: q.attempt, reply: None });
+        self.sessions.insert(
+            key,
+            Session {
+                client: from,
+                attempt: q.attempt,
+                reply: None,
+            },
+        );
         Admission::Forward
     }
 

@@ -36,7 +36,11 @@ impl Leases {
 
     /// Whether to grant a request; notes the grant.
     pub(crate) fn on_request(&mut self, now: Nanos, from: NodeId, plan_version: u64) -> bool {
-        if self.plan_required.get(&from).is_some_and(|v| plan_version < *v) {
+        if self
+            .plan_required
+            .get(&from)
+            .is_some_and(|v| plan_version < *v)
+        {
             return false;
         }
         self.granted_until.insert(from, Nanos(now.0 + LEASE.0));
@@ -58,7 +62,11 @@ impl Leases {
     /// This node replaces `predecessor` by plan `version`: when it may begin.
     pub(crate) fn succeed(&mut self, now: Nanos, predecessor: NodeId, version: u64) -> Nanos {
         self.plan_required.insert(predecessor, version);
-        self.granted_until.get(&predecessor).copied().unwrap_or_default().max(now)
+        self.granted_until
+            .get(&predecessor)
+            .copied()
+            .unwrap_or_default()
+            .max(now)
     }
 }
 

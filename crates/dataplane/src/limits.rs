@@ -34,5 +34,8 @@ pub const SNAPSHOT_CHUNK_LEN: usize = 16 * 1024;
 /// one piece; on Ethernet it is one segmented send.
 pub const DATAGRAM_LEN_GOAL: usize = 32 * 1024;
 
-const _: () = assert!(LEASE_INTERVAL.0 * 3 < LEASE.0 - LEASE_MARGIN.0, "two grants may be lost");
+const _: () = assert!(
+    LEASE_INTERVAL.0 * 3 < LEASE.0 - LEASE_MARGIN.0,
+    "two grants may be lost"
+);
 const _: () = assert!(DATAGRAM_LEN_GOAL <= e3_wire::limits::DATAGRAM_LEN_MAX);

@@ -56,17 +56,29 @@ impl Packer {
     /// Appends a frame for a node. Frames for unknown nodes are dropped: what must arrive is
     /// repeated by its channel.
     pub(crate) fn frame(&mut self, to: NodeId, frame: &Frame<'_>) {
-        let Some(to_incarnation) = self.peers.get(&to).map(|p| p.incarnation) else { return };
+        let Some(to_incarnation) = self.peers.get(&to).map(|p| p.incarnation) else {
+            return;
+        };
         let len = frame.encoded_len();
-        if self.open.get(&to).is_some_and(|b| b.len() + len > DATAGRAM_LEN_GOAL) {
+        if self
+            .open
+            .get(&to)
+            .is_some_and(|b| b.len() + len > DATAGRAM_LEN_GOAL)
+        {
             self.close(to);
         }
         let (node, cluster, incarnation) = (self.node, self.cluster, self.incarnation);
         let buffer = self.open.entry(to).or_default();
         if buffer.is_empty() {
             buffer.reserve(HEADER_LEN + len.max(512));
-            Header { kind: Kind::Peer, from: node, cluster, incarnation, to_incarnation }
-                .encode(buffer);
+            Header {
+                kind: Kind::Peer,
+                from: node,
+                cluster,
+                incarnation,
+                to_incarnation,
+            }
+            .encode(buffer);
         }
         frame.encode(buffer);
     }
@@ -79,7 +91,9 @@ impl Packer {
     }
 
     fn close(&mut self, to: NodeId) {
-        let Some(buffer) = self.open.remove(&to) else { return };
+        let Some(buffer) = self.open.remove(&to) else {
+            return;
+        };
         if to == self.node {
             self.local.push_back(buffer);
         } else if let Some(peer) = self.peers.get(&to) {
@@ -136,12 +150,21 @@ impl Links {
             return false;
         }
         if theirs > ours {
-            *end = RecvEnd { link, from, receiver: Receiver::default(), ack_by: None };
+            *end = RecvEnd {
+                link,
+                from,
+                receiver: Receiver::default(),
+                ack_by: None,
+            };
         }
         end.from = from;
         let arrival = end.receiver.on_data(seq, body);
         // A repeat means that an acknowledgement was lost; do not let the sender wait.
-        let delay = if arrival == Arrival::New { ACK_DELAY.0 } else { 0 };
+        let delay = if arrival == Arrival::New {
+            ACK_DELAY.0
+        } else {
+            0
+        };
         self.ack_within(now, key, delay);
         arrival == Arrival::New
     }
@@ -149,7 +172,9 @@ impl Links {
     /// Takes an acknowledgement; the freed tags go to `freed`.
     pub(crate) fn on_ack(&mut self, now: Nanos, link: Link, ack: &Ack, freed: &mut Vec<Tag>) {
         let key = (link.app, link.ends);
-        let Some(end) = self.senders.get_mut(&key) else { return };
+        let Some(end) = self.senders.get_mut(&key) else {
+            return;
+        };
         if end.link != link {
             return;
         }
@@ -186,7 +211,9 @@ impl Links {
 
     /// Points all sending ends that `matches` chooses to another incarnation or node.
     pub(crate) fn reroute(&mut self, key: LinkKey, to: NodeId, to_incarnation: u32) {
-        let Some(end) = self.senders.get_mut(&key) else { return };
+        let Some(end) = self.senders.get_mut(&key) else {
+            return;
+        };
         if end.to != to || end.link.to_incarnation != to_incarnation {
             end.to = to;
             end.link.to_incarnation = to_incarnation;
@@ -217,12 +244,21 @@ impl Links {
     /// Puts everything that may go now into datagrams.
     pub(crate) fn flush(&mut self, now: Nanos) {
         for key in std::mem::take(&mut self.to_pump) {
-            let Some(end) = self.senders.get_mut(&key) else { continue };
+            let Some(end) = self.senders.get_mut(&key) else {
+                continue;
+            };
             if !self.packer.peers.contains_key(&end.to) {
                 continue;
             }
             while let Some((seq, body)) = end.sender.poll_transmit(now) {
-                self.packer.frame(end.to, &Frame::Data { link: end.link, seq, body: &body });
+                self.packer.frame(
+                    end.to,
+                    &Frame::Data {
+                        link: end.link,
+                        seq,
+                        body: &body,
+                    },
+                );
             }
         }
         let due: Vec<LinkKey> = self
@@ -241,7 +277,13 @@ impl Links {
             let end = self.receivers.get_mut(&key).expect("just seen");
             end.ack_by = None;
             if let Some(ack) = end.receiver.poll_ack() {
-                self.packer.frame(end.from, &Frame::Ack { link: end.link, ack });
+                self.packer.frame(
+                    end.from,
+                    &Frame::Ack {
+                        link: end.link,
+                        ack,
+                    },
+                );
             }
         }
         self.packer.flush();
@@ -263,8 +305,16 @@ impl Links {
 
     /// When [`Links::flush`] or [`Links::on_timer`] has something to do.
     pub(crate) fn next_deadline(&self) -> Option<Nanos> {
-        let acks = self.to_ack.iter().filter_map(|k| self.receivers.get(k)?.ack_by).min();
-        let open = self.senders.values().filter_map(|e| e.sender.next_deadline()).min();
+        let acks = self
+            .to_ack
+            .iter()
+            .filter_map(|k| self.receivers.get(k)?.ack_by)
+            .min();
+        let open = self
+            .senders
+            .values()
+            .filter_map(|e| e.sender.next_deadline())
+            .min();
         let timer = open.map(|o| o.max(self.timer.unwrap_or(o)));
         [acks, timer].into_iter().flatten().min()
     }
@@ -272,6 +322,10 @@ impl Links {
     /// Repetitions so far.
     pub(crate) fn retransmitted(&self) -> u64 {
         self.retransmitted_before
-            + self.senders.values().map(|e| e.sender.retransmitted()).sum::<u64>()
+            + self
+                .senders
+                .values()
+                .map(|e| e.sender.retransmitted())
+                .sum::<u64>()
     }
 }

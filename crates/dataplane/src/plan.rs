@@ -22,7 +22,12 @@ impl Worker {
         self.plan = plan.clone();
         self.links.packer.peers = plan.peers.clone();
         let wanted: BTreeSet<AppId> = plan.apps.iter().map(|a| a.id).collect();
-        let gone: Vec<AppId> = self.apps.keys().filter(|a| !wanted.contains(a)).copied().collect();
+        let gone: Vec<AppId> = self
+            .apps
+            .keys()
+            .filter(|a| !wanted.contains(a))
+            .copied()
+            .collect();
         for app in gone {
             self.delete_app(app);
         }
@@ -34,8 +39,12 @@ impl Worker {
     }
 
     fn delete_app(&mut self, app: AppId) {
-        let keys: Vec<ShardKey> =
-            self.replicas.keys().filter(|k| k.app == app).copied().collect();
+        let keys: Vec<ShardKey> = self
+            .replicas
+            .keys()
+            .filter(|k| k.app == app)
+            .copied()
+            .collect();
         for key in keys {
             self.drop_replica(key);
         }
@@ -113,18 +122,35 @@ impl Worker {
         let replica = self.replicas.get_mut(&key).expect("its caller has it");
         replica.view = shard.view;
         replica.primary.frozen = shard.frozen;
-        let wanted: BTreeSet<_> = shard.backups.iter().chain(&shard.joining).copied().collect();
-        let gone: Vec<_> =
-            replica.primary.backups.keys().filter(|n| !wanted.contains(n)).copied().collect();
+        let wanted: BTreeSet<_> = shard
+            .backups
+            .iter()
+            .chain(&shard.joining)
+            .copied()
+            .collect();
+        let gone: Vec<_> = replica
+            .primary
+            .backups
+            .keys()
+            .filter(|n| !wanted.contains(n))
+            .copied()
+            .collect();
         for node in gone {
             replica.primary.backups.remove(&node);
-            let ends =
-                Ends::Replication { service: key.service, shard: key.shard, backup: node };
+            let ends = Ends::Replication {
+                service: key.service,
+                shard: key.shard,
+                backup: node,
+            };
             self.links.drop_senders(|k| *k == (key.app, ends));
         }
         for node in wanted {
             let required = shard.backups.contains(&node);
-            match self.replicas.get_mut(&key).and_then(|r| r.primary.backups.get_mut(&node)) {
+            match self
+                .replicas
+                .get_mut(&key)
+                .and_then(|r| r.primary.backups.get_mut(&node))
+            {
                 Some(backup) => backup.required |= required,
                 None => self.add_backup(key, node, required),
             }
@@ -133,7 +159,9 @@ impl Worker {
     }
 
     fn drop_replica(&mut self, key: ShardKey) {
-        let Some(replica) = self.replicas.remove(&key) else { return };
+        let Some(replica) = self.replicas.remove(&key) else {
+            return;
+        };
         self.drop_ends(key);
         if replica.role == Role::Primary {
             self.outputs.push_back(Output::Stop { key });
@@ -142,10 +170,14 @@ impl Worker {
 
     /// Drops all channel ends of a replica.
     fn drop_ends(&mut self, key: ShardKey) {
-        let Some(app) = self.apps.get(&key.app) else { return };
+        let Some(app) = self.apps.get(&key.app) else {
+            return;
+        };
         let dag = &app.dag;
-        let is_replication = |ends: &Ends| matches!(ends, Ends::Replication { service, shard, .. }
-            if *service == key.service && *shard == key.shard);
+        let is_replication = |ends: &Ends| {
+            matches!(ends, Ends::Replication { service, shard, .. }
+            if *service == key.service && *shard == key.shard)
+        };
         self.links.drop_senders(|(a, ends)| {
             *a == key.app
                 && (is_replication(ends)
@@ -172,15 +204,22 @@ impl Worker {
     fn reroute(&mut self) {
         let keys: Vec<_> = self.links.senders.keys().copied().collect();
         for (app_id, ends) in keys {
-            let Some(app) = self.apps.get(&app_id) else { continue };
+            let Some(app) = self.apps.get(&app_id) else {
+                continue;
+            };
             let (service, shard) = match ends {
                 Ends::Ingress { shard, .. } => (Some(app.dag.source()), shard),
                 Ends::Edge { edge, to, .. } => (app.dag.receiver(edge), to),
                 Ends::Replication { .. } => continue,
             };
             let Some(service) = service else { continue };
-            let route = app.route(ShardKey { app: app_id, service, shard });
-            self.links.reroute((app_id, ends), route.primary, route.incarnation);
+            let route = app.route(ShardKey {
+                app: app_id,
+                service,
+                shard,
+            });
+            self.links
+                .reroute((app_id, ends), route.primary, route.incarnation);
         }
     }
 
@@ -194,7 +233,11 @@ impl Worker {
                 role: r.role,
                 view: r.view,
                 op: r.log.op,
-                commit: if r.role == Role::Primary { r.primary.commit } else { r.log.op },
+                commit: if r.role == Role::Primary {
+                    r.primary.commit
+                } else {
+                    r.log.op
+                },
                 queue: (r.primary.queue.len() + r.primary.in_flight.len()) as u32,
                 handled: r.counts.handled,
                 failed: r.counts.failed,
@@ -214,7 +257,11 @@ impl Worker {
             stats: NodeStats {
                 datagrams_in: self.datagrams_in,
                 datagrams_out: self.datagrams_out,
-                dropped: self.dropped.iter().map(|(k, v)| (k.to_string(), *v)).collect(),
+                dropped: self
+                    .dropped
+                    .iter()
+                    .map(|(k, v)| (k.to_string(), *v))
+                    .collect(),
                 retransmitted: self.links.retransmitted(),
                 admitted: self.ingress.admitted,
                 overloaded: self.ingress.overloaded,
@@ -233,22 +280,40 @@ impl Worker {
                 None => id.to_string(),
             };
             let (name, from, to) = match *ends {
-                Ends::Ingress { node: n, shard } => {
-                    ("ingress".into(), node(n), format!("{}/{shard}", service(app.dag.source())))
-                }
+                Ends::Ingress { node: n, shard } => (
+                    "ingress".into(),
+                    node(n),
+                    format!("{}/{shard}", service(app.dag.source())),
+                ),
                 Ends::Edge { edge, from, to } => (
-                    app.plan.app.spec.channels[usize::from(edge.0)].name().to_string(),
+                    app.plan.app.spec.channels[usize::from(edge.0)]
+                        .name()
+                        .to_string(),
                     format!("{}/{from}", service(app.dag.sender(edge)?)),
                     format!("{}/{to}", service(app.dag.receiver(edge)?)),
                 ),
-                Ends::Replication { service: s, shard, backup } => {
-                    ("replication".into(), format!("{}/{shard}", service(s)), node(backup))
-                }
+                Ends::Replication {
+                    service: s,
+                    shard,
+                    backup,
+                } => (
+                    "replication".into(),
+                    format!("{}/{shard}", service(s)),
+                    node(backup),
+                ),
             };
             let s = &end.sender;
             let sent = s.durable() + s.outstanding() as u64 - s.waiting() as u64;
             let (durable, waiting) = (s.durable(), s.waiting() as u32);
-            Some(ChannelReport { app: *app_id, name, from, to, sent, durable, waiting })
+            Some(ChannelReport {
+                app: *app_id,
+                name,
+                from,
+                to,
+                sent,
+                durable,
+                waiting,
+            })
         };
         self.links.senders.iter().filter_map(report).collect()
     }

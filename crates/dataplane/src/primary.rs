@@ -18,10 +18,16 @@ impl Worker {
     /// Whether the primary may act for the shard now: handle, answer, send.
     fn may_serve(&self, key: ShardKey, now: Nanos) -> bool {
         let replica = &self.replicas[&key];
-        let Some(app) = self.apps.get(&key.app) else { return false };
+        let Some(app) = self.apps.get(&key.app) else {
+            return false;
+        };
         let service = app.service(key);
         let primary = &replica.primary;
-        let mut backups = primary.backups.iter().filter(|(_, b)| b.required).map(|(n, _)| *n);
+        let mut backups = primary
+            .backups
+            .iter()
+            .filter(|(_, b)| b.required)
+            .map(|(n, _)| *n);
         let alone = service.replicas > 1 && backups.clone().next().is_none();
         replica.role == Role::Primary
             && now >= primary.serve_at
@@ -46,7 +52,9 @@ impl Worker {
     /// Takes messages from the channels while there is room; the rest waits at the senders.
     fn fill_queue(&mut self, key: ShardKey) {
         let replica = self.replicas.get_mut(&key).expect("listed");
-        let Some(inputs) = self.inputs.get_mut(&key) else { return };
+        let Some(inputs) = self.inputs.get_mut(&key) else {
+            return;
+        };
         while replica.primary.queue.len() < QUEUE_MAX
             && let Some(link_key) = inputs.first().copied()
         {
@@ -57,7 +65,13 @@ impl Worker {
             match Message::decode(&body) {
                 Ok(message) => {
                     let now = Nanos(0);
-                    let waiting = Waiting { link, seq, message, now, failures: 0 };
+                    let waiting = Waiting {
+                        link,
+                        seq,
+                        message,
+                        now,
+                        failures: 0,
+                    };
                     replica.primary.queue.push_back(waiting);
                 }
                 Err(_) => {
@@ -85,7 +99,9 @@ impl Worker {
         {
             return false;
         }
-        let Some(head) = primary.queue.front() else { return false };
+        let Some(head) = primary.queue.front() else {
+            return false;
+        };
         let id = head.message.id;
         if primary.in_flight.values().any(|w| w.message.id == id) {
             // Another copy is being handled; what becomes of it decides about this one.
@@ -95,7 +111,8 @@ impl Worker {
         match replica.log.seen.look_up(waiting.message.slot, &id) {
             Known::New => {}
             Known::Stale => {
-                self.links.complete(now, waiting.link, waiting.seq, ACK_DELAY.0);
+                self.links
+                    .complete(now, waiting.link, waiting.seq, ACK_DELAY.0);
                 return true;
             }
             Known::Handled(entry) => {
@@ -105,7 +122,10 @@ impl Worker {
         }
         waiting.now = replica.log.now.max(now);
         let gone = if waiting.message.deadline < now {
-            Some((Outcome::Expired, "deadline passed before it was handled".to_string()))
+            Some((
+                Outcome::Expired,
+                "deadline passed before it was handled".to_string(),
+            ))
         } else if let Some(error) = &replica.error {
             Some((Outcome::Failed, error.clone()))
         } else if over {
@@ -153,7 +173,10 @@ impl Worker {
         if copy.message.attempt <= entry.attempt {
             return;
         }
-        replica.log.seen.set_attempt(entry.slot, &entry.id, copy.message.attempt);
+        replica
+            .log
+            .seen
+            .set_attempt(entry.slot, &entry.id, copy.message.attempt);
         let mut again = (**entry).clone();
         again.attempt = copy.message.attempt;
         again.reply_to = copy.message.reply_to;
@@ -166,8 +189,12 @@ impl Worker {
     /// Takes what the executor made of a message.
     pub fn handle_executed(&mut self, now: Nanos, done: Executed) {
         self.now = now;
-        let Some(replica) = self.replicas.get_mut(&done.key) else { return };
-        let Some(mut waiting) = replica.primary.in_flight.remove(&done.token) else { return };
+        let Some(replica) = self.replicas.get_mut(&done.key) else {
+            return;
+        };
+        let Some(mut waiting) = replica.primary.in_flight.remove(&done.token) else {
+            return;
+        };
         replica.counts.busy.0 += done.busy.0;
         let app = &self.apps[&done.key.app];
         let slowdown = app.slowdown(done.key, self.config.kind, self.config.emulated);
@@ -177,7 +204,11 @@ impl Worker {
             replica.primary.idle_at = Nanos(from + idle);
         }
         match done.outcome {
-            ExecuteOutcome::Done { batch, outputs, reply } => {
+            ExecuteOutcome::Done {
+                batch,
+                outputs,
+                reply,
+            } => {
                 let reply = reply.map(|(status, payload)| Reply {
                     outcome: Outcome::Done,
                     status,
@@ -209,13 +240,24 @@ impl Worker {
     ) {
         let mut reason = reason;
         reason.truncate(reason.floor_char_boundary(256));
-        let reply = Reply { outcome, status: 0, payload: reason.clone().into_bytes() };
+        let reply = Reply {
+            outcome,
+            status: 0,
+            payload: reason.clone().into_bytes(),
+        };
         let dead = DeadLetter {
             reason,
             key: waiting.message.key.clone(),
             payload: waiting.message.payload.clone(),
         };
-        let entry = self.entry(key, &waiting, Vec::new(), Vec::new(), Some(reply), Some(dead));
+        let entry = self.entry(
+            key,
+            &waiting,
+            Vec::new(),
+            Vec::new(),
+            Some(reply),
+            Some(dead),
+        );
         self.commit(key, now, entry, (waiting.link, waiting.seq));
     }
 
@@ -238,7 +280,12 @@ impl Worker {
             let at = usize::from(channel);
             let edge = channels[at];
             match app.dag.index(edge, run, counts[at]) {
-                Some(index) => outputs.push(EntryOutput { edge, index, key: to_key, payload }),
+                Some(index) => outputs.push(EntryOutput {
+                    edge,
+                    index,
+                    key: to_key,
+                    payload,
+                }),
                 // The executor bounds outputs by the manifest; this is the second lock.
                 None => *self.dropped.entry("output").or_default() += 1,
             }
@@ -277,7 +324,10 @@ impl Worker {
         // Applied and sent: nobody reads the writes again.
         entry.batch = Vec::new();
         let entry = Rc::new(entry);
-        replica.primary.pending.push_back(Pending { entry: entry.clone(), copies: vec![copy] });
+        replica.primary.pending.push_back(Pending {
+            entry: entry.clone(),
+            copies: vec![copy],
+        });
         replica.log.record(entry);
         self.advance(key, now);
     }
@@ -290,7 +340,12 @@ impl Worker {
         let replica = self.replicas.get_mut(&key).expect("its caller has it");
         let acked = replica.acked_by_all();
         let mut released = Vec::new();
-        while replica.primary.pending.front().is_some_and(|p| p.entry.op <= acked) {
+        while replica
+            .primary
+            .pending
+            .front()
+            .is_some_and(|p| p.entry.op <= acked)
+        {
             released.push(replica.primary.pending.pop_front().expect("looked at"));
         }
         replica.primary.commit = acked.max(replica.primary.commit);
@@ -300,8 +355,10 @@ impl Worker {
                 for (link, seq) in pending.copies {
                     self.links.complete(now, link, seq, ACK_DELAY.0);
                 }
-            } else if let Some(outgoing) =
-                self.replicas.get_mut(&key).and_then(|r| r.log.outgoing(pending.entry.op))
+            } else if let Some(outgoing) = self
+                .replicas
+                .get_mut(&key)
+                .and_then(|r| r.log.outgoing(pending.entry.op))
             {
                 // There is no log here: the sender keeps the message until what follows from it
                 // is durable elsewhere.
@@ -314,7 +371,9 @@ impl Worker {
 
     /// Frees what is durable from the front of the outbox.
     pub(crate) fn trim(&mut self, key: ShardKey) {
-        let Some(replica) = self.replicas.get_mut(&key) else { return };
+        let Some(replica) = self.replicas.get_mut(&key) else {
+            return;
+        };
         for (link, seq) in replica.log.trim(replica.primary.commit) {
             self.links.complete(self.now, link, seq, ACK_DELAY.0);
         }
@@ -325,10 +384,16 @@ impl Worker {
         let incarnation = self.replicas[&key].incarnation;
         for output in &entry.outputs {
             let app = &self.apps[&key.app];
-            let Some(service) = app.dag.receiver(output.edge) else { continue };
+            let Some(service) = app.dag.receiver(output.edge) else {
+                continue;
+            };
             let slot = Slot::of(&output.key);
             let shards = app.plan.app.service(service).shards;
-            let to = ShardKey { app: key.app, service, shard: slot.shard(shards) };
+            let to = ShardKey {
+                app: key.app,
+                service,
+                shard: slot.shard(shards),
+            };
             let message = Message {
                 id: MessageId {
                     request: entry.id.request,
@@ -346,7 +411,11 @@ impl Worker {
                 key: output.key.clone(),
                 payload: output.payload.clone(),
             };
-            let ends = Ends::Edge { edge: output.edge, from: key.shard, to: to.shard };
+            let ends = Ends::Edge {
+                edge: output.edge,
+                from: key.shard,
+                to: to.shard,
+            };
             let route = app.route(to);
             let link = Link {
                 app: key.app,
@@ -354,7 +423,12 @@ impl Worker {
                 from_incarnation: incarnation,
                 to_incarnation: route.incarnation,
             };
-            self.links.send(link, route.primary, message.encode().into(), Tag::Output(key, entry.op));
+            self.links.send(
+                link,
+                route.primary,
+                message.encode().into(),
+                Tag::Output(key, entry.op),
+            );
         }
         if let Some(reply) = &entry.reply {
             self.send_reply(key, entry, reply.clone());
@@ -372,7 +446,14 @@ impl Worker {
         if node == self.config.node {
             self.on_reply(key.app, request, reply);
         } else {
-            self.links.packer.frame(node, &Frame::Reply { app: key.app, request, reply });
+            self.links.packer.frame(
+                node,
+                &Frame::Reply {
+                    app: key.app,
+                    request,
+                    reply,
+                },
+            );
         }
     }
 }

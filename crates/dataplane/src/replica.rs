@@ -163,7 +163,8 @@ impl Log {
     /// An entry of the outbox.
     pub(crate) fn outgoing(&mut self, op: u64) -> Option<&mut Outgoing> {
         let first = self.outbox.front()?.entry.op;
-        self.outbox.get_mut(usize::try_from(op.checked_sub(first)?).ok()?)
+        self.outbox
+            .get_mut(usize::try_from(op.checked_sub(first)?).ok()?)
     }
 
     /// Drops from the front of the outbox what has no open outputs and is committed; gives the
@@ -191,7 +192,11 @@ impl Log {
 
 impl Outgoing {
     pub(crate) fn new(entry: Rc<Entry>) -> Outgoing {
-        Outgoing { open: entry.outputs.len(), entry, copies: Vec::new() }
+        Outgoing {
+            open: entry.outputs.len(),
+            entry,
+            copies: Vec::new(),
+        }
     }
 }
 
@@ -219,7 +224,11 @@ impl Replica {
     /// Entries that every backup that counts has.
     pub(crate) fn acked_by_all(&self) -> u64 {
         let required = self.primary.backups.values().filter(|b| b.required);
-        required.map(|b| b.acked).min().unwrap_or(self.log.op).min(self.log.op)
+        required
+            .map(|b| b.acked)
+            .min()
+            .unwrap_or(self.log.op)
+            .min(self.log.op)
     }
 
     /// True if the collections hold more than the service may use.
@@ -230,15 +239,42 @@ impl Replica {
     /// Panics if an invariant is broken.
     pub(crate) fn validate(&self) {
         let log = &self.log;
-        assert!(log.released <= log.op, "{}: released beyond the log", self.key);
-        assert_eq!(log.released + log.outbox.len() as u64, log.op, "{}: outbox has a gap", self.key);
+        assert!(
+            log.released <= log.op,
+            "{}: released beyond the log",
+            self.key
+        );
+        assert_eq!(
+            log.released + log.outbox.len() as u64,
+            log.op,
+            "{}: outbox has a gap",
+            self.key
+        );
         if self.role == Role::Primary {
             let p = &self.primary;
-            assert!(p.commit <= log.op && p.commit >= log.released, "{}: commit", self.key);
-            assert_eq!(p.commit + p.pending.len() as u64, log.op, "{}: pending has a gap", self.key);
+            assert!(
+                p.commit <= log.op && p.commit >= log.released,
+                "{}: commit",
+                self.key
+            );
+            assert_eq!(
+                p.commit + p.pending.len() as u64,
+                log.op,
+                "{}: pending has a gap",
+                self.key
+            );
             for (node, b) in &p.backups {
-                assert!(b.acked <= log.op, "{}: {node} acknowledged the future", self.key);
-                assert!(!b.required || b.acked >= p.commit, "{}: {node} lacks commits", self.key);
+                assert!(
+                    b.acked <= log.op,
+                    "{}: {node} acknowledged the future",
+                    self.key
+                );
+                let bound = b.acked.max(b.required_from);
+                assert!(
+                    !b.required || p.commit <= bound,
+                    "{}: {node} lacks commits",
+                    self.key
+                );
             }
         }
     }

@@ -40,7 +40,9 @@ pub enum Known {
 impl Seen {
     /// What is known of a message.
     pub fn look_up(&self, slot: Slot, id: &MessageId) -> Known {
-        let Some(client) = self.clients.get(&(slot, id.request.client)) else { return Known::New };
+        let Some(client) = self.clients.get(&(slot, id.request.client)) else {
+            return Known::New;
+        };
         match client.entries.get(&(id.request.seq, id.via, id.index)) {
             Some(entry) => Known::Handled(entry.clone()),
             // Only for requests: messages between shards may be under way after the answer.
@@ -53,7 +55,10 @@ impl Seen {
     pub fn insert(&mut self, entry: Rc<Entry>) {
         let now = entry.now;
         let id = entry.id;
-        let client = self.clients.entry((entry.slot, id.request.client)).or_default();
+        let client = self
+            .clients
+            .entry((entry.slot, id.request.client))
+            .or_default();
         if entry.oldest_seq > client.oldest_seq {
             client.oldest_seq = entry.oldest_seq;
             // Requests sort by sequence number first; what came by an edge stays.
@@ -68,11 +73,16 @@ impl Seen {
                 client.entries.remove(&key);
             }
         }
-        self.order.push_back((entry.slot, id, Nanos(entry.deadline.0 + SEEN_GRACE.0)));
-        client.entries.insert((id.request.seq, id.via, id.index), entry);
+        self.order
+            .push_back((entry.slot, id, Nanos(entry.deadline.0 + SEEN_GRACE.0)));
+        client
+            .entries
+            .insert((id.request.seq, id.via, id.index), entry);
         while self.order.front().is_some_and(|(_, _, until)| *until < now) {
             let (slot, id, _) = self.order.pop_front().expect("looked at");
-            let Some(client) = self.clients.get_mut(&(slot, id.request.client)) else { continue };
+            let Some(client) = self.clients.get_mut(&(slot, id.request.client)) else {
+                continue;
+            };
             client.entries.remove(&(id.request.seq, id.via, id.index));
             if client.entries.is_empty() {
                 self.clients.remove(&(slot, id.request.client));
@@ -103,7 +113,6 @@ impl Seen {
     pub fn len(&self) -> usize {
         self.clients.values().map(|c| c.entries.len()).sum()
     }
-
 }
 
 #[cfg(test)]
@@ -114,7 +123,11 @@ mod tests {
     fn entry(seq: u64, via: Via, now: u64, oldest_seq: u64) -> Rc<Entry> {
         Rc::new(Entry {
             op: 0,
-            id: MessageId { request: RequestId { client: 1, seq }, via, index: 0 },
+            id: MessageId {
+                request: RequestId { client: 1, seq },
+                via,
+                index: 0,
+            },
             attempt: 0,
             slot: Slot(5),
             code_version: 1,
@@ -141,7 +154,14 @@ mod tests {
         }
         seen.insert(entry(4, Via::Ingress, 0, 3));
         let known = |seq, via| {
-            seen.look_up(Slot(5), &MessageId { request: RequestId { client: 1, seq }, via, index: 0 })
+            seen.look_up(
+                Slot(5),
+                &MessageId {
+                    request: RequestId { client: 1, seq },
+                    via,
+                    index: 0,
+                },
+            )
         };
         assert!(matches!(known(2, Via::Ingress), Known::Stale));
         assert!(matches!(known(3, Via::Ingress), Known::Handled(_)));

@@ -56,7 +56,8 @@ pub enum Output {
     Start {
         /// The shard.
         key: ShardKey,
-        /// Its collections. The executor applies a handler's writes before it reports it done.
+        /// Its collections. The executor applies a handler's writes and reports it done at once,
+        /// with no other input between: a snapshot must hold what is logged, no more.
         state: Rc<RefCell<State>>,
     },
     /// Drop the instance and what it has been given.
@@ -174,8 +175,13 @@ impl Worker {
         let mut reader = Reader(bytes);
         let dropped = match Header::decode(&mut reader) {
             Err(_) => Some("header"),
-            Ok(Header { kind: Kind::Client, .. }) => self.on_client(now, from, &mut reader).err(),
-            Ok(header) if header.kind == Kind::Peer => self.on_peer(now, &header, &mut reader).err(),
+            Ok(_) if reader.is_empty() => Some("empty"),
+            Ok(Header {
+                kind: Kind::Client, ..
+            }) => self.on_client(now, from, &mut reader).err(),
+            Ok(header) if header.kind == Kind::Peer => {
+                self.on_peer(now, &header, &mut reader).err()
+            }
             Ok(_) => Some("kind"),
         };
         if let Some(reason) = dropped {
@@ -209,16 +215,25 @@ impl Worker {
                 self.links.on_ack(now, link, &ack, &mut freed);
                 self.on_freed(now, freed);
             }
-            Frame::LeaseRequest { sent_ns, plan_version } => {
+            Frame::LeaseRequest {
+                sent_ns,
+                plan_version,
+            } => {
                 if self.leases.on_request(now, h.from, plan_version) {
-                    self.links.packer.frame(h.from, &Frame::LeaseGrant { sent_ns });
+                    self.links
+                        .packer
+                        .frame(h.from, &Frame::LeaseGrant { sent_ns });
                 }
             }
             Frame::LeaseGrant { sent_ns } => {
                 self.leases.on_grant(h.from, Nanos(sent_ns));
                 self.advance_all(now);
             }
-            Frame::Reply { app, request, reply } => self.on_reply(app, request, reply),
+            Frame::Reply {
+                app,
+                request,
+                reply,
+            } => self.on_reply(app, request, reply),
         }
     }
 
@@ -233,9 +248,7 @@ impl Worker {
                     && backup == self.config.node
                     && link.to_incarnation == self.config.incarnation
             }
-            (Some(r), _) => {
-                r.role == Role::Primary && link.to_incarnation == r.incarnation
-            }
+            (Some(r), _) => r.role == Role::Primary && link.to_incarnation == r.incarnation,
             (None, _) => false,
         };
         if !expected {
@@ -244,7 +257,10 @@ impl Worker {
             return;
         }
         if self.links.on_data(now, from, link, seq, body) {
-            self.inputs.entry(key).or_default().insert((link.app, link.ends));
+            self.inputs
+                .entry(key)
+                .or_default()
+                .insert((link.app, link.ends));
             if matches!(link.ends, Ends::Replication { .. }) {
                 self.drain_replication(now, key);
             }
@@ -259,7 +275,11 @@ impl Worker {
             Ends::Edge { edge, to, .. } => (app.dag.receiver(edge)?, to),
             Ends::Replication { service, shard, .. } => (service, shard),
         };
-        Some(ShardKey { app: link.app, service, shard })
+        Some(ShardKey {
+            app: link.app,
+            service,
+            shard,
+        })
     }
 
     pub(crate) fn on_freed(&mut self, now: Nanos, freed: Vec<Tag>) {
@@ -322,24 +342,38 @@ impl Worker {
             Admission::Wait => {}
             Admission::Repeat(reply) => self.answer(from, q.id, reply),
             Admission::Overloaded => {
-                let reply =
-                    Reply { outcome: Outcome::Overloaded, status: 0, payload: Vec::new() };
+                let reply = Reply {
+                    outcome: Outcome::Overloaded,
+                    status: 0,
+                    payload: Vec::new(),
+                };
                 self.answer(from, q.id, reply);
             }
             Admission::Forward => {
                 let service = app.dag.source();
                 let slot = Slot::of(&q.key);
                 let shard = slot.shard(app.plan.app.service(service).shards);
-                let route = app.route(ShardKey { app: q.app, service, shard });
+                let route = app.route(ShardKey {
+                    app: q.app,
+                    service,
+                    shard,
+                });
                 let link = Link {
                     app: q.app,
-                    ends: Ends::Ingress { node: self.config.node, shard },
+                    ends: Ends::Ingress {
+                        node: self.config.node,
+                        shard,
+                    },
                     from_incarnation: self.config.incarnation,
                     to_incarnation: route.incarnation,
                 };
                 let to = route.primary;
                 let message = Message {
-                    id: MessageId { request: q.id, via: Via::Ingress, index: 0 },
+                    id: MessageId {
+                        request: q.id,
+                        via: Via::Ingress,
+                        index: 0,
+                    },
                     attempt: q.attempt,
                     slot,
                     reply_to: self.config.node,
@@ -351,7 +385,8 @@ impl Worker {
                     key: q.key,
                     payload: q.payload,
                 };
-                self.links.send(link, to, message.encode().into(), Tag::Ingress);
+                self.links
+                    .send(link, to, message.encode().into(), Tag::Ingress);
             }
         }
     }
@@ -403,7 +438,9 @@ impl Worker {
         loop {
             self.dispatch(now);
             self.links.flush(now);
-            let Some(bytes) = self.links.packer.local.pop_front() else { break };
+            let Some(bytes) = self.links.packer.local.pop_front() else {
+                break;
+            };
             let mut reader = Reader(&bytes);
             let header = Header::decode(&mut reader).expect("written here");
             if let Err(reason) = self.on_peer(now, &header, &mut reader) {
@@ -423,7 +460,10 @@ impl Worker {
         for replica in self.replicas.values().filter(|r| r.role == Role::Primary) {
             backups.extend(replica.primary.backups.keys().copied());
         }
-        let frame = Frame::LeaseRequest { sent_ns: now.0, plan_version: self.plan.version };
+        let frame = Frame::LeaseRequest {
+            sent_ns: now.0,
+            plan_version: self.plan.version,
+        };
         for node in backups {
             self.links.packer.frame(node, &frame);
         }

@@ -1,0 +1,348 @@
+//! A cluster in virtual time: workers, clients, network, and whoever makes the plans.
+
+use crate::client::Client;
+use crate::network::{Faults, Party, client_address, node_address, party};
+use crate::random::Random;
+use crate::service::Service;
+use e3_collections::State;
+use e3_dataplane::{Config, Execute, Executed, Output, Worker};
+use e3_model::plan::{NodeEvent, NodePlan};
+use e3_model::{Address, Nanos, NodeId, NodeKind, ShardKey};
+use std::cell::RefCell;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// Cluster id of all simulated clusters.
+pub const CLUSTER: u64 = 7;
+
+/// Something that will happen.
+#[derive(Debug)]
+enum Event {
+    /// A datagram arrives.
+    Datagram {
+        from: Address,
+        to: Party,
+        bytes: Vec<u8>,
+    },
+    /// A handler ends.
+    Executed {
+        node: u16,
+        incarnation: u32,
+        run: Execute,
+    },
+    /// A plan arrives.
+    Plan { node: u16, plan: Arc<NodePlan> },
+    /// A node looks at the time.
+    Tick { node: u16, incarnation: u32 },
+    /// A client looks at the time.
+    ClientTick { client: u16 },
+}
+
+struct Node {
+    worker: Worker,
+    incarnation: u32,
+    states: BTreeMap<ShardKey, Rc<RefCell<State>>>,
+    /// When its core is free.
+    free_at: Nanos,
+    tick_at: Nanos,
+}
+
+/// A simulated cluster.
+pub struct Cluster {
+    /// Virtual time.
+    pub now: Nanos,
+    /// What the network does now.
+    pub faults: Faults,
+    /// Clients.
+    pub clients: Vec<Client>,
+    /// Everything random comes from here.
+    pub random: Random,
+    nodes: BTreeMap<u16, Node>,
+    services: Vec<Service>,
+    events: BinaryHeap<Reverse<(Nanos, u64)>>,
+    bodies: BTreeMap<u64, Event>,
+    next_event: u64,
+    /// Digest of everything that happened, to compare two runs of one seed.
+    pub trace: u64,
+}
+
+impl Cluster {
+    /// An empty cluster whose applications' services behave as `services`, by service id.
+    pub fn new(seed: u64, services: Vec<Service>) -> Cluster {
+        Cluster {
+            now: Nanos(1_000_000_000_000),
+            faults: Faults::NONE,
+            clients: Vec::new(),
+            random: Random::new(seed),
+            nodes: BTreeMap::new(),
+            services,
+            events: BinaryHeap::new(),
+            bodies: BTreeMap::new(),
+            next_event: 0,
+            trace: 0,
+        }
+    }
+
+    /// Starts a node's process.
+    pub fn start(&mut self, node: u16, incarnation: u32) {
+        let config = Config {
+            node: NodeId(node),
+            incarnation,
+            cluster: CLUSTER,
+            kind: NodeKind::Host,
+            emulated: false,
+        };
+        let (free_at, tick_at) = (self.now, Nanos(u64::MAX));
+        let worker = Worker::new(config);
+        let states = BTreeMap::new();
+        self.nodes.insert(
+            node,
+            Node {
+                worker,
+                incarnation,
+                states,
+                free_at,
+                tick_at,
+            },
+        );
+    }
+
+    /// Kills a node's process: all that it had in memory is gone.
+    pub fn kill(&mut self, node: u16) {
+        self.nodes.remove(&node);
+    }
+
+    /// Whether a node's process runs.
+    pub fn is_up(&self, node: u16) -> bool {
+        self.nodes.contains_key(&node)
+    }
+
+    /// Gives a node its plan after a short while.
+    pub fn plan(&mut self, plan: NodePlan) {
+        let node = plan.node.0;
+        let at = Nanos(self.now.0 + 1_000_000 + self.random.below(20_000_000));
+        self.push(
+            at,
+            Event::Plan {
+                node,
+                plan: Arc::new(plan),
+            },
+        );
+    }
+
+    /// What a node has to tell the controller.
+    pub fn events(&self, node: u16) -> Vec<NodeEvent> {
+        self.nodes
+            .get(&node)
+            .map(|n| n.worker.report().events)
+            .unwrap_or_default()
+    }
+
+    /// A shard's collections on a node.
+    pub fn state(&self, node: u16, key: ShardKey) -> Option<Rc<RefCell<State>>> {
+        self.nodes.get(&node)?.worker.state(key)
+    }
+
+    /// The worker of a node.
+    pub fn worker(&self, node: u16) -> Option<&Worker> {
+        Some(&self.nodes.get(&node)?.worker)
+    }
+
+    /// A client sends a request to a node.
+    pub fn request(&mut self, client: u16, to: u16, deadline: Nanos) {
+        let Cluster {
+            clients,
+            random,
+            now,
+            ..
+        } = self;
+        let bytes = clients[usize::from(client)].request(*now, random, deadline);
+        self.transmit(client_address(client), node_address(to), bytes);
+        let at = Nanos(self.now.0 + 100_000_000);
+        self.push(at, Event::ClientTick { client });
+    }
+
+    /// Runs for a span of virtual time.
+    pub fn run(&mut self, span: Nanos) {
+        let end = Nanos(self.now.0 + span.0);
+        while let Some(Reverse((at, id))) = self.events.peek().copied() {
+            if at > end {
+                break;
+            }
+            self.events.pop();
+            self.now = at;
+            let event = self.bodies.remove(&id).expect("queued with its id");
+            self.step(event);
+        }
+        self.now = end;
+    }
+
+    fn push(&mut self, at: Nanos, event: Event) {
+        self.events.push(Reverse((at, self.next_event)));
+        self.bodies.insert(self.next_event, event);
+        self.next_event += 1;
+    }
+
+    fn note(&mut self, what: u64) {
+        self.trace = (self.trace ^ what ^ self.now.0).wrapping_mul(0x0000_0100_0000_01b3);
+    }
+
+    fn transmit(&mut self, from: Address, to: Address, bytes: Vec<u8>) {
+        let Some(to) = party(to) else { return };
+        for at in self.faults.arrivals(self.now, &mut self.random) {
+            self.push(
+                at,
+                Event::Datagram {
+                    from,
+                    to,
+                    bytes: bytes.clone(),
+                },
+            );
+        }
+    }
+
+    fn step(&mut self, event: Event) {
+        let now = self.now;
+        let node = match event {
+            Event::Datagram {
+                from,
+                to: Party::Node(node),
+                bytes,
+            } => {
+                self.note(bytes.len() as u64);
+                let Some(n) = self.nodes.get_mut(&node) else {
+                    return;
+                };
+                n.worker.handle_datagram(now, from, &bytes);
+                node
+            }
+            Event::Datagram {
+                to: Party::Client(client),
+                bytes,
+                ..
+            } => {
+                self.note(1 << 32);
+                self.clients[usize::from(client)].receive(&bytes);
+                return;
+            }
+            Event::Executed {
+                node,
+                incarnation,
+                run,
+            } => {
+                let Some(n) = self.nodes.get_mut(&node) else {
+                    return;
+                };
+                // Stopped meanwhile: the run has no effect.
+                let (true, Some(state)) = (n.incarnation == incarnation, n.states.get(&run.key))
+                else {
+                    return;
+                };
+                let service = self.services[usize::from(run.key.service.0)];
+                let outcome = service.handle(&run, &mut state.borrow_mut());
+                let busy = service.service_time();
+                let done = Executed {
+                    key: run.key,
+                    token: run.token,
+                    outcome,
+                    busy,
+                };
+                n.worker.handle_executed(now, done);
+                node
+            }
+            Event::Plan { node, plan } => {
+                let Some(n) = self.nodes.get_mut(&node) else {
+                    return;
+                };
+                n.worker.handle_plan(now, plan);
+                node
+            }
+            Event::Tick { node, incarnation } => {
+                let Some(n) = self.nodes.get_mut(&node) else {
+                    return;
+                };
+                if n.incarnation != incarnation || n.tick_at > now {
+                    return;
+                }
+                n.tick_at = Nanos(u64::MAX);
+                node
+            }
+            Event::ClientTick { client } => {
+                self.repeat(client);
+                return;
+            }
+        };
+        self.drain(node);
+    }
+
+    fn repeat(&mut self, client: u16) {
+        let due = self.clients[usize::from(client)].repeats(self.now);
+        let up: Vec<u16> = self.nodes.keys().copied().collect();
+        for bytes in due {
+            if !up.is_empty() {
+                let to = up[self.random.below(up.len() as u64) as usize];
+                self.transmit(client_address(client), node_address(to), bytes);
+            }
+        }
+        if self.clients[usize::from(client)].open() > 0 {
+            let at = Nanos(self.now.0 + 100_000_000);
+            self.push(at, Event::ClientTick { client });
+        }
+    }
+
+    /// The driver's loop: all outputs, then one timer.
+    fn drain(&mut self, id: u16) {
+        let now = self.now;
+        let node = self.nodes.get_mut(&id).expect("its caller has it");
+        node.worker.handle_tick(now);
+        node.worker.validate();
+        let mut sends = Vec::new();
+        let mut runs = Vec::new();
+        while let Some(output) = node.worker.poll_output() {
+            match output {
+                Output::Send { to, bytes } => sends.push((to, bytes)),
+                Output::Start { key, state } => {
+                    node.states.insert(key, state);
+                }
+                Output::Stop { key } => {
+                    node.states.remove(&key);
+                }
+                Output::Execute(run) => {
+                    let busy = self.services[usize::from(run.key.service.0)].service_time();
+                    node.free_at = Nanos(node.free_at.0.max(now.0) + busy.0);
+                    runs.push((node.free_at, run));
+                }
+            }
+        }
+        let incarnation = node.incarnation;
+        let next = node.worker.next_deadline().max(Nanos(now.0 + 1));
+        let earlier = next < node.tick_at;
+        if earlier {
+            node.tick_at = next;
+        }
+        for (at, run) in runs {
+            self.push(
+                at,
+                Event::Executed {
+                    node: id,
+                    incarnation,
+                    run,
+                },
+            );
+        }
+        for (to, bytes) in sends {
+            self.transmit(node_address(id), to, bytes);
+        }
+        if earlier {
+            self.push(
+                next,
+                Event::Tick {
+                    node: id,
+                    incarnation,
+                },
+            );
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! The simulated network: delay, loss, repetition, reordering.
+
+use crate::random::Random;
+use e3_model::{Address, Nanos};
+
+/// What the network does to datagrams, in thousandths.
+#[derive(Clone, Copy, Debug)]
+pub struct Faults {
+    /// Datagrams lost.
+    pub loss_permille: u64,
+    /// Datagrams delivered twice.
+    pub repeat_permille: u64,
+    /// Shortest delay.
+    pub delay_min: Nanos,
+    /// Longest delay; a wide range reorders.
+    pub delay_max: Nanos,
+}
+
+impl Faults {
+    /// A network that does its work.
+    pub const NONE: Faults = Faults {
+        loss_permille: 0,
+        repeat_permille: 0,
+        delay_min: Nanos(20_000),
+        delay_max: Nanos(40_000),
+    };
+
+    /// A bad one: loses, repeats and reorders.
+    pub const BAD: Faults = Faults {
+        loss_permille: 50,
+        repeat_permille: 20,
+        delay_min: Nanos(20_000),
+        delay_max: Nanos(5_000_000),
+    };
+
+    /// When copies of a datagram sent at `now` arrive.
+    pub fn arrivals(&self, now: Nanos, random: &mut Random) -> Vec<Nanos> {
+        let copies = 1 + u64::from(random.chance(self.repeat_permille));
+        (0..copies)
+            .filter_map(|_| {
+                if random.chance(self.loss_permille) {
+                    return None;
+                }
+                let spread = self.delay_max.0 - self.delay_min.0 + 1;
+                Some(Nanos(now.0 + self.delay_min.0 + random.below(spread)))
+            })
+            .collect()
+    }
+}
+
+/// Address of a simulated node.
+pub fn node_address(node: u16) -> Address {
+    let mut ip = [0; 16];
+    ip[0] = 1;
+    Address { ip, port: node }
+}
+
+/// Address of a simulated client.
+pub fn client_address(client: u16) -> Address {
+    let mut ip = [0; 16];
+    ip[0] = 2;
+    Address { ip, port: client }
+}
+
+/// Which simulated party an address belongs to.
+pub fn party(a: Address) -> Option<Party> {
+    match a.ip[0] {
+        1 => Some(Party::Node(a.port)),
+        2 => Some(Party::Client(a.port)),
+        _ => None,
+    }
+}
+
+/// A party on the simulated network.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Party {
+    /// A node.
+    Node(u16),
+    /// A client.
+    Client(u16),
+}
