@@ -1,1 +1,329 @@
-//! What a service author sees.
+//! What a service author sees: safe Rust over the service ABI (docs/abi.md).
+//!
+//! A service is a type that implements [`Service`]; [`service!`] exports it from a WebAssembly
+//! module. State that must last goes into collections ([`HashMap`], [`OrderedMap`], [`Array`],
+//! [`Counter`]); the fields of the type are a cache that may vanish between two requests. On
+//! other targets than wasm32 the same calls go to the in-memory host of [`testing`], so that a
+//! service is tested by `cargo test`.
+//!
+//! ```
+//! use e3_sdk::{Error, Request, Service, reply};
+//!
+//! struct Echo;
+//!
+//! impl Service for Echo {
+//!     fn init() -> Result<Self, Error> {
+//!         Ok(Echo)
+//!     }
+//!
+//!     fn handle(&mut self, request: &Request<'_>) -> Result<(), Error> {
+//!         reply(0, request.payload())
+//!     }
+//! }
+//!
+//! e3_sdk::service!(Echo, request_capacity = 2048);
+//! ```
+
+#![cfg_attr(target_arch = "wasm32", no_std)]
+
+extern crate alloc;
+
+mod collections;
+#[cfg(target_arch = "wasm32")]
+#[doc(hidden)]
+pub mod export;
+pub mod limits;
+mod logging;
+#[cfg(target_arch = "wasm32")]
+#[path = "sys_wasm.rs"]
+mod sys;
+#[cfg(not(target_arch = "wasm32"))]
+#[path = "sys_mock.rs"]
+mod sys;
+#[cfg(not(target_arch = "wasm32"))]
+pub mod testing;
+
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt;
+use core::str::FromStr;
+
+pub use collections::{Array, Counter, Entry, HashMap, OrderedMap, Scan};
+pub use logging::Level;
+#[doc(hidden)]
+pub use logging::log_fmt;
+
+/// Version of the ABI that the module is built for.
+pub const ABI_VERSION: i32 = 1;
+
+/// A service: made once for an instance, then given one request after the other.
+pub trait Service: Sized {
+    /// Opens channels and collections, reads secrets and configuration. Must not write.
+    fn init() -> Result<Self, Error>;
+
+    /// Handles one request. `Ok` commits its writes and outputs together; `Err` drops them and
+    /// fails the attempt. A request that is wrong in itself gets an error reply and `Ok`.
+    fn handle(&mut self, request: &Request<'_>) -> Result<(), Error>;
+}
+
+/// Why a call of the host, and with it usually the attempt, failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Error {
+    /// The handle is none of this service's.
+    NoHandle,
+    /// The request's bound on outputs, writes or bytes is reached.
+    Bound,
+    /// The collection is of another kind.
+    WrongKind,
+    /// The index is out of range.
+    Index,
+    /// The manifest declares no such collection for the service.
+    NoCollection(&'static str),
+    /// The manifest gives the service no such outgoing channel.
+    NoChannel(&'static str),
+    /// The manifest names no such secret.
+    NoSecret(&'static str),
+    /// A configuration value that cannot be read.
+    Config {
+        /// Its name.
+        name: &'static str,
+        /// Its value.
+        value: String,
+    },
+    /// A value is longer than the buffer that it was to be read into.
+    Short {
+        /// Length of the value.
+        len: usize,
+        /// Room in the buffer.
+        cap: usize,
+    },
+    /// The service's own reason; must not be 0.
+    Code(i32),
+}
+
+impl Error {
+    /// The code that the handler returns to the host: never 0.
+    pub fn code(&self) -> i32 {
+        match self {
+            Self::NoHandle => -1,
+            Self::Bound => -2,
+            Self::WrongKind => -3,
+            Self::Index => -4,
+            Self::NoCollection(_) => -10,
+            Self::NoChannel(_) => -11,
+            Self::NoSecret(_) => -12,
+            Self::Config { .. } => -13,
+            Self::Short { .. } => -14,
+            Self::Code(0) => -15,
+            Self::Code(code) => *code,
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoHandle => f.write_str("no such handle"),
+            Self::Bound => f.write_str("the request's bound on outputs or writes is reached"),
+            Self::WrongKind => f.write_str("the collection is of another kind"),
+            Self::Index => f.write_str("the index is out of range"),
+            Self::NoCollection(name) => write!(f, "collection {name:?}: is not in the manifest"),
+            Self::NoChannel(name) => write!(f, "channel {name:?}: is not in the manifest"),
+            Self::NoSecret(name) => write!(f, "secret {name:?}: is not in the manifest"),
+            Self::Config { name, value } => write!(f, "config {name:?}: cannot be {value:?}"),
+            Self::Short { len, cap } => write!(f, "value: has {len} bytes, at most {cap} expected"),
+            Self::Code(code) => write!(f, "code {code}"),
+        }
+    }
+}
+
+impl core::error::Error for Error {}
+
+/// Turns the return value of a host call into a result.
+fn check(code: i32) -> Result<u32, Error> {
+    match code {
+        0.. => Ok(code.unsigned_abs()),
+        -1 => Err(Error::NoHandle),
+        -2 => Err(Error::Bound),
+        -3 => Err(Error::WrongKind),
+        -4 => Err(Error::Index),
+        _ => Err(Error::Code(code)),
+    }
+}
+
+/// Identity of a request: the same for all messages that follow from it, and for its repeats.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RequestId {
+    /// The client.
+    pub client: u64,
+    /// The client's number for the request.
+    pub sequence: u64,
+}
+
+/// The request at hand.
+#[derive(Clone, Copy, Debug)]
+pub struct Request<'a> {
+    payload: &'a [u8],
+}
+
+impl<'a> Request<'a> {
+    #[cfg_attr(target_arch = "wasm32", doc(hidden))]
+    pub(crate) fn new(payload: &'a [u8]) -> Self {
+        Self { payload }
+    }
+
+    /// What was sent.
+    pub fn payload(&self) -> &'a [u8] {
+        self.payload
+    }
+
+    /// The request's identity.
+    pub fn id(&self) -> RequestId {
+        let mut bytes = [0; 16];
+        sys::request_id(&mut bytes);
+        let bytes = u128::from_le_bytes(bytes);
+        RequestId {
+            client: bytes as u64,
+            sequence: (bytes >> 64) as u64,
+        }
+    }
+
+    /// The key that the message was routed by, in `out`, which must have room for it.
+    pub fn key<'b>(&self, out: &'b mut [u8]) -> Result<&'b [u8], Error> {
+        let cap = out.len();
+        let len = check(sys::request_key(out))? as usize;
+        if len <= cap {
+            Ok(&out[..len])
+        } else {
+            Err(Error::Short { len, cap })
+        }
+    }
+
+    /// Index of the channel that the message came by, in the manifest's order; `None` from a
+    /// client.
+    pub fn edge(&self) -> Option<u32> {
+        u32::try_from(sys::request_edge()).ok()
+    }
+}
+
+/// Nanoseconds since the Unix epoch: fixed for the request, never going back within a shard.
+pub fn now() -> i64 {
+    sys::now()
+}
+
+/// Answers the client. Status 0 = ok, the others are the application's own.
+pub fn reply(status: u32, payload: &[u8]) -> Result<(), Error> {
+    check(sys::reply(status, payload)).map(drop)
+}
+
+/// An outgoing channel.
+#[derive(Clone, Copy, Debug)]
+pub struct Channel {
+    handle: i32,
+}
+
+impl Channel {
+    /// Opens the channel to the service that the manifest calls `name`.
+    pub fn open(name: &'static str) -> Result<Self, Error> {
+        match sys::channel(name) {
+            handle @ 0.. => Ok(Self { handle }),
+            _ => Err(Error::NoChannel(name)),
+        }
+    }
+
+    /// Buffers a message; it leaves when the request commits, to the shard that owns `key`.
+    pub fn send(&self, key: &[u8], payload: &[u8]) -> Result<(), Error> {
+        check(sys::send(self.handle, key, payload)).map(drop)
+    }
+}
+
+/// A read-only file that all instances on a node share.
+#[derive(Clone, Copy, Debug)]
+pub struct Asset {
+    handle: i32,
+}
+
+impl Asset {
+    /// Opens an asset by its name, if the manifest has it.
+    pub fn open(name: &str) -> Option<Self> {
+        match sys::asset(name) {
+            handle @ 0.. => Some(Self { handle }),
+            _ => None,
+        }
+    }
+
+    /// Its size in bytes.
+    #[expect(clippy::len_without_is_empty, reason = "an asset is not a container")]
+    pub fn len(&self) -> u64 {
+        sys::asset_len(self.handle).max(0) as u64
+    }
+
+    /// Reads from `offset` on; returns the bytes read, fewer than `out` has at the end.
+    pub fn read(&self, offset: u64, out: &mut [u8]) -> Result<usize, Error> {
+        let offset = i64::try_from(offset).map_err(|_| Error::Index)?;
+        check(sys::asset_read(self.handle, offset, out)).map(|len| len as usize)
+    }
+}
+
+/// A secret that the manifest names.
+pub fn secret(name: &'static str) -> Result<Vec<u8>, Error> {
+    collections::read_vec(|out| sys::secret(name, out)).ok_or(Error::NoSecret(name))
+}
+
+/// A value of the manifest's `config`, if it is there and text.
+pub fn config(name: &str) -> Option<String> {
+    let bytes = collections::read_vec(|out| sys::config(name, out))?;
+    String::from_utf8(bytes).ok()
+}
+
+/// A value of the manifest's `config`, read as `T`; `default` if it is not there.
+pub fn config_or<T: FromStr>(name: &'static str, default: T) -> Result<T, Error> {
+    match config(name) {
+        None => Ok(default),
+        Some(value) => value
+            .trim()
+            .parse()
+            .map_err(|_| Error::Config { name, value }),
+    }
+}
+
+/// Exports a [`Service`] from a WebAssembly module, with a request buffer of
+/// `request_capacity` bytes. Does nothing on other targets.
+#[macro_export]
+macro_rules! service {
+    ($service:ty, request_capacity = $capacity:expr) => {
+        #[cfg(target_arch = "wasm32")]
+        #[allow(unsafe_code)]
+        const _: () = {
+            static BUFFER: $crate::export::Buffer<{ $capacity }> = $crate::export::Buffer::new();
+            static SERVICE: $crate::export::Slot<$service> = $crate::export::Slot::new();
+
+            // SAFETY (of the four names): each is exported once by a module, which has one
+            // service, and has the type that docs/abi.md gives it.
+            #[unsafe(no_mangle)]
+            extern "C" fn e3_abi_version() -> i32 {
+                $crate::ABI_VERSION
+            }
+
+            #[unsafe(no_mangle)]
+            extern "C" fn e3_request_buffer() -> i32 {
+                BUFFER.address()
+            }
+
+            #[unsafe(no_mangle)]
+            extern "C" fn e3_request_capacity() -> i32 {
+                $capacity
+            }
+
+            #[unsafe(no_mangle)]
+            extern "C" fn e3_init() -> i32 {
+                SERVICE.init()
+            }
+
+            #[unsafe(no_mangle)]
+            extern "C" fn e3_handle(len: i32) -> i32 {
+                SERVICE.handle(&BUFFER, len)
+            }
+        };
+    };
+}

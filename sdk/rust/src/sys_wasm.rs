@@ -1,0 +1,243 @@
+//! The imports of docs/abi.md as safe functions over slices.
+//!
+//! Every block is sound for one reason: the host reads or writes only the ranges that it is
+//! given, within the call, and each range is a live slice of the right mutability.
+
+#![allow(unsafe_code)]
+
+mod raw {
+    #[link(wasm_import_module = "e3")]
+    unsafe extern "C" {
+        pub fn now() -> i64;
+        pub fn request_id(out: *mut u8);
+        pub fn request_key(out: *mut u8, cap: usize) -> i32;
+        pub fn request_edge() -> i32;
+        pub fn reply(status: u32, ptr: *const u8, len: usize) -> i32;
+        pub fn channel(name: *const u8, len: usize) -> i32;
+        pub fn send(
+            channel: i32,
+            key: *const u8,
+            key_len: usize,
+            ptr: *const u8,
+            len: usize,
+        ) -> i32;
+        pub fn collection(name: *const u8, len: usize) -> i32;
+        pub fn get(coll: i32, key: *const u8, key_len: usize, out: *mut u8, cap: usize) -> i32;
+        pub fn put(coll: i32, key: *const u8, key_len: usize, ptr: *const u8, len: usize) -> i32;
+        pub fn delete(coll: i32, key: *const u8, key_len: usize) -> i32;
+        pub fn scan(
+            coll: i32,
+            from: *const u8,
+            from_len: usize,
+            to: *const u8,
+            to_len: usize,
+            limit: u32,
+            reverse: u32,
+            out: *mut u8,
+            cap: usize,
+        ) -> i32;
+        pub fn array_len(coll: i32, key: *const u8, key_len: usize) -> i64;
+        pub fn array_get(
+            coll: i32,
+            key: *const u8,
+            key_len: usize,
+            index: i64,
+            out: *mut u8,
+            cap: usize,
+        ) -> i32;
+        pub fn array_push(
+            coll: i32,
+            key: *const u8,
+            key_len: usize,
+            ptr: *const u8,
+            len: usize,
+        ) -> i32;
+        pub fn array_put(
+            coll: i32,
+            key: *const u8,
+            key_len: usize,
+            index: i64,
+            ptr: *const u8,
+            len: usize,
+        ) -> i32;
+        pub fn array_pop_front(coll: i32, key: *const u8, key_len: usize) -> i32;
+        pub fn counter_add(coll: i32, key: *const u8, key_len: usize, delta: i64) -> i64;
+        pub fn counter_get(coll: i32, key: *const u8, key_len: usize) -> i64;
+        pub fn asset(name: *const u8, len: usize) -> i32;
+        pub fn asset_len(asset: i32) -> i64;
+        pub fn asset_read(asset: i32, offset: i64, out: *mut u8, cap: usize) -> i32;
+        pub fn secret(name: *const u8, len: usize, out: *mut u8, cap: usize) -> i32;
+        pub fn config(name: *const u8, len: usize, out: *mut u8, cap: usize) -> i32;
+        pub fn log(level: i32, ptr: *const u8, len: usize);
+    }
+}
+
+pub(crate) fn now() -> i64 {
+    // SAFETY: takes no memory.
+    unsafe { raw::now() }
+}
+
+pub(crate) fn request_id(out: &mut [u8; 16]) {
+    // SAFETY: the host writes 16 bytes, which `out` has.
+    unsafe { raw::request_id(out.as_mut_ptr()) }
+}
+
+pub(crate) fn request_key(out: &mut [u8]) -> i32 {
+    // SAFETY: a live mutable slice.
+    unsafe { raw::request_key(out.as_mut_ptr(), out.len()) }
+}
+
+pub(crate) fn request_edge() -> i32 {
+    // SAFETY: takes no memory.
+    unsafe { raw::request_edge() }
+}
+
+pub(crate) fn reply(status: u32, payload: &[u8]) -> i32 {
+    // SAFETY: a live slice.
+    unsafe { raw::reply(status, payload.as_ptr(), payload.len()) }
+}
+
+pub(crate) fn channel(name: &str) -> i32 {
+    // SAFETY: a live slice.
+    unsafe { raw::channel(name.as_ptr(), name.len()) }
+}
+
+pub(crate) fn send(channel: i32, key: &[u8], payload: &[u8]) -> i32 {
+    // SAFETY: live slices.
+    unsafe {
+        raw::send(
+            channel,
+            key.as_ptr(),
+            key.len(),
+            payload.as_ptr(),
+            payload.len(),
+        )
+    }
+}
+
+pub(crate) fn collection(name: &str) -> i32 {
+    // SAFETY: a live slice.
+    unsafe { raw::collection(name.as_ptr(), name.len()) }
+}
+
+pub(crate) fn get(coll: i32, key: &[u8], out: &mut [u8]) -> i32 {
+    // SAFETY: live slices, `out` mutable.
+    unsafe { raw::get(coll, key.as_ptr(), key.len(), out.as_mut_ptr(), out.len()) }
+}
+
+pub(crate) fn put(coll: i32, key: &[u8], value: &[u8]) -> i32 {
+    // SAFETY: live slices.
+    unsafe { raw::put(coll, key.as_ptr(), key.len(), value.as_ptr(), value.len()) }
+}
+
+pub(crate) fn delete(coll: i32, key: &[u8]) -> i32 {
+    // SAFETY: a live slice.
+    unsafe { raw::delete(coll, key.as_ptr(), key.len()) }
+}
+
+pub(crate) fn scan(
+    coll: i32,
+    from: &[u8],
+    to: &[u8],
+    limit: u32,
+    reverse: bool,
+    out: &mut [u8],
+) -> i32 {
+    // SAFETY: live slices, `out` mutable.
+    unsafe {
+        raw::scan(
+            coll,
+            from.as_ptr(),
+            from.len(),
+            to.as_ptr(),
+            to.len(),
+            limit,
+            u32::from(reverse),
+            out.as_mut_ptr(),
+            out.len(),
+        )
+    }
+}
+
+pub(crate) fn array_len(coll: i32, key: &[u8]) -> i64 {
+    // SAFETY: a live slice.
+    unsafe { raw::array_len(coll, key.as_ptr(), key.len()) }
+}
+
+pub(crate) fn array_get(coll: i32, key: &[u8], index: i64, out: &mut [u8]) -> i32 {
+    // SAFETY: live slices, `out` mutable.
+    unsafe {
+        raw::array_get(
+            coll,
+            key.as_ptr(),
+            key.len(),
+            index,
+            out.as_mut_ptr(),
+            out.len(),
+        )
+    }
+}
+
+pub(crate) fn array_push(coll: i32, key: &[u8], value: &[u8]) -> i32 {
+    // SAFETY: live slices.
+    unsafe { raw::array_push(coll, key.as_ptr(), key.len(), value.as_ptr(), value.len()) }
+}
+
+pub(crate) fn array_put(coll: i32, key: &[u8], index: i64, value: &[u8]) -> i32 {
+    // SAFETY: live slices.
+    unsafe {
+        raw::array_put(
+            coll,
+            key.as_ptr(),
+            key.len(),
+            index,
+            value.as_ptr(),
+            value.len(),
+        )
+    }
+}
+
+pub(crate) fn array_pop_front(coll: i32, key: &[u8]) -> i32 {
+    // SAFETY: a live slice.
+    unsafe { raw::array_pop_front(coll, key.as_ptr(), key.len()) }
+}
+
+pub(crate) fn counter_add(coll: i32, key: &[u8], delta: i64) -> i64 {
+    // SAFETY: a live slice.
+    unsafe { raw::counter_add(coll, key.as_ptr(), key.len(), delta) }
+}
+
+pub(crate) fn counter_get(coll: i32, key: &[u8]) -> i64 {
+    // SAFETY: a live slice.
+    unsafe { raw::counter_get(coll, key.as_ptr(), key.len()) }
+}
+
+pub(crate) fn asset(name: &str) -> i32 {
+    // SAFETY: a live slice.
+    unsafe { raw::asset(name.as_ptr(), name.len()) }
+}
+
+pub(crate) fn asset_len(asset: i32) -> i64 {
+    // SAFETY: takes no memory.
+    unsafe { raw::asset_len(asset) }
+}
+
+pub(crate) fn asset_read(asset: i32, offset: i64, out: &mut [u8]) -> i32 {
+    // SAFETY: a live mutable slice.
+    unsafe { raw::asset_read(asset, offset, out.as_mut_ptr(), out.len()) }
+}
+
+pub(crate) fn secret(name: &str, out: &mut [u8]) -> i32 {
+    // SAFETY: live slices, `out` mutable.
+    unsafe { raw::secret(name.as_ptr(), name.len(), out.as_mut_ptr(), out.len()) }
+}
+
+pub(crate) fn config(name: &str, out: &mut [u8]) -> i32 {
+    // SAFETY: live slices, `out` mutable.
+    unsafe { raw::config(name.as_ptr(), name.len(), out.as_mut_ptr(), out.len()) }
+}
+
+pub(crate) fn log(level: i32, text: &[u8]) {
+    // SAFETY: a live slice.
+    unsafe { raw::log(level, text.as_ptr(), text.len()) }
+}

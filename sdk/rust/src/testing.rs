@@ -1,0 +1,281 @@
+//! An in-memory host for tests: one for each thread, with the semantics of docs/abi.md.
+//!
+//! ```
+//! use e3_sdk::testing::{Call, Host, Kind};
+//!
+//! let host = Host::new().collection("buckets", Kind::Hash).config("rate", "2");
+//! assert_eq!(e3_sdk::config("rate").as_deref(), Some("2"));
+//! let before = host.state();
+//! e3_sdk::HashMap::open("buckets")?.put(b"k", b"v")?;
+//! assert_ne!(host.state(), before);
+//! # let _ = Call::default();
+//! # Ok::<(), e3_sdk::Error>(())
+//! ```
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
+use crate::{Error, Request, RequestId, Service};
+
+/// Bytes that all writes of a request may have together.
+const WRITE_BYTES_MAX: usize = 40 * 1024;
+/// Outputs (replies and messages) that a request may have unless a test says otherwise.
+const OUTPUTS_MAX: usize = 8;
+
+/// What a collection is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A map without order.
+    Hash,
+    /// A map ordered by key.
+    Ordered,
+    /// Arrays by key.
+    Array,
+    /// Counters by key.
+    Counter,
+}
+
+/// Contents of a collection, by key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Collection {
+    /// A map without order (kept in order here).
+    Hash(BTreeMap<Vec<u8>, Vec<u8>>),
+    /// A map ordered by key.
+    Ordered(BTreeMap<Vec<u8>, Vec<u8>>),
+    /// Arrays by key.
+    Array(BTreeMap<Vec<u8>, VecDeque<Vec<u8>>>),
+    /// Counters by key.
+    Counter(BTreeMap<Vec<u8>, i64>),
+}
+
+/// A message that a service sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sent {
+    /// The channel's name.
+    pub channel: String,
+    /// The routing key.
+    pub key: Vec<u8>,
+    /// The message.
+    pub payload: Vec<u8>,
+}
+
+/// A request for [`Host::call`].
+#[derive(Clone, Debug)]
+pub struct Call {
+    /// Its identity.
+    pub id: RequestId,
+    /// Its routing key.
+    pub key: Vec<u8>,
+    /// The channel that it came by; -1 = from a client.
+    pub edge: i32,
+    /// Its time in nanoseconds since the Unix epoch.
+    pub now: i64,
+    /// What was sent.
+    pub payload: Vec<u8>,
+}
+
+impl Default for Call {
+    fn default() -> Self {
+        Self {
+            id: RequestId {
+                client: 1,
+                sequence: 1,
+            },
+            key: vec![0],
+            edge: -1,
+            now: 1_700_000_000_000_000_000,
+            payload: Vec::new(),
+        }
+    }
+}
+
+/// What came of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// What the handler returned. After an error there are no outputs and no writes.
+    pub result: Result<(), Error>,
+    /// Replies with their status.
+    pub replies: Vec<(u32, Vec<u8>)>,
+    /// Messages.
+    pub sent: Vec<Sent>,
+    /// Log lines with their level.
+    pub logs: Vec<(i32, String)>,
+}
+
+/// The thread's host. Making one replaces the one before.
+#[derive(Debug)]
+pub struct Host(());
+
+#[derive(Default)]
+pub(crate) struct Inner {
+    pub(crate) now: i64,
+    pub(crate) request_id: [u8; 16],
+    pub(crate) key: Vec<u8>,
+    pub(crate) edge: i32,
+    pub(crate) channels: Vec<String>,
+    pub(crate) names: Vec<String>,
+    pub(crate) secrets: BTreeMap<String, Vec<u8>>,
+    pub(crate) config: BTreeMap<String, String>,
+    pub(crate) assets: Vec<(String, Vec<u8>)>,
+    pub(crate) logs: Vec<(i32, String)>,
+    collections: Vec<Collection>,
+    replies: Vec<(u32, Vec<u8>)>,
+    sent: Vec<Sent>,
+    written_bytes: usize,
+}
+
+thread_local! {
+    static HOST: RefCell<Inner> = RefCell::default();
+}
+
+pub(crate) fn with<R>(f: impl FnOnce(&mut Inner) -> R) -> R {
+    HOST.with(|host| f(&mut host.borrow_mut()))
+}
+
+impl Inner {
+    pub(crate) fn collection(&mut self, handle: i32) -> Option<&mut Collection> {
+        self.collections.get_mut(usize::try_from(handle).ok()?)
+    }
+
+    /// The code for a write beyond the bounds.
+    pub(crate) fn refuses_write(&mut self, key: &[u8], value: &[u8]) -> Option<i32> {
+        let written_bytes = self.written_bytes + key.len() + value.len();
+        if key.is_empty()
+            || key.len() > KEY_BYTES_MAX
+            || value.len() > VALUE_BYTES_MAX
+            || written_bytes > WRITE_BYTES_MAX
+        {
+            return Some(-2);
+        }
+        self.written_bytes = written_bytes;
+        None
+    }
+
+    fn outputs_full(&self, payload: &[u8]) -> bool {
+        self.replies.len() + self.sent.len() >= OUTPUTS_MAX || payload.len() > VALUE_BYTES_MAX
+    }
+
+    pub(crate) fn reply(&mut self, status: u32, payload: &[u8]) -> i32 {
+        if self.outputs_full(payload) {
+            return -2;
+        }
+        self.replies.push((status, payload.to_vec()));
+        0
+    }
+
+    pub(crate) fn send(&mut self, channel: i32, key: &[u8], payload: &[u8]) -> i32 {
+        let name = usize::try_from(channel)
+            .ok()
+            .and_then(|index| self.channels.get(index));
+        let Some(name) = name.cloned() else { return -1 };
+        if key.is_empty() || key.len() > KEY_BYTES_MAX || self.outputs_full(payload) {
+            return -2;
+        }
+        self.sent.push(Sent {
+            channel: name,
+            key: key.to_vec(),
+            payload: payload.to_vec(),
+        });
+        0
+    }
+}
+
+#[expect(clippy::new_without_default, reason = "new replaces the thread's host")]
+impl Host {
+    /// An empty host for this thread.
+    pub fn new() -> Self {
+        with(|host| {
+            *host = Inner {
+                edge: -1,
+                ..Inner::default()
+            }
+        });
+        Self(())
+    }
+
+    /// Adds an outgoing channel.
+    #[must_use]
+    pub fn channel(self, name: &str) -> Self {
+        with(|host| host.channels.push(name.into()));
+        self
+    }
+
+    /// Adds a collection.
+    #[must_use]
+    pub fn collection(self, name: &str, kind: Kind) -> Self {
+        with(|host| {
+            host.names.push(name.into());
+            host.collections.push(match kind {
+                Kind::Hash => Collection::Hash(BTreeMap::new()),
+                Kind::Ordered => Collection::Ordered(BTreeMap::new()),
+                Kind::Array => Collection::Array(BTreeMap::new()),
+                Kind::Counter => Collection::Counter(BTreeMap::new()),
+            });
+        });
+        self
+    }
+
+    /// Adds a configuration value.
+    #[must_use]
+    pub fn config(self, name: &str, value: &str) -> Self {
+        with(|host| host.config.insert(name.into(), value.into()));
+        self
+    }
+
+    /// Adds a secret.
+    #[must_use]
+    pub fn secret(self, name: &str, value: &[u8]) -> Self {
+        with(|host| host.secrets.insert(name.into(), value.to_vec()));
+        self
+    }
+
+    /// Adds an asset.
+    #[must_use]
+    pub fn asset(self, name: &str, bytes: &[u8]) -> Self {
+        with(|host| host.assets.push((name.into(), bytes.to_vec())));
+        self
+    }
+
+    /// All collections, to compare before with after.
+    pub fn state(&self) -> Vec<(String, Collection)> {
+        with(|host| {
+            host.names
+                .iter()
+                .cloned()
+                .zip(host.collections.iter().cloned())
+                .collect()
+        })
+    }
+
+    /// Gives `service` a request. An error undoes its writes, as the platform does.
+    pub fn call<S: Service>(&self, service: &mut S, call: &Call) -> Outcome {
+        let before = with(|host| {
+            host.now = call.now;
+            let id = u128::from(call.id.sequence) << 64 | u128::from(call.id.client);
+            host.request_id = id.to_le_bytes();
+            host.key.clone_from(&call.key);
+            host.edge = call.edge;
+            host.written_bytes = 0;
+            host.replies.clear();
+            host.sent.clear();
+            host.logs.clear();
+            // Tests with much state should keep their requests few: each clones it.
+            host.collections.clone()
+        });
+        let result = service.handle(&Request::new(&call.payload));
+        with(|host| {
+            if result.is_err() {
+                host.collections = before;
+                host.replies.clear();
+                host.sent.clear();
+            }
+            Outcome {
+                result,
+                replies: std::mem::take(&mut host.replies),
+                sent: std::mem::take(&mut host.sent),
+                logs: std::mem::take(&mut host.logs),
+            }
+        })
+    }
+}
