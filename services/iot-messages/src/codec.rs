@@ -167,6 +167,13 @@ impl Value {
         }
     }
 
+    /// Takes a value off the front of `bytes`; returns it and the rest.
+    pub fn decode_prefix(bytes: &[u8]) -> Result<(Self, &[u8]), DecodeError> {
+        let mut reader = Reader::new(bytes);
+        let value = Self::decode(&mut reader)?;
+        Ok((value, reader.rest))
+    }
+
     pub(crate) fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
         match reader.u8("value")? {
             0 => Ok(Self::Null),
