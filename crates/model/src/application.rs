@@ -168,12 +168,52 @@ pub struct Resources {
 
 /// Where a service must run.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "lowercase", try_from = "PinFields", into = "PinFields")]
 pub enum Pin {
     /// On this kind of node.
     Kind(NodeKind),
     /// On this node (one shard, one replica).
     Node(String),
+}
+
+// YAML would want a tag for an enum.
+/// Where a service must run: either `{kind: host}` or `{node: NAME}`.
+#[derive(Clone, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase", deny_unknown_fields)]
+#[schemars(rename = "Pin")]
+struct PinFields {
+    /// On this kind of node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    kind: Option<NodeKind>,
+    /// On this node (one shard, one replica).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    node: Option<String>,
+}
+
+impl TryFrom<PinFields> for Pin {
+    type Error = &'static str;
+    fn try_from(fields: PinFields) -> Result<Pin, Self::Error> {
+        match (fields.kind, fields.node) {
+            (Some(kind), None) => Ok(Pin::Kind(kind)),
+            (None, Some(node)) => Ok(Pin::Node(node)),
+            _ => Err("a pin must have either kind or node"),
+        }
+    }
+}
+
+impl From<Pin> for PinFields {
+    fn from(pin: Pin) -> PinFields {
+        match pin {
+            Pin::Kind(kind) => PinFields {
+                kind: Some(kind),
+                node: None,
+            },
+            Pin::Node(node) => PinFields {
+                kind: None,
+                node: Some(node),
+            },
+        }
+    }
 }
 
 /// A collection.

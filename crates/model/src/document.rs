@@ -301,6 +301,31 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn a_pin_is_a_kind_or_a_node() {
+        let pinned = |pin: &str| {
+            let text = GOOD.replacen(
+                "stateful: true",
+                &format!("stateful: true\n      pin: {pin}"),
+                1,
+            );
+            parse_application("a.yaml", &text)
+        };
+        let app = pinned("{kind: smartnic}").unwrap();
+        let pin = app.spec.services[0].pin.clone();
+        assert_eq!(pin, Some(Pin::Kind(NodeKind::SmartNic)));
+        let json = serde_json::to_string(&app).unwrap();
+        assert!(json.contains(r#""pin":{"kind":"smartnic"}"#), "{json}");
+        assert_eq!(serde_json::from_str::<Application>(&json).unwrap(), app);
+        let error = pinned("{kind: host, node: n}").unwrap_err().to_string();
+        assert!(error.contains("either kind or node"), "{error}");
+        let schema = serde_json::to_string(&json_schema(Kind::Application)).unwrap();
+        assert!(
+            schema.contains("On this node (one shard, one replica)"),
+            "{schema}"
+        );
+    }
+
+    #[test]
     fn garbage_is_an_error_not_a_panic() {
         for text in ["", "\u{0}", "a: [", "- 1", "&a [*a]", "{}", "apiVersion: 1"] {
             assert!(parse_application("a.yaml", text).is_err(), "{text:?}");
@@ -308,5 +333,7 @@ pub(crate) mod tests {
         }
     }
 
+    use crate::application::Pin;
     use crate::ids::ServiceId;
+    use crate::topology::NodeKind;
 }
