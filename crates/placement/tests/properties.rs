@@ -113,7 +113,7 @@ fn rules_hold_for_any_cluster_and_application() {
                     !matches!(&d.overcommitted, Some(m) if m.is_hard()),
                     "{at:?}"
                 );
-                assert_eq!(cluster.within_capacity() || exceeded, true, "{at:?}");
+                assert!(cluster.within_capacity() || exceeded, "{at:?}");
                 let of_memory = matches!(d.overcommitted, Some(Misfit::Memory { .. }));
                 let full = cluster.node(d.node);
                 assert!(

@@ -1,0 +1,16 @@
+//! Writes `profiles/paper/*.yaml` from `profiles/paper/table1.csv`.
+
+use e3_energy::paper;
+use std::path::Path;
+
+fn main() -> std::io::Result<()> {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../profiles/paper");
+    for row in paper::table1() {
+        if paper::PROFILES.contains(&row.service.as_str()) {
+            let file = dir.join(format!("{}.yaml", row.service));
+            std::fs::write(&file, paper::profile_yaml(&row))?;
+            println!("wrote profiles/paper/{}.yaml", row.service);
+        }
+    }
+    Ok(())
+}
