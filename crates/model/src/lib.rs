@@ -3,6 +3,7 @@
 //!
 //! Every crate shares these types, so this one knows neither files nor clocks nor networks.
 
+pub mod api;
 pub mod application;
 pub mod dag;
 pub mod document;

@@ -1,0 +1,137 @@
+//! What changes the controller's state. Commands are logged; replaying them gives the same state.
+
+use e3_model::plan::{NodeEvent, NodeHello, NodeWelcome};
+use e3_model::{AppId, Application, NodeId, Profile, ShardKey, Topology};
+use e3_placement::{Misfit, PlaceError};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// A change.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Command {
+    /// The first one: which cluster this is.
+    Init {
+        /// Random id.
+        cluster: u64,
+        /// The hardware.
+        topology: Topology,
+    },
+    /// Run an application.
+    Deploy {
+        /// The manifest.
+        app: Box<Application>,
+        /// By service: SHA-256 of its module.
+        modules: Vec<String>,
+        /// By asset: SHA-256 of its content.
+        assets: BTreeMap<String, String>,
+        /// By name: the profiles of its services.
+        profiles: BTreeMap<String, Profile>,
+    },
+    /// Stop an application and forget its state.
+    Delete {
+        /// Its name.
+        app: String,
+    },
+    /// Move a replica.
+    Migrate {
+        /// The shard.
+        key: ShardKey,
+        /// Where the replica is.
+        from: NodeId,
+        /// Where it goes.
+        to: NodeId,
+    },
+    /// A node's process says hello.
+    Join(NodeHello),
+    /// A node's process is gone.
+    Lose {
+        /// The node.
+        node: NodeId,
+        /// The process.
+        incarnation: u32,
+    },
+    /// A node tells that something is done.
+    Event(NodeEvent),
+}
+
+/// What a command did.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Applied {
+    /// Nothing: it was so already, or it came too late.
+    Nothing,
+    /// The desired state changed.
+    Changed,
+    /// An application was placed.
+    Deployed(AppId),
+    /// A node was admitted.
+    Joined(NodeWelcome),
+}
+
+/// Why a command is refused. Nothing has changed then.
+#[derive(Clone, PartialEq, Debug, thiserror::Error)]
+pub enum CommandError {
+    /// `Init` twice.
+    #[error("the cluster is set up already")]
+    Initialised,
+    /// Anything before `Init`.
+    #[error("the cluster is not set up yet")]
+    NotInitialised,
+    /// No such application.
+    #[error("there is no application {0:?}")]
+    NoApp(String),
+    /// An application of that name, but another one.
+    #[error("application {0:?} runs already with another manifest or other modules; delete it first")]
+    Exists(String),
+    /// Too many applications.
+    #[error("there are {0} applications, must be at most {max}", max = crate::limits::APPS_MAX)]
+    TooManyApps(usize),
+    /// It cannot be placed.
+    #[error(transparent)]
+    Place(#[from] PlaceError),
+    /// No node of that name.
+    #[error("there is no node {name:?}; the topology has {}", known.join(", "))]
+    NoNode {
+        /// What was asked for.
+        name: String,
+        /// What there is.
+        known: Vec<String>,
+    },
+    /// No such shard.
+    #[error("there is no shard {0}")]
+    NoShard(ShardKey),
+    /// The shard has no replica there.
+    #[error("{key} has no replica on node {node}")]
+    NoReplica {
+        /// The shard.
+        key: ShardKey,
+        /// The node.
+        node: NodeId,
+    },
+    /// It is there already.
+    #[error("{key} is on node {node} already")]
+    AlreadyThere {
+        /// The shard.
+        key: ShardKey,
+        /// The node.
+        node: NodeId,
+    },
+    /// One move of a shard at a time.
+    #[error("{key} is moving to node {to} already")]
+    Moving {
+        /// The shard.
+        key: ShardKey,
+        /// Where it is moving.
+        to: NodeId,
+    },
+    /// It may not go there.
+    #[error("{key} cannot go to node {node}: {misfit}")]
+    Misfit {
+        /// The shard.
+        key: ShardKey,
+        /// The node.
+        node: NodeId,
+        /// Why.
+        misfit: Misfit,
+    },
+}

@@ -1,0 +1,123 @@
+//! Fail-over: what happens to shards when nodes come and go (E3, 3.5).
+
+use crate::command::Applied;
+use crate::state::Control;
+use e3_model::plan::ShardPlan;
+use e3_model::{AppId, NodeId, ServiceId};
+use e3_placement::{Request, pick_backup, pick_primary};
+
+impl Control {
+    /// A process is gone, and everything that it held.
+    pub(crate) fn lose(&mut self, node: NodeId, incarnation: u32) -> Applied {
+        match self.members.get_mut(&node) {
+            Some(member) if member.up && member.incarnation == incarnation => member.up = false,
+            _ => return Applied::Nothing,
+        }
+        let apps: Vec<AppId> = self.apps.keys().copied().collect();
+        for id in apps {
+            self.lose_in_app(id, node);
+        }
+        self.restore_all();
+        Applied::Changed
+    }
+
+    fn lose_in_app(&mut self, id: AppId, lost: NodeId) {
+        let app = self.apps.get_mut(&id).expect("listed");
+        for shard in app.plan.shards.iter_mut().filter(|s| s.role(lost).is_some()) {
+            shard.view += 1;
+            shard.backups.retain(|n| *n != lost);
+            shard.joining.retain(|n| *n != lost);
+            if shard.primary == lost && !shard.backups.is_empty() {
+                let successor = shard.backups.remove(0);
+                take_over(shard, successor, false);
+            }
+            // A move that lost one of its ends is off; what is copied stays as a replica.
+            let key = (shard.service, shard.shard);
+            let ends = |m: &crate::Migration| {
+                (m.key.service, m.key.shard) == key && (m.to == lost || m.from == lost)
+            };
+            if app.migrations.iter().any(ends) {
+                app.migrations.retain(|m| !ends(m));
+                shard.frozen = false;
+            }
+        }
+    }
+
+    /// Restarts shards that nobody serves, and finds new backups where replicas are missing.
+    pub(crate) fn restore_all(&mut self) {
+        let apps: Vec<AppId> = self.apps.keys().copied().collect();
+        for id in apps {
+            let shards = self.apps[&id].plan.shards.len();
+            for at in 0..shards {
+                self.restart_orphan(id, at);
+                self.add_missing_backup(id, at);
+            }
+        }
+    }
+
+    fn restart_orphan(&mut self, id: AppId, at: usize) {
+        let app = &self.apps[&id];
+        let shard = &app.plan.shards[at];
+        if self.is_up(shard.primary) {
+            return;
+        }
+        let request = Request::new(&app.plan.app, &app.profiles);
+        let parents = self.primaries_of_parent(id, &request, shard.service);
+        let cluster = self.resources();
+        let found = pick_primary(&request, &cluster, shard.service, shard.shard, &parents);
+        let Ok(decision) = found else { return };
+        let stateful = app.plan.app.service(shard.service).stateful;
+        let app = self.apps.get_mut(&id).expect("just seen");
+        let shard = &mut app.plan.shards[at];
+        shard.view += 1;
+        // Nobody is left who could have granted a lease, and a stateless one needs none.
+        take_over(shard, decision.node, true);
+        if stateful {
+            app.state_lost += 1;
+        }
+    }
+
+    /// Primaries of the first service that sends to this one.
+    fn primaries_of_parent(
+        &self,
+        id: AppId,
+        request: &Request<'_>,
+        service: ServiceId,
+    ) -> Vec<NodeId> {
+        let parent = request.walk().iter().find(|(s, _)| *s == service).and_then(|(_, p)| *p);
+        let shards = self.apps[&id].plan.shards.iter();
+        shards.filter(|s| Some(s.service) == parent).map(|s| s.primary).collect()
+    }
+
+    fn add_missing_backup(&mut self, id: AppId, at: usize) {
+        loop {
+            let app = &self.apps[&id];
+            let shard = &app.plan.shards[at];
+            let service = app.plan.app.service(shard.service);
+            let moving = app.migrations.iter().any(|m| m.key == app.plan.key(shard));
+            let mut replicas = vec![shard.primary];
+            replicas.extend(shard.backups.iter().chain(&shard.joining));
+            let complete = replicas.len() >= usize::from(service.replicas);
+            if !service.stateful || moving || complete || !self.is_up(shard.primary) {
+                return;
+            }
+            let request = Request::new(&app.plan.app, &app.profiles);
+            let cluster = self.resources();
+            let found = pick_backup(&request, &cluster, shard.service, shard.shard, &replicas);
+            // Without a free fault domain the shard waits for a node to join.
+            let Ok(decision) = found else { return };
+            let shard = &mut self.apps.get_mut(&id).expect("just seen").plan.shards[at];
+            shard.joining.push(decision.node);
+            shard.view += 1;
+        }
+    }
+}
+
+/// A new primary in the shard's current view.
+pub(crate) fn take_over(shard: &mut ShardPlan, primary: NodeId, fenced: bool) {
+    shard.predecessor = Some(shard.primary);
+    shard.primary = primary;
+    shard.incarnation = shard.view;
+    shard.fenced = fenced;
+    shard.frozen = false;
+}

@@ -1,0 +1,13 @@
+//! Bounds and timers of the controller.
+
+use e3_model::Nanos;
+
+/// Applications at a time.
+pub const APPS_MAX: usize = 1024;
+/// Silence after which a node counts as lost: many missed heartbeats, since a busy machine may
+/// leave a process waiting for some hundred milliseconds.
+pub const HEARTBEAT_TIMEOUT: Nanos = Nanos::from_millis(1_000);
+/// What a controller that has just started gives the nodes to be heard again.
+pub const START_GRACE: Nanos = Nanos::from_millis(3_000);
+/// A migration or a joining backup that takes longer counts as stuck.
+pub const PROGRESS_TIMEOUT: Nanos = Nanos::from_millis(30_000);

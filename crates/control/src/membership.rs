@@ -1,0 +1,41 @@
+//! Who has been heard of lately. Soft state: never logged, lost with the process.
+
+use crate::limits::START_GRACE;
+use crate::state::Control;
+use e3_model::{Nanos, NodeId};
+use std::collections::BTreeMap;
+
+/// Heartbeats.
+#[derive(Debug)]
+pub struct Membership {
+    started: Nanos,
+    timeout: Nanos,
+    heard: BTreeMap<NodeId, (u32, Nanos)>,
+}
+
+impl Membership {
+    /// Nobody heard yet. `timeout` is the silence after which a node counts as lost.
+    pub fn new(now: Nanos, timeout: Nanos) -> Membership {
+        Membership { started: now, timeout, heard: BTreeMap::new() }
+    }
+
+    /// A node was heard.
+    pub fn on_heartbeat(&mut self, now: Nanos, node: NodeId, incarnation: u32) {
+        self.heard.insert(node, (incarnation, now));
+    }
+
+    /// When a node's process was last heard.
+    pub fn heard(&self, node: NodeId, incarnation: u32) -> Option<Nanos> {
+        self.heard.get(&node).filter(|(i, _)| *i == incarnation).map(|(_, at)| *at)
+    }
+
+    /// Members that have been silent for too long, with their incarnations.
+    pub fn lost(&self, now: Nanos, control: &Control) -> Vec<(NodeId, u32)> {
+        let silent = |node: NodeId, incarnation: u32| match self.heard(node, incarnation) {
+            Some(at) => now.0 > at.0 + self.timeout.0,
+            None => now.0 > self.started.0 + START_GRACE.0.max(self.timeout.0),
+        };
+        let up = control.members.iter().filter(|(_, m)| m.up);
+        up.filter(|(n, m)| silent(**n, m.incarnation)).map(|(n, m)| (*n, m.incarnation)).collect()
+    }
+}

@@ -1,0 +1,133 @@
+//! Cold migration (E3, 3.4): copy, freeze, switch. Every step is a view of the shard, and each waits
+//! for the node to confirm the one before.
+
+use crate::command::{Applied, CommandError};
+use crate::failover::take_over;
+use crate::state::Control;
+use e3_model::plan::{NodeEvent, Role};
+use e3_model::{NodeId, ShardKey};
+use e3_placement::{Request, fits};
+use serde::{Deserialize, Serialize};
+
+/// A move under way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Migration {
+    /// The shard.
+    pub key: ShardKey,
+    /// Where the replica is.
+    pub from: NodeId,
+    /// Where it goes.
+    pub to: NodeId,
+    /// How far it is.
+    pub phase: Phase,
+}
+
+/// Phase of a move.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Phase {
+    /// The new node is being brought up to date; the old one serves.
+    Copying,
+    /// The old primary has stopped handling and hands over the rest.
+    Freezing,
+}
+
+impl Migration {
+    pub(crate) fn is_freezing(&self) -> bool {
+        self.phase == Phase::Freezing
+    }
+}
+
+impl Control {
+    pub(crate) fn migrate(
+        &mut self,
+        key: ShardKey,
+        from: NodeId,
+        to: NodeId,
+    ) -> Result<Applied, CommandError> {
+        let app = self.apps.get(&key.app).ok_or(CommandError::NoShard(key))?;
+        let shard = app.shard(key).ok_or(CommandError::NoShard(key))?;
+        let role = match shard.role(from) {
+            Some(Role::Primary) => Role::Primary,
+            Some(Role::Backup) => Role::Backup,
+            _ => return Err(CommandError::NoReplica { key, node: from }),
+        };
+        if let Some(m) = app.migrations.iter().find(|m| m.key == key) {
+            return Err(CommandError::Moving { key, to: m.to });
+        }
+        let has = shard.role(to);
+        if has.is_some() && !(role == Role::Primary && has == Some(Role::Backup)) {
+            return Err(CommandError::AlreadyThere { key, node: to });
+        }
+        let request = Request::new(&app.plan.app, &app.profiles);
+        let others: Vec<NodeId> = [shard.primary]
+            .into_iter()
+            .chain(shard.backups.iter().chain(&shard.joining).copied())
+            .filter(|n| *n != from && *n != to)
+            .collect();
+        fits(&request, &self.resources(), key.service, role, to, &others)
+            .map_err(|misfit| CommandError::Misfit { key, node: to, misfit })?;
+        let stateful = app.plan.app.service(key.service).stateful;
+        let app = self.apps.get_mut(&key.app).expect("just seen");
+        let shard = app.shard_mut(key).expect("just seen");
+        shard.view += 1;
+        let mut migration = Migration { key, from, to, phase: Phase::Copying };
+        if !stateful {
+            take_over(shard, to, true);
+            return Ok(Applied::Changed);
+        }
+        if has == Some(Role::Backup) {
+            shard.frozen = true;
+            migration.phase = Phase::Freezing;
+        } else {
+            shard.joining.push(to);
+        }
+        app.migrations.push(migration);
+        Ok(Applied::Changed)
+    }
+
+    /// A node has done something that the next step waits for. Late news changes nothing.
+    pub(crate) fn on_event(&mut self, event: NodeEvent) -> Applied {
+        let (NodeEvent::Synced { key, view, .. } | NodeEvent::Frozen { key, view }) = event;
+        let Some(app) = self.apps.get_mut(&key.app) else { return Applied::Nothing };
+        let moving = app.migrations.iter().position(|m| m.key == key);
+        let migration = moving.map(|i| app.migrations[i]);
+        let Some(shard) = app.shard_mut(key) else { return Applied::Nothing };
+        if shard.view != view {
+            return Applied::Nothing;
+        }
+        match event {
+            NodeEvent::Synced { backup, .. } => {
+                if !shard.joining.contains(&backup) {
+                    return Applied::Nothing;
+                }
+                shard.joining.retain(|n| *n != backup);
+                shard.backups.push(backup);
+                shard.view += 1;
+                if let (Some(m), Some(i)) = (migration, moving)
+                    && m.to == backup
+                {
+                    if m.from == shard.primary {
+                        shard.frozen = true;
+                        app.migrations[i].phase = Phase::Freezing;
+                    } else {
+                        shard.backups.retain(|n| *n != m.from);
+                        app.migrations.remove(i);
+                    }
+                }
+            }
+            NodeEvent::Frozen { .. } => {
+                let (true, Some(m), Some(i)) = (shard.frozen, migration, moving) else {
+                    return Applied::Nothing;
+                };
+                shard.backups.retain(|n| *n != m.to);
+                shard.view += 1;
+                take_over(shard, m.to, true);
+                app.migrations.remove(i);
+                self.restore_all();
+            }
+        }
+        Applied::Changed
+    }
+}

@@ -1,0 +1,304 @@
+//! The controller's state, and how commands change it.
+
+use crate::command::{Applied, Command, CommandError};
+use crate::limits::APPS_MAX;
+use crate::migration::Migration;
+use e3_model::plan::{AppPlan, NodeHello, NodePlan, NodeWelcome, Peer, Role, ShardPlan};
+use e3_model::{
+    Address, AppId, Application, NodeId, NodeKind, Nanos, Profile, ServiceId, ShardId, ShardKey,
+    Topology,
+};
+use e3_placement::{Cluster, InstanceKey, Request, by_name};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// Everything that the controller has decided.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct Control {
+    /// Grows with every change of any plan.
+    pub version: u64,
+    /// The cluster; 0 before `Init`.
+    pub cluster: u64,
+    /// The hardware.
+    pub topology: Option<Topology>,
+    /// Nodes that ever joined.
+    pub members: BTreeMap<NodeId, Member>,
+    /// Applications.
+    pub apps: BTreeMap<AppId, AppState>,
+    next_app: u16,
+}
+
+/// A node that has joined.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Member {
+    /// Number of its process.
+    pub incarnation: u32,
+    /// What the process calls itself.
+    pub process: u64,
+    /// Where it listens.
+    pub address: Address,
+    /// Whether it takes part now.
+    pub up: bool,
+}
+
+/// An application and what was decided for it.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct AppState {
+    /// Where everything is.
+    pub plan: AppPlan,
+    /// Costs of its services.
+    pub profiles: BTreeMap<String, Profile>,
+    /// Why every instance was placed where it was at deployment.
+    pub placed: Vec<Placed>,
+    /// Moves under way.
+    pub migrations: Vec<Migration>,
+    /// Shards that lost all replicas and began again empty.
+    pub state_lost: u64,
+}
+
+/// A decision of the placer.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Placed {
+    /// The instance.
+    pub key: InstanceKey,
+    /// Where it went.
+    pub node: NodeId,
+    /// Why, in one line.
+    pub why: String,
+}
+
+impl AppState {
+    /// The plan of a shard.
+    pub fn shard(&self, key: ShardKey) -> Option<&ShardPlan> {
+        self.plan.shards.iter().find(|s| self.plan.key(s) == key)
+    }
+
+    pub(crate) fn shard_mut(&mut self, key: ShardKey) -> Option<&mut ShardPlan> {
+        let mut shards = self.plan.shards.iter_mut();
+        shards.find(|s| (s.service, s.shard) == (key.service, key.shard))
+    }
+}
+
+impl Control {
+    /// Applies a command. An error leaves the state as it was.
+    pub fn apply(&mut self, command: &Command) -> Result<Applied, CommandError> {
+        let applied = match command {
+            Command::Init { cluster, topology } => self.init(*cluster, topology)?,
+            _ if self.topology.is_none() => return Err(CommandError::NotInitialised),
+            Command::Deploy { app, modules, assets, profiles } => {
+                self.deploy(app, modules, assets, profiles)?
+            }
+            Command::Delete { app } => {
+                let id = self.app_named(app).ok_or_else(|| CommandError::NoApp(app.clone()))?;
+                self.apps.remove(&id);
+                Applied::Changed
+            }
+            Command::Migrate { key, from, to } => self.migrate(*key, *from, *to)?,
+            Command::Join(hello) => self.join(hello)?,
+            Command::Lose { node, incarnation } => self.lose(*node, *incarnation),
+            Command::Event(event) => self.on_event(*event),
+        };
+        if applied != Applied::Nothing {
+            self.version += 1;
+        }
+        Ok(applied)
+    }
+
+    fn init(&mut self, cluster: u64, topology: &Topology) -> Result<Applied, CommandError> {
+        if self.topology.is_some() {
+            return Err(CommandError::Initialised);
+        }
+        self.cluster = cluster;
+        self.topology = Some(topology.clone());
+        self.next_app = 1;
+        Ok(Applied::Changed)
+    }
+
+    /// The application of that name.
+    pub fn app_named(&self, name: &str) -> Option<AppId> {
+        self.apps.iter().find(|(_, a)| a.plan.app.name == name).map(|(id, _)| *id)
+    }
+
+    pub(crate) fn topology(&self) -> &Topology {
+        self.topology.as_ref().expect("checked by apply")
+    }
+
+    /// The placer's view: who takes part, and what is taken.
+    pub fn resources(&self) -> Cluster {
+        let topology = self.topology();
+        let mut cluster = Cluster::new(topology);
+        for node in topology.nodes() {
+            cluster.set_member(node.id, self.is_up(node.id));
+        }
+        for app in self.apps.values() {
+            let request = Request::new(&app.plan.app, &app.profiles);
+            for shard in &app.plan.shards {
+                cluster.add(&request, shard.service, Role::Primary, shard.primary);
+                for backup in shard.backups.iter().chain(&shard.joining) {
+                    cluster.add(&request, shard.service, Role::Backup, *backup);
+                }
+            }
+        }
+        cluster
+    }
+
+    /// Whether a node takes part now.
+    pub fn is_up(&self, node: NodeId) -> bool {
+        self.members.get(&node).is_some_and(|m| m.up)
+    }
+
+    fn deploy(
+        &mut self,
+        app: &Application,
+        modules: &[String],
+        assets: &BTreeMap<String, String>,
+        profiles: &BTreeMap<String, Profile>,
+    ) -> Result<Applied, CommandError> {
+        if let Some(id) = self.app_named(&app.name) {
+            let has = &self.apps[&id].plan;
+            let same = *has.app == *app && has.modules == modules && has.assets == *assets;
+            return if same {
+                Ok(Applied::Nothing)
+            } else {
+                Err(CommandError::Exists(app.name.clone()))
+            };
+        }
+        if self.apps.len() >= APPS_MAX {
+            return Err(CommandError::TooManyApps(self.apps.len()));
+        }
+        let request = Request::new(app, profiles);
+        let mut cluster = self.resources();
+        let placer = by_name("hcm").expect("it exists");
+        let placement = placer.place(&request, &cluster)?;
+        let mut placed = Vec::new();
+        for d in &placement.decisions {
+            let role = if d.key.replica == 0 { Role::Primary } else { Role::Backup };
+            let why = d.explain(&request, &cluster).to_string();
+            placed.push(Placed { key: d.key, node: d.node, why });
+            cluster.add(&request, d.key.service, role, d.node);
+        }
+        let mut shards = Vec::new();
+        let mut slowdown = Vec::new();
+        let bytes = app.spec.load.as_ref().map_or(512, |l| l.request_bytes);
+        for (i, service) in app.spec.services.iter().enumerate() {
+            let id = ServiceId(i as u16);
+            let profile = profiles.get(service.profile());
+            let factor = |k: NodeKind| (k, profile.map_or(1.0, |p| p.slowdown(k, bytes)));
+            slowdown.push([NodeKind::Host, NodeKind::SmartNic].map(factor).into());
+            for shard in (0..service.shards).map(ShardId) {
+                let replicas = placement.replicas(id, shard);
+                shards.push(ShardPlan {
+                    service: id,
+                    shard,
+                    view: 1,
+                    incarnation: 1,
+                    primary: replicas[0],
+                    backups: replicas[1..].to_vec(),
+                    joining: Vec::new(),
+                    predecessor: None,
+                    fenced: true,
+                    frozen: false,
+                });
+            }
+        }
+        let id = AppId(self.next_app);
+        self.next_app += 1;
+        let plan = AppPlan {
+            id,
+            code_version: 1,
+            app: Arc::new(app.clone()),
+            modules: modules.to_vec(),
+            assets: assets.clone(),
+            slowdown,
+            shards,
+        };
+        let profiles = profiles.clone();
+        let state = AppState { plan, profiles, placed, migrations: Vec::new(), state_lost: 0 };
+        self.apps.insert(id, state);
+        Ok(Applied::Deployed(id))
+    }
+
+    fn join(&mut self, hello: &NodeHello) -> Result<Applied, CommandError> {
+        let topology = self.topology();
+        let Some(found) = topology.node_named(&hello.name) else {
+            let known = topology.nodes().map(|n| n.node.name.clone()).collect();
+            return Err(CommandError::NoNode { name: hello.name.clone(), known });
+        };
+        let (id, node) = (found.id, found.node.clone());
+        let before = self.members.get(&id).cloned();
+        let same = before.as_ref().filter(|m| m.process == hello.process && m.up);
+        let incarnation = match (same, &before) {
+            (Some(member), _) => member.incarnation,
+            (None, Some(member)) => {
+                let old = member.incarnation;
+                self.lose(id, old);
+                old + 1
+            }
+            (None, None) => 1,
+        };
+        let member =
+            Member { incarnation, process: hello.process, address: hello.address, up: true };
+        self.members.insert(id, member);
+        self.restore_all();
+        Ok(Applied::Joined(NodeWelcome {
+            cluster: self.cluster,
+            node: id,
+            incarnation,
+            kind: node.kind,
+            emulated: node.emulated,
+            link_latency: node.link_latency.unwrap_or(Nanos(0)),
+        }))
+    }
+
+    /// What a node should do now.
+    pub fn plan_for(&self, node: NodeId) -> NodePlan {
+        let Some(topology) = &self.topology else { return NodePlan::default() };
+        let peers = topology
+            .nodes()
+            .filter_map(|n| {
+                let member = self.members.get(&n.id).filter(|m| m.up)?;
+                let peer = Peer {
+                    name: n.node.name.clone(),
+                    server: n.server as u32,
+                    incarnation: member.incarnation,
+                    address: member.address,
+                };
+                Some((n.id, peer))
+            })
+            .collect();
+        NodePlan {
+            version: self.version,
+            cluster: self.cluster,
+            node,
+            peers,
+            apps: self.apps.values().map(|a| a.plan.clone()).collect(),
+        }
+    }
+
+    /// Panics if an invariant is broken.
+    pub fn validate(&self) {
+        let Some(topology) = &self.topology else { return };
+        let servers: Vec<usize> = topology.nodes().map(|n| n.server).collect();
+        for app in self.apps.values() {
+            let shards = app.plan.app.spec.services.iter().map(|s| usize::from(s.shards));
+            assert_eq!(app.plan.shards.len(), shards.sum::<usize>(), "every shard once");
+            for s in &app.plan.shards {
+                let key = app.plan.key(s);
+                assert!(s.incarnation <= s.view, "{key}: incarnation of the future");
+                let moving = app.migrations.iter().find(|m| m.key == key);
+                let mut used = BTreeSet::new();
+                for node in [&s.primary].into_iter().chain(&s.backups).chain(&s.joining) {
+                    // Two copies on one server only while one replaces the other.
+                    let replaces = moving.is_some_and(|m| m.to == *node || m.from == *node);
+                    let apart = used.insert(servers[usize::from(node.0)]);
+                    assert!(apart || replaces, "{key}: two replicas in one fault domain");
+                    let up = self.is_up(*node);
+                    assert!(up || *node == s.primary, "{key}: replica on lost node {node}");
+                }
+                assert_eq!(s.frozen, moving.is_some_and(Migration::is_freezing), "{key}: frozen");
+            }
+        }
+    }
+}

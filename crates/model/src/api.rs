@@ -1,0 +1,272 @@
+//! What the controller's HTTP API says and hears, as JSON. Nodes use the types of [`crate::plan`].
+
+use crate::plan::{ChannelReport, Role};
+use crate::topology::NodeKind;
+use crate::units::Bytes;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// `GET /v1/cluster`.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterView {
+    /// Id of the cluster, in hexadecimal.
+    pub cluster: String,
+    /// Version of the desired state.
+    pub plan_version: u64,
+    /// Name of the topology.
+    pub topology: String,
+    /// Nodes of the topology.
+    pub nodes: u32,
+    /// Nodes that take part now.
+    pub nodes_up: u32,
+    /// Names of the applications.
+    pub apps: Vec<String>,
+}
+
+/// An element of `GET /v1/nodes`.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeView {
+    /// Name.
+    pub name: String,
+    /// Id.
+    pub id: u16,
+    /// Kind.
+    pub kind: NodeKind,
+    /// Its server: its fault domain.
+    pub server: String,
+    /// Its rack.
+    pub rack: String,
+    /// This machine only stands in for it.
+    pub emulated: bool,
+    /// Cores.
+    pub cores: u16,
+    /// Memory.
+    pub memory: Bytes,
+    /// Takes part now.
+    pub up: bool,
+    /// Number of its process.
+    pub incarnation: u32,
+    /// Where its data path listens.
+    pub address: Option<String>,
+    /// Milliseconds since the last heartbeat.
+    pub heard_ms_ago: Option<u64>,
+    /// Version of the plan that it has applied.
+    pub plan_version: u64,
+    /// Instances that should run there.
+    pub instances: u32,
+    /// Processor time of its process in seconds.
+    pub cpu_seconds: f64,
+    /// Resident memory of its process.
+    pub resident_bytes: u64,
+    /// Requests waiting.
+    pub queue: u32,
+    /// Requests admitted from clients.
+    pub admitted: u64,
+    /// Requests answered "overloaded".
+    pub overloaded: u64,
+    /// Datagrams received.
+    pub datagrams_in: u64,
+    /// Datagrams sent.
+    pub datagrams_out: u64,
+    /// Messages sent again.
+    pub retransmitted: u64,
+    /// Datagrams dropped, by reason.
+    pub dropped: BTreeMap<String, u64>,
+}
+
+/// `GET /v1/apps/{name}`, and an element of `GET /v1/apps`.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AppView {
+    /// Name.
+    pub name: String,
+    /// Id.
+    pub id: u16,
+    /// Version of manifest and code.
+    pub code_version: u32,
+    /// Instances that should run.
+    pub instances: u32,
+    /// Instances that run and are up to date.
+    pub instances_ready: u32,
+    /// Everything runs, with all replicas.
+    pub ready: bool,
+    /// What is not as it should be, one line each.
+    pub problems: Vec<String>,
+    /// Shards that lost all replicas and began again empty.
+    pub state_lost: u64,
+    /// Requests given up.
+    pub dead_letters: u64,
+    /// Services.
+    pub services: Vec<ServiceView>,
+    /// Why every instance was placed where it was at deployment. Empty in the list of applications.
+    #[serde(default)]
+    pub placed: Vec<PlacedView>,
+    /// Moves under way.
+    #[serde(default)]
+    pub migrations: Vec<MigrationView>,
+}
+
+/// A service of an application.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ServiceView {
+    /// Name.
+    pub name: String,
+    /// Shards.
+    pub shards: u16,
+    /// Copies of each shard.
+    pub replicas: u16,
+    /// Nodes of its primaries, with how many are there.
+    pub nodes: BTreeMap<String, u32>,
+    /// Requests handled by the present primaries.
+    pub handled: u64,
+    /// Attempts that failed there.
+    pub failed: u64,
+    /// Requests waiting there.
+    pub queue: u32,
+    /// Time spent in its handlers in seconds.
+    pub busy_seconds: f64,
+    /// Why it does not run somewhere, if it does not.
+    pub error: Option<String>,
+}
+
+/// Why an instance is where it is.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PlacedView {
+    /// `service/shard` and its part.
+    pub instance: String,
+    /// Node.
+    pub node: String,
+    /// Reason in one line.
+    pub why: String,
+}
+
+/// A move under way.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct MigrationView {
+    /// `app/service/shard`.
+    pub shard: String,
+    /// From node.
+    pub from: String,
+    /// To node.
+    pub to: String,
+    /// `copying` or `freezing`.
+    pub phase: String,
+}
+
+/// An element of `GET /v1/instances`.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct InstanceView {
+    /// `app/service/shard`.
+    pub instance: String,
+    /// Its part.
+    #[schemars(with = "String")]
+    pub role: Role,
+    /// Node.
+    pub node: String,
+    /// View of the shard.
+    pub view: u32,
+    /// `running`, `starting`, `joining`, `frozen`, `failed` or `lost`.
+    pub status: String,
+    /// Last entry in its log.
+    pub op: u64,
+    /// Last entry that all backups have.
+    pub commit: u64,
+    /// Requests waiting.
+    pub queue: u32,
+    /// Requests handled.
+    pub handled: u64,
+    /// Attempts that failed.
+    pub failed: u64,
+    /// Requests given up.
+    pub dead_letters: u64,
+    /// Handler runs that were preempted.
+    pub preemptions: u64,
+    /// Time spent in the handler in seconds.
+    pub busy_seconds: f64,
+    /// Memory of its collections.
+    pub memory_bytes: u64,
+    /// Why it does not run, if it does not.
+    pub error: Option<String>,
+}
+
+/// An element of `GET /v1/channels`.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ChannelView {
+    /// Application.
+    pub app: String,
+    /// Node of the sending end.
+    pub node: String,
+    /// The channel.
+    #[serde(flatten)]
+    pub channel: ChannelReport,
+}
+
+/// `GET /v1/apps/{name}/endpoints`: where clients send requests.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct EndpointsView {
+    /// The application's id on the data path.
+    pub app: u16,
+    /// By shard of the ingress service: address of the node of its primary. Any node takes any
+    /// request; this one is the shortest way.
+    pub shards: Vec<String>,
+    /// Addresses of all nodes that take part.
+    pub nodes: Vec<String>,
+}
+
+/// `POST /v1/apps`.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct DeployRequest {
+    /// Name of the manifest's file, for error messages.
+    pub file: String,
+    /// The manifest.
+    pub manifest: String,
+    /// Modules by the path that the manifest names, in Base64.
+    pub modules: BTreeMap<String, String>,
+    /// Assets by the path that the manifest names, in Base64.
+    #[serde(default)]
+    pub assets: BTreeMap<String, String>,
+    /// Documents of kind `Profile`.
+    #[serde(default)]
+    pub profiles: Vec<String>,
+}
+
+/// Answer to `POST /v1/apps`.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DeployResponse {
+    /// Name of the application.
+    pub app: String,
+    /// False if it ran just so before.
+    pub changed: bool,
+}
+
+/// `POST /v1/migrations`.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct MigrateRequest {
+    /// `app/service/shard`, and `/primary` (default) or `/backup`.
+    pub instance: String,
+    /// Name of the node that it goes to.
+    pub to: String,
+}
+
+/// Body of every answer with a status of 400 or more.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ErrorView {
+    /// What is wrong, in one line.
+    pub error: String,
+    /// What to do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hint: Option<String>,
+}
