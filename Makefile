@@ -1,0 +1,43 @@
+# The commands of the README. What they do is in docs/development.md.
+
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+E3 := $(TARGET)/release/e3
+ARM := aarch64-unknown-linux-gnu
+
+.PHONY: help setup services e3 demo test bench fix aarch64 clean
+
+help:
+	@echo "make setup | demo | test | bench | fix | aarch64 | clean"
+
+setup:
+	@scripts/setup
+
+services: setup
+	cargo xtask build-services
+
+e3: services
+	cargo build --release -p e3-cli
+
+demo: e3
+	$(E3) demo
+
+# cargo's summary is the last thing printed
+test: services
+	cargo xtask check
+	cargo test --workspace
+
+bench: e3
+	$(E3) bench engine
+	$(E3) bench demo
+
+fix: setup
+	cargo xtask fix
+
+aarch64:
+	@scripts/setup --aarch64
+	CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc \
+	CC_aarch64_unknown_linux_gnu=aarch64-linux-gnu-gcc \
+	cargo build --release -p e3-cli --target $(ARM)
+
+clean:
+	cargo clean

@@ -1,0 +1,181 @@
+//! Finds a toolchain that builds `wasm32-unknown-unknown`.
+//!
+//! Normally that is the one in use, its target added by rustup. Where rustup cannot download,
+//! Debian's `rustc-web cargo-web rust-web-src lld-19` do: a second compiler under `/usr` with its
+//! own sources of `core` and `alloc`, called by path, so that it needs no rustup at all.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::Outcome;
+
+/// The oldest compiler that builds the workspace; Debian's package must be at least this.
+const VERSION_MIN: (u32, u32) = (1, 95);
+const LINKERS: [&str; 5] = [
+    "wasm-ld-19",
+    "wasm-ld",
+    "wasm-ld-20",
+    "wasm-ld-21",
+    "wasm-ld-22",
+];
+
+/// One that is complete.
+#[derive(Debug)]
+pub enum Toolchain {
+    /// The compiler in use has the target's library.
+    Rustup {
+        /// What it says of itself.
+        version: String,
+    },
+    /// Debian's, which builds the library from source.
+    Debian {
+        /// What it says of itself.
+        version: String,
+        /// The linker for WebAssembly.
+        linker: PathBuf,
+    },
+}
+
+/// The one named, or the first that is there.
+pub fn find(wanted: Option<&str>) -> Outcome<Toolchain> {
+    match wanted {
+        Some("rustup") => rustup(),
+        Some("debian") => debian(),
+        Some(other) => Err(format!("toolchain is {other:?}, must be rustup or debian")),
+        None => rustup().or_else(|first| {
+            debian().map_err(|second| {
+                format!(
+                    "no toolchain builds wasm32-unknown-unknown\n  rustup: {first}\n  \
+                     debian: {second}\n  hint: scripts/setup installs one"
+                )
+            })
+        }),
+    }
+}
+
+impl Toolchain {
+    /// One line on what is used.
+    pub fn describe(&self) -> String {
+        match self {
+            Self::Rustup { version } => {
+                format!("the installed wasm32-unknown-unknown of {version}")
+            }
+            Self::Debian { version, linker } => {
+                format!(
+                    "Debian's {version}, core and alloc from source, {}",
+                    linker.display()
+                )
+            }
+        }
+    }
+
+    /// Apart from each other, because two compilers in one directory rebuild each other's work.
+    pub fn dir_name(&self) -> &'static str {
+        match self {
+            Self::Rustup { .. } => "wasm-rustup",
+            Self::Debian { .. } => "wasm-debian",
+        }
+    }
+
+    /// `cargo build` for the target, packages and profile still to be named.
+    pub fn cargo_build(&self) -> Command {
+        let mut command = match self {
+            Self::Rustup { .. } => {
+                Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+            }
+            Self::Debian { .. } => Command::new("/usr/bin/cargo"),
+        };
+        command.arg("build");
+        if let Self::Debian { linker, .. } = self {
+            command
+                .arg("-Zbuild-std=core,alloc")
+                .env("RUSTC", "/usr/bin/rustc")
+                .env("RUSTC_BOOTSTRAP", "1")
+                .env("CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_LINKER", linker);
+        }
+        // flags meant for the host would replace those of .cargo/config.toml
+        command
+            .env_remove("RUSTFLAGS")
+            .env_remove("CARGO_ENCODED_RUSTFLAGS");
+        command.args(["--target", "wasm32-unknown-unknown"]);
+        command
+    }
+}
+
+fn rustup() -> Outcome<Toolchain> {
+    let program = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+    let rustc = Path::new(&program);
+    let library = sysroot(rustc)?.join("lib/rustlib/wasm32-unknown-unknown/lib");
+    if !library.is_dir() {
+        return Err(
+            "the target is not installed (rustup target add wasm32-unknown-unknown)".into(),
+        );
+    }
+    Ok(Toolchain::Rustup {
+        version: version(rustc)?,
+    })
+}
+
+fn debian() -> Outcome<Toolchain> {
+    let rustc = Path::new("/usr/bin/rustc");
+    if !rustc.exists() || !Path::new("/usr/bin/cargo").exists() {
+        return Err("/usr/bin/rustc or /usr/bin/cargo is missing (rustc-web cargo-web)".into());
+    }
+    let version = version(rustc)?;
+    let number = number(&version).ok_or_else(|| format!("unknown version {version:?}"))?;
+    if number < VERSION_MIN {
+        let (major, minor) = VERSION_MIN;
+        return Err(format!(
+            "/usr/bin/rustc is {version}, must be at least {major}.{minor}"
+        ));
+    }
+    let library = sysroot(rustc)?.join("lib/rustlib/src/rust/library/core/src/lib.rs");
+    if !library.is_file() {
+        return Err("the library's source is missing (rust-web-src)".into());
+    }
+    let in_usr = LINKERS.iter().map(|name| Path::new("/usr/bin").join(name));
+    let linker = in_usr.into_iter().find(|path| path.exists());
+    let linker = linker.ok_or("the linker wasm-ld is missing (lld-19)")?;
+    Ok(Toolchain::Debian { version, linker })
+}
+
+fn version(rustc: &Path) -> Outcome<String> {
+    output(Command::new(rustc).arg("--version"))
+}
+
+fn sysroot(rustc: &Path) -> Outcome<PathBuf> {
+    output(Command::new(rustc).args(["--print", "sysroot"])).map(PathBuf::from)
+}
+
+fn output(command: &mut Command) -> Outcome<String> {
+    let output = command
+        .output()
+        .map_err(|e| format!("{command:?} does not start: {e}"))?;
+    if !output.status.success() {
+        return Err(format!("{command:?} failed ({})", output.status));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+/// Major and minor of `rustc 1.96.0 (...)`.
+fn number(version: &str) -> Option<(u32, u32)> {
+    let mut parts = version.split(' ').nth(1)?.split('.');
+    Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_compare_by_number() {
+        assert_eq!(number("rustc 1.96.0 (ac68faa20 2026-05-25)"), Some((1, 96)));
+        assert!(number("rustc 1.100.0-nightly") > Some(VERSION_MIN));
+        assert_eq!(number("no compiler"), None);
+    }
+
+    #[test]
+    fn unknown_names_are_refused() {
+        assert!(find(Some("gcc")).is_err_and(|e| e.contains("\"gcc\"")));
+    }
+}
