@@ -81,7 +81,9 @@ pub enum CommandError {
     #[error("there is no application {0:?}")]
     NoApp(String),
     /// An application of that name, but another one.
-    #[error("application {0:?} runs already with another manifest or other modules; delete it first")]
+    #[error(
+        "application {0:?} runs already with another manifest or other modules; delete it first"
+    )]
     Exists(String),
     /// Too many applications.
     #[error("there are {0} applications, must be at most {max}", max = crate::limits::APPS_MAX)]

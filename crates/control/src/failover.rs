@@ -23,7 +23,12 @@ impl Control {
 
     fn lose_in_app(&mut self, id: AppId, lost: NodeId) {
         let app = self.apps.get_mut(&id).expect("listed");
-        for shard in app.plan.shards.iter_mut().filter(|s| s.role(lost).is_some()) {
+        for shard in app
+            .plan
+            .shards
+            .iter_mut()
+            .filter(|s| s.role(lost).is_some())
+        {
             shard.view += 1;
             shard.backups.retain(|n| *n != lost);
             shard.joining.retain(|n| *n != lost);
@@ -69,6 +74,10 @@ impl Control {
         let stateful = app.plan.app.service(shard.service).stateful;
         let app = self.apps.get_mut(&id).expect("just seen");
         let shard = &mut app.plan.shards[at];
+        let key = (shard.service, shard.shard);
+        app.migrations.retain(|m| (m.key.service, m.key.shard) != key);
+        // A copy that was never complete is none.
+        shard.joining.clear();
         shard.view += 1;
         // Nobody is left who could have granted a lease, and a stateless one needs none.
         take_over(shard, decision.node, true);
@@ -84,9 +93,16 @@ impl Control {
         request: &Request<'_>,
         service: ServiceId,
     ) -> Vec<NodeId> {
-        let parent = request.walk().iter().find(|(s, _)| *s == service).and_then(|(_, p)| *p);
+        let parent = request
+            .walk()
+            .iter()
+            .find(|(s, _)| *s == service)
+            .and_then(|(_, p)| *p);
         let shards = self.apps[&id].plan.shards.iter();
-        shards.filter(|s| Some(s.service) == parent).map(|s| s.primary).collect()
+        shards
+            .filter(|s| Some(s.service) == parent)
+            .map(|s| s.primary)
+            .collect()
     }
 
     fn add_missing_backup(&mut self, id: AppId, at: usize) {

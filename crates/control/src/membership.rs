@@ -16,7 +16,11 @@ pub struct Membership {
 impl Membership {
     /// Nobody heard yet. `timeout` is the silence after which a node counts as lost.
     pub fn new(now: Nanos, timeout: Nanos) -> Membership {
-        Membership { started: now, timeout, heard: BTreeMap::new() }
+        Membership {
+            started: now,
+            timeout,
+            heard: BTreeMap::new(),
+        }
     }
 
     /// A node was heard.
@@ -26,7 +30,10 @@ impl Membership {
 
     /// When a node's process was last heard.
     pub fn heard(&self, node: NodeId, incarnation: u32) -> Option<Nanos> {
-        self.heard.get(&node).filter(|(i, _)| *i == incarnation).map(|(_, at)| *at)
+        self.heard
+            .get(&node)
+            .filter(|(i, _)| *i == incarnation)
+            .map(|(_, at)| *at)
     }
 
     /// Members that have been silent for too long, with their incarnations.
@@ -36,6 +43,8 @@ impl Membership {
             None => now.0 > self.started.0 + START_GRACE.0.max(self.timeout.0),
         };
         let up = control.members.iter().filter(|(_, m)| m.up);
-        up.filter(|(n, m)| silent(**n, m.incarnation)).map(|(n, m)| (*n, m.incarnation)).collect()
+        up.filter(|(n, m)| silent(**n, m.incarnation))
+            .map(|(n, m)| (*n, m.incarnation))
+            .collect()
     }
 }

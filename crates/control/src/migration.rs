@@ -66,13 +66,23 @@ impl Control {
             .chain(shard.backups.iter().chain(&shard.joining).copied())
             .filter(|n| *n != from && *n != to)
             .collect();
-        fits(&request, &self.resources(), key.service, role, to, &others)
-            .map_err(|misfit| CommandError::Misfit { key, node: to, misfit })?;
+        fits(&request, &self.resources(), key.service, role, to, &others).map_err(|misfit| {
+            CommandError::Misfit {
+                key,
+                node: to,
+                misfit,
+            }
+        })?;
         let stateful = app.plan.app.service(key.service).stateful;
         let app = self.apps.get_mut(&key.app).expect("just seen");
         let shard = app.shard_mut(key).expect("just seen");
         shard.view += 1;
-        let mut migration = Migration { key, from, to, phase: Phase::Copying };
+        let mut migration = Migration {
+            key,
+            from,
+            to,
+            phase: Phase::Copying,
+        };
         if !stateful {
             take_over(shard, to, true);
             return Ok(Applied::Changed);
@@ -90,10 +100,14 @@ impl Control {
     /// A node has done something that the next step waits for. Late news changes nothing.
     pub(crate) fn on_event(&mut self, event: NodeEvent) -> Applied {
         let (NodeEvent::Synced { key, view, .. } | NodeEvent::Frozen { key, view }) = event;
-        let Some(app) = self.apps.get_mut(&key.app) else { return Applied::Nothing };
+        let Some(app) = self.apps.get_mut(&key.app) else {
+            return Applied::Nothing;
+        };
         let moving = app.migrations.iter().position(|m| m.key == key);
         let migration = moving.map(|i| app.migrations[i]);
-        let Some(shard) = app.shard_mut(key) else { return Applied::Nothing };
+        let Some(shard) = app.shard_mut(key) else {
+            return Applied::Nothing;
+        };
         if shard.view != view {
             return Applied::Nothing;
         }

@@ -5,7 +5,7 @@ use crate::limits::APPS_MAX;
 use crate::migration::Migration;
 use e3_model::plan::{AppPlan, NodeHello, NodePlan, NodeWelcome, Peer, Role, ShardPlan};
 use e3_model::{
-    Address, AppId, Application, NodeId, NodeKind, Nanos, Profile, ServiceId, ShardId, ShardKey,
+    Address, AppId, Application, Nanos, NodeId, NodeKind, Profile, ServiceId, ShardId, ShardKey,
     Topology,
 };
 use e3_placement::{Cluster, InstanceKey, Request, by_name};
@@ -87,11 +87,16 @@ impl Control {
         let applied = match command {
             Command::Init { cluster, topology } => self.init(*cluster, topology)?,
             _ if self.topology.is_none() => return Err(CommandError::NotInitialised),
-            Command::Deploy { app, modules, assets, profiles } => {
-                self.deploy(app, modules, assets, profiles)?
-            }
+            Command::Deploy {
+                app,
+                modules,
+                assets,
+                profiles,
+            } => self.deploy(app, modules, assets, profiles)?,
             Command::Delete { app } => {
-                let id = self.app_named(app).ok_or_else(|| CommandError::NoApp(app.clone()))?;
+                let id = self
+                    .app_named(app)
+                    .ok_or_else(|| CommandError::NoApp(app.clone()))?;
                 self.apps.remove(&id);
                 Applied::Changed
             }
@@ -118,7 +123,10 @@ impl Control {
 
     /// The application of that name.
     pub fn app_named(&self, name: &str) -> Option<AppId> {
-        self.apps.iter().find(|(_, a)| a.plan.app.name == name).map(|(id, _)| *id)
+        self.apps
+            .iter()
+            .find(|(_, a)| a.plan.app.name == name)
+            .map(|(id, _)| *id)
     }
 
     pub(crate) fn topology(&self) -> &Topology {
@@ -174,9 +182,17 @@ impl Control {
         let placement = placer.place(&request, &cluster)?;
         let mut placed = Vec::new();
         for d in &placement.decisions {
-            let role = if d.key.replica == 0 { Role::Primary } else { Role::Backup };
+            let role = if d.key.replica == 0 {
+                Role::Primary
+            } else {
+                Role::Backup
+            };
             let why = d.explain(&request, &cluster).to_string();
-            placed.push(Placed { key: d.key, node: d.node, why });
+            placed.push(Placed {
+                key: d.key,
+                node: d.node,
+                why,
+            });
             cluster.add(&request, d.key.service, role, d.node);
         }
         let mut shards = Vec::new();
@@ -215,7 +231,13 @@ impl Control {
             shards,
         };
         let profiles = profiles.clone();
-        let state = AppState { plan, profiles, placed, migrations: Vec::new(), state_lost: 0 };
+        let state = AppState {
+            plan,
+            profiles,
+            placed,
+            migrations: Vec::new(),
+            state_lost: 0,
+        };
         self.apps.insert(id, state);
         Ok(Applied::Deployed(id))
     }
@@ -224,11 +246,16 @@ impl Control {
         let topology = self.topology();
         let Some(found) = topology.node_named(&hello.name) else {
             let known = topology.nodes().map(|n| n.node.name.clone()).collect();
-            return Err(CommandError::NoNode { name: hello.name.clone(), known });
+            return Err(CommandError::NoNode {
+                name: hello.name.clone(),
+                known,
+            });
         };
         let (id, node) = (found.id, found.node.clone());
         let before = self.members.get(&id).cloned();
-        let same = before.as_ref().filter(|m| m.process == hello.process && m.up);
+        let same = before
+            .as_ref()
+            .filter(|m| m.process == hello.process && m.up);
         let incarnation = match (same, &before) {
             (Some(member), _) => member.incarnation,
             (None, Some(member)) => {
@@ -238,8 +265,12 @@ impl Control {
             }
             (None, None) => 1,
         };
-        let member =
-            Member { incarnation, process: hello.process, address: hello.address, up: true };
+        let member = Member {
+            incarnation,
+            process: hello.process,
+            address: hello.address,
+            up: true,
+        };
         self.members.insert(id, member);
         self.restore_all();
         Ok(Applied::Joined(NodeWelcome {
@@ -254,7 +285,9 @@ impl Control {
 
     /// What a node should do now.
     pub fn plan_for(&self, node: NodeId) -> NodePlan {
-        let Some(topology) = &self.topology else { return NodePlan::default() };
+        let Some(topology) = &self.topology else {
+            return NodePlan::default();
+        };
         let peers = topology
             .nodes()
             .filter_map(|n| {
@@ -279,11 +312,23 @@ impl Control {
 
     /// Panics if an invariant is broken.
     pub fn validate(&self) {
-        let Some(topology) = &self.topology else { return };
+        let Some(topology) = &self.topology else {
+            return;
+        };
         let servers: Vec<usize> = topology.nodes().map(|n| n.server).collect();
         for app in self.apps.values() {
-            let shards = app.plan.app.spec.services.iter().map(|s| usize::from(s.shards));
-            assert_eq!(app.plan.shards.len(), shards.sum::<usize>(), "every shard once");
+            let shards = app
+                .plan
+                .app
+                .spec
+                .services
+                .iter()
+                .map(|s| usize::from(s.shards));
+            assert_eq!(
+                app.plan.shards.len(),
+                shards.sum::<usize>(),
+                "every shard once"
+            );
             for s in &app.plan.shards {
                 let key = app.plan.key(s);
                 assert!(s.incarnation <= s.view, "{key}: incarnation of the future");
@@ -295,9 +340,16 @@ impl Control {
                     let apart = used.insert(servers[usize::from(node.0)]);
                     assert!(apart || replaces, "{key}: two replicas in one fault domain");
                     let up = self.is_up(*node);
-                    assert!(up || *node == s.primary, "{key}: replica on lost node {node}");
+                    assert!(
+                        up || *node == s.primary,
+                        "{key}: replica on lost node {node}"
+                    );
                 }
-                assert_eq!(s.frozen, moving.is_some_and(Migration::is_freezing), "{key}: frozen");
+                assert_eq!(
+                    s.frozen,
+                    moving.is_some_and(Migration::is_freezing),
+                    "{key}: frozen"
+                );
             }
         }
     }

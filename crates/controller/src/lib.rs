@@ -1,1 +1,138 @@
-//! The controller program: API, storage, agents.
+//! The controller program: drives [`e3_control::Control`], serves the HTTP API, hears the nodes'
+//! heartbeats, and keeps every decision on disk before anyone sees it.
+//!
+//! One thread serves everything. Killed and started again it has lost nothing that it acknowledged;
+//! nodes and applications go on meanwhile.
+
+mod blobs;
+mod core;
+mod deploy;
+mod metrics;
+mod nodes;
+mod routes;
+mod views;
+
+pub use core::ControllerError;
+pub use routes::{ROUTES, Route, openapi};
+
+use crate::core::Core;
+use e3_model::{Nanos, Topology};
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use tokio::net::{TcpListener, UdpSocket};
+use tokio::sync::watch;
+
+/// Settings of a controller process.
+#[derive(Clone, Debug)]
+pub struct ControllerConfig {
+    /// Where the API listens; heartbeats come to the UDP port of the same number.
+    pub listen: SocketAddr,
+    /// Where everything is kept.
+    pub dir: PathBuf,
+    /// The hardware. Used at the first start only; later the one on disk counts.
+    pub topology: Topology,
+    /// Silence after which a node counts as lost.
+    pub heartbeat_timeout: Nanos,
+}
+
+/// What the handlers share.
+#[derive(Clone)]
+pub(crate) struct Shared {
+    core: Arc<Mutex<Core>>,
+    /// Version of the plans, for those who wait for a newer one.
+    version: watch::Receiver<u64>,
+}
+
+impl Shared {
+    pub(crate) fn core(&self) -> std::sync::MutexGuard<'_, Core> {
+        // A panic in one request must not take the controller with it; the state is replaced whole
+        // or not at all, so it is sound.
+        self.core
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+/// Time since the Unix epoch that never goes back.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Clock {
+    start: Instant,
+    start_unix: Duration,
+}
+
+impl Clock {
+    fn new() -> Clock {
+        let start_unix = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
+        Clock {
+            start: Instant::now(),
+            start_unix,
+        }
+    }
+
+    pub(crate) fn now(&self) -> Nanos {
+        Nanos((self.start_unix + self.start.elapsed()).as_nanos() as u64)
+    }
+}
+
+/// Writes a line to the controller's log, which is standard error.
+pub(crate) fn log(text: &str) {
+    eprintln!("{text}");
+}
+
+/// Runs a controller until SIGTERM or SIGINT.
+pub fn run(config: ControllerConfig) -> Result<(), ControllerError> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    runtime
+        .map_err(ControllerError::Runtime)?
+        .block_on(serve(config))
+}
+
+async fn serve(config: ControllerConfig) -> Result<(), ControllerError> {
+    let address = config.listen;
+    if !address.ip().is_loopback() {
+        return Err(ControllerError::NotLoopback(address));
+    }
+    let bind = |source: io::Error| match source.kind() {
+        io::ErrorKind::AddrInUse => ControllerError::InUse(address),
+        _ => ControllerError::Bind { address, source },
+    };
+    let listener = TcpListener::bind(address).await.map_err(bind)?;
+    let address = listener.local_addr().map_err(bind)?;
+    let heartbeats = UdpSocket::bind(address).await.map_err(bind)?;
+    let (version_out, version) = watch::channel(0);
+    let core = Core::open(&config, Clock::new(), version_out)?;
+    let shared = Shared {
+        core: Arc::new(Mutex::new(core)),
+        version,
+    };
+    log(&format!("controller serves http://{address}"));
+    let hearing = tokio::spawn(nodes::hear(shared.clone(), heartbeats));
+    let served = axum::serve(listener, routes::router(shared))
+        .with_graceful_shutdown(stop_signal())
+        .into_future();
+    // Long polls would hold a graceful end up; everything that counts is on disk.
+    let result = tokio::select! {
+        result = served => result,
+        () = async { stop_signal().await; tokio::time::sleep(Duration::from_millis(200)).await } => Ok(()),
+    };
+    hearing.abort();
+    result.map_err(ControllerError::Runtime)
+}
+
+async fn stop_signal() {
+    use tokio::signal::unix::{SignalKind, signal};
+    let (Ok(mut term), Ok(mut int)) = (
+        signal(SignalKind::terminate()),
+        signal(SignalKind::interrupt()),
+    ) else {
+        return std::future::pending().await;
+    };
+    tokio::select! { _ = term.recv() => {}, _ = int.recv() => {} }
+}

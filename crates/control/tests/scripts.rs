@@ -1,0 +1,378 @@
+//! Scripts of a cluster: nodes come and go, shards follow.
+
+use e3_control::{Applied, Command, CommandError, Control, Phase};
+use e3_model::document::{parse_application, parse_topology};
+use e3_model::plan::{NodeEvent, NodeHello};
+use e3_model::{Address, AppId, NodeId, ServiceId, ShardId, ShardKey};
+use std::collections::BTreeMap;
+
+const APP: &str = include_str!("../../model/tests/two-services.yaml");
+const TOPOLOGY: &str = include_str!("../../../topologies/3x-type1.yaml");
+
+/// A controller with its log, so that every test also checks replay.
+struct Script {
+    control: Control,
+    log: Vec<String>,
+}
+
+impl Script {
+    fn new() -> Script {
+        let mut s = Script {
+            control: Control::default(),
+            log: Vec::new(),
+        };
+        let topology = parse_topology("t.yaml", TOPOLOGY).unwrap();
+        s.ok(Command::Init {
+            cluster: 9,
+            topology,
+        });
+        s
+    }
+
+    fn apply(&mut self, command: Command) -> Result<Applied, CommandError> {
+        let before = self.control.clone();
+        let applied = self.control.apply(&command);
+        match &applied {
+            Ok(_) => self.log.push(serde_json::to_string(&command).unwrap()),
+            Err(_) => assert_eq!(self.control, before, "a refused command changes nothing"),
+        }
+        self.control.validate();
+        applied
+    }
+
+    fn ok(&mut self, command: Command) -> Applied {
+        self.apply(command).unwrap()
+    }
+
+    fn join(&mut self, name: &str, process: u64) {
+        let hello = NodeHello {
+            name: name.into(),
+            address: Address::default(),
+            process,
+        };
+        self.ok(Command::Join(hello));
+    }
+
+    fn up(nodes: &[&str]) -> Script {
+        let mut s = Script::new();
+        for (i, node) in nodes.iter().enumerate() {
+            s.join(node, 100 + i as u64);
+        }
+        s
+    }
+
+    fn all() -> Script {
+        Script::up(&[
+            "s1-host", "s1-nic0", "s2-host", "s2-nic0", "s3-host", "s3-nic0",
+        ])
+    }
+
+    fn deploy(&mut self) -> Result<Applied, CommandError> {
+        self.apply(Command::Deploy {
+            app: Box::new(parse_application("a.yaml", APP).unwrap()),
+            modules: vec!["m1".into(), "m2".into()],
+            assets: BTreeMap::new(),
+            profiles: BTreeMap::new(),
+        })
+    }
+
+    fn shard(&self, key: ShardKey) -> e3_model::plan::ShardPlan {
+        self.control.apps[&key.app].shard(key).unwrap().clone()
+    }
+
+    fn lose(&mut self, node: NodeId) {
+        let incarnation = self.control.members[&node].incarnation;
+        self.ok(Command::Lose { node, incarnation });
+    }
+
+    /// All joining backups report that they have everything; primaries that they stopped.
+    fn settle(&mut self) {
+        for _ in 0..20 {
+            let mut events = Vec::new();
+            for app in self.control.apps.values() {
+                for s in &app.plan.shards {
+                    let (key, view) = (app.plan.key(s), s.view);
+                    for backup in s.joining.iter().copied() {
+                        events.push(NodeEvent::Synced { key, view, backup });
+                    }
+                    if s.frozen {
+                        events.push(NodeEvent::Frozen { key, view });
+                    }
+                }
+            }
+            if events.is_empty() {
+                return;
+            }
+            for event in events {
+                self.ok(Command::Event(event));
+            }
+        }
+        panic!("does not settle");
+    }
+
+    /// Replay from the log, and from a snapshot in the middle, gives the same state.
+    fn check(&self) {
+        let mut replayed = Control::default();
+        for (i, line) in self.log.iter().enumerate() {
+            if i == self.log.len() / 2 {
+                let text = serde_json::to_string(&replayed).unwrap();
+                replayed = serde_json::from_str(&text).unwrap();
+            }
+            replayed
+                .apply(&serde_json::from_str(line).unwrap())
+                .unwrap();
+        }
+        assert_eq!(replayed, self.control);
+    }
+}
+
+const KEY: ShardKey = ShardKey {
+    app: AppId(1),
+    service: ServiceId(1),
+    shard: ShardId(0),
+};
+
+#[test]
+fn deploy_places_every_replica_once() {
+    let mut s = Script::all();
+    assert_eq!(s.deploy().unwrap(), Applied::Deployed(AppId(1)));
+    assert_eq!(s.deploy().unwrap(), Applied::Nothing);
+    let app = &s.control.apps[&AppId(1)];
+    assert_eq!(app.plan.shards.len(), 3);
+    assert_eq!(app.placed.len(), 6);
+    assert!(app.placed.iter().all(|p| !p.why.is_empty()));
+    s.check();
+}
+
+#[test]
+fn too_few_fault_domains_are_refused() {
+    let mut s = Script::up(&["s1-host", "s1-nic0"]);
+    assert!(matches!(s.deploy(), Err(CommandError::Place(_))));
+    assert!(matches!(
+        s.apply(Command::Delete { app: "none".into() }),
+        Err(CommandError::NoApp(_))
+    ));
+    let hello = NodeHello {
+        name: "x".into(),
+        address: Address::default(),
+        process: 1,
+    };
+    assert!(matches!(
+        s.apply(Command::Join(hello)),
+        Err(CommandError::NoNode { .. })
+    ));
+    s.check();
+}
+
+#[test]
+fn a_lost_primary_is_replaced_by_its_backup() {
+    let mut s = Script::all();
+    s.deploy().unwrap();
+    let before = s.shard(KEY);
+    s.lose(before.primary);
+    let after = s.shard(KEY);
+    assert_eq!(after.primary, before.backups[0]);
+    assert_eq!(after.predecessor, Some(before.primary));
+    assert!(!after.fenced, "its leases may still run");
+    assert_eq!((after.backups.len(), after.joining.len()), (0, 1));
+    assert!(after.incarnation > before.incarnation);
+    s.settle();
+    assert_eq!(s.shard(KEY).backups.len(), 1);
+    assert_eq!(
+        s.shard(KEY).incarnation,
+        after.incarnation,
+        "a new backup disturbs nobody"
+    );
+    assert_eq!(s.control.apps[&AppId(1)].state_lost, 0);
+    s.check();
+}
+
+#[test]
+fn late_news_of_an_old_view_changes_nothing() {
+    let mut s = Script::all();
+    s.deploy().unwrap();
+    let before = s.shard(KEY);
+    s.lose(before.primary);
+    let now = s.shard(KEY);
+    let old = NodeEvent::Synced {
+        key: KEY,
+        view: before.view,
+        backup: now.joining[0],
+    };
+    assert_eq!(s.ok(Command::Event(old)), Applied::Nothing);
+    let never = NodeEvent::Frozen {
+        key: KEY,
+        view: now.view,
+    };
+    assert_eq!(s.ok(Command::Event(never)), Applied::Nothing);
+    s.check();
+}
+
+#[test]
+fn a_restarted_process_has_lost_what_it_held() {
+    let mut s = Script::all();
+    s.deploy().unwrap();
+    let before = s.shard(KEY);
+    let version = s.control.version;
+    let names = [
+        "s1-host", "s1-nic0", "s2-host", "s2-nic0", "s3-host", "s3-nic0",
+    ];
+    let primary = usize::from(before.primary.0);
+    s.join(names[primary], 100 + primary as u64);
+    assert_eq!(s.shard(KEY), before, "the same process again is no news");
+    s.join(names[primary], 999);
+    assert_ne!(s.shard(KEY).primary, before.primary);
+    assert!(s.control.version > version);
+    assert_eq!(s.control.members[&before.primary].incarnation, 2);
+    s.check();
+}
+
+#[test]
+fn losing_every_copy_is_told_not_hidden() {
+    let mut s = Script::all();
+    s.deploy().unwrap();
+    let shard = s.shard(KEY);
+    s.lose(shard.backups[0]);
+    s.lose(shard.primary);
+    assert!(s.control.apps[&AppId(1)].state_lost >= 1);
+    assert!(s.control.is_up(s.shard(KEY).primary));
+    s.settle();
+    s.check();
+}
+
+#[test]
+fn a_shard_moves_by_copy_freeze_and_switch() {
+    let mut s = Script::all();
+    s.deploy().unwrap();
+    let before = s.shard(KEY);
+    // The other node of its own server: same fault domain as the primary that leaves it.
+    let to = NodeId(before.primary.0 ^ 1);
+    s.ok(Command::Migrate {
+        key: KEY,
+        from: before.primary,
+        to,
+    });
+    let again = s.apply(Command::Migrate {
+        key: KEY,
+        from: before.primary,
+        to,
+    });
+    assert!(matches!(again, Err(CommandError::Moving { .. })));
+    assert_eq!(
+        s.control.apps[&AppId(1)].migrations[0].phase,
+        Phase::Copying
+    );
+    s.settle();
+    let after = s.shard(KEY);
+    assert_eq!(
+        (after.primary, after.fenced, after.frozen),
+        (to, true, false)
+    );
+    assert_eq!(after.backups, before.backups);
+    assert!(s.control.apps[&AppId(1)].migrations.is_empty());
+    s.check();
+}
+
+#[test]
+fn a_move_is_refused_where_it_may_not_go_and_ends_when_its_target_dies() {
+    let mut s = Script::all();
+    s.deploy().unwrap();
+    let before = s.shard(KEY);
+    let beside_backup = NodeId(before.backups[0].0 ^ 1);
+    let refused = s.apply(Command::Migrate {
+        key: KEY,
+        from: before.primary,
+        to: beside_backup,
+    });
+    assert!(
+        matches!(refused, Err(CommandError::Misfit { .. })),
+        "{refused:?}"
+    );
+    let to = NodeId(before.primary.0 ^ 1);
+    s.ok(Command::Migrate {
+        key: KEY,
+        from: before.primary,
+        to,
+    });
+    s.lose(to);
+    assert!(s.control.apps[&AppId(1)].migrations.is_empty());
+    assert_eq!(s.shard(KEY).primary, before.primary);
+    s.settle();
+    s.check();
+}
+
+#[test]
+fn random_commands_keep_the_invariants() {
+    for seed in 1..=60u64 {
+        let mut x = seed;
+        let mut random = |n: u64| {
+            x = x
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            (x >> 33) % n
+        };
+        let mut s = Script::all();
+        s.deploy().unwrap();
+        let names = [
+            "s1-host", "s1-nic0", "s2-host", "s2-nic0", "s3-host", "s3-nic0",
+        ];
+        for step in 0..60 {
+            let node = NodeId(random(6) as u16);
+            let key = ShardKey {
+                shard: ShardId(random(2) as u16),
+                ..KEY
+            };
+            let command = match random(6) {
+                0 => Command::Lose {
+                    node,
+                    incarnation: s.control.members[&node].incarnation,
+                },
+                1 => {
+                    let (name, process) = (names[usize::from(node.0)].into(), 1000 * seed + step);
+                    Command::Join(NodeHello {
+                        name,
+                        address: Address::default(),
+                        process,
+                    })
+                }
+                2 => Command::Migrate {
+                    key,
+                    from: s.shard(key).primary,
+                    to: node,
+                },
+                3 => match s.shard(key).backups.first() {
+                    Some(from) => Command::Migrate {
+                        key,
+                        from: *from,
+                        to: node,
+                    },
+                    None => continue,
+                },
+                4 => {
+                    let view = s.shard(key).view;
+                    Command::Event(NodeEvent::Synced {
+                        key,
+                        view,
+                        backup: node,
+                    })
+                }
+                _ => Command::Event(NodeEvent::Frozen {
+                    key,
+                    view: s.shard(key).view,
+                }),
+            };
+            // Refusals are fine; broken invariants panic, and name the seed.
+            println!("seed {seed}, step {step}: {command:?}");
+            let _ = s.apply(command);
+        }
+        for (i, name) in names.iter().enumerate() {
+            s.join(name, 77_000 + i as u64);
+        }
+        s.settle();
+        let app = &s.control.apps[&AppId(1)];
+        for shard in &app.plan.shards {
+            assert_eq!(shard.backups.len(), 1, "seed {seed}: {shard:?}");
+        }
+        s.check();
+    }
+}

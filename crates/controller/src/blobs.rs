@@ -1,0 +1,103 @@
+//! Modules, assets and secrets on disk. Modules and assets are named by their SHA-256, and written
+//! before the decision that names them.
+
+use e3_store::StoreError;
+use sha2::{Digest, Sha256};
+use std::fs;
+use std::io::{self, Write};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+/// Bytes of a generated secret.
+const SECRET_LEN: usize = 32;
+
+pub(crate) struct Blobs {
+    blobs: PathBuf,
+    secrets: PathBuf,
+}
+
+fn system(file: &Path, source: io::Error) -> StoreError {
+    match source.kind() {
+        io::ErrorKind::StorageFull => StoreError::Full(file.to_path_buf()),
+        _ => StoreError::System {
+            file: file.to_path_buf(),
+            source,
+        },
+    }
+}
+
+/// Writes a file whole or not at all.
+fn write_whole(file: &Path, bytes: &[u8]) -> Result<(), StoreError> {
+    let new = file.with_extension("new");
+    let write = || -> io::Result<()> {
+        let options = fs::OpenOptions::new()
+            .create(true)
+            .truncate(true)
+            .write(true)
+            .mode(0o600)
+            .open(&new);
+        let mut f = options?;
+        f.write_all(bytes)?;
+        f.sync_all()?;
+        fs::rename(&new, file)
+    };
+    write().map_err(|e| {
+        let _ = fs::remove_file(&new);
+        system(file, e)
+    })
+}
+
+impl Blobs {
+    pub(crate) fn open(dir: &Path) -> Result<Blobs, StoreError> {
+        let (blobs, secrets) = (dir.join("blobs"), dir.join("secrets"));
+        for d in [&blobs, &secrets] {
+            fs::create_dir_all(d).map_err(|e| system(d, e))?;
+        }
+        fs::set_permissions(&secrets, fs::Permissions::from_mode(0o700))
+            .map_err(|e| system(&secrets, e))?;
+        Ok(Blobs { blobs, secrets })
+    }
+
+    /// Stores a blob; gives its SHA-256 in hexadecimal.
+    pub(crate) fn put(&self, bytes: &[u8]) -> Result<String, StoreError> {
+        let digest: String = Sha256::digest(bytes)
+            .iter()
+            .map(|b| format!("{b:02x}"))
+            .collect();
+        let file = self.blobs.join(&digest);
+        if !file.exists() {
+            write_whole(&file, bytes)?;
+        }
+        Ok(digest)
+    }
+
+    /// A blob by its digest.
+    pub(crate) fn get(&self, digest: &str) -> Option<Vec<u8>> {
+        let good = digest.len() == 64 && digest.bytes().all(|b| b.is_ascii_hexdigit());
+        good.then(|| fs::read(self.blobs.join(digest)).ok())
+            .flatten()
+    }
+
+    /// Where a secret is kept. Names are checked: lower-case letters, digits, hyphens.
+    pub(crate) fn secret_file(&self, app: &str, name: &str) -> PathBuf {
+        self.secrets.join(app).join(name)
+    }
+
+    /// A secret's value.
+    pub(crate) fn secret(&self, app: &str, name: &str) -> Option<Vec<u8>> {
+        fs::read(self.secret_file(app, name)).ok()
+    }
+
+    /// Makes a random secret if there is none.
+    pub(crate) fn generate_secret(&self, app: &str, name: &str) -> Result<(), StoreError> {
+        let file = self.secret_file(app, name);
+        if file.exists() {
+            return Ok(());
+        }
+        let dir = self.secrets.join(app);
+        fs::create_dir_all(&dir).map_err(|e| system(&dir, e))?;
+        let mut value = [0; SECRET_LEN];
+        getrandom::fill(&mut value).map_err(|e| system(&file, io::Error::other(e.to_string())))?;
+        write_whole(&file, &value)
+    }
+}

@@ -1,0 +1,84 @@
+//! Deploying: everything is checked before anything is written.
+
+use crate::core::Core;
+use crate::routes::Refusal;
+use axum::http::StatusCode;
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use e3_control::{Applied, Command};
+use e3_model::api::{DeployRequest, DeployResponse};
+use e3_model::document::{check_fit, parse_application, parse_profile};
+use std::collections::BTreeMap;
+
+impl Core {
+    pub(crate) fn deploy(&mut self, q: &DeployRequest) -> Result<DeployResponse, Refusal> {
+        let unprocessable = |error: String| Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, error);
+        let app =
+            parse_application(&q.file, &q.manifest).map_err(|e| unprocessable(e.to_string()))?;
+        let topology = self.control.topology.as_ref().expect("set up when opened");
+        check_fit(&q.file, &q.manifest, &app, topology)
+            .map_err(|e| unprocessable(e.to_string()))?;
+        let mut profiles = BTreeMap::new();
+        for (i, text) in q.profiles.iter().enumerate() {
+            let profile = parse_profile(&format!("profiles[{i}]"), text)
+                .map_err(|e| unprocessable(e.to_string()))?;
+            profiles.insert(profile.name.clone(), profile);
+        }
+        let decode = |of: &BTreeMap<String, String>, path: &str| {
+            let text = of.get(path).ok_or_else(|| {
+                unprocessable(format!(
+                    "{}: file {path:?} is named but was not sent",
+                    q.file
+                ))
+            })?;
+            let bytes = BASE64_STANDARD.decode(text);
+            bytes.map_err(|e| unprocessable(format!("file {path:?} is not Base64: {e}")))
+        };
+        let mut modules = Vec::new();
+        for service in &app.spec.services {
+            let wasm = decode(&q.modules, &service.module)?;
+            if !wasm.starts_with(b"\0asm") {
+                let (name, path) = (&service.name, &service.module);
+                return Err(unprocessable(format!(
+                    "service {name:?}: {path:?} is not a WebAssembly module"
+                )));
+            }
+            modules.push(wasm);
+        }
+        let mut assets = Vec::new();
+        for asset in &app.spec.assets {
+            assets.push((asset.name.clone(), decode(&q.assets, &asset.file)?));
+        }
+        for secret in app.spec.secrets.iter().filter(|s| !s.generate) {
+            if self.blobs.secret(&app.name, &secret.name).is_none() {
+                let file = self.blobs.secret_file(&app.name, &secret.name);
+                let error = format!("secret {:?} has no value", secret.name);
+                let hint = format!("write it to {} (mode 0600)", file.display());
+                return Err(unprocessable(error).with_hint(hint));
+            }
+        }
+        let digests = |blobs: &[Vec<u8>]| -> Result<Vec<String>, Refusal> {
+            blobs
+                .iter()
+                .map(|b| self.blobs.put(b).map_err(Refusal::from))
+                .collect()
+        };
+        let command = Command::Deploy {
+            app: Box::new(app.clone()),
+            modules: digests(&modules)?,
+            assets: assets
+                .iter()
+                .map(|(name, bytes)| Ok((name.clone(), self.blobs.put(bytes)?)))
+                .collect::<Result<_, Refusal>>()?,
+            profiles,
+        };
+        for secret in app.spec.secrets.iter().filter(|s| s.generate) {
+            self.blobs.generate_secret(&app.name, &secret.name)?;
+        }
+        let applied = self.execute(&command)?;
+        Ok(DeployResponse {
+            app: app.name,
+            changed: applied != Applied::Nothing,
+        })
+    }
+}

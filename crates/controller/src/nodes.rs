@@ -1,0 +1,155 @@
+//! What nodes say: hello, heartbeats, reports; and the plans they wait for.
+
+use crate::core::Core;
+use crate::routes::Refusal;
+use crate::{Shared, log};
+use axum::Json;
+use axum::extract::{Path, Query, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use e3_control::{Applied, Command};
+use e3_model::plan::{NodeHello, NodeReport, NodeWelcome};
+use e3_model::{Nanos, NodeId};
+use e3_wire::heartbeat;
+use serde::Deserialize;
+use std::time::Duration;
+use tokio::net::UdpSocket;
+
+/// Longest wait of a plan request.
+const PLAN_WAIT_MAX: Duration = Duration::from_secs(30);
+/// Between two looks at who is silent.
+const LOOK_INTERVAL: Duration = Duration::from_millis(100);
+
+pub(crate) async fn hello(
+    State(shared): State<Shared>,
+    Json(hello): Json<NodeHello>,
+) -> Result<Json<NodeWelcome>, Refusal> {
+    let mut core = shared.core();
+    let now = core.clock.now();
+    match core.execute(&Command::Join(hello.clone()))? {
+        Applied::Joined(welcome) => {
+            core.membership
+                .on_heartbeat(now, welcome.node, welcome.incarnation);
+            log(&format!(
+                "node {} joins, incarnation {}",
+                hello.name, welcome.incarnation
+            ));
+            Ok(Json(welcome))
+        }
+        other => unreachable!("a node joins or is refused, not {other:?}"),
+    }
+}
+
+impl Core {
+    /// Refuses processes that are not the node's present one.
+    fn check_current(&self, node: NodeId, incarnation: u32) -> Result<(), Refusal> {
+        let member = self.control.members.get(&node);
+        if member.is_some_and(|m| m.up && m.incarnation == incarnation) {
+            return Ok(());
+        }
+        let error = format!("incarnation {incarnation} of node {node} is not a member; say hello");
+        Err(Refusal::new(StatusCode::CONFLICT, error))
+    }
+
+    fn on_report(&mut self, report: NodeReport) {
+        let now = self.clock.now();
+        self.progress.on_report(now, &report);
+        for event in &report.events {
+            match self.execute(&Command::Event(*event)) {
+                Ok(Applied::Nothing) => {}
+                Ok(_) => log(&format!("{event:?}")),
+                Err(e) => log(&format!("{event:?} was not taken: {e}")),
+            }
+        }
+        self.progress.look(now, &self.control);
+        self.reports.insert(report.node, (now, report));
+    }
+
+    /// Declares lost who is silent.
+    fn look(&mut self, now: Nanos) {
+        for (node, incarnation) in self.membership.lost(now, &self.control) {
+            log(&format!("node {} is lost", self.node_name(node)));
+            if let Err(e) = self.execute(&Command::Lose { node, incarnation }) {
+                log(&format!("the loss of {node} was not taken: {e}"));
+            }
+            self.reports.remove(&node);
+        }
+        self.progress.look(now, &self.control);
+    }
+}
+
+pub(crate) async fn report(
+    State(shared): State<Shared>,
+    Path(node): Path<u16>,
+    Json(report): Json<NodeReport>,
+) -> Result<Json<serde_json::Value>, Refusal> {
+    let mut core = shared.core();
+    if report.node != NodeId(node) {
+        let error = format!("report of {} sent as {}", report.node, NodeId(node));
+        return Err(Refusal::new(StatusCode::BAD_REQUEST, error));
+    }
+    core.check_current(report.node, report.incarnation)?;
+    core.on_report(report);
+    Ok(Json(
+        serde_json::json!({ "planVersion": core.control.version }),
+    ))
+}
+
+#[derive(Deserialize)]
+pub(crate) struct PlanQuery {
+    #[serde(default)]
+    after: u64,
+    incarnation: u32,
+    #[serde(default)]
+    wait_ms: u64,
+}
+
+pub(crate) async fn plan(
+    State(mut shared): State<Shared>,
+    Path(node): Path<u16>,
+    Query(q): Query<PlanQuery>,
+) -> Result<Response, Refusal> {
+    let node = NodeId(node);
+    let wait = Duration::from_millis(q.wait_ms).min(PLAN_WAIT_MAX);
+    shared.core().check_current(node, q.incarnation)?;
+    let mut version = shared.version.clone();
+    let newer = version.wait_for(|v| *v > q.after);
+    let _ = tokio::time::timeout(wait, newer).await;
+    shared.version = version;
+    let core = shared.core();
+    core.check_current(node, q.incarnation)?;
+    if core.control.version <= q.after {
+        return Ok(StatusCode::NO_CONTENT.into_response());
+    }
+    Ok(Json(core.control.plan_for(node)).into_response())
+}
+
+/// Hears heartbeats, and notices silence.
+pub(crate) async fn hear(shared: Shared, socket: UdpSocket) {
+    let mut buffer = vec![0; 2048];
+    let mut look = tokio::time::interval(LOOK_INTERVAL);
+    look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            biased;
+            // First what has come in: after a pause the silence may be this process's own.
+            received = socket.recv_from(&mut buffer) => {
+                let Ok((len, _)) = received else { continue };
+                let mut core = shared.core();
+                let now = core.clock.now();
+                match heartbeat::decode(&buffer[..len]) {
+                    Ok((h, beat)) if h.cluster == core.control.cluster => {
+                        core.membership.on_heartbeat(now, h.from, h.incarnation);
+                        core.heartbeats.insert(h.from, beat);
+                    }
+                    _ => core.garbage += 1,
+                }
+            }
+            _ = look.tick() => {
+                let mut core = shared.core();
+                let now = core.clock.now();
+                core.look(now);
+            }
+        }
+    }
+}
