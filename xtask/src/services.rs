@@ -41,13 +41,15 @@ pub fn build(workspace: &Workspace, toolchain: &Toolchain, out: &Path) -> Outcom
     std::fs::create_dir_all(out).map_err(|e| format!("{}: {e}", out.display()))?;
     let built = target.join("wasm32-unknown-unknown").join(PROFILE);
     let mut changed = 0;
+    let mut refused = Vec::new();
     for (_, name, library) in &services {
         let from = built.join(format!("{library}.wasm"));
         let bytes = std::fs::read(&from).map_err(|e| format!("{}: {e}", from.display()))?;
         let border = border(&bytes).ok_or_else(|| format!("{}: no module", from.display()))?;
         let problems = abi.problems(&border);
         if !problems.is_empty() {
-            return Err(format!("service {name}: {}", problems.join("; ")));
+            refused.push(format!("service {name}: {}", problems.join("; ")));
+            continue;
         }
         let to = out.join(format!("{name}.wasm"));
         if std::fs::read(&to).ok().as_ref() != Some(&bytes) {
@@ -58,6 +60,9 @@ pub fn build(workspace: &Workspace, toolchain: &Toolchain, out: &Path) -> Outcom
             println!("services: {name}.wasm, {} bytes", bytes.len());
             changed += 1;
         }
+    }
+    if !refused.is_empty() {
+        return Err(refused.join("\nerror: "));
     }
     println!(
         "services: {} in {}, {changed} changed",
