@@ -1,0 +1,335 @@
+//! The controller from outside: HTTP clients, nodes that only talk, kill and restart, garbage.
+
+use e3_controller::{ControllerConfig, ControllerError, ROUTES, openapi};
+use e3_model::api::*;
+use e3_model::document::parse_topology;
+use e3_model::plan::{NodeHello, NodePlan, NodeWelcome};
+use e3_model::{Address, Nanos};
+use e3_wire::heartbeat::{self, Heartbeat};
+use std::net::{SocketAddr, TcpListener, UdpSocket};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+const TOPOLOGY: &str = include_str!("../../../topologies/3x-type1.yaml");
+const APP: &str = include_str!("../../model/tests/two-services.yaml");
+/// Base64 of an empty module.
+const WASM: &str = "AGFzbQEAAAA=";
+
+fn config(dir: &Path, listen: SocketAddr) -> ControllerConfig {
+    ControllerConfig {
+        listen,
+        dir: dir.to_path_buf(),
+        topology: parse_topology("t.yaml", TOPOLOGY).unwrap(),
+        heartbeat_timeout: Nanos::from_millis(1_000),
+    }
+}
+
+/// A controller in a process of its own, so that it can be killed.
+struct Controller {
+    address: SocketAddr,
+    child: std::process::Child,
+}
+
+impl Drop for Controller {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Run as a test of its own by [`Controller::start`] only.
+#[test]
+fn controller_process() {
+    if let (Ok(dir), Ok(listen)) = (
+        std::env::var("E3_TEST_DIR"),
+        std::env::var("E3_TEST_LISTEN"),
+    ) {
+        e3_controller::run(config(Path::new(&dir), listen.parse().unwrap())).unwrap();
+    }
+}
+
+fn free_port() -> SocketAddr {
+    TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+}
+
+impl Controller {
+    fn start(dir: &Path, address: SocketAddr) -> Controller {
+        let child = std::process::Command::new(std::env::current_exe().unwrap())
+            .args([
+                "controller_process",
+                "--exact",
+                "--nocapture",
+                "--test-threads=1",
+            ])
+            .env("E3_TEST_DIR", dir)
+            .env("E3_TEST_LISTEN", address.to_string())
+            .stdout(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
+        let controller = Controller { address, child };
+        let until = Instant::now() + Duration::from_secs(20);
+        while controller.get("/healthz").0 != 200 {
+            assert!(Instant::now() < until, "the controller does not answer");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        controller
+    }
+
+    fn agent() -> ureq::Agent {
+        ureq::Agent::config_builder()
+            .http_status_as_error(false)
+            .timeout_global(Some(Duration::from_secs(20)))
+            .proxy(None)
+            .build()
+            .into()
+    }
+
+    fn get(&self, path: &str) -> (u16, String) {
+        match Self::agent()
+            .get(format!("http://{}{path}", self.address))
+            .call()
+        {
+            Ok(mut r) => (
+                r.status().as_u16(),
+                r.body_mut().read_to_string().unwrap_or_default(),
+            ),
+            Err(_) => (0, String::new()),
+        }
+    }
+
+    fn post(&self, path: &str, body: &impl serde::Serialize) -> (u16, String) {
+        let mut r = Self::agent()
+            .post(format!("http://{}{path}", self.address))
+            .send_json(body)
+            .unwrap();
+        (r.status().as_u16(), r.body_mut().read_to_string().unwrap())
+    }
+
+    fn join(&self, name: &str, process: u64) -> NodeWelcome {
+        let hello = NodeHello {
+            name: name.into(),
+            address: Address::default(),
+            process,
+        };
+        let (status, body) = self.post("/v1/nodes/hello", &hello);
+        assert_eq!(status, 200, "{body}");
+        serde_json::from_str(&body).unwrap()
+    }
+
+    fn plan(&self, w: &NodeWelcome) -> NodePlan {
+        let path = format!("/v1/nodes/{}/plan?incarnation={}", w.node.0, w.incarnation);
+        serde_json::from_str(&self.get(&path).1).unwrap()
+    }
+
+    fn deploy(&self, manifest: &str) -> (u16, String) {
+        let modules = [("front.wasm", WASM), ("back.wasm", WASM)];
+        let request = DeployRequest {
+            file: "app.yaml".into(),
+            manifest: manifest.into(),
+            modules: modules.map(|(p, m)| (p.to_string(), m.to_string())).into(),
+            ..DeployRequest::default()
+        };
+        self.post("/v1/apps", &request)
+    }
+}
+
+const NODES: [&str; 6] = [
+    "s1-host", "s1-nic0", "s2-host", "s2-nic0", "s3-host", "s3-nic0",
+];
+
+/// Heartbeats of all nodes until the flag is dropped.
+fn beat(controller: SocketAddr, nodes: Vec<NodeWelcome>) -> std::sync::Arc<()> {
+    let alive = std::sync::Arc::new(());
+    let watch = std::sync::Arc::downgrade(&alive);
+    std::thread::spawn(move || {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        while watch.upgrade().is_some() {
+            for w in &nodes {
+                let bytes =
+                    heartbeat::encode(w.cluster, w.node, w.incarnation, &Heartbeat::default());
+                let _ = socket.send_to(&bytes, controller);
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    });
+    alive
+}
+
+#[test]
+fn a_killed_controller_has_lost_nothing() {
+    let tmp = tempfile::tempdir().unwrap();
+    let address = free_port();
+    let controller = Controller::start(tmp.path(), address);
+    let nodes: Vec<_> = NODES.iter().map(|n| controller.join(n, 1)).collect();
+    let _beats = beat(address, nodes.clone());
+    let (status, body) = controller.deploy(APP);
+    assert_eq!(status, 200, "{body}");
+    let before = controller.plan(&nodes[0]);
+    assert_eq!(before.apps.len(), 1);
+    drop(controller);
+    let controller = Controller::start(tmp.path(), address);
+    assert_eq!(controller.plan(&nodes[0]), before);
+    // The same process says hello again: it is the same member.
+    assert_eq!(controller.join(NODES[0], 1), nodes[0]);
+    let (status, body) = controller.get("/v1/apps/two-services");
+    let view: AppView = serde_json::from_str(&body).unwrap();
+    assert_eq!((status, view.instances, view.placed.len()), (200, 6, 6));
+    assert!(controller.get("/metrics").1.contains("e3_node_up"));
+}
+
+#[test]
+fn a_silent_node_is_lost_and_its_shards_move() {
+    let tmp = tempfile::tempdir().unwrap();
+    let address = free_port();
+    let controller = Controller::start(tmp.path(), address);
+    let nodes: Vec<_> = NODES.iter().map(|n| controller.join(n, 1)).collect();
+    let beats = beat(address, nodes.clone());
+    assert_eq!(controller.deploy(APP).0, 200);
+    let plan = controller.plan(&nodes[0]);
+    let victim = plan.apps[0].shards[0].primary;
+    let others: Vec<_> = nodes.iter().filter(|n| n.node != victim).copied().collect();
+    let _beats = beat(address, others.clone());
+    drop(beats);
+    let w = others[0];
+    let path = format!(
+        "/v1/nodes/{}/plan?incarnation={}&after={}&wait_ms=15000",
+        w.node.0, w.incarnation, plan.version
+    );
+    let (status, body) = controller.get(&path);
+    assert_eq!(
+        status, 200,
+        "the plan changes when the loss is noticed: {body}"
+    );
+    let after: NodePlan = serde_json::from_str(&body).unwrap();
+    assert!(!after.peers.contains_key(&victim));
+    assert_ne!(after.apps[0].shards[0].primary, victim);
+    assert_eq!(controller.get("/readyz").0, 503);
+    let gone = format!("/v1/nodes/{}/plan?incarnation=1", victim.0);
+    assert_eq!(controller.get(&gone).0, 409, "the lost process is told so");
+}
+
+#[test]
+fn bad_input_is_refused_in_one_line_and_changes_nothing() {
+    let tmp = tempfile::tempdir().unwrap();
+    let address = free_port();
+    let controller = Controller::start(tmp.path(), address);
+    let nodes: Vec<_> = NODES.iter().map(|n| controller.join(n, 1)).collect();
+    let _beats = beat(address, nodes.clone());
+    let before = controller.plan(&nodes[0]);
+    for (from, to, says) in [
+        (
+            "shards: 2",
+            "shards: 0",
+            "app.yaml:19: spec.services[1].shards",
+        ),
+        ("ingress: front", "ingres: front", "unknown field `ingres`"),
+        (
+            "memory: 64Mi",
+            "memory: 65Gi",
+            "the largest node that it may use has 64Gi",
+        ),
+        (
+            "replicas: 2",
+            "replicas: 4",
+            "cannot be kept apart on 3 fault domains",
+        ),
+        (
+            "module: back.wasm",
+            "module: none.wasm",
+            "file \"none.wasm\" is named but was not sent",
+        ),
+    ] {
+        let (status, body) = controller.deploy(&APP.replacen(from, to, 1));
+        let error: ErrorView = serde_json::from_str(&body).unwrap();
+        assert_eq!(status, 422, "{body}");
+        assert!(
+            error.error.contains(says) && !error.error.contains('\n'),
+            "{}",
+            error.error
+        );
+    }
+    assert_eq!(controller.get("/v1/apps/none").0, 404);
+    let migrate = |i: &str| MigrateRequest {
+        instance: i.into(),
+        to: "s1-host".into(),
+    };
+    assert_eq!(controller.post("/v1/migrations", &migrate("x")).0, 404);
+    assert_eq!(controller.plan(&nodes[0]), before);
+    // Random bytes to both ports.
+    let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let mut x = 88_172_645_463_325_252u64;
+    for i in 0..300usize {
+        let bytes: Vec<u8> = (0..i)
+            .map(|_| {
+                x ^= x << 13;
+                x ^= x >> 7;
+                x ^= x << 17;
+                x as u8
+            })
+            .collect();
+        let _ = udp.send_to(&bytes, address);
+        if i % 10 == 0 {
+            let mut tcp = std::net::TcpStream::connect(address).unwrap();
+            let _ = std::io::Write::write_all(&mut tcp, &bytes);
+        }
+    }
+    assert_eq!(controller.get("/healthz").0, 200);
+    assert_eq!(controller.plan(&nodes[0]), before);
+}
+
+#[test]
+fn two_controllers_do_not_share_a_directory_or_a_port() {
+    let tmp = tempfile::tempdir().unwrap();
+    let address = free_port();
+    let _controller = Controller::start(tmp.path(), address);
+    let other = e3_controller::run(config(tmp.path(), free_port()));
+    assert!(matches!(other, Err(ControllerError::Store(_))), "{other:?}");
+    let elsewhere = tempfile::tempdir().unwrap();
+    let same_port = e3_controller::run(config(elsewhere.path(), address));
+    assert!(
+        matches!(same_port, Err(ControllerError::InUse(_))),
+        "{same_port:?}"
+    );
+    let open = e3_controller::run(config(elsewhere.path(), "0.0.0.0:0".parse().unwrap()));
+    assert!(
+        matches!(open, Err(ControllerError::NotLoopback(_))),
+        "{open:?}"
+    );
+}
+
+#[test]
+fn every_route_is_served_and_described() {
+    let tmp = tempfile::tempdir().unwrap();
+    let controller = Controller::start(tmp.path(), free_port());
+    for r in ROUTES {
+        let path = r
+            .path
+            .replace("{name}", "1")
+            .replace("{secret}", "s")
+            .replace("{digest}", "d");
+        let url = format!("http://{}{path}", controller.address);
+        let agent = Controller::agent();
+        let answer = match r.method {
+            "get" => agent.get(url).call(),
+            "delete" => agent.delete(url).call(),
+            _ => agent.post(url).send("x"),
+        };
+        let mut answer = answer.unwrap();
+        let body = answer.body_mut().read_to_string().unwrap();
+        assert_ne!(answer.status(), 405, "{} {}", r.method, r.path);
+        assert!(!body.contains("no such path"), "{} {}", r.method, r.path);
+    }
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/openapi.json");
+    let text = serde_json::to_string_pretty(&openapi()).unwrap() + "\n";
+    if std::env::var("E3_UPDATE").is_ok() {
+        std::fs::write(&file, &text).unwrap();
+    }
+    let committed = std::fs::read_to_string(&file).unwrap_or_default();
+    assert!(
+        committed == text,
+        "docs/openapi.json is old: E3_UPDATE=1 cargo test -p e3-controller"
+    );
+}
