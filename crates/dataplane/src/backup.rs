@@ -89,7 +89,7 @@ impl Worker {
     }
 
     /// What the controller must hear, until a plan shows that it has.
-    pub(crate) fn events(&self) -> Vec<NodeEvent> {
+    pub fn events(&self) -> Vec<NodeEvent> {
         let mut events = Vec::new();
         for (key, replica) in self
             .replicas

@@ -304,6 +304,10 @@ impl Worker {
         from: Address,
         r: &mut Reader<'_>,
     ) -> Result<(), &'static str> {
+        // A node that has just started knows of nothing; the client tries again.
+        if self.plan.version == 0 {
+            return Err("no plan");
+        }
         while !r.is_empty() {
             match ClientFrame::decode(r).map_err(|_| "client frame")? {
                 ClientFrame::Request(request) => self.on_request(now, from, request),

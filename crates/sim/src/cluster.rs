@@ -114,9 +114,14 @@ impl Cluster {
         self.nodes.remove(&node);
     }
 
-    /// Whether a node's process runs.
-    pub fn is_up(&self, node: u16) -> bool {
-        self.nodes.contains_key(&node)
+    /// Nodes whose process runs.
+    pub fn up(&self) -> Vec<u16> {
+        self.nodes.keys().copied().collect()
+    }
+
+    /// Number of a node's process, if it runs.
+    pub fn incarnation(&self, node: u16) -> Option<u32> {
+        Some(self.nodes.get(&node)?.incarnation)
     }
 
     /// Gives a node its plan after a short while.
@@ -279,7 +284,7 @@ impl Cluster {
 
     fn repeat(&mut self, client: u16) {
         let due = self.clients[usize::from(client)].repeats(self.now);
-        let up: Vec<u16> = self.nodes.keys().copied().collect();
+        let up = self.up();
         for bytes in due {
             if !up.is_empty() {
                 let to = up[self.random.below(up.len() as u64) as usize];

@@ -2,16 +2,18 @@
 //! machines driven by it.
 //!
 //! A run is a function of its seed. [`Cluster`] drives the same [`e3_dataplane::Worker`] as the real
-//! node; services are stood for by plain functions with a service time, so that nothing here needs
+//! node, and [`Controller`] the same [`e3_control::Control`] as the real controller; services are stood for by plain functions with a service time, so that nothing here needs
 //! WebAssembly. After every step each state machine checks its invariants.
 
 pub mod client;
 pub mod cluster;
+pub mod controller;
 pub mod network;
 pub mod random;
 pub mod service;
 
 pub use client::Client;
 pub use cluster::Cluster;
+pub use controller::Controller;
 pub use network::Faults;
 pub use random::Random;

@@ -1,0 +1,135 @@
+//! The controller in virtual time: the product's own decisions, with the network left out. Its
+//! channel to the nodes is reliable; what it decides reaches them late, and one by one.
+
+use crate::cluster::Cluster;
+use crate::network::node_address;
+use e3_control::limits::HEARTBEAT_TIMEOUT;
+use e3_control::{Applied, Command, CommandError, Control, Membership};
+use e3_model::plan::{NodeHello, ShardPlan};
+use e3_model::{Application, Nanos, NodeId, ShardKey, Topology};
+use std::collections::BTreeMap;
+
+/// Between two looks at the nodes.
+const LOOK_INTERVAL: Nanos = Nanos::from_millis(50);
+
+/// A controller that drives a simulated cluster.
+pub struct Controller {
+    /// Its decisions.
+    pub control: Control,
+    membership: Membership,
+    /// Version that every node was sent.
+    sent: u64,
+    next_process: u64,
+}
+
+impl Controller {
+    /// A controller of the topology; all its nodes start and join.
+    pub fn new(cluster: &mut Cluster, topology: Topology) -> Controller {
+        let mut controller = Controller {
+            control: Control::default(),
+            membership: Membership::new(cluster.now, HEARTBEAT_TIMEOUT),
+            sent: 0,
+            next_process: 1,
+        };
+        let nodes: Vec<u16> = topology.nodes().map(|n| n.id.0).collect();
+        let init = Command::Init {
+            cluster: crate::cluster::CLUSTER,
+            topology,
+        };
+        controller.apply(&init).expect("the first command");
+        for node in nodes {
+            controller.start(cluster, node);
+        }
+        controller
+    }
+
+    /// Starts a node's process, which joins.
+    pub fn start(&mut self, cluster: &mut Cluster, node: u16) {
+        let topology = self.control.topology.as_ref().expect("set up");
+        let name = topology
+            .node(NodeId(node))
+            .expect("a node of the topology")
+            .node
+            .name
+            .clone();
+        let hello = NodeHello {
+            name,
+            address: node_address(node),
+            process: self.next_process,
+        };
+        self.next_process += 1;
+        let joined = self.apply(&Command::Join(hello));
+        let Ok(Applied::Joined(welcome)) = joined else {
+            panic!("{joined:?}")
+        };
+        self.membership
+            .on_heartbeat(cluster.now, welcome.node, welcome.incarnation);
+        cluster.start(node, welcome.incarnation);
+        self.sent = 0;
+    }
+
+    /// Runs an application without profiles.
+    pub fn deploy(&mut self, app: Application) -> Result<Applied, CommandError> {
+        let modules = vec![String::new(); app.spec.services.len()];
+        let (assets, profiles) = (BTreeMap::new(), BTreeMap::new());
+        self.apply(&Command::Deploy {
+            app: Box::new(app),
+            modules,
+            assets,
+            profiles,
+        })
+    }
+
+    /// Decides something.
+    pub fn apply(&mut self, command: &Command) -> Result<Applied, CommandError> {
+        let applied = self.control.apply(command);
+        self.control.validate();
+        applied
+    }
+
+    /// The plan of a shard.
+    pub fn shard(&self, key: ShardKey) -> &ShardPlan {
+        self.control.apps[&key.app]
+            .shard(key)
+            .expect("a shard of the application")
+    }
+
+    /// Lets the cluster run for a while, hearing the nodes and telling them what is new.
+    pub fn run(&mut self, cluster: &mut Cluster, span: Nanos) {
+        let end = Nanos(cluster.now.0 + span.0);
+        while cluster.now < end {
+            self.look(cluster);
+            cluster.run(LOOK_INTERVAL.min(Nanos(end.0 - cluster.now.0)));
+        }
+    }
+
+    fn look(&mut self, cluster: &mut Cluster) {
+        let members: Vec<(NodeId, u32)> = self
+            .control
+            .members
+            .iter()
+            .filter(|(_, m)| m.up)
+            .map(|(n, m)| (*n, m.incarnation))
+            .collect();
+        for (node, incarnation) in &members {
+            if cluster.incarnation(node.0) == Some(*incarnation) {
+                self.membership
+                    .on_heartbeat(cluster.now, *node, *incarnation);
+                for event in cluster.events(node.0) {
+                    self.apply(&Command::Event(event))
+                        .expect("events are never refused");
+                }
+            }
+        }
+        for (node, incarnation) in self.membership.lost(cluster.now, &self.control) {
+            self.apply(&Command::Lose { node, incarnation })
+                .expect("losses are never refused");
+        }
+        if self.sent != self.control.version {
+            self.sent = self.control.version;
+            for (node, _) in &members {
+                cluster.plan(self.control.plan_for(*node));
+            }
+        }
+    }
+}
