@@ -1,0 +1,110 @@
+//! Why a statement does not run.
+
+use alloc::string::String;
+use core::fmt;
+
+/// Why a statement does not run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SqlError {
+    /// The text is not SQL; the parser's words.
+    Syntax(String),
+    /// SQL that this engine does not have.
+    Unsupported(&'static str),
+    /// The statement is not a SELECT.
+    NotASelect,
+    /// There is no such table.
+    NoTable(String),
+    /// There is such a table already.
+    TableExists(String),
+    /// The table has no such column.
+    NoColumn {
+        /// The table.
+        table: String,
+        /// The column.
+        column: String,
+    },
+    /// A column that is named twice.
+    ColumnTwice(String),
+    /// A table without a primary key.
+    NoPrimaryKey(String),
+    /// A change of a column of the primary key.
+    KeyColumn(String),
+    /// A row with this primary key exists.
+    DuplicateKey(String),
+    /// NULL in a column that has none.
+    Null(String),
+    /// A value of another kind than its column.
+    WrongKind {
+        /// The column.
+        column: String,
+        /// What the column holds.
+        kind: &'static str,
+    },
+    /// An operand of another kind than its operator takes.
+    Operand(&'static str),
+    /// A result that no 64-bit integer or finite double holds.
+    Overflow,
+    /// As many parameters as `?` were not given.
+    Parameters {
+        /// `?` in the statement.
+        needed: usize,
+        /// Values given.
+        given: usize,
+    },
+    /// A column beside an aggregate, or an aggregate where there is none.
+    Aggregate,
+    /// More of something than there may be.
+    TooMany {
+        /// Of what.
+        what: &'static str,
+        /// The bound.
+        max: usize,
+    },
+    /// Stored bytes that are no row or table.
+    Corrupt,
+    /// The platform refused; not the statement's fault.
+    Host(e3_sdk::Error),
+}
+
+impl From<e3_sdk::Error> for SqlError {
+    fn from(error: e3_sdk::Error) -> Self {
+        Self::Host(error)
+    }
+}
+
+impl fmt::Display for SqlError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Syntax(fault) => write!(f, "syntax: {fault}"),
+            Self::Unsupported(what) => write!(f, "not supported: {what}"),
+            Self::NotASelect => f.write_str("statement: is not a SELECT"),
+            Self::NoTable(name) => write!(f, "table {name}: does not exist"),
+            Self::TableExists(name) => write!(f, "table {name}: exists already"),
+            Self::NoColumn { table, column } => write!(f, "table {table}: has no column {column}"),
+            Self::ColumnTwice(name) => write!(f, "column {name}: is named twice"),
+            Self::NoPrimaryKey(name) => write!(f, "table {name}: has no primary key"),
+            Self::KeyColumn(name) => {
+                write!(
+                    f,
+                    "column {name}: is of the primary key, which cannot be changed"
+                )
+            }
+            Self::DuplicateKey(name) => write!(f, "table {name}: has a row of this primary key"),
+            Self::Null(name) => write!(f, "column {name}: is NULL, must have a value"),
+            Self::WrongKind { column, kind } => write!(f, "column {column}: must be {kind}"),
+            Self::Operand(what) => write!(f, "operand: must be {what}"),
+            Self::Overflow => f.write_str("number: out of range"),
+            Self::Parameters { needed, given } => {
+                write!(f, "parameters: {given} given, must be {needed}")
+            }
+            Self::Aggregate => {
+                f.write_str("aggregate: columns cannot stand beside it, and only SELECT has it")
+            }
+            Self::TooMany { what, max } => write!(f, "{what}: too many, must be at most {max}"),
+            Self::Corrupt => f.write_str("store: holds bytes that are no row"),
+            Self::Host(error) => write!(f, "platform: {error}"),
+        }
+    }
+}
+
+impl core::error::Error for SqlError {}
