@@ -1,1 +1,25 @@
-//! Client, workloads and the exactly-once ledger.
+//! Client, workloads and the exactly-once ledger: feeds an application at a given rate, and proves
+//! from the answers and from the state read back what became of each request.
+//!
+//! - [`requests`]: the client's side of the protocol as a state machine without I/O.
+//! - [`client`]: the same on a UDP socket.
+//! - [`ledger`]: one record for each request that was sent.
+//! - [`workload`]: what is sent, and how the state read back is held against it.
+//! - [`run`]: the load itself, open loop, measured from the time that a request was due
+//!   (Tene, "How NOT to measure latency", 2013: no coordinated omission).
+
+pub mod client;
+mod error;
+pub mod ledger;
+pub mod limits;
+pub mod random;
+pub mod report;
+pub mod requests;
+mod run;
+pub mod workload;
+
+pub use client::Refresh;
+pub use error::LoadError;
+pub use report::{LoadReport, Phase, Progress};
+pub use run::{Config, run};
+pub use workload::{Inputs, Workload};

@@ -1,0 +1,233 @@
+//! The client on a UDP socket: one thread, many requests under way.
+
+use crate::LoadError;
+use crate::limits::{REFRESH_INTERVAL, SOCKET_BUFFER_LEN};
+use crate::random::unique;
+use crate::requests::{Requests, Routes};
+use e3_model::api::EndpointsView;
+use e3_model::{Address, AppId, Nanos};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::io::ErrorKind;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+/// Asks where the application's requests go now; None if nobody knows. Runs on its own thread.
+pub type Refresh = Box<dyn FnMut() -> Option<EndpointsView> + Send>;
+
+/// Datagrams taken in one turn, so that sending is never starved.
+const DATAGRAMS_PER_TURN: usize = 1024;
+
+/// A client of one application.
+pub struct Client {
+    /// Its requests.
+    pub requests: Requests,
+    socket: UdpSocket,
+    clock: Clock,
+    buffer: Vec<u8>,
+    refresher: Option<(SyncSender<()>, Receiver<EndpointsView>)>,
+    refreshed: Nanos,
+}
+
+/// Time since the Unix epoch that never goes back.
+struct Clock {
+    epoch_ns: u64,
+    started: Instant,
+}
+
+impl Clock {
+    fn new() -> Clock {
+        let since = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
+        Clock {
+            epoch_ns: since.as_nanos() as u64,
+            started: Instant::now(),
+        }
+    }
+
+    fn now(&self) -> Nanos {
+        Nanos(self.epoch_ns + self.started.elapsed().as_nanos() as u64)
+    }
+}
+
+impl Client {
+    /// Binds a socket on loopback.
+    pub fn new(endpoints: &EndpointsView, refresh: Option<Refresh>) -> Result<Client, LoadError> {
+        let routes = routes(endpoints)?;
+        if routes.nodes.is_empty() {
+            return Err(LoadError::NoNodes {
+                app: AppId(endpoints.app).to_string(),
+            });
+        }
+        let io = |what| move |source| LoadError::Io { what, source };
+        let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).map_err(io("bind a UDP socket"))?;
+        socket
+            .set_nonblocking(true)
+            .map_err(io("set up a UDP socket"))?;
+        // The kernel may grant less; lost datagrams are repeated.
+        let _ = rustix::net::sockopt::set_socket_recv_buffer_size(&socket, SOCKET_BUFFER_LEN);
+        let _ = rustix::net::sockopt::set_socket_send_buffer_size(&socket, SOCKET_BUFFER_LEN);
+        let refresher = match refresh {
+            None => None,
+            Some(refresh) => Some(start_refresher(refresh).map_err(io("start a thread"))?),
+        };
+        Ok(Client {
+            requests: Requests::new(unique()?, routes),
+            socket,
+            clock: Clock::new(),
+            buffer: vec![0; 1 << 16],
+            refresher,
+            refreshed: Nanos(0),
+        })
+    }
+
+    /// The time.
+    pub fn now(&self) -> Nanos {
+        self.clock.now()
+    }
+
+    /// Sends what is to be sent, waits for answers until `wake` at the latest, and takes them.
+    pub fn turn(&mut self, wake: Nanos) -> Result<(), LoadError> {
+        let mut now = self.now();
+        self.requests.on_timer(now);
+        self.refresh(now);
+        self.send()?;
+        let wake = self
+            .requests
+            .next_deadline()
+            .map_or(wake, |at| wake.min(at));
+        now = self.now();
+        if wake > now {
+            let wait = wake.0 - now.0;
+            let timeout = Timespec {
+                tv_sec: (wait / 1_000_000_000) as i64,
+                tv_nsec: (wait % 1_000_000_000) as _,
+            };
+            let mut fds = [PollFd::new(&self.socket, PollFlags::IN)];
+            match poll(&mut fds, Some(&timeout)) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(e) => {
+                    return Err(LoadError::Io {
+                        what: "wait for answers",
+                        source: e.into(),
+                    });
+                }
+            }
+        }
+        for _ in 0..DATAGRAMS_PER_TURN {
+            match self.socket.recv_from(&mut self.buffer) {
+                Ok((len, _)) => {
+                    let now = self.clock.now();
+                    self.requests.on_datagram(now, &self.buffer[..len]);
+                }
+                Err(e) if e.kind() == ErrorKind::WouldBlock => break,
+                // A node that is gone, told by an ICMP message: the request is repeated.
+                Err(e) if e.kind() == ErrorKind::ConnectionRefused => {}
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(source) => {
+                    return Err(LoadError::Io {
+                        what: "take an answer",
+                        source,
+                    });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn send(&mut self) -> Result<(), LoadError> {
+        while let Some((to, bytes)) = self.requests.poll_transmit() {
+            match self.socket.send_to(&bytes, socket_address(to)) {
+                Ok(_) => {}
+                // Lost on the way out is lost on the way: repeated by its timer.
+                Err(e)
+                    if matches!(
+                        e.kind(),
+                        ErrorKind::WouldBlock
+                            | ErrorKind::ConnectionRefused
+                            | ErrorKind::Interrupted
+                    ) => {}
+                Err(source) => {
+                    return Err(LoadError::Io {
+                        what: "send a request",
+                        source,
+                    });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn refresh(&mut self, now: Nanos) {
+        let Some((ask, answers)) = &self.refresher else {
+            return;
+        };
+        // A view with an address that cannot be used is no better than the one at hand.
+        if let Some(routes) = answers
+            .try_iter()
+            .last()
+            .and_then(|view| routes(&view).ok())
+        {
+            self.requests.set_routes(now, routes);
+        }
+        if now.0 >= self.refreshed.0 + REFRESH_INTERVAL.0 && self.requests.wants_routes() {
+            self.refreshed = now;
+            // Full: it is being asked already.
+            let _ = ask.try_send(());
+        }
+    }
+}
+
+fn start_refresher(
+    mut refresh: Refresh,
+) -> std::io::Result<(SyncSender<()>, Receiver<EndpointsView>)> {
+    let (ask, asked) = sync_channel::<()>(1);
+    let (tell, told) = sync_channel(16);
+    std::thread::Builder::new()
+        .name("e3-load-routes".into())
+        .spawn(move || {
+            while asked.recv().is_ok() {
+                if let Some(view) = refresh()
+                    && tell.send(view).is_err()
+                {
+                    break;
+                }
+            }
+        })?;
+    Ok((ask, told))
+}
+
+fn routes(view: &EndpointsView) -> Result<Routes, LoadError> {
+    let parse = |text: &String| -> Result<Option<Address>, LoadError> {
+        if text.is_empty() {
+            return Ok(None);
+        }
+        let address: SocketAddr = text.parse().map_err(|_| LoadError::Address {
+            address: text.clone(),
+        })?;
+        if !address.ip().is_loopback() {
+            return Err(LoadError::NotLoopback { address });
+        }
+        let ip = match address.ip() {
+            IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
+            IpAddr::V6(ip) => ip.octets(),
+        };
+        Ok(Some(Address {
+            ip,
+            port: address.port(),
+        }))
+    };
+    let nodes: Result<Vec<_>, _> = view.nodes.iter().map(parse).collect();
+    Ok(Routes {
+        app: AppId(view.app),
+        shards: view.shards.iter().map(parse).collect::<Result<_, _>>()?,
+        nodes: nodes?.into_iter().flatten().collect(),
+    })
+}
+
+fn socket_address(address: Address) -> SocketAddr {
+    let ip = Ipv6Addr::from(address.ip);
+    let ip = ip.to_ipv4_mapped().map_or(IpAddr::V6(ip), IpAddr::V4);
+    SocketAddr::new(ip, address.port)
+}

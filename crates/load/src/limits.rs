@@ -1,0 +1,47 @@
+//! Bounds of the load generator, and its timers.
+
+use e3_model::Nanos;
+
+/// Wait for an answer before the first repeat.
+pub const RETRY_AFTER: Nanos = Nanos::from_millis(500);
+/// Each further wait is longer by this ratio: numerator, denominator.
+pub const RETRY_GROWTH: (u64, u64) = (3, 2);
+/// Longest wait between two attempts.
+pub const RETRY_AFTER_MAX: Nanos = Nanos::from_millis(3_000);
+/// Wait before a request is repeated that a node rejected (it may have no plan yet).
+pub const REJECTED_RETRY_AFTER: Nanos = Nanos::from_millis(50);
+/// How long an answer is awaited beyond the deadline; then the outcome is unknown.
+pub const ANSWER_GRACE: Nanos = Nanos::from_millis(1_000);
+/// A request's deadline, unless the user sets it: several fail-overs long.
+pub const DEADLINE: Nanos = Nanos::from_millis(10_000);
+/// Deadline of the first request; with the grace after it, 5 s are waited for an answer.
+pub const PROBE_DEADLINE: Nanos = Nanos::from_millis(4_000);
+/// Least time between two looks for new routes.
+pub const REFRESH_INTERVAL: Nanos = Nanos::from_millis(200);
+/// Bytes of a datagram after which no further request is packed into it.
+pub const DATAGRAM_LEN_GOAL: usize = 16 * 1024;
+/// Socket buffers, so that answers survive a moment in which the client is not scheduled.
+pub const SOCKET_BUFFER_LEN: usize = 4 << 20;
+/// Requests without outcome; beyond it the client is saturated.
+pub const IN_FLIGHT_MAX: usize = 1 << 16;
+/// Requests of one run: the ledger keeps a record for each.
+pub const REQUESTS_MAX: u64 = 100_000_000;
+/// Highest rate that can be asked for.
+pub const RATE_RPS_MAX: f64 = 10_000_000.0;
+/// Requests fall due together at this interval, so that they travel and wake together.
+pub const TICK: Nanos = Nanos::from_millis(1);
+/// Length of one entry of the timeline, and time between two reports of progress.
+pub const TIMELINE_STEP: Nanos = Nanos::from_millis(100);
+/// Questions under way while the state is read back.
+pub const CHECKS_IN_FLIGHT_MAX: usize = 64;
+/// Attempts of one such question (each with all its repeats).
+pub const CHECK_ATTEMPTS_MAX: u32 = 8;
+/// Longest time for reading the state back; what is not read by then counts as not answered.
+pub const CHECK_TIME_MAX: Nanos = Nanos::from_millis(120_000);
+/// Wait before a question is asked again; doubles.
+pub const CHECK_RETRY_AFTER: Nanos = Nanos::from_millis(250);
+/// Most thermostats of one run: they share the upper half of their ids.
+pub const THERMOSTATS_MAX: u32 = 1 << 16;
+
+const _: () = assert!(DATAGRAM_LEN_GOAL < e3_wire::limits::DATAGRAM_LEN_MAX);
+const _: () = assert!(TICK.0 < TIMELINE_STEP.0);

@@ -1,0 +1,109 @@
+//! What a run measured.
+
+use crate::ledger::LedgerReport;
+use crate::workload::Spikes;
+use hdrhistogram::Histogram;
+use serde::Serialize;
+
+/// The result of a run.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct LoadReport {
+    /// Workload.
+    pub workload: String,
+    /// What it sent.
+    pub senders: String,
+    /// Seed; the same seed sends the same.
+    pub seed: u64,
+    /// Length of the load.
+    pub duration_s: f64,
+    /// Requests due per second.
+    pub offered_rps: f64,
+    /// Requests handled by the application within the load's duration, per second.
+    pub achieved_rps: f64,
+    /// Latency of the requests that the application handled, from the time that each was due.
+    pub latency: Latency,
+    /// Longest time without an outcome while requests were under way.
+    pub longest_pause_ms: f64,
+    /// The load in steps of 100 ms.
+    pub timeline: Vec<Step>,
+    /// What became of every request.
+    pub ledger: LedgerReport,
+    /// Score of spike detection, if the workload has spikes.
+    pub spikes: Option<Spikes>,
+}
+
+/// Latency, in microseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Latency {
+    /// Average.
+    pub avg_us: f64,
+    /// Half of the requests took no longer.
+    pub p50_us: f64,
+    /// 99 of 100.
+    pub p99_us: f64,
+    /// 999 of 1000.
+    pub p99_9_us: f64,
+    /// The longest.
+    pub max_us: f64,
+}
+
+/// A tenth of a second.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Step {
+    /// Its start, since the load began.
+    pub at_ms: u64,
+    /// Requests sent.
+    pub sent: u64,
+    /// Requests handled by the application.
+    pub done: u64,
+    /// Other outcomes.
+    pub other: u64,
+    /// Longest latency of the requests handled.
+    pub latency_us_max: f64,
+}
+
+/// Where a run is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Phase {
+    /// Waiting for the first answer.
+    Probe,
+    /// Sending.
+    Load,
+    /// Waiting for the last answers.
+    Drain,
+    /// Reading the state back.
+    Check,
+}
+
+/// How far a run is.
+#[derive(Clone, Copy, Debug)]
+pub struct Progress {
+    /// Where it is.
+    pub phase: Phase,
+    /// Part of this phase that is over, 0..=1.
+    pub fraction: f64,
+    /// Requests sent.
+    pub sent: u64,
+    /// Requests handled by the application.
+    pub done: u64,
+    /// Requests under way.
+    pub in_flight: usize,
+    /// Median latency so far, in microseconds.
+    pub p50_us: f64,
+}
+
+impl Latency {
+    pub(crate) fn of(histogram: &Histogram<u64>) -> Latency {
+        if histogram.is_empty() {
+            return Latency::default();
+        }
+        let at = |quantile| histogram.value_at_quantile(quantile) as f64 / 1e3;
+        Latency {
+            avg_us: histogram.mean() / 1e3,
+            p50_us: at(0.5),
+            p99_us: at(0.99),
+            p99_9_us: at(0.999),
+            max_us: histogram.max() as f64 / 1e3,
+        }
+    }
+}

@@ -1,0 +1,307 @@
+//! One run: first answer, load, last answers, state read back.
+
+use crate::LoadError;
+use crate::client::{Client, Refresh};
+use crate::ledger::Ledger;
+use crate::limits::*;
+use crate::report::{Latency, LoadReport, Phase, Progress, Step};
+use crate::requests::{Event, Given};
+use crate::workload::{Check, Workload};
+use e3_model::Nanos;
+use e3_model::api::EndpointsView;
+use e3_wire::entry::{Outcome, Reply};
+use hdrhistogram::Histogram;
+use std::time::Duration;
+
+/// What to run.
+pub struct Config {
+    /// Name of the application, for errors.
+    pub app: String,
+    /// Where its requests go.
+    pub endpoints: EndpointsView,
+    /// Asks for new endpoints when requests go unanswered.
+    pub refresh: Option<Refresh>,
+    /// Requests due per second.
+    pub rate_rps: f64,
+    /// Length of the load.
+    pub duration: Duration,
+    /// Time that a request has, from when it is sent; [`DEADLINE`] is a good one.
+    pub deadline: Duration,
+    /// Seed that the workload was made from, for the report.
+    pub seed: u64,
+}
+
+/// Runs a workload against an application.
+pub fn run(
+    config: Config,
+    workload: &mut dyn Workload,
+    progress: impl FnMut(Progress),
+) -> Result<LoadReport, LoadError> {
+    if !(config.rate_rps > 0.0 && config.rate_rps <= RATE_RPS_MAX) {
+        return Err(LoadError::Rate {
+            rate_rps: config.rate_rps,
+        });
+    }
+    let total = (config.rate_rps * config.duration.as_secs_f64()).round() as u64;
+    if !(1..=REQUESTS_MAX).contains(&total) {
+        return Err(LoadError::Requests { requests: total });
+    }
+    let client = match Client::new(&config.endpoints, config.refresh) {
+        Err(LoadError::NoNodes { .. }) => return Err(LoadError::NoNodes { app: config.app }),
+        client => client?,
+    };
+    let mut run = Run {
+        app: config.app,
+        nodes: config.endpoints.nodes.len(),
+        client,
+        workload,
+        progress,
+        ledger: Ledger::default(),
+        latency: Histogram::new(3).expect("3 digits are allowed"),
+        timeline: Vec::new(),
+        started: Nanos(0),
+        done_in_time: 0,
+        last_outcome: Nanos(0),
+        longest_pause: Nanos(0),
+        next_progress: Nanos(0),
+    };
+    run.probe()?;
+    run.load(
+        config.rate_rps,
+        total,
+        Nanos(config.deadline.as_nanos() as u64),
+    )?;
+    let timeline = std::mem::take(&mut run.timeline);
+    run.check(Nanos(config.deadline.as_nanos() as u64))?;
+    let verified = run.workload.verify();
+    let seconds = total as f64 / config.rate_rps;
+    Ok(LoadReport {
+        workload: run.workload.name().into(),
+        senders: run.workload.describe(),
+        seed: config.seed,
+        duration_s: seconds,
+        offered_rps: config.rate_rps,
+        achieved_rps: run.done_in_time as f64 / seconds,
+        latency: Latency::of(&run.latency),
+        longest_pause_ms: run.longest_pause.0 as f64 / 1e6,
+        timeline,
+        ledger: run.ledger.close(verified.rows),
+        spikes: verified.spikes,
+    })
+}
+
+struct Run<'a, P> {
+    app: String,
+    nodes: usize,
+    client: Client,
+    workload: &'a mut dyn Workload,
+    progress: P,
+    ledger: Ledger,
+    /// In nanoseconds.
+    latency: Histogram<u64>,
+    timeline: Vec<Step>,
+    started: Nanos,
+    done_in_time: u64,
+    last_outcome: Nanos,
+    longest_pause: Nanos,
+    next_progress: Nanos,
+}
+
+impl<P: FnMut(Progress)> Run<'_, P> {
+    /// Sends the first request until somebody answers it.
+    fn probe(&mut self) -> Result<(), LoadError> {
+        let began = self.client.now();
+        let deadline = Nanos(began.0 + PROBE_DEADLINE.0);
+        let call = self.workload.probe();
+        self.client.requests.submit(began, began, deadline, call);
+        loop {
+            let now = self.client.now();
+            let span = (PROBE_DEADLINE.0 + ANSWER_GRACE.0) as f64;
+            self.report(Phase::Probe, now.0.saturating_sub(began.0) as f64 / span);
+            self.client.turn(Nanos(now.0 + TIMELINE_STEP.0))?;
+            while let Some(event) = self.client.requests.poll_event() {
+                let Event::Given(given) = event else { continue };
+                return match given.reply {
+                    Some(reply) if reply.outcome == Outcome::Done => self.workload.on_probe(&reply),
+                    Some(reply) => Err(self.not_served(&reply)),
+                    None => {
+                        let waited_s = (given.at.0 - began.0) / 1_000_000_000;
+                        Err(LoadError::NoAnswer {
+                            nodes: self.nodes,
+                            waited_s,
+                        })
+                    }
+                };
+            }
+        }
+    }
+
+    fn not_served(&self, reply: &Reply) -> LoadError {
+        let app = self.app.clone();
+        let words = String::from_utf8_lossy(&reply.payload).into_owned();
+        match reply.outcome {
+            Outcome::Rejected => LoadError::NoSuchApplication { app, reason: words },
+            outcome => {
+                let reason = format!("{outcome:?} {words}").trim().to_lowercase();
+                LoadError::FirstRequest { app, reason }
+            }
+        }
+    }
+
+    /// Sends `total` requests at their times, and waits for the last outcome.
+    fn load(&mut self, rate_rps: f64, total: u64, deadline: Nanos) -> Result<(), LoadError> {
+        self.ledger = Ledger::new(self.client.requests.next_seq());
+        let _ = self.client.requests.take_stray();
+        self.started = self.client.now();
+        self.last_outcome = self.started;
+        let end = Nanos(self.started.0 + (total as f64 / rate_rps * 1e9) as u64);
+        // At more than one request per tick, those of a tick are due together.
+        let started = self.started;
+        let step = if rate_rps * TICK.0 as f64 > 1e9 {
+            TICK.0
+        } else {
+            1
+        };
+        let due = move |n: u64| Nanos(started.0 + (n as f64 / rate_rps * 1e9) as u64 / step * step);
+        let mut next = 0;
+        let mut starved = false;
+        let mut late = None;
+        while next < total {
+            let now = self.client.now();
+            if now >= end && starved {
+                break;
+            }
+            starved = false;
+            while next < total && due(next) <= now {
+                let room = self.client.requests.in_flight() < IN_FLIGHT_MAX;
+                let Some(call) = room.then(|| self.workload.next()).flatten() else {
+                    starved = true;
+                    break;
+                };
+                if self.client.requests.in_flight() == 0 {
+                    self.last_outcome = now;
+                }
+                let until = Nanos(now.0 + deadline.0);
+                let seq = self.client.requests.submit(now, due(next), until, call);
+                self.ledger.on_sent(seq);
+                self.step(now).sent += 1;
+                next += 1;
+            }
+            if starved && late != Some(next) {
+                late = Some(next);
+                self.ledger.on_saturated();
+            }
+            let wake = if starved { now.0 + TICK.0 } else { due(next).0 };
+            self.turn(Phase::Load, Nanos(wake.min(end.0)), now, end)?;
+        }
+        self.ledger.on_not_sent(total - next);
+        let drain_end = Nanos(self.client.now().0 + deadline.0 + ANSWER_GRACE.0);
+        while self.client.requests.in_flight() > 0 {
+            let now = self.client.now();
+            self.turn(Phase::Drain, drain_end, now, drain_end)?;
+        }
+        Ok(())
+    }
+
+    fn turn(&mut self, phase: Phase, wake: Nanos, now: Nanos, end: Nanos) -> Result<(), LoadError> {
+        let span = end.0.saturating_sub(self.started.0).max(1) as f64;
+        self.report(phase, now.0.saturating_sub(self.started.0) as f64 / span);
+        self.client
+            .turn(Nanos(wake.0.min(now.0 + TIMELINE_STEP.0)))?;
+        while let Some(event) = self.client.requests.poll_event() {
+            match event {
+                Event::Given(given) => self.on_given(&given, end),
+                Event::Repeated(repeated) => self.ledger.on_repeated(&repeated),
+            }
+        }
+        self.ledger.on_stray(self.client.requests.take_stray());
+        Ok(())
+    }
+
+    fn on_given(&mut self, given: &Given, end: Nanos) {
+        let judged = self.workload.on_outcome(given.tag, given.reply.as_ref());
+        self.ledger
+            .on_outcome(given, judged.verdict, judged.expected);
+        let Some(reply) = &given.reply else { return };
+        let pause = given.at.0.saturating_sub(self.last_outcome.0);
+        self.longest_pause.0 = self.longest_pause.0.max(pause);
+        self.last_outcome = given.at;
+        if reply.outcome == Outcome::Done {
+            let latency = given.at.0.saturating_sub(given.due.0);
+            self.latency.saturating_record(latency);
+            self.done_in_time += u64::from(given.at <= end);
+            let step = self.step(given.at);
+            step.done += 1;
+            step.latency_us_max = step.latency_us_max.max(latency as f64 / 1e3);
+        } else {
+            self.step(given.at).other += 1;
+        }
+    }
+
+    /// The step of the timeline that a time belongs to.
+    fn step(&mut self, at: Nanos) -> &mut Step {
+        let index = (at.0.saturating_sub(self.started.0) / TIMELINE_STEP.0) as usize;
+        while self.timeline.len() <= index {
+            let at_ms = self.timeline.len() as u64 * TIMELINE_STEP.0 / 1_000_000;
+            self.timeline.push(Step {
+                at_ms,
+                ..Step::default()
+            });
+        }
+        &mut self.timeline[index]
+    }
+
+    /// Reads the state back.
+    fn check(&mut self, deadline: Nanos) -> Result<(), LoadError> {
+        let give_up = Nanos(self.client.now().0 + CHECK_TIME_MAX.0);
+        loop {
+            let now = self.client.now();
+            if now >= give_up {
+                return Ok(());
+            }
+            let mut wake = Nanos(now.0 + TIMELINE_STEP.0);
+            while self.client.requests.in_flight() < CHECKS_IN_FLIGHT_MAX {
+                match self.workload.next_check(now) {
+                    Check::Ask(call) => {
+                        let until = Nanos(now.0 + deadline.0);
+                        self.client.requests.submit(now, now, until, call);
+                    }
+                    Check::At(at) => {
+                        wake = wake.min(at);
+                        break;
+                    }
+                    Check::Wait => break,
+                    Check::Finished => return Ok(()),
+                }
+            }
+            let checked = self.workload.checked();
+            self.report(Phase::Check, checked);
+            self.client.turn(wake)?;
+            let now = self.client.now();
+            while let Some(event) = self.client.requests.poll_event() {
+                match event {
+                    Event::Given(g) => self.workload.on_check(now, g.tag, g.reply.as_ref()),
+                    // Late repeats of the load count; those of questions are not in the ledger.
+                    Event::Repeated(repeated) => self.ledger.on_repeated(&repeated),
+                }
+            }
+            self.ledger.on_stray(self.client.requests.take_stray());
+        }
+    }
+
+    fn report(&mut self, phase: Phase, fraction: f64) {
+        let now = self.client.now();
+        if now < self.next_progress {
+            return;
+        }
+        self.next_progress = Nanos(now.0 + TIMELINE_STEP.0);
+        (self.progress)(Progress {
+            phase,
+            fraction: fraction.clamp(0.0, 1.0),
+            sent: self.ledger.sent(),
+            done: self.ledger.counts().done,
+            in_flight: self.client.requests.in_flight(),
+            p50_us: Latency::of(&self.latency).p50_us,
+        });
+    }
+}

@@ -1,0 +1,456 @@
+//! The thermostat application: each thermostat replays real hourly temperatures from its own
+//! offset, with injected spikes; a few updates carry a bad token and must be refused.
+//!
+//! A thermostat has at most one update under way, so that repeats cannot reorder its readings and
+//! the detector sees what was meant. What a thermostat sends follows from the seed and its number
+//! alone, not from timing. Its id follows from the seed as well, so that loads with different seeds
+//! do not meet.
+
+use super::readback::Readback;
+use super::temperatures::{Series, stations};
+use super::{Call, Check, Inputs, Judged, Verified, Workload};
+use crate::LoadError;
+use crate::ledger::Verdict;
+use crate::limits::THERMOSTATS_MAX;
+use crate::random::Random;
+use e3_iot_messages::{
+    ClientMessage, Query, Reading, Reply as AppReply, Token, TokenKey, Value, routing_key, status,
+};
+use e3_model::Nanos;
+use e3_wire::entry::{Outcome, Reply};
+use std::collections::VecDeque;
+
+/// Thermostats, if rate and duration allow.
+const THERMOSTATS: u32 = 1000;
+/// Readings that each thermostat should get in a run, by having fewer thermostats.
+const READINGS_MIN: f64 = 10.0;
+/// Updates per second that one thermostat may send; above it, there are more thermostats.
+const RATE_PER_THERMOSTAT_MAX: f64 = 20.0;
+/// One reading in so many is a spike.
+const SPIKE_ONE_IN: u64 = 200;
+/// No spike among a thermostat's first readings: one must know a level before a spike.
+const SPIKE_AFTER: usize = 2;
+/// Height of a spike in tenths of a degree.
+const SPIKE_HEIGHT: std::ops::RangeInclusive<i16> = 120..=200;
+/// One update in so many carries a bad token.
+const BAD_TOKEN_ONE_IN: u64 = 100;
+/// Time of the data's first hour: 2010-01-01 00:00.
+const FIRST_HOUR_S: i64 = 1_262_304_000;
+/// Seconds between two readings.
+pub(super) const HOUR_S: i64 = 3600;
+/// How long tokens are good for.
+const TOKEN_LIFE_S: i64 = 7 * 86_400;
+
+/// What the workload is made from.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Seed.
+    pub seed: u64,
+    /// Thermostats.
+    pub thermostats: u32,
+    /// Value of the application's secret `token-key`.
+    pub token_key: Vec<u8>,
+    /// Time since the Unix epoch.
+    pub now: Nanos,
+}
+
+impl Settings {
+    /// As many thermostats as suit rate and duration, unless the inputs say how many.
+    pub fn new(inputs: &Inputs, token_key: Vec<u8>) -> Settings {
+        let requests = inputs.rate_rps * inputs.duration.as_secs_f64();
+        let fit = (requests / READINGS_MIN).clamp(1.0, f64::from(THERMOSTATS));
+        let fit = fit.max(inputs.rate_rps / RATE_PER_THERMOSTAT_MAX);
+        let fit = fit.ceil().min(f64::from(THERMOSTATS_MAX)) as u32;
+        Settings {
+            seed: inputs.seed,
+            thermostats: inputs.senders.unwrap_or(fit),
+            token_key,
+            now: inputs.now,
+        }
+    }
+}
+
+/// What became of a thermostat's reading.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Fate {
+    /// Not answered, or not yet.
+    Unknown,
+    /// Stored, says the application.
+    Accepted,
+    /// Not stored, says the application or the platform.
+    Refused,
+}
+
+/// One reading that was sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Sent {
+    /// Tenths of a degree.
+    pub(super) decidegrees_c: i16,
+    /// A spike was added to it.
+    pub(super) spike: bool,
+    /// What became of it.
+    pub(super) fate: Fate,
+}
+
+/// One thermostat.
+#[derive(Debug)]
+pub(super) struct Thermostat {
+    pub(super) id: u32,
+    pub(super) token: Token,
+    station: usize,
+    offset: usize,
+    random: Random,
+    pub(super) sent: Vec<Sent>,
+    /// The update under way carries a bad token.
+    bad_token: bool,
+}
+
+impl Thermostat {
+    /// Time of its `n`th reading.
+    pub(super) fn reading_time_s(&self, n: usize) -> i64 {
+        FIRST_HOUR_S + (self.offset + n) as i64 * HOUR_S
+    }
+}
+
+/// The workload.
+pub struct IotTs {
+    seed: u64,
+    stations: [Series; 2],
+    thermostats: Vec<Thermostat>,
+    token_key: TokenKey,
+    now_s: i64,
+    free: VecDeque<u32>,
+    readback: Readback,
+}
+
+impl IotTs {
+    /// Thermostats with their tokens.
+    pub fn new(settings: Settings) -> Result<IotTs, LoadError> {
+        let count = settings.thermostats;
+        if count == 0 || count > THERMOSTATS_MAX {
+            return Err(LoadError::Thermostats { thermostats: count });
+        }
+        let stations = stations()?;
+        let token_key = TokenKey::new(&settings.token_key);
+        let now_s = (settings.now.0 / 1_000_000_000) as i64;
+        let mut random = Random::new(settings.seed);
+        let first_id = random.next_u64() as u32 & !(THERMOSTATS_MAX - 1);
+        let thermostats: Vec<Thermostat> = (0..count)
+            .map(|n| {
+                let id = first_id | n;
+                let mut random = Random::new(random.next_u64());
+                let station = (n % 2) as usize;
+                Thermostat {
+                    id,
+                    token: token_key.mint(id, now_s + TOKEN_LIFE_S),
+                    station,
+                    offset: random.below(stations[station].len() as u64) as usize,
+                    random,
+                    sent: Vec::new(),
+                    bad_token: false,
+                }
+            })
+            .collect();
+        Ok(IotTs {
+            seed: settings.seed,
+            stations,
+            token_key,
+            now_s,
+            free: (0..count).collect(),
+            readback: Readback::new(&thermostats),
+            thermostats,
+        })
+    }
+
+    /// The token that must be refused: forged, expired, or another thermostat's.
+    fn bad_token(&mut self, index: usize) -> Token {
+        let thermostat = &mut self.thermostats[index];
+        match thermostat.random.below(3) {
+            0 => {
+                let mut token = thermostat.token;
+                token.tag[0] ^= 1;
+                token
+            }
+            1 => self.token_key.mint(thermostat.id, self.now_s - 1),
+            _ => self
+                .token_key
+                .mint(thermostat.id ^ 1, self.now_s + TOKEN_LIFE_S),
+        }
+    }
+
+    fn next_reading(&mut self, index: usize) -> Sent {
+        let thermostat = &mut self.thermostats[index];
+        let series = &self.stations[thermostat.station];
+        let n = thermostat.sent.len();
+        let real = series[(thermostat.offset + n) % series.len()];
+        let spike = thermostat.random.one_in(SPIKE_ONE_IN) && n >= SPIKE_AFTER;
+        let mut decidegrees_c = real;
+        if spike {
+            let span = u64::from(SPIKE_HEIGHT.end().abs_diff(*SPIKE_HEIGHT.start())) + 1;
+            let height = SPIKE_HEIGHT.start() + thermostat.random.below(span) as i16;
+            decidegrees_c += if thermostat.random.one_in(2) {
+                height
+            } else {
+                -height
+            };
+        }
+        Sent {
+            decidegrees_c,
+            spike,
+            fate: Fate::Unknown,
+        }
+    }
+}
+
+/// A reading's value as it is sent.
+pub(super) fn celsius(decidegrees_c: i16) -> f64 {
+    f64::from(decidegrees_c) / 10.0
+}
+
+pub(super) fn query(tag: u64, thermostat: &Thermostat, query: Query<'_>) -> Call {
+    let mut payload = Vec::with_capacity(256);
+    ClientMessage::Query {
+        token: thermostat.token,
+        query,
+    }
+    .encode(&mut payload);
+    Call {
+        tag,
+        key: routing_key(thermostat.id).to_vec(),
+        payload,
+    }
+}
+
+impl Workload for IotTs {
+    fn name(&self) -> &'static str {
+        "iot-ts"
+    }
+
+    fn describe(&self) -> String {
+        format!(
+            "{} thermostats with hourly readings",
+            self.thermostats.len()
+        )
+    }
+
+    fn probe(&mut self) -> Call {
+        let thermostat = &self.thermostats[0];
+        let text = "SELECT count(*) FROM readings WHERE thermostat = ?";
+        let parameters = vec![Value::Integer(i64::from(thermostat.id))];
+        query(0, thermostat, Query::Sql { text, parameters })
+    }
+
+    fn on_probe(&mut self, reply: &Reply) -> Result<(), LoadError> {
+        let failed = |reason: String| LoadError::FirstRequest {
+            app: self.name().into(),
+            reason,
+        };
+        match AppReply::decode(reply.status, &reply.payload) {
+            Ok(AppReply::Rows { rows, .. }) => match rows.first().and_then(|row| row.first()) {
+                Some(Value::Integer(0)) | None => Ok(()),
+                Some(Value::Integer(rows)) => Err(LoadError::SeedUsed {
+                    seed: self.seed,
+                    rows: *rows,
+                }),
+                Some(other) => Err(failed(format!("count(*) is {other:?}"))),
+            },
+            // No table before the first row.
+            Ok(AppReply::NotFound(_) | AppReply::Sql(_)) => Ok(()),
+            Ok(AppReply::Unauthorized(reason)) => Err(failed(reason)),
+            Ok(other) => Err(failed(format!("status {}: {other:?}", reply.status))),
+            Err(error) => Err(failed(error.to_string())),
+        }
+    }
+
+    fn next(&mut self) -> Option<Call> {
+        let index = self.free.pop_front()?;
+        let at = index as usize;
+        let bad = self.thermostats[at].random.one_in(BAD_TOKEN_ONE_IN);
+        let reading_time_s = self.thermostats[at].reading_time_s(self.thermostats[at].sent.len());
+        let (token, decidegrees_c) = if bad {
+            // The good update of this hour comes next, so that there is no gap.
+            (self.bad_token(at), 0)
+        } else {
+            let sent = self.next_reading(at);
+            self.thermostats[at].sent.push(sent);
+            (self.thermostats[at].token, sent.decidegrees_c)
+        };
+        let thermostat = &mut self.thermostats[at];
+        thermostat.bad_token = bad;
+        let reading = Reading {
+            thermostat: thermostat.id,
+            reading_time_s,
+            temperature_c: celsius(decidegrees_c),
+        };
+        let mut payload = Vec::with_capacity(80);
+        ClientMessage::Update { token, reading }.encode(&mut payload);
+        Some(Call {
+            tag: u64::from(index),
+            key: routing_key(thermostat.id).to_vec(),
+            payload,
+        })
+    }
+
+    fn on_outcome(&mut self, tag: u64, reply: Option<&Reply>) -> Judged {
+        self.free.push_back(tag as u32);
+        let thermostat = &mut self.thermostats[tag as usize];
+        let bad_token = thermostat.bad_token;
+        let Some(reply) = reply else {
+            return Judged {
+                verdict: None,
+                expected: true,
+            };
+        };
+        let verdict = match (reply.outcome, reply.status) {
+            (Outcome::Done, status::OK) => Some(Verdict::Accepted),
+            (Outcome::Done, status::UNAUTHORIZED) => Some(Verdict::Unauthorized),
+            (Outcome::Done, status::RATE_LIMITED) => Some(Verdict::RateLimited),
+            (Outcome::Done, _) => Some(Verdict::Refused),
+            _ => None,
+        };
+        if !bad_token && let Some(sent) = thermostat.sent.last_mut() {
+            let stored = verdict == Some(Verdict::Accepted);
+            sent.fate = if stored {
+                Fate::Accepted
+            } else {
+                Fate::Refused
+            };
+        }
+        let decoded = AppReply::decode(reply.status, &reply.payload);
+        let expected = match verdict {
+            None | Some(Verdict::RateLimited) => true,
+            Some(Verdict::Accepted) => !bad_token && matches!(decoded, Ok(AppReply::Stored { .. })),
+            Some(Verdict::Unauthorized) => bad_token,
+            Some(Verdict::Refused) => false,
+        };
+        Judged { verdict, expected }
+    }
+
+    fn next_check(&mut self, now: Nanos) -> Check {
+        self.readback.next(now, &self.thermostats)
+    }
+
+    fn on_check(&mut self, now: Nanos, tag: u64, reply: Option<&Reply>) {
+        self.readback.on_answer(now, tag, reply);
+    }
+
+    fn checked(&self) -> f64 {
+        self.readback.progress()
+    }
+
+    fn verify(&self) -> Verified {
+        self.readback.verify(&self.thermostats)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn workload(seed: u64) -> IotTs {
+        let token_key = b"key".to_vec();
+        let now = Nanos::from_millis(1_000_000);
+        IotTs::new(Settings {
+            seed,
+            thermostats: 10,
+            token_key,
+            now,
+        })
+        .unwrap()
+    }
+
+    fn stored(row_id: u64) -> Reply {
+        let mut payload = vec![];
+        AppReply::Stored { row_id }.encode(&mut payload);
+        Reply {
+            outcome: Outcome::Done,
+            status: status::OK,
+            payload,
+        }
+    }
+
+    fn calls(seed: u64, count: usize) -> Vec<Call> {
+        let mut w = workload(seed);
+        (0..count)
+            .map(|_| {
+                let call = w.next().unwrap();
+                w.on_outcome(call.tag, Some(&stored(1)));
+                call
+            })
+            .collect()
+    }
+
+    #[test]
+    fn the_seed_decides_everything() {
+        assert_eq!(calls(1, 3000), calls(1, 3000));
+        assert_ne!(calls(1, 3000), calls(2, 3000));
+    }
+
+    #[test]
+    fn a_thermostat_sends_the_same_whatever_the_others_do() {
+        let mut w = workload(1);
+        let mut alone = vec![];
+        let first = w.next().unwrap();
+        while w.next().is_some() {}
+        alone.push(first);
+        for _ in 0..100 {
+            w.on_outcome(0, Some(&stored(1)));
+            alone.push(w.next().unwrap());
+            assert_eq!(w.next(), None, "the others wait for their answers");
+        }
+        let together: Vec<_> = calls(1, 1010).into_iter().filter(|c| c.tag == 0).collect();
+        assert_eq!(alone, together);
+    }
+
+    #[test]
+    fn readings_follow_the_hours_with_few_spikes_and_bad_tokens() {
+        let (mut bad, mut good) = (0, 0);
+        let mut w = workload(5);
+        let mut last = std::collections::BTreeMap::new();
+        for _ in 0..20_000 {
+            let call = w.next().unwrap();
+            let Ok(ClientMessage::Update { token, reading }) = ClientMessage::decode(&call.payload)
+            else {
+                panic!("an update")
+            };
+            let valid =
+                token.verify(b"key", 1000).is_ok() && token.thermostat == reading.thermostat;
+            if valid {
+                good += 1;
+                let before = last.insert(reading.thermostat, reading.reading_time_s);
+                assert!(before.is_none_or(|t| reading.reading_time_s == t + HOUR_S));
+                assert!(w.on_outcome(call.tag, Some(&stored(1))).expected);
+            } else {
+                bad += 1;
+                assert!(
+                    !w.on_outcome(call.tag, Some(&stored(1))).expected,
+                    "taken wrongly"
+                );
+            }
+        }
+        assert!((100..300).contains(&bad), "{bad} of {good}");
+        let spikes = w
+            .thermostats
+            .iter()
+            .flat_map(|t| &t.sent)
+            .filter(|s| s.spike)
+            .count();
+        assert!((60..150).contains(&spikes), "{spikes} of {good}");
+    }
+
+    #[test]
+    fn thermostats_suit_rate_and_duration() {
+        let count = |rate_rps, seconds| {
+            let duration = std::time::Duration::from_secs(seconds);
+            let inputs = Inputs {
+                rate_rps,
+                duration,
+                ..Inputs::default()
+            };
+            Settings::new(&inputs, vec![]).thermostats
+        };
+        assert_eq!(count(10.0, 10), 10);
+        assert_eq!(count(1000.0, 15), 1000);
+        assert_eq!(count(40_000.0, 15), 2000);
+    }
+}

@@ -1,0 +1,139 @@
+//! Workloads: what an application is sent, and how its state read back is judged.
+
+mod iot_ts;
+mod plain;
+mod readback;
+mod temperatures;
+
+pub use iot_ts::{IotTs, Settings};
+pub use plain::Plain;
+
+use crate::LoadError;
+use crate::ledger::{Rows, Verdict};
+use e3_model::Nanos;
+use e3_wire::entry::Reply;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// One request to the application.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Call {
+    /// The workload's own mark; comes back with the answer.
+    pub tag: u64,
+    /// Routing key.
+    pub key: Vec<u8>,
+    /// Content.
+    pub payload: Vec<u8>,
+}
+
+/// Next step of reading the state back.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Check {
+    /// Ask this.
+    Ask(Call),
+    /// Nothing to ask before this time.
+    At(Nanos),
+    /// Nothing to ask before an answer comes.
+    Wait,
+    /// All is read.
+    Finished,
+}
+
+/// What an answer of the application means.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Judged {
+    /// Its meaning; None if the platform, not the application, gave the outcome.
+    pub verdict: Option<Verdict>,
+    /// False if it is wrong for what was asked.
+    pub expected: bool,
+}
+
+/// How well injected spikes were found.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Spikes {
+    /// Spikes in accepted readings.
+    pub injected: u64,
+    /// Spikes that the application recorded.
+    pub detected: u64,
+    /// Recorded spikes that were injected.
+    pub hits: u64,
+    /// Hits among the recorded ones; None if none was recorded.
+    pub precision: Option<f64>,
+    /// Hits among the injected ones; None if none was injected.
+    pub recall: Option<f64>,
+}
+
+/// What came of reading the state back.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Verified {
+    /// Rows against accepted updates.
+    pub rows: Rows,
+    /// Score of spike detection, if the workload has spikes.
+    pub spikes: Option<Spikes>,
+}
+
+/// What an application is sent.
+pub trait Workload {
+    /// Name.
+    fn name(&self) -> &'static str;
+    /// Keys that requests are sent for, for the report ("1000 thermostats").
+    fn describe(&self) -> String;
+    /// The first request: changes nothing, shows that the application answers.
+    fn probe(&mut self) -> Call;
+    /// Takes the answer to it; an error ends the run before it began.
+    fn on_probe(&mut self, reply: &Reply) -> Result<(), LoadError>;
+    /// The next request; None if every sender waits for an answer.
+    fn next(&mut self) -> Option<Call>;
+    /// Takes the outcome of a request; None if there was no answer.
+    fn on_outcome(&mut self, tag: u64, reply: Option<&Reply>) -> Judged;
+    /// The next question about the state, after the load.
+    fn next_check(&mut self, now: Nanos) -> Check;
+    /// Takes the answer to a question.
+    fn on_check(&mut self, now: Nanos, tag: u64, reply: Option<&Reply>);
+    /// Part of the state that has been read back, 0..=1.
+    fn checked(&self) -> f64;
+    /// Result, when all is read.
+    fn verify(&self) -> Verified;
+}
+
+/// What workloads are made from.
+#[derive(Clone, Debug, Default)]
+pub struct Inputs {
+    /// Seed of all that is random.
+    pub seed: u64,
+    /// Offered rate.
+    pub rate_rps: f64,
+    /// Length of the load.
+    pub duration: Duration,
+    /// Time since the Unix epoch, for the expiry of tokens.
+    pub now: Nanos,
+    /// Secrets of the application.
+    pub secrets: BTreeMap<String, Vec<u8>>,
+    /// Senders; None = as many as suit rate and duration.
+    pub senders: Option<u32>,
+}
+
+/// Secrets that the workload of an application needs.
+pub fn secrets(application: &str) -> &'static [&'static str] {
+    match application {
+        "iot-ts" => &["token-key"],
+        _ => &[],
+    }
+}
+
+/// The workload of an application, by its name; small plain requests if it has none of its own.
+pub fn for_application(application: &str, inputs: &Inputs) -> Result<Box<dyn Workload>, LoadError> {
+    match application {
+        "iot-ts" => {
+            let token_key = inputs.secrets.get("token-key").cloned();
+            let missing = LoadError::MissingSecret {
+                workload: "iot-ts",
+                secret: "token-key",
+            };
+            let settings = Settings::new(inputs, token_key.ok_or(missing)?);
+            Ok(Box::new(IotTs::new(settings)?))
+        }
+        _ => Ok(Box::new(Plain::new(inputs.seed))),
+    }
+}

@@ -1,0 +1,313 @@
+//! Reads the rows and the detected spikes back through the application, thermostat by thermostat,
+//! and holds them against what was sent.
+
+use super::iot_ts::{Fate, HOUR_S, Thermostat, celsius, query};
+use super::{Check, Spikes, Verified};
+use crate::ledger::Rows;
+use crate::limits::{CHECK_ATTEMPTS_MAX, CHECK_RETRY_AFTER};
+use e3_iot_messages::{Query, Reply as AppReply, Value};
+use e3_model::Nanos;
+use e3_wire::entry::{Outcome, Reply};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Readings that one question asks for: their rows fit in one reply even if some are repeated.
+const WINDOW_READINGS: i64 = 512;
+const SELECT: &str = "SELECT reading_time_s, temperature_c FROM readings \
+     WHERE thermostat = ? AND reading_time_s >= ? AND reading_time_s < ?";
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum What {
+    /// Rows with a time in `from..to`.
+    Rows { from: i64, to: i64 },
+    /// Spikes from this time on.
+    Spikes { from: i64 },
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Question {
+    thermostat: usize,
+    what: What,
+    attempts: u32,
+}
+
+#[derive(Debug, Default)]
+struct Found {
+    rows: BTreeMap<i64, Vec<f64>>,
+    spikes: BTreeSet<i64>,
+}
+
+/// Questions and answers.
+#[derive(Debug)]
+pub(super) struct Readback {
+    prepared: bool,
+    /// By the time before which they are not asked.
+    waiting: BTreeMap<(Nanos, u64), Question>,
+    asked: BTreeMap<u64, Question>,
+    next_tag: u64,
+    answered: u64,
+    failed: Vec<Question>,
+    found: Vec<Found>,
+}
+
+impl Readback {
+    pub(super) fn new(thermostats: &[Thermostat]) -> Readback {
+        Readback {
+            prepared: false,
+            waiting: BTreeMap::new(),
+            asked: BTreeMap::new(),
+            next_tag: 0,
+            answered: 0,
+            failed: Vec::new(),
+            found: thermostats.iter().map(|_| Found::default()).collect(),
+        }
+    }
+
+    fn wait(&mut self, until: Nanos, question: Question) {
+        self.waiting.insert((until, self.next_tag), question);
+        self.next_tag += 1;
+    }
+
+    /// The rows of all thermostats, then the spikes of all. A question about spikes travels behind
+    /// the readings on the same channels, so its answer knows them.
+    fn prepare(&mut self, thermostats: &[Thermostat]) {
+        self.prepared = true;
+        for (thermostat, t) in thermostats.iter().enumerate() {
+            // Windows over all times there are, so that no row goes unseen.
+            let mut from = i64::MIN;
+            let mut n = WINDOW_READINGS;
+            while n < t.sent.len() as i64 {
+                let to = t.reading_time_s(n as usize);
+                self.wait(
+                    Nanos(0),
+                    Question {
+                        thermostat,
+                        what: What::Rows { from, to },
+                        attempts: 0,
+                    },
+                );
+                (from, n) = (to, n + WINDOW_READINGS);
+            }
+            let what = What::Rows { from, to: i64::MAX };
+            self.wait(
+                Nanos(0),
+                Question {
+                    thermostat,
+                    what,
+                    attempts: 0,
+                },
+            );
+        }
+        for thermostat in 0..thermostats.len() {
+            let what = What::Spikes { from: i64::MIN };
+            self.wait(
+                Nanos(0),
+                Question {
+                    thermostat,
+                    what,
+                    attempts: 0,
+                },
+            );
+        }
+    }
+
+    pub(super) fn next(&mut self, now: Nanos, thermostats: &[Thermostat]) -> Check {
+        if !self.prepared {
+            self.prepare(thermostats);
+        }
+        match self.waiting.first_key_value() {
+            None if self.asked.is_empty() => Check::Finished,
+            None => Check::Wait,
+            Some(((at, _), _)) if *at > now => Check::At(*at),
+            Some(_) => {
+                let ((_, tag), question) = self.waiting.pop_first().expect("looked at");
+                self.asked.insert(tag, question);
+                let thermostat = &thermostats[question.thermostat];
+                let id = i64::from(thermostat.id);
+                Check::Ask(match question.what {
+                    What::Rows { from, to } => {
+                        let parameters = [id, from, to].map(Value::Integer).to_vec();
+                        query(
+                            tag,
+                            thermostat,
+                            Query::Sql {
+                                text: SELECT,
+                                parameters,
+                            },
+                        )
+                    }
+                    What::Spikes { from } => {
+                        query(tag, thermostat, Query::Spikes { from_time_s: from })
+                    }
+                })
+            }
+        }
+    }
+
+    pub(super) fn on_answer(&mut self, now: Nanos, tag: u64, reply: Option<&Reply>) {
+        let Some(mut question) = self.asked.remove(&tag) else {
+            return;
+        };
+        let answer = reply
+            .filter(|r| r.outcome == Outcome::Done)
+            .and_then(|r| AppReply::decode(r.status, &r.payload).ok());
+        if answer.is_some_and(|answer| self.take(question, answer)) {
+            self.answered += 1;
+            return;
+        }
+        question.attempts += 1;
+        if question.attempts >= CHECK_ATTEMPTS_MAX {
+            self.failed.push(question);
+            return;
+        }
+        let delay = CHECK_RETRY_AFTER.0 << (question.attempts - 1);
+        self.wait(Nanos(now.0 + delay), question);
+    }
+
+    /// Takes an answer; false if it is none to this question.
+    fn take(&mut self, question: Question, answer: AppReply) -> bool {
+        let found = &mut self.found[question.thermostat];
+        match (question.what, answer) {
+            (What::Rows { from, to }, AppReply::Rows { rows, more, .. }) => {
+                if more {
+                    return self.halve(question, from, to);
+                }
+                let mut read = Vec::with_capacity(rows.len());
+                for row in rows {
+                    let [Value::Integer(time), Value::Real(celsius)] = row[..] else {
+                        return false;
+                    };
+                    read.push((time, celsius));
+                }
+                for (time, celsius) in read {
+                    found.rows.entry(time).or_default().push(celsius);
+                }
+                true
+            }
+            // Nothing was ever stored there, or nothing detected.
+            (_, AppReply::NotFound(_)) => true,
+            (What::Spikes { from }, AppReply::Spikes { spikes, more }) => {
+                found.spikes.extend(spikes.iter().map(|s| s.reading_time_s));
+                if let (true, Some(last)) = (more, spikes.last()) {
+                    // From the last one on; past it if all had one time.
+                    let next = last.reading_time_s.max(from.saturating_add(1));
+                    let what = What::Spikes { from: next };
+                    self.wait(
+                        Nanos(0),
+                        Question {
+                            what,
+                            attempts: 0,
+                            ..question
+                        },
+                    );
+                }
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Asks for the two halves of a window whose rows did not fit in one reply.
+    fn halve(&mut self, question: Question, from: i64, to: i64) -> bool {
+        let found_rows = from.max(0)..to.min(1 << 40);
+        let middle = found_rows.start + (found_rows.end - found_rows.start) / 2;
+        if found_rows.end - found_rows.start <= HOUR_S || middle <= from || middle >= to {
+            return false;
+        }
+        for what in [
+            What::Rows { from, to: middle },
+            What::Rows { from: middle, to },
+        ] {
+            self.wait(
+                Nanos(0),
+                Question {
+                    what,
+                    attempts: 0,
+                    ..question
+                },
+            );
+        }
+        true
+    }
+
+    pub(super) fn progress(&self) -> f64 {
+        let left = (self.waiting.len() + self.asked.len()) as f64;
+        let done = (self.answered + self.failed.len() as u64) as f64;
+        if left + done == 0.0 {
+            0.0
+        } else {
+            done / (left + done)
+        }
+    }
+
+    pub(super) fn verify(&self, thermostats: &[Thermostat]) -> Verified {
+        let unread = || {
+            self.failed
+                .iter()
+                .chain(self.waiting.values())
+                .chain(self.asked.values())
+        };
+        let mut rows = Rows {
+            checks_failed: unread().count() as u64,
+            ..Rows::default()
+        };
+        // What could not be read is reported as such, not as missing.
+        let unread: BTreeSet<usize> = unread()
+            .filter(|q| matches!(q.what, What::Rows { .. }))
+            .map(|q| q.thermostat)
+            .collect();
+        let mut spikes = Spikes::default();
+        for (index, (t, found)) in thermostats.iter().zip(&self.found).enumerate() {
+            let by_time: BTreeMap<i64, _> = t
+                .sent
+                .iter()
+                .enumerate()
+                .map(|(n, s)| (t.reading_time_s(n), s))
+                .collect();
+            for (time, sent) in &by_time {
+                let values = found.rows.get(time).map_or(&[][..], Vec::as_slice);
+                let right = values
+                    .iter()
+                    .filter(|v| **v == celsius(sent.decidegrees_c))
+                    .count();
+                let right = right as u64;
+                rows.expected += u64::from(sent.fate == Fate::Accepted);
+                match sent.fate {
+                    Fate::Accepted => {
+                        rows.missing += u64::from(right == 0 && !unread.contains(&index));
+                    }
+                    Fate::Unknown => {}
+                    Fate::Refused => rows.unexpected += right.min(1),
+                }
+                rows.repeated += right.saturating_sub(1);
+                rows.unexpected += values.len() as u64 - right;
+            }
+            for (time, values) in &found.rows {
+                rows.found += values.len() as u64;
+                if !by_time.contains_key(time) {
+                    rows.unexpected += values.len() as u64;
+                }
+            }
+            let injected = by_time
+                .values()
+                .filter(|s| s.spike && s.fate == Fate::Accepted);
+            spikes.injected += injected.count() as u64;
+            for time in &found.spikes {
+                match by_time.get(time) {
+                    // It may or may not have been stored: it counts neither way.
+                    Some(sent) if sent.fate == Fate::Unknown => {}
+                    Some(sent) => {
+                        spikes.detected += 1;
+                        spikes.hits += u64::from(sent.spike && sent.fate == Fate::Accepted);
+                    }
+                    None => spikes.detected += 1,
+                }
+            }
+        }
+        let ratio = |of: u64| (of > 0).then(|| spikes.hits as f64 / of as f64);
+        (spikes.precision, spikes.recall) = (ratio(spikes.detected), ratio(spikes.injected));
+        Verified {
+            rows,
+            spikes: Some(spikes),
+        }
+    }
+}
