@@ -9,7 +9,7 @@ pub const NAME_BYTES_MAX: usize = 64;
 /// Longest text value in bytes; those of a primary key must fit in a key of 1 KiB escaped.
 pub const TEXT_BYTES_MAX: usize = e3_iot_messages::limits::TEXT_BYTES_MAX;
 /// Deepest nesting that the parser follows. It calls itself with large frames, and a module's
-/// stack is small (`.cargo/config.toml`).
+/// stack is finite (`.cargo/config.toml`): a level takes up to 32 KiB of its 1 MiB.
 pub const NESTING_MAX: usize = 24;
 /// Deepest expression: a chain such as `a + b + c` is as deep as it is long.
 pub const EXPRESSION_DEPTH_MAX: usize = 64;

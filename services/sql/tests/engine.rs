@@ -238,7 +238,9 @@ fn updates_and_deletes() {
 fn faults_are_named_and_change_nothing() {
     let mut shell = rooms();
     for (statement, fault) in [
-        ("SELEC", "syntax: "),
+        ("SELEC", "not supported: statements"),
+        ("SELECT", "syntax: "),
+        ("", "not supported: statements"),
         (
             "SELECT 1 FROM rooms; SELECT 2 FROM rooms",
             "not supported: other than one statement",

@@ -1,11 +1,11 @@
 //! A small SQL engine on an ordered map.
 //!
-//! [`parse`](plan) turns text into a [`Plan`] with the parser of the crate `sqlparser`,
-//! [`range`] finds the part of the primary key that a WHERE clause confines, [`execute`] walks
+//! `plan` turns text into a [`Plan`] with the parser of the crate `sqlparser`,
+//! `range` finds the part of the primary key that a WHERE clause confines, `execute` walks
 //! it. A table is a range of the map: its rows in the order of an order-preserving encoding of
-//! their primary keys ([`key`]), so that ranges and sorting by a key prefix are scans. One table
+//! their primary keys (`key`), so that ranges and sorting by a key prefix are scans. One table
 //! in a query for now: a join would be a second walk within the first, an index a second range of
-//! keys, which [`key`] keeps room for.
+//! keys, which `key` keeps room for.
 
 mod catalog;
 mod error;

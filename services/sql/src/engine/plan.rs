@@ -120,8 +120,27 @@ fn support(condition: bool, what: &'static str) -> Result<(), SqlError> {
     }
 }
 
+/// What statements begin with.
+const KEYWORDS: [&str; 5] = ["CREATE", "INSERT", "SELECT", "UPDATE", "DELETE"];
+const OTHER_STATEMENTS: SqlError =
+    SqlError::Unsupported("statements but CREATE TABLE, INSERT, SELECT, UPDATE and DELETE");
+
 /// Parses one statement; `tables` finds the tables that it names.
 pub(super) fn parse(text: &str, tables: &mut Tables<'_>) -> Result<Plan, SqlError> {
+    // Checked first because the parser's bound on nesting does not cover statements within
+    // statements, such as a chain of EXPLAIN.
+    let word = text
+        .trim_start()
+        .split(|c: char| !c.is_ascii_alphabetic())
+        .next();
+    let is_known = |word: &str| {
+        KEYWORDS
+            .iter()
+            .any(|known| known.eq_ignore_ascii_case(word))
+    };
+    if !word.is_some_and(is_known) {
+        return Err(OTHER_STATEMENTS);
+    }
     let statements = Parser::new(&SQLiteDialect {})
         .with_recursion_limit(NESTING_MAX)
         .try_with_sql(text)
@@ -137,9 +156,7 @@ pub(super) fn parse(text: &str, tables: &mut Tables<'_>) -> Result<Plan, SqlErro
         ast::Statement::Query(query) => select(&query, tables).map(Plan::Select),
         ast::Statement::Update(statement) => update(&statement, tables).map(Plan::Update),
         ast::Statement::Delete(statement) => delete(&statement, tables).map(Plan::Delete),
-        _ => Err(SqlError::Unsupported(
-            "statements other than CREATE TABLE, INSERT, SELECT, UPDATE and DELETE",
-        )),
+        _ => Err(OTHER_STATEMENTS),
     }
 }
 
