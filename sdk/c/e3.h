@@ -1,0 +1,91 @@
+/* The service ABI, version 1, for C (docs/abi.md). SPDX-License-Identifier: Apache-2.0
+ *
+ * A service includes this header once, says E3_SERVICE(capacity), and defines
+ *
+ *     int32_t e3_handle(int32_t len);   0 = commit, anything else = fail the attempt
+ *
+ * The request's payload is in e3_request[0 .. len). Pointers are into the module's own memory;
+ * handles stay valid for the instance's life. Build:
+ *
+ *     clang-19 --target=wasm32 -O3 -nostdlib -ffreestanding -mbulk-memory -msimd128 \
+ *         -Wl,--no-entry,--strip-all -o echo.wasm echo.c
+ */
+#ifndef E3_H
+#define E3_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define E3_ABI_VERSION 1
+
+/* Errors of the writing calls. */
+enum {
+    E3_NO_HANDLE = -1,   /* no such handle */
+    E3_BOUND = -2,       /* the request's bound on outputs, writes or bytes is reached */
+    E3_WRONG_KIND = -3,  /* the collection is of another kind */
+    E3_INDEX = -4        /* the index is out of range */
+};
+
+enum { E3_ERROR = 1, E3_WARN = 2, E3_INFO = 3, E3_DEBUG = 4 };
+
+#define E3_IMPORT(name) __attribute__((import_module("e3"), import_name(#name)))
+#define E3_EXPORT(name) __attribute__((export_name(#name)))
+
+/* The request at hand. */
+E3_IMPORT(now) int64_t e3_now(void);
+E3_IMPORT(request_id) void e3_request_id(uint8_t out[16]);
+E3_IMPORT(request_key) int32_t e3_request_key(void *out, size_t cap);
+E3_IMPORT(request_edge) int32_t e3_request_edge(void);
+
+/* Outputs. */
+E3_IMPORT(reply) int32_t e3_reply(int32_t status, const void *ptr, size_t len);
+E3_IMPORT(channel) int32_t e3_channel(const char *name, size_t name_len);
+E3_IMPORT(send) int32_t e3_send(int32_t channel, const void *key, size_t key_len,
+                                const void *ptr, size_t len);
+
+/* Collections. A function with out and cap returns the full length; if that is more than cap,
+ * nothing is copied. */
+E3_IMPORT(collection) int32_t e3_collection(const char *name, size_t name_len);
+E3_IMPORT(get) int32_t e3_get(int32_t coll, const void *key, size_t key_len, void *out, size_t cap);
+E3_IMPORT(put) int32_t e3_put(int32_t coll, const void *key, size_t key_len,
+                              const void *ptr, size_t len);
+E3_IMPORT(delete) int32_t e3_delete(int32_t coll, const void *key, size_t key_len);
+E3_IMPORT(scan) int32_t e3_scan(int32_t coll, const void *from, size_t from_len,
+                                const void *to, size_t to_len, uint32_t limit, uint32_t reverse,
+                                void *out, size_t cap);
+E3_IMPORT(array_len) int64_t e3_array_len(int32_t coll, const void *key, size_t key_len);
+E3_IMPORT(array_get) int32_t e3_array_get(int32_t coll, const void *key, size_t key_len,
+                                          int64_t index, void *out, size_t cap);
+E3_IMPORT(array_push) int32_t e3_array_push(int32_t coll, const void *key, size_t key_len,
+                                            const void *ptr, size_t len);
+E3_IMPORT(array_put) int32_t e3_array_put(int32_t coll, const void *key, size_t key_len,
+                                          int64_t index, const void *ptr, size_t len);
+E3_IMPORT(array_pop_front) int32_t e3_array_pop_front(int32_t coll, const void *key,
+                                                      size_t key_len);
+E3_IMPORT(counter_add) int64_t e3_counter_add(int32_t coll, const void *key, size_t key_len,
+                                              int64_t delta);
+E3_IMPORT(counter_get) int64_t e3_counter_get(int32_t coll, const void *key, size_t key_len);
+
+/* Assets, secrets, configuration, log. */
+E3_IMPORT(asset) int32_t e3_asset(const char *name, size_t name_len);
+E3_IMPORT(asset_len) int64_t e3_asset_len(int32_t asset);
+E3_IMPORT(asset_read) int32_t e3_asset_read(int32_t asset, int64_t offset, void *out, size_t cap);
+E3_IMPORT(secret) int32_t e3_secret(const char *name, size_t name_len, void *out, size_t cap);
+E3_IMPORT(config) int32_t e3_config(const char *name, size_t name_len, void *out, size_t cap);
+E3_IMPORT(log) void e3_log(int32_t level, const char *ptr, size_t len);
+
+/* What the service defines. e3_init is optional: define it with E3_EXPORT(e3_init). */
+E3_EXPORT(e3_handle) int32_t e3_handle(int32_t len);
+
+/* The request buffer and the exports that describe it. */
+#define E3_SERVICE(capacity)                                                                   \
+    static _Alignas(16) uint8_t e3_request[capacity];                                          \
+    E3_EXPORT(e3_abi_version) int32_t e3_abi_version(void) { return E3_ABI_VERSION; }          \
+    E3_EXPORT(e3_request_buffer) int32_t e3_request_buffer(void)                               \
+    {                                                                                          \
+        return (int32_t)(uintptr_t)e3_request;                                                 \
+    }                                                                                          \
+    E3_EXPORT(e3_request_capacity) int32_t e3_request_capacity(void) { return (capacity); }    \
+    _Static_assert((capacity) > 0, "the request buffer has room")
+
+#endif
