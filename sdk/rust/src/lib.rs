@@ -298,7 +298,7 @@ macro_rules! service {
             static BUFFER: $crate::export::Buffer<{ $capacity }> = $crate::export::Buffer::new();
             static SERVICE: $crate::export::Slot<$service> = $crate::export::Slot::new();
 
-            // SAFETY (of the four names): each is exported once by a module, which has one
+            // SAFETY (of the five names): each is exported once by a module, which has one
             // service, and has the type that docs/abi.md gives it.
             #[unsafe(no_mangle)]
             extern "C" fn e3_abi_version() -> i32 {
