@@ -32,6 +32,8 @@ pub const RATE_RPS_MAX: f64 = 10_000_000.0;
 pub const TICK: Nanos = Nanos::from_millis(1);
 /// Length of one entry of the timeline, and time between two reports of progress.
 pub const TIMELINE_STEP: Nanos = Nanos::from_millis(100);
+/// Longest latency that is told apart from longer ones.
+pub const LATENCY_MAX: Nanos = Nanos::from_millis(3_600_000);
 /// Questions under way while the state is read back.
 pub const CHECKS_IN_FLIGHT_MAX: usize = 64;
 /// Attempts of one such question (each with all its repeats).

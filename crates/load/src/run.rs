@@ -57,7 +57,7 @@ pub fn run(
         workload,
         progress,
         ledger: Ledger::default(),
-        latency: Histogram::new(3).expect("3 digits are allowed"),
+        latency: Histogram::new_with_max(LATENCY_MAX.0, 3).expect("bounds are allowed"),
         timeline: Vec::new(),
         started: Nanos(0),
         done_in_time: 0,

@@ -65,7 +65,20 @@ fn a_faultless_cluster_is_proved_and_its_spikes_score() {
     let spikes = report.spikes.unwrap();
     assert!(spikes.injected > 0);
     assert_eq!((spikes.precision, spikes.recall), (Some(1.0), Some(1.0)));
-    assert!(report.latency.p50_us > 0.0 && report.latency.p50_us <= report.latency.max_us);
+    let latency = &report.latency;
+    assert!(
+        latency.p50_us > 1.0 && latency.p50_us <= latency.p99_us,
+        "{latency:?}"
+    );
+    let longest = report
+        .timeline
+        .iter()
+        .map(|s| s.latency_us_max)
+        .fold(0.0, f64::max);
+    assert!(
+        (latency.max_us / longest - 1.0).abs() < 0.01,
+        "{latency:?}, {longest}"
+    );
     assert!(report.timeline.iter().map(|s| s.done).sum::<u64>() == l.sent);
 }
 
