@@ -1,7 +1,7 @@
 //! What changes the controller's state. Commands are logged; replaying them gives the same state.
 
 use e3_model::plan::{NodeEvent, NodeHello, NodeWelcome};
-use e3_model::{AppId, Application, NodeId, Profile, ShardKey, Topology};
+use e3_model::{AppId, Application, NodeId, Profile, ShardId, ShardKey, Topology};
 use e3_placement::{Misfit, PlaceError};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -41,6 +41,11 @@ pub enum Command {
         from: NodeId,
         /// Where it goes.
         to: NodeId,
+    },
+    /// Give up the move of a shard; it stays where it is.
+    Cancel {
+        /// The shard.
+        key: ShardKey,
     },
     /// A node's process says hello.
     Join(NodeHello),
@@ -88,9 +93,24 @@ pub enum CommandError {
     /// Too many applications.
     #[error("there are {0} applications, must be at most {max}", max = crate::limits::APPS_MAX)]
     TooManyApps(usize),
+    /// Ids are never used again, so that late messages cannot meet another application.
+    #[error("all {max} application ids of this cluster have been used", max = u16::MAX)]
+    NoAppId,
     /// It cannot be placed.
     #[error(transparent)]
     Place(#[from] PlaceError),
+    /// No node has the memory. Cores and bandwidth may be overcommitted, which only makes slow.
+    #[error("service {service:?}: shard {shard} fits on no node; {node} comes closest: {misfit}")]
+    NoRoom {
+        /// The service.
+        service: String,
+        /// Its shard.
+        shard: ShardId,
+        /// The name of the node that is exceeded least.
+        node: String,
+        /// What it lacks.
+        misfit: Misfit,
+    },
     /// No node of that name.
     #[error("there is no node {name:?}; the topology has {}", known.join(", "))]
     NoNode {

@@ -1,6 +1,7 @@
 //! Fail-over: what happens to shards when nodes come and go (E3, 3.5).
 
 use crate::command::Applied;
+use crate::migration::{Migration, drop_copy};
 use crate::state::Control;
 use e3_model::plan::ShardPlan;
 use e3_model::{AppId, NodeId, ServiceId};
@@ -22,6 +23,7 @@ impl Control {
     }
 
     fn lose_in_app(&mut self, id: AppId, lost: NodeId) {
+        let servers = self.servers();
         let app = self.apps.get_mut(&id).expect("listed");
         for shard in app
             .plan
@@ -32,18 +34,24 @@ impl Control {
             shard.view += 1;
             shard.backups.retain(|n| *n != lost);
             shard.joining.retain(|n| *n != lost);
-            if shard.primary == lost && !shard.backups.is_empty() {
+            let deposed = shard.primary == lost;
+            if deposed && !shard.backups.is_empty() {
                 let successor = shard.backups.remove(0);
                 take_over(shard, successor, false);
+            } else if deposed {
+                // A copy that was never complete is none.
+                shard.joining.clear();
+                app.orphans.insert((shard.service, shard.shard));
             }
-            // A move that lost one of its ends is off; what is copied stays as a replica.
+            // A move that lost one of its ends, or the primary that copies, is off.
             let key = (shard.service, shard.shard);
-            let ends = |m: &crate::Migration| {
-                (m.key.service, m.key.shard) == key && (m.to == lost || m.from == lost)
+            let off = |m: &Migration| {
+                (m.key.service, m.key.shard) == key && (deposed || m.to == lost || m.from == lost)
             };
-            if app.migrations.iter().any(ends) {
-                app.migrations.retain(|m| !ends(m));
-                shard.frozen = false;
+            if let Some(at) = app.migrations.iter().position(off) {
+                let migration = app.migrations.remove(at);
+                let replicas = app.plan.app.service(shard.service).replicas;
+                drop_copy(shard, &migration, replicas, &servers);
             }
         }
     }
@@ -63,7 +71,7 @@ impl Control {
     fn restart_orphan(&mut self, id: AppId, at: usize) {
         let app = &self.apps[&id];
         let shard = &app.plan.shards[at];
-        if self.is_up(shard.primary) {
+        if !app.is_orphan(shard) {
             return;
         }
         let request = Request::new(&app.plan.app, &app.profiles);
@@ -75,9 +83,7 @@ impl Control {
         let app = self.apps.get_mut(&id).expect("just seen");
         let shard = &mut app.plan.shards[at];
         let key = (shard.service, shard.shard);
-        app.migrations.retain(|m| (m.key.service, m.key.shard) != key);
-        // A copy that was never complete is none.
-        shard.joining.clear();
+        app.orphans.remove(&key);
         shard.view += 1;
         // Nobody is left who could have granted a lease, and a stateless one needs none.
         take_over(shard, decision.node, true);
@@ -114,7 +120,7 @@ impl Control {
             let mut replicas = vec![shard.primary];
             replicas.extend(shard.backups.iter().chain(&shard.joining));
             let complete = replicas.len() >= usize::from(service.replicas);
-            if !service.stateful || moving || complete || !self.is_up(shard.primary) {
+            if !service.stateful || moving || complete || app.is_orphan(shard) {
                 return;
             }
             let request = Request::new(&app.plan.app, &app.profiles);

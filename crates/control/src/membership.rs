@@ -23,9 +23,12 @@ impl Membership {
         }
     }
 
-    /// A node was heard.
+    /// A node was heard. What an older process sent late does not count.
     pub fn on_heartbeat(&mut self, now: Nanos, node: NodeId, incarnation: u32) {
-        self.heard.insert(node, (incarnation, now));
+        let heard = self.heard.entry(node).or_default();
+        if incarnation >= heard.0 {
+            *heard = (incarnation, now);
+        }
     }
 
     /// When a node's process was last heard.

@@ -4,7 +4,7 @@
 use crate::command::{Applied, CommandError};
 use crate::failover::take_over;
 use crate::state::Control;
-use e3_model::plan::{NodeEvent, Role};
+use e3_model::plan::{NodeEvent, Role, ShardPlan};
 use e3_model::{NodeId, ShardKey};
 use e3_placement::{Request, fits};
 use serde::{Deserialize, Serialize};
@@ -49,7 +49,7 @@ impl Control {
         let app = self.apps.get(&key.app).ok_or(CommandError::NoShard(key))?;
         let shard = app.shard(key).ok_or(CommandError::NoShard(key))?;
         let role = match shard.role(from) {
-            Some(Role::Primary) => Role::Primary,
+            Some(Role::Primary) if !app.is_orphan(shard) => Role::Primary,
             Some(Role::Backup) => Role::Backup,
             _ => return Err(CommandError::NoReplica { key, node: from }),
         };
@@ -66,7 +66,12 @@ impl Control {
             .chain(shard.backups.iter().chain(&shard.joining).copied())
             .filter(|n| *n != from && *n != to)
             .collect();
-        fits(&request, &self.resources(), key.service, role, to, &others).map_err(|misfit| {
+        let mut cluster = self.resources();
+        if has == Some(Role::Backup) {
+            // What it takes as a backup it need not find a second time.
+            cluster.remove(&request, key.service, Role::Backup, to);
+        }
+        fits(&request, &cluster, key.service, role, to, &others).map_err(|misfit| {
             CommandError::Misfit {
                 key,
                 node: to,
@@ -94,6 +99,23 @@ impl Control {
             shard.joining.push(to);
         }
         app.migrations.push(migration);
+        Ok(Applied::Changed)
+    }
+
+    /// Gives a move up. What serves goes on serving.
+    pub(crate) fn cancel(&mut self, key: ShardKey) -> Result<Applied, CommandError> {
+        let servers = self.servers();
+        let app = self.apps.get_mut(&key.app);
+        let app = app.ok_or(CommandError::NoShard(key))?;
+        let Some(at) = app.migrations.iter().position(|m| m.key == key) else {
+            return Ok(Applied::Nothing);
+        };
+        let migration = app.migrations.remove(at);
+        let replicas = app.plan.app.service(key.service).replicas;
+        let shard = app.shard_mut(key).ok_or(CommandError::NoShard(key))?;
+        shard.view += 1;
+        drop_copy(shard, &migration, replicas, &servers);
+        self.restore_all();
         Ok(Applied::Changed)
     }
 
@@ -143,5 +165,25 @@ impl Control {
             }
         }
         Applied::Changed
+    }
+}
+
+/// Undoes a move in a view that has begun already: the shard thaws, and the new copy goes unless it
+/// serves as a replica like any other: not one too many, and alone in its fault domain.
+pub(crate) fn drop_copy(
+    shard: &mut ShardPlan,
+    migration: &Migration,
+    replicas: u16,
+    servers: &[usize],
+) {
+    shard.frozen = false;
+    let to = migration.to;
+    let server = |n: NodeId| servers[usize::from(n.0)];
+    let copies = || shard.backups.iter().chain(&shard.joining).copied();
+    let others = [shard.primary].into_iter().chain(copies());
+    let crowded = others.filter(|n| *n != to).any(|n| server(n) == server(to));
+    if crowded || 1 + copies().count() > usize::from(replicas) {
+        shard.backups.retain(|n| *n != to);
+        shard.joining.retain(|n| *n != to);
     }
 }

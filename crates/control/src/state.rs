@@ -8,7 +8,7 @@ use e3_model::{
     Address, AppId, Application, Nanos, NodeId, NodeKind, Profile, ServiceId, ShardId, ShardKey,
     Topology,
 };
-use e3_placement::{Cluster, InstanceKey, Request, by_name};
+use e3_placement::{Cluster, InstanceKey, Misfit, Request, by_name};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -55,6 +55,8 @@ pub struct AppState {
     pub migrations: Vec<Migration>,
     /// Shards that lost all replicas and began again empty.
     pub state_lost: u64,
+    /// Shards whose primary is lost and that no node can take over yet.
+    pub(crate) orphans: BTreeSet<(ServiceId, ShardId)>,
 }
 
 /// A decision of the placer.
@@ -79,6 +81,11 @@ impl AppState {
         let mut shards = self.plan.shards.iter_mut();
         shards.find(|s| (s.service, s.shard) == (key.service, key.shard))
     }
+
+    /// Whether the shard's primary is lost, with all that it had. Its node may be back by now.
+    pub fn is_orphan(&self, shard: &ShardPlan) -> bool {
+        self.orphans.contains(&(shard.service, shard.shard))
+    }
 }
 
 impl Control {
@@ -101,6 +108,7 @@ impl Control {
                 Applied::Changed
             }
             Command::Migrate { key, from, to } => self.migrate(*key, *from, *to)?,
+            Command::Cancel { key } => self.cancel(*key)?,
             Command::Join(hello) => self.join(hello)?,
             Command::Lose { node, incarnation } => self.lose(*node, *incarnation),
             Command::Event(event) => self.on_event(*event),
@@ -133,6 +141,11 @@ impl Control {
         self.topology.as_ref().expect("checked by apply")
     }
 
+    /// By node: its server.
+    pub(crate) fn servers(&self) -> Vec<usize> {
+        self.topology().nodes().map(|n| n.server).collect()
+    }
+
     /// The placer's view: who takes part, and what is taken.
     pub fn resources(&self) -> Cluster {
         let topology = self.topology();
@@ -143,7 +156,9 @@ impl Control {
         for app in self.apps.values() {
             let request = Request::new(&app.plan.app, &app.profiles);
             for shard in &app.plan.shards {
-                cluster.add(&request, shard.service, Role::Primary, shard.primary);
+                if !app.is_orphan(shard) {
+                    cluster.add(&request, shard.service, Role::Primary, shard.primary);
+                }
                 for backup in shard.backups.iter().chain(&shard.joining) {
                     cluster.add(&request, shard.service, Role::Backup, *backup);
                 }
@@ -176,10 +191,21 @@ impl Control {
         if self.apps.len() >= APPS_MAX {
             return Err(CommandError::TooManyApps(self.apps.len()));
         }
+        let next_app = self.next_app.checked_add(1).ok_or(CommandError::NoAppId)?;
         let request = Request::new(app, profiles);
         let mut cluster = self.resources();
         let placer = by_name("hcm").expect("it exists");
         let placement = placer.place(&request, &cluster)?;
+        for d in placement.overcommitted() {
+            if let Some(misfit @ Misfit::Memory { .. }) = &d.overcommitted {
+                return Err(CommandError::NoRoom {
+                    service: app.service(d.key.service).name.clone(),
+                    shard: d.key.shard,
+                    node: cluster.node(d.node).name.clone(),
+                    misfit: misfit.clone(),
+                });
+            }
+        }
         let mut placed = Vec::new();
         for d in &placement.decisions {
             let role = if d.key.replica == 0 {
@@ -220,7 +246,7 @@ impl Control {
             }
         }
         let id = AppId(self.next_app);
-        self.next_app += 1;
+        self.next_app = next_app;
         let plan = AppPlan {
             id,
             code_version: 1,
@@ -237,6 +263,7 @@ impl Control {
             placed,
             migrations: Vec::new(),
             state_lost: 0,
+            orphans: BTreeSet::new(),
         };
         self.apps.insert(id, state);
         Ok(Applied::Deployed(id))
@@ -312,10 +339,10 @@ impl Control {
 
     /// Panics if an invariant is broken.
     pub fn validate(&self) {
-        let Some(topology) = &self.topology else {
+        if self.topology.is_none() {
             return;
-        };
-        let servers: Vec<usize> = topology.nodes().map(|n| n.server).collect();
+        }
+        let servers = self.servers();
         for app in self.apps.values() {
             let shards = app
                 .plan
@@ -339,12 +366,26 @@ impl Control {
                     let replaces = moving.is_some_and(|m| m.to == *node || m.from == *node);
                     let apart = used.insert(servers[usize::from(node.0)]);
                     assert!(apart || replaces, "{key}: two replicas in one fault domain");
-                    let up = self.is_up(*node);
+                    let orphan = *node == s.primary && app.is_orphan(s);
                     assert!(
-                        up || *node == s.primary,
+                        orphan || self.is_up(*node),
                         "{key}: replica on lost node {node}"
                     );
                 }
+                let service = app.plan.app.service(s.service);
+                let extra = usize::from(moving.is_some());
+                let replicas = 1 + s.backups.len() + s.joining.len();
+                assert!(
+                    replicas <= usize::from(service.replicas) + extra,
+                    "{key}: {replicas} replicas"
+                );
+                let at_both_ends = |m: &Migration| {
+                    s.role(m.from).is_some() && s.role(m.to).is_some() && m.from != m.to
+                };
+                assert!(
+                    moving.is_none_or(at_both_ends),
+                    "{key}: moves from or to nowhere"
+                );
                 assert_eq!(
                     s.frozen,
                     moving.is_some_and(Migration::is_freezing),

@@ -1,9 +1,9 @@
 //! Scripts of a cluster: nodes come and go, shards follow.
 
-use e3_control::{Applied, Command, CommandError, Control, Phase};
+use e3_control::{Applied, Command, CommandError, Control, Membership, Phase};
 use e3_model::document::{parse_application, parse_topology};
 use e3_model::plan::{NodeEvent, NodeHello};
-use e3_model::{Address, AppId, NodeId, ServiceId, ShardId, ShardKey};
+use e3_model::{Address, AppId, Nanos, NodeId, ServiceId, ShardId, ShardKey};
 use std::collections::BTreeMap;
 
 const APP: &str = include_str!("../../model/tests/two-services.yaml");
@@ -302,6 +302,108 @@ fn a_move_is_refused_where_it_may_not_go_and_ends_when_its_target_dies() {
 }
 
 #[test]
+fn a_node_that_comes_back_alone_does_not_pass_for_the_one_that_was_lost() {
+    let mut s = Script::all();
+    s.deploy().unwrap();
+    let before = s.shard(KEY);
+    for node in 0..6 {
+        s.lose(NodeId(node));
+    }
+    let app = &s.control.apps[&AppId(1)];
+    assert!(app.plan.shards.iter().all(|shard| app.is_orphan(shard)));
+    let last = s.shard(KEY).primary;
+    let names = [
+        "s1-host", "s1-nic0", "s2-host", "s2-nic0", "s3-host", "s3-nic0",
+    ];
+    s.join(names[usize::from(last.0)], 500);
+    let after = s.shard(KEY);
+    assert_eq!(after.primary, last, "it is the only node");
+    assert!(
+        after.incarnation > before.view,
+        "channels to it begin again"
+    );
+    assert!(s.control.apps[&AppId(1)].state_lost >= 3);
+    s.check();
+}
+
+#[test]
+fn a_move_given_up_leaves_the_shard_as_it_was() {
+    let mut s = Script::all();
+    s.deploy().unwrap();
+    let before = s.shard(KEY);
+    let to = NodeId(before.primary.0 ^ 1);
+    let from = before.primary;
+    s.ok(Command::Migrate { key: KEY, from, to });
+    s.ok(Command::Cancel { key: KEY });
+    let view = s.shard(KEY).view;
+    assert_eq!(s.ok(Command::Cancel { key: KEY }), Applied::Nothing);
+    s.ok(Command::Migrate { key: KEY, from, to });
+    let synced = NodeEvent::Synced {
+        key: KEY,
+        view: view + 1,
+        backup: to,
+    };
+    s.ok(Command::Event(synced));
+    assert!(s.shard(KEY).frozen);
+    s.ok(Command::Cancel { key: KEY });
+    let after = s.shard(KEY);
+    assert_eq!((after.primary, after.frozen), (before.primary, false));
+    assert_eq!(after.backups, before.backups);
+    assert_eq!(after.incarnation, before.incarnation, "nobody is disturbed");
+    s.check();
+}
+
+#[test]
+fn a_backup_that_moves_and_is_promoted_stays_where_it_is() {
+    let mut s = Script::all();
+    s.deploy().unwrap();
+    let before = s.shard(KEY);
+    let backup = before.backups[0];
+    s.ok(Command::Migrate {
+        key: KEY,
+        from: backup,
+        to: NodeId(backup.0 ^ 1),
+    });
+    s.lose(before.primary);
+    let after = s.shard(KEY);
+    assert_eq!(after.primary, backup);
+    assert!(s.control.apps[&AppId(1)].migrations.is_empty());
+    assert_ne!(after.joining, [NodeId(backup.0 ^ 1)], "same fault domain");
+    s.settle();
+    s.check();
+}
+
+#[test]
+fn an_application_that_no_memory_holds_is_refused() {
+    let mut s = Script::all();
+    let text = APP.replace("memory: 64Mi", "memory: 40Gi");
+    let app = parse_application("a.yaml", &text).unwrap();
+    let refused = s.apply(Command::Deploy {
+        app: Box::new(app),
+        modules: vec!["m1".into(), "m2".into()],
+        assets: BTreeMap::new(),
+        profiles: BTreeMap::new(),
+    });
+    let Err(CommandError::NoRoom { .. }) = &refused else {
+        panic!("{refused:?}")
+    };
+    assert!(refused.unwrap_err().to_string().contains("memory 40Gi of"));
+    s.check();
+}
+
+#[test]
+fn late_heartbeats_of_an_old_process_do_not_hide_the_new_one() {
+    let mut s = Script::up(&["s1-host"]);
+    s.join("s1-host", 7);
+    let at = |ms| Nanos::from_millis(ms);
+    let mut membership = Membership::new(at(0), at(1_000));
+    membership.on_heartbeat(at(10_000), NodeId(0), 2);
+    membership.on_heartbeat(at(10_001), NodeId(0), 1);
+    assert_eq!(membership.lost(at(10_500), &s.control), []);
+    assert_eq!(membership.lost(at(11_500), &s.control), [(NodeId(0), 2)]);
+}
+
+#[test]
 fn random_commands_keep_the_invariants() {
     for seed in 1..=60u64 {
         let mut x = seed;
@@ -322,7 +424,7 @@ fn random_commands_keep_the_invariants() {
                 shard: ShardId(random(2) as u16),
                 ..KEY
             };
-            let command = match random(6) {
+            let command = match random(7) {
                 0 => Command::Lose {
                     node,
                     incarnation: s.control.members[&node].incarnation,
@@ -356,6 +458,7 @@ fn random_commands_keep_the_invariants() {
                         backup: node,
                     })
                 }
+                5 => Command::Cancel { key },
                 _ => Command::Event(NodeEvent::Frozen {
                     key,
                     view: s.shard(key).view,
