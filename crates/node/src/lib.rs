@@ -1,1 +1,155 @@
-//! The node program: joins engine, dataplane, net and agent.
+//! The node program: joins engine, data path, network and agent into one process.
+//!
+//! One worker core: the thread that calls [`run`] takes datagrams, runs handlers and sends; the
+//! agent's threads talk to the controller. A node goes on serving while the controller is away.
+
+mod agent;
+mod clock;
+mod driver;
+mod executor;
+
+use agent::{Api, Outbox};
+use clock::Clock;
+use driver::{Driver, End};
+use e3_engine::{EngineConfig, EngineError, LogLine, Ticker};
+use e3_model::Nanos;
+use e3_model::plan::NodeHello;
+use e3_net::{Doorbell, NetError, Socket};
+use executor::Executor;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::time::Duration;
+
+/// Period of the clock that preempts long handlers.
+const PREEMPTION_TICK: Duration = Duration::from_micros(200);
+/// Bound of one instance's linear memory.
+const INSTANCE_MEMORY_LEN_MAX: usize = 256 << 20;
+/// Instances of one node.
+const INSTANCES_MAX: u32 = 512;
+
+/// Settings of a node process.
+#[derive(Clone, Debug)]
+pub struct NodeConfig {
+    /// The node's name in the topology.
+    pub name: String,
+    /// The controller, such as `http://127.0.0.1:7300`; heartbeats go to the same port.
+    pub controller: String,
+    /// Where the node keeps files. Nodes of one machine share the compiled code beside it.
+    pub data_dir: PathBuf,
+    /// Between two heartbeats.
+    pub heartbeat_ms: u64,
+}
+
+impl NodeConfig {
+    pub(crate) fn code_cache_dir(&self) -> PathBuf {
+        self.data_dir.join("code")
+    }
+}
+
+/// Why a node process ends.
+#[derive(Debug, thiserror::Error)]
+pub enum NodeError {
+    /// The controller's address makes no sense.
+    #[error("controller {0:?} is not an address such as http://127.0.0.1:7300")]
+    Controller(String),
+    /// The controller does not want it.
+    #[error("node {name:?} was refused with status {status}: {text}")]
+    Refused {
+        /// The node.
+        name: String,
+        /// HTTP status.
+        status: u16,
+        /// The controller's words.
+        text: String,
+    },
+    /// No socket.
+    #[error(transparent)]
+    Net(#[from] NetError),
+    /// No engine.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    /// The system refuses something else.
+    #[error("{what}: {source}")]
+    System {
+        /// What was wanted.
+        what: &'static str,
+        /// The system's words.
+        source: std::io::Error,
+    },
+}
+
+/// Writes a line to the node's log, which is standard error.
+pub(crate) fn log(text: &str) {
+    eprintln!("{text}");
+}
+
+/// Runs a node until SIGTERM or SIGINT.
+pub fn run(config: NodeConfig) -> Result<(), NodeError> {
+    let system = |what| move |source| NodeError::System { what, source };
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT] {
+        signal_hook::flag::register(signal, stop.clone()).map_err(system("signal handler"))?;
+    }
+    let controller = controller_address(&config.controller)?;
+    let clock = Clock::new();
+    let ticker = Ticker::new(PREEMPTION_TICK).map_err(system("preemption clock"))?;
+    let mut socket = Socket::bind(SocketAddr::from(([127, 0, 0, 1], 0)))?;
+    let bell = Doorbell::new().map_err(system("doorbell"))?;
+    let mut session = 0u64;
+    while !stop.load(Ordering::Relaxed) {
+        let api = Api::new(&config.controller);
+        let address = socket.local_address().map_err(system("socket"))?;
+        session += 1;
+        let hello = NodeHello {
+            name: config.name.clone(),
+            address: e3_net::address(address),
+            process: (u64::from(std::process::id()) << 32) ^ clock.now().0 ^ session,
+        };
+        let Some(welcome) = agent::join(&api, &hello, &stop)? else { break };
+        log(&format!("joined as {} incarnation {}", welcome.node, welcome.incarnation));
+        let (sender, news) = mpsc::channel();
+        let left = Arc::new(AtomicBool::new(false));
+        let outbox = Arc::new(Outbox::default());
+        agent::follow_plan(&config, api.clone(), welcome, sender, bell.clone(), left.clone());
+        agent::deliver_reports(api, outbox.clone(), left.clone());
+        let engine = EngineConfig {
+            instance_memory_bytes_max: INSTANCE_MEMORY_LEN_MAX,
+            instances_max: INSTANCES_MAX,
+            cache_dir: Some(config.code_cache_dir()),
+            log: Some(Rc::new(|line: LogLine<'_>| {
+                log(&format!("{} [{}]: {}", line.service, line.level, line.text));
+            })),
+            ..EngineConfig::new(ticker.clone())
+        };
+        let driver = Driver::new(
+            welcome,
+            socket,
+            bell.clone(),
+            clock,
+            news,
+            outbox,
+            e3_net::address(controller),
+            Nanos::from_millis(config.heartbeat_ms.max(1)),
+            Executor::new(engine)?,
+        );
+        let end;
+        (end, socket) = driver.run(&stop);
+        left.store(true, Ordering::Relaxed);
+        if end == End::Expelled {
+            // What this process holds may be old: begin again with nothing.
+            log("the controller has given this node's shards to others; joining anew");
+        }
+    }
+    log("stopped");
+    Ok(())
+}
+
+fn controller_address(url: &str) -> Result<SocketAddr, NodeError> {
+    let error = || NodeError::Controller(url.to_string());
+    let authority = url.strip_prefix("http://").ok_or_else(error)?.trim_end_matches('/');
+    authority.to_socket_addrs().map_err(|_| error())?.next().ok_or_else(error)
+}

@@ -1,0 +1,42 @@
+//! Bounds of the engine.
+
+use std::time::Duration;
+
+/// Instance ids are below this.
+pub const INSTANCE_IDS_MAX: u32 = 1 << 16;
+/// Instances that one engine may hold at once.
+pub const INSTANCES_MAX: u32 = 4096;
+/// Requests that may wait at one instance.
+pub const QUEUE_LEN_MAX: usize = 1 << 16;
+/// Finished requests that the caller has not taken; the engine runs no further before it does.
+pub const COMPLETIONS_MAX: usize = 1024;
+/// Bytes of a key.
+pub const KEY_LEN_MAX: usize = e3_model::limits::KEY_LEN_MAX;
+/// Bytes of a message or reply.
+pub const PAYLOAD_LEN_MAX: usize = e3_model::limits::PAYLOAD_LEN_MAX;
+/// Bytes of a log line; it is cut there.
+pub const LOG_LEN_MAX: usize = 512;
+/// Buffers kept for reuse.
+pub const BUFFERS_MAX: usize = 256;
+/// Capacity above which a buffer is not kept.
+pub const BUFFER_LEN_MAX: usize = 4096;
+/// Bytes of a module that may be loaded.
+pub const MODULE_LEN_MAX: usize = 64 << 20;
+/// Bytes of linear memory that a 32-bit module can have.
+pub const MEMORY_LEN_MAX: usize = 4 << 30;
+/// Elements of a module's table.
+pub const TABLE_LEN_MAX: usize = 20_000;
+/// Stack of WebAssembly code.
+pub const WASM_STACK_LEN_MAX: usize = 512 << 10;
+/// Stack of a fiber: WebAssembly code and the host functions that it calls.
+pub const FIBER_STACK_LEN: usize = 1 << 20;
+/// Shortest preemption period; below it the ticker would eat the core.
+pub const TICK_MIN: Duration = Duration::from_micros(20);
+/// Idle periods after which the ticker sleeps until a core is busy again.
+pub const TICKS_IDLE_MAX: u32 = 8;
+
+const _: () = assert!(
+    WASM_STACK_LEN_MAX < FIBER_STACK_LEN,
+    "host functions need stack too"
+);
+const _: () = assert!(INSTANCES_MAX <= INSTANCE_IDS_MAX, "each instance has an id");

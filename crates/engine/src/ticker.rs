@@ -1,0 +1,151 @@
+//! The ticker: bumps the epochs of busy engines, so that long handlers yield.
+//!
+//! Compiled code compares the epoch in its loops. A yield deadline counts from the epoch at
+//! resume, so a bump made before that is lost; hence the bumps are periodic. The thread sleeps
+//! when no engine is busy, so an idle process burns nothing.
+
+use crate::limits::{TICK_MIN, TICKS_IDLE_MAX};
+use std::num::NonZeroU64;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::thread::{self, JoinHandle, Thread};
+use std::time::Duration;
+
+/// One engine as the ticker sees it.
+pub(crate) struct Watch {
+    busy: AtomicBool,
+    engine: wasmtime::Engine,
+}
+
+struct Shared {
+    period: Duration,
+    watches: Mutex<Vec<Weak<Watch>>>,
+    parked: AtomicBool,
+    stop: AtomicBool,
+}
+
+/// Handle of the thread; it ends with the last handle.
+struct Owner {
+    shared: Arc<Shared>,
+    thread: Thread,
+    join: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// Preempts the engines of this process; clones share one thread.
+#[derive(Clone)]
+pub struct Ticker {
+    owner: Arc<Owner>,
+}
+
+impl Ticker {
+    /// Starts the thread. Handlers run at least one period undisturbed, at most two; periods below
+    /// [`TICK_MIN`] are raised to it.
+    pub fn new(period: Duration) -> std::io::Result<Ticker> {
+        let shared = Arc::new(Shared {
+            period: period.max(TICK_MIN),
+            watches: Mutex::new(Vec::new()),
+            parked: AtomicBool::new(false),
+            stop: AtomicBool::new(false),
+        });
+        let for_thread = Arc::clone(&shared);
+        let join = thread::Builder::new()
+            .name("e3-ticker".into())
+            .spawn(move || run(&for_thread))?;
+        Ok(Ticker {
+            owner: Arc::new(Owner {
+                shared,
+                thread: join.thread().clone(),
+                join: Mutex::new(Some(join)),
+            }),
+        })
+    }
+
+    /// Time between two ticks.
+    pub fn period(&self) -> Duration {
+        self.owner.shared.period
+    }
+
+    pub(crate) fn watch(&self, engine: wasmtime::Engine) -> Arc<Watch> {
+        let watch = Arc::new(Watch {
+            busy: AtomicBool::new(false),
+            engine,
+        });
+        let mut watches = lock(&self.owner.shared.watches);
+        watches.retain(|w| w.strong_count() > 0);
+        watches.push(Arc::downgrade(&watch));
+        watch
+    }
+
+    /// Marks an engine busy until the guard is dropped.
+    pub(crate) fn busy<'a>(&self, watch: &'a Watch) -> Busy<'a> {
+        // Both sides store, then load (SeqCst): either the thread sees the engine busy before it
+        // parks, or this sees it parked.
+        watch.busy.store(true, SeqCst);
+        if self.owner.shared.parked.load(SeqCst) {
+            self.owner.thread.unpark();
+        }
+        Busy(watch)
+    }
+}
+
+/// See [`Ticker::busy`].
+pub(crate) struct Busy<'a>(&'a Watch);
+
+impl Drop for Busy<'_> {
+    fn drop(&mut self) {
+        self.0.busy.store(false, SeqCst);
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, SeqCst);
+        self.thread.unpark();
+        if let Some(join) = lock(&self.join).take() {
+            // the thread cannot panic; if it did, there is nothing left to stop
+            let _ = join.join();
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn run(shared: &Shared) {
+    // the kernel's default slack of 50 us would nearly double a short period; if it cannot be
+    // changed, preemption is just later
+    let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
+    let mut ticks_idle = 0;
+    while !shared.stop.load(SeqCst) {
+        thread::sleep(shared.period);
+        let mut any_busy = false;
+        for watch in lock(&shared.watches).iter().filter_map(Weak::upgrade) {
+            if watch.busy.load(SeqCst) {
+                watch.engine.increment_epoch();
+                any_busy = true;
+            }
+        }
+        ticks_idle = if any_busy { 0 } else { ticks_idle + 1 };
+        if ticks_idle >= TICKS_IDLE_MAX {
+            park(shared);
+            ticks_idle = 0;
+        }
+    }
+}
+
+/// Sleeps until an engine is busy.
+fn park(shared: &Shared) {
+    shared.parked.store(true, SeqCst);
+    loop {
+        let busy = lock(&shared.watches)
+            .iter()
+            .filter_map(Weak::upgrade)
+            .any(|w| w.busy.load(SeqCst));
+        if busy || shared.stop.load(SeqCst) {
+            break;
+        }
+        thread::park();
+    }
+    shared.parked.store(false, SeqCst);
+}

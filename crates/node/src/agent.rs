@@ -1,0 +1,283 @@
+//! The agent: the controller's hand on this node. It fetches plans and what they need, and delivers
+//! reports, in threads of its own, so that a slow or absent controller never holds up requests.
+
+use crate::{NodeConfig, NodeError, log};
+use e3_engine::{Engine, EngineConfig, Ticker};
+use e3_model::AppId;
+use e3_model::plan::{NodeHello, NodePlan, NodeReport, NodeWelcome};
+use e3_net::Doorbell;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread;
+use std::time::Duration;
+
+/// Longest wait of one plan request at the controller.
+const PLAN_WAIT_MS: u64 = 10_000;
+/// Between two tries while the controller is away.
+const RETRY_INTERVAL: Duration = Duration::from_millis(200);
+
+/// A plan with everything that it names.
+#[derive(Clone, Debug)]
+pub(crate) struct Prepared {
+    pub(crate) plan: Arc<NodePlan>,
+    /// Modules and assets by SHA-256.
+    pub(crate) blobs: BTreeMap<String, Arc<[u8]>>,
+    /// Secrets by application and name.
+    pub(crate) secrets: BTreeMap<(AppId, String), Vec<u8>>,
+}
+
+/// What reaches the driver from the agent.
+pub(crate) enum News {
+    /// A newer plan.
+    Plan(Prepared),
+    /// The controller does not count this process as a member any more.
+    Expelled,
+}
+
+/// HTTP to the controller.
+#[derive(Clone)]
+pub(crate) struct Api {
+    base: String,
+    http: ureq::Agent,
+}
+
+enum Answer<T> {
+    Ok(T),
+    /// Nothing new.
+    Empty,
+    /// Refused: status and text.
+    Refused(u16, String),
+}
+
+impl Api {
+    pub(crate) fn new(base: &str) -> Api {
+        let config = ureq::Agent::config_builder()
+            .http_status_as_error(false)
+            .timeout_global(Some(Duration::from_millis(PLAN_WAIT_MS + 5_000)))
+            .proxy(None)
+            .build();
+        Api { base: base.trim_end_matches('/').to_string(), http: config.into() }
+    }
+
+    fn get<T: DeserializeOwned>(&self, path: &str) -> Result<Answer<T>, ureq::Error> {
+        answer(self.http.get(format!("{}{path}", self.base)).call()?)
+    }
+
+    fn post<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: &impl Serialize,
+    ) -> Result<Answer<T>, ureq::Error> {
+        answer(self.http.post(format!("{}{path}", self.base)).send_json(body)?)
+    }
+
+    fn bytes(&self, path: &str) -> Result<Vec<u8>, String> {
+        let response = self.http.get(format!("{}{path}", self.base)).call();
+        let mut response = response.map_err(|e| e.to_string())?;
+        if response.status() != 200 {
+            return Err(format!("GET {path}: status {}", response.status()));
+        }
+        let body = response.body_mut().with_config().limit(256 << 20).read_to_vec();
+        body.map_err(|e| e.to_string())
+    }
+}
+
+fn answer<T: DeserializeOwned>(
+    mut response: ureq::http::Response<ureq::Body>,
+) -> Result<Answer<T>, ureq::Error> {
+    let status = response.status().as_u16();
+    match status {
+        204 => Ok(Answer::Empty),
+        200..=299 => {
+            let body = response.body_mut().with_config().limit(64 << 20).read_to_vec()?;
+            match serde_json::from_slice(&body) {
+                Ok(value) => Ok(Answer::Ok(value)),
+                Err(e) => Ok(Answer::Refused(status, format!("answer cannot be read: {e}"))),
+            }
+        }
+        _ => Ok(Answer::Refused(status, response.body_mut().read_to_string().unwrap_or_default())),
+    }
+}
+
+/// Joins the cluster; waits for the controller as long as it takes.
+pub(crate) fn join(
+    api: &Api,
+    hello: &NodeHello,
+    stop: &AtomicBool,
+) -> Result<Option<NodeWelcome>, NodeError> {
+    let mut told = false;
+    while !stop.load(Ordering::Relaxed) {
+        match api.post("/v1/nodes/hello", hello) {
+            Ok(Answer::Ok(welcome)) => return Ok(Some(welcome)),
+            Ok(Answer::Refused(status @ 400..=499, text)) => {
+                return Err(NodeError::Refused { name: hello.name.clone(), status, text });
+            }
+            Ok(_) => {}
+            Err(e) if !told => {
+                told = true;
+                log(&format!("controller does not answer yet: {e}"));
+            }
+            Err(_) => {}
+        }
+        thread::sleep(RETRY_INTERVAL);
+    }
+    Ok(None)
+}
+
+/// Starts the thread that follows the plan.
+pub(crate) fn follow_plan(
+    config: &NodeConfig,
+    api: Api,
+    welcome: NodeWelcome,
+    news: Sender<News>,
+    bell: Doorbell,
+    stop: Arc<AtomicBool>,
+) {
+    let cache = config.code_cache_dir();
+    let wait = move |d| if !stop.load(Ordering::Relaxed) { thread::sleep(d) };
+    thread::spawn(move || {
+        let mut version = 0;
+        let mut have: Option<Prepared> = None;
+        loop {
+            let (id, incarnation) = (welcome.node.0, welcome.incarnation);
+            let path = format!(
+                "/v1/nodes/{id}/plan?after={version}&incarnation={incarnation}&wait_ms={PLAN_WAIT_MS}"
+            );
+            let sent = match api.get::<NodePlan>(&path) {
+                Ok(Answer::Ok(plan)) => match prepare(&api, &cache, plan, have.as_ref()) {
+                    Ok(prepared) => {
+                        version = prepared.plan.version;
+                        have = Some(prepared.clone());
+                        news.send(News::Plan(prepared))
+                    }
+                    Err(e) => {
+                        log(&format!("plan is not ready: {e}"));
+                        wait(RETRY_INTERVAL);
+                        Ok(())
+                    }
+                },
+                Ok(Answer::Refused(404 | 409, _)) => {
+                    let _ = news.send(News::Expelled);
+                    bell.ring();
+                    return;
+                }
+                Ok(Answer::Empty) => Ok(()),
+                Ok(Answer::Refused(status, text)) => {
+                    log(&format!("plan refused with status {status}: {text}"));
+                    wait(RETRY_INTERVAL);
+                    Ok(())
+                }
+                // The controller is away; the node goes on with the plan that it has.
+                Err(_) => {
+                    wait(RETRY_INTERVAL);
+                    Ok(())
+                }
+            };
+            if sent.is_err() {
+                return;
+            }
+            bell.ring();
+        }
+    });
+}
+
+/// Fetches what a plan names and is not here, and compiles modules, so that the driver finds
+/// compiled code.
+fn prepare(
+    api: &Api,
+    cache: &Path,
+    plan: NodePlan,
+    have: Option<&Prepared>,
+) -> Result<Prepared, String> {
+    let mut blobs = BTreeMap::new();
+    let mut secrets = BTreeMap::new();
+    for app in &plan.apps {
+        for (i, service) in app.app.spec.services.iter().enumerate() {
+            let digest = &app.modules[i];
+            if let Some(blob) = have.and_then(|h| h.blobs.get(digest)) {
+                blobs.insert(digest.clone(), blob.clone());
+            } else if !blobs.contains_key(digest) {
+                let blob = api.bytes(&format!("/v1/blobs/{digest}"))?;
+                compile(cache, &service.name, &blob);
+                blobs.insert(digest.clone(), blob.into());
+            }
+            for name in &service.secrets {
+                let key = (app.id, name.clone());
+                let value = match have.and_then(|h| h.secrets.get(&key)) {
+                    Some(value) => value.clone(),
+                    None => api.bytes(&format!("/v1/apps/{}/secrets/{name}", app.app.name))?,
+                };
+                secrets.insert(key, value);
+            }
+        }
+        for digest in app.assets.values() {
+            let blob = match have.and_then(|h| h.blobs.get(digest)) {
+                Some(blob) => blob.clone(),
+                None => api.bytes(&format!("/v1/blobs/{digest}"))?.into(),
+            };
+            blobs.insert(digest.clone(), blob);
+        }
+    }
+    Ok(Prepared { plan: Arc::new(plan), blobs, secrets })
+}
+
+/// Compiles a module into the cache, one process at a time: nodes of one machine share it, and a
+/// worker must not stand still while it compiles. What does not compile fails again, with its
+/// reason, where the instance starts.
+fn compile(cache: &Path, service: &str, wasm: &[u8]) {
+    let compiled = || -> Result<(), String> {
+        std::fs::create_dir_all(cache).map_err(|e| e.to_string())?;
+        let lock = File::create(cache.join("lock")).map_err(|e| e.to_string())?;
+        lock.lock().map_err(|e| e.to_string())?;
+        let ticker = Ticker::new(Duration::from_secs(1)).map_err(|e| e.to_string())?;
+        let config = EngineConfig {
+            instances_max: 1,
+            cache_dir: Some(cache.to_path_buf()),
+            ..EngineConfig::new(ticker)
+        };
+        let engine = Engine::new(config).map_err(|e| e.to_string())?;
+        engine.load(wasm).map(|_| ()).map_err(|e| e.to_string())
+    };
+    if let Err(e) = compiled() {
+        log(&format!("service {service:?} does not compile: {e}"));
+    }
+}
+
+/// The latest report that has not been delivered; older ones are of no use.
+#[derive(Default)]
+pub(crate) struct Outbox {
+    slot: Mutex<Option<NodeReport>>,
+    filled: Condvar,
+}
+
+impl Outbox {
+    pub(crate) fn put(&self, report: NodeReport) {
+        *self.slot.lock().expect("never poisoned: no code panics under it") = Some(report);
+        self.filled.notify_one();
+    }
+}
+
+/// Starts the thread that delivers reports.
+pub(crate) fn deliver_reports(api: Api, outbox: Arc<Outbox>, stop: Arc<AtomicBool>) {
+    thread::spawn(move || {
+        while !stop.load(Ordering::Relaxed) {
+            let guard = outbox.slot.lock().expect("never poisoned: no code panics under it");
+            let wait = Duration::from_secs(1);
+            let (mut guard, _) = outbox
+                .filled
+                .wait_timeout_while(guard, wait, |r| r.is_none())
+                .expect("never poisoned: no code panics under it");
+            let Some(report) = guard.take() else { continue };
+            drop(guard);
+            // What could not be delivered is part of the next report too.
+            let path = format!("/v1/nodes/{}/report", report.node.0);
+            let _ = api.post::<serde_json::Value>(&path, &report);
+        }
+    });
+}

@@ -1,0 +1,227 @@
+//! The node's loop: everything in, everything out, one sleep.
+
+use crate::agent::{News, Outbox, Prepared};
+use crate::clock::Clock;
+use crate::executor::Executor;
+use crate::log;
+use e3_dataplane::{Config, Output, Worker};
+use e3_model::plan::{NodeEvent, NodeWelcome};
+use e3_model::{Address, Nanos};
+use e3_net::{Doorbell, Socket};
+use e3_wire::heartbeat::{self, Heartbeat};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::Receiver;
+use std::time::Duration;
+
+/// Datagrams taken in one turn before handlers run.
+const RECEIVE_MAX: usize = 64;
+/// Between two reports without news.
+const REPORT_INTERVAL: Nanos = Nanos::from_millis(1_000);
+/// Between two reports of the same news.
+const EVENT_INTERVAL: Nanos = Nanos::from_millis(200);
+
+/// Why the loop ended.
+#[derive(PartialEq, Eq)]
+pub(crate) enum End {
+    /// The process was asked to stop.
+    Stopped,
+    /// The controller does not count this process as a member any more.
+    Expelled,
+}
+
+pub(crate) struct Driver {
+    pub(crate) welcome: NodeWelcome,
+    pub(crate) socket: Socket,
+    pub(crate) bell: Doorbell,
+    pub(crate) clock: Clock,
+    pub(crate) news: Receiver<News>,
+    pub(crate) outbox: Arc<Outbox>,
+    pub(crate) controller: Address,
+    pub(crate) heartbeat_interval: Nanos,
+    pub(crate) worker: Worker,
+    pub(crate) executor: Executor,
+    prepared: Option<Prepared>,
+    next_heartbeat: Nanos,
+    next_report: Nanos,
+    events: Vec<NodeEvent>,
+    handled: u64,
+    busy: Nanos,
+    /// Datagrams that wait for the latency of an emulated link.
+    delayed: VecDeque<(Nanos, Address, Vec<u8>)>,
+}
+
+impl Driver {
+    #[allow(clippy::too_many_arguments, reason = "one caller, right beside")]
+    pub(crate) fn new(
+        welcome: NodeWelcome,
+        socket: Socket,
+        bell: Doorbell,
+        clock: Clock,
+        news: Receiver<News>,
+        outbox: Arc<Outbox>,
+        controller: Address,
+        heartbeat_interval: Nanos,
+        executor: Executor,
+    ) -> Driver {
+        let worker = Worker::new(Config {
+            node: welcome.node,
+            incarnation: welcome.incarnation,
+            cluster: welcome.cluster,
+            kind: welcome.kind,
+            emulated: welcome.emulated,
+        });
+        Driver {
+            welcome,
+            socket,
+            bell,
+            clock,
+            news,
+            outbox,
+            controller,
+            heartbeat_interval,
+            worker,
+            executor,
+            prepared: None,
+            next_heartbeat: Nanos(0),
+            next_report: Nanos(0),
+            events: Vec::new(),
+            handled: 0,
+            busy: Nanos(0),
+            delayed: VecDeque::new(),
+        }
+    }
+
+    /// Runs until it is stopped; gives the socket back.
+    pub(crate) fn run(mut self, stop: &AtomicBool) -> (End, Socket) {
+        let mut done = Vec::new();
+        while !stop.load(Ordering::Relaxed) {
+            while let Ok(news) = self.news.try_recv() {
+                match news {
+                    News::Plan(prepared) => {
+                        let plan = prepared.plan.clone();
+                        self.prepared = Some(prepared);
+                        self.worker.handle_plan(self.clock.now(), plan);
+                    }
+                    News::Expelled => return (End::Expelled, self.socket),
+                }
+            }
+            let mut received = 0;
+            while received < RECEIVE_MAX
+                && let Some((from, bytes)) = self.socket.receive()
+            {
+                self.worker.handle_datagram(self.clock.now(), from, bytes);
+                received += 1;
+            }
+            let more = self.executor.run(&mut done);
+            let finished = !done.is_empty();
+            let now = self.clock.now();
+            for executed in done.drain(..) {
+                self.handled += 1;
+                self.busy.0 += executed.busy.0;
+                self.worker.handle_executed(now, executed);
+            }
+            self.worker.handle_tick(now);
+            let ran = self.drain(now);
+            let next = self.send_due(now);
+            if !more && !ran && !finished && received < RECEIVE_MAX {
+                let until = self.worker.next_deadline().min(next);
+                let wait = until.0.saturating_sub(self.clock.now().0);
+                if wait > 0 {
+                    self.bell.wait(&self.socket, Duration::from_nanos(wait));
+                }
+            }
+        }
+        (End::Stopped, self.socket)
+    }
+
+    /// Does what the worker wants done. True if handlers wait to run.
+    fn drain(&mut self, now: Nanos) -> bool {
+        let mut ran = false;
+        while let Some(output) = self.worker.poll_output() {
+            match output {
+                Output::Send { to, bytes } => {
+                    if self.welcome.link_latency.0 == 0 {
+                        self.socket.send(to, &bytes);
+                    } else {
+                        let at = Nanos(now.0 + self.welcome.link_latency.0);
+                        self.delayed.push_back((at, to, bytes));
+                    }
+                }
+                Output::Start { key, state } => {
+                    let prepared = self.prepared.as_ref().expect("a plan came before");
+                    if let Err(e) = self.executor.start(key, state, prepared) {
+                        log(&format!("{key} does not start: {e}"));
+                        self.worker.handle_start_failed(key, e);
+                    }
+                }
+                Output::Stop { key } => self.executor.stop(key),
+                Output::Execute(run) => {
+                    ran = true;
+                    if let Some(failed) = self.executor.submit(run) {
+                        self.worker.handle_executed(now, failed);
+                    }
+                }
+            }
+        }
+        ran
+    }
+
+    /// Sends delayed datagrams, heartbeats and reports that are due; when the next one is.
+    fn send_due(&mut self, now: Nanos) -> Nanos {
+        while self.delayed.front().is_some_and(|(at, _, _)| *at <= now) {
+            let (_, to, bytes) = self.delayed.pop_front().expect("looked at");
+            self.socket.send(to, &bytes);
+        }
+        if now >= self.next_heartbeat {
+            self.next_heartbeat = Nanos(now.0 + self.heartbeat_interval.0);
+            self.send_heartbeat();
+            let events = self.worker.events();
+            if events != self.events {
+                self.next_report = now;
+                self.events = events;
+            }
+        }
+        if now >= self.next_report {
+            let quiet = self.events.is_empty();
+            let interval = if quiet { REPORT_INTERVAL } else { EVENT_INTERVAL };
+            self.next_report = Nanos(now.0 + interval.0);
+            self.send_report();
+        }
+        let delayed = self.delayed.front().map_or(Nanos(u64::MAX), |(at, _, _)| *at);
+        self.next_heartbeat.min(self.next_report).min(delayed)
+    }
+
+    fn send_heartbeat(&mut self) {
+        let interval = self.heartbeat_interval.0.max(1);
+        let heartbeat = Heartbeat {
+            queue_len: self.worker.queue_len(),
+            service_time_ns: u32::try_from(self.busy.0 / self.handled.max(1)).unwrap_or(u32::MAX),
+            busy_permille: u16::try_from(self.busy.0 * 1000 / interval).unwrap_or(u16::MAX),
+            flags: 0,
+            plan_version_low: self.worker.plan_version() as u32,
+        };
+        (self.handled, self.busy) = (0, Nanos(0));
+        let w = &self.welcome;
+        let bytes = heartbeat::encode(w.cluster, w.node, w.incarnation, &heartbeat);
+        self.socket.send(self.controller, &bytes);
+    }
+
+    fn send_report(&mut self) {
+        let mut report = self.worker.report();
+        report.stats.cpu_seconds = self.clock.cpu_seconds();
+        report.stats.resident_bytes = resident_bytes();
+        for instance in &mut report.instances {
+            instance.preemptions = self.executor.preemptions(instance.key);
+        }
+        self.outbox.put(report);
+    }
+}
+
+/// Resident memory of this process; 0 where the system does not tell.
+fn resident_bytes() -> u64 {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages = statm.split(' ').nth(1).and_then(|p| p.parse::<u64>().ok()).unwrap_or(0);
+    pages * rustix::param::page_size() as u64
+}
