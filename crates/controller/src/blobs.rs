@@ -39,7 +39,11 @@ fn write_whole(file: &Path, bytes: &[u8]) -> Result<(), StoreError> {
         let mut f = options?;
         f.write_all(bytes)?;
         f.sync_all()?;
-        fs::rename(&new, file)
+        fs::rename(&new, file)?;
+        match file.parent() {
+            Some(dir) => fs::File::open(dir)?.sync_all(),
+            None => Ok(()),
+        }
     };
     write().map_err(|e| {
         let _ = fs::remove_file(&new);

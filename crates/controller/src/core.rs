@@ -1,15 +1,17 @@
 //! State, log and soft state under one lock: a command is on disk before it shows.
 
 use crate::blobs::Blobs;
-use crate::{Clock, ControllerConfig, log};
+use crate::logging::{Level, log};
+use crate::{Clock, ControllerConfig};
 use e3_control::{Applied, Command, CommandError, Control, Membership};
 use e3_model::plan::NodeReport;
 use e3_model::{Nanos, NodeId, ShardKey};
-use e3_store::{Store, StoreError};
+use e3_store::{Recovered, Store, StoreError};
 use e3_wire::heartbeat::Heartbeat;
 use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use tokio::sync::watch;
 
 /// Bytes of log after which a snapshot replaces it.
@@ -36,8 +38,18 @@ pub enum ControllerError {
     #[error(transparent)]
     Store(#[from] StoreError),
     /// The files hold what this program has not written.
-    #[error("state on disk cannot be read: {0}")]
-    Unreadable(String),
+    #[error(
+        "{dir}: {what}; it was written by another version or is damaged: restore it from a copy, or move it away to start anew"
+    )]
+    Unreadable {
+        /// The directory.
+        dir: PathBuf,
+        /// What cannot be read.
+        what: String,
+    },
+    /// The first decision cannot be kept.
+    #[error("first start: {0}")]
+    FirstStart(String),
     /// The system refuses something else.
     #[error("controller: {0}")]
     Runtime(io::Error),
@@ -69,6 +81,8 @@ pub(crate) struct Core {
     store: Store,
     /// Set when it is not known what is on disk: nothing is decided any more.
     broken: Option<String>,
+    /// What was logged last of what could not be stored, so that it is not logged ten times a second.
+    pub(crate) complaint: Option<String>,
     version: watch::Sender<u64>,
 }
 
@@ -81,20 +95,13 @@ impl Core {
         let (store, recovered) = Store::open(&config.dir.join("log"))?;
         if recovered.torn_bytes > 0 {
             let bytes = recovered.torn_bytes;
-            log(&format!(
-                "dropped {bytes} bytes of a record that was never acknowledged"
-            ));
+            let text = format!("dropped {bytes} bytes of a record that was never acknowledged");
+            log(Level::Warn, &text);
         }
-        let unreadable = |e: serde_json::Error| ControllerError::Unreadable(e.to_string());
-        let mut control = match recovered.snapshot {
-            Some(snapshot) => serde_json::from_slice(&snapshot).map_err(unreadable)?,
-            None => Control::default(),
-        };
-        for entry in &recovered.entries {
-            let command: Command = serde_json::from_slice(entry).map_err(unreadable)?;
-            let applied = control.apply(&command);
-            applied.map_err(|e| ControllerError::Unreadable(e.to_string()))?;
-        }
+        let control = replay(&recovered).map_err(|what| ControllerError::Unreadable {
+            dir: config.dir.join("log"),
+            what,
+        })?;
         let mut core = Core {
             membership: Membership::new(clock.now(), config.heartbeat_timeout),
             control,
@@ -106,6 +113,7 @@ impl Core {
             garbage: 0,
             store,
             broken: None,
+            complaint: None,
             version,
         };
         if core.control.topology.is_none() {
@@ -117,8 +125,10 @@ impl Core {
                 cluster,
                 topology: config.topology.clone(),
             };
-            core.execute(&init)
-                .map_err(|e| ControllerError::Unreadable(e.to_string()))?;
+            core.execute(&init).map_err(|e| match e {
+                ExecuteError::Store(e) => ControllerError::Store(e),
+                e => ControllerError::FirstStart(e.to_string()),
+            })?;
         }
         core.version.send_replace(core.control.version);
         Ok(core)
@@ -126,35 +136,79 @@ impl Core {
 
     /// Carries a command out: checked, stored, then visible.
     pub(crate) fn execute(&mut self, command: &Command) -> Result<Applied, ExecuteError> {
+        let mut applied = self.execute_all(std::slice::from_ref(command))?;
+        Ok(applied.pop().expect("one for each command"))
+    }
+
+    /// Carries commands out that came together, with one write to the disk for all. The first that
+    /// is refused ends it; those before it stand.
+    pub(crate) fn execute_all(
+        &mut self,
+        commands: &[Command],
+    ) -> Result<Vec<Applied>, ExecuteError> {
         if let Some(reason) = &self.broken {
             return Err(ExecuteError::Broken(reason.clone()));
         }
         let mut next = self.control.clone();
+        let mut done = Vec::new();
+        let mut refused = None;
+        for command in commands {
+            match self.take(&mut next, command) {
+                Ok(applied) => done.push(applied),
+                Err(e) => {
+                    refused = Some(e);
+                    break;
+                }
+            }
+        }
+        if next.version != self.control.version {
+            if let Err(e) = self.store.sync() {
+                self.broken = Some(e.to_string());
+                return Err(e.into());
+            }
+            self.show(next);
+        }
+        refused.map_or(Ok(done), Err)
+    }
+
+    /// Applies a command and puts it into the log, not yet durably.
+    fn take(&mut self, next: &mut Control, command: &Command) -> Result<Applied, ExecuteError> {
+        let before = next.clone();
         let applied = next.apply(command)?;
-        if applied == Applied::Nothing {
-            return Ok(applied);
+        if applied != Applied::Nothing {
+            let bytes = serde_json::to_vec(command).expect("commands have text keys only");
+            if let Err(e) = self.store.append(&bytes) {
+                *next = before;
+                return Err(e.into());
+            }
         }
-        let bytes = serde_json::to_vec(command).expect("commands have text keys only");
-        self.store.append(&bytes)?;
-        if let Err(e) = self.store.sync() {
-            self.broken = Some(e.to_string());
-            return Err(e.into());
-        }
+        Ok(applied)
+    }
+
+    /// Makes a state that is on disk the present one.
+    fn show(&mut self, next: Control) {
         self.control = next;
         if self.store.log_len() > LOG_LEN_MAX {
             let bytes = serde_json::to_vec(&self.control).expect("state has text keys only");
             // The log goes on growing, which is worth a line but no stop.
             if let Err(e) = self.store.snapshot(&bytes) {
-                log(&format!("snapshot failed: {e}"));
+                log(Level::Warn, &format!("snapshot failed: {e}"));
             }
         }
         self.version.send_replace(self.control.version);
-        Ok(applied)
     }
 
     /// Why nothing can be decided, if so.
-    pub(crate) fn broken(&self) -> Option<&str> {
-        self.broken.as_deref()
+    pub(crate) fn broken(&self) -> Option<String> {
+        let broken = self.broken.clone();
+        broken.or_else(|| self.store.probe().err().map(|e| e.to_string()))
+    }
+
+    /// Forgets what a process told that is gone.
+    pub(crate) fn forget(&mut self, node: NodeId) {
+        self.reports.remove(&node);
+        self.heartbeats.remove(&node);
+        self.progress.forget(node);
     }
 
     pub(crate) fn node_name(&self, id: NodeId) -> String {
@@ -180,6 +234,23 @@ impl Core {
             None => key.to_string(),
         }
     }
+}
+
+/// The state that the snapshot and the commands after it lead to.
+fn replay(recovered: &Recovered) -> Result<Control, String> {
+    let mut control = match &recovered.snapshot {
+        Some(snapshot) => {
+            serde_json::from_slice(snapshot).map_err(|e| format!("snapshot cannot be read: {e}"))?
+        }
+        None => Control::default(),
+    };
+    for (i, entry) in recovered.entries.iter().enumerate() {
+        let command: Command = serde_json::from_slice(entry)
+            .map_err(|e| format!("command {} cannot be read: {e}", i + 1))?;
+        let applied = control.apply(&command);
+        applied.map_err(|e| format!("command {} cannot be repeated: {e}", i + 1))?;
+    }
+    Ok(control)
 }
 
 /// Since when things that should move have not moved: wedged is not healthy.
@@ -229,6 +300,11 @@ impl Progress {
         }
         before.retain(|(n, _), _| *n != node);
         self.channels.append(&mut before);
+    }
+
+    /// A node's process is gone, and its channels with it.
+    fn forget(&mut self, node: NodeId) {
+        self.channels.retain(|(n, _), _| *n != node);
     }
 
     /// What has not moved for `limit`.

@@ -7,6 +7,7 @@
 mod blobs;
 mod core;
 mod deploy;
+mod logging;
 mod metrics;
 mod nodes;
 mod routes;
@@ -16,6 +17,7 @@ pub use core::ControllerError;
 pub use routes::{ROUTES, Route, openapi};
 
 use crate::core::Core;
+use crate::logging::{Level, log};
 use e3_model::{Nanos, Topology};
 use std::io;
 use std::net::SocketAddr;
@@ -79,11 +81,6 @@ impl Clock {
     }
 }
 
-/// Writes a line to the controller's log, which is standard error.
-pub(crate) fn log(text: &str) {
-    eprintln!("{text}");
-}
-
 /// Runs a controller until SIGTERM or SIGINT.
 pub fn run(config: ControllerConfig) -> Result<(), ControllerError> {
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -112,14 +109,16 @@ async fn serve(config: ControllerConfig) -> Result<(), ControllerError> {
         core: Arc::new(Mutex::new(core)),
         version,
     };
-    log(&format!("controller serves http://{address}"));
-    let hearing = tokio::spawn(nodes::hear(shared.clone(), heartbeats));
+    log(Level::Info, &format!("controller serves http://{address}"));
+    let mut hearing = tokio::spawn(nodes::hear(shared.clone(), heartbeats));
     let served = axum::serve(listener, routes::router(shared))
         .with_graceful_shutdown(stop_signal())
         .into_future();
     // Long polls would hold a graceful end up; everything that counts is on disk.
     let result = tokio::select! {
         result = served => result,
+        // Without it nobody would be missed: better gone than deaf.
+        ended = &mut hearing => Err(io::Error::other(format!("hearing nodes ended: {ended:?}"))),
         () = async { stop_signal().await; tokio::time::sleep(Duration::from_millis(200)).await } => Ok(()),
     };
     hearing.abort();

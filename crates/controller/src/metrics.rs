@@ -1,125 +1,127 @@
 //! `/metrics`: the latest reports in Prometheus' text format.
+//!
+//! Everything is filled anew for each scrape from what nodes have told, so counters are set once and
+//! fall back when a node's process or a primary is a new one, as Prometheus expects of counters.
 
 use crate::Shared;
+use crate::core::Core;
 use axum::extract::State;
 use axum::http::StatusCode;
-use prometheus::{GaugeVec, Opts, Registry, TextEncoder};
+use axum::response::IntoResponse;
+use prometheus::{CounterVec, GaugeVec, Opts, Registry, Result, TEXT_FORMAT, TextEncoder};
 
-pub(crate) async fn metrics(State(shared): State<Shared>) -> Result<String, StatusCode> {
-    render(&shared).map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)
+pub(crate) async fn metrics(State(shared): State<Shared>) -> impl IntoResponse {
+    match render(&shared.core()) {
+        Ok(text) => Ok(([("content-type", TEXT_FORMAT)], text)),
+        Err(e) => Err((StatusCode::INTERNAL_SERVER_ERROR, e.to_string())),
+    }
 }
 
-fn render(shared: &Shared) -> Result<String, prometheus::Error> {
-    let registry = Registry::new();
-    let family = |name: &str, help: &str, labels: &[&str]| -> prometheus::Result<GaugeVec> {
-        let family = GaugeVec::new(Opts::new(name, help), labels)?;
-        registry.register(Box::new(family.clone()))?;
-        Ok(family)
-    };
-    let core = shared.core();
-    let version = family("e3_plan_version", "Version of the desired state.", &[])?;
-    version
-        .with_label_values::<&str>(&[])
-        .set(core.control.version as f64);
-    let garbage = family(
-        "e3_garbage_datagrams_total",
-        "Heartbeats that made no sense.",
-        &[],
-    )?;
-    garbage
-        .with_label_values::<&str>(&[])
-        .set(core.garbage as f64);
+fn render(core: &Core) -> Result<String> {
+    let families = Families(Registry::new());
+    cluster(core, &families)?;
+    nodes(core, &families)?;
+    apps(core, &families)?;
+    TextEncoder::new().encode_to_string(&families.0.gather())
+}
 
-    let up = family(
-        "e3_node_up",
-        "Whether the node takes part.",
-        &["node", "kind"],
-    )?;
-    let cpu = family("e3_node_cpu_seconds_total", "Processor time.", &["node"])?;
-    let resident = family("e3_node_resident_bytes", "Resident memory.", &["node"])?;
-    let queue = family("e3_node_queue_requests", "Requests waiting.", &["node"])?;
-    let admitted = family(
-        "e3_node_admitted_requests_total",
-        "Requests admitted.",
-        &["node"],
-    )?;
-    let overloaded = family(
-        "e3_node_overloaded_requests_total",
-        "Requests answered overloaded.",
-        &["node"],
-    )?;
-    let datagrams = family(
-        "e3_node_datagrams_total",
-        "Datagrams by direction.",
-        &["node", "direction"],
-    )?;
-    let dropped = family(
-        "e3_node_dropped_datagrams_total",
-        "Datagrams dropped.",
-        &["node", "reason"],
-    )?;
-    let retransmitted = family(
-        "e3_node_retransmitted_messages_total",
-        "Messages sent again.",
-        &["node"],
-    )?;
+/// Families of one scrape.
+struct Families(Registry);
+
+impl Families {
+    fn gauge(&self, name: &str, help: &str, labels: &[&str]) -> Result<impl Fn(&[&str], f64)> {
+        let family = GaugeVec::new(Opts::new(name, help), labels)?;
+        self.0.register(Box::new(family.clone()))?;
+        Ok(move |labels: &[&str], value: f64| family.with_label_values(labels).set(value))
+    }
+
+    fn counter(&self, name: &str, help: &str, labels: &[&str]) -> Result<impl Fn(&[&str], f64)> {
+        let family = CounterVec::new(Opts::new(name, help), labels)?;
+        self.0.register(Box::new(family.clone()))?;
+        // A node may report anything; a counter takes no negative number.
+        let add = move |labels: &[&str], value: f64| {
+            family.with_label_values(labels).inc_by(value.max(0.0));
+        };
+        Ok(add)
+    }
+}
+
+fn cluster(core: &Core, f: &Families) -> Result<()> {
+    let version = f.gauge("e3_plan_version", "Version of the desired state.", &[])?;
+    version(&[], core.control.version as f64);
+    let help = "Nodes of the topology, by whether they take part.";
+    let nodes = f.gauge("e3_nodes", help, &["state"])?;
+    let view = core.cluster_view();
+    nodes(&["up"], f64::from(view.nodes_up));
+    nodes(&["down"], f64::from(view.nodes - view.nodes_up));
+    let help = "Datagrams on the heartbeat port that made no sense.";
+    let garbage = f.counter("e3_garbage_datagrams_total", help, &[])?;
+    garbage(&[], core.garbage as f64);
+    Ok(())
+}
+
+fn nodes(core: &Core, f: &Families) -> Result<()> {
+    let by = &["node"];
+    let up = f.gauge("e3_node_up", "Takes part.", &["node", "kind"])?;
+    let cpu = f.counter("e3_node_cpu_seconds_total", "Processor time.", by)?;
+    let resident = f.gauge("e3_node_resident_bytes", "Resident memory.", by)?;
+    let queue = f.gauge("e3_node_queue_requests", "Requests waiting.", by)?;
+    let help = "Requests from clients, by what became of them.";
+    let requests = f.counter("e3_requests_total", help, &["node", "result"])?;
+    let help = "Datagrams, by direction.";
+    let datagrams = f.counter("e3_node_datagrams_total", help, &["node", "direction"])?;
+    let help = "Datagrams dropped, by reason.";
+    let dropped = f.counter("e3_node_dropped_datagrams_total", help, &["node", "reason"])?;
+    let help = "Messages sent again for want of an acknowledgement.";
+    let again = f.counter("e3_node_retransmitted_messages_total", help, by)?;
     for n in core.node_views() {
         let node = n.name.as_str();
-        up.with_label_values(&[node, n.kind.name()])
-            .set(f64::from(u8::from(n.up)));
-        cpu.with_label_values(&[node]).set(n.cpu_seconds);
-        resident
-            .with_label_values(&[node])
-            .set(n.resident_bytes as f64);
-        queue.with_label_values(&[node]).set(f64::from(n.queue));
-        admitted.with_label_values(&[node]).set(n.admitted as f64);
-        overloaded
-            .with_label_values(&[node])
-            .set(n.overloaded as f64);
-        datagrams
-            .with_label_values(&[node, "in"])
-            .set(n.datagrams_in as f64);
-        datagrams
-            .with_label_values(&[node, "out"])
-            .set(n.datagrams_out as f64);
-        retransmitted
-            .with_label_values(&[node])
-            .set(n.retransmitted as f64);
+        up(&[node, n.kind.name()], f64::from(u8::from(n.up)));
+        cpu(&[node], n.cpu_seconds);
+        resident(&[node], n.resident_bytes as f64);
+        queue(&[node], f64::from(n.queue));
+        requests(&[node, "admitted"], n.admitted as f64);
+        requests(&[node, "overloaded"], n.overloaded as f64);
+        datagrams(&[node, "in"], n.datagrams_in as f64);
+        datagrams(&[node, "out"], n.datagrams_out as f64);
+        again(&[node], n.retransmitted as f64);
         for (reason, count) in &n.dropped {
-            dropped
-                .with_label_values(&[node, reason])
-                .set(*count as f64);
+            dropped(&[node, reason], *count as f64);
         }
     }
+    Ok(())
+}
 
-    let labels = &["app", "service"];
-    let handled = family(
-        "e3_service_handled_requests_total",
-        "Requests handled.",
-        labels,
-    )?;
-    let failed = family(
-        "e3_service_failed_attempts_total",
-        "Attempts that failed.",
-        labels,
-    )?;
-    let waiting = family("e3_service_queue_requests", "Requests waiting.", labels)?;
-    let busy = family("e3_service_busy_seconds_total", "Time in handlers.", labels)?;
-    let ready = family("e3_app_ready", "Whether everything runs.", &["app"])?;
-    let dead = family("e3_app_dead_letters_total", "Requests given up.", &["app"])?;
+fn apps(core: &Core, f: &Families) -> Result<()> {
+    let by = &["app", "service"];
+    let help = "Requests handled.";
+    let handled = f.counter("e3_service_handled_requests_total", help, by)?;
+    let help = "Attempts that failed.";
+    let failed = f.counter("e3_service_failed_attempts_total", help, by)?;
+    let waiting = f.gauge("e3_service_queue_requests", "Requests waiting.", by)?;
+    let help = "Time in handlers.";
+    let busy = f.counter("e3_service_busy_seconds_total", help, by)?;
+    let ready = f.gauge("e3_app_ready", "Everything runs.", &["app"])?;
+    let help = "Instances, by whether they run and are up to date.";
+    let instances = f.gauge("e3_app_instances", help, &["app", "state"])?;
+    let dead = f.gauge("e3_app_dead_letters", "Requests given up.", &["app"])?;
+    let help = "Shards that lost all replicas and began again empty.";
+    let lost = f.counter("e3_app_lost_shards_total", help, &["app"])?;
     for app in core.app_views() {
-        ready
-            .with_label_values(&[&app.name])
-            .set(f64::from(u8::from(app.ready)));
-        dead.with_label_values(&[&app.name])
-            .set(app.dead_letters as f64);
+        let name = app.name.as_str();
+        ready(&[name], f64::from(u8::from(app.ready)));
+        instances(&[name, "ready"], f64::from(app.instances_ready));
+        let missing = app.instances.saturating_sub(app.instances_ready);
+        instances(&[name, "missing"], f64::from(missing));
+        dead(&[name], app.dead_letters as f64);
+        lost(&[name], app.state_lost as f64);
         for s in &app.services {
-            let labels = [app.name.as_str(), s.name.as_str()];
-            handled.with_label_values(&labels).set(s.handled as f64);
-            failed.with_label_values(&labels).set(s.failed as f64);
-            waiting.with_label_values(&labels).set(f64::from(s.queue));
-            busy.with_label_values(&labels).set(s.busy_seconds);
+            let labels = [name, s.name.as_str()];
+            handled(&labels, s.handled as f64);
+            failed(&labels, s.failed as f64);
+            waiting(&labels, f64::from(s.queue));
+            busy(&labels, s.busy_seconds);
         }
     }
-    TextEncoder::new().encode_to_string(&registry.gather())
+    Ok(())
 }

@@ -1,14 +1,16 @@
 //! What nodes say: hello, heartbeats, reports; and the plans they wait for.
 
+use crate::Shared;
 use crate::core::Core;
+use crate::logging::{Level, log};
 use crate::routes::Refusal;
-use crate::{Shared, log};
 use axum::Json;
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use e3_control::{Applied, Command};
-use e3_model::plan::{NodeHello, NodeReport, NodeWelcome};
+use e3_control::limits::PROGRESS_TIMEOUT;
+use e3_control::{Applied, Command, Migration, Phase};
+use e3_model::plan::{NodeEvent, NodeHello, NodeReport, NodeWelcome};
 use e3_model::{Nanos, NodeId};
 use e3_wire::heartbeat;
 use serde::Deserialize;
@@ -26,14 +28,22 @@ pub(crate) async fn hello(
 ) -> Result<Json<NodeWelcome>, Refusal> {
     let mut core = shared.core();
     let now = core.clock.now();
+    let known = core.control.topology.as_ref();
+    let known = known
+        .and_then(|t| t.node_named(&hello.name))
+        .map(|n| n.id)
+        .and_then(|id| core.control.members.get(&id));
+    let before = known.map(|m| m.incarnation);
     match core.execute(&Command::Join(hello.clone()))? {
         Applied::Joined(welcome) => {
             core.membership
                 .on_heartbeat(now, welcome.node, welcome.incarnation);
-            log(&format!(
-                "node {} joins, incarnation {}",
-                hello.name, welcome.incarnation
-            ));
+            if before != Some(welcome.incarnation) {
+                core.forget(welcome.node);
+                let (name, incarnation) = (&hello.name, welcome.incarnation);
+                let text = format!("node {name} joins, incarnation {incarnation}");
+                log(Level::Info, &text);
+            }
             Ok(Json(welcome))
         }
         other => unreachable!("a node joins or is refused, not {other:?}"),
@@ -54,12 +64,16 @@ impl Core {
     fn on_report(&mut self, report: NodeReport) {
         let now = self.clock.now();
         self.progress.on_report(now, &report);
-        for event in &report.events {
-            match self.execute(&Command::Event(*event)) {
-                Ok(Applied::Nothing) => {}
-                Ok(_) => log(&format!("{event:?}")),
-                Err(e) => log(&format!("{event:?} was not taken: {e}")),
+        let events = report.events.iter().map(|e| Command::Event(*e));
+        let events: Vec<Command> = events.collect();
+        match self.execute_all(&events) {
+            Ok(applied) => {
+                let news = applied.iter().zip(&report.events);
+                for (_, event) in news.filter(|(a, _)| **a != Applied::Nothing) {
+                    log(Level::Info, &self.told(event));
+                }
             }
+            Err(e) => self.complain(format!("news of {} was not taken: {e}", report.node)),
         }
         self.progress.look(now, &self.control);
         self.reports.insert(report.node, (now, report));
@@ -68,13 +82,53 @@ impl Core {
     /// Declares lost who is silent.
     fn look(&mut self, now: Nanos) {
         for (node, incarnation) in self.membership.lost(now, &self.control) {
-            log(&format!("node {} is lost", self.node_name(node)));
-            if let Err(e) = self.execute(&Command::Lose { node, incarnation }) {
-                log(&format!("the loss of {node} was not taken: {e}"));
+            let name = self.node_name(node);
+            match self.execute(&Command::Lose { node, incarnation }) {
+                Ok(_) => {
+                    log(Level::Warn, &format!("node {name} is lost"));
+                    self.forget(node);
+                }
+                Err(e) => self.complain(format!("the loss of {name} was not taken: {e}")),
             }
-            self.reports.remove(&node);
         }
         self.progress.look(now, &self.control);
+        self.end_stuck_moves(now);
+    }
+
+    /// A frozen shard serves nobody: a move that does not end in time is given up.
+    fn end_stuck_moves(&mut self, now: Nanos) {
+        let (stuck, _) = self.progress.stuck(now, PROGRESS_TIMEOUT);
+        for key in stuck {
+            let moves = |m: &Migration| m.key == key && m.phase == Phase::Freezing;
+            let app = self.control.apps.get(&key.app);
+            if !app.is_some_and(|a| a.migrations.iter().any(moves)) {
+                continue;
+            }
+            let name = self.shard_name(key);
+            match self.execute(&Command::Cancel { key }) {
+                Ok(_) => log(Level::Warn, &format!("the move of {name} is given up")),
+                Err(e) => self.complain(format!("the move of {name} goes on: {e}")),
+            }
+        }
+    }
+
+    fn told(&self, event: &NodeEvent) -> String {
+        match event {
+            NodeEvent::Synced { key, backup, .. } => {
+                let (shard, node) = (self.shard_name(*key), self.node_name(*backup));
+                format!("{shard} has a complete copy on {node}")
+            }
+            NodeEvent::Frozen { key, .. } => {
+                format!("{} has stopped and handed over", self.shard_name(*key))
+            }
+        }
+    }
+
+    fn complain(&mut self, text: String) {
+        if self.complaint.as_ref() != Some(&text) {
+            log(Level::Warn, &text);
+            self.complaint = Some(text);
+        }
     }
 }
 

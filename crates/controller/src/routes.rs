@@ -16,6 +16,8 @@ use serde_json::{Value, json};
 
 /// Bytes of a request's body.
 const BODY_LEN_MAX: usize = 256 << 20;
+/// Bytes of an error's text.
+const ERROR_LEN_MAX: usize = 64 << 10;
 
 /// One route of the API.
 #[derive(Clone, Copy, Debug)]
@@ -194,6 +196,7 @@ pub(crate) fn router(shared: Shared) -> Router {
         .route("/v1/blobs/{digest}", get(blob))
         .fallback(async || Refusal::new(StatusCode::NOT_FOUND, "no such path".into()))
         .layer(DefaultBodyLimit::max(BODY_LEN_MAX))
+        .layer(axum::middleware::map_response(as_json))
         .with_state(shared)
 }
 
@@ -238,6 +241,8 @@ impl From<ExecuteError> for Refusal {
                 | CommandError::Initialised => StatusCode::CONFLICT,
                 CommandError::Place(_)
                 | CommandError::Misfit { .. }
+                | CommandError::NoRoom { .. }
+                | CommandError::NoAppId
                 | CommandError::TooManyApps(_) => StatusCode::UNPROCESSABLE_ENTITY,
                 CommandError::NotInitialised => StatusCode::SERVICE_UNAVAILABLE,
             },
@@ -253,6 +258,24 @@ impl From<StoreError> for Refusal {
     }
 }
 
+/// Refusals of the framework (paths, queries, bodies, methods) in the shape of all others.
+async fn as_json(response: Response) -> Response {
+    let status = response.status();
+    let kind = response.headers().get(header::CONTENT_TYPE);
+    let json = kind.is_some_and(|k| k.as_bytes().starts_with(b"application/json"));
+    if !(status.is_client_error() || status.is_server_error()) || json {
+        return response;
+    }
+    let body = axum::body::to_bytes(response.into_body(), ERROR_LEN_MAX).await;
+    let text = String::from_utf8_lossy(&body.unwrap_or_default()).replace('\n', " ");
+    let reason = status.canonical_reason().unwrap_or("refused");
+    let error = match text.trim() {
+        "" => reason.to_ascii_lowercase(),
+        text => text.to_string(),
+    };
+    Refusal::new(status, error).into_response()
+}
+
 fn bad_json(e: &JsonRejection) -> Refusal {
     Refusal::new(e.status(), e.body_text())
 }
@@ -260,7 +283,7 @@ fn bad_json(e: &JsonRejection) -> Refusal {
 async fn healthz(State(s): State<Shared>) -> Result<Json<Value>, Refusal> {
     match s.core().broken() {
         None => Ok(Json(json!({ "status": "ok" }))),
-        Some(e) => Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, e.to_string())),
+        Some(e) => Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, e)),
     }
 }
 

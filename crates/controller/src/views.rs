@@ -6,7 +6,7 @@ use axum::http::StatusCode;
 use e3_control::limits::PROGRESS_TIMEOUT;
 use e3_control::{Command, CommandError, Phase};
 use e3_model::api::*;
-use e3_model::plan::{InstanceReport, Role, ShardPlan};
+use e3_model::plan::{InstanceReport, NodeReport, Role, ShardPlan};
 use e3_model::{AppId, NodeId, ServiceId, ShardId, ShardKey};
 use std::collections::BTreeMap;
 use std::net::{Ipv6Addr, SocketAddr};
@@ -41,7 +41,7 @@ impl Core {
             let member = self.control.members.get(&n.id);
             let incarnation = member.map_or(0, |m| m.incarnation);
             let up = member.is_some_and(|m| m.up);
-            let report = self.reports.get(&n.id).map(|(_, r)| r);
+            let report = self.report(n.id);
             let stats = report.map(|r| r.stats.clone()).unwrap_or_default();
             NodeView {
                 name: n.node.name.clone(),
@@ -79,13 +79,15 @@ impl Core {
         topology.nodes().map(view).collect()
     }
 
+    /// What a node's present process told last.
+    fn report(&self, node: NodeId) -> Option<&NodeReport> {
+        let member = self.control.members.get(&node)?;
+        let (_, report) = self.reports.get(&node)?;
+        (report.incarnation == member.incarnation).then_some(report)
+    }
+
     fn instance_report(&self, key: ShardKey, node: NodeId) -> Option<&InstanceReport> {
-        self.reports
-            .get(&node)?
-            .1
-            .instances
-            .iter()
-            .find(|i| i.key == key)
+        self.report(node)?.instances.iter().find(|i| i.key == key)
     }
 
     /// All replicas of a shard with their status.
@@ -93,11 +95,14 @@ impl Core {
         let nodes = [shard.primary]
             .into_iter()
             .chain(shard.backups.iter().chain(&shard.joining).copied());
+        let app = self.control.apps.get(&key.app);
+        let orphan = app.is_some_and(|a| a.is_orphan(shard));
         let view = |node: NodeId| {
             let role = shard.role(node).expect("listed");
             let report = self.instance_report(key, node);
             let error = report.and_then(|r| r.error.clone());
             let status = match (report, role) {
+                _ if orphan && role == Role::Primary => "lost",
                 _ if !self.control.is_up(node) => "lost",
                 (None, _) => "starting",
                 (Some(_), _) if error.is_some() => "failed",
@@ -286,7 +291,7 @@ impl Core {
     pub(crate) fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
         if let Some(broken) = self.broken() {
-            problems.push(broken.to_string());
+            problems.push(broken);
         }
         for node in self.node_views().iter().filter(|n| !n.up) {
             problems.push(format!("node {} is not up", node.name));

@@ -3,8 +3,8 @@
 use e3_controller::{ControllerConfig, ControllerError, ROUTES, openapi};
 use e3_model::api::*;
 use e3_model::document::parse_topology;
-use e3_model::plan::{NodeHello, NodePlan, NodeWelcome};
-use e3_model::{Address, Nanos};
+use e3_model::plan::{NodeEvent, NodeHello, NodePlan, NodeReport, NodeWelcome};
+use e3_model::{Address, AppId, Nanos, NodeId, ShardKey};
 use e3_wire::heartbeat::{self, Heartbeat};
 use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::path::Path;
@@ -209,6 +209,118 @@ fn a_silent_node_is_lost_and_its_shards_move() {
     assert_eq!(controller.get("/readyz").0, 503);
     let gone = format!("/v1/nodes/{}/plan?incarnation=1", victim.0);
     assert_eq!(controller.get(&gone).0, 409, "the lost process is told so");
+}
+
+#[test]
+fn a_move_follows_what_nodes_report_and_survives_a_kill() {
+    let tmp = tempfile::tempdir().unwrap();
+    let address = free_port();
+    let mut controller = Controller::start(tmp.path(), address);
+    let nodes: Vec<_> = NODES.iter().map(|n| controller.join(n, 1)).collect();
+    let _beats = beat(address, nodes.clone());
+    assert_eq!(controller.deploy(APP).0, 200);
+    let shard = |c: &Controller| c.plan(&nodes[0]).apps[0].shards[1].clone();
+    let before = shard(&controller);
+    let to = NodeId(before.primary.0 ^ 1);
+    let request = MigrateRequest {
+        instance: "two-services/back/0".into(),
+        to: NODES[usize::from(to.0)].into(),
+    };
+    let (status, body) = controller.post("/v1/migrations", &request);
+    assert_eq!(status, 200, "{body}");
+    assert_eq!(controller.post("/v1/migrations", &request).0, 409);
+    let key = ShardKey {
+        app: AppId(1),
+        service: before.service,
+        shard: before.shard,
+    };
+    let primary = nodes[usize::from(before.primary.0)];
+    let report = |c: &Controller, event: NodeEvent| {
+        let report = NodeReport {
+            node: primary.node,
+            incarnation: primary.incarnation,
+            events: vec![event],
+            ..NodeReport::default()
+        };
+        let path = format!("/v1/nodes/{}/report", primary.node.0);
+        let (status, body) = c.post(&path, &report);
+        assert_eq!(status, 200, "{body}");
+    };
+    let view = shard(&controller).view;
+    let synced = NodeEvent::Synced {
+        key,
+        view,
+        backup: to,
+    };
+    report(&controller, synced);
+    report(&controller, synced);
+    assert!(shard(&controller).frozen);
+    drop(controller);
+    controller = Controller::start(tmp.path(), address);
+    let frozen = shard(&controller);
+    assert!(frozen.frozen, "the move goes on where it was");
+    let view = frozen.view;
+    report(&controller, NodeEvent::Frozen { key, view });
+    let after = shard(&controller);
+    assert_eq!((after.primary, after.fenced), (to, true));
+    assert_eq!(after.backups, before.backups);
+    // A process that is not the node's present one has no say.
+    let stale = NodeReport {
+        node: primary.node,
+        incarnation: 77,
+        ..NodeReport::default()
+    };
+    let path = format!("/v1/nodes/{}/report", primary.node.0);
+    assert_eq!(controller.post(&path, &stale).0, 409);
+    let (_, text) = controller.get("/metrics");
+    assert!(text.contains("# TYPE e3_requests_total counter"), "{text}");
+}
+
+#[test]
+fn every_refusal_has_the_same_shape() {
+    let tmp = tempfile::tempdir().unwrap();
+    let controller = Controller::start(tmp.path(), free_port());
+    for path in [
+        "/v1/nodes/x/plan",
+        "/v1/nodes/0/plan?after=x",
+        "/v1/nodes/99999/plan?incarnation=1",
+        "/v1/nodes/0/plan?incarnation=1",
+        "/v1/apps/%2e%2e%2f%2e%2e",
+        "/v1/apps/..%2f/secrets/..%2f..%2fetc",
+        "/v1/blobs/..%2fsecrets",
+        "/v1/%ff",
+        "/nowhere",
+        "/v1/migrations",
+    ] {
+        let (status, body) = controller.get(path);
+        assert!((400..500).contains(&status), "{path}: {status} {body}");
+        let error: Result<ErrorView, _> = serde_json::from_str(&body);
+        assert!(error.is_ok_and(|e| !e.error.is_empty()), "{path}: {body}");
+    }
+    let (status, body) = controller.post("/v1/nodes/hello", &"x");
+    assert_eq!(status, 422);
+    assert!(serde_json::from_str::<ErrorView>(&body).is_ok(), "{body}");
+}
+
+#[test]
+fn a_damaged_log_is_an_error_that_says_where() {
+    let tmp = tempfile::tempdir().unwrap();
+    let address = free_port();
+    let controller = Controller::start(tmp.path(), address);
+    controller.join(NODES[0], 1);
+    controller.join(NODES[1], 1);
+    drop(controller);
+    let log = tmp.path().join("log/log");
+    let mut bytes = std::fs::read(&log).unwrap();
+    bytes[40] ^= 1;
+    std::fs::write(&log, &bytes).unwrap();
+    let error = e3_controller::run(config(tmp.path(), address)).unwrap_err();
+    let text = error.to_string();
+    assert!(
+        text.contains("log/log: byte 0: a record's checksum is wrong"),
+        "{text}"
+    );
+    assert_eq!(std::fs::read(&log).unwrap(), bytes, "nothing is written");
 }
 
 #[test]

@@ -14,6 +14,8 @@ use std::path::{Path, PathBuf};
 
 /// Bytes of one record.
 pub const RECORD_LEN_MAX: usize = 256 << 20;
+/// Bytes that [`Store::probe`] writes: a block, so that it takes room.
+const PROBE_LEN: usize = 4096;
 
 /// A log with its snapshot.
 #[derive(Debug)]
@@ -24,6 +26,8 @@ pub struct Store {
     end: u64,
     /// Number of the next record.
     next: u64,
+    /// There may be more in the log than the records that count.
+    dirty: bool,
     _lock: File,
 }
 
@@ -168,6 +172,7 @@ impl Store {
             log,
             end: records.end,
             next,
+            dirty: true,
             _lock: lock,
         };
         store.cut()?;
@@ -180,11 +185,15 @@ impl Store {
         if bytes.len() > RECORD_LEN_MAX {
             return Err(StoreError::TooLong(bytes.len()));
         }
+        if self.dirty {
+            self.cut()?;
+        }
         let record = encode(self.next, bytes);
         if let Err(e) = self.log.write_all(&record) {
-            let error = system(&self.dir.join("log"))(e);
-            self.cut()?;
-            return Err(error);
+            // What is left of it must not stand before the next record.
+            self.dirty = true;
+            let _ = self.cut();
+            return Err(system(&self.dir.join("log"))(e));
         }
         self.end += record.len() as u64;
         self.next += 1;
@@ -215,7 +224,16 @@ impl Store {
         }
         self.sync_dir()?;
         self.end = 0;
+        self.dirty = true;
         self.cut()
+    }
+
+    /// Whether the disk takes writes: tries one that leaves nothing behind.
+    pub fn probe(&self) -> Result<(), StoreError> {
+        let file = self.dir.join("probe");
+        let wrote = std::fs::write(&file, [0; PROBE_LEN]);
+        let removed = std::fs::remove_file(&file);
+        wrote.and(removed).map_err(system(&file))
     }
 
     /// Records in the log since the last snapshot, in bytes.
@@ -230,7 +248,9 @@ impl Store {
         self.log
             .seek(SeekFrom::Start(self.end))
             .map_err(system(&file))?;
-        self.sync()
+        self.sync()?;
+        self.dirty = false;
+        Ok(())
     }
 
     fn sync_dir(&self) -> Result<(), StoreError> {
@@ -270,6 +290,17 @@ mod tests {
             std::fs::write(dir.join("log"), &log[..cut]).unwrap();
             assert_eq!(entries(&dir).unwrap(), [0, 10, 20, 30], "cut at {cut}");
         }
+    }
+
+    #[test]
+    fn zeros_that_a_power_cut_left_at_the_end_are_dropped() {
+        let tmp = tempfile::tempdir().unwrap();
+        let dir = tmp.path().join("a");
+        filled(&dir);
+        let mut log = std::fs::read(dir.join("log")).unwrap();
+        log.extend_from_slice(&[0; 100]);
+        std::fs::write(dir.join("log"), &log).unwrap();
+        assert_eq!(entries(&dir).unwrap(), [0, 10, 20, 30, 40]);
     }
 
     #[test]
@@ -342,6 +373,7 @@ mod tests {
         assert!(store.append(&[9; 100_000]).is_err());
         store.log = good;
         store.append(b"again").unwrap();
+        store.probe().unwrap();
         drop(store);
         assert_eq!(entries(&dir).unwrap(), [0, 10, 20, 30, 40, 5]);
     }

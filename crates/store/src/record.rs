@@ -42,6 +42,10 @@ pub(crate) fn scan(bytes: &[u8], found: &mut Scan) -> Result<(), (u64, &'static 
             }
             break;
         }
+        // File systems may make a file longer before its bytes arrive.
+        if rest.iter().all(|b| *b == 0) {
+            break;
+        }
         let (record, after) = rest.split_at(HEADER_LEN + len);
         if checksum(record) != word(4) {
             return Err((offset, "a record's checksum is wrong"));
