@@ -1,0 +1,417 @@
+//! The command line.
+
+use crate::failure::Failure;
+use crate::output::{Format, When};
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Runs microservice applications as WebAssembly across host CPUs and SmartNICs.
+#[derive(Parser, Debug)]
+#[command(
+    name = "e3",
+    version,
+    max_term_width = 100,
+    after_help = "A first look: e3 demo\nExit codes: 0 ok, 1 unexpected, 2 bad input, 3 not found, 4 conflict, 5 check failed,\n            6 cluster not reachable, 7 timeout"
+)]
+pub struct Cli {
+    /// Options of every command.
+    #[command(flatten)]
+    pub global: Global,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// Options of every command.
+#[derive(Args, Debug, Default)]
+pub struct Global {
+    /// Directory of the cluster's state [default: ~/.local/state/e3/default]
+    #[arg(long, global = true, env = "E3_DIR", value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+    /// Controller to talk to, such as http://127.0.0.1:7300 [default: that of the cluster in --dir]
+    #[arg(long, global = true, env = "E3_CONTROLLER", value_name = "URL")]
+    pub controller: Option<String>,
+    /// Configuration file [default: ~/.config/e3/config.yaml]
+    #[arg(long, global = true, env = "E3_CONFIG", value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Colours
+    #[arg(
+        long,
+        global = true,
+        env = "E3_COLOR",
+        value_enum,
+        default_value = "auto"
+    )]
+    pub color: When,
+}
+
+/// Commands.
+#[derive(Subcommand, Debug)]
+pub enum Command {
+    /// Start a cluster on this machine: a controller and a process for each node
+    Up(Up),
+    /// Stop the cluster of this machine
+    Down(Down),
+    /// Deploy an application
+    Deploy(Deploy),
+    /// Delete an application
+    Delete(Delete),
+    /// List nodes, applications, instances or channels
+    Get(Get),
+    /// Show all about one node, application, service or instance
+    Describe(Describe),
+    /// Move an instance to another node
+    Migrate(Migrate),
+    /// Show what the processes log
+    Logs(Logs),
+    /// Try a placement without a cluster and explain each decision
+    Place(Place),
+    /// Tell what this machine has and lacks
+    Doctor,
+    /// Print the JSON schema of a kind of document
+    Schema(Schema),
+    /// Print a completion script for a shell
+    Completions(Completions),
+    /// Start the processes and keep them running (used by `up --detach`)
+    #[command(hide = true)]
+    Supervise(Supervise),
+    /// Be a controller (used by `up`)
+    #[command(hide = true)]
+    ControllerRun(ControllerRun),
+    /// Be a node (used by `up`)
+    #[command(hide = true)]
+    NodeRun(NodeRun),
+}
+
+/// `-o`.
+#[derive(Args, Debug, Clone, Copy, Default)]
+pub struct Output {
+    /// Form of the output [default: table]
+    #[arg(short, long, env = "E3_OUTPUT", value_enum, value_name = "FORM")]
+    pub output: Option<Format>,
+}
+
+/// `e3 up`.
+#[derive(Args, Debug, Clone, Default)]
+pub struct Up {
+    /// Topology: a file, or one of the built-in ones [default: 3x-type1]
+    #[arg(long, env = "E3_TOPOLOGY", value_name = "FILE|NAME")]
+    pub topology: Option<String>,
+    /// Return when the cluster is ready, and leave it running in the background
+    #[arg(short, long)]
+    pub detach: bool,
+    /// Port of the controller on 127.0.0.1; 0 takes a free one [default: 7300]
+    #[arg(long, env = "E3_PORT", value_name = "PORT")]
+    pub port: Option<u16>,
+    /// Leave a process that died dead
+    #[arg(long)]
+    pub no_restart: bool,
+}
+
+/// `e3 down`.
+#[derive(Args, Debug, Clone, Default)]
+pub struct Down {
+    /// Also remove the cluster's state: applications, logs, compiled code
+    #[arg(long)]
+    pub purge: bool,
+}
+
+/// Where modules and profiles come from.
+#[derive(Args, Debug, Clone, Default)]
+pub struct Sources {
+    /// Directory of the modules that are not found beside the manifest
+    #[arg(long, env = "E3_SERVICES", value_name = "DIR")]
+    pub services: Option<PathBuf>,
+    /// Directory of profiles [default: the paper's, built in]
+    #[arg(long, env = "E3_PROFILES", value_name = "DIR")]
+    pub profiles: Option<PathBuf>,
+}
+
+/// `e3 deploy`.
+#[derive(Args, Debug, Clone)]
+pub struct Deploy {
+    /// Manifest, or the built-in one `iot-ts`
+    #[arg(value_name = "FILE|NAME")]
+    pub file: String,
+    /// Wait until every instance runs
+    #[arg(long)]
+    pub wait: bool,
+    /// Longest wait
+    #[arg(long, value_parser = duration, default_value = "60s", value_name = "TIME")]
+    pub timeout: Duration,
+    /// Only check manifest, modules and placement; deploy nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Topology for --dry-run [default: that of the cluster in --dir, else 3x-type1]
+    #[arg(long, env = "E3_TOPOLOGY", value_name = "FILE|NAME")]
+    pub topology: Option<String>,
+    /// Where modules and profiles come from.
+    #[command(flatten)]
+    pub sources: Sources,
+}
+
+/// `e3 delete`.
+#[derive(Args, Debug, Clone)]
+pub struct Delete {
+    /// Name of the application
+    pub app: String,
+}
+
+/// Kinds of things that `e3 get` lists.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Things {
+    /// Nodes and how they are
+    #[value(alias = "node")]
+    Nodes,
+    /// Applications
+    #[value(alias = "app")]
+    Apps,
+    /// Instances: every replica of every shard
+    #[value(alias = "instance")]
+    Instances,
+    /// Channels and what waits in them
+    #[value(alias = "channel")]
+    Channels,
+}
+
+/// `e3 get`.
+#[derive(Args, Debug, Clone)]
+pub struct Get {
+    /// What to list
+    #[arg(value_enum)]
+    pub what: Things,
+    /// Only of this application
+    #[arg(long, value_name = "APP")]
+    pub app: Option<String>,
+    /// Only on this node
+    #[arg(long, value_name = "NODE")]
+    pub node: Option<String>,
+    /// Form.
+    #[command(flatten)]
+    pub output: Output,
+}
+
+/// Kinds of things that `e3 describe` shows.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Thing {
+    /// NAME is a node's
+    Node,
+    /// NAME is an application's
+    App,
+    /// NAME is APP/SERVICE
+    Service,
+    /// NAME is APP/SERVICE/SHARD
+    Instance,
+}
+
+/// `e3 describe`.
+#[derive(Args, Debug, Clone)]
+pub struct Describe {
+    /// Kind
+    #[arg(value_enum)]
+    pub kind: Thing,
+    /// NODE, APP, APP/SERVICE or APP/SERVICE/SHARD
+    pub name: String,
+    /// Form.
+    #[command(flatten)]
+    pub output: Output,
+}
+
+/// `e3 migrate`.
+#[derive(Args, Debug, Clone)]
+pub struct Migrate {
+    /// APP/SERVICE/SHARD, and /primary (default) or /backup
+    pub instance: String,
+    /// Node that it goes to
+    #[arg(long, value_name = "NODE")]
+    pub to: String,
+    /// Longest wait
+    #[arg(long, value_parser = duration, default_value = "60s", value_name = "TIME")]
+    pub timeout: Duration,
+}
+
+/// `e3 logs`.
+#[derive(Args, Debug, Clone)]
+pub struct Logs {
+    /// Process: controller, supervisor or a node [default: all]
+    pub name: Option<String>,
+    /// Go on as lines come
+    #[arg(short, long)]
+    pub follow: bool,
+    /// Last lines of each to begin with
+    #[arg(short = 'n', long, default_value_t = 20, value_name = "COUNT")]
+    pub lines: usize,
+}
+
+/// `e3 place`.
+#[derive(Args, Debug, Clone)]
+pub struct Place {
+    /// Manifest, or the built-in one `iot-ts`
+    #[arg(value_name = "FILE|NAME")]
+    pub file: String,
+    /// Topology: a file, or one of the built-in ones [default: 3x-type1]
+    #[arg(long, env = "E3_TOPOLOGY", value_name = "FILE|NAME")]
+    pub topology: Option<String>,
+    /// Directory of profiles [default: the paper's, built in]
+    #[arg(long, env = "E3_PROFILES", value_name = "DIR")]
+    pub profiles: Option<PathBuf>,
+    /// Placer
+    #[arg(long, default_value = "hcm", value_parser = e3_placement::PLACERS)]
+    pub placer: String,
+    /// Form.
+    #[command(flatten)]
+    pub output: Output,
+}
+
+/// Kinds of documents.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DocumentKind {
+    /// Application
+    Application,
+    /// Topology
+    Topology,
+    /// Profile
+    Profile,
+}
+
+/// `e3 schema`.
+#[derive(Args, Debug, Clone)]
+pub struct Schema {
+    /// Kind of document
+    #[arg(value_enum, ignore_case = true)]
+    pub kind: DocumentKind,
+}
+
+/// `e3 completions`.
+#[derive(Args, Debug, Clone)]
+pub struct Completions {
+    /// Shell
+    pub shell: clap_complete::Shell,
+}
+
+/// `e3 supervise`.
+#[derive(Args, Debug, Clone)]
+pub struct Supervise {
+    /// Port of the controller.
+    #[arg(long)]
+    pub port: u16,
+    /// Leave a process that died dead.
+    #[arg(long)]
+    pub no_restart: bool,
+    /// State directory.
+    #[arg(long)]
+    pub state: PathBuf,
+    /// Process to end with.
+    #[arg(long)]
+    pub parent: Option<u32>,
+}
+
+/// `e3 controller-run`.
+#[derive(Args, Debug, Clone)]
+pub struct ControllerRun {
+    /// Port.
+    #[arg(long)]
+    pub port: u16,
+    /// State directory.
+    #[arg(long)]
+    pub state: PathBuf,
+    /// Process to end with.
+    #[arg(long)]
+    pub parent: Option<u32>,
+}
+
+/// `e3 node-run`.
+#[derive(Args, Debug, Clone)]
+pub struct NodeRun {
+    /// Name in the topology.
+    #[arg(long)]
+    pub name: String,
+    /// The controller.
+    #[arg(long)]
+    pub url: String,
+    /// State directory.
+    #[arg(long)]
+    pub state: PathBuf,
+    /// Process to end with.
+    #[arg(long)]
+    pub parent: Option<u32>,
+}
+
+/// `250ms`, `15s`, `2m`; a bare number is in seconds.
+pub fn duration(text: &str) -> Result<Duration, String> {
+    let nanos = match text.parse::<f64>() {
+        Ok(seconds) if seconds.is_finite() && seconds >= 0.0 => (seconds * 1e9) as u64,
+        _ => {
+            text.parse::<e3_model::Nanos>()
+                .map_err(|e| format!("{e}, such as 250ms, 15s or 2m"))?
+                .0
+        }
+    };
+    Ok(Duration::from_nanos(nanos))
+}
+
+/// `e3 completions`.
+pub fn completions(args: &Completions) -> Result<(), Failure> {
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut Cli::command(), "e3", &mut script);
+    crate::output::print(&String::from_utf8_lossy(&script))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(words: &str) -> Result<Cli, clap::Error> {
+        Cli::try_parse_from(words.split(' '))
+    }
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn commands_parse() {
+        let cli = parse("e3 up --topology t.yaml --detach --port 0 --no-restart --dir d").unwrap();
+        let Command::Up(up) = cli.command else {
+            panic!("not up")
+        };
+        assert!(up.detach && up.no_restart);
+        assert_eq!((up.port, up.topology.as_deref()), (Some(0), Some("t.yaml")));
+        assert_eq!(cli.global.dir, Some(PathBuf::from("d")));
+        for good in [
+            "e3 down",
+            "e3 get nodes -o json",
+            "e3 get instances --app a --node n",
+            "e3 describe instance a/b/0/primary -o yaml",
+            "e3 migrate a/b/0 --to s2-host",
+            "e3 logs controller -f",
+            "e3 place iot-ts --topology 3x-beefy --placer hosts-only",
+            "e3 schema application",
+            "e3 completions bash",
+        ] {
+            assert!(parse(good).is_ok(), "{good}");
+        }
+        for bad in [
+            "e3",
+            "e3 get pods",
+            "e3 up --port 70000",
+            "e3 migrate a/b/0",
+            "e3 place a.yaml --placer best",
+            "e3 get nodes -o xml",
+        ] {
+            assert_eq!(parse(bad).unwrap_err().exit_code(), 2, "{bad}");
+        }
+    }
+
+    #[test]
+    fn durations_have_units() {
+        assert_eq!(duration("15s"), Ok(Duration::from_secs(15)));
+        assert_eq!(duration("250ms"), Ok(Duration::from_millis(250)));
+        assert_eq!(duration("1.5"), Ok(Duration::from_millis(1500)));
+        for bad in ["", "-1", "soon", "NaN", "5 parsecs"] {
+            assert!(duration(bad).is_err(), "{bad}");
+        }
+    }
+}

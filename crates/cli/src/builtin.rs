@@ -1,0 +1,154 @@
+//! Documents: those built into the program and those in files.
+
+use crate::failure::{Exit, Failure};
+use crate::settings::read_text;
+use e3_model::document::{parse_application, parse_profile, parse_topology};
+use e3_model::{Application, Profile, Topology};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// Topology of `e3 up` and `e3 place`.
+pub const TOPOLOGY_DEFAULT: &str = "3x-type1";
+
+const TOPOLOGIES: [(&str, &str); 3] = [
+    (
+        "3x-type1",
+        include_str!("../../../topologies/3x-type1.yaml"),
+    ),
+    (
+        "3x-beefy",
+        include_str!("../../../topologies/3x-beefy.yaml"),
+    ),
+    (
+        "1x-type1",
+        include_str!("../../../topologies/1x-type1.yaml"),
+    ),
+];
+const APPS: [(&str, &str); 1] = [("iot-ts", include_str!("../../../apps/iot-ts.yaml"))];
+const PROFILES: [(&str, &str); 5] = [
+    ("apigw", include_str!("../../../profiles/paper/apigw.yaml")),
+    ("ema", include_str!("../../../profiles/paper/ema.yaml")),
+    (
+        "recommend",
+        include_str!("../../../profiles/paper/recommend.yaml"),
+    ),
+    ("spike", include_str!("../../../profiles/paper/spike.yaml")),
+    ("sql", include_str!("../../../profiles/paper/sql.yaml")),
+];
+
+/// A document's text with the name that errors give it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Text {
+    /// The file as the user named it, or the built-in document.
+    pub file: String,
+    /// Content.
+    pub text: String,
+    /// Directory of the file; None if it is built in.
+    pub dir: Option<PathBuf>,
+}
+
+/// A file, or a built-in document if there is no such file.
+fn find(name: &str, builtin: &[(&str, &str)]) -> Result<Text, Failure> {
+    let path = Path::new(name);
+    if let Some((_, text)) = builtin.iter().find(|(n, _)| *n == name)
+        && !path.exists()
+    {
+        return Ok(Text {
+            file: format!("{name} (built in)"),
+            text: text.to_string(),
+            dir: None,
+        });
+    }
+    let text = read_text(path).map_err(|f| match f.exit {
+        Exit::NotFound => {
+            let names: Vec<&str> = builtin.iter().map(|(n, _)| *n).collect();
+            f.hint(format!("built in: {}", names.join(", ")))
+        }
+        _ => f,
+    })?;
+    let dir = path.parent().map(Path::to_path_buf).unwrap_or_default();
+    Ok(Text {
+        file: name.to_string(),
+        text,
+        dir: Some(dir),
+    })
+}
+
+/// A topology by file or name.
+pub fn topology(name: &str) -> Result<(Text, Topology), Failure> {
+    let found = find(name, &TOPOLOGIES)?;
+    let topology = parse_topology(&found.file, &found.text)?;
+    Ok((found, topology))
+}
+
+/// An application by file or name.
+pub fn application(name: &str) -> Result<(Text, Application), Failure> {
+    let found = find(name, &APPS)?;
+    let app = parse_application(&found.file, &found.text)?;
+    Ok((found, app))
+}
+
+/// Profiles: those of a directory, or the built-in ones.
+pub struct Profiles {
+    /// Their texts.
+    pub texts: Vec<String>,
+    /// By name.
+    pub by_name: BTreeMap<String, Profile>,
+}
+
+/// All profiles of a directory (`*.yaml`), or the built-in ones.
+pub fn profiles(dir: Option<&Path>) -> Result<Profiles, Failure> {
+    let mut found = Vec::new();
+    match dir {
+        None => {
+            let named = |(n, t): &(&str, &str)| (format!("{n} (built in)"), t.to_string());
+            found.extend(PROFILES.iter().map(named));
+        }
+        Some(dir) => {
+            let unreadable = |e: &std::io::Error| Failure::file("read", dir, e);
+            for entry in std::fs::read_dir(dir).map_err(|e| unreadable(&e))? {
+                let path = entry.map_err(|e| unreadable(&e))?.path();
+                if path.extension().is_some_and(|e| e == "yaml") {
+                    found.push((path.display().to_string(), read_text(&path)?));
+                }
+            }
+            found.sort();
+        }
+    }
+    let mut profiles = Profiles {
+        texts: Vec::new(),
+        by_name: BTreeMap::new(),
+    };
+    for (file, text) in found {
+        let profile = parse_profile(&file, &text)?;
+        profiles.by_name.insert(profile.name.clone(), profile);
+        profiles.texts.push(text);
+    }
+    Ok(profiles)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_built_in_is_good() {
+        for (name, _) in TOPOLOGIES {
+            assert_eq!(topology(name).unwrap().1.name, name);
+        }
+        for (name, _) in APPS {
+            assert_eq!(application(name).unwrap().1.name, name);
+        }
+        let profiles = profiles(None).unwrap();
+        let names: Vec<&str> = profiles.by_name.keys().map(String::as_str).collect();
+        assert_eq!(names, PROFILES.map(|(n, _)| n));
+    }
+
+    #[test]
+    fn iot_ts_is_108_instances_and_fits() {
+        let (text, app) = application("iot-ts").unwrap();
+        assert_eq!(app.instances(), 108);
+        let (_, topology) = topology(TOPOLOGY_DEFAULT).unwrap();
+        e3_model::document::check_fit(&text.file, &text.text, &app, &topology).unwrap();
+    }
+}

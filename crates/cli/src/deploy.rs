@@ -1,0 +1,221 @@
+//! `e3 deploy` and `e3 delete`.
+//!
+//! Everything is checked here before anything is sent, so that errors name file and line.
+
+use crate::args::{Delete, Deploy, Sources};
+use crate::builtin::{self, Text};
+use crate::client::Client;
+use crate::failure::{Exit, Failure};
+use crate::limits::{BLOB_LEN_MAX, POLL_INTERVAL};
+use crate::output;
+use crate::place;
+use crate::settings::Settings;
+use crate::state_dir::StateDir;
+use crate::text::plural;
+use crate::up::topology_of;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use e3_model::Application;
+use e3_model::api::{AppView, DeployRequest};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// `e3 deploy`.
+pub fn run(args: &Deploy, settings: &Settings) -> Result<(), Failure> {
+    let (text, app) = builtin::application(&args.file)?;
+    if args.dry_run {
+        return dry_run(args, settings, &text, &app);
+    }
+    // Where the cluster is of this machine its topology is at hand, and with it the line in the
+    // manifest; any other controller makes the same check.
+    if settings.controller.is_none()
+        && let Some(topology) = topology_of(&StateDir::new(&settings.dir))?
+    {
+        e3_model::document::check_fit(&text.file, &text.text, &app, &topology)?;
+    }
+    let client = Client::connect(settings)?;
+    let request = request(&text, &app, &args.sources, settings)?;
+    let response = client.deploy(&request)?;
+    let name = response.app;
+    output::print(&match response.changed {
+        true => format!(
+            "deployed {name}: {}\n",
+            plural(app.instances() as usize, "instance")
+        ),
+        false => format!("{name} runs just so already\n"),
+    })?;
+    if args.wait {
+        wait_ready(&client, &name, args.timeout)?;
+        output::print(&format!("{name} is ready\n"))?;
+    }
+    Ok(())
+}
+
+fn dry_run(
+    args: &Deploy,
+    settings: &Settings,
+    text: &Text,
+    app: &Application,
+) -> Result<(), Failure> {
+    let wanted = args
+        .topology
+        .clone()
+        .or_else(|| settings.file.topology.clone());
+    let topology = match (wanted, topology_of(&StateDir::new(&settings.dir))?) {
+        (None, Some(topology)) => topology,
+        (wanted, _) => {
+            let name = wanted.unwrap_or_else(|| builtin::TOPOLOGY_DEFAULT.to_string());
+            builtin::topology(&name)?.1
+        }
+    };
+    let profiles = builtin::profiles(profiles_dir(&args.sources, settings))?;
+    let placed = place::place(text, app, &topology, &profiles.by_name, "hcm")?;
+    request(text, app, &args.sources, settings)?;
+    output::print(&format!(
+        "{} would be deployed on {}: {}; nothing was deployed\n",
+        app.name,
+        topology.name,
+        plural(placed.placement.decisions.len(), "instance"),
+    ))
+}
+
+/// Everything that the controller needs to deploy an application.
+pub fn request(
+    text: &Text,
+    app: &Application,
+    sources: &Sources,
+    settings: &Settings,
+) -> Result<DeployRequest, Failure> {
+    let profiles = builtin::profiles(profiles_dir(sources, settings))?;
+    let services = sources
+        .services
+        .clone()
+        .or_else(|| settings.file.services.clone());
+    let mut modules = BTreeMap::new();
+    for service in &app.spec.services {
+        if !modules.contains_key(&service.module) {
+            let file = find_module(text, &service.module, services.as_deref())?;
+            modules.insert(service.module.clone(), STANDARD.encode(read_blob(&file)?));
+        }
+    }
+    let mut assets = BTreeMap::new();
+    for asset in &app.spec.assets {
+        let file = text.dir.clone().unwrap_or_default().join(&asset.file);
+        assets.insert(asset.file.clone(), STANDARD.encode(read_blob(&file)?));
+    }
+    Ok(DeployRequest {
+        file: text.file.clone(),
+        manifest: text.text.clone(),
+        modules,
+        assets,
+        profiles: profiles.texts,
+    })
+}
+
+fn profiles_dir<'a>(sources: &'a Sources, settings: &'a Settings) -> Option<&'a Path> {
+    sources
+        .profiles
+        .as_deref()
+        .or(settings.file.profiles.as_deref())
+}
+
+/// Where modules are looked for that are not beside their manifest.
+pub fn services_dirs(given: Option<&Path>) -> Vec<PathBuf> {
+    if let Some(dir) = given {
+        return vec![dir.to_path_buf()];
+    }
+    // In a checkout the program is at target/PROFILE/e3 and the modules at target/services.
+    let program = std::env::current_exe().unwrap_or_default();
+    let mut dirs: Vec<PathBuf> = Vec::new();
+    dirs.extend(
+        program
+            .ancestors()
+            .skip(1)
+            .take(2)
+            .map(|d| d.join("services")),
+    );
+    dirs.extend(
+        program
+            .ancestors()
+            .skip(1)
+            .take(4)
+            .map(|d| d.join("target/services")),
+    );
+    dirs.push(PathBuf::from("target/services"));
+    dirs
+}
+
+/// A module: beside the manifest, else by its file name where services are built.
+pub fn find_module(text: &Text, module: &str, services: Option<&Path>) -> Result<PathBuf, Failure> {
+    let beside = text.dir.as_ref().map(|d| d.join(module));
+    let name = Path::new(module).file_name().unwrap_or_default();
+    let elsewhere = services_dirs(services).into_iter().map(|d| d.join(name));
+    // An explicit directory wins over what lies beside the manifest.
+    let mut candidates: Vec<PathBuf> = beside.into_iter().collect();
+    candidates.extend(elsewhere);
+    if services.is_some() {
+        candidates.reverse();
+    }
+    match candidates.iter().find(|c| c.is_file()) {
+        Some(file) => Ok(file.clone()),
+        None => {
+            let message = format!("{}: module {module:?} is not found", text.file);
+            let hint = "build the services with: cargo xtask build-services, or give their \
+                        directory with --services DIR";
+            Err(Failure::new(Exit::Input, message).hint(hint))
+        }
+    }
+}
+
+fn read_blob(path: &Path) -> Result<Vec<u8>, Failure> {
+    let failed = |e: std::io::Error| Failure::file("read", path, &e);
+    let length = std::fs::metadata(path).map_err(failed)?.len();
+    if length > BLOB_LEN_MAX {
+        let message = format!(
+            "{}: {length} bytes, must be at most {BLOB_LEN_MAX}",
+            path.display()
+        );
+        return Err(Failure::new(Exit::Input, message));
+    }
+    std::fs::read(path).map_err(failed)
+}
+
+/// Waits until every instance of an application runs.
+pub fn wait_ready(client: &Client, name: &str, longest: Duration) -> Result<AppView, Failure> {
+    let begin = Instant::now();
+    let bar = output::progress(0, "starting");
+    loop {
+        let app = client.app(name)?;
+        bar.set_length(app.instances.into());
+        bar.set_position(app.instances_ready.into());
+        if app.ready {
+            bar.finish_and_clear();
+            return Ok(app);
+        }
+        if begin.elapsed() > longest {
+            bar.finish_and_clear();
+            let errors = app.services.iter().filter_map(|s| {
+                let error = s.error.as_ref()?;
+                Some(format!("service {:?}: {error}", s.name))
+            });
+            let why: Vec<String> = errors.chain(app.problems.iter().cloned()).collect();
+            let message = format!(
+                "{name} is not ready after {:.0} s, {} of {} instances run: {}",
+                longest.as_secs_f64(),
+                app.instances_ready,
+                app.instances,
+                why.first().map_or("no reason is known", String::as_str),
+            );
+            let hint = format!("see: e3 describe app {name}, e3 logs");
+            return Err(Failure::new(Exit::Timeout, message).hint(hint));
+        }
+        std::thread::sleep(POLL_INTERVAL);
+    }
+}
+
+/// `e3 delete`.
+pub fn delete(args: &Delete, settings: &Settings) -> Result<(), Failure> {
+    Client::connect(settings)?.delete(&args.app)?;
+    output::print(&format!("deleted {}\n", args.app))
+}

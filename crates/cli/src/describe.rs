@@ -1,0 +1,347 @@
+//! `e3 describe`: all about one thing.
+
+use crate::args::{Describe, Thing};
+use crate::client::Client;
+use crate::failure::{Exit, Failure};
+use crate::get::{app_of, instances, role, status};
+use crate::output::{self, Paint, Table};
+use crate::settings::Settings;
+use crate::text::{bytes, count};
+use e3_model::api::{AppView, InstanceView, NodeView, PlacedView, ServiceView};
+use serde::Serialize;
+use std::fmt::Write as _;
+
+/// A node with its instances.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct NodeDetails {
+    node: NodeView,
+    instances: Vec<InstanceView>,
+}
+
+/// A service with its instances.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ServiceDetails {
+    service: ServiceView,
+    instances: Vec<InstanceView>,
+    placed: Vec<PlacedView>,
+}
+
+/// Replicas of a shard.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct InstanceDetails {
+    replicas: Vec<InstanceView>,
+    placed: Vec<PlacedView>,
+    migration: Option<e3_model::api::MigrationView>,
+}
+
+/// `e3 describe`.
+pub fn run(args: &Describe, settings: &Settings) -> Result<(), Failure> {
+    let client = Client::connect(settings)?;
+    let format = settings.format(args.output);
+    let paint = settings.paint();
+    let name = args.name.trim_end_matches('/');
+    match args.kind {
+        Thing::Node => {
+            let node = client.node(name)?;
+            let mut instances = client.instances()?;
+            instances.retain(|i| i.node == node.name);
+            let details = NodeDetails { node, instances };
+            output::show(format, &details, || node_text(&details, paint))
+        }
+        Thing::App => {
+            let app = client.app(name)?;
+            output::show(format, &app, || app_text(&app, paint))
+        }
+        Thing::Service => {
+            let details = service(&client, name)?;
+            output::show(format, &details, || service_text(&details, paint))
+        }
+        Thing::Instance => {
+            let details = instance(&client, name)?;
+            output::show(format, &details, || instance_text(&details, paint))
+        }
+    }
+}
+
+fn service(client: &Client, name: &str) -> Result<ServiceDetails, Failure> {
+    let Some((app_name, service_name)) = name.split_once('/') else {
+        let message = format!("{name:?} is not APP/SERVICE");
+        return Err(Failure::new(Exit::Input, message).hint("e3 describe service iot-ts/sql"));
+    };
+    let app = client.app(app_name)?;
+    let names: Vec<&str> = app.services.iter().map(|s| s.name.as_str()).collect();
+    let Some(service) = app.services.iter().find(|s| s.name == service_name) else {
+        let message = format!("application {app_name:?} has no service {service_name:?}");
+        let hint = format!("it has: {}", names.join(", "));
+        return Err(Failure::new(Exit::NotFound, message).hint(hint));
+    };
+    let prefix = format!("{name}/");
+    let mut instances = client.instances()?;
+    instances.retain(|i| i.instance.starts_with(&prefix));
+    let of_service = |p: &&PlacedView| {
+        let rest = p.instance.strip_prefix(service_name);
+        rest.is_some_and(|r| r.starts_with('/'))
+    };
+    Ok(ServiceDetails {
+        service: service.clone(),
+        instances,
+        placed: app.placed.iter().filter(of_service).cloned().collect(),
+    })
+}
+
+fn instance(client: &Client, name: &str) -> Result<InstanceDetails, Failure> {
+    let (app_name, shard, _) = crate::migrate::parse(name)?;
+    let app = client.app(&app_name)?;
+    let mut replicas = client.instances()?;
+    replicas.retain(|i| i.instance == shard);
+    if replicas.is_empty() {
+        let message = format!("there is no instance {shard:?}");
+        let hint = format!("list them with: e3 get instances --app {app_name}");
+        return Err(Failure::new(Exit::NotFound, message).hint(hint));
+    }
+    let short = shard
+        .strip_prefix(app_of(&shard))
+        .unwrap_or_default()
+        .trim_start_matches('/');
+    let of_shard = |p: &&PlacedView| p.instance.split(' ').next() == Some(short);
+    Ok(InstanceDetails {
+        placed: app.placed.iter().filter(of_shard).cloned().collect(),
+        migration: app.migrations.iter().find(|m| m.shard == shard).cloned(),
+        replicas,
+    })
+}
+
+/// Names and values below each other.
+fn facts(rows: Vec<(&str, String)>) -> String {
+    let mut table = Table::new(&["", ""]);
+    for (name, value) in rows {
+        table.row([format!("{name}:"), value]);
+    }
+    table.render()
+}
+
+fn heading(text: &mut String, paint: Paint, words: &str) {
+    let _ = writeln!(text, "\n{}", paint.bold(words));
+}
+
+fn why(placed: &[PlacedView]) -> String {
+    let mut table = Table::new(&["INSTANCE", "NODE", "WHY"]).indent(2);
+    for p in placed {
+        table.row([&p.instance, &p.node, &p.why].map(String::as_str));
+    }
+    table.render()
+}
+
+fn node_text(details: &NodeDetails, paint: Paint) -> String {
+    let n = &details.node;
+    let state = match n.up {
+        true => paint.green("up"),
+        false => paint.red("down"),
+    };
+    let kind = match n.emulated {
+        true => format!("{}, emulated by this machine", n.kind.name()),
+        false => n.kind.name().to_string(),
+    };
+    let dropped: Vec<String> = n
+        .dropped
+        .iter()
+        .map(|(why, times)| format!("{why} {}", count(*times)))
+        .collect();
+    let mut text = facts(vec![
+        ("Node", n.name.clone()),
+        ("State", state),
+        ("Kind", kind),
+        (
+            "Server",
+            format!("{} (fault domain) in {}", n.server, n.rack),
+        ),
+        ("Size", format!("{} cores, {}", n.cores, bytes(n.memory.0))),
+        (
+            "Process",
+            format!("incarnation {}, plan {}", n.incarnation, n.plan_version),
+        ),
+        ("Address", n.address.clone().unwrap_or_else(|| "-".into())),
+        (
+            "Heard",
+            n.heard_ms_ago
+                .map_or("never".into(), |ms| format!("{ms} ms ago")),
+        ),
+        (
+            "Use",
+            format!("{:.1} s of CPU, {}", n.cpu_seconds, bytes(n.resident_bytes)),
+        ),
+        (
+            "Requests",
+            format!(
+                "{} admitted, {} refused as overload, {} waiting",
+                count(n.admitted),
+                count(n.overloaded),
+                n.queue
+            ),
+        ),
+        (
+            "Datagrams",
+            format!(
+                "{} in, {} out, {} messages sent again",
+                count(n.datagrams_in),
+                count(n.datagrams_out),
+                count(n.retransmitted)
+            ),
+        ),
+        (
+            "Dropped",
+            if dropped.is_empty() {
+                "none".into()
+            } else {
+                dropped.join(", ")
+            },
+        ),
+    ]);
+    heading(
+        &mut text,
+        paint,
+        &format!("Instances ({})", details.instances.len()),
+    );
+    text + &instances(&details.instances, paint)
+}
+
+fn app_text(app: &AppView, paint: Paint) -> String {
+    let state = match app.ready {
+        true => paint.green("ready"),
+        false => paint.yellow("not ready"),
+    };
+    let mut text = facts(vec![
+        ("Application", app.name.clone()),
+        ("State", state),
+        ("Code version", app.code_version.to_string()),
+        (
+            "Instances",
+            format!("{} of {} run", app.instances_ready, app.instances),
+        ),
+        ("Dead letters", count(app.dead_letters)),
+        ("Shards that lost their state", count(app.state_lost)),
+    ]);
+    if !app.problems.is_empty() {
+        heading(&mut text, paint, "Problems");
+        for problem in &app.problems {
+            let _ = writeln!(text, "  {}", paint.yellow(problem));
+        }
+    }
+    heading(&mut text, paint, "Services");
+    let mut table = Table::new(&[
+        "SERVICE",
+        ">SHARDS",
+        ">REPLICAS",
+        ">HANDLED",
+        ">FAILED",
+        ">QUEUE",
+        ">BUSY s",
+        "PRIMARIES ON",
+        "ERROR",
+    ])
+    .indent(2);
+    for s in &app.services {
+        table.row([
+            s.name.clone(),
+            s.shards.to_string(),
+            s.replicas.to_string(),
+            count(s.handled),
+            count(s.failed),
+            s.queue.to_string(),
+            format!("{:.2}", s.busy_seconds),
+            nodes(s),
+            s.error.as_ref().map(|e| paint.red(e)).unwrap_or_default(),
+        ]);
+    }
+    text += &table.render();
+    if !app.migrations.is_empty() {
+        heading(&mut text, paint, "Migrations");
+        for m in &app.migrations {
+            let _ = writeln!(
+                text,
+                "  {} from {} to {}: {}",
+                m.shard, m.from, m.to, m.phase
+            );
+        }
+    }
+    heading(&mut text, paint, "Placed at deployment");
+    text + &why(&app.placed)
+}
+
+/// Nodes of a service's primaries, with how many are there.
+pub fn nodes(service: &ServiceView) -> String {
+    let each: Vec<String> = service
+        .nodes
+        .iter()
+        .map(|(node, times)| format!("{node} {times}"))
+        .collect();
+    each.join(", ")
+}
+
+fn service_text(details: &ServiceDetails, paint: Paint) -> String {
+    let s = &details.service;
+    let mut rows = vec![
+        ("Service", s.name.clone()),
+        (
+            "Shards",
+            format!("{}, {} replicas each", s.shards, s.replicas),
+        ),
+        ("Primaries on", nodes(s)),
+        (
+            "Handled",
+            format!("{}, {} failed attempts", count(s.handled), count(s.failed)),
+        ),
+        ("Waiting", s.queue.to_string()),
+        ("Busy", format!("{:.2} s", s.busy_seconds)),
+    ];
+    if let Some(error) = &s.error {
+        rows.push(("Error", paint.red(error)));
+    }
+    let mut text = facts(rows);
+    heading(&mut text, paint, "Instances");
+    text += &instances(&details.instances, paint);
+    heading(&mut text, paint, "Placed at deployment");
+    text + &why(&details.placed)
+}
+
+fn instance_text(details: &InstanceDetails, paint: Paint) -> String {
+    let mut text = String::new();
+    for r in &details.replicas {
+        let mut rows = vec![
+            ("Instance", format!("{} {}", r.instance, role(r.role))),
+            ("State", status(&r.status, paint)),
+            ("Node", r.node.clone()),
+            ("View", r.view.to_string()),
+            (
+                "Log",
+                format!(
+                    "entry {}, of which all backups have {}",
+                    count(r.op),
+                    count(r.commit)
+                ),
+            ),
+            (
+                "Handled",
+                format!("{}, {} failed attempts", count(r.handled), count(r.failed)),
+            ),
+            ("Dead letters", count(r.dead_letters)),
+            ("Preempted", count(r.preemptions)),
+            ("Busy", format!("{:.3} s", r.busy_seconds)),
+            ("State size", bytes(r.memory_bytes)),
+        ];
+        if let Some(error) = &r.error {
+            rows.push(("Error", paint.red(error)));
+        }
+        text += &facts(rows);
+        text.push('\n');
+    }
+    if let Some(m) = &details.migration {
+        let _ = writeln!(text, "Moving from {} to {}: {}\n", m.from, m.to, m.phase);
+    }
+    text += &paint.bold("Placed at deployment");
+    text.push('\n');
+    text + &why(&details.placed)
+}

@@ -1,0 +1,69 @@
+//! Why a command fails: one line for people, perhaps a hint, and an exit code for scripts.
+
+use std::fmt::Display;
+use std::path::Path;
+
+/// Exit codes, documented in `docs/cli.md`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Exit {
+    /// Something that is not foreseen.
+    Unexpected = 1,
+    /// A bad argument, manifest, topology, profile or configuration.
+    Input = 2,
+    /// What was named does not exist.
+    NotFound = 3,
+    /// Already up, port in use, name taken.
+    Conflict = 4,
+    /// A check says no: requests lost or repeated, an aim missed.
+    Check = 5,
+    /// No cluster is up, or its controller does not answer.
+    Unreachable = 6,
+    /// It did not come to pass in time.
+    Timeout = 7,
+}
+
+/// A failed command.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct Failure {
+    /// Exit code.
+    pub exit: Exit,
+    /// What is wrong, in one line.
+    pub message: String,
+    /// What to do about it.
+    pub hint: Option<String>,
+}
+
+impl Failure {
+    /// A failure without a hint. Line breaks in the message become spaces.
+    pub fn new(exit: Exit, message: impl Display) -> Failure {
+        let message = message.to_string();
+        let lines: Vec<&str> = message.lines().map(str::trim).collect();
+        Failure {
+            exit,
+            message: lines.join(" "),
+            hint: None,
+        }
+    }
+
+    /// A file that cannot be read, written or removed.
+    pub fn file(doing: &str, path: &Path, error: &std::io::Error) -> Failure {
+        let exit = match error.kind() {
+            std::io::ErrorKind::NotFound => Exit::NotFound,
+            _ => Exit::Unexpected,
+        };
+        Failure::new(exit, format!("{doing} {}: {error}", path.display()))
+    }
+
+    /// The same with a hint.
+    pub fn hint(mut self, hint: impl Display) -> Failure {
+        self.hint = Some(hint.to_string());
+        self
+    }
+}
+
+impl From<e3_model::ManifestError> for Failure {
+    fn from(error: e3_model::ManifestError) -> Failure {
+        Failure::new(Exit::Input, error)
+    }
+}

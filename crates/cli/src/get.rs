@@ -1,0 +1,189 @@
+//! `e3 get`: lists.
+
+use crate::args::{Get, Things};
+use crate::client::Client;
+use crate::failure::Failure;
+use crate::output::{self, Paint, Table};
+use crate::settings::Settings;
+use crate::text::{bytes, count};
+use e3_model::api::{AppView, ChannelView, InstanceView, NodeView};
+use e3_model::plan::Role;
+
+/// `e3 get`.
+pub fn run(args: &Get, settings: &Settings) -> Result<(), Failure> {
+    let client = Client::connect(settings)?;
+    let format = settings.format(args.output);
+    let paint = settings.paint();
+    let wanted =
+        |filter: &Option<String>, value: &str| filter.as_deref().is_none_or(|f| f == value);
+    match args.what {
+        Things::Nodes => {
+            let mut all = client.nodes()?;
+            all.retain(|n| wanted(&args.node, &n.name));
+            output::show(format, &all, || nodes(&all, paint))
+        }
+        Things::Apps => {
+            let mut all = client.apps()?;
+            all.retain(|a| wanted(&args.app, &a.name));
+            output::show(format, &all, || apps(&all, paint))
+        }
+        Things::Instances => {
+            let mut all = client.instances()?;
+            all.retain(|i| wanted(&args.app, app_of(&i.instance)) && wanted(&args.node, &i.node));
+            output::show(format, &all, || instances(&all, paint))
+        }
+        Things::Channels => {
+            let mut all = client.channels()?;
+            all.retain(|c| wanted(&args.app, &c.app) && wanted(&args.node, &c.node));
+            output::show(format, &all, || channels(&all))
+        }
+    }
+}
+
+/// The application of `app/service/shard`.
+pub fn app_of(instance: &str) -> &str {
+    instance.split('/').next().unwrap_or_default()
+}
+
+/// Part of a replica in words.
+pub fn role(role: Role) -> &'static str {
+    match role {
+        Role::Primary => "primary",
+        Role::Backup => "backup",
+        Role::Joining => "joining",
+    }
+}
+
+/// A status in its colour.
+pub fn status(text: &str, paint: Paint) -> String {
+    match text {
+        "running" => paint.green(text),
+        "failed" | "lost" => paint.red(text),
+        _ => paint.yellow(text),
+    }
+}
+
+fn nodes(all: &[NodeView], paint: Paint) -> String {
+    let mut table = Table::new(&[
+        "NODE",
+        "KIND",
+        "SERVER",
+        "STATE",
+        "ADDRESS",
+        ">INSTANCES",
+        ">QUEUE",
+        ">REQUESTS",
+        ">CPU s",
+        ">MEMORY",
+        ">HEARD",
+    ]);
+    for n in all {
+        let kind = match n.emulated {
+            true => format!("{} (emulated)", n.kind.name()),
+            false => n.kind.name().to_string(),
+        };
+        table.row([
+            n.name.clone(),
+            kind,
+            n.server.clone(),
+            paint.verdict(n.up, if n.up { "up" } else { "down" }),
+            n.address.clone().unwrap_or_else(|| "-".into()),
+            n.instances.to_string(),
+            n.queue.to_string(),
+            count(n.admitted),
+            format!("{:.1}", n.cpu_seconds),
+            bytes(n.resident_bytes),
+            n.heard_ms_ago
+                .map_or_else(|| "never".into(), |ms| format!("{ms} ms")),
+        ]);
+    }
+    table.render()
+}
+
+fn apps(all: &[AppView], paint: Paint) -> String {
+    let mut table = Table::new(&[
+        "APP",
+        "STATE",
+        ">INSTANCES",
+        ">SERVICES",
+        ">CODE",
+        ">HANDLED",
+        ">DEAD LETTERS",
+        ">STATE LOST",
+        "PROBLEM",
+    ]);
+    for a in all {
+        let state = if a.ready {
+            paint.green("ready")
+        } else {
+            paint.yellow("not ready")
+        };
+        let handled: u64 = a.services.iter().map(|s| s.handled).sum();
+        table.row([
+            a.name.clone(),
+            state,
+            format!("{}/{}", a.instances_ready, a.instances),
+            a.services.len().to_string(),
+            a.code_version.to_string(),
+            count(handled),
+            count(a.dead_letters),
+            count(a.state_lost),
+            a.problems.first().cloned().unwrap_or_default(),
+        ]);
+    }
+    table.render()
+}
+
+/// Instances as a table.
+pub fn instances(all: &[InstanceView], paint: Paint) -> String {
+    let mut table = Table::new(&[
+        "INSTANCE",
+        "PART",
+        "NODE",
+        ">VIEW",
+        "STATE",
+        ">OP",
+        ">COMMIT",
+        ">QUEUE",
+        ">HANDLED",
+        ">FAILED",
+        ">STATE SIZE",
+        "ERROR",
+    ]);
+    for i in all {
+        table.row([
+            i.instance.clone(),
+            role(i.role).to_string(),
+            i.node.clone(),
+            i.view.to_string(),
+            status(&i.status, paint),
+            count(i.op),
+            count(i.commit),
+            i.queue.to_string(),
+            count(i.handled),
+            count(i.failed),
+            bytes(i.memory_bytes),
+            i.error.clone().unwrap_or_default(),
+        ]);
+    }
+    table.render()
+}
+
+fn channels(all: &[ChannelView]) -> String {
+    let mut table = Table::new(&[
+        "APP", "CHANNEL", "FROM", "TO", "NODE", ">SENT", ">DURABLE", ">WAITING",
+    ]);
+    for c in all {
+        table.row([
+            c.app.clone(),
+            c.channel.name.clone(),
+            c.channel.from.clone(),
+            c.channel.to.clone(),
+            c.node.clone(),
+            count(c.channel.sent),
+            count(c.channel.durable),
+            c.channel.waiting.to_string(),
+        ]);
+    }
+    table.render()
+}

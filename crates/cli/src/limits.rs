@@ -1,0 +1,39 @@
+//! Bounds and periods of the program.
+
+use std::time::Duration;
+
+/// Port of the controller unless said otherwise: HTTP over TCP, heartbeats over UDP.
+pub const PORT_DEFAULT: u16 = 7300;
+/// Between two heartbeats of a node (E3, ATC 2019, section 3).
+pub const HEARTBEAT_MS: u64 = 50;
+/// Silence after which a node counts as lost: 20 heartbeats, since here all nodes share few cores.
+pub const HEARTBEAT_TIMEOUT_MS: u64 = 1_000;
+/// Longest wait of `e3 up` until every node takes part.
+pub const UP_TIMEOUT: Duration = Duration::from_secs(60);
+/// Time that processes get to end by themselves.
+pub const DOWN_GRACE: Duration = Duration::from_secs(4);
+/// Between two looks at something that changes soon.
+pub const POLL_INTERVAL: Duration = Duration::from_millis(40);
+/// Between two status lines.
+pub const STATUS_INTERVAL: Duration = Duration::from_secs(1);
+/// A process that dies sooner than this is started again only after a pause.
+pub const RESTART_QUICK: Duration = Duration::from_secs(2);
+/// Longest pause before a process is started again.
+pub const RESTART_PAUSE_MAX: Duration = Duration::from_secs(5);
+/// Longest wait for an answer of the controller.
+pub const API_TIMEOUT: Duration = Duration::from_secs(30);
+/// Longest answer of the controller.
+pub const API_BODY_LEN_MAX: u64 = 64 << 20;
+/// A log that is longer than this is put aside when its process starts.
+pub const LOG_LEN_MAX: u64 = 16 << 20;
+/// Longest manifest, topology or profile.
+pub const DOCUMENT_LEN_MAX: u64 = 4 << 20;
+/// Longest module or asset.
+pub const BLOB_LEN_MAX: u64 = 128 << 20;
+/// Memory that a cluster on this machine should find free.
+pub const MEMORY_WANTED_BYTES: u64 = 1 << 30;
+/// Files that a process should be allowed to open.
+pub const OPEN_FILES_WANTED: u64 = 1024;
+
+const _: () = assert!(HEARTBEAT_TIMEOUT_MS >= 4 * HEARTBEAT_MS);
+const _: () = assert!(RESTART_QUICK.as_millis() < RESTART_PAUSE_MAX.as_millis());

@@ -1,0 +1,147 @@
+//! `e3 place`: a placement without a cluster, each decision explained.
+
+use crate::args::Place;
+use crate::builtin::{self, Text};
+use crate::failure::{Exit, Failure};
+use crate::output::{self, Table};
+use crate::settings::Settings;
+use e3_model::document::check_fit;
+use e3_model::{Application, Profile, Topology};
+use e3_placement::{Cluster, Placement, Request, by_name};
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// What `e3 place -o json` prints.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PlaceView {
+    /// Application.
+    pub app: String,
+    /// Topology.
+    pub topology: String,
+    /// Placer.
+    pub placer: String,
+    /// Every decision.
+    pub instances: Vec<InstanceLine>,
+    /// Decisions that exceed a node.
+    pub overcommitted: usize,
+}
+
+/// A decision.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct InstanceLine {
+    /// `service/shard`.
+    pub instance: String,
+    /// 0 = primary.
+    pub replica: u16,
+    /// Where it goes.
+    pub node: String,
+    /// Why.
+    pub why: String,
+}
+
+/// A placement with its reasons.
+pub struct Placed {
+    /// The decisions.
+    pub placement: Placement,
+    /// As shown.
+    pub view: PlaceView,
+}
+
+/// `e3 place`.
+pub fn run(args: &Place, settings: &Settings) -> Result<(), Failure> {
+    let (text, app) = builtin::application(&args.file)?;
+    let wanted = args
+        .topology
+        .as_deref()
+        .or(settings.file.topology.as_deref());
+    let (_, topology) = builtin::topology(wanted.unwrap_or(builtin::TOPOLOGY_DEFAULT))?;
+    let dir = args
+        .profiles
+        .as_deref()
+        .or(settings.file.profiles.as_deref());
+    let profiles = builtin::profiles(dir)?;
+    let placed = place(&text, &app, &topology, &profiles.by_name, &args.placer)?;
+    let format = settings.format(args.output);
+    output::show(format, &placed.view, || table(&placed.view, settings))
+}
+
+/// Places an application on an empty cluster.
+pub fn place(
+    text: &Text,
+    app: &Application,
+    topology: &Topology,
+    profiles: &BTreeMap<String, Profile>,
+    placer: &str,
+) -> Result<Placed, Failure> {
+    check_fit(&text.file, &text.text, app, topology)?;
+    let input = |e: String| Failure::new(Exit::Input, format!("{}: {e}", text.file));
+    let placer = by_name(placer).ok_or_else(|| input(format!("no placer {placer:?}")))?;
+    let request = Request::new(app, profiles);
+    let cluster = Cluster::new(topology);
+    let placement = placer
+        .place(&request, &cluster)
+        .map_err(|e| input(e.to_string()))?;
+    let line = |d: &e3_placement::Decision| {
+        let whole = d.explain(&request, &cluster).to_string();
+        let why = whole
+            .split_once(": ")
+            .map_or(whole.as_str(), |(_, why)| why);
+        InstanceLine {
+            instance: format!("{}/{}", app.service(d.key.service).name, d.key.shard),
+            replica: d.key.replica,
+            node: cluster
+                .get(d.node)
+                .map_or_else(|| "?".into(), |n| n.name.clone()),
+            why: why.to_string(),
+        }
+    };
+    let view = PlaceView {
+        app: app.name.clone(),
+        topology: topology.name.clone(),
+        placer: placer.name().to_string(),
+        instances: placement.decisions.iter().map(line).collect(),
+        overcommitted: placement.overcommitted().count(),
+    };
+    Ok(Placed { placement, view })
+}
+
+fn table(view: &PlaceView, settings: &Settings) -> String {
+    let paint = settings.paint();
+    let mut decisions = Table::new(&["INSTANCE", "PART", "NODE", "WHY"]);
+    let mut per_node: BTreeMap<&str, (u32, u32)> = BTreeMap::new();
+    for line in &view.instances {
+        let part = match line.replica {
+            0 => "primary".to_string(),
+            n => format!("backup {n}"),
+        };
+        let counts = per_node.entry(&line.node).or_default();
+        match line.replica {
+            0 => counts.0 += 1,
+            _ => counts.1 += 1,
+        }
+        decisions.row([
+            line.instance.clone(),
+            part,
+            line.node.clone(),
+            line.why.clone(),
+        ]);
+    }
+    let mut nodes = Table::new(&["NODE", ">PRIMARIES", ">BACKUPS"]);
+    for (node, (primaries, backups)) in per_node {
+        nodes.row([node.to_string(), primaries.to_string(), backups.to_string()]);
+    }
+    let verdict = match view.overcommitted {
+        0 => paint.green("everything fits"),
+        n => paint.red(&format!("{n} decisions exceed a node (see OVERCOMMITTED)")),
+    };
+    format!(
+        "{}\n{} on {} by {}: {verdict}\n\n{}",
+        decisions.render(),
+        paint.bold(&view.app),
+        view.topology,
+        view.placer,
+        nodes.render(),
+    )
+}

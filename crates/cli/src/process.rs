@@ -1,0 +1,111 @@
+//! Processes of this machine: recognised by id and start time, so that an id that the system gave
+//! to another process meanwhile is never signalled (Linux, proc_pid_stat(5)).
+
+use crate::limits::POLL_INTERVAL;
+use rustix::process::{Pid, Signal, kill_process};
+use serde::{Deserialize, Serialize};
+use std::time::{Duration, Instant};
+
+/// A process, past or present.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Process {
+    /// Its id.
+    pub pid: u32,
+    /// When it started, in clock ticks since boot.
+    pub start_ticks: u64,
+}
+
+impl Process {
+    /// The process of that id, if there is one.
+    pub fn of(pid: u32) -> Option<Process> {
+        Some(Process {
+            pid,
+            start_ticks: stat(pid)?.start_ticks,
+        })
+    }
+
+    /// This process.
+    pub fn this() -> Option<Process> {
+        Process::of(std::process::id())
+    }
+
+    /// Whether it still runs. A zombie does not.
+    pub fn alive(&self) -> bool {
+        stat(self.pid).is_some_and(|s| s.start_ticks == self.start_ticks && s.state != 'Z')
+    }
+
+    /// Asks it to end.
+    pub fn terminate(&self) {
+        self.signal(Signal::TERM);
+    }
+
+    /// Ends it.
+    pub fn kill(&self) {
+        self.signal(Signal::KILL);
+    }
+
+    /// Waits until it has ended; false if it did not in time.
+    pub fn wait(&self, longest: Duration) -> bool {
+        let begin = Instant::now();
+        while self.alive() {
+            if begin.elapsed() > longest {
+                return false;
+            }
+            std::thread::sleep(POLL_INTERVAL);
+        }
+        true
+    }
+
+    fn signal(&self, signal: Signal) {
+        // A process that ended between the look and the signal is what was wanted.
+        if let (true, Some(pid)) = (self.alive(), Pid::from_raw(self.pid.cast_signed())) {
+            let _ = kill_process(pid, signal);
+        }
+    }
+}
+
+struct Stat {
+    state: char,
+    start_ticks: u64,
+}
+
+fn stat(pid: u32) -> Option<Stat> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    parse_stat(&text)
+}
+
+/// The command's name is in parentheses and may hold anything, so fields count from the last one.
+fn parse_stat(text: &str) -> Option<Stat> {
+    let (_, rest) = text.rsplit_once(')')?;
+    let mut fields = rest.split_ascii_whitespace();
+    let state = fields.next()?.chars().next()?;
+    // Field 22 of the line; the state is field 3.
+    let start_ticks = fields.nth(18)?.parse().ok()?;
+    Some(Stat { state, start_ticks })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_in_parentheses_does_not_confuse() {
+        let text = "7 (a) b (c) S 1 7 7 0 -1 4194560 1 0 0 0 1 2 0 0 20 0 1 0 4242 1 1";
+        let stat = parse_stat(text).unwrap();
+        assert_eq!((stat.state, stat.start_ticks), ('S', 4242));
+    }
+
+    #[test]
+    fn an_id_of_another_time_is_another_process() {
+        let this = Process::this().unwrap();
+        assert!(this.alive());
+        let other = Process {
+            start_ticks: this.start_ticks + 1,
+            ..this
+        };
+        assert!(!other.alive());
+        // It would be this test's own process if the start time were not looked at.
+        other.kill();
+    }
+}

@@ -1,0 +1,45 @@
+//! The processes that `e3 up` starts: this program as a controller or as a node.
+
+use crate::args::{ControllerRun, NodeRun};
+use crate::failure::{Exit, Failure};
+use crate::limits::{HEARTBEAT_MS, HEARTBEAT_TIMEOUT_MS};
+use crate::state_dir::StateDir;
+use crate::supervisor::{stored_topology, tie_to_parent};
+use e3_controller::{ControllerConfig, ControllerError};
+use e3_model::Nanos;
+use e3_node::NodeConfig;
+use std::net::SocketAddr;
+
+/// `e3 controller-run`.
+pub fn controller(args: &ControllerRun) -> Result<(), Failure> {
+    if let Some(parent) = args.parent {
+        tie_to_parent(parent)?;
+    }
+    let state = StateDir::new(&args.state);
+    let config = ControllerConfig {
+        listen: SocketAddr::from(([127, 0, 0, 1], args.port)),
+        dir: state.controller_dir(),
+        topology: stored_topology(&state)?,
+        heartbeat_timeout: Nanos::from_millis(HEARTBEAT_TIMEOUT_MS),
+    };
+    e3_controller::run(config).map_err(|e| match e {
+        ControllerError::InUse(_) => {
+            Failure::new(Exit::Conflict, e).hint("choose with --port PORT")
+        }
+        _ => Failure::new(Exit::Unexpected, e),
+    })
+}
+
+/// `e3 node-run`.
+pub fn node(args: &NodeRun) -> Result<(), Failure> {
+    if let Some(parent) = args.parent {
+        tie_to_parent(parent)?;
+    }
+    let config = NodeConfig {
+        name: args.name.clone(),
+        controller: args.url.clone(),
+        data_dir: StateDir::new(&args.state).nodes_dir(),
+        heartbeat_ms: HEARTBEAT_MS,
+    };
+    e3_node::run(config).map_err(|e| Failure::new(Exit::Unexpected, e))
+}

@@ -1,0 +1,140 @@
+//! Configuration: defaults < file < `E3_*` variables < flags. The two last are the command line's.
+
+use crate::args::{Global, Output};
+use crate::failure::{Exit, Failure};
+use crate::limits::{DOCUMENT_LEN_MAX, PORT_DEFAULT};
+use crate::output::{Format, Paint, When};
+use serde::Deserialize;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+/// Content of the configuration file.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ConfigFile {
+    /// As `--dir`.
+    pub dir: Option<PathBuf>,
+    /// As `--controller`.
+    pub controller: Option<String>,
+    /// As `--port`.
+    pub port: Option<u16>,
+    /// As `--topology`.
+    pub topology: Option<String>,
+    /// As `--services`.
+    pub services: Option<PathBuf>,
+    /// As `--profiles`.
+    pub profiles: Option<PathBuf>,
+    /// As `--output`.
+    pub output: Option<Format>,
+}
+
+/// What holds for this run.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// State directory.
+    pub dir: PathBuf,
+    /// Controller that was asked for, if any.
+    pub controller: Option<String>,
+    /// The file's content.
+    pub file: ConfigFile,
+    /// Colours.
+    pub color: When,
+}
+
+impl Settings {
+    /// Reads the file and joins it with the command line.
+    pub fn load(global: &Global) -> Result<Settings, Failure> {
+        let file = match (&global.config, default_config()) {
+            (Some(path), _) => read_config(path)?,
+            (None, Some(path)) if path.exists() => read_config(&path)?,
+            _ => ConfigFile::default(),
+        };
+        let dir = match global.dir.clone().or_else(|| file.dir.clone()) {
+            Some(dir) => dir,
+            None => default_dir()?,
+        };
+        Ok(Settings {
+            dir: absolute(&dir)?,
+            controller: global
+                .controller
+                .clone()
+                .or_else(|| file.controller.clone()),
+            file,
+            color: global.color,
+        })
+    }
+
+    /// Port for a new cluster.
+    pub fn port(&self, flag: Option<u16>) -> u16 {
+        flag.or(self.file.port).unwrap_or(PORT_DEFAULT)
+    }
+
+    /// Form of the output.
+    pub fn format(&self, flag: Output) -> Format {
+        flag.output.or(self.file.output).unwrap_or_default()
+    }
+
+    /// Colours of standard output.
+    pub fn paint(&self) -> Paint {
+        Paint::stdout(self.color)
+    }
+}
+
+fn absolute(path: &Path) -> Result<PathBuf, Failure> {
+    std::path::absolute(path).map_err(|e| Failure::file("find", path, &e))
+}
+
+fn below_home(variable: &str, otherwise: &str) -> Option<PathBuf> {
+    let set = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty());
+    match set(variable) {
+        Some(dir) => Some(PathBuf::from(dir)),
+        None => Some(PathBuf::from(set("HOME")?).join(otherwise)),
+    }
+}
+
+fn default_config() -> Option<PathBuf> {
+    Some(below_home("XDG_CONFIG_HOME", ".config")?.join("e3/config.yaml"))
+}
+
+fn default_dir() -> Result<PathBuf, Failure> {
+    match below_home("XDG_STATE_HOME", ".local/state") {
+        Some(dir) => Ok(dir.join("e3/default")),
+        None => Err(Failure::new(
+            Exit::Input,
+            "no place for the cluster's state: HOME is not set",
+        )
+        .hint("give --dir DIR or set E3_DIR")),
+    }
+}
+
+fn read_config(path: &Path) -> Result<ConfigFile, Failure> {
+    let text = read_text(path)?;
+    if text.trim().is_empty() {
+        return Ok(ConfigFile::default());
+    }
+    serde_norway::from_str(&text).map_err(|e| {
+        let line = e.location().map_or(0, |l| l.line());
+        let message = e.to_string();
+        let message = message
+            .split(" at line ")
+            .next()
+            .unwrap_or_default()
+            .to_string();
+        Failure::new(Exit::Input, format!("{}:{line}: {message}", path.display()))
+    })
+}
+
+/// Reads a text file of a document's size.
+pub fn read_text(path: &Path) -> Result<String, Failure> {
+    let mut text = Vec::new();
+    let file = std::fs::File::open(path).map_err(|e| Failure::file("read", path, &e))?;
+    let mut bounded = file.take(DOCUMENT_LEN_MAX + 1);
+    bounded
+        .read_to_end(&mut text)
+        .map_err(|e| Failure::file("read", path, &e))?;
+    let bad = |what: String| Failure::new(Exit::Input, format!("{}: {what}", path.display()));
+    if text.len() as u64 > DOCUMENT_LEN_MAX {
+        return Err(bad(format!("more than {DOCUMENT_LEN_MAX} bytes")));
+    }
+    String::from_utf8(text).map_err(|e| bad(format!("not UTF-8: {e}")))
+}

@@ -1,0 +1,386 @@
+//! Starts the controller and the nodes, each as a process of its own, and keeps them running.
+//!
+//! A process that died is started again. When the supervisor ends, so do they: each asks the system
+//! to be killed with its parent (Linux, PR_SET_PDEATHSIG), so that not even `kill -9` of the
+//! supervisor leaves any behind.
+
+use crate::args::Supervise;
+use crate::client::Client;
+use crate::failure::{Exit, Failure};
+use crate::limits::{
+    DOWN_GRACE, LOG_LEN_MAX, POLL_INTERVAL, RESTART_PAUSE_MAX, RESTART_QUICK, STATUS_INTERVAL,
+    UP_TIMEOUT,
+};
+use crate::process::Process;
+use crate::state_dir::{Lock, RunningCluster, StateDir};
+use crate::text::plural;
+use e3_model::Topology;
+use e3_model::document::parse_topology;
+use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Seek, SeekFrom};
+use std::net::TcpStream;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+/// A process that is kept running.
+struct Kept {
+    name: String,
+    words: Vec<String>,
+    child: Option<Child>,
+    started: Instant,
+    /// Length of its log when it started.
+    log_from: u64,
+    /// When it is started again, if it is dead.
+    again: Option<Instant>,
+    pause: Duration,
+}
+
+/// Runs a cluster on this machine.
+pub struct Supervisor {
+    state: StateDir,
+    _lock: Lock,
+    cluster: RunningCluster,
+    kept: Vec<Kept>,
+    program: PathBuf,
+    restart: bool,
+    signals: Receiver<i32>,
+    client: Client,
+}
+
+impl Supervisor {
+    /// Takes the state directory and starts everything; returns when every node takes part.
+    pub fn start(state: &StateDir, port: u16, restart: bool) -> Result<Supervisor, Failure> {
+        let system =
+            |what: &str, e: std::io::Error| Failure::new(Exit::Unexpected, format!("{what}: {e}"));
+        state.create()?;
+        let lock = state.lock()?;
+        end_left_overs(state);
+        state.clear_run()?;
+        let topology = stored_topology(state)?;
+        let (sender, signals) = channel();
+        let mut caught = Signals::new([SIGCHLD, SIGTERM, SIGINT, SIGHUP])
+            .map_err(|e| system("signal handler", e))?;
+        std::thread::spawn(move || {
+            for signal in caught.forever() {
+                if sender.send(signal).is_err() {
+                    break;
+                }
+            }
+        });
+        let nodes: Vec<String> = topology.nodes().map(|n| n.node.name.clone()).collect();
+        let cluster = RunningCluster {
+            supervisor: Process::this()
+                .ok_or_else(|| Failure::new(Exit::Unexpected, "/proc is not mounted"))?,
+            port,
+            topology: topology.name.clone(),
+            nodes: nodes.clone(),
+            ready: false,
+        };
+        let mut supervisor = Supervisor {
+            state: state.clone(),
+            _lock: lock,
+            client: Client::new(&cluster.url()).patience(STATUS_INTERVAL),
+            cluster,
+            kept: Vec::new(),
+            program: std::env::current_exe().map_err(|e| system("find this program", e))?,
+            restart,
+            signals,
+        };
+        supervisor.state.write_cluster(&supervisor.cluster)?;
+        let started = supervisor.start_all(nodes);
+        if let Err(failure) = started {
+            supervisor.stop();
+            return Err(failure);
+        }
+        Ok(supervisor)
+    }
+
+    /// The cluster.
+    pub fn cluster(&self) -> &RunningCluster {
+        &self.cluster
+    }
+
+    /// Keeps the processes running until a signal asks to stop, then stops them. `tick` is called
+    /// about once a second.
+    pub fn run(
+        mut self,
+        mut say: impl FnMut(&str),
+        mut tick: impl FnMut(&Client),
+    ) -> Result<(), Failure> {
+        let mut next = Instant::now();
+        loop {
+            let now = Instant::now();
+            if now >= next {
+                tick(&self.client);
+                next = Instant::now() + STATUS_INTERVAL;
+            }
+            let again = self.kept.iter().filter_map(|k| k.again);
+            let until = again.fold(next, Instant::min);
+            let wait = until.saturating_duration_since(Instant::now());
+            match self.signals.recv_timeout(wait) {
+                Ok(SIGTERM | SIGINT | SIGHUP) => break,
+                _ => self.look_after(&mut say)?,
+            }
+        }
+        say("stopping");
+        self.stop();
+        Ok(())
+    }
+
+    fn start_all(&mut self, nodes: Vec<String>) -> Result<(), Failure> {
+        let deadline = Instant::now() + UP_TIMEOUT;
+        let state = self.state.root().display().to_string();
+        let parent = std::process::id().to_string();
+        let words = |command: &str, more: &[&str]| {
+            let mut words = vec![command, "--state", &state, "--parent", &parent];
+            words.extend(more);
+            words.into_iter().map(str::to_string).collect::<Vec<_>>()
+        };
+        let port = self.cluster.port.to_string();
+        self.spawn("controller", words("controller-run", &["--port", &port]))?;
+        while TcpStream::connect(("127.0.0.1", self.cluster.port)).is_err() {
+            self.pause_at_start(deadline, Duration::from_millis(10))?;
+        }
+        let url = self.cluster.url();
+        for name in nodes {
+            let more = ["--name", &name, "--url", &url];
+            self.spawn(&name, words("node-run", &more))?;
+        }
+        while !self
+            .client
+            .nodes()
+            .is_ok_and(|all| all.iter().all(|n| n.up))
+        {
+            self.pause_at_start(deadline, POLL_INTERVAL)?;
+        }
+        self.cluster.ready = true;
+        self.state.write_cluster(&self.cluster)
+    }
+
+    /// Waits a little; fails if a process has ended, a signal came or the time is up.
+    fn pause_at_start(&mut self, deadline: Instant, pause: Duration) -> Result<(), Failure> {
+        if let Ok(SIGTERM | SIGINT | SIGHUP) = self.signals.recv_timeout(pause) {
+            return Err(Failure::new(Exit::Unexpected, "interrupted while starting"));
+        }
+        for kept in &mut self.kept {
+            let Some(child) = &mut kept.child else {
+                continue;
+            };
+            if let Ok(Some(status)) = child.try_wait() {
+                let log = self.state.log_file(&kept.name);
+                return Err(start_failure(&kept.name, status, &log, kept.log_from));
+            }
+        }
+        if Instant::now() < deadline {
+            return Ok(());
+        }
+        let down = match self.client.nodes() {
+            Ok(all) => {
+                let down: Vec<String> = all.into_iter().filter(|n| !n.up).map(|n| n.name).collect();
+                down.join(", ")
+            }
+            Err(e) => e.message,
+        };
+        let message = format!("not up after {} s: {down}", UP_TIMEOUT.as_secs());
+        Err(Failure::new(Exit::Timeout, message).hint("see: e3 logs"))
+    }
+
+    fn spawn(&mut self, name: &str, words: Vec<String>) -> Result<(), Failure> {
+        let mut kept = Kept {
+            name: name.to_string(),
+            words,
+            child: None,
+            started: Instant::now(),
+            log_from: 0,
+            again: None,
+            pause: Duration::ZERO,
+        };
+        launch(&mut kept, &self.program, &self.state)?;
+        self.kept.push(kept);
+        Ok(())
+    }
+
+    /// Notices the dead and starts them again when it is time.
+    fn look_after(&mut self, say: &mut impl FnMut(&str)) -> Result<(), Failure> {
+        for kept in &mut self.kept {
+            if let Some(child) = &mut kept.child
+                && let Ok(Some(status)) = child.try_wait()
+            {
+                kept.child = None;
+                let quick = kept.started.elapsed() < RESTART_QUICK;
+                kept.pause = match quick {
+                    true => (kept.pause * 2).clamp(RESTART_QUICK / 4, RESTART_PAUSE_MAX),
+                    false => Duration::ZERO,
+                };
+                let what = if self.restart {
+                    kept.again = Some(Instant::now() + kept.pause);
+                    "starting it again"
+                } else {
+                    "it stays down (--no-restart)"
+                };
+                say(&format!("{} died ({}): {what}", kept.name, ending(status)));
+            }
+            if kept.again.is_some_and(|at| at <= Instant::now()) {
+                kept.again = None;
+                if let Err(failure) = launch(kept, &self.program, &self.state) {
+                    say(&format!("{}: {}", kept.name, failure.message));
+                    kept.again = Some(Instant::now() + RESTART_PAUSE_MAX);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends all processes: politely, then not.
+    fn stop(&mut self) {
+        let running = |k: &Kept| k.child.as_ref().and_then(|c| Process::of(c.id()));
+        let all: Vec<Process> = self.kept.iter().filter_map(running).collect();
+        for process in &all {
+            process.terminate();
+        }
+        let deadline = Instant::now() + DOWN_GRACE;
+        for process in &all {
+            if !process.wait(deadline.saturating_duration_since(Instant::now())) {
+                process.kill();
+            }
+        }
+        for kept in &mut self.kept {
+            if let Some(mut child) = kept.child.take() {
+                let _ = child.wait();
+            }
+        }
+        let _ = self.state.clear_run();
+    }
+}
+
+/// Ends processes of a former run whose supervisor is gone.
+fn end_left_overs(state: &StateDir) {
+    for (name, process) in state.processes_alive() {
+        eprintln!("ending {name} (process {}) of a former run", process.pid);
+        process.kill();
+        process.wait(DOWN_GRACE);
+    }
+}
+
+/// The topology that the cluster was started with.
+pub fn stored_topology(state: &StateDir) -> Result<Topology, Failure> {
+    let path = state.topology_file();
+    let text = crate::settings::read_text(&path)?;
+    Ok(parse_topology(&path.display().to_string(), &text)?)
+}
+
+fn launch(kept: &mut Kept, program: &Path, state: &StateDir) -> Result<(), Failure> {
+    let (log, log_from) = open_log(&state.log_file(&kept.name))?;
+    let errors = log
+        .try_clone()
+        .map_err(|e| Failure::file("open", &state.logs_dir(), &e))?;
+    let child = Command::new(program)
+        .args(&kept.words)
+        .stdin(Stdio::null())
+        .stdout(log)
+        .stderr(errors)
+        // Ctrl-C is for the supervisor, which stops them in order.
+        .process_group(0)
+        .spawn()
+        .map_err(|e| Failure::new(Exit::Unexpected, format!("start {}: {e}", kept.name)))?;
+    if let Some(process) = Process::of(child.id()) {
+        state.write_process(&kept.name, &process)?;
+    }
+    kept.child = Some(child);
+    kept.started = Instant::now();
+    kept.log_from = log_from;
+    Ok(())
+}
+
+/// Opens a log to append to, and says how long it is. A long one is put aside first.
+pub fn open_log(path: &Path) -> Result<(File, u64), Failure> {
+    let failed = |e: std::io::Error| Failure::file("open", path, &e);
+    if std::fs::metadata(path).is_ok_and(|m| m.len() > LOG_LEN_MAX) {
+        std::fs::rename(path, path.with_extension("log.1")).map_err(failed)?;
+    }
+    let file = OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(path)
+        .map_err(failed)?;
+    let length = file.metadata().map_err(failed)?.len();
+    Ok((file, length))
+}
+
+/// Why a process ended while the cluster was starting: its own words, if it left any.
+fn start_failure(name: &str, status: ExitStatus, log: &Path, from: u64) -> Failure {
+    let mut words = Vec::new();
+    if let Ok(mut file) = File::open(log) {
+        let _ = file.seek(SeekFrom::Start(from));
+        let _ = file.take(LOG_LEN_MAX).read_to_end(&mut words);
+    }
+    let words = String::from_utf8_lossy(&words);
+    let find = |prefix: &str| words.lines().rev().find_map(|l| l.strip_prefix(prefix));
+    let exit = match status.code() {
+        Some(2) => Exit::Input,
+        Some(4) => Exit::Conflict,
+        _ => Exit::Unexpected,
+    };
+    let why = match find("error: ") {
+        Some(error) => error.to_string(),
+        None => words
+            .lines()
+            .last()
+            .unwrap_or("it left no word")
+            .to_string(),
+    };
+    let failure = Failure::new(
+        exit,
+        format!("{name} did not start ({}): {why}", ending(status)),
+    );
+    match find("hint: ") {
+        Some(hint) => failure.hint(hint),
+        None => failure.hint(format!("see {}", log.display())),
+    }
+}
+
+fn ending(status: ExitStatus) -> String {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("exit code {code}"),
+        (None, Some(signal)) => format!("signal {signal}"),
+        _ => "unknown".into(),
+    }
+}
+
+/// `e3 supervise`: the background half of `e3 up --detach`.
+pub fn run_detached(args: &Supervise) -> Result<(), Failure> {
+    let state = StateDir::new(&args.state);
+    match args.parent {
+        Some(parent) => tie_to_parent(parent)?,
+        // A session of its own: closing the terminal does not end it.
+        None => drop(rustix::process::setsid()),
+    }
+    let supervisor = Supervisor::start(&state, args.port, !args.no_restart).inspect_err(|f| {
+        // Without it whoever waits only learns that this process ended.
+        let _ = state.write_start_failure(f);
+    })?;
+    let nodes = plural(supervisor.cluster().nodes.len(), "node");
+    eprintln!("{} with {nodes}", supervisor.cluster().url());
+    supervisor.run(|line| eprintln!("{line}"), |_| {})
+}
+
+/// Ends this process when its parent ends.
+pub fn tie_to_parent(parent: u32) -> Result<(), Failure> {
+    let failed = |e| Failure::new(Exit::Unexpected, format!("tie to the parent process: {e}"));
+    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))
+        .map_err(failed)?;
+    // The parent may have ended before the request took effect.
+    let now = rustix::process::getppid().map(|p| p.as_raw_nonzero().get().cast_unsigned());
+    match now {
+        Some(now) if now == parent => Ok(()),
+        _ => Err(Failure::new(
+            Exit::Unexpected,
+            format!("the parent process {parent} is gone"),
+        )),
+    }
+}

@@ -1,0 +1,76 @@
+//! Numbers as people read them.
+
+/// `1234567` as `1,234,567`.
+pub fn count(value: u64) -> String {
+    let digits = value.to_string();
+    let mut text = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// A rate without decimals, grouped.
+pub fn rate(value: f64) -> String {
+    count(value.max(0.0).round() as u64)
+}
+
+/// Bytes in the largest binary unit that leaves at least 1.
+pub fn bytes(value: u64) -> String {
+    let mut amount = value as f64;
+    for unit in ["B", "KiB", "MiB", "GiB"] {
+        if amount < 1024.0 {
+            return match unit {
+                "B" => format!("{amount:.0} B"),
+                _ => format!("{amount:.1} {unit}"),
+            };
+        }
+        amount /= 1024.0;
+    }
+    format!("{amount:.1} TiB")
+}
+
+/// Microseconds in a unit that leaves few digits.
+pub fn micros(us: f64) -> String {
+    if us < 1_000.0 {
+        format!("{us:.0} us")
+    } else if us < 1_000_000.0 {
+        format!("{:.2} ms", us / 1e3)
+    } else {
+        format!("{:.2} s", us / 1e6)
+    }
+}
+
+/// A part of one as a percentage.
+pub fn percent(part: f64) -> String {
+    format!("{:.1} %", part * 100.0)
+}
+
+/// `1 node`, `2 nodes`.
+pub fn plural(value: usize, one: &str) -> String {
+    match value {
+        1 => format!("1 {one}"),
+        _ => format!("{} {one}s", count(value as u64)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_read_well() {
+        assert_eq!(count(0), "0");
+        assert_eq!(count(999), "999");
+        assert_eq!(count(1_234_567), "1,234,567");
+        assert_eq!(bytes(512), "512 B");
+        assert_eq!(bytes(4 << 30), "4.0 GiB");
+        assert_eq!(micros(870.4), "870 us");
+        assert_eq!(micros(1_234.0), "1.23 ms");
+        assert_eq!(plural(1, "node"), "1 node");
+        assert_eq!(plural(6, "node"), "6 nodes");
+    }
+}
