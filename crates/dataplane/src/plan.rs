@@ -75,7 +75,7 @@ impl Worker {
                 self.update_primary(key, shard);
             }
             (Some((Role::Backup | Role::Joining, _)), Some(Role::Primary)) => {
-                let serve_at = self.serve_at(now, shard);
+                let serve_at = self.serve_at(now, key, shard);
                 let replica = self.replicas.get_mut(&key).expect("it is there");
                 replica.view = shard.view;
                 replica.incarnation = shard.incarnation;
@@ -88,6 +88,7 @@ impl Worker {
                 replica.role = role;
                 replica.view = shard.view;
                 replica.incarnation = shard.incarnation;
+                replica.former.insert(shard.primary);
             }
             (_, Some(role)) => {
                 // New here, or a primary that was replaced: what it had is not the shard's state.
@@ -95,10 +96,12 @@ impl Worker {
                     self.drop_replica(key);
                 }
                 let collections = self.apps[&key.app].collections(key);
-                let replica = Replica::new(key, role, shard.view, shard.incarnation, collections);
+                let mut replica =
+                    Replica::new(key, role, shard.view, shard.incarnation, collections);
+                replica.former.insert(shard.primary);
                 self.replicas.insert(key, replica);
                 if role == Role::Primary {
-                    let serve_at = self.serve_at(now, shard);
+                    let serve_at = self.serve_at(now, key, shard);
                     self.promote(key, serve_at);
                     self.update_primary(key, shard);
                 }
@@ -106,15 +109,23 @@ impl Worker {
         }
     }
 
-    /// When a new primary may begin: when its promise to its predecessor has run out. That is
-    /// enough, since the predecessor needs the promises of all its backups.
-    fn serve_at(&mut self, now: Nanos, shard: &ShardPlan) -> Nanos {
-        match shard.predecessor {
-            Some(p) if !shard.fenced && p != self.config.node => {
-                self.leases.succeed(now, p, self.plan.version)
-            }
-            _ => now,
+    /// When a new primary may begin: when its promises to all primaries that it knew have run out.
+    /// That is enough, since each of them needs the promises of all its backups.
+    fn serve_at(&mut self, now: Nanos, key: ShardKey, shard: &ShardPlan) -> Nanos {
+        if shard.fenced {
+            return now;
         }
+        let former = self
+            .replicas
+            .get(&key)
+            .map(|r| r.former.clone())
+            .unwrap_or_default();
+        former
+            .into_iter()
+            .chain(shard.predecessor)
+            .filter(|p| *p != self.config.node)
+            .map(|p| self.leases.succeed(now, p, self.plan.version))
+            .fold(now, Nanos::max)
     }
 
     /// Brings a primary's backups to the view.

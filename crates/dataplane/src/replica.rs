@@ -8,7 +8,7 @@ use e3_wire::entry::{DeadLetter, Entry};
 use e3_wire::frame::Link;
 use e3_wire::message::Message;
 use std::cell::RefCell;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 
 /// A replica of a shard on this node.
@@ -18,6 +18,9 @@ pub(crate) struct Replica {
     pub(crate) role: Role,
     pub(crate) view: u32,
     pub(crate) incarnation: u32,
+    /// Every primary of the shard since this replica is here: this node may have promised it not
+    /// to take over.
+    pub(crate) former: BTreeSet<NodeId>,
     pub(crate) log: Log,
     pub(crate) primary: Primary,
     /// The snapshot that is arriving, if one is.
@@ -213,6 +216,7 @@ impl Replica {
             role,
             view,
             incarnation,
+            former: BTreeSet::new(),
             log: Log::new(collections),
             primary: Primary::default(),
             incoming: None,
