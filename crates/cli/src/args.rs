@@ -63,6 +63,10 @@ pub enum Command {
     Describe(Describe),
     /// Move an instance to another node
     Migrate(Migrate),
+    /// Send requests to an application and prove what became of them
+    Load(Load),
+    /// Cluster, application, load and report in one command
+    Demo(Demo),
     /// Show what the processes log
     Logs(Logs),
     /// Try a placement without a cluster and explain each decision
@@ -231,6 +235,87 @@ pub struct Migrate {
     pub timeout: Duration,
 }
 
+/// `e3 load`.
+#[derive(Args, Debug, Clone)]
+pub struct Load {
+    /// Application
+    pub app: String,
+    /// Requests per second
+    #[arg(long, value_parser = rate, value_name = "RATE")]
+    pub rate: f64,
+    /// Length of the load
+    #[arg(long, value_parser = duration, default_value = "15s", value_name = "TIME")]
+    pub duration: Duration,
+    /// Seed; the same seed sends the same [default: another one each time]
+    #[arg(long, value_name = "NUMBER")]
+    pub seed: Option<u64>,
+    /// Senders, such as thermostats [default: as many as suit the rate]
+    #[arg(long, value_name = "COUNT")]
+    pub senders: Option<u32>,
+    /// Directory of the application's secrets [default: that of the cluster in --dir]
+    #[arg(long, value_name = "DIR")]
+    pub secrets: Option<PathBuf>,
+    /// Form.
+    #[command(flatten)]
+    pub output: Output,
+}
+
+/// `e3 demo`.
+#[derive(Args, Debug, Clone)]
+pub struct Demo {
+    /// Length of the load
+    #[arg(long, default_value_t = 15, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub seconds: u64,
+    /// Requests per second
+    #[arg(long, value_parser = rate, default_value = "1000", value_name = "RATE")]
+    pub rate: f64,
+    /// Seed of the load
+    #[arg(long, default_value_t = 1, value_name = "NUMBER")]
+    pub seed: u64,
+    /// Leave the cluster running, in --dir
+    #[arg(long)]
+    pub keep: bool,
+    /// Topology: a file, or one of the built-in ones [default: 3x-type1]
+    #[arg(long, env = "E3_TOPOLOGY", value_name = "FILE|NAME")]
+    pub topology: Option<String>,
+    /// Where modules and profiles come from.
+    #[command(flatten)]
+    pub sources: Sources,
+    /// Form.
+    #[command(flatten)]
+    pub output: Output,
+}
+
+impl Demo {
+    /// Length of the load.
+    pub fn duration(&self) -> Duration {
+        Duration::from_secs(self.seconds)
+    }
+}
+
+/// Groups of benchmarks.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum BenchGroup {
+    /// Requests through one core: WebAssembly calls, collections, preemption
+    Engine,
+    /// The thermostat application at the highest rate that this machine holds
+    Demo,
+}
+
+/// `e3 bench`.
+#[derive(Args, Debug, Clone)]
+pub struct Bench {
+    /// Group
+    #[arg(value_enum)]
+    pub group: BenchGroup,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+    /// Where modules and profiles come from.
+    #[command(flatten)]
+    pub sources: Sources,
+}
+
 /// `e3 logs`.
 #[derive(Args, Debug, Clone)]
 pub struct Logs {
@@ -349,6 +434,16 @@ pub fn duration(text: &str) -> Result<Duration, String> {
         }
     };
     Ok(Duration::from_nanos(nanos))
+}
+
+/// A rate above 0.
+pub fn rate(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(rate) if rate.is_finite() && rate > 0.0 => Ok(rate),
+        _ => Err(format!(
+            "{text:?} is not a number of requests per second above 0"
+        )),
+    }
 }
 
 /// `e3 completions`.

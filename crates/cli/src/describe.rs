@@ -5,6 +5,7 @@ use crate::client::Client;
 use crate::failure::{Exit, Failure};
 use crate::get::{app_of, instances, role, status};
 use crate::output::{self, Paint, Table};
+use crate::report::reason;
 use crate::settings::Settings;
 use crate::text::{bytes, count};
 use e3_model::api::{AppView, InstanceView, NodeView, PlacedView, ServiceView};
@@ -130,7 +131,7 @@ fn heading(text: &mut String, paint: Paint, words: &str) {
 fn why(placed: &[PlacedView]) -> String {
     let mut table = Table::new(&["INSTANCE", "NODE", "WHY"]).indent(2);
     for p in placed {
-        table.row([&p.instance, &p.node, &p.why].map(String::as_str));
+        table.row([&p.instance, &p.node, reason(&p.why)].map(str::to_string));
     }
     table.render()
 }

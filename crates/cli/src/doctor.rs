@@ -4,6 +4,7 @@ use crate::builtin;
 use crate::deploy::find_module;
 use crate::failure::Failure;
 use crate::limits::{MEMORY_WANTED_BYTES, OPEN_FILES_WANTED};
+use crate::machine::Machine;
 use crate::output::{self, Table};
 use crate::settings::Settings;
 use crate::state_dir::StateDir;
@@ -93,13 +94,7 @@ fn read(path: &str) -> String {
 }
 
 fn machine() -> Vec<Finding> {
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let cpu = read("/proc/cpuinfo");
-    let model = cpu
-        .lines()
-        .find_map(|l| l.strip_prefix("model name")?.split_once(": "));
-    let model = model.map_or(std::env::consts::ARCH, |(_, name)| name);
-    let kernel = read("/proc/sys/kernel/osrelease");
+    let Machine { cpu, cores, kernel } = Machine::here();
     let memory = read("/proc/meminfo");
     let available = memory.lines().find_map(|l| l.strip_prefix("MemAvailable:"));
     let available = available.and_then(|l| l.trim().trim_end_matches(" kB").parse::<u64>().ok());
@@ -114,7 +109,7 @@ fn machine() -> Vec<Finding> {
         judge(
             cores >= 2,
             "cores",
-            format!("{cores} ({model})"),
+            format!("{cores} ({cpu})"),
             "with one core the nodes wait for each other; expect low rates",
         ),
         judge(
@@ -125,7 +120,7 @@ fn machine() -> Vec<Finding> {
         ),
         ok(
             "kernel",
-            format!("Linux {} {}", kernel.trim(), std::env::consts::ARCH),
+            format!("Linux {kernel} {}", std::env::consts::ARCH),
         ),
         ok("user", user),
     ]

@@ -10,6 +10,10 @@ pub const HEARTBEAT_MS: u64 = 50;
 pub const HEARTBEAT_TIMEOUT_MS: u64 = 1_000;
 /// Longest wait of `e3 up` until every node takes part.
 pub const UP_TIMEOUT: Duration = Duration::from_secs(60);
+/// Longest wait of `e3 demo` until the application runs: the first time its code is compiled.
+pub const DEPLOY_TIMEOUT: Duration = Duration::from_secs(180);
+/// Time after which every node has reported what it did until now (they report once a second).
+pub const REPORTS_SETTLE: Duration = Duration::from_millis(1_300);
 /// Time that processes get to end by themselves.
 pub const DOWN_GRACE: Duration = Duration::from_secs(4);
 /// Between two looks at something that changes soon.

@@ -8,19 +8,25 @@
 mod args;
 mod builtin;
 mod client;
+mod demo;
 mod deploy;
 mod describe;
 mod doctor;
 mod down;
 mod failure;
+mod figures;
 mod get;
 mod limits;
+mod load;
 mod logs;
+mod machine;
 mod migrate;
+mod model;
 mod output;
 mod place;
 mod process;
 mod programs;
+mod report;
 mod schema;
 mod settings;
 mod state_dir;
@@ -59,6 +65,8 @@ fn run(command: Command, settings: &Settings) -> Result<(), Failure> {
         Command::Get(args) => get::run(&args, settings),
         Command::Describe(args) => describe::run(&args, settings),
         Command::Migrate(args) => migrate::run(&args, settings),
+        Command::Load(args) => load::run(&args, settings),
+        Command::Demo(args) => demo::run(&args, settings),
         Command::Logs(args) => logs::run(&args, settings),
         Command::Place(args) => place::run(&args, settings),
         Command::Doctor => doctor::run(settings),

@@ -85,6 +85,10 @@ impl StateDir {
     pub fn controller_dir(&self) -> PathBuf {
         self.root.join("controller")
     }
+    /// Values of an application's secrets.
+    pub fn secrets_dir(&self, app: &str) -> PathBuf {
+        self.controller_dir().join("secrets").join(app)
+    }
     /// The nodes' files.
     pub fn nodes_dir(&self) -> PathBuf {
         self.root.join("nodes")

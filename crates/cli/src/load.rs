@@ -1,0 +1,188 @@
+//! `e3 load`: requests at a given rate, and the proof of what became of them.
+
+use crate::args::Load;
+use crate::client::Client;
+use crate::failure::{Exit, Failure};
+use crate::figures::{self, Figures};
+use crate::output::{self, Paint};
+use crate::report;
+use crate::settings::Settings;
+use crate::state_dir::StateDir;
+use crate::text::{count, micros};
+use e3_load::limits::DEADLINE;
+use e3_load::workload::{Inputs, for_application, secrets};
+use e3_load::{Config, LoadError, LoadReport, Phase, Progress, run as run_load};
+use e3_model::Nanos;
+use indicatif::ProgressBar;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// What to run.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Application.
+    pub app: String,
+    /// Requests per second.
+    pub rate_rps: f64,
+    /// Length.
+    pub duration: Duration,
+    /// Seed.
+    pub seed: u64,
+    /// Senders; None = as many as suit.
+    pub senders: Option<u32>,
+    /// Directory of the controller's secrets.
+    pub secrets: PathBuf,
+}
+
+/// What came of it.
+pub struct Ran {
+    /// As the load generator saw it.
+    pub load: LoadReport,
+    /// As the cluster saw it.
+    pub figures: Figures,
+}
+
+/// `e3 load`.
+pub fn run(args: &Load, settings: &Settings) -> Result<(), Failure> {
+    let client = Client::connect(settings)?;
+    let plan = Plan {
+        app: args.app.clone(),
+        rate_rps: args.rate,
+        duration: args.duration,
+        seed: args.seed.unwrap_or_else(fresh_seed),
+        senders: args.senders,
+        secrets: args.secrets.clone().unwrap_or_else(|| {
+            let state = StateDir::new(&settings.dir);
+            state.secrets_dir(&args.app)
+        }),
+    };
+    let ran = drive(&client, &plan)?;
+    let format = settings.format(args.output);
+    output::show(format, &ran.load, || table(&ran, settings.paint()))?;
+    proven(&ran.load)
+}
+
+/// Fails if the ledger shows lost or repeated requests.
+pub fn proven(load: &LoadReport) -> Result<(), Failure> {
+    if load.ledger.proved {
+        return Ok(());
+    }
+    let l = &load.ledger;
+    let message = format!(
+        "exactly-once is not proved: {} requests without outcome, {} contradictory answers, {} rows missing, {} repeated, {} unexpected, {} questions unanswered",
+        l.unknown,
+        l.replies_contradictory,
+        l.rows_missing,
+        l.rows_repeated,
+        l.rows_unexpected,
+        l.checks_failed
+    );
+    Err(Failure::new(Exit::Check, message).hint("see: e3 logs, e3 get instances"))
+}
+
+/// A seed that no load of this machine had before.
+pub fn fresh_seed() -> u64 {
+    let since = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    // Short enough to be typed.
+    since.as_millis() as u64 % 1_000_000_000
+}
+
+/// Runs a load with a progress bar.
+pub fn drive(client: &Client, plan: &Plan) -> Result<Ran, Failure> {
+    let endpoints = client.endpoints(&plan.app)?;
+    let since = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    let inputs = Inputs {
+        seed: plan.seed,
+        rate_rps: plan.rate_rps,
+        duration: plan.duration,
+        now: Nanos(since.as_nanos() as u64),
+        secrets: read_secrets(plan)?,
+        senders: plan.senders,
+    };
+    let mut workload = for_application(&plan.app, &inputs).map_err(failure)?;
+    let (refresh_client, refresh_app) = (client.clone(), plan.app.clone());
+    let config = Config {
+        app: plan.app.clone(),
+        endpoints,
+        refresh: Some(Box::new(move || {
+            refresh_client.endpoints(&refresh_app).ok()
+        })),
+        rate_rps: plan.rate_rps,
+        duration: plan.duration,
+        deadline: Duration::from_nanos(DEADLINE.0),
+        seed: plan.seed,
+    };
+    let mut watch = figures::Watch::begin(client, &plan.app)?;
+    let bar = output::progress(100, "load");
+    let result = run_load(config, workload.as_mut(), |progress| {
+        watch.at(progress.phase);
+        draw(&bar, progress);
+    });
+    bar.finish_and_clear();
+    Ok(Ran {
+        load: result.map_err(failure)?,
+        figures: watch.end()?,
+    })
+}
+
+fn draw(bar: &ProgressBar, p: Progress) {
+    let phase = match p.phase {
+        Phase::Probe => "first answer",
+        Phase::Load => "load",
+        Phase::Drain => "last answers",
+        Phase::Check => "reading back",
+    };
+    if bar.prefix() != phase {
+        bar.set_prefix(phase);
+    }
+    bar.set_position((p.fraction * 100.0) as u64);
+    bar.set_message(format!(
+        "% {} sent, {} done, {} under way, p50 {}",
+        count(p.sent),
+        count(p.done),
+        count(p.in_flight as u64),
+        micros(p.p50_us)
+    ));
+}
+
+fn read_secrets(plan: &Plan) -> Result<BTreeMap<String, Vec<u8>>, Failure> {
+    let read = |name: &&str| {
+        let path = plan.secrets.join(name);
+        let value = std::fs::read(&path).map_err(|e| {
+            let failure = Failure::file("read the secret", &path, &e);
+            failure.hint("the load must prove who it is; give the directory with --secrets DIR")
+        })?;
+        Ok((name.to_string(), value))
+    };
+    secrets(&plan.app).iter().map(read).collect()
+}
+
+fn failure(error: LoadError) -> Failure {
+    let failure = |exit| Failure::new(exit, &error);
+    match &error {
+        LoadError::NoNodes { .. } | LoadError::NoAnswer { .. } => {
+            failure(Exit::Unreachable).hint("see: e3 get nodes, e3 get apps")
+        }
+        LoadError::NoSuchApplication { .. } => {
+            failure(Exit::NotFound).hint("is it ready? see: e3 get apps")
+        }
+        LoadError::SeedUsed { .. } => failure(Exit::Conflict).hint("give another --seed"),
+        LoadError::Rate { .. } | LoadError::Requests { .. } | LoadError::Thermostats { .. } => {
+            failure(Exit::Input)
+        }
+        _ => failure(Exit::Unexpected),
+    }
+}
+
+fn table(ran: &Ran, paint: Paint) -> String {
+    let mut text = String::new();
+    report::load(&mut text, paint, &ran.load);
+    report::ledger(&mut text, paint, &ran.load);
+    report::spikes(&mut text, paint, &ran.load);
+    text
+}
