@@ -36,8 +36,13 @@ pub(crate) fn load(
     }
     let module = compile(engine, cache_dir, wasm)?;
     let memory_bytes_min = check(&module, memory_bytes_max)?;
-    let pre = linker.instantiate_pre(&module).map_err(|e| LoadError::ImportType(format!("{e:#}")))?;
-    Ok(Code { pre, memory_bytes_min })
+    let pre = linker
+        .instantiate_pre(&module)
+        .map_err(|e| LoadError::ImportType(format!("{e:#}")))?;
+    Ok(Code {
+        pre,
+        memory_bytes_min,
+    })
 }
 
 /// The module as the ABI wants it; gives its initial memory in bytes.
@@ -56,13 +61,21 @@ fn check(module: &Module, memory_bytes_max: usize) -> Result<usize, LoadError> {
     if module.get_export("e3_init").is_some() {
         check_function(module, "e3_init", 0, "() -> i32")?;
     }
-    let memory = module.get_export("memory").ok_or(LoadError::MissingExport("memory"))?;
+    let memory = module
+        .get_export("memory")
+        .ok_or(LoadError::MissingExport("memory"))?;
     let ExternType::Memory(memory) = memory else {
-        return Err(LoadError::ExportType { name: "memory", expected: "memory" });
+        return Err(LoadError::ExportType {
+            name: "memory",
+            expected: "memory",
+        });
     };
     let minimum = memory.minimum().saturating_mul(memory.page_size());
     if minimum > memory_bytes_max as u64 {
-        return Err(LoadError::Memory { minimum, maximum: memory_bytes_max as u64 });
+        return Err(LoadError::Memory {
+            minimum,
+            maximum: memory_bytes_max as u64,
+        });
     }
     Ok(minimum as usize)
 }
@@ -73,14 +86,20 @@ fn check_function(
     parameters: usize,
     expected: &'static str,
 ) -> Result<(), LoadError> {
-    let export = module.get_export(name).ok_or(LoadError::MissingExport(name))?;
+    let export = module
+        .get_export(name)
+        .ok_or(LoadError::MissingExport(name))?;
     let good = export.func().is_some_and(|f| {
         let i32s = |mut types: Box<dyn Iterator<Item = ValType> + '_>, n: usize| {
             types.by_ref().take(n).filter(ValType::is_i32).count() == n && types.next().is_none()
         };
         i32s(Box::new(f.params()), parameters) && i32s(Box::new(f.results()), 1)
     });
-    if good { Ok(()) } else { Err(LoadError::ExportType { name, expected }) }
+    if good {
+        Ok(())
+    } else {
+        Err(LoadError::ExportType { name, expected })
+    }
 }
 
 /// Compiles, or takes what an earlier run compiled.
@@ -93,10 +112,17 @@ fn compile(engine: &Engine, cache_dir: Option<&Path>, wasm: &[u8]) -> Result<Mod
             Err(_) => LoadError::Invalid(text),
         }
     };
-    let Some(dir) = cache_dir else { return Module::new(engine, wasm).map_err(invalid) };
+    let Some(dir) = cache_dir else {
+        return Module::new(engine, wasm).map_err(invalid);
+    };
     let mut compatibility = DefaultHasher::new();
-    engine.precompile_compatibility_hash().hash(&mut compatibility);
-    let digest: String = Sha256::digest(wasm).iter().map(|b| format!("{b:02x}")).collect();
+    engine
+        .precompile_compatibility_hash()
+        .hash(&mut compatibility);
+    let digest: String = Sha256::digest(wasm)
+        .iter()
+        .map(|b| format!("{b:02x}"))
+        .collect();
     let file = dir.join(format!("{digest}-{:016x}.cwasm", compatibility.finish()));
     if file.exists() {
         // SAFETY: the file was written below by this program; EngineConfig asks that nobody else

@@ -101,7 +101,13 @@ impl Engine {
     /// Loads a module: checked, compiled or taken from the cache.
     pub fn load(&self, wasm: &[u8]) -> Result<Code, LoadError> {
         let cache = self.config.cache_dir.as_deref();
-        code::load(&self.engine, &self.linker, cache, self.config.instance_memory_bytes_max, wasm)
+        code::load(
+            &self.engine,
+            &self.linker,
+            cache,
+            self.config.instance_memory_bytes_max,
+            wasm,
+        )
     }
 
     /// Makes an instance ready for requests. `state` holds its collections.
@@ -119,7 +125,10 @@ impl Engine {
         if !wasmtime::Engine::same(&self.engine, code.pre.module().engine()) {
             return Err(StartError::ForeignCode(id));
         }
-        let ground = Ground { engine: &self.engine, shim: &self.shim };
+        let ground = Ground {
+            engine: &self.engine,
+            shim: &self.shim,
+        };
         // Even the first steps of a guest may not end.
         let busy = self.config.ticker.busy(&self.watch);
         let log = self.config.log.clone();
@@ -146,7 +155,10 @@ impl Engine {
 
     /// Queues a request. An instance handles its requests strictly in order.
     pub fn submit(&mut self, id: InstanceId, request: Request) -> Result<(), SubmitError> {
-        let slot = self.instances.get_mut(id.0 as usize).and_then(Option::as_mut);
+        let slot = self
+            .instances
+            .get_mut(id.0 as usize)
+            .and_then(Option::as_mut);
         let instance = slot.ok_or(SubmitError::NoInstance(id))?;
         let shared = &mut *instance.shared.borrow_mut();
         if shared.queue.len() >= QUEUE_LEN_MAX {
@@ -168,9 +180,14 @@ impl Engine {
         }
         let start = Instant::now();
         let _busy = self.config.ticker.busy(&self.watch);
-        let ground = Ground { engine: &self.engine, shim: &self.shim };
+        let ground = Ground {
+            engine: &self.engine,
+            shim: &self.shim,
+        };
         while let Some(id) = self.ready.pop_front() {
-            let Some(instance) = self.instances[id.0 as usize].as_mut() else { continue };
+            let Some(instance) = self.instances[id.0 as usize].as_mut() else {
+                continue;
+            };
             instance.turn(&ground, &mut self.done);
             instance.ready = instance.has_work();
             if instance.ready {
@@ -192,7 +209,10 @@ impl Engine {
     pub fn stats(&self, id: InstanceId) -> Option<Stats> {
         let instance = self.instance(id)?;
         let queue_len = instance.shared.borrow().queue.len();
-        Some(Stats { queue_len, ..instance.stats.clone() })
+        Some(Stats {
+            queue_len,
+            ..instance.stats.clone()
+        })
     }
 
     /// Instances that are started.

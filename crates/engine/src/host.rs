@@ -87,7 +87,10 @@ pub(crate) type HostResult<T> = Result<T, wasmtime::Error>;
 
 /// The guest's memory and the host's data. Only called once the memory is known.
 pub(crate) fn parts<'a>(caller: &'a mut Caller<'_, Host>) -> (&'a mut [u8], &'a mut Host) {
-    let memory = caller.data().memory.expect("set before the guest first runs");
+    let memory = caller
+        .data()
+        .memory
+        .expect("set before the guest first runs");
     memory.data_and_store_mut(caller)
 }
 
@@ -95,7 +98,9 @@ pub(crate) fn parts<'a>(caller: &'a mut Caller<'_, Host>) -> (&'a mut [u8], &'a 
 pub(crate) fn slice(memory: &[u8], ptr: i32, len: i32) -> HostResult<&[u8]> {
     let (ptr, len) = (ptr as u32, len as u32);
     let end = ptr as usize + len as usize;
-    memory.get(ptr as usize..end).ok_or_else(|| pointer(memory, ptr, len))
+    memory
+        .get(ptr as usize..end)
+        .ok_or_else(|| pointer(memory, ptr, len))
 }
 
 /// Copies to the guest if there is room for all of it; gives its length.
@@ -112,7 +117,11 @@ pub(crate) fn give(memory: &mut [u8], bytes: &[u8], out: i32, cap: i32) -> HostR
 
 #[cold]
 fn pointer(memory: &[u8], ptr: u32, len: u32) -> wasmtime::Error {
-    wasmtime::Error::new(Failure::Pointer { ptr, len, memory: memory.len() })
+    wasmtime::Error::new(Failure::Pointer {
+        ptr,
+        len,
+        memory: memory.len(),
+    })
 }
 
 impl Host {
@@ -131,7 +140,9 @@ impl Host {
         }
         self.in_request = false;
         let shared = &mut *self.shared.borrow_mut();
-        let Some(request) = shared.current.take() else { return Ok(()) };
+        let Some(request) = shared.current.take() else {
+            return Ok(());
+        };
         let now = Instant::now();
         let busy = shared.busy_before + (now - shared.slice);
         shared.busy_before = Duration::ZERO;
@@ -179,7 +190,10 @@ pub(crate) fn next(mut caller: Caller<'_, Host>, status: i32) -> HostResult<i32>
     let payload = &shared.current.as_ref().expect("just begun").payload;
     if payload.len() > host.capacity as usize {
         let (len, capacity) = (payload.len(), host.capacity as usize);
-        return Err(wasmtime::Error::new(Failure::RequestTooLong { len, capacity }));
+        return Err(wasmtime::Error::new(Failure::RequestTooLong {
+            len,
+            capacity,
+        }));
     }
     let at = host.buffer as usize;
     memory[at..at + payload.len()].copy_from_slice(payload);
@@ -187,8 +201,18 @@ pub(crate) fn next(mut caller: Caller<'_, Host>, status: i32) -> HostResult<i32>
 }
 
 /// The request under way ends without success.
-pub(crate) fn failed(id: InstanceId, request: Request, failure: Failure, busy: Duration) -> Completion {
+pub(crate) fn failed(
+    id: InstanceId,
+    request: Request,
+    failure: Failure,
+    busy: Duration,
+) -> Completion {
     let token = request.token;
     let outcome = Outcome::Failed(Box::new(Failed { failure, request }));
-    Completion { id, token, outcome, busy }
+    Completion {
+        id,
+        token,
+        outcome,
+        busy,
+    }
 }

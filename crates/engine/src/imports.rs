@@ -8,10 +8,31 @@ use wasmtime::{Caller, Linker};
 
 /// Names of all imports.
 pub(crate) const IMPORTS: [&str; 25] = [
-    "now", "request_id", "request_key", "request_edge", "reply", "channel", "send", "collection",
-    "get", "put", "delete", "scan", "array_len", "array_get", "array_push", "array_put",
-    "array_pop_front", "counter_add", "counter_get", "asset", "asset_len", "asset_read", "secret",
-    "config", "log",
+    "now",
+    "request_id",
+    "request_key",
+    "request_edge",
+    "reply",
+    "channel",
+    "send",
+    "collection",
+    "get",
+    "put",
+    "delete",
+    "scan",
+    "array_len",
+    "array_get",
+    "array_push",
+    "array_put",
+    "array_pop_front",
+    "counter_add",
+    "counter_get",
+    "asset",
+    "asset_len",
+    "asset_read",
+    "secret",
+    "config",
+    "log",
 ];
 
 /// Code for a bound that was reached.
@@ -40,7 +61,9 @@ fn in_request(host: &Host, name: &'static str) -> HostResult<()> {
 
 fn find(names: impl Iterator<Item = impl AsRef<str>>, name: &[u8]) -> i32 {
     let mut names = names;
-    names.position(|n| n.as_ref().as_bytes() == name).map_or(NONE, |i| i as i32)
+    names
+        .position(|n| n.as_ref().as_bytes() == name)
+        .map_or(NONE, |i| i as i32)
 }
 
 pub(crate) fn define(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
@@ -52,14 +75,24 @@ pub(crate) fn define(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
 }
 
 fn request(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
-    linker.func_wrap("e3", "now", |caller: Caller<'_, Host>| caller.data().now_ns as i64)?;
-    linker.func_wrap("e3", "request_id", |mut caller: Caller<'_, Host>, out: i32| {
-        let (memory, host) = parts(&mut caller);
-        in_request(host, "request_id")?;
-        let shared = host.shared.borrow();
-        let id = shared.current.as_ref().map(|r| r.request_id).unwrap_or_default();
-        give(memory, &id, out, 16).map(|_| ())
+    linker.func_wrap("e3", "now", |caller: Caller<'_, Host>| {
+        caller.data().now_ns as i64
     })?;
+    linker.func_wrap(
+        "e3",
+        "request_id",
+        |mut caller: Caller<'_, Host>, out: i32| {
+            let (memory, host) = parts(&mut caller);
+            in_request(host, "request_id")?;
+            let shared = host.shared.borrow();
+            let id = shared
+                .current
+                .as_ref()
+                .map(|r| r.request_id)
+                .unwrap_or_default();
+            give(memory, &id, out, 16).map(|_| ())
+        },
+    )?;
     linker.func_wrap(
         "e3",
         "request_key",
@@ -89,7 +122,10 @@ fn sending(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
             if payload.len() > PAYLOAD_LEN_MAX || host.reply.is_some() {
                 return Ok(BOUND);
             }
-            host.reply = Some(Reply { status: status as u32, payload: payload.to_vec() });
+            host.reply = Some(Reply {
+                status: status as u32,
+                payload: payload.to_vec(),
+            });
             Ok(0)
         },
     )?;
@@ -98,20 +134,30 @@ fn sending(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
         "channel",
         |mut caller: Caller<'_, Host>, name: i32, len: i32| -> HostResult<i32> {
             let (memory, host) = parts(&mut caller);
-            Ok(find(host.spec.channels.iter().map(|(n, _)| n), slice(memory, name, len)?))
+            Ok(find(
+                host.spec.channels.iter().map(|(n, _)| n),
+                slice(memory, name, len)?,
+            ))
         },
     )?;
     linker.func_wrap(
         "e3",
         "send",
-        |mut caller: Caller<'_, Host>, channel: i32, key: i32, key_len: i32, ptr: i32, len: i32|
+        |mut caller: Caller<'_, Host>,
+         channel: i32,
+         key: i32,
+         key_len: i32,
+         ptr: i32,
+         len: i32|
          -> HostResult<i32> {
             let (memory, host) = parts(&mut caller);
             in_request(host, "send")?;
             let key = slice(memory, key, key_len)?;
             let payload = slice(memory, ptr, len)?;
             let at = channel as u32 as usize;
-            let Some((_, max)) = host.spec.channels.get(at) else { return Ok(NONE) };
+            let Some((_, max)) = host.spec.channels.get(at) else {
+                return Ok(NONE);
+            };
             let fits = (1..=KEY_LEN_MAX).contains(&key.len()) && payload.len() <= PAYLOAD_LEN_MAX;
             if !fits || host.sent[at] >= *max {
                 return Ok(BOUND);
@@ -134,13 +180,21 @@ fn maps(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
         "collection",
         |mut caller: Caller<'_, Host>, name: i32, len: i32| -> HostResult<i32> {
             let (memory, host) = parts(&mut caller);
-            Ok(find(host.spec.collections.iter().map(|c| &c.name), slice(memory, name, len)?))
+            Ok(find(
+                host.spec.collections.iter().map(|c| &c.name),
+                slice(memory, name, len)?,
+            ))
         },
     )?;
     linker.func_wrap(
         "e3",
         "get",
-        |mut caller: Caller<'_, Host>, c: i32, key: i32, key_len: i32, out: i32, cap: i32|
+        |mut caller: Caller<'_, Host>,
+         c: i32,
+         key: i32,
+         key_len: i32,
+         out: i32,
+         cap: i32|
          -> HostResult<i32> {
             let (memory, host) = parts(&mut caller);
             in_request(host, "get")?;
@@ -155,7 +209,12 @@ fn maps(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
     linker.func_wrap(
         "e3",
         "put",
-        |mut caller: Caller<'_, Host>, c: i32, key: i32, key_len: i32, ptr: i32, len: i32|
+        |mut caller: Caller<'_, Host>,
+         c: i32,
+         key: i32,
+         key_len: i32,
+         ptr: i32,
+         len: i32|
          -> HostResult<i32> {
             let (memory, host) = parts(&mut caller);
             in_request(host, "put")?;
@@ -196,25 +255,31 @@ fn scan(
     in_request(host, "scan")?;
     let state = host.state.borrow();
     let (from, to) = (slice(memory, from, from_len)?, slice(memory, to, to_len)?);
-    let limit = if limit == 0 { usize::MAX } else { limit as u32 as usize };
+    let limit = if limit == 0 {
+        usize::MAX
+    } else {
+        limit as u32 as usize
+    };
     let cap = cap as u32 as usize;
     let (mut packed, mut count, mut needed) = (Vec::new(), 0, 0);
-    let scanned = host.txn.scan(&state, coll(c), from, to, reverse != 0, |key, value| {
-        let len = 8 + key.len() + value.len();
-        if count == limit {
-            return false;
-        }
-        if packed.len() + len > cap {
-            needed = if count == 0 { len } else { 0 };
-            return false;
-        }
-        count += 1;
-        packed.extend_from_slice(&(key.len() as u32).to_le_bytes());
-        packed.extend_from_slice(&(value.len() as u32).to_le_bytes());
-        packed.extend_from_slice(key);
-        packed.extend_from_slice(value);
-        true
-    });
+    let scanned = host
+        .txn
+        .scan(&state, coll(c), from, to, reverse != 0, |key, value| {
+            let len = 8 + key.len() + value.len();
+            if count == limit {
+                return false;
+            }
+            if packed.len() + len > cap {
+                needed = if count == 0 { len } else { 0 };
+                return false;
+            }
+            count += 1;
+            packed.extend_from_slice(&(key.len() as u32).to_le_bytes());
+            packed.extend_from_slice(&(value.len() as u32).to_le_bytes());
+            packed.extend_from_slice(key);
+            packed.extend_from_slice(value);
+            true
+        });
     match scanned {
         Err(e) => Ok(e.code()),
         Ok(()) if needed > 0 => Ok(-(needed as i32)),
@@ -230,14 +295,22 @@ fn arrays_and_counters(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
             let (memory, host) = parts(&mut caller);
             in_request(host, "array_len")?;
             let state = host.state.borrow();
-            let len = host.txn.array_len(&state, coll(c), slice(memory, key, key_len)?);
+            let len = host
+                .txn
+                .array_len(&state, coll(c), slice(memory, key, key_len)?);
             Ok(len.map_or_else(|e| i64::from(e.code()), |n| n as i64))
         },
     )?;
     linker.func_wrap(
         "e3",
         "array_get",
-        |mut caller: Caller<'_, Host>, c: i32, key: i32, key_len: i32, at: i64, out: i32, cap: i32|
+        |mut caller: Caller<'_, Host>,
+         c: i32,
+         key: i32,
+         key_len: i32,
+         at: i64,
+         out: i32,
+         cap: i32|
          -> HostResult<i32> {
             let (memory, host) = parts(&mut caller);
             in_request(host, "array_get")?;
@@ -253,25 +326,42 @@ fn arrays_and_counters(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
     linker.func_wrap(
         "e3",
         "array_push",
-        |mut caller: Caller<'_, Host>, c: i32, key: i32, key_len: i32, ptr: i32, len: i32|
+        |mut caller: Caller<'_, Host>,
+         c: i32,
+         key: i32,
+         key_len: i32,
+         ptr: i32,
+         len: i32|
          -> HostResult<i32> {
             let (memory, host) = parts(&mut caller);
             in_request(host, "array_push")?;
             let state = host.state.borrow();
             let (key, value) = (slice(memory, key, key_len)?, slice(memory, ptr, len)?);
-            Ok(code(host.txn.array_push(&state, coll(c), key, value), |()| 0))
+            Ok(code(
+                host.txn.array_push(&state, coll(c), key, value),
+                |()| 0,
+            ))
         },
     )?;
     linker.func_wrap(
         "e3",
         "array_put",
-        |mut caller: Caller<'_, Host>, c: i32, key: i32, key_len: i32, at: i64, ptr: i32, len: i32|
+        |mut caller: Caller<'_, Host>,
+         c: i32,
+         key: i32,
+         key_len: i32,
+         at: i64,
+         ptr: i32,
+         len: i32|
          -> HostResult<i32> {
             let (memory, host) = parts(&mut caller);
             in_request(host, "array_put")?;
             let state = host.state.borrow();
             let (key, value) = (slice(memory, key, key_len)?, slice(memory, ptr, len)?);
-            Ok(code(host.txn.array_put(&state, coll(c), key, at as u64, value), |()| 0))
+            Ok(code(
+                host.txn.array_put(&state, coll(c), key, at as u64, value),
+                |()| 0,
+            ))
         },
     )?;
     linker.func_wrap(
@@ -282,13 +372,20 @@ fn arrays_and_counters(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
             in_request(host, "array_pop_front")?;
             let state = host.state.borrow();
             let key = slice(memory, key, key_len)?;
-            Ok(code(host.txn.array_pop_front(&state, coll(c), key), i32::from))
+            Ok(code(
+                host.txn.array_pop_front(&state, coll(c), key),
+                i32::from,
+            ))
         },
     )?;
     linker.func_wrap(
         "e3",
         "counter_add",
-        |mut caller: Caller<'_, Host>, c: i32, key: i32, key_len: i32, delta: i64|
+        |mut caller: Caller<'_, Host>,
+         c: i32,
+         key: i32,
+         key_len: i32,
+         delta: i64|
          -> HostResult<i64> {
             let (memory, host) = parts(&mut caller);
             in_request(host, "counter_add")?;
@@ -305,7 +402,9 @@ fn arrays_and_counters(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
             let (memory, host) = parts(&mut caller);
             in_request(host, "counter_get")?;
             let state = host.state.borrow();
-            let value = host.txn.counter_get(&state, coll(c), slice(memory, key, key_len)?);
+            let value = host
+                .txn
+                .counter_get(&state, coll(c), slice(memory, key, key_len)?);
             Ok(value.unwrap_or_else(|e| i64::from(e.code())))
         },
     )?;
@@ -318,7 +417,10 @@ fn surroundings(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
         "asset",
         |mut caller: Caller<'_, Host>, name: i32, len: i32| -> HostResult<i32> {
             let (memory, host) = parts(&mut caller);
-            Ok(find(host.spec.assets.iter().map(|(n, _)| n), slice(memory, name, len)?))
+            Ok(find(
+                host.spec.assets.iter().map(|(n, _)| n),
+                slice(memory, name, len)?,
+            ))
         },
     )?;
     linker.func_wrap("e3", "asset_len", |caller: Caller<'_, Host>, asset: i32| {
@@ -328,13 +430,20 @@ fn surroundings(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
     linker.func_wrap(
         "e3",
         "asset_read",
-        |mut caller: Caller<'_, Host>, asset: i32, offset: i64, out: i32, cap: i32|
+        |mut caller: Caller<'_, Host>,
+         asset: i32,
+         offset: i64,
+         out: i32,
+         cap: i32|
          -> HostResult<i32> {
             let (memory, host) = parts(&mut caller);
             let Some((_, bytes)) = host.spec.assets.get(asset as u32 as usize) else {
                 return Ok(NONE);
             };
-            let rest = usize::try_from(offset).ok().and_then(|at| bytes.get(at..)).unwrap_or(&[]);
+            let rest = usize::try_from(offset)
+                .ok()
+                .and_then(|at| bytes.get(at..))
+                .unwrap_or(&[]);
             let part = &rest[..rest.len().min(cap as u32 as usize)];
             give(memory, part, out, cap)
         },
@@ -342,7 +451,12 @@ fn surroundings(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
     linker.func_wrap(
         "e3",
         "secret",
-        |mut caller: Caller<'_, Host>, name: i32, len: i32, out: i32, cap: i32| -> HostResult<i32> {
+        |mut caller: Caller<'_, Host>,
+         name: i32,
+         len: i32,
+         out: i32,
+         cap: i32|
+         -> HostResult<i32> {
             let (memory, host) = parts(&mut caller);
             let name = slice(memory, name, len)?;
             match host.spec.secrets.iter().find(|(n, _)| n.as_bytes() == name) {
@@ -354,7 +468,12 @@ fn surroundings(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
     linker.func_wrap(
         "e3",
         "config",
-        |mut caller: Caller<'_, Host>, name: i32, len: i32, out: i32, cap: i32| -> HostResult<i32> {
+        |mut caller: Caller<'_, Host>,
+         name: i32,
+         len: i32,
+         out: i32,
+         cap: i32|
+         -> HostResult<i32> {
             let (memory, host) = parts(&mut caller);
             let name = slice(memory, name, len)?;
             match host.spec.config.iter().find(|(n, _)| n.as_bytes() == name) {
@@ -371,7 +490,12 @@ fn surroundings(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
             let bytes = slice(memory, ptr, len)?;
             let text = String::from_utf8_lossy(&bytes[..bytes.len().min(LOG_LEN_MAX)]);
             if let Some(log) = &host.log {
-                log(LogLine { instance: host.id, service: &host.spec.name, level, text: &text });
+                log(LogLine {
+                    instance: host.id,
+                    service: &host.spec.name,
+                    level,
+                    text: &text,
+                });
             }
             Ok(())
         },

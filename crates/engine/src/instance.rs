@@ -2,9 +2,7 @@
 
 use crate::code::Code;
 use crate::host::{Host, Limiter, Shared, failed};
-use crate::types::{
-    Completion, Failure, InstanceId, InstanceSpec, LogFn, StartError, Stats,
-};
+use crate::types::{Completion, Failure, InstanceId, InstanceSpec, LogFn, StartError, Stats};
 use e3_collections::{State, Txn};
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -53,7 +51,10 @@ pub(crate) struct Ground<'a> {
 }
 
 /// Polls a future to its end; gives up when it has been on the core for too long.
-fn finish<T>(mut future: Pin<&mut impl Future<Output = T>>, deadline: Duration) -> Result<T, Failure> {
+fn finish<T>(
+    mut future: Pin<&mut impl Future<Output = T>>,
+    deadline: Duration,
+) -> Result<T, Failure> {
     let start = Instant::now();
     let mut context = Context::from_waker(Waker::noop());
     loop {
@@ -68,7 +69,10 @@ fn finish<T>(mut future: Pin<&mut impl Future<Output = T>>, deadline: Duration) 
 
 fn deadline_exceeded(busy: Duration, deadline: Duration) -> Failure {
     let us = |d: Duration| d.as_micros() as u64;
-    Failure::DeadlineExceeded { busy_us: us(busy), deadline_us: us(deadline) }
+    Failure::DeadlineExceeded {
+        busy_us: us(busy),
+        deadline_us: us(deadline),
+    }
 }
 
 impl Instance {
@@ -83,7 +87,11 @@ impl Instance {
         let service = spec.name.clone();
         if code.memory_bytes_min > spec.memory_bytes_max {
             let (minimum, maximum) = (code.memory_bytes_min, spec.memory_bytes_max);
-            return Err(StartError::Memory { service, minimum, maximum });
+            return Err(StartError::Memory {
+                service,
+                minimum,
+                maximum,
+            });
         }
         let shared = Shared {
             queue: VecDeque::new(),
@@ -100,7 +108,10 @@ impl Instance {
             state,
             log,
             fiber: Fiber::Gone,
-            stats: Stats { service: service.clone(), ..Stats::default() },
+            stats: Stats {
+                service: service.clone(),
+                ..Stats::default()
+            },
             ready: false,
         };
         match instance.make(ground) {
@@ -168,7 +179,9 @@ impl Instance {
             },
         };
         self.shared.borrow_mut().slice = Instant::now();
-        let polled = running.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        let polled = running
+            .as_mut()
+            .poll(&mut Context::from_waker(Waker::noop()));
         let set_aside = match polled {
             Poll::Ready((live, Ok(()))) => {
                 self.fiber = Fiber::Idle(live);
@@ -218,7 +231,10 @@ impl Instance {
         shared.busy_before = Duration::ZERO;
         self.stats.requests += 1;
         self.stats.failures += 1;
-        if matches!(failure, Failure::Trap(_) | Failure::Pointer { .. } | Failure::MemoryLimit { .. }) {
+        if matches!(
+            failure,
+            Failure::Trap(_) | Failure::Pointer { .. } | Failure::MemoryLimit { .. }
+        ) {
             self.stats.traps += 1;
         }
         if let Some(request) = shared.current.take() {
@@ -246,7 +262,9 @@ async fn set_up(
     shim: &Module,
 ) -> wasmtime::Result<TypedFunc<(), ()>> {
     let instance = guest.instantiate_async(&mut *store).await?;
-    let memory = instance.get_memory(&mut *store, "memory").expect("checked when loaded");
+    let memory = instance
+        .get_memory(&mut *store, "memory")
+        .expect("checked when loaded");
     store.data_mut().memory = Some(memory);
     let mut values = [0; 3];
     let names = ["e3_abi_version", "e3_request_buffer", "e3_request_capacity"];
@@ -267,12 +285,18 @@ async fn set_up(
     }
     let len = memory.data_size(&*store);
     if address as usize + capacity as usize > len {
-        let failure = Failure::RequestBuffer { address, capacity, memory: len };
+        let failure = Failure::RequestBuffer {
+            address,
+            capacity,
+            memory: len,
+        };
         return Err(wasmtime::Error::new(failure));
     }
     store.data_mut().buffer = address;
     store.data_mut().capacity = capacity;
-    let handle = instance.get_func(&mut *store, "e3_handle").expect("checked when loaded");
+    let handle = instance
+        .get_func(&mut *store, "e3_handle")
+        .expect("checked when loaded");
     let next = Func::wrap(&mut *store, crate::host::next);
     let imports = [next.into(), handle.into()];
     let shim = wasmtime::Instance::new_async(&mut *store, shim, &imports).await?;

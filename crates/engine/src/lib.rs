@@ -9,7 +9,10 @@
 //! The only crate that names wasmtime. Source of the execution model: E3 (USENIX ATC 2019),
 //! section 3; of preemption by epochs: wasmtime's documentation of `Config::epoch_interruption`.
 
-#![allow(unsafe_code, reason = "compiled code from the cache, and data that stays on its thread")]
+#![allow(
+    unsafe_code,
+    reason = "compiled code from the cache, and data that stays on its thread"
+)]
 
 pub mod bench;
 mod code;

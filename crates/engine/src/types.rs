@@ -150,7 +150,9 @@ pub enum StartError {
     #[error("instance {0}: its code was loaded by another engine")]
     ForeignCode(InstanceId),
     /// Its memory starts above its bound.
-    #[error("service \"{service}\": starts with {minimum} bytes of memory, must be at most {maximum}")]
+    #[error(
+        "service \"{service}\": starts with {minimum} bytes of memory, must be at most {maximum}"
+    )]
     Memory {
         /// The service.
         service: String,
@@ -307,7 +309,9 @@ pub enum Failure {
     #[error("built for version {0} of the service ABI, must be 1")]
     AbiVersion(i32),
     /// The request buffer lies outside of the memory.
-    #[error("request buffer of {capacity} bytes at {address}: outside of the memory of {memory} bytes")]
+    #[error(
+        "request buffer of {capacity} bytes at {address}: outside of the memory of {memory} bytes"
+    )]
     RequestBuffer {
         /// Address.
         address: u32,
@@ -352,11 +356,7 @@ pub struct Stats {
     pub memory_bytes: usize,
 }
 
-pub(crate) fn check_bound(
-    what: &'static str,
-    value: u64,
-    max: u64,
-) -> Result<(), EngineError> {
+pub(crate) fn check_bound(what: &'static str, value: u64, max: u64) -> Result<(), EngineError> {
     if (1..=max).contains(&value) {
         return Ok(());
     }

@@ -62,7 +62,10 @@ impl Api {
             .timeout_global(Some(Duration::from_millis(PLAN_WAIT_MS + 5_000)))
             .proxy(None)
             .build();
-        Api { base: base.trim_end_matches('/').to_string(), http: config.into() }
+        Api {
+            base: base.trim_end_matches('/').to_string(),
+            http: config.into(),
+        }
     }
 
     fn get<T: DeserializeOwned>(&self, path: &str) -> Result<Answer<T>, ureq::Error> {
@@ -74,7 +77,11 @@ impl Api {
         path: &str,
         body: &impl Serialize,
     ) -> Result<Answer<T>, ureq::Error> {
-        answer(self.http.post(format!("{}{path}", self.base)).send_json(body)?)
+        answer(
+            self.http
+                .post(format!("{}{path}", self.base))
+                .send_json(body)?,
+        )
     }
 
     fn bytes(&self, path: &str) -> Result<Vec<u8>, String> {
@@ -83,7 +90,11 @@ impl Api {
         if response.status() != 200 {
             return Err(format!("GET {path}: status {}", response.status()));
         }
-        let body = response.body_mut().with_config().limit(256 << 20).read_to_vec();
+        let body = response
+            .body_mut()
+            .with_config()
+            .limit(256 << 20)
+            .read_to_vec();
         body.map_err(|e| e.to_string())
     }
 }
@@ -95,13 +106,23 @@ fn answer<T: DeserializeOwned>(
     match status {
         204 => Ok(Answer::Empty),
         200..=299 => {
-            let body = response.body_mut().with_config().limit(64 << 20).read_to_vec()?;
+            let body = response
+                .body_mut()
+                .with_config()
+                .limit(64 << 20)
+                .read_to_vec()?;
             match serde_json::from_slice(&body) {
                 Ok(value) => Ok(Answer::Ok(value)),
-                Err(e) => Ok(Answer::Refused(status, format!("answer cannot be read: {e}"))),
+                Err(e) => Ok(Answer::Refused(
+                    status,
+                    format!("answer cannot be read: {e}"),
+                )),
             }
         }
-        _ => Ok(Answer::Refused(status, response.body_mut().read_to_string().unwrap_or_default())),
+        _ => Ok(Answer::Refused(
+            status,
+            response.body_mut().read_to_string().unwrap_or_default(),
+        )),
     }
 }
 
@@ -116,7 +137,11 @@ pub(crate) fn join(
         match api.post("/v1/nodes/hello", hello) {
             Ok(Answer::Ok(welcome)) => return Ok(Some(welcome)),
             Ok(Answer::Refused(status @ 400..=499, text)) => {
-                return Err(NodeError::Refused { name: hello.name.clone(), status, text });
+                return Err(NodeError::Refused {
+                    name: hello.name.clone(),
+                    status,
+                    text,
+                });
             }
             Ok(_) => {}
             Err(e) if !told => {
@@ -140,7 +165,11 @@ pub(crate) fn follow_plan(
     stop: Arc<AtomicBool>,
 ) {
     let cache = config.code_cache_dir();
-    let wait = move |d| if !stop.load(Ordering::Relaxed) { thread::sleep(d) };
+    let wait = move |d| {
+        if !stop.load(Ordering::Relaxed) {
+            thread::sleep(d)
+        }
+    };
     thread::spawn(move || {
         let mut version = 0;
         let mut have: Option<Prepared> = None;
@@ -224,7 +253,11 @@ fn prepare(
             blobs.insert(digest.clone(), blob);
         }
     }
-    Ok(Prepared { plan: Arc::new(plan), blobs, secrets })
+    Ok(Prepared {
+        plan: Arc::new(plan),
+        blobs,
+        secrets,
+    })
 }
 
 /// Compiles a module into the cache, one process at a time: nodes of one machine share it, and a
@@ -258,7 +291,10 @@ pub(crate) struct Outbox {
 
 impl Outbox {
     pub(crate) fn put(&self, report: NodeReport) {
-        *self.slot.lock().expect("never poisoned: no code panics under it") = Some(report);
+        *self
+            .slot
+            .lock()
+            .expect("never poisoned: no code panics under it") = Some(report);
         self.filled.notify_one();
     }
 }
@@ -267,7 +303,10 @@ impl Outbox {
 pub(crate) fn deliver_reports(api: Api, outbox: Arc<Outbox>, stop: Arc<AtomicBool>) {
     thread::spawn(move || {
         while !stop.load(Ordering::Relaxed) {
-            let guard = outbox.slot.lock().expect("never poisoned: no code panics under it");
+            let guard = outbox
+                .slot
+                .lock()
+                .expect("never poisoned: no code panics under it");
             let wait = Duration::from_secs(1);
             let (mut guard, _) = outbox
                 .filled

@@ -13,8 +13,13 @@ pub(crate) struct Clock {
 
 impl Clock {
     pub(crate) fn new() -> Clock {
-        let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Clock { start: Instant::now(), start_unix: Nanos(unix.as_nanos() as u64) }
+        let unix = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
+        Clock {
+            start: Instant::now(),
+            start_unix: Nanos(unix.as_nanos() as u64),
+        }
     }
 
     pub(crate) fn now(&self) -> Nanos {

@@ -185,11 +185,18 @@ impl Driver {
         }
         if now >= self.next_report {
             let quiet = self.events.is_empty();
-            let interval = if quiet { REPORT_INTERVAL } else { EVENT_INTERVAL };
+            let interval = if quiet {
+                REPORT_INTERVAL
+            } else {
+                EVENT_INTERVAL
+            };
             self.next_report = Nanos(now.0 + interval.0);
             self.send_report();
         }
-        let delayed = self.delayed.front().map_or(Nanos(u64::MAX), |(at, _, _)| *at);
+        let delayed = self
+            .delayed
+            .front()
+            .map_or(Nanos(u64::MAX), |(at, _, _)| *at);
         self.next_heartbeat.min(self.next_report).min(delayed)
     }
 
@@ -222,6 +229,10 @@ impl Driver {
 /// Resident memory of this process; 0 where the system does not tell.
 fn resident_bytes() -> u64 {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
-    let pages = statm.split(' ').nth(1).and_then(|p| p.parse::<u64>().ok()).unwrap_or(0);
+    let pages = statm
+        .split(' ')
+        .nth(1)
+        .and_then(|p| p.parse::<u64>().ok())
+        .unwrap_or(0);
     pages * rustix::param::page_size() as u64
 }

@@ -28,7 +28,12 @@ pub(crate) struct Executor {
 impl Executor {
     pub(crate) fn new(config: EngineConfig) -> Result<Executor, EngineError> {
         let engine = Engine::new(config)?;
-        Ok(Executor { engine, code: BTreeMap::new(), ids: BTreeMap::new(), keys: BTreeMap::new() })
+        Ok(Executor {
+            engine,
+            code: BTreeMap::new(),
+            ids: BTreeMap::new(),
+            keys: BTreeMap::new(),
+        })
     }
 
     /// Makes an instance ready.
@@ -40,7 +45,10 @@ impl Executor {
     ) -> Result<(), String> {
         self.stop(key);
         let apps = &prepared.plan.apps;
-        let app = apps.iter().find(|a| a.id == key.app).ok_or("application is not in the plan")?;
+        let app = apps
+            .iter()
+            .find(|a| a.id == key.app)
+            .ok_or("application is not in the plan")?;
         let service = app.app.service(key.service);
         let digest = &app.modules[usize::from(key.service.0)];
         if !self.code.contains_key(digest) {
@@ -59,7 +67,9 @@ impl Executor {
         let channels = || app.app.channels_from(key.service);
         let spec = InstanceSpec {
             name: format!("{}/{}/{}", app.app.name, service.name, key.shard),
-            channels: channels().map(|(_, _, c)| (c.name().to_string(), c.outputs)).collect(),
+            channels: channels()
+                .map(|(_, _, c)| (c.name().to_string(), c.outputs))
+                .collect(),
             collections: service.collections.clone(),
             secrets: service.secrets.iter().filter_map(secret).collect(),
             config: service.config.clone(),
@@ -67,8 +77,13 @@ impl Executor {
             memory_bytes_max: usize::try_from(service.resources.memory.0).unwrap_or(usize::MAX),
             deadline: Duration::from_nanos(service.deadline.0),
         };
-        let id = (0..).map(InstanceId).find(|i| !self.keys.contains_key(i)).expect("endless");
-        self.engine.start(id, &self.code[digest], spec, state).map_err(|e| e.to_string())?;
+        let id = (0..)
+            .map(InstanceId)
+            .find(|i| !self.keys.contains_key(i))
+            .expect("endless");
+        self.engine
+            .start(id, &self.code[digest], spec, state)
+            .map_err(|e| e.to_string())?;
         self.ids.insert(key, id);
         self.keys.insert(id, key);
         Ok(())
@@ -87,9 +102,16 @@ impl Executor {
         let (key, token) = (run.key, run.token);
         let failed = |reason: String| {
             let outcome = ExecuteOutcome::Failed(reason);
-            Some(Executed { key, token, outcome, busy: Nanos(0) })
+            Some(Executed {
+                key,
+                token,
+                outcome,
+                busy: Nanos(0),
+            })
         };
-        let Some(id) = self.ids.get(&key) else { return failed("service does not run".into()) };
+        let Some(id) = self.ids.get(&key) else {
+            return failed("service does not run".into());
+        };
         let mut request_id = [0; 16];
         request_id[..8].copy_from_slice(&run.request.client.to_le_bytes());
         request_id[8..].copy_from_slice(&run.request.seq.to_le_bytes());
@@ -112,11 +134,20 @@ impl Executor {
     pub(crate) fn run(&mut self, done: &mut Vec<Executed>) -> bool {
         let more = self.engine.run(TURN_MAX);
         for completion in self.engine.completions() {
-            let Some(key) = self.keys.get(&completion.id) else { continue };
+            let Some(key) = self.keys.get(&completion.id) else {
+                continue;
+            };
             let outcome = match completion.outcome {
-                Outcome::Done { batch, outputs, reply } => ExecuteOutcome::Done {
+                Outcome::Done {
+                    batch,
+                    outputs,
+                    reply,
+                } => ExecuteOutcome::Done {
                     batch: batch.into_bytes(),
-                    outputs: outputs.into_iter().map(|o| (o.channel, o.key, o.payload)).collect(),
+                    outputs: outputs
+                        .into_iter()
+                        .map(|o| (o.channel, o.key, o.payload))
+                        .collect(),
                     reply: reply.map(|r| (r.status, r.payload)),
                 },
                 Outcome::Failed(failed) => {
@@ -125,7 +156,12 @@ impl Executor {
                 }
             };
             let busy = Nanos(completion.busy.as_nanos() as u64);
-            done.push(Executed { key: *key, token: completion.token, outcome, busy });
+            done.push(Executed {
+                key: *key,
+                token: completion.token,
+                outcome,
+                busy,
+            });
         }
         more
     }
@@ -133,6 +169,7 @@ impl Executor {
     /// Handler runs of a shard that were preempted.
     pub(crate) fn preemptions(&self, key: ShardKey) -> u64 {
         let id = self.ids.get(&key);
-        id.and_then(|id| self.engine.stats(*id)).map_or(0, |s| s.preemptions)
+        id.and_then(|id| self.engine.stats(*id))
+            .map_or(0, |s| s.preemptions)
     }
 }

@@ -109,12 +109,24 @@ pub fn run(config: NodeConfig) -> Result<(), NodeError> {
             address: e3_net::address(address),
             process: (u64::from(std::process::id()) << 32) ^ clock.now().0 ^ session,
         };
-        let Some(welcome) = agent::join(&api, &hello, &stop)? else { break };
-        log(&format!("joined as {} incarnation {}", welcome.node, welcome.incarnation));
+        let Some(welcome) = agent::join(&api, &hello, &stop)? else {
+            break;
+        };
+        log(&format!(
+            "joined as {} incarnation {}",
+            welcome.node, welcome.incarnation
+        ));
         let (sender, news) = mpsc::channel();
         let left = Arc::new(AtomicBool::new(false));
         let outbox = Arc::new(Outbox::default());
-        agent::follow_plan(&config, api.clone(), welcome, sender, bell.clone(), left.clone());
+        agent::follow_plan(
+            &config,
+            api.clone(),
+            welcome,
+            sender,
+            bell.clone(),
+            left.clone(),
+        );
         agent::deliver_reports(api, outbox.clone(), left.clone());
         let engine = EngineConfig {
             instance_memory_bytes_max: INSTANCE_MEMORY_LEN_MAX,
@@ -150,6 +162,13 @@ pub fn run(config: NodeConfig) -> Result<(), NodeError> {
 
 fn controller_address(url: &str) -> Result<SocketAddr, NodeError> {
     let error = || NodeError::Controller(url.to_string());
-    let authority = url.strip_prefix("http://").ok_or_else(error)?.trim_end_matches('/');
-    authority.to_socket_addrs().map_err(|_| error())?.next().ok_or_else(error)
+    let authority = url
+        .strip_prefix("http://")
+        .ok_or_else(error)?
+        .trim_end_matches('/');
+    authority
+        .to_socket_addrs()
+        .map_err(|_| error())?
+        .next()
+        .ok_or_else(error)
 }

@@ -128,7 +128,10 @@ impl Run {
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "a test's seed comes from whoever runs it")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a test's seed comes from whoever runs it"
+)]
 fn runs() -> impl Iterator<Item = Run> {
     let number = |name| {
         std::env::var(name)
