@@ -102,7 +102,12 @@ pub struct State {
 
 impl std::fmt::Debug for State {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "State({} collections, {} bytes)", self.contents.len(), self.memory_bytes)
+        write!(
+            f,
+            "State({} collections, {} bytes)",
+            self.contents.len(),
+            self.memory_bytes
+        )
     }
 }
 

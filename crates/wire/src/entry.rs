@@ -337,7 +337,10 @@ impl Replicated {
             1 => Replicated::SnapshotBegin { released: r.u64()? },
             2 => Replicated::SnapshotState(r.long_bytes("snapshot chunk", BODY_LEN_MAX)?.to_vec()),
             3 => Replicated::SnapshotSeen(Entry::decode(r)?),
-            4 => Replicated::SnapshotEnd { op: r.u64()?, now: Nanos(r.u64()?) },
+            4 => Replicated::SnapshotEnd {
+                op: r.u64()?,
+                now: Nanos(r.u64()?),
+            },
             5 => Replicated::Entry(Entry::decode(r)?),
             6 => Replicated::Released(r.u64()?),
             7 => Replicated::SnapshotDead(decode_id(r)?, DeadLetter::decode(r)?),

@@ -151,7 +151,14 @@ fn frames_share_a_datagram() {
 fn entries_and_client_frames_round_trip() {
     for item in [
         Replicated::SnapshotBegin { released: 4 },
-        Replicated::SnapshotDead(id(), DeadLetter { reason: "x".into(), key: vec![1], payload: vec![] }),
+        Replicated::SnapshotDead(
+            id(),
+            DeadLetter {
+                reason: "x".into(),
+                key: vec![1],
+                payload: vec![],
+            },
+        ),
         Replicated::SnapshotState(vec![1; 9]),
         Replicated::SnapshotSeen(entry()),
         Replicated::SnapshotEnd {
