@@ -268,7 +268,7 @@ fn compile(cache: &Path, service: &str, wasm: &[u8]) {
         std::fs::create_dir_all(cache).map_err(|e| e.to_string())?;
         let lock = File::create(cache.join("lock")).map_err(|e| e.to_string())?;
         lock.lock().map_err(|e| e.to_string())?;
-        let ticker = Ticker::new(Duration::from_secs(1)).map_err(|e| e.to_string())?;
+        let ticker = Ticker::new(crate::PREEMPTION_TICK).map_err(|e| e.to_string())?;
         let config = EngineConfig {
             instances_max: 1,
             cache_dir: Some(cache.to_path_buf()),
