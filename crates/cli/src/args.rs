@@ -67,6 +67,8 @@ pub enum Command {
     Load(Load),
     /// Cluster, application, load and report in one command
     Demo(Demo),
+    /// Measure this machine with E3
+    Bench(Bench),
     /// Show what the processes log
     Logs(Logs),
     /// Try a placement without a cluster and explain each decision

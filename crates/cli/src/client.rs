@@ -63,11 +63,6 @@ impl Client {
         }
     }
 
-    /// Its URL.
-    pub fn url(&self) -> &str {
-        &self.base
-    }
-
     /// `GET /v1/cluster`.
     pub fn cluster(&self) -> Result<ClusterView, Failure> {
         self.get("/v1/cluster")

@@ -6,6 +6,7 @@
 //! API).
 
 mod args;
+mod bench;
 mod builtin;
 mod client;
 mod demo;
@@ -67,6 +68,7 @@ fn run(command: Command, settings: &Settings) -> Result<(), Failure> {
         Command::Migrate(args) => migrate::run(&args, settings),
         Command::Load(args) => load::run(&args, settings),
         Command::Demo(args) => demo::run(&args, settings),
+        Command::Bench(args) => bench::run(&args, settings),
         Command::Logs(args) => logs::run(&args, settings),
         Command::Place(args) => place::run(&args, settings),
         Command::Doctor => doctor::run(settings),

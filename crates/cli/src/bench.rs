@@ -1,0 +1,210 @@
+//! `e3 bench`: measures and prints; with `--json` one object that programs can compare.
+
+use crate::args::{Bench, BenchGroup, Sources};
+use crate::demo::Stage;
+use crate::failure::{Exit, Failure};
+use crate::load;
+use crate::machine::Machine;
+use crate::output::{self, Paint, Table};
+use crate::settings::Settings;
+use crate::text::{micros, rate};
+use e3_engine::bench::BenchResult;
+use e3_load::LoadReport;
+use serde::Serialize;
+use std::time::Duration;
+
+/// A rate is held if at least this part of the offered requests is handled in time.
+const HELD_PART: f64 = 0.99;
+/// And if 99 of 100 requests take no longer than this.
+const HELD_P99: Duration = Duration::from_millis(500);
+/// Where the search begins and ends.
+const RATES_RPS: (f64, f64) = (500.0, 256_000.0);
+/// The search ends when the highest rate that was held and the lowest that was not are this close.
+const SEARCH_RATIO: f64 = 1.15;
+/// Length of a run of the search.
+const SEARCH_RUN: Duration = Duration::from_secs(3);
+/// Length of the measured run.
+const MEASURED_RUN: Duration = Duration::from_secs(10);
+/// Measured runs, each 10 % slower than the one before, until one holds.
+const MEASURED_TRIES: u32 = 5;
+
+/// One run of a group.
+#[derive(Serialize)]
+struct Report {
+    group: &'static str,
+    version: &'static str,
+    machine: Machine,
+    results: Vec<Line>,
+}
+
+/// A figure.
+#[derive(Serialize)]
+struct Line {
+    name: &'static str,
+    /// None if it could not be measured; the note says why.
+    value: Option<f64>,
+    unit: &'static str,
+    /// `higher` or `lower`.
+    better: &'static str,
+    /// None if there is no aim but to know it.
+    aim: Option<f64>,
+    pass: Option<bool>,
+    note: String,
+}
+
+impl From<BenchResult> for Line {
+    fn from(r: BenchResult) -> Line {
+        Line {
+            name: r.name,
+            value: r.value,
+            unit: r.unit,
+            better: r.better,
+            aim: Some(r.aim),
+            pass: Some(r.pass),
+            note: r.note,
+        }
+    }
+}
+
+/// `e3 bench`.
+pub fn run(args: &Bench, settings: &Settings) -> Result<(), Failure> {
+    let (group, results) = match args.group {
+        BenchGroup::Engine => {
+            let results = e3_engine::bench::run();
+            ("engine", results.into_iter().map(Line::from).collect())
+        }
+        BenchGroup::Demo => ("demo", demo(&args.sources, settings)?),
+    };
+    let report = Report {
+        group,
+        version: env!("CARGO_PKG_VERSION"),
+        machine: Machine::here(),
+        results,
+    };
+    let format = match args.json {
+        true => output::Format::Json,
+        false => output::Format::Table,
+    };
+    output::show(format, &report, || table(&report, settings.paint()))?;
+    let missed = report.results.iter().filter(|r| r.pass == Some(false));
+    let missed: Vec<&str> = missed.map(|r| r.name).collect();
+    match missed.is_empty() {
+        true => Ok(()),
+        false => Err(Failure::new(
+            Exit::Check,
+            format!("missed: {}", missed.join(", ")),
+        )),
+    }
+}
+
+fn demo(sources: &Sources, settings: &Settings) -> Result<Vec<Line>, Failure> {
+    let stage = Stage::set(sources.clone(), None, None, settings)?;
+    // Each load needs a seed of its own, since the rows of the one before are still there.
+    let mut seed = 0;
+    let mut run = |rate_rps: f64, length: Duration| {
+        seed += 1;
+        let plan = stage.plan(rate_rps, length, seed);
+        eprintln!("{} requests/s for {} s", rate(rate_rps), length.as_secs());
+        let load = load::drive(&stage.client, &plan)?.load;
+        let latency = &load.latency;
+        let held = if held(&load) { "held" } else { "not held" };
+        eprintln!(
+            "  {held}: achieved {}, p50 {}, p99 {}",
+            rate(load.achieved_rps),
+            micros(latency.p50_us),
+            micros(latency.p99_us)
+        );
+        Ok::<LoadReport, Failure>(load)
+    };
+    let mut low = RATES_RPS.0;
+    let mut high = RATES_RPS.0;
+    while high < RATES_RPS.1 && held(&run(high, SEARCH_RUN)?) {
+        low = high;
+        high *= 2.0;
+    }
+    while high / low > SEARCH_RATIO {
+        let middle = (low * high).sqrt();
+        match held(&run(middle, SEARCH_RUN)?) {
+            true => low = middle,
+            false => high = middle,
+        }
+    }
+    let mut load = run(low, MEASURED_RUN)?;
+    for _ in 1..MEASURED_TRIES {
+        if held(&load) {
+            break;
+        }
+        low *= 0.9;
+        load = run(low, MEASURED_RUN)?;
+    }
+    stage.strike()?;
+    Ok(results(&load))
+}
+
+/// Whether the machine holds this rate.
+fn held(load: &LoadReport) -> bool {
+    let p99 = Duration::from_secs_f64(load.latency.p99_us / 1e6);
+    load.achieved_rps >= HELD_PART * load.offered_rps && p99 <= HELD_P99
+}
+
+fn results(load: &LoadReport) -> Vec<Line> {
+    let l = &load.ledger;
+    let figure = |name, value, unit, better, note: &str| Line {
+        name,
+        value: Some(value),
+        unit,
+        better,
+        aim: None,
+        pass: None,
+        note: note.to_string(),
+    };
+    let none_of = |name, value: u64, note: &str| Line {
+        aim: Some(0.0),
+        pass: Some(value == 0),
+        ..figure(name, value as f64, "requests", "lower", note)
+    };
+    let how = format!(
+        "offered {} requests/s for {:.0} s; held: 99 % handled in time, p99 at most {} ms",
+        rate(load.offered_rps),
+        load.duration_s,
+        HELD_P99.as_millis()
+    );
+    let due = "from the time that a request was due";
+    let sent = format!("of {} sent; ledger and state read back", l.sent);
+    let (lost, twice) = (
+        l.unknown + l.rows_missing,
+        l.rows_repeated + l.replies_contradictory,
+    );
+    vec![
+        figure("demo.rps", load.achieved_rps, "requests/s", "higher", &how),
+        figure("demo.p50_us", load.latency.p50_us, "us", "lower", due),
+        figure("demo.p99_us", load.latency.p99_us, "us", "lower", due),
+        none_of("demo.lost", lost, &sent),
+        none_of("demo.repeated", twice, &sent),
+    ]
+}
+
+fn table(report: &Report, paint: Paint) -> String {
+    let mut table = Table::new(&["NAME", ">VALUE", "UNIT", ">AIM", "", "NOTE"]);
+    for r in &report.results {
+        let number = |v: Option<f64>| v.map_or_else(|| "-".into(), |v| format!("{v:.2}"));
+        let verdict = match r.pass {
+            Some(good) => paint.verdict(good, if good { "pass" } else { "MISS" }),
+            None => String::new(),
+        };
+        table.row([
+            r.name.to_string(),
+            number(r.value),
+            r.unit.to_string(),
+            number(r.aim),
+            verdict,
+            r.note.to_string(),
+        ]);
+    }
+    format!(
+        "{} on {}\n{}",
+        paint.bold(report.group),
+        report.machine,
+        table.render()
+    )
+}
