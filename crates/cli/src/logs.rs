@@ -54,7 +54,10 @@ pub fn run(args: &Logs, settings: &Settings) -> Result<(), Failure> {
         }
         logs.push(log);
     }
-    while args.follow {
+    if !args.follow {
+        return Ok(());
+    }
+    loop {
         for log in &mut logs {
             while let Some(line) = log.next_line() {
                 show(&log.name, &line)?;
@@ -62,7 +65,6 @@ pub fn run(args: &Logs, settings: &Settings) -> Result<(), Failure> {
         }
         std::thread::sleep(POLL_INTERVAL * 4);
     }
-    Ok(())
 }
 
 fn names(state: &StateDir) -> Vec<String> {

@@ -1,1 +1,403 @@
-//! Benchmarks.
+//! Benchmarks of the engine: what a request costs, how fast an instance starts, how long others
+//! wait behind an endless loop.
+//!
+//! A request's cost is given in units of wasmtime's bare call of an empty function, measured in
+//! the same run: rounds alternate, and the ratio of the medians is the result. So the figures can
+//! be compared between machines, and a noisy neighbour meets both sides alike.
+
+use crate::{Code, Engine, EngineConfig, InstanceId, InstanceSpec, Outcome, Request, Ticker};
+use e3_collections::{CollectionSpec, Kind, State, Txn};
+use serde::Serialize;
+use std::cell::RefCell;
+use std::hint::black_box;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+use thiserror::Error;
+use wasmtime::{Config, Instance, Module, Store, TypedFunc};
+
+/// Rounds of each measurement.
+const ROUNDS: usize = 41;
+/// Requests of one round.
+const ROUND_REQUESTS: usize = 8192;
+/// Requests that are submitted together, as a busy node finds them in its queues.
+const BATCH: usize = 64;
+/// Keys of the hash map.
+const KEYS: u64 = 1_000_000;
+/// Instances that are started.
+const STARTS: usize = 400;
+/// Requests that arrive while another service loops without end.
+const ARRIVALS: usize = 2000;
+/// Preemption period of the measured engines; the node's.
+const TICK: Duration = Duration::from_micros(100);
+
+/// A figure.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct BenchResult {
+    /// Name, such as `engine.echo_64b`.
+    pub name: &'static str,
+    /// Value; none if it could not be measured.
+    pub value: Option<f64>,
+    /// Unit.
+    pub unit: &'static str,
+    /// `higher` or `lower`.
+    pub better: &'static str,
+    /// What it should reach.
+    pub aim: f64,
+    /// Whether it does.
+    pub pass: bool,
+    /// What was run, absolute figures, or why there is no value.
+    pub note: String,
+}
+
+/// Why a benchmark did not run.
+#[derive(Debug, Error)]
+enum BenchError {
+    #[error("{0}")]
+    Engine(#[from] crate::EngineError),
+    #[error("{0}")]
+    Load(#[from] crate::LoadError),
+    #[error("{0}")]
+    Start(#[from] crate::StartError),
+    #[error("{0}")]
+    Submit(#[from] crate::SubmitError),
+    #[error("ticker: {0}")]
+    Ticker(#[from] std::io::Error),
+    #[error("wasmtime: {0}")]
+    Wasmtime(#[from] wasmtime::Error),
+    #[error("text of a module: {0}")]
+    Wat(#[from] wat::Error),
+    #[error("a request failed: {0}")]
+    Request(crate::Failure),
+    #[error("{0} of {1} requests ended")]
+    Lost(usize, usize),
+}
+
+type Result<T> = std::result::Result<T, BenchError>;
+
+/// What every module of the benchmarks has; `%` stands for imports and the handler.
+const FRAME: &str = r#"(module %
+  (memory (export "memory") 2)
+  (data (i32.const 0) "m")
+  (func (export "e3_abi_version") (result i32) (i32.const 1))
+  (func (export "e3_request_buffer") (result i32) (i32.const 1024))
+  (func (export "e3_request_capacity") (result i32) (i32.const 32768)))"#;
+
+/// Replies with the payload.
+const ECHO: &str = r#"
+  (import "e3" "reply" (func $reply (param i32 i32 i32) (result i32)))
+  (func (export "e3_handle") (param $len i32) (result i32)
+    (call $reply (i32.const 0) (i32.const 1024) (local.get $len)))"#;
+
+/// The first 8 bytes are a key: gets its value, adds to it, puts it, replies with the payload.
+const GETPUT: &str = r#"
+  (import "e3" "reply" (func $reply (param i32 i32 i32) (result i32)))
+  (import "e3" "get" (func $get (param i32 i32 i32 i32 i32) (result i32)))
+  (import "e3" "put" (func $put (param i32 i32 i32 i32 i32) (result i32)))
+  (func (export "e3_handle") (param $len i32) (result i32)
+    (if (i32.ne (i32.const 64)
+          (call $get (i32.const 0) (i32.const 1024) (i32.const 8) (i32.const 0) (i32.const 64)))
+      (then (return (i32.const 1))))
+    (i64.store (i32.const 0) (i64.add (i64.load (i32.const 0)) (i64.const 1)))
+    (if (call $put (i32.const 0) (i32.const 1024) (i32.const 8) (i32.const 0) (i32.const 64))
+      (then (return (i32.const 2))))
+    (call $reply (i32.const 0) (i32.const 1024) (local.get $len)))"#;
+
+/// Never returns.
+const LOOP: &str = r#"
+  (func (export "e3_handle") (param i32) (result i32)
+    (loop $again (br $again)) (unreachable))"#;
+
+const SERVICE: InstanceId = InstanceId(0);
+const CULPRIT: InstanceId = InstanceId(1);
+
+fn engine() -> Result<Engine> {
+    Ok(Engine::new(EngineConfig::new(Ticker::new(TICK)?))?)
+}
+
+fn load(engine: &Engine, handler: &str) -> Result<Code> {
+    Ok(engine.load(&wat::parse_str(FRAME.replace('%', handler))?)?)
+}
+
+fn spec(name: &str, collections: &[CollectionSpec]) -> InstanceSpec {
+    InstanceSpec {
+        name: name.into(),
+        collections: collections.to_vec(),
+        memory_bytes_max: 1 << 20,
+        deadline: Duration::from_secs(3600),
+        ..InstanceSpec::default()
+    }
+}
+
+fn no_state() -> Rc<RefCell<State>> {
+    Rc::new(RefCell::new(State::new(&[])))
+}
+
+/// Runs all benchmarks: about ten seconds.
+pub fn run() -> Vec<BenchResult> {
+    let cost = |name, aim, measure: fn() -> Result<Cost>| {
+        entry(
+            name,
+            "bare calls",
+            aim,
+            measure().map(|c| (c.calls(), c.note())),
+        )
+    };
+    vec![
+        cost("engine.echo_64b", 10.0, || echo(64)),
+        cost("engine.echo_512b", 14.0, || echo(512)),
+        cost("engine.getput_64b", 22.0, getput),
+        entry("engine.start_us", "us", 20.0, start()),
+        entry("engine.preempt_us_p99", "us", 200.0, preempt()),
+    ]
+}
+
+fn entry(
+    name: &'static str,
+    unit: &'static str,
+    aim: f64,
+    measured: Result<(f64, String)>,
+) -> BenchResult {
+    let (value, note) = match measured {
+        Ok((value, note)) => (Some(value), note),
+        Err(e) => (None, e.to_string()),
+    };
+    BenchResult {
+        name,
+        value,
+        unit,
+        better: "lower",
+        aim,
+        pass: value.is_some_and(|v| v <= aim),
+        note,
+    }
+}
+
+/// Nanoseconds of a request and of a bare call, medians of the rounds.
+struct Cost {
+    request_ns: f64,
+    bare_ns: f64,
+    what: String,
+}
+
+impl Cost {
+    fn calls(&self) -> f64 {
+        self.request_ns / self.bare_ns
+    }
+
+    fn note(&self) -> String {
+        format!(
+            "{}: {:.0} ns a request ({:.2} M/s), {:.1} ns a bare call; {ROUNDS} alternating rounds of {ROUND_REQUESTS}",
+            self.what,
+            self.request_ns,
+            1e3 / self.request_ns,
+            self.bare_ns,
+        )
+    }
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_unstable_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+/// The yardstick: wasmtime's call of an empty function, with wasmtime's own settings.
+struct Bare {
+    store: Store<()>,
+    call: TypedFunc<(), ()>,
+}
+
+impl Bare {
+    fn new() -> Result<Bare> {
+        let engine = wasmtime::Engine::new(&Config::new())?;
+        let wasm = wat::parse_str(r#"(module (func (export "noop")))"#)?;
+        let module = Module::from_binary(&engine, &wasm)?;
+        let mut store = Store::new(&engine, ());
+        let instance = Instance::new(&mut store, &module, &[])?;
+        let call = instance.get_typed_func(&mut store, "noop")?;
+        Ok(Bare { store, call })
+    }
+
+    fn round(&mut self) -> Result<f64> {
+        let start = Instant::now();
+        for _ in 0..ROUND_REQUESTS {
+            self.call.call(&mut self.store, ())?;
+        }
+        Ok(start.elapsed().as_nanos() as f64 / ROUND_REQUESTS as f64)
+    }
+}
+
+/// One round of requests on the real way: made by the caller, queued, run, taken, its reply read
+/// and dropped. Nanoseconds of one.
+fn round(engine: &mut Engine, mut request: impl FnMut(u64) -> Request) -> Result<f64> {
+    let start = Instant::now();
+    let mut ended = 0;
+    for batch in 0..ROUND_REQUESTS / BATCH {
+        for i in 0..BATCH {
+            let token = (batch * BATCH + i) as u64;
+            engine.submit(SERVICE, request(token))?;
+        }
+        while engine.run(Duration::from_millis(10)) {}
+        for completion in engine.completions() {
+            match completion.outcome {
+                Outcome::Done { batch, reply, .. } => {
+                    black_box((batch, reply));
+                    ended += 1;
+                }
+                Outcome::Failed(failed) => return Err(BenchError::Request(failed.failure)),
+            }
+        }
+    }
+    if ended != ROUND_REQUESTS {
+        return Err(BenchError::Lost(ended, ROUND_REQUESTS));
+    }
+    Ok(start.elapsed().as_nanos() as f64 / ROUND_REQUESTS as f64)
+}
+
+fn compare(
+    engine: &mut Engine,
+    what: String,
+    mut request: impl FnMut(u64) -> Request,
+) -> Result<Cost> {
+    let mut bare = Bare::new()?;
+    let (mut requests, mut calls) = (Vec::new(), Vec::new());
+    round(engine, &mut request)?; // first use of memory and buffers
+    bare.round()?;
+    for _ in 0..ROUNDS {
+        calls.push(bare.round()?);
+        requests.push(round(engine, &mut request)?);
+    }
+    let (request_ns, bare_ns) = (median(requests), median(calls));
+    Ok(Cost {
+        request_ns,
+        bare_ns,
+        what,
+    })
+}
+
+fn request_of(token: u64, payload: &[u8]) -> Request {
+    Request {
+        token,
+        slot: (token % 4096) as u16,
+        now_ns: token,
+        request_id: [7; 16],
+        edge: -1,
+        key: token.to_le_bytes().to_vec(),
+        payload: payload.to_vec(),
+    }
+}
+
+fn echo(len: usize) -> Result<Cost> {
+    let mut engine = engine()?;
+    let code = load(&engine, ECHO)?;
+    engine.start(SERVICE, &code, spec("echo", &[]), no_state())?;
+    let payload = vec![0x5a; len];
+    let what = format!("{len} bytes in and back, {BATCH} queued at a time");
+    compare(&mut engine, what, |token| request_of(token, &payload))
+}
+
+/// SplitMix64: keys in no order.
+fn mix(x: u64) -> u64 {
+    let z = x.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+fn getput() -> Result<Cost> {
+    let collections = [CollectionSpec {
+        name: "map".into(),
+        kind: Kind::HashMap,
+    }];
+    let mut state = State::new(&collections);
+    let mut txn = Txn::new();
+    for key in 0..KEYS {
+        txn.begin(0);
+        let put = txn.put(&state, 0, &key.to_le_bytes(), &[1; 64]);
+        let applied = state.apply(&txn.finish());
+        assert!(put.is_ok() && applied.is_ok(), "within all bounds");
+    }
+    let mut engine = engine()?;
+    let code = load(&engine, GETPUT)?;
+    let state = Rc::new(RefCell::new(state));
+    engine.start(SERVICE, &code, spec("getput", &collections), state)?;
+    let mut drawn = 0;
+    let what =
+        format!("64 bytes in and back, one get and one put of 64 bytes, {KEYS} keys drawn evenly");
+    compare(&mut engine, what, |token| {
+        drawn += 1;
+        let mut payload = [0x5a; 64];
+        payload[..8].copy_from_slice(&(mix(drawn) % KEYS).to_le_bytes());
+        request_of(token, &payload)
+    })
+}
+
+fn start() -> Result<(f64, String)> {
+    let mut engine = engine()?;
+    let code = load(&engine, ECHO)?;
+    let state = no_state();
+    let mut us = Vec::new();
+    for _ in 0..STARTS {
+        let spec = spec("echo", &[]);
+        let state = Rc::clone(&state);
+        let start = Instant::now();
+        engine.start(SERVICE, &code, spec, state)?;
+        us.push(start.elapsed().as_nanos() as f64 / 1e3);
+        engine.submit(SERVICE, request_of(1, &[1; 64]))?;
+        while engine.run(Duration::from_millis(10)) {}
+        let ended = engine.completions().count();
+        if ended != 1 {
+            return Err(BenchError::Lost(ended, 1));
+        }
+        engine.stop(SERVICE);
+    }
+    let worst = us.iter().copied().fold(0.0, f64::max);
+    let note = format!(
+        "median of {STARTS} starts from loaded code (each then served a request), worst {worst:.0} us"
+    );
+    Ok((median(us), note))
+}
+
+/// Requests arrive at set times, whatever the engine does; their wait counts from then.
+fn preempt() -> Result<(f64, String)> {
+    let mut engine = engine()?;
+    let (echo, culprit) = (load(&engine, ECHO)?, load(&engine, LOOP)?);
+    engine.start(SERVICE, &echo, spec("echo", &[]), no_state())?;
+    engine.start(CULPRIT, &culprit, spec("endless", &[]), no_state())?;
+    engine.submit(CULPRIT, request_of(0, &[]))?;
+    let begin = Instant::now();
+    let mut arrives = Duration::ZERO;
+    let mut arrivals = Vec::new();
+    for i in 0..ARRIVALS as u64 {
+        arrives += Duration::from_micros(300 + mix(i) % 700);
+        arrivals.push(arrives);
+    }
+    let mut waits_us = Vec::new();
+    let mut next = 0;
+    while waits_us.len() < ARRIVALS {
+        let now = begin.elapsed();
+        while next < ARRIVALS && arrivals[next] <= now {
+            engine.submit(SERVICE, request_of(next as u64, &[0x5a; 64]))?;
+            next += 1;
+        }
+        engine.run(Duration::ZERO);
+        let now = begin.elapsed();
+        for completion in engine.completions() {
+            if completion.id == CULPRIT {
+                return Err(BenchError::Lost(waits_us.len(), ARRIVALS));
+            }
+            let wait = now.saturating_sub(arrivals[completion.token as usize]);
+            waits_us.push(wait.as_nanos() as f64 / 1e3);
+        }
+    }
+    let culprit = engine.stats(CULPRIT).unwrap_or_default();
+    waits_us.sort_unstable_by(f64::total_cmp);
+    let at = |q: f64| waits_us[((ARRIVALS - 1) as f64 * q) as usize];
+    let note = format!(
+        "{ARRIVALS} echo requests at set times on the core of an endless loop: p50 {:.0} us, max {:.0} us; \"{}\" was preempted {} times and lives",
+        at(0.5),
+        at(1.0),
+        culprit.service,
+        culprit.preemptions,
+    );
+    Ok((at(0.99), note))
+}

@@ -1,144 +1,218 @@
-//! Loading modules: checks against the service ABI, compiled code kept on disk.
+//! Loading: checks a module against the service ABI and compiles it, or takes the compiled code
+//! from the cache.
 
-use crate::host::Host;
-use crate::imports::IMPORTS;
+use crate::host::Ctx;
 use crate::limits::MODULE_LEN_MAX;
 use crate::types::LoadError;
 use sha2::{Digest, Sha256};
-use std::hash::{DefaultHasher, Hash, Hasher};
-use std::path::Path;
-use wasmtime::{Engine, ExternType, InstancePre, Linker, Module, ValType};
+use std::fs;
+use std::hash::{Hash, Hasher};
+use std::io;
+use std::path::{Path, PathBuf};
+use wasmparser::{Parser, Payload};
+use wasmtime::{ExternType, InstancePre, Linker, Module, ModuleExport, ValType};
 
-/// A service's code, ready to start instances on the engine that loaded it.
+/// Compiled code of a service, bound to one engine. Clones are cheap.
 #[derive(Clone)]
 pub struct Code {
-    pub(crate) pre: InstancePre<Host>,
+    pub(crate) pre: InstancePre<Ctx>,
+    pub(crate) exports: Exports,
+    /// Bytes of linear memory that an instance starts with.
     pub(crate) memory_bytes_min: usize,
 }
 
-/// Exports that every service has: name, parameters, type in words. All give an `i32`.
-const EXPORTS: [(&str, usize, &str); 4] = [
-    ("e3_abi_version", 0, "() -> i32"),
-    ("e3_request_buffer", 0, "() -> i32"),
-    ("e3_request_capacity", 0, "() -> i32"),
-    ("e3_handle", 1, "(i32) -> i32"),
-];
+/// Where the exports of the service ABI are.
+#[derive(Clone)]
+pub(crate) struct Exports {
+    pub(crate) memory: ModuleExport,
+    pub(crate) abi_version: ModuleExport,
+    pub(crate) request_buffer: ModuleExport,
+    pub(crate) request_capacity: ModuleExport,
+    pub(crate) handle: ModuleExport,
+    pub(crate) init: Option<ModuleExport>,
+}
 
+/// Loads a module for the engine of `linker`.
 pub(crate) fn load(
-    engine: &Engine,
-    linker: &Linker<Host>,
-    cache_dir: Option<&Path>,
-    memory_bytes_max: usize,
+    linker: &Linker<Ctx>,
     wasm: &[u8],
+    memory_bytes_max: usize,
+    cache_dir: Option<&Path>,
 ) -> Result<Code, LoadError> {
     if wasm.len() > MODULE_LEN_MAX {
         return Err(LoadError::TooLong(wasm.len()));
     }
-    let module = compile(engine, cache_dir, wasm)?;
-    let memory_bytes_min = check(&module, memory_bytes_max)?;
-    let pre = linker
-        .instantiate_pre(&module)
-        .map_err(|e| LoadError::ImportType(format!("{e:#}")))?;
+    let memory_bytes_min = check_sections(wasm, memory_bytes_max as u64)? as usize;
+    let sha256: [u8; 32] = Sha256::digest(wasm).into();
+    let module = compile(linker.engine(), wasm, &sha256, cache_dir)?;
+    let exports = exports(&module)?;
+    let pre = linker.instantiate_pre(&module).map_err(|e| {
+        match e.downcast_ref::<wasmtime::UnknownImportError>() {
+            Some(unknown) => LoadError::UnknownImport {
+                module: unknown.module().into(),
+                name: unknown.name().into(),
+            },
+            None => LoadError::ImportType(one_line(&e)),
+        }
+    })?;
     Ok(Code {
         pre,
+        exports,
         memory_bytes_min,
     })
 }
 
-/// The module as the ABI wants it; gives its initial memory in bytes.
-fn check(module: &Module, memory_bytes_max: usize) -> Result<usize, LoadError> {
-    for import in module.imports() {
-        if import.module() != "e3" || !IMPORTS.contains(&import.name()) {
-            return Err(LoadError::UnknownImport {
-                module: import.module().into(),
-                name: import.name().into(),
-            });
+/// Refuses what the compiled module would not tell, or only in other words; the least memory.
+fn check_sections(wasm: &[u8], maximum: u64) -> Result<u64, LoadError> {
+    const PAGE_LEN: u64 = 64 << 10;
+    let invalid = |e: wasmparser::BinaryReaderError| LoadError::Invalid(e.message().into());
+    let mut minimum = 0;
+    for payload in Parser::new(0).parse_all(wasm) {
+        match payload.map_err(invalid)? {
+            Payload::Version {
+                encoding: wasmparser::Encoding::Component,
+                ..
+            } => return Err(LoadError::Invalid("it is a component".into())),
+            Payload::StartSection { .. } => return Err(LoadError::StartFunction),
+            Payload::MemorySection(memories) => {
+                for memory in memories {
+                    let memory = memory.map_err(invalid)?;
+                    minimum = memory.initial.saturating_mul(PAGE_LEN);
+                    if minimum > maximum {
+                        return Err(LoadError::Memory { minimum, maximum });
+                    }
+                }
+            }
+            _ => {}
         }
     }
-    for (name, parameters, expected) in EXPORTS {
-        check_function(module, name, parameters, expected)?;
-    }
-    if module.get_export("e3_init").is_some() {
-        check_function(module, "e3_init", 0, "() -> i32")?;
-    }
-    let memory = module
-        .get_export("memory")
-        .ok_or(LoadError::MissingExport("memory"))?;
-    let ExternType::Memory(memory) = memory else {
-        return Err(LoadError::ExportType {
-            name: "memory",
-            expected: "memory",
-        });
-    };
-    let minimum = memory.minimum().saturating_mul(memory.page_size());
-    if minimum > memory_bytes_max as u64 {
-        return Err(LoadError::Memory {
-            minimum,
-            maximum: memory_bytes_max as u64,
-        });
-    }
-    Ok(minimum as usize)
+    Ok(minimum)
 }
 
-fn check_function(
-    module: &Module,
-    name: &'static str,
-    parameters: usize,
-    expected: &'static str,
-) -> Result<(), LoadError> {
-    let export = module
-        .get_export(name)
-        .ok_or(LoadError::MissingExport(name))?;
-    let good = export.func().is_some_and(|f| {
-        let i32s = |mut types: Box<dyn Iterator<Item = ValType> + '_>, n: usize| {
-            types.by_ref().take(n).filter(ValType::is_i32).count() == n && types.next().is_none()
-        };
-        i32s(Box::new(f.params()), parameters) && i32s(Box::new(f.results()), 1)
-    });
-    if good {
-        Ok(())
-    } else {
-        Err(LoadError::ExportType { name, expected })
-    }
-}
-
-/// Compiles, or takes what an earlier run compiled.
-fn compile(engine: &Engine, cache_dir: Option<&Path>, wasm: &[u8]) -> Result<Module, LoadError> {
-    let invalid = |e: wasmtime::Error| {
-        let text = format!("{e:#}");
-        // The pooling allocator's bounds are told apart from modules that are none.
-        match Module::validate(engine, wasm) {
-            Ok(()) => LoadError::Unsuited(text),
-            Err(_) => LoadError::Invalid(text),
-        }
-    };
-    let Some(dir) = cache_dir else {
-        return Module::new(engine, wasm).map_err(invalid);
-    };
-    let mut compatibility = DefaultHasher::new();
-    engine
-        .precompile_compatibility_hash()
-        .hash(&mut compatibility);
-    let digest: String = Sha256::digest(wasm)
-        .iter()
-        .map(|b| format!("{b:02x}"))
-        .collect();
-    let file = dir.join(format!("{digest}-{:016x}.cwasm", compatibility.finish()));
-    if file.exists() {
-        // SAFETY: the file was written below by this program; EngineConfig asks that nobody else
-        // may write to the directory, and a file cut short or of another version is refused.
-        if let Ok(module) = unsafe { Module::deserialize_file(engine, &file) } {
+fn compile(
+    engine: &wasmtime::Engine,
+    wasm: &[u8],
+    sha256: &[u8; 32],
+    cache_dir: Option<&Path>,
+) -> Result<Module, LoadError> {
+    let unsuited = |e: wasmtime::Error| LoadError::Unsuited(one_line(&e));
+    let cached = cache_dir.map(|dir| cache_path(engine, sha256, dir));
+    if let Some(code) = cached.as_deref().and_then(read_cached) {
+        // SAFETY: `deserialize` trusts its input. The file carries a hash of its content, so it is
+        // what an engine of the same version and settings (both are in its name) wrote, unless
+        // somebody who may write to the cache directory forged it, which its owner must prevent.
+        if let Ok(module) = unsafe { Module::deserialize(engine, &code) } {
             return Ok(module);
         }
     }
-    let module = Module::new(engine, wasm).map_err(invalid)?;
-    // The cache saves time only: without it everything works.
-    let keep = || -> Option<()> {
-        std::fs::create_dir_all(dir).ok()?;
-        let new = dir.join(format!("{digest}.{}.new", std::process::id()));
-        std::fs::write(&new, module.serialize().ok()?).ok()?;
-        std::fs::rename(&new, &file).ok()
-    };
-    keep();
+    Module::validate(engine, wasm).map_err(|e| LoadError::Invalid(one_line(&e)))?;
+    let module = Module::from_binary(engine, wasm).map_err(unsuited)?;
+    if let Some(path) = cached {
+        // A cache that cannot be written costs time, nothing else.
+        let _ = module
+            .serialize()
+            .map_err(io::Error::other)
+            .and_then(|code| write_cached(&path, &code));
+    }
     Ok(module)
+}
+
+/// Hash that is the same in every process of this build.
+#[derive(Default)]
+struct Sha(Sha256);
+
+impl Hasher for Sha {
+    fn finish(&self) -> u64 {
+        let digest: [u8; 32] = self.0.clone().finalize().into();
+        u64::from_le_bytes(*digest.first_chunk().expect("32 bytes"))
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+}
+
+fn cache_path(engine: &wasmtime::Engine, sha256: &[u8; 32], dir: &Path) -> PathBuf {
+    let mut hasher = Sha::default();
+    engine.precompile_compatibility_hash().hash(&mut hasher);
+    let module: String = sha256.iter().map(|b| format!("{b:02x}")).collect();
+    dir.join(format!("{module}-{:016x}.cwasm", hasher.finish()))
+}
+
+/// A cached file is the SHA-256 of the code, then the code.
+fn read_cached(path: &Path) -> Option<Vec<u8>> {
+    let mut bytes = fs::read(path).ok()?;
+    let (hash, code) = bytes.split_first_chunk::<32>()?;
+    let intact = Sha256::digest(code).as_slice() == hash;
+    intact.then(|| bytes.split_off(32))
+}
+
+fn write_cached(path: &Path, code: &[u8]) -> io::Result<()> {
+    if let Some(dir) = path.parent() {
+        fs::create_dir_all(dir)?;
+    }
+    let mut bytes = Sha256::digest(code).to_vec();
+    bytes.extend_from_slice(code);
+    // Engines of several processes may do this at once: each writes its own file, the last wins.
+    let unique = format!("tmp-{}-{:p}", std::process::id(), &bytes);
+    let part = path.with_extension(unique);
+    let written = fs::write(&part, &bytes).and_then(|()| fs::rename(&part, path));
+    if written.is_err() {
+        let _ = fs::remove_file(&part);
+    }
+    written
+}
+
+fn exports(module: &Module) -> Result<Exports, LoadError> {
+    let index = |name| {
+        module
+            .get_export_index(name)
+            .ok_or(LoadError::MissingExport(name))
+    };
+    let func = |name: &'static str, params: usize| {
+        let at = index(name)?;
+        match module.get_export(name) {
+            Some(ExternType::Func(f)) if i32s(f.params(), params) && i32s(f.results(), 1) => Ok(at),
+            _ => Err(LoadError::ExportType {
+                name,
+                expected: match params {
+                    0 => "() -> i32",
+                    _ => "(i32) -> i32",
+                },
+            }),
+        }
+    };
+    let memory = index("memory")?;
+    match module.get_export("memory") {
+        Some(ExternType::Memory(m)) if !m.is_64() && !m.is_shared() => {}
+        _ => {
+            return Err(LoadError::ExportType {
+                name: "memory",
+                expected: "a 32-bit unshared memory",
+            });
+        }
+    }
+    Ok(Exports {
+        memory,
+        abi_version: func("e3_abi_version", 0)?,
+        request_buffer: func("e3_request_buffer", 0)?,
+        request_capacity: func("e3_request_capacity", 0)?,
+        handle: func("e3_handle", 1)?,
+        init: match module.get_export_index("e3_init") {
+            Some(_) => Some(func("e3_init", 0)?),
+            None => None,
+        },
+    })
+}
+
+fn i32s(types: impl ExactSizeIterator<Item = ValType>, count: usize) -> bool {
+    types.len() == count && types.into_iter().all(|t| t.is_i32())
+}
+
+/// An error with its causes, on one line.
+pub(crate) fn one_line(e: &wasmtime::Error) -> String {
+    format!("{e:#}")
+        .split_whitespace()
+        .collect::<Vec<_>>()
+        .join(" ")
 }

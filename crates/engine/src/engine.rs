@@ -1,116 +1,124 @@
-//! The engine of one worker core: its instances, and whose turn it is.
+//! The engine of one worker core.
 
 use crate::code::{self, Code};
-use crate::host::Host;
-use crate::instance::{Ground, Instance};
-use crate::limits::*;
+use crate::host::{self, Ctx};
+use crate::instance::{Core, Ended, Fiber, Phase, Shared, Shim, bump, fiber};
+use crate::limits::{
+    COMPLETIONS_MAX, FIBER_STACK_LEN, INSTANCE_IDS_MAX, QUEUE_LEN_MAX, TABLE_LEN_MAX,
+    WASM_STACK_LEN_MAX,
+};
 use crate::ticker::Watch;
 use crate::types::{
     Completion, EngineConfig, EngineError, InstanceId, InstanceSpec, LoadError, Request,
     StartError, Stats, SubmitError,
 };
-use crate::{imports, types::check_bound};
 use e3_collections::State;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 use wasmtime::{
-    Config, InstanceAllocationStrategy, Linker, Module, OptLevel, PoolingAllocationConfig,
-    WasmBacktraceDetails,
+    Config, InstanceAllocationStrategy, Linker, ModuleVersionStrategy, OptLevel,
+    PoolingAllocationConfig,
 };
 
-/// The loop around a handler: fetches requests and calls it, all inside WebAssembly, so that a batch
-/// is entered once.
-const SHIM: &str = r#"(module
-  (import "shim" "next" (func $next (param i32) (result i32)))
-  (import "guest" "handle" (func $handle (param i32) (result i32)))
-  (func (export "run") (local $n i32)
-    (local.set $n (call $next (i32.const 0)))
-    (loop $again
-      (if (i32.ge_s (local.get $n) (i32.const 0))
-        (then
-          (local.set $n (call $next (call $handle (local.get $n))))
-          (br $again))))))"#;
-
-/// Runs services on one core. Never leaves its thread.
+/// Runs the instances of one worker core. It belongs to one thread (it is not `Send`).
 pub struct Engine {
     config: EngineConfig,
-    engine: wasmtime::Engine,
-    linker: Linker<Host>,
-    shim: Module,
+    linker: Linker<Ctx>,
+    shim: Rc<Shim>,
+    core: Rc<Core>,
     watch: Arc<Watch>,
-    instances: Vec<Option<Instance>>,
-    count: u32,
-    /// Instances with something to do, in the order of their turns.
+    slots: Vec<Option<Slot>>,
+    /// Instances with requests, in the order they are to run.
     ready: VecDeque<InstanceId>,
+    /// Instances that were preempted, in the order they are to resume.
+    preempted: VecDeque<InstanceId>,
+    /// How long `ready` was served since an instance of `preempted` last ran.
+    ready_served: Duration,
+    /// Completions on their way out.
     done: Vec<Completion>,
-    /// Keeps the engine on its thread.
-    _here: Rc<()>,
+}
+
+/// An instance.
+struct Slot {
+    shared: Rc<Shared>,
+    code: Code,
+    state: Rc<RefCell<State>>,
+    /// None after a failure: made anew for the next request.
+    fiber: Option<Fiber>,
+    /// Whether it is in one of the engine's two queues.
+    queued: bool,
+}
+
+fn wasmtime_config(config: &EngineConfig) -> Config {
+    let mut pool = PoolingAllocationConfig::new();
+    pool.total_memories(config.instances_max)
+        .total_tables(config.instances_max)
+        .total_stacks(config.instances_max)
+        // the service and the shim
+        .total_core_instances(config.instances_max * 2)
+        .max_memory_size(config.instance_memory_bytes_max)
+        .table_elements(TABLE_LEN_MAX)
+        .max_unused_warm_slots(config.instances_max)
+        // clearing this much by hand is cheaper than giving pages back
+        .linear_memory_keep_resident(64 << 10)
+        .table_keep_resident(4 << 10);
+    let mut c = Config::new();
+    c.allocation_strategy(InstanceAllocationStrategy::Pooling(pool))
+        .memory_init_cow(true)
+        .epoch_interruption(true)
+        .consume_fuel(false)
+        .concurrency_support(false)
+        .wasm_backtrace_max_frames(None)
+        .native_unwind_info(false)
+        .generate_address_map(false)
+        .max_wasm_stack(WASM_STACK_LEN_MAX)
+        .async_stack_size(FIBER_STACK_LEN)
+        .cranelift_opt_level(OptLevel::Speed);
+    c
 }
 
 impl Engine {
     /// An engine without instances.
     pub fn new(config: EngineConfig) -> Result<Engine, EngineError> {
         config.validate()?;
-        let machine = |e: wasmtime::Error| EngineError::Machine(format!("{e:#}"));
-        let n = config.instances_max;
-        check_bound("instances_max", u64::from(n), u64::from(INSTANCES_MAX))?;
-        let mut pool = PoolingAllocationConfig::default();
-        pool.total_memories(n)
-            .total_tables(n)
-            .total_stacks(n)
-            // The guest and the loop around it.
-            .total_core_instances(2 * n)
-            .max_unused_warm_slots(n)
-            .max_memory_size(config.instance_memory_bytes_max)
-            .table_elements(TABLE_LEN_MAX)
-            .linear_memory_keep_resident(64 << 10)
-            .async_stack_keep_resident(16 << 10);
-        let mut settings = Config::new();
+        let machine = |e: wasmtime::Error| EngineError::Machine(code::one_line(&e));
+        let mut settings = wasmtime_config(&config);
         settings
-            .allocation_strategy(InstanceAllocationStrategy::Pooling(pool))
-            .epoch_interruption(true)
-            .concurrency_support(false)
-            .cranelift_opt_level(OptLevel::Speed)
-            .max_wasm_stack(WASM_STACK_LEN_MAX)
-            .async_stack_size(FIBER_STACK_LEN)
-            .wasm_backtrace_max_frames(None)
-            .wasm_backtrace_details(WasmBacktraceDetails::Disable);
+            .module_version(ModuleVersionStrategy::WasmtimeVersion)
+            .map_err(machine)?;
         let engine = wasmtime::Engine::new(&settings).map_err(machine)?;
         let mut linker = Linker::new(&engine);
-        imports::define(&mut linker).map_err(machine)?;
-        let shim = wat::parse_str(SHIM).expect("a constant");
-        let shim = Module::new(&engine, shim).map_err(machine)?;
-        let watch = config.ticker.watch(engine.clone());
+        host::define(&mut linker).map_err(machine)?;
+        let shim = Rc::new(Shim::new(&engine).map_err(machine)?);
         Ok(Engine {
-            config,
-            engine,
+            watch: config.ticker.watch(engine),
+            core: Rc::new(Core::new(config.log.clone(), Instant::now())),
             linker,
             shim,
-            watch,
-            instances: Vec::new(),
-            count: 0,
+            config,
+            slots: Vec::new(),
             ready: VecDeque::new(),
+            preempted: VecDeque::new(),
+            ready_served: Duration::ZERO,
             done: Vec::new(),
-            _here: Rc::new(()),
         })
     }
 
-    /// Loads a module: checked, compiled or taken from the cache.
+    /// Checks and compiles a module, or takes it from the cache.
     pub fn load(&self, wasm: &[u8]) -> Result<Code, LoadError> {
-        let cache = self.config.cache_dir.as_deref();
-        code::load(
-            &self.engine,
-            &self.linker,
-            cache,
+        let (memory_max, cache) = (
             self.config.instance_memory_bytes_max,
-            wasm,
-        )
+            self.config.cache_dir.as_deref(),
+        );
+        code::load(&self.linker, wasm, memory_max, cache)
     }
 
-    /// Makes an instance ready for requests. `state` holds its collections.
+    /// Starts an instance on these collections. When this returns, the instance has run its
+    /// `e3_init`, unless that takes longer than a tick; it then goes on in [`Engine::run`].
     pub fn start(
         &mut self,
         id: InstanceId,
@@ -119,108 +127,216 @@ impl Engine {
         state: Rc<RefCell<State>>,
     ) -> Result<(), StartError> {
         let at = id.0 as usize;
-        if id.0 >= INSTANCE_IDS_MAX || self.instance(id).is_some() {
+        if id.0 >= INSTANCE_IDS_MAX || matches!(self.slots.get(at), Some(Some(_))) {
             return Err(StartError::Id(id));
         }
-        if !wasmtime::Engine::same(&self.engine, code.pre.module().engine()) {
+        if !wasmtime::Engine::same(code.pre.module().engine(), self.linker.engine()) {
             return Err(StartError::ForeignCode(id));
         }
-        let ground = Ground {
-            engine: &self.engine,
-            shim: &self.shim,
-        };
-        // Even the first steps of a guest may not end.
-        let busy = self.config.ticker.busy(&self.watch);
-        let log = self.config.log.clone();
-        let instance = Instance::start(&ground, id, code, spec, state, log)?;
-        drop(busy);
-        if self.instances.len() <= at {
-            self.instances.resize_with(at + 1, || None);
+        if code.memory_bytes_min > spec.memory_bytes_max {
+            return Err(StartError::Memory {
+                service: spec.name,
+                minimum: code.memory_bytes_min,
+                maximum: spec.memory_bytes_max,
+            });
         }
-        self.instances[at] = Some(instance);
-        self.count += 1;
+        let now = Instant::now();
+        let mut slot = Slot {
+            shared: Rc::new(Shared {
+                id,
+                spec,
+                core: Rc::clone(&self.core),
+                queue: RefCell::default(),
+                phase: Cell::new(Phase::Suspended),
+                resumed: Cell::new(now),
+                memory_bytes: Cell::new(0),
+                counters: Default::default(),
+            }),
+            code: code.clone(),
+            state,
+            fiber: None,
+            queued: false,
+        };
+        let busy = self.config.ticker.busy(&self.watch);
+        let polled = slot.poll(&self.shim, now);
+        drop(busy);
+        if let Some(ended) = polled {
+            return Err(StartError::Failed {
+                service: slot.shared.spec.name.clone(),
+                failure: ended.failure,
+            });
+        }
+        if slot.shared.phase.get() == Phase::Suspended {
+            slot.queued = true;
+            self.preempted.push_back(id);
+        }
+        if self.slots.len() <= at {
+            self.slots.resize_with(at + 1, || None);
+        }
+        self.slots[at] = Some(slot);
         Ok(())
     }
 
     /// Drops an instance, its requests, and what of theirs has not been taken.
     pub fn stop(&mut self, id: InstanceId) {
-        if let Some(slot) = self.instances.get_mut(id.0 as usize)
-            && slot.take().is_some()
-        {
-            self.count -= 1;
+        let slot = self.slots.get_mut(id.0 as usize).and_then(Option::take);
+        if slot.is_some() {
             self.ready.retain(|i| *i != id);
-            self.done.retain(|c| c.id != id);
+            self.preempted.retain(|i| *i != id);
+            self.core.completions.borrow_mut().retain(|c| c.id != id);
         }
     }
 
     /// Queues a request. An instance handles its requests strictly in order.
     pub fn submit(&mut self, id: InstanceId, request: Request) -> Result<(), SubmitError> {
-        let slot = self
-            .instances
-            .get_mut(id.0 as usize)
-            .and_then(Option::as_mut);
-        let instance = slot.ok_or(SubmitError::NoInstance(id))?;
-        let shared = &mut *instance.shared.borrow_mut();
-        if shared.queue.len() >= QUEUE_LEN_MAX {
+        let Some(Some(slot)) = self.slots.get_mut(id.0 as usize) else {
+            return Err(SubmitError::NoInstance(id));
+        };
+        let mut queue = slot.shared.queue.borrow_mut();
+        if queue.len() >= QUEUE_LEN_MAX {
             return Err(SubmitError::Full(id));
         }
-        shared.queue.push_back(request);
-        if !instance.ready {
-            instance.ready = true;
+        queue.push_back(request);
+        if !slot.queued {
+            slot.queued = true;
             self.ready.push_back(id);
         }
         Ok(())
     }
 
-    /// Gives turns until nothing is left to do, `max` is over, or enough is finished. True if there
-    /// is more to do.
-    pub fn run(&mut self, max: Duration) -> bool {
-        if self.ready.is_empty() {
+    /// Runs instances until there is nothing to do, or the time is up, or many completions wait.
+    /// Returns whether there is more to do. A long handler holds it up by one tick at most.
+    pub fn run(&mut self, max_wall: Duration) -> bool {
+        let mut now = Instant::now();
+        let until = now + max_wall;
+        self.core.until.set(until);
+        if !self.has_work() {
             return false;
         }
-        let start = Instant::now();
-        let _busy = self.config.ticker.busy(&self.watch);
-        let ground = Ground {
-            engine: &self.engine,
-            shim: &self.shim,
-        };
-        while let Some(id) = self.ready.pop_front() {
-            let Some(instance) = self.instances[id.0 as usize].as_mut() else {
-                continue;
+        let watch = Arc::clone(&self.watch);
+        let ticker = self.config.ticker.clone();
+        let busy = ticker.busy(&watch);
+        loop {
+            let Some((id, was_preempted)) = self.pick() else {
+                break;
             };
-            instance.turn(&ground, &mut self.done);
-            instance.ready = instance.has_work();
-            if instance.ready {
-                self.ready.push_back(id);
-            }
-            if self.done.len() >= COMPLETIONS_MAX || start.elapsed() >= max {
+            self.resume(id, now);
+            let then = std::mem::replace(&mut now, Instant::now());
+            self.ready_served = match was_preempted {
+                true => Duration::ZERO,
+                false => self.ready_served + (now - then),
+            };
+            if now >= until || self.core.completions.borrow().len() >= COMPLETIONS_MAX {
                 break;
             }
         }
-        !self.ready.is_empty()
+        drop(busy);
+        self.has_work()
+    }
+
+    /// Whether [`Engine::run`] has something to do.
+    pub fn has_work(&self) -> bool {
+        !self.ready.is_empty() || !self.preempted.is_empty()
+    }
+
+    /// The next instance to run, and whether it was preempted. Those that were preempted wait for
+    /// the others, but get every second tick if the others never rest.
+    fn pick(&mut self) -> Option<(InstanceId, bool)> {
+        let turn = self.ready_served >= self.config.ticker.period();
+        if (turn || self.ready.is_empty())
+            && let Some(id) = self.preempted.pop_front()
+        {
+            return Some((id, true));
+        }
+        self.ready.pop_front().map(|id| (id, false))
+    }
+
+    /// Runs one instance until it has nothing to do, yields or fails.
+    fn resume(&mut self, id: InstanceId, now: Instant) {
+        let Some(Some(slot)) = self.slots.get_mut(id.0 as usize) else {
+            return;
+        };
+        slot.queued = false;
+        if let Some(ended) = slot.poll(&self.shim, now) {
+            slot.on_end(ended);
+        }
+        let suspended = slot.fiber.is_some() && slot.shared.phase.get() == Phase::Suspended;
+        if suspended {
+            slot.queued = true;
+            self.preempted.push_back(id);
+        } else if !slot.shared.queue.borrow().is_empty() {
+            slot.queued = true;
+            self.ready.push_back(id);
+        }
     }
 
     /// Takes what is finished, in the order of finishing.
     pub fn completions(&mut self) -> std::vec::Drain<'_, Completion> {
+        self.done.append(&mut self.core.completions.borrow_mut());
         self.done.drain(..)
+    }
+
+    /// Gives a buffer back for reuse, such as a reply's payload that was sent.
+    pub fn recycle(&mut self, buffer: Vec<u8>) {
+        self.core.recycle(buffer);
     }
 
     /// Counters of an instance.
     pub fn stats(&self, id: InstanceId) -> Option<Stats> {
-        let instance = self.instance(id)?;
-        let queue_len = instance.shared.borrow().queue.len();
+        let slot = self.slots.get(id.0 as usize)?.as_ref()?;
+        let counters = &slot.shared.counters;
         Some(Stats {
-            queue_len,
-            ..instance.stats.clone()
+            service: slot.shared.spec.name.clone(),
+            requests: counters.requests.get(),
+            failures: counters.failures.get(),
+            traps: counters.traps.get(),
+            deadline_stops: counters.deadline_stops.get(),
+            preemptions: counters.preemptions.get(),
+            restarts: counters.restarts.get(),
+            busy: counters.busy.get(),
+            queue_len: slot.shared.queue.borrow().len(),
+            memory_bytes: slot.shared.memory_bytes.get(),
         })
     }
 
     /// Instances that are started.
     pub fn instances(&self) -> u32 {
-        self.count
+        self.slots.iter().flatten().count() as u32
+    }
+}
+
+impl Slot {
+    /// Resumes the fiber, which is made if there is none. How it ended, if it did.
+    fn poll(&mut self, shim: &Rc<Shim>, now: Instant) -> Option<Ended> {
+        self.shared.resumed.set(now);
+        let mut context = Context::from_waker(Waker::noop());
+        let mut fresh = false;
+        loop {
+            let fiber = self.fiber.get_or_insert_with(|| {
+                fresh = true;
+                let (code, state) = (self.code.clone(), Rc::clone(&self.state));
+                fiber(Rc::clone(shim), code, Rc::clone(&self.shared), state, now)
+            });
+            if let Poll::Ready(ended) = fiber.as_mut().poll(&mut context) {
+                self.fiber = None;
+                return Some(ended);
+            }
+            // a fresh fiber first waits for requests: go on if there are some
+            let idle = self.shared.phase.get() == Phase::Idle;
+            let waiting = !self.shared.queue.borrow().is_empty();
+            if !(std::mem::replace(&mut fresh, false) && idle && waiting) {
+                return None;
+            }
+        }
     }
 
-    fn instance(&self, id: InstanceId) -> Option<&Instance> {
-        self.instances.get(id.0 as usize)?.as_ref()
+    /// The instance failed: its request did, or, if it could not even start, the next one.
+    fn on_end(&mut self, ended: Ended) {
+        bump(&self.shared.counters.restarts);
+        self.shared.memory_bytes.set(0);
+        let next = || self.shared.queue.borrow_mut().pop_front();
+        if let Some(request) = ended.request.or_else(next) {
+            self.shared.fail(request, ended.failure, ended.busy);
+        }
     }
 }

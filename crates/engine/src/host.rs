@@ -1,75 +1,111 @@
-//! The host's side of an instance: the request under way, its buffered effects, and the loop by
-//! which the fiber fetches requests.
+//! The host side of the service ABI (docs/abi.md): the imports in module `e3`.
 
-use crate::types::{
-    Completion, Failed, Failure, InstanceId, InstanceSpec, LogFn, Outcome, Output, Reply, Request,
-};
-use e3_collections::{State, Txn};
+use crate::instance::Shared;
+use crate::limits::{KEY_LEN_MAX, LOG_LEN_MAX, PAYLOAD_LEN_MAX};
+use crate::types::{Failure, LogLine, Output, Reply, Request};
+use e3_collections::{State, Txn, TxnError};
 use std::cell::RefCell;
-use std::collections::VecDeque;
+use std::fmt;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
-use wasmtime::{Caller, Memory, ResourceLimiter};
+use wasmtime::{Caller, Linker, Memory, ResourceLimiter, Result};
 
-/// Requests of one turn of an instance, so that the others get theirs.
-const BATCH_MAX: usize = 64;
+/// Code for a handle that does not exist.
+const NO_HANDLE: i32 = -1;
+/// Code for a bound that is reached.
+const BOUND: i32 = -2;
 
-/// What the engine and the fiber of an instance share.
-pub(crate) struct Shared {
-    pub(crate) queue: VecDeque<Request>,
-    /// The request that the handler runs on.
-    pub(crate) current: Option<Request>,
-    pub(crate) done: Vec<Completion>,
-    /// Time on the core of the current request before this slice.
-    pub(crate) busy_before: Duration,
-    /// Begin of this slice.
-    pub(crate) slice: Instant,
-}
-
-/// Data of an instance's store.
-pub(crate) struct Host {
-    pub(crate) id: InstanceId,
-    pub(crate) spec: Rc<InstanceSpec>,
-    pub(crate) shared: Rc<RefCell<Shared>>,
+/// What host functions see of their instance.
+pub(crate) struct Ctx {
+    pub(crate) shared: Rc<Shared>,
     pub(crate) state: Rc<RefCell<State>>,
-    pub(crate) log: Option<LogFn>,
     pub(crate) txn: Txn,
+    pub(crate) memory: Option<Memory>,
+    pub(crate) buffer_at: usize,
+    pub(crate) buffer_len: usize,
+    /// The request that is being handled.
+    pub(crate) request: Option<Request>,
     pub(crate) outputs: Vec<Output>,
-    /// Messages of the current request, by channel.
+    /// Messages of the request, by channel.
     pub(crate) sent: Vec<u32>,
     pub(crate) reply: Option<Reply>,
-    pub(crate) now_ns: u64,
-    pub(crate) in_request: bool,
-    pub(crate) memory: Option<Memory>,
-    pub(crate) buffer: u32,
-    pub(crate) capacity: u32,
-    pub(crate) limiter: Limiter,
+    /// When the request, or the start of the instance, began.
+    pub(crate) started: Instant,
+    /// How long it ran before it was last preempted.
+    pub(crate) busy_before: Duration,
+    /// The last growth of memory that was refused.
+    pub(crate) growth_refused: Option<usize>,
+    /// Bounds of a scan, copied out of the memory that its result goes to.
+    scratch: Vec<u8>,
 }
 
-// SAFETY: stores, fibers and all that is in them are made, used and dropped by one `Engine`, which
-// holds an `Rc` and so is neither `Send` nor `Sync`; no `Host` is ever reached from another thread.
-// wasmtime asks for `Send` because futures in general may be polled anywhere; these are polled by
-// `Engine` only.
-unsafe impl Send for Host {}
+// SAFETY: wasmtime asks for `Send` so that the store of a suspended fiber may go to another thread.
+// It never does: the store lives in a future that `Engine` owns and polls, and `Engine` is not
+// `Send` (it holds `Rc`s).
+unsafe impl Send for Ctx {}
 
-/// Bounds linear memory and remembers what was refused.
-pub(crate) struct Limiter {
-    pub(crate) memory_bytes_max: usize,
-    pub(crate) refused_bytes: Option<usize>,
+/// Carries a failure out of a host function through WebAssembly frames.
+#[derive(Debug)]
+pub(crate) struct HostFailure(pub(crate) Failure);
+
+impl fmt::Display for HostFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
 }
 
-impl ResourceLimiter for Limiter {
+impl std::error::Error for HostFailure {}
+
+impl From<Failure> for HostFailure {
+    fn from(failure: Failure) -> HostFailure {
+        HostFailure(failure)
+    }
+}
+
+type Host<T> = std::result::Result<T, HostFailure>;
+
+impl Ctx {
+    pub(crate) fn new(shared: Rc<Shared>, state: Rc<RefCell<State>>, started: Instant) -> Ctx {
+        let sent = vec![0; shared.spec.channels.len()];
+        Ctx {
+            shared,
+            state,
+            txn: Txn::new(),
+            memory: None,
+            buffer_at: 0,
+            buffer_len: 0,
+            request: None,
+            outputs: Vec::new(),
+            sent,
+            reply: None,
+            started,
+            busy_before: Duration::ZERO,
+            growth_refused: None,
+            scratch: Vec::new(),
+        }
+    }
+
+    fn in_request(&self, import: &'static str) -> Host<()> {
+        match self.request {
+            Some(_) => Ok(()),
+            None => Err(HostFailure(Failure::OutsideRequest(import))),
+        }
+    }
+}
+
+impl ResourceLimiter for Ctx {
     fn memory_growing(
         &mut self,
         _current: usize,
         desired: usize,
         _maximum: Option<usize>,
-    ) -> wasmtime::Result<bool> {
-        let granted = desired <= self.memory_bytes_max;
-        if !granted {
-            self.refused_bytes = Some(desired);
+    ) -> Result<bool> {
+        let allowed = desired <= self.shared.spec.memory_bytes_max;
+        match allowed {
+            true => self.shared.memory_bytes.set(desired),
+            false => self.growth_refused = Some(desired),
         }
-        Ok(granted)
+        Ok(allowed)
     }
 
     fn table_growing(
@@ -77,142 +113,443 @@ impl ResourceLimiter for Limiter {
         _current: usize,
         desired: usize,
         _maximum: Option<usize>,
-    ) -> wasmtime::Result<bool> {
+    ) -> Result<bool> {
         Ok(desired <= crate::limits::TABLE_LEN_MAX)
     }
 }
 
-/// Result of a host function: an error ends the attempt.
-pub(crate) type HostResult<T> = Result<T, wasmtime::Error>;
-
-/// The guest's memory and the host's data. Only called once the memory is known.
-pub(crate) fn parts<'a>(caller: &'a mut Caller<'_, Host>) -> (&'a mut [u8], &'a mut Host) {
-    let memory = caller
-        .data()
-        .memory
-        .expect("set before the guest first runs");
-    memory.data_and_store_mut(caller)
+/// The caller's memory and context.
+#[inline(always)]
+pub(crate) fn parts<'a>(caller: &'a mut Caller<'_, Ctx>) -> Host<(&'a mut [u8], &'a mut Ctx)> {
+    let Some(memory) = caller.data().memory else {
+        return Err(HostFailure(Failure::OutsideRequest("e3")));
+    };
+    Ok(memory.data_and_store_mut(caller))
 }
 
-/// A range of the guest's memory.
-pub(crate) fn slice(memory: &[u8], ptr: i32, len: i32) -> HostResult<&[u8]> {
-    let (ptr, len) = (ptr as u32, len as u32);
-    let end = ptr as usize + len as usize;
-    memory
-        .get(ptr as usize..end)
-        .ok_or_else(|| pointer(memory, ptr, len))
-}
-
-/// Copies to the guest if there is room for all of it; gives its length.
-pub(crate) fn give(memory: &mut [u8], bytes: &[u8], out: i32, cap: i32) -> HostResult<i32> {
-    let (ptr, cap) = (out as u32 as usize, cap as u32 as usize);
-    if bytes.len() <= cap {
-        match memory.get_mut(ptr..ptr + bytes.len()) {
-            Some(to) => to.copy_from_slice(bytes),
-            None => return Err(pointer(memory, out as u32, bytes.len() as u32)),
-        }
-    }
-    Ok(bytes.len() as i32)
-}
-
-#[cold]
-fn pointer(memory: &[u8], ptr: u32, len: u32) -> wasmtime::Error {
-    wasmtime::Error::new(Failure::Pointer {
-        ptr,
-        len,
-        memory: memory.len(),
-    })
-}
-
-impl Host {
-    /// Ends the request under way, if there is one.
-    fn finish(&mut self, status: i32) -> HostResult<()> {
-        if !self.in_request {
-            return Ok(());
-        }
-        if status != 0 {
-            return Err(wasmtime::Error::new(Failure::Code(status)));
-        }
-        let batch = self.txn.finish();
-        if !batch.is_empty() {
-            let applied = self.state.borrow_mut().apply(&batch);
-            applied.map_err(|e| wasmtime::Error::new(Failure::State(e)))?;
-        }
-        self.in_request = false;
-        let shared = &mut *self.shared.borrow_mut();
-        let Some(request) = shared.current.take() else {
-            return Ok(());
-        };
-        let now = Instant::now();
-        let busy = shared.busy_before + (now - shared.slice);
-        shared.busy_before = Duration::ZERO;
-        shared.slice = now;
-        shared.done.push(Completion {
-            id: self.id,
-            token: request.token,
-            outcome: Outcome::Done {
-                batch,
-                outputs: std::mem::take(&mut self.outputs),
-                reply: self.reply.take(),
-            },
-            busy,
-        });
-        Ok(())
-    }
-
-    /// Takes the next request; None if the fiber should end.
-    fn begin(&mut self) -> Option<()> {
-        let shared = &mut *self.shared.borrow_mut();
-        if shared.done.len() >= BATCH_MAX {
-            return None;
-        }
-        let request = shared.queue.pop_front()?;
-        self.txn.begin(request.slot);
-        self.outputs.clear();
-        self.sent.fill(0);
-        self.reply = None;
-        self.now_ns = request.now_ns;
-        self.in_request = true;
-        shared.current = Some(request);
-        Some(())
-    }
-}
-
-/// The fiber's call: ends the request before with the handler's `status`, fetches the next into the
-/// guest's buffer and gives its length; -1 ends the fiber.
-pub(crate) fn next(mut caller: Caller<'_, Host>, status: i32) -> HostResult<i32> {
-    let (memory, host) = parts(&mut caller);
-    host.finish(status)?;
-    if host.begin().is_none() {
-        return Ok(-1);
-    }
-    let shared = host.shared.borrow();
-    let payload = &shared.current.as_ref().expect("just begun").payload;
-    if payload.len() > host.capacity as usize {
-        let (len, capacity) = (payload.len(), host.capacity as usize);
-        return Err(wasmtime::Error::new(Failure::RequestTooLong {
-            len,
-            capacity,
+#[inline(always)]
+fn range(memory: usize, ptr: i32, len: i32) -> Host<std::ops::Range<usize>> {
+    let (start, count) = (ptr as u32 as usize, len as u32 as usize);
+    if start + count > memory {
+        return Err(HostFailure(Failure::Pointer {
+            ptr: ptr as u32,
+            len: len as u32,
+            memory,
         }));
     }
-    let at = host.buffer as usize;
-    memory[at..at + payload.len()].copy_from_slice(payload);
-    Ok(payload.len() as i32)
+    Ok(start..start + count)
 }
 
-/// The request under way ends without success.
-pub(crate) fn failed(
-    id: InstanceId,
-    request: Request,
-    failure: Failure,
-    busy: Duration,
-) -> Completion {
-    let token = request.token;
-    let outcome = Outcome::Failed(Box::new(Failed { failure, request }));
-    Completion {
-        id,
-        token,
-        outcome,
-        busy,
+#[inline(always)]
+fn bytes(memory: &[u8], ptr: i32, len: i32) -> Host<&[u8]> {
+    Ok(&memory[range(memory.len(), ptr, len)?])
+}
+
+/// Copies a value out if it fits in `cap`; its length.
+#[inline(always)]
+fn give(memory: &mut [u8], value: &[u8], out: i32, cap: i32) -> Host<i32> {
+    let to = range(memory.len(), out, cap)?;
+    if let Some(to) = memory[to].get_mut(..value.len()) {
+        to.copy_from_slice(value);
     }
+    Ok(value.len() as i32)
+}
+
+fn found(memory: &mut [u8], value: Option<&[u8]>, out: i32, cap: i32) -> Host<i32> {
+    match value {
+        Some(value) => give(memory, value, out, cap),
+        None => Ok(-1),
+    }
+}
+
+/// Collection ids are 16 bits; a handle above is none.
+fn handle(collection: i32) -> u16 {
+    u16::try_from(collection).unwrap_or(u16::MAX)
+}
+
+fn code(done: std::result::Result<(), TxnError>) -> i32 {
+    match done {
+        Ok(()) => 0,
+        Err(e) => e.code(),
+    }
+}
+
+fn position<'a>(mut names: impl Iterator<Item = &'a str>, name: &[u8]) -> i32 {
+    match names.position(|n| n.as_bytes() == name) {
+        Some(at) => at as i32,
+        None => NO_HANDLE,
+    }
+}
+
+type C<'a> = Caller<'a, Ctx>;
+
+/// Defines all imports.
+pub(crate) fn define(linker: &mut Linker<Ctx>) -> Result<()> {
+    define_request(linker)?;
+    define_maps(linker)?;
+    define_arrays_and_counters(linker)?;
+    define_surroundings(linker)
+}
+
+fn define_request(linker: &mut Linker<Ctx>) -> Result<()> {
+    linker.func_wrap("e3", "now", |c: C<'_>| match &c.data().request {
+        Some(request) => request.now_ns as i64,
+        None => 0,
+    })?;
+    linker.func_wrap("e3", "request_id", |mut c: C<'_>, out: i32| -> Result<()> {
+        let (memory, ctx) = parts(&mut c)?;
+        let id = ctx.request.as_ref().map_or([0; 16], |r| r.request_id);
+        give(memory, &id, out, 16)?;
+        Ok(())
+    })?;
+    linker.func_wrap(
+        "e3",
+        "request_key",
+        |mut c: C<'_>, out: i32, cap: i32| -> Result<i32> {
+            let (memory, ctx) = parts(&mut c)?;
+            let key = ctx.request.as_ref().map_or(&[][..], |r| &r.key);
+            Ok(give(memory, key, out, cap)?)
+        },
+    )?;
+    linker.func_wrap("e3", "request_edge", |c: C<'_>| match &c.data().request {
+        Some(request) => request.edge,
+        None => -1,
+    })?;
+    linker.func_wrap(
+        "e3",
+        "reply",
+        |mut c: C<'_>, status: i32, ptr: i32, len: i32| -> Result<i32> {
+            let (memory, ctx) = parts(&mut c)?;
+            ctx.in_request("reply")?;
+            let from = bytes(memory, ptr, len)?;
+            if from.len() > PAYLOAD_LEN_MAX || ctx.reply.is_some() {
+                return Ok(BOUND);
+            }
+            let payload = ctx.shared.core.buffer_with(from);
+            let status = status as u32;
+            ctx.reply = Some(Reply { status, payload });
+            Ok(0)
+        },
+    )?;
+    linker.func_wrap(
+        "e3",
+        "channel",
+        |mut c: C<'_>, ptr: i32, len: i32| -> Result<i32> {
+            let (memory, ctx) = parts(&mut c)?;
+            let names = ctx.shared.spec.channels.iter().map(|(n, _)| &**n);
+            Ok(position(names, bytes(memory, ptr, len)?))
+        },
+    )?;
+    linker.func_wrap(
+        "e3",
+        "send",
+        |mut c: C<'_>, channel: i32, key: i32, key_len: i32, ptr: i32, len: i32| -> Result<i32> {
+            let (memory, ctx) = parts(&mut c)?;
+            ctx.in_request("send")?;
+            let (key, from) = (bytes(memory, key, key_len)?, bytes(memory, ptr, len)?);
+            let spec = &ctx.shared.spec;
+            let at = channel as u32 as usize;
+            let Some((_, outputs_max)) = spec.channels.get(at) else {
+                return Ok(NO_HANDLE);
+            };
+            let fits = (1..=KEY_LEN_MAX).contains(&key.len()) && from.len() <= PAYLOAD_LEN_MAX;
+            if !fits || ctx.sent[at] >= *outputs_max {
+                return Ok(BOUND);
+            }
+            ctx.sent[at] += 1;
+            ctx.outputs.push(Output {
+                channel: at as u16,
+                key: ctx.shared.core.buffer_with(key),
+                payload: ctx.shared.core.buffer_with(from),
+            });
+            Ok(0)
+        },
+    )?;
+    Ok(())
+}
+
+fn define_maps(linker: &mut Linker<Ctx>) -> Result<()> {
+    linker.func_wrap(
+        "e3",
+        "collection",
+        |mut c: C<'_>, ptr: i32, len: i32| -> Result<i32> {
+            let (memory, ctx) = parts(&mut c)?;
+            let names = ctx.shared.spec.collections.iter().map(|s| &*s.name);
+            Ok(position(names, bytes(memory, ptr, len)?))
+        },
+    )?;
+    linker.func_wrap(
+        "e3",
+        "get",
+        |mut c: C<'_>, coll: i32, key: i32, key_len: i32, out: i32, cap: i32| -> Result<i32> {
+            let (memory, ctx) = parts(&mut c)?;
+            let state = ctx.state.borrow();
+            let key = bytes(memory, key, key_len)?;
+            match ctx.txn.get(&state, handle(coll), key) {
+                Ok(value) => Ok(found(memory, value, out, cap)?),
+                Err(e) => Ok(e.code()),
+            }
+        },
+    )?;
+    linker.func_wrap(
+        "e3",
+        "put",
+        |mut c: C<'_>, coll: i32, key: i32, key_len: i32, ptr: i32, len: i32| -> Result<i32> {
+            let (memory, ctx) = parts(&mut c)?;
+            ctx.in_request("put")?;
+            let state = ctx.state.borrow();
+            let (key, value) = (bytes(memory, key, key_len)?, bytes(memory, ptr, len)?);
+            Ok(code(ctx.txn.put(&state, handle(coll), key, value)))
+        },
+    )?;
+    linker.func_wrap(
+        "e3",
+        "delete",
+        |mut c: C<'_>, coll: i32, key: i32, key_len: i32| -> Result<i32> {
+            let (memory, ctx) = parts(&mut c)?;
+            ctx.in_request("delete")?;
+            let state = ctx.state.borrow();
+            let key = bytes(memory, key, key_len)?;
+            Ok(match ctx.txn.delete(&state, handle(coll), key) {
+                Ok(there) => i32::from(there),
+                Err(e) => e.code(),
+            })
+        },
+    )?;
+    linker.func_wrap("e3", "scan", scan)?;
+    Ok(())
+}
+
+#[expect(clippy::too_many_arguments, reason = "the service ABI's signature")]
+fn scan(
+    mut c: C<'_>,
+    coll: i32,
+    from: i32,
+    from_len: i32,
+    to: i32,
+    to_len: i32,
+    limit: i32,
+    reverse: i32,
+    out: i32,
+    cap: i32,
+) -> Result<i32> {
+    let (memory, ctx) = parts(&mut c)?;
+    let state = ctx.state.borrow();
+    let from = bytes(memory, from, from_len)?;
+    ctx.scratch.clear();
+    ctx.scratch.extend_from_slice(from);
+    let split = from.len();
+    ctx.scratch.extend_from_slice(bytes(memory, to, to_len)?);
+    let (from, to) = ctx.scratch.split_at(split);
+    let range = range(memory.len(), out, cap)?;
+    let out = &mut memory[range];
+    let limit = match limit {
+        ..=0 => u32::MAX,
+        limit => limit as u32,
+    };
+    let (mut at, mut count, mut needed) = (0, 0, 0);
+    let visit = |key: &[u8], value: &[u8]| {
+        let len = 8 + key.len() + value.len();
+        let Some(entry) = out.get_mut(at..at + len) else {
+            needed = len;
+            return false;
+        };
+        entry[..4].copy_from_slice(&(key.len() as u32).to_le_bytes());
+        entry[4..8].copy_from_slice(&(value.len() as u32).to_le_bytes());
+        entry[8..8 + key.len()].copy_from_slice(key);
+        entry[8 + key.len()..].copy_from_slice(value);
+        at += len;
+        count += 1;
+        count < limit
+    };
+    match ctx
+        .txn
+        .scan(&state, handle(coll), from, to, reverse != 0, visit)
+    {
+        Ok(()) if at == 0 => Ok(-needed_code(needed)),
+        Ok(()) => Ok(at as i32),
+        Err(e) => Ok(e.code()),
+    }
+}
+
+/// Bytes that an entry needs, as the scan's answer; keys and values are far below 2 GiB.
+fn needed_code(needed: usize) -> i32 {
+    i32::try_from(needed).unwrap_or(i32::MAX)
+}
+
+fn define_arrays_and_counters(linker: &mut Linker<Ctx>) -> Result<()> {
+    linker.func_wrap(
+        "e3",
+        "array_len",
+        |mut c: C<'_>, coll: i32, key: i32, key_len: i32| -> Result<i64> {
+            let (memory, ctx) = parts(&mut c)?;
+            let state = ctx.state.borrow();
+            let key = bytes(memory, key, key_len)?;
+            Ok(match ctx.txn.array_len(&state, handle(coll), key) {
+                Ok(len) => len as i64,
+                Err(e) => i64::from(e.code()),
+            })
+        },
+    )?;
+    linker.func_wrap(
+        "e3",
+        "array_get",
+        |mut c: C<'_>,
+         coll: i32,
+         key: i32,
+         key_len: i32,
+         index: i64,
+         out: i32,
+         cap: i32|
+         -> Result<i32> {
+            let (memory, ctx) = parts(&mut c)?;
+            let state = ctx.state.borrow();
+            let key = bytes(memory, key, key_len)?;
+            match ctx.txn.array_get(&state, handle(coll), key, index as u64) {
+                Ok(value) => Ok(found(memory, value, out, cap)?),
+                Err(e) => Ok(e.code()),
+            }
+        },
+    )?;
+    linker.func_wrap(
+        "e3",
+        "array_push",
+        |mut c: C<'_>, coll: i32, key: i32, key_len: i32, ptr: i32, len: i32| -> Result<i32> {
+            let (memory, ctx) = parts(&mut c)?;
+            ctx.in_request("array_push")?;
+            let state = ctx.state.borrow();
+            let (key, value) = (bytes(memory, key, key_len)?, bytes(memory, ptr, len)?);
+            Ok(code(ctx.txn.array_push(&state, handle(coll), key, value)))
+        },
+    )?;
+    linker.func_wrap(
+        "e3",
+        "array_put",
+        |mut c: C<'_>,
+         coll: i32,
+         key: i32,
+         key_len: i32,
+         index: i64,
+         ptr: i32,
+         len: i32|
+         -> Result<i32> {
+            let (memory, ctx) = parts(&mut c)?;
+            ctx.in_request("array_put")?;
+            let state = ctx.state.borrow();
+            let (key, value) = (bytes(memory, key, key_len)?, bytes(memory, ptr, len)?);
+            let index = index as u64; // a negative one is out of range too
+            let put = ctx.txn.array_put(&state, handle(coll), key, index, value);
+            Ok(code(put))
+        },
+    )?;
+    linker.func_wrap(
+        "e3",
+        "array_pop_front",
+        |mut c: C<'_>, coll: i32, key: i32, key_len: i32| -> Result<i32> {
+            let (memory, ctx) = parts(&mut c)?;
+            ctx.in_request("array_pop_front")?;
+            let state = ctx.state.borrow();
+            let key = bytes(memory, key, key_len)?;
+            Ok(match ctx.txn.array_pop_front(&state, handle(coll), key) {
+                Ok(there) => i32::from(there),
+                Err(e) => e.code(),
+            })
+        },
+    )?;
+    linker.func_wrap(
+        "e3",
+        "counter_add",
+        |mut c: C<'_>, coll: i32, key: i32, key_len: i32, delta: i64| -> Result<i64> {
+            let (memory, ctx) = parts(&mut c)?;
+            ctx.in_request("counter_add")?;
+            let state = ctx.state.borrow();
+            let key = bytes(memory, key, key_len)?;
+            let added = ctx.txn.counter_add(&state, handle(coll), key, delta);
+            Ok(added.unwrap_or_else(|e| i64::from(e.code())))
+        },
+    )?;
+    linker.func_wrap(
+        "e3",
+        "counter_get",
+        |mut c: C<'_>, coll: i32, key: i32, key_len: i32| -> Result<i64> {
+            let (memory, ctx) = parts(&mut c)?;
+            let state = ctx.state.borrow();
+            let key = bytes(memory, key, key_len)?;
+            let value = ctx.txn.counter_get(&state, handle(coll), key);
+            Ok(value.unwrap_or_else(|e| i64::from(e.code())))
+        },
+    )?;
+    Ok(())
+}
+
+fn define_surroundings(linker: &mut Linker<Ctx>) -> Result<()> {
+    linker.func_wrap(
+        "e3",
+        "asset",
+        |mut c: C<'_>, ptr: i32, len: i32| -> Result<i32> {
+            let (memory, ctx) = parts(&mut c)?;
+            let names = ctx.shared.spec.assets.iter().map(|(n, _)| &**n);
+            Ok(position(names, bytes(memory, ptr, len)?))
+        },
+    )?;
+    linker.func_wrap("e3", "asset_len", |c: C<'_>, asset: i32| -> i64 {
+        let asset = c.data().shared.spec.assets.get(asset as u32 as usize);
+        asset.map_or(-1, |(_, content)| content.len() as i64)
+    })?;
+    linker.func_wrap(
+        "e3",
+        "asset_read",
+        |mut c: C<'_>, asset: i32, offset: i64, out: i32, cap: i32| -> Result<i32> {
+            let (memory, ctx) = parts(&mut c)?;
+            let to = range(memory.len(), out, cap)?;
+            let Some((_, content)) = ctx.shared.spec.assets.get(asset as u32 as usize) else {
+                return Ok(NO_HANDLE);
+            };
+            let offset = usize::try_from(offset).unwrap_or(usize::MAX);
+            let rest = content.get(offset..).unwrap_or_default();
+            let len = rest.len().min(to.len()).min(i32::MAX as usize);
+            memory[to.start..to.start + len].copy_from_slice(&rest[..len]);
+            Ok(len as i32)
+        },
+    )?;
+    linker.func_wrap(
+        "e3",
+        "secret",
+        |mut c: C<'_>, ptr: i32, len: i32, out: i32, cap: i32| -> Result<i32> {
+            let (memory, ctx) = parts(&mut c)?;
+            let name = bytes(memory, ptr, len)?;
+            let mut secrets = ctx.shared.spec.secrets.iter();
+            let secret = secrets.find(|(n, _)| n.as_bytes() == name);
+            Ok(found(memory, secret.map(|(_, v)| &**v), out, cap)?)
+        },
+    )?;
+    linker.func_wrap(
+        "e3",
+        "config",
+        |mut c: C<'_>, ptr: i32, len: i32, out: i32, cap: i32| -> Result<i32> {
+            let (memory, ctx) = parts(&mut c)?;
+            let name = std::str::from_utf8(bytes(memory, ptr, len)?).unwrap_or_default();
+            let value = ctx.shared.spec.config.get(name).map(|v| v.as_bytes());
+            Ok(found(memory, value, out, cap)?)
+        },
+    )?;
+    linker.func_wrap(
+        "e3",
+        "log",
+        |mut c: C<'_>, level: i32, ptr: i32, len: i32| -> Result<()> {
+            let (memory, ctx) = parts(&mut c)?;
+            let text = bytes(memory, ptr, len)?;
+            if let Some(log) = &ctx.shared.core.log {
+                let text = String::from_utf8_lossy(&text[..text.len().min(LOG_LEN_MAX)]);
+                log(LogLine {
+                    instance: ctx.shared.id,
+                    service: &ctx.shared.spec.name,
+                    level: level.clamp(1, 4),
+                    text: &text,
+                });
+            }
+            Ok(())
+        },
+    )?;
+    Ok(())
 }

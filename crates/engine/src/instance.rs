@@ -1,315 +1,387 @@
-//! One instance: its store and fiber, made anew after a failure.
+//! One instance: its queue, its fiber, and the loop on it that handles requests.
+//!
+//! A tiny WebAssembly shim in the instance's store calls `next` of the host, then the handler, and
+//! so on until `next` has nothing more. So one call into WebAssembly serves a whole batch, and a
+//! request costs one host call and one call between two modules; neither a fiber switch nor a
+//! fresh entry. An epoch tick suspends the fiber wherever it is, and a later poll resumes it.
 
-use crate::code::Code;
-use crate::host::{Host, Limiter, Shared, failed};
-use crate::types::{Completion, Failure, InstanceId, InstanceSpec, LogFn, StartError, Stats};
-use e3_collections::{State, Txn};
-use std::cell::RefCell;
+use crate::code::{Code, one_line};
+use crate::host::{Ctx, HostFailure, parts};
+use crate::limits::{BUFFER_LEN_MAX, BUFFERS_MAX, COMPLETIONS_MAX};
+use crate::types::{
+    Completion, Failed, Failure, InstanceId, InstanceSpec, LogFn, Outcome, Request,
+};
+use e3_collections::State;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll, Waker};
+use std::task::Poll;
 use std::time::{Duration, Instant};
-use wasmtime::{Engine, Func, InstancePre, Module, Store, TypedFunc};
+use wasmtime::{
+    Caller, Func, Instance, Linker, Memory, Module, Result, Store, StoreContextMut, Trap,
+    TypedFunc, UpdateDeadline,
+};
 
-/// A store ready to run.
-struct Live {
-    store: Store<Host>,
-    run: TypedFunc<(), ()>,
+/// The loop on the fiber.
+const SHIM: &str = r#"(module
+  (import "loop" "next" (func $next (param i32) (result i32)))
+  (import "service" "handle" (func $handle (param i32) (result i32)))
+  (func (export "run") (local $n i32)
+    (local.set $n (call $next (i32.const 0)))
+    (loop $again
+      (if (i32.ge_s (local.get $n) (i32.const 0)) (then
+        (local.set $n (call $next (call $handle (local.get $n))))
+        (br $again))))))"#;
+
+/// What all instances of an engine share.
+pub(crate) struct Core {
+    pub(crate) completions: RefCell<Vec<Completion>>,
+    buffers: RefCell<Vec<Vec<u8>>>,
+    /// When the caller of `run` wants the core back.
+    pub(crate) until: Cell<Instant>,
+    pub(crate) log: Option<LogFn>,
 }
 
-type Running = Pin<Box<dyn Future<Output = (Box<Live>, wasmtime::Result<()>)>>>;
-
-enum Fiber {
-    /// No request under way.
-    Idle(Box<Live>),
-    /// Set aside in the middle of a request.
-    Running(Running),
-    /// After a failure: made anew when it is needed.
-    Gone,
-}
-
-pub(crate) struct Instance {
-    pub(crate) id: InstanceId,
-    pub(crate) code: Code,
-    pub(crate) spec: Rc<InstanceSpec>,
-    pub(crate) shared: Rc<RefCell<Shared>>,
-    state: Rc<RefCell<State>>,
-    log: Option<LogFn>,
-    fiber: Fiber,
-    pub(crate) stats: Stats,
-    /// It is in the engine's queue of those that have something to do.
-    pub(crate) ready: bool,
-}
-
-/// What instances are made with.
-pub(crate) struct Ground<'a> {
-    pub(crate) engine: &'a Engine,
-    /// The loop that fetches requests and calls the handler.
-    pub(crate) shim: &'a Module,
-}
-
-/// Polls a future to its end; gives up when it has been on the core for too long.
-fn finish<T>(
-    mut future: Pin<&mut impl Future<Output = T>>,
-    deadline: Duration,
-) -> Result<T, Failure> {
-    let start = Instant::now();
-    let mut context = Context::from_waker(Waker::noop());
-    loop {
-        if let Poll::Ready(value) = future.as_mut().poll(&mut context) {
-            return Ok(value);
-        }
-        if start.elapsed() > deadline {
-            return Err(deadline_exceeded(start.elapsed(), deadline));
-        }
-    }
-}
-
-fn deadline_exceeded(busy: Duration, deadline: Duration) -> Failure {
-    let us = |d: Duration| d.as_micros() as u64;
-    Failure::DeadlineExceeded {
-        busy_us: us(busy),
-        deadline_us: us(deadline),
-    }
-}
-
-impl Instance {
-    pub(crate) fn start(
-        ground: &Ground<'_>,
-        id: InstanceId,
-        code: &Code,
-        spec: InstanceSpec,
-        state: Rc<RefCell<State>>,
-        log: Option<LogFn>,
-    ) -> Result<Instance, StartError> {
-        let service = spec.name.clone();
-        if code.memory_bytes_min > spec.memory_bytes_max {
-            let (minimum, maximum) = (code.memory_bytes_min, spec.memory_bytes_max);
-            return Err(StartError::Memory {
-                service,
-                minimum,
-                maximum,
-            });
-        }
-        let shared = Shared {
-            queue: VecDeque::new(),
-            current: None,
-            done: Vec::new(),
-            busy_before: Duration::ZERO,
-            slice: Instant::now(),
-        };
-        let mut instance = Instance {
-            id,
-            code: code.clone(),
-            spec: Rc::new(spec),
-            shared: Rc::new(RefCell::new(shared)),
-            state,
+impl Core {
+    pub(crate) fn new(log: Option<LogFn>, now: Instant) -> Core {
+        Core {
+            completions: RefCell::default(),
+            buffers: RefCell::default(),
+            until: Cell::new(now),
             log,
-            fiber: Fiber::Gone,
-            stats: Stats {
-                service: service.clone(),
-                ..Stats::default()
-            },
-            ready: false,
-        };
-        match instance.make(ground) {
-            Ok(live) => instance.fiber = Fiber::Idle(live),
-            Err(failure) => return Err(StartError::Failed { service, failure }),
-        }
-        Ok(instance)
-    }
-
-    /// A store with fresh memory.
-    fn make(&self, ground: &Ground<'_>) -> Result<Box<Live>, Failure> {
-        let host = Host {
-            id: self.id,
-            spec: self.spec.clone(),
-            shared: self.shared.clone(),
-            state: self.state.clone(),
-            log: self.log.clone(),
-            txn: Txn::new(),
-            outputs: Vec::new(),
-            sent: vec![0; self.spec.channels.len()],
-            reply: None,
-            now_ns: 0,
-            in_request: false,
-            memory: None,
-            buffer: 0,
-            capacity: 0,
-            limiter: Limiter {
-                memory_bytes_max: self.spec.memory_bytes_max,
-                refused_bytes: None,
-            },
-        };
-        let mut store = Store::new(ground.engine, host);
-        store.limiter(|host| &mut host.limiter);
-        store.set_epoch_deadline(1);
-        store.epoch_deadline_async_yield_and_update(1);
-        let made = {
-            let future = set_up(&mut store, &self.code.pre, ground.shim);
-            finish(std::pin::pin!(future), self.spec.deadline)?
-        };
-        match made {
-            Ok(run) => Ok(Box::new(Live { store, run })),
-            Err(error) => Err(failure_of(&mut store, error)),
         }
     }
 
-    /// Gives the instance a turn. True if it was set aside in the middle of a request.
-    pub(crate) fn turn(&mut self, ground: &Ground<'_>, done: &mut Vec<Completion>) -> bool {
-        let mut running = match std::mem::replace(&mut self.fiber, Fiber::Gone) {
-            Fiber::Running(running) => running,
-            Fiber::Idle(live) => enter(live),
-            Fiber::Gone => match self.make(ground) {
-                Ok(live) => {
-                    self.stats.restarts += 1;
-                    enter(live)
-                }
-                Err(failure) => {
-                    let request = self.shared.borrow_mut().queue.pop_front();
-                    if let Some(request) = request {
-                        self.stats.failures += 1;
-                        self.stats.requests += 1;
-                        done.push(failed(self.id, request, failure, Duration::ZERO));
-                    }
-                    return false;
-                }
-            },
-        };
-        self.shared.borrow_mut().slice = Instant::now();
-        let polled = running
-            .as_mut()
-            .poll(&mut Context::from_waker(Waker::noop()));
-        let set_aside = match polled {
-            Poll::Ready((live, Ok(()))) => {
-                self.fiber = Fiber::Idle(live);
-                false
+    /// A used buffer, or a new one, with this content.
+    #[inline]
+    pub(crate) fn buffer_with(&self, content: &[u8]) -> Vec<u8> {
+        match self.buffers.borrow_mut().pop() {
+            Some(mut buffer) => {
+                buffer.extend_from_slice(content);
+                buffer
             }
-            Poll::Ready((mut live, Err(error))) => {
-                let failure = failure_of(&mut live.store, error);
-                self.fail(failure, done);
-                false
-            }
-            Poll::Pending => {
-                self.stats.preemptions += 1;
-                let late = {
-                    let shared = &mut *self.shared.borrow_mut();
-                    shared.busy_before += shared.slice.elapsed();
-                    (shared.busy_before > self.spec.deadline).then_some(shared.busy_before)
-                };
-                match late {
-                    Some(busy) => {
-                        // All it did is buffered; dropping the fiber loses nothing else.
-                        drop(running);
-                        self.stats.deadline_stops += 1;
-                        self.fail(deadline_exceeded(busy, self.spec.deadline), done);
-                        false
-                    }
-                    None => {
-                        self.fiber = Fiber::Running(running);
-                        true
-                    }
-                }
-            }
-        };
-        let finished = std::mem::take(&mut self.shared.borrow_mut().done);
-        for completion in &finished {
-            self.stats.requests += 1;
-            self.stats.busy += completion.busy;
-        }
-        done.extend(finished);
-        set_aside
-    }
-
-    fn fail(&mut self, failure: Failure, done: &mut Vec<Completion>) {
-        let shared = &mut *self.shared.borrow_mut();
-        // What ended well before comes first.
-        done.append(&mut shared.done);
-        let busy = shared.busy_before + shared.slice.elapsed();
-        shared.busy_before = Duration::ZERO;
-        self.stats.requests += 1;
-        self.stats.failures += 1;
-        if matches!(
-            failure,
-            Failure::Trap(_) | Failure::Pointer { .. } | Failure::MemoryLimit { .. }
-        ) {
-            self.stats.traps += 1;
-        }
-        if let Some(request) = shared.current.take() {
-            done.push(failed(self.id, request, failure, busy));
+            None => content.to_vec(),
         }
     }
 
-    /// True if there is a request to begin or to go on with.
-    pub(crate) fn has_work(&self) -> bool {
-        matches!(self.fiber, Fiber::Running(_)) || !self.shared.borrow().queue.is_empty()
+    #[inline]
+    pub(crate) fn recycle(&self, mut buffer: Vec<u8>) {
+        let mut buffers = self.buffers.borrow_mut();
+        let keep = (1..=BUFFER_LEN_MAX).contains(&buffer.capacity());
+        if keep && buffers.len() < BUFFERS_MAX {
+            buffer.clear();
+            buffers.push(buffer);
+        }
     }
 }
 
-fn enter(mut live: Box<Live>) -> Running {
+/// Why the fiber is not running.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Phase {
+    /// It has not begun, or is within its start or a request: resume it when its turn comes.
+    Suspended,
+    /// It waits for requests.
+    Idle,
+}
+
+/// Counters, as cells.
+#[derive(Default)]
+pub(crate) struct Counters {
+    pub(crate) requests: Cell<u64>,
+    pub(crate) failures: Cell<u64>,
+    pub(crate) traps: Cell<u64>,
+    pub(crate) deadline_stops: Cell<u64>,
+    pub(crate) preemptions: Cell<u64>,
+    pub(crate) restarts: Cell<u64>,
+    pub(crate) busy: Cell<Duration>,
+}
+
+pub(crate) fn bump(counter: &Cell<u64>) {
+    counter.set(counter.get() + 1);
+}
+
+/// What an instance and its fiber share. It outlives the fiber.
+pub(crate) struct Shared {
+    pub(crate) id: InstanceId,
+    pub(crate) spec: InstanceSpec,
+    pub(crate) core: Rc<Core>,
+    pub(crate) queue: RefCell<VecDeque<Request>>,
+    pub(crate) phase: Cell<Phase>,
+    /// When the fiber was last resumed.
+    pub(crate) resumed: Cell<Instant>,
+    pub(crate) memory_bytes: Cell<usize>,
+    pub(crate) counters: Counters,
+}
+
+/// How a fiber ended: why, with the request it was at, and how long it was at it.
+pub(crate) struct Ended {
+    pub(crate) failure: Failure,
+    pub(crate) request: Option<Request>,
+    pub(crate) busy: Duration,
+}
+
+/// A fiber: ends only by failure.
+pub(crate) type Fiber = Pin<Box<dyn Future<Output = Ended>>>;
+
+/// What makes fibers.
+pub(crate) struct Shim {
+    module: Module,
+    linker: Linker<Ctx>,
+}
+
+impl Shim {
+    pub(crate) fn new(engine: &wasmtime::Engine) -> Result<Shim> {
+        let module = Module::from_binary(engine, &wat::parse_str(SHIM)?)?;
+        let mut linker = Linker::new(engine);
+        linker.func_wrap("loop", "next", next)?;
+        Ok(Shim { module, linker })
+    }
+}
+
+/// Makes a fiber that starts an instance, then handles its requests.
+pub(crate) fn fiber(
+    shim: Rc<Shim>,
+    code: Code,
+    shared: Rc<Shared>,
+    state: Rc<RefCell<State>>,
+    now: Instant,
+) -> Fiber {
+    shared.phase.set(Phase::Suspended);
     Box::pin(async move {
-        let result = live.run.call_async(&mut live.store, ()).await;
-        (live, result)
+        let engine = code.pre.module().engine().clone();
+        let ctx = Ctx::new(shared, state, now);
+        let mut store = Store::new(&engine, ctx);
+        store.limiter(|ctx| ctx);
+        store.epoch_deadline_callback(on_tick);
+        store.set_epoch_deadline(1);
+        let failure = match serve(&shim, &code, &mut store).await {
+            Ok(never) => match never {},
+            Err(e) => failure_of(&e, store.data()),
+        };
+        let busy = busy(store.data(), Instant::now());
+        let request = store.data_mut().request.take();
+        Ended {
+            failure,
+            request,
+            busy,
+        }
     })
 }
 
-/// Instantiates the guest and the loop around its handler, and asks what must be known of it.
-async fn set_up(
-    store: &mut Store<Host>,
-    guest: &InstancePre<Host>,
-    shim: &Module,
-) -> wasmtime::Result<TypedFunc<(), ()>> {
-    let instance = guest.instantiate_async(&mut *store).await?;
-    let memory = instance
-        .get_memory(&mut *store, "memory")
-        .expect("checked when loaded");
-    store.data_mut().memory = Some(memory);
-    let mut values = [0; 3];
-    let names = ["e3_abi_version", "e3_request_buffer", "e3_request_capacity"];
-    for (value, name) in values.iter_mut().zip(names) {
-        let function = instance.get_typed_func::<(), i32>(&mut *store, name)?;
-        *value = function.call_async(&mut *store, ()).await?;
-    }
-    let [version, buffer, capacity] = values;
-    if version != 1 {
-        return Err(wasmtime::Error::new(Failure::AbiVersion(version)));
-    }
-    let (address, capacity) = (buffer as u32, capacity as u32);
-    if let Ok(init) = instance.get_typed_func::<(), i32>(&mut *store, "e3_init") {
-        let code = init.call_async(&mut *store, ()).await?;
-        if code != 0 {
-            return Err(wasmtime::Error::new(Failure::Init(code)));
-        }
-    }
-    let len = memory.data_size(&*store);
-    if address as usize + capacity as usize > len {
-        let failure = Failure::RequestBuffer {
-            address,
-            capacity,
-            memory: len,
-        };
-        return Err(wasmtime::Error::new(failure));
-    }
-    store.data_mut().buffer = address;
-    store.data_mut().capacity = capacity;
-    let handle = instance
-        .get_func(&mut *store, "e3_handle")
-        .expect("checked when loaded");
-    let next = Func::wrap(&mut *store, crate::host::next);
-    let imports = [next.into(), handle.into()];
-    let shim = wasmtime::Instance::new_async(&mut *store, shim, &imports).await?;
-    shim.get_typed_func::<(), ()>(&mut *store, "run")
+/// How long the instance has been at its request.
+fn busy(ctx: &Ctx, now: Instant) -> Duration {
+    let since = ctx.started.max(ctx.shared.resumed.get());
+    ctx.busy_before + now.saturating_duration_since(since)
 }
 
-fn failure_of(store: &mut Store<Host>, error: wasmtime::Error) -> Failure {
-    let maximum = store.data().limiter.memory_bytes_max;
-    match error.downcast::<Failure>() {
-        Ok(failure) => failure,
-        Err(error) => match store.data_mut().limiter.refused_bytes.take() {
-            Some(asked) => Failure::MemoryLimit { asked, maximum },
-            None => Failure::Trap(format!("{error:#}")),
+/// Runs when a tick finds the instance running: give up the core, or the request if its time is up.
+fn on_tick(mut store: StoreContextMut<'_, Ctx>) -> Result<UpdateDeadline> {
+    let ctx = store.data_mut();
+    let busy = busy(ctx, Instant::now());
+    let deadline = ctx.shared.spec.deadline;
+    if busy > deadline {
+        return Err(HostFailure(Failure::DeadlineExceeded {
+            busy_us: busy.as_micros() as u64,
+            deadline_us: deadline.as_micros() as u64,
+        })
+        .into());
+    }
+    ctx.busy_before = busy;
+    ctx.shared.phase.set(Phase::Suspended);
+    bump(&ctx.shared.counters.preemptions);
+    Ok(UpdateDeadline::Yield(1))
+}
+
+enum Never {}
+
+async fn serve(shim: &Shim, code: &Code, store: &mut Store<Ctx>) -> Result<Never> {
+    let instance = code.pre.instantiate_async(&mut *store).await?;
+    let handle = prepare(code, &instance, store).await?;
+    let next = shim.linker.get(&mut *store, "loop", "next")?;
+    let shim = Instance::new_async(&mut *store, &shim.module, &[next, handle.into()]).await?;
+    let run: TypedFunc<(), ()> = shim.get_typed_func(&mut *store, "run")?;
+    loop {
+        idle(store).await;
+        // other instances' ticks have passed meanwhile
+        store.set_epoch_deadline(1);
+        run.call_async(&mut *store, ()).await?;
+    }
+}
+
+/// Waits for requests: the engine polls again when there are some.
+async fn idle(store: &mut Store<Ctx>) {
+    let mut polled = false;
+    std::future::poll_fn(|_| {
+        if std::mem::replace(&mut polled, true) {
+            return Poll::Ready(());
+        }
+        store.data().shared.phase.set(Phase::Idle);
+        Poll::Pending
+    })
+    .await;
+}
+
+/// Readies an instance for requests; its handler.
+async fn prepare(code: &Code, instance: &Instance, store: &mut Store<Ctx>) -> Result<Func> {
+    let exports = &code.exports;
+    let missing = || wasmtime::Error::msg("an export is missing"); // checked when loaded
+    let memory: Memory = instance
+        .get_module_export(&mut *store, &exports.memory)
+        .and_then(|e| e.into_memory())
+        .ok_or_else(missing)?;
+    let memory_len = memory.data_size(&*store);
+    store.data_mut().memory = Some(memory);
+    store.data().shared.memory_bytes.set(memory_len);
+    let func = |store: &mut Store<Ctx>, at| {
+        instance
+            .get_module_export(store, at)
+            .and_then(|e| e.into_func())
+            .ok_or_else(missing)
+    };
+    let mut asked = [0; 3];
+    for (at, answer) in [
+        &exports.abi_version,
+        &exports.request_buffer,
+        &exports.request_capacity,
+    ]
+    .into_iter()
+    .zip(&mut asked)
+    {
+        let f: TypedFunc<(), i32> = func(store, at)?.typed(&*store)?;
+        *answer = f.call_async(&mut *store, ()).await?;
+    }
+    let [version, address, capacity] = asked;
+    if version != 1 {
+        return Err(HostFailure(Failure::AbiVersion(version)).into());
+    }
+    if let Some(init) = &exports.init {
+        let f: TypedFunc<(), i32> = func(store, init)?.typed(&*store)?;
+        match f.call_async(&mut *store, ()).await? {
+            0 => {}
+            code => return Err(HostFailure(Failure::Init(code)).into()),
+        }
+    }
+    let memory_len = memory.data_size(&*store);
+    let (address, capacity) = (address as u32, capacity as u32);
+    if u64::from(address) + u64::from(capacity) > memory_len as u64 {
+        return Err(HostFailure(Failure::RequestBuffer {
+            address,
+            capacity,
+            memory: memory_len,
+        })
+        .into());
+    }
+    let ctx = store.data_mut();
+    ctx.buffer_at = address as usize;
+    ctx.buffer_len = capacity as usize;
+    func(store, &exports.handle)
+}
+
+/// The host's half of the loop: ends the request that was handled with `status`, and puts the
+/// next one in the buffer. Its length, or -1 when the fiber should stop here.
+fn next(mut caller: Caller<'_, Ctx>, status: i32) -> Result<i32> {
+    let now = Instant::now();
+    let (memory, ctx) = parts(&mut caller)?;
+    if ctx.request.is_some() {
+        if status != 0 {
+            return Err(HostFailure(Failure::Code(status)).into());
+        }
+        commit(ctx, now).map_err(HostFailure)?;
+        // checked only now, so that every turn gets somewhere
+        let core = &ctx.shared.core;
+        if now >= core.until.get() || core.completions.borrow().len() >= COMPLETIONS_MAX {
+            return Ok(-1);
+        }
+    }
+    let shared = &*ctx.shared;
+    let Some(request) = shared.queue.borrow_mut().pop_front() else {
+        return Ok(-1);
+    };
+    let len = request.payload.len();
+    ctx.started = now;
+    ctx.busy_before = Duration::ZERO;
+    ctx.growth_refused = None;
+    ctx.txn.begin(request.slot);
+    ctx.sent.fill(0);
+    let request = ctx.request.insert(request);
+    if len > ctx.buffer_len {
+        return Err(HostFailure(Failure::RequestTooLong {
+            len,
+            capacity: ctx.buffer_len,
+        })
+        .into());
+    }
+    memory[ctx.buffer_at..ctx.buffer_at + len].copy_from_slice(&request.payload);
+    Ok(len as i32)
+}
+
+/// Applies a handled request's writes and hands it out.
+fn commit(ctx: &mut Ctx, now: Instant) -> std::result::Result<(), Failure> {
+    let batch = ctx.txn.finish();
+    if !batch.is_empty() {
+        ctx.state.borrow_mut().apply(&batch)?;
+    }
+    let Some(request) = ctx.request.take() else {
+        return Ok(());
+    };
+    let busy = busy(ctx, now);
+    let shared = &*ctx.shared;
+    let counters = &shared.counters;
+    bump(&counters.requests);
+    counters.busy.set(counters.busy.get() + busy);
+    shared.core.completions.borrow_mut().push(Completion {
+        id: shared.id,
+        token: request.token,
+        outcome: Outcome::Done {
+            batch,
+            outputs: std::mem::take(&mut ctx.outputs),
+            reply: ctx.reply.take(),
         },
+        busy,
+    });
+    shared.core.recycle(request.payload);
+    shared.core.recycle(request.key);
+    Ok(())
+}
+
+impl Shared {
+    /// Hands out a request that failed, and counts it.
+    pub(crate) fn fail(&self, request: Request, failure: Failure, busy: Duration) {
+        let counters = &self.counters;
+        bump(&counters.requests);
+        bump(&counters.failures);
+        counters.busy.set(counters.busy.get() + busy);
+        match failure {
+            Failure::Trap(_) | Failure::Pointer { .. } | Failure::MemoryLimit { .. } => {
+                bump(&counters.traps);
+            }
+            Failure::DeadlineExceeded { .. } => bump(&counters.deadline_stops),
+            _ => {}
+        }
+        self.core.completions.borrow_mut().push(Completion {
+            id: self.id,
+            token: request.token,
+            outcome: Outcome::Failed(Box::new(Failed { failure, request })),
+            busy,
+        });
+    }
+}
+
+/// What an error out of WebAssembly means.
+fn failure_of(e: &wasmtime::Error, ctx: &Ctx) -> Failure {
+    if let Some(HostFailure(failure)) = e.downcast_ref() {
+        return failure.clone();
+    }
+    if let Some(asked) = ctx.growth_refused {
+        return Failure::MemoryLimit {
+            asked,
+            maximum: ctx.shared.spec.memory_bytes_max,
+        };
+    }
+    match e.downcast_ref::<Trap>() {
+        Some(trap) => Failure::Trap(trap.to_string()),
+        None => Failure::NoRoom(one_line(e)),
     }
 }

@@ -1,13 +1,10 @@
-//! The execution engine: runs services as WebAssembly, to completion, preempted but not killed.
+//! Runs services: WebAssembly instances on one worker core, with their queues and preemption.
 //!
-//! One [`Engine`] belongs to one worker core and never leaves its thread. The way of a request:
-//! [`Engine::submit`] queues it at its instance; [`Engine::run`] lets the instance's fiber fetch it,
-//! call the guest's handler, and fetch the next, so that a batch costs one entry into WebAssembly;
-//! when the handler returns, its writes are applied and a [`Completion`] comes out. A fiber that
-//! runs for more than a tick is set aside and resumed after the others have had their turn.
-//!
-//! The only crate that names wasmtime. Source of the execution model: E3 (USENIX ATC 2019),
-//! section 3; of preemption by epochs: wasmtime's documentation of `Config::epoch_interruption`.
+//! An [`Engine`] belongs to one thread. Requests go in by [`Engine::submit`], [`Engine::run`] runs
+//! them, and they come out of [`Engine::completions`] with their writes applied to the
+//! instance's collections. A handler that runs long is preempted, not stopped, until its service's
+//! own deadline. This is the only crate that names wasmtime; it knows neither network nor
+//! controller. Source: the execution engine of "E3" (USENIX ATC 2019), section 3, and docs/abi.md.
 
 #![allow(
     unsafe_code,
@@ -18,7 +15,6 @@ pub mod bench;
 mod code;
 mod engine;
 mod host;
-mod imports;
 mod instance;
 pub mod limits;
 mod ticker;

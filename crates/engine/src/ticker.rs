@@ -38,7 +38,7 @@ pub struct Ticker {
 }
 
 impl Ticker {
-    /// Starts the thread. Handlers run at least one period undisturbed, at most two; periods below
+    /// Starts the thread. A handler runs at most one period undisturbed; periods below
     /// [`TICK_MIN`] are raised to it.
     pub fn new(period: Duration) -> std::io::Result<Ticker> {
         let shared = Arc::new(Shared {
@@ -118,7 +118,8 @@ fn run(shared: &Shared) {
     let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
     let mut ticks_idle = 0;
     while !shared.stop.load(SeqCst) {
-        thread::sleep(shared.period);
+        // not `sleep`: the drop of the last handle ends the wait
+        thread::park_timeout(shared.period);
         let mut any_busy = false;
         for watch in lock(&shared.watches).iter().filter_map(Weak::upgrade) {
             if watch.busy.load(SeqCst) {

@@ -1,0 +1,629 @@
+//! Services as small modules in text, run on a real engine.
+
+use e3_collections::{CollectionSpec, Kind, State};
+use e3_engine::{
+    Completion, Engine, EngineConfig, Failure, InstanceId, InstanceSpec, LoadError, Outcome,
+    Request, StartError, SubmitError, Ticker,
+};
+use std::cell::RefCell;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+/// Longest wait for anything, generous.
+const PATIENCE: Duration = Duration::from_secs(60);
+const A: InstanceId = InstanceId(0);
+const B: InstanceId = InstanceId(1);
+
+const IMPORTS: &str = r#"
+  (import "e3" "now" (func $now (result i64)))
+  (import "e3" "request_key" (func $request_key (param i32 i32) (result i32)))
+  (import "e3" "request_edge" (func $request_edge (result i32)))
+  (import "e3" "reply" (func $reply (param i32 i32 i32) (result i32)))
+  (import "e3" "send" (func $send (param i32 i32 i32 i32 i32) (result i32)))
+  (import "e3" "get" (func $get (param i32 i32 i32 i32 i32) (result i32)))
+  (import "e3" "put" (func $put (param i32 i32 i32 i32 i32) (result i32)))
+  (import "e3" "scan"
+    (func $scan (param i32 i32 i32 i32 i32 i32 i32 i32 i32) (result i32)))
+  (import "e3" "counter_add" (func $counter_add (param i32 i32 i32 i64) (result i64)))"#;
+
+const EXPORTS: &str = r#"
+  (memory (export "memory") 1)
+  (func (export "e3_abi_version") (result i32) (i32.const 1))
+  (func (export "e3_request_buffer") (result i32) (i32.const 1024))
+  (func (export "e3_request_capacity") (result i32) (i32.const 4096))"#;
+
+/// A module with this handler body (parameter `$len`).
+fn service(body: &str) -> Vec<u8> {
+    module(&format!(
+        r#"{IMPORTS} {EXPORTS}
+        (func (export "e3_handle") (param $len i32) (result i32) {body})"#
+    ))
+}
+
+fn module(content: &str) -> Vec<u8> {
+    wat::parse_str(format!("(module {content})")).expect("a module of the tests")
+}
+
+/// Replies with the payload.
+const ECHO: &str = "(call $reply (i32.const 0) (i32.const 1024) (local.get $len))";
+const LOOP: &str = "(loop $again (br $again)) (unreachable)";
+
+struct Pair {
+    engine: Engine,
+    done: Vec<Completion>,
+}
+
+fn collections() -> Vec<CollectionSpec> {
+    [("map", Kind::OrderedMap), ("counter", Kind::Counter)]
+        .map(|(name, kind)| CollectionSpec {
+            name: name.into(),
+            kind,
+        })
+        .to_vec()
+}
+
+fn spec() -> InstanceSpec {
+    InstanceSpec {
+        name: "service".into(),
+        channels: vec![("out".into(), 2)],
+        collections: collections(),
+        memory_bytes_max: 1 << 20,
+        deadline: Duration::from_secs(3600),
+        ..InstanceSpec::default()
+    }
+}
+
+fn config() -> EngineConfig {
+    let mut config = EngineConfig::new(Ticker::new(Duration::from_micros(100)).unwrap());
+    config.instances_max = 8;
+    config
+}
+
+fn request(token: u64, payload: &[u8]) -> Request {
+    Request {
+        token,
+        slot: 3,
+        now_ns: 1_000 + token,
+        edge: -1,
+        key: b"key".to_vec(),
+        payload: payload.to_vec(),
+        ..Request::default()
+    }
+}
+
+impl Pair {
+    fn new() -> Pair {
+        Pair {
+            engine: Engine::new(config()).unwrap(),
+            done: Vec::new(),
+        }
+    }
+
+    fn start_with(
+        &mut self,
+        id: InstanceId,
+        wasm: &[u8],
+        spec: InstanceSpec,
+    ) -> Rc<RefCell<State>> {
+        let state = Rc::new(RefCell::new(State::new(&spec.collections)));
+        let code = self.engine.load(wasm).unwrap();
+        self.engine
+            .start(id, &code, spec, Rc::clone(&state))
+            .unwrap();
+        state
+    }
+
+    fn start(&mut self, id: InstanceId, body: &str) -> Rc<RefCell<State>> {
+        self.start_with(id, &service(body), spec())
+    }
+
+    fn submit(&mut self, id: InstanceId, token: u64, payload: &[u8]) {
+        self.engine.submit(id, request(token, payload)).unwrap();
+    }
+
+    /// Runs until so many requests ended.
+    fn until_done(&mut self, count: usize) {
+        let start = Instant::now();
+        while self.done.len() < count {
+            self.engine.run(Duration::from_millis(1));
+            self.done.extend(self.engine.completions());
+            assert!(
+                start.elapsed() < PATIENCE,
+                "{} of {count} ended",
+                self.done.len()
+            );
+        }
+        assert_eq!(self.done.len(), count);
+    }
+
+    /// How one request ends.
+    fn outcome(&mut self, id: InstanceId, payload: &[u8]) -> Outcome {
+        self.done.clear();
+        self.submit(id, 9, payload);
+        self.until_done(1);
+        self.done.remove(0).outcome
+    }
+
+    fn failure(&mut self, id: InstanceId, payload: &[u8]) -> Failure {
+        match self.outcome(id, payload) {
+            Outcome::Failed(failed) => {
+                assert_eq!(failed.request, request(9, payload), "it can be tried again");
+                failed.failure
+            }
+            done => panic!("should fail: {done:?}"),
+        }
+    }
+
+    fn reply(&mut self, id: InstanceId, payload: &[u8]) -> Vec<u8> {
+        match self.outcome(id, payload) {
+            Outcome::Done {
+                reply: Some(reply), ..
+            } => reply.payload,
+            other => panic!("should reply: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn requests_end_in_order_with_their_replies() {
+    let mut p = Pair::new();
+    p.start(A, ECHO);
+    for token in 0..200u64 {
+        p.submit(A, token, &token.to_le_bytes());
+    }
+    p.until_done(200);
+    for (token, c) in (0..200u64).zip(&p.done) {
+        assert_eq!((c.id, c.token), (A, token));
+        let Outcome::Done {
+            reply: Some(reply),
+            batch,
+            outputs,
+        } = &c.outcome
+        else {
+            panic!("{c:?}");
+        };
+        assert_eq!(reply.payload, token.to_le_bytes());
+        assert!(batch.is_empty() && outputs.is_empty());
+    }
+    assert!(!p.engine.run(Duration::ZERO));
+    assert_eq!(p.engine.stats(A).unwrap().requests, 200);
+}
+
+#[test]
+fn writes_and_messages_come_out_together() {
+    let mut p = Pair::new();
+    // puts the payload at "key", counts, sends it twice; the third send is over the bound
+    let state = p.start(
+        A,
+        r#"
+        (drop (call $request_key (i32.const 0) (i32.const 64)))
+        (drop (call $put (i32.const 0) (i32.const 0) (i32.const 3) (i32.const 1024) (local.get $len)))
+        (drop (call $counter_add (i32.const 1) (i32.const 0) (i32.const 3) (i64.const 5)))
+        (drop (call $send (i32.const 0) (i32.const 0) (i32.const 3) (i32.const 1024) (local.get $len)))
+        (drop (call $send (i32.const 0) (i32.const 0) (i32.const 3) (i32.const 1024) (i32.const 1)))
+        (if (i32.ne (i32.const -2)
+          (call $send (i32.const 0) (i32.const 0) (i32.const 3) (i32.const 1024) (i32.const 1)))
+          (then (return (i32.const 1))))
+        (if (i32.ne (i32.const -1)
+          (call $send (i32.const 1) (i32.const 0) (i32.const 3) (i32.const 1024) (i32.const 1)))
+          (then (return (i32.const 2))))
+        (i32.const 0)"#,
+    );
+    let Outcome::Done {
+        batch,
+        outputs,
+        reply,
+    } = p.outcome(A, b"value")
+    else {
+        panic!("should be done");
+    };
+    assert_eq!(reply, None);
+    assert_eq!(batch.slot(), 3);
+    let payloads: Vec<_> = outputs
+        .iter()
+        .map(|o| (o.channel, &*o.key, &*o.payload))
+        .collect();
+    assert_eq!(
+        payloads,
+        [(0, &b"key"[..], &b"value"[..]), (0, b"key", b"v")]
+    );
+    let mut backup = State::new(&collections());
+    backup.apply(&batch).unwrap();
+    assert_eq!(backup.get(0, b"key"), Some(&b"value"[..]));
+    assert_eq!(state.borrow().counter_get(1, b"key"), 5);
+    assert_eq!(backup.digest(), state.borrow().digest());
+}
+
+#[test]
+fn a_failed_attempt_leaves_no_trace() {
+    let mut p = Pair::new();
+    // puts, sends, replies, then fails with the payload's first byte
+    let state = p.start(
+        A,
+        r#"
+        (drop (call $put (i32.const 0) (i32.const 1024) (i32.const 1) (i32.const 1024) (i32.const 1)))
+        (drop (call $send (i32.const 0) (i32.const 1024) (i32.const 1) (i32.const 1024) (i32.const 1)))
+        (drop (call $reply (i32.const 0) (i32.const 1024) (local.get $len)))
+        (i32.store8 (i32.const 0) (i32.const 1))
+        (i32.load8_u (i32.const 1024))"#,
+    );
+    assert_eq!(p.failure(A, &[7]), Failure::Code(7));
+    assert!(state.borrow().is_empty());
+    let Outcome::Done { outputs, reply, .. } = p.outcome(A, &[0]) else {
+        panic!("should be done");
+    };
+    assert_eq!(
+        (outputs.len(), reply.map(|r| r.payload)),
+        (1, Some(vec![0]))
+    );
+    assert_eq!(p.engine.stats(A).unwrap().failures, 1);
+}
+
+#[test]
+fn a_trap_discards_memory_and_the_queue_goes_on() {
+    let mut p = Pair::new();
+    // replies with a byte that it then changes; traps if the payload is empty
+    p.start(
+        A,
+        r#"
+        (drop (call $reply (i32.const 0) (i32.const 0) (i32.const 1)))
+        (i32.store8 (i32.const 0) (i32.add (i32.const 1) (i32.load8_u (i32.const 0))))
+        (if (i32.eqz (local.get $len)) (then (unreachable)))
+        (i32.const 0)"#,
+    );
+    p.start(B, ECHO);
+    for (token, payload) in [&b"x"[..], b"x", b"", b"x"].iter().enumerate() {
+        p.submit(A, token as u64, payload);
+    }
+    p.submit(B, 4, b"other");
+    p.until_done(5);
+    let bytes: Vec<_> = p
+        .done
+        .iter()
+        .filter(|c| c.id == A)
+        .map(|c| match &c.outcome {
+            Outcome::Done { reply, .. } => Some(reply.clone().unwrap().payload[0]),
+            Outcome::Failed(f) => {
+                assert!(matches!(&f.failure, Failure::Trap(t) if t.contains("unreachable")));
+                None
+            }
+        })
+        .collect();
+    assert_eq!(bytes, [Some(0), Some(1), None, Some(0)]);
+    let stats = p.engine.stats(A).unwrap();
+    assert_eq!((stats.traps, stats.restarts, stats.requests), (1, 1, 4));
+}
+
+#[test]
+fn an_endless_loop_yields_to_others_until_its_deadline() {
+    let mut p = Pair::new();
+    let slow = InstanceSpec {
+        name: "culprit".into(),
+        deadline: Duration::from_millis(50),
+        ..spec()
+    };
+    p.start_with(A, &service(LOOP), slow);
+    p.start(B, ECHO);
+    p.submit(A, 0, b"");
+    p.engine.run(Duration::ZERO);
+    p.submit(B, 1, b"x");
+    p.until_done(1);
+    assert_eq!(
+        (p.done[0].id, p.done[0].token),
+        (B, 1),
+        "others go on meanwhile"
+    );
+    p.until_done(2);
+    let Outcome::Failed(failed) = &p.done[1].outcome else {
+        panic!("should be stopped");
+    };
+    assert!(matches!(
+        failed.failure,
+        Failure::DeadlineExceeded {
+            deadline_us: 50_000,
+            ..
+        }
+    ));
+    assert!(p.done[1].busy >= Duration::from_millis(50));
+    let stats = p.engine.stats(A).unwrap();
+    assert_eq!((&*stats.service, stats.deadline_stops), ("culprit", 1));
+    assert!(stats.preemptions > 0);
+}
+
+#[test]
+fn a_long_handler_goes_on_where_it_was() {
+    let mut p = Pair::new();
+    // counts to a hundred million, then puts
+    let state = p.start(
+        A,
+        r#"(local $i i32)
+        (loop $again
+          (local.set $i (i32.add (local.get $i) (i32.const 1)))
+          (br_if $again (i32.lt_u (local.get $i) (i32.const 100000000))))
+        (i32.store (i32.const 0) (local.get $i))
+        (call $put (i32.const 0) (i32.const 0) (i32.const 1) (i32.const 0) (i32.const 4))"#,
+    );
+    let Outcome::Done { batch, .. } = p.outcome(A, b"") else {
+        panic!("should be done");
+    };
+    assert!(!batch.is_empty());
+    assert_eq!(
+        state.borrow().get(0, &[0]),
+        Some(&100_000_000u32.to_le_bytes()[..])
+    );
+    assert!(p.engine.stats(A).unwrap().preemptions > 0);
+}
+
+#[test]
+fn scans_pack_entries_and_say_what_room_they_need() {
+    let mut p = Pair::new();
+    // puts key = first byte, value = payload; replies with a scan of all into `cap` = second byte
+    p.start(
+        A,
+        r#"(local $n i32)
+        (drop (call $put (i32.const 0) (i32.const 1024) (i32.const 1) (i32.const 1024) (local.get $len)))
+        (local.set $n (call $scan (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 0)
+          (i32.const 0) (i32.const 1) (i32.const 8192) (i32.load8_u (i32.const 1025))))
+        (if (i32.lt_s (local.get $n) (i32.const 0)) (then
+          (return (i32.sub (i32.const 0) (local.get $n)))))
+        (call $reply (i32.const 0) (i32.const 8192) (local.get $n))"#,
+    );
+    assert_eq!(p.failure(A, &[1, 10]), Failure::Code(11));
+    let one = [&[1, 0, 0, 0, 2, 0, 0, 0, 1][..], &[1, 11]].concat();
+    assert_eq!(p.reply(A, &[1, 11]), one);
+    let two = [&[1, 0, 0, 0, 2, 0, 0, 0, 2][..], &[2, 99], &one].concat();
+    assert_eq!(p.reply(A, &[2, 99]), two);
+}
+
+#[test]
+fn memory_is_bounded() {
+    let mut p = Pair::new();
+    let grow = "(if (i32.eq (i32.const -1) (memory.grow (i32.const 100))) (then (unreachable)))
+        (i32.const 0)";
+    p.start(A, grow);
+    let failure = p.failure(A, b"");
+    assert_eq!(
+        failure,
+        Failure::MemoryLimit {
+            asked: 101 << 16,
+            maximum: 1 << 20
+        }
+    );
+    let four_gib = module(&format!(
+        r#"{} (func (export "e3_handle") (param i32) (result i32) (i32.const 0))"#,
+        EXPORTS.replace(r#""memory") 1"#, r#""memory") 65536"#)
+    ));
+    assert_eq!(
+        p.engine.load(&four_gib).err(),
+        Some(LoadError::Memory {
+            minimum: 4 << 30,
+            maximum: 64 << 20
+        })
+    );
+    let small = InstanceSpec {
+        memory_bytes_max: 100,
+        ..spec()
+    };
+    let code = p.engine.load(&service(ECHO)).unwrap();
+    let state = Rc::new(RefCell::new(State::new(&collections())));
+    assert_eq!(
+        p.engine.start(B, &code, small, state),
+        Err(StartError::Memory {
+            service: "service".into(),
+            minimum: 1 << 16,
+            maximum: 100
+        })
+    );
+}
+
+#[test]
+fn pointers_out_of_range_and_long_requests_fail_the_attempt() {
+    let mut p = Pair::new();
+    p.start(
+        A,
+        "(call $reply (i32.const 0) (i32.const -1) (i32.const 2))",
+    );
+    assert_eq!(
+        p.failure(A, b""),
+        Failure::Pointer {
+            ptr: u32::MAX,
+            len: 2,
+            memory: 1 << 16
+        }
+    );
+    p.start(B, ECHO);
+    assert_eq!(
+        p.failure(B, &[0; 4097]),
+        Failure::RequestTooLong {
+            len: 4097,
+            capacity: 4096
+        }
+    );
+    assert_eq!(p.reply(B, &[5; 4096]), [5; 4096]);
+}
+
+#[test]
+fn bad_modules_are_told_apart() {
+    let p = Pair::new();
+    let error = |wasm: &[u8]| p.engine.load(wasm).err().expect("must not load");
+    assert!(matches!(error(b"no wasm"), LoadError::Invalid(_)));
+    assert!(matches!(
+        error(&service(ECHO)[..100]),
+        LoadError::Invalid(_)
+    ));
+    assert_eq!(error(&module("")), LoadError::MissingExport("memory"));
+    assert_eq!(
+        error(&module(EXPORTS)),
+        LoadError::MissingExport("e3_handle")
+    );
+    let typed = format!(r#"{EXPORTS} (func (export "e3_handle") (result i32) (i32.const 0))"#);
+    assert_eq!(
+        error(&module(&typed)),
+        LoadError::ExportType {
+            name: "e3_handle",
+            expected: "(i32) -> i32"
+        }
+    );
+    let handle = r#"(func (export "e3_handle") (param i32) (result i32) (i32.const 0))"#;
+    let unknown = format!(r#"(import "e3" "fly" (func)) {EXPORTS} {handle}"#);
+    assert_eq!(
+        error(&module(&unknown)),
+        LoadError::UnknownImport {
+            module: "e3".into(),
+            name: "fly".into()
+        }
+    );
+    let mistyped = format!(r#"(import "e3" "get" (func)) {EXPORTS} {handle}"#);
+    assert!(matches!(error(&module(&mistyped)), LoadError::ImportType(t) if t.contains("get")));
+    let started = format!("{EXPORTS} {handle} (func $s) (start $s)");
+    assert_eq!(error(&module(&started)), LoadError::StartFunction);
+}
+
+#[test]
+fn init_runs_first_and_its_failure_is_the_starts() {
+    let mut p = Pair::new();
+    let with_init = |init: &str| {
+        module(&format!(
+            r#"{IMPORTS} {EXPORTS} (func (export "e3_init") (result i32) {init})
+            (func (export "e3_handle") (param i32) (result i32)
+              (call $reply (i32.const 0) (i32.const 0) (i32.const 1)))"#
+        ))
+    };
+    p.start_with(
+        A,
+        &with_init("(i32.store8 (i32.const 0) (i32.const 42)) (i32.const 0)"),
+        spec(),
+    );
+    assert_eq!(p.reply(A, b""), [42]);
+    let mut start = |wasm: &[u8]| {
+        let code = p.engine.load(wasm).unwrap();
+        let state = Rc::new(RefCell::new(State::new(&collections())));
+        p.engine.start(B, &code, spec(), state)
+    };
+    let failed = |failure| {
+        Err(StartError::Failed {
+            service: "service".into(),
+            failure,
+        })
+    };
+    assert_eq!(start(&with_init("(i32.const 3)")), failed(Failure::Init(3)));
+    let write = "(call $reply (i32.const 0) (i32.const 0) (i32.const 0))";
+    assert_eq!(
+        start(&with_init(write)),
+        failed(Failure::OutsideRequest("reply"))
+    );
+}
+
+#[test]
+fn an_endless_init_does_not_hold_the_core() {
+    let mut p = Pair::new();
+    p.start(B, ECHO);
+    let endless = module(&format!(
+        r#"{EXPORTS} (func (export "e3_init") (result i32) {LOOP})
+        (func (export "e3_handle") (param i32) (result i32) (i32.const 0))"#
+    ));
+    let short = InstanceSpec {
+        deadline: Duration::from_millis(20),
+        ..spec()
+    };
+    p.start_with(A, &endless, short);
+    p.submit(A, 0, b"");
+    p.submit(B, 1, b"x");
+    p.until_done(2);
+    assert_eq!(p.done[0].id, B);
+    let Outcome::Failed(failed) = &p.done[1].outcome else {
+        panic!("should fail");
+    };
+    assert!(matches!(failed.failure, Failure::DeadlineExceeded { .. }));
+}
+
+#[test]
+fn ids_and_stopping() {
+    let mut p = Pair::new();
+    p.start(A, LOOP);
+    let code = p.engine.load(&service(ECHO)).unwrap();
+    let state = Rc::new(RefCell::new(State::new(&collections())));
+    let again = p.engine.start(A, &code, spec(), Rc::clone(&state));
+    assert_eq!(again, Err(StartError::Id(A)));
+    p.submit(A, 0, b"");
+    p.submit(A, 1, b"");
+    p.engine.run(Duration::ZERO);
+    p.engine.stop(A);
+    assert_eq!(p.engine.instances(), 0);
+    assert!(!p.engine.run(Duration::ZERO));
+    assert_eq!(
+        p.engine.submit(A, request(0, b"")),
+        Err(SubmitError::NoInstance(A))
+    );
+    // instances_max is 8: memory, stack and table of a stopped one are free again
+    for _ in 0..20 {
+        p.engine.start(A, &code, spec(), Rc::clone(&state)).unwrap();
+        assert_eq!(p.reply(A, b"x"), b"x");
+        p.engine.stop(A);
+    }
+}
+
+#[test]
+fn more_instances_than_there_is_room_for_are_refused() {
+    let mut p = Pair::new();
+    let code = p.engine.load(&service(ECHO)).unwrap();
+    let state = Rc::new(RefCell::new(State::new(&collections())));
+    for id in 0..8 {
+        p.engine
+            .start(InstanceId(id), &code, spec(), Rc::clone(&state))
+            .unwrap();
+    }
+    let more = p.engine.start(InstanceId(8), &code, spec(), state);
+    assert!(
+        matches!(
+            &more,
+            Err(StartError::Failed {
+                failure: Failure::NoRoom(_),
+                ..
+            })
+        ),
+        "{more:?}"
+    );
+    assert_eq!(p.reply(A, b"x"), b"x");
+}
+
+struct Dir(PathBuf);
+
+impl Drop for Dir {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn a_corrupt_cache_is_compiled_anew() {
+    let dir = Dir(std::env::temp_dir().join(format!("e3-engine-{}", std::process::id())));
+    let cached = || {
+        let files = std::fs::read_dir(&dir.0).unwrap();
+        let files: Vec<_> = files.map(|f| f.unwrap().path()).collect();
+        assert_eq!(files.len(), 1, "{files:?}");
+        files[0].clone()
+    };
+    let load = || {
+        let mut config = config();
+        config.cache_dir = Some(dir.0.clone());
+        let mut p = Pair {
+            engine: Engine::new(config).unwrap(),
+            done: Vec::new(),
+        };
+        p.start(A, ECHO);
+        assert_eq!(p.reply(A, b"x"), b"x");
+    };
+    load();
+    let good = std::fs::read(cached()).unwrap();
+    load();
+    assert_eq!(std::fs::read(cached()).unwrap(), good);
+    let mut flipped = good.clone();
+    flipped[good.len() / 2] ^= 1;
+    for bad in [&good[..0], &good[..31], &good[..good.len() - 1], &flipped] {
+        std::fs::write(cached(), bad).unwrap();
+        load();
+        assert_eq!(std::fs::read(cached()).unwrap(), good, "mended");
+    }
+}
