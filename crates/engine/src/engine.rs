@@ -216,10 +216,7 @@ impl Engine {
         let watch = Arc::clone(&self.watch);
         let ticker = self.config.ticker.clone();
         let busy = ticker.busy(&watch);
-        loop {
-            let Some((id, was_preempted)) = self.pick() else {
-                break;
-            };
+        while let Some((id, was_preempted)) = self.pick() {
             self.resume(id, now);
             let then = std::mem::replace(&mut now, Instant::now());
             self.ready_served = match was_preempted {

@@ -1,0 +1,109 @@
+//! Runs the program in a directory of its own, as a user would.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// Longest wait for anything that should happen.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A state directory and the program on it.
+pub struct E3 {
+    /// Temporary.
+    pub dir: tempfile::TempDir,
+}
+
+/// How a command ended.
+#[derive(Debug)]
+pub struct Ended {
+    /// Exit code.
+    pub code: i32,
+    /// Standard output.
+    pub out: String,
+    /// Standard error.
+    pub err: String,
+}
+
+/// Modules, if they have been built.
+pub fn services() -> Option<PathBuf> {
+    let built = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/services");
+    let dir = std::env::var_os("E3_SERVICES").map_or(built, PathBuf::from);
+    dir.join("chain.wasm").is_file().then_some(dir)
+}
+
+impl E3 {
+    /// An empty directory.
+    pub fn new() -> E3 {
+        E3 {
+            dir: tempfile::tempdir().unwrap(),
+        }
+    }
+
+    /// A file in it.
+    pub fn file(&self, name: &str, text: &str) -> String {
+        let path = self.dir.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_string()
+    }
+
+    /// The program with these arguments, not started yet.
+    pub fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_e3"));
+        let state = self.dir.path().join("state");
+        command.args(arguments).stdin(Stdio::null());
+        for (name, _) in std::env::vars_os() {
+            if name.to_string_lossy().starts_with("E3_") {
+                command.env_remove(name);
+            }
+        }
+        command
+            .env("E3_DIR", state)
+            .env("XDG_CONFIG_HOME", self.dir.path());
+        if let Some(dir) = services() {
+            command.env("E3_SERVICES", dir);
+        }
+        command
+    }
+
+    /// Runs it to its end.
+    pub fn run(&self, arguments: &[&str]) -> Ended {
+        ended(self.command(arguments).output().unwrap())
+    }
+
+    /// Runs it and expects it to succeed.
+    #[track_caller]
+    pub fn good(&self, arguments: &[&str]) -> String {
+        let ended = self.run(arguments);
+        assert_eq!(ended.code, 0, "{arguments:?}: {ended:?}");
+        ended.out
+    }
+
+    /// Runs it and reads what it prints as JSON.
+    #[track_caller]
+    pub fn json(&self, arguments: &[&str]) -> serde_json::Value {
+        let arguments = [arguments, &["-o", "json"]].concat();
+        serde_json::from_str(&self.good(&arguments)).unwrap()
+    }
+
+    /// Waits until something is so.
+    #[track_caller]
+    pub fn until(&self, what: &str, mut so: impl FnMut(&E3) -> bool) {
+        let begin = Instant::now();
+        while !so(self) {
+            assert!(
+                begin.elapsed() < PATIENCE,
+                "not within {PATIENCE:?}: {what}"
+            );
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+/// What a finished process left.
+pub fn ended(output: Output) -> Ended {
+    Ended {
+        code: output.status.code().unwrap_or(-1),
+        out: String::from_utf8_lossy(&output.stdout).into_owned(),
+        err: String::from_utf8_lossy(&output.stderr).into_owned(),
+    }
+}
