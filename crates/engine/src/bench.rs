@@ -227,20 +227,25 @@ impl Bare {
 }
 
 /// One round of requests on the real way: made by the caller, queued, run, taken, its reply read
-/// and dropped. Nanoseconds of one.
-fn round(engine: &mut Engine, mut request: impl FnMut(u64) -> Request) -> Result<f64> {
+/// and its buffer given back. Nanoseconds of one.
+fn round(engine: &mut Engine, mut request: impl FnMut(&mut Engine, u64) -> Request) -> Result<f64> {
     let start = Instant::now();
-    let mut ended = 0;
+    let (mut ended, mut done) = (0, Vec::new());
     for batch in 0..ROUND_REQUESTS / BATCH {
         for i in 0..BATCH {
             let token = (batch * BATCH + i) as u64;
-            engine.submit(SERVICE, request(token))?;
+            let request = request(engine, token);
+            engine.submit(SERVICE, request)?;
         }
         while engine.run(Duration::from_millis(10)) {}
-        for completion in engine.completions() {
+        done.extend(engine.completions());
+        for completion in done.drain(..) {
             match completion.outcome {
                 Outcome::Done { batch, reply, .. } => {
-                    black_box((batch, reply));
+                    black_box(batch);
+                    if let Some(reply) = reply {
+                        engine.recycle(black_box(reply).payload);
+                    }
                     ended += 1;
                 }
                 Outcome::Failed(failed) => return Err(BenchError::Request(failed.failure)),
@@ -256,7 +261,7 @@ fn round(engine: &mut Engine, mut request: impl FnMut(u64) -> Request) -> Result
 fn compare(
     engine: &mut Engine,
     what: String,
-    mut request: impl FnMut(u64) -> Request,
+    mut request: impl FnMut(&mut Engine, u64) -> Request,
 ) -> Result<Cost> {
     let mut bare = Bare::new()?;
     let (mut requests, mut calls) = (Vec::new(), Vec::new());
@@ -274,15 +279,15 @@ fn compare(
     })
 }
 
-fn request_of(token: u64, payload: &[u8]) -> Request {
+fn request_of(engine: &mut Engine, token: u64, payload: &[u8]) -> Request {
     Request {
         token,
         slot: (token % 4096) as u16,
         now_ns: token,
         request_id: [7; 16],
         edge: -1,
-        key: token.to_le_bytes().to_vec(),
-        payload: payload.to_vec(),
+        key: engine.buffer(&token.to_le_bytes()),
+        payload: engine.buffer(payload),
     }
 }
 
@@ -292,7 +297,9 @@ fn echo(len: usize) -> Result<Cost> {
     engine.start(SERVICE, &code, spec("echo", &[]), no_state())?;
     let payload = vec![0x5a; len];
     let what = format!("{len} bytes in and back, {BATCH} queued at a time");
-    compare(&mut engine, what, |token| request_of(token, &payload))
+    compare(&mut engine, what, |engine, token| {
+        request_of(engine, token, &payload)
+    })
 }
 
 /// SplitMix64: keys in no order.
@@ -323,11 +330,11 @@ fn getput() -> Result<Cost> {
     let mut drawn = 0;
     let what =
         format!("64 bytes in and back, one get and one put of 64 bytes, {KEYS} keys drawn evenly");
-    compare(&mut engine, what, |token| {
+    compare(&mut engine, what, |engine, token| {
         drawn += 1;
         let mut payload = [0x5a; 64];
         payload[..8].copy_from_slice(&(mix(drawn) % KEYS).to_le_bytes());
-        request_of(token, &payload)
+        request_of(engine, token, &payload)
     })
 }
 
@@ -342,7 +349,8 @@ fn start() -> Result<(f64, String)> {
         let start = Instant::now();
         engine.start(SERVICE, &code, spec, state)?;
         us.push(start.elapsed().as_nanos() as f64 / 1e3);
-        engine.submit(SERVICE, request_of(1, &[1; 64]))?;
+        let request = request_of(&mut engine, 1, &[1; 64]);
+        engine.submit(SERVICE, request)?;
         while engine.run(Duration::from_millis(10)) {}
         let ended = engine.completions().count();
         if ended != 1 {
@@ -363,7 +371,8 @@ fn preempt() -> Result<(f64, String)> {
     let (echo, culprit) = (load(&engine, ECHO)?, load(&engine, LOOP)?);
     engine.start(SERVICE, &echo, spec("echo", &[]), no_state())?;
     engine.start(CULPRIT, &culprit, spec("endless", &[]), no_state())?;
-    engine.submit(CULPRIT, request_of(0, &[]))?;
+    let endless = request_of(&mut engine, 0, &[]);
+    engine.submit(CULPRIT, endless)?;
     let begin = Instant::now();
     let mut arrives = Duration::ZERO;
     let mut arrivals = Vec::new();
@@ -376,7 +385,8 @@ fn preempt() -> Result<(f64, String)> {
     while waits_us.len() < ARRIVALS {
         let now = begin.elapsed();
         while next < ARRIVALS && arrivals[next] <= now {
-            engine.submit(SERVICE, request_of(next as u64, &[0x5a; 64]))?;
+            let request = request_of(&mut engine, next as u64, &[0x5a; 64]);
+            engine.submit(SERVICE, request)?;
             next += 1;
         }
         engine.run(Duration::ZERO);

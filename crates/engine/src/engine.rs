@@ -273,6 +273,11 @@ impl Engine {
         self.done.drain(..)
     }
 
+    /// A buffer with this content, for a request; taken from those given back if there is one.
+    pub fn buffer(&mut self, content: &[u8]) -> Vec<u8> {
+        self.core.buffer_with(content)
+    }
+
     /// Gives a buffer back for reuse, such as a reply's payload that was sent.
     pub fn recycle(&mut self, buffer: Vec<u8>) {
         self.core.recycle(buffer);
