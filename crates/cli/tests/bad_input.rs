@@ -74,7 +74,7 @@ fn an_unknown_field() {
 #[test]
 fn a_cycle() {
     let cycle = "to: back}\n    - {from: back, to: front}";
-    refused("to: back}", cycle, 19, "cycle");
+    refused("to: back}", cycle, 18, "cycle: front -> back -> front");
 }
 
 #[test]
@@ -129,7 +129,7 @@ fn other_bad_input_has_its_exit_code() {
         (
             vec!["place", &file, "--topology", &file],
             2,
-            "kind: \"Application\" where \"Topology\"",
+            "unknown field `objective`, expected `racks`",
         ),
         (vec!["get", "nodes"], 6, "no cluster is up"),
         (vec!["deploy", &file], 6, "no cluster is up"),

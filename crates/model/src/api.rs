@@ -205,7 +205,6 @@ pub struct ChannelView {
     /// Node of the sending end.
     pub node: String,
     /// The channel.
-    #[serde(flatten)]
     pub channel: ChannelReport,
 }
 
