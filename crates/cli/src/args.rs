@@ -27,18 +27,37 @@ pub struct Cli {
 #[derive(Args, Debug, Default)]
 pub struct Global {
     /// Directory of the cluster's state [default: ~/.local/state/e3/default]
-    #[arg(long, global = true, env = "E3_DIR", value_name = "DIR")]
+    #[arg(
+        long,
+        global = true,
+        help_heading = "Options of every command",
+        env = "E3_DIR",
+        value_name = "DIR"
+    )]
     pub dir: Option<PathBuf>,
     /// Controller to talk to, such as http://127.0.0.1:7300 [default: that of the cluster in --dir]
-    #[arg(long, global = true, env = "E3_CONTROLLER", value_name = "URL")]
+    #[arg(
+        long,
+        global = true,
+        help_heading = "Options of every command",
+        env = "E3_CONTROLLER",
+        value_name = "URL"
+    )]
     pub controller: Option<String>,
     /// Configuration file [default: ~/.config/e3/config.yaml]
-    #[arg(long, global = true, env = "E3_CONFIG", value_name = "FILE")]
+    #[arg(
+        long,
+        global = true,
+        help_heading = "Options of every command",
+        env = "E3_CONFIG",
+        value_name = "FILE"
+    )]
     pub config: Option<PathBuf>,
     /// Colours
     #[arg(
         long,
         global = true,
+        help_heading = "Options of every command",
         env = "E3_COLOR",
         value_enum,
         default_value = "auto"
@@ -466,6 +485,20 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_is_documented() {
+        let page = include_str!("../../../docs/cli.md");
+        for command in Cli::command()
+            .get_subcommands()
+            .filter(|c| !c.is_hide_set())
+        {
+            let name = command.get_name();
+            let found = page.contains(&format!("### `e3 {name} "))
+                || page.contains(&format!("### `e3 {name}`"));
+            assert!(found, "docs/cli.md says nothing of e3 {name}");
+        }
     }
 
     #[test]

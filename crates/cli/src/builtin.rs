@@ -145,6 +145,22 @@ mod tests {
     }
 
     #[test]
+    fn the_examples_of_the_manual_are_good() {
+        let page = include_str!("../../../docs/manifests.md");
+        let mut kinds = Vec::new();
+        for example in page.split("```yaml\n").skip(1) {
+            let text = example.split("```").next().unwrap();
+            let parsed = match text {
+                t if t.contains("kind: Application") => parse_application("a", t).map(|a| a.name),
+                t if t.contains("kind: Topology") => parse_topology("t", t).map(|t| t.name),
+                t => parse_profile("p", t).map(|p| p.name),
+            };
+            kinds.push(parsed.unwrap());
+        }
+        assert_eq!(kinds, ["counter", "one-server", "ema"]);
+    }
+
+    #[test]
     fn iot_ts_is_108_instances_and_fits() {
         let (text, app) = application("iot-ts").unwrap();
         assert_eq!(app.instances(), 108);
