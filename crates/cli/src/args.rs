@@ -1,8 +1,9 @@
 //! The command line.
 
-use crate::failure::Failure;
+use crate::hidden::{ControllerRun, NodeRun, Supervise};
 use crate::output::{Format, When};
-use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
+use crate::values::{duration, rate};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -396,87 +397,10 @@ pub struct Completions {
     pub shell: clap_complete::Shell,
 }
 
-/// `e3 supervise`.
-#[derive(Args, Debug, Clone)]
-pub struct Supervise {
-    /// Port of the controller.
-    #[arg(long)]
-    pub port: u16,
-    /// Leave a process that died dead.
-    #[arg(long)]
-    pub no_restart: bool,
-    /// State directory.
-    #[arg(long)]
-    pub state: PathBuf,
-    /// Process to end with.
-    #[arg(long)]
-    pub parent: Option<u32>,
-}
-
-/// `e3 controller-run`.
-#[derive(Args, Debug, Clone)]
-pub struct ControllerRun {
-    /// Port.
-    #[arg(long)]
-    pub port: u16,
-    /// State directory.
-    #[arg(long)]
-    pub state: PathBuf,
-    /// Process to end with.
-    #[arg(long)]
-    pub parent: Option<u32>,
-}
-
-/// `e3 node-run`.
-#[derive(Args, Debug, Clone)]
-pub struct NodeRun {
-    /// Name in the topology.
-    #[arg(long)]
-    pub name: String,
-    /// The controller.
-    #[arg(long)]
-    pub url: String,
-    /// State directory.
-    #[arg(long)]
-    pub state: PathBuf,
-    /// Process to end with.
-    #[arg(long)]
-    pub parent: Option<u32>,
-}
-
-/// `250ms`, `15s`, `2m`; a bare number is in seconds.
-pub fn duration(text: &str) -> Result<Duration, String> {
-    let nanos = match text.parse::<f64>() {
-        Ok(seconds) if seconds.is_finite() && seconds >= 0.0 => (seconds * 1e9) as u64,
-        _ => {
-            text.parse::<e3_model::Nanos>()
-                .map_err(|e| format!("{e}, such as 250ms, 15s or 2m"))?
-                .0
-        }
-    };
-    Ok(Duration::from_nanos(nanos))
-}
-
-/// A rate above 0.
-pub fn rate(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(rate) if rate.is_finite() && rate > 0.0 => Ok(rate),
-        _ => Err(format!(
-            "{text:?} is not a number of requests per second above 0"
-        )),
-    }
-}
-
-/// `e3 completions`.
-pub fn completions(args: &Completions) -> Result<(), Failure> {
-    let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut Cli::command(), "e3", &mut script);
-    crate::output::print(&String::from_utf8_lossy(&script))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::CommandFactory;
 
     fn parse(words: &str) -> Result<Cli, clap::Error> {
         Cli::try_parse_from(words.split(' '))
@@ -532,16 +456,6 @@ mod tests {
             "e3 get nodes -o xml",
         ] {
             assert_eq!(parse(bad).unwrap_err().exit_code(), 2, "{bad}");
-        }
-    }
-
-    #[test]
-    fn durations_have_units() {
-        assert_eq!(duration("15s"), Ok(Duration::from_secs(15)));
-        assert_eq!(duration("250ms"), Ok(Duration::from_millis(250)));
-        assert_eq!(duration("1.5"), Ok(Duration::from_millis(1500)));
-        for bad in ["", "-1", "soon", "NaN", "5 parsecs"] {
-            assert!(duration(bad).is_err(), "{bad}");
         }
     }
 }

@@ -72,6 +72,11 @@ pub fn run(args: &Demo, settings: &Settings) -> Result<(), Failure> {
         keep,
         settings,
     )?;
+    eprintln!(
+        "load: {} requests/s for {} s, then reading the state back",
+        crate::text::rate(args.rate),
+        args.seconds
+    );
     let plan = stage.plan(args.rate, args.duration(), args.seed);
     let ran = load::drive(&stage.client, &plan)?;
     let (view, instances) = (stage.client.app(APP)?, stage.client.instances()?);
@@ -178,6 +183,7 @@ impl Stage {
         } else {
             0
         })?;
+        eprintln!("starting a cluster in {}", root.display());
         let begin = Instant::now();
         let tie = if keep.is_some() {
             Tie::None
@@ -199,6 +205,10 @@ impl Stage {
             deploy_s: 0.0,
             dir,
         };
+        eprintln!(
+            "deploying {APP}: {}",
+            plural(stage.app.instances() as usize, "instance")
+        );
         let begin = Instant::now();
         stage.client.deploy(&request)?;
         deploy::wait_ready(&stage.client, APP, DEPLOY_TIMEOUT)?;

@@ -3,7 +3,7 @@
 
 use crate::client::Client;
 use crate::failure::Failure;
-use crate::limits::REPORTS_SETTLE;
+use crate::limits::{REPORTS_SETTLE, REPORTS_SETTLE_TRIES};
 use e3_load::Phase;
 use e3_model::NodeKind;
 use serde::Serialize;
@@ -79,9 +79,22 @@ impl<'a> Watch<'a> {
         // Before the state is read back, which is no part of the load.
         if phase == Phase::Check && self.after.is_none() {
             self.loaded_s = self.before.at.elapsed().as_secs_f64();
-            std::thread::sleep(REPORTS_SETTLE);
-            self.after = Some(snapshot(self.client, self.app));
+            self.after = Some(self.settled());
         }
+    }
+
+    /// The figures when they do not change any more.
+    fn settled(&self) -> Result<Snapshot, Failure> {
+        let mut last = snapshot(self.client, self.app)?;
+        for _ in 0..REPORTS_SETTLE_TRIES {
+            std::thread::sleep(REPORTS_SETTLE);
+            let now = snapshot(self.client, self.app)?;
+            if now.handled == last.handled {
+                return Ok(now);
+            }
+            last = now;
+        }
+        Ok(last)
     }
 
     /// After everything.

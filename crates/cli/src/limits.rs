@@ -12,7 +12,9 @@ pub const HEARTBEAT_TIMEOUT_MS: u64 = 1_000;
 pub const UP_TIMEOUT: Duration = Duration::from_secs(60);
 /// Longest wait of `e3 demo` until the application runs: the first time its code is compiled.
 pub const DEPLOY_TIMEOUT: Duration = Duration::from_secs(180);
-/// Time after which every node has reported what it did until now (they report once a second).
+/// Looks at what the nodes have reported until it does not change any more.
+pub const REPORTS_SETTLE_TRIES: u32 = 4;
+/// Between two of them; nodes report once a second.
 pub const REPORTS_SETTLE: Duration = Duration::from_millis(1_300);
 /// Time that processes get to end by themselves.
 pub const DOWN_GRACE: Duration = Duration::from_secs(4);

@@ -9,6 +9,7 @@ mod args;
 mod bench;
 mod builtin;
 mod client;
+mod completions;
 mod demo;
 mod deploy;
 mod describe;
@@ -17,6 +18,7 @@ mod down;
 mod failure;
 mod figures;
 mod get;
+mod hidden;
 mod limits;
 mod load;
 mod logs;
@@ -34,6 +36,7 @@ mod state_dir;
 mod supervisor;
 mod text;
 mod up;
+mod values;
 
 use args::{Cli, Command};
 use clap::Parser;
@@ -73,7 +76,7 @@ fn run(command: Command, settings: &Settings) -> Result<(), Failure> {
         Command::Place(args) => place::run(&args, settings),
         Command::Doctor => doctor::run(settings),
         Command::Schema(args) => schema::run(&args),
-        Command::Completions(args) => args::completions(&args),
+        Command::Completions(args) => completions::run(&args),
         Command::Supervise(args) => supervisor::run_detached(&args),
         Command::ControllerRun(args) => programs::controller(&args),
         Command::NodeRun(args) => programs::node(&args),

@@ -1,7 +1,7 @@
 //! The processes that `e3 up` starts: this program as a controller or as a node.
 
-use crate::args::{ControllerRun, NodeRun};
 use crate::failure::{Exit, Failure};
+use crate::hidden::{ControllerRun, NodeRun};
 use crate::limits::{HEARTBEAT_MS, HEARTBEAT_TIMEOUT_MS};
 use crate::state_dir::StateDir;
 use crate::supervisor::{stored_topology, tie_to_parent};

@@ -197,22 +197,24 @@ pub fn places(text: &mut String, paint: Paint, app: &AppView, visits: &[f64]) {
         "PRIMARIES",
         "BACKUPS",
         ">MESSAGES/REQUEST",
-        "WHY (ITS FIRST SHARD)",
     ])
     .indent(2);
+    let mut reasons = Table::new(&["", ""]).indent(2);
     for (s, visits) in app.services.iter().zip(visits) {
-        let part = format!("{}/0 primary", s.name);
-        let why = app.placed.iter().find(|p| p.instance == part);
         table.row([
             s.name.clone(),
             s.shards.to_string(),
             crate::describe::nodes(s),
             backups(&app.placed, &s.name),
             format!("{visits:.2}"),
-            why.map(|p| reason(&p.why).to_string()).unwrap_or_default(),
         ]);
+        let first = format!("{}/0 primary", s.name);
+        if let Some(p) = app.placed.iter().find(|p| p.instance == first) {
+            reasons.row([format!("why {}/0", s.name), reason(&p.why).to_string()]);
+        }
     }
     *text += &table.render();
+    *text += &reasons.render();
     reading(
         text,
         "Level 1 is the same node as the caller, 2 the same server, 3 and 4 another server's",
@@ -258,9 +260,9 @@ pub fn nodes(
         ">PRIMARIES",
         ">BACKUPS",
         ">CPU HERE",
-        ">MEMORY HERE",
-        ">CORES USED, MODEL",
-        ">ACTIVE W, MODEL",
+        ">MEMORY",
+        ">MODEL: CORES",
+        ">ACTIVE W",
     ])
     .indent(2);
     for n in &figures.nodes {
@@ -283,7 +285,7 @@ pub fn nodes(
     *text += &table.render();
     reading(
         text,
-        "CPU here: part of one core of this machine; the model has 12 cores a node.",
+        "CPU here: part of one core of this machine. Model: part of the node's cores, watts above idle.",
     );
 }
 

@@ -4,9 +4,9 @@
 //! to be killed with its parent (Linux, PR_SET_PDEATHSIG), so that not even `kill -9` of the
 //! supervisor leaves any behind.
 
-use crate::args::Supervise;
 use crate::client::Client;
 use crate::failure::{Exit, Failure};
+use crate::hidden::Supervise;
 use crate::limits::{
     DOWN_GRACE, LOG_LEN_MAX, POLL_INTERVAL, RESTART_PAUSE_MAX, RESTART_QUICK, STATUS_INTERVAL,
     UP_TIMEOUT,
@@ -15,6 +15,7 @@ use crate::process::Process;
 use crate::state_dir::{Lock, RunningCluster, StateDir};
 use crate::text::plural;
 use e3_model::Topology;
+use e3_model::api::NodeView;
 use e3_model::document::parse_topology;
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -146,17 +147,24 @@ impl Supervisor {
         while TcpStream::connect(("127.0.0.1", self.cluster.port)).is_err() {
             self.pause_at_start(deadline, Duration::from_millis(10))?;
         }
+        // What the controller remembers of a former run: those processes are gone.
+        let before = loop {
+            match self.client.nodes() {
+                Ok(all) => break all,
+                Err(_) => self.pause_at_start(deadline, POLL_INTERVAL)?,
+            }
+        };
         let url = self.cluster.url();
         for name in nodes {
             let more = ["--name", &name, "--url", &url];
             self.spawn(&name, words("node-run", &more))?;
         }
-        while !self
-            .client
-            .nodes()
-            .is_ok_and(|all| all.iter().all(|n| n.up))
-        {
-            self.pause_at_start(deadline, POLL_INTERVAL)?;
+        let new = |n: &NodeView| {
+            let old = before.iter().find(|b| b.name == n.name);
+            n.up && old.is_none_or(|b| n.incarnation > b.incarnation)
+        };
+        while !self.client.nodes().is_ok_and(|all| all.iter().all(new)) {
+            self.pause_at_start(deadline, POLL_INTERVAL / 2)?;
         }
         self.cluster.ready = true;
         self.state.write_cluster(&self.cluster)

@@ -64,6 +64,7 @@ pub fn run(
         last_outcome: Nanos(0),
         longest_pause: Nanos(0),
         next_progress: Nanos(0),
+        phase: None,
     };
     run.probe()?;
     run.load(
@@ -105,6 +106,8 @@ struct Run<'a, P> {
     last_outcome: Nanos,
     longest_pause: Nanos,
     next_progress: Nanos,
+    /// Last phase that was told.
+    phase: Option<Phase>,
 }
 
 impl<P: FnMut(Progress)> Run<'_, P> {
@@ -291,9 +294,11 @@ impl<P: FnMut(Progress)> Run<'_, P> {
 
     fn report(&mut self, phase: Phase, fraction: f64) {
         let now = self.client.now();
-        if now < self.next_progress {
+        // A new phase is always told, before it has sent anything.
+        if now < self.next_progress && self.phase == Some(phase) {
             return;
         }
+        self.phase = Some(phase);
         self.next_progress = Nanos(now.0 + TIMELINE_STEP.0);
         (self.progress)(Progress {
             phase,

@@ -1,0 +1,52 @@
+//! Arguments of the commands that the program gives to itself.
+
+use clap::Args;
+use std::path::PathBuf;
+
+/// `e3 supervise`.
+#[derive(Args, Debug, Clone)]
+pub struct Supervise {
+    /// Port of the controller.
+    #[arg(long)]
+    pub port: u16,
+    /// Leave a process that died dead.
+    #[arg(long)]
+    pub no_restart: bool,
+    /// State directory.
+    #[arg(long)]
+    pub state: PathBuf,
+    /// Process to end with.
+    #[arg(long)]
+    pub parent: Option<u32>,
+}
+
+/// `e3 controller-run`.
+#[derive(Args, Debug, Clone)]
+pub struct ControllerRun {
+    /// Port.
+    #[arg(long)]
+    pub port: u16,
+    /// State directory.
+    #[arg(long)]
+    pub state: PathBuf,
+    /// Process to end with.
+    #[arg(long)]
+    pub parent: Option<u32>,
+}
+
+/// `e3 node-run`.
+#[derive(Args, Debug, Clone)]
+pub struct NodeRun {
+    /// Name in the topology.
+    #[arg(long)]
+    pub name: String,
+    /// The controller.
+    #[arg(long)]
+    pub url: String,
+    /// State directory.
+    #[arg(long)]
+    pub state: PathBuf,
+    /// Process to end with.
+    #[arg(long)]
+    pub parent: Option<u32>,
+}

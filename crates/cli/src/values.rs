@@ -1,0 +1,41 @@
+//! Values on the command line.
+
+use std::time::Duration;
+
+/// `250ms`, `15s`, `2m`; a bare number is in seconds.
+pub fn duration(text: &str) -> Result<Duration, String> {
+    let nanos = match text.parse::<f64>() {
+        Ok(seconds) if seconds.is_finite() && seconds >= 0.0 => (seconds * 1e9) as u64,
+        _ => {
+            text.parse::<e3_model::Nanos>()
+                .map_err(|e| format!("{e}, such as 250ms, 15s or 2m"))?
+                .0
+        }
+    };
+    Ok(Duration::from_nanos(nanos))
+}
+
+/// A rate above 0.
+pub fn rate(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(rate) if rate.is_finite() && rate > 0.0 => Ok(rate),
+        _ => Err(format!(
+            "{text:?} is not a number of requests per second above 0"
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_have_units() {
+        assert_eq!(duration("15s"), Ok(Duration::from_secs(15)));
+        assert_eq!(duration("250ms"), Ok(Duration::from_millis(250)));
+        assert_eq!(duration("1.5"), Ok(Duration::from_millis(1500)));
+        for bad in ["", "-1", "soon", "NaN", "5 parsecs"] {
+            assert!(duration(bad).is_err(), "{bad}");
+        }
+    }
+}
