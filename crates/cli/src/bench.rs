@@ -102,10 +102,11 @@ pub fn run(args: &Bench, settings: &Settings) -> Result<(), Failure> {
 
 fn demo(sources: &Sources, settings: &Settings) -> Result<Vec<Line>, Failure> {
     let stage = Stage::set(sources.clone(), None, None, settings)?;
-    // Each load needs a seed of its own, since the rows of the one before are still there.
     let mut seed = 0;
     let mut run = |rate_rps: f64, length: Duration| {
         seed += 1;
+        // Otherwise a run would be slower for the rows of those before it.
+        stage.renew()?;
         let plan = stage.plan(rate_rps, length, seed);
         eprintln!("{} requests/s for {} s", rate(rate_rps), length.as_secs());
         let load = load::drive(&stage.client, &plan)?.load;

@@ -19,7 +19,7 @@ use crate::text::plural;
 use crate::up::{self, Tie};
 use e3_load::LoadReport;
 use e3_model::Application;
-use e3_model::api::{AppView, InstanceView};
+use e3_model::api::{AppView, DeployRequest, InstanceView};
 use serde::Serialize;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -39,6 +39,7 @@ pub struct Stage {
     pub app: Application,
     text: Text,
     profiles: Profiles,
+    request: DeployRequest,
     /// Time that the start took, in seconds.
     pub up_s: f64,
     /// Time that the deployment took, in seconds.
@@ -201,6 +202,7 @@ impl Stage {
             app,
             text,
             profiles,
+            request,
             up_s,
             deploy_s: 0.0,
             dir,
@@ -210,10 +212,21 @@ impl Stage {
             plural(stage.app.instances() as usize, "instance")
         );
         let begin = Instant::now();
-        stage.client.deploy(&request)?;
-        deploy::wait_ready(&stage.client, APP, DEPLOY_TIMEOUT)?;
+        stage.deploy()?;
         stage.deploy_s = begin.elapsed().as_secs_f64();
         Ok(stage)
+    }
+
+    fn deploy(&self) -> Result<(), Failure> {
+        self.client.deploy(&self.request)?;
+        deploy::wait_ready(&self.client, APP, DEPLOY_TIMEOUT)?;
+        Ok(())
+    }
+
+    /// Gives the application a new beginning, without any state.
+    pub fn renew(&self) -> Result<(), Failure> {
+        self.client.delete(APP)?;
+        self.deploy()
     }
 
     /// A load of this application.
