@@ -110,13 +110,12 @@ impl WriteBatch {
     }
 
     /// For encoders in this crate, which keep the invariant.
-    pub(crate) fn trusted(bytes: &[u8]) -> WriteBatch {
-        if bytes.len() <= HEADER_LEN {
-            return WriteBatch::default();
+    pub(crate) fn trusted(bytes: &[u8], mut buffer: Vec<u8>) -> WriteBatch {
+        buffer.clear();
+        if bytes.len() > HEADER_LEN {
+            buffer.extend_from_slice(bytes);
         }
-        WriteBatch {
-            bytes: bytes.to_vec(),
-        }
+        WriteBatch { bytes: buffer }
     }
 
     /// The bytes.

@@ -106,7 +106,12 @@ impl Txn {
 
     /// The request's writes as one batch; starts over.
     pub fn finish(&mut self) -> WriteBatch {
-        let batch = WriteBatch::trusted(&self.buf);
+        self.finish_in(Vec::new())
+    }
+
+    /// The same, in a buffer that is there already; what it holds is lost.
+    pub fn finish_in(&mut self, buffer: Vec<u8>) -> WriteBatch {
+        let batch = WriteBatch::trusted(&self.buf, buffer);
         self.begin(0);
         batch
     }

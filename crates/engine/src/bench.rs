@@ -242,7 +242,7 @@ fn round(engine: &mut Engine, mut request: impl FnMut(&mut Engine, u64) -> Reque
         for completion in done.drain(..) {
             match completion.outcome {
                 Outcome::Done { batch, reply, .. } => {
-                    black_box(batch);
+                    engine.recycle(black_box(batch).into_bytes());
                     if let Some(reply) = reply {
                         engine.recycle(black_box(reply).payload);
                     }

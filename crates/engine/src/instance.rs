@@ -7,11 +7,13 @@
 
 use crate::code::{Code, one_line};
 use crate::host::{Ctx, HostFailure, parts};
-use crate::limits::{BUFFER_LEN_MAX, BUFFERS_MAX, COMPLETIONS_MAX};
+use crate::limits::{
+    BUFFER_LEN_MAX, BUFFERS_MAX, COMPLETIONS_MAX, EFFECTS_LEN_MAX, OUTPUT_OVERHEAD_LEN,
+};
 use crate::types::{
     Completion, Failed, Failure, InstanceId, InstanceSpec, LogFn, Outcome, Request,
 };
-use e3_collections::State;
+use e3_collections::{State, WriteBatch};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::future::Future;
@@ -304,7 +306,6 @@ fn next(mut caller: Caller<'_, Ctx>, status: i32) -> Result<i32> {
     ctx.busy_before = Duration::ZERO;
     ctx.growth_refused = None;
     ctx.txn.begin(request.slot);
-    ctx.sent.fill(0);
     let request = ctx.request.insert(request);
     if len > ctx.buffer_len {
         return Err(HostFailure(Failure::RequestTooLong {
@@ -319,13 +320,28 @@ fn next(mut caller: Caller<'_, Ctx>, status: i32) -> Result<i32> {
 
 /// Applies a handled request's writes and hands it out.
 fn commit(ctx: &mut Ctx, now: Instant) -> std::result::Result<(), Failure> {
-    let batch = ctx.txn.finish();
+    let batch = match ctx.txn.writes() {
+        0 => WriteBatch::default(),
+        _ => ctx.txn.finish_in(ctx.shared.core.buffer_with(&[])),
+    };
+    let outputs = ctx
+        .outputs
+        .iter()
+        .map(|o| o.key.len() + o.payload.len() + OUTPUT_OVERHEAD_LEN);
+    let reply = ctx.reply.as_ref().map_or(0, |r| r.payload.len());
+    let len = batch.as_bytes().len() + outputs.sum::<usize>() + reply;
+    if len > EFFECTS_LEN_MAX {
+        return Err(Failure::EffectsTooLong { len });
+    }
     if !batch.is_empty() {
         ctx.state.borrow_mut().apply(&batch)?;
     }
     let Some(request) = ctx.request.take() else {
         return Ok(());
     };
+    if !ctx.outputs.is_empty() {
+        ctx.sent.fill(0);
+    }
     let busy = busy(ctx, now);
     let shared = &*ctx.shared;
     let counters = &shared.counters;

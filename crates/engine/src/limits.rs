@@ -14,6 +14,11 @@ pub const COMPLETIONS_MAX: usize = 1024;
 pub const KEY_LEN_MAX: usize = e3_model::limits::KEY_LEN_MAX;
 /// Bytes of a message or reply.
 pub const PAYLOAD_LEN_MAX: usize = e3_model::limits::PAYLOAD_LEN_MAX;
+/// Bytes of all writes, messages and the reply of a request together: one log entry, which one
+/// datagram must carry.
+pub const EFFECTS_LEN_MAX: usize = 56 * 1024;
+/// What a message counts there beside key and payload.
+pub const OUTPUT_OVERHEAD_LEN: usize = 16;
 /// Bytes of a log line; it is cut there.
 pub const LOG_LEN_MAX: usize = 512;
 /// Buffers kept for reuse.

@@ -10,7 +10,9 @@ use std::time::Duration;
 use thiserror::Error;
 
 use crate::Ticker;
-use crate::limits::{INSTANCE_IDS_MAX, MEMORY_LEN_MAX, MODULE_LEN_MAX, QUEUE_LEN_MAX};
+use crate::limits::{
+    EFFECTS_LEN_MAX, INSTANCE_IDS_MAX, MEMORY_LEN_MAX, MODULE_LEN_MAX, QUEUE_LEN_MAX,
+};
 
 /// An instance on this engine. The caller chooses it, small and dense: it indexes a table.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -301,6 +303,14 @@ pub enum Failure {
         len: usize,
         /// Size of the buffer.
         capacity: usize,
+    },
+    /// Writes, messages and reply do not fit one log entry.
+    #[error(
+        "writes, messages and reply of {len} bytes together, must be at most {EFFECTS_LEN_MAX}"
+    )]
+    EffectsTooLong {
+        /// Bytes of them.
+        len: usize,
     },
     /// `e3_init` returned this instead of 0.
     #[error("e3_init returned {0}, must be 0")]

@@ -627,3 +627,20 @@ fn a_corrupt_cache_is_compiled_anew() {
         assert_eq!(std::fs::read(cached()).unwrap(), good, "mended");
     }
 }
+
+#[test]
+fn effects_that_fit_no_log_entry_fail_the_attempt_before_they_count() {
+    let mut pair = Pair::new();
+    // A write and a reply of 32,000 bytes each: either is fine alone, not both in one entry.
+    let state = pair.start(
+        A,
+        r#"(drop (call $put (i32.const 0) (i32.const 1024) (i32.const 1) (i32.const 0) (i32.const 32000)))
+           (call $reply (i32.const 0) (i32.const 0) (i32.const 32000))"#,
+    );
+    let failure = pair.failure(A, b"x");
+    assert!(
+        matches!(failure, Failure::EffectsTooLong { len } if len > 64_000),
+        "{failure}"
+    );
+    assert_eq!(state.borrow().get(0, b"x"), None);
+}
