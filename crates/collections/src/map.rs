@@ -4,7 +4,9 @@
 //! three cache misses (tags, table, entry), a miss only the first, and growth touches no entry.
 
 use crate::hash::widen;
+use crate::limits::WARM_KEYS_MAX;
 use hashbrown::HashTable;
+use std::hint::black_box;
 
 /// Slot and bytes of an entry.
 struct Entry {
@@ -57,6 +59,24 @@ impl ByteMap {
         self.table
             .find(widen(hash), |e| e.hash == hash && e.key() == key)
             .map(Entry::value)
+    }
+
+    /// See [`crate::State::warm`]; how many keys with these hashes there are.
+    pub(crate) fn warm(&self, hashes: &[u32]) -> usize {
+        let mut entries = [None; WARM_KEYS_MAX];
+        for (entry, hash) in entries.iter_mut().zip(hashes) {
+            *entry = self.table.find(widen(*hash), |e| e.hash == *hash);
+        }
+        let (mut found, mut bytes) = (0, 0);
+        for entry in entries.into_iter().flatten() {
+            found += 1;
+            // a block may lie across two cache lines
+            for byte in [entry.bytes.first(), entry.bytes.last()] {
+                bytes ^= byte.copied().unwrap_or(0);
+            }
+        }
+        black_box(bytes);
+        found
     }
 
     /// Inserts or replaces; the length of the value that was there.

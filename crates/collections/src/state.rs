@@ -4,7 +4,7 @@ use crate::batch::{Op, WriteBatch};
 use crate::hash::{self, key_hash};
 use crate::limits::{
     ARRAY_ENTRY_BYTES, COLLECTIONS_MAX, COUNTER_ENTRY_BYTES, ELEMENT_BYTES, HASH_ENTRY_BYTES,
-    ORDERED_ENTRY_BYTES,
+    ORDERED_ENTRY_BYTES, WARM_KEYS_MAX,
 };
 use crate::map::ByteMap;
 use crate::{CollectionSpec, Kind};
@@ -175,6 +175,23 @@ impl State {
             Contents::Ordered(m) => m.get(key).map(|e| &*e.value),
             Contents::Array(_) | Contents::Counter(_) => None,
         }
+    }
+
+    /// Hash maps: brings what is at these keys (of which it takes [`WARM_KEYS_MAX`]) into the
+    /// processor's caches, and says how much it found. The misses of all keys overlap, where
+    /// lookups one by one would wait for each in turn; only the time of later lookups changes.
+    pub fn warm<'a>(&self, keys: impl Iterator<Item = &'a [u8]>) -> usize {
+        let mut hashes = [0; WARM_KEYS_MAX];
+        let mut len = 0;
+        for (hash, key) in hashes.iter_mut().zip(keys) {
+            *hash = key_hash(key);
+            len += 1;
+        }
+        let maps = self.contents.iter().filter_map(|c| match c {
+            Contents::Hash(map) => Some(map),
+            _ => None,
+        });
+        maps.map(|map| map.warm(&hashes[..len])).sum()
     }
 
     /// Ordered maps: entries from `from` (inclusive) to `to` (exclusive; empty = no bound).

@@ -328,14 +328,26 @@ fn getput() -> Result<Cost> {
     let state = Rc::new(RefCell::new(state));
     engine.start(SERVICE, &code, spec("getput", &collections), state)?;
     let mut drawn = 0;
-    let what =
-        format!("64 bytes in and back, one get and one put of 64 bytes, {KEYS} keys drawn evenly");
-    compare(&mut engine, what, |engine, token| {
-        drawn += 1;
-        let mut payload = [0x5a; 64];
-        payload[..8].copy_from_slice(&(mix(drawn) % KEYS).to_le_bytes());
-        request_of(engine, token, &payload)
-    })
+    let mut measure = |keyed: bool| {
+        compare(&mut engine, String::new(), |engine, token| {
+            drawn += 1;
+            let key = (mix(drawn) % KEYS).to_le_bytes();
+            let mut payload = [0x5a; 64];
+            payload[..8].copy_from_slice(&key);
+            let mut request = request_of(engine, token, &payload);
+            if keyed {
+                request.key.copy_from_slice(&key);
+            }
+            request
+        })
+    };
+    let unrelated = measure(false)?;
+    let mut cost = measure(true)?;
+    cost.what = format!(
+        "64 bytes in and back, one get and one put of 64 bytes at the request's key, {KEYS} keys drawn evenly ({:.1} bare calls where the request's key is another one)",
+        unrelated.calls()
+    );
+    Ok(cost)
 }
 
 fn start() -> Result<(f64, String)> {

@@ -1,6 +1,6 @@
 //! The host side of the service ABI (docs/abi.md): the imports in module `e3`.
 
-use crate::instance::Shared;
+use crate::instance::{Shared, Warm};
 use crate::limits::{KEY_LEN_MAX, LOG_LEN_MAX, PAYLOAD_LEN_MAX};
 use crate::types::{Failure, LogLine, Output, Reply, Request};
 use e3_collections::{State, Txn, TxnError};
@@ -20,6 +20,7 @@ pub(crate) struct Ctx {
     pub(crate) shared: Rc<Shared>,
     pub(crate) state: Rc<RefCell<State>>,
     pub(crate) txn: Txn,
+    pub(crate) warm: Warm,
     pub(crate) memory: Option<Memory>,
     pub(crate) buffer_at: usize,
     pub(crate) buffer_len: usize,
@@ -71,6 +72,7 @@ impl Ctx {
             shared,
             state,
             txn: Txn::new(),
+            warm: Warm::default(),
             memory: None,
             buffer_at: 0,
             buffer_len: 0,

@@ -8,11 +8,12 @@
 use crate::code::{Code, one_line};
 use crate::host::{Ctx, HostFailure, parts};
 use crate::limits::{
-    BUFFER_LEN_MAX, BUFFERS_MAX, COMPLETIONS_MAX, EFFECTS_LEN_MAX, OUTPUT_OVERHEAD_LEN,
+    BUFFER_LEN_MAX, BUFFERS_MAX, COMPLETIONS_MAX, EFFECTS_LEN_MAX, OUTPUT_OVERHEAD_LEN, WARM_PAUSE,
 };
 use crate::types::{
     Completion, Failed, Failure, InstanceId, InstanceSpec, LogFn, Outcome, Request,
 };
+use e3_collections::limits::WARM_KEYS_MAX;
 use e3_collections::{State, WriteBatch};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -298,9 +299,12 @@ fn next(mut caller: Caller<'_, Ctx>, status: i32) -> Result<i32> {
         }
     }
     let shared = &*ctx.shared;
-    let Some(request) = shared.queue.borrow_mut().pop_front() else {
+    let mut queue = shared.queue.borrow_mut();
+    ctx.warm.next(&queue, &ctx.state.borrow());
+    let Some(request) = queue.pop_front() else {
         return Ok(-1);
     };
+    drop(queue);
     let len = request.payload.len();
     ctx.started = now;
     ctx.busy_before = Duration::ZERO;
@@ -316,6 +320,33 @@ fn next(mut caller: Caller<'_, Ctx>, status: i32) -> Result<i32> {
     }
     memory[ctx.buffer_at..ctx.buffer_at + len].copy_from_slice(&request.payload);
     Ok(len as i32)
+}
+
+/// Warms the state for requests that wait: services mostly keep what is of a request at its key.
+/// A service that does not pays for one try in many requests.
+#[derive(Default)]
+pub(crate) struct Warm {
+    /// Requests at the front of the queue that are done.
+    ahead: usize,
+    /// Requests before the next try.
+    pause: usize,
+}
+
+impl Warm {
+    /// Before the front of the queue is taken.
+    #[inline]
+    fn next(&mut self, queue: &VecDeque<Request>, state: &State) {
+        if self.ahead > 0 {
+            self.ahead -= 1;
+        } else if self.pause > 0 {
+            self.pause -= 1;
+        } else if queue.len() > 1 {
+            self.ahead = queue.len().min(WARM_KEYS_MAX) - 1;
+            if state.warm(queue.iter().map(|r| &*r.key)) == 0 {
+                self.pause = WARM_PAUSE;
+            }
+        }
+    }
 }
 
 /// Applies a handled request's writes and hands it out.

@@ -8,6 +8,9 @@ pub const INSTANCE_IDS_MAX: u32 = 1 << 16;
 pub const INSTANCES_MAX: u32 = 4096;
 /// Requests that may wait at one instance.
 pub const QUEUE_LEN_MAX: usize = 1 << 16;
+/// Requests after which the state of a service is warmed for those that wait, although the last
+/// try found nothing at their keys.
+pub const WARM_PAUSE: usize = 1024;
 /// Finished requests that the caller has not taken; the engine runs no further before it does.
 pub const COMPLETIONS_MAX: usize = 1024;
 /// Bytes of a key.
