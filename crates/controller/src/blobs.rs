@@ -3,6 +3,7 @@
 
 use e3_store::StoreError;
 use sha2::{Digest, Sha256};
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
@@ -18,7 +19,9 @@ pub(crate) struct Blobs {
 
 fn system(file: &Path, source: io::Error) -> StoreError {
     match source.kind() {
-        io::ErrorKind::StorageFull => StoreError::Full(file.to_path_buf()),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            StoreError::Full(file.to_path_buf())
+        }
         _ => StoreError::System {
             file: file.to_path_buf(),
             source,
@@ -80,6 +83,21 @@ impl Blobs {
         let good = digest.len() == 64 && digest.bytes().all(|b| b.is_ascii_hexdigit());
         good.then(|| fs::read(self.blobs.join(digest)).ok())
             .flatten()
+    }
+
+    /// Removes all blobs but these.
+    pub(crate) fn keep(&self, named: &BTreeSet<&str>) -> io::Result<()> {
+        for entry in fs::read_dir(&self.blobs)? {
+            let entry = entry?;
+            if !entry
+                .file_name()
+                .to_str()
+                .is_some_and(|n| named.contains(n))
+            {
+                fs::remove_file(entry.path())?;
+            }
+        }
+        Ok(())
     }
 
     /// Where a secret is kept. Names are checked: lower-case letters, digits, hyphens.

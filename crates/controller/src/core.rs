@@ -76,7 +76,7 @@ pub(crate) struct Core {
     pub(crate) progress: Progress,
     pub(crate) blobs: Blobs,
     pub(crate) clock: Clock,
-    /// Datagrams and requests that made no sense.
+    /// Datagrams on the heartbeat port that are no heartbeat of a member.
     pub(crate) garbage: u64,
     store: Store,
     /// Set when it is not known what is on disk: nothing is decided any more.
@@ -196,6 +196,11 @@ impl Core {
             }
         }
         self.version.send_replace(self.control.version);
+    }
+
+    /// Whether it is not known what is on the disk.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.broken.is_some()
     }
 
     /// Why nothing can be decided, if so.

@@ -1,6 +1,7 @@
 //! Deploying: everything is checked before anything is written.
 
 use crate::core::Core;
+use crate::logging::{Level, log};
 use crate::routes::Refusal;
 use axum::http::StatusCode;
 use base64::Engine;
@@ -11,7 +12,32 @@ use e3_model::document::{check_fit, parse_application, parse_profile};
 use std::collections::BTreeMap;
 
 impl Core {
+    /// Deploys an application. What is refused leaves nothing on the disk.
     pub(crate) fn deploy(&mut self, q: &DeployRequest) -> Result<DeployResponse, Refusal> {
+        let deployed = self.try_deploy(q);
+        if deployed.is_err() {
+            self.sweep();
+        }
+        deployed
+    }
+
+    /// Removes modules and assets that no application names.
+    pub(crate) fn sweep(&self) {
+        // The log may name what was refused, if it is not known what is on the disk.
+        if self.is_broken() {
+            return;
+        }
+        let plans = || self.control.apps.values().map(|a| &a.plan);
+        let modules = plans().flat_map(|p| &p.modules);
+        let assets = plans().flat_map(|p| p.assets.values());
+        let named = modules.chain(assets).map(String::as_str).collect();
+        // They take room, nothing else.
+        if let Err(e) = self.blobs.keep(&named) {
+            log(Level::Warn, &format!("modules without use stay: {e}"));
+        }
+    }
+
+    fn try_deploy(&mut self, q: &DeployRequest) -> Result<DeployResponse, Refusal> {
         let unprocessable = |error: String| Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, error);
         let app =
             parse_application(&q.file, &q.manifest).map_err(|e| unprocessable(e.to_string()))?;

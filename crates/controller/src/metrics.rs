@@ -54,7 +54,7 @@ fn cluster(core: &Core, f: &Families) -> Result<()> {
     let view = core.cluster_view();
     nodes(&["up"], f64::from(view.nodes_up));
     nodes(&["down"], f64::from(view.nodes - view.nodes_up));
-    let help = "Datagrams on the heartbeat port that made no sense.";
+    let help = "Datagrams on the heartbeat port that are no heartbeat of a member.";
     let garbage = f.counter("e3_garbage_datagrams_total", help, &[])?;
     garbage(&[], core.garbage as f64);
     Ok(())

@@ -12,6 +12,7 @@ use e3_control::limits::PROGRESS_TIMEOUT;
 use e3_control::{Applied, Command, Migration, Phase};
 use e3_model::plan::{NodeEvent, NodeHello, NodeReport, NodeWelcome};
 use e3_model::{Nanos, NodeId};
+use e3_wire::datagram::Header;
 use e3_wire::heartbeat;
 use serde::Deserialize;
 use std::time::Duration;
@@ -59,6 +60,12 @@ impl Core {
         }
         let error = format!("incarnation {incarnation} of node {node} is not a member; say hello");
         Err(Refusal::new(StatusCode::CONFLICT, error))
+    }
+
+    /// Whether the sender is the node's process of this cluster that joined last.
+    fn is_present(&self, h: &Header) -> bool {
+        let member = self.control.members.get(&h.from);
+        h.cluster == self.control.cluster && member.is_some_and(|m| m.incarnation == h.incarnation)
     }
 
     fn on_report(&mut self, report: NodeReport) {
@@ -192,7 +199,8 @@ pub(crate) async fn hear(shared: Shared, socket: UdpSocket) {
                 let mut core = shared.core();
                 let now = core.clock.now();
                 match heartbeat::decode(&buffer[..len]) {
-                    Ok((h, beat)) if h.cluster == core.control.cluster => {
+                    // A damaged incarnation must not make the true one look old.
+                    Ok((h, beat)) if core.is_present(&h) => {
                         core.membership.on_heartbeat(now, h.from, h.incarnation);
                         core.heartbeats.insert(h.from, beat);
                     }

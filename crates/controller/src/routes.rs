@@ -339,7 +339,9 @@ async fn delete_app(
     State(s): State<Shared>,
     Path(app): Path<String>,
 ) -> Result<Json<Value>, Refusal> {
-    s.core().execute(&e3_control::Command::Delete { app })?;
+    let mut core = s.core();
+    core.execute(&e3_control::Command::Delete { app })?;
+    core.sweep();
     Ok(Json(json!({})))
 }
 

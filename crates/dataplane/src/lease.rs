@@ -47,11 +47,16 @@ impl Leases {
         true
     }
 
-    /// Takes a grant that answers the request of `sent`.
-    pub(crate) fn on_grant(&mut self, from: NodeId, sent: Nanos) {
+    /// Takes a grant that answers the request of `sent`. False if that was never asked: it lies in
+    /// the future.
+    pub(crate) fn on_grant(&mut self, now: Nanos, from: NodeId, sent: Nanos) -> bool {
+        if sent > now {
+            return false;
+        }
         let until = Nanos(sent.0 + LEASE.0 - LEASE_MARGIN.0);
         let held = self.held_until.entry(from).or_default();
         *held = until.max(*held);
+        true
     }
 
     /// Whether the node's promise holds now.
@@ -80,12 +85,21 @@ mod tests {
         let (mut holder, mut granter) = (Leases::default(), Leases::default());
         let (asked, answered) = (Nanos(5_000), Nanos(9_000));
         assert!(granter.on_request(answered, a, 1));
-        holder.on_grant(b, asked);
+        assert!(holder.on_grant(answered, b, asked));
         let begins = granter.succeed(Nanos(10_000), a, 2);
         assert!(holder.holds(Nanos(asked.0 + 1), b));
         assert!(!holder.holds(begins, b));
         // Nothing more is granted before the holder knows that it was replaced.
         assert!(!granter.on_request(Nanos(11_000), a, 1));
         assert!(granter.on_request(Nanos(12_000), a, 2));
+    }
+
+    #[test]
+    fn a_grant_from_the_future_is_none() {
+        let mut holder = Leases::default();
+        for sent in [Nanos(5_001), Nanos(u64::MAX)] {
+            assert!(!holder.on_grant(Nanos(5_000), NodeId(1), sent));
+        }
+        assert!(!holder.holds(Nanos(5_000), NodeId(1)));
     }
 }

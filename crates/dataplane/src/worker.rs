@@ -226,8 +226,11 @@ impl Worker {
                 }
             }
             Frame::LeaseGrant { sent_ns } => {
-                self.leases.on_grant(h.from, Nanos(sent_ns));
-                self.advance_all(now);
+                if self.leases.on_grant(now, h.from, Nanos(sent_ns)) {
+                    self.advance_all(now);
+                } else {
+                    *self.dropped.entry("lease").or_default() += 1;
+                }
             }
             Frame::Reply {
                 app,
