@@ -254,7 +254,7 @@ fn app_text(app: &AppView, paint: Paint) -> String {
             s.queue.to_string(),
             format!("{:.2}", s.busy_seconds),
             nodes(s),
-            s.error.as_ref().map(|e| paint.red(e)).unwrap_or_default(),
+            trouble(s.error.as_deref(), s.last_failure.as_deref(), paint),
         ]);
     }
     text += &table.render();
@@ -270,6 +270,15 @@ fn app_text(app: &AppView, paint: Paint) -> String {
     }
     heading(&mut text, paint, "Placed at deployment");
     text + &why(&app.placed)
+}
+
+/// Why something does not run, or else why the last attempt failed that did.
+fn trouble(error: Option<&str>, last_failure: Option<&str>, paint: Paint) -> String {
+    match (error, last_failure) {
+        (Some(error), _) => paint.red(error),
+        (None, Some(failure)) => paint.yellow(&format!("last failure: {failure}")),
+        (None, None) => String::new(),
+    }
 }
 
 /// Nodes of a service's primaries, with how many are there.
@@ -300,6 +309,9 @@ fn service_text(details: &ServiceDetails, paint: Paint) -> String {
     ];
     if let Some(error) = &s.error {
         rows.push(("Error", paint.red(error)));
+    }
+    if let Some(failure) = &s.last_failure {
+        rows.push(("Last failure", paint.yellow(failure)));
     }
     let mut text = facts(rows);
     heading(&mut text, paint, "Instances");
@@ -335,6 +347,9 @@ fn instance_text(details: &InstanceDetails, paint: Paint) -> String {
         ];
         if let Some(error) = &r.error {
             rows.push(("Error", paint.red(error)));
+        }
+        if let Some(failure) = &r.last_failure {
+            rows.push(("Last failure", paint.yellow(failure)));
         }
         text += &facts(rows);
         text.push('\n');

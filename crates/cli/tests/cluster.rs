@@ -3,71 +3,19 @@
 
 mod common;
 
-use common::{E3, Ended, ended, services};
+use common::running::{CHAIN, Down, handled, proved, run_file, start_load};
+use common::{E3, services};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use std::process::{Child, Stdio};
 
-const APP: &str = "\
-apiVersion: e3.dev/v1alpha1
-kind: Application
-metadata:
-  name: chain
-spec:
-  objective: {latency: 100ms}
-  ingress: front
-  services:
-    - name: front
-      module: chain.wasm
-      stateful: true
-      shards: 2
-      replicas: 2
-      resources: {cpu: 0.1, memory: 16Mi}
-      collections:
-        - {name: passed, kind: counter}
-    - name: back
-      module: chain.wasm
-      stateful: true
-      shards: 2
-      replicas: 2
-      resources: {cpu: 0.1, memory: 16Mi}
-      collections:
-        - {name: passed, kind: counter}
-  channels:
-    - {name: next, from: front, to: back}
-";
-
-/// Ends the cluster whatever becomes of the test.
-struct Down<'a>(&'a E3);
-
-impl Drop for Down<'_> {
-    fn drop(&mut self) {
-        self.0.run(&["down"]);
-    }
-}
-
-fn pid(e3: &E3, file: &str, field: &[&str]) -> Pid {
-    let path = e3.dir.path().join("state/run").join(file);
-    let text = std::fs::read_to_string(path).unwrap();
-    let mut value: Value = serde_json::from_str(&text).unwrap();
-    for name in field {
-        value = value[name].clone();
-    }
-    Pid::from_raw(value.as_i64().unwrap() as i32).unwrap()
+/// A process that such a file names.
+fn pid(value: &Value) -> Pid {
+    Pid::from_raw(value["pid"].as_i64().unwrap() as i32).unwrap()
 }
 
 fn kill(e3: &E3, name: &str) {
-    let pid = pid(e3, &format!("process-{name}.json"), &["pid"]);
-    kill_process(pid, Signal::KILL).unwrap();
-}
-
-fn handled(e3: &E3) -> u64 {
-    let apps = e3.json(&["get", "apps"]);
-    let services = apps[0]["services"].as_array().unwrap();
-    services
-        .iter()
-        .map(|s| s["handled"].as_u64().unwrap())
-        .sum()
+    let process = run_file(e3, &format!("process-{name}.json"));
+    kill_process(pid(&process), Signal::KILL).unwrap();
 }
 
 /// Node of the primary of a shard.
@@ -84,30 +32,6 @@ fn ready(e3: &E3) -> bool {
     apps[0]["ready"] == true
 }
 
-fn start_load(e3: &E3, duration: &str) -> Child {
-    let rate = ["--rate", "200", "--duration", duration, "-o", "json"];
-    let mut command = e3.command(&[&["load", "chain"], &rate[..]].concat());
-    command
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap()
-}
-
-#[track_caller]
-fn proved(load: Child) -> Value {
-    let ended: Ended = ended(load.wait_with_output().unwrap());
-    assert_eq!(ended.code, 0, "{ended:?}");
-    let report: Value = serde_json::from_str(&ended.out).unwrap();
-    assert_eq!(report["ledger"]["proved"], true, "{}", report["ledger"]);
-    assert_eq!(
-        report["ledger"]["done"], report["ledger"]["sent"],
-        "{}",
-        report["ledger"]
-    );
-    report
-}
-
 #[test]
 fn a_cluster_lives_and_survives_kills() {
     let e3 = E3::new();
@@ -117,7 +41,7 @@ fn a_cluster_lives_and_survives_kills() {
 
     // A second one in the same place is refused, and names the first.
     let again = e3.run(&["up", "--detach", "--port", "0"]);
-    let supervisor = pid(&e3, "cluster.json", &["supervisor", "pid"]);
+    let supervisor = pid(&run_file(&e3, "cluster.json")["supervisor"]);
     assert_eq!(again.code, 4, "{again:?}");
     let named = format!("process {}", supervisor.as_raw_nonzero());
     assert!(again.err.contains(&named), "{again:?}");
@@ -129,7 +53,7 @@ fn a_cluster_lives_and_survives_kills() {
     );
 
     // Nothing of a bad manifest is deployed.
-    let bad = e3.file("bad.yaml", &APP.replacen("shards: 2", "shards: 0", 1));
+    let bad = e3.file("bad.yaml", &CHAIN.replacen("shards: 2", "shards: 0", 1));
     assert_eq!(e3.run(&["deploy", &bad]).code, 2);
     assert_eq!(e3.json(&["get", "apps"]), Value::Array(Vec::new()));
 
@@ -137,7 +61,7 @@ fn a_cluster_lives_and_survives_kills() {
         println!("SKIPPED in part: target/services is not built (cargo xtask build-services)");
         return;
     }
-    let file = e3.file("chain.yaml", APP);
+    let file = e3.file("chain.yaml", CHAIN);
     e3.good(&["deploy", &file, "--wait"]);
     assert!(e3.good(&["deploy", &file]).contains("runs just so already"));
     e3.good(&["describe", "app", "chain"]);
@@ -156,8 +80,10 @@ fn a_cluster_lives_and_survives_kills() {
     // A node is killed under load: its primaries move, and it comes back.
     let victim = primary(&e3, "chain/front/0");
     let load = start_load(&e3, "5s");
-    let before = handled(&e3);
-    e3.until("the load has begun", |e3| handled(e3) > before + 50);
+    let before = handled(&e3, "chain");
+    e3.until("the load has begun", |e3| {
+        handled(e3, "chain") > before + 50
+    });
     kill(&e3, &victim);
     proved(load);
     e3.until("the node is back", |e3| {
@@ -168,8 +94,10 @@ fn a_cluster_lives_and_survives_kills() {
 
     // The controller is killed under load: the application goes on, and nothing is forgotten.
     let load = start_load(&e3, "4s");
-    let before = handled(&e3);
-    e3.until("the load has begun", |e3| handled(e3) > before + 50);
+    let before = handled(&e3, "chain");
+    e3.until("the load has begun", |e3| {
+        handled(e3, "chain") > before + 50
+    });
     kill(&e3, "controller");
     proved(load);
     e3.until("the controller is back and all is ready", ready);
@@ -184,7 +112,7 @@ fn a_cluster_lives_and_survives_kills() {
     proved(start_load(&e3, "1s"));
 
     // The supervisor is killed: nothing of it stays, and the next one finds the application.
-    let left = pid(&e3, "process-s1-host.json", &["pid"]);
+    let left = pid(&run_file(&e3, "process-s1-host.json"));
     kill_process(supervisor, Signal::KILL).unwrap();
     let gone = format!("/proc/{}", left.as_raw_nonzero());
     e3.until("the nodes have ended", |_| {

@@ -127,6 +127,7 @@ impl Core {
                 busy_seconds: report.map_or(0.0, |r| r.busy.as_secs_f64()),
                 memory_bytes: report.map_or(0, |r| r.memory_bytes),
                 error,
+                last_failure: report.and_then(|r| r.last_failure.clone()),
             }
         };
         nodes.map(view).collect()
@@ -188,6 +189,7 @@ impl Core {
                 queue: 0,
                 busy_seconds: 0.0,
                 error: None,
+                last_failure: None,
             })
             .collect();
         for shard in &state.plan.shards {
@@ -216,6 +218,9 @@ impl Core {
             service.queue += primary.queue;
             service.busy_seconds += primary.busy_seconds;
             dead_letters += primary.dead_letters;
+            if service.last_failure.is_none() {
+                service.last_failure.clone_from(&primary.last_failure);
+            }
             if service.error.is_none() {
                 service.error = replicas.iter().find_map(|r| r.error.clone());
             }

@@ -257,6 +257,7 @@ impl Worker {
                 busy: r.counts.busy,
                 memory_bytes: r.log.state.borrow().memory_bytes() as u64,
                 error: r.error.clone(),
+                last_failure: r.counts.last_failure.clone(),
             })
             .collect();
         NodeReport {

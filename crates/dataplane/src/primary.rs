@@ -209,6 +209,9 @@ impl Worker {
                 outputs,
                 reply,
             } => {
+                // Nobody further down can answer the client: this is the end of its request.
+                let ends = waiting.message.id.via == Via::Ingress && outputs.is_empty();
+                let reply = reply.or_else(|| ends.then(|| (0, Vec::new())));
                 let reply = reply.map(|(status, payload)| Reply {
                     outcome: Outcome::Done,
                     status,
@@ -219,6 +222,7 @@ impl Worker {
             }
             ExecuteOutcome::Failed(reason) => {
                 replica.counts.failed += 1;
+                replica.counts.last_failure = Some(reason.clone());
                 waiting.failures += 1;
                 if waiting.failures >= app.plan.app.spec.attempts {
                     self.give_up(done.key, now, waiting, Outcome::Failed, reason);

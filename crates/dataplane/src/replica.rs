@@ -127,6 +127,8 @@ pub(crate) struct Backup {
 pub(crate) struct Counts {
     pub(crate) handled: u64,
     pub(crate) failed: u64,
+    /// Why the last attempt failed that did.
+    pub(crate) last_failure: Option<String>,
     pub(crate) busy: Nanos,
 }
 

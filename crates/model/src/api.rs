@@ -131,6 +131,9 @@ pub struct ServiceView {
     pub busy_seconds: f64,
     /// Why it does not run somewhere, if it does not.
     pub error: Option<String>,
+    /// Why the last attempt failed that did, on a present primary.
+    #[serde(default)]
+    pub last_failure: Option<String>,
 }
 
 /// Why an instance is where it is.
@@ -194,6 +197,9 @@ pub struct InstanceView {
     pub memory_bytes: u64,
     /// Why it does not run, if it does not.
     pub error: Option<String>,
+    /// Why the last attempt failed that did.
+    #[serde(default)]
+    pub last_failure: Option<String>,
 }
 
 /// An element of `GET /v1/channels`.

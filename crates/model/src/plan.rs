@@ -218,6 +218,9 @@ pub struct InstanceReport {
     pub memory_bytes: u64,
     /// Why it does not run, if it does not.
     pub error: Option<String>,
+    /// Why the last attempt failed that did.
+    #[serde(default)]
+    pub last_failure: Option<String>,
 }
 
 /// Figures of a node. Counts are totals since the process started.

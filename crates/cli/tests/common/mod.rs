@@ -1,5 +1,7 @@
 //! Runs the program in a directory of its own, as a user would.
 
+pub mod running;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};

@@ -1,0 +1,204 @@
+//! Bytes that no port of a cluster may take for something: random ones, and what another node, a
+//! client or a heartbeat could have sent, but damaged.
+
+use e3_load::random::Random;
+use e3_model::api::NodeView;
+use e3_model::{AppId, EdgeId, NodeId, RequestId, ServiceId, ShardId};
+use e3_wire::client::ClientFrame;
+use e3_wire::datagram::{Header, Kind};
+use e3_wire::entry::{Outcome, Reply};
+use e3_wire::frame::{Ack, Ends, Frame, Link};
+use e3_wire::heartbeat::{self, Heartbeat};
+
+/// Makes bytes that must be dropped.
+pub struct Garbage {
+    /// Its seed decides about everything.
+    pub random: Random,
+    /// The cluster that it is sent to.
+    pub cluster: u64,
+    /// The nodes there.
+    pub nodes: Vec<NodeView>,
+    /// An application there.
+    pub app: AppId,
+}
+
+/// Why a node drops what [`Garbage::for_node`] makes, one for each kind; see `Worker::dropped`.
+pub const REASONS: [&str; 11] = [
+    "header",
+    "empty",
+    "cluster",
+    "incarnation",
+    "sender",
+    "kind",
+    "frame",
+    "client frame",
+    "link",
+    "view",
+    "lease",
+];
+
+impl Garbage {
+    fn bytes(&mut self, len_max: u64) -> Vec<u8> {
+        let len = self.random.below(len_max) + 1;
+        (0..len).map(|_| self.random.next_u64() as u8).collect()
+    }
+
+    /// Another number than this.
+    fn other(&mut self, than: u32) -> u32 {
+        than ^ (self.random.next_u64() as u32).max(1)
+    }
+
+    /// The header of a datagram that another node could have sent to this one.
+    fn header(&mut self, to: usize) -> Header {
+        let others = self.nodes.len() as u64 - 1;
+        let from = (to + 1 + self.random.below(others) as usize) % self.nodes.len();
+        Header {
+            kind: Kind::Peer,
+            from: NodeId(self.nodes[from].id),
+            cluster: self.cluster,
+            incarnation: self.nodes[from].incarnation,
+            to_incarnation: self.nodes[to].incarnation,
+        }
+    }
+
+    fn link(&mut self, app: AppId) -> Link {
+        let n = |random: &mut Random| random.next_u64() as u16 & 0x3fff;
+        let r = &mut self.random;
+        let ends = match r.below(3) {
+            0 => Ends::Ingress {
+                node: NodeId(n(r)),
+                shard: ShardId(n(r)),
+            },
+            1 => Ends::Edge {
+                edge: EdgeId(n(r) % 8),
+                from: ShardId(n(r)),
+                to: ShardId(n(r) % 4),
+            },
+            _ => Ends::Replication {
+                service: ServiceId(n(r) % 4),
+                shard: ShardId(n(r) % 4),
+                backup: NodeId(n(r) % 8),
+            },
+        };
+        Link {
+            app,
+            ends,
+            from_incarnation: r.next_u64() as u32,
+            to_incarnation: r.next_u64() as u32 | 1 << 31,
+        }
+    }
+
+    /// A datagram for a node, of the kind that is dropped for `REASONS[reason]`, or of one that
+    /// says nothing that matters.
+    pub fn for_node(&mut self, to: usize, reason: usize) -> Vec<u8> {
+        let mut header = self.header(to);
+        let mut frames = self.bytes(1400);
+        match REASONS.get(reason) {
+            Some(&"header") if self.random.one_in(2) => return frames,
+            Some(&"empty") => frames.clear(),
+            Some(&"cluster") => header.cluster ^= u64::from(self.other(0)),
+            Some(&"incarnation") => header.to_incarnation = self.other(header.to_incarnation),
+            Some(&"sender") if self.random.one_in(2) => header.from = NodeId(999),
+            Some(&"sender") => header.incarnation = self.other(header.incarnation),
+            Some(&"kind") => header.kind = Kind::Heartbeat,
+            Some(&"frame") => frames[0] |= 0x80,
+            Some(&"client frame") => {
+                header.kind = Kind::Client;
+                frames[0] |= 0x80;
+            }
+            Some(&"link") => frames = self.data(AppId(u16::MAX)),
+            Some(&"view") => frames = self.data(self.app),
+            Some(&"lease") => {
+                frames.clear();
+                let sent_ns = u64::MAX - self.random.below(1 << 62);
+                Frame::LeaseGrant { sent_ns }.encode(&mut frames);
+            }
+            _ => frames = self.of_no_consequence(),
+        }
+        let mut datagram = Vec::new();
+        header.encode(&mut datagram);
+        if reason == 0 {
+            let at = self.random.below(4) as usize;
+            datagram[at] ^= 0x10 << self.random.below(4);
+        }
+        datagram.append(&mut frames);
+        datagram
+    }
+
+    fn data(&mut self, app: AppId) -> Vec<u8> {
+        let (link, seq, body) = (self.link(app), self.random.next_u64(), self.bytes(900));
+        let mut out = Vec::new();
+        let body = &body[..];
+        Frame::Data { link, seq, body }.encode(&mut out);
+        out
+    }
+
+    /// Whole frames about channels and requests that are none.
+    fn of_no_consequence(&mut self) -> Vec<u8> {
+        let mut out = Vec::new();
+        let ack = Ack {
+            received: self.random.next_u64(),
+            selective: self.random.next_u64(),
+            durable: self.random.next_u64(),
+            limit: self.random.next_u64(),
+        };
+        let link = self.link(self.app);
+        Frame::Ack { link, ack }.encode(&mut out);
+        let reply = Reply {
+            outcome: Outcome::Done,
+            status: 0,
+            payload: self.bytes(100),
+        };
+        let (app, client) = (self.app, self.random.next_u64());
+        let request = RequestId { client, seq: 1 };
+        Frame::Reply {
+            app,
+            request,
+            reply,
+        }
+        .encode(&mut out);
+        out
+    }
+
+    /// A request of a client that is cut short, or asks for what is not there.
+    pub fn request(&mut self) -> Vec<u8> {
+        let mut out = Vec::new();
+        ClientFrame::start(&mut out);
+        let mut bytes = self.bytes(300);
+        bytes[0] = 1;
+        out.append(&mut bytes);
+        out
+    }
+
+    /// A datagram for the controller that is no heartbeat of a member.
+    pub fn for_controller(&mut self) -> Vec<u8> {
+        let at = self.random.below(self.nodes.len() as u64) as usize;
+        let (id, incarnation) = (NodeId(self.nodes[at].id), self.nodes[at].incarnation);
+        let beat = Heartbeat::default();
+        match self.random.below(4) {
+            0 => self.bytes(100),
+            1 => heartbeat::encode(self.cluster, id, self.other(incarnation), &beat),
+            2 => heartbeat::encode(u64::from(self.other(0)), id, incarnation, &beat),
+            _ => {
+                let whole = heartbeat::encode(self.cluster, id, incarnation, &beat);
+                let cut = self.random.below(whole.len() as u64) as usize;
+                whole[..cut].to_vec()
+            }
+        }
+    }
+
+    /// What is written to a new connection with the controller.
+    pub fn for_http(&mut self) -> Vec<u8> {
+        let mut bytes = match self.random.below(5) {
+            0 => return self.bytes(2000),
+            1 => return b"GET /v1/nodes HT".to_vec(),
+            2 => b"POST /v1/apps HTTP/1.1\r\nContent-Length: 99999999\r\n\r\n{".to_vec(),
+            3 => b"POST /v1/nodes/hello HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n".to_vec(),
+            _ => b"POST /v1/nodes/0/report HTTP/1.1\r\nContent-Type: application/json\r\n\
+                   Content-Length: 50\r\n\r\n"
+                .to_vec(),
+        };
+        bytes.append(&mut self.bytes(200));
+        bytes
+    }
+}

@@ -1,0 +1,83 @@
+//! What tests do with a running cluster.
+
+use super::{E3, Ended, ended};
+use serde_json::Value;
+use std::process::{Child, Stdio};
+
+/// An application of two stateful services that passes requests on.
+pub const CHAIN: &str = "\
+apiVersion: e3.dev/v1alpha1
+kind: Application
+metadata:
+  name: chain
+spec:
+  objective: {latency: 100ms}
+  ingress: front
+  services:
+    - name: front
+      module: chain.wasm
+      stateful: true
+      shards: 2
+      replicas: 2
+      resources: {cpu: 0.1, memory: 16Mi}
+      collections:
+        - {name: passed, kind: counter}
+    - name: back
+      module: chain.wasm
+      stateful: true
+      shards: 2
+      replicas: 2
+      resources: {cpu: 0.1, memory: 16Mi}
+      collections:
+        - {name: passed, kind: counter}
+  channels:
+    - {name: next, from: front, to: back}
+";
+
+/// Ends the cluster whatever becomes of the test.
+pub struct Down<'a>(pub &'a E3);
+
+impl Drop for Down<'_> {
+    fn drop(&mut self) {
+        self.0.run(&["down"]);
+    }
+}
+
+/// A file of the running cluster.
+pub fn run_file(e3: &E3, file: &str) -> Value {
+    let path = e3.dir.path().join("state/run").join(file);
+    serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
+}
+
+/// Requests that an application's services have handled.
+pub fn handled(e3: &E3, app: &str) -> u64 {
+    let app = e3.json(&["describe", "app", app]);
+    let services = app["services"].as_array().unwrap();
+    services
+        .iter()
+        .map(|s| s["handled"].as_u64().unwrap())
+        .sum()
+}
+
+/// A light load on the application above.
+pub fn start_load(e3: &E3, duration: &str) -> Child {
+    let rate = ["--rate", "200", "--duration", duration, "-o", "json"];
+    let mut command = e3.command(&[&["load", "chain"], &rate[..]].concat());
+    command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+/// Waits for the load's end; every request must have been handled, exactly once.
+#[track_caller]
+pub fn proved(load: Child) -> Value {
+    let ended: Ended = ended(load.wait_with_output().unwrap());
+    assert_eq!(ended.code, 0, "{ended:?}");
+    let report: Value = serde_json::from_str(&ended.out).unwrap();
+    let ledger = &report["ledger"];
+    assert_eq!(ledger["proved"], true, "{ledger}");
+    assert_eq!(ledger["done"], ledger["sent"], "{ledger}");
+    report
+}
