@@ -17,6 +17,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use e3_model::Application;
 use e3_model::api::{AppView, DeployRequest};
+use e3_node::INSTANCE_MEMORY_LEN_MAX;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -94,9 +95,19 @@ pub fn request(
         .or_else(|| settings.file.services.clone());
     let mut modules = BTreeMap::new();
     for service in &app.spec.services {
+        let file = find_module(text, &service.module, services.as_deref())?;
+        let wasm = read_blob(&file)?;
+        let memory_max = service.resources.memory.0;
+        e3_engine::check(&wasm, memory_max.min(INSTANCE_MEMORY_LEN_MAX as u64)).map_err(|e| {
+            let (of, name, module) = (&text.file, &service.name, file.display());
+            Failure::new(
+                Exit::Input,
+                format!("{of}: service {name:?}: {module}: {e}"),
+            )
+            .hint("services are built with sdk/rust or sdk/c, see docs/abi.md")
+        })?;
         if !modules.contains_key(&service.module) {
-            let file = find_module(text, &service.module, services.as_deref())?;
-            modules.insert(service.module.clone(), STANDARD.encode(read_blob(&file)?));
+            modules.insert(service.module.clone(), STANDARD.encode(wasm));
         }
     }
     let mut assets = BTreeMap::new();

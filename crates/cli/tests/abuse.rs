@@ -5,13 +5,15 @@ mod common;
 #[path = "common/garbage.rs"]
 mod garbage;
 
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use common::running::{CHAIN, Down, handled, proved, run_file, start_load};
 use common::{E3, PATIENCE, services};
 use e3_load::client::Client;
 use e3_load::random::Random;
 use e3_load::requests::{Event, Given};
 use e3_load::workload::Call;
-use e3_model::api::{ClusterView, EndpointsView, NodeView};
+use e3_model::api::{ClusterView, DeployRequest, EndpointsView, NodeView};
 use e3_model::{AppId, Nanos};
 use e3_wire::entry::{Outcome, Reply};
 use garbage::{Garbage, REASONS};
@@ -59,15 +61,13 @@ fn module(more: &str) -> String {
     )
 }
 
-fn deploy(e3: &E3, name: &str, module_file: &str) -> String {
-    let file = e3.file(&format!("{name}.yaml"), &crooked(name, module_file));
-    e3.good(&["deploy", &file]);
-    file
+fn url(e3: &E3, path: &str) -> String {
+    let port = &run_file(e3, "cluster.json")["port"];
+    format!("http://127.0.0.1:{port}{path}")
 }
 
 fn get_text(e3: &E3, path: &str) -> String {
-    let port = run_file(e3, "cluster.json")["port"].as_u64().unwrap();
-    let answer = ureq::get(format!("http://127.0.0.1:{port}{path}")).call();
+    let answer = ureq::get(url(e3, path)).call();
     answer.unwrap().body_mut().read_to_string().unwrap()
 }
 
@@ -156,24 +156,46 @@ fn services_that_misbehave_fail_alone() {
     let before = incarnations(&e3);
     let load = start_load(&e3, "8s");
 
-    // Modules that cannot run: the reason stands where one looks, and requests are told.
+    // Modules that cannot run are refused, if it shows without running them. Where they came another
+    // way, the reason stands where one looks, and requests are told.
     let refuses = module(r#"(func (export "e3_init") (result i32) (i32.const 7))"#);
     let cannot_run = [
-        ("lacks", "(module)", "export \"memory\" is missing"),
+        ("lacks", "(module)", "export \"memory\" is missing", 2),
         (
             "huge",
             r#"(module (memory (export "memory") 65536))"#,
             "memory of at least 4294967296 bytes, must be at most",
+            2,
         ),
-        ("refuses", &refuses, "e3_init returned 7, must be 0"),
+        ("refuses", &refuses, "e3_init returned 7, must be 0", 7),
     ];
-    for (name, text, words) in cannot_run {
-        let wasm = format!("{name}.wasm");
-        std::fs::write(e3.dir.path().join(&wasm), wat::parse_str(text).unwrap()).unwrap();
-        let file = deploy(&e3, name, &wasm);
+    for (name, text, words, code) in cannot_run {
+        let module = format!("{name}.wasm");
+        let wasm = wat::parse_str(text).unwrap();
+        std::fs::write(e3.dir.path().join(&module), &wasm).unwrap();
+        let manifest = crooked(name, &module);
+        let wait = |timeout| {
+            let file = e3.file(&format!("{name}.yaml"), &manifest);
+            e3.run(&["deploy", &file, "--wait", "--timeout", timeout])
+        };
+        if code == 2 {
+            let refused = wait("60s");
+            assert_eq!(refused.code, code, "{refused:?}");
+            assert!(refused.err.contains("service \"crooked\""), "{refused:?}");
+            assert!(refused.err.contains(words), "{refused:?}");
+            assert_eq!(e3.run(&["describe", "app", name]).code, 3);
+        }
+        let request = DeployRequest {
+            file: "by another program".into(),
+            manifest: manifest.clone(),
+            modules: [(module, BASE64_STANDARD.encode(wasm))].into(),
+            ..DeployRequest::default()
+        };
+        let posted = ureq::post(url(&e3, "/v1/apps")).send_json(&request);
+        assert_eq!(posted.unwrap().status(), 200);
         told(&e3, name, "error", words);
-        let waited = e3.run(&["deploy", &file, "--wait", "--timeout", "10ms"]);
-        assert_eq!(waited.code, 7, "{waited:?}");
+        let waited = wait("10ms");
+        assert_eq!(waited.code, code, "{waited:?}");
         assert!(waited.err.contains("service \"crooked\""), "{waited:?}");
         assert!(waited.err.contains(words), "{waited:?}");
         assert!(e3.good(&["get", "apps"]).contains("not ready"));
@@ -186,7 +208,8 @@ fn services_that_misbehave_fail_alone() {
     let loops = module(r#"(func (export "e3_init") (result i32) (loop (br 0)) (unreachable))"#);
     let wasm = wat::parse_str(loops).unwrap();
     std::fs::write(e3.dir.path().join("loops.wasm"), wasm).unwrap();
-    deploy(&e3, "loops", "loops.wasm");
+    let file = e3.file("loops.yaml", &crooked("loops", "loops.wasm"));
+    e3.good(&["deploy", &file]);
     for reply in answers(&e3, "loops", &vec![vec![1]; 3]) {
         failed(&reply, "must be at most 50000");
     }

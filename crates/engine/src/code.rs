@@ -5,6 +5,7 @@ use crate::host::Ctx;
 use crate::limits::MODULE_LEN_MAX;
 use crate::types::LoadError;
 use sha2::{Digest, Sha256};
+use std::collections::BTreeSet;
 use std::fs;
 use std::hash::{Hash, Hasher};
 use std::io;
@@ -31,6 +32,15 @@ pub(crate) struct Exports {
     pub(crate) handle: ModuleExport,
     pub(crate) init: Option<ModuleExport>,
 }
+
+/// Exports that every service has.
+const EXPORTS: [&str; 5] = [
+    "memory",
+    "e3_abi_version",
+    "e3_request_buffer",
+    "e3_request_capacity",
+    "e3_handle",
+];
 
 /// Loads a module for the engine of `linker`.
 pub(crate) fn load(
@@ -62,10 +72,48 @@ pub(crate) fn load(
     })
 }
 
+/// Refuses, without compiling it, a module that lacks an export of the service ABI, imports from
+/// elsewhere or starts with more memory than this. What is left shows when it is loaded.
+pub fn check(wasm: &[u8], memory_bytes_max: u64) -> Result<(), LoadError> {
+    if wasm.len() > MODULE_LEN_MAX {
+        return Err(LoadError::TooLong(wasm.len()));
+    }
+    check_sections(wasm, memory_bytes_max)?;
+    let mut exports = BTreeSet::new();
+    for payload in Parser::new(0).parse_all(wasm) {
+        match payload.map_err(invalid)? {
+            Payload::ImportSection(imports) => {
+                for import in imports.into_imports() {
+                    let import = import.map_err(invalid)?;
+                    if import.module != "e3" {
+                        return Err(LoadError::UnknownImport {
+                            module: import.module.into(),
+                            name: import.name.into(),
+                        });
+                    }
+                }
+            }
+            Payload::ExportSection(section) => {
+                for export in section {
+                    exports.insert(export.map_err(invalid)?.name);
+                }
+            }
+            _ => {}
+        }
+    }
+    match EXPORTS.iter().find(|name| !exports.contains(**name)) {
+        Some(name) => Err(LoadError::MissingExport(name)),
+        None => Ok(()),
+    }
+}
+
+fn invalid(e: wasmparser::BinaryReaderError) -> LoadError {
+    LoadError::Invalid(e.message().into())
+}
+
 /// Refuses what the compiled module would not tell, or only in other words; the least memory.
 fn check_sections(wasm: &[u8], maximum: u64) -> Result<u64, LoadError> {
     const PAGE_LEN: u64 = 64 << 10;
-    let invalid = |e: wasmparser::BinaryReaderError| LoadError::Invalid(e.message().into());
     let mut minimum = 0;
     for payload in Parser::new(0).parse_all(wasm) {
         match payload.map_err(invalid)? {

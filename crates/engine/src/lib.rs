@@ -20,7 +20,7 @@ pub mod limits;
 mod ticker;
 mod types;
 
-pub use code::Code;
+pub use code::{Code, check};
 pub use engine::Engine;
 pub use ticker::Ticker;
 pub use types::*;

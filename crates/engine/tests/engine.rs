@@ -478,6 +478,26 @@ fn bad_modules_are_told_apart() {
     assert!(matches!(error(&module(&mistyped)), LoadError::ImportType(t) if t.contains("get")));
     let started = format!("{EXPORTS} {handle} (func $s) (start $s)");
     assert_eq!(error(&module(&started)), LoadError::StartFunction);
+
+    // Most of it is seen without compiling.
+    let checked = |wasm: &[u8]| e3_engine::check(wasm, 1 << 20).err();
+    assert_eq!(checked(&service(ECHO)), None);
+    for wasm in [module(""), module(EXPORTS), module(&started)] {
+        assert_eq!(checked(&wasm), Some(error(&wasm)));
+    }
+    let elsewhere = format!(r#"(import "wasi" "fly" (func)) {EXPORTS} {handle}"#);
+    assert_eq!(
+        checked(&module(&elsewhere)),
+        Some(error(&module(&elsewhere)))
+    );
+    let memory = (1 << 16, (1 << 16) - 1);
+    assert_eq!(
+        e3_engine::check(&service(ECHO), memory.1),
+        Err(LoadError::Memory {
+            minimum: memory.0,
+            maximum: memory.1
+        })
+    );
 }
 
 #[test]

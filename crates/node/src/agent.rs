@@ -271,6 +271,7 @@ fn compile(cache: &Path, service: &str, wasm: &[u8]) {
         let ticker = Ticker::new(crate::PREEMPTION_TICK).map_err(|e| e.to_string())?;
         let config = EngineConfig {
             instances_max: 1,
+            instance_memory_bytes_max: crate::INSTANCE_MEMORY_LEN_MAX,
             cache_dir: Some(cache.to_path_buf()),
             ..EngineConfig::new(ticker)
         };

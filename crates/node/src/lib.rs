@@ -27,7 +27,7 @@ use std::time::Duration;
 /// Period of the clock that preempts long handlers.
 const PREEMPTION_TICK: Duration = Duration::from_micros(200);
 /// Bound of one instance's linear memory.
-const INSTANCE_MEMORY_LEN_MAX: usize = 256 << 20;
+pub const INSTANCE_MEMORY_LEN_MAX: usize = 256 << 20;
 /// Instances of one node.
 const INSTANCES_MAX: u32 = 512;
 
