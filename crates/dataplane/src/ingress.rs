@@ -5,7 +5,6 @@
 
 use crate::limits::*;
 use e3_model::{Address, AppId, Nanos, RequestId};
-use e3_wire::client::Request;
 use e3_wire::entry::Reply;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -40,33 +39,39 @@ pub(crate) enum Admission {
 }
 
 impl Ingress {
-    pub(crate) fn admit(&mut self, from: Address, q: &Request, admitted_max: u32) -> Admission {
-        let key = (q.app, q.id);
+    /// Decides on an attempt at a request, with its deadline.
+    pub(crate) fn admit(
+        &mut self,
+        from: Address,
+        key: (AppId, RequestId),
+        (attempt, deadline): (u16, Nanos),
+        admitted_max: u32,
+    ) -> Admission {
         if let Some(session) = self.sessions.get_mut(&key) {
             session.client = from;
             if let Some(reply) = &session.reply {
                 return Admission::Repeat(reply.clone());
             }
-            if q.attempt > session.attempt {
-                session.attempt = q.attempt;
+            if attempt > session.attempt {
+                session.attempt = attempt;
                 return Admission::Forward;
             }
             return Admission::Wait;
         }
-        let under_way = self.under_way.entry(q.app).or_default();
+        let under_way = self.under_way.entry(key.0).or_default();
         if *under_way >= admitted_max || self.sessions.len() >= SESSIONS_MAX {
             self.overloaded += 1;
             return Admission::Overloaded;
         }
         *under_way += 1;
         self.admitted += 1;
-        let until = Nanos(q.deadline.0 + SEEN_GRACE.0);
-        self.order.push_back((q.app, q.id, until));
+        let until = Nanos(deadline.0 + SEEN_GRACE.0);
+        self.order.push_back((key.0, key.1, until));
         self.sessions.insert(
             key,
             Session {
                 client: from,
-                attempt: q.attempt,
+                attempt,
                 reply: None,
             },
         );

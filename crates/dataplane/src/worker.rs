@@ -311,7 +311,11 @@ impl Worker {
         while !r.is_empty() {
             match ClientFrame::decode(r).map_err(|_| "client frame")? {
                 ClientFrame::Request(request) => self.on_request(now, from, request),
-                ClientFrame::Reply { .. } => return Err("client frame"),
+                ClientFrame::ReadLetters { shard, skip } => {
+                    self.on_read_letters(now, from, shard, skip)
+                }
+                ClientFrame::Replay(replay) => self.on_replay(now, from, replay),
+                ClientFrame::Reply { .. } | ClientFrame::Letters(_) => return Err("client frame"),
             }
         }
         Ok(())
@@ -342,7 +346,12 @@ impl Worker {
             self.answer(from, q.id, reject(reason));
             return;
         }
-        match self.ingress.admit(from, &q, app.plan.app.spec.admitted_max) {
+        let admitted_max = app.plan.app.spec.admitted_max;
+        let attempt = (q.attempt, q.deadline);
+        match self
+            .ingress
+            .admit(from, (q.app, q.id), attempt, admitted_max)
+        {
             Admission::Wait => {}
             Admission::Repeat(reply) => self.answer(from, q.id, reply),
             Admission::Overloaded => {
@@ -401,7 +410,7 @@ impl Worker {
         }
     }
 
-    fn answer(&mut self, to: Address, id: RequestId, reply: Reply) {
+    pub(crate) fn answer(&mut self, to: Address, id: RequestId, reply: Reply) {
         let buffer = self.client_open.entry(to).or_default();
         if buffer.is_empty() {
             ClientFrame::start(buffer);
