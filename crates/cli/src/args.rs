@@ -355,6 +355,9 @@ pub struct Bench {
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,
+    /// Also put the group's section into this page, such as docs/benchmarks.md
+    #[arg(long, value_name = "FILE")]
+    pub write: Option<PathBuf>,
     /// Where modules and profiles come from.
     #[command(flatten)]
     pub sources: Sources,

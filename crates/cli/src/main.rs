@@ -7,6 +7,7 @@
 
 mod args;
 mod bench;
+mod bench_page;
 mod builtin;
 mod client;
 mod completions;
