@@ -27,8 +27,8 @@ test: services
 	cargo test --workspace
 
 bench: e3
-	$(E3) bench engine
-	$(E3) bench demo
+	$(E3) bench engine --write docs/benchmarks.md
+	$(E3) bench demo --write docs/benchmarks.md
 
 fix: setup
 	cargo xtask fix

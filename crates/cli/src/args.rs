@@ -77,12 +77,14 @@ pub enum Command {
     Deploy(Deploy),
     /// Delete an application
     Delete(Delete),
-    /// List nodes, applications, instances or channels
+    /// List nodes, applications, instances, channels or dead letters
     Get(Get),
     /// Show all about one node, application, service or instance
     Describe(Describe),
     /// Move an instance to another node
     Migrate(Migrate),
+    /// Handle dead letters once more
+    Replay(Replay),
     /// Send requests to an application and prove what became of them
     Load(Load),
     /// Cluster, application, load and report in one command
@@ -199,6 +201,9 @@ pub enum Things {
     /// Channels and what waits in them
     #[value(alias = "channel")]
     Channels,
+    /// Dead letters: requests that were given up
+    #[value(alias = "dead-letter")]
+    DeadLetters,
 }
 
 /// `e3 get`.
@@ -255,6 +260,23 @@ pub struct Migrate {
     /// Longest wait
     #[arg(long, value_parser = duration, default_value = "60s", value_name = "TIME")]
     pub timeout: Duration,
+}
+
+/// `e3 replay`.
+#[derive(Args, Debug, Clone)]
+pub struct Replay {
+    /// Application
+    pub app: String,
+    /// Dead letters, as `e3 get dead-letters` names them
+    #[arg(
+        value_name = "LETTER",
+        required_unless_present = "all",
+        conflicts_with = "all"
+    )]
+    pub letters: Vec<String>,
+    /// All of the application
+    #[arg(long)]
+    pub all: bool,
 }
 
 /// `e3 load`.
@@ -333,6 +355,9 @@ pub struct Bench {
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,
+    /// Also put the group's section into this page, such as docs/benchmarks.md
+    #[arg(long, value_name = "FILE")]
+    pub write: Option<PathBuf>,
     /// Where modules and profiles come from.
     #[command(flatten)]
     pub sources: Sources,
@@ -440,6 +465,9 @@ mod tests {
             "e3 get instances --app a --node n",
             "e3 describe instance a/b/0/primary -o yaml",
             "e3 migrate a/b/0 --to s2-host",
+            "e3 get dead-letters --app a",
+            "e3 replay a --all",
+            "e3 replay a 0000000000000001-2",
             "e3 logs controller -f",
             "e3 place iot-ts --topology 3x-beefy --placer hosts-only",
             "e3 schema application",
@@ -454,6 +482,8 @@ mod tests {
             "e3 migrate a/b/0",
             "e3 place a.yaml --placer best",
             "e3 get nodes -o xml",
+            "e3 replay a",
+            "e3 replay a 0000000000000001-2 --all",
         ] {
             assert_eq!(parse(bad).unwrap_err().exit_code(), 2, "{bad}");
         }

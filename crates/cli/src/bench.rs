@@ -1,6 +1,7 @@
 //! `e3 bench`: measures and prints; with `--json` one object that programs can compare.
 
 use crate::args::{Bench, BenchGroup, Sources};
+use crate::bench_page;
 use crate::demo::Stage;
 use crate::failure::{Exit, Failure};
 use crate::load;
@@ -31,28 +32,47 @@ const MEASURED_STEP: f64 = 0.85;
 /// Measured runs at most.
 const MEASURED_TRIES: u32 = 8;
 
+/// What `engine` runs.
+const ENGINE: &str = "\
+One engine on one core, in process. A bare call is wasmtime's call of an empty function, measured in
+rounds that alternate with those of the requests. A request is made, queued, run, taken, its reply read
+and its buffers given back.";
+/// What `demo` runs.
+const DEMO: &str = "\
+The thermostat application as in `e3 demo`, on a cluster of its own: clients, controller and six nodes on
+this machine. The rate is doubled until it does not hold, then closed in on by bisection in runs of 3 s,
+each on an empty application; the highest that held is measured for 10 s.";
+
 /// One run of a group.
 #[derive(Serialize)]
-struct Report {
-    group: &'static str,
-    version: &'static str,
-    machine: Machine,
-    results: Vec<Line>,
+pub struct Report {
+    /// Its name.
+    pub group: &'static str,
+    /// The program's.
+    pub version: &'static str,
+    /// Where it ran.
+    pub machine: Machine,
+    /// What came of it.
+    pub results: Vec<Line>,
 }
 
 /// A figure.
 #[derive(Serialize)]
-struct Line {
-    name: &'static str,
+pub struct Line {
+    /// Such as `engine.echo_64b`.
+    pub name: &'static str,
     /// None if it could not be measured; the note says why.
-    value: Option<f64>,
-    unit: &'static str,
+    pub value: Option<f64>,
+    /// Unit.
+    pub unit: &'static str,
     /// `higher` or `lower`.
-    better: &'static str,
+    pub better: &'static str,
     /// None if there is no aim but to know it.
-    aim: Option<f64>,
-    pass: Option<bool>,
-    note: String,
+    pub aim: Option<f64>,
+    /// Whether the aim is met.
+    pub pass: Option<bool>,
+    /// What was run, absolute figures, or why there is no value.
+    pub note: String,
 }
 
 impl From<BenchResult> for Line {
@@ -71,12 +91,13 @@ impl From<BenchResult> for Line {
 
 /// `e3 bench`.
 pub fn run(args: &Bench, settings: &Settings) -> Result<(), Failure> {
-    let (group, results) = match args.group {
+    let (group, about, results) = match args.group {
         BenchGroup::Engine => {
             let results = e3_engine::bench::run();
-            ("engine", results.into_iter().map(Line::from).collect())
+            let results = results.into_iter().map(Line::from).collect();
+            ("engine", ENGINE, results)
         }
-        BenchGroup::Demo => ("demo", demo(&args.sources, settings)?),
+        BenchGroup::Demo => ("demo", DEMO, demo(&args.sources, settings)?),
     };
     let report = Report {
         group,
@@ -89,6 +110,9 @@ pub fn run(args: &Bench, settings: &Settings) -> Result<(), Failure> {
         false => output::Format::Table,
     };
     output::show(format, &report, || table(&report, settings.paint()))?;
+    if let Some(file) = &args.write {
+        bench_page::write(file, about, &report)?;
+    }
     let missed = report.results.iter().filter(|r| r.pass == Some(false));
     let missed: Vec<&str> = missed.map(|r| r.name).collect();
     match missed.is_empty() {

@@ -3,6 +3,7 @@
 use crate::args::{Get, Things};
 use crate::client::Client;
 use crate::failure::Failure;
+use crate::letters;
 use crate::output::{self, Paint, Table};
 use crate::settings::Settings;
 use crate::text::{bytes, count};
@@ -31,6 +32,19 @@ pub fn run(args: &Get, settings: &Settings) -> Result<(), Failure> {
             let mut all = client.instances()?;
             all.retain(|i| wanted(&args.app, app_of(&i.instance)) && wanted(&args.node, &i.node));
             output::show(format, &all, || instances(&all, paint))
+        }
+        Things::DeadLetters => {
+            let mut all = letters::views(&client, args.app.as_deref())?;
+            if let Some(node) = &args.node {
+                let here: Vec<String> = client
+                    .instances()?
+                    .into_iter()
+                    .filter(|i| i.role == Role::Primary && i.node == *node)
+                    .map(|i| i.instance)
+                    .collect();
+                all.retain(|l| here.contains(&l.instance));
+            }
+            output::show(format, &all, || letters::table(&all))
         }
         Things::Channels => {
             let mut all = client.channels()?;

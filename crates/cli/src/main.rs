@@ -7,6 +7,7 @@
 
 mod args;
 mod bench;
+mod bench_page;
 mod builtin;
 mod client;
 mod completions;
@@ -19,6 +20,7 @@ mod failure;
 mod figures;
 mod get;
 mod hidden;
+mod letters;
 mod limits;
 mod load;
 mod logs;
@@ -69,6 +71,7 @@ fn run(command: Command, settings: &Settings) -> Result<(), Failure> {
         Command::Get(args) => get::run(&args, settings),
         Command::Describe(args) => describe::run(&args, settings),
         Command::Migrate(args) => migrate::run(&args, settings),
+        Command::Replay(args) => letters::run(&args, settings),
         Command::Load(args) => load::run(&args, settings),
         Command::Demo(args) => demo::run(&args, settings),
         Command::Bench(args) => bench::run(&args, settings),

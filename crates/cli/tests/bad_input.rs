@@ -129,7 +129,7 @@ fn other_bad_input_has_its_exit_code() {
         (
             vec!["place", &file, "--topology", &file],
             2,
-            "unknown field `objective`, expected `racks`",
+            "kind: \"Application\" where \"Topology\" is expected",
         ),
         (vec!["get", "nodes"], 6, "no cluster is up"),
         (vec!["deploy", &file], 6, "no cluster is up"),

@@ -54,7 +54,7 @@ impl Worker {
         for entry in released.chain(log.outbox.iter().map(|o| &o.entry)) {
             send(Replicated::SnapshotSeen((**entry).clone()), 0);
         }
-        for (id, dead) in &log.dead_letters {
+        for (id, dead) in log.letters.iter() {
             send(Replicated::SnapshotDead(*id, dead.clone()), 0);
         }
         send(Replicated::SnapshotEnd { op, now: log.now }, op);
@@ -233,7 +233,7 @@ impl Replica {
             }
             Replicated::SnapshotDead(id, dead) => {
                 let log = &mut self.incoming.as_mut().ok_or("no snapshot has begun")?.log;
-                log.keep_dead(id, dead);
+                log.letters.keep(id, dead);
                 Ok(())
             }
             Replicated::SnapshotEnd { op, now } => {

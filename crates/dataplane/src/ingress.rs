@@ -4,9 +4,15 @@
 //! "overloaded" at once. A repeat of an answered request gets the same answer again.
 
 use crate::limits::*;
-use e3_model::{Address, AppId, Nanos, RequestId};
-use e3_wire::client::Request;
-use e3_wire::entry::Reply;
+use crate::links::Tag;
+use crate::worker::{Output, Worker};
+use e3_model::limits::{KEY_LEN_MAX, PAYLOAD_LEN_MAX};
+use e3_model::{Address, AppId, MessageId, Nanos, RequestId, ShardKey, Slot, Via};
+use e3_wire::client::{ClientFrame, Request};
+use e3_wire::codec::Reader;
+use e3_wire::entry::{Outcome, Reply};
+use e3_wire::frame::{Ends, Link};
+use e3_wire::message::Message;
 use std::collections::{BTreeMap, VecDeque};
 
 /// Requests that clients sent to this node.
@@ -40,33 +46,39 @@ pub(crate) enum Admission {
 }
 
 impl Ingress {
-    pub(crate) fn admit(&mut self, from: Address, q: &Request, admitted_max: u32) -> Admission {
-        let key = (q.app, q.id);
+    /// Decides on an attempt at a request, with its deadline.
+    pub(crate) fn admit(
+        &mut self,
+        from: Address,
+        key: (AppId, RequestId),
+        (attempt, deadline): (u16, Nanos),
+        admitted_max: u32,
+    ) -> Admission {
         if let Some(session) = self.sessions.get_mut(&key) {
             session.client = from;
             if let Some(reply) = &session.reply {
                 return Admission::Repeat(reply.clone());
             }
-            if q.attempt > session.attempt {
-                session.attempt = q.attempt;
+            if attempt > session.attempt {
+                session.attempt = attempt;
                 return Admission::Forward;
             }
             return Admission::Wait;
         }
-        let under_way = self.under_way.entry(q.app).or_default();
+        let under_way = self.under_way.entry(key.0).or_default();
         if *under_way >= admitted_max || self.sessions.len() >= SESSIONS_MAX {
             self.overloaded += 1;
             return Admission::Overloaded;
         }
         *under_way += 1;
         self.admitted += 1;
-        let until = Nanos(q.deadline.0 + SEEN_GRACE.0);
-        self.order.push_back((q.app, q.id, until));
+        let until = Nanos(deadline.0 + SEEN_GRACE.0);
+        self.order.push_back((key.0, key.1, until));
         self.sessions.insert(
             key,
             Session {
                 client: from,
-                attempt: q.attempt,
+                attempt,
                 reply: None,
             },
         );
@@ -111,5 +123,132 @@ impl Ingress {
     /// Requests without an answer.
     pub(crate) fn under_way(&self) -> u32 {
         self.under_way.values().sum()
+    }
+}
+
+impl Worker {
+    pub(crate) fn on_client(
+        &mut self,
+        now: Nanos,
+        from: Address,
+        r: &mut Reader<'_>,
+    ) -> Result<(), &'static str> {
+        // A node that has just started knows of nothing; the client tries again.
+        if self.plan.version == 0 {
+            return Err("no plan");
+        }
+        while !r.is_empty() {
+            match ClientFrame::decode(r).map_err(|_| "client frame")? {
+                ClientFrame::Request(request) => self.on_request(now, from, request),
+                ClientFrame::ReadLetters { shard, skip } => {
+                    self.on_read_letters(now, from, shard, skip)
+                }
+                ClientFrame::Replay(replay) => self.on_replay(now, from, replay),
+                ClientFrame::Reply { .. } | ClientFrame::Letters(_) => return Err("client frame"),
+            }
+        }
+        Ok(())
+    }
+
+    fn on_request(&mut self, now: Nanos, from: Address, q: Request) {
+        let reject = |reason: &str| Reply {
+            outcome: Outcome::Rejected,
+            status: 0,
+            payload: reason.as_bytes().to_vec(),
+        };
+        let Some(app) = self.apps.get(&q.app) else {
+            let reason = format!("application {} is not on this node", q.app);
+            self.answer(from, q.id, reject(&reason));
+            return;
+        };
+        if q.key.is_empty() || q.key.len() > KEY_LEN_MAX || q.payload.len() > PAYLOAD_LEN_MAX {
+            let reason = format!(
+                "key of {} and payload of {} bytes, must be 1..={KEY_LEN_MAX} and at most {PAYLOAD_LEN_MAX}",
+                q.key.len(),
+                q.payload.len()
+            );
+            self.answer(from, q.id, reject(&reason));
+            return;
+        }
+        if q.deadline.0 > now.0 + DEADLINE_AHEAD_MAX.0 || q.oldest_seq > q.id.seq {
+            let reason = "deadline over an hour ahead, or oldest request after this one";
+            self.answer(from, q.id, reject(reason));
+            return;
+        }
+        let admitted_max = app.plan.app.spec.admitted_max;
+        let attempt = (q.attempt, q.deadline);
+        match self
+            .ingress
+            .admit(from, (q.app, q.id), attempt, admitted_max)
+        {
+            Admission::Wait => {}
+            Admission::Repeat(reply) => self.answer(from, q.id, reply),
+            Admission::Overloaded => {
+                let reply = Reply {
+                    outcome: Outcome::Overloaded,
+                    status: 0,
+                    payload: Vec::new(),
+                };
+                self.answer(from, q.id, reply);
+            }
+            Admission::Forward => {
+                let service = app.dag.source();
+                let slot = Slot::of(&q.key);
+                let shard = slot.shard(app.plan.app.service(service).shards);
+                let route = app.route(ShardKey {
+                    app: q.app,
+                    service,
+                    shard,
+                });
+                let link = Link {
+                    app: q.app,
+                    ends: Ends::Ingress {
+                        node: self.config.node,
+                        shard,
+                    },
+                    from_incarnation: self.config.incarnation,
+                    to_incarnation: route.incarnation,
+                };
+                let to = route.primary;
+                let message = Message {
+                    id: MessageId {
+                        request: q.id,
+                        via: Via::Ingress,
+                        index: 0,
+                    },
+                    attempt: q.attempt,
+                    slot,
+                    reply_to: self.config.node,
+                    reply_to_incarnation: self.config.incarnation,
+                    deadline: q.deadline,
+                    oldest_seq: q.oldest_seq,
+                    trace: q.trace,
+                    code_version: 0,
+                    key: q.key,
+                    payload: q.payload,
+                };
+                self.links
+                    .send(link, to, message.encode().into(), Tag::Ingress);
+            }
+        }
+    }
+
+    pub(crate) fn on_reply(&mut self, app: AppId, request: RequestId, reply: Reply) {
+        if let Some(client) = self.ingress.on_reply(app, request, &reply) {
+            self.answer(client, request, reply);
+        }
+    }
+
+    pub(crate) fn answer(&mut self, to: Address, id: RequestId, reply: Reply) {
+        let buffer = self.client_open.entry(to).or_default();
+        if buffer.is_empty() {
+            ClientFrame::start(buffer);
+        }
+        ClientFrame::Reply { id, reply }.encode(buffer);
+        if buffer.len() > DATAGRAM_LEN_GOAL / 2 {
+            let bytes = std::mem::take(buffer);
+            self.client_open.remove(&to);
+            self.outputs.push_back(Output::Send { to, bytes });
+        }
     }
 }

@@ -12,6 +12,7 @@ mod app;
 mod backup;
 mod ingress;
 mod lease;
+mod letters;
 pub mod limits;
 mod links;
 mod plan;

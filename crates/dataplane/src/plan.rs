@@ -252,7 +252,7 @@ impl Worker {
                 queue: (r.primary.queue.len() + r.primary.in_flight.len()) as u32,
                 handled: r.counts.handled,
                 failed: r.counts.failed,
-                dead_letters: r.log.dead_count,
+                dead_letters: r.log.letters.count(),
                 preemptions: 0,
                 busy: r.counts.busy,
                 memory_bytes: r.log.state.borrow().memory_bytes() as u64,

@@ -1,6 +1,7 @@
 //! The primary's part: hand messages to the executor, log what comes of them, release outputs when
 //! the backups have them.
 
+use crate::letters::no_letter;
 use crate::limits::*;
 use crate::links::Tag;
 use crate::replica::{Pending, Waiting};
@@ -9,14 +10,16 @@ use crate::worker::{Execute, ExecuteOutcome, Executed, Output, Worker};
 use e3_model::application::WhenAlone;
 use e3_model::plan::Role;
 use e3_model::{MessageId, Nanos, NodeId, RequestId, ShardKey, Slot, Via};
-use e3_wire::entry::{DeadLetter, Entry, Outcome, Output as EntryOutput, Replicated, Reply};
+use e3_wire::entry::{
+    DeadLetter, Entry, Outcome, Output as EntryOutput, REASON_LEN_MAX, Replicated, Reply,
+};
 use e3_wire::frame::{Ends, Frame, Link};
 use e3_wire::message::Message;
 use std::rc::Rc;
 
 impl Worker {
     /// Whether the primary may act for the shard now: handle, answer, send.
-    fn may_serve(&self, key: ShardKey, now: Nanos) -> bool {
+    pub(crate) fn may_serve(&self, key: ShardKey, now: Nanos) -> bool {
         let replica = &self.replicas[&key];
         let Some(app) = self.apps.get(&key.app) else {
             return false;
@@ -66,8 +69,8 @@ impl Worker {
                 Ok(message) => {
                     let now = Nanos(0);
                     let waiting = Waiting {
-                        link,
-                        seq,
+                        copy: Some((link, seq)),
+                        replays: None,
                         message,
                         now,
                         failures: 0,
@@ -103,7 +106,9 @@ impl Worker {
             return false;
         };
         let id = head.message.id;
-        if primary.in_flight.values().any(|w| w.message.id == id) {
+        let same =
+            |w: &Waiting| w.message.id == id || (w.replays.is_some() && w.replays == head.replays);
+        if primary.in_flight.values().any(same) {
             // Another copy is being handled; what becomes of it decides about this one.
             return false;
         }
@@ -111,14 +116,20 @@ impl Worker {
         match replica.log.seen.look_up(waiting.message.slot, &id) {
             Known::New => {}
             Known::Stale => {
-                self.links
-                    .complete(now, waiting.link, waiting.seq, ACK_DELAY.0);
+                self.complete(waiting.copy);
                 return true;
             }
             Known::Handled(entry) => {
-                self.on_copy(key, now, waiting, &entry);
+                self.on_copy(key, waiting, &entry);
                 return true;
             }
+        }
+        if waiting
+            .replays
+            .is_some_and(|letter| replica.log.letters.get(&letter).is_none())
+        {
+            self.on_reply(key.app, id.request, no_letter());
+            return true;
         }
         waiting.now = replica.log.now.max(now);
         let gone = if waiting.message.deadline < now {
@@ -160,19 +171,20 @@ impl Worker {
     }
 
     /// A message that was handled before. A repeat by the client gets again what the first got.
-    fn on_copy(&mut self, key: ShardKey, now: Nanos, copy: Waiting, entry: &Rc<Entry>) {
+    fn on_copy(&mut self, key: ShardKey, copy: Waiting, entry: &Rc<Entry>) {
         let replica = self.replicas.get_mut(&key).expect("its caller has it");
         if entry.op > replica.primary.commit {
             let first = replica.primary.commit + 1;
             replica.primary.pending[(entry.op - first) as usize]
                 .copies
-                .push((copy.link, copy.seq));
+                .extend(copy.copy);
             return;
         }
-        self.links.complete(now, copy.link, copy.seq, ACK_DELAY.0);
+        self.complete(copy.copy);
         if copy.message.attempt <= entry.attempt {
             return;
         }
+        let replica = self.replicas.get_mut(&key).expect("its caller has it");
         replica
             .log
             .seen
@@ -218,7 +230,7 @@ impl Worker {
                     payload,
                 });
                 let entry = self.entry(done.key, &waiting, batch, outputs, reply, None);
-                self.commit(done.key, now, entry, (waiting.link, waiting.seq));
+                self.commit(done.key, now, entry, waiting.copy);
             }
             ExecuteOutcome::Failed(reason) => {
                 replica.counts.failed += 1;
@@ -243,13 +255,14 @@ impl Worker {
         reason: String,
     ) {
         let mut reason = reason;
-        reason.truncate(reason.floor_char_boundary(256));
+        reason.truncate(reason.floor_char_boundary(REASON_LEN_MAX));
         let reply = Reply {
             outcome,
             status: 0,
             payload: reason.clone().into_bytes(),
         };
         let dead = DeadLetter {
+            at: waiting.now,
             reason,
             key: waiting.message.key.clone(),
             payload: waiting.message.payload.clone(),
@@ -262,7 +275,7 @@ impl Worker {
             Some(reply),
             Some(dead),
         );
-        self.commit(key, now, entry, (waiting.link, waiting.seq));
+        self.commit(key, now, entry, waiting.copy);
     }
 
     fn entry(
@@ -311,11 +324,12 @@ impl Worker {
             outputs,
             reply,
             dead,
+            replays: waiting.replays,
         }
     }
 
     /// Appends an entry to the log and sends it to the backups.
-    fn commit(&mut self, key: ShardKey, now: Nanos, mut entry: Entry, copy: (Link, u64)) {
+    fn commit(&mut self, key: ShardKey, now: Nanos, mut entry: Entry, copy: Option<(Link, u64)>) {
         let replica = self.replicas.get_mut(&key).expect("its caller has it");
         replica.counts.handled += 1;
         if !replica.primary.backups.is_empty() {
@@ -330,7 +344,7 @@ impl Worker {
         let entry = Rc::new(entry);
         replica.primary.pending.push_back(Pending {
             entry: entry.clone(),
-            copies: vec![copy],
+            copies: copy.into_iter().collect(),
         });
         replica.log.record(entry);
         self.advance(key, now);
@@ -356,9 +370,7 @@ impl Worker {
         let stateful = self.apps[&key.app].service(key).stateful;
         for pending in released {
             if stateful {
-                for (link, seq) in pending.copies {
-                    self.links.complete(now, link, seq, ACK_DELAY.0);
-                }
+                self.complete(pending.copies);
             } else if let Some(outgoing) = self
                 .replicas
                 .get_mut(&key)
@@ -378,7 +390,13 @@ impl Worker {
         let Some(replica) = self.replicas.get_mut(&key) else {
             return;
         };
-        for (link, seq) in replica.log.trim(replica.primary.commit) {
+        let durable = replica.log.trim(replica.primary.commit);
+        self.complete(durable);
+    }
+
+    /// Says that copies of a message are durable: their senders may forget them.
+    fn complete(&mut self, copies: impl IntoIterator<Item = (Link, u64)>) {
+        for (link, seq) in copies {
             self.links.complete(self.now, link, seq, ACK_DELAY.0);
         }
     }

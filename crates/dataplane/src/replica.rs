@@ -1,10 +1,11 @@
 //! One replica of a shard: state, log position, what is waiting and what is not durable yet.
 
+use crate::letters::Letters;
 use crate::seen::Seen;
 use e3_collections::{CollectionSpec, Restore, State};
 use e3_model::plan::Role;
 use e3_model::{Bytes, MessageId, Nanos, NodeId, ShardKey};
-use e3_wire::entry::{DeadLetter, Entry};
+use e3_wire::entry::Entry;
 use e3_wire::frame::Link;
 use e3_wire::message::Message;
 use std::cell::RefCell;
@@ -43,8 +44,7 @@ pub(crate) struct Log {
     pub(crate) released: u64,
     /// Entries after `released`, in order.
     pub(crate) outbox: VecDeque<Outgoing>,
-    pub(crate) dead_letters: VecDeque<(MessageId, DeadLetter)>,
-    pub(crate) dead_count: u64,
+    pub(crate) letters: Letters,
 }
 
 /// An entry whose outputs are not all durable at their receivers.
@@ -94,8 +94,10 @@ pub(crate) struct Primary {
 /// A message that waits or is being handled.
 #[derive(Clone, Debug)]
 pub(crate) struct Waiting {
-    pub(crate) link: Link,
-    pub(crate) seq: u64,
+    /// Where it came from; none for a dead letter that is handled once more.
+    pub(crate) copy: Option<(Link, u64)>,
+    /// The dead letter that it was.
+    pub(crate) replays: Option<MessageId>,
     pub(crate) message: Message,
     pub(crate) now: Nanos,
     pub(crate) failures: u32,
@@ -141,8 +143,7 @@ impl Log {
             now: Nanos(0),
             released: 0,
             outbox: VecDeque::new(),
-            dead_letters: VecDeque::new(),
-            dead_count: 0,
+            letters: Letters::default(),
         }
     }
 
@@ -150,19 +151,14 @@ impl Log {
     pub(crate) fn record(&mut self, entry: Rc<Entry>) {
         self.op = entry.op;
         self.now = self.now.max(entry.now);
-        if let Some(dead) = &entry.dead {
-            self.keep_dead(entry.id, dead.clone());
+        if let Some(letter) = &entry.replays {
+            self.letters.remove(letter);
+        }
+        if let Some(letter) = &entry.dead {
+            self.letters.keep(entry.id, letter.clone());
         }
         self.outbox.push_back(Outgoing::new(entry.clone()));
         self.seen.insert(entry);
-    }
-
-    pub(crate) fn keep_dead(&mut self, id: MessageId, dead: DeadLetter) {
-        self.dead_count += 1;
-        self.dead_letters.push_back((id, dead));
-        if self.dead_letters.len() > crate::limits::DEAD_LETTERS_MAX {
-            self.dead_letters.pop_front();
-        }
     }
 
     /// An entry of the outbox.

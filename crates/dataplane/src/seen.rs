@@ -141,6 +141,7 @@ mod tests {
             outputs: vec![],
             reply: None,
             dead: None,
+            replays: None,
         })
     }
 

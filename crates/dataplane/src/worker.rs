@@ -5,23 +5,17 @@
 //! simulator drive the same code.
 
 use crate::app::App;
-use crate::ingress::{Admission, Ingress};
+use crate::ingress::Ingress;
 use crate::lease::Leases;
 use crate::limits::*;
 use crate::links::{LinkKey, Links, Tag};
 use crate::replica::Replica;
 use e3_collections::State;
-use e3_model::limits::{KEY_LEN_MAX, PAYLOAD_LEN_MAX};
 use e3_model::plan::{NodePlan, Role};
-use e3_model::{
-    Address, AppId, MessageId, Nanos, NodeId, NodeKind, RequestId, ShardKey, Slot, Via,
-};
-use e3_wire::client::{ClientFrame, Request};
+use e3_model::{Address, AppId, Nanos, NodeId, NodeKind, RequestId, ShardKey, Slot};
 use e3_wire::codec::Reader;
 use e3_wire::datagram::{Header, Kind};
-use e3_wire::entry::{Outcome, Reply};
 use e3_wire::frame::{Ends, Frame, Link};
-use e3_wire::message::Message;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
@@ -133,7 +127,7 @@ pub struct Worker {
     pub(crate) leases: Leases,
     pub(crate) ingress: Ingress,
     pub(crate) outputs: VecDeque<Output>,
-    client_open: BTreeMap<Address, Vec<u8>>,
+    pub(crate) client_open: BTreeMap<Address, Vec<u8>>,
     pub(crate) next_token: u64,
     next_released: Nanos,
     pub(crate) dropped: BTreeMap<&'static str, u64>,
@@ -298,122 +292,6 @@ impl Worker {
                 }
                 Tag::Replicated(key, node, op) => self.on_replicated(now, key, node, op),
             }
-        }
-    }
-
-    fn on_client(
-        &mut self,
-        now: Nanos,
-        from: Address,
-        r: &mut Reader<'_>,
-    ) -> Result<(), &'static str> {
-        // A node that has just started knows of nothing; the client tries again.
-        if self.plan.version == 0 {
-            return Err("no plan");
-        }
-        while !r.is_empty() {
-            match ClientFrame::decode(r).map_err(|_| "client frame")? {
-                ClientFrame::Request(request) => self.on_request(now, from, request),
-                ClientFrame::Reply { .. } => return Err("client frame"),
-            }
-        }
-        Ok(())
-    }
-
-    fn on_request(&mut self, now: Nanos, from: Address, q: Request) {
-        let reject = |reason: &str| Reply {
-            outcome: Outcome::Rejected,
-            status: 0,
-            payload: reason.as_bytes().to_vec(),
-        };
-        let Some(app) = self.apps.get(&q.app) else {
-            let reason = format!("application {} is not on this node", q.app);
-            self.answer(from, q.id, reject(&reason));
-            return;
-        };
-        if q.key.is_empty() || q.key.len() > KEY_LEN_MAX || q.payload.len() > PAYLOAD_LEN_MAX {
-            let reason = format!(
-                "key of {} and payload of {} bytes, must be 1..={KEY_LEN_MAX} and at most {PAYLOAD_LEN_MAX}",
-                q.key.len(),
-                q.payload.len()
-            );
-            self.answer(from, q.id, reject(&reason));
-            return;
-        }
-        if q.deadline.0 > now.0 + DEADLINE_AHEAD_MAX.0 || q.oldest_seq > q.id.seq {
-            let reason = "deadline over an hour ahead, or oldest request after this one";
-            self.answer(from, q.id, reject(reason));
-            return;
-        }
-        match self.ingress.admit(from, &q, app.plan.app.spec.admitted_max) {
-            Admission::Wait => {}
-            Admission::Repeat(reply) => self.answer(from, q.id, reply),
-            Admission::Overloaded => {
-                let reply = Reply {
-                    outcome: Outcome::Overloaded,
-                    status: 0,
-                    payload: Vec::new(),
-                };
-                self.answer(from, q.id, reply);
-            }
-            Admission::Forward => {
-                let service = app.dag.source();
-                let slot = Slot::of(&q.key);
-                let shard = slot.shard(app.plan.app.service(service).shards);
-                let route = app.route(ShardKey {
-                    app: q.app,
-                    service,
-                    shard,
-                });
-                let link = Link {
-                    app: q.app,
-                    ends: Ends::Ingress {
-                        node: self.config.node,
-                        shard,
-                    },
-                    from_incarnation: self.config.incarnation,
-                    to_incarnation: route.incarnation,
-                };
-                let to = route.primary;
-                let message = Message {
-                    id: MessageId {
-                        request: q.id,
-                        via: Via::Ingress,
-                        index: 0,
-                    },
-                    attempt: q.attempt,
-                    slot,
-                    reply_to: self.config.node,
-                    reply_to_incarnation: self.config.incarnation,
-                    deadline: q.deadline,
-                    oldest_seq: q.oldest_seq,
-                    trace: q.trace,
-                    code_version: 0,
-                    key: q.key,
-                    payload: q.payload,
-                };
-                self.links
-                    .send(link, to, message.encode().into(), Tag::Ingress);
-            }
-        }
-    }
-
-    pub(crate) fn on_reply(&mut self, app: AppId, request: RequestId, reply: Reply) {
-        if let Some(client) = self.ingress.on_reply(app, request, &reply) {
-            self.answer(client, request, reply);
-        }
-    }
-
-    fn answer(&mut self, to: Address, id: RequestId, reply: Reply) {
-        let buffer = self.client_open.entry(to).or_default();
-        if buffer.is_empty() {
-            ClientFrame::start(buffer);
-        }
-        ClientFrame::Reply { id, reply }.encode(buffer);
-        if buffer.len() > DATAGRAM_LEN_GOAL / 2 {
-            let bytes = std::mem::take(buffer);
-            self.client_open.remove(&to);
-            self.outputs.push_back(Output::Send { to, bytes });
         }
     }
 

@@ -15,6 +15,7 @@ pub mod bench;
 mod code;
 mod engine;
 mod host;
+mod host_collections;
 mod instance;
 pub mod limits;
 mod ticker;

@@ -30,13 +30,13 @@ pub struct Client {
 }
 
 /// Time since the Unix epoch that never goes back.
-struct Clock {
+pub(crate) struct Clock {
     epoch_ns: u64,
     started: Instant,
 }
 
 impl Clock {
-    fn new() -> Clock {
+    pub(crate) fn new() -> Clock {
         let since = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default();
@@ -46,7 +46,7 @@ impl Clock {
         }
     }
 
-    fn now(&self) -> Nanos {
+    pub(crate) fn now(&self) -> Nanos {
         Nanos(self.epoch_ns + self.started.elapsed().as_nanos() as u64)
     }
 }
@@ -61,7 +61,7 @@ impl Client {
             });
         }
         let io = |what| move |source| LoadError::Io { what, source };
-        let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).map_err(io("bind a UDP socket"))?;
+        let socket = loopback_socket()?;
         socket
             .set_nonblocking(true)
             .map_err(io("set up a UDP socket"))?;
@@ -177,6 +177,13 @@ impl Client {
             let _ = ask.try_send(());
         }
     }
+}
+
+pub(crate) fn loopback_socket() -> Result<UdpSocket, LoadError> {
+    UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).map_err(|source| LoadError::Io {
+        what: "bind a UDP socket",
+        source,
+    })
 }
 
 fn start_refresher(

@@ -31,6 +31,14 @@ pub enum LoadError {
         /// How long.
         waited_s: u64,
     },
+    /// No node serves a shard.
+    #[error("no node has served the shard {shard} for {waited_s} s")]
+    NotServed {
+        /// The shard.
+        shard: e3_model::ShardKey,
+        /// How long it was tried.
+        waited_s: u64,
+    },
     /// The nodes do not know the application.
     #[error("application {app} takes no requests: {reason}")]
     NoSuchApplication {

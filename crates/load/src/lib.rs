@@ -3,6 +3,7 @@
 //!
 //! - [`requests`]: the client's side of the protocol as a state machine without I/O.
 //! - [`client`]: the same on a UDP socket.
+//! - [`letters`]: dead letters, read and replayed.
 //! - [`ledger`]: one record for each request that was sent.
 //! - [`workload`]: what is sent, and how the state read back is held against it.
 //! - [`run`]: the load itself, open loop, measured from the time that a request was due
@@ -11,6 +12,7 @@
 pub mod client;
 mod error;
 pub mod ledger;
+pub mod letters;
 pub mod limits;
 pub mod random;
 pub mod report;

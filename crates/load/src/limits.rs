@@ -14,6 +14,8 @@ pub const REJECTED_RETRY_AFTER: Nanos = Nanos::from_millis(50);
 pub const ANSWER_GRACE: Nanos = Nanos::from_millis(1_000);
 /// A request's deadline, unless the user sets it: several fail-overs long.
 pub const DEADLINE: Nanos = Nanos::from_millis(10_000);
+/// Wait before a question about dead letters is asked again.
+pub const LETTERS_RETRY_AFTER: Nanos = Nanos::from_millis(200);
 /// Deadline of the first request; with the grace after it, 5 s are waited for an answer.
 pub const PROBE_DEADLINE: Nanos = Nanos::from_millis(4_000);
 /// Least time between two looks for new routes.

@@ -28,6 +28,14 @@ pub struct Document<S> {
     pub spec: S,
 }
 
+/// What tells documents apart.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Heading {
+    api_version: Option<String>,
+    kind: Option<String>,
+}
+
 /// `metadata` of a document.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -145,6 +153,19 @@ fn parse<S: DeserializeOwned>(
     text: &str,
     kind: Kind,
 ) -> Result<Document<S>, ManifestError> {
+    let fault = |field: &str, message: String| Fault::new(field, message).locate(file, text);
+    // First, since another version or kind has other fields; what is missing is told below.
+    if let Ok(heading) = serde_norway::from_str::<Heading>(text) {
+        let (version, name) = (heading.api_version, heading.kind);
+        if let Some(version) = version.filter(|v| v != API_VERSION) {
+            let message = format!("{version:?} is not known, must be {API_VERSION:?}");
+            return Err(fault("apiVersion", message));
+        }
+        if let Some(name) = name.filter(|n| n != kind.name()) {
+            let message = format!("{name:?} where {:?} is expected", kind.name());
+            return Err(fault("kind", message));
+        }
+    }
     let document: Document<S> = serde_norway::from_str(text).map_err(|e| {
         let line = e.location().map_or(0, |l| l.line());
         // The library appends the position and prepends the path; both are told apart here.
@@ -165,18 +186,6 @@ fn parse<S: DeserializeOwned>(
             message,
         }
     })?;
-    let fault = |field: &str, message: String| Fault::new(field, message).locate(file, text);
-    if document.api_version != API_VERSION {
-        let message = format!(
-            "{:?} is not known, must be {API_VERSION:?}",
-            document.api_version
-        );
-        return Err(fault("apiVersion", message));
-    }
-    if document.kind != kind.name() {
-        let message = format!("{:?} where {:?} is expected", document.kind, kind.name());
-        return Err(fault("kind", message));
-    }
     validate::name("metadata.name", &document.metadata.name).map_err(|f| f.locate(file, text))?;
     Ok(document)
 }

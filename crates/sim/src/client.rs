@@ -1,11 +1,11 @@
 //! A client that keeps a ledger: every request must have exactly one outcome.
 
 use crate::random::Random;
-use e3_model::{AppId, Nanos, RequestId, TraceContext};
-use e3_wire::client::{ClientFrame, Request};
+use e3_model::{AppId, MessageId, Nanos, RequestId, ShardKey, Slot, TraceContext};
+use e3_wire::client::{ClientFrame, Letters, Replay, Request};
 use e3_wire::codec::Reader;
 use e3_wire::datagram::{Header, Kind};
-use e3_wire::entry::{Outcome, Reply};
+use e3_wire::entry::{DeadLetter, Outcome, Reply};
 use std::collections::BTreeMap;
 
 /// Wait before a request is repeated.
@@ -17,10 +17,12 @@ pub struct Client {
     /// Its id in request identities.
     pub id: u64,
     app: AppId,
-    /// Requests without outcome: the request, the time of its next repeat.
-    open: BTreeMap<u64, (Request, Nanos)>,
+    /// Requests and replays without outcome: what is sent, the time of its next repeat.
+    open: BTreeMap<u64, (ClientFrame, Nanos)>,
     /// Outcome of each request.
     pub outcomes: BTreeMap<u64, Reply>,
+    /// The last answer about dead letters, by shard.
+    pub letters: BTreeMap<ShardKey, Letters>,
     /// Replies that contradict the first one.
     pub contradictions: u64,
     next_seq: u64,
@@ -34,6 +36,7 @@ impl Client {
             app,
             open: BTreeMap::new(),
             outcomes: BTreeMap::new(),
+            letters: BTreeMap::new(),
             contradictions: 0,
             next_seq: 1,
         }
@@ -56,9 +59,41 @@ impl Client {
             key: random.below(64).to_be_bytes().to_vec(),
             payload: seq.to_le_bytes().to_vec(),
         };
-        let bytes = datagram(&request);
-        self.open
-            .insert(seq, (request, Nanos(now.0 + RETRY_AFTER.0)));
+        self.open(now, seq, ClientFrame::Request(request))
+    }
+
+    /// The question what dead letters a shard has, as a datagram.
+    pub fn read_letters(&self, shard: ShardKey) -> Vec<u8> {
+        datagram(&ClientFrame::ReadLetters { shard, skip: 0 })
+    }
+
+    /// The order to handle a dead letter once more, as a datagram.
+    pub fn replay(
+        &mut self,
+        now: Nanos,
+        shard: ShardKey,
+        letter: &(MessageId, DeadLetter),
+        deadline: Nanos,
+    ) -> Vec<u8> {
+        let seq = self.next_seq;
+        self.next_seq += 1;
+        let replay = Replay {
+            shard,
+            letter: letter.0,
+            slot: Slot::of(&letter.1.key),
+            id: RequestId {
+                client: self.id,
+                seq,
+            },
+            attempt: 0,
+            deadline: Nanos(now.0 + deadline.0),
+        };
+        self.open(now, seq, ClientFrame::Replay(replay))
+    }
+
+    fn open(&mut self, now: Nanos, seq: u64, frame: ClientFrame) -> Vec<u8> {
+        let bytes = datagram(&frame);
+        self.open.insert(seq, (frame, Nanos(now.0 + RETRY_AFTER.0)));
         bytes
     }
 
@@ -66,11 +101,17 @@ impl Client {
     pub fn repeats(&mut self, now: Nanos) -> Vec<Vec<u8>> {
         let oldest = self.open.keys().next().copied().unwrap_or(self.next_seq);
         let mut due = Vec::new();
-        for (request, at) in self.open.values_mut().filter(|(_, at)| *at <= now) {
-            request.attempt += 1;
-            request.oldest_seq = oldest;
+        for (frame, at) in self.open.values_mut().filter(|(_, at)| *at <= now) {
+            match frame {
+                ClientFrame::Request(request) => {
+                    request.attempt += 1;
+                    request.oldest_seq = oldest;
+                }
+                ClientFrame::Replay(replay) => replay.attempt += 1,
+                _ => {}
+            }
             *at = Nanos(now.0 + RETRY_AFTER.0);
-            due.push(datagram(request));
+            due.push(datagram(frame));
         }
         due
     }
@@ -82,8 +123,13 @@ impl Client {
         assert_eq!(header.kind, Kind::Client);
         while !r.is_empty() {
             let frame = ClientFrame::decode(&mut r).expect("nodes send valid frames");
-            let ClientFrame::Reply { id, reply } = frame else {
-                panic!("a request to a client")
+            let (id, reply) = match frame {
+                ClientFrame::Reply { id, reply } => (id, reply),
+                ClientFrame::Letters(letters) => {
+                    self.letters.insert(letters.shard, letters);
+                    continue;
+                }
+                _ => panic!("a request to a client"),
             };
             assert_eq!(id.client, self.id);
             match self.outcomes.get(&id.seq) {
@@ -103,7 +149,7 @@ impl Client {
     }
 
     /// Requests without outcome.
-    pub fn open(&self) -> usize {
+    pub fn under_way(&self) -> usize {
         self.open.len()
     }
 
@@ -116,9 +162,9 @@ impl Client {
     }
 }
 
-fn datagram(request: &Request) -> Vec<u8> {
+fn datagram(frame: &ClientFrame) -> Vec<u8> {
     let mut bytes = Vec::new();
     ClientFrame::start(&mut bytes);
-    ClientFrame::Request(request.clone()).encode(&mut bytes);
+    frame.encode(&mut bytes);
     bytes
 }

@@ -7,7 +7,8 @@ use crate::service::Service;
 use e3_collections::State;
 use e3_dataplane::{Config, Execute, Executed, Output, Worker};
 use e3_model::plan::{NodeEvent, NodePlan};
-use e3_model::{Address, Nanos, NodeId, NodeKind, ShardKey};
+use e3_model::{Address, MessageId, Nanos, NodeId, NodeKind, ShardKey};
+use e3_wire::entry::DeadLetter;
 use std::cell::RefCell;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -60,7 +61,8 @@ pub struct Cluster {
     /// Everything random comes from here.
     pub random: Random,
     nodes: BTreeMap<u16, Node>,
-    services: Vec<Service>,
+    /// How the applications' services behave, by service id.
+    pub services: Vec<Service>,
     events: BinaryHeap<Reverse<(Nanos, u64)>>,
     bodies: BTreeMap<u64, Event>,
     next_event: u64,
@@ -164,6 +166,29 @@ impl Cluster {
             ..
         } = self;
         let bytes = clients[usize::from(client)].request(*now, random, deadline);
+        self.send(client, to, bytes);
+    }
+
+    /// A client asks a node for the dead letters of a shard.
+    pub fn read_letters(&mut self, client: u16, to: u16, shard: ShardKey) {
+        let bytes = self.clients[usize::from(client)].read_letters(shard);
+        self.send(client, to, bytes);
+    }
+
+    /// A client has a dead letter handled once more.
+    pub fn replay(
+        &mut self,
+        client: u16,
+        to: u16,
+        shard: ShardKey,
+        letter: &(MessageId, DeadLetter),
+        deadline: Nanos,
+    ) {
+        let bytes = self.clients[usize::from(client)].replay(self.now, shard, letter, deadline);
+        self.send(client, to, bytes);
+    }
+
+    fn send(&mut self, client: u16, to: u16, bytes: Vec<u8>) {
         self.transmit(client_address(client), node_address(to), bytes);
         let at = Nanos(self.now.0 + 100_000_000);
         self.push(at, Event::ClientTick { client });
@@ -291,7 +316,7 @@ impl Cluster {
                 self.transmit(client_address(client), node_address(to), bytes);
             }
         }
-        if self.clients[usize::from(client)].open() > 0 {
+        if self.clients[usize::from(client)].under_way() > 0 {
             let at = Nanos(self.now.0 + 100_000_000);
             self.push(at, Event::ClientTick { client });
         }

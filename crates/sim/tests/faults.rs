@@ -108,7 +108,7 @@ impl Run {
             );
         }
         for client in &self.cluster.clients {
-            assert_eq!(client.open(), 0, "requests without outcome; {replay}");
+            assert_eq!(client.under_way(), 0, "requests without outcome; {replay}");
             assert_eq!(client.contradictions, 0, "{replay}");
             assert_eq!(
                 client.count(Outcome::Done) as u64,
@@ -247,28 +247,93 @@ fn one_seed_gives_one_run() {
     assert_eq!(trace(), trace());
 }
 
+/// Dead letters at primaries and at backups.
+fn dead_letters(run: &Run) -> (u64, u64) {
+    let workers = (0..6).filter_map(|n| run.cluster.worker(n));
+    let instances: Vec<_> = workers.flat_map(|w| w.report().instances).collect();
+    let of = |role| {
+        let instances = instances.iter().filter(|i| i.role == role);
+        instances.map(|i| i.dead_letters).sum()
+    };
+    (of(Role::Primary), of(Role::Backup))
+}
+
+fn outcomes(run: &Run, outcome: Outcome) -> usize {
+    run.cluster.clients.iter().map(|c| c.count(outcome)).sum()
+}
+
 #[test]
 fn a_failing_service_gives_dead_letters_not_silence() {
     let mut run = Run::new(1, [Service::Failing, Service::Chain { channels: 0 }]);
     run.load(20);
     run.pass(3_000);
-    let failed: usize = run
-        .cluster
-        .clients
-        .iter()
-        .map(|c| c.count(Outcome::Failed))
-        .sum();
-    assert_eq!(failed, 20);
-    let workers = (0..6).map(|n| run.cluster.worker(n).unwrap().report());
-    let dead = |role: Role| -> u64 {
-        let instances = workers.clone().flat_map(|r| r.instances);
-        instances
-            .filter(|i| i.role == role)
-            .map(|i| i.dead_letters)
-            .sum()
-    };
+    assert_eq!(outcomes(&run, Outcome::Failed), 20);
     // The copies have them too.
-    assert_eq!((dead(Role::Primary), dead(Role::Backup)), (20, 20));
+    assert_eq!(dead_letters(&run), (20, 20));
+}
+
+#[test]
+fn a_dead_letter_is_replayed_once_whoever_asks_and_whatever_fails() {
+    for seed in runs().map(|run| run.seed) {
+        let mut run = Run::new(seed, [CHAIN_SERVICES[0], Service::Failing]);
+        let replay = format!("replay: E3_SEED={seed} cargo test -p e3-sim --test faults");
+        run.load(60);
+        run.pass(3_000);
+        assert_eq!(dead_letters(&run), (60, 60), "{replay}");
+
+        // All can be read, and asking twice changes nothing.
+        let back = |shard| ShardKey {
+            app: APP,
+            service: ServiceId(1),
+            shard: ShardId(shard),
+        };
+        for shard in [0, 1, 2, 2] {
+            let primary = run.controller.shard(back(shard)).primary.0;
+            run.cluster.read_letters(0, primary, back(shard));
+            run.pass(50);
+        }
+        let read = run.cluster.clients[0].letters.clone();
+        let letters: Vec<_> = read
+            .values()
+            .flat_map(|l| l.letters.iter().map(|letter| (l.shard, letter.clone())))
+            .collect();
+        assert_eq!(letters.len(), 60, "{replay}");
+
+        // The service is mended; two people replay everything at the same time, on a bad network,
+        // while primaries die.
+        run.cluster.services[1] = CHAIN_SERVICES[1];
+        run.cluster.faults = Faults::BAD;
+        let begin = run.cluster.clients[1].sent();
+        for (n, (shard, letter)) in letters.iter().enumerate() {
+            for client in [1, 2] {
+                let to = run.controller.shard(*shard).primary.0;
+                let deadline = Nanos::from_millis(60_000);
+                run.cluster.replay(client, to, *shard, letter, deadline);
+            }
+            run.pass(2);
+            if n == 20 {
+                let victim = run.controller.shard(back(0)).primary.0;
+                run.cluster.kill(victim);
+            }
+        }
+        run.heal();
+        assert!(run.cluster.clients[1].sent() == begin + 60, "{replay}");
+        let done = (
+            outcomes(&run, Outcome::Done),
+            outcomes(&run, Outcome::Rejected),
+        );
+        assert_eq!(done, (60, 60), "{replay}");
+        let left: usize = run.cluster.clients.iter().map(|c| c.under_way()).sum();
+        assert_eq!((left, dead_letters(&run)), (0, (0, 0)), "{replay}");
+        let effects: u64 = (0..3)
+            .map(|shard| {
+                let primary = run.controller.shard(back(shard)).primary.0;
+                let state = run.cluster.state(primary, back(shard)).unwrap();
+                state.borrow().len(0) as u64
+            })
+            .sum();
+        assert_eq!(effects, 60, "{replay}");
+    }
 }
 
 #[test]

@@ -3,10 +3,13 @@
 
 use crate::codec::{Reader, WireError, Write};
 use crate::datagram::{Header, Kind};
-use crate::entry::Reply;
-use crate::message::{decode_trace, encode_trace};
+use crate::entry::{DeadLetter, Reply};
+use crate::limits::LETTERS_LEN_MAX;
+use crate::message::{decode_id, decode_trace, encode_id, encode_trace};
 use e3_model::limits::{KEY_LEN_MAX, PAYLOAD_LEN_MAX};
-use e3_model::{AppId, Nanos, NodeId, RequestId, TraceContext};
+use e3_model::{
+    AppId, MessageId, Nanos, NodeId, RequestId, ServiceId, ShardId, ShardKey, Slot, TraceContext,
+};
 
 /// A request. A repeat has the same id, key, payload and deadline, and a higher attempt.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -29,6 +32,37 @@ pub struct Request {
     pub payload: Vec<u8>,
 }
 
+/// Asks the node of a shard's primary to handle a dead letter once more. Its answer is that of a
+/// request; a node that does not serve the shard stays silent. A repeat has a higher attempt.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Replay {
+    /// The shard.
+    pub shard: ShardKey,
+    /// The letter; it is gone when this is done.
+    pub letter: MessageId,
+    /// Slot of the letter's key.
+    pub slot: Slot,
+    /// Identity of what follows.
+    pub id: RequestId,
+    /// Attempt, from 0.
+    pub attempt: u16,
+    /// When it expires, since the Unix epoch.
+    pub deadline: Nanos,
+}
+
+/// Some of a shard's dead letters, oldest first.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Letters {
+    /// The shard.
+    pub shard: ShardKey,
+    /// Letters before the first of these.
+    pub skipped: u32,
+    /// Letters that the shard has.
+    pub total: u32,
+    /// As many as fit: at least one if there is one.
+    pub letters: Vec<(MessageId, DeadLetter)>,
+}
+
 /// One item of a client datagram.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ClientFrame {
@@ -41,6 +75,18 @@ pub enum ClientFrame {
         /// The answer.
         reply: Reply,
     },
+    /// Client to the node of a shard's primary: what dead letters are there? A node that does not
+    /// serve the shard stays silent.
+    ReadLetters {
+        /// The shard.
+        shard: ShardKey,
+        /// Letters to pass over.
+        skip: u32,
+    },
+    /// Node to client.
+    Letters(Letters),
+    /// Client to the node of a shard's primary.
+    Replay(Replay),
 }
 
 impl ClientFrame {
@@ -77,6 +123,32 @@ impl ClientFrame {
                 out.put_u64(id.seq);
                 reply.encode(out);
             }
+            ClientFrame::ReadLetters { shard, skip } => {
+                out.put_u8(3);
+                encode_shard(out, shard);
+                out.put_u32(*skip);
+            }
+            ClientFrame::Letters(l) => {
+                out.put_u8(4);
+                encode_shard(out, &l.shard);
+                out.put_u32(l.skipped);
+                out.put_u32(l.total);
+                out.put_u16(u16::try_from(l.letters.len()).expect("bounded by a datagram"));
+                for (id, letter) in &l.letters {
+                    encode_id(out, id);
+                    letter.encode(out);
+                }
+            }
+            ClientFrame::Replay(replay) => {
+                out.put_u8(5);
+                encode_shard(out, &replay.shard);
+                encode_id(out, &replay.letter);
+                out.put_u16(replay.slot.0);
+                out.put_u64(replay.id.client);
+                out.put_u64(replay.id.seq);
+                out.put_u16(replay.attempt);
+                out.put_u64(replay.deadline.0);
+            }
         }
     }
 
@@ -103,6 +175,35 @@ impl ClientFrame {
                 },
                 reply: Reply::decode(r)?,
             },
+            3 => ClientFrame::ReadLetters {
+                shard: decode_shard(r)?,
+                skip: r.u32()?,
+            },
+            4 => {
+                let shard = decode_shard(r)?;
+                let (skipped, total) = (r.u32()?, r.u32()?);
+                let mut letters = Vec::new();
+                for _ in 0..r.u16()? {
+                    letters.push((decode_id(r)?, DeadLetter::decode(r)?));
+                }
+                ClientFrame::Letters(Letters {
+                    shard,
+                    skipped,
+                    total,
+                    letters,
+                })
+            }
+            5 => ClientFrame::Replay(Replay {
+                shard: decode_shard(r)?,
+                letter: decode_id(r)?,
+                slot: Slot(r.u16()?),
+                id: RequestId {
+                    client: r.u64()?,
+                    seq: r.u64()?,
+                },
+                attempt: r.u16()?,
+                deadline: Nanos(r.u64()?),
+            }),
             other => {
                 return Err(WireError::Unknown {
                     what: "kind of client frame",
@@ -111,4 +212,40 @@ impl ClientFrame {
             }
         })
     }
+}
+
+impl Letters {
+    /// Takes letters while they fit a datagram.
+    pub fn of<'a>(
+        shard: ShardKey,
+        skipped: u32,
+        total: u32,
+        all: impl Iterator<Item = &'a (MessageId, DeadLetter)>,
+    ) -> Letters {
+        let mut len = 0;
+        let fits = |(_, letter): &&(MessageId, DeadLetter)| {
+            len += letter.len_estimate();
+            len <= LETTERS_LEN_MAX
+        };
+        Letters {
+            shard,
+            skipped,
+            total,
+            letters: all.take_while(fits).cloned().collect(),
+        }
+    }
+}
+
+fn encode_shard(out: &mut Vec<u8>, key: &ShardKey) {
+    out.put_u16(key.app.0);
+    out.put_u16(key.service.0);
+    out.put_u16(key.shard.0);
+}
+
+fn decode_shard(r: &mut Reader<'_>) -> Result<ShardKey, WireError> {
+    Ok(ShardKey {
+        app: AppId(r.u16()?),
+        service: ServiceId(r.u16()?),
+        shard: ShardId(r.u16()?),
+    })
 }

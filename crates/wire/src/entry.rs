@@ -69,6 +69,8 @@ pub struct Entry {
     pub reply: Option<Reply>,
     /// Set if the message became a dead letter: why, and the message.
     pub dead: Option<DeadLetter>,
+    /// Set if the message was a dead letter that was handled once more: it is none any longer.
+    pub replays: Option<MessageId>,
 }
 
 /// An outgoing message; the rest of it follows from the entry.
@@ -110,10 +112,17 @@ pub enum Outcome {
     Rejected,
 }
 
+/// Bytes of the reason of a dead letter.
+pub const REASON_LEN_MAX: usize = 256;
+/// Bytes of a dead letter and its name beyond reason, key and payload, at most.
+pub const LETTER_HEADER_LEN: usize = 48;
+
 /// A message that was given up.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DeadLetter {
-    /// Why, in words.
+    /// When it was given up, since the Unix epoch.
+    pub at: Nanos,
+    /// Why, in words; at most [`REASON_LEN_MAX`] bytes.
     pub reason: String,
     /// The message's key.
     pub key: Vec<u8>,
@@ -168,14 +177,21 @@ impl Reply {
 }
 
 impl DeadLetter {
-    fn encode(&self, out: &mut Vec<u8>) {
+    /// Bytes that it takes in a datagram of [`crate::client::Letters`], at most.
+    pub(crate) fn len_estimate(&self) -> usize {
+        LETTER_HEADER_LEN + self.reason.len() + self.key.len() + self.payload.len()
+    }
+
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        out.put_u64(self.at.0);
         out.put_short(self.reason.as_bytes());
         out.put_short(&self.key);
         out.put_long(&self.payload);
     }
 
-    fn decode(r: &mut Reader<'_>) -> Result<DeadLetter, WireError> {
+    pub(crate) fn decode(r: &mut Reader<'_>) -> Result<DeadLetter, WireError> {
         Ok(DeadLetter {
+            at: Nanos(r.u64()?),
             reason: String::from_utf8_lossy(r.short_bytes("reason", 1024)?).into_owned(),
             key: r.short_bytes("key", KEY_LEN_MAX)?.to_vec(),
             payload: r.long_bytes("payload", PAYLOAD_LEN_MAX)?.to_vec(),
@@ -191,11 +207,8 @@ impl Entry {
             .iter()
             .map(|o| 12 + o.key.len() + o.payload.len())
             .sum();
-        let dead = self
-            .dead
-            .as_ref()
-            .map_or(0, |d| 16 + d.reason.len() + d.key.len() + d.payload.len());
-        160 + self.batch.len() + outputs + self.reply.as_ref().map_or(0, |r| r.payload.len()) + dead
+        let dead = self.dead.as_ref().map_or(0, DeadLetter::len_estimate);
+        192 + self.batch.len() + outputs + self.reply.as_ref().map_or(0, |r| r.payload.len()) + dead
     }
 
     fn encode(&self, out: &mut Vec<u8>) {
@@ -218,12 +231,20 @@ impl Entry {
             out.put_short(&o.key);
             out.put_long(&o.payload);
         }
-        out.put_u8(u8::from(self.reply.is_some()) | u8::from(self.dead.is_some()) << 1);
+        let flag = |set: bool, bit: u8| u8::from(set) << bit;
+        out.put_u8(
+            flag(self.reply.is_some(), 0)
+                | flag(self.dead.is_some(), 1)
+                | flag(self.replays.is_some(), 2),
+        );
         if let Some(reply) = &self.reply {
             reply.encode(out);
         }
         if let Some(dead) = &self.dead {
             dead.encode(out);
+        }
+        if let Some(letter) = &self.replays {
+            encode_id(out, letter);
         }
     }
 
@@ -266,6 +287,11 @@ impl Entry {
         } else {
             None
         };
+        let replays = if flags & 4 != 0 {
+            Some(decode_id(r)?)
+        } else {
+            None
+        };
         Ok(Entry {
             op,
             id,
@@ -282,6 +308,7 @@ impl Entry {
             outputs,
             reply,
             dead,
+            replays,
         })
     }
 }

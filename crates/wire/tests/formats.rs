@@ -1,12 +1,14 @@
 //! What is written is read back; what is random or cut short is an error.
 
+use e3_model::limits::PAYLOAD_LEN_MAX;
 use e3_model::*;
-use e3_wire::client::{ClientFrame, Request};
+use e3_wire::client::{ClientFrame, Letters, Replay, Request};
 use e3_wire::codec::Reader;
 use e3_wire::datagram::{HEADER_LEN, Header, Kind};
 use e3_wire::entry::{DeadLetter, Entry, Outcome, Output, Replicated, Reply};
 use e3_wire::frame::{Ack, Ends, Frame, Link};
 use e3_wire::heartbeat::{self, Heartbeat, PAYLOAD_LEN};
+use e3_wire::limits::DATAGRAM_LEN_MAX;
 use e3_wire::message::Message;
 
 fn id() -> MessageId {
@@ -63,7 +65,9 @@ fn entry() -> Entry {
             status: 2,
             payload: vec![3; 5],
         }),
+        replays: Some(id()),
         dead: Some(DeadLetter {
+            at: Nanos(9),
             reason: "why".into(),
             key: vec![1],
             payload: vec![2],
@@ -151,14 +155,7 @@ fn frames_share_a_datagram() {
 fn entries_and_client_frames_round_trip() {
     for item in [
         Replicated::SnapshotBegin { released: 4 },
-        Replicated::SnapshotDead(
-            id(),
-            DeadLetter {
-                reason: "x".into(),
-                key: vec![1],
-                payload: vec![],
-            },
-        ),
+        Replicated::SnapshotDead(id(), letter(0)),
         Replicated::SnapshotState(vec![1; 9]),
         Replicated::SnapshotSeen(entry()),
         Replicated::SnapshotEnd {
@@ -170,7 +167,7 @@ fn entries_and_client_frames_round_trip() {
     ] {
         assert_eq!(Replicated::decode(&item.encode()).unwrap(), item);
     }
-    let request = ClientFrame::Request(Request {
+    let request = Request {
         app: AppId(1),
         id: id().request,
         attempt: 2,
@@ -179,10 +176,58 @@ fn entries_and_client_frames_round_trip() {
         trace: TraceContext::default(),
         key: vec![5],
         payload: vec![6; 700],
-    });
-    let mut bytes = Vec::new();
-    request.encode(&mut bytes);
-    assert_eq!(ClientFrame::decode(&mut Reader(&bytes)).unwrap(), request);
+    };
+    let shard = ShardKey {
+        app: AppId(1),
+        service: ServiceId(2),
+        shard: ShardId(3),
+    };
+    let letters = vec![(id(), letter(3)), (id(), letter(0))];
+    let replay = Replay {
+        shard,
+        letter: id(),
+        slot: Slot(9),
+        id: id().request,
+        attempt: 1,
+        deadline: Nanos(4),
+    };
+    for frame in [
+        ClientFrame::Request(request),
+        ClientFrame::ReadLetters { shard, skip: 7 },
+        ClientFrame::Letters(Letters::of(shard, 1, 3, letters.iter())),
+        ClientFrame::Replay(replay),
+    ] {
+        let mut bytes = Vec::new();
+        frame.encode(&mut bytes);
+        assert_eq!(ClientFrame::decode(&mut Reader(&bytes)).unwrap(), frame);
+    }
+}
+
+#[test]
+fn dead_letters_fill_a_datagram_and_no_more() {
+    let shard = ShardKey {
+        app: AppId(1),
+        service: ServiceId(2),
+        shard: ShardId(3),
+    };
+    for (payload_len, fit) in [(PAYLOAD_LEN_MAX, 1), (5_000, 11), (0, 1_000)] {
+        let all = vec![(id(), letter(payload_len)); 1_000];
+        let letters = Letters::of(shard, 0, 1_000, all.iter());
+        assert_eq!(letters.letters.len(), fit, "{payload_len}");
+        let mut bytes = Vec::new();
+        ClientFrame::start(&mut bytes);
+        ClientFrame::Letters(letters).encode(&mut bytes);
+        assert!(bytes.len() <= DATAGRAM_LEN_MAX, "{}", bytes.len());
+    }
+}
+
+fn letter(payload_len: usize) -> DeadLetter {
+    DeadLetter {
+        at: Nanos(5),
+        reason: "x".into(),
+        key: vec![1],
+        payload: vec![2; payload_len],
+    }
 }
 
 #[test]

@@ -1,0 +1,237 @@
+//! The collections' part of the service ABI: reads see the request's own writes, writes are buffered.
+
+use crate::host::{C, Ctx, bytes, found, parts, position, range};
+use e3_collections::TxnError;
+use wasmtime::{Linker, Result};
+
+/// Collection ids are 16 bits; a handle above is none.
+fn handle(collection: i32) -> u16 {
+    u16::try_from(collection).unwrap_or(u16::MAX)
+}
+
+fn code(done: std::result::Result<(), TxnError>) -> i32 {
+    match done {
+        Ok(()) => 0,
+        Err(e) => e.code(),
+    }
+}
+
+/// Defines the imports.
+pub(crate) fn define(linker: &mut Linker<Ctx>) -> Result<()> {
+    define_maps(linker)?;
+    define_arrays_and_counters(linker)
+}
+
+fn define_maps(linker: &mut Linker<Ctx>) -> Result<()> {
+    linker.func_wrap(
+        "e3",
+        "collection",
+        |mut c: C<'_>, ptr: i32, len: i32| -> Result<i32> {
+            let (memory, ctx) = parts(&mut c)?;
+            let names = ctx.shared.spec.collections.iter().map(|s| &*s.name);
+            Ok(position(names, bytes(memory, ptr, len)?))
+        },
+    )?;
+    linker.func_wrap(
+        "e3",
+        "get",
+        |mut c: C<'_>, coll: i32, key: i32, key_len: i32, out: i32, cap: i32| -> Result<i32> {
+            let (memory, ctx) = parts(&mut c)?;
+            let state = ctx.state.borrow();
+            let key = bytes(memory, key, key_len)?;
+            match ctx.txn.get(&state, handle(coll), key) {
+                Ok(value) => Ok(found(memory, value, out, cap)?),
+                Err(e) => Ok(e.code()),
+            }
+        },
+    )?;
+    linker.func_wrap(
+        "e3",
+        "put",
+        |mut c: C<'_>, coll: i32, key: i32, key_len: i32, ptr: i32, len: i32| -> Result<i32> {
+            let (memory, ctx) = parts(&mut c)?;
+            ctx.in_request("put")?;
+            let state = ctx.state.borrow();
+            let (key, value) = (bytes(memory, key, key_len)?, bytes(memory, ptr, len)?);
+            Ok(code(ctx.txn.put(&state, handle(coll), key, value)))
+        },
+    )?;
+    linker.func_wrap(
+        "e3",
+        "delete",
+        |mut c: C<'_>, coll: i32, key: i32, key_len: i32| -> Result<i32> {
+            let (memory, ctx) = parts(&mut c)?;
+            ctx.in_request("delete")?;
+            let state = ctx.state.borrow();
+            let key = bytes(memory, key, key_len)?;
+            Ok(match ctx.txn.delete(&state, handle(coll), key) {
+                Ok(there) => i32::from(there),
+                Err(e) => e.code(),
+            })
+        },
+    )?;
+    linker.func_wrap("e3", "scan", scan)?;
+    Ok(())
+}
+
+#[expect(clippy::too_many_arguments, reason = "the service ABI's signature")]
+fn scan(
+    mut c: C<'_>,
+    coll: i32,
+    from: i32,
+    from_len: i32,
+    to: i32,
+    to_len: i32,
+    limit: i32,
+    reverse: i32,
+    out: i32,
+    cap: i32,
+) -> Result<i32> {
+    let (memory, ctx) = parts(&mut c)?;
+    let state = ctx.state.borrow();
+    let from = bytes(memory, from, from_len)?;
+    ctx.scratch.clear();
+    ctx.scratch.extend_from_slice(from);
+    let split = from.len();
+    ctx.scratch.extend_from_slice(bytes(memory, to, to_len)?);
+    let (from, to) = ctx.scratch.split_at(split);
+    let range = range(memory.len(), out, cap)?;
+    let out = &mut memory[range];
+    let limit = match limit {
+        ..=0 => u32::MAX,
+        limit => limit as u32,
+    };
+    let (mut at, mut count, mut needed) = (0, 0, 0);
+    let visit = |key: &[u8], value: &[u8]| {
+        let len = 8 + key.len() + value.len();
+        let Some(entry) = out.get_mut(at..at + len) else {
+            needed = len;
+            return false;
+        };
+        entry[..4].copy_from_slice(&(key.len() as u32).to_le_bytes());
+        entry[4..8].copy_from_slice(&(value.len() as u32).to_le_bytes());
+        entry[8..8 + key.len()].copy_from_slice(key);
+        entry[8 + key.len()..].copy_from_slice(value);
+        at += len;
+        count += 1;
+        count < limit
+    };
+    match ctx
+        .txn
+        .scan(&state, handle(coll), from, to, reverse != 0, visit)
+    {
+        Ok(()) if at == 0 => Ok(-needed_code(needed)),
+        Ok(()) => Ok(at as i32),
+        Err(e) => Ok(e.code()),
+    }
+}
+
+/// Bytes that an entry needs, as the scan's answer; keys and values are far below 2 GiB.
+fn needed_code(needed: usize) -> i32 {
+    i32::try_from(needed).unwrap_or(i32::MAX)
+}
+
+fn define_arrays_and_counters(linker: &mut Linker<Ctx>) -> Result<()> {
+    linker.func_wrap(
+        "e3",
+        "array_len",
+        |mut c: C<'_>, coll: i32, key: i32, key_len: i32| -> Result<i64> {
+            let (memory, ctx) = parts(&mut c)?;
+            let state = ctx.state.borrow();
+            let key = bytes(memory, key, key_len)?;
+            Ok(match ctx.txn.array_len(&state, handle(coll), key) {
+                Ok(len) => len as i64,
+                Err(e) => i64::from(e.code()),
+            })
+        },
+    )?;
+    linker.func_wrap(
+        "e3",
+        "array_get",
+        |mut c: C<'_>,
+         coll: i32,
+         key: i32,
+         key_len: i32,
+         index: i64,
+         out: i32,
+         cap: i32|
+         -> Result<i32> {
+            let (memory, ctx) = parts(&mut c)?;
+            let state = ctx.state.borrow();
+            let key = bytes(memory, key, key_len)?;
+            match ctx.txn.array_get(&state, handle(coll), key, index as u64) {
+                Ok(value) => Ok(found(memory, value, out, cap)?),
+                Err(e) => Ok(e.code()),
+            }
+        },
+    )?;
+    linker.func_wrap(
+        "e3",
+        "array_push",
+        |mut c: C<'_>, coll: i32, key: i32, key_len: i32, ptr: i32, len: i32| -> Result<i32> {
+            let (memory, ctx) = parts(&mut c)?;
+            ctx.in_request("array_push")?;
+            let state = ctx.state.borrow();
+            let (key, value) = (bytes(memory, key, key_len)?, bytes(memory, ptr, len)?);
+            Ok(code(ctx.txn.array_push(&state, handle(coll), key, value)))
+        },
+    )?;
+    linker.func_wrap(
+        "e3",
+        "array_put",
+        |mut c: C<'_>,
+         coll: i32,
+         key: i32,
+         key_len: i32,
+         index: i64,
+         ptr: i32,
+         len: i32|
+         -> Result<i32> {
+            let (memory, ctx) = parts(&mut c)?;
+            ctx.in_request("array_put")?;
+            let state = ctx.state.borrow();
+            let (key, value) = (bytes(memory, key, key_len)?, bytes(memory, ptr, len)?);
+            let index = index as u64; // a negative one is out of range too
+            let put = ctx.txn.array_put(&state, handle(coll), key, index, value);
+            Ok(code(put))
+        },
+    )?;
+    linker.func_wrap(
+        "e3",
+        "array_pop_front",
+        |mut c: C<'_>, coll: i32, key: i32, key_len: i32| -> Result<i32> {
+            let (memory, ctx) = parts(&mut c)?;
+            ctx.in_request("array_pop_front")?;
+            let state = ctx.state.borrow();
+            let key = bytes(memory, key, key_len)?;
+            Ok(match ctx.txn.array_pop_front(&state, handle(coll), key) {
+                Ok(there) => i32::from(there),
+                Err(e) => e.code(),
+            })
+        },
+    )?;
+    linker.func_wrap(
+        "e3",
+        "counter_add",
+        |mut c: C<'_>, coll: i32, key: i32, key_len: i32, delta: i64| -> Result<i64> {
+            let (memory, ctx) = parts(&mut c)?;
+            ctx.in_request("counter_add")?;
+            let state = ctx.state.borrow();
+            let key = bytes(memory, key, key_len)?;
+            let added = ctx.txn.counter_add(&state, handle(coll), key, delta);
+            Ok(added.unwrap_or_else(|e| i64::from(e.code())))
+        },
+    )?;
+    linker.func_wrap(
+        "e3",
+        "counter_get",
+        |mut c: C<'_>, coll: i32, key: i32, key_len: i32| -> Result<i64> {
+            let (memory, ctx) = parts(&mut c)?;
+            let state = ctx.state.borrow();
+            let key = bytes(memory, key, key_len)?;
+            let value = ctx.txn.counter_get(&state, handle(coll), key);
+            Ok(value.unwrap_or_else(|e| i64::from(e.code())))
+        },
+    )?;
+    Ok(())
+}
