@@ -182,7 +182,7 @@ fn entries_and_client_frames_round_trip() {
         service: ServiceId(2),
         shard: ShardId(3),
     };
-    let letters = vec![(id(), letter(3)), (id(), letter(0))];
+    let letters = [(id(), letter(3)), (id(), letter(0))];
     let replay = Replay {
         shard,
         letter: id(),
