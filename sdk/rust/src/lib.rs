@@ -225,9 +225,14 @@ pub struct Channel {
 impl Channel {
     /// Opens the channel to the service that the manifest calls `name`.
     pub fn open(name: &'static str) -> Result<Self, Error> {
+        Self::named(name).ok_or(Error::NoChannel(name))
+    }
+
+    /// Opens the channel of that name, if the service has it.
+    pub fn named(name: &str) -> Option<Self> {
         match sys::channel(name) {
-            handle @ 0.. => Ok(Self { handle }),
-            _ => Err(Error::NoChannel(name)),
+            handle @ 0.. => Some(Self { handle }),
+            _ => None,
         }
     }
 

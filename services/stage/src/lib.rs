@@ -1,0 +1,28 @@
+//! What the services of the shipped applications share, so that each of them fits into any
+//! application: what they say to each other ([`Record`]), what they answer ([`status`]), and where
+//! their results go ([`Stage`]).
+//!
+//! A service reads the fields that its configuration names, adds its own, and passes the record on.
+//! So the order of services, and which of them take part, is the manifest's business alone.
+
+#![cfg_attr(target_arch = "wasm32", no_std)]
+
+extern crate alloc;
+
+mod record;
+mod stage;
+
+pub use record::{Array, Builder, FIELDS_MAX, Fault, Record, Value};
+pub use stage::Stage;
+
+/// Statuses of replies.
+pub mod status {
+    /// Done.
+    pub const OK: u32 = 0;
+    /// The request is wrong in itself; the payload of the reply says how, as text.
+    pub const MALFORMED: u32 = 1;
+    /// What the request asks for is not there.
+    pub const NOT_FOUND: u32 = 2;
+    /// The request is understood and refused: not allowed, over a limit, a conflict.
+    pub const REFUSED: u32 = 3;
+}
