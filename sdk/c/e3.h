@@ -35,6 +35,7 @@ enum { E3_ERROR = 1, E3_WARN = 2, E3_INFO = 3, E3_DEBUG = 4 };
 E3_IMPORT(now) int64_t e3_now(void);
 E3_IMPORT(request_id) void e3_request_id(uint8_t out[16]);
 E3_IMPORT(request_key) int32_t e3_request_key(void *out, size_t cap);
+E3_IMPORT(request_slot) int32_t e3_request_slot(void);
 E3_IMPORT(request_edge) int32_t e3_request_edge(void);
 
 /* Outputs. */

@@ -201,6 +201,10 @@ fn define_request(linker: &mut Linker<Ctx>) -> Result<()> {
             Ok(give(memory, key, out, cap)?)
         },
     )?;
+    linker.func_wrap("e3", "request_slot", |c: C<'_>| match &c.data().request {
+        Some(request) => i32::from(request.slot),
+        None => -1,
+    })?;
     linker.func_wrap("e3", "request_edge", |c: C<'_>| match &c.data().request {
         Some(request) => request.edge,
         None => -1,

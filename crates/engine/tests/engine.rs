@@ -18,6 +18,7 @@ const B: InstanceId = InstanceId(1);
 const IMPORTS: &str = r#"
   (import "e3" "now" (func $now (result i64)))
   (import "e3" "request_key" (func $request_key (param i32 i32) (result i32)))
+  (import "e3" "request_slot" (func $request_slot (result i32)))
   (import "e3" "request_edge" (func $request_edge (result i32)))
   (import "e3" "reply" (func $reply (param i32 i32 i32) (result i32)))
   (import "e3" "send" (func $send (param i32 i32 i32 i32 i32) (result i32)))
@@ -208,6 +209,7 @@ fn writes_and_messages_come_out_together() {
         (if (i32.ne (i32.const -1)
           (call $send (i32.const 1) (i32.const 0) (i32.const 3) (i32.const 1024) (i32.const 1)))
           (then (return (i32.const 2))))
+        (if (i32.ne (i32.const 3) (call $request_slot)) (then (return (i32.const 3))))
         (i32.const 0)"#,
     );
     let Outcome::Done {

@@ -199,6 +199,12 @@ impl<'a> Request<'a> {
         }
     }
 
+    /// Slot of that key, below [`limits::SLOTS`]. Shards are split between slots, so what requests of
+    /// different keys share must be kept for each slot apart, and added up when it is read.
+    pub fn slot(&self) -> u16 {
+        u16::try_from(sys::request_slot()).unwrap_or_default()
+    }
+
     /// Index of the channel that the message came by, in the manifest's order; `None` from a
     /// client.
     pub fn edge(&self) -> Option<u32> {

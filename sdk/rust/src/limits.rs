@@ -4,6 +4,8 @@
 pub const KEY_BYTES_MAX: usize = 1024;
 /// Longest value, message or reply in bytes.
 pub const VALUE_BYTES_MAX: usize = 32 * 1024;
+/// Slots of keys.
+pub const SLOTS: u16 = 4096;
 /// Longest log line in bytes; the host cuts what is longer.
 pub const LOG_BYTES_MAX: usize = 512;
 /// Bytes that a scan fetches at once, unless one entry needs more.

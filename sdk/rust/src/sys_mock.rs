@@ -14,6 +14,10 @@ pub(crate) fn request_key(out: &mut [u8]) -> i32 {
     with(|host| copy(&host.key, out))
 }
 
+pub(crate) fn request_slot() -> i32 {
+    with(|host| i32::from(crate::testing::slot_of(&host.key)))
+}
+
 pub(crate) fn request_edge() -> i32 {
     with(|host| host.edge)
 }

@@ -11,6 +11,7 @@ mod raw {
         pub fn now() -> i64;
         pub fn request_id(out: *mut u8);
         pub fn request_key(out: *mut u8, cap: usize) -> i32;
+        pub fn request_slot() -> i32;
         pub fn request_edge() -> i32;
         pub fn reply(status: u32, ptr: *const u8, len: usize) -> i32;
         pub fn channel(name: *const u8, len: usize) -> i32;
@@ -85,6 +86,11 @@ pub(crate) fn request_id(out: &mut [u8; 16]) {
 pub(crate) fn request_key(out: &mut [u8]) -> i32 {
     // SAFETY: a live mutable slice.
     unsafe { raw::request_key(out.as_mut_ptr(), out.len()) }
+}
+
+pub(crate) fn request_slot() -> i32 {
+    // SAFETY: takes no memory.
+    unsafe { raw::request_slot() }
 }
 
 pub(crate) fn request_edge() -> i32 {

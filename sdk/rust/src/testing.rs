@@ -23,6 +23,18 @@ const WRITE_BYTES_MAX: usize = 40 * 1024;
 /// Outputs (replies and messages) that a request may have unless a test says otherwise.
 const OUTPUTS_MAX: usize = 8;
 
+/// Slot of a key: 64-bit FNV-1a, mixed, as docs/abi.md has it.
+pub fn slot_of(key: &[u8]) -> u16 {
+    let mut h: u64 = 0xcbf2_9ce4_8422_2325;
+    for b in key {
+        h = (h ^ u64::from(*b)).wrapping_mul(0x0000_0100_0000_01b3);
+    }
+    h ^= h >> 33;
+    h = h.wrapping_mul(0xff51_afd7_ed55_8ccd);
+    h ^= h >> 33;
+    (h % u64::from(crate::limits::SLOTS)) as u16
+}
+
 /// What a collection is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
