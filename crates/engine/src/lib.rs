@@ -15,9 +15,11 @@ pub mod bench;
 mod code;
 mod engine;
 mod host;
+mod host_accelerators;
 mod host_collections;
 mod instance;
 pub mod limits;
+mod pattern_set;
 mod ticker;
 mod types;
 
