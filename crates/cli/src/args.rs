@@ -2,6 +2,7 @@
 
 use crate::hidden::{ControllerRun, NodeRun, Supervise};
 use crate::output::{Format, When};
+use crate::run::Run;
 use crate::values::{duration, rate};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
@@ -83,6 +84,8 @@ pub enum Command {
     Describe(Describe),
     /// Move an instance to another node
     Migrate(Migrate),
+    /// Run one service alone: requests in, answers out, a line of JSON each
+    Run(Run),
     /// Handle dead letters once more
     Replay(Replay),
     /// Send requests to an application and prove what became of them

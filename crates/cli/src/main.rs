@@ -32,6 +32,7 @@ mod place;
 mod process;
 mod programs;
 mod report;
+mod run;
 mod schema;
 mod settings;
 mod state_dir;
@@ -71,6 +72,7 @@ fn run(command: Command, settings: &Settings) -> Result<(), Failure> {
         Command::Get(args) => get::run(&args, settings),
         Command::Describe(args) => describe::run(&args, settings),
         Command::Migrate(args) => migrate::run(&args, settings),
+        Command::Run(args) => run::run(&args, settings),
         Command::Replay(args) => letters::run(&args, settings),
         Command::Load(args) => load::run(&args, settings),
         Command::Demo(args) => demo::run(&args, settings),

@@ -20,10 +20,12 @@ mod host_collections;
 mod instance;
 pub mod limits;
 mod pattern_set;
+mod solo;
 mod ticker;
 mod types;
 
 pub use code::{Code, check};
 pub use engine::Engine;
+pub use solo::{Solo, SoloError};
 pub use ticker::Ticker;
 pub use types::*;
