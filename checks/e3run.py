@@ -43,9 +43,11 @@ class Service:
     """A service with empty collections; `with Service(...) as s:` ends it."""
 
     def __init__(self, module, collections=None, config=None, channels=(), assets=None, secrets=None,
-                 memory="256Mi"):
+                 memory="256Mi", portable=False):
         self._files = tempfile.TemporaryDirectory()
         words = [program(), "run", module, "--memory", memory]
+        if portable:  # as on a node without accelerators
+            words.append("--portable")
         for name, kind in (collections or {}).items():
             words += ["--collection", f"{name}:{kind}"]
         for name, value in (config or {}).items():

@@ -12,7 +12,7 @@ use base64::engine::general_purpose::STANDARD;
 use clap::Args;
 use e3_engine::{Completion, InstanceSpec, Outcome, Request, Solo};
 use e3_model::application::{Collection, CollectionKind};
-use e3_model::{Bytes, Slot};
+use e3_model::{Accelerators, Bytes, Slot};
 use serde::{Deserialize, Serialize};
 use std::io::{BufRead, BufReader, Read};
 use std::path::PathBuf;
@@ -51,6 +51,9 @@ pub struct Run {
     /// Longest run of a request [default: 1s, or the manifest's]
     #[arg(long, value_parser = duration, value_name = "TIME")]
     pub deadline: Option<Duration>,
+    /// Run as on a node without accelerators
+    #[arg(long)]
+    pub portable: bool,
     /// Requests, a line of JSON each [default: standard input]
     #[arg(long, value_name = "FILE")]
     pub input: Option<PathBuf>,
@@ -160,8 +163,12 @@ pub fn run(args: &Run, settings: &Settings) -> Result<(), Failure> {
     let (wasm, spec) = service(args, settings)?;
     let channels: Vec<String> = spec.channels.iter().map(|(name, _)| name.clone()).collect();
     let log = Rc::new(|line: e3_engine::LogLine<'_>| eprintln!("{}", line.text));
+    let accelerators = match args.portable {
+        true => Accelerators::NONE,
+        false => Accelerators::ALL,
+    };
     let failed = |e: &dyn std::fmt::Display| Failure::new(Exit::Input, e);
-    let mut solo = Solo::start(&wasm, spec, Some(log)).map_err(|e| failed(&e))?;
+    let mut solo = Solo::start_with(&wasm, spec, Some(log), accelerators).map_err(|e| failed(&e))?;
     let input: Box<dyn Read> = match &args.input {
         Some(file) => {
             Box::new(std::fs::File::open(file).map_err(|e| Failure::file("open", file, &e))?)

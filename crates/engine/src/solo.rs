@@ -7,6 +7,7 @@ use crate::types::{
 };
 use crate::{Engine, Ticker};
 use e3_collections::State;
+use e3_model::Accelerators;
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
@@ -45,12 +46,23 @@ pub struct Solo {
 }
 
 impl Solo {
-    /// Starts a service on empty collections.
+    /// Starts a service on empty collections, with all accelerators.
     pub fn start(wasm: &[u8], spec: InstanceSpec, log: Option<LogFn>) -> Result<Solo, SoloError> {
+        Solo::start_with(wasm, spec, log, Accelerators::ALL)
+    }
+
+    /// Starts a service on empty collections, with these accelerators.
+    pub fn start_with(
+        wasm: &[u8],
+        spec: InstanceSpec,
+        log: Option<LogFn>,
+        accelerators: Accelerators,
+    ) -> Result<Solo, SoloError> {
         let mut config = EngineConfig::new(Ticker::new(TICK)?);
         config.instances_max = 1;
         config.instance_memory_bytes_max = spec.memory_bytes_max.min(MEMORY_LEN_MAX);
         config.log = log;
+        config.accelerators = accelerators;
         let mut engine = Engine::new(config)?;
         let code = engine.load(wasm)?;
         let state = Rc::new(RefCell::new(State::new(&spec.collections)));
