@@ -9,6 +9,8 @@
 
 extern crate alloc;
 
+#[cfg(not(target_arch = "wasm32"))]
+pub mod fuzz;
 mod record;
 mod stage;
 
