@@ -23,6 +23,7 @@ demo: e3
 
 # cargo's summary is the last thing printed
 test: services
+	@scripts/setup --checks
 	cargo xtask check
 	cargo test --workspace
 

@@ -18,12 +18,14 @@
 
 #define E3_ABI_VERSION 1
 
-/* Errors of the writing calls. */
+/* Errors of the calls that write, and of the accelerators. */
 enum {
     E3_NO_HANDLE = -1,   /* no such handle */
     E3_BOUND = -2,       /* the request's bound on outputs, writes or bytes is reached */
     E3_WRONG_KIND = -3,  /* the collection is of another kind */
-    E3_INDEX = -4        /* the index is out of range */
+    E3_INDEX = -4,       /* the index is out of range */
+    E3_ABSENT = -5,      /* the node does not have the accelerator */
+    E3_LENGTH = -6       /* a length that the accelerator does not take */
 };
 
 enum { E3_ERROR = 1, E3_WARN = 2, E3_INFO = 3, E3_DEBUG = 4 };
@@ -66,6 +68,28 @@ E3_IMPORT(array_pop_front) int32_t e3_array_pop_front(int32_t coll, const void *
 E3_IMPORT(counter_add) int64_t e3_counter_add(int32_t coll, const void *key, size_t key_len,
                                               int64_t delta);
 E3_IMPORT(counter_get) int64_t e3_counter_get(int32_t coll, const void *key, size_t key_len);
+
+/* Accelerators (docs/abi.md): in place, keys and pattern sets by handle. Fetch-and-add is
+ * e3_counter_add. */
+enum { E3_AES_CBC = 1, E3_AES_GCM = 2, E3_HMAC_SHA1 = 3, E3_HMAC_SHA256 = 4 };
+
+E3_IMPORT(accel_key) int32_t e3_accel_key(int32_t kind, const void *key, size_t key_len);
+E3_IMPORT(accel_drop) int32_t e3_accel_drop(int32_t handle);
+E3_IMPORT(aes_cbc_encrypt) int32_t e3_aes_cbc_encrypt(int32_t key, const uint8_t iv[16],
+                                                      void *ptr, size_t len);
+E3_IMPORT(aes_cbc_decrypt) int32_t e3_aes_cbc_decrypt(int32_t key, const uint8_t iv[16],
+                                                      void *ptr, size_t len);
+E3_IMPORT(aes_gcm_seal) int32_t e3_aes_gcm_seal(int32_t key, const uint8_t nonce[12],
+                                                const void *aad, size_t aad_len,
+                                                void *ptr, size_t len, uint8_t tag[16]);
+E3_IMPORT(aes_gcm_open) int32_t e3_aes_gcm_open(int32_t key, const uint8_t nonce[12],
+                                                const void *aad, size_t aad_len,
+                                                void *ptr, size_t len, const uint8_t tag[16]);
+E3_IMPORT(hmac) int32_t e3_hmac(int32_t key, const void *ptr, size_t len, void *out, size_t cap);
+E3_IMPORT(crc32) int64_t e3_crc32(uint32_t before, const void *ptr, size_t len);
+E3_IMPORT(match_set) int32_t e3_match_set(const void *packed, size_t len);
+E3_IMPORT(match_find) int32_t e3_match_find(int32_t set, const void *ptr, size_t len,
+                                            void *out, size_t cap);
 
 /* Assets, secrets, configuration, log. */
 E3_IMPORT(asset) int32_t e3_asset(const char *name, size_t name_len);

@@ -25,15 +25,29 @@ const TOPOLOGIES: [(&str, &str); 3] = [
     ),
 ];
 const APPS: [(&str, &str); 1] = [("iot-ts", include_str!("../../../apps/iot-ts.yaml"))];
-const PROFILES: [(&str, &str); 5] = [
-    ("apigw", include_str!("../../../profiles/paper/apigw.yaml")),
-    ("ema", include_str!("../../../profiles/paper/ema.yaml")),
-    (
-        "recommend",
-        include_str!("../../../profiles/paper/recommend.yaml"),
-    ),
-    ("spike", include_str!("../../../profiles/paper/spike.yaml")),
-    ("sql", include_str!("../../../profiles/paper/sql.yaml")),
+/// The profiles of the paper's Table 1.
+macro_rules! paper {
+    ($($name:literal),*) => {
+        [$(($name, include_str!(concat!("../../../profiles/paper/", $name, ".yaml")))),*]
+    };
+}
+const PROFILES: [(&str, &str); 16] = paper![
+    "apigw",
+    "bayes",
+    "bm25",
+    "count",
+    "ddos",
+    "ema",
+    "flowmon",
+    "ipsec",
+    "knn",
+    "kvs",
+    "natv4",
+    "nids",
+    "recommend",
+    "spike",
+    "sql",
+    "topranker"
 ];
 
 /// A document's text with the name that errors give it.

@@ -179,7 +179,8 @@ pub fn find_module(text: &Text, module: &str, services: Option<&Path>) -> Result
     }
 }
 
-fn read_blob(path: &Path) -> Result<Vec<u8>, Failure> {
+/// A module or an asset.
+pub fn read_blob(path: &Path) -> Result<Vec<u8>, Failure> {
     let failed = |e: std::io::Error| Failure::file("read", path, &e);
     let length = std::fs::metadata(path).map_err(failed)?.len();
     if length > BLOB_LEN_MAX {

@@ -307,6 +307,7 @@ impl Control {
             kind: node.kind,
             emulated: node.emulated,
             link_latency: node.link_latency.unwrap_or(Nanos(0)),
+            accelerators: node.accelerators,
         }))
     }
 

@@ -6,11 +6,9 @@ use std::path::Path;
 fn main() -> std::io::Result<()> {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../profiles/paper");
     for row in paper::table1() {
-        if paper::PROFILES.contains(&row.service.as_str()) {
-            let file = dir.join(format!("{}.yaml", row.service));
-            std::fs::write(&file, paper::profile_yaml(&row))?;
-            println!("wrote profiles/paper/{}.yaml", row.service);
-        }
+        let file = dir.join(format!("{}.yaml", row.service));
+        std::fs::write(&file, paper::profile_yaml(&row))?;
+        println!("wrote profiles/paper/{}.yaml", row.service);
     }
     Ok(())
 }

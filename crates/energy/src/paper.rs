@@ -20,8 +20,6 @@ pub const TABLE4: &str = include_str!("../../../profiles/paper/table4.csv");
 pub const SMARTNIC_CORES: f64 = 12.0;
 /// Request size of Table 1.
 pub const REQUEST_BYTES: u32 = 512;
-/// Services that get a profile: those of IOT-TS.
-pub const PROFILES: [&str; 5] = ["apigw", "ema", "recommend", "spike", "sql"];
 
 /// Peak of a service on one kind of node.
 #[derive(Clone, Copy, PartialEq, Debug)]

@@ -96,7 +96,11 @@ impl Engine {
         let shim = Rc::new(Shim::new(&engine).map_err(machine)?);
         Ok(Engine {
             watch: config.ticker.watch(engine),
-            core: Rc::new(Core::new(config.log.clone(), Instant::now())),
+            core: Rc::new(Core::new(
+                config.log.clone(),
+                config.accelerators,
+                Instant::now(),
+            )),
             linker,
             shim,
             config,

@@ -1,5 +1,6 @@
 //! The host side of the service ABI (docs/abi.md): the imports in module `e3`.
 
+use crate::host_accelerators::{self, Accel};
 use crate::host_collections;
 use crate::instance::{Shared, Warm};
 use crate::limits::{KEY_LEN_MAX, LOG_LEN_MAX, PAYLOAD_LEN_MAX};
@@ -37,8 +38,10 @@ pub(crate) struct Ctx {
     pub(crate) busy_before: Duration,
     /// The last growth of memory that was refused.
     pub(crate) growth_refused: Option<usize>,
-    /// Bounds of a scan, copied out of the memory that its result goes to.
+    /// What is copied out of the memory that a result goes to.
     pub(crate) scratch: Vec<u8>,
+    /// Keys and pattern sets that it holds.
+    pub(crate) accel: Accel,
 }
 
 // SAFETY: wasmtime asks for `Send` so that the store of a suspended fiber may go to another thread.
@@ -85,6 +88,7 @@ impl Ctx {
             busy_before: Duration::ZERO,
             growth_refused: None,
             scratch: Vec::new(),
+            accel: Accel::default(),
         }
     }
 
@@ -178,6 +182,7 @@ pub(crate) type C<'a> = Caller<'a, Ctx>;
 pub(crate) fn define(linker: &mut Linker<Ctx>) -> Result<()> {
     define_request(linker)?;
     host_collections::define(linker)?;
+    host_accelerators::define(linker)?;
     define_surroundings(linker)
 }
 

@@ -15,6 +15,7 @@ use crate::types::{
 };
 use e3_collections::limits::WARM_KEYS_MAX;
 use e3_collections::{State, WriteBatch};
+use e3_model::Accelerators;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::future::Future;
@@ -45,15 +46,17 @@ pub(crate) struct Core {
     /// When the caller of `run` wants the core back.
     pub(crate) until: Cell<Instant>,
     pub(crate) log: Option<LogFn>,
+    pub(crate) accelerators: Accelerators,
 }
 
 impl Core {
-    pub(crate) fn new(log: Option<LogFn>, now: Instant) -> Core {
+    pub(crate) fn new(log: Option<LogFn>, accelerators: Accelerators, now: Instant) -> Core {
         Core {
             completions: RefCell::default(),
             buffers: RefCell::default(),
             until: Cell::new(now),
             log,
+            accelerators,
         }
     }
 

@@ -15,13 +15,17 @@ pub mod bench;
 mod code;
 mod engine;
 mod host;
+mod host_accelerators;
 mod host_collections;
 mod instance;
 pub mod limits;
+mod pattern_set;
+mod solo;
 mod ticker;
 mod types;
 
 pub use code::{Code, check};
 pub use engine::Engine;
+pub use solo::{Solo, SoloError};
 pub use ticker::Ticker;
 pub use types::*;

@@ -24,6 +24,19 @@ pub const EFFECTS_LEN_MAX: usize = 56 * 1024;
 pub const OUTPUT_OVERHEAD_LEN: usize = 16;
 /// Bytes of a log line; it is cut there.
 pub const LOG_LEN_MAX: usize = 512;
+/// Keys and pattern sets that an instance may hold.
+pub const ACCEL_HANDLES_MAX: usize = 4096;
+/// Bytes that an accelerator takes at once: it cannot be preempted, and this is about a millisecond.
+pub const ACCEL_LEN_MAX: usize = 1 << 20;
+/// Patterns of a set.
+pub const PATTERNS_MAX: usize = 1 << 16;
+/// Bytes of all patterns that an instance may hold: compiling them cannot be preempted either.
+pub const PATTERN_BYTES_MAX: usize = 256 << 10;
+/// Bytes of patterns up to which a set becomes a table of states by bytes, which is faster than
+/// an automaton with failure links and takes up to 1 KiB for each byte of the patterns.
+pub const DFA_PATTERN_BYTES_MAX: usize = 8 << 10;
+/// Occurrences that one search of a text may find.
+pub const MATCHES_MAX: usize = 1 << 16;
 /// Buffers kept for reuse.
 pub const BUFFERS_MAX: usize = 256;
 /// Capacity above which a buffer is not kept.

@@ -1,6 +1,7 @@
 //! What goes into the engine and what comes out.
 
 use e3_collections::{CollectionSpec, WriteBatch};
+use e3_model::Accelerators;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
@@ -53,6 +54,8 @@ pub struct EngineConfig {
     pub cache_dir: Option<PathBuf>,
     /// Receives log lines; without it they are dropped.
     pub log: Option<LogFn>,
+    /// Accelerators that services find here; without one they do the same by themselves.
+    pub accelerators: Accelerators,
 }
 
 /// Why an engine cannot be made.
@@ -386,6 +389,7 @@ impl EngineConfig {
             instances_max: 256,
             cache_dir: None,
             log: None,
+            accelerators: Accelerators::ALL,
         }
     }
 

@@ -1,5 +1,6 @@
 //! An application as its manifest writes it: services, channels, and what they may use.
 
+use crate::accelerator::Accelerator;
 use crate::ids::{EdgeId, ServiceId};
 use crate::topology::NodeKind;
 use crate::units::{Bytes, Nanos};
@@ -114,9 +115,9 @@ pub struct Service {
     pub deadline: Nanos,
     /// What one instance needs.
     pub resources: Resources,
-    /// Host functions that it uses, such as `hmac-sha256`.
+    /// Accelerators that it uses. On a node without one it does the same by itself, more slowly.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub accelerators: Vec<String>,
+    pub accelerators: Vec<Accelerator>,
     /// Where it must run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pin: Option<Pin>,

@@ -3,6 +3,7 @@
 //!
 //! Every crate shares these types, so this one knows neither files nor clocks nor networks.
 
+pub mod accelerator;
 pub mod api;
 pub mod application;
 pub mod dag;
@@ -16,6 +17,7 @@ pub mod units;
 mod validate;
 pub mod visits;
 
+pub use accelerator::{Accelerator, Accelerators};
 pub use application::Application;
 pub use document::{Document, Kind, ManifestError};
 pub use ids::{

@@ -3,6 +3,7 @@
 //! Plans are level-triggered: each states all that should be, carries a version, and can be applied
 //! twice. A node ignores a plan that is older than the one it has.
 
+use crate::accelerator::Accelerators;
 use crate::application::Application;
 use crate::ids::{Address, AppId, NodeId, ServiceId, ShardId, ShardKey};
 use crate::topology::NodeKind;
@@ -148,6 +149,9 @@ pub struct NodeWelcome {
     pub emulated: bool,
     /// One-way latency that it adds to what it sends.
     pub link_latency: Nanos,
+    /// Accelerators that it has.
+    #[serde(default)]
+    pub accelerators: Accelerators,
 }
 
 /// What a node tells the controller about once a second, and at once when there are events.

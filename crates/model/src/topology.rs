@@ -1,5 +1,6 @@
 //! The cluster as hardware: racks, servers, nodes. A server is one fault domain (E3, ATC 2019, 3.5).
 
+use crate::accelerator::Accelerators;
 use crate::ids::NodeId;
 use crate::units::{Bytes, Nanos};
 use schemars::JsonSchema;
@@ -79,6 +80,9 @@ pub struct Node {
     /// Network bandwidth in Gb/s.
     #[serde(default = "default_bandwidth_gbps")]
     pub bandwidth_gbps: f64,
+    /// Accelerators that services find there; all by default.
+    #[serde(default, skip_serializing_if = "Accelerators::is_all")]
+    pub accelerators: Accelerators,
 }
 
 fn default_bandwidth_gbps() -> f64 {

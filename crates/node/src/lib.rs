@@ -132,6 +132,7 @@ pub fn run(config: NodeConfig) -> Result<(), NodeError> {
             instance_memory_bytes_max: INSTANCE_MEMORY_LEN_MAX,
             instances_max: INSTANCES_MAX,
             cache_dir: Some(config.code_cache_dir()),
+            accelerators: welcome.accelerators,
             log: Some(Rc::new(|line: LogLine<'_>| {
                 log(&format!("{} [{}]: {}", line.service, line.level, line.text));
             })),

@@ -28,6 +28,8 @@
 
 extern crate alloc;
 
+pub mod accel;
+mod accel_portable;
 mod collections;
 #[cfg(target_arch = "wasm32")]
 #[doc(hidden)]
@@ -77,6 +79,10 @@ pub enum Error {
     WrongKind,
     /// The index is out of range.
     Index,
+    /// The node does not have the accelerator.
+    Absent,
+    /// A length that an accelerator does not take.
+    Length,
     /// The manifest declares no such collection for the service.
     NoCollection(&'static str),
     /// The manifest gives the service no such outgoing channel.
@@ -109,6 +115,8 @@ impl Error {
             Self::Bound => -2,
             Self::WrongKind => -3,
             Self::Index => -4,
+            Self::Absent => -5,
+            Self::Length => -6,
             Self::NoCollection(_) => -10,
             Self::NoChannel(_) => -11,
             Self::NoSecret(_) => -12,
@@ -127,6 +135,8 @@ impl fmt::Display for Error {
             Self::Bound => f.write_str("the request's bound on outputs or writes is reached"),
             Self::WrongKind => f.write_str("the collection is of another kind"),
             Self::Index => f.write_str("the index is out of range"),
+            Self::Absent => f.write_str("the node does not have the accelerator"),
+            Self::Length => f.write_str("the accelerator does not take this length"),
             Self::NoCollection(name) => write!(f, "collection {name:?}: is not in the manifest"),
             Self::NoChannel(name) => write!(f, "channel {name:?}: is not in the manifest"),
             Self::NoSecret(name) => write!(f, "secret {name:?}: is not in the manifest"),
@@ -147,6 +157,8 @@ fn check(code: i32) -> Result<u32, Error> {
         -2 => Err(Error::Bound),
         -3 => Err(Error::WrongKind),
         -4 => Err(Error::Index),
+        -5 => Err(Error::Absent),
+        -6 => Err(Error::Length),
         _ => Err(Error::Code(code)),
     }
 }

@@ -12,4 +12,14 @@ pub const LOG_BYTES_MAX: usize = 512;
 pub const SCAN_CHUNK_BYTES: usize = 4 * 1024;
 /// Bytes that a value is first read into; a longer one takes a second call.
 pub const FIRST_READ_BYTES: usize = 256;
+/// Bytes that an accelerator takes at once.
+pub const ACCEL_BYTES_MAX: usize = 1 << 20;
+/// Patterns of a set.
+pub const PATTERNS_MAX: usize = 1 << 16;
+/// Bytes of the patterns of a set.
+pub const PATTERN_BYTES_MAX: usize = 256 << 10;
+/// Bytes of patterns up to which the portable code makes a table of states by bytes.
+pub(crate) const DFA_PATTERN_BYTES_MAX: usize = 2 << 10;
+/// Occurrences that one search of a text may find.
+pub const MATCHES_MAX: usize = 1 << 16;
 const _: () = assert!(SCAN_CHUNK_BYTES > KEY_BYTES_MAX);

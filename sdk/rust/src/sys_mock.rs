@@ -280,3 +280,58 @@ fn position<'a>(mut names: impl Iterator<Item = &'a str>, name: &str) -> i32 {
         .position(|candidate| candidate == name)
         .map_or(-1, |index| index as i32)
 }
+
+/// This host has no accelerator: tests run the portable code.
+const ABSENT: i32 = -5;
+/// And so there are no handles.
+const NO_HANDLE: i32 = -1;
+
+pub(crate) fn accel_key(_kind: i32, _key: &[u8]) -> i32 {
+    ABSENT
+}
+
+pub(crate) fn accel_drop(_handle: i32) {}
+
+pub(crate) fn aes_cbc_encrypt(_key: i32, _iv: &[u8; 16], _blocks: &mut [u8]) -> i32 {
+    NO_HANDLE
+}
+
+pub(crate) fn aes_cbc_decrypt(_key: i32, _iv: &[u8; 16], _blocks: &mut [u8]) -> i32 {
+    NO_HANDLE
+}
+
+pub(crate) fn aes_gcm_seal(
+    _key: i32,
+    _nonce: &[u8; 12],
+    _aad: &[u8],
+    _data: &mut [u8],
+    _tag: &mut [u8; 16],
+) -> i32 {
+    NO_HANDLE
+}
+
+pub(crate) fn aes_gcm_open(
+    _key: i32,
+    _nonce: &[u8; 12],
+    _aad: &[u8],
+    _data: &mut [u8],
+    _tag: &[u8; 16],
+) -> i32 {
+    NO_HANDLE
+}
+
+pub(crate) fn hmac(_key: i32, _data: &[u8], _out: &mut [u8]) -> i32 {
+    NO_HANDLE
+}
+
+pub(crate) fn crc32(_before: u32, _data: &[u8]) -> i64 {
+    i64::from(ABSENT)
+}
+
+pub(crate) fn match_set(_packed: &[u8]) -> i32 {
+    ABSENT
+}
+
+pub(crate) fn match_find(_set: i32, _text: &[u8], _out: &mut [u8]) -> i32 {
+    NO_HANDLE
+}

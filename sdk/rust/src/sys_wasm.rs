@@ -9,6 +9,32 @@ mod raw {
     #[link(wasm_import_module = "e3")]
     unsafe extern "C" {
         pub fn now() -> i64;
+        pub fn accel_key(kind: i32, key: *const u8, key_len: usize) -> i32;
+        pub fn accel_drop(handle: i32) -> i32;
+        pub fn aes_cbc_encrypt(key: i32, iv: *const u8, ptr: *mut u8, len: usize) -> i32;
+        pub fn aes_cbc_decrypt(key: i32, iv: *const u8, ptr: *mut u8, len: usize) -> i32;
+        pub fn aes_gcm_seal(
+            key: i32,
+            nonce: *const u8,
+            aad: *const u8,
+            aad_len: usize,
+            ptr: *mut u8,
+            len: usize,
+            tag: *mut u8,
+        ) -> i32;
+        pub fn aes_gcm_open(
+            key: i32,
+            nonce: *const u8,
+            aad: *const u8,
+            aad_len: usize,
+            ptr: *mut u8,
+            len: usize,
+            tag: *const u8,
+        ) -> i32;
+        pub fn hmac(key: i32, ptr: *const u8, len: usize, out: *mut u8, cap: usize) -> i32;
+        pub fn crc32(before: u32, ptr: *const u8, len: usize) -> i64;
+        pub fn match_set(ptr: *const u8, len: usize) -> i32;
+        pub fn match_find(set: i32, ptr: *const u8, len: usize, out: *mut u8, cap: usize) -> i32;
         pub fn request_id(out: *mut u8);
         pub fn request_key(out: *mut u8, cap: usize) -> i32;
         pub fn request_slot() -> i32;
@@ -246,4 +272,86 @@ pub(crate) fn config(name: &str, out: &mut [u8]) -> i32 {
 pub(crate) fn log(level: i32, text: &[u8]) {
     // SAFETY: a live slice.
     unsafe { raw::log(level, text.as_ptr(), text.len()) }
+}
+
+pub(crate) fn accel_key(kind: i32, key: &[u8]) -> i32 {
+    // SAFETY: a live slice.
+    unsafe { raw::accel_key(kind, key.as_ptr(), key.len()) }
+}
+
+pub(crate) fn accel_drop(handle: i32) {
+    // SAFETY: takes no memory.
+    unsafe { raw::accel_drop(handle) };
+}
+
+pub(crate) fn aes_cbc_encrypt(key: i32, iv: &[u8; 16], blocks: &mut [u8]) -> i32 {
+    // SAFETY: 16 bytes and a live mutable slice.
+    unsafe { raw::aes_cbc_encrypt(key, iv.as_ptr(), blocks.as_mut_ptr(), blocks.len()) }
+}
+
+pub(crate) fn aes_cbc_decrypt(key: i32, iv: &[u8; 16], blocks: &mut [u8]) -> i32 {
+    // SAFETY: 16 bytes and a live mutable slice.
+    unsafe { raw::aes_cbc_decrypt(key, iv.as_ptr(), blocks.as_mut_ptr(), blocks.len()) }
+}
+
+pub(crate) fn aes_gcm_seal(
+    key: i32,
+    nonce: &[u8; 12],
+    aad: &[u8],
+    data: &mut [u8],
+    tag: &mut [u8; 16],
+) -> i32 {
+    // SAFETY: live slices, `data` and `tag` mutable; nonce and tag have 12 and 16 bytes.
+    unsafe {
+        raw::aes_gcm_seal(
+            key,
+            nonce.as_ptr(),
+            aad.as_ptr(),
+            aad.len(),
+            data.as_mut_ptr(),
+            data.len(),
+            tag.as_mut_ptr(),
+        )
+    }
+}
+
+pub(crate) fn aes_gcm_open(
+    key: i32,
+    nonce: &[u8; 12],
+    aad: &[u8],
+    data: &mut [u8],
+    tag: &[u8; 16],
+) -> i32 {
+    // SAFETY: live slices, `data` mutable; nonce and tag have 12 and 16 bytes.
+    unsafe {
+        raw::aes_gcm_open(
+            key,
+            nonce.as_ptr(),
+            aad.as_ptr(),
+            aad.len(),
+            data.as_mut_ptr(),
+            data.len(),
+            tag.as_ptr(),
+        )
+    }
+}
+
+pub(crate) fn hmac(key: i32, data: &[u8], out: &mut [u8]) -> i32 {
+    // SAFETY: live slices, `out` mutable.
+    unsafe { raw::hmac(key, data.as_ptr(), data.len(), out.as_mut_ptr(), out.len()) }
+}
+
+pub(crate) fn crc32(before: u32, data: &[u8]) -> i64 {
+    // SAFETY: a live slice.
+    unsafe { raw::crc32(before, data.as_ptr(), data.len()) }
+}
+
+pub(crate) fn match_set(packed: &[u8]) -> i32 {
+    // SAFETY: a live slice.
+    unsafe { raw::match_set(packed.as_ptr(), packed.len()) }
+}
+
+pub(crate) fn match_find(set: i32, text: &[u8], out: &mut [u8]) -> i32 {
+    // SAFETY: live slices, `out` mutable.
+    unsafe { raw::match_find(set, text.as_ptr(), text.len(), out.as_mut_ptr(), out.len()) }
 }

@@ -15,7 +15,7 @@ mod record;
 mod stage;
 
 pub use record::{Array, Builder, FIELDS_MAX, Fault, Record, Value};
-pub use stage::Stage;
+pub use stage::{Question, Stage};
 
 /// Statuses of replies.
 pub mod status {

@@ -18,11 +18,25 @@ struct Next {
 ///
 /// - `to`: names of channels, separated by commas, along which its results go (default: none);
 /// - `key-NAME`: the field that is the routing key on channel NAME (default: the request's key);
-/// - `reply`: `yes` or `no`, whether it answers the client (default: `yes` if `to` is empty).
+/// - `reply`: `yes` or `no`, whether it answers the client (default: `yes` if `to` is empty);
+/// - `name`: what it is called in questions (see [`Stage::question`]).
 #[derive(Debug)]
 pub struct Stage {
     next: Vec<Next>,
     replies: bool,
+    name: Option<String>,
+}
+
+/// What a record is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Question<'a> {
+    /// No question: to be handled.
+    None,
+    /// A question to this service: this is its `op`. It is answered whoever else replies, and
+    /// changes nothing.
+    Mine(&'a str),
+    /// A question to another service: it is on its way there.
+    PassedOn,
 }
 
 impl Stage {
@@ -52,7 +66,35 @@ impl Stage {
                 });
             }
         };
-        Ok(Stage { next, replies })
+        Ok(Stage {
+            next,
+            replies,
+            name: config("name"),
+        })
+    }
+
+    /// Tells a question (a record with a field `op`) from what is to be handled. One whose field
+    /// `at` names another service goes on along every channel under the request's own key, so that
+    /// it reaches the shard that owns the key's slot there.
+    pub fn question<'a>(
+        &self,
+        request: &Request<'_>,
+        record: &Record<'a>,
+    ) -> Result<Question<'a>, Error> {
+        let Ok(op) = record.text("op") else {
+            return Ok(Question::None);
+        };
+        match record.text("at") {
+            Ok(at) if Some(at) != self.name.as_deref() && !self.next.is_empty() => {
+                let mut room = [0; KEY_BYTES_MAX];
+                let key = request.key(&mut room)?;
+                for next in &self.next {
+                    next.channel.send(key, request.payload())?;
+                }
+                Ok(Question::PassedOn)
+            }
+            _ => Ok(Question::Mine(op)),
+        }
     }
 
     /// Whether this service answers the client.
@@ -103,5 +145,104 @@ impl Stage {
     /// finds the fault answers, since nobody further on hears of the request.
     pub fn refuse(&self, fault: &Fault) -> Result<(), Error> {
         reply(status::MALFORMED, fault.to_string().as_bytes())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::Value;
+    use alloc::vec;
+    use e3_sdk::Service;
+    use e3_sdk::testing::{Call, Host};
+
+    /// Adds a field, and answers questions with their `op`.
+    struct Adds(Stage);
+
+    impl Service for Adds {
+        fn init() -> Result<Self, Error> {
+            Stage::open().map(Adds)
+        }
+
+        fn handle(&mut self, request: &Request<'_>) -> Result<(), Error> {
+            let record = match Record::parse(request.payload()) {
+                Ok(record) => record,
+                Err(fault) => return self.0.refuse(&fault),
+            };
+            match self.0.question(request, &record)? {
+                Question::Mine(op) => return reply(status::OK, op.as_bytes()),
+                Question::PassedOn => return Ok(()),
+                Question::None => {}
+            }
+            let mut out = Builder::new();
+            out.copy(&record, &[]).field("added", Value::Int(1));
+            self.0.pass_record(request, &mut out)
+        }
+    }
+
+    fn record(fields: &[(&str, Value<'_>)]) -> Call {
+        let mut b = Builder::new();
+        for (name, value) in fields {
+            b.field(name, *value);
+        }
+        Call {
+            key: b"route".to_vec(),
+            payload: b.bytes().to_vec(),
+            ..Call::default()
+        }
+    }
+
+    #[test]
+    fn results_go_on_under_the_configured_key() {
+        let host = Host::new()
+            .channel("a")
+            .channel("b")
+            .config("to", "a, b")
+            .config("key-b", "user");
+        let mut service = Adds::init().unwrap();
+        let done = host.call(&mut service, &record(&[("user", Value::Text("u7"))]));
+        let keys: Vec<_> = done.sent.iter().map(|s| (&*s.channel, &*s.key)).collect();
+        assert_eq!(keys, [("a", &b"route"[..]), ("b", b"u7")]);
+        let sent = Record::parse(&done.sent[0].payload).unwrap();
+        assert_eq!((sent.text("user"), sent.int("added")), (Ok("u7"), Ok(1)));
+        assert_eq!(done.replies, []);
+        // without the field, the request's own key
+        let done = host.call(&mut service, &record(&[]));
+        assert_eq!(done.sent[1].key, b"route");
+    }
+
+    #[test]
+    fn the_last_one_answers_unless_told_otherwise() {
+        let host = Host::new();
+        let done = host.call(&mut Adds::init().unwrap(), &record(&[]));
+        assert_eq!(done.replies.len(), 1);
+        let host = Host::new().config("reply", "no");
+        let done = host.call(&mut Adds::init().unwrap(), &record(&[]));
+        assert_eq!(done.replies, []);
+        let _host = Host::new().config("reply", "perhaps");
+        assert!(Adds::init().is_err());
+        let _host = Host::new().config("to", "nowhere");
+        assert!(Adds::init().is_err());
+    }
+
+    #[test]
+    fn questions_find_their_service() {
+        let ask = |at| record(&[("op", Value::Text("report")), ("at", Value::Text(at))]);
+        let host = Host::new()
+            .channel("a")
+            .config("to", "a")
+            .config("name", "first");
+        let mut service = Adds::init().unwrap();
+        let done = host.call(&mut service, &ask("second"));
+        assert_eq!((done.replies.len(), done.sent.len()), (0, 1));
+        assert_eq!(done.sent[0].payload, ask("second").payload);
+        let done = host.call(&mut service, &ask("first"));
+        assert_eq!(done.replies, vec![(0, b"report".to_vec())]);
+        let bad = Call {
+            payload: vec![1],
+            ..Call::default()
+        };
+        let done = host.call(&mut service, &bad);
+        assert_eq!(done.replies[0].0, status::MALFORMED);
     }
 }

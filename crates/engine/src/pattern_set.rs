@@ -1,0 +1,94 @@
+//! A set of patterns, compiled so that one pass over a text finds all occurrences of all of them.
+//!
+//! Source: Aho and Corasick, "Efficient string matching" (1975). One automaton serves patterns with
+//! and without regard to case: if there is any of the latter it folds case for all, and what a
+//! pattern of the former found is compared once more.
+
+use crate::limits::{DFA_PATTERN_BYTES_MAX, PATTERN_BYTES_MAX, PATTERNS_MAX};
+use aho_corasick::{AhoCorasick, AhoCorasickKind};
+
+/// Code for a bound that is reached.
+const BOUND: i32 = -2;
+/// Code for a length that is not allowed.
+const LENGTH: i32 = -6;
+
+/// A compiled set.
+pub(crate) struct PatternSet {
+    automaton: AhoCorasick,
+    /// Patterns to be compared once more, by index; empty if the automaton does not fold case.
+    exact: Vec<Option<Box<[u8]>>>,
+    pattern_bytes: usize,
+}
+
+impl PatternSet {
+    /// Reads `u32 flags (1 = nocase), u32 len, bytes`, repeated. `others` are the bytes of the
+    /// instance's other sets.
+    pub(crate) fn parse(mut packed: &[u8], others: usize) -> Result<PatternSet, i32> {
+        let mut patterns: Vec<(&[u8], bool)> = Vec::new();
+        let mut pattern_bytes = 0;
+        while !packed.is_empty() {
+            let (flags, rest) = packed.split_first_chunk().ok_or(LENGTH)?;
+            let (len, rest) = rest.split_first_chunk().ok_or(LENGTH)?;
+            let len = u32::from_le_bytes(*len) as usize;
+            let (pattern, rest) = rest.split_at_checked(len).ok_or(LENGTH)?;
+            if len == 0 {
+                return Err(LENGTH);
+            }
+            pattern_bytes += len;
+            if patterns.len() == PATTERNS_MAX || others + pattern_bytes > PATTERN_BYTES_MAX {
+                return Err(BOUND);
+            }
+            patterns.push((pattern, u32::from_le_bytes(*flags) & 1 == 1));
+            packed = rest;
+        }
+        let fold = patterns.iter().any(|(_, nocase)| *nocase);
+        let kind = match pattern_bytes {
+            ..=DFA_PATTERN_BYTES_MAX => AhoCorasickKind::DFA,
+            _ => AhoCorasickKind::ContiguousNFA,
+        };
+        let automaton = AhoCorasick::builder()
+            .ascii_case_insensitive(fold)
+            .kind(Some(kind))
+            .build(patterns.iter().map(|(p, _)| p))
+            .map_err(|_| BOUND)?;
+        let exact = match fold {
+            true => patterns
+                .iter()
+                .map(|(p, nocase)| (!nocase).then(|| (*p).into()))
+                .collect(),
+            false => Vec::new(),
+        };
+        Ok(PatternSet {
+            automaton,
+            exact,
+            pattern_bytes,
+        })
+    }
+
+    /// Bytes of its patterns.
+    pub(crate) fn pattern_bytes(&self) -> usize {
+        self.pattern_bytes
+    }
+
+    /// All occurrences, overlapping ones too, as (end, pattern), in that order; false if there are
+    /// more than `max`.
+    pub(crate) fn find(&self, text: &[u8], max: usize, out: &mut Vec<(u32, u32)>) -> bool {
+        if self.automaton.patterns_len() == 0 {
+            return true;
+        }
+        for found in self.automaton.find_overlapping_iter(text) {
+            let pattern = found.pattern().as_usize();
+            let exact = self.exact.get(pattern).and_then(Option::as_deref);
+            if exact.is_some_and(|p| *p != text[found.range()]) {
+                continue;
+            }
+            if out.len() == max {
+                return false;
+            }
+            out.push((found.end() as u32, pattern as u32));
+        }
+        // by end already: this only orders what ends at the same place
+        out.sort_unstable();
+        true
+    }
+}

@@ -1,0 +1,117 @@
+//! One service alone, without a cluster: to try it, to profile it, to measure it.
+
+use crate::limits::MEMORY_LEN_MAX;
+use crate::types::{
+    Completion, EngineConfig, EngineError, InstanceId, InstanceSpec, LoadError, LogFn, Request,
+    StartError, Stats, SubmitError,
+};
+use crate::{Engine, Ticker};
+use e3_collections::State;
+use e3_model::Accelerators;
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::Duration;
+use thiserror::Error;
+
+/// Preemption period; the node's.
+const TICK: Duration = Duration::from_micros(100);
+/// A turn of the engine.
+const TURN: Duration = Duration::from_millis(10);
+const ID: InstanceId = InstanceId(0);
+
+/// Why a service does not run alone.
+#[derive(Debug, Error)]
+pub enum SoloError {
+    /// The engine cannot be made.
+    #[error("{0}")]
+    Engine(#[from] EngineError),
+    /// The module does not load.
+    #[error("{0}")]
+    Load(#[from] LoadError),
+    /// The service does not start.
+    #[error("{0}")]
+    Start(#[from] StartError),
+    /// A request was not taken.
+    #[error("{0}")]
+    Submit(#[from] SubmitError),
+    /// The thread that preempts cannot be started.
+    #[error("ticker: {0}")]
+    Ticker(#[from] std::io::Error),
+}
+
+/// A service with its own engine and its collections.
+pub struct Solo {
+    engine: Engine,
+    state: Rc<RefCell<State>>,
+}
+
+impl Solo {
+    /// Starts a service on empty collections, with all accelerators.
+    pub fn start(wasm: &[u8], spec: InstanceSpec, log: Option<LogFn>) -> Result<Solo, SoloError> {
+        Solo::start_with(wasm, spec, log, Accelerators::ALL)
+    }
+
+    /// Starts a service on empty collections, with these accelerators.
+    pub fn start_with(
+        wasm: &[u8],
+        spec: InstanceSpec,
+        log: Option<LogFn>,
+        accelerators: Accelerators,
+    ) -> Result<Solo, SoloError> {
+        let mut config = EngineConfig::new(Ticker::new(TICK)?);
+        config.instances_max = 1;
+        config.instance_memory_bytes_max = spec.memory_bytes_max.min(MEMORY_LEN_MAX);
+        config.log = log;
+        config.accelerators = accelerators;
+        let mut engine = Engine::new(config)?;
+        let code = engine.load(wasm)?;
+        let state = Rc::new(RefCell::new(State::new(&spec.collections)));
+        engine.start(ID, &code, spec, Rc::clone(&state))?;
+        Ok(Solo { engine, state })
+    }
+
+    /// Handles requests one after the other; how each of them ended, in their order.
+    pub fn call_all(
+        &mut self,
+        requests: impl IntoIterator<Item = Request>,
+        ended: &mut Vec<Completion>,
+    ) -> Result<(), SoloError> {
+        for request in requests {
+            self.engine.submit(ID, request)?;
+        }
+        loop {
+            let more = self.engine.run(TURN);
+            ended.extend(self.engine.completions());
+            if !more {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Handles one request.
+    pub fn call(&mut self, request: Request) -> Result<Completion, SoloError> {
+        let mut ended = Vec::with_capacity(1);
+        self.call_all([request], &mut ended)?;
+        Ok(ended.pop().expect("a request that was taken ends"))
+    }
+
+    /// Gives a buffer back for requests to come.
+    pub fn recycle(&mut self, buffer: Vec<u8>) {
+        self.engine.recycle(buffer);
+    }
+
+    /// A buffer with this content.
+    pub fn buffer(&mut self, content: &[u8]) -> Vec<u8> {
+        self.engine.buffer(content)
+    }
+
+    /// Accounted memory of the collections.
+    pub fn state_bytes(&self) -> usize {
+        self.state.borrow().memory_bytes()
+    }
+
+    /// Figures of the service.
+    pub fn stats(&self) -> Stats {
+        self.engine.stats(ID).unwrap_or_default()
+    }
+}
