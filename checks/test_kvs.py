@@ -82,7 +82,7 @@ def test_expiry(server, client):
     server.now += 9 * NANOS
     assert client.get("a") == b"1" and client.touch("a", 10) is True
     server.now += 9 * NANOS
-    assert client.get("a") == b"1" and client.gat("a", 60) == b"1"
+    assert client.get("a") == b"1" and client.touch("a", 60) is True
     server.now += 50 * NANOS
     assert client.get("a") == b"1"
     server.now += 50 * NANOS

@@ -15,7 +15,7 @@
 //! of the item in this window so far, this one included, among requests of this routing key's slot; for
 //! an array, an array. Whoever routes by the item gets its count over everything.
 //!
-//! Queries (by field `op`) are answered from all slots of the shard:
+//! Questions ([`Stage::question`]) are answered from all slots of the shard, by `op`:
 //! - `report`: `distinct`, `error` (standard error, in items), `exact_share`, `set_bits`, `bits`,
 //!   `saturated` (all bits are set: `distinct` is only a lower bound), `slots`, `window_s` (start of the
 //!   window, Unix time).
@@ -45,7 +45,7 @@ use alloc::vec::Vec;
 
 use bitmap::{BLOCK_BYTES, BLOCK_CELLS, Block};
 use e3_sdk::{Error, HashMap, OrderedMap, Request, Service, config, config_or, now, reply};
-use e3_stage::{Builder, Fault, Record, Stage, Value, status};
+use e3_stage::{Builder, Fault, Question, Record, Stage, Value, status};
 
 /// Most items of a record.
 pub const ITEMS_MAX: usize = 64;
@@ -107,19 +107,20 @@ impl Service for Count {
             Ok(record) => record,
             Err(fault) => return self.stage.refuse(&fault),
         };
-        if record.has("op") {
-            return match record.text("op") {
-                Ok("report") => self.on_report(),
-                Ok("get") => match item(&record, &self.field) {
+        match self.stage.question(request, &record)? {
+            Question::None => {}
+            Question::PassedOn => return Ok(()),
+            Question::Mine("report") => return self.on_report(),
+            Question::Mine("get") => {
+                return match item(&record, &self.field) {
                     Ok(hash) => self.on_get(hash),
                     Err(fault) => self.stage.refuse(&fault),
-                },
-                Ok(op) => {
-                    let why = format!("is {op:?}, must be \"report\" or \"get\"");
-                    self.stage.refuse(&Fault::value("op", why))
-                }
-                Err(fault) => self.stage.refuse(&fault),
-            };
+                };
+            }
+            Question::Mine(op) => {
+                let why = format!("is {op:?}, must be \"report\" or \"get\"");
+                return self.stage.refuse(&Fault::value("op", why));
+            }
         }
         match items(&record, &self.field) {
             Ok(items) => self.on_items(request, &record, &items),

@@ -8,13 +8,15 @@
 //! one command was carried out (also if it found nothing); else it is that of the first fault:
 //! MALFORMED for `ERROR` and `CLIENT_ERROR`, REFUSED for `SERVER_ERROR`, and nothing has changed.
 //!
-//! *Record*, for use among other services: fields `op` (`get set add replace append prepend cas delete
-//! incr decr touch`; default: config `default-op`, else `get`), `key` (text, bytes or a whole number,
-//! taken as decimal), `value` (the same; for `incr` and `decr` a whole number, default 1), `ttl_s`
-//! (seconds, default 0 = never expires), `version` (for `cas`). It goes on with `done`: whether the
-//! command found what it needs and did it; after `get` with `value` (text if it is UTF-8, else
-//! bytes) and `version`, after `incr` and `decr` with `value` as a whole number. Config `op`, `key`,
-//! `value` and `result` (default: as `value`) name the fields.
+//! *Record*, for use among other services: `key` (text, bytes or a whole number, taken as decimal),
+//! `value` (the same; for `incr` and `decr` a whole number, default 1), `ttl_s` (seconds, default 0 =
+//! never expires), `version` (for `cas`). A record with the field `op` (`get set add replace append
+//! prepend cas delete incr decr touch`) is a command to this service and is answered, or goes on to
+//! the one that it is for ([`Stage::question`]); one without is handled as config `default-op` (default
+//! `get`) says, or its field of another name (config `op`), and goes on. The result has `done`:
+//! whether the command found what it needs and did it; after `get` also `value` (text if it is UTF-8,
+//! else bytes) and `version`, after `incr` and `decr` `value` as a whole number. Config `key`, `value`
+//! and `result` (default: as `value`) name the fields.
 //!
 //! *Keys and shards*: the key of a command may be any. An item belongs to the slot of the key that
 //! its request was routed by, and only requests of the same slot find it. So route each command by the
@@ -44,7 +46,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use e3_sdk::{Error, Request, Service, config, now, reply};
-use e3_stage::{Builder, Fault, Record, Stage, Value, status};
+use e3_stage::{Builder, Fault, Question, Record, Stage, Value, status};
 use limits::{DATA_BYTES_MAX, EFFECTS_BYTES_MAX, KEY_BYTES_MAX, REPLY_BYTES_MAX};
 use protocol::{Command, Verb, expires};
 use store::{Outcome, Store};
@@ -250,7 +252,12 @@ impl Kvs {
     }
 
     fn on_record(&mut self, request: &Request<'_>, record: &Record<'_>) -> Result<(), Error> {
-        let parsed = match self.read(record) {
+        let (op, answers) = match self.stage.question(request, record)? {
+            Question::PassedOn => return Ok(()),
+            Question::Mine(op) => (Some(op), true),
+            Question::None => (None, false),
+        };
+        let parsed = match self.read(op, record) {
             Ok(parsed) => parsed,
             Err(fault) => return self.stage.refuse(&fault),
         };
@@ -275,7 +282,7 @@ impl Kvs {
                     let why = format!("and the item exceed a message of {REPLY_BYTES_MAX} bytes");
                     return reply(status::REFUSED, format!("record: {why}").as_bytes());
                 }
-                return self.stage.pass_record(request, out);
+                return finish(&self.stage, request, out, answers);
             }
             Op::Store(verb) => {
                 let (expires, value) = (parsed.expires, &*parsed.value);
@@ -304,13 +311,14 @@ impl Kvs {
             out.copy(record, &["done"]);
         }
         out.field("done", Value::Bool(done));
-        self.stage.pass_record(request, out)
+        finish(&self.stage, request, out, answers)
     }
 
-    fn read<'a>(&self, record: &Record<'a>) -> Result<Parsed<'a>, Fault> {
-        let op = match record.has(&self.op) {
-            true => record.text(&self.op)?,
-            false => &self.default_op,
+    fn read<'a>(&self, op: Option<&str>, record: &Record<'a>) -> Result<Parsed<'a>, Fault> {
+        let op = match op {
+            Some(op) => op,
+            None if record.has(&self.op) => record.text(&self.op)?,
+            None => &self.default_op,
         };
         let mut parsed = Parsed {
             op: Op::Get,
@@ -358,6 +366,19 @@ impl Kvs {
             parsed.expires = expires(record.int("ttl_s")?, now());
         }
         Ok(parsed)
+    }
+}
+
+/// Answers a record that was a command to this service; others go on.
+fn finish(
+    stage: &Stage,
+    request: &Request<'_>,
+    out: &mut Builder,
+    answers: bool,
+) -> Result<(), Error> {
+    match answers {
+        true => reply(status::OK, out.bytes()),
+        false => stage.pass_record(request, out),
     }
 }
 

@@ -13,7 +13,7 @@
 //! - `keep: sum`: scores of an item are added up;
 //! - `keep: max`: the highest counts.
 //!
-//! Queries, by field `op`: `top` (optionally with `k`) is answered with `top` and `top_scores`, the best
+//! The question ([`Stage::question`]) `top`, optionally with `k`, is answered with `top` and `top_scores`, the best
 //! of the running scores over all slots of the shard, and `items`, how many there are. An item that came
 //! under routing keys of several slots is ranked in each slot by itself: route by the item, or by what it
 //! belongs to.
@@ -40,7 +40,7 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 use e3_sdk::{Error, OrderedMap, Request, Service, config, config_or, now, reply};
-use e3_stage::{Builder, Fault, Record, Stage, Value, status};
+use e3_stage::{Builder, Fault, Question, Record, Stage, Value, status};
 use top::{Pivots, top};
 
 /// Most items of a record.
@@ -126,11 +126,15 @@ impl Service for TopRanker {
             Ok(record) => record,
             Err(fault) => return self.stage.refuse(&fault),
         };
-        if record.has("op") {
-            return match self.query(&record) {
-                Ok((kept, k)) => self.on_top(kept, k),
-                Err(fault) => self.stage.refuse(&fault),
-            };
+        match self.stage.question(request, &record)? {
+            Question::None => {}
+            Question::PassedOn => return Ok(()),
+            Question::Mine(op) => {
+                return match self.query(op, &record) {
+                    Ok((kept, k)) => self.on_top(kept, k),
+                    Err(fault) => self.stage.refuse(&fault),
+                };
+            }
         }
         match self.read(&record) {
             Ok((items, scores)) => self.on_scores(request, &record, &items, scores),
@@ -178,8 +182,7 @@ impl TopRanker {
         Ok((items, scores))
     }
 
-    fn query(&self, record: &Record<'_>) -> Result<(OrderedMap, usize), Fault> {
-        let op = record.text("op")?;
+    fn query(&self, op: &str, record: &Record<'_>) -> Result<(OrderedMap, usize), Fault> {
         if op != "top" {
             return Err(Fault::value("op", format!("is {op:?}, must be \"top\"")));
         }
