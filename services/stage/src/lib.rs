@@ -11,9 +11,11 @@ extern crate alloc;
 
 #[cfg(not(target_arch = "wasm32"))]
 pub mod fuzz;
+mod lines;
 mod record;
 mod stage;
 
+pub use lines::{LINE_BYTES_MAX, Lines};
 pub use record::{Array, Builder, FIELDS_MAX, Fault, Record, Value};
 pub use stage::{Question, Stage};
 
