@@ -16,6 +16,8 @@ pub const FEATURES_MAX: usize = 256;
 pub const NUMBERS_MAX: usize = 2 << 20;
 /// Most classes.
 pub const CLASSES_MAX: usize = 1024;
+/// Longest label.
+pub const LABEL_BYTES_MAX: usize = 255;
 /// Largest absolute value of a feature: squares of differences stay finite.
 pub const FEATURE_MAX: f64 = 1e150;
 /// Points that are compared together: their features lie side by side.
@@ -69,8 +71,13 @@ impl Points {
 
     fn add(&mut self, line: &str, row: &mut Vec<f64>) -> Result<(), String> {
         let mut cells = line.split(',').map(str::trim);
-        let label = cells.next().filter(|l| !l.is_empty());
-        let label = label.ok_or("label: is empty, must be text")?;
+        let label = cells.next().unwrap_or_default();
+        if !(1..=LABEL_BYTES_MAX).contains(&label.len()) {
+            let len = label.len();
+            return Err(format!(
+                "label: has {len} bytes, must have 1..={LABEL_BYTES_MAX}"
+            ));
+        }
         row.clear();
         for (cell, number) in cells.zip(1..) {
             let value = cell.parse().ok().filter(|v: &f64| v.abs() <= FEATURE_MAX);

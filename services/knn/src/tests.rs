@@ -117,7 +117,7 @@ fn bad_assets_are_named_by_line() {
             "a,NaN\n",
             "line 1: feature 1: is \"NaN\", must be a number within ±1e150",
         ),
-        (",1\n", "line 1: label: is empty, must be text"),
+        (",1\n", "line 1: label: has 0 bytes, must have 1..=255"),
     ] {
         assert_eq!(fault(text), format!("asset \"points\": {why}"));
     }
