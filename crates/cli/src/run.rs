@@ -36,9 +36,9 @@ pub struct Run {
     /// Outgoing channel, and messages that a request may send on it [default: 1]
     #[arg(long = "channel", value_name = "NAME[:OUTPUTS]", value_parser = channel)]
     pub channels: Vec<(String, u32)>,
-    /// Setting
-    #[arg(long = "config", value_name = "NAME=VALUE", value_parser = pair)]
-    pub config: Vec<(String, String)>,
+    /// A value of the service's configuration (--config names e3's own)
+    #[arg(long = "set", value_name = "NAME=VALUE", value_parser = pair)]
+    pub set: Vec<(String, String)>,
     /// Secret, from a file
     #[arg(long = "secret", value_name = "NAME=FILE", value_parser = pair)]
     pub secrets: Vec<(String, String)>,
@@ -243,7 +243,7 @@ pub fn service(args: &Run, settings: &Settings) -> Result<(Vec<u8>, InstanceSpec
     };
     spec.collections.extend(args.collections.iter().cloned());
     spec.channels.extend(args.channels.iter().cloned());
-    spec.config.extend(args.config.iter().cloned());
+    spec.config.extend(args.set.iter().cloned());
     for (name, file) in &args.secrets {
         spec.secrets
             .push((name.clone(), read_blob(&PathBuf::from(file))?));
