@@ -96,6 +96,15 @@ pub enum Error {
         /// Its value.
         value: String,
     },
+    /// An asset whose contents cannot be used.
+    Asset {
+        /// Its name.
+        name: &'static str,
+        /// The line that is wrong, from 1 on; 0 = none in particular.
+        line: u32,
+        /// What is wrong there, with the bound.
+        reason: String,
+    },
     /// A value is longer than the buffer that it was to be read into.
     Short {
         /// Length of the value.
@@ -123,6 +132,7 @@ impl Error {
             Self::Config { .. } => -13,
             Self::Short { .. } => -14,
             Self::Code(0) => -15,
+            Self::Asset { .. } => -16,
             Self::Code(code) => *code,
         }
     }
@@ -141,6 +151,14 @@ impl fmt::Display for Error {
             Self::NoChannel(name) => write!(f, "channel {name:?}: is not in the manifest"),
             Self::NoSecret(name) => write!(f, "secret {name:?}: is not in the manifest"),
             Self::Config { name, value } => write!(f, "config {name:?}: cannot be {value:?}"),
+            Self::Asset {
+                name,
+                line: 0,
+                reason,
+            } => write!(f, "asset {name:?}: {reason}"),
+            Self::Asset { name, line, reason } => {
+                write!(f, "asset {name:?}: line {line}: {reason}")
+            }
             Self::Short { len, cap } => write!(f, "value: has {len} bytes, at most {cap} expected"),
             Self::Code(code) => write!(f, "code {code}"),
         }
