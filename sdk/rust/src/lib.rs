@@ -105,6 +105,15 @@ pub enum Error {
         /// Its value.
         value: String,
     },
+    /// An asset whose contents cannot be used.
+    Asset {
+        /// Its name.
+        name: &'static str,
+        /// The line that is wrong, from 1 on; 0 = none in particular.
+        line: u32,
+        /// What is wrong there, with the bound.
+        reason: String,
+    },
     /// A value is longer than the buffer that it was to be read into.
     Short {
         /// Length of the value.
@@ -134,6 +143,7 @@ impl Error {
             Self::NoAsset(_) => -16,
             Self::Asset { .. } => -17,
             Self::Code(0) => -15,
+            Self::Asset { .. } => -16,
             Self::Code(code) => *code,
         }
     }
@@ -154,6 +164,14 @@ impl fmt::Display for Error {
             Self::NoAsset(name) => write!(f, "asset {name:?}: is not in the manifest"),
             Self::Asset { name, fault } => write!(f, "asset {name:?}: {fault}"),
             Self::Config { name, value } => write!(f, "config {name:?}: cannot be {value:?}"),
+            Self::Asset {
+                name,
+                line: 0,
+                reason,
+            } => write!(f, "asset {name:?}: {reason}"),
+            Self::Asset { name, line, reason } => {
+                write!(f, "asset {name:?}: line {line}: {reason}")
+            }
             Self::Short { len, cap } => write!(f, "value: has {len} bytes, at most {cap} expected"),
             Self::Code(code) => write!(f, "code {code}"),
         }
