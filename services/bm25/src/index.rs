@@ -107,7 +107,8 @@ impl Index {
         let asset = Asset::open(name).ok_or(Error::NoAsset(name))?;
         let fault = |at: u64, why: String| Error::Asset {
             name,
-            fault: format!("byte {at}: {why}"),
+            line: 0,
+            reason: format!("byte {at}: {why}"),
         };
         let mut reader = Reader { asset, at: 0 };
         if asset.len() < HEADER_BYTES as u64 || reader.bytes(8)? != MAGIC {
@@ -214,7 +215,8 @@ impl Index {
                 let documents = self.lengths.len();
                 return Err(Error::Asset {
                     name: self.name,
-                    fault: format!(
+                    line: 0,
+                    reason: format!(
                         "byte {at}: posting of term {term}: document {document} with {count} occurrences, must be below {documents}, after the one before, with at least 1"
                     ),
                 });
