@@ -129,17 +129,22 @@ fn equals_the_formula() {
             }
             let words = random.below(6);
             let query = text(&mut random, words);
+            let words: Vec<(&str, f64)> = query
+                .split_whitespace()
+                .map(|word| {
+                    let n = all.iter().filter(|(_, d)| times(d, word) > 0.0).count() as f64;
+                    (word, (1.0 + (count as f64 - n + 0.5) / (n + 0.5)).ln())
+                })
+                .collect();
             let mut scored: Vec<(f64, usize)> = all
                 .iter()
                 .map(|(_, d)| {
-                    let score = |word: &str| {
-                        let n = all.iter().filter(|(_, d)| times(d, word) > 0.0).count() as f64;
-                        let idf = (1.0 + (count as f64 - n + 0.5) / (n + 0.5)).ln();
-                        let f = times(d, word);
-                        let norm = k1 * (1.0 - b + b * length(d) / mean);
-                        if f == 0.0 { 0.0 } else { idf * f / (f + norm) }
+                    let norm = k1 * (1.0 - b + b * length(d) / mean);
+                    let score = |(word, idf): &(&str, f64)| match times(d, word) {
+                        0.0 => 0.0,
+                        f => idf * f / (f + norm),
                     };
-                    query.split_whitespace().map(score).sum::<f64>()
+                    words.iter().map(score).sum::<f64>()
                 })
                 .zip(0..)
                 .filter(|(score, _)| *score > 0.0)
