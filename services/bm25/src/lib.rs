@@ -5,7 +5,8 @@
 //! of the best `k`; config `result`), `scores` and `matches` (documents that have at least one of the
 //! words). Of documents with equal scores the one that comes first in the index comes first.
 //!
-//! Asset `index`, made by `index.py` beside this crate. Configuration: `k` (default 10, at most 100),
+//! Asset `index`, made by `index.py` beside this crate; but for the postings it is held in memory: 24
+//! bytes a document, 8 a term, names and terms. Configuration: `k` (default 10, at most 100),
 //! `k1` (default 1.2, 0..=100), `b` (default 0.75, 0..=1), `field`, `result`, and those of [`Stage`].
 //! No state.
 
