@@ -91,13 +91,6 @@ pub enum Error {
     NoSecret(&'static str),
     /// The manifest gives the service no such asset.
     NoAsset(&'static str),
-    /// An asset that cannot be read.
-    Asset {
-        /// Its name.
-        name: &'static str,
-        /// Where (line or offset), what is there, and what should be.
-        fault: String,
-    },
     /// A configuration value that cannot be read.
     Config {
         /// Its name.
@@ -140,10 +133,9 @@ impl Error {
             Self::NoSecret(_) => -12,
             Self::Config { .. } => -13,
             Self::Short { .. } => -14,
-            Self::NoAsset(_) => -16,
-            Self::Asset { .. } => -17,
             Self::Code(0) => -15,
             Self::Asset { .. } => -16,
+            Self::NoAsset(_) => -18,
             Self::Code(code) => *code,
         }
     }
@@ -162,7 +154,6 @@ impl fmt::Display for Error {
             Self::NoChannel(name) => write!(f, "channel {name:?}: is not in the manifest"),
             Self::NoSecret(name) => write!(f, "secret {name:?}: is not in the manifest"),
             Self::NoAsset(name) => write!(f, "asset {name:?}: is not in the manifest"),
-            Self::Asset { name, fault } => write!(f, "asset {name:?}: {fault}"),
             Self::Config { name, value } => write!(f, "config {name:?}: cannot be {value:?}"),
             Self::Asset {
                 name,
