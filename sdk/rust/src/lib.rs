@@ -96,6 +96,24 @@ pub enum Error {
         /// Its value.
         value: String,
     },
+    /// A line of an asset that cannot be used.
+    Line {
+        /// The asset's name.
+        asset: &'static str,
+        /// The line, from 1.
+        line: usize,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// A secret that is too short or too long.
+    SecretLength {
+        /// Its name.
+        name: &'static str,
+        /// Its bytes.
+        len: usize,
+        /// What they must be.
+        must_be: &'static str,
+    },
     /// A value is longer than the buffer that it was to be read into.
     Short {
         /// Length of the value.
@@ -123,6 +141,8 @@ impl Error {
             Self::Config { .. } => -13,
             Self::Short { .. } => -14,
             Self::Code(0) => -15,
+            Self::Line { .. } => -16,
+            Self::SecretLength { .. } => -17,
             Self::Code(code) => *code,
         }
     }
@@ -141,6 +161,10 @@ impl fmt::Display for Error {
             Self::NoChannel(name) => write!(f, "channel {name:?}: is not in the manifest"),
             Self::NoSecret(name) => write!(f, "secret {name:?}: is not in the manifest"),
             Self::Config { name, value } => write!(f, "config {name:?}: cannot be {value:?}"),
+            Self::Line { asset, line, why } => write!(f, "asset {asset:?}: line {line}: {why}"),
+            Self::SecretLength { name, len, must_be } => {
+                write!(f, "secret {name:?}: has {len} bytes, must be {must_be}")
+            }
             Self::Short { len, cap } => write!(f, "value: has {len} bytes, at most {cap} expected"),
             Self::Code(code) => write!(f, "code {code}"),
         }

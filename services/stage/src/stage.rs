@@ -102,6 +102,12 @@ impl Stage {
         self.replies
     }
 
+    /// Passes bytes on along every channel under the request's own key, and leaves the answer to the
+    /// caller, for a service that says something else than it passes on.
+    pub fn send(&self, request: &Request<'_>, payload: &[u8]) -> Result<(), Error> {
+        self.send_keyed(request, payload, |_| None)
+    }
+
     /// Passes bytes on along every channel under the request's own key, and answers with them if it
     /// is this service's part.
     pub fn pass(&self, request: &Request<'_>, payload: &[u8]) -> Result<(), Error> {
@@ -127,6 +133,19 @@ impl Stage {
         payload: &[u8],
         key_of: impl Fn(&str) -> Option<Vec<u8>>,
     ) -> Result<(), Error> {
+        self.send_keyed(request, payload, key_of)?;
+        match self.replies {
+            true => reply(status::OK, payload),
+            false => Ok(()),
+        }
+    }
+
+    fn send_keyed(
+        &self,
+        request: &Request<'_>,
+        payload: &[u8],
+        key_of: impl Fn(&str) -> Option<Vec<u8>>,
+    ) -> Result<(), Error> {
         let mut room = [0; KEY_BYTES_MAX];
         for next in &self.next {
             let field = next.key.as_deref().and_then(&key_of);
@@ -135,10 +154,7 @@ impl Stage {
                 None => next.channel.send(request.key(&mut room)?, payload)?,
             }
         }
-        match self.replies {
-            true => reply(status::OK, payload),
-            false => Ok(()),
-        }
+        Ok(())
     }
 
     /// Answers a request that is wrong in itself: status [`status::MALFORMED`] and why. Whoever
