@@ -8,7 +8,6 @@ mod arrows;
 mod bans;
 mod services;
 mod sources;
-mod toolchain;
 mod wasm;
 mod workspace;
 
@@ -149,7 +148,8 @@ fn build_services(options: &[&str]) -> Outcome<()> {
             }
         };
     }
-    let toolchain = toolchain::find(wanted)?;
+    let toolchain = e3_kit::find(wanted)
+        .map_err(|e| format!("{e}\nhint: scripts/setup installs what is missing"))?;
     println!("services: built with {}", toolchain.describe());
     services::build(&workspace, &toolchain, &out)
 }

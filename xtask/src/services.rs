@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use crate::toolchain::Toolchain;
+use e3_kit::Toolchain;
+
 use crate::wasm::{Abi, border};
 use crate::workspace::Workspace;
 use crate::{Outcome, run};

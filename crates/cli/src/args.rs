@@ -1,6 +1,7 @@
 //! The command line.
 
 use crate::hidden::{ControllerRun, NodeRun, Supervise};
+use crate::kit::{Build, New};
 use crate::output::{Format, When};
 use crate::run::Run;
 use crate::values::{duration, rate};
@@ -84,6 +85,10 @@ pub enum Command {
     Describe(Describe),
     /// Move an instance to another node
     Migrate(Migrate),
+    /// Make a new service: project, manifest, SDK
+    New(New),
+    /// Build a service to WebAssembly
+    Build(Build),
     /// Run one service alone: requests in, answers out, a line of JSON each
     Run(Run),
     /// Handle dead letters once more

@@ -20,6 +20,7 @@ mod failure;
 mod figures;
 mod get;
 mod hidden;
+mod kit;
 mod letters;
 mod limits;
 mod load;
@@ -72,6 +73,8 @@ fn run(command: Command, settings: &Settings) -> Result<(), Failure> {
         Command::Get(args) => get::run(&args, settings),
         Command::Describe(args) => describe::run(&args, settings),
         Command::Migrate(args) => migrate::run(&args, settings),
+        Command::New(args) => kit::new(&args),
+        Command::Build(args) => kit::build(&args),
         Command::Run(args) => run::run(&args, settings),
         Command::Replay(args) => letters::run(&args, settings),
         Command::Load(args) => load::run(&args, settings),

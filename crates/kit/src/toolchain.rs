@@ -7,7 +7,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::Outcome;
+use crate::KitError;
 
 /// The oldest compiler that builds the workspace; Debian's package must be at least this.
 const VERSION_MIN: (u32, u32) = (1, 95);
@@ -37,18 +37,13 @@ pub enum Toolchain {
 }
 
 /// The one named, or the first that is there.
-pub fn find(wanted: Option<&str>) -> Outcome<Toolchain> {
+pub fn find(wanted: Option<&str>) -> Result<Toolchain, KitError> {
     match wanted {
         Some("rustup") => rustup(),
         Some("debian") => debian(),
-        Some(other) => Err(format!("toolchain is {other:?}, must be rustup or debian")),
+        Some(other) => Err(KitError::UnknownToolchain(other.into())),
         None => rustup().or_else(|first| {
-            debian().map_err(|second| {
-                format!(
-                    "no toolchain builds wasm32-unknown-unknown\n  rustup: {first}\n  \
-                     debian: {second}\n  hint: scripts/setup installs one"
-                )
-            })
+            debian().map_err(|second| KitError::NoToolchain(Box::new(first), Box::new(second)))
         }),
     }
 }
@@ -102,13 +97,14 @@ impl Toolchain {
     }
 }
 
-fn rustup() -> Outcome<Toolchain> {
+fn rustup() -> Result<Toolchain, KitError> {
     let program = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
     let rustc = Path::new(&program);
     let library = sysroot(rustc)?.join("lib/rustlib/wasm32-unknown-unknown/lib");
     if !library.is_dir() {
-        return Err(
-            "the target is not installed (rustup target add wasm32-unknown-unknown)".into(),
+        return incomplete(
+            "the target is not installed",
+            "rustup target add wasm32-unknown-unknown",
         );
     }
     Ok(Toolchain::Rustup {
@@ -116,43 +112,62 @@ fn rustup() -> Outcome<Toolchain> {
     })
 }
 
-fn debian() -> Outcome<Toolchain> {
+fn debian() -> Result<Toolchain, KitError> {
     let rustc = Path::new("/usr/bin/rustc");
     if !rustc.exists() || !Path::new("/usr/bin/cargo").exists() {
-        return Err("/usr/bin/rustc or /usr/bin/cargo is missing (rustc-web cargo-web)".into());
+        return incomplete(
+            "/usr/bin/rustc or /usr/bin/cargo is missing",
+            "apt-get install rustc-web cargo-web",
+        );
     }
     let version = version(rustc)?;
-    let number = number(&version).ok_or_else(|| format!("unknown version {version:?}"))?;
-    if number < VERSION_MIN {
+    if number(&version) < Some(VERSION_MIN) {
         let (major, minor) = VERSION_MIN;
-        return Err(format!(
-            "/usr/bin/rustc is {version}, must be at least {major}.{minor}"
-        ));
+        return incomplete(
+            &format!("/usr/bin/rustc is {version}, must be at least {major}.{minor}"),
+            "apt-get install rustc-web",
+        );
     }
     let library = sysroot(rustc)?.join("lib/rustlib/src/rust/library/core/src/lib.rs");
     if !library.is_file() {
-        return Err("the library's source is missing (rust-web-src)".into());
+        return incomplete(
+            "the library's source is missing",
+            "apt-get install rust-web-src",
+        );
     }
     let in_usr = LINKERS.iter().map(|name| Path::new("/usr/bin").join(name));
-    let linker = in_usr.into_iter().find(|path| path.exists());
-    let linker = linker.ok_or("the linker wasm-ld is missing (lld-19)")?;
-    Ok(Toolchain::Debian { version, linker })
+    match in_usr.into_iter().find(|path| path.exists()) {
+        Some(linker) => Ok(Toolchain::Debian { version, linker }),
+        None => incomplete("the linker wasm-ld is missing", "apt-get install lld-19"),
+    }
 }
 
-fn version(rustc: &Path) -> Outcome<String> {
+fn incomplete<T>(missing: &str, mend: &'static str) -> Result<T, KitError> {
+    Err(KitError::Incomplete {
+        missing: missing.into(),
+        mend,
+    })
+}
+
+fn version(rustc: &Path) -> Result<String, KitError> {
     output(Command::new(rustc).arg("--version"))
 }
 
-fn sysroot(rustc: &Path) -> Outcome<PathBuf> {
+fn sysroot(rustc: &Path) -> Result<PathBuf, KitError> {
     output(Command::new(rustc).args(["--print", "sysroot"])).map(PathBuf::from)
 }
 
-fn output(command: &mut Command) -> Outcome<String> {
-    let output = command
-        .output()
-        .map_err(|e| format!("{command:?} does not start: {e}"))?;
+fn output(command: &mut Command) -> Result<String, KitError> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let output = command.output().map_err(|source| KitError::Start {
+        program: name.clone(),
+        source,
+    })?;
     if !output.status.success() {
-        return Err(format!("{command:?} failed ({})", output.status));
+        return Err(KitError::Failed {
+            program: name,
+            status: output.status,
+        });
     }
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
@@ -176,6 +191,6 @@ mod tests {
 
     #[test]
     fn unknown_names_are_refused() {
-        assert!(find(Some("gcc")).is_err_and(|e| e.contains("\"gcc\"")));
+        assert!(find(Some("gcc")).is_err_and(|e| e.to_string().contains("\"gcc\"")));
     }
 }

@@ -1,0 +1,14 @@
+//! The kit for authors of services: a new project ([`create`]), its build to WebAssembly
+//! ([`build`]), and the toolchains that can do it ([`Toolchain`]).
+//!
+//! A project holds a copy of the SDK, so that it needs nothing but this program and a compiler.
+
+mod build;
+mod error;
+mod project;
+mod toolchain;
+
+pub use build::build;
+pub use error::KitError;
+pub use project::{Language, create};
+pub use toolchain::{Toolchain, find};

@@ -1,0 +1,116 @@
+//! New projects.
+
+use crate::KitError;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Longest name of a service.
+const NAME_LEN_MAX: usize = 63;
+
+/// Language of a service.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Language {
+    /// Rust.
+    Rust,
+    /// C.
+    C,
+}
+
+macro_rules! template {
+    ($name:literal) => {
+        include_str!(concat!("templates/", $name, ".in"))
+    };
+}
+
+macro_rules! sdk {
+    ($($name:literal),*) => {
+        [$((concat!("e3-sdk/src/", $name), include_str!(concat!("../../../sdk/rust/src/", $name)))),*]
+    };
+}
+
+/// The SDK for Rust, file by file.
+const SDK: [(&str, &str); 8] = sdk![
+    "collections.rs",
+    "export.rs",
+    "lib.rs",
+    "limits.rs",
+    "logging.rs",
+    "sys_mock.rs",
+    "sys_wasm.rs",
+    "testing.rs"
+];
+const RUST: [(&str, &str); 5] = [
+    ("Cargo.toml", template!("Cargo.toml")),
+    (".cargo/config.toml", template!("config.toml")),
+    (".gitignore", template!("gitignore")),
+    ("src/lib.rs", template!("lib.rs")),
+    ("e3-sdk/Cargo.toml", template!("sdk.toml")),
+];
+const C: [(&str, &str); 3] = [
+    ("{{name}}.c", template!("service.c")),
+    ("e3.h", include_str!("../../../sdk/c/e3.h")),
+    (".gitignore", template!("gitignore")),
+];
+const MANIFEST: (&str, &str) = ("{{name}}.yaml", template!("manifest.yaml"));
+
+/// Makes a project in `parent/name`: a service that counts the requests of each key, its manifest,
+/// and a copy of the SDK. Nothing is written if there is something of that name.
+pub fn create(parent: &Path, name: &str, language: Language) -> Result<PathBuf, KitError> {
+    let good = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    let begins = name.starts_with(|c: char| c.is_ascii_lowercase());
+    if !begins || name.ends_with('-') || name.len() > NAME_LEN_MAX || !name.chars().all(good) {
+        return Err(KitError::Name(name.into()));
+    }
+    let dir = parent.join(name);
+    if dir.exists() {
+        return Err(KitError::Exists(dir));
+    }
+    let files: Vec<(&str, &str)> = match language {
+        Language::Rust => RUST.iter().chain(&SDK).copied().collect(),
+        Language::C => C.to_vec(),
+    };
+    for (file, text) in files.into_iter().chain([MANIFEST]) {
+        let fill = |text: &str| {
+            text.replace("{{name}}", name)
+                .replace("{{version}}", env!("CARGO_PKG_VERSION"))
+        };
+        write(&dir.join(fill(file)), &fill(text))?;
+    }
+    Ok(dir)
+}
+
+fn write(file: &Path, text: &str) -> Result<(), KitError> {
+    let failed = |source| KitError::File {
+        file: file.to_path_buf(),
+        source,
+    };
+    if let Some(dir) = file.parent() {
+        fs::create_dir_all(dir).map_err(failed)?;
+    }
+    fs::write(file, text).map_err(failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_copy_of_the_sdk_is_whole() {
+        let sdk = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../sdk/rust/src");
+        let mut there: Vec<String> = fs::read_dir(sdk)
+            .unwrap()
+            .map(|e| format!("e3-sdk/src/{}", e.unwrap().file_name().to_string_lossy()))
+            .collect();
+        there.sort();
+        assert_eq!(there, SDK.map(|(name, _)| name));
+    }
+
+    #[test]
+    fn names_are_those_of_services() {
+        let nowhere = Path::new("/nowhere");
+        for bad in ["", "A", "1a", "a_b", "a-", "../a", "a b", &"a".repeat(64)] {
+            let error = create(nowhere, bad, Language::Rust).unwrap_err();
+            assert!(matches!(error, KitError::Name(_)), "{bad}: {error}");
+        }
+    }
+}
