@@ -37,7 +37,7 @@ pub struct Run {
     #[arg(long = "channel", value_name = "NAME[:OUTPUTS]", value_parser = channel)]
     pub channels: Vec<(String, u32)>,
     /// Setting
-    #[arg(long = "config", value_name = "NAME=VALUE", value_parser = pair)]
+    #[arg(id = "set", long = "set", value_name = "NAME=VALUE", value_parser = pair)]
     pub config: Vec<(String, String)>,
     /// Secret, from a file
     #[arg(long = "secret", value_name = "NAME=FILE", value_parser = pair)]
