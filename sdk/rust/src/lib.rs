@@ -96,15 +96,6 @@ pub enum Error {
         /// Its value.
         value: String,
     },
-    /// A line of an asset that cannot be used.
-    Line {
-        /// The asset's name.
-        asset: &'static str,
-        /// The line, from 1.
-        line: usize,
-        /// What is wrong with it.
-        why: String,
-    },
     /// A secret that is too short or too long.
     SecretLength {
         /// Its name.
@@ -113,6 +104,15 @@ pub enum Error {
         len: usize,
         /// What they must be.
         must_be: &'static str,
+    },
+    /// An asset whose contents cannot be used.
+    Asset {
+        /// Its name.
+        name: &'static str,
+        /// The line that is wrong, from 1 on; 0 = none in particular.
+        line: u32,
+        /// What is wrong there, with the bound.
+        reason: String,
     },
     /// A value is longer than the buffer that it was to be read into.
     Short {
@@ -141,7 +141,7 @@ impl Error {
             Self::Config { .. } => -13,
             Self::Short { .. } => -14,
             Self::Code(0) => -15,
-            Self::Line { .. } => -16,
+            Self::Asset { .. } => -16,
             Self::SecretLength { .. } => -17,
             Self::Code(code) => *code,
         }
@@ -161,9 +161,16 @@ impl fmt::Display for Error {
             Self::NoChannel(name) => write!(f, "channel {name:?}: is not in the manifest"),
             Self::NoSecret(name) => write!(f, "secret {name:?}: is not in the manifest"),
             Self::Config { name, value } => write!(f, "config {name:?}: cannot be {value:?}"),
-            Self::Line { asset, line, why } => write!(f, "asset {asset:?}: line {line}: {why}"),
             Self::SecretLength { name, len, must_be } => {
                 write!(f, "secret {name:?}: has {len} bytes, must be {must_be}")
+            }
+            Self::Asset {
+                name,
+                line: 0,
+                reason,
+            } => write!(f, "asset {name:?}: {reason}"),
+            Self::Asset { name, line, reason } => {
+                write!(f, "asset {name:?}: line {line}: {reason}")
             }
             Self::Short { len, cap } => write!(f, "value: has {len} bytes, at most {cap} expected"),
             Self::Code(code) => write!(f, "code {code}"),

@@ -114,6 +114,21 @@ impl Stage {
         self.pass_keyed(request, payload, |_| None)
     }
 
+    /// Passes bytes on as [`Stage::pass`] does, but the answer, if it is this service's part, is a
+    /// record made by `answer`: what it found rather than what it was given.
+    pub fn pass_answering(
+        &self,
+        request: &Request<'_>,
+        payload: &[u8],
+        answer: impl FnOnce() -> Builder,
+    ) -> Result<(), Error> {
+        self.send_keyed(request, payload, |_| None)?;
+        match self.replies {
+            true => reply(status::OK, answer().bytes()),
+            false => Ok(()),
+        }
+    }
+
     /// Passes a record on, on each channel under the key that the configuration names.
     pub fn pass_record(&self, request: &Request<'_>, record: &mut Builder) -> Result<(), Error> {
         let payload = record.bytes();
@@ -239,6 +254,40 @@ mod tests {
         assert!(Adds::init().is_err());
         let _host = Host::new().config("to", "nowhere");
         assert!(Adds::init().is_err());
+    }
+
+    /// Answers with what it found, and passes on what it was given.
+    struct Measures(Stage);
+
+    impl Service for Measures {
+        fn init() -> Result<Self, Error> {
+            Stage::open().map(Measures)
+        }
+
+        fn handle(&mut self, request: &Request<'_>) -> Result<(), Error> {
+            let bytes = request.payload();
+            self.0.pass_answering(request, bytes, || {
+                let mut out = Builder::new();
+                out.field("bytes", Value::Int(bytes.len() as i64));
+                out
+            })
+        }
+    }
+
+    #[test]
+    fn an_answer_may_be_another_than_what_goes_on() {
+        let host = Host::new()
+            .channel("a")
+            .config("to", "a")
+            .config("reply", "yes");
+        let call = Call {
+            payload: b"packet".to_vec(),
+            ..Call::default()
+        };
+        let done = host.call(&mut Measures::init().unwrap(), &call);
+        assert_eq!(done.sent[0].payload, b"packet");
+        let answer = Record::parse(&done.replies[0].1).unwrap();
+        assert_eq!(answer.int("bytes"), Ok(6));
     }
 
     #[test]

@@ -1,0 +1,39 @@
+//! IPv4 packets as bytes: read where they lie ([`Packet`]), rewritten with their checksums kept
+//! right ([`rewrite`]), and built ([`PacketBuilder`]).
+//!
+//! Sources: RFC 791 (IPv4), 9293 (TCP), 768 (UDP), 792 (ICMP), 1071 and 1624 (checksums). Every
+//! length that a packet claims is held against the bytes that there are, so nothing here panics on
+//! any input. Bytes behind the total length (padding of a frame) are not part of the packet.
+
+#![cfg_attr(target_arch = "wasm32", no_std)]
+
+extern crate alloc;
+
+mod build;
+pub mod checksum;
+mod fault;
+mod flow;
+mod parse;
+pub mod rewrite;
+pub mod slots;
+
+pub use build::PacketBuilder;
+pub use fault::Fault;
+pub use flow::{FLOW_BYTES, Flow};
+pub use parse::{HEADER_BYTES_MIN, Icmp, Packet, Tcp, Transport, Udp};
+
+/// Numbers of the protocols that are looked into.
+pub mod protocol {
+    /// ICMP.
+    pub const ICMP: u8 = 1;
+    /// TCP.
+    pub const TCP: u8 = 6;
+    /// UDP.
+    pub const UDP: u8 = 17;
+}
+
+/// Whether a payload is meant as an IPv4 packet: its first nibble is 4. (A record, which is a CBOR
+/// map, begins with 0xa0 or more.)
+pub fn is_packet(payload: &[u8]) -> bool {
+    payload.first().is_some_and(|first| first >> 4 == 4)
+}
