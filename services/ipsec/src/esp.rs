@@ -15,11 +15,13 @@
 
 use alloc::vec::Vec;
 use core::fmt;
+use core::net::Ipv4Addr;
+use e3_packet::{HEADER_BYTES_MIN, Packet, checksum};
 use e3_sdk::Error;
 use e3_sdk::accel::{AesCbc, HmacSha1, same_tag};
 
-/// Bytes of an IPv4 header without options.
-pub const IPV4_LEN: usize = 20;
+/// Bytes of the outer header.
+const IPV4_LEN: usize = HEADER_BYTES_MIN;
 /// Bytes of SPI and sequence number.
 const HEAD_LEN: usize = 8;
 /// Bytes of a cipher block, and of the IV.
@@ -38,7 +40,9 @@ pub const PACKET_LEN_MAX: usize = 32 * 1024 - IPV4_LEN - HEAD_LEN - 2 * BLOCK_LE
 /// What is wrong with a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// Shorter than its headers say or need.
+    /// Not a sound packet.
+    Packet(e3_packet::Fault),
+    /// Shorter than the least that ESP needs.
     Short {
         /// Bytes there are.
         len: usize,
@@ -47,23 +51,10 @@ pub enum Fault {
     },
     /// Longer than can be carried.
     Long(usize),
-    /// Not version 4 of IP, or a header length below 20.
-    Version(u8),
-    /// The total length in the header is not the packet's.
-    TotalLength {
-        /// What the header says.
-        says: usize,
-        /// Bytes there are.
-        is: usize,
-    },
-    /// The checksum of the header is wrong.
-    Checksum,
     /// Not ESP.
     Protocol(u8),
-    /// A fragment: it must be put together first.
-    Fragment,
     /// For somebody else.
-    Destination([u8; 4]),
+    Destination(Ipv4Addr),
     /// The ciphertext is not whole blocks.
     Blocks(usize),
     /// The tag is wrong.
@@ -84,24 +75,25 @@ impl Fault {
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Fault::Short { len, min } => write!(f, "has {len} bytes, must be at least {min}"),
-            Fault::Long(len) => write!(f, "has {len} bytes, must be at most {PACKET_LEN_MAX}"),
-            Fault::Version(v) => write!(f, "begins with {v:#04x}, must be 0x45..=0x4f"),
-            Fault::TotalLength { says, is } => {
-                write!(f, "total length is {says}, must be {is}")
+            Fault::Packet(fault) => fault.fmt(f),
+            Fault::Short { len, min } => write!(f, "esp: has {len} bytes, must be at least {min}"),
+            Fault::Long(len) => {
+                write!(
+                    f,
+                    "packet: has {len} bytes, must be at most {PACKET_LEN_MAX}"
+                )
             }
-            Fault::Checksum => f.write_str("the header's checksum is wrong"),
-            Fault::Protocol(p) => write!(f, "protocol is {p}, must be {PROTOCOL_ESP}"),
-            Fault::Fragment => f.write_str("is a fragment, must be whole"),
-            Fault::Destination([a, b, c, d]) => {
-                write!(f, "destination is {a}.{b}.{c}.{d}, which is not this end")
-            }
+            Fault::Protocol(p) => write!(f, "packet: protocol is {p}, must be {PROTOCOL_ESP}"),
+            Fault::Destination(to) => write!(f, "packet: destination is {to}, not this end"),
             Fault::Blocks(len) => {
-                write!(f, "ciphertext has {len} bytes, must be a multiple of 16")
+                write!(
+                    f,
+                    "esp: ciphertext has {len} bytes, must be a multiple of 16"
+                )
             }
-            Fault::Tag => f.write_str("the integrity check value is wrong"),
-            Fault::Padding => f.write_str("the padding must be 1, 2, 3 and so on"),
-            Fault::NextHeader(n) => write!(f, "next header is {n}, must be {NEXT_IPV4}"),
+            Fault::Tag => f.write_str("esp: the integrity check value is wrong"),
+            Fault::Padding => f.write_str("esp: the padding must be 1, 2, 3 and so on"),
+            Fault::NextHeader(n) => write!(f, "esp: next header is {n}, must be {NEXT_IPV4}"),
         }
     }
 }
@@ -110,9 +102,9 @@ impl fmt::Display for Fault {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tunnel {
     /// Where it begins.
-    pub source: [u8; 4],
+    pub source: Ipv4Addr,
     /// Where it ends.
-    pub destination: [u8; 4],
+    pub destination: Ipv4Addr,
 }
 
 /// Keys of a security association.
@@ -137,66 +129,35 @@ impl Keys {
     }
 }
 
-fn be16(bytes: &[u8], at: usize) -> usize {
-    usize::from(bytes[at]) << 8 | usize::from(bytes[at + 1])
-}
-
 /// A word that the caller knows to be there.
-fn be32(bytes: &[u8], at: usize) -> u32 {
-    (be16(bytes, at) as u32) << 16 | be16(bytes, at + 2) as u32
+fn word(bytes: &[u8], at: usize) -> u32 {
+    u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
 
-/// The internet checksum of a header; 0 over one that contains its own.
-fn checksum(header: &[u8]) -> u16 {
-    let (words, _) = header.as_chunks::<2>();
-    let sum: u32 = words
-        .iter()
-        .map(|w| u32::from(u16::from_be_bytes(*w)))
-        .sum();
-    let sum = (sum & 0xffff) + (sum >> 16);
-    !((sum & 0xffff) + (sum >> 16)) as u16
+fn ipv4(bytes: &[u8]) -> Result<Packet<'_>, Fault> {
+    let packet = Packet::parse(bytes).map_err(Fault::Packet)?;
+    packet.check_header().map_err(Fault::Packet)?;
+    Ok(packet)
 }
 
-/// Checks that the bytes are one IPv4 packet; the length of its header.
-fn ipv4(packet: &[u8]) -> Result<usize, Fault> {
-    let len = packet.len();
-    if len < IPV4_LEN {
-        return Err(Fault::Short { len, min: IPV4_LEN });
-    }
-    let header_len = usize::from(packet[0] & 15) * 4;
-    if packet[0] >> 4 != 4 || header_len < IPV4_LEN {
-        return Err(Fault::Version(packet[0]));
-    }
-    if len < header_len {
-        return Err(Fault::Short {
-            len,
-            min: header_len,
-        });
-    }
-    match be16(packet, 2) {
-        says if says != len => Err(Fault::TotalLength { says, is: len }),
-        _ if checksum(&packet[..header_len]) != 0 => Err(Fault::Checksum),
-        _ => Ok(header_len),
+/// Reads a packet that is to be sealed.
+pub fn plain(bytes: &[u8]) -> Result<Packet<'_>, Fault> {
+    match ipv4(bytes)? {
+        packet if packet.bytes().len() > PACKET_LEN_MAX => Err(Fault::Long(packet.bytes().len())),
+        packet => Ok(packet),
     }
 }
 
-/// Checks a packet that is to be sealed.
-pub fn check_inner(packet: &[u8]) -> Result<(), Fault> {
-    if packet.len() > PACKET_LEN_MAX {
-        return Err(Fault::Long(packet.len()));
-    }
-    ipv4(packet).map(drop)
-}
-
-/// Replaces `out` by the ESP packet that carries `packet`, which [`check_inner`] has passed.
+/// Replaces `out` by the ESP packet that carries `packet`, which [`plain`] has read.
 pub fn seal(
     keys: &Keys,
     tunnel: &Tunnel,
     spi: u32,
     sequence: u32,
-    packet: &[u8],
+    packet: &Packet<'_>,
     out: &mut Vec<u8>,
 ) -> Result<(), Error> {
+    let packet = packet.bytes();
     let pad_len = (BLOCK_LEN - (packet.len() + 2) % BLOCK_LEN) % BLOCK_LEN;
     let text_len = packet.len() + pad_len + 2;
     let total_len = IPV4_LEN + HEAD_LEN + BLOCK_LEN + text_len + ICV_LEN;
@@ -212,9 +173,9 @@ pub fn seal(
     outer[6] = packet[6] & 0x40;
     outer[8] = 64;
     outer[9] = PROTOCOL_ESP;
-    outer[12..16].copy_from_slice(&tunnel.source);
-    outer[16..].copy_from_slice(&tunnel.destination);
-    let sum = checksum(&outer).to_be_bytes();
+    outer[12..16].copy_from_slice(&tunnel.source.octets());
+    outer[16..].copy_from_slice(&tunnel.destination.octets());
+    let sum = checksum::of_header(&outer).to_be_bytes();
     outer[10..12].copy_from_slice(&sum);
     out.extend_from_slice(&outer);
 
@@ -252,31 +213,29 @@ pub struct Sealed<'a> {
 impl<'a> Sealed<'a> {
     /// Looks at a packet that came in at the end of the tunnel.
     pub fn parse(packet: &'a [u8], tunnel: &Tunnel) -> Result<Sealed<'a>, Fault> {
-        let header_len = ipv4(packet)?;
-        if packet[9] != PROTOCOL_ESP {
-            return Err(Fault::Protocol(packet[9]));
+        let packet = ipv4(packet)?;
+        if packet.protocol() != PROTOCOL_ESP {
+            return Err(Fault::Protocol(packet.protocol()));
         }
-        // more fragments, or an offset
-        if be16(packet, 6) & 0x3fff != 0 {
-            return Err(Fault::Fragment);
+        if packet.is_fragment() {
+            let offset = packet.fragment_offset();
+            return Err(Fault::Packet(e3_packet::Fault::Fragment { offset }));
         }
-        if packet[16..20] != tunnel.destination {
-            let to = [packet[16], packet[17], packet[18], packet[19]];
-            return Err(Fault::Destination(to));
+        if packet.destination() != tunnel.destination {
+            return Err(Fault::Destination(packet.destination()));
         }
-        let min = header_len + HEAD_LEN + 2 * BLOCK_LEN + ICV_LEN;
-        if packet.len() < min {
-            let len = packet.len();
+        let (len, min) = (packet.payload().len(), HEAD_LEN + 2 * BLOCK_LEN + ICV_LEN);
+        if len < min {
             return Err(Fault::Short { len, min });
         }
-        let (covered, icv) = packet[header_len..].split_at(packet.len() - header_len - ICV_LEN);
+        let (covered, icv) = packet.payload().split_at(len - ICV_LEN);
         let text_len = covered.len() - HEAD_LEN - BLOCK_LEN;
         if !text_len.is_multiple_of(BLOCK_LEN) {
             return Err(Fault::Blocks(text_len));
         }
         Ok(Sealed {
-            spi: be32(covered, 0),
-            sequence: be32(covered, 4),
+            spi: word(covered, 0),
+            sequence: word(covered, 4),
             covered,
             icv,
         })
@@ -315,7 +274,7 @@ fn inner(text: &[u8]) -> Result<Option<&[u8]>, Fault> {
         return Err(Fault::Padding);
     }
     match next {
-        NEXT_IPV4 => ipv4(packet).map(|_| Some(packet)),
+        NEXT_IPV4 => ipv4(packet).map(|packet| Some(packet.bytes())),
         NEXT_NONE => Ok(None),
         _ => Err(Fault::NextHeader(next)),
     }

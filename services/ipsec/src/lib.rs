@@ -46,7 +46,7 @@ use core::str::FromStr;
 use e3_sdk::accel::HmacSha256;
 use e3_sdk::limits::SLOTS;
 use e3_sdk::{Counter, Error, HashMap, Request, Service, config, config_or, reply, secret};
-use e3_stage::{Builder, Fault, Record, Stage, Value, status};
+use e3_stage::{Builder, Fault, Question, Record, Stage, Value, status};
 use esp::{CIPHER_KEY_LEN, Keys, Sealed, TAG_KEY_LEN, Tunnel};
 use window::Window;
 
@@ -196,6 +196,7 @@ impl Service for Ipsec {
 
     fn handle(&mut self, request: &Request<'_>) -> Result<(), Error> {
         match request.payload().first() {
+            // not a packet, whose first half byte is 4
             Some(0xa0..=0xb7) => match Record::parse(request.payload()) {
                 Ok(record) => self.on_query(request, &record),
                 Err(fault) => self.stage.refuse(&fault),
@@ -208,10 +209,10 @@ impl Service for Ipsec {
     }
 }
 
-fn address(name: &'static str) -> Result<[u8; 4], Error> {
+fn address(name: &'static str) -> Result<Ipv4Addr, Error> {
     let address: Ipv4Addr = config_or(name, Ipv4Addr::UNSPECIFIED)?;
     match address.is_unspecified() {
-        false => Ok(address.octets()),
+        false => Ok(address),
         true => Err(Error::Config {
             name,
             value: address.to_string(),
@@ -242,7 +243,7 @@ fn on_fault(fault: esp::Fault) -> Result<(), Error> {
         true => status::REFUSED,
         false => status::MALFORMED,
     };
-    reply(status, format!("packet: {fault}").as_bytes())
+    reply(status, fault.to_string().as_bytes())
 }
 
 impl Ipsec {
@@ -253,10 +254,10 @@ impl Ipsec {
 
     /// A packet that is to be sealed.
     fn on_plain(&mut self, request: &Request<'_>, sequences: Counter) -> Result<(), Error> {
-        let packet = request.payload();
-        if let Err(fault) = esp::check_inner(packet) {
-            return on_fault(fault);
-        }
+        let packet = match esp::plain(request.payload()) {
+            Ok(packet) => packet,
+            Err(fault) => return on_fault(fault),
+        };
         let index = self.index(request);
         let spi = self.spi + u32::from(index);
         let used = sequences.fetch_add(&spi.to_be_bytes(), 1);
@@ -269,7 +270,7 @@ impl Ipsec {
             return refuse(spi, "all 4294967295 sequence numbers are used");
         };
         let keys = keys_of(&mut self.keys, &self.source, index, spi)?;
-        esp::seal(keys, &self.tunnel, spi, sequence, packet, &mut self.out)?;
+        esp::seal(keys, &self.tunnel, spi, sequence, &packet, &mut self.out)?;
         self.stage.send(request, &self.out)?;
         self.answer(spi, sequence, self.out.len())
     }
@@ -323,13 +324,14 @@ impl Ipsec {
     }
 
     fn on_query(&mut self, request: &Request<'_>, query: &Record<'_>) -> Result<(), Error> {
-        match query.text("op") {
-            Ok("report") => {}
-            Ok(other) => {
+        match self.stage.question(request, query)? {
+            Question::Mine("report") => {}
+            Question::Mine(other) => {
                 let why = format!("is {other:?}, must be \"report\"");
                 return self.stage.refuse(&Fault::value("op", why));
             }
-            Err(fault) => return self.stage.refuse(&fault),
+            Question::PassedOn => return Ok(()),
+            Question::None => return self.stage.refuse(&Fault::Missing("op".into())),
         }
         let spi = self.spi + u32::from(self.index(request));
         let record = self.record.clear().field("spi", Value::Int(spi.into()));
