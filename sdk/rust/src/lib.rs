@@ -89,6 +89,8 @@ pub enum Error {
     NoChannel(&'static str),
     /// The manifest names no such secret.
     NoSecret(&'static str),
+    /// The manifest gives the service no such asset.
+    NoAsset(&'static str),
     /// A configuration value that cannot be read.
     Config {
         /// Its name.
@@ -142,7 +144,8 @@ impl Error {
             Self::Short { .. } => -14,
             Self::Code(0) => -15,
             Self::Asset { .. } => -16,
-            Self::SecretLength { .. } => -17,
+            Self::NoAsset(_) => -18,
+            Self::SecretLength { .. } => -18,
             Self::Code(code) => *code,
         }
     }
@@ -160,10 +163,8 @@ impl fmt::Display for Error {
             Self::NoCollection(name) => write!(f, "collection {name:?}: is not in the manifest"),
             Self::NoChannel(name) => write!(f, "channel {name:?}: is not in the manifest"),
             Self::NoSecret(name) => write!(f, "secret {name:?}: is not in the manifest"),
+            Self::NoAsset(name) => write!(f, "asset {name:?}: is not in the manifest"),
             Self::Config { name, value } => write!(f, "config {name:?}: cannot be {value:?}"),
-            Self::SecretLength { name, len, must_be } => {
-                write!(f, "secret {name:?}: has {len} bytes, must be {must_be}")
-            }
             Self::Asset {
                 name,
                 line: 0,
@@ -171,6 +172,9 @@ impl fmt::Display for Error {
             } => write!(f, "asset {name:?}: {reason}"),
             Self::Asset { name, line, reason } => {
                 write!(f, "asset {name:?}: line {line}: {reason}")
+            }
+            Self::SecretLength { name, len, must_be } => {
+                write!(f, "secret {name:?}: has {len} bytes, must be {must_be}")
             }
             Self::Short { len, cap } => write!(f, "value: has {len} bytes, at most {cap} expected"),
             Self::Code(code) => write!(f, "code {code}"),
