@@ -145,7 +145,7 @@ impl Error {
             Self::Code(0) => -15,
             Self::Asset { .. } => -16,
             Self::NoAsset(_) => -18,
-            Self::SecretLength { .. } => -18,
+            Self::SecretLength { .. } => -17,
             Self::Code(code) => *code,
         }
     }

@@ -136,29 +136,31 @@ enum Items {
 }
 
 fn item(record: &Record<'_>, field: &str) -> Result<u64, Fault> {
-    match record.bytes(field) {
-        Ok(bytes) => Ok(bitmap::hash(bytes)),
-        Err(Fault::Type { field, is, .. }) => match record.int(&field) {
-            Ok(int) => Ok(bitmap::hash(&int.to_le_bytes())),
-            Err(_) => Err(Fault::Type {
-                field,
-                is,
-                must_be: "text, bytes, a whole number or an array of texts",
-            }),
-        },
+    if let Ok(bytes) = record.bytes(field) {
+        return Ok(bitmap::hash(bytes));
+    }
+    match record.int(field) {
+        Ok(int) => Ok(bitmap::hash(&int.to_le_bytes())),
+        Err(Fault::Type { field, is, .. }) => Err(Fault::Type {
+            field,
+            is,
+            must_be: "text, bytes, a whole number or an array of texts",
+        }),
         Err(fault) => Err(fault),
     }
 }
 
 fn items(record: &Record<'_>, field: &str) -> Result<Items, Fault> {
-    match record.texts(field, ITEMS_MAX) {
-        Ok(texts) => {
-            let hashes = texts.iter().map(|t| bitmap::hash(t.as_bytes()));
-            Ok(Items::Many(hashes.collect()))
-        }
-        Err(Fault::Type { .. }) => item(record, field).map(Items::One),
-        Err(fault) => Err(fault),
-    }
+    item(record, field)
+        .map(Items::One)
+        .or_else(|fault| match record.texts(field, ITEMS_MAX) {
+            Ok(texts) => {
+                let hashes = texts.iter().map(|t| bitmap::hash(t.as_bytes()));
+                Ok(Items::Many(hashes.collect()))
+            }
+            Err(Fault::Type { .. }) => Err(fault),
+            Err(fault) => Err(fault),
+        })
 }
 
 impl Count {

@@ -55,7 +55,8 @@ impl Service for Knn {
         if points.count() < k {
             return Err(Error::Asset {
                 name: "points",
-                fault: format!("has {} points, must have at least k = {k}", points.count()),
+                line: 0,
+                reason: format!("has {} points, must have at least k = {k}", points.count()),
             });
         }
         Ok(Self {

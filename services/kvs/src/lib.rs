@@ -182,9 +182,8 @@ impl Kvs {
             Outcome::Exists => ("EXISTS\r\n", Ok(())),
             Outcome::NotFound => ("NOT_FOUND\r\n", Ok(())),
             Outcome::Number(value) => {
-                self.reply
-                    .extend_from_slice(format!("{value}\r\n").as_bytes());
-                ("", Ok(()))
+                push_number(&mut self.reply, value);
+                ("\r\n", Ok(()))
             }
             Outcome::NoNumber => (
                 "CLIENT_ERROR cannot increment or decrement non-numeric value\r\n",
@@ -221,12 +220,8 @@ impl Kvs {
             let Some(item) = self.store.get(key)? else {
                 continue;
             };
-            let version = match versions {
-                true => format!(" {}", item.version),
-                false => String::new(),
-            };
-            let line = format!(" {} {}{version}\r\n", item.flags, item.data.len());
-            let bytes = 6 + key.len() + line.len() + item.data.len() + 2 + limits::ANSWER_BYTES_MAX;
+            // the line's numbers are counted at their longest
+            let bytes = key.len() + item.data.len() + 2 * limits::ANSWER_BYTES_MAX;
             if self.reply.len() + bytes > REPLY_BYTES_MAX
                 || self.reply.len() + bytes + spent > EFFECTS_BYTES_MAX
             {
@@ -235,8 +230,17 @@ impl Kvs {
                 self.reply.extend_from_slice(text);
                 return Ok(refused(touched));
             }
-            let parts = [b"VALUE ", key, line.as_bytes(), item.data, b"\r\n"];
-            parts.iter().for_each(|p| self.reply.extend_from_slice(p));
+            let reply = &mut self.reply;
+            reply.extend_from_slice(b"VALUE ");
+            reply.extend_from_slice(key);
+            let numbers = [item.flags.into(), item.data.len() as u64, item.version];
+            for number in &numbers[..2 + usize::from(versions)] {
+                reply.push(b' ');
+                push_number(reply, *number);
+            }
+            for part in [b"\r\n", item.data, b"\r\n"] {
+                reply.extend_from_slice(part);
+            }
             let Some(exptime) = touch else {
                 continue;
             };
@@ -367,6 +371,21 @@ impl Kvs {
         }
         Ok(parsed)
     }
+}
+
+/// Appends a number in decimal.
+fn push_number(out: &mut Vec<u8>, mut number: u64) {
+    let mut digits = [0; 20];
+    let mut start = digits.len();
+    loop {
+        start -= 1;
+        digits[start] = b'0' + (number % 10) as u8;
+        number /= 10;
+        if number == 0 {
+            break;
+        }
+    }
+    out.extend_from_slice(&digits[start..]);
 }
 
 /// Answers a record that was a command to this service; others go on.

@@ -25,4 +25,4 @@ pub const RELATIVE_S_MAX: i64 = 60 * 60 * 24 * 30;
 const _: () = assert!(REPLY_BYTES_MAX + 2 * ANSWER_BYTES_MAX <= VALUE_BYTES_MAX);
 // the largest item can be stored with its entry in the index, and be read
 const _: () = assert!(DATA_BYTES_MAX + 3 * (KEY_BYTES_MAX + 40) <= WRITES_BYTES_MAX);
-const _: () = assert!(DATA_BYTES_MAX + KEY_BYTES_MAX + 64 < REPLY_BYTES_MAX);
+const _: () = assert!(DATA_BYTES_MAX + KEY_BYTES_MAX + 2 * ANSWER_BYTES_MAX <= REPLY_BYTES_MAX);

@@ -467,3 +467,25 @@ fn any_payload_is_answered() {
     let [accepted, refused] = fuzz(&host, &mut kvs, 6, 20_000, &good);
     assert!(accepted > 2000 && refused > 2000, "{accepted} {refused}");
 }
+
+#[test]
+fn a_touched_item_expires_at_its_last_time() {
+    let host = host();
+    let mut kvs = Kvs::init().unwrap();
+    for (after_s, command, answer) in [
+        (0, "set a 0 10 1\r\n1\r\n", "STORED\r\n"),
+        (0, "set b 0 1700000100 1\r\n2\r\n", "STORED\r\n"),
+        (9, "touch a 10\r\n", "TOUCHED\r\n"),
+        (18, "touch a 60\r\n", "TOUCHED\r\n"),
+        (
+            77,
+            "get a b\r\n",
+            "VALUE a 0 1\r\n1\r\nVALUE b 0 1\r\n2\r\nEND\r\n",
+        ),
+        (78, "get a b\r\n", "VALUE b 0 1\r\n2\r\nEND\r\n"),
+        (100, "get a b\r\n", "END\r\n"),
+    ] {
+        let (_, reply) = at(&host, &mut kvs, "k", START_S + after_s, command.as_bytes());
+        assert_eq!(String::from_utf8_lossy(&reply), answer, "{command:?}");
+    }
+}

@@ -59,7 +59,7 @@ fn wrong(line: u32, reason: String) -> Error {
 
 /// Reads the asset.
 fn rules() -> Result<Vec<Rule>, Error> {
-    let asset = Asset::open("rules").ok_or_else(|| wrong(0, "is not in the manifest".into()))?;
+    let asset = Asset::open("rules").ok_or(Error::NoAsset("rules"))?;
     let len = asset.len();
     if len > RULES_BYTES_MAX {
         let why = format!("has {len} bytes, must be at most {RULES_BYTES_MAX}");

@@ -20,7 +20,7 @@ pub struct Lines {
     buffer: Vec<u8>,
     /// The rest of the buffer that was not yet looked at.
     at: usize,
-    number: u64,
+    number: u32,
     ended: bool,
 }
 
@@ -103,7 +103,8 @@ impl Lines {
     pub fn fault(&self, why: impl Display) -> Error {
         Error::Asset {
             name: self.name,
-            fault: format!("line {}: {why}", self.number),
+            line: self.number,
+            reason: format!("{why}"),
         }
     }
 
@@ -111,7 +112,8 @@ impl Lines {
     pub fn fault_of_all(&self, why: impl Display) -> Error {
         Error::Asset {
             name: self.name,
-            fault: format!("{why}"),
+            line: 0,
+            reason: format!("{why}"),
         }
     }
 }
