@@ -51,7 +51,7 @@ class Service:
         for name, kind in (collections or {}).items():
             words += ["--collection", f"{name}:{kind}"]
         for name, value in (config or {}).items():
-            words += ["--config", f"{name}={value}"]
+            words += ["--set", f"{name}={value}"]
         for name in channels:
             words += ["--channel", f"{name}:64"]
         for name, path in (assets or {}).items():

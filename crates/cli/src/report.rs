@@ -178,6 +178,27 @@ pub fn spikes(text: &mut String, paint: Paint, load: &LoadReport) {
     );
 }
 
+/// What the application found of what there was to find.
+pub fn findings(text: &mut String, paint: Paint, load: &LoadReport) {
+    if load.findings.is_empty() {
+        return;
+    }
+    heading(text, paint, "Results", "measured: against what was sent");
+    let rows: Vec<(&str, String)> = load
+        .findings
+        .iter()
+        .map(|f| {
+            let part = match f.of {
+                0 => "-".into(),
+                of => percent(f.right as f64 / of as f64),
+            };
+            let what = format!("{} of {} ({part}): {}", count(f.right), count(f.of), f.how);
+            (f.what, what)
+        })
+        .collect();
+    facts(text, &rows);
+}
+
 /// A reason without the instance that it is about.
 pub fn reason(why: &str) -> &str {
     why.split_once(": ").map_or(why, |(_, rest)| rest)

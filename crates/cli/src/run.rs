@@ -36,9 +36,9 @@ pub struct Run {
     /// Outgoing channel, and messages that a request may send on it [default: 1]
     #[arg(long = "channel", value_name = "NAME[:OUTPUTS]", value_parser = channel)]
     pub channels: Vec<(String, u32)>,
-    /// Setting
-    #[arg(long = "config", value_name = "NAME=VALUE", value_parser = pair)]
-    pub config: Vec<(String, String)>,
+    /// A value of the service's configuration (--config names e3's own)
+    #[arg(long = "set", value_name = "NAME=VALUE", value_parser = pair)]
+    pub set: Vec<(String, String)>,
     /// Secret, from a file
     #[arg(long = "secret", value_name = "NAME=FILE", value_parser = pair)]
     pub secrets: Vec<(String, String)>,
@@ -168,7 +168,8 @@ pub fn run(args: &Run, settings: &Settings) -> Result<(), Failure> {
         false => Accelerators::ALL,
     };
     let failed = |e: &dyn std::fmt::Display| Failure::new(Exit::Input, e);
-    let mut solo = Solo::start_with(&wasm, spec, Some(log), accelerators).map_err(|e| failed(&e))?;
+    let mut solo =
+        Solo::start_with(&wasm, spec, Some(log), accelerators).map_err(|e| failed(&e))?;
     let input: Box<dyn Read> = match &args.input {
         Some(file) => {
             Box::new(std::fs::File::open(file).map_err(|e| Failure::file("open", file, &e))?)
@@ -177,7 +178,7 @@ pub fn run(args: &Run, settings: &Settings) -> Result<(), Failure> {
     };
     let mut input = BufReader::new(input);
     let mut text = String::new();
-    let mut clock_ns = wall_clock_ns();
+    let mut clock_ns = 0;
     for number in 1u64.. {
         text.clear();
         let read = (&mut input).take(LINE_LEN_MAX).read_line(&mut text);
@@ -242,7 +243,7 @@ pub fn service(args: &Run, settings: &Settings) -> Result<(Vec<u8>, InstanceSpec
     };
     spec.collections.extend(args.collections.iter().cloned());
     spec.channels.extend(args.channels.iter().cloned());
-    spec.config.extend(args.config.iter().cloned());
+    spec.config.extend(args.set.iter().cloned());
     for (name, file) in &args.secrets {
         spec.secrets
             .push((name.clone(), read_blob(&PathBuf::from(file))?));

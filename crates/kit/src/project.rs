@@ -29,7 +29,9 @@ macro_rules! sdk {
 }
 
 /// The SDK for Rust, file by file.
-const SDK: [(&str, &str); 8] = sdk![
+const SDK: [(&str, &str); 10] = sdk![
+    "accel.rs",
+    "accel_portable.rs",
     "collections.rs",
     "export.rs",
     "lib.rs",
@@ -39,6 +41,8 @@ const SDK: [(&str, &str); 8] = sdk![
     "sys_wasm.rs",
     "testing.rs"
 ];
+/// The SDK's own manifest; what it depends on begins with its `[dependencies]`.
+const SDK_MANIFEST: &str = include_str!("../../../sdk/rust/Cargo.toml");
 const RUST: [(&str, &str); 5] = [
     ("Cargo.toml", template!("Cargo.toml")),
     (".cargo/config.toml", template!("config.toml")),
@@ -65,6 +69,8 @@ pub fn create(parent: &Path, name: &str, language: Language) -> Result<PathBuf, 
     if dir.exists() {
         return Err(KitError::Exists(dir));
     }
+    let at = SDK_MANIFEST.find("[dependencies]").unwrap_or_default();
+    let dependencies = SDK_MANIFEST[at..].trim_end();
     let files: Vec<(&str, &str)> = match language {
         Language::Rust => RUST.iter().chain(&SDK).copied().collect(),
         Language::C => C.to_vec(),
@@ -73,6 +79,7 @@ pub fn create(parent: &Path, name: &str, language: Language) -> Result<PathBuf, 
         let fill = |text: &str| {
             text.replace("{{name}}", name)
                 .replace("{{version}}", env!("CARGO_PKG_VERSION"))
+                .replace("{{dependencies}}", dependencies)
         };
         write(&dir.join(fill(file)), &fill(text))?;
     }

@@ -1,7 +1,7 @@
 //! What a run measured.
 
 use crate::ledger::LedgerReport;
-use crate::workload::Spikes;
+use crate::workload::{Finding, Spikes};
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
@@ -30,6 +30,8 @@ pub struct LoadReport {
     pub ledger: LedgerReport,
     /// Score of spike detection, if the workload has spikes.
     pub spikes: Option<Spikes>,
+    /// What else the application found of what there was to find.
+    pub findings: Vec<Finding>,
 }
 
 /// Latency, in microseconds.

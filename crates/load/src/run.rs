@@ -88,6 +88,7 @@ pub fn run(
         timeline,
         ledger: run.ledger.close(verified.rows),
         spikes: verified.spikes,
+        findings: verified.findings,
     })
 }
 

@@ -89,6 +89,8 @@ pub enum Error {
     NoChannel(&'static str),
     /// The manifest names no such secret.
     NoSecret(&'static str),
+    /// The manifest gives the service no such asset.
+    NoAsset(&'static str),
     /// A configuration value that cannot be read.
     Config {
         /// Its name.
@@ -133,6 +135,7 @@ impl Error {
             Self::Short { .. } => -14,
             Self::Code(0) => -15,
             Self::Asset { .. } => -16,
+            Self::NoAsset(_) => -18,
             Self::Code(code) => *code,
         }
     }
@@ -150,6 +153,7 @@ impl fmt::Display for Error {
             Self::NoCollection(name) => write!(f, "collection {name:?}: is not in the manifest"),
             Self::NoChannel(name) => write!(f, "channel {name:?}: is not in the manifest"),
             Self::NoSecret(name) => write!(f, "secret {name:?}: is not in the manifest"),
+            Self::NoAsset(name) => write!(f, "asset {name:?}: is not in the manifest"),
             Self::Config { name, value } => write!(f, "config {name:?}: cannot be {value:?}"),
             Self::Asset {
                 name,

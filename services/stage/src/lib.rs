@@ -9,11 +9,17 @@
 
 extern crate alloc;
 
+#[cfg(not(target_arch = "wasm32"))]
+pub mod fuzz;
+mod lines;
 mod record;
 mod stage;
+mod words;
 
+pub use lines::{LINE_BYTES_MAX, Lines};
 pub use record::{Array, Builder, FIELDS_MAX, Fault, Record, Value};
 pub use stage::{Question, Stage};
+pub use words::Words;
 
 /// Statuses of replies.
 pub mod status {

@@ -3,10 +3,13 @@
 mod iot_ts;
 mod plain;
 mod readback;
+mod rta_ptc;
 mod temperatures;
+pub mod tweets;
 
 pub use iot_ts::{IotTs, Settings};
 pub use plain::Plain;
+pub use rta_ptc::RtaPtc;
 
 use crate::LoadError;
 use crate::ledger::{Rows, Verdict};
@@ -64,6 +67,19 @@ pub struct Spikes {
     pub recall: Option<f64>,
 }
 
+/// What an application found of what there was to find.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// What.
+    pub what: &'static str,
+    /// Right ones.
+    pub right: u64,
+    /// Of so many.
+    pub of: u64,
+    /// How it was judged.
+    pub how: &'static str,
+}
+
 /// What came of reading the state back.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Verified {
@@ -71,6 +87,8 @@ pub struct Verified {
     pub rows: Rows,
     /// Score of spike detection, if the workload has spikes.
     pub spikes: Option<Spikes>,
+    /// Other findings of the application.
+    pub findings: Vec<Finding>,
 }
 
 /// What an application is sent.
@@ -134,6 +152,7 @@ pub fn for_application(application: &str, inputs: &Inputs) -> Result<Box<dyn Wor
             let settings = Settings::new(inputs, token_key.ok_or(missing)?);
             Ok(Box::new(IotTs::new(settings)?))
         }
+        "rta-ptc" => Ok(Box::new(RtaPtc::new(inputs))),
         _ => Ok(Box::new(Plain::new(inputs.seed))),
     }
 }

@@ -308,6 +308,7 @@ impl Readback {
         Verified {
             rows,
             spikes: Some(spikes),
+            findings: Vec::new(),
         }
     }
 }

@@ -1,0 +1,273 @@
+//! The inverted index: which documents have a word, and how often. It lies in an asset; all but the
+//! postings is held in memory, the postings are read where they lie.
+//!
+//! Format, numbers of 32 bits, little endian:
+//!
+//! | part | what |
+//! |---|---|
+//! | magic | `E3BM25`, 0, 1 |
+//! | sizes | documents N, terms T, bytes of all names, bytes of all terms, postings P |
+//! | N numbers | words of each document |
+//! | N numbers | where each document's name ends among all names |
+//! | T numbers | where each term ends among all terms |
+//! | T numbers | where each term's postings end among all postings |
+//! | names | UTF-8, each of 1 to 255 bytes |
+//! | terms | in the order of their bytes |
+//! | P pairs | document (from 0), occurrences; for each term by document |
+
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+use e3_sdk::{Asset, Error};
+
+/// First bytes of an index.
+pub const MAGIC: &[u8; 8] = b"E3BM25\0\x01";
+/// Most documents.
+pub const DOCUMENTS_MAX: usize = 1 << 20;
+/// Most terms.
+pub const TERMS_MAX: usize = 1 << 20;
+/// Most bytes of all names, and of all terms.
+pub const TEXT_BYTES_MAX: usize = 16 << 20;
+/// Longest name of a document.
+pub const NAME_BYTES_MAX: usize = 255;
+/// Bytes of postings that are read at once.
+const CHUNK_BYTES: usize = 4 * 1024;
+const HEADER_BYTES: usize = MAGIC.len() + 5 * 4;
+const POSTING_BYTES: usize = 8;
+
+/// An index.
+#[derive(Debug)]
+pub struct Index {
+    asset: Asset,
+    name: &'static str,
+    /// Words of each document.
+    pub lengths: Vec<u32>,
+    names: Texts,
+    terms: Texts,
+    posting_ends: Vec<u32>,
+    /// Where the postings begin in the asset.
+    postings_at: u64,
+}
+
+/// Texts, one behind the other.
+#[derive(Debug)]
+struct Texts {
+    bytes: Vec<u8>,
+    ends: Vec<u32>,
+}
+
+impl Texts {
+    fn get(&self, index: usize) -> &[u8] {
+        &self.bytes[range(&self.ends, index)]
+    }
+}
+
+fn range(ends: &[u32], index: usize) -> core::ops::Range<usize> {
+    let start = index.checked_sub(1).map_or(0, |i| ends[i]);
+    start as usize..ends[index] as usize
+}
+
+/// Reads an asset from front to back.
+struct Reader {
+    asset: Asset,
+    at: u64,
+}
+
+impl Reader {
+    fn bytes(&mut self, len: usize) -> Result<Vec<u8>, Error> {
+        let mut bytes = alloc::vec![0; len];
+        let mut filled = 0;
+        // the sizes were compared with the asset's before
+        while filled < len {
+            match self.asset.read(self.at, &mut bytes[filled..])? {
+                0 => return Err(Error::Index),
+                read => {
+                    filled += read;
+                    self.at += read as u64;
+                }
+            }
+        }
+        Ok(bytes)
+    }
+
+    fn numbers(&mut self, count: usize) -> Result<Vec<u32>, Error> {
+        let bytes = self.bytes(count * 4)?;
+        Ok(bytes.chunks_exact(4).map(number).collect())
+    }
+}
+
+fn number(bytes: &[u8]) -> u32 {
+    u32::from_le_bytes(bytes.try_into().unwrap_or_default())
+}
+
+impl Index {
+    /// Reads and checks the asset of this name.
+    pub fn load(name: &'static str) -> Result<Index, Error> {
+        let asset = Asset::open(name).ok_or(Error::NoAsset(name))?;
+        let fault = |at: u64, why: String| Error::Asset {
+            name,
+            line: 0,
+            reason: format!("byte {at}: {why}"),
+        };
+        let mut reader = Reader { asset, at: 0 };
+        if asset.len() < HEADER_BYTES as u64 || reader.bytes(8)? != MAGIC {
+            return Err(fault(
+                0,
+                format!("must begin with {:?}", MAGIC.escape_ascii().to_string()),
+            ));
+        }
+        let sizes = reader.numbers(5)?;
+        let [documents, terms, names_bytes, terms_bytes, postings] =
+            [0, 1, 2, 3, 4].map(|i| sizes[i] as usize);
+        for (i, size, bound, what) in [
+            (0, documents, 1..=DOCUMENTS_MAX, "documents"),
+            (1, terms, 0..=TERMS_MAX, "terms"),
+            (2, names_bytes, 0..=TEXT_BYTES_MAX, "bytes of names"),
+            (3, terms_bytes, 0..=TEXT_BYTES_MAX, "bytes of terms"),
+        ] {
+            if !bound.contains(&size) {
+                let why = format!("{what}: are {size}, must be {bound:?}");
+                return Err(fault(MAGIC.len() as u64 + 4 * i, why));
+            }
+        }
+        let total = HEADER_BYTES + 8 * documents + 8 * terms + names_bytes + terms_bytes;
+        let total = total as u64 + (POSTING_BYTES * postings) as u64;
+        if asset.len() != total {
+            let why = format!(
+                "the sizes make {total} bytes, but there are {}",
+                asset.len()
+            );
+            return Err(fault(HEADER_BYTES as u64, why));
+        }
+        let lengths = reader.numbers(documents)?;
+        let mut ends = |count, total: usize, what| {
+            let at = reader.at;
+            let ends = reader.numbers(count)?;
+            let order = ends.windows(2).position(|w| w[0] >= w[1]);
+            let bad = order.map(|i| i + 1).or(match ends.last() {
+                Some(last) if *last as usize == total && ends[0] > 0 => None,
+                None if total == 0 => None,
+                _ => Some(count.saturating_sub(1)),
+            });
+            match bad {
+                None => Ok(ends),
+                Some(i) => Err(fault(
+                    at + 4 * i as u64,
+                    format!("{what} {i}: its end must be beyond the one before, the last {total}"),
+                )),
+            }
+        };
+        let name_ends = ends(documents, names_bytes, "name")?;
+        let term_ends = ends(terms, terms_bytes, "term")?;
+        let posting_ends = ends(terms, postings, "postings of term")?;
+        let names_at = reader.at;
+        let names = Texts {
+            bytes: reader.bytes(names_bytes)?,
+            ends: name_ends,
+        };
+        let terms_at = reader.at;
+        let terms = Texts {
+            bytes: reader.bytes(terms_bytes)?,
+            ends: term_ends,
+        };
+        for i in 0..documents {
+            let name = names.get(i);
+            if name.len() > NAME_BYTES_MAX || core::str::from_utf8(name).is_err() {
+                let why = format!("name {i}: must be UTF-8 of 1..={NAME_BYTES_MAX} bytes");
+                return Err(fault(names_at + range(&names.ends, i).start as u64, why));
+            }
+        }
+        let order = |i: &usize| terms.get(i - 1) >= terms.get(*i);
+        if let Some(i) = (1..sizes[1] as usize).find(order) {
+            let why = format!("term {i}: must come after the one before in the order of bytes");
+            return Err(fault(terms_at + range(&terms.ends, i).start as u64, why));
+        }
+        let index = Index {
+            asset,
+            name,
+            lengths,
+            names,
+            terms,
+            posting_ends,
+            postings_at: reader.at,
+        };
+        index.check_postings()?;
+        Ok(index)
+    }
+
+    /// Every posting must be of a document that there is, in order, and not be empty.
+    fn check_postings(&self) -> Result<(), Error> {
+        for term in 0..self.posting_ends.len() {
+            let mut next = 0;
+            let mut at = range(&self.posting_ends, term).start;
+            let mut bad = None;
+            self.postings(term, |document, count| {
+                let fits = document >= next && (document as usize) < self.lengths.len();
+                if (!fits || count == 0) && bad.is_none() {
+                    bad = Some((at, document, count));
+                }
+                next = document.saturating_add(1);
+                at += 1;
+            })?;
+            if let Some((at, document, count)) = bad {
+                let at = self.postings_at + (at * POSTING_BYTES) as u64;
+                let documents = self.lengths.len();
+                return Err(Error::Asset {
+                    name: self.name,
+                    line: 0,
+                    reason: format!(
+                        "byte {at}: posting of term {term}: document {document} with {count} occurrences, must be below {documents}, after the one before, with at least 1"
+                    ),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Number of a term.
+    pub fn term(&self, term: &[u8]) -> Option<usize> {
+        let (mut low, mut high) = (0, self.posting_ends.len());
+        while low < high {
+            let middle = low.midpoint(high);
+            match self.terms.get(middle).cmp(term) {
+                core::cmp::Ordering::Less => low = middle + 1,
+                core::cmp::Ordering::Equal => return Some(middle),
+                core::cmp::Ordering::Greater => high = middle,
+            }
+        }
+        None
+    }
+
+    /// Documents that have the term.
+    pub fn frequency(&self, term: usize) -> usize {
+        range(&self.posting_ends, term).len()
+    }
+
+    /// Calls `see` with each document that has the term and the occurrences there.
+    pub fn postings(&self, term: usize, mut see: impl FnMut(u32, u32)) -> Result<(), Error> {
+        let range = range(&self.posting_ends, term);
+        let mut at = self.postings_at + (range.start * POSTING_BYTES) as u64;
+        let mut left = range.len() * POSTING_BYTES;
+        let mut chunk = [0; CHUNK_BYTES];
+        while left > 0 {
+            let wanted = left.min(CHUNK_BYTES);
+            let read = self.asset.read(at, &mut chunk[..wanted])?;
+            if read < wanted {
+                return Err(Error::Index);
+            }
+            for posting in chunk[..read].chunks_exact(POSTING_BYTES) {
+                see(number(&posting[..4]), number(&posting[4..]));
+            }
+            at += read as u64;
+            left -= read;
+        }
+        Ok(())
+    }
+
+    /// Name of a document.
+    pub fn document(&self, document: u32) -> &str {
+        // checked when it was loaded
+        core::str::from_utf8(self.names.get(document as usize)).unwrap_or_default()
+    }
+}

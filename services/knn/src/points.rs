@@ -1,0 +1,207 @@
+//! Training points, and the search for the nearest ones: brute force, eight points at a time.
+//!
+//! Cover and Hart, "Nearest neighbor pattern classification" (1967). Every point is compared, so the
+//! answer is exact at any number of features, where trees begin to visit everything too.
+
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+use e3_sdk::Error;
+use e3_stage::Lines;
+
+/// Most features of a point.
+pub const FEATURES_MAX: usize = 256;
+/// Most numbers of all points together.
+pub const NUMBERS_MAX: usize = 2 << 20;
+/// Most classes.
+pub const CLASSES_MAX: usize = 1024;
+/// Longest label.
+pub const LABEL_BYTES_MAX: usize = 255;
+/// Largest absolute value of a feature: squares of differences stay finite.
+pub const FEATURE_MAX: f64 = 1e150;
+/// Points that are compared together: their features lie side by side.
+const LANES: usize = 8;
+
+/// Labelled points.
+#[derive(Debug)]
+pub struct Points {
+    features: usize,
+    count: usize,
+    /// Blocks of eight points: first feature of each, second feature of each, and so on.
+    blocks: Vec<f64>,
+    /// Index into `classes` for each point.
+    labels: Vec<u16>,
+    /// Labels, in the order of their bytes.
+    classes: Vec<String>,
+}
+
+/// A point that is near.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Neighbour {
+    /// Its squared Euclidean distance.
+    pub squared: f64,
+    /// Its place among the points, from 0.
+    pub point: u32,
+}
+
+impl Points {
+    /// Reads the asset of this name.
+    pub fn load(name: &'static str) -> Result<Points, Error> {
+        let mut lines = Lines::open(name)?;
+        let mut points = Points {
+            features: 0,
+            count: 0,
+            blocks: Vec::new(),
+            labels: Vec::new(),
+            classes: Vec::new(),
+        };
+        let mut row = Vec::new();
+        while let Some(line) = lines.next()? {
+            if let Err(why) = points.add(line, &mut row) {
+                return Err(lines.fault(why));
+            }
+        }
+        if points.count == 0 {
+            return Err(lines.fault_of_all("has no point, must have at least 1"));
+        }
+        points.sort_classes();
+        Ok(points)
+    }
+
+    fn add(&mut self, line: &str, row: &mut Vec<f64>) -> Result<(), String> {
+        let mut cells = line.split(',').map(str::trim);
+        let label = cells.next().unwrap_or_default();
+        if !(1..=LABEL_BYTES_MAX).contains(&label.len()) {
+            let len = label.len();
+            return Err(format!(
+                "label: has {len} bytes, must have 1..={LABEL_BYTES_MAX}"
+            ));
+        }
+        row.clear();
+        for (cell, number) in cells.zip(1..) {
+            let value = cell.parse().ok().filter(|v: &f64| v.abs() <= FEATURE_MAX);
+            let value = value.ok_or_else(|| {
+                format!("feature {number}: is {cell:?}, must be a number within ±{FEATURE_MAX:e}")
+            })?;
+            if number > FEATURES_MAX {
+                return Err(format!("has more than {FEATURES_MAX} features"));
+            }
+            row.push(value);
+        }
+        if self.count == 0 {
+            self.features = row.len();
+        }
+        if row.is_empty() || row.len() != self.features {
+            let must = match self.features {
+                0 => "at least 1".to_string(),
+                n => format!("{n}, as many as the first point"),
+            };
+            return Err(format!("has {} features, must have {must}", row.len()));
+        }
+        if self.blocks.len() + LANES * self.features > NUMBERS_MAX {
+            return Err(format!(
+                "is one too many: all points may have {NUMBERS_MAX} numbers"
+            ));
+        }
+        let lane = self.count % LANES;
+        if lane == 0 {
+            self.blocks
+                .resize(self.blocks.len() + LANES * self.features, 0.0);
+        }
+        let start = self.blocks.len() - LANES * self.features;
+        for (place, value) in self.blocks[start + lane..]
+            .iter_mut()
+            .step_by(LANES)
+            .zip(&*row)
+        {
+            *place = *value;
+        }
+        let class = match self.classes.iter().position(|c| c == label) {
+            Some(class) => class,
+            None if self.classes.len() == CLASSES_MAX => {
+                return Err(format!(
+                    "label {label:?}: there are {CLASSES_MAX} others already"
+                ));
+            }
+            None => {
+                self.classes.push(label.into());
+                self.classes.len() - 1
+            }
+        };
+        self.labels.push(class as u16);
+        self.count += 1;
+        Ok(())
+    }
+
+    fn sort_classes(&mut self) {
+        let mut order: Vec<usize> = (0..self.classes.len()).collect();
+        order.sort_by(|a, b| self.classes[*a].cmp(&self.classes[*b]));
+        let mut place = alloc::vec![0; order.len()];
+        for (new, old) in order.iter().enumerate() {
+            place[*old] = new as u16;
+        }
+        for label in &mut self.labels {
+            *label = place[usize::from(*label)];
+        }
+        self.classes.sort();
+    }
+
+    /// Features of a point.
+    pub fn features(&self) -> usize {
+        self.features
+    }
+
+    /// How many points there are.
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// The `k` nearest to `query`, the nearest first; of equally near ones the one that comes first
+    /// among the points. `query` must have as many numbers as a point has features.
+    pub fn nearest(&self, query: &[f64], k: usize, best: &mut Vec<Neighbour>) {
+        best.clear();
+        let mut worst = f64::INFINITY;
+        let blocks = self.blocks.chunks_exact(LANES * self.features);
+        for (block, first) in blocks.zip((0..).step_by(LANES)) {
+            let mut sums = [0.0; LANES];
+            for (x, lanes) in query.iter().zip(block.chunks_exact(LANES)) {
+                for (sum, y) in sums.iter_mut().zip(lanes) {
+                    let difference = y - x;
+                    *sum += difference * difference;
+                }
+            }
+            if sums.iter().all(|s| *s >= worst) {
+                continue;
+            }
+            let points = first..(first + LANES).min(self.count);
+            for (squared, point) in sums.into_iter().zip(points) {
+                if squared < worst {
+                    if best.len() == k {
+                        best.pop();
+                    }
+                    let place = best.partition_point(|n| n.squared <= squared);
+                    let point = point as u32;
+                    best.insert(place, Neighbour { squared, point });
+                    if best.len() == k {
+                        worst = best[k - 1].squared;
+                    }
+                }
+            }
+        }
+    }
+
+    /// The class that most of the neighbours have, and how many do. Of equally many the class whose
+    /// label comes first in the order of bytes.
+    pub fn vote(&self, neighbours: &[Neighbour]) -> (&str, usize) {
+        let label = |n: &Neighbour| self.labels[n.point as usize];
+        let votes = |class| neighbours.iter().filter(|n| label(n) == class).count();
+        let best = neighbours
+            .iter()
+            .map(|n| (votes(label(n)), core::cmp::Reverse(label(n))))
+            .max();
+        best.map_or(("", 0), |(votes, class)| {
+            (&*self.classes[usize::from(class.0)], votes)
+        })
+    }
+}

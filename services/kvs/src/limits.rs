@@ -1,0 +1,28 @@
+//! Bounds of the store.
+
+use e3_sdk::limits::VALUE_BYTES_MAX;
+
+/// Longest key, as memcached has it.
+pub const KEY_BYTES_MAX: usize = 250;
+/// Longest data of an item: with its line it fits into one reply.
+pub const DATA_BYTES_MAX: usize = VALUE_BYTES_MAX - 512;
+/// Bytes that the writes of a request may have together, a little less than the platform allows.
+pub const WRITES_BYTES_MAX: usize = 40 * 1024 - 64;
+/// What a write counts there beside key and value.
+pub const WRITE_OVERHEAD_BYTES: usize = 16;
+/// Bytes that writes and reply of a request may have together.
+pub const EFFECTS_BYTES_MAX: usize = 56 * 1024 - 1024;
+/// Bytes of a reply after which no further command of a request is carried out.
+pub const REPLY_BYTES_MAX: usize = VALUE_BYTES_MAX - 128;
+/// Longest line of a reply that is no item.
+pub const ANSWER_BYTES_MAX: usize = 64;
+/// Expired items that are dropped when an item with an expiry is stored.
+pub const PURGED: usize = 4;
+/// Expiry times beyond this are Unix times, not seconds from now (protocol.txt).
+pub const RELATIVE_S_MAX: i64 = 60 * 60 * 24 * 30;
+
+// a reply's last answer and the note that it is full still fit
+const _: () = assert!(REPLY_BYTES_MAX + 2 * ANSWER_BYTES_MAX <= VALUE_BYTES_MAX);
+// the largest item can be stored with its entry in the index, and be read
+const _: () = assert!(DATA_BYTES_MAX + 3 * (KEY_BYTES_MAX + 40) <= WRITES_BYTES_MAX);
+const _: () = assert!(DATA_BYTES_MAX + KEY_BYTES_MAX + 2 * ANSWER_BYTES_MAX <= REPLY_BYTES_MAX);

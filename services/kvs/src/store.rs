@@ -1,0 +1,307 @@
+//! The items: what the commands do to the collections.
+
+use alloc::vec::Vec;
+
+use crate::limits::{
+    DATA_BYTES_MAX, KEY_BYTES_MAX, PURGED, WRITE_OVERHEAD_BYTES, WRITES_BYTES_MAX,
+};
+use crate::protocol::{Verb, number};
+use e3_sdk::{Counter, Error, HashMap, OrderedMap};
+
+/// Bytes before the data of an item: expiry, version, flags.
+const HEADER: usize = 20;
+/// Longest key of a collection: slot, expiry, the item's key.
+const STORED_KEY_BYTES_MAX: usize = 2 + 8 + KEY_BYTES_MAX;
+
+/// An item that is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Item<'a> {
+    /// The client's flags.
+    pub flags: u32,
+    /// Its version, for `cas`.
+    pub version: u64,
+    /// Its data.
+    pub data: &'a [u8],
+}
+
+/// What came of a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Stored, deleted, touched.
+    Done,
+    /// The condition of `add`, `replace`, `append` or `prepend` does not hold.
+    NotStored,
+    /// Another version is there.
+    Exists,
+    /// There is no such item.
+    NotFound,
+    /// The item has this number now.
+    Number(u64),
+    /// The item holds no number.
+    NoNumber,
+    /// The item would be too large.
+    TooLarge,
+    /// The request writes too much.
+    NoRoom,
+}
+
+/// What is before the data.
+#[derive(Clone, Copy)]
+struct Header {
+    expires: i64,
+    version: u64,
+    flags: u32,
+}
+
+/// The collections, for one request at a time.
+#[derive(Debug)]
+pub struct Store {
+    items: HashMap,
+    expiries: OrderedMap,
+    versions: Counter,
+    /// Slot of the request.
+    slot: [u8; 2],
+    now: i64,
+    /// Bytes that the request has written.
+    pub spent: usize,
+    /// The item that was read last.
+    value: Vec<u8>,
+    next: Vec<u8>,
+}
+
+impl Store {
+    /// Opens the collections.
+    pub fn open() -> Result<Store, Error> {
+        Ok(Store {
+            items: HashMap::open("items")?,
+            expiries: OrderedMap::open("expiries")?,
+            versions: Counter::open("versions")?,
+            slot: [0; 2],
+            now: 0,
+            spent: 0,
+            value: alloc::vec![0; 1024],
+            next: Vec::new(),
+        })
+    }
+
+    /// Begins a request.
+    pub fn begin(&mut self, slot: u16, now: i64) {
+        self.slot = slot.to_be_bytes();
+        self.now = now;
+        self.spent = 0;
+    }
+
+    /// The item of a key.
+    pub fn get(&mut self, key: &[u8]) -> Result<Option<Item<'_>>, Error> {
+        let found = self.load(key)?;
+        Ok(found.map(|(header, len)| Item {
+            flags: header.flags,
+            version: header.version,
+            data: &self.value[HEADER..len],
+        }))
+    }
+
+    /// Reads an item into `value`; returns its length with the header. Expired ones are not there.
+    fn load(&mut self, key: &[u8]) -> Result<Option<(Header, usize)>, Error> {
+        let (room, len) = join(self.slot, &[key]);
+        let len = match self.items.get(&room[..len], &mut self.value) {
+            Ok(found) => found.map(<[u8]>::len),
+            Err(Error::Short { len: needed, .. }) => {
+                self.value.resize(needed, 0);
+                let found = self.items.get(&room[..len], &mut self.value)?;
+                found.map(<[u8]>::len)
+            }
+            Err(error) => return Err(error),
+        };
+        let Some((len, header)) = len.and_then(|l| Some((l, header(&self.value[..l])?))) else {
+            return Ok(None);
+        };
+        let expired = header.expires != 0 && header.expires <= self.now;
+        Ok((!expired).then_some((header, len)))
+    }
+
+    /// A storage command; `expires` in nanoseconds, 0 = never.
+    pub fn store(
+        &mut self,
+        verb: Verb,
+        key: &[u8],
+        flags: u32,
+        expires: i64,
+        data: &[u8],
+    ) -> Result<Outcome, Error> {
+        let there = match verb {
+            Verb::Set => None,
+            _ => self.load(key)?,
+        };
+        let (before, after, kept) = match (verb, there) {
+            (Verb::Set, _) | (Verb::Add, None) | (Verb::Replace, Some(_)) => {
+                (&[][..], &[][..], None)
+            }
+            (Verb::Append, Some((h, len))) => (&self.value[HEADER..len], &[][..], Some(h)),
+            (Verb::Prepend, Some((h, len))) => (&[][..], &self.value[HEADER..len], Some(h)),
+            (Verb::Cas(_), None) => return Ok(Outcome::NotFound),
+            (Verb::Cas(seen), Some((h, _))) if h.version == seen => (&[][..], &[][..], None),
+            (Verb::Cas(_), Some(_)) => return Ok(Outcome::Exists),
+            _ => return Ok(Outcome::NotStored),
+        };
+        // what is appended to keeps its flags and expiry
+        let (flags, expires) = kept.map_or((flags, expires), |h| (h.flags, h.expires));
+        if before.len() + data.len() + after.len() > DATA_BYTES_MAX {
+            return Ok(Outcome::TooLarge);
+        }
+        self.next.clear();
+        self.next.resize(HEADER, 0);
+        for part in [before, data, after] {
+            self.next.extend_from_slice(part);
+        }
+        self.put(key, flags, expires, kept.is_none())
+    }
+
+    /// Puts what is in `next` behind a header.
+    fn put(&mut self, key: &[u8], flags: u32, expires: i64, index: bool) -> Result<Outcome, Error> {
+        let (room, len) = join(self.slot, &[key]);
+        if expires != 0 && expires <= self.now {
+            return match self.room(cost(key, 0)) {
+                true => self.items.delete(&room[..len]).map(|_| Outcome::Done),
+                false => Ok(Outcome::NoRoom),
+            };
+        }
+        let index = index && expires != 0;
+        let index_bytes = if index { cost(key, 8) } else { 0 };
+        if !self.room(cost(key, self.next.len()) + cost(&[], 8) + index_bytes) {
+            return Ok(Outcome::NoRoom);
+        }
+        let version = self.versions.fetch_add(&self.slot, 1).wrapping_add(1) as u64;
+        self.next[..8].copy_from_slice(&expires.to_le_bytes());
+        self.next[8..16].copy_from_slice(&version.to_le_bytes());
+        self.next[16..HEADER].copy_from_slice(&flags.to_le_bytes());
+        self.items.put(&room[..len], &self.next)?;
+        if index {
+            self.index(expires, key)?;
+        }
+        Ok(Outcome::Done)
+    }
+
+    /// Takes room for writes; false, and nothing taken, if there is too little.
+    fn room(&mut self, bytes: usize) -> bool {
+        let fits = self.spent + bytes <= WRITES_BYTES_MAX;
+        if fits {
+            self.spent += bytes;
+        }
+        fits
+    }
+
+    /// Notes when the item expires, and drops a few that have.
+    fn index(&mut self, expires: i64, key: &[u8]) -> Result<(), Error> {
+        let (room, len) = join(self.slot, &[&expires.to_be_bytes(), key]);
+        self.expiries.put(&room[..len], &[])?;
+        let (from, from_len) = join(self.slot, &[]);
+        let (to, to_len) = join(self.slot, &[&self.now.to_be_bytes(), &[0]]);
+        let mut due = Vec::new();
+        let mut scan = self.expiries.scan(&from[..from_len], &to[..to_len]);
+        scan = scan.chunk(PURGED as u32);
+        for _ in 0..PURGED {
+            match scan.next()? {
+                Some((key, _)) => due.push(key.to_vec()),
+                None => break,
+            }
+        }
+        for entry in due {
+            let key = entry.get(10..).unwrap_or_default();
+            if !self.room(cost(&entry, 0) + cost(key, 0)) {
+                break;
+            }
+            // it may have been stored anew, or touched, since
+            if self.load(key)?.is_none() {
+                let (room, len) = join(self.slot, &[key]);
+                self.items.delete(&room[..len])?;
+            }
+            self.expiries.delete(&entry)?;
+        }
+        Ok(())
+    }
+
+    /// `delete`.
+    pub fn delete(&mut self, key: &[u8]) -> Result<Outcome, Error> {
+        if self.load(key)?.is_none() {
+            return Ok(Outcome::NotFound);
+        }
+        if !self.room(cost(key, 0)) {
+            return Ok(Outcome::NoRoom);
+        }
+        let (room, len) = join(self.slot, &[key]);
+        self.items.delete(&room[..len])?;
+        Ok(Outcome::Done)
+    }
+
+    /// `incr` (wraps at 2^64) and `decr` (stops at 0).
+    pub fn add(&mut self, key: &[u8], delta: u64, down: bool) -> Result<Outcome, Error> {
+        let Some((header, len)) = self.load(key)? else {
+            return Ok(Outcome::NotFound);
+        };
+        let Some(value) = number::<u64>(self.value[HEADER..len].trim_ascii_end()) else {
+            return Ok(Outcome::NoNumber);
+        };
+        let value = match down {
+            true => value.saturating_sub(delta),
+            false => value.wrapping_add(delta),
+        };
+        self.next.clear();
+        self.next.resize(HEADER, 0);
+        self.next
+            .extend_from_slice(alloc::format!("{value}").as_bytes());
+        match self.put(key, header.flags, header.expires, false)? {
+            Outcome::Done => Ok(Outcome::Number(value)),
+            other => Ok(other),
+        }
+    }
+
+    /// `touch`: the version stays.
+    pub fn touch(&mut self, key: &[u8], expires: i64) -> Result<Outcome, Error> {
+        let Some((_, len)) = self.load(key)? else {
+            return Ok(Outcome::NotFound);
+        };
+        if !self.room(cost(key, len) + cost(key, 8)) {
+            return Ok(Outcome::NoRoom);
+        }
+        let (room, key_len) = join(self.slot, &[key]);
+        if expires != 0 && expires <= self.now {
+            self.items.delete(&room[..key_len])?;
+            return Ok(Outcome::Done);
+        }
+        self.value[..8].copy_from_slice(&expires.to_le_bytes());
+        self.items.put(&room[..key_len], &self.value[..len])?;
+        if expires != 0 {
+            self.index(expires, key)?;
+        }
+        Ok(Outcome::Done)
+    }
+}
+
+fn header(bytes: &[u8]) -> Option<Header> {
+    let (expires, rest) = bytes.split_first_chunk()?;
+    let (version, rest) = rest.split_first_chunk()?;
+    let (flags, _) = rest.split_first_chunk()?;
+    Some(Header {
+        expires: i64::from_le_bytes(*expires),
+        version: u64::from_le_bytes(*version),
+        flags: u32::from_le_bytes(*flags),
+    })
+}
+
+/// What a write under a key counts.
+fn cost(key: &[u8], bytes: usize) -> usize {
+    2 + key.len() + bytes + WRITE_OVERHEAD_BYTES
+}
+
+/// A key of a collection: the slot, then the parts.
+fn join(slot: [u8; 2], parts: &[&[u8]]) -> ([u8; STORED_KEY_BYTES_MAX], usize) {
+    let mut key = [0; STORED_KEY_BYTES_MAX];
+    key[..2].copy_from_slice(&slot);
+    let mut len = 2;
+    for part in parts {
+        key[len..len + part.len()].copy_from_slice(part);
+        len += part.len();
+    }
+    (key, len)
+}
