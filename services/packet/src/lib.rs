@@ -32,8 +32,12 @@ pub mod protocol {
     pub const UDP: u8 = 17;
 }
 
-/// Whether a payload is meant as an IPv4 packet: its first nibble is 4. (A record, which is a CBOR
-/// map, begins with 0xa0 or more.)
+/// Whether a payload is meant as an IPv4 packet: its first nibble is 4.
 pub fn is_packet(payload: &[u8]) -> bool {
     payload.first().is_some_and(|first| first >> 4 == 4)
+}
+
+/// Whether a payload is meant as a record: it begins as a CBOR map does, with 0xa0..=0xbf.
+pub fn is_record(payload: &[u8]) -> bool {
+    payload.first().is_some_and(|first| first >> 5 == 5)
 }

@@ -1,0 +1,215 @@
+//! Longest-prefix match by DIR-24-8 (Gupta, Lin, McKeown: "Routing Lookups in Hardware at Memory
+//! Access Speeds", INFOCOM 1998): a table indexed by an address's first 24 bits answers at once, and
+//! the few blocks of 256 addresses with longer routes have a table each, indexed by the last 8 bits.
+//!
+//! The tables take 32 MiB and more, so they are no state of an instance but an asset, which all
+//! instances of a node share. It is compiled from text ([`compile`], `examples/routes.rs`), one
+//! `PREFIX/LEN NEXTHOP` a line; empty lines and what follows a `#` do not count. Its layout:
+//!
+//! | at | bytes | what |
+//! |---|---|---|
+//! | 0 | 64 | `E3DIR248`, then little endian u32: next hops, blocks, routes; zeros |
+//! | 64 | 32768 * 4 | addresses of the next hops as they are sent, from number 1 on; zeros |
+//! | 131136 | 2^24 * 2 | first level, u16 little endian by the first 24 bits of an address |
+//! | 33685568 | blocks * 512 | second level, for each block u16 little endian by the last 8 bits |
+//!
+//! An entry is the number of a next hop, 0 = no route; in the first level bit 15 says that the other
+//! 15 are the number of a block. A look-up is one read of 2 bytes, rarely two, and one of the next
+//! hop's address.
+
+use alloc::string::String;
+use core::net::Ipv4Addr;
+
+use e3_sdk::{Asset, Error};
+
+use crate::limits::{BLOCKS_MAX, NEXT_HOPS_MAX};
+
+const MAGIC: &[u8; 8] = b"E3DIR248";
+const HEADER_BYTES: u64 = 64;
+const NEXT_HOPS_AT: u64 = HEADER_BYTES;
+const FIRST_AT: u64 = NEXT_HOPS_AT + (NEXT_HOPS_MAX as u64 + 1) * 4;
+const SECOND_AT: u64 = FIRST_AT + (1 << 24) * 2;
+const BLOCK: u16 = 1 << 15;
+const _: () = assert!(BLOCKS_MAX == BLOCK as usize && NEXT_HOPS_MAX < BLOCK as usize);
+
+#[expect(clippy::len_without_is_empty, reason = "an asset is not a container")]
+/// Where a compiled table lies.
+pub trait Bytes {
+    /// Its length.
+    fn len(&self) -> u64;
+    /// Reads from `offset` on; returns the bytes read.
+    fn read(&self, offset: u64, out: &mut [u8]) -> Result<usize, Error>;
+}
+
+impl Bytes for Asset {
+    fn len(&self) -> u64 {
+        Asset::len(self)
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> Result<usize, Error> {
+        Asset::read(self, offset, out)
+    }
+}
+
+impl Bytes for &[u8] {
+    fn len(&self) -> u64 {
+        <[u8]>::len(self) as u64
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> Result<usize, Error> {
+        let from = self.get(offset as usize..).unwrap_or_default();
+        let len = from.len().min(out.len());
+        out[..len].copy_from_slice(&from[..len]);
+        Ok(len)
+    }
+}
+
+/// A compiled route table.
+#[derive(Clone, Copy, Debug)]
+pub struct Routes<B> {
+    bytes: B,
+}
+
+fn fault(line: usize, reason: impl Into<String>) -> Error {
+    Error::Asset {
+        name: "routes",
+        line: line as u32,
+        reason: reason.into(),
+    }
+}
+
+impl<B: Bytes> Routes<B> {
+    /// Looks whether these are the bytes of a compiled table, all of it.
+    pub fn open(bytes: B) -> Result<Self, Error> {
+        let mut header = [0; HEADER_BYTES as usize];
+        let read = bytes.read(0, &mut header)?;
+        if read < header.len() || header[..8] != MAGIC[..] {
+            return Err(fault(
+                0,
+                "is no compiled route table, must begin with E3DIR248",
+            ));
+        }
+        let [next_hops, blocks] = [8, 12].map(|at| {
+            let bytes = [header[at], header[at + 1], header[at + 2], header[at + 3]];
+            u64::from(u32::from_le_bytes(bytes))
+        });
+        let (len, must_be) = (bytes.len(), SECOND_AT + blocks * 512);
+        if next_hops > NEXT_HOPS_MAX as u64 || blocks > BLOCKS_MAX as u64 || len != must_be {
+            return Err(fault(
+                0,
+                alloc::format!(
+                    "has {len} bytes, {blocks} blocks and {next_hops} next hops, must be {must_be} \
+                     bytes, at most {BLOCKS_MAX} blocks and {NEXT_HOPS_MAX} next hops"
+                ),
+            ));
+        }
+        Ok(Self { bytes })
+    }
+
+    /// The next hop of the longest prefix that the address begins with.
+    pub fn next_hop(&self, address: Ipv4Addr) -> Result<Option<Ipv4Addr>, Error> {
+        let address = u64::from(address.to_bits());
+        let mut entry = self.entry(FIRST_AT + (address >> 8) * 2)?;
+        if entry & BLOCK != 0 {
+            let block = u64::from(entry & !BLOCK);
+            entry = self.entry(SECOND_AT + block * 512 + (address & 0xff) * 2)?;
+        }
+        if entry == 0 {
+            return Ok(None);
+        }
+        self.read(NEXT_HOPS_AT + u64::from(entry & !BLOCK) * 4)
+            .map(|octets: [u8; 4]| Some(octets.into()))
+    }
+
+    fn entry(&self, at: u64) -> Result<u16, Error> {
+        self.read(at).map(u16::from_le_bytes)
+    }
+
+    fn read<const N: usize>(&self, at: u64) -> Result<[u8; N], Error> {
+        let mut bytes = [0; N];
+        match self.bytes.read(at, &mut bytes)? {
+            len if len == N => Ok(bytes),
+            len => Err(Error::Short { len, cap: N }),
+        }
+    }
+}
+
+/// Compiles a text table. An error names the line and what is wrong with it.
+#[cfg(not(target_arch = "wasm32"))]
+pub fn compile(text: &str) -> Result<alloc::vec::Vec<u8>, Error> {
+    use crate::prefix::Prefix;
+    use alloc::format;
+    use alloc::vec::Vec;
+    use std::collections::BTreeMap;
+
+    let mut numbers: BTreeMap<Ipv4Addr, u16> = BTreeMap::new();
+    let mut routes: BTreeMap<(u8, Ipv4Addr), (u16, usize)> = BTreeMap::new();
+    for (line, content) in (1..).zip(text.lines()) {
+        let content = content.split('#').next().unwrap_or_default();
+        let words: Vec<&str> = content.split_whitespace().collect();
+        let (prefix, hop) = match words[..] {
+            [] => continue,
+            [prefix, hop] => (prefix, hop),
+            _ => {
+                let words = words.len();
+                return Err(fault(
+                    line,
+                    format!("has {words} words, must be PREFIX/LEN NEXTHOP"),
+                ));
+            }
+        };
+        let prefix = Prefix::parse(prefix).map_err(|reason| fault(line, reason))?;
+        let hop: Ipv4Addr = hop
+            .parse()
+            .map_err(|_| fault(line, format!("next hop is {hop:?}, must be an address")))?;
+        let next = numbers.len() + 1;
+        let number = *numbers.entry(hop).or_insert(next as u16);
+        if usize::from(number) > NEXT_HOPS_MAX {
+            return Err(fault(
+                line,
+                format!("next hop number {next}, must be at most {NEXT_HOPS_MAX}"),
+            ));
+        }
+        if let Some((_, before)) = routes.insert((prefix.len, prefix.address), (number, line)) {
+            return Err(fault(line, format!("{} is on line {before} too", words[0])));
+        }
+    }
+
+    // Ordered by length: a longer prefix is written over the shorter ones that it lies in.
+    let mut first = alloc::vec![0u16; 1 << 24];
+    let mut second: Vec<[u16; 256]> = Vec::new();
+    for ((len, address), (number, line)) in &routes {
+        let address = address.to_bits() as usize;
+        if *len <= 24 {
+            first[address >> 8..][..1 << (24 - len)].fill(*number);
+            continue;
+        }
+        let entry = &mut first[address >> 8];
+        if *entry & BLOCK == 0 {
+            if second.len() == BLOCKS_MAX {
+                return Err(fault(
+                    *line,
+                    format!("block {}, must be at most {BLOCKS_MAX}", BLOCKS_MAX + 1),
+                ));
+            }
+            second.push([*entry; 256]);
+            *entry = BLOCK | (second.len() - 1) as u16;
+        }
+        let block = &mut second[usize::from(*entry & !BLOCK)];
+        block[address & 0xff..][..1 << (32 - len)].fill(*number);
+    }
+
+    let mut out = Vec::with_capacity(SECOND_AT as usize + second.len() * 512);
+    out.extend_from_slice(MAGIC);
+    for count in [numbers.len(), second.len(), routes.len()] {
+        out.extend_from_slice(&(count as u32).to_le_bytes());
+    }
+    out.resize(FIRST_AT as usize, 0);
+    for (hop, number) in &numbers {
+        let at = NEXT_HOPS_AT as usize + usize::from(*number) * 4;
+        out[at..at + 4].copy_from_slice(&hop.octets());
+    }
+    let entries = first.iter().chain(second.as_flattened());
+    out.extend(entries.flat_map(|entry| entry.to_le_bytes()));
+    Ok(out)
+}

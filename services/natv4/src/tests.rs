@@ -1,0 +1,533 @@
+//! Against naive models: a list of prefixes, and a list of flows; checksums summed in full.
+
+use super::*;
+use alloc::vec;
+use e3_packet::{PacketBuilder, checksum, slots};
+use e3_sdk::testing::{Call, Host, Kind, Outcome, slot_of};
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::OnceLock;
+
+const ROUTES: &str = "0.0.0.0/0 198.51.100.1\n198.18.0.0/15 198.51.100.2 # tests\n\n\
+                      198.18.7.0/24 198.51.100.3\n198.18.7.128/25 198.51.100.4\n";
+const NOW: i64 = 1_700_000_000_000_000_000;
+const SECOND: i64 = 1_000_000_000;
+
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    fn below(&mut self, n: u64) -> u64 {
+        (self.next() >> 20) % n
+    }
+}
+
+fn table() -> &'static [u8] {
+    static TABLE: OnceLock<Vec<u8>> = OnceLock::new();
+    TABLE.get_or_init(|| routes::compile(ROUTES).unwrap())
+}
+
+fn host() -> Host {
+    Host::new()
+        .collection("mappings", Kind::Hash)
+        .collection("ports", Kind::Hash)
+        .asset("routes", table())
+        .config("public", "203.0.113.8/30")
+}
+
+fn call(payload: &[u8], key: &[u8], now: i64) -> Call {
+    Call {
+        payload: payload.to_vec(),
+        key: key.to_vec(),
+        now,
+        ..Call::default()
+    }
+}
+
+fn refused(done: &Outcome) -> (u32, String) {
+    let [(status, reason)] = &done.replies[..] else {
+        panic!("{done:?}");
+    };
+    (*status, String::from_utf8(reason.clone()).unwrap())
+}
+
+/// The packet of an answer, whose checksums must be right, with the whole answer.
+fn answered(done: &Outcome) -> Result<(Vec<u8>, Flow, Option<String>), String> {
+    let (status, answer) = &done.replies[0];
+    if *status != status::OK {
+        return Err(refused(done).1);
+    }
+    let record = Record::parse(answer).unwrap();
+    let bytes = record.bytes("packet").unwrap().to_vec();
+    let packet = Packet::parse(&bytes).unwrap();
+    packet.check_header().unwrap();
+    let at = match packet.protocol() {
+        protocol::TCP => 16,
+        protocol::UDP => 6,
+        _ => 2,
+    };
+    let sum = checksum::of_transport(&packet).unwrap().to_be_bytes();
+    assert_eq!(packet.payload()[at..at + 2], sum);
+    let flow = packet.flow().unwrap();
+    assert_eq!(record.text("source"), Ok(&*flow.source.to_string()));
+    let hop = record.text("next-hop").ok().map(String::from);
+    Ok((bytes, flow, hop))
+}
+
+fn ask(host: &Host, nat: &mut Natv4, key: &[u8], fields: &[(&str, Value<'_>)]) -> Outcome {
+    let mut b = Builder::new();
+    for (name, value) in fields {
+        b.field(name, *value);
+    }
+    host.call(nat, &call(b.bytes(), key, NOW))
+}
+
+fn random_flow(random: &mut Random) -> Flow {
+    let flow = Flow {
+        source: Ipv4Addr::new(10, 0, 0, random.below(12) as u8),
+        destination: Ipv4Addr::from_bits(0xc612_0000 + random.below(1 << 17) as u32),
+        protocol: [protocol::TCP, protocol::UDP, protocol::ICMP][random.below(3) as usize],
+        source_port: 1024 + random.below(4) as u16,
+        destination_port: 80,
+    };
+    match flow.protocol {
+        protocol::ICMP => Flow {
+            destination_port: flow.source_port,
+            ..flow
+        },
+        _ => flow,
+    }
+}
+
+#[test]
+fn routes_equal_the_naive_match() {
+    let mut random = Random(0x5eed);
+    let (mut text, mut naive) = (String::new(), BTreeMap::new());
+    while naive.len() < 500_000 {
+        // lengths much as in a full table: most are /24, few are longer or very short
+        let len = match random.below(10_000) {
+            0..=5_999 => 24,
+            6_000..=9_799 => 16 + random.below(8) as u8,
+            9_800..=9_998 => 25 + random.below(8) as u8,
+            _ => 8 + random.below(8) as u8,
+        };
+        let mask = (!0u64 << (32 - u32::from(len))) as u32;
+        let prefix = random.next() as u32 & mask;
+        let hop = Ipv4Addr::new(192, 0, 2, random.below(250) as u8);
+        if let Entry::Vacant(new) = naive.entry((len, prefix)) {
+            new.insert(hop);
+            text += &format!("{}/{len} {hop}\n", Ipv4Addr::from_bits(prefix));
+        }
+    }
+    let compiled = routes::compile(&text).unwrap();
+    let _host = Host::new().asset("routes", &compiled);
+    let routes = Routes::open(Asset::open("routes").unwrap()).unwrap();
+    let naive_hop = |address: u32| {
+        (0..=32u8).rev().find_map(|len| {
+            let mask = (!0u64 << (32 - u32::from(len))) as u32;
+            naive.get(&(len, address & mask)).copied()
+        })
+    };
+    // around the ends of every tenth route, and anywhere
+    let edges = naive.keys().step_by(10).flat_map(|(len, prefix)| {
+        let last = prefix | (!0u64 >> 32 >> len) as u32;
+        [*prefix, last, prefix.wrapping_sub(1), last.wrapping_add(1)]
+    });
+    let (mut found, mut none) = (0u32, 0u32);
+    for address in edges.chain((0..100_000).map(|_| random.next() as u32)) {
+        let hop = routes.next_hop(Ipv4Addr::from_bits(address)).unwrap();
+        assert_eq!(hop, naive_hop(address), "{}", Ipv4Addr::from_bits(address));
+        *(if hop.is_some() { &mut found } else { &mut none }) += 1;
+    }
+    assert!(found > 200_000 && none > 1_000, "{found} {none}");
+}
+
+#[test]
+fn a_wrong_line_of_a_route_table_is_named() {
+    let fault = |text: &str| routes::compile(text).unwrap_err().to_string();
+    let good = "10.0.0.0/8 192.0.2.1\n\n# more\n";
+    for (line, reason) in [
+        ("10.0.0.0/8 192.0.2.2", "10.0.0.0/8 is on line 1 too"),
+        ("10.0.0.0/33 192.0.2.2", "length is \"33\", must be 0..=32"),
+        (
+            "10.0.0.1/8 192.0.2.2",
+            "10.0.0.1/8 has bits set behind the first 8",
+        ),
+        (
+            "10.0.0/8 192.0.2.2",
+            "address is \"10.0.0\", must be four numbers below 256",
+        ),
+        (
+            "10.0.0.0 192.0.2.2",
+            "prefix is \"10.0.0.0\", must be ADDRESS/LEN",
+        ),
+        ("11.0.0.0/8", "has 1 words, must be PREFIX/LEN NEXTHOP"),
+        (
+            "11.0.0.0/8 gateway",
+            "next hop is \"gateway\", must be an address",
+        ),
+    ] {
+        let must_be = format!("asset \"routes\": line 4: {reason}");
+        assert_eq!(fault(&format!("{good}{line}\n")), must_be);
+    }
+    let many: String = (0..=limits::BLOCKS_MAX as u32)
+        .map(|i| format!("{}/25 192.0.2.1\n", Ipv4Addr::from_bits(i << 8)))
+        .collect();
+    assert!(fault(&many).ends_with("line 32769: block 32769, must be at most 32768"));
+    let many: String = (1..=limits::NEXT_HOPS_MAX as u32 + 1)
+        .map(|i| format!("{0}/32 {0}\n", Ipv4Addr::from_bits(i)))
+        .collect();
+    assert!(fault(&many).ends_with("line 32768: next hop number 32768, must be at most 32767"));
+}
+
+#[test]
+fn init_takes_no_other_asset_and_no_wrong_configuration() {
+    let refuse = |host: Host| {
+        let _host = host;
+        Natv4::init().unwrap_err().to_string()
+    };
+    let open = || {
+        Host::new()
+            .collection("mappings", Kind::Hash)
+            .collection("ports", Kind::Hash)
+    };
+    let text = refuse(
+        open()
+            .asset("routes", ROUTES.as_bytes())
+            .config("public", "203.0.113.8"),
+    );
+    assert!(text.contains("is no compiled route table"), "{text}");
+    let cut = &table()[..table().len() - 1];
+    let text = refuse(open().asset("routes", cut).config("public", "203.0.113.8"));
+    assert!(text.contains("must be 33686080 bytes"), "{text}");
+    let text = refuse(open());
+    assert_eq!(text, "asset \"routes\": is not in the manifest");
+    for (name, value) in [
+        ("public", ""),
+        ("public", "203.0.113.8/16"),
+        ("public", "nowhere"),
+        ("ports", "0-65535"),
+        ("ports", "5000-4000"),
+        ("ports", "1024-2000"), // fewer than slots
+        ("inside", "10.0.0.0/8,"),
+        ("idle-udp-s", "0"),
+    ] {
+        let text = refuse(host().config(name, value));
+        assert!(text.starts_with(&format!("config {name:?}")), "{text}");
+    }
+}
+
+/// Slot, protocol, inside address and port.
+type From = (u16, u8, Ipv4Addr, u16);
+/// Public address and port.
+type To = (Ipv4Addr, u16);
+
+/// Every packet, in and out, against a list of the mappings that there should be.
+#[test]
+fn translates_as_a_naive_table_does() {
+    for seed in 1..=2u64 {
+        let mut random = Random(seed);
+        let host = host().config("idle-tcp-s", "60").config("idle-udp-s", "60");
+        let mut nat = Natv4::init().unwrap();
+        let mut naive: BTreeMap<From, (To, i64)> = BTreeMap::new();
+        let mut now = NOW;
+        for step in 0..3_000 {
+            now += random.below(100) as i64 * SECOND / 10;
+            if step % 1_000 == 500 {
+                nat = Natv4::init().unwrap(); // an instance's memory may vanish
+            }
+            let payload: Vec<u8> = (0..random.below(50)).map(|_| random.next() as u8).collect();
+            let flow = random_flow(&mut random);
+            let key = flow.source.octets();
+            let inside = (slot_of(&key), flow.protocol, flow.source, flow.source_port);
+            let at = format!("seed {seed}, step {step}, {flow}");
+            let packet = PacketBuilder::new(flow).payload(&payload).build();
+            let Ok((_, out, hop)) = answered(&host.call(&mut nat, &call(&packet, &key, now)))
+            else {
+                panic!("{at}");
+            };
+            let public = (out.source, out.source_port);
+            let expected_hop = match flow.destination.octets() {
+                [_, 18, 7, 128..=255] => "198.51.100.4",
+                [_, 18, 7, _] => "198.51.100.3",
+                _ => "198.51.100.2",
+            };
+            assert_eq!(hop.as_deref(), Some(expected_hop), "{at}");
+            assert_eq!(out.destination, flow.destination, "{at}");
+            match naive.get(&inside) {
+                Some((before, used)) if now - used <= 60 * SECOND => {
+                    assert_eq!(public, *before, "{at}");
+                }
+                _ => {
+                    // a port of an idle mapping may go to another one
+                    naive.retain(|i, (other, used)| {
+                        let clash = i.1 == flow.protocol && *other == public;
+                        assert!(!clash || now - *used > 60 * SECOND, "{at}");
+                        !clash
+                    });
+                }
+            }
+            naive.insert(inside, (public, now));
+            // the answer
+            let back = match flow.protocol {
+                protocol::ICMP => Flow {
+                    source_port: public.1,
+                    ..out.reversed()
+                },
+                _ => out.reversed(),
+            };
+            let answer = PacketBuilder::new(back)
+                .icmp_kind(0)
+                .payload(&payload)
+                .build();
+            let later = now + random.below(80) as i64 * SECOND;
+            let number = nat.pool.number_of(public.0, public.1).unwrap();
+            let owner = slots::key_of(Pool::owner(number).0);
+            assert_eq!(slot_of(&owner), slot_of(&key), "{at}");
+            let before = host.state();
+            let done = host.call(&mut nat, &call(&answer, &owner, later));
+            assert_eq!(host.state(), before, "{at}");
+            match answered(&done) {
+                Ok((_, home, hop)) => {
+                    assert_eq!((home.destination, hop), (flow.source, None), "{at}");
+                    assert_eq!(home.destination_port, flow.source_port, "{at}");
+                    assert!(later - now <= 68 * SECOND, "{at}");
+                }
+                Err(reason) => {
+                    assert!(reason.starts_with("packet: no mapping"), "{at}: {reason}");
+                    assert!(later - now > 60 * SECOND || flow.protocol == 1, "{at}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn ports_are_unique_and_come_back_when_idle() {
+    let host = host()
+        .config("public", "203.0.113.9")
+        .config("idle-udp-s", "100");
+    let mut nat = Natv4::init().unwrap();
+    let key = b"subscriber";
+    let share = nat.pool.share(slot_of(key));
+    assert!((15..=16).contains(&share));
+    let send = |nat: &mut Natv4, port: u16, now: i64| {
+        let packet = PacketBuilder::udp(
+            (Ipv4Addr::new(10, 0, 0, 1), port),
+            (Ipv4Addr::new(8, 8, 8, 8), 53),
+        );
+        let done = host.call(nat, &call(&packet.build(), key, now));
+        answered(&done).map(|(_, flow, _)| flow.source_port)
+    };
+    let mut ports = BTreeSet::new();
+    for port in 0..share as u16 {
+        ports.insert(send(&mut nat, port, NOW + i64::from(port)).unwrap());
+    }
+    assert_eq!(ports.len(), share as usize);
+    let before = host.state();
+    for later in [0, 99, 112] {
+        let full = send(&mut nat, 999, NOW + later * SECOND).unwrap_err();
+        assert!(full.contains("ports of slot"), "{full}");
+    }
+    assert_eq!(host.state(), before);
+    // another slot has ports of its own
+    let packet = PacketBuilder::udp(
+        (Ipv4Addr::new(10, 0, 0, 1), 5),
+        (Ipv4Addr::new(8, 8, 8, 8), 53),
+    );
+    let done = host.call(&mut nat, &call(&packet.build(), b"other", NOW));
+    assert!(!ports.contains(&answered(&done).unwrap().1.source_port));
+    // an eighth later than the idle time all are free again, but for the one that was used
+    assert_eq!(
+        send(&mut nat, 3, NOW + 90 * SECOND),
+        send(&mut nat, 3, NOW + 91 * SECOND)
+    );
+    let report = |nat: &mut Natv4| {
+        let done = ask(&host, nat, key, &[("op", Value::Text("report"))]);
+        let record = Record::parse(&done.replies[0].1).unwrap();
+        (record.int("udp").unwrap(), record.int("share").unwrap())
+    };
+    assert_eq!(report(&mut nat), (i64::from(share), i64::from(share)));
+    assert!(send(&mut nat, 1000, NOW + 113 * SECOND).is_ok());
+    assert_eq!(report(&mut nat), (2, i64::from(share)));
+}
+
+#[test]
+fn what_cannot_be_translated_is_refused_by_name() {
+    let host = host();
+    let mut nat = Natv4::init().unwrap();
+    let (a, b) = (Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(8, 8, 8, 8));
+    let public = Ipv4Addr::new(203, 0, 113, 8);
+    let mut refuse = |payload: &[u8]| refused(&host.call(&mut nat, &call(payload, b"k", NOW)));
+    let udp = |a, b| PacketBuilder::udp((a, 1), (b, 2)).build();
+    let starts = |got: (u32, String), status, text: &str| {
+        assert_eq!(got.0, status, "{}", got.1);
+        assert!(got.1.starts_with(text), "{}", got.1);
+    };
+    starts(refuse(b""), 1, "packet: has 0 bytes");
+    starts(refuse(&[0x60; 40]), 1, "packet: version is 6");
+    starts(refuse(&[0xa1; 40]), 1, "record: byte 2");
+    starts(refuse(&[0xa0]), 1, "field \"op\": is missing");
+    starts(
+        refuse(&udp(b, a)),
+        3,
+        "packet: udp 8.8.8.8:1 > 10.0.0.1:2 is neither",
+    );
+    starts(
+        refuse(&udp(a, public)),
+        3,
+        "packet: udp 10.0.0.1:1 > 203.0.113.8:2 goes from",
+    );
+    starts(refuse(&udp(b, public)), 2, "packet: no mapping for udp");
+    let to_port = PacketBuilder::udp((b, 1), (public, 5000)).build();
+    starts(
+        refuse(&to_port),
+        3,
+        "packet: udp 8.8.8.8:1 > 203.0.113.8:5000: key has slot",
+    );
+    let mut wrong = udp(a, b);
+    wrong[10] ^= 1;
+    starts(refuse(&wrong), 1, "packet: checksum is");
+    let error = PacketBuilder::echo(a, b, 7).icmp_kind(3).build();
+    starts(
+        refuse(&error),
+        1,
+        "packet: protocol 1 to 8.8.8.8 has no ports",
+    );
+    assert!(host.state().iter().all(|(_, c)| match c {
+        e3_sdk::testing::Collection::Hash(map) => map.is_empty(),
+        _ => false,
+    }));
+}
+
+#[test]
+fn two_halves_of_the_slots_hold_what_one_whole_holds() {
+    let run = |part: &dyn Fn(u16) -> bool| {
+        let host = host();
+        let mut nat = Natv4::init().unwrap();
+        let mut random = Random(99);
+        let mut answers = vec![];
+        for step in 0..2_000 {
+            let flow = random_flow(&mut random);
+            let key = flow.source.octets();
+            if part(slot_of(&key)) {
+                let packet = PacketBuilder::new(flow).build();
+                let now = NOW + step * SECOND;
+                answers.push((step, host.call(&mut nat, &call(&packet, &key, now)).replies));
+            }
+        }
+        let entries = host.state().into_iter().flat_map(|(name, c)| match c {
+            e3_sdk::testing::Collection::Hash(map) => map
+                .into_iter()
+                .map(move |(k, v)| (name.clone(), k, v))
+                .collect::<Vec<_>>(),
+            _ => vec![],
+        });
+        (entries.collect::<BTreeSet<_>>(), answers)
+    };
+    let whole = run(&|_| true);
+    let (mut state, mut answers) = run(&|slot| slot < 2048);
+    let (more, later) = run(&|slot| slot >= 2048);
+    assert!(!state.is_empty() && !more.is_empty() && state.is_disjoint(&more));
+    state.extend(more);
+    answers.extend(later);
+    answers.sort_by_key(|(step, _)| *step);
+    assert!(whole.0 == state && whole.1 == answers);
+}
+
+#[test]
+fn passes_the_packet_on_and_answers_questions() {
+    let host = host().channel("next").config("to", "next");
+    let mut nat = Natv4::init().unwrap();
+    let packet = PacketBuilder::udp(
+        (Ipv4Addr::new(10, 0, 0, 1), 5),
+        (Ipv4Addr::new(8, 8, 8, 8), 53),
+    );
+    let done = host.call(&mut nat, &call(&packet.build(), b"k", NOW));
+    assert!(done.replies.is_empty());
+    let sent = Packet::parse(&done.sent[0].payload)
+        .unwrap()
+        .flow()
+        .unwrap();
+    let question = [
+        ("op", Value::Text("get")),
+        ("protocol", Value::Int(17)),
+        ("address", Value::Text("10.0.0.1")),
+        ("port", Value::Int(5)),
+    ];
+    let done = ask(&host, &mut nat, b"k", &question);
+    let record = Record::parse(&done.replies[0].1).unwrap();
+    assert_eq!(record.text("public"), Ok(&*sent.source.to_string()));
+    assert_eq!(record.int("public-port"), Ok(i64::from(sent.source_port)));
+    assert_eq!(record.int("used-ns"), Ok(NOW));
+    let route = [
+        ("op", Value::Text("route")),
+        ("address", Value::Text("198.18.7.200")),
+    ];
+    let done = ask(&host, &mut nat, b"k", &route);
+    let record = Record::parse(&done.replies[0].1).unwrap();
+    assert_eq!(record.text("next-hop"), Ok("198.51.100.4"));
+    let done = ask(&host, &mut nat, b"other", &question);
+    assert_eq!(done.replies[0].0, status::NOT_FOUND);
+}
+
+#[test]
+fn any_bytes_are_handled_or_refused_without_a_trace() {
+    let (mut host, mut nat) = (host(), Natv4::init().unwrap());
+    for seed in 1..=20_000u64 {
+        if seed % 250 == 0 {
+            // what is kept is copied for every comparison: keep it small
+            (host, nat) = (self::host(), Natv4::init().unwrap());
+        }
+        let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let mut flow = random_flow(&mut random);
+        if random.below(3) == 0 {
+            flow = flow.reversed();
+            flow.destination = Ipv4Addr::new(203, 0, 113, 8 + random.below(4) as u8);
+        }
+        let mut bytes = match random.below(4) {
+            0 => {
+                let mut b = Builder::new();
+                b.field(
+                    "op",
+                    Value::Text(["get", "report", "route"][random.below(3) as usize]),
+                )
+                .field("address", Value::Text("10.0.0.1"))
+                .field("port", Value::Int(5))
+                .field("protocol", Value::Int(17));
+                b.bytes().to_vec()
+            }
+            _ => PacketBuilder::new(flow)
+                .size(random.below(90) as usize)
+                .build(),
+        };
+        for _ in 0..random.below(4) {
+            let at = random.below(bytes.len() as u64) as usize;
+            bytes[at] = random.next() as u8;
+        }
+        if random.below(4) == 0 {
+            bytes.truncate(random.below(bytes.len() as u64 + 1) as usize);
+        } else if bytes[0] >> 4 == 4 && bytes.len() >= 20 {
+            // most damage should get past the header's checksum
+            let end = (usize::from(bytes[0] & 15) * 4).clamp(20, bytes.len());
+            let sum = checksum::of_header(&bytes[..end]).to_be_bytes();
+            bytes[10..12].copy_from_slice(&sum);
+        }
+        let before = host.state();
+        let done = host.call(&mut nat, &call(&bytes, &flow.source.octets(), NOW));
+        assert_eq!(
+            (done.result, done.replies.len()),
+            (Ok(()), 1),
+            "seed {seed}"
+        );
+        if done.replies[0].0 != status::OK {
+            assert_eq!(host.state(), before, "seed {seed}");
+        }
+    }
+}
