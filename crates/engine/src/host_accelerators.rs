@@ -48,6 +48,8 @@ enum Held {
 #[derive(Default)]
 pub(crate) struct Accel {
     held: Vec<Option<Held>>,
+    /// Handles that were given back.
+    free: Vec<i32>,
     /// Bytes of the patterns in all sets.
     pattern_bytes: usize,
     /// Occurrences on their way out.
@@ -61,28 +63,27 @@ impl Accel {
     }
 
     fn hold(&mut self, held: Held) -> i32 {
-        let free = self.held.iter().position(Option::is_none);
-        let at = free.unwrap_or(self.held.len());
-        if at >= ACCEL_HANDLES_MAX {
+        if let Some(handle) = self.free.pop() {
+            self.held[handle as usize] = Some(held);
+            return handle;
+        }
+        if self.held.len() >= ACCEL_HANDLES_MAX {
             return BOUND;
         }
-        match free {
-            Some(at) => self.held[at] = Some(held),
-            None => self.held.push(Some(held)),
-        }
-        at as i32
+        self.held.push(Some(held));
+        self.held.len() as i32 - 1
     }
 
     fn release(&mut self, handle: i32) -> i32 {
         let held = self.held.get_mut(handle as u32 as usize);
-        match held.and_then(Option::take) {
-            Some(Held::Set(set)) => {
-                self.pattern_bytes -= set.pattern_bytes();
-                1
-            }
-            Some(_) => 1,
-            None => 0,
+        let Some(held) = held.and_then(Option::take) else {
+            return 0;
+        };
+        if let Held::Set(set) = held {
+            self.pattern_bytes -= set.pattern_bytes();
         }
+        self.free.push(handle);
+        1
     }
 }
 

@@ -25,7 +25,7 @@ pub const OUTPUT_OVERHEAD_LEN: usize = 16;
 /// Bytes of a log line; it is cut there.
 pub const LOG_LEN_MAX: usize = 512;
 /// Keys and pattern sets that an instance may hold.
-pub const ACCEL_HANDLES_MAX: usize = 4096;
+pub const ACCEL_HANDLES_MAX: usize = 1 << 14;
 /// Bytes that an accelerator takes at once: it cannot be preempted, and this is about a millisecond.
 pub const ACCEL_LEN_MAX: usize = 1 << 20;
 /// Patterns of a set.

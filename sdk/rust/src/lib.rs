@@ -98,6 +98,15 @@ pub enum Error {
         /// Its value.
         value: String,
     },
+    /// A secret that is too short or too long.
+    SecretLength {
+        /// Its name.
+        name: &'static str,
+        /// Its bytes.
+        len: usize,
+        /// What they must be.
+        must_be: &'static str,
+    },
     /// An asset whose contents cannot be used.
     Asset {
         /// Its name.
@@ -136,6 +145,7 @@ impl Error {
             Self::Code(0) => -15,
             Self::Asset { .. } => -16,
             Self::NoAsset(_) => -18,
+            Self::SecretLength { .. } => -17,
             Self::Code(code) => *code,
         }
     }
@@ -162,6 +172,9 @@ impl fmt::Display for Error {
             } => write!(f, "asset {name:?}: {reason}"),
             Self::Asset { name, line, reason } => {
                 write!(f, "asset {name:?}: line {line}: {reason}")
+            }
+            Self::SecretLength { name, len, must_be } => {
+                write!(f, "secret {name:?}: has {len} bytes, must be {must_be}")
             }
             Self::Short { len, cap } => write!(f, "value: has {len} bytes, at most {cap} expected"),
             Self::Code(code) => write!(f, "code {code}"),

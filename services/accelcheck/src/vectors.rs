@@ -277,4 +277,24 @@ pub const VECTORS: &[Vector] = &[
         ],
         result: "01000000040000000300000006000000",
     },
+    Vector {
+        source: "RFC 3602, case 1",
+        op: op::CBC_ENCRYPT,
+        arguments: &[
+            "06a9214036b8a15b512e03d534120006",
+            "3dafba429d9eb430b422da802c9fac41",
+            "53696e676c6520626c6f636b206d7367",
+        ],
+        result: "e353779c1079aeb82708942dbe77181a",
+    },
+    Vector {
+        source: "RFC 3602, case 2",
+        op: op::CBC_ENCRYPT,
+        arguments: &[
+            "c286696d887c9aa0611bbb3e2025a45a",
+            "562e17996d093d28ddb3ba695a2e6f58",
+            "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f",
+        ],
+        result: "d296cd94c2cccf8a3a863028b5e1dc0a7586602d253cfff91b8266bea6d61ab1",
+    },
 ];

@@ -102,6 +102,12 @@ impl Stage {
         self.replies
     }
 
+    /// Passes bytes on along every channel under the request's own key, and leaves the answer to the
+    /// caller, for a service that says something else than it passes on.
+    pub fn send(&self, request: &Request<'_>, payload: &[u8]) -> Result<(), Error> {
+        self.send_keyed(request, payload, |_| None)
+    }
+
     /// Passes bytes on along every channel under the request's own key, and answers with them if it
     /// is this service's part.
     pub fn pass(&self, request: &Request<'_>, payload: &[u8]) -> Result<(), Error> {

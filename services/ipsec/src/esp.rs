@@ -1,0 +1,281 @@
+//! ESP in tunnel mode: packets in, packets out. No state: sequence numbers come from outside.
+//!
+//! Sources: RFC 4303 (ESP), RFC 3602 (AES-CBC in it), RFC 2404 (HMAC-SHA1-96), RFC 4301 section
+//! 5.1.2 (outer header), RFC 1071 (its checksum).
+//!
+//! ```text
+//! outer IPv4 header | SPI | sequence | IV | packet, padding, its length, 4 | ICV
+//!   20                4     4          16   a multiple of 16                 12
+//! ```
+//!
+//! The IV is the sequence number, in a block with the SPI, encrypted under the SA's key: never the
+//! same twice for an SA, and not to be foretold without the key (NIST SP 800-38A, appendix C). That
+//! takes no random source and no work of its own: with such a block in front and an IV of zero, CBC
+//! makes the IV the first block of the ciphertext.
+
+use alloc::vec::Vec;
+use core::fmt;
+use core::net::Ipv4Addr;
+use e3_packet::{HEADER_BYTES_MIN, Packet, checksum};
+use e3_sdk::Error;
+use e3_sdk::accel::{AesCbc, HmacSha1, same_tag};
+
+/// Bytes of the outer header.
+const IPV4_LEN: usize = HEADER_BYTES_MIN;
+/// Bytes of SPI and sequence number.
+const HEAD_LEN: usize = 8;
+/// Bytes of a cipher block, and of the IV.
+const BLOCK_LEN: usize = 16;
+/// Bytes of the truncated tag.
+const ICV_LEN: usize = 12;
+/// Protocol number of ESP.
+const PROTOCOL_ESP: u8 = 50;
+/// Next header: an IPv4 packet.
+const NEXT_IPV4: u8 = 4;
+/// Next header: a dummy, made to hide how much is sent.
+const NEXT_NONE: u8 = 59;
+/// Longest packet that fits with all that goes around it.
+pub const PACKET_LEN_MAX: usize = 32 * 1024 - IPV4_LEN - HEAD_LEN - 2 * BLOCK_LEN - ICV_LEN - 2;
+
+/// What is wrong with a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// Not a sound packet.
+    Packet(e3_packet::Fault),
+    /// Shorter than the least that ESP needs.
+    Short {
+        /// Bytes there are.
+        len: usize,
+        /// Bytes there must be.
+        min: usize,
+    },
+    /// Longer than can be carried.
+    Long(usize),
+    /// Not ESP.
+    Protocol(u8),
+    /// For somebody else.
+    Destination(Ipv4Addr),
+    /// The ciphertext is not whole blocks.
+    Blocks(usize),
+    /// The tag is wrong.
+    Tag,
+    /// The padding is not 1, 2, 3 and so on.
+    Padding,
+    /// Carries something else than IPv4.
+    NextHeader(u8),
+}
+
+impl Fault {
+    /// Whether the packet is well-formed, and refused for what it is.
+    pub fn is_refusal(&self) -> bool {
+        matches!(self, Fault::Tag | Fault::Destination(_))
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Fault::Packet(fault) => fault.fmt(f),
+            Fault::Short { len, min } => write!(f, "esp: has {len} bytes, must be at least {min}"),
+            Fault::Long(len) => {
+                write!(
+                    f,
+                    "packet: has {len} bytes, must be at most {PACKET_LEN_MAX}"
+                )
+            }
+            Fault::Protocol(p) => write!(f, "packet: protocol is {p}, must be {PROTOCOL_ESP}"),
+            Fault::Destination(to) => write!(f, "packet: destination is {to}, not this end"),
+            Fault::Blocks(len) => {
+                write!(
+                    f,
+                    "esp: ciphertext has {len} bytes, must be a multiple of 16"
+                )
+            }
+            Fault::Tag => f.write_str("esp: the integrity check value is wrong"),
+            Fault::Padding => f.write_str("esp: the padding must be 1, 2, 3 and so on"),
+            Fault::NextHeader(n) => write!(f, "esp: next header is {n}, must be {NEXT_IPV4}"),
+        }
+    }
+}
+
+/// Addresses of a tunnel's ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tunnel {
+    /// Where it begins.
+    pub source: Ipv4Addr,
+    /// Where it ends.
+    pub destination: Ipv4Addr,
+}
+
+/// Keys of a security association.
+#[derive(Debug)]
+pub struct Keys {
+    cipher: AesCbc,
+    tag: HmacSha1,
+}
+
+/// Bytes of the cipher's key.
+pub const CIPHER_KEY_LEN: usize = 16;
+/// Bytes of the tag's key.
+pub const TAG_KEY_LEN: usize = 20;
+
+impl Keys {
+    /// From 16 bytes for the cipher and 20 for the tag.
+    pub fn new(cipher: &[u8; CIPHER_KEY_LEN], tag: &[u8; TAG_KEY_LEN]) -> Result<Keys, Error> {
+        Ok(Keys {
+            cipher: AesCbc::new(cipher)?,
+            tag: HmacSha1::new(tag)?,
+        })
+    }
+}
+
+/// A word that the caller knows to be there.
+fn word(bytes: &[u8], at: usize) -> u32 {
+    u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+}
+
+fn ipv4(bytes: &[u8]) -> Result<Packet<'_>, Fault> {
+    let packet = Packet::parse(bytes).map_err(Fault::Packet)?;
+    packet.check_header().map_err(Fault::Packet)?;
+    Ok(packet)
+}
+
+/// Reads a packet that is to be sealed.
+pub fn plain(bytes: &[u8]) -> Result<Packet<'_>, Fault> {
+    match ipv4(bytes)? {
+        packet if packet.bytes().len() > PACKET_LEN_MAX => Err(Fault::Long(packet.bytes().len())),
+        packet => Ok(packet),
+    }
+}
+
+/// Replaces `out` by the ESP packet that carries `packet`, which [`plain`] has read.
+pub fn seal(
+    keys: &Keys,
+    tunnel: &Tunnel,
+    spi: u32,
+    sequence: u32,
+    packet: &Packet<'_>,
+    out: &mut Vec<u8>,
+) -> Result<(), Error> {
+    let packet = packet.bytes();
+    let pad_len = (BLOCK_LEN - (packet.len() + 2) % BLOCK_LEN) % BLOCK_LEN;
+    let text_len = packet.len() + pad_len + 2;
+    let total_len = IPV4_LEN + HEAD_LEN + BLOCK_LEN + text_len + ICV_LEN;
+    out.clear();
+    out.reserve(total_len);
+
+    // type of service and "don't fragment" are the inner packet's
+    let mut outer = [0; IPV4_LEN];
+    outer[0] = 0x45;
+    outer[1] = packet[1];
+    outer[2..4].copy_from_slice(&(total_len as u16).to_be_bytes());
+    outer[4..6].copy_from_slice(&(sequence as u16).to_be_bytes());
+    outer[6] = packet[6] & 0x40;
+    outer[8] = 64;
+    outer[9] = PROTOCOL_ESP;
+    outer[12..16].copy_from_slice(&tunnel.source.octets());
+    outer[16..].copy_from_slice(&tunnel.destination.octets());
+    let sum = checksum::of_header(&outer).to_be_bytes();
+    outer[10..12].copy_from_slice(&sum);
+    out.extend_from_slice(&outer);
+
+    let (spi, sequence) = (spi.to_be_bytes(), sequence.to_be_bytes());
+    out.extend_from_slice(&spi);
+    out.extend_from_slice(&sequence);
+    // the block that becomes the IV
+    out.extend_from_slice(&spi);
+    out.extend_from_slice(&sequence);
+    out.extend_from_slice(&[0; BLOCK_LEN - HEAD_LEN]);
+    out.extend_from_slice(packet);
+    out.extend_from_slice(&PADDING[..pad_len]);
+    out.extend_from_slice(&[pad_len as u8, NEXT_IPV4]);
+    let esp = &mut out[IPV4_LEN..];
+    keys.cipher.encrypt(&[0; BLOCK_LEN], &mut esp[HEAD_LEN..])?;
+    let tag = keys.tag.tag(esp)?;
+    out.extend_from_slice(&tag[..ICV_LEN]);
+    Ok(())
+}
+
+const PADDING: [u8; BLOCK_LEN] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16];
+
+/// An ESP packet whose form is right; nothing of it is known to be true.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sealed<'a> {
+    /// Which association.
+    pub spi: u32,
+    /// Its number.
+    pub sequence: u32,
+    /// From the SPI to the end of the ciphertext.
+    covered: &'a [u8],
+    icv: &'a [u8],
+}
+
+impl<'a> Sealed<'a> {
+    /// Looks at a packet that came in at the end of the tunnel.
+    pub fn parse(packet: &'a [u8], tunnel: &Tunnel) -> Result<Sealed<'a>, Fault> {
+        let packet = ipv4(packet)?;
+        if packet.protocol() != PROTOCOL_ESP {
+            return Err(Fault::Protocol(packet.protocol()));
+        }
+        if packet.is_fragment() {
+            let offset = packet.fragment_offset();
+            return Err(Fault::Packet(e3_packet::Fault::Fragment { offset }));
+        }
+        if packet.destination() != tunnel.destination {
+            return Err(Fault::Destination(packet.destination()));
+        }
+        let (len, min) = (packet.payload().len(), HEAD_LEN + 2 * BLOCK_LEN + ICV_LEN);
+        if len < min {
+            return Err(Fault::Short { len, min });
+        }
+        let (covered, icv) = packet.payload().split_at(len - ICV_LEN);
+        let text_len = covered.len() - HEAD_LEN - BLOCK_LEN;
+        if !text_len.is_multiple_of(BLOCK_LEN) {
+            return Err(Fault::Blocks(text_len));
+        }
+        Ok(Sealed {
+            spi: word(covered, 0),
+            sequence: word(covered, 4),
+            covered,
+            icv,
+        })
+    }
+
+    /// Verifies it, and replaces `out` by the packet that it carries; `None` for a dummy.
+    pub fn open<'b>(
+        &self,
+        keys: &Keys,
+        out: &'b mut Vec<u8>,
+    ) -> Result<Result<Option<&'b [u8]>, Fault>, Error> {
+        let tag = keys.tag.tag(self.covered)?;
+        if !same_tag(&tag[..ICV_LEN], self.icv) {
+            return Ok(Err(Fault::Tag));
+        }
+        let (iv, text) = self.covered[HEAD_LEN..].split_at(BLOCK_LEN);
+        let mut first = [0; BLOCK_LEN];
+        first.copy_from_slice(iv);
+        out.clear();
+        out.extend_from_slice(text);
+        keys.cipher.decrypt(&first, out)?;
+        Ok(inner(out))
+    }
+}
+
+/// What a decrypted text carries.
+fn inner(text: &[u8]) -> Result<Option<&[u8]>, Fault> {
+    // it has at least one block
+    let (rest, last) = text.split_at(text.len() - 2);
+    let (pad_len, next) = (usize::from(last[0]), last[1]);
+    let Some(len) = rest.len().checked_sub(pad_len) else {
+        return Err(Fault::Padding);
+    };
+    let (packet, padding) = rest.split_at(len);
+    if !padding.iter().zip(1..=255).all(|(is, must)| *is == must) {
+        return Err(Fault::Padding);
+    }
+    match next {
+        NEXT_IPV4 => ipv4(packet).map(|packet| Some(packet.bytes())),
+        NEXT_NONE => Ok(None),
+        _ => Err(Fault::NextHeader(next)),
+    }
+}

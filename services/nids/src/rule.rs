@@ -1,0 +1,400 @@
+//! Rules, read from lines in a subset of Snort 2's syntax.
+//!
+//! ```text
+//! alert tcp any any -> 10.0.0.0/8 [80,8000:8080] (msg:"shell"; content:"/bin/|73 68|"; nocase; offset:4; depth:100; sid:7;)
+//! ```
+//!
+//! - Action: `alert`, or `drop`, whose packets go no further. Protocol: `tcp`, `udp`, `icmp`, `ip`
+//!   (any). Direction: `->`, or `<>` for both.
+//! - Addresses: `any`, `A.B.C.D`, `A.B.C.D/BITS`; ports: `any`, `N`, `A:B`, `A:`, `:B`; each may be a
+//!   list `[x,y]`, and `!` before an element or a list means "but not". No blanks within.
+//! - Options: `msg:"text"`, `content:"text"` or `content:!"text"` (bytes in hexadecimal between bars,
+//!   backslash before `"`, `;`, `:`, `|` and itself), then for the content before them `nocase`,
+//!   `offset:N` (it begins at byte N of the payload or later) and `depth:N` (it ends within N bytes
+//!   from there), and `sid:N`, which every rule needs, unique. `rev`, `gid`, `priority`, `classtype`,
+//!   `reference` and `metadata` are read over. Any other option is an error.
+//! - Blank lines and lines that begin with `#` are nothing.
+
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::net::Ipv4Addr;
+use core::str::FromStr;
+
+/// Longest content in bytes.
+pub const CONTENT_LEN_MAX: usize = 1024;
+/// Contents of a rule.
+pub const CONTENTS_MAX: usize = 32;
+/// Bytes of a message.
+pub const MSG_LEN_MAX: usize = 200;
+
+/// What becomes of a packet that a rule matches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// It is reported.
+    Alert,
+    /// It is reported and goes no further.
+    Drop,
+}
+
+/// Elements that belong, unless they are excluded; no elements = all.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Set<T> {
+    include: Vec<T>,
+    exclude: Vec<T>,
+}
+
+impl<T> Set<T> {
+    fn has(&self, holds: impl Fn(&T) -> bool) -> bool {
+        (self.include.is_empty() || self.include.iter().any(&holds))
+            && !self.exclude.iter().any(&holds)
+    }
+}
+
+/// Addresses that share their first bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Net {
+    base: u32,
+    mask: u32,
+}
+
+impl Set<Net> {
+    /// Whether the address belongs.
+    pub fn has_address(&self, address: Ipv4Addr) -> bool {
+        self.has(|net| address.to_bits() & net.mask == net.base)
+    }
+}
+
+/// Ports from the first to the last.
+pub type Ports = (u16, u16);
+
+impl Set<Ports> {
+    /// Whether the port belongs; a packet without ports belongs to `any` only.
+    pub fn has_port(&self, port: Option<u16>) -> bool {
+        match port {
+            Some(port) => self.has(|(first, last)| (*first..=*last).contains(&port)),
+            None => self.include.is_empty() && self.exclude.is_empty(),
+        }
+    }
+}
+
+/// Bytes that must occur in the payload, or must not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Content {
+    /// The bytes.
+    pub bytes: Vec<u8>,
+    /// Whether the case of ASCII letters is of no matter.
+    pub nocase: bool,
+    /// Whether they must not occur.
+    pub negated: bool,
+    /// Least offset of the first byte.
+    pub offset: usize,
+    /// Bytes from there within which they must end; none = up to the end.
+    pub depth: Option<usize>,
+}
+
+impl Content {
+    /// Whether an occurrence that ends there is where it must be.
+    pub fn is_at(&self, end: usize) -> bool {
+        end - self.bytes.len() >= self.offset
+            && self.depth.is_none_or(|depth| end <= self.offset + depth)
+    }
+}
+
+/// A rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rule {
+    /// What becomes of a packet.
+    pub action: Action,
+    /// Number of the protocol; none = any.
+    pub protocol: Option<u8>,
+    /// Source addresses.
+    pub source: Set<Net>,
+    /// Source ports.
+    pub source_ports: Set<Ports>,
+    /// Destination addresses.
+    pub destination: Set<Net>,
+    /// Destination ports.
+    pub destination_ports: Set<Ports>,
+    /// Whether source and destination may be the other way round.
+    pub both_ways: bool,
+    /// What it says.
+    pub msg: String,
+    /// What must occur and what must not.
+    pub contents: Vec<Content>,
+    /// Its number.
+    pub sid: u32,
+}
+
+impl Rule {
+    /// Reads a line; none if there is no rule on it. The error says what is wrong.
+    pub fn parse(line: &str) -> Result<Option<Rule>, String> {
+        let line = line.trim();
+        if line.is_empty() || line.starts_with('#') {
+            return Ok(None);
+        }
+        let (header, options) = line.split_once('(').ok_or("must have options in ( )")?;
+        let options = options.strip_suffix(')').ok_or("must end with )")?;
+        let header: Vec<&str> = header.split_whitespace().collect();
+        let [
+            action,
+            protocol,
+            source,
+            source_ports,
+            way,
+            destination,
+            destination_ports,
+        ] = header[..]
+        else {
+            let is = header.len();
+            return Err(format!(
+                "has {is} words before (, must be 7: action, protocol, addresses, ports, direction, \
+                 addresses, ports"
+            ));
+        };
+        let mut rule = Rule {
+            action: match action {
+                "alert" => Action::Alert,
+                "drop" => Action::Drop,
+                _ => return Err(format!("action is {action:?}, must be alert or drop")),
+            },
+            protocol: match protocol {
+                "icmp" => Some(1),
+                "tcp" => Some(6),
+                "udp" => Some(17),
+                "ip" => None,
+                _ => {
+                    return Err(format!(
+                        "protocol is {protocol:?}, must be tcp, udp, icmp or ip"
+                    ));
+                }
+            },
+            source: set(source, "address", net)?,
+            source_ports: set(source_ports, "port", ports)?,
+            destination: set(destination, "address", net)?,
+            destination_ports: set(destination_ports, "port", ports)?,
+            both_ways: match way {
+                "->" => false,
+                "<>" => true,
+                _ => return Err(format!("direction is {way:?}, must be -> or <>")),
+            },
+            msg: String::new(),
+            contents: Vec::new(),
+            sid: 0,
+        };
+        let mut rest = options.trim_start();
+        while !rest.is_empty() {
+            let (option, after) = cut_option(rest)?;
+            rule.take(option)?;
+            rest = after.trim_start();
+        }
+        for content in &rule.contents {
+            let (len, depth) = (content.bytes.len(), content.depth);
+            if depth.is_some_and(|depth| depth < len) {
+                let depth = depth.unwrap_or_default();
+                return Err(format!(
+                    "depth is {depth}, must be at least {len}, the content's length"
+                ));
+            }
+        }
+        match rule.sid {
+            0 => Err("option \"sid\": is missing".into()),
+            _ => Ok(Some(rule)),
+        }
+    }
+
+    fn take(&mut self, option: &str) -> Result<(), String> {
+        let (name, value) = match option.split_once(':') {
+            Some((name, value)) => (name.trim(), value.trim()),
+            None => (option.trim(), ""),
+        };
+        match name {
+            "msg" => {
+                let text =
+                    quoted(value).ok_or_else(|| format!("msg is {value}, must be quoted"))?;
+                if text.len() > MSG_LEN_MAX {
+                    let len = text.len();
+                    return Err(format!(
+                        "msg has {len} bytes, must be at most {MSG_LEN_MAX}"
+                    ));
+                }
+                self.msg = text.replace('\\', "");
+            }
+            "content" => {
+                if self.contents.len() == CONTENTS_MAX {
+                    return Err(format!("contents: must be at most {CONTENTS_MAX}"));
+                }
+                let (negated, text) = match value.strip_prefix('!') {
+                    Some(text) => (true, text.trim_start()),
+                    None => (false, value),
+                };
+                self.contents.push(Content {
+                    bytes: content(text)?,
+                    nocase: false,
+                    negated,
+                    offset: 0,
+                    depth: None,
+                });
+            }
+            "nocase" => self.last("nocase")?.nocase = true,
+            "offset" => self.last("offset")?.offset = number(name, value, 0, 65535)? as usize,
+            "depth" => self.last("depth")?.depth = Some(number(name, value, 1, 65535)? as usize),
+            "sid" => self.sid = number(name, value, 1, u32::MAX)?,
+            "rev" | "gid" | "priority" | "classtype" | "reference" | "metadata" => {}
+            _ => return Err(format!("option {name:?}: is not supported")),
+        }
+        Ok(())
+    }
+
+    fn last(&mut self, name: &str) -> Result<&mut Content, String> {
+        let last = self.contents.last_mut();
+        last.ok_or_else(|| format!("option {name:?}: must follow a content"))
+    }
+}
+
+fn number(name: &str, value: &str, min: u32, max: u32) -> Result<u32, String> {
+    match value.parse() {
+        Ok(number) if (min..=max).contains(&number) => Ok(number),
+        _ => Err(format!("{name} is {value:?}, must be {min}..={max}")),
+    }
+}
+
+/// Cuts at the next semicolon that is neither quoted nor escaped.
+fn cut_option(text: &str) -> Result<(&str, &str), String> {
+    let (mut quoted, mut escaped) = (false, false);
+    for (at, c) in text.char_indices() {
+        match c {
+            _ if escaped => escaped = false,
+            '\\' => escaped = true,
+            '"' => quoted = !quoted,
+            ';' if !quoted => return Ok((&text[..at], &text[at + 1..])),
+            _ => {}
+        }
+    }
+    Err(format!("option {text:?}: must end with ;"))
+}
+
+fn quoted(text: &str) -> Option<&str> {
+    text.strip_prefix('"')?.strip_suffix('"')
+}
+
+/// The bytes of a content.
+fn content(text: &str) -> Result<Vec<u8>, String> {
+    let inner = quoted(text).ok_or_else(|| format!("content is {text}, must be quoted"))?;
+    let mut bytes = Vec::new();
+    let mut chars = inner.chars();
+    while let Some(c) = chars.next() {
+        match c {
+            '|' => {
+                let rest = chars.as_str();
+                let (hex, after) = rest
+                    .split_once('|')
+                    .ok_or("content: a | is missing at the end of the hexadecimal part")?;
+                for pair in hex.split_whitespace() {
+                    // a sign is no digit, though `from_str_radix` takes it
+                    let digits = pair.len() == 2 && pair.bytes().all(|b| b.is_ascii_hexdigit());
+                    let byte = u8::from_str_radix(pair, 16);
+                    match byte {
+                        Ok(byte) if digits => bytes.push(byte),
+                        _ => {
+                            return Err(format!(
+                                "content: {pair:?} is no byte, must be two hexadecimal digits"
+                            ));
+                        }
+                    }
+                }
+                chars = after.chars();
+            }
+            '\\' => {
+                let escaped = chars.next().filter(|c| "\";:|\\".contains(*c));
+                let escaped = escaped.ok_or("content: \\ must be before one of \" ; : | \\")?;
+                bytes.push(escaped as u8);
+            }
+            '"' => return Err("content: \\ must be before \"".into()),
+            c => bytes.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes()),
+        }
+    }
+    match bytes.len() {
+        1..=CONTENT_LEN_MAX => Ok(bytes),
+        len => Err(format!(
+            "content has {len} bytes, must be 1..={CONTENT_LEN_MAX}"
+        )),
+    }
+}
+
+/// A set of addresses or ports.
+fn set<T>(text: &str, what: &str, element: impl Fn(&str) -> Option<T>) -> Result<Set<T>, String> {
+    let mut set = Set {
+        include: Vec::new(),
+        exclude: Vec::new(),
+    };
+    if text == "any" {
+        return Ok(set);
+    }
+    let (all_negated, list) = match text.strip_prefix("![") {
+        Some(rest) => (true, rest.strip_suffix(']')),
+        None => match text.strip_prefix('[') {
+            Some(rest) => (false, rest.strip_suffix(']')),
+            None => (false, Some(text)),
+        },
+    };
+    let list = list.ok_or_else(|| format!("{what} {text:?}: a ] is missing"))?;
+    for word in list.split(',') {
+        let (negated, name) = match word.strip_prefix('!') {
+            Some(name) => (true, name),
+            None => (false, word),
+        };
+        let element = element(name).filter(|_| !(negated && all_negated));
+        let element = element.ok_or_else(|| format!("{what} {word:?}: cannot be read"))?;
+        match negated || all_negated {
+            true => set.exclude.push(element),
+            false => set.include.push(element),
+        }
+    }
+    Ok(set)
+}
+
+fn net(text: &str) -> Option<Net> {
+    let (address, bits) = match text.split_once('/') {
+        Some((address, bits)) => (address, bits.parse().ok().filter(|b| *b <= 32)?),
+        None => (text, 32),
+    };
+    let mask = u32::MAX.checked_shl(32 - bits).unwrap_or(0);
+    let base = Ipv4Addr::from_str(address).ok()?.to_bits() & mask;
+    Some(Net { base, mask })
+}
+
+fn ports(text: &str) -> Option<Ports> {
+    let end = |text: &str, default| match text {
+        "" => Some(default),
+        text => text.parse().ok(),
+    };
+    match text.split_once(':') {
+        None => text.parse().ok().map(|port| (port, port)),
+        Some(("", "")) => None,
+        Some((first, last)) => {
+            let (first, last) = (end(first, 0)?, end(last, u16::MAX)?);
+            (first <= last).then_some((first, last))
+        }
+    }
+}
+
+/// Reads a file of rules, at most `max`; an error comes with the number of its line.
+pub fn parse_all(text: &str, max: usize) -> Result<Vec<Rule>, (u32, String)> {
+    let mut rules: Vec<Rule> = Vec::new();
+    let mut sids = alloc::collections::BTreeMap::new();
+    for (number, line) in (1..).zip(text.lines()) {
+        let Some(rule) = Rule::parse(line).map_err(|why| (number, why))? else {
+            continue;
+        };
+        if rules.len() == max {
+            return Err((number, format!("more rules than {max}")));
+        }
+        if let Some(before) = sids.insert(rule.sid, number) {
+            let why = format!("sid {} is taken by line {before}", rule.sid);
+            return Err((number, why));
+        }
+        rules.push(rule);
+    }
+    Ok(rules)
+}

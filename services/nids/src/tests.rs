@@ -1,0 +1,504 @@
+use super::*;
+use crate::rule::{Action, parse_all};
+use core::net::Ipv4Addr;
+use e3_packet::PacketBuilder;
+use e3_sdk::testing::{Call, Collection, Host, Kind, Outcome, slot_of};
+
+fn host(rules: &str) -> Host {
+    Host::new()
+        .asset("rules", rules.as_bytes())
+        .collection("alerts", Kind::Ordered)
+}
+
+fn call(host: &Host, service: &mut Nids, key: &[u8], payload: &[u8]) -> Outcome {
+    let call = Call {
+        key: key.to_vec(),
+        payload: payload.to_vec(),
+        ..Call::default()
+    };
+    host.call(service, &call)
+}
+
+/// The answer's `alerts`, `sids` and `dropped`.
+fn verdict(outcome: &Outcome) -> (i64, Vec<u32>, bool) {
+    assert_eq!(outcome.result, Ok(()));
+    let (status, answer) = &outcome.replies[0];
+    assert_eq!(*status, status::OK, "{answer:?}");
+    let record = Record::parse(answer).unwrap();
+    let sids = record.numbers("sids", SIDS_MAX).unwrap();
+    let sids = sids.into_iter().map(|sid| sid as u32).collect();
+    (
+        record.int("alerts").unwrap(),
+        sids,
+        record.bool("dropped").unwrap(),
+    )
+}
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) as usize % bound
+    }
+
+    fn pick<T: Clone>(&mut self, of: &[T]) -> T {
+        of[self.below(of.len())].clone()
+    }
+
+    /// Few letters, so that contents occur.
+    fn text(&mut self, len: usize) -> Vec<u8> {
+        (0..len).map(|_| self.pick(b"abABc")).collect()
+    }
+}
+
+/// A content as the model sees it.
+struct ModelContent {
+    bytes: Vec<u8>,
+    nocase: bool,
+    negated: bool,
+    offset: usize,
+    depth: Option<usize>,
+}
+
+/// A rule as the model sees it.
+struct ModelRule {
+    sid: u32,
+    protocol: Option<u8>,
+    source: Option<u8>,
+    port: Option<(u16, u16, bool)>,
+    both: bool,
+    contents: Vec<ModelContent>,
+}
+
+struct ModelPacket {
+    protocol: u8,
+    source: u8,
+    destination: u8,
+    ports: (u16, u16),
+    payload: Vec<u8>,
+}
+
+impl ModelPacket {
+    fn bytes(&self) -> Vec<u8> {
+        let address = |last| Ipv4Addr::new(10, 0, 0, last);
+        let ends = (
+            (address(self.source), self.ports.0),
+            (address(self.destination), self.ports.1),
+        );
+        let builder = match self.protocol {
+            6 => PacketBuilder::tcp(ends.0, ends.1),
+            17 => PacketBuilder::udp(ends.0, ends.1),
+            _ => PacketBuilder::echo(ends.0.0, ends.1.0, 7),
+        };
+        builder.payload(&self.payload).build()
+    }
+}
+
+impl ModelRule {
+    fn new(random: &mut Random, sid: u32) -> ModelRule {
+        let mut contents = Vec::new();
+        for _ in 0..random.below(4) {
+            let len = 1 + random.below(4);
+            contents.push(ModelContent {
+                bytes: random.text(len),
+                nocase: random.below(2) == 0,
+                negated: random.below(5) == 0,
+                offset: if random.below(3) == 0 {
+                    random.below(20)
+                } else {
+                    0
+                },
+                depth: (random.below(3) == 0).then(|| len + random.below(20)),
+            });
+        }
+        ModelRule {
+            sid,
+            protocol: random.pick(&[None, Some(1), Some(6), Some(17)]),
+            source: random.pick(&[None, None, Some(1), Some(2)]),
+            port: random.pick(&[None, None, Some((80, 90, false)), Some((80, 80, true))]),
+            both: random.below(4) == 0,
+            contents,
+        }
+    }
+
+    fn line(&self) -> String {
+        let protocol = match self.protocol {
+            None => "ip",
+            Some(1) => "icmp",
+            Some(6) => "tcp",
+            Some(_) => "udp",
+        };
+        let source = self
+            .source
+            .map_or("any".into(), |last| format!("10.0.0.{last}"));
+        let port = match self.port {
+            None => "any".into(),
+            Some((first, last, true)) => format!("!{first}:{last}"),
+            Some((first, last, false)) => format!("[{first}:{last}]"),
+        };
+        let way = if self.both { "<>" } else { "->" };
+        let mut line = format!("alert {protocol} {source} any {way} any {port} (msg:\"a; b\"; ");
+        for content in &self.contents {
+            let not = if content.negated { "!" } else { "" };
+            let (first, rest) = content.bytes.split_at(1);
+            let rest = str::from_utf8(rest).unwrap();
+            line += &format!("content:{not}\"|{:02X}|{rest}\"; ", first[0]);
+            if content.nocase {
+                line += "nocase; ";
+            }
+            if content.offset > 0 {
+                line += &format!("offset:{}; ", content.offset);
+            }
+            if let Some(depth) = content.depth {
+                line += &format!("depth:{depth}; ");
+            }
+        }
+        line + &format!("sid:{}; rev:3;)", self.sid)
+    }
+
+    /// Place by place, condition by condition.
+    fn matches(&self, packet: &ModelPacket) -> bool {
+        let has_ports = packet.protocol != 1;
+        let way = |source: u8, port: u16| {
+            self.source.is_none_or(|s| s == source)
+                && self.port.is_none_or(|(first, last, negated)| {
+                    has_ports && (first <= port && port <= last) != negated
+                })
+        };
+        let forth = way(packet.source, packet.ports.1);
+        let back = self.both && way(packet.destination, packet.ports.0);
+        let occurs = |content: &ModelContent| {
+            let len = content.bytes.len();
+            (content.offset..packet.payload.len()).any(|start| {
+                let Some(part) = packet.payload.get(start..start + len) else {
+                    return false;
+                };
+                let same = match content.nocase {
+                    true => part.eq_ignore_ascii_case(&content.bytes),
+                    false => part == content.bytes,
+                };
+                same && content
+                    .depth
+                    .is_none_or(|d| start + len <= content.offset + d)
+            })
+        };
+        self.protocol.is_none_or(|p| p == packet.protocol)
+            && (forth || back)
+            && self.contents.iter().all(|c| occurs(c) != c.negated)
+    }
+}
+
+fn model_packet(random: &mut Random) -> ModelPacket {
+    let len = random.below(60);
+    ModelPacket {
+        protocol: random.pick(&[1, 6, 17]),
+        source: random.pick(&[1, 2, 3]),
+        destination: random.pick(&[1, 2, 3]),
+        ports: (random.pick(&[80, 85, 99]), random.pick(&[80, 85, 99])),
+        payload: random.text(len),
+    }
+}
+
+#[test]
+fn alerts_are_those_of_a_naive_matcher() {
+    let mut alerts = 0;
+    for seed in 1..=40 {
+        let mut random = Random(seed);
+        let rules: Vec<ModelRule> = (1..=60)
+            .map(|sid| ModelRule::new(&mut random, sid))
+            .collect();
+        let lines: Vec<String> = rules.iter().map(ModelRule::line).collect();
+        let host = host(&lines.join("\n"));
+        let mut service = Nids::init().unwrap();
+        for step in 0..100 {
+            if step == 50 {
+                service = Nids::init().unwrap();
+            }
+            let packet = model_packet(&mut random);
+            let expected: Vec<u32> = rules
+                .iter()
+                .filter(|rule| rule.matches(&packet))
+                .map(|rule| rule.sid)
+                .collect();
+            alerts += expected.len();
+            let (count, sids, dropped) = verdict(&call(&host, &mut service, b"k", &packet.bytes()));
+            assert_eq!(sids, expected, "seed {seed}, step {step}");
+            assert_eq!((count as usize, dropped), (expected.len(), false));
+        }
+    }
+    assert!(alerts > 10_000, "{alerts}");
+}
+
+const RULES: &str = r#"
+# shells
+alert tcp any any -> 10.0.0.0/8 [80,8000:8080] (msg:"shell"; content:"/BIN/|73 68|"; nocase; offset:2; depth:20; sid:7; rev:1;)
+drop udp !10.0.0.9 any -> any ![53,5353] (msg:"quoted \"; text"; content:"a\;b|00 ff|"; content:!"good"; sid:8; classtype:x;)
+alert icmp any any <> any any (msg:"ping"; sid:9;)
+"#;
+
+fn udp(port: u16, payload: &[u8]) -> Vec<u8> {
+    let ends = (
+        (Ipv4Addr::new(10, 0, 0, 1), 1000),
+        (Ipv4Addr::new(10, 0, 0, 2), port),
+    );
+    PacketBuilder::udp(ends.0, ends.1).payload(payload).build()
+}
+
+#[test]
+fn rules_mean_what_they_say() {
+    let rules = parse_all(RULES, RULES_MAX).unwrap();
+    assert_eq!(rules[0].contents[0].bytes, b"/BIN/sh");
+    assert_eq!(
+        (&*rules[1].msg, rules[1].action),
+        ("quoted \"; text", Action::Drop)
+    );
+    assert_eq!(rules[1].contents[0].bytes, b"a;b\x00\xff");
+    let host = host(RULES).channel("next").config("to", "next");
+    let mut service = Nids::init().unwrap();
+    let bad = b"xx a;b\x00\xff xx";
+    let outcome = call(&host, &mut service, b"k", &udp(99, bad));
+    assert_eq!(
+        (verdict(&outcome), outcome.sent.len()),
+        ((1, vec![8], true), 0)
+    );
+    // passed on as they came, without an answer
+    for payload in [udp(53, bad), udp(99, b"a;b\x00\xff good")] {
+        let outcome = call(&host, &mut service, b"k", &payload);
+        assert_eq!(outcome.replies.len(), 0);
+        assert_eq!(
+            (&outcome.sent[0].payload, &*outcome.sent[0].key),
+            (&payload, &b"k"[..])
+        );
+    }
+}
+
+#[test]
+fn a_bad_line_is_named_with_its_reason() {
+    let good = "alert tcp any any -> any any (content:\"x\"; sid:1;)";
+    let with = |line: &str| format!("# first\n\n{good}\n{line}\n");
+    for (line, why) in [
+        ("alert tcp any any -> any any", "must have options in ( )"),
+        ("alert tcp any any -> any any (sid:2;", "must end with )"),
+        (
+            "alert tcp any -> any any (sid:2;)",
+            "has 6 words before (, must be 7: action, protocol, addresses, ports, direction, \
+             addresses, ports",
+        ),
+        (
+            "log tcp any any -> any any (sid:2;)",
+            "action is \"log\", must be alert or drop",
+        ),
+        (
+            "alert http any any -> any any (sid:2;)",
+            "protocol is \"http\", must be tcp, udp, icmp or ip",
+        ),
+        (
+            "alert tcp 10.0.0 any -> any any (sid:2;)",
+            "address \"10.0.0\": cannot be read",
+        ),
+        (
+            "alert tcp 1.2.3.4/33 any -> any any (sid:2;)",
+            "address \"1.2.3.4/33\": cannot be read",
+        ),
+        (
+            "alert tcp any 70000 -> any any (sid:2;)",
+            "port \"70000\": cannot be read",
+        ),
+        (
+            "alert tcp any 9:1 -> any any (sid:2;)",
+            "port \"9:1\": cannot be read",
+        ),
+        (
+            "alert tcp any [1,2 -> any any (sid:2;)",
+            "port \"[1,2\": a ] is missing",
+        ),
+        (
+            "alert tcp any any <- any any (sid:2;)",
+            "direction is \"<-\", must be -> or <>",
+        ),
+        (
+            "alert tcp any any -> any any (sid:2)",
+            "option \"sid:2\": must end with ;",
+        ),
+        (
+            "alert tcp any any -> any any (sid:0;)",
+            "sid is \"0\", must be 1..=4294967295",
+        ),
+        (
+            "alert tcp any any -> any any (msg:\"x\";)",
+            "option \"sid\": is missing",
+        ),
+        (
+            "alert tcp any any -> any any (nocase; sid:2;)",
+            "option \"nocase\": must follow a content",
+        ),
+        (
+            "alert tcp any any -> any any (pcre:\"/x/\"; sid:2;)",
+            "option \"pcre\": is not supported",
+        ),
+        (
+            "alert tcp any any -> any any (content:x; sid:2;)",
+            "content is x, must be quoted",
+        ),
+        (
+            "alert tcp any any -> any any (content:\"\"; sid:2;)",
+            "content has 0 bytes, must be 1..=1024",
+        ),
+        (
+            "alert tcp any any -> any any (content:\"|4|\"; sid:2;)",
+            "content: \"4\" is no byte, must be two hexadecimal digits",
+        ),
+        (
+            "alert tcp any any -> any any (content:\"|+4|\"; sid:2;)",
+            "content: \"+4\" is no byte, must be two hexadecimal digits",
+        ),
+        (
+            "alert tcp any any -> any any (content:\"abc\"; depth:2; sid:2;)",
+            "depth is 2, must be at least 3, the content's length",
+        ),
+        (good, "sid 1 is taken by line 3"),
+    ] {
+        let _host = host(&with(line));
+        let error = Nids::init().err().unwrap().to_string();
+        assert_eq!(error, format!("asset \"rules\": line 4: {why}"), "{line}");
+    }
+    let _host = Host::new();
+    let error = Nids::init().err().unwrap().to_string();
+    assert_eq!(error, "asset \"rules\": is not in the manifest");
+    let _host = Host::new().asset("rules", b"# x\n\xff");
+    let error = Nids::init().err().unwrap().to_string();
+    assert_eq!(error, "asset \"rules\": line 2: is not UTF-8");
+}
+
+fn report(host: &Host, service: &mut Nids) -> Outcome {
+    let mut question = Builder::new();
+    question.field("op", Value::Text("report"));
+    call(host, service, b"any", question.bytes())
+}
+
+/// What two hosts count that got the keys of half the slots each, is what one host counts.
+#[test]
+fn counts_split_with_their_shard_and_add_up() {
+    let rules = "alert udp any any -> any any (msg:\"one\"; content:\"a\"; sid:5;)\n\
+                 alert udp any any -> any any (msg:\"two\"; content:\"ab\"; sid:4;)";
+    let run = |part: &dyn Fn(u16) -> bool| {
+        let host = host(rules);
+        let mut service = Nids::init().unwrap();
+        let mut random = Random(3);
+        for step in 0..1000 {
+            if step == 500 {
+                service = Nids::init().unwrap();
+            }
+            let (key, text) = (random.below(200).to_le_bytes(), random.text(4));
+            if part(slot_of(&key)) {
+                call(&host, &mut service, &key, &udp(9, &text));
+            }
+        }
+        let before = host.state();
+        let answer = report(&host, &mut service);
+        assert_eq!(host.state(), before);
+        match &before[0].1 {
+            Collection::Ordered(counts) => (counts.clone(), answer),
+            other => panic!("{other:?}"),
+        }
+    };
+    let (all, answer) = run(&|_| true);
+    let mut halves = run(&|slot| slot < 2000).0;
+    halves.append(&mut run(&|slot| slot >= 2000).0);
+    assert_eq!(halves, all);
+    let counted = |sid: u32| -> u64 {
+        let of = all
+            .iter()
+            .filter(|(key, _)| key.ends_with(&sid.to_be_bytes()));
+        of.map(|(_, v)| u64::from_le_bytes(v[..].try_into().unwrap()))
+            .sum()
+    };
+    let (one, two) = (counted(5), counted(4));
+    assert!(one > two && two > 0);
+    let mut expected = Builder::new();
+    expected
+        .field("total", Value::Int((one + two) as i64))
+        .array("rules", 2, |array| {
+            for (sid, count, msg) in [(5, one, "one"), (4, two, "two")] {
+                array.array(3, |row| {
+                    row.push(Value::Int(sid));
+                    row.push(Value::Int(count as i64));
+                    row.push(Value::Text(msg));
+                });
+            }
+        });
+    assert_eq!(answer.replies, [(0, expected.bytes().to_vec())]);
+}
+
+#[test]
+fn without_the_collection_it_keeps_no_state() {
+    let host = Host::new().asset("rules", RULES.as_bytes());
+    let mut service = Nids::init().unwrap();
+    let ping = PacketBuilder::echo(Ipv4Addr::LOCALHOST, Ipv4Addr::LOCALHOST, 1).build();
+    assert_eq!(verdict(&call(&host, &mut service, b"k", &ping)).1, [9]);
+    assert_eq!(report(&host, &mut service).replies[0].0, status::NOT_FOUND);
+}
+
+#[test]
+fn any_bytes_are_handled_or_refused() {
+    let host = host(RULES);
+    let mut service = Nids::init().unwrap();
+    let mut question = Builder::new();
+    question
+        .field("op", Value::Text("report"))
+        .field("limit", Value::Int(5));
+    const SEED: u64 = 17;
+    let mut random = Random(SEED);
+    for step in 0..20_000 {
+        let mut bytes = match random.below(4) {
+            0 => (0..random.below(100))
+                .map(|_| random.below(256) as u8)
+                .collect(),
+            1 => question.bytes().to_vec(),
+            2 => udp(99, b"xx a;b\x00\xff xx"),
+            _ => model_packet(&mut random).bytes(),
+        };
+        for _ in 0..random.below(4) {
+            if !bytes.is_empty() {
+                let at = random.below(bytes.len());
+                bytes[at] = random.below(256) as u8;
+            }
+        }
+        if random.below(4) == 0 {
+            bytes.truncate(random.below(bytes.len() + 1));
+        }
+        let before = host.state();
+        let outcome = call(&host, &mut service, b"k", &bytes);
+        assert_eq!(
+            outcome.result,
+            Ok(()),
+            "seed {SEED}, step {step}: {bytes:?}"
+        );
+        if outcome
+            .replies
+            .first()
+            .is_some_and(|(status, _)| *status != 0)
+        {
+            assert_eq!(host.state(), before, "seed {SEED}, step {step}: {bytes:?}");
+        }
+    }
+}
+
+/// No text makes the parser panic.
+#[test]
+fn any_text_is_rules_or_a_reason() {
+    const SEED: u64 = 23;
+    let mut random = Random(SEED);
+    for _ in 0..20_000 {
+        let mut text = RULES.as_bytes().to_vec();
+        for _ in 0..1 + random.below(6) {
+            let at = random.below(text.len());
+            text[at] = random.pick(b"\"\\|;:()![],x0 \n\xc3");
+        }
+        let text = String::from_utf8_lossy(&text);
+        let _ = parse_all(&text, RULES_MAX);
+    }
+}
