@@ -2,6 +2,7 @@
 
 mod iot_ts;
 mod plain;
+mod questions;
 mod readback;
 mod rta_ptc;
 mod temperatures;
@@ -50,6 +51,24 @@ pub struct Judged {
     pub verdict: Option<Verdict>,
     /// False if it is wrong for what was asked.
     pub expected: bool,
+}
+
+impl Judged {
+    /// Done as it should be.
+    pub fn accepted() -> Judged {
+        Judged {
+            verdict: Some(Verdict::Accepted),
+            expected: true,
+        }
+    }
+
+    /// Not done: by the application, which is wrong here, or by the platform.
+    pub fn refused(by_application: bool) -> Judged {
+        Judged {
+            verdict: by_application.then_some(Verdict::Refused),
+            expected: !by_application,
+        }
+    }
 }
 
 /// How well injected spikes were found.

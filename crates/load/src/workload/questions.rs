@@ -1,0 +1,184 @@
+//! What workloads of records have in common: questions about the state, each asked until it is
+//! answered, and numbers that must follow each other.
+
+use super::{Call, Check};
+use crate::ledger::Rows;
+use crate::limits::CHECK_ATTEMPTS_MAX;
+use e3_model::Slot;
+use e3_wire::entry::{Outcome, Reply};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// Writes a record.
+pub(super) fn record(value: &impl Serialize) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    // a vector takes whatever is written to it
+    let written = ciborium::into_writer(value, &mut bytes);
+    debug_assert!(written.is_ok());
+    bytes
+}
+
+/// Reads the record of an answer with status 0.
+pub(super) fn answer<T: DeserializeOwned>(reply: Option<&Reply>) -> Option<T> {
+    let reply = reply.filter(|r| r.outcome == Outcome::Done && r.status == 0)?;
+    ciborium::from_reader(&reply.payload[..]).ok()
+}
+
+/// Whether the application, not the platform, gave the outcome.
+pub(super) fn handled(reply: Option<&Reply>) -> bool {
+    reply.is_some_and(|r| r.outcome == Outcome::Done)
+}
+
+/// A key whose slot a shard owns, of so many.
+pub(super) fn key_of_shard(shard: u16, shards: u16) -> Vec<u8> {
+    let keys = (0u32..).map(|n| format!("shard{shard}-{n}").into_bytes());
+    let mut owned = keys.filter(|k| Slot::of(k).shard(shards).0 == shard);
+    owned.next().expect("every shard owns slots")
+}
+
+/// Questions, asked one after the other, again where no answer comes.
+#[derive(Debug, Default)]
+pub(super) struct Questions {
+    calls: Vec<Call>,
+    to_ask: VecDeque<(usize, u32)>,
+    asked: BTreeMap<usize, u32>,
+    failed: u64,
+}
+
+impl Questions {
+    /// These, known by their place.
+    pub(super) fn new(calls: Vec<Call>) -> Questions {
+        Questions {
+            to_ask: (0..calls.len()).map(|at| (at, 0)).collect(),
+            calls,
+            ..Questions::default()
+        }
+    }
+
+    pub(super) fn next(&mut self) -> Check {
+        let Some((at, attempts)) = self.to_ask.pop_front() else {
+            return match self.asked.is_empty() {
+                true => Check::Finished,
+                false => Check::Wait,
+            };
+        };
+        self.asked.insert(at, attempts + 1);
+        let mut call = self.calls[at].clone();
+        call.tag = at as u64;
+        Check::Ask(call)
+    }
+
+    /// Takes note of an answer, which is to be asked for again if it is none.
+    pub(super) fn on_answer(&mut self, tag: u64, good: bool) {
+        let at = tag as usize;
+        match self.asked.remove(&at) {
+            Some(attempts) if !good && attempts < CHECK_ATTEMPTS_MAX => {
+                self.to_ask.push_back((at, attempts));
+            }
+            Some(_) => self.failed += u64::from(!good),
+            None => {}
+        }
+    }
+
+    /// Part that is answered, 0..=1.
+    pub(super) fn progress(&self) -> f64 {
+        let open = self.to_ask.len() + self.asked.len();
+        1.0 - open as f64 / self.calls.len().max(1) as f64
+    }
+
+    /// Questions that nobody answered.
+    pub(super) fn failed(&self) -> u64 {
+        self.failed
+    }
+}
+
+/// Numbers that an application gives to the requests of each kind: whatever is lost or repeated on
+/// the way, those of one kind must follow each other without a gap and without a repeat.
+#[derive(Debug, Default)]
+pub(super) struct Sequences<K> {
+    numbers: BTreeMap<K, BTreeSet<u64>>,
+    accepted: u64,
+    repeated: u64,
+}
+
+impl<K: Ord> Sequences<K> {
+    pub(super) fn add(&mut self, kind: K, number: u64) {
+        self.accepted += 1;
+        let new = self.numbers.entry(kind).or_default().insert(number);
+        self.repeated += u64::from(!new);
+    }
+
+    /// Highest number of each kind.
+    pub(super) fn highest(&self) -> impl Iterator<Item = (&K, u64)> {
+        let last = |(k, n): (_, &BTreeSet<u64>)| Some((k, *n.last()?));
+        self.numbers.iter().filter_map(last)
+    }
+
+    /// As rows: each accepted request one number; a number given twice is a request without a row
+    /// of its own, one that is left out is a request that took effect twice.
+    pub(super) fn rows(&self) -> Rows {
+        let mut rows = Rows {
+            expected: self.accepted,
+            missing: self.repeated,
+            ..Rows::default()
+        };
+        for numbers in self.numbers.values() {
+            let (Some(first), Some(last)) = (numbers.first(), numbers.last()) else {
+                continue;
+            };
+            rows.found += numbers.len() as u64;
+            rows.repeated += last - first + 1 - numbers.len() as u64;
+        }
+        rows
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gaps_and_repeats_are_told_apart() {
+        let mut s = Sequences::default();
+        for n in [4, 3, 5, 7, 7] {
+            s.add("a", n);
+        }
+        s.add("b", 1);
+        let rows = s.rows();
+        assert_eq!((rows.expected, rows.found), (6, 5));
+        assert_eq!((rows.missing, rows.repeated), (1, 1));
+    }
+
+    #[test]
+    fn questions_are_asked_until_they_are_answered() {
+        let call = |n: u64| Call {
+            tag: 0,
+            key: vec![n as u8],
+            payload: vec![],
+        };
+        let mut q = Questions::new(vec![call(0), call(1)]);
+        let Check::Ask(first) = q.next() else {
+            panic!("a question")
+        };
+        assert_eq!(first, call(0));
+        assert!(matches!(q.next(), Check::Ask(c) if c.tag == 1));
+        assert_eq!(q.next(), Check::Wait);
+        q.on_answer(0, false);
+        q.on_answer(1, true);
+        for _ in 1..CHECK_ATTEMPTS_MAX {
+            assert!(matches!(q.next(), Check::Ask(c) if c.tag == 0));
+            q.on_answer(0, false);
+        }
+        assert_eq!((q.next(), q.failed()), (Check::Finished, 1));
+        assert_eq!(q.progress(), 1.0);
+    }
+
+    #[test]
+    fn every_shard_has_a_key() {
+        for shard in 0..12 {
+            let key = key_of_shard(shard, 12);
+            assert_eq!(Slot::of(&key).shard(12).0, shard);
+        }
+    }
+}
