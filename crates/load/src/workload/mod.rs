@@ -1,6 +1,8 @@
 //! Workloads: what an application is sent, and how its state read back is judged.
 
 mod iot_ts;
+mod nfv_fin;
+pub mod packets;
 mod plain;
 mod questions;
 mod readback;
@@ -9,6 +11,7 @@ mod temperatures;
 pub mod tweets;
 
 pub use iot_ts::{IotTs, Settings};
+pub use nfv_fin::NfvFin;
 pub use plain::Plain;
 pub use rta_ptc::RtaPtc;
 
@@ -171,6 +174,7 @@ pub fn for_application(application: &str, inputs: &Inputs) -> Result<Box<dyn Wor
             let settings = Settings::new(inputs, token_key.ok_or(missing)?);
             Ok(Box::new(IotTs::new(settings)?))
         }
+        "nfv-fin" => Ok(Box::new(NfvFin::new(inputs))),
         "rta-ptc" => Ok(Box::new(RtaPtc::new(inputs))),
         _ => Ok(Box::new(Plain::new(inputs.seed))),
     }
