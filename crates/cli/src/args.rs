@@ -3,6 +3,7 @@
 use crate::hidden::{ControllerRun, NodeRun, Supervise};
 use crate::kit::{Build, New};
 use crate::output::{Format, When};
+use crate::profile::Profile;
 use crate::run::Run;
 use crate::values::{duration, rate};
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -91,6 +92,8 @@ pub enum Command {
     Build(Build),
     /// Run one service alone: requests in, answers out, a line of JSON each
     Run(Run),
+    /// Measure what a service costs on this machine, and write its profile
+    Profile(Profile),
     /// Handle dead letters once more
     Replay(Replay),
     /// Send requests to an application and prove what became of them

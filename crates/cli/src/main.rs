@@ -31,6 +31,7 @@ mod model;
 mod output;
 mod place;
 mod process;
+mod profile;
 mod programs;
 mod report;
 mod run;
@@ -76,6 +77,7 @@ fn run(command: Command, settings: &Settings) -> Result<(), Failure> {
         Command::New(args) => kit::new(&args),
         Command::Build(args) => kit::build(&args),
         Command::Run(args) => run::run(&args, settings),
+        Command::Profile(args) => profile::run(&args, settings),
         Command::Replay(args) => letters::run(&args, settings),
         Command::Load(args) => load::run(&args, settings),
         Command::Demo(args) => demo::run(&args, settings),

@@ -15,7 +15,7 @@ use e3_model::application::{Collection, CollectionKind};
 use e3_model::{Accelerators, Bytes, Slot};
 use serde::{Deserialize, Serialize};
 use std::io::{BufRead, BufReader, Read};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -168,8 +168,11 @@ pub fn run(args: &Run, settings: &Settings) -> Result<(), Failure> {
         false => Accelerators::ALL,
     };
     let failed = |e: &dyn std::fmt::Display| Failure::new(Exit::Input, e);
-    let mut solo =
-        Solo::start_with(&wasm, spec, Some(log), accelerators).map_err(|e| failed(&e))?;
+    let mut solo = Solo::start_with(&wasm, spec, |config| {
+        config.log = Some(log);
+        config.accelerators = accelerators;
+    })
+    .map_err(|e| failed(&e))?;
     let input: Box<dyn Read> = match &args.input {
         Some(file) => {
             Box::new(std::fs::File::open(file).map_err(|e| Failure::file("open", file, &e))?)
@@ -198,6 +201,22 @@ pub fn run(args: &Run, settings: &Settings) -> Result<(), Failure> {
         output::print(&(line + "\n"))?;
     }
     Ok(())
+}
+
+/// All requests of a file.
+pub fn requests(file: &Path) -> Result<Vec<Request>, Failure> {
+    let text = std::fs::read_to_string(file).map_err(|e| Failure::file("read", file, &e))?;
+    let mut clock_ns = 0;
+    let lines = text
+        .lines()
+        .zip(1u64..)
+        .filter(|(line, _)| !line.trim().is_empty());
+    lines
+        .map(|(line, number)| {
+            request(line, number, &mut clock_ns)
+                .map_err(|e| Failure::new(Exit::Input, format!("{}:{number}: {e}", file.display())))
+        })
+        .collect()
 }
 
 /// The module, and what it is given.

@@ -70,7 +70,7 @@ fn wasmtime_config(config: &EngineConfig) -> Config {
     c.allocation_strategy(InstanceAllocationStrategy::Pooling(pool))
         .memory_init_cow(true)
         .epoch_interruption(true)
-        .consume_fuel(false)
+        .consume_fuel(config.count_instructions)
         .concurrency_support(false)
         .wasm_backtrace_max_frames(None)
         .native_unwind_info(false)
@@ -96,11 +96,7 @@ impl Engine {
         let shim = Rc::new(Shim::new(&engine).map_err(machine)?);
         Ok(Engine {
             watch: config.ticker.watch(engine),
-            core: Rc::new(Core::new(
-                config.log.clone(),
-                config.accelerators,
-                Instant::now(),
-            )),
+            core: Rc::new(Core::new(&config, Instant::now())),
             linker,
             shim,
             config,
@@ -300,6 +296,7 @@ impl Engine {
             preemptions: counters.preemptions.get(),
             restarts: counters.restarts.get(),
             busy: counters.busy.get(),
+            instructions: counters.instructions.get(),
             queue_len: slot.shared.queue.borrow().len(),
             memory_bytes: slot.shared.memory_bytes.get(),
         })

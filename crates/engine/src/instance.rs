@@ -11,7 +11,7 @@ use crate::limits::{
     BUFFER_LEN_MAX, BUFFERS_MAX, COMPLETIONS_MAX, EFFECTS_LEN_MAX, OUTPUT_OVERHEAD_LEN, WARM_PAUSE,
 };
 use crate::types::{
-    Completion, Failed, Failure, InstanceId, InstanceSpec, LogFn, Outcome, Request,
+    Completion, EngineConfig, Failed, Failure, InstanceId, InstanceSpec, LogFn, Outcome, Request,
 };
 use e3_collections::limits::WARM_KEYS_MAX;
 use e3_collections::{State, WriteBatch};
@@ -47,16 +47,18 @@ pub(crate) struct Core {
     pub(crate) until: Cell<Instant>,
     pub(crate) log: Option<LogFn>,
     pub(crate) accelerators: Accelerators,
+    pub(crate) count_instructions: bool,
 }
 
 impl Core {
-    pub(crate) fn new(log: Option<LogFn>, accelerators: Accelerators, now: Instant) -> Core {
+    pub(crate) fn new(config: &EngineConfig, now: Instant) -> Core {
         Core {
             completions: RefCell::default(),
             buffers: RefCell::default(),
             until: Cell::new(now),
-            log,
-            accelerators,
+            log: config.log.clone(),
+            accelerators: config.accelerators,
+            count_instructions: config.count_instructions,
         }
     }
 
@@ -102,6 +104,7 @@ pub(crate) struct Counters {
     pub(crate) preemptions: Cell<u64>,
     pub(crate) restarts: Cell<u64>,
     pub(crate) busy: Cell<Duration>,
+    pub(crate) instructions: Cell<u64>,
 }
 
 pub(crate) fn bump(counter: &Cell<u64>) {
@@ -161,6 +164,10 @@ pub(crate) fn fiber(
         let mut store = Store::new(&engine, ctx);
         store.limiter(|ctx| ctx);
         store.epoch_deadline_callback(on_tick);
+        if store.data().shared.core.count_instructions {
+            // cannot fail: the engine counts
+            let _ = store.set_fuel(u64::MAX);
+        }
         store.set_epoch_deadline(1);
         let failure = match serve(&shim, &code, &mut store).await {
             Ok(never) => match never {},
@@ -289,6 +296,10 @@ async fn prepare(code: &Code, instance: &Instance, store: &mut Store<Ctx>) -> Re
 /// next one in the buffer. Its length, or -1 when the fiber should stop here.
 fn next(mut caller: Caller<'_, Ctx>, status: i32) -> Result<i32> {
     let now = Instant::now();
+    if caller.data().shared.core.count_instructions {
+        let used = u64::MAX - caller.get_fuel()?;
+        caller.data().shared.counters.instructions.set(used);
+    }
     let (memory, ctx) = parts(&mut caller)?;
     if ctx.request.is_some() {
         if status != 0 {

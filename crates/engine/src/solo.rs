@@ -2,12 +2,11 @@
 
 use crate::limits::MEMORY_LEN_MAX;
 use crate::types::{
-    Completion, EngineConfig, EngineError, InstanceId, InstanceSpec, LoadError, LogFn, Request,
+    Completion, EngineConfig, EngineError, InstanceId, InstanceSpec, LoadError, Request,
     StartError, Stats, SubmitError,
 };
 use crate::{Engine, Ticker};
 use e3_collections::State;
-use e3_model::Accelerators;
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
@@ -47,22 +46,20 @@ pub struct Solo {
 
 impl Solo {
     /// Starts a service on empty collections, with all accelerators.
-    pub fn start(wasm: &[u8], spec: InstanceSpec, log: Option<LogFn>) -> Result<Solo, SoloError> {
-        Solo::start_with(wasm, spec, log, Accelerators::ALL)
+    pub fn start(wasm: &[u8], spec: InstanceSpec) -> Result<Solo, SoloError> {
+        Solo::start_with(wasm, spec, |_| {})
     }
 
-    /// Starts a service on empty collections, with these accelerators.
+    /// Starts a service on empty collections, on an engine with other settings than the usual.
     pub fn start_with(
         wasm: &[u8],
         spec: InstanceSpec,
-        log: Option<LogFn>,
-        accelerators: Accelerators,
+        set: impl FnOnce(&mut EngineConfig),
     ) -> Result<Solo, SoloError> {
         let mut config = EngineConfig::new(Ticker::new(TICK)?);
         config.instances_max = 1;
         config.instance_memory_bytes_max = spec.memory_bytes_max.min(MEMORY_LEN_MAX);
-        config.log = log;
-        config.accelerators = accelerators;
+        set(&mut config);
         let mut engine = Engine::new(config)?;
         let code = engine.load(wasm)?;
         let state = Rc::new(RefCell::new(State::new(&spec.collections)));

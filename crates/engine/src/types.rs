@@ -56,6 +56,8 @@ pub struct EngineConfig {
     pub log: Option<LogFn>,
     /// Accelerators that services find here; without one they do the same by themselves.
     pub accelerators: Accelerators,
+    /// Counts WebAssembly instructions, which makes services slower.
+    pub count_instructions: bool,
 }
 
 /// Why an engine cannot be made.
@@ -367,6 +369,8 @@ pub struct Stats {
     pub queue_len: usize,
     /// Bytes of its linear memory.
     pub memory_bytes: usize,
+    /// WebAssembly instructions since its memory was made, if they are counted.
+    pub instructions: u64,
 }
 
 pub(crate) fn check_bound(what: &'static str, value: u64, max: u64) -> Result<(), EngineError> {
@@ -390,6 +394,7 @@ impl EngineConfig {
             cache_dir: None,
             log: None,
             accelerators: Accelerators::ALL,
+            count_instructions: false,
         }
     }
 

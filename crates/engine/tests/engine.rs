@@ -505,6 +505,11 @@ fn bad_modules_are_told_apart() {
 #[test]
 fn init_runs_first_and_its_failure_is_the_starts() {
     let mut p = Pair::new();
+    // A tick within `e3_init` would have it go on after the start.
+    p.engine = Engine::new(EngineConfig::new(
+        Ticker::new(Duration::from_secs(60)).unwrap(),
+    ))
+    .unwrap();
     let with_init = |init: &str| {
         module(&format!(
             r#"{IMPORTS} {EXPORTS} (func (export "e3_init") (result i32) {init})

@@ -119,6 +119,23 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_node_has_all_unless_the_topology_says_which() {
+        let node = |more: &str| {
+            let text = format!(
+                r#"{{"name": "n", "kind": "smartnic", "cores": 8, "memory": "16Gi"{more}}}"#
+            );
+            serde_json::from_str::<crate::topology::Node>(&text).unwrap()
+        };
+        assert_eq!(node("").accelerators, Accelerators::ALL);
+        assert_eq!(
+            node(r#", "accelerators": []"#).accelerators,
+            Accelerators::NONE
+        );
+        let some = node(r#", "accelerators": ["aes-gcm"]"#).accelerators;
+        assert_eq!(some.iter().collect::<Vec<_>>(), [Accelerator::AesGcm]);
+    }
+
+    #[test]
     fn sets_are_lists_of_names() {
         let some: Accelerators = [Accelerator::Match, Accelerator::AesCbc]
             .into_iter()

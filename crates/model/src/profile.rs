@@ -71,6 +71,9 @@ pub struct ServiceTime {
     pub bytes: u32,
     /// Mean service time.
     pub time: Nanos,
+    /// WebAssembly instructions of a request, if they were counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instructions: Option<u64>,
 }
 
 /// A checked profile.
