@@ -20,7 +20,8 @@
 //! Configuration: `public` (addresses or prefixes, needed), `ports` (default `1024-65535`), `inside`
 //! (prefixes, default those of RFC 1918), `idle-tcp-s` (7440, RFC 5382), `idle-udp-s` (300, RFC
 //! 4787), `idle-icmp-s` (60, RFC 5508). Collections: hash maps `mappings`, `ports`. Asset: `routes`.
-//! The mapping of an idle flow ends between 1 and 9/8 idle times after its last outbound packet.
+//! The mapping of an idle flow ends between 1 and 9/8 idle times after its last outbound packet. With
+//! another `public` or `ports` than before, flows in progress get other public ports.
 
 #![cfg_attr(target_arch = "wasm32", no_std)]
 

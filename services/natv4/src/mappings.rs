@@ -242,7 +242,10 @@ impl Mappings {
                     next_end = next_end.min(end);
                     continue;
                 }
-                self.mappings.delete(&inside.key())?;
+                // with another pool than today's, the inside may have got another number since
+                if self.find(inside)?.is_some_and(|(found, _)| found == number) {
+                    self.mappings.delete(&inside.key())?;
+                }
                 self.mappings.delete(&outside_key(slot, protocol, number))?;
             }
             given_back.push(index);

@@ -213,3 +213,7 @@ pub fn compile(text: &str) -> Result<alloc::vec::Vec<u8>, Error> {
     out.extend(entries.flat_map(|entry| entry.to_le_bytes()));
     Ok(out)
 }
+
+#[cfg(test)]
+#[path = "routes_tests.rs"]
+mod tests;
