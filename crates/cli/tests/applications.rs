@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::running::{Down, kill};
+use common::running::{Down, handled, kill, primary};
 use common::{E3, ended, services};
 use serde_json::Value;
 use std::process::Stdio;
@@ -50,14 +50,6 @@ fn every_application_keeps_its_promises_through_a_kill_and_a_move() {
         let view = e3.json(&["get", "apps", "--app", app.name]);
         assert_eq!(view[0]["instances"], app.instances);
 
-        let handled = |e3: &E3| -> u64 {
-            let view = e3.json(&["get", "apps", "--app", app.name]);
-            let services = view[0]["services"].as_array().unwrap();
-            services
-                .iter()
-                .map(|s| s["handled"].as_u64().unwrap())
-                .sum()
-        };
         let load = e3
             .command(&[
                 "load",
@@ -75,7 +67,7 @@ fn every_application_keeps_its_promises_through_a_kill_and_a_move() {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        e3.until("the load has begun", |e3| handled(e3) > 100);
+        e3.until("the load has begun", |e3| handled(e3, app.name) > 100);
         let shard = format!("{}/{}/0", app.name, app.moved);
         kill(&e3, &primary(&e3, &shard));
         e3.until("all replicas are there again", |e3| {
@@ -101,12 +93,4 @@ fn every_application_keeps_its_promises_through_a_kill_and_a_move() {
         }
         e3.good(&["delete", app.name]);
     }
-}
-
-/// Node of the primary of a shard.
-fn primary(e3: &E3, shard: &str) -> String {
-    let all = e3.json(&["get", "instances"]);
-    let is = |i: &&Value| i["instance"] == shard && i["role"] == "primary";
-    let found = all.as_array().unwrap().iter().find(is).unwrap();
-    found["node"].as_str().unwrap().to_string()
 }

@@ -1,7 +1,6 @@
 //! Bad manifests, topologies and arguments: one line with file, line, field, value and bound, exit
 //! code 2, without a cluster.
 
-#[allow(dead_code)]
 mod common;
 
 use common::E3;

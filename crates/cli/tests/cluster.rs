@@ -3,28 +3,10 @@
 
 mod common;
 
-use common::running::{CHAIN, Down, handled, proved, run_file, start_load};
+use common::running::{CHAIN, Down, handled, kill, pid, primary, proved, run_file, start_load};
 use common::{E3, services};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Signal, kill_process};
 use serde_json::Value;
-
-/// A process that such a file names.
-fn pid(value: &Value) -> Pid {
-    Pid::from_raw(value["pid"].as_i64().unwrap() as i32).unwrap()
-}
-
-fn kill(e3: &E3, name: &str) {
-    let process = run_file(e3, &format!("process-{name}.json"));
-    kill_process(pid(&process), Signal::KILL).unwrap();
-}
-
-/// Node of the primary of a shard.
-fn primary(e3: &E3, shard: &str) -> String {
-    let all = e3.json(&["get", "instances", "--app", "chain"]);
-    let is = |i: &&Value| i["instance"] == shard && i["role"] == "primary";
-    let found = all.as_array().unwrap().iter().find(is).unwrap();
-    found["node"].as_str().unwrap().to_string()
-}
 
 fn ready(e3: &E3) -> bool {
     let ended = e3.run(&["get", "apps", "-o", "json"]);

@@ -1,6 +1,5 @@
 //! A dead letter's way: given up, listed, replayed in vain, replayed when its cause is gone.
 
-#[allow(dead_code)]
 mod common;
 
 use common::E3;

@@ -1,6 +1,7 @@
 //! What tests do with a running cluster.
 
 use super::{E3, Ended, ended};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::process::{Child, Stdio};
 
@@ -47,6 +48,25 @@ impl Drop for Down<'_> {
 pub fn run_file(e3: &E3, file: &str) -> Value {
     let path = e3.dir.path().join("state/run").join(file);
     serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
+}
+
+/// A process that such a file names.
+pub fn pid(value: &Value) -> Pid {
+    Pid::from_raw(value["pid"].as_i64().unwrap() as i32).unwrap()
+}
+
+/// Ends a process of the cluster without warning.
+pub fn kill(e3: &E3, name: &str) {
+    let process = run_file(e3, &format!("process-{name}.json"));
+    kill_process(pid(&process), Signal::KILL).unwrap();
+}
+
+/// Node of the primary of a shard.
+pub fn primary(e3: &E3, shard: &str) -> String {
+    let all = e3.json(&["get", "instances"]);
+    let is = |i: &&Value| i["instance"] == shard && i["role"] == "primary";
+    let found = all.as_array().unwrap().iter().find(is).unwrap();
+    found["node"].as_str().unwrap().to_string()
 }
 
 /// Requests that an application's services have handled.
