@@ -1,5 +1,6 @@
 //! The command line.
 
+use crate::bench::Bench;
 use crate::hidden::{ControllerRun, NodeRun, Supervise};
 use crate::kit::{Build, New};
 use crate::output::{Format, When};
@@ -346,32 +347,6 @@ impl Demo {
     pub fn duration(&self) -> Duration {
         Duration::from_secs(self.seconds)
     }
-}
-
-/// Groups of benchmarks.
-#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
-pub enum BenchGroup {
-    /// Requests through one core: WebAssembly calls, collections, preemption
-    Engine,
-    /// The thermostat application at the highest rate that this machine holds
-    Demo,
-}
-
-/// `e3 bench`.
-#[derive(Args, Debug, Clone)]
-pub struct Bench {
-    /// Group
-    #[arg(value_enum)]
-    pub group: BenchGroup,
-    /// Print one JSON object
-    #[arg(long)]
-    pub json: bool,
-    /// Also put the group's section into this page, such as docs/benchmarks.md
-    #[arg(long, value_name = "FILE")]
-    pub write: Option<PathBuf>,
-    /// Where modules and profiles come from.
-    #[command(flatten)]
-    pub sources: Sources,
 }
 
 /// `e3 logs`.

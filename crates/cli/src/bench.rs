@@ -1,6 +1,6 @@
 //! `e3 bench`: measures and prints; with `--json` one object that programs can compare.
 
-use crate::args::{Bench, BenchGroup, Sources};
+use crate::args::Sources;
 use crate::bench_page;
 use crate::demo::Stage;
 use crate::failure::{Exit, Failure};
@@ -9,9 +9,11 @@ use crate::machine::Machine;
 use crate::output::{self, Paint, Table};
 use crate::settings::Settings;
 use crate::text::{micros, rate};
+use clap::{Args, ValueEnum};
 use e3_engine::bench::BenchResult;
 use e3_load::LoadReport;
 use serde::Serialize;
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// A rate is held if at least this part of the offered requests is handled in time.
@@ -31,6 +33,32 @@ const MEASURED_RUN: Duration = Duration::from_secs(10);
 const MEASURED_STEP: f64 = 0.85;
 /// Measured runs at most.
 const MEASURED_TRIES: u32 = 8;
+
+/// Groups of benchmarks.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum BenchGroup {
+    /// Requests through one core: WebAssembly calls, collections, preemption
+    Engine,
+    /// The thermostat application at the highest rate that this machine holds
+    Demo,
+}
+
+/// `e3 bench`.
+#[derive(Args, Debug, Clone)]
+pub struct Bench {
+    /// Group
+    #[arg(value_enum)]
+    pub group: BenchGroup,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+    /// Also put the group's section into this page, such as docs/benchmarks.md
+    #[arg(long, value_name = "FILE")]
+    pub write: Option<PathBuf>,
+    /// Where modules and profiles come from.
+    #[command(flatten)]
+    pub sources: Sources,
+}
 
 /// What `engine` runs.
 const ENGINE: &str = "\
