@@ -25,7 +25,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use e3_sdk::{Error, Request, Service, config, config_or};
-use e3_stage::{Builder, Fault, Question, Record, Stage, Value, Words};
+use e3_stage::{Builder, Stage, Value, Words};
 use model::Model;
 
 /// The service.
@@ -62,19 +62,9 @@ impl Service for Bayes {
     }
 
     fn handle(&mut self, request: &Request<'_>) -> Result<(), Error> {
-        let record = match Record::parse(request.payload()) {
-            Ok(record) => record,
-            Err(fault) => return self.stage.refuse(&fault),
+        let Some(record) = self.stage.statement(request)? else {
+            return Ok(());
         };
-        // it answers no questions itself, but may stand before services that do
-        match self.stage.question(request, &record)? {
-            Question::None => {}
-            Question::PassedOn => return Ok(()),
-            Question::Mine(op) => {
-                let why = format!("is {op:?}, but there is nothing to ask here");
-                return self.stage.refuse(&Fault::value("op", why));
-            }
-        }
         let text = match record.text(&self.field) {
             Ok(text) => text,
             Err(fault) => return self.stage.refuse(&fault),

@@ -24,7 +24,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use e3_sdk::{Error, Request, Service, config, config_or};
-use e3_stage::{Builder, Fault, Question, Record, Stage, Value, Words};
+use e3_stage::{Builder, Fault, Record, Stage, Value, Words};
 use index::{Index, NAME_BYTES_MAX};
 use rank::Ranker;
 
@@ -84,19 +84,9 @@ impl Service for Bm25 {
     }
 
     fn handle(&mut self, request: &Request<'_>) -> Result<(), Error> {
-        let record = match Record::parse(request.payload()) {
-            Ok(record) => record,
-            Err(fault) => return self.stage.refuse(&fault),
+        let Some(record) = self.stage.statement(request)? else {
+            return Ok(());
         };
-        // it answers no questions itself, but may stand before services that do
-        match self.stage.question(request, &record)? {
-            Question::None => {}
-            Question::PassedOn => return Ok(()),
-            Question::Mine(op) => {
-                let why = format!("is {op:?}, but there is nothing to ask here");
-                return self.stage.refuse(&Fault::value("op", why));
-            }
-        }
         if let Err(fault) = self.read(&record) {
             return self.stage.refuse(&fault);
         }

@@ -26,7 +26,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use e3_sdk::{Error, Request, Service, config, config_or};
-use e3_stage::{Builder, Fault, Question, Record, Stage, Value};
+use e3_stage::{Builder, Fault, Record, Stage, Value};
 use points::{FEATURE_MAX, FEATURES_MAX, Neighbour, Points};
 
 /// Largest k.
@@ -71,19 +71,9 @@ impl Service for Knn {
     }
 
     fn handle(&mut self, request: &Request<'_>) -> Result<(), Error> {
-        let record = match Record::parse(request.payload()) {
-            Ok(record) => record,
-            Err(fault) => return self.stage.refuse(&fault),
+        let Some(record) = self.stage.statement(request)? else {
+            return Ok(());
         };
-        // it answers no questions itself, but may stand before services that do
-        match self.stage.question(request, &record)? {
-            Question::None => {}
-            Question::PassedOn => return Ok(()),
-            Question::Mine(op) => {
-                let why = format!("is {op:?}, but there is nothing to ask here");
-                return self.stage.refuse(&Fault::value("op", why));
-            }
-        }
         let query = match self.read(&record) {
             Ok(query) => query,
             Err(fault) => return self.stage.refuse(&fault),

@@ -97,6 +97,23 @@ impl Stage {
         }
     }
 
+    /// Reads a request for a service that answers no questions but may stand before services that
+    /// do. None if it has been dealt with: it is no record, or a question.
+    pub fn statement<'a>(&self, request: &Request<'a>) -> Result<Option<Record<'a>>, Error> {
+        let record = match Record::parse(request.payload()) {
+            Ok(record) => record,
+            Err(fault) => return self.refuse(&fault).map(|()| None),
+        };
+        match self.question(request, &record)? {
+            Question::None => Ok(Some(record)),
+            Question::PassedOn => Ok(None),
+            Question::Mine(op) => {
+                let why = alloc::format!("is {op:?}, but there is nothing to ask here");
+                self.refuse(&Fault::value("op", why)).map(|()| None)
+            }
+        }
+    }
+
     /// Whether this service answers the client.
     pub fn replies(&self) -> bool {
         self.replies
