@@ -9,6 +9,7 @@ use e3_sdk::{Channel, Error, Request, config, limits::KEY_BYTES_MAX, reply};
 /// A way on.
 #[derive(Debug)]
 struct Next {
+    name: String,
     channel: Channel,
     /// Field whose value is the routing key; none = the key that the request came with.
     key: Option<String>,
@@ -47,6 +48,7 @@ impl Stage {
         let next = names
             .map(|name| {
                 Ok(Next {
+                    name: name.to_string(),
                     channel: Channel::named(name).ok_or_else(|| Error::Config {
                         name: "to",
                         value: to.clone(),
@@ -74,8 +76,9 @@ impl Stage {
     }
 
     /// Tells a question (a record with a field `op`) from what is to be handled. One whose field
-    /// `at` names another service goes on along every channel under the request's own key, so that
-    /// it reaches the shard that owns the key's slot there.
+    /// `at` names another service goes on under the request's own key, so that it reaches the shard
+    /// that owns the key's slot there: along the channel of that name if there is one, else along
+    /// the first. One that can go no further is refused.
     pub fn question<'a>(
         &self,
         request: &Request<'_>,
@@ -84,17 +87,25 @@ impl Stage {
         let Ok(op) = record.text("op") else {
             return Ok(Question::None);
         };
-        match record.text("at") {
-            Ok(at) if Some(at) != self.name.as_deref() && !self.next.is_empty() => {
+        let at = match record.text("at") {
+            Ok(at) if Some(at) != self.name.as_deref() => at,
+            _ => return Ok(Question::Mine(op)),
+        };
+        let named = self.next.iter().find(|n| n.name == at);
+        match (named.or(self.next.first()), &self.name) {
+            (Some(next), _) => {
                 let mut room = [0; KEY_BYTES_MAX];
                 let key = request.key(&mut room)?;
-                for next in &self.next {
-                    next.channel.send(key, request.payload())?;
-                }
-                Ok(Question::PassedOn)
+                next.channel.send(key, request.payload())?;
             }
-            _ => Ok(Question::Mine(op)),
+            (None, Some(name)) => {
+                let why = alloc::format!("is {at:?}, but the last service here is {name:?}");
+                self.refuse(&Fault::value("at", why))?;
+            }
+            // A service without a name takes what comes.
+            (None, None) => return Ok(Question::Mine(op)),
         }
+        Ok(Question::PassedOn)
     }
 
     /// Reads a request for a service that answers no questions but may stand before services that
@@ -122,13 +133,17 @@ impl Stage {
     /// Passes bytes on along every channel under the request's own key, and leaves the answer to the
     /// caller, for a service that says something else than it passes on.
     pub fn send(&self, request: &Request<'_>, payload: &[u8]) -> Result<(), Error> {
-        self.send_keyed(request, payload, |_| None)
+        self.send_keyed(request, payload, |_| true, |_| None)
     }
 
     /// Passes bytes on along every channel under the request's own key, and answers with them if it
     /// is this service's part.
     pub fn pass(&self, request: &Request<'_>, payload: &[u8]) -> Result<(), Error> {
-        self.pass_keyed(request, payload, |_| None)
+        self.send(request, payload)?;
+        match self.replies {
+            true => reply(status::OK, payload),
+            false => Ok(()),
+        }
     }
 
     /// Passes bytes on as [`Stage::pass`] does, but the answer, if it is this service's part, is a
@@ -139,47 +154,51 @@ impl Stage {
         payload: &[u8],
         answer: impl FnOnce() -> Builder,
     ) -> Result<(), Error> {
-        self.send_keyed(request, payload, |_| None)?;
+        self.send(request, payload)?;
         match self.replies {
             true => reply(status::OK, answer().bytes()),
             false => Ok(()),
         }
     }
 
-    /// Passes a record on, on each channel under the key that the configuration names.
+    /// Passes a record on, on each channel under the key that the configuration names, and answers
+    /// with it if it is this service's part.
     pub fn pass_record(&self, request: &Request<'_>, record: &mut Builder) -> Result<(), Error> {
+        self.send_record(request, record, |_| true)?;
+        match self.replies {
+            true => reply(status::OK, record.bytes()),
+            false => Ok(()),
+        }
+    }
+
+    /// Passes a record on along the channels that `wanted` says yes to by name, and leaves the answer
+    /// to the caller.
+    pub fn send_record(
+        &self,
+        request: &Request<'_>,
+        record: &mut Builder,
+        wanted: impl Fn(&str) -> bool,
+    ) -> Result<(), Error> {
         let payload = record.bytes();
         if self.next.iter().all(|n| n.key.is_none()) {
-            return self.pass(request, payload);
+            return self.send_keyed(request, payload, wanted, |_| None);
         }
         let read = Record::parse(payload).map_err(|_| Error::Code(1))?;
-        self.pass_keyed(request, payload, |field| {
+        self.send_keyed(request, payload, wanted, |field| {
             let int = || read.int(field).ok().map(|i| i.to_le_bytes().to_vec());
             read.bytes(field).ok().map(<[u8]>::to_vec).or_else(int)
         })
-    }
-
-    fn pass_keyed(
-        &self,
-        request: &Request<'_>,
-        payload: &[u8],
-        key_of: impl Fn(&str) -> Option<Vec<u8>>,
-    ) -> Result<(), Error> {
-        self.send_keyed(request, payload, key_of)?;
-        match self.replies {
-            true => reply(status::OK, payload),
-            false => Ok(()),
-        }
     }
 
     fn send_keyed(
         &self,
         request: &Request<'_>,
         payload: &[u8],
+        wanted: impl Fn(&str) -> bool,
         key_of: impl Fn(&str) -> Option<Vec<u8>>,
     ) -> Result<(), Error> {
         let mut room = [0; KEY_BYTES_MAX];
-        for next in &self.next {
+        for next in self.next.iter().filter(|n| wanted(&n.name)) {
             let field = next.key.as_deref().and_then(&key_of);
             match field.filter(|k| (1..=KEY_BYTES_MAX).contains(&k.len())) {
                 Some(key) => next.channel.send(&key, payload)?,
@@ -320,6 +339,24 @@ mod tests {
         assert_eq!(done.sent[0].payload, ask("second").payload);
         let done = host.call(&mut service, &ask("first"));
         assert_eq!(done.replies, vec![(0, b"report".to_vec())]);
+        // the channel of that name, else the first; and no further than the last
+        for (at, way) in [("b", "b"), ("a", "a"), ("elsewhere", "a")] {
+            let host = Host::new()
+                .channel("a")
+                .channel("b")
+                .config("to", "a, b")
+                .config("name", "first");
+            let done = host.call(&mut Adds::init().unwrap(), &ask(at));
+            let ways: Vec<_> = done.sent.iter().map(|s| &*s.channel).collect();
+            assert_eq!(ways, [way]);
+        }
+        let host = Host::new().config("name", "last");
+        let done = host.call(&mut Adds::init().unwrap(), &ask("elsewhere"));
+        let why = "field \"at\": is \"elsewhere\", but the last service here is \"last\"";
+        assert_eq!(
+            done.replies,
+            vec![(status::MALFORMED, why.as_bytes().to_vec())]
+        );
         let bad = Call {
             payload: vec![1],
             ..Call::default()
