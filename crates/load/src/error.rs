@@ -101,6 +101,14 @@ pub enum LoadError {
         /// What it says.
         text: String,
     },
+    /// A line of the route table cannot be read.
+    #[error("routes: line {line} is {text:?}, must be PREFIX/LEN NEXTHOP")]
+    Route {
+        /// Line of the file, from 1.
+        line: usize,
+        /// What it says.
+        text: String,
+    },
     /// The operating system refused.
     #[error("{what}: {source}")]
     Io {

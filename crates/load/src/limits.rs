@@ -44,6 +44,9 @@ pub const CHECK_ATTEMPTS_MAX: u32 = 8;
 pub const CHECK_TIME_MAX: Nanos = Nanos::from_millis(120_000);
 /// Wait before a question is asked again; doubles.
 pub const CHECK_RETRY_AFTER: Nanos = Nanos::from_millis(250);
+/// Seconds between two questions about floods during a load: less than half of the time that ddos
+/// remembers in the manifests.
+pub const FLOOD_REPORT_EVERY_S: u64 = 60;
 /// Most thermostats of one run: they share the upper half of their ids.
 pub const THERMOSTATS_MAX: u32 = 1 << 16;
 

@@ -67,6 +67,9 @@ pub fn run(
         phase: None,
     };
     run.probe()?;
+    while !run.workload.ready() {
+        run.probe()?;
+    }
     run.load(
         config.rate_rps,
         total,
@@ -178,6 +181,7 @@ impl<P: FnMut(Progress)> Run<'_, P> {
             starved = false;
             while next < total && due(next) <= now {
                 let room = self.client.requests.in_flight() < IN_FLIGHT_MAX;
+                self.workload.at(now);
                 let Some(call) = room.then(|| self.workload.next()).flatten() else {
                     starved = true;
                     break;

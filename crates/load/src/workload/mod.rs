@@ -1,7 +1,11 @@
 //! Workloads: what an application is sent, and how its state read back is judged.
 
+mod floods;
+mod gateway;
 mod iot_ts;
+mod nfv_din;
 mod nfv_fin;
+mod nfv_ifid;
 pub mod packets;
 mod plain;
 mod questions;
@@ -11,7 +15,9 @@ mod temperatures;
 pub mod tweets;
 
 pub use iot_ts::{IotTs, Settings};
+pub use nfv_din::NfvDin;
 pub use nfv_fin::NfvFin;
+pub use nfv_ifid::NfvIfid;
 pub use plain::Plain;
 pub use rta_ptc::RtaPtc;
 
@@ -61,6 +67,14 @@ impl Judged {
     pub fn accepted() -> Judged {
         Judged {
             verdict: Some(Verdict::Accepted),
+            expected: true,
+        }
+    }
+
+    /// Not done by the application, as it must be.
+    pub fn refused_rightly() -> Judged {
+        Judged {
+            verdict: Some(Verdict::Refused),
             expected: true,
         }
     }
@@ -123,6 +137,13 @@ pub trait Workload {
     fn probe(&mut self) -> Call;
     /// Takes the answer to it; an error ends the run before it began.
     fn on_probe(&mut self, reply: &Reply) -> Result<(), LoadError>;
+    /// False as long as there is more to ask before the load, by another probe: what the state is
+    /// before, where it is not empty.
+    fn ready(&self) -> bool {
+        true
+    }
+    /// The time, told before every [`Workload::next`].
+    fn at(&mut self, _: Nanos) {}
     /// The next request; None if every sender waits for an answer.
     fn next(&mut self) -> Option<Call>;
     /// Takes the outcome of a request; None if there was no answer.
@@ -174,7 +195,9 @@ pub fn for_application(application: &str, inputs: &Inputs) -> Result<Box<dyn Wor
             let settings = Settings::new(inputs, token_key.ok_or(missing)?);
             Ok(Box::new(IotTs::new(settings)?))
         }
+        "nfv-din" => Ok(Box::new(NfvDin::new(inputs)?)),
         "nfv-fin" => Ok(Box::new(NfvFin::new(inputs))),
+        "nfv-ifid" => Ok(Box::new(NfvIfid::new(inputs)?)),
         "rta-ptc" => Ok(Box::new(RtaPtc::new(inputs))),
         _ => Ok(Box::new(Plain::new(inputs.seed))),
     }
