@@ -109,6 +109,16 @@ pub enum LoadError {
         /// What it says.
         text: String,
     },
+    /// A file of traffic cannot be sent.
+    #[error("{file}{place}: {reason}")]
+    Traffic {
+        /// The file.
+        file: String,
+        /// Where in it.
+        place: crate::traffic::Place,
+        /// What is wrong there.
+        reason: String,
+    },
     /// The operating system refused.
     #[error("{what}: {source}")]
     Io {

@@ -1,5 +1,6 @@
 //! Workloads: what an application is sent, and how its state read back is judged.
 
+mod counts;
 mod floods;
 mod gateway;
 mod iot_ts;
@@ -10,6 +11,7 @@ pub mod packets;
 mod plain;
 mod questions;
 mod readback;
+mod replay;
 mod rta_ptc;
 mod temperatures;
 pub mod tweets;
@@ -19,14 +21,17 @@ pub use nfv_din::NfvDin;
 pub use nfv_fin::NfvFin;
 pub use nfv_ifid::NfvIfid;
 pub use plain::Plain;
+pub(crate) use questions::record;
+pub use replay::Replay;
 pub use rta_ptc::RtaPtc;
 
 use crate::LoadError;
 use crate::ledger::{Rows, Verdict};
 use e3_model::Nanos;
-use e3_wire::entry::Reply;
+use e3_wire::entry::{Outcome, Reply};
 use serde::Serialize;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// One request to the application.
@@ -67,6 +72,19 @@ impl Judged {
     pub fn accepted() -> Judged {
         Judged {
             verdict: Some(Verdict::Accepted),
+            expected: true,
+        }
+    }
+
+    /// By the status of the answer, where nobody knows what it had to be.
+    pub fn by_status(reply: Option<&Reply>) -> Judged {
+        let done = reply.filter(|r| r.outcome == Outcome::Done);
+        let verdict = done.map(|r| match r.status {
+            0 => Verdict::Accepted,
+            _ => Verdict::Refused,
+        });
+        Judged {
+            verdict,
             expected: true,
         }
     }
@@ -144,6 +162,10 @@ pub trait Workload {
     }
     /// The time, told before every [`Workload::next`].
     fn at(&mut self, _: Nanos) {}
+    /// When each request is due, since the load began, in order; None = at the load's rate.
+    fn schedule(&self) -> Option<Arc<[Nanos]>> {
+        None
+    }
     /// The next request; None if every sender waits for an answer.
     fn next(&mut self) -> Option<Call>;
     /// Takes the outcome of a request; None if there was no answer.

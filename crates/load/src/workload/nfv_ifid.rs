@@ -9,6 +9,7 @@
 //! one server (as bots do: Antonakakis et al., "Understanding the Mirai Botnet", USENIX Security 2017):
 //! it lowers the entropies of the bot's shard.
 
+use super::counts::{Count, Counted};
 use super::floods::{self, Floods};
 use super::gateway::{self, Address, Flows, Inside, NOT_FOUND, Routes, SYN, Score, Translations};
 use super::packets::{FLOWS, Packets};
@@ -37,8 +38,6 @@ const ASKED_MAX: usize = 1000;
 /// Flows that are counted: so many of the most frequent, and every so many-th.
 const COUNTED_FIRST: u32 = 20;
 const COUNTED_EVERY: u32 = 200;
-/// Cells of a row of the sketches, as flowmon has them unless told otherwise.
-const WIDTH: f64 = 2048.0;
 /// First security association, as ipsec has it unless told otherwise; one for each slot follows.
 const SPI_FIRST: u64 = 256;
 
@@ -89,47 +88,6 @@ struct Mapping {
 #[serde(rename_all = "kebab-case")]
 struct Route {
     next_hop: Address,
-}
-
-/// What a shard of flowmon says of a flow in a window.
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
-struct Count {
-    window: u64,
-    packets: u64,
-    estimate: u64,
-}
-
-/// A flow that is counted.
-#[derive(Clone, Copy, Debug, Default)]
-struct Counted {
-    before: Count,
-    last: Option<Count>,
-    current: Option<Count>,
-    /// Packets that were sealed.
-    sealed: u64,
-    /// Packets that were sent.
-    sent: u64,
-}
-
-impl Counted {
-    /// Whether the estimate is no less than the exact count, and too high by no more than a
-    /// count-min sketch is (with a probability of 1 - e^-4). None if that cannot be said: the load
-    /// was longer than a window.
-    fn is_right(&self) -> Option<bool> {
-        let (current, last) = (self.current?, self.last?);
-        let of_before = |c: &Count| c.window == self.before.window;
-        let (estimate, packets) = match (of_before(&current), of_before(&last)) {
-            (true, _) => (current.estimate, current.packets),
-            (false, true) => (
-                current.estimate + last.estimate,
-                current.packets + last.packets,
-            ),
-            (false, false) => return None,
-        };
-        let error = (std::f64::consts::E / WIDTH * packets as f64) as u64;
-        let most = self.before.estimate + self.sent + error;
-        Some((self.sealed..=most).contains(&estimate))
-    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -529,35 +487,5 @@ mod tests {
         // RFC 4303: 64 bytes and the two behind the padding take five blocks
         assert_eq!(sealed_len(64), 20 + 8 + 16 + 80 + 12);
         assert_eq!(sealed_len(62), 20 + 8 + 16 + 64 + 12);
-    }
-
-    #[test]
-    fn counts_are_right_within_the_bound() {
-        let count = |window, packets, estimate| Count {
-            window,
-            packets,
-            estimate,
-        };
-        let mut c = Counted {
-            before: count(7, 100, 3),
-            last: Some(count(6, 50, 9)),
-            current: Some(count(7, 2000, 13)),
-            sealed: 10,
-            sent: 10,
-        };
-        // 3 before, and at most e / 2048 of 2000 packets too many
-        for (estimate, right) in [(9, false), (10, true), (15, true), (16, false)] {
-            c.current = Some(count(7, 2000, estimate));
-            assert_eq!(c.is_right(), Some(right), "{estimate}");
-        }
-        // the hour has turned
-        c.last = Some(count(7, 1000, 6));
-        c.current = Some(count(8, 1000, 4));
-        assert_eq!(c.is_right(), Some(true));
-        c.current = Some(count(8, 1000, 3));
-        assert_eq!(c.is_right(), Some(false));
-        c.last = Some(count(8, 1000, 6));
-        c.current = Some(count(9, 1000, 4));
-        assert_eq!(c.is_right(), None);
     }
 }
