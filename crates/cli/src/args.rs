@@ -1,6 +1,7 @@
 //! The command line.
 
 use crate::bench::Bench;
+use crate::call::Call;
 use crate::hidden::{ControllerRun, NodeRun, Supervise};
 use crate::kit::{Build, New};
 use crate::output::{Format, When};
@@ -95,6 +96,8 @@ pub enum Command {
     Run(Run),
     /// Measure what a service costs on this machine, and write its profile
     Profile(Profile),
+    /// Send single requests to an application and print their answers
+    Call(Call),
     /// Handle dead letters once more
     Replay(Replay),
     /// Send requests to an application and prove what became of them

@@ -95,7 +95,7 @@ pub(crate) enum Phase {
 }
 
 /// Counters, as cells.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Counters {
     pub(crate) requests: Cell<u64>,
     pub(crate) failures: Cell<u64>,
@@ -121,6 +121,8 @@ pub(crate) struct Shared {
     /// When the fiber was last resumed.
     pub(crate) resumed: Cell<Instant>,
     pub(crate) memory_bytes: Cell<usize>,
+    /// Whether a fiber got to its first request.
+    pub(crate) has_started: Cell<bool>,
     pub(crate) counters: Counters,
 }
 
@@ -230,7 +232,9 @@ async fn idle(store: &mut Store<Ctx>) {
         if std::mem::replace(&mut polled, true) {
             return Poll::Ready(());
         }
-        store.data().shared.phase.set(Phase::Idle);
+        let shared = &store.data().shared;
+        shared.phase.set(Phase::Idle);
+        shared.has_started.set(true);
         Poll::Pending
     })
     .await;
