@@ -180,10 +180,11 @@ impl<P: FnMut(Progress)> Run<'_, P> {
         let schedule = self.workload.schedule();
         let due = move |n: u64| {
             let since = match &schedule {
-                Some(times) => times[n as usize].0,
+                // behind the last one, nothing is
+                Some(times) => times.get(n as usize).map_or(u64::MAX >> 1, |at| at.0),
                 None => (n as f64 / rate_rps * 1e9) as u64 / step * step,
             };
-            Nanos(started.0 + since)
+            Nanos(started.0.saturating_add(since))
         };
         let mut next = 0;
         let mut starved = false;
