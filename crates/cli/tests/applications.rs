@@ -19,7 +19,7 @@ struct Expected {
     exact: &'static [&'static str],
 }
 
-const APPS: [Expected; 2] = [
+const APPS: [Expected; 3] = [
     Expected {
         name: "rta-ptc",
         instances: 60,
@@ -31,6 +31,17 @@ const APPS: [Expected; 2] = [
         instances: 72,
         moved: "ipsec",
         exact: &["heavy flows", "alerts"],
+    },
+    Expected {
+        name: "iot-dh",
+        instances: 108,
+        moved: "sql",
+        exact: &[
+            "rows stored",
+            "latest values",
+            "topics counted",
+            "classified as the points say",
+        ],
     },
 ];
 
