@@ -296,6 +296,15 @@ impl Builder {
         self
     }
 
+    /// Takes over one field of a record, if it is there, under another name.
+    pub fn copy_as(&mut self, record: &Record<'_>, field: &str, name: &str) -> &mut Builder {
+        if let Some(value) = record.raw(field) {
+            self.name(name);
+            self.body.extend_from_slice(value);
+        }
+        self
+    }
+
     /// Adds a field.
     pub fn field(&mut self, name: &str, value: Value<'_>) -> &mut Builder {
         self.name(name);
