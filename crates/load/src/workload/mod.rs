@@ -8,6 +8,7 @@ mod questions;
 mod readback;
 mod rta_ptc;
 mod temperatures;
+mod thermostats;
 pub mod tweets;
 
 pub use iot_ts::{IotTs, Settings};
