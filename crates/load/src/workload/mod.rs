@@ -1,12 +1,14 @@
 //! Workloads: what an application is sent, and how its state read back is judged.
 
 mod iot_ts;
+pub mod mails;
 mod nfv_fin;
 pub mod packets;
 mod plain;
 mod questions;
 mod readback;
 mod rta_ptc;
+mod rta_sf;
 mod temperatures;
 mod thermostats;
 pub mod tweets;
@@ -15,6 +17,7 @@ pub use iot_ts::{IotTs, Settings};
 pub use nfv_fin::NfvFin;
 pub use plain::Plain;
 pub use rta_ptc::RtaPtc;
+pub use rta_sf::RtaSf;
 
 use crate::LoadError;
 use crate::ledger::{Rows, Verdict};
@@ -177,6 +180,7 @@ pub fn for_application(application: &str, inputs: &Inputs) -> Result<Box<dyn Wor
         }
         "nfv-fin" => Ok(Box::new(NfvFin::new(inputs))),
         "rta-ptc" => Ok(Box::new(RtaPtc::new(inputs))),
+        "rta-sf" => Ok(Box::new(RtaSf::new(inputs)?)),
         _ => Ok(Box::new(Plain::new(inputs.seed))),
     }
 }
