@@ -115,6 +115,16 @@ pub enum LoadError {
         /// What it says.
         text: String,
     },
+    /// A line of the words of mails cannot be read.
+    #[error(
+        "words of mails: line {line} is {text:?}, must be a word and its two counts, or eleven deciles"
+    )]
+    MailWords {
+        /// Line of the file, from 1.
+        line: usize,
+        /// What it says.
+        text: String,
+    },
     /// A file of traffic cannot be sent.
     #[error("{file}{place}: {reason}")]
     Traffic {

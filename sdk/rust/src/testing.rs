@@ -242,10 +242,13 @@ impl Host {
         self
     }
 
-    /// Adds an asset.
+    /// Adds an asset; it takes the place of one of the same name.
     #[must_use]
     pub fn asset(self, name: &str, bytes: &[u8]) -> Self {
-        with(|host| host.assets.push((name.into(), bytes.to_vec())));
+        with(|host| {
+            host.assets.retain(|(n, _)| n != name);
+            host.assets.push((name.into(), bytes.to_vec()));
+        });
         self
     }
 

@@ -5,6 +5,7 @@ mod floods;
 mod gateway;
 mod iot_dh;
 mod iot_ts;
+pub mod mails;
 mod nearest;
 mod nfv_din;
 mod nfv_fin;
@@ -15,6 +16,7 @@ mod questions;
 mod readback;
 mod replay;
 mod rta_ptc;
+mod rta_sf;
 pub mod sensors;
 mod temperatures;
 mod thermostats;
@@ -29,6 +31,7 @@ pub use plain::Plain;
 pub(crate) use questions::record;
 pub use replay::Replay;
 pub use rta_ptc::RtaPtc;
+pub use rta_sf::RtaSf;
 
 use crate::LoadError;
 use crate::ledger::{Rows, Verdict};
@@ -229,6 +232,7 @@ pub fn for_application(application: &str, inputs: &Inputs) -> Result<Box<dyn Wor
         "nfv-fin" => Ok(Box::new(NfvFin::new(inputs))),
         "nfv-ifid" => Ok(Box::new(NfvIfid::new(inputs)?)),
         "rta-ptc" => Ok(Box::new(RtaPtc::new(inputs))),
+        "rta-sf" => Ok(Box::new(RtaSf::new(inputs)?)),
         _ => Ok(Box::new(Plain::new(inputs.seed))),
     }
 }
