@@ -1,6 +1,6 @@
 //! Why a load could not be run.
 
-use crate::limits::{RATE_RPS_MAX, REQUESTS_MAX, THERMOSTATS_MAX};
+use crate::limits::{RATE_RPS_MAX, REQUESTS_MAX, SENSORS_MAX, THERMOSTATS_MAX};
 
 /// Why a load could not be run.
 #[derive(Debug, thiserror::Error)]
@@ -57,7 +57,7 @@ pub enum LoadError {
     },
     /// A load with the same seed ran before; its rows are still there.
     #[error(
-        "seed {seed} was used on this application before: {rows} rows of its first thermostat are there"
+        "seed {seed} was used on this application before: {rows} rows of its first sender are there"
     )]
     SeedUsed {
         /// The seed.
@@ -90,6 +90,12 @@ pub enum LoadError {
     Thermostats {
         /// How many were asked for.
         thermostats: u32,
+    },
+    /// Too many sensors, or none.
+    #[error("sensors is {sensors}, must be 1..={SENSORS_MAX}")]
+    Sensors {
+        /// How many were asked for.
+        sensors: u32,
     },
     /// A row of the temperatures cannot be read.
     #[error(

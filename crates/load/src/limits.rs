@@ -46,6 +46,8 @@ pub const CHECK_TIME_MAX: Nanos = Nanos::from_millis(120_000);
 pub const CHECK_RETRY_AFTER: Nanos = Nanos::from_millis(250);
 /// Most thermostats of one run: they share the upper half of their ids.
 pub const THERMOSTATS_MAX: u32 = 1 << 16;
+/// Most sensors of one run: they share the upper half of their ids.
+pub const SENSORS_MAX: u32 = 1 << 16;
 
 const _: () = assert!(DATAGRAM_LEN_GOAL < e3_wire::limits::DATAGRAM_LEN_MAX);
 const _: () = assert!(TICK.0 < TIMELINE_STEP.0);

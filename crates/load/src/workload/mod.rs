@@ -1,15 +1,20 @@
 //! Workloads: what an application is sent, and how its state read back is judged.
 
+mod iot_dh;
 mod iot_ts;
+mod nearest;
 mod nfv_fin;
 pub mod packets;
 mod plain;
 mod questions;
 mod readback;
 mod rta_ptc;
+pub mod sensors;
 mod temperatures;
+mod thermostats;
 pub mod tweets;
 
+pub use iot_dh::IotDh;
 pub use iot_ts::{IotTs, Settings};
 pub use nfv_fin::NfvFin;
 pub use plain::Plain;
@@ -157,21 +162,24 @@ pub struct Inputs {
 /// Secrets that the workload of an application needs.
 pub fn secrets(application: &str) -> &'static [&'static str] {
     match application {
-        "iot-ts" => &["token-key"],
+        "iot-dh" | "iot-ts" => &["token-key"],
         _ => &[],
     }
 }
 
 /// The workload of an application, by its name; small plain requests if it has none of its own.
 pub fn for_application(application: &str, inputs: &Inputs) -> Result<Box<dyn Workload>, LoadError> {
+    let token_key = |workload| {
+        let key = inputs.secrets.get("token-key");
+        key.cloned().ok_or(LoadError::MissingSecret {
+            workload,
+            secret: "token-key",
+        })
+    };
     match application {
+        "iot-dh" => Ok(Box::new(IotDh::new(inputs, &token_key("iot-dh")?)?)),
         "iot-ts" => {
-            let token_key = inputs.secrets.get("token-key").cloned();
-            let missing = LoadError::MissingSecret {
-                workload: "iot-ts",
-                secret: "token-key",
-            };
-            let settings = Settings::new(inputs, token_key.ok_or(missing)?);
+            let settings = Settings::new(inputs, token_key("iot-ts")?);
             Ok(Box::new(IotTs::new(settings)?))
         }
         "nfv-fin" => Ok(Box::new(NfvFin::new(inputs))),
