@@ -304,7 +304,7 @@ fn define_handles(linker: &mut Linker<Ctx>) -> Result<()> {
         "accel_key",
         |mut c: C<'_>, kind: i32, ptr: i32, len: i32| -> Result<i32> {
             let (memory, ctx) = parts(&mut c)?;
-            let here = ctx.shared.core.accelerators;
+            let here = ctx.shared.accelerators();
             Ok(ctx.accel.key(here, kind, bytes(memory, ptr, len)?))
         },
     )?;
@@ -418,7 +418,7 @@ fn define_sums(linker: &mut Linker<Ctx>) -> Result<()> {
         "crc32",
         |mut c: C<'_>, before: i32, ptr: i32, len: i32| -> Result<i64> {
             let (memory, ctx) = parts(&mut c)?;
-            let here = ctx.shared.core.accelerators;
+            let here = ctx.shared.accelerators();
             Ok(crc32(here, before as u32, bytes(memory, ptr, len)?))
         },
     )?;
@@ -431,7 +431,7 @@ fn define_match(linker: &mut Linker<Ctx>) -> Result<()> {
         "match_set",
         |mut c: C<'_>, ptr: i32, len: i32| -> Result<i32> {
             let (memory, ctx) = parts(&mut c)?;
-            let here = ctx.shared.core.accelerators;
+            let here = ctx.shared.accelerators();
             Ok(ctx.accel.match_set(here, bytes(memory, ptr, len)?))
         },
     )?;

@@ -423,6 +423,11 @@ fn commit(ctx: &mut Ctx, now: Instant) -> std::result::Result<(), Failure> {
 }
 
 impl Shared {
+    /// Accelerators that the instance finds.
+    pub(crate) fn accelerators(&self) -> Accelerators {
+        self.core.accelerators.and(self.spec.accelerators)
+    }
+
     /// Hands out a request that failed, and counts it.
     pub(crate) fn fail(&self, request: Request, failure: Failure, busy: Duration) {
         let counters = &self.counters;

@@ -11,6 +11,7 @@
     reason = "compiled code from the cache, and data that stays on its thread"
 )]
 
+mod accelerator_rates;
 pub mod bench;
 mod code;
 mod engine;
@@ -25,6 +26,7 @@ mod solo;
 mod ticker;
 mod types;
 
+pub use accelerator_rates::accelerator_rates;
 pub use code::{Code, check};
 pub use engine::Engine;
 pub use native::Native;

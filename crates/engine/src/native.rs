@@ -53,6 +53,7 @@ impl Native {
             phase: Cell::new(Phase::Idle),
             resumed: Cell::new(now),
             memory_bytes: Cell::new(0),
+            has_started: Cell::new(true),
             counters: Default::default(),
         };
         Native {
@@ -251,7 +252,7 @@ impl Native {
     }
 
     pub fn accel_key(&mut self, kind: i32, key: &[u8]) -> i32 {
-        let here = self.ctx.shared.core.accelerators;
+        let here = self.ctx.shared.accelerators();
         self.ctx.accel.key(here, kind, key)
     }
 
@@ -304,11 +305,11 @@ impl Native {
     }
 
     pub fn crc32(&self, before: u32, data: &[u8]) -> i64 {
-        crc32(self.ctx.shared.core.accelerators, before, data)
+        crc32(self.ctx.shared.accelerators(), before, data)
     }
 
     pub fn match_set(&mut self, packed: &[u8]) -> i32 {
-        let here = self.ctx.shared.core.accelerators;
+        let here = self.ctx.shared.accelerators();
         self.ctx.accel.match_set(here, packed)
     }
 

@@ -10,10 +10,10 @@ use crate::cases::Case;
 use crate::side::Side;
 use e3_engine::{Completion, Outcome, Request, Solo};
 use e3_model::Slot;
+use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 use std::hint::black_box;
 use std::path::Path;
-use rustix::time::{ClockId, clock_gettime};
 use std::time::Duration;
 
 /// Requests that are queued together, as a busy node finds them.

@@ -103,7 +103,7 @@ pub(super) fn natv4() -> Case {
         let hop = Ipv4Addr::from_bits(0xc000_0200 + random.below(200) as u32);
         let _ = writeln!(routes, "{address}/{len} {hop}");
     }
-    let table = e3_service_natv4::routes::compile(&routes).expect("the routes are well formed");
+    let table = e3_packet::routes::compile(&routes).expect("the routes are well formed");
     Case::new::<Natv4>("natv4", about)
         .passes_on()
         .collection("mappings", Kind::HashMap)
