@@ -5,6 +5,7 @@ import random
 from fractions import Fraction
 
 import cbor2
+import pytest
 from e3run import Service
 
 KEY = b"a key of the checks"
@@ -12,10 +13,10 @@ START_S = 1_700_000_000
 MALFORMED, NOT_FOUND, REFUSED = 1, 2, 3
 
 
-def gate(**config):
+def gate(portable=False, **config):
     config = {"to": "store,files", "name": "apigw", **config}
     return Service("apigw", collections={"buckets": "hash-map"}, channels=("store", "files"),
-                   config=config, secrets={"token-key": KEY})
+                   config=config, secrets={"token-key": KEY}, portable=portable)
 
 
 def signed(user, expiry=START_S + 100_000, key=KEY, **fields):
@@ -33,10 +34,11 @@ def send(service, record, ns=0, key=None):
     return result
 
 
-def test_tokens_are_those_of_hmac():
+@pytest.mark.parametrize("portable", [False, True])  # with the accelerator and without
+def test_tokens_are_those_of_hmac(portable):
     seed = 11
     rng = random.Random(seed)
-    with gate(burst="1e9") as service:
+    with gate(portable, burst="1e9") as service:
         for _ in range(200):
             user = rng.choice([rng.randbytes(rng.randint(1, 200)), "t%05d" % rng.randrange(10**5), "Gerät"])
             expiry = START_S + rng.choice([-(10**9), -1, 0, 1, 60, 10**12])

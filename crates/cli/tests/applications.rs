@@ -32,6 +32,13 @@ const APPS: &[Expected] = &[
         moved: "ipsec",
         exact: &["heavy flows", "alerts"],
     },
+    // its ledger is held against the rows of every thermostat
+    Expected {
+        name: "iot-ts",
+        instances: 108,
+        moved: "sql",
+        exact: &[],
+    },
     Expected {
         name: "nfv-din",
         instances: 60,
@@ -105,15 +112,18 @@ fn every_application_keeps_its_promises_through_a_kill_and_a_move() {
             .unwrap();
         e3.until("the load has begun", |e3| handled(e3, app.name) > 100);
         let shard = format!("{}/{}/0", app.name, app.moved);
-        kill(&e3, &primary(&e3, &shard));
+        let killed = primary(&e3, &shard);
+        kill(&e3, &killed);
+        e3.until("another node serves", |e3| primary(e3, &shard) != killed);
         e3.until("all replicas are there again", |e3| {
             e3.json(&["get", "apps", "--app", app.name])[0]["ready"] == true
         });
         let from = primary(&e3, &shard);
         let nodes = ["s1-host", "s2-host", "s3-host"];
-        let mut others = nodes.into_iter().filter(|n| *n != from);
-        let moved = others.any(|to| e3.run(&["migrate", &shard, "--to", to]).code == 0);
-        assert!(moved, "{shard} did not move from {from}");
+        let others = nodes.into_iter().filter(|n| *n != from);
+        let mut tries = others.map(|to| e3.run(&["migrate", &shard, "--to", to]));
+        let failed: Vec<_> = tries.by_ref().take_while(|t| t.code != 0).collect();
+        assert!(failed.len() < nodes.len() - 1, "{shard}: {failed:?}");
 
         let ended = ended(load.wait_with_output().unwrap());
         assert_eq!(ended.code, 0, "{}: {ended:?}", app.name);

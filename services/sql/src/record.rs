@@ -37,6 +37,17 @@ pub(crate) fn field(value: &Value) -> Field<'_> {
     }
 }
 
+/// Bytes of a CBOR head with a number.
+fn head(number: u64) -> usize {
+    match number {
+        0..=23 => 1,
+        24..=0xff => 2,
+        0x100..=0xffff => 3,
+        0x1_0000..=0xffff_ffff => 5,
+        _ => 9,
+    }
+}
+
 /// Collects the rows of a result as long as they fit into a reply.
 pub(crate) struct Rows<'a> {
     columns: Vec<&'a str>,
@@ -49,23 +60,25 @@ impl<'a> Rows<'a> {
     pub(crate) fn new(columns: &'a [String]) -> Self {
         // A column's name may be a whole expression; it is for people, so it may be cut.
         let cut = |name: &'a String| &name[..name.floor_char_boundary(NAME_BYTES_MAX)];
+        let columns: Vec<&str> = columns.iter().map(cut).collect();
+        let named: usize = columns.iter().map(|name| 2 + name.len()).sum();
         Self {
-            columns: columns.iter().map(cut).collect(),
+            columns,
             rows: Vec::new(),
-            left: RESULT_BYTES_MAX - columns.len() * (NAME_BYTES_MAX + 3),
+            left: RESULT_BYTES_MAX - named,
             is_full: false,
         }
     }
 
     /// Takes a row; false if there is no room for it.
     pub(crate) fn take(&mut self, row: &[Value]) -> bool {
-        // At most: heads have 3 bytes with texts of up to 64 KiB, 9 with numbers.
         let bytes = |value: &Value| match value {
             Value::Null => 1,
-            Value::Integer(_) | Value::Real(_) => 9,
-            Value::Text(text) => 3 + text.len(),
+            Value::Integer(value) => head((value ^ (value >> 63)).unsigned_abs()),
+            Value::Real(_) => 9,
+            Value::Text(text) => head(text.len() as u64) + text.len(),
         };
-        let bytes = 2 + row.iter().map(bytes).sum::<usize>();
+        let bytes = head(row.len() as u64) + row.iter().map(bytes).sum::<usize>();
         self.is_full = bytes > self.left;
         if !self.is_full {
             self.left -= bytes;

@@ -1,110 +1,10 @@
-//! The SQL engine on an ordered map in memory, against naive evaluation.
+//! The SQL engine on an ordered map in memory.
 
-use std::collections::BTreeMap;
+mod common;
 
-use e3_service_sql::engine::{Database, Plan, Scope, SqlError, Store, Value, Visit};
+use common::{Shell, int, text};
+use e3_service_sql::engine::{Plan, Scope, SqlError, Value};
 use e3_service_sql::limits;
-
-#[derive(Default)]
-struct Memory(BTreeMap<Vec<u8>, Vec<u8>>);
-
-impl Store for Memory {
-    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, SqlError> {
-        Ok(self.0.get(key).cloned())
-    }
-
-    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), SqlError> {
-        self.0.insert(key.to_vec(), value.to_vec());
-        Ok(())
-    }
-
-    fn delete(&mut self, key: &[u8]) -> Result<(), SqlError> {
-        self.0.remove(key);
-        Ok(())
-    }
-
-    fn scan(
-        &self,
-        from: &[u8],
-        to: &[u8],
-        reverse: bool,
-        _expected: u32,
-        visit: &mut Visit<'_>,
-    ) -> Result<(), SqlError> {
-        let mut entries: Vec<_> = self.0.range(from.to_vec()..to.to_vec()).collect();
-        if reverse {
-            entries.reverse();
-        }
-        for (key, value) in entries {
-            if !visit(key, value)? {
-                break;
-            }
-        }
-        Ok(())
-    }
-}
-
-struct Shell(Database<Memory>);
-
-impl Shell {
-    fn new() -> Self {
-        Self(Database::new(Memory::default(), "").unwrap())
-    }
-
-    fn run(&mut self, text: &str, parameters: &[Value]) -> Result<u64, SqlError> {
-        self.change(text, parameters, None)
-    }
-
-    fn change(
-        &mut self,
-        text: &str,
-        parameters: &[Value],
-        scope: Option<&Scope>,
-    ) -> Result<u64, SqlError> {
-        self.0.enter(0).unwrap();
-        let prepared = self.0.prepare(text)?;
-        let changed = self.0.execute(&prepared.plan, parameters, scope);
-        match &changed {
-            Ok(_) => self.0.commit().unwrap(),
-            Err(_) => self.0.rollback(),
-        }
-        changed
-    }
-
-    fn rows(&mut self, text: &str, parameters: &[Value]) -> Result<Vec<Vec<Value>>, SqlError> {
-        self.scoped(text, parameters, None)
-    }
-
-    fn scoped(
-        &mut self,
-        text: &str,
-        parameters: &[Value],
-        scope: Option<&Scope>,
-    ) -> Result<Vec<Vec<Value>>, SqlError> {
-        self.0.enter(0).unwrap();
-        let prepared = self.0.prepare(text)?;
-        let mut rows = Vec::new();
-        self.0
-            .query(&prepared.plan, parameters, scope, &mut |row| {
-                rows.push(row.to_vec());
-                true
-            })?;
-        Ok(rows)
-    }
-
-    /// One value of one row.
-    fn value(&mut self, text: &str) -> Result<Value, SqlError> {
-        Ok(self.rows(text, &[])?.remove(0).remove(0))
-    }
-}
-
-const fn int(value: i64) -> Value {
-    Value::Integer(value)
-}
-
-fn text(value: &str) -> Value {
-    Value::Text(value.into())
-}
 
 fn rooms() -> Shell {
     let mut shell = Shell::new();
@@ -435,117 +335,133 @@ fn a_scope_hides_the_rest() {
     assert!(shell.scoped("SELECT a FROM t", &[], Some(&scope)).is_err());
 }
 
-/// xorshift64*.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> i64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        ((self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % bound) as i64
+#[test]
+fn joins_and_groups() {
+    let mut shell = rooms();
+    shell
+        .run("CREATE TABLE houses (id INT PRIMARY KEY, street TEXT)", &[])
+        .unwrap();
+    let insert = "INSERT INTO houses VALUES (1, 'Elm'), (2, 'Oak'), (3, NULL), (-3, 'Oak')";
+    shell.run(insert, &[]).unwrap();
+    for (query, expected) in [
+        (
+            "SELECT street, sum(area) AS a, count(*) FROM houses JOIN rooms r ON r.house = id
+             GROUP BY street HAVING a IS NULL OR count(*) > 1 ORDER BY 1 DESC",
+            "table houses: has no column a",
+        ),
+        (
+            "SELECT street, sum(area) AS a, count(*) FROM houses JOIN rooms r ON r.house = id
+             GROUP BY street HAVING count(*) > 1 ORDER BY a DESC",
+            "[[Text(\"Oak\"), Real(137.25), Integer(3)], [Text(\"Elm\"), Real(12.5), Integer(2)]]",
+        ),
+        (
+            "SELECT r.name FROM rooms r, houses WHERE house = id AND street = 'Elm' ORDER BY name",
+            "[[Text(\"attic\")], [Text(\"hall\")]]",
+        ),
+        (
+            "SELECT h.* FROM houses h CROSS JOIN houses g WHERE h.id + 1 = g.id ORDER BY h.id",
+            "[[Integer(1), Text(\"Elm\")], [Integer(2), Text(\"Oak\")]]",
+        ),
+        (
+            "SELECT floor % 2, max(house) FROM rooms GROUP BY floor % 2 ORDER BY floor % 2",
+            "[[Integer(-1), Integer(-3)], [Integer(0), Integer(2)], [Integer(1), Integer(2)]]",
+        ),
+        (
+            "SELECT count(*) FROM rooms WHERE 1 = 0 GROUP BY house",
+            "[]",
+        ),
+        (
+            "SELECT CASE WHEN area > 20 THEN 'large' WHEN area > 10 THEN 'medium' END, abs(-house),
+             coalesce(area, floor, 7) FROM rooms WHERE house > 0 ORDER BY area LIMIT 3",
+            "[[Null, Integer(1), Integer(2)], [Null, Integer(2), Real(8.25)], \
+              [Text(\"medium\"), Integer(1), Real(12.5)]]",
+        ),
+        ("SELECT 1 + 1, 'x'", "[[Integer(2), Text(\"x\")]]"),
+    ] {
+        let found = match shell.rows(query, &[]) {
+            Ok(rows) => format!("{rows:?}"),
+            Err(error) => error.to_string(),
+        };
+        assert_eq!(found, expected, "{query}");
     }
 }
 
-/// Random comparisons on a key of two columns, against a filter over all rows.
 #[test]
-fn ranges_take_what_a_full_scan_takes() {
-    let mut shell = Shell::new();
-    let create = "CREATE TABLE t (a INT, b REAL, c INT, PRIMARY KEY (a, b))";
-    shell.run(create, &[]).unwrap();
-    let mut random = Random(42);
-    let mut all = BTreeMap::new();
-    for _ in 0..300 {
-        let (a, b, c) = (random.below(8) - 4, random.below(40) - 20, random.below(5));
-        let insert = "INSERT INTO t VALUES (?, ?, ?)";
-        let row = [int(a), Value::Real(b as f64 / 2.0), int(c)];
-        let inserted = shell.run(insert, &row);
-        assert_eq!(inserted.is_ok(), all.insert((a, b), c).is_none());
-        if inserted.is_err() {
-            let update = "UPDATE t SET c = ? WHERE a = ? AND b = ?";
-            let row = [int(c), int(a), Value::Real(b as f64 / 2.0)];
-            assert_eq!(shell.run(update, &row), Ok(1));
-        }
-    }
-    let ops = ["=", "<", "<=", ">", ">=", "<>"];
-    let holds = |op: &str, x: i64, y: i64| match op {
-        "=" => x == y,
-        "<" => x < y,
-        "<=" => x <= y,
-        ">" => x > y,
-        ">=" => x >= y,
-        _ => x != y,
-    };
-    for round in 0..2000 {
-        let mut terms = Vec::new();
-        for _ in 0..1 + random.below(3) {
-            let column = ["a", "b", "c"][random.below(3) as usize];
-            let op = ops[random.below(6) as usize];
-            // In halves, as b is.
-            let value = random.below(24) - 12;
-            terms.push((column, op, value));
-        }
-        let filter: Vec<_> = terms
-            .iter()
-            .map(|(column, op, value)| format!("{column} {op} {:.1}", *value as f64 / 2.0))
-            .collect();
-        let descending = random.below(2) == 1;
-        let direction = if descending { "DESC" } else { "ASC" };
-        let query = format!(
-            "SELECT a, b, c FROM t WHERE {} ORDER BY a {direction}, b {direction} LIMIT 20",
-            filter.join(" AND ")
-        );
-        let mut expected: Vec<Vec<Value>> = all
-            .iter()
-            .filter(|((a, b), c)| {
-                terms.iter().all(|(column, op, value)| match *column {
-                    "a" => holds(op, *a * 2, *value),
-                    "b" => holds(op, *b, *value),
-                    _ => holds(op, **c * 2, *value),
-                })
-            })
-            .map(|((a, b), c)| vec![int(*a), Value::Real(*b as f64 / 2.0), int(*c)])
-            .collect();
-        if descending {
-            expected.reverse();
-        }
-        expected.truncate(20);
-        assert_eq!(
-            shell.rows(&query, &[]),
-            Ok(expected),
-            "round {round}: {query}"
-        );
-    }
-}
-
-/// The parser is fed damaged statements: an error or a result, never a panic.
-#[test]
-fn damaged_statements_do_no_harm() {
-    let whole = "SELECT a, -b * 2 AS x, 'it''s' FROM t WHERE a IN (1, ?) AND b BETWEEN 0 AND 9.5 \
-                 OR NOT c IS NULL ORDER BY a DESC, b LIMIT 5 OFFSET ?";
+fn what_takes_too_much_is_refused() {
     let mut shell = Shell::new();
     shell
-        .run(
-            "CREATE TABLE t (a INT, b REAL, c TEXT, PRIMARY KEY (a))",
-            &[],
-        )
+        .run("CREATE TABLE t (a INT PRIMARY KEY, b TEXT)", &[])
         .unwrap();
-    assert_eq!(shell.rows(whole, &[int(1), int(0)]), Ok(vec![]));
-    let mut random = Random(7);
-    for _ in 0..3000 {
-        let mut bytes = whole.as_bytes().to_vec();
-        for _ in 0..1 + random.below(4) {
-            let at = random.below(bytes.len().max(1) as u64) as usize;
-            if bytes.is_empty() {
-                break;
-            }
-            match random.below(3) {
-                0 => bytes[at] = b' ' + random.below(95) as u8,
-                1 => drop(bytes.remove(at)),
-                _ => bytes.truncate(at.max(1)),
-            }
-        }
-        let text = String::from_utf8(bytes).unwrap();
-        let _ = shell.rows(&text, &[int(1), int(0)]);
+    for a in 0..limits::ROWS_CHANGED_MAX as i64 + 1 {
+        shell
+            .run("INSERT INTO t VALUES (?, 'b')", &[int(a)])
+            .unwrap();
     }
+    let long = "x".repeat(1000);
+    let join = "SELECT count(*) FROM t x, t y WHERE x.b = y.b";
+    for (statement, parameters, what) in [
+        ("UPDATE t SET b = 'c'", vec![], "rows to change"),
+        ("DELETE FROM t", vec![], "rows to change"),
+        ("CREATE INDEX i ON t (b)", vec![], "rows to change"),
+        ("DROP TABLE t", vec![], "rows to change"),
+        (join, vec![], "pairs of rows"),
+        (
+            "SELECT 1 FROM t x, t y ORDER BY x.b",
+            vec![],
+            "rows to sort",
+        ),
+        (
+            "SELECT x.a FROM t x, t y GROUP BY x.a, y.a",
+            vec![],
+            "groups",
+        ),
+        (
+            "UPDATE t SET b = ? WHERE a < 50",
+            vec![text(&long)],
+            "bytes to write",
+        ),
+        (
+            "UPDATE t SET b = ? WHERE a < 5",
+            vec![text(&(long.clone() + &long))],
+            "bytes of a text",
+        ),
+    ] {
+        let error = match statement.starts_with("SELECT") {
+            true => shell.rows(statement, &parameters).map(drop),
+            false => shell.run(statement, &parameters).map(drop),
+        };
+        let error = error.unwrap_err().to_string();
+        assert!(error.starts_with(what), "{statement}: {error}");
+    }
+    assert_eq!(
+        shell.value("SELECT count(*) FROM t WHERE b = 'b'"),
+        Ok(int(257))
+    );
+}
+
+#[test]
+fn schemas_are_kept_by_slot_and_change() {
+    let mut shell = Shell::new();
+    shell
+        .run("CREATE TABLE t (a INT PRIMARY KEY, b INT)", &[])
+        .unwrap();
+    shell.run("CREATE INDEX i ON t (b)", &[]).unwrap();
+    shell
+        .run("INSERT INTO t VALUES (1, 2), (2, 1)", &[])
+        .unwrap();
+    shell.0.enter(1).unwrap();
+    assert!(shell.0.prepare("SELECT * FROM t").is_err());
+    // What is parsed is not used after a definition.
+    let query = "SELECT * FROM t WHERE b > 0";
+    assert_eq!(shell.rows(query, &[]).map(|rows| rows.len()), Ok(2));
+    shell.run("DROP INDEX i", &[]).unwrap();
+    assert_eq!(shell.rows(query, &[]).map(|rows| rows.len()), Ok(2));
+    shell.run("DROP TABLE t", &[]).unwrap();
+    shell
+        .run("CREATE TABLE t (b TEXT, c TEXT PRIMARY KEY)", &[])
+        .unwrap();
+    assert_eq!(shell.rows(query, &[]), Ok(vec![]));
+    assert_eq!(shell.run("DROP TABLE t", &[]), Ok(0));
+    // Nothing is left but an empty schema.
+    assert_eq!(shell.0.store().0.len(), 1);
 }

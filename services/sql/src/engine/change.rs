@@ -34,8 +34,13 @@ impl<S: Store> Target<'_, S> {
             for (expr, &column) in values.iter().zip(&insert.columns) {
                 row[column] = expr.eval(Env::of(self.parameters))?.into_owned();
             }
-            for (column, value) in row.iter_mut().enumerate() {
+            let accepted = row.iter_mut().enumerate().try_for_each(|(column, value)| {
                 *value = table.accept(column, core::mem::take(value))?;
+                Ok(())
+            });
+            match accepted {
+                Err(SqlError::Null(_)) if insert.conflict == Conflict::Ignore => continue,
+                accepted => accepted?,
             }
             self.check_scope(table, &row)?;
             let key = key::of_row(self.slot, table, &row)?;

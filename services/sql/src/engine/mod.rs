@@ -145,6 +145,11 @@ impl<S: Store> Database<S> {
         &self.current.schema
     }
 
+    /// The store, with what is committed.
+    pub fn store(&self) -> &S {
+        self.store.inner()
+    }
+
     /// Parses a statement, or finds it parsed.
     pub fn prepare(&self, text: &str) -> Result<Rc<Prepared>, SqlError> {
         let schema = &self.current.schema;

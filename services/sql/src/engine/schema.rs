@@ -95,7 +95,8 @@ impl Table {
                 }
             }
             (Kind::Real, Value::Integer(value)) => Ok(Value::Real(value as f64)),
-            (Kind::Real, value @ Value::Real(_)) => Ok(value),
+            // -0.0 is stored as 0.0.
+            (Kind::Real, Value::Real(value)) => Ok(Value::Real(value + 0.0)),
             (Kind::Text, Value::Text(text)) if text.len() > TEXT_BYTES_MAX => {
                 Err(SqlError::TooMany {
                     what: "bytes of a text",

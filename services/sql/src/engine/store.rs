@@ -89,6 +89,10 @@ impl<S: Store> Transaction<S> {
         }
     }
 
+    pub(super) fn inner(&self) -> &S {
+        &self.store
+    }
+
     pub(super) fn commit(&mut self) -> Result<(), SqlError> {
         self.bytes = 0;
         for (key, value) in core::mem::take(&mut self.writes) {
@@ -189,5 +193,95 @@ impl<S: Store> Store for Transaction<S> {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Memory(BTreeMap<Vec<u8>, Vec<u8>>);
+
+    impl Store for Memory {
+        fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, SqlError> {
+            Ok(self.0.get(key).cloned())
+        }
+
+        fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), SqlError> {
+            self.0.insert(key.to_vec(), value.to_vec());
+            Ok(())
+        }
+
+        fn delete(&mut self, key: &[u8]) -> Result<(), SqlError> {
+            self.0.remove(key);
+            Ok(())
+        }
+
+        fn scan(
+            &self,
+            from: &[u8],
+            to: &[u8],
+            reverse: bool,
+            _: u32,
+            visit: &mut Visit<'_>,
+        ) -> Result<(), SqlError> {
+            let mut found: Vec<_> = self.0.range(from.to_vec()..to.to_vec()).collect();
+            if reverse {
+                found.reverse();
+            }
+            for (key, value) in found {
+                if !visit(key, value)? {
+                    break;
+                }
+            }
+            Ok(())
+        }
+    }
+
+    /// Scans over what is written and what is below, against a map that has all of it.
+    #[test]
+    fn a_transaction_reads_what_it_wrote() {
+        let mut random = e3_stage::fuzz::Random(9);
+        let mut transaction = Transaction::new(Memory(BTreeMap::new()));
+        let mut committed = BTreeMap::new();
+        let mut model = BTreeMap::new();
+        for round in 0..3000 {
+            let [a, b] = [0; 2].map(|_| vec![random.below(30) as u8]);
+            match random.below(12) {
+                0 => {
+                    transaction.rollback();
+                    model.clone_from(&committed);
+                }
+                1 => {
+                    transaction.commit().unwrap();
+                    committed.clone_from(&model);
+                }
+                2..5 => {
+                    transaction.delete(&a).unwrap();
+                    model.remove(&a);
+                }
+                _ => {
+                    transaction.put(&a, &b).unwrap();
+                    model.insert(a.clone(), b.clone());
+                }
+            }
+            assert_eq!(transaction.get(&b), Ok(model.get(&b).cloned()));
+            for reverse in [false, true] {
+                let most = 1 + random.below(12);
+                let mut found = Vec::new();
+                let mut visit = |key: &[u8], value: &[u8]| {
+                    found.push((key.to_vec(), value.to_vec()));
+                    Ok(found.len() < most)
+                };
+                transaction.scan(&a, &b, reverse, 0, &mut visit).unwrap();
+                let inside = model.iter().filter(|(key, _)| **key >= a && **key < b);
+                let mut expected: Vec<_> = inside.map(|(k, v)| (k.clone(), v.clone())).collect();
+                if reverse {
+                    expected.reverse();
+                }
+                expected.truncate(most);
+                assert_eq!(found, expected, "round {round}");
+            }
+        }
     }
 }
