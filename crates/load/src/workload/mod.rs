@@ -1,5 +1,6 @@
 //! Workloads: what an application is sent, and how its state read back is judged.
 
+pub mod health;
 mod iot_dh;
 mod iot_ts;
 pub mod mails;
@@ -11,6 +12,8 @@ mod questions;
 mod readback;
 mod rta_ptc;
 mod rta_sf;
+mod rta_shm;
+mod runbooks;
 pub mod sensors;
 mod temperatures;
 mod thermostats;
@@ -22,6 +25,7 @@ pub use nfv_fin::NfvFin;
 pub use plain::Plain;
 pub use rta_ptc::RtaPtc;
 pub use rta_sf::RtaSf;
+pub use rta_shm::RtaShm;
 
 use crate::LoadError;
 use crate::ledger::{Rows, Verdict};
@@ -187,6 +191,7 @@ pub fn for_application(application: &str, inputs: &Inputs) -> Result<Box<dyn Wor
         }
         "nfv-fin" => Ok(Box::new(NfvFin::new(inputs))),
         "rta-ptc" => Ok(Box::new(RtaPtc::new(inputs))),
+        "rta-shm" => Ok(Box::new(RtaShm::new(inputs))),
         "rta-sf" => Ok(Box::new(RtaSf::new(inputs)?)),
         _ => Ok(Box::new(Plain::new(inputs.seed))),
     }
