@@ -21,7 +21,7 @@ struct Expected {
     good: &'static [(&'static str, u64)],
 }
 
-const APPS: [Expected; 4] = [
+const APPS: [Expected; 5] = [
     Expected {
         name: "rta-ptc",
         instances: 60,
@@ -58,6 +58,18 @@ const APPS: [Expected; 4] = [
             "ranks right",
         ],
         good: &[("runbooks found", 90)],
+    },
+    Expected {
+        name: "iot-dh",
+        instances: 108,
+        moved: "sql",
+        exact: &[
+            "rows stored",
+            "latest values",
+            "topics counted",
+            "classified as the points say",
+        ],
+        good: &[],
     },
 ];
 

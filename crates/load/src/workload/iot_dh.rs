@@ -7,8 +7,12 @@
 //! the training points say. A few reports carry a bad token and must be refused; they are then sent
 //! once more with a good one.
 
+mod messages;
+#[cfg(test)]
+mod tests;
+
 use super::nearest::Nearest;
-use super::questions::{Questions, Sequences, answer, key_of_shard, record};
+use super::questions::{Questions, Sequences, answer, key_of_shard};
 use super::sensors::{Fleet, KINDS, Report, SITES, topic_name};
 use super::thermostats::{Token, TokenKey, is_for_the_token, is_nothing};
 use super::{Call, Check, Finding, Inputs, Judged, Verified, Workload};
@@ -18,7 +22,7 @@ use crate::limits::SENSORS_MAX;
 use crate::random::Random;
 use e3_model::{Nanos, Slot};
 use e3_wire::entry::{Outcome, Reply};
-use serde::{Deserialize, Serialize, Serializer};
+use messages::{Counted, Kept, Latest, Totals};
 use std::collections::{BTreeSet, VecDeque};
 
 /// Sensors, if rate and duration allow.
@@ -37,78 +41,6 @@ const SHARDS: u16 = 12;
 /// What the application classifies by, and by how many of it.
 const POINTS: &str = include_str!("../../../../data/iot-dh-points.csv");
 const K: usize = 5;
-/// What the rows of a sensor come to.
-const TOTALS: &str = "SELECT count(*), sum(value), max(time) FROM history WHERE user = :user";
-
-#[derive(Serialize)]
-struct Message<'a> {
-    user: &'a str,
-    expiry: i64,
-    #[serde(serialize_with = "bytes")]
-    token: &'a [u8],
-    path: &'a str,
-    topic: &'a str,
-    time: i64,
-    value: f64,
-    features: &'a [f64],
-    #[serde(serialize_with = "bytes")]
-    content: &'a [u8],
-}
-
-#[derive(Serialize)]
-struct Question<'a> {
-    user: &'a str,
-    expiry: i64,
-    #[serde(serialize_with = "bytes")]
-    token: &'a [u8],
-    op: &'a str,
-    at: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    topic: Option<&'a str>,
-}
-
-#[derive(Serialize)]
-struct Select<'a> {
-    user: &'a str,
-    expiry: i64,
-    #[serde(serialize_with = "bytes")]
-    token: &'a [u8],
-    path: &'a str,
-    sql: &'a str,
-}
-
-/// Written as bytes, not as an array of numbers.
-fn bytes<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_bytes(bytes)
-}
-
-/// Answer to a report.
-#[derive(Deserialize)]
-struct Kept {
-    row: u64,
-    count: u64,
-    class: String,
-}
-
-#[derive(Deserialize)]
-struct Latest {
-    done: bool,
-    last_time: Option<i64>,
-    last_value: Option<f64>,
-    last_class: Option<String>,
-}
-
-/// Answer to [`TOTALS`].
-#[derive(Deserialize)]
-struct Totals {
-    rows: Vec<(u64, Option<f64>, Option<i64>)>,
-}
-
-#[derive(Deserialize)]
-struct Counted {
-    count: u64,
-}
-
 /// Question about the state.
 #[derive(Clone, Copy)]
 enum Asked {
@@ -222,33 +154,15 @@ impl IotDh {
 
     fn totals(&self, number: u32) -> Call {
         let sensor = &self.sensors[number as usize];
-        let select = Select {
-            user: &sensor.user,
-            expiry: sensor.token.expiry,
-            token: &sensor.token.tag,
-            path: "/history",
-            sql: TOTALS,
-        };
-        call(&sensor.user, record(&select))
+        messages::totals(&sensor.user, &sensor.token)
     }
 
     fn question(&self, asked: Asked) -> Call {
-        let question = |user: &str, token: &Token, at, topic: Option<&str>| {
-            let question = Question {
-                user,
-                expiry: token.expiry,
-                token: &token.tag,
-                op: "get",
-                at,
-                topic,
-            };
-            call(user, record(&question))
-        };
         match asked {
             Asked::Totals(number) => self.totals(number),
             Asked::Latest(number) => {
                 let sensor = &self.sensors[number as usize];
-                question(&sensor.user, &sensor.token, "kvs", None)
+                messages::latest(&sensor.user, &sensor.token)
             }
             Asked::Count(topic) => {
                 // the operator asks, under a name whose requests reach the shard that counts the topic
@@ -257,7 +171,7 @@ impl IotDh {
                 let user = key_of_shard(shard.0, SHARDS);
                 let user = String::from_utf8_lossy(&user);
                 let token = self.token_key.mint(&user, self.now_s + TOKEN_LIFE_S);
-                question(&user, &token, "count", Some(&topic))
+                messages::count(&user, &token, &topic)
             }
         }
     }
@@ -323,14 +237,6 @@ impl IotDh {
     }
 }
 
-fn call(user: &str, payload: Vec<u8>) -> Call {
-    Call {
-        tag: 0,
-        key: user.as_bytes().to_vec(),
-        payload,
-    }
-}
-
 impl Workload for IotDh {
     fn name(&self) -> &'static str {
         "iot-dh"
@@ -380,20 +286,10 @@ impl Workload for IotDh {
         let sensor = &mut self.sensors[number as usize];
         sensor.bad_token = bad;
         let report = sensor.under_way.as_ref()?;
-        let message = Message {
-            user: &sensor.user,
-            expiry: token.expiry,
-            token: &token.tag,
-            path: "/reports",
-            topic: &topic_name(sensor.topic),
-            time: report.time_s,
-            value: report.value,
-            features: &report.features,
-            content: &vec![b'.'; report.bytes],
-        };
+        let topic = topic_name(sensor.topic);
         Some(Call {
             tag: number.into(),
-            ..call(&sensor.user, record(&message))
+            ..messages::report(&sensor.user, &token, &topic, report)
         })
     }
 
@@ -515,6 +411,3 @@ impl Workload for IotDh {
         }
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -1,6 +1,8 @@
 //! The workload against a hub in a few lines, as it should be and with faults.
 
+use super::super::questions::record;
 use super::*;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -193,14 +195,14 @@ fn finding(verified: &Verified, what: &str) -> (u64, u64) {
 
 #[test]
 fn a_hub_that_is_right_is_found_right() {
-    let (verified, wrong, unauthorized) = run(Fault::None, 1, 5000);
+    let (verified, wrong, unauthorized) = run(Fault::None, 1, 3000);
     let rows = verified.rows;
     assert_eq!((rows.missing, rows.repeated, rows.checks_failed), (0, 0, 0));
     assert_eq!(
         (rows.expected, rows.found, wrong),
-        (5000 - unauthorized, 5000 - unauthorized, 0)
+        (3000 - unauthorized, 3000 - unauthorized, 0)
     );
-    assert!((20..90).contains(&unauthorized), "{unauthorized}");
+    assert!((10..60).contains(&unauthorized), "{unauthorized}");
     for what in [
         "rows stored",
         "latest values",
@@ -228,7 +230,7 @@ fn each_fault_of_a_hub_is_found() {
             Some("classified as the points say"),
         ),
     ] {
-        let (verified, wrong, _) = run(fault, 2, 3000);
+        let (verified, wrong, _) = run(fault, 2, 1500);
         let rows = verified.rows;
         let what = format!("{fault:?}: {rows:?}");
         assert_eq!(rows.missing + rows.repeated > 0, numbers_wrong, "{what}");
