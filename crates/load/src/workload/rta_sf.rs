@@ -6,6 +6,9 @@
 //! the ledger here, and the verdict on the last one. A mail without an answer may have left traces or
 //! not; then what comes next is not judged.
 
+#[cfg(test)]
+mod tests;
+
 use super::mails::{Mail, Mails, RECIPIENTS, SENDERS};
 use super::questions::{Questions, Sequences, answer, handled, record};
 use super::{Call, Check, Finding, Inputs, Judged, Verified, Workload};

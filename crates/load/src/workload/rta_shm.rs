@@ -5,6 +5,9 @@
 //! answered before, and computed here again. How often each severity of a server came is the ledger.
 //! At the end the rows, the averages, and how many reports they are made from are read back.
 
+#[cfg(test)]
+mod tests;
+
 use super::health::{HOSTS, Health, Report};
 use super::questions::{Questions, Sequences, answer, handled, record};
 use super::runbooks::Runbooks;

@@ -1,5 +1,5 @@
 //! What to do about incidents: real runbooks (`data/README.md`), and an own ranking of them to hold the
-//! application's against. It goes through all documents for each word, so little can be wrong in it.
+//! application's against.
 
 use std::collections::BTreeMap;
 
@@ -9,16 +9,14 @@ const TSV: &str = include_str!("../../../../data/runbooks.tsv");
 const K1: f64 = 1.2;
 const B: f64 = 0.75;
 
-struct Runbook {
-    name: &'static str,
-    words: BTreeMap<Vec<u8>, u32>,
-    length: f64,
-}
-
 /// All of them.
 pub(super) struct Runbooks {
-    all: Vec<Runbook>,
+    names: Vec<&'static str>,
+    /// How many words each has.
+    lengths: Vec<f64>,
     average: f64,
+    /// Where each word is, and how often.
+    places: BTreeMap<Vec<u8>, BTreeMap<usize, f64>>,
 }
 
 /// Runs of ASCII letters, digits, `_` and bytes beyond ASCII, two bytes or more, in lower case.
@@ -32,33 +30,33 @@ fn words(text: &str) -> impl Iterator<Item = Vec<u8>> {
 
 impl Runbooks {
     pub(super) fn new() -> Runbooks {
-        let lines = TSV.lines().filter_map(|line| line.split_once('\t'));
-        let all: Vec<Runbook> = lines
-            .map(|(name, text)| {
-                let mut counts = BTreeMap::new();
-                words(text).for_each(|w| *counts.entry(w).or_default() += 1);
-                Runbook {
-                    name,
-                    length: f64::from(counts.values().sum::<u32>()),
-                    words: counts,
-                }
-            })
-            .collect();
-        let average = all.iter().map(|r| r.length).sum::<f64>() / all.len() as f64;
-        Runbooks { all, average }
+        let lines: Vec<(&str, &str)> = TSV.lines().filter_map(|l| l.split_once('\t')).collect();
+        let lengths = lines.iter().map(|(_, text)| words(text).count() as f64);
+        let lengths: Vec<f64> = lengths.collect();
+        let mut places: BTreeMap<Vec<u8>, BTreeMap<usize, f64>> = BTreeMap::new();
+        for (number, (_, text)) in lines.iter().enumerate() {
+            for word in words(text) {
+                *places.entry(word).or_default().entry(number).or_default() += 1.0;
+            }
+        }
+        Runbooks {
+            names: lines.into_iter().map(|(name, _)| name).collect(),
+            average: lengths.iter().sum::<f64>() / lengths.len() as f64,
+            lengths,
+            places,
+        }
     }
 
     /// Names and scores of the best for a text: Okapi BM25 with the idf of Lucene.
     pub(super) fn best(&self, text: &str, k: usize) -> Vec<(&'static str, f64)> {
-        let mut scores: Vec<(&str, f64)> = self.all.iter().map(|r| (r.name, 0.0)).collect();
-        for word in words(text) {
-            let having = self.all.iter().filter(|r| r.words.contains_key(&word));
-            let n = having.count() as f64;
-            let idf = (1.0 + (self.all.len() as f64 - n + 0.5) / (n + 0.5)).ln();
-            for (runbook, (_, score)) in self.all.iter().zip(&mut scores) {
-                let f = f64::from(runbook.words.get(&word).copied().unwrap_or_default());
-                let norm = K1 * (1.0 - B + B * runbook.length / self.average);
-                *score += idf * f / (f + norm);
+        let all = self.names.len() as f64;
+        let mut scores: Vec<(&str, f64)> = self.names.iter().map(|name| (*name, 0.0)).collect();
+        for places in words(text).filter_map(|word| self.places.get(&word)) {
+            let n = places.len() as f64;
+            let idf = (1.0 + (all - n + 0.5) / (n + 0.5)).ln();
+            for (number, f) in places {
+                let norm = K1 * (1.0 - B + B * self.lengths[*number] / self.average);
+                scores[*number].1 += idf * f / (f + norm);
             }
         }
         scores.retain(|(_, score)| *score > 0.0);
@@ -76,7 +74,7 @@ mod tests {
     #[test]
     fn a_runbook_is_found_by_its_own_words() {
         let runbooks = Runbooks::new();
-        assert_eq!(runbooks.all.len(), 108);
+        assert_eq!(runbooks.names.len(), 108);
         let best = runbooks.best("RAID array is degraded, disk failure", 3);
         assert!(best[0].0.starts_with("NodeRAID"), "{best:?}");
         assert!(best[0].1 >= best[1].1 && best[1].1 >= best[2].1);
