@@ -1,12 +1,13 @@
 //! The command line.
 
 use crate::bench::Bench;
+use crate::call::Call;
 use crate::hidden::{ControllerRun, NodeRun, Supervise};
 use crate::kit::{Build, New};
 use crate::output::{Format, When};
 use crate::profile::Profile;
 use crate::run::Run;
-use crate::values::{duration, rate};
+use crate::values::{duration, rate, speed};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -95,6 +96,8 @@ pub enum Command {
     Run(Run),
     /// Measure what a service costs on this machine, and write its profile
     Profile(Profile),
+    /// Send single requests to an application and print their answers
+    Call(Call),
     /// Handle dead letters once more
     Replay(Replay),
     /// Send requests to an application and prove what became of them
@@ -297,17 +300,40 @@ pub struct Load {
     /// Application
     pub app: String,
     /// Requests per second
-    #[arg(long, value_parser = rate, value_name = "RATE")]
-    pub rate: f64,
-    /// Length of the load
-    #[arg(long, value_parser = duration, default_value = "15s", value_name = "TIME")]
-    pub duration: Duration,
+    #[arg(
+        long,
+        value_parser = rate,
+        value_name = "RATE",
+        required_unless_present = "from"
+    )]
+    pub rate: Option<f64>,
+    /// Length of the load [default: 15s, or all of the file]
+    #[arg(long, value_parser = duration, value_name = "TIME")]
+    pub duration: Option<Duration>,
     /// Seed; the same seed sends the same [default: another one each time]
-    #[arg(long, value_name = "NUMBER")]
+    #[arg(long, value_name = "NUMBER", conflicts_with = "from")]
     pub seed: Option<u64>,
     /// Senders, such as thermostats [default: as many as suit the rate]
-    #[arg(long, value_name = "COUNT")]
+    #[arg(long, value_name = "COUNT", conflicts_with = "from")]
     pub senders: Option<u32>,
+    /// Send what a file holds: .pcap, .csv, or .jsonl
+    #[arg(long, value_name = "FILE")]
+    pub from: Option<PathBuf>,
+    /// Times as fast as the file's own times say [default: 1]
+    #[arg(
+        long,
+        value_parser = speed,
+        value_name = "FACTOR",
+        requires = "from",
+        conflicts_with = "rate"
+    )]
+    pub speed: Option<f64>,
+    /// Column or field of the file that has the times: seconds, or dates as 2026-03-01T08:30:00Z
+    #[arg(long, value_name = "NAME", requires = "from")]
+    pub time_column: Option<String>,
+    /// Column or field of the file that has the routing keys [default: the line's number]
+    #[arg(long, value_name = "NAME", requires = "from")]
+    pub key_column: Option<String>,
     /// Directory of the application's secrets [default: that of the cluster in --dir]
     #[arg(long, value_name = "DIR")]
     pub secrets: Option<PathBuf>,

@@ -3,10 +3,11 @@
 //! Everything is checked here before anything is sent, so that errors name file and line.
 
 use crate::args::{Delete, Deploy, Sources};
+use crate::assets::{read_asset, read_blob};
 use crate::builtin::{self, Text};
 use crate::client::Client;
 use crate::failure::{Exit, Failure};
-use crate::limits::{BLOB_LEN_MAX, POLL_INTERVAL};
+use crate::limits::POLL_INTERVAL;
 use crate::output;
 use crate::place;
 use crate::settings::Settings;
@@ -38,13 +39,12 @@ pub fn run(args: &Deploy, settings: &Settings) -> Result<(), Failure> {
     let client = Client::connect(settings)?;
     let request = request(&text, &app, &args.sources, settings)?;
     let response = client.deploy(&request)?;
-    let name = response.app;
-    output::print(&match response.changed {
-        true => format!(
-            "deployed {name}: {}\n",
-            plural(app.instances() as usize, "instance")
-        ),
-        false => format!("{name} runs just so already\n"),
+    let (name, version) = (response.app, response.code_version);
+    let instances = plural(app.instances() as usize, "instance");
+    output::print(&match (response.changed, version) {
+        (false, _) => format!("{name} runs just so already\n"),
+        (true, 1) => format!("deployed {name}: {instances}\n"),
+        (true, _) => format!("updated {name} to version {version}: {instances}\n"),
     })?;
     if args.wait {
         wait_ready(&client, &name, args.timeout)?;
@@ -112,8 +112,8 @@ pub fn request(
     }
     let mut assets = BTreeMap::new();
     for asset in &app.spec.assets {
-        let file = text.dir.clone().unwrap_or_default().join(&asset.file);
-        assets.insert(asset.file.clone(), STANDARD.encode(read_blob(&file)?));
+        let content = read_asset(text, asset)?;
+        assets.insert(asset.name.clone(), STANDARD.encode(content));
     }
     Ok(DeployRequest {
         file: text.file.clone(),
@@ -177,20 +177,6 @@ pub fn find_module(text: &Text, module: &str, services: Option<&Path>) -> Result
             Err(Failure::new(Exit::Input, message).hint(hint))
         }
     }
-}
-
-/// A module or an asset.
-pub fn read_blob(path: &Path) -> Result<Vec<u8>, Failure> {
-    let failed = |e: std::io::Error| Failure::file("read", path, &e);
-    let length = std::fs::metadata(path).map_err(failed)?.len();
-    if length > BLOB_LEN_MAX {
-        let message = format!(
-            "{}: {length} bytes, must be at most {BLOB_LEN_MAX}",
-            path.display()
-        );
-        return Err(Failure::new(Exit::Input, message));
-    }
-    std::fs::read(path).map_err(failed)
 }
 
 /// Waits until every instance of an application runs.

@@ -1,6 +1,6 @@
 //! `e3 new` and `e3 build`: services of one's own.
 
-use crate::deploy::read_blob;
+use crate::assets::read_blob;
 use crate::failure::{Exit, Failure};
 use crate::output;
 use crate::text::bytes;

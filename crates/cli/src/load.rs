@@ -1,4 +1,4 @@
-//! `e3 load`: requests at a given rate, and the proof of what became of them.
+//! `e3 load`: requests at a given rate or from a file, and the proof of what became of them.
 
 use crate::args::Load;
 use crate::client::Client;
@@ -10,13 +10,20 @@ use crate::settings::Settings;
 use crate::state_dir::StateDir;
 use crate::text::{count, micros};
 use e3_load::limits::DEADLINE;
-use e3_load::workload::{Inputs, for_application, secrets};
-use e3_load::{Config, LoadError, LoadReport, Phase, Progress, run as run_load};
+use e3_load::traffic::{self, Columns, Pace};
+use e3_load::workload::{Inputs, Replay, for_application, secrets};
+use e3_load::{Config, LoadError, LoadReport, Phase, Progress, Workload, run as run_load};
 use e3_model::Nanos;
+use e3_model::api::EndpointsView;
 use indicatif::ProgressBar;
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// Length of a load that is not from a file, unless told otherwise.
+const DURATION_DEFAULT: Duration = Duration::from_secs(15);
+/// A file whose requests are all due at once is sent within this time.
+const FILE_DURATION_MIN: Duration = Duration::from_millis(1);
 
 /// What to run.
 #[derive(Clone, Debug)]
@@ -45,11 +52,18 @@ pub struct Ran {
 
 /// `e3 load`.
 pub fn run(args: &Load, settings: &Settings) -> Result<(), Failure> {
+    if let Some(file) = &args.from {
+        // Before the cluster is asked: a bad file is a bad file wherever it would go.
+        let file = File::read(file, args)?;
+        let client = Client::connect(settings)?;
+        let ran = file.send(&client, &args.app)?;
+        return show(&ran, args, settings);
+    }
     let client = Client::connect(settings)?;
     let plan = Plan {
         app: args.app.clone(),
-        rate_rps: args.rate,
-        duration: args.duration,
+        rate_rps: args.rate.unwrap_or_default(),
+        duration: args.duration.unwrap_or(DURATION_DEFAULT),
         seed: args.seed.unwrap_or_else(fresh_seed),
         senders: args.senders,
         secrets: args.secrets.clone().unwrap_or_else(|| {
@@ -57,9 +71,12 @@ pub fn run(args: &Load, settings: &Settings) -> Result<(), Failure> {
             state.secrets_dir(&args.app)
         }),
     };
-    let ran = drive(&client, &plan)?;
+    show(&drive(&client, &plan)?, args, settings)
+}
+
+fn show(ran: &Ran, args: &Load, settings: &Settings) -> Result<(), Failure> {
     let format = settings.format(args.output);
-    output::show(format, &ran.load, || table(&ran, settings.paint()))?;
+    output::show(format, &ran.load, || table(ran, settings.paint()))?;
     proven(&ran.load)
 }
 
@@ -90,6 +107,57 @@ pub fn fresh_seed() -> u64 {
     since.as_millis() as u64 % 1_000_000_000
 }
 
+/// A file, ready to be sent.
+struct File {
+    workload: Replay,
+    rate_rps: f64,
+    duration: Duration,
+}
+
+impl File {
+    fn read(path: &Path, args: &Load) -> Result<File, Failure> {
+        let columns = Columns {
+            time: args.time_column.clone(),
+            key: args.key_column.clone(),
+        };
+        let name = path.display();
+        let traffic = traffic::read(path, &columns).map_err(failure)?;
+        let pace = match args.rate {
+            Some(rate) => Pace::Rate(rate),
+            None => Pace::Speed(args.speed.unwrap_or(1.0)),
+        };
+        let times = traffic.times(pace);
+        let mut times = times.map_err(|why| Failure::new(Exit::Input, format!("{name}: {why}")))?;
+        if let Some(duration) = args.duration {
+            times.retain(|at| u128::from(at.0) <= duration.as_nanos());
+        }
+        let count = times.len() as f64;
+        let duration = match args.rate {
+            Some(rate) => Duration::from_secs_f64(count / rate),
+            None => Duration::from_nanos(times.last().map_or(0, |at| at.0)),
+        };
+        let duration = duration.max(FILE_DURATION_MIN);
+        Ok(File {
+            workload: Replay::new(traffic, times, &name.to_string()),
+            rate_rps: count / duration.as_secs_f64(),
+            duration,
+        })
+    }
+
+    fn send(mut self, client: &Client, app: &str) -> Result<Ran, Failure> {
+        let plan = Plan {
+            app: app.into(),
+            rate_rps: self.rate_rps,
+            duration: self.duration,
+            seed: 0,
+            senders: None,
+            secrets: PathBuf::new(),
+        };
+        let endpoints = client.endpoints(app)?;
+        drive_workload(client, &plan, endpoints, &mut self.workload)
+    }
+}
+
 /// Runs a load with a progress bar.
 pub fn drive(client: &Client, plan: &Plan) -> Result<Ran, Failure> {
     let endpoints = client.endpoints(&plan.app)?;
@@ -105,6 +173,15 @@ pub fn drive(client: &Client, plan: &Plan) -> Result<Ran, Failure> {
         senders: plan.senders,
     };
     let mut workload = for_application(&plan.app, &inputs).map_err(failure)?;
+    drive_workload(client, plan, endpoints, workload.as_mut())
+}
+
+fn drive_workload(
+    client: &Client,
+    plan: &Plan,
+    endpoints: EndpointsView,
+    workload: &mut dyn Workload,
+) -> Result<Ran, Failure> {
     let (refresh_client, refresh_app) = (client.clone(), plan.app.clone());
     let config = Config {
         app: plan.app.clone(),
@@ -119,7 +196,7 @@ pub fn drive(client: &Client, plan: &Plan) -> Result<Ran, Failure> {
     };
     let mut watch = figures::Watch::begin(client, &plan.app)?;
     let bar = output::progress(100, "load");
-    let result = run_load(config, workload.as_mut(), |progress| {
+    let result = run_load(config, workload, |progress| {
         watch.at(progress.phase);
         draw(&bar, progress);
     });
@@ -172,9 +249,10 @@ fn failure(error: LoadError) -> Failure {
             failure(Exit::NotFound).hint("is it ready? see: e3 get apps")
         }
         LoadError::SeedUsed { .. } => failure(Exit::Conflict).hint("give another --seed"),
-        LoadError::Rate { .. } | LoadError::Requests { .. } | LoadError::Thermostats { .. } => {
-            failure(Exit::Input)
-        }
+        LoadError::Rate { .. }
+        | LoadError::Requests { .. }
+        | LoadError::Thermostats { .. }
+        | LoadError::Traffic { .. } => failure(Exit::Input),
         _ => failure(Exit::Unexpected),
     }
 }

@@ -6,9 +6,11 @@
 //! API).
 
 mod args;
+mod assets;
 mod bench;
 mod bench_page;
 mod builtin;
+mod call;
 mod client;
 mod completions;
 mod demo;
@@ -16,6 +18,7 @@ mod deploy;
 mod describe;
 mod doctor;
 mod down;
+mod exchange;
 mod failure;
 mod figures;
 mod get;
@@ -78,6 +81,7 @@ fn run(command: Command, settings: &Settings) -> Result<(), Failure> {
         Command::Build(args) => kit::build(&args),
         Command::Run(args) => run::run(&args, settings),
         Command::Profile(args) => profile::run(&args, settings),
+        Command::Call(args) => call::run(&args, settings),
         Command::Replay(args) => letters::run(&args, settings),
         Command::Load(args) => load::run(&args, settings),
         Command::Demo(args) => demo::run(&args, settings),

@@ -32,12 +32,17 @@ pub fn load(text: &mut String, paint: Paint, load: &LoadReport) {
     let seconds = format!("measured here, {:.0} s", load.duration_s);
     heading(text, paint, "Load", &seconds);
     let ledger = &load.ledger;
+    // a file has no seed
+    let seed = match &*load.workload {
+        "file" => String::new(),
+        _ => format!(", seed {}", load.seed),
+    };
     facts(
         text,
         &[
             (
                 "what",
-                format!("{} by {}, seed {}", load.workload, load.senders, load.seed),
+                format!("{} by {}{seed}", load.workload, load.senders),
             ),
             ("offered", format!("{} requests/s", rate(load.offered_rps))),
             (

@@ -1,19 +1,19 @@
 //! `e3 run`: one service alone, without a cluster. Requests come as lines of JSON, answers go out
 //! the same way, so that a person can try a service by hand and a script can check it.
 
+use crate::assets::{read_asset, read_blob};
 use crate::builtin;
-use crate::deploy::{find_module, read_blob};
+use crate::deploy::find_module;
+use crate::exchange::{Content, Line};
 use crate::failure::{Exit, Failure};
 use crate::output;
 use crate::settings::Settings;
 use crate::values::duration;
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use clap::Args;
 use e3_engine::{Completion, InstanceSpec, Outcome, Request, Solo};
 use e3_model::application::{Collection, CollectionKind};
 use e3_model::{Accelerators, Bytes, Slot};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -94,21 +94,6 @@ fn channel(text: &str) -> Result<(String, u32), String> {
     }
 }
 
-/// A request. Key and payload as text, as Base64, or the payload as a record, which becomes CBOR.
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct Line {
-    key: Option<String>,
-    key_base64: Option<String>,
-    text: Option<String>,
-    payload_base64: Option<String>,
-    record: Option<serde_json::Value>,
-    /// The handler's time, nanoseconds since the Unix epoch; never goes back.
-    now_ns: Option<u64>,
-    /// Channel that it comes by; none or -1 = from a client.
-    edge: Option<i32>,
-}
-
 /// What became of a request.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -122,40 +107,12 @@ struct Answer {
     state_bytes: usize,
 }
 
-/// Bytes, and what they say where that can be told.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Content {
-    base64: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    text: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    record: Option<serde_json::Value>,
-}
-
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Sent {
     channel: String,
     key: Content,
     payload: Content,
-}
-
-impl Content {
-    fn of(bytes: &[u8]) -> Content {
-        // heads of CBOR maps of fewer than 24 and of up to 255 entries
-        let map = matches!(bytes.first(), Some(0xa0..=0xb8));
-        let record = map
-            .then(|| ciborium::from_reader(bytes).ok())
-            .flatten()
-            .filter(serde_json::Value::is_object);
-        let text = String::from_utf8(bytes.to_vec()).ok();
-        Content {
-            base64: STANDARD.encode(bytes),
-            text: text.filter(|t| record.is_none() && !t.contains('\0')),
-            record,
-        }
-    }
 }
 
 /// `e3 run`.
@@ -252,8 +209,8 @@ pub fn service(args: &Run, settings: &Settings) -> Result<(Vec<u8>, InstanceSpec
             for name in &service.assets {
                 let asset = app.spec.assets.iter().find(|a| a.name == *name);
                 let asset = asset.expect("checked with the manifest");
-                let file = text.dir.clone().unwrap_or_default().join(&asset.file);
-                spec.assets.push((name.clone(), read_blob(&file)?.into()));
+                spec.assets
+                    .push((name.clone(), read_asset(&text, asset)?.into()));
             }
             find_module(&text, &service.module, services)?
         }
@@ -287,24 +244,7 @@ fn wall_clock_ns() -> u64 {
 
 fn request(text: &str, number: u64, clock_ns: &mut u64) -> Result<Request, String> {
     let line: Line = serde_json::from_str(text).map_err(|e| e.to_string())?;
-    let decode = |text: &String| STANDARD.decode(text).map_err(|e| e.to_string());
-    let key = match (&line.key, &line.key_base64) {
-        (Some(key), None) => key.clone().into_bytes(),
-        (None, Some(key)) => decode(key)?,
-        (None, None) => b"key".to_vec(),
-        _ => return Err("one of key and keyBase64".into()),
-    };
-    let payload = match (&line.text, &line.payload_base64, &line.record) {
-        (Some(text), None, None) => text.clone().into_bytes(),
-        (None, Some(payload), None) => decode(payload)?,
-        (None, None, Some(record)) => {
-            let mut bytes = Vec::new();
-            ciborium::into_writer(record, &mut bytes).map_err(|e| e.to_string())?;
-            bytes
-        }
-        (None, None, None) => Vec::new(),
-        _ => return Err("one of text, payloadBase64 and record".into()),
-    };
+    let (key, payload) = line.content()?;
     *clock_ns = line.now_ns.unwrap_or_else(wall_clock_ns).max(*clock_ns);
     let mut request_id = [0; 16];
     request_id[8..].copy_from_slice(&number.to_le_bytes());

@@ -25,6 +25,14 @@ pub fn rate(text: &str) -> Result<f64, String> {
     }
 }
 
+/// Reads a factor of time.
+pub fn speed(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(speed) if speed.is_finite() && speed > 0.0 => Ok(speed),
+        _ => Err(format!("{text:?} is not a factor above 0")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

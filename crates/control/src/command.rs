@@ -85,11 +85,17 @@ pub enum CommandError {
     /// No such application.
     #[error("there is no application {0:?}")]
     NoApp(String),
-    /// An application of that name, but another one.
-    #[error(
-        "application {0:?} runs already with another manifest or other modules; delete it first"
-    )]
-    Exists(String),
+    /// An application of that name, but one that differs in what cannot be changed while it runs.
+    #[error("{field} of application {app:?} cannot change while it runs; delete it first")]
+    Fixed {
+        /// The application.
+        app: String,
+        /// The field of the manifest.
+        field: String,
+    },
+    /// Versions tell apart what runs where.
+    #[error("application {0:?} has been changed {max} times; delete it first", max = u32::MAX)]
+    NoVersion(String),
     /// Too many applications.
     #[error("there are {0} applications, must be at most {max}", max = crate::limits::APPS_MAX)]
     TooManyApps(usize),

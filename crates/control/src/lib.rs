@@ -11,6 +11,7 @@ pub mod limits;
 mod membership;
 mod migration;
 mod state;
+mod update;
 
 pub use command::{Applied, Command, CommandError};
 pub use membership::Membership;

@@ -3,6 +3,7 @@
 use crate::command::{Applied, Command, CommandError};
 use crate::limits::APPS_MAX;
 use crate::migration::Migration;
+use crate::update::update;
 use e3_model::plan::{AppPlan, NodeHello, NodePlan, NodeWelcome, Peer, Role, ShardPlan};
 use e3_model::{
     Address, AppId, Application, Nanos, NodeId, NodeKind, Profile, ServiceId, ShardId, ShardKey,
@@ -180,13 +181,8 @@ impl Control {
         profiles: &BTreeMap<String, Profile>,
     ) -> Result<Applied, CommandError> {
         if let Some(id) = self.app_named(&app.name) {
-            let has = &self.apps[&id].plan;
-            let same = *has.app == *app && has.modules == modules && has.assets == *assets;
-            return if same {
-                Ok(Applied::Nothing)
-            } else {
-                Err(CommandError::Exists(app.name.clone()))
-            };
+            let state = self.apps.get_mut(&id).expect("found by its name");
+            return update(&mut state.plan, app, modules, assets);
         }
         if self.apps.len() >= APPS_MAX {
             return Err(CommandError::TooManyApps(self.apps.len()));

@@ -50,15 +50,12 @@ impl Core {
                 .map_err(|e| unprocessable(e.to_string()))?;
             profiles.insert(profile.name.clone(), profile);
         }
-        let decode = |of: &BTreeMap<String, String>, path: &str| {
-            let text = of.get(path).ok_or_else(|| {
-                unprocessable(format!(
-                    "{}: file {path:?} is named but was not sent",
-                    q.file
-                ))
+        let decode = |of: &BTreeMap<String, String>, name: &str| {
+            let text = of.get(name).ok_or_else(|| {
+                unprocessable(format!("{}: {name:?} is named but was not sent", q.file))
             })?;
             let bytes = BASE64_STANDARD.decode(text);
-            bytes.map_err(|e| unprocessable(format!("file {path:?} is not Base64: {e}")))
+            bytes.map_err(|e| unprocessable(format!("{name:?} is not Base64: {e}")))
         };
         let mut modules = Vec::new();
         for service in &app.spec.services {
@@ -73,7 +70,7 @@ impl Core {
         }
         let mut assets = Vec::new();
         for asset in &app.spec.assets {
-            assets.push((asset.name.clone(), decode(&q.assets, &asset.file)?));
+            assets.push((asset.name.clone(), decode(&q.assets, &asset.name)?));
         }
         for secret in app.spec.secrets.iter().filter(|s| !s.generate) {
             if self.blobs.secret(&app.name, &secret.name).is_none() {
@@ -102,9 +99,15 @@ impl Core {
             self.blobs.generate_secret(&app.name, &secret.name)?;
         }
         let applied = self.execute(&command)?;
+        if applied != Applied::Nothing {
+            self.sweep();
+        }
+        let id = self.control.app_named(&app.name);
+        let id = id.expect("it has been deployed");
         Ok(DeployResponse {
             app: app.name,
             changed: applied != Applied::Nothing,
+            code_version: self.control.apps[&id].plan.code_version,
         })
     }
 }

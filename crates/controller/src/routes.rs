@@ -235,7 +235,8 @@ impl From<ExecuteError> for Refusal {
                 | CommandError::NoNode { .. }
                 | CommandError::NoShard(_)
                 | CommandError::NoReplica { .. } => StatusCode::NOT_FOUND,
-                CommandError::Exists(_)
+                CommandError::Fixed { .. }
+                | CommandError::NoVersion(_)
                 | CommandError::Moving { .. }
                 | CommandError::AlreadyThere { .. }
                 | CommandError::Initialised => StatusCode::CONFLICT,

@@ -96,6 +96,7 @@ impl Core {
             .into_iter()
             .chain(shard.backups.iter().chain(&shard.joining).copied());
         let app = self.control.apps.get(&key.app);
+        let code_version = app.map_or(0, |a| a.plan.code_version);
         let orphan = app.is_some_and(|a| a.is_orphan(shard));
         let view = |node: NodeId| {
             let role = shard.role(node).expect("listed");
@@ -109,6 +110,7 @@ impl Core {
                 (Some(r), _) if r.role != role => "starting",
                 (_, Role::Joining) => "joining",
                 (_, Role::Primary) if shard.frozen => "frozen",
+                (Some(r), Role::Primary) if r.code_version != code_version => "updating",
                 _ => "running",
             };
             InstanceView {

@@ -209,7 +209,7 @@ fn bad_input_is_refused_in_one_line_and_changes_nothing() {
         (
             "module: back.wasm",
             "module: none.wasm",
-            "file \"none.wasm\" is named but was not sent",
+            "\"none.wasm\" is named but was not sent",
         ),
     ] {
         let (status, body) = controller.deploy(&APP.replacen(from, to, 1));

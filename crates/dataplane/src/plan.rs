@@ -234,7 +234,8 @@ impl Worker {
         }
     }
 
-    /// What the controller hears of this node. The driver adds the process's own figures.
+    /// What the controller hears of this node. The driver adds the process's own figures,
+    /// and the executor its instances'.
     pub fn report(&self) -> NodeReport {
         let instances = self
             .replicas
@@ -256,6 +257,7 @@ impl Worker {
                 preemptions: 0,
                 busy: r.counts.busy,
                 memory_bytes: r.log.state.borrow().memory_bytes() as u64,
+                code_version: 0,
                 error: r.error.clone(),
                 last_failure: r.counts.last_failure.clone(),
             })

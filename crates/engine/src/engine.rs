@@ -2,7 +2,7 @@
 
 use crate::code::{self, Code};
 use crate::host::{self, Ctx};
-use crate::instance::{Core, Ended, Fiber, Phase, Shared, Shim, bump, fiber};
+use crate::instance::{Core, Counters, Ended, Fiber, Phase, Shared, Shim, bump, fiber};
 use crate::limits::{
     COMPLETIONS_MAX, FIBER_STACK_LEN, INSTANCE_IDS_MAX, QUEUE_LEN_MAX, TABLE_LEN_MAX,
     WASM_STACK_LEN_MAX,
@@ -55,14 +55,16 @@ struct Slot {
 
 fn wasmtime_config(config: &EngineConfig) -> Config {
     let mut pool = PoolingAllocationConfig::new();
-    pool.total_memories(config.instances_max)
-        .total_tables(config.instances_max)
-        .total_stacks(config.instances_max)
+    // While one is replaced there is one more.
+    let instances_max = config.instances_max + 1;
+    pool.total_memories(instances_max)
+        .total_tables(instances_max)
+        .total_stacks(instances_max)
         // the service and the shim
-        .total_core_instances(config.instances_max * 2)
+        .total_core_instances(instances_max * 2)
         .max_memory_size(config.instance_memory_bytes_max)
         .table_elements(TABLE_LEN_MAX)
-        .max_unused_warm_slots(config.instances_max)
+        .max_unused_warm_slots(instances_max)
         // clearing this much by hand is cheaper than giving pages back
         .linear_memory_keep_resident(64 << 10)
         .table_keep_resident(4 << 10);
@@ -130,6 +132,64 @@ impl Engine {
         if id.0 >= INSTANCE_IDS_MAX || matches!(self.slots.get(at), Some(Some(_))) {
             return Err(StartError::Id(id));
         }
+        let maximum = self.config.instances_max;
+        if self.instances() >= maximum {
+            let service = spec.name;
+            return Err(StartError::Full { service, maximum });
+        }
+        let slot = self.begin(id, code, spec, state, Counters::default())?;
+        if self.slots.len() <= at {
+            self.slots.resize_with(at + 1, || None);
+        }
+        if slot.queued {
+            self.preempted.push_back(id);
+        }
+        self.slots[at] = Some(slot);
+        Ok(())
+    }
+
+    /// Puts another version in the place of an instance, on the same collections: requests that
+    /// wait go to it, counters go on. If it does not start, the old one stays. False if the
+    /// instance is within a request, so that this has to be tried again later.
+    pub fn replace(
+        &mut self,
+        id: InstanceId,
+        code: &Code,
+        spec: InstanceSpec,
+    ) -> Result<bool, StartError> {
+        let Some(Some(old)) = self.slots.get(id.0 as usize) else {
+            return Err(StartError::Id(id));
+        };
+        if old.is_suspended() && old.shared.has_started.get() {
+            return Ok(false);
+        }
+        let (state, counters) = (Rc::clone(&old.state), old.shared.counters.clone());
+        let mut new = self.begin(id, code, spec, state, counters)?;
+        let old = self.slots[id.0 as usize].take().expect("looked at");
+        new.shared.queue.swap(&old.shared.queue);
+        if old.queued {
+            self.ready.retain(|i| *i != id);
+            self.preempted.retain(|i| *i != id);
+        }
+        if new.queued {
+            self.preempted.push_back(id);
+        } else if !new.shared.queue.borrow().is_empty() {
+            new.queued = true;
+            self.ready.push_back(id);
+        }
+        self.slots[id.0 as usize] = Some(new);
+        Ok(true)
+    }
+
+    /// An instance that has begun to start; in no queue yet, but `queued` if it was preempted.
+    fn begin(
+        &self,
+        id: InstanceId,
+        code: &Code,
+        spec: InstanceSpec,
+        state: Rc<RefCell<State>>,
+        counters: Counters,
+    ) -> Result<Slot, StartError> {
         if !wasmtime::Engine::same(code.pre.module().engine(), self.linker.engine()) {
             return Err(StartError::ForeignCode(id));
         }
@@ -150,7 +210,8 @@ impl Engine {
                 phase: Cell::new(Phase::Suspended),
                 resumed: Cell::new(now),
                 memory_bytes: Cell::new(0),
-                counters: Default::default(),
+                has_started: Cell::new(false),
+                counters,
             }),
             code: code.clone(),
             state,
@@ -166,15 +227,8 @@ impl Engine {
                 failure: ended.failure,
             });
         }
-        if slot.shared.phase.get() == Phase::Suspended {
-            slot.queued = true;
-            self.preempted.push_back(id);
-        }
-        if self.slots.len() <= at {
-            self.slots.resize_with(at + 1, || None);
-        }
-        self.slots[at] = Some(slot);
-        Ok(())
+        slot.queued = slot.is_suspended();
+        Ok(slot)
     }
 
     /// Drops an instance, its requests, and what of theirs has not been taken.
@@ -257,8 +311,7 @@ impl Engine {
         if let Some(ended) = slot.poll(&self.shim, now) {
             slot.on_end(ended);
         }
-        let suspended = slot.fiber.is_some() && slot.shared.phase.get() == Phase::Suspended;
-        if suspended {
+        if slot.is_suspended() {
             slot.queued = true;
             self.preempted.push_back(id);
         } else if !slot.shared.queue.borrow().is_empty() {
@@ -309,6 +362,11 @@ impl Engine {
 }
 
 impl Slot {
+    /// Whether it is within its start or a request.
+    fn is_suspended(&self) -> bool {
+        self.fiber.is_some() && self.shared.phase.get() == Phase::Suspended
+    }
+
     /// Resumes the fiber, which is made if there is none. How it ended, if it did.
     fn poll(&mut self, shim: &Rc<Shim>, now: Instant) -> Option<Ended> {
         self.shared.resumed.set(now);

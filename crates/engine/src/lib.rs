@@ -19,6 +19,7 @@ mod host_accelerators;
 mod host_collections;
 mod instance;
 pub mod limits;
+mod native;
 mod pattern_set;
 mod solo;
 mod ticker;
@@ -26,6 +27,7 @@ mod types;
 
 pub use code::{Code, check};
 pub use engine::Engine;
+pub use native::Native;
 pub use solo::{Solo, SoloError};
 pub use ticker::Ticker;
 pub use types::*;

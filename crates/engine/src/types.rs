@@ -153,6 +153,14 @@ pub enum StartError {
     /// The id is out of bounds or taken.
     #[error("instance {0}: id is taken, or not below {INSTANCE_IDS_MAX}")]
     Id(InstanceId),
+    /// Every place is taken.
+    #[error("service \"{service}\": there are {maximum} instances already, which is the bound")]
+    Full {
+        /// The service.
+        service: String,
+        /// The bound.
+        maximum: u32,
+    },
     /// The code was loaded by another engine.
     #[error("instance {0}: its code was loaded by another engine")]
     ForeignCode(InstanceId),

@@ -107,6 +107,14 @@ pub enum LoadError {
         /// What it says.
         text: String,
     },
+    /// A line of the route table cannot be read.
+    #[error("routes: line {line} is {text:?}, must be PREFIX/LEN NEXTHOP")]
+    Route {
+        /// Line of the file, from 1.
+        line: usize,
+        /// What it says.
+        text: String,
+    },
     /// A line of the words of mails cannot be read.
     #[error(
         "words of mails: line {line} is {text:?}, must be a word and its two counts, or eleven deciles"
@@ -116,6 +124,16 @@ pub enum LoadError {
         line: usize,
         /// What it says.
         text: String,
+    },
+    /// A file of traffic cannot be sent.
+    #[error("{file}{place}: {reason}")]
+    Traffic {
+        /// The file.
+        file: String,
+        /// Where in it.
+        place: crate::traffic::Place,
+        /// What is wrong there.
+        reason: String,
     },
     /// The operating system refused.
     #[error("{what}: {source}")]

@@ -5,6 +5,7 @@
 //! - [`client`]: the same on a UDP socket.
 //! - [`letters`]: dead letters, read and replayed.
 //! - [`ledger`]: one record for each request that was sent.
+//! - [`traffic`]: requests from files: captures of packets, tables, lines of JSON.
 //! - [`workload`]: what is sent, and how the state read back is held against it.
 //! - [`run`]: the load itself, open loop, measured from the time that a request was due
 //!   (Tene, "How NOT to measure latency", 2013: no coordinated omission).
@@ -18,6 +19,7 @@ pub mod random;
 pub mod report;
 pub mod requests;
 mod run;
+pub mod traffic;
 pub mod workload;
 
 pub use client::Refresh;

@@ -44,6 +44,19 @@ pub const CHECK_ATTEMPTS_MAX: u32 = 8;
 pub const CHECK_TIME_MAX: Nanos = Nanos::from_millis(120_000);
 /// Wait before a question is asked again; doubles.
 pub const CHECK_RETRY_AFTER: Nanos = Nanos::from_millis(250);
+/// Seconds between two questions about floods during a load: less than half of the time that ddos
+/// remembers in the manifests.
+pub const FLOOD_REPORT_EVERY_S: u64 = 60;
+/// Bytes of a file of traffic: it is read and checked as a whole before anything is sent.
+pub const TRAFFIC_LEN_MAX: u64 = 512 << 20;
+/// Requests of such a file.
+pub const TRAFFIC_REQUESTS_MAX: usize = 5_000_000;
+/// Columns of a row, or fields of an object: what a record has room for.
+pub const TRAFFIC_FIELDS_MAX: usize = 64;
+/// Bytes of a captured packet, as libpcap has it (`MAXIMUM_SNAPLEN`).
+pub const CAPTURED_LEN_MAX: u32 = 262_144;
+/// Longest replay of a file.
+pub const TRAFFIC_TIME_MAX: Nanos = Nanos::from_millis(31 * 24 * 3_600_000);
 /// Most thermostats of one run: they share the upper half of their ids.
 pub const THERMOSTATS_MAX: u32 = 1 << 16;
 /// Most sensors of one run: they share the upper half of their ids.

@@ -42,7 +42,13 @@ pub fn run(
             rate_rps: config.rate_rps,
         });
     }
-    let total = (config.rate_rps * config.duration.as_secs_f64()).round() as u64;
+    let (total, seconds) = match workload.schedule() {
+        Some(times) => (times.len() as u64, config.duration.as_secs_f64()),
+        None => {
+            let total = (config.rate_rps * config.duration.as_secs_f64()).round();
+            (total as u64, total / config.rate_rps)
+        }
+    };
     if !(1..=REQUESTS_MAX).contains(&total) {
         return Err(LoadError::Requests { requests: total });
     }
@@ -67,15 +73,14 @@ pub fn run(
         phase: None,
     };
     run.probe()?;
-    run.load(
-        config.rate_rps,
-        total,
-        Nanos(config.deadline.as_nanos() as u64),
-    )?;
+    while !run.workload.ready() {
+        run.probe()?;
+    }
+    let deadline = Nanos(config.deadline.as_nanos() as u64);
+    run.load(config.rate_rps, seconds, total, deadline)?;
     let timeline = std::mem::take(&mut run.timeline);
-    run.check(Nanos(config.deadline.as_nanos() as u64))?;
+    run.check(deadline)?;
     let verified = run.workload.verify();
-    let seconds = total as f64 / config.rate_rps;
     Ok(LoadReport {
         workload: run.workload.name().into(),
         senders: run.workload.describe(),
@@ -153,12 +158,18 @@ impl<P: FnMut(Progress)> Run<'_, P> {
     }
 
     /// Sends `total` requests at their times, and waits for the last outcome.
-    fn load(&mut self, rate_rps: f64, total: u64, deadline: Nanos) -> Result<(), LoadError> {
+    fn load(
+        &mut self,
+        rate_rps: f64,
+        seconds: f64,
+        total: u64,
+        deadline: Nanos,
+    ) -> Result<(), LoadError> {
         self.ledger = Ledger::new(self.client.requests.next_seq());
         let _ = self.client.requests.take_stray();
         self.started = self.client.now();
         self.last_outcome = self.started;
-        let end = Nanos(self.started.0 + (total as f64 / rate_rps * 1e9) as u64);
+        let end = Nanos(self.started.0 + (seconds * 1e9) as u64);
         // At more than one request per tick, those of a tick are due together.
         let started = self.started;
         let step = if rate_rps * TICK.0 as f64 > 1e9 {
@@ -166,7 +177,15 @@ impl<P: FnMut(Progress)> Run<'_, P> {
         } else {
             1
         };
-        let due = move |n: u64| Nanos(started.0 + (n as f64 / rate_rps * 1e9) as u64 / step * step);
+        let schedule = self.workload.schedule();
+        let due = move |n: u64| {
+            let since = match &schedule {
+                // behind the last one, nothing is
+                Some(times) => times.get(n as usize).map_or(u64::MAX >> 1, |at| at.0),
+                None => (n as f64 / rate_rps * 1e9) as u64 / step * step,
+            };
+            Nanos(started.0.saturating_add(since))
+        };
         let mut next = 0;
         let mut starved = false;
         let mut late = None;
@@ -178,6 +197,7 @@ impl<P: FnMut(Progress)> Run<'_, P> {
             starved = false;
             while next < total && due(next) <= now {
                 let room = self.client.requests.in_flight() < IN_FLIGHT_MAX;
+                self.workload.at(now);
                 let Some(call) = room.then(|| self.workload.next()).flatten() else {
                     starved = true;
                     break;

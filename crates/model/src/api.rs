@@ -237,7 +237,7 @@ pub struct DeployRequest {
     pub manifest: String,
     /// Modules by the path that the manifest names, in Base64.
     pub modules: BTreeMap<String, String>,
-    /// Assets by the path that the manifest names, in Base64.
+    /// Assets by name, compiled where the manifest says so, in Base64.
     #[serde(default)]
     pub assets: BTreeMap<String, String>,
     /// Documents of kind `Profile`.
@@ -253,6 +253,8 @@ pub struct DeployResponse {
     pub app: String,
     /// False if it ran just so before.
     pub changed: bool,
+    /// Version of its manifest and code: 1 when it is new, one more with each change.
+    pub code_version: u32,
 }
 
 /// `POST /v1/migrations`.

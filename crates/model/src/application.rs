@@ -82,6 +82,19 @@ pub struct Asset {
     pub name: String,
     /// Path, relative to the manifest.
     pub file: String,
+    /// The file is text from which this is compiled when it is deployed; otherwise it is taken as
+    /// it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub compile: Option<AssetFormat>,
+}
+
+/// What an asset is compiled to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+pub enum AssetFormat {
+    /// A route table for longest-prefix match in one or two reads (Gupta, Lin, McKeown, INFOCOM
+    /// 1998), from lines `PREFIX/LEN NEXTHOP`.
+    #[serde(rename = "dir-24-8")]
+    Dir24_8,
 }
 
 /// One microservice.

@@ -18,7 +18,7 @@ mod validate;
 pub mod visits;
 
 pub use accelerator::{Accelerator, Accelerators};
-pub use application::Application;
+pub use application::{Application, AssetFormat};
 pub use document::{Document, Kind, ManifestError};
 pub use ids::{
     Address, AppId, EdgeId, MessageId, NodeId, RequestId, ServiceId, ShardId, ShardKey, Slot,

@@ -220,7 +220,10 @@ pub struct InstanceReport {
     pub busy: Nanos,
     /// Memory of its collections in bytes.
     pub memory_bytes: u64,
-    /// Why it does not run, if it does not.
+    /// Version of the application that runs here; 0 if nothing does, as in a backup.
+    #[serde(default)]
+    pub code_version: u32,
+    /// Why it does not run, if it does not, or not in the version that the plan has.
     pub error: Option<String>,
     /// Why the last attempt failed that did.
     #[serde(default)]

@@ -101,6 +101,7 @@ impl Driver {
                 match news {
                     News::Plan(prepared) => {
                         let plan = prepared.plan.clone();
+                        self.executor.handle_plan(&prepared);
                         self.prepared = Some(prepared);
                         self.worker.handle_plan(self.clock.now(), plan);
                     }
@@ -113,6 +114,9 @@ impl Driver {
             {
                 self.worker.handle_datagram(self.clock.now(), from, bytes);
                 received += 1;
+            }
+            if let Some(prepared) = &self.prepared {
+                self.executor.update(prepared);
             }
             let more = self.executor.run(&mut done);
             let finished = !done.is_empty();
@@ -220,7 +224,7 @@ impl Driver {
         report.stats.cpu_seconds = self.clock.cpu_seconds();
         report.stats.resident_bytes = resident_bytes();
         for instance in &mut report.instances {
-            instance.preemptions = self.executor.preemptions(instance.key);
+            self.executor.report(instance);
         }
         self.outbox.put(report);
     }

@@ -7,6 +7,7 @@ use e3_dataplane::{Execute, ExecuteOutcome, Executed};
 use e3_engine::{
     Code, Engine, EngineConfig, EngineError, InstanceId, InstanceSpec, Outcome, Request,
 };
+use e3_model::plan::{AppPlan, InstanceReport};
 use e3_model::{Nanos, ShardKey};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -21,8 +22,19 @@ pub(crate) struct Executor {
     engine: Engine,
     /// Loaded code by the module's SHA-256.
     code: BTreeMap<String, Code>,
-    ids: BTreeMap<ShardKey, InstanceId>,
+    running: BTreeMap<ShardKey, Running>,
     keys: BTreeMap<InstanceId, ShardKey>,
+}
+
+/// An instance that runs.
+struct Running {
+    id: InstanceId,
+    /// Version of the application that it is of.
+    code_version: u32,
+    /// The version that it should be of, if that is another.
+    wanted: Option<u32>,
+    /// The version that could not take its place, and why.
+    refused: Option<(u32, String)>,
 }
 
 impl Executor {
@@ -31,7 +43,7 @@ impl Executor {
         Ok(Executor {
             engine,
             code: BTreeMap::new(),
-            ids: BTreeMap::new(),
+            running: BTreeMap::new(),
             keys: BTreeMap::new(),
         })
     }
@@ -44,54 +56,84 @@ impl Executor {
         prepared: &Prepared,
     ) -> Result<(), String> {
         self.stop(key);
-        let apps = &prepared.plan.apps;
-        let app = apps
-            .iter()
-            .find(|a| a.id == key.app)
-            .ok_or("application is not in the plan")?;
-        let service = app.app.service(key.service);
-        let digest = &app.modules[usize::from(key.service.0)];
-        if !self.code.contains_key(digest) {
-            let wasm = prepared.blobs.get(digest).ok_or("module is not here")?;
-            let code = self.engine.load(wasm).map_err(|e| e.to_string())?;
-            self.code.insert(digest.clone(), code);
-        }
-        let secret = |name: &String| {
-            let value = prepared.secrets.get(&(key.app, name.clone()))?;
-            Some((name.clone(), value.clone()))
-        };
-        let asset = |name: &String| {
-            let blob = prepared.blobs.get(app.assets.get(name)?)?;
-            Some((name.clone(), blob.clone()))
-        };
-        let channels = || app.app.channels_from(key.service);
-        let spec = InstanceSpec {
-            name: format!("{}/{}/{}", app.app.name, service.name, key.shard),
-            channels: channels()
-                .map(|(_, _, c)| (c.name().to_string(), c.outputs))
-                .collect(),
-            collections: service.collections.clone(),
-            secrets: service.secrets.iter().filter_map(secret).collect(),
-            config: service.config.clone(),
-            assets: service.assets.iter().filter_map(asset).collect(),
-            memory_bytes_max: usize::try_from(service.resources.memory.0).unwrap_or(usize::MAX),
-            deadline: Duration::from_nanos(service.deadline.0),
-        };
+        let app = app_of(prepared, key)?;
+        let code = self.code(app, key, prepared)?;
         let id = (0..)
             .map(InstanceId)
             .find(|i| !self.keys.contains_key(i))
             .expect("endless");
         self.engine
-            .start(id, &self.code[digest], spec, state)
+            .start(id, &code, spec(app, key, prepared), state)
             .map_err(|e| e.to_string())?;
-        self.ids.insert(key, id);
+        let running = Running {
+            id,
+            code_version: app.code_version,
+            wanted: None,
+            refused: None,
+        };
+        self.running.insert(key, running);
         self.keys.insert(id, key);
         Ok(())
     }
 
+    /// Takes note of which instances a plan wants in another version.
+    pub(crate) fn handle_plan(&mut self, prepared: &Prepared) {
+        for (key, running) in &mut self.running {
+            let wanted = app_of(prepared, *key).map_or(running.code_version, |a| a.code_version);
+            let refused = running.refused.as_ref().map(|(version, _)| *version);
+            running.wanted =
+                (wanted != running.code_version && Some(wanted) != refused).then_some(wanted);
+        }
+        self.code
+            .retain(|digest, _| prepared.blobs.contains_key(digest));
+    }
+
+    /// Brings instances that are between two requests to the version wanted. One that cannot be
+    /// stays as it is.
+    pub(crate) fn update(&mut self, prepared: &Prepared) {
+        let outdated = self.running.iter().filter(|(_, r)| r.wanted.is_some());
+        let outdated: Vec<(ShardKey, InstanceId)> = outdated.map(|(k, r)| (*k, r.id)).collect();
+        for (key, id) in outdated {
+            let replaced = app_of(prepared, key).and_then(|app| {
+                let code = self.code(app, key, prepared)?;
+                let spec = spec(app, key, prepared);
+                self.engine
+                    .replace(id, &code, spec)
+                    .map_err(|e| e.to_string())
+            });
+            let running = self.running.get_mut(&key).expect("listed");
+            match replaced {
+                Ok(false) => {}
+                Ok(true) => {
+                    running.code_version = running.wanted.take().expect("outdated");
+                    running.refused = None;
+                }
+                Err(reason) => {
+                    let version = running.wanted.take().expect("outdated");
+                    log(&format!(
+                        "{key}: version {version} does not start: {reason}"
+                    ));
+                    running.refused = Some((version, reason));
+                }
+            }
+        }
+    }
+
+    /// The code of a shard's service, loaded if it is not yet.
+    fn code(&mut self, app: &AppPlan, key: ShardKey, prepared: &Prepared) -> Result<Code, String> {
+        let digest = &app.modules[usize::from(key.service.0)];
+        if let Some(code) = self.code.get(digest) {
+            return Ok(code.clone());
+        }
+        let wasm = prepared.blobs.get(digest).ok_or("module is not here")?;
+        let code = self.engine.load(wasm).map_err(|e| e.to_string())?;
+        self.code.insert(digest.clone(), code.clone());
+        Ok(code)
+    }
+
     /// Drops an instance and its requests.
     pub(crate) fn stop(&mut self, key: ShardKey) {
-        if let Some(id) = self.ids.remove(&key) {
+        if let Some(Running { id, .. }) = self.running.remove(&key) {
             self.engine.stop(id);
             self.keys.remove(&id);
         }
@@ -109,7 +151,7 @@ impl Executor {
                 busy: Nanos(0),
             })
         };
-        let Some(id) = self.ids.get(&key) else {
+        let Some(Running { id, .. }) = self.running.get(&key) else {
             return failed("service does not run".into());
         };
         let mut request_id = [0; 16];
@@ -166,10 +208,49 @@ impl Executor {
         more
     }
 
-    /// Handler runs of a shard that were preempted.
-    pub(crate) fn preemptions(&self, key: ShardKey) -> u64 {
-        let id = self.ids.get(&key);
-        id.and_then(|id| self.engine.stats(*id))
-            .map_or(0, |s| s.preemptions)
+    /// Completes the report of an instance by what the engine and its version have to say.
+    pub(crate) fn report(&self, report: &mut InstanceReport) {
+        let Some(running) = self.running.get(&report.key) else {
+            return;
+        };
+        let stats = self.engine.stats(running.id);
+        report.preemptions = stats.map_or(0, |s| s.preemptions);
+        report.code_version = running.code_version;
+        if let Some((version, reason)) = &running.refused {
+            let old = running.code_version;
+            let error = format!("version {version} does not start, {old} goes on: {reason}");
+            report.error.get_or_insert(error);
+        }
+    }
+}
+
+fn app_of(prepared: &Prepared, key: ShardKey) -> Result<&AppPlan, String> {
+    let app = prepared.plan.apps.iter().find(|a| a.id == key.app);
+    app.ok_or_else(|| "application is not in the plan".to_string())
+}
+
+/// What a shard's instance is given.
+fn spec(app: &AppPlan, key: ShardKey, prepared: &Prepared) -> InstanceSpec {
+    let service = app.app.service(key.service);
+    let secret = |name: &String| {
+        let value = prepared.secrets.get(&(key.app, name.clone()))?;
+        Some((name.clone(), value.clone()))
+    };
+    let asset = |name: &String| {
+        let blob = prepared.blobs.get(app.assets.get(name)?)?;
+        Some((name.clone(), blob.clone()))
+    };
+    let channels = app.app.channels_from(key.service);
+    InstanceSpec {
+        name: format!("{}/{}/{}", app.app.name, service.name, key.shard),
+        channels: channels
+            .map(|(_, _, c)| (c.name().to_string(), c.outputs))
+            .collect(),
+        collections: service.collections.clone(),
+        secrets: service.secrets.iter().filter_map(secret).collect(),
+        config: service.config.clone(),
+        assets: service.assets.iter().filter_map(asset).collect(),
+        memory_bytes_max: usize::try_from(service.resources.memory.0).unwrap_or(usize::MAX),
+        deadline: Duration::from_nanos(service.deadline.0),
     }
 }

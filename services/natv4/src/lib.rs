@@ -5,7 +5,7 @@
 //!   and port for all destinations ([`mappings`]), unique for each public address and protocol, until
 //!   no packet has left by it for the idle time. TCP, UDP and ICMP queries; what has no ports, and
 //!   fragments, are refused. Checksums are updated for the change (RFC 1624).
-//! - *Routing* by longest-prefix match, [`routes`].
+//! - *Routing* by longest-prefix match, [`e3_packet::routes`].
 //! - *Slots*: a mapping is made in the slot of the request's key, and that slot owns its ports
 //!   ([`pool`]). Packets of one inside host should have one key; answers must have a key of the slot
 //!   that owns the port they go to (`e3_packet::slots::key_of` finds one).
@@ -30,8 +30,6 @@ extern crate alloc;
 pub mod limits;
 pub mod mappings;
 pub mod pool;
-pub mod prefix;
-pub mod routes;
 #[cfg(test)]
 mod tests;
 
@@ -40,6 +38,8 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::net::Ipv4Addr;
 
+use e3_packet::prefix::Prefix;
+use e3_packet::routes::{Bytes, Routes};
 use e3_packet::{Flow, Packet, Transport, protocol, rewrite};
 use e3_sdk::{Asset, Error, Request, Service, config, config_or, now, reply};
 use e3_stage::{Builder, Fault, Question, Record, Stage, Value, status};
@@ -47,8 +47,28 @@ use e3_stage::{Builder, Fault, Question, Record, Stage, Value, status};
 use limits::{IDLE_S_MAX, INSIDE_MAX};
 use mappings::{Idle, Inside, Mappings};
 use pool::Pool;
-use prefix::Prefix;
-use routes::Routes;
+
+/// The compiled route table.
+#[derive(Clone, Copy, Debug)]
+struct Table(Asset);
+
+impl Bytes for Table {
+    type Error = Error;
+
+    fn length(&self) -> u64 {
+        self.0.len()
+    }
+
+    fn read_exact(&self, offset: u64, out: &mut [u8]) -> Result<(), Error> {
+        match self.0.read(offset, out)? {
+            len if len == out.len() => Ok(()),
+            len => Err(Error::Short {
+                len,
+                cap: out.len(),
+            }),
+        }
+    }
+}
 
 /// Address translation and routing.
 #[derive(Debug)]
@@ -57,7 +77,7 @@ pub struct Natv4 {
     pool: Pool,
     inside: Vec<Prefix>,
     mappings: Mappings,
-    routes: Routes<Asset>,
+    routes: Routes<Table>,
     idle_tcp: Idle,
     idle_udp: Idle,
     idle_icmp: Idle,
@@ -70,11 +90,12 @@ type Refusal = (u32, String);
 impl Service for Natv4 {
     fn init() -> Result<Self, Error> {
         let text = |name, default: &str| config(name).unwrap_or_else(|| default.into());
-        let routes = Asset::open("routes").ok_or_else(|| Error::Asset {
+        let wrong = |reason: String| Error::Asset {
             name: "routes",
             line: 0,
-            reason: "is not in the manifest".into(),
-        })?;
+            reason,
+        };
+        let routes = Asset::open("routes").ok_or_else(|| wrong("is not in the manifest".into()))?;
         let inside = text("inside", "10.0.0.0/8,172.16.0.0/12,192.168.0.0/16");
         let prefixes: Result<Vec<_>, _> = inside
             .split(',')
@@ -93,7 +114,7 @@ impl Service for Natv4 {
                 }
             },
             mappings: Mappings::open()?,
-            routes: Routes::open(routes)?,
+            routes: Routes::open(Table(routes))?.map_err(wrong)?,
             idle_tcp: idle("idle-tcp-s", 7440)?,
             idle_udp: idle("idle-udp-s", 300)?,
             idle_icmp: idle("idle-icmp-s", 60)?,

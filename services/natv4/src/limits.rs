@@ -4,10 +4,6 @@
 pub const ADDRESSES_MAX: usize = 256;
 /// Prefixes of the inside.
 pub const INSIDE_MAX: usize = 64;
-/// Next hops of a route table: what 15 bits can say, but 0.
-pub const NEXT_HOPS_MAX: usize = (1 << 15) - 1;
-/// Blocks of 256 addresses that have routes longer than /24.
-pub const BLOCKS_MAX: usize = 1 << 15;
 /// Idle mappings that a slot without free ports gives back at once.
 pub const RECLAIMED_MAX: usize = 64;
 /// Longest idle time that can be configured, in seconds: a month.

@@ -13,7 +13,7 @@ use e3_sdk::Error;
 use e3_sdk::limits::SLOTS;
 
 use crate::limits::ADDRESSES_MAX;
-use crate::prefix::Prefix;
+use e3_packet::prefix::Prefix;
 
 /// The public addresses with their ports.
 #[derive(Clone, Debug)]

@@ -29,7 +29,7 @@ impl Random {
 
 fn table() -> &'static [u8] {
     static TABLE: OnceLock<Vec<u8>> = OnceLock::new();
-    TABLE.get_or_init(|| routes::compile(ROUTES).unwrap())
+    TABLE.get_or_init(|| e3_packet::routes::compile(ROUTES).unwrap())
 }
 
 fn host() -> Host {

@@ -14,7 +14,9 @@ pub mod checksum;
 mod fault;
 mod flow;
 mod parse;
+pub mod prefix;
 pub mod rewrite;
+pub mod routes;
 pub mod slots;
 
 pub use build::PacketBuilder;

@@ -1,15 +1,21 @@
 //! Workloads: what an application is sent, and how its state read back is judged.
 
+mod counts;
+mod floods;
+mod gateway;
 pub mod health;
 mod iot_dh;
 mod iot_ts;
 pub mod mails;
 mod nearest;
+mod nfv_din;
 mod nfv_fin;
+mod nfv_ifid;
 pub mod packets;
 mod plain;
 mod questions;
 mod readback;
+mod replay;
 mod rta_ptc;
 mod rta_sf;
 mod rta_shm;
@@ -21,8 +27,12 @@ pub mod tweets;
 
 pub use iot_dh::IotDh;
 pub use iot_ts::{IotTs, Settings};
+pub use nfv_din::NfvDin;
 pub use nfv_fin::NfvFin;
+pub use nfv_ifid::NfvIfid;
 pub use plain::Plain;
+pub(crate) use questions::record;
+pub use replay::Replay;
 pub use rta_ptc::RtaPtc;
 pub use rta_sf::RtaSf;
 pub use rta_shm::RtaShm;
@@ -30,9 +40,10 @@ pub use rta_shm::RtaShm;
 use crate::LoadError;
 use crate::ledger::{Rows, Verdict};
 use e3_model::Nanos;
-use e3_wire::entry::Reply;
+use e3_wire::entry::{Outcome, Reply};
 use serde::Serialize;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// One request to the application.
@@ -73,6 +84,27 @@ impl Judged {
     pub fn accepted() -> Judged {
         Judged {
             verdict: Some(Verdict::Accepted),
+            expected: true,
+        }
+    }
+
+    /// By the status of the answer, where nobody knows what it had to be.
+    pub fn by_status(reply: Option<&Reply>) -> Judged {
+        let done = reply.filter(|r| r.outcome == Outcome::Done);
+        let verdict = done.map(|r| match r.status {
+            0 => Verdict::Accepted,
+            _ => Verdict::Refused,
+        });
+        Judged {
+            verdict,
+            expected: true,
+        }
+    }
+
+    /// Not done by the application, as it must be.
+    pub fn refused_rightly() -> Judged {
+        Judged {
+            verdict: Some(Verdict::Refused),
             expected: true,
         }
     }
@@ -135,6 +167,17 @@ pub trait Workload {
     fn probe(&mut self) -> Call;
     /// Takes the answer to it; an error ends the run before it began.
     fn on_probe(&mut self, reply: &Reply) -> Result<(), LoadError>;
+    /// False as long as there is more to ask before the load, by another probe: what the state is
+    /// before, where it is not empty.
+    fn ready(&self) -> bool {
+        true
+    }
+    /// The time, told before every [`Workload::next`].
+    fn at(&mut self, _: Nanos) {}
+    /// When each request is due, since the load began, in order; None = at the load's rate.
+    fn schedule(&self) -> Option<Arc<[Nanos]>> {
+        None
+    }
     /// The next request; None if every sender waits for an answer.
     fn next(&mut self) -> Option<Call>;
     /// Takes the outcome of a request; None if there was no answer.
@@ -189,10 +232,12 @@ pub fn for_application(application: &str, inputs: &Inputs) -> Result<Box<dyn Wor
             let settings = Settings::new(inputs, token_key("iot-ts")?);
             Ok(Box::new(IotTs::new(settings)?))
         }
+        "nfv-din" => Ok(Box::new(NfvDin::new(inputs)?)),
         "nfv-fin" => Ok(Box::new(NfvFin::new(inputs))),
+        "nfv-ifid" => Ok(Box::new(NfvIfid::new(inputs)?)),
         "rta-ptc" => Ok(Box::new(RtaPtc::new(inputs))),
-        "rta-shm" => Ok(Box::new(RtaShm::new(inputs))),
         "rta-sf" => Ok(Box::new(RtaSf::new(inputs)?)),
+        "rta-shm" => Ok(Box::new(RtaShm::new(inputs))),
         _ => Ok(Box::new(Plain::new(inputs.seed))),
     }
 }

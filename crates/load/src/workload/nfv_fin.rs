@@ -118,7 +118,7 @@ impl Workload for NfvFin {
         } = self.stream.next_packet();
         self.next_mark += 1;
         self.under_way
-            .insert(self.next_mark, (rank, bytes.len(), attack));
+            .insert(self.next_mark, (rank, bytes.len(), attack.is_some()));
         Some(Call {
             tag: self.next_mark,
             key: flow(rank).canonical().to_bytes().to_vec(),

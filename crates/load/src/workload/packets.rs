@@ -34,14 +34,15 @@ pub struct Sent {
     pub flow: u32,
     /// Its bytes.
     pub bytes: Vec<u8>,
-    /// Whether it carries an attack.
-    pub attack: bool,
+    /// The attack that it carries, by its place among the stream's.
+    pub attack: Option<usize>,
 }
 
 /// A stream of packets.
 #[derive(Clone, Debug)]
 pub struct Packets {
     random: Random,
+    attacks: &'static [&'static str],
     /// Cumulative frequency by rank.
     cumulative: Vec<f64>,
 }
@@ -62,8 +63,13 @@ pub fn flow(rank: u32) -> Flow {
 }
 
 impl Packets {
-    /// The stream of a seed.
+    /// The stream of a seed, with [`ATTACKS`].
     pub fn new(seed: u64) -> Packets {
+        Packets::with(seed, &ATTACKS)
+    }
+
+    /// The stream of a seed with these attacks.
+    pub fn with(seed: u64, attacks: &'static [&'static str]) -> Packets {
         let mut sum = 0.0;
         let cumulative = (1..=FLOWS)
             .map(|rank| {
@@ -73,12 +79,18 @@ impl Packets {
             .collect();
         Packets {
             random: Random::new(seed),
+            attacks,
             cumulative,
         }
     }
 
-    /// The next packet.
+    /// The next packet, of a [`flow`].
     pub fn next_packet(&mut self) -> Sent {
+        self.next_of(flow)
+    }
+
+    /// The next packet; `flow` says which flow has a rank.
+    pub fn next_of(&mut self, flow: impl FnOnce(u32) -> Flow) -> Sent {
         let all = self.cumulative.last().copied().unwrap_or_default();
         let uniform = (self.random.next_u64() >> 11) as f64 / (1u64 << 53) as f64;
         let rank = self.cumulative.partition_point(|c| *c <= uniform * all) as u32;
@@ -100,16 +112,17 @@ impl Packets {
         let room = size - headers;
         let at = self.random.below(FILLER.len() as u64) as usize;
         let mut payload: Vec<u8> = FILLER.iter().copied().cycle().skip(at).take(room).collect();
-        let pattern = ATTACKS[self.random.below(ATTACKS.len() as u64) as usize].as_bytes();
-        let attack = self.random.one_in(ATTACK_ONE_IN) && room >= pattern.len();
-        if attack {
+        let which = self.random.below(self.attacks.len() as u64) as usize;
+        let pattern = self.attacks[which].as_bytes();
+        let carries = self.random.one_in(ATTACK_ONE_IN) && room >= pattern.len();
+        if carries {
             let at = self.random.below((room - pattern.len() + 1) as u64) as usize;
             payload[at..at + pattern.len()].copy_from_slice(pattern);
         }
         Sent {
             flow: rank,
             bytes: PacketBuilder::new(flow).payload(&payload).build(),
-            attack,
+            attack: carries.then_some(which),
         }
     }
 }
@@ -130,7 +143,7 @@ mod tests {
             assert_eq!(packet.flow().unwrap(), flow(sent.flow));
             let size = IMIX.iter().position(|(b, _)| *b == sent.bytes.len());
             sizes[size.unwrap()] += 1;
-            attacks += u32::from(sent.attack);
+            attacks += u32::from(sent.attack.is_some());
             first += u32::from(sent.flow == 0);
         }
         for (n, (_, share)) in sizes.iter().zip(IMIX) {

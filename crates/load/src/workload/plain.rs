@@ -3,10 +3,9 @@
 
 use super::{Call, Check, Judged, Verified, Workload};
 use crate::LoadError;
-use crate::ledger::Verdict;
 use crate::random::Random;
 use e3_model::Nanos;
-use e3_wire::entry::{Outcome, Reply};
+use e3_wire::entry::Reply;
 
 /// Bytes of a request.
 const PAYLOAD_LEN: usize = 64;
@@ -60,16 +59,7 @@ impl Workload for Plain {
     }
 
     fn on_outcome(&mut self, _: u64, reply: Option<&Reply>) -> Judged {
-        let verdict = reply
-            .filter(|r| r.outcome == Outcome::Done)
-            .map(|r| match r.status {
-                0 => Verdict::Accepted,
-                _ => Verdict::Refused,
-            });
-        Judged {
-            verdict,
-            expected: true,
-        }
+        Judged::by_status(reply)
     }
 
     fn next_check(&mut self, _: Nanos) -> Check {

@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Writes a record.
-pub(super) fn record(value: &impl Serialize) -> Vec<u8> {
+pub(crate) fn record(value: &impl Serialize) -> Vec<u8> {
     let mut bytes = Vec::new();
     // a vector takes whatever is written to it
     let written = ciborium::into_writer(value, &mut bytes);

@@ -3,8 +3,8 @@
 //! the few blocks of 256 addresses with longer routes have a table each, indexed by the last 8 bits.
 //!
 //! The tables take 32 MiB and more, so they are no state of an instance but an asset, which all
-//! instances of a node share. It is compiled from text ([`compile`], `examples/routes.rs`), one
-//! `PREFIX/LEN NEXTHOP` a line; empty lines and what follows a `#` do not count. Its layout:
+//! instances of a node share. It is compiled from text ([`compile`]), one `PREFIX/LEN NEXTHOP` a
+//! line; empty lines and what follows a `#` do not count. Its layout:
 //!
 //! | at | bytes | what |
 //! |---|---|---|
@@ -17,12 +17,20 @@
 //! 15 are the number of a block. A look-up is one read of 2 bytes, rarely two, and one of the next
 //! hop's address.
 
+use alloc::collections::BTreeMap;
+use alloc::format;
 use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::fmt;
 use core::net::Ipv4Addr;
 
-use e3_sdk::{Asset, Error};
+use crate::prefix::Prefix;
 
-use crate::limits::{BLOCKS_MAX, NEXT_HOPS_MAX};
+/// Next hops of a table: what 15 bits can say, but 0.
+pub const NEXT_HOPS_MAX: usize = (1 << 15) - 1;
+/// Blocks of 256 addresses that have routes longer than /24.
+pub const BLOCKS_MAX: usize = 1 << 15;
 
 const MAGIC: &[u8; 8] = b"E3DIR248";
 const HEADER_BYTES: u64 = 64;
@@ -32,36 +40,14 @@ const SECOND_AT: u64 = FIRST_AT + (1 << 24) * 2;
 const BLOCK: u16 = 1 << 15;
 const _: () = assert!(BLOCKS_MAX == BLOCK as usize && NEXT_HOPS_MAX < BLOCK as usize);
 
-#[expect(clippy::len_without_is_empty, reason = "an asset is not a container")]
 /// Where a compiled table lies.
 pub trait Bytes {
+    /// What reading may fail with.
+    type Error;
     /// Its length.
-    fn len(&self) -> u64;
-    /// Reads from `offset` on; returns the bytes read.
-    fn read(&self, offset: u64, out: &mut [u8]) -> Result<usize, Error>;
-}
-
-impl Bytes for Asset {
-    fn len(&self) -> u64 {
-        Asset::len(self)
-    }
-
-    fn read(&self, offset: u64, out: &mut [u8]) -> Result<usize, Error> {
-        Asset::read(self, offset, out)
-    }
-}
-
-impl Bytes for &[u8] {
-    fn len(&self) -> u64 {
-        <[u8]>::len(self) as u64
-    }
-
-    fn read(&self, offset: u64, out: &mut [u8]) -> Result<usize, Error> {
-        let from = self.get(offset as usize..).unwrap_or_default();
-        let len = from.len().min(out.len());
-        out[..len].copy_from_slice(&from[..len]);
-        Ok(len)
-    }
+    fn length(&self) -> u64;
+    /// Reads from `offset` on until `out` is full.
+    fn read_exact(&self, offset: u64, out: &mut [u8]) -> Result<(), Self::Error>;
 }
 
 /// A compiled route table.
@@ -70,44 +56,51 @@ pub struct Routes<B> {
     bytes: B,
 }
 
-fn fault(line: usize, reason: impl Into<String>) -> Error {
-    Error::Asset {
-        name: "routes",
-        line: line as u32,
-        reason: reason.into(),
+/// What is wrong with a table as text.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RouteFault {
+    /// The line, from 1 on.
+    pub line: usize,
+    /// What is wrong with it.
+    pub reason: String,
+}
+
+impl fmt::Display for RouteFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {}: {}", self.line, self.reason)
     }
 }
 
+impl core::error::Error for RouteFault {}
+
 impl<B: Bytes> Routes<B> {
-    /// Looks whether these are the bytes of a compiled table, all of it.
-    pub fn open(bytes: B) -> Result<Self, Error> {
+    /// Takes the bytes of a compiled table, all of it; or says why they are none.
+    pub fn open(bytes: B) -> Result<Result<Self, String>, B::Error> {
+        let len = bytes.length();
         let mut header = [0; HEADER_BYTES as usize];
-        let read = bytes.read(0, &mut header)?;
-        if read < header.len() || header[..8] != MAGIC[..] {
-            return Err(fault(
-                0,
-                "is no compiled route table, must begin with E3DIR248",
-            ));
+        if len >= HEADER_BYTES {
+            bytes.read_exact(0, &mut header)?;
+        }
+        if header[..8] != MAGIC[..] {
+            let why = "is no compiled route table, must begin with E3DIR248";
+            return Ok(Err(why.into()));
         }
         let [next_hops, blocks] = [8, 12].map(|at| {
             let bytes = [header[at], header[at + 1], header[at + 2], header[at + 3]];
             u64::from(u32::from_le_bytes(bytes))
         });
-        let (len, must_be) = (bytes.len(), SECOND_AT + blocks * 512);
+        let must_be = SECOND_AT + blocks * 512;
         if next_hops > NEXT_HOPS_MAX as u64 || blocks > BLOCKS_MAX as u64 || len != must_be {
-            return Err(fault(
-                0,
-                alloc::format!(
-                    "has {len} bytes, {blocks} blocks and {next_hops} next hops, must be {must_be} \
-                     bytes, at most {BLOCKS_MAX} blocks and {NEXT_HOPS_MAX} next hops"
-                ),
-            ));
+            return Ok(Err(format!(
+                "has {len} bytes, {blocks} blocks and {next_hops} next hops, must be {must_be} \
+                 bytes, at most {BLOCKS_MAX} blocks and {NEXT_HOPS_MAX} next hops"
+            )));
         }
-        Ok(Self { bytes })
+        Ok(Ok(Self { bytes }))
     }
 
     /// The next hop of the longest prefix that the address begins with.
-    pub fn next_hop(&self, address: Ipv4Addr) -> Result<Option<Ipv4Addr>, Error> {
+    pub fn next_hop(&self, address: Ipv4Addr) -> Result<Option<Ipv4Addr>, B::Error> {
         let address = u64::from(address.to_bits());
         let mut entry = self.entry(FIRST_AT + (address >> 8) * 2)?;
         if entry & BLOCK != 0 {
@@ -121,27 +114,20 @@ impl<B: Bytes> Routes<B> {
             .map(|octets: [u8; 4]| Some(octets.into()))
     }
 
-    fn entry(&self, at: u64) -> Result<u16, Error> {
+    fn entry(&self, at: u64) -> Result<u16, B::Error> {
         self.read(at).map(u16::from_le_bytes)
     }
 
-    fn read<const N: usize>(&self, at: u64) -> Result<[u8; N], Error> {
+    fn read<const N: usize>(&self, at: u64) -> Result<[u8; N], B::Error> {
         let mut bytes = [0; N];
-        match self.bytes.read(at, &mut bytes)? {
-            len if len == N => Ok(bytes),
-            len => Err(Error::Short { len, cap: N }),
-        }
+        self.bytes.read_exact(at, &mut bytes)?;
+        Ok(bytes)
     }
 }
 
 /// Compiles a text table. An error names the line and what is wrong with it.
-#[cfg(not(target_arch = "wasm32"))]
-pub fn compile(text: &str) -> Result<alloc::vec::Vec<u8>, Error> {
-    use crate::prefix::Prefix;
-    use alloc::format;
-    use alloc::vec::Vec;
-    use std::collections::BTreeMap;
-
+pub fn compile(text: &str) -> Result<Vec<u8>, RouteFault> {
+    let fault = |line: usize, reason: String| RouteFault { line, reason };
     let mut numbers: BTreeMap<Ipv4Addr, u16> = BTreeMap::new();
     let mut routes: BTreeMap<(u8, Ipv4Addr), (u16, usize)> = BTreeMap::new();
     for (line, content) in (1..).zip(text.lines()) {
@@ -176,7 +162,7 @@ pub fn compile(text: &str) -> Result<alloc::vec::Vec<u8>, Error> {
     }
 
     // Ordered by length: a longer prefix is written over the shorter ones that it lies in.
-    let mut first = alloc::vec![0u16; 1 << 24];
+    let mut first = vec![0u16; 1 << 24];
     let mut second: Vec<[u16; 256]> = Vec::new();
     for ((len, address), (number, line)) in &routes {
         let address = address.to_bits() as usize;

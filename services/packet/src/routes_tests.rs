@@ -1,12 +1,38 @@
 //! Against a naive list of prefixes.
 
 use super::*;
-use crate::limits;
-use crate::tests::Random;
-use alloc::format;
-use e3_sdk::testing::Host;
-use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
+use alloc::collections::btree_map::Entry;
+use core::convert::Infallible;
+
+impl Bytes for &[u8] {
+    type Error = Infallible;
+
+    fn length(&self) -> u64 {
+        self.len() as u64
+    }
+
+    fn read_exact(&self, offset: u64, out: &mut [u8]) -> Result<(), Infallible> {
+        let from = offset as usize;
+        out.copy_from_slice(&self[from..from + out.len()]);
+        Ok(())
+    }
+}
+
+/// SplitMix64.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn below(&mut self, n: u64) -> u64 {
+        self.next() % n
+    }
+}
 
 #[test]
 fn routes_equal_the_naive_match() {
@@ -29,8 +55,7 @@ fn routes_equal_the_naive_match() {
         }
     }
     let compiled = compile(&text).unwrap();
-    let _host = Host::new().asset("routes", &compiled);
-    let routes = Routes::open(Asset::open("routes").unwrap()).unwrap();
+    let routes = Routes::open(&compiled[..]).unwrap().unwrap();
     let naive_hop = |address: u32| {
         (0..=32u8).rev().find_map(|len| {
             let mask = (!0u64 << (32 - u32::from(len))) as u32;
@@ -76,15 +101,25 @@ fn a_wrong_line_of_a_route_table_is_named() {
             "next hop is \"gateway\", must be an address",
         ),
     ] {
-        let must_be = format!("asset \"routes\": line 4: {reason}");
+        let must_be = format!("line 4: {reason}");
         assert_eq!(fault(&format!("{good}{line}\n")), must_be);
     }
-    let many: String = (0..=limits::BLOCKS_MAX as u32)
+    let many: String = (0..=BLOCKS_MAX as u32)
         .map(|i| format!("{}/25 192.0.2.1\n", Ipv4Addr::from_bits(i << 8)))
         .collect();
     assert!(fault(&many).ends_with("line 32769: block 32769, must be at most 32768"));
-    let many: String = (1..=limits::NEXT_HOPS_MAX as u32 + 1)
+    let many: String = (1..=NEXT_HOPS_MAX as u32 + 1)
         .map(|i| format!("{0}/32 {0}\n", Ipv4Addr::from_bits(i)))
         .collect();
     assert!(fault(&many).ends_with("line 32768: next hop number 32768, must be at most 32767"));
+}
+
+#[test]
+fn what_is_no_compiled_table_is_told_so() {
+    let mut table = compile("10.0.0.0/8 192.0.2.1\n").unwrap();
+    let why = |bytes: &[u8]| Routes::open(bytes).unwrap().unwrap_err();
+    assert!(why(b"10.0.0.0/8 192.0.2.1").contains("must begin with E3DIR248"));
+    assert!(why(&table[..table.len() - 1]).contains("must be 33685568 bytes"));
+    table[12] = 1;
+    assert!(why(&table).contains("must be 33686080 bytes"));
 }

@@ -1,0 +1,137 @@
+//! An application changes while it serves: its assets, its code; and what may not change.
+
+mod common;
+
+use common::running::Down;
+use common::{E3, services};
+use serde_json::Value;
+use std::process::Stdio;
+
+const APP: &str = "\
+apiVersion: e3.dev/v1alpha1
+kind: Application
+metadata:
+  name: router
+spec:
+  objective: {latency: 100ms}
+  ingress: natv4
+  assets:
+    - {name: routes, file: routes.txt, compile: dir-24-8}
+  services:
+    - name: natv4
+      module: natv4.wasm
+      stateful: true
+      shards: 2
+      replicas: 2
+      resources: {cpu: 0.1, memory: 16Mi}
+      collections:
+        - {name: mappings, kind: hash-map}
+        - {name: ports, kind: hash-map}
+      assets: [routes]
+      config: {public: 203.0.113.8}
+";
+const ROUTES: &str = "0.0.0.0/0 198.51.100.1\n198.18.0.0/15 198.51.100.2\n";
+const QUESTION: &str = r#"{"op": "route", "address": "198.18.0.1"}"#;
+
+/// What the router says to a question, whichever shard is asked.
+fn next_hop(e3: &E3, key: &str) -> String {
+    let said = e3.good(&["call", "router", "--key", key, "--record", QUESTION]);
+    let answer: Value = serde_json::from_str(&said).unwrap();
+    assert_eq!(answer["status"], 0, "{answer}");
+    answer["reply"]["record"]["next-hop"]
+        .as_str()
+        .unwrap_or_else(|| panic!("{answer}"))
+        .to_string()
+}
+
+fn code_version(e3: &E3) -> u64 {
+    let app = e3.json(&["describe", "app", "router"]);
+    app["codeVersion"].as_u64().unwrap()
+}
+
+#[test]
+fn an_application_changes_while_it_serves() {
+    if services().is_none() {
+        return;
+    }
+    let e3 = E3::new();
+    let _down = Down(&e3);
+    let manifest = e3.file("router.yaml", APP);
+    e3.file("routes.txt", ROUTES);
+    let deploy = ["deploy", &manifest, "--wait"];
+    e3.good(&["up", "--detach", "--port", "0"]);
+    e3.good(&deploy);
+    let both = |e3: &E3| ["a", "b", "c", "d"].map(|key| next_hop(e3, key));
+    assert_eq!(both(&e3), ["198.51.100.2"; 4]);
+    assert!(e3.good(&deploy).contains("runs just so already"));
+
+    // Questions go on all the while; none may be lost.
+    let lines = format!("{{\"key\": \"k\", \"record\": {QUESTION}}}\n").repeat(2000);
+    let questions = e3.file("questions", &lines);
+    let asking = e3
+        .command(&["call", "router", "--input", &questions])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    e3.file("routes.txt", &ROUTES.replace("100.2", "100.7"));
+    let said = e3.good(&deploy);
+    assert!(said.contains("updated router to version 2"), "{said}");
+    assert_eq!(both(&e3), ["198.51.100.7"; 4]);
+    let asked = asking.wait_with_output().unwrap();
+    let answers: Vec<Value> = String::from_utf8(asked.stdout)
+        .unwrap()
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert!(asked.status.success() && answers.len() == 2000);
+    let hops = answers
+        .iter()
+        .map(|a| a["reply"]["record"]["next-hop"].as_str().unwrap());
+    let new = hops.clone().filter(|h| *h == "198.51.100.7").count();
+    let old = hops.filter(|h| *h == "198.51.100.2").count();
+    assert_eq!(old + new, 2000);
+
+    // A table with a wrong line changes nothing.
+    e3.file(
+        "routes.txt",
+        "0.0.0.0/0 198.51.100.1\n198.18.0.0/150 198.51.100.2\n",
+    );
+    let refused = e3.run(&deploy);
+    assert_eq!(refused.code, 2);
+    assert!(
+        refused
+            .err
+            .contains("routes.txt:2: length is \"150\", must be 0..=32"),
+        "{}",
+        refused.err
+    );
+    // Neither does another shape.
+    e3.file("routes.txt", ROUTES);
+    e3.file("router.yaml", &APP.replace("shards: 2", "shards: 3"));
+    let refused = e3.run(&deploy);
+    assert_eq!(refused.code, 4, "{}", refused.err);
+    assert!(
+        refused
+            .err
+            .contains("shards of service \"natv4\" of application \"router\" cannot change"),
+        "{}",
+        refused.err
+    );
+    assert_eq!(code_version(&e3), 2);
+
+    // A version that does not start is told, and the old one goes on.
+    e3.file("router.yaml", &APP.replace("203.0.113.8", "nowhere"));
+    let mut short = deploy.to_vec();
+    short.extend(["--timeout", "3s"]);
+    let failed = e3.run(&short);
+    assert_eq!(failed.code, 7, "{}", failed.err);
+    assert!(
+        failed.err.contains("version 3 does not start, 2 goes on"),
+        "{}",
+        failed.err
+    );
+    assert_eq!(both(&e3), ["198.51.100.7"; 4]);
+    e3.file("router.yaml", APP);
+    assert!(e3.good(&deploy).contains("to version 4"));
+    assert_eq!(both(&e3), ["198.51.100.2"; 4]);
+}

@@ -1,0 +1,218 @@
+//! Starting, stopping and replacing instances.
+
+#[allow(dead_code, reason = "each file of tests uses another part")]
+mod common;
+
+use common::*;
+use e3_collections::State;
+use e3_engine::{
+    Completion, Engine, EngineConfig, Failure, InstanceId, InstanceSpec, Outcome, StartError,
+    SubmitError, Ticker,
+};
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+/// A module with this `e3_init`, which replies with its first byte of memory.
+fn with_init(init: &str) -> Vec<u8> {
+    module(&format!(
+        r#"{IMPORTS} {EXPORTS} (func (export "e3_init") (result i32) {init})
+        (func (export "e3_handle") (param i32) (result i32)
+          (call $reply (i32.const 0) (i32.const 0) (i32.const 1)))"#
+    ))
+}
+
+fn reply_of(done: &Completion) -> &[u8] {
+    match &done.outcome {
+        Outcome::Done {
+            reply: Some(reply), ..
+        } => &reply.payload,
+        other => panic!("should reply: {other:?}"),
+    }
+}
+
+#[test]
+fn init_runs_first_and_its_failure_is_the_starts() {
+    let mut p = Pair::new();
+    // A tick within `e3_init` would have it go on after the start.
+    p.engine = Engine::new(EngineConfig::new(
+        Ticker::new(Duration::from_secs(60)).unwrap(),
+    ))
+    .unwrap();
+    p.start_with(
+        A,
+        &with_init("(i32.store8 (i32.const 0) (i32.const 42)) (i32.const 0)"),
+        spec(),
+    );
+    assert_eq!(p.reply(A, b""), [42]);
+    let mut start = |wasm: &[u8]| {
+        let code = p.engine.load(wasm).unwrap();
+        let state = Rc::new(RefCell::new(State::new(&collections())));
+        p.engine.start(B, &code, spec(), state)
+    };
+    let failed = |failure| {
+        Err(StartError::Failed {
+            service: "service".into(),
+            failure,
+        })
+    };
+    assert_eq!(start(&with_init("(i32.const 3)")), failed(Failure::Init(3)));
+    let write = "(call $reply (i32.const 0) (i32.const 0) (i32.const 0))";
+    assert_eq!(
+        start(&with_init(write)),
+        failed(Failure::OutsideRequest("reply"))
+    );
+}
+
+#[test]
+fn an_endless_init_does_not_hold_the_core() {
+    let mut p = Pair::new();
+    p.start(B, ECHO);
+    let endless = module(&format!(
+        r#"{EXPORTS} (func (export "e3_init") (result i32) {LOOP})
+        (func (export "e3_handle") (param i32) (result i32) (i32.const 0))"#
+    ));
+    let short = InstanceSpec {
+        deadline: Duration::from_millis(20),
+        ..spec()
+    };
+    p.start_with(A, &endless, short);
+    p.submit(A, 0, b"");
+    p.submit(B, 1, b"x");
+    p.until_done(2);
+    assert_eq!(p.done[0].id, B);
+    let Outcome::Failed(failed) = &p.done[1].outcome else {
+        panic!("should fail");
+    };
+    assert!(matches!(failed.failure, Failure::DeadlineExceeded { .. }));
+}
+
+#[test]
+fn ids_and_stopping() {
+    let mut p = Pair::new();
+    p.start(A, LOOP);
+    let code = p.engine.load(&service(ECHO)).unwrap();
+    let state = Rc::new(RefCell::new(State::new(&collections())));
+    let again = p.engine.start(A, &code, spec(), Rc::clone(&state));
+    assert_eq!(again, Err(StartError::Id(A)));
+    p.submit(A, 0, b"");
+    p.submit(A, 1, b"");
+    p.engine.run(Duration::ZERO);
+    p.engine.stop(A);
+    assert_eq!(p.engine.instances(), 0);
+    assert!(!p.engine.run(Duration::ZERO));
+    assert_eq!(
+        p.engine.submit(A, request(0, b"")),
+        Err(SubmitError::NoInstance(A))
+    );
+    // instances_max is 8: memory, stack and table of a stopped one are free again
+    for _ in 0..20 {
+        p.engine.start(A, &code, spec(), Rc::clone(&state)).unwrap();
+        assert_eq!(p.reply(A, b"x"), b"x");
+        p.engine.stop(A);
+    }
+}
+
+#[test]
+fn more_instances_than_there_is_room_for_are_refused() {
+    let mut p = Pair::new();
+    let code = p.engine.load(&service(ECHO)).unwrap();
+    let state = Rc::new(RefCell::new(State::new(&collections())));
+    for id in 0..8 {
+        p.engine
+            .start(InstanceId(id), &code, spec(), Rc::clone(&state))
+            .unwrap();
+    }
+    let more = p.engine.start(InstanceId(8), &code, spec(), state);
+    let (service, maximum) = ("service".into(), 8);
+    assert_eq!(more, Err(StartError::Full { service, maximum }));
+    assert_eq!(p.reply(A, b"x"), b"x");
+}
+
+#[test]
+fn another_version_takes_over_between_two_requests() {
+    let mut p = Pair::new();
+    // replies with the number of times that it ran in this memory
+    let counts = |step: u32| {
+        service(&format!(
+            r#"(i32.store8 (i32.const 0) (i32.add (i32.load8_u (i32.const 0)) (i32.const {step})))
+            (call $reply (i32.const 0) (i32.const 0) (i32.const 1))"#
+        ))
+    };
+    let state = p.start_with(A, &counts(1), spec());
+    assert_eq!([p.reply(A, b""), p.reply(A, b"")], [[1], [2]]);
+    for token in 0..3 {
+        p.submit(A, token, b"");
+    }
+    let code = p.engine.load(&counts(10)).unwrap();
+    assert_eq!(p.engine.replace(A, &code, spec()), Ok(true));
+    p.done.clear();
+    p.until_done(3);
+    let replies: Vec<_> = p.done.iter().map(reply_of).collect();
+    assert_eq!(replies, [[10], [20], [30]], "those that waited are its");
+    let stats = p.engine.stats(A).unwrap();
+    assert_eq!((stats.requests, stats.failures), (5, 0));
+    assert_eq!(Rc::strong_count(&state), 3, "the slot's and the fiber's");
+    assert_eq!(p.engine.instances(), 1);
+}
+
+#[test]
+fn a_version_that_does_not_start_leaves_the_old_one() {
+    let mut p = Pair::new();
+    p.start(A, ECHO);
+    p.submit(A, 0, b"x");
+    let bad = p.engine.load(&with_init("(i32.const 3)")).unwrap();
+    assert_eq!(
+        p.engine.replace(A, &bad, spec()),
+        Err(StartError::Failed {
+            service: "service".into(),
+            failure: Failure::Init(3),
+        })
+    );
+    p.until_done(1);
+    assert_eq!(reply_of(&p.done[0]), b"x");
+    assert_eq!(
+        p.engine.replace(B, &bad, spec()),
+        Err(StartError::Id(B)),
+        "there is none"
+    );
+}
+
+#[test]
+fn a_request_under_way_ends_in_the_version_that_it_began_in() {
+    let mut p = Pair::new();
+    p.start(A, LOOP);
+    p.submit(A, 0, b"");
+    let begin = Instant::now();
+    while p.engine.stats(A).unwrap().preemptions == 0 {
+        p.engine.run(Duration::from_millis(1));
+        assert!(begin.elapsed() < PATIENCE);
+    }
+    let code = p.engine.load(&service(ECHO)).unwrap();
+    assert_eq!(p.engine.replace(A, &code, spec()), Ok(false));
+    // but one that never got to its first request makes room
+    p.engine.stop(A);
+    let endless = with_init(LOOP);
+    p.start_with(A, &endless, spec());
+    p.submit(A, 1, b"x");
+    assert_eq!(p.engine.replace(A, &code, spec()), Ok(true));
+    p.done.clear();
+    p.until_done(1);
+    assert_eq!(reply_of(&p.done[0]), b"x");
+}
+
+#[test]
+fn there_is_room_to_replace_where_there_is_none_for_more() {
+    let mut p = Pair::new();
+    let code = p.engine.load(&service(ECHO)).unwrap();
+    let state = Rc::new(RefCell::new(State::new(&collections())));
+    for id in 0..8 {
+        p.engine
+            .start(InstanceId(id), &code, spec(), Rc::clone(&state))
+            .unwrap();
+    }
+    for id in (0..8).cycle().take(20) {
+        assert_eq!(p.engine.replace(InstanceId(id), &code, spec()), Ok(true));
+    }
+    assert_eq!(p.reply(A, b"x"), b"x");
+}

