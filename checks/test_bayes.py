@@ -47,6 +47,35 @@ def test_equals_scikit_learn(alpha, tmp_path):
     service.close()
 
 
+def test_learning_equals_scikit_learn(tmp_path):
+    documents = paragraphs()
+    cut = len(documents) // 3
+    (tmp_path / "model").write_text(train.train(documents[:cut]))
+    vectorizer = CountVectorizer(analyzer=train.words)
+    vectorizer.fit(text for _, text in documents[:cut])
+    # two slots, which learn apart from each other
+    slots = {b"a": [], b"b": []}
+    with Service(
+        "bayes",
+        {"words": "hash-map", "totals": "ordered-map"},
+        {"learn": "told"},
+        assets={"model": tmp_path / "model"},
+    ) as service:
+        for number, (label, text) in enumerate(documents[cut : cut + 120]):
+            key = (b"a", b"b")[number % 2]
+            learned = slots[key]
+            known = documents[:cut] + learned
+            counts = vectorizer.transform(t for _, t in known)
+            model = MultinomialNB().fit(counts, [of for of, _ in known])
+            expected = model.predict_log_proba(vectorizer.transform([text]))[0]
+            tell = {"told": label} if number % 3 else {}
+            out = service.record({"text": text, **tell}, key).record()
+            assert np.allclose(out["log_posteriors"], expected, rtol=1e-6, atol=1e-6)
+            if tell:
+                learned.append((label, text))
+                assert out["learned"] == len(learned)
+
+
 def test_words_are_those_of_scikit_learn():
     text = "It's a Test_9, (TEST)! x2 -- don't"
     default = CountVectorizer().build_analyzer()(text)

@@ -56,3 +56,11 @@ def test_equals_bm25s(k1, b, tmp_path):
         for a, c, x, y in zip(out["documents"], out["documents"][1:], out["scores"], out["scores"][1:]):
             assert x > y or numbers[a] < numbers[c]
     service.close()
+
+
+def test_the_index_of_the_runbooks_is_that_of_their_texts():
+    data = Path(__file__).resolve().parent.parent / "data"
+    lines = (data / "runbooks.tsv").read_text().splitlines()
+    documents = [tuple(line.split("\t", 1)) for line in lines]
+    assert len(documents) == 108
+    assert index.index(documents) == (data / "runbooks.bm25").read_bytes()

@@ -134,3 +134,27 @@ def test_records():
     assert r.record() == {"op": "set", "key": "k", "value": "v", "id": 1, "done": True}
     r = service.call(cbor2.dumps({"key": "k"}))
     assert r.record() == {"key": "k", "value": "v", "version": 1, "done": True}
+
+
+def test_records_of_fields_against_a_dict():
+    kinds = {"items": "hash-map", "expiries": "ordered-map", "versions": "counter"}
+    config = {"fields": "a, b", "default-op": "swap", "prefix": "was_"}
+    rng, model = random.Random(3), {}
+    values = [None, True, -7, 2**40, 0.5, "text", b"bytes", ["x", [1, 2.5]], {"n": 1}]
+    with Service("kvs", kinds, config) as service:
+        for _ in range(500):
+            key = f"k{rng.randrange(20)}"
+            item = {n: rng.choice(values) for n in ("a", "b") if rng.random() < 0.8}
+            said = {"key": key, "c": 1, **item}
+            answer = service.record(said, key=key.encode())
+            if not item:
+                assert answer.status == 1
+                continue
+            was = model.get(key)
+            record = answer.record()
+            assert {n: v for n, v in record.items() if n != "version"} == {
+                **said,
+                **{f"was_{n}": v for n, v in (was or {}).items()},
+                "done": was is not None,
+            }
+            model[key] = item

@@ -17,6 +17,8 @@ struct Expected {
     moved: &'static str,
     /// Findings that must be right to the last one.
     exact: &'static [&'static str],
+    /// Findings of which at least so many of 100 must be right.
+    good: &'static [(&'static str, u64)],
 }
 
 const APPS: &[Expected] = &[
@@ -25,12 +27,37 @@ const APPS: &[Expected] = &[
         instances: 60,
         moved: "count",
         exact: &["ranked right"],
+        good: &[("classified right", 80)],
     },
     Expected {
         name: "nfv-fin",
         instances: 72,
         moved: "ipsec",
         exact: &["heavy flows", "alerts"],
+        good: &[],
+    },
+    Expected {
+        name: "rta-sf",
+        instances: 96,
+        moved: "kvs",
+        exact: &["learned once", "verdicts remembered", "verdicts read back"],
+        good: &[
+            ("spam found", 90),
+            ("spam rightly so", 90),
+            ("alarms right", 80),
+        ],
+    },
+    Expected {
+        name: "rta-shm",
+        instances: 84,
+        moved: "sql",
+        exact: &[
+            "rows right",
+            "averages right",
+            "averages read back",
+            "ranks right",
+        ],
+        good: &[("runbooks found", 90)],
     },
     // its ledger is held against the rows of every thermostat
     Expected {
@@ -51,6 +78,7 @@ const APPS: &[Expected] = &[
             "next hops",
             "refused",
         ],
+        good: &[],
     },
     Expected {
         name: "nfv-ifid",
@@ -63,6 +91,7 @@ const APPS: &[Expected] = &[
             "ESP packets",
             "sequence numbers",
         ],
+        good: &[],
     },
     Expected {
         name: "iot-dh",
@@ -74,6 +103,7 @@ const APPS: &[Expected] = &[
             "topics counted",
             "classified as the points say",
         ],
+        good: &[],
     },
 ];
 
@@ -120,10 +150,13 @@ fn every_application_keeps_its_promises_through_a_kill_and_a_move() {
         });
         let from = primary(&e3, &shard);
         let nodes = ["s1-host", "s2-host", "s3-host"];
-        let others = nodes.into_iter().filter(|n| *n != from);
-        let mut tries = others.map(|to| e3.run(&["migrate", &shard, "--to", to]));
-        let failed: Vec<_> = tries.by_ref().take_while(|t| t.code != 0).collect();
-        assert!(failed.len() < nodes.len() - 1, "{shard}: {failed:?}");
+        let mut others = nodes.into_iter().filter(|n| *n != from);
+        let mut tried = Vec::new();
+        let moved = others.any(|to| {
+            tried.push(e3.run(&["migrate", &shard, "--to", to]));
+            tried.last().is_some_and(|t| t.code == 0)
+        });
+        assert!(moved, "{shard} did not move from {from}: {tried:?}");
 
         let ended = ended(load.wait_with_output().unwrap());
         assert_eq!(ended.code, 0, "{}: {ended:?}", app.name);
@@ -131,11 +164,13 @@ fn every_application_keeps_its_promises_through_a_kill_and_a_move() {
         let ledger = &report["ledger"];
         assert_eq!(ledger["proved"], true, "{}: {ledger}", app.name);
         assert_eq!(ledger["done"], ledger["sent"], "{}: {ledger}", app.name);
-        for what in app.exact {
+        let exact = app.exact.iter().map(|what| (*what, 100));
+        for (what, percent) in exact.chain(app.good.iter().copied()) {
             let findings = report["findings"].as_array().unwrap();
-            let finding = findings.iter().find(|f| f["what"] == *what).unwrap();
-            assert_eq!(finding["right"], finding["of"], "{}: {finding}", app.name);
-            assert!(finding["of"].as_u64() > Some(0), "{}: {finding}", app.name);
+            let finding = findings.iter().find(|f| f["what"] == what).unwrap();
+            let [right, of] = ["right", "of"].map(|n| finding[n].as_u64().unwrap());
+            let enough = of > 0 && 100 * right >= percent * of;
+            assert!(enough, "{}: {finding}, at least {percent} %", app.name);
         }
         e3.good(&["delete", app.name]);
     }

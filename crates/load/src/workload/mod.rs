@@ -3,6 +3,7 @@
 mod counts;
 mod floods;
 mod gateway;
+pub mod health;
 mod iot_dh;
 mod iot_ts;
 pub mod mails;
@@ -17,6 +18,8 @@ mod readback;
 mod replay;
 mod rta_ptc;
 mod rta_sf;
+mod rta_shm;
+mod runbooks;
 pub mod sensors;
 mod temperatures;
 mod thermostats;
@@ -32,6 +35,7 @@ pub(crate) use questions::record;
 pub use replay::Replay;
 pub use rta_ptc::RtaPtc;
 pub use rta_sf::RtaSf;
+pub use rta_shm::RtaShm;
 
 use crate::LoadError;
 use crate::ledger::{Rows, Verdict};
@@ -233,6 +237,7 @@ pub fn for_application(application: &str, inputs: &Inputs) -> Result<Box<dyn Wor
         "nfv-ifid" => Ok(Box::new(NfvIfid::new(inputs)?)),
         "rta-ptc" => Ok(Box::new(RtaPtc::new(inputs))),
         "rta-sf" => Ok(Box::new(RtaSf::new(inputs)?)),
+        "rta-shm" => Ok(Box::new(RtaShm::new(inputs))),
         _ => Ok(Box::new(Plain::new(inputs.seed))),
     }
 }

@@ -6,6 +6,9 @@
 //! the ledger here, and the verdict on the last one. A mail without an answer may have left traces or
 //! not; then what comes next is not judged.
 
+#[cfg(test)]
+mod tests;
+
 use super::mails::{Mail, Mails, RECIPIENTS, SENDERS};
 use super::questions::{Questions, Sequences, answer, handled, record};
 use super::{Call, Check, Finding, Inputs, Judged, Verified, Workload};
@@ -98,9 +101,6 @@ impl Score {
     }
 }
 
-/// What is numbered: mails of a sender, mails that the recipients of a slot told apart.
-type Numbered = (&'static str, u32);
-
 /// The workload.
 pub struct RtaSf {
     stream: Mails,
@@ -109,7 +109,9 @@ pub struct RtaSf {
     busy: BTreeSet<u32>,
     under_way: BTreeMap<u64, Mail>,
     next_mark: u64,
-    numbers: Sequences<Numbered>,
+    /// Mails of each sender, and those that the recipients of a slot told apart.
+    mails: Sequences<u32>,
+    told: Sequences<u16>,
     /// Spam that was found, and what was found that is spam.
     recall: Score,
     precision: Score,
@@ -152,7 +154,8 @@ impl RtaSf {
             busy: BTreeSet::new(),
             under_way: BTreeMap::new(),
             next_mark: 0,
-            numbers: Sequences::default(),
+            mails: Sequences::default(),
+            told: Sequences::default(),
             recall: Score::default(),
             precision: Score::default(),
             bursts: Score::default(),
@@ -272,10 +275,10 @@ impl Workload for RtaSf {
         if found {
             self.precision.add(mail.spam);
         }
-        self.numbers.add(("mails", mail.sender), answer.count);
+        self.mails.add(mail.sender, answer.count);
         if let Some(learned) = answer.learned {
             let slot = Slot::of(recipient_name(mail.recipient).as_bytes());
-            self.numbers.add(("told", slot.0.into()), learned);
+            self.told.add(slot.0, learned);
         }
         self.judge_rate(&mail, answer.spike == 1);
         Judged::accepted()
@@ -310,7 +313,17 @@ impl Workload for RtaSf {
 
     fn verify(&self) -> Verified {
         let failed = self.questions.as_ref().map_or(0, Questions::failed);
+        let told = self.told.rows();
+        let learned = Score {
+            right: told.expected.saturating_sub(told.missing + told.repeated),
+            of: told.expected,
+        };
         let findings = [
+            (
+                &learned,
+                "learned once",
+                "mails told apart, numbered in each slot without a gap and without a repeat",
+            ),
             (
                 &self.remembered,
                 "verdicts remembered",
@@ -345,7 +358,7 @@ impl Workload for RtaSf {
         Verified {
             rows: Rows {
                 checks_failed: failed,
-                ..self.numbers.rows()
+                ..self.mails.rows()
             },
             spikes: None,
             findings: findings
