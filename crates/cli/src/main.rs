@@ -8,6 +8,7 @@
 mod args;
 mod bench;
 mod bench_page;
+mod bench_services;
 mod builtin;
 mod client;
 mod completions;

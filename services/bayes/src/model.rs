@@ -231,10 +231,24 @@ impl Vocabulary {
     }
 }
 
-/// FNV-1a, with the high bits mixed into the low ones.
+/// Of a word and its length, eight bytes at a time; what is left over is taken with bytes before it.
 fn hash(word: &[u8]) -> u64 {
-    let h = word.iter().fold(0xcbf2_9ce4_8422_2325, |h: u64, b| {
-        (h ^ u64::from(*b)).wrapping_mul(0x0000_0100_0000_01b3)
-    });
-    h ^ (h >> 32)
+    const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
+    let mix = |h: u64, part: u64| {
+        let h = (h ^ part).wrapping_mul(FACTOR);
+        h ^ (h >> 32)
+    };
+    let mut h = word.len() as u64;
+    if let Some(last) = word.last_chunk() {
+        let (parts, _) = word.as_chunks();
+        let parts = parts.iter().map(|part| u64::from_le_bytes(*part));
+        h = mix(parts.fold(h, mix), u64::from_le_bytes(*last));
+    } else if let (Some(first), Some(last)) = (word.first_chunk(), word.last_chunk()) {
+        let [first, last] = [first, last].map(|part| u64::from(u32::from_le_bytes(*part)));
+        h = mix(h, first | last << 32);
+    } else {
+        h = word.iter().fold(h, |h, byte| mix(h, u64::from(*byte)));
+    }
+    // the high bits of a product follow from all bits of its factors
+    h.wrapping_mul(FACTOR) >> 32
 }
