@@ -28,7 +28,9 @@ test: services
 	cargo test --workspace
 
 bench: e3
+	cargo build --release -p e3-native
 	$(E3) bench engine --write docs/benchmarks.md
+	$(E3) bench services --write docs/benchmarks.md
 	$(E3) bench demo --write docs/benchmarks.md
 
 fix: setup

@@ -2,6 +2,7 @@
 
 use crate::args::Sources;
 use crate::bench_page;
+use crate::bench_services;
 use crate::demo::Stage;
 use crate::failure::{Exit, Failure};
 use crate::load;
@@ -39,6 +40,8 @@ const MEASURED_TRIES: u32 = 8;
 pub enum BenchGroup {
     /// Requests through one core: WebAssembly calls, collections, preemption
     Engine,
+    /// Each service on one core, in WebAssembly and compiled natively
+    Services,
     /// The thermostat application at the highest rate that this machine holds
     Demo,
 }
@@ -88,7 +91,7 @@ pub struct Report {
 #[derive(Serialize)]
 pub struct Line {
     /// Such as `engine.echo_64b`.
-    pub name: &'static str,
+    pub name: String,
     /// None if it could not be measured; the note says why.
     pub value: Option<f64>,
     /// Unit.
@@ -106,7 +109,7 @@ pub struct Line {
 impl From<BenchResult> for Line {
     fn from(r: BenchResult) -> Line {
         Line {
-            name: r.name,
+            name: r.name.to_string(),
             value: r.value,
             unit: r.unit,
             better: r.better,
@@ -125,6 +128,11 @@ pub fn run(args: &Bench, settings: &Settings) -> Result<(), Failure> {
             let results = results.into_iter().map(Line::from).collect();
             ("engine", ENGINE, results)
         }
+        BenchGroup::Services => {
+            let services = args.sources.services.as_deref();
+            let results = bench_services::run(services, settings)?;
+            ("services", bench_services::ABOUT, results)
+        }
         BenchGroup::Demo => ("demo", DEMO, demo(&args.sources, settings)?),
     };
     let report = Report {
@@ -142,7 +150,7 @@ pub fn run(args: &Bench, settings: &Settings) -> Result<(), Failure> {
         bench_page::write(file, about, &report)?;
     }
     let missed = report.results.iter().filter(|r| r.pass == Some(false));
-    let missed: Vec<&str> = missed.map(|r| r.name).collect();
+    let missed: Vec<&str> = missed.map(|r| &*r.name).collect();
     match missed.is_empty() {
         true => Ok(()),
         false => Err(Failure::new(
@@ -205,8 +213,8 @@ fn held(load: &LoadReport) -> bool {
 
 fn results(load: &LoadReport) -> Vec<Line> {
     let l = &load.ledger;
-    let figure = |name, value, unit, better, note: &str| Line {
-        name,
+    let figure = |name: &str, value, unit, better, note: &str| Line {
+        name: name.to_string(),
         value: Some(value),
         unit,
         better,
@@ -214,7 +222,7 @@ fn results(load: &LoadReport) -> Vec<Line> {
         pass: None,
         note: note.to_string(),
     };
-    let none_of = |name, value: u64, note: &str| Line {
+    let none_of = |name: &str, value: u64, note: &str| Line {
         aim: Some(0.0),
         pass: Some(value == 0),
         ..figure(name, value as f64, "requests", "lower", note)
@@ -254,7 +262,7 @@ fn table(report: &Report, paint: Paint) -> String {
             None => String::new(),
         };
         table.row([
-            r.name.to_string(),
+            r.name.clone(),
             number(r.value),
             r.unit.to_string(),
             number(r.aim),

@@ -9,6 +9,7 @@ mod args;
 mod assets;
 mod bench;
 mod bench_page;
+mod bench_services;
 mod builtin;
 mod call;
 mod client;

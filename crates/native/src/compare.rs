@@ -24,6 +24,8 @@ const ROUND: Duration = Duration::from_millis(10);
 const STEP_NS: u64 = 10_000;
 /// Where that clock begins.
 const START_NS: u64 = 1_700_000_000_000_000_000;
+/// When the first reading is of, and how long after it the next one is.
+const READINGS_S: (u32, u32) = (1_700_000_000, 2);
 
 /// How long to measure.
 #[derive(Clone, Copy, Debug)]
@@ -86,6 +88,13 @@ impl<'a> Runner<'a> {
             let mut request_id = [0; 16];
             request_id[..8].copy_from_slice(&1u64.to_le_bytes());
             request_id[8..].copy_from_slice(&self.sequence.to_le_bytes());
+            let mut payload = self.side.buffer(payload);
+            if let Some(mark) = self.case.time_mark
+                && let Some(at) = payload.windows(4).position(|bytes| bytes == mark)
+            {
+                let time = READINGS_S.0 + self.sequence as u32 * READINGS_S.1;
+                payload[at..at + 4].copy_from_slice(&time.to_be_bytes());
+            }
             self.batch.push(Request {
                 token: self.sequence,
                 slot: Slot::of(key).0,
@@ -93,7 +102,7 @@ impl<'a> Runner<'a> {
                 request_id,
                 edge: -1,
                 key: self.side.buffer(key),
-                payload: self.side.buffer(payload),
+                payload,
             });
         }
         let begin = on_core();

@@ -1,8 +1,9 @@
-//! Words by number: a hash table with open addressing, at most half full.
+//! The vocabulary of a model.
 
 use alloc::vec::Vec;
 
 /// The words.
+/// Words by number: a hash table with open addressing, at most half full.
 #[derive(Debug, Default)]
 pub(crate) struct Vocabulary {
     /// All words, one behind the other.
@@ -14,12 +15,11 @@ pub(crate) struct Vocabulary {
 }
 
 impl Vocabulary {
-    /// How many there are.
     pub(crate) fn len(&self) -> usize {
         self.ends.len()
     }
 
-    fn word(&self, index: usize) -> &[u8] {
+    pub(crate) fn word(&self, index: usize) -> &[u8] {
         let start = index.checked_sub(1).map_or(0, |i| self.ends[i]);
         &self.bytes[start as usize..self.ends[index] as usize]
     }
@@ -37,7 +37,6 @@ impl Vocabulary {
         }
     }
 
-    /// The word's number.
     pub(crate) fn find(&self, word: &[u8]) -> Option<usize> {
         self.place(word).ok()
     }
@@ -63,10 +62,24 @@ impl Vocabulary {
     }
 }
 
-/// FNV-1a, with the high bits mixed into the low ones.
+/// Of a word and its length, eight bytes at a time; what is left over is taken with bytes before it.
 fn hash(word: &[u8]) -> u64 {
-    let h = word.iter().fold(0xcbf2_9ce4_8422_2325, |h: u64, b| {
-        (h ^ u64::from(*b)).wrapping_mul(0x0000_0100_0000_01b3)
-    });
-    h ^ (h >> 32)
+    const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
+    let mix = |h: u64, part: u64| {
+        let h = (h ^ part).wrapping_mul(FACTOR);
+        h ^ (h >> 32)
+    };
+    let mut h = word.len() as u64;
+    if let Some(last) = word.last_chunk() {
+        let (parts, _) = word.as_chunks();
+        let parts = parts.iter().map(|part| u64::from_le_bytes(*part));
+        h = mix(parts.fold(h, mix), u64::from_le_bytes(*last));
+    } else if let (Some(first), Some(last)) = (word.first_chunk(), word.last_chunk()) {
+        let [first, last] = [first, last].map(|part| u64::from(u32::from_le_bytes(*part)));
+        h = mix(h, first | last << 32);
+    } else {
+        h = word.iter().fold(h, |h, byte| mix(h, u64::from(*byte)));
+    }
+    // the high bits of a product follow from all bits of its factors
+    h.wrapping_mul(FACTOR) >> 32
 }

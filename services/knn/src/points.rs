@@ -45,6 +45,14 @@ pub struct Neighbour {
     pub point: u32,
 }
 
+/// Adds the squares of the differences between a feature of the query and that of several points.
+fn add_squares(sums: &mut [f64; LANES], x: f64, lanes: &[f64; LANES]) {
+    for (sum, y) in sums.iter_mut().zip(lanes) {
+        let difference = y - x;
+        *sum += difference * difference;
+    }
+}
+
 impl Points {
     /// Reads the asset of this name.
     pub fn load(name: &'static str) -> Result<Points, Error> {
@@ -165,11 +173,16 @@ impl Points {
         let blocks = self.blocks.chunks_exact(LANES * self.features);
         for (block, first) in blocks.zip((0..).step_by(LANES)) {
             let mut sums = [0.0; LANES];
-            for (x, lanes) in query.iter().zip(block.chunks_exact(LANES)) {
-                for (sum, y) in sums.iter_mut().zip(lanes) {
-                    let difference = y - x;
-                    *sum += difference * difference;
+            // Four features a turn: in WebAssembly a turn of a loop has a cost of its own.
+            let (fours, rest) = query.as_chunks::<4>();
+            let (lanes, rest_lanes) = block.split_at(fours.len() * 4 * LANES);
+            for (xs, lanes) in fours.iter().zip(lanes.as_chunks::<{ 4 * LANES }>().0) {
+                for (x, lanes) in xs.iter().zip(lanes.as_chunks::<LANES>().0) {
+                    add_squares(&mut sums, *x, lanes);
                 }
+            }
+            for (x, lanes) in rest.iter().zip(rest_lanes.as_chunks::<LANES>().0) {
+                add_squares(&mut sums, *x, lanes);
             }
             if sums.iter().all(|s| *s >= worst) {
                 continue;

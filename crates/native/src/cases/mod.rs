@@ -2,6 +2,7 @@
 
 mod packets;
 mod records;
+mod series;
 
 use crate::Fault;
 use crate::side::{self, Side};
@@ -29,6 +30,8 @@ pub struct Case {
     pub spec: InstanceSpec,
     /// Keys and payloads.
     pub requests: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Four bytes of a payload that stand for the time of a reading in seconds, if it has one.
+    pub time_mark: Option<[u8; 4]>,
     /// Starts the native side.
     pub native: fn(InstanceSpec) -> Result<Box<dyn Side>, Fault>,
 }
@@ -46,6 +49,7 @@ impl Case {
                 ..InstanceSpec::default()
             },
             requests: Vec::new(),
+            time_mark: None,
             native: side::start::<S>,
         }
     }
@@ -82,6 +86,12 @@ impl Case {
         self
     }
 
+    /// Payloads hold the time of a reading where this number is, most significant byte first.
+    fn timed(mut self, mark: u32) -> Case {
+        self.time_mark = Some(mark.to_be_bytes());
+        self
+    }
+
     fn requests(mut self, requests: impl IntoIterator<Item = (Vec<u8>, Vec<u8>)>) -> Case {
         self.requests = requests.into_iter().collect();
         self
@@ -89,7 +99,7 @@ impl Case {
 }
 
 /// The services by name; what one is given is made when it is asked for.
-pub const ALL: [(&str, fn() -> Case); 11] = [
+pub const ALL: [(&str, fn() -> Case); 16] = [
     ("ipsec", packets::ipsec),
     ("nids", packets::nids),
     ("natv4", packets::natv4),
@@ -101,4 +111,9 @@ pub const ALL: [(&str, fn() -> Case); 11] = [
     ("bayes", records::bayes),
     ("topranker", records::topranker),
     ("bm25", records::bm25),
+    ("apigw", series::apigw),
+    ("sql", series::sql),
+    ("ema", series::ema),
+    ("spike", series::spike),
+    ("recommend", series::recommend),
 ];
