@@ -151,6 +151,11 @@ fn node_text(details: &NodeDetails, paint: Paint) -> String {
         .iter()
         .map(|(why, times)| format!("{why} {}", count(*times)))
         .collect();
+    let accelerators: Vec<String> = n
+        .accelerators
+        .iter()
+        .map(|(a, rate)| format!("{a} {:.1} Gb/s", rate * 8e-9))
+        .collect();
     let mut text = facts(vec![
         ("Node", n.name.clone()),
         ("State", state),
@@ -173,6 +178,13 @@ fn node_text(details: &NodeDetails, paint: Paint) -> String {
         (
             "Use",
             format!("{:.1} s of CPU, {}", n.cpu_seconds, bytes(n.resident_bytes)),
+        ),
+        (
+            "Accelerators",
+            match accelerators.is_empty() {
+                true => "none".into(),
+                false => accelerators.join(", "),
+            },
         ),
         (
             "Requests",

@@ -204,6 +204,7 @@ pub fn service(args: &Run, settings: &Settings) -> Result<(Vec<u8>, InstanceSpec
                 .map(|(_, _, c)| (c.name().to_string(), c.outputs))
                 .collect();
             spec.config = service.config.clone();
+            spec.accelerators = service.accelerators.iter().copied().collect();
             spec.memory_bytes_max = service.resources.memory.0 as usize;
             spec.deadline = Duration::from_nanos(service.deadline.0);
             for name in &service.assets {

@@ -19,7 +19,7 @@ struct Expected {
     exact: &'static [&'static str],
 }
 
-const APPS: [Expected; 4] = [
+const APPS: &[Expected] = &[
     Expected {
         name: "rta-ptc",
         instances: 60,
@@ -55,6 +55,17 @@ const APPS: [Expected; 4] = [
             "flow counts",
             "ESP packets",
             "sequence numbers",
+        ],
+    },
+    Expected {
+        name: "iot-dh",
+        instances: 108,
+        moved: "sql",
+        exact: &[
+            "rows stored",
+            "latest values",
+            "topics counted",
+            "classified as the points say",
         ],
     },
 ];

@@ -63,6 +63,7 @@ impl Core {
                 instances: shards().filter(|s| s.role(n.id).is_some()).count() as u32,
                 cpu_seconds: stats.cpu_seconds,
                 resident_bytes: stats.resident_bytes,
+                accelerators: stats.accelerators,
                 queue: self
                     .heartbeats
                     .get(&n.id)

@@ -98,6 +98,72 @@ impl Ctx {
             None => Err(HostFailure(Failure::OutsideRequest(import))),
         }
     }
+
+    pub(crate) fn reply(&mut self, status: u32, payload: &[u8]) -> i32 {
+        if payload.len() > PAYLOAD_LEN_MAX || self.reply.is_some() {
+            return BOUND;
+        }
+        let payload = self.shared.core.buffer_with(payload);
+        self.reply = Some(Reply { status, payload });
+        0
+    }
+
+    pub(crate) fn send(&mut self, channel: i32, key: &[u8], payload: &[u8]) -> i32 {
+        let spec = &self.shared.spec;
+        let at = channel as u32 as usize;
+        let Some((_, outputs_max)) = spec.channels.get(at) else {
+            return NO_HANDLE;
+        };
+        let fits = (1..=KEY_LEN_MAX).contains(&key.len()) && payload.len() <= PAYLOAD_LEN_MAX;
+        if !fits || self.sent[at] >= *outputs_max {
+            return BOUND;
+        }
+        self.sent[at] += 1;
+        self.outputs.push(Output {
+            channel: at as u16,
+            key: self.shared.core.buffer_with(key),
+            payload: self.shared.core.buffer_with(payload),
+        });
+        0
+    }
+
+    pub(crate) fn channel(&self, name: &[u8]) -> i32 {
+        position(self.shared.spec.channels.iter().map(|(n, _)| &**n), name)
+    }
+
+    pub(crate) fn asset(&self, name: &[u8]) -> i32 {
+        position(self.shared.spec.assets.iter().map(|(n, _)| &**n), name)
+    }
+
+    /// An asset from an offset on; nothing beyond its end.
+    pub(crate) fn asset_from(&self, asset: i32, offset: i64) -> Option<&[u8]> {
+        let (_, content) = self.shared.spec.assets.get(asset as u32 as usize)?;
+        let offset = usize::try_from(offset).unwrap_or(usize::MAX);
+        Some(content.get(offset..).unwrap_or_default())
+    }
+
+    pub(crate) fn secret(&self, name: &[u8]) -> Option<&[u8]> {
+        let mut secrets = self.shared.spec.secrets.iter();
+        let secret = secrets.find(|(n, _)| n.as_bytes() == name);
+        secret.map(|(_, value)| &**value)
+    }
+
+    pub(crate) fn config(&self, name: &[u8]) -> Option<&[u8]> {
+        let name = std::str::from_utf8(name).unwrap_or_default();
+        self.shared.spec.config.get(name).map(|v| v.as_bytes())
+    }
+
+    pub(crate) fn log(&self, level: i32, text: &[u8]) {
+        if let Some(log) = &self.shared.core.log {
+            let text = String::from_utf8_lossy(&text[..text.len().min(LOG_LEN_MAX)]);
+            log(LogLine {
+                instance: self.shared.id,
+                service: &self.shared.spec.name,
+                level: level.clamp(1, 4),
+                text: &text,
+            });
+        }
+    }
 }
 
 impl ResourceLimiter for Ctx {
@@ -220,14 +286,7 @@ fn define_request(linker: &mut Linker<Ctx>) -> Result<()> {
         |mut c: C<'_>, status: i32, ptr: i32, len: i32| -> Result<i32> {
             let (memory, ctx) = parts(&mut c)?;
             ctx.in_request("reply")?;
-            let from = bytes(memory, ptr, len)?;
-            if from.len() > PAYLOAD_LEN_MAX || ctx.reply.is_some() {
-                return Ok(BOUND);
-            }
-            let payload = ctx.shared.core.buffer_with(from);
-            let status = status as u32;
-            ctx.reply = Some(Reply { status, payload });
-            Ok(0)
+            Ok(ctx.reply(status as u32, bytes(memory, ptr, len)?))
         },
     )?;
     linker.func_wrap(
@@ -235,8 +294,7 @@ fn define_request(linker: &mut Linker<Ctx>) -> Result<()> {
         "channel",
         |mut c: C<'_>, ptr: i32, len: i32| -> Result<i32> {
             let (memory, ctx) = parts(&mut c)?;
-            let names = ctx.shared.spec.channels.iter().map(|(n, _)| &**n);
-            Ok(position(names, bytes(memory, ptr, len)?))
+            Ok(ctx.channel(bytes(memory, ptr, len)?))
         },
     )?;
     linker.func_wrap(
@@ -245,23 +303,8 @@ fn define_request(linker: &mut Linker<Ctx>) -> Result<()> {
         |mut c: C<'_>, channel: i32, key: i32, key_len: i32, ptr: i32, len: i32| -> Result<i32> {
             let (memory, ctx) = parts(&mut c)?;
             ctx.in_request("send")?;
-            let (key, from) = (bytes(memory, key, key_len)?, bytes(memory, ptr, len)?);
-            let spec = &ctx.shared.spec;
-            let at = channel as u32 as usize;
-            let Some((_, outputs_max)) = spec.channels.get(at) else {
-                return Ok(NO_HANDLE);
-            };
-            let fits = (1..=KEY_LEN_MAX).contains(&key.len()) && from.len() <= PAYLOAD_LEN_MAX;
-            if !fits || ctx.sent[at] >= *outputs_max {
-                return Ok(BOUND);
-            }
-            ctx.sent[at] += 1;
-            ctx.outputs.push(Output {
-                channel: at as u16,
-                key: ctx.shared.core.buffer_with(key),
-                payload: ctx.shared.core.buffer_with(from),
-            });
-            Ok(0)
+            let (key, payload) = (bytes(memory, key, key_len)?, bytes(memory, ptr, len)?);
+            Ok(ctx.send(channel, key, payload))
         },
     )?;
     Ok(())
@@ -273,13 +316,13 @@ fn define_surroundings(linker: &mut Linker<Ctx>) -> Result<()> {
         "asset",
         |mut c: C<'_>, ptr: i32, len: i32| -> Result<i32> {
             let (memory, ctx) = parts(&mut c)?;
-            let names = ctx.shared.spec.assets.iter().map(|(n, _)| &**n);
-            Ok(position(names, bytes(memory, ptr, len)?))
+            Ok(ctx.asset(bytes(memory, ptr, len)?))
         },
     )?;
     linker.func_wrap("e3", "asset_len", |c: C<'_>, asset: i32| -> i64 {
-        let asset = c.data().shared.spec.assets.get(asset as u32 as usize);
-        asset.map_or(-1, |(_, content)| content.len() as i64)
+        c.data()
+            .asset_from(asset, 0)
+            .map_or(-1, |content| content.len() as i64)
     })?;
     linker.func_wrap(
         "e3",
@@ -287,11 +330,9 @@ fn define_surroundings(linker: &mut Linker<Ctx>) -> Result<()> {
         |mut c: C<'_>, asset: i32, offset: i64, out: i32, cap: i32| -> Result<i32> {
             let (memory, ctx) = parts(&mut c)?;
             let to = range(memory.len(), out, cap)?;
-            let Some((_, content)) = ctx.shared.spec.assets.get(asset as u32 as usize) else {
+            let Some(rest) = ctx.asset_from(asset, offset) else {
                 return Ok(NO_HANDLE);
             };
-            let offset = usize::try_from(offset).unwrap_or(usize::MAX);
-            let rest = content.get(offset..).unwrap_or_default();
             let len = rest.len().min(to.len()).min(i32::MAX as usize);
             memory[to.start..to.start + len].copy_from_slice(&rest[..len]);
             Ok(len as i32)
@@ -302,10 +343,8 @@ fn define_surroundings(linker: &mut Linker<Ctx>) -> Result<()> {
         "secret",
         |mut c: C<'_>, ptr: i32, len: i32, out: i32, cap: i32| -> Result<i32> {
             let (memory, ctx) = parts(&mut c)?;
-            let name = bytes(memory, ptr, len)?;
-            let mut secrets = ctx.shared.spec.secrets.iter();
-            let secret = secrets.find(|(n, _)| n.as_bytes() == name);
-            Ok(found(memory, secret.map(|(_, v)| &**v), out, cap)?)
+            let secret = ctx.secret(bytes(memory, ptr, len)?);
+            Ok(found(memory, secret, out, cap)?)
         },
     )?;
     linker.func_wrap(
@@ -313,8 +352,7 @@ fn define_surroundings(linker: &mut Linker<Ctx>) -> Result<()> {
         "config",
         |mut c: C<'_>, ptr: i32, len: i32, out: i32, cap: i32| -> Result<i32> {
             let (memory, ctx) = parts(&mut c)?;
-            let name = std::str::from_utf8(bytes(memory, ptr, len)?).unwrap_or_default();
-            let value = ctx.shared.spec.config.get(name).map(|v| v.as_bytes());
+            let value = ctx.config(bytes(memory, ptr, len)?);
             Ok(found(memory, value, out, cap)?)
         },
     )?;
@@ -323,16 +361,7 @@ fn define_surroundings(linker: &mut Linker<Ctx>) -> Result<()> {
         "log",
         |mut c: C<'_>, level: i32, ptr: i32, len: i32| -> Result<()> {
             let (memory, ctx) = parts(&mut c)?;
-            let text = bytes(memory, ptr, len)?;
-            if let Some(log) = &ctx.shared.core.log {
-                let text = String::from_utf8_lossy(&text[..text.len().min(LOG_LEN_MAX)]);
-                log(LogLine {
-                    instance: ctx.shared.id,
-                    service: &ctx.shared.spec.name,
-                    level: level.clamp(1, 4),
-                    text: &text,
-                });
-            }
+            ctx.log(level, bytes(memory, ptr, len)?);
             Ok(())
         },
     )?;

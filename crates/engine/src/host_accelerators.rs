@@ -6,13 +6,13 @@
 //! held by handle, for the instance's life. The libraries pick the machine's instructions (AES-NI,
 //! SHA, CLMUL, and those of ARM) when they run.
 
-use crate::host::{C, Ctx, bytes, found, parts, range};
+use crate::host::{C, Ctx, HostFailure, bytes, found, parts, range};
 use crate::limits::{ACCEL_HANDLES_MAX, ACCEL_LEN_MAX, MATCHES_MAX};
 use crate::pattern_set::PatternSet;
 use aes::cipher::{Array, BlockModeDecrypt, BlockModeEncrypt, InnerIvInit};
 use aes::{Aes128, Aes256};
 use aes_gcm::{AeadInOut, Aes128Gcm, Aes256Gcm, KeyInit};
-use e3_model::Accelerator;
+use e3_model::{Accelerator, Accelerators};
 use hmac::{Hmac, Mac};
 use sha1::Sha1;
 use sha2::Sha256;
@@ -28,6 +28,17 @@ const WRONG_KIND: i32 = -3;
 const ABSENT: i32 = -5;
 /// Code for a length that is not allowed.
 const LENGTH: i32 = -6;
+
+/// Runs a block mode over whole blocks.
+macro_rules! blocks {
+    ($mode:ident, $run:ident, $key:expr, $iv:expr, $data:expr) => {{
+        let (blocks, _) = Array::slice_as_chunks_mut($data);
+        match $key {
+            Either::Short(key) => cbc::$mode::inner_iv_init(key, $iv).$run(blocks),
+            Either::Long(key) => cbc::$mode::inner_iv_init(key, $iv).$run(blocks),
+        }
+    }};
+}
 
 /// AES with a key of either length.
 enum Either<A, B> {
@@ -74,7 +85,7 @@ impl Accel {
         self.held.len() as i32 - 1
     }
 
-    fn release(&mut self, handle: i32) -> i32 {
+    pub(crate) fn release(&mut self, handle: i32) -> i32 {
         let held = self.held.get_mut(handle as u32 as usize);
         let Some(held) = held.and_then(Option::take) else {
             return 0;
@@ -85,6 +96,169 @@ impl Accel {
         self.free.push(handle);
         1
     }
+
+    pub(crate) fn key(&mut self, here: Accelerators, kind: i32, content: &[u8]) -> i32 {
+        let Some(kind) = key_kind(kind) else {
+            return WRONG_KIND;
+        };
+        if !here.has(kind) {
+            return ABSENT;
+        }
+        if content.len() > ACCEL_LEN_MAX {
+            return LENGTH;
+        }
+        key(kind, content).map_or(LENGTH, |key| self.hold(key))
+    }
+
+    pub(crate) fn cbc(&self, key: i32, iv: &[u8; 16], data: &mut [u8], encrypt: bool) -> i32 {
+        let key = match self.get(key) {
+            Ok(Held::Cbc(key)) => &**key,
+            Ok(_) => return WRONG_KIND,
+            Err(code) => return code,
+        };
+        if data.len() > ACCEL_LEN_MAX || !data.len().is_multiple_of(16) {
+            return LENGTH;
+        }
+        let iv = &Array::from(*iv);
+        match encrypt {
+            true => blocks!(Encryptor, encrypt_blocks, key, iv, data),
+            false => blocks!(Decryptor, decrypt_blocks, key, iv, data),
+        }
+        0
+    }
+
+    /// The tag that seals the data, which become the cipher's text.
+    pub(crate) fn gcm_seal(
+        &self,
+        key: i32,
+        nonce: &[u8; 12],
+        aad: &[u8],
+        data: &mut [u8],
+    ) -> std::result::Result<[u8; 16], i32> {
+        let key = self.gcm_key(key, aad, data)?;
+        let (nonce, data) = (&Array::from(*nonce), data.into());
+        let tag = match key {
+            Either::Short(key) => key.encrypt_inout_detached(nonce, aad, data),
+            Either::Long(key) => key.encrypt_inout_detached(nonce, aad, data),
+        };
+        tag.map(Into::into).map_err(|_| LENGTH)
+    }
+
+    /// 1 = opened, 0 = not authentic.
+    pub(crate) fn gcm_open(
+        &self,
+        key: i32,
+        nonce: &[u8; 12],
+        aad: &[u8],
+        data: &mut [u8],
+        tag: &[u8; 16],
+    ) -> i32 {
+        let key = match self.gcm_key(key, aad, data) {
+            Ok(key) => key,
+            Err(code) => return code,
+        };
+        let (nonce, data, tag) = (&Array::from(*nonce), data.into(), &Array::from(*tag));
+        let opened = match key {
+            Either::Short(key) => key.decrypt_inout_detached(nonce, aad, data, tag),
+            Either::Long(key) => key.decrypt_inout_detached(nonce, aad, data, tag),
+        };
+        i32::from(opened.is_ok())
+    }
+
+    fn gcm_key(
+        &self,
+        key: i32,
+        aad: &[u8],
+        data: &[u8],
+    ) -> std::result::Result<&Either<Aes128Gcm, Aes256Gcm>, i32> {
+        match self.get(key)? {
+            Held::Gcm(_) if data.len() > ACCEL_LEN_MAX || aad.len() > ACCEL_LEN_MAX => Err(LENGTH),
+            Held::Gcm(key) => Ok(key),
+            _ => Err(WRONG_KIND),
+        }
+    }
+
+    /// Puts the tag of a text into `out`; its length, or a code.
+    pub(crate) fn hmac(
+        &self,
+        key: i32,
+        data: &[u8],
+        out: &mut [u8; 32],
+    ) -> std::result::Result<usize, i32> {
+        if data.len() > ACCEL_LEN_MAX {
+            return Err(LENGTH);
+        }
+        match self.get(key)? {
+            Held::HmacSha1(key) => {
+                let tag = Hmac::clone(key).chain_update(data).finalize().into_bytes();
+                out[..20].copy_from_slice(&tag);
+                Ok(20)
+            }
+            Held::HmacSha256(key) => {
+                let tag = Hmac::clone(key).chain_update(data).finalize().into_bytes();
+                out.copy_from_slice(&tag);
+                Ok(32)
+            }
+            _ => Err(WRONG_KIND),
+        }
+    }
+
+    pub(crate) fn match_set(&mut self, here: Accelerators, packed: &[u8]) -> i32 {
+        if !here.has(Accelerator::Match) {
+            return ABSENT;
+        }
+        let set = match PatternSet::parse(packed, self.pattern_bytes) {
+            Ok(set) => set,
+            Err(code) => return code,
+        };
+        let bytes = set.pattern_bytes();
+        let handle = self.hold(Held::Set(Box::new(set)));
+        if handle >= 0 {
+            self.pattern_bytes += bytes;
+        }
+        handle
+    }
+
+    /// Looks for the set's patterns; bytes that the occurrences take, or a code.
+    pub(crate) fn match_find(&mut self, set: i32, text: &[u8]) -> std::result::Result<usize, i32> {
+        if text.len() > ACCEL_LEN_MAX {
+            return Err(LENGTH);
+        }
+        let mut matches = std::mem::take(&mut self.matches);
+        matches.clear();
+        let found = match self.get(set) {
+            Ok(Held::Set(set)) if set.find(text, MATCHES_MAX, &mut matches) => {
+                Ok(matches.len() * 8)
+            }
+            Ok(Held::Set(_)) => Err(BOUND),
+            Ok(_) => Err(WRONG_KIND),
+            Err(code) => Err(code),
+        };
+        self.matches = matches;
+        found
+    }
+
+    /// Writes the occurrences found last, if there is room for all.
+    pub(crate) fn matches_into(&self, out: &mut [u8]) {
+        if self.matches.len() * 8 <= out.len() {
+            for (pair, (end, pattern)) in out.chunks_exact_mut(8).zip(&self.matches) {
+                pair[..4].copy_from_slice(&pattern.to_le_bytes());
+                pair[4..].copy_from_slice(&end.to_le_bytes());
+            }
+        }
+    }
+}
+
+pub(crate) fn crc32(here: Accelerators, before: u32, data: &[u8]) -> i64 {
+    if !here.has(Accelerator::Crc32) {
+        return i64::from(ABSENT);
+    }
+    if data.len() > ACCEL_LEN_MAX {
+        return i64::from(LENGTH);
+    }
+    let mut crc = crc32fast::Hasher::new_with_initial(before);
+    crc.update(data);
+    i64::from(crc.finalize())
 }
 
 /// The accelerator of a key's kind, as the ABI numbers them.
@@ -130,20 +304,8 @@ fn define_handles(linker: &mut Linker<Ctx>) -> Result<()> {
         "accel_key",
         |mut c: C<'_>, kind: i32, ptr: i32, len: i32| -> Result<i32> {
             let (memory, ctx) = parts(&mut c)?;
-            let content = bytes(memory, ptr, len)?;
-            let Some(kind) = key_kind(kind) else {
-                return Ok(WRONG_KIND);
-            };
-            if !ctx.shared.core.accelerators.has(kind) {
-                return Ok(ABSENT);
-            }
-            if content.len() > ACCEL_LEN_MAX {
-                return Ok(LENGTH);
-            }
-            Ok(match key(kind, content) {
-                Some(key) => ctx.accel.hold(key),
-                None => LENGTH,
-            })
+            let here = ctx.shared.accelerators();
+            Ok(ctx.accel.key(here, kind, bytes(memory, ptr, len)?))
         },
     )?;
     linker.func_wrap("e3", "accel_drop", |mut c: C<'_>, handle: i32| {
@@ -152,43 +314,23 @@ fn define_handles(linker: &mut Linker<Ctx>) -> Result<()> {
     Ok(())
 }
 
-/// Runs a block mode over whole blocks.
-macro_rules! blocks {
-    ($mode:ident, $run:ident, $key:expr, $iv:expr, $data:expr) => {{
-        let (blocks, _) = Array::slice_as_chunks_mut($data);
-        match $key {
-            Either::Short(key) => cbc::$mode::inner_iv_init(key, $iv).$run(blocks),
-            Either::Long(key) => cbc::$mode::inner_iv_init(key, $iv).$run(blocks),
-        }
-    }};
-}
-
-fn cbc(c: &mut C<'_>, handle: i32, iv: i32, ptr: i32, len: i32, encrypt: bool) -> Result<i32> {
+fn cbc(c: &mut C<'_>, key: i32, iv: i32, ptr: i32, len: i32, encrypt: bool) -> Result<i32> {
     let (memory, ctx) = parts(c)?;
     let data = range(memory.len(), ptr, len)?;
-    let iv = bytes(memory, iv, 16)?;
-    let iv = &Array::try_from(iv).expect("16 bytes");
-    let key = match ctx.accel.get(handle) {
-        Ok(Held::Cbc(key)) => &**key,
-        Ok(_) => return Ok(WRONG_KIND),
-        Err(code) => return Ok(code),
-    };
-    if data.len() > ACCEL_LEN_MAX || !data.len().is_multiple_of(16) {
-        return Ok(LENGTH);
-    }
-    let data = &mut memory[data];
-    match encrypt {
-        true => blocks!(Encryptor, encrypt_blocks, key, iv, data),
-        false => blocks!(Decryptor, decrypt_blocks, key, iv, data),
-    }
-    Ok(0)
+    let iv: [u8; 16] = chunk(memory, iv)?;
+    Ok(ctx.accel.cbc(key, &iv, &mut memory[data], encrypt))
+}
+
+fn chunk<const N: usize>(memory: &[u8], ptr: i32) -> std::result::Result<[u8; N], HostFailure> {
+    let bytes = bytes(memory, ptr, N as i32)?;
+    Ok(bytes.try_into().expect("of this length"))
 }
 
 /// Seals (`tag` receives the tag) or opens (`tag` holds it); 1 = done, 0 = not authentic.
 #[expect(clippy::too_many_arguments, reason = "the service ABI's signature")]
 fn gcm(
     c: &mut C<'_>,
-    handle: i32,
+    key: i32,
     nonce: i32,
     aad: i32,
     aad_len: i32,
@@ -201,16 +343,15 @@ fn gcm(
     let size = memory.len();
     let (data, aad) = (range(size, ptr, len)?, range(size, aad, aad_len)?);
     let tag_at = range(size, tag, 16)?;
-    let nonce = Array::try_from(bytes(memory, nonce, 12)?).expect("12 bytes");
-    let key = match ctx.accel.get(handle) {
-        Ok(Held::Gcm(key)) => &**key,
-        Ok(_) => return Ok(WRONG_KIND),
-        Err(code) => return Ok(code),
-    };
-    if data.len() > ACCEL_LEN_MAX || aad.len() > ACCEL_LEN_MAX {
-        return Ok(LENGTH);
+    let nonce: [u8; 12] = chunk(memory, nonce)?;
+    let given: [u8; 16] = chunk(memory, tag)?;
+    if aad.len() > ACCEL_LEN_MAX {
+        return Ok(ctx
+            .accel
+            .gcm_key(key, &memory[aad], &[])
+            .err()
+            .unwrap_or(LENGTH));
     }
-    let given = Array::try_from(&memory[tag_at.clone()]).expect("16 bytes");
     let (aad, data) = match memory.get_disjoint_mut([aad.clone(), data.clone()]) {
         Ok([aad, data]) => (&*aad, data),
         // the data change under the other text only if the two overlap: then it is copied
@@ -220,21 +361,12 @@ fn gcm(
             (&*ctx.scratch, &mut memory[data])
         }
     };
-    let made = match (seal, key) {
-        (true, Either::Short(key)) => key.encrypt_inout_detached(&nonce, aad, data.into()),
-        (true, Either::Long(key)) => key.encrypt_inout_detached(&nonce, aad, data.into()),
-        (false, Either::Short(key)) => {
-            let opened = key.decrypt_inout_detached(&nonce, aad, data.into(), &given);
-            return Ok(i32::from(opened.is_ok()));
-        }
-        (false, Either::Long(key)) => {
-            let opened = key.decrypt_inout_detached(&nonce, aad, data.into(), &given);
-            return Ok(i32::from(opened.is_ok()));
-        }
-    };
-    match made {
+    if !seal {
+        return Ok(ctx.accel.gcm_open(key, &nonce, aad, data, &given));
+    }
+    match ctx.accel.gcm_seal(key, &nonce, aad, data) {
         Ok(tag) => memory[tag_at].copy_from_slice(&tag),
-        Err(_) => return Ok(LENGTH),
+        Err(code) => return Ok(code),
     }
     Ok(1)
 }
@@ -273,20 +405,10 @@ fn define_sums(linker: &mut Linker<Ctx>) -> Result<()> {
         "hmac",
         |mut c: C<'_>, key: i32, ptr: i32, len: i32, out: i32, cap: i32| -> Result<i32> {
             let (memory, ctx) = parts(&mut c)?;
-            let data = bytes(memory, ptr, len)?;
-            if data.len() > ACCEL_LEN_MAX {
-                return Ok(LENGTH);
-            }
-            match ctx.accel.get(key) {
-                Ok(Held::HmacSha1(key)) => {
-                    let tag = Hmac::clone(key).chain_update(data).finalize().into_bytes();
-                    Ok(found(memory, Some(&tag), out, cap)?)
-                }
-                Ok(Held::HmacSha256(key)) => {
-                    let tag = Hmac::clone(key).chain_update(data).finalize().into_bytes();
-                    Ok(found(memory, Some(&tag), out, cap)?)
-                }
-                Ok(_) => Ok(WRONG_KIND),
+            let mut tag = [0; 32];
+            let tag_len = ctx.accel.hmac(key, bytes(memory, ptr, len)?, &mut tag);
+            match tag_len {
+                Ok(len) => Ok(found(memory, Some(&tag[..len]), out, cap)?),
                 Err(code) => Ok(code),
             }
         },
@@ -296,16 +418,8 @@ fn define_sums(linker: &mut Linker<Ctx>) -> Result<()> {
         "crc32",
         |mut c: C<'_>, before: i32, ptr: i32, len: i32| -> Result<i64> {
             let (memory, ctx) = parts(&mut c)?;
-            let data = bytes(memory, ptr, len)?;
-            if !ctx.shared.core.accelerators.has(Accelerator::Crc32) {
-                return Ok(i64::from(ABSENT));
-            }
-            if data.len() > ACCEL_LEN_MAX {
-                return Ok(i64::from(LENGTH));
-            }
-            let mut crc = crc32fast::Hasher::new_with_initial(before as u32);
-            crc.update(data);
-            Ok(i64::from(crc.finalize()))
+            let here = ctx.shared.accelerators();
+            Ok(crc32(here, before as u32, bytes(memory, ptr, len)?))
         },
     )?;
     Ok(())
@@ -317,20 +431,8 @@ fn define_match(linker: &mut Linker<Ctx>) -> Result<()> {
         "match_set",
         |mut c: C<'_>, ptr: i32, len: i32| -> Result<i32> {
             let (memory, ctx) = parts(&mut c)?;
-            let packed = bytes(memory, ptr, len)?;
-            if !ctx.shared.core.accelerators.has(Accelerator::Match) {
-                return Ok(ABSENT);
-            }
-            let set = match PatternSet::parse(packed, ctx.accel.pattern_bytes) {
-                Ok(set) => set,
-                Err(code) => return Ok(code),
-            };
-            let bytes = set.pattern_bytes();
-            let handle = ctx.accel.hold(Held::Set(Box::new(set)));
-            if handle >= 0 {
-                ctx.accel.pattern_bytes += bytes;
-            }
-            Ok(handle)
+            let here = ctx.shared.accelerators();
+            Ok(ctx.accel.match_set(here, bytes(memory, ptr, len)?))
         },
     )?;
     linker.func_wrap(
@@ -338,30 +440,14 @@ fn define_match(linker: &mut Linker<Ctx>) -> Result<()> {
         "match_find",
         |mut c: C<'_>, set: i32, ptr: i32, len: i32, out: i32, cap: i32| -> Result<i32> {
             let (memory, ctx) = parts(&mut c)?;
-            let data = bytes(memory, ptr, len)?;
             let to = range(memory.len(), out, cap)?;
-            if data.len() > ACCEL_LEN_MAX {
-                return Ok(LENGTH);
-            }
-            let mut matches = std::mem::take(&mut ctx.accel.matches);
-            matches.clear();
-            let code = match ctx.accel.get(set) {
-                Ok(Held::Set(set)) if set.find(data, MATCHES_MAX, &mut matches) => {
-                    (matches.len() * 8) as i32
+            match ctx.accel.match_find(set, bytes(memory, ptr, len)?) {
+                Ok(len) => {
+                    ctx.accel.matches_into(&mut memory[to]);
+                    Ok(len as i32)
                 }
-                Ok(Held::Set(_)) => BOUND,
-                Ok(_) => WRONG_KIND,
-                Err(code) => code,
-            };
-            if code > 0 && code as usize <= to.len() {
-                let pairs = memory[to].chunks_exact_mut(8);
-                for (pair, (end, pattern)) in pairs.zip(&matches) {
-                    pair[..4].copy_from_slice(&pattern.to_le_bytes());
-                    pair[4..].copy_from_slice(&end.to_le_bytes());
-                }
+                Err(code) => Ok(code),
             }
-            ctx.accel.matches = matches;
-            Ok(code)
         },
     )?;
     Ok(())

@@ -5,11 +5,11 @@ use e3_collections::TxnError;
 use wasmtime::{Linker, Result};
 
 /// Collection ids are 16 bits; a handle above is none.
-fn handle(collection: i32) -> u16 {
+pub(crate) fn handle(collection: i32) -> u16 {
     u16::try_from(collection).unwrap_or(u16::MAX)
 }
 
-fn code(done: std::result::Result<(), TxnError>) -> i32 {
+pub(crate) fn code(done: std::result::Result<(), TxnError>) -> i32 {
     match done {
         Ok(()) => 0,
         Err(e) => e.code(),
@@ -28,8 +28,7 @@ fn define_maps(linker: &mut Linker<Ctx>) -> Result<()> {
         "collection",
         |mut c: C<'_>, ptr: i32, len: i32| -> Result<i32> {
             let (memory, ctx) = parts(&mut c)?;
-            let names = ctx.shared.spec.collections.iter().map(|s| &*s.name);
-            Ok(position(names, bytes(memory, ptr, len)?))
+            Ok(ctx.collection(bytes(memory, ptr, len)?))
         },
     )?;
     linker.func_wrap(
@@ -88,41 +87,60 @@ fn scan(
     cap: i32,
 ) -> Result<i32> {
     let (memory, ctx) = parts(&mut c)?;
-    let state = ctx.state.borrow();
-    let from = bytes(memory, from, from_len)?;
-    ctx.scratch.clear();
-    ctx.scratch.extend_from_slice(from);
-    let split = from.len();
-    ctx.scratch.extend_from_slice(bytes(memory, to, to_len)?);
-    let (from, to) = ctx.scratch.split_at(split);
-    let range = range(memory.len(), out, cap)?;
-    let out = &mut memory[range];
-    let limit = match limit {
-        ..=0 => u32::MAX,
-        limit => limit as u32,
-    };
-    let (mut at, mut count, mut needed) = (0, 0, 0);
-    let visit = |key: &[u8], value: &[u8]| {
-        let len = 8 + key.len() + value.len();
-        let Some(entry) = out.get_mut(at..at + len) else {
-            needed = len;
-            return false;
+    let mut bounds = std::mem::take(&mut ctx.scratch);
+    bounds.clear();
+    bounds.extend_from_slice(bytes(memory, from, from_len)?);
+    let split = bounds.len();
+    bounds.extend_from_slice(bytes(memory, to, to_len)?);
+    let (from, to) = bounds.split_at(split);
+    let out = range(memory.len(), out, cap)?;
+    let limit = limit.max(0) as u32;
+    let answer = ctx.scan(coll, from, to, limit, reverse != 0, &mut memory[out]);
+    ctx.scratch = bounds;
+    Ok(answer)
+}
+
+impl Ctx {
+    pub(crate) fn collection(&self, name: &[u8]) -> i32 {
+        let names = self.shared.spec.collections.iter().map(|s| &*s.name);
+        position(names, name)
+    }
+
+    /// Packs entries into `out`, at most `limit` of them; 0 = no limit.
+    pub(crate) fn scan(
+        &mut self,
+        coll: i32,
+        from: &[u8],
+        to: &[u8],
+        limit: u32,
+        reverse: bool,
+        out: &mut [u8],
+    ) -> i32 {
+        let state = self.state.borrow();
+        let limit = if limit == 0 { u32::MAX } else { limit };
+        let (mut at, mut count, mut needed) = (0, 0, 0);
+        let visit = |key: &[u8], value: &[u8]| {
+            let len = 8 + key.len() + value.len();
+            let Some(entry) = out.get_mut(at..at + len) else {
+                needed = len;
+                return false;
+            };
+            entry[..4].copy_from_slice(&(key.len() as u32).to_le_bytes());
+            entry[4..8].copy_from_slice(&(value.len() as u32).to_le_bytes());
+            entry[8..8 + key.len()].copy_from_slice(key);
+            entry[8 + key.len()..].copy_from_slice(value);
+            at += len;
+            count += 1;
+            count < limit
         };
-        entry[..4].copy_from_slice(&(key.len() as u32).to_le_bytes());
-        entry[4..8].copy_from_slice(&(value.len() as u32).to_le_bytes());
-        entry[8..8 + key.len()].copy_from_slice(key);
-        entry[8 + key.len()..].copy_from_slice(value);
-        at += len;
-        count += 1;
-        count < limit
-    };
-    match ctx
-        .txn
-        .scan(&state, handle(coll), from, to, reverse != 0, visit)
-    {
-        Ok(()) if at == 0 => Ok(-needed_code(needed)),
-        Ok(()) => Ok(at as i32),
-        Err(e) => Ok(e.code()),
+        let scanned = self
+            .txn
+            .scan(&state, handle(coll), from, to, reverse, visit);
+        match scanned {
+            Ok(()) if at == 0 => -needed_code(needed),
+            Ok(()) => at as i32,
+            Err(e) => e.code(),
+        }
     }
 }
 

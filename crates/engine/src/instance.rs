@@ -305,39 +305,50 @@ fn next(mut caller: Caller<'_, Ctx>, status: i32) -> Result<i32> {
         caller.data().shared.counters.instructions.set(used);
     }
     let (memory, ctx) = parts(&mut caller)?;
-    if ctx.request.is_some() {
-        if status != 0 {
-            return Err(HostFailure(Failure::Code(status)).into());
-        }
-        commit(ctx, now).map_err(HostFailure)?;
-        // checked only now, so that every turn gets somewhere
-        let core = &ctx.shared.core;
-        if now >= core.until.get() || core.completions.borrow().len() >= COMPLETIONS_MAX {
-            return Ok(-1);
-        }
-    }
-    let shared = &*ctx.shared;
-    let mut queue = shared.queue.borrow_mut();
-    ctx.warm.next(&queue, &ctx.state.borrow());
-    let Some(request) = queue.pop_front() else {
+    let (at, capacity) = (ctx.buffer_at, ctx.buffer_len);
+    let Some(payload) = ctx.turn(now, status)? else {
         return Ok(-1);
     };
-    drop(queue);
-    let len = request.payload.len();
-    ctx.started = now;
-    ctx.busy_before = Duration::ZERO;
-    ctx.growth_refused = None;
-    ctx.txn.begin(request.slot);
-    let request = ctx.request.insert(request);
-    if len > ctx.buffer_len {
-        return Err(HostFailure(Failure::RequestTooLong {
-            len,
-            capacity: ctx.buffer_len,
-        })
-        .into());
+    let len = payload.len();
+    if len > capacity {
+        return Err(HostFailure(Failure::RequestTooLong { len, capacity }).into());
     }
-    memory[ctx.buffer_at..ctx.buffer_at + len].copy_from_slice(&request.payload);
+    memory[at..at + len].copy_from_slice(payload);
     Ok(len as i32)
+}
+
+impl Ctx {
+    /// Ends the request that was handled with `status`, and takes the next one: its payload. None
+    /// when the caller of `run` wants the core back, or there is no other.
+    #[inline]
+    pub(crate) fn turn(
+        &mut self,
+        now: Instant,
+        status: i32,
+    ) -> std::result::Result<Option<&mut Vec<u8>>, HostFailure> {
+        if self.request.is_some() {
+            if status != 0 {
+                return Err(HostFailure(Failure::Code(status)));
+            }
+            commit(self, now)?;
+            // checked only now, so that every turn gets somewhere
+            let core = &self.shared.core;
+            if now >= core.until.get() || core.completions.borrow().len() >= COMPLETIONS_MAX {
+                return Ok(None);
+            }
+        }
+        let mut queue = self.shared.queue.borrow_mut();
+        self.warm.next(&queue, &self.state.borrow());
+        let Some(request) = queue.pop_front() else {
+            return Ok(None);
+        };
+        drop(queue);
+        self.started = now;
+        self.busy_before = Duration::ZERO;
+        self.growth_refused = None;
+        self.txn.begin(request.slot);
+        Ok(Some(&mut self.request.insert(request).payload))
+    }
 }
 
 /// Warms the state for requests that wait: services mostly keep what is of a request at its key.
@@ -412,6 +423,11 @@ fn commit(ctx: &mut Ctx, now: Instant) -> std::result::Result<(), Failure> {
 }
 
 impl Shared {
+    /// Accelerators that the instance finds.
+    pub(crate) fn accelerators(&self) -> Accelerators {
+        self.core.accelerators.and(self.spec.accelerators)
+    }
+
     /// Hands out a request that failed, and counts it.
     pub(crate) fn fail(&self, request: Request, failure: Failure, busy: Duration) {
         let counters = &self.counters;

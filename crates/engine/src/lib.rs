@@ -11,6 +11,7 @@
     reason = "compiled code from the cache, and data that stays on its thread"
 )]
 
+mod accelerator_rates;
 pub mod bench;
 mod code;
 mod engine;
@@ -19,13 +20,16 @@ mod host_accelerators;
 mod host_collections;
 mod instance;
 pub mod limits;
+mod native;
 mod pattern_set;
 mod solo;
 mod ticker;
 mod types;
 
+pub use accelerator_rates::accelerator_rates;
 pub use code::{Code, check};
 pub use engine::Engine;
+pub use native::Native;
 pub use solo::{Solo, SoloError};
 pub use ticker::Ticker;
 pub use types::*;

@@ -141,6 +141,8 @@ pub struct InstanceSpec {
     pub config: BTreeMap<String, String>,
     /// Assets that it may read.
     pub assets: Vec<(String, Arc<[u8]>)>,
+    /// Accelerators that it uses; it finds those of them that its engine has.
+    pub accelerators: Accelerators,
     /// Bound of its linear memory.
     pub memory_bytes_max: usize,
     /// Longest run of the handler on one request, not counting the time it waits for the core.

@@ -20,12 +20,18 @@ struct Node {
 
 impl Node {
     fn new(wasm: &[u8], accelerators: Accelerators) -> Node {
+        Node::running(wasm, accelerators, Accelerators::ALL)
+    }
+
+    /// One that has these, with a service that uses those.
+    fn running(wasm: &[u8], accelerators: Accelerators, used: Accelerators) -> Node {
         let mut config = EngineConfig::new(Ticker::new(Duration::from_millis(1)).unwrap());
         config.instances_max = 2;
         config.accelerators = accelerators;
         let mut engine = Engine::new(config).unwrap();
         let spec = InstanceSpec {
             name: "service".into(),
+            accelerators: used,
             memory_bytes_max: 16 << 20,
             deadline: PATIENCE,
             ..InstanceSpec::default()
@@ -332,6 +338,9 @@ fn an_accelerator_that_is_not_there_says_so() {
     assert_eq!(answers(&mut Node::new(&wasm, Accelerators::NONE)), [-5; 6]);
     let some = Accelerators::from_iter([Accelerator::AesGcm, Accelerator::Crc32]);
     let mut node = Node::new(&wasm, some);
+    assert_eq!(answers(&mut node), [-5, 0, -5, -5, 0, -5]);
+    // nor is there one that the manifest does not name
+    let mut node = Node::running(&wasm, Accelerators::ALL, some);
     assert_eq!(answers(&mut node), [-5, 0, -5, -5, 0, -5]);
 }
 

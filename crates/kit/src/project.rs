@@ -29,7 +29,7 @@ macro_rules! sdk {
 }
 
 /// The SDK for Rust, file by file.
-const SDK: [(&str, &str); 10] = sdk![
+const SDK: [(&str, &str); 11] = sdk![
     "accel.rs",
     "accel_portable.rs",
     "collections.rs",
@@ -37,9 +37,10 @@ const SDK: [(&str, &str); 10] = sdk![
     "lib.rs",
     "limits.rs",
     "logging.rs",
-    "sys_mock.rs",
+    "native.rs",
     "sys_wasm.rs",
-    "testing.rs"
+    "testing.rs",
+    "testing_calls.rs"
 ];
 /// The SDK's own manifest; what it depends on begins with its `[dependencies]`.
 const SDK_MANIFEST: &str = include_str!("../../../sdk/rust/Cargo.toml");

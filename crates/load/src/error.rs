@@ -1,6 +1,6 @@
 //! Why a load could not be run.
 
-use crate::limits::{RATE_RPS_MAX, REQUESTS_MAX, THERMOSTATS_MAX};
+use crate::limits::{RATE_RPS_MAX, REQUESTS_MAX, SENSORS_MAX, THERMOSTATS_MAX};
 
 /// Why a load could not be run.
 #[derive(Debug, thiserror::Error)]
@@ -57,7 +57,7 @@ pub enum LoadError {
     },
     /// A load with the same seed ran before; its rows are still there.
     #[error(
-        "seed {seed} was used on this application before: {rows} rows of its first thermostat are there"
+        "seed {seed} was used on this application before: {rows} rows of its first sender are there"
     )]
     SeedUsed {
         /// The seed.
@@ -91,6 +91,12 @@ pub enum LoadError {
         /// How many were asked for.
         thermostats: u32,
     },
+    /// Too many sensors, or none.
+    #[error("sensors is {sensors}, must be 1..={SENSORS_MAX}")]
+    Sensors {
+        /// How many were asked for.
+        sensors: u32,
+    },
     /// A row of the temperatures cannot be read.
     #[error(
         "temperatures: line {line} is {text:?}, must be three whole numbers, the last two -1000..=1000"
@@ -104,6 +110,16 @@ pub enum LoadError {
     /// A line of the route table cannot be read.
     #[error("routes: line {line} is {text:?}, must be PREFIX/LEN NEXTHOP")]
     Route {
+        /// Line of the file, from 1.
+        line: usize,
+        /// What it says.
+        text: String,
+    },
+    /// A line of the words of mails cannot be read.
+    #[error(
+        "words of mails: line {line} is {text:?}, must be a word and its two counts, or eleven deciles"
+    )]
+    MailWords {
         /// Line of the file, from 1.
         line: usize,
         /// What it says.

@@ -59,6 +59,8 @@ pub const CAPTURED_LEN_MAX: u32 = 262_144;
 pub const TRAFFIC_TIME_MAX: Nanos = Nanos::from_millis(31 * 24 * 3_600_000);
 /// Most thermostats of one run: they share the upper half of their ids.
 pub const THERMOSTATS_MAX: u32 = 1 << 16;
+/// Most sensors of one run: they share the upper half of their ids.
+pub const SENSORS_MAX: u32 = 1 << 16;
 
 const _: () = assert!(DATAGRAM_LEN_GOAL < e3_wire::limits::DATAGRAM_LEN_MAX);
 const _: () = assert!(TICK.0 < TIMELINE_STEP.0);

@@ -73,6 +73,11 @@ impl Accelerators {
         self.0 & 1 << accelerator as u8 != 0
     }
 
+    /// Those in both sets.
+    pub fn and(self, other: Accelerators) -> Accelerators {
+        Accelerators(self.0 & other.0)
+    }
+
     /// Whether the set has all.
     pub fn is_all(&self) -> bool {
         *self == Accelerators::ALL

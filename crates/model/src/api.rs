@@ -1,5 +1,6 @@
 //! What the controller's HTTP API says and hears, as JSON. Nodes use the types of [`crate::plan`].
 
+use crate::accelerator::Accelerator;
 use crate::plan::{ChannelReport, Role};
 use crate::topology::NodeKind;
 use crate::units::Bytes;
@@ -61,6 +62,8 @@ pub struct NodeView {
     pub cpu_seconds: f64,
     /// Resident memory of its process.
     pub resident_bytes: u64,
+    /// Accelerators that it has, and how fast each is there: bytes per second, 1,500 a call.
+    pub accelerators: BTreeMap<Accelerator, f64>,
     /// Requests waiting.
     pub queue: u32,
     /// Requests admitted from clients.

@@ -3,7 +3,7 @@
 //! Plans are level-triggered: each states all that should be, carries a version, and can be applied
 //! twice. A node ignores a plan that is older than the one it has.
 
-use crate::accelerator::Accelerators;
+use crate::accelerator::{Accelerator, Accelerators};
 use crate::application::Application;
 use crate::ids::{Address, AppId, NodeId, ServiceId, ShardId, ShardKey};
 use crate::topology::NodeKind;
@@ -237,6 +237,9 @@ pub struct NodeStats {
     pub cpu_seconds: f64,
     /// Resident memory in bytes.
     pub resident_bytes: u64,
+    /// Accelerators that the node has, and how fast each is here: bytes per second, 1,500 a call.
+    #[serde(default)]
+    pub accelerators: BTreeMap<Accelerator, f64>,
     /// Datagrams received.
     pub datagrams_in: u64,
     /// Datagrams sent.

@@ -223,6 +223,7 @@ impl Driver {
         let mut report = self.worker.report();
         report.stats.cpu_seconds = self.clock.cpu_seconds();
         report.stats.resident_bytes = resident_bytes();
+        report.stats.accelerators = self.executor.rates().clone();
         for instance in &mut report.instances {
             self.executor.report(instance);
         }

@@ -8,7 +8,7 @@ use e3_engine::{
     Code, Engine, EngineConfig, EngineError, InstanceId, InstanceSpec, Outcome, Request,
 };
 use e3_model::plan::{AppPlan, InstanceReport};
-use e3_model::{Nanos, ShardKey};
+use e3_model::{Accelerator, Nanos, ShardKey};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -24,6 +24,8 @@ pub(crate) struct Executor {
     code: BTreeMap<String, Code>,
     running: BTreeMap<ShardKey, Running>,
     keys: BTreeMap<InstanceId, ShardKey>,
+    /// How fast the node's accelerators are, in bytes per second.
+    rates: BTreeMap<Accelerator, f64>,
 }
 
 /// An instance that runs.
@@ -39,12 +41,14 @@ struct Running {
 
 impl Executor {
     pub(crate) fn new(config: EngineConfig) -> Result<Executor, EngineError> {
+        let rates = e3_engine::accelerator_rates(config.accelerators);
         let engine = Engine::new(config)?;
         Ok(Executor {
             engine,
             code: BTreeMap::new(),
             running: BTreeMap::new(),
             keys: BTreeMap::new(),
+            rates: rates.into_iter().collect(),
         })
     }
 
@@ -208,6 +212,11 @@ impl Executor {
         more
     }
 
+    /// How fast the node's accelerators are, in bytes per second.
+    pub(crate) fn rates(&self) -> &BTreeMap<Accelerator, f64> {
+        &self.rates
+    }
+
     /// Completes the report of an instance by what the engine and its version have to say.
     pub(crate) fn report(&self, report: &mut InstanceReport) {
         let Some(running) = self.running.get(&report.key) else {
@@ -250,6 +259,7 @@ fn spec(app: &AppPlan, key: ShardKey, prepared: &Prepared) -> InstanceSpec {
         secrets: service.secrets.iter().filter_map(secret).collect(),
         config: service.config.clone(),
         assets: service.assets.iter().filter_map(asset).collect(),
+        accelerators: service.accelerators.iter().copied().collect(),
         memory_bytes_max: usize::try_from(service.resources.memory.0).unwrap_or(usize::MAX),
         deadline: Duration::from_nanos(service.deadline.0),
     }

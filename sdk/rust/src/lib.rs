@@ -36,19 +36,23 @@ mod collections;
 pub mod export;
 pub mod limits;
 mod logging;
+#[cfg(not(target_arch = "wasm32"))]
+pub mod native;
 #[cfg(target_arch = "wasm32")]
 #[path = "sys_wasm.rs"]
 mod sys;
 #[cfg(not(target_arch = "wasm32"))]
-#[path = "sys_mock.rs"]
-mod sys;
-#[cfg(not(target_arch = "wasm32"))]
 pub mod testing;
+#[cfg(not(target_arch = "wasm32"))]
+mod testing_calls;
 
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 use core::str::FromStr;
+
+#[cfg(not(target_arch = "wasm32"))]
+use native::calls as sys;
 
 pub use collections::{Array, Counter, Entry, HashMap, OrderedMap, Scan};
 pub use logging::Level;

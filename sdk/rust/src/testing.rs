@@ -12,10 +12,10 @@
 //! # Ok::<(), e3_sdk::Error>(())
 //! ```
 
-use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
+use crate::native::with_testing as with;
 use crate::{Error, Request, RequestId, Service};
 
 /// Bytes that all writes of a request may have together.
@@ -137,16 +137,8 @@ pub(crate) struct Inner {
     written_bytes: usize,
 }
 
-thread_local! {
-    static HOST: RefCell<Inner> = RefCell::default();
-}
-
-pub(crate) fn with<R>(f: impl FnOnce(&mut Inner) -> R) -> R {
-    HOST.with(|host| f(&mut host.borrow_mut()))
-}
-
 impl Inner {
-    pub(crate) fn collection(&mut self, handle: i32) -> Option<&mut Collection> {
+    pub(crate) fn collection_at(&mut self, handle: i32) -> Option<&mut Collection> {
         self.collections.get_mut(usize::try_from(handle).ok()?)
     }
 
@@ -242,10 +234,13 @@ impl Host {
         self
     }
 
-    /// Adds an asset.
+    /// Adds an asset; it takes the place of one of the same name.
     #[must_use]
     pub fn asset(self, name: &str, bytes: &[u8]) -> Self {
-        with(|host| host.assets.push((name.into(), bytes.to_vec())));
+        with(|host| {
+            host.assets.retain(|(n, _)| n != name);
+            host.assets.push((name.into(), bytes.to_vec()));
+        });
         self
     }
 

@@ -1,294 +1,220 @@
-//! Gate of the thermostat application: who may speak, and how often.
+//! Gate of an application: who may speak, how often, and where to.
 //!
-//! Verifies the HMAC token of each request, draws one permit from the thermostat's token bucket
-//! (double precision, as in the paper's IOT-TS: it is what SmartNIC cores without a floating-point
-//! unit are slow at), and passes the request to `sql`. What is refused is answered here and
-//! changes nothing.
+//! A record names its client and proves it: `user` (text or bytes; config `user` names the field), `expiry`
+//! (seconds since the Unix epoch, from which on the token is void) and `token`, 32 bytes: HMAC-SHA256 (RFC
+//! 2104) over the user's bytes and the expiry as 8 bytes, big endian, under the secret `token-key`. The
+//! operator makes the token of each client. Each request draws one permit from the client's token
+//! bucket ([`bucket`]).
 //!
-//! Needs the secret `token-key`, the channel `sql` and the hash collection `buckets`
-//! (thermostat -> permits, time). Configuration: `rate` (permits per second, default 50) and
-//! `burst` (most permits, default 100).
+//! *What is guaranteed* behind the gate: the request's routing key is the user's bytes; whoever sent it
+//! held a token of this user that was not yet void, and kept to the rate; `token` and `expiry` are gone, so
+//! no later service stores or answers them. All other fields are the client's word, also those
+//! that look like another service's result. The request's own identity (client, sequence) is the
+//! platform's.
+//!
+//! *Ways on*: the record goes on along all channels of `to`, of which there must be one, or by `routes`
+//! (`/PREFIX=CHANNEL, ...`) along the one whose prefix is the longest of those that the field `path`
+//! begins with, segment by segment: `/a` leads `/a` and `/a/b` on, but not `/ab`; `/` leads all. A
+//! question (a record with `op`) proves its client and draws a permit too, and then goes along the channel
+//! that its field `at` names, else along the first, whatever its path. The gate itself answers
+//! none.
+//!
+//! What is refused changes nothing and draws no permit: REFUSED (no valid token, over the rate: with the
+//! seconds until the next permit), NOT_FOUND (no route leads there), MALFORMED (all else).
+//!
+//! Configuration: `rate` (permits a second, above 0, default 50), `burst` (most permits, at least 1,
+//! default 100), `user`, `routes`, and those of [`Stage`]. Collection: hash map `buckets` (user ->
+//! permits, time). Accelerator: `hmac-sha256`.
 
 #![cfg_attr(target_arch = "wasm32", no_std)]
 
 extern crate alloc;
 
+pub mod bucket;
+mod routes;
+#[cfg(test)]
+mod tests;
+
 use alloc::format;
-use alloc::string::ToString;
+use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-use e3_iot_messages::{ClientMessage, Reply, SqlMessage, TokenError, TokenKey, routing_key};
-use e3_sdk::{Channel, Error, HashMap, Request, Service, config_or, limits, now, reply, secret};
+use bucket::{Bucket, Limit};
+use e3_sdk::accel::{HmacSha256, same_tag};
+use e3_sdk::{Channel, Error, HashMap, Request, Service, config, limits, now, reply, secret};
+use e3_stage::{Builder, Fault, Record, Stage, status};
+use routes::Routes;
 
-const NANOS_PER_S: i64 = 1_000_000_000;
+/// Bytes of a token.
+pub const TOKEN_BYTES: usize = 32;
 
-/// How fast permits come back, and how many can wait.
-#[derive(Clone, Copy, Debug)]
-struct Limit {
-    rate_per_s: f64,
-    burst: f64,
-}
-
-/// A token bucket: `permits` were left at `at`.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Bucket {
-    permits: f64,
-    at: i64,
-}
-
-impl Bucket {
-    const BYTES: usize = 16;
-
-    fn full(limit: Limit, now: i64) -> Self {
-        Self {
-            permits: limit.burst,
-            at: now,
-        }
-    }
-
-    /// The bucket with one permit less, or the seconds until there is one.
-    fn draw(self, limit: Limit, now: i64) -> Result<Self, f64> {
-        let elapsed_s = now.saturating_sub(self.at).max(0) as f64 / NANOS_PER_S as f64;
-        let permits = (self.permits + elapsed_s * limit.rate_per_s).min(limit.burst);
-        if permits >= 1.0 {
-            Ok(Self {
-                permits: permits - 1.0,
-                at: now.max(self.at),
-            })
-        } else {
-            Err((1.0 - permits) / limit.rate_per_s)
-        }
-    }
-
-    fn to_bytes(self) -> [u8; Self::BYTES] {
-        let mut bytes = [0; Self::BYTES];
-        bytes[..8].copy_from_slice(&self.permits.to_le_bytes());
-        bytes[8..].copy_from_slice(&self.at.to_le_bytes());
-        bytes
-    }
-
-    fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        let (permits, at) = bytes.split_at_checked(8)?;
-        Some(Self {
-            permits: f64::from_le_bytes(permits.try_into().ok()?),
-            at: i64::from_le_bytes(at.try_into().ok()?),
-        })
-    }
-}
+const NANOS: i64 = 1_000_000_000;
 
 /// The gate.
+#[derive(Debug)]
 pub struct ApiGateway {
-    token_key: TokenKey,
+    stage: Stage,
+    name: Option<String>,
+    /// The channels of `to`, for questions.
+    ways: Vec<(String, Channel)>,
+    routes: Option<Routes>,
+    user: String,
+    token_key: HmacSha256,
     limit: Limit,
     buckets: HashMap,
-    sql: Channel,
-    out: Vec<u8>,
+    out: Builder,
+}
+
+/// Where a request is to go.
+enum Way {
+    /// A question: along this one.
+    Question(usize),
+    /// A record: along this one.
+    Route(usize),
+    /// A record: along all.
+    All,
+}
+
+/// What is said to a request that does not pass.
+struct Refusal(u32, String);
+
+impl From<Fault> for Refusal {
+    fn from(fault: Fault) -> Self {
+        Refusal(status::MALFORMED, fault.to_string())
+    }
 }
 
 impl Service for ApiGateway {
     fn init() -> Result<Self, Error> {
+        let stage = Stage::open()?;
+        let to = config("to").unwrap_or_default();
+        let names = to.split(',').map(str::trim).filter(|n| !n.is_empty());
+        // the stage has found every channel
+        let ways: Vec<_> = names
+            .filter_map(|name| Some((name.to_string(), Channel::named(name)?)))
+            .collect();
+        if ways.is_empty() {
+            return Err(Error::Config {
+                name: "to",
+                value: to,
+            });
+        }
+        let names: Vec<&str> = ways.iter().map(|(name, _)| &**name).collect();
         Ok(Self {
-            token_key: TokenKey::new(&secret("token-key")?),
-            limit: Limit {
-                rate_per_s: config_or("rate", 50.0)?,
-                burst: config_or("burst", 100.0)?,
-            },
+            routes: Routes::open(&names)?,
+            stage,
+            name: config("name"),
+            ways,
+            user: config("user").unwrap_or_else(|| "user".into()),
+            token_key: HmacSha256::new(&secret("token-key")?)?,
+            limit: Limit::open()?,
             buckets: HashMap::open("buckets")?,
-            sql: Channel::open("sql")?,
-            out: Vec::new(),
+            out: Builder::new(),
         })
     }
 
     fn handle(&mut self, request: &Request<'_>) -> Result<(), Error> {
-        let message = match ClientMessage::decode(request.payload()) {
-            Ok(message) => message,
-            Err(error) => return self.answer(&Reply::Malformed(error.to_string())),
+        let record = match Record::parse(request.payload()) {
+            Ok(record) => record,
+            Err(fault) => return self.stage.refuse(&fault),
         };
-        let (token, thermostat, forward) = match message {
-            ClientMessage::Update { token, reading } => {
-                (token, reading.thermostat, SqlMessage::Store(reading))
-            }
-            ClientMessage::Query { token, query } => {
-                let thermostat = token.thermostat;
-                (token, thermostat, SqlMessage::Query { thermostat, query })
-            }
-        };
-        let verified = self.token_key.verify(&token, now() / NANOS_PER_S);
-        let verified = verified.and(if token.thermostat == thermostat {
-            Ok(())
-        } else {
-            Err(TokenError::OtherThermostat {
-                thermostat: token.thermostat,
-            })
-        });
-        if let Err(error) = verified {
-            return self.answer(&Reply::Unauthorized(error.to_string()));
-        }
-        // Another key would lead to another shard, with another bucket and other rows.
-        let key = routing_key(thermostat);
         let mut room = [0; limits::KEY_BYTES_MAX];
-        if request.key(&mut room)? != key {
-            let fault = format!("routing key: is not the id of thermostat {thermostat}");
-            return self.answer(&Reply::Malformed(fault));
-        }
+        let key = request.key(&mut room)?;
+        let way = self.admit(&record, key)?.and_then(|()| self.way(&record));
+        let way = match way {
+            Ok(way) => way,
+            Err(Refusal(status, why)) => return reply(status, why.as_bytes()),
+        };
         let mut room = [0; Bucket::BYTES];
-        let bucket = self
-            .buckets
-            .get(&key, &mut room)?
+        let stored = self.buckets.get(key, &mut room)?;
+        let bucket = stored
             .and_then(Bucket::from_bytes)
             .unwrap_or_else(|| Bucket::full(self.limit, now()));
         match bucket.draw(self.limit, now()) {
-            Ok(left) => {
-                self.buckets.put(&key, &left.to_bytes())?;
-                self.out.clear();
-                forward.encode(&mut self.out);
-                self.sql.send(&key, &self.out)
-            }
+            Ok(left) => self.buckets.put(key, &left.to_bytes())?,
             Err(wait_s) => {
-                let fault = format!("thermostat {thermostat}: next permit in {wait_s:.3} s");
-                self.answer(&Reply::RateLimited(fault))
+                let why = format!("{}: over the rate, next permit in {wait_s:.3} s", self.user);
+                return reply(status::REFUSED, why.as_bytes());
+            }
+        }
+        let out = self.out.clear().copy(&record, &["token", "expiry"]);
+        match way {
+            Way::Question(way) => self.ways[way].1.send(key, out.bytes()),
+            Way::All => self.stage.pass_record(request, out),
+            Way::Route(way) => {
+                let wanted = &self.ways[way].0;
+                self.stage
+                    .send_record(request, out, |name| name == wanted)?;
+                match self.stage.replies() {
+                    true => reply(status::OK, out.bytes()),
+                    false => Ok(()),
+                }
             }
         }
     }
 }
 
 impl ApiGateway {
-    fn answer(&mut self, answer: &Reply) -> Result<(), Error> {
-        self.out.clear();
-        answer.encode(&mut self.out);
-        reply(answer.status(), &self.out)
-    }
-}
-
-e3_sdk::service!(ApiGateway, request_capacity = 4096);
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use e3_iot_messages::{Query, Reading, Token, status};
-    use e3_sdk::testing::{Call, Host, Kind, Outcome};
-
-    const KEY: &[u8] = b"a key of the tests";
-    const START_S: i64 = 1_700_000_000;
-
-    fn host() -> Host {
-        Host::new()
-            .channel("sql")
-            .collection("buckets", Kind::Hash)
-            .secret("token-key", KEY)
-            .config("rate", "2")
-            .config("burst", "3")
-    }
-
-    fn update(token: Token, thermostat: u32) -> ClientMessage<'static> {
-        ClientMessage::Update {
-            token,
-            reading: Reading {
-                thermostat,
-                reading_time_s: 3600,
-                temperature_c: 11.5,
-            },
-        }
-    }
-
-    fn call(now_ms: i64, key: u32, message: &ClientMessage<'_>) -> Call {
-        let mut payload = Vec::new();
-        message.encode(&mut payload);
-        Call {
-            key: routing_key(key).to_vec(),
-            now: START_S * NANOS_PER_S + now_ms * 1_000_000,
-            payload,
-            ..Call::default()
-        }
-    }
-
-    fn status_of(outcome: &Outcome) -> u32 {
-        assert_eq!(outcome.result, Ok(()));
-        assert_eq!(outcome.replies.len() + outcome.sent.len(), 1);
-        outcome.replies.first().map_or(status::OK, |reply| reply.0)
-    }
-
-    #[test]
-    fn forwards_what_is_authentic() {
-        let host = host();
-        let mut gate = ApiGateway::init().unwrap();
-        let token = Token::mint(KEY, 7, START_S + 60);
-        let outcome = host.call(&mut gate, &call(0, 7, &update(token, 7)));
-        assert_eq!(outcome.sent[0].channel, "sql");
-        assert_eq!(outcome.sent[0].key, routing_key(7));
-        let SqlMessage::Store(reading) = SqlMessage::decode(&outcome.sent[0].payload).unwrap()
-        else {
-            panic!("not an update");
-        };
-        assert_eq!(reading.temperature_c, 11.5);
-        let query = ClientMessage::Query {
-            token,
-            query: Query::Ema,
-        };
-        let outcome = host.call(&mut gate, &call(0, 7, &query));
-        assert_eq!(
-            SqlMessage::decode(&outcome.sent[0].payload),
-            Ok(SqlMessage::Query {
-                thermostat: 7,
-                query: Query::Ema
-            })
-        );
-    }
-
-    #[test]
-    fn refuses_the_rest_and_changes_nothing() {
-        let host = host();
-        let mut gate = ApiGateway::init().unwrap();
-        let before = host.state();
-        let good = Token::mint(KEY, 7, START_S + 60);
-        let forged = Token::mint(b"other", 7, START_S + 60);
-        let expired = Token::mint(KEY, 7, START_S);
-        let mut refuse = |call: &Call, expected: u32| {
-            let outcome = host.call(&mut gate, call);
-            assert_eq!(status_of(&outcome), expected, "{outcome:?}");
-            assert_eq!(host.state(), before);
-        };
-        refuse(&call(0, 7, &update(forged, 7)), status::UNAUTHORIZED);
-        refuse(&call(0, 7, &update(expired, 7)), status::UNAUTHORIZED);
-        refuse(&call(0, 8, &update(good, 8)), status::UNAUTHORIZED);
-        refuse(&call(0, 8, &update(good, 7)), status::MALFORMED);
-        let mut short = call(0, 7, &update(good, 7));
-        short.payload.pop();
-        refuse(&short, status::MALFORMED);
-        short.payload.clear();
-        refuse(&short, status::MALFORMED);
-    }
-
-    /// The bucket against a naive one that is refilled every millisecond.
-    #[test]
-    fn limits_the_rate_like_a_bucket_refilled_in_small_steps() {
-        let host = host();
-        let mut gate = ApiGateway::init().unwrap();
-        let token = Token::mint(KEY, 7, START_S + 600);
-        let message = update(token, 7);
-        // 500 ms are one permit, so whole milliseconds are exact: count in 1/500 permit.
-        let (mut permits, mut last_ms) = (3 * 500, 0);
-        for n in 0..200_i64 {
-            let now_ms = n * 130 + (n * n * 37) % 101;
-            let now_ms = now_ms.max(last_ms);
-            permits = (permits + (now_ms - last_ms)).min(3 * 500);
-            last_ms = now_ms;
-            // Double precision is a hair off at the boundary itself.
-            let near = permits % 500 == 0;
-            let accepted = permits >= 500;
-            let outcome = host.call(&mut gate, &call(now_ms, 7, &message));
-            let status = status_of(&outcome);
-            if near {
-                permits -= if status == status::OK { 500 } else { 0 };
-                continue;
+    /// Whether the record comes from whom it says. The tag is looked at before the expiry, so that
+    /// who cannot make tokens learns nothing from the answer.
+    fn admit(&self, record: &Record<'_>, key: &[u8]) -> Result<Result<(), Refusal>, Error> {
+        let read = || -> Result<_, Fault> {
+            let user = record.bytes(&self.user)?;
+            let (expiry, token) = (record.int("expiry")?, record.bytes("token")?);
+            match token.len() == TOKEN_BYTES {
+                true => Ok((user, expiry, token)),
+                false => {
+                    let why = format!("has {} bytes, must have {TOKEN_BYTES}", token.len());
+                    Err(Fault::value("token", why))
+                }
             }
-            let expected = if accepted {
-                permits -= 500;
-                status::OK
-            } else {
-                status::RATE_LIMITED
+        };
+        let (user, expiry, token) = match read() {
+            Ok(read) => read,
+            Err(fault) => return Ok(Err(fault.into())),
+        };
+        let signed = [user, &expiry.to_be_bytes()].concat();
+        let refused = |why: String| Ok(Err(Refusal(status::REFUSED, why)));
+        if !same_tag(&self.token_key.tag(&signed)?, token) {
+            return refused("token: is not that of this user and expiry".into());
+        }
+        let now_s = now().div_euclid(NANOS);
+        if now_s >= expiry {
+            return refused(format!("token: expired at {expiry} s, now is {now_s} s"));
+        }
+        // Another key would lead to another shard, with another bucket and other state.
+        if key != user {
+            let fault = Fault::value(&self.user, "is not the routing key, but must be");
+            return Ok(Err(fault.into()));
+        }
+        Ok(Ok(()))
+    }
+
+    fn way(&self, record: &Record<'_>) -> Result<Way, Refusal> {
+        if let Ok(op) = record.text("op") {
+            return match record.text("at") {
+                Ok(at) if Some(at) != self.name.as_deref() => {
+                    let named = self.ways.iter().position(|(name, _)| name == at);
+                    Ok(Way::Question(named.unwrap_or_default()))
+                }
+                _ => {
+                    let why = format!("is {op:?}, but there is nothing to ask at the gate");
+                    Err(Fault::value("op", why).into())
+                }
             };
-            assert_eq!(status, expected, "at {now_ms} ms with {permits}/500");
+        }
+        let Some(routes) = &self.routes else {
+            return Ok(Way::All);
+        };
+        let path = record.text("path")?;
+        match routes.find(path) {
+            Some(way) => Ok(Way::Route(way)),
+            None => {
+                let why = format!("field \"path\": is {path:?}, no route leads there");
+                Err(Refusal(status::NOT_FOUND, why))
+            }
         }
     }
 }
+
+e3_sdk::service!(ApiGateway, request_capacity = 16384);

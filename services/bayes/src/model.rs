@@ -10,6 +10,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use crate::vocabulary::Vocabulary;
 use e3_sdk::Error;
 use e3_stage::Lines;
 
@@ -24,7 +25,9 @@ pub const NUMBERS_MAX: usize = 2 << 20;
 #[derive(Debug)]
 pub struct Model {
     classes: Vec<String>,
-    log_prior: Vec<f64>,
+    documents: Vec<f64>,
+    /// Smoothed number of all words of each class.
+    totals: Vec<f64>,
     words: Vocabulary,
     /// For each word, one number a class.
     log_likelihood: Vec<f64>,
@@ -64,11 +67,10 @@ impl Model {
         if let Err(why) = parsed {
             return Err(lines.fault(why));
         }
-        let documents: f64 = row.iter().sum();
-        let log_prior = row.iter().map(|n| libm::log(n / documents)).collect();
         let mut model = Model {
             classes,
-            log_prior,
+            documents: row.clone(),
+            totals: Vec::new(),
             words: Vocabulary::default(),
             log_likelihood: Vec::new(),
         };
@@ -107,17 +109,28 @@ impl Model {
         for row in self.log_likelihood.chunks_exact(classes) {
             totals.iter_mut().zip(row).for_each(|(t, n)| *t += n);
         }
-        let totals: Vec<f64> = totals.into_iter().map(libm::log).collect();
+        let log_totals: Vec<f64> = totals.iter().copied().map(libm::log).collect();
         for row in self.log_likelihood.chunks_exact_mut(classes) {
-            for (n, total) in row.iter_mut().zip(&totals) {
+            for (n, total) in row.iter_mut().zip(&log_totals) {
                 *n = libm::log(*n + alpha) - total;
             }
         }
+        self.totals = totals;
     }
 
     /// Names of the classes, as in the asset.
     pub fn classes(&self) -> &[String] {
         &self.classes
+    }
+
+    /// The class of this name.
+    pub fn class(&self, name: &str) -> Option<usize> {
+        self.classes.iter().position(|c| c == name)
+    }
+
+    /// Whether the model has the word.
+    pub fn knows(&self, word: &[u8]) -> bool {
+        self.words.find(word).is_some()
     }
 
     /// Logarithms of the posterior probabilities of the classes, and how many words are the model's.
@@ -126,24 +139,82 @@ impl Model {
         words: impl Iterator<Item = &'a [u8]>,
         out: &mut Vec<f64>,
     ) -> usize {
-        let classes = self.classes.len();
-        out.clear();
-        out.extend_from_slice(&self.log_prior);
+        prior(out, self.documents.iter().copied());
         let mut known = 0;
         for word in words {
-            let Some(index) = self.words.find(word) else {
+            let Some(row) = self.row(word) else {
                 continue;
             };
             known += 1;
-            let row = &self.log_likelihood[index * classes..(index + 1) * classes];
             out.iter_mut().zip(row).for_each(|(o, l)| *o += l);
         }
-        let most = out.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-        let sum: f64 = out.iter().map(|o| libm::exp(o - most)).sum();
-        let evidence = most + libm::log(sum);
-        out.iter_mut().for_each(|o| *o -= evidence);
+        normalise(out);
         known
     }
+
+    /// The same, as if the model had been trained with what was learned since, too.
+    pub fn log_posterior_learned<'a>(
+        &self,
+        words: impl Iterator<Item = &'a [u8]>,
+        learned: &Totals,
+        mut occurrences: impl FnMut(&[u8], &mut Vec<f64>) -> Result<bool, Error>,
+        out: &mut Vec<f64>,
+    ) -> Result<usize, Error> {
+        let both = |(a, b): (&f64, &f64)| a + b;
+        prior(out, self.documents.iter().zip(&learned.documents).map(both));
+        let before: Vec<f64> = self.totals.iter().copied().map(libm::log).collect();
+        let after = self.totals.iter().zip(&learned.words).map(both);
+        let after: Vec<f64> = after.map(libm::log).collect();
+        let mut more = Vec::new();
+        let mut known = 0;
+        for word in words {
+            let Some(row) = self.row(word) else {
+                continue;
+            };
+            known += 1;
+            let there = occurrences(word, &mut more)?;
+            for (class, o) in out.iter_mut().enumerate() {
+                let mut log_count = row[class] + before[class];
+                if there {
+                    log_count = libm::log(libm::exp(log_count) + more[class]);
+                }
+                *o += log_count - after[class];
+            }
+        }
+        normalise(out);
+        Ok(known)
+    }
+
+    fn row(&self, word: &[u8]) -> Option<&[f64]> {
+        let classes = self.classes.len();
+        let index = self.words.find(word)?;
+        Some(&self.log_likelihood[index * classes..(index + 1) * classes])
+    }
+}
+
+/// What was learned: documents and words of each class.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Totals {
+    /// Documents.
+    pub documents: Vec<f64>,
+    /// Words, each as often as it came.
+    pub words: Vec<f64>,
+}
+
+/// Logarithms of the shares of the documents.
+fn prior(out: &mut Vec<f64>, documents: impl Iterator<Item = f64>) {
+    out.clear();
+    out.extend(documents);
+    let all: f64 = out.iter().sum();
+    out.iter_mut().for_each(|n| *n = libm::log(*n / all));
+}
+
+/// From logarithms of joint probabilities to those of posterior ones.
+fn normalise(out: &mut [f64]) {
+    let most = out.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let sum: f64 = out.iter().map(|o| libm::exp(o - most)).sum();
+    let evidence = most + libm::log(sum);
+    out.iter_mut().for_each(|o| *o -= evidence);
 }
 
 /// As many whole numbers as there are classes.
@@ -170,71 +241,4 @@ fn numbers<'a>(
             row.len()
         )),
     }
-}
-
-/// Words by number: a hash table with open addressing, at most half full.
-#[derive(Debug, Default)]
-struct Vocabulary {
-    /// All words, one behind the other.
-    bytes: Vec<u8>,
-    /// Where each ends.
-    ends: Vec<u32>,
-    /// Number of a word + 1; 0 = free. The length is a power of two.
-    table: Vec<u32>,
-}
-
-impl Vocabulary {
-    fn len(&self) -> usize {
-        self.ends.len()
-    }
-
-    fn word(&self, index: usize) -> &[u8] {
-        let start = index.checked_sub(1).map_or(0, |i| self.ends[i]);
-        &self.bytes[start as usize..self.ends[index] as usize]
-    }
-
-    /// The word's number, or the free place for it. The table must not be empty.
-    fn place(&self, word: &[u8]) -> Result<usize, usize> {
-        let mask = self.table.len() - 1;
-        let mut place = hash(word) as usize & mask;
-        loop {
-            match self.table[place] {
-                0 => return Err(place),
-                n if self.word(n as usize - 1) == word => return Ok(n as usize - 1),
-                _ => place = (place + 1) & mask,
-            }
-        }
-    }
-
-    fn find(&self, word: &[u8]) -> Option<usize> {
-        self.place(word).ok()
-    }
-
-    /// Adds a word with the next number; false if it is there.
-    fn add(&mut self, word: &[u8]) -> bool {
-        if (self.len() + 1) * 2 > self.table.len() {
-            let size = (self.table.len() * 2).max(16);
-            self.table = alloc::vec![0; size];
-            for index in 0..self.len() {
-                if let Err(place) = self.place(self.word(index)) {
-                    self.table[place] = index as u32 + 1;
-                }
-            }
-        }
-        let Err(place) = self.place(word) else {
-            return false;
-        };
-        self.bytes.extend_from_slice(word);
-        self.ends.push(self.bytes.len() as u32);
-        self.table[place] = self.len() as u32;
-        true
-    }
-}
-
-/// FNV-1a, with the high bits mixed into the low ones.
-fn hash(word: &[u8]) -> u64 {
-    let h = word.iter().fold(0xcbf2_9ce4_8422_2325, |h: u64, b| {
-        (h ^ u64::from(*b)).wrapping_mul(0x0000_0100_0000_01b3)
-    });
-    h ^ (h >> 32)
 }

@@ -4,6 +4,8 @@ use e3_stage::fuzz::{Random, fuzz};
 use e3_stage::{Record, status};
 use std::collections::{BTreeMap, BTreeSet};
 
+mod learning;
+
 fn record(text: &str) -> Vec<u8> {
     Builder::new()
         .field("text", Value::Text(text))

@@ -10,13 +10,20 @@
 //!
 //! *Record*, for use among other services: `key` (text, bytes or a whole number, taken as decimal),
 //! `value` (the same; for `incr` and `decr` a whole number, default 1), `ttl_s` (seconds, default 0 =
-//! never expires), `version` (for `cas`). A record with the field `op` (`get set add replace append
+//! never expires), `version` (for `cas`). A record with the field `op` (`get set swap add replace append
 //! prepend cas delete incr decr touch`) is a command to this service and is answered, or goes on to
 //! the one that it is for ([`Stage::question`]); one without is handled as config `default-op` (default
 //! `get`) says, or its field of another name (config `op`), and goes on. The result has `done`:
 //! whether the command found what it needs and did it; after `get` also `value` (text if it is UTF-8,
-//! else bytes) and `version`, after `incr` and `decr` `value` as a whole number. Config `key`, `value`
-//! and `result` (default: as `value`) name the fields.
+//! else bytes) and `version`, after `incr` and `decr` `value` as a whole number. `swap` reads as `get`
+//! does what is there, then sets. Config `key`, `value` and `result` (default: as `value`) name the
+//! fields.
+//!
+//! With config `fields` (at most 16 names, separated by commas) an item is no value but a record: the
+//! commands that store keep together, of any type, those of the fields that the request has (at least
+//! one), and `get` and `swap` add each of them under its name behind config `prefix` (default
+//! `last_`). So `default-op: swap` adds to every record what the one before of its key said. Such items
+//! cannot be appended to or counted up.
 //!
 //! *Keys and shards*: the key of a command may be any. An item belongs to the slot of the key that
 //! its request was routed by, and only requests of the same slot find it. So route each command by the
@@ -34,6 +41,7 @@
 
 extern crate alloc;
 
+pub mod fields;
 pub mod limits;
 pub mod protocol;
 pub mod store;
@@ -47,6 +55,7 @@ use alloc::vec::Vec;
 
 use e3_sdk::{Error, Request, Service, config, now, reply};
 use e3_stage::{Builder, Fault, Question, Record, Stage, Value, status};
+use fields::Fields;
 use limits::{DATA_BYTES_MAX, EFFECTS_BYTES_MAX, KEY_BYTES_MAX, REPLY_BYTES_MAX};
 use protocol::{Command, Verb, expires};
 use store::{Outcome, Store};
@@ -60,6 +69,7 @@ pub struct Kvs {
     key: String,
     value: String,
     result: String,
+    fields: Option<Fields>,
     store: Store,
     reply: Vec<u8>,
     out: Builder,
@@ -76,6 +86,7 @@ impl Service for Kvs {
             key: name("key", "key"),
             result: name("result", &value),
             value,
+            fields: Fields::open()?,
             store: Store::open()?,
             reply: Vec::new(),
             out: Builder::new(),
@@ -266,27 +277,18 @@ impl Kvs {
             Err(fault) => return self.stage.refuse(&fault),
         };
         let key = &*parsed.key;
-        let out = self.out.clear();
         let outcome = match parsed.op {
-            Op::Get => {
-                let item = self.store.get(key)?;
-                out.copy(record, &[&self.result, "done", "version"]);
-                if let Some(item) = item {
-                    let value = match core::str::from_utf8(item.data) {
-                        Ok(text) => Value::Text(text),
-                        Err(_) => Value::Bytes(item.data),
-                    };
-                    out.field(&self.result, value)
-                        .field("version", Value::Int(item.version as i64))
-                        .field("done", Value::Bool(true));
-                } else {
-                    out.field("done", Value::Bool(false));
+            Op::Get | Op::Swap => {
+                if let Err(why) = self.found(record, key)? {
+                    return reply(status::REFUSED, why.as_bytes());
                 }
-                if out.bytes().len() > REPLY_BYTES_MAX {
-                    let why = format!("and the item exceed a message of {REPLY_BYTES_MAX} bytes");
-                    return reply(status::REFUSED, format!("record: {why}").as_bytes());
+                match parsed.op {
+                    Op::Swap => {
+                        let (expires, value) = (parsed.expires, &*parsed.value);
+                        self.store.store(Verb::Set, key, 0, expires, value)?
+                    }
+                    _ => Outcome::Done,
                 }
-                return finish(&self.stage, request, out, answers);
             }
             Op::Store(verb) => {
                 let (expires, value) = (parsed.expires, &*parsed.value);
@@ -296,6 +298,7 @@ impl Kvs {
             Op::Add { down } => self.store.add(key, parsed.delta, down)?,
             Op::Touch => self.store.touch(key, parsed.expires)?,
         };
+        let out = &mut self.out;
         let done = match outcome {
             Outcome::Done | Outcome::Number(_) => true,
             Outcome::NotStored | Outcome::Exists | Outcome::NotFound => false,
@@ -308,14 +311,59 @@ impl Kvs {
                 return reply(status::REFUSED, why.as_bytes());
             }
         };
-        if let Outcome::Number(value) = outcome {
-            out.copy(record, &[&self.result, "done"])
-                .field(&self.result, Value::Int(value as i64));
-        } else {
-            out.copy(record, &["done"]);
+        match outcome {
+            _ if matches!(parsed.op, Op::Get | Op::Swap) => {}
+            Outcome::Number(value) => {
+                out.clear()
+                    .copy(record, &[&self.result, "done"])
+                    .field(&self.result, Value::Int(value as i64))
+                    .field("done", Value::Bool(done));
+            }
+            _ => {
+                let out = out.clear().copy(record, &["done"]);
+                out.field("done", Value::Bool(done));
+            }
         }
-        out.field("done", Value::Bool(done));
-        finish(&self.stage, request, out, answers)
+        match answers {
+            true => reply(status::OK, out.bytes()),
+            false => self.stage.pass_record(request, out),
+        }
+    }
+
+    /// Writes the record with what is there under the key; the inner error is why it cannot.
+    fn found(&mut self, record: &Record<'_>, key: &[u8]) -> Result<Result<(), String>, Error> {
+        let out = self.out.clear();
+        let mut without = alloc::vec!["done", "version"];
+        match &self.fields {
+            Some(fields) => without.extend(fields.results()),
+            None => without.push(&self.result),
+        }
+        out.copy(record, &without);
+        let Some(item) = self.store.get(key)? else {
+            out.field("done", Value::Bool(false));
+            return Ok(Ok(()));
+        };
+        match (&self.fields, core::str::from_utf8(item.data)) {
+            (Some(fields), _) => {
+                if fields.read(item.data, out).is_none() {
+                    return Ok(Err("item: is a value, not a record of fields".into()));
+                }
+            }
+            (None, Ok(text)) => {
+                out.field(&self.result, Value::Text(text));
+            }
+            (None, Err(_)) => {
+                out.field(&self.result, Value::Bytes(item.data));
+            }
+        }
+        out.field("version", Value::Int(item.version as i64))
+            .field("done", Value::Bool(true));
+        Ok(match out.bytes().len() > REPLY_BYTES_MAX {
+            true => Err(format!(
+                "record: and the item exceed a message of {REPLY_BYTES_MAX} bytes"
+            )),
+            false => Ok(()),
+        })
     }
 
     fn read<'a>(&self, op: Option<&str>, record: &Record<'a>) -> Result<Parsed<'a>, Fault> {
@@ -340,6 +388,7 @@ impl Kvs {
         }
         parsed.op = match op {
             "get" => Op::Get,
+            "swap" => Op::Swap,
             "set" => Op::Store(Verb::Set),
             "add" => Op::Store(Verb::Add),
             "replace" => Op::Store(Verb::Replace),
@@ -351,13 +400,26 @@ impl Kvs {
             "touch" => Op::Touch,
             _ => {
                 let why = format!(
-                    "is {op:?}, must be one of get, set, add, replace, append, prepend, cas, delete, incr, decr, touch"
+                    "is {op:?}, must be one of get, set, swap, add, replace, append, prepend, cas, delete, incr, decr, touch"
                 );
                 return Err(Fault::value(&self.op, why));
             }
         };
+        let counts = matches!(
+            parsed.op,
+            Op::Store(Verb::Append | Verb::Prepend) | Op::Add { .. }
+        );
+        if counts && self.fields.is_some() {
+            let why = format!("is {op:?}, but items here are records of fields");
+            return Err(Fault::value(&self.op, why));
+        }
         match parsed.op {
-            Op::Store(_) => parsed.value = bytes(record, &self.value)?,
+            Op::Store(_) | Op::Swap => {
+                parsed.value = match &self.fields {
+                    Some(fields) => Cow::Owned(fields.item(record)?),
+                    None => bytes(record, &self.value)?,
+                }
+            }
             Op::Add { .. } if record.has(&self.value) => {
                 let delta = record.int(&self.value)?;
                 parsed.delta = u64::try_from(delta).map_err(|_| {
@@ -388,19 +450,6 @@ fn push_number(out: &mut Vec<u8>, mut number: u64) {
     out.extend_from_slice(&digits[start..]);
 }
 
-/// Answers a record that was a command to this service; others go on.
-fn finish(
-    stage: &Stage,
-    request: &Request<'_>,
-    out: &mut Builder,
-    answers: bool,
-) -> Result<(), Error> {
-    match answers {
-        true => reply(status::OK, out.bytes()),
-        false => stage.pass_record(request, out),
-    }
-}
-
 /// A record's request.
 struct Parsed<'a> {
     op: Op,
@@ -413,6 +462,7 @@ struct Parsed<'a> {
 #[derive(Clone, Copy)]
 enum Op {
     Get,
+    Swap,
     Store(Verb),
     Delete,
     Add { down: bool },

@@ -14,6 +14,8 @@ pub const WRITE_OVERHEAD_BYTES: usize = 16;
 pub const EFFECTS_BYTES_MAX: usize = 56 * 1024 - 1024;
 /// Bytes of a reply after which no further command of a request is carried out.
 pub const REPLY_BYTES_MAX: usize = VALUE_BYTES_MAX - 128;
+/// Most fields of an item that is a record.
+pub const FIELDS_MAX: usize = 16;
 /// Longest line of a reply that is no item.
 pub const ANSWER_BYTES_MAX: usize = 64;
 /// Expired items that are dropped when an item with an expiry is stored.

@@ -3,6 +3,8 @@ use e3_sdk::testing::{Call, Collection, Host, Kind, slot_of};
 use e3_stage::fuzz::{Random, fuzz};
 use std::collections::BTreeMap;
 
+mod records;
+
 const DAY_S: i64 = 86_400;
 const START_S: i64 = 1_700_000_000;
 
@@ -369,76 +371,6 @@ fn bounds_are_answered_not_met() {
     let (status, reply) = text(at(&host, &mut kvs, "k", 0, sets.as_bytes()));
     let stored = reply.matches("STORED").count();
     assert!(status == 0 && stored > 200 && reply.matches("SERVER_ERROR").count() == 600 - stored);
-}
-
-#[test]
-fn records_do_the_same() {
-    let host = host().config("key", "user").config("default-op", "incr");
-    let mut kvs = Kvs::init().unwrap();
-    let mut b = Builder::new();
-    let mut ask = |b: &mut Builder| {
-        let (status, reply) = at(
-            &host,
-            &mut kvs,
-            "k",
-            START_S,
-            b.field("x", Value::Int(1)).bytes(),
-        );
-        (status, reply)
-    };
-    b.clear()
-        .field("op", Value::Text("set"))
-        .field("user", Value::Int(-7));
-    let (status, reply) = ask(b
-        .field("value", Value::Text("41"))
-        .field("ttl_s", Value::Int(5)));
-    let record = Record::parse(&reply).unwrap();
-    assert_eq!(
-        (status, record.bool("done"), record.int("x")),
-        (0, Ok(true), Ok(1))
-    );
-    let (_, reply) = ask(b.clear().field("user", Value::Text("-7")));
-    let record = Record::parse(&reply).unwrap();
-    assert_eq!(
-        (record.int("value"), record.bool("done")),
-        (Ok(42), Ok(true))
-    );
-    b.clear()
-        .field("op", Value::Text("get"))
-        .field("user", Value::Bytes(b"-7"));
-    let (_, reply) = ask(&mut b);
-    let record = Record::parse(&reply).unwrap();
-    assert_eq!(
-        (record.text("value"), record.int("version")),
-        (Ok("42"), Ok(2))
-    );
-    b.clear()
-        .field("op", Value::Text("get"))
-        .field("user", Value::Text("none"));
-    let (status, reply) = ask(&mut b);
-    let record = Record::parse(&reply).unwrap();
-    assert_eq!(
-        (status, record.bool("done"), record.has("value")),
-        (0, Ok(false), false)
-    );
-    b.clear()
-        .field("op", Value::Text("cas"))
-        .field("user", Value::Text("-7"));
-    b.field("value", Value::Text("z"))
-        .field("version", Value::Int(2));
-    let (_, reply) = ask(&mut b);
-    assert_eq!(Record::parse(&reply).unwrap().bool("done"), Ok(true));
-    let (status, reply) = ask(b.clear().field("user", Value::Text("-7")));
-    let why = "item: holds no number of 64 bits, cannot be counted up or down";
-    assert_eq!((status, &*reply), (status::REFUSED, why.as_bytes()));
-    b.clear()
-        .field("op", Value::Text("drop"))
-        .field("user", Value::Text("a"));
-    let (status, reply) = ask(&mut b);
-    assert!(status == 1 && reply.starts_with(b"field \"op\": is \"drop\", must be one of get"));
-    let (status, reply) = ask(b.clear().field("user", Value::Text("")));
-    let why = "field \"user\": has 0 bytes, must be 1..=250";
-    assert_eq!((status, &*reply), (1, why.as_bytes()));
 }
 
 #[test]

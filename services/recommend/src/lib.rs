@@ -1,382 +1,341 @@
-//! Recommends comfort programmes by item-based collaborative filtering.
+//! Recommends by item-based collaborative filtering ([`similar`]): a user's rating of an item is
+//! predicted from the user's ratings of other items, weighted by the cosine similarity of the items'
+//! ratings over all users of the shard. Recommended is the item with the best prediction that the user
+//! has not rated; if there is none to predict, the best that the user has rated. *Ties*: predictions
+//! and similarities are rounded to nine decimals; of equals comes first the first in the order of
+//! items, which is numbers, then texts by their bytes.
 //!
-//! Users are thermostats, items are comfort programmes: a set-point for one quarter of the day.
-//! Nobody fills in ratings, so they are drawn from what is observed. The temperature that people
-//! are comfortable at follows the outdoor temperature (adaptive comfort model of ASHRAE
-//! Standard 55: 17.8 + 0.31 * outdoor, in degrees Celsius); the closer a programme's set-point
-//! is to that at a reading's hour, the better its rating, blended with the rating so far. A
-//! thermostat thus rates only programmes near the conditions that it has seen. The others are
-//! predicted from the programmes that it rated, weighted by the cosine similarity of the
-//! programmes' ratings over all thermostats of the shard (Sarwar et al., "Item-based
-//! collaborative filtering recommendation algorithms", WWW 2001), and the best of them is
-//! recommended.
+//! A record is a rating: `user` (text, bytes or whole number), `item` (text of 1..=32 bytes or whole
+//! number 0..=4294967295), `rating` (0.01..=100, kept in hundredths; it replaces the user's rating of
+//! that item so far). The record goes on with `recommended` (an item) and `predicted` (its rating), if
+//! there is something to recommend.
 //!
-//! The dot products behind the similarities are kept in instance memory: they follow from the
-//! ratings, so they are rebuilt by a scan when they are missing. Ratings are small integers, so
-//! that rebuilt and updated sums are equal to the last bit.
+//! With `ratings: comfort` a record is an observation instead: `user`, `time` (seconds since the Unix
+//! epoch), `temperature` (degrees Celsius, outdoors); it rates comfort programmes, items 0..=23
+//! ([`comfort`]).
 //!
-//! Needs the ordered collection `ratings` (thermostat -> a rating for each programme, 0 = none)
-//! and the hash collection `recommendations` (thermostat -> programme, rating). No configuration.
+//! Questions ([`Stage::question`]), by `op`:
+//! - `get` with the user: `item`, `rating`, `rated` (1: by the user, 0: predicted), and for comfort
+//!   programmes `set_point` and `hour` (the first, UTC). With an item as well: the rating of that one.
+//! - `similar` with an item: `items`, `similarities`, the ten most similar ones of the shard.
+//!
+//! What nobody rated is answered with status NOT_FOUND.
+//!
+//! Configuration: `user`, `item`, `rating`, `time`, `temperature` name the fields (default: as above),
+//! `ratings` (`explicit` or `comfort`, default `explicit`), and those of [`Stage`]. The users of a
+//! shard may rate 256 items together; a rating of one more is refused.
+//!
+//! Collection: ordered map `ratings` (the request key's slot, user -> items with their ratings), so a
+//! shard can be split between slots. Dot products are kept in instance memory; they follow from the
+//! ratings and are rebuilt by a scan when they are missing.
 
 #![cfg_attr(target_arch = "wasm32", no_std)]
 
 extern crate alloc;
 
-use alloc::boxed::Box;
+pub mod comfort;
+pub mod ratings;
+pub mod similar;
+#[cfg(test)]
+mod tests;
+
 use alloc::format;
-use alloc::string::ToString;
+use alloc::string::String;
 use alloc::vec::Vec;
 
-use e3_iot_messages::{AnalysisMessage, Reading, Recommendation, Reply, routing_key};
-use e3_sdk::{Error, HashMap, OrderedMap, Request, Service, reply};
+use e3_sdk::{Error, OrderedMap, Request, Service, config, reply};
+use e3_stage::{Builder, Fault, Question, Record, Stage, Value, status};
+use ratings::{CENTS, ITEM_BYTES_MAX, ITEMS_MAX, Item, RATING_MAX, Ratings};
+use similar::Similar;
 
-/// Set-points of the programmes in degrees Celsius.
-pub const SET_POINTS_C: [f64; 6] = [18.0, 19.5, 21.0, 22.5, 24.0, 25.5];
-/// Hours of a programme: a quarter of the day.
-pub const HOURS: i64 = 6;
-/// Programmes: each set-point in each quarter of the day.
-pub const PROGRAMMES: usize = SET_POINTS_C.len() * (24 / HOURS) as usize;
-/// Best rating; 0 means not rated.
-pub const RATING_MAX: u8 = 10;
-/// How fast a rating falls with the distance from the comfortable temperature, per degree.
-const RATING_PER_C: f64 = 4.0;
+/// Longest user, in bytes.
+pub const USER_BYTES_MAX: usize = 256;
+/// Similar items that a question is answered with.
+pub const SIMILAR_MAX: usize = 10;
 
-type Ratings = [u8; PROGRAMMES];
-
-/// Rates the programmes of the reading's quarter of the day by what was observed.
-fn rate(ratings: &Ratings, reading: &Reading) -> Ratings {
-    let mut rated = *ratings;
-    let quarter = (reading.reading_time_s.div_euclid(3600).rem_euclid(24) / HOURS) as usize;
-    let comfortable_c = 17.8 + 0.31 * reading.temperature_c;
-    for (index, set_point_c) in SET_POINTS_C.iter().enumerate() {
-        let distance_c = (set_point_c - comfortable_c).abs();
-        let score = f64::from(RATING_MAX) - RATING_PER_C * distance_c;
-        // The cast saturates, so what is far away scores 0.
-        let score = libm::round(score) as u8;
-        let rating = &mut rated[quarter * SET_POINTS_C.len() + index];
-        *rating = match (*rating, score) {
-            (0, score) => score,
-            // Once rated it stays rated, be it at the lowest.
-            (rating, score) => ((3 * rating + score + 2) / 4).max(1),
-        };
-    }
-    rated
-}
-
-/// Dot products of the programmes' rating vectors over all thermostats.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Products([[u64; PROGRAMMES]; PROGRAMMES]);
-
-impl Products {
-    fn none() -> Box<Self> {
-        Box::new(Self([[0; PROGRAMMES]; PROGRAMMES]))
-    }
-
-    /// Replaces one thermostat's ratings.
-    fn replace(&mut self, old: &Ratings, new: &Ratings) {
-        for i in 0..PROGRAMMES {
-            for j in 0..PROGRAMMES {
-                let before = u64::from(old[i]) * u64::from(old[j]);
-                let after = u64::from(new[i]) * u64::from(new[j]);
-                self.0[i][j] = self.0[i][j] + after - before;
-            }
-        }
-    }
-
-    /// Cosine similarity of two programmes, 0..=1.
-    fn similarity(&self, i: usize, j: usize) -> f64 {
-        let norms = self.0[i][i] as f64 * self.0[j][j] as f64;
-        if norms > 0.0 {
-            self.0[i][j] as f64 / libm::sqrt(norms)
-        } else {
-            0.0
-        }
-    }
-
-    /// The rating that a thermostat would give to programme `i`, if anything is known.
-    fn predict(&self, ratings: &Ratings, i: usize) -> Option<f64> {
-        let (mut weighted, mut weights) = (0.0, 0.0);
-        for (j, &rating) in ratings.iter().enumerate() {
-            if rating > 0 && j != i {
-                let similarity = self.similarity(i, j);
-                weighted += similarity * f64::from(rating);
-                weights += similarity;
-            }
-        }
-        (weights > 0.0).then(|| weighted / weights)
-    }
-
-    /// The best programme that the thermostat has not rated; if there is none to predict, the
-    /// best that it has rated. The first of equals.
-    fn recommend(&self, ratings: &Ratings) -> Option<(usize, f64)> {
-        let best = |candidates: &mut dyn Iterator<Item = (usize, f64)>| {
-            candidates.reduce(|best, next| if next.1 > best.1 { next } else { best })
-        };
-        let programmes = || ratings.iter().copied().enumerate();
-        best(
-            &mut programmes()
-                .filter(|&(_, rating)| rating == 0)
-                .filter_map(|(i, _)| Some((i, self.predict(ratings, i)?))),
-        )
-        .or_else(|| {
-            best(
-                &mut programmes()
-                    .filter(|&(_, rating)| rating > 0)
-                    .map(|(i, rating)| (i, f64::from(rating))),
-            )
-        })
-    }
-}
-
-/// Recommends.
+/// Names of fields.
 #[derive(Debug)]
-pub struct Recommender {
-    ratings: OrderedMap,
-    recommendations: HashMap,
-    products: Option<Box<Products>>,
-    out: Vec<u8>,
+struct Fields {
+    user: String,
+    item: String,
+    rating: String,
+    time: String,
+    temperature: String,
 }
 
-impl Service for Recommender {
+/// The service.
+#[derive(Debug)]
+pub struct Recommend {
+    stage: Stage,
+    fields: Fields,
+    /// Ratings come from observations.
+    comfort: bool,
+    ratings: OrderedMap,
+    /// A cache.
+    similar: Option<Similar>,
+    out: Builder,
+    value: Vec<u8>,
+}
+
+impl Service for Recommend {
     fn init() -> Result<Self, Error> {
+        let comfort = match config("ratings").as_deref() {
+            None | Some("explicit") => false,
+            Some("comfort") => true,
+            Some(other) => {
+                return Err(Error::Config {
+                    name: "ratings",
+                    value: other.into(),
+                });
+            }
+        };
+        let field = |name: &str| config(name).unwrap_or_else(|| name.into());
         Ok(Self {
+            stage: Stage::open()?,
+            fields: Fields {
+                user: field("user"),
+                item: field("item"),
+                rating: field("rating"),
+                time: field("time"),
+                temperature: field("temperature"),
+            },
+            comfort,
             ratings: OrderedMap::open("ratings")?,
-            recommendations: HashMap::open("recommendations")?,
-            products: None,
-            out: Vec::new(),
+            similar: None,
+            out: Builder::new(),
+            value: Vec::new(),
         })
     }
 
     fn handle(&mut self, request: &Request<'_>) -> Result<(), Error> {
-        let handled = match AnalysisMessage::decode(request.payload()) {
-            Ok(AnalysisMessage::Reading(reading)) => self.on_reading(&reading),
-            Ok(AnalysisMessage::Query { thermostat, .. }) => self.on_query(thermostat),
-            Err(error) => self.answer(&Reply::Malformed(error.to_string())),
+        let handled = match self.on_request(request) {
+            Ok(()) => Ok(()),
+            Err(Stop::Fault(fault)) => self.stage.refuse(&fault),
+            Err(Stop::Host(error)) => Err(error),
         };
         if handled.is_err() {
             // The writes are dropped, so what was summed up with them must go too.
-            self.products = None;
+            self.similar = None;
         }
         handled
     }
 }
 
-impl Recommender {
-    fn on_reading(&mut self, reading: &Reading) -> Result<(), Error> {
-        let key = routing_key(reading.thermostat);
-        if self.products.is_none() {
-            self.products = Some(self.rebuild()?);
+/// Why a request was not handled.
+enum Stop {
+    /// It is wrong in itself.
+    Fault(Fault),
+    /// The host failed.
+    Host(Error),
+}
+
+impl From<Fault> for Stop {
+    fn from(fault: Fault) -> Self {
+        Stop::Fault(fault)
+    }
+}
+
+impl From<Error> for Stop {
+    fn from(error: Error) -> Self {
+        Stop::Host(error)
+    }
+}
+
+impl Recommend {
+    fn on_request(&mut self, request: &Request<'_>) -> Result<(), Stop> {
+        let record = Record::parse(request.payload())?;
+        match self.stage.question(request, &record)? {
+            Question::PassedOn => Ok(()),
+            Question::None => self.on_rating(request, &record),
+            Question::Mine("get") => self.on_get(request, &record),
+            Question::Mine("similar") => self.on_similar(&record),
+            Question::Mine(op) => {
+                let why = format!("is {op:?}, must be \"get\" or \"similar\"");
+                Err(Fault::value("op", why).into())
+            }
         }
-        let mut room = [0; PROGRAMMES];
-        let stored = self.ratings.get(&key, &mut room)?;
-        let old: Ratings = stored
-            .and_then(|bytes| bytes.try_into().ok())
-            .unwrap_or([0; PROGRAMMES]);
-        let new = rate(&old, reading);
-        if new == [0; PROGRAMMES] {
-            // Too hot or too cold for every programme.
-            return Ok(());
+    }
+
+    fn on_rating(&mut self, request: &Request<'_>, record: &Record<'_>) -> Result<(), Stop> {
+        let user = self.fields.user(request, record)?;
+        let old = self.stored(&user).unwrap_or_default();
+        let mut new = old.clone();
+        match self.comfort {
+            true => self.fields.observe(record, &mut new)?,
+            false => self.fields.rate(record, &mut new)?,
         }
-        let Some(products) = &mut self.products else {
-            return Ok(());
-        };
+        let similar = cached(&mut self.similar, &self.ratings)?;
+        if similar.replace(&old, &new).is_err() {
+            let why = format!("the users of the shard rated {ITEMS_MAX} items, may rate no more");
+            return Ok(reply(status::REFUSED, why.as_bytes())?);
+        }
+        let recommended = similar.recommend(&new);
         if new != old {
-            self.ratings.put(&key, &new)?;
-            products.replace(&old, &new);
+            self.value.clear();
+            new.encode(&mut self.value);
+            self.ratings.put(&user, &self.value)?;
         }
-        if let Some((programme, rating)) = products.recommend(&new) {
-            let mut value = [0; 10];
-            value[..2].copy_from_slice(&(programme as u16).to_le_bytes());
-            value[2..].copy_from_slice(&rating.to_le_bytes());
-            self.recommendations.put(&key, &value)?;
+        self.out.clear().copy(record, &["recommended", "predicted"]);
+        if let Some(found) = recommended {
+            self.out
+                .field("recommended", value(&found.item))
+                .field("predicted", Value::Float(found.rating));
         }
+        Ok(self.stage.pass_record(request, &mut self.out)?)
+    }
+
+    fn on_get(&mut self, request: &Request<'_>, record: &Record<'_>) -> Result<(), Stop> {
+        let user = self.fields.user(request, record)?;
+        let wanted = match record.has(&self.fields.item) {
+            true => Some(item(record, &self.fields.item)?),
+            false => None,
+        };
+        let Some(ratings) = self.stored(&user) else {
+            return Ok(not_found("the user has rated nothing")?);
+        };
+        let similar = cached(&mut self.similar, &self.ratings)?;
+        let found = match wanted {
+            None => similar.recommend(&ratings),
+            Some(item) => similar.rating(&ratings, item),
+        };
+        let Some(found) = found else {
+            let why = "nobody has rated the item together with one that the user has rated";
+            return Ok(not_found(why)?);
+        };
+        let out = self.out.clear();
+        out.field("item", value(&found.item))
+            .field("rating", Value::Float(found.rating))
+            .field("rated", Value::Int(found.rated.into()));
+        if self.comfort
+            && let Some((set_point_c, hour)) = comfort::programme(&found.item)
+        {
+            out.field("set_point", Value::Float(set_point_c))
+                .field("hour", Value::Int(hour as i64));
+        }
+        Ok(reply(status::OK, out.bytes())?)
+    }
+
+    fn on_similar(&mut self, record: &Record<'_>) -> Result<(), Stop> {
+        let item = item(record, &self.fields.item)?;
+        let similar = cached(&mut self.similar, &self.ratings)?;
+        let Some(most) = similar.most(&item, SIMILAR_MAX) else {
+            return Ok(not_found("nobody has rated the item")?);
+        };
+        let out = self.out.clear();
+        out.array("items", most.len(), |a| {
+            most.iter().for_each(|(item, _)| a.push(value(item)));
+        });
+        out.array("similarities", most.len(), |a| {
+            most.iter().for_each(|(_, s)| a.push(Value::Float(*s)));
+        });
+        Ok(reply(status::OK, out.bytes())?)
+    }
+
+    fn stored(&self, user: &[u8]) -> Option<Ratings> {
+        Ratings::decode(&self.ratings.get_vec(user)?)
+    }
+}
+
+/// The dot products, rebuilt if they are missing.
+fn cached<'a>(
+    similar: &'a mut Option<Similar>,
+    ratings: &OrderedMap,
+) -> Result<&'a mut Similar, Error> {
+    match similar {
+        Some(similar) => Ok(similar),
+        missing => Ok(missing.insert(rebuild(ratings)?)),
+    }
+}
+
+/// The dot products of all ratings of the shard.
+fn rebuild(ratings: &OrderedMap) -> Result<Similar, Error> {
+    let mut similar = Similar::default();
+    let mut scan = ratings.scan(&[], &[]);
+    while let Some((_, bytes)) = scan.next()? {
+        if let Some(ratings) = Ratings::decode(bytes) {
+            // There were never too many; were there, the rest would count for nothing.
+            let _ = similar.replace(&Ratings::default(), &ratings);
+        }
+    }
+    Ok(similar)
+}
+
+impl Fields {
+    /// The user's key in the collection.
+    fn user(&self, request: &Request<'_>, record: &Record<'_>) -> Result<Vec<u8>, Fault> {
+        let bytes = match record.bytes(&self.user) {
+            Ok(bytes) => bytes.to_vec(),
+            Err(fault) => match record.int(&self.user) {
+                Ok(int) => int.to_le_bytes().to_vec(),
+                Err(_) => return Err(must_be(fault, "text, bytes or a whole number")),
+            },
+        };
+        match bytes.len() {
+            1..=USER_BYTES_MAX => Ok([&request.slot().to_be_bytes()[..], &bytes].concat()),
+            len => Err(Fault::value(
+                &self.user,
+                format!("is {len} bytes long, must be 1..={USER_BYTES_MAX}"),
+            )),
+        }
+    }
+
+    fn rate(&self, record: &Record<'_>, ratings: &mut Ratings) -> Result<(), Fault> {
+        let item = item(record, &self.item)?;
+        let rating = record.number(&self.rating)?;
+        let cents = libm::round(rating * f64::from(CENTS));
+        if !(1.0..=f64::from(RATING_MAX * CENTS)).contains(&cents) {
+            let why = format!("is {rating}, must be 0.01..={RATING_MAX}");
+            return Err(Fault::value(&self.rating, why));
+        }
+        ratings.set(item, cents as u16);
         Ok(())
     }
 
-    fn rebuild(&self) -> Result<Box<Products>, Error> {
-        let mut products = Products::none();
-        let mut scan = self.ratings.scan(&[], &[]);
-        while let Some((_, ratings)) = scan.next()? {
-            if let Ok(ratings) = ratings.try_into() {
-                products.replace(&[0; PROGRAMMES], ratings);
-            }
-        }
-        Ok(products)
-    }
-
-    fn on_query(&mut self, thermostat: u32) -> Result<(), Error> {
-        let mut room = [0; 10];
-        let stored = self
-            .recommendations
-            .get(&routing_key(thermostat), &mut room)?;
-        let answer = match stored.and_then(decode) {
-            Some(recommendation) => Reply::Recommendation(recommendation),
-            None => Reply::NotFound(format!("thermostat {thermostat}: nothing observed yet")),
-        };
-        self.answer(&answer)
-    }
-
-    fn answer(&mut self, answer: &Reply) -> Result<(), Error> {
-        self.out.clear();
-        answer.encode(&mut self.out);
-        reply(answer.status(), &self.out)
+    fn observe(&self, record: &Record<'_>, ratings: &mut Ratings) -> Result<(), Fault> {
+        let time_s = record.int(&self.time)?;
+        comfort::rate(ratings, time_s, record.number(&self.temperature)?);
+        Ok(())
     }
 }
 
-fn decode(bytes: &[u8]) -> Option<Recommendation> {
-    let (programme, rest) = bytes.split_first_chunk()?;
-    let programme = u16::from_le_bytes(*programme);
-    let quarter = usize::from(programme) / SET_POINTS_C.len();
-    Some(Recommendation {
-        programme,
-        set_point_c: SET_POINTS_C[usize::from(programme) % SET_POINTS_C.len()],
-        hour: (quarter as i64 * HOURS) as u8,
-        rating: f64::from_le_bytes(*rest.first_chunk()?),
-    })
+fn item(record: &Record<'_>, field: &str) -> Result<Item, Fault> {
+    let fault = match record.text(field) {
+        Ok(text) if (1..=ITEM_BYTES_MAX).contains(&text.len()) => {
+            return Ok(Item::Text(text.into()));
+        }
+        Ok(text) => {
+            let len = text.len();
+            let why = format!("is {len} bytes long, must be 1..={ITEM_BYTES_MAX}");
+            return Err(Fault::value(field, why));
+        }
+        Err(fault) => fault,
+    };
+    match record.int(field) {
+        Ok(int) => u32::try_from(int).map(Item::Number).map_err(|_| {
+            let why = format!("is {int}, must be 0..={}", u32::MAX);
+            Fault::value(field, why)
+        }),
+        Err(_) => Err(must_be(fault, "text or a whole number")),
+    }
 }
 
-e3_sdk::service!(Recommender, request_capacity = 2048);
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::collections::BTreeMap;
-
-    use e3_iot_messages::status;
-    use e3_sdk::testing::{Call, Host, Kind, Outcome};
-
-    fn host() -> Host {
-        Host::new()
-            .collection("ratings", Kind::Ordered)
-            .collection("recommendations", Kind::Hash)
-    }
-
-    fn send(host: &Host, service: &mut Recommender, message: &AnalysisMessage) -> Outcome {
-        let mut payload = Vec::new();
-        message.encode(&mut payload);
-        let call = Call {
-            payload,
-            ..Call::default()
-        };
-        host.call(service, &call)
-    }
-
-    fn ask(host: &Host, service: &mut Recommender, thermostat: u32) -> Reply {
-        let query = AnalysisMessage::Query {
-            thermostat,
-            from_time_s: 0,
-        };
-        let outcome = send(host, service, &query);
-        Reply::decode(outcome.replies[0].0, &outcome.replies[0].1).unwrap()
-    }
-
-    fn reading(n: i64) -> Reading {
-        Reading {
-            thermostat: (n * 7 % 13) as u32,
-            reading_time_s: n * 3600 * 5 + (n % 3) * 3600,
-            temperature_c: ((n * 31) % 350) as f64 / 10.0 - 4.0,
-        }
-    }
-
-    /// The formulas of the paper, over dense vectors, from the ratings alone: the predicted
-    /// ratings of all programmes that the thermostat has not rated.
-    fn naive(all: &BTreeMap<u32, Ratings>, thermostat: u32) -> BTreeMap<u16, f64> {
-        let ratings = all[&thermostat];
-        let column = |i: usize| -> Vec<f64> { all.values().map(|r| f64::from(r[i])).collect() };
-        let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
-        let similarity = |i: usize, j: usize| {
-            let (a, b) = (column(i), column(j));
-            let norms = (dot(&a, &a) * dot(&b, &b)).sqrt();
-            if norms == 0.0 {
-                0.0
-            } else {
-                dot(&a, &b) / norms
-            }
-        };
-        let rated: Vec<usize> = (0..PROGRAMMES).filter(|&j| ratings[j] > 0).collect();
-        let mut predicted = BTreeMap::new();
-        for i in (0..PROGRAMMES).filter(|&i| ratings[i] == 0) {
-            let weights: f64 = rated.iter().map(|&j| similarity(i, j)).sum();
-            let weighted: f64 = rated
-                .iter()
-                .map(|&j| similarity(i, j) * f64::from(ratings[j]))
-                .sum();
-            if weights > 0.0 {
-                predicted.insert(i as u16, weighted / weights);
-            }
-        }
-        predicted
-    }
-
-    #[test]
-    fn recommends_what_the_naive_computation_does() {
-        let host = host();
-        let mut service = Recommender::init().unwrap();
-        let mut all = BTreeMap::new();
-        let mut predicted = 0;
-        for n in 0..400 {
-            let reading = reading(n);
-            let ratings = all.entry(reading.thermostat).or_insert([0; PROGRAMMES]);
-            *ratings = rate(ratings, &reading);
-            if n % 37 == 0 {
-                // Instance memory may vanish at any time.
-                service = Recommender::init().unwrap();
-            }
-            let outcome = send(&host, &mut service, &AnalysisMessage::Reading(reading));
-            assert_eq!((outcome.result, outcome.replies.len()), (Ok(()), 0));
-            let naive = naive(&all, reading.thermostat);
-            let Some(best) = naive.values().copied().reduce(f64::max) else {
-                continue;
-            };
-            let Reply::Recommendation(got) = ask(&host, &mut service, reading.thermostat) else {
-                panic!("no recommendation at {n}");
-            };
-            assert!((got.rating - best).abs() < 1e-9, "{n}: {got:?}, {best}");
-            // Of equals, rounding decides which one.
-            assert!((naive[&got.programme] - best).abs() < 1e-9, "{n}: {got:?}");
-            predicted += 1;
-        }
-        assert!(predicted > 100, "only {predicted} predictions");
-    }
-
-    #[test]
-    fn sums_that_were_updated_equal_sums_that_were_rebuilt() {
-        let host = host();
-        let mut service = Recommender::init().unwrap();
-        for n in 0..200 {
-            send(&host, &mut service, &AnalysisMessage::Reading(reading(n)));
-        }
-        assert_eq!(service.products, Some(service.rebuild().unwrap()));
-    }
-
-    #[test]
-    fn rates_the_programmes_near_the_comfortable_temperature() {
-        // 10 degrees outside at 13:00: comfortable are 20.9 degrees.
-        let reading = Reading {
-            thermostat: 1,
-            reading_time_s: 13 * 3600,
-            temperature_c: 10.0,
-        };
-        let ratings = rate(&[0; PROGRAMMES], &reading);
-        let mut expected = [0; PROGRAMMES];
-        expected[12..18].copy_from_slice(&[0, 4, 10, 4, 0, 0]);
-        assert_eq!(ratings, expected);
-    }
-
-    #[test]
-    fn unknown_thermostats_and_malformed_messages() {
-        let host = host();
-        let mut service = Recommender::init().unwrap();
-        let before = host.state();
-        assert_eq!(ask(&host, &mut service, 1).status(), status::NOT_FOUND);
-        let outcome = host.call(&mut service, &Call::default());
-        assert_eq!(outcome.replies[0].0, status::MALFORMED);
-        let hot = Reading {
-            temperature_c: 99.0,
-            ..reading(0)
-        };
-        let outcome = send(&host, &mut service, &AnalysisMessage::Reading(hot));
-        assert_eq!(outcome.result, Ok(()));
-        assert_eq!(host.state(), before);
+/// A fault that says all the types that a field may have.
+fn must_be(fault: Fault, must_be: &'static str) -> Fault {
+    match fault {
+        Fault::Type { field, is, .. } => Fault::Type { field, is, must_be },
+        other => other,
     }
 }
+
+fn value(item: &Item) -> Value<'_> {
+    match item {
+        Item::Number(n) => Value::Int(i64::from(*n)),
+        Item::Text(text) => Value::Text(text),
+    }
+}
+
+fn not_found(why: &str) -> Result<(), Error> {
+    reply(status::NOT_FOUND, why.as_bytes())
+}
+
+e3_sdk::service!(Recommend, request_capacity = 4096);

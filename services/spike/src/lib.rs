@@ -1,7 +1,7 @@
-//! Finds spikes in the readings of each thermostat.
+//! Finds spikes in a series of readings, one series for each routing key.
 //!
-//! Temperature follows the day, so a level says little; what a fault of a sensor or an open
-//! window shows in is the *change*. The statistic is the Z-score of the change since the last
+//! What is measured often follows the day, so a level says little; what a fault of a sensor or an open
+//! window shows in is the *change*. The statistic ([`score`]) is the Z-score of the change since the last
 //! good reading against the window of the last good changes:
 //!
 //! - A spike does not poison its window: its change does not enter the window, and the next
@@ -9,176 +9,209 @@
 //! - After [`OUTLIERS_MAX`] outliers in a row the level has moved; the reading is taken as the
 //!   new level.
 //! - A short window says little about the spread, so the variance is shrunk towards a prior
-//!   (`prior-sd-c`, worth [`PRIOR_CHANGES`] changes); detection works from the second reading on
+//!   (`prior-sd`, worth [`score::PRIOR_CHANGES`] changes); detection works from the second reading on
 //!   and a constant series does not make every flicker a spike.
 //! - After a gap the change has had more time: its spread grows with the square root of the
 //!   intervals passed. After [`GAP_INTERVALS_MAX`] the level is taken anew.
 //!
-//! Needs to see every reading (`spike-change-c: 0` of `sql`): changes below a threshold that
-//! were left out would widen the spread. A reading that is not newer than the last is ignored.
+//! A record's field `value` (config `field`) is the reading, a number within ±1e100, `time` (config `time`)
+//! its time in whole seconds. The record goes on with `z`, the score, and `spike`, 1 if it lies at least
+//! `z` from zero, else 0. A reading that is not newer than the last is not taken, and it and one that is the
+//! new level after a gap have the score 0. It needs to see every reading: if changes below a
+//! threshold were left out, the spread would widen.
 //!
-//! Needs the hash collection `levels` (thermostat -> last good reading), the array collection
-//! `windows` (thermostat -> changes) and the ordered collection `spikes` (thermostat, time ->
-//! reading, Z-score). Configuration: `z` (threshold, default 4.5), `window` (changes, default
-//! 24), `prior-sd-c` (default 0.7), `interval-s` (of the readings, default 3600).
+//! The question ([`Stage::question`]) `spikes` is answered with the spikes of the request's own key,
+//! from the time `from` on (seconds, without it all), in order: `times`, `values`, `z`, and `more`, 1 if
+//! there are more than the 1024 of one answer (ask again from the last time plus 1), else 0.
+//!
+//! Configuration: `field`, `time`, `z` (threshold, above 0, default 4.5), `window` (changes, 1..=168,
+//! default 24), `prior-sd` (above 0, default 0.7), `interval-s` (of the readings, above 0, default 3600),
+//! and those of [`Stage`]. Collections: hash map `levels` (key -> last good reading), array `windows`
+//! (key -> changes), ordered map `spikes` (key, its length, time -> reading, score).
 
 #![cfg_attr(target_arch = "wasm32", no_std)]
 
 extern crate alloc;
 
-use alloc::string::ToString;
+pub mod score;
+mod store;
+#[cfg(test)]
+mod tests;
+
+use alloc::format;
+use alloc::string::String;
 use alloc::vec::Vec;
 
-use e3_iot_messages::{AnalysisMessage, Reading, Reply, Spike, limits, routing_key};
-use e3_sdk::{Array, Error, HashMap, OrderedMap, Request, Service, config_or, reply};
+use e3_sdk::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
+use e3_sdk::{Array, Error, HashMap, OrderedMap, Request, Service, config, config_or, reply};
+use e3_stage::{Builder, Fault, Question, Record, Stage, Value, status};
+use score::z_score;
+use store::{Level, Reading, SPIKE_KEY_EXTRA_BYTES, Spike, spike_key};
 
 /// This many outliers in a row are a new level.
 pub const OUTLIERS_MAX: u8 = 3;
-/// Changes that the prior spread counts for.
-pub const PRIOR_CHANGES: f64 = 6.0;
 /// After a silence of this many intervals the level is taken anew.
 pub const GAP_INTERVALS_MAX: f64 = 6.0;
 /// Longest window.
 pub const WINDOW_MAX: usize = 168;
+/// Readings lie within plus and minus this, so that no square runs over.
+pub const READING_MAX: f64 = 1e100;
+/// Most spikes of one answer.
+pub const SPIKES_MAX: usize = 1024;
+/// The prior's spread lies between this and [`READING_MAX`].
+pub const PRIOR_SD_MIN: f64 = 1e-100;
+/// Bytes of a spike in an answer: three numbers with their heads.
+const ANSWER_BYTES: usize = 27;
+const _: () = assert!(SPIKES_MAX * ANSWER_BYTES + 64 <= VALUE_BYTES_MAX);
+/// Longest routing key whose spikes can be kept.
+pub const SERIES_BYTES_MAX: usize = KEY_BYTES_MAX - SPIKE_KEY_EXTRA_BYTES - 1;
 
-/// The last good reading, and how many outliers came since.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Level {
-    temperature_c: f64,
-    reading_time_s: i64,
-    /// Time of the last reading of any kind.
-    seen_s: i64,
-    outliers: u8,
-}
-
-impl Level {
-    const BYTES: usize = 25;
-
-    fn of(reading: &Reading) -> Self {
-        Self {
-            temperature_c: reading.temperature_c,
-            reading_time_s: reading.reading_time_s,
-            seen_s: reading.reading_time_s,
-            outliers: 0,
-        }
-    }
-
-    fn to_bytes(self) -> [u8; Self::BYTES] {
-        let mut bytes = [0; Self::BYTES];
-        bytes[..8].copy_from_slice(&self.temperature_c.to_le_bytes());
-        bytes[8..16].copy_from_slice(&self.reading_time_s.to_le_bytes());
-        bytes[16..24].copy_from_slice(&self.seen_s.to_le_bytes());
-        bytes[24] = self.outliers;
-        bytes
-    }
-
-    fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        let (temperature_c, rest) = bytes.split_first_chunk()?;
-        let (reading_time_s, rest) = rest.split_first_chunk()?;
-        let (seen_s, rest) = rest.split_first_chunk()?;
-        Some(Self {
-            temperature_c: f64::from_le_bytes(*temperature_c),
-            reading_time_s: i64::from_le_bytes(*reading_time_s),
-            seen_s: i64::from_le_bytes(*seen_s),
-            outliers: *rest.first()?,
-        })
-    }
-}
-
-/// Z-score of a change over `intervals` against the window of changes.
-fn z_score(change_c: f64, intervals: f64, window: &[f64], prior_sd_c: f64) -> f64 {
-    let weight = PRIOR_CHANGES + window.len() as f64;
-    let mean = window.iter().sum::<f64>() / weight;
-    let squares: f64 = window.iter().map(|c| (c - mean) * (c - mean)).sum();
-    let variance = (PRIOR_CHANGES * (prior_sd_c * prior_sd_c + mean * mean) + squares) / weight;
-    (change_c - intervals * mean) / libm::sqrt(variance * intervals)
-}
-
-/// Finds spikes.
+/// The service.
 #[derive(Debug)]
 pub struct Detector {
+    stage: Stage,
+    field: String,
+    time: String,
+    z_threshold: f64,
+    window_len: usize,
+    prior_sd: f64,
+    interval_s: f64,
     levels: HashMap,
     windows: Array,
     spikes: OrderedMap,
-    z_threshold: f64,
-    window_len: usize,
-    prior_sd_c: f64,
-    interval_s: f64,
     window: Vec<f64>,
-    out: Vec<u8>,
+    out: Builder,
 }
 
 impl Service for Detector {
     fn init() -> Result<Self, Error> {
+        let above = |name, default: f64, min: f64| {
+            let number: f64 = config_or(name, default)?;
+            match (min..=READING_MAX).contains(&number) {
+                true => Ok(number),
+                false => Err(Error::Config {
+                    name,
+                    value: format!("{number}"),
+                }),
+            }
+        };
         let window_len: usize = config_or("window", 24)?;
+        if !(1..=WINDOW_MAX).contains(&window_len) {
+            return Err(Error::Config {
+                name: "window",
+                value: format!("{window_len}"),
+            });
+        }
         Ok(Self {
+            stage: Stage::open()?,
+            field: config("field").unwrap_or_else(|| "value".into()),
+            time: config("time").unwrap_or_else(|| "time".into()),
+            z_threshold: above("z", 4.5, f64::MIN_POSITIVE)?,
+            window_len,
+            prior_sd: above("prior-sd", 0.7, PRIOR_SD_MIN)?,
+            interval_s: above("interval-s", 3600.0, f64::MIN_POSITIVE)?,
             levels: HashMap::open("levels")?,
             windows: Array::open("windows")?,
             spikes: OrderedMap::open("spikes")?,
-            z_threshold: config_or("z", 4.5)?,
-            window_len: window_len.clamp(1, WINDOW_MAX),
-            prior_sd_c: config_or("prior-sd-c", 0.7)?,
-            interval_s: config_or("interval-s", 3600.0)?,
             window: Vec::new(),
-            out: Vec::new(),
+            out: Builder::new(),
         })
     }
 
     fn handle(&mut self, request: &Request<'_>) -> Result<(), Error> {
-        match AnalysisMessage::decode(request.payload()) {
-            Ok(AnalysisMessage::Reading(reading)) => self.on_reading(&reading),
-            Ok(AnalysisMessage::Query {
-                thermostat,
-                from_time_s,
-            }) => self.on_query(thermostat, from_time_s),
-            Err(error) => self.answer(&Reply::Malformed(error.to_string())),
+        let record = match Record::parse(request.payload()) {
+            Ok(record) => record,
+            Err(fault) => return self.stage.refuse(&fault),
+        };
+        let mut room = [0; KEY_BYTES_MAX];
+        let key = request.key(&mut room)?;
+        let question = self.stage.question(request, &record)?;
+        if question == Question::PassedOn {
+            return Ok(());
         }
+        if key.len() > SERIES_BYTES_MAX {
+            let why = format!(
+                "routing key: has {} bytes, must have at most {SERIES_BYTES_MAX}",
+                key.len()
+            );
+            return reply(status::MALFORMED, why.as_bytes());
+        }
+        match question {
+            Question::None | Question::PassedOn => {}
+            Question::Mine("spikes") => return self.on_spikes(&record, key),
+            Question::Mine(op) => {
+                let why = format!("is {op:?}, must be \"spikes\"");
+                return self.stage.refuse(&Fault::value("op", why));
+            }
+        }
+        let reading = match self.reading(&record) {
+            Ok(reading) => reading,
+            Err(fault) => return self.stage.refuse(&fault),
+        };
+        let z = self.on_reading(key, reading)?;
+        let spike = z.abs() >= self.z_threshold;
+        let out = self.out.clear().copy(&record, &["z", "spike"]);
+        out.field("z", Value::Float(z))
+            .field("spike", Value::Int(spike.into()));
+        self.stage.pass_record(request, out)
     }
 }
 
 impl Detector {
-    fn on_reading(&mut self, reading: &Reading) -> Result<(), Error> {
-        let key = routing_key(reading.thermostat);
-        let mut room = [0; Level::BYTES];
-        let level = self.levels.get(&key, &mut room)?;
-        let Some(level) = level.and_then(Level::from_bytes) else {
-            return self.levels.put(&key, &Level::of(reading).to_bytes());
-        };
-        if reading.reading_time_s <= level.seen_s {
-            return Ok(());
+    fn reading(&self, record: &Record<'_>) -> Result<Reading, Fault> {
+        let (value, time_s) = (record.number(&self.field)?, record.int(&self.time)?);
+        if value.abs() > READING_MAX {
+            let why = format!("is {value:e}, must be within ±{READING_MAX:e}");
+            return Err(Fault::value(&self.field, why));
         }
-        let elapsed_s = reading.reading_time_s.saturating_sub(level.reading_time_s) as f64;
+        Ok(Reading { value, time_s })
+    }
+
+    /// Takes a reading; its score.
+    fn on_reading(&mut self, key: &[u8], reading: Reading) -> Result<f64, Error> {
+        let new_level = Level::of(reading).to_bytes();
+        let mut room = [0; Level::BYTES];
+        let level = self.levels.get(key, &mut room)?;
+        let Some(level) = level.and_then(Level::from_bytes) else {
+            self.levels.put(key, &new_level)?;
+            return Ok(0.0);
+        };
+        if reading.time_s <= level.seen_s {
+            return Ok(0.0);
+        }
+        let elapsed_s = reading.time_s.saturating_sub(level.good.time_s) as f64;
         let intervals = (elapsed_s / self.interval_s).max(1.0);
         if intervals > GAP_INTERVALS_MAX {
-            return self.levels.put(&key, &Level::of(reading).to_bytes());
+            self.levels.put(key, &new_level)?;
+            return Ok(0.0);
         }
-        self.load_window(&key)?;
-        let change_c = reading.temperature_c - level.temperature_c;
-        let z = z_score(change_c, intervals, &self.window, self.prior_sd_c);
+        self.load_window(key)?;
+        let change = reading.value - level.good.value;
+        let z = z_score(change, intervals, &self.window, self.prior_sd);
         if z.abs() < self.z_threshold {
-            if self.window.len() == self.window_len {
-                self.windows.pop_front(&key)?;
+            // of a longer window that was configured before, too
+            for _ in self.window_len..=self.window.len() {
+                self.windows.pop_front(key)?;
             }
             self.windows
-                .push(&key, &(change_c / intervals).to_le_bytes())?;
-            return self.levels.put(&key, &Level::of(reading).to_bytes());
+                .push(key, &(change / intervals).to_le_bytes())?;
+            self.levels.put(key, &new_level)?;
+            return Ok(z);
         }
-        let spike_key = spike_key(reading.thermostat, reading.reading_time_s);
-        let mut value = [0; 16];
-        value[..8].copy_from_slice(&reading.temperature_c.to_le_bytes());
-        value[8..].copy_from_slice(&z.to_le_bytes());
-        self.spikes.put(&spike_key, &value)?;
+        let value = reading.value;
+        let spike = spike_key(key, reading.time_s);
+        self.spikes.put(&spike, &Spike { value, z }.to_bytes())?;
         let outliers = level.outliers + 1;
-        let level = if outliers >= OUTLIERS_MAX {
-            Level::of(reading)
-        } else {
-            Level {
-                seen_s: reading.reading_time_s,
+        let level = match outliers >= OUTLIERS_MAX {
+            true => Level::of(reading),
+            false => Level {
+                seen_s: reading.time_s,
                 outliers,
                 ..level
-            }
+            },
         };
-        self.levels.put(&key, &level.to_bytes())
+        self.levels.put(key, &level.to_bytes())?;
+        Ok(z)
     }
 
     fn load_window(&mut self, key: &[u8]) -> Result<(), Error> {
@@ -195,52 +228,44 @@ impl Detector {
         Ok(())
     }
 
-    fn on_query(&mut self, thermostat: u32, from_time_s: i64) -> Result<(), Error> {
-        let from = spike_key(thermostat, from_time_s);
-        // The largest key of the thermostat, and one byte more.
-        let mut to = [0xff; SPIKE_KEY_BYTES + 1];
-        to[..SPIKE_KEY_BYTES].copy_from_slice(&spike_key(thermostat, i64::MAX));
-        let mut scan = self.spikes.scan(&from, &to);
+    fn on_spikes(&mut self, record: &Record<'_>, key: &[u8]) -> Result<(), Error> {
+        let from_s = match record.has("from").then(|| record.int("from")) {
+            None => i64::MIN,
+            Some(Ok(from_s)) => from_s,
+            Some(Err(fault)) => return self.stage.refuse(&fault),
+        };
+        let mut times = Vec::new();
         let mut spikes = Vec::new();
         let mut more = false;
+        // the largest key of the series, and one byte more
+        let mut to = spike_key(key, i64::MAX);
+        to.push(0);
+        let mut scan = self.spikes.scan(&spike_key(key, from_s), &to);
         while let Some((key, value)) = scan.next()? {
-            if spikes.len() == limits::SPIKES_MAX {
+            let Some((time_s, spike)) = Spike::parse(key, value) else {
+                continue;
+            };
+            if spikes.len() == SPIKES_MAX {
                 more = true;
                 break;
             }
-            spikes.extend(decode_spike(key, value));
+            times.push(time_s);
+            spikes.push(spike);
         }
-        self.answer(&Reply::Spikes { spikes, more })
+        let out = self.out.clear();
+        let len = spikes.len();
+        out.array("times", len, |a| {
+            times.iter().for_each(|t| a.push(Value::Int(*t)));
+        })
+        .array("values", len, |a| {
+            spikes.iter().for_each(|s| a.push(Value::Float(s.value)));
+        })
+        .array("z", len, |a| {
+            spikes.iter().for_each(|s| a.push(Value::Float(s.z)));
+        })
+        .field("more", Value::Int(more.into()));
+        reply(status::OK, out.bytes())
     }
-
-    fn answer(&mut self, answer: &Reply) -> Result<(), Error> {
-        self.out.clear();
-        answer.encode(&mut self.out);
-        reply(answer.status(), &self.out)
-    }
 }
 
-const SPIKE_KEY_BYTES: usize = 12;
-
-/// Thermostat, then time, so that byte order is time order (the sign bit is flipped).
-fn spike_key(thermostat: u32, reading_time_s: i64) -> [u8; SPIKE_KEY_BYTES] {
-    let mut key = [0; SPIKE_KEY_BYTES];
-    key[..4].copy_from_slice(&routing_key(thermostat));
-    key[4..].copy_from_slice(&(reading_time_s ^ i64::MIN).to_be_bytes());
-    key
-}
-
-fn decode_spike(key: &[u8], value: &[u8]) -> Option<Spike> {
-    let reading_time_s = i64::from_be_bytes(*key.last_chunk()?) ^ i64::MIN;
-    let (temperature_c, rest) = value.split_first_chunk()?;
-    Some(Spike {
-        reading_time_s,
-        temperature_c: f64::from_le_bytes(*temperature_c),
-        z: f64::from_le_bytes(*rest.first_chunk()?),
-    })
-}
-
-e3_sdk::service!(Detector, request_capacity = 2048);
-
-#[cfg(test)]
-mod tests;
+e3_sdk::service!(Detector, request_capacity = 16384);

@@ -1,22 +1,36 @@
-//! Stores the readings of thermostats in SQL tables, answers questions, triggers the analyses.
+//! An SQL database that records are put into and asked for.
 //!
-//! A reading becomes a row of `readings`, whose primary key ends with the request's identity:
-//! each accepted update is one row. `latest` holds one row for each thermostat: the last
-//! reading, the last one passed to `ema`, and the count of rows. The client gets the row's
-//! number, and the analyses get the reading if it passes their threshold:
+//! *A record without a field `sql`* is handled by the statements of the configuration:
 //!
-//! - `ema`: it differs by `ema-change-c` (default 0.5) or more from the last one passed on
-//!   (send on delta: the average stays within that of what all readings would give);
-//! - `spike`: it differs by `spike-change-c` or more from the last reading. Default 0, that is
-//!   every reading: the detector judges a change by the usual changes, so it must see those;
-//! - `recommend`: it is outside of `comfort-low-c..=comfort-high-c` (default 10..=18).
+//! - `before`: one SELECT; the columns of its first row become parameters, NULL if it has no row;
+//! - `statements`: INSERT, UPDATE and DELETE, separated by `;`. All happen or none;
+//! - `when-CHANNEL`: an expression; the record goes along that channel of `to` only if it is true
+//!   (default: along all);
+//! - `let-NAME`: an expression, whose value is the parameter `:NAME`;
+//! - `answer`: names of parameters, separated by commas, which are the answer if this service replies
+//!   (default: the record).
 //!
-//! A late reading, older than the latest, is stored and triggers nothing. A question in SQL is a
-//! SELECT that sees the asking thermostat's rows only; the other questions go to the service
-//! concerned, which answers.
+//! A parameter `:NAME` is in all of these, whichever of the following there is first: `:client` and
+//! `:sequence`, the request's identity (64 bits each, shown as signed integers), which no field can
+//! forge; `:when_CHANNEL`, 1 or 0 (`-` in the channel's name is `_` here); `let-NAME`; the column of `before`
+//! of that name, but not in `before` itself or what that needs; else the record's field, which must be there. The
+//! record goes on as it came.
 //!
-//! Needs the channels `ema`, `spike` and `recommend` and the ordered collection `tables`. At
-//! most three messages and a reply for each request.
+//! *A record with a field `sql`* is a statement of a client's own, parameters are `:NAME` for a field of
+//! the record. A SELECT is answered with `columns` (texts), `rows` (arrays) and `more`, 1 if rows were
+//! left out because the reply was full, else 0; a change with `changed`, the number of rows. `allow`:
+//! `write` (default) or `read`, only SELECT. `scope`: a field's name, `=`, a column's name: the statement sees and
+//! changes only rows in which that column has the value of the record's field, of tables that have the
+//! column; then there is no CREATE and DROP.
+//!
+//! Each slot of routing keys is a database of its own: requests whose keys have the same slot see each
+//! other's rows. `schema`: CREATE TABLE IF NOT EXISTS and CREATE INDEX IF NOT EXISTS, separated by `;`, what each
+//! database begins with. What is added to it later is added to databases with rows, but an index only
+//! where there are at most 256 rows. `engine` and `docs` say which SQL there is.
+//!
+//! Configuration beside these: that of [`Stage`]. Collection: ordered map `tables`. Faults: status 1
+//! for what is wrong in a record or a statement, 2 for a table that does not exist, 3 for a primary key
+//! that is taken, what is not allowed, and what exceeds a bound (`limits`); nothing is changed then.
 
 #![cfg_attr(target_arch = "wasm32", no_std)]
 
@@ -24,342 +38,260 @@ extern crate alloc;
 
 pub mod engine;
 pub mod limits;
+mod procedure;
+mod record;
 
-use alloc::string::ToString;
-use alloc::vec;
+use alloc::format;
+use alloc::rc::Rc;
+use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-use e3_iot_messages::{
-    AnalysisMessage, Query, Reading, Reply, RowsWriter, SqlMessage, Value, routing_key, status,
-};
-use e3_sdk::{Channel, Error, OrderedMap, Request, RequestId, Service, config_or, reply};
+use e3_sdk::{Error, OrderedMap, Request, Service, config, reply};
+use e3_stage::{Builder, Fault, Record, Stage, Value as Field, status};
 
-use engine::{Database, Plan, Scope, SqlError};
-
-const TABLES: [(&str, &str); 2] = [
-    (
-        "readings",
-        "CREATE TABLE IF NOT EXISTS readings (
-            thermostat INTEGER, reading_time_s INTEGER, client INTEGER, sequence INTEGER,
-            temperature_c REAL NOT NULL,
-            PRIMARY KEY (thermostat, reading_time_s, client, sequence))",
-    ),
-    (
-        "latest",
-        "CREATE TABLE IF NOT EXISTS latest (
-            thermostat INTEGER PRIMARY KEY, reading_time_s INTEGER NOT NULL,
-            temperature_c REAL NOT NULL, ema_temperature_c REAL NOT NULL,
-            row_count INTEGER NOT NULL)",
-    ),
-];
-const INSERT_READING: &str = "INSERT INTO readings
-    (thermostat, reading_time_s, client, sequence, temperature_c) VALUES (?, ?, ?, ?, ?)";
-const SELECT_LATEST: &str = "SELECT reading_time_s, temperature_c, ema_temperature_c, row_count
-    FROM latest WHERE thermostat = ?";
-const INSERT_LATEST: &str = "INSERT INTO latest
-    (thermostat, reading_time_s, temperature_c, ema_temperature_c, row_count)
-    VALUES (?, ?, ?, ?, ?)";
-const UPDATE_LATEST: &str = "UPDATE latest
-    SET reading_time_s = ?, temperature_c = ?, ema_temperature_c = ?, row_count = ?
-    WHERE thermostat = ?";
+use engine::{Database, Plan, Schema, Scope, SqlError, Value};
+use procedure::{Procedure, Refusal, Source};
+use record::Rows;
 
 /// Code of an attempt that failed over stored bytes that are no row.
 const CODE_CORRUPT: i32 = 1;
 
-/// What passes to the analyses.
-#[derive(Clone, Copy, Debug)]
-struct Thresholds {
-    ema_change_c: f64,
-    spike_change_c: f64,
-    comfort_low_c: f64,
-    comfort_high_c: f64,
-}
-
-/// A row of `latest`.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Latest {
-    reading_time_s: i64,
-    temperature_c: f64,
-    ema_temperature_c: f64,
-    row_count: i64,
-}
-
-/// Which analyses a reading goes to.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Triggers {
-    ema: bool,
-    spike: bool,
-    recommend: bool,
-}
-
-impl Thresholds {
-    /// The row after a reading, and where the reading goes.
-    fn step(&self, before: Option<&Latest>, reading: &Reading) -> (Latest, Triggers) {
-        let temperature_c = reading.temperature_c;
-        let recommend = !(self.comfort_low_c..=self.comfort_high_c).contains(&temperature_c);
-        let mut after = Latest {
-            reading_time_s: reading.reading_time_s,
-            temperature_c,
-            ema_temperature_c: temperature_c,
-            row_count: 1,
-        };
-        let Some(before) = before else {
-            let first = Triggers {
-                ema: true,
-                spike: true,
-                recommend,
-            };
-            return (after, first);
-        };
-        after.row_count = before.row_count + 1;
-        if reading.reading_time_s < before.reading_time_s {
-            let row_count = after.row_count;
-            return (
-                Latest {
-                    row_count,
-                    ..*before
-                },
-                Triggers::default(),
-            );
-        }
-        let ema = distance(temperature_c, before.ema_temperature_c) >= self.ema_change_c;
-        if !ema {
-            after.ema_temperature_c = before.ema_temperature_c;
-        }
-        let spike = distance(temperature_c, before.temperature_c) >= self.spike_change_c;
-        (
-            after,
-            Triggers {
-                ema,
-                spike,
-                recommend,
-            },
-        )
-    }
-}
-
-fn distance(a: f64, b: f64) -> f64 {
-    (a - b).abs()
-}
+/// Procedures that an instance keeps: one for each schema that its slots have.
+const PROCEDURES_MAX: usize = 16;
 
 /// The service.
 #[derive(Debug)]
 pub struct Sql {
+    stage: Stage,
     database: Database<OrderedMap>,
-    tables_ready: bool,
-    thresholds: Thresholds,
-    ema: Channel,
-    spike: Channel,
-    recommend: Channel,
-    out: Vec<u8>,
+    source: Source,
+    procedures: Vec<(Rc<Schema>, Rc<Procedure>)>,
+    /// Field and column.
+    scope: Option<(String, String)>,
+    only_read: bool,
+    values: Vec<Value>,
+    out: Builder,
 }
 
 impl Service for Sql {
     fn init() -> Result<Self, Error> {
+        let schema = config("schema").unwrap_or_default();
+        let database =
+            Database::new(OrderedMap::open("tables")?, &schema).map_err(|error| Error::Config {
+                name: "schema",
+                value: error.to_string(),
+            })?;
+        let allow = config("allow").unwrap_or_else(|| "write".into());
+        if !matches!(allow.as_str(), "read" | "write") {
+            return Err(Error::Config {
+                name: "allow",
+                value: allow,
+            });
+        }
+        let source = Source::read();
+        let procedure = source.compile(&database)?;
+        let procedures = [(Rc::clone(database.schema()), Rc::new(procedure))];
         Ok(Self {
-            database: Database::new(OrderedMap::open("tables")?),
-            tables_ready: false,
-            thresholds: Thresholds {
-                ema_change_c: config_or("ema-change-c", 0.5)?,
-                spike_change_c: config_or("spike-change-c", 0.0)?,
-                comfort_low_c: config_or("comfort-low-c", 10.0)?,
-                comfort_high_c: config_or("comfort-high-c", 18.0)?,
-            },
-            ema: Channel::open("ema")?,
-            spike: Channel::open("spike")?,
-            recommend: Channel::open("recommend")?,
-            out: Vec::new(),
+            stage: Stage::open()?,
+            source,
+            procedures: procedures.into(),
+            scope: scope()?,
+            only_read: allow == "read",
+            database,
+            values: Vec::new(),
+            out: Builder::new(),
         })
     }
 
     fn handle(&mut self, request: &Request<'_>) -> Result<(), Error> {
-        let handled = match SqlMessage::decode(request.payload()) {
-            Ok(SqlMessage::Store(reading)) => self.on_store(&reading, request.id()),
-            Ok(SqlMessage::Query {
-                thermostat,
-                query: Query::Sql { text, parameters },
-            }) => self.on_select(thermostat, text, &parameters),
-            Ok(SqlMessage::Query { thermostat, query }) => self.on_question(thermostat, &query),
-            Err(error) => self.answer(&Reply::Malformed(error.to_string())),
+        let Some(record) = self.stage.statement(request)? else {
+            return Ok(());
+        };
+        let handled = match self.act(request, &record) {
+            Ok(()) => Ok(()),
+            Err(Failure::Refused(refusal)) => self.refuse(&refusal),
+            Err(Failure::Platform(error)) => Err(error),
         };
         if handled.is_err() {
             // The writes are dropped, so what is kept of them must go too.
             self.database.forget();
-            self.tables_ready = false;
         }
         handled
     }
 }
 
-impl Sql {
-    fn on_store(&mut self, reading: &Reading, id: RequestId) -> Result<(), Error> {
-        match self.store(reading, id) {
-            Ok((latest, triggers)) => {
-                self.out.clear();
-                AnalysisMessage::Reading(*reading).encode(&mut self.out);
-                let key = routing_key(reading.thermostat);
-                for (channel, triggered) in [
-                    (&self.ema, triggers.ema),
-                    (&self.spike, triggers.spike),
-                    (&self.recommend, triggers.recommend),
-                ] {
-                    if triggered {
-                        channel.send(&key, &self.out)?;
-                    }
-                }
-                let row_id = latest.row_count.unsigned_abs();
-                self.answer(&Reply::Stored { row_id })
-            }
-            Err(error) => self.refuse(error),
-        }
-    }
+/// Why a record has not been handled.
+enum Failure {
+    /// It is the record's fault.
+    Refused(Refusal),
+    /// It is not.
+    Platform(Error),
+}
 
-    fn store(&mut self, reading: &Reading, id: RequestId) -> Result<(Latest, Triggers), SqlError> {
-        self.ensure_tables()?;
-        let thermostat = Value::Integer(i64::from(reading.thermostat));
-        // Identities are 64 bits without a sign, integers have one: the bits are what counts.
-        let row = [
-            thermostat.clone(),
-            Value::Integer(reading.reading_time_s),
-            Value::Integer(id.client as i64),
-            Value::Integer(id.sequence as i64),
-            Value::Real(reading.temperature_c),
-        ];
-        let plan = self.database.prepare(INSERT_READING)?;
-        self.database.execute(&plan, &row)?;
-        let before = self.latest(&thermostat)?;
-        let (after, triggers) = self.thresholds.step(before.as_ref(), reading);
-        let mut columns = vec![
-            Value::Integer(after.reading_time_s),
-            Value::Real(after.temperature_c),
-            Value::Real(after.ema_temperature_c),
-            Value::Integer(after.row_count),
-        ];
-        let statement = if before.is_some() {
-            columns.push(thermostat);
-            UPDATE_LATEST
-        } else {
-            columns.insert(0, thermostat);
-            INSERT_LATEST
-        };
-        let plan = self.database.prepare(statement)?;
-        self.database.execute(&plan, &columns)?;
-        Ok((after, triggers))
-    }
-
-    fn latest(&mut self, thermostat: &Value) -> Result<Option<Latest>, SqlError> {
-        let plan = self.database.prepare(SELECT_LATEST)?;
-        let mut latest = None;
-        let parameters = core::slice::from_ref(thermostat);
-        self.database.query(&plan, parameters, None, &mut |row| {
-            if let [
-                Value::Integer(reading_time_s),
-                Value::Real(temperature_c),
-                Value::Real(ema_temperature_c),
-                Value::Integer(row_count),
-            ] = row
-            {
-                latest = Some(Latest {
-                    reading_time_s: *reading_time_s,
-                    temperature_c: *temperature_c,
-                    ema_temperature_c: *ema_temperature_c,
-                    row_count: *row_count,
-                });
-            }
-            true
-        })?;
-        Ok(latest)
-    }
-
-    fn ensure_tables(&mut self) -> Result<(), SqlError> {
-        if !self.tables_ready {
-            for (_, statement) in TABLES {
-                let plan = self.database.prepare(statement)?;
-                self.database.execute(&plan, &[])?;
-            }
-            self.tables_ready = true;
-        }
-        Ok(())
-    }
-
-    fn on_select(
-        &mut self,
-        thermostat: u32,
-        text: &str,
-        parameters: &[Value],
-    ) -> Result<(), Error> {
-        let mut selected = self.select(thermostat, text, parameters);
-        if let Err(SqlError::NoTable(name)) = &selected
-            && TABLES.iter().any(|(known, _)| known == name)
-        {
-            // Nothing has been stored in this shard yet.
-            selected = self
-                .ensure_tables()
-                .and_then(|()| self.select(thermostat, text, parameters));
-        }
-        match selected {
-            Ok(()) => reply(status::OK, &self.out),
-            Err(error) => self.refuse(error),
-        }
-    }
-
-    /// Runs a SELECT and leaves the reply in `out`.
-    fn select(
-        &mut self,
-        thermostat: u32,
-        text: &str,
-        parameters: &[Value],
-    ) -> Result<(), SqlError> {
-        let plan = self.database.prepare(text)?;
-        let Plan::Select(select) = &*plan else {
-            return Err(SqlError::NotASelect);
-        };
-        let scope = Scope {
-            column: "thermostat",
-            value: Value::Integer(i64::from(thermostat)),
-        };
-        self.out.clear();
-        let mut rows = RowsWriter::new(&mut self.out, &select.columns);
-        let mut full = false;
-        self.database
-            .query(&plan, parameters, Some(&scope), &mut |row| {
-                full = !rows.row(row);
-                !full
-            })?;
-        rows.finish(full);
-        Ok(())
-    }
-
-    fn on_question(&mut self, thermostat: u32, query: &Query<'_>) -> Result<(), Error> {
-        let (channel, from_time_s) = match query {
-            Query::Spikes { from_time_s } => (&self.spike, *from_time_s),
-            Query::Ema => (&self.ema, 0),
-            Query::Recommendation => (&self.recommend, 0),
-            // `handle` answers these itself.
-            Query::Sql { .. } => return Ok(()),
-        };
-        self.out.clear();
-        AnalysisMessage::Query {
-            thermostat,
-            from_time_s,
-        }
-        .encode(&mut self.out);
-        channel.send(&routing_key(thermostat), &self.out)
-    }
-
-    /// Answers a fault of the request; passes a fault of the platform on.
-    fn refuse(&mut self, error: SqlError) -> Result<(), Error> {
+impl From<SqlError> for Failure {
+    fn from(error: SqlError) -> Self {
         match error {
-            SqlError::Host(error) => Err(error),
-            SqlError::Corrupt => Err(Error::Code(CODE_CORRUPT)),
-            error => self.answer(&Reply::Sql(error.to_string())),
+            SqlError::Host(error) => Self::Platform(error),
+            SqlError::Corrupt => Self::Platform(Error::Code(CODE_CORRUPT)),
+            error => Self::Refused(Refusal::Sql(error)),
+        }
+    }
+}
+
+impl From<Refusal> for Failure {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::Sql(error) => error.into(),
+            refusal => Self::Refused(refusal),
+        }
+    }
+}
+
+impl From<Fault> for Failure {
+    fn from(fault: Fault) -> Self {
+        Self::Refused(fault.into())
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::Platform(error)
+    }
+}
+
+/// The configured scope: a field and a column.
+fn scope() -> Result<Option<(String, String)>, Error> {
+    let Some(text) = config("scope") else {
+        return Ok(None);
+    };
+    match text.split_once('=').map(|(a, b)| (a.trim(), b.trim())) {
+        Some((field, column)) if !field.is_empty() && !column.is_empty() => {
+            Ok(Some((field.into(), column.into())))
+        }
+        _ => Err(Error::Config {
+            name: "scope",
+            value: text,
+        }),
+    }
+}
+
+impl Sql {
+    fn act(&mut self, request: &Request<'_>, record: &Record<'_>) -> Result<(), Failure> {
+        self.database.enter(request.slot())?;
+        match record.has("sql") {
+            true => self.on_statement(record),
+            false => self.on_record(request, record),
         }
     }
 
-    fn answer(&mut self, answer: &Reply) -> Result<(), Error> {
+    fn on_record(&mut self, request: &Request<'_>, record: &Record<'_>) -> Result<(), Failure> {
+        let procedure = self.procedure()?;
+        let id = request.id();
+        let id = (id.client, id.sequence);
+        procedure.run(&mut self.database, record, id, &mut self.values)?;
+        self.database.commit()?;
+        let values = &self.values;
+        self.out.clear().copy(record, &[]);
+        self.stage.send_record(request, &mut self.out, |channel| {
+            procedure.wants(channel, values)
+        })?;
+        if !self.stage.replies() {
+            return Ok(());
+        }
+        let mut answer = procedure.answer(values).peekable();
+        if answer.peek().is_some() {
+            self.out.clear();
+            for (name, value) in answer {
+                self.out.field(name, record::field(value));
+            }
+        }
+        Ok(reply(status::OK, self.out.bytes())?)
+    }
+
+    /// The configured procedure for the schema of the request's slot.
+    fn procedure(&mut self) -> Result<Rc<Procedure>, Failure> {
+        let schema = self.database.schema();
+        let mut known = self.procedures.iter();
+        if let Some((_, procedure)) = known.find(|(known, _)| Rc::ptr_eq(known, schema)) {
+            return Ok(Rc::clone(procedure));
+        }
+        // A client's CREATE and DROP have made another schema.
+        let compiled = self.source.compile(&self.database).map_err(|error| {
+            let why = match error {
+                Error::Config { name, value } => format!("configured {name}: {value}"),
+                error => error.to_string(),
+            };
+            Refusal::Sql(SqlError::Syntax(why))
+        })?;
+        let compiled = Rc::new(compiled);
+        if self.procedures.len() == PROCEDURES_MAX {
+            self.procedures.clear();
+        }
+        let kept = (Rc::clone(schema), Rc::clone(&compiled));
+        self.procedures.push(kept);
+        Ok(compiled)
+    }
+
+    fn on_statement(&mut self, record: &Record<'_>) -> Result<(), Failure> {
+        let text = record.text("sql")?;
+        if text.len() > limits::STATEMENT_BYTES_MAX {
+            let max = limits::STATEMENT_BYTES_MAX;
+            let why = format!("has {} bytes, must have at most {max}", text.len());
+            return Err(Fault::value("sql", why).into());
+        }
+        let prepared = self.database.prepare(text)?;
+        let is_select = matches!(prepared.plan, Plan::Select(_));
+        if self.only_read && !is_select {
+            return Err(SqlError::NotASelect.into());
+        }
+        self.values.clear();
+        for name in &prepared.names {
+            if name == "?" {
+                return Err(SqlError::Unsupported("?: parameters must be named, as :name").into());
+            }
+            self.values.push(record::value(record, name)?);
+        }
+        let scope = match &self.scope {
+            Some((field, column)) => Some(Scope {
+                column: column.clone(),
+                value: record::value(record, field)?,
+            }),
+            None => None,
+        };
+        let (plan, values, scope) = (&prepared.plan, &self.values, scope.as_ref());
         self.out.clear();
-        answer.encode(&mut self.out);
-        reply(answer.status(), &self.out)
+        if is_select {
+            let mut rows = Rows::new(plan.columns());
+            self.database
+                .query(plan, values, scope, &mut |row| rows.take(row))?;
+            rows.write(&mut self.out);
+        } else {
+            let changed = self.database.execute(plan, values, scope)?;
+            self.out.field("changed", Field::Int(changed as i64));
+        }
+        self.database.commit()?;
+        Ok(reply(status::OK, self.out.bytes())?)
+    }
+
+    /// Answers a fault of the request, which has changed nothing.
+    fn refuse(&mut self, refusal: &Refusal) -> Result<(), Error> {
+        self.database.rollback();
+        match refusal {
+            Refusal::Field(fault) => self.stage.refuse(fault),
+            Refusal::Sql(error) => {
+                let status = match error {
+                    SqlError::NoTable(_) | SqlError::NoIndex(_) => status::NOT_FOUND,
+                    SqlError::DuplicateKey(_)
+                    | SqlError::TableExists(_)
+                    | SqlError::IndexExists(_)
+                    | SqlError::NotASelect
+                    | SqlError::OutOfScope(_)
+                    | SqlError::TooMany { .. } => status::REFUSED,
+                    _ => status::MALFORMED,
+                };
+                reply(status, error.to_string().as_bytes())
+            }
+        }
     }
 }
 

@@ -2,8 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use e3_iot_messages::Value;
-use e3_service_sql::engine::{Database, Plan, Scope, SqlError, Store, Visit};
+use e3_service_sql::engine::{Database, Plan, Scope, SqlError, Store, Value, Visit};
 use e3_service_sql::limits;
 
 #[derive(Default)]
@@ -49,12 +48,27 @@ struct Shell(Database<Memory>);
 
 impl Shell {
     fn new() -> Self {
-        Self(Database::new(Memory::default()))
+        Self(Database::new(Memory::default(), "").unwrap())
     }
 
     fn run(&mut self, text: &str, parameters: &[Value]) -> Result<u64, SqlError> {
-        let plan = self.0.prepare(text)?;
-        self.0.execute(&plan, parameters)
+        self.change(text, parameters, None)
+    }
+
+    fn change(
+        &mut self,
+        text: &str,
+        parameters: &[Value],
+        scope: Option<&Scope>,
+    ) -> Result<u64, SqlError> {
+        self.0.enter(0).unwrap();
+        let prepared = self.0.prepare(text)?;
+        let changed = self.0.execute(&prepared.plan, parameters, scope);
+        match &changed {
+            Ok(_) => self.0.commit().unwrap(),
+            Err(_) => self.0.rollback(),
+        }
+        changed
     }
 
     fn rows(&mut self, text: &str, parameters: &[Value]) -> Result<Vec<Vec<Value>>, SqlError> {
@@ -67,12 +81,14 @@ impl Shell {
         parameters: &[Value],
         scope: Option<&Scope>,
     ) -> Result<Vec<Vec<Value>>, SqlError> {
-        let plan = self.0.prepare(text)?;
+        self.0.enter(0).unwrap();
+        let prepared = self.0.prepare(text)?;
         let mut rows = Vec::new();
-        self.0.query(&plan, parameters, scope, &mut |row| {
-            rows.push(row.to_vec());
-            true
-        })?;
+        self.0
+            .query(&prepared.plan, parameters, scope, &mut |row| {
+                rows.push(row.to_vec());
+                true
+            })?;
         Ok(rows)
     }
 
@@ -240,18 +256,21 @@ fn faults_are_named_and_change_nothing() {
     for (statement, fault) in [
         ("SELEC", "not supported: statements"),
         ("SELECT", "syntax: "),
-        ("", "not supported: statements"),
+        ("", "not supported: no statement"),
         (
             "SELECT 1 FROM rooms; SELECT 2 FROM rooms",
-            "not supported: other than one statement",
+            "statements: too many, must be at most 1",
         ),
+        ("SELECT 1; EXPLAIN SELECT 1", "statements: too many"),
         ("SELECT x FROM rooms", "table rooms: has no column x"),
         ("SELECT count(*) FROM towns", "table towns: does not exist"),
         ("SELECT house, count(*) FROM rooms", "aggregate: "),
         ("SELECT house FROM rooms WHERE count(*) > 1", "aggregate: "),
+        ("SELECT name FROM rooms GROUP BY house", "aggregate: "),
+        ("SELECT house FROM rooms HAVING 1", "not supported: HAVING"),
         (
-            "SELECT house FROM rooms GROUP BY house",
-            "not supported: GROUP BY",
+            "SELECT house FROM rooms ORDER BY 2",
+            "operand: must be the number",
         ),
         (
             "SELECT DISTINCT house FROM rooms",
@@ -259,8 +278,36 @@ fn faults_are_named_and_change_nothing() {
         ),
         (
             "SELECT 1 FROM rooms, rooms",
-            "not supported: other than one table",
+            "table rooms: stands there twice",
         ),
+        (
+            "SELECT name FROM rooms JOIN rooms b ON b.house = 1",
+            "column name: is in both tables",
+        ),
+        (
+            "SELECT 1 FROM rooms LEFT JOIN rooms b ON 1",
+            "not supported: JOIN but INNER",
+        ),
+        (
+            "SELECT 1 FROM rooms a, rooms b, rooms c",
+            "not supported: a join of more than two tables",
+        ),
+        ("SELECT b.name FROM rooms", "table b: has no column name"),
+        ("CREATE INDEX i ON towns (a)", "table towns: does not exist"),
+        (
+            "CREATE INDEX i ON rooms (a)",
+            "table rooms: has no column a",
+        ),
+        (
+            "CREATE INDEX i ON rooms (area, area)",
+            "column area: is named twice",
+        ),
+        (
+            "CREATE UNIQUE INDEX i ON rooms (area)",
+            "not supported: options",
+        ),
+        ("DROP INDEX i", "index i: does not exist"),
+        ("DROP TABLE towns", "table towns: does not exist"),
         (
             "SELECT 1 FROM rooms UNION SELECT 2 FROM rooms",
             "not supported: queries",
@@ -321,18 +368,23 @@ fn faults_are_named_and_change_nothing() {
             "DELETE FROM rooms WHERE name",
             "operand: must be a truth value",
         ),
-        ("DROP TABLE rooms", "not supported: statements"),
+        ("DROP VIEW rooms", "not supported: statements"),
+        (
+            "DELETE FROM rooms WHERE house = $1",
+            "not supported: parameters",
+        ),
         (
             "DELETE FROM rooms WHERE house = ?",
-            "parameters: 0 given, must be 1",
+            "parameters: 0 given, must be at least 1",
         ),
     ] {
         let fault_of = |shell: &mut Shell| -> Result<u64, SqlError> {
-            let plan = shell.0.prepare(statement)?;
-            if matches!(&*plan, Plan::Select(_)) {
+            shell.0.enter(0).unwrap();
+            let prepared = shell.0.prepare(statement)?;
+            if matches!(prepared.plan, Plan::Select(_)) {
                 shell.rows(statement, &[]).map(|rows| rows.len() as u64)
             } else {
-                shell.0.execute(&plan, &[])
+                shell.run(statement, &[])
             }
         };
         let error = fault_of(&mut shell).unwrap_err().to_string();
@@ -365,7 +417,7 @@ fn deep_and_long_statements_are_refused_in_time() {
 fn a_scope_hides_the_rest() {
     let mut shell = rooms();
     let scope = Scope {
-        column: "house",
+        column: "house".into(),
         value: int(2),
     };
     for (query, count) in [

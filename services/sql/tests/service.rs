@@ -1,48 +1,109 @@
-//! The service: rows, triggers, questions, faults.
+//! The service with the configuration of IOT-TS: rows, triggers, questions, faults, splits.
 
-use e3_iot_messages::{
-    AnalysisMessage, Query, Reading, Reply, SqlMessage, Value, routing_key, status,
-};
 use e3_sdk::testing::{Call, Host, Kind, Outcome};
 use e3_sdk::{RequestId, Service};
 use e3_service_sql::Sql;
+use e3_stage::{Builder, Record, Value, status};
+use minicbor::Decoder;
+use minicbor::data::Type;
 
-fn host() -> Host {
-    Host::new()
+/// What apps/iot-ts.yaml says.
+const CONFIG: [(&str, &str); 12] = [
+    ("name", "sql"),
+    ("to", "ema, spike, recommend"),
+    ("reply", "yes"),
+    ("scope", "user = user"),
+    (
+        "schema",
+        "CREATE TABLE IF NOT EXISTS readings (
+            user TEXT, time INTEGER, client INTEGER, sequence INTEGER, temperature REAL NOT NULL,
+            PRIMARY KEY (user, time, client, sequence));
+         CREATE TABLE IF NOT EXISTS latest (
+            user TEXT PRIMARY KEY, time INTEGER NOT NULL, temperature REAL NOT NULL,
+            passed REAL NOT NULL, row_count INTEGER NOT NULL)",
+    ),
+    (
+        "before",
+        "SELECT time AS last_time, temperature AS last_temperature, passed, row_count
+         FROM latest WHERE user = :user",
+    ),
+    ("let-row", "coalesce(:row_count, 0) + 1"),
+    ("let-late", "coalesce(:time < :last_time, FALSE)"),
+    (
+        "when-ema",
+        "NOT :late AND coalesce(abs(:temperature - :passed) >= 0.5, TRUE)",
+    ),
+    ("when-spike", "NOT :late"),
+    (
+        "when-recommend",
+        "NOT :late AND :temperature NOT BETWEEN 10 AND 18",
+    ),
+    ("answer", "row"),
+];
+const STATEMENTS: &str = "
+    INSERT INTO readings (user, time, client, sequence, temperature)
+        VALUES (:user, :time, :client, :sequence, :temperature);
+    INSERT OR REPLACE INTO latest (user, time, temperature, passed, row_count) VALUES (:user,
+        CASE WHEN :late THEN :last_time ELSE :time END,
+        CASE WHEN :late THEN :last_temperature ELSE :temperature END,
+        CASE WHEN :when_ema THEN :temperature ELSE :passed END, :row)";
+
+fn host(allow: &str) -> Host {
+    let host = Host::new()
         .channel("ema")
         .channel("spike")
         .channel("recommend")
         .collection("tables", Kind::Ordered)
+        .config("allow", allow)
+        .config("statements", STATEMENTS);
+    CONFIG
+        .iter()
+        .fold(host, |host, (name, value)| host.config(name, value))
 }
 
-fn send(host: &Host, sql: &mut Sql, sequence: u64, message: &SqlMessage<'_>) -> Outcome {
-    let mut payload = Vec::new();
-    message.encode(&mut payload);
+fn record(fields: &[(&str, Value<'_>)]) -> Vec<u8> {
+    let mut out = Builder::new();
+    for (name, value) in fields {
+        out.field(name, *value);
+    }
+    out.bytes().to_vec()
+}
+
+fn reading(user: &str, hour: i64, temperature: f64) -> Vec<u8> {
+    record(&[
+        ("user", Value::Text(user)),
+        ("time", Value::Int(hour * 3600)),
+        ("temperature", Value::Float(temperature)),
+    ])
+}
+
+fn send(host: &Host, sql: &mut Sql, user: &str, sequence: u64, payload: &[u8]) -> Outcome {
     let id = RequestId {
         client: u64::MAX,
         sequence,
     };
-    host.call(
-        sql,
-        &Call {
-            id,
-            payload,
-            ..Call::default()
-        },
-    )
+    let call = Call {
+        id,
+        key: user.into(),
+        payload: payload.to_vec(),
+        ..Call::default()
+    };
+    let outcome = host.call(sql, &call);
+    assert_eq!(outcome.result, Ok(()));
+    outcome
 }
 
-fn reading(thermostat: u32, hour: i64, temperature_c: f64) -> SqlMessage<'static> {
-    SqlMessage::Store(Reading {
-        thermostat,
-        reading_time_s: hour * 3600,
-        temperature_c,
-    })
+/// The reply's status, and its text if it is none of success.
+fn fault(outcome: &Outcome) -> (u32, String) {
+    assert_eq!(outcome.replies.len(), 1);
+    let (status, payload) = &outcome.replies[0];
+    (*status, String::from_utf8_lossy(payload).into_owned())
 }
 
-fn answer(outcome: &Outcome) -> Reply {
-    assert_eq!((&outcome.result, outcome.replies.len()), (&Ok(()), 1));
-    Reply::decode(outcome.replies[0].0, &outcome.replies[0].1).unwrap()
+fn row_of(outcome: &Outcome) -> i64 {
+    let (status, payload) = &outcome.replies[0];
+    assert_eq!(*status, status::OK, "{}", String::from_utf8_lossy(payload));
+    Record::parse(payload).unwrap().int("row").unwrap()
 }
 
 fn triggered(outcome: &Outcome) -> Vec<&str> {
@@ -50,11 +111,44 @@ fn triggered(outcome: &Outcome) -> Vec<&str> {
     channels.collect()
 }
 
+/// A value of a reply as text: `{name: value}`, `[value, value]`.
+fn shown(d: &mut Decoder<'_>) -> String {
+    match d.datatype().unwrap() {
+        Type::Null => d.null().map(|()| "null".into()).unwrap(),
+        Type::String => format!("{:?}", d.str().unwrap()),
+        Type::F64 => format!("{:?}", d.f64().unwrap()),
+        Type::Array => {
+            let len = d.array().unwrap().unwrap();
+            let all: Vec<_> = (0..len).map(|_| shown(d)).collect();
+            format!("[{}]", all.join(", "))
+        }
+        Type::Map => {
+            let len = d.map().unwrap().unwrap();
+            let all: Vec<_> = (0..len)
+                .map(|_| format!("{}: {}", d.str().unwrap(), shown(d)))
+                .collect();
+            format!("{{{}}}", all.join(", "))
+        }
+        _ => d.i64().unwrap().to_string(),
+    }
+}
+
+/// The reply to a statement, as text.
+fn ask(host: &Host, sql: &mut Sql, user: &str, text: &str, more: &[(&str, Value<'_>)]) -> String {
+    let mut all = vec![("user", Value::Text(user)), ("sql", Value::Text(text))];
+    all.extend(more);
+    let outcome = send(host, sql, user, 1 << 40, &record(&all));
+    match &*outcome.replies {
+        [(status::OK, payload)] => shown(&mut Decoder::new(payload)),
+        _ => format!("{:?}", fault(&outcome)),
+    }
+}
+
 #[test]
-fn stores_a_row_for_each_update_and_triggers_on_thresholds() {
-    let host = host();
+fn stores_a_row_for_each_record_and_passes_on_by_conditions() {
+    let host = host("read");
     let mut sql = Sql::init().unwrap();
-    let steps: [(i64, f64, u64, &[&str]); 7] = [
+    let steps: [(i64, f64, i64, &[&str]); 7] = [
         (0, 15.0, 1, &["ema", "spike"]),
         (1, 15.3, 2, &["spike"]),
         // 0.6 from the last one that went to ema.
@@ -65,117 +159,24 @@ fn stores_a_row_for_each_update_and_triggers_on_thresholds() {
         (3, 40.0, 6, &[]),
         (5, 9.0, 7, &["ema", "spike", "recommend"]),
     ];
-    for (sequence, (hour, temperature_c, row_id, channels)) in steps.into_iter().enumerate() {
+    for (sequence, (hour, temperature, row, channels)) in steps.into_iter().enumerate() {
         if sequence == 4 {
             // Instance memory may vanish at any time.
             sql = Sql::init().unwrap();
         }
-        let message = reading(7, hour, temperature_c);
-        let outcome = send(&host, &mut sql, sequence as u64, &message);
-        assert_eq!(answer(&outcome), Reply::Stored { row_id });
-        assert_eq!(triggered(&outcome), channels, "{hour}");
+        let payload = reading("t7", hour, temperature);
+        let outcome = send(&host, &mut sql, "t7", sequence as u64, &payload);
+        assert_eq!(
+            (row_of(&outcome), triggered(&outcome)),
+            (row, channels.to_vec())
+        );
         for sent in &outcome.sent {
-            assert_eq!(sent.key, routing_key(7));
-            let SqlMessage::Store(reading) = message else {
-                unreachable!()
-            };
-            let got = AnalysisMessage::decode(&sent.payload);
-            assert_eq!(got, Ok(AnalysisMessage::Reading(reading)));
+            assert_eq!((&*sent.key, &sent.payload), (&b"t7"[..], &payload));
         }
     }
-}
-
-#[test]
-fn a_select_sees_the_rows_of_its_thermostat() {
-    let host = host();
-    let mut sql = Sql::init().unwrap();
-    let ask = |sql: &mut Sql, thermostat, text, parameters: &[Value]| {
-        let query = SqlMessage::Query {
-            thermostat,
-            query: Query::Sql {
-                text,
-                parameters: parameters.to_vec(),
-            },
-        };
-        answer(&send(&host, sql, 1000, &query))
-    };
-    let count = "SELECT count(*) FROM readings";
-    let rows = |reply: &Reply| match reply {
-        Reply::Rows { rows, .. } => rows.clone(),
-        other => panic!("no rows: {other:?}"),
-    };
-    // Before anything is stored.
-    let reply = ask(&mut sql, 7, count, &[]);
-    assert_eq!(rows(&reply), [[Value::Integer(0)]]);
-    for n in 0..30 {
-        send(
-            &host,
-            &mut sql,
-            n,
-            &reading(7 + n as u32 % 2, n as i64, 12.0),
-        );
-    }
-    let reply = ask(&mut sql, 7, count, &[]);
-    assert_eq!(rows(&reply), [[Value::Integer(15)]]);
-    // The ledger of the load generator reads identities back.
-    let text = "SELECT client, sequence FROM readings WHERE reading_time_s > ? LIMIT 2";
-    let reply = ask(&mut sql, 8, text, &[Value::Integer(3 * 3600)]);
-    let client = Value::Integer(u64::MAX as i64);
+    let all = "SELECT time, temperature, passed, row_count AS n FROM latest";
     assert_eq!(
-        rows(&reply),
-        [
-            [client.clone(), Value::Integer(5)],
-            [client, Value::Integer(7)]
-        ]
+        ask(&host, &mut sql, "t7", all, &[]),
+        r#"{columns: ["time", "temperature", "passed", "n"], rows: [[18000, 9.0, 9.0, 7]], more: 0}"#
     );
-    let reply = ask(&mut sql, 7, "SELECT max(row_count) FROM latest", &[]);
-    assert_eq!(rows(&reply), [[Value::Integer(15)]]);
-
-    let before = host.state();
-    for text in ["DELETE FROM readings", "SELECT nothing FROM readings", "x"] {
-        let reply = ask(&mut sql, 7, text, &[]);
-        assert_eq!(reply.status(), status::SQL, "{text}: {reply:?}");
-    }
-    assert_eq!(host.state(), before);
-}
-
-#[test]
-fn other_questions_go_to_whom_they_concern() {
-    let host = host();
-    let mut sql = Sql::init().unwrap();
-    for (query, channel, from_time_s) in [
-        (Query::Spikes { from_time_s: 9 }, "spike", 9),
-        (Query::Ema, "ema", 0),
-        (Query::Recommendation, "recommend", 0),
-    ] {
-        let message = SqlMessage::Query {
-            thermostat: 7,
-            query,
-        };
-        let outcome = send(&host, &mut sql, 1, &message);
-        assert_eq!(triggered(&outcome), [channel]);
-        assert_eq!(
-            AnalysisMessage::decode(&outcome.sent[0].payload),
-            Ok(AnalysisMessage::Query {
-                thermostat: 7,
-                from_time_s
-            })
-        );
-    }
-}
-
-#[test]
-fn malformed_messages_change_nothing() {
-    let host = host();
-    let mut sql = Sql::init().unwrap();
-    let before = host.state();
-    for payload in [vec![], vec![0x11], vec![0xff; 100]] {
-        let call = Call {
-            payload,
-            ..Call::default()
-        };
-        let outcome = host.call(&mut sql, &call);
-        assert_eq!(answer(&outcome).status(), status::MALFORMED);
-    }
-    assert_eq!(host.state(), before);
 }

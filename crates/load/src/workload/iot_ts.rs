@@ -6,16 +6,17 @@
 //! alone, not from timing. Its id follows from the seed as well, so that loads with different seeds
 //! do not meet.
 
+use super::questions::answer;
 use super::readback::Readback;
 use super::temperatures::{Series, stations};
+use super::thermostats::{
+    Counted, Stored, Token, TokenKey, count, first_failed, is_for_the_token, is_nothing, update,
+};
 use super::{Call, Check, Inputs, Judged, Verified, Workload};
 use crate::LoadError;
 use crate::ledger::Verdict;
 use crate::limits::THERMOSTATS_MAX;
 use crate::random::Random;
-use e3_iot_messages::{
-    ClientMessage, Query, Reading, Reply as AppReply, Token, TokenKey, Value, routing_key, status,
-};
 use e3_model::Nanos;
 use e3_wire::entry::{Outcome, Reply};
 use std::collections::VecDeque;
@@ -95,7 +96,7 @@ pub(super) struct Sent {
 /// One thermostat.
 #[derive(Debug)]
 pub(super) struct Thermostat {
-    pub(super) id: u32,
+    pub(super) user: String,
     pub(super) token: Token,
     station: usize,
     offset: usize,
@@ -137,12 +138,12 @@ impl IotTs {
         let first_id = random.next_u64() as u32 & !(THERMOSTATS_MAX - 1);
         let thermostats: Vec<Thermostat> = (0..count)
             .map(|n| {
-                let id = first_id | n;
+                let user = name(first_id | n);
                 let mut random = Random::new(random.next_u64());
                 let station = (n % 2) as usize;
                 Thermostat {
-                    id,
-                    token: token_key.mint(id, now_s + TOKEN_LIFE_S),
+                    token: token_key.mint(&user, now_s + TOKEN_LIFE_S),
+                    user,
                     station,
                     offset: random.below(stations[station].len() as u64) as usize,
                     random,
@@ -167,14 +168,15 @@ impl IotTs {
         let thermostat = &mut self.thermostats[index];
         match thermostat.random.below(3) {
             0 => {
-                let mut token = thermostat.token;
+                let mut token = thermostat.token.clone();
                 token.tag[0] ^= 1;
                 token
             }
-            1 => self.token_key.mint(thermostat.id, self.now_s - 1),
-            _ => self
-                .token_key
-                .mint(thermostat.id ^ 1, self.now_s + TOKEN_LIFE_S),
+            1 => self.token_key.mint(&thermostat.user, self.now_s - 1),
+            _ => {
+                let other = format!("{}x", thermostat.user);
+                self.token_key.mint(&other, self.now_s + TOKEN_LIFE_S)
+            }
         }
     }
 
@@ -207,18 +209,9 @@ pub(super) fn celsius(decidegrees_c: i16) -> f64 {
     f64::from(decidegrees_c) / 10.0
 }
 
-pub(super) fn query(tag: u64, thermostat: &Thermostat, query: Query<'_>) -> Call {
-    let mut payload = Vec::with_capacity(256);
-    ClientMessage::Query {
-        token: thermostat.token,
-        query,
-    }
-    .encode(&mut payload);
-    Call {
-        tag,
-        key: routing_key(thermostat.id).to_vec(),
-        payload,
-    }
+/// What a thermostat is called.
+fn name(id: u32) -> String {
+    format!("t{id:08x}")
 }
 
 impl Workload for IotTs {
@@ -235,30 +228,21 @@ impl Workload for IotTs {
 
     fn probe(&mut self) -> Call {
         let thermostat = &self.thermostats[0];
-        let text = "SELECT count(*) FROM readings WHERE thermostat = ?";
-        let parameters = vec![Value::Integer(i64::from(thermostat.id))];
-        query(0, thermostat, Query::Sql { text, parameters })
+        count(0, &thermostat.user, &thermostat.token)
     }
 
     fn on_probe(&mut self, reply: &Reply) -> Result<(), LoadError> {
-        let failed = |reason: String| LoadError::FirstRequest {
-            app: self.name().into(),
-            reason,
-        };
-        match AppReply::decode(reply.status, &reply.payload) {
-            Ok(AppReply::Rows { rows, .. }) => match rows.first().and_then(|row| row.first()) {
-                Some(Value::Integer(0)) | None => Ok(()),
-                Some(Value::Integer(rows)) => Err(LoadError::SeedUsed {
-                    seed: self.seed,
-                    rows: *rows,
-                }),
-                Some(other) => Err(failed(format!("count(*) is {other:?}"))),
-            },
+        let counted = answer::<Counted>(Some(reply));
+        let rows = counted.and_then(|c| c.rows.first().map(|row| row.0));
+        match rows {
+            Some(0) => Ok(()),
+            Some(rows) => Err(LoadError::SeedUsed {
+                seed: self.seed,
+                rows,
+            }),
             // No table before the first row.
-            Ok(AppReply::NotFound(_) | AppReply::Sql(_)) => Ok(()),
-            Ok(AppReply::Unauthorized(reason)) => Err(failed(reason)),
-            Ok(other) => Err(failed(format!("status {}: {other:?}", reply.status))),
-            Err(error) => Err(failed(error.to_string())),
+            None if is_nothing(reply) => Ok(()),
+            None => Err(first_failed(reply)),
         }
     }
 
@@ -273,22 +257,19 @@ impl Workload for IotTs {
         } else {
             let sent = self.next_reading(at);
             self.thermostats[at].sent.push(sent);
-            (self.thermostats[at].token, sent.decidegrees_c)
+            (self.thermostats[at].token.clone(), sent.decidegrees_c)
         };
         let thermostat = &mut self.thermostats[at];
         thermostat.bad_token = bad;
-        let reading = Reading {
-            thermostat: thermostat.id,
+        let celsius = celsius(decidegrees_c);
+        let tag = u64::from(index);
+        Some(update(
+            tag,
+            &thermostat.user,
+            &token,
             reading_time_s,
-            temperature_c: celsius(decidegrees_c),
-        };
-        let mut payload = Vec::with_capacity(80);
-        ClientMessage::Update { token, reading }.encode(&mut payload);
-        Some(Call {
-            tag: u64::from(index),
-            key: routing_key(thermostat.id).to_vec(),
-            payload,
-        })
+            celsius,
+        ))
     }
 
     fn on_outcome(&mut self, tag: u64, reply: Option<&Reply>) -> Judged {
@@ -302,10 +283,12 @@ impl Workload for IotTs {
             };
         };
         let verdict = match (reply.outcome, reply.status) {
-            (Outcome::Done, status::OK) => Some(Verdict::Accepted),
-            (Outcome::Done, status::UNAUTHORIZED) => Some(Verdict::Unauthorized),
-            (Outcome::Done, status::RATE_LIMITED) => Some(Verdict::RateLimited),
-            (Outcome::Done, _) => Some(Verdict::Refused),
+            (Outcome::Done, 0) => Some(Verdict::Accepted),
+            (Outcome::Done, _) => Some(match is_for_the_token(reply) {
+                Some(true) => Verdict::Unauthorized,
+                Some(false) => Verdict::RateLimited,
+                None => Verdict::Refused,
+            }),
             _ => None,
         };
         if !bad_token && let Some(sent) = thermostat.sent.last_mut() {
@@ -316,10 +299,10 @@ impl Workload for IotTs {
                 Fate::Refused
             };
         }
-        let decoded = AppReply::decode(reply.status, &reply.payload);
+        let stored = || answer::<Stored>(Some(reply)).is_some_and(|s| s.row > 0);
         let expected = match verdict {
             None | Some(Verdict::RateLimited) => true,
-            Some(Verdict::Accepted) => !bad_token && matches!(decoded, Ok(AppReply::Stored { .. })),
+            Some(Verdict::Accepted) => !bad_token && stored(),
             Some(Verdict::Unauthorized) => bad_token,
             Some(Verdict::Refused) => false,
         };
@@ -345,7 +328,18 @@ impl Workload for IotTs {
 
 #[cfg(test)]
 mod tests {
+    use super::super::questions::record;
     use super::*;
+    use serde::Deserialize;
+    use std::collections::BTreeMap;
+
+    #[derive(Deserialize)]
+    struct Update {
+        user: String,
+        expiry: i64,
+        token: ciborium::Value,
+        time: i64,
+    }
 
     fn workload(seed: u64) -> IotTs {
         let token_key = b"key".to_vec();
@@ -359,13 +353,11 @@ mod tests {
         .unwrap()
     }
 
-    fn stored(row_id: u64) -> Reply {
-        let mut payload = vec![];
-        AppReply::Stored { row_id }.encode(&mut payload);
+    fn stored(row: u64) -> Reply {
         Reply {
             outcome: Outcome::Done,
-            status: status::OK,
-            payload,
+            status: 0,
+            payload: record(&BTreeMap::from([("row", row)])),
         }
     }
 
@@ -406,19 +398,22 @@ mod tests {
     fn readings_follow_the_hours_with_few_spikes_and_bad_tokens() {
         let (mut bad, mut good) = (0, 0);
         let mut w = workload(5);
-        let mut last = std::collections::BTreeMap::new();
+        let mut last = BTreeMap::new();
         for _ in 0..20_000 {
             let call = w.next().unwrap();
-            let Ok(ClientMessage::Update { token, reading }) = ClientMessage::decode(&call.payload)
-            else {
-                panic!("an update")
-            };
-            let valid =
-                token.verify(b"key", 1000).is_ok() && token.thermostat == reading.thermostat;
+            let Update {
+                user,
+                expiry,
+                token,
+                time,
+            } = ciborium::from_reader(&call.payload[..]).unwrap();
+            assert_eq!(call.key, user.as_bytes());
+            let expected = TokenKey::new(b"key").mint(&user, expiry);
+            let valid = token.as_bytes().unwrap() == &expected.tag && expiry > 1000;
             if valid {
                 good += 1;
-                let before = last.insert(reading.thermostat, reading.reading_time_s);
-                assert!(before.is_none_or(|t| reading.reading_time_s == t + HOUR_S));
+                let before = last.insert(user, time);
+                assert!(before.is_none_or(|t| time == t + HOUR_S));
                 assert!(w.on_outcome(call.tag, Some(&stored(1))).expected);
             } else {
                 bad += 1;

@@ -3,7 +3,10 @@
 mod counts;
 mod floods;
 mod gateway;
+mod iot_dh;
 mod iot_ts;
+pub mod mails;
+mod nearest;
 mod nfv_din;
 mod nfv_fin;
 mod nfv_ifid;
@@ -13,9 +16,13 @@ mod questions;
 mod readback;
 mod replay;
 mod rta_ptc;
+mod rta_sf;
+pub mod sensors;
 mod temperatures;
+mod thermostats;
 pub mod tweets;
 
+pub use iot_dh::IotDh;
 pub use iot_ts::{IotTs, Settings};
 pub use nfv_din::NfvDin;
 pub use nfv_fin::NfvFin;
@@ -24,6 +31,7 @@ pub use plain::Plain;
 pub(crate) use questions::record;
 pub use replay::Replay;
 pub use rta_ptc::RtaPtc;
+pub use rta_sf::RtaSf;
 
 use crate::LoadError;
 use crate::ledger::{Rows, Verdict};
@@ -200,27 +208,31 @@ pub struct Inputs {
 /// Secrets that the workload of an application needs.
 pub fn secrets(application: &str) -> &'static [&'static str] {
     match application {
-        "iot-ts" => &["token-key"],
+        "iot-dh" | "iot-ts" => &["token-key"],
         _ => &[],
     }
 }
 
 /// The workload of an application, by its name; small plain requests if it has none of its own.
 pub fn for_application(application: &str, inputs: &Inputs) -> Result<Box<dyn Workload>, LoadError> {
+    let token_key = |workload| {
+        let key = inputs.secrets.get("token-key");
+        key.cloned().ok_or(LoadError::MissingSecret {
+            workload,
+            secret: "token-key",
+        })
+    };
     match application {
+        "iot-dh" => Ok(Box::new(IotDh::new(inputs, &token_key("iot-dh")?)?)),
         "iot-ts" => {
-            let token_key = inputs.secrets.get("token-key").cloned();
-            let missing = LoadError::MissingSecret {
-                workload: "iot-ts",
-                secret: "token-key",
-            };
-            let settings = Settings::new(inputs, token_key.ok_or(missing)?);
+            let settings = Settings::new(inputs, token_key("iot-ts")?);
             Ok(Box::new(IotTs::new(settings)?))
         }
         "nfv-din" => Ok(Box::new(NfvDin::new(inputs)?)),
         "nfv-fin" => Ok(Box::new(NfvFin::new(inputs))),
         "nfv-ifid" => Ok(Box::new(NfvIfid::new(inputs)?)),
         "rta-ptc" => Ok(Box::new(RtaPtc::new(inputs))),
+        "rta-sf" => Ok(Box::new(RtaSf::new(inputs)?)),
         _ => Ok(Box::new(Plain::new(inputs.seed))),
     }
 }

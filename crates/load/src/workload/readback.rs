@@ -1,19 +1,18 @@
 //! Reads the rows and the detected spikes back through the application, thermostat by thermostat,
 //! and holds them against what was sent.
 
-use super::iot_ts::{Fate, HOUR_S, Thermostat, celsius, query};
+use super::iot_ts::{Fate, HOUR_S, Thermostat, celsius};
+use super::questions::answer;
+use super::thermostats::{self, Selected, is_nothing, select};
 use super::{Check, Spikes, Verified};
 use crate::ledger::Rows;
 use crate::limits::{CHECK_ATTEMPTS_MAX, CHECK_RETRY_AFTER};
-use e3_iot_messages::{Query, Reply as AppReply, Value};
 use e3_model::Nanos;
-use e3_wire::entry::{Outcome, Reply};
+use e3_wire::entry::Reply;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Readings that one question asks for: their rows fit in one reply even if some are repeated.
 const WINDOW_READINGS: i64 = 512;
-const SELECT: &str = "SELECT reading_time_s, temperature_c FROM readings \
-     WHERE thermostat = ? AND reading_time_s >= ? AND reading_time_s < ?";
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum What {
@@ -121,23 +120,10 @@ impl Readback {
             Some(_) => {
                 let ((_, tag), question) = self.waiting.pop_first().expect("looked at");
                 self.asked.insert(tag, question);
-                let thermostat = &thermostats[question.thermostat];
-                let id = i64::from(thermostat.id);
+                let Thermostat { user, token, .. } = &thermostats[question.thermostat];
                 Check::Ask(match question.what {
-                    What::Rows { from, to } => {
-                        let parameters = [id, from, to].map(Value::Integer).to_vec();
-                        query(
-                            tag,
-                            thermostat,
-                            Query::Sql {
-                                text: SELECT,
-                                parameters,
-                            },
-                        )
-                    }
-                    What::Spikes { from } => {
-                        query(tag, thermostat, Query::Spikes { from_time_s: from })
-                    }
+                    What::Rows { from, to } => select(tag, user, token, from, to),
+                    What::Spikes { from } => thermostats::spikes(tag, user, token, from),
                 })
             }
         }
@@ -147,10 +133,7 @@ impl Readback {
         let Some(mut question) = self.asked.remove(&tag) else {
             return;
         };
-        let answer = reply
-            .filter(|r| r.outcome == Outcome::Done)
-            .and_then(|r| AppReply::decode(r.status, &r.payload).ok());
-        if answer.is_some_and(|answer| self.take(question, answer)) {
+        if reply.is_some_and(|reply| self.take(question, reply)) {
             self.answered += 1;
             return;
         }
@@ -164,33 +147,32 @@ impl Readback {
     }
 
     /// Takes an answer; false if it is none to this question.
-    fn take(&mut self, question: Question, answer: AppReply) -> bool {
+    fn take(&mut self, question: Question, reply: &Reply) -> bool {
         let found = &mut self.found[question.thermostat];
-        match (question.what, answer) {
-            (What::Rows { from, to }, AppReply::Rows { rows, more, .. }) => {
-                if more {
-                    return self.halve(question, from, to);
-                }
-                let mut read = Vec::with_capacity(rows.len());
-                for row in rows {
-                    let [Value::Integer(time), Value::Real(celsius)] = row[..] else {
-                        return false;
-                    };
-                    read.push((time, celsius));
-                }
-                for (time, celsius) in read {
-                    found.rows.entry(time).or_default().push(celsius);
-                }
-                true
-            }
+        if is_nothing(reply) {
             // Nothing was ever stored there, or nothing detected.
-            (_, AppReply::NotFound(_)) => true,
-            (What::Spikes { from }, AppReply::Spikes { spikes, more }) => {
-                found.spikes.extend(spikes.iter().map(|s| s.reading_time_s));
-                if let (true, Some(last)) = (more, spikes.last()) {
+            return true;
+        }
+        match question.what {
+            What::Rows { from, to } => match answer::<Selected>(Some(reply)) {
+                Some(Selected { rows, more: 0 }) => {
+                    for (time, celsius) in rows {
+                        found.rows.entry(time).or_default().push(celsius);
+                    }
+                    true
+                }
+                Some(_) => self.halve(question, from, to),
+                None => false,
+            },
+            What::Spikes { from } => {
+                let Some(spikes) = answer::<thermostats::Spikes>(Some(reply)) else {
+                    return false;
+                };
+                found.spikes.extend(&spikes.times);
+                if let (1.., Some(last)) = (spikes.more, spikes.times.last()) {
                     // From the last one on; past it if all had one time.
-                    let next = last.reading_time_s.max(from.saturating_add(1));
-                    let what = What::Spikes { from: next };
+                    let from = (*last).max(from.saturating_add(1));
+                    let what = What::Spikes { from };
                     self.wait(
                         Nanos(0),
                         Question {
@@ -202,7 +184,6 @@ impl Readback {
                 }
                 true
             }
-            _ => false,
         }
     }
 

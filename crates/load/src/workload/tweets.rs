@@ -61,12 +61,13 @@ pub fn vector(topic: usize, random: &mut Random) -> [f64; FEATURES] {
     })
 }
 
-fn uniform(random: &mut Random) -> f64 {
+/// A number in 0..1.
+pub(super) fn uniform(random: &mut Random) -> f64 {
     (random.next_u64() >> 11) as f64 / (1u64 << 53) as f64
 }
 
 /// A normal deviate (Box and Muller, 1958).
-fn normal(random: &mut Random) -> f64 {
+pub(super) fn normal(random: &mut Random) -> f64 {
     let radius = (-2.0 * (1.0 - uniform(random)).ln()).sqrt();
     radius * (std::f64::consts::TAU * uniform(random)).cos()
 }

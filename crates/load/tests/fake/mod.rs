@@ -1,12 +1,14 @@
 //! A fake cluster: two ingresses over one thermostat application in memory, with faults on order.
 
-use e3_iot_messages::{ClientMessage, Query, Reply as AppReply, Spike, TokenKey, Value};
+use ciborium::Value;
 use e3_model::RequestId;
 use e3_model::api::EndpointsView;
 use e3_wire::client::{ClientFrame, Request};
 use e3_wire::codec::Reader;
 use e3_wire::datagram::Header;
 use e3_wire::entry::{Outcome, Reply};
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::Sha256;
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::{Arc, Mutex};
@@ -43,7 +45,7 @@ pub struct Faults {
 
 #[derive(Default)]
 struct State {
-    rows: BTreeMap<u32, Vec<(i64, f64)>>,
+    rows: BTreeMap<String, Vec<(i64, f64)>>,
     answered: BTreeMap<RequestId, Reply>,
 }
 
@@ -148,10 +150,7 @@ fn answer(q: &Request, faults: Faults, state: &mut State) -> Vec<Reply> {
             payload,
         }];
     }
-    let update = matches!(
-        ClientMessage::decode(&q.payload),
-        Ok(ClientMessage::Update { .. })
-    );
+    let update = Record::read(&q.payload).get("time").is_some();
     if update && hit(q.id.seq, faults.overload_one_in) {
         if faults.store_refused {
             handle(q, faults, state);
@@ -186,92 +185,126 @@ fn answer(q: &Request, faults: Faults, state: &mut State) -> Vec<Reply> {
     replies
 }
 
+/// A request or an answer: names and values.
+struct Record(Vec<(Value, Value)>);
+
+impl Record {
+    fn read(bytes: &[u8]) -> Record {
+        // of definite length, as services want them
+        assert!((0xa0..0xb8).contains(&bytes[0]), "{bytes:?}");
+        let value: Value = ciborium::from_reader(bytes).unwrap();
+        Record(value.into_map().unwrap())
+    }
+
+    fn write(fields: Vec<(&str, Value)>) -> Vec<u8> {
+        let fields = fields.into_iter().map(|(n, v)| (Value::from(n), v));
+        let mut bytes = vec![];
+        ciborium::into_writer(&Value::Map(fields.collect()), &mut bytes).unwrap();
+        bytes
+    }
+
+    fn get(&self, name: &str) -> Option<&Value> {
+        let found = self.0.iter().find(|(n, _)| n.as_text() == Some(name))?;
+        Some(&found.1)
+    }
+
+    fn int(&self, name: &str) -> i64 {
+        let value = self.get(name).and_then(Value::as_integer).unwrap();
+        value.try_into().unwrap()
+    }
+
+    fn text(&self, name: &str) -> Option<&str> {
+        self.get(name)?.as_text()
+    }
+}
+
 fn handle(q: &Request, faults: Faults, state: &mut State) -> Reply {
-    let key = TokenKey::new(TOKEN_KEY);
+    let record = Record::read(&q.payload);
+    let (user, expiry) = (record.text("user").unwrap(), record.int("expiry"));
+    let mac = Hmac::<Sha256>::new_from_slice(TOKEN_KEY).unwrap();
+    let mac = mac.chain_update(user).chain_update(expiry.to_be_bytes());
+    let token = record.get("token").and_then(Value::as_bytes).unwrap();
     let now_s = (q.deadline.0 / 1_000_000_000) as i64 - 3600;
-    let reply = match ClientMessage::decode(&q.payload).unwrap() {
-        ClientMessage::Update { token, reading } => {
-            let good = token.thermostat == reading.thermostat && key.verify(&token, now_s).is_ok();
-            // A token that expired a second ago is past: judged by the tag and the day.
-            let good = good && token.expires_s > now_s + 86_400;
-            if good || faults.trust_everybody {
-                let rows = state.rows.entry(reading.thermostat).or_default();
-                let times = match q.id.seq {
-                    seq if hit(seq, faults.forget_one_in) => 0,
-                    seq if hit(seq, faults.double_one_in) => 2,
-                    _ => 1,
-                };
-                rows.extend(vec![(reading.reading_time_s, reading.temperature_c); times]);
-                AppReply::Stored {
-                    row_id: rows.len() as u64,
-                }
-            } else {
-                AppReply::Unauthorized("token".into())
-            }
-        }
-        ClientMessage::Query { token, query } => {
-            let none = vec![];
-            let rows = state.rows.get(&token.thermostat).unwrap_or(&none);
-            match query {
-                Query::Sql { text, parameters } => select(rows, text, &parameters),
-                Query::Spikes { from_time_s } => AppReply::Spikes {
-                    spikes: spikes(rows)
-                        .filter(|s| s.reading_time_s >= from_time_s)
-                        .collect(),
-                    more: false,
-                },
-                _ => AppReply::NotFound("not asked here".into()),
-            }
-        }
+    // A token that expired a second ago is past: judged by the tag and the day.
+    let good = mac.verify_slice(token).is_ok() && expiry > now_s + 86_400;
+    assert_eq!(q.key, user.as_bytes());
+    if !good && !faults.trust_everybody {
+        return done(3, b"token: is not good".to_vec());
+    }
+    let Some(temperature) = record.get("temperature") else {
+        let none = vec![];
+        let rows = state.rows.get(user).unwrap_or(&none);
+        let fields = match record.text("op") {
+            None => select(rows, &record),
+            Some("spikes") => spikes(rows, record.int("from")),
+            Some(op) => panic!("{op} is not asked here"),
+        };
+        return done(0, Record::write(fields));
     };
-    let mut payload = vec![];
-    reply.encode(&mut payload);
+    let rows = state.rows.entry(user.to_owned()).or_default();
+    let times = match q.id.seq {
+        seq if hit(seq, faults.forget_one_in) => 0,
+        seq if hit(seq, faults.double_one_in) => 2,
+        _ => 1,
+    };
+    let reading = (record.int("time"), temperature.as_float().unwrap());
+    rows.extend(vec![reading; times]);
+    // what is forgotten is told to be there
+    let row = rows.len().max(1) as u64;
+    done(0, Record::write(vec![("row", row.into())]))
+}
+
+fn done(status: u32, payload: Vec<u8>) -> Reply {
     Reply {
         outcome: Outcome::Done,
-        status: reply.status(),
+        status,
         payload,
     }
 }
 
-fn select(rows: &[(i64, f64)], text: &str, parameters: &[Value]) -> AppReply {
-    if text.starts_with("SELECT count(*)") {
-        let rows = vec![vec![Value::Integer(rows.len() as i64)]];
-        return AppReply::Rows {
-            columns: vec!["count(*)".into()],
-            rows,
-            more: false,
-        };
-    }
-    let &[Value::Integer(_), Value::Integer(from), Value::Integer(to)] = parameters else {
-        panic!("three numbers, not {parameters:?}");
+fn select(rows: &[(i64, f64)], record: &Record) -> Vec<(&'static str, Value)> {
+    let times = record.int("since")..record.int("until");
+    let found = rows.iter().filter(|(time, _)| times.contains(time));
+    let sql = record.text("sql").unwrap();
+    let (names, rows, more) = match sql.starts_with("SELECT count(*)") {
+        true => (
+            &["count(*)"][..],
+            vec![Value::Array(vec![(found.count() as u64).into()])],
+            false,
+        ),
+        false => {
+            // Small replies, so that questions must be split.
+            let more = found.clone().count() > 30;
+            let row = |(t, c): &(i64, f64)| Value::Array(vec![(*t).into(), (*c).into()]);
+            let rows = found.take(30).map(row).collect();
+            (&["time", "temperature"][..], rows, more)
+        }
     };
-    let found = rows.iter().filter(|(time, _)| (from..to).contains(time));
-    // Small replies, so that questions must be split.
-    let more = found.clone().count() > 30;
-    let rows = found
-        .take(30)
-        .map(|(t, c)| vec![Value::Integer(*t), Value::Real(*c)])
-        .collect();
-    AppReply::Rows {
-        columns: vec!["reading_time_s".into(), "temperature_c".into()],
-        rows,
-        more,
-    }
+    let names = names.iter().map(|n| Value::from(*n)).collect();
+    vec![
+        ("columns", Value::Array(names)),
+        ("rows", Value::Array(rows)),
+        ("more", u8::from(more).into()),
+    ]
 }
 
-fn spikes(rows: &[(i64, f64)]) -> impl Iterator<Item = Spike> {
+fn spikes(rows: &[(i64, f64)], from: i64) -> Vec<(&'static str, Value)> {
     let mut level = rows.first().map_or(0.0, |(_, c)| *c);
-    rows.iter()
-        .filter_map(move |&(reading_time_s, temperature_c)| {
-            let change = temperature_c - level;
-            if change.abs() > 6.0 {
-                return Some(Spike {
-                    reading_time_s,
-                    temperature_c,
-                    z: change,
-                });
-            }
-            level = temperature_c;
-            None
-        })
+    let (mut times, mut values, mut z) = (vec![], vec![], vec![]);
+    for &(time, celsius) in rows {
+        let change = celsius - level;
+        if change.abs() <= 6.0 {
+            level = celsius;
+        } else if time >= from {
+            times.push(time.into());
+            values.push(celsius.into());
+            z.push(change.into());
+        }
+    }
+    vec![
+        ("times", Value::Array(times)),
+        ("values", Value::Array(values)),
+        ("z", Value::Array(z)),
+        ("more", 0.into()),
+    ]
 }

@@ -23,6 +23,16 @@ pub enum SqlError {
         /// The column.
         column: String,
     },
+    /// There is no such index.
+    NoIndex(String),
+    /// There is such an index already.
+    IndexExists(String),
+    /// A table that is joined with itself, without an alias.
+    TableTwice(String),
+    /// A column that two tables have.
+    Ambiguous(String),
+    /// A change that leads out of the scope, by its column.
+    OutOfScope(String),
     /// A column that is named twice.
     ColumnTwice(String),
     /// A table without a primary key.
@@ -44,9 +54,9 @@ pub enum SqlError {
     Operand(&'static str),
     /// A result that no 64-bit integer or finite double holds.
     Overflow,
-    /// As many parameters as `?` were not given.
+    /// Too few parameters were given.
     Parameters {
-        /// `?` in the statement.
+        /// Parameters in the statement.
         needed: usize,
         /// Values given.
         given: usize,
@@ -81,6 +91,13 @@ impl fmt::Display for SqlError {
             Self::NoTable(name) => write!(f, "table {name}: does not exist"),
             Self::TableExists(name) => write!(f, "table {name}: exists already"),
             Self::NoColumn { table, column } => write!(f, "table {table}: has no column {column}"),
+            Self::NoIndex(name) => write!(f, "index {name}: does not exist"),
+            Self::IndexExists(name) => write!(f, "index {name}: exists already"),
+            Self::TableTwice(name) => write!(f, "table {name}: stands there twice, needs an alias"),
+            Self::Ambiguous(name) => write!(f, "column {name}: is in both tables, name one"),
+            Self::OutOfScope(name) => {
+                write!(f, "column {name}: is not what the request's scope is")
+            }
             Self::ColumnTwice(name) => write!(f, "column {name}: is named twice"),
             Self::NoPrimaryKey(name) => write!(f, "table {name}: has no primary key"),
             Self::KeyColumn(name) => {
@@ -95,10 +112,10 @@ impl fmt::Display for SqlError {
             Self::Operand(what) => write!(f, "operand: must be {what}"),
             Self::Overflow => f.write_str("number: out of range"),
             Self::Parameters { needed, given } => {
-                write!(f, "parameters: {given} given, must be {needed}")
+                write!(f, "parameters: {given} given, must be at least {needed}")
             }
             Self::Aggregate => {
-                f.write_str("aggregate: columns cannot stand beside it, and only SELECT has it")
+                f.write_str("aggregate: not here, or beside a column that is not in GROUP BY")
             }
             Self::TooMany { what, max } => write!(f, "{what}: too many, must be at most {max}"),
             Self::Corrupt => f.write_str("store: holds bytes that are no row"),

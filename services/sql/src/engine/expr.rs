@@ -1,42 +1,63 @@
 //! Expressions over one row, with SQL's three-valued logic.
 
+use alloc::borrow::Cow;
 use alloc::boxed::Box;
+use alloc::string::String;
 use alloc::vec::Vec;
 use core::cmp::Ordering;
 
-use e3_iot_messages::Value;
-
 use super::SqlError;
-use super::value::{Arithmetic, arithmetic, as_real, compare, finite, from_truth, order, truth};
+use super::value::{Arithmetic, Value, arithmetic, compare, from_truth, truth};
 
 /// An expression with its columns resolved.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Expr {
+pub enum Expr {
+    /// A constant.
     Literal(Value),
-    /// The n-th `?`, from 0.
+    /// The n-th parameter, from 0.
     Parameter(usize),
     /// The n-th column of the row.
     Column(usize),
     /// The n-th aggregate of the query.
     Aggregate(usize),
+    /// NOT.
     Not(Box<Expr>),
+    /// The sign `-`.
     Negate(Box<Expr>),
+    /// AND.
     And(Box<Expr>, Box<Expr>),
+    /// OR.
     Or(Box<Expr>, Box<Expr>),
+    /// A comparison.
     Compare(Comparison, Box<Expr>, Box<Expr>),
+    /// An operator on numbers.
     Arithmetic(Arithmetic, Box<Expr>, Box<Expr>),
+    /// IS NULL.
     IsNull(Box<Expr>),
+    /// IN (list).
     In(Box<Expr>, Vec<Expr>),
+    /// `abs`.
+    Absolute(Box<Expr>),
+    /// `coalesce`.
+    Coalesce(Vec<Expr>),
+    /// CASE: conditions with their results, and what it is otherwise.
+    Case(Vec<(Expr, Expr)>, Option<Box<Expr>>),
 }
 
 /// Comparison operators.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Comparison {
+pub enum Comparison {
+    /// `=`
     Equal,
+    /// `<>`
     NotEqual,
+    /// `<`
     Less,
+    /// `<=`
     LessOrEqual,
+    /// `>`
     Greater,
+    /// `>=`
     GreaterOrEqual,
 }
 
@@ -72,26 +93,87 @@ pub(super) struct Env<'a> {
     pub(super) aggregates: &'a [Value],
 }
 
-impl Expr {
-    /// The value of the expression.
-    pub(super) fn eval(&self, env: Env<'_>) -> Result<Value, SqlError> {
-        match self {
-            Self::Literal(value) => Ok(value.clone()),
-            Self::Parameter(index) => Ok(env.parameters[*index].clone()),
-            Self::Column(index) => Ok(env.row[*index].clone()),
-            Self::Aggregate(index) => Ok(env.aggregates[*index].clone()),
-            Self::Negate(operand) => match operand.eval(env)? {
-                Value::Null => Ok(Value::Null),
-                Value::Integer(value) => value
-                    .checked_neg()
-                    .map(Value::Integer)
-                    .ok_or(SqlError::Overflow),
-                Value::Real(value) => Ok(Value::Real(-value)),
-                Value::Text(_) => Err(SqlError::Operand("a number")),
-            },
-            Self::Arithmetic(op, a, b) => arithmetic(*op, &a.eval(env)?, &b.eval(env)?),
-            _ => self.test(env).map(from_truth),
+impl<'a> Env<'a> {
+    /// For what no row stands behind.
+    pub(super) fn of(parameters: &'a [Value]) -> Self {
+        Self {
+            parameters,
+            ..Self::default()
         }
+    }
+}
+
+impl Expr {
+    /// Parses an expression over parameters only; `names` has the names of those that are known and
+    /// takes those that are new.
+    pub fn parse(text: &str, names: &mut Vec<String>) -> Result<Expr, SqlError> {
+        super::plan::expression(text, names)
+    }
+
+    /// The value of an expression over parameters only.
+    pub fn value(&self, parameters: &[Value]) -> Result<Value, SqlError> {
+        self.eval(Env::of(parameters)).map(Cow::into_owned)
+    }
+
+    /// True if an expression over parameters only is true: neither false nor unknown.
+    pub fn is_true(&self, parameters: &[Value]) -> Result<bool, SqlError> {
+        Ok(self.test(Env::of(parameters))? == Some(true))
+    }
+
+    /// The value of the expression.
+    pub(super) fn eval<'a>(&'a self, env: Env<'a>) -> Result<Cow<'a, Value>, SqlError> {
+        Ok(match self {
+            Self::Literal(value) => Cow::Borrowed(value),
+            Self::Parameter(place) => {
+                Cow::Borrowed(env.parameters.get(*place).ok_or(SqlError::Parameters {
+                    needed: place + 1,
+                    given: env.parameters.len(),
+                })?)
+            }
+            Self::Column(place) => Cow::Borrowed(&env.row[*place]),
+            Self::Aggregate(place) => Cow::Borrowed(&env.aggregates[*place]),
+            Self::Negate(operand) => Cow::Owned(match &*operand.eval(env)? {
+                Value::Null => Value::Null,
+                Value::Integer(value) => {
+                    Value::Integer(value.checked_neg().ok_or(SqlError::Overflow)?)
+                }
+                Value::Real(value) => Value::Real(-value),
+                Value::Text(_) => return Err(SqlError::Operand("a number")),
+            }),
+            Self::Absolute(operand) => Cow::Owned(match &*operand.eval(env)? {
+                Value::Null => Value::Null,
+                Value::Integer(value) => {
+                    Value::Integer(value.checked_abs().ok_or(SqlError::Overflow)?)
+                }
+                Value::Real(value) => Value::Real(value.abs()),
+                Value::Text(_) => return Err(SqlError::Operand("a number")),
+            }),
+            Self::Arithmetic(op, a, b) => {
+                Cow::Owned(arithmetic(*op, &*a.eval(env)?, &*b.eval(env)?)?)
+            }
+            Self::Coalesce(list) => {
+                let mut found = Cow::Owned(Value::Null);
+                for candidate in list {
+                    found = candidate.eval(env)?;
+                    if *found != Value::Null {
+                        break;
+                    }
+                }
+                found
+            }
+            Self::Case(branches, otherwise) => {
+                for (condition, result) in branches {
+                    if condition.test(env)? == Some(true) {
+                        return result.eval(env);
+                    }
+                }
+                match otherwise {
+                    Some(result) => result.eval(env)?,
+                    None => Cow::Owned(Value::Null),
+                }
+            }
+            _ => Cow::Owned(from_truth(self.test(env)?)),
+        })
     }
 
     /// The truth of the expression; nothing if it is unknown.
@@ -115,14 +197,15 @@ impl Expr {
                 },
             },
             Self::Compare(op, a, b) => {
-                Ok(compare(&a.eval(env)?, &b.eval(env)?).map(|ordering| op.holds(ordering)))
+                let (a, b) = (a.eval(env)?, b.eval(env)?);
+                Ok(compare(&a, &b).map(|ordering| op.holds(ordering)))
             }
-            Self::IsNull(operand) => Ok(Some(operand.eval(env)? == Value::Null)),
+            Self::IsNull(operand) => Ok(Some(*operand.eval(env)? == Value::Null)),
             Self::In(operand, list) => {
                 let value = operand.eval(env)?;
                 let mut found = Some(false);
                 for candidate in list {
-                    match compare(&value, &candidate.eval(env)?) {
+                    match compare(&value, &*candidate.eval(env)?) {
                         Some(Ordering::Equal) => return Ok(Some(true)),
                         Some(_) => {}
                         None => found = None,
@@ -130,106 +213,43 @@ impl Expr {
                 }
                 Ok(found)
             }
-            _ => truth(&self.eval(env)?),
+            _ => truth(&*self.eval(env)?),
         }
     }
 
-    /// True if no part of the expression depends on the row.
+    /// True if `holds` of every leaf: literals, parameters, columns and aggregates.
+    pub(super) fn all(&self, holds: &mut dyn FnMut(&Expr) -> bool) -> bool {
+        match self {
+            Self::Literal(_) | Self::Parameter(_) | Self::Column(_) | Self::Aggregate(_) => {
+                holds(self)
+            }
+            Self::Not(a) | Self::Negate(a) | Self::IsNull(a) | Self::Absolute(a) => a.all(holds),
+            Self::And(a, b)
+            | Self::Or(a, b)
+            | Self::Compare(_, a, b)
+            | Self::Arithmetic(_, a, b) => a.all(holds) && b.all(holds),
+            Self::In(a, list) => a.all(holds) && list.iter().all(|each| each.all(holds)),
+            Self::Coalesce(list) => list.iter().all(|each| each.all(holds)),
+            Self::Case(branches, otherwise) => {
+                branches.iter().all(|(a, b)| a.all(holds) && b.all(holds))
+                    && otherwise.as_ref().is_none_or(|each| each.all(holds))
+            }
+        }
+    }
+
+    /// True if no part of the expression depends on a row.
     pub(super) fn is_constant(&self) -> bool {
+        self.all(&mut |leaf| !matches!(leaf, Self::Column(_) | Self::Aggregate(_)))
+    }
+
+    /// The parts that are joined by AND.
+    pub(super) fn conjuncts<'a>(&'a self, out: &mut Vec<&'a Expr>) {
         match self {
-            Self::Literal(_) | Self::Parameter(_) => true,
-            Self::Column(_) | Self::Aggregate(_) => false,
-            Self::Not(a) | Self::Negate(a) | Self::IsNull(a) => a.is_constant(),
-            Self::And(a, b) | Self::Or(a, b) => a.is_constant() && b.is_constant(),
-            Self::Compare(_, a, b) => a.is_constant() && b.is_constant(),
-            Self::Arithmetic(_, a, b) => a.is_constant() && b.is_constant(),
-            Self::In(a, list) => a.is_constant() && list.iter().all(Self::is_constant),
-        }
-    }
-
-    /// True if a column stands in the expression.
-    pub(super) fn has_column(&self) -> bool {
-        match self {
-            Self::Column(_) => true,
-            Self::Literal(_) | Self::Parameter(_) | Self::Aggregate(_) => false,
-            Self::Not(a) | Self::Negate(a) | Self::IsNull(a) => a.has_column(),
-            Self::And(a, b) | Self::Or(a, b) => a.has_column() || b.has_column(),
-            Self::Compare(_, a, b) => a.has_column() || b.has_column(),
-            Self::Arithmetic(_, a, b) => a.has_column() || b.has_column(),
-            Self::In(a, list) => a.has_column() || list.iter().any(Self::has_column),
-        }
-    }
-}
-
-/// Aggregate functions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Function {
-    Count,
-    Sum,
-    Average,
-    Minimum,
-    Maximum,
-}
-
-/// An aggregate: `argument` is nothing for `count(*)`.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct Aggregate {
-    pub(super) function: Function,
-    pub(super) argument: Option<Expr>,
-}
-
-/// An aggregate at work. NULLs are left out; of nothing, a count is 0 and the rest NULL.
-#[derive(Debug)]
-pub(super) struct Accumulator<'a> {
-    aggregate: &'a Aggregate,
-    count: i64,
-    held: Value,
-}
-
-impl<'a> Accumulator<'a> {
-    pub(super) fn new(aggregate: &'a Aggregate) -> Self {
-        Self {
-            aggregate,
-            count: 0,
-            held: Value::Null,
-        }
-    }
-
-    pub(super) fn add(&mut self, env: Env<'_>) -> Result<(), SqlError> {
-        let value = match &self.aggregate.argument {
-            Some(argument) => argument.eval(env)?,
-            None => Value::Integer(1),
-        };
-        if value == Value::Null {
-            return Ok(());
-        }
-        self.count += 1;
-        match self.aggregate.function {
-            Function::Count => {}
-            Function::Sum if self.count > 1 => {
-                self.held = arithmetic(Arithmetic::Add, &self.held, &value)?;
+            Self::And(a, b) => {
+                a.conjuncts(out);
+                b.conjuncts(out);
             }
-            // Also checks that the first operand is a number.
-            Function::Sum => self.held = arithmetic(Arithmetic::Add, &value, &Value::Integer(0))?,
-            Function::Average => {
-                let held = as_real(&self.held)?.unwrap_or(0.0);
-                self.held = finite(held + as_real(&value)?.unwrap_or(0.0))?;
-            }
-            Function::Minimum if self.count > 1 && order(&value, &self.held).is_ge() => {}
-            Function::Maximum if self.count > 1 && order(&value, &self.held).is_le() => {}
-            Function::Minimum | Function::Maximum => self.held = value,
-        }
-        Ok(())
-    }
-
-    pub(super) fn finish(self) -> Result<Value, SqlError> {
-        match self.aggregate.function {
-            Function::Count => Ok(Value::Integer(self.count)),
-            Function::Average => Ok(match as_real(&self.held)? {
-                Some(sum) => Value::Real(sum / self.count as f64),
-                None => Value::Null,
-            }),
-            _ => Ok(self.held),
+            other => out.push(other),
         }
     }
 }

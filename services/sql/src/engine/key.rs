@@ -1,64 +1,127 @@
 //! Keys of the ordered map, such that the order of bytes is the order of values.
 //!
-//! `00` and a name: the definition of a table. `01`, the table's number (big endian) and the
-//! encoded primary key: a row. `02` is kept for indices.
+//! A key begins with its database, the slot of the request's routing key (2 bytes, big endian).
+//! Then `00`: the schema. `01`, a table's number and the encoded primary key: a row. `02`, an
+//! index's number, the encoded columns of the index and the encoded primary key: an entry of the
+//! index.
 //!
 //! An integer is big endian with its sign bit flipped. A double is its bits big endian, all
 //! flipped if it is negative, else the sign alone. A text has `00` written as `00 ff` and ends with
 //! `00 00`, so that a prefix comes first. The kind of a column is fixed and NULL does not occur
-//! in a primary key, so no tags are needed.
+//! in a primary key, so it needs no tags; a column of an index has `01` before its value, or is
+//! `00` for NULL.
 
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use e3_iot_messages::Value;
-
 use super::SqlError;
-use super::catalog::{Kind, Table};
+use super::schema::{Index, Kind, Table};
+use super::value::Value;
 use crate::limits::KEY_BYTES_MAX;
 
-const SIGN: u64 = 1 << 63;
+/// Database, kind and number.
+pub(super) const PREFIX_BYTES: usize = 5;
 
-/// Key of a table's definition.
-pub(super) fn definition(name: &str) -> Vec<u8> {
-    let mut key = Vec::with_capacity(1 + name.len());
-    key.push(0);
-    key.extend_from_slice(name.as_bytes());
-    key
+const SIGN: u64 = 1 << 63;
+const NULL: u8 = 0;
+const NOT_NULL: u8 = 1;
+
+/// Key of a database's schema.
+pub(super) fn schema(slot: u16) -> [u8; 3] {
+    let [high, low] = slot.to_be_bytes();
+    [high, low, 0]
 }
 
-/// The range of all definitions.
-pub(super) fn definitions() -> ([u8; 1], [u8; 1]) {
-    ([0], [1])
+fn prefix(slot: u16, kind: u8, number: u16) -> Vec<u8> {
+    let mut key = Vec::with_capacity(64);
+    key.extend_from_slice(&slot.to_be_bytes());
+    key.push(kind);
+    key.extend_from_slice(&number.to_be_bytes());
+    key
 }
 
 /// What all rows of a table begin with.
-pub(super) fn table_prefix(table: &Table) -> Vec<u8> {
-    let mut key = Vec::with_capacity(48);
-    key.push(1);
-    key.extend_from_slice(&table.number.to_be_bytes());
-    key
+pub(super) fn of_table(slot: u16, table: &Table) -> Vec<u8> {
+    prefix(slot, 1, table.number)
+}
+
+/// What all entries of an index begin with.
+pub(super) fn of_index(slot: u16, index: &Index) -> Vec<u8> {
+    prefix(slot, 2, index.number)
 }
 
 /// Key of a row.
-pub(super) fn of_row(table: &Table, row: &[Value]) -> Result<Vec<u8>, SqlError> {
-    let mut key = table_prefix(table);
+pub(super) fn of_row(slot: u16, table: &Table, row: &[Value]) -> Result<Vec<u8>, SqlError> {
+    let mut key = of_table(slot, table);
     for &column in &table.primary_key {
         append(&mut key, &row[column]);
     }
-    if key.len() > KEY_BYTES_MAX {
-        return Err(SqlError::TooMany {
-            what: "bytes of a primary key",
-            max: KEY_BYTES_MAX,
-        });
+    bounded(key, "bytes of a primary key")
+}
+
+/// Key of a row's entry in an index; `row_key` is the row's key.
+pub(super) fn of_entry(
+    slot: u16,
+    index: &Index,
+    row: &[Value],
+    row_key: &[u8],
+) -> Result<Vec<u8>, SqlError> {
+    let mut key = of_index(slot, index);
+    for &column in &index.columns {
+        append_nullable(&mut key, &row[column]);
     }
+    key.extend_from_slice(&row_key[PREFIX_BYTES..]);
+    bounded(key, "bytes of an index's columns and the primary key")
+}
+
+/// Key of the row that an entry of an index stands for.
+pub(super) fn row_of_entry(
+    slot: u16,
+    table: &Table,
+    index: &Index,
+    entry: &[u8],
+) -> Result<Vec<u8>, SqlError> {
+    let mut rest = entry.get(PREFIX_BYTES..).ok_or(SqlError::Corrupt)?;
+    for &column in &index.columns {
+        let (&tag, value) = rest.split_first().ok_or(SqlError::Corrupt)?;
+        rest = match tag {
+            NULL => value,
+            _ => take(table.columns[column].kind, value)?.1,
+        };
+    }
+    let mut key = of_table(slot, table);
+    key.extend_from_slice(rest);
     Ok(key)
+}
+
+fn bounded(key: Vec<u8>, what: &'static str) -> Result<Vec<u8>, SqlError> {
+    match key.len() <= KEY_BYTES_MAX {
+        true => Ok(key),
+        false => Err(SqlError::TooMany {
+            what,
+            max: KEY_BYTES_MAX,
+        }),
+    }
+}
+
+/// Appends a column of an index.
+pub(super) fn append_nullable(key: &mut Vec<u8>, value: &Value) {
+    key.push(match value {
+        Value::Null => NULL,
+        _ => NOT_NULL,
+    });
+    append(key, value);
+}
+
+/// Appends what all values of a column of an index begin with but NULL.
+pub(super) fn append_not_null(key: &mut Vec<u8>) {
+    key.push(NOT_NULL);
 }
 
 /// Appends one value of a primary key.
 pub(super) fn append(key: &mut Vec<u8>, value: &Value) {
     match value {
-        // Not reached: columns of a primary key are never NULL.
+        // Of a primary key it is none; an index has its tag.
         Value::Null => {}
         Value::Integer(value) => key.extend_from_slice(&(*value as u64 ^ SIGN).to_be_bytes()),
         Value::Real(value) => {

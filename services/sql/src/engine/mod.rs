@@ -1,104 +1,198 @@
 //! A small SQL engine on an ordered map.
 //!
-//! `plan` turns text into a [`Plan`] with the parser of the crate `sqlparser`,
-//! `range` finds the part of the primary key that a WHERE clause confines, `execute` walks
-//! it. A table is a range of the map: its rows in the order of an order-preserving encoding of
-//! their primary keys (`key`), so that ranges and sorting by a key prefix are scans. One table
-//! in a query for now: a join would be a second walk within the first, an index a second range of
-//! keys, which `key` keeps room for.
+//! `plan` turns text into a [`Plan`] with the parser of the crate `sqlparser`, `access` finds the
+//! part of the primary key or of an index that a WHERE clause confines, `walk` goes along it,
+//! `select` and `change` run statements. A table is a range of the map: its rows in the order of an
+//! order-preserving encoding of their primary keys (`key`), so that ranges and sorting by a key
+//! prefix are scans; an index is a second range, whose keys end with those of the rows. A join is a
+//! walk within a walk.
+//!
+//! Each slot of routing keys is a database of its own, with its own schema, so that a shard can be
+//! split between any two slots and statements see the same rows as before.
 
-mod catalog;
+mod access;
+mod aggregate;
+mod change;
 mod error;
-mod execute;
 mod expr;
 mod key;
 mod plan;
-mod range;
+mod schema;
+mod select;
 mod store;
 mod value;
+mod walk;
 
 use alloc::collections::BTreeMap;
 use alloc::rc::Rc;
 use alloc::string::String;
-
-use e3_iot_messages::Value;
+use alloc::vec::Vec;
 
 use crate::limits::STATEMENTS_CACHED_MAX;
+use change::Target;
+use store::Transaction;
+use walk::Context;
 
-pub use catalog::{Column, Kind, Table};
 pub use error::SqlError;
-pub use plan::Plan;
+pub use expr::Expr;
+pub use plan::{Definition, Plan};
+pub use schema::{Column, Index, Kind, Schema, Table};
 pub use store::{Store, Visit};
+pub use value::Value;
 
-/// Confines a query to the rows with one value in one column.
+/// Confines a statement to the rows with one value in one column.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scope {
-    /// The column, which every table that is asked must have.
-    pub column: &'static str,
+    /// The column, which every table that is named must have.
+    pub column: String,
     /// The value.
     pub value: Value,
 }
 
-/// Tables in a store, with what was parsed for them.
+/// A statement with the names of its parameters, in the order in which values are given.
+#[derive(Debug)]
+pub struct Prepared {
+    /// What to run.
+    pub plan: Plan,
+    /// `?` for each `?`; `name` for all `:name` of it.
+    pub names: Vec<String>,
+}
+
+/// What is known of one slot's database.
+#[derive(Clone, Debug)]
+struct Space {
+    schema: Rc<Schema>,
+    /// True if the schema is in the store.
+    is_stored: bool,
+}
+
+/// The databases in a store, one for each slot, with what was parsed for them. Statements are for
+/// the one that was entered last; what they change is seen at once and stored by `commit`.
 #[derive(Debug)]
 pub struct Database<S> {
-    store: S,
-    tables: BTreeMap<String, Rc<Table>>,
-    statements: BTreeMap<String, Rc<Plan>>,
+    store: Transaction<S>,
+    /// What every database begins with.
+    definitions: Vec<Definition>,
+    initial: Rc<Schema>,
+    /// Schemas by their encoding: slots that have the same one share it and its statements.
+    schemas: BTreeMap<Vec<u8>, Rc<Schema>>,
+    spaces: BTreeMap<u16, Space>,
+    slot: u16,
+    current: Space,
 }
 
 impl<S: Store> Database<S> {
-    /// The database in `store`.
-    pub fn new(store: S) -> Self {
-        Self {
-            store,
-            tables: BTreeMap::new(),
-            statements: BTreeMap::new(),
+    /// The databases in `store`, each of which begins with `definitions`.
+    pub fn new(store: S, definitions: &str) -> Result<Self, SqlError> {
+        let empty = Schema::default();
+        let plans = plan::statements(definitions, usize::MAX, &empty, &mut Vec::new())?;
+        let definitions: Vec<Definition> = plans
+            .into_iter()
+            .map(|plan| match plan {
+                Plan::Define(definition) if definition.is_repeatable() => Ok(definition),
+                _ => Err(SqlError::Unsupported(
+                    "a schema of other than CREATE IF NOT EXISTS and DROP IF EXISTS",
+                )),
+            })
+            .collect::<Result<_, _>>()?;
+        let mut initial = empty;
+        for definition in &definitions {
+            initial = definition.apply(&initial)?.unwrap_or(initial);
         }
+        let initial = Rc::new(initial);
+        Ok(Self {
+            store: Transaction::new(store),
+            definitions,
+            schemas: BTreeMap::from([(initial.encode(), Rc::clone(&initial))]),
+            spaces: BTreeMap::new(),
+            slot: 0,
+            current: Space {
+                schema: Rc::clone(&initial),
+                is_stored: false,
+            },
+            initial,
+        })
     }
 
-    /// Drops what is kept in memory. Needed after the store has lost writes.
-    pub fn forget(&mut self) {
-        self.tables.clear();
-        self.statements.clear();
-    }
-
-    /// Parses a statement, or finds it parsed. Tables do not change once they are made, so a
-    /// plan stays good.
-    pub fn prepare(&mut self, text: &str) -> Result<Rc<Plan>, SqlError> {
-        if let Some(plan) = self.statements.get(text) {
-            return Ok(Rc::clone(plan));
+    /// Makes a slot's database the one that is spoken of.
+    pub fn enter(&mut self, slot: u16) -> Result<(), SqlError> {
+        self.slot = slot;
+        if let Some(space) = self.spaces.get(&slot) {
+            self.current = space.clone();
+            return Ok(());
         }
-        let plan = plan::parse(text, &mut |name| self.table(name))?;
-        let plan = Rc::new(plan);
-        if self.statements.len() >= STATEMENTS_CACHED_MAX {
-            self.statements.clear();
-        }
-        self.statements.insert(text.into(), Rc::clone(&plan));
-        Ok(plan)
-    }
-
-    /// Runs a statement that changes something; returns the rows changed.
-    pub fn execute(&mut self, plan: &Plan, parameters: &[Value]) -> Result<u64, SqlError> {
-        plan.check_parameters(parameters)?;
-        match plan {
-            Plan::CreateTable {
-                table,
-                if_not_exists,
-            } => {
-                if self.table(&table.name).is_ok() {
-                    return if *if_not_exists {
-                        Ok(0)
-                    } else {
-                        Err(SqlError::TableExists(table.name.clone()))
-                    };
-                }
-                catalog::create(&mut self.store, table)?;
-                Ok(0)
+        self.current = Space {
+            schema: Rc::clone(&self.initial),
+            is_stored: false,
+        };
+        // Without one nothing is written before the first change.
+        if let Some(bytes) = self.store.get(&key::schema(slot))? {
+            self.current.is_stored = true;
+            self.current.schema = match self.schemas.get(&bytes) {
+                Some(schema) => Rc::clone(schema),
+                None => self.known(Schema::decode(&bytes)?),
+            };
+            if !Rc::ptr_eq(&self.current.schema, &self.initial) {
+                self.migrate()?;
             }
-            Plan::Insert(insert) => execute::insert(&mut self.store, insert, parameters),
-            Plan::Update(update) => execute::update(&mut self.store, update, parameters),
-            Plan::Delete(delete) => execute::delete(&mut self.store, delete, parameters),
+        }
+        self.spaces.insert(slot, self.current.clone());
+        Ok(())
+    }
+
+    /// The schema of the database.
+    pub fn schema(&self) -> &Rc<Schema> {
+        &self.current.schema
+    }
+
+    /// Parses a statement, or finds it parsed.
+    pub fn prepare(&self, text: &str) -> Result<Rc<Prepared>, SqlError> {
+        let schema = &self.current.schema;
+        if let Some(prepared) = schema.statements.borrow().get(text) {
+            return Ok(Rc::clone(prepared));
+        }
+        let mut names = Vec::new();
+        let plans = plan::statements(text, 1, schema, &mut names)?;
+        let plan = plans.into_iter().next();
+        let plan = plan.ok_or(SqlError::Unsupported("no statement at all"))?;
+        let prepared = Rc::new(Prepared { plan, names });
+        let mut statements = schema.statements.borrow_mut();
+        if statements.len() >= STATEMENTS_CACHED_MAX {
+            statements.clear();
+        }
+        statements.insert(text.into(), Rc::clone(&prepared));
+        Ok(prepared)
+    }
+
+    /// Parses statements that share their parameters: `names` has those that are known and takes
+    /// those that are new.
+    pub fn compile(&self, text: &str, names: &mut Vec<String>) -> Result<Vec<Plan>, SqlError> {
+        plan::statements(text, usize::MAX, &self.current.schema, names)
+    }
+
+    /// Runs a statement that changes something, within `scope` if there is one; returns the rows
+    /// changed. Of one that fails, `rollback` takes back what it did.
+    pub fn execute(
+        &mut self,
+        plan: &Plan,
+        parameters: &[Value],
+        scope: Option<&Scope>,
+    ) -> Result<u64, SqlError> {
+        self.ensure_stored()?;
+        let mut target = Target {
+            store: &mut self.store,
+            slot: self.slot,
+            parameters,
+            scope,
+        };
+        match plan {
+            Plan::Insert(insert) => target.insert(insert),
+            Plan::Update(update) => target.update(update),
+            Plan::Delete(delete) => target.delete(delete),
+            Plan::Define(_) if scope.is_some() => {
+                Err(SqlError::Unsupported("CREATE and DROP here"))
+            }
+            Plan::Define(definition) => self.define(definition),
             Plan::Select(_) => Err(SqlError::Unsupported("SELECT where a change is expected")),
         }
     }
@@ -112,21 +206,112 @@ impl<S: Store> Database<S> {
         scope: Option<&Scope>,
         sink: &mut dyn FnMut(&[Value]) -> bool,
     ) -> Result<(), SqlError> {
-        plan.check_parameters(parameters)?;
+        let context = Context {
+            store: &self.store,
+            slot: self.slot,
+            parameters,
+        };
         match plan {
-            Plan::Select(select) => execute::select(&self.store, select, parameters, scope, sink),
+            Plan::Select(plan) => select::select(context, plan, scope, sink),
             _ => Err(SqlError::NotASelect),
         }
     }
 
-    fn table(&mut self, name: &str) -> Result<Rc<Table>, SqlError> {
-        if let Some(table) = self.tables.get(name) {
-            return Ok(Rc::clone(table));
+    /// Stores what the statements since the last time changed.
+    pub fn commit(&mut self) -> Result<(), SqlError> {
+        self.store.commit()
+    }
+
+    /// Takes back what the statements since the last `commit` changed.
+    pub fn rollback(&mut self) {
+        self.store.rollback();
+        self.spaces.remove(&self.slot);
+    }
+
+    /// Drops what is kept in memory. Needed after the store has lost writes.
+    pub fn forget(&mut self) {
+        self.store.rollback();
+        self.spaces.clear();
+    }
+
+    /// A schema, or the one that is the same as it.
+    fn known(&mut self, schema: Schema) -> Rc<Schema> {
+        let encoded = schema.encode();
+        if self.schemas.len() >= STATEMENTS_CACHED_MAX && !self.schemas.contains_key(&encoded) {
+            // Slots go on with the ones that they have.
+            self.schemas.clear();
+            let initial = Rc::clone(&self.initial);
+            self.schemas.insert(initial.encode(), initial);
         }
-        let table =
-            catalog::load(&self.store, name)?.ok_or_else(|| SqlError::NoTable(name.into()))?;
-        let table = Rc::new(table);
-        self.tables.insert(name.into(), Rc::clone(&table));
-        Ok(table)
+        let known = self
+            .schemas
+            .entry(encoded)
+            .or_insert_with(|| Rc::new(schema));
+        Rc::clone(known)
+    }
+
+    /// Brings a stored schema to what the configuration defines now, if it defines more than it
+    /// did. What does not fit into one request, an index over many rows, is left as it is.
+    fn migrate(&mut self) -> Result<(), SqlError> {
+        let before = self.current.clone();
+        for definition in self.definitions.clone() {
+            match self.define(&definition) {
+                Err(SqlError::TooMany { .. }) => {
+                    self.store.rollback();
+                    self.current = before;
+                    break;
+                }
+                defined => defined?,
+            };
+        }
+        self.current.is_stored = true;
+        Ok(())
+    }
+
+    /// Stores the schema before the first change.
+    fn ensure_stored(&mut self) -> Result<(), SqlError> {
+        if !self.current.is_stored {
+            let encoded = self.initial.encode();
+            if !encoded.is_empty() {
+                self.store.put(&key::schema(self.slot), &encoded)?;
+            }
+            self.current.is_stored = true;
+            self.spaces.insert(self.slot, self.current.clone());
+        }
+        Ok(())
+    }
+
+    fn define(&mut self, definition: &Definition) -> Result<u64, SqlError> {
+        let old = Rc::clone(&self.current.schema);
+        let Some(new) = definition.apply(&old)? else {
+            return Ok(0);
+        };
+        let new = self.known(new);
+        let mut target = Target {
+            store: &mut self.store,
+            slot: self.slot,
+            parameters: &[],
+            scope: None,
+        };
+        match definition {
+            Definition::CreateTable { .. } => {}
+            Definition::CreateIndex { name, table, .. } => {
+                // Found by the old table, which does not have the index yet.
+                let table = old.table(table)?;
+                let with = new.table(&table.name)?;
+                let index = with.indices.iter().find(|index| index.name == *name);
+                index.map_or(Ok(()), |index| target.fill(&table, index))?;
+            }
+            Definition::DropTable { name, .. } => target.clear(&*old.table(name)?)?,
+            Definition::DropIndex { name, .. } => {
+                let indices = old.tables.iter().flat_map(|table| &table.indices);
+                let mut dropped = indices.filter(|index| index.name == *name);
+                dropped.try_for_each(|index| target.empty(index))?;
+            }
+        }
+        self.store.put(&key::schema(self.slot), &new.encode())?;
+        self.current.schema = new;
+        self.spaces.insert(self.slot, self.current.clone());
+        Ok(0)
     }
 }

@@ -1,11 +1,71 @@
-//! Comparison and arithmetic of values, after SQLite: numbers compare by value whatever their
+//! Values, their comparison and arithmetic, after SQLite: numbers compare by value whatever their
 //! type and come before texts; with NULL every result is NULL.
 
+use alloc::string::String;
+use alloc::vec::Vec;
 use core::cmp::Ordering;
 
-use e3_iot_messages::Value;
-
 use super::SqlError;
+
+/// A dynamically typed value.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum Value {
+    /// SQL's NULL.
+    #[default]
+    Null,
+    /// A 64-bit signed integer.
+    Integer(i64),
+    /// A finite double.
+    Real(f64),
+    /// A text, of at most `limits::TEXT_BYTES_MAX` bytes where it is stored.
+    Text(String),
+}
+
+impl Value {
+    /// Appends the value: a byte for its kind, then its bytes.
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Null => out.push(0),
+            Self::Integer(value) => {
+                out.push(1);
+                out.extend_from_slice(&value.to_le_bytes());
+            }
+            Self::Real(value) => {
+                out.push(2);
+                out.extend_from_slice(&value.to_le_bytes());
+            }
+            Self::Text(text) => {
+                out.push(3);
+                out.extend_from_slice(&(text.len() as u16).to_le_bytes());
+                out.extend_from_slice(text.as_bytes());
+            }
+        }
+    }
+
+    /// Takes a value off the front of `bytes`; returns it and the rest.
+    pub(super) fn decode(bytes: &[u8]) -> Result<(Self, &[u8]), SqlError> {
+        let (kind, rest) = bytes.split_first().ok_or(SqlError::Corrupt)?;
+        match kind {
+            0 => Ok((Self::Null, rest)),
+            1 | 2 => {
+                let (bytes, rest) = rest.split_first_chunk().ok_or(SqlError::Corrupt)?;
+                let value = match kind {
+                    1 => Self::Integer(i64::from_le_bytes(*bytes)),
+                    _ => Self::Real(f64::from_le_bytes(*bytes)),
+                };
+                Ok((value, rest))
+            }
+            3 => {
+                let (len, rest) = rest.split_first_chunk().ok_or(SqlError::Corrupt)?;
+                let len = usize::from(u16::from_le_bytes(*len));
+                let (text, rest) = rest.split_at_checked(len).ok_or(SqlError::Corrupt)?;
+                let text = core::str::from_utf8(text).map_err(|_| SqlError::Corrupt)?;
+                Ok((Self::Text(text.into()), rest))
+            }
+            _ => Err(SqlError::Corrupt),
+        }
+    }
+}
 
 /// SQL's comparison: nothing if either is NULL.
 pub(super) fn compare(a: &Value, b: &Value) -> Option<Ordering> {
@@ -86,11 +146,16 @@ pub(super) fn finite(value: f64) -> Result<Value, SqlError> {
 
 /// Arithmetic operators.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Arithmetic {
+pub enum Arithmetic {
+    /// `+`
     Add,
+    /// `-`
     Subtract,
+    /// `*`
     Multiply,
+    /// `/`
     Divide,
+    /// `%`
     Remainder,
 }
 
@@ -108,6 +173,9 @@ pub(super) fn arithmetic(op: Arithmetic, a: &Value, b: &Value) -> Result<Value, 
         };
         return result.map(Value::Integer).ok_or(SqlError::Overflow);
     }
+    if op == Arithmetic::Remainder {
+        return remainder(a, b);
+    }
     let (Some(a), Some(b)) = (as_real(a)?, as_real(b)?) else {
         return Ok(Value::Null);
     };
@@ -115,8 +183,18 @@ pub(super) fn arithmetic(op: Arithmetic, a: &Value, b: &Value) -> Result<Value, 
         Arithmetic::Add => finite(a + b),
         Arithmetic::Subtract => finite(a - b),
         Arithmetic::Multiply => finite(a * b),
-        Arithmetic::Divide | Arithmetic::Remainder if b == 0.0 => Ok(Value::Null),
-        Arithmetic::Divide => finite(a / b),
-        Arithmetic::Remainder => finite(a % b),
+        Arithmetic::Divide if b == 0.0 => Ok(Value::Null),
+        Arithmetic::Divide | Arithmetic::Remainder => finite(a / b),
+    }
+}
+
+/// Of the whole parts, but a double if either is one.
+fn remainder(a: &Value, b: &Value) -> Result<Value, SqlError> {
+    let (Some(a), Some(b)) = (as_real(a)?, as_real(b)?) else {
+        return Ok(Value::Null);
+    };
+    match (a as i64, b as i64) {
+        (_, 0) => Ok(Value::Null),
+        (a, b) => Ok(Value::Real(a.wrapping_rem(b) as f64)),
     }
 }

@@ -1,25 +1,32 @@
 //! Expressions: from the parser's tree, with names of columns, to [`Expr`], with their indices.
 
 use alloc::boxed::Box;
+use alloc::rc::Rc;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use sqlparser::ast::{self, BinaryOperator, UnaryOperator};
 
-use e3_iot_messages::Value;
-
 use super::super::SqlError;
-use super::super::catalog::Table;
-use super::super::expr::{Aggregate, Comparison, Expr, Function};
-use super::super::value::Arithmetic;
+use super::super::aggregate::{Aggregate, Function};
+use super::super::expr::{Comparison, Expr};
+use super::super::schema::{Schema, Table};
+use super::super::value::{Arithmetic, Value};
 use super::support;
 use crate::limits::EXPRESSION_DEPTH_MAX;
 
+/// A table under the name that it has in a statement.
+#[derive(Clone, Debug)]
+pub(super) struct Named {
+    pub(super) name: String,
+    pub(super) table: Rc<Table>,
+}
+
 /// Resolves the names of a statement and numbers its parameters.
 pub(super) struct Binder<'a> {
-    table: Option<&'a Table>,
-    /// `?` so far.
-    pub(super) parameters: usize,
+    sources: &'a [Named],
+    /// Names of parameters so far.
+    names: &'a mut Vec<String>,
     /// Aggregates so far.
     pub(super) aggregates: Vec<Aggregate>,
     aggregates_allowed: bool,
@@ -27,19 +34,11 @@ pub(super) struct Binder<'a> {
 }
 
 impl<'a> Binder<'a> {
-    /// For expressions over rows of a table.
-    pub(super) fn of(table: &'a Table) -> Self {
+    /// For expressions over rows of all `sources` together.
+    pub(super) fn new(sources: &'a [Named], names: &'a mut Vec<String>) -> Self {
         Self {
-            table: Some(table),
-            ..Self::without_row()
-        }
-    }
-
-    /// For expressions that no row stands behind.
-    pub(super) fn without_row() -> Self {
-        Self {
-            table: None,
-            parameters: 0,
+            sources,
+            names,
             aggregates: Vec::new(),
             aggregates_allowed: false,
             depth: 0,
@@ -79,15 +78,10 @@ impl<'a> Binder<'a> {
 
     fn node(&mut self, expr: &ast::Expr) -> Result<Expr, SqlError> {
         match expr {
-            ast::Expr::Identifier(name) => self.column(&name.value),
-            ast::Expr::CompoundIdentifier(names) => match (names.as_slice(), self.table) {
-                ([table, column], Some(known)) if known.name.eq_ignore_ascii_case(&table.value) => {
-                    self.column(&column.value)
-                }
-                _ => Err(SqlError::NoColumn {
-                    table: self.table.map_or(String::new(), |table| table.name.clone()),
-                    column: expr.to_string(),
-                }),
+            ast::Expr::Identifier(name) => self.column(None, &name.value),
+            ast::Expr::CompoundIdentifier(names) => match names.as_slice() {
+                [table, column] => self.column(Some(&table.value), &column.value),
+                _ => Err(SqlError::Unsupported("qualified names but table.column")),
             },
             ast::Expr::Value(value) => self.value(&value.value),
             ast::Expr::Nested(expr) => self.expr(expr),
@@ -129,17 +123,47 @@ impl<'a> Binder<'a> {
                 let list = list.collect::<Result<_, _>>()?;
                 Ok(maybe_not(*negated, Expr::In(operand, list)))
             }
+            ast::Expr::Case {
+                operand: None,
+                conditions,
+                else_result,
+                ..
+            } => {
+                let branches = conditions
+                    .iter()
+                    .map(|when| Ok((self.expr(&when.condition)?, self.expr(&when.result)?)));
+                let branches = branches.collect::<Result<_, SqlError>>()?;
+                let otherwise = else_result.as_ref();
+                let otherwise = otherwise.map(|expr| self.boxed(expr)).transpose()?;
+                Ok(Expr::Case(branches, otherwise))
+            }
             ast::Expr::Function(function) => self.function(function),
             _ => Err(SqlError::Unsupported(
-                "expressions but columns, numbers, texts, ?, operators and aggregates",
+                "expressions but columns, numbers, texts, parameters, operators, CASE and functions",
             )),
         }
     }
 
-    fn column(&self, name: &str) -> Result<Expr, SqlError> {
-        match self.table {
-            Some(table) => table.column(name).map(Expr::Column),
-            None => Err(SqlError::Unsupported("columns in VALUES")),
+    fn column(&self, table: Option<&str>, name: &str) -> Result<Expr, SqlError> {
+        let mut found = None;
+        let mut start = 0;
+        for source in self.sources {
+            let is_meant = table.is_none_or(|table| source.name.eq_ignore_ascii_case(table));
+            if is_meant && let Ok(place) = source.table.column(name) {
+                if found.is_some() {
+                    return Err(SqlError::Ambiguous(name.into()));
+                }
+                found = Some(start + place);
+            }
+            start += source.table.columns.len();
+        }
+        match (found, self.sources.first()) {
+            (Some(place), _) => Ok(Expr::Column(place)),
+            (None, Some(first)) => Err(SqlError::NoColumn {
+                table: table.unwrap_or(&first.name).into(),
+                column: name.into(),
+            }),
+            (None, None) => Err(SqlError::Unsupported("columns where there is no table")),
         }
     }
 
@@ -149,14 +173,26 @@ impl<'a> Binder<'a> {
             ast::Value::SingleQuotedString(text) => Value::Text(text.clone()),
             ast::Value::Boolean(truth) => Value::Integer(i64::from(*truth)),
             ast::Value::Null => Value::Null,
-            ast::Value::Placeholder(name) if name == "?" => {
-                self.parameters += 1;
-                return Ok(Expr::Parameter(self.parameters - 1));
-            }
-            ast::Value::Placeholder(_) => return Err(SqlError::Unsupported("parameters but ?")),
+            ast::Value::Placeholder(name) => return self.parameter(name),
             _ => return Err(SqlError::Unsupported("literals but numbers and 'texts'")),
         };
         Ok(Expr::Literal(value))
+    }
+
+    fn parameter(&mut self, name: &str) -> Result<Expr, SqlError> {
+        let name = match name.strip_prefix(':') {
+            Some(name) if !name.is_empty() => name,
+            None if name == "?" => {
+                self.names.push(name.into());
+                return Ok(Expr::Parameter(self.names.len() - 1));
+            }
+            _ => return Err(SqlError::Unsupported("parameters but ? and :name")),
+        };
+        let place = self.names.iter().position(|known| known == name);
+        Ok(Expr::Parameter(place.unwrap_or_else(|| {
+            self.names.push(name.into());
+            self.names.len() - 1
+        })))
     }
 
     fn negate(&mut self, expr: &ast::Expr) -> Result<Expr, SqlError> {
@@ -201,52 +237,62 @@ impl<'a> Binder<'a> {
     }
 
     fn function(&mut self, function: &ast::Function) -> Result<Expr, SqlError> {
-        let name = function.name.to_string().to_ascii_lowercase();
-        let kind = match name.as_str() {
-            "count" => Function::Count,
-            "sum" => Function::Sum,
-            "avg" => Function::Average,
-            "min" => Function::Minimum,
-            "max" => Function::Maximum,
-            _ => {
-                return Err(SqlError::Unsupported(
-                    "functions but count, sum, avg, min and max",
-                ));
-            }
-        };
-        if !self.aggregates_allowed {
-            return Err(SqlError::Aggregate);
-        }
         let ast::FunctionArguments::List(list) = &function.args else {
-            return Err(SqlError::Unsupported("aggregates without one argument"));
+            return Err(SqlError::Unsupported("functions without arguments"));
         };
         support(
             list.duplicate_treatment.is_none()
                 && list.clauses.is_empty()
                 && function.filter.is_none()
                 && function.over.is_none(),
-            "DISTINCT, FILTER and OVER in aggregates",
+            "DISTINCT, FILTER and OVER in functions",
         )?;
-        let argument = match list.args.as_slice() {
-            [ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Wildcard)]
-                if kind == Function::Count =>
-            {
-                None
+        let name = function.name.to_string().to_ascii_lowercase();
+        let kind = match (name.as_str(), list.args.as_slice()) {
+            ("abs", [one]) => {
+                let operand = self.argument(one)?;
+                return Ok(Expr::Absolute(Box::new(operand)));
             }
-            [ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(expr))] => {
-                // Aggregates do not nest.
-                self.aggregates_allowed = false;
-                let argument = self.expr(expr);
-                self.aggregates_allowed = true;
-                Some(argument?)
+            ("coalesce", [_, _, ..]) => {
+                let list = list.args.iter().map(|each| self.argument(each));
+                return Ok(Expr::Coalesce(list.collect::<Result<_, _>>()?));
             }
-            _ => return Err(SqlError::Unsupported("aggregates without one argument")),
+            ("count", [_]) => Function::Count,
+            ("sum", [_]) => Function::Sum,
+            ("avg", [_]) => Function::Average,
+            ("min", [_]) => Function::Minimum,
+            ("max", [_]) => Function::Maximum,
+            _ => {
+                return Err(SqlError::Unsupported(
+                    "functions but abs, coalesce and of one argument count, sum, avg, min and max",
+                ));
+            }
+        };
+        if !self.aggregates_allowed {
+            return Err(SqlError::Aggregate);
+        }
+        let all = ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Wildcard);
+        let argument = if kind == Function::Count && list.args[0] == all {
+            None
+        } else {
+            // Aggregates do not nest.
+            self.aggregates_allowed = false;
+            let argument = self.argument(&list.args[0]);
+            self.aggregates_allowed = true;
+            Some(argument?)
         };
         self.aggregates.push(Aggregate {
             function: kind,
             argument,
         });
         Ok(Expr::Aggregate(self.aggregates.len() - 1))
+    }
+
+    fn argument(&mut self, argument: &ast::FunctionArg) -> Result<Expr, SqlError> {
+        match argument {
+            ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(expr)) => self.expr(expr),
+            _ => Err(SqlError::Unsupported("arguments but expressions")),
+        }
     }
 }
 
@@ -269,8 +315,28 @@ fn number(text: &str) -> Result<Value, SqlError> {
     }
 }
 
+/// A table that is named in FROM.
+pub(super) fn named(factor: &ast::TableFactor, schema: &Schema) -> Result<Named, SqlError> {
+    let ast::TableFactor::Table {
+        name,
+        alias,
+        args: None,
+        ..
+    } = factor
+    else {
+        return Err(SqlError::Unsupported("FROM but tables"));
+    };
+    let table = schema.table(&one_name(name)?)?;
+    let name = match alias {
+        Some(alias) if alias.columns.is_empty() => alias.name.value.to_ascii_lowercase(),
+        Some(_) => return Err(SqlError::Unsupported("aliases of columns in FROM")),
+        None => table.name.clone(),
+    };
+    Ok(Named { name, table })
+}
+
 /// The one name that a table or a column may have, in lower case.
-pub(super) fn table_name(name: &ast::ObjectName) -> Result<String, SqlError> {
+pub(super) fn one_name(name: &ast::ObjectName) -> Result<String, SqlError> {
     match name.0.as_slice() {
         [ast::ObjectNamePart::Identifier(name)] => Ok(name.value.to_ascii_lowercase()),
         _ => Err(SqlError::Unsupported("qualified names")),

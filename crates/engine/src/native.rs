@@ -1,0 +1,325 @@
+//! A service compiled natively, on the same queue, collections, buffers and accelerators as an
+//! instance in WebAssembly: the yardstick of `e3 bench services`.
+//!
+//! Whoever runs the service asks [`Native::turn`] for a payload, gives it to the handler, hands it
+//! back with [`Native::handled`], and so on; meanwhile the handler's calls come to the methods that
+//! are named as in docs/abi.md. Only what WebAssembly adds is missing: the instance's own memory
+//! with the copies into and out of it, bounds, preemption, and the compiler's care.
+
+use crate::host::Ctx;
+use crate::host_accelerators::crc32;
+use crate::host_collections::{code, handle};
+use crate::instance::{Core, Phase, Shared};
+use crate::types::{Completion, EngineConfig, Failure, InstanceId, InstanceSpec, Request};
+use e3_collections::{State, TxnError};
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+/// The host of one service.
+pub struct Native {
+    ctx: Ctx,
+    status: i32,
+    done: Vec<Completion>,
+}
+
+/// Copies a value out if there is room; its length, or -1.
+fn give(value: Option<&[u8]>, out: &mut [u8]) -> i32 {
+    let Some(value) = value else { return -1 };
+    if let Some(to) = out.get_mut(..value.len()) {
+        to.copy_from_slice(value);
+    }
+    value.len() as i32
+}
+
+fn there(done: Result<bool, TxnError>) -> i32 {
+    done.map_or_else(TxnError::code, i32::from)
+}
+
+fn number(done: Result<i64, TxnError>) -> i64 {
+    done.unwrap_or_else(|e| i64::from(e.code()))
+}
+
+impl Native {
+    /// On empty collections, with what the instance and its engine are given.
+    pub fn new(spec: InstanceSpec, config: &EngineConfig) -> Native {
+        let now = Instant::now();
+        let state = State::new(&spec.collections);
+        let shared = Shared {
+            id: InstanceId(0),
+            spec,
+            core: Rc::new(Core::new(config, now)),
+            queue: RefCell::default(),
+            phase: Cell::new(Phase::Idle),
+            resumed: Cell::new(now),
+            memory_bytes: Cell::new(0),
+            has_started: Cell::new(true),
+            counters: Default::default(),
+        };
+        Native {
+            ctx: Ctx::new(Rc::new(shared), Rc::new(RefCell::new(state)), now),
+            status: 0,
+            done: Vec::new(),
+        }
+    }
+
+    /// Queues a request.
+    pub fn submit(&mut self, request: Request) {
+        self.ctx.shared.queue.borrow_mut().push_back(request);
+    }
+
+    /// For so long [`Native::turn`] takes requests.
+    pub fn resume(&mut self, max_wall: Duration) {
+        let now = Instant::now();
+        self.ctx.shared.resumed.set(now);
+        self.ctx.shared.core.until.set(now + max_wall);
+    }
+
+    /// Commits the request that was handled, and takes the next one: its payload. None if there is
+    /// no other, or the time is up.
+    pub fn turn(&mut self) -> Result<Option<Vec<u8>>, Failure> {
+        let payload = self.ctx.turn(Instant::now(), self.status);
+        payload.map(|p| p.map(std::mem::take)).map_err(|e| e.0)
+    }
+
+    /// What the handler made of the request, and its payload.
+    pub fn handled(&mut self, payload: Vec<u8>, status: i32) {
+        if let Some(request) = &mut self.ctx.request {
+            request.payload = payload;
+        }
+        self.status = status;
+    }
+
+    /// Takes what is finished.
+    pub fn completions(&mut self) -> std::vec::Drain<'_, Completion> {
+        let finished = &mut self.ctx.shared.core.completions.borrow_mut();
+        self.done.append(finished);
+        self.done.drain(..)
+    }
+
+    /// A buffer with this content.
+    pub fn buffer(&mut self, content: &[u8]) -> Vec<u8> {
+        self.ctx.shared.core.buffer_with(content)
+    }
+
+    /// Gives a buffer back for reuse.
+    pub fn recycle(&mut self, buffer: Vec<u8>) {
+        self.ctx.shared.core.recycle(buffer);
+    }
+}
+
+/// The calls of docs/abi.md.
+#[expect(missing_docs, reason = "docs/abi.md says what each does")]
+impl Native {
+    pub fn now(&self) -> i64 {
+        self.ctx.request.as_ref().map_or(0, |r| r.now_ns as i64)
+    }
+
+    pub fn request_id(&self) -> [u8; 16] {
+        self.ctx.request.as_ref().map_or([0; 16], |r| r.request_id)
+    }
+
+    pub fn request_key(&self, out: &mut [u8]) -> i32 {
+        give(self.ctx.request.as_ref().map(|r| &*r.key), out)
+    }
+
+    pub fn request_slot(&self) -> i32 {
+        self.ctx.request.as_ref().map_or(-1, |r| i32::from(r.slot))
+    }
+
+    pub fn request_edge(&self) -> i32 {
+        self.ctx.request.as_ref().map_or(-1, |r| r.edge)
+    }
+
+    pub fn reply(&mut self, status: u32, payload: &[u8]) -> i32 {
+        self.ctx.reply(status, payload)
+    }
+
+    pub fn channel(&self, name: &str) -> i32 {
+        self.ctx.channel(name.as_bytes())
+    }
+
+    pub fn send(&mut self, channel: i32, key: &[u8], payload: &[u8]) -> i32 {
+        self.ctx.send(channel, key, payload)
+    }
+
+    pub fn collection(&self, name: &str) -> i32 {
+        self.ctx.collection(name.as_bytes())
+    }
+
+    pub fn get(&self, coll: i32, key: &[u8], out: &mut [u8]) -> i32 {
+        let state = self.ctx.state.borrow();
+        match self.ctx.txn.get(&state, handle(coll), key) {
+            Ok(value) => give(value, out),
+            Err(e) => e.code(),
+        }
+    }
+
+    pub fn put(&mut self, coll: i32, key: &[u8], value: &[u8]) -> i32 {
+        let state = self.ctx.state.borrow();
+        code(self.ctx.txn.put(&state, handle(coll), key, value))
+    }
+
+    pub fn delete(&mut self, coll: i32, key: &[u8]) -> i32 {
+        let state = self.ctx.state.borrow();
+        there(self.ctx.txn.delete(&state, handle(coll), key))
+    }
+
+    pub fn scan(
+        &mut self,
+        coll: i32,
+        from: &[u8],
+        to: &[u8],
+        limit: u32,
+        reverse: bool,
+        out: &mut [u8],
+    ) -> i32 {
+        self.ctx.scan(coll, from, to, limit, reverse, out)
+    }
+
+    pub fn array_len(&self, coll: i32, key: &[u8]) -> i64 {
+        let state = self.ctx.state.borrow();
+        let len = self.ctx.txn.array_len(&state, handle(coll), key);
+        number(len.map(|len| len as i64))
+    }
+
+    pub fn array_get(&self, coll: i32, key: &[u8], index: i64, out: &mut [u8]) -> i32 {
+        let state = self.ctx.state.borrow();
+        let element = self
+            .ctx
+            .txn
+            .array_get(&state, handle(coll), key, index as u64);
+        match element {
+            Ok(value) => give(value, out),
+            Err(e) => e.code(),
+        }
+    }
+
+    pub fn array_push(&mut self, coll: i32, key: &[u8], value: &[u8]) -> i32 {
+        let state = self.ctx.state.borrow();
+        code(self.ctx.txn.array_push(&state, handle(coll), key, value))
+    }
+
+    pub fn array_put(&mut self, coll: i32, key: &[u8], index: i64, value: &[u8]) -> i32 {
+        let state = self.ctx.state.borrow();
+        let (coll, index) = (handle(coll), index as u64);
+        code(self.ctx.txn.array_put(&state, coll, key, index, value))
+    }
+
+    pub fn array_pop_front(&mut self, coll: i32, key: &[u8]) -> i32 {
+        let state = self.ctx.state.borrow();
+        there(self.ctx.txn.array_pop_front(&state, handle(coll), key))
+    }
+
+    pub fn counter_add(&mut self, coll: i32, key: &[u8], delta: i64) -> i64 {
+        let state = self.ctx.state.borrow();
+        number(self.ctx.txn.counter_add(&state, handle(coll), key, delta))
+    }
+
+    pub fn counter_get(&self, coll: i32, key: &[u8]) -> i64 {
+        let state = self.ctx.state.borrow();
+        number(self.ctx.txn.counter_get(&state, handle(coll), key))
+    }
+
+    pub fn asset(&self, name: &str) -> i32 {
+        self.ctx.asset(name.as_bytes())
+    }
+
+    pub fn asset_len(&self, asset: i32) -> i64 {
+        let content = self.ctx.asset_from(asset, 0);
+        content.map_or(-1, |content| content.len() as i64)
+    }
+
+    pub fn asset_read(&self, asset: i32, offset: i64, out: &mut [u8]) -> i32 {
+        let Some(rest) = self.ctx.asset_from(asset, offset) else {
+            return -1;
+        };
+        let len = rest.len().min(out.len());
+        out[..len].copy_from_slice(&rest[..len]);
+        len as i32
+    }
+
+    pub fn secret(&self, name: &str, out: &mut [u8]) -> i32 {
+        give(self.ctx.secret(name.as_bytes()), out)
+    }
+
+    pub fn config(&self, name: &str, out: &mut [u8]) -> i32 {
+        give(self.ctx.config(name.as_bytes()), out)
+    }
+
+    pub fn log(&self, level: i32, text: &[u8]) {
+        self.ctx.log(level, text);
+    }
+
+    pub fn accel_key(&mut self, kind: i32, key: &[u8]) -> i32 {
+        let here = self.ctx.shared.accelerators();
+        self.ctx.accel.key(here, kind, key)
+    }
+
+    pub fn accel_drop(&mut self, handle: i32) -> i32 {
+        self.ctx.accel.release(handle)
+    }
+
+    pub fn aes_cbc_encrypt(&self, key: i32, iv: &[u8; 16], blocks: &mut [u8]) -> i32 {
+        self.ctx.accel.cbc(key, iv, blocks, true)
+    }
+
+    pub fn aes_cbc_decrypt(&self, key: i32, iv: &[u8; 16], blocks: &mut [u8]) -> i32 {
+        self.ctx.accel.cbc(key, iv, blocks, false)
+    }
+
+    pub fn aes_gcm_seal(
+        &self,
+        key: i32,
+        nonce: &[u8; 12],
+        aad: &[u8],
+        data: &mut [u8],
+        tag: &mut [u8; 16],
+    ) -> i32 {
+        match self.ctx.accel.gcm_seal(key, nonce, aad, data) {
+            Ok(made) => {
+                *tag = made;
+                1
+            }
+            Err(code) => code,
+        }
+    }
+
+    pub fn aes_gcm_open(
+        &self,
+        key: i32,
+        nonce: &[u8; 12],
+        aad: &[u8],
+        data: &mut [u8],
+        tag: &[u8; 16],
+    ) -> i32 {
+        self.ctx.accel.gcm_open(key, nonce, aad, data, tag)
+    }
+
+    pub fn hmac(&self, key: i32, data: &[u8], out: &mut [u8]) -> i32 {
+        let mut tag = [0; 32];
+        match self.ctx.accel.hmac(key, data, &mut tag) {
+            Ok(len) => give(Some(&tag[..len]), out),
+            Err(code) => code,
+        }
+    }
+
+    pub fn crc32(&self, before: u32, data: &[u8]) -> i64 {
+        crc32(self.ctx.shared.accelerators(), before, data)
+    }
+
+    pub fn match_set(&mut self, packed: &[u8]) -> i32 {
+        let here = self.ctx.shared.accelerators();
+        self.ctx.accel.match_set(here, packed)
+    }
+
+    pub fn match_find(&mut self, set: i32, text: &[u8], out: &mut [u8]) -> i32 {
+        match self.ctx.accel.match_find(set, text) {
+            Ok(len) => {
+                self.ctx.accel.matches_into(out);
+                len as i32
+            }
+            Err(code) => code,
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! Measures a service in WebAssembly against itself compiled natively.
+//!
+//! Both sides handle the same requests in the same order, so their collections stay the same, and
+//! before and after the measurement everything that comes of a request is compared: writes,
+//! messages and reply, byte for byte. Rounds alternate on one thread, timed by the processor time of that thread;
+//! the result is the ratio of the medians.
+
+use crate::Fault;
+use crate::cases::Case;
+use crate::side::Side;
+use e3_engine::{Completion, Outcome, Request, Solo};
+use e3_model::Slot;
+use rustix::time::{ClockId, clock_gettime};
+use serde::{Deserialize, Serialize};
+use std::hint::black_box;
+use std::path::Path;
+use std::time::Duration;
+
+/// Requests that are queued together, as a busy node finds them.
+const BATCH: usize = 64;
+/// Time of a round of the slower side, more or less.
+const ROUND: Duration = Duration::from_millis(10);
+/// Nanoseconds of the application's clock from one request to the next.
+const STEP_NS: u64 = 10_000;
+/// Where that clock begins.
+const START_NS: u64 = 1_700_000_000_000_000_000;
+
+/// How long to measure.
+#[derive(Clone, Copy, Debug)]
+pub struct Effort {
+    /// Rounds of each side.
+    pub rounds: usize,
+    /// Requests that are compared before the measurement, and again after it.
+    pub compared: usize,
+}
+
+/// What came of a service's measurement.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Figure {
+    /// The service.
+    pub name: String,
+    /// What its requests are.
+    pub requests: String,
+    /// Bytes of a request, on average.
+    pub bytes: f64,
+    /// Whether it lives on accelerators.
+    pub accelerated: bool,
+    /// Requests per second on one core in WebAssembly, of the median round.
+    pub rps: f64,
+    /// The same compiled natively.
+    pub native_rps: f64,
+    /// Rounds of each side.
+    pub rounds: usize,
+    /// Requests of a round.
+    pub round_requests: usize,
+    /// Requests whose effects were compared.
+    pub compared: usize,
+}
+
+/// A side with its place in the stream of requests.
+struct Runner<'a> {
+    side: &'a mut dyn Side,
+    case: &'a Case,
+    sequence: u64,
+    ended: Vec<Completion>,
+    batch: Vec<Request>,
+}
+
+impl<'a> Runner<'a> {
+    fn new(side: &'a mut dyn Side, case: &'a Case) -> Runner<'a> {
+        Runner {
+            side,
+            case,
+            sequence: 0,
+            ended: Vec::with_capacity(BATCH),
+            batch: Vec::with_capacity(BATCH),
+        }
+    }
+
+    /// Handles the next requests of the stream; the time it took.
+    fn batch(&mut self) -> Result<Duration, Fault> {
+        for _ in 0..BATCH {
+            let all = &self.case.requests;
+            let (key, payload) = &all[self.sequence as usize % all.len()];
+            self.sequence += 1;
+            let mut request_id = [0; 16];
+            request_id[..8].copy_from_slice(&1u64.to_le_bytes());
+            request_id[8..].copy_from_slice(&self.sequence.to_le_bytes());
+            self.batch.push(Request {
+                token: self.sequence,
+                slot: Slot::of(key).0,
+                now_ns: START_NS + self.sequence * STEP_NS,
+                request_id,
+                edge: -1,
+                key: self.side.buffer(key),
+                payload: self.side.buffer(payload),
+            });
+        }
+        let begin = on_core();
+        self.side.call_all(&mut self.batch, &mut self.ended)?;
+        let took = on_core().saturating_sub(begin);
+        match self.ended.len() {
+            BATCH => Ok(took),
+            ended => Err(Fault::Lost(ended, BATCH)),
+        }
+    }
+
+    /// Nanoseconds of a request in a round of so many batches.
+    fn round(&mut self, batches: usize) -> Result<f64, Fault> {
+        let mut took = Duration::ZERO;
+        for _ in 0..batches {
+            took += self.batch()?;
+            for completion in self.ended.drain(..) {
+                give_back(self.side, completion)?;
+            }
+        }
+        Ok(took.as_nanos() as f64 / (batches * BATCH) as f64)
+    }
+}
+
+/// Time that this thread has had a core: what others do on it meanwhile does not count.
+fn on_core() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+fn give_back(side: &mut dyn Side, completion: Completion) -> Result<(), Fault> {
+    match completion.outcome {
+        Outcome::Done {
+            batch,
+            outputs,
+            reply,
+        } => {
+            side.recycle(black_box(batch).into_bytes());
+            for output in outputs {
+                side.recycle(output.key);
+                side.recycle(output.payload);
+            }
+            if let Some(reply) = reply {
+                side.recycle(reply.payload);
+            }
+            Ok(())
+        }
+        Outcome::Failed(failed) => Err(failed.failure.into()),
+    }
+}
+
+/// Handles requests on both sides and compares what comes of each.
+fn agree(wasm: &mut Runner, native: &mut Runner, requests: usize) -> Result<usize, Fault> {
+    let mut compared = 0;
+    while compared < requests {
+        wasm.batch()?;
+        native.batch()?;
+        let both = wasm.ended.drain(..).zip(native.ended.drain(..));
+        for (a, b) in both {
+            let number = a.token;
+            match (&a.outcome, &b.outcome) {
+                (
+                    Outcome::Done {
+                        batch,
+                        outputs,
+                        reply,
+                    },
+                    Outcome::Done {
+                        batch: native_batch,
+                        outputs: native_outputs,
+                        reply: native_reply,
+                    },
+                ) => {
+                    let refused = reply.as_ref().filter(|r| r.status != 0);
+                    if let Some(refused) = refused {
+                        let text = String::from_utf8_lossy(&refused.payload).into_owned();
+                        return Err(Fault::Refused(number, refused.status, text));
+                    }
+                    let same = [
+                        ("writes", batch == native_batch),
+                        ("messages", outputs == native_outputs),
+                        ("reply", reply == native_reply),
+                    ];
+                    if let Some((what, _)) = same.iter().find(|(_, same)| !same) {
+                        return Err(Fault::Differ(number, what));
+                    }
+                }
+                (Outcome::Failed(failed), _) | (_, Outcome::Failed(failed)) => {
+                    return Err(failed.failure.clone().into());
+                }
+            }
+            give_back(wasm.side, a)?;
+            give_back(native.side, b)?;
+            compared += 1;
+        }
+    }
+    Ok(compared)
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_unstable_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+/// Measures one service, whose module is in this directory.
+pub fn measure(case: &Case, services: &Path, effort: Effort) -> Result<Figure, Fault> {
+    let file = services.join(format!("{}.wasm", case.name));
+    let module = std::fs::read(&file).map_err(|e| Fault::Module(file, e))?;
+    let mut solo = Solo::start(&module, case.spec.clone())?;
+    let mut native = (case.native)(case.spec.clone())?;
+    let mut wasm = Runner::new(&mut solo, case);
+    let mut native = Runner::new(&mut *native, case);
+    let mut compared = agree(&mut wasm, &mut native, effort.compared)?;
+    let slower = wasm.round(1)?.max(native.round(1)?);
+    let batches = (ROUND.as_nanos() as f64 / slower / BATCH as f64).ceil() as usize;
+    let (mut wasm_ns, mut native_ns) = (Vec::new(), Vec::new());
+    for round in 0..effort.rounds {
+        // each side is the first in every second round
+        if round % 2 == 0 {
+            wasm_ns.push(wasm.round(batches)?);
+            native_ns.push(native.round(batches)?);
+        } else {
+            native_ns.push(native.round(batches)?);
+            wasm_ns.push(wasm.round(batches)?);
+        }
+    }
+    compared += agree(&mut wasm, &mut native, effort.compared)?;
+    let bytes: usize = case.requests.iter().map(|(_, payload)| payload.len()).sum();
+    Ok(Figure {
+        name: case.name.into(),
+        requests: case.about.into(),
+        bytes: bytes as f64 / case.requests.len() as f64,
+        accelerated: case.accelerated,
+        rps: 1e9 / median(wasm_ns),
+        native_rps: 1e9 / median(native_ns),
+        rounds: effort.rounds,
+        round_requests: batches * BATCH,
+        compared,
+    })
+}

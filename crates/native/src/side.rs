@@ -1,0 +1,95 @@
+//! The two sides of a comparison: a service in WebAssembly on the engine, and the same crate
+//! compiled natively on the engine's native host.
+
+use crate::Fault;
+use crate::host::EngineHost;
+use e3_engine::{Completion, EngineConfig, InstanceSpec, Native, Request, Solo, Ticker};
+use e3_sdk::Service;
+use e3_sdk::native;
+use std::time::Duration;
+
+/// Longer than any batch takes.
+const TURN: Duration = Duration::from_secs(60);
+
+/// Handles batches of requests.
+pub trait Side {
+    /// Handles requests in order; how each ended is added to `ended`.
+    fn call_all(
+        &mut self,
+        requests: &mut Vec<Request>,
+        ended: &mut Vec<Completion>,
+    ) -> Result<(), Fault>;
+
+    /// A buffer with this content, one of those given back if there is one.
+    fn buffer(&mut self, content: &[u8]) -> Vec<u8>;
+
+    /// Takes a buffer back.
+    fn recycle(&mut self, buffer: Vec<u8>);
+}
+
+impl Side for Solo {
+    fn call_all(
+        &mut self,
+        requests: &mut Vec<Request>,
+        ended: &mut Vec<Completion>,
+    ) -> Result<(), Fault> {
+        Ok(Solo::call_all(self, requests.drain(..), ended)?)
+    }
+
+    fn buffer(&mut self, content: &[u8]) -> Vec<u8> {
+        Solo::buffer(self, content)
+    }
+
+    fn recycle(&mut self, buffer: Vec<u8>) {
+        Solo::recycle(self, buffer);
+    }
+}
+
+/// A native service. The thread's calls go to its host, so a thread has one at a time.
+pub struct NativeSide<S> {
+    service: S,
+}
+
+/// Starts the native side on this thread.
+pub fn start<S: Service + 'static>(spec: InstanceSpec) -> Result<Box<dyn Side>, Fault> {
+    let tick = Duration::from_millis(1);
+    // the ticker sleeps, since no engine is busy with it
+    let config = EngineConfig::new(Ticker::new(tick).map_err(e3_engine::SoloError::from)?);
+    native::install(EngineHost(Native::new(spec, &config)));
+    let service = native::init::<S>().map_err(|e| Fault::Init(e.to_string()))?;
+    Ok(Box::new(NativeSide { service }))
+}
+
+fn host<R>(f: impl FnOnce(&mut Native) -> R) -> R {
+    let answer = native::with(|host: &mut EngineHost| f(&mut host.0));
+    answer.expect("was installed when the side was started")
+}
+
+impl<S: Service> Side for NativeSide<S> {
+    fn call_all(
+        &mut self,
+        requests: &mut Vec<Request>,
+        ended: &mut Vec<Completion>,
+    ) -> Result<(), Fault> {
+        host(|host| {
+            for request in requests.drain(..) {
+                host.submit(request);
+            }
+            host.resume(TURN);
+        });
+        while let Some(payload) = host(Native::turn)? {
+            let status = native::handle(&mut self.service, &payload);
+            host(|host| host.handled(payload, status));
+        }
+        host(|host| ended.extend(host.completions()));
+        Ok(())
+    }
+
+    fn buffer(&mut self, content: &[u8]) -> Vec<u8> {
+        host(|host| host.buffer(content))
+    }
+
+    fn recycle(&mut self, buffer: Vec<u8>) {
+        host(|host| host.recycle(buffer));
+    }
+}

@@ -1,0 +1,344 @@
+//! The calls of docs/abi.md, answered by the [`testing`](crate::testing) host.
+
+use crate::native::Host;
+use crate::testing::{Collection, Inner, slot_of};
+
+impl Host for Inner {
+    fn now(&mut self) -> i64 {
+        self.now
+    }
+
+    fn request_id(&mut self, out: &mut [u8; 16]) {
+        *out = self.request_id;
+    }
+
+    fn request_key(&mut self, out: &mut [u8]) -> i32 {
+        copy(&self.key, out)
+    }
+
+    fn request_slot(&mut self) -> i32 {
+        i32::from(slot_of(&self.key))
+    }
+
+    fn request_edge(&mut self) -> i32 {
+        self.edge
+    }
+
+    fn reply(&mut self, status: u32, payload: &[u8]) -> i32 {
+        self.reply(status, payload)
+    }
+
+    fn channel(&mut self, name: &str) -> i32 {
+        position(self.channels.iter().map(String::as_str), name)
+    }
+
+    fn send(&mut self, channel: i32, key: &[u8], payload: &[u8]) -> i32 {
+        self.send(channel, key, payload)
+    }
+
+    fn collection(&mut self, name: &str) -> i32 {
+        position(self.names.iter().map(String::as_str), name)
+    }
+
+    fn get(&mut self, coll: i32, key: &[u8], out: &mut [u8]) -> i32 {
+        match self.collection_at(coll) {
+            Some(Collection::Hash(map) | Collection::Ordered(map)) => {
+                map.get(key).map_or(-1, |value| copy(value, out))
+            }
+            _ => -1,
+        }
+    }
+
+    fn put(&mut self, coll: i32, key: &[u8], value: &[u8]) -> i32 {
+        {
+            if let Some(code) = self.refuses_write(key, value) {
+                return code;
+            }
+            match self.collection_at(coll) {
+                Some(Collection::Hash(map) | Collection::Ordered(map)) => {
+                    map.insert(key.to_vec(), value.to_vec());
+                    0
+                }
+                Some(_) => -3,
+                None => -1,
+            }
+        }
+    }
+
+    fn delete(&mut self, coll: i32, key: &[u8]) -> i32 {
+        {
+            let removed = match self.collection_at(coll) {
+                Some(Collection::Hash(map) | Collection::Ordered(map)) => map.remove(key).is_some(),
+                Some(Collection::Array(map)) => map.remove(key).is_some(),
+                Some(Collection::Counter(map)) => map.remove(key).is_some(),
+                None => return -1,
+            };
+            i32::from(removed)
+        }
+    }
+
+    fn scan(
+        &mut self,
+        coll: i32,
+        from: &[u8],
+        to: &[u8],
+        limit: u32,
+        reverse: bool,
+        out: &mut [u8],
+    ) -> i32 {
+        {
+            let map = match self.collection_at(coll) {
+                Some(Collection::Ordered(map)) => map,
+                Some(_) => return -3,
+                None => return -1,
+            };
+            let mut entries: Vec<(&Vec<u8>, &Vec<u8>)> = map
+                .iter()
+                .filter(|(key, _)| key.as_slice() >= from && (to.is_empty() || key.as_slice() < to))
+                .collect();
+            if reverse {
+                entries.reverse();
+            }
+            let limit = if limit == 0 {
+                usize::MAX
+            } else {
+                limit as usize
+            };
+            let mut at = 0;
+            for (key, value) in entries.into_iter().take(limit) {
+                let needed = 8 + key.len() + value.len();
+                if at + needed > out.len() {
+                    if at == 0 {
+                        return -(needed as i32);
+                    }
+                    break;
+                }
+                for part in [
+                    &(key.len() as u32).to_le_bytes()[..],
+                    &(value.len() as u32).to_le_bytes(),
+                    key,
+                    value,
+                ] {
+                    out[at..at + part.len()].copy_from_slice(part);
+                    at += part.len();
+                }
+            }
+            at as i32
+        }
+    }
+
+    fn array_len(&mut self, coll: i32, key: &[u8]) -> i64 {
+        match self.collection_at(coll) {
+            Some(Collection::Array(map)) => map.get(key).map_or(0, |array| array.len() as i64),
+            _ => -1,
+        }
+    }
+
+    fn array_get(&mut self, coll: i32, key: &[u8], index: i64, out: &mut [u8]) -> i32 {
+        match self.collection_at(coll) {
+            Some(Collection::Array(map)) => usize::try_from(index)
+                .ok()
+                .and_then(|index| map.get(key)?.get(index))
+                .map_or(-1, |element| copy(element, out)),
+            _ => -1,
+        }
+    }
+
+    fn array_push(&mut self, coll: i32, key: &[u8], value: &[u8]) -> i32 {
+        {
+            if let Some(code) = self.refuses_write(key, value) {
+                return code;
+            }
+            match self.collection_at(coll) {
+                Some(Collection::Array(map)) => {
+                    map.entry(key.to_vec())
+                        .or_default()
+                        .push_back(value.to_vec());
+                    0
+                }
+                Some(_) => -3,
+                None => -1,
+            }
+        }
+    }
+
+    fn array_put(&mut self, coll: i32, key: &[u8], index: i64, value: &[u8]) -> i32 {
+        {
+            if let Some(code) = self.refuses_write(key, value) {
+                return code;
+            }
+            match self.collection_at(coll) {
+                Some(Collection::Array(map)) => {
+                    let element = usize::try_from(index)
+                        .ok()
+                        .and_then(|index| map.get_mut(key)?.get_mut(index));
+                    match element {
+                        Some(element) => {
+                            *element = value.to_vec();
+                            0
+                        }
+                        None => -4,
+                    }
+                }
+                Some(_) => -3,
+                None => -1,
+            }
+        }
+    }
+
+    fn array_pop_front(&mut self, coll: i32, key: &[u8]) -> i32 {
+        match self.collection_at(coll) {
+            Some(Collection::Array(map)) => {
+                let Some(array) = map.get_mut(key) else {
+                    return 0;
+                };
+                let popped = array.pop_front().is_some();
+                if array.is_empty() {
+                    map.remove(key);
+                }
+                i32::from(popped)
+            }
+            Some(_) => -3,
+            None => -1,
+        }
+    }
+
+    fn counter_add(&mut self, coll: i32, key: &[u8], delta: i64) -> i64 {
+        match self.collection_at(coll) {
+            Some(Collection::Counter(map)) => {
+                let counter = map.entry(key.to_vec()).or_default();
+                let before = *counter;
+                *counter = counter.wrapping_add(delta);
+                before
+            }
+            Some(_) => -3,
+            None => -1,
+        }
+    }
+
+    fn counter_get(&mut self, coll: i32, key: &[u8]) -> i64 {
+        match self.collection_at(coll) {
+            Some(Collection::Counter(map)) => map.get(key).copied().unwrap_or(0),
+            Some(_) => -3,
+            None => -1,
+        }
+    }
+
+    fn asset(&mut self, name: &str) -> i32 {
+        position(self.assets.iter().map(|(name, _)| name.as_str()), name)
+    }
+
+    fn asset_len(&mut self, asset: i32) -> i64 {
+        {
+            usize::try_from(asset)
+                .ok()
+                .and_then(|index| self.assets.get(index))
+                .map_or(-1, |(_, bytes)| bytes.len() as i64)
+        }
+    }
+
+    fn asset_read(&mut self, asset: i32, offset: i64, out: &mut [u8]) -> i32 {
+        {
+            let bytes = usize::try_from(asset)
+                .ok()
+                .and_then(|index| self.assets.get(index))
+                .zip(usize::try_from(offset).ok())
+                .and_then(|((_, bytes), offset)| bytes.get(offset..));
+            let Some(bytes) = bytes else { return 0 };
+            let len = bytes.len().min(out.len());
+            out[..len].copy_from_slice(&bytes[..len]);
+            len as i32
+        }
+    }
+
+    fn secret(&mut self, name: &str, out: &mut [u8]) -> i32 {
+        self.secrets.get(name).map_or(-1, |value| copy(value, out))
+    }
+
+    fn config(&mut self, name: &str, out: &mut [u8]) -> i32 {
+        {
+            self.config
+                .get(name)
+                .map_or(-1, |value| copy(value.as_bytes(), out))
+        }
+    }
+
+    fn log(&mut self, level: i32, text: &[u8]) {
+        {
+            let text = String::from_utf8_lossy(text).into_owned();
+            self.logs.push((level, text));
+        };
+    }
+
+    fn accel_key(&mut self, _kind: i32, _key: &[u8]) -> i32 {
+        ABSENT
+    }
+
+    fn accel_drop(&mut self, _handle: i32) {}
+
+    fn aes_cbc_encrypt(&mut self, _key: i32, _iv: &[u8; 16], _blocks: &mut [u8]) -> i32 {
+        NO_HANDLE
+    }
+
+    fn aes_cbc_decrypt(&mut self, _key: i32, _iv: &[u8; 16], _blocks: &mut [u8]) -> i32 {
+        NO_HANDLE
+    }
+
+    fn aes_gcm_seal(
+        &mut self,
+        _key: i32,
+        _nonce: &[u8; 12],
+        _aad: &[u8],
+        _data: &mut [u8],
+        _tag: &mut [u8; 16],
+    ) -> i32 {
+        NO_HANDLE
+    }
+
+    fn aes_gcm_open(
+        &mut self,
+        _key: i32,
+        _nonce: &[u8; 12],
+        _aad: &[u8],
+        _data: &mut [u8],
+        _tag: &[u8; 16],
+    ) -> i32 {
+        NO_HANDLE
+    }
+
+    fn hmac(&mut self, _key: i32, _data: &[u8], _out: &mut [u8]) -> i32 {
+        NO_HANDLE
+    }
+
+    fn crc32(&mut self, _before: u32, _data: &[u8]) -> i64 {
+        i64::from(ABSENT)
+    }
+
+    fn match_set(&mut self, _packed: &[u8]) -> i32 {
+        ABSENT
+    }
+
+    fn match_find(&mut self, _set: i32, _text: &[u8], _out: &mut [u8]) -> i32 {
+        NO_HANDLE
+    }
+}
+
+/// The `out`/`cap` protocol: all or nothing.
+fn copy(value: &[u8], out: &mut [u8]) -> i32 {
+    if value.len() <= out.len() {
+        out[..value.len()].copy_from_slice(value);
+    }
+    value.len() as i32
+}
+
+fn position<'a>(mut names: impl Iterator<Item = &'a str>, name: &str) -> i32 {
+    names
+        .position(|candidate| candidate == name)
+        .map_or(-1, |index| index as i32)
+}
+
+/// This host has no accelerator: tests run the portable code.
+const ABSENT: i32 = -5;
+
+/// And so there are no handles.
+const NO_HANDLE: i32 = -1;

@@ -1,0 +1,88 @@
+//! A token bucket: permits come back at a steady rate, and only so many can wait.
+//!
+//! Double precision, as in the paper's IOT-TS: it is what SmartNIC cores without a floating-point unit
+//! are slow at.
+
+use e3_sdk::{Error, config_or};
+
+const NANOS: f64 = 1e9;
+
+/// How fast permits come back, and how many can wait.
+#[derive(Clone, Copy, Debug)]
+pub struct Limit {
+    /// Permits per second.
+    pub rate: f64,
+    /// Most permits.
+    pub burst: f64,
+}
+
+impl Limit {
+    /// From the configuration: `rate` above 0 (default 50) and `burst` of at least 1 (default 100).
+    pub fn open() -> Result<Self, Error> {
+        let bounded = |name, default: f64, min: f64| {
+            let number: f64 = config_or(name, default)?;
+            match number.is_finite() && number >= min {
+                true => Ok(number),
+                false => Err(Error::Config {
+                    name,
+                    value: alloc::format!("{number}"),
+                }),
+            }
+        };
+        Ok(Self {
+            rate: bounded("rate", 50.0, f64::MIN_POSITIVE)?,
+            burst: bounded("burst", 100.0, 1.0)?,
+        })
+    }
+}
+
+/// A bucket in which `permits` were left at `at` (nanoseconds).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Bucket {
+    permits: f64,
+    at: i64,
+}
+
+impl Bucket {
+    /// Bytes of a stored bucket.
+    pub const BYTES: usize = 16;
+
+    /// One that has not been drawn from.
+    pub fn full(limit: Limit, now: i64) -> Self {
+        Self {
+            permits: limit.burst,
+            at: now,
+        }
+    }
+
+    /// The bucket with one permit less, or the seconds until there is one.
+    pub fn draw(self, limit: Limit, now: i64) -> Result<Self, f64> {
+        let elapsed_s = now.saturating_sub(self.at).max(0) as f64 / NANOS;
+        let permits = (self.permits + elapsed_s * limit.rate).min(limit.burst);
+        if permits >= 1.0 {
+            Ok(Self {
+                permits: permits - 1.0,
+                at: now.max(self.at),
+            })
+        } else {
+            Err((1.0 - permits) / limit.rate)
+        }
+    }
+
+    /// As it is stored.
+    pub fn to_bytes(self) -> [u8; Self::BYTES] {
+        let mut bytes = [0; Self::BYTES];
+        bytes[..8].copy_from_slice(&self.permits.to_le_bytes());
+        bytes[8..].copy_from_slice(&self.at.to_le_bytes());
+        bytes
+    }
+
+    /// From what is stored.
+    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let (permits, at) = bytes.split_first_chunk()?;
+        Some(Self {
+            permits: f64::from_le_bytes(*permits),
+            at: i64::from_le_bytes(at.try_into().ok()?),
+        })
+    }
+}

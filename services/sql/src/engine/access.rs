@@ -1,0 +1,266 @@
+//! Finds the way to a table's rows, along its primary key or an index, and the range of keys on
+//! it that a WHERE clause confines a statement to.
+
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use super::expr::{Comparison, Env, Expr};
+use super::schema::{Index, Kind, Table};
+use super::value::Value;
+use super::{SqlError, key};
+
+/// Integers up to here are doubles exactly.
+const EXACT_MAX: i64 = 1 << 53;
+
+/// A table in a statement.
+#[derive(Clone, Debug)]
+pub(super) struct Source<'a> {
+    pub(super) table: &'a Table,
+    /// Where its columns are in the statement's row.
+    pub(super) columns: Range<usize>,
+}
+
+/// A range of keys. Every row that the conjuncts take is in it; they are still applied.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Access<'a> {
+    /// Nothing: along the primary key.
+    pub(super) index: Option<&'a Index>,
+    pub(super) from: Vec<u8>,
+    pub(super) to: Vec<u8>,
+    /// Columns at the head of the way that are fixed to one value.
+    pub(super) fixed: usize,
+    /// True if the first column after them is bounded.
+    bounded: bool,
+}
+
+impl Access<'_> {
+    /// True if there is one row at most, at the key `from`.
+    pub(super) fn is_one(&self, table: &Table) -> bool {
+        self.index.is_none() && self.fixed == table.primary_key.len()
+    }
+
+    /// How much it confines: the more the better.
+    pub(super) fn rank(&self, table: &Table) -> (bool, usize, bool) {
+        (self.is_one(table), self.fixed, self.bounded)
+    }
+}
+
+/// Columns of a way: of the index if it is one, then those of the primary key.
+pub(super) fn way<'a>(
+    table: &'a Table,
+    index: Option<&'a Index>,
+) -> impl Iterator<Item = usize> + 'a {
+    let columns = index.map_or(&[][..], |index| &index.columns);
+    columns.iter().chain(&table.primary_key).copied()
+}
+
+/// The ways to rows of `source` with what the conjuncts confine them to, the primary key first.
+/// `env` has the row as far as it is `known`.
+pub(super) fn accesses<'a>(
+    slot: u16,
+    source: &Source<'a>,
+    conjuncts: &[&Expr],
+    env: Env<'_>,
+    known: &Range<usize>,
+) -> Result<Vec<Access<'a>>, SqlError> {
+    let table = source.table;
+    let indices = table.indices.iter().map(Some);
+    core::iter::once(None)
+        .chain(indices)
+        .map(|index| confine(slot, source, index, conjuncts, env, known))
+        .collect()
+}
+
+/// The one that confines most; of equals, the first.
+pub(super) fn best<'a>(
+    slot: u16,
+    source: &Source<'a>,
+    conjuncts: &[&Expr],
+    env: Env<'_>,
+    known: &Range<usize>,
+) -> Result<Access<'a>, SqlError> {
+    let first = confine(slot, source, None, conjuncts, env, known)?;
+    if source.table.indices.is_empty() || first.is_one(source.table) {
+        return Ok(first);
+    }
+    let table = source.table;
+    let others = accesses(slot, source, conjuncts, env, known)?;
+    let better = |best: Access<'a>, other: Access<'a>| match other.rank(table) > best.rank(table) {
+        true => other,
+        false => best,
+    };
+    Ok(others.into_iter().fold(first, better))
+}
+
+fn confine<'a>(
+    slot: u16,
+    source: &Source<'a>,
+    index: Option<&'a Index>,
+    conjuncts: &[&Expr],
+    env: Env<'_>,
+    known: &Range<usize>,
+) -> Result<Access<'a>, SqlError> {
+    let table = source.table;
+    let tagged = index.map_or(0, |index| index.columns.len());
+    let mut prefix = match index {
+        Some(index) => key::of_index(slot, index),
+        None => key::of_table(slot, table),
+    };
+    let mut fixed = 0;
+    for column in way(table, index) {
+        let bounds = bounds(source, column, conjuncts, env, known)?;
+        let is_tagged = fixed < tagged;
+        let with = |value: &Value| {
+            let mut key = prefix.clone();
+            match is_tagged {
+                true => key::append_nullable(&mut key, value),
+                false => key::append(&mut key, value),
+            }
+            key
+        };
+        if let Some(value) = bounds.equal {
+            prefix = with(&value);
+            fixed += 1;
+            continue;
+        }
+        let bounded = bounds.lower.is_some() || bounds.upper.is_some();
+        let from = match bounds.lower {
+            Some((value, true)) => with(&value),
+            Some((value, false)) => key::above(with(&value)),
+            None => {
+                let mut from = prefix.clone();
+                if bounded && is_tagged {
+                    // No comparison takes NULL.
+                    key::append_not_null(&mut from);
+                }
+                from
+            }
+        };
+        let to = match bounds.upper {
+            Some((value, true)) => key::above(with(&value)),
+            Some((value, false)) => with(&value),
+            None => key::above(prefix),
+        };
+        return Ok(Access {
+            index,
+            from,
+            to,
+            fixed,
+            bounded,
+        });
+    }
+    Ok(Access {
+        index,
+        from: prefix.clone(),
+        to: key::above(prefix),
+        fixed,
+        bounded: false,
+    })
+}
+
+/// Comparisons of a column with what is known, as `column op value`.
+fn comparisons<'a>(
+    source: &Source<'_>,
+    column: usize,
+    conjuncts: &[&'a Expr],
+    known: &Range<usize>,
+) -> impl Iterator<Item = (Comparison, &'a Expr)> {
+    let place = source.columns.start + column;
+    conjuncts.iter().filter_map(move |conjunct| {
+        let Expr::Compare(op, a, b) = conjunct else {
+            return None;
+        };
+        let (op, value) = match (&**a, &**b) {
+            (Expr::Column(at), value) if *at == place => (*op, value),
+            (value, Expr::Column(at)) if *at == place => (op.mirrored(), value),
+            _ => return None,
+        };
+        let is_known = value.all(&mut |leaf| match leaf {
+            Expr::Column(at) => known.contains(at),
+            Expr::Aggregate(_) => false,
+            _ => true,
+        });
+        is_known.then_some((op, value))
+    })
+}
+
+/// What the conjuncts say of one column. The flag of a bound: the value itself is within. Of
+/// several bounds the last counts; that is wide enough, and the filter does the rest.
+#[derive(Default)]
+struct Bounds {
+    equal: Option<Value>,
+    lower: Option<(Value, bool)>,
+    upper: Option<(Value, bool)>,
+}
+
+fn bounds(
+    source: &Source<'_>,
+    column: usize,
+    conjuncts: &[&Expr],
+    env: Env<'_>,
+    known: &Range<usize>,
+) -> Result<Bounds, SqlError> {
+    let mut bounds = Bounds::default();
+    for (op, value) in comparisons(source, column, conjuncts, known) {
+        let value = value.eval(env)?.into_owned();
+        let Some(value) = as_kind(source.table.columns[column].kind, value) else {
+            continue;
+        };
+        match op {
+            Comparison::Equal => bounds.equal = Some(value),
+            Comparison::Greater => bounds.lower = Some((value, false)),
+            Comparison::GreaterOrEqual => bounds.lower = Some((value, true)),
+            Comparison::Less => bounds.upper = Some((value, false)),
+            Comparison::LessOrEqual => bounds.upper = Some((value, true)),
+            Comparison::NotEqual => {}
+        }
+    }
+    Ok(bounds)
+}
+
+/// A guess at how many rows of a table are looked at where columns in `known` have values: there
+/// are no statistics.
+pub(super) fn cost(source: &Source<'_>, conjuncts: &[&Expr], known: &Range<usize>) -> u32 {
+    const ONE: u32 = 1;
+    const SOME: u32 = 8;
+    const MANY: u32 = 128;
+    const ALL: u32 = 1024;
+    let table = source.table;
+    let has = |column, is: fn(Comparison) -> bool| {
+        comparisons(source, column, conjuncts, known).any(|(op, _)| is(op))
+    };
+    let of = |index| {
+        let is_fixed = |column: &usize| has(*column, |op| op == Comparison::Equal);
+        let has_range = |column: Option<usize>| {
+            column.is_some_and(|column| has(column, |op| op != Comparison::NotEqual))
+        };
+        let mut columns = way(table, index).peekable();
+        match (columns.peek().is_some_and(is_fixed), index) {
+            (true, None) if columns.all(|column| is_fixed(&column)) => ONE,
+            (true, _) => SOME,
+            _ if has_range(columns.next()) => MANY,
+            _ => ALL,
+        }
+    };
+    let indices = table.indices.iter().map(Some);
+    let costs = core::iter::once(None).chain(indices).map(of);
+    costs.min().unwrap_or(ALL)
+}
+
+/// The value as the column's keys have it, if it is exactly such a value.
+fn as_kind(kind: Kind, value: Value) -> Option<Value> {
+    match (kind, value) {
+        (Kind::Integer, value @ Value::Integer(_)) => Some(value),
+        (Kind::Integer, Value::Real(value))
+            if value.abs() <= EXACT_MAX as f64 && value as i64 as f64 == value =>
+        {
+            Some(Value::Integer(value as i64))
+        }
+        (Kind::Real, value @ Value::Real(_)) => Some(value),
+        (Kind::Real, Value::Integer(value)) if value.abs_diff(0) <= EXACT_MAX as u64 => {
+            Some(Value::Real(value as f64))
+        }
+        (Kind::Text, value @ Value::Text(_)) => Some(value),
+        _ => None,
+    }
+}

@@ -1,0 +1,199 @@
+//! Runs INSERT, UPDATE and DELETE, and keeps the indices.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use super::expr::{Env, Expr};
+use super::plan::{Conflict, Delete, Insert, Update};
+use super::schema::{Index, Table};
+use super::select::within;
+use super::value::{Value, order};
+use super::walk::{Context, filtered};
+use super::{Scope, SqlError, Store, key};
+use crate::limits::ROWS_CHANGED_MAX;
+
+/// A key and its row.
+type Keyed = (Vec<u8>, Vec<Value>);
+
+/// Where changes go, and the rows that they may concern.
+pub(super) struct Target<'a, S> {
+    pub(super) store: &'a mut S,
+    pub(super) slot: u16,
+    pub(super) parameters: &'a [Value],
+    pub(super) scope: Option<&'a Scope>,
+}
+
+impl<S: Store> Target<'_, S> {
+    /// Runs an INSERT.
+    pub(super) fn insert(&mut self, insert: &Insert) -> Result<u64, SqlError> {
+        let table = &insert.table;
+        let mut changed = 0;
+        let mut row = vec![Value::Null; table.columns.len()];
+        for values in &insert.rows {
+            row.fill(Value::Null);
+            for (expr, &column) in values.iter().zip(&insert.columns) {
+                row[column] = expr.eval(Env::of(self.parameters))?.into_owned();
+            }
+            for (column, value) in row.iter_mut().enumerate() {
+                *value = table.accept(column, core::mem::take(value))?;
+            }
+            self.check_scope(table, &row)?;
+            let key = key::of_row(self.slot, table, &row)?;
+            // What is replaced unseen would stay in the indices.
+            let is_looked_at = insert.conflict != Conflict::Replace || !table.indices.is_empty();
+            let before = match is_looked_at {
+                true => self.store.get(&key)?,
+                false => None,
+            };
+            match (before, insert.conflict) {
+                (Some(_), Conflict::Refuse) => {
+                    return Err(SqlError::DuplicateKey(table.name.clone()));
+                }
+                (Some(_), Conflict::Ignore) => continue,
+                (Some(before), Conflict::Replace) => {
+                    let mut old = vec![Value::Null; table.columns.len()];
+                    table.decode_row(&key, &before, &mut old)?;
+                    self.move_entries(table, &key, Some(&old), Some(&row))?;
+                }
+                (None, _) => self.move_entries(table, &key, None, Some(&row))?,
+            }
+            self.store.put(&key, &table.encode_row(&row))?;
+            changed += 1;
+        }
+        Ok(changed)
+    }
+
+    /// Runs an UPDATE.
+    pub(super) fn update(&mut self, update: &Update) -> Result<u64, SqlError> {
+        let table = &update.table;
+        let found = self.matching(table, update.filter.as_ref())?;
+        for (key, row) in &found {
+            let mut new = row.clone();
+            for (column, expr) in &update.assignments {
+                // All right-hand sides see the row as it was.
+                let value = expr.eval(Env {
+                    row,
+                    ..Env::of(self.parameters)
+                })?;
+                new[*column] = table.accept(*column, value.into_owned())?;
+            }
+            self.check_scope(table, &new)?;
+            self.move_entries(table, key, Some(row), Some(&new))?;
+            self.store.put(key, &table.encode_row(&new))?;
+        }
+        Ok(found.len() as u64)
+    }
+
+    /// Runs a DELETE.
+    pub(super) fn delete(&mut self, delete: &Delete) -> Result<u64, SqlError> {
+        let table = &delete.table;
+        let found = self.matching(table, delete.filter.as_ref())?;
+        for (key, row) in &found {
+            self.move_entries(table, key, Some(row), None)?;
+            self.store.delete(key)?;
+        }
+        Ok(found.len() as u64)
+    }
+
+    /// Takes all rows out of a table and its indices.
+    pub(super) fn clear(&mut self, table: &Table) -> Result<(), SqlError> {
+        for (key, row) in self.matching(table, None)? {
+            self.move_entries(table, &key, Some(&row), None)?;
+            self.store.delete(&key)?;
+        }
+        Ok(())
+    }
+
+    /// Enters the rows of a table into a new index of it.
+    pub(super) fn fill(&mut self, table: &Table, index: &Index) -> Result<(), SqlError> {
+        for (key, row) in self.matching(table, None)? {
+            let entry = key::of_entry(self.slot, index, &row, &key)?;
+            self.store.put(&entry, &[])?;
+        }
+        Ok(())
+    }
+
+    /// Takes all entries out of an index.
+    pub(super) fn empty(&mut self, index: &Index) -> Result<(), SqlError> {
+        let from = key::of_index(self.slot, index);
+        let to = key::above(from.clone());
+        let mut entries = Vec::new();
+        self.store.scan(&from, &to, false, 0, &mut |entry, _| {
+            bound_changes(entries.len())?;
+            entries.push(entry.to_vec());
+            Ok(true)
+        })?;
+        entries
+            .iter()
+            .try_for_each(|entry| self.store.delete(entry))
+    }
+
+    /// A change within a scope leads to rows within it only.
+    fn check_scope(&self, table: &Table, row: &[Value]) -> Result<(), SqlError> {
+        let Some(scope) = self.scope else {
+            return Ok(());
+        };
+        match order(&row[table.column(&scope.column)?], &scope.value).is_eq() {
+            true => Ok(()),
+            false => Err(SqlError::OutOfScope(scope.column.clone())),
+        }
+    }
+
+    /// Keys and rows that a change concerns.
+    fn matching(&self, table: &Table, filter: Option<&Expr>) -> Result<Vec<Keyed>, SqlError> {
+        let inside = self
+            .scope
+            .map(|scope| within(scope, table, 0))
+            .transpose()?;
+        let mut conjuncts: Vec<&Expr> = inside.iter().collect();
+        if let Some(filter) = filter {
+            filter.conjuncts(&mut conjuncts);
+        }
+        let context = Context {
+            store: &*self.store,
+            slot: self.slot,
+            parameters: self.parameters,
+        };
+        let mut found = Vec::new();
+        filtered(context, table, &conjuncts, &mut |key, row| {
+            bound_changes(found.len())?;
+            found.push((key.to_vec(), row.to_vec()));
+            Ok(true)
+        })?;
+        Ok(found)
+    }
+
+    /// Takes a row's entries out of the indices as it was, and puts them in as it is.
+    fn move_entries(
+        &mut self,
+        table: &Table,
+        key: &[u8],
+        old: Option<&[Value]>,
+        new: Option<&[Value]>,
+    ) -> Result<(), SqlError> {
+        for index in &table.indices {
+            let entry = |row: &[Value]| key::of_entry(self.slot, index, row, key);
+            let (old, new) = (old.map(entry).transpose()?, new.map(entry).transpose()?);
+            if old == new {
+                continue;
+            }
+            if let Some(old) = old {
+                self.store.delete(&old)?;
+            }
+            if let Some(new) = new {
+                self.store.put(&new, &[])?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn bound_changes(count: usize) -> Result<(), SqlError> {
+    match count < ROWS_CHANGED_MAX {
+        true => Ok(()),
+        false => Err(SqlError::TooMany {
+            what: "rows to change",
+            max: ROWS_CHANGED_MAX,
+        }),
+    }
+}

@@ -1,0 +1,182 @@
+//! Walks over the rows of a table or of a join.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use super::access::{Access, Source, best, cost};
+use super::expr::{Env, Expr};
+use super::schema::Table;
+use super::value::Value;
+use super::{SqlError, Store, key};
+use crate::limits::PAIRS_MAX;
+
+/// A store, the database in it, and the values of a statement's parameters.
+pub(super) struct Context<'a, S> {
+    pub(super) store: &'a S,
+    pub(super) slot: u16,
+    pub(super) parameters: &'a [Value],
+}
+
+impl<S> Clone for Context<'_, S> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<S> Copy for Context<'_, S> {}
+
+/// Takes a row's key and the statement's row with this one filled in; false ends the walk.
+type Visit<'a> = dyn FnMut(&[u8], &mut [Value]) -> Result<bool, SqlError> + 'a;
+
+/// Takes a row and its key; false ends the walk.
+pub(super) type OnRow<'a> = dyn FnMut(&[u8], &[Value]) -> Result<bool, SqlError> + 'a;
+
+/// Visits the rows of `source` in a range, in its order or against it; each is put into its place
+/// of `row`.
+pub(super) fn walk<S: Store>(
+    context: Context<'_, S>,
+    source: &Source<'_>,
+    access: &Access<'_>,
+    (reverse, expected): (bool, u32),
+    row: &mut [Value],
+    visit: &mut Visit<'_>,
+) -> Result<(), SqlError> {
+    let Context { store, slot, .. } = context;
+    let table = source.table;
+    let mut take = |key: &[u8], value: &[u8]| {
+        table.decode_row(key, value, &mut row[source.columns.clone()])?;
+        visit(key, row)
+    };
+    if access.is_one(table) {
+        return match store.get(&access.from)? {
+            Some(value) => take(&access.from, &value).map(drop),
+            None => Ok(()),
+        };
+    }
+    if access.from >= access.to {
+        return Ok(());
+    }
+    let (from, to) = (&access.from, &access.to);
+    let Some(index) = access.index else {
+        return store.scan(from, to, reverse, expected, &mut take);
+    };
+    store.scan(from, to, reverse, expected, &mut |entry, _| {
+        let key = key::row_of_entry(slot, table, index, entry)?;
+        // An entry of no row: the index is not what the table is.
+        let value = store.get(&key)?.ok_or(SqlError::Corrupt)?;
+        take(&key, &value)
+    })
+}
+
+/// Visits the keys and rows of one table that all conjuncts take.
+pub(super) fn filtered<S: Store>(
+    context: Context<'_, S>,
+    table: &Table,
+    conjuncts: &[&Expr],
+    visit: &mut OnRow<'_>,
+) -> Result<(), SqlError> {
+    let source = Source {
+        table,
+        columns: 0..table.columns.len(),
+    };
+    let parameters = context.parameters;
+    let env = Env::of(parameters);
+    let access = best(context.slot, &source, conjuncts, env, &(0..0))?;
+    let mut row = vec![Value::Null; table.columns.len()];
+    walk(
+        context,
+        &source,
+        &access,
+        (false, 0),
+        &mut row,
+        &mut |key, row| match takes(conjuncts, row, parameters)? {
+            true => visit(key, row),
+            false => Ok(true),
+        },
+    )
+}
+
+/// True if all conjuncts are true of a row.
+pub(super) fn takes(
+    conjuncts: &[&Expr],
+    row: &[Value],
+    parameters: &[Value],
+) -> Result<bool, SqlError> {
+    let env = Env {
+        row,
+        parameters,
+        aggregates: &[],
+    };
+    for conjunct in conjuncts {
+        if conjunct.test(env)? != Some(true) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Visits the pairs of rows of two tables that all conjuncts take, in no order that is promised.
+/// The order is the one that seems to look at fewer rows.
+pub(super) fn join<S: Store>(
+    context: Context<'_, S>,
+    sources: [&Source<'_>; 2],
+    conjuncts: &[&Expr],
+    visit: &mut dyn FnMut(&[Value]) -> Result<bool, SqlError>,
+) -> Result<(), SqlError> {
+    let Context {
+        slot, parameters, ..
+    } = context;
+    let mut row = vec![Value::Null; sources[0].columns.len() + sources[1].columns.len()];
+    let [a, b] = sources;
+    let cost = |outer: &Source<'_>, inner: &Source<'_>| {
+        cost(outer, conjuncts, &(0..0)) * cost(inner, conjuncts, &outer.columns)
+    };
+    let (outer, inner) = match cost(a, b) <= cost(b, a) {
+        true => (a, b),
+        false => (b, a),
+    };
+    let of_outer = |expr: &&Expr| {
+        expr.all(&mut |leaf| match leaf {
+            Expr::Column(at) => outer.columns.contains(at),
+            _ => true,
+        })
+    };
+    let (first, second): (Vec<&Expr>, Vec<&Expr>) = conjuncts.iter().copied().partition(of_outer);
+    let env = Env::of(parameters);
+    let outer_access = best(slot, outer, &first, env, &(0..0))?;
+    let mut pairs = 0;
+    let forward = (false, 0);
+    walk(
+        context,
+        outer,
+        &outer_access,
+        forward,
+        &mut row,
+        &mut |_, row| {
+            if !takes(&first, row, parameters)? {
+                return Ok(true);
+            }
+            let env = Env {
+                row,
+                parameters,
+                aggregates: &[],
+            };
+            let access = best(slot, inner, &second, env, &outer.columns)?;
+            let mut goes_on = true;
+            walk(context, inner, &access, forward, row, &mut |_, row| {
+                pairs += 1;
+                if pairs > PAIRS_MAX {
+                    return Err(SqlError::TooMany {
+                        what: "pairs of rows to join",
+                        max: PAIRS_MAX,
+                    });
+                }
+                if takes(&second, row, parameters)? {
+                    goes_on = visit(row)?;
+                }
+                Ok(goes_on)
+            })?;
+            Ok(goes_on)
+        },
+    )
+}
