@@ -87,13 +87,14 @@ pub fn proven(load: &LoadReport) -> Result<(), Failure> {
     }
     let l = &load.ledger;
     let message = format!(
-        "exactly-once is not proved: {} requests without outcome, {} contradictory answers, {} rows missing, {} repeated, {} unexpected, {} questions unanswered",
+        "exactly-once is not proved: {} requests without outcome, {} contradictory answers, {} rows missing, {} repeated, {} unexpected, {} questions unanswered, {} wrong answers",
         l.unknown,
         l.replies_contradictory,
         l.rows_missing,
         l.rows_repeated,
         l.rows_unexpected,
-        l.checks_failed
+        l.checks_failed,
+        l.wrong
     );
     Err(Failure::new(Exit::Check, message).hint("see: e3 logs, e3 get instances"))
 }

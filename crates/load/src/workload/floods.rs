@@ -109,14 +109,20 @@ impl Floods {
 
     /// Attack windows with an alarm, and alarms in attack windows.
     pub(super) fn findings(&self) -> [Finding; 2] {
+        // The load filled neither its first window nor its last: they differ from the others, flood or
+        // not.
+        let windows = || self.sent.keys().map(|(_, window)| *window);
+        let (first, last) = (windows().min(), windows().max());
+        let filled = |at: &(u16, u64)| Some(at.1) > first && Some(at.1) < last;
         let is_attack = |s: &Sent| s.all >= PACKETS_MIN && s.flood * SHARE >= s.all;
-        let attacks = self.sent.iter().filter(|(_, sent)| is_attack(sent));
+        let attacks = self.sent.iter();
+        let attacks = attacks.filter(|(at, sent)| filled(at) && is_attack(sent));
         let attacks: Vec<_> = attacks.map(|(at, _)| *at).collect();
         let alarm = |at: &(u16, u64)| self.alarms.get(at) == Some(&true);
         let flood = |at: &(u16, u64)| self.sent.get(at).is_some_and(|s| s.flood > 0);
         // A packet of a window's last moment may be counted in the next one.
         let true_alarm = |at: &&(u16, u64)| flood(at) || flood(&(at.0, at.1.saturating_sub(1)));
-        let known = |at: &&(u16, u64)| self.sent.contains_key(at) && alarm(at);
+        let known = |at: &&(u16, u64)| filled(at) && alarm(at);
         let raised: Vec<_> = self.alarms.keys().filter(known).collect();
         [
             Finding {
@@ -143,7 +149,7 @@ mod tests {
     fn alarms_are_held_against_what_was_sent() {
         let key = questions::key_of_shard(2, SHARDS);
         let mut floods = Floods::default();
-        for window in 100..106u64 {
+        for window in 99..107u64 {
             floods.at(Nanos(window * WINDOW.0 + 5));
             for n in 0..100 {
                 floods.on_sent(&key, (102..104).contains(&window) && n < 50);
@@ -152,14 +158,15 @@ mod tests {
         floods.on_report(
             2,
             &Report {
-                windows: (98..106).collect(),
-                windows_alarm: vec![true, false, false, true, true, false, true, true],
+                windows: (98..107).collect(),
+                windows_alarm: vec![true, true, false, true, true, false, true, true, true],
             },
         );
         let [recall, precision] = floods.findings();
         // 102 has an alarm, 103 none
         assert_eq!((recall.right, recall.of), (1, 2));
-        // 101 and 105 are false, 104 comes right after the flood, 98 is not known of
+        // 101 and 105 are false, 104 comes right after the flood; 98 was before the load, which began
+        // in 99 and ended in 106
         assert_eq!((precision.right, precision.of), (2, 4));
     }
 

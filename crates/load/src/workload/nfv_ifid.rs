@@ -201,7 +201,13 @@ impl NfvIfid {
     /// A question between packets: about an inside end that has been translated, or a route.
     fn question(&mut self) -> Option<Sent> {
         if self.random.one_in(2) {
-            return Some(Sent::Route(gateway::outside(&mut self.random)));
+            // most addresses have no route, those of servers have
+            let rank = self.random.below(u64::from(FLOWS)) as u32;
+            let address = match self.random.one_in(2) {
+                true => gateway::outside(&mut self.random),
+                false => self.flows.of(rank).destination,
+            };
+            return Some(Sent::Route(address));
         }
         let somewhere = Ipv4Addr::new(
             10,
