@@ -2,7 +2,6 @@
 
 use alloc::vec::Vec;
 
-/// The words.
 /// Words by number: a hash table with open addressing, at most half full.
 #[derive(Debug, Default)]
 pub(crate) struct Vocabulary {
