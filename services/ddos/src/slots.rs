@@ -42,6 +42,11 @@ fn stamp(window: u64) -> i64 {
     (window & 0x7fff_ffff) as i64
 }
 
+/// The stamp of a counter, whose highest bit is the counter's sign.
+fn stamp_of(counter: i64) -> i64 {
+    (counter as u64 >> STAMP_SHIFT) as i64
+}
+
 fn now_bytes(window: u64, sums: Sums) -> [u8; NOW_BYTES] {
     let mut bytes = [0; NOW_BYTES];
     let numbers = [window, sums.packets, sums.sources, sums.destinations];
@@ -124,7 +129,7 @@ impl Slots {
         let [a, b, c, d] = address;
         let key = [s0, s1, end, a, b, c, d];
         let before = self.addresses.fetch_add(&key, 1);
-        if before >> STAMP_SHIFT == stamp(window) && before & COUNT != 0 {
+        if stamp_of(before) == stamp(window) && before & COUNT != 0 {
             if before & COUNT == COUNT {
                 self.addresses.fetch_add(&key, -1);
                 return Ok(COUNT as u64);
@@ -157,7 +162,7 @@ impl Slots {
                 return Ok(());
             }
             let key = [s0, s1, end, a, b, c, d];
-            if self.addresses.get(&key) >> STAMP_SHIFT == i64::from(when) {
+            if stamp_of(self.addresses.get(&key)) == i64::from(when) {
                 self.addresses.delete(&key)?;
             }
             self.seen.pop_front(&[s0, s1])?;

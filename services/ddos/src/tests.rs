@@ -398,3 +398,18 @@ fn any_bytes_are_counted_or_refused_without_a_trace() {
         }
     }
 }
+
+/// The numbers of windows of one second take all 31 bits of a stamp.
+#[test]
+fn windows_of_a_second_count_as_others_do() {
+    let host = host().config("window-s", "1");
+    let mut ddos = Ddos::init().unwrap();
+    let one = packet([10, 0, 0, 1], [192, 0, 2, 1]);
+    for _ in 0..8 {
+        host.call(&mut ddos, &call(&one, b"k", NOW));
+    }
+    let answer = report(&host, &mut ddos, NOW);
+    let answer = Record::parse(&answer).unwrap();
+    assert_eq!(answer.int("packets"), Ok(8));
+    assert_eq!(answer.number("source-entropy"), Ok(0.0));
+}

@@ -79,7 +79,8 @@ impl Part {
 
     /// A cell's value if it is of this window.
     fn current(self, cell: i64) -> i64 {
-        match cell >> STAMP_SHIFT == self.stamp() {
+        // The stamp's highest bit is the sign of the cell.
+        match (cell as u64 >> STAMP_SHIFT) as i64 == self.stamp() {
             true => cell,
             false => 0,
         }

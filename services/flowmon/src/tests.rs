@@ -342,3 +342,16 @@ fn any_bytes_are_counted_or_refused_without_a_trace() {
         }
     }
 }
+
+/// The numbers of windows of one second take all 31 bits of a stamp.
+#[test]
+fn windows_of_a_second_count_as_others_do() {
+    let host = host().config("window-s", "1");
+    let mut monitor = Flowmon::init().unwrap();
+    let bytes = PacketBuilder::new(flow(1)).build();
+    for n in 1..=8 {
+        let done = host.call(&mut monitor, &call(&bytes, b"key", NOW));
+        let answer = Record::parse(&done.replies[0].1).unwrap();
+        assert_eq!(answer.int("estimate"), Ok(n));
+    }
+}
