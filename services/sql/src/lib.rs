@@ -26,7 +26,7 @@
 //! Each slot of routing keys is a database of its own: requests whose keys have the same slot see each
 //! other's rows. `schema`: CREATE TABLE IF NOT EXISTS and CREATE INDEX IF NOT EXISTS, separated by `;`, what each
 //! database begins with. What is added to it later is added to databases with rows, but an index only
-//! where there are at most 256 rows. `engine` and `docs` say which SQL there is.
+//! where there are at most 256 rows. `docs/sql.md` says which SQL there is.
 //!
 //! Configuration beside these: that of [`Stage`]. Collection: ordered map `tables`. Faults: status 1
 //! for what is wrong in a record or a statement, 2 for a table that does not exist, 3 for a primary key

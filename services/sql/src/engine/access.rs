@@ -1,6 +1,7 @@
 //! Finds the way to a table's rows, along its primary key or an index, and the range of keys on
 //! it that a WHERE clause confines a statement to.
 
+use alloc::borrow::Cow;
 use alloc::vec::Vec;
 use core::ops::Range;
 
@@ -34,7 +35,7 @@ pub(super) struct Access<'a> {
 }
 
 impl Access<'_> {
-    /// True if there is one row at most, at the key `from`.
+    /// True if there is one row at most, at the key `from`; then there is no `to`.
     pub(super) fn is_one(&self, table: &Table) -> bool {
         self.index.is_none() && self.fixed == table.primary_key.len()
     }
@@ -110,19 +111,20 @@ fn confine<'a>(
     for column in way(table, index) {
         let bounds = bounds(source, column, conjuncts, env, known)?;
         let is_tagged = fixed < tagged;
-        let with = |value: &Value| {
-            let mut key = prefix.clone();
-            match is_tagged {
-                true => key::append_nullable(&mut key, value),
-                false => key::append(&mut key, value),
-            }
-            key
+        let append = match is_tagged {
+            true => key::append_nullable,
+            false => key::append,
         };
         if let Some(value) = bounds.equal {
-            prefix = with(&value);
+            append(&mut prefix, &value);
             fixed += 1;
             continue;
         }
+        let with = |value: &Value| {
+            let mut key = prefix.clone();
+            append(&mut key, value);
+            key
+        };
         let bounded = bounds.lower.is_some() || bounds.upper.is_some();
         let from = match bounds.lower {
             Some((value, true)) => with(&value),
@@ -149,13 +151,17 @@ fn confine<'a>(
             bounded,
         });
     }
-    Ok(Access {
+    let mut access = Access {
         index,
-        from: prefix.clone(),
-        to: key::above(prefix),
+        from: prefix,
+        to: Vec::new(),
         fixed,
         bounded: false,
-    })
+    };
+    if !access.is_one(table) {
+        access.to = key::above(access.from.clone());
+    }
+    Ok(access)
 }
 
 /// Comparisons of a column with what is known, as `column op value`.
@@ -187,22 +193,22 @@ fn comparisons<'a>(
 /// What the conjuncts say of one column. The flag of a bound: the value itself is within. Of
 /// several bounds the last counts; that is wide enough, and the filter does the rest.
 #[derive(Default)]
-struct Bounds {
-    equal: Option<Value>,
-    lower: Option<(Value, bool)>,
-    upper: Option<(Value, bool)>,
+struct Bounds<'a> {
+    equal: Option<Cow<'a, Value>>,
+    lower: Option<(Cow<'a, Value>, bool)>,
+    upper: Option<(Cow<'a, Value>, bool)>,
 }
 
-fn bounds(
+fn bounds<'a>(
     source: &Source<'_>,
     column: usize,
-    conjuncts: &[&Expr],
-    env: Env<'_>,
+    conjuncts: &[&'a Expr],
+    env: Env<'a>,
     known: &Range<usize>,
-) -> Result<Bounds, SqlError> {
+) -> Result<Bounds<'a>, SqlError> {
     let mut bounds = Bounds::default();
     for (op, value) in comparisons(source, column, conjuncts, known) {
-        let value = value.eval(env)?.into_owned();
+        let value = value.eval(env)?;
         let Some(value) = as_kind(source.table.columns[column].kind, value) else {
             continue;
         };
@@ -248,19 +254,19 @@ pub(super) fn cost(source: &Source<'_>, conjuncts: &[&Expr], known: &Range<usize
 }
 
 /// The value as the column's keys have it, if it is exactly such a value.
-fn as_kind(kind: Kind, value: Value) -> Option<Value> {
-    match (kind, value) {
-        (Kind::Integer, value @ Value::Integer(_)) => Some(value),
-        (Kind::Integer, Value::Real(value))
-            if value.abs() <= EXACT_MAX as f64 && value as i64 as f64 == value =>
+fn as_kind(kind: Kind, value: Cow<'_, Value>) -> Option<Cow<'_, Value>> {
+    match (kind, &*value) {
+        (Kind::Integer, Value::Integer(_))
+        | (Kind::Real, Value::Real(_))
+        | (Kind::Text, Value::Text(_)) => Some(value),
+        (Kind::Integer, Value::Real(real))
+            if real.abs() <= EXACT_MAX as f64 && *real as i64 as f64 == *real =>
         {
-            Some(Value::Integer(value as i64))
+            Some(Cow::Owned(Value::Integer(*real as i64)))
         }
-        (Kind::Real, value @ Value::Real(_)) => Some(value),
-        (Kind::Real, Value::Integer(value)) if value.abs_diff(0) <= EXACT_MAX as u64 => {
-            Some(Value::Real(value as f64))
+        (Kind::Real, Value::Integer(integer)) if integer.abs_diff(0) <= EXACT_MAX as u64 => {
+            Some(Cow::Owned(Value::Real(*integer as f64)))
         }
-        (Kind::Text, value @ Value::Text(_)) => Some(value),
         _ => None,
     }
 }

@@ -7,9 +7,10 @@ use super::expr::{Env, Expr};
 use super::plan::{Conflict, Delete, Insert, Update};
 use super::schema::{Index, Table};
 use super::select::within;
+use super::store::{Store, Transaction};
 use super::value::{Value, order};
 use super::walk::{Context, filtered};
-use super::{Scope, SqlError, Store, key};
+use super::{Scope, SqlError, key};
 use crate::limits::ROWS_CHANGED_MAX;
 
 /// A key and its row.
@@ -17,7 +18,7 @@ type Keyed = (Vec<u8>, Vec<Value>);
 
 /// Where changes go, and the rows that they may concern.
 pub(super) struct Target<'a, S> {
-    pub(super) store: &'a mut S,
+    pub(super) store: &'a mut Transaction<S>,
     pub(super) slot: u16,
     pub(super) parameters: &'a [Value],
     pub(super) scope: Option<&'a Scope>,
@@ -62,7 +63,7 @@ impl<S: Store> Target<'_, S> {
                 }
                 (None, _) => self.move_entries(table, &key, None, Some(&row))?,
             }
-            self.store.put(&key, &table.encode_row(&row))?;
+            self.store.put(key, table.encode_row(&row))?;
             changed += 1;
         }
         Ok(changed)
@@ -72,39 +73,41 @@ impl<S: Store> Target<'_, S> {
     pub(super) fn update(&mut self, update: &Update) -> Result<u64, SqlError> {
         let table = &update.table;
         let found = self.matching(table, update.filter.as_ref())?;
-        for (key, row) in &found {
+        let changed = found.len() as u64;
+        for (key, row) in found {
             let mut new = row.clone();
             for (column, expr) in &update.assignments {
                 // All right-hand sides see the row as it was.
                 let value = expr.eval(Env {
-                    row,
+                    row: &row,
                     ..Env::of(self.parameters)
                 })?;
                 new[*column] = table.accept(*column, value.into_owned())?;
             }
             self.check_scope(table, &new)?;
-            self.move_entries(table, key, Some(row), Some(&new))?;
-            self.store.put(key, &table.encode_row(&new))?;
+            self.move_entries(table, &key, Some(&row), Some(&new))?;
+            self.store.put(key, table.encode_row(&new))?;
         }
-        Ok(found.len() as u64)
+        Ok(changed)
     }
 
     /// Runs a DELETE.
     pub(super) fn delete(&mut self, delete: &Delete) -> Result<u64, SqlError> {
         let table = &delete.table;
         let found = self.matching(table, delete.filter.as_ref())?;
-        for (key, row) in &found {
-            self.move_entries(table, key, Some(row), None)?;
+        let changed = found.len() as u64;
+        for (key, row) in found {
+            self.move_entries(table, &key, Some(&row), None)?;
             self.store.delete(key)?;
         }
-        Ok(found.len() as u64)
+        Ok(changed)
     }
 
     /// Takes all rows out of a table and its indices.
     pub(super) fn clear(&mut self, table: &Table) -> Result<(), SqlError> {
         for (key, row) in self.matching(table, None)? {
             self.move_entries(table, &key, Some(&row), None)?;
-            self.store.delete(&key)?;
+            self.store.delete(key)?;
         }
         Ok(())
     }
@@ -113,7 +116,7 @@ impl<S: Store> Target<'_, S> {
     pub(super) fn fill(&mut self, table: &Table, index: &Index) -> Result<(), SqlError> {
         for (key, row) in self.matching(table, None)? {
             let entry = key::of_entry(self.slot, index, &row, &key)?;
-            self.store.put(&entry, &[])?;
+            self.store.put(entry, Vec::new())?;
         }
         Ok(())
     }
@@ -129,7 +132,7 @@ impl<S: Store> Target<'_, S> {
             Ok(true)
         })?;
         entries
-            .iter()
+            .into_iter()
             .try_for_each(|entry| self.store.delete(entry))
     }
 
@@ -183,10 +186,10 @@ impl<S: Store> Target<'_, S> {
                 continue;
             }
             if let Some(old) = old {
-                self.store.delete(&old)?;
+                self.store.delete(old)?;
             }
             if let Some(new) = new {
-                self.store.put(&new, &[])?;
+                self.store.put(new, Vec::new())?;
             }
         }
         Ok(())

@@ -120,6 +120,19 @@ impl Expr {
         Ok(self.test(Env::of(parameters))? == Some(true))
     }
 
+    /// The value of a part of an expression: most are leaves, for which no call is needed.
+    #[inline(always)]
+    fn operand<'a>(&'a self, env: Env<'a>) -> Result<Cow<'a, Value>, SqlError> {
+        match self {
+            Self::Literal(value) => Ok(Cow::Borrowed(value)),
+            Self::Parameter(place) if *place < env.parameters.len() => {
+                Ok(Cow::Borrowed(&env.parameters[*place]))
+            }
+            Self::Column(place) => Ok(Cow::Borrowed(&env.row[*place])),
+            _ => self.eval(env),
+        }
+    }
+
     /// The value of the expression.
     pub(super) fn eval<'a>(&'a self, env: Env<'a>) -> Result<Cow<'a, Value>, SqlError> {
         Ok(match self {
@@ -132,7 +145,7 @@ impl Expr {
             }
             Self::Column(place) => Cow::Borrowed(&env.row[*place]),
             Self::Aggregate(place) => Cow::Borrowed(&env.aggregates[*place]),
-            Self::Negate(operand) => Cow::Owned(match &*operand.eval(env)? {
+            Self::Negate(operand) => Cow::Owned(match &*operand.operand(env)? {
                 Value::Null => Value::Null,
                 Value::Integer(value) => {
                     Value::Integer(value.checked_neg().ok_or(SqlError::Overflow)?)
@@ -140,7 +153,7 @@ impl Expr {
                 Value::Real(value) => Value::Real(-value),
                 Value::Text(_) => return Err(SqlError::Operand("a number")),
             }),
-            Self::Absolute(operand) => Cow::Owned(match &*operand.eval(env)? {
+            Self::Absolute(operand) => Cow::Owned(match &*operand.operand(env)? {
                 Value::Null => Value::Null,
                 Value::Integer(value) => {
                     Value::Integer(value.checked_abs().ok_or(SqlError::Overflow)?)
@@ -149,12 +162,12 @@ impl Expr {
                 Value::Text(_) => return Err(SqlError::Operand("a number")),
             }),
             Self::Arithmetic(op, a, b) => {
-                Cow::Owned(arithmetic(*op, &*a.eval(env)?, &*b.eval(env)?)?)
+                Cow::Owned(arithmetic(*op, &*a.operand(env)?, &*b.operand(env)?)?)
             }
             Self::Coalesce(list) => {
                 let mut found = Cow::Owned(Value::Null);
                 for candidate in list {
-                    found = candidate.eval(env)?;
+                    found = candidate.operand(env)?;
                     if *found != Value::Null {
                         break;
                     }
@@ -168,7 +181,7 @@ impl Expr {
                     }
                 }
                 match otherwise {
-                    Some(result) => result.eval(env)?,
+                    Some(result) => result.operand(env)?,
                     None => Cow::Owned(Value::Null),
                 }
             }
@@ -197,15 +210,15 @@ impl Expr {
                 },
             },
             Self::Compare(op, a, b) => {
-                let (a, b) = (a.eval(env)?, b.eval(env)?);
+                let (a, b) = (a.operand(env)?, b.operand(env)?);
                 Ok(compare(&a, &b).map(|ordering| op.holds(ordering)))
             }
-            Self::IsNull(operand) => Ok(Some(*operand.eval(env)? == Value::Null)),
+            Self::IsNull(operand) => Ok(Some(*operand.operand(env)? == Value::Null)),
             Self::In(operand, list) => {
-                let value = operand.eval(env)?;
+                let value = operand.operand(env)?;
                 let mut found = Some(false);
                 for candidate in list {
-                    match compare(&value, &*candidate.eval(env)?) {
+                    match compare(&value, &*candidate.operand(env)?) {
                         Some(Ordering::Equal) => return Ok(Some(true)),
                         Some(_) => {}
                         None => found = None,
@@ -213,7 +226,7 @@ impl Expr {
                 }
                 Ok(found)
             }
-            _ => truth(&*self.eval(env)?),
+            _ => truth(&*self.operand(env)?),
         }
     }
 

@@ -131,11 +131,11 @@ pub(super) fn append(key: &mut Vec<u8>, value: &Value) {
             key.extend_from_slice(&bits.to_be_bytes());
         }
         Value::Text(text) => {
-            for &byte in text.as_bytes() {
-                key.push(byte);
-                if byte == 0 {
-                    key.push(0xff);
+            for (n, part) in text.as_bytes().split(|byte| *byte == 0).enumerate() {
+                if n > 0 {
+                    key.extend_from_slice(&[0, 0xff]);
                 }
+                key.extend_from_slice(part);
             }
             key.extend_from_slice(&[0, 0]);
         }

@@ -278,7 +278,7 @@ impl<S: Store> Database<S> {
         if !self.current.is_stored {
             let encoded = self.initial.encode();
             if !encoded.is_empty() {
-                self.store.put(&key::schema(self.slot), &encoded)?;
+                self.store.put(key::schema(self.slot).to_vec(), encoded)?;
             }
             self.current.is_stored = true;
             self.spaces.insert(self.slot, self.current.clone());
@@ -314,7 +314,8 @@ impl<S: Store> Database<S> {
                 dropped.try_for_each(|index| target.empty(index))?;
             }
         }
-        self.store.put(&key::schema(self.slot), &new.encode())?;
+        self.store
+            .put(key::schema(self.slot).to_vec(), new.encode())?;
         self.current.schema = new;
         self.spaces.insert(self.slot, self.current.clone());
         Ok(0)

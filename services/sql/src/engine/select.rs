@@ -155,6 +155,9 @@ fn in_order<'a, S>(
 
 /// Which way to walk so that rows come in an order; nothing if neither way does.
 fn serves(table: &Table, access: &Access<'_>, order: &[Order]) -> Option<bool> {
+    if access.is_one(table) {
+        return Some(false);
+    }
     let reverse = order.first().is_some_and(|order| order.descending);
     let columns: Vec<usize> = way(table, access.index).collect();
     let (fixed, open) = columns.split_at(access.fixed);

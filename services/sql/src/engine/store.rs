@@ -1,6 +1,5 @@
 //! What the engine needs of an ordered map, and a transaction over one.
 
-use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use e3_sdk::OrderedMap;
@@ -75,8 +74,8 @@ impl Store for OrderedMap {
 #[derive(Debug)]
 pub(super) struct Transaction<S> {
     store: S,
-    /// Nothing for what is removed.
-    writes: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
+    /// In the order of keys; nothing for what is removed. They are few: a list is faster than a map.
+    writes: Vec<(Vec<u8>, Option<Vec<u8>>)>,
     bytes: usize,
 }
 
@@ -84,7 +83,7 @@ impl<S: Store> Transaction<S> {
     pub(super) fn new(store: S) -> Self {
         Self {
             store,
-            writes: BTreeMap::new(),
+            writes: Vec::new(),
             bytes: 0,
         }
     }
@@ -95,7 +94,7 @@ impl<S: Store> Transaction<S> {
 
     pub(super) fn commit(&mut self) -> Result<(), SqlError> {
         self.bytes = 0;
-        for (key, value) in core::mem::take(&mut self.writes) {
+        for (key, value) in self.writes.drain(..) {
             match value {
                 Some(value) => self.store.put(&key, &value)?,
                 None => self.store.delete(&key)?,
@@ -109,37 +108,44 @@ impl<S: Store> Transaction<S> {
         self.writes.clear();
     }
 
-    fn write(&mut self, key: &[u8], value: Option<&[u8]>) -> Result<(), SqlError> {
-        self.bytes += key.len() + value.map_or(0, <[u8]>::len);
+    pub(super) fn put(&mut self, key: Vec<u8>, value: Vec<u8>) -> Result<(), SqlError> {
+        self.write(key, Some(value))
+    }
+
+    pub(super) fn delete(&mut self, key: Vec<u8>) -> Result<(), SqlError> {
+        self.write(key, None)
+    }
+
+    /// Where a key is among what is written, or would be.
+    fn place(&self, key: &[u8]) -> Result<usize, usize> {
+        self.writes
+            .binary_search_by(|(other, _)| (**other).cmp(key))
+    }
+
+    fn write(&mut self, key: Vec<u8>, value: Option<Vec<u8>>) -> Result<(), SqlError> {
+        self.bytes += key.len() + value.as_ref().map_or(0, Vec::len);
         if self.bytes > WRITE_BYTES_MAX {
             return Err(SqlError::TooMany {
                 what: "bytes to write",
                 max: WRITE_BYTES_MAX,
             });
         }
-        self.writes.insert(key.to_vec(), value.map(<[u8]>::to_vec));
+        match self.place(&key) {
+            Ok(at) => self.writes[at].1 = value,
+            Err(at) => self.writes.insert(at, (key, value)),
+        }
         Ok(())
     }
-}
 
-impl<S: Store> Store for Transaction<S> {
-    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, SqlError> {
-        match self.writes.get(key) {
-            Some(written) => Ok(written.clone()),
-            None => self.store.get(key),
+    pub(super) fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, SqlError> {
+        match self.place(key) {
+            Ok(at) => Ok(self.writes[at].1.clone()),
+            Err(_) => self.store.get(key),
         }
     }
 
-    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), SqlError> {
-        self.write(key, Some(value))
-    }
-
-    fn delete(&mut self, key: &[u8]) -> Result<(), SqlError> {
-        self.write(key, None)
-    }
-
     /// Both in one order; of a key that is in both, what was written.
-    fn scan(
+    pub(super) fn scan(
         &self,
         from: &[u8],
         to: &[u8],
@@ -150,12 +156,12 @@ impl<S: Store> Store for Transaction<S> {
         if from >= to {
             return Ok(());
         }
-        let range = self.writes.range::<[u8], _>((
-            core::ops::Bound::Included(from),
-            core::ops::Bound::Excluded(to),
-        ));
+        let [first, end] = [from, to].map(|key| match self.place(key) {
+            Ok(at) | Err(at) => at,
+        });
+        let written = self.writes[first..end].iter();
         let mut writes: Vec<(&[u8], Option<&[u8]>)> =
-            range.map(|(k, v)| (&**k, v.as_deref())).collect();
+            written.map(|(k, v)| (&**k, v.as_deref())).collect();
         if writes.is_empty() {
             return self.store.scan(from, to, reverse, expected, visit);
         }
@@ -199,6 +205,7 @@ impl<S: Store> Store for Transaction<S> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloc::collections::BTreeMap;
 
     struct Memory(BTreeMap<Vec<u8>, Vec<u8>>);
 
@@ -257,11 +264,11 @@ mod tests {
                     committed.clone_from(&model);
                 }
                 2..5 => {
-                    transaction.delete(&a).unwrap();
+                    transaction.delete(a.clone()).unwrap();
                     model.remove(&a);
                 }
                 _ => {
-                    transaction.put(&a, &b).unwrap();
+                    transaction.put(a.clone(), b.clone()).unwrap();
                     model.insert(a.clone(), b.clone());
                 }
             }

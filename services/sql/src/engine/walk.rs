@@ -6,13 +6,14 @@ use alloc::vec::Vec;
 use super::access::{Access, Source, best, cost};
 use super::expr::{Env, Expr};
 use super::schema::Table;
+use super::store::{Store, Transaction};
 use super::value::Value;
-use super::{SqlError, Store, key};
+use super::{SqlError, key};
 use crate::limits::PAIRS_MAX;
 
 /// A store, the database in it, and the values of a statement's parameters.
 pub(super) struct Context<'a, S> {
-    pub(super) store: &'a S,
+    pub(super) store: &'a Transaction<S>,
     pub(super) slot: u16,
     pub(super) parameters: &'a [Value],
 }
