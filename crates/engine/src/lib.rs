@@ -13,6 +13,7 @@
 
 pub mod bench;
 mod code;
+mod copies;
 mod engine;
 mod host;
 mod host_accelerators;
