@@ -229,8 +229,12 @@ class Both:
         if not free:
             return
         chosen = r.sample(free, r.randint(1, len(free)))
-        # what an INTEGER column takes must be whole
-        sets = [f"{c} = {self.number(columns) if k == 'REAL' else self.literal(k)}" for c, k in chosen]
+        # what an INTEGER column takes must be whole, and sums of what a REAL one takes exact
+        numbers = [c for c, k in columns if k != "TEXT"] + ["0"]
+        sets = []
+        for c, k in chosen:
+            change = f"{r.choice(numbers)} {r.choice('+-')} " if k == "REAL" else ""
+            sets.append(f"{c} = {change}{self.literal(k)}")
         self.run(f"UPDATE {table} SET {', '.join(sets)}{self.where(columns)}")
 
     def delete(self):
@@ -252,7 +256,7 @@ def plain(value):
 
 
 def order(row):
-    return [(value is not None, isinstance(value, str), value if value is not None else 0) for value in row]
+    return [(value is not None, isinstance(value, str), value if value is not None else 0, repr(value)) for value in row]
 
 
 @pytest.fixture(scope="module", name="service")
