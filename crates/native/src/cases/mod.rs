@@ -98,8 +98,11 @@ impl Case {
     }
 }
 
-/// The services by name; what one is given is made when it is asked for.
-pub const ALL: [(&str, fn() -> Case); 16] = [
+/// Makes what a service is given.
+pub type Make = fn() -> Case;
+
+/// The services by name.
+pub const ALL: [(&str, Make); 16] = [
     ("ipsec", packets::ipsec),
     ("nids", packets::nids),
     ("natv4", packets::natv4),
