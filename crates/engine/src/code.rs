@@ -1,7 +1,6 @@
 //! Loading: checks a module against the service ABI and compiles it, or takes the compiled code
 //! from the cache.
 
-use crate::copies;
 use crate::host::Ctx;
 use crate::limits::MODULE_LEN_MAX;
 use crate::types::LoadError;
@@ -54,8 +53,6 @@ pub(crate) fn load(
         return Err(LoadError::TooLong(wasm.len()));
     }
     let memory_bytes_min = check_sections(wasm, memory_bytes_max as u64)? as usize;
-    let shortened = copies::shorten(wasm);
-    let wasm = shortened.as_deref().unwrap_or(wasm);
     let sha256: [u8; 32] = Sha256::digest(wasm).into();
     let module = compile(linker.engine(), wasm, &sha256, cache_dir)?;
     let exports = exports(&module)?;

@@ -14,7 +14,6 @@
 mod accelerator_rates;
 pub mod bench;
 mod code;
-mod copies;
 mod engine;
 mod host;
 mod host_accelerators;
