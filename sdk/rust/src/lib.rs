@@ -250,6 +250,20 @@ impl<'a> Request<'a> {
         }
     }
 
+    /// Runs `f` on that key. Most keys are short, so room for a long one is cleared only if it is
+    /// needed.
+    pub fn with_key<R>(&self, f: impl FnOnce(&[u8]) -> Result<R, Error>) -> Result<R, Error> {
+        let mut short = [0; 64];
+        match self.key(&mut short) {
+            Ok(key) => f(key),
+            Err(Error::Short { .. }) => {
+                let mut long = [0; limits::KEY_BYTES_MAX];
+                f(self.key(&mut long)?)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
     /// Slot of that key, below [`limits::SLOTS`]. Shards are split between slots, so what requests of
     /// different keys share must be kept for each slot apart, and added up when it is read.
     pub fn slot(&self) -> u16 {

@@ -41,7 +41,7 @@ use alloc::vec::Vec;
 
 use bucket::{Bucket, Limit};
 use e3_sdk::accel::{HmacSha256, same_tag};
-use e3_sdk::{Channel, Error, HashMap, Request, Service, config, limits, now, reply, secret};
+use e3_sdk::{Channel, Error, HashMap, Request, Service, config, now, reply, secret};
 use e3_stage::{Builder, Fault, Record, Stage, status};
 use routes::Routes;
 
@@ -118,9 +118,18 @@ impl Service for ApiGateway {
             Ok(record) => record,
             Err(fault) => return self.stage.refuse(&fault),
         };
-        let mut room = [0; limits::KEY_BYTES_MAX];
-        let key = request.key(&mut room)?;
-        let way = self.admit(&record, key)?.and_then(|()| self.way(&record));
+        request.with_key(|key| self.on_record(request, &record, key))
+    }
+}
+
+impl ApiGateway {
+    fn on_record(
+        &mut self,
+        request: &Request<'_>,
+        record: &Record<'_>,
+        key: &[u8],
+    ) -> Result<(), Error> {
+        let way = self.admit(record, key)?.and_then(|()| self.way(record));
         let way = match way {
             Ok(way) => way,
             Err(Refusal(status, why)) => return reply(status, why.as_bytes()),
@@ -137,7 +146,7 @@ impl Service for ApiGateway {
                 return reply(status::REFUSED, why.as_bytes());
             }
         }
-        let out = self.out.clear().copy(&record, &["token", "expiry"]);
+        let out = self.out.clear().copy(record, &["token", "expiry"]);
         match way {
             Way::Question(way) => self.ways[way].1.send(key, out.bytes()),
             Way::All => self.stage.pass_record(request, out),
@@ -152,9 +161,7 @@ impl Service for ApiGateway {
             }
         }
     }
-}
 
-impl ApiGateway {
     /// Whether the record comes from whom it says. The tag is looked at before the expiry, so that
     /// who cannot make tokens learns nothing from the answer.
     fn admit(&self, record: &Record<'_>, key: &[u8]) -> Result<Result<(), Refusal>, Error> {

@@ -27,7 +27,6 @@ mod tests;
 use alloc::format;
 use alloc::string::String;
 
-use e3_sdk::limits::KEY_BYTES_MAX;
 use e3_sdk::{Counter, Error, HashMap, Request, Service, config, config_or, reply};
 use e3_stage::{Builder, Fault, Question, Record, Stage, Value, status};
 
@@ -113,9 +112,18 @@ impl Service for Ema {
             Ok(record) => record,
             Err(fault) => return self.stage.refuse(&fault),
         };
-        let mut room = [0; KEY_BYTES_MAX];
-        let key = request.key(&mut room)?;
-        match self.stage.question(request, &record)? {
+        request.with_key(|key| self.on_record(request, &record, key))
+    }
+}
+
+impl Ema {
+    fn on_record(
+        &mut self,
+        request: &Request<'_>,
+        record: &Record<'_>,
+        key: &[u8],
+    ) -> Result<(), Error> {
+        match self.stage.question(request, record)? {
             Question::None => {}
             Question::PassedOn => return Ok(()),
             Question::Mine("get") => return self.on_get(key),
@@ -124,14 +132,12 @@ impl Service for Ema {
                 return self.stage.refuse(&Fault::value("op", why));
             }
         }
-        match self.reading(&record) {
-            Ok(reading) => self.on_reading(request, &record, key, reading),
+        match self.reading(record) {
+            Ok(reading) => self.on_reading(request, record, key, reading),
             Err(fault) => self.stage.refuse(&fault),
         }
     }
-}
 
-impl Ema {
     fn reading(&self, record: &Record<'_>) -> Result<Reading, Fault> {
         let (value, time_s) = (record.number(&self.field)?, record.int(&self.time)?);
         match value.abs() <= READING_MAX {
@@ -166,6 +172,9 @@ impl Ema {
                 average
             }
         };
+        if !self.stage.is_heard() {
+            return Ok(());
+        }
         let out = self.out.clear().copy(record, &["ema", "samples"]);
         out.field("ema", Value::Float(average.ema))
             .field("samples", Value::Int(samples));

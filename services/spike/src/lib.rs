@@ -123,9 +123,18 @@ impl Service for Detector {
             Ok(record) => record,
             Err(fault) => return self.stage.refuse(&fault),
         };
-        let mut room = [0; KEY_BYTES_MAX];
-        let key = request.key(&mut room)?;
-        let question = self.stage.question(request, &record)?;
+        request.with_key(|key| self.on_record(request, &record, key))
+    }
+}
+
+impl Detector {
+    fn on_record(
+        &mut self,
+        request: &Request<'_>,
+        record: &Record<'_>,
+        key: &[u8],
+    ) -> Result<(), Error> {
+        let question = self.stage.question(request, record)?;
         if question == Question::PassedOn {
             return Ok(());
         }
@@ -138,26 +147,27 @@ impl Service for Detector {
         }
         match question {
             Question::None | Question::PassedOn => {}
-            Question::Mine("spikes") => return self.on_spikes(&record, key),
+            Question::Mine("spikes") => return self.on_spikes(record, key),
             Question::Mine(op) => {
                 let why = format!("is {op:?}, must be \"spikes\"");
                 return self.stage.refuse(&Fault::value("op", why));
             }
         }
-        let reading = match self.reading(&record) {
+        let reading = match self.reading(record) {
             Ok(reading) => reading,
             Err(fault) => return self.stage.refuse(&fault),
         };
         let z = self.on_reading(key, reading)?;
+        if !self.stage.is_heard() {
+            return Ok(());
+        }
         let spike = z.abs() >= self.z_threshold;
-        let out = self.out.clear().copy(&record, &["z", "spike"]);
+        let out = self.out.clear().copy(record, &["z", "spike"]);
         out.field("z", Value::Float(z))
             .field("spike", Value::Int(spike.into()));
         self.stage.pass_record(request, out)
     }
-}
 
-impl Detector {
     fn reading(&self, record: &Record<'_>) -> Result<Reading, Fault> {
         let (value, time_s) = (record.number(&self.field)?, record.int(&self.time)?);
         if value.abs() > READING_MAX {

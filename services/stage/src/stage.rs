@@ -95,9 +95,7 @@ impl Stage {
         let named = self.next.iter().find(|n| n.name == at);
         match (named.or(self.next.first()), &self.name) {
             (Some(next), _) => {
-                let mut room = [0; KEY_BYTES_MAX];
-                let key = request.key(&mut room)?;
-                next.channel.send(key, request.payload())?;
+                request.with_key(|key| next.channel.send(key, request.payload()))?;
             }
             (None, Some(name)) => {
                 let why = alloc::format!("is {at:?}, but the last service here is {name:?}");
@@ -124,6 +122,11 @@ impl Stage {
                 self.refuse(&Fault::value("op", why)).map(|()| None)
             }
         }
+    }
+
+    /// Whether anybody sees what comes out: a further service or the client.
+    pub fn is_heard(&self) -> bool {
+        self.replies || !self.next.is_empty()
     }
 
     /// Whether this service answers the client.
@@ -198,12 +201,11 @@ impl Stage {
         wanted: impl Fn(&str) -> bool,
         key_of: impl Fn(&str) -> Option<Vec<u8>>,
     ) -> Result<(), Error> {
-        let mut room = [0; KEY_BYTES_MAX];
         for next in self.next.iter().filter(|n| wanted(&n.name)) {
             let field = next.key.as_deref().and_then(&key_of);
             match field.filter(|k| (1..=KEY_BYTES_MAX).contains(&k.len())) {
                 Some(key) => next.channel.send(&key, payload)?,
-                None => next.channel.send(request.key(&mut room)?, payload)?,
+                None => request.with_key(|key| next.channel.send(key, payload))?,
             }
         }
         Ok(())
