@@ -261,6 +261,10 @@ fn end_of_short(bytes: &[u8], start: usize) -> Option<usize> {
         // bytes and text
         0x40..=0x57 | 0x60..=0x77 => usize::from(head & 0x1f),
         0x58 | 0x78 => 1 + usize::from(*bytes.get(start + 1)?),
+        0x59 | 0x79 => {
+            let len = bytes.get(start + 1..)?.first_chunk()?;
+            2 + usize::from(u16::from_be_bytes(*len))
+        }
         _ => return None,
     };
     let end = start + len;
