@@ -38,6 +38,8 @@ pub(crate) struct Ctx {
     pub(crate) busy_before: Duration,
     /// The last growth of memory that was refused.
     pub(crate) growth_refused: Option<usize>,
+    /// What it logged last before its first request.
+    pub(crate) said: Option<String>,
     /// What is copied out of the memory that a result goes to.
     pub(crate) scratch: Vec<u8>,
     /// Keys and pattern sets that it holds.
@@ -87,6 +89,7 @@ impl Ctx {
             started,
             busy_before: Duration::ZERO,
             growth_refused: None,
+            said: None,
             scratch: Vec::new(),
             accel: Accel::default(),
         }
@@ -153,9 +156,12 @@ impl Ctx {
         self.shared.spec.config.get(name).map(|v| v.as_bytes())
     }
 
-    pub(crate) fn log(&self, level: i32, text: &[u8]) {
+    pub(crate) fn log(&mut self, level: i32, text: &[u8]) {
+        let text = String::from_utf8_lossy(&text[..text.len().min(LOG_LEN_MAX)]);
+        if !self.shared.has_started.get() {
+            self.said = Some(text.to_string());
+        }
         if let Some(log) = &self.shared.core.log {
-            let text = String::from_utf8_lossy(&text[..text.len().min(LOG_LEN_MAX)]);
             log(LogLine {
                 instance: self.shared.id,
                 service: &self.shared.spec.name,

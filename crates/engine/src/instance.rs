@@ -277,7 +277,10 @@ async fn prepare(code: &Code, instance: &Instance, store: &mut Store<Ctx>) -> Re
         let f: TypedFunc<(), i32> = func(store, init)?.typed(&*store)?;
         match f.call_async(&mut *store, ()).await? {
             0 => {}
-            code => return Err(HostFailure(Failure::Init(code)).into()),
+            code => {
+                let said = store.data_mut().said.take();
+                return Err(HostFailure(Failure::Init { code, said }).into());
+            }
         }
     }
     let memory_len = memory.data_size(&*store);

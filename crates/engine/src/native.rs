@@ -247,7 +247,7 @@ impl Native {
         give(self.ctx.config(name.as_bytes()), out)
     }
 
-    pub fn log(&self, level: i32, text: &[u8]) {
+    pub fn log(&mut self, level: i32, text: &[u8]) {
         self.ctx.log(level, text);
     }
 

@@ -328,8 +328,13 @@ pub enum Failure {
         len: usize,
     },
     /// `e3_init` returned this instead of 0.
-    #[error("e3_init returned {0}, must be 0")]
-    Init(i32),
+    #[error("e3_init returned {code}, must be 0{}", said.as_ref().map(|s| format!(" ({s})")).unwrap_or_default())]
+    Init {
+        /// The code.
+        code: i32,
+        /// What it logged last.
+        said: Option<String>,
+    },
     /// `e3_abi_version` returned this instead of 1.
     #[error("built for version {0} of the service ABI, must be 1")]
     AbiVersion(i32),

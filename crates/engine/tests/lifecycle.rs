@@ -56,7 +56,20 @@ fn init_runs_first_and_its_failure_is_the_starts() {
             failure,
         })
     };
-    assert_eq!(start(&with_init("(i32.const 3)")), failed(Failure::Init(3)));
+    assert_eq!(
+        start(&with_init("(i32.const 3)")),
+        failed(Failure::Init {
+            code: 3,
+            said: None
+        })
+    );
+    let told = "(i32.store (i32.const 0) (i32.const 0x6c6c6977)) ;; will
+        (call $log (i32.const 4) (i32.const 0) (i32.const 4)) (i32.const 3)";
+    let said = Some("will".to_string());
+    assert_eq!(
+        start(&with_init(told)),
+        failed(Failure::Init { code: 3, said })
+    );
     let write = "(call $reply (i32.const 0) (i32.const 0) (i32.const 0))";
     assert_eq!(
         start(&with_init(write)),
@@ -166,7 +179,10 @@ fn a_version_that_does_not_start_leaves_the_old_one() {
         p.engine.replace(A, &bad, spec()),
         Err(StartError::Failed {
             service: "service".into(),
-            failure: Failure::Init(3),
+            failure: Failure::Init {
+                code: 3,
+                said: None
+            },
         })
     );
     p.until_done(1);

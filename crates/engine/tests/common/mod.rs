@@ -18,6 +18,7 @@ pub const IMPORTS: &str = r#"
   (import "e3" "request_key" (func $request_key (param i32 i32) (result i32)))
   (import "e3" "request_slot" (func $request_slot (result i32)))
   (import "e3" "request_edge" (func $request_edge (result i32)))
+  (import "e3" "log" (func $log (param i32 i32 i32)))
   (import "e3" "reply" (func $reply (param i32 i32 i32) (result i32)))
   (import "e3" "send" (func $send (param i32 i32 i32 i32 i32) (result i32)))
   (import "e3" "get" (func $get (param i32 i32 i32 i32 i32) (result i32)))
