@@ -24,6 +24,8 @@ pub(crate) struct Executor {
     code: BTreeMap<String, Code>,
     running: BTreeMap<ShardKey, Running>,
     keys: BTreeMap<InstanceId, ShardKey>,
+    /// Those that run in another version than the plan has, and are to be replaced.
+    outdated: Vec<ShardKey>,
     /// How fast the node's accelerators are, in bytes per second.
     rates: BTreeMap<Accelerator, f64>,
 }
@@ -33,8 +35,6 @@ struct Running {
     id: InstanceId,
     /// Version of the application that it is of.
     code_version: u32,
-    /// The version that it should be of, if that is another.
-    wanted: Option<u32>,
     /// The version that could not take its place, and why.
     refused: Option<(u32, String)>,
 }
@@ -48,6 +48,7 @@ impl Executor {
             code: BTreeMap::new(),
             running: BTreeMap::new(),
             keys: BTreeMap::new(),
+            outdated: Vec::new(),
             rates: rates.into_iter().collect(),
         })
     }
@@ -72,7 +73,6 @@ impl Executor {
         let running = Running {
             id,
             code_version: app.code_version,
-            wanted: None,
             refused: None,
         };
         self.running.insert(key, running);
@@ -82,38 +82,44 @@ impl Executor {
 
     /// Takes note of which instances a plan wants in another version.
     pub(crate) fn handle_plan(&mut self, prepared: &Prepared) {
-        for (key, running) in &mut self.running {
-            let wanted = app_of(prepared, *key).map_or(running.code_version, |a| a.code_version);
+        let is_outdated = |(key, running): &(&ShardKey, &Running)| {
             let refused = running.refused.as_ref().map(|(version, _)| *version);
-            running.wanted =
-                (wanted != running.code_version && Some(wanted) != refused).then_some(wanted);
-        }
+            app_of(prepared, **key).is_ok_and(|app| {
+                app.code_version != running.code_version && Some(app.code_version) != refused
+            })
+        };
+        let outdated = self.running.iter().filter(is_outdated);
+        self.outdated = outdated.map(|(key, _)| *key).collect();
         self.code
             .retain(|digest, _| prepared.blobs.contains_key(digest));
     }
 
-    /// Brings instances that are between two requests to the version wanted. One that cannot be
-    /// stays as it is.
+    /// Brings outdated instances that are between two requests to the plan's version. One that
+    /// cannot be stays as it is.
     pub(crate) fn update(&mut self, prepared: &Prepared) {
-        let outdated = self.running.iter().filter(|(_, r)| r.wanted.is_some());
-        let outdated: Vec<(ShardKey, InstanceId)> = outdated.map(|(k, r)| (*k, r.id)).collect();
-        for (key, id) in outdated {
-            let replaced = app_of(prepared, key).and_then(|app| {
-                let code = self.code(app, key, prepared)?;
+        for key in std::mem::take(&mut self.outdated) {
+            let (Ok(app), Some(running)) = (app_of(prepared, key), self.running.get(&key)) else {
+                continue;
+            };
+            let (id, version) = (running.id, app.code_version);
+            // It may have been started anew since.
+            if running.code_version == version {
+                continue;
+            }
+            let replaced = self.code(app, key, prepared).and_then(|code| {
                 let spec = spec(app, key, prepared);
                 self.engine
                     .replace(id, &code, spec)
                     .map_err(|e| e.to_string())
             });
-            let running = self.running.get_mut(&key).expect("listed");
+            let running = self.running.get_mut(&key).expect("looked at");
             match replaced {
-                Ok(false) => {}
+                Ok(false) => self.outdated.push(key),
                 Ok(true) => {
-                    running.code_version = running.wanted.take().expect("outdated");
+                    running.code_version = version;
                     running.refused = None;
                 }
                 Err(reason) => {
-                    let version = running.wanted.take().expect("outdated");
                     log(&format!(
                         "{key}: version {version} does not start: {reason}"
                     ));
