@@ -111,6 +111,7 @@ impl Core {
                 (Some(r), _) if r.role != role => "starting",
                 (_, Role::Joining) => "joining",
                 (_, Role::Primary) if shard.frozen => "frozen",
+                (Some(r), Role::Primary) if r.code_version == 0 => "starting",
                 (Some(r), Role::Primary) if r.code_version != code_version => "updating",
                 _ => "running",
             };

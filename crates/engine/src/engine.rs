@@ -9,8 +9,8 @@ use crate::limits::{
 };
 use crate::ticker::Watch;
 use crate::types::{
-    Completion, EngineConfig, EngineError, InstanceId, InstanceSpec, LoadError, Request,
-    StartError, Stats, SubmitError,
+    Completion, EngineConfig, EngineError, Failure, InstanceId, InstanceSpec, LoadError, Request,
+    StartError, Startup, Stats, SubmitError,
 };
 use e3_collections::State;
 use std::cell::{Cell, RefCell};
@@ -42,6 +42,10 @@ pub struct Engine {
     done: Vec<Completion>,
 }
 
+/// A version that is to take an instance's place, see [`Engine::replace`]. If it is dropped the
+/// instance stays as it is.
+pub struct Successor(Slot);
+
 /// An instance.
 struct Slot {
     shared: Rc<Shared>,
@@ -49,6 +53,8 @@ struct Slot {
     state: Rc<RefCell<State>>,
     /// None after a failure: made anew for the next request.
     fiber: Option<Fiber>,
+    /// Why the last try to start it failed.
+    start_failure: Option<Failure>,
     /// Whether it is in one of the engine's two queues.
     queued: bool,
 }
@@ -137,58 +143,75 @@ impl Engine {
             let service = spec.name;
             return Err(StartError::Full { service, maximum });
         }
-        let slot = self.begin(id, code, spec, state, Counters::default())?;
+        let mut slot = self.slot(id, code, spec, state, Rc::default())?;
+        self.poll_start(&mut slot)?;
         if self.slots.len() <= at {
             self.slots.resize_with(at + 1, || None);
         }
-        if slot.queued {
+        if slot.is_suspended() {
+            slot.queued = true;
             self.preempted.push_back(id);
         }
         self.slots[at] = Some(slot);
         Ok(())
     }
 
-    /// Puts another version in the place of an instance, on the same collections: requests that
-    /// wait go to it, counters go on. If it does not start, the old one stays. False if the
-    /// instance is within a request, so that this has to be tried again later.
-    pub fn replace(
-        &mut self,
+    /// Another version of an instance, on the same collections, for [`Engine::replace`].
+    pub fn successor(
+        &self,
         id: InstanceId,
         code: &Code,
         spec: InstanceSpec,
-    ) -> Result<bool, StartError> {
+    ) -> Result<Successor, StartError> {
         let Some(Some(old)) = self.slots.get(id.0 as usize) else {
-            return Err(StartError::Id(id));
+            return Err(StartError::Gone(id));
         };
-        if old.is_suspended() && old.shared.has_started.get() {
-            return Ok(false);
+        let (state, counters) = (Rc::clone(&old.state), Rc::clone(&old.shared.counters));
+        self.slot(id, code, spec, state, counters).map(Successor)
+    }
+
+    /// Goes on, for a tick at most, with putting a successor in its instance's place: it starts,
+    /// then takes over between two requests. Requests that wait go to it, counters go on. It comes
+    /// back if that takes longer: try again after [`Engine::run`]. If it does not start, the old
+    /// one stays.
+    pub fn replace(&mut self, successor: Successor) -> Result<Option<Successor>, StartError> {
+        let Successor(mut new) = successor;
+        let id = new.shared.id;
+        if !new.shared.has_started.get() {
+            self.poll_start(&mut new)?;
         }
-        let (state, counters) = (Rc::clone(&old.state), old.shared.counters.clone());
-        let mut new = self.begin(id, code, spec, state, counters)?;
-        let old = self.slots[id.0 as usize].take().expect("looked at");
+        let place = self.slots.get_mut(id.0 as usize).and_then(Option::as_mut);
+        let Some(old) = place.filter(|old| Rc::ptr_eq(&old.state, &new.state)) else {
+            return Err(StartError::Gone(id));
+        };
+        if !new.shared.has_started.get() {
+            return Ok(Some(Successor(new)));
+        }
+        if old.is_suspended() && old.shared.has_started.get() {
+            old.shared.pauses.set(true);
+            return Ok(Some(Successor(new)));
+        }
         new.shared.queue.swap(&old.shared.queue);
         if old.queued {
             self.ready.retain(|i| *i != id);
             self.preempted.retain(|i| *i != id);
         }
-        if new.queued {
-            self.preempted.push_back(id);
-        } else if !new.shared.queue.borrow().is_empty() {
+        if !new.shared.queue.borrow().is_empty() {
             new.queued = true;
             self.ready.push_back(id);
         }
-        self.slots[id.0 as usize] = Some(new);
-        Ok(true)
+        *old = new;
+        Ok(None)
     }
 
-    /// An instance that has begun to start; in no queue yet, but `queued` if it was preempted.
-    fn begin(
+    /// An instance that has not begun to start.
+    fn slot(
         &self,
         id: InstanceId,
         code: &Code,
         spec: InstanceSpec,
         state: Rc<RefCell<State>>,
-        counters: Counters,
+        counters: Rc<Counters>,
     ) -> Result<Slot, StartError> {
         if !wasmtime::Engine::same(code.pre.module().engine(), self.linker.engine()) {
             return Err(StartError::ForeignCode(id));
@@ -200,35 +223,39 @@ impl Engine {
                 maximum: spec.memory_bytes_max,
             });
         }
-        let now = Instant::now();
-        let mut slot = Slot {
+        Ok(Slot {
             shared: Rc::new(Shared {
                 id,
                 spec,
                 core: Rc::clone(&self.core),
                 queue: RefCell::default(),
                 phase: Cell::new(Phase::Suspended),
-                resumed: Cell::new(now),
+                resumed: Cell::new(Instant::now()),
                 memory_bytes: Cell::new(0),
                 has_started: Cell::new(false),
+                pauses: Cell::new(false),
                 counters,
             }),
             code: code.clone(),
             state,
             fiber: None,
+            start_failure: None,
             queued: false,
-        };
+        })
+    }
+
+    /// Begins the start of an instance, or goes on with it, for a tick at most.
+    fn poll_start(&self, slot: &mut Slot) -> Result<(), StartError> {
         let busy = self.config.ticker.busy(&self.watch);
-        let polled = slot.poll(&self.shim, now);
+        let polled = slot.poll(&self.shim, Instant::now());
         drop(busy);
-        if let Some(ended) = polled {
-            return Err(StartError::Failed {
+        match polled {
+            None => Ok(()),
+            Some(ended) => Err(StartError::Failed {
                 service: slot.shared.spec.name.clone(),
                 failure: ended.failure,
-            });
+            }),
         }
-        slot.queued = slot.is_suspended();
-        Ok(slot)
     }
 
     /// Drops an instance, its requests, and what of theirs has not been taken.
@@ -262,8 +289,7 @@ impl Engine {
     /// Returns whether there is more to do. A long handler holds it up by one tick at most.
     pub fn run(&mut self, max_wall: Duration) -> bool {
         let mut now = Instant::now();
-        let until = now + max_wall;
-        self.core.until.set(until);
+        self.core.until.set(now + max_wall);
         if !self.has_work() {
             return false;
         }
@@ -277,7 +303,9 @@ impl Engine {
                 true => Duration::ZERO,
                 false => self.ready_served + (now - then),
             };
-            if now >= until || self.core.completions.borrow().len() >= COMPLETIONS_MAX {
+            if now >= self.core.until.get()
+                || self.core.completions.borrow().len() >= COMPLETIONS_MAX
+            {
                 break;
             }
         }
@@ -352,6 +380,7 @@ impl Engine {
             instructions: counters.instructions.get(),
             queue_len: slot.shared.queue.borrow().len(),
             memory_bytes: slot.shared.memory_bytes.get(),
+            startup: slot.startup(),
         })
     }
 
@@ -365,6 +394,14 @@ impl Slot {
     /// Whether it is within its start or a request.
     fn is_suspended(&self) -> bool {
         self.fiber.is_some() && self.shared.phase.get() == Phase::Suspended
+    }
+
+    fn startup(&self) -> Startup {
+        match &self.start_failure {
+            _ if self.shared.has_started.get() => Startup::Done,
+            Some(failure) => Startup::Failed(failure.clone()),
+            None => Startup::UnderWay,
+        }
     }
 
     /// Resumes the fiber, which is made if there is none. How it ended, if it did.
@@ -395,6 +432,9 @@ impl Slot {
     fn on_end(&mut self, ended: Ended) {
         bump(&self.shared.counters.restarts);
         self.shared.memory_bytes.set(0);
+        if !self.shared.has_started.get() {
+            self.start_failure = Some(ended.failure.clone());
+        }
         let next = || self.shared.queue.borrow_mut().pop_front();
         if let Some(request) = ended.request.or_else(next) {
             self.shared.fail(request, ended.failure, ended.busy);

@@ -123,7 +123,9 @@ pub(crate) struct Shared {
     pub(crate) memory_bytes: Cell<usize>,
     /// Whether a fiber got to its first request.
     pub(crate) has_started: Cell<bool>,
-    pub(crate) counters: Counters,
+    /// Whether the caller of `run` wants the core back when the request under way ends.
+    pub(crate) pauses: Cell<bool>,
+    pub(crate) counters: Rc<Counters>,
 }
 
 /// How a fiber ended: why, with the request it was at, and how long it was at it.
@@ -336,6 +338,9 @@ impl Ctx {
             commit(self, now)?;
             // checked only now, so that every turn gets somewhere
             let core = &self.shared.core;
+            if self.shared.pauses.take() {
+                core.until.set(now);
+            }
             if now >= core.until.get() || core.completions.borrow().len() >= COMPLETIONS_MAX {
                 return Ok(None);
             }

@@ -28,7 +28,7 @@ mod types;
 
 pub use accelerator_rates::accelerator_rates;
 pub use code::{Code, check};
-pub use engine::Engine;
+pub use engine::{Engine, Successor};
 pub use native::Native;
 pub use solo::{Solo, SoloError};
 pub use ticker::Ticker;

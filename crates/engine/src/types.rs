@@ -155,6 +155,9 @@ pub enum StartError {
     /// The id is out of bounds or taken.
     #[error("instance {0}: id is taken, or not below {INSTANCE_IDS_MAX}")]
     Id(InstanceId),
+    /// The instance to be replaced is gone.
+    #[error("instance {0}: there is none on these collections that could be replaced")]
+    Gone(InstanceId),
     /// Every place is taken.
     #[error("service \"{service}\": there are {maximum} instances already, which is the bound")]
     Full {
@@ -386,6 +389,20 @@ pub struct Stats {
     pub memory_bytes: usize,
     /// WebAssembly instructions since its memory was made, if they are counted.
     pub instructions: u64,
+    /// How far its start is.
+    pub startup: Startup,
+}
+
+/// How far the start of an instance is.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub enum Startup {
+    /// It is within its `e3_init`, or what comes before that.
+    #[default]
+    UnderWay,
+    /// It failed; the next request tries again.
+    Failed(Failure),
+    /// It got to its first request.
+    Done,
 }
 
 pub(crate) fn check_bound(what: &'static str, value: u64, max: u64) -> Result<(), EngineError> {

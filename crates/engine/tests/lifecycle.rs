@@ -7,7 +7,7 @@ use common::*;
 use e3_collections::State;
 use e3_engine::{
     Completion, Engine, EngineConfig, Failure, InstanceId, InstanceSpec, Outcome, StartError,
-    SubmitError, Ticker,
+    Startup, SubmitError, Ticker,
 };
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -29,6 +29,37 @@ fn reply_of(done: &Completion) -> &[u8] {
         } => &reply.payload,
         other => panic!("should reply: {other:?}"),
     }
+}
+
+/// Counts for many ticks.
+const LONG: &str = "(local $n i64)
+    (loop $again
+      (local.set $n (i64.add (local.get $n) (i64.const 1)))
+      (br_if $again (i64.lt_u (local.get $n) (i64.const 5000000))))";
+
+/// Takes long, writes 7 where the reply is taken from, and returns this.
+fn long_init(end: &str) -> String {
+    format!("{LONG} (i32.store8 (i32.const 0) (i32.const 7)) (i32.const {end})")
+}
+
+fn init_failed() -> Result<(), StartError> {
+    Err(StartError::Failed {
+        service: "service".into(),
+        failure: Failure::Init {
+            code: 3,
+            said: None,
+        },
+    })
+}
+
+/// Has this module take an instance's place.
+fn replace(p: &mut Pair, id: InstanceId, wasm: &[u8]) -> Result<(), StartError> {
+    let code = p.engine.load(wasm).unwrap();
+    let mut left = Some(p.engine.successor(id, &code, spec())?);
+    while let Some(successor) = left {
+        left = p.engine.replace(successor)?;
+    }
+    Ok(())
 }
 
 #[test]
@@ -157,8 +188,7 @@ fn another_version_takes_over_between_two_requests() {
     for token in 0..3 {
         p.submit(A, token, b"");
     }
-    let code = p.engine.load(&counts(10)).unwrap();
-    assert_eq!(p.engine.replace(A, &code, spec()), Ok(true));
+    replace(&mut p, A, &counts(10)).unwrap();
     p.done.clear();
     p.until_done(3);
     let replies: Vec<_> = p.done.iter().map(reply_of).collect();
@@ -174,24 +204,69 @@ fn a_version_that_does_not_start_leaves_the_old_one() {
     let mut p = Pair::new();
     p.start(A, ECHO);
     p.submit(A, 0, b"x");
-    let bad = p.engine.load(&with_init("(i32.const 3)")).unwrap();
     assert_eq!(
-        p.engine.replace(A, &bad, spec()),
-        Err(StartError::Failed {
-            service: "service".into(),
-            failure: Failure::Init {
-                code: 3,
-                said: None
-            },
-        })
+        replace(&mut p, A, &with_init("(i32.const 3)")),
+        init_failed()
     );
     p.until_done(1);
     assert_eq!(reply_of(&p.done[0]), b"x");
+    let none = replace(&mut p, B, &with_init("(i32.const 3)"));
+    assert_eq!(none, Err(StartError::Gone(B)));
+}
+
+#[test]
+fn the_old_version_serves_while_a_new_one_takes_long_to_start() {
+    let mut p = Pair::new();
+    p.start(A, ECHO);
+    for (end, expected) in [("3", init_failed()), ("0", Ok(()))] {
+        let code = p.engine.load(&with_init(&long_init(end))).unwrap();
+        let successor = p.engine.successor(A, &code, spec()).unwrap();
+        let mut left = p.engine.replace(successor);
+        assert!(matches!(left, Ok(Some(_))), "longer than a tick");
+        assert_eq!(p.reply(A, b"x"), b"x", "of the old one");
+        while let Ok(Some(successor)) = left {
+            left = p.engine.replace(successor);
+        }
+        assert_eq!(left.map(|_| ()), expected);
+    }
+    assert_eq!(p.reply(A, b"x"), [7], "of the new one");
+    let stats = p.engine.stats(A).unwrap();
+    assert_eq!((stats.requests, stats.failures), (3, 0));
+}
+
+#[test]
+fn a_successor_is_bound_to_its_instance() {
+    let mut p = Pair::new();
+    let code = p.engine.load(&service(ECHO)).unwrap();
+    p.start(A, ECHO);
+    let successor = p.engine.successor(A, &code, spec()).unwrap();
+    p.engine.stop(A);
+    p.start(A, ECHO);
     assert_eq!(
-        p.engine.replace(B, &bad, spec()),
-        Err(StartError::Id(B)),
-        "there is none"
+        p.engine.replace(successor).err(),
+        Some(StartError::Gone(A)),
+        "these are other collections"
     );
+    drop(p.engine.successor(A, &code, spec()).unwrap());
+    assert_eq!(p.reply(A, b"x"), b"x");
+}
+
+#[test]
+fn a_start_that_fails_late_is_told() {
+    let mut p = Pair::new();
+    p.start_with(A, &with_init(&long_init("3")), spec());
+    assert_eq!(p.engine.stats(A).unwrap().startup, Startup::UnderWay);
+    while p.engine.run(Duration::from_millis(1)) {}
+    let failure = Failure::Init {
+        code: 3,
+        said: None,
+    };
+    let startup = p.engine.stats(A).unwrap().startup;
+    assert_eq!(startup, Startup::Failed(failure.clone()));
+    assert_eq!(p.failure(A, b"x"), failure);
+    p.start_with(B, &with_init(&long_init("0")), spec());
+    while p.engine.run(Duration::from_millis(1)) {}
+    assert_eq!(p.engine.stats(B).unwrap().startup, Startup::Done);
 }
 
 #[test]
@@ -205,16 +280,37 @@ fn a_request_under_way_ends_in_the_version_that_it_began_in() {
         assert!(begin.elapsed() < PATIENCE);
     }
     let code = p.engine.load(&service(ECHO)).unwrap();
-    assert_eq!(p.engine.replace(A, &code, spec()), Ok(false));
+    let successor = p.engine.successor(A, &code, spec()).unwrap();
+    assert!(matches!(p.engine.replace(successor), Ok(Some(_))));
     // but one that never got to its first request makes room
     p.engine.stop(A);
     let endless = with_init(LOOP);
     p.start_with(A, &endless, spec());
     p.submit(A, 1, b"x");
-    assert_eq!(p.engine.replace(A, &code, spec()), Ok(true));
+    replace(&mut p, A, &service(ECHO)).unwrap();
     p.done.clear();
     p.until_done(1);
     assert_eq!(reply_of(&p.done[0]), b"x");
+}
+
+#[test]
+fn an_instance_that_always_has_requests_makes_room_after_one() {
+    let mut p = Pair::new();
+    p.start(A, &format!("{LONG} {ECHO}"));
+    for token in 0..20 {
+        p.submit(A, token, b"old");
+    }
+    let code = p.engine.load(&with_init("(i32.const 0)")).unwrap();
+    p.engine.run(Duration::ZERO);
+    let successor = p.engine.successor(A, &code, spec()).unwrap();
+    let left = p.engine.replace(successor).unwrap();
+    p.engine.run(PATIENCE);
+    let left = p.engine.replace(left.expect("within a request")).unwrap();
+    assert!(left.is_none());
+    p.until_done(20);
+    let replies: Vec<_> = p.done.iter().map(reply_of).collect();
+    assert_eq!(replies[0], b"old");
+    assert_eq!(replies[1..], [[0]; 19]);
 }
 
 #[test]
@@ -228,7 +324,7 @@ fn there_is_room_to_replace_where_there_is_none_for_more() {
             .unwrap();
     }
     for id in (0..8).cycle().take(20) {
-        assert_eq!(p.engine.replace(InstanceId(id), &code, spec()), Ok(true));
+        replace(&mut p, InstanceId(id), &service(ECHO)).unwrap();
     }
     assert_eq!(p.reply(A, b"x"), b"x");
 }

@@ -115,10 +115,9 @@ impl Driver {
                 self.worker.handle_datagram(self.clock.now(), from, bytes);
                 received += 1;
             }
-            if let Some(prepared) = &self.prepared {
-                self.executor.update(prepared);
-            }
-            let more = self.executor.run(&mut done);
+            let prepared = self.prepared.as_ref();
+            let updating = prepared.is_some_and(|p| self.executor.update(p));
+            let more = self.executor.run(&mut done) || updating;
             let finished = !done.is_empty();
             let now = self.clock.now();
             for executed in done.drain(..) {

@@ -5,7 +5,8 @@ use crate::log;
 use e3_collections::State;
 use e3_dataplane::{Execute, ExecuteOutcome, Executed};
 use e3_engine::{
-    Code, Engine, EngineConfig, EngineError, InstanceId, InstanceSpec, Outcome, Request,
+    Code, Engine, EngineConfig, EngineError, InstanceId, InstanceSpec, Outcome, Request, Startup,
+    Successor,
 };
 use e3_model::plan::{AppPlan, InstanceReport};
 use e3_model::{Accelerator, Nanos, ShardKey};
@@ -26,6 +27,8 @@ pub(crate) struct Executor {
     keys: BTreeMap<InstanceId, ShardKey>,
     /// Those that run in another version than the plan has, and are to be replaced.
     outdated: Vec<ShardKey>,
+    /// What takes the place of the last of these.
+    successor: Option<Successor>,
     /// How fast the node's accelerators are, in bytes per second.
     rates: BTreeMap<Accelerator, f64>,
 }
@@ -49,6 +52,7 @@ impl Executor {
             running: BTreeMap::new(),
             keys: BTreeMap::new(),
             outdated: Vec::new(),
+            successor: None,
             rates: rates.into_iter().collect(),
         })
     }
@@ -90,43 +94,54 @@ impl Executor {
         };
         let outdated = self.running.iter().filter(is_outdated);
         self.outdated = outdated.map(|(key, _)| *key).collect();
+        self.successor = None;
         self.code
             .retain(|digest, _| prepared.blobs.contains_key(digest));
     }
 
-    /// Brings outdated instances that are between two requests to the plan's version. One that
-    /// cannot be stays as it is.
-    pub(crate) fn update(&mut self, prepared: &Prepared) {
-        for key in std::mem::take(&mut self.outdated) {
-            let (Ok(app), Some(running)) = (app_of(prepared, key), self.running.get(&key)) else {
-                continue;
-            };
-            let (id, version) = (running.id, app.code_version);
-            // It may have been started anew since.
-            if running.code_version == version {
-                continue;
+    /// Goes on with bringing outdated instances to the plan's version, one after the other, for a
+    /// tick. One that cannot be stays as it is. True if there is more to do.
+    pub(crate) fn update(&mut self, prepared: &Prepared) -> bool {
+        let Some(&key) = self.outdated.last() else {
+            return false;
+        };
+        let replaced = self.replace(key, prepared);
+        if replaced == Ok(false) {
+            return true;
+        }
+        self.outdated.pop();
+        let running = self.running.get_mut(&key).expect("it is outdated");
+        let version = app_of(prepared, key).map_or(0, |app| app.code_version);
+        match replaced {
+            Ok(_) => {
+                running.code_version = version;
+                running.refused = None;
             }
-            let replaced = self.code(app, key, prepared).and_then(|code| {
-                let spec = spec(app, key, prepared);
-                self.engine
-                    .replace(id, &code, spec)
-                    .map_err(|e| e.to_string())
-            });
-            let running = self.running.get_mut(&key).expect("looked at");
-            match replaced {
-                Ok(false) => self.outdated.push(key),
-                Ok(true) => {
-                    running.code_version = version;
-                    running.refused = None;
-                }
-                Err(reason) => {
-                    log(&format!(
-                        "{key}: version {version} does not start: {reason}"
-                    ));
-                    running.refused = Some((version, reason));
-                }
+            Err(reason) => {
+                log(&format!(
+                    "{key}: version {version} does not start: {reason}"
+                ));
+                running.refused = Some((version, reason));
             }
         }
+        !self.outdated.is_empty()
+    }
+
+    /// Goes on with replacing the last of those that are outdated; whether that is done.
+    fn replace(&mut self, key: ShardKey, prepared: &Prepared) -> Result<bool, String> {
+        let successor = match self.successor.take() {
+            Some(successor) => successor,
+            None => {
+                let app = app_of(prepared, key)?;
+                let code = self.code(app, key, prepared)?;
+                let (id, spec) = (self.running[&key].id, spec(app, key, prepared));
+                let successor = self.engine.successor(id, &code, spec);
+                successor.map_err(|e| e.to_string())?
+            }
+        };
+        let replaced = self.engine.replace(successor);
+        self.successor = replaced.map_err(|e| e.to_string())?;
+        Ok(self.successor.is_none())
     }
 
     /// The code of a shard's service, loaded if it is not yet.
@@ -144,6 +159,10 @@ impl Executor {
     /// Drops an instance and its requests.
     pub(crate) fn stop(&mut self, key: ShardKey) {
         if let Some(Running { id, .. }) = self.running.remove(&key) {
+            if self.outdated.last() == Some(&key) {
+                self.successor = None;
+            }
+            self.outdated.retain(|k| *k != key);
             self.engine.stop(id);
             self.keys.remove(&id);
         }
@@ -228,14 +247,21 @@ impl Executor {
         let Some(running) = self.running.get(&report.key) else {
             return;
         };
-        let stats = self.engine.stats(running.id);
-        report.preemptions = stats.map_or(0, |s| s.preemptions);
-        report.code_version = running.code_version;
-        if let Some((version, reason)) = &running.refused {
-            let old = running.code_version;
-            let error = format!("version {version} does not start, {old} goes on: {reason}");
-            report.error.get_or_insert(error);
-        }
+        let stats = self.engine.stats(running.id).unwrap_or_default();
+        report.preemptions = stats.preemptions;
+        let (version, error) = match (stats.startup, &running.refused) {
+            (Startup::UnderWay, _) => (0, None),
+            (Startup::Failed(failure), _) => (0, Some(format!("does not start: {failure}"))),
+            (Startup::Done, refused) => {
+                let old = running.code_version;
+                let told = |(version, reason): &(u32, String)| {
+                    format!("version {version} does not start, {old} goes on: {reason}")
+                };
+                (old, refused.as_ref().map(told))
+            }
+        };
+        report.code_version = version;
+        report.error = report.error.take().or(error);
     }
 }
 
