@@ -16,7 +16,7 @@ use super::gateway::{
     self, Address, Bytes, End, Flows, NOT_FOUND, Routes, SYN, Score, Translations,
 };
 use super::packets::{ATTACKS, FLOWS, Packets};
-use super::questions::{Questions, answer, handled, key_of_shard, record};
+use super::questions::{Questions, answer, first_answer, handled, key_of_shard, record};
 use super::{Call, Check, Inputs, Judged, Verified, Workload};
 use crate::LoadError;
 use crate::ledger::Rows;
@@ -339,10 +339,7 @@ impl Workload for NfvDin {
     }
 
     fn on_probe(&mut self, reply: &Reply) -> Result<(), LoadError> {
-        let alerts = answer::<Alerts>(Some(reply)).ok_or_else(|| LoadError::FirstRequest {
-            app: self.name().into(),
-            reason: String::from_utf8_lossy(&reply.payload).into_owned(),
-        })?;
+        let alerts = first_answer::<Alerts>(self.name(), reply)?;
         self.alerts(alerts, true);
         self.asked_before += 1;
         Ok(())

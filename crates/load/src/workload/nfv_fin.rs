@@ -6,7 +6,7 @@
 //! and the alerts are read from every shard.
 
 use super::packets::{FLOWS, Packets, Sent, flow};
-use super::questions::{Questions, Sequences, answer, handled, key_of_shard, record};
+use super::questions::{Questions, Sequences, answer, first_answer, handled, key_of_shard, record};
 use super::{Call, Check, Finding, Inputs, Judged, Verified, Workload};
 use crate::LoadError;
 use crate::ledger::Rows;
@@ -101,13 +101,7 @@ impl Workload for NfvFin {
     }
 
     fn on_probe(&mut self, reply: &Reply) -> Result<(), LoadError> {
-        match answer::<Flows>(Some(reply)) {
-            Some(_) => Ok(()),
-            None => Err(LoadError::FirstRequest {
-                app: self.name().into(),
-                reason: String::from_utf8_lossy(&reply.payload).into_owned(),
-            }),
-        }
+        first_answer::<Flows>(self.name(), reply).map(drop)
     }
 
     fn next(&mut self) -> Option<Call> {

@@ -13,7 +13,7 @@ use super::counts::{Count, Counted};
 use super::floods::{self, Floods};
 use super::gateway::{self, Address, Flows, Inside, NOT_FOUND, Routes, SYN, Score, Translations};
 use super::packets::{FLOWS, Packets};
-use super::questions::{Questions, Sequences, answer, handled, record};
+use super::questions::{Questions, Sequences, answer, first_answer, handled, record};
 use super::{Call, Check, Inputs, Judged, Verified, Workload};
 use crate::LoadError;
 use crate::ledger::Rows;
@@ -328,10 +328,7 @@ impl Workload for NfvIfid {
     }
 
     fn on_probe(&mut self, reply: &Reply) -> Result<(), LoadError> {
-        let count = answer::<Count>(Some(reply)).ok_or_else(|| LoadError::FirstRequest {
-            app: self.name().into(),
-            reason: String::from_utf8_lossy(&reply.payload).into_owned(),
-        })?;
+        let count = first_answer::<Count>(self.name(), reply)?;
         if let Some(rank) = self.to_ask.pop() {
             self.counted.entry(rank).or_default().before = count;
         }

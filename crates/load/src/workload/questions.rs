@@ -2,6 +2,7 @@
 //! answered, and numbers that must follow each other.
 
 use super::{Call, Check};
+use crate::LoadError;
 use crate::ledger::Rows;
 use crate::limits::CHECK_ATTEMPTS_MAX;
 use e3_model::Slot;
@@ -23,6 +24,14 @@ pub(crate) fn record(value: &impl Serialize) -> Vec<u8> {
 pub(super) fn answer<T: DeserializeOwned>(reply: Option<&Reply>) -> Option<T> {
     let reply = reply.filter(|r| r.outcome == Outcome::Done && r.status == 0)?;
     ciborium::from_reader(&reply.payload[..]).ok()
+}
+
+/// Reads the record of the first answer, without which the load of an application cannot begin.
+pub(super) fn first_answer<T: DeserializeOwned>(app: &str, reply: &Reply) -> Result<T, LoadError> {
+    answer(Some(reply)).ok_or_else(|| LoadError::FirstRequest {
+        app: app.into(),
+        reason: String::from_utf8_lossy(&reply.payload).into_owned(),
+    })
 }
 
 /// Whether the application, not the platform, gave the outcome.

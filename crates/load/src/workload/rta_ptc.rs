@@ -5,7 +5,7 @@
 //! that follow each other without a gap and without a repeat, whatever was lost or sent twice. At the
 //! end the ranking is read from every shard and held against the exact counts.
 
-use super::questions::{Questions, Sequences, answer, handled, key_of_shard, record};
+use super::questions::{Questions, Sequences, answer, first_answer, handled, key_of_shard, record};
 use super::tweets::{TAGS, Tweet, Tweets, tag_name, topic_name, topic_of};
 use super::{Call, Check, Finding, Inputs, Judged, Verified, Workload};
 use crate::LoadError;
@@ -110,13 +110,7 @@ impl Workload for RtaPtc {
     }
 
     fn on_probe(&mut self, reply: &Reply) -> Result<(), LoadError> {
-        match answer::<Ranking>(Some(reply)) {
-            Some(_) => Ok(()),
-            None => Err(LoadError::FirstRequest {
-                app: self.name().into(),
-                reason: String::from_utf8_lossy(&reply.payload).into_owned(),
-            }),
-        }
+        first_answer::<Ranking>(self.name(), reply).map(drop)
     }
 
     fn next(&mut self) -> Option<Call> {

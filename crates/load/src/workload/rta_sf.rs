@@ -10,7 +10,7 @@
 mod tests;
 
 use super::mails::{Mail, Mails, RECIPIENTS, SENDERS};
-use super::questions::{Questions, Sequences, answer, handled, record};
+use super::questions::{Questions, Sequences, answer, first_answer, handled, record};
 use super::{Call, Check, Finding, Inputs, Judged, Verified, Workload};
 use crate::LoadError;
 use crate::ledger::Rows;
@@ -211,13 +211,7 @@ impl Workload for RtaSf {
     }
 
     fn on_probe(&mut self, reply: &Reply) -> Result<(), LoadError> {
-        match answer::<Remembered>(Some(reply)) {
-            Some(_) => Ok(()),
-            None => Err(LoadError::FirstRequest {
-                app: self.name().into(),
-                reason: String::from_utf8_lossy(&reply.payload).into_owned(),
-            }),
-        }
+        first_answer::<Remembered>(self.name(), reply).map(drop)
     }
 
     fn next(&mut self) -> Option<Call> {

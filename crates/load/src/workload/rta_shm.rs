@@ -9,7 +9,7 @@
 mod tests;
 
 use super::health::{HOSTS, Health, Report};
-use super::questions::{Questions, Sequences, answer, handled, record};
+use super::questions::{Questions, Sequences, answer, first_answer, handled, record};
 use super::runbooks::Runbooks;
 use super::{Call, Check, Finding, Inputs, Judged, Verified, Workload};
 use crate::LoadError;
@@ -232,13 +232,7 @@ impl Workload for RtaShm {
     }
 
     fn on_probe(&mut self, reply: &Reply) -> Result<(), LoadError> {
-        match answer::<Stored>(Some(reply)) {
-            Some(_) => Ok(()),
-            None => Err(LoadError::FirstRequest {
-                app: self.name().into(),
-                reason: String::from_utf8_lossy(&reply.payload).into_owned(),
-            }),
-        }
+        first_answer::<Stored>(self.name(), reply).map(drop)
     }
 
     fn next(&mut self) -> Option<Call> {
