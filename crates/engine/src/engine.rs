@@ -187,7 +187,7 @@ impl Engine {
         if !new.shared.has_started.get() {
             return Ok(Some(Successor(new)));
         }
-        if old.is_suspended() && old.shared.has_started.get() {
+        if old.shared.is_within_request.get() {
             old.shared.pauses.set(true);
             return Ok(Some(Successor(new)));
         }
@@ -233,6 +233,7 @@ impl Engine {
                 resumed: Cell::new(Instant::now()),
                 memory_bytes: Cell::new(0),
                 has_started: Cell::new(false),
+                is_within_request: Cell::new(false),
                 pauses: Cell::new(false),
                 counters,
             }),
@@ -432,6 +433,7 @@ impl Slot {
     fn on_end(&mut self, ended: Ended) {
         bump(&self.shared.counters.restarts);
         self.shared.memory_bytes.set(0);
+        self.shared.is_within_request.set(false);
         if !self.shared.has_started.get() {
             self.start_failure = Some(ended.failure.clone());
         }

@@ -123,6 +123,8 @@ pub(crate) struct Shared {
     pub(crate) memory_bytes: Cell<usize>,
     /// Whether a fiber got to its first request.
     pub(crate) has_started: Cell<bool>,
+    /// Whether a request is under way, be the fiber suspended or not.
+    pub(crate) is_within_request: Cell<bool>,
     /// Whether the caller of `run` wants the core back when the request under way ends.
     pub(crate) pauses: Cell<bool>,
     pub(crate) counters: Rc<Counters>,
@@ -336,6 +338,7 @@ impl Ctx {
                 return Err(HostFailure(Failure::Code(status)));
             }
             commit(self, now)?;
+            self.shared.is_within_request.set(false);
             // checked only now, so that every turn gets somewhere
             let core = &self.shared.core;
             if self.shared.pauses.take() {
@@ -351,6 +354,7 @@ impl Ctx {
             return Ok(None);
         };
         drop(queue);
+        self.shared.is_within_request.set(true);
         self.started = now;
         self.busy_before = Duration::ZERO;
         self.growth_refused = None;

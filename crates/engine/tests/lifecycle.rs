@@ -31,11 +31,11 @@ fn reply_of(done: &Completion) -> &[u8] {
     }
 }
 
-/// Counts for many ticks.
+/// Counts for thousands of ticks: on a busy machine some come late.
 const LONG: &str = "(local $n i64)
     (loop $again
       (local.set $n (i64.add (local.get $n) (i64.const 1)))
-      (br_if $again (i64.lt_u (local.get $n) (i64.const 5000000))))";
+      (br_if $again (i64.lt_u (local.get $n) (i64.const 400000000))))";
 
 /// Takes long, writes 7 where the reply is taken from, and returns this.
 fn long_init(end: &str) -> String {
@@ -117,7 +117,7 @@ fn an_endless_init_does_not_hold_the_core() {
         (func (export "e3_handle") (param i32) (result i32) (i32.const 0))"#
     ));
     let short = InstanceSpec {
-        deadline: Duration::from_millis(20),
+        deadline: Duration::from_millis(500),
         ..spec()
     };
     p.start_with(A, &endless, short);
@@ -270,47 +270,35 @@ fn a_start_that_fails_late_is_told() {
 }
 
 #[test]
-fn a_request_under_way_ends_in_the_version_that_it_began_in() {
+fn a_request_under_way_ends_in_the_version_that_it_began_in_and_those_that_wait_do_not() {
     let mut p = Pair::new();
-    p.start(A, LOOP);
-    p.submit(A, 0, b"");
-    let begin = Instant::now();
-    while p.engine.stats(A).unwrap().preemptions == 0 {
-        p.engine.run(Duration::from_millis(1));
-        assert!(begin.elapsed() < PATIENCE);
+    p.start(A, &format!("{LONG} {ECHO}"));
+    for token in 0..4 {
+        p.submit(A, token, b"old");
     }
-    let code = p.engine.load(&service(ECHO)).unwrap();
-    let successor = p.engine.successor(A, &code, spec()).unwrap();
-    assert!(matches!(p.engine.replace(successor), Ok(Some(_))));
-    // but one that never got to its first request makes room
-    p.engine.stop(A);
-    let endless = with_init(LOOP);
-    p.start_with(A, &endless, spec());
-    p.submit(A, 1, b"x");
-    replace(&mut p, A, &service(ECHO)).unwrap();
-    p.done.clear();
-    p.until_done(1);
-    assert_eq!(reply_of(&p.done[0]), b"x");
+    while p.engine.stats(A).unwrap().queue_len > 3 {
+        p.engine.run(Duration::ZERO);
+    }
+    let code = p.engine.load(&with_init("(i32.const 0)")).unwrap();
+    let mut left = Some(p.engine.successor(A, &code, spec()).unwrap());
+    while let Some(successor) = left {
+        left = p.engine.replace(successor).unwrap();
+        p.engine.run(Duration::from_millis(5));
+    }
+    p.until_done(4);
+    let replies: Vec<_> = p.done.iter().map(reply_of).collect();
+    assert_eq!(replies[0], b"old");
+    assert_eq!(replies[1..], [[0]; 3]);
 }
 
 #[test]
-fn an_instance_that_always_has_requests_makes_room_after_one() {
+fn one_that_never_got_to_its_first_request_makes_room() {
     let mut p = Pair::new();
-    p.start(A, &format!("{LONG} {ECHO}"));
-    for token in 0..20 {
-        p.submit(A, token, b"old");
-    }
-    let code = p.engine.load(&with_init("(i32.const 0)")).unwrap();
-    p.engine.run(Duration::ZERO);
-    let successor = p.engine.successor(A, &code, spec()).unwrap();
-    let left = p.engine.replace(successor).unwrap();
-    p.engine.run(PATIENCE);
-    let left = p.engine.replace(left.expect("within a request")).unwrap();
-    assert!(left.is_none());
-    p.until_done(20);
-    let replies: Vec<_> = p.done.iter().map(reply_of).collect();
-    assert_eq!(replies[0], b"old");
-    assert_eq!(replies[1..], [[0]; 19]);
+    p.start_with(A, &with_init(LOOP), spec());
+    p.submit(A, 1, b"x");
+    replace(&mut p, A, &service(ECHO)).unwrap();
+    p.until_done(1);
+    assert_eq!(reply_of(&p.done[0]), b"x");
 }
 
 #[test]
