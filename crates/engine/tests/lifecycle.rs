@@ -11,7 +11,7 @@ use e3_engine::{
 };
 use std::cell::RefCell;
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// A module with this `e3_init`, which replies with its first byte of memory.
 fn with_init(init: &str) -> Vec<u8> {

@@ -5,10 +5,12 @@
 
 use core::cell::UnsafeCell;
 
+use crate::rooms::Rooms;
 use crate::{Level, Request, Service};
+use dlmalloc::GlobalDlmalloc;
 
 #[global_allocator]
-static ALLOCATOR: dlmalloc::GlobalDlmalloc = dlmalloc::GlobalDlmalloc;
+static ALLOCATOR: Rooms<GlobalDlmalloc> = Rooms::new(GlobalDlmalloc);
 
 #[panic_handler]
 fn on_panic(info: &core::panic::PanicInfo<'_>) -> ! {

@@ -38,6 +38,8 @@ pub mod limits;
 mod logging;
 #[cfg(not(target_arch = "wasm32"))]
 pub mod native;
+#[cfg(any(target_arch = "wasm32", test))]
+mod rooms;
 #[cfg(target_arch = "wasm32")]
 #[path = "sys_wasm.rs"]
 mod sys;
