@@ -36,6 +36,7 @@ mod collections;
 pub mod export;
 pub mod limits;
 mod logging;
+pub mod math;
 #[cfg(not(target_arch = "wasm32"))]
 pub mod native;
 #[cfg(any(target_arch = "wasm32", test))]

@@ -72,7 +72,7 @@ pub fn estimate(bitmap: &[u8]) -> Distinct {
     let t = items / m;
     Distinct {
         items: items.max(0.0),
-        error: libm::sqrt(m * (libm::exp(t) - t - 1.0).max(0.0)),
+        error: e3_sdk::math::sqrt(m * (libm::exp(t) - t - 1.0).max(0.0)),
         alone: libm::exp(-t),
         saturated,
     }

@@ -18,7 +18,7 @@ pub struct Weights(Vec<u64>);
 fn weight(count: u64) -> u64 {
     match count {
         0 | 1 => 0,
-        _ => libm::round(count as f64 * libm::log2(count as f64) * SCALE) as u64,
+        _ => e3_sdk::math::round(count as f64 * libm::log2(count as f64) * SCALE) as u64,
     }
 }
 

@@ -47,7 +47,7 @@ pub fn ordinary(rule: &Rule, windows: &[Window]) -> ([(f64, f64); 2], u64) {
         let squares = entropies
             .iter()
             .map(|e| (e[which] - mean) * (e[which] - mean));
-        (mean, libm::sqrt(squares.sum::<f64>() / count))
+        (mean, e3_sdk::math::sqrt(squares.sum::<f64>() / count))
     });
     (statistics, entropies.len() as u64)
 }

@@ -86,7 +86,7 @@ impl Service for Knn {
             .field(&self.result, Value::Text(class))
             .field("votes", Value::Int(votes as i64))
             .array("distances", self.nearest.len(), |a| {
-                let distances = self.nearest.iter().map(|n| libm::sqrt(n.squared));
+                let distances = self.nearest.iter().map(|n| e3_sdk::math::sqrt(n.squared));
                 distances.for_each(|d| a.push(Value::Float(d)));
             })
             .array("neighbours", self.nearest.len(), |a| {

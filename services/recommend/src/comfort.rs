@@ -25,7 +25,7 @@ pub fn rate(ratings: &mut Ratings, time_s: i64, outdoor_c: f64) {
     for (index, set_point_c) in SET_POINTS_C.iter().enumerate() {
         let distance_c = (set_point_c - comfortable_c).abs();
         // The cast saturates, so what is far away scores 0.
-        let score = libm::round(f64::from(RATING_MAX) - RATING_PER_C * distance_c) as u16;
+        let score = e3_sdk::math::round(f64::from(RATING_MAX) - RATING_PER_C * distance_c) as u16;
         let programme = Item::Number((quarter * SET_POINTS_C.len() + index) as u32);
         let rating = match ratings.of(&programme) {
             None if score == 0 => continue,

@@ -282,7 +282,7 @@ impl Fields {
     fn rate(&self, record: &Record<'_>, ratings: &mut Ratings) -> Result<(), Fault> {
         let item = item(record, &self.item)?;
         let rating = record.number(&self.rating)?;
-        let cents = libm::round(rating * f64::from(CENTS));
+        let cents = e3_sdk::math::round(rating * f64::from(CENTS));
         if !(1.0..=f64::from(RATING_MAX * CENTS)).contains(&cents) {
             let why = format!("is {rating}, must be 0.01..={RATING_MAX}");
             return Err(Fault::value(&self.rating, why));

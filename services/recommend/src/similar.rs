@@ -101,7 +101,7 @@ impl Similar {
         let others = self.places.iter().filter(|(_, j)| **j != i);
         let mut all: Vec<_> = others
             .map(|(other, &j)| {
-                let norms = libm::sqrt(self.dot(i, i) * self.dot(j, j));
+                let norms = e3_sdk::math::sqrt(self.dot(i, i) * self.dot(j, j));
                 (other, rounded(self.dot(i, j) / norms))
             })
             .collect();
@@ -134,7 +134,7 @@ impl Similar {
             .filter_map(|(item, cents)| {
                 let j = *self.places.get(item)?;
                 let rating = f64::from(*cents) / f64::from(CENTS);
-                Some((j, rating, 1.0 / libm::sqrt(self.dot(j, j))))
+                Some((j, rating, 1.0 / e3_sdk::math::sqrt(self.dot(j, j))))
             })
             .collect()
     }
@@ -175,5 +175,5 @@ fn best<'a>(all: impl Iterator<Item = (&'a Item, f64)>) -> Option<(&'a Item, f64
 }
 
 fn rounded(value: f64) -> f64 {
-    libm::round(value * PARTS) / PARTS
+    e3_sdk::math::round(value * PARTS) / PARTS
 }

@@ -12,5 +12,5 @@ pub fn z_score(change: f64, intervals: f64, window: &[f64], prior_sd: f64) -> f6
     let mean = window.iter().sum::<f64>() / weight;
     let squares: f64 = window.iter().map(|c| (c - mean) * (c - mean)).sum();
     let variance = (PRIOR_CHANGES * (prior_sd * prior_sd + mean * mean) + squares) / weight;
-    (change - intervals * mean) / libm::sqrt(variance * intervals)
+    (change - intervals * mean) / e3_sdk::math::sqrt(variance * intervals)
 }

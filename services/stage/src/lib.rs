@@ -9,6 +9,7 @@
 
 extern crate alloc;
 
+mod builder;
 #[cfg(not(target_arch = "wasm32"))]
 pub mod fuzz;
 mod lines;
@@ -16,8 +17,9 @@ mod record;
 mod stage;
 mod words;
 
+pub use builder::{Array, Builder, Value};
 pub use lines::{LINE_BYTES_MAX, Lines};
-pub use record::{Array, Builder, FIELDS_MAX, Fault, Record, Value};
+pub use record::{FIELDS_MAX, Fault, Record};
 pub use stage::{Question, Stage};
 pub use words::Words;
 

@@ -1,13 +1,14 @@
 //! Records: one CBOR map (RFC 8949) of named values, with definite lengths.
 //!
 //! Every language has a library for CBOR, it is read without copying, and a field that a service
-//! does not know passes through as it came.
+//! does not know passes through as it came: whether a text is UTF-8 is asked where it is read.
 
+use crate::builder::Value;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::fmt;
+use minicbor::Decoder;
 use minicbor::data::Type;
-use minicbor::{Decoder, Encoder};
 
 #[cfg(test)]
 mod tests;
@@ -75,24 +76,18 @@ impl core::error::Error for Fault {}
 /// A record as it came: its fields are looked at where they lie.
 #[derive(Clone, Debug, Default)]
 pub struct Record<'a> {
-    fields: Vec<(&'a str, &'a [u8])>,
+    pub(crate) bytes: &'a [u8],
+    pub(crate) fields: Vec<Field<'a>>,
 }
 
-/// A value to be written.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Value<'a> {
-    /// Nothing.
-    Null,
-    /// A whole number.
-    Int(i64),
-    /// A number.
-    Float(f64),
-    /// True or false.
-    Bool(bool),
-    /// Text.
-    Text(&'a str),
-    /// Bytes.
-    Bytes(&'a [u8]),
+/// Where a field lies.
+#[derive(Clone, Debug)]
+pub(crate) struct Field<'a> {
+    /// UTF-8.
+    pub(crate) name: &'a [u8],
+    value: &'a [u8],
+    pub(crate) start: usize,
+    pub(crate) end: usize,
 }
 
 impl<'a> Record<'a> {
@@ -107,31 +102,40 @@ impl<'a> Record<'a> {
             Ok(Some(count)) if count <= FIELDS_MAX as u64 => count,
             _ => return Err(fault(&d, "a map of at most 64 fields, of definite length,")),
         };
-        let mut fields: Vec<(&str, &[u8])> = Vec::with_capacity(count as usize);
+        let mut fields: Vec<Field<'_>> = Vec::with_capacity(count as usize);
         for _ in 0..count {
-            let Some(name) = short_text(bytes, &mut d).or_else(|| d.str().ok()) else {
+            let start = d.position();
+            let name = short_text(bytes, &mut d).or_else(|| d.str().ok().map(str::as_bytes));
+            let Some(name) = name else {
                 return Err(fault(&d, "a field's name"));
             };
-            if fields.iter().any(|(n, _)| *n == name) {
+            if fields.iter().any(|f| f.name == name) {
                 return Err(fault(&d, "another field's name, since this one was there,"));
             }
-            let start = d.position();
-            match end_of_short(bytes, start) {
+            let value_at = d.position();
+            match end_of_definite(bytes, value_at) {
                 Some(end) => d.set_position(end),
                 None if d.skip().is_err() => return Err(fault(&d, "a value")),
                 None => {}
             }
-            fields.push((name, &bytes[start..d.position()]));
+            let end = d.position();
+            let value = &bytes[value_at..end];
+            fields.push(Field {
+                name,
+                value,
+                start,
+                end,
+            });
         }
         match d.position() == bytes.len() {
-            true => Ok(Record { fields }),
+            true => Ok(Record { bytes, fields }),
             false => Err(fault(&d, "the end")),
         }
     }
 
-    fn raw(&self, name: &str) -> Option<&'a [u8]> {
-        let found = self.fields.iter().find(|(n, _)| *n == name);
-        found.map(|(_, value)| *value)
+    pub(crate) fn raw(&self, name: &str) -> Option<&'a [u8]> {
+        let found = self.fields.iter().find(|f| f.name == name.as_bytes());
+        found.map(|f| f.value)
     }
 
     /// Whether there is such a field.
@@ -236,42 +240,71 @@ impl<'a> Record<'a> {
 
 /// A text of at most 23 bytes. The decoder knows all forms, but takes longer over it, and every service
 /// on the way of a request reads its record.
-fn short_text<'a>(bytes: &'a [u8], d: &mut Decoder<'_>) -> Option<&'a str> {
+fn short_text<'a>(bytes: &'a [u8], d: &mut Decoder<'_>) -> Option<&'a [u8]> {
     let start = d.position();
     let len = match bytes.get(start)? {
         head @ 0x60..=0x77 => usize::from(head & 0x1f),
         _ => return None,
     };
     let text = bytes.get(start + 1..start + 1 + len)?;
-    let text = core::str::from_utf8(text).ok()?;
+    if !text.is_ascii() {
+        core::str::from_utf8(text).ok()?;
+    }
     d.set_position(start + 1 + len);
     Some(text)
 }
 
-/// Where a value ends that has one of the usual short forms, and is there as a whole.
-fn end_of_short(bytes: &[u8], start: usize) -> Option<usize> {
-    let head = *bytes.get(start)?;
-    let len = 1 + match head {
-        // whole numbers, false, true, null
-        0x00..=0x17 | 0x20..=0x37 | 0xf4..=0xf6 => 0,
-        0x18 | 0x38 => 1,
-        0x19 | 0x39 | 0xf9 => 2,
-        0x1a | 0x3a | 0xfa => 4,
-        0x1b | 0x3b | 0xfb => 8,
-        // bytes and text
-        0x40..=0x57 | 0x60..=0x77 => usize::from(head & 0x1f),
-        0x58 | 0x78 => 1 + usize::from(*bytes.get(start + 1)?),
-        0x59 | 0x79 => {
-            let len = bytes.get(start + 1..)?.first_chunk()?;
-            2 + usize::from(u16::from_be_bytes(*len))
+/// Where a value ends that is there as a whole and has definite lengths, its elements' too.
+fn end_of_definite(bytes: &[u8], start: usize) -> Option<usize> {
+    let (mut at, mut left) = (start, 1u64);
+    while left > 0 {
+        left -= 1;
+        let head = *bytes.get(at)?;
+        let rest = bytes.get(at + 1..)?;
+        at += 1;
+        let number = match head & 0x1f {
+            short @ 0..=23 => u64::from(short),
+            24 => {
+                at += 1;
+                u64::from(*rest.first()?)
+            }
+            25 => {
+                at += 2;
+                u64::from(u16::from_be_bytes(*rest.first_chunk()?))
+            }
+            26 => {
+                at += 4;
+                u64::from(u32::from_be_bytes(*rest.first_chunk()?))
+            }
+            27 => {
+                at += 8;
+                u64::from_be_bytes(*rest.first_chunk()?)
+            }
+            _ => return None,
+        };
+        match head >> 5 {
+            // bytes, text
+            2 | 3 => at = at.checked_add(usize::try_from(number).ok()?)?,
+            // an array, a map, a tag
+            4 => left = left.checked_add(number)?,
+            5 => left = left.checked_add(number.checked_mul(2)?)?,
+            6 => left = left.checked_add(1)?,
+            // numbers, true, false, null
+            _ => {}
         }
-        _ => return None,
-    };
-    let end = start + len;
-    (end <= bytes.len()).then_some(end)
+    }
+    (at <= bytes.len()).then_some(at)
 }
 
 fn number(d: &mut Decoder<'_>) -> Option<f64> {
+    let start = d.position();
+    // as nearly all are
+    if let Some([0xfb, double @ ..]) = d.input().get(start..)
+        && let Some(double) = double.first_chunk()
+    {
+        d.set_position(start + 9);
+        return Some(f64::from_be_bytes(*double)).filter(|v| v.is_finite());
+    }
     let value = match d.datatype().ok()? {
         Type::F16 => half(d)?,
         Type::F32 => f64::from(d.f32().ok()?),
@@ -301,118 +334,5 @@ fn type_of(raw: &[u8]) -> String {
         Ok(Type::F64 | Type::F32 | Type::F16) => "a number".into(),
         Ok(t) => t.to_string(),
         Err(_) => "nothing".into(),
-    }
-}
-
-/// Writes a record.
-#[derive(Debug, Default)]
-pub struct Builder {
-    /// The fields, without the map's head.
-    body: Vec<u8>,
-    count: u64,
-    out: Vec<u8>,
-}
-
-/// Writes an array as a field's value; it must get as many elements as were promised.
-#[derive(Debug)]
-pub struct Array<'b>(&'b mut Vec<u8>);
-
-impl Array<'_> {
-    /// Adds a value.
-    pub fn push(&mut self, value: Value<'_>) {
-        write(self.0, value);
-    }
-
-    /// Adds an array, filled by `fill`.
-    pub fn array(&mut self, len: usize, fill: impl FnOnce(&mut Array<'_>)) {
-        array(self.0, len, fill);
-    }
-}
-
-fn array(out: &mut Vec<u8>, len: usize, fill: impl FnOnce(&mut Array<'_>)) {
-    infallible(Encoder::new(&mut *out).array(len as u64));
-    fill(&mut Array(out));
-}
-
-fn infallible<T>(written: Result<T, minicbor::encode::Error<core::convert::Infallible>>) {
-    // a vector takes whatever is written to it
-    debug_assert!(written.is_ok());
-}
-
-fn write(out: &mut Vec<u8>, value: Value<'_>) {
-    let mut e = Encoder::new(out);
-    match value {
-        Value::Null => infallible(e.null()),
-        Value::Int(v) => infallible(e.i64(v)),
-        Value::Float(v) => infallible(e.f64(v)),
-        Value::Bool(v) => infallible(e.bool(v)),
-        Value::Text(v) => infallible(e.str(v)),
-        Value::Bytes(v) => infallible(e.bytes(v)),
-    }
-}
-
-impl Builder {
-    /// An empty one.
-    pub fn new() -> Builder {
-        Builder::default()
-    }
-
-    /// Begins again.
-    pub fn clear(&mut self) -> &mut Builder {
-        self.body.clear();
-        self.count = 0;
-        self
-    }
-
-    /// Takes over all fields of a record but those named.
-    pub fn copy(&mut self, record: &Record<'_>, without: &[&str]) -> &mut Builder {
-        for (name, value) in &record.fields {
-            if !without.contains(name) {
-                self.name(name);
-                self.body.extend_from_slice(value);
-            }
-        }
-        self
-    }
-
-    /// Takes over one field of a record, if it is there, under another name.
-    pub fn copy_as(&mut self, record: &Record<'_>, field: &str, name: &str) -> &mut Builder {
-        if let Some(value) = record.raw(field) {
-            self.name(name);
-            self.body.extend_from_slice(value);
-        }
-        self
-    }
-
-    /// Adds a field.
-    pub fn field(&mut self, name: &str, value: Value<'_>) -> &mut Builder {
-        self.name(name);
-        write(&mut self.body, value);
-        self
-    }
-
-    /// Adds a field that holds an array of `len` elements, filled by `fill`.
-    pub fn array(
-        &mut self,
-        name: &str,
-        len: usize,
-        fill: impl FnOnce(&mut Array<'_>),
-    ) -> &mut Builder {
-        self.name(name);
-        array(&mut self.body, len, fill);
-        self
-    }
-
-    fn name(&mut self, name: &str) {
-        infallible(Encoder::new(&mut self.body).str(name));
-        self.count += 1;
-    }
-
-    /// The record's bytes.
-    pub fn bytes(&mut self) -> &[u8] {
-        self.out.clear();
-        infallible(Encoder::new(&mut self.out).map(self.count));
-        self.out.extend_from_slice(&self.body);
-        &self.out
     }
 }

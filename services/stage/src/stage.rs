@@ -1,6 +1,7 @@
 //! Where a service's results go: along its channels, and back to the client.
 
-use crate::record::{Builder, Fault, Record};
+use crate::builder::Builder;
+use crate::record::{Fault, Record};
 use crate::status;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -221,7 +222,7 @@ impl Stage {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::Value;
+    use crate::builder::Value;
     use alloc::vec;
     use e3_sdk::Service;
     use e3_sdk::testing::{Call, Host};
