@@ -29,7 +29,7 @@ macro_rules! sdk {
 }
 
 /// The SDK for Rust, file by file.
-const SDK: [(&str, &str); 11] = sdk![
+const SDK: [(&str, &str); 13] = sdk![
     "accel.rs",
     "accel_portable.rs",
     "collections.rs",
@@ -37,7 +37,9 @@ const SDK: [(&str, &str); 11] = sdk![
     "lib.rs",
     "limits.rs",
     "logging.rs",
+    "math.rs",
     "native.rs",
+    "rooms.rs",
     "sys_wasm.rs",
     "testing.rs",
     "testing_calls.rs"

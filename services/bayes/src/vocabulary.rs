@@ -9,8 +9,40 @@ pub(crate) struct Vocabulary {
     bytes: Vec<u8>,
     /// Where each ends.
     ends: Vec<u32>,
-    /// Number of a word + 1; 0 = free. The length is a power of two.
-    table: Vec<u32>,
+    /// The length is a power of two.
+    table: Vec<Place>,
+}
+
+/// A place of the table. A short word is known by its place alone, without a look at its bytes.
+#[derive(Clone, Copy, Debug, Default)]
+struct Place {
+    start: Start,
+    /// Number of the word + 1; 0 = free.
+    number: u32,
+}
+
+/// A word's length and its first eight bytes, or all if it has fewer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Start {
+    bytes: u64,
+    len: u32,
+}
+
+/// What lies beyond [`Start`] begins here.
+const START_LEN: usize = 8;
+
+impl Start {
+    fn of(word: &[u8]) -> Start {
+        let four = |part: &[u8; 4]| u64::from(u32::from_le_bytes(*part));
+        let bytes = match (word.first_chunk(), word.first_chunk(), word.last_chunk()) {
+            (Some(eight), _, _) => u64::from_le_bytes(*eight),
+            // the two may overlap
+            (_, Some(first), Some(last)) => four(first) | four(last) << 32,
+            _ => word.iter().fold(0, |all, byte| all << 8 | u64::from(*byte)),
+        };
+        let len = word.len() as u32;
+        Start { bytes, len }
+    }
 }
 
 impl Vocabulary {
@@ -24,61 +56,101 @@ impl Vocabulary {
     }
 
     /// The word's number, or the free place for it. The table must not be empty.
-    fn place(&self, word: &[u8]) -> Result<usize, usize> {
+    fn place(&self, word: &[u8], start: Start) -> Result<usize, usize> {
+        let rest = word.get(START_LEN..).unwrap_or_default();
+        let is_rest = |n: u32| rest.is_empty() || self.word(n as usize - 1)[START_LEN..] == *rest;
         let mask = self.table.len() - 1;
-        let mut place = hash(word) as usize & mask;
+        let mut at = hash(start, rest) as usize & mask;
         loop {
-            match self.table[place] {
-                0 => return Err(place),
-                n if self.word(n as usize - 1) == word => return Ok(n as usize - 1),
-                _ => place = (place + 1) & mask,
+            match self.table[at] {
+                Place { number: 0, .. } => return Err(at),
+                place if place.start == start && is_rest(place.number) => {
+                    return Ok(place.number as usize - 1);
+                }
+                _ => at = (at + 1) & mask,
             }
         }
     }
 
     pub(crate) fn find(&self, word: &[u8]) -> Option<usize> {
-        self.place(word).ok()
+        self.place(word, Start::of(word)).ok()
     }
 
     /// Adds a word with the next number; false if it is there.
     pub(crate) fn add(&mut self, word: &[u8]) -> bool {
         if (self.len() + 1) * 2 > self.table.len() {
             let size = (self.table.len() * 2).max(16);
-            self.table = alloc::vec![0; size];
+            self.table = alloc::vec![Place::default(); size];
             for index in 0..self.len() {
-                if let Err(place) = self.place(self.word(index)) {
-                    self.table[place] = index as u32 + 1;
-                }
+                self.enter(index);
             }
         }
-        let Err(place) = self.place(word) else {
+        if self.find(word).is_some() {
             return false;
-        };
+        }
         self.bytes.extend_from_slice(word);
         self.ends.push(self.bytes.len() as u32);
-        self.table[place] = self.len() as u32;
+        self.enter(self.len() - 1);
         true
+    }
+
+    /// Gives a word that is not in the table its place.
+    fn enter(&mut self, index: usize) {
+        let start = Start::of(self.word(index));
+        if let Err(at) = self.place(self.word(index), start) {
+            let number = index as u32 + 1;
+            self.table[at] = Place { start, number };
+        }
     }
 }
 
-/// Of a word and its length, eight bytes at a time; what is left over is taken with bytes before it.
-fn hash(word: &[u8]) -> u64 {
+/// Of a word: its start and what is left, eight bytes at a time.
+fn hash(start: Start, rest: &[u8]) -> u64 {
     const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
     let mix = |h: u64, part: u64| {
         let h = (h ^ part).wrapping_mul(FACTOR);
         h ^ (h >> 32)
     };
-    let mut h = word.len() as u64;
-    if let Some(last) = word.last_chunk() {
-        let (parts, _) = word.as_chunks();
-        let parts = parts.iter().map(|part| u64::from_le_bytes(*part));
-        h = mix(parts.fold(h, mix), u64::from_le_bytes(*last));
-    } else if let (Some(first), Some(last)) = (word.first_chunk(), word.last_chunk()) {
-        let [first, last] = [first, last].map(|part| u64::from(u32::from_le_bytes(*part)));
-        h = mix(h, first | last << 32);
-    } else {
-        h = word.iter().fold(h, |h, byte| mix(h, u64::from(*byte)));
+    let mut h = mix(u64::from(start.len), start.bytes);
+    let (parts, left) = rest.as_chunks();
+    for part in parts {
+        h = mix(h, u64::from_le_bytes(*part));
     }
+    h = left.iter().fold(h, |h, byte| mix(h, u64::from(*byte)));
     // the high bits of a product follow from all bits of its factors
     h.wrapping_mul(FACTOR) >> 32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::collections::BTreeMap;
+
+    #[test]
+    fn every_word_is_found_by_its_number() {
+        let mut vocabulary = Vocabulary::default();
+        let mut expected = BTreeMap::new();
+        let mut state = 1u64;
+        for _ in 0..20_000 {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            // few letters, so that words are alike and come again
+            let letters = state.to_le_bytes().map(|b| b'a' + b % 2);
+            let len = 1 + (state >> 40) as usize % 20;
+            let word: Vec<u8> = letters.into_iter().cycle().take(len).collect();
+            let number = expected.len();
+            let is_new = !expected.contains_key(&word);
+            assert_eq!(vocabulary.add(&word), is_new, "{word:?}");
+            expected.entry(word).or_insert(number);
+        }
+        assert_eq!(vocabulary.len(), expected.len());
+        for (word, number) in &expected {
+            assert_eq!(vocabulary.find(word), Some(*number));
+            assert_eq!(vocabulary.word(*number), word);
+        }
+        for other in [&b"c"[..], b"abababac", b"ababababc", b""] {
+            assert_eq!(vocabulary.find(other), None);
+        }
+    }
 }

@@ -1,6 +1,7 @@
 //! The memcached text protocol (protocol.txt of memcached, "Commands"): bytes to commands.
 
 use crate::limits::{KEY_BYTES_MAX, RELATIVE_S_MAX};
+use memchr::memchr;
 
 /// How an item is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,7 +93,7 @@ pub fn next<'a>(rest: &mut &'a [u8]) -> Option<Parsed<'a>> {
     if rest.is_empty() {
         return None;
     }
-    let end = rest.iter().position(|b| *b == b'\n');
+    let end = memchr(b'\n', rest);
     let (line, after) = match end {
         Some(end) => (&rest[..end], &rest[end + 1..]),
         // all of the request is there: the rest of the line will never come
@@ -189,19 +190,38 @@ struct Args<'a> {
 }
 
 /// Words, separated by spaces.
-pub fn words(line: &[u8]) -> impl Iterator<Item = &[u8]> {
-    line.split(|b| *b == b' ').filter(|w| !w.is_empty())
+pub fn words(line: &[u8]) -> Words<'_> {
+    Words { rest: line }
+}
+
+/// See [`words`].
+pub struct Words<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Iterator for Words<'a> {
+    type Item = &'a [u8];
+
+    fn next(&mut self) -> Option<&'a [u8]> {
+        while !self.rest.is_empty() {
+            let end = memchr(b' ', self.rest).unwrap_or(self.rest.len());
+            let (word, after) = self.rest.split_at(end);
+            self.rest = after.get(1..).unwrap_or_default();
+            if !word.is_empty() {
+                return Some(word);
+            }
+        }
+        None
+    }
 }
 
 fn get(line: &[u8], versions: bool, touch: Option<i64>) -> Result<Command<'_>, &'static str> {
     // the words before the keys: the name, and the time if there is one
-    let mut keys = line;
+    let mut words_before = words(line);
     for _ in 0..1 + usize::from(touch.is_some()) {
-        let start = keys.iter().position(|b| *b != b' ').unwrap_or(keys.len());
-        keys = &keys[start..];
-        let end = keys.iter().position(|b| *b == b' ').unwrap_or(keys.len());
-        keys = &keys[end..];
+        words_before.next();
     }
+    let keys = words_before.rest;
     if words(keys).next().is_none() {
         return Err(fault::ERROR);
     }

@@ -23,6 +23,21 @@ pub use record::{FIELDS_MAX, Fault, Record};
 pub use stage::{Question, Stage};
 pub use words::Words;
 
+/// Major types of CBOR (RFC 8949, section 3.1), in the high bits of a value's first byte.
+mod major {
+    pub(crate) const UNSIGNED: u8 = 0;
+    pub(crate) const NEGATIVE: u8 = 1 << 5;
+    pub(crate) const BYTES: u8 = 2 << 5;
+    pub(crate) const TEXT: u8 = 3 << 5;
+    pub(crate) const ARRAY: u8 = 4 << 5;
+    pub(crate) const MAP: u8 = 5 << 5;
+    pub(crate) const TAG: u8 = 6 << 5;
+    /// True, false, null, floating point.
+    pub(crate) const SIMPLE: u8 = 7 << 5;
+    /// The bits that hold it.
+    pub(crate) const MASK: u8 = 7 << 5;
+}
+
 /// Statuses of replies.
 pub mod status {
     /// Done.

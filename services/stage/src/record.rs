@@ -4,6 +4,7 @@
 //! does not know passes through as it came: whether a text is UTF-8 is asked where it is read.
 
 use crate::builder::Value;
+use crate::major::{self, ARRAY, BYTES, MAP, NEGATIVE, TAG, TEXT, UNSIGNED};
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::fmt;
@@ -80,11 +81,31 @@ pub struct Record<'a> {
     pub(crate) fields: Vec<Field<'a>>,
 }
 
+/// A field's name, which is UTF-8. Most comparisons end at the tag.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Name<'a> {
+    /// Of its length, its first and its last byte.
+    tag: u32,
+    bytes: &'a [u8],
+}
+
+impl<'a> Name<'a> {
+    pub(crate) fn new(bytes: &'a [u8]) -> Name<'a> {
+        let end = |byte: Option<&u8>| u32::from(*byte.unwrap_or(&0));
+        let tag = (bytes.len() as u32) << 16 | end(bytes.first()) << 8 | end(bytes.last());
+        Name { tag, bytes }
+    }
+
+    /// One of 64 bits, nearly always another one for another name.
+    fn bit(self) -> u64 {
+        1 << (self.tag.wrapping_mul(0x9e37_79b9) >> 26)
+    }
+}
+
 /// Where a field lies.
 #[derive(Clone, Debug)]
 pub(crate) struct Field<'a> {
-    /// UTF-8.
-    pub(crate) name: &'a [u8],
+    pub(crate) name: Name<'a>,
     value: &'a [u8],
     pub(crate) start: usize,
     pub(crate) end: usize,
@@ -103,30 +124,39 @@ impl<'a> Record<'a> {
             _ => return Err(fault(&d, "a map of at most 64 fields, of definite length,")),
         };
         let mut fields: Vec<Field<'_>> = Vec::with_capacity(count as usize);
+        let (mut start, mut names) = (d.position(), 0);
         for _ in 0..count {
-            let start = d.position();
-            let name = short_text(bytes, &mut d).or_else(|| d.str().ok().map(str::as_bytes));
-            let Some(name) = name else {
+            let name = short_text(bytes, start).or_else(|| {
+                d.set_position(start);
+                let text = d.str().ok()?;
+                Some((text.as_bytes(), d.position()))
+            });
+            let Some((name, value_at)) = name else {
                 return Err(fault(&d, "a field's name"));
             };
-            if fields.iter().any(|f| f.name == name) {
+            let name = Name::new(name);
+            if names & name.bit() != 0 && fields.iter().any(|f| f.name == name) {
+                d.set_position(value_at);
                 return Err(fault(&d, "another field's name, since this one was there,"));
             }
-            let value_at = d.position();
-            match end_of_definite(bytes, value_at) {
-                Some(end) => d.set_position(end),
-                None if d.skip().is_err() => return Err(fault(&d, "a value")),
-                None => {}
-            }
-            let end = d.position();
-            let value = &bytes[value_at..end];
+            names |= name.bit();
+            let end = end_of_definite(bytes, value_at).or_else(|| {
+                d.set_position(value_at);
+                d.skip().ok()?;
+                Some(d.position())
+            });
+            let Some(end) = end else {
+                return Err(fault(&d, "a value"));
+            };
             fields.push(Field {
                 name,
-                value,
+                value: &bytes[value_at..end],
                 start,
                 end,
             });
+            start = end;
         }
+        d.set_position(start);
         match d.position() == bytes.len() {
             true => Ok(Record { bytes, fields }),
             false => Err(fault(&d, "the end")),
@@ -134,7 +164,8 @@ impl<'a> Record<'a> {
     }
 
     pub(crate) fn raw(&self, name: &str) -> Option<&'a [u8]> {
-        let found = self.fields.iter().find(|f| f.name == name.as_bytes());
+        let name = Name::new(name.as_bytes());
+        let found = self.fields.iter().find(|f| f.name == name);
         found.map(|f| f.value)
     }
 
@@ -143,15 +174,15 @@ impl<'a> Record<'a> {
         self.raw(name).is_some()
     }
 
-    /// A field read by `read`, which must use all of it.
+    /// A field whose value, all of it, is read by `read`.
     fn read<T>(
         &self,
         name: &str,
         must_be: &'static str,
-        read: impl FnOnce(&mut Decoder<'a>) -> Option<T>,
+        read: impl FnOnce(&'a [u8]) -> Option<T>,
     ) -> Result<T, Fault> {
         let raw = self.raw(name).ok_or_else(|| Fault::Missing(name.into()))?;
-        read(&mut Decoder::new(raw)).ok_or_else(|| Fault::Type {
+        read(raw).ok_or_else(|| Fault::Type {
             field: name.into(),
             is: type_of(raw),
             must_be,
@@ -160,30 +191,29 @@ impl<'a> Record<'a> {
 
     /// A whole number.
     pub fn int(&self, name: &str) -> Result<i64, Fault> {
-        self.read(name, "a whole number", |d| d.i64().ok())
+        self.read(name, "a whole number", int)
     }
 
     /// A finite number, whole or not.
     pub fn number(&self, name: &str) -> Result<f64, Fault> {
-        self.read(name, "a finite number", number)
+        self.read(name, "a finite number", |v| number(&mut Decoder::new(v)))
     }
 
     /// True or false.
     pub fn bool(&self, name: &str) -> Result<bool, Fault> {
-        self.read(name, "true or false", |d| d.bool().ok())
+        self.read(name, "true or false", |v| Decoder::new(v).bool().ok())
     }
 
     /// Text.
     pub fn text(&self, name: &str) -> Result<&'a str, Fault> {
-        self.read(name, "text", |d| d.str().ok())
+        self.read(name, "text", text)
     }
 
     /// Bytes; text counts as its UTF-8.
     pub fn bytes(&self, name: &str) -> Result<&'a [u8], Fault> {
-        self.read(name, "bytes or text", |d| match d.datatype() {
-            Ok(Type::Bytes) => d.bytes().ok(),
-            Ok(Type::String) => d.str().ok().map(str::as_bytes),
-            _ => None,
+        self.read(name, "bytes or text", |v| match string(v, BYTES) {
+            None => text(v).map(str::as_bytes),
+            bytes => bytes,
         })
     }
 
@@ -192,14 +222,15 @@ impl<'a> Record<'a> {
         self.read(
             name,
             "a finite number, text, bytes, true, false or null",
-            |d| {
+            |v| {
+                let mut d = Decoder::new(v);
                 Some(match d.datatype().ok()? {
                     Type::Null => Value::Null,
                     Type::Bool => Value::Bool(d.bool().ok()?),
-                    Type::String => Value::Text(d.str().ok()?),
-                    Type::Bytes => Value::Bytes(d.bytes().ok()?),
-                    Type::F16 | Type::F32 | Type::F64 => Value::Float(number(d)?),
-                    _ => Value::Int(d.i64().ok()?),
+                    Type::String => Value::Text(text(v)?),
+                    Type::Bytes => Value::Bytes(string(v, BYTES)?),
+                    Type::F16 | Type::F32 | Type::F64 => Value::Float(number(&mut d)?),
+                    _ => Value::Int(int(v)?),
                 })
             },
         )
@@ -223,10 +254,11 @@ impl<'a> Record<'a> {
         mut read: impl FnMut(&mut Decoder<'a>) -> Option<T>,
     ) -> Result<Vec<T>, Fault> {
         let mut len = 0;
-        let all = self.read(name, must_be, |d| {
+        let all = self.read(name, must_be, |v| {
+            let mut d = Decoder::new(v);
             len = d.array().ok()?? as usize;
             // The length is the sender's word: read no more than is allowed.
-            (0..len.min(max)).map(|_| read(d)).collect()
+            (0..len.min(max)).map(|_| read(&mut d)).collect()
         })?;
         match len <= max {
             true => Ok(all),
@@ -238,62 +270,99 @@ impl<'a> Record<'a> {
     }
 }
 
-/// A text of at most 23 bytes. The decoder knows all forms, but takes longer over it, and every service
-/// on the way of a request reads its record.
-fn short_text<'a>(bytes: &'a [u8], d: &mut Decoder<'_>) -> Option<&'a [u8]> {
-    let start = d.position();
+/// A text of at most 23 bytes, and where it ends. The decoder knows all forms, but takes longer over
+/// it, and every service on the way of a request reads its record.
+fn short_text(bytes: &[u8], start: usize) -> Option<(&[u8], usize)> {
     let len = match bytes.get(start)? {
         head @ 0x60..=0x77 => usize::from(head & 0x1f),
         _ => return None,
     };
-    let text = bytes.get(start + 1..start + 1 + len)?;
-    if !text.is_ascii() {
+    let end = start + 1 + len;
+    let text = bytes.get(start + 1..end)?;
+    if !is_ascii(text) {
         core::str::from_utf8(text).ok()?;
     }
-    d.set_position(start + 1 + len);
-    Some(text)
+    Some((text, end))
+}
+
+/// Whether a text of at most 24 bytes is ASCII, without a loop.
+fn is_ascii(text: &[u8]) -> bool {
+    let eight = |at: usize| {
+        text.get(at..)?
+            .first_chunk()
+            .map(|c| u64::from_le_bytes(*c))
+    };
+    let four = |at: usize| {
+        text.get(at..)?
+            .first_chunk()
+            .map(|c| u32::from_le_bytes(*c))
+    };
+    let len = text.len();
+    let all = match len {
+        0 => 0,
+        // the first, the middle and the last
+        1..4 => u64::from(text[0] | text[len / 2] | text[len - 1]),
+        4..8 => u64::from(four(0).unwrap_or(!0) | four(len - 4).unwrap_or(!0)),
+        _ => [0, (len - 8) / 2, len - 8]
+            .into_iter()
+            .fold(0, |all, at| all | eight(at).unwrap_or(!0)),
+    };
+    all & 0x8080_8080_8080_8080 == 0
+}
+
+/// What is at the beginning of every value: its type, its number, and where they end. None for an
+/// indefinite length.
+fn head(bytes: &[u8], at: usize) -> Option<(u8, u64, usize)> {
+    let rest = bytes.get(at..)?;
+    let (first, rest) = rest.split_first()?;
+    let (number, len) = match first & 0x1f {
+        short @ 0..=23 => (u64::from(short), 0),
+        24 => (u64::from(*rest.first()?), 1),
+        25 => (u16::from_be_bytes(*rest.first_chunk()?).into(), 2),
+        26 => (u32::from_be_bytes(*rest.first_chunk()?).into(), 4),
+        27 => (u64::from_be_bytes(*rest.first_chunk()?), 8),
+        _ => return None,
+    };
+    Some((first & major::MASK, number, at + 1 + len))
 }
 
 /// Where a value ends that is there as a whole and has definite lengths, its elements' too.
 fn end_of_definite(bytes: &[u8], start: usize) -> Option<usize> {
     let (mut at, mut left) = (start, 1u64);
     while left > 0 {
-        left -= 1;
-        let head = *bytes.get(at)?;
-        let rest = bytes.get(at + 1..)?;
-        at += 1;
-        let number = match head & 0x1f {
-            short @ 0..=23 => u64::from(short),
-            24 => {
-                at += 1;
-                u64::from(*rest.first()?)
-            }
-            25 => {
-                at += 2;
-                u64::from(u16::from_be_bytes(*rest.first_chunk()?))
-            }
-            26 => {
-                at += 4;
-                u64::from(u32::from_be_bytes(*rest.first_chunk()?))
-            }
-            27 => {
-                at += 8;
-                u64::from_be_bytes(*rest.first_chunk()?)
-            }
-            _ => return None,
-        };
-        match head >> 5 {
-            // bytes, text
-            2 | 3 => at = at.checked_add(usize::try_from(number).ok()?)?,
-            // an array, a map, a tag
-            4 => left = left.checked_add(number)?,
-            5 => left = left.checked_add(number.checked_mul(2)?)?,
-            6 => left = left.checked_add(1)?,
-            // numbers, true, false, null
+        let (major, number, end) = head(bytes, at)?;
+        (at, left) = (end, left - 1);
+        match major {
+            BYTES | TEXT => at = at.checked_add(usize::try_from(number).ok()?)?,
+            ARRAY => left = left.checked_add(number)?,
+            MAP => left = left.checked_add(number.checked_mul(2)?)?,
+            TAG => left = left.checked_add(1)?,
             _ => {}
         }
     }
     (at <= bytes.len()).then_some(at)
+}
+
+/// A value as a whole number.
+fn int(value: &[u8]) -> Option<i64> {
+    let (major, number, _) = head(value, 0)?;
+    let number = i64::try_from(number).ok()?;
+    match major {
+        UNSIGNED => Some(number),
+        NEGATIVE => Some(!number),
+        _ => None,
+    }
+}
+
+/// A value as a string of this type.
+fn string(value: &[u8], of: u8) -> Option<&[u8]> {
+    let (major, _, end) = head(value, 0)?;
+    // a value ends where its string does
+    value.get(end..).filter(|_| major == of)
+}
+
+fn text(value: &[u8]) -> Option<&str> {
+    core::str::from_utf8(string(value, TEXT)?).ok()
 }
 
 fn number(d: &mut Decoder<'_>) -> Option<f64> {

@@ -109,6 +109,49 @@ fn values_end_where_the_decoder_ends() {
 }
 
 #[test]
+fn a_byte_beyond_ascii_is_found_wherever_it_is() {
+    for len in 0..=24 {
+        let text = alloc::vec![b'~'; len];
+        assert!(is_ascii(&text), "{len}");
+        for at in 0..len {
+            let mut text = text.clone();
+            text[at] = 0x80;
+            assert!(!is_ascii(&text), "{len}, {at}");
+        }
+    }
+}
+
+#[test]
+fn names_are_told_apart() {
+    let names = [
+        "",
+        "a",
+        "aa",
+        "aba",
+        "aca",
+        "adda",
+        "abcdefgh_a",
+        "abcdefhh_a",
+        "ä",
+        "zwölfundzwanzig_felder_x",
+    ];
+    let mut b = Builder::new();
+    for (n, name) in names.into_iter().enumerate() {
+        b.field(name, Value::Int(n as i64));
+    }
+    let bytes = b.bytes().to_vec();
+    let record = Record::parse(&bytes).unwrap();
+    for (n, name) in names.into_iter().enumerate() {
+        assert_eq!(record.int(name), Ok(n as i64));
+        let mut twice = Builder::new();
+        twice.copy(&record, &[]).field(name, Value::Null);
+        let twice = twice.bytes().to_vec();
+        assert!(Record::parse(&twice).is_err(), "{name}");
+    }
+    assert!(!record.has("abba"));
+}
+
+#[test]
 fn any_bytes_are_a_record_or_a_fault() {
     let mut good = Builder::new();
     good.field("a", Value::Int(1)).field("b", Value::Text("x"));
