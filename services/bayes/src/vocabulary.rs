@@ -13,35 +13,28 @@ pub(crate) struct Vocabulary {
     table: Vec<Place>,
 }
 
-/// A place of the table. A short word is known by its place alone, without a look at its bytes.
+/// A place of the table: a word's length and its first eight bytes, or all if it has fewer. So a
+/// short word is known by its place alone, without a look at its bytes.
 #[derive(Clone, Copy, Debug, Default)]
 struct Place {
-    start: Start,
+    start: u64,
+    len: u32,
     /// Number of the word + 1; 0 = free.
     number: u32,
 }
 
-/// A word's length and its first eight bytes, or all if it has fewer.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Start {
-    bytes: u64,
-    len: u32,
-}
-
-/// What lies beyond [`Start`] begins here.
+/// What lies beyond a word's start begins here.
 const START_LEN: usize = 8;
 
-impl Start {
-    fn of(word: &[u8]) -> Start {
-        let four = |part: &[u8; 4]| u64::from(u32::from_le_bytes(*part));
-        let bytes = match (word.first_chunk(), word.first_chunk(), word.last_chunk()) {
-            (Some(eight), _, _) => u64::from_le_bytes(*eight),
-            // the two may overlap
-            (_, Some(first), Some(last)) => four(first) | four(last) << 32,
-            _ => word.iter().fold(0, |all, byte| all << 8 | u64::from(*byte)),
-        };
-        let len = word.len() as u32;
-        Start { bytes, len }
+fn start_of(word: &[u8]) -> u64 {
+    if let Some(eight) = word.first_chunk() {
+        u64::from_le_bytes(*eight)
+    } else if let (Some(first), Some(last)) = (word.first_chunk(), word.last_chunk()) {
+        // the two may overlap
+        let [first, last] = [first, last].map(|part| u64::from(u32::from_le_bytes(*part)));
+        first | last << 32
+    } else {
+        word.iter().fold(0, |all, byte| all << 8 | u64::from(*byte))
     }
 }
 
@@ -56,15 +49,16 @@ impl Vocabulary {
     }
 
     /// The word's number, or the free place for it. The table must not be empty.
-    fn place(&self, word: &[u8], start: Start) -> Result<usize, usize> {
+    fn place(&self, word: &[u8]) -> Result<usize, usize> {
+        let (start, len) = (start_of(word), word.len() as u32);
         let rest = word.get(START_LEN..).unwrap_or_default();
         let is_rest = |n: u32| rest.is_empty() || self.word(n as usize - 1)[START_LEN..] == *rest;
         let mask = self.table.len() - 1;
-        let mut at = hash(start, rest) as usize & mask;
+        let mut at = hash(start, len, rest) as usize & mask;
         loop {
             match self.table[at] {
                 Place { number: 0, .. } => return Err(at),
-                place if place.start == start && is_rest(place.number) => {
+                place if (place.start, place.len) == (start, len) && is_rest(place.number) => {
                     return Ok(place.number as usize - 1);
                 }
                 _ => at = (at + 1) & mask,
@@ -73,7 +67,7 @@ impl Vocabulary {
     }
 
     pub(crate) fn find(&self, word: &[u8]) -> Option<usize> {
-        self.place(word, Start::of(word)).ok()
+        self.place(word).ok()
     }
 
     /// Adds a word with the next number; false if it is there.
@@ -96,22 +90,23 @@ impl Vocabulary {
 
     /// Gives a word that is not in the table its place.
     fn enter(&mut self, index: usize) {
-        let start = Start::of(self.word(index));
-        if let Err(at) = self.place(self.word(index), start) {
+        let word = self.word(index);
+        let (start, len) = (start_of(word), word.len() as u32);
+        if let Err(at) = self.place(word) {
             let number = index as u32 + 1;
-            self.table[at] = Place { start, number };
+            self.table[at] = Place { start, len, number };
         }
     }
 }
 
-/// Of a word: its start and what is left, eight bytes at a time.
-fn hash(start: Start, rest: &[u8]) -> u64 {
+/// Of a word: its start, its length and what is left, eight bytes at a time.
+fn hash(start: u64, len: u32, rest: &[u8]) -> u64 {
     const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
     let mix = |h: u64, part: u64| {
         let h = (h ^ part).wrapping_mul(FACTOR);
         h ^ (h >> 32)
     };
-    let mut h = mix(u64::from(start.len), start.bytes);
+    let mut h = mix(u64::from(len), start);
     let (parts, left) = rest.as_chunks();
     for part in parts {
         h = mix(h, u64::from_le_bytes(*part));

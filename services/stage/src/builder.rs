@@ -2,7 +2,7 @@
 //! hold it against a library's encoder.
 
 use crate::major::{ARRAY, BYTES, MAP, NEGATIVE, SIMPLE, TEXT, UNSIGNED};
-use crate::record::{Field, Name, Record};
+use crate::record::{Name, Record};
 use alloc::vec::Vec;
 
 /// A value to be written.
@@ -119,13 +119,18 @@ impl Builder {
 
     /// Takes over all fields of a record but those named.
     pub fn copy(&mut self, record: &Record<'_>, without: &[&str]) -> &mut Builder {
-        let is_left_out = |f: &Field<'_>| {
-            let is_it = |n: &&str| Name::new(n.as_bytes()) == f.name;
-            without.iter().any(is_it)
-        };
+        let place = |name: &&str| record.place(Name::new(name.as_bytes()));
+        // a bit for each field, of which there are at most 64
+        let left_out = without
+            .iter()
+            .filter_map(place)
+            .fold(0, |all, at| all | 1u64 << at);
         // those that follow each other are copied at once
         let mut run = 0..0;
-        for field in record.fields.iter().filter(|f| !is_left_out(f)) {
+        for (at, field) in record.fields.iter().enumerate() {
+            if left_out >> at & 1 == 1 {
+                continue;
+            }
             self.count += 1;
             if run.end != field.start {
                 self.out.extend_from_slice(&record.bytes[run]);

@@ -163,10 +163,14 @@ impl<'a> Record<'a> {
         }
     }
 
+    /// Which field has this name.
+    pub(crate) fn place(&self, name: Name<'_>) -> Option<usize> {
+        self.fields.iter().position(|f| f.name == name)
+    }
+
     pub(crate) fn raw(&self, name: &str) -> Option<&'a [u8]> {
-        let name = Name::new(name.as_bytes());
-        let found = self.fields.iter().find(|f| f.name == name);
-        found.map(|f| f.value)
+        let at = self.place(Name::new(name.as_bytes()))?;
+        Some(self.fields[at].value)
     }
 
     /// Whether there is such a field.
