@@ -53,6 +53,19 @@ fn add_squares(sums: &mut [f64; LANES], x: f64, lanes: &[f64; LANES]) {
     }
 }
 
+/// Adds a point behind those that are as near; of more than `k` the last is dropped.
+fn enter(best: &mut Vec<Neighbour>, k: usize, new: Neighbour) {
+    if best.len() < k {
+        best.push(new);
+    }
+    let mut place = best.len() - 1;
+    while place > 0 && best[place - 1].squared > new.squared {
+        best[place] = best[place - 1];
+        place -= 1;
+    }
+    best[place] = new;
+}
+
 impl Points {
     /// Reads the asset of this name.
     pub fn load(name: &'static str) -> Result<Points, Error> {
@@ -173,10 +186,10 @@ impl Points {
         let blocks = self.blocks.chunks_exact(LANES * self.features);
         for (block, first) in blocks.zip((0..).step_by(LANES)) {
             let mut sums = [0.0; LANES];
-            // Four features a turn: in WebAssembly a turn of a loop has a cost of its own.
-            let (fours, rest) = query.as_chunks::<4>();
-            let (lanes, rest_lanes) = block.split_at(fours.len() * 4 * LANES);
-            for (xs, lanes) in fours.iter().zip(lanes.as_chunks::<{ 4 * LANES }>().0) {
+            // Two features a turn: in WebAssembly a turn of a loop has a cost of its own.
+            let (pairs, rest) = query.as_chunks::<2>();
+            let (lanes, rest_lanes) = block.split_at(pairs.len() * 2 * LANES);
+            for (xs, lanes) in pairs.iter().zip(lanes.as_chunks::<{ 2 * LANES }>().0) {
                 for (x, lanes) in xs.iter().zip(lanes.as_chunks::<LANES>().0) {
                     add_squares(&mut sums, *x, lanes);
                 }
@@ -184,18 +197,18 @@ impl Points {
             for (x, lanes) in rest.iter().zip(rest_lanes.as_chunks::<LANES>().0) {
                 add_squares(&mut sums, *x, lanes);
             }
-            if sums.iter().all(|s| *s >= worst) {
-                continue;
-            }
-            let points = first..(first + LANES).min(self.count);
-            for (squared, point) in sums.into_iter().zip(points) {
-                if squared < worst {
-                    if best.len() == k {
-                        best.pop();
-                    }
-                    let place = best.partition_point(|n| n.squared <= squared);
-                    let point = point as u32;
-                    best.insert(place, Neighbour { squared, point });
+            // a bit for each lane that may be nearer; the last block may have some without a point
+            let points = LANES.min(self.count - first);
+            let nearer = |lane: usize| u32::from(sums[lane] < worst) << lane;
+            let mut near = (0..LANES).fold(0, |near, lane| near | nearer(lane));
+            near &= (1 << points) - 1;
+            while near != 0 {
+                let lane = near.trailing_zeros() as usize;
+                near &= near - 1;
+                if sums[lane] < worst {
+                    let point = (first + lane) as u32;
+                    let squared = sums[lane];
+                    enter(best, k, Neighbour { squared, point });
                     if best.len() == k {
                         worst = best[k - 1].squared;
                     }
