@@ -31,6 +31,7 @@ pub(crate) struct Exports {
     pub(crate) request_capacity: ModuleExport,
     pub(crate) handle: ModuleExport,
     pub(crate) init: Option<ModuleExport>,
+    pub(crate) request_head: Option<ModuleExport>,
 }
 
 /// Exports that every service has.
@@ -230,6 +231,10 @@ fn exports(module: &Module) -> Result<Exports, LoadError> {
             }),
         }
     };
+    let optional = |name| match module.get_export_index(name) {
+        Some(_) => func(name, 0).map(Some),
+        None => Ok(None),
+    };
     let memory = index("memory")?;
     match module.get_export("memory") {
         Some(ExternType::Memory(m)) if !m.is_64() && !m.is_shared() => {}
@@ -246,10 +251,8 @@ fn exports(module: &Module) -> Result<Exports, LoadError> {
         request_buffer: func("e3_request_buffer", 0)?,
         request_capacity: func("e3_request_capacity", 0)?,
         handle: func("e3_handle", 1)?,
-        init: match module.get_export_index("e3_init") {
-            Some(_) => Some(func("e3_init", 0)?),
-            None => None,
-        },
+        init: optional("e3_init")?,
+        request_head: optional("e3_request_head")?,
     })
 }
 

@@ -2,9 +2,10 @@
 
 use crate::host_accelerators::{self, Accel};
 use crate::host_collections;
-use crate::instance::{Shared, Warm};
+use crate::instance::Shared;
 use crate::limits::{KEY_LEN_MAX, LOG_LEN_MAX, PAYLOAD_LEN_MAX};
 use crate::types::{Failure, LogLine, Output, Reply, Request};
+use crate::warm::Warm;
 use e3_collections::{State, Txn};
 use std::cell::RefCell;
 use std::fmt;
@@ -26,6 +27,7 @@ pub(crate) struct Ctx {
     pub(crate) memory: Option<Memory>,
     pub(crate) buffer_at: usize,
     pub(crate) buffer_len: usize,
+    pub(crate) head_at: Option<usize>,
     /// The request that is being handled.
     pub(crate) request: Option<Request>,
     pub(crate) outputs: Vec<Output>,
@@ -82,6 +84,7 @@ impl Ctx {
             memory: None,
             buffer_at: 0,
             buffer_len: 0,
+            head_at: None,
             request: None,
             outputs: Vec::new(),
             sent,

@@ -8,12 +8,12 @@
 use crate::code::{Code, one_line};
 use crate::host::{Ctx, HostFailure, parts};
 use crate::limits::{
-    BUFFER_LEN_MAX, BUFFERS_MAX, COMPLETIONS_MAX, EFFECTS_LEN_MAX, OUTPUT_OVERHEAD_LEN, WARM_PAUSE,
+    BUFFER_LEN_MAX, BUFFERS_MAX, COMPLETIONS_MAX, EFFECTS_LEN_MAX, OUTPUT_OVERHEAD_LEN,
+    REQUEST_HEAD_LEN,
 };
 use crate::types::{
     Completion, EngineConfig, Failed, Failure, InstanceId, InstanceSpec, LogFn, Outcome, Request,
 };
-use e3_collections::limits::WARM_KEYS_MAX;
 use e3_collections::{State, WriteBatch};
 use e3_model::Accelerators;
 use std::cell::{Cell, RefCell};
@@ -261,19 +261,22 @@ async fn prepare(code: &Code, instance: &Instance, store: &mut Store<Ctx>) -> Re
             .and_then(|e| e.into_func())
             .ok_or_else(missing)
     };
-    let mut asked = [0; 3];
+    let mut asked = [0; 4];
     for (at, answer) in [
-        &exports.abi_version,
-        &exports.request_buffer,
-        &exports.request_capacity,
+        Some(&exports.abi_version),
+        Some(&exports.request_buffer),
+        Some(&exports.request_capacity),
+        exports.request_head.as_ref(),
     ]
     .into_iter()
     .zip(&mut asked)
     {
-        let f: TypedFunc<(), i32> = func(store, at)?.typed(&*store)?;
-        *answer = f.call_async(&mut *store, ()).await?;
+        if let Some(at) = at {
+            let f: TypedFunc<(), i32> = func(store, at)?.typed(&*store)?;
+            *answer = f.call_async(&mut *store, ()).await?;
+        }
     }
-    let [version, address, capacity] = asked;
+    let [version, address, capacity, head] = asked;
     if version != 1 {
         return Err(HostFailure(Failure::AbiVersion(version)).into());
     }
@@ -297,7 +300,16 @@ async fn prepare(code: &Code, instance: &Instance, store: &mut Store<Ctx>) -> Re
         })
         .into());
     }
+    let head_end = u64::from(head as u32) + REQUEST_HEAD_LEN as u64;
+    if exports.request_head.is_some() && head_end > memory_len as u64 {
+        return Err(HostFailure(Failure::RequestHead {
+            address: head as u32,
+            memory: memory_len,
+        })
+        .into());
+    }
     let ctx = store.data_mut();
+    ctx.head_at = exports.request_head.map(|_| head as u32 as usize);
     ctx.buffer_at = address as usize;
     ctx.buffer_len = capacity as usize;
     func(store, &exports.handle)
@@ -321,7 +333,24 @@ fn next(mut caller: Caller<'_, Ctx>, status: i32) -> Result<i32> {
         return Err(HostFailure(Failure::RequestTooLong { len, capacity }).into());
     }
     memory[at..at + len].copy_from_slice(payload);
+    if let (Some(at), Some(request)) = (ctx.head_at, &ctx.request) {
+        write_head(request, &mut memory[at..at + REQUEST_HEAD_LEN]);
+    }
     Ok(len as i32)
+}
+
+/// What a request is beside its payload: here it costs less than a call for each of its parts.
+fn write_head(request: &Request, out: &mut [u8]) {
+    let key = &*request.key;
+    out[..16].copy_from_slice(&request.request_id);
+    out[16..24].copy_from_slice(&request.now_ns.to_le_bytes());
+    out[24..28].copy_from_slice(&request.edge.to_le_bytes());
+    out[28..30].copy_from_slice(&request.slot.to_le_bytes());
+    out[30..32].copy_from_slice(&(key.len() as u16).to_le_bytes());
+    // a longer one is asked for
+    if let Some(room) = out[32..].get_mut(..key.len()) {
+        room.copy_from_slice(key);
+    }
 }
 
 impl Ctx {
@@ -360,33 +389,6 @@ impl Ctx {
         self.growth_refused = None;
         self.txn.begin(request.slot);
         Ok(Some(&mut self.request.insert(request).payload))
-    }
-}
-
-/// Warms the state for requests that wait: services mostly keep what is of a request at its key.
-/// A service that does not pays for one try in many requests.
-#[derive(Default)]
-pub(crate) struct Warm {
-    /// Requests at the front of the queue that are done.
-    ahead: usize,
-    /// Requests before the next try.
-    pause: usize,
-}
-
-impl Warm {
-    /// Before the front of the queue is taken.
-    #[inline]
-    fn next(&mut self, queue: &VecDeque<Request>, state: &State) {
-        if self.ahead > 0 {
-            self.ahead -= 1;
-        } else if self.pause > 0 {
-            self.pause -= 1;
-        } else if queue.len() > 1 {
-            self.ahead = queue.len().min(WARM_KEYS_MAX) - 1;
-            if state.warm(queue.iter().map(|r| &*r.key)) == 0 {
-                self.pause = WARM_PAUSE;
-            }
-        }
     }
 }
 

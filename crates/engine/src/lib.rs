@@ -25,6 +25,7 @@ mod pattern_set;
 mod solo;
 mod ticker;
 mod types;
+mod warm;
 
 pub use accelerator_rates::accelerator_rates;
 pub use code::{Code, check};

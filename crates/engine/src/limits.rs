@@ -15,6 +15,8 @@ pub const WARM_PAUSE: usize = 1024;
 pub const COMPLETIONS_MAX: usize = 1024;
 /// Bytes of a key.
 pub const KEY_LEN_MAX: usize = e3_model::limits::KEY_LEN_MAX;
+/// Bytes of what a request is beside its payload, for a module that has room for it: see docs/abi.md.
+pub const REQUEST_HEAD_LEN: usize = 96;
 /// Bytes of a message or reply.
 pub const PAYLOAD_LEN_MAX: usize = e3_model::limits::PAYLOAD_LEN_MAX;
 /// Bytes of all writes, messages and the reply of a request together: one log entry, which one

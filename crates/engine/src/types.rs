@@ -353,6 +353,14 @@ pub enum Failure {
         /// Size of the memory.
         memory: usize,
     },
+    /// The room for a request's head lies outside of the memory.
+    #[error("request head at {address}: outside of the memory of {memory} bytes")]
+    RequestHead {
+        /// Address.
+        address: u32,
+        /// Size of the memory.
+        memory: usize,
+    },
     /// `e3_init` called an import that only a handler may call.
     #[error("import \"{0}\" was called outside of a request")]
     OutsideRequest(&'static str),

@@ -5,7 +5,7 @@ mod common;
 
 use common::*;
 use e3_collections::State;
-use e3_engine::{Engine, Failure, InstanceSpec, LoadError, Outcome, StartError};
+use e3_engine::{Engine, Failure, InstanceSpec, LoadError, Outcome, Request, StartError};
 use std::cell::RefCell;
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -288,6 +288,63 @@ fn pointers_out_of_range_and_long_requests_fail_the_attempt() {
         }
     );
     assert_eq!(p.reply(B, &[5; 4096]), [5; 4096]);
+}
+
+/// A module with room for the head at this address, which replies with the room.
+fn with_head(address: u32) -> Vec<u8> {
+    module(&format!(
+        r#"{IMPORTS} {EXPORTS}
+        (func (export "e3_request_head") (result i32) (i32.const {address}))
+        (func (export "e3_handle") (param i32) (result i32)
+          (call $reply (i32.const 0) (i32.const {address}) (i32.const 96)))"#
+    ))
+}
+
+#[test]
+fn the_head_of_a_request_lies_in_its_room() {
+    let mut p = Pair::new();
+    let last = (1 << 16) - 96;
+    p.start_with(A, &with_head(last), spec());
+    for key_len in [1, 64, 65, 1024] {
+        let key: Vec<u8> = (0..key_len).map(|n| 1 + n as u8 % 100).collect();
+        let request = Request {
+            request_id: *b"0123456789abcdef",
+            now_ns: 0x0102_0304_0506_0708,
+            edge: -1,
+            slot: 0x0a0b,
+            key: key.clone(),
+            ..request(0, b"")
+        };
+        p.done.clear();
+        p.engine.submit(A, request).unwrap();
+        p.until_done(1);
+        let Outcome::Done {
+            reply: Some(reply), ..
+        } = &p.done[0].outcome
+        else {
+            panic!("{:?}", p.done);
+        };
+        let head = &reply.payload;
+        assert_eq!(head[..16], *b"0123456789abcdef");
+        assert_eq!(head[16..24], [8, 7, 6, 5, 4, 3, 2, 1]);
+        assert_eq!(head[24..30], [255, 255, 255, 255, 0x0b, 0x0a]);
+        assert_eq!(head[30..32], (key_len as u16).to_le_bytes());
+        if key_len <= 64 {
+            assert_eq!(head[32..32 + key_len], key);
+        }
+    }
+    let code = p.engine.load(&with_head(last + 1)).unwrap();
+    let state = Rc::new(RefCell::new(State::new(&collections())));
+    assert_eq!(
+        p.engine.start(B, &code, spec(), state),
+        Err(StartError::Failed {
+            service: "service".into(),
+            failure: Failure::RequestHead {
+                address: last + 1,
+                memory: 1 << 16
+            },
+        })
+    );
 }
 
 #[test]

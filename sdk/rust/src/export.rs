@@ -85,6 +85,11 @@ unsafe extern "C" fn bcmp(a: *const u8, b: *const u8, len: usize) -> i32 {
     unsafe { memcmp(a, b, len) }
 }
 
+/// Where the host writes what a request is beside its payload.
+pub fn request_head() -> i32 {
+    crate::sys::request_head()
+}
+
 /// The request buffer of a module.
 pub struct Buffer<const N: usize>(UnsafeCell<[u8; N]>);
 

@@ -256,6 +256,10 @@ impl<'a> Request<'a> {
     /// Runs `f` on that key. Most keys are short, so room for a long one is cleared only if it is
     /// needed.
     pub fn with_key<R>(&self, f: impl FnOnce(&[u8]) -> Result<R, Error>) -> Result<R, Error> {
+        #[cfg(target_arch = "wasm32")]
+        if let Some(key) = sys::request_key_here() {
+            return f(key);
+        }
         let mut short = [0; 64];
         match self.key(&mut short) {
             Ok(key) => f(key),
@@ -377,7 +381,7 @@ macro_rules! service {
             static BUFFER: $crate::export::Buffer<{ $capacity }> = $crate::export::Buffer::new();
             static SERVICE: $crate::export::Slot<$service> = $crate::export::Slot::new();
 
-            // SAFETY (of the five names): each is exported once by a module, which has one
+            // SAFETY (of the six names): each is exported once by a module, which has one
             // service, and has the type that docs/abi.md gives it.
             #[unsafe(no_mangle)]
             extern "C" fn e3_abi_version() -> i32 {
@@ -392,6 +396,11 @@ macro_rules! service {
             #[unsafe(no_mangle)]
             extern "C" fn e3_request_capacity() -> i32 {
                 $capacity
+            }
+
+            #[unsafe(no_mangle)]
+            extern "C" fn e3_request_head() -> i32 {
+                $crate::export::request_head()
             }
 
             #[unsafe(no_mangle)]

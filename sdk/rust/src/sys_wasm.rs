@@ -5,10 +5,11 @@
 
 #![allow(unsafe_code)]
 
+use core::cell::UnsafeCell;
+
 mod raw {
     #[link(wasm_import_module = "e3")]
     unsafe extern "C" {
-        pub fn now() -> i64;
         pub fn accel_key(kind: i32, key: *const u8, key_len: usize) -> i32;
         pub fn accel_drop(handle: i32) -> i32;
         pub fn aes_cbc_encrypt(key: i32, iv: *const u8, ptr: *mut u8, len: usize) -> i32;
@@ -35,10 +36,7 @@ mod raw {
         pub fn crc32(before: u32, ptr: *const u8, len: usize) -> i64;
         pub fn match_set(ptr: *const u8, len: usize) -> i32;
         pub fn match_find(set: i32, ptr: *const u8, len: usize, out: *mut u8, cap: usize) -> i32;
-        pub fn request_id(out: *mut u8);
         pub fn request_key(out: *mut u8, cap: usize) -> i32;
-        pub fn request_slot() -> i32;
-        pub fn request_edge() -> i32;
         pub fn reply(status: u32, ptr: *const u8, len: usize) -> i32;
         pub fn channel(name: *const u8, len: usize) -> i32;
         pub fn send(
@@ -99,29 +97,72 @@ mod raw {
     }
 }
 
+/// What the host writes before each request: docs/abi.md, `e3_request_head`.
+#[repr(C)]
+struct RequestHead {
+    id: [u8; 16],
+    now: i64,
+    edge: i32,
+    slot: u16,
+    key_len: u16,
+    key: [u8; 64],
+}
+
+struct HeadRoom(UnsafeCell<RequestHead>);
+
+// SAFETY: a module has one thread, and the host writes only between calls.
+unsafe impl Sync for HeadRoom {}
+
+static HEAD: HeadRoom = HeadRoom(UnsafeCell::new(RequestHead {
+    id: [0; 16],
+    now: 0,
+    edge: -1,
+    slot: 0,
+    key_len: 0,
+    key: [0; 64],
+}));
+
+/// Where the host is to write it.
+pub(crate) fn request_head() -> i32 {
+    HEAD.0.get() as i32
+}
+
+fn head() -> &'static RequestHead {
+    // SAFETY: the host writes only between calls, and what is returned is looked at within one.
+    unsafe { &*HEAD.0.get() }
+}
+
 pub(crate) fn now() -> i64 {
-    // SAFETY: takes no memory.
-    unsafe { raw::now() }
+    head().now
 }
 
 pub(crate) fn request_id(out: &mut [u8; 16]) {
-    // SAFETY: the host writes 16 bytes, which `out` has.
-    unsafe { raw::request_id(out.as_mut_ptr()) }
+    *out = head().id;
+}
+
+/// The key, if it is a short one as most are.
+pub(crate) fn request_key_here() -> Option<&'static [u8]> {
+    let head = head();
+    head.key.get(..usize::from(head.key_len))
 }
 
 pub(crate) fn request_key(out: &mut [u8]) -> i32 {
+    if let Some(key) = request_key_here()
+        && let Some(room) = out.get_mut(..key.len())
+    {
+        room.copy_from_slice(key);
+        return key.len() as i32;
+    }
     // SAFETY: a live mutable slice.
     unsafe { raw::request_key(out.as_mut_ptr(), out.len()) }
 }
 
 pub(crate) fn request_slot() -> i32 {
-    // SAFETY: takes no memory.
-    unsafe { raw::request_slot() }
+    i32::from(head().slot)
 }
 
 pub(crate) fn request_edge() -> i32 {
-    // SAFETY: takes no memory.
-    unsafe { raw::request_edge() }
+    head().edge
 }
 
 pub(crate) fn reply(status: u32, payload: &[u8]) -> i32 {

@@ -151,16 +151,12 @@ fn item(record: &Record<'_>, field: &str) -> Result<u64, Fault> {
 }
 
 fn items(record: &Record<'_>, field: &str) -> Result<Items, Fault> {
-    item(record, field)
-        .map(Items::One)
-        .or_else(|fault| match record.texts(field, ITEMS_MAX) {
-            Ok(texts) => {
-                let hashes = texts.iter().map(|t| bitmap::hash(t.as_bytes()));
-                Ok(Items::Many(hashes.collect()))
-            }
-            Err(Fault::Type { .. }) => Err(fault),
-            Err(fault) => Err(fault),
-        })
+    if !record.is_array(field) {
+        return item(record, field).map(Items::One);
+    }
+    let texts = record.texts(field, ITEMS_MAX)?;
+    let hashes = texts.iter().map(|t| bitmap::hash(t.as_bytes()));
+    Ok(Items::Many(hashes.collect()))
 }
 
 impl Count {

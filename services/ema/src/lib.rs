@@ -156,9 +156,10 @@ impl Ema {
         key: &[u8],
         reading: Reading,
     ) -> Result<(), Error> {
-        let mut samples = self.samples.get(key);
-        let average = match self.load(key)? {
-            Some(average) if reading.time_s <= average.updated_s => average,
+        let (average, samples) = match self.load(key)? {
+            Some(average) if reading.time_s <= average.updated_s => {
+                (average, self.samples.get(key))
+            }
             stored => {
                 let average = match stored {
                     Some(average) => average.step(reading, self.time_constant_s),
@@ -168,8 +169,7 @@ impl Ema {
                     },
                 };
                 self.averages.put(key, &average.to_bytes())?;
-                samples = self.samples.fetch_add(key, 1) + 1;
-                average
+                (average, self.samples.fetch_add(key, 1) + 1)
             }
         };
         if !self.stage.is_heard() {

@@ -240,6 +240,12 @@ impl<'a> Record<'a> {
         )
     }
 
+    /// Whether there is such a field and it is an array.
+    pub fn is_array(&self, name: &str) -> bool {
+        let first = self.raw(name).and_then(<[u8]>::first);
+        first.is_some_and(|first| first & major::MASK == ARRAY)
+    }
+
     /// Finite numbers, at most `max` of them.
     pub fn numbers(&self, name: &str, max: usize) -> Result<Vec<f64>, Fault> {
         self.array(name, "an array of finite numbers", max, number)

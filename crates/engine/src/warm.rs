@@ -1,0 +1,34 @@
+//! Warming the state before requests need it.
+
+use crate::limits::WARM_PAUSE;
+use crate::types::Request;
+use e3_collections::State;
+use e3_collections::limits::WARM_KEYS_MAX;
+use std::collections::VecDeque;
+
+/// Warms the state for requests that wait: services mostly keep what is of a request at its key.
+/// A service that does not pays for one try in many requests.
+#[derive(Default)]
+pub(crate) struct Warm {
+    /// Requests at the front of the queue that are done.
+    ahead: usize,
+    /// Requests before the next try.
+    pause: usize,
+}
+
+impl Warm {
+    /// Before the front of the queue is taken.
+    #[inline]
+    pub(crate) fn next(&mut self, queue: &VecDeque<Request>, state: &State) {
+        if self.ahead > 0 {
+            self.ahead -= 1;
+        } else if self.pause > 0 {
+            self.pause -= 1;
+        } else if queue.len() > 1 {
+            self.ahead = queue.len().min(WARM_KEYS_MAX) - 1;
+            if state.warm(queue.iter().map(|r| &*r.key)) == 0 {
+                self.pause = WARM_PAUSE;
+            }
+        }
+    }
+}
