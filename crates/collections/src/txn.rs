@@ -266,6 +266,32 @@ impl Txn {
         }
     }
 
+    /// Arrays: visits elements from an index on, until one is answered with false.
+    pub fn array_scan(
+        &self,
+        state: &State,
+        collection: u16,
+        key: &[u8],
+        from: u64,
+        mut visit: impl FnMut(&[u8]) -> bool,
+    ) -> Result<(), TxnError> {
+        expect_kind(state, collection, Kind::Array)?;
+        let Some((front, end)) = self.array_bounds(state, collection, key) else {
+            return Ok(());
+        };
+        let (hash, stored) = (key_hash(key), state.array(collection, key));
+        for sub in front.saturating_add(from)..end {
+            let element = match self.find(with_index(hash, sub), collection, sub, key) {
+                Some(at) => self.value_of(at),
+                None => stored.and_then(|a| a.items.get(sub as usize).map(|i| &**i)),
+            };
+            if !element.is_some_and(&mut visit) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
     /// Arrays: appends.
     pub fn array_push(
         &mut self,

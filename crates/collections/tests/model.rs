@@ -114,6 +114,20 @@ fn step(rng: &mut Rng, txn: &mut Txn, state: &State, model: &mut Model) {
                     txn.array_get(state, ARRAY, &key, index as u64),
                     Ok(expected)
                 );
+                let (from, most) = (rng.below(4), rng.below(4) as usize);
+                let mut visited = Vec::new();
+                let visit = |element: &[u8]| {
+                    visited.push(element.to_vec());
+                    visited.len() <= most
+                };
+                txn.array_scan(state, ARRAY, &key, from, visit).unwrap();
+                let expected: Vec<_> = items
+                    .iter()
+                    .skip(from as usize)
+                    .take(most + 1)
+                    .cloned()
+                    .collect();
+                assert_eq!(visited, expected);
             }
         }
         11 => {

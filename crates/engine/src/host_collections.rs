@@ -142,6 +142,58 @@ impl Ctx {
             Err(e) => e.code(),
         }
     }
+
+    /// Packs elements into `out`, from an index on; behind the last one goes [`NO_MORE`].
+    pub(crate) fn array_scan(&self, coll: i32, key: &[u8], from: i64, out: &mut [u8]) -> i32 {
+        let state = self.state.borrow();
+        let (mut at, mut needed) = (0, 0);
+        let visit = |element: &[u8]| {
+            let len = 4 + element.len();
+            let Some(room) = out.get_mut(at..at + len) else {
+                needed = len;
+                return false;
+            };
+            room[..4].copy_from_slice(&(element.len() as u32).to_le_bytes());
+            room[4..].copy_from_slice(element);
+            at += len;
+            true
+        };
+        let scanned = (self.txn).array_scan(&state, handle(coll), key, from as u64, visit);
+        match scanned {
+            Ok(()) if needed == 0 => match out.get_mut(at..at + 4) {
+                Some(room) => {
+                    room.copy_from_slice(&NO_MORE.to_le_bytes());
+                    at as i32 + 4
+                }
+                None => at as i32,
+            },
+            Ok(()) if at == 0 => -needed_code(needed),
+            Ok(()) => at as i32,
+            Err(e) => e.code(),
+        }
+    }
+}
+
+/// In the place of an element's length: there are no more.
+const NO_MORE: u32 = u32::MAX;
+
+fn array_scan(
+    mut c: C<'_>,
+    coll: i32,
+    key: i32,
+    key_len: i32,
+    from: i64,
+    out: i32,
+    cap: i32,
+) -> Result<i32> {
+    let (memory, ctx) = parts(&mut c)?;
+    let mut copy = std::mem::take(&mut ctx.scratch);
+    copy.clear();
+    copy.extend_from_slice(bytes(memory, key, key_len)?);
+    let out = range(memory.len(), out, cap)?;
+    let answer = ctx.array_scan(coll, &copy, from, &mut memory[out]);
+    ctx.scratch = copy;
+    Ok(answer)
 }
 
 /// Bytes that an entry needs, as the scan's answer; keys and values are far below 2 GiB.
@@ -183,6 +235,7 @@ fn define_arrays_and_counters(linker: &mut Linker<Ctx>) -> Result<()> {
             }
         },
     )?;
+    linker.func_wrap("e3", "array_scan", array_scan)?;
     linker.func_wrap(
         "e3",
         "array_push",

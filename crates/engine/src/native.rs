@@ -197,6 +197,10 @@ impl Native {
         }
     }
 
+    pub fn array_scan(&self, coll: i32, key: &[u8], from: i64, out: &mut [u8]) -> i32 {
+        self.ctx.array_scan(coll, key, from, out)
+    }
+
     pub fn array_push(&mut self, coll: i32, key: &[u8], value: &[u8]) -> i32 {
         let state = self.ctx.state.borrow();
         code(self.ctx.txn.array_push(&state, handle(coll), key, value))

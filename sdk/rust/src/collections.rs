@@ -252,6 +252,46 @@ impl Array {
         }
     }
 
+    /// Calls `see` with the elements from `from` on, in their order: many of them cost one call of the
+    /// host.
+    pub fn for_each(
+        &self,
+        key: &[u8],
+        from: u64,
+        mut see: impl FnMut(&[u8]) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        const NO_MORE: u32 = u32::MAX;
+        let mut index = i64::try_from(from).map_err(|_| Error::Index)?;
+        let (mut short, mut long) = ([0; 512], Vec::new());
+        loop {
+            let room = if long.is_empty() {
+                &mut short[..]
+            } else {
+                &mut long
+            };
+            let filled = sys::array_scan(self.handle, key, index, room);
+            let mut rest = match usize::try_from(filled) {
+                Ok(0) => return Ok(()),
+                Ok(filled) => &room[..filled],
+                // longer than the room for it
+                Err(_) if -filled as usize > room.len() => {
+                    long.resize(-filled as usize, 0);
+                    continue;
+                }
+                Err(_) => return Err(Error::Code(filled)),
+            };
+            while let Some((len, after)) = rest.split_first_chunk() {
+                let len = match u32::from_le_bytes(*len) {
+                    NO_MORE => return Ok(()),
+                    len => len as usize,
+                };
+                let (element, after) = after.split_at(len.min(after.len()));
+                see(element)?;
+                (index, rest) = (index + 1, after);
+            }
+        }
+    }
+
     /// Appends an element.
     pub fn push(&self, key: &[u8], value: &[u8]) -> Result<(), Error> {
         check(sys::array_push(self.handle, key, value)).map(drop)

@@ -107,6 +107,7 @@ calls! {
     fn scan(coll: i32, from: &[u8], to: &[u8], limit: u32, reverse: bool, out: &mut [u8]) -> i32;
     fn array_len(coll: i32, key: &[u8]) -> i64;
     fn array_get(coll: i32, key: &[u8], index: i64, out: &mut [u8]) -> i32;
+    fn array_scan(coll: i32, key: &[u8], from: i64, out: &mut [u8]) -> i32;
     fn array_push(coll: i32, key: &[u8], value: &[u8]) -> i32;
     fn array_put(coll: i32, key: &[u8], index: i64, value: &[u8]) -> i32;
     fn array_pop_front(coll: i32, key: &[u8]) -> i32;

@@ -70,6 +70,14 @@ mod raw {
             out: *mut u8,
             cap: usize,
         ) -> i32;
+        pub fn array_scan(
+            coll: i32,
+            key: *const u8,
+            key_len: usize,
+            from: i64,
+            out: *mut u8,
+            cap: usize,
+        ) -> i32;
         pub fn array_push(
             coll: i32,
             key: *const u8,
@@ -249,6 +257,12 @@ pub(crate) fn array_get(coll: i32, key: &[u8], index: i64, out: &mut [u8]) -> i3
             out.len(),
         )
     }
+}
+
+pub(crate) fn array_scan(coll: i32, key: &[u8], from: i64, out: &mut [u8]) -> i32 {
+    let (key, key_len, cap) = (key.as_ptr(), key.len(), out.len());
+    // SAFETY: live slices, `out` mutable.
+    unsafe { raw::array_scan(coll, key, key_len, from, out.as_mut_ptr(), cap) }
 }
 
 pub(crate) fn array_push(coll: i32, key: &[u8], value: &[u8]) -> i32 {

@@ -144,6 +144,29 @@ impl Host for Inner {
         }
     }
 
+    fn array_scan(&mut self, coll: i32, key: &[u8], from: i64, out: &mut [u8]) -> i32 {
+        let items = match self.collection_at(coll) {
+            Some(Collection::Array(map)) => map.get(key).into_iter().flatten(),
+            Some(_) => return -3,
+            None => return -1,
+        };
+        let mut at = 0;
+        for item in items.skip(usize::try_from(from).unwrap_or(usize::MAX)) {
+            let needed = 4 + item.len();
+            if at + needed > out.len() {
+                return if at == 0 { -(needed as i32) } else { at as i32 };
+            }
+            out[at..at + 4].copy_from_slice(&(item.len() as u32).to_le_bytes());
+            out[at + 4..at + needed].copy_from_slice(item);
+            at += needed;
+        }
+        if let Some(room) = out.get_mut(at..at + 4) {
+            room.copy_from_slice(&u32::MAX.to_le_bytes());
+            at += 4;
+        }
+        at as i32
+    }
+
     fn array_push(&mut self, coll: i32, key: &[u8], value: &[u8]) -> i32 {
         {
             if let Some(code) = self.refuses_write(key, value) {

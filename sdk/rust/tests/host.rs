@@ -157,6 +157,28 @@ fn arrays_and_counters() {
 }
 
 #[test]
+fn arrays_are_walked_whatever_their_elements_lengths() {
+    let _host = Host::new().collection("a", Kind::Array);
+    let array = Array::open("a").unwrap();
+    let element = |n: usize| vec![n as u8; [0, 1, 300, 504, 2000, 7][n % 6]];
+    for n in 0..50 {
+        array.push(b"k", &element(n)).unwrap();
+    }
+    for from in [0, 1, 4, 49, 50, 60] {
+        let mut seen = Vec::new();
+        let see = |e: &[u8]| {
+            seen.push(e.to_vec());
+            Ok(())
+        };
+        array.for_each(b"k", from as u64, see).unwrap();
+        assert_eq!(seen, (from..50).map(element).collect::<Vec<_>>());
+    }
+    let stopped = array.for_each(b"k", 0, |_| Err(Error::Code(3)));
+    assert_eq!(stopped, Err(Error::Code(3)));
+    array.for_each(b"other", 0, |_| Err(Error::Index)).unwrap();
+}
+
+#[test]
 fn assets_are_read_in_pieces() {
     let _host = Host::new().asset("table", b"0123456789");
     let asset = Asset::open("table").unwrap();

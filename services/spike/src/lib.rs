@@ -226,16 +226,12 @@ impl Detector {
 
     fn load_window(&mut self, key: &[u8]) -> Result<(), Error> {
         self.window.clear();
-        let mut room = [0; 8];
-        for index in 0..self.windows.len(key) {
-            let Some(change) = self.windows.get(key, index, &mut room)? else {
-                break;
-            };
+        self.windows.for_each(key, 0, |change| {
             if let Ok(change) = change.try_into() {
                 self.window.push(f64::from_le_bytes(change));
             }
-        }
-        Ok(())
+            Ok(())
+        })
     }
 
     fn on_spikes(&mut self, record: &Record<'_>, key: &[u8]) -> Result<(), Error> {
