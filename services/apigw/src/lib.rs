@@ -198,7 +198,10 @@ impl ApiGateway {
     }
 
     fn way(&self, record: &Record<'_>) -> Result<Way, Refusal> {
-        if let Ok(op) = record.text("op") {
+        // Nearly all have none: no fault is made up for them.
+        if record.has("op")
+            && let Ok(op) = record.text("op")
+        {
             return match record.text("at") {
                 Ok(at) if Some(at) != self.name.as_deref() => {
                     let named = self.ways.iter().position(|(name, _)| name == at);

@@ -325,8 +325,11 @@ fn is_ascii(text: &[u8]) -> bool {
 fn head(bytes: &[u8], at: usize) -> Option<(u8, u64, usize)> {
     let rest = bytes.get(at..)?;
     let (first, rest) = rest.split_first()?;
-    let (number, len) = match first & 0x1f {
-        short @ 0..=23 => (u64::from(short), 0),
+    let short = first & 0x1f;
+    if short < 24 {
+        return Some((first & major::MASK, short.into(), at + 1));
+    }
+    let (number, len) = match short {
         24 => (u64::from(*rest.first()?), 1),
         25 => (u16::from_be_bytes(*rest.first_chunk()?).into(), 2),
         26 => (u32::from_be_bytes(*rest.first_chunk()?).into(), 4),
