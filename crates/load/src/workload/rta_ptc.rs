@@ -10,6 +10,7 @@ use super::tweets::{TAGS, Tweet, Tweets, tag_name, topic_name, topic_of};
 use super::{Call, Check, Finding, Inputs, Judged, Verified, Workload};
 use crate::LoadError;
 use crate::ledger::Rows;
+use crate::random::Random;
 use e3_model::Nanos;
 use e3_wire::entry::Reply;
 use serde::{Deserialize, Serialize};
@@ -17,11 +18,14 @@ use std::collections::BTreeMap;
 
 /// Tags that are compared at the end.
 const TOP: usize = 20;
+/// Who writes: routing keys of the messages.
+const AUTHORS: u64 = 5000;
 /// Shards of the application's services, as its manifest has them.
 const SHARDS: u16 = 12;
 
 #[derive(Serialize)]
 struct Message<'a> {
+    author: &'a str,
     tag: &'a str,
     features: &'a [f64],
     text: &'a str,
@@ -50,6 +54,7 @@ struct Ranking {
 /// The workload.
 pub struct RtaPtc {
     stream: Tweets,
+    authors: Random,
     under_way: BTreeMap<u64, u32>,
     next_mark: u64,
     counts: Sequences<u32>,
@@ -64,6 +69,7 @@ impl RtaPtc {
     pub fn new(inputs: &Inputs) -> RtaPtc {
         RtaPtc {
             stream: Tweets::new(inputs.seed),
+            authors: Random::new(inputs.seed),
             under_way: BTreeMap::new(),
             next_mark: 0,
             counts: Sequences::default(),
@@ -116,12 +122,14 @@ impl Workload for RtaPtc {
     fn next(&mut self) -> Option<Call> {
         let Tweet { tag, features } = self.stream.next_tweet();
         let name = tag_name(tag);
+        let author = format!("a{:04}", self.authors.below(AUTHORS));
         self.next_mark += 1;
         self.under_way.insert(self.next_mark, tag);
         Some(Call {
             tag: self.next_mark,
-            key: name.clone().into_bytes(),
+            key: author.clone().into_bytes(),
             payload: record(&Message {
+                author: &author,
                 tag: &name,
                 features: &features,
                 text: "what people say to each other in so many characters",
