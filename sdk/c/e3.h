@@ -61,7 +61,9 @@ E3_IMPORT(array_get) int32_t e3_array_get(int32_t coll, const void *key, size_t 
                                           int64_t index, void *out, size_t cap);
 E3_IMPORT(array_push) int32_t e3_array_push(int32_t coll, const void *key, size_t key_len,
                                             const void *ptr, size_t len);
-/* Packed as uint32_t length, bytes; a length of UINT32_MAX ends the array. */
+/* Elements as uint32_t length, bytes. Returns the bytes written, to be read up to there: a length of
+   UINT32_MAX says that there are no more, else go on from the next index. 0 = none left, -n = the
+   first needs n bytes. */
 E3_IMPORT(array_scan) int32_t e3_array_scan(int32_t coll, const void *key, size_t key_len,
                                             int64_t from, void *out, size_t cap);
 E3_IMPORT(array_put) int32_t e3_array_put(int32_t coll, const void *key, size_t key_len,

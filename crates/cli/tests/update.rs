@@ -60,7 +60,15 @@ fn an_application_changes_while_it_serves() {
     e3.file("routes.txt", ROUTES);
     let deploy = ["deploy", &manifest, "--wait"];
     e3.good(&["up", "--detach", "--port", "0"]);
-    e3.good(&deploy);
+    // A first version that does not start is mended by the next.
+    e3.file("router.yaml", &APP.replace("203.0.113.8", "nowhere"));
+    let mut short = deploy.to_vec();
+    short.extend(["--timeout", "3s"]);
+    let failed = e3.run(&short);
+    assert_eq!(failed.code, 7, "{}", failed.err);
+    assert!(failed.err.contains("nowhere"), "{}", failed.err);
+    e3.file("router.yaml", APP);
+    assert!(e3.good(&deploy).contains("updated router to version 2"));
     let both = |e3: &E3| ["a", "b", "c", "d"].map(|key| next_hop(e3, key));
     assert_eq!(both(&e3), ["198.51.100.2"; 4]);
     assert!(e3.good(&deploy).contains("runs just so already"));
@@ -75,7 +83,7 @@ fn an_application_changes_while_it_serves() {
         .unwrap();
     e3.file("routes.txt", &ROUTES.replace("100.2", "100.7"));
     let said = e3.good(&deploy);
-    assert!(said.contains("updated router to version 2"), "{said}");
+    assert!(said.contains("updated router to version 3"), "{said}");
     assert_eq!(both(&e3), ["198.51.100.7"; 4]);
     let asked = asking.wait_with_output().unwrap();
     let answers: Vec<Value> = String::from_utf8(asked.stdout)
@@ -117,21 +125,19 @@ fn an_application_changes_while_it_serves() {
         "{}",
         refused.err
     );
-    assert_eq!(code_version(&e3), 2);
+    assert_eq!(code_version(&e3), 3);
 
     // A version that does not start is told, and the old one goes on.
     e3.file("router.yaml", &APP.replace("203.0.113.8", "nowhere"));
-    let mut short = deploy.to_vec();
-    short.extend(["--timeout", "3s"]);
     let failed = e3.run(&short);
     assert_eq!(failed.code, 7, "{}", failed.err);
     assert!(
-        failed.err.contains("version 3 does not start, 2 goes on"),
+        failed.err.contains("version 4 does not start, 3 goes on"),
         "{}",
         failed.err
     );
     assert_eq!(both(&e3), ["198.51.100.7"; 4]);
     e3.file("router.yaml", APP);
-    assert!(e3.good(&deploy).contains("to version 4"));
+    assert!(e3.good(&deploy).contains("to version 5"));
     assert_eq!(both(&e3), ["198.51.100.2"; 4]);
 }

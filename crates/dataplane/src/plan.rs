@@ -59,9 +59,25 @@ impl Worker {
             *self.dropped.entry("plan").or_default() += 1;
             return;
         };
-        self.apps.insert(plan.id, app);
+        let before = self.apps.insert(plan.id, app);
         for shard in &plan.shards {
             self.apply_shard(now, plan.key(shard), shard);
+        }
+        if before.is_some_and(|b| b.plan.code_version != plan.code_version) {
+            self.start_failed_again(plan.id);
+        }
+    }
+
+    /// Another version may start where the one before could not.
+    fn start_failed_again(&mut self, app: AppId) {
+        let failed = |r: &&mut Replica| r.key.app == app && r.start_failed;
+        for replica in self.replicas.values_mut().filter(failed) {
+            replica.start_failed = false;
+            replica.error = None;
+            self.outputs.push_back(Output::Start {
+                key: replica.key,
+                state: replica.log.state.clone(),
+            });
         }
     }
 

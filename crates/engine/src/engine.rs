@@ -44,7 +44,11 @@ pub struct Engine {
 
 /// A version that is to take an instance's place, see [`Engine::replace`]. If it is dropped the
 /// instance stays as it is.
-pub struct Successor(Slot);
+pub struct Successor {
+    slot: Slot,
+    /// Requests of the instance that had ended when it began.
+    requests_before: u64,
+}
 
 /// An instance.
 struct Slot {
@@ -167,7 +171,22 @@ impl Engine {
             return Err(StartError::Gone(id));
         };
         let (state, counters) = (Rc::clone(&old.state), Rc::clone(&old.shared.counters));
-        self.slot(id, code, spec, state, counters).map(Successor)
+        let requests_before = counters.requests.get();
+        let slot = self.slot(id, code, spec, state, counters)?;
+        Ok(Successor {
+            slot,
+            requests_before,
+        })
+    }
+
+    /// Whether an instance is between two requests. If not, [`Engine::run`] gives the core back
+    /// when the one under way ends.
+    pub fn make_room(&self, id: InstanceId) -> bool {
+        let slot = self.slots.get(id.0 as usize).and_then(Option::as_ref);
+        let within = slot.filter(|slot| slot.shared.is_within_request.get());
+        within
+            .inspect(|slot| slot.shared.pauses.set(true))
+            .is_none()
     }
 
     /// Goes on, for a tick at most, with putting a successor in its instance's place: it starts,
@@ -175,32 +194,39 @@ impl Engine {
     /// back if that takes longer: try again after [`Engine::run`]. If it does not start, the old
     /// one stays.
     pub fn replace(&mut self, successor: Successor) -> Result<Option<Successor>, StartError> {
-        let Successor(mut new) = successor;
+        let mut successor = successor;
+        let new = &mut successor.slot;
         let id = new.shared.id;
         if !new.shared.has_started.get() {
-            self.poll_start(&mut new)?;
+            self.poll_start(new)?;
         }
         let place = self.slots.get_mut(id.0 as usize).and_then(Option::as_mut);
         let Some(old) = place.filter(|old| Rc::ptr_eq(&old.state, &new.state)) else {
             return Err(StartError::Gone(id));
         };
         if !new.shared.has_started.get() {
-            return Ok(Some(Successor(new)));
+            return Ok(Some(successor));
         }
         if old.shared.is_within_request.get() {
             old.shared.pauses.set(true);
-            return Ok(Some(Successor(new)));
+            return Ok(Some(successor));
+        }
+        let is_stale = old.shared.counters.requests.get() != successor.requests_before;
+        if new.shared.has_read.get() && is_stale {
+            // it may have kept what was true before those requests: it starts once more, in place
+            new.fiber = None;
+            new.shared.has_started.set(false);
         }
         new.shared.queue.swap(&old.shared.queue);
         if old.queued {
             self.ready.retain(|i| *i != id);
             self.preempted.retain(|i| *i != id);
         }
-        if !new.shared.queue.borrow().is_empty() {
+        if new.fiber.is_none() || !new.shared.queue.borrow().is_empty() {
             new.queued = true;
             self.ready.push_back(id);
         }
-        *old = new;
+        *old = successor.slot;
         Ok(None)
     }
 
@@ -233,6 +259,7 @@ impl Engine {
                 resumed: Cell::new(Instant::now()),
                 memory_bytes: Cell::new(0),
                 has_started: Cell::new(false),
+                has_read: Cell::new(false),
                 is_within_request: Cell::new(false),
                 pauses: Cell::new(false),
                 counters,
@@ -401,6 +428,8 @@ impl Slot {
         match &self.start_failure {
             _ if self.shared.has_started.get() => Startup::Done,
             Some(failure) => Startup::Failed(failure.clone()),
+            // it worked before: the next request makes it anew
+            None if self.fiber.is_none() && !self.queued => Startup::Done,
             None => Startup::UnderWay,
         }
     }
@@ -434,9 +463,8 @@ impl Slot {
         bump(&self.shared.counters.restarts);
         self.shared.memory_bytes.set(0);
         self.shared.is_within_request.set(false);
-        if !self.shared.has_started.get() {
-            self.start_failure = Some(ended.failure.clone());
-        }
+        let was_start = !self.shared.has_started.replace(false);
+        self.start_failure = was_start.then(|| ended.failure.clone());
         let next = || self.shared.queue.borrow_mut().pop_front();
         if let Some(request) = ended.request.or_else(next) {
             self.shared.fail(request, ended.failure, ended.busy);

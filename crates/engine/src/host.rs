@@ -98,6 +98,13 @@ impl Ctx {
         }
     }
 
+    /// Before the collections are read.
+    pub(crate) fn note_read(&self) {
+        if !self.shared.has_started.get() {
+            self.shared.has_read.set(true);
+        }
+    }
+
     pub(crate) fn in_request(&self, import: &'static str) -> Host<()> {
         match self.request {
             Some(_) => Ok(()),

@@ -36,6 +36,7 @@ fn define_maps(linker: &mut Linker<Ctx>) -> Result<()> {
         "get",
         |mut c: C<'_>, coll: i32, key: i32, key_len: i32, out: i32, cap: i32| -> Result<i32> {
             let (memory, ctx) = parts(&mut c)?;
+            ctx.note_read();
             let state = ctx.state.borrow();
             let key = bytes(memory, key, key_len)?;
             match ctx.txn.get(&state, handle(coll), key) {
@@ -116,6 +117,7 @@ impl Ctx {
         reverse: bool,
         out: &mut [u8],
     ) -> i32 {
+        self.note_read();
         let state = self.state.borrow();
         let limit = if limit == 0 { u32::MAX } else { limit };
         let (mut at, mut count, mut needed) = (0, 0, 0);
@@ -145,6 +147,7 @@ impl Ctx {
 
     /// Packs elements into `out`, from an index on; behind the last one goes [`NO_MORE`].
     pub(crate) fn array_scan(&self, coll: i32, key: &[u8], from: i64, out: &mut [u8]) -> i32 {
+        self.note_read();
         let state = self.state.borrow();
         let (mut at, mut needed) = (0, 0);
         let visit = |element: &[u8]| {
@@ -207,6 +210,7 @@ fn define_arrays_and_counters(linker: &mut Linker<Ctx>) -> Result<()> {
         "array_len",
         |mut c: C<'_>, coll: i32, key: i32, key_len: i32| -> Result<i64> {
             let (memory, ctx) = parts(&mut c)?;
+            ctx.note_read();
             let state = ctx.state.borrow();
             let key = bytes(memory, key, key_len)?;
             Ok(match ctx.txn.array_len(&state, handle(coll), key) {
@@ -227,6 +231,7 @@ fn define_arrays_and_counters(linker: &mut Linker<Ctx>) -> Result<()> {
          cap: i32|
          -> Result<i32> {
             let (memory, ctx) = parts(&mut c)?;
+            ctx.note_read();
             let state = ctx.state.borrow();
             let key = bytes(memory, key, key_len)?;
             match ctx.txn.array_get(&state, handle(coll), key, index as u64) {
@@ -298,6 +303,7 @@ fn define_arrays_and_counters(linker: &mut Linker<Ctx>) -> Result<()> {
         "counter_get",
         |mut c: C<'_>, coll: i32, key: i32, key_len: i32| -> Result<i64> {
             let (memory, ctx) = parts(&mut c)?;
+            ctx.note_read();
             let state = ctx.state.borrow();
             let key = bytes(memory, key, key_len)?;
             let value = ctx.txn.counter_get(&state, handle(coll), key);

@@ -121,8 +121,10 @@ pub(crate) struct Shared {
     /// When the fiber was last resumed.
     pub(crate) resumed: Cell<Instant>,
     pub(crate) memory_bytes: Cell<usize>,
-    /// Whether a fiber got to its first request.
+    /// Whether the fiber got to its first request.
     pub(crate) has_started: Cell<bool>,
+    /// Whether its start looked into the collections.
+    pub(crate) has_read: Cell<bool>,
     /// Whether a request is under way, be the fiber suspended or not.
     pub(crate) is_within_request: Cell<bool>,
     /// Whether the caller of `run` wants the core back when the request under way ends.

@@ -54,6 +54,7 @@ impl Native {
             resumed: Cell::new(now),
             memory_bytes: Cell::new(0),
             has_started: Cell::new(true),
+            has_read: Cell::new(false),
             is_within_request: Cell::new(false),
             pauses: Cell::new(false),
             counters: Default::default(),

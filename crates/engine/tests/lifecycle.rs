@@ -234,6 +234,69 @@ fn the_old_version_serves_while_a_new_one_takes_long_to_start() {
     assert_eq!((stats.requests, stats.failures), (3, 0));
 }
 
+const COUNTER_GET: &str = r#"(import "e3" "counter_get"
+    (func $counter_get (param i32 i32 i32) (result i64)))"#;
+
+/// A module that keeps what a counter is when it starts, and replies with that; a request adds 1.
+fn with_cache() -> Vec<u8> {
+    module(&format!(
+        r#"{IMPORTS} {COUNTER_GET} {EXPORTS}
+        (func (export "e3_init") (result i32)
+          (i64.store8 (i32.const 0) (call $counter_get (i32.const 1) (i32.const 64) (i32.const 1)))
+          (i32.const 0))
+        (func (export "e3_handle") (param $len i32) (result i32)
+          (drop (call $counter_add (i32.const 1) (i32.const 64) (i32.const 1) (i64.const 1)))
+          (call $reply (i32.const 0) (i32.const 0) (i32.const 1)))"#
+    ))
+}
+
+#[test]
+fn what_a_new_version_read_in_its_start_is_true_when_it_takes_over() {
+    let mut p = Pair::new();
+    p.start_with(A, &with_cache(), spec());
+    assert_eq!([p.reply(A, b""), p.reply(A, b"")], [[0], [0]]);
+    let code = p.engine.load(&with_cache()).unwrap();
+    // nothing came between: what it read is true
+    replace(&mut p, A, &with_cache()).unwrap();
+    assert_eq!(p.reply(A, b""), [2]);
+    // a request came between
+    let successor = p.engine.successor(A, &code, spec()).unwrap();
+    assert_eq!(p.reply(A, b""), [2]);
+    let mut left = Some(successor);
+    while let Some(successor) = left {
+        left = p.engine.replace(successor).unwrap();
+    }
+    while p.engine.run(Duration::from_millis(1)) {}
+    assert_eq!(p.engine.stats(A).unwrap().startup, Startup::Done);
+    assert_eq!(p.reply(A, b""), [4]);
+}
+
+#[test]
+fn an_instance_that_trapped_counts_as_started_until_it_is_made_anew() {
+    let mut p = Pair::new();
+    p.start(A, "(unreachable)");
+    assert!(matches!(p.failure(A, b""), Failure::Trap(_)));
+    assert_eq!(p.engine.stats(A).unwrap().startup, Startup::Done);
+    // one that starts but once, since it counts its starts: the second fails
+    let once = module(&format!(
+        r#"{IMPORTS} {COUNTER_GET} {EXPORTS}
+        (func (export "e3_init") (result i32)
+          (i32.wrap_i64 (call $counter_get (i32.const 1) (i32.const 64) (i32.const 1))))
+        (func (export "e3_handle") (param i32) (result i32)
+          (drop (call $counter_add (i32.const 1) (i32.const 64) (i32.const 1) (i64.const 5)))
+          (i32.const 0))"#
+    ));
+    p.start_with(B, &once, spec());
+    p.outcome(B, b"");
+    let long = vec![0; 5000];
+    assert!(matches!(
+        p.failure(B, &long),
+        Failure::RequestTooLong { .. }
+    ));
+    let failure = p.failure(B, b"");
+    assert_eq!(p.engine.stats(B).unwrap().startup, Startup::Failed(failure));
+}
+
 #[test]
 fn a_successor_is_bound_to_its_instance() {
     let mut p = Pair::new();

@@ -220,7 +220,8 @@ pub struct InstanceReport {
     pub busy: Nanos,
     /// Memory of its collections in bytes.
     pub memory_bytes: u64,
-    /// Version of the application that runs here; 0 if nothing does, as in a backup.
+    /// Version of the application that runs here; 0 if nothing does, as in a backup or before the
+    /// first start is done.
     #[serde(default)]
     pub code_version: u32,
     /// Why it does not run, if it does not, or not in the version that the plan has.

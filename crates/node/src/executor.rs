@@ -27,8 +27,8 @@ pub(crate) struct Executor {
     keys: BTreeMap<InstanceId, ShardKey>,
     /// Those that run in another version than the plan has, and are to be replaced.
     outdated: Vec<ShardKey>,
-    /// What takes the place of the last of these.
-    successor: Option<Successor>,
+    /// One of these whose replacement has begun.
+    replacing: Option<Replacing>,
     /// How fast the node's accelerators are, in bytes per second.
     rates: BTreeMap<Accelerator, f64>,
 }
@@ -42,6 +42,13 @@ struct Running {
     refused: Option<(u32, String)>,
 }
 
+/// A replacement that has begun.
+struct Replacing {
+    key: ShardKey,
+    code_version: u32,
+    successor: Successor,
+}
+
 impl Executor {
     pub(crate) fn new(config: EngineConfig) -> Result<Executor, EngineError> {
         let rates = e3_engine::accelerator_rates(config.accelerators);
@@ -52,7 +59,7 @@ impl Executor {
             running: BTreeMap::new(),
             keys: BTreeMap::new(),
             outdated: Vec::new(),
-            successor: None,
+            replacing: None,
             rates: rates.into_iter().collect(),
         })
     }
@@ -94,7 +101,11 @@ impl Executor {
         };
         let outdated = self.running.iter().filter(is_outdated);
         self.outdated = outdated.map(|(key, _)| *key).collect();
-        self.successor = None;
+        let outdated = &self.outdated;
+        self.replacing = self.replacing.take().filter(|r| {
+            let app = app_of(prepared, r.key);
+            outdated.contains(&r.key) && app.is_ok_and(|app| app.code_version == r.code_version)
+        });
         self.code
             .retain(|digest, _| prepared.blobs.contains_key(digest));
     }
@@ -102,14 +113,22 @@ impl Executor {
     /// Goes on with bringing outdated instances to the plan's version, one after the other, for a
     /// tick. One that cannot be stays as it is. True if there is more to do.
     pub(crate) fn update(&mut self, prepared: &Prepared) -> bool {
-        let Some(&key) = self.outdated.last() else {
-            return false;
+        let next = match &self.replacing {
+            Some(replacing) => Some(replacing.key),
+            // one between two requests; those before it are asked to make room
+            None => {
+                let has_room = |key: &&ShardKey| self.engine.make_room(self.running[*key].id);
+                self.outdated.iter().find(has_room).copied()
+            }
+        };
+        let Some(key) = next else {
+            return !self.outdated.is_empty();
         };
         let replaced = self.replace(key, prepared);
         if replaced == Ok(false) {
             return true;
         }
-        self.outdated.pop();
+        self.outdated.retain(|k| *k != key);
         let running = self.running.get_mut(&key).expect("it is outdated");
         let version = app_of(prepared, key).map_or(0, |app| app.code_version);
         match replaced {
@@ -127,21 +146,25 @@ impl Executor {
         !self.outdated.is_empty()
     }
 
-    /// Goes on with replacing the last of those that are outdated; whether that is done.
+    /// Goes on with replacing one of those that are outdated; whether that is done.
     fn replace(&mut self, key: ShardKey, prepared: &Prepared) -> Result<bool, String> {
-        let successor = match self.successor.take() {
-            Some(successor) => successor,
+        let app = app_of(prepared, key)?;
+        let successor = match self.replacing.take() {
+            Some(replacing) => replacing.successor,
             None => {
-                let app = app_of(prepared, key)?;
                 let code = self.code(app, key, prepared)?;
                 let (id, spec) = (self.running[&key].id, spec(app, key, prepared));
                 let successor = self.engine.successor(id, &code, spec);
                 successor.map_err(|e| e.to_string())?
             }
         };
-        let replaced = self.engine.replace(successor);
-        self.successor = replaced.map_err(|e| e.to_string())?;
-        Ok(self.successor.is_none())
+        let left = self.engine.replace(successor).map_err(|e| e.to_string())?;
+        self.replacing = left.map(|successor| Replacing {
+            key,
+            code_version: app.code_version,
+            successor,
+        });
+        Ok(self.replacing.is_none())
     }
 
     /// The code of a shard's service, loaded if it is not yet.
@@ -159,9 +182,7 @@ impl Executor {
     /// Drops an instance and its requests.
     pub(crate) fn stop(&mut self, key: ShardKey) {
         if let Some(Running { id, .. }) = self.running.remove(&key) {
-            if self.outdated.last() == Some(&key) {
-                self.successor = None;
-            }
+            self.replacing.take_if(|r| r.key == key);
             self.outdated.retain(|k| *k != key);
             self.engine.stop(id);
             self.keys.remove(&id);

@@ -32,6 +32,45 @@ impl<A> Rooms<A> {
     }
 }
 
+impl<A: GlobalAlloc> Rooms<A> {
+    /// A room from below; if there is none, those that wait are given back, so that they can become
+    /// rooms of other sizes.
+    ///
+    /// # Safety
+    ///
+    /// As for [`GlobalAlloc::alloc`].
+    #[cold]
+    unsafe fn fresh(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let room = self.below.alloc(layout);
+            match room.is_null() && self.give_back() {
+                true => self.below.alloc(layout),
+                false => room,
+            }
+        }
+    }
+
+    /// Empties the lists; whether there was anything.
+    fn give_back(&self) -> bool {
+        let mut any = false;
+        for at in 0..ROOM_LEN_MAX / STEP {
+            // SAFETY: one thread; each room of the list holds the address of the one before, came
+            // from below, and is nobody's from here on.
+            unsafe {
+                let mut room = core::mem::replace(&mut (*self.free.get())[at], null_mut());
+                while !room.is_null() {
+                    any = true;
+                    let next = room.cast::<*mut u8>().read();
+                    self.below.dealloc(room, whole(at));
+                    room = next;
+                }
+            }
+        }
+        any
+    }
+}
+
 /// The list of a room's size; none if it is not kept.
 #[inline]
 fn list(layout: Layout) -> Option<usize> {
@@ -52,14 +91,14 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for Rooms<A> {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let Some(at) = list(layout) else {
             // SAFETY: the caller's promise.
-            return unsafe { self.below.alloc(layout) };
+            return unsafe { self.fresh(layout) };
         };
         // SAFETY: one thread; a room in the list holds an address, and is as long as one.
         unsafe {
             let head = &mut (*self.free.get())[at];
             let room = *head;
             if room.is_null() {
-                return self.below.alloc(whole(at));
+                return self.fresh(whole(at));
             }
             *head = room.cast::<*mut u8>().read();
             room
@@ -85,7 +124,13 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for Rooms<A> {
         let next = unsafe { Layout::from_size_align_unchecked(size, layout.align()) };
         match (list(layout), list(next)) {
             // SAFETY: the caller's promise; it came from there and stays there.
-            (None, None) => unsafe { self.below.realloc(room, layout, size) },
+            (None, None) => unsafe {
+                let other = self.below.realloc(room, layout, size);
+                match other.is_null() && self.give_back() {
+                    true => self.below.realloc(room, layout, size),
+                    false => other,
+                }
+            },
             (old, new) if old == new => room,
             // SAFETY: the two do not overlap, and each has as many bytes.
             _ => unsafe {
@@ -163,6 +208,49 @@ mod tests {
             check(&given, given.1.size());
             // SAFETY: as above.
             unsafe { rooms.dealloc(given.0, given.1) };
+        }
+    }
+
+    /// Has so many bytes at most.
+    struct Bounded(core::cell::Cell<usize>);
+
+    // SAFETY: the system's, or none.
+    unsafe impl GlobalAlloc for Bounded {
+        unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+            let Some(left) = self.0.get().checked_sub(layout.size()) else {
+                return null_mut();
+            };
+            self.0.set(left);
+            // SAFETY: the caller's promise.
+            unsafe { System.alloc(layout) }
+        }
+
+        unsafe fn dealloc(&self, room: *mut u8, layout: Layout) {
+            self.0.set(self.0.get() + layout.size());
+            // SAFETY: the caller's promise.
+            unsafe { System.dealloc(room, layout) }
+        }
+    }
+
+    #[test]
+    fn rooms_that_wait_are_given_back_when_there_is_no_other() {
+        let rooms = Rooms::new(Bounded(core::cell::Cell::new(1000)));
+        let layout = |len| Layout::from_size_align(len, 8).unwrap();
+        // SAFETY: each room is given back once, with its layout.
+        unsafe {
+            let short: Vec<_> = (0..100).map(|_| rooms.alloc(layout(10))).collect();
+            assert_eq!(short.iter().filter(|r| r.is_null()).count(), 38);
+            for room in short.into_iter().filter(|r| !r.is_null()) {
+                rooms.dealloc(room, layout(10));
+            }
+            let other = rooms.alloc(layout(500));
+            assert!(!other.is_null());
+            rooms.dealloc(other, layout(500));
+            let long = rooms.alloc(layout(400));
+            let longer = rooms.realloc(long, layout(400), 990);
+            assert!(longer.is_null(), "the two together are too long");
+            rooms.dealloc(long, layout(400));
+            assert!(!rooms.alloc(layout(1000)).is_null());
         }
     }
 

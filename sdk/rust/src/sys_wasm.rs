@@ -1,7 +1,8 @@
 //! The imports of docs/abi.md as safe functions over slices.
 //!
 //! Every block is sound for one reason: the host reads or writes only the ranges that it is
-//! given, within the call, and each range is a live slice of the right mutability.
+//! given, within the call, and each range is a live slice of the right mutability. The head of a
+//! request, which it writes between calls, says its own.
 
 #![allow(unsafe_code)]
 
@@ -36,6 +37,10 @@ mod raw {
         pub fn crc32(before: u32, ptr: *const u8, len: usize) -> i64;
         pub fn match_set(ptr: *const u8, len: usize) -> i32;
         pub fn match_find(set: i32, ptr: *const u8, len: usize, out: *mut u8, cap: usize) -> i32;
+        pub fn now() -> i64;
+        pub fn request_id(out: *mut u8);
+        pub fn request_slot() -> i32;
+        pub fn request_edge() -> i32;
         pub fn request_key(out: *mut u8, cap: usize) -> i32;
         pub fn reply(status: u32, ptr: *const u8, len: usize) -> i32;
         pub fn channel(name: *const u8, len: usize) -> i32;
@@ -116,6 +121,9 @@ struct RequestHead {
     key: [u8; 64],
 }
 
+/// No key is as long: the host has not written the head yet, or does not know of it.
+const NOT_WRITTEN: u16 = u16::MAX;
+
 struct HeadRoom(UnsafeCell<RequestHead>);
 
 // SAFETY: a module has one thread, and the host writes only between calls.
@@ -124,9 +132,9 @@ unsafe impl Sync for HeadRoom {}
 static HEAD: HeadRoom = HeadRoom(UnsafeCell::new(RequestHead {
     id: [0; 16],
     now: 0,
-    edge: -1,
+    edge: 0,
     slot: 0,
-    key_len: 0,
+    key_len: NOT_WRITTEN,
     key: [0; 64],
 }));
 
@@ -135,22 +143,28 @@ pub(crate) fn request_head() -> i32 {
     HEAD.0.get() as i32
 }
 
-fn head() -> &'static RequestHead {
+fn head() -> Option<&'static RequestHead> {
     // SAFETY: the host writes only between calls, and what is returned is looked at within one.
-    unsafe { &*HEAD.0.get() }
+    let head = unsafe { &*HEAD.0.get() };
+    (head.key_len != NOT_WRITTEN).then_some(head)
 }
 
 pub(crate) fn now() -> i64 {
-    head().now
+    // SAFETY: takes no memory.
+    head().map_or_else(|| unsafe { raw::now() }, |head| head.now)
 }
 
 pub(crate) fn request_id(out: &mut [u8; 16]) {
-    *out = head().id;
+    match head() {
+        Some(head) => *out = head.id,
+        // SAFETY: the host writes 16 bytes, which `out` has.
+        None => unsafe { raw::request_id(out.as_mut_ptr()) },
+    }
 }
 
 /// The key, if it is a short one as most are.
 pub(crate) fn request_key_here() -> Option<&'static [u8]> {
-    let head = head();
+    let head = head()?;
     head.key.get(..usize::from(head.key_len))
 }
 
@@ -166,11 +180,13 @@ pub(crate) fn request_key(out: &mut [u8]) -> i32 {
 }
 
 pub(crate) fn request_slot() -> i32 {
-    i32::from(head().slot)
+    // SAFETY: takes no memory.
+    head().map_or_else(|| unsafe { raw::request_slot() }, |head| head.slot.into())
 }
 
 pub(crate) fn request_edge() -> i32 {
-    head().edge
+    // SAFETY: takes no memory.
+    head().map_or_else(|| unsafe { raw::request_edge() }, |head| head.edge)
 }
 
 pub(crate) fn reply(status: u32, payload: &[u8]) -> i32 {

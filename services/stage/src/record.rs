@@ -140,13 +140,9 @@ impl<'a> Record<'a> {
                 return Err(fault(&d, "another field's name, since this one was there,"));
             }
             names |= name.bit();
-            let end = end_of_definite(bytes, value_at).or_else(|| {
+            let Some(end) = end_of_definite(bytes, value_at) else {
                 d.set_position(value_at);
-                d.skip().ok()?;
-                Some(d.position())
-            });
-            let Some(end) = end else {
-                return Err(fault(&d, "a value"));
+                return Err(fault(&d, "a value, of definite length,"));
             };
             fields.push(Field {
                 name,
