@@ -266,7 +266,7 @@ fn answer(ended: Completion, channels: &[String], state_bytes: usize) -> Answer 
         reply: None,
         sent: Vec::new(),
         error: None,
-        busy_us: ended.busy.as_secs_f64() * 1e6,
+        busy_us: ended.busy.as_nanos() as f64 / 1e3,
         state_bytes,
     };
     match ended.outcome {
