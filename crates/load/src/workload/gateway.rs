@@ -2,7 +2,6 @@
 //! table has a way to, what must become of their packets, and what an independent longest-prefix
 //! match says.
 
-use super::Finding;
 use super::packets::FLOWS;
 use crate::LoadError;
 use crate::random::Random;
@@ -194,28 +193,6 @@ impl Translations {
 
     pub(super) fn public(&self, inside: &Inside) -> Option<(Ipv4Addr, u16)> {
         self.public.get(inside).copied()
-    }
-}
-
-/// Right ones, of so many.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Score(pub(super) u64, pub(super) u64);
-
-impl Score {
-    pub(super) fn add(&mut self, right: bool) -> bool {
-        self.0 += u64::from(right);
-        self.1 += 1;
-        right
-    }
-
-    pub(super) fn finding(self, what: &'static str, how: &'static str) -> Finding {
-        let Score(right, of) = self;
-        Finding {
-            what,
-            right,
-            of,
-            how,
-        }
     }
 }
 

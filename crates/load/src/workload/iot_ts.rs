@@ -328,7 +328,7 @@ impl Workload for IotTs {
 
 #[cfg(test)]
 mod tests {
-    use super::super::questions::record;
+    use super::super::questions::done;
     use super::*;
     use serde::Deserialize;
     use std::collections::BTreeMap;
@@ -354,11 +354,7 @@ mod tests {
     }
 
     fn stored(row: u64) -> Reply {
-        Reply {
-            outcome: Outcome::Done,
-            status: 0,
-            payload: record(&BTreeMap::from([("row", row)])),
-        }
+        done(&BTreeMap::from([("row", row)]))
     }
 
     fn calls(seed: u64, count: usize) -> Vec<Call> {

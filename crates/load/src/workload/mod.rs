@@ -20,6 +20,7 @@ mod rta_ptc;
 mod rta_sf;
 mod rta_shm;
 mod runbooks;
+mod score;
 pub mod sensors;
 mod temperatures;
 mod thermostats;

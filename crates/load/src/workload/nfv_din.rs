@@ -12,11 +12,10 @@
 //! 2014; floods: [`super::floods`].)
 
 use super::floods::{self, Floods};
-use super::gateway::{
-    self, Address, Bytes, End, Flows, NOT_FOUND, Routes, SYN, Score, Translations,
-};
+use super::gateway::{self, Address, Bytes, End, Flows, NOT_FOUND, Routes, SYN, Translations};
 use super::packets::{ATTACKS, FLOWS, Packets};
 use super::questions::{Questions, answer, first_answer, handled, key_of_shard, record};
+use super::score::Score;
 use super::{Call, Check, Inputs, Judged, Verified, Workload};
 use crate::LoadError;
 use crate::ledger::Rows;

@@ -11,9 +11,10 @@
 
 use super::counts::{Count, Counted};
 use super::floods::{self, Floods};
-use super::gateway::{self, Address, Flows, Inside, NOT_FOUND, Routes, SYN, Score, Translations};
+use super::gateway::{self, Address, Flows, Inside, NOT_FOUND, Routes, SYN, Translations};
 use super::packets::{FLOWS, Packets};
 use super::questions::{Questions, Sequences, answer, first_answer, handled, record};
+use super::score::Score;
 use super::{Call, Check, Inputs, Judged, Verified, Workload};
 use crate::LoadError;
 use crate::ledger::Rows;

@@ -34,6 +34,16 @@ pub(super) fn first_answer<T: DeserializeOwned>(app: &str, reply: &Reply) -> Res
     })
 }
 
+/// The reply of an application that did what it was asked.
+#[cfg(test)]
+pub(super) fn done(payload: &impl Serialize) -> Reply {
+    Reply {
+        outcome: Outcome::Done,
+        status: 0,
+        payload: record(payload),
+    }
+}
+
 /// Whether the application, not the platform, gave the outcome.
 pub(super) fn handled(reply: Option<&Reply>) -> bool {
     reply.is_some_and(|r| r.outcome == Outcome::Done)

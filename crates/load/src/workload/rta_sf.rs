@@ -11,7 +11,8 @@ mod tests;
 
 use super::mails::{Mail, Mails, RECIPIENTS, SENDERS};
 use super::questions::{Questions, Sequences, answer, first_answer, handled, record};
-use super::{Call, Check, Finding, Inputs, Judged, Verified, Workload};
+use super::score::Score;
+use super::{Call, Check, Inputs, Judged, Verified, Workload};
 use crate::LoadError;
 use crate::ledger::Rows;
 use e3_model::{Nanos, Slot};
@@ -75,30 +76,6 @@ struct Sender {
     quiet: u32,
     /// Mails since a burst.
     since_burst: Option<u32>,
-}
-
-/// Right ones, of so many.
-#[derive(Default)]
-struct Score {
-    right: u64,
-    of: u64,
-}
-
-impl Score {
-    fn add(&mut self, right: bool) {
-        self.right += u64::from(right);
-        self.of += 1;
-    }
-
-    fn finding(&self, what: &'static str, how: &'static str) -> Finding {
-        let Score { right, of } = *self;
-        Finding {
-            what,
-            right,
-            of,
-            how,
-        }
-    }
 }
 
 /// The workload.
@@ -308,43 +285,41 @@ impl Workload for RtaSf {
     fn verify(&self) -> Verified {
         let failed = self.questions.as_ref().map_or(0, Questions::failed);
         let told = self.told.rows();
-        let learned = Score {
-            right: told.expected.saturating_sub(told.missing + told.repeated),
-            of: told.expected,
-        };
+        let right = told.expected.saturating_sub(told.missing + told.repeated);
+        let learned = Score(right, told.expected);
         let findings = [
             (
-                &learned,
+                learned,
                 "learned once",
                 "mails told apart, numbered in each slot without a gap and without a repeat",
             ),
             (
-                &self.remembered,
+                self.remembered,
                 "verdicts remembered",
                 "each sender's last verdict, told with its next mail",
             ),
             (
-                &self.read_back,
+                self.read_back,
                 "verdicts read back",
                 "last verdicts of senders, asked for after the load",
             ),
             (
-                &self.recall,
+                self.recall,
                 "spam found",
                 "of the mails that are spam, those with that verdict (recall)",
             ),
             (
-                &self.precision,
+                self.precision,
                 "spam rightly so",
                 "of the mails with that verdict, those that are spam (precision)",
             ),
             (
-                &self.bursts,
+                self.bursts,
                 "bursts found",
                 "senders taken over, noticed at the first mail of the burst (recall)",
             ),
             (
-                &self.alarms,
+                self.alarms,
                 "alarms right",
                 "sudden rates noticed, in a burst or on the way back (precision)",
             ),

@@ -11,7 +11,8 @@ mod tests;
 use super::health::{HOSTS, Health, Report};
 use super::questions::{Questions, Sequences, answer, first_answer, handled, record};
 use super::runbooks::Runbooks;
-use super::{Call, Check, Finding, Inputs, Judged, Verified, Workload};
+use super::score::Score;
+use super::{Call, Check, Inputs, Judged, Verified, Workload};
 use crate::LoadError;
 use crate::ledger::Rows;
 use e3_model::Nanos;
@@ -86,19 +87,6 @@ struct Server {
     rows: BTreeMap<&'static str, Sums>,
     /// A report had no answer: whether there is a row of it is not known.
     unsure: bool,
-}
-
-#[derive(Default)]
-struct Score {
-    right: u64,
-    of: u64,
-}
-
-impl Score {
-    fn add(&mut self, right: bool) {
-        self.right += u64::from(right);
-        self.of += 1;
-    }
 }
 
 /// The workload.
@@ -322,12 +310,6 @@ impl Workload for RtaShm {
 
     fn verify(&self) -> Verified {
         let failed = self.questions.as_ref().map_or(0, |(_, q)| q.failed());
-        let finding = |score: &Score, what, how| Finding {
-            what,
-            right: score.right,
-            of: score.of,
-            how,
-        };
         Verified {
             rows: Rows {
                 checks_failed: failed,
@@ -335,28 +317,21 @@ impl Workload for RtaShm {
             },
             spikes: None,
             findings: vec![
-                finding(
-                    &self.rows_read,
+                self.rows_read.finding(
                     "rows right",
                     "servers whose rows, read back, are those of the reports",
                 ),
-                finding(
-                    &self.averages,
+                self.averages.finding(
                     "averages right",
                     "averages answered, against an own computation",
                 ),
-                finding(
-                    &self.averages_read,
+                self.averages_read.finding(
                     "averages read back",
                     "averages of servers, asked for after the load",
                 ),
-                finding(
-                    &self.ranks,
-                    "ranks right",
-                    "runbooks answered, against an own ranking",
-                ),
-                finding(
-                    &self.found,
+                self.ranks
+                    .finding("ranks right", "runbooks answered, against an own ranking"),
+                self.found.finding(
                     "runbooks found",
                     "reports of incidents with a fitting runbook among three",
                 ),

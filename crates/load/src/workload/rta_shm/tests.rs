@@ -1,7 +1,7 @@
 //! The workload against monitoring that is right, and against some that is not.
 
+use super::super::questions::done;
 use super::*;
-use e3_wire::entry::Outcome;
 
 #[derive(Clone, Copy, PartialEq)]
 enum Wrong {
@@ -49,14 +49,6 @@ struct Table {
 struct Asked {
     host: String,
     since: Option<i64>,
-}
-
-fn done(payload: &impl Serialize) -> Reply {
-    Reply {
-        outcome: Outcome::Done,
-        status: 0,
-        payload: record(payload),
-    }
 }
 
 fn run(wrong: Wrong) -> Verified {
