@@ -8,7 +8,7 @@ mod garbage;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use common::running::{CHAIN, Down, handled, proved, run_file, start_load};
-use common::{E3, PATIENCE, services};
+use common::{E3, PATIENCE, are_services_built};
 use e3_load::client::Client;
 use e3_load::random::Random;
 use e3_load::requests::{Event, Given};
@@ -138,8 +138,7 @@ fn incarnations(e3: &E3) -> Vec<(String, u32)> {
 
 /// A cluster with the healthy application; None if there are no modules.
 fn cluster(e3: &E3) -> Option<Down<'_>> {
-    if services().is_none() {
-        println!("SKIPPED: target/services is not built (cargo xtask build-services)");
+    if !are_services_built() {
         return None;
     }
     let down = Down(e3);

@@ -5,7 +5,7 @@
 mod common;
 
 use common::running::{Down, handled, kill, primary};
-use common::{E3, ended, services};
+use common::{E3, are_services_built, ended};
 use serde_json::Value;
 use std::process::Stdio;
 
@@ -110,17 +110,14 @@ const APPS: &[Expected] = &[
 
 #[test]
 fn every_application_keeps_its_promises_through_a_kill_and_a_move() {
-    if services().is_none() {
-        println!("SKIPPED: target/services is not built (cargo xtask build-services)");
+    if !are_services_built() {
         return;
     }
-    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let e3 = E3::new();
     let _down = Down(&e3);
     e3.good(&["up", "--detach", "--port", "0"]);
     for app in APPS {
-        let manifest = root.join(format!("apps/{}.yaml", app.name));
-        e3.good(&["deploy", manifest.to_str().unwrap(), "--wait"]);
+        e3.deploy_shipped(app.name);
         let view = e3.json(&["get", "apps", "--app", app.name]);
         assert_eq!(view[0]["instances"], app.instances);
 
@@ -204,17 +201,14 @@ fn move_away(e3: &E3, shard: &str) {
 /// counted later than they were sent.
 #[test]
 fn floods_raise_alarms_and_nothing_else_does() {
-    if services().is_none() {
-        println!("SKIPPED: target/services is not built (cargo xtask build-services)");
+    if !are_services_built() {
         return;
     }
-    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let e3 = E3::new();
     let _down = Down(&e3);
     e3.good(&["up", "--detach", "--port", "0"]);
     for app in ["nfv-din", "nfv-ifid"] {
-        let manifest = root.join(format!("apps/{app}.yaml"));
-        e3.good(&["deploy", manifest.to_str().unwrap(), "--wait"]);
+        e3.deploy_shipped(app);
         let words = ["--rate", "600", "--duration", "20s", "--seed", "3"];
         let report = e3.json(&[&["load", app], &words[..]].concat());
         assert_eq!(report["ledger"]["proved"], true, "{app}: {report}");

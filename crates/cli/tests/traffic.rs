@@ -4,7 +4,7 @@
 mod common;
 
 use common::running::{Down, handled};
-use common::{E3, services};
+use common::{E3, are_services_built};
 use e3_packet::PacketBuilder;
 use std::net::Ipv4Addr;
 
@@ -68,18 +68,12 @@ fn a_bad_file_is_refused_without_a_cluster() {
 
 #[test]
 fn a_file_is_sent_whole_at_its_pace() {
-    if services().is_none() {
-        println!("SKIPPED: target/services is not built (cargo xtask build-services)");
+    if !are_services_built() {
         return;
     }
-    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let e3 = E3::new();
     let _down = Down(&e3);
     e3.good(&["up", "--detach", "--port", "0"]);
-    let deploy = |app: &str| {
-        let manifest = root.join(format!("apps/{app}.yaml"));
-        e3.good(&["deploy", manifest.to_str().unwrap(), "--wait"]);
-    };
     let all_accepted = |report: &serde_json::Value, count: u64| {
         let l = &report["ledger"];
         assert_eq!(l["proved"], true, "{report}");
@@ -87,7 +81,7 @@ fn a_file_is_sent_whole_at_its_pace() {
         assert_eq!(l["accepted"], count, "{report}");
     };
 
-    deploy("nfv-fin");
+    e3.deploy_shipped("nfv-fin");
     let path = e3.dir.path().join("c.pcap");
     std::fs::write(&path, capture(21)).unwrap();
     let file = path.to_str().unwrap();
@@ -120,7 +114,7 @@ fn a_file_is_sent_whole_at_its_pace() {
     assert!(text.contains("file by 21 packets of "), "{text}");
     e3.good(&["delete", "nfv-fin"]);
 
-    deploy("rta-ptc");
+    e3.deploy_shipped("rta-ptc");
     let rows: String = (0..50)
         .map(|n| format!("{},tag{},text {n}\n", 100.0 + f64::from(n) / 100.0, n % 5))
         .collect();

@@ -35,6 +35,15 @@ pub fn services() -> Option<PathBuf> {
     dir.join("chain.wasm").is_file().then_some(dir)
 }
 
+/// Whether the modules have been built; says so if not.
+pub fn are_services_built() -> bool {
+    let built = services().is_some();
+    if !built {
+        println!("SKIPPED: target/services is not built (cargo xtask build-services)");
+    }
+    built
+}
+
 impl E3 {
     /// An empty directory.
     pub fn new() -> E3 {
@@ -80,6 +89,14 @@ impl E3 {
         let ended = self.run(arguments);
         assert_eq!(ended.code, 0, "{arguments:?}: {ended:?}");
         ended.out
+    }
+
+    /// Deploys an application that is shipped, and waits until it is ready.
+    #[track_caller]
+    pub fn deploy_shipped(&self, app: &str) {
+        let apps = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../apps");
+        let manifest = apps.join(format!("{app}.yaml"));
+        self.good(&["deploy", manifest.to_str().unwrap(), "--wait"]);
     }
 
     /// Runs it and reads what it prints as JSON.
