@@ -252,28 +252,22 @@ impl Txn {
         key: &[u8],
         index: u64,
     ) -> Result<Option<&'a [u8]>, TxnError> {
-        expect_kind(state, collection, Kind::Array)?;
-        let Some((front, end)) = self.array_bounds(state, collection, key) else {
-            return Ok(None);
-        };
-        if index >= end - front {
-            return Ok(None);
-        }
-        let sub = front + index;
-        match self.find(with_index(key_hash(key), sub), collection, sub, key) {
-            Some(at) => Ok(self.value_of(at)),
-            None => Ok(state.array_get(collection, key, sub)),
-        }
+        let mut element = None;
+        self.array_scan(state, collection, key, index, |e| {
+            element = Some(e);
+            false
+        })?;
+        Ok(element)
     }
 
     /// Arrays: visits elements from an index on, until one is answered with false.
-    pub fn array_scan(
-        &self,
-        state: &State,
+    pub fn array_scan<'a>(
+        &'a self,
+        state: &'a State,
         collection: u16,
         key: &[u8],
         from: u64,
-        mut visit: impl FnMut(&[u8]) -> bool,
+        mut visit: impl FnMut(&'a [u8]) -> bool,
     ) -> Result<(), TxnError> {
         expect_kind(state, collection, Kind::Array)?;
         let Some((front, end)) = self.array_bounds(state, collection, key) else {

@@ -162,7 +162,6 @@ impl Worker {
         let replica = self.replicas.get_mut(&key).expect("its caller has it");
         replica.incoming = None;
         replica.error = None;
-        replica.start_failed = false;
         replica.role = Role::Primary;
         let log = &replica.log;
         let pending = |o: &Outgoing| Pending {

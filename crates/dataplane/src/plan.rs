@@ -68,11 +68,12 @@ impl Worker {
         }
     }
 
-    /// Another version may start where the one before could not.
+    /// Another version may start where the one before could not, which is all that keeps a primary
+    /// from running.
     fn start_failed_again(&mut self, app: AppId) {
-        let failed = |r: &&mut Replica| r.key.app == app && r.start_failed;
-        for replica in self.replicas.values_mut().filter(failed) {
-            replica.start_failed = false;
+        let is_primary = |r: &&mut Replica| r.key.app == app && r.role == Role::Primary;
+        let primaries = self.replicas.values_mut().filter(is_primary);
+        for replica in primaries.filter(|r| r.error.is_some()) {
             replica.error = None;
             self.outputs.push_back(Output::Start {
                 key: replica.key,

@@ -29,8 +29,6 @@ pub(crate) struct Replica {
     pub(crate) counts: Counts,
     /// Why its service does not run here.
     pub(crate) error: Option<String>,
-    /// Whether that is because its service did not start here.
-    pub(crate) start_failed: bool,
 }
 
 /// What primary and backups have in common: a function of the log's entries.
@@ -222,7 +220,6 @@ impl Replica {
             incoming: None,
             counts: Counts::default(),
             error: None,
-            start_failed: false,
         }
     }
 

@@ -389,7 +389,6 @@ impl Worker {
     pub fn handle_start_failed(&mut self, key: ShardKey, error: String) {
         if let Some(replica) = self.replicas.get_mut(&key) {
             replica.error = Some(error);
-            replica.start_failed = true;
         }
     }
 

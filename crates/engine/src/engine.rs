@@ -193,24 +193,21 @@ impl Engine {
     /// then takes over between two requests. Requests that wait go to it, counters go on. It comes
     /// back if that takes longer: try again after [`Engine::run`]. If it does not start, the old
     /// one stays.
-    pub fn replace(&mut self, successor: Successor) -> Result<Option<Successor>, StartError> {
-        let mut successor = successor;
+    pub fn replace(&mut self, mut successor: Successor) -> Result<Option<Successor>, StartError> {
         let new = &mut successor.slot;
         let id = new.shared.id;
         if !new.shared.has_started.get() {
             self.poll_start(new)?;
         }
-        let place = self.slots.get_mut(id.0 as usize).and_then(Option::as_mut);
-        let Some(old) = place.filter(|old| Rc::ptr_eq(&old.state, &new.state)) else {
+        let at = id.0 as usize;
+        let old = self.slots.get(at).and_then(Option::as_ref);
+        if !old.is_some_and(|old| Rc::ptr_eq(&old.state, &new.state)) {
             return Err(StartError::Gone(id));
-        };
-        if !new.shared.has_started.get() {
+        }
+        if !new.shared.has_started.get() || !self.make_room(id) {
             return Ok(Some(successor));
         }
-        if old.shared.is_within_request.get() {
-            old.shared.pauses.set(true);
-            return Ok(Some(successor));
-        }
+        let old = self.slots[at].as_mut().expect("looked at");
         let is_stale = old.shared.counters.requests.get() != successor.requests_before;
         if new.shared.has_read.get() && is_stale {
             // it may have kept what was true before those requests: it starts once more, in place

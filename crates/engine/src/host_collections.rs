@@ -120,58 +120,83 @@ impl Ctx {
         self.note_read();
         let state = self.state.borrow();
         let limit = if limit == 0 { u32::MAX } else { limit };
-        let (mut at, mut count, mut needed) = (0, 0, 0);
+        let (mut packed, mut count) = (Packed::new(out), 0);
         let visit = |key: &[u8], value: &[u8]| {
-            let len = 8 + key.len() + value.len();
-            let Some(entry) = out.get_mut(at..at + len) else {
-                needed = len;
-                return false;
-            };
-            entry[..4].copy_from_slice(&(key.len() as u32).to_le_bytes());
-            entry[4..8].copy_from_slice(&(value.len() as u32).to_le_bytes());
-            entry[8..8 + key.len()].copy_from_slice(key);
-            entry[8 + key.len()..].copy_from_slice(value);
-            at += len;
             count += 1;
-            count < limit
+            packed.push([key, value]) && count < limit
         };
         let scanned = self
             .txn
             .scan(&state, handle(coll), from, to, reverse, visit);
-        match scanned {
-            Ok(()) if at == 0 => -needed_code(needed),
-            Ok(()) => at as i32,
-            Err(e) => e.code(),
-        }
+        packed.answer(scanned)
     }
 
     /// Packs elements into `out`, from an index on; behind the last one goes [`NO_MORE`].
     pub(crate) fn array_scan(&self, coll: i32, key: &[u8], from: i64, out: &mut [u8]) -> i32 {
         self.note_read();
         let state = self.state.borrow();
-        let (mut at, mut needed) = (0, 0);
-        let visit = |element: &[u8]| {
-            let len = 4 + element.len();
-            let Some(room) = out.get_mut(at..at + len) else {
-                needed = len;
-                return false;
-            };
-            room[..4].copy_from_slice(&(element.len() as u32).to_le_bytes());
-            room[4..].copy_from_slice(element);
-            at += len;
-            true
-        };
+        let mut packed = Packed::new(out);
+        let visit = |element: &[u8]| packed.push([element]);
         let scanned = (self.txn).array_scan(&state, handle(coll), key, from as u64, visit);
+        if scanned.is_ok() {
+            packed.end();
+        }
+        packed.answer(scanned)
+    }
+}
+
+/// Entries on their way into the guest's memory: the lengths of an entry's parts, then the parts.
+struct Packed<'o> {
+    out: &'o mut [u8],
+    at: usize,
+    /// Bytes of the entry that had no room.
+    needed: usize,
+}
+
+impl<'o> Packed<'o> {
+    fn new(out: &'o mut [u8]) -> Packed<'o> {
+        let (at, needed) = (0, 0);
+        Packed { out, at, needed }
+    }
+
+    /// Whether there was room.
+    #[inline]
+    fn push<const PARTS: usize>(&mut self, parts: [&[u8]; PARTS]) -> bool {
+        let len = parts.iter().map(|part| 4 + part.len()).sum();
+        let Some(mut room) = self.out.get_mut(self.at..self.at + len) else {
+            self.needed = len;
+            return false;
+        };
+        for part in parts {
+            let (head, rest) = room.split_at_mut(4);
+            head.copy_from_slice(&(part.len() as u32).to_le_bytes());
+            room = rest;
+        }
+        for part in parts {
+            let (body, rest) = room.split_at_mut(part.len());
+            body.copy_from_slice(part);
+            room = rest;
+        }
+        self.at += len;
+        true
+    }
+
+    /// Behind the last entry of all goes [`NO_MORE`], if there is room.
+    fn end(&mut self) {
+        if self.needed == 0
+            && let Some(room) = self.out.get_mut(self.at..self.at + 4)
+        {
+            room.copy_from_slice(&NO_MORE.to_le_bytes());
+            self.at += 4;
+        }
+    }
+
+    /// Bytes written; the first entry's negated if that had no room, as keys and values are far
+    /// below 2 GiB.
+    fn answer(self, scanned: std::result::Result<(), TxnError>) -> i32 {
         match scanned {
-            Ok(()) if needed == 0 => match out.get_mut(at..at + 4) {
-                Some(room) => {
-                    room.copy_from_slice(&NO_MORE.to_le_bytes());
-                    at as i32 + 4
-                }
-                None => at as i32,
-            },
-            Ok(()) if at == 0 => -needed_code(needed),
-            Ok(()) => at as i32,
+            Ok(()) if self.at == 0 => -i32::try_from(self.needed).unwrap_or(i32::MAX),
+            Ok(()) => self.at as i32,
             Err(e) => e.code(),
         }
     }
@@ -197,11 +222,6 @@ fn array_scan(
     let answer = ctx.array_scan(coll, &copy, from, &mut memory[out]);
     ctx.scratch = copy;
     Ok(answer)
-}
-
-/// Bytes that an entry needs, as the scan's answer; keys and values are far below 2 GiB.
-fn needed_code(needed: usize) -> i32 {
-    i32::try_from(needed).unwrap_or(i32::MAX)
 }
 
 fn define_arrays_and_counters(linker: &mut Linker<Ctx>) -> Result<()> {

@@ -39,7 +39,6 @@ impl<A: GlobalAlloc> Rooms<A> {
     /// # Safety
     ///
     /// As for [`GlobalAlloc::alloc`].
-    #[cold]
     unsafe fn fresh(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller's promise.
         unsafe {
@@ -52,6 +51,7 @@ impl<A: GlobalAlloc> Rooms<A> {
     }
 
     /// Empties the lists; whether there was anything.
+    #[cold]
     fn give_back(&self) -> bool {
         let mut any = false;
         for at in 0..ROOM_LEN_MAX / STEP {
