@@ -160,19 +160,16 @@ impl<'o> Packed<'o> {
     }
 
     /// Whether there was room.
-    #[inline]
+    #[inline(always)]
     fn push<const PARTS: usize>(&mut self, parts: [&[u8]; PARTS]) -> bool {
-        let len = parts.iter().map(|part| 4 + part.len()).sum();
-        let Some(mut room) = self.out.get_mut(self.at..self.at + len) else {
+        let len = 4 * PARTS + parts.iter().map(|part| part.len()).sum::<usize>();
+        let Some(room) = self.out.get_mut(self.at..self.at + len) else {
             self.needed = len;
             return false;
         };
-        for part in parts {
-            let (head, rest) = room.split_at_mut(4);
-            head.copy_from_slice(&(part.len() as u32).to_le_bytes());
-            room = rest;
-        }
-        for part in parts {
+        let (lens, mut room) = room.split_at_mut(4 * PARTS);
+        for (len, part) in lens.as_chunks_mut().0.iter_mut().zip(parts) {
+            *len = (part.len() as u32).to_le_bytes();
             let (body, rest) = room.split_at_mut(part.len());
             body.copy_from_slice(part);
             room = rest;
