@@ -16,6 +16,8 @@ mod change;
 mod error;
 mod expr;
 mod key;
+#[cfg(not(target_arch = "wasm32"))]
+pub mod memory;
 mod plan;
 mod schema;
 mod select;

@@ -205,51 +205,14 @@ impl<S: Store> Transaction<S> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::memory::Memory;
     use alloc::collections::BTreeMap;
-
-    struct Memory(BTreeMap<Vec<u8>, Vec<u8>>);
-
-    impl Store for Memory {
-        fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, SqlError> {
-            Ok(self.0.get(key).cloned())
-        }
-
-        fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), SqlError> {
-            self.0.insert(key.to_vec(), value.to_vec());
-            Ok(())
-        }
-
-        fn delete(&mut self, key: &[u8]) -> Result<(), SqlError> {
-            self.0.remove(key);
-            Ok(())
-        }
-
-        fn scan(
-            &self,
-            from: &[u8],
-            to: &[u8],
-            reverse: bool,
-            _: u32,
-            visit: &mut Visit<'_>,
-        ) -> Result<(), SqlError> {
-            let mut found: Vec<_> = self.0.range(from.to_vec()..to.to_vec()).collect();
-            if reverse {
-                found.reverse();
-            }
-            for (key, value) in found {
-                if !visit(key, value)? {
-                    break;
-                }
-            }
-            Ok(())
-        }
-    }
 
     /// Scans over what is written and what is below, against a map that has all of it.
     #[test]
     fn a_transaction_reads_what_it_wrote() {
         let mut random = e3_stage::fuzz::Random(9);
-        let mut transaction = Transaction::new(Memory(BTreeMap::new()));
+        let mut transaction = Transaction::new(Memory::default());
         let mut committed = BTreeMap::new();
         let mut model = BTreeMap::new();
         for round in 0..3000 {

@@ -2,48 +2,8 @@
 
 #![allow(dead_code, missing_docs, reason = "each test uses a part")]
 
-use std::collections::BTreeMap;
-
-use e3_service_sql::engine::{Database, Scope, SqlError, Store, Value, Visit};
-
-#[derive(Default)]
-pub struct Memory(pub BTreeMap<Vec<u8>, Vec<u8>>);
-
-impl Store for Memory {
-    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, SqlError> {
-        Ok(self.0.get(key).cloned())
-    }
-
-    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), SqlError> {
-        self.0.insert(key.to_vec(), value.to_vec());
-        Ok(())
-    }
-
-    fn delete(&mut self, key: &[u8]) -> Result<(), SqlError> {
-        self.0.remove(key);
-        Ok(())
-    }
-
-    fn scan(
-        &self,
-        from: &[u8],
-        to: &[u8],
-        reverse: bool,
-        _expected: u32,
-        visit: &mut Visit<'_>,
-    ) -> Result<(), SqlError> {
-        let mut entries: Vec<_> = self.0.range(from.to_vec()..to.to_vec()).collect();
-        if reverse {
-            entries.reverse();
-        }
-        for (key, value) in entries {
-            if !visit(key, value)? {
-                break;
-            }
-        }
-        Ok(())
-    }
-}
+use e3_service_sql::engine::memory::Memory;
+use e3_service_sql::engine::{Database, Scope, SqlError, Value};
 
 pub struct Shell(pub Database<Memory>);
 
