@@ -2,6 +2,7 @@
  *
  * A service includes this header once, says E3_SERVICE(capacity), and defines
  *
+ *     int32_t e3_init(void);            optional: opens collections and channels; 0 = ready
  *     int32_t e3_handle(int32_t len);   0 = commit, anything else = fail the attempt
  *
  * The request's payload is in e3_request[0 .. len). Pointers are into the module's own memory;
@@ -104,7 +105,8 @@ E3_IMPORT(secret) int32_t e3_secret(const char *name, size_t name_len, void *out
 E3_IMPORT(config) int32_t e3_config(const char *name, size_t name_len, void *out, size_t cap);
 E3_IMPORT(log) void e3_log(int32_t level, const char *ptr, size_t len);
 
-/* What the service defines. e3_init is optional: define it with E3_EXPORT(e3_init). */
+/* What the service defines; what it defines is exported. e3_init is optional. */
+E3_EXPORT(e3_init) int32_t e3_init(void);
 E3_EXPORT(e3_handle) int32_t e3_handle(int32_t len);
 
 /* The request buffer and the exports that describe it. */

@@ -22,7 +22,7 @@ usage: cargo xtask <command>
 
   check                         all checks; never writes
   check --quick                 the same without format and clippy
-  fix                           format, clippy's mends, the core crates' clippy.toml
+  fix                           format, clippy's fixes, the core crates' clippy.toml
   fix --quick                   only the core crates' clippy.toml
   build-services [options]      services to WebAssembly, in target/services/NAME.wasm
       --out DIR                 put them in DIR instead

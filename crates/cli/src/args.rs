@@ -84,45 +84,45 @@ pub enum Command {
     Delete(Delete),
     /// List nodes, applications, instances, channels or dead letters
     Get(Get),
-    /// Show all about one node, application, service or instance
+    /// Show everything about one node, application, service or instance
     Describe(Describe),
     /// Move an instance to another node
     Migrate(Migrate),
-    /// Make a new service: project, manifest, SDK
+    /// Create a service: project, manifest and SDK
     New(New),
     /// Build a service to WebAssembly
     Build(Build),
-    /// Run one service alone: requests in, answers out, a line of JSON each
+    /// Run one service alone: one line of JSON for each request and each answer
     Run(Run),
-    /// Measure what a service costs on this machine, and write its profile
+    /// Measure what a service costs on this machine, and print its profile
     Profile(Profile),
     /// Send single requests to an application and print their answers
     Call(Call),
-    /// Handle dead letters once more
+    /// Retry dead letters
     Replay(Replay),
-    /// Send requests to an application and prove what became of them
+    /// Send load to an application, and check that no request was lost or repeated
     Load(Load),
-    /// Cluster, application, load and report in one command
+    /// Start a cluster, deploy an application, send load and report, in one command
     Demo(Demo),
     /// Measure this machine with E3
     Bench(Bench),
-    /// Show what the processes log
+    /// Show the logs of the cluster's processes
     Logs(Logs),
     /// Try a placement without a cluster and explain each decision
     Place(Place),
-    /// Tell what this machine has and lacks
-    Doctor,
+    /// Check what E3 needs on this machine, and show how to fix what is missing
+    Doctor(Doctor),
     /// Print the JSON schema of a kind of document
     Schema(Schema),
     /// Print a completion script for a shell
     Completions(Completions),
-    /// Start the processes and keep them running (used by `up --detach`)
+    /// Run the supervisor (used by `up --detach`)
     #[command(hide = true)]
     Supervise(Supervise),
-    /// Be a controller (used by `up`)
+    /// Run a controller (used by `up`)
     #[command(hide = true)]
     ControllerRun(ControllerRun),
-    /// Be a node (used by `up`)
+    /// Run a node (used by `up`)
     #[command(hide = true)]
     NodeRun(NodeRun),
 }
@@ -130,9 +130,22 @@ pub enum Command {
 /// `-o`.
 #[derive(Args, Debug, Clone, Copy, Default)]
 pub struct Output {
-    /// Form of the output [default: table]
-    #[arg(short, long, env = "E3_OUTPUT", value_enum, value_name = "FORM")]
-    pub output: Option<Format>,
+    /// Output format [default: table]
+    #[arg(short, long, env = "E3_OUTPUT", value_enum, value_name = "FORMAT")]
+    output: Option<Format>,
+    /// Same as -o json
+    #[arg(long)]
+    json: bool,
+}
+
+impl Output {
+    /// The format that was asked for.
+    pub fn format(self) -> Option<Format> {
+        match self.json {
+            true => Some(Format::Json),
+            false => self.output,
+        }
+    }
 }
 
 /// `e3 up`.
@@ -141,15 +154,26 @@ pub struct Up {
     /// Topology: a file, or one of the built-in ones [default: 3x-type1]
     #[arg(long, env = "E3_TOPOLOGY", value_name = "FILE|NAME")]
     pub topology: Option<String>,
-    /// Return when the cluster is ready, and leave it running in the background
+    /// Run in the background; return when the cluster is ready
     #[arg(short, long)]
     pub detach: bool,
-    /// Port of the controller on 127.0.0.1; 0 takes a free one [default: 7300]
+    /// Port of the controller on 127.0.0.1; 0 chooses a free one [default: 7300]
     #[arg(long, env = "E3_PORT", value_name = "PORT")]
     pub port: Option<u16>,
-    /// Leave a process that died dead
+    /// Do not restart processes that end
     #[arg(long)]
     pub no_restart: bool,
+}
+
+/// `e3 doctor`.
+#[derive(Args, Debug, Clone, Default)]
+pub struct Doctor {
+    /// Port that a cluster would use [default: 7300]
+    #[arg(long, env = "E3_PORT", value_name = "PORT")]
+    pub port: Option<u16>,
+    /// Directory of the modules [default: where they are built, else this program]
+    #[arg(long, env = "E3_SERVICES", value_name = "DIR")]
+    pub services: Option<PathBuf>,
 }
 
 /// `e3 down`.
@@ -158,12 +182,15 @@ pub struct Down {
     /// Also remove the cluster's state: applications, logs, compiled code
     #[arg(long)]
     pub purge: bool,
+    /// Do not ask before the state of applications is lost
+    #[arg(short, long)]
+    pub yes: bool,
 }
 
 /// Where modules and profiles come from.
 #[derive(Args, Debug, Clone, Default)]
 pub struct Sources {
-    /// Directory of the modules that are not found beside the manifest
+    /// Directory of modules; searched before the manifest's own
     #[arg(long, env = "E3_SERVICES", value_name = "DIR")]
     pub services: Option<PathBuf>,
     /// Directory of profiles [default: the paper's, built in]
@@ -174,13 +201,13 @@ pub struct Sources {
 /// `e3 deploy`.
 #[derive(Args, Debug, Clone)]
 pub struct Deploy {
-    /// Manifest, or the built-in one `iot-ts`
+    /// Manifest: a file, or a built-in one such as hello or iot-ts
     #[arg(value_name = "FILE|NAME")]
     pub file: String,
     /// Wait until every instance runs
     #[arg(long)]
     pub wait: bool,
-    /// Longest wait
+    /// Maximum wait
     #[arg(long, value_parser = duration, default_value = "60s", value_name = "TIME")]
     pub timeout: Duration,
     /// Only check manifest, modules and placement; deploy nothing
@@ -204,7 +231,7 @@ pub struct Delete {
 /// Kinds of things that `e3 get` lists.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Things {
-    /// Nodes and how they are
+    /// Nodes and their state
     #[value(alias = "node")]
     Nodes,
     /// Applications
@@ -213,10 +240,10 @@ pub enum Things {
     /// Instances: every replica of every shard
     #[value(alias = "instance")]
     Instances,
-    /// Channels and what waits in them
+    /// Channels and the messages that wait in them
     #[value(alias = "channel")]
     Channels,
-    /// Dead letters: requests that were given up
+    /// Dead letters: requests whose every attempt failed
     #[value(alias = "dead-letter")]
     DeadLetters,
 }
@@ -227,13 +254,13 @@ pub struct Get {
     /// What to list
     #[arg(value_enum)]
     pub what: Things,
-    /// Only of this application
+    /// Only this application
     #[arg(long, value_name = "APP")]
     pub app: Option<String>,
-    /// Only on this node
+    /// Only this node
     #[arg(long, value_name = "NODE")]
     pub node: Option<String>,
-    /// Form.
+    /// Output format.
     #[command(flatten)]
     pub output: Output,
 }
@@ -241,9 +268,9 @@ pub struct Get {
 /// Kinds of things that `e3 describe` shows.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Thing {
-    /// NAME is a node's
+    /// NAME is NODE
     Node,
-    /// NAME is an application's
+    /// NAME is APP
     App,
     /// NAME is APP/SERVICE
     Service,
@@ -259,7 +286,7 @@ pub struct Describe {
     pub kind: Thing,
     /// NODE, APP, APP/SERVICE or APP/SERVICE/SHARD
     pub name: String,
-    /// Form.
+    /// Output format.
     #[command(flatten)]
     pub output: Output,
 }
@@ -269,10 +296,10 @@ pub struct Describe {
 pub struct Migrate {
     /// APP/SERVICE/SHARD, and /primary (default) or /backup
     pub instance: String,
-    /// Node that it goes to
+    /// Node to move it to
     #[arg(long, value_name = "NODE")]
     pub to: String,
-    /// Longest wait
+    /// Maximum wait
     #[arg(long, value_parser = duration, default_value = "60s", value_name = "TIME")]
     pub timeout: Duration,
 }
@@ -282,14 +309,14 @@ pub struct Migrate {
 pub struct Replay {
     /// Application
     pub app: String,
-    /// Dead letters, as `e3 get dead-letters` names them
+    /// Dead letters, as named by `e3 get dead-letters`
     #[arg(
         value_name = "LETTER",
         required_unless_present = "all",
         conflicts_with = "all"
     )]
     pub letters: Vec<String>,
-    /// All of the application
+    /// All dead letters of the application
     #[arg(long)]
     pub all: bool,
 }
@@ -307,19 +334,19 @@ pub struct Load {
         required_unless_present = "from"
     )]
     pub rate: Option<f64>,
-    /// Length of the load [default: 15s, or all of the file]
+    /// Duration of the load [default: 15s, or the whole file]
     #[arg(long, value_parser = duration, value_name = "TIME")]
     pub duration: Option<Duration>,
-    /// Seed; the same seed sends the same [default: another one each time]
+    /// Seed; the same seed sends the same requests [default: random]
     #[arg(long, value_name = "NUMBER", conflicts_with = "from")]
     pub seed: Option<u64>,
-    /// Senders, such as thermostats [default: as many as suit the rate]
+    /// Number of senders, such as thermostats [default: chosen by the rate]
     #[arg(long, value_name = "COUNT", conflicts_with = "from")]
     pub senders: Option<u32>,
-    /// Send what a file holds: .pcap, .csv, or .jsonl
+    /// Send the requests in this file: .pcap, .csv, or .jsonl
     #[arg(long, value_name = "FILE")]
     pub from: Option<PathBuf>,
-    /// Times as fast as the file's own times say [default: 1]
+    /// Speed relative to the times in the file [default: 1]
     #[arg(
         long,
         value_parser = speed,
@@ -328,16 +355,16 @@ pub struct Load {
         conflicts_with = "rate"
     )]
     pub speed: Option<f64>,
-    /// Column or field of the file that has the times: seconds, or dates as 2026-03-01T08:30:00Z
+    /// Column or field with the times: seconds, or dates such as 2026-03-01T08:30:00Z
     #[arg(long, value_name = "NAME", requires = "from")]
     pub time_column: Option<String>,
-    /// Column or field of the file that has the routing keys [default: the line's number]
+    /// Column or field with the routing keys [default: the line number]
     #[arg(long, value_name = "NAME", requires = "from")]
     pub key_column: Option<String>,
     /// Directory of the application's secrets [default: that of the cluster in --dir]
     #[arg(long, value_name = "DIR")]
     pub secrets: Option<PathBuf>,
-    /// Form.
+    /// Output format.
     #[command(flatten)]
     pub output: Output,
 }
@@ -345,7 +372,7 @@ pub struct Load {
 /// `e3 demo`.
 #[derive(Args, Debug, Clone)]
 pub struct Demo {
-    /// Length of the load
+    /// Duration of the load in seconds
     #[arg(long, default_value_t = 15, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub seconds: u64,
     /// Requests per second
@@ -354,7 +381,7 @@ pub struct Demo {
     /// Seed of the load
     #[arg(long, default_value_t = 1, value_name = "NUMBER")]
     pub seed: u64,
-    /// Leave the cluster running, in --dir
+    /// Keep the cluster running, in --dir
     #[arg(long)]
     pub keep: bool,
     /// Topology: a file, or one of the built-in ones [default: 3x-type1]
@@ -363,7 +390,7 @@ pub struct Demo {
     /// Where modules and profiles come from.
     #[command(flatten)]
     pub sources: Sources,
-    /// Form.
+    /// Output format.
     #[command(flatten)]
     pub output: Output,
 }
@@ -378,12 +405,12 @@ impl Demo {
 /// `e3 logs`.
 #[derive(Args, Debug, Clone)]
 pub struct Logs {
-    /// Process: controller, supervisor or a node [default: all]
+    /// Process: controller, supervisor or a node name [default: all]
     pub name: Option<String>,
-    /// Go on as lines come
+    /// Print new lines as they come
     #[arg(short, long)]
     pub follow: bool,
-    /// Last lines of each to begin with
+    /// Number of last lines to print of each log
     #[arg(short = 'n', long, default_value_t = 20, value_name = "COUNT")]
     pub lines: usize,
 }
@@ -391,7 +418,7 @@ pub struct Logs {
 /// `e3 place`.
 #[derive(Args, Debug, Clone)]
 pub struct Place {
-    /// Manifest, or the built-in one `iot-ts`
+    /// Manifest: a file, or a built-in one such as hello or iot-ts
     #[arg(value_name = "FILE|NAME")]
     pub file: String,
     /// Topology: a file, or one of the built-in ones [default: 3x-type1]
@@ -403,7 +430,7 @@ pub struct Place {
     /// Placer
     #[arg(long, default_value = "hcm", value_parser = e3_placement::PLACERS)]
     pub placer: String,
-    /// Form.
+    /// Output format.
     #[command(flatten)]
     pub output: Output,
 }
@@ -462,6 +489,56 @@ mod tests {
         }
     }
 
+    /// The `e3` commands in the shell blocks of a page.
+    fn documented(page: &str) -> Vec<String> {
+        let blocks = page.split("```sh\n").skip(1);
+        let blocks = blocks.filter_map(|part| part.split("```").next());
+        let joined = blocks.collect::<String>().replace("\\\n", " ");
+        let parts = joined.split(['\n', '|', ';', '&']);
+        let commands = parts.map(|part| part.split(" #").next().unwrap_or_default());
+        let commands = commands.map(|c| c.trim().trim_start_matches('('));
+        commands
+            .filter(|c| c.starts_with("e3 "))
+            .map(str::to_string)
+            .collect()
+    }
+
+    /// Splits as a shell does, as far as these commands need it.
+    fn words(command: &str) -> Vec<String> {
+        let mut words = vec![String::new()];
+        let mut quote = None;
+        for c in command.chars().take_while(|c| *c != '>') {
+            match (quote, c) {
+                (None, '\'' | '"') => quote = Some(c),
+                (Some(q), c) if q == c => quote = None,
+                (None, ' ') => words.push(String::new()),
+                _ => words.last_mut().unwrap().push(c),
+            }
+        }
+        words.retain(|w| !w.is_empty());
+        words
+    }
+
+    #[test]
+    fn documented_commands_parse() {
+        let mut count = 0;
+        for page in [
+            include_str!("../../../README.md"),
+            include_str!("../../../docs/first-service.md"),
+            include_str!("../../../docs/cli.md"),
+            include_str!("../../../docs/development.md"),
+            include_str!("../../../docs/applications/iot-ts.md"),
+            include_str!("../../../services/README.md"),
+        ] {
+            for command in documented(page) {
+                let parsed = Cli::try_parse_from(words(&command));
+                assert!(parsed.is_ok(), "{command}: {}", parsed.unwrap_err());
+                count += 1;
+            }
+        }
+        assert!(count >= 25, "only {count} commands found");
+    }
+
     #[test]
     fn commands_parse() {
         let cli = parse("e3 up --topology t.yaml --detach --port 0 --no-restart --dir d").unwrap();
@@ -473,7 +550,12 @@ mod tests {
         assert_eq!(cli.global.dir, Some(PathBuf::from("d")));
         for good in [
             "e3 down",
+            "e3 down --yes",
+            "e3 doctor --port 0",
             "e3 get nodes -o json",
+            "e3 get nodes --json",
+            "e3 bench engine --json",
+            "e3 bench engine -o json",
             "e3 get instances --app a --node n",
             "e3 describe instance a/b/0/primary -o yaml",
             "e3 migrate a/b/0 --to s2-host",

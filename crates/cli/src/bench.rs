@@ -1,6 +1,6 @@
 //! `e3 bench`: measures and prints; with `--json` one object that programs can compare.
 
-use crate::args::Sources;
+use crate::args::{Output, Sources};
 use crate::bench_page;
 use crate::bench_services;
 use crate::demo::Stage;
@@ -52,15 +52,15 @@ pub struct Bench {
     /// Group
     #[arg(value_enum)]
     pub group: BenchGroup,
-    /// Print one JSON object
-    #[arg(long)]
-    pub json: bool,
-    /// Also put the group's section into this page, such as docs/benchmarks.md
+    /// Also write the group's section into this page, such as docs/benchmarks.md
     #[arg(long, value_name = "FILE")]
     pub write: Option<PathBuf>,
     /// Where modules and profiles come from.
     #[command(flatten)]
     pub sources: Sources,
+    /// Output format.
+    #[command(flatten)]
+    pub output: Output,
 }
 
 /// What `engine` runs.
@@ -141,10 +141,7 @@ pub fn run(args: &Bench, settings: &Settings) -> Result<(), Failure> {
         machine: Machine::here(),
         results,
     };
-    let format = match args.json {
-        true => output::Format::Json,
-        false => output::Format::Table,
-    };
+    let format = settings.format(args.output);
     output::show(format, &report, || table(&report, settings.paint()))?;
     if let Some(file) = &args.write {
         bench_page::write(file, about, &report)?;
@@ -168,16 +165,20 @@ fn demo(sources: &Sources, settings: &Settings) -> Result<Vec<Line>, Failure> {
         // Otherwise a run would be slower for the rows of those before it.
         stage.renew()?;
         let plan = stage.plan(rate_rps, length, seed);
-        eprintln!("{} requests/s for {} s", rate(rate_rps), length.as_secs());
+        output::say(&format!(
+            "{} requests/s for {} s",
+            rate(rate_rps),
+            length.as_secs()
+        ));
         let load = load::drive(&stage.client, &plan)?.load;
         let latency = &load.latency;
         let held = if held(&load) { "held" } else { "not held" };
-        eprintln!(
+        output::say(&format!(
             "  {held}: achieved {}, p50 {}, p99 {}",
             rate(load.achieved_rps),
             micros(latency.p50_us),
             micros(latency.p99_us)
-        );
+        ));
         Ok::<LoadReport, Failure>(load)
     };
     let mut low = RATES_RPS.0;

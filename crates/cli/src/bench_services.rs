@@ -2,8 +2,8 @@
 //! measuring is done by the program `e3-native`, since this one contains no service.
 
 use crate::bench::Line;
-use crate::deploy::services_dirs;
 use crate::failure::{Exit, Failure};
+use crate::modules;
 use crate::output;
 use crate::settings::Settings;
 use serde::Deserialize;
@@ -51,7 +51,7 @@ fn program() -> Result<PathBuf, Failure> {
 }
 
 fn modules(given: Option<&Path>) -> Result<PathBuf, Failure> {
-    let dirs = services_dirs(given);
+    let dirs = modules::dirs(given);
     match dirs.iter().find(|dir| dir.join("ipsec.wasm").is_file()) {
         Some(dir) => Ok(dir.clone()),
         None => {

@@ -24,7 +24,28 @@ const TOPOLOGIES: [(&str, &str); 3] = [
         include_str!("../../../topologies/1x-type1.yaml"),
     ),
 ];
-const APPS: [(&str, &str); 1] = [("iot-ts", include_str!("../../../apps/iot-ts.yaml"))];
+macro_rules! apps {
+    ($($name:literal),*) => {
+        [$(($name, include_str!(concat!("../../../apps/", $name, ".yaml")))),*]
+    };
+}
+const APPS: [(&str, &str); 9] = apps![
+    "hello", "iot-dh", "iot-ts", "nfv-din", "nfv-fin", "nfv-ifid", "rta-ptc", "rta-sf", "rta-shm"
+];
+macro_rules! assets {
+    ($($name:literal),*) => {
+        [$(($name, include_bytes!(concat!("../../../data/", $name)) as &[u8])),*]
+    };
+}
+/// The assets of the applications, by the name of their file.
+const ASSETS: [(&str, &[u8]); 6] = assets![
+    "iot-dh-points.csv",
+    "nfv-routes.txt",
+    "nids-rules.txt",
+    "rta-ptc-points.csv",
+    "runbooks.bm25",
+    "spam-model.tsv"
+];
 /// The profiles of the paper's Table 1.
 macro_rules! paper {
     ($($name:literal),*) => {
@@ -102,6 +123,18 @@ pub fn application(name: &str) -> Result<(Text, Application), Failure> {
     Ok((found, app))
 }
 
+/// Names of the built-in applications.
+pub fn app_names() -> impl Iterator<Item = &'static str> {
+    APPS.iter().map(|(name, _)| *name)
+}
+
+/// An asset of a built-in application.
+pub fn asset(file: &str) -> Option<&'static [u8]> {
+    let name = Path::new(file).file_name()?;
+    let (_, content) = ASSETS.iter().find(|(n, _)| name == *n)?;
+    Some(content)
+}
+
 /// Profiles: those of a directory, or the built-in ones.
 pub struct Profiles {
     /// Their texts.
@@ -151,8 +184,19 @@ mod tests {
             assert_eq!(topology(name).unwrap().1.name, name);
         }
         for (name, _) in APPS {
-            assert_eq!(application(name).unwrap().1.name, name);
+            let (_, app) = application(name).unwrap();
+            assert_eq!(app.name, name);
+            for asset in &app.spec.assets {
+                assert!(
+                    super::asset(&asset.file).is_some(),
+                    "{name}: {}",
+                    asset.file
+                );
+            }
         }
+        let apps = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../apps");
+        let shipped = std::fs::read_dir(apps).unwrap().count();
+        assert_eq!(shipped, APPS.len(), "an application is not built in");
         let profiles = profiles(None).unwrap();
         let names: Vec<&str> = profiles.by_name.keys().map(String::as_str).collect();
         assert_eq!(names, PROFILES.map(|(n, _)| n));
@@ -172,6 +216,24 @@ mod tests {
             kinds.push(parsed.unwrap());
         }
         assert_eq!(kinds, ["counter", "one-server", "ema"]);
+    }
+
+    #[test]
+    fn each_topology_runs_an_application() {
+        for (name, app) in [("1x-type1", "hello"), ("3x-beefy", "iot-ts")] {
+            let (_, topology) = topology(name).unwrap();
+            let (text, app) = application(app).unwrap();
+            e3_model::document::check_fit(&text.file, &text.text, &app, &topology).unwrap();
+        }
+        let (_, topology) = topology("1x-type1").unwrap();
+        let (text, app) = application("iot-ts").unwrap();
+        let fit = e3_model::document::check_fit(&text.file, &text.text, &app, &topology);
+        let why = fit.unwrap_err().to_string();
+        assert!(
+            why.contains("2 replicas cannot be kept apart on 1 fault domain:"),
+            "{why}"
+        );
+        assert!(why.contains("at most 1"), "{why}");
     }
 
     #[test]

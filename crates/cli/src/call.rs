@@ -5,13 +5,14 @@ use crate::client::Client;
 use crate::exchange::{Content, Line};
 use crate::failure::{Exit, Failure};
 use crate::output;
-use crate::settings::Settings;
+use crate::settings::{Settings, without_bom};
 use crate::values::duration;
 use clap::Args;
 use e3_load::client::Client as Sender;
 use e3_load::requests::{Event, Given};
 use e3_load::workload;
 use e3_model::Nanos;
+use e3_model::limits::{KEY_LEN_MAX, PAYLOAD_LEN_MAX};
 use e3_wire::entry::Outcome;
 use serde::Serialize;
 use std::path::PathBuf;
@@ -22,19 +23,19 @@ use std::time::Duration;
 pub struct Call {
     /// The application
     pub app: String,
-    /// Routing key
+    /// Routing key, at least 1 byte [default: key]
     #[arg(long)]
     pub key: Option<String>,
     /// The request, as text
     #[arg(long, conflicts_with = "record")]
     pub text: Option<String>,
-    /// The request, as a record: an object of JSON
+    /// The request, as a record: a JSON object
     #[arg(long, value_name = "JSON", value_parser = record)]
     pub record: Option<serde_json::Value>,
-    /// Requests, a line of JSON each as e3 run takes them; - is standard input
+    /// File of requests, one line of JSON each, as for e3 run; - is standard input
     #[arg(long, value_name = "FILE", conflicts_with_all = ["key", "text", "record"])]
     pub input: Option<PathBuf>,
-    /// Longest wait for an answer
+    /// Maximum wait for an answer
     #[arg(long, default_value = "10s", value_parser = duration, value_name = "TIME")]
     pub timeout: Duration,
 }
@@ -42,12 +43,12 @@ pub struct Call {
 fn record(text: &str) -> Result<serde_json::Value, String> {
     match serde_json::from_str(text) {
         Ok(value @ serde_json::Value::Object(_)) => Ok(value),
-        Ok(_) => Err("is no object".into()),
+        Ok(_) => Err("must be a JSON object".into()),
         Err(e) => Err(e.to_string()),
     }
 }
 
-/// What became of a request.
+/// The result of a request.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Answer {
@@ -94,7 +95,8 @@ fn requests(args: &Call) -> Result<Vec<workload::Call>, Failure> {
             record: args.record.clone(),
             ..Line::default()
         };
-        let content = line.content().map_err(|e| Failure::new(Exit::Input, e))?;
+        let content = line.content().and_then(fits);
+        let content = content.map_err(|e| Failure::new(Exit::Input, e))?;
         return Ok(vec![call(0, content)]);
     };
     let text = match file.as_os_str() == "-" {
@@ -103,7 +105,7 @@ fn requests(args: &Call) -> Result<Vec<workload::Call>, Failure> {
     };
     let text = text.map_err(|e| Failure::file("read", file, &e))?;
     let lines = (1..)
-        .zip(text.lines())
+        .zip(without_bom(&text).lines())
         .filter(|(_, l)| !l.trim().is_empty());
     lines
         .map(|(number, line)| {
@@ -111,11 +113,31 @@ fn requests(args: &Call) -> Result<Vec<workload::Call>, Failure> {
                 |e: String| Failure::new(Exit::Input, format!("{}:{number}: {e}", file.display()));
             let line: Line = serde_json::from_str(line).map_err(|e| wrong(e.to_string()))?;
             match (line.now_ns, line.edge) {
-                (None, None) => Ok(call(number, line.content().map_err(wrong)?)),
-                _ => Err(wrong("nowNs and edge are for e3 run only".into())),
+                (None, None) => {
+                    let content = line.content().and_then(fits).map_err(wrong)?;
+                    Ok(call(number, content))
+                }
+                _ => Err(wrong("nowNs and edge only work with e3 run".into())),
             }
         })
         .collect()
+}
+
+/// Refuses what every node would refuse, so that it is not sent and retried.
+fn fits((key, payload): (Vec<u8>, Vec<u8>)) -> Result<(Vec<u8>, Vec<u8>), String> {
+    if !(1..=KEY_LEN_MAX).contains(&key.len()) {
+        let len = key.len();
+        return Err(format!(
+            "the key has {len} bytes, must have 1..={KEY_LEN_MAX}"
+        ));
+    }
+    if payload.len() > PAYLOAD_LEN_MAX {
+        let len = payload.len();
+        return Err(format!(
+            "the request has {len} bytes, must have at most {PAYLOAD_LEN_MAX}"
+        ));
+    }
+    Ok((key, payload))
 }
 
 fn await_answer(sender: &mut Sender, tag: u64) -> Result<Given, e3_load::LoadError> {

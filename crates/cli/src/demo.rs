@@ -14,9 +14,9 @@ use crate::output::{self, Paint};
 use crate::process::Process;
 use crate::report;
 use crate::settings::Settings;
+use crate::start::{Start, Tie};
 use crate::state_dir::StateDir;
 use crate::text::plural;
-use crate::up::{self, Tie};
 use e3_load::LoadReport;
 use e3_model::Application;
 use e3_model::api::{AppView, DeployRequest, InstanceView};
@@ -73,11 +73,11 @@ pub fn run(args: &Demo, settings: &Settings) -> Result<(), Failure> {
         keep,
         settings,
     )?;
-    eprintln!(
+    output::say(&format!(
         "load: {} requests/s for {} s, then reading the state back",
         crate::text::rate(args.rate),
         args.seconds
-    );
+    ));
     let plan = stage.plan(args.rate, args.duration(), args.seed);
     let ran = load::drive(&stage.client, &plan)?;
     let (view, instances) = (stage.client.app(APP)?, stage.client.instances()?);
@@ -106,10 +106,10 @@ pub fn run(args: &Demo, settings: &Settings) -> Result<(), Failure> {
     output::show(format, &report, || table(&report, &ran, &instances, paint))?;
     stage.strike()?;
     if let Some(dir) = keep {
-        eprintln!(
+        output::say(&format!(
             "the cluster goes on in {}; stop it with: e3 down",
             dir.display()
-        );
+        ));
     }
     load::proven(&ran.load)
 }
@@ -176,15 +176,12 @@ impl Stage {
             (keep, _) => keep.map(Path::to_path_buf).unwrap_or_default(),
         };
         let state = StateDir::new(&root);
-        up::prepare(&state, topology)?;
-        state.create()?;
-        drop(state.lock()?);
-        let port = up::free_port(if keep.is_some() {
-            settings.port(None)
-        } else {
-            0
-        })?;
-        eprintln!("starting a cluster in {}", root.display());
+        let port = match keep {
+            Some(_) => settings.port(None)?,
+            None => 0,
+        };
+        let start = Start::prepare(&state, topology, port)?;
+        output::say(&format!("starting a cluster in {}", root.display()));
         let begin = Instant::now();
         let tie = if keep.is_some() {
             Tie::None
@@ -194,7 +191,7 @@ impl Stage {
         if dir.is_some() {
             clean_up_on_signal(root)?;
         }
-        let cluster = up::start_in_background(&state, port, false, tie)?;
+        let cluster = start.in_background(false, tie)?;
         let up_s = begin.elapsed().as_secs_f64();
         let mut stage = Stage {
             client: Client::new(&cluster.url()),
@@ -207,10 +204,10 @@ impl Stage {
             deploy_s: 0.0,
             dir,
         };
-        eprintln!(
+        output::say(&format!(
             "deploying {APP}: {}",
             plural(stage.app.instances() as usize, "instance")
-        );
+        ));
         let begin = Instant::now();
         stage.deploy()?;
         stage.deploy_s = begin.elapsed().as_secs_f64();
@@ -270,7 +267,7 @@ fn clean_up_on_signal(root: PathBuf) -> Result<(), Failure> {
             let state = StateDir::new(&root);
             let _ = down::stop(&state);
             let _ = std::fs::remove_dir_all(&root);
-            eprintln!("\ninterrupted; the cluster is stopped");
+            output::say(&format!("\ninterrupted; the cluster is stopped"));
             if let Some(this) = Process::this() {
                 let _ = signal_hook::low_level::emulate_default_handler(signal);
                 this.kill();

@@ -3,24 +3,25 @@
 //! Everything is checked here before anything is sent, so that errors name file and line.
 
 use crate::args::{Delete, Deploy, Sources};
-use crate::assets::{read_asset, read_blob};
+use crate::assets::read_asset;
 use crate::builtin::{self, Text};
 use crate::client::Client;
 use crate::failure::{Exit, Failure};
 use crate::limits::POLL_INTERVAL;
+use crate::modules::{self, Module};
 use crate::output;
 use crate::place;
 use crate::settings::Settings;
+use crate::start::topology_of;
 use crate::state_dir::StateDir;
 use crate::text::plural;
-use crate::up::topology_of;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use e3_model::Application;
 use e3_model::api::{AppView, DeployRequest};
 use e3_node::INSTANCE_MEMORY_LEN_MAX;
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// `e3 deploy`.
@@ -42,7 +43,7 @@ pub fn run(args: &Deploy, settings: &Settings) -> Result<(), Failure> {
     let (name, version) = (response.app, response.code_version);
     let instances = plural(app.instances() as usize, "instance");
     output::print(&match (response.changed, version) {
-        (false, _) => format!("{name} runs just so already\n"),
+        (false, _) => format!("{name} is unchanged\n"),
         (true, 1) => format!("deployed {name}: {instances}\n"),
         (true, _) => format!("updated {name} to version {version}: {instances}\n"),
     })?;
@@ -93,21 +94,20 @@ pub fn request(
         .services
         .clone()
         .or_else(|| settings.file.services.clone());
-    let mut modules = BTreeMap::new();
+    let mut uploads = BTreeMap::new();
     for service in &app.spec.services {
-        let file = find_module(text, &service.module, services.as_deref())?;
-        let wasm = read_blob(&file)?;
+        let Module { origin, wasm } = modules::find(text, &service.module, services.as_deref())?;
         let memory_max = service.resources.memory.0;
         e3_engine::check(&wasm, memory_max.min(INSTANCE_MEMORY_LEN_MAX as u64)).map_err(|e| {
-            let (of, name, module) = (&text.file, &service.name, file.display());
+            let (of, name) = (&text.file, &service.name);
             Failure::new(
                 Exit::Input,
-                format!("{of}: service {name:?}: {module}: {e}"),
+                format!("{of}: service {name:?}: {origin}: {e}"),
             )
             .hint("services are built with sdk/rust or sdk/c, see docs/abi.md")
         })?;
-        if !modules.contains_key(&service.module) {
-            modules.insert(service.module.clone(), STANDARD.encode(wasm));
+        if !uploads.contains_key(&service.module) {
+            uploads.insert(service.module.clone(), STANDARD.encode(wasm));
         }
     }
     let mut assets = BTreeMap::new();
@@ -118,7 +118,7 @@ pub fn request(
     Ok(DeployRequest {
         file: text.file.clone(),
         manifest: text.text.clone(),
-        modules,
+        modules: uploads,
         assets,
         profiles: profiles.texts,
     })
@@ -129,54 +129,6 @@ fn profiles_dir<'a>(sources: &'a Sources, settings: &'a Settings) -> Option<&'a 
         .profiles
         .as_deref()
         .or(settings.file.profiles.as_deref())
-}
-
-/// Where modules are looked for that are not beside their manifest.
-pub fn services_dirs(given: Option<&Path>) -> Vec<PathBuf> {
-    if let Some(dir) = given {
-        return vec![dir.to_path_buf()];
-    }
-    // In a checkout the program is at target/PROFILE/e3 and the modules at target/services.
-    let program = std::env::current_exe().unwrap_or_default();
-    let mut dirs: Vec<PathBuf> = Vec::new();
-    dirs.extend(
-        program
-            .ancestors()
-            .skip(1)
-            .take(2)
-            .map(|d| d.join("services")),
-    );
-    dirs.extend(
-        program
-            .ancestors()
-            .skip(1)
-            .take(4)
-            .map(|d| d.join("target/services")),
-    );
-    dirs.push(PathBuf::from("target/services"));
-    dirs
-}
-
-/// A module: beside the manifest, else by its file name where services are built.
-pub fn find_module(text: &Text, module: &str, services: Option<&Path>) -> Result<PathBuf, Failure> {
-    let beside = text.dir.as_ref().map(|d| d.join(module));
-    let name = Path::new(module).file_name().unwrap_or_default();
-    let elsewhere = services_dirs(services).into_iter().map(|d| d.join(name));
-    // An explicit directory wins over what lies beside the manifest.
-    let mut candidates: Vec<PathBuf> = beside.into_iter().collect();
-    candidates.extend(elsewhere);
-    if services.is_some() {
-        candidates.reverse();
-    }
-    match candidates.iter().find(|c| c.is_file()) {
-        Some(file) => Ok(file.clone()),
-        None => {
-            let message = format!("{}: module {module:?} is not found", text.file);
-            let hint = "build the services with: cargo xtask build-services, or give their \
-                        directory with --services DIR";
-            Err(Failure::new(Exit::Input, message).hint(hint))
-        }
-    }
 }
 
 /// Waits until every instance of an application runs.

@@ -171,7 +171,7 @@ fn node_text(details: &NodeDetails, paint: Paint) -> String {
         ),
         ("Address", n.address.clone().unwrap_or_else(|| "-".into())),
         (
-            "Heard",
+            "Last seen",
             n.heard_ms_ago
                 .map_or("never".into(), |ms| format!("{ms} ms ago")),
         ),
@@ -189,7 +189,7 @@ fn node_text(details: &NodeDetails, paint: Paint) -> String {
         (
             "Requests",
             format!(
-                "{} admitted, {} refused as overload, {} waiting",
+                "{} admitted, {} refused (overloaded), {} queued",
                 count(n.admitted),
                 count(n.overloaded),
                 n.queue
@@ -198,7 +198,7 @@ fn node_text(details: &NodeDetails, paint: Paint) -> String {
         (
             "Datagrams",
             format!(
-                "{} in, {} out, {} messages sent again",
+                "{} in, {} out, {} messages retransmitted",
                 count(n.datagrams_in),
                 count(n.datagrams_out),
                 count(n.retransmitted)

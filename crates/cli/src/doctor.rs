@@ -1,16 +1,18 @@
-//! `e3 doctor`: what this machine has and lacks, with the mend.
+//! `e3 doctor`: checks what E3 needs on this machine, and says how to fix what is missing.
 
+use crate::args::Doctor;
 use crate::builtin;
-use crate::deploy::find_module;
-use crate::failure::Failure;
+use crate::failure::{Exit, Failure};
 use crate::limits::{MEMORY_WANTED_BYTES, OPEN_FILES_WANTED};
 use crate::machine::Machine;
+use crate::modules;
 use crate::output::{self, Table};
 use crate::settings::Settings;
+use crate::start::free_port;
 use crate::state_dir::StateDir;
 use crate::text::bytes;
-use crate::up::free_port;
 use e3_energy::meter::{SYSFS, discover};
+use std::collections::BTreeSet;
 use std::path::Path;
 
 /// How something is.
@@ -18,17 +20,18 @@ use std::path::Path;
 enum Verdict {
     /// As it should be.
     Ok,
-    /// Missing, and E3 does less or nothing without it.
-    Lack,
-    /// Missing, and nothing needs it here.
+    /// Missing; clusters or applications do not run without it.
+    Missing,
+    /// Not there; E3 works without it.
     Note,
 }
 
+#[derive(Clone)]
 struct Finding {
     verdict: Verdict,
     what: &'static str,
     is: String,
-    mend: Option<String>,
+    fix: Option<String>,
 }
 
 fn ok(what: &'static str, is: impl Into<String>) -> Finding {
@@ -36,55 +39,64 @@ fn ok(what: &'static str, is: impl Into<String>) -> Finding {
         verdict: Verdict::Ok,
         what,
         is: is.into(),
-        mend: None,
+        fix: None,
     }
 }
 
-fn judge(good: bool, what: &'static str, is: String, mend: &str) -> Finding {
-    let verdict = if good { Verdict::Ok } else { Verdict::Lack };
-    let mend = (!good).then(|| mend.to_string());
+fn judge(good: bool, what: &'static str, is: String, fix: &str) -> Finding {
+    let verdict = if good { Verdict::Ok } else { Verdict::Missing };
     Finding {
         verdict,
         what,
         is,
-        mend,
+        fix: (!good).then(|| fix.to_string()),
+    }
+}
+
+fn note(what: &'static str, is: String, fix: &str) -> Finding {
+    Finding {
+        verdict: Verdict::Note,
+        what,
+        is,
+        fix: Some(fix.to_string()),
     }
 }
 
 /// `e3 doctor`.
-pub fn run(settings: &Settings) -> Result<(), Failure> {
+pub fn run(args: &Doctor, settings: &Settings) -> Result<(), Failure> {
     let paint = settings.paint();
+    let port = settings.port(args.port)?;
     let findings = [
         machine(),
         limits(),
-        network(settings),
+        network(port, settings),
         meters(),
-        software(settings),
+        software(args, settings),
     ]
     .concat();
     let mut table = Table::new(&["", "", "", ""]);
     for f in &findings {
         let verdict = match f.verdict {
             Verdict::Ok => paint.green("ok"),
-            Verdict::Lack => paint.red("lack"),
+            Verdict::Missing => paint.red("missing"),
             Verdict::Note => paint.yellow("note"),
         };
-        let mend = f
-            .mend
-            .as_ref()
-            .map(|m| format!("-> {m}"))
-            .unwrap_or_default();
-        table.row([verdict, f.what.to_string(), f.is.clone(), mend]);
+        let fix = f.fix.as_ref().map(|fix| format!("-> {fix}"));
+        table.row([
+            verdict,
+            f.what.to_string(),
+            f.is.clone(),
+            fix.unwrap_or_default(),
+        ]);
     }
-    output::print(&table.render())
-}
-
-impl Clone for Finding {
-    fn clone(&self) -> Finding {
-        Finding {
-            is: self.is.clone(),
-            mend: self.mend.clone(),
-            ..*self
+    output::print(&table.render())?;
+    let missing = findings.iter().filter(|f| f.verdict == Verdict::Missing);
+    let missing: Vec<&str> = missing.map(|f| f.what).collect();
+    match missing.is_empty() {
+        true => Ok(()),
+        false => {
+            let message = format!("this machine is not ready for E3: {}", missing.join(", "));
+            Err(Failure::new(Exit::Check, message).hint("each line above says how to fix it"))
         }
     }
 }
@@ -103,20 +115,22 @@ fn machine() -> Vec<Finding> {
     let user = if root {
         "root"
     } else {
-        "an ordinary user, which is all that is needed"
+        "an ordinary user; root is not needed"
     };
     vec![
-        judge(
-            cores >= 2,
-            "cores",
-            format!("{cores} ({cpu})"),
-            "with one core the nodes wait for each other; expect low rates",
-        ),
+        match cores {
+            1 => note(
+                "cores",
+                format!("1 ({cpu})"),
+                "all processes share it; expect low rates",
+            ),
+            _ => ok("cores", format!("{cores} ({cpu})")),
+        },
         judge(
             available >= MEMORY_WANTED_BYTES,
             "memory",
             format!("{} free", bytes(available)),
-            "close something: six nodes want about 1 GiB",
+            "free some memory: six nodes need about 1 GiB",
         ),
         ok(
             "kernel",
@@ -132,12 +146,12 @@ fn limits() -> Vec<Finding> {
     vec![judge(
         now >= OPEN_FILES_WANTED,
         "open files",
-        format!("{now} a process"),
+        format!("{now} per process"),
         "raise it with: ulimit -n 4096",
     )]
 }
 
-fn network(settings: &Settings) -> Vec<Finding> {
+fn network(port: u16, settings: &Settings) -> Vec<Finding> {
     let offload = std::net::UdpSocket::bind("127.0.0.1:0")
         .map(|socket| rustix::net::sockopt::socket_type(&socket).is_ok() && segmentation_offload());
     let offload = match offload {
@@ -145,14 +159,12 @@ fn network(settings: &Settings) -> Vec<Finding> {
             "UDP segmentation offload",
             "the kernel has it (UDP_SEGMENT, 4.18)",
         ),
-        _ => Finding {
-            verdict: Verdict::Note,
-            what: "UDP segmentation offload",
-            is: "the kernel is older than 4.18".into(),
-            mend: Some("datagrams are sent one by one: slower, else the same".into()),
-        },
+        _ => note(
+            "UDP segmentation offload",
+            "the kernel is older than 4.18".into(),
+            "each datagram is sent alone, which is slower",
+        ),
     };
-    let port = settings.port(None);
     let state = StateDir::new(&settings.dir);
     let port = match (state.running().ok().flatten(), free_port(port)) {
         (Some(cluster), _) => ok("cluster", format!("up at {}", cluster.url())),
@@ -178,12 +190,11 @@ fn segmentation_offload() -> bool {
 fn meters() -> Vec<Finding> {
     let finding = |probe: e3_energy::Probe| match probe.meter {
         Ok(_) => ok("power meter", probe.name),
-        Err(e) => Finding {
-            verdict: Verdict::Note,
-            what: "power meter",
-            is: format!("{}: {e}", probe.name),
-            mend: Some("watts come from the model, and are labelled so".into()),
-        },
+        Err(e) => note(
+            "power meter",
+            format!("{}: {e}", probe.name),
+            "power is modelled, and labelled so",
+        ),
     };
     discover(Path::new(SYSFS))
         .into_iter()
@@ -191,41 +202,47 @@ fn meters() -> Vec<Finding> {
         .collect()
 }
 
-fn software(settings: &Settings) -> Vec<Finding> {
-    let services = settings.file.services.clone();
-    let given = std::env::var_os("E3_SERVICES").map(Into::into).or(services);
-    let modules = builtin::application("iot-ts").map(|(text, app)| {
-        let find = |m: &str| find_module(&text, m, given.as_deref());
-        let all: Vec<_> = app
-            .spec
-            .services
-            .iter()
-            .map(|s| (find(&s.module), &s.name))
-            .collect();
-        let missing: Vec<&str> = all
-            .iter()
-            .filter(|(f, _)| f.is_err())
-            .map(|(_, n)| n.as_str())
-            .collect();
-        let dir = all
-            .iter()
-            .find_map(|(f, _)| f.as_ref().ok()?.parent().map(Path::to_path_buf));
-        let is = match (missing.is_empty(), dir) {
-            (true, Some(dir)) => format!("those of iot-ts are in {}", dir.display()),
-            _ => format!("not found: {}", missing.join(", ")),
-        };
-        let mend = "cargo xtask build-services, or --services DIR";
-        judge(missing.is_empty(), "services", is, mend)
-    });
-    let modules = modules.unwrap_or_else(|e| judge(false, "services", e.message, "see above"));
+fn software(args: &Doctor, settings: &Settings) -> Vec<Finding> {
     let dir = &settings.dir;
     let near = dir.ancestors().find(|d| d.exists()).unwrap_or(dir);
     let writable = rustix::fs::access(near, rustix::fs::Access::WRITE_OK).is_ok();
     let state = judge(
         writable,
         "state directory",
-        dir.display().to_string(),
-        "it cannot be written; choose another with --dir or E3_DIR",
+        match writable {
+            true => dir.display().to_string(),
+            false => format!("{} cannot be written", near.display()),
+        },
+        "choose another with --dir or E3_DIR",
     );
-    vec![state, modules]
+    vec![state, modules(args, settings)]
+}
+
+/// Whether every service of the built-in applications has a module.
+fn modules(args: &Doctor, settings: &Settings) -> Finding {
+    let services = args.services.as_deref();
+    let services = services.or(settings.file.services.as_deref());
+    let mut missing = BTreeSet::new();
+    let mut origins = BTreeSet::new();
+    for app in builtin::app_names() {
+        let Ok((text, app)) = builtin::application(app) else {
+            continue;
+        };
+        for service in &app.spec.services {
+            match modules::find(&text, &service.module, services) {
+                Ok(module) => origins.insert(match Path::new(&module.origin).parent() {
+                    Some(dir) if !dir.as_os_str().is_empty() => format!("in {}", dir.display()),
+                    _ => "built into this program".to_string(),
+                }),
+                Err(_) => missing.insert(service.module.clone()),
+            };
+        }
+    }
+    let join = |all: BTreeSet<String>| all.into_iter().collect::<Vec<_>>().join(", ");
+    let is = match missing.is_empty() {
+        true => format!("all modules are {}", join(origins)),
+        false => format!("modules not found: {}", join(missing.clone())),
+    };
+    let fix = "build them with: cargo xtask build-services, or give --services DIR";
+    judge(missing.is_empty(), "services", is, fix)
 }

@@ -1,15 +1,23 @@
 //! `e3 down`.
 
 use crate::args::Down;
+use crate::client::Client;
 use crate::failure::{Exit, Failure};
-use crate::limits::DOWN_GRACE;
+use crate::limits::{DOWN_GRACE, STATUS_INTERVAL};
 use crate::output;
 use crate::settings::Settings;
-use crate::state_dir::StateDir;
+use crate::state_dir::{PARTS, StateDir};
+use crate::up::stateful;
+use std::io::{IsTerminal, Write};
 
 /// `e3 down`.
 pub fn run(args: &Down, settings: &Settings) -> Result<(), Failure> {
     let state = StateDir::new(&settings.dir);
+    if !args.yes
+        && let Some(cluster) = state.running()?
+    {
+        confirm(&Client::new(&cluster.url()))?;
+    }
     let ended = stop(&state)?;
     let dir = settings.dir.display();
     if args.purge {
@@ -21,6 +29,33 @@ pub fn run(args: &Down, settings: &Settings) -> Result<(), Failure> {
         (false, false) => format!("no cluster is up in {dir}\n"),
         (false, true) => format!("no cluster was up in {dir}; removed its state\n"),
     })
+}
+
+/// Says which state is lost, and asks on a terminal whether that is meant.
+fn confirm(client: &Client) -> Result<(), Failure> {
+    let lost = match client.patience(STATUS_INTERVAL * 2).apps() {
+        Ok(apps) => stateful(&apps).join(", "),
+        Err(_) => "of every stateful application (the controller does not answer)".into(),
+    };
+    if lost.is_empty() {
+        return Ok(());
+    }
+    output::say(&format!(
+        "warning: state is kept in memory and ends with the cluster: {lost}"
+    ));
+    if !(std::io::stdin().is_terminal() && std::io::stderr().is_terminal()) {
+        return Ok(());
+    }
+    let _ = write!(std::io::stderr(), "Stop the cluster? [y/N] ");
+    let mut answer = String::new();
+    let _ = std::io::stdin().read_line(&mut answer);
+    match answer.trim().to_lowercase().as_str() {
+        "y" | "yes" => Ok(()),
+        _ => {
+            let message = "not confirmed; the cluster goes on";
+            Err(Failure::new(Exit::Unexpected, message).hint("--yes stops it without a question"))
+        }
+    }
 }
 
 /// Stops the cluster of a state directory and waits for its end; false if none was up.
@@ -48,18 +83,17 @@ pub fn stop(state: &StateDir) -> Result<bool, Failure> {
 /// Removes what a cluster keeps, and nothing else that may be in the directory.
 fn purge(state: &StateDir) -> Result<(), Failure> {
     let root = state.root();
-    for name in ["controller", "nodes", "logs", "run"] {
-        let dir = root.join(name);
-        if dir.exists() {
-            std::fs::remove_dir_all(&dir).map_err(|e| Failure::file("remove", &dir, &e))?;
+    for part in PARTS.map(|name| root.join(name)) {
+        let removed = match part.is_dir() {
+            true => std::fs::remove_dir_all(&part),
+            false => std::fs::remove_file(&part),
+        };
+        match removed {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+                return Err(Failure::file("remove", &part, &e));
+            }
+            _ => {}
         }
-    }
-    let topology = state.topology_file();
-    match std::fs::remove_file(&topology) {
-        Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
-            return Err(Failure::file("remove", &topology, &e));
-        }
-        _ => {}
     }
     // Only goes if nothing else is in it.
     match std::fs::remove_dir(root) {

@@ -6,7 +6,7 @@ use std::path::Path;
 /// Exit codes, documented in `docs/cli.md`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Exit {
-    /// Something that is not foreseen.
+    /// Unexpected.
     Unexpected = 1,
     /// A bad argument, manifest, topology, profile or configuration.
     Input = 2,
@@ -14,12 +14,28 @@ pub enum Exit {
     NotFound = 3,
     /// Already up, port in use, name taken.
     Conflict = 4,
-    /// A check says no: requests lost or repeated, an aim missed.
+    /// A check failed: requests lost or repeated, a target missed, something missing.
     Check = 5,
     /// No cluster is up, or its controller does not answer.
     Unreachable = 6,
-    /// It did not come to pass in time.
+    /// It timed out.
     Timeout = 7,
+}
+
+impl Exit {
+    /// The code of a process that ended.
+    pub fn of(code: u8) -> Exit {
+        let all = [
+            Exit::Input,
+            Exit::NotFound,
+            Exit::Conflict,
+            Exit::Check,
+            Exit::Unreachable,
+            Exit::Timeout,
+        ];
+        let found = all.into_iter().find(|e| *e as u8 == code);
+        found.unwrap_or(Exit::Unexpected)
+    }
 }
 
 /// A failed command.

@@ -89,7 +89,7 @@ fn nodes(all: &[NodeView], paint: Paint) -> String {
         ">REQUESTS",
         ">CPU s",
         ">MEMORY",
-        ">HEARD",
+        ">LAST SEEN",
     ]);
     for n in all {
         let kind = match n.emulated {
@@ -152,7 +152,7 @@ fn apps(all: &[AppView], paint: Paint) -> String {
 pub fn instances(all: &[InstanceView], paint: Paint) -> String {
     let mut table = Table::new(&[
         "INSTANCE",
-        "PART",
+        "ROLE",
         "NODE",
         ">VIEW",
         "STATE",

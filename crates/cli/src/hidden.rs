@@ -9,7 +9,7 @@ pub struct Supervise {
     /// Port of the controller.
     #[arg(long)]
     pub port: u16,
-    /// Leave a process that died dead.
+    /// Do not restart processes that end.
     #[arg(long)]
     pub no_restart: bool,
     /// State directory.

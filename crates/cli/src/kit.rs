@@ -59,6 +59,12 @@ pub fn build(args: &Build) -> Result<(), Failure> {
         let message = format!("{}: {e}", module.display());
         Failure::new(Exit::Input, message).hint("what a module must have is in docs/abi.md")
     })?;
+    if let Ok(Some((used, opens))) = e3_engine::unopened(&wasm) {
+        let module = module.display();
+        let message = format!("{module}: calls e3_{used}, but never e3_{opens} for a handle");
+        let hint = "e3_init must be exported; the e3.h that `e3 new --lang c` writes does so";
+        return Err(Failure::new(Exit::Input, message).hint(hint));
+    }
     output::print(&format!(
         "{}: {}, built with {with}\n",
         module.display(),

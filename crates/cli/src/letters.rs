@@ -1,4 +1,4 @@
-//! `e3 get dead-letters` and `e3 replay`: what was given up, and another try at it.
+//! `e3 get dead-letters` and `e3 replay`: requests whose every attempt failed, and their retry.
 
 use crate::args::Replay;
 use crate::client::Client;
@@ -27,9 +27,9 @@ const SHOWN_LEN_MAX: usize = 60;
 pub struct LetterView {
     /// Its name within the application.
     pub letter: String,
-    /// `app/service/shard` that gave it up.
+    /// `app/service/shard` that it failed at.
     pub instance: String,
-    /// Milliseconds since it was given up.
+    /// Milliseconds since it was dead-lettered.
     pub age_ms: u64,
     /// Why.
     pub reason: String,
@@ -132,11 +132,11 @@ pub fn run(args: &Replay, settings: &Settings) -> Result<(), Failure> {
     }
     bar.finish_and_clear();
     let total = plural(found.len(), "dead letter");
-    output::print(&format!("{done} of {total} done\n"))?;
+    output::print(&format!("replayed {done} of {total}\n"))?;
     match again {
         None => Ok(()),
         Some(first) => {
-            let message = format!("{} not done, first {first}", found.len() - done);
+            let message = format!("{} failed again, the first: {first}", found.len() - done);
             Err(Failure::new(Exit::Check, message).hint("see: e3 get dead-letters, e3 logs"))
         }
     }

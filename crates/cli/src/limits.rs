@@ -20,20 +20,20 @@ pub const REPORTS_SETTLE: Duration = Duration::from_millis(1_300);
 pub const DOWN_GRACE: Duration = Duration::from_secs(4);
 /// Between two looks at something that changes soon.
 pub const POLL_INTERVAL: Duration = Duration::from_millis(40);
+/// Between two looks at whether the state directory is still there.
+pub const LOCK_CHECK_INTERVAL: Duration = Duration::from_millis(500);
 /// Between two status lines.
 pub const STATUS_INTERVAL: Duration = Duration::from_secs(1);
-/// A process that dies sooner than this is started again only after a pause.
+/// A process that ends sooner than this is restarted only after a pause.
 pub const RESTART_QUICK: Duration = Duration::from_secs(2);
-/// Longest pause before a process is started again.
+/// Longest pause before a process is restarted.
 pub const RESTART_PAUSE_MAX: Duration = Duration::from_secs(5);
 /// Longest wait for an answer of the controller.
 pub const API_TIMEOUT: Duration = Duration::from_secs(30);
 /// Longest answer of the controller.
 pub const API_BODY_LEN_MAX: u64 = 64 << 20;
-/// A log that is longer than this is put aside when its process starts.
+/// A log that is longer than this is renamed to `.log.1` when its process starts.
 pub const LOG_LEN_MAX: u64 = 16 << 20;
-/// Longest manifest, topology or profile.
-pub const DOCUMENT_LEN_MAX: u64 = 4 << 20;
 /// Longest module or asset.
 pub const BLOB_LEN_MAX: u64 = 128 << 20;
 /// Memory that a cluster on this machine should find free.

@@ -10,14 +10,14 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
 use std::path::Path;
 
-/// How far back the last lines are looked for.
+/// How far back the last lines are searched for.
 const TAIL_LEN_MAX: u64 = 1 << 20;
 
-/// A log that is read on.
+/// A log that is followed.
 struct Log {
     name: String,
     reader: BufReader<File>,
-    /// The beginning of a line that has no end yet.
+    /// The beginning of a line that is not complete yet.
     begun: String,
 }
 
@@ -42,9 +42,13 @@ pub fn run(args: &Logs, settings: &Settings) -> Result<(), Failure> {
         });
     }
     let width = chosen.iter().map(String::len).max().unwrap_or(0);
-    let show = |name: &str, line: &str| match args.name {
-        Some(_) => output::print(&format!("{line}\n")),
-        None => output::print(&format!("{name:width$} | {line}\n")),
+    let show = |name: &str, line: &str| {
+        // Services and other programs wrote it: nothing of it may command the terminal.
+        let line = e3_log::escape(line);
+        match args.name {
+            Some(_) => output::print(&format!("{line}\n")),
+            None => output::print(&format!("{name:width$} | {line}\n")),
+        }
     };
     let mut logs = Vec::new();
     for name in &chosen {

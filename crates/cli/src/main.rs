@@ -32,6 +32,7 @@ mod logs;
 mod machine;
 mod migrate;
 mod model;
+mod modules;
 mod output;
 mod place;
 mod process;
@@ -41,6 +42,7 @@ mod report;
 mod run;
 mod schema;
 mod settings;
+mod start;
 mod state_dir;
 mod supervisor;
 mod text;
@@ -57,15 +59,40 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let paint = Paint::stderr(cli.global.color);
-    match Settings::load(&cli.global).and_then(|settings| run(cli.command, &settings)) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => {
-            eprintln!("{} {}", paint.red("error:"), failure.message);
-            if let Some(hint) = &failure.hint {
-                eprintln!("{} {hint}", paint.bold("hint:"));
+    let process = logging_process(&cli.command);
+    if let Some(name) = &process {
+        e3_log::init(name);
+    }
+    let ended = Settings::load(&cli.global).and_then(|settings| run(cli.command, &settings));
+    let Err(failure) = ended else {
+        return ExitCode::SUCCESS;
+    };
+    let message = e3_log::escape(&failure.message);
+    let hint = failure.hint.as_deref().map(e3_log::escape);
+    match (process.is_some_and(|name| name != FOREGROUND), hint) {
+        (true, None) => tracing::error!("{message}"),
+        (true, Some(hint)) => tracing::error!("{message}; hint: {hint}"),
+        (false, hint) => {
+            output::say(&format!("{} {message}", paint.red("error:")));
+            if let Some(hint) = hint {
+                output::say(&format!("{} {hint}", paint.bold("hint:")));
             }
-            ExitCode::from(failure.exit as u8)
         }
+    }
+    ExitCode::from(failure.exit as u8)
+}
+
+/// The name in the log of a supervisor that runs in the foreground, in front of a user.
+const FOREGROUND: &str = "e3 up";
+
+/// The process's name in its log, if the command is a process that logs.
+fn logging_process(command: &Command) -> Option<String> {
+    match command {
+        Command::Up(args) if !args.detach => Some(FOREGROUND.into()),
+        Command::Supervise(_) => Some(state_dir::SUPERVISOR.into()),
+        Command::ControllerRun(_) => Some("controller".into()),
+        Command::NodeRun(args) => Some(args.name.clone()),
+        _ => None,
     }
 }
 
@@ -89,7 +116,7 @@ fn run(command: Command, settings: &Settings) -> Result<(), Failure> {
         Command::Bench(args) => bench::run(&args, settings),
         Command::Logs(args) => logs::run(&args, settings),
         Command::Place(args) => place::run(&args, settings),
-        Command::Doctor => doctor::run(settings),
+        Command::Doctor(args) => doctor::run(&args, settings),
         Command::Schema(args) => schema::run(&args),
         Command::Completions(args) => completions::run(&args),
         Command::Supervise(args) => supervisor::run_detached(&args),

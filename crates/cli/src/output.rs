@@ -95,6 +95,11 @@ impl Paint {
     }
 }
 
+/// Writes a line for people to standard error. Whether it can be written changes nothing.
+pub fn say(line: &str) {
+    e3_log::say(line);
+}
+
 /// Writes to standard output. A reader that went away (`e3 get nodes | head -1`) is no error.
 pub fn print(text: &str) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();

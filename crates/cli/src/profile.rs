@@ -109,19 +109,19 @@ pub fn run(args: &Profile, settings: &Settings) -> Result<(), Failure> {
     let stats = solo.stats();
     totals.memory_bytes = (stats.memory_bytes + solo.state_bytes()) as u64;
     for size in &sizes {
-        eprintln!(
+        output::say(&format!(
             "{:>6} bytes: {:.2} us a request, variation {:.2}, {:.0} instructions, {} requests",
             size.bytes,
             size.mean_ns / 1e3,
             size.variation,
             size.instructions,
             size.requests
-        );
+        ));
         if size.refused > 0 {
-            eprintln!(
+            output::say(&format!(
                 "        of these {} were refused by the service",
                 size.refused
-            );
+            ));
         }
     }
     let name = spec.name.trim_end_matches(".wasm");

@@ -9,9 +9,26 @@ use e3_controller::{ControllerConfig, ControllerError};
 use e3_model::Nanos;
 use e3_node::NodeConfig;
 use std::net::SocketAddr;
+use std::path::Path;
 
 /// `e3 controller-run`.
 pub fn controller(args: &ControllerRun) -> Result<(), Failure> {
+    told(&args.state, "controller", run_controller(args))
+}
+
+/// `e3 node-run`.
+pub fn node(args: &NodeRun) -> Result<(), Failure> {
+    told(&args.state, &args.name, run_node(args))
+}
+
+/// Writes a failure down for the supervisor, which passes it on if the cluster is just starting.
+fn told(state: &Path, name: &str, ended: Result<(), Failure>) -> Result<(), Failure> {
+    ended.inspect_err(|failure| {
+        let _ = StateDir::new(state).write_start_failure(name, failure);
+    })
+}
+
+fn run_controller(args: &ControllerRun) -> Result<(), Failure> {
     if let Some(parent) = args.parent {
         tie_to_parent(parent)?;
     }
@@ -30,8 +47,7 @@ pub fn controller(args: &ControllerRun) -> Result<(), Failure> {
     })
 }
 
-/// `e3 node-run`.
-pub fn node(args: &NodeRun) -> Result<(), Failure> {
+fn run_node(args: &NodeRun) -> Result<(), Failure> {
     if let Some(parent) = args.parent {
         tie_to_parent(parent)?;
     }

@@ -3,11 +3,11 @@
 
 use crate::assets::{read_asset, read_blob};
 use crate::builtin;
-use crate::deploy::find_module;
 use crate::exchange::{Content, Line};
 use crate::failure::{Exit, Failure};
+use crate::modules;
 use crate::output;
-use crate::settings::Settings;
+use crate::settings::{Settings, without_bom};
 use crate::values::duration;
 use clap::Args;
 use e3_engine::{Completion, InstanceSpec, Outcome, Request, Solo};
@@ -25,15 +25,15 @@ const LINE_LEN_MAX: u64 = 1 << 20;
 /// `e3 run`.
 #[derive(Args, Debug, Clone, Default)]
 pub struct Run {
-    /// Module: a file, or a service that is built, such as echo; with --app, a service of it
+    /// Module: a file, or a service such as echo; with --app, a service of that application
     pub module: String,
-    /// Manifest whose service runs, with its collections, channels and configuration
+    /// Manifest that the service's collections, channels and configuration come from
     #[arg(long, value_name = "FILE|NAME")]
     pub app: Option<String>,
     /// Collection: hash-map, ordered-map, array or counter
     #[arg(long = "collection", value_name = "NAME:KIND", value_parser = collection)]
     pub collections: Vec<Collection>,
-    /// Outgoing channel, and messages that a request may send on it [default: 1]
+    /// Outgoing channel, and how many messages a request may send on it [default: 1]
     #[arg(long = "channel", value_name = "NAME[:OUTPUTS]", value_parser = channel)]
     pub channels: Vec<(String, u32)>,
     /// A value of the service's configuration (--config names e3's own)
@@ -45,16 +45,16 @@ pub struct Run {
     /// Asset, from a file
     #[arg(long = "asset", value_name = "NAME=FILE", value_parser = pair)]
     pub assets: Vec<(String, String)>,
-    /// Most linear memory [default: 64Mi, or the manifest's]
+    /// Maximum linear memory [default: 64Mi, or the manifest's]
     #[arg(long, value_name = "BYTES")]
     pub memory: Option<Bytes>,
-    /// Longest run of a request [default: 1s, or the manifest's]
+    /// Deadline of a handler [default: 1s, or the manifest's]
     #[arg(long, value_parser = duration, value_name = "TIME")]
     pub deadline: Option<Duration>,
-    /// Run as on a node without accelerators
+    /// Use no accelerators
     #[arg(long)]
     pub portable: bool,
-    /// Requests, a line of JSON each [default: standard input]
+    /// File of requests, one line of JSON each [default: standard input]
     #[arg(long, value_name = "FILE")]
     pub input: Option<PathBuf>,
     /// Directory of the modules
@@ -94,7 +94,7 @@ fn channel(text: &str) -> Result<(String, u32), String> {
     }
 }
 
-/// What became of a request.
+/// The result of a request.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Answer {
@@ -119,7 +119,7 @@ struct Sent {
 pub fn run(args: &Run, settings: &Settings) -> Result<(), Failure> {
     let (wasm, spec) = service(args, settings)?;
     let channels: Vec<String> = spec.channels.iter().map(|(name, _)| name.clone()).collect();
-    let log = Rc::new(|line: e3_engine::LogLine<'_>| eprintln!("{}", line.text));
+    let log = Rc::new(|line: e3_engine::LogLine<'_>| output::say(&e3_log::escape(line.text)));
     let accelerators = match args.portable {
         true => Accelerators::NONE,
         false => Accelerators::ALL,
@@ -149,7 +149,11 @@ pub fn run(args: &Run, settings: &Settings) -> Result<(), Failure> {
         if text.trim().is_empty() {
             continue;
         }
-        let request = request(&text, number, &mut clock_ns)
+        let line = match number {
+            1 => without_bom(&text),
+            _ => &text,
+        };
+        let request = request(line, number, &mut clock_ns)
             .map_err(|e| Failure::new(Exit::Input, format!("line {number}: {e}")))?;
         let ended = solo.call(request).map_err(|e| failed(&e))?;
         let answer = answer(ended, &channels, solo.state_bytes());
@@ -164,7 +168,7 @@ pub fn run(args: &Run, settings: &Settings) -> Result<(), Failure> {
 pub fn requests(file: &Path) -> Result<Vec<Request>, Failure> {
     let text = std::fs::read_to_string(file).map_err(|e| Failure::file("read", file, &e))?;
     let mut clock_ns = 0;
-    let lines = text
+    let lines = without_bom(&text)
         .lines()
         .zip(1u64..)
         .filter(|(line, _)| !line.trim().is_empty());
@@ -191,7 +195,7 @@ pub fn service(args: &Run, settings: &Settings) -> Result<(Vec<u8>, InstanceSpec
         text: String::new(),
         dir: Some(PathBuf::new()),
     };
-    let file = match &args.app {
+    let wasm = match &args.app {
         Some(app) => {
             let (text, app) = builtin::application(app)?;
             let Some((id, service)) = app.service_named(&args.module) else {
@@ -213,10 +217,10 @@ pub fn service(args: &Run, settings: &Settings) -> Result<(Vec<u8>, InstanceSpec
                 spec.assets
                     .push((name.clone(), read_asset(&text, asset)?.into()));
             }
-            find_module(&text, &service.module, services)?
+            modules::find(&text, &service.module, services)?.wasm
         }
-        None if args.module.ends_with(".wasm") => PathBuf::from(&args.module),
-        None => find_module(&here, &format!("{}.wasm", args.module), services)?,
+        None if args.module.ends_with(".wasm") => read_blob(Path::new(&args.module))?.into(),
+        None => modules::find(&here, &format!("{}.wasm", args.module), services)?.wasm,
     };
     spec.collections.extend(args.collections.iter().cloned());
     spec.channels.extend(args.channels.iter().cloned());
@@ -235,7 +239,7 @@ pub fn service(args: &Run, settings: &Settings) -> Result<(Vec<u8>, InstanceSpec
     if let Some(deadline) = args.deadline {
         spec.deadline = deadline;
     }
-    Ok((read_blob(&file)?, spec))
+    Ok((wasm.into_owned(), spec))
 }
 
 fn wall_clock_ns() -> u64 {

@@ -51,7 +51,7 @@ mod tests {
             let same = text(kind).unwrap() == published;
             assert!(
                 same,
-                "write it anew: e3 schema {name} > docs/schema/{name}.json"
+                "update it: e3 schema {name} > docs/schema/{name}.json"
             );
         }
     }

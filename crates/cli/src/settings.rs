@@ -2,8 +2,9 @@
 
 use crate::args::{Global, Output};
 use crate::failure::{Exit, Failure};
-use crate::limits::{DOCUMENT_LEN_MAX, PORT_DEFAULT};
+use crate::limits::PORT_DEFAULT;
 use crate::output::{Format, Paint, When};
+use e3_model::limits::DOCUMENT_LEN_MAX;
 use serde::Deserialize;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -65,13 +66,22 @@ impl Settings {
     }
 
     /// Port for a new cluster.
-    pub fn port(&self, flag: Option<u16>) -> u16 {
-        flag.or(self.file.port).unwrap_or(PORT_DEFAULT)
+    pub fn port(&self, flag: Option<u16>) -> Result<u16, Failure> {
+        if let Some(port) = flag {
+            return Ok(port);
+        }
+        match std::env::var("E3_PORT").ok().filter(|v| !v.is_empty()) {
+            None => Ok(self.file.port.unwrap_or(PORT_DEFAULT)),
+            Some(text) => text.parse().map_err(|_| {
+                let message = format!("E3_PORT is {text:?}, must be a port: 0..=65535");
+                Failure::new(Exit::Input, message)
+            }),
+        }
     }
 
-    /// Form of the output.
+    /// Output format.
     pub fn format(&self, flag: Output) -> Format {
-        flag.output.or(self.file.output).unwrap_or_default()
+        flag.format().or(self.file.output).unwrap_or_default()
     }
 
     /// Colours of standard output.
@@ -112,29 +122,29 @@ fn read_config(path: &Path) -> Result<ConfigFile, Failure> {
     if text.trim().is_empty() {
         return Ok(ConfigFile::default());
     }
-    serde_norway::from_str(&text).map_err(|e| {
-        let line = e.location().map_or(0, |l| l.line());
-        let message = e.to_string();
-        let message = message
-            .split(" at line ")
-            .next()
-            .unwrap_or_default()
-            .to_string();
-        Failure::new(Exit::Input, format!("{}:{line}: {message}", path.display()))
-    })
+    let file = path.display().to_string();
+    Ok(e3_model::document::parse_settings(&file, &text)?)
 }
 
 /// Reads a text file of a document's size.
 pub fn read_text(path: &Path) -> Result<String, Failure> {
     let mut text = Vec::new();
     let file = std::fs::File::open(path).map_err(|e| Failure::file("read", path, &e))?;
-    let mut bounded = file.take(DOCUMENT_LEN_MAX + 1);
+    let mut bounded = file.take(DOCUMENT_LEN_MAX as u64 + 1);
     bounded
         .read_to_end(&mut text)
         .map_err(|e| Failure::file("read", path, &e))?;
     let bad = |what: String| Failure::new(Exit::Input, format!("{}: {what}", path.display()));
-    if text.len() as u64 > DOCUMENT_LEN_MAX {
-        return Err(bad(format!("more than {DOCUMENT_LEN_MAX} bytes")));
+    if text.len() > DOCUMENT_LEN_MAX {
+        return Err(bad(format!(
+            "longer than {DOCUMENT_LEN_MAX} bytes, which is the bound"
+        )));
     }
-    String::from_utf8(text).map_err(|e| bad(format!("not UTF-8: {e}")))
+    let text = String::from_utf8(text).map_err(|e| bad(format!("not UTF-8: {e}")))?;
+    Ok(without_bom(&text).to_string())
+}
+
+/// The text without the byte order mark that some editors put before it.
+pub fn without_bom(text: &str) -> &str {
+    text.strip_prefix('\u{feff}').unwrap_or(text)
 }

@@ -8,7 +8,7 @@
 //! DIR/run/lock             held by the supervisor while it runs; holds its process id
 //! DIR/run/cluster.json     supervisor, port, whether it is ready
 //! DIR/run/NAME.json        process of each name
-//! DIR/run/failure.json     why the last start failed
+//! DIR/run/failure-NAME.json  why the start of a process failed
 //! ```
 
 use crate::failure::{Exit, Failure};
@@ -17,6 +17,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// The state directory.
@@ -48,21 +49,52 @@ impl RunningCluster {
     }
 }
 
+/// What a cluster keeps in its state directory.
+pub const PARTS: [&str; 7] = [
+    "run",
+    "controller",
+    "nodes",
+    "logs",
+    "topology.yaml",
+    "token",
+    "node-token",
+];
+
+/// The supervisor's name among the processes.
+pub const SUPERVISOR: &str = "supervisor";
+
 /// Why a start failed, for the process that waits for it.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct StartFailure {
-    /// Exit code.
-    pub exit: u8,
-    /// One line.
-    pub message: String,
-    /// What to do.
-    pub hint: Option<String>,
+#[derive(Serialize, Deserialize)]
+struct StartFailure {
+    exit: u8,
+    message: String,
+    hint: Option<String>,
 }
 
 /// The lock of a running supervisor; free again when it is dropped or its process ends.
 #[derive(Debug)]
 pub struct Lock {
-    _file: File,
+    file: File,
+    path: PathBuf,
+    root: PathBuf,
+}
+
+impl Lock {
+    /// Fails if the state directory was removed or replaced: then others do not see this lock.
+    pub fn check(&self) -> Result<(), Failure> {
+        let identity = |m: std::fs::Metadata| (m.dev(), m.ino());
+        let held = self.file.metadata().map(identity);
+        let there = std::fs::metadata(&self.path).map(identity);
+        let gone = match (held, there) {
+            (Ok(held), Ok(there)) if held == there => return Ok(()),
+            (_, Err(e)) if e.kind() == std::io::ErrorKind::NotFound => "is gone",
+            (_, Ok(_)) => "was replaced",
+            // Not readable for a moment, such as for want of file descriptors.
+            _ => return Ok(()),
+        };
+        let message = format!("the state directory {} {gone}", self.root.display());
+        Err(Failure::new(Exit::Unexpected, message))
+    }
 }
 
 impl StateDir {
@@ -123,9 +155,21 @@ impl StateDir {
         Ok(())
     }
 
+    /// Fails if a supervisor holds the lock. Makes nothing.
+    pub fn check_unlocked(&self) -> Result<(), Failure> {
+        match self.lock_path().exists() {
+            true => self.lock().map(drop),
+            false => Ok(()),
+        }
+    }
+
+    fn lock_path(&self) -> PathBuf {
+        self.run_dir().join("lock")
+    }
+
     /// Takes the lock, or says who has it.
     pub fn lock(&self) -> Result<Lock, Failure> {
-        let path = self.run_dir().join("lock");
+        let path = self.lock_path();
         let failed = |e: &std::io::Error| Failure::file("lock", &path, e);
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false);
@@ -149,7 +193,11 @@ impl StateDir {
         file.set_len(0)
             .and_then(|()| file.write_all(pid.as_bytes()))
             .map_err(|e| failed(&e))?;
-        Ok(Lock { _file: file })
+        Ok(Lock {
+            file,
+            path,
+            root: self.root.clone(),
+        })
     }
 
     /// The cluster that runs here now; None if there is none. What a supervisor that was killed
@@ -201,19 +249,25 @@ impl StateDir {
         names.into_iter().filter_map(alive).collect()
     }
 
-    /// Writes down why a start failed.
-    pub fn write_start_failure(&self, failure: &Failure) -> Result<(), Failure> {
+    /// Writes down why the start of a process failed.
+    pub fn write_start_failure(&self, name: &str, failure: &Failure) -> Result<(), Failure> {
         let view = StartFailure {
             exit: failure.exit as u8,
             message: failure.message.clone(),
             hint: failure.hint.clone(),
         };
-        self.write("failure", &view)
+        self.write(&format!("failure-{name}"), &view)
     }
 
-    /// Why the last start failed.
-    pub fn start_failure(&self) -> Option<StartFailure> {
-        self.read("failure").ok().flatten()
+    /// Why the start of a process failed, if it wrote that down.
+    pub fn start_failure(&self, name: &str) -> Option<Failure> {
+        let found: Option<StartFailure> = self.read(&format!("failure-{name}")).ok().flatten();
+        let found = found?;
+        Some(Failure {
+            exit: Exit::of(found.exit),
+            message: found.message,
+            hint: found.hint,
+        })
     }
 
     /// Forgets processes and failures of a former run. The lock's file stays, for it is what two
@@ -273,6 +327,22 @@ mod tests {
         assert!(refused.message.ends_with(&pid), "{}", refused.message);
         drop(lock);
         state.lock().unwrap();
+    }
+
+    #[test]
+    fn a_lock_notices_that_its_directory_is_gone_or_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = StateDir::new(&dir.path().join("state"));
+        state.create().unwrap();
+        let lock = state.lock().unwrap();
+        lock.check().unwrap();
+        std::fs::rename(state.root(), dir.path().join("elsewhere")).unwrap();
+        let gone = lock.check().unwrap_err().message;
+        assert!(gone.ends_with("/state is gone"), "{gone}");
+        state.create().unwrap();
+        let _other = state.lock().unwrap();
+        let replaced = lock.check().unwrap_err().message;
+        assert!(replaced.ends_with("/state was replaced"), "{replaced}");
     }
 
     #[test]

@@ -1,18 +1,19 @@
 //! Starts the controller and the nodes, each as a process of its own, and keeps them running.
 //!
-//! A process that died is started again. When the supervisor ends, so do they: each asks the system
+//! A process that ended is restarted. When the supervisor ends, so do they: each asks the system
 //! to be killed with its parent (Linux, PR_SET_PDEATHSIG), so that not even `kill -9` of the
-//! supervisor leaves any behind.
+//! supervisor leaves any behind. When the state directory is removed or replaced, nobody could
+//! control the cluster any more, so the supervisor stops it.
 
 use crate::client::Client;
 use crate::failure::{Exit, Failure};
 use crate::hidden::Supervise;
 use crate::limits::{
-    DOWN_GRACE, LOG_LEN_MAX, POLL_INTERVAL, RESTART_PAUSE_MAX, RESTART_QUICK, STATUS_INTERVAL,
-    UP_TIMEOUT,
+    DOWN_GRACE, LOCK_CHECK_INTERVAL, LOG_LEN_MAX, POLL_INTERVAL, RESTART_PAUSE_MAX, RESTART_QUICK,
+    STATUS_INTERVAL, UP_TIMEOUT,
 };
 use crate::process::Process;
-use crate::state_dir::{Lock, RunningCluster, StateDir};
+use crate::state_dir::{Lock, RunningCluster, SUPERVISOR, StateDir};
 use crate::text::plural;
 use e3_model::Topology;
 use e3_model::api::NodeView;
@@ -44,7 +45,7 @@ struct Kept {
 /// Runs a cluster on this machine.
 pub struct Supervisor {
     state: StateDir,
-    _lock: Lock,
+    lock: Lock,
     cluster: RunningCluster,
     kept: Vec<Kept>,
     program: PathBuf,
@@ -84,7 +85,7 @@ impl Supervisor {
         };
         let mut supervisor = Supervisor {
             state: state.clone(),
-            _lock: lock,
+            lock,
             client: Client::new(&cluster.url()).patience(STATUS_INTERVAL),
             cluster,
             kept: Vec::new(),
@@ -108,29 +109,30 @@ impl Supervisor {
 
     /// Keeps the processes running until a signal asks to stop, then stops them. `tick` is called
     /// about once a second.
-    pub fn run(
-        mut self,
-        mut say: impl FnMut(&str),
-        mut tick: impl FnMut(&Client),
-    ) -> Result<(), Failure> {
+    pub fn run(mut self, mut tick: impl FnMut(&Client)) -> Result<(), Failure> {
         let mut next = Instant::now();
-        loop {
-            let now = Instant::now();
-            if now >= next {
+        let stopped = loop {
+            if let Err(gone) = self.lock.check() {
+                break Err(gone);
+            }
+            if Instant::now() >= next {
                 tick(&self.client);
                 next = Instant::now() + STATUS_INTERVAL;
             }
             let again = self.kept.iter().filter_map(|k| k.again);
             let until = again.fold(next, Instant::min);
             let wait = until.saturating_duration_since(Instant::now());
-            match self.signals.recv_timeout(wait) {
-                Ok(SIGTERM | SIGINT | SIGHUP) => break,
-                _ => self.look_after(&mut say)?,
+            match self.signals.recv_timeout(wait.min(LOCK_CHECK_INTERVAL)) {
+                Ok(SIGTERM | SIGINT | SIGHUP) => break Ok(()),
+                _ => self.look_after(),
             }
+        };
+        match &stopped {
+            Ok(()) => tracing::info!("stopping"),
+            Err(gone) => tracing::error!("{gone}; stopping the cluster"),
         }
-        say("stopping");
         self.stop();
-        Ok(())
+        stopped
     }
 
     fn start_all(&mut self, nodes: Vec<String>) -> Result<(), Failure> {
@@ -175,13 +177,13 @@ impl Supervisor {
         if let Ok(SIGTERM | SIGINT | SIGHUP) = self.signals.recv_timeout(pause) {
             return Err(Failure::new(Exit::Unexpected, "interrupted while starting"));
         }
+        self.lock.check()?;
         for kept in &mut self.kept {
             let Some(child) = &mut kept.child else {
                 continue;
             };
             if let Ok(Some(status)) = child.try_wait() {
-                let log = self.state.log_file(&kept.name);
-                return Err(start_failure(&kept.name, status, &log, kept.log_from));
+                return Err(start_failure(&self.state, kept, status));
             }
         }
         if Instant::now() < deadline {
@@ -194,7 +196,8 @@ impl Supervisor {
             }
             Err(e) => e.message,
         };
-        let message = format!("not up after {} s: {down}", UP_TIMEOUT.as_secs());
+        let seconds = UP_TIMEOUT.as_secs();
+        let message = format!("the cluster is not ready after {seconds} s; missing: {down}");
         Err(Failure::new(Exit::Timeout, message).hint("see: e3 logs"))
     }
 
@@ -213,8 +216,8 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Notices the dead and starts them again when it is time.
-    fn look_after(&mut self, say: &mut impl FnMut(&str)) -> Result<(), Failure> {
+    /// Finds processes that ended, and restarts them when it is time.
+    fn look_after(&mut self) {
         for kept in &mut self.kept {
             if let Some(child) = &mut kept.child
                 && let Ok(Some(status)) = child.try_wait()
@@ -227,24 +230,23 @@ impl Supervisor {
                 };
                 let what = if self.restart {
                     kept.again = Some(Instant::now() + kept.pause);
-                    "starting it again"
+                    "restarting it"
                 } else {
-                    "it stays down (--no-restart)"
+                    "not restarted (--no-restart)"
                 };
-                say(&format!("{} died ({}): {what}", kept.name, ending(status)));
+                tracing::warn!("{} ended ({}): {what}", kept.name, ending(status));
             }
             if kept.again.is_some_and(|at| at <= Instant::now()) {
                 kept.again = None;
                 if let Err(failure) = launch(kept, &self.program, &self.state) {
-                    say(&format!("{}: {}", kept.name, failure.message));
+                    tracing::error!("{}: {}", kept.name, failure.message);
                     kept.again = Some(Instant::now() + RESTART_PAUSE_MAX);
                 }
             }
         }
-        Ok(())
     }
 
-    /// Ends all processes: politely, then not.
+    /// Ends all processes: SIGTERM first, SIGKILL after a while.
     fn stop(&mut self) {
         let running = |k: &Kept| k.child.as_ref().and_then(|c| Process::of(c.id()));
         let all: Vec<Process> = self.kept.iter().filter_map(running).collect();
@@ -262,14 +264,18 @@ impl Supervisor {
                 let _ = child.wait();
             }
         }
-        let _ = self.state.clear_run();
+        // A directory that was replaced belongs to another cluster.
+        if self.lock.check().is_ok() {
+            let _ = self.state.clear_run();
+        }
     }
 }
 
 /// Ends processes of a former run whose supervisor is gone.
 fn end_left_overs(state: &StateDir) {
     for (name, process) in state.processes_alive() {
-        eprintln!("ending {name} (process {}) of a former run", process.pid);
+        let pid = process.pid;
+        tracing::warn!("ending {name} (process {pid}), which an earlier run left behind");
         process.kill();
         process.wait(DOWN_GRACE);
     }
@@ -283,29 +289,45 @@ pub fn stored_topology(state: &StateDir) -> Result<Topology, Failure> {
 }
 
 fn launch(kept: &mut Kept, program: &Path, state: &StateDir) -> Result<(), Failure> {
-    let (log, log_from) = open_log(&state.log_file(&kept.name))?;
-    let errors = log
-        .try_clone()
-        .map_err(|e| Failure::file("open", &state.logs_dir(), &e))?;
+    // A process that cannot log is better than none.
+    let (out, errors, log_from) = match log_pair(&state.log_file(&kept.name)) {
+        Ok(opened) => opened,
+        Err(failure) => {
+            tracing::error!("{} runs without a log: {}", kept.name, failure.message);
+            (Stdio::null(), Stdio::null(), 0)
+        }
+    };
     let child = Command::new(program)
         .args(&kept.words)
         .stdin(Stdio::null())
-        .stdout(log)
+        .stdout(out)
         .stderr(errors)
         // Ctrl-C is for the supervisor, which stops them in order.
         .process_group(0)
         .spawn()
         .map_err(|e| Failure::new(Exit::Unexpected, format!("start {}: {e}", kept.name)))?;
-    if let Some(process) = Process::of(child.id()) {
-        state.write_process(&kept.name, &process)?;
-    }
+    let process = Process::of(child.id());
     kept.child = Some(child);
     kept.started = Instant::now();
     kept.log_from = log_from;
+    // It runs, so it is kept, also if the disk is full.
+    let written = process.map_or(Ok(()), |p| state.write_process(&kept.name, &p));
+    if let Err(failure) = written {
+        tracing::error!("{}: {}", kept.name, failure.message);
+    }
     Ok(())
 }
 
-/// Opens a log to append to, and says how long it is. A long one is put aside first.
+/// A log for standard output and standard error, and how long it is.
+fn log_pair(path: &Path) -> Result<(Stdio, Stdio, u64), Failure> {
+    let (log, length) = open_log(path)?;
+    let errors = log
+        .try_clone()
+        .map_err(|e| Failure::file("open", path, &e))?;
+    Ok((log.into(), errors.into(), length))
+}
+
+/// Opens a log to append to, and says how long it is. A long one is renamed first.
 pub fn open_log(path: &Path) -> Result<(File, u64), Failure> {
     let failed = |e: std::io::Error| Failure::file("open", path, &e);
     if std::fs::metadata(path).is_ok_and(|m| m.len() > LOG_LEN_MAX) {
@@ -320,36 +342,23 @@ pub fn open_log(path: &Path) -> Result<(File, u64), Failure> {
     Ok((file, length))
 }
 
-/// Why a process ended while the cluster was starting: its own words, if it left any.
-fn start_failure(name: &str, status: ExitStatus, log: &Path, from: u64) -> Failure {
+/// Why a process ended while the cluster was starting: what it wrote down, else its last line.
+fn start_failure(state: &StateDir, kept: &Kept, status: ExitStatus) -> Failure {
+    let name = &kept.name;
+    if let Some(failure) = state.start_failure(name) {
+        let message = format!("{name} did not start: {}", failure.message);
+        return Failure { message, ..failure };
+    }
     let mut words = Vec::new();
-    if let Ok(mut file) = File::open(log) {
-        let _ = file.seek(SeekFrom::Start(from));
+    let log = state.log_file(name);
+    if let Ok(mut file) = File::open(&log) {
+        let _ = file.seek(SeekFrom::Start(kept.log_from));
         let _ = file.take(LOG_LEN_MAX).read_to_end(&mut words);
     }
     let words = String::from_utf8_lossy(&words);
-    let find = |prefix: &str| words.lines().rev().find_map(|l| l.strip_prefix(prefix));
-    let exit = match status.code() {
-        Some(2) => Exit::Input,
-        Some(4) => Exit::Conflict,
-        _ => Exit::Unexpected,
-    };
-    let why = match find("error: ") {
-        Some(error) => error.to_string(),
-        None => words
-            .lines()
-            .last()
-            .unwrap_or("it left no word")
-            .to_string(),
-    };
-    let failure = Failure::new(
-        exit,
-        format!("{name} did not start ({}): {why}", ending(status)),
-    );
-    match find("hint: ") {
-        Some(hint) => failure.hint(hint),
-        None => failure.hint(format!("see {}", log.display())),
-    }
+    let last = words.lines().last().unwrap_or("its log is empty");
+    let message = format!("{name} did not start ({}): {last}", ending(status));
+    Failure::new(Exit::Unexpected, message).hint(format!("see {}", log.display()))
 }
 
 fn ending(status: ExitStatus) -> String {
@@ -370,11 +379,11 @@ pub fn run_detached(args: &Supervise) -> Result<(), Failure> {
     }
     let supervisor = Supervisor::start(&state, args.port, !args.no_restart).inspect_err(|f| {
         // Without it whoever waits only learns that this process ended.
-        let _ = state.write_start_failure(f);
+        let _ = state.write_start_failure(SUPERVISOR, f);
     })?;
     let nodes = plural(supervisor.cluster().nodes.len(), "node");
-    eprintln!("{} with {nodes}", supervisor.cluster().url());
-    supervisor.run(|line| eprintln!("{line}"), |_| {})
+    tracing::info!("{} with {nodes}", supervisor.cluster().url());
+    supervisor.run(|_| {})
 }
 
 /// Ends this process when its parent ends.

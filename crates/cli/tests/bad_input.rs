@@ -128,7 +128,7 @@ fn other_bad_input_has_its_exit_code() {
         (
             vec!["place", &file, "--topology", &file],
             2,
-            "kind: \"Application\" where \"Topology\" is expected",
+            "kind: this is an Application, expected a Topology",
         ),
         (vec!["get", "nodes"], 6, "no cluster is up"),
         (vec!["deploy", &file], 6, "no cluster is up"),
@@ -164,10 +164,188 @@ fn a_missing_module_is_named() {
     let e3 = E3::new();
     let file = e3.file("app.yaml", &GOOD.replace("chain.wasm", "absent.wasm"));
     let ended = e3.run(&["deploy", &file, "--dry-run"]);
-    assert_eq!(ended.code, 2, "{ended:?}");
+    assert_eq!(ended.code, 3, "{ended:?}");
     assert!(
         ended.err.contains("module \"absent.wasm\" is not found"),
         "{ended:?}"
     );
     assert!(ended.err.contains("hint: build the services"), "{ended:?}");
+}
+
+/// Every way to name a file that is not there has one exit code, and names the file.
+#[test]
+fn a_missing_file_has_one_exit_code() {
+    let e3 = E3::new();
+    let good = e3.file("app.yaml", GOOD);
+    for (arguments, missing) in [
+        (vec!["deploy", "missing.yaml"], "missing.yaml"),
+        (vec!["place", "missing.yaml"], "missing.yaml"),
+        (
+            vec!["place", &good, "--topology", "missing.yaml"],
+            "missing.yaml",
+        ),
+        (vec!["place", &good, "--profiles", "missing"], "missing"),
+        (vec!["up", "--topology", "missing.yaml"], "missing.yaml"),
+        (
+            vec!["get", "nodes", "--config", "missing.yaml"],
+            "missing.yaml",
+        ),
+        (vec!["run", "missing.wasm"], "missing.wasm"),
+        (vec!["run", "missing"], "missing.wasm"),
+        (vec!["run", "missing", "--app", "hello"], "missing"),
+        (
+            vec!["call", "app", "--input", "missing.jsonl"],
+            "missing.jsonl",
+        ),
+        (
+            vec!["deploy", &good, "--dry-run", "--services", "missing"],
+            "chain.wasm",
+        ),
+    ] {
+        let ended = e3.run(&arguments);
+        assert_eq!(ended.code, 3, "{arguments:?}: {ended:?}");
+        assert!(ended.err.contains(missing), "{arguments:?}: {ended:?}");
+    }
+}
+
+#[test]
+fn a_key_that_no_node_takes_is_not_sent() {
+    let e3 = E3::new();
+    let long = "k".repeat(1025);
+    let lines = e3.file("lines.jsonl", "{\"text\": \"a\"}\n{\"key\": \"\"}\n");
+    for (arguments, words) in [
+        (
+            vec!["call", "app", "--key", ""],
+            "the key has 0 bytes, must have 1..=1024",
+        ),
+        (
+            vec!["call", "app", "--key", &long],
+            "the key has 1025 bytes",
+        ),
+        (
+            vec!["call", "app", "--input", &lines],
+            ":2: the key has 0 bytes",
+        ),
+    ] {
+        let ended = e3.run(&arguments);
+        assert_eq!(ended.code, 2, "{ended:?}");
+        assert!(ended.err.contains(words), "{ended:?}");
+    }
+}
+
+/// A few hundred bytes must not take gigabytes, wherever a document is read.
+#[test]
+fn a_document_that_explodes_is_refused() {
+    let e3 = E3::new();
+    let mut laughs = "a0: &a0 [lol, lol, lol]\n".to_string();
+    for level in 1..=12 {
+        let items = vec![format!("*a{}", level - 1); 9].join(", ");
+        laughs += &format!("a{level}: &a{level} [{items}]\n");
+    }
+    let laughs = e3.file("laughs.yaml", &laughs);
+    let indented: String = (0..1_000).map(|i| " ".repeat(i) + "a:\n").collect();
+    let deep = e3.file("deep.yaml", &indented);
+    let long = e3.file("long.yaml", &" ".repeat((4 << 20) + 1));
+    let files = [
+        (&laughs, "aliases stand for more than"),
+        (&deep, "nested deeper than"),
+        (&long, "bytes"),
+    ];
+    for (file, words) in files {
+        for arguments in [
+            ["place", file, "--placer", "hcm"],
+            ["place", "iot-ts", "--topology", file],
+            ["up", "--detach", "--topology", file],
+            ["get", "nodes", "--config", file],
+        ] {
+            // Two GiB would be too little without the bounds.
+            let mut command = e3.command(&[]);
+            let program = command.get_program().to_owned();
+            command = std::process::Command::new("bash");
+            let script = "ulimit -v 2000000; exec \"$@\"";
+            command
+                .args(["-c", script, "bash"])
+                .arg(program)
+                .args(arguments);
+            let ended = common::ended(command.output().unwrap());
+            assert_eq!(ended.code, 2, "{arguments:?}: {ended:?}");
+            assert!(ended.err.contains(words), "{arguments:?}: {ended:?}");
+        }
+    }
+}
+
+#[test]
+fn a_byte_order_mark_is_accepted() {
+    let e3 = E3::new();
+    let file = e3.file("app.yaml", &format!("\u{feff}{GOOD}"));
+    let topology = include_str!("../../../topologies/1x-type1.yaml");
+    let topology = e3.file("topology.yaml", &format!("\u{feff}{topology}"));
+    let config = e3.file("config.yaml", "\u{feff}output: json\n");
+    let text = e3.good(&["place", &file, "--config", &config]);
+    assert!(text.starts_with('{'), "{text}");
+    let place = ["place", "hello", "--topology", &topology];
+    assert!(e3.good(&place).contains("echo/0"));
+    let bad = GOOD.replace("shards: 2", "shards: 0");
+    let bad = e3.file("bad.yaml", &format!("\u{feff}{bad}"));
+    let ended = e3.run(&["place", &bad]);
+    assert!(ended.err.contains("bad.yaml:15: "), "{ended:?}");
+}
+
+#[test]
+fn a_document_of_another_kind_is_named_as_such() {
+    let e3 = E3::new();
+    let app = e3.file("app.yaml", GOOD);
+    let topology = e3.file("t.yaml", include_str!("../../../topologies/1x-type1.yaml"));
+    for (arguments, words) in [
+        (
+            ["place", &topology, "--placer", "hcm"],
+            "this is a Topology, expected an Application",
+        ),
+        (
+            ["place", &app, "--topology", &app],
+            "this is an Application, expected a Topology",
+        ),
+        (
+            ["place", &app, "--config", &topology],
+            "this is a Topology, expected settings",
+        ),
+    ] {
+        let ended = e3.run(&arguments);
+        assert_eq!(ended.code, 2, "{ended:?}");
+        assert!(ended.err.contains(words), "{ended:?}");
+    }
+}
+
+/// A service whose start fails after `turns` of a loop: at once, or when it was preempted before.
+fn failing(turns: u32) -> Vec<u8> {
+    let text = format!(
+        r#"(module
+          (memory (export "memory") 1)
+          (func (export "e3_abi_version") (result i32) i32.const 1)
+          (func (export "e3_request_buffer") (result i32) i32.const 1024)
+          (func (export "e3_request_capacity") (result i32) i32.const 1024)
+          (func (export "e3_handle") (param i32) (result i32) i32.const 0)
+          (func (export "e3_init") (result i32) (local i32)
+            (loop
+              (local.set 0 (i32.add (local.get 0) (i32.const 1)))
+              (br_if 0 (i32.lt_u (local.get 0) (i32.const {turns}))))
+            i32.const 7))"#
+    );
+    wat::parse_str(text).unwrap()
+}
+
+#[test]
+fn a_service_that_does_not_start_has_one_exit_code() {
+    let e3 = E3::new();
+    let module = e3.dir.path().join("failing.wasm");
+    let input = e3.file("lines.jsonl", "{}\n{}\n");
+    for round in 0..50 {
+        // From nothing to some milliseconds: below and above a tick of 100 us.
+        let turns = 1 << (round % 25);
+        std::fs::write(&module, failing(turns)).unwrap();
+        let ended = e3.run(&["run", module.to_str().unwrap(), "--input", &input]);
+        assert_eq!(ended.code, 2, "{turns} turns: {ended:?}");
+        assert!(ended.err.contains("e3_init returned 7"), "{ended:?}");
+        assert_eq!(ended.out, "");
+    }
 }

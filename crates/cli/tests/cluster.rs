@@ -45,7 +45,7 @@ fn a_cluster_lives_and_survives_kills() {
     }
     let file = e3.file("chain.yaml", CHAIN);
     e3.good(&["deploy", &file, "--wait"]);
-    assert!(e3.good(&["deploy", &file]).contains("runs just so already"));
+    assert!(e3.good(&["deploy", &file]).contains("is unchanged"));
     e3.good(&["describe", "app", "chain"]);
     e3.good(&["describe", "service", "chain/back"]);
     e3.good(&["describe", "instance", "chain/back/1"]);

@@ -1,7 +1,6 @@
 //! State, log and soft state under one lock: a command is on disk before it shows.
 
 use crate::blobs::Blobs;
-use crate::logging::{Level, log};
 use crate::{Clock, ControllerConfig};
 use e3_control::{Applied, Command, CommandError, Control, Membership};
 use e3_model::plan::NodeReport;
@@ -95,8 +94,7 @@ impl Core {
         let (store, recovered) = Store::open(&config.dir.join("log"))?;
         if recovered.torn_bytes > 0 {
             let bytes = recovered.torn_bytes;
-            let text = format!("dropped {bytes} bytes of a record that was never acknowledged");
-            log(Level::Warn, &text);
+            tracing::warn!("dropped {bytes} bytes of a record that was never acknowledged");
         }
         let control = replay(&recovered).map_err(|what| ControllerError::Unreadable {
             dir: config.dir.join("log"),
@@ -192,7 +190,7 @@ impl Core {
             let bytes = serde_json::to_vec(&self.control).expect("state has text keys only");
             // The log goes on growing, which is worth a line but no stop.
             if let Err(e) = self.store.snapshot(&bytes) {
-                log(Level::Warn, &format!("snapshot failed: {e}"));
+                tracing::warn!("snapshot failed: {e}");
             }
         }
         self.version.send_replace(self.control.version);

@@ -1,7 +1,6 @@
 //! Deploying: everything is checked before anything is written.
 
 use crate::core::Core;
-use crate::logging::{Level, log};
 use crate::routes::Refusal;
 use axum::http::StatusCode;
 use base64::Engine;
@@ -33,7 +32,7 @@ impl Core {
         let named = modules.chain(assets).map(String::as_str).collect();
         // They take room, nothing else.
         if let Err(e) = self.blobs.keep(&named) {
-            log(Level::Warn, &format!("modules without use stay: {e}"));
+            tracing::warn!("unused modules are not removed: {e}");
         }
     }
 

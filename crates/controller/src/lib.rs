@@ -7,7 +7,6 @@
 mod blobs;
 mod core;
 mod deploy;
-mod logging;
 mod metrics;
 mod nodes;
 mod routes;
@@ -17,7 +16,6 @@ pub use core::ControllerError;
 pub use routes::{ROUTES, Route, openapi};
 
 use crate::core::Core;
-use crate::logging::{Level, log};
 use e3_model::{Nanos, Topology};
 use std::io;
 use std::net::SocketAddr;
@@ -109,7 +107,7 @@ async fn serve(config: ControllerConfig) -> Result<(), ControllerError> {
         core: Arc::new(Mutex::new(core)),
         version,
     };
-    log(Level::Info, &format!("controller serves http://{address}"));
+    tracing::info!("controller serves http://{address}");
     let mut hearing = tokio::spawn(nodes::hear(shared.clone(), heartbeats));
     let served = axum::serve(listener, routes::router(shared))
         .with_graceful_shutdown(stop_signal())
@@ -117,8 +115,8 @@ async fn serve(config: ControllerConfig) -> Result<(), ControllerError> {
     // Long polls would hold a graceful end up; everything that counts is on disk.
     let result = tokio::select! {
         result = served => result,
-        // Without it nobody would be missed: better gone than deaf.
-        ended = &mut hearing => Err(io::Error::other(format!("hearing nodes ended: {ended:?}"))),
+        // Without heartbeats no lost node would be noticed: end, and be started again.
+        ended = &mut hearing => Err(io::Error::other(format!("receiving heartbeats ended: {ended:?}"))),
         () = async { stop_signal().await; tokio::time::sleep(Duration::from_millis(200)).await } => Ok(()),
     };
     hearing.abort();

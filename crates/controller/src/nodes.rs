@@ -2,7 +2,6 @@
 
 use crate::Shared;
 use crate::core::Core;
-use crate::logging::{Level, log};
 use crate::routes::Refusal;
 use axum::Json;
 use axum::extract::{Path, Query, State};
@@ -43,7 +42,7 @@ pub(crate) async fn hello(
                 core.forget(welcome.node);
                 let (name, incarnation) = (&hello.name, welcome.incarnation);
                 let text = format!("node {name} joins, incarnation {incarnation}");
-                log(Level::Info, &text);
+                tracing::info!("{text}");
             }
             Ok(Json(welcome))
         }
@@ -77,7 +76,7 @@ impl Core {
             Ok(applied) => {
                 let news = applied.iter().zip(&report.events);
                 for (_, event) in news.filter(|(a, _)| **a != Applied::Nothing) {
-                    log(Level::Info, &self.told(event));
+                    tracing::info!("{}", self.told(event));
                 }
             }
             Err(e) => self.complain(format!("news of {} was not taken: {e}", report.node)),
@@ -92,7 +91,7 @@ impl Core {
             let name = self.node_name(node);
             match self.execute(&Command::Lose { node, incarnation }) {
                 Ok(_) => {
-                    log(Level::Warn, &format!("node {name} is lost"));
+                    tracing::warn!("node {name} is lost");
                     self.forget(node);
                 }
                 Err(e) => self.complain(format!("the loss of {name} was not taken: {e}")),
@@ -113,7 +112,7 @@ impl Core {
             }
             let name = self.shard_name(key);
             match self.execute(&Command::Cancel { key }) {
-                Ok(_) => log(Level::Warn, &format!("the move of {name} is given up")),
+                Ok(_) => tracing::warn!("the move of {name} is abandoned: it took too long"),
                 Err(e) => self.complain(format!("the move of {name} goes on: {e}")),
             }
         }
@@ -133,7 +132,7 @@ impl Core {
 
     fn complain(&mut self, text: String) {
         if self.complaint.as_ref() != Some(&text) {
-            log(Level::Warn, &text);
+            tracing::warn!("{text}");
             self.complaint = Some(text);
         }
     }

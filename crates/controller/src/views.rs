@@ -187,6 +187,7 @@ impl Core {
                 name: s.name.clone(),
                 shards: s.shards,
                 replicas: s.replicas,
+                stateful: s.stateful,
                 nodes: BTreeMap::new(),
                 handled: 0,
                 failed: 0,

@@ -108,6 +108,48 @@ pub fn check(wasm: &[u8], memory_bytes_max: u64) -> Result<(), LoadError> {
     }
 }
 
+/// Imports that give a handle, and those that take one.
+const HANDLES: [(&str, &[&str]); 3] = [
+    (
+        "collection",
+        &[
+            "get",
+            "put",
+            "delete",
+            "scan",
+            "array_len",
+            "array_get",
+            "array_push",
+            "array_scan",
+            "array_put",
+            "array_pop_front",
+            "counter_add",
+            "counter_get",
+        ],
+    ),
+    ("channel", &["send"]),
+    ("asset", &["asset_len", "asset_read"]),
+];
+
+/// An import that a module uses with a handle that it never asks for, and the import that it would
+/// have to ask. Such a module works on whatever has the number of its handle: its author forgot to
+/// export `e3_init`, so that the linker dropped it.
+pub fn unopened(wasm: &[u8]) -> Result<Option<(&'static str, &'static str)>, LoadError> {
+    let mut imports = BTreeSet::new();
+    for payload in Parser::new(0).parse_all(wasm) {
+        if let Payload::ImportSection(section) = payload.map_err(invalid)? {
+            for import in section.into_imports() {
+                imports.insert(import.map_err(invalid)?.name);
+            }
+        }
+    }
+    let unopened = |(opens, uses): &(&'static str, &'static [&'static str])| {
+        let used = uses.iter().find(|name| imports.contains(**name))?;
+        (!imports.contains(opens)).then_some((*used, *opens))
+    };
+    Ok(HANDLES.iter().find_map(unopened))
+}
+
 fn invalid(e: wasmparser::BinaryReaderError) -> LoadError {
     LoadError::Invalid(e.message().into())
 }

@@ -28,7 +28,7 @@ mod types;
 mod warm;
 
 pub use accelerator_rates::accelerator_rates;
-pub use code::{Code, check};
+pub use code::{Code, check, unopened};
 pub use engine::{Engine, Successor};
 pub use native::Native;
 pub use solo::{Solo, SoloError};

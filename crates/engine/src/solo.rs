@@ -3,7 +3,7 @@
 use crate::limits::MEMORY_LEN_MAX;
 use crate::types::{
     Completion, EngineConfig, EngineError, InstanceId, InstanceSpec, LoadError, Request,
-    StartError, Stats, SubmitError,
+    StartError, Startup, Stats, SubmitError,
 };
 use crate::{Engine, Ticker};
 use e3_collections::State;
@@ -63,8 +63,18 @@ impl Solo {
         let mut engine = Engine::new(config)?;
         let code = engine.load(wasm)?;
         let state = Rc::new(RefCell::new(State::new(&spec.collections)));
+        let service = spec.name.clone();
         engine.start(ID, &code, spec, Rc::clone(&state))?;
-        Ok(Solo { engine, state })
+        // A start that takes longer than a tick goes on in turns.
+        loop {
+            match engine.stats(ID).unwrap_or_default().startup {
+                Startup::Done => return Ok(Solo { engine, state }),
+                Startup::Failed(failure) => {
+                    return Err(StartError::Failed { service, failure }.into());
+                }
+                Startup::UnderWay => engine.run(TURN),
+            };
+        }
     }
 
     /// Handles requests one after the other; how each of them ended, in their order.

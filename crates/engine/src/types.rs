@@ -118,7 +118,7 @@ pub enum LoadError {
         maximum: u64,
     },
     /// Has a start function, which is no part of the service ABI.
-    #[error("has a start function, use the export \"e3_init\" instead")]
+    #[error("has a start function; export \"e3_init\" instead")]
     StartFunction,
     /// Does not fit the engine's other bounds.
     #[error("module: {0}")]
@@ -279,7 +279,16 @@ pub struct Failed {
     pub request: Request,
 }
 
-/// Why an attempt failed. Whatever it is, the instance's memory is made anew.
+/// Microseconds in the unit that manifests would use.
+fn seconds(us: u64) -> String {
+    match us {
+        us if us.is_multiple_of(1_000_000) => format!("{} s", us / 1_000_000),
+        us if us.is_multiple_of(1_000) => format!("{} ms", us / 1_000),
+        us => format!("{us} us"),
+    }
+}
+
+/// Why an attempt failed. Whatever it is, the instance gets a new memory.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum Failure {
     /// The handler returned this instead of 0.
@@ -299,11 +308,11 @@ pub enum Failure {
         memory: usize,
     },
     /// The handler ran longer than it may.
-    #[error("ran {busy_us} us, must be at most {deadline_us}")]
+    #[error("handler exceeded its deadline of {}", seconds(*deadline_us))]
     DeadlineExceeded {
-        /// How long.
+        /// How long it ran.
         busy_us: u64,
-        /// How long it may.
+        /// How long it may run.
         deadline_us: u64,
     },
     /// It was refused memory and trapped.

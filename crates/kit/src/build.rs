@@ -49,7 +49,7 @@ fn build_c(dir: &Path, source: &Path) -> Result<(String, PathBuf), KitError> {
     let Some(compiler) = COMPILERS.iter().find(there) else {
         return Err(KitError::Incomplete {
             missing: "clang is missing".into(),
-            mend: "apt-get install clang-19 lld-19",
+            fix: "apt-get install clang-19 lld-19",
         });
     };
     let out = source.with_extension("wasm");

@@ -14,7 +14,7 @@ pub enum KitError {
         /// What is missing.
         missing: String,
         /// What brings it.
-        mend: &'static str,
+        fix: &'static str,
     },
     /// No toolchain builds for WebAssembly: why not rustup's, why not Debian's.
     NoToolchain(Box<KitError>, Box<KitError>),
@@ -55,7 +55,7 @@ impl fmt::Display for KitError {
             KitError::UnknownToolchain(name) => {
                 write!(f, "toolchain is {name:?}, must be rustup or debian")
             }
-            KitError::Incomplete { missing, mend } => write!(f, "{missing} ({mend})"),
+            KitError::Incomplete { missing, fix } => write!(f, "{missing} ({fix})"),
             KitError::NoToolchain(rustup, debian) => write!(
                 f,
                 "no toolchain builds wasm32-unknown-unknown; rustup: {rustup}; debian: {debian}"
@@ -68,7 +68,7 @@ impl fmt::Display for KitError {
                 "name is {name:?}, must be lower-case letters, digits and hyphens, at most 63, \
                  and begin with a letter"
             ),
-            KitError::Exists(dir) => write!(f, "{} is there already", dir.display()),
+            KitError::Exists(dir) => write!(f, "{} already exists", dir.display()),
             KitError::NoProject(dir) => write!(
                 f,
                 "{} has neither a Cargo.toml nor a single .c file",

@@ -142,10 +142,10 @@ fn debian() -> Result<Toolchain, KitError> {
     }
 }
 
-fn incomplete<T>(missing: &str, mend: &'static str) -> Result<T, KitError> {
+fn incomplete<T>(missing: &str, fix: &'static str) -> Result<T, KitError> {
     Err(KitError::Incomplete {
         missing: missing.into(),
-        mend,
+        fix,
     })
 }
 

@@ -100,14 +100,14 @@ pub struct AppView {
     pub problems: Vec<String>,
     /// Shards that lost all replicas and began again empty.
     pub state_lost: u64,
-    /// Requests given up.
+    /// Dead-lettered requests.
     pub dead_letters: u64,
     /// Services.
     pub services: Vec<ServiceView>,
     /// Why every instance was placed where it was at deployment. Empty in the list of applications.
     #[serde(default)]
     pub placed: Vec<PlacedView>,
-    /// Moves under way.
+    /// Migrations in progress.
     #[serde(default)]
     pub migrations: Vec<MigrationView>,
 }
@@ -122,6 +122,9 @@ pub struct ServiceView {
     pub shards: u16,
     /// Copies of each shard.
     pub replicas: u16,
+    /// Whether it has collections.
+    #[serde(default)]
+    pub stateful: bool,
     /// Nodes of its primaries, with how many are there.
     pub nodes: BTreeMap<String, u32>,
     /// Requests handled by the present primaries.
@@ -151,7 +154,7 @@ pub struct PlacedView {
     pub why: String,
 }
 
-/// A move under way.
+/// A migration in progress.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct MigrationView {
@@ -190,7 +193,7 @@ pub struct InstanceView {
     pub handled: u64,
     /// Attempts that failed.
     pub failed: u64,
-    /// Requests given up.
+    /// Dead-lettered requests.
     pub dead_letters: u64,
     /// Handler runs that were preempted.
     pub preemptions: u64,
@@ -254,7 +257,7 @@ pub struct DeployRequest {
 pub struct DeployResponse {
     /// Name of the application.
     pub app: String,
-    /// False if it ran just so before.
+    /// False if nothing changed.
     pub changed: bool,
     /// Version of its manifest and code: 1 when it is new, one more with each change.
     pub code_version: u32,

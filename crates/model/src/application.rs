@@ -20,7 +20,7 @@ pub struct ApplicationSpec {
     /// Failed attempts after which a request becomes a dead letter, `1..=100`.
     #[serde(default = "default_attempts")]
     pub attempts: u32,
-    /// Requests that may be under way at one ingress; more are answered "overloaded".
+    /// Requests that may be in flight at one ingress; more are answered "overloaded".
     #[serde(default = "default_admitted_max")]
     pub admitted_max: u32,
     /// The service that requests from clients go to.

@@ -2,6 +2,7 @@
 //! file, line, field, value and bound.
 
 use crate::application::{Application, ApplicationSpec};
+use crate::bounds;
 use crate::profile::{Profile, ProfileSpec};
 use crate::topology::{Topology, TopologySpec};
 use crate::validate::{self, Fault};
@@ -153,6 +154,8 @@ fn parse<S: DeserializeOwned>(
     text: &str,
     kind: Kind,
 ) -> Result<Document<S>, ManifestError> {
+    let text = without_bom(text);
+    check_bounds(file, text)?;
     let fault = |field: &str, message: String| Fault::new(field, message).locate(file, text);
     // First, since another version or kind has other fields; what is missing is told below.
     if let Ok(heading) = serde_norway::from_str::<Heading>(text) {
@@ -162,32 +165,68 @@ fn parse<S: DeserializeOwned>(
             return Err(fault("apiVersion", message));
         }
         if let Some(name) = name.filter(|n| n != kind.name()) {
-            let message = format!("{name:?} where {:?} is expected", kind.name());
+            let (found, expected) = (article(&name), article(kind.name()));
+            let message = format!("this is {found}, expected {expected}");
             return Err(fault("kind", message));
         }
     }
-    let document: Document<S> = serde_norway::from_str(text).map_err(|e| {
-        let line = e.location().map_or(0, |l| l.line());
-        // The library appends the position and prepends the path; both are told apart here.
-        let message = e.to_string();
-        let message = message
-            .split(" at line ")
-            .next()
-            .unwrap_or_default()
-            .to_string();
-        let (field, message) = match message.split_once(": ") {
-            Some((path, rest)) if !path.contains(' ') => (path.to_string(), rest.to_string()),
-            _ => (String::new(), message),
-        };
-        ManifestError {
-            file: file.to_string(),
-            line,
-            field,
-            message,
-        }
-    })?;
+    let document: Document<S> = serde_norway::from_str(text).map_err(|e| unreadable(file, &e))?;
     validate::name("metadata.name", &document.metadata.name).map_err(|f| f.locate(file, text))?;
     Ok(document)
+}
+
+/// Reads a file of settings, which has no frame. `file` is only named in errors.
+pub fn parse_settings<T: DeserializeOwned>(file: &str, text: &str) -> Result<T, ManifestError> {
+    let text = without_bom(text);
+    check_bounds(file, text)?;
+    let kind = serde_norway::from_str::<Heading>(text).ok();
+    if let Some(kind) = kind.and_then(|heading| heading.kind) {
+        let message = format!("this is {}, expected settings", article(&kind));
+        return Err(Fault::new("kind", message).locate(file, text));
+    }
+    serde_norway::from_str(text).map_err(|e| unreadable(file, &e))
+}
+
+fn article(kind: &str) -> String {
+    match kind.starts_with(['A', 'E', 'I', 'O', 'U']) {
+        true => format!("an {kind}"),
+        false => format!("a {kind}"),
+    }
+}
+
+/// The text without the byte order mark that some editors put before it.
+fn without_bom(text: &str) -> &str {
+    text.strip_prefix('\u{feff}').unwrap_or(text)
+}
+
+fn check_bounds(file: &str, text: &str) -> Result<(), ManifestError> {
+    bounds::check(text).map_err(|(line, message)| ManifestError {
+        file: file.to_string(),
+        line,
+        field: String::new(),
+        message,
+    })
+}
+
+fn unreadable(file: &str, e: &serde_norway::Error) -> ManifestError {
+    let line = e.location().map_or(0, |l| l.line());
+    // The library appends the position and prepends the path; both are told apart here.
+    let message = e.to_string();
+    let message = message
+        .split(" at line ")
+        .next()
+        .unwrap_or_default()
+        .to_string();
+    let (field, message) = match message.split_once(": ") {
+        Some((path, rest)) if !path.contains(' ') => (path.to_string(), rest.to_string()),
+        _ => (String::new(), message),
+    };
+    ManifestError {
+        file: file.to_string(),
+        line,
+        field,
+        message,
+    }
 }
 
 impl Fault {
@@ -203,7 +242,7 @@ impl Fault {
 
 /// Line of a field such as `spec.services[2].shards`, or of the closest one above it that is there.
 fn line_of(text: &str, field: &str) -> Option<usize> {
-    let documents = MarkedYaml::load_from_str(text).ok()?;
+    let documents = MarkedYaml::load_from_str(without_bom(text)).ok()?;
     let mut node = documents.first()?;
     let mut line = node.span.start.line();
     for part in field.split(['.', '[']) {
@@ -305,7 +344,7 @@ pub(crate) mod tests {
         let kind = error("kind: Application", "kind: Pod");
         assert_eq!(
             kind,
-            "a.yaml:2: kind: \"Pod\" where \"Application\" is expected"
+            "a.yaml:2: kind: this is a Pod, expected an Application"
         );
     }
 
@@ -336,13 +375,32 @@ pub(crate) mod tests {
 
     #[test]
     fn garbage_is_an_error_not_a_panic() {
-        for text in ["", "\u{0}", "a: [", "- 1", "&a [*a]", "{}", "apiVersion: 1"] {
+        let laughs = format!(
+            "{}*a9",
+            (1..10).fold("a0: &a0 [1, 1]\n".to_string(), |text, i| {
+                let items = vec![format!("*a{}", i - 1); 9].join(", ");
+                text + &format!("a{i}: &a{i} [{items}]\n")
+            })
+        );
+        let deep = "[".repeat(100_000);
+        for text in [
+            &laughs,
+            &deep,
+            "",
+            "\u{0}",
+            "a: [",
+            "- 1",
+            "&a [*a]",
+            "{}",
+            "apiVersion: 1",
+        ] {
             assert!(parse_application("a.yaml", text).is_err(), "{text:?}");
             assert!(parse_topology("a.yaml", text).is_err(), "{text:?}");
         }
     }
 
     use crate::application::Pin;
+    use crate::bounds;
     use crate::ids::ServiceId;
     use crate::topology::NodeKind;
 }

@@ -6,6 +6,7 @@
 pub mod accelerator;
 pub mod api;
 pub mod application;
+mod bounds;
 pub mod dag;
 pub mod document;
 pub mod ids;

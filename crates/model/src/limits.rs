@@ -20,6 +20,12 @@ pub const ATTEMPTS_MAX: u32 = 100;
 pub const NODES_MAX: usize = 32_768;
 /// Characters of a name.
 pub const NAME_LEN_MAX: usize = 63;
+/// Bytes of a manifest, topology, profile or configuration.
+pub const DOCUMENT_LEN_MAX: usize = 4 << 20;
+/// Bytes that all aliases of a document together stand for.
+pub const DOCUMENT_ALIAS_LEN_MAX: usize = 1 << 20;
+/// Levels of lists and maps within each other in a document.
+pub const DOCUMENT_DEPTH_MAX: usize = 64;
 /// Bytes of a key.
 pub const KEY_LEN_MAX: usize = 1024;
 /// Bytes of a message's payload.

@@ -358,10 +358,13 @@ pub(crate) fn fit(app: &Application, t: &Topology) -> Check {
             format!("{at}.replicas"),
             || {
                 format!(
-                    "service {:?}: {} replicas cannot be kept apart on {} fault domains",
+                    "service {:?}: {} replicas cannot be kept apart on {} fault domain{}: each \
+                     needs a server of its own; set replicas to at most {2}, or use a topology \
+                     with more servers",
                     s.name,
                     s.replicas,
-                    domains.len()
+                    domains.len(),
+                    if domains.len() == 1 { "" } else { "s" }
                 )
             },
         )?;

@@ -1,7 +1,7 @@
 //! The agent: the controller's hand on this node. It fetches plans and what they need, and delivers
 //! reports, in threads of its own, so that a slow or absent controller never holds up requests.
 
-use crate::{NodeConfig, NodeError, log};
+use crate::{NodeConfig, NodeError};
 use e3_engine::{Engine, EngineConfig, Ticker};
 use e3_model::AppId;
 use e3_model::plan::{NodeHello, NodePlan, NodeReport, NodeWelcome};
@@ -146,7 +146,7 @@ pub(crate) fn join(
             Ok(_) => {}
             Err(e) if !told => {
                 told = true;
-                log(&format!("controller does not answer yet: {e}"));
+                tracing::warn!("controller does not answer yet: {e}");
             }
             Err(_) => {}
         }
@@ -186,7 +186,7 @@ pub(crate) fn follow_plan(
                         news.send(News::Plan(prepared))
                     }
                     Err(e) => {
-                        log(&format!("plan is not ready: {e}"));
+                        tracing::warn!("plan is not ready: {e}");
                         wait(RETRY_INTERVAL);
                         Ok(())
                     }
@@ -198,7 +198,7 @@ pub(crate) fn follow_plan(
                 }
                 Ok(Answer::Empty) => Ok(()),
                 Ok(Answer::Refused(status, text)) => {
-                    log(&format!("plan refused with status {status}: {text}"));
+                    tracing::error!("plan refused with status {status}: {text}");
                     wait(RETRY_INTERVAL);
                     Ok(())
                 }
@@ -279,7 +279,7 @@ fn compile(cache: &Path, service: &str, wasm: &[u8]) {
         engine.load(wasm).map(|_| ()).map_err(|e| e.to_string())
     };
     if let Err(e) = compiled() {
-        log(&format!("service {service:?} does not compile: {e}"));
+        tracing::error!("service {service:?} does not compile: {e}");
     }
 }
 

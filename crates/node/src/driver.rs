@@ -2,8 +2,7 @@
 
 use crate::agent::{News, Outbox, Prepared};
 use crate::clock::Clock;
-use crate::executor::Executor;
-use crate::log;
+use crate::executor::{Executor, name_of};
 use e3_dataplane::{Config, Output, Worker};
 use e3_model::plan::{NodeEvent, NodeWelcome};
 use e3_model::{Address, Nanos};
@@ -155,7 +154,7 @@ impl Driver {
                 Output::Start { key, state } => {
                     let prepared = self.prepared.as_ref().expect("a plan came before");
                     if let Err(e) = self.executor.start(key, state, prepared) {
-                        log(&format!("{key} does not start: {e}"));
+                        tracing::error!("{} does not start: {e}", name_of(prepared, key));
                         self.worker.handle_start_failed(key, e);
                     }
                 }

@@ -1,7 +1,6 @@
 //! Runs the worker's handlers on the engine.
 
 use crate::agent::Prepared;
-use crate::log;
 use e3_collections::State;
 use e3_dataplane::{Execute, ExecuteOutcome, Executed};
 use e3_engine::{
@@ -36,6 +35,8 @@ pub(crate) struct Executor {
 /// An instance that runs.
 struct Running {
     id: InstanceId,
+    /// As users name it: `app/service/shard`.
+    name: String,
     /// Version of the application that it is of.
     code_version: u32,
     /// The version that could not take its place, and why.
@@ -83,6 +84,7 @@ impl Executor {
             .map_err(|e| e.to_string())?;
         let running = Running {
             id,
+            name: instance_name(app, key),
             code_version: app.code_version,
             refused: None,
         };
@@ -137,9 +139,8 @@ impl Executor {
                 running.refused = None;
             }
             Err(reason) => {
-                log(&format!(
-                    "{key}: version {version} does not start: {reason}"
-                ));
+                let name = &running.name;
+                tracing::error!("{name}: version {version} does not start: {reason}");
                 running.refused = Some((version, reason));
             }
         }
@@ -243,7 +244,8 @@ impl Executor {
                     reply: reply.map(|r| (r.status, r.payload)),
                 },
                 Outcome::Failed(failed) => {
-                    log(&format!("{key}: attempt failed: {}", failed.failure));
+                    let name = &self.running[key].name;
+                    tracing::warn!("{name}: attempt failed: {}", failed.failure);
                     ExecuteOutcome::Failed(failed.failure.to_string())
                 }
             };
@@ -291,6 +293,19 @@ fn app_of(prepared: &Prepared, key: ShardKey) -> Result<&AppPlan, String> {
     app.ok_or_else(|| "application is not in the plan".to_string())
 }
 
+/// A shard as users name it: `app/service/shard`.
+pub(crate) fn name_of(prepared: &Prepared, key: ShardKey) -> String {
+    match app_of(prepared, key) {
+        Ok(app) => instance_name(app, key),
+        Err(_) => key.to_string(),
+    }
+}
+
+fn instance_name(app: &AppPlan, key: ShardKey) -> String {
+    let service = app.app.service(key.service);
+    format!("{}/{}/{}", app.app.name, service.name, key.shard)
+}
+
 /// What a shard's instance is given.
 fn spec(app: &AppPlan, key: ShardKey, prepared: &Prepared) -> InstanceSpec {
     let service = app.app.service(key.service);
@@ -304,7 +319,7 @@ fn spec(app: &AppPlan, key: ShardKey, prepared: &Prepared) -> InstanceSpec {
     };
     let channels = app.app.channels_from(key.service);
     InstanceSpec {
-        name: format!("{}/{}/{}", app.app.name, service.name, key.shard),
+        name: instance_name(app, key),
         channels: channels
             .map(|(_, _, c)| (c.name().to_string(), c.outputs))
             .collect(),

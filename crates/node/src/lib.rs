@@ -82,11 +82,6 @@ pub enum NodeError {
     },
 }
 
-/// Writes a line to the node's log, which is standard error.
-pub(crate) fn log(text: &str) {
-    eprintln!("{text}");
-}
-
 /// Runs a node until SIGTERM or SIGINT.
 pub fn run(config: NodeConfig) -> Result<(), NodeError> {
     let system = |what| move |source| NodeError::System { what, source };
@@ -112,10 +107,7 @@ pub fn run(config: NodeConfig) -> Result<(), NodeError> {
         let Some(welcome) = agent::join(&api, &hello, &stop)? else {
             break;
         };
-        log(&format!(
-            "joined as {} incarnation {}",
-            welcome.node, welcome.incarnation
-        ));
+        tracing::info!("joined with incarnation {}", welcome.incarnation);
         let (sender, news) = mpsc::channel();
         let left = Arc::new(AtomicBool::new(false));
         let outbox = Arc::new(Outbox::default());
@@ -134,7 +126,13 @@ pub fn run(config: NodeConfig) -> Result<(), NodeError> {
             cache_dir: Some(config.code_cache_dir()),
             accelerators: welcome.accelerators,
             log: Some(Rc::new(|line: LogLine<'_>| {
-                log(&format!("{} [{}]: {}", line.service, line.level, line.text));
+                let (service, text) = (line.service, line.text);
+                match line.level {
+                    1 => tracing::error!("service {service}: {text}"),
+                    2 => tracing::warn!("service {service}: {text}"),
+                    3 => tracing::info!("service {service}: {text}"),
+                    _ => tracing::debug!("service {service}: {text}"),
+                }
             })),
             ..EngineConfig::new(ticker.clone())
         };
@@ -154,10 +152,10 @@ pub fn run(config: NodeConfig) -> Result<(), NodeError> {
         left.store(true, Ordering::Relaxed);
         if end == End::Expelled {
             // What this process holds may be old: begin again with nothing.
-            log("the controller has given this node's shards to others; joining anew");
+            tracing::warn!("the controller gave this node's shards to other nodes; joining again");
         }
     }
-    log("stopped");
+    tracing::info!("stopped");
     Ok(())
 }
 
