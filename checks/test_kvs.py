@@ -122,9 +122,41 @@ def test_random_commands_against_a_dict(client):
                 there = model.get(key)
                 assert client.incr(key, 5) == (None if there is None else int(there) + 5)
                 if there is not None:
-                    model[key] = str(int(there) + 5).encode()
+                    model[key] = str(int(there) + 5).encode().ljust(len(there))
             case _:
                 assert client.get(key) == model.get(key)
+
+
+@pytest.mark.parametrize("size", [28_699, 28_700, 32_255, 32_256, 32_257])
+def test_long_values_by_every_command(client, size):
+    value = b"x" * size
+    if size > 32_256:
+        with pytest.raises(MemcacheServerError):
+            client.set("a", value)
+        return
+    assert client.set("a", value) is True and client.get("a") == value
+    for command in (b"gat 60 a", b"gats 60 a"):
+        assert value in client.raw_command(command, b"END\r\n")
+    assert client.touch("a", 0) is True and client.replace("a", value) is True
+    version = client.gets("a")[1]
+    assert client.cas("a", value, version) is True and client.append("a", b"") is True
+    assert client.get("a") == value and client.delete("a") is True
+
+
+@pytest.mark.parametrize("size", [28_699, 28_700, 32_255, 32_256, 32_257])
+def test_long_values_as_records(size):
+    kinds = {"items": "hash-map", "expiries": "ordered-map", "versions": "counter"}
+    value = "x" * size
+    with Service("kvs", collections=kinds) as service:
+        for op in ("set", "swap"):
+            result = service.record({"op": op, "key": "k", "value": value})
+            assert result.error is None
+            assert result.status == (3 if size > 32_256 or op == "swap" else 0)
+        result = service.record({"op": "swap", "key": "new", "value": value})
+        assert result.error is None and result.status == (3 if size > 32_256 else 0)
+        if size <= 32_256:
+            assert service.record({"op": "get", "key": "k"}).record()["value"] == value
+            assert service.record({"op": "get", "key": "new"}).record()["value"] == value
 
 
 def test_records():

@@ -20,6 +20,10 @@ use crate::{Error, Request, RequestId, Service};
 
 /// Bytes that all writes of a request may have together.
 const WRITE_BYTES_MAX: usize = 40 * 1024;
+/// Bytes that writes, messages and reply of a request may have together.
+const EFFECT_BYTES_MAX: usize = 56 * 1024;
+/// What a write or a message counts beside key and value.
+const OVERHEAD_BYTES: usize = 16;
 /// Outputs (replies and messages) that a request may have unless a test says otherwise.
 const OUTPUTS_MAX: usize = 8;
 
@@ -144,7 +148,7 @@ impl Inner {
 
     /// The code for a write beyond the bounds.
     pub(crate) fn refuses_write(&mut self, key: &[u8], value: &[u8]) -> Option<i32> {
-        let written_bytes = self.written_bytes + key.len() + value.len();
+        let written_bytes = self.written_bytes + key.len() + value.len() + OVERHEAD_BYTES;
         if key.is_empty()
             || key.len() > KEY_BYTES_MAX
             || value.len() > VALUE_BYTES_MAX
@@ -154,6 +158,13 @@ impl Inner {
         }
         self.written_bytes = written_bytes;
         None
+    }
+
+    fn effects_fit(&self) -> bool {
+        let replies = self.replies.iter().map(|(_, payload)| payload.len());
+        let sent = self.sent.iter();
+        let sent = sent.map(|s| s.key.len() + s.payload.len() + OVERHEAD_BYTES);
+        self.written_bytes + replies.sum::<usize>() + sent.sum::<usize>() <= EFFECT_BYTES_MAX
     }
 
     fn outputs_full(&self, payload: &[u8]) -> bool {
@@ -255,7 +266,8 @@ impl Host {
         })
     }
 
-    /// Gives `service` a request. An error undoes its writes, as the platform does.
+    /// Gives `service` a request. An error undoes its writes, as the platform does; writes, messages
+    /// and reply of more than 56 KiB together are [`Error::Bound`].
     pub fn call<S: Service>(&self, service: &mut S, call: &Call) -> Outcome {
         let before = with(|host| {
             host.now = call.now;
@@ -272,6 +284,10 @@ impl Host {
         });
         let result = service.handle(&Request::new(&call.payload));
         with(|host| {
+            let result = result.and_then(|()| match host.effects_fit() {
+                true => Ok(()),
+                false => Err(Error::Bound),
+            });
             if result.is_err() {
                 host.collections = before;
                 host.replies.clear();

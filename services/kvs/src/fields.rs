@@ -61,6 +61,11 @@ impl Fields {
         Some(())
     }
 
+    /// Their names in a request.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.names.iter().map(|(name, _)| &**name)
+    }
+
     /// The names under which they are read back.
     pub fn results(&self) -> impl Iterator<Item = &str> {
         self.names.iter().map(|(_, name)| &**name)

@@ -1,12 +1,27 @@
 //! A key-value store with the semantics of memcached, in two forms of request.
 //!
-//! *Text protocol* (memcached's protocol.txt): the payload is one or more commands as a client would
-//! write them to a socket, the reply is what memcached would answer, byte for byte: `get gets gat gats
-//! set add replace append prepend cas delete incr decr touch version verbosity quit`, with `noreply`.
-//! `flush_all` is refused, since a shard holds only some of the keys. A command must be whole within
-//! its request: data that is cut off is a bad data chunk. The status of the reply is OK if at least
-//! one command was carried out (also if it found nothing); else it is that of the first fault:
-//! MALFORMED for `ERROR` and `CLIENT_ERROR`, REFUSED for `SERVER_ERROR`, and nothing has changed.
+//! *Text protocol* (memcached's protocol.txt): the payload is one or more commands as a client writes
+//! them to a socket, the reply is what memcached would answer, byte for byte: `get gets gat gats set
+//! add replace append prepend cas delete incr decr touch version verbosity quit`, with `noreply`.
+//! `checks/test_memcached.py` compares the replies with those of a real memcached. The differences:
+//!
+//! - `flush_all` is answered with `SERVER_ERROR`, since a shard holds only some of the keys.
+//! - The meta commands (`mg`, `ms`, ...), `stats` and other commands that manage a server are unknown:
+//!   `ERROR`. `version` names e3.
+//! - A command must be whole within its request. A line without an end is an `ERROR`, data without its
+//!   end a bad data chunk, and an empty request is an `ERROR`. After `quit` the rest of the request is
+//!   ignored, but there is no connection to close.
+//! - The bounds below, where `append` and `prepend` answer `SERVER_ERROR object too large for cache`
+//!   and memcached `NOT_STORED`.
+//! - Flags and lengths beyond 32 bits are a `CLIENT_ERROR`, expiry times beyond 32 bits are valid;
+//!   memcached drops the high bits of all three.
+//! - A request whose first byte is 0xa0 to 0xbf is a record.
+//! - Some of memcached's replies depend on its memory or on what it is still sending: it then does not
+//!   pad a number, reads beyond data of blanks, and drops the replies before a `get` with a long key.
+//!
+//! The status of the reply is OK if at least one command was carried out (also if it found nothing);
+//! else it is that of the first fault: MALFORMED for `ERROR` and `CLIENT_ERROR`, REFUSED for
+//! `SERVER_ERROR`, and nothing has changed, except that a `set` of too much data removes the item.
 //!
 //! *Record*, for use among other services: `key` (text, bytes or a whole number, taken as decimal),
 //! `value` (the same; for `incr` and `decr` a whole number, default 1), `ttl_s` (seconds, default 0 =
@@ -15,8 +30,9 @@
 //! the one that it is for ([`Stage::question`]); one without is handled as config `default-op` (default
 //! `get`) says, or its field of another name (config `op`), and goes on. The result has `done`:
 //! whether the command found what it needs and did it; after `get` also `value` (text if it is UTF-8,
-//! else bytes) and `version`, after `incr` and `decr` `value` as a whole number. `swap` reads as `get`
-//! does what is there, then sets. Config `key`, `value` and `result` (default: as `value`) name the
+//! else bytes) and `version`, after `incr` and `decr` `value` as a whole number. `swap` reads what is
+//! there as `get` does, then sets. The answer to a command that stores has no `value` if that has more
+//! than 16 KiB. Config `key`, `value` and `result` (default: as `value`) name the
 //! fields.
 //!
 //! With config `fields` (at most 16 names, separated by commas) an item is no value but a record: the
@@ -30,10 +46,12 @@
 //! command's key (many keys in one `get`: one request each), or everything that belongs together by
 //! one key, as by the name of a namespace.
 //!
-//! *Bounds*: keys 250 bytes, data 32,256 bytes, writes of a request together 40 KiB (what is beyond:
-//! `SERVER_ERROR`, the rest is carried out).
+//! *Bounds*: keys 250 bytes, data 32,256 bytes, writes of a request together 40 KiB, writes with reply
+//! and messages together 55 KiB. A command beyond them is answered with `SERVER_ERROR`, and the
+//! others of its request are carried out. A record beyond them is refused and changes nothing: so a
+//! `swap` of two long values, or a long value that is both stored and passed on.
 //!
-//! Collections: hash map `items` (slot, key -> expiry, version, flags, data), counter `versions` (slot
+//! Collections: hash map `items` ([`store`]), counter `versions` (slot
 //! -> versions given), ordered map `expiries` (slot, expiry, key). Expired items are not there for any
 //! command; they are dropped, four at a time, when an item with an expiry is stored in their slot.
 
@@ -44,20 +62,19 @@ extern crate alloc;
 pub mod fields;
 pub mod limits;
 pub mod protocol;
+mod records;
 pub mod store;
 #[cfg(test)]
 mod tests;
 
-use alloc::borrow::Cow;
-use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
 use e3_sdk::{Error, Request, Service, config, now, reply};
-use e3_stage::{Builder, Fault, Question, Record, Stage, Value, status};
+use e3_stage::{Builder, Record, Stage, status};
 use fields::Fields;
-use limits::{DATA_BYTES_MAX, EFFECTS_BYTES_MAX, KEY_BYTES_MAX, REPLY_BYTES_MAX};
-use protocol::{Command, Verb, expires};
+use limits::{EFFECTS_BYTES_MAX, REPLY_BYTES_MAX};
+use protocol::{Command, expires};
 use store::{Outcome, Store};
 
 /// The service.
@@ -117,8 +134,9 @@ impl Kvs {
             rest = b"\n";
         }
         while let Some(parsed) = protocol::next(&mut rest) {
-            if self.reply.len() + limits::ANSWER_BYTES_MAX > REPLY_BYTES_MAX
-                || self.reply.len() + self.store.spent > EFFECTS_BYTES_MAX
+            self.store.outputs = self.reply.len() + limits::ANSWER_BYTES_MAX;
+            if self.store.outputs > REPLY_BYTES_MAX
+                || self.store.outputs + self.store.spent > EFFECTS_BYTES_MAX
             {
                 let full = b"SERVER_ERROR the reply is full, what follows is not done\r\n";
                 self.reply.extend_from_slice(full);
@@ -126,18 +144,18 @@ impl Kvs {
                 break;
             }
             let start = self.reply.len();
-            let (done, answers) = match parsed {
-                Ok((command, answers)) => (self.carry_out(&command)?, answers),
+            let done = match parsed.command {
+                Ok(command) => self.carry_out(&command)?,
                 Err(text) => {
                     self.reply.extend_from_slice(text.as_bytes());
-                    (Err(status::MALFORMED), true)
+                    Err(status::MALFORMED)
                 }
             };
             match done {
                 Ok(()) => carried_out = true,
                 Err(status) => fault = fault.or(Some(status)),
             }
-            if !answers {
+            if parsed.quiet {
                 self.reply.truncate(start);
             }
         }
@@ -171,7 +189,7 @@ impl Kvs {
                 )
             }
             Command::Delete(key) => (self.store.delete(key)?, "DELETED\r\n"),
-            Command::Add { key, delta, down } => (self.store.add(key, delta, down)?, ""),
+            Command::Add { key, delta, down } => (self.store.add(key, delta, down, true)?, ""),
             Command::Touch(key, exptime) => {
                 (self.store.touch(key, expires(exptime, now))?, "TOUCHED\r\n")
             }
@@ -180,7 +198,7 @@ impl Kvs {
                 concat!("VERSION e3-", env!("CARGO_PKG_VERSION"), "\r\n"),
             ),
             Command::Verbosity => (Outcome::Done, "OK\r\n"),
-            Command::Quit => (Outcome::Done, ""),
+            Command::Quit => return Ok(Ok(())),
             Command::FlushAll => {
                 let text = b"SERVER_ERROR flush_all: a shard holds only some of the keys\r\n";
                 self.reply.extend_from_slice(text);
@@ -218,15 +236,10 @@ impl Kvs {
     ) -> Result<Result<(), u32>, Error> {
         let start = self.reply.len();
         let mut touched = false;
-        // what has touched an item was carried out in part
-        let refused = |touched| {
-            if touched {
-                Ok(())
-            } else {
-                Err(status::REFUSED)
-            }
-        };
         for key in protocol::words(keys) {
+            if let Err(text) = protocol::key(key) {
+                return Ok(self.drop_items(start, text, touched, status::MALFORMED));
+            }
             let spent = self.store.spent;
             let Some(item) = self.store.get(key)? else {
                 continue;
@@ -236,10 +249,8 @@ impl Kvs {
             if self.reply.len() + bytes > REPLY_BYTES_MAX
                 || self.reply.len() + bytes + spent > EFFECTS_BYTES_MAX
             {
-                let text = b"SERVER_ERROR out of memory writing get response\r\n";
-                self.reply.truncate(start);
-                self.reply.extend_from_slice(text);
-                return Ok(refused(touched));
+                let text = "SERVER_ERROR out of memory writing get response\r\n";
+                return Ok(self.drop_items(start, text, touched, status::REFUSED));
             }
             let reply = &mut self.reply;
             reply.extend_from_slice(b"VALUE ");
@@ -255,10 +266,9 @@ impl Kvs {
             let Some(exptime) = touch else {
                 continue;
             };
+            self.store.outputs = self.reply.len() + limits::ANSWER_BYTES_MAX;
             if self.store.touch(key, expires(exptime, now()))? == Outcome::NoRoom {
-                self.reply.truncate(start);
-                self.reply.extend_from_slice(NO_ROOM.as_bytes());
-                return Ok(refused(touched));
+                return Ok(self.drop_items(start, NO_ROOM, touched, status::REFUSED));
             }
             touched = true;
         }
@@ -266,172 +276,21 @@ impl Kvs {
         Ok(Ok(()))
     }
 
-    fn on_record(&mut self, request: &Request<'_>, record: &Record<'_>) -> Result<(), Error> {
-        let (op, answers) = match self.stage.question(request, record)? {
-            Question::PassedOn => return Ok(()),
-            Question::Mine(op) => (Some(op), true),
-            Question::None => (None, false),
-        };
-        let parsed = match self.read(op, record) {
-            Ok(parsed) => parsed,
-            Err(fault) => return self.stage.refuse(&fault),
-        };
-        let key = &*parsed.key;
-        let outcome = match parsed.op {
-            Op::Get | Op::Swap => {
-                if let Err(why) = self.found(record, key)? {
-                    return reply(status::REFUSED, why.as_bytes());
-                }
-                match parsed.op {
-                    Op::Swap => {
-                        let (expires, value) = (parsed.expires, &*parsed.value);
-                        self.store.store(Verb::Set, key, 0, expires, value)?
-                    }
-                    _ => Outcome::Done,
-                }
-            }
-            Op::Store(verb) => {
-                let (expires, value) = (parsed.expires, &*parsed.value);
-                self.store.store(verb, key, 0, expires, value)?
-            }
-            Op::Delete => self.store.delete(key)?,
-            Op::Add { down } => self.store.add(key, parsed.delta, down)?,
-            Op::Touch => self.store.touch(key, parsed.expires)?,
-        };
-        let out = &mut self.out;
-        let done = match outcome {
-            Outcome::Done | Outcome::Number(_) => true,
-            Outcome::NotStored | Outcome::Exists | Outcome::NotFound => false,
-            Outcome::NoNumber => {
-                let why = "item: holds no number of 64 bits, cannot be counted up or down";
-                return reply(status::REFUSED, why.as_bytes());
-            }
-            Outcome::TooLarge | Outcome::NoRoom => {
-                let why = format!("item: its data would exceed {DATA_BYTES_MAX} bytes");
-                return reply(status::REFUSED, why.as_bytes());
-            }
-        };
-        match outcome {
-            _ if matches!(parsed.op, Op::Get | Op::Swap) => {}
-            Outcome::Number(value) => {
-                out.clear()
-                    .copy(record, &[&self.result, "done"])
-                    .field(&self.result, Value::Int(value as i64))
-                    .field("done", Value::Bool(done));
-            }
-            _ => {
-                let out = out.clear().copy(record, &["done"]);
-                out.field("done", Value::Bool(done));
-            }
+    /// Answers a `get` with a fault instead of items. One that has touched an item has been carried
+    /// out in part.
+    fn drop_items(
+        &mut self,
+        start: usize,
+        text: &str,
+        touched: bool,
+        status: u32,
+    ) -> Result<(), u32> {
+        self.reply.truncate(start);
+        self.reply.extend_from_slice(text.as_bytes());
+        match touched {
+            true => Ok(()),
+            false => Err(status),
         }
-        match answers {
-            true => reply(status::OK, out.bytes()),
-            false => self.stage.pass_record(request, out),
-        }
-    }
-
-    /// Writes the record with what is there under the key; the inner error is why it cannot.
-    fn found(&mut self, record: &Record<'_>, key: &[u8]) -> Result<Result<(), String>, Error> {
-        let out = self.out.clear();
-        let mut without = alloc::vec!["done", "version"];
-        match &self.fields {
-            Some(fields) => without.extend(fields.results()),
-            None => without.push(&self.result),
-        }
-        out.copy(record, &without);
-        let Some(item) = self.store.get(key)? else {
-            out.field("done", Value::Bool(false));
-            return Ok(Ok(()));
-        };
-        match (&self.fields, core::str::from_utf8(item.data)) {
-            (Some(fields), _) => {
-                if fields.read(item.data, out).is_none() {
-                    return Ok(Err("item: is a value, not a record of fields".into()));
-                }
-            }
-            (None, Ok(text)) => {
-                out.field(&self.result, Value::Text(text));
-            }
-            (None, Err(_)) => {
-                out.field(&self.result, Value::Bytes(item.data));
-            }
-        }
-        out.field("version", Value::Int(item.version as i64))
-            .field("done", Value::Bool(true));
-        Ok(match out.bytes().len() > REPLY_BYTES_MAX {
-            true => Err(format!(
-                "record: and the item exceed a message of {REPLY_BYTES_MAX} bytes"
-            )),
-            false => Ok(()),
-        })
-    }
-
-    fn read<'a>(&self, op: Option<&str>, record: &Record<'a>) -> Result<Parsed<'a>, Fault> {
-        let op = match op {
-            Some(op) => op,
-            None if record.has(&self.op) => record.text(&self.op)?,
-            None => &self.default_op,
-        };
-        let mut parsed = Parsed {
-            op: Op::Get,
-            key: bytes(record, &self.key)?,
-            value: Cow::Borrowed(&[]),
-            expires: 0,
-            delta: 1,
-        };
-        if !(1..=KEY_BYTES_MAX).contains(&parsed.key.len()) {
-            let why = format!(
-                "has {} bytes, must be 1..={KEY_BYTES_MAX}",
-                parsed.key.len()
-            );
-            return Err(Fault::value(&self.key, why));
-        }
-        parsed.op = match op {
-            "get" => Op::Get,
-            "swap" => Op::Swap,
-            "set" => Op::Store(Verb::Set),
-            "add" => Op::Store(Verb::Add),
-            "replace" => Op::Store(Verb::Replace),
-            "append" => Op::Store(Verb::Append),
-            "prepend" => Op::Store(Verb::Prepend),
-            "cas" => Op::Store(Verb::Cas(record.int("version")? as u64)),
-            "delete" => Op::Delete,
-            "incr" | "decr" => Op::Add { down: op == "decr" },
-            "touch" => Op::Touch,
-            _ => {
-                let why = format!(
-                    "is {op:?}, must be one of get, set, swap, add, replace, append, prepend, cas, delete, incr, decr, touch"
-                );
-                return Err(Fault::value(&self.op, why));
-            }
-        };
-        let counts = matches!(
-            parsed.op,
-            Op::Store(Verb::Append | Verb::Prepend) | Op::Add { .. }
-        );
-        if counts && self.fields.is_some() {
-            let why = format!("is {op:?}, but items here are records of fields");
-            return Err(Fault::value(&self.op, why));
-        }
-        match parsed.op {
-            Op::Store(_) | Op::Swap => {
-                parsed.value = match &self.fields {
-                    Some(fields) => Cow::Owned(fields.item(record)?),
-                    None => bytes(record, &self.value)?,
-                }
-            }
-            Op::Add { .. } if record.has(&self.value) => {
-                let delta = record.int(&self.value)?;
-                parsed.delta = u64::try_from(delta).map_err(|_| {
-                    Fault::value(&self.value, format!("is {delta}, must be at least 0"))
-                })?;
-            }
-            _ => {}
-        }
-        if record.has("ttl_s") {
-            parsed.expires = expires(record.int("ttl_s")?, now());
-        }
-        Ok(parsed)
     }
 }
 
@@ -448,37 +307,6 @@ fn push_number(out: &mut Vec<u8>, mut number: u64) {
         }
     }
     out.extend_from_slice(&digits[start..]);
-}
-
-/// A record's request.
-struct Parsed<'a> {
-    op: Op,
-    key: Cow<'a, [u8]>,
-    value: Cow<'a, [u8]>,
-    expires: i64,
-    delta: u64,
-}
-
-#[derive(Clone, Copy)]
-enum Op {
-    Get,
-    Swap,
-    Store(Verb),
-    Delete,
-    Add { down: bool },
-    Touch,
-}
-
-/// Bytes, text, or a whole number in decimal.
-fn bytes<'a>(record: &Record<'a>, field: &str) -> Result<Cow<'a, [u8]>, Fault> {
-    match record.bytes(field) {
-        Ok(bytes) => Ok(Cow::Borrowed(bytes)),
-        Err(fault @ Fault::Type { .. }) => match record.int(field) {
-            Ok(int) => Ok(Cow::Owned(format!("{int}").into_bytes())),
-            Err(_) => Err(fault),
-        },
-        Err(fault) => Err(fault),
-    }
 }
 
 e3_sdk::service!(Kvs, request_capacity = 32768);

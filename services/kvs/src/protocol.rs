@@ -20,7 +20,7 @@ pub enum Verb {
     Cas(u64),
 }
 
-/// A command. Keys are 1 to 250 bytes without space or line end.
+/// A command. Keys are 1 to 250 bytes without space or line end; those of `get` are not checked yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command<'a> {
     /// `get`, `gets`; with a time also `gat`, `gats`.
@@ -53,16 +53,16 @@ pub enum Command<'a> {
         key: &'a [u8],
         /// How much.
         delta: u64,
-        /// Whether it is taken off.
+        /// Whether it is subtracted.
         down: bool,
     },
     /// `touch`.
     Touch(&'a [u8], i64),
     /// `version`.
     Version,
-    /// `verbosity`: taken, without effect.
+    /// `verbosity`: accepted, without effect.
     Verbosity,
-    /// `quit`: nothing to close here.
+    /// `quit`: the rest of the request is not carried out.
     Quit,
     /// `flush_all`.
     FlushAll,
@@ -70,123 +70,202 @@ pub enum Command<'a> {
 
 /// Answers to what is no command.
 pub mod fault {
-    /// No command of this name, or not so many words.
+    /// No command of this name, or a wrong number of words.
     pub const ERROR: &str = "ERROR\r\n";
     /// Words that do not fit the command.
     pub const FORMAT: &str = "CLIENT_ERROR bad command line format\r\n";
-    /// Data that does not end where it was said to.
+    /// Data that does not end where the command says.
     pub const DATA: &str = "CLIENT_ERROR bad data chunk\r\n";
     /// `incr`, `decr`.
     pub const DELTA: &str = "CLIENT_ERROR invalid numeric delta argument\r\n";
-    /// `touch`, `gat`.
+    /// `touch`, `gat`, `flush_all`.
     pub const EXPTIME: &str = "CLIENT_ERROR invalid exptime argument\r\n";
     /// `delete` with a time.
     pub const DELETE: &str =
         "CLIENT_ERROR bad command line format.  Usage: delete <key> [noreply]\r\n";
 }
 
-/// A command, and whether it wants an answer; or the answer to what is none.
-pub type Parsed<'a> = Result<(Command<'a>, bool), &'static str>;
+/// What was read from one line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Parsed<'a> {
+    /// The command, or the answer to a line that is none.
+    pub command: Result<Command<'a>, &'static str>,
+    /// Whether the client asked for no reply. It then gets none for a fault either, unless the
+    /// number of words is wrong, as in memcached.
+    pub quiet: bool,
+}
 
 /// Takes the next command off the front of `rest`; `None` at the end.
 pub fn next<'a>(rest: &mut &'a [u8]) -> Option<Parsed<'a>> {
     if rest.is_empty() {
         return None;
     }
-    let end = memchr(b'\n', rest);
-    let (line, after) = match end {
-        Some(end) => (&rest[..end], &rest[end + 1..]),
+    let Some(end) = memchr(b'\n', rest) else {
         // all of the request is there: the rest of the line will never come
-        None => {
-            *rest = &[];
-            return Some(Err(fault::ERROR));
-        }
+        *rest = &[];
+        return Some(Parsed {
+            command: Err(fault::ERROR),
+            quiet: false,
+        });
     };
+    let (line, after) = (&rest[..end], &rest[end + 1..]);
     *rest = after;
     let line = line.strip_suffix(b"\r").unwrap_or(line);
-    Some(parse(line, rest))
+    // memcached reads lines as C strings
+    let line = memchr(0, line).map_or(line, |end| &line[..end]);
+    let mut quiet = false;
+    let command = parse(line, rest, &mut quiet);
+    Some(Parsed { command, quiet })
 }
 
-fn parse<'a>(line: &'a [u8], rest: &mut &'a [u8]) -> Parsed<'a> {
+fn parse<'a>(
+    line: &'a [u8],
+    rest: &mut &'a [u8],
+    quiet: &mut bool,
+) -> Result<Command<'a>, &'static str> {
     let mut words = words(line);
     let name = words.next().unwrap_or_default();
-    let args: Args<'a> = {
-        let mut args = Args::default();
-        for word in words {
-            // further words count, but are not looked at
-            if let Some(place) = args.words.get_mut(args.count) {
-                *place = word;
-            }
-            args.count += 1;
-        }
-        args
+    let Some(command) = Name::of(name) else {
+        return Err(fault::ERROR);
     };
-    let quiet =
-        (1..=args.words.len()).contains(&args.count) && args.words[args.count - 1] == b"noreply";
-    let count = args.count - usize::from(quiet);
-    let [a, b, c, d, e, _] = args.words;
-    let command = match name {
-        b"get" | b"gets" => get(line, name == b"gets", None)?,
-        b"gat" | b"gats" => {
-            let exptime = number(a).ok_or(fault::EXPTIME);
-            match args.count {
-                0 | 1 => return Err(fault::ERROR),
-                _ => get(line, name == b"gats", Some(exptime?))?,
-            }
+    if let Name::Get { versions, touch } = command {
+        return get(words, versions, touch);
+    }
+    let mut args = [&b""[..]; ARGS_MAX];
+    let mut count = 0;
+    for word in words {
+        // further words count, but are not looked at
+        if let Some(place) = args.get_mut(count) {
+            *place = word;
         }
-        b"set" | b"add" | b"replace" | b"append" | b"prepend" | b"cas" => {
-            if count != 4 + usize::from(name == b"cas") {
-                return Err(fault::ERROR);
-            }
-            let verb = match name {
-                b"set" => Some(Verb::Set),
-                b"add" => Some(Verb::Add),
-                b"replace" => Some(Verb::Replace),
-                b"append" => Some(Verb::Append),
-                b"prepend" => Some(Verb::Prepend),
-                _ => number(e).map(Verb::Cas),
+        count += 1;
+    }
+    let (min, max) = command.words();
+    if !(min..=max).contains(&count) {
+        return Err(fault::ERROR);
+    }
+    // whatever else may stand there
+    *quiet = command.may_be_quiet() && args[..count].last() == Some(&&b"noreply"[..]);
+    let [a, b, c, d, e, _] = args;
+    match command {
+        Name::Store(verb) => {
+            let verb = match verb {
+                Verb::Cas(_) => unsigned(e).map(Verb::Cas),
+                verb => Some(verb),
             };
             let key = key(a)?;
-            let parsed = (verb, number(b), number(c), number::<usize>(d));
-            let (Some(verb), Some(flags), Some(exptime), Some(len)) = parsed else {
+            let flags = unsigned(b).and_then(|n| u32::try_from(n).ok());
+            let len = signed(d).filter(|len| (0..=DATA_LEN_MAX).contains(len));
+            let (Some(verb), Some(flags), Some(exptime), Some(len)) = (verb, flags, signed(c), len)
+            else {
                 return Err(fault::FORMAT);
             };
-            let data = data(len, rest)?;
-            Command::Store {
+            Ok(Command::Store {
                 verb,
                 key,
                 flags,
                 exptime,
-                data,
+                data: data(len as usize, rest)?,
+            })
+        }
+        Name::Delete => {
+            let valid = match count {
+                1 => true,
+                2 => b == b"0" || *quiet,
+                _ => b == b"0" && *quiet,
+            };
+            *quiet &= count > 1;
+            match valid {
+                true => key(a).map(Command::Delete),
+                false => Err(fault::DELETE),
             }
         }
-        b"delete" => match (count, b) {
-            (1, _) | (2, b"0") => Command::Delete(key(a)?),
-            (0, _) => return Err(fault::ERROR),
-            _ => return Err(fault::DELETE),
-        },
-        b"incr" | b"decr" if count == 2 => Command::Add {
+        Name::Add { down } => Ok(Command::Add {
             key: key(a)?,
-            delta: number(b).ok_or(fault::DELTA)?,
-            down: name == b"decr",
+            delta: unsigned(b).ok_or(fault::DELTA)?,
+            down,
+        }),
+        Name::Touch => Ok(Command::Touch(key(a)?, signed(b).ok_or(fault::EXPTIME)?)),
+        Name::Version => Ok(Command::Version),
+        Name::Verbosity => match unsigned(a) {
+            Some(_) => Ok(Command::Verbosity),
+            None => Err(fault::FORMAT),
         },
-        b"touch" if count == 2 => Command::Touch(key(a)?, number(b).ok_or(fault::EXPTIME)?),
-        b"version" => Command::Version,
-        b"verbosity" => Command::Verbosity,
-        b"quit" => Command::Quit,
-        b"flush_all" => Command::FlushAll,
-        _ => return Err(fault::ERROR),
-    };
-    let quiet = (quiet && !matches!(command, Command::Get { .. } | Command::Version))
-        || command == Command::Quit;
-    Ok((command, !quiet))
+        Name::Quit => {
+            *rest = &[];
+            Ok(Command::Quit)
+        }
+        Name::FlushAll => match count == usize::from(*quiet) || signed(a).is_some() {
+            true => Ok(Command::FlushAll),
+            false => Err(fault::EXPTIME),
+        },
+        Name::Get { .. } => Err(fault::ERROR),
+    }
 }
 
-/// The words after a command's name.
-#[derive(Default)]
-struct Args<'a> {
-    words: [&'a [u8]; 6],
-    count: usize,
+/// Words after the name of a command that are looked at.
+const ARGS_MAX: usize = 6;
+/// Longest data that memcached reads on for: 2^31 - 1 with its line end, and less than that.
+const DATA_LEN_MAX: i64 = i32::MAX as i64 - 3;
+
+/// A command by its name.
+#[derive(Clone, Copy)]
+enum Name {
+    Get { versions: bool, touch: bool },
+    Store(Verb),
+    Delete,
+    Add { down: bool },
+    Touch,
+    Version,
+    Verbosity,
+    Quit,
+    FlushAll,
+}
+
+impl Name {
+    fn of(name: &[u8]) -> Option<Name> {
+        let get = |versions, touch| Name::Get { versions, touch };
+        Some(match name {
+            b"get" => get(false, false),
+            b"gets" => get(true, false),
+            b"gat" => get(false, true),
+            b"gats" => get(true, true),
+            b"set" => Name::Store(Verb::Set),
+            b"add" => Name::Store(Verb::Add),
+            b"replace" => Name::Store(Verb::Replace),
+            b"append" => Name::Store(Verb::Append),
+            b"prepend" => Name::Store(Verb::Prepend),
+            b"cas" => Name::Store(Verb::Cas(0)),
+            b"delete" => Name::Delete,
+            b"incr" => Name::Add { down: false },
+            b"decr" => Name::Add { down: true },
+            b"touch" => Name::Touch,
+            b"version" => Name::Version,
+            b"verbosity" => Name::Verbosity,
+            b"quit" => Name::Quit,
+            b"flush_all" => Name::FlushAll,
+            _ => return None,
+        })
+    }
+
+    /// Least and most words after the name. One more than a command needs is `noreply`; memcached
+    /// accepts any other word in its place and looks at none.
+    fn words(self) -> (usize, usize) {
+        match self {
+            Name::Get { .. } => (1, usize::MAX),
+            Name::Store(Verb::Cas(_)) => (5, 6),
+            Name::Store(_) => (4, 5),
+            Name::Delete => (1, 3),
+            Name::Add { .. } | Name::Touch => (2, 3),
+            Name::Verbosity => (1, 2),
+            Name::FlushAll => (0, 2),
+            Name::Version | Name::Quit => (0, usize::MAX),
+        }
+    }
+
+    fn may_be_quiet(self) -> bool {
+        !matches!(self, Name::Get { .. } | Name::Version | Name::Quit)
+    }
 }
 
 /// Words, separated by spaces.
@@ -215,17 +294,13 @@ impl<'a> Iterator for Words<'a> {
     }
 }
 
-fn get(line: &[u8], versions: bool, touch: Option<i64>) -> Result<Command<'_>, &'static str> {
-    // the words before the keys: the name, and the time if there is one
-    let mut words_before = words(line);
-    for _ in 0..1 + usize::from(touch.is_some()) {
-        words_before.next();
-    }
-    let keys = words_before.rest;
-    if words(keys).next().is_none() {
-        return Err(fault::ERROR);
-    }
-    words(keys).try_for_each(|k| key(k).map(drop))?;
+fn get(mut words: Words<'_>, versions: bool, touch: bool) -> Result<Command<'_>, &'static str> {
+    let keys = words.rest;
+    let first = words.next().ok_or(fault::ERROR)?;
+    let (keys, touch) = match touch {
+        true => (words.rest, Some(signed(first).ok_or(fault::EXPTIME)?)),
+        false => (keys, None),
+    };
     Ok(Command::Get {
         keys,
         versions,
@@ -233,16 +308,50 @@ fn get(line: &[u8], versions: bool, touch: Option<i64>) -> Result<Command<'_>, &
     })
 }
 
-fn key(word: &[u8]) -> Result<&[u8], &'static str> {
+/// A word as a key.
+pub fn key(word: &[u8]) -> Result<&[u8], &'static str> {
     match (1..=KEY_BYTES_MAX).contains(&word.len()) {
         true => Ok(word),
         false => Err(fault::FORMAT),
     }
 }
 
-/// A decimal number.
-pub fn number<T: core::str::FromStr>(word: &[u8]) -> Option<T> {
-    core::str::from_utf8(word).ok()?.parse().ok()
+/// A number as C's `strtoull` reads it and memcached takes it: blanks, a sign and digits, then the
+/// end or a blank. `-n` is 2^64 - n, and none if that is 2^63 or more.
+pub fn unsigned(word: &[u8]) -> Option<u64> {
+    let (negative, magnitude) = number(word)?;
+    match negative {
+        true => Some(magnitude.wrapping_neg()).filter(|n| (*n as i64) >= 0),
+        false => Some(magnitude),
+    }
+}
+
+/// The same as C's `strtol` reads it.
+pub fn signed(word: &[u8]) -> Option<i64> {
+    let (negative, magnitude) = number(word)?;
+    match negative {
+        true => 0i64.checked_sub_unsigned(magnitude),
+        false => i64::try_from(magnitude).ok(),
+    }
+}
+
+fn number(word: &[u8]) -> Option<(bool, u64)> {
+    let is_blank = |b: &u8| matches!(b, b' ' | b'\t'..=b'\r');
+    let start = word.iter().position(|b| !is_blank(b))?;
+    let (negative, digits) = match &word[start..] {
+        [b'-', digits @ ..] => (true, digits),
+        [b'+', digits @ ..] => (false, digits),
+        digits => (false, digits),
+    };
+    let len = digits.iter().take_while(|b| b.is_ascii_digit()).count();
+    let (digits, after) = digits.split_at(len);
+    let ends = after.first().is_none_or(|b| is_blank(b) || *b == 0);
+    if digits.is_empty() || !ends {
+        return None;
+    }
+    let step = |n: u64, digit: &u8| n.checked_mul(10)?.checked_add(u64::from(digit - b'0'));
+    let magnitude = digits.iter().try_fold(0, step)?;
+    Some((negative, magnitude))
 }
 
 /// Takes `len` bytes and the line end behind them off the front.

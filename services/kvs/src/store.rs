@@ -1,17 +1,25 @@
 //! The items: what the commands do to the collections.
+//!
+//! An item is one entry of `items`: expiry, version, flags, data. If its data has more than
+//! [`LARGE_BYTES`], a change of its expiry alone writes a second entry beside it, which then has the
+//! true expiry: read, write and answer of the data would not fit into one request. Whatever stores or
+//! deletes the item removes that second entry.
 
 use alloc::vec::Vec;
 
 use crate::limits::{
-    DATA_BYTES_MAX, KEY_BYTES_MAX, PURGED, WRITE_OVERHEAD_BYTES, WRITES_BYTES_MAX,
+    DATA_BYTES_MAX, EFFECTS_BYTES_MAX, KEY_BYTES_MAX, LARGE_BYTES, PURGED, WRITE_OVERHEAD_BYTES,
+    WRITES_BYTES_MAX,
 };
-use crate::protocol::{Verb, number};
+use crate::protocol::{Verb, unsigned};
 use e3_sdk::{Counter, Error, HashMap, OrderedMap};
 
 /// Bytes before the data of an item: expiry, version, flags.
 const HEADER: usize = 20;
 /// Longest key of a collection: slot, expiry, the item's key.
 const STORED_KEY_BYTES_MAX: usize = 2 + 8 + KEY_BYTES_MAX;
+/// Length of the key of a second entry, which is longer than that of any item.
+const SECOND_KEY_BYTES: usize = 2 + KEY_BYTES_MAX + 1;
 
 /// An item that is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,8 +72,12 @@ pub struct Store {
     now: i64,
     /// Bytes that the request has written.
     pub spent: usize,
+    /// Bytes of its reply and messages, as far as they are known.
+    pub outputs: usize,
     /// The item that was read last.
     value: Vec<u8>,
+    /// Its length with the header, also if it has expired; 0 if there is none.
+    stored: usize,
     next: Vec<u8>,
 }
 
@@ -79,6 +91,8 @@ impl Store {
             slot: [0; 2],
             now: 0,
             spent: 0,
+            outputs: 0,
+            stored: 0,
             value: alloc::vec![0; 1024],
             next: Vec::new(),
         })
@@ -89,6 +103,7 @@ impl Store {
         self.slot = slot.to_be_bytes();
         self.now = now;
         self.spent = 0;
+        self.outputs = 0;
     }
 
     /// The item of a key.
@@ -113,11 +128,43 @@ impl Store {
             }
             Err(error) => return Err(error),
         };
-        let Some((len, header)) = len.and_then(|l| Some((l, header(&self.value[..l])?))) else {
+        self.stored = len.unwrap_or(0);
+        let Some((len, mut header)) = len.and_then(|l| Some((l, header(&self.value[..l])?))) else {
             return Ok(None);
         };
+        if self.is_large() {
+            let mut room = [0; 8];
+            if self.items.get(&self.second(key), &mut room)?.is_some() {
+                header.expires = i64::from_le_bytes(room);
+            }
+        }
         let expired = header.expires != 0 && header.expires <= self.now;
         Ok((!expired).then_some((header, len)))
+    }
+
+    /// Finds how long an item is, without reading it.
+    fn measure(&mut self, key: &[u8]) -> Result<(), Error> {
+        let (room, len) = join(self.slot, &[key]);
+        self.stored = match self.items.get(&room[..len], &mut [0; HEADER]) {
+            Ok(found) => found.map_or(0, <[u8]>::len),
+            Err(Error::Short { len, .. }) => len,
+            Err(error) => return Err(error),
+        };
+        Ok(())
+    }
+
+    /// Whether the item that was read last may have a second entry.
+    fn is_large(&self) -> bool {
+        self.stored > HEADER + LARGE_BYTES
+    }
+
+    /// The key of an item's second entry: filled up to a length that no item's key has.
+    fn second(&self, key: &[u8]) -> [u8; SECOND_KEY_BYTES] {
+        let mut second = [0; SECOND_KEY_BYTES];
+        second[..2].copy_from_slice(&self.slot);
+        second[2..2 + key.len()].copy_from_slice(key);
+        second[SECOND_KEY_BYTES - 1] = key.len() as u8;
+        second
     }
 
     /// A storage command; `expires` in nanoseconds, 0 = never.
@@ -130,7 +177,10 @@ impl Store {
         data: &[u8],
     ) -> Result<Outcome, Error> {
         let there = match verb {
-            Verb::Set => None,
+            Verb::Set => {
+                self.measure(key)?;
+                None
+            }
             _ => self.load(key)?,
         };
         let (before, after, kept) = match (verb, there) {
@@ -147,6 +197,10 @@ impl Store {
         // what is appended to keeps its flags and expiry
         let (flags, expires) = kept.map_or((flags, expires), |h| (h.flags, h.expires));
         if before.len() + data.len() + after.len() > DATA_BYTES_MAX {
+            // as in memcached, what was to be replaced is not left there as if it were current
+            if verb == Verb::Set && self.stored > 0 && self.room(self.cost_of_removal(key)) {
+                self.remove(key)?;
+            }
             return Ok(Outcome::TooLarge);
         }
         self.next.clear();
@@ -157,25 +211,31 @@ impl Store {
         self.put(key, flags, expires, kept.is_none())
     }
 
-    /// Puts what is in `next` behind a header.
+    /// Puts what is in `next` behind a header, in place of the item that was read last.
     fn put(&mut self, key: &[u8], flags: u32, expires: i64, index: bool) -> Result<Outcome, Error> {
-        let (room, len) = join(self.slot, &[key]);
         if expires != 0 && expires <= self.now {
-            return match self.room(cost(key, 0)) {
-                true => self.items.delete(&room[..len]).map(|_| Outcome::Done),
-                false => Ok(Outcome::NoRoom),
-            };
+            if !self.room(self.cost_of_removal(key)) {
+                return Ok(Outcome::NoRoom);
+            }
+            self.remove(key)?;
+            return Ok(Outcome::Done);
         }
         let index = index && expires != 0;
         let index_bytes = if index { cost(key, 8) } else { 0 };
-        if !self.room(cost(key, self.next.len()) + cost(&[], 8) + index_bytes) {
+        let second_bytes = if self.is_large() { SECOND_COST } else { 0 };
+        let item_bytes = cost(key, self.next.len()) + cost(&[], 8);
+        if !self.room(item_bytes + index_bytes + second_bytes) {
             return Ok(Outcome::NoRoom);
         }
         let version = self.versions.fetch_add(&self.slot, 1).wrapping_add(1) as u64;
         self.next[..8].copy_from_slice(&expires.to_le_bytes());
         self.next[8..16].copy_from_slice(&version.to_le_bytes());
         self.next[16..HEADER].copy_from_slice(&flags.to_le_bytes());
+        let (room, len) = join(self.slot, &[key]);
         self.items.put(&room[..len], &self.next)?;
+        if self.is_large() {
+            self.items.delete(&self.second(key))?;
+        }
         if index {
             self.index(expires, key)?;
         }
@@ -184,14 +244,29 @@ impl Store {
 
     /// Takes room for writes; false, and nothing taken, if there is too little.
     fn room(&mut self, bytes: usize) -> bool {
-        let fits = self.spent + bytes <= WRITES_BYTES_MAX;
+        let spent = self.spent + bytes;
+        let fits = spent <= WRITES_BYTES_MAX && spent + self.outputs <= EFFECTS_BYTES_MAX;
         if fits {
-            self.spent += bytes;
+            self.spent = spent;
         }
         fits
     }
 
-    /// Notes when the item expires, and drops a few that have.
+    fn cost_of_removal(&self, key: &[u8]) -> usize {
+        cost(key, 0) + if self.is_large() { SECOND_COST } else { 0 }
+    }
+
+    /// Removes the item that was read last.
+    fn remove(&mut self, key: &[u8]) -> Result<(), Error> {
+        let (room, len) = join(self.slot, &[key]);
+        self.items.delete(&room[..len])?;
+        if self.is_large() {
+            self.items.delete(&self.second(key))?;
+        }
+        Ok(())
+    }
+
+    /// Adds the item's expiry to the index, and drops a few items that have expired.
     fn index(&mut self, expires: i64, key: &[u8]) -> Result<(), Error> {
         let (room, len) = join(self.slot, &[&expires.to_be_bytes(), key]);
         self.expiries.put(&room[..len], &[])?;
@@ -208,13 +283,18 @@ impl Store {
         }
         for entry in due {
             let key = entry.get(10..).unwrap_or_default();
-            if !self.room(cost(&entry, 0) + cost(key, 0)) {
+            // it may have been stored again, or touched, since
+            let expired = self.load(key)?.is_none();
+            let removal = if expired {
+                self.cost_of_removal(key)
+            } else {
+                0
+            };
+            if !self.room(cost(&entry, 0) + removal) {
                 break;
             }
-            // it may have been stored anew, or touched, since
-            if self.load(key)?.is_none() {
-                let (room, len) = join(self.slot, &[key]);
-                self.items.delete(&room[..len])?;
+            if expired {
+                self.remove(key)?;
             }
             self.expiries.delete(&entry)?;
         }
@@ -226,20 +306,20 @@ impl Store {
         if self.load(key)?.is_none() {
             return Ok(Outcome::NotFound);
         }
-        if !self.room(cost(key, 0)) {
+        if !self.room(self.cost_of_removal(key)) {
             return Ok(Outcome::NoRoom);
         }
-        let (room, len) = join(self.slot, &[key]);
-        self.items.delete(&room[..len])?;
+        self.remove(key)?;
         Ok(Outcome::Done)
     }
 
-    /// `incr` (wraps at 2^64) and `decr` (stops at 0).
-    pub fn add(&mut self, key: &[u8], delta: u64, down: bool) -> Result<Outcome, Error> {
+    /// `incr` (wraps at 2^64) and `decr` (stops at 0). With `pad` data never becomes shorter: blanks
+    /// follow the number, as in memcached.
+    pub fn add(&mut self, key: &[u8], delta: u64, down: bool, pad: bool) -> Result<Outcome, Error> {
         let Some((header, len)) = self.load(key)? else {
             return Ok(Outcome::NotFound);
         };
-        let Some(value) = number::<u64>(self.value[HEADER..len].trim_ascii_end()) else {
+        let Some(value) = unsigned(&self.value[HEADER..len]) else {
             return Ok(Outcome::NoNumber);
         };
         let value = match down {
@@ -250,6 +330,9 @@ impl Store {
         self.next.resize(HEADER, 0);
         self.next
             .extend_from_slice(alloc::format!("{value}").as_bytes());
+        if pad && self.next.len() < len {
+            self.next.resize(len, b' ');
+        }
         match self.put(key, header.flags, header.expires, false)? {
             Outcome::Done => Ok(Outcome::Number(value)),
             other => Ok(other),
@@ -261,22 +344,35 @@ impl Store {
         let Some((_, len)) = self.load(key)? else {
             return Ok(Outcome::NotFound);
         };
-        if !self.room(cost(key, len) + cost(key, 8)) {
-            return Ok(Outcome::NoRoom);
-        }
-        let (room, key_len) = join(self.slot, &[key]);
         if expires != 0 && expires <= self.now {
-            self.items.delete(&room[..key_len])?;
+            if !self.room(self.cost_of_removal(key)) {
+                return Ok(Outcome::NoRoom);
+            }
+            self.remove(key)?;
             return Ok(Outcome::Done);
         }
-        self.value[..8].copy_from_slice(&expires.to_le_bytes());
-        self.items.put(&room[..key_len], &self.value[..len])?;
+        let large = self.is_large();
+        let item_bytes = if large { SECOND_COST } else { cost(key, len) };
+        let index_bytes = if expires == 0 { 0 } else { cost(key, 8) };
+        if !self.room(item_bytes + index_bytes) {
+            return Ok(Outcome::NoRoom);
+        }
+        if large {
+            self.items.put(&self.second(key), &expires.to_le_bytes())?;
+        } else {
+            let (room, key_len) = join(self.slot, &[key]);
+            self.value[..8].copy_from_slice(&expires.to_le_bytes());
+            self.items.put(&room[..key_len], &self.value[..len])?;
+        }
         if expires != 0 {
             self.index(expires, key)?;
         }
         Ok(Outcome::Done)
     }
 }
+
+/// What a write of a second entry counts.
+const SECOND_COST: usize = SECOND_KEY_BYTES + 8 + WRITE_OVERHEAD_BYTES;
 
 fn header(bytes: &[u8]) -> Option<Header> {
     let (expires, rest) = bytes.split_first_chunk()?;

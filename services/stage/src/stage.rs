@@ -7,6 +7,9 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use e3_sdk::{Channel, Error, Request, config, limits::KEY_BYTES_MAX, reply};
 
+/// What a message counts among the bytes of a request beside key and payload (docs/abi.md).
+const MESSAGE_OVERHEAD_BYTES: usize = 16;
+
 /// A way on.
 #[derive(Debug)]
 struct Next {
@@ -128,6 +131,27 @@ impl Stage {
     /// Whether anybody sees what comes out: a further service or the client.
     pub fn is_heard(&self) -> bool {
         self.replies || !self.next.is_empty()
+    }
+
+    /// Whether no service comes after this one.
+    pub fn is_last(&self) -> bool {
+        self.next.is_empty()
+    }
+
+    /// Bytes that a record of `len` bytes, passed on by [`Stage::pass_record`], takes at most of those
+    /// that a request may write and send (docs/abi.md).
+    pub fn output_bytes(&self, request: &Request<'_>, len: usize) -> usize {
+        let own_key = request.with_key(|key| Ok(key.len()));
+        let own_key = own_key.unwrap_or(KEY_BYTES_MAX);
+        let messages = self.next.iter().map(|next| {
+            let key = if next.key.is_some() {
+                KEY_BYTES_MAX
+            } else {
+                own_key
+            };
+            len + key + MESSAGE_OVERHEAD_BYTES
+        });
+        messages.sum::<usize>() + if self.replies { len } else { 0 }
     }
 
     /// Whether this service answers the client.
