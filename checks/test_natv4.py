@@ -95,6 +95,13 @@ def owner(address, port):
     return ((port - PORTS[0]) * PUBLIC.num_addresses + index) % SLOTS
 
 
+def forwarded(packet):
+    """The same packet after one more hop, in full (RFC 1812)."""
+    copy = IP(bytes(packet))
+    copy.ttl -= 1
+    return summed(copy)
+
+
 def summed(packet):
     """The same packet with lengths and checksums worked out by scapy."""
     copy = IP(bytes(packet))
@@ -142,7 +149,7 @@ def test_packets_come_back_with_right_checksums(table):
             outside = str(ipaddress.ip_address(rng.choice(reachable)))
             payload = rng.randbytes(rng.randrange(60))
             kind = rng.choice(["tcp", "udp", "icmp"])
-            packet = IP(src=inside, dst=outside) / {
+            packet = IP(src=inside, dst=outside, ttl=rng.randrange(2, 256), tos=rng.randrange(256), id=step) / {
                 "tcp": TCP(sport=port, dport=443, seq=rng.getrandbits(32), options=[("MSS", 1460)]),
                 "udp": UDP(sport=port, dport=53),
                 "icmp": ICMP(type=8, id=port, seq=step),
@@ -153,6 +160,7 @@ def test_packets_come_back_with_right_checksums(table):
             answer = result.record()
             out = IP(answer["packet"])
             assert bytes(out) == summed(out), (step, kind)
+            assert out.ttl == packet.ttl - 1
             assert answer["next-hop"] == naive(routes, int(ipaddress.ip_address(outside)))
             public = (out.src, ends(out)[0])
             assert ipaddress.ip_address(out.src) in PUBLIC and public[1] in PORTS
@@ -162,7 +170,7 @@ def test_packets_come_back_with_right_checksums(table):
             assert mapped.setdefault((kind, inside, port), public) == public
             assert owner(*public) == slot_of(key)
 
-            back = IP(src=outside, dst=out.src) / {
+            back = IP(src=outside, dst=out.src, ttl=rng.randrange(2, 256)) / {
                 "tcp": TCP(sport=443, dport=public[1], flags="SA"),
                 "udp": UDP(sport=53, dport=public[1]),
                 "icmp": ICMP(type=0, id=public[1], seq=step),
@@ -170,8 +178,35 @@ def test_packets_come_back_with_right_checksums(table):
             result = service.call(bytes(back), key_of(owner(*public)), now=step * SECOND // 100)
             assert result.status == 0, result
             home = IP(result.record()["packet"])
+            assert home.ttl == back.ttl - 1
             assert bytes(home) == summed(home) and home.dst == inside and ends(home)[1] == port
         assert len(set((kind, public) for (kind, *_), public in mapped.items())) == len(mapped)
+
+
+def test_packets_without_time_to_live_are_dropped(table):
+    routes, _ = table
+    outside = str(ipaddress.ip_address(next(iter(routes))[1]))
+    with nat(table) as service:
+        for seconds, ttl in enumerate([0, 1, 2, 255, 1]):
+            packet = IP(src="10.0.0.1", dst=outside, ttl=ttl) / UDP(sport=5, dport=53) / Raw(b"x" * ttl)
+            result = service.call(bytes(packet), b"k", now=seconds * SECOND)
+            if ttl < 2:
+                assert result.status == 3 and result.reply.startswith(b"packet: time to live is %d, must be at least 2" % ttl)
+                report = service.record({"op": "report"}, b"k", now=seconds * SECOND).record()
+                assert report["udp"] == (1 if seconds > 2 else 0)
+                continue
+            out = IP(result.record()["packet"])
+            moved = IP(bytes(packet))
+            moved.src, moved[UDP].sport = out.src, out[UDP].sport
+            assert bytes(out) == forwarded(moved)
+            for back_ttl in (ttl, 1, 0):
+                back = IP(src=outside, dst=out.src, ttl=back_ttl) / UDP(sport=53, dport=out[UDP].sport)
+                result = service.call(bytes(back), key_of(owner(out.src, out[UDP].sport)), now=seconds * SECOND)
+                assert result.status == (0 if back_ttl > 1 else 3)
+                if back_ttl > 1:
+                    home = IP(bytes(back))
+                    home.dst, home[UDP].dport = "10.0.0.1", 5
+                    assert result.record()["packet"] == forwarded(home)
 
 
 def test_mappings_end_when_idle(table):

@@ -5,7 +5,9 @@
 //!   and port for all destinations ([`mappings`]), unique for each public address and protocol, until
 //!   no packet has left by it for the idle time. TCP, UDP and ICMP queries; what has no ports, and
 //!   fragments, are refused. Checksums are updated for the change (RFC 1624).
-//! - *Routing* by longest-prefix match, [`e3_packet::routes`].
+//! - *Routing* by longest-prefix match, [`e3_packet::routes`]. Forwarding takes one off the time to live,
+//!   in both directions; a packet with no more than 1 left is dropped (RFC 1812, 5.3.1): the status is
+//!   REFUSED, and no mapping is made or renewed. No ICMP message is sent to its source.
 //! - *Slots*: a mapping is made in the slot of the request's key, and that slot owns its ports
 //!   ([`pool`]). Packets of one inside host should have one key; answers must have a key of the slot
 //!   that owns the port they go to (`e3_packet::slots::key_of` finds one).
@@ -178,6 +180,9 @@ impl Natv4 {
             Ok(flow) => flow,
             Err(fault) => return Ok(Err((status::MALFORMED, fault.to_string()))),
         };
+        if let Err(fault) = packet.forwardable() {
+            return Ok(Err((status::REFUSED, format!("{fault}, {flow}"))));
+        }
         let (inside, public) = (self.is_inside(flow.source), self.pool.has(flow.destination));
         match (inside, public) {
             (true, false) => self.outbound(request, packet, flow),
@@ -262,8 +267,8 @@ impl Natv4 {
     ) {
         self.out.clear();
         self.out.extend_from_slice(packet.bytes());
-        let changed = change(&mut self.out);
-        // `translatable` has looked at all that a change needs
+        let changed = change(&mut self.out).and_then(|()| rewrite::forward(&mut self.out));
+        // `translate` has looked at all that a change needs
         debug_assert_eq!(changed, Ok(()));
     }
 

@@ -13,6 +13,7 @@ use e3_sdk::Error;
 use e3_sdk::limits::SLOTS;
 
 use crate::limits::ADDRESSES_MAX;
+use e3_packet::number::decimal;
 use e3_packet::prefix::Prefix;
 
 /// The public addresses with their ports.
@@ -49,7 +50,7 @@ impl Pool {
         addresses.dedup();
         let (first, last) = ports
             .split_once('-')
-            .and_then(|(a, b)| Some((a.trim().parse().ok()?, b.trim().parse().ok()?)))
+            .and_then(|(a, b)| Some((decimal(a.trim())?, decimal(b.trim())?)))
             .filter(|(first, last): &(u16, u16)| *first > 0 && first <= last)
             .ok_or_else(|| wrong("ports", ports))?;
         let pool = Self {

@@ -132,6 +132,12 @@ fn init_takes_no_other_asset_and_no_wrong_configuration() {
         ("public", "nowhere"),
         ("ports", "0-65535"),
         ("ports", "5000-4000"),
+        ("ports", "+1024-65535"),
+        ("ports", "01024-65535"),
+        ("public", "203.0.113.8/+30"),
+        ("inside", "10.0.0.0/+8"),
+        ("inside", "10.0.0.0/08"),
+        ("idle-udp-s", "+100"),
         ("ports", "1024-2000"), // fewer than slots
         ("inside", "10.0.0.0/8,"),
         ("idle-udp-s", "0"),
@@ -322,6 +328,54 @@ fn what_cannot_be_translated_is_refused_by_name() {
         e3_sdk::testing::Collection::Hash(map) => map.is_empty(),
         _ => false,
     }));
+}
+
+#[test]
+fn forwarding_takes_one_off_the_time_to_live() {
+    let host = host();
+    let mut nat = Natv4::init().unwrap();
+    let ends = (
+        (Ipv4Addr::new(10, 0, 0, 1), 5),
+        (Ipv4Addr::new(8, 8, 8, 8), 53),
+    );
+    let untouched = host.state();
+    for ttl in [0, 1] {
+        let packet = PacketBuilder::udp(ends.0, ends.1).ttl(ttl).build();
+        let got = refused(&host.call(&mut nat, &call(&packet, b"k", NOW)));
+        let why = "must be at least 2, udp 10.0.0.1:5 > 8.8.8.8:53";
+        let why = format!("packet: time to live is {ttl}, {why}");
+        assert_eq!(
+            (got, host.state()),
+            ((status::REFUSED, why), untouched.clone())
+        );
+    }
+    for ttl in 2..=255 {
+        let payload = [ttl];
+        let packet = PacketBuilder::udp(ends.0, ends.1)
+            .ttl(ttl)
+            .payload(&payload);
+        let done = host.call(&mut nat, &call(&packet.build(), b"k", NOW));
+        let (bytes, out, _) = answered(&done).unwrap();
+        let flow = Flow {
+            protocol: protocol::UDP,
+            ..out
+        };
+        assert_eq!(
+            bytes,
+            PacketBuilder::new(flow)
+                .ttl(ttl - 1)
+                .payload(&payload)
+                .build()
+        );
+        let number = nat.pool.number_of(out.source, out.source_port).unwrap();
+        let owner = slots::key_of(Pool::owner(number).0);
+        let back = |ttl| PacketBuilder::new(out.reversed()).ttl(ttl).build();
+        let (bytes, home, _) =
+            answered(&host.call(&mut nat, &call(&back(ttl), &owner, NOW))).unwrap();
+        assert_eq!(bytes, PacketBuilder::new(home).ttl(ttl - 1).build());
+        let got = refused(&host.call(&mut nat, &call(&back(1), &owner, NOW)));
+        assert_eq!(got.0, status::REFUSED, "{}", got.1);
+    }
 }
 
 #[test]

@@ -51,6 +51,11 @@ pub enum Fault {
         /// Where it begins, in bytes.
         offset: usize,
     },
+    /// A time to live with which a packet may not be forwarded.
+    Expired {
+        /// The time to live.
+        ttl: u8,
+    },
     /// A protocol, or kind of ICMP message, without ports or an identifier.
     NoPorts {
         /// The protocol.
@@ -90,6 +95,9 @@ impl fmt::Display for Fault {
                     f,
                     "packet: is a fragment at byte {offset}, must be a whole packet"
                 )
+            }
+            Self::Expired { ttl } => {
+                write!(f, "packet: time to live is {ttl}, must be at least 2")
             }
             Self::NoPorts {
                 protocol,

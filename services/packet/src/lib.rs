@@ -13,6 +13,7 @@ mod build;
 pub mod checksum;
 mod fault;
 mod flow;
+pub mod number;
 mod parse;
 pub mod prefix;
 pub mod rewrite;

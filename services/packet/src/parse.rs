@@ -157,6 +157,14 @@ impl<'a> Packet<'a> {
         self.bytes[8]
     }
 
+    /// The time to live, if it allows the packet to be forwarded.
+    pub fn forwardable(&self) -> Result<u8, Fault> {
+        match self.ttl() {
+            ttl @ 2.. => Ok(ttl),
+            ttl => Err(Fault::Expired { ttl }),
+        }
+    }
+
     /// Type of service.
     pub fn tos(&self) -> u8 {
         self.bytes[1]

@@ -4,6 +4,8 @@ use alloc::format;
 use alloc::string::String;
 use core::net::Ipv4Addr;
 
+use crate::number::decimal;
+
 /// The addresses that begin with `len` bits of `address`; the other bits of it are 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Prefix {
@@ -19,8 +21,8 @@ impl Prefix {
         let (address, len) = text
             .split_once('/')
             .ok_or_else(|| format!("prefix is {text:?}, must be ADDRESS/LEN"))?;
-        let len = match len.parse::<u8>() {
-            Ok(len @ 0..=32) => len,
+        let len = match decimal::<u8>(len) {
+            Some(len @ 0..=32) => len,
             _ => return Err(format!("length is {len:?}, must be 0..=32")),
         };
         let address: Ipv4Addr = address

@@ -6,6 +6,20 @@ use core::net::Ipv4Addr;
 use crate::parse::{Packet, Transport, be16};
 use crate::{Fault, checksum, protocol};
 
+/// Counts the time to live down by one, as every router does (RFC 1812, section 5.3.1). A packet that
+/// has no more than 1 left may not be forwarded, and stays as it is.
+pub fn forward(bytes: &mut [u8]) -> Result<(), Fault> {
+    let ttl = Packet::parse(bytes)?.forwardable()?;
+    let old = be16(bytes, TTL_AT);
+    bytes[TTL_AT] = ttl - 1;
+    let new = be16(bytes, TTL_AT);
+    change(bytes, 10, |sum| checksum::update(sum, old, new));
+    Ok(())
+}
+
+/// Where the time to live lies; the protocol is the other half of its word.
+const TTL_AT: usize = 8;
+
 #[derive(Clone, Copy)]
 enum End {
     Source,

@@ -83,6 +83,26 @@ fn a_wrong_line_of_a_route_table_is_named() {
     for (line, reason) in [
         ("10.0.0.0/8 192.0.2.2", "10.0.0.0/8 is on line 1 too"),
         ("10.0.0.0/33 192.0.2.2", "length is \"33\", must be 0..=32"),
+        ("10.0.0.0/+8 192.0.2.2", "length is \"+8\", must be 0..=32"),
+        ("10.0.0.0/08 192.0.2.2", "length is \"08\", must be 0..=32"),
+        ("10.0.0.0/-0 192.0.2.2", "length is \"-0\", must be 0..=32"),
+        ("10.0.0.0/ 192.0.2.2", "length is \"\", must be 0..=32"),
+        (
+            "10.0.0.00/8 192.0.2.2",
+            "address is \"10.0.0.00\", must be four numbers below 256",
+        ),
+        (
+            "+10.0.0.0/8 192.0.2.2",
+            "address is \"+10.0.0.0\", must be four numbers below 256",
+        ),
+        (
+            "11.0.0.0/8 192.0.2.+2",
+            "next hop is \"192.0.2.+2\", must be an address",
+        ),
+        (
+            "11.0.0.0/8 192.0.02.2",
+            "next hop is \"192.0.02.2\", must be an address",
+        ),
         (
             "10.0.0.1/8 192.0.2.2",
             "10.0.0.1/8 has bits set behind the first 8",

@@ -156,6 +156,13 @@ fn checksums_stay_right_through_rewrites() {
         };
         right(&bytes);
         let before = Packet::parse(&bytes).unwrap().flow().unwrap();
+        bytes[8] = random.next() as u8;
+        let sum = checksum::of_header(&bytes[..usize::from(bytes[0] & 15) * 4]);
+        bytes[10..12].copy_from_slice(&sum.to_be_bytes());
+        let ttl = bytes[8];
+        assert_eq!(rewrite::forward(&mut bytes).is_ok(), ttl > 1, "seed {seed}");
+        assert_eq!(bytes[8], if ttl > 1 { ttl - 1 } else { ttl }, "seed {seed}");
+        right(&bytes);
         let address = Ipv4Addr::from_bits(random.next() as u32);
         let port = random.next() as u16;
         let source = random.next().is_multiple_of(2);
@@ -217,6 +224,7 @@ fn no_bytes_make_it_panic() {
             let _ = (packet.check_header(), packet.transport(), packet.flow());
             let _ = checksum::of_transport(&packet);
         }
+        let _ = rewrite::forward(&mut bytes);
         let _ = rewrite::source(&mut bytes, A, 1);
         let _ = rewrite::destination(&mut bytes, B, 1);
     }

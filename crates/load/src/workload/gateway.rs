@@ -143,7 +143,8 @@ pub(super) fn outside(random: &mut Random) -> Ipv4Addr {
     }
 }
 
-/// A packet with another address and port at one end, its checksums worked out from nothing.
+/// A packet as it is forwarded with another address and port at one end: its time to live is one less,
+/// and its checksums are worked out from nothing.
 pub(super) fn readdressed(packet: &[u8], end: End, address: Ipv4Addr, port: u16) -> Vec<u8> {
     let (at, port_at) = match end {
         End::Source => (12, HEADER),
@@ -152,6 +153,7 @@ pub(super) fn readdressed(packet: &[u8], end: End, address: Ipv4Addr, port: u16)
     let mut out = packet.to_vec();
     out[at..at + 4].copy_from_slice(&address.octets());
     out[port_at..port_at + 2].copy_from_slice(&port.to_be_bytes());
+    out[8] -= 1;
     let sum = checksum::of_header(&out[..HEADER]);
     out[10..12].copy_from_slice(&sum.to_be_bytes());
     let transport = Packet::parse(&out).ok().and_then(|p| {
@@ -269,7 +271,11 @@ mod tests {
         let flows = Flows::new(&routes);
         for rank in 0..10 {
             let flow = flows.of(rank);
-            let built = |flow| PacketBuilder::new(flow).payload(b"payload").build();
+            let packet = |flow, ttl| {
+                let packet = PacketBuilder::new(flow).payload(b"payload");
+                packet.ttl(ttl).build()
+            };
+            let (built, forwarded) = (|flow| packet(flow, 64), |flow| packet(flow, 63));
             let (address, port) = (public(u64::from(rank)), 4321);
             let other = Flow {
                 source: address,
@@ -277,14 +283,14 @@ mod tests {
                 ..flow
             };
             let out = readdressed(&built(flow), End::Source, address, port);
-            assert_eq!(out, built(other));
+            assert_eq!(out, forwarded(other));
             let back = readdressed(&built(flow), End::Destination, address, port);
             let other = Flow {
                 destination: address,
                 destination_port: port,
                 ..flow
             };
-            assert_eq!(back, built(other));
+            assert_eq!(back, forwarded(other));
         }
     }
 
