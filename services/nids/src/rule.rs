@@ -8,8 +8,8 @@
 //!   (any). Direction: `->`, or `<>` for both.
 //! - Addresses: `any`, `A.B.C.D`, `A.B.C.D/BITS`; ports: `any`, `N`, `A:B`, `A:`, `:B`; each may be a
 //!   list `[x,y]`, and `!` before an element or a list means "but not". No blanks within.
-//! - Options: `msg:"text"`, `content:"text"` or `content:!"text"` (bytes in hexadecimal between bars,
-//!   backslash before `"`, `;`, `:`, `|` and itself), then for the content before them `nocase`,
+//! - Options: `msg:"text"`, `content:"text"` or `content:!"text"` (backslash before `"`, `;`, `:`, `|` and
+//!   itself; between bars pairs of hexadecimal digits, with or without blanks: `|90C8 C0 ff|`), then for the content before them `nocase`,
 //!   `offset:N` (it begins at byte N of the payload or later) and `depth:N` (it ends within N bytes
 //!   from there), and `sid:N`, which every rule needs, unique. `rev`, `gid`, `priority`, `classtype`,
 //!   `reference` and `metadata` are read over. Any other option is an error.
@@ -19,7 +19,8 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::net::Ipv4Addr;
-use core::str::FromStr;
+
+use e3_packet::number::decimal;
 
 /// Longest content in bytes.
 pub const CONTENT_LEN_MAX: usize = 1024;
@@ -129,6 +130,7 @@ pub struct Rule {
 impl Rule {
     /// Reads a line; none if there is no rule on it. The error says what is wrong.
     pub fn parse(line: &str) -> Result<Option<Rule>, String> {
+        let whole = line;
         let line = line.trim();
         if line.is_empty() || line.starts_with('#') {
             return Ok(None);
@@ -185,7 +187,7 @@ impl Rule {
         let mut rest = options.trim_start();
         while !rest.is_empty() {
             let (option, after) = cut_option(rest)?;
-            rule.take(option)?;
+            rule.take(option, whole)?;
             rest = after.trim_start();
         }
         for content in &rule.contents {
@@ -203,7 +205,8 @@ impl Rule {
         }
     }
 
-    fn take(&mut self, option: &str) -> Result<(), String> {
+    /// Takes an option, a part of `line`.
+    fn take(&mut self, option: &str, line: &str) -> Result<(), String> {
         let (name, value) = match option.split_once(':') {
             Some((name, value)) => (name.trim(), value.trim()),
             None => (option.trim(), ""),
@@ -218,7 +221,7 @@ impl Rule {
                         "msg has {len} bytes, must be at most {MSG_LEN_MAX}"
                     ));
                 }
-                self.msg = text.replace('\\', "");
+                self.msg = unescaped(text);
             }
             "content" => {
                 if self.contents.len() == CONTENTS_MAX {
@@ -229,7 +232,7 @@ impl Rule {
                     None => (false, value),
                 };
                 self.contents.push(Content {
-                    bytes: content(text)?,
+                    bytes: content(text, line)?,
                     nocase: false,
                     negated,
                     offset: 0,
@@ -253,8 +256,8 @@ impl Rule {
 }
 
 fn number(name: &str, value: &str, min: u32, max: u32) -> Result<u32, String> {
-    match value.parse() {
-        Ok(number) if (min..=max).contains(&number) => Ok(number),
+    match decimal(value) {
+        Some(number) if (min..=max).contains(&number) => Ok(number),
         _ => Err(format!("{name} is {value:?}, must be {min}..={max}")),
     }
 }
@@ -278,8 +281,55 @@ fn quoted(text: &str) -> Option<&str> {
     text.strip_prefix('"')?.strip_suffix('"')
 }
 
-/// The bytes of a content.
-fn content(text: &str) -> Result<Vec<u8>, String> {
+/// A text without the backslashes before its characters.
+fn unescaped(text: &str) -> String {
+    let mut escaped = false;
+    let mut keep = |c: char| {
+        escaped = c == '\\' && !escaped;
+        !escaped
+    };
+    text.chars().filter(|c| keep(*c)).collect()
+}
+
+/// Which character of a line its part begins with, from 1 on.
+fn column(line: &str, part: &str) -> usize {
+    let bytes = part.as_ptr().addr() - line.as_ptr().addr();
+    line.char_indices()
+        .take_while(|(at, _)| *at < bytes)
+        .count()
+        + 1
+}
+
+/// Appends the bytes of a hexadecimal part.
+fn hexadecimal(part: &str, line: &str, bytes: &mut Vec<u8>) -> Result<(), String> {
+    let mut high = None;
+    for (at, c) in part.char_indices() {
+        let Some(digit) = c.to_digit(16) else {
+            if c.is_whitespace() {
+                continue;
+            }
+            let column = column(line, &part[at..]);
+            return Err(format!(
+                "content: {c:?} at column {column} is no hexadecimal digit"
+            ));
+        };
+        match high.take() {
+            None => high = Some(digit),
+            Some(high) => bytes.push((high << 4 | digit) as u8),
+        }
+    }
+    let digits = part.chars().filter(char::is_ascii_hexdigit).count();
+    match high {
+        None => Ok(()),
+        Some(_) => Err(format!(
+            "content: |{part}| at column {}: the number of hexadecimal digits is {digits}, must be even",
+            column(line, part) - 1
+        )),
+    }
+}
+
+/// The bytes of a content, a part of `line`.
+fn content(text: &str, line: &str) -> Result<Vec<u8>, String> {
     let inner = quoted(text).ok_or_else(|| format!("content is {text}, must be quoted"))?;
     let mut bytes = Vec::new();
     let mut chars = inner.chars();
@@ -287,22 +337,11 @@ fn content(text: &str) -> Result<Vec<u8>, String> {
         match c {
             '|' => {
                 let rest = chars.as_str();
-                let (hex, after) = rest
-                    .split_once('|')
-                    .ok_or("content: a | is missing at the end of the hexadecimal part")?;
-                for pair in hex.split_whitespace() {
-                    // a sign is no digit, though `from_str_radix` takes it
-                    let digits = pair.len() == 2 && pair.bytes().all(|b| b.is_ascii_hexdigit());
-                    let byte = u8::from_str_radix(pair, 16);
-                    match byte {
-                        Ok(byte) if digits => bytes.push(byte),
-                        _ => {
-                            return Err(format!(
-                                "content: {pair:?} is no byte, must be two hexadecimal digits"
-                            ));
-                        }
-                    }
-                }
+                let (hex, after) = rest.split_once('|').ok_or_else(|| {
+                    let column = column(line, rest) - 1;
+                    format!("content: the | at column {column} has no other | after it")
+                })?;
+                hexadecimal(hex, line, &mut bytes)?;
                 chars = after.chars();
             }
             '\\' => {
@@ -356,21 +395,21 @@ fn set<T>(text: &str, what: &str, element: impl Fn(&str) -> Option<T>) -> Result
 
 fn net(text: &str) -> Option<Net> {
     let (address, bits) = match text.split_once('/') {
-        Some((address, bits)) => (address, bits.parse().ok().filter(|b| *b <= 32)?),
+        Some((address, bits)) => (address, decimal(bits).filter(|b| *b <= 32)?),
         None => (text, 32),
     };
     let mask = u32::MAX.checked_shl(32 - bits).unwrap_or(0);
-    let base = Ipv4Addr::from_str(address).ok()?.to_bits() & mask;
+    let base = address.parse::<Ipv4Addr>().ok()?.to_bits() & mask;
     Some(Net { base, mask })
 }
 
 fn ports(text: &str) -> Option<Ports> {
     let end = |text: &str, default| match text {
         "" => Some(default),
-        text => text.parse().ok(),
+        text => decimal(text),
     };
     match text.split_once(':') {
-        None => text.parse().ok().map(|port| (port, port)),
+        None => decimal(text).map(|port| (port, port)),
         Some(("", "")) => None,
         Some((first, last)) => {
             let (first, last) = (end(first, 0)?, end(last, u16::MAX)?);

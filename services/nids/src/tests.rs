@@ -1,5 +1,5 @@
 use super::*;
-use crate::rule::{Action, parse_all};
+use crate::rule::{Action, Rule, parse_all};
 use core::net::Ipv4Addr;
 use e3_packet::PacketBuilder;
 use e3_sdk::testing::{Call, Collection, Host, Kind, Outcome, slot_of};
@@ -275,6 +275,36 @@ fn rules_mean_what_they_say() {
     }
 }
 
+/// What Snort's manual allows in a content.
+#[test]
+fn contents_are_bytes_however_they_are_written() {
+    for (text, bytes) in [
+        ("|90C8 C0FF|", &b"\x90\xc8\xc0\xff"[..]),
+        ("|90c8c0ff|", b"\x90\xc8\xc0\xff"),
+        ("|90 C8 c0 Ff|", b"\x90\xc8\xc0\xff"),
+        ("| 9 0 C8  C0FF |", b"\x90\xc8\xc0\xff"),
+        ("a|41|b|4243|c", b"aAbBCc"),
+        ("|41||42|", b"AB"),
+        ("||x", b"x"),
+        ("a\\\"b\\;c\\:d\\|e\\\\f", b"a\"b;c:d|e\\f"),
+        ("|22|;|3b|:", b"\";;:"),
+        ("GeT /|5C|", b"GeT /\\"),
+    ] {
+        for (not, negated) in [("", false), ("!", true), ("! ", true)] {
+            let line = format!("alert tcp any any -> any any (content:{not}\"{text}\"; sid:1;)");
+            let rule = Rule::parse(&line).unwrap().unwrap();
+            let content = &rule.contents[0];
+            assert_eq!(
+                (&*content.bytes, content.negated),
+                (bytes, negated),
+                "{line}"
+            );
+        }
+    }
+    let line = r#"alert tcp any any -> any any (msg:"a\\b\;\"c\\"; sid:1;)"#;
+    assert_eq!(Rule::parse(line).unwrap().unwrap().msg, r#"a\b;"c\"#);
+}
+
 #[test]
 fn a_bad_line_is_named_with_its_reason() {
     let good = "alert tcp any any -> any any (content:\"x\"; sid:1;)";
@@ -345,11 +375,47 @@ fn a_bad_line_is_named_with_its_reason() {
         ),
         (
             "alert tcp any any -> any any (content:\"|4|\"; sid:2;)",
-            "content: \"4\" is no byte, must be two hexadecimal digits",
+            "content: |4| at column 40: the number of hexadecimal digits is 1, must be even",
+        ),
+        (
+            "alert tcp any any -> any any (content:\"a|90C8 C|\"; sid:2;)",
+            "content: |90C8 C| at column 41: the number of hexadecimal digits is 5, must be even",
+        ),
+        (
+            "  alert tcp any any -> any any (msg:\"\u{fc}\"; content:\"x|41 4g|\"; sid:2;)",
+            "content: 'g' at column 57 is no hexadecimal digit",
+        ),
+        (
+            "alert tcp any any -> any any (content:\"|41\"; sid:2;)",
+            "content: the | at column 40 has no other | after it",
+        ),
+        (
+            "alert tcp any any -> any any (content:\"a\\x\"; sid:2;)",
+            "content: \\ must be before one of \" ; : | \\",
+        ),
+        (
+            "alert tcp 10.0.0.0/+8 any -> any any (sid:2;)",
+            "address \"10.0.0.0/+8\": cannot be read",
+        ),
+        (
+            "alert tcp 10.0.0.010 any -> any any (sid:2;)",
+            "address \"10.0.0.010\": cannot be read",
+        ),
+        (
+            "alert tcp any +80 -> any any (sid:2;)",
+            "port \"+80\": cannot be read",
+        ),
+        (
+            "alert tcp any 1:080 -> any any (sid:2;)",
+            "port \"1:080\": cannot be read",
+        ),
+        (
+            "alert tcp any any -> any any (sid:+2;)",
+            "sid is \"+2\", must be 1..=4294967295",
         ),
         (
             "alert tcp any any -> any any (content:\"|+4|\"; sid:2;)",
-            "content: \"+4\" is no byte, must be two hexadecimal digits",
+            "content: '+' at column 41 is no hexadecimal digit",
         ),
         (
             "alert tcp any any -> any any (content:\"abc\"; depth:2; sid:2;)",
