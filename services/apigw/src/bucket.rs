@@ -3,6 +3,8 @@
 //! Double precision, as in the paper's IOT-TS: it is what SmartNIC cores without a floating-point unit
 //! are slow at.
 
+use core::fmt;
+
 use e3_sdk::{Error, config_or};
 
 const NANOS: f64 = 1e9;
@@ -36,6 +38,28 @@ impl Limit {
     }
 }
 
+/// How long to wait for a permit, rounded up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wait {
+    micros: i64,
+}
+
+impl Wait {
+    /// A century: nobody waits so long.
+    const MICROS_MAX: i64 = 100 * 365 * 24 * 3600 * 1_000_000;
+}
+
+impl fmt::Display for Wait {
+    /// Seconds, to the millisecond if that is exact, else to the microsecond.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (s, us) = (self.micros / 1_000_000, self.micros % 1_000_000);
+        match us % 1000 {
+            0 => write!(f, "{s}.{:03} s", us / 1000),
+            _ => write!(f, "{s}.{us:06} s"),
+        }
+    }
+}
+
 /// A bucket in which `permits` were left at `at` (nanoseconds).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bucket {
@@ -55,18 +79,39 @@ impl Bucket {
         }
     }
 
-    /// The bucket with one permit less, or the seconds until there is one.
-    pub fn draw(self, limit: Limit, now: i64) -> Result<Self, f64> {
-        let elapsed_s = now.saturating_sub(self.at).max(0) as f64 / NANOS;
-        let permits = (self.permits + elapsed_s * limit.rate).min(limit.burst);
-        if permits >= 1.0 {
-            Ok(Self {
-                permits: permits - 1.0,
-                at: now.max(self.at),
-            })
-        } else {
-            Err((1.0 - permits) / limit.rate)
+    /// The bucket with one permit less, or how long it takes until there is one.
+    pub fn draw(self, limit: Limit, now: i64) -> Result<Self, Wait> {
+        let permits = self.permits_at(limit, now);
+        if permits < 1.0 {
+            return Err(self.wait(limit, now, permits));
         }
+        Ok(Self {
+            permits: permits - 1.0,
+            at: now.max(self.at),
+        })
+    }
+
+    fn permits_at(self, limit: Limit, now: i64) -> f64 {
+        let elapsed_s = now.saturating_sub(self.at).max(0) as f64 / NANOS;
+        (self.permits + elapsed_s * limit.rate).min(limit.burst)
+    }
+
+    /// The wait from `now` on, when there are `permits`: who keeps to it finds a permit.
+    fn wait(self, limit: Limit, now: i64, permits: f64) -> Wait {
+        // time may have gone back since the bucket was drawn from
+        let ahead_ns = self.at.saturating_sub(now).max(0) as f64;
+        let micros = ((1.0 - permits) / limit.rate * NANOS + ahead_ns) / 1000.0;
+        let mut micros = micros.min(Wait::MICROS_MAX as f64) as i64;
+        // the arithmetic of double precision may be short of the permit by a little
+        let mut step = 1;
+        let has_permit = |micros: i64| {
+            self.permits_at(limit, now.saturating_add(micros.saturating_mul(1000))) >= 1.0
+        };
+        while micros < Wait::MICROS_MAX && !has_permit(micros) {
+            micros = (micros + step).min(Wait::MICROS_MAX);
+            step *= 2;
+        }
+        Wait { micros }
     }
 
     /// As it is stored.

@@ -20,7 +20,7 @@
 //! none.
 //!
 //! What is refused changes nothing and draws no permit: REFUSED (no valid token, over the rate: with the
-//! seconds until the next permit), NOT_FOUND (no route leads there), MALFORMED (all else).
+//! seconds until the next permit, rounded up, so that a client that waits as long is accepted), NOT_FOUND (no route leads there), MALFORMED (all else).
 //!
 //! Configuration: `rate` (permits a second, above 0, default 50), `burst` (most permits, at least 1,
 //! default 100), `user`, `routes`, and those of [`Stage`]. Collection: hash map `buckets` (user ->
@@ -141,8 +141,8 @@ impl ApiGateway {
             .unwrap_or_else(|| Bucket::full(self.limit, now()));
         match bucket.draw(self.limit, now()) {
             Ok(left) => self.buckets.put(key, &left.to_bytes())?,
-            Err(wait_s) => {
-                let why = format!("{}: over the rate, next permit in {wait_s:.3} s", self.user);
+            Err(wait) => {
+                let why = format!("{}: over the rate, next permit in {wait}", self.user);
                 return reply(status::REFUSED, why.as_bytes());
             }
         }

@@ -225,6 +225,58 @@ fn the_rate_is_that_of_a_bucket_refilled_in_small_steps() {
     }
 }
 
+/// At any rate, and when another instance answers: a client that waits as it is told is accepted, and
+/// one that comes a little earlier is not.
+#[test]
+fn who_waits_as_told_is_accepted() {
+    let mut random = Random(5);
+    for round in 0..300 {
+        let digits = 1 + random.below(999) as i64;
+        let rate =
+            digits as f64 * [1e-6, 1e-3, 0.1, 1.0 / 3.0, 1.0, 7.3, 1e3, 1e5][random.below(8)];
+        let burst = 1.0 + [0.0, 0.1, 0.7, 3.0, 99.9][random.below(5)];
+        let host = host()
+            .config("rate", &rate.to_string())
+            .config("burst", &burst.to_string());
+        let mut gate = ApiGateway::init().unwrap();
+        let mut now = START_S * NANOS + random.below(1_000_000_000) as i64;
+        let mut waits = 0;
+        let user = "t7";
+        let expiry = i64::MAX;
+        let payload = record(user, expiry, &token(KEY, user.as_bytes(), expiry), &[]);
+        for _ in 0..200 {
+            if random.below(4) == 0 {
+                gate = ApiGateway::init().unwrap();
+            }
+            let call = Call {
+                key: user.into(),
+                now,
+                payload: payload.clone(),
+                ..Call::default()
+            };
+            let outcome = host.call(&mut gate, &call);
+            if !outcome.sent.is_empty() {
+                waits = 0;
+                now += random.below(3) as i64 * random.below(1 + (1e8 / rate) as usize) as i64;
+                continue;
+            }
+            let (_, why) = refusal(&outcome);
+            let wait = why.split("next permit in ").nth(1).unwrap();
+            let (s, part) = wait.trim_end_matches(" s").split_once('.').unwrap();
+            let part: i64 = std::format!("{part:0<9}").parse().unwrap();
+            let wait_ns = s.parse::<i64>().unwrap() * NANOS + part;
+            // not much longer than the rate says
+            assert!(
+                wait_ns as f64 <= 1e9 / rate * 1.000_001 + 1_001.0,
+                "{rate}: {why}"
+            );
+            waits += 1;
+            assert_eq!(waits, 1, "round {round}: rate {rate}, burst {burst}: {why}");
+            now += wait_ns;
+        }
+    }
+}
+
 /// Two shards of the halves of the slots hold together what one shard of all holds.
 #[test]
 fn a_shard_can_be_split() {
