@@ -1,7 +1,8 @@
 //! Records: one CBOR map (RFC 8949) of named values, with definite lengths.
 //!
 //! Every language has a library for CBOR, it is read without copying, and a field that a service
-//! does not know passes through as it came: whether a text is UTF-8 is asked where it is read.
+//! does not know passes through as it came. Every text in it, also within a value that nobody here
+//! reads, is UTF-8 (RFC 8949, section 3.1), so that whoever reads it later can.
 
 use crate::builder::Value;
 use crate::major::{self, ARRAY, BYTES, MAP, NEGATIVE, TAG, TEXT, UNSIGNED};
@@ -140,9 +141,16 @@ impl<'a> Record<'a> {
                 return Err(fault(&d, "another field's name, since this one was there,"));
             }
             names |= name.bit();
-            let Some(end) = end_of_definite(bytes, value_at) else {
-                d.set_position(value_at);
-                return Err(fault(&d, "a value, of definite length,"));
+            let end = match end_of_definite(bytes, value_at) {
+                Ok(end) => end,
+                Err(Flaw::Text(at)) => {
+                    d.set_position(at);
+                    return Err(fault(&d, "text in UTF-8"));
+                }
+                Err(Flaw::Length) => {
+                    d.set_position(value_at);
+                    return Err(fault(&d, "a value, of definite length,"));
+                }
             };
             fields.push(Field {
                 name,
@@ -335,22 +343,53 @@ fn head(bytes: &[u8], at: usize) -> Option<(u8, u64, usize)> {
     Some((first & major::MASK, number, at + 1 + len))
 }
 
+/// What is wrong with a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Flaw {
+    /// It is not there as a whole, or has an indefinite length.
+    Length,
+    /// A text that begins here is not UTF-8.
+    Text(usize),
+}
+
 /// Where a value ends that is there as a whole and has definite lengths, its elements' too.
-fn end_of_definite(bytes: &[u8], start: usize) -> Option<usize> {
+fn end_of_definite(bytes: &[u8], start: usize) -> Result<usize, Flaw> {
     let (mut at, mut left) = (start, 1u64);
     while left > 0 {
-        let (major, number, end) = head(bytes, at)?;
-        (at, left) = (end, left - 1);
-        match major {
-            BYTES | TEXT => at = at.checked_add(usize::try_from(number).ok()?)?,
-            ARRAY => left = left.checked_add(number)?,
-            MAP => left = left.checked_add(number.checked_mul(2)?)?,
-            TAG => left = left.checked_add(1)?,
-            _ => {}
-        }
+        let (major, number, end) = head(bytes, at).ok_or(Flaw::Length)?;
+        let begin = core::mem::replace(&mut at, end);
+        left -= 1;
+        let more = match major {
+            BYTES | TEXT => {
+                let len = usize::try_from(number).map_err(|_| Flaw::Length)?;
+                at = at.checked_add(len).ok_or(Flaw::Length)?;
+                let string = bytes.get(end..at).ok_or(Flaw::Length)?;
+                if major == TEXT && !is_utf8(string) {
+                    return Err(Flaw::Text(begin));
+                }
+                Some(0)
+            }
+            ARRAY => Some(number),
+            MAP => number.checked_mul(2),
+            TAG => Some(1),
+            _ => Some(0),
+        };
+        left = more
+            .and_then(|more| left.checked_add(more))
+            .ok_or(Flaw::Length)?;
     }
-    (at <= bytes.len()).then_some(at)
+    match at <= bytes.len() {
+        true => Ok(at),
+        false => Err(Flaw::Length),
+    }
 }
+
+fn is_utf8(text: &[u8]) -> bool {
+    text.len() <= SHORT_BYTES_MAX && is_ascii(text) || core::str::from_utf8(text).is_ok()
+}
+
+/// Longest text that is looked at without a loop.
+const SHORT_BYTES_MAX: usize = 24;
 
 /// A value as a whole number.
 fn int(value: &[u8]) -> Option<i64> {

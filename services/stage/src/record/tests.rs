@@ -77,15 +77,12 @@ fn faults_name_field_value_and_bound() {
 #[test]
 fn values_end_where_the_decoder_ends() {
     let agree = |bytes: &[u8]| {
-        // as bytes, not text: it would look at their UTF-8
-        let no_text = |b: &u8| if *b >> 5 == 3 { b ^ 0x20 } else { *b };
-        let no_texts: Vec<u8> = bytes.iter().map(no_text).collect();
-        let mut d = Decoder::new(&no_texts);
+        let mut d = Decoder::new(bytes);
         let skipped = d.skip().map(|()| d.position());
-        if let Some(end) = end_of_definite(bytes, 0) {
+        if let Ok(end) = end_of_definite(bytes, 0) {
             assert_eq!(skipped.ok(), Some(end), "{bytes:x?}");
         }
-        end_of_definite(bytes, 0).is_some()
+        end_of_definite(bytes, 0).is_ok()
     };
     for head in 0..=255u8 {
         for len in [0, 1, 2, 3, 5, 9, 24, 31, 300] {
@@ -106,6 +103,55 @@ fn values_end_where_the_decoder_ends() {
         found += u32::from(agree(&bytes));
     }
     assert!(found > 10_000, "{found}");
+}
+
+/// Wherever a text is: a value, an element, a key or value of a map within, behind a tag.
+#[test]
+fn every_text_is_utf8() {
+    let bad: [&[u8]; 6] = [
+        b"\x61\xff",
+        b"\x62\xc3\x28",
+        b"\x63\xed\xa0\x80", // a surrogate
+        b"\x62\xc0\x80",     // overlong
+        b"\x64\xf4\x90\x80\x80",
+        b"\x78\x19aaaaaaaaaaaaaaaaaaaaaaaa\xe4",
+    ];
+    let around: [(&[u8], &[u8]); 6] = [
+        (b"", b""),
+        (b"\x81", b""),
+        (b"\x82\x61x", b""),
+        (b"\xa1\x61k", b""),
+        (b"\xa1", b"\x00"),
+        (b"\xc0", b""),
+    ];
+    for text in bad {
+        for (before, after) in around {
+            let bytes = [b"\xa2\x61a\x01\x61b", before, text, after].concat();
+            let at = 6 + before.len();
+            let why = Record::parse(&bytes).unwrap_err().to_string();
+            assert_eq!(
+                why,
+                alloc::format!("record: byte {at}: text in UTF-8 expected")
+            );
+            // the same as bytes is none of the record's business
+            let mut bytes = bytes;
+            bytes[at] &= !0x20;
+            assert!(Record::parse(&bytes).is_ok(), "{bytes:x?}");
+        }
+        let name = [b"\xa1", text, b"\x01"].concat();
+        assert!(Record::parse(&name).is_err());
+    }
+    for good in [
+        "",
+        "a",
+        "zw\u{f6}lf",
+        "\u{10ffff}",
+        "zw\u{f6}lf Boxk\u{e4}mpfer jagen Eva",
+    ] {
+        let mut b = Builder::new();
+        b.field("t", Value::Text(good));
+        assert_eq!(Record::parse(b.bytes()).unwrap().text("t"), Ok(good));
+    }
 }
 
 #[test]
