@@ -66,7 +66,7 @@ pub fn parse(instance: &str) -> Result<(String, String, Role), Failure> {
         [app, service, shard, "backup"] => (app, service, shard, Role::Backup),
         _ => return Err(bad()),
     };
-    let number: u16 = shard.parse().map_err(|_| bad())?;
+    let number: u16 = e3_model::units::whole(shard).ok_or_else(bad)?;
     Ok((app.to_string(), format!("{app}/{service}/{number}"), role))
 }
 
@@ -90,6 +90,8 @@ mod tests {
             "a/b/0/joining",
             "a/b/0/primary/x",
             "a/b/-1",
+            "a/b/+1",
+            "a/b/01",
         ] {
             assert_eq!(parse(bad).unwrap_err().exit, Exit::Input, "{bad}");
         }

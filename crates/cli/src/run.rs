@@ -87,8 +87,8 @@ fn collection(text: &str) -> Result<Collection, String> {
 fn channel(text: &str) -> Result<(String, u32), String> {
     match text.split_once(':') {
         None => Ok((text.into(), 1)),
-        Some((name, outputs)) => match outputs.parse() {
-            Ok(n @ 1..=64) => Ok((name.into(), n)),
+        Some((name, outputs)) => match e3_model::units::whole(outputs) {
+            Some(n @ 1..=64) => Ok((name.into(), n)),
             _ => Err(format!("{text:?}: outputs must be 1..=64")),
         },
     }

@@ -346,7 +346,7 @@ impl Core {
         let state = &self.control.apps[&id];
         let (service, _): (ServiceId, _) =
             state.plan.app.service_named(service).ok_or_else(none)?;
-        let shard = ShardId(shard.parse().map_err(|_| none())?);
+        let shard = ShardId(e3_model::units::whole(shard).ok_or_else(none)?);
         let key = ShardKey {
             app: id,
             service,

@@ -37,6 +37,14 @@ pub struct QuantityError {
     what: &'static str,
 }
 
+/// Reads a whole number as it is printed: digits, without a sign or leading zeros, which `str::parse`
+/// would take.
+pub fn whole<T: FromStr>(text: &str) -> Option<T> {
+    let is_plain = text.bytes().all(|b| b.is_ascii_digit());
+    let leads = text.len() > 1 && text.starts_with('0');
+    text.parse().ok().filter(|_| is_plain && !leads)
+}
+
 fn parse(
     s: &str,
     units: &[(&str, f64)],
@@ -188,8 +196,17 @@ mod tests {
             assert_eq!(s.parse::<Bytes>().unwrap().to_string(), s);
         }
         assert_eq!("1.5ms".parse::<Nanos>().unwrap(), Nanos(1_500_000));
-        for s in ["", "50", "ms", "-1s", "1e400s", "50 ms", "5y"] {
+        for s in ["", "50", "ms", "-1s", "+1s", "1e400s", "50 ms", "5y"] {
             assert!(s.parse::<Nanos>().is_err(), "{s}");
+        }
+        assert!("+64Mi".parse::<Bytes>().is_err());
+    }
+
+    #[test]
+    fn a_whole_number_is_digits() {
+        assert_eq!([whole("0"), whole("65535")], [Some(0u16), Some(65535)]);
+        for wrong in ["", "+3", "-3", "-0", "03", "3 ", "65536", "0x3"] {
+            assert_eq!(whole::<u16>(wrong), None, "{wrong:?}");
         }
     }
 }

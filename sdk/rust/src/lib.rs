@@ -359,14 +359,15 @@ pub fn config(name: &str) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
-/// A value of the manifest's `config`, read as `T`; `default` if it is not there.
+/// A value of the manifest's `config`, read as `T`; `default` if it is not there. A number has no plus
+/// sign.
 pub fn config_or<T: FromStr>(name: &'static str, default: T) -> Result<T, Error> {
     match config(name) {
         None => Ok(default),
-        Some(value) => value
-            .trim()
-            .parse()
-            .map_err(|_| Error::Config { name, value }),
+        Some(value) => match value.trim().parse() {
+            Ok(read) if !value.trim().starts_with('+') => Ok(read),
+            _ => Err(Error::Config { name, value }),
+        },
     }
 }
 
