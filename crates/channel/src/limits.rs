@@ -2,7 +2,7 @@
 
 use e3_model::Nanos;
 
-/// Messages that may be under way on a channel before the receiver has taken them.
+/// Messages that may be in flight on a channel before the receiver has taken them.
 pub const WINDOW_MESSAGES: u64 = 256;
 /// Retransmission timeout before a round trip has been measured.
 pub const RTO_INITIAL: Nanos = Nanos::from_millis(200);
@@ -12,5 +12,17 @@ pub const RTO_MIN: Nanos = Nanos::from_millis(50);
 pub const RTO_MAX: Nanos = Nanos::from_millis(2_000);
 /// Acknowledged later messages after which an earlier one counts as lost (RFC 6675).
 pub const REORDER_MAX: u32 = 3;
+/// Without progress for this long, although acknowledgements come, a channel counts as stalled.
+pub const STALL_AFTER: Nanos = Nanos::from_millis(10_000);
+/// Acknowledgements that must have come meanwhile: the receiver is there.
+pub const STALL_ACKS: u32 = 3;
 
+const _: () = assert!(
+    STALL_AFTER.0 > RTO_MAX.0 * STALL_ACKS as u64,
+    "a retransmission is answered"
+);
+const _: () = assert!(
+    WINDOW_MESSAGES <= 64 * e3_wire::frame::SELECTIVE_WORDS as u64,
+    "an acknowledgement tells of all that has arrived"
+);
 const _: () = assert!(RTO_MIN.0 <= RTO_INITIAL.0 && RTO_INITIAL.0 <= RTO_MAX.0);

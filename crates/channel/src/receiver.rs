@@ -1,12 +1,14 @@
 //! The receiving end: order, duplicates, credit.
 
 use crate::limits::WINDOW_MESSAGES;
-use e3_wire::frame::Ack;
+use crate::{Number, is_after};
+use e3_wire::frame::{Ack, SELECTIVE_WORDS};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Receiving end of a channel.
 #[derive(Debug, Default)]
 pub struct Receiver {
+    epoch: u32,
     /// All up to this one have arrived.
     received: u64,
     /// Arrived beyond a gap.
@@ -30,12 +32,42 @@ pub enum Arrival {
     Duplicate,
     /// Beyond the credit; dropped.
     Beyond,
+    /// Of an epoch that is over here; dropped. The acknowledgement tells the sender.
+    Late,
+    /// The sender has freed messages that never became durable here; dropped. The acknowledgement
+    /// asks for a new epoch.
+    Confused,
+    /// Contradicts itself; dropped.
+    Invalid,
 }
 
 impl Receiver {
-    /// Takes an arriving message.
-    pub fn on_data(&mut self, seq: u64, body: &[u8]) -> Arrival {
+    /// An end that waits for the first message of an epoch.
+    pub fn new(epoch: u32) -> Receiver {
+        Receiver {
+            epoch,
+            ..Receiver::default()
+        }
+    }
+
+    /// Takes an arriving message; `behind` earlier ones are still kept by the sender.
+    pub fn on_data(&mut self, number: Number, behind: u32, body: &[u8]) -> Arrival {
+        let Number { epoch, seq } = number;
+        let Some(first) = seq.checked_sub(behind.into()).filter(|first| *first > 0) else {
+            return Arrival::Invalid;
+        };
         self.ack_due = true;
+        if epoch != self.epoch {
+            if !is_after(epoch, self.epoch) {
+                return Arrival::Late;
+            }
+            *self = Receiver::new(epoch);
+            self.ack_due = true;
+        }
+        if first > self.durable + 1 {
+            self.restart();
+            return Arrival::Confused;
+        }
         if seq <= self.received || self.early.contains_key(&seq) {
             return Arrival::Duplicate;
         }
@@ -55,12 +87,19 @@ impl Receiver {
         Arrival::New
     }
 
-    /// Takes the next message in order; this gives the sender credit for one more.
-    pub fn pop(&mut self) -> Option<(u64, Vec<u8>)> {
-        let next = self.ready.pop_front()?;
-        self.taken = next.0;
+    /// Forgets everything and asks the sender to begin again: it takes the epoch after this one.
+    pub fn restart(&mut self) {
+        *self = Receiver::new(self.epoch.wrapping_add(1));
         self.ack_due = true;
-        Some(next)
+    }
+
+    /// Takes the next message in order; this gives the sender credit for one more.
+    pub fn pop(&mut self) -> Option<(Number, Vec<u8>)> {
+        let (seq, body) = self.ready.pop_front()?;
+        self.taken = seq;
+        self.ack_due = true;
+        let epoch = self.epoch;
+        Some((Number { epoch, seq }, body))
     }
 
     /// Messages that [`Receiver::pop`] would give.
@@ -69,11 +108,11 @@ impl Receiver {
     }
 
     /// States that a message is durable. The acknowledgement waits for those before it.
-    pub fn complete(&mut self, seq: u64) {
-        if seq <= self.durable {
+    pub fn complete(&mut self, number: Number) {
+        if number.epoch != self.epoch || number.seq <= self.durable {
             return;
         }
-        self.durable_early.insert(seq);
+        self.durable_early.insert(number.seq);
         while self.durable_early.remove(&(self.durable + 1)) {
             self.durable += 1;
             self.ack_due = true;
@@ -85,14 +124,13 @@ impl Receiver {
         if !std::mem::take(&mut self.ack_due) {
             return None;
         }
-        let mut selective = 0;
+        let mut selective = [0; SELECTIVE_WORDS];
         for seq in self.early.keys() {
             let bit = seq - self.received - 2;
-            if bit < 64 {
-                selective |= 1 << bit;
-            }
+            selective[bit as usize / 64] |= 1 << (bit % 64);
         }
         Some(Ack {
+            epoch: self.epoch,
             received: self.received,
             selective,
             durable: self.durable,
@@ -114,5 +152,7 @@ impl Receiver {
                 .next()
                 .is_none_or(|first| *first > self.received + 1)
         );
+        let last = self.early.keys().next_back();
+        assert!(last.is_none_or(|last| *last <= self.limit()));
     }
 }

@@ -1,14 +1,30 @@
 //! The sending end: keeps every message until it is durable at the receiver.
 
+use crate::is_after;
 use crate::limits::*;
 use e3_model::Nanos;
-use e3_wire::frame::Ack;
+use e3_wire::frame::{Ack, SELECTIVE_WORDS};
 use std::collections::VecDeque;
 use std::rc::Rc;
+
+/// Which messages beyond a gap have arrived: bit `i` is the `i`th after the gap's first.
+type Selective = [u64; SELECTIVE_WORDS];
+
+/// The bits that are set.
+fn bits(selective: &Selective) -> impl DoubleEndedIterator<Item = u64> + use<> {
+    let selective = *selective;
+    (0..64 * SELECTIVE_WORDS as u64).filter(move |bit| is_set(&selective, *bit))
+}
+
+fn is_set(selective: &Selective, bit: u64) -> bool {
+    let word = selective.get((bit / 64) as usize);
+    word.is_some_and(|word| word >> (bit % 64) & 1 == 1)
+}
 
 /// Sending end of a channel. `T` is what the owner wants back when the message is durable.
 #[derive(Debug)]
 pub struct Sender<T> {
+    epoch: u32,
     /// Messages that are not durable yet, in order; the first has number `durable + 1`.
     items: VecDeque<Item<T>>,
     durable: u64,
@@ -22,6 +38,38 @@ pub struct Sender<T> {
     /// When the oldest unanswered message is due again; None if nothing is unanswered.
     deadline: Option<Nanos>,
     retransmitted: u64,
+    /// `received` and `selective` of the latest acknowledgement.
+    told: (u64, Selective),
+    /// Since when no message has arrived that had not before.
+    progress_at: Nanos,
+    /// Acknowledgements since then.
+    quiet_acks: u32,
+}
+
+/// A message to put on the wire.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Transmit {
+    /// Epoch of the channel.
+    pub epoch: u32,
+    /// Number within the epoch.
+    pub seq: u64,
+    /// Earlier messages that are kept.
+    pub behind: u32,
+    /// The message.
+    pub body: Rc<[u8]>,
+}
+
+/// What became of an acknowledgement.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Acked {
+    /// Taken.
+    Taken,
+    /// Of an epoch that is over; ignored.
+    Late,
+    /// Contradicts itself; ignored.
+    Invalid,
+    /// States what this end never did: the owner restarts the channel with this epoch.
+    Confused(u32),
 }
 
 #[derive(Debug)]
@@ -38,6 +86,7 @@ struct Item<T> {
 impl<T> Default for Sender<T> {
     fn default() -> Self {
         Sender {
+            epoch: 0,
             items: VecDeque::new(),
             durable: 0,
             sent: 0,
@@ -46,11 +95,22 @@ impl<T> Default for Sender<T> {
             backoff: 0,
             deadline: None,
             retransmitted: 0,
+            told: (0, [0; SELECTIVE_WORDS]),
+            progress_at: Nanos(0),
+            quiet_acks: 0,
         }
     }
 }
 
 impl<T> Sender<T> {
+    /// An end that begins with this epoch.
+    pub fn new(epoch: u32) -> Sender<T> {
+        Sender {
+            epoch,
+            ..Sender::default()
+        }
+    }
+
     /// Queues a message; returns its number.
     pub fn push(&mut self, body: Rc<[u8]>, tag: T) -> u64 {
         self.items.push_back(Item {
@@ -65,7 +125,7 @@ impl<T> Sender<T> {
     }
 
     /// The next message to put on the wire: what was lost first, then what has credit.
-    pub fn poll_transmit(&mut self, now: Nanos) -> Option<(u64, Rc<[u8]>)> {
+    pub fn poll_transmit(&mut self, now: Nanos) -> Option<Transmit> {
         let lost = self
             .has_lost()
             .then(|| self.items.iter().position(|i| i.lost))
@@ -89,19 +149,51 @@ impl<T> Sender<T> {
         if item.transmissions > 1 {
             self.retransmitted += 1;
         }
-        let found = (self.durable + 1 + at as u64, item.body.clone());
+        let found = Transmit {
+            epoch: self.epoch,
+            seq: self.durable + 1 + at as u64,
+            behind: at as u32,
+            body: item.body.clone(),
+        };
         if self.deadline.is_none() {
             self.deadline = Some(Nanos(now.0 + self.timeout().0));
+            self.progress_at = now;
+            self.quiet_acks = 0;
         }
         Some(found)
     }
 
-    /// Takes an acknowledgement; gives the tags of the messages that became durable to `freed`.
-    /// Acknowledgements of what was never sent are ignored.
-    pub fn on_ack(&mut self, now: Nanos, ack: &Ack, mut freed: impl FnMut(T)) {
-        if ack.received > self.sent || ack.durable > ack.received {
-            return;
+    /// Whether a receiver that took what this end sent can be in this state.
+    fn check(&self, ack: &Ack) -> Acked {
+        if ack.epoch != self.epoch {
+            return match is_after(self.epoch, ack.epoch) {
+                true => Acked::Late,
+                false => Acked::Confused(ack.epoch.wrapping_add(1)),
+            };
         }
+        let credit = ack.limit.checked_sub(WINDOW_MESSAGES);
+        let taken = ack.durable..=ack.received;
+        if credit.is_none_or(|credit| !taken.contains(&credit)) {
+            return Acked::Invalid;
+        }
+        let highest = match bits(&ack.selective).next_back() {
+            None => ack.received,
+            Some(bit) => ack.received.saturating_add(2 + bit),
+        };
+        if highest > self.sent {
+            return Acked::Confused(self.epoch.wrapping_add(1));
+        }
+        Acked::Taken
+    }
+
+    /// Takes an acknowledgement; gives the tags of the messages that became durable to `freed`.
+    /// Nothing changes unless it is [`Acked::Taken`].
+    pub fn on_ack(&mut self, now: Nanos, ack: &Ack, mut freed: impl FnMut(T)) -> Acked {
+        let acked = self.check(ack);
+        if acked != Acked::Taken {
+            return acked;
+        }
+        self.told = (ack.received, ack.selective);
         self.limit = self.limit.max(ack.limit);
         let mut progress = false;
         let first = self.durable + 1;
@@ -125,14 +217,19 @@ impl<T> Sender<T> {
         for seq in first..=ack.received.max(self.durable) {
             progress |= mark(&mut self.items[(seq - first) as usize], &mut self.srtt_ns);
         }
-        if ack.selective != 0 {
-            for bit in 0..64u64 {
+        if ack.selective != [0; SELECTIVE_WORDS] {
+            for bit in bits(&ack.selective) {
                 let seq = ack.received + 2 + bit;
-                if ack.selective >> bit & 1 == 1 && seq >= first && seq <= self.sent {
+                if seq >= first {
                     progress |= mark(&mut self.items[(seq - first) as usize], &mut self.srtt_ns);
                 }
             }
             self.mark_lost_before_holes(ack);
+        }
+        self.quiet_acks = self.quiet_acks.saturating_add(1);
+        if progress {
+            self.quiet_acks = 0;
+            self.progress_at = now;
         }
         while self.durable < ack.durable {
             let item = self
@@ -148,13 +245,18 @@ impl<T> Sender<T> {
             let open = self.sent > self.durable;
             self.deadline = open.then(|| Nanos(now.0 + self.timeout().0));
         }
+        Acked::Taken
     }
 
     /// What several later ones have overtaken is lost, without waiting for the timer.
     fn mark_lost_before_holes(&mut self, ack: &Ack) {
         let first = self.durable + 1;
-        let highest = ack.received + 2 + (63 - u64::from(ack.selective.leading_zeros()));
-        if highest > self.sent || ack.selective.count_ones() < REORDER_MAX {
+        let Some(highest) = bits(&ack.selective).next_back() else {
+            return;
+        };
+        let highest = ack.received + 2 + highest;
+        let overtaken: u32 = ack.selective.iter().map(|word| word.count_ones()).sum();
+        if overtaken < REORDER_MAX {
             return;
         }
         for seq in first.max(ack.received + 1)..highest {
@@ -166,15 +268,23 @@ impl<T> Sender<T> {
         }
     }
 
-    /// Marks what is due for repetition at `now`. Of what has arrived but is not durable, one
-    /// message is repeated as a probe: its acknowledgement may have been lost.
-    pub fn on_timeout(&mut self, now: Nanos) {
+    /// Marks what is due for retransmission at `now`: all that the latest acknowledgement does not
+    /// have, whatever an earlier one said. If it has everything, one message is sent again as a
+    /// probe: the acknowledgement that it is durable may have been lost. True if the channel is
+    /// stalled: the owner restarts it.
+    pub fn on_timeout(&mut self, now: Nanos) -> bool {
         if self.deadline.is_none_or(|d| now < d) {
-            return;
+            return false;
         }
         let sent = (self.sent - self.durable) as usize;
+        let (received, selective) = self.told;
+        let has = |seq: u64| {
+            let bit = seq.checked_sub(received.saturating_add(2));
+            seq <= received || bit.is_some_and(|bit| is_set(&selective, bit))
+        };
         let mut any = false;
-        for item in self.items.iter_mut().take(sent) {
+        for (seq, item) in (self.durable + 1..).zip(self.items.iter_mut().take(sent)) {
+            item.received = has(seq);
             if !item.received {
                 item.lost = true;
                 any = true;
@@ -185,6 +295,7 @@ impl<T> Sender<T> {
         }
         self.backoff = (self.backoff + 1).min(8);
         self.deadline = (sent > 0).then(|| Nanos(now.0 + self.timeout().0));
+        any && self.quiet_acks >= STALL_ACKS && now.0 >= self.progress_at.0 + STALL_AFTER.0
     }
 
     /// When [`Sender::on_timeout`] wants to be called.
@@ -192,9 +303,9 @@ impl<T> Sender<T> {
         self.deadline
     }
 
-    /// Begins anew towards another incarnation: all that is not durable will be sent again, in
-    /// order, numbered from 1.
-    pub fn restart(&mut self) {
+    /// Begins an epoch: all that is not durable will be sent again, in order, numbered from 1.
+    pub fn restart(&mut self, epoch: u32) {
+        self.epoch = epoch;
         for item in &mut self.items {
             item.transmissions = 0;
             item.received = false;
@@ -205,6 +316,13 @@ impl<T> Sender<T> {
         self.limit = WINDOW_MESSAGES;
         self.backoff = 0;
         self.deadline = None;
+        self.told = (0, [0; SELECTIVE_WORDS]);
+        self.quiet_acks = 0;
+    }
+
+    /// The epoch that a restart for a reason of this end's own begins.
+    pub fn next_epoch(&self) -> u32 {
+        self.epoch.wrapping_add(1)
     }
 
     /// Messages that are not durable.

@@ -1,9 +1,8 @@
 //! A pair of ends joined by a network that loses, repeats and reorders.
 
-use e3_channel::{Receiver, Sender};
+use e3_channel::{Acked, Arrival, Number, Receiver, Sender, Transmit};
 use e3_model::Nanos;
 use e3_wire::frame::Ack;
-use std::rc::Rc;
 
 struct Random(u64);
 
@@ -17,8 +16,13 @@ impl Random {
 }
 
 enum Packet {
-    Data(u64, Rc<[u8]>),
+    Data(Transmit),
     Ack(Ack),
+}
+
+fn arrive(receiver: &mut Receiver, t: &Transmit) -> Arrival {
+    let (epoch, seq) = (t.epoch, t.seq);
+    receiver.on_data(Number { epoch, seq }, t.behind, &t.body)
 }
 
 /// Sends `count` messages, restarting the channel `restarts` times; returns what arrived.
@@ -42,14 +46,14 @@ fn run(seed: u64, count: u64, loss_percent: u64, restarts: u32) -> (Vec<u64>, u6
         }
         if restarts_left > 0 && random.below(200) == 0 {
             restarts_left -= 1;
-            sender.restart();
+            sender.restart(sender.next_epoch());
             receiver = Receiver::default();
             wire.clear();
         }
-        sender.on_timeout(Nanos(now));
+        assert!(!sender.on_timeout(Nanos(now)), "seed {seed}: stalled");
         let mut sent = Vec::new();
-        while let Some((seq, body)) = sender.poll_transmit(Nanos(now)) {
-            sent.push(Packet::Data(seq, body));
+        while let Some(transmit) = sender.poll_transmit(Nanos(now)) {
+            sent.push(Packet::Data(transmit));
         }
         if let Some(ack) = receiver.poll_ack() {
             sent.push(Packet::Ack(ack));
@@ -61,7 +65,7 @@ fn run(seed: u64, count: u64, loss_percent: u64, restarts: u32) -> (Vec<u64>, u6
             let copies = 1 + u64::from(random.below(20) == 0);
             for _ in 0..copies {
                 let copy = match &packet {
-                    Packet::Data(s, b) => Packet::Data(*s, b.clone()),
+                    Packet::Data(t) => Packet::Data(t.clone()),
                     Packet::Ack(a) => Packet::Ack(*a),
                 };
                 wire.push((now + random.below(8_000_000), copy));
@@ -70,16 +74,20 @@ fn run(seed: u64, count: u64, loss_percent: u64, restarts: u32) -> (Vec<u64>, u6
         wire.sort_by_key(|(at, _)| *at);
         while wire.first().is_some_and(|(at, _)| *at <= now) {
             match wire.remove(0).1 {
-                Packet::Data(seq, body) => {
-                    receiver.on_data(seq, &body);
+                Packet::Data(t) => {
+                    let arrival = arrive(&mut receiver, &t);
+                    assert!(!matches!(arrival, Arrival::Confused | Arrival::Invalid));
                 }
-                Packet::Ack(ack) => sender.on_ack(Nanos(now), &ack, |tag| freed.push(tag)),
+                Packet::Ack(ack) => {
+                    let acked = sender.on_ack(Nanos(now), &ack, |tag| freed.push(tag));
+                    assert!(matches!(acked, Acked::Taken | Acked::Late), "{acked:?}");
+                }
             }
         }
         if random.below(3) > 0 {
-            while let Some((seq, body)) = receiver.pop() {
+            while let Some((number, body)) = receiver.pop() {
                 got.push(u64::from_le_bytes(body.try_into().unwrap()));
-                receiver.complete(seq);
+                receiver.complete(number);
             }
         }
         sender.validate();
@@ -107,11 +115,11 @@ fn nothing_is_sent_twice_without_loss_or_delay() {
     let mut receiver = Receiver::default();
     for i in 0..10_000u64 {
         sender.push(vec![0].into(), ());
-        while let Some((seq, body)) = sender.poll_transmit(Nanos(i)) {
-            receiver.on_data(seq, &body);
+        while let Some(t) = sender.poll_transmit(Nanos(i)) {
+            arrive(&mut receiver, &t);
         }
-        while let Some((seq, _)) = receiver.pop() {
-            receiver.complete(seq);
+        while let Some((number, _)) = receiver.pop() {
+            receiver.complete(number);
         }
         sender.on_ack(Nanos(i), &receiver.poll_ack().unwrap(), |()| {});
     }
@@ -137,13 +145,16 @@ fn credit_bounds_what_is_under_way() {
     }
     let sent = std::iter::from_fn(|| sender.poll_transmit(Nanos(1))).count() as u64;
     assert_eq!(sent, e3_channel::limits::WINDOW_MESSAGES);
-    // A forged acknowledgement of what was never sent changes nothing.
+    // A forged acknowledgement of what was never sent changes nothing, but shows that the ends do
+    // not fit together.
     let forged = Ack {
+        epoch: 0,
         received: 999,
-        selective: 0,
+        selective: [0; 4],
         durable: 999,
-        limit: 5_000,
+        limit: 999 + e3_channel::limits::WINDOW_MESSAGES,
     };
-    sender.on_ack(Nanos(2), &forged, |()| panic!("freed"));
+    let acked = sender.on_ack(Nanos(2), &forged, |()| panic!("freed"));
+    assert_eq!(acked, Acked::Confused(1));
     assert_eq!(sender.poll_transmit(Nanos(3)), None);
 }

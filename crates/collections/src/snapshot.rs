@@ -238,6 +238,11 @@ impl Restore {
         Ok(())
     }
 
+    /// Accounted memory of what has come.
+    pub fn memory_bytes(&self) -> usize {
+        self.state.memory_bytes()
+    }
+
     /// The state, after the last chunk.
     pub fn finish(self) -> State {
         self.state

@@ -59,6 +59,12 @@ impl App {
         })
     }
 
+    /// Whether the application has this shard.
+    pub(crate) fn has(&self, key: ShardKey) -> bool {
+        let service = self.plan.app.spec.services.get(usize::from(key.service.0));
+        service.is_some_and(|s| key.shard.0 < s.shards)
+    }
+
     pub(crate) fn shard(&self, key: ShardKey) -> &ShardPlan {
         &self.plan.shards[self.first[usize::from(key.service.0)] + usize::from(key.shard.0)]
     }

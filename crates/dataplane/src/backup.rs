@@ -1,10 +1,12 @@
 //! Replication: the primary's snapshots, the backup's part, and the change from one to the other.
 
+use crate::app::App;
+use crate::check::{check_batch, check_entry, check_time};
 use crate::limits::*;
 use crate::links::Tag;
 use crate::replica::{Backup, Incoming, Log, Outgoing, Pending, Primary, Replica};
 use crate::worker::{Output, Worker};
-use e3_collections::{Restore, WriteBatch};
+use e3_collections::Restore;
 use e3_model::plan::{NodeEvent, Role};
 use e3_model::{Nanos, NodeId, ShardKey};
 use e3_wire::entry::Replicated;
@@ -13,7 +15,16 @@ use std::rc::Rc;
 
 impl Worker {
     /// Begins to replicate to a node: snapshot first, then every entry.
-    pub(crate) fn add_backup(&mut self, key: ShardKey, node: NodeId, required: bool) {
+    /// The stream's first epoch is the view, which makes streams unique where a backup leaves and
+    /// joins again, unless the other end's state asks for another one.
+    pub(crate) fn add_backup(
+        &mut self,
+        now: Nanos,
+        key: ShardKey,
+        node: NodeId,
+        required: bool,
+        epoch: Option<u32>,
+    ) {
         let Some(peer) = self.links.packer.peers.get(&node) else {
             return;
         };
@@ -26,11 +37,11 @@ impl Worker {
         let link = Link {
             app: key.app,
             ends,
-            // The view makes streams unique: a backup may leave and join again.
-            from_incarnation: replica.view,
+            from_incarnation: replica.incarnation,
             to_incarnation: peer.incarnation,
         };
-        self.links.drop_senders(|k| *k == (key.app, ends));
+        let epoch = epoch.unwrap_or(replica.view);
+        self.links.begin(now, link, node, epoch);
         let log = &replica.log;
         let op = log.op;
         let mut send = |item: Replicated, acked: u64| {
@@ -136,17 +147,21 @@ impl Worker {
             .copied()
             .collect();
         for stream in streams {
-            while let Some((link, seq, body)) = self.links.pop(&stream) {
+            while let Some((link, number, body)) = self.links.pop(&stream) {
                 let replica = self.replicas.get_mut(&key).expect("it has inputs");
-                match Replicated::decode(&body)
-                    .map_err(|_| "bytes")
-                    .and_then(|i| replica.take(i))
-                {
-                    Ok(()) => self.links.complete(now, link, seq, 0),
+                let app = &self.apps[&key.app];
+                let taken = Replicated::decode(&body)
+                    .map_err(|_| "what came cannot be read")
+                    .and_then(|item| replica.take(app, now, item));
+                match taken {
+                    Ok(()) => self.links.complete(now, link, number, 0),
                     Err(reason) => {
-                        // Not acknowledged, so never counted as a copy.
+                        // Not acknowledged, so never counted as a copy. The primary begins again
+                        // with a snapshot.
                         *self.dropped.entry("replication").or_default() += 1;
                         replica.error = Some(format!("replication: {reason}"));
+                        replica.incoming = None;
+                        self.links.ask_again(now, stream);
                     }
                 }
             }
@@ -203,7 +218,8 @@ impl Worker {
 
 impl Replica {
     /// Takes one item of the primary's stream.
-    fn take(&mut self, item: Replicated) -> Result<(), &'static str> {
+    fn take(&mut self, app: &App, now: Nanos, item: Replicated) -> Result<(), &'static str> {
+        let key = self.key;
         match item {
             Replicated::SnapshotBegin { released } => {
                 let collections = self.log.state.borrow().specs().to_vec();
@@ -217,15 +233,27 @@ impl Replica {
             }
             Replicated::SnapshotState(chunk) => {
                 let incoming = self.incoming.as_mut().ok_or("no snapshot has begun")?;
-                incoming
-                    .state
-                    .accept(&chunk)
-                    .map_err(|_| "a snapshot's chunk does not fit")
+                let accepted = incoming.state.accept(&chunk);
+                accepted.map_err(|_| "a snapshot's chunk does not fit")?;
+                let memory_max = app.service(key).resources.memory.0;
+                match incoming.state.memory_bytes() as u64 {
+                    len if len > memory_max.saturating_add(SNAPSHOT_OVER_MAX) => {
+                        Err("the snapshot is larger than the service's memory")
+                    }
+                    _ => Ok(()),
+                }
             }
             Replicated::SnapshotSeen(entry) => {
                 let log = &mut self.incoming.as_mut().ok_or("no snapshot has begun")?.log;
+                check_entry(app, now, key, &entry)?;
+                if !entry.batch.is_empty() {
+                    return Err("writes beside a snapshot");
+                }
                 let entry = Rc::new(entry);
                 if entry.op > log.released {
+                    if entry.op - log.released != log.outbox.len() as u64 + 1 {
+                        return Err("the snapshot's outbox has a gap");
+                    }
                     log.outbox.push_back(Outgoing::new(entry.clone()));
                 }
                 log.seen.insert(entry);
@@ -236,16 +264,18 @@ impl Replica {
                 log.letters.keep(id, dead);
                 Ok(())
             }
-            Replicated::SnapshotEnd { op, now } => {
+            Replicated::SnapshotEnd { op, now: last } => {
+                check_time(now, last)?;
                 let Incoming { state, mut log } =
                     self.incoming.take().ok_or("no snapshot has begun")?;
-                if log.released + log.outbox.len() as u64 != op {
+                if op.checked_sub(log.released) != Some(log.outbox.len() as u64) {
                     return Err("the snapshot's outbox has a gap");
                 }
                 *log.state.borrow_mut() = state.finish();
                 log.op = op;
-                log.now = now;
+                log.now = last;
                 self.log = log;
+                self.error = None;
                 Ok(())
             }
             Replicated::Entry(mut entry) => {
@@ -255,11 +285,9 @@ impl Replica {
                 if entry.op != self.log.op + 1 {
                     return Err("a gap in the log");
                 }
+                check_entry(app, now, key, &entry)?;
                 let batch = std::mem::take(&mut entry.batch);
-                // A dead letter has no writes.
-                if !batch.is_empty() {
-                    let batch = WriteBatch::from_bytes(batch)
-                        .map_err(|_| "a write batch that cannot be read")?;
+                if let Some(batch) = check_batch(entry.slot, batch)? {
                     let applied = self.log.state.borrow_mut().apply(&batch);
                     applied.map_err(|_| "a write batch that does not fit the collections")?;
                 }
@@ -267,6 +295,9 @@ impl Replica {
                 Ok(())
             }
             Replicated::Released(op) => {
+                if self.incoming.is_some() || op > self.log.op {
+                    return Err("outputs released of entries that are not there");
+                }
                 self.log.release(op);
                 Ok(())
             }

@@ -3,6 +3,7 @@
 //! Admission is decided here and only here: what is admitted is finished, what is not is answered
 //! "overloaded" at once. A repeat of an answered request gets the same answer again.
 
+use crate::check::Refused;
 use crate::limits::*;
 use crate::links::Tag;
 use crate::worker::{Output, Worker};
@@ -10,6 +11,7 @@ use e3_model::limits::{KEY_LEN_MAX, PAYLOAD_LEN_MAX};
 use e3_model::{Address, AppId, MessageId, Nanos, RequestId, ShardKey, Slot, Via};
 use e3_wire::client::{ClientFrame, Request};
 use e3_wire::codec::Reader;
+use e3_wire::datagram::seal;
 use e3_wire::entry::{Outcome, Reply};
 use e3_wire::frame::{Ends, Link};
 use e3_wire::message::Message;
@@ -29,6 +31,8 @@ pub(crate) struct Ingress {
 struct Session {
     client: Address,
     attempt: u16,
+    /// Of what was asked first.
+    fingerprint: u32,
     reply: Option<Reply>,
 }
 
@@ -39,22 +43,33 @@ pub(crate) enum Admission {
     Forward,
     /// Answer it with what was answered before.
     Repeat(Reply),
-    /// Nothing: it is under way.
+    /// Nothing: it is in flight.
     Wait,
+    /// Nothing: the number stands for another request.
+    Conflict,
     /// Too much is under way.
     Overloaded,
 }
 
 impl Ingress {
-    /// Decides on an attempt at a request, with its deadline.
+    /// Whether the request is known here.
+    pub(crate) fn knows(&self, key: (AppId, RequestId)) -> bool {
+        self.sessions.contains_key(&key)
+    }
+
+    /// Decides on an attempt at a request, with its deadline and the fingerprint of what is asked.
     pub(crate) fn admit(
         &mut self,
         from: Address,
         key: (AppId, RequestId),
         (attempt, deadline): (u16, Nanos),
+        fingerprint: u32,
         admitted_max: u32,
     ) -> Admission {
         if let Some(session) = self.sessions.get_mut(&key) {
+            if session.fingerprint != fingerprint {
+                return Admission::Conflict;
+            }
             session.client = from;
             if let Some(reply) = &session.reply {
                 return Admission::Repeat(reply.clone());
@@ -72,30 +87,41 @@ impl Ingress {
         }
         *under_way += 1;
         self.admitted += 1;
-        let until = Nanos(deadline.0 + SEEN_GRACE.0);
+        let until = Nanos(deadline.0.saturating_add(SEEN_GRACE.0));
         self.order.push_back((key.0, key.1, until));
         self.sessions.insert(
             key,
             Session {
                 client: from,
                 attempt,
+                fingerprint,
                 reply: None,
             },
         );
         Admission::Forward
     }
 
-    /// Takes an answer; gives the client to send it to. None if it is known already.
-    pub(crate) fn on_reply(&mut self, app: AppId, id: RequestId, reply: &Reply) -> Option<Address> {
-        let session = self.sessions.get_mut(&(app, id))?;
+    /// Takes an answer to an attempt; gives the client to send it to, and its latest attempt. None
+    /// if it is known already. Refused if this node never sent such an attempt.
+    pub(crate) fn on_reply(
+        &mut self,
+        app: AppId,
+        id: RequestId,
+        attempt: u16,
+        reply: &Reply,
+    ) -> Result<Option<(Address, u16)>, Refused> {
+        let session = self.sessions.get_mut(&(app, id)).ok_or("reply")?;
+        if attempt > session.attempt {
+            return Err("reply");
+        }
         if session.reply.is_some() {
-            return None;
+            return Ok(None);
         }
         session.reply = Some(reply.clone());
         if let Some(n) = self.under_way.get_mut(&app) {
             *n = n.saturating_sub(1);
         }
-        Some(session.client)
+        Ok(Some((session.client, session.attempt)))
     }
 
     /// Forgets what no client will ask for again.
@@ -158,38 +184,51 @@ impl Worker {
         };
         let Some(app) = self.apps.get(&q.app) else {
             let reason = format!("application {} is not on this node", q.app);
-            self.answer(from, q.id, reject(&reason));
+            self.answer(from, q.id, q.attempt, reject(&reason));
             return;
         };
+        if q.id.seq == 0 {
+            let reason = "request number is 0, must be at least 1";
+            self.answer(from, q.id, q.attempt, reject(reason));
+            return;
+        }
         if q.key.is_empty() || q.key.len() > KEY_LEN_MAX || q.payload.len() > PAYLOAD_LEN_MAX {
             let reason = format!(
                 "key of {} and payload of {} bytes, must be 1..={KEY_LEN_MAX} and at most {PAYLOAD_LEN_MAX}",
                 q.key.len(),
                 q.payload.len()
             );
-            self.answer(from, q.id, reject(&reason));
+            self.answer(from, q.id, q.attempt, reject(&reason));
             return;
         }
         if q.deadline.0 > now.0 + DEADLINE_AHEAD_MAX.0 || q.oldest_seq > q.id.seq {
             let reason = "deadline over an hour ahead, or oldest request after this one";
-            self.answer(from, q.id, reject(reason));
+            self.answer(from, q.id, q.attempt, reject(reason));
+            return;
+        }
+        if q.deadline.0.saturating_add(LATE_MAX.0) < now.0 && !self.ingress.knows((q.app, q.id)) {
+            let ago_ms = (now.0 - q.deadline.0) / 1_000_000;
+            let reason = format!("deadline was {ago_ms} ms ago");
+            self.answer(from, q.id, q.attempt, reject(&reason));
             return;
         }
         let admitted_max = app.plan.app.spec.admitted_max;
         let attempt = (q.attempt, q.deadline);
+        let fingerprint = q.fingerprint();
         match self
             .ingress
-            .admit(from, (q.app, q.id), attempt, admitted_max)
+            .admit(from, (q.app, q.id), attempt, fingerprint, admitted_max)
         {
             Admission::Wait => {}
-            Admission::Repeat(reply) => self.answer(from, q.id, reply),
+            Admission::Conflict => self.drop_for("request"),
+            Admission::Repeat(reply) => self.answer(from, q.id, q.attempt, reply),
             Admission::Overloaded => {
                 let reply = Reply {
                     outcome: Outcome::Overloaded,
                     status: 0,
                     payload: Vec::new(),
                 };
-                self.answer(from, q.id, reply);
+                self.answer(from, q.id, q.attempt, reply);
             }
             Admission::Forward => {
                 let service = app.dag.source();
@@ -233,20 +272,23 @@ impl Worker {
         }
     }
 
-    pub(crate) fn on_reply(&mut self, app: AppId, request: RequestId, reply: Reply) {
-        if let Some(client) = self.ingress.on_reply(app, request, &reply) {
-            self.answer(client, request, reply);
+    pub(crate) fn on_reply(&mut self, app: AppId, id: RequestId, attempt: u16, reply: Reply) {
+        match self.ingress.on_reply(app, id, attempt, &reply) {
+            Ok(Some((client, attempt))) => self.answer(client, id, attempt, reply),
+            Ok(None) => {}
+            Err(reason) => self.drop_for(reason),
         }
     }
 
-    pub(crate) fn answer(&mut self, to: Address, id: RequestId, reply: Reply) {
+    pub(crate) fn answer(&mut self, to: Address, id: RequestId, attempt: u16, reply: Reply) {
         let buffer = self.client_open.entry(to).or_default();
         if buffer.is_empty() {
             ClientFrame::start(buffer);
         }
-        ClientFrame::Reply { id, reply }.encode(buffer);
+        ClientFrame::Reply { id, attempt, reply }.encode(buffer);
         if buffer.len() > DATAGRAM_LEN_GOAL / 2 {
-            let bytes = std::mem::take(buffer);
+            let mut bytes = std::mem::take(buffer);
+            seal(&mut bytes);
             self.client_open.remove(&to);
             self.outputs.push_back(Output::Send { to, bytes });
         }

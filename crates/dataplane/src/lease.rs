@@ -7,12 +7,14 @@
 
 use crate::limits::*;
 use e3_model::{Nanos, NodeId};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 /// Leases held from and granted to other nodes.
 #[derive(Debug, Default)]
 pub(crate) struct Leases {
     held_until: BTreeMap<NodeId, Nanos>,
+    /// When each node was asked, as long as a grant can be of use.
+    asked: BTreeMap<NodeId, VecDeque<Nanos>>,
     granted_until: BTreeMap<NodeId, Nanos>,
     /// The plan that a node must have applied before it is granted anything.
     plan_required: BTreeMap<NodeId, u64>,
@@ -34,6 +36,15 @@ impl Leases {
         self.next_request
     }
 
+    /// Notes that a node is asked for its lease.
+    pub(crate) fn on_asked(&mut self, now: Nanos, node: NodeId) {
+        let asked = self.asked.entry(node).or_default();
+        asked.push_back(now);
+        while asked.front().is_some_and(|at| at.0 + LEASE.0 < now.0) {
+            asked.pop_front();
+        }
+    }
+
     /// Whether to grant a request; notes the grant.
     pub(crate) fn on_request(&mut self, now: Nanos, from: NodeId, plan_version: u64) -> bool {
         if self
@@ -47,10 +58,9 @@ impl Leases {
         true
     }
 
-    /// Takes a grant that answers the request of `sent`. False if that was never asked: it lies in
-    /// the future.
-    pub(crate) fn on_grant(&mut self, now: Nanos, from: NodeId, sent: Nanos) -> bool {
-        if sent > now {
+    /// Takes a grant that answers the request of `sent`. False if that node was not asked then.
+    pub(crate) fn on_grant(&mut self, from: NodeId, sent: Nanos) -> bool {
+        if self.asked.get(&from).is_none_or(|all| !all.contains(&sent)) {
             return false;
         }
         let until = Nanos(sent.0 + LEASE.0 - LEASE_MARGIN.0);
@@ -85,7 +95,8 @@ mod tests {
         let (mut holder, mut granter) = (Leases::default(), Leases::default());
         let (asked, answered) = (Nanos(5_000), Nanos(9_000));
         assert!(granter.on_request(answered, a, 1));
-        assert!(holder.on_grant(answered, b, asked));
+        holder.on_asked(asked, b);
+        assert!(holder.on_grant(b, asked));
         let begins = granter.succeed(Nanos(10_000), a, 2);
         assert!(holder.holds(Nanos(asked.0 + 1), b));
         assert!(!holder.holds(begins, b));
@@ -95,11 +106,18 @@ mod tests {
     }
 
     #[test]
-    fn a_grant_from_the_future_is_none() {
+    fn a_grant_of_what_was_not_asked_is_none() {
         let mut holder = Leases::default();
-        for sent in [Nanos(5_001), Nanos(u64::MAX)] {
-            assert!(!holder.on_grant(Nanos(5_000), NodeId(1), sent));
+        holder.on_asked(Nanos(4_000), NodeId(1));
+        for sent in [Nanos(3_999), Nanos(4_001), Nanos(5_001), Nanos(u64::MAX)] {
+            assert!(!holder.on_grant(NodeId(1), sent));
         }
+        assert!(!holder.on_grant(NodeId(2), Nanos(4_000)));
         assert!(!holder.holds(Nanos(5_000), NodeId(1)));
+        assert!(holder.on_grant(NodeId(1), Nanos(4_000)));
+        for n in 0..1_000 {
+            holder.on_asked(Nanos(n * LEASE_INTERVAL.0), NodeId(1));
+        }
+        assert!(holder.asked[&NodeId(1)].len() < 10);
     }
 }

@@ -6,7 +6,7 @@
 //! the client asks and wherever the primary moves.
 
 use crate::ingress::Admission;
-use crate::limits::{DEAD_LETTERS_MAX, DEADLINE_AHEAD_MAX, QUEUE_MAX};
+use crate::limits::{DEAD_LETTERS_MAX, DEADLINE_AHEAD_MAX, LATE_MAX, QUEUE_MAX};
 use crate::replica::Waiting;
 use crate::seen::Known;
 use crate::worker::{Output, Worker};
@@ -72,15 +72,20 @@ impl Worker {
         let kept = &self.replicas[&shard].log.letters.kept;
         let total = kept.len() as u32;
         let rest = kept.iter().skip(skip as usize);
-        let mut bytes = Vec::new();
-        ClientFrame::start(&mut bytes);
-        ClientFrame::Letters(client::Letters::of(shard, skip, total, rest)).encode(&mut bytes);
+        let letters = client::Letters::of(shard, skip, total, rest);
+        let bytes = ClientFrame::Letters(letters).to_datagram();
         self.outputs.push_back(Output::Send { to, bytes });
     }
 
     pub(crate) fn on_replay(&mut self, now: Nanos, from: Address, replay: Replay) {
         let shard = replay.shard;
-        if !self.serves(shard, now) || replay.deadline.0 > now.0 + DEADLINE_AHEAD_MAX.0 {
+        let key = (shard.app, replay.id);
+        let late = replay.deadline.0.saturating_add(LATE_MAX.0) < now.0;
+        if !self.serves(shard, now)
+            || replay.deadline.0 > now.0 + DEADLINE_AHEAD_MAX.0
+            || replay.id.seq == 0
+            || (late && !self.ingress.knows(key))
+        {
             return;
         }
         let replica = self.replicas.get_mut(&shard).expect("it serves the shard");
@@ -89,10 +94,16 @@ impl Worker {
         }
         let app = &self.apps[&shard.app].plan.app;
         let attempt = (replay.attempt, replay.deadline);
-        let id = (shard.app, replay.id);
-        match self.ingress.admit(from, id, attempt, app.spec.admitted_max) {
+        let (fingerprint, admitted_max) = (replay.fingerprint(), app.spec.admitted_max);
+        match self
+            .ingress
+            .admit(from, key, attempt, fingerprint, admitted_max)
+        {
             Admission::Forward => {}
-            Admission::Repeat(reply) => return self.answer(from, replay.id, reply),
+            Admission::Repeat(reply) => {
+                return self.answer(from, replay.id, replay.attempt, reply);
+            }
+            Admission::Conflict => return self.drop_for("request"),
             // The client asks again.
             Admission::Wait | Admission::Overloaded => return,
         }
@@ -106,7 +117,7 @@ impl Worker {
             None if !matches!(replica.log.seen.look_up(replay.slot, &id), Known::New) => {
                 (replay.slot, Vec::new(), Vec::new())
             }
-            None => return self.on_reply(shard.app, replay.id, no_letter()),
+            None => return self.on_reply(shard.app, replay.id, replay.attempt, no_letter()),
         };
         let message = Message {
             id,

@@ -10,6 +10,7 @@
 
 mod app;
 mod backup;
+mod check;
 mod ingress;
 mod lease;
 mod letters;

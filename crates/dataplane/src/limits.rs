@@ -16,6 +16,16 @@ pub const DEAD_LETTERS_MAX: usize = 1024;
 pub const SEEN_GRACE: Nanos = Nanos::from_millis(5_000);
 /// How far ahead of now a client may put a request's deadline.
 pub const DEADLINE_AHEAD_MAX: Nanos = Nanos::from_millis(3_600_000);
+/// How long after its deadline a request that this node does not know may still come. Well within
+/// what shards remember, so that nothing is handled that was forgotten.
+pub const LATE_MAX: Nanos = Nanos(SEEN_GRACE.0 / 2);
+/// How far another node's clock may be ahead of this one's.
+pub const CLOCK_AHEAD_MAX: Nanos = Nanos::from_millis(60_000);
+/// Least time between two restarts of one channel because its ends did not fit together.
+pub const RESTART_INTERVAL: Nanos = Nanos::from_millis(500);
+/// Bytes that a snapshot may hold beyond the service's memory: what handlers wrote that had begun
+/// before it was full.
+pub const SNAPSHOT_OVER_MAX: u64 = 64 << 20;
 /// Length of a lease.
 pub const LEASE: Nanos = Nanos::from_millis(1_000);
 /// What the holder of a lease gives away for clocks that run at different speed.

@@ -1,10 +1,11 @@
 //! All channel ends of a worker, and the packing of their frames into datagrams.
 
+use crate::check::Refused;
 use crate::limits::*;
-use e3_channel::{Arrival, Receiver, Sender};
+use e3_channel::{Acked, Arrival, Number, Receiver, Sender};
 use e3_model::plan::Peer;
 use e3_model::{Address, AppId, Nanos, NodeId, ShardKey};
-use e3_wire::datagram::{HEADER_LEN, Header, Kind};
+use e3_wire::datagram::{HEADER_LEN, Header, Kind, seal};
 use e3_wire::frame::{Ack, Ends, Frame, Link};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
@@ -28,6 +29,19 @@ pub(crate) struct SendEnd {
     pub(crate) link: Link,
     pub(crate) to: NodeId,
     pub(crate) sender: Sender<Tag>,
+    /// Not restarted again before then.
+    restart_after: Nanos,
+}
+
+impl SendEnd {
+    fn new(link: Link, to: NodeId, epoch: u32) -> SendEnd {
+        SendEnd {
+            link,
+            to,
+            sender: Sender::new(epoch),
+            restart_after: Nanos(0),
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -48,7 +62,7 @@ pub(crate) struct Packer {
     open: BTreeMap<NodeId, Vec<u8>>,
     /// Whole datagrams for other nodes.
     pub(crate) remote: VecDeque<(Address, Vec<u8>)>,
-    /// Whole datagrams for this node itself.
+    /// Whole datagrams for this node itself, without checksum.
     pub(crate) local: VecDeque<Vec<u8>>,
 }
 
@@ -91,12 +105,13 @@ impl Packer {
     }
 
     fn close(&mut self, to: NodeId) {
-        let Some(buffer) = self.open.remove(&to) else {
+        let Some(mut buffer) = self.open.remove(&to) else {
             return;
         };
         if to == self.node {
             self.local.push_back(buffer);
         } else if let Some(peer) = self.peers.get(&to) {
+            seal(&mut buffer);
             self.remote.push_back((peer.address, buffer));
         }
     }
@@ -119,46 +134,45 @@ impl Links {
     /// Queues a message on a channel, which is made if it is not there.
     pub(crate) fn send(&mut self, link: Link, to: NodeId, body: Rc<[u8]>, tag: Tag) {
         let key = (link.app, link.ends);
-        let end = self.senders.entry(key).or_insert_with(|| SendEnd {
-            link,
-            to,
-            sender: Sender::default(),
-        });
+        let end = self.senders.entry(key);
+        let end = end.or_insert_with(|| SendEnd::new(link, to, 0));
         end.sender.push(body, tag);
         self.to_pump.insert(key);
     }
 
-    /// Takes an arriving message; true if something new can be popped.
+    /// Begins a channel, in place of the one that was there.
+    pub(crate) fn begin(&mut self, now: Nanos, link: Link, to: NodeId, epoch: u32) {
+        let mut end = SendEnd::new(link, to, epoch);
+        end.restart_after = Nanos(now.0 + RESTART_INTERVAL.0);
+        if let Some(before) = self.senders.insert((link.app, link.ends), end) {
+            self.retransmitted_before += before.sender.retransmitted();
+        }
+    }
+
+    /// Takes an arriving message on a channel that the plan allows.
     pub(crate) fn on_data(
         &mut self,
         now: Nanos,
         from: NodeId,
         link: Link,
-        seq: u64,
+        number: Number,
+        behind: u32,
         body: &[u8],
-    ) -> bool {
+    ) -> Arrival {
         let key = (link.app, link.ends);
-        let end = self.receivers.entry(key).or_insert_with(|| RecvEnd {
+        let new = || RecvEnd {
             link,
             from,
-            receiver: Receiver::default(),
+            receiver: Receiver::new(number.epoch),
             ack_by: None,
-        });
-        let theirs = (link.from_incarnation, link.to_incarnation);
-        let ours = (end.link.from_incarnation, end.link.to_incarnation);
-        if theirs < ours {
-            return false;
-        }
-        if theirs > ours {
-            *end = RecvEnd {
-                link,
-                from,
-                receiver: Receiver::default(),
-                ack_by: None,
-            };
+        };
+        let end = self.receivers.entry(key).or_insert_with(new);
+        // The link is what the present plan says, so another one is of a plan before.
+        if end.link != link {
+            *end = new();
         }
         end.from = from;
-        let arrival = end.receiver.on_data(seq, body);
+        let arrival = end.receiver.on_data(number, behind, body);
         // A repeat means that an acknowledgement was lost; do not let the sender wait.
         let delay = if arrival == Arrival::New {
             ACK_DELAY.0
@@ -166,20 +180,49 @@ impl Links {
             0
         };
         self.ack_within(now, key, delay);
-        arrival == Arrival::New
+        arrival
     }
 
-    /// Takes an acknowledgement; the freed tags go to `freed`.
-    pub(crate) fn on_ack(&mut self, now: Nanos, link: Link, ack: &Ack, freed: &mut Vec<Tag>) {
+    /// Takes an acknowledgement from a node; the freed tags go to `freed`. If the two ends do not
+    /// fit together: the epoch that the channel must begin with.
+    pub(crate) fn on_ack(
+        &mut self,
+        now: Nanos,
+        from: NodeId,
+        link: Link,
+        ack: &Ack,
+        freed: &mut Vec<Tag>,
+    ) -> Result<Option<u32>, Refused> {
         let key = (link.app, link.ends);
-        let Some(end) = self.senders.get_mut(&key) else {
-            return;
-        };
-        if end.link != link {
-            return;
+        let end = self.senders.get_mut(&key).ok_or("link")?;
+        if end.link != link || end.to != from {
+            return Err("view");
         }
-        end.sender.on_ack(now, ack, |tag| freed.push(tag));
+        match end.sender.on_ack(now, ack, |tag| freed.push(tag)) {
+            Acked::Taken | Acked::Late => {}
+            Acked::Invalid => return Err("channel"),
+            Acked::Confused(_) if now < end.restart_after => {}
+            Acked::Confused(epoch) => return Ok(Some(epoch)),
+        }
         self.to_pump.insert(key);
+        Ok(None)
+    }
+
+    /// Sends all that is not durable again, in a new epoch.
+    pub(crate) fn restart(&mut self, now: Nanos, key: LinkKey, epoch: u32) {
+        if let Some(end) = self.senders.get_mut(&key) {
+            end.sender.restart(epoch);
+            end.restart_after = Nanos(now.0 + RESTART_INTERVAL.0);
+            self.to_pump.insert(key);
+        }
+    }
+
+    /// Asks the sender of a channel to begin again: what has come makes no sense.
+    pub(crate) fn ask_again(&mut self, now: Nanos, key: LinkKey) {
+        if let Some(end) = self.receivers.get_mut(&key) {
+            end.receiver.restart();
+            self.ack_within(now, key, 0);
+        }
     }
 
     /// Sees that the channel's state is acknowledged within `delay_ns`.
@@ -192,19 +235,19 @@ impl Links {
     }
 
     /// The next message of a channel, if `link` is still its incarnation.
-    pub(crate) fn pop(&mut self, key: &LinkKey) -> Option<(Link, u64, Vec<u8>)> {
+    pub(crate) fn pop(&mut self, key: &LinkKey) -> Option<(Link, Number, Vec<u8>)> {
         let end = self.receivers.get_mut(key)?;
-        let (seq, body) = end.receiver.pop()?;
-        Some((end.link, seq, body))
+        let (number, body) = end.receiver.pop()?;
+        Some((end.link, number, body))
     }
 
     /// States that a message that came by `link` is durable here.
-    pub(crate) fn complete(&mut self, now: Nanos, link: Link, seq: u64, delay_ns: u64) {
+    pub(crate) fn complete(&mut self, now: Nanos, link: Link, number: Number, delay_ns: u64) {
         let key = (link.app, link.ends);
         if let Some(end) = self.receivers.get_mut(&key)
             && end.link == link
         {
-            end.receiver.complete(seq);
+            end.receiver.complete(number);
             self.ack_within(now, key, delay_ns);
         }
     }
@@ -217,7 +260,7 @@ impl Links {
         if end.to != to || end.link.to_incarnation != to_incarnation {
             end.to = to;
             end.link.to_incarnation = to_incarnation;
-            end.sender.restart();
+            end.sender.restart(end.sender.next_epoch());
             self.to_pump.insert(key);
         }
     }
@@ -250,15 +293,15 @@ impl Links {
             if !self.packer.peers.contains_key(&end.to) {
                 continue;
             }
-            while let Some((seq, body)) = end.sender.poll_transmit(now) {
-                self.packer.frame(
-                    end.to,
-                    &Frame::Data {
-                        link: end.link,
-                        seq,
-                        body: &body,
-                    },
-                );
+            while let Some(t) = end.sender.poll_transmit(now) {
+                let frame = Frame::Data {
+                    link: end.link,
+                    epoch: t.epoch,
+                    seq: t.seq,
+                    behind: t.behind,
+                    body: &t.body,
+                };
+                self.packer.frame(end.to, &frame);
             }
         }
         let due: Vec<LinkKey> = self
@@ -289,18 +332,22 @@ impl Links {
         self.packer.flush();
     }
 
-    /// Repeats what is due.
-    pub(crate) fn on_timer(&mut self, now: Nanos) {
+    /// Sends again what is due. Gives the channels that are stalled, with the epochs to begin.
+    pub(crate) fn on_timer(&mut self, now: Nanos) -> Vec<(LinkKey, u32)> {
+        let mut stalled = Vec::new();
         if self.timer.is_some_and(|t| now < t) {
-            return;
+            return stalled;
         }
         for (key, end) in &mut self.senders {
             if end.sender.next_deadline().is_some_and(|d| d <= now) {
-                end.sender.on_timeout(now);
+                if end.sender.on_timeout(now) {
+                    stalled.push((*key, end.sender.next_epoch()));
+                }
                 self.to_pump.insert(*key);
             }
         }
         self.timer = Some(Nanos(now.0 + TIMER_INTERVAL.0));
+        stalled
     }
 
     /// When [`Links::flush`] or [`Links::on_timer`] has something to do.

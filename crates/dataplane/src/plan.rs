@@ -180,7 +180,7 @@ impl Worker {
                 .and_then(|r| r.primary.backups.get_mut(&node))
             {
                 Some(backup) => backup.required |= required,
-                None => self.add_backup(key, node, required),
+                None => self.add_backup(self.now, key, node, required, None),
             }
         }
         self.advance(key, self.now);

@@ -1,12 +1,14 @@
 //! The primary's part: hand messages to the executor, log what comes of them, release outputs when
 //! the backups have them.
 
+use crate::check::check_message;
 use crate::letters::no_letter;
 use crate::limits::*;
 use crate::links::Tag;
 use crate::replica::{Pending, Waiting};
 use crate::seen::Known;
 use crate::worker::{Execute, ExecuteOutcome, Executed, Output, Worker};
+use e3_channel::Number;
 use e3_model::application::WhenAlone;
 use e3_model::plan::Role;
 use e3_model::{MessageId, Nanos, NodeId, RequestId, ShardKey, Slot, Via};
@@ -61,15 +63,16 @@ impl Worker {
         while replica.primary.queue.len() < QUEUE_MAX
             && let Some(link_key) = inputs.first().copied()
         {
-            let Some((link, seq, body)) = self.links.pop(&link_key) else {
+            let Some((link, number, body)) = self.links.pop(&link_key) else {
                 inputs.remove(&link_key);
                 continue;
             };
+            let (app, now) = (&self.apps[&key.app], self.now);
             match Message::decode(&body) {
-                Ok(message) => {
+                Ok(message) if check_message(app, now, key, &link, &message) => {
                     let now = Nanos(0);
                     let waiting = Waiting {
-                        copy: Some((link, seq)),
+                        copy: Some((link, number)),
                         replays: None,
                         message,
                         now,
@@ -77,10 +80,10 @@ impl Worker {
                     };
                     replica.primary.queue.push_back(waiting);
                 }
-                Err(_) => {
+                _ => {
                     *self.dropped.entry("message").or_default() += 1;
                     // Nothing can be made of it, ever: do not let it block the channel.
-                    self.links.complete(self.now, link, seq, 0);
+                    self.links.complete(self.now, link, number, 0);
                 }
             }
         }
@@ -128,7 +131,8 @@ impl Worker {
             .replays
             .is_some_and(|letter| replica.log.letters.get(&letter).is_none())
         {
-            self.on_reply(key.app, id.request, no_letter());
+            let attempt = waiting.message.attempt;
+            self.on_reply(key.app, id.request, attempt, no_letter());
             return true;
         }
         waiting.now = replica.log.now.max(now);
@@ -329,7 +333,13 @@ impl Worker {
     }
 
     /// Appends an entry to the log and sends it to the backups.
-    fn commit(&mut self, key: ShardKey, now: Nanos, mut entry: Entry, copy: Option<(Link, u64)>) {
+    fn commit(
+        &mut self,
+        key: ShardKey,
+        now: Nanos,
+        mut entry: Entry,
+        copy: Option<(Link, Number)>,
+    ) {
         let replica = self.replicas.get_mut(&key).expect("its caller has it");
         replica.counts.handled += 1;
         if !replica.primary.backups.is_empty() {
@@ -395,9 +405,9 @@ impl Worker {
     }
 
     /// Says that copies of a message are durable: their senders may forget them.
-    fn complete(&mut self, copies: impl IntoIterator<Item = (Link, u64)>) {
-        for (link, seq) in copies {
-            self.links.complete(self.now, link, seq, ACK_DELAY.0);
+    fn complete(&mut self, copies: impl IntoIterator<Item = (Link, Number)>) {
+        for (link, number) in copies {
+            self.links.complete(self.now, link, number, ACK_DELAY.0);
         }
     }
 
@@ -465,14 +475,16 @@ impl Worker {
         if incarnation != Some(entry.reply_to_incarnation) {
             return;
         }
+        let attempt = entry.attempt;
         if node == self.config.node {
-            self.on_reply(key.app, request, reply);
+            self.on_reply(key.app, request, attempt, reply);
         } else {
             self.links.packer.frame(
                 node,
                 &Frame::Reply {
                     app: key.app,
                     request,
+                    attempt,
                     reply,
                 },
             );

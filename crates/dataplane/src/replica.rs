@@ -2,6 +2,7 @@
 
 use crate::letters::Letters;
 use crate::seen::Seen;
+use e3_channel::Number;
 use e3_collections::{CollectionSpec, Restore, State};
 use e3_model::plan::Role;
 use e3_model::{Bytes, MessageId, Nanos, NodeId, ShardKey};
@@ -54,7 +55,7 @@ pub(crate) struct Outgoing {
     /// Outputs that are not durable.
     pub(crate) open: usize,
     /// Copies of a stateless service's message: durable when the outputs are.
-    pub(crate) copies: Vec<(Link, u64)>,
+    pub(crate) copies: Vec<(Link, Number)>,
 }
 
 /// A snapshot on its way in. The replica keeps what it has until the end arrives.
@@ -95,7 +96,7 @@ pub(crate) struct Primary {
 #[derive(Clone, Debug)]
 pub(crate) struct Waiting {
     /// Where it came from; none for a dead letter that is handled once more.
-    pub(crate) copy: Option<(Link, u64)>,
+    pub(crate) copy: Option<(Link, Number)>,
     /// The dead letter that it was.
     pub(crate) replays: Option<MessageId>,
     pub(crate) message: Message,
@@ -108,7 +109,7 @@ pub(crate) struct Waiting {
 pub(crate) struct Pending {
     pub(crate) entry: Rc<Entry>,
     /// Copies of its message: durable with it.
-    pub(crate) copies: Vec<(Link, u64)>,
+    pub(crate) copies: Vec<(Link, Number)>,
 }
 
 /// A backup as its primary sees it.
@@ -170,7 +171,7 @@ impl Log {
 
     /// Drops from the front of the outbox what has no open outputs and is committed; gives the
     /// copies that are durable with it.
-    pub(crate) fn trim(&mut self, commit: u64) -> Vec<(Link, u64)> {
+    pub(crate) fn trim(&mut self, commit: u64) -> Vec<(Link, Number)> {
         let mut copies = Vec::new();
         while let Some(first) = self.outbox.front()
             && first.open == 0

@@ -73,8 +73,11 @@ impl Seen {
                 client.entries.remove(&key);
             }
         }
-        self.order
-            .push_back((entry.slot, id, Nanos(entry.deadline.0 + SEEN_GRACE.0)));
+        self.order.push_back((
+            entry.slot,
+            id,
+            Nanos(entry.deadline.0.saturating_add(SEEN_GRACE.0)),
+        ));
         client
             .entries
             .insert((id.request.seq, id.via, id.index), entry);

@@ -10,11 +10,12 @@ use crate::lease::Leases;
 use crate::limits::*;
 use crate::links::{LinkKey, Links, Tag};
 use crate::replica::Replica;
+use e3_channel::{Arrival, Number};
 use e3_collections::State;
 use e3_model::plan::{NodePlan, Role};
 use e3_model::{Address, AppId, Nanos, NodeId, NodeKind, RequestId, ShardKey, Slot};
 use e3_wire::codec::Reader;
-use e3_wire::datagram::{Header, Kind};
+use e3_wire::datagram::{Header, Kind, open, seal};
 use e3_wire::frame::{Ends, Frame, Link};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -166,21 +167,24 @@ impl Worker {
     pub fn handle_datagram(&mut self, now: Nanos, from: Address, bytes: &[u8]) {
         self.now = now;
         self.datagrams_in += 1;
-        let mut reader = Reader(bytes);
-        let dropped = match Header::decode(&mut reader) {
-            Err(_) => Some("header"),
-            Ok(_) if reader.is_empty() => Some("empty"),
-            Ok(Header {
-                kind: Kind::Client, ..
-            }) => self.on_client(now, from, &mut reader).err(),
-            Ok(header) if header.kind == Kind::Peer => {
-                self.on_peer(now, &header, &mut reader).err()
-            }
-            Ok(_) => Some("kind"),
+        let dropped = match open(bytes) {
+            Err(e) => Some(e.reason()),
+            Ok((_, reader)) if reader.is_empty() => Some("empty"),
+            Ok((Header::CLIENT, mut reader)) => self.on_client(now, from, &mut reader).err(),
+            Ok((header, mut reader)) => match header.kind {
+                Kind::Peer => self.on_peer(now, &header, &mut reader).err(),
+                Kind::Client => Some("header"),
+                Kind::Heartbeat => Some("kind"),
+            },
         };
         if let Some(reason) = dropped {
-            *self.dropped.entry(reason).or_default() += 1;
+            self.drop_for(reason);
         }
+    }
+
+    /// Counts something that came and was not taken.
+    pub(crate) fn drop_for(&mut self, reason: &'static str) {
+        *self.dropped.entry(reason).or_default() += 1;
     }
 
     fn on_peer(&mut self, now: Nanos, h: &Header, r: &mut Reader<'_>) -> Result<(), &'static str> {
@@ -203,80 +207,98 @@ impl Worker {
 
     fn on_frame(&mut self, now: Nanos, h: &Header, frame: Frame<'_>) {
         match frame {
-            Frame::Data { link, seq, body } => self.on_data(now, h.from, link, seq, body),
+            Frame::Data {
+                link,
+                epoch,
+                seq,
+                behind,
+                body,
+            } => match self.check_link(h, &link) {
+                Ok(key) => {
+                    let number = Number { epoch, seq };
+                    self.on_data(now, key, (h.from, link), number, behind, body);
+                }
+                Err(reason) => self.drop_for(reason),
+            },
             Frame::Ack { link, ack } => {
                 let mut freed = Vec::new();
-                self.links.on_ack(now, link, &ack, &mut freed);
-                self.on_freed(now, freed);
+                match self.links.on_ack(now, h.from, link, &ack, &mut freed) {
+                    Ok(None) => self.on_freed(now, freed),
+                    Ok(Some(epoch)) => self.restart(now, (link.app, link.ends), epoch),
+                    Err(reason) => self.drop_for(reason),
+                }
             }
             Frame::LeaseRequest {
                 sent_ns,
                 plan_version,
             } => {
-                if self.leases.on_request(now, h.from, plan_version) {
+                if self.may_need_lease(h.from, plan_version)
+                    && self.leases.on_request(now, h.from, plan_version)
+                {
                     self.links
                         .packer
                         .frame(h.from, &Frame::LeaseGrant { sent_ns });
                 }
             }
             Frame::LeaseGrant { sent_ns } => {
-                if self.leases.on_grant(now, h.from, Nanos(sent_ns)) {
+                if self.leases.on_grant(h.from, Nanos(sent_ns)) {
                     self.advance_all(now);
                 } else {
-                    *self.dropped.entry("lease").or_default() += 1;
+                    self.drop_for("lease");
                 }
             }
             Frame::Reply {
                 app,
                 request,
+                attempt,
                 reply,
-            } => self.on_reply(app, request, reply),
+            } => self.on_reply(app, request, attempt, reply),
         }
     }
 
-    fn on_data(&mut self, now: Nanos, from: NodeId, link: Link, seq: u64, body: &[u8]) {
-        let Some(key) = self.receiver_of(&link) else {
-            *self.dropped.entry("link").or_default() += 1;
-            return;
-        };
-        let expected = match (self.replicas.get(&key), link.ends) {
-            (Some(r), Ends::Replication { backup, .. }) => {
-                r.role != Role::Primary
-                    && backup == self.config.node
-                    && link.to_incarnation == self.config.incarnation
-            }
-            (Some(r), _) => r.role == Role::Primary && link.to_incarnation == r.incarnation,
-            (None, _) => false,
-        };
-        if !expected {
-            // A plan is on its way, here or there; the sender repeats it.
-            *self.dropped.entry("view").or_default() += 1;
-            return;
+    fn on_data(
+        &mut self,
+        now: Nanos,
+        key: ShardKey,
+        (from, link): (NodeId, Link),
+        number: Number,
+        behind: u32,
+        body: &[u8],
+    ) {
+        match self.links.on_data(now, from, link, number, behind, body) {
+            Arrival::New => {}
+            Arrival::Duplicate | Arrival::Beyond | Arrival::Late => return,
+            Arrival::Confused | Arrival::Invalid => return self.drop_for("channel"),
         }
-        if self.links.on_data(now, from, link, seq, body) {
-            self.inputs
-                .entry(key)
-                .or_default()
-                .insert((link.app, link.ends));
-            if matches!(link.ends, Ends::Replication { .. }) {
-                self.drain_replication(now, key);
-            }
+        let inputs = self.inputs.entry(key).or_default();
+        inputs.insert((link.app, link.ends));
+        if matches!(link.ends, Ends::Replication { .. }) {
+            self.drain_replication(now, key);
         }
     }
 
-    /// The shard that a channel leads to.
-    fn receiver_of(&self, link: &Link) -> Option<ShardKey> {
-        let app = self.apps.get(&link.app)?;
-        let (service, shard) = match link.ends {
-            Ends::Ingress { shard, .. } => (app.dag.source(), shard),
-            Ends::Edge { edge, to, .. } => (app.dag.receiver(edge)?, to),
-            Ends::Replication { service, shard, .. } => (service, shard),
-        };
-        Some(ShardKey {
-            app: link.app,
+    /// Begins a new epoch of a channel whose ends do not fit together. A replication stream begins
+    /// with a snapshot again.
+    fn restart(&mut self, now: Nanos, (app, ends): LinkKey, epoch: u32) {
+        self.drop_for("channel");
+        let Ends::Replication {
             service,
             shard,
-        })
+            backup,
+        } = ends
+        else {
+            return self.links.restart(now, (app, ends), epoch);
+        };
+        let key = ShardKey {
+            app,
+            service,
+            shard,
+        };
+        let replica = self.replicas.get(&key);
+        if let Some(b) = replica.and_then(|r| r.primary.backups.get(&backup)) {
+            let required = b.required;
+            self.add_backup(now, key, backup, required, Some(epoch));
+        }
     }
 
     pub(crate) fn on_freed(&mut self, now: Nanos, freed: Vec<Tag>) {
@@ -319,7 +341,9 @@ impl Worker {
             self.next_released = Nanos(now.0 + RELEASED_INTERVAL.0);
             self.tell_released();
         }
-        self.links.on_timer(now);
+        for (key, epoch) in self.links.on_timer(now) {
+            self.restart(now, key, epoch);
+        }
         loop {
             self.dispatch(now);
             self.links.flush(now);
@@ -329,13 +353,14 @@ impl Worker {
             let mut reader = Reader(&bytes);
             let header = Header::decode(&mut reader).expect("written here");
             if let Err(reason) = self.on_peer(now, &header, &mut reader) {
-                *self.dropped.entry(reason).or_default() += 1;
+                self.drop_for(reason);
             }
         }
         while let Some((to, bytes)) = self.links.packer.remote.pop_front() {
             self.outputs.push_back(Output::Send { to, bytes });
         }
-        for (to, bytes) in std::mem::take(&mut self.client_open) {
+        for (to, mut bytes) in std::mem::take(&mut self.client_open) {
+            seal(&mut bytes);
             self.outputs.push_back(Output::Send { to, bytes });
         }
     }
@@ -350,6 +375,7 @@ impl Worker {
             plan_version: self.plan.version,
         };
         for node in backups {
+            self.leases.on_asked(now, node);
             self.links.packer.frame(node, &frame);
         }
     }

@@ -9,8 +9,7 @@ use crate::limits::{DEADLINE, LETTERS_RETRY_AFTER};
 use crate::random::unique;
 use e3_model::{MessageId, Nanos, RequestId, ShardKey, Slot};
 use e3_wire::client::{ClientFrame, Replay};
-use e3_wire::codec::Reader;
-use e3_wire::datagram::{Header, Kind};
+use e3_wire::datagram::{Header, open};
 use e3_wire::entry::{DeadLetter, Reply};
 use std::io::ErrorKind;
 use std::net::{SocketAddr, UdpSocket};
@@ -100,7 +99,7 @@ impl LetterClient {
             })
         };
         self.exchange(shard, deadline, route, ask, |frame| match frame {
-            ClientFrame::Reply { id: of, reply } if of == id => Some(reply),
+            ClientFrame::Reply { id: of, reply, .. } if of == id => Some(reply),
             _ => None,
         })
     }
@@ -122,9 +121,7 @@ impl LetterClient {
                 if !to.ip().is_loopback() {
                     return Err(LoadError::NotLoopback { address: to });
                 }
-                let mut bytes = Vec::new();
-                ClientFrame::start(&mut bytes);
-                ask(attempt).encode(&mut bytes);
+                let bytes = ask(attempt).to_datagram();
                 self.socket
                     .send_to(&bytes, to)
                     .map_err(io("send a request"))?;
@@ -152,11 +149,12 @@ impl LetterClient {
 
 /// What a datagram holds, as far as it can be read.
 fn frames(bytes: &[u8]) -> impl Iterator<Item = ClientFrame> {
-    let mut reader = Reader(bytes);
-    let good = matches!(Header::decode(&mut reader), Ok(h) if h.kind == Kind::Client);
+    let mut reader = match open(bytes) {
+        Ok((Header::CLIENT, reader)) => Some(reader),
+        _ => None,
+    };
     std::iter::from_fn(move || {
-        (good && !reader.is_empty())
-            .then(|| ClientFrame::decode(&mut reader).ok())
-            .flatten()
+        let rest = reader.as_mut().filter(|r| !r.is_empty())?;
+        ClientFrame::decode(rest).ok()
     })
 }

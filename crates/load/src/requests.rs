@@ -9,8 +9,7 @@ use crate::limits::*;
 use crate::workload::Call;
 use e3_model::{Address, AppId, Nanos, RequestId, Slot, TraceContext};
 use e3_wire::client::{ClientFrame, Request};
-use e3_wire::codec::Reader;
-use e3_wire::datagram::{Header, Kind};
+use e3_wire::datagram::{Header, open, seal};
 use e3_wire::entry::{Outcome, Reply};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -66,11 +65,19 @@ struct Pending {
     due: Nanos,
     deadline: Nanos,
     attempts: u16,
-    refused: u16,
+    /// Attempts that were not admitted.
+    refused: BTreeSet<u16>,
     last_refusal: Option<Reply>,
     to: Address,
     wait: Nanos,
     timer: Nanos,
+}
+
+impl Pending {
+    /// No attempt was admitted.
+    fn is_refused(&self) -> bool {
+        self.refused.len() == usize::from(self.attempts)
+    }
 }
 
 /// All requests of one client.
@@ -124,7 +131,7 @@ impl Requests {
             due,
             deadline,
             attempts: 0,
-            refused: 0,
+            refused: BTreeSet::new(),
             last_refusal: None,
             to,
             wait: RETRY_AFTER,
@@ -176,7 +183,9 @@ impl Requests {
         }
         frame.encode(buffer);
         if buffer.len() > DATAGRAM_LEN_GOAL {
-            self.full.push_back((to, std::mem::take(buffer)));
+            let mut bytes = std::mem::take(buffer);
+            seal(&mut bytes);
+            self.full.push_back((to, bytes));
         }
     }
 
@@ -191,7 +200,7 @@ impl Requests {
                 .pending
                 .get_mut(&seq)
                 .expect("timers are of pending requests");
-            let refused = p.refused == p.attempts;
+            let refused = p.is_refused();
             if now < p.deadline {
                 let to = self.other_node(seq);
                 self.attempt(now, seq, to);
@@ -235,18 +244,14 @@ impl Requests {
 
     /// Takes a datagram; what is not an answer is counted.
     pub fn on_datagram(&mut self, now: Nanos, bytes: &[u8]) {
-        let mut r = Reader(bytes);
-        match Header::decode(&mut r) {
-            Ok(header) if header.kind == Kind::Client => {}
-            _ => {
-                self.stray += 1;
-                return;
-            }
-        }
+        let Ok((Header::CLIENT, mut r)) = open(bytes) else {
+            self.stray += 1;
+            return;
+        };
         while !r.is_empty() {
             match ClientFrame::decode(&mut r) {
-                Ok(ClientFrame::Reply { id, reply }) if id.client == self.client => {
-                    self.on_reply(now, id.seq, reply);
+                Ok(ClientFrame::Reply { id, attempt, reply }) if id.client == self.client => {
+                    self.on_reply(now, id.seq, attempt, reply);
                 }
                 Ok(_) => self.stray += 1,
                 Err(_) => {
@@ -257,7 +262,7 @@ impl Requests {
         }
     }
 
-    fn on_reply(&mut self, now: Nanos, seq: u64, reply: Reply) {
+    fn on_reply(&mut self, now: Nanos, seq: u64, attempt: u16, reply: Reply) {
         let Some(p) = self.pending.get_mut(&seq) else {
             if (1..self.next_seq).contains(&seq) {
                 self.events
@@ -267,16 +272,22 @@ impl Requests {
             }
             return;
         };
+        if attempt >= p.attempts {
+            // Never sent.
+            self.stray += 1;
+            return;
+        }
         if !refusal(reply.outcome) {
             self.give(now, seq, Some(reply));
             return;
         }
-        p.refused = (p.refused + 1).min(p.attempts);
-        if p.refused == p.attempts && reply.outcome == Outcome::Overloaded {
+        // The same refusal may come twice: it speaks for its attempt only.
+        p.refused.insert(attempt);
+        if p.is_refused() && reply.outcome == Outcome::Overloaded {
             self.give(now, seq, Some(reply));
             return;
         }
-        if reply.outcome == Outcome::Rejected && p.refused == p.attempts {
+        if reply.outcome == Outcome::Rejected && p.is_refused() {
             // Perhaps the node has no plan yet: nothing was done, another one may know better.
             let soon = Nanos((now.0 + REJECTED_RETRY_AFTER.0).min(p.deadline.0));
             self.timers.remove(&(p.timer, seq));
@@ -324,8 +335,9 @@ impl Requests {
         if let Some(full) = self.full.pop_front() {
             return Some(full);
         }
-        while let Some((to, bytes)) = self.open.pop_first() {
+        while let Some((to, mut bytes)) = self.open.pop_first() {
             if !bytes.is_empty() {
+                seal(&mut bytes);
                 return Some((to, bytes));
             }
         }

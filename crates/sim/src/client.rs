@@ -3,8 +3,7 @@
 use crate::random::Random;
 use e3_model::{AppId, MessageId, Nanos, RequestId, ShardKey, Slot, TraceContext};
 use e3_wire::client::{ClientFrame, Letters, Replay, Request};
-use e3_wire::codec::Reader;
-use e3_wire::datagram::{Header, Kind};
+use e3_wire::datagram::{Header, open};
 use e3_wire::entry::{DeadLetter, Outcome, Reply};
 use std::collections::BTreeMap;
 
@@ -25,6 +24,8 @@ pub struct Client {
     pub letters: BTreeMap<ShardKey, Letters>,
     /// Replies that contradict the first one.
     pub contradictions: u64,
+    /// Datagrams that did not arrive as they were sent, and answers to nothing.
+    pub strays: u64,
     next_seq: u64,
 }
 
@@ -38,6 +39,7 @@ impl Client {
             outcomes: BTreeMap::new(),
             letters: BTreeMap::new(),
             contradictions: 0,
+            strays: 0,
             next_seq: 1,
         }
     }
@@ -64,7 +66,7 @@ impl Client {
 
     /// The question what dead letters a shard has, as a datagram.
     pub fn read_letters(&self, shard: ShardKey) -> Vec<u8> {
-        datagram(&ClientFrame::ReadLetters { shard, skip: 0 })
+        ClientFrame::ReadLetters { shard, skip: 0 }.to_datagram()
     }
 
     /// The order to handle a dead letter once more, as a datagram.
@@ -92,7 +94,7 @@ impl Client {
     }
 
     fn open(&mut self, now: Nanos, seq: u64, frame: ClientFrame) -> Vec<u8> {
-        let bytes = datagram(&frame);
+        let bytes = frame.to_datagram();
         self.open.insert(seq, (frame, Nanos(now.0 + RETRY_AFTER.0)));
         bytes
     }
@@ -111,27 +113,33 @@ impl Client {
                 _ => {}
             }
             *at = Nanos(now.0 + RETRY_AFTER.0);
-            due.push(datagram(frame));
+            due.push(frame.to_datagram());
         }
         due
     }
 
     /// Takes a datagram.
     pub fn receive(&mut self, bytes: &[u8]) {
-        let mut r = Reader(bytes);
-        let header = Header::decode(&mut r).expect("nodes send valid datagrams");
-        assert_eq!(header.kind, Kind::Client);
+        let Ok((Header::CLIENT, mut r)) = open(bytes) else {
+            self.strays += 1;
+            return;
+        };
         while !r.is_empty() {
-            let frame = ClientFrame::decode(&mut r).expect("nodes send valid frames");
-            let (id, reply) = match frame {
-                ClientFrame::Reply { id, reply } => (id, reply),
-                ClientFrame::Letters(letters) => {
+            let (id, reply) = match ClientFrame::decode(&mut r) {
+                Ok(ClientFrame::Reply { id, reply, .. }) => (id, reply),
+                Ok(ClientFrame::Letters(letters)) => {
                     self.letters.insert(letters.shard, letters);
                     continue;
                 }
-                _ => panic!("a request to a client"),
+                _ => {
+                    self.strays += 1;
+                    return;
+                }
             };
-            assert_eq!(id.client, self.id);
+            if id.client != self.id || !(1..self.next_seq).contains(&id.seq) {
+                self.strays += 1;
+                continue;
+            }
             match self.outcomes.get(&id.seq) {
                 // The ingress may repeat an answer, but never change it.
                 Some(first) => self.contradictions += u64::from(*first != reply),
@@ -160,11 +168,4 @@ impl Client {
             .filter(|r| r.outcome == outcome)
             .count()
     }
-}
-
-fn datagram(frame: &ClientFrame) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    ClientFrame::start(&mut bytes);
-    frame.encode(&mut bytes);
-    bytes
 }

@@ -66,6 +66,8 @@ pub struct Cluster {
     events: BinaryHeap<Reverse<(Nanos, u64)>>,
     bodies: BTreeMap<u64, Event>,
     next_event: u64,
+    /// Datagrams damaged so far.
+    pub damaged: u64,
     /// Digest of everything that happened, to compare two runs of one seed.
     pub trace: u64,
 }
@@ -83,6 +85,7 @@ impl Cluster {
             events: BinaryHeap::new(),
             bodies: BTreeMap::new(),
             next_event: 0,
+            damaged: 0,
             trace: 0,
         }
     }
@@ -221,13 +224,27 @@ impl Cluster {
 
     fn transmit(&mut self, from: Address, to: Address, bytes: Vec<u8>) {
         let Some(to) = party(to) else { return };
+        if let Some((permille, damage)) = self.faults.damaged
+            && self.random.chance(permille)
+            && let Some(damaged) = damage.apply(&bytes, &mut self.random)
+        {
+            self.damaged += 1;
+            self.deliver(from, to, &damaged);
+            if self.random.chance(500) {
+                return;
+            }
+        }
+        self.deliver(from, to, &bytes);
+    }
+
+    fn deliver(&mut self, from: Address, to: Party, bytes: &[u8]) {
         for at in self.faults.arrivals(self.now, &mut self.random) {
             self.push(
                 at,
                 Event::Datagram {
                     from,
                     to,
-                    bytes: bytes.clone(),
+                    bytes: bytes.to_vec(),
                 },
             );
         }

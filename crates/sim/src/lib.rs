@@ -8,6 +8,7 @@
 pub mod client;
 pub mod cluster;
 pub mod controller;
+pub mod damage;
 pub mod network;
 pub mod random;
 pub mod service;
@@ -15,5 +16,6 @@ pub mod service;
 pub use client::Client;
 pub use cluster::Cluster;
 pub use controller::Controller;
+pub use damage::Damage;
 pub use network::Faults;
 pub use random::Random;

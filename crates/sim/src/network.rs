@@ -1,5 +1,6 @@
 //! The simulated network: delay, loss, repetition, reordering.
 
+use crate::damage::Damage;
 use crate::random::Random;
 use e3_model::{Address, Nanos};
 
@@ -10,6 +11,8 @@ pub struct Faults {
     pub loss_permille: u64,
     /// Datagrams delivered twice.
     pub repeat_permille: u64,
+    /// Datagrams damaged, and how. Half of them arrive undamaged too.
+    pub damaged: Option<(u64, Damage)>,
     /// Shortest delay.
     pub delay_min: Nanos,
     /// Longest delay; a wide range reorders.
@@ -21,6 +24,7 @@ impl Faults {
     pub const NONE: Faults = Faults {
         loss_permille: 0,
         repeat_permille: 0,
+        damaged: None,
         delay_min: Nanos(20_000),
         delay_max: Nanos(40_000),
     };
@@ -29,6 +33,7 @@ impl Faults {
     pub const BAD: Faults = Faults {
         loss_permille: 50,
         repeat_permille: 20,
+        damaged: None,
         delay_min: Nanos(20_000),
         delay_max: Nanos(5_000_000),
     };

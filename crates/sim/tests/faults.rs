@@ -4,146 +4,21 @@
 //! Each test has a phase with faults and then one in which everything must converge. Replay one
 //! seed with `E3_SEED=7 cargo test -p e3-sim --test faults`; try many with `E3_SEEDS=1000`.
 
+mod common;
+
+use common::{APP, CHAIN_SERVICES, Run, runs};
 use e3_control::Command;
 use e3_dataplane::{Config, Worker};
-use e3_model::document::{parse_application, parse_topology};
 use e3_model::plan::Role;
-use e3_model::{AppId, Nanos, NodeId, NodeKind, ServiceId, ShardId, ShardKey};
+use e3_model::{Nanos, NodeId, NodeKind, ServiceId, ShardId, ShardKey};
+use e3_sim::Faults;
 use e3_sim::cluster::CLUSTER;
 use e3_sim::network::node_address;
 use e3_sim::service::Service;
-use e3_sim::{Client, Cluster, Controller, Faults};
+use e3_wire::datagram::{HEADER_LEN, seal};
 use e3_wire::entry::Outcome;
-use std::collections::BTreeMap;
+use e3_wire::limits::WIRE_VERSION;
 use std::sync::Arc;
-
-const CHAIN: &str = include_str!("chain.yaml");
-const TOPOLOGY: &str = include_str!("../../../topologies/3x-type1.yaml");
-const APP: AppId = AppId(1);
-const CHAIN_SERVICES: [Service; 2] = [
-    Service::Chain { channels: 1 },
-    Service::Chain { channels: 0 },
-];
-
-struct Run {
-    seed: u64,
-    cluster: Cluster,
-    controller: Controller,
-}
-
-impl Run {
-    fn new(seed: u64, services: [Service; 2]) -> Run {
-        let mut cluster = Cluster::new(seed, services.to_vec());
-        let topology = parse_topology("3x-type1.yaml", TOPOLOGY).unwrap();
-        let mut controller = Controller::new(&mut cluster, topology);
-        controller
-            .deploy(parse_application("chain.yaml", CHAIN).unwrap())
-            .unwrap();
-        cluster.clients = (0..3).map(|c| Client::new(100 + c, APP)).collect();
-        let mut run = Run {
-            seed,
-            cluster,
-            controller,
-        };
-        run.pass(500);
-        run
-    }
-
-    fn pass(&mut self, ms: u64) {
-        self.controller
-            .run(&mut self.cluster, Nanos::from_millis(ms));
-    }
-
-    /// Requests from every client, to random live nodes, at random moments.
-    fn load(&mut self, requests: u64) {
-        for _ in 0..requests {
-            let clients = self.cluster.clients.len() as u64;
-            let client = self.cluster.random.below(clients) as u16;
-            let up = self.cluster.up();
-            let to = up[self.cluster.random.below(up.len() as u64) as usize];
-            self.cluster.request(client, to, Nanos::from_millis(60_000));
-            let pause = Nanos(self.cluster.random.below(2_000_000));
-            self.controller.run(&mut self.cluster, pause);
-        }
-    }
-
-    fn heal(&mut self) {
-        self.cluster.faults = Faults::NONE;
-        self.pass(30_000);
-    }
-
-    /// Every request has one outcome, and its effect exactly once in every service; every shard has
-    /// all its copies, and they are equal.
-    fn check(&self) {
-        let replay = format!(
-            "replay: E3_SEED={} cargo test -p e3-sim --test faults",
-            self.seed
-        );
-        let ids = |client: &Client| {
-            let id = client.id;
-            (1..=client.sent()).map(move |seq| [id.to_le_bytes(), seq.to_le_bytes()].concat())
-        };
-        let mut counts: [BTreeMap<Vec<u8>, i64>; 2] = Default::default();
-        let plan = &self.controller.control.apps[&APP].plan;
-        for shard in &plan.shards {
-            let key = plan.key(shard);
-            let state = self
-                .cluster
-                .state(shard.primary.0, key)
-                .expect("the primary has it");
-            let state = state.borrow();
-            for id in self.cluster.clients.iter().flat_map(ids) {
-                let count = state.counter_get(0, &id);
-                *counts[usize::from(shard.service.0)].entry(id).or_default() += count;
-            }
-            assert_eq!(shard.backups.len(), 1, "{key} lacks a copy; {replay}");
-            let copy = self
-                .cluster
-                .state(shard.backups[0].0, key)
-                .expect("the backup has it");
-            assert_eq!(
-                copy.borrow().digest(),
-                state.digest(),
-                "copies of {key}; {replay}"
-            );
-        }
-        for client in &self.cluster.clients {
-            assert_eq!(client.under_way(), 0, "requests without outcome; {replay}");
-            assert_eq!(client.contradictions, 0, "{replay}");
-            assert_eq!(
-                client.count(Outcome::Done) as u64,
-                client.sent(),
-                "{replay}"
-            );
-            for (seq, id) in ids(client).enumerate() {
-                for (service, counts) in counts.iter().enumerate() {
-                    assert_eq!(
-                        counts[&id], 1,
-                        "request {seq} in service {service}; {replay}"
-                    );
-                }
-            }
-        }
-        assert_eq!(self.controller.control.apps[&APP].state_lost, 0, "{replay}");
-    }
-}
-
-#[expect(
-    clippy::disallowed_methods,
-    reason = "a test's seed comes from whoever runs it"
-)]
-fn runs() -> impl Iterator<Item = Run> {
-    let number = |name| {
-        std::env::var(name)
-            .ok()
-            .map(|v| v.parse().expect("a number"))
-    };
-    let seeds = match (number("E3_SEED"), number("E3_SEEDS")) {
-        (Some(seed), _) => seed..=seed,
-        (None, count) => 1..=count.unwrap_or(8),
-    };
-    seeds.map(|seed| Run::new(seed, CHAIN_SERVICES))
-}
 
 #[test]
 fn a_good_network() {
@@ -355,9 +230,11 @@ fn random_bytes_are_counted_and_dropped() {
         let len = random.below(200) as usize;
         let mut bytes: Vec<u8> = (0..len).map(|_| random.bits() as u8).collect();
         // Half of them look right at first.
-        if random.chance(500) && len > 16 {
-            bytes[..4].copy_from_slice(&[0x01, 0xE3, 1, 1 + random.below(3) as u8]);
-            bytes[8..16].copy_from_slice(&CLUSTER.to_le_bytes());
+        if random.chance(500) && len >= HEADER_LEN {
+            let kind = 1 + random.below(3) as u8;
+            bytes[..4].copy_from_slice(&[0x01, 0xE3, WIRE_VERSION, kind]);
+            bytes[12..20].copy_from_slice(&CLUSTER.to_le_bytes());
+            seal(&mut bytes);
         }
         worker.handle_datagram(Nanos(2), node_address(1), &bytes);
         worker.handle_tick(Nanos(2));

@@ -1,14 +1,14 @@
-//! What clients and ingresses say to each other: datagrams of kind [`Kind::Client`] that hold
-//! one or more of these.
+//! What clients and ingresses say to each other: datagrams of kind
+//! [`crate::datagram::Kind::Client`] that hold one or more of these.
 
 use crate::codec::{Reader, WireError, Write};
-use crate::datagram::{Header, Kind};
+use crate::datagram::{Header, seal};
 use crate::entry::{DeadLetter, Reply};
 use crate::limits::LETTERS_LEN_MAX;
 use crate::message::{decode_id, decode_trace, encode_id, encode_trace};
 use e3_model::limits::{KEY_LEN_MAX, PAYLOAD_LEN_MAX};
 use e3_model::{
-    AppId, MessageId, Nanos, NodeId, RequestId, ServiceId, ShardId, ShardKey, Slot, TraceContext,
+    AppId, MessageId, Nanos, RequestId, ServiceId, ShardId, ShardKey, Slot, TraceContext,
 };
 
 /// A request. A repeat has the same id, key, payload and deadline, and a higher attempt.
@@ -72,6 +72,8 @@ pub enum ClientFrame {
     Reply {
         /// Which request.
         id: RequestId,
+        /// The attempt that it answers. An outcome holds for all attempts; a refusal for this one.
+        attempt: u16,
         /// The answer.
         reply: Reply,
     },
@@ -89,17 +91,38 @@ pub enum ClientFrame {
     Replay(Replay),
 }
 
+impl Request {
+    /// Of what every repeat must have in common with the first attempt.
+    pub fn fingerprint(&self) -> u32 {
+        crc32c::crc32c_append(crc32c::crc32c(&self.key), &self.payload)
+            ^ (self.key.len() as u32).rotate_left(16)
+    }
+}
+
+impl Replay {
+    /// Of what every repeat must have in common with the first attempt.
+    pub fn fingerprint(&self) -> u32 {
+        let mut bytes = Vec::new();
+        encode_shard(&mut bytes, &self.shard);
+        encode_id(&mut bytes, &self.letter);
+        crc32c::crc32c(&bytes)
+    }
+}
+
 impl ClientFrame {
-    /// Appends the header that a datagram from a client or to a client begins with.
+    /// Appends the header that a datagram from a client or to a client begins with. After the last
+    /// item comes [`crate::datagram::seal`].
     pub fn start(out: &mut Vec<u8>) {
-        Header {
-            kind: Kind::Client,
-            from: NodeId(0),
-            cluster: 0,
-            incarnation: 0,
-            to_incarnation: 0,
-        }
-        .encode(out);
+        Header::CLIENT.encode(out);
+    }
+
+    /// A datagram that holds this item alone.
+    pub fn to_datagram(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        ClientFrame::start(&mut out);
+        self.encode(&mut out);
+        seal(&mut out);
+        out
     }
 
     /// Appends the item.
@@ -117,10 +140,11 @@ impl ClientFrame {
                 out.put_short(&q.key);
                 out.put_long(&q.payload);
             }
-            ClientFrame::Reply { id, reply } => {
+            ClientFrame::Reply { id, attempt, reply } => {
                 out.put_u8(2);
                 out.put_u64(id.client);
                 out.put_u64(id.seq);
+                out.put_u16(*attempt);
                 reply.encode(out);
             }
             ClientFrame::ReadLetters { shard, skip } => {
@@ -173,6 +197,7 @@ impl ClientFrame {
                     client: r.u64()?,
                     seq: r.u64()?,
                 },
+                attempt: r.u16()?,
                 reply: Reply::decode(r)?,
             },
             3 => ClientFrame::ReadLetters {

@@ -19,6 +19,28 @@ pub enum WireError {
     /// Another version of the format.
     #[error("wire version is {0}, must be {WIRE_VERSION}")]
     Version(u8),
+    /// Cut short or joined with something else.
+    #[error("header says {stated} bytes, datagram has {len}")]
+    Length {
+        /// What the header says.
+        stated: u16,
+        /// Bytes that came.
+        len: usize,
+    },
+    /// Damaged on the way.
+    #[error("checksum is {stated:#010x}, the bytes give {computed:#010x}")]
+    Checksum {
+        /// What the header says.
+        stated: u32,
+        /// What the bytes give.
+        computed: u32,
+    },
+    /// Bytes after the end of what should fill them.
+    #[error("{0} bytes after the end")]
+    Trailing(usize),
+    /// Text that is not UTF-8.
+    #[error("{0} is not UTF-8")]
+    Text(&'static str),
     /// A discriminant that is not defined.
     #[error("{what} is {value}, which is not defined")]
     Unknown {
@@ -37,6 +59,17 @@ pub enum WireError {
         /// The bound.
         max: usize,
     },
+}
+
+impl WireError {
+    /// Under what a datagram with this fault is counted.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            WireError::Checksum { .. } => "checksum",
+            WireError::Length { .. } => "length",
+            _ => "header",
+        }
+    }
 }
 
 /// Reads fields from the front of a byte string.
@@ -86,6 +119,14 @@ impl<'a> Reader<'a> {
             return Err(WireError::TooLong { what, len, max });
         }
         self.bytes(len)
+    }
+
+    /// An error if something is left.
+    pub fn end(&self) -> Result<(), WireError> {
+        match self.0.len() {
+            0 => Ok(()),
+            left => Err(WireError::Trailing(left)),
+        }
     }
 
     /// True if nothing is left.

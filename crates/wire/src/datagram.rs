@@ -1,13 +1,39 @@
-//! The header of every datagram.
+//! The header of every datagram, and the checksum over all of it.
+//!
+//! | at | bytes | field |
+//! |---|---|---|
+//! | 0 | 2 | magic number |
+//! | 2 | 1 | version of the format |
+//! | 3 | 1 | kind: 1 peer, 2 client, 3 heartbeat |
+//! | 4 | 2 | sending node, 0 from and to clients |
+//! | 6 | 2 | bytes of the datagram, header included |
+//! | 8 | 4 | checksum over all other bytes of the datagram |
+//! | 12 | 8 | cluster, 0 from and to clients |
+//! | 20 | 4 | process of the sender, 0 from and to clients |
+//! | 24 | 4 | process that it is meant for, 0 = whichever is there |
+//!
+//! The checksum is CRC-32C (RFC 3720, appendix B.4). In a datagram of any length that UDP carries it
+//! finds every change of up to three bits and every burst of up to 32 bits (Koopman, DSN 2002); of
+//! all other damage it misses 1 in 2^32. A link that damages a thousand datagrams each second beyond
+//! what Ethernet's and UDP's own checksums find lets one pass in fifty days, and that one still
+//! meets the check of every field (docs/design/002-datagrams.md). A hash of 64 bits has no such
+//! guarantee for few bits; processors have an instruction for this CRC and for none of 64 bits.
+//! `cargo bench -p e3-wire` measures it. Neither keeps out anybody who means harm: that takes
+//! authentication.
 
 use crate::codec::{Reader, WireError, Write};
-use crate::limits::WIRE_VERSION;
+use crate::limits::{DATAGRAM_LEN_MAX, WIRE_VERSION};
 use e3_model::NodeId;
 
 /// First two bytes of every datagram.
 pub const MAGIC: u16 = 0xE301;
 /// Bytes of [`Header`].
-pub const HEADER_LEN: usize = 24;
+pub const HEADER_LEN: usize = 28;
+const LEN_AT: usize = 6;
+const CHECKSUM_AT: usize = 8;
+const CHECKSUM_END: usize = CHECKSUM_AT + 4;
+
+const _: () = assert!(DATAGRAM_LEN_MAX <= u16::MAX as usize, "a length is a u16");
 
 /// What a datagram carries.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -36,7 +62,16 @@ pub struct Header {
 }
 
 impl Header {
-    /// Appends the header.
+    /// Header of datagrams from and to clients.
+    pub const CLIENT: Header = Header {
+        kind: Kind::Client,
+        from: NodeId(0),
+        cluster: 0,
+        incarnation: 0,
+        to_incarnation: 0,
+    };
+
+    /// Appends the header. When the frames are there, [`seal`] fills in length and checksum.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let start = out.len();
         out.put_u16(MAGIC);
@@ -48,13 +83,15 @@ impl Header {
         });
         out.put_u16(self.from.0);
         out.put_u16(0);
+        out.put_u32(0);
         out.put_u64(self.cluster);
         out.put_u32(self.incarnation);
         out.put_u32(self.to_incarnation);
-        debug_assert_eq!(out.len() - start, HEADER_LEN);
+        assert_eq!(out.len() - start, HEADER_LEN);
     }
 
-    /// Reads the header; the reader is left at the first frame.
+    /// Reads a header that never left this process: neither length nor checksum is looked at.
+    /// What came from outside goes through [`open`]. The reader is left at the first frame.
     pub fn decode(r: &mut Reader<'_>) -> Result<Header, WireError> {
         let magic = r.u16()?;
         if magic != MAGIC {
@@ -77,6 +114,7 @@ impl Header {
         };
         let from = NodeId(r.u16()?);
         r.u16()?;
+        r.u32()?;
         Ok(Header {
             kind,
             from,
@@ -85,4 +123,53 @@ impl Header {
             to_incarnation: r.u32()?,
         })
     }
+}
+
+/// Fills in length and checksum of a whole datagram, which begins with its header.
+pub fn seal(datagram: &mut [u8]) {
+    assert!((HEADER_LEN..=DATAGRAM_LEN_MAX).contains(&datagram.len()));
+    let len = datagram.len() as u16;
+    datagram[LEN_AT..CHECKSUM_AT].copy_from_slice(&len.to_le_bytes());
+    let sum = checksum(datagram);
+    datagram[CHECKSUM_AT..CHECKSUM_END].copy_from_slice(&sum.to_le_bytes());
+}
+
+/// Reads the header of a datagram that has come in whole and undamaged; the reader is left at the
+/// first frame.
+pub fn open(datagram: &[u8]) -> Result<(Header, Reader<'_>), WireError> {
+    if datagram.len() < HEADER_LEN {
+        return Err(WireError::Short {
+            needed: HEADER_LEN,
+            left: datagram.len(),
+        });
+    }
+    let magic = u16::from_le_bytes([datagram[0], datagram[1]]);
+    if magic != MAGIC {
+        return Err(WireError::Magic(magic));
+    }
+    if datagram[2] != WIRE_VERSION {
+        return Err(WireError::Version(datagram[2]));
+    }
+    let stated = u16::from_le_bytes([datagram[LEN_AT], datagram[LEN_AT + 1]]);
+    if usize::from(stated) != datagram.len() {
+        return Err(WireError::Length {
+            stated,
+            len: datagram.len(),
+        });
+    }
+    let bytes = &datagram[CHECKSUM_AT..CHECKSUM_END];
+    let stated = u32::from_le_bytes(bytes.try_into().expect("4 bytes"));
+    let computed = checksum(datagram);
+    if stated != computed {
+        return Err(WireError::Checksum { stated, computed });
+    }
+    let mut reader = Reader(datagram);
+    let header = Header::decode(&mut reader)?;
+    Ok((header, reader))
+}
+
+/// Over everything but itself.
+fn checksum(datagram: &[u8]) -> u32 {
+    let head = crc32c::crc32c(&datagram[..CHECKSUM_AT]);
+    crc32c::crc32c_append(head, &datagram[CHECKSUM_END..])
 }

@@ -192,7 +192,9 @@ impl DeadLetter {
     pub(crate) fn decode(r: &mut Reader<'_>) -> Result<DeadLetter, WireError> {
         Ok(DeadLetter {
             at: Nanos(r.u64()?),
-            reason: String::from_utf8_lossy(r.short_bytes("reason", 1024)?).into_owned(),
+            reason: str::from_utf8(r.short_bytes("reason", REASON_LEN_MAX)?)
+                .map_err(|_| WireError::Text("reason"))?
+                .to_owned(),
             key: r.short_bytes("key", KEY_LEN_MAX)?.to_vec(),
             payload: r.long_bytes("payload", PAYLOAD_LEN_MAX)?.to_vec(),
         })
@@ -277,6 +279,12 @@ impl Entry {
             });
         }
         let flags = r.u8()?;
+        if flags > 7 {
+            return Err(WireError::Unknown {
+                what: "flags of an entry",
+                value: flags.into(),
+            });
+        }
         let reply = if flags & 1 != 0 {
             Some(Reply::decode(r)?)
         } else {
@@ -360,7 +368,7 @@ impl Replicated {
     /// Reads one that fills the whole slice.
     pub fn decode(bytes: &[u8]) -> Result<Replicated, WireError> {
         let r = &mut Reader(bytes);
-        Ok(match r.u8()? {
+        let item = match r.u8()? {
             1 => Replicated::SnapshotBegin { released: r.u64()? },
             2 => Replicated::SnapshotState(r.long_bytes("snapshot chunk", BODY_LEN_MAX)?.to_vec()),
             3 => Replicated::SnapshotSeen(Entry::decode(r)?),
@@ -377,6 +385,8 @@ impl Replicated {
                     value: other.into(),
                 });
             }
-        })
+        };
+        r.end()?;
+        Ok(item)
     }
 }

@@ -6,8 +6,11 @@ use crate::limits::BODY_LEN_MAX;
 use e3_model::{AppId, EdgeId, NodeId, RequestId, ServiceId, ShardId};
 
 /// Bytes of a data frame beside its body.
-pub const DATA_HEADER_LEN: usize = 1 + LINK_LEN + 8 + 4;
+pub const DATA_HEADER_LEN: usize = 1 + LINK_LEN + 4 + 8 + 4 + 4;
 const LINK_LEN: usize = 16;
+const ACK_LEN: usize = 4 + 8 + 8 * SELECTIVE_WORDS + 8 + 8;
+/// Words of [`Ack::selective`].
+pub const SELECTIVE_WORDS: usize = 4;
 
 /// What a channel joins. It names logical shards, so that a move changes nothing.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -62,8 +65,13 @@ pub enum Frame<'a> {
     Data {
         /// Channel.
         link: Link,
-        /// Number in the channel, from 1.
+        /// Epoch of the channel, see `e3_channel`.
+        epoch: u32,
+        /// Number in the epoch, from 1.
         seq: u64,
+        /// Messages before this one that the sender still keeps: all earlier ones are durable at
+        /// the receiver, as the sender knows it.
+        behind: u32,
         /// An encoded message or replicated item.
         body: &'a [u8],
     },
@@ -92,6 +100,8 @@ pub enum Frame<'a> {
         app: AppId,
         /// The request.
         request: RequestId,
+        /// The client's attempt that it answers.
+        attempt: u16,
         /// The answer.
         reply: Reply,
     },
@@ -100,10 +110,12 @@ pub enum Frame<'a> {
 /// State of the receiving end of a channel; absolute, so that late and repeated ones do no harm.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Ack {
+    /// Epoch of the channel that the receiving end is in.
+    pub epoch: u32,
     /// All up to this one have arrived: stops retransmission.
     pub received: u64,
-    /// Bit `i`: `received + 2 + i` has arrived too.
-    pub selective: u64,
+    /// Bit `i`: `received + 2 + i` has arrived too. Covers all that a receiver takes.
+    pub selective: [u64; SELECTIVE_WORDS],
     /// All up to this one are durable: frees the sender's outbox.
     pub durable: u64,
     /// The sender may send up to this one.
@@ -158,18 +170,28 @@ impl<'a> Frame<'a> {
     /// Appends the frame.
     pub fn encode(&self, out: &mut Vec<u8>) {
         match self {
-            Frame::Data { link, seq, body } => {
+            Frame::Data {
+                link,
+                epoch,
+                seq,
+                behind,
+                body,
+            } => {
                 out.put_u8(1);
                 encode_link(out, link);
+                out.put_u32(*epoch);
                 out.put_u64(*seq);
+                out.put_u32(*behind);
                 out.put_long(body);
             }
             Frame::Ack { link, ack } => {
                 out.put_u8(2);
                 encode_link(out, link);
-                for v in [ack.received, ack.selective, ack.durable, ack.limit] {
-                    out.put_u64(v);
-                }
+                out.put_u32(ack.epoch);
+                out.put_u64(ack.received);
+                ack.selective.iter().for_each(|word| out.put_u64(*word));
+                out.put_u64(ack.durable);
+                out.put_u64(ack.limit);
             }
             Frame::LeaseRequest {
                 sent_ns,
@@ -186,12 +208,14 @@ impl<'a> Frame<'a> {
             Frame::Reply {
                 app,
                 request,
+                attempt,
                 reply,
             } => {
                 out.put_u8(5);
                 out.put_u16(app.0);
                 out.put_u64(request.client);
                 out.put_u64(request.seq);
+                out.put_u16(*attempt);
                 reply.encode(out);
             }
         }
@@ -201,10 +225,10 @@ impl<'a> Frame<'a> {
     pub fn encoded_len(&self) -> usize {
         match self {
             Frame::Data { body, .. } => DATA_HEADER_LEN + body.len(),
-            Frame::Ack { .. } => 1 + LINK_LEN + 32,
+            Frame::Ack { .. } => 1 + LINK_LEN + ACK_LEN,
             Frame::LeaseRequest { .. } => 17,
             Frame::LeaseGrant { .. } => 9,
-            Frame::Reply { reply, .. } => 1 + 2 + 16 + 9 + reply.payload.len(),
+            Frame::Reply { reply, .. } => 1 + 2 + 16 + 2 + 9 + reply.payload.len(),
         }
     }
 
@@ -213,14 +237,17 @@ impl<'a> Frame<'a> {
         Ok(match r.u8()? {
             1 => Frame::Data {
                 link: decode_link(r)?,
+                epoch: r.u32()?,
                 seq: r.u64()?,
+                behind: r.u32()?,
                 body: r.long_bytes("frame", BODY_LEN_MAX)?,
             },
             2 => Frame::Ack {
                 link: decode_link(r)?,
                 ack: Ack {
+                    epoch: r.u32()?,
                     received: r.u64()?,
-                    selective: r.u64()?,
+                    selective: [r.u64()?, r.u64()?, r.u64()?, r.u64()?],
                     durable: r.u64()?,
                     limit: r.u64()?,
                 },
@@ -236,6 +263,7 @@ impl<'a> Frame<'a> {
                     client: r.u64()?,
                     seq: r.u64()?,
                 },
+                attempt: r.u16()?,
                 reply: Reply::decode(r)?,
             },
             other => {

@@ -1,7 +1,7 @@
 //! Heartbeat: 16 bytes of payload every 50 ms from each node to the controller (E3, ATC 2019, 3).
 
-use crate::codec::{Reader, WireError, Write};
-use crate::datagram::{HEADER_LEN, Header, Kind};
+use crate::codec::{WireError, Write};
+use crate::datagram::{HEADER_LEN, Header, Kind, open, seal};
 use e3_model::NodeId;
 
 /// Bytes of [`Heartbeat`] after the datagram's header.
@@ -38,14 +38,14 @@ pub fn encode(cluster: u64, node: NodeId, incarnation: u32, h: &Heartbeat) -> Ve
     out.put_u16(h.busy_permille);
     out.put_u16(h.flags);
     out.put_u32(h.plan_version_low);
-    debug_assert_eq!(out.len(), HEADER_LEN + PAYLOAD_LEN);
+    assert_eq!(out.len(), HEADER_LEN + PAYLOAD_LEN);
+    seal(&mut out);
     out
 }
 
 /// Reads a heartbeat datagram: sender, its incarnation, cluster, payload.
 pub fn decode(datagram: &[u8]) -> Result<(Header, Heartbeat), WireError> {
-    let mut r = Reader(datagram);
-    let header = Header::decode(&mut r)?;
+    let (header, mut r) = open(datagram)?;
     if header.kind != Kind::Heartbeat {
         return Err(WireError::Unknown {
             what: "kind of datagram here",
@@ -59,5 +59,6 @@ pub fn decode(datagram: &[u8]) -> Result<(Header, Heartbeat), WireError> {
         flags: r.u16()?,
         plan_version_low: r.u32()?,
     };
+    r.end()?;
     Ok((header, heartbeat))
 }

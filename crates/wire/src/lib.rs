@@ -1,7 +1,7 @@
 //! Frame and heartbeat formats: what goes between processes, byte for byte.
 //!
-//! A datagram is a header and a run of frames (peer to peer), or of client frames. All integers are
-//! little endian. Decoding is total: any bytes give a value or an error, never a panic, and no
+//! A datagram is a header with a checksum and a run of frames (peer to peer), or of client frames.
+//! All integers are little endian. Decoding is total: any bytes give a value or an error, never a panic, and no
 //! length is believed before it is checked.
 
 pub mod client;

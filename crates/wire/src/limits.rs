@@ -3,7 +3,7 @@
 use e3_model::limits::{KEY_LEN_MAX, PAYLOAD_LEN_MAX};
 
 /// Version of all formats here.
-pub const WIRE_VERSION: u8 = 1;
+pub const WIRE_VERSION: u8 = 2;
 /// Bytes of a datagram, header included: what UDP over IPv4 can carry.
 pub const DATAGRAM_LEN_MAX: usize = 65_507;
 /// Bytes of one encoded message or log entry: one frame in one datagram.

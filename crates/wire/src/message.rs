@@ -61,7 +61,7 @@ impl Message {
     pub fn decode(bytes: &[u8]) -> Result<Message, WireError> {
         let r = &mut Reader(bytes);
         let id = decode_id(r)?;
-        Ok(Message {
+        let message = Message {
             id,
             attempt: r.u16()?,
             slot: Slot(r.u16()?),
@@ -73,7 +73,9 @@ impl Message {
             code_version: r.u32()?,
             key: r.short_bytes("key", KEY_LEN_MAX)?.to_vec(),
             payload: r.long_bytes("payload", PAYLOAD_LEN_MAX)?.to_vec(),
-        })
+        };
+        r.end()?;
+        Ok(message)
     }
 }
 

@@ -2,9 +2,10 @@
 
 use e3_model::limits::PAYLOAD_LEN_MAX;
 use e3_model::*;
+use e3_wire::WireError;
 use e3_wire::client::{ClientFrame, Letters, Replay, Request};
 use e3_wire::codec::Reader;
-use e3_wire::datagram::{HEADER_LEN, Header, Kind};
+use e3_wire::datagram::{HEADER_LEN, Header, Kind, open, seal};
 use e3_wire::entry::{DeadLetter, Entry, Outcome, Output, Replicated, Reply};
 use e3_wire::frame::{Ack, Ends, Frame, Link};
 use e3_wire::heartbeat::{self, Heartbeat, PAYLOAD_LEN};
@@ -99,8 +100,9 @@ fn frames(body: &[u8]) -> Vec<Frame<'_>> {
         to_incarnation: 7,
     };
     let ack = Ack {
+        epoch: 1 << 31,
         received: 4,
-        selective: 5,
+        selective: [5, 0, 0, 1 << 63],
         durable: 3,
         limit: 260,
     };
@@ -113,7 +115,9 @@ fn frames(body: &[u8]) -> Vec<Frame<'_>> {
         .iter()
         .map(|e| Frame::Data {
             link: link(*e),
+            epoch: u32::MAX,
             seq: 8,
+            behind: 7,
             body,
         })
         .collect();
@@ -129,6 +133,7 @@ fn frames(body: &[u8]) -> Vec<Frame<'_>> {
     frames.push(Frame::Reply {
         app: AppId(1),
         request: id().request,
+        attempt: 3,
         reply,
     });
     frames
@@ -214,9 +219,7 @@ fn dead_letters_fill_a_datagram_and_no_more() {
         let all = vec![(id(), letter(payload_len)); 1_000];
         let letters = Letters::of(shard, 0, 1_000, all.iter());
         assert_eq!(letters.letters.len(), fit, "{payload_len}");
-        let mut bytes = Vec::new();
-        ClientFrame::start(&mut bytes);
-        ClientFrame::Letters(letters).encode(&mut bytes);
+        let bytes = ClientFrame::Letters(letters).to_datagram();
         assert!(bytes.len() <= DATAGRAM_LEN_MAX, "{}", bytes.len());
     }
 }
@@ -240,7 +243,7 @@ fn a_heartbeat_has_sixteen_bytes_of_payload() {
         plan_version_low: 4,
     };
     let bytes = heartbeat::encode(9, NodeId(3), 2, &h);
-    assert_eq!(bytes.len(), HEADER_LEN + 16);
+    assert_eq!((bytes.len(), HEADER_LEN), (HEADER_LEN + 16, 28));
     assert_eq!(PAYLOAD_LEN, 16);
     let (header, back) = heartbeat::decode(&bytes).unwrap();
     assert_eq!(
@@ -281,5 +284,95 @@ fn garbage_and_cut_bytes_are_errors_not_panics() {
             }
             decode_all(&bad);
         }
+    }
+}
+
+fn datagram(body_len: usize) -> Vec<u8> {
+    let mut out = Vec::new();
+    let header = Header {
+        kind: Kind::Peer,
+        from: NodeId(3),
+        cluster: 9,
+        incarnation: 4,
+        to_incarnation: 5,
+    };
+    header.encode(&mut out);
+    out.extend((0..body_len).map(|i| (i * 7) as u8));
+    seal(&mut out);
+    let (back, rest) = open(&out).unwrap();
+    assert_eq!((back, rest.0.len()), (header, body_len));
+    out
+}
+
+#[test]
+fn a_datagram_with_flipped_bits_is_none() {
+    let mut x = 7u64;
+    let mut below = |n: usize| {
+        x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (x >> 33) as usize % n
+    };
+    for body_len in [0, 1, 100, 1_400, DATAGRAM_LEN_MAX - HEADER_LEN] {
+        let whole = datagram(body_len);
+        let bits = whole.len() * 8;
+        let flip = |bytes: &mut [u8], at: usize| bytes[at / 8] ^= 1 << (at % 8);
+        // One, two and three bits anywhere, and bursts of up to 32 bits.
+        for at in (0..bits).step_by(1 + bits / 20_000) {
+            let mut bad = whole.clone();
+            flip(&mut bad, at);
+            assert!(open(&bad).is_err(), "bit {at}");
+        }
+        for n in 0..2_000 {
+            let mut bad = whole.clone();
+            if n % 2 == 0 {
+                for _ in 0..2 + n / 2 % 2 {
+                    flip(&mut bad, below(bits));
+                }
+            } else {
+                let (at, burst) = (below(bits - 31), 1 + below(u32::MAX as usize));
+                (0..32)
+                    .filter(|i| burst >> i & 1 == 1)
+                    .for_each(|i| flip(&mut bad, at + i));
+            }
+            assert!(bad == whole || open(&bad).is_err());
+        }
+    }
+}
+
+#[test]
+fn a_datagram_that_is_cut_or_joined_is_none() {
+    let whole = datagram(300);
+    for len in 0..whole.len() {
+        assert!(open(&whole[..len]).is_err());
+    }
+    let joined = [whole.clone(), whole.clone()].concat();
+    assert!(matches!(open(&joined), Err(WireError::Length { .. })));
+    let mut padded = whole;
+    padded.push(0);
+    assert!(matches!(open(&padded), Err(WireError::Length { .. })));
+}
+
+#[test]
+fn nothing_follows_what_fills_its_bytes() {
+    let mut body = message().encode();
+    body.push(0);
+    assert_eq!(Message::decode(&body), Err(WireError::Trailing(1)));
+    let mut item = Replicated::Entry(entry()).encode();
+    item.push(0);
+    assert_eq!(Replicated::decode(&item), Err(WireError::Trailing(1)));
+    let mut beat = heartbeat::encode(9, NodeId(3), 2, &Heartbeat::default());
+    beat.push(0);
+    seal(&mut beat);
+    assert_eq!(heartbeat::decode(&beat), Err(WireError::Trailing(1)));
+}
+
+/// Each bit of a heartbeat names a node, a process, a cluster or what it does: with any one flipped
+/// it speaks for nobody.
+#[test]
+fn a_heartbeat_with_a_flipped_bit_is_none() {
+    let whole = heartbeat::encode(9, NodeId(3), 2, &Heartbeat::default());
+    for at in 0..whole.len() * 8 {
+        let mut bad = whole.clone();
+        bad[at / 8] ^= 1 << (at % 8);
+        assert!(heartbeat::decode(&bad).is_err(), "bit {at}");
     }
 }

@@ -5,7 +5,7 @@ use e3_load::random::Random;
 use e3_model::api::NodeView;
 use e3_model::{AppId, EdgeId, NodeId, RequestId, ServiceId, ShardId};
 use e3_wire::client::ClientFrame;
-use e3_wire::datagram::{Header, Kind};
+use e3_wire::datagram::{Header, Kind, seal};
 use e3_wire::entry::{Outcome, Reply};
 use e3_wire::frame::{Ack, Ends, Frame, Link};
 use e3_wire::heartbeat::{self, Heartbeat};
@@ -23,8 +23,10 @@ pub struct Garbage {
 }
 
 /// Why a node drops what [`Garbage::for_node`] makes, one for each kind; see `Worker::dropped`.
-pub const REASONS: [&str; 11] = [
+pub const REASONS: [&str; 13] = [
     "header",
+    "length",
+    "checksum",
     "empty",
     "cluster",
     "incarnation",
@@ -106,8 +108,19 @@ impl Garbage {
                 header.kind = Kind::Client;
                 frames[0] |= 0x80;
             }
-            Some(&"link") => frames = self.data(AppId(u16::MAX)),
-            Some(&"view") => frames = self.data(self.app),
+            Some(&"link") => {
+                let link = self.link(AppId(u16::MAX));
+                frames = self.data(link);
+            }
+            Some(&"view") => {
+                let (node, shard) = (header.from, ShardId(self.random.below(2) as u16));
+                let link = Link {
+                    ends: Ends::Ingress { node, shard },
+                    from_incarnation: header.incarnation,
+                    ..self.link(self.app)
+                };
+                frames = self.data(link);
+            }
             Some(&"lease") => {
                 frames.clear();
                 let sent_ns = u64::MAX - self.random.below(1 << 62);
@@ -117,19 +130,33 @@ impl Garbage {
         }
         let mut datagram = Vec::new();
         header.encode(&mut datagram);
-        if reason == 0 {
-            let at = self.random.below(4) as usize;
-            datagram[at] ^= 0x10 << self.random.below(4);
-        }
         datagram.append(&mut frames);
+        seal(&mut datagram);
+        match REASONS.get(reason) {
+            Some(&"header") => datagram[self.random.below(3) as usize] ^= 0x10,
+            Some(&"length") => datagram.truncate(datagram.len() - 1),
+            Some(&"checksum") => {
+                let at = 8 + self.random.below(datagram.len() as u64 - 8) as usize;
+                datagram[at] ^= 1 << self.random.below(8);
+            }
+            _ => {}
+        }
         datagram
     }
 
-    fn data(&mut self, app: AppId) -> Vec<u8> {
-        let (link, seq, body) = (self.link(app), self.random.next_u64(), self.bytes(900));
+    fn data(&mut self, link: Link) -> Vec<u8> {
+        let (seq, body) = (self.random.next_u64(), self.bytes(900));
         let mut out = Vec::new();
         let body = &body[..];
-        Frame::Data { link, seq, body }.encode(&mut out);
+        let (epoch, behind) = (0, 0);
+        Frame::Data {
+            link,
+            epoch,
+            seq,
+            behind,
+            body,
+        }
+        .encode(&mut out);
         out
     }
 
@@ -137,8 +164,9 @@ impl Garbage {
     fn of_no_consequence(&mut self) -> Vec<u8> {
         let mut out = Vec::new();
         let ack = Ack {
+            epoch: self.random.next_u64() as u32,
             received: self.random.next_u64(),
-            selective: self.random.next_u64(),
+            selective: [self.random.next_u64(); 4],
             durable: self.random.next_u64(),
             limit: self.random.next_u64(),
         };
@@ -154,6 +182,7 @@ impl Garbage {
         Frame::Reply {
             app,
             request,
+            attempt: 0,
             reply,
         }
         .encode(&mut out);
@@ -167,6 +196,7 @@ impl Garbage {
         let mut bytes = self.bytes(300);
         bytes[0] = 1;
         out.append(&mut bytes);
+        seal(&mut out);
         out
     }
 

@@ -33,8 +33,7 @@ fn submit(r: &mut Requests) -> u64 {
 fn sent(r: &mut Requests) -> Vec<(u16, Request)> {
     let mut out = Vec::new();
     while let Some((to, bytes)) = r.poll_transmit() {
-        let mut reader = Reader(&bytes);
-        Header::decode(&mut reader).unwrap();
+        let (_, mut reader) = open(&bytes).unwrap();
         while !reader.is_empty() {
             let ClientFrame::Request(q) = ClientFrame::decode(&mut reader).unwrap() else {
                 panic!("a client sends requests");
@@ -46,19 +45,16 @@ fn sent(r: &mut Requests) -> Vec<(u16, Request)> {
 }
 
 fn answer(r: &mut Requests, now: u64, seq: u64, outcome: Outcome) {
-    let mut bytes = Vec::new();
-    ClientFrame::start(&mut bytes);
+    // The latest attempt.
+    let attempt = r.pending.get(&seq).map_or(0, |p| p.attempts - 1);
     let reply = Reply {
         outcome,
         status: 0,
         payload: vec![],
     };
-    ClientFrame::Reply {
-        id: RequestId { client: 7, seq },
-        reply,
-    }
-    .encode(&mut bytes);
-    r.on_datagram(Nanos(now), &bytes);
+    let id = RequestId { client: 7, seq };
+    let frame = ClientFrame::Reply { id, attempt, reply };
+    r.on_datagram(Nanos(now), &frame.to_datagram());
 }
 
 fn outcome(r: &mut Requests) -> Option<Option<Outcome>> {
@@ -126,8 +122,11 @@ fn overloaded_is_an_outcome_only_if_every_attempt_was_refused() {
 
     let seq = submit(&mut r);
     r.on_timer(Nanos(SECOND / 2));
-    answer(&mut r, SECOND, seq, Outcome::Overloaded);
-    assert_eq!(outcome(&mut r), None, "the first attempt may be under way");
+    for _ in 0..2 {
+        // The second time it is the same datagram once more.
+        answer(&mut r, SECOND, seq, Outcome::Overloaded);
+        assert_eq!(outcome(&mut r), None, "the first attempt may be in flight");
+    }
     answer(&mut r, SECOND, seq, Outcome::Done);
     assert_eq!(outcome(&mut r), Some(Some(Outcome::Done)));
 }
@@ -177,4 +176,30 @@ fn any_bytes_are_counted_and_dropped() {
     }
     assert_eq!(r.take_stray(), 200);
     assert_eq!(r.in_flight(), 1);
+}
+
+#[test]
+fn a_damaged_answer_is_none() {
+    let mut r = requests();
+    submit(&mut r);
+    let reply = Reply {
+        outcome: Outcome::Done,
+        status: 0,
+        payload: b"answer".to_vec(),
+    };
+    let id = RequestId { client: 7, seq: 1 };
+    let frame = ClientFrame::Reply {
+        id,
+        attempt: 0,
+        reply,
+    };
+    let whole = frame.to_datagram();
+    for at in 0..whole.len() * 8 {
+        let mut damaged = whole.clone();
+        damaged[at / 8] ^= 1 << (at % 8);
+        r.on_datagram(Nanos(1), &damaged);
+    }
+    assert_eq!((r.take_stray(), r.in_flight()), (whole.len() as u64 * 8, 1));
+    r.on_datagram(Nanos(1), &whole);
+    assert_eq!(outcome(&mut r), Some(Some(Outcome::Done)));
 }

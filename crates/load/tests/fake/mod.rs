@@ -4,8 +4,7 @@ use ciborium::Value;
 use e3_model::RequestId;
 use e3_model::api::EndpointsView;
 use e3_wire::client::{ClientFrame, Request};
-use e3_wire::codec::Reader;
-use e3_wire::datagram::Header;
+use e3_wire::datagram::open;
 use e3_wire::entry::{Outcome, Reply};
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
@@ -112,8 +111,7 @@ fn serve(socket: &UdpSocket, node: u64, faults: Faults, state: &Mutex<State>) {
         if &buffer[..len] == b"stop" {
             return;
         }
-        let mut r = Reader(&buffer[..len]);
-        Header::decode(&mut r).unwrap();
+        let (_, mut r) = open(&buffer[..len]).unwrap();
         while !r.is_empty() {
             let ClientFrame::Request(q) = ClientFrame::decode(&mut r).unwrap() else {
                 panic!("clients send requests");
@@ -132,10 +130,9 @@ fn serve(socket: &UdpSocket, node: u64, faults: Faults, state: &Mutex<State>) {
                 continue;
             }
             for reply in replies {
-                let mut bytes = vec![];
-                ClientFrame::start(&mut bytes);
-                ClientFrame::Reply { id: q.id, reply }.encode(&mut bytes);
-                socket.send_to(&bytes, from).unwrap();
+                let (id, attempt) = (q.id, q.attempt);
+                let frame = ClientFrame::Reply { id, attempt, reply };
+                socket.send_to(&frame.to_datagram(), from).unwrap();
             }
         }
     }

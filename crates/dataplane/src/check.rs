@@ -1,0 +1,381 @@
+//! What is checked of a frame from another node before it changes anything: each field against the
+//! plan, and against what this node did itself. docs/design/002-datagrams.md lists all fields.
+//!
+//! A frame whose sender knows a newer plan than this node is refused as well: the sender repeats
+//! what matters, and the plan is on its way.
+
+use crate::app::App;
+use crate::limits::{CLOCK_AHEAD_MAX, DEADLINE_AHEAD_MAX};
+use crate::worker::Worker;
+use e3_collections::WriteBatch;
+use e3_model::limits::SLOTS;
+use e3_model::plan::Role;
+use e3_model::{Nanos, NodeId, ShardKey, Slot, Via};
+use e3_wire::datagram::Header;
+use e3_wire::entry::Entry;
+use e3_wire::frame::{Ends, Link};
+use e3_wire::message::Message;
+
+/// Under what a refused frame is counted.
+pub(crate) type Refused = &'static str;
+
+impl Worker {
+    /// The shard here that messages on this channel are for, if the plan lets that node send them.
+    pub(crate) fn check_link(&self, h: &Header, link: &Link) -> Result<ShardKey, Refused> {
+        let app = self.apps.get(&link.app).ok_or("link")?;
+        let has = |key: ShardKey| app.has(key).then_some(key).ok_or("link");
+        let shard_of = |service, shard| ShardKey {
+            app: link.app,
+            service,
+            shard,
+        };
+        let (key, is_current) = match link.ends {
+            Ends::Ingress { node, shard } => {
+                if node != h.from {
+                    return Err("link");
+                }
+                let key = has(shard_of(app.dag.source(), shard))?;
+                (key, link.from_incarnation == h.incarnation)
+            }
+            Ends::Edge { edge, from, to } => {
+                let sender = app.dag.sender(edge).ok_or("link")?;
+                let receiver = app.dag.receiver(edge).ok_or("link")?;
+                let source = app.shard(has(shard_of(sender, from))?);
+                let key = has(shard_of(receiver, to))?;
+                let current = (source.primary, source.incarnation);
+                (key, current == (h.from, link.from_incarnation))
+            }
+            Ends::Replication {
+                service,
+                shard,
+                backup,
+            } => {
+                let key = has(shard_of(service, shard))?;
+                if backup != self.config.node {
+                    return Err("link");
+                }
+                let source = app.shard(key);
+                let current = (source.primary, source.incarnation);
+                (key, current == (h.from, link.from_incarnation))
+            }
+        };
+        let Some(replica) = self.replicas.get(&key) else {
+            return Err("view");
+        };
+        let is_for_me = match link.ends {
+            Ends::Replication { .. } => {
+                replica.role != Role::Primary && link.to_incarnation == self.config.incarnation
+            }
+            _ => replica.role == Role::Primary && link.to_incarnation == replica.incarnation,
+        };
+        (is_current && is_for_me).then_some(key).ok_or("view")
+    }
+
+    /// Whether a node that has applied `plan_version` may need this one's lease: by this node's plan
+    /// it is the primary of a replica here, or it knows more than this node.
+    pub(crate) fn may_need_lease(&self, node: NodeId, plan_version: u64) -> bool {
+        let is_backup_of = |r: &crate::replica::Replica| {
+            let app = self.apps.get(&r.key.app);
+            r.role != Role::Primary && app.is_some_and(|a| a.shard(r.key).primary == node)
+        };
+        plan_version > self.plan.version || self.replicas.values().any(is_backup_of)
+    }
+}
+
+fn fits_service(app: &App, key: ShardKey, via: Via, index: u32) -> bool {
+    let service = match via {
+        Via::Ingress => Some(app.dag.source()),
+        Via::Edge(edge) => app.dag.receiver(edge),
+    };
+    service == Some(key.service) && app.dag.run(via, index).is_some()
+}
+
+fn owns(app: &App, key: ShardKey, slot: Slot) -> bool {
+    slot.0 < SLOTS && slot.shard(app.service(key).shards) == key.shard
+}
+
+/// A message that came by `link`, which [`Worker::check_link`] has passed.
+pub(crate) fn check_message(
+    app: &App,
+    now: Nanos,
+    key: ShardKey,
+    link: &Link,
+    m: &Message,
+) -> bool {
+    let came_by = match link.ends {
+        Ends::Ingress { node, .. } => {
+            m.id.via == Via::Ingress
+                && !m.key.is_empty()
+                && (m.reply_to, m.reply_to_incarnation) == (node, link.from_incarnation)
+        }
+        Ends::Edge { edge, .. } => m.id.via == Via::Edge(edge),
+        Ends::Replication { .. } => false,
+    };
+    came_by
+        && fits_service(app, key, m.id.via, m.id.index)
+        && m.slot == Slot::of(&m.key)
+        && owns(app, key, m.slot)
+        && m.oldest_seq <= m.id.request.seq
+        && m.deadline <= latest_deadline(now)
+}
+
+/// An entry of the shard's log, from its primary. Its number is the log's business.
+pub(crate) fn check_entry(
+    app: &App,
+    now: Nanos,
+    key: ShardKey,
+    e: &Entry,
+) -> Result<(), &'static str> {
+    let must = |so: bool, what| if so { Ok(()) } else { Err(what) };
+    must(
+        fits_service(app, key, e.id.via, e.id.index),
+        "an entry of another service",
+    )?;
+    must(owns(app, key, e.slot), "an entry of another shard")?;
+    must(
+        e.oldest_seq <= e.id.request.seq,
+        "an entry that forgets itself",
+    )?;
+    check_time(now, e.now)?;
+    must(
+        e.deadline <= latest_deadline(now),
+        "a deadline too far ahead",
+    )?;
+    let leaves = |o: &e3_wire::entry::Output| {
+        app.dag.sender(o.edge) == Some(key.service)
+            && app.dag.run(Via::Edge(o.edge), o.index).is_some()
+    };
+    must(
+        e.outputs.iter().all(leaves),
+        "an output that the service cannot send",
+    )?;
+    must(
+        e.dead.is_none() || (e.batch.is_empty() && e.outputs.is_empty()),
+        "a dead letter with effects",
+    )
+}
+
+/// A write batch of an entry that [`check_entry`] has passed; none if it is empty.
+pub(crate) fn check_batch(slot: Slot, bytes: Vec<u8>) -> Result<Option<WriteBatch>, &'static str> {
+    if bytes.is_empty() {
+        return Ok(None);
+    }
+    let batch = WriteBatch::from_bytes(bytes).map_err(|_| "a write batch that cannot be read")?;
+    if batch.slot() != slot.0 {
+        return Err("a write batch of another slot");
+    }
+    Ok(Some(batch))
+}
+
+/// The primary's clock may be ahead of this node's, but not by any amount: what a log says of the
+/// time stays with it for ever.
+pub(crate) fn check_time(now: Nanos, then: Nanos) -> Result<(), &'static str> {
+    match then.0 <= now.0.saturating_add(CLOCK_AHEAD_MAX.0) {
+        true => Ok(()),
+        false => Err("the primary's clock is over a minute ahead of this node's"),
+    }
+}
+
+fn latest_deadline(now: Nanos) -> Nanos {
+    Nanos(
+        now.0
+            .saturating_add(DEADLINE_AHEAD_MAX.0 + CLOCK_AHEAD_MAX.0),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use e3_model::document::parse_application;
+    use e3_model::plan::{AppPlan, ShardPlan};
+    use e3_model::{AppId, EdgeId, MessageId, RequestId, ServiceId, ShardId, TraceContext};
+    use e3_wire::entry::{DeadLetter, Output};
+    use std::collections::BTreeMap;
+
+    const CHAIN: &str = include_str!("../../sim/tests/chain.yaml");
+    const NOW: Nanos = Nanos(1 << 60);
+    const HOUR_NS: u64 = 3_600_000_000_000;
+
+    /// Its name, and what it does.
+    type Change<T> = (&'static str, fn(&mut T));
+
+    fn app() -> App {
+        let app = parse_application("chain.yaml", CHAIN).unwrap();
+        let services = app.spec.services.iter().enumerate();
+        let shards = services.flat_map(|(s, service)| {
+            (0..service.shards).map(move |shard| ShardPlan {
+                service: ServiceId(s as u16),
+                shard: ShardId(shard),
+                view: 1,
+                incarnation: 1,
+                primary: NodeId(0),
+                backups: Vec::new(),
+                joining: Vec::new(),
+                predecessor: None,
+                fenced: false,
+                frozen: false,
+            })
+        });
+        let plan = AppPlan {
+            id: AppId(1),
+            code_version: 1,
+            shards: shards.collect(),
+            app: app.into(),
+            modules: Vec::new(),
+            assets: BTreeMap::new(),
+            slowdown: Vec::new(),
+        };
+        App::new(plan).unwrap()
+    }
+
+    /// A key of the service's last shard, and that shard.
+    fn place(app: &App, service: u16) -> (ShardKey, Vec<u8>) {
+        let shards = app.plan.app.spec.services[usize::from(service)].shards;
+        let last = |key: &Vec<u8>| Slot::of(key).shard(shards).0 == shards - 1;
+        let found = (0..99u8).map(|n| vec![n]).find(last).unwrap();
+        let key = ShardKey {
+            app: AppId(1),
+            service: ServiceId(service),
+            shard: ShardId(shards - 1),
+        };
+        (key, found)
+    }
+
+    fn id(via: Via) -> MessageId {
+        let request = RequestId { client: 1, seq: 5 };
+        MessageId {
+            request,
+            via,
+            index: 0,
+        }
+    }
+
+    fn message(key: Vec<u8>, via: Via) -> Message {
+        Message {
+            id: id(via),
+            attempt: 0,
+            slot: Slot::of(&key),
+            reply_to: NodeId(3),
+            reply_to_incarnation: 2,
+            deadline: NOW,
+            oldest_seq: 5,
+            trace: TraceContext::default(),
+            code_version: 0,
+            key,
+            payload: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn every_field_of_a_message_is_checked() {
+        let app = app();
+        let ingress = |shard| Ends::Ingress {
+            node: NodeId(3),
+            shard,
+        };
+        let edge = |to| Ends::Edge {
+            edge: EdgeId(0),
+            from: ShardId(0),
+            to,
+        };
+        let cases = [
+            (0, Via::Ingress, ingress as fn(ShardId) -> Ends),
+            (1, Via::Edge(EdgeId(0)), edge),
+        ];
+        for (service, via, ends) in cases {
+            let (key, bytes) = place(&app, service);
+            let link = Link {
+                app: key.app,
+                ends: ends(key.shard),
+                from_incarnation: 2,
+                to_incarnation: 1,
+            };
+            let passes = |m: &Message| check_message(&app, NOW, key, &link, m);
+            let good = message(bytes, via);
+            assert!(passes(&good));
+            let wrong: [Change<Message>; 9] = [
+                ("via", |m| m.id.via = Via::Edge(EdgeId(7))),
+                ("other via", |m| {
+                    m.id.via = match m.id.via {
+                        Via::Ingress => Via::Edge(EdgeId(0)),
+                        Via::Edge(_) => Via::Ingress,
+                    }
+                }),
+                ("index", |m| m.id.index = 1),
+                ("slot", |m| m.slot.0 ^= 1),
+                ("no slot", |m| m.slot.0 = u16::MAX),
+                ("key", |m| m.key.push(0)),
+                ("deadline", |m| m.deadline.0 += 2 * HOUR_NS),
+                ("no deadline", |m| m.deadline.0 = u64::MAX),
+                ("oldest request", |m| m.oldest_seq = 6),
+            ];
+            for (what, change) in wrong {
+                let mut m = good.clone();
+                change(&mut m);
+                assert!(!passes(&m), "{what} of {via:?}");
+            }
+            let mut m = good.clone();
+            m.reply_to.0 = 4;
+            assert_eq!(passes(&m), via != Via::Ingress);
+        }
+    }
+
+    #[test]
+    fn every_field_of_an_entry_is_checked() {
+        let app = app();
+        let (key, bytes) = place(&app, 0);
+        let output = Output {
+            edge: EdgeId(0),
+            index: 0,
+            key: bytes.clone(),
+            payload: Vec::new(),
+        };
+        let good = Entry {
+            op: 1,
+            id: id(Via::Ingress),
+            attempt: 0,
+            slot: Slot::of(&bytes),
+            code_version: 1,
+            now: NOW,
+            deadline: NOW,
+            oldest_seq: 5,
+            reply_to: NodeId(3),
+            reply_to_incarnation: 2,
+            trace: TraceContext::default(),
+            batch: Vec::new(),
+            outputs: vec![output],
+            reply: None,
+            dead: None,
+            replays: None,
+        };
+        assert_eq!(check_entry(&app, NOW, key, &good), Ok(()));
+        let wrong: [Change<Entry>; 11] = [
+            ("via", |e| e.id.via = Via::Edge(EdgeId(0))),
+            ("index", |e| e.id.index = 1),
+            ("slot", |e| e.slot.0 = 0),
+            ("no slot", |e| e.slot.0 = u16::MAX),
+            ("now", |e| e.now.0 += HOUR_NS),
+            ("no now", |e| e.now.0 = u64::MAX),
+            ("deadline", |e| e.deadline.0 = u64::MAX),
+            ("oldest request", |e| e.oldest_seq = 6),
+            ("edge", |e| e.outputs[0].edge.0 = 1),
+            ("output's index", |e| e.outputs[0].index = 1 << 20),
+            ("dead letter", |e| {
+                e.dead = Some(DeadLetter {
+                    at: NOW,
+                    reason: String::new(),
+                    key: Vec::new(),
+                    payload: Vec::new(),
+                });
+            }),
+        ];
+        for (what, change) in wrong {
+            let mut e = good.clone();
+            change(&mut e);
+            assert!(check_entry(&app, NOW, key, &e).is_err(), "{what}");
+        }
+        let (other, _) = place(&app, 1);
+        assert!(check_entry(&app, NOW, other, &good).is_err());
+        assert!(check_batch(good.slot, vec![1, 2, 3]).is_err());
+    }
+}

@@ -1,0 +1,157 @@
+//! A chain of two stateful services on a simulated cluster, and what must be true of it.
+
+#![allow(dead_code, reason = "each test uses a part of it")]
+
+use e3_model::document::{parse_application, parse_topology};
+use e3_model::{AppId, Nanos, NodeId};
+use e3_sim::service::Service;
+use e3_sim::{Client, Cluster, Controller, Faults};
+use e3_wire::entry::Outcome;
+use std::collections::BTreeMap;
+
+const CHAIN: &str = include_str!("../chain.yaml");
+const TOPOLOGY: &str = include_str!("../../../../topologies/3x-type1.yaml");
+pub const APP: AppId = AppId(1);
+pub const CHAIN_SERVICES: [Service; 2] = [
+    Service::Chain { channels: 1 },
+    Service::Chain { channels: 0 },
+];
+
+pub struct Run {
+    pub seed: u64,
+    pub cluster: Cluster,
+    pub controller: Controller,
+    /// The clients from this one on send.
+    pub senders_from: usize,
+}
+
+impl Run {
+    pub fn new(seed: u64, services: [Service; 2]) -> Run {
+        let mut cluster = Cluster::new(seed, services.to_vec());
+        let topology = parse_topology("3x-type1.yaml", TOPOLOGY).unwrap();
+        let mut controller = Controller::new(&mut cluster, topology);
+        controller
+            .deploy(parse_application("chain.yaml", CHAIN).unwrap())
+            .unwrap();
+        cluster.clients = (0..3).map(|c| Client::new(100 + c, APP)).collect();
+        let mut run = Run {
+            seed,
+            cluster,
+            controller,
+            senders_from: 0,
+        };
+        run.pass(500);
+        run
+    }
+
+    pub fn pass(&mut self, ms: u64) {
+        self.controller
+            .run(&mut self.cluster, Nanos::from_millis(ms));
+    }
+
+    /// Requests from every client, to random live nodes, at random moments.
+    pub fn load(&mut self, requests: u64) {
+        for _ in 0..requests {
+            let from = self.senders_from;
+            let clients = (self.cluster.clients.len() - from) as u64;
+            let client = from as u16 + self.cluster.random.below(clients) as u16;
+            let up = self.cluster.up();
+            let to = up[self.cluster.random.below(up.len() as u64) as usize];
+            self.cluster.request(client, to, Nanos::from_millis(60_000));
+            let pause = Nanos(self.cluster.random.below(2_000_000));
+            self.controller.run(&mut self.cluster, pause);
+        }
+    }
+
+    pub fn heal(&mut self) {
+        self.cluster.faults = Faults::NONE;
+        self.pass(30_000);
+    }
+
+    /// Every request has one outcome, and its effect exactly once in every service; every shard has
+    /// all its copies, and they are equal.
+    pub fn check(&self) {
+        self.check_clients(0);
+        let replay = self.replay();
+        let plan = &self.controller.control.apps[&APP].plan;
+        for shard in &plan.shards {
+            let key = plan.key(shard);
+            let digest = |node: NodeId| {
+                let state = self.cluster.state(node.0, key).expect("it has the shard");
+                state.borrow().digest()
+            };
+            let (state, copy) = (digest(shard.primary), digest(shard.backups[0]));
+            assert_eq!(copy, state, "copies of {key}; {replay}");
+        }
+    }
+
+    /// The command that runs this again.
+    pub fn replay(&self) -> String {
+        let (seed, test) = (self.seed, env!("CARGO_CRATE_NAME"));
+        format!("replay: E3_SEED={seed} cargo test -p e3-sim --test {test}")
+    }
+
+    /// The same of the clients from this one on; nothing is said of what others did to the state.
+    pub fn check_clients(&self, from: usize) {
+        let replay = self.replay();
+        let clients = &self.cluster.clients[from..];
+        let ids = |client: &Client| {
+            let id = client.id;
+            (1..=client.sent()).map(move |seq| [id.to_le_bytes(), seq.to_le_bytes()].concat())
+        };
+        let mut counts: [BTreeMap<Vec<u8>, i64>; 2] = Default::default();
+        let plan = &self.controller.control.apps[&APP].plan;
+        for shard in &plan.shards {
+            let key = plan.key(shard);
+            let state = self
+                .cluster
+                .state(shard.primary.0, key)
+                .expect("the primary has it");
+            let state = state.borrow();
+            assert_eq!(shard.backups.len(), 1, "{key} lacks a copy; {replay}");
+            let copy = self.cluster.state(shard.backups[0].0, key);
+            let copy = copy.expect("the backup has it");
+            let copy = copy.borrow();
+            for id in clients.iter().flat_map(ids) {
+                let count = state.counter_get(0, &id);
+                assert_eq!(copy.counter_get(0, &id), count, "copies of {key}; {replay}");
+                *counts[usize::from(shard.service.0)].entry(id).or_default() += count;
+            }
+        }
+        for client in clients {
+            assert_eq!(client.under_way(), 0, "requests without outcome; {replay}");
+            assert_eq!(client.contradictions, 0, "{replay}");
+            assert_eq!(
+                client.count(Outcome::Done) as u64,
+                client.sent(),
+                "{replay}"
+            );
+            for (seq, id) in ids(client).enumerate() {
+                for (service, counts) in counts.iter().enumerate() {
+                    assert_eq!(
+                        counts[&id], 1,
+                        "request {seq} in service {service}; {replay}"
+                    );
+                }
+            }
+        }
+        assert_eq!(self.controller.control.apps[&APP].state_lost, 0, "{replay}");
+    }
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a test's seed comes from whoever runs it"
+)]
+pub fn runs() -> impl Iterator<Item = Run> {
+    let number = |name| {
+        std::env::var(name)
+            .ok()
+            .map(|v| v.parse().expect("a number"))
+    };
+    let seeds = match (number("E3_SEED"), number("E3_SEEDS")) {
+        (Some(seed), _) => seed..=seed,
+        (None, count) => 1..=count.unwrap_or(8),
+    };
+    seeds.map(|seed| Run::new(seed, CHAIN_SERVICES))
+}

@@ -1,0 +1,134 @@
+//! Damaged datagrams against a chain of two stateful services. Traffic between the simulated nodes
+//! and clients is damaged as a bad wire does, and as peers do whose records are wrong or who send
+//! nonsense under a checksum that suits. Afterwards every channel goes on.
+//!
+//! Replay one seed with `E3_SEED=7 cargo test -p e3-sim --test damage`; try many with
+//! `E3_SEEDS=1000`.
+
+mod common;
+
+use common::{APP, Run, runs};
+use e3_sim::{Client, Damage, Faults};
+use std::collections::BTreeMap;
+
+fn damaged(permille: u64, damage: Damage) -> Faults {
+    Faults {
+        damaged: Some((permille, damage)),
+        ..Faults::BAD
+    }
+}
+
+/// What all nodes dropped, by reason.
+fn dropped(run: &Run) -> BTreeMap<String, u64> {
+    let mut all = BTreeMap::new();
+    for node in run.cluster.up() {
+        let worker = run.cluster.worker(node).expect("it is up");
+        for (reason, count) in worker.report().stats.dropped {
+            *all.entry(reason).or_default() += count;
+        }
+    }
+    all
+}
+
+fn restarts(run: &Run) -> u64 {
+    dropped(run).get("channel").copied().unwrap_or(0)
+}
+
+/// New clients, whose requests nobody has touched, find everything in order.
+fn all_goes_on(run: &mut Run) {
+    let clients = &mut run.cluster.clients;
+    run.senders_from = clients.len();
+    clients.extend((0..3).map(|c| Client::new(10_000_000 + c, APP)));
+    run.load(200);
+    run.pass(5_000);
+    run.check_clients(run.senders_from);
+}
+
+#[test]
+fn what_the_wire_damages_is_dropped() {
+    let mut total = 0;
+    for mut run in runs() {
+        run.cluster.faults = damaged(300, Damage::Wire);
+        run.load(500);
+        run.heal();
+        run.check();
+        let dropped = dropped(&run);
+        let seen = dropped.get("checksum").copied().unwrap_or(0);
+        assert!(
+            seen > run.cluster.damaged / 3,
+            "{dropped:?}; {}",
+            run.replay()
+        );
+        // Nothing damaged came further than the checksum.
+        for reason in [
+            "frame",
+            "client frame",
+            "message",
+            "replication",
+            "channel",
+            "lease",
+        ] {
+            assert_eq!(dropped.get(reason), None, "{dropped:?}; {}", run.replay());
+        }
+        total += run.cluster.damaged;
+    }
+    println!("{total} datagrams damaged");
+}
+
+#[test]
+fn what_the_wire_damages_is_dropped_while_nodes_die() {
+    for mut run in runs() {
+        run.cluster.faults = damaged(200, Damage::Wire);
+        run.load(150);
+        let up = run.cluster.up();
+        let victim = up[run.cluster.random.below(up.len() as u64) as usize];
+        run.cluster.kill(victim);
+        run.load(300);
+        run.pass(15_000);
+        run.controller.start(&mut run.cluster, victim);
+        run.pass(15_000);
+        run.heal();
+        run.check();
+    }
+}
+
+#[test]
+fn channels_recover_from_peers_whose_records_are_wrong() {
+    for mut run in runs() {
+        run.cluster.faults = damaged(100, Damage::Records);
+        run.load(500);
+        run.heal();
+        run.check();
+        assert!(restarts(&run) > 0, "{:?}; {}", dropped(&run), run.replay());
+        // Once healed, no channel begins again.
+        let before = restarts(&run);
+        all_goes_on(&mut run);
+        assert_eq!(restarts(&run), before, "{}", run.replay());
+    }
+}
+
+#[test]
+fn channels_recover_from_peers_that_send_nonsense() {
+    for mut run in runs() {
+        run.cluster.faults = damaged(100, Damage::Nonsense);
+        run.load(500);
+        run.cluster.faults = Faults::NONE;
+        // What was asked meanwhile may have been changed on the way; its time runs out.
+        run.pass(70_000);
+        all_goes_on(&mut run);
+    }
+}
+
+#[test]
+fn damage_is_a_function_of_the_seed() {
+    let trace = |damage| {
+        let mut run = Run::new(3, common::CHAIN_SERVICES);
+        run.cluster.faults = damaged(100, damage);
+        run.load(100);
+        run.pass(1_000);
+        (run.cluster.trace, run.cluster.damaged)
+    };
+    for damage in [Damage::Wire, Damage::Records, Damage::Nonsense] {
+        assert_eq!(trace(damage), trace(damage));
+    }
+}
