@@ -3,10 +3,12 @@
 use crate::builtin::{self, Text};
 use crate::failure::{Exit, Failure};
 use crate::limits::BLOB_LEN_MAX;
-use crate::settings::without_bom;
 use e3_model::AssetFormat;
 use e3_model::application::Asset;
 use std::path::{Path, PathBuf};
+
+/// U+FEFF in UTF-8.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// The content of an asset of a manifest. An error in a file that is compiled names the line.
 pub fn read_asset(manifest: &Text, asset: &Asset) -> Result<Vec<u8>, Failure> {
@@ -14,7 +16,7 @@ pub fn read_asset(manifest: &Text, asset: &Asset) -> Result<Vec<u8>, Failure> {
         (None, Some(bytes)) => (PathBuf::from(&asset.file), bytes.to_vec()),
         (dir, _) => {
             let path = dir.clone().unwrap_or_default().join(&asset.file);
-            let bytes = read_blob(&path)?;
+            let bytes = read_content(&path)?;
             (path, bytes)
         }
     };
@@ -23,8 +25,17 @@ pub fn read_asset(manifest: &Text, asset: &Asset) -> Result<Vec<u8>, Failure> {
     };
     let wrong = |what: String| Failure::new(Exit::Input, format!("{}{what}", path.display()));
     let text = String::from_utf8(bytes).map_err(|e| wrong(format!(": not UTF-8: {e}")))?;
-    e3_packet::routes::compile(without_bom(&text))
-        .map_err(|e| wrong(format!(":{}: {}", e.line, e.reason)))
+    e3_packet::routes::compile(&text).map_err(|e| wrong(format!(":{}: {}", e.line, e.reason)))
+}
+
+/// An asset that is not compiled. A text comes without its byte order mark, which services would
+/// take for a part of the first line.
+pub fn read_content(path: &Path) -> Result<Vec<u8>, Failure> {
+    let mut bytes = read_blob(path)?;
+    if bytes.starts_with(BYTE_ORDER_MARK) && std::str::from_utf8(&bytes).is_ok() {
+        bytes.drain(..BYTE_ORDER_MARK.len());
+    }
+    Ok(bytes)
 }
 
 /// A module or an asset.
@@ -39,4 +50,38 @@ pub fn read_blob(path: &Path) -> Result<Vec<u8>, Failure> {
         return Err(Failure::new(Exit::Input, message));
     }
     std::fs::read(path).map_err(failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_byte_order_mark_is_no_part_of_a_text() {
+        let dir = tempfile::tempdir().unwrap();
+        let manifest = Text {
+            file: "app.yaml".into(),
+            text: String::new(),
+            dir: Some(dir.path().to_path_buf()),
+        };
+        let mut read = |compile, content: &[u8]| {
+            std::fs::write(dir.path().join("asset"), content).unwrap();
+            let (name, file) = ("asset".into(), "asset".into());
+            read_asset(
+                &manifest,
+                &Asset {
+                    name,
+                    file,
+                    compile,
+                },
+            )
+            .unwrap()
+        };
+        assert_eq!(read(None, b"\xef\xbb\xbfalert ip"), b"alert ip");
+        assert_eq!(read(None, b"\xef\xbb\xbf\xff"), b"\xef\xbb\xbf\xff");
+        let routes = b"10.0.0.0/8 198.51.100.45\n";
+        let marked = [BYTE_ORDER_MARK, routes].concat();
+        let compiled = read(Some(AssetFormat::Dir24_8), routes);
+        assert_eq!(read(Some(AssetFormat::Dir24_8), &marked), compiled);
+    }
 }

@@ -1,7 +1,7 @@
 //! `e3 run`: one service alone, without a cluster. Requests come as lines of JSON, answers go out
 //! the same way, so that a person can try a service by hand and a script can check it.
 
-use crate::assets::{read_asset, read_blob};
+use crate::assets::{read_asset, read_blob, read_content};
 use crate::builtin;
 use crate::exchange::{Content, Line};
 use crate::failure::{Exit, Failure};
@@ -230,7 +230,7 @@ pub fn service(args: &Run, settings: &Settings) -> Result<(Vec<u8>, InstanceSpec
             .push((name.clone(), read_blob(&PathBuf::from(file))?));
     }
     for (name, file) in &args.assets {
-        let content = read_blob(&PathBuf::from(file))?;
+        let content = read_content(&PathBuf::from(file))?;
         spec.assets.push((name.clone(), content.into()));
     }
     if let Some(memory) = args.memory {

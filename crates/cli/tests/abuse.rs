@@ -210,16 +210,21 @@ fn services_that_misbehave_fail_alone() {
     let file = e3.file("loops.yaml", &crooked("loops", "loops.wasm"));
     e3.good(&["deploy", &file]);
     for reply in answers(&e3, "loops", &vec![vec![1]; 3]) {
-        failed(&reply, "must be at most 50000");
+        failed(&reply, "handler exceeded its deadline of 50 ms");
     }
-    told(&e3, "loops", "lastFailure", "must be at most 50000");
+    told(
+        &e3,
+        "loops",
+        "lastFailure",
+        "handler exceeded its deadline of 50 ms",
+    );
 
     // A module that runs and does everything wrong: see services/misbehave.
     let file = e3.file("misbehave.yaml", &crooked("misbehave", "misbehave.wasm"));
     e3.good(&["deploy", &file, "--wait"]);
     let faults: [(&[u8], &str); 5] = [
         (&[1], "unreachable"),
-        (&[2], "must be at most 50000"),
+        (&[2], "handler exceeded its deadline of 50 ms"),
         (&[3], "bytes of memory, must be at most 16777216"),
         (&[6, 7], "handler returned 7, must be 0"),
         (&[8], "out of bounds memory access"),

@@ -285,6 +285,12 @@ fn a_byte_order_mark_is_accepted() {
     assert!(text.starts_with('{'), "{text}");
     let place = ["place", "hello", "--topology", &topology];
     assert!(e3.good(&place).contains("echo/0"));
+    let line = "{\"text\": \"12345678v\"}\n";
+    let lines = e3.file("lines.jsonl", &format!("\u{feff}{line}"));
+    if common::are_services_built() {
+        let echo = ["run", "echo", "--input", &lines];
+        assert!(e3.good(&echo).contains("12345678v"));
+    }
     let bad = GOOD.replace("shards: 2", "shards: 0");
     let bad = e3.file("bad.yaml", &format!("\u{feff}{bad}"));
     let ended = e3.run(&["place", &bad]);

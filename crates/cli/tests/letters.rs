@@ -1,4 +1,4 @@
-//! A dead letter's way: given up, listed, replayed in vain, replayed when its cause is gone.
+//! A dead letter's way: dead-lettered, listed, replayed in vain, replayed when its cause is gone.
 
 mod common;
 
@@ -81,16 +81,16 @@ fn a_dead_letter_is_listed_and_replayed() {
         let ended = load(seed);
         assert!(ended.err.contains("unreachable"), "{ended:?}");
     }
-    let given_up = letters(&e3);
-    assert_eq!(given_up.len(), 2);
-    for letter in &given_up {
+    let dead = letters(&e3);
+    assert_eq!(dead.len(), 2);
+    for letter in &dead {
         assert_eq!(letter["instance"], "gate/gate/0");
         assert_eq!(letter["payloadBytes"], 64);
         let reason = letter["reason"].as_str().unwrap();
         assert!(reason.contains("unreachable"), "{reason}");
     }
     let table = e3.good(&["get", "dead-letters", "--app", "gate"]);
-    let first = given_up[0]["letter"].as_str().unwrap();
+    let first = dead[0]["letter"].as_str().unwrap();
     assert!(table.contains(first), "{table}");
 
     // Its cause is still there: it fails again, and is another letter.
@@ -103,11 +103,11 @@ fn a_dead_letter_is_listed_and_replayed() {
 
     assert_eq!(load(ODD).code, 0);
     let out = e3.good(&["replay", "gate", "--all"]);
-    assert_eq!(out, "2 of 2 dead letters done\n");
+    assert_eq!(out, "replayed 2 of 2 dead letters\n");
     assert_eq!(letters(&e3).len(), 0);
     assert_eq!(
         e3.good(&["replay", "gate", "--all"]),
-        "0 of 0 dead letters done\n"
+        "replayed 0 of 0 dead letters\n"
     );
     e3.until("the count is reported", |e3| {
         e3.json(&["get", "apps"])[0]["deadLetters"] == 0

@@ -156,7 +156,7 @@ pub enum StartError {
     #[error("instance {0}: id is taken, or not below {INSTANCE_IDS_MAX}")]
     Id(InstanceId),
     /// The instance to be replaced is gone.
-    #[error("instance {0}: there is none on these collections that could be replaced")]
+    #[error("instance {0}: nothing to replace")]
     Gone(InstanceId),
     /// Every place is taken.
     #[error("service \"{service}\": there are {maximum} instances already, which is the bound")]
@@ -217,7 +217,7 @@ pub enum SubmitError {
     #[error("instance {0} is not here")]
     NoInstance(InstanceId),
     /// Its queue is full.
-    #[error("instance {0}: {QUEUE_LEN_MAX} requests wait already")]
+    #[error("instance {0}: its queue is full with {QUEUE_LEN_MAX} requests")]
     Full(InstanceId),
 }
 
@@ -315,8 +315,8 @@ pub enum Failure {
         /// How long it may run.
         deadline_us: u64,
     },
-    /// It was refused memory and trapped.
-    #[error("needs {asked} bytes of memory, must be at most {maximum}")]
+    /// It asked for more memory than it may have, and trapped.
+    #[error("handler needs {asked} bytes of memory, must be at most {maximum}")]
     MemoryLimit {
         /// What it asked for.
         asked: usize,
@@ -377,7 +377,7 @@ pub enum Failure {
     #[error("{0}")]
     State(#[from] e3_collections::ApplyError),
     /// No memory, stack or address space for the instance.
-    #[error("no room for an instance: {0}")]
+    #[error("the system has no memory for an instance: {0}")]
     NoRoom(String),
 }
 

@@ -90,13 +90,13 @@ pub(crate) fn application(app: &Application) -> Check {
     ensure(
         spec.objective.latency.0 > 0,
         "spec.objective.latency",
-        || "latency is 0, must be more".into(),
+        || "latency is 0, must be more than 0".into(),
     )?;
     ensure(spec.deadline.0 > 0, "spec.deadline", || {
-        "deadline is 0, must be more".into()
+        "deadline is 0, must be more than 0".into()
     })?;
     ensure(spec.admitted_max > 0, "spec.admittedMax", || {
-        "admittedMax is 0, must be more".into()
+        "admittedMax is 0, must be more than 0".into()
     })?;
     let percentile = spec.objective.percentile;
     ensure(
@@ -183,14 +183,14 @@ fn service(app: &Application, at: &str, s: &Service) -> Check {
         || of("durability \"disk\" is not available yet, must be \"memory\"".into()),
     )?;
     ensure(s.deadline.0 > 0, field("deadline"), || {
-        of("deadline is 0, must be more".into())
+        of("deadline is 0, must be more than 0".into())
     })?;
     let cpu = s.resources.cpu;
     ensure(cpu.is_finite() && cpu > 0.0, field("resources.cpu"), || {
         of(format!("cpu is {cpu}, must be more than 0"))
     })?;
     ensure(s.resources.memory.0 > 0, field("resources.memory"), || {
-        of("memory is 0, must be more".into())
+        of("memory is 0, must be more than 0".into())
     })?;
     ensure(!s.module.is_empty(), field("module"), || {
         of("module is empty".into())
@@ -271,7 +271,7 @@ pub(crate) fn topology(t: &Topology) -> Check {
                     format!("node {:?}: cores is 0, must be 1..=65535", node.name)
                 })?;
                 ensure(node.memory.0 > 0, format!("{at}.memory"), || {
-                    format!("node {:?}: memory is 0, must be more", node.name)
+                    format!("node {:?}: memory is 0, must be more than 0", node.name)
                 })?;
                 let gbps = node.bandwidth_gbps;
                 ensure(
