@@ -64,7 +64,7 @@ mod tests {
             text: String::new(),
             dir: Some(dir.path().to_path_buf()),
         };
-        let mut read = |compile, content: &[u8]| {
+        let read = |compile, content: &[u8]| {
             std::fs::write(dir.path().join("asset"), content).unwrap();
             let (name, file) = ("asset".into(), "asset".into());
             read_asset(

@@ -259,14 +259,13 @@ fn a_document_that_explodes_is_refused() {
             ["get", "nodes", "--config", file],
         ] {
             // Two GiB would be too little without the bounds.
-            let mut command = e3.command(&[]);
-            let program = command.get_program().to_owned();
-            command = std::process::Command::new("bash");
+            let bare = e3.command(&[]);
+            let mut command = std::process::Command::new("bash");
             let script = "ulimit -v 2000000; exec \"$@\"";
+            command.args(["-c", script, "bash"]).arg(bare.get_program());
             command
-                .args(["-c", script, "bash"])
-                .arg(program)
-                .args(arguments);
+                .args(arguments)
+                .env("E3_DIR", e3.dir.path().join("state"));
             let ended = common::ended(command.output().unwrap());
             assert_eq!(ended.code, 2, "{arguments:?}: {ended:?}");
             assert!(ended.err.contains(words), "{arguments:?}: {ended:?}");
