@@ -21,7 +21,10 @@
 //! left out because the reply was full, else 0; a change with `changed`, the number of rows. `allow`:
 //! `write` (default) or `read`, only SELECT. `scope`: a field's name, `=`, a column's name: the statement sees and
 //! changes only rows in which that column has the value of the record's field, of tables that have the
-//! column; then there is no CREATE and DROP.
+//! column, and is answered as if there were no others; then there is no CREATE and DROP. Where such
+//! statements may write, the column is put first in the primary key of each table of `schema` that has it:
+//! rows of different users then never have the same key. A table with another primary key, which
+//! was made before there was a scope, cannot be changed by them.
 //!
 //! Each slot of routing keys is a database of its own: requests whose keys have the same slot see each
 //! other's rows. `schema`: CREATE TABLE IF NOT EXISTS and CREATE INDEX IF NOT EXISTS, separated by `;`, what each
@@ -76,11 +79,6 @@ pub struct Sql {
 impl Service for Sql {
     fn init() -> Result<Self, Error> {
         let schema = config("schema").unwrap_or_default();
-        let database =
-            Database::new(OrderedMap::open("tables")?, &schema).map_err(|error| Error::Config {
-                name: "schema",
-                value: error.to_string(),
-            })?;
         let allow = config("allow").unwrap_or_else(|| "write".into());
         if !matches!(allow.as_str(), "read" | "write") {
             return Err(Error::Config {
@@ -88,6 +86,14 @@ impl Service for Sql {
                 value: allow,
             });
         }
+        let scope = scope()?;
+        let key_column = scope.as_ref().filter(|_| allow == "write");
+        let key_column = key_column.map(|(_, column)| column.as_str());
+        let database = Database::scoped(OrderedMap::open("tables")?, &schema, key_column);
+        let database = database.map_err(|error| Error::Config {
+            name: "schema",
+            value: error.to_string(),
+        })?;
         let source = Source::read();
         let procedure = source.compile(&database)?;
         let procedures = [(Rc::clone(database.schema()), Rc::new(procedure))];
@@ -95,7 +101,7 @@ impl Service for Sql {
             stage: Stage::open()?,
             source,
             procedures: procedures.into(),
-            scope: scope()?,
+            scope,
             only_read: allow == "read",
             database,
             values: Vec::new(),
@@ -286,6 +292,7 @@ impl Sql {
                     | SqlError::IndexExists(_)
                     | SqlError::NotASelect
                     | SqlError::OutOfScope(_)
+                    | SqlError::ScopeKey { .. }
                     | SqlError::TooMany { .. } => status::REFUSED,
                     _ => status::MALFORMED,
                 };

@@ -4,20 +4,8 @@ mod common;
 
 use std::collections::BTreeMap;
 
-use common::{Shell, int};
+use common::{Random, Shell, int};
 use e3_service_sql::engine::Value;
-
-/// xorshift64*.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> i64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        ((self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % bound) as i64
-    }
-}
 
 /// Random comparisons on a key of two columns, against a filter over all rows.
 #[test]

@@ -141,10 +141,13 @@ fn shown(d: &mut Decoder<'_>) -> String {
 fn ask(host: &Host, sql: &mut Sql, user: &str, text: &str, more: &[(&str, Value<'_>)]) -> String {
     let mut all = vec![("user", Value::Text(user)), ("sql", Value::Text(text))];
     all.extend(more);
-    let outcome = send(host, sql, user, 1 << 40, &record(&all));
+    said(&send(host, sql, user, 1 << 40, &record(&all)))
+}
+
+fn said(outcome: &Outcome) -> String {
     match &*outcome.replies {
         [(status::OK, payload)] => shown(&mut Decoder::new(payload)),
-        _ => format!("{:?}", fault(&outcome)),
+        _ => format!("{:?}", fault(outcome)),
     }
 }
 
@@ -309,6 +312,71 @@ fn a_change_within_a_scope_stays_there() {
     }
     let _host = host.config("scope", "nothing");
     assert!(Sql::init().is_err());
+}
+
+/// A primary key that leaves the user out: another's row is neither replaced nor disclosed.
+#[test]
+fn a_key_of_another_user_is_free() {
+    let schema = "CREATE TABLE IF NOT EXISTS notes (id INTEGER PRIMARY KEY, user TEXT, body TEXT);
+        CREATE INDEX IF NOT EXISTS bodies ON notes (body)";
+    let host = Host::new()
+        .collection("tables", Kind::Ordered)
+        .config("schema", schema)
+        .config("scope", "user = user");
+    let mut sql = Sql::init().unwrap();
+    let mut say = |user: &str, text: &str| {
+        let record = record(&[("user", Value::Text(user)), ("sql", Value::Text(text))]);
+        // Under one key: both are in one database.
+        said(&send(&host, &mut sql, "k", 1, &record))
+    };
+    let rows = |rows: &str| format!("{{columns: [\"id\", \"body\"], rows: [{rows}], more: 0}}");
+    for (user, text, reply) in [
+        (
+            "ann",
+            "INSERT INTO notes VALUES (1, :user, 'ann''s')",
+            "{changed: 1}",
+        ),
+        (
+            "bob",
+            "INSERT INTO notes VALUES (1, :user, 'bob''s')",
+            "{changed: 1}",
+        ),
+        (
+            "bob",
+            "INSERT OR REPLACE INTO notes VALUES (1, :user, 'new')",
+            "{changed: 1}",
+        ),
+        (
+            "bob",
+            "REPLACE INTO notes VALUES (2, :user, 'two')",
+            "{changed: 1}",
+        ),
+        (
+            "bob",
+            "INSERT OR IGNORE INTO notes VALUES (1, :user, 'x')",
+            "{changed: 0}",
+        ),
+        (
+            "bob",
+            "INSERT INTO notes VALUES (1, :user, 'x')",
+            "(3, \"table notes: has a row of this primary key\")",
+        ),
+        ("ann", "SELECT id, body FROM notes", &rows("[1, \"ann's\"]")),
+        (
+            "bob",
+            "SELECT id, body FROM notes",
+            &rows("[1, \"new\"], [2, \"two\"]"),
+        ),
+        ("bob", "DELETE FROM notes", "{changed: 2}"),
+        ("ann", "SELECT id, body FROM notes", &rows("[1, \"ann's\"]")),
+        (
+            "ann",
+            "UPDATE notes SET user = 'bob'",
+            "(1, \"column user: is of the primary key, which cannot be changed\")",
+        ),
+    ] {
+        assert_eq!(say(user, text), reply, "{user}: {text}");
+    }
 }
 
 /// A number of users, each under its own key, some with late readings and wrong ones.

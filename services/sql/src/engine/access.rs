@@ -7,6 +7,7 @@ use core::ops::Range;
 
 use super::expr::{Comparison, Env, Expr};
 use super::schema::{Index, Kind, Table};
+use super::scope::Part;
 use super::value::Value;
 use super::{SqlError, key};
 
@@ -19,6 +20,19 @@ pub(super) struct Source<'a> {
     pub(super) table: &'a Table,
     /// Where its columns are in the statement's row.
     pub(super) columns: Range<usize>,
+    /// The part of the table that the statement may see; nothing: all of it.
+    pub(super) part: Option<Part>,
+}
+
+impl<'a> Source<'a> {
+    /// The indices that a walk may use. Within a scope, only those that begin with its column: along
+    /// another one a statement would pass rows of other scopes, and take longer the more there are.
+    fn indices(&self) -> impl Iterator<Item = &'a Index> {
+        let first = self.part.as_ref().map(|part| part.column);
+        let table = self.table;
+        let usable = move |index: &&Index| first.is_none_or(|first| index.columns[0] == first);
+        table.indices.iter().filter(usable)
+    }
 }
 
 /// A range of keys. Every row that the conjuncts take is in it; they are still applied.
@@ -64,8 +78,7 @@ pub(super) fn accesses<'a>(
     env: Env<'_>,
     known: &Range<usize>,
 ) -> Result<Vec<Access<'a>>, SqlError> {
-    let table = source.table;
-    let indices = table.indices.iter().map(Some);
+    let indices = source.indices().map(Some);
     core::iter::once(None)
         .chain(indices)
         .map(|index| confine(slot, source, index, conjuncts, env, known))
@@ -81,7 +94,7 @@ pub(super) fn best<'a>(
     known: &Range<usize>,
 ) -> Result<Access<'a>, SqlError> {
     let first = confine(slot, source, None, conjuncts, env, known)?;
-    if source.table.indices.is_empty() || first.is_one(source.table) {
+    if source.indices().next().is_none() || first.is_one(source.table) {
         return Ok(first);
     }
     let table = source.table;
@@ -248,13 +261,13 @@ pub(super) fn cost(source: &Source<'_>, conjuncts: &[&Expr], known: &Range<usize
             _ => ALL,
         }
     };
-    let indices = table.indices.iter().map(Some);
+    let indices = source.indices().map(Some);
     let costs = core::iter::once(None).chain(indices).map(of);
     costs.min().unwrap_or(ALL)
 }
 
 /// The value as the column's keys have it, if it is exactly such a value.
-fn as_kind(kind: Kind, value: Cow<'_, Value>) -> Option<Cow<'_, Value>> {
+pub(super) fn as_kind(kind: Kind, value: Cow<'_, Value>) -> Option<Cow<'_, Value>> {
     match (kind, &*value) {
         (Kind::Integer, Value::Integer(_))
         | (Kind::Real, Value::Real(_))

@@ -3,12 +3,13 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
+use super::access::Source;
 use super::expr::{Env, Expr};
 use super::plan::{Conflict, Delete, Insert, Update};
 use super::schema::{Index, Table};
-use super::select::within;
+use super::scope::Part;
 use super::store::{Store, Transaction};
-use super::value::{Value, order};
+use super::value::Value;
 use super::walk::{Context, filtered};
 use super::{Scope, SqlError, key};
 use crate::limits::ROWS_CHANGED_MAX;
@@ -28,6 +29,7 @@ impl<S: Store> Target<'_, S> {
     /// Runs an INSERT.
     pub(super) fn insert(&mut self, insert: &Insert) -> Result<u64, SqlError> {
         let table = &insert.table;
+        let part = self.part(table)?;
         let mut changed = 0;
         let mut row = vec![Value::Null; table.columns.len()];
         for values in &insert.rows {
@@ -43,7 +45,7 @@ impl<S: Store> Target<'_, S> {
                 Err(SqlError::Null(_)) if insert.conflict == Conflict::Ignore => continue,
                 accepted => accepted?,
             }
-            self.check_scope(table, &row)?;
+            stays_within(table, part.as_ref(), &row)?;
             let key = key::of_row(self.slot, table, &row)?;
             // What is replaced unseen would stay in the indices.
             let is_looked_at = insert.conflict != Conflict::Replace || !table.indices.is_empty();
@@ -72,7 +74,8 @@ impl<S: Store> Target<'_, S> {
     /// Runs an UPDATE.
     pub(super) fn update(&mut self, update: &Update) -> Result<u64, SqlError> {
         let table = &update.table;
-        let found = self.matching(table, update.filter.as_ref())?;
+        let part = self.part(table)?;
+        let found = self.matching(table, part.clone(), update.filter.as_ref())?;
         let changed = found.len() as u64;
         for (key, row) in found {
             let mut new = row.clone();
@@ -84,7 +87,7 @@ impl<S: Store> Target<'_, S> {
                 })?;
                 new[*column] = table.accept(*column, value.into_owned())?;
             }
-            self.check_scope(table, &new)?;
+            stays_within(table, part.as_ref(), &new)?;
             self.move_entries(table, &key, Some(&row), Some(&new))?;
             self.store.put(key, table.encode_row(&new))?;
         }
@@ -94,7 +97,7 @@ impl<S: Store> Target<'_, S> {
     /// Runs a DELETE.
     pub(super) fn delete(&mut self, delete: &Delete) -> Result<u64, SqlError> {
         let table = &delete.table;
-        let found = self.matching(table, delete.filter.as_ref())?;
+        let found = self.matching(table, self.part(table)?, delete.filter.as_ref())?;
         let changed = found.len() as u64;
         for (key, row) in found {
             self.move_entries(table, &key, Some(&row), None)?;
@@ -105,7 +108,7 @@ impl<S: Store> Target<'_, S> {
 
     /// Takes all rows out of a table and its indices.
     pub(super) fn clear(&mut self, table: &Table) -> Result<(), SqlError> {
-        for (key, row) in self.matching(table, None)? {
+        for (key, row) in self.matching(table, None, None)? {
             self.move_entries(table, &key, Some(&row), None)?;
             self.store.delete(key)?;
         }
@@ -114,7 +117,7 @@ impl<S: Store> Target<'_, S> {
 
     /// Enters the rows of a table into a new index of it.
     pub(super) fn fill(&mut self, table: &Table, index: &Index) -> Result<(), SqlError> {
-        for (key, row) in self.matching(table, None)? {
+        for (key, row) in self.matching(table, None, None)? {
             let entry = key::of_entry(self.slot, index, &row, &key)?;
             self.store.put(entry, Vec::new())?;
         }
@@ -136,23 +139,25 @@ impl<S: Store> Target<'_, S> {
             .try_for_each(|entry| self.store.delete(entry))
     }
 
-    /// A change within a scope leads to rows within it only.
-    fn check_scope(&self, table: &Table, row: &[Value]) -> Result<(), SqlError> {
-        let Some(scope) = self.scope else {
-            return Ok(());
-        };
-        match order(&row[table.column(&scope.column)?], &scope.value).is_eq() {
-            true => Ok(()),
-            false => Err(SqlError::OutOfScope(scope.column.clone())),
-        }
+    /// The part of the table that the statement may change; nothing: all of it.
+    fn part(&self, table: &Table) -> Result<Option<Part>, SqlError> {
+        let scope = self.scope;
+        scope.map(|scope| scope.part_to_change(table)).transpose()
     }
 
     /// Keys and rows that a change concerns.
-    fn matching(&self, table: &Table, filter: Option<&Expr>) -> Result<Vec<Keyed>, SqlError> {
-        let inside = self
-            .scope
-            .map(|scope| within(scope, table, 0))
-            .transpose()?;
+    fn matching(
+        &self,
+        table: &Table,
+        part: Option<Part>,
+        filter: Option<&Expr>,
+    ) -> Result<Vec<Keyed>, SqlError> {
+        let source = Source {
+            table,
+            columns: 0..table.columns.len(),
+            part,
+        };
+        let inside = source.part.as_ref().map(|part| part.condition(0));
         let mut conjuncts: Vec<&Expr> = inside.iter().collect();
         if let Some(filter) = filter {
             filter.conjuncts(&mut conjuncts);
@@ -163,7 +168,7 @@ impl<S: Store> Target<'_, S> {
             parameters: self.parameters,
         };
         let mut found = Vec::new();
-        filtered(context, table, &conjuncts, &mut |key, row| {
+        filtered(context, &source, &conjuncts, &mut |key, row| {
             bound_changes(found.len())?;
             found.push((key.to_vec(), row.to_vec()));
             Ok(true)
@@ -193,6 +198,17 @@ impl<S: Store> Target<'_, S> {
             }
         }
         Ok(())
+    }
+}
+
+/// A change within a scope leads to rows within it only.
+fn stays_within(table: &Table, part: Option<&Part>, row: &[Value]) -> Result<(), SqlError> {
+    match part {
+        Some(part) if !part.has(row) => {
+            let column = table.columns[part.column].name.clone();
+            Err(SqlError::OutOfScope(column))
+        }
+        _ => Ok(()),
     }
 }
 

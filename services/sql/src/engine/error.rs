@@ -33,6 +33,13 @@ pub enum SqlError {
     Ambiguous(String),
     /// A change that leads out of the scope, by its column.
     OutOfScope(String),
+    /// A change within a scope, of a table whose primary key does not begin with the scope's column.
+    ScopeKey {
+        /// The table.
+        table: String,
+        /// The column.
+        column: String,
+    },
     /// A column that is named twice.
     ColumnTwice(String),
     /// A table without a primary key.
@@ -98,6 +105,10 @@ impl fmt::Display for SqlError {
             Self::OutOfScope(name) => {
                 write!(f, "column {name}: is not what the request's scope is")
             }
+            Self::ScopeKey { table, column } => write!(
+                f,
+                "table {table}: cannot be changed within a scope, its primary key must begin with column {column}"
+            ),
             Self::ColumnTwice(name) => write!(f, "column {name}: is named twice"),
             Self::NoPrimaryKey(name) => write!(f, "table {name}: has no primary key"),
             Self::KeyColumn(name) => {

@@ -20,6 +20,7 @@ mod key;
 pub mod memory;
 mod plan;
 mod schema;
+mod scope;
 mod select;
 mod store;
 mod value;
@@ -39,17 +40,9 @@ pub use error::SqlError;
 pub use expr::Expr;
 pub use plan::{Definition, Plan};
 pub use schema::{Column, Index, Kind, Schema, Table};
+pub use scope::Scope;
 pub use store::{Store, Visit};
 pub use value::Value;
-
-/// Confines a statement to the rows with one value in one column.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Scope {
-    /// The column, which every table that is named must have.
-    pub column: String,
-    /// The value.
-    pub value: Value,
-}
 
 /// A statement with the names of its parameters, in the order in which values are given.
 #[derive(Debug)]
@@ -66,6 +59,19 @@ struct Space {
     schema: Rc<Schema>,
     /// True if the schema is in the store.
     is_stored: bool,
+    /// Bytes that storing it takes.
+    schema_bytes: usize,
+}
+
+impl Space {
+    fn new(schema: Rc<Schema>, is_stored: bool) -> Self {
+        let schema_bytes = schema.encode().len() + key::PREFIX_BYTES;
+        Self {
+            schema,
+            is_stored,
+            schema_bytes,
+        }
+    }
 }
 
 /// The databases in a store, one for each slot, with what was parsed for them. Statements are for
@@ -86,12 +92,24 @@ pub struct Database<S> {
 impl<S: Store> Database<S> {
     /// The databases in `store`, each of which begins with `definitions`.
     pub fn new(store: S, definitions: &str) -> Result<Self, SqlError> {
+        Self::scoped(store, definitions, None)
+    }
+
+    /// The databases in `store`, each of which begins with `definitions`. If statements are to change
+    /// rows within scopes on a column, it becomes the first of the primary key of each table that
+    /// has it, so that each scope has keys of its own.
+    pub fn scoped(store: S, definitions: &str, column: Option<&str>) -> Result<Self, SqlError> {
         let empty = Schema::default();
         let plans = plan::statements(definitions, usize::MAX, &empty, &mut Vec::new())?;
         let definitions: Vec<Definition> = plans
             .into_iter()
             .map(|plan| match plan {
-                Plan::Define(definition) if definition.is_repeatable() => Ok(definition),
+                Plan::Define(mut definition) if definition.is_repeatable() => {
+                    if let Some(column) = column {
+                        definition.lead_key_with(column);
+                    }
+                    Ok(definition)
+                }
                 _ => Err(SqlError::Unsupported(
                     "a schema of other than CREATE IF NOT EXISTS and DROP IF EXISTS",
                 )),
@@ -108,10 +126,7 @@ impl<S: Store> Database<S> {
             schemas: BTreeMap::from([(initial.encode(), Rc::clone(&initial))]),
             spaces: BTreeMap::new(),
             slot: 0,
-            current: Space {
-                schema: Rc::clone(&initial),
-                is_stored: false,
-            },
+            current: Space::new(Rc::clone(&initial), false),
             initial,
         })
     }
@@ -121,23 +136,22 @@ impl<S: Store> Database<S> {
         self.slot = slot;
         if let Some(space) = self.spaces.get(&slot) {
             self.current = space.clone();
+            self.store.reserve(self.current.schema_bytes);
             return Ok(());
         }
-        self.current = Space {
-            schema: Rc::clone(&self.initial),
-            is_stored: false,
-        };
+        self.current = Space::new(Rc::clone(&self.initial), false);
         // Without one nothing is written before the first change.
         if let Some(bytes) = self.store.get(&key::schema(slot))? {
-            self.current.is_stored = true;
-            self.current.schema = match self.schemas.get(&bytes) {
+            let schema = match self.schemas.get(&bytes) {
                 Some(schema) => Rc::clone(schema),
                 None => self.known(Schema::decode(&bytes)?),
             };
+            self.current = Space::new(schema, true);
             if !Rc::ptr_eq(&self.current.schema, &self.initial) {
                 self.migrate()?;
             }
         }
+        self.store.reserve(self.current.schema_bytes);
         self.spaces.insert(slot, self.current.clone());
         Ok(())
     }
@@ -280,7 +294,8 @@ impl<S: Store> Database<S> {
         if !self.current.is_stored {
             let encoded = self.initial.encode();
             if !encoded.is_empty() {
-                self.store.put(key::schema(self.slot).to_vec(), encoded)?;
+                self.store
+                    .put_reserved(key::schema(self.slot).to_vec(), encoded);
             }
             self.current.is_stored = true;
             self.spaces.insert(self.slot, self.current.clone());
@@ -318,7 +333,7 @@ impl<S: Store> Database<S> {
         }
         self.store
             .put(key::schema(self.slot).to_vec(), new.encode())?;
-        self.current.schema = new;
+        self.current = Space::new(new, true);
         self.spaces.insert(self.slot, self.current.clone());
         Ok(0)
     }

@@ -22,7 +22,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    fn name(self) -> &'static str {
+    pub(super) fn name(self) -> &'static str {
         match self {
             Self::Integer => "an INTEGER",
             Self::Real => "a REAL",

@@ -1,7 +1,6 @@
 //! Runs a SELECT: walks, filters, groups, sorts, shows.
 
 use alloc::borrow::Cow;
-use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -9,7 +8,7 @@ use core::cmp::Ordering;
 
 use super::access::{Access, Source, accesses, best, way};
 use super::aggregate::Accumulator;
-use super::expr::{Comparison, Env, Expr};
+use super::expr::{Env, Expr};
 use super::plan::{Order, Select};
 use super::schema::Table;
 use super::value::{Value, order};
@@ -33,13 +32,17 @@ pub(super) fn select<S: Store>(
     for table in &select.tables {
         let columns = start..start + table.columns.len();
         start = columns.end;
-        sources.push(Source { table, columns });
+        sources.push(Source {
+            table,
+            columns,
+            part: scope.map(|scope| scope.part(table)).transpose()?,
+        });
     }
     // The scope comes first, so that the filter is not evaluated over rows outside of it.
-    let inside = sources
+    let inside: Vec<Expr> = sources
         .iter()
-        .filter_map(|source| scope.map(|scope| within(scope, source.table, source.columns.start)))
-        .collect::<Result<Vec<_>, _>>()?;
+        .filter_map(|source| Some(source.part.as_ref()?.condition(source.columns.start)))
+        .collect();
     let mut conjuncts: Vec<&Expr> = inside.iter().collect();
     if let Some(filter) = &select.filter {
         filter.conjuncts(&mut conjuncts);
@@ -97,16 +100,6 @@ pub(super) fn select<S: Store>(
     Ok(())
 }
 
-/// That a row of a table, whose columns begin at `start`, is within the scope.
-pub(super) fn within(scope: &Scope, table: &Table, start: usize) -> Result<Expr, SqlError> {
-    let column = start + table.column(&scope.column)?;
-    Ok(Expr::Compare(
-        Comparison::Equal,
-        Box::new(Expr::Column(column)),
-        Box::new(Expr::Literal(scope.value.clone())),
-    ))
-}
-
 /// Visits the rows of all sources together that all conjuncts take.
 fn rows<S: Store>(
     context: Context<'_, S>,
@@ -115,9 +108,7 @@ fn rows<S: Store>(
     visit: &mut dyn FnMut(&[Value]) -> Result<bool, SqlError>,
 ) -> Result<(), SqlError> {
     match sources {
-        [source] => {
-            super::walk::filtered(context, source.table, conjuncts, &mut |_, row| visit(row))
-        }
+        [source] => super::walk::filtered(context, source, conjuncts, &mut |_, row| visit(row)),
         [a, b] => join(context, [a, b], conjuncts, visit),
         // Without FROM there is one row of no columns.
         _ => match takes(conjuncts, &[], context.parameters)? {

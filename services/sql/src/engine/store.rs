@@ -77,6 +77,9 @@ pub(super) struct Transaction<S> {
     /// In the order of keys; nothing for what is removed. They are few: a list is faster than a map.
     writes: Vec<(Vec<u8>, Option<Vec<u8>>)>,
     bytes: usize,
+    /// Bytes that are left for the database's schema, whether it is written or not: what a
+    /// statement may write does not tell if the database has been written to before.
+    reserved: usize,
 }
 
 impl<S: Store> Transaction<S> {
@@ -85,7 +88,12 @@ impl<S: Store> Transaction<S> {
             store,
             writes: Vec::new(),
             bytes: 0,
+            reserved: 0,
         }
+    }
+
+    pub(super) fn reserve(&mut self, bytes: usize) {
+        self.reserved = bytes;
     }
 
     pub(super) fn inner(&self) -> &S {
@@ -124,17 +132,27 @@ impl<S: Store> Transaction<S> {
 
     fn write(&mut self, key: Vec<u8>, value: Option<Vec<u8>>) -> Result<(), SqlError> {
         self.bytes += key.len() + value.as_ref().map_or(0, Vec::len);
-        if self.bytes > WRITE_BYTES_MAX {
+        let max = WRITE_BYTES_MAX - self.reserved;
+        if self.bytes > max {
             return Err(SqlError::TooMany {
                 what: "bytes to write",
-                max: WRITE_BYTES_MAX,
+                max,
             });
         }
+        self.set(key, value);
+        Ok(())
+    }
+
+    /// Writes what room is reserved for.
+    pub(super) fn put_reserved(&mut self, key: Vec<u8>, value: Vec<u8>) {
+        self.set(key, Some(value));
+    }
+
+    fn set(&mut self, key: Vec<u8>, value: Option<Vec<u8>>) {
         match self.place(&key) {
             Ok(at) => self.writes[at].1 = value,
             Err(at) => self.writes.insert(at, (key, value)),
         }
-        Ok(())
     }
 
     pub(super) fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, SqlError> {

@@ -5,7 +5,6 @@ use alloc::vec::Vec;
 
 use super::access::{Access, Source, best, cost};
 use super::expr::{Env, Expr};
-use super::schema::Table;
 use super::store::{Store, Transaction};
 use super::value::Value;
 use super::{SqlError, key};
@@ -45,8 +44,12 @@ pub(super) fn walk<S: Store>(
     let Context { store, slot, .. } = context;
     let table = source.table;
     let mut take = |key: &[u8], value: &[u8]| {
-        table.decode_row(key, value, &mut row[source.columns.clone()])?;
-        visit(key, row)
+        let columns = source.columns.clone();
+        table.decode_row(key, value, &mut row[columns.clone()])?;
+        match &source.part {
+            Some(part) if !part.has(&row[columns]) => Ok(true),
+            _ => visit(key, row),
+        }
     };
     if access.is_one(table) {
         return match store.get(&access.from)? {
@@ -72,21 +75,17 @@ pub(super) fn walk<S: Store>(
 /// Visits the keys and rows of one table that all conjuncts take.
 pub(super) fn filtered<S: Store>(
     context: Context<'_, S>,
-    table: &Table,
+    source: &Source<'_>,
     conjuncts: &[&Expr],
     visit: &mut OnRow<'_>,
 ) -> Result<(), SqlError> {
-    let source = Source {
-        table,
-        columns: 0..table.columns.len(),
-    };
     let parameters = context.parameters;
     let env = Env::of(parameters);
-    let access = best(context.slot, &source, conjuncts, env, &(0..0))?;
-    let mut row = vec![Value::Null; table.columns.len()];
+    let access = best(context.slot, source, conjuncts, env, &(0..0))?;
+    let mut row = vec![Value::Null; source.columns.len()];
     walk(
         context,
-        &source,
+        source,
         &access,
         (false, 0),
         &mut row,

@@ -60,6 +60,17 @@ impl Definition {
         }
     }
 
+    /// Puts a column first in the primary key of a table that is created, if the table has it.
+    pub(in super::super) fn lead_key_with(&mut self, column: &str) {
+        if let Self::CreateTable { table, .. } = self
+            && let Ok(place) = table.column(column)
+        {
+            table.primary_key.retain(|other| *other != place);
+            table.primary_key.insert(0, place);
+            table.columns[place].not_null = true;
+        }
+    }
+
     /// What it makes of a schema; nothing if it changes nothing.
     pub(in super::super) fn apply(&self, schema: &Schema) -> Result<Option<Schema>, SqlError> {
         let mut tables = schema.tables.clone();
