@@ -1,4 +1,4 @@
-"""`bm25` against bm25s on a real corpus: the paragraphs of Python's own help."""
+"""`bm25` against bm25s on a real corpus: the paragraphs of the help that Python installs."""
 
 import random
 import sys
@@ -62,5 +62,5 @@ def test_the_index_of_the_runbooks_is_that_of_their_texts():
     data = Path(__file__).resolve().parent.parent / "data"
     lines = (data / "runbooks.tsv").read_text().splitlines()
     documents = [tuple(line.split("\t", 1)) for line in lines]
-    assert len(documents) == 108
+    assert len(documents) == 49
     assert index.index(documents) == (data / "runbooks.bm25").read_bytes()

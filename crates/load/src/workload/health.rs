@@ -29,51 +29,51 @@ const DRAWS_MAX: u32 = 64;
 const INCIDENTS: [(&str, &str); 12] = [
     (
         "write error: no space left on device, filesystem /dev/sda# mounted on /var has #% space left",
-        "NodeFilesystem",
+        "filesystem-",
     ),
     (
         "md/raid1: md#: disk failure on sdb#, disabling device, array is degraded",
-        "NodeRAID",
+        "raid-",
     ),
     (
         "nf_conntrack: table full, dropping packet, # conntrack entries",
-        "NodeHighNumberConntrackEntriesUsed",
+        "conntrack-",
     ),
     (
         "VFS: file-max limit # reached, too many open file descriptors",
-        "NodeFileDescriptorLimit",
+        "file-descriptors-",
     ),
     (
         "chronyd: system clock wrong by # seconds, no NTP server, clock is not synchronised",
-        "NodeClock",
+        "clock-",
     ),
     (
         "eth#: network interface link is flapping, down # times",
-        "NodeNetwork",
+        "network-",
     ),
     (
         "kubelet: CrashLoopBackOff, pod web-# is crash looping, container restarted # times",
-        "KubePodCrashLooping",
+        "pod-",
     ),
     (
         "etcd: slow fsync of the write-ahead log, fdatasync took # ms, disk is slow",
-        "etcd",
+        "etcd-",
     ),
     (
         "etcd: raft lost leader, member # has no leader, election timed out",
-        "etcd",
+        "etcd-",
     ),
     (
         "kubelet: client certificate expires in # hours, renewal of the certificate failed",
-        "KubeletClientCertificate",
+        "certificate-",
     ),
     (
         "prometheus: remote write is # seconds behind, remote storage is slow, # pending shards",
-        "PrometheusRemote",
+        "metrics-",
     ),
     (
         "kubelet: persistent volume claim data-# is filling up, # bytes available",
-        "KubePersistentVolume",
+        "volume-",
     ),
 ];
 
