@@ -1,12 +1,16 @@
 """ipsec against scapy's IPsec: each opens what the other has sealed."""
 
-import hashlib
-import hmac
+import base64
+import json
+import os
 import random
-import struct
+import subprocess
+from ipaddress import IPv4Address
 
 import pytest
-from e3run import Service
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from e3run import Service, program
 from scapy.layers.inet import ICMP, IP, TCP, UDP
 from scapy.layers.ipsec import ESP, SecurityAssociation
 from scapy.packet import Raw
@@ -28,22 +32,33 @@ def slot_of(key: bytes) -> int:
     return h % 4096
 
 
-def association(spi: int) -> SecurityAssociation:
+def derive(label: bytes, spi: int, epoch: bytes, length: int, master: bytes) -> bytes:
+    """What both ends derive from the secret, as the service's first lines have it."""
+    ends = IPv4Address(SOURCE).packed + IPv4Address(DESTINATION).packed
+    info = label + spi.to_bytes(4, "big") + ends
+    return HKDF(SHA256(), length, salt=epoch, info=info).derive(master)
+
+
+def association(spi: int, epoch: bytes, master: bytes = MASTER) -> SecurityAssociation:
     """The same association in scapy."""
-
-    def derive(purpose):
-        label = b"e3 ipsec" + bytes([purpose]) + struct.pack(">I", spi)
-        return hmac.new(MASTER, label, hashlib.sha256).digest()
-
+    keys = derive(b"e3 ipsec keys", spi, epoch, 36, master)
     return SecurityAssociation(
         ESP,
         spi=spi,
         crypt_algo="AES-CBC",
-        crypt_key=derive(1)[:16],
+        crypt_key=keys[:16],
         auth_algo="HMAC-SHA1-96",
-        auth_key=derive(2)[:20],
+        auth_key=keys[16:],
         tunnel_header=IP(src=SOURCE, dst=DESTINATION),
     )
+
+
+def epoch_of(service: Service, key: bytes, spi: int) -> bytes:
+    """The epoch that the sender reports, with its proof."""
+    said = service.record({"op": "report"}, key).record()
+    epoch = bytes.fromhex(said["epoch"])
+    assert bytes.fromhex(said["proof"]) == derive(b"e3 ipsec epoch", spi, epoch, 16, MASTER)
+    return epoch
 
 
 def packets(seed: int, count: int):
@@ -63,7 +78,7 @@ def packets(seed: int, count: int):
 
 def gateway(direction: str, portable: bool) -> Service:
     """One end of the tunnel."""
-    collection = {"out": {"sequences": "counter"}, "in": {"windows": "hash-map"}}[direction]
+    collection = {"out": {"sequences": "hash-map"}, "in": {"windows": "hash-map"}}[direction]
     config = {
         "direction": direction,
         "source": SOURCE,
@@ -100,7 +115,8 @@ def test_scapy_opens_what_the_service_sealed(portable):
             checksum = outer.chksum
             del outer.chksum
             assert IP(bytes(outer)).chksum == checksum
-            assert bytes(association(spi).decrypt(IP(sealed))) == packet
+            epoch = epoch_of(service, key, spi)
+            assert bytes(association(spi, epoch).decrypt(IP(sealed))) == packet
 
 
 @pytest.mark.parametrize("portable", [False, True])
@@ -109,7 +125,14 @@ def test_the_service_opens_what_scapy_sealed(portable):
         associations = {}
         for key, packet in packets(2, 200):
             spi = SPI + slot_of(key)
-            sealed = bytes(associations.setdefault(spi, association(spi)).encrypt(IP(packet)))
+            if spi not in associations:
+                epoch = random.Random(spi).randbytes(16)
+                proof = derive(b"e3 ipsec epoch", spi, epoch, 16, MASTER)
+                announced = {"op": "accept", "epoch": epoch.hex(), "proof": proof.hex()}
+                accepted = service.record(announced, key).record()
+                assert accepted == {"spi": spi, "sequence": 0, "received": 0, "epoch": epoch.hex()}
+                associations[spi] = association(spi, epoch)
+            sealed = bytes(associations[spi].encrypt(IP(packet)))
             result = service.call(sealed, key)
             assert (result.error, result.reply) == (None, None)
             assert result.sent == [("next", key, packet)]
@@ -123,4 +146,113 @@ def test_the_service_opens_what_scapy_sealed(portable):
 def test_accelerators_change_nothing():
     with gateway("out", False) as fast, gateway("out", True) as slow:
         for key, packet in packets(3, 100):
-            assert fast.call(packet, key).sent == slow.call(packet, key).sent
+            spi = SPI + slot_of(key)
+            for service in (fast, slow):
+                [(_, _, sealed)] = service.call(packet, key).sent
+                opened = association(spi, epoch_of(service, key, spi)).decrypt(IP(sealed))
+                assert bytes(opened) == packet
+
+
+MANIFEST = f"""
+apiVersion: e3.dev/v1alpha1
+kind: Application
+metadata: {{name: tunnel}}
+spec:
+  objective: {{latency: 1s}}
+  ingress: ipsec
+  load: {{rateRps: 10, requestBytes: 512}}
+  secrets:
+    - {{name: master, generate: true}}
+  services:
+    - name: ipsec
+      module: ipsec.wasm
+      stateful: true
+      shards: 4
+      replicas: 2
+      resources: {{cpu: 0.01, memory: 32Mi}}
+      accelerators: [aes-cbc, hmac-sha1, hmac-sha256]
+      collections:
+        - {{name: sequences, kind: hash-map}}
+      secrets: [master]
+      config: {{direction: out, source: {SOURCE}, destination: {DESTINATION}, spi: "{SPI}", to: echo}}
+    - name: echo
+      module: echo.wasm
+      stateful: false
+      resources: {{cpu: 0.01, memory: 16Mi}}
+  channels:
+    - {{from: ipsec, to: echo}}
+"""
+
+
+def test_a_cluster_whose_state_is_gone_repeats_no_key_with_an_iv(tmp_path):
+    """The same secret, packets and keys, after `delete` and after `down`; a move in between."""
+    state = tmp_path / "state"
+    manifest = tmp_path / "tunnel.yaml"
+    manifest.write_text(MANIFEST)
+    environment = dict(os.environ, E3_DIR=str(state))
+
+    def e3(*words, lines=None):
+        done = subprocess.run([program(), *map(str, words)], input=lines, env=environment, capture_output=True,
+                              text=True, timeout=180)
+        assert done.returncode == 0, done
+        return done.stdout
+
+    def call(lines):
+        answers = e3("call", "tunnel", "--input", "-", lines="\n".join(map(json.dumps, lines)) + "\n")
+        return [json.loads(answer)["reply"] for answer in answers.splitlines()]
+
+    sent = list(packets(4, 40))
+    keys = sorted({key for key, _ in sent})
+
+    def run(first):
+        """Sends all packets, and opens them with the epochs that are reported."""
+        lines = [{"keyBase64": base64.b64encode(k).decode(), "payloadBase64": base64.b64encode(p).decode()}
+                 for k, p in sent]
+        sealed = [base64.b64decode(reply["base64"]) for reply in call(lines)]
+        asked = [{"keyBase64": base64.b64encode(k).decode(), "record": {"op": "report"}} for k in keys]
+        replies = [reply["record"] for reply in call(asked)]
+        epochs = {reply["spi"]: bytes.fromhex(reply["epoch"]) for reply in replies}
+        [file] = state.glob("controller/secrets/tunnel/master")
+        number = {}
+        for (key, packet), one in zip(sent, sealed, strict=True):
+            esp = IP(one)[ESP]
+            assert esp.spi == SPI + slot_of(key)
+            number[esp.spi] = number.get(esp.spi, first[esp.spi] if first else 0) + 1
+            assert esp.seq == number[esp.spi]
+            opened = association(esp.spi, epochs[esp.spi], file.read_bytes()).decrypt(IP(one))
+            assert bytes(opened) == packet
+        return file.read_bytes(), epochs, number, [one[28:44] for one in sealed]
+
+    e3("up", "--detach", "--port", "0")
+    try:
+        e3("deploy", manifest, "--wait")
+        runs = [run(None)]
+        # another node goes on with numbers and epochs
+        nodes = [n["name"] for n in json.loads(e3("get", "nodes", "-o", "json"))]
+        moved = 0
+        for shard in range(4):
+            for node in nodes:
+                words = ("migrate", f"tunnel/ipsec/{shard}", "--to", node)
+                done = subprocess.run([program(), *words], env=environment, capture_output=True, timeout=180)
+                if done.returncode == 0:
+                    moved += 1
+                    break
+        assert moved > 0
+        again = run(runs[0][2])
+        assert again[:2] == runs[0][:2]
+        e3("delete", "tunnel")
+        e3("deploy", manifest, "--wait")
+        runs.append(run(None))
+        e3("down")
+        e3("up", "--detach", "--port", "0")
+        e3("deploy", manifest, "--wait")
+        runs.append(run(None))
+    finally:
+        e3("down")
+    # the secret stayed, numbers began anew: epochs are others, and so are all vectors
+    assert len({master for master, *_ in runs}) == 1
+    assert len({tuple(sorted(number.items())) for _, _, number, _ in runs}) == 1
+    epochs = [epoch for _, all_of, _, _ in runs for epoch in all_of.values()]
+    assert len(set(epochs)) == len(epochs)
+    ivs = [iv for *_, all_of in [*runs, again] for iv in all_of]
+    assert len(set(ivs)) == len(ivs) == 160

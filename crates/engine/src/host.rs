@@ -3,7 +3,7 @@
 use crate::host_accelerators::{self, Accel};
 use crate::host_collections;
 use crate::instance::Shared;
-use crate::limits::{KEY_LEN_MAX, LOG_LEN_MAX, PAYLOAD_LEN_MAX};
+use crate::limits::{KEY_LEN_MAX, LOG_LEN_MAX, PAYLOAD_LEN_MAX, RANDOM_LEN_MAX};
 use crate::types::{Failure, LogLine, Output, Reply, Request};
 use crate::warm::Warm;
 use e3_collections::{State, Txn};
@@ -164,6 +164,14 @@ impl Ctx {
     pub(crate) fn config(&self, name: &[u8]) -> Option<&[u8]> {
         let name = std::str::from_utf8(name).unwrap_or_default();
         self.shared.spec.config.get(name).map(|v| v.as_bytes())
+    }
+
+    pub(crate) fn random(&self, out: &mut [u8]) -> i32 {
+        if out.len() > RANDOM_LEN_MAX {
+            return BOUND;
+        }
+        (self.shared.core.random)(out);
+        0
     }
 
     pub(crate) fn log(&mut self, level: i32, text: &[u8]) {
@@ -370,6 +378,15 @@ fn define_surroundings(linker: &mut Linker<Ctx>) -> Result<()> {
             let (memory, ctx) = parts(&mut c)?;
             let value = ctx.config(bytes(memory, ptr, len)?);
             Ok(found(memory, value, out, cap)?)
+        },
+    )?;
+    linker.func_wrap(
+        "e3",
+        "random",
+        |mut c: C<'_>, out: i32, len: i32| -> Result<i32> {
+            let (memory, ctx) = parts(&mut c)?;
+            let to = range(memory.len(), out, len)?;
+            Ok(ctx.random(&mut memory[to]))
         },
     )?;
     linker.func_wrap(

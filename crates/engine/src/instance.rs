@@ -12,7 +12,8 @@ use crate::limits::{
     REQUEST_HEAD_LEN,
 };
 use crate::types::{
-    Completion, EngineConfig, Failed, Failure, InstanceId, InstanceSpec, LogFn, Outcome, Request,
+    Completion, EngineConfig, Failed, Failure, InstanceId, InstanceSpec, LogFn, Outcome, RandomFn,
+    Request,
 };
 use e3_collections::{State, WriteBatch};
 use e3_model::Accelerators;
@@ -47,6 +48,7 @@ pub(crate) struct Core {
     pub(crate) until: Cell<Instant>,
     pub(crate) log: Option<LogFn>,
     pub(crate) accelerators: Accelerators,
+    pub(crate) random: RandomFn,
     pub(crate) count_instructions: bool,
 }
 
@@ -58,6 +60,7 @@ impl Core {
             until: Cell::new(now),
             log: config.log.clone(),
             accelerators: config.accelerators,
+            random: Rc::clone(&config.random),
             count_instructions: config.count_instructions,
         }
     }

@@ -26,6 +26,8 @@ pub const EFFECTS_LEN_MAX: usize = 56 * 1024;
 pub const OUTPUT_OVERHEAD_LEN: usize = 16;
 /// Bytes of a log line; it is cut there.
 pub const LOG_LEN_MAX: usize = 512;
+/// Most random bytes that a service asks for at once.
+pub const RANDOM_LEN_MAX: usize = 256;
 /// Keys and pattern sets that an instance may hold.
 pub const ACCEL_HANDLES_MAX: usize = 1 << 14;
 /// Bytes that an accelerator takes at once: it cannot be preempted, and this is about a millisecond.

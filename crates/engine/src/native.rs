@@ -254,6 +254,10 @@ impl Native {
         give(self.ctx.config(name.as_bytes()), out)
     }
 
+    pub fn random(&self, out: &mut [u8]) -> i32 {
+        self.ctx.random(out)
+    }
+
     pub fn log(&mut self, level: i32, text: &[u8]) {
         self.ctx.log(level, text);
     }

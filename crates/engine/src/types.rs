@@ -41,6 +41,15 @@ pub struct LogLine<'a> {
 /// Receives log lines.
 pub type LogFn = Rc<dyn Fn(LogLine<'_>)>;
 
+/// Fills a buffer with random bytes.
+pub type RandomFn = Rc<dyn Fn(&mut [u8])>;
+
+/// Bytes of the operating system, which nobody can predict.
+fn random_of_system(out: &mut [u8]) {
+    // Without them a service would make keys that others can guess.
+    getrandom::fill(out).expect("the operating system gives random bytes");
+}
+
 /// Settings of an engine.
 #[derive(Clone)]
 pub struct EngineConfig {
@@ -56,6 +65,8 @@ pub struct EngineConfig {
     pub log: Option<LogFn>,
     /// Accelerators that services find here; without one they do the same by themselves.
     pub accelerators: Accelerators,
+    /// What `random` gives to services. Invariant: unpredictable, except in tests and benchmarks.
+    pub random: RandomFn,
     /// Counts WebAssembly instructions, which makes services slower.
     pub count_instructions: bool,
 }
@@ -443,6 +454,7 @@ impl EngineConfig {
             cache_dir: None,
             log: None,
             accelerators: Accelerators::ALL,
+            random: Rc::new(random_of_system),
             count_instructions: false,
         }
     }

@@ -379,3 +379,42 @@ fn there_is_room_to_replace_where_there_is_none_for_more() {
     }
     assert_eq!(p.reply(A, b"x"), b"x");
 }
+
+/// `random`: the bytes of the engine's source, other ones each time, and no more than the bound.
+#[test]
+fn random_bytes_come_from_the_engines_source() {
+    let fill = |len: u32| {
+        let import = r#"(import "e3" "random" (func $random (param i32 i32) (result i32)))"#;
+        module(&format!(
+            r#"{IMPORTS} {import} {EXPORTS}
+            (func (export "e3_handle") (param $len i32) (result i32)
+                (call $reply (call $random (i32.const 0) (i32.const {len})) (i32.const 0)
+                    (i32.const 256)))"#
+        ))
+    };
+    let replies = |len: u32, config: EngineConfig| {
+        let mut p = Pair {
+            engine: Engine::new(config).unwrap(),
+            done: Vec::new(),
+        };
+        p.start_with(A, &fill(len), spec());
+        [(); 2].map(|()| match p.outcome(A, b"") {
+            Outcome::Done { reply, .. } => reply.unwrap(),
+            failed => panic!("{failed:?}"),
+        })
+    };
+    let [a, b] = replies(256, config());
+    let [c, _] = replies(256, config());
+    assert!(a.payload != b.payload && a.payload != c.payload && b.payload != c.payload);
+    let [too_many, _] = replies(257, config());
+    assert_eq!(
+        (too_many.status as i32, too_many.payload),
+        (-2, vec![0; 256])
+    );
+    let sevens = EngineConfig {
+        random: Rc::new(|out: &mut [u8]| out.fill(7)),
+        ..config()
+    };
+    let [a, _] = replies(256, sevens);
+    assert_eq!((a.status, a.payload), (0, vec![7; 256]));
+}

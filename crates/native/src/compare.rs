@@ -7,7 +7,7 @@
 
 use crate::Fault;
 use crate::cases::Case;
-use crate::side::Side;
+use crate::side::{Side, same_random};
 use e3_engine::{Completion, Outcome, Request, Solo};
 use e3_model::Slot;
 use rustix::time::{ClockId, clock_gettime};
@@ -211,7 +211,9 @@ fn median(mut values: Vec<f64>) -> f64 {
 pub fn measure(case: &Case, services: &Path, effort: Effort) -> Result<Figure, Fault> {
     let file = services.join(format!("{}.wasm", case.name));
     let module = std::fs::read(&file).map_err(|e| Fault::Module(file, e))?;
-    let mut solo = Solo::start(&module, case.spec.clone())?;
+    let mut solo = Solo::start_with(&module, case.spec.clone(), |config| {
+        config.random = same_random();
+    })?;
     let mut native = (case.native)(case.spec.clone())?;
     let mut wasm = Runner::new(&mut solo, case);
     let mut native = Runner::new(&mut *native, case);

@@ -52,6 +52,7 @@ impl Host for EngineHost {
         fn asset_read(asset: i32, offset: i64, out: &mut [u8]) -> i32;
         fn secret(name: &str, out: &mut [u8]) -> i32;
         fn config(name: &str, out: &mut [u8]) -> i32;
+        fn random(out: &mut [u8]) -> i32;
         fn log(level: i32, text: &[u8]);
         fn accel_key(kind: i32, key: &[u8]) -> i32;
         fn aes_cbc_encrypt(key: i32, iv: &[u8; 16], blocks: &mut [u8]) -> i32;

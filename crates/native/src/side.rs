@@ -3,9 +3,12 @@
 
 use crate::Fault;
 use crate::host::EngineHost;
-use e3_engine::{Completion, EngineConfig, InstanceSpec, Native, Request, Solo, Ticker};
+use crate::random::Random;
+use e3_engine::{Completion, EngineConfig, InstanceSpec, Native, RandomFn, Request, Solo, Ticker};
 use e3_sdk::Service;
 use e3_sdk::native;
+use std::cell::RefCell;
+use std::rc::Rc;
 use std::time::Duration;
 
 /// Longer than any batch takes.
@@ -50,11 +53,18 @@ pub struct NativeSide<S> {
     service: S,
 }
 
+/// Random bytes that are the same on both sides, so that what comes of a request can be compared.
+pub fn same_random() -> RandomFn {
+    let random = RefCell::new(Random::new(1));
+    Rc::new(move |out: &mut [u8]| out.fill_with(|| random.borrow_mut().next() as u8))
+}
+
 /// Starts the native side on this thread.
 pub fn start<S: Service + 'static>(spec: InstanceSpec) -> Result<Box<dyn Side>, Fault> {
     let tick = Duration::from_millis(1);
     // the ticker sleeps, since no engine is busy with it
-    let config = EngineConfig::new(Ticker::new(tick).map_err(e3_engine::SoloError::from)?);
+    let mut config = EngineConfig::new(Ticker::new(tick).map_err(e3_engine::SoloError::from)?);
+    config.random = same_random();
     native::install(EngineHost(Native::new(spec, &config)));
     let service = native::init::<S>().map_err(|e| Fault::Init(e.to_string()))?;
     Ok(Box::new(NativeSide { service }))

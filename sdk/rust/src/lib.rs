@@ -371,6 +371,12 @@ pub fn config_or<T: FromStr>(name: &'static str, default: T) -> Result<T, Error>
     }
 }
 
+/// Fills `out`, at most [`limits::RANDOM_BYTES_MAX`] bytes, with random bytes that nobody can predict.
+/// A request that is attempted again gets other ones.
+pub fn random(out: &mut [u8]) -> Result<(), Error> {
+    check(sys::random(out)).map(drop)
+}
+
 /// Exports a [`Service`] from a WebAssembly module, with a request buffer of
 /// `request_capacity` bytes. Does nothing on other targets.
 #[macro_export]

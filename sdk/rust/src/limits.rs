@@ -22,4 +22,6 @@ pub const PATTERN_BYTES_MAX: usize = 256 << 10;
 pub(crate) const DFA_PATTERN_BYTES_MAX: usize = 2 << 10;
 /// Occurrences that one search of a text may find.
 pub const MATCHES_MAX: usize = 1 << 16;
+/// Most random bytes that a service asks for at once.
+pub const RANDOM_BYTES_MAX: usize = 256;
 const _: () = assert!(SCAN_CHUNK_BYTES > KEY_BYTES_MAX);

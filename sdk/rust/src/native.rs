@@ -118,6 +118,7 @@ calls! {
     fn asset_read(asset: i32, offset: i64, out: &mut [u8]) -> i32;
     fn secret(name: &str, out: &mut [u8]) -> i32;
     fn config(name: &str, out: &mut [u8]) -> i32;
+    fn random(out: &mut [u8]) -> i32;
     fn log(level: i32, text: &[u8]);
     fn accel_key(kind: i32, key: &[u8]) -> i32;
     fn accel_drop(handle: i32);

@@ -106,6 +106,7 @@ mod raw {
         pub fn asset_read(asset: i32, offset: i64, out: *mut u8, cap: usize) -> i32;
         pub fn secret(name: *const u8, len: usize, out: *mut u8, cap: usize) -> i32;
         pub fn config(name: *const u8, len: usize, out: *mut u8, cap: usize) -> i32;
+        pub fn random(out: *mut u8, len: usize) -> i32;
         pub fn log(level: i32, ptr: *const u8, len: usize);
     }
 }
@@ -338,6 +339,11 @@ pub(crate) fn secret(name: &str, out: &mut [u8]) -> i32 {
 pub(crate) fn config(name: &str, out: &mut [u8]) -> i32 {
     // SAFETY: live slices, `out` mutable.
     unsafe { raw::config(name.as_ptr(), name.len(), out.as_mut_ptr(), out.len()) }
+}
+
+pub(crate) fn random(out: &mut [u8]) -> i32 {
+    // SAFETY: a live mutable slice.
+    unsafe { raw::random(out.as_mut_ptr(), out.len()) }
 }
 
 pub(crate) fn log(level: i32, text: &[u8]) {

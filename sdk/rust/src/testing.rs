@@ -139,6 +139,7 @@ pub(crate) struct Inner {
     replies: Vec<(u32, Vec<u8>)>,
     sent: Vec<Sent>,
     written_bytes: usize,
+    random: u64,
 }
 
 impl Inner {
@@ -165,6 +166,14 @@ impl Inner {
         let sent = self.sent.iter();
         let sent = sent.map(|s| s.key.len() + s.payload.len() + OVERHEAD_BYTES);
         self.written_bytes + replies.sum::<usize>() + sent.sum::<usize>() <= EFFECT_BYTES_MAX
+    }
+
+    /// SplitMix64: every seed begins another sequence.
+    pub(crate) fn random_byte(&mut self) -> u8 {
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.random ^ self.random >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ mixed >> 31) as u8
     }
 
     fn outputs_full(&self, payload: &[u8]) -> bool {
@@ -242,6 +251,13 @@ impl Host {
     #[must_use]
     pub fn secret(self, name: &str, value: &[u8]) -> Self {
         with(|host| host.secrets.insert(name.into(), value.to_vec()));
+        self
+    }
+
+    /// What the random bytes depend on; hosts of one seed give the same ones.
+    #[must_use]
+    pub fn seed(self, seed: u64) -> Self {
+        with(|host| host.random = seed);
         self
     }
 

@@ -1,5 +1,6 @@
 //! The calls of docs/abi.md, answered by the [`testing`](crate::testing) host.
 
+use crate::limits::RANDOM_BYTES_MAX;
 use crate::native::Host;
 use crate::testing::{Collection, Inner, slot_of};
 
@@ -284,6 +285,14 @@ impl Host for Inner {
                 .get(name)
                 .map_or(-1, |value| copy(value.as_bytes(), out))
         }
+    }
+
+    fn random(&mut self, out: &mut [u8]) -> i32 {
+        if out.len() > RANDOM_BYTES_MAX {
+            return -2;
+        }
+        out.fill_with(|| self.random_byte());
+        0
     }
 
     fn log(&mut self, level: i32, text: &[u8]) {

@@ -8,11 +8,13 @@
 //!   20                4     4          16   a multiple of 16                 12
 //! ```
 //!
-//! The IV is the sequence number, in a block with the SPI, encrypted under the SA's key: never the
-//! same twice for an SA, and not to be foretold without the key (NIST SP 800-38A, appendix C). That
-//! takes no random source and no work of its own: with such a block in front and an IV of zero, CBC
-//! makes the IV the first block of the ciphertext.
+//! The IV is a block with the SPI and the sequence number, combined with the epoch of the SA
+//! ([`crate::association`]) by exclusive or, and encrypted under the SA's key: never the same twice under a
+//! key, not even a given one that outlives its epoch, and unpredictable without the key (NIST SP 800-38A,
+//! appendix C). That takes no work of its own: with such a block in front and an IV of zero, CBC makes
+//! the IV the first block of the ciphertext.
 
+use crate::association::Epoch;
 use alloc::vec::Vec;
 use core::fmt;
 use core::net::Ipv4Addr;
@@ -152,7 +154,7 @@ pub fn plain(bytes: &[u8]) -> Result<Packet<'_>, Fault> {
 pub fn seal(
     keys: &Keys,
     tunnel: &Tunnel,
-    spi: u32,
+    (spi, epoch): (u32, &Epoch),
     sequence: u32,
     packet: &Packet<'_>,
     out: &mut Vec<u8>,
@@ -183,9 +185,10 @@ pub fn seal(
     out.extend_from_slice(&spi);
     out.extend_from_slice(&sequence);
     // the block that becomes the IV
-    out.extend_from_slice(&spi);
-    out.extend_from_slice(&sequence);
-    out.extend_from_slice(&[0; BLOCK_LEN - HEAD_LEN]);
+    let mut block = *epoch;
+    let number = spi.iter().chain(&sequence);
+    block.iter_mut().zip(number).for_each(|(a, b)| *a ^= b);
+    out.extend_from_slice(&block);
     out.extend_from_slice(packet);
     out.extend_from_slice(&PADDING[..pad_len]);
     out.extend_from_slice(&[pad_len as u8, NEXT_IPV4]);

@@ -16,51 +16,62 @@
 //! shards that the service will ever have, and shards of equal size. At the receiving end a packet
 //! must come under a key of its SA's slots: the sender's key does.
 //!
-//! A request with `op: report` is answered with `spi` and, going out, `sequence`, the last number
-//! that was used; coming in, `sequence`, the highest received, and `received`, how many of the 64
-//! numbers up to it were.
+//! **Epochs and keys.** The first packet of an SA draws an epoch of 16 random bytes, which is stored with
+//! the SA's sequence number ([`association`]). Where the numbers start over because the state is gone, the
+//! epoch is new, and so are the keys. They are the first 36 bytes of HKDF-SHA256 (RFC 5869), 16 for the
+//! cipher and 20 for the tag: the input is the secret `master` (at least 16 bytes), the salt the epoch,
+//! the info "e3 ipsec keys", the SPI, `source` and `destination` (4 bytes each, network byte order).
+//!
+//! Going out, a request with `op: report`, whose key chooses the SA, is answered with `spi`, `sequence` (the
+//! last number that was used), `epoch` and `proof`, both as 32 hexadecimal digits. The proof is the
+//! first 16 bytes of HKDF with the info "e3 ipsec epoch" instead. An SA without an epoch gets one. The
+//! answers to packets have the `epoch` too.
+//!
+//! Coming in, `op: accept` with `epoch` and `proof` makes this the epoch of the SA; until then its packets
+//! are refused. An epoch without its proof is refused, and so is one that another has replaced. `op: report`
+//! is answered with `spi`, `sequence` (the highest received), `received` (how many of the 64 numbers up to
+//! it were) and the `epoch`, if there is one. A receiver whose state is lost does not know any more what
+//! it has received: deploy the sender anew too, so that its epochs are new.
+//!
+//! With one SA the secret may be `keys` instead, the 36 bytes themselves, for an end that derives none. They
+//! stay what they are: IVs do not repeat, but after a loss of state sequence numbers do.
 //!
 //! Configuration: `direction` (`out` or `in`), `source` and `destination` (addresses of the tunnel's
 //! ends, in that direction), `spi` (default 256; not below, those are reserved), `sas` (a power of
-//! two, `1..=4096`; default 4096); and `to` and `reply`, see [`e3_stage::Stage`]. Secrets: `master`,
-//! at least 16 bytes, from which each SA's keys are derived: the first 16 bytes of
-//! HMAC-SHA256(master, "e3 ipsec" 1 SPI) for the cipher, the first 20 of
-//! HMAC-SHA256(master, "e3 ipsec" 2 SPI) for the tag (SPI in network byte order); or, with one SA,
-//! `keys`, these 36 bytes themselves. Collections: going out a counter `sequences`, coming in a
-//! hash-map `windows`. Accelerators: `aes-cbc`, `hmac-sha1`; `hmac-sha256` to derive keys.
+//! two, `1..=4096`; default 4096); and `to` and `reply`, see [`e3_stage::Stage`]. Collections: going out a
+//! hash-map `sequences`, coming in a hash-map `windows`. Accelerators: `aes-cbc`, `hmac-sha1`;
+//! `hmac-sha256` to derive keys.
 
 #![cfg_attr(target_arch = "wasm32", no_std)]
 
 extern crate alloc;
 
+pub mod association;
 pub mod esp;
 pub mod window;
 
 use alloc::boxed::Box;
 use alloc::format;
-use alloc::string::ToString;
+use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::net::Ipv4Addr;
 use core::str::FromStr;
 
-use e3_sdk::accel::HmacSha256;
+use association::{Epoch, Receiver, Sender, Source, from_text, to_text};
 use e3_sdk::limits::SLOTS;
-use e3_sdk::{Counter, Error, HashMap, Request, Service, config, config_or, reply, secret};
+use e3_sdk::{Error, HashMap, Request, Service, config, config_or, reply};
 use e3_stage::{Builder, Fault, Question, Record, Stage, Value, status};
-use esp::{CIPHER_KEY_LEN, Keys, Sealed, TAG_KEY_LEN, Tunnel};
-use window::Window;
+use esp::{Keys, Sealed, Tunnel};
 
 /// SPIs below are reserved (RFC 4303, section 2.1).
 const SPI_MIN: u32 = 256;
-/// Least bytes of the secret that keys are derived from.
-const MASTER_LEN_MIN: usize = 16;
 
 /// Where the tunnel is entered or left.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 enum End {
-    /// Numbers used so far, by SPI.
-    Out(Counter),
-    /// Windows, by SPI.
+    /// [`Sender`]s, by SPI.
+    Out(HashMap),
+    /// [`Receiver`]s, by SPI; and an entry by SPI and epoch for each epoch that was replaced.
     In(HashMap),
 }
 
@@ -82,59 +93,12 @@ impl FromStr for Direction {
     }
 }
 
-/// Where keys come from.
-enum Source {
-    /// The only SA's keys.
-    Given(Vec<u8>),
-    /// Derives them.
-    Master(HmacSha256),
-}
-
-impl Source {
-    fn open(sas: u16) -> Result<Source, Error> {
-        if sas == 1
-            && let Ok(keys) = secret("keys")
-        {
-            return match keys.len() == CIPHER_KEY_LEN + TAG_KEY_LEN {
-                true => Ok(Source::Given(keys)),
-                false => Err(Error::SecretLength {
-                    name: "keys",
-                    len: keys.len(),
-                    must_be: "36",
-                }),
-            };
-        }
-        let master = secret("master")?;
-        match master.len() >= MASTER_LEN_MIN {
-            true => HmacSha256::new(&master).map(Source::Master),
-            false => Err(Error::SecretLength {
-                name: "master",
-                len: master.len(),
-                must_be: "at least 16",
-            }),
-        }
-    }
-
-    fn keys(&self, spi: u32) -> Result<Keys, Error> {
-        let (mut cipher, mut tag) = ([0; CIPHER_KEY_LEN], [0; TAG_KEY_LEN]);
-        match self {
-            Source::Given(keys) => {
-                cipher.copy_from_slice(&keys[..CIPHER_KEY_LEN]);
-                tag.copy_from_slice(&keys[CIPHER_KEY_LEN..]);
-            }
-            Source::Master(master) => {
-                let derive = |purpose: u8| {
-                    let mut label = *b"e3 ipsec.SPI_";
-                    label[8] = purpose;
-                    label[9..].copy_from_slice(&spi.to_be_bytes());
-                    master.tag(&label)
-                };
-                cipher.copy_from_slice(&derive(1)?[..CIPHER_KEY_LEN]);
-                tag.copy_from_slice(&derive(2)?[..TAG_KEY_LEN]);
-            }
-        }
-        Keys::new(&cipher, &tag)
-    }
+/// Keys of an SA in an epoch.
+struct Derived {
+    epoch: Epoch,
+    /// The epoch as records have it.
+    text: String,
+    keys: Keys,
 }
 
 /// The service.
@@ -145,7 +109,7 @@ pub struct Ipsec {
     sas: u16,
     source: Source,
     /// Keys of the SAs that were used.
-    keys: Vec<Option<Box<Keys>>>,
+    keys: Vec<Option<Box<Derived>>>,
     stage: Stage,
     out: Vec<u8>,
     record: Builder,
@@ -155,7 +119,7 @@ impl Service for Ipsec {
     fn init() -> Result<Self, Error> {
         let direction = config("direction").unwrap_or_default();
         let end = match direction.parse() {
-            Ok(Direction::Out) => End::Out(Counter::open("sequences")?),
+            Ok(Direction::Out) => End::Out(HashMap::open("sequences")?),
             Ok(Direction::In) => End::In(HashMap::open("windows")?),
             Err(()) => {
                 return Err(Error::Config {
@@ -220,20 +184,6 @@ fn address(name: &'static str) -> Result<Ipv4Addr, Error> {
     }
 }
 
-/// The keys of an SA, made when they are first needed.
-fn keys_of<'a>(
-    keys: &'a mut [Option<Box<Keys>>],
-    source: &Source,
-    index: u16,
-    spi: u32,
-) -> Result<&'a Keys, Error> {
-    let entry = &mut keys[usize::from(index)];
-    if entry.is_none() {
-        *entry = Some(Box::new(source.keys(spi)?));
-    }
-    entry.as_deref().ok_or(Error::Index)
-}
-
 fn refuse(spi: u32, why: &str) -> Result<(), Error> {
     reply(status::REFUSED, format!("spi {spi}: {why}").as_bytes())
 }
@@ -252,27 +202,42 @@ impl Ipsec {
         (u32::from(request.slot()) * u32::from(self.sas) / u32::from(SLOTS)) as u16
     }
 
+    /// The keys of an SA in an epoch, made when they are first needed.
+    fn derived(&mut self, index: u16, epoch: &Epoch) -> Result<&Derived, Error> {
+        let entry = &mut self.keys[usize::from(index)];
+        if entry.as_ref().is_none_or(|known| known.epoch != *epoch) {
+            let spi = self.spi + u32::from(index);
+            *entry = Some(Box::new(Derived {
+                epoch: *epoch,
+                text: to_text(epoch),
+                keys: self.source.keys(&self.tunnel, spi, epoch)?,
+            }));
+        }
+        entry.as_deref().ok_or(Error::Index)
+    }
+
     /// A packet that is to be sealed.
-    fn on_plain(&mut self, request: &Request<'_>, sequences: Counter) -> Result<(), Error> {
+    fn on_plain(&mut self, request: &Request<'_>, sequences: HashMap) -> Result<(), Error> {
         let packet = match esp::plain(request.payload()) {
             Ok(packet) => packet,
             Err(fault) => return on_fault(fault),
         };
         let index = self.index(request);
         let spi = self.spi + u32::from(index);
-        let used = sequences.fetch_add(&spi.to_be_bytes(), 1);
-        if used < 0 {
-            return Err(Error::Code(used as i32));
-        }
-        let Ok(sequence @ 1..) = u32::try_from(used + 1) else {
-            // never again from 1: a new SA is needed
-            sequences.fetch_add(&spi.to_be_bytes(), -1);
+        let mut sender = sender(sequences, spi)?;
+        let Some(sequence) = sender.sequence.checked_add(1) else {
+            // never again from 1 in this epoch
             return refuse(spi, "all 4294967295 sequence numbers are used");
         };
-        let keys = keys_of(&mut self.keys, &self.source, index, spi)?;
-        esp::seal(keys, &self.tunnel, spi, sequence, &packet, &mut self.out)?;
-        self.stage.send(request, &self.out)?;
-        self.answer(spi, sequence, self.out.len())
+        sender.sequence = sequence;
+        sequences.put(&spi.to_be_bytes(), &sender.to_bytes())?;
+        let mut out = core::mem::take(&mut self.out);
+        let (tunnel, epoch) = (self.tunnel, sender.epoch);
+        let keys = &self.derived(index, &epoch)?.keys;
+        esp::seal(keys, &tunnel, (spi, &epoch), sequence, &packet, &mut out)?;
+        self.stage.send(request, &out)?;
+        self.out = out;
+        self.answer(index, sequence, self.out.len())
     }
 
     /// A packet that is to be opened.
@@ -286,21 +251,30 @@ impl Ipsec {
         if sealed.spi != spi {
             return refuse(sealed.spi, &format!("the request's key belongs to {spi}"));
         }
-        let mut room = [0; Window::BYTES];
-        let stored = windows.get(&spi.to_be_bytes(), &mut room)?;
-        let window = stored.and_then(Window::from_bytes).unwrap_or_default();
+        let receiver = match (receiver(windows, spi)?, &self.source) {
+            (Some(receiver), _) => receiver,
+            (None, Source::Given(_)) => Receiver::default(),
+            (None, Source::Master(_)) => {
+                return refuse(spi, "has no epoch yet; accept that of the sender's report");
+            }
+        };
+        let window = receiver.window;
         if !window.is_new(sealed.sequence) {
             let (number, highest) = (sealed.sequence, window.highest);
             let why = format!("sequence number {number} is repeated or too old, after {highest}");
             return refuse(spi, &why);
         }
-        let keys = keys_of(&mut self.keys, &self.source, index, spi)?;
-        let packet = match sealed.open(keys, &mut self.out)? {
+        let mut out = core::mem::take(&mut self.out);
+        let opened = sealed.open(&self.derived(index, &receiver.epoch)?.keys, &mut out)?;
+        let packet = match opened {
             Ok(packet) => packet,
             Err(fault) => return on_fault(fault),
         };
-        let window = window.with(sealed.sequence);
-        windows.put(&spi.to_be_bytes(), &window.to_bytes())?;
+        let receiver = Receiver {
+            window: window.with(sealed.sequence),
+            ..receiver
+        };
+        windows.put(&spi.to_be_bytes(), &receiver.to_bytes())?;
         let len = packet.map_or(0, <[u8]>::len);
         match packet {
             Some(packet) => self.stage.send(request, packet)?,
@@ -308,50 +282,125 @@ impl Ipsec {
             None if !self.stage.replies() => return reply(status::OK, &[]),
             None => {}
         }
-        self.answer(spi, sealed.sequence, len)
+        self.out = out;
+        self.answer(index, sealed.sequence, len)
     }
 
-    fn answer(&mut self, spi: u32, sequence: u32, bytes: usize) -> Result<(), Error> {
+    fn answer(&mut self, index: u16, sequence: u32, bytes: usize) -> Result<(), Error> {
         if !self.stage.replies() {
             return Ok(());
         }
+        let spi = self.spi + u32::from(index);
         let record = self.record.clear();
         record
             .field("spi", Value::Int(spi.into()))
             .field("sequence", Value::Int(sequence.into()))
             .field("bytes", Value::Int(bytes as i64));
+        if let (End::Out(_), Some(derived)) = (self.end, &self.keys[usize::from(index)]) {
+            record.field("epoch", Value::Text(&derived.text));
+        }
         reply(status::OK, record.bytes())
     }
 
     fn on_query(&mut self, request: &Request<'_>, query: &Record<'_>) -> Result<(), Error> {
-        match self.stage.question(request, query)? {
-            Question::Mine("report") => {}
-            Question::Mine(other) => {
-                let why = format!("is {other:?}, must be \"report\"");
-                return self.stage.refuse(&Fault::value("op", why));
-            }
-            Question::PassedOn => return Ok(()),
-            Question::None => return self.stage.refuse(&Fault::Missing("op".into())),
-        }
         let spi = self.spi + u32::from(self.index(request));
-        let record = self.record.clear().field("spi", Value::Int(spi.into()));
-        match self.end {
-            End::Out(sequences) => {
-                let sequence = sequences.get(&spi.to_be_bytes());
-                record.field("sequence", Value::Int(sequence));
+        let end = self.end;
+        let (op, ops) = match (self.stage.question(request, query)?, end) {
+            (Question::Mine(op), End::Out(_)) => (op, "\"report\""),
+            (Question::Mine(op), End::In(_)) => (op, "\"report\" or \"accept\""),
+            (Question::PassedOn, _) => return Ok(()),
+            (Question::None, _) => return self.stage.refuse(&Fault::Missing("op".into())),
+        };
+        match (op, end) {
+            ("report", End::Out(sequences)) => self.on_report_out(spi, sequences),
+            ("report", End::In(windows)) => self.on_report_in(spi, windows),
+            ("accept", End::In(windows)) => self.on_accept(spi, query, windows),
+            (other, _) => {
+                let why = format!("is {other:?}, must be {ops}");
+                self.stage.refuse(&Fault::value("op", why))
             }
-            End::In(windows) => {
-                let mut room = [0; Window::BYTES];
-                let stored = windows.get(&spi.to_be_bytes(), &mut room)?;
-                let window = stored.and_then(Window::from_bytes).unwrap_or_default();
-                let received = i64::from(window.received.count_ones());
-                record
-                    .field("sequence", Value::Int(window.highest.into()))
-                    .field("received", Value::Int(received));
-            }
+        }
+    }
+
+    fn on_report_out(&mut self, spi: u32, sequences: HashMap) -> Result<(), Error> {
+        let sender = sender(sequences, spi)?;
+        // stored, so that the first packet has the epoch that was reported
+        sequences.put(&spi.to_be_bytes(), &sender.to_bytes())?;
+        let proof = self.source.proof(&self.tunnel, spi, &sender.epoch)?;
+        let record = self.record.clear();
+        record
+            .field("spi", Value::Int(spi.into()))
+            .field("sequence", Value::Int(sender.sequence.into()))
+            .field("epoch", Value::Text(&to_text(&sender.epoch)));
+        if let Some(proof) = &proof {
+            record.field("proof", Value::Text(&to_text(proof)));
         }
         reply(status::OK, record.bytes())
     }
+
+    fn on_report_in(&mut self, spi: u32, windows: HashMap) -> Result<(), Error> {
+        let stored = receiver(windows, spi)?;
+        let window = stored.unwrap_or_default().window;
+        let record = self.record.clear();
+        record
+            .field("spi", Value::Int(spi.into()))
+            .field("sequence", Value::Int(window.highest.into()))
+            .field("received", Value::Int(window.received.count_ones().into()));
+        if let (Some(receiver), Source::Master(_)) = (&stored, &self.source) {
+            record.field("epoch", Value::Text(&to_text(&receiver.epoch)));
+        }
+        reply(status::OK, record.bytes())
+    }
+
+    /// The sender's epoch, which the sender has reported.
+    fn on_accept(&mut self, spi: u32, query: &Record<'_>, windows: HashMap) -> Result<(), Error> {
+        let field = |name: &str| {
+            let text = query.text(name)?;
+            let why = || format!("is {text:?}, must be 32 hexadecimal digits");
+            from_text(text).ok_or_else(|| Fault::value(name, why()))
+        };
+        let fields = field("epoch").and_then(|epoch| Ok((epoch, field("proof")?)));
+        let (epoch, proof) = match fields {
+            Ok(fields) => fields,
+            Err(fault) => return self.stage.refuse(&fault),
+        };
+        if matches!(self.source, Source::Given(_)) {
+            return refuse(spi, "its keys are given, so it has no epoch");
+        }
+        if !self.source.proves(&self.tunnel, spi, &epoch, &proof)? {
+            return refuse(spi, "the proof is not the one that the sender reports");
+        }
+        let of = |epoch: &Epoch| [&spi.to_be_bytes()[..], epoch].concat();
+        let known = receiver(windows, spi)?;
+        if known.is_none_or(|known| known.epoch != epoch) {
+            if windows.get(&of(&epoch), &mut [])?.is_some() {
+                // its window is gone: old packets would pass again
+                return refuse(spi, "the epoch was replaced by another, cannot come back");
+            }
+            if let Some(known) = known {
+                windows.put(&of(&known.epoch), &[])?;
+            }
+            let receiver = Receiver {
+                epoch,
+                ..Receiver::default()
+            };
+            windows.put(&spi.to_be_bytes(), &receiver.to_bytes())?;
+        }
+        self.on_report_in(spi, windows)
+    }
+}
+
+/// What is stored of an SA that goes out, or a new one.
+fn sender(sequences: HashMap, spi: u32) -> Result<Sender, Error> {
+    let mut room = [0; Sender::BYTES];
+    Sender::stored(sequences.get(&spi.to_be_bytes(), &mut room)?)
+}
+
+/// What is stored of an SA that comes in.
+fn receiver(windows: HashMap, spi: u32) -> Result<Option<Receiver>, Error> {
+    let mut room = [0; Receiver::BYTES];
+    let stored = windows.get(&spi.to_be_bytes(), &mut room)?;
+    stored.map(Receiver::stored).transpose()
 }
 
 e3_sdk::service!(Ipsec, request_capacity = 32 * 1024);

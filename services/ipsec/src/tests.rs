@@ -1,13 +1,16 @@
 use super::*;
-use e3_sdk::accel::{AesCbc, HmacSha1};
+use e3_sdk::accel::{AesCbc, HmacSha1, HmacSha256};
 use e3_sdk::testing::{Call, Collection, Host, Kind, Outcome, slot_of};
+use std::collections::{BTreeMap, BTreeSet};
+
+mod epochs;
 
 const MASTER: &[u8] = b"0123456789abcdef0123456789abcdef";
 
 fn host(direction: &str) -> Host {
     Host::new()
         .channel("next")
-        .collection("sequences", Kind::Counter)
+        .collection("sequences", Kind::Hash)
         .collection("windows", Kind::Hash)
         .config("direction", direction)
         .config("source", "192.0.2.1")
@@ -72,28 +75,69 @@ fn packet(len: usize, fill: u8) -> Vec<u8> {
     packet
 }
 
-fn keys_of_spi(spi: u32) -> (Vec<u8>, Vec<u8>) {
-    let master = HmacSha256::new(MASTER).unwrap();
-    let derive = |purpose: u8| {
-        let label = [&b"e3 ipsec"[..], &[purpose], &spi.to_be_bytes()].concat();
-        master.tag(&label).unwrap().to_vec()
-    };
-    (derive(1)[..16].to_vec(), derive(2)[..20].to_vec())
+/// HMAC-based key derivation, RFC 5869, in two blocks.
+fn derive(epoch: &[u8], label: &[u8], spi: u32) -> Vec<u8> {
+    let tag = |key: &[u8], data: &[u8]| HmacSha256::new(key).unwrap().tag(data).unwrap();
+    let ends = [192, 0, 2, 1, 198, 51, 100, 2];
+    let info = [label, &spi.to_be_bytes(), &ends].concat();
+    let secret = tag(epoch, MASTER);
+    let first = tag(&secret, &[&info[..], &[1]].concat());
+    let second = tag(&secret, &[&first[..], &info, &[2]].concat());
+    [first, second].concat()
+}
+
+/// Asks, without a trace in the numbers.
+fn ask(host: &Host, service: &mut Ipsec, key: &[u8], fields: &[(&str, Value<'_>)]) -> Outcome {
+    let mut query = Builder::new();
+    for (name, value) in fields {
+        query.field(name, *value);
+    }
+    call(host, service, key, query.bytes())
+}
+
+/// The epoch that a report says, and its proof.
+fn report(host: &Host, service: &mut Ipsec, key: &[u8]) -> (Epoch, [u8; 16]) {
+    let outcome = ask(host, service, key, &[("op", Value::Text("report"))]);
+    let (status, answer) = &outcome.replies[0];
+    let record = Record::parse(answer).unwrap();
+    assert_eq!(*status, status::OK);
+    let field = |name| from_text(record.text(name).unwrap()).unwrap();
+    (field("epoch"), field("proof"))
+}
+
+fn accept(
+    host: &Host,
+    service: &mut Ipsec,
+    key: &[u8],
+    (epoch, proof): &(Epoch, [u8; 16]),
+) -> (u32, String) {
+    let fields = [
+        ("op", Value::Text("accept")),
+        ("epoch", Value::Text(&to_text(epoch))),
+        ("proof", Value::Text(&to_text(proof))),
+    ];
+    said(&ask(host, service, key, &fields))
+}
+
+fn said(outcome: &Outcome) -> (u32, String) {
+    let (status, text) = &outcome.replies[0];
+    (*status, String::from_utf8_lossy(text).into_owned())
 }
 
 /// Opens by the letter of the RFCs, with nothing of the service's code.
-fn open_by_the_letter(sealed: &[u8]) -> (u32, u32, Vec<u8>) {
+fn open_by_the_letter(sealed: &[u8], epoch: &[u8]) -> (u32, u32, Vec<u8>) {
     let spi = u32::from_be_bytes(sealed[20..24].try_into().unwrap());
     let sequence = u32::from_be_bytes(sealed[24..28].try_into().unwrap());
-    let (cipher, tag) = keys_of_spi(spi);
+    let keys = derive(epoch, b"e3 ipsec keys", spi);
+    let (cipher, tag) = (&keys[..16], &keys[16..36]);
     let (covered, icv) = sealed[20..].split_at(sealed.len() - 32);
     assert_eq!(
-        HmacSha1::new(&tag).unwrap().tag(covered).unwrap()[..12],
+        HmacSha1::new(tag).unwrap().tag(covered).unwrap()[..12],
         *icv
     );
     let mut text = sealed[44..sealed.len() - 12].to_vec();
     let iv: [u8; 16] = sealed[28..44].try_into().unwrap();
-    AesCbc::new(&cipher)
+    AesCbc::new(cipher)
         .unwrap()
         .decrypt(&iv, &mut text)
         .unwrap();
@@ -116,6 +160,11 @@ fn packets_of_every_length_come_out_as_they_went_in() {
     let key = b"flow";
     let spi = 256 + u32::from(slot_of(key));
     let mut sealed = Vec::new();
+    let announced = report(&out, &mut service, key);
+    assert_eq!(
+        announced.1,
+        derive(&announced.0, b"e3 ipsec epoch", spi)[..16]
+    );
     for (number, len) in (20..1600).enumerate() {
         if number == 700 {
             service = Ipsec::init().unwrap();
@@ -130,7 +179,7 @@ fn packets_of_every_length_come_out_as_they_went_in() {
         sum(&mut header);
         assert_eq!(esp[..20], header);
         let expected = (spi, number as u32 + 1, plain);
-        assert_eq!(open_by_the_letter(esp), expected, "{len}");
+        assert_eq!(open_by_the_letter(esp, &announced.0), expected, "{len}");
         sealed.push(esp.to_vec());
     }
     let mut ivs: Vec<_> = sealed.iter().map(|esp| esp[28..44].to_vec()).collect();
@@ -140,6 +189,7 @@ fn packets_of_every_length_come_out_as_they_went_in() {
 
     let end = host("in");
     let mut service = Ipsec::init().unwrap();
+    assert_eq!(accept(&end, &mut service, key, &announced).0, status::OK);
     for (number, esp) in sealed.iter().enumerate() {
         if number == 700 {
             service = Ipsec::init().unwrap();
@@ -164,8 +214,10 @@ fn any_changed_bit_is_refused_and_changes_nothing() {
     let mut service = Ipsec::init().unwrap();
     let outcome = call(&out, &mut service, b"k", &packet(100, 1));
     let good = passed(&outcome).to_vec();
+    let announced = report(&out, &mut service, b"k");
     let end = host("in");
     let mut service = Ipsec::init().unwrap();
+    assert_eq!(accept(&end, &mut service, b"k", &announced).0, status::OK);
     let before = end.state();
     for bit in 0..good.len() * 8 {
         let mut bad = good.clone();
@@ -200,8 +252,10 @@ fn late_packets_pass_within_the_window_once() {
     let sealed: Vec<Vec<u8>> = (0..100)
         .map(|_| passed(&call(&out, &mut service, b"k", &packet(60, 9))).to_vec())
         .collect();
+    let announced = report(&out, &mut service, b"k");
     let end = host("in");
     let mut service = Ipsec::init().unwrap();
+    assert_eq!(accept(&end, &mut service, b"k", &announced).0, status::OK);
     let mut number = |n: usize| {
         call(&end, &mut service, b"k", &sealed[n - 1])
             .replies
@@ -232,10 +286,13 @@ fn a_used_up_association_refuses() {
     let out = host("out");
     let mut service = Ipsec::init().unwrap();
     let spi = (256 + u32::from(slot_of(b"k"))).to_be_bytes();
-    let used = Counter::open("sequences").unwrap();
-    used.fetch_add(&spi, i64::from(u32::MAX) - 1);
+    let epoch = [7; 16];
+    let sequence = u32::MAX - 1;
+    let used = HashMap::open("sequences").unwrap();
+    used.put(&spi, &Sender { epoch, sequence }.to_bytes())
+        .unwrap();
     let outcome = call(&out, &mut service, b"k", &packet(60, 9));
-    assert_eq!(open_by_the_letter(passed(&outcome)).1, u32::MAX);
+    assert_eq!(open_by_the_letter(passed(&outcome), &epoch).1, u32::MAX);
     let before = out.state();
     let (status, text) = refusal(&call(&out, &mut service, b"k", &packet(60, 9)));
     assert_eq!(status, status::REFUSED);
@@ -257,7 +314,11 @@ fn shards_split_anywhere() {
             }
         }
         match &host.state()[0].1 {
-            Collection::Counter(counters) => counters.clone(),
+            // epochs are random: what counts are the numbers
+            Collection::Hash(senders) => senders
+                .iter()
+                .map(|(spi, bytes)| (spi.clone(), Sender::stored(Some(bytes)).unwrap().sequence))
+                .collect::<BTreeMap<_, _>>(),
             other => panic!("{other:?}"),
         }
     };
@@ -332,11 +393,13 @@ fn settings_that_cannot_be_are_named() {
 #[test]
 fn any_bytes_are_handled_or_refused() {
     for direction in ["out", "in"] {
+        let mut announced = Default::default();
         let good: Vec<Vec<u8>> = match direction {
             "out" => (20..120).map(|len| packet(len, 3)).collect(),
             _ => {
                 let out = host("out");
                 let mut service = Ipsec::init().unwrap();
+                announced = report(&out, &mut service, b"k");
                 (20..120)
                     .map(|len| {
                         let outcome = call(&out, &mut service, b"k", &packet(len, 3));
@@ -347,6 +410,9 @@ fn any_bytes_are_handled_or_refused() {
         };
         let host = host(direction);
         let mut service = Ipsec::init().unwrap();
+        if direction == "in" {
+            assert_eq!(accept(&host, &mut service, b"k", &announced).0, status::OK);
+        }
         const SEED: u64 = 11;
         let mut random = Random(SEED);
         let mut query = Builder::new();

@@ -60,7 +60,7 @@ pub(super) fn ipsec() -> Case {
     Case::new::<Ipsec>("ipsec", about)
         .accelerated()
         .passes_on()
-        .collection("sequences", Kind::Counter)
+        .collection("sequences", Kind::HashMap)
         .secret("master", &[7; 32])
         .config("direction", "out")
         .config("source", "192.0.2.1")
