@@ -275,6 +275,7 @@ impl Control {
             });
         };
         let (id, node) = (found.id, found.node.clone());
+        let slowed = topology.nodes().any(|n| n.node.emulated);
         let before = self.members.get(&id).cloned();
         let same = before
             .as_ref()
@@ -302,7 +303,9 @@ impl Control {
             incarnation,
             kind: node.kind,
             emulated: node.emulated,
+            slowed,
             link_latency: node.link_latency.unwrap_or(Nanos(0)),
+            memory_max: node.emulated.then_some(node.memory),
             accelerators: node.accelerators,
         }))
     }

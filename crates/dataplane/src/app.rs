@@ -85,10 +85,10 @@ impl App {
         &self.service(key).collections
     }
 
-    /// How many times slower the service is here than on the fastest kind of node, as far as this
-    /// must be emulated. A host is slowed only where some node is emulated at all.
-    pub(crate) fn slowdown(&self, key: ShardKey, kind: NodeKind, emulated: bool) -> f64 {
-        if !emulated {
+    /// How many times slower the service is on this kind of node than on the fastest kind; 1 where
+    /// service times are not emulated.
+    pub(crate) fn slowdown(&self, key: ShardKey, kind: NodeKind, slowed: bool) -> f64 {
+        if !slowed {
             return 1.0;
         }
         let by_kind = self.plan.slowdown.get(usize::from(key.service.0));

@@ -182,6 +182,7 @@ impl Worker {
         let pending = |o: &Outgoing| Pending {
             entry: o.entry.clone(),
             copies: Vec::new(),
+            release_at: Nanos(0),
         };
         replica.primary = Primary {
             serve_at,

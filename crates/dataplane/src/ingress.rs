@@ -47,7 +47,7 @@ pub(crate) enum Admission {
     Wait,
     /// Nothing: the number stands for another request.
     Conflict,
-    /// Too much is under way.
+    /// Too much is in flight, or the node has no memory left.
     Overloaded,
 }
 
@@ -212,7 +212,10 @@ impl Worker {
             self.answer(from, q.id, q.attempt, reject(&reason));
             return;
         }
-        let admitted_max = app.plan.app.spec.admitted_max;
+        let admitted_max = match self.memory_full {
+            Some(_) => 0,
+            None => app.plan.app.spec.admitted_max,
+        };
         let attempt = (q.attempt, q.deadline);
         let fingerprint = q.fingerprint();
         match self

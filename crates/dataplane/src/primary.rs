@@ -146,6 +146,8 @@ impl Worker {
         } else if over {
             let reason = format!("collections exceed the service's memory of {memory_max}");
             Some((Outcome::Failed, reason))
+        } else if let Some(reason) = &self.memory_full {
+            Some((Outcome::Failed, reason.clone()))
         } else {
             None
         };
@@ -213,7 +215,7 @@ impl Worker {
         };
         replica.counts.busy.0 += done.busy.0;
         let app = &self.apps[&done.key.app];
-        let slowdown = app.slowdown(done.key, self.config.kind, self.config.emulated);
+        let slowdown = app.slowdown(done.key, self.config.kind, self.config.slowed);
         if slowdown > 1.0 {
             let idle = (done.busy.0 as f64 * (slowdown - 1.0)) as u64;
             let from = replica.primary.idle_at.0.max(now.0);
@@ -355,12 +357,13 @@ impl Worker {
         replica.primary.pending.push_back(Pending {
             entry: entry.clone(),
             copies: copy.into_iter().collect(),
+            release_at: replica.primary.idle_at,
         });
         replica.log.record(entry);
         self.advance(key, now);
     }
 
-    /// Releases what all backups have.
+    /// Releases what all backups have and an emulated core is done with.
     pub(crate) fn advance(&mut self, key: ShardKey, now: Nanos) {
         if !self.may_serve(key, now) {
             return;
@@ -372,11 +375,12 @@ impl Worker {
             .primary
             .pending
             .front()
-            .is_some_and(|p| p.entry.op <= acked)
+            .is_some_and(|p| p.entry.op <= acked && p.release_at <= now)
         {
-            released.push(replica.primary.pending.pop_front().expect("looked at"));
+            let pending = replica.primary.pending.pop_front().expect("looked at");
+            replica.primary.commit = pending.entry.op;
+            released.push(pending);
         }
-        replica.primary.commit = acked.max(replica.primary.commit);
         let stateful = self.apps[&key.app].service(key).stateful;
         for pending in released {
             if stateful {

@@ -73,7 +73,7 @@ impl std::fmt::Debug for Incoming {
 /// What only a primary needs. Nothing here survives it.
 #[derive(Debug, Default)]
 pub(crate) struct Primary {
-    /// Last entry that all backups have.
+    /// Last entry that was released: all backups have it, its outputs and reply have left.
     pub(crate) commit: u64,
     /// Entries after `commit`, in order.
     pub(crate) pending: VecDeque<Pending>,
@@ -104,12 +104,14 @@ pub(crate) struct Waiting {
     pub(crate) failures: u32,
 }
 
-/// An entry that not all backups have.
+/// An entry that has not been released: not all backups have it, or an emulated core is not done.
 #[derive(Debug)]
 pub(crate) struct Pending {
     pub(crate) entry: Rc<Entry>,
     /// Copies of its message: durable with it.
     pub(crate) copies: Vec<(Link, Number)>,
+    /// An emulated core is done with it then; its outputs and reply leave no earlier.
+    pub(crate) release_at: Nanos,
 }
 
 /// A backup as its primary sees it.

@@ -33,8 +33,8 @@ pub struct Config {
     pub cluster: u64,
     /// Kind of node that it is or stands for.
     pub kind: NodeKind,
-    /// Whether it only stands for that kind.
-    pub emulated: bool,
+    /// Whether services take as many times longer as the plan's slowdown says, by idling.
+    pub slowed: bool,
 }
 
 /// What the driver must do.
@@ -131,6 +131,8 @@ pub struct Worker {
     pub(crate) client_open: BTreeMap<Address, Vec<u8>>,
     pub(crate) next_token: u64,
     next_released: Nanos,
+    /// Why nothing new is taken on, if the node's memory is used up.
+    pub(crate) memory_full: Option<String>,
     pub(crate) dropped: BTreeMap<&'static str, u64>,
     pub(crate) datagrams_in: u64,
     pub(crate) datagrams_out: u64,
@@ -157,6 +159,7 @@ impl Worker {
             client_open: BTreeMap::new(),
             next_token: 0,
             next_released: Nanos(0),
+            memory_full: None,
             dropped: BTreeMap::new(),
             datagrams_in: 0,
             datagrams_out: 0,
@@ -344,6 +347,9 @@ impl Worker {
         for (key, epoch) in self.links.on_timer(now) {
             self.restart(now, key, epoch);
         }
+        if self.config.slowed {
+            self.advance_all(now);
+        }
         loop {
             self.dispatch(now);
             self.links.flush(now);
@@ -400,6 +406,11 @@ impl Worker {
             if r.log.released != p.released_told {
                 next = next.min(self.next_released);
             }
+            if let Some(pending) = p.pending.front()
+                && pending.release_at > self.now
+            {
+                next = next.min(pending.release_at);
+            }
             if !p.queue.is_empty() || self.inputs.get(&r.key).is_some_and(|i| !i.is_empty()) {
                 for at in [p.serve_at, p.idle_at] {
                     if at > self.now {
@@ -409,6 +420,11 @@ impl Worker {
             }
         }
         next
+    }
+
+    /// Notes that the node's memory is used up, and how much it is, or that it is not.
+    pub fn set_memory_full(&mut self, reason: Option<String>) {
+        self.memory_full = reason;
     }
 
     /// Notes that the shard's service does not run here, and why.

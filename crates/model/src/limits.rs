@@ -1,5 +1,7 @@
 //! Bounds of what a manifest or topology may ask for.
 
+use crate::units::{Bytes, Nanos};
+
 /// Key slots of a service; shards own ranges of them.
 pub const SLOTS: u16 = 4096;
 /// Shards of one service.
@@ -30,6 +32,10 @@ pub const DOCUMENT_DEPTH_MAX: usize = 64;
 pub const KEY_LEN_MAX: usize = 1024;
 /// Bytes of a message's payload.
 pub const PAYLOAD_LEN_MAX: usize = 32 * 1024;
+/// Smallest memory of an emulated node: what its process needs before any service runs.
+pub const EMULATED_MEMORY_MIN: Bytes = Bytes(64 << 20);
+/// Longest one-way latency of an emulated link.
+pub const LINK_LATENCY_MAX: Nanos = Nanos(1_000_000_000);
 
 const _: () = assert!(SHARDS_MAX <= SLOTS, "a shard owns at least one slot");
 const _: () = assert!(NODES_MAX < u16::MAX as usize, "node ids are u16");

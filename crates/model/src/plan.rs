@@ -7,7 +7,7 @@ use crate::accelerator::{Accelerator, Accelerators};
 use crate::application::Application;
 use crate::ids::{Address, AppId, NodeId, ServiceId, ShardId, ShardKey};
 use crate::topology::NodeKind;
-use crate::units::Nanos;
+use crate::units::{Bytes, Nanos};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -147,8 +147,15 @@ pub struct NodeWelcome {
     pub kind: NodeKind,
     /// Whether it only stands for that kind.
     pub emulated: bool,
-    /// One-way latency that it adds to what it sends.
+    /// Whether services take as many times longer as the plan's slowdown says: some node of the
+    /// cluster is emulated, and each is slowed against the kind that is fastest for the service.
+    #[serde(default)]
+    pub slowed: bool,
+    /// One-way latency of an emulated link: added to what the node sends and to what it receives.
     pub link_latency: Nanos,
+    /// Memory that the process of an emulated node may use; none where the hardware is the limit.
+    #[serde(default)]
+    pub memory_max: Option<Bytes>,
     /// Accelerators that it has.
     #[serde(default)]
     pub accelerators: Accelerators,

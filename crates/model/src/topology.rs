@@ -70,11 +70,13 @@ pub struct Node {
     pub cores: u16,
     /// Memory that services may use.
     pub memory: Bytes,
-    /// True if this machine only stands in for the hardware: the node is slowed by the profiles'
-    /// factors (by idling), its memory is capped and its link gets `linkLatency`.
+    /// True if this machine only stands in for the hardware. A request then takes as many times
+    /// longer as the profiles say (by idling), the process may use no more than `memory`, and each
+    /// datagram takes `linkLatency` longer in either direction.
     #[serde(default)]
     pub emulated: bool,
-    /// One-way latency that an emulated node adds to what it sends; none by default.
+    /// One-way latency of an emulated node's link, for what it sends and for what it receives; none
+    /// by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub link_latency: Option<Nanos>,
     /// Network bandwidth in Gb/s.

@@ -273,6 +273,38 @@ pub(crate) fn topology(t: &Topology) -> Check {
                 ensure(node.memory.0 > 0, format!("{at}.memory"), || {
                     format!("node {:?}: memory is 0, must be more than 0", node.name)
                 })?;
+                let floor = EMULATED_MEMORY_MIN;
+                ensure(
+                    !node.emulated || node.memory >= floor,
+                    format!("{at}.memory"),
+                    || {
+                        format!(
+                            "node {:?}: memory is {}, must be at least {floor} for the process of an emulated node",
+                            node.name, node.memory
+                        )
+                    },
+                )?;
+                ensure(
+                    node.emulated || node.link_latency.is_none(),
+                    format!("{at}.linkLatency"),
+                    || {
+                        format!(
+                            "node {:?}: linkLatency is for emulated nodes; real hardware has its own",
+                            node.name
+                        )
+                    },
+                )?;
+                let latency = node.link_latency.unwrap_or_default();
+                ensure(
+                    latency <= LINK_LATENCY_MAX,
+                    format!("{at}.linkLatency"),
+                    || {
+                        format!(
+                            "node {:?}: linkLatency is {latency}, must be at most {}",
+                            node.name, LINK_LATENCY_MAX
+                        )
+                    },
+                )?;
                 let gbps = node.bandwidth_gbps;
                 ensure(
                     gbps.is_finite() && gbps > 0.0,

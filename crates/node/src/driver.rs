@@ -2,13 +2,13 @@
 
 use crate::agent::{News, Outbox, Prepared};
 use crate::clock::Clock;
+use crate::emulation::{DelayLine, MemoryUse, memory_use};
 use crate::executor::{Executor, name_of};
 use e3_dataplane::{Config, Output, Worker};
 use e3_model::plan::{NodeEvent, NodeWelcome};
-use e3_model::{Address, Nanos};
+use e3_model::{Address, Bytes, Nanos};
 use e3_net::{Doorbell, Socket};
 use e3_wire::heartbeat::{self, Heartbeat};
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
@@ -28,6 +28,8 @@ pub(crate) enum End {
     Stopped,
     /// The controller does not count this process as a member any more.
     Expelled,
+    /// An emulated node exceeded its memory. The text says by how much.
+    OutOfMemory(String),
 }
 
 pub(crate) struct Driver {
@@ -47,8 +49,10 @@ pub(crate) struct Driver {
     events: Vec<NodeEvent>,
     handled: u64,
     busy: Nanos,
-    /// Datagrams that wait for the latency of an emulated link.
-    delayed: VecDeque<(Nanos, Address, Vec<u8>)>,
+    /// The two directions of an emulated link.
+    delayed_in: DelayLine,
+    delayed_out: DelayLine,
+    memory: MemoryUse,
 }
 
 impl Driver {
@@ -69,7 +73,7 @@ impl Driver {
             incarnation: welcome.incarnation,
             cluster: welcome.cluster,
             kind: welcome.kind,
-            emulated: welcome.emulated,
+            slowed: welcome.slowed,
         });
         Driver {
             welcome,
@@ -88,7 +92,9 @@ impl Driver {
             events: Vec::new(),
             handled: 0,
             busy: Nanos(0),
-            delayed: VecDeque::new(),
+            delayed_in: DelayLine::new(welcome.link_latency),
+            delayed_out: DelayLine::new(welcome.link_latency),
+            memory: MemoryUse::Fits,
         }
     }
 
@@ -111,8 +117,16 @@ impl Driver {
             while received < RECEIVE_MAX
                 && let Some((from, bytes)) = self.socket.receive()
             {
-                self.worker.handle_datagram(self.clock.now(), from, bytes);
                 received += 1;
+                let now = self.clock.now();
+                if self.delayed_in.is_used() {
+                    self.delayed_in.push(now, from, bytes.to_vec());
+                } else {
+                    self.worker.handle_datagram(now, from, bytes);
+                }
+            }
+            while let Some((from, bytes)) = self.delayed_in.pop_due(self.clock.now()) {
+                self.worker.handle_datagram(self.clock.now(), from, &bytes);
             }
             let prepared = self.prepared.as_ref();
             let updating = prepared.is_some_and(|p| self.executor.update(p));
@@ -127,6 +141,9 @@ impl Driver {
             self.worker.handle_tick(now);
             let ran = self.drain(now);
             let next = self.send_due(now);
+            if let MemoryUse::Exceeded(text) = &self.memory {
+                return (End::OutOfMemory(text.clone()), self.socket);
+            }
             if !more && !ran && !finished && received < RECEIVE_MAX {
                 let until = self.worker.next_deadline().min(next);
                 let wait = until.0.saturating_sub(self.clock.now().0);
@@ -144,11 +161,10 @@ impl Driver {
         while let Some(output) = self.worker.poll_output() {
             match output {
                 Output::Send { to, bytes } => {
-                    if self.welcome.link_latency.0 == 0 {
-                        self.socket.send(to, &bytes);
+                    if self.delayed_out.is_used() {
+                        self.delayed_out.push(now, to, bytes);
                     } else {
-                        let at = Nanos(now.0 + self.welcome.link_latency.0);
-                        self.delayed.push_back((at, to, bytes));
+                        self.socket.send(to, &bytes);
                     }
                 }
                 Output::Start { key, state } => {
@@ -172,11 +188,11 @@ impl Driver {
 
     /// Sends delayed datagrams, heartbeats and reports that are due; when the next one is.
     fn send_due(&mut self, now: Nanos) -> Nanos {
-        while self.delayed.front().is_some_and(|(at, _, _)| *at <= now) {
-            let (_, to, bytes) = self.delayed.pop_front().expect("looked at");
+        while let Some((to, bytes)) = self.delayed_out.pop_due(now) {
             self.socket.send(to, &bytes);
         }
         if now >= self.next_heartbeat {
+            self.check_memory();
             self.next_heartbeat = Nanos(now.0 + self.heartbeat_interval.0);
             self.send_heartbeat();
             let events = self.worker.events();
@@ -195,11 +211,21 @@ impl Driver {
             self.next_report = Nanos(now.0 + interval.0);
             self.send_report();
         }
-        let delayed = self
-            .delayed
-            .front()
-            .map_or(Nanos(u64::MAX), |(at, _, _)| *at);
+        let delayed = self.delayed_in.next_due().min(self.delayed_out.next_due());
         self.next_heartbeat.min(self.next_report).min(delayed)
+    }
+
+    /// Compares what the process uses with the memory of the node that it stands for.
+    fn check_memory(&mut self) {
+        if self.welcome.memory_max.is_none() {
+            return;
+        }
+        self.memory = memory_use(Bytes(resident_bytes()), self.welcome.memory_max);
+        let full = match &self.memory {
+            MemoryUse::Fits => None,
+            MemoryUse::Full(text) | MemoryUse::Exceeded(text) => Some(text.clone()),
+        };
+        self.worker.set_memory_full(full);
     }
 
     fn send_heartbeat(&mut self) {

@@ -6,6 +6,7 @@
 mod agent;
 mod clock;
 mod driver;
+mod emulation;
 mod executor;
 
 use agent::{Api, Outbox};
@@ -17,6 +18,7 @@ use e3_model::plan::NodeHello;
 use e3_net::{Doorbell, NetError, Socket};
 use executor::Executor;
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -28,6 +30,8 @@ use std::time::Duration;
 const PREEMPTION_TICK: Duration = Duration::from_micros(200);
 /// Bound of one instance's linear memory.
 pub const INSTANCE_MEMORY_LEN_MAX: usize = 256 << 20;
+/// How late a timer may be where delays are emulated.
+const EMULATION_TIMER_SLACK_NS: u64 = 1_000;
 /// Instances of one node.
 const INSTANCES_MAX: u32 = 512;
 
@@ -64,6 +68,14 @@ pub enum NodeError {
         /// HTTP status.
         status: u16,
         /// The controller's words.
+        text: String,
+    },
+    /// The process of an emulated node used more memory than the node has.
+    #[error("node {name:?}: {text}")]
+    OutOfMemory {
+        /// The node.
+        name: String,
+        /// How much it used, and how much it has.
         text: String,
     },
     /// No socket.
@@ -136,6 +148,11 @@ pub fn run(config: NodeConfig) -> Result<(), NodeError> {
             })),
             ..EngineConfig::new(ticker.clone())
         };
+        if welcome.slowed || welcome.link_latency.0 > 0 {
+            // The usual slack of 50 us would dwarf the delays that are emulated.
+            let _ =
+                rustix::thread::set_current_timer_slack(NonZeroU64::new(EMULATION_TIMER_SLACK_NS));
+        }
         let driver = Driver::new(
             welcome,
             socket,
@@ -150,9 +167,19 @@ pub fn run(config: NodeConfig) -> Result<(), NodeError> {
         let end;
         (end, socket) = driver.run(&stop);
         left.store(true, Ordering::Relaxed);
-        if end == End::Expelled {
+        match end {
+            End::Stopped => {}
             // What this process holds may be old: begin again with nothing.
-            tracing::warn!("the controller gave this node's shards to other nodes; joining again");
+            End::Expelled => {
+                tracing::warn!(
+                    "the controller gave this node's shards to other nodes; joining again"
+                );
+            }
+            // A real node's system would kill the process; others have copies of what it holds.
+            End::OutOfMemory(text) => {
+                let name = config.name;
+                return Err(NodeError::OutOfMemory { name, text });
+            }
         }
     }
     tracing::info!("stopped");

@@ -97,7 +97,7 @@ impl Cluster {
             incarnation,
             cluster: CLUSTER,
             kind: NodeKind::Host,
-            emulated: false,
+            slowed: false,
         };
         let (free_at, tick_at) = (self.now, Nanos(u64::MAX));
         let worker = Worker::new(config);

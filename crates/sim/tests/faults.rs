@@ -219,7 +219,7 @@ fn random_bytes_are_counted_and_dropped() {
         incarnation: 1,
         cluster: CLUSTER,
         kind: NodeKind::Host,
-        emulated: false,
+        slowed: false,
     });
     worker.handle_plan(
         Nanos(1),
