@@ -50,6 +50,14 @@ pub struct Global {
         value_name = "URL"
     )]
     pub controller: Option<String>,
+    /// File of the token for --controller [default: the value of E3_TOKEN]
+    #[arg(
+        long,
+        global = true,
+        help_heading = "Options of every command",
+        value_name = "FILE"
+    )]
+    pub token_file: Option<PathBuf>,
     /// Configuration file [default: ~/.config/e3/config.yaml]
     #[arg(
         long,

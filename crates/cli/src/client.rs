@@ -1,9 +1,11 @@
 //! The controller's HTTP API, as a client.
 
+use crate::credentials::read_token;
 use crate::failure::{Exit, Failure};
-use crate::limits::{API_BODY_LEN_MAX, API_TIMEOUT};
+use crate::limits::{API_BODY_LEN_MAX, API_IDLE_MAX, API_TIMEOUT};
 use crate::settings::Settings;
-use crate::state_dir::StateDir;
+use crate::state_dir::{RunningCluster, StateDir};
+use e3_model::Token;
 use e3_model::api::{
     AppView, ChannelView, ClusterView, DeployRequest, DeployResponse, EndpointsView, ErrorView,
     InstanceView, MigrateRequest, NodeView,
@@ -11,27 +13,37 @@ use e3_model::api::{
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::time::Duration;
+use ureq::RequestBuilder;
 
 /// A controller to talk to.
 #[derive(Clone)]
 pub struct Client {
     base: String,
     http: ureq::Agent,
+    token: Option<Token>,
 }
 
 impl Client {
     /// The controller that the settings name, or that of the cluster in the state directory.
     pub fn connect(settings: &Settings) -> Result<Client, Failure> {
+        let state = StateDir::new(&settings.dir);
+        let running = state.running();
         if let Some(url) = &settings.controller {
             if !url.starts_with("http://") {
                 let message = format!("controller {url:?} must begin with http://");
                 return Err(Failure::new(Exit::Input, message));
             }
-            return Ok(Client::new(url));
+            let url = url.trim_end_matches('/');
+            let token = settings.token()?;
+            return match running {
+                Ok(Some(cluster)) if token.is_none() && cluster.url() == url => {
+                    Client::of(&state, &cluster)
+                }
+                _ => Ok(Client::new(url, token, API_TIMEOUT)),
+            };
         }
-        let state = StateDir::new(&settings.dir);
-        match state.running()? {
-            Some(cluster) => Ok(Client::new(&cluster.url())),
+        match running? {
+            Some(cluster) => Client::of(&state, &cluster),
             None => Err(Failure::new(
                 Exit::Unreachable,
                 format!("no cluster is up in {}", settings.dir.display()),
@@ -40,26 +52,29 @@ impl Client {
         }
     }
 
-    /// The controller at a URL.
-    pub fn new(url: &str) -> Client {
-        Client::with_timeout(url, API_TIMEOUT)
+    /// The controller of the cluster in a state directory.
+    pub fn of(state: &StateDir, cluster: &RunningCluster) -> Result<Client, Failure> {
+        let token = read_token(&state.token_file())?;
+        Ok(Client::new(&cluster.url(), Some(token), API_TIMEOUT))
     }
 
     /// The same controller, with another longest wait for an answer.
     pub fn patience(&self, timeout: Duration) -> Client {
-        Client::with_timeout(&self.base, timeout)
+        Client::new(&self.base, self.token.clone(), timeout)
     }
 
-    fn with_timeout(url: &str, timeout: Duration) -> Client {
+    fn new(url: &str, token: Option<Token>, timeout: Duration) -> Client {
         let config = ureq::Agent::config_builder()
             .http_status_as_error(false)
             .timeout_global(Some(timeout))
             .timeout_connect(Some(Duration::from_secs(2)))
+            .max_idle_age(API_IDLE_MAX)
             .proxy(None)
             .build();
         Client {
-            base: url.trim_end_matches('/').to_string(),
+            base: url.to_string(),
             http: config.into(),
+            token,
         }
     }
 
@@ -100,14 +115,14 @@ impl Client {
     }
     /// `POST /v1/apps`.
     pub fn deploy(&self, request: &DeployRequest) -> Result<DeployResponse, Failure> {
-        let response = self.http.post(self.path("/v1/apps")).send_json(request);
-        self.answer(response)
+        let post = self.http.post(self.path("/v1/apps"));
+        self.answer(self.authorized(post).send_json(request))
     }
     /// `DELETE /v1/apps/{name}`.
     pub fn delete(&self, app: &str) -> Result<(), Failure> {
         let path = format!("/v1/apps/{}", segment("application", app)?);
-        self.body(self.http.delete(self.path(&path)).call())
-            .map(drop)
+        let delete = self.http.delete(self.path(&path));
+        self.body(self.authorized(delete).call()).map(drop)
     }
     /// `POST /v1/migrations`.
     pub fn migrate(&self, request: &MigrateRequest) -> Result<(), Failure> {
@@ -115,12 +130,20 @@ impl Client {
     }
 
     fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Failure> {
-        self.answer(self.http.get(self.path(path)).call())
+        self.answer(self.authorized(self.http.get(self.path(path))).call())
     }
 
     fn post(&self, path: &str, request: &impl Serialize) -> Result<(), Failure> {
-        self.body(self.http.post(self.path(path)).send_json(request))
+        let post = self.http.post(self.path(path));
+        self.body(self.authorized(post).send_json(request))
             .map(drop)
+    }
+
+    fn authorized<B>(&self, request: RequestBuilder<B>) -> RequestBuilder<B> {
+        match &self.token {
+            Some(token) => request.header("Authorization", token.authorization()),
+            None => request,
+        }
     }
 
     fn path(&self, path: &str) -> String {
@@ -157,7 +180,7 @@ impl Client {
         let exit = match status {
             404 => Exit::NotFound,
             409 => Exit::Conflict,
-            400 | 413 | 422 => Exit::Input,
+            400 | 401 | 403 | 413 | 421 | 422 => Exit::Input,
             503 => Exit::Unreachable,
             _ => Exit::Unexpected,
         };
@@ -168,6 +191,11 @@ impl Client {
             ),
             hint: None,
         });
+        if status == 401 {
+            let failure = Failure::new(exit, format!("controller {}: {}", self.base, view.error));
+            let hint = "the token of its owner is in the file `token` of its state directory: set E3_TOKEN or give --token-file FILE";
+            return Err(failure.hint(hint));
+        }
         let failure = Failure::new(exit, view.error);
         Err(match view.hint {
             Some(hint) => failure.hint(hint),

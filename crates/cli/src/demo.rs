@@ -194,7 +194,7 @@ impl Stage {
         let cluster = start.in_background(false, tie)?;
         let up_s = begin.elapsed().as_secs_f64();
         let mut stage = Stage {
-            client: Client::new(&cluster.url()),
+            client: Client::of(&state, &cluster)?,
             state,
             app,
             text,

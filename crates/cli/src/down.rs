@@ -16,7 +16,7 @@ pub fn run(args: &Down, settings: &Settings) -> Result<(), Failure> {
     if !args.yes
         && let Some(cluster) = state.running()?
     {
-        confirm(&Client::new(&cluster.url()))?;
+        confirm(Client::of(&state, &cluster))?;
     }
     let ended = stop(&state)?;
     let dir = settings.dir.display();
@@ -32,8 +32,8 @@ pub fn run(args: &Down, settings: &Settings) -> Result<(), Failure> {
 }
 
 /// Says which state is lost, and asks on a terminal whether that is meant.
-fn confirm(client: &Client) -> Result<(), Failure> {
-    let lost = match client.patience(STATUS_INTERVAL * 2).apps() {
+fn confirm(client: Result<Client, Failure>) -> Result<(), Failure> {
+    let lost = match client.and_then(|c| c.patience(STATUS_INTERVAL * 2).apps()) {
         Ok(apps) => stateful(&apps).join(", "),
         Err(_) => "of every stateful application (the controller does not answer)".into(),
     };

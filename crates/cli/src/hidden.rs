@@ -29,6 +29,12 @@ pub struct ControllerRun {
     /// State directory.
     #[arg(long)]
     pub state: PathBuf,
+    /// File of the owner's token.
+    #[arg(long)]
+    pub token_file: PathBuf,
+    /// File of the nodes' token.
+    #[arg(long)]
+    pub node_token_file: PathBuf,
     /// Process to end with.
     #[arg(long)]
     pub parent: Option<u32>,
@@ -46,6 +52,12 @@ pub struct NodeRun {
     /// State directory.
     #[arg(long)]
     pub state: PathBuf,
+    /// File of the nodes' token, which the node presents to the controller.
+    #[arg(long)]
+    pub node_token_file: PathBuf,
+    /// File of the owner's token, which clients present to the node.
+    #[arg(long)]
+    pub api_token_file: PathBuf,
     /// Process to end with.
     #[arg(long)]
     pub parent: Option<u32>,

@@ -30,6 +30,8 @@ pub const RESTART_QUICK: Duration = Duration::from_secs(2);
 pub const RESTART_PAUSE_MAX: Duration = Duration::from_secs(5);
 /// Longest wait for an answer of the controller.
 pub const API_TIMEOUT: Duration = Duration::from_secs(30);
+/// Longest time that a connection is kept without use, which is less than the controller keeps it.
+pub const API_IDLE_MAX: Duration = Duration::from_secs(5);
 /// Longest answer of the controller.
 pub const API_BODY_LEN_MAX: u64 = 64 << 20;
 /// A log that is longer than this is renamed to `.log.1` when its process starts.

@@ -14,6 +14,7 @@ mod builtin;
 mod call;
 mod client;
 mod completions;
+mod credentials;
 mod demo;
 mod deploy;
 mod describe;

@@ -1,5 +1,6 @@
 //! The processes that `e3 up` starts: this program as a controller or as a node.
 
+use crate::credentials::read_token;
 use crate::failure::{Exit, Failure};
 use crate::hidden::{ControllerRun, NodeRun};
 use crate::limits::{HEARTBEAT_MS, HEARTBEAT_TIMEOUT_MS};
@@ -38,6 +39,8 @@ fn run_controller(args: &ControllerRun) -> Result<(), Failure> {
         dir: state.controller_dir(),
         topology: stored_topology(&state)?,
         heartbeat_timeout: Nanos::from_millis(HEARTBEAT_TIMEOUT_MS),
+        owner_token: read_token(&args.token_file)?,
+        node_token: read_token(&args.node_token_file)?,
     };
     e3_controller::run(config).map_err(|e| match e {
         ControllerError::InUse(_) => {
@@ -56,6 +59,8 @@ fn run_node(args: &NodeRun) -> Result<(), Failure> {
         controller: args.url.clone(),
         data_dir: StateDir::new(&args.state).nodes_dir(),
         heartbeat_ms: HEARTBEAT_MS,
+        node_token: read_token(&args.node_token_file)?,
+        api_token: read_token(&args.api_token_file)?,
     };
     e3_node::run(config).map_err(|e| Failure::new(Exit::Unexpected, e))
 }

@@ -1,9 +1,11 @@
 //! Configuration: defaults < file < `E3_*` variables < flags. The two last are the command line's.
 
 use crate::args::{Global, Output};
+use crate::credentials::read_given_token;
 use crate::failure::{Exit, Failure};
 use crate::limits::PORT_DEFAULT;
 use crate::output::{Format, Paint, When};
+use e3_model::Token;
 use e3_model::limits::DOCUMENT_LEN_MAX;
 use serde::Deserialize;
 use std::io::Read;
@@ -17,6 +19,8 @@ pub struct ConfigFile {
     pub dir: Option<PathBuf>,
     /// As `--controller`.
     pub controller: Option<String>,
+    /// As `--token-file`.
+    pub token_file: Option<PathBuf>,
     /// As `--port`.
     pub port: Option<u16>,
     /// As `--topology`.
@@ -36,6 +40,8 @@ pub struct Settings {
     pub dir: PathBuf,
     /// Controller that was asked for, if any.
     pub controller: Option<String>,
+    /// File of its token, if one was given.
+    pub token_file: Option<PathBuf>,
     /// The file's content.
     pub file: ConfigFile,
     /// Colours.
@@ -60,9 +66,26 @@ impl Settings {
                 .controller
                 .clone()
                 .or_else(|| file.controller.clone()),
+            token_file: global.token_file.clone(),
             file,
             color: global.color,
         })
+    }
+
+    /// Token for the controller that was asked for: from the flag's file, else `E3_TOKEN`, else the
+    /// file that the configuration names.
+    pub fn token(&self) -> Result<Option<Token>, Failure> {
+        if let Some(path) = &self.token_file {
+            return read_given_token(path).map(Some);
+        }
+        // There is no option for the token itself: every user can read the options of a process.
+        if let Some(text) = std::env::var_os("E3_TOKEN").filter(|t| !t.is_empty()) {
+            let token = Token::parse(&text.to_string_lossy());
+            let failure = |e| Failure::new(Exit::Input, format!("the value of E3_TOKEN {e}"));
+            return token.map(Some).map_err(failure);
+        }
+        let file = self.file.token_file.as_deref();
+        file.map(read_given_token).transpose()
     }
 
     /// Port for a new cluster.

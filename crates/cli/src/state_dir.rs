@@ -1,6 +1,8 @@
 //! What a cluster on this machine keeps in files.
 //!
 //! ```text
+//! DIR/token                the owner's token (mode 0600)
+//! DIR/node-token           the nodes' token (mode 0600)
 //! DIR/topology.yaml        the topology that it was started with
 //! DIR/controller/          the controller's log and snapshots
 //! DIR/nodes/               what nodes keep: compiled code
@@ -11,6 +13,7 @@
 //! DIR/run/failure-NAME.json  why the start of a process failed
 //! ```
 
+use crate::credentials;
 use crate::failure::{Exit, Failure};
 use crate::process::Process;
 use serde::de::DeserializeOwned;
@@ -113,6 +116,14 @@ impl StateDir {
     pub fn topology_file(&self) -> PathBuf {
         self.root.join("topology.yaml")
     }
+    /// The owner's token.
+    pub fn token_file(&self) -> PathBuf {
+        self.root.join("token")
+    }
+    /// The nodes' token.
+    pub fn node_token_file(&self) -> PathBuf {
+        self.root.join("node-token")
+    }
     /// The controller's files.
     pub fn controller_dir(&self) -> PathBuf {
         self.root.join("controller")
@@ -140,8 +151,9 @@ impl StateDir {
         self.run_dir().join(format!("{name}.json"))
     }
 
-    /// Makes the directories.
+    /// Makes the directories, for their owner alone.
     pub fn create(&self) -> Result<(), Failure> {
+        credentials::make_private_dir(&self.root)?;
         for dir in [
             self.controller_dir(),
             self.nodes_dir(),

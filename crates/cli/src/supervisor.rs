@@ -6,6 +6,7 @@
 //! control the cluster any more, so the supervisor stops it.
 
 use crate::client::Client;
+use crate::credentials;
 use crate::failure::{Exit, Failure};
 use crate::hidden::Supervise;
 use crate::limits::{
@@ -63,6 +64,7 @@ impl Supervisor {
         let lock = state.lock()?;
         end_left_overs(state);
         state.clear_run()?;
+        credentials::provide(state)?;
         let topology = stored_topology(state)?;
         let (sender, signals) = channel();
         let mut caught = Signals::new([SIGCHLD, SIGTERM, SIGINT, SIGHUP])
@@ -86,7 +88,7 @@ impl Supervisor {
         let mut supervisor = Supervisor {
             state: state.clone(),
             lock,
-            client: Client::new(&cluster.url()).patience(STATUS_INTERVAL),
+            client: Client::of(state, &cluster)?.patience(STATUS_INTERVAL),
             cluster,
             kept: Vec::new(),
             program: std::env::current_exe().map_err(|e| system("find this program", e))?,
@@ -145,7 +147,14 @@ impl Supervisor {
             words.into_iter().map(str::to_string).collect::<Vec<_>>()
         };
         let port = self.cluster.port.to_string();
-        self.spawn("controller", words("controller-run", &["--port", &port]))?;
+        let token = self.state.token_file().display().to_string();
+        let node_token = self.state.node_token_file().display().to_string();
+        let more = [
+            ["--port", &port],
+            ["--token-file", &token],
+            ["--node-token-file", &node_token],
+        ];
+        self.spawn("controller", words("controller-run", &more.concat()))?;
         while TcpStream::connect(("127.0.0.1", self.cluster.port)).is_err() {
             self.pause_at_start(deadline, Duration::from_millis(10))?;
         }
@@ -158,8 +167,13 @@ impl Supervisor {
         };
         let url = self.cluster.url();
         for name in nodes {
-            let more = ["--name", &name, "--url", &url];
-            self.spawn(&name, words("node-run", &more))?;
+            let more = [
+                ["--name", &name],
+                ["--url", &url],
+                ["--node-token-file", &node_token],
+                ["--api-token-file", &token],
+            ];
+            self.spawn(&name, words("node-run", &more.concat()))?;
         }
         let new = |n: &NodeView| {
             let old = before.iter().find(|b| b.name == n.name);

@@ -25,20 +25,20 @@ pub fn run(args: &Up, settings: &Settings) -> Result<(), Failure> {
     if args.detach {
         let cluster = start.in_background(args.no_restart, Tie::None)?;
         output::print(&format!("{}\n", greeting(&cluster, begin)))?;
-        tell_empty(&Client::new(&cluster.url()));
+        tell_empty(Client::of(&state, &cluster));
         return Ok(());
     }
     let supervisor = start.in_foreground(args.no_restart)?;
     let cluster = supervisor.cluster();
     output::say(&format!("{}; Ctrl-C stops it", greeting(cluster, begin)));
-    tell_empty(&Client::new(&cluster.url()));
+    tell_empty(Client::of(&state, cluster));
     let mut status = StatusLine::new();
     supervisor.run(|client| status.update(client))
 }
 
 /// Says which applications lost their state with the last run of the cluster.
-fn tell_empty(client: &Client) {
-    let apps = client.patience(STATUS_INTERVAL * 2).apps();
+fn tell_empty(client: Result<Client, Failure>) {
+    let apps = client.and_then(|c| c.patience(STATUS_INTERVAL * 2).apps());
     let names = stateful(&apps.unwrap_or_default());
     if !names.is_empty() {
         let names = names.join(", ");

@@ -67,7 +67,8 @@ fn url(e3: &E3, path: &str) -> String {
 }
 
 fn get_text(e3: &E3, path: &str) -> String {
-    let answer = ureq::get(url(e3, path)).call();
+    let get = ureq::get(url(e3, path)).header("Authorization", e3.authorization("token"));
+    let answer = get.call();
     answer.unwrap().body_mut().read_to_string().unwrap()
 }
 
@@ -190,8 +191,9 @@ fn services_that_misbehave_fail_alone() {
             modules: [(module, BASE64_STANDARD.encode(wasm))].into(),
             ..DeployRequest::default()
         };
-        let posted = ureq::post(url(&e3, "/v1/apps")).send_json(&request);
-        assert_eq!(posted.unwrap().status(), 200);
+        let post = ureq::post(url(&e3, "/v1/apps"));
+        let post = post.header("Authorization", e3.authorization("token"));
+        assert_eq!(post.send_json(&request).unwrap().status(), 200);
         told(&e3, name, "error", words);
         let waited = wait("10ms");
         assert_eq!(waited.code, code, "{waited:?}");
@@ -276,11 +278,17 @@ fn random_bytes_at_every_port_are_counted_and_dropped() {
         cluster: u64::from_str_radix(&view.cluster, 16).unwrap(),
         nodes: get(&e3, "/v1/nodes"),
         app: AppId(endpoints.app),
+        headers: vec![String::new()],
     };
     let address = |n: &NodeView| n.address.as_ref().unwrap().parse().unwrap();
     let nodes: Vec<SocketAddr> = garbage.nodes.iter().map(address).collect();
     let port = run_file(&e3, "cluster.json")["port"].as_u64().unwrap() as u16;
     let controller = SocketAddr::from(([127, 0, 0, 1], port));
+    for token in ["token", "node-token"] {
+        let authorization = e3.authorization(token);
+        let headers = format!("Host: {controller}\r\nAuthorization: {authorization}\r\n");
+        garbage.headers.push(headers);
+    }
     let from = UdpSocket::bind("127.0.0.1:0").unwrap();
     let send = |to: SocketAddr, bytes: &[u8]| assert!(from.send_to(bytes, to).is_ok());
 

@@ -1,7 +1,7 @@
 //! Deploying: everything is checked before anything is written.
 
 use crate::core::Core;
-use crate::routes::Refusal;
+use crate::refusal::Refusal;
 use axum::http::StatusCode;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;

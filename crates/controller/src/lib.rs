@@ -4,19 +4,24 @@
 //! One thread serves everything. Killed and started again it has lost nothing that it acknowledged;
 //! nodes and applications go on meanwhile.
 
+mod access;
 mod blobs;
+mod connections;
 mod core;
 mod deploy;
+mod limits;
 mod metrics;
 mod nodes;
+mod refusal;
 mod routes;
 mod views;
 
+pub use access::Access;
 pub use core::ControllerError;
 pub use routes::{ROUTES, Route, openapi};
 
 use crate::core::Core;
-use e3_model::{Nanos, Topology};
+use e3_model::{Nanos, Token, Topology};
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -36,6 +41,10 @@ pub struct ControllerConfig {
     pub topology: Topology,
     /// Silence after which a node counts as lost.
     pub heartbeat_timeout: Nanos,
+    /// What the cluster's owner presents.
+    pub owner_token: Token,
+    /// What the nodes present.
+    pub node_token: Token,
 }
 
 /// What the handlers share.
@@ -109,10 +118,13 @@ async fn serve(config: ControllerConfig) -> Result<(), ControllerError> {
     };
     tracing::info!("controller serves http://{address}");
     let mut hearing = tokio::spawn(nodes::hear(shared.clone(), heartbeats));
-    let served = axum::serve(listener, routes::router(shared))
-        .with_graceful_shutdown(stop_signal())
-        .into_future();
-    // Long polls would hold a graceful end up; everything that counts is on disk.
+    let gate = access::Gate {
+        owner: config.owner_token,
+        node: config.node_token,
+        port: address.port(),
+    };
+    let served = connections::serve(listener, routes::router(shared, gate));
+    // Everything that counts is on disk; answers that are being written get a moment.
     let result = tokio::select! {
         result = served => result,
         // Without heartbeats no lost node would be noticed: end, and be started again.

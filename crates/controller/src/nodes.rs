@@ -2,7 +2,8 @@
 
 use crate::Shared;
 use crate::core::Core;
-use crate::routes::Refusal;
+use crate::limits::PLAN_WAIT_MAX;
+use crate::refusal::Refusal;
 use axum::Json;
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
@@ -17,8 +18,6 @@ use serde::Deserialize;
 use std::time::Duration;
 use tokio::net::UdpSocket;
 
-/// Longest wait of a plan request.
-const PLAN_WAIT_MAX: Duration = Duration::from_secs(30);
 /// Between two looks at who is silent.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 

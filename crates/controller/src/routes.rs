@@ -1,23 +1,20 @@
 //! The HTTP API: routes, errors, OpenAPI.
 
-use crate::core::ExecuteError;
+use crate::access::{self, Access, Gate};
+use crate::limits::{BODY_LEN_MAX, DEPLOY_LEN_MAX, REPORT_LEN_MAX};
+use crate::refusal::{Refusal, as_json, bad_json};
 use crate::{Shared, metrics, nodes};
 use axum::extract::rejection::JsonRejection;
 use axum::extract::{DefaultBodyLimit, Path, State};
-use axum::http::{StatusCode, header};
+use axum::http::{Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
 use axum::{Json, Router};
 use e3_control::CommandError;
 use e3_model::api::*;
-use e3_store::StoreError;
 use schemars::{JsonSchema, Schema, schema_for};
 use serde_json::{Value, json};
-
-/// Bytes of a request's body.
-const BODY_LEN_MAX: usize = 256 << 20;
-/// Bytes of an error's text.
-const ERROR_LEN_MAX: usize = 64 << 10;
+use std::sync::Arc;
 
 /// One route of the API.
 #[derive(Clone, Copy, Debug)]
@@ -28,6 +25,10 @@ pub struct Route {
     pub path: &'static str,
     /// What it does.
     pub summary: &'static str,
+    /// Who may use it.
+    pub access: Access,
+    /// Bytes of its body, if it takes one.
+    body_len_max: Option<usize>,
     request: Option<fn() -> Schema>,
     response: Option<fn() -> Schema>,
 }
@@ -36,19 +37,32 @@ fn schema<T: JsonSchema>() -> Schema {
     schema_for!(T)
 }
 
-const fn route(method: &'static str, path: &'static str, summary: &'static str) -> Route {
+const fn route(
+    access: Access,
+    method: &'static str,
+    path: &'static str,
+    summary: &'static str,
+) -> Route {
     Route {
         method,
         path,
         summary,
+        access,
+        body_len_max: None,
         request: None,
         response: None,
     }
 }
 
 impl Route {
-    const fn takes(mut self, request: fn() -> Schema) -> Route {
+    const fn takes(mut self, request: fn() -> Schema, len_max: usize) -> Route {
         self.request = Some(request);
+        self.body_len_max = Some(len_max);
+        self
+    }
+
+    const fn takes_json(mut self, len_max: usize) -> Route {
+        self.body_len_max = Some(len_max);
         self
     }
 
@@ -56,70 +70,106 @@ impl Route {
         self.response = Some(response);
         self
     }
+
+    /// Its method, as requests name it.
+    pub(crate) fn method(&self) -> String {
+        self.method.to_ascii_uppercase()
+    }
+
+    pub(crate) fn is(&self, method: &Method) -> bool {
+        method.as_str().eq_ignore_ascii_case(self.method)
+    }
+
+    /// Bytes of its body, if it takes one.
+    pub(crate) fn body_len_max(&self) -> Option<usize> {
+        self.body_len_max
+    }
 }
 
-/// All routes.
-pub const ROUTES: [Route; 20] = [
-    route("get", "/healthz", "the process works and can write its log"),
+use Access::{Node, Open, Owner};
+
+/// All routes. What is not in this table is refused, whatever the router says.
+pub static ROUTES: [Route; 20] = [
     route(
+        Open,
+        "get",
+        "/healthz",
+        "the process works and can write its log",
+    ),
+    route(
+        Open,
         "get",
         "/readyz",
         "everything that should run runs, and nothing is stuck",
     ),
     route(
+        Owner,
         "get",
         "/metrics",
         "figures in Prometheus' text format, base units",
     ),
-    route("get", "/openapi.json", "this description"),
-    route("get", "/v1/cluster", "the cluster").gives(schema::<ClusterView>),
-    route("get", "/v1/nodes", "all nodes").gives(schema::<Vec<NodeView>>),
-    route("get", "/v1/nodes/{name}", "one node").gives(schema::<NodeView>),
-    route("get", "/v1/apps", "all applications").gives(schema::<Vec<AppView>>),
-    route("post", "/v1/apps", "deploy an application")
-        .takes(schema::<DeployRequest>)
+    route(Open, "get", "/openapi.json", "this description"),
+    route(Owner, "get", "/v1/cluster", "the cluster").gives(schema::<ClusterView>),
+    route(Owner, "get", "/v1/nodes", "all nodes").gives(schema::<Vec<NodeView>>),
+    route(Owner, "get", "/v1/nodes/{name}", "one node").gives(schema::<NodeView>),
+    route(Owner, "get", "/v1/apps", "all applications").gives(schema::<Vec<AppView>>),
+    route(Owner, "post", "/v1/apps", "deploy an application")
+        .takes(schema::<DeployRequest>, DEPLOY_LEN_MAX)
         .gives(schema::<DeployResponse>),
-    route("get", "/v1/apps/{name}", "one application").gives(schema::<AppView>),
+    route(Owner, "get", "/v1/apps/{name}", "one application").gives(schema::<AppView>),
     route(
+        Owner,
         "delete",
         "/v1/apps/{name}",
         "delete an application and its state",
     ),
     route(
+        Owner,
         "get",
         "/v1/apps/{name}/endpoints",
         "where clients send requests",
     )
     .gives(schema::<EndpointsView>),
     route(
+        Node,
         "get",
         "/v1/apps/{name}/secrets/{secret}",
         "a secret's bytes, for nodes",
     ),
-    route("get", "/v1/instances", "all instances").gives(schema::<Vec<InstanceView>>),
+    route(Owner, "get", "/v1/instances", "all instances").gives(schema::<Vec<InstanceView>>),
     route(
+        Owner,
         "get",
         "/v1/channels",
         "all channels, as their senders see them",
     ),
-    route("post", "/v1/migrations", "move a replica to another node")
-        .takes(schema::<MigrateRequest>),
     route(
+        Owner,
+        "post",
+        "/v1/migrations",
+        "move a replica to another node",
+    )
+    .takes(schema::<MigrateRequest>, BODY_LEN_MAX),
+    route(
+        Node,
         "get",
         "/v1/blobs/{digest}",
         "a module or asset by its SHA-256",
     ),
-    route("post", "/v1/nodes/hello", "for nodes: join"),
+    route(Node, "post", "/v1/nodes/hello", "for nodes: join").takes_json(BODY_LEN_MAX),
     route(
+        Node,
         "get",
         "/v1/nodes/{name}/plan",
         "for nodes, by id: the plan, if newer than `after`",
     ),
     route(
+        Node,
         "post",
         "/v1/nodes/{name}/report",
         "for nodes, by id: state and events",
-    ),
+    )
+    .takes_json(REPORT_LEN_MAX),
 ];
 
 /// The OpenAPI description of the routes.
@@ -158,7 +208,7 @@ pub fn openapi() -> Value {
     })
 }
 
-pub(crate) fn router(shared: Shared) -> Router {
+pub(crate) fn router(shared: Shared, gate: Gate) -> Router {
     Router::new()
         .route("/healthz", get(healthz))
         .route("/readyz", get(readyz))
@@ -195,90 +245,14 @@ pub(crate) fn router(shared: Shared) -> Router {
         .route("/v1/migrations", post(migrate))
         .route("/v1/blobs/{digest}", get(blob))
         .fallback(async || Refusal::new(StatusCode::NOT_FOUND, "no such path".into()))
-        .layer(DefaultBodyLimit::max(BODY_LEN_MAX))
+        // Bodies are read, within the bounds of their routes, before the handlers see them.
+        .layer(DefaultBodyLimit::disable())
+        .layer(axum::middleware::from_fn_with_state(
+            Arc::new(gate),
+            access::check,
+        ))
         .layer(axum::middleware::map_response(as_json))
         .with_state(shared)
-}
-
-/// An error as the API tells it.
-#[derive(Debug)]
-pub(crate) struct Refusal {
-    status: StatusCode,
-    body: ErrorView,
-}
-
-impl Refusal {
-    pub(crate) fn new(status: StatusCode, error: String) -> Refusal {
-        Refusal {
-            status,
-            body: ErrorView { error, hint: None },
-        }
-    }
-
-    pub(crate) fn with_hint(mut self, hint: String) -> Refusal {
-        self.body.hint = Some(hint);
-        self
-    }
-}
-
-impl IntoResponse for Refusal {
-    fn into_response(self) -> Response {
-        (self.status, Json(self.body)).into_response()
-    }
-}
-
-impl From<ExecuteError> for Refusal {
-    fn from(e: ExecuteError) -> Refusal {
-        let status = match &e {
-            ExecuteError::Command(c) => match c {
-                CommandError::NoApp(_)
-                | CommandError::NoNode { .. }
-                | CommandError::NoShard(_)
-                | CommandError::NoReplica { .. } => StatusCode::NOT_FOUND,
-                CommandError::Fixed { .. }
-                | CommandError::NoVersion(_)
-                | CommandError::Moving { .. }
-                | CommandError::AlreadyThere { .. }
-                | CommandError::Initialised => StatusCode::CONFLICT,
-                CommandError::Place(_)
-                | CommandError::Misfit { .. }
-                | CommandError::NoRoom { .. }
-                | CommandError::NoAppId
-                | CommandError::TooManyApps(_) => StatusCode::UNPROCESSABLE_ENTITY,
-                CommandError::NotInitialised => StatusCode::SERVICE_UNAVAILABLE,
-            },
-            ExecuteError::Store(_) | ExecuteError::Broken(_) => StatusCode::INSUFFICIENT_STORAGE,
-        };
-        Refusal::new(status, e.to_string())
-    }
-}
-
-impl From<StoreError> for Refusal {
-    fn from(e: StoreError) -> Refusal {
-        Refusal::new(StatusCode::INSUFFICIENT_STORAGE, e.to_string())
-    }
-}
-
-/// Refusals of the framework (paths, queries, bodies, methods) in the shape of all others.
-async fn as_json(response: Response) -> Response {
-    let status = response.status();
-    let kind = response.headers().get(header::CONTENT_TYPE);
-    let json = kind.is_some_and(|k| k.as_bytes().starts_with(b"application/json"));
-    if !(status.is_client_error() || status.is_server_error()) || json {
-        return response;
-    }
-    let body = axum::body::to_bytes(response.into_body(), ERROR_LEN_MAX).await;
-    let text = String::from_utf8_lossy(&body.unwrap_or_default()).replace('\n', " ");
-    let reason = status.canonical_reason().unwrap_or("refused");
-    let error = match text.trim() {
-        "" => reason.to_ascii_lowercase(),
-        text => text.to_string(),
-    };
-    Refusal::new(status, error).into_response()
-}
-
-fn bad_json(e: &JsonRejection) -> Refusal {
-    Refusal::new(e.status(), e.body_text())
 }
 
 async fn healthz(State(s): State<Shared>) -> Result<Json<Value>, Refusal> {

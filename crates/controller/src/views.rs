@@ -1,7 +1,7 @@
 //! What the API shows: desired state and reports, side by side.
 
 use crate::core::Core;
-use crate::routes::Refusal;
+use crate::refusal::Refusal;
 use axum::http::StatusCode;
 use e3_control::limits::PROGRESS_TIMEOUT;
 use e3_control::{Command, CommandError, Phase};

@@ -13,6 +13,7 @@ pub mod ids;
 pub mod limits;
 pub mod plan;
 pub mod profile;
+pub mod token;
 pub mod topology;
 pub mod units;
 mod validate;
@@ -26,5 +27,6 @@ pub use ids::{
     TraceContext, Via,
 };
 pub use profile::Profile;
+pub use token::{Token, TokenError};
 pub use topology::{NodeKind, Topology};
 pub use units::{Bytes, Joules, Nanos, Watts};

@@ -3,8 +3,8 @@
 
 use crate::{NodeConfig, NodeError};
 use e3_engine::{Engine, EngineConfig, Ticker};
-use e3_model::AppId;
 use e3_model::plan::{NodeHello, NodePlan, NodeReport, NodeWelcome};
+use e3_model::{AppId, Token};
 use e3_net::Doorbell;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -19,6 +19,8 @@ use std::time::Duration;
 
 /// Longest wait of one plan request at the controller.
 const PLAN_WAIT_MS: u64 = 10_000;
+/// Longest time that a connection is kept without use, which is less than the controller keeps it.
+const IDLE_MAX: Duration = Duration::from_secs(5);
 /// Between two tries while the controller is away.
 const RETRY_INTERVAL: Duration = Duration::from_millis(200);
 
@@ -45,6 +47,7 @@ pub(crate) enum News {
 pub(crate) struct Api {
     base: String,
     http: ureq::Agent,
+    token: Token,
 }
 
 enum Answer<T> {
@@ -56,20 +59,29 @@ enum Answer<T> {
 }
 
 impl Api {
-    pub(crate) fn new(base: &str) -> Api {
+    pub(crate) fn new(base: &str, token: Token) -> Api {
         let config = ureq::Agent::config_builder()
             .http_status_as_error(false)
             .timeout_global(Some(Duration::from_millis(PLAN_WAIT_MS + 5_000)))
+            .max_idle_age(IDLE_MAX)
             .proxy(None)
             .build();
         Api {
             base: base.trim_end_matches('/').to_string(),
             http: config.into(),
+            token,
         }
     }
 
+    fn fetch(&self, path: &str) -> Result<ureq::http::Response<ureq::Body>, ureq::Error> {
+        let request = self.http.get(format!("{}{path}", self.base));
+        request
+            .header("Authorization", self.token.authorization())
+            .call()
+    }
+
     fn get<T: DeserializeOwned>(&self, path: &str) -> Result<Answer<T>, ureq::Error> {
-        answer(self.http.get(format!("{}{path}", self.base)).call()?)
+        answer(self.fetch(path)?)
     }
 
     fn post<T: DeserializeOwned>(
@@ -80,13 +92,13 @@ impl Api {
         answer(
             self.http
                 .post(format!("{}{path}", self.base))
+                .header("Authorization", self.token.authorization())
                 .send_json(body)?,
         )
     }
 
     fn bytes(&self, path: &str) -> Result<Vec<u8>, String> {
-        let response = self.http.get(format!("{}{path}", self.base)).call();
-        let mut response = response.map_err(|e| e.to_string())?;
+        let mut response = self.fetch(path).map_err(|e| e.to_string())?;
         if response.status() != 200 {
             return Err(format!("GET {path}: status {}", response.status()));
         }

@@ -13,8 +13,8 @@ use agent::{Api, Outbox};
 use clock::Clock;
 use driver::{Driver, End};
 use e3_engine::{EngineConfig, EngineError, LogLine, Ticker};
-use e3_model::Nanos;
 use e3_model::plan::NodeHello;
+use e3_model::{Nanos, Token};
 use e3_net::{Doorbell, NetError, Socket};
 use executor::Executor;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -46,6 +46,10 @@ pub struct NodeConfig {
     pub data_dir: PathBuf,
     /// Between two heartbeats.
     pub heartbeat_ms: u64,
+    /// What the node presents to the controller.
+    pub node_token: Token,
+    /// What clients of the node's HTTP ingress present.
+    pub api_token: Token,
 }
 
 impl NodeConfig {
@@ -108,7 +112,7 @@ pub fn run(config: NodeConfig) -> Result<(), NodeError> {
     let bell = Doorbell::new().map_err(system("doorbell"))?;
     let mut session = 0u64;
     while !stop.load(Ordering::Relaxed) {
-        let api = Api::new(&config.controller);
+        let api = Api::new(&config.controller, config.node_token.clone());
         let address = socket.local_address().map_err(system("socket"))?;
         session += 1;
         let hello = NodeHello {

@@ -20,6 +20,9 @@ pub struct Garbage {
     pub nodes: Vec<NodeView>,
     /// An application there.
     pub app: AppId,
+    /// Lines of the headers that a request to the controller may have: none, and those with which it
+    /// is let through to its handler.
+    pub headers: Vec<String>,
 }
 
 /// Why a node drops what [`Garbage::for_node`] makes, one for each kind; see `Worker::dropped`.
@@ -219,15 +222,18 @@ impl Garbage {
 
     /// What is written to a new connection with the controller.
     pub fn for_http(&mut self) -> Vec<u8> {
-        let mut bytes = match self.random.below(5) {
+        let line = match self.random.below(5) {
             0 => return self.bytes(2000),
             1 => return b"GET /v1/nodes HT".to_vec(),
-            2 => b"POST /v1/apps HTTP/1.1\r\nContent-Length: 99999999\r\n\r\n{".to_vec(),
-            3 => b"POST /v1/nodes/hello HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n".to_vec(),
-            _ => b"POST /v1/nodes/0/report HTTP/1.1\r\nContent-Type: application/json\r\n\
-                   Content-Length: 50\r\n\r\n"
-                .to_vec(),
+            2 => "POST /v1/apps HTTP/1.1\r\nContent-Length: 99999999\r\n",
+            3 => "POST /v1/nodes/hello HTTP/1.1\r\nTransfer-Encoding: chunked\r\n",
+            _ => {
+                "POST /v1/nodes/0/report HTTP/1.1\r\nContent-Type: application/json\r\n\
+                 Content-Length: 50\r\n"
+            }
         };
+        let headers = self.random.below(self.headers.len() as u64) as usize;
+        let mut bytes = format!("{line}{}\r\n", self.headers[headers]).into_bytes();
         bytes.append(&mut self.bytes(200));
         bytes
     }

@@ -59,6 +59,13 @@ impl E3 {
         path.to_str().unwrap().to_string()
     }
 
+    /// What presents the token in a file of the state directory to the controller.
+    pub fn authorization(&self, file: &str) -> String {
+        let state = self.dir.path().join("state");
+        let token = std::fs::read_to_string(state.join(file)).unwrap();
+        format!("Bearer {}", token.trim())
+    }
+
     /// The program with these arguments, not started yet.
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_e3"));

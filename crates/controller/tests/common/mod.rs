@@ -4,7 +4,7 @@ use e3_controller::ControllerConfig;
 use e3_model::api::*;
 use e3_model::document::parse_topology;
 use e3_model::plan::{NodeHello, NodePlan, NodeWelcome};
-use e3_model::{Address, Nanos};
+use e3_model::{Address, Nanos, Token};
 use e3_wire::heartbeat::{self, Heartbeat};
 use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::path::Path;
@@ -15,12 +15,36 @@ pub const APP: &str = include_str!("../../../model/tests/two-services.yaml");
 /// Base64 of an empty module.
 pub const WASM: &str = "AGFzbQEAAAA=";
 
+/// What the owner of the controllers under test presents.
+pub fn owner_token() -> Token {
+    Token::new([1; 32])
+}
+
+/// What their nodes present.
+pub fn node_token() -> Token {
+    Token::new([2; 32])
+}
+
+/// The token that a path takes.
+pub fn token_for(path: &str) -> Token {
+    let parts: Vec<&str> = path.split(['/', '?']).collect();
+    match parts[..] {
+        [_, "v1", "blobs", ..]
+        | [_, "v1", "nodes", "hello", ..]
+        | [_, "v1", "nodes", _, "plan" | "report", ..]
+        | [_, "v1", "apps", _, "secrets", ..] => node_token(),
+        _ => owner_token(),
+    }
+}
+
 pub fn config(dir: &Path, listen: SocketAddr) -> ControllerConfig {
     ControllerConfig {
         listen,
         dir: dir.to_path_buf(),
         topology: parse_topology("t.yaml", TOPOLOGY).unwrap(),
         heartbeat_timeout: Nanos::from_millis(1_000),
+        owner_token: owner_token(),
+        node_token: node_token(),
     }
 }
 
@@ -95,6 +119,7 @@ impl Controller {
     pub fn get(&self, path: &str) -> (u16, String) {
         match Self::agent()
             .get(format!("http://{}{path}", self.address))
+            .header("Authorization", token_for(path).authorization())
             .call()
         {
             Ok(mut r) => (
@@ -108,6 +133,7 @@ impl Controller {
     pub fn post(&self, path: &str, body: &impl serde::Serialize) -> (u16, String) {
         let mut r = Self::agent()
             .post(format!("http://{}{path}", self.address))
+            .header("Authorization", token_for(path).authorization())
             .send_json(body)
             .unwrap();
         (r.status().as_u16(), r.body_mut().read_to_string().unwrap())

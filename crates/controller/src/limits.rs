@@ -1,0 +1,31 @@
+//! Bounds and periods of the controller's HTTP side.
+
+use std::time::Duration;
+
+/// Bytes of a deployment: manifest, modules and assets.
+pub const DEPLOY_LEN_MAX: usize = 256 << 20;
+/// Bytes of a node's report.
+pub const REPORT_LEN_MAX: usize = 64 << 20;
+/// Bytes of any other request's body.
+pub const BODY_LEN_MAX: usize = 64 << 10;
+/// Bytes of an error's text.
+pub const ERROR_LEN_MAX: usize = 64 << 10;
+/// Longest wait for the header of a request, and longest idle time of a connection.
+pub const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
+/// Longest wait for the whole body of a request.
+pub const BODY_TIMEOUT: Duration = Duration::from_secs(60);
+/// Longest wait of a plan request.
+pub const PLAN_WAIT_MAX: Duration = Duration::from_secs(30);
+/// Connections that have presented no valid token. The oldest makes room for a new one.
+pub const ANONYMOUS_MAX: usize = 64;
+/// Longest life of such a connection, which serves one request at most.
+pub const ANONYMOUS_AGE_MAX: Duration = Duration::from_secs(20);
+/// Connections that have presented a valid token: a node uses two, a command of the owner one.
+pub const TRUSTED_MAX: usize = 8192;
+/// Between two looks at how old connections are.
+pub const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+/// Pause after the system has refused a connection, such as for lack of file descriptors.
+pub const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+const _: () = assert!(HEADER_TIMEOUT.as_secs() < ANONYMOUS_AGE_MAX.as_secs());
+const _: () = assert!(BODY_LEN_MAX <= REPORT_LEN_MAX && REPORT_LEN_MAX <= DEPLOY_LEN_MAX);
