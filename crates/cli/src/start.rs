@@ -281,6 +281,8 @@ mod tests {
         assert!(!dir.path().join("a").exists());
         // What was there stays, and so does what others use.
         std::fs::create_dir_all(state.root().join("mine")).unwrap();
+        let private = std::os::unix::fs::PermissionsExt::from_mode(0o700);
+        std::fs::set_permissions(state.root(), private).unwrap();
         drop(Start::prepare(&state, None, 0).unwrap());
         let left: Vec<_> = std::fs::read_dir(state.root()).unwrap().flatten().collect();
         assert_eq!(left.len(), 1, "{left:?}");
