@@ -41,11 +41,7 @@ pub struct Call {
 }
 
 fn record(text: &str) -> Result<serde_json::Value, String> {
-    match serde_json::from_str(text) {
-        Ok(value @ serde_json::Value::Object(_)) => Ok(value),
-        Ok(_) => Err("must be a JSON object".into()),
-        Err(e) => Err(e.to_string()),
-    }
+    e3_ingress::record::parse(text.as_bytes()).map_err(|e| e.to_string())
 }
 
 /// The result of a request.
@@ -163,7 +159,7 @@ fn answer(given: Given) -> Answer {
             Some(Outcome::Failed) => "failed",
             Some(Outcome::Expired) => "expired",
             Some(Outcome::Overloaded) => "overloaded",
-            Some(Outcome::Rejected) => "rejected",
+            Some(Outcome::Rejected | Outcome::Conflict) => "rejected",
         },
         status: given
             .reply

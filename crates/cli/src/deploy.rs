@@ -18,7 +18,7 @@ use crate::text::plural;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use e3_model::Application;
-use e3_model::api::{AppView, DeployRequest};
+use e3_model::api::{AppView, DeployRequest, NodeView};
 use e3_node::INSTANCE_MEMORY_LEN_MAX;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -131,15 +131,19 @@ fn profiles_dir<'a>(sources: &'a Sources, settings: &'a Settings) -> Option<&'a 
         .or(settings.file.profiles.as_deref())
 }
 
-/// Waits until every instance of an application runs.
+/// Waits until every instance of an application runs, and every node takes requests for it.
 pub fn wait_ready(client: &Client, name: &str, longest: Duration) -> Result<AppView, Failure> {
     let begin = Instant::now();
     let bar = output::progress(0, "starting");
+    let version = client.cluster()?.plan_version;
     loop {
         let app = client.app(name)?;
         bar.set_length(app.instances.into());
         bar.set_position(app.instances_ready.into());
-        if app.ready {
+        // A node that runs none of it takes requests for it too, once it knows it.
+        let behind = |n: &NodeView| n.up && n.plan_version < version;
+        let behind = client.nodes()?.into_iter().find(behind);
+        if app.ready && behind.is_none() {
             bar.finish_and_clear();
             return Ok(app);
         }
@@ -149,7 +153,9 @@ pub fn wait_ready(client: &Client, name: &str, longest: Duration) -> Result<AppV
                 let error = s.error.as_ref()?;
                 Some(format!("service {:?}: {error}", s.name))
             });
-            let why: Vec<String> = errors.chain(app.problems.iter().cloned()).collect();
+            let behind = behind.map(|n| format!("node {:?} does not know it yet", n.name));
+            let problems = app.problems.iter().cloned().chain(behind);
+            let why: Vec<String> = errors.chain(problems).collect();
             let message = format!(
                 "{name} is not ready after {:.0} s, {} of {} instances run: {}",
                 longest.as_secs_f64(),

@@ -170,6 +170,7 @@ fn node_text(details: &NodeDetails, paint: Paint) -> String {
             format!("incarnation {}, plan {}", n.incarnation, n.plan_version),
         ),
         ("Address", n.address.clone().unwrap_or_else(|| "-".into())),
+        ("HTTP", n.url.clone().unwrap_or_else(|| "-".into())),
         (
             "Last seen",
             n.heard_ms_ago

@@ -2,6 +2,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use e3_ingress::record::{from_cbor, to_cbor};
 use serde::{Deserialize, Serialize};
 
 /// A request. Key and payload as text, as Base64, or the payload as a record, which becomes CBOR.
@@ -37,11 +38,7 @@ impl Line {
         let payload = match (&self.text, &self.payload_base64, &self.record) {
             (Some(text), None, None) => text.clone().into_bytes(),
             (None, Some(payload), None) => decode(payload)?,
-            (None, None, Some(record)) => {
-                let mut bytes = Vec::new();
-                ciborium::into_writer(record, &mut bytes).map_err(|e| e.to_string())?;
-                bytes
-            }
+            (None, None, Some(record)) => to_cbor(record),
             (None, None, None) => Vec::new(),
             _ => return Err("one of text, payloadBase64 and record".into()),
         };
@@ -63,12 +60,7 @@ pub struct Content {
 impl Content {
     /// What bytes say.
     pub fn of(bytes: &[u8]) -> Content {
-        // heads of CBOR maps of fewer than 24 and of up to 255 entries
-        let map = matches!(bytes.first(), Some(0xa0..=0xb8));
-        let record = map
-            .then(|| ciborium::from_reader(bytes).ok())
-            .flatten()
-            .filter(serde_json::Value::is_object);
+        let record = from_cbor(bytes);
         let text = String::from_utf8(bytes.to_vec()).ok();
         Content {
             base64: STANDARD.encode(bytes),

@@ -15,6 +15,11 @@ fn address(a: e3_model::Address) -> String {
     SocketAddr::new(Ipv6Addr::from(a.ip).to_canonical(), a.port).to_string()
 }
 
+/// Where a node takes requests over HTTP: the TCP port of the same number as its UDP port.
+fn url(a: e3_model::Address) -> String {
+    format!("http://{}", address(a))
+}
+
 impl Core {
     pub(crate) fn cluster_view(&self) -> ClusterView {
         let topology = self.control.topology.as_ref().expect("set up when opened");
@@ -55,11 +60,12 @@ impl Core {
                 up,
                 incarnation,
                 address: member.filter(|_| up).map(|m| address(m.address)),
+                url: member.filter(|_| up).map(|m| url(m.address)),
                 heard_ms_ago: self
                     .membership
                     .heard(n.id, incarnation)
                     .map(|at| now.0.saturating_sub(at.0) / 1_000_000),
-                plan_version: report.map_or(0, |r| r.plan_version),
+                plan_version: self.applied_version(n.id, report),
                 instances: shards().filter(|s| s.role(n.id).is_some()).count() as u32,
                 cpu_seconds: stats.cpu_seconds,
                 resident_bytes: stats.resident_bytes,
@@ -78,6 +84,18 @@ impl Core {
             }
         };
         topology.nodes().map(view).collect()
+    }
+
+    /// Version of the plan that a node has applied: its heartbeats say the lower half at once, its
+    /// reports all of it about once a second.
+    fn applied_version(&self, node: NodeId, report: Option<&NodeReport>) -> u64 {
+        let reported = report.map_or(0, |r| r.plan_version);
+        let Some(heartbeat) = self.heartbeats.get(&node) else {
+            return reported;
+        };
+        let behind = (self.control.version as u32).wrapping_sub(heartbeat.plan_version_low);
+        let heard = self.control.version.checked_sub(behind.into());
+        reported.max(heard.unwrap_or(0))
     }
 
     /// What a node's present process told last.
@@ -284,16 +302,12 @@ impl Core {
             member.map(|m| address(m.address)).unwrap_or_default()
         };
         let shards = plan.shards.iter().filter(|s| s.service == ingress);
+        let up = || self.control.members.values().filter(|m| m.up);
         EndpointsView {
             app: id.0,
             shards: shards.map(|s| at(s.primary)).collect(),
-            nodes: self
-                .control
-                .members
-                .values()
-                .filter(|m| m.up)
-                .map(|m| address(m.address))
-                .collect(),
+            nodes: up().map(|m| address(m.address)).collect(),
+            urls: up().map(|m| url(m.address)).collect(),
         }
     }
 

@@ -61,8 +61,12 @@ impl Worker {
         for chunk in log.state.borrow().snapshot_chunks(SNAPSHOT_CHUNK_LEN) {
             send(Replicated::SnapshotState(chunk), 0);
         }
-        let released = log.seen.entries().filter(|e| e.op <= log.released);
-        for entry in released.chain(log.outbox.iter().map(|o| &o.entry)) {
+        let mut released = log.seen.entries();
+        released.retain(|e| e.op <= log.released);
+        for entry in released
+            .into_iter()
+            .chain(log.outbox.iter().map(|o| &o.entry))
+        {
             send(Replicated::SnapshotSeen((**entry).clone()), 0);
         }
         for (id, dead) in log.letters.iter() {
@@ -183,6 +187,7 @@ impl Worker {
             entry: o.entry.clone(),
             copies: Vec::new(),
             release_at: Nanos(0),
+            repeats: Vec::new(),
         };
         replica.primary = Primary {
             serve_at,

@@ -15,25 +15,51 @@ use e3_wire::datagram::seal;
 use e3_wire::entry::{Outcome, Reply};
 use e3_wire::frame::{Ends, Link};
 use e3_wire::message::Message;
-use std::collections::{BTreeMap, VecDeque};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
 /// Requests that clients sent to this node.
 #[derive(Debug, Default)]
 pub(crate) struct Ingress {
     sessions: BTreeMap<(AppId, RequestId), Session>,
-    order: VecDeque<(AppId, RequestId, Nanos)>,
+    /// When sessions are forgotten.
+    order: BTreeSet<(Nanos, AppId, RequestId)>,
+    /// When shards forget the requests with an idempotency key that were admitted.
+    keyed: BinaryHeap<Reverse<Nanos>>,
     under_way: BTreeMap<AppId, u32>,
     pub(crate) admitted: u64,
     pub(crate) overloaded: u64,
 }
 
+/// Who sent a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Asker {
+    /// A client, by datagram.
+    Client(Address),
+    /// This node's driver, for the clients of another protocol.
+    Driver,
+}
+
 #[derive(Debug)]
 struct Session {
-    client: Address,
+    asker: Asker,
     attempt: u16,
     /// Of what was asked first.
     fingerprint: u32,
+    keyed: bool,
+    deadline: Nanos,
     reply: Option<Reply>,
+}
+
+impl Session {
+    fn until(&self) -> Nanos {
+        Nanos(self.deadline.0.saturating_add(SEEN_GRACE.0))
+    }
+
+    fn is_expired(&self) -> bool {
+        let outcome = self.reply.as_ref().map(|r| r.outcome);
+        outcome == Some(Outcome::Expired)
+    }
 }
 
 /// What to do with a request.
@@ -57,86 +83,113 @@ impl Ingress {
         self.sessions.contains_key(&key)
     }
 
-    /// Decides on an attempt at a request, with its deadline and the fingerprint of what is asked.
+    /// Decides on an attempt at a request, with its deadline and the fingerprint of what is asked. A repeat of an expired request with a
+    /// later deadline is forwarded: if it has an idempotency key, its shard may handle it now.
     pub(crate) fn admit(
         &mut self,
-        from: Address,
+        from: Asker,
         key: (AppId, RequestId),
         (attempt, deadline): (u16, Nanos),
         fingerprint: u32,
         admitted_max: u32,
+        keyed: bool,
     ) -> Admission {
+        let under_way = self.under_way.entry(key.0).or_default();
         if let Some(session) = self.sessions.get_mut(&key) {
             if session.fingerprint != fingerprint {
                 return Admission::Conflict;
             }
-            session.client = from;
-            if let Some(reply) = &session.reply {
+            session.asker = from;
+            let later = deadline > session.deadline;
+            if session.is_expired() && later {
+                session.reply = None;
+                *under_way += 1;
+            } else if let Some(reply) = &session.reply {
                 return Admission::Repeat(reply.clone());
+            } else if attempt <= session.attempt {
+                return Admission::Wait;
             }
-            if attempt > session.attempt {
-                session.attempt = attempt;
-                return Admission::Forward;
+            session.attempt = attempt;
+            if later {
+                self.order.remove(&(session.until(), key.0, key.1));
+                session.deadline = deadline;
+                self.order.insert((session.until(), key.0, key.1));
             }
-            return Admission::Wait;
+            return Admission::Forward;
         }
-        let under_way = self.under_way.entry(key.0).or_default();
-        if *under_way >= admitted_max || self.sessions.len() >= SESSIONS_MAX {
+        let full = self.sessions.len() >= SESSIONS_MAX || (keyed && self.keyed.len() >= KEYED_MAX);
+        if *under_way >= admitted_max || full {
             self.overloaded += 1;
             return Admission::Overloaded;
         }
         *under_way += 1;
         self.admitted += 1;
-        let until = Nanos(deadline.0.saturating_add(SEEN_GRACE.0));
-        self.order.push_back((key.0, key.1, until));
-        self.sessions.insert(
-            key,
-            Session {
-                client: from,
-                attempt,
-                fingerprint,
-                reply: None,
-            },
-        );
+        if keyed {
+            self.keyed
+                .push(Reverse(Nanos(deadline.0.saturating_add(KEYED_GRACE.0))));
+        }
+        let session = Session {
+            asker: from,
+            attempt,
+            fingerprint,
+            keyed,
+            deadline,
+            reply: None,
+        };
+        self.order.insert((session.until(), key.0, key.1));
+        self.sessions.insert(key, session);
         Admission::Forward
     }
 
-    /// Takes an answer to an attempt; gives the client to send it to, and its latest attempt. None
-    /// if it is known already. Refused if this node never sent such an attempt.
+    /// The attempt that the driver's next one is.
+    fn next_attempt(&self, key: (AppId, RequestId)) -> u16 {
+        let session = self.sessions.get(&key);
+        session.map_or(0, |s| s.attempt.saturating_add(1))
+    }
+
+    /// Takes an answer to an attempt; gives who to send it to, and its latest attempt. None if it is
+    /// known already. Refused if this node never sent such an attempt; what has an idempotency key
+    /// other nodes may have sent too.
     pub(crate) fn on_reply(
         &mut self,
         app: AppId,
         id: RequestId,
         attempt: u16,
         reply: &Reply,
-    ) -> Result<Option<(Address, u16)>, Refused> {
+    ) -> Result<Option<(Asker, u16)>, Refused> {
         let session = self.sessions.get_mut(&(app, id)).ok_or("reply")?;
-        if attempt > session.attempt {
+        if attempt > session.attempt && !session.keyed {
             return Err("reply");
         }
-        if session.reply.is_some() {
+        // A repeat of an expired request may have been handled after all.
+        let better = session.is_expired() && reply.outcome != Outcome::Expired;
+        if session.reply.is_some() && !better {
             return Ok(None);
         }
-        session.reply = Some(reply.clone());
-        if let Some(n) = self.under_way.get_mut(&app) {
+        if session.reply.replace(reply.clone()).is_none()
+            && let Some(n) = self.under_way.get_mut(&app)
+        {
             *n = n.saturating_sub(1);
         }
-        Ok(Some((session.client, session.attempt)))
+        Ok(Some((session.asker, session.attempt)))
     }
 
     /// Forgets what no client will ask for again.
     pub(crate) fn forget(&mut self, now: Nanos) {
-        while let Some((app, id, until)) = self.order.front().copied() {
+        while let Some((until, app, id)) = self.order.first().copied() {
             if until > now {
                 break;
             }
-            self.order.pop_front();
+            self.order.pop_first();
             if let Some(session) = self.sessions.remove(&(app, id))
                 && session.reply.is_none()
                 && let Some(n) = self.under_way.get_mut(&app)
             {
                 *n = n.saturating_sub(1);
             }
+        }
+        while self.keyed.peek().is_some_and(|Reverse(at)| *at <= now) {
+            self.keyed.pop();
         }
     }
 
@@ -165,7 +218,7 @@ impl Worker {
         }
         while !r.is_empty() {
             match ClientFrame::decode(r).map_err(|_| "client frame")? {
-                ClientFrame::Request(request) => self.on_request(now, from, request),
+                ClientFrame::Request(request) => self.on_request(now, Asker::Client(from), request),
                 ClientFrame::ReadLetters { shard, skip } => {
                     self.on_read_letters(now, from, shard, skip)
                 }
@@ -176,7 +229,15 @@ impl Worker {
         Ok(())
     }
 
-    fn on_request(&mut self, now: Nanos, from: Address, q: Request) {
+    /// Takes a request that this node's driver passes on for a client of another protocol. Each call
+    /// is one more attempt. The answer is an [`Output::Answer`].
+    pub fn handle_request(&mut self, now: Nanos, mut request: Request) {
+        self.now = now;
+        request.attempt = self.ingress.next_attempt((request.app, request.id));
+        self.on_request(now, Asker::Driver, request);
+    }
+
+    fn on_request(&mut self, now: Nanos, from: Asker, q: Request) {
         let reject = |reason: &str| Reply {
             outcome: Outcome::Rejected,
             status: 0,
@@ -184,12 +245,12 @@ impl Worker {
         };
         let Some(app) = self.apps.get(&q.app) else {
             let reason = format!("application {} is not on this node", q.app);
-            self.answer(from, q.id, q.attempt, reject(&reason));
+            self.answer(from, q.app, q.id, q.attempt, reject(&reason));
             return;
         };
         if q.id.seq == 0 {
             let reason = "request number is 0, must be at least 1";
-            self.answer(from, q.id, q.attempt, reject(reason));
+            self.answer(from, q.app, q.id, q.attempt, reject(reason));
             return;
         }
         if q.key.is_empty() || q.key.len() > KEY_LEN_MAX || q.payload.len() > PAYLOAD_LEN_MAX {
@@ -198,18 +259,18 @@ impl Worker {
                 q.key.len(),
                 q.payload.len()
             );
-            self.answer(from, q.id, q.attempt, reject(&reason));
+            self.answer(from, q.app, q.id, q.attempt, reject(&reason));
             return;
         }
         if q.deadline.0 > now.0 + DEADLINE_AHEAD_MAX.0 || q.oldest_seq > q.id.seq {
             let reason = "deadline over an hour ahead, or oldest request after this one";
-            self.answer(from, q.id, q.attempt, reject(reason));
+            self.answer(from, q.app, q.id, q.attempt, reject(reason));
             return;
         }
         if q.deadline.0.saturating_add(LATE_MAX.0) < now.0 && !self.ingress.knows((q.app, q.id)) {
             let ago_ms = (now.0 - q.deadline.0) / 1_000_000;
             let reason = format!("deadline was {ago_ms} ms ago");
-            self.answer(from, q.id, q.attempt, reject(&reason));
+            self.answer(from, q.app, q.id, q.attempt, reject(&reason));
             return;
         }
         let admitted_max = match self.memory_full {
@@ -217,21 +278,22 @@ impl Worker {
             None => app.plan.app.spec.admitted_max,
         };
         let attempt = (q.attempt, q.deadline);
-        let fingerprint = q.fingerprint();
+        let (id, fingerprint) = ((q.app, q.id), q.fingerprint());
+        let keyed = q.oldest_seq == 0;
         match self
             .ingress
-            .admit(from, (q.app, q.id), attempt, fingerprint, admitted_max)
+            .admit(from, id, attempt, fingerprint, admitted_max, keyed)
         {
-            Admission::Wait => {}
             Admission::Conflict => self.drop_for("request"),
-            Admission::Repeat(reply) => self.answer(from, q.id, q.attempt, reply),
+            Admission::Wait => {}
+            Admission::Repeat(reply) => self.answer(from, q.app, q.id, q.attempt, reply),
             Admission::Overloaded => {
                 let reply = Reply {
                     outcome: Outcome::Overloaded,
                     status: 0,
                     payload: Vec::new(),
                 };
-                self.answer(from, q.id, q.attempt, reply);
+                self.answer(from, q.app, q.id, q.attempt, reply);
             }
             Admission::Forward => {
                 let service = app.dag.source();
@@ -277,13 +339,27 @@ impl Worker {
 
     pub(crate) fn on_reply(&mut self, app: AppId, id: RequestId, attempt: u16, reply: Reply) {
         match self.ingress.on_reply(app, id, attempt, &reply) {
-            Ok(Some((client, attempt))) => self.answer(client, id, attempt, reply),
+            Ok(Some((asker, attempt))) => self.answer(asker, app, id, attempt, reply),
             Ok(None) => {}
             Err(reason) => self.drop_for(reason),
         }
     }
 
-    pub(crate) fn answer(&mut self, to: Address, id: RequestId, attempt: u16, reply: Reply) {
+    pub(crate) fn answer(
+        &mut self,
+        to: Asker,
+        app: AppId,
+        id: RequestId,
+        attempt: u16,
+        reply: Reply,
+    ) {
+        let to = match to {
+            Asker::Client(address) => address,
+            Asker::Driver => {
+                self.outputs.push_back(Output::Answer { app, id, reply });
+                return;
+            }
+        };
         let buffer = self.client_open.entry(to).or_default();
         if buffer.is_empty() {
             ClientFrame::start(buffer);
@@ -297,3 +373,6 @@ impl Worker {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

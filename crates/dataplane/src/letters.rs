@@ -5,7 +5,7 @@
 //! its entry names the letter, which is gone with it. So a replay takes effect once, however often
 //! the client asks and wherever the primary moves.
 
-use crate::ingress::Admission;
+use crate::ingress::{Admission, Asker};
 use crate::limits::{DEAD_LETTERS_MAX, DEADLINE_AHEAD_MAX, LATE_MAX, QUEUE_MAX};
 use crate::replica::Waiting;
 use crate::seen::Known;
@@ -95,13 +95,14 @@ impl Worker {
         let app = &self.apps[&shard.app].plan.app;
         let attempt = (replay.attempt, replay.deadline);
         let (fingerprint, admitted_max) = (replay.fingerprint(), app.spec.admitted_max);
+        let from = Asker::Client(from);
         match self
             .ingress
-            .admit(from, key, attempt, fingerprint, admitted_max)
+            .admit(from, key, attempt, fingerprint, admitted_max, false)
         {
             Admission::Forward => {}
             Admission::Repeat(reply) => {
-                return self.answer(from, replay.id, replay.attempt, reply);
+                return self.answer(from, shard.app, replay.id, replay.attempt, reply);
             }
             Admission::Conflict => return self.drop_for("request"),
             // The client asks again.
@@ -126,7 +127,8 @@ impl Worker {
             reply_to: self.config.node,
             reply_to_incarnation: self.config.incarnation,
             deadline: replay.deadline,
-            oldest_seq: 0,
+            // Replays are numbered from 1; none of them is answered for certain.
+            oldest_seq: 1,
             trace: TraceContext::default(),
             code_version: 0,
             key,

@@ -11,6 +11,7 @@
 mod app;
 mod backup;
 mod check;
+mod emit;
 mod ingress;
 mod lease;
 mod letters;

@@ -14,6 +14,11 @@ pub const SESSIONS_MAX: usize = 1 << 20;
 pub const DEAD_LETTERS_MAX: usize = 1024;
 /// How long a handled message is remembered after its request has expired.
 pub const SEEN_GRACE: Nanos = Nanos::from_millis(5_000);
+/// The same for a request with an idempotency key.
+pub const KEYED_GRACE: Nanos = Nanos::from_millis(300_000);
+/// Requests with an idempotency key that one ingress admits within the time that they are
+/// remembered: it bounds what shards remember.
+pub const KEYED_MAX: usize = 1 << 18;
 /// How far ahead of now a client may put a request's deadline.
 pub const DEADLINE_AHEAD_MAX: Nanos = Nanos::from_millis(3_600_000);
 /// How long after its deadline a request that this node does not know may still come. Well within
@@ -48,4 +53,6 @@ const _: () = assert!(
     LEASE_INTERVAL.0 * 3 < LEASE.0 - LEASE_MARGIN.0,
     "two grants may be lost"
 );
+const _: () = assert!(KEYED_MAX < SESSIONS_MAX);
+const _: () = assert!(SEEN_GRACE.0 < KEYED_GRACE.0);
 const _: () = assert!(DATAGRAM_LEN_GOAL <= e3_wire::limits::DATAGRAM_LEN_MAX);

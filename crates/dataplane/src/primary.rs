@@ -6,18 +6,33 @@ use crate::letters::no_letter;
 use crate::limits::*;
 use crate::links::Tag;
 use crate::replica::{Pending, Waiting};
-use crate::seen::Known;
+use crate::seen::{Known, revives};
 use crate::worker::{Execute, ExecuteOutcome, Executed, Output, Worker};
 use e3_channel::Number;
 use e3_model::application::WhenAlone;
 use e3_model::plan::Role;
-use e3_model::{MessageId, Nanos, NodeId, RequestId, ShardKey, Slot, Via};
+use e3_model::{Nanos, ShardKey, Via};
 use e3_wire::entry::{
     DeadLetter, Entry, Outcome, Output as EntryOutput, REASON_LEN_MAX, Replicated, Reply,
 };
-use e3_wire::frame::{Ends, Frame, Link};
+use e3_wire::frame::Link;
 use e3_wire::message::Message;
 use std::rc::Rc;
+
+/// Whether two requests have the same idempotency key: what becomes of one decides about the other.
+fn share_key(a: &Message, b: &Message) -> bool {
+    let of_client = |m: &Message| m.is_keyed() && m.id.via == Via::Ingress;
+    of_client(a) && of_client(b) && a.id.request.client == b.id.request.client
+}
+
+/// Answer to a request whose idempotency key belongs to another one.
+fn key_reused() -> Reply {
+    Reply {
+        outcome: Outcome::Conflict,
+        status: 0,
+        payload: b"the idempotency key was used for another request".to_vec(),
+    }
+}
 
 impl Worker {
     /// Whether the primary may act for the shard now: handle, answer, send.
@@ -109,18 +124,40 @@ impl Worker {
             return false;
         };
         let id = head.message.id;
-        let same =
-            |w: &Waiting| w.message.id == id || (w.replays.is_some() && w.replays == head.replays);
+        let same = |w: &Waiting| {
+            w.message.id == id
+                || (w.replays.is_some() && w.replays == head.replays)
+                || w.replays == Some(id)
+                || share_key(&w.message, &head.message)
+        };
         if primary.in_flight.values().any(same) {
             // Another copy is being handled; what becomes of it decides about this one.
             return false;
         }
         let mut waiting = primary.queue.pop_front().expect("looked at");
         match replica.log.seen.look_up(waiting.message.slot, &id) {
-            Known::New => {}
+            Known::New => {
+                let message = &waiting.message;
+                if message.is_keyed()
+                    && id.via == Via::Ingress
+                    && replica.log.seen.has_other(message.slot, id.request)
+                {
+                    let to = (message.reply_to, message.reply_to_incarnation);
+                    let asked = (id.request, message.attempt);
+                    self.complete(waiting.copy);
+                    self.send_reply(key, to, asked, key_reused());
+                    return true;
+                }
+            }
             Known::Stale => {
                 self.complete(waiting.copy);
                 return true;
+            }
+            Known::Handled(entry)
+                if revives(&entry, &waiting.message, now)
+                    && replica.log.letters.get(&id).is_some() =>
+            {
+                waiting.replays = Some(id);
             }
             Known::Handled(entry) => {
                 self.on_copy(key, waiting, &entry);
@@ -174,34 +211,6 @@ impl Worker {
         primary.in_flight.insert(token, waiting);
         self.outputs.push_back(Output::Execute(execute));
         true
-    }
-
-    /// A message that was handled before. A repeat by the client gets again what the first got.
-    fn on_copy(&mut self, key: ShardKey, copy: Waiting, entry: &Rc<Entry>) {
-        let replica = self.replicas.get_mut(&key).expect("its caller has it");
-        if entry.op > replica.primary.commit {
-            let first = replica.primary.commit + 1;
-            replica.primary.pending[(entry.op - first) as usize]
-                .copies
-                .extend(copy.copy);
-            return;
-        }
-        self.complete(copy.copy);
-        if copy.message.attempt <= entry.attempt {
-            return;
-        }
-        let replica = self.replicas.get_mut(&key).expect("its caller has it");
-        replica
-            .log
-            .seen
-            .set_attempt(entry.slot, &entry.id, copy.message.attempt);
-        let mut again = (**entry).clone();
-        again.attempt = copy.message.attempt;
-        again.reply_to = copy.message.reply_to;
-        again.reply_to_incarnation = copy.message.reply_to_incarnation;
-        // Op 0 is no entry: the outbox does not wait for these.
-        again.op = 0;
-        self.emit(key, &again);
     }
 
     /// Takes what the executor made of a message.
@@ -358,6 +367,7 @@ impl Worker {
             entry: entry.clone(),
             copies: copy.into_iter().collect(),
             release_at: replica.primary.idle_at,
+            repeats: Vec::new(),
         });
         replica.log.record(entry);
         self.advance(key, now);
@@ -395,6 +405,9 @@ impl Worker {
                 outgoing.copies = pending.copies;
             }
             self.emit(key, &pending.entry);
+            for repeat in pending.repeats {
+                self.emit_again(key, &pending.entry, repeat);
+            }
         }
         self.trim(key);
     }
@@ -409,89 +422,9 @@ impl Worker {
     }
 
     /// Says that copies of a message are durable: their senders may forget them.
-    fn complete(&mut self, copies: impl IntoIterator<Item = (Link, Number)>) {
+    pub(crate) fn complete(&mut self, copies: impl IntoIterator<Item = (Link, Number)>) {
         for (link, number) in copies {
             self.links.complete(self.now, link, number, ACK_DELAY.0);
-        }
-    }
-
-    /// Sends an entry's outputs and reply.
-    pub(crate) fn emit(&mut self, key: ShardKey, entry: &Entry) {
-        let incarnation = self.replicas[&key].incarnation;
-        for output in &entry.outputs {
-            let app = &self.apps[&key.app];
-            let Some(service) = app.dag.receiver(output.edge) else {
-                continue;
-            };
-            let slot = Slot::of(&output.key);
-            let shards = app.plan.app.service(service).shards;
-            let to = ShardKey {
-                app: key.app,
-                service,
-                shard: slot.shard(shards),
-            };
-            let message = Message {
-                id: MessageId {
-                    request: entry.id.request,
-                    via: Via::Edge(output.edge),
-                    index: output.index,
-                },
-                attempt: entry.attempt,
-                slot,
-                reply_to: entry.reply_to,
-                reply_to_incarnation: entry.reply_to_incarnation,
-                deadline: entry.deadline,
-                oldest_seq: entry.oldest_seq,
-                trace: entry.trace,
-                code_version: entry.code_version,
-                key: output.key.clone(),
-                payload: output.payload.clone(),
-            };
-            let ends = Ends::Edge {
-                edge: output.edge,
-                from: key.shard,
-                to: to.shard,
-            };
-            let route = app.route(to);
-            let link = Link {
-                app: key.app,
-                ends,
-                from_incarnation: incarnation,
-                to_incarnation: route.incarnation,
-            };
-            self.links.send(
-                link,
-                route.primary,
-                message.encode().into(),
-                Tag::Output(key, entry.op),
-            );
-        }
-        if let Some(reply) = &entry.reply {
-            self.send_reply(key, entry, reply.clone());
-        }
-    }
-
-    fn send_reply(&mut self, key: ShardKey, entry: &Entry, reply: Reply) {
-        let node: NodeId = entry.reply_to;
-        let request: RequestId = entry.id.request;
-        // The ingress's process is gone: the client asks again through another.
-        let incarnation = self.links.packer.peers.get(&node).map(|p| p.incarnation);
-        if incarnation != Some(entry.reply_to_incarnation) {
-            return;
-        }
-        let attempt = entry.attempt;
-        if node == self.config.node {
-            self.on_reply(key.app, request, attempt, reply);
-        } else {
-            self.links.packer.frame(
-                node,
-                &Frame::Reply {
-                    app: key.app,
-                    request,
-                    attempt,
-                    reply,
-                },
-            );
         }
     }
 }

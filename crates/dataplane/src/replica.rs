@@ -112,6 +112,17 @@ pub(crate) struct Pending {
     pub(crate) copies: Vec<(Link, Number)>,
     /// An emulated core is done with it then; its outputs and reply leave no earlier.
     pub(crate) release_at: Nanos,
+    /// Who else asks for its answer.
+    pub(crate) repeats: Vec<Repeat>,
+}
+
+/// Asks for the answer of a message that was handled before.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Repeat {
+    pub(crate) attempt: u16,
+    pub(crate) deadline: Nanos,
+    pub(crate) reply_to: NodeId,
+    pub(crate) reply_to_incarnation: u32,
 }
 
 /// A backup as its primary sees it.

@@ -2,21 +2,23 @@
 //!
 //! Kept per key slot, so that it can follow a slot through a split or merge. Bounded two ways: a
 //! client says below which of its requests it needs no answer any more, and a request's deadline
-//! says when no copy of its messages is accepted any more. Both are read from the log entries only,
-//! so that primary and backups forget the same things.
+//! says when no copy of its messages is accepted any more. A request with an idempotency key is
+//! remembered for longer, since its client may come back through another node. All of it is read
+//! from the log entries only, so that primary and backups forget the same things.
 
-use crate::limits::SEEN_GRACE;
-use e3_model::{MessageId, Nanos, Slot, Via};
-use e3_wire::entry::Entry;
-use std::collections::{BTreeMap, VecDeque};
+use crate::limits::{KEYED_GRACE, SEEN_GRACE};
+use e3_model::{MessageId, Nanos, RequestId, Slot, Via};
+use e3_wire::entry::{Entry, Outcome};
+use e3_wire::message::Message;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 /// Messages handled by one shard.
 #[derive(Debug, Default)]
 pub struct Seen {
     clients: BTreeMap<(Slot, u64), Client>,
-    /// In the order of the log, for forgetting.
-    order: VecDeque<(Slot, MessageId, Nanos)>,
+    /// What is forgotten next comes first: time, number of the entry, its message.
+    order: BTreeSet<(Nanos, u64, Slot, MessageId)>,
 }
 
 #[derive(Debug, Default)]
@@ -24,6 +26,25 @@ struct Client {
     /// Requests of clients below this one are answered.
     oldest_seq: u64,
     entries: BTreeMap<(u64, Via, u32), Rc<Entry>>,
+}
+
+/// Until when an entry's message is remembered.
+fn until(entry: &Entry) -> Nanos {
+    let grace = match entry.is_keyed() {
+        true => KEYED_GRACE,
+        false => SEEN_GRACE,
+    };
+    Nanos(entry.deadline.0.saturating_add(grace.0))
+}
+
+/// Whether a repeat of an expired message may be handled now, in place of its dead letter: its
+/// request has an idempotency key and a later deadline, and nothing was done for the message before.
+pub fn revives(expired: &Entry, repeat: &Message, now: Nanos) -> bool {
+    let outcome = expired.reply.as_ref().map(|r| r.outcome);
+    repeat.is_keyed()
+        && expired.dead.is_some()
+        && outcome == Some(Outcome::Expired)
+        && repeat.deadline > expired.deadline.max(now)
 }
 
 /// What is known of a message.
@@ -73,43 +94,64 @@ impl Seen {
                 client.entries.remove(&key);
             }
         }
-        self.order.push_back((
-            entry.slot,
-            id,
-            Nanos(entry.deadline.0.saturating_add(SEEN_GRACE.0)),
-        ));
-        client
-            .entries
-            .insert((id.request.seq, id.via, id.index), entry);
-        while self.order.front().is_some_and(|(_, _, until)| *until < now) {
-            let (slot, id, _) = self.order.pop_front().expect("looked at");
+        self.order.insert((until(&entry), entry.op, entry.slot, id));
+        let key = (id.request.seq, id.via, id.index);
+        if let Some(old) = client.entries.insert(key, entry) {
+            self.order.remove(&(until(&old), old.op, old.slot, id));
+        }
+        while let Some((until, op, slot, id)) = self.order.first().copied()
+            && until < now
+        {
+            self.order.pop_first();
             let Some(client) = self.clients.get_mut(&(slot, id.request.client)) else {
                 continue;
             };
-            client.entries.remove(&(id.request.seq, id.via, id.index));
+            let key = (id.request.seq, id.via, id.index);
+            if client.entries.get(&key).is_some_and(|e| e.op == op) {
+                client.entries.remove(&key);
+            }
             if client.entries.is_empty() {
                 self.clients.remove(&(slot, id.request.client));
             }
         }
     }
 
-    /// Notes that a copy with this attempt was answered.
-    pub fn set_attempt(&mut self, slot: Slot, id: &MessageId, attempt: u16) {
-        let client = self.clients.get_mut(&(slot, id.request.client));
-        if let Some(entry) =
-            client.and_then(|c| c.entries.get_mut(&(id.request.seq, id.via, id.index)))
-        {
-            let entry = Rc::make_mut(entry);
-            entry.attempt = entry.attempt.max(attempt);
-        }
+    /// Whether the idempotency key of this request belongs to another request.
+    pub fn has_other(&self, slot: Slot, id: RequestId) -> bool {
+        let Some(client) = self.clients.get(&(slot, id.client)) else {
+            return false;
+        };
+        let other = |(seq, via, _): &(u64, Via, u32)| *seq != id.seq && *via == Via::Ingress;
+        let mut entries = client.entries.iter();
+        entries.any(|(key, entry)| other(key) && entry.is_keyed())
+    }
+
+    /// The attempt under which a copy of a handled message is answered once more; None if it asks
+    /// for nothing new. With an idempotency key each ingress counts attempts for itself, so every
+    /// copy that one passes on asks; any other asks if its attempt is higher than those before.
+    pub fn next_attempt(&mut self, slot: Slot, id: &MessageId, attempt: u16) -> Option<u16> {
+        let client = self.clients.get_mut(&(slot, id.request.client))?;
+        let entry = client
+            .entries
+            .get_mut(&(id.request.seq, id.via, id.index))?;
+        let next = match id.via {
+            Via::Ingress if entry.is_keyed() => attempt.max(entry.attempt.saturating_add(1)),
+            _ if attempt > entry.attempt => attempt,
+            _ => return None,
+        };
+        Rc::make_mut(entry).attempt = next;
+        Some(next)
     }
 
     /// All that is remembered, in the order of the log.
-    pub fn entries(&self) -> impl Iterator<Item = &Rc<Entry>> {
-        self.order.iter().filter_map(|(slot, id, _)| {
-            let client = self.clients.get(&(*slot, id.request.client))?;
-            client.entries.get(&(id.request.seq, id.via, id.index))
-        })
+    pub fn entries(&self) -> Vec<&Rc<Entry>> {
+        let mut all: Vec<_> = self
+            .clients
+            .values()
+            .flat_map(|c| c.entries.values())
+            .collect();
+        all.sort_by_key(|entry| entry.op);
+        all
     }
 
     /// Messages remembered.
@@ -174,10 +216,70 @@ mod tests {
     }
 
     #[test]
+    fn an_idempotency_key_is_remembered_longer_and_holds_nothing_else_up() {
+        let mut seen = Seen::default();
+        let second = 1_000_000_000;
+        seen.insert(entry(7, Via::Ingress, 0, 0));
+        let request = |seq| RequestId { client: 1, seq };
+        assert!(seen.has_other(Slot(5), request(8)));
+        assert!(!seen.has_other(Slot(5), request(7)));
+        assert!(!seen.has_other(Slot(6), request(8)));
+        for seq in 0..200 {
+            let mut other = (*entry(seq, Via::Ingress, seq * second, 1)).clone();
+            other.id.request.client = 2;
+            other.op = seq + 1;
+            seen.insert(Rc::new(other));
+            assert!(seen.len() < 10, "{}", seen.len());
+        }
+        assert!(seen.has_other(Slot(5), request(8)), "200 s later");
+        let late = KEYED_GRACE.0 + second;
+        seen.insert(entry(9, Via::Edge(EdgeId(0)), late, 1));
+        assert!(!seen.has_other(Slot(5), request(8)), "forgotten");
+    }
+
+    #[test]
+    fn what_replaces_an_entry_is_remembered_for_its_own_time() {
+        let mut seen = Seen::default();
+        seen.insert(entry(7, Via::Ingress, 0, 0));
+        let mut again = (*entry(7, Via::Ingress, 100_000_000_000, 0)).clone();
+        again.op = 1;
+        let id = again.id;
+        seen.insert(Rc::new(again));
+        assert_eq!(seen.len(), 1);
+        let late = KEYED_GRACE.0 + 50_000_000_000;
+        seen.insert(entry(1, Via::Edge(EdgeId(0)), late, 1));
+        assert!(matches!(seen.look_up(Slot(5), &id), Known::Handled(e) if e.op == 1));
+    }
+
+    #[test]
+    fn every_ingress_is_answered_and_an_edge_once_for_each_attempt() {
+        let mut seen = Seen::default();
+        seen.insert(entry(1, Via::Ingress, 0, 0));
+        seen.insert(entry(1, Via::Edge(EdgeId(0)), 0, 0));
+        let mut next = |via, attempt| {
+            let request = RequestId { client: 1, seq: 1 };
+            let id = MessageId {
+                request,
+                via,
+                index: 0,
+            };
+            seen.next_attempt(Slot(5), &id, attempt)
+        };
+        assert_eq!(next(Via::Ingress, 0), Some(1));
+        assert_eq!(next(Via::Ingress, 0), Some(2));
+        assert_eq!(next(Via::Ingress, 9), Some(9));
+        assert_eq!(next(Via::Ingress, 0), Some(10));
+        let edge = Via::Edge(EdgeId(0));
+        assert_eq!(next(edge, 0), None);
+        assert_eq!(next(edge, 2), Some(2));
+        assert_eq!(next(edge, 2), None);
+    }
+
+    #[test]
     fn time_bounds_what_is_remembered() {
         let mut seen = Seen::default();
         for seq in 0..10_000 {
-            seen.insert(entry(seq, Via::Edge(EdgeId(1)), seq * 1_000_000_000, 0));
+            seen.insert(entry(seq, Via::Edge(EdgeId(1)), seq * 1_000_000_000, 1));
         }
         assert!(seen.len() < 10, "{}", seen.len());
     }

@@ -16,6 +16,7 @@ use e3_model::plan::{NodePlan, Role};
 use e3_model::{Address, AppId, Nanos, NodeId, NodeKind, RequestId, ShardKey, Slot};
 use e3_wire::codec::Reader;
 use e3_wire::datagram::{Header, Kind, open, seal};
+use e3_wire::entry::Reply;
 use e3_wire::frame::{Ends, Frame, Link};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -46,6 +47,15 @@ pub enum Output {
         to: Address,
         /// Its bytes.
         bytes: Vec<u8>,
+    },
+    /// Answer a request that came by [`Worker::handle_request`].
+    Answer {
+        /// The application.
+        app: AppId,
+        /// The request.
+        id: RequestId,
+        /// The answer.
+        reply: Reply,
     },
     /// Make an instance of the shard's service ready.
     Start {

@@ -164,7 +164,7 @@ impl Ledger {
             Some(Outcome::Overloaded) => report.overloaded += 1,
             Some(Outcome::Expired) => report.expired += 1,
             Some(Outcome::Failed) => report.failed += 1,
-            Some(Outcome::Rejected) => report.rejected += 1,
+            Some(Outcome::Rejected | Outcome::Conflict) => report.rejected += 1,
             Some(Outcome::Done) => {
                 report.done += 1;
                 match verdict {

@@ -52,6 +52,9 @@ pub struct NodeView {
     pub incarnation: u32,
     /// Where its data path listens.
     pub address: Option<String>,
+    /// Where programs send requests over HTTP: the TCP port of the same number.
+    #[serde(default)]
+    pub url: Option<String>,
     /// Milliseconds since the last heartbeat.
     pub heard_ms_ago: Option<u64>,
     /// Version of the plan that it has applied.
@@ -231,6 +234,9 @@ pub struct EndpointsView {
     pub shards: Vec<String>,
     /// Addresses of all nodes that take part.
     pub nodes: Vec<String>,
+    /// Where these take requests over HTTP, by their `POST /v1/apps/{app}`.
+    #[serde(default)]
+    pub urls: Vec<String>,
 }
 
 /// `POST /v1/apps`.

@@ -5,10 +5,12 @@ use crate::clock::Clock;
 use crate::emulation::{DelayLine, MemoryUse, memory_use};
 use crate::executor::{Executor, name_of};
 use e3_dataplane::{Config, Output, Worker};
+use e3_ingress::Door;
 use e3_model::plan::{NodeEvent, NodeWelcome};
 use e3_model::{Address, Bytes, Nanos};
 use e3_net::{Doorbell, Socket};
 use e3_wire::heartbeat::{self, Heartbeat};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
@@ -16,6 +18,8 @@ use std::time::Duration;
 
 /// Datagrams taken in one turn before handlers run.
 const RECEIVE_MAX: usize = 64;
+/// Requests taken from the ingress in one turn.
+const REQUESTS_MAX: usize = 64;
 /// Between two reports without news.
 const REPORT_INTERVAL: Nanos = Nanos::from_millis(1_000);
 /// Between two reports of the same news.
@@ -43,6 +47,8 @@ pub(crate) struct Driver {
     pub(crate) heartbeat_interval: Nanos,
     pub(crate) worker: Worker,
     pub(crate) executor: Executor,
+    /// Requests of users' programs.
+    door: Rc<Door>,
     prepared: Option<Prepared>,
     next_heartbeat: Nanos,
     next_report: Nanos,
@@ -67,6 +73,7 @@ impl Driver {
         controller: Address,
         heartbeat_interval: Nanos,
         executor: Executor,
+        door: Rc<Door>,
     ) -> Driver {
         let worker = Worker::new(Config {
             node: welcome.node,
@@ -86,6 +93,7 @@ impl Driver {
             heartbeat_interval,
             worker,
             executor,
+            door,
             prepared: None,
             next_heartbeat: Nanos(0),
             next_report: Nanos(0),
@@ -109,8 +117,12 @@ impl Driver {
                         self.executor.handle_plan(&prepared);
                         self.prepared = Some(prepared);
                         self.worker.handle_plan(self.clock.now(), plan);
+                        self.door.set_plan(Some(self.worker.plan()));
                     }
-                    News::Expelled => return (End::Expelled, self.socket),
+                    News::Expelled => {
+                        self.door.set_plan(None);
+                        return (End::Expelled, self.socket);
+                    }
                 }
             }
             let mut received = 0;
@@ -128,6 +140,13 @@ impl Driver {
             while let Some((from, bytes)) = self.delayed_in.pop_due(self.clock.now()) {
                 self.worker.handle_datagram(self.clock.now(), from, &bytes);
             }
+            let mut requests = 0;
+            while requests < REQUESTS_MAX
+                && let Some(request) = self.door.next()
+            {
+                self.worker.handle_request(self.clock.now(), request);
+                requests += 1;
+            }
             let prepared = self.prepared.as_ref();
             let updating = prepared.is_some_and(|p| self.executor.update(p));
             let more = self.executor.run(&mut done) || updating;
@@ -144,7 +163,8 @@ impl Driver {
             if let MemoryUse::Exceeded(text) = &self.memory {
                 return (End::OutOfMemory(text.clone()), self.socket);
             }
-            if !more && !ran && !finished && received < RECEIVE_MAX {
+            let waiting = received == RECEIVE_MAX || requests == REQUESTS_MAX;
+            if !more && !ran && !finished && !waiting {
                 let until = self.worker.next_deadline().min(next);
                 let wait = until.0.saturating_sub(self.clock.now().0);
                 if wait > 0 {
@@ -167,6 +187,7 @@ impl Driver {
                         self.socket.send(to, &bytes);
                     }
                 }
+                Output::Answer { app, id, reply } => self.door.answer(app, id, reply),
                 Output::Start { key, state } => {
                     let prepared = self.prepared.as_ref().expect("a plan came before");
                     if let Err(e) = self.executor.start(key, state, prepared) {

@@ -1,13 +1,15 @@
 //! The node program: joins engine, data path, network and agent into one process.
 //!
 //! One worker core: the thread that calls [`run`] takes datagrams, runs handlers and sends; the
-//! agent's threads talk to the controller. A node goes on serving while the controller is away.
+//! agent's threads talk to the controller, the ingress's thread to users' programs. A node goes on
+//! serving while the controller is away.
 
 mod agent;
 mod clock;
 mod driver;
 mod emulation;
 mod executor;
+mod ingress;
 
 use agent::{Api, Outbox};
 use clock::Clock;
@@ -15,7 +17,7 @@ use driver::{Driver, End};
 use e3_engine::{EngineConfig, EngineError, LogLine, Ticker};
 use e3_model::plan::NodeHello;
 use e3_model::{Nanos, Token};
-use e3_net::{Doorbell, NetError, Socket};
+use e3_net::{Doorbell, NetError};
 use executor::Executor;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::num::NonZeroU64;
@@ -108,8 +110,12 @@ pub fn run(config: NodeConfig) -> Result<(), NodeError> {
     let controller = controller_address(&config.controller)?;
     let clock = Clock::new();
     let ticker = Ticker::new(PREEMPTION_TICK).map_err(system("preemption clock"))?;
-    let mut socket = Socket::bind(SocketAddr::from(([127, 0, 0, 1], 0)))?;
     let bell = Doorbell::new().map_err(system("doorbell"))?;
+    let (mut socket, listener) = ingress::bind()?;
+    let address = socket.local_address().map_err(system("socket"))?;
+    let ingress = ingress::Ingress::start(listener, clock, &bell, config.api_token.clone())
+        .map_err(system("HTTP ingress"))?;
+    tracing::info!("HTTP on http://{address}");
     let mut session = 0u64;
     while !stop.load(Ordering::Relaxed) {
         let api = Api::new(&config.controller, config.node_token.clone());
@@ -167,6 +173,7 @@ pub fn run(config: NodeConfig) -> Result<(), NodeError> {
             e3_net::address(controller),
             Nanos::from_millis(config.heartbeat_ms.max(1)),
             Executor::new(engine)?,
+            ingress.door.clone(),
         );
         let end;
         (end, socket) = driver.run(&stop);
@@ -186,6 +193,7 @@ pub fn run(config: NodeConfig) -> Result<(), NodeError> {
             }
         }
     }
+    ingress.stop();
     tracing::info!("stopped");
     Ok(())
 }

@@ -27,6 +27,8 @@ pub struct Client {
     /// Datagrams that did not arrive as they were sent, and answers to nothing.
     pub strays: u64,
     next_seq: u64,
+    /// Its requests have idempotency keys, and it repeats each with a new deadline so long ahead.
+    keyed: Option<Nanos>,
 }
 
 impl Client {
@@ -41,7 +43,35 @@ impl Client {
             contradictions: 0,
             strays: 0,
             next_seq: 1,
+            keyed: None,
         }
+    }
+
+    /// The same, with idempotency keys: it repeats every request until it is handled, with a new
+    /// deadline each time.
+    pub fn keyed(id: u64, app: AppId, deadline: Nanos) -> Client {
+        Client {
+            keyed: Some(deadline),
+            ..Client::new(id, app)
+        }
+    }
+
+    /// Identity of a request.
+    fn request_id(&self, seq: u64) -> RequestId {
+        let client = self.id;
+        match self.keyed {
+            None => RequestId { client, seq },
+            // A key of its own for each; what it asks is the same for all.
+            Some(_) => RequestId {
+                client: client << 32 | seq,
+                seq: 7,
+            },
+        }
+    }
+
+    /// Identities of all requests.
+    pub fn ids(&self) -> impl Iterator<Item = RequestId> {
+        (1..self.next_seq).map(|seq| self.request_id(seq))
     }
 
     /// A new request as a datagram.
@@ -50,13 +80,13 @@ impl Client {
         self.next_seq += 1;
         let request = Request {
             app: self.app,
-            id: RequestId {
-                client: self.id,
-                seq,
-            },
+            id: self.request_id(seq),
             attempt: 0,
-            deadline: Nanos(now.0 + deadline.0),
-            oldest_seq: self.open.keys().next().copied().unwrap_or(seq),
+            deadline: Nanos(now.0 + self.keyed.unwrap_or(deadline).0),
+            oldest_seq: match self.keyed {
+                None => self.open.keys().next().copied().unwrap_or(seq),
+                Some(_) => 0,
+            },
             trace: TraceContext::default(),
             key: random.below(64).to_be_bytes().to_vec(),
             payload: seq.to_le_bytes().to_vec(),
@@ -107,7 +137,10 @@ impl Client {
             match frame {
                 ClientFrame::Request(request) => {
                     request.attempt += 1;
-                    request.oldest_seq = oldest;
+                    match self.keyed {
+                        None => request.oldest_seq = oldest,
+                        Some(deadline) => request.deadline = Nanos(now.0 + deadline.0),
+                    }
                 }
                 ClientFrame::Replay(replay) => replay.attempt += 1,
                 _ => {}
@@ -136,16 +169,24 @@ impl Client {
                     return;
                 }
             };
-            if id.client != self.id || !(1..self.next_seq).contains(&id.seq) {
+            let seq = match self.keyed {
+                None => id.seq,
+                Some(_) => id.client & u64::from(u32::MAX),
+            };
+            if id != self.request_id(seq) || !(1..self.next_seq).contains(&seq) {
                 self.strays += 1;
                 continue;
             }
-            match self.outcomes.get(&id.seq) {
+            if self.keyed.is_some() && reply.outcome == Outcome::Expired {
+                // Not handled: it is repeated.
+                continue;
+            }
+            match self.outcomes.get(&seq) {
                 // The ingress may repeat an answer, but never change it.
                 Some(first) => self.contradictions += u64::from(*first != reply),
                 None => {
-                    self.open.remove(&id.seq);
-                    self.outcomes.insert(id.seq, reply);
+                    self.open.remove(&seq);
+                    self.outcomes.insert(seq, reply);
                 }
             }
         }

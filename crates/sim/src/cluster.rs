@@ -350,6 +350,7 @@ impl Cluster {
         while let Some(output) = node.worker.poll_output() {
             match output {
                 Output::Send { to, bytes } => sends.push((to, bytes)),
+                Output::Answer { .. } => unreachable!("clients send datagrams"),
                 Output::Start { key, state } => {
                     node.states.insert(key, state);
                 }

@@ -11,10 +11,10 @@ use e3_control::Command;
 use e3_dataplane::{Config, Worker};
 use e3_model::plan::Role;
 use e3_model::{Nanos, NodeId, NodeKind, ServiceId, ShardId, ShardKey};
-use e3_sim::Faults;
 use e3_sim::cluster::CLUSTER;
 use e3_sim::network::node_address;
 use e3_sim::service::Service;
+use e3_sim::{Client, Faults};
 use e3_wire::datagram::{HEADER_LEN, seal};
 use e3_wire::entry::Outcome;
 use e3_wire::limits::WIRE_VERSION;
@@ -56,6 +56,25 @@ fn killed_nodes_lose_nothing_and_repeat_nothing() {
         }
         run.heal();
         run.check();
+    }
+}
+
+#[test]
+fn expired_requests_with_an_idempotency_key_are_handled_once_when_they_come_again() {
+    for mut run in runs() {
+        let client = |c: u64| Client::keyed(200 + c, APP, Nanos::from_millis(400 + 300 * c));
+        run.cluster.clients = (0..3).map(client).collect();
+        run.cluster.faults = Faults::BAD;
+        run.load(150);
+        let up = run.cluster.up();
+        let victim = up[run.cluster.random.below(up.len() as u64) as usize];
+        run.cluster.kill(victim);
+        run.load(400);
+        run.pass(15_000);
+        run.controller.start(&mut run.cluster, victim);
+        run.heal();
+        run.check();
+        assert_eq!(dead_letters(&run), (0, 0), "seed {}", run.seed);
     }
 }
 

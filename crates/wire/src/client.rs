@@ -12,6 +12,11 @@ use e3_model::{
 };
 
 /// A request. A repeat has the same id, key, payload and deadline, and a higher attempt.
+///
+/// Clients count their requests from 1. A request with an idempotency key has no number: its
+/// identity follows from the key (`id.client`) and from what it asks (`id.seq`), and its
+/// `oldest_seq` is 0. So another node, or another process, gives a repeat the same identity; and a
+/// second request with the same key that asks for something else is recognised.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Request {
     /// Application.
@@ -22,7 +27,8 @@ pub struct Request {
     pub attempt: u16,
     /// When it expires, since the Unix epoch.
     pub deadline: Nanos,
-    /// All requests of this client below this one have their outcome.
+    /// All requests of this client below this one have their outcome; 0 = the request has an
+    /// idempotency key and is remembered for longer.
     pub oldest_seq: u64,
     /// Trace.
     pub trace: TraceContext,

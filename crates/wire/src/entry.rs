@@ -110,6 +110,8 @@ pub enum Outcome {
     Failed,
     /// No such application here, or a request out of bounds. Nothing was done.
     Rejected,
+    /// Its idempotency key belongs to another request. Nothing was done.
+    Conflict,
 }
 
 /// Bytes of the reason of a dead letter.
@@ -139,6 +141,7 @@ impl Outcome {
             Outcome::Expired => 2,
             Outcome::Failed => 3,
             Outcome::Rejected => 4,
+            Outcome::Conflict => 5,
         }
     }
 
@@ -150,6 +153,7 @@ impl Outcome {
             2 => Outcome::Expired,
             3 => Outcome::Failed,
             4 => Outcome::Rejected,
+            5 => Outcome::Conflict,
             other => {
                 return Err(WireError::Unknown {
                     what: "outcome",
@@ -202,6 +206,11 @@ impl DeadLetter {
 }
 
 impl Entry {
+    /// Whether it belongs to a request with an idempotency key, see [`crate::client::Request`].
+    pub fn is_keyed(&self) -> bool {
+        self.oldest_seq == 0
+    }
+
     /// Bytes that [`Replicated::encode`] gives for the entry, nearly.
     pub fn len_estimate(&self) -> usize {
         let outputs: usize = self

@@ -26,7 +26,8 @@ pub struct Message {
     pub reply_to_incarnation: u32,
     /// When the request expires, since the Unix epoch.
     pub deadline: Nanos,
-    /// The client needs no answer to requests below this one any more.
+    /// The client needs no answer to requests below this one any more; 0 = the request has an
+    /// idempotency key.
     pub oldest_seq: u64,
     /// Trace.
     pub trace: TraceContext,
@@ -39,6 +40,11 @@ pub struct Message {
 }
 
 impl Message {
+    /// Whether it belongs to a request with an idempotency key, see [`crate::client::Request`].
+    pub fn is_keyed(&self) -> bool {
+        self.oldest_seq == 0
+    }
+
     /// The message's bytes.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(HEADER_LEN + self.key.len() + self.payload.len());

@@ -74,6 +74,7 @@ impl Cluster {
             app: 3,
             shards: vec![nodes[0].clone(); 6],
             nodes,
+            urls: vec![],
         }
     }
 
@@ -84,6 +85,7 @@ impl Cluster {
             app: 3,
             shards: vec![nodes[0].clone(); 6],
             nodes,
+            urls: vec![],
         }
     }
 }

@@ -3,7 +3,7 @@
 #![allow(dead_code, reason = "each test uses a part of it")]
 
 use e3_model::document::{parse_application, parse_topology};
-use e3_model::{AppId, Nanos, NodeId};
+use e3_model::{AppId, Nanos, NodeId, RequestId};
 use e3_sim::service::Service;
 use e3_sim::{Client, Cluster, Controller, Faults};
 use e3_wire::entry::Outcome;
@@ -96,8 +96,8 @@ impl Run {
         let replay = self.replay();
         let clients = &self.cluster.clients[from..];
         let ids = |client: &Client| {
-            let id = client.id;
-            (1..=client.sent()).map(move |seq| [id.to_le_bytes(), seq.to_le_bytes()].concat())
+            let bytes = |id: RequestId| [id.client.to_le_bytes(), id.seq.to_le_bytes()].concat();
+            client.ids().map(bytes).collect::<Vec<_>>()
         };
         let mut counts: [BTreeMap<Vec<u8>, i64>; 2] = Default::default();
         let plan = &self.controller.control.apps[&APP].plan;
@@ -126,7 +126,7 @@ impl Run {
                 client.sent(),
                 "{replay}"
             );
-            for (seq, id) in ids(client).enumerate() {
+            for (seq, id) in ids(client).into_iter().enumerate() {
                 for (service, counts) in counts.iter().enumerate() {
                     assert_eq!(
                         counts[&id], 1,

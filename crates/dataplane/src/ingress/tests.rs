@@ -1,0 +1,92 @@
+use super::*;
+
+const APP: AppId = AppId(1);
+const SECOND: u64 = 1_000_000_000;
+
+fn id(seq: u64) -> (AppId, RequestId) {
+    (APP, RequestId { client: 1, seq })
+}
+
+fn at(second: u64) -> Nanos {
+    Nanos(second * SECOND)
+}
+
+fn reply(outcome: Outcome) -> Reply {
+    Reply {
+        outcome,
+        status: 0,
+        payload: vec![7],
+    }
+}
+
+fn replied(ingress: &mut Ingress, id: RequestId, reply: &Reply) -> Option<Asker> {
+    let answered = ingress.on_reply(APP, id, 0, reply).unwrap();
+    answered.map(|(asker, _)| asker)
+}
+
+/// Attempt 0 of the driver, with an idempotency key.
+fn keyed(ingress: &mut Ingress, seq: u64, deadline: Nanos) -> Admission {
+    ingress.admit(Asker::Driver, id(seq), (0, deadline), 5, 10, true)
+}
+
+#[test]
+fn an_expired_request_is_forwarded_again_with_a_later_deadline_only() {
+    let mut ingress = Ingress::default();
+    assert_eq!(keyed(&mut ingress, 1, at(2)), Admission::Forward);
+    let expired = reply(Outcome::Expired);
+    let asker = replied(&mut ingress, id(1).1, &expired);
+    assert_eq!(asker, Some(Asker::Driver));
+    assert_eq!(ingress.under_way(), 0);
+    let same = keyed(&mut ingress, 1, at(2));
+    assert_eq!(same, Admission::Repeat(expired.clone()));
+    assert_eq!(keyed(&mut ingress, 1, at(9)), Admission::Forward);
+    assert_eq!(ingress.under_way(), 1);
+    let done = reply(Outcome::Done);
+    assert!(replied(&mut ingress, id(1).1, &done).is_some());
+    assert!(replied(&mut ingress, id(1).1, &expired).is_none());
+    assert_eq!(keyed(&mut ingress, 1, at(20)), Admission::Repeat(done));
+    assert_eq!(ingress.under_way(), 0);
+}
+
+#[test]
+fn an_answer_that_overtakes_the_expiry_counts() {
+    let mut ingress = Ingress::default();
+    keyed(&mut ingress, 1, at(2));
+    replied(&mut ingress, id(1).1, &reply(Outcome::Expired));
+    let done = reply(Outcome::Done);
+    assert!(replied(&mut ingress, id(1).1, &done).is_some());
+    assert_eq!(ingress.under_way(), 0);
+    assert_eq!(keyed(&mut ingress, 1, at(2)), Admission::Repeat(done));
+}
+
+#[test]
+fn a_long_deadline_does_not_hold_up_forgetting() {
+    let mut ingress = Ingress::default();
+    let client = Asker::Client(Address::default());
+    ingress.admit(client, id(1), (0, at(3000)), 5, 1000, false);
+    for seq in 2..100 {
+        ingress.admit(client, id(seq), (0, at(1)), 5, 1000, false);
+    }
+    assert_eq!(ingress.under_way(), 99);
+    ingress.forget(at(10));
+    assert_eq!(ingress.sessions.len(), 1);
+    assert_eq!(ingress.under_way(), 1);
+}
+
+#[test]
+fn keyed_requests_are_bounded_for_as_long_as_shards_remember_them() {
+    let mut ingress = Ingress::default();
+    for seq in 0..KEYED_MAX as u64 {
+        let session = (APP, RequestId { client: seq, seq });
+        let admitted = ingress.admit(Asker::Driver, session, (0, at(1)), 5, u32::MAX, true);
+        assert_eq!(admitted, Admission::Forward);
+        replied(&mut ingress, session.1, &reply(Outcome::Done));
+    }
+    ingress.forget(at(60));
+    assert!(ingress.sessions.is_empty());
+    assert_eq!(keyed(&mut ingress, 1, at(70)), Admission::Overloaded);
+    let unkeyed = ingress.admit(Asker::Driver, id(2), (0, at(70)), 5, 10, false);
+    assert_eq!(unkeyed, Admission::Forward);
+    ingress.forget(Nanos(at(1).0 + KEYED_GRACE.0));
+    assert_eq!(keyed(&mut ingress, 1, at(400)), Admission::Forward);
+}

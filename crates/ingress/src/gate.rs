@@ -1,0 +1,188 @@
+//! The gate: the one way from protocol adapters to the worker.
+//!
+//! Adapters call [`Gate::call`] on the ingress's thread; the worker's driver holds the [`Door`] at
+//! the other end. Both ends are queues, so that neither waits for the other.
+
+use crate::calls::{Call, Calls, Given, Refused, Result as Ending};
+use crate::limits::QUEUE_MAX;
+use e3_model::plan::NodePlan;
+use e3_model::{AppId, Nanos, RequestId};
+use e3_wire::client::Request;
+use e3_wire::entry::Reply;
+use std::collections::BTreeMap;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::{Notify, oneshot};
+
+/// The adapters' end.
+pub struct Gate {
+    shared: Mutex<Shared>,
+    queue: SyncSender<Request>,
+    ring: Box<dyn Fn() + Send + Sync>,
+    now: Box<dyn Fn() -> Nanos + Send + Sync>,
+    /// The first timer may have changed.
+    changed: Notify,
+}
+
+struct Shared {
+    calls: Calls,
+    waiters: BTreeMap<u64, oneshot::Sender<Given>>,
+}
+
+/// The worker's end.
+pub struct Door {
+    requests: Receiver<Request>,
+    news: UnboundedSender<News>,
+}
+
+/// What the worker's end tells.
+pub(crate) enum News {
+    Answer(AppId, RequestId, Reply),
+    Apps(Option<BTreeMap<String, AppId>>),
+    Close,
+}
+
+/// What [`Gate::run`] hears.
+pub struct Tidings(pub(crate) UnboundedReceiver<News>);
+
+/// Both ends. `client` must never have been used before; `now` is the worker's clock, `ring` wakes
+/// the worker.
+pub fn pair(
+    client: u64,
+    now: impl Fn() -> Nanos + Send + Sync + 'static,
+    ring: impl Fn() + Send + Sync + 'static,
+) -> (Arc<Gate>, Tidings, Door) {
+    let (queue, requests) = sync_channel(QUEUE_MAX);
+    let (news, heard) = unbounded_channel();
+    let gate = Gate {
+        shared: Mutex::new(Shared {
+            calls: Calls::new(client),
+            waiters: BTreeMap::new(),
+        }),
+        queue,
+        ring: Box::new(ring),
+        now: Box::new(now),
+        changed: Notify::new(),
+    };
+    (Arc::new(gate), Tidings(heard), Door { requests, news })
+}
+
+impl Door {
+    /// The next request for the worker, if there is one.
+    pub fn next(&self) -> Option<Request> {
+        self.requests.try_recv().ok()
+    }
+
+    /// Gives the worker's answer back.
+    pub fn answer(&self, app: AppId, id: RequestId, reply: Reply) {
+        self.tell(News::Answer(app, id, reply));
+    }
+
+    /// States the plan that the worker has applied; None while it has none.
+    pub fn set_plan(&self, plan: Option<&NodePlan>) {
+        let name = |app: &e3_model::plan::AppPlan| (app.app.name.clone(), app.id);
+        let apps = plan.map(|plan| plan.apps.iter().map(name).collect());
+        self.tell(News::Apps(apps));
+    }
+
+    /// Tells all clients that the node stops.
+    pub fn close(&self) {
+        self.tell(News::Close);
+    }
+
+    fn tell(&self, news: News) {
+        // Without a gate there is nobody to tell.
+        let _ = self.news.send(news);
+    }
+}
+
+impl Gate {
+    fn lock(&self) -> MutexGuard<'_, Shared> {
+        // A panic in one request must not take the others with it.
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the node takes requests.
+    pub fn is_ready(&self) -> bool {
+        self.lock().calls.is_ready()
+    }
+
+    /// Refuses what [`Gate::call`] would refuse for the application's name alone.
+    pub fn check(&self, app: &str) -> Result<(), Refused> {
+        self.lock().calls.app(app).map(drop)
+    }
+
+    /// Has a request handled, and waits for what becomes of it.
+    pub async fn call(&self, call: Call) -> Result<Given, Refused> {
+        let (sender, receiver) = oneshot::channel();
+        {
+            let mut shared = self.lock();
+            let ticket = shared.calls.submit((self.now)(), call)?;
+            shared.waiters.insert(ticket, sender);
+            self.drain(&mut shared);
+        }
+        self.changed.notify_one();
+        let stopped = Given {
+            id: RequestId::default(),
+            attempts: 0,
+            result: Ending::Stopped,
+        };
+        Ok(receiver.await.unwrap_or(stopped))
+    }
+
+    /// Passes on what the calls have for the worker and for the clients.
+    fn drain(&self, shared: &mut Shared) {
+        let mut sent = false;
+        while let Some(request) = shared.calls.poll_request() {
+            // Full: the attempt is lost on the way; there will be another.
+            sent |= self.queue.try_send(request).is_ok();
+        }
+        if sent {
+            (self.ring)();
+        }
+        while let Some((ticket, given)) = shared.calls.poll_given() {
+            if let Some(waiter) = shared.waiters.remove(&ticket) {
+                // The client may have gone.
+                let _ = waiter.send(given);
+            }
+        }
+    }
+
+    /// Follows the worker and the clock; ends when the worker's end is gone or has closed.
+    pub async fn run(&self, mut tidings: Tidings) {
+        loop {
+            let next = self.lock().calls.next_deadline();
+            let wait = next.map(|at| at.0.saturating_sub((self.now)().0));
+            let timer = async {
+                match wait {
+                    Some(wait) => tokio::time::sleep(Duration::from_nanos(wait)).await,
+                    None => std::future::pending().await,
+                }
+            };
+            let news = tokio::select! {
+                biased;
+                news = tidings.0.recv() => Some(news.unwrap_or(News::Close)),
+                () = timer => None,
+                () = self.changed.notified() => continue,
+            };
+            let mut shared = self.lock();
+            let now = (self.now)();
+            let mut closed = false;
+            match news {
+                Some(News::Answer(app, id, reply)) => shared.calls.on_answer(now, app, id, reply),
+                Some(News::Apps(apps)) => shared.calls.set_apps(apps),
+                Some(News::Close) => {
+                    shared.calls.close();
+                    closed = true;
+                }
+                None => shared.calls.on_timer(now),
+            }
+            self.drain(&mut shared);
+            if closed {
+                return;
+            }
+        }
+    }
+}

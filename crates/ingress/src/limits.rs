@@ -1,0 +1,56 @@
+//! Bounds of the ingress, and its timers.
+
+use e3_model::Nanos;
+use e3_model::limits::{KEY_LEN_MAX, PAYLOAD_LEN_MAX};
+use std::time::Duration;
+
+/// Connections at a time; further ones wait in the system's queue.
+pub const CONNECTIONS_MAX: usize = 1024;
+/// Requests without answer at a time.
+pub const CALLS_MAX: usize = 4096;
+/// Requests on their way to the worker.
+pub const QUEUE_MAX: usize = 2 * CALLS_MAX;
+/// Longest wait for the head of a request, also between two requests of a connection.
+pub const HEAD_TIMEOUT: Duration = Duration::from_secs(15);
+/// Longest wait for the body of a request.
+pub const BODY_TIMEOUT: Duration = Duration::from_secs(10);
+/// Longest time in which a client takes no byte of its answer.
+pub const WRITE_TIMEOUT: Duration = Duration::from_secs(15);
+/// Bytes of all headers of a request.
+pub const HEADERS_LEN_MAX: usize = 16 * 1024;
+/// Headers of a request.
+pub const HEADERS_MAX: usize = 64;
+/// Bytes of the head of a request that are read at all.
+pub const HEAD_LEN_MAX: usize = 64 * 1024;
+/// Bytes of a body. A record is shorter than its JSON; its own bound is [`PAYLOAD_LEN_MAX`].
+pub const BODY_LEN_MAX: usize = 4 * PAYLOAD_LEN_MAX;
+/// Bytes of an idempotency key.
+pub const IDEMPOTENCY_KEY_LEN_MAX: usize = 255;
+/// Idempotency keys of answered requests that the ingress knows; the oldest make room.
+pub const KEYS_MAX: usize = 1 << 16;
+/// Deadline of a request whose client sets none.
+pub const DEADLINE_MS: u64 = 10_000;
+/// Longest deadline that a client may set.
+pub const DEADLINE_MS_MAX: u64 = 600_000;
+/// How long an answer is awaited beyond the deadline.
+pub const ANSWER_GRACE: Nanos = Nanos::from_millis(1_000);
+/// Wait for an answer before the first retry.
+pub const RETRY_AFTER: Nanos = Nanos::from_millis(500);
+/// Each further wait is longer by this ratio: numerator, denominator.
+pub const RETRY_GROWTH: (u64, u64) = (3, 2);
+/// Longest wait between two attempts.
+pub const RETRY_AFTER_MAX: Nanos = Nanos::from_millis(3_000);
+/// Wait before the platform is asked again about a request that it says has expired, although its
+/// deadline has not passed.
+pub const EXPIRED_RETRY_AFTER: Nanos = Nanos::from_millis(50);
+/// How often it is asked again.
+pub const EXPIRED_RETRIES_MAX: u32 = 2;
+/// Bounds of what a client that is refused for overload is told to wait, in seconds.
+pub const OVERLOAD_WAIT_S: (u64, u64) = (1, 30);
+/// Longest wait for the last answers when the node stops.
+pub const CLOSE_GRACE: Duration = Duration::from_millis(300);
+
+const _: () = assert!(KEY_LEN_MAX * 3 < HEADERS_LEN_MAX, "every key fits, escaped");
+const _: () = assert!(HEADERS_LEN_MAX < HEAD_LEN_MAX);
+const _: () = assert!(PAYLOAD_LEN_MAX < BODY_LEN_MAX);
+const _: () = assert!(DEADLINE_MS <= DEADLINE_MS_MAX);

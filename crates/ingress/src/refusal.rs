@@ -1,0 +1,86 @@
+//! Refusals: a status and the body that every answer with a status of 400 or more has.
+
+use axum::Json;
+use axum::http::header::{ALLOW, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use axum::http::{HeaderName, HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use e3_model::api::ErrorView;
+
+/// Bytes of an error's text that the framework gave.
+const ERROR_LEN_MAX: usize = 64 << 10;
+
+/// An answer with a status of 400 or more.
+#[derive(Debug)]
+pub(crate) struct Refusal {
+    status: StatusCode,
+    body: ErrorView,
+    headers: Vec<(HeaderName, HeaderValue)>,
+}
+
+impl Refusal {
+    pub(crate) fn new(status: StatusCode, error: impl Into<String>) -> Refusal {
+        let error = error.into();
+        Refusal {
+            status,
+            body: ErrorView { error, hint: None },
+            headers: Vec::new(),
+        }
+    }
+
+    pub(crate) fn bad(error: impl Into<String>) -> Refusal {
+        Refusal::new(StatusCode::BAD_REQUEST, error)
+    }
+
+    pub(crate) fn unauthorized(error: &str) -> Refusal {
+        Refusal::new(StatusCode::UNAUTHORIZED, error)
+            .hint("send the header Authorization: Bearer TOKEN; the token is in the file `token` of the cluster's directory")
+            .header(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"))
+    }
+
+    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Refusal {
+        self.body.hint = Some(hint.into());
+        self
+    }
+
+    pub(crate) fn header(mut self, name: HeaderName, value: HeaderValue) -> Refusal {
+        self.headers.push((name, value));
+        self
+    }
+
+    pub(crate) fn retry_after(self, wait_s: u64) -> Refusal {
+        self.header(RETRY_AFTER, wait_s.into())
+    }
+}
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        let mut response = (self.status, Json(self.body)).into_response();
+        for (name, value) in self.headers {
+            response.headers_mut().insert(name, value);
+        }
+        response
+    }
+}
+
+/// Refusals of the framework (paths, methods) in the shape of all others.
+pub(crate) async fn as_json(response: Response) -> Response {
+    let status = response.status();
+    let kind = response.headers().get(CONTENT_TYPE);
+    let is_json = kind.is_some_and(|k| k.as_bytes().starts_with(b"application/json"));
+    if !(status.is_client_error() || status.is_server_error()) || is_json {
+        return response;
+    }
+    let allow = response.headers().get(ALLOW).cloned();
+    let body = axum::body::to_bytes(response.into_body(), ERROR_LEN_MAX).await;
+    let text = String::from_utf8_lossy(&body.unwrap_or_default()).replace('\n', " ");
+    let reason = status.canonical_reason().unwrap_or("refused");
+    let error = match text.trim() {
+        "" => reason.to_ascii_lowercase(),
+        text => text.to_string(),
+    };
+    let mut refusal = Refusal::new(status, error);
+    if let Some(allow) = allow {
+        refusal = refusal.header(ALLOW, allow);
+    }
+    refusal.into_response()
+}

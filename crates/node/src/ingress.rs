@@ -1,0 +1,71 @@
+//! The HTTP ingress in a thread of its own, at the TCP port of the same number as the data path's UDP
+//! port.
+
+use crate::clock::Clock;
+use e3_ingress::{Door, http, pair};
+use e3_model::Token;
+use e3_net::{Doorbell, NetError, Socket};
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::rc::Rc;
+use std::thread::JoinHandle;
+
+/// Ports that are tried: one that is free for UDP may be taken for TCP.
+const PORTS_TRIED: usize = 64;
+
+/// The node's ends of the ingress.
+pub(crate) struct Ingress {
+    /// Requests and answers.
+    pub(crate) door: Rc<Door>,
+    thread: JoinHandle<()>,
+}
+
+/// Binds a UDP socket and a TCP listener with the same number, on loopback.
+pub(crate) fn bind() -> Result<(Socket, TcpListener), NetError> {
+    let mut tried = 0;
+    loop {
+        let socket = Socket::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
+        let address = socket.local_address();
+        let address = address.map_err(|source| NetError::Socket {
+            address: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+            source,
+        })?;
+        tried += 1;
+        match TcpListener::bind(address) {
+            Ok(listener) => return Ok((socket, listener)),
+            Err(e) if e.kind() == io::ErrorKind::AddrInUse && tried < PORTS_TRIED => {}
+            Err(source) => return Err(NetError::Socket { address, source }),
+        }
+    }
+}
+
+impl Ingress {
+    /// Starts to serve.
+    pub(crate) fn start(
+        listener: TcpListener,
+        clock: Clock,
+        bell: &Doorbell,
+        token: Token,
+    ) -> io::Result<Ingress> {
+        let mut client = [0; 8];
+        rustix::rand::getrandom(&mut client, rustix::rand::GetRandomFlags::empty())?;
+        let bell = bell.clone();
+        let client = u64::from_le_bytes(client);
+        let (gate, tidings, door) = pair(client, move || clock.now(), move || bell.ring());
+        let thread = std::thread::Builder::new().name("e3-ingress".into());
+        let thread = thread.spawn(move || {
+            if let Err(e) = http::serve(listener, gate, tidings, token) {
+                tracing::error!("HTTP ingress: {e}");
+            }
+        })?;
+        let door = Rc::new(door);
+        Ok(Ingress { door, thread })
+    }
+
+    /// Tells clients that the node stops, and waits until they know.
+    pub(crate) fn stop(self) {
+        self.door.close();
+        // It ends by itself soon after; if it has ended before, its reason is in the log.
+        let _ = self.thread.join();
+    }
+}
