@@ -36,8 +36,9 @@ fn get<T: DeserializeOwned>(e3: &E3, path: &str) -> T {
 
 fn get_text(e3: &E3, path: &str) -> String {
     let port = &run_file(e3, "cluster.json")["port"];
-    let answer = ureq::get(format!("http://127.0.0.1:{port}{path}")).call();
-    answer.unwrap().body_mut().read_to_string().unwrap()
+    let get = ureq::get(format!("http://127.0.0.1:{port}{path}"));
+    let get = get.header("Authorization", e3.authorization("token"));
+    get.call().unwrap().body_mut().read_to_string().unwrap()
 }
 
 /// Makes what nodes say to each other about an application's channels.

@@ -7,7 +7,7 @@ mod common;
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use common::{APP, Controller, NODES, beat, free_port};
+use common::{APP, Controller, NODES, beat, free_port, owner_token};
 use e3_model::api::*;
 use std::path::Path;
 use std::process::Command;
@@ -152,10 +152,8 @@ fn inside(dir: &Path) {
     acknowledged.push(format!("app-{}", next + 1));
     assert_eq!(apps(&controller), acknowledged);
     let before = blobs();
-    let url = format!("http://{address}/v1/apps/app-1");
-    assert_eq!(
-        Controller::agent().delete(url).call().unwrap().status(),
-        200
-    );
+    let delete = Controller::agent().delete(format!("http://{address}/v1/apps/app-1"));
+    let delete = delete.header("Authorization", owner_token().authorization());
+    assert_eq!(delete.call().unwrap().status(), 200);
     assert_eq!(blobs(), before - 1, "a deleted application frees its room");
 }
