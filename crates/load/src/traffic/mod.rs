@@ -133,7 +133,7 @@ pub fn read(path: &Path, columns: &Columns) -> Result<Traffic, LoadError> {
             } => pcap::parse(&bytes),
             _ => Err(Fault::new(
                 Place::File,
-                "is a capture, which has no columns",
+                "is a pcap file, which has no columns",
             )),
         },
         "csv" => rows::csv(&bytes, columns),

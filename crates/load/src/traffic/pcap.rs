@@ -34,15 +34,26 @@ struct Header {
 
 impl Header {
     fn parse(bytes: &[u8]) -> Result<Header, String> {
-        let magic = *bytes.first_chunk::<4>().ok_or("is empty")?;
+        let magic = *bytes
+            .first_chunk::<4>()
+            .ok_or("is empty or shorter than 4 bytes, not a pcap file")?;
         let (micros, nanos) = ((1000, 1_000_000), (1, 1_000_000_000));
         let (big_endian, unit) = match magic {
             [0xd4, 0xc3, 0xb2, 0xa1] => (false, micros),
             [0xa1, 0xb2, 0xc3, 0xd4] => (true, micros),
             [0x4d, 0x3c, 0xb2, 0xa1] => (false, nanos),
             [0xa1, 0xb2, 0x3c, 0x4d] => (true, nanos),
-            PCAPNG => return Err("is pcapng, must be classic (editcap -F pcap IN OUT)".into()),
-            _ => return Err("is no capture, must begin with d4c3b2a1 or the like".into()),
+            PCAPNG => {
+                return Err(
+                    "is pcapng, must be pcap; convert it with: editcap -F pcap IN OUT".into(),
+                );
+            }
+            _ => {
+                let [a, b, c, d] = magic;
+                return Err(format!(
+                    "is not a pcap file: begins with {a:02x}{b:02x}{c:02x}{d:02x}, must be d4c3b2a1 (libpcap)"
+                ));
+            }
         };
         let mut header = Header {
             big_endian,
@@ -122,22 +133,25 @@ pub fn parse(bytes: &[u8]) -> Result<Traffic, Fault> {
         let wrong = |why: String| Fault::new(place, why);
         let rest = &bytes[byte..];
         if rest.len() < PACKET_HEADER {
-            let why = format!("file ends after {} of 16 bytes of its header", rest.len());
+            let why = format!("is cut off: {} of 16 bytes of its header", rest.len());
             return Err(wrong(why));
         }
         let [seconds, fraction, captured, length] = [0, 4, 8, 12].map(|at| header.u32(rest, at));
-        if captured > CAPTURED_LEN_MAX || fraction >= header.unit.1 {
-            let why = format!(
-                "has {captured} bytes and {fraction} of {} parts of a second, must be at most \
-                 {CAPTURED_LEN_MAX} and below: the file is damaged here or before",
+        if captured > CAPTURED_LEN_MAX {
+            return Err(wrong(format!(
+                "has {captured} bytes, must have at most {CAPTURED_LEN_MAX}: the file is damaged here or before"
+            )));
+        }
+        if fraction >= header.unit.1 {
+            return Err(wrong(format!(
+                "time has a fraction of {fraction}, must be below {}: the file is damaged here or before",
                 header.unit.1
-            );
-            return Err(wrong(why));
+            )));
         }
         let len = captured as usize;
         let Some(frame) = rest.get(PACKET_HEADER..PACKET_HEADER + len) else {
             let there = rest.len() - PACKET_HEADER;
-            return Err(wrong(format!("file ends after {there} of its {len} bytes")));
+            return Err(wrong(format!("is cut off: {there} of its {len} bytes")));
         };
         byte += PACKET_HEADER + len;
         let at =
@@ -147,7 +161,8 @@ pub fn parse(bytes: &[u8]) -> Result<Traffic, Fault> {
             continue;
         };
         if captured < length {
-            let why = format!("was cut to {captured} of {length} bytes when it was captured");
+            let why =
+                format!("has {captured} of {length} bytes: the capture cut it short (snap length)");
             return Err(wrong(why));
         }
         let packet = Packet::parse(packet).map_err(|fault| wrong(fault.to_string()))?;

@@ -3,12 +3,102 @@
 //!
 //! Values of a table are whole numbers, numbers, `true` and `false` where they are written like that,
 //! else texts; an empty one, and `null` of JSON, is a field that is not there. The key is the text of
-//! the named field, else the number of the line.
+//! the named field, else the number of the line. A byte order mark of UTF-8 at the start is skipped.
+//! What a lenient reader would guess at is refused with its line: a quote that is never closed, text
+//! behind a closing quote, a NUL byte, UTF-16, two fields of one name.
 
 use super::{Columns, Fault, Item, Place, Since, Traffic, push, time};
 use crate::limits::TRAFFIC_FIELDS_MAX;
+use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
 use serde_json::{Map, Number, Value};
 use std::collections::BTreeSet;
+use std::fmt;
+
+/// The bytes behind a byte order mark, if they can be text.
+fn text_of(bytes: &[u8]) -> Result<&[u8], Fault> {
+    if matches!(bytes, [0xff, 0xfe, ..] | [0xfe, 0xff, ..]) {
+        return Err(Fault::new(Place::Line(1), "is UTF-16, must be UTF-8"));
+    }
+    let text = bytes.strip_prefix(&[0xef, 0xbb, 0xbf]).unwrap_or(bytes);
+    match text.iter().position(|b| *b == 0) {
+        Some(at) => {
+            let line = 1 + text[..at].iter().filter(|b| **b == b'\n').count() as u64;
+            Err(Fault::new(
+                Place::Line(line),
+                "has a NUL byte, must be text",
+            ))
+        }
+        None => Ok(text),
+    }
+}
+
+/// Checks the quotes of a table by RFC 4180: the reader of tables takes what is left of a file as one
+/// value where a quote is never closed.
+fn check_quotes(bytes: &[u8]) -> Result<(), Fault> {
+    #[derive(PartialEq)]
+    enum At {
+        Start,
+        Plain,
+        Quoted,
+        Closed,
+    }
+    let (mut line, mut opened, mut at) = (1, 1, At::Start);
+    for byte in bytes {
+        at = match (at, byte) {
+            (At::Start, b'"') => {
+                opened = line;
+                At::Quoted
+            }
+            (At::Quoted, b'"') => At::Closed,
+            (At::Quoted, _) => At::Quoted,
+            // a quote within a quoted value is written twice
+            (At::Closed, b'"') => At::Quoted,
+            (_, b',' | b'\n' | b'\r') => At::Start,
+            (At::Closed, _) => {
+                let why =
+                    "has text behind a closing quote; a quote within a value is written twice";
+                return Err(Fault::new(Place::Line(line), why));
+            }
+            (At::Start | At::Plain, _) => At::Plain,
+        };
+        line += u64::from(*byte == b'\n');
+    }
+    match at == At::Quoted {
+        true => Err(Fault::new(
+            Place::Line(opened),
+            "opens a quote that is never closed",
+        )),
+        false => Ok(()),
+    }
+}
+
+/// An object of JSON, each of whose names is there once.
+struct Fields(Map<String, Value>);
+
+impl<'de> Deserialize<'de> for Fields {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Fields, D::Error> {
+        struct Reads;
+        impl<'de> Visitor<'de> for Reads {
+            type Value = Fields;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object as {\"name\": value}")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Fields, A::Error> {
+                let mut fields = Map::new();
+                while let Some((name, value)) = map.next_entry::<String, Value>()? {
+                    if fields.contains_key(&name) {
+                        return Err(A::Error::custom(format!("{name:?} is there twice")));
+                    }
+                    fields.insert(name, value);
+                }
+                Ok(Fields(fields))
+            }
+        }
+        from.deserialize_map(Reads)
+    }
+}
 
 /// What a value of a table is.
 fn value(text: &str) -> Value {
@@ -39,6 +129,13 @@ fn text(fields: &Map<String, Value>, column: &str, place: Place) -> Result<Strin
         Some(_) => Err(Fault::new(place, format!("{column:?} is a list"))),
         None => Err(Fault::new(place, format!("{column:?} is missing"))),
     }
+}
+
+/// What is wrong, without the place that `serde_json` adds, which counts each line as the first.
+fn words(error: &serde_json::Error) -> String {
+    let all = error.to_string();
+    let place = format!(" at line {} column {}", error.line(), error.column());
+    all.strip_suffix(&place).unwrap_or(&all).to_string()
 }
 
 fn has_object(value: &Value) -> bool {
@@ -108,6 +205,8 @@ impl Items<'_> {
 
 /// Reads a table.
 pub fn csv(bytes: &[u8], columns: &Columns) -> Result<Traffic, Fault> {
+    let bytes = text_of(bytes)?;
+    check_quotes(bytes)?;
     let mut reader = csv::Reader::from_reader(bytes);
     let wrong = |error: csv::Error| {
         let at = |p: &Option<csv::Position>| Place::Line(p.as_ref().map_or(1, csv::Position::line));
@@ -117,10 +216,12 @@ pub fn csv(bytes: &[u8], columns: &Columns) -> Result<Traffic, Fault> {
                 len,
                 expected_len,
             } => {
-                let why = format!("has {len} values, must have {expected_len} as the first line");
+                let why = format!("has {len} values, must have {expected_len} like the first line");
                 Fault::new(at(pos), why)
             }
-            csv::ErrorKind::Utf8 { pos, err } => Fault::new(at(pos), format!("is no UTF-8: {err}")),
+            csv::ErrorKind::Utf8 { pos, err } => {
+                Fault::new(at(pos), format!("is not UTF-8: {err}"))
+            }
             _ => Fault::new(Place::File, error.to_string()),
         }
     };
@@ -167,6 +268,7 @@ pub fn csv(bytes: &[u8], columns: &Columns) -> Result<Traffic, Fault> {
 
 /// Reads lines of JSON; blank ones are left out.
 pub fn json(bytes: &[u8], columns: &Columns) -> Result<Traffic, Fault> {
+    let bytes = text_of(bytes)?;
     let mut items = Items {
         columns,
         items: Vec::new(),
@@ -177,13 +279,13 @@ pub fn json(bytes: &[u8], columns: &Columns) -> Result<Traffic, Fault> {
             continue;
         }
         let wrong = |why: String| Fault::new(Place::Line(number), why);
-        let read = serde_json::from_slice(line)
-            .map_err(|e| wrong(format!("is no JSON object, at column {}: {e}", e.column())))?;
-        let Value::Object(mut fields) = read else {
-            return Err(wrong(
-                "is no object, must be one as {\"name\": value}".into(),
-            ));
-        };
+        let Fields(mut fields) = serde_json::from_slice(line).map_err(|e| {
+            wrong(format!(
+                "is not a JSON object: column {}: {}",
+                e.column(),
+                words(&e)
+            ))
+        })?;
         fields.retain(|_, value| !value.is_null());
         if let Some((name, _)) = fields.iter().find(|(_, value)| has_object(value)) {
             let why = "must be text, a number, true or false, or a list of such";

@@ -125,29 +125,31 @@ fn what_is_wrong_with_a_capture_is_told_with_its_place() {
     };
     let good = Capture::new(MICROS, 101, false).whole(1, 0, &out()).bytes;
     let second = good.len();
-    assert_eq!(fault(b""), "f: is empty");
+    assert!(fault(b"").starts_with("f: is empty"));
     assert_eq!(
         fault(b"a,b\n1,2\n"),
-        "f: is no capture, must begin with d4c3b2a1 or the like"
+        "f: is not a pcap file: begins with 612c620a, must be d4c3b2a1 (libpcap)"
     );
     assert!(fault(&[0x0a, 0x0d, 0x0d, 0x0a, 0]).starts_with("f: is pcapng"));
     assert_eq!(fault(&good[..20]), "f: has 20 bytes, a header has 24");
     let wifi = Capture::new(MICROS, 105, false).bytes;
     assert!(fault(&wifi).starts_with("f: link type is 105, must be 1 (Ethernet)"));
     let cut = [&good[..], &good[24..30]].concat();
-    let begin = format!("f: packet 2 (byte {second}): file ends after ");
+    let begin = format!("f: packet 2 (byte {second}): is cut off: ");
     assert_eq!(fault(&cut), format!("{begin}6 of 16 bytes of its header"));
     let cut = [&good[..], &good[24..second - 3]].concat();
     assert_eq!(fault(&cut), format!("{begin}30 of its 33 bytes"));
     let short = Capture::new(MICROS, 101, false)
         .packet(1, 0, 1500, &out())
         .bytes;
-    let why = "f: packet 1 (byte 24): was cut to 33 of 1500 bytes when it was captured";
+    let why = "f: packet 1 (byte 24): has 33 of 1500 bytes: the capture cut it short (snap length)";
     assert_eq!(fault(&short), why);
     let late = Capture::new(MICROS, 101, false)
         .whole(1, 1_000_000, &out())
         .bytes;
-    assert!(fault(&late).starts_with("f: packet 1 (byte 24): has 33 bytes and 1000000 of"));
+    assert!(fault(&late).starts_with(
+        "f: packet 1 (byte 24): time has a fraction of 1000000, must be below 1000000"
+    ));
     let mut wrong = out();
     wrong[3] = 200;
     let wrong = Capture::new(MICROS, 101, false).whole(1, 0, &wrong).bytes;
@@ -243,9 +245,9 @@ fn what_is_wrong_with_a_line_is_told_with_its_number() {
     let timed = columns(Some("t"), Some("k"));
     assert_eq!(
         csv(b"a,b\n1,2\n3\n", &none),
-        "f:3: has 1 values, must have 2 as the first line"
+        "f:3: has 1 values, must have 2 like the first line"
     );
-    assert!(csv(b"a,b\n1,\xff\n", &none).starts_with("f:2: is no UTF-8"));
+    assert!(csv(b"a,b\n1,\xff\n", &none).starts_with("f:2: is not UTF-8"));
     assert_eq!(
         csv(b"a,a\n", &none),
         "f:1: column \"a\" is there twice, or has no name"
@@ -275,11 +277,12 @@ fn what_is_wrong_with_a_line_is_told_with_its_number() {
         format!("f{}: {}", fault.place, fault.reason)
     };
     assert!(
-        json("{\"a\":1}\n{\"a\":}\n", &none).starts_with("f:2: is no JSON object, at column 6")
+        json("{\"a\":1}\n{\"a\":}\n", &none).starts_with("f:2: is not a JSON object: column 6: ")
     );
-    assert_eq!(
-        json("[1]", &none),
-        "f:1: is no object, must be one as {\"name\": value}"
+    let why = json("[1]", &none);
+    assert!(
+        why.contains("expected an object as {\"name\": value}"),
+        "{why}"
     );
     assert!(json("{\"a\":{}}", &none).starts_with("f:1: \"a\" has an object, must be"));
     assert_eq!(json("\n{\"k\":1}", &timed), "f:2: \"t\" is missing");
@@ -287,6 +290,41 @@ fn what_is_wrong_with_a_line_is_told_with_its_number() {
         json("{\"k\":true,\"t\":1}", &timed),
         "f:1: \"k\" is true or false"
     );
+}
+
+#[test]
+fn what_a_lenient_reader_would_guess_at_is_refused() {
+    let none = columns(None, None);
+    let csv = |text: &[u8]| match rows::csv(text, &none) {
+        Ok(traffic) => format!("{} rows", traffic.items.len()),
+        Err(fault) => format!("f{}: {}", fault.place, fault.reason),
+    };
+    // an unclosed quote names the line that opens it, wherever the file ends
+    let why = "opens a quote that is never closed";
+    assert_eq!(csv(b"a,b\n1,\"x\n2,y\n3,z\n"), format!("f:2: {why}"));
+    assert_eq!(csv(b"a,b\n1,x\n2,\"y"), format!("f:3: {why}"));
+    assert_eq!(csv(b"\"a,b\n1,x\n"), format!("f:1: {why}"));
+    assert_eq!(csv(b"a,b\n1,\"x\"\"\n2,y\n"), format!("f:2: {why}"));
+    assert!(csv(b"a,b\n1,\"x\"y\n").starts_with("f:2: has text behind a closing quote"));
+    assert!(csv(b"a,b\n1,x\0\n").starts_with("f:2: has a NUL byte"));
+    assert!(csv(b"\xff\xfea\0\n\0").starts_with("f:1: is UTF-16"));
+    assert!(csv(b"a,b\n1,2,3\n").starts_with("f:2: has 3 values, must have 2"));
+    // what is right stays right
+    assert_eq!(csv(b"a,b\r\n1,\"x\"\"\"\r\n2,5\" disk\r\n"), "2 rows");
+    let marked = rows::csv(b"\xef\xbb\xbfa,b\n1,2\n", &columns(None, Some("a"))).unwrap();
+    assert_eq!(fields(&marked.items[0]), expected(r#"{"a":1,"b":2}"#));
+
+    let json = |text: &[u8]| match rows::json(text, &none) {
+        Ok(traffic) => format!("{} objects", traffic.items.len()),
+        Err(fault) => format!("f{}: {}", fault.place, fault.reason),
+    };
+    assert!(json(b"{\"a\":1}\n{\"a\":1} x\n").starts_with("f:2: is not a JSON object"));
+    assert!(json(b"{\"a\":1}{\"a\":2}").starts_with("f:1: is not a JSON object"));
+    assert!(json(b"{\"a\":1}\n{\"a\":").starts_with("f:2: is not a JSON object"));
+    assert!(json(b"{\"a\":1,\"a\":2}").contains("\"a\" is there twice"));
+    assert!(json(b"{\"a\":1}\n\0\n").starts_with("f:2: has a NUL byte"));
+    assert!(json(b"\xff\xfe{\0").starts_with("f:1: is UTF-16"));
+    assert_eq!(json(b"\xef\xbb\xbf{\"a\":1}\r\n"), "1 objects");
 }
 
 #[test]
@@ -322,7 +360,7 @@ fn a_file_is_read_by_the_end_of_its_name_and_paced() {
 
     let error = |path: &Path, by: &Columns| read(path, by).unwrap_err().to_string();
     let bad = write("b.jsonl", b"{\"a\":1}\nno\n");
-    assert!(error(&bad, &none).starts_with(&format!("{}:2: is no JSON", bad.display())));
+    assert!(error(&bad, &none).starts_with(&format!("{}:2: is not a JSON", bad.display())));
     assert!(
         error(&write("c.txt", b""), &none)
             .ends_with("ends with \"txt\", must be pcap, cap, csv, jsonl, ndjson or json")
@@ -331,7 +369,7 @@ fn a_file_is_read_by_the_end_of_its_name_and_paced() {
     let empty = write("d.pcap", &Capture::new(MICROS, 1, false).bytes);
     assert!(error(&empty, &none).ends_with("d.pcap: has no packets"));
     assert!(
-        error(&empty, &columns(Some("t"), None)).ends_with("is a capture, which has no columns")
+        error(&empty, &columns(Some("t"), None)).ends_with("is a pcap file, which has no columns")
     );
     std::fs::remove_dir_all(&dir).unwrap();
 }
