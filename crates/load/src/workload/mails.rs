@@ -30,8 +30,8 @@ const BURST_MAILS: (u64, u64) = (8, 16);
 const BURST_PERCENT: u64 = 33;
 /// Mails a minute by which a burst exceeds what its sender sends else, at the least.
 const BURST_RATE: f64 = 25.0;
-/// One mail in so many is told apart by its recipient.
-const TOLD_ONE_IN: u64 = 10;
+/// Of one mail in so many, its recipient says what it is: few people press the button.
+const TOLD_ONE_IN: u64 = 50;
 /// Most words of a mail that are drawn; longer ones are cut, so that requests are some 500 bytes.
 const WORDS_MAX: f64 = 48.0;
 /// Draws for a sender that is not busy.

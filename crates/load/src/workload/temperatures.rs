@@ -1,4 +1,4 @@
-//! The readings that thermostats replay: hourly temperatures of real stations (data/README.md).
+//! The readings that thermostats replay: hourly climate normals of two real stations (data/README.md).
 
 use crate::LoadError;
 
