@@ -1,11 +1,13 @@
 //! What the cluster reports about a load: messages handled by each service, processor time of each
-//! node. Taken before the load and right after it, when the nodes have reported all of it.
+//! node, state lost and dead letters. Taken before the load and right after it, when the nodes have
+//! reported all of it; what was lost once more at the end.
 
 use crate::client::Client;
 use crate::failure::Failure;
 use crate::limits::{REPORTS_SETTLE, REPORTS_SETTLE_TRIES};
-use e3_load::Phase;
+use e3_load::{ClusterChange, Phase};
 use e3_model::NodeKind;
+use e3_model::api::AppView;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -34,6 +36,8 @@ pub struct NodeFigures {
 pub struct Figures {
     /// Messages handled, by service.
     pub handled: BTreeMap<String, u64>,
+    /// Messages handled per request that came in, by service.
+    pub messages_per_request: BTreeMap<String, f64>,
     /// Nodes.
     pub nodes: Vec<NodeFigures>,
 }
@@ -42,14 +46,36 @@ struct Snapshot {
     at: Instant,
     handled: BTreeMap<String, u64>,
     nodes: Vec<e3_model::api::NodeView>,
+    losses: Losses,
+}
+
+/// What the application has lost since it was deployed.
+#[derive(Clone, Copy)]
+struct Losses {
+    app: u16,
+    state_lost: u64,
+    dead_letters: u64,
+}
+
+impl Losses {
+    fn of(app: &AppView) -> Losses {
+        Losses {
+            app: app.id,
+            state_lost: app.state_lost,
+            dead_letters: app.dead_letters,
+        }
+    }
 }
 
 fn snapshot(client: &Client, app: &str) -> Result<Snapshot, Failure> {
-    let services = client.app(app)?.services;
+    let view = client.app(app)?;
+    let losses = Losses::of(&view);
+    let services = view.services.into_iter();
     Ok(Snapshot {
         at: Instant::now(),
-        handled: services.into_iter().map(|s| (s.name, s.handled)).collect(),
+        handled: services.map(|s| (s.name, s.handled)).collect(),
         nodes: client.nodes()?,
+        losses,
     })
 }
 
@@ -57,7 +83,10 @@ fn snapshot(client: &Client, app: &str) -> Result<Snapshot, Failure> {
 pub struct Watch<'a> {
     client: &'a Client,
     app: &'a str,
+    /// Taken once more when the load begins: until then, state may have been read.
     before: Snapshot,
+    losses: Losses,
+    began: bool,
     after: Option<Result<Snapshot, Failure>>,
     loaded_s: f64,
 }
@@ -65,10 +94,13 @@ pub struct Watch<'a> {
 impl<'a> Watch<'a> {
     /// Before the load.
     pub fn begin(client: &'a Client, app: &'a str) -> Result<Watch<'a>, Failure> {
+        let before = snapshot(client, app)?;
         Ok(Watch {
             client,
             app,
-            before: snapshot(client, app)?,
+            losses: before.losses,
+            before,
+            began: false,
             after: None,
             loaded_s: 0.0,
         })
@@ -76,6 +108,13 @@ impl<'a> Watch<'a> {
 
     /// The load is in this phase now.
     pub fn at(&mut self, phase: Phase) {
+        // Nodes report once a second: what came before the load must not count as its messages.
+        if phase == Phase::Load && !self.began {
+            self.began = true;
+            if let Ok(before) = self.settled() {
+                self.before = before;
+            }
+        }
         // Before the state is read back, which is no part of the load.
         if phase == Phase::Check && self.after.is_none() {
             self.loaded_s = self.before.at.elapsed().as_secs_f64();
@@ -97,8 +136,21 @@ impl<'a> Watch<'a> {
         Ok(last)
     }
 
-    /// After everything.
-    pub fn end(self) -> Result<Figures, Failure> {
+    /// What was lost since the beginning; None if the controller does not say.
+    pub fn losses(&self) -> Option<ClusterChange> {
+        let now = Losses::of(&self.client.app(self.app).ok()?);
+        let was = self.losses;
+        // An application that was deployed again counts from zero.
+        let replaced = now.app != was.app || now.state_lost < was.state_lost;
+        Some(ClusterChange {
+            state_lost: now.state_lost.saturating_sub(was.state_lost),
+            dead_letters: now.dead_letters.saturating_sub(was.dead_letters),
+            replaced,
+        })
+    }
+
+    /// After everything; so many requests were sent.
+    pub fn end(self, requests: u64) -> Result<Figures, Failure> {
         let seconds = match self.loaded_s {
             0.0 => self.before.at.elapsed().as_secs_f64(),
             s => s,
@@ -109,7 +161,7 @@ impl<'a> Watch<'a> {
         };
         let before = |name: &str| self.before.nodes.iter().find(|n| n.name == name);
         let figures = |n: e3_model::api::NodeView| {
-            // A process that was started anew counts from zero.
+            // A process that was restarted counts from zero.
             let same = before(&n.name).filter(|b| b.incarnation == n.incarnation);
             let cpu = n.cpu_seconds - same.map_or(0.0, |b| b.cpu_seconds);
             let datagrams = |n: &e3_model::api::NodeView| n.datagrams_in + n.datagrams_out;
@@ -129,8 +181,12 @@ impl<'a> Watch<'a> {
             let delta = if now >= then { now - then } else { now };
             (name, delta)
         });
+        let handled: BTreeMap<String, u64> = handled.collect();
+        let each = |(name, n): (&String, &u64)| (name.clone(), *n as f64 / requests.max(1) as f64);
+        let per_request = handled.iter().map(each);
         Ok(Figures {
-            handled: handled.collect(),
+            messages_per_request: per_request.collect(),
+            handled,
             nodes: after.nodes.into_iter().map(figures).collect(),
         })
     }

@@ -1,4 +1,4 @@
-//! `e3 load`: requests at a given rate or from a file, and the proof of what became of them.
+//! `e3 load`: requests at a given rate or from a file, and the verdict on what became of them.
 
 use crate::args::Load;
 use crate::client::Client;
@@ -10,14 +10,19 @@ use crate::settings::Settings;
 use crate::state_dir::StateDir;
 use crate::text::{count, micros};
 use e3_load::limits::DEADLINE;
+use e3_load::random::unique;
 use e3_load::traffic::{self, Columns, Pace};
 use e3_load::workload::{Inputs, Replay, for_application, secrets};
-use e3_load::{Config, LoadError, LoadReport, Phase, Progress, Workload, run as run_load};
+use e3_load::{Config, LoadError, LoadReport, Phase, Progress, Verdict, Workload, run as run_load};
 use e3_model::Nanos;
 use e3_model::api::EndpointsView;
 use indicatif::ProgressBar;
+use serde::Serialize;
+use signal_hook::consts::{SIGINT, SIGTERM};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Length of a load that is not from a file, unless told otherwise.
@@ -40,6 +45,8 @@ pub struct Plan {
     pub senders: Option<u32>,
     /// Directory of the controller's secrets.
     pub secrets: PathBuf,
+    /// When it becomes true, no more requests are sent.
+    pub stop: Arc<AtomicBool>,
 }
 
 /// What came of it.
@@ -50,13 +57,34 @@ pub struct Ran {
     pub figures: Figures,
 }
 
+/// What `e3 load -o json` prints.
+#[derive(Serialize)]
+struct Output<'a> {
+    #[serde(flatten)]
+    load: &'a LoadReport,
+    messages_per_request: &'a BTreeMap<String, f64>,
+}
+
+/// The flag that the first Ctrl-C (or SIGTERM) sets; the second one ends the program at once.
+fn stop_on_signal() -> Result<Arc<AtomicBool>, Failure> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        let ends = 128 + signal;
+        // In this order: the shutdown looks at the flag before it is set.
+        signal_hook::flag::register_conditional_shutdown(signal, ends, stop.clone())
+            .and_then(|_| signal_hook::flag::register(signal, stop.clone()))
+            .map_err(|e| Failure::new(Exit::Unexpected, format!("signal handler: {e}")))?;
+    }
+    Ok(stop)
+}
+
 /// `e3 load`.
 pub fn run(args: &Load, settings: &Settings) -> Result<(), Failure> {
     if let Some(file) = &args.from {
         // Before the cluster is asked: a bad file is a bad file wherever it would go.
         let file = File::read(file, args)?;
         let client = Client::connect(settings)?;
-        let ran = file.send(&client, &args.app)?;
+        let ran = file.send(&client, &args.app, stop_on_signal()?)?;
         return show(&ran, args, settings);
     }
     let client = Client::connect(settings)?;
@@ -70,33 +98,28 @@ pub fn run(args: &Load, settings: &Settings) -> Result<(), Failure> {
             let state = StateDir::new(&settings.dir);
             state.secrets_dir(&args.app)
         }),
+        stop: stop_on_signal()?,
     };
     show(&drive(&client, &plan)?, args, settings)
 }
 
 fn show(ran: &Ran, args: &Load, settings: &Settings) -> Result<(), Failure> {
     let format = settings.format(args.output);
-    output::show(format, &ran.load, || table(ran, settings.paint()))?;
-    proven(&ran.load)
+    let output = Output {
+        load: &ran.load,
+        messages_per_request: &ran.figures.messages_per_request,
+    };
+    output::show(format, &output, || table(ran, settings.paint()))?;
+    not_failed(&ran.load)
 }
 
-/// Fails if the ledger shows lost or repeated requests.
-pub fn proven(load: &LoadReport) -> Result<(), Failure> {
-    if load.ledger.proved {
+/// Fails if the verdict is "failed", with the reasons.
+pub fn not_failed(load: &LoadReport) -> Result<(), Failure> {
+    if load.verdict != Verdict::Failed {
         return Ok(());
     }
-    let l = &load.ledger;
-    let message = format!(
-        "exactly-once is not proved: {} requests without outcome, {} contradictory answers, {} rows missing, {} repeated, {} unexpected, {} questions unanswered, {} wrong answers",
-        l.unknown,
-        l.replies_contradictory,
-        l.rows_missing,
-        l.rows_repeated,
-        l.rows_unexpected,
-        l.checks_failed,
-        l.wrong
-    );
-    Err(Failure::new(Exit::Check, message).hint("see: e3 logs, e3 get instances"))
+    let message = format!("the load failed: {}", load.reasons.join("; "));
+    Err(Failure::new(Exit::Check, message).hint("see: e3 get apps, e3 get dead-letters, e3 logs"))
 }
 
 /// A seed that no load of this machine had before.
@@ -145,7 +168,7 @@ impl File {
         })
     }
 
-    fn send(mut self, client: &Client, app: &str) -> Result<Ran, Failure> {
+    fn send(mut self, client: &Client, app: &str, stop: Arc<AtomicBool>) -> Result<Ran, Failure> {
         let plan = Plan {
             app: app.into(),
             rate_rps: self.rate_rps,
@@ -153,6 +176,7 @@ impl File {
             seed: 0,
             senders: None,
             secrets: PathBuf::new(),
+            stop,
         };
         let endpoints = client.endpoints(app)?;
         drive_workload(client, &plan, endpoints, &mut self.workload)
@@ -172,6 +196,7 @@ pub fn drive(client: &Client, plan: &Plan) -> Result<Ran, Failure> {
         now: Nanos(since.as_nanos() as u64),
         secrets: read_secrets(plan)?,
         senders: plan.senders,
+        run: unique().map_err(failure)?,
     };
     let mut workload = for_application(&plan.app, &inputs).map_err(failure)?;
     drive_workload(client, plan, endpoints, workload.as_mut())
@@ -194,6 +219,7 @@ fn drive_workload(
         duration: plan.duration,
         deadline: Duration::from_nanos(DEADLINE.0),
         seed: plan.seed,
+        stop: plan.stop.clone(),
     };
     let mut watch = figures::Watch::begin(client, &plan.app)?;
     let bar = output::progress(100, "load");
@@ -202,15 +228,18 @@ fn drive_workload(
         draw(&bar, progress);
     });
     bar.finish_and_clear();
+    let mut load = result.map_err(failure)?;
+    load.judge_with(watch.losses());
     Ok(Ran {
-        load: result.map_err(failure)?,
-        figures: watch.end()?,
+        figures: watch.end(load.ledger.sent)?,
+        load,
     })
 }
 
 fn draw(bar: &ProgressBar, p: Progress) {
     let phase = match p.phase {
         Phase::Probe => "first answer",
+        Phase::Baseline => "state before",
         Phase::Load => "load",
         Phase::Drain => "last answers",
         Phase::Check => "reading back",
@@ -220,7 +249,7 @@ fn draw(bar: &ProgressBar, p: Progress) {
     }
     bar.set_position((p.fraction * 100.0) as u64);
     bar.set_message(format!(
-        "% {} sent, {} done, {} under way, p50 {}",
+        "% {} sent, {} done, {} in flight, p50 {}",
         count(p.sent),
         count(p.done),
         count(p.in_flight as u64),
@@ -249,7 +278,6 @@ fn failure(error: LoadError) -> Failure {
         LoadError::NoSuchApplication { .. } => {
             failure(Exit::NotFound).hint("is it ready? see: e3 get apps")
         }
-        LoadError::SeedUsed { .. } => failure(Exit::Conflict).hint("give another --seed"),
         LoadError::Rate { .. }
         | LoadError::Requests { .. }
         | LoadError::Thermostats { .. }

@@ -4,7 +4,7 @@ use crate::figures::Figures;
 use crate::model::Modelled;
 use crate::output::{Paint, Table};
 use crate::text::{bytes, count, micros, percent, rate};
-use e3_load::LoadReport;
+use e3_load::{LoadReport, ServiceCheck, Verdict};
 use e3_model::api::{AppView, InstanceView, PlacedView};
 use e3_model::plan::Role;
 use std::collections::BTreeMap;
@@ -68,7 +68,7 @@ pub fn load(text: &mut String, paint: Paint, load: &LoadReport) {
     );
     if ledger.saturated > 0 || ledger.not_sent > 0 {
         let words = format!(
-            "the load generator was held up: {} times no sender was free, {} requests were never sent",
+            "the load generator was saturated: {} times no sender was free, {} requests were not sent",
             count(ledger.saturated),
             count(ledger.not_sent)
         );
@@ -80,7 +80,7 @@ pub fn load(text: &mut String, paint: Paint, load: &LoadReport) {
     );
 }
 
-/// The proof of exactly-once.
+/// What became of the requests, what was read back, and the verdict.
 pub fn ledger(text: &mut String, paint: Paint, load: &LoadReport) {
     let l = &load.ledger;
     heading(
@@ -92,12 +92,13 @@ pub fn ledger(text: &mut String, paint: Paint, load: &LoadReport) {
     let outcomes = l.done + l.overloaded + l.expired + l.failed + l.rejected;
     let others = [
         ("unauthorized, as sent on purpose", l.unauthorized),
+        ("refused, as sent on purpose", l.refused_on_purpose),
         ("rate limited", l.rate_limited),
         ("refused by the application", l.refused),
         ("wrong answers", l.wrong),
         ("overloaded", l.overloaded),
         ("expired", l.expired),
-        ("given up", l.failed),
+        ("dead-lettered", l.failed),
         ("rejected", l.rejected),
     ];
     let others: Vec<String> = others
@@ -109,44 +110,92 @@ pub fn ledger(text: &mut String, paint: Paint, load: &LoadReport) {
     if !others.is_empty() {
         outcome += &format!(", {}", others.join(", "));
     }
+    let early = if load.stopped_early {
+        "; stopped early"
+    } else {
+        ""
+    };
+    let mut rows = vec![
+        (
+            "sent",
+            format!(
+                "{} requests, {} retries{early}",
+                count(l.sent),
+                count(l.repeats)
+            ),
+        ),
+        ("outcomes", outcome),
+    ];
+    if l.rows_expected + l.rows_found > 0 {
+        rows.push((
+            "updates",
+            format!(
+                "{} found of {} accepted",
+                count(l.rows_found),
+                count(l.rows_expected)
+            ),
+        ));
+    }
     let lost = l.unknown + l.rows_missing;
     let repeated = l.rows_repeated + l.replies_contradictory;
-    facts(
-        text,
-        &[
-            ("sent", format!("{} requests, {} tries were repeated", count(l.sent), count(l.repeats))),
-            ("outcomes", outcome),
-            (
-                "rows",
-                format!("{} found of {} accepted updates", count(l.rows_found), count(l.rows_expected)),
+    rows.extend([
+        (
+            "lost",
+            format!(
+                "{} ({} without outcome, {} updates missing)",
+                count(lost),
+                count(l.unknown),
+                count(l.rows_missing)
             ),
-            (
-                "lost",
-                format!("{} ({} without outcome, {} rows missing)", count(lost), count(l.unknown), count(l.rows_missing)),
+        ),
+        (
+            "repeated",
+            format!(
+                "{} ({} updates twice, {} contradictory answers), {} updates unexplained",
+                count(repeated),
+                count(l.rows_repeated),
+                count(l.replies_contradictory),
+                count(l.rows_unexpected)
             ),
-            (
-                "repeated",
-                format!(
-                    "{} ({} rows twice, {} contradictory answers), {} rows unexplained",
-                    count(repeated),
-                    count(l.rows_repeated),
-                    count(l.replies_contradictory),
-                    count(l.rows_unexpected)
-                ),
-            ),
-            (
-                "verdict",
-                paint.verdict(
-                    l.proved,
-                    if l.proved {
-                        "proved: every request has one outcome, every accepted update exactly one row"
-                    } else {
-                        "NOT proved"
-                    },
-                ),
-            ),
-        ],
-    );
+        ),
+    ]);
+    rows.extend(load.checks.iter().map(|c| (c.service, check(c))));
+    let words = verdict(load);
+    let good = load.verdict != Verdict::Failed;
+    rows.push(("verdict", paint.verdict(good, &words)));
+    facts(text, &rows);
+    for reason in &load.reasons {
+        reading(text, &format!("  {reason}"));
+    }
+}
+
+/// What was read back of a service.
+fn check(c: &ServiceCheck) -> String {
+    if !c.readable {
+        return format!("not checked: {}", c.what);
+    }
+    let mut words = format!("{} of {} right", count(c.right), count(c.right + c.wrong));
+    if c.unread > 0 {
+        words += &format!(", {} questions without an answer", count(c.unread));
+    }
+    if c.unsure > 0 {
+        words += &format!(", {} not known to the ledger", count(c.unsure));
+    }
+    format!("{words}: {}", c.what)
+}
+
+fn verdict(load: &LoadReport) -> String {
+    let words = match load.verdict {
+        Verdict::Proved => {
+            "every request has one outcome, and every stateful service keeps what the ledger says"
+        }
+        Verdict::PartlyChecked => {
+            "every request has one outcome, and what was read back is what the ledger says"
+        }
+        Verdict::NotChecked => "every request has one outcome, but no state was read back",
+        Verdict::Failed => return format!("{}:", load.verdict),
+    };
+    format!("{}: {words}", load.verdict)
 }
 
 /// The score of spike detection.
@@ -158,7 +207,10 @@ pub fn spikes(text: &mut String, paint: Paint, load: &LoadReport) {
         "Spike detection",
         "measured: injected spikes against those that were found",
     );
-    let part = |value: Option<f64>| value.map_or_else(|| "-".into(), percent);
+    let part = |value: Option<f64>, none: &str, of: &str| match value {
+        Some(value) => format!("{} of {of}", percent(value)),
+        None => none.to_string(),
+    };
     facts(
         text,
         &[
@@ -173,11 +225,11 @@ pub fn spikes(text: &mut String, paint: Paint, load: &LoadReport) {
             ),
             (
                 "precision",
-                format!("{} of those found were spikes", part(s.precision)),
+                part(s.precision, "none found", "those found were injected"),
             ),
             (
                 "recall",
-                format!("{} of the spikes were found", part(s.recall)),
+                part(s.recall, "none injected", "those injected were found"),
             ),
         ],
     );
@@ -194,7 +246,7 @@ pub fn findings(text: &mut String, paint: Paint, load: &LoadReport) {
         .iter()
         .map(|f| {
             let part = match f.of {
-                0 => "-".into(),
+                0 => "none to find".into(),
                 of => percent(f.right as f64 / of as f64),
             };
             let what = format!("{} of {} ({part}): {}", count(f.right), count(f.of), f.how);

@@ -51,7 +51,12 @@ fn a_bad_file_is_refused_without_a_cluster() {
     let objects = e3.file("o.jsonl", "{\"v\":1}\n{\"v\"}\n");
     refused(
         &["--from", &objects],
-        &format!("{objects}:2: is no JSON object"),
+        &format!("{objects}:2: is not a JSON object"),
+    );
+    let quoted = e3.file("q.csv", "v,w\n1,\"a\n2,b\n");
+    refused(
+        &["--from", &quoted, "--rate", "9"],
+        &format!("{quoted}:2: opens a quote that is never closed"),
     );
     let path = e3.dir.path().join("c.pcap");
     std::fs::write(&path, &capture(2)[..100]).unwrap();
@@ -76,7 +81,7 @@ fn a_file_is_sent_whole_at_its_pace() {
     e3.good(&["up", "--detach", "--port", "0"]);
     let all_accepted = |report: &serde_json::Value, count: u64| {
         let l = &report["ledger"];
-        assert_eq!(l["proved"], true, "{report}");
+        assert_eq!(report["verdict"], "not checked", "{report}");
         assert_eq!(l["sent"], count, "{report}");
         assert_eq!(l["accepted"], count, "{report}");
     };
@@ -127,13 +132,15 @@ fn a_file_is_sent_whole_at_its_pace() {
         "--key-column",
         "tag",
     ];
-    let report = e3.json(&[&["load", "rta-ptc"], &words[..]].concat());
+    let words = [&["load", "rta-ptc"], &words[..], &["-o", "json"]].concat();
+    let ended = e3.run(&words);
     // knn finds no features in them: each is refused once, by the application
+    assert_eq!(ended.code, 5, "{ended:?}");
+    assert!(ended.err.contains("50 of 50 requests refused"), "{ended:?}");
+    let report: serde_json::Value = serde_json::from_str(&ended.out).unwrap();
     let l = &report["ledger"];
-    assert_eq!(
-        (&l["proved"], &l["sent"], &l["refused"]),
-        (&true.into(), &50.into(), &50.into())
-    );
+    assert_eq!(report["verdict"], "failed", "{report}");
+    assert_eq!((&l["sent"], &l["refused"]), (&50.into(), &50.into()));
     let features: String = (0..50)
         .map(|n| {
             format!(

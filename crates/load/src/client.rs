@@ -1,4 +1,4 @@
-//! The client on a UDP socket: one thread, many requests under way.
+//! The client on a UDP socket: one thread, many requests in flight.
 
 use crate::LoadError;
 use crate::limits::{REFRESH_INTERVAL, SOCKET_BUFFER_LEN};

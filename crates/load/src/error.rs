@@ -55,16 +55,19 @@ pub enum LoadError {
         /// What came back.
         reason: String,
     },
-    /// A load with the same seed ran before; its rows are still there.
+    /// The state before the load could not be read.
     #[error(
-        "seed {seed} was used on this application before: {rows} rows of its first sender are there"
+        "application {app} left {unanswered} questions about its state before the load unanswered"
     )]
-    SeedUsed {
-        /// The seed.
-        seed: u64,
-        /// Rows found.
-        rows: i64,
+    Baseline {
+        /// The application.
+        app: String,
+        /// Questions.
+        unanswered: u64,
     },
+    /// Somebody stopped the load before its first request.
+    #[error("stopped before the load began: nothing was sent")]
+    Stopped,
     /// The workload needs a secret that was not given.
     #[error("workload {workload} needs the secret {secret}")]
     MissingSecret {

@@ -8,15 +8,17 @@ use e3_wire::entry::{Outcome, Reply};
 use serde::Serialize;
 use std::hash::Hasher;
 
-/// What an answer means to the application, by its workload.
+/// What an answer of the application means, by the workload.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Verdict {
+pub enum Meaning {
     /// The request did what it asks for.
     Accepted,
-    /// Refused as it had to be, or wrongly: its sender may not do this.
+    /// Refused: its sender may not do this. Wrong unless it was sent to be refused.
     Unauthorized,
-    /// Refused: too many of this sender.
+    /// Refused: too many requests of this sender.
     RateLimited,
+    /// Refused, as the request was sent to be.
+    RefusedOnPurpose,
     /// Refused with another status of the application.
     Refused,
 }
@@ -36,7 +38,7 @@ pub struct Ledger {
     report: LedgerReport,
 }
 
-/// What the ledger says. `proved` sums it up.
+/// What the ledger says.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct LedgerReport {
     /// Requests sent.
@@ -55,6 +57,8 @@ pub struct LedgerReport {
     pub unauthorized: u64,
     /// Of these: refused by the application's rate limit.
     pub rate_limited: u64,
+    /// Of these: refused as they were sent to be.
+    pub refused_on_purpose: u64,
     /// Of these: refused otherwise.
     pub refused: u64,
     /// Answers of the application that are wrong for what was asked.
@@ -63,7 +67,7 @@ pub struct LedgerReport {
     pub overloaded: u64,
     /// Not handled before their deadline.
     pub expired: u64,
-    /// Given up by the platform after several attempts.
+    /// Dead-lettered: the handler failed in every attempt.
     pub failed: u64,
     /// Rejected by the platform.
     pub rejected: u64,
@@ -87,9 +91,6 @@ pub struct LedgerReport {
     pub rows_unexpected: u64,
     /// Questions about the state that had no answer.
     pub checks_failed: u64,
-    /// Exactly-once holds: every request has one outcome, every accepted update one row, and all of
-    /// it could be read back.
-    pub proved: bool,
 }
 
 /// What was found of the rows.
@@ -147,9 +148,9 @@ impl Ledger {
         self.records.get_mut(index)
     }
 
-    /// Notes the outcome of a request; `verdict` is the workload's word on it, `expected` whether
+    /// Notes the outcome of a request; `meaning` is what the workload makes of it, `expected` whether
     /// it had to be so.
-    pub fn on_outcome(&mut self, given: &Given, verdict: Option<Verdict>, expected: bool) {
+    pub fn on_outcome(&mut self, given: &Given, meaning: Option<Meaning>, expected: bool) {
         let Some(record) = self.record(given.seq) else {
             return;
         };
@@ -167,11 +168,12 @@ impl Ledger {
             Some(Outcome::Rejected | Outcome::Conflict) => report.rejected += 1,
             Some(Outcome::Done) => {
                 report.done += 1;
-                match verdict {
-                    Some(Verdict::Accepted) => report.accepted += 1,
-                    Some(Verdict::Unauthorized) => report.unauthorized += 1,
-                    Some(Verdict::RateLimited) => report.rate_limited += 1,
-                    Some(Verdict::Refused) | None => report.refused += 1,
+                match meaning {
+                    Some(Meaning::Accepted) => report.accepted += 1,
+                    Some(Meaning::Unauthorized) => report.unauthorized += 1,
+                    Some(Meaning::RateLimited) => report.rate_limited += 1,
+                    Some(Meaning::RefusedOnPurpose) => report.refused_on_purpose += 1,
+                    Some(Meaning::Refused) | None => report.refused += 1,
                 }
             }
         }
@@ -219,7 +221,6 @@ impl Ledger {
         r.checks_failed = rows.checks_failed;
         let outcomes = r.done + r.overloaded + r.expired + r.failed + r.rejected + r.unknown;
         assert_eq!(outcomes, r.sent, "every request has been given an outcome");
-        r.proved = r.lost() == 0 && r.repeated() == 0 && r.wrong == 0 && r.checks_failed == 0;
         self.report
     }
 }
@@ -233,6 +234,12 @@ impl LedgerReport {
     /// Requests with several outcomes, and rows that should not be there.
     pub fn repeated(&self) -> u64 {
         self.replies_contradictory + self.rows_repeated + self.rows_unexpected
+    }
+
+    /// Requests that did not do what they were sent for, though nothing went wrong: not admitted, or
+    /// refused by the application.
+    pub fn refused_in_all(&self) -> u64 {
+        self.overloaded + self.rejected + self.rate_limited + self.refused
     }
 }
 

@@ -36,7 +36,10 @@ pub const TICK: Nanos = Nanos::from_millis(1);
 pub const TIMELINE_STEP: Nanos = Nanos::from_millis(100);
 /// Longest latency that is told apart from longer ones.
 pub const LATENCY_MAX: Nanos = Nanos::from_millis(3_600_000);
-/// Questions under way while the state is read back.
+/// Part of the requests that may be refused (not admitted, over a rate, refused by the application)
+/// without being sent to be refused; beyond it, the load has failed.
+pub const REFUSED_SHARE_MAX: f64 = 0.1;
+/// Questions in flight while the state is read back.
 pub const CHECKS_IN_FLIGHT_MAX: usize = 64;
 /// Attempts of one such question (each with all its repeats).
 pub const CHECK_ATTEMPTS_MAX: u32 = 8;

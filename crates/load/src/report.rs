@@ -1,6 +1,7 @@
 //! What a run measured.
 
 use crate::ledger::LedgerReport;
+use crate::verdict::{ClusterChange, ServiceCheck, Verdict, judge};
 use crate::workload::{Finding, Spikes};
 use hdrhistogram::Histogram;
 use serde::Serialize;
@@ -8,11 +9,21 @@ use serde::Serialize;
 /// The result of a run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LoadReport {
+    /// What can be said of the whole.
+    pub verdict: Verdict,
+    /// Why it is not `proved`, one reason each.
+    pub reasons: Vec<String>,
+    /// What was read back of each stateful service.
+    pub checks: Vec<ServiceCheck>,
+    /// What the controller says of state lost and dead letters; None if it was not asked.
+    pub cluster: Option<ClusterChange>,
+    /// The load was stopped before its end; the rest of the report is about what was sent.
+    pub stopped_early: bool,
     /// Workload.
     pub workload: String,
     /// What it sent.
     pub senders: String,
-    /// Seed; the same seed sends the same.
+    /// Seed; the same seed sends the same, but for the names of senders.
     pub seed: u64,
     /// Length of the load.
     pub duration_s: f64,
@@ -22,7 +33,7 @@ pub struct LoadReport {
     pub achieved_rps: f64,
     /// Latency of the requests that the application handled, from the time that each was due.
     pub latency: Latency,
-    /// Longest time without an outcome while requests were under way.
+    /// Longest time without an outcome while requests were in flight.
     pub longest_pause_ms: f64,
     /// The load in steps of 100 ms.
     pub timeline: Vec<Step>,
@@ -32,6 +43,14 @@ pub struct LoadReport {
     pub spikes: Option<Spikes>,
     /// What else the application found of what there was to find.
     pub findings: Vec<Finding>,
+}
+
+impl LoadReport {
+    /// Takes into account what the controller says.
+    pub fn judge_with(&mut self, cluster: Option<ClusterChange>) {
+        self.cluster = cluster;
+        (self.verdict, self.reasons) = judge(&self.ledger, &self.checks, cluster.as_ref());
+    }
 }
 
 /// Latency, in microseconds.
@@ -69,6 +88,8 @@ pub struct Step {
 pub enum Phase {
     /// Waiting for the first answer.
     Probe,
+    /// Reading what earlier loads have left.
+    Baseline,
     /// Sending.
     Load,
     /// Waiting for the last answers.
@@ -88,7 +109,7 @@ pub struct Progress {
     pub sent: u64,
     /// Requests handled by the application.
     pub done: u64,
-    /// Requests under way.
+    /// Requests in flight.
     pub in_flight: usize,
     /// Median latency so far, in microseconds.
     pub p50_us: f64,

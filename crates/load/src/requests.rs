@@ -2,7 +2,7 @@
 //!
 //! A repeat has the same id, key, payload and deadline and a higher attempt, and goes to another
 //! node. "Overloaded" and "rejected" speak for one attempt only: they are an outcome when every
-//! attempt was refused so, otherwise another one may still be under way.
+//! attempt was refused so, otherwise another one may still be in flight.
 
 use crate::ledger::refusal;
 use crate::limits::*;

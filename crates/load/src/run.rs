@@ -1,4 +1,4 @@
-//! One run: first answer, load, last answers, state read back.
+//! One run: first answer, state before, load, last answers, state after.
 
 use crate::LoadError;
 use crate::client::{Client, Refresh};
@@ -6,11 +6,14 @@ use crate::ledger::Ledger;
 use crate::limits::*;
 use crate::report::{Latency, LoadReport, Phase, Progress, Step};
 use crate::requests::{Event, Given};
+use crate::verdict::judge;
 use crate::workload::{Check, Workload};
 use e3_model::Nanos;
 use e3_model::api::EndpointsView;
 use e3_wire::entry::{Outcome, Reply};
 use hdrhistogram::Histogram;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// What to run.
@@ -29,6 +32,8 @@ pub struct Config {
     pub deadline: Duration,
     /// Seed that the workload was made from, for the report.
     pub seed: u64,
+    /// When it becomes true, no more requests are sent; what was sent is still checked.
+    pub stop: Arc<AtomicBool>,
 }
 
 /// Runs a workload against an application.
@@ -62,6 +67,7 @@ pub fn run(
         client,
         workload,
         progress,
+        stop: config.stop,
         ledger: Ledger::default(),
         latency: Histogram::new_with_max(LATENCY_MAX.0, 3).expect("bounds are allowed"),
         timeline: Vec::new(),
@@ -73,15 +79,22 @@ pub fn run(
         phase: None,
     };
     run.probe()?;
-    while !run.workload.ready() {
-        run.probe()?;
-    }
     let deadline = Nanos(config.deadline.as_nanos() as u64);
-    run.load(config.rate_rps, seconds, total, deadline)?;
+    run.baseline(deadline)?;
+    // Told before the clock of the load starts: whoever looks at the cluster now takes time.
+    run.report(Phase::Load, 0.0);
+    let (stopped_early, seconds) = run.load(config.rate_rps, seconds, total, deadline)?;
     let timeline = std::mem::take(&mut run.timeline);
     run.check(deadline)?;
     let verified = run.workload.verify();
+    let ledger = run.ledger.close(verified.rows);
+    let (verdict, reasons) = judge(&ledger, &verified.checks, None);
     Ok(LoadReport {
+        verdict,
+        reasons,
+        checks: verified.checks,
+        cluster: None,
+        stopped_early,
         workload: run.workload.name().into(),
         senders: run.workload.describe(),
         seed: config.seed,
@@ -91,7 +104,7 @@ pub fn run(
         latency: Latency::of(&run.latency),
         longest_pause_ms: run.longest_pause.0 as f64 / 1e6,
         timeline,
-        ledger: run.ledger.close(verified.rows),
+        ledger,
         spikes: verified.spikes,
         findings: verified.findings,
     })
@@ -103,6 +116,7 @@ struct Run<'a, P> {
     client: Client,
     workload: &'a mut dyn Workload,
     progress: P,
+    stop: Arc<AtomicBool>,
     ledger: Ledger,
     /// In nanoseconds.
     latency: Histogram<u64>,
@@ -127,6 +141,7 @@ impl<P: FnMut(Progress)> Run<'_, P> {
             let now = self.client.now();
             let span = (PROBE_DEADLINE.0 + ANSWER_GRACE.0) as f64;
             self.report(Phase::Probe, now.0.saturating_sub(began.0) as f64 / span);
+            self.not_stopped()?;
             self.client.turn(Nanos(now.0 + TIMELINE_STEP.0))?;
             while let Some(event) = self.client.requests.poll_event() {
                 let Event::Given(given) = event else { continue };
@@ -145,6 +160,58 @@ impl<P: FnMut(Progress)> Run<'_, P> {
         }
     }
 
+    fn not_stopped(&self) -> Result<(), LoadError> {
+        match self.stop.load(Ordering::Relaxed) {
+            true => Err(LoadError::Stopped),
+            false => Ok(()),
+        }
+    }
+
+    /// Reads what earlier loads have left.
+    fn baseline(&mut self, deadline: Nanos) -> Result<(), LoadError> {
+        let limit = Nanos(self.client.now().0 + CHECK_TIME_MAX.0);
+        loop {
+            let now = self.client.now();
+            let mut wake = Nanos(now.0 + TIMELINE_STEP.0);
+            while self.client.requests.in_flight() < CHECKS_IN_FLIGHT_MAX {
+                match self.workload.next_baseline() {
+                    Check::Ask(call) => {
+                        self.report(Phase::Baseline, 0.0);
+                        let until = Nanos(now.0 + deadline.0);
+                        self.client.requests.submit(now, now, until, call);
+                    }
+                    Check::At(at) => {
+                        wake = wake.min(at);
+                        break;
+                    }
+                    Check::Wait => break,
+                    Check::Finished => {
+                        return match self.workload.baseline_unanswered() {
+                            0 => Ok(()),
+                            unanswered => Err(LoadError::Baseline {
+                                app: self.app.clone(),
+                                unanswered,
+                            }),
+                        };
+                    }
+                }
+            }
+            if now >= limit {
+                return Err(LoadError::Baseline {
+                    app: self.app.clone(),
+                    unanswered: self.client.requests.in_flight() as u64,
+                });
+            }
+            self.not_stopped()?;
+            self.client.turn(wake)?;
+            while let Some(event) = self.client.requests.poll_event() {
+                if let Event::Given(g) = event {
+                    self.workload.on_baseline(g.tag, g.reply.as_ref());
+                }
+            }
+        }
+    }
+
     fn not_served(&self, reply: &Reply) -> LoadError {
         let app = self.app.clone();
         let words = String::from_utf8_lossy(&reply.payload).into_owned();
@@ -157,19 +224,20 @@ impl<P: FnMut(Progress)> Run<'_, P> {
         }
     }
 
-    /// Sends `total` requests at their times, and waits for the last outcome.
+    /// Sends `total` requests at their times, and waits for the last outcome. Gives whether it was
+    /// stopped early, and the seconds that it was sending.
     fn load(
         &mut self,
         rate_rps: f64,
         seconds: f64,
         total: u64,
         deadline: Nanos,
-    ) -> Result<(), LoadError> {
+    ) -> Result<(bool, f64), LoadError> {
         self.ledger = Ledger::new(self.client.requests.next_seq());
         let _ = self.client.requests.take_stray();
         self.started = self.client.now();
         self.last_outcome = self.started;
-        let end = Nanos(self.started.0 + (seconds * 1e9) as u64);
+        let mut end = Nanos(self.started.0 + (seconds * 1e9) as u64);
         // At more than one request per tick, those of a tick are due together.
         let started = self.started;
         let step = if rate_rps * TICK.0 as f64 > 1e9 {
@@ -189,8 +257,14 @@ impl<P: FnMut(Progress)> Run<'_, P> {
         let mut next = 0;
         let mut starved = false;
         let mut late = None;
+        let mut stopped_early = false;
         while next < total {
             let now = self.client.now();
+            if self.stop.load(Ordering::Relaxed) {
+                stopped_early = true;
+                end = end.min(now);
+                break;
+            }
             if now >= end && starved {
                 break;
             }
@@ -218,13 +292,19 @@ impl<P: FnMut(Progress)> Run<'_, P> {
             let wake = if starved { now.0 + TICK.0 } else { due(next).0 };
             self.turn(Phase::Load, Nanos(wake.min(end.0)), now, end)?;
         }
-        self.ledger.on_not_sent(total - next);
+        if !stopped_early {
+            self.ledger.on_not_sent(total - next);
+        }
         let drain_end = Nanos(self.client.now().0 + deadline.0 + ANSWER_GRACE.0);
         while self.client.requests.in_flight() > 0 {
             let now = self.client.now();
             self.turn(Phase::Drain, drain_end, now, drain_end)?;
         }
-        Ok(())
+        let seconds = match stopped_early {
+            true => (end.0 - started.0).max(TICK.0) as f64 / 1e9,
+            false => seconds,
+        };
+        Ok((stopped_early, seconds))
     }
 
     fn turn(&mut self, phase: Phase, wake: Nanos, now: Nanos, end: Nanos) -> Result<(), LoadError> {
@@ -245,7 +325,7 @@ impl<P: FnMut(Progress)> Run<'_, P> {
     fn on_given(&mut self, given: &Given, end: Nanos) {
         let judged = self.workload.on_outcome(given.tag, given.reply.as_ref());
         self.ledger
-            .on_outcome(given, judged.verdict, judged.expected);
+            .on_outcome(given, judged.meaning, judged.expected);
         let Some(reply) = &given.reply else { return };
         let pause = given.at.0.saturating_sub(self.last_outcome.0);
         self.longest_pause.0 = self.longest_pause.0.max(pause);

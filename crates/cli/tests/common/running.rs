@@ -90,14 +90,15 @@ pub fn start_load(e3: &E3, duration: &str) -> Child {
         .unwrap()
 }
 
-/// Waits for the load's end; every request must have been handled, exactly once.
+/// Waits for the load's end; every request must have been handled, with one outcome. No state of that
+/// application is read back.
 #[track_caller]
 pub fn proved(load: Child) -> Value {
     let ended: Ended = ended(load.wait_with_output().unwrap());
     assert_eq!(ended.code, 0, "{ended:?}");
     let report: Value = serde_json::from_str(&ended.out).unwrap();
+    assert_eq!(report["verdict"], "not checked", "{report}");
     let ledger = &report["ledger"];
-    assert_eq!(ledger["proved"], true, "{ledger}");
     assert_eq!(ledger["done"], ledger["sent"], "{ledger}");
     report
 }

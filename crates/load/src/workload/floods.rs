@@ -5,6 +5,7 @@
 //! Security 2001, whose analysis rests on that). They last minutes there, seconds here: long enough to
 //! fill windows of two.
 
+use super::packet_totals::{Totals, Window};
 use super::questions::record;
 use super::{Call, Finding, questions};
 use crate::limits::FLOOD_REPORT_EVERY_S;
@@ -44,12 +45,15 @@ struct Question {
 #[derive(Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) struct Report {
+    #[serde(flatten)]
+    current: Window,
     windows: Vec<u64>,
+    windows_packets: Vec<u64>,
     windows_alarm: Vec<bool>,
 }
 
 /// What was sent, and what was said about it.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct Floods {
     now: Nanos,
     /// By shard and number of window.
@@ -57,6 +61,20 @@ pub(super) struct Floods {
     alarms: BTreeMap<(u16, u64), bool>,
     asked: Nanos,
     to_ask: Vec<u16>,
+    totals: Totals,
+}
+
+impl Default for Floods {
+    fn default() -> Floods {
+        Floods {
+            now: Nanos(0),
+            sent: BTreeMap::new(),
+            alarms: BTreeMap::new(),
+            asked: Nanos(0),
+            to_ask: Vec::new(),
+            totals: Totals::new(SHARDS),
+        }
+    }
 }
 
 /// A question to a shard of ddos.
@@ -101,7 +119,27 @@ impl Floods {
         sent.flood += u64::from(flood);
     }
 
+    /// Takes note of what became of a packet.
+    pub(super) fn on_outcome(&mut self, key: &[u8], handled: bool) {
+        self.totals.on_packet(key, handled);
+    }
+
+    /// What a shard has counted before the load.
+    pub(super) fn begin(&mut self, shard: u16, report: &Report) {
+        self.totals.begin(shard, report.current);
+    }
+
+    /// Packets that the shards have counted.
+    pub(super) fn totals(&self) -> &Totals {
+        &self.totals
+    }
+
     pub(super) fn on_report(&mut self, shard: u16, report: &Report) {
+        let packets = report.windows.iter().zip(&report.windows_packets);
+        for (window, packets) in packets {
+            self.totals.on_window(shard, *window, *packets);
+        }
+        self.totals.on_report(shard, report.current);
         let windows = report.windows.iter().zip(&report.windows_alarm);
         self.alarms
             .extend(windows.map(|(window, alarm)| ((shard, *window), *alarm)));
@@ -158,7 +196,12 @@ mod tests {
         floods.on_report(
             2,
             &Report {
+                current: Window {
+                    window: 107,
+                    packets: 0,
+                },
                 windows: (98..107).collect(),
+                windows_packets: vec![100; 9],
                 windows_alarm: vec![true, true, false, true, true, false, true, true, true],
             },
         );

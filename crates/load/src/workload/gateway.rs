@@ -2,12 +2,15 @@
 //! table has a way to, what must become of their packets, and what an independent longest-prefix
 //! match says.
 
+use super::Call;
 use super::packets::FLOWS;
+use super::questions::{answer, record};
 use crate::LoadError;
 use crate::random::Random;
 use e3_packet::{Flow, Packet, checksum, protocol};
-use serde::Deserialize;
+use e3_wire::entry::{Outcome, Reply};
 use serde::de::{Deserializer, Error, Visitor};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::Ipv4Addr;
@@ -27,8 +30,7 @@ const SERVERS_SEED: u64 = 7;
 
 /// Flag of the first packet of a TCP connection.
 pub(super) const SYN: u8 = 2;
-/// `status::NOT_FOUND` of services.
-pub(super) const NOT_FOUND: u32 = 2;
+pub(super) use super::questions::NOT_FOUND;
 
 /// Protocol, address and port of an inside host.
 pub(super) type Inside = (u8, Ipv4Addr, u16);
@@ -126,6 +128,14 @@ pub(super) fn inside(flow: &Flow) -> Inside {
     (flow.protocol, flow.source, flow.source_port)
 }
 
+/// Inside hosts, one of which a flood to the outside comes from.
+pub(super) const BOTS: u64 = 200;
+
+/// One of these hosts.
+pub(super) fn bot(number: u64) -> Ipv4Addr {
+    Ipv4Addr::new(10, 2, 0, number as u8)
+}
+
 /// One of the public addresses.
 pub(super) fn public(number: u64) -> Ipv4Addr {
     Ipv4Addr::from_bits(PUBLIC.to_bits() + number as u32 % PUBLIC_COUNT)
@@ -193,8 +203,69 @@ impl Translations {
         same && own && ours
     }
 
+    /// Inside ends to be asked about at the end: of TCP, whose translations outlive the load.
+    pub(super) fn asked(&self) -> impl Iterator<Item = Inside> {
+        let tcp = || {
+            self.public
+                .keys()
+                .filter(|inside| inside.0 == protocol::TCP)
+        };
+        let step = tcp().count().div_ceil(ASKED_MAX).max(1);
+        tcp().step_by(step).copied()
+    }
+
     pub(super) fn public(&self, inside: &Inside) -> Option<(Ipv4Addr, u16)> {
         self.public.get(inside).copied()
+    }
+}
+
+/// Most translations that are asked for at the end.
+pub(super) const ASKED_MAX: usize = 1000;
+/// What is compared of natv4.
+pub(super) const MAPPINGS: &str = "public address and port of inside hosts";
+
+#[derive(Serialize)]
+struct MappingQuestion {
+    op: &'static str,
+    at: &'static str,
+    protocol: u8,
+    address: String,
+    port: u16,
+}
+
+/// A question about the translation of an inside end; the answer is a [`Mapping`].
+pub(super) fn ask_mapping((protocol, address, port): Inside) -> Call {
+    let question = MappingQuestion {
+        op: "get",
+        at: "natv4",
+        protocol,
+        address: address.to_string(),
+        port,
+    };
+    Call {
+        tag: 0,
+        key: key(address),
+        payload: record(&question),
+    }
+}
+
+/// The public address and port of an inside end.
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) struct Mapping {
+    public: Address,
+    public_port: u16,
+}
+
+impl Mapping {
+    /// What an answer says; None if it is none. An inside end without a translation has none.
+    pub(super) fn of(reply: Option<&Reply>) -> Option<Option<(Ipv4Addr, u16)>> {
+        let nothing = reply.filter(|r| r.outcome == Outcome::Done && r.status == NOT_FOUND);
+        if nothing.is_some() {
+            return Some(None);
+        }
+        let mapping: Mapping = answer(reply)?;
+        Some(Some((mapping.public.0, mapping.public_port)))
     }
 }
 

@@ -5,21 +5,26 @@
 //! its sensors. Both numbers must go on without a gap and without a repeat, whatever was lost or
 //! sent twice. At the end the latest report, the rows and the counts are read back. A class must be what
 //! the training points say. A few reports carry a bad token and must be refused; they are then sent
-//! once more with a good one.
+//! once more with a good one. Sensors have names of their own in each load; topics are the same in
+//! all, so their counts before the load are read first.
 
 mod messages;
 #[cfg(test)]
 mod tests;
 
+use super::cells::Cells;
+use super::checks::{Ask, Checks, Facts};
 use super::nearest::Nearest;
-use super::questions::{Questions, Sequences, answer, key_of_shard};
+use super::questions::{Sequences, answer, key_of_shard, not_admitted};
+use super::score::Score;
 use super::sensors::{Fleet, KINDS, Report, SITES, topic_name};
 use super::thermostats::{Token, TokenKey, is_for_the_token, is_nothing};
 use super::{Call, Check, Finding, Inputs, Judged, Verified, Workload};
 use crate::LoadError;
-use crate::ledger::{Rows, Verdict};
+use crate::ledger::{Meaning, Rows};
 use crate::limits::SENSORS_MAX;
 use crate::random::Random;
+use crate::verdict::ServiceCheck;
 use e3_model::{Nanos, Slot};
 use e3_wire::entry::{Outcome, Reply};
 use messages::{Counted, Kept, Latest, Totals};
@@ -42,11 +47,21 @@ const SHARDS: u16 = 12;
 const POINTS: &str = include_str!("../../../../data/iot-dh-points.csv");
 const K: usize = 5;
 /// Question about the state.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 enum Asked {
     Latest(u32),
     Totals(u32),
     Count(usize),
+}
+
+impl Ask for Asked {
+    fn service(self) -> &'static str {
+        match self {
+            Asked::Latest(_) => "kvs",
+            Asked::Totals(_) => "sql",
+            Asked::Count(_) => "count",
+        }
+    }
 }
 
 /// A sensor, and what the application has accepted of it.
@@ -66,7 +81,6 @@ struct Sensor {
 
 /// The workload.
 pub struct IotDh {
-    seed: u64,
     fleet: Fleet,
     sensors: Vec<Sensor>,
     token_key: TokenKey,
@@ -76,14 +90,15 @@ pub struct IotDh {
     nearest: Nearest,
     rows: Sequences<u32>,
     counts: Sequences<usize>,
+    cells: Cells,
     accepted: u64,
     classes_right: u64,
     states_right: u64,
-    asked: Vec<Asked>,
-    questions: Option<Questions>,
-    latest_right: u64,
+    baseline: Checks<Asked>,
+    checks: Option<Checks<Asked>>,
+    latest: Score,
     rows_right: u64,
-    counts_right: u64,
+    topics: Score,
 }
 
 impl IotDh {
@@ -101,10 +116,9 @@ impl IotDh {
         let now_s = (inputs.now.0 / 1_000_000_000) as i64;
         let fleet = Fleet::new(inputs.seed, count);
         let mut random = Random::new(inputs.seed);
-        // ids follow from the seed, so that loads with different seeds do not meet
-        let first_id = random.next_u64() as u32 & !(SENSORS_MAX - 1);
+        let run = inputs.run_name();
         let sensor = |n| {
-            let user = format!("d{:08x}", first_id | n);
+            let user = format!("d{run}-{n:04x}");
             Sensor {
                 token: token_key.mint(&user, now_s + TOKEN_LIFE_S),
                 user,
@@ -119,8 +133,7 @@ impl IotDh {
             }
         };
         let sensors = (0..count).map(sensor).collect();
-        Ok(IotDh {
-            seed: inputs.seed,
+        let mut hub = IotDh {
             fleet,
             sensors,
             token_key,
@@ -129,15 +142,18 @@ impl IotDh {
             nearest: Nearest::new(POINTS, K),
             rows: Sequences::default(),
             counts: Sequences::default(),
+            cells: Cells::default(),
             accepted: 0,
             classes_right: 0,
             states_right: 0,
-            asked: Vec::new(),
-            questions: None,
-            latest_right: 0,
+            baseline: Checks::default(),
+            checks: None,
+            latest: Score::default(),
             rows_right: 0,
-            counts_right: 0,
-        })
+            topics: Score::default(),
+        };
+        hub.baseline = hub.all((0..SITES * KINDS.len()).map(Asked::Count));
+        Ok(hub)
     }
 
     /// Token that must be refused: forged, or another's.
@@ -176,64 +192,68 @@ impl IotDh {
         }
     }
 
-    /// Questions about every sensor and topic that is known to the last report.
-    fn questions(&mut self) -> Questions {
-        let mut unsure_topics = BTreeSet::new();
-        for (n, sensor) in (0..).zip(&self.sensors) {
-            if sensor.unsure {
-                unsure_topics.insert(sensor.topic);
-            } else if sensor.rows > 0 {
-                self.asked.extend([Asked::Latest(n), Asked::Totals(n)]);
-            }
-        }
-        let topics = self.counts.highest().map(|(topic, _)| *topic);
-        let sure = topics.filter(|topic| !unsure_topics.contains(topic));
-        self.asked.extend(sure.map(Asked::Count));
-        Questions::new(self.asked.iter().map(|a| self.question(*a)).collect())
+    fn all(&self, asked: impl Iterator<Item = Asked>) -> Checks<Asked> {
+        Checks::new(asked.map(|a| (a, self.question(a))).collect())
     }
 
-    /// Holds an answer against what was accepted; false if it is none.
-    fn read_back(&mut self, asked: Asked, reply: Option<&Reply>) -> bool {
+    fn unsure_topics(&self) -> BTreeSet<usize> {
+        let unsure = self.sensors.iter().filter(|s| s.unsure);
+        unsure.map(|s| s.topic).collect()
+    }
+
+    /// Questions about every sensor and topic that is known to the last report.
+    fn checks(&mut self) -> &mut Checks<Asked> {
+        if self.checks.is_none() {
+            let unsure_topics = self.unsure_topics();
+            let sensors = (0..).zip(&self.sensors);
+            let sensors = sensors.filter(|(_, s)| !s.unsure && s.rows > 0);
+            let sensors = sensors.flat_map(|(n, _)| [Asked::Latest(n), Asked::Totals(n)]);
+            let topics = self.counts.highest().map(|(topic, _)| *topic);
+            let topics = topics.filter(|topic| !unsure_topics.contains(topic));
+            let all = self.all(sensors.chain(topics.map(Asked::Count)));
+            self.checks = Some(all);
+        }
+        self.checks.get_or_insert_default()
+    }
+
+    /// Holds an answer against what was accepted; None if it is none.
+    fn read_back(&mut self, asked: Asked, reply: Option<&Reply>) -> Option<Facts> {
         match asked {
             Asked::Latest(number) => {
                 let sensor = &self.sensors[number as usize];
-                let Some(latest) = answer::<Latest>(reply) else {
-                    return false;
-                };
+                let latest: Latest = answer(reply)?;
                 let kept = latest
                     .last_time
                     .zip(latest.last_value)
                     .zip(latest.last_class)
                     .map(|((time, value), class)| (time, value, class));
-                self.latest_right += u64::from(latest.done && kept == sensor.latest);
-                true
+                let right = latest.done && kept == sensor.latest;
+                Some(Facts::one(self.latest.add(right)))
             }
             Asked::Totals(number) => {
                 let sensor = &self.sensors[number as usize];
-                let totals: Option<Totals> = answer(reply);
-                let Some((rows, sum, last)) = totals.and_then(|t| t.rows.first().copied()) else {
-                    return false;
-                };
+                let (rows, sum, last) = answer::<Totals>(reply)?.rows.first().copied()?;
                 // the order of additions may differ
                 let near = sum.is_some_and(|s| (s - sensor.sum).abs() <= 1e-9 * sensor.sum.abs());
                 let time = sensor.latest.as_ref().map(|l| l.0);
-                if rows == sensor.rows && near && last == time {
+                let right = rows == sensor.rows && near && last == time;
+                if right {
                     self.rows_right += rows;
                 }
-                true
+                Some(Facts {
+                    right: if right { rows } else { 0 },
+                    wrong: u64::from(!right),
+                })
             }
             Asked::Count(topic) => {
-                let counted: Option<Counted> = answer(reply);
-                let highest = self.counts.highest().find(|(t, _)| **t == topic);
-                let right = counted.as_ref().map(|c| c.count) == highest.map(|(_, n)| n);
-                self.counts_right += u64::from(right);
-                counted.is_some()
+                let counted: Counted = answer(reply)?;
+                let name = topic_name(topic).into_bytes();
+                let Some(known) = self.cells.expected(&name, &name) else {
+                    return Some(Facts::default());
+                };
+                Some(Facts::one(self.topics.add(known == counted.count)))
             }
         }
-    }
-
-    fn asked_of(&self, is: impl Fn(&Asked) -> bool) -> u64 {
-        self.asked.iter().filter(|a| is(a)).count() as u64
     }
 }
 
@@ -253,19 +273,30 @@ impl Workload for IotDh {
 
     fn on_probe(&mut self, reply: &Reply) -> Result<(), LoadError> {
         let totals: Option<Totals> = answer(Some(reply));
-        match totals.and_then(|t| t.rows.first().map(|r| r.0)) {
-            Some(0) => Ok(()),
-            Some(rows) => Err(LoadError::SeedUsed {
-                seed: self.seed,
-                rows: rows as i64,
-            }),
-            // no table before the first row
-            None if is_nothing(reply) => Ok(()),
-            None => Err(LoadError::FirstRequest {
+        // no table before the first row
+        match totals.is_some() || is_nothing(reply) {
+            true => Ok(()),
+            false => Err(LoadError::FirstRequest {
                 app: self.name().into(),
                 reason: String::from_utf8_lossy(&reply.payload).into_owned(),
             }),
         }
+    }
+
+    fn next_baseline(&mut self) -> Check {
+        self.baseline.next()
+    }
+
+    fn on_baseline(&mut self, tag: u64, reply: Option<&Reply>) {
+        let counted: Option<Counted> = answer(reply);
+        if let (Some(Asked::Count(topic)), Some(c)) = (self.baseline.asked(tag), &counted) {
+            self.cells.begin(topic_name(topic).as_bytes(), c.count);
+        }
+        self.baseline.take(tag, counted.map(|_| Facts::one(true)));
+    }
+
+    fn baseline_unanswered(&self) -> u64 {
+        self.baseline.unanswered()
     }
 
     fn next(&mut self) -> Option<Call> {
@@ -301,30 +332,36 @@ impl Workload for IotDh {
         if sensor.bad_token && token == Some(true) {
             self.again.push_back(number);
             return Judged {
-                verdict: Some(Verdict::Unauthorized),
+                meaning: Some(Meaning::Unauthorized),
                 expected: true,
             };
         }
         self.fleet.on_arrived(number);
         let (Some(reply), Some(report)) = (done, sensor.under_way.take()) else {
-            sensor.unsure = true;
+            if !not_admitted(reply) {
+                sensor.unsure = true;
+                let topic = topic_name(sensor.topic).into_bytes();
+                self.cells.add_unsure(&topic, &topic);
+            }
             return Judged::refused(false);
         };
         let Some(kept) = answer::<Kept>(Some(reply)) else {
             let limited = token == Some(false);
-            let verdict = match token {
-                Some(true) => Verdict::Unauthorized,
-                Some(false) => Verdict::RateLimited,
-                None => Verdict::Refused,
+            let meaning = match token {
+                Some(true) => Meaning::Unauthorized,
+                Some(false) => Meaning::RateLimited,
+                None => Meaning::Refused,
             };
             return Judged {
-                verdict: Some(verdict),
+                meaning: Some(meaning),
                 expected: limited,
             };
         };
         self.accepted += 1;
         self.rows.add(number, kept.row);
         self.counts.add(sensor.topic, kept.count);
+        let topic = topic_name(sensor.topic).into_bytes();
+        self.cells.add(&topic, &topic);
         self.classes_right += u64::from(kept.class == self.nearest.class(&report.features));
         self.states_right += u64::from(kept.class == report.state.name());
         sensor.rows += 1;
@@ -337,24 +374,17 @@ impl Workload for IotDh {
     }
 
     fn next_check(&mut self, _: Nanos) -> Check {
-        match &mut self.questions {
-            Some(questions) => questions.next(),
-            None => {
-                let questions = self.questions();
-                self.questions.insert(questions).next()
-            }
-        }
+        self.checks().next()
     }
 
     fn on_check(&mut self, _: Nanos, tag: u64, reply: Option<&Reply>) {
-        let good = self.read_back(self.asked[tag as usize], reply);
-        if let Some(questions) = &mut self.questions {
-            questions.on_answer(tag, good);
-        }
+        let asked = self.checks().asked(tag);
+        let facts = asked.and_then(|asked| self.read_back(asked, reply));
+        self.checks().take(tag, facts);
     }
 
     fn checked(&self) -> f64 {
-        self.questions.as_ref().map_or(0.0, Questions::progress)
+        self.checks.as_ref().map_or(0.0, Checks::progress)
     }
 
     fn verify(&self) -> Verified {
@@ -362,6 +392,23 @@ impl Workload for IotDh {
         // a sensor's first row has the number 1, a topic's count goes on from earlier loads
         let numbered: u64 = self.rows.highest().map(|(_, n)| n).sum();
         let sure = self.sensors.iter().filter(|s| !s.unsure);
+        let unsure = self.sensors.iter().filter(|s| s.unsure).count() as u64;
+        let unsure_topics = self.unsure_topics().len() as u64;
+        let services = [
+            ("count", "reports on each topic", unsure_topics),
+            ("kvs", "the latest report of each sensor", unsure),
+            (
+                "sql",
+                "rows of each sensor, by number, sum and time",
+                unsure,
+            ),
+        ];
+        let of = |(service, what, unsure)| Some(self.checks.as_ref()?.of(service, what, unsure));
+        let gate = ServiceCheck::unreadable(
+            "apigw",
+            "its permits refill within 2 s and have no read operation",
+        );
+        let checks = services.into_iter().filter_map(of);
         let finding = |what, right, of, how| Finding {
             what,
             right,
@@ -372,9 +419,10 @@ impl Workload for IotDh {
             rows: Rows {
                 missing: rows.missing + counts.missing,
                 repeated: numbered.saturating_sub(rows.found) + counts.repeated,
-                checks_failed: self.questions.as_ref().map_or(0, Questions::failed),
+                checks_failed: self.checks.as_ref().map_or(0, Checks::unanswered),
                 ..rows
             },
+            checks: [gate].into_iter().chain(checks).collect(),
             spikes: None,
             findings: vec![
                 finding(
@@ -383,16 +431,12 @@ impl Workload for IotDh {
                     sure.map(|s| s.rows).sum(),
                     "rows of sensors whose history has all that was accepted, by number, sum and time",
                 ),
-                finding(
+                self.latest.finding(
                     "latest values",
-                    self.latest_right,
-                    self.asked_of(|a| matches!(a, Asked::Latest(_))),
                     "sensors whose last report that was accepted is the latest that is kept",
                 ),
-                finding(
+                self.topics.finding(
                     "topics counted",
-                    self.counts_right,
-                    self.asked_of(|a| matches!(a, Asked::Count(_))),
                     "topics whose count is that of their reports",
                 ),
                 finding(

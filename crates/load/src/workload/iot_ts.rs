@@ -1,10 +1,10 @@
-//! The thermostat application: each thermostat replays real hourly temperatures from its own
-//! offset, with injected spikes; a few updates carry a bad token and must be refused.
+//! The thermostat application: each thermostat replays hourly climate normals of a real station from
+//! its own offset, with injected spikes; a few updates carry a bad token and must be refused.
 //!
-//! A thermostat has at most one update under way, so that repeats cannot reorder its readings and
-//! the detector sees what was meant. What a thermostat sends follows from the seed and its number
-//! alone, not from timing. Its id follows from the seed as well, so that loads with different seeds
-//! do not meet.
+//! A thermostat has at most one update in flight, so that retries cannot reorder its readings and the
+//! detector sees what was meant. What a thermostat sends follows from the seed and its number alone,
+//! not from timing. Its name has the number of the run, so that every load begins with thermostats
+//! that the application does not know.
 
 use super::questions::answer;
 use super::readback::Readback;
@@ -14,7 +14,7 @@ use super::thermostats::{
 };
 use super::{Call, Check, Inputs, Judged, Verified, Workload};
 use crate::LoadError;
-use crate::ledger::Verdict;
+use crate::ledger::Meaning;
 use crate::limits::THERMOSTATS_MAX;
 use crate::random::Random;
 use e3_model::Nanos;
@@ -53,6 +53,8 @@ pub struct Settings {
     pub token_key: Vec<u8>,
     /// Time since the Unix epoch.
     pub now: Nanos,
+    /// Number of the run as it is part of names.
+    pub run: String,
 }
 
 impl Settings {
@@ -67,6 +69,7 @@ impl Settings {
             thermostats: inputs.senders.unwrap_or(fit),
             token_key,
             now: inputs.now,
+            run: inputs.run_name(),
         }
     }
 }
@@ -102,7 +105,7 @@ pub(super) struct Thermostat {
     offset: usize,
     random: Random,
     pub(super) sent: Vec<Sent>,
-    /// The update under way carries a bad token.
+    /// The update in flight carries a bad token.
     bad_token: bool,
 }
 
@@ -115,7 +118,6 @@ impl Thermostat {
 
 /// The workload.
 pub struct IotTs {
-    seed: u64,
     stations: [Series; 2],
     thermostats: Vec<Thermostat>,
     token_key: TokenKey,
@@ -135,10 +137,9 @@ impl IotTs {
         let token_key = TokenKey::new(&settings.token_key);
         let now_s = (settings.now.0 / 1_000_000_000) as i64;
         let mut random = Random::new(settings.seed);
-        let first_id = random.next_u64() as u32 & !(THERMOSTATS_MAX - 1);
         let thermostats: Vec<Thermostat> = (0..count)
             .map(|n| {
-                let user = name(first_id | n);
+                let user = format!("t{}-{n:04x}", settings.run);
                 let mut random = Random::new(random.next_u64());
                 let station = (n % 2) as usize;
                 Thermostat {
@@ -153,7 +154,6 @@ impl IotTs {
             })
             .collect();
         Ok(IotTs {
-            seed: settings.seed,
             stations,
             token_key,
             now_s,
@@ -209,11 +209,6 @@ pub(super) fn celsius(decidegrees_c: i16) -> f64 {
     f64::from(decidegrees_c) / 10.0
 }
 
-/// What a thermostat is called.
-fn name(id: u32) -> String {
-    format!("t{id:08x}")
-}
-
 impl Workload for IotTs {
     fn name(&self) -> &'static str {
         "iot-ts"
@@ -232,17 +227,11 @@ impl Workload for IotTs {
     }
 
     fn on_probe(&mut self, reply: &Reply) -> Result<(), LoadError> {
-        let counted = answer::<Counted>(Some(reply));
-        let rows = counted.and_then(|c| c.rows.first().map(|row| row.0));
-        match rows {
-            Some(0) => Ok(()),
-            Some(rows) => Err(LoadError::SeedUsed {
-                seed: self.seed,
-                rows,
-            }),
-            // No table before the first row.
-            None if is_nothing(reply) => Ok(()),
-            None => Err(first_failed(reply)),
+        let counted = answer::<Counted>(Some(reply)).is_some();
+        // No table before the first row.
+        match counted || is_nothing(reply) {
+            true => Ok(()),
+            false => Err(first_failed(reply)),
         }
     }
 
@@ -278,21 +267,21 @@ impl Workload for IotTs {
         let bad_token = thermostat.bad_token;
         let Some(reply) = reply else {
             return Judged {
-                verdict: None,
+                meaning: None,
                 expected: true,
             };
         };
-        let verdict = match (reply.outcome, reply.status) {
-            (Outcome::Done, 0) => Some(Verdict::Accepted),
+        let meaning = match (reply.outcome, reply.status) {
+            (Outcome::Done, 0) => Some(Meaning::Accepted),
             (Outcome::Done, _) => Some(match is_for_the_token(reply) {
-                Some(true) => Verdict::Unauthorized,
-                Some(false) => Verdict::RateLimited,
-                None => Verdict::Refused,
+                Some(true) => Meaning::Unauthorized,
+                Some(false) => Meaning::RateLimited,
+                None => Meaning::Refused,
             }),
             _ => None,
         };
         if !bad_token && let Some(sent) = thermostat.sent.last_mut() {
-            let stored = verdict == Some(Verdict::Accepted);
+            let stored = meaning == Some(Meaning::Accepted);
             sent.fate = if stored {
                 Fate::Accepted
             } else {
@@ -300,13 +289,13 @@ impl Workload for IotTs {
             };
         }
         let stored = || answer::<Stored>(Some(reply)).is_some_and(|s| s.row > 0);
-        let expected = match verdict {
-            None | Some(Verdict::RateLimited) => true,
-            Some(Verdict::Accepted) => !bad_token && stored(),
-            Some(Verdict::Unauthorized) => bad_token,
-            Some(Verdict::Refused) => false,
+        let expected = match meaning {
+            None | Some(Meaning::RateLimited) => true,
+            Some(Meaning::Accepted) => !bad_token && stored(),
+            Some(Meaning::Unauthorized) => bad_token,
+            Some(Meaning::Refused | Meaning::RefusedOnPurpose) => false,
         };
-        Judged { verdict, expected }
+        Judged { meaning, expected }
     }
 
     fn next_check(&mut self, now: Nanos) -> Check {
@@ -349,6 +338,7 @@ mod tests {
             thermostats: 10,
             token_key,
             now,
+            run: "r1".into(),
         })
         .unwrap()
     }

@@ -1,16 +1,22 @@
 //! Workloads: what an application is sent, and how its state read back is judged.
 
+mod alerts;
+mod cells;
+mod checks;
 mod counts;
 mod floods;
 mod gateway;
 pub mod health;
 mod iot_dh;
 mod iot_ts;
+mod kept;
 pub mod mails;
+mod models;
 mod nearest;
 mod nfv_din;
 mod nfv_fin;
 mod nfv_ifid;
+mod packet_totals;
 pub mod packets;
 mod plain;
 mod questions;
@@ -21,6 +27,7 @@ mod rta_sf;
 mod rta_shm;
 mod runbooks;
 mod score;
+mod sealed;
 pub mod sensors;
 mod temperatures;
 mod thermostats;
@@ -39,7 +46,8 @@ pub use rta_sf::RtaSf;
 pub use rta_shm::RtaShm;
 
 use crate::LoadError;
-use crate::ledger::{Rows, Verdict};
+use crate::ledger::{Meaning, Rows};
+use crate::verdict::ServiceCheck;
 use e3_model::Nanos;
 use e3_wire::entry::{Outcome, Reply};
 use serde::Serialize;
@@ -75,7 +83,7 @@ pub enum Check {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Judged {
     /// Its meaning; None if the platform, not the application, gave the outcome.
-    pub verdict: Option<Verdict>,
+    pub meaning: Option<Meaning>,
     /// False if it is wrong for what was asked.
     pub expected: bool,
 }
@@ -84,7 +92,7 @@ impl Judged {
     /// Done as it should be.
     pub fn accepted() -> Judged {
         Judged {
-            verdict: Some(Verdict::Accepted),
+            meaning: Some(Meaning::Accepted),
             expected: true,
         }
     }
@@ -92,20 +100,20 @@ impl Judged {
     /// By the status of the answer, where nobody knows what it had to be.
     pub fn by_status(reply: Option<&Reply>) -> Judged {
         let done = reply.filter(|r| r.outcome == Outcome::Done);
-        let verdict = done.map(|r| match r.status {
-            0 => Verdict::Accepted,
-            _ => Verdict::Refused,
+        let meaning = done.map(|r| match r.status {
+            0 => Meaning::Accepted,
+            _ => Meaning::Refused,
         });
         Judged {
-            verdict,
+            meaning,
             expected: true,
         }
     }
 
-    /// Not done by the application, as it must be.
-    pub fn refused_rightly() -> Judged {
+    /// Refused by the application, as the request was meant to be.
+    pub fn refused_on_purpose() -> Judged {
         Judged {
-            verdict: Some(Verdict::Refused),
+            meaning: Some(Meaning::RefusedOnPurpose),
             expected: true,
         }
     }
@@ -113,7 +121,7 @@ impl Judged {
     /// Not done: by the application, which is wrong here, or by the platform.
     pub fn refused(by_application: bool) -> Judged {
         Judged {
-            verdict: by_application.then_some(Verdict::Refused),
+            meaning: by_application.then_some(Meaning::Refused),
             expected: !by_application,
         }
     }
@@ -152,6 +160,8 @@ pub struct Finding {
 pub struct Verified {
     /// Rows against accepted updates.
     pub rows: Rows,
+    /// What was read back of each stateful service.
+    pub checks: Vec<ServiceCheck>,
     /// Score of spike detection, if the workload has spikes.
     pub spikes: Option<Spikes>,
     /// Other findings of the application.
@@ -168,10 +178,15 @@ pub trait Workload {
     fn probe(&mut self) -> Call;
     /// Takes the answer to it; an error ends the run before it began.
     fn on_probe(&mut self, reply: &Reply) -> Result<(), LoadError>;
-    /// False as long as there is more to ask before the load, by another probe: what the state is
-    /// before, where it is not empty.
-    fn ready(&self) -> bool {
-        true
+    /// The next question about the state before the load, where earlier loads may have left some.
+    fn next_baseline(&mut self) -> Check {
+        Check::Finished
+    }
+    /// Takes the answer to it.
+    fn on_baseline(&mut self, _tag: u64, _reply: Option<&Reply>) {}
+    /// Questions about the state before the load that had no answer.
+    fn baseline_unanswered(&self) -> u64 {
+        0
     }
     /// The time, told before every [`Workload::next`].
     fn at(&mut self, _: Nanos) {}
@@ -208,6 +223,16 @@ pub struct Inputs {
     pub secrets: BTreeMap<String, Vec<u8>>,
     /// Senders; None = as many as suit rate and duration.
     pub senders: Option<u32>,
+    /// Number of the run, which no other has. It is part of the names of senders whose state must
+    /// begin empty, so that an application can be loaded any number of times, with any seed.
+    pub run: u64,
+}
+
+impl Inputs {
+    /// The run's number as it is part of names.
+    fn run_name(&self) -> String {
+        format!("{:010x}", self.run & 0xff_ffff_ffff)
+    }
 }
 
 /// Secrets that the workload of an application needs.

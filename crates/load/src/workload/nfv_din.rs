@@ -6,15 +6,19 @@
 //! floods of TCP SYN from forged addresses to the public port of one host; scans of ports that nobody
 //! has; packets that there is no route for. What becomes of each is known beforehand: every answer
 //! carries the translated packet, which must be the one sent but for one end and its checksums, and
-//! its next hop. At the end the windows with an alarm and the rules that matched are read from every
-//! shard. (Scans are some percent of what arrives at unused addresses and far less of a used link:
+//! its next hop. At the end the windows with their packets and alarms and the rules that matched are
+//! read from every shard, and the translations of hosts; what earlier loads left is read before. (Scans are some percent of what arrives at unused addresses and far less of a used link:
 //! Durumeric, Bailey, Halderman, "An Internet-Wide View of Internet-Wide Scanning", USENIX Security
 //! 2014; floods: [`super::floods`].)
 
+use super::alerts::{self, Alerts};
+use super::checks::{Ask, Checks, Facts};
 use super::floods::{self, Floods};
-use super::gateway::{self, Address, Bytes, End, Flows, NOT_FOUND, Routes, SYN, Translations};
+use super::gateway::{
+    self, Address, Bytes, End, Flows, Inside, Mapping, NOT_FOUND, Routes, SYN, Translations,
+};
 use super::packets::{ATTACKS, FLOWS, Packets};
-use super::questions::{Questions, answer, first_answer, handled, key_of_shard, record};
+use super::questions::{answer, first_answer, handled, not_admitted};
 use super::score::Score;
 use super::{Call, Check, Inputs, Judged, Verified, Workload};
 use crate::LoadError;
@@ -23,12 +27,10 @@ use crate::random::Random;
 use e3_model::Nanos;
 use e3_packet::{Flow, PacketBuilder, protocol};
 use e3_wire::entry::{Outcome, Reply};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
-/// Shards of nids, as the manifest has them.
-const NIDS_SHARDS: u16 = 12;
 /// Attacks in payloads: those of all packets, and one that is dropped.
 const PATTERNS: [&str; ATTACKS.len() + 1] = {
     let mut patterns = ["${jndi:ldap://198.18.0.1/a}"; ATTACKS.len() + 1];
@@ -39,8 +41,6 @@ const PATTERNS: [&str; ATTACKS.len() + 1] = {
     }
     patterns
 };
-/// The rule of the first of them; the others follow.
-const FIRST_SID: u32 = 1001;
 /// Place of the one that is dropped.
 const DROPPED: usize = ATTACKS.len();
 /// While there is a flood, so many packets of 5 belong to it.
@@ -51,12 +51,6 @@ const SCAN_ONE_IN: u64 = 200;
 const LOST_ONE_IN: u64 = 200;
 /// Flows among which a flood's victim is: frequent ones, which have a public port soon.
 const VICTIMS: u64 = 4;
-
-#[derive(Serialize)]
-struct Question {
-    op: &'static str,
-    at: &'static str,
-}
 
 #[derive(Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -75,9 +69,21 @@ struct Detected {
     dropped: bool,
 }
 
-#[derive(Deserialize)]
-struct Alerts {
-    rules: Vec<(u32, u64, String)>,
+#[derive(Clone, Copy, Debug)]
+enum Asked {
+    Floods(u16),
+    Alerts,
+    Mapping(Inside),
+}
+
+impl Ask for Asked {
+    fn service(self) -> &'static str {
+        match self {
+            Asked::Floods(_) => "ddos",
+            Asked::Alerts => "nids",
+            Asked::Mapping(_) => "natv4",
+        }
+    }
 }
 
 /// What must become of a packet.
@@ -92,7 +98,8 @@ enum Fate {
 }
 
 #[derive(Debug)]
-struct UnderWay {
+struct InFlight {
+    key: Vec<u8>,
     packet: Vec<u8>,
     flow: Flow,
     fate: Fate,
@@ -100,29 +107,8 @@ struct UnderWay {
 }
 
 enum Sent {
-    Packet(UnderWay),
+    Packet(InFlight),
     Report(u16),
-}
-
-/// Alerts of a rule.
-#[derive(Clone, Copy, Debug, Default)]
-struct Rule {
-    before: u64,
-    after: u64,
-    /// Packets that were handled.
-    sent: u64,
-    /// Packets without an outcome by the application: there may be an alert or not.
-    unknown: u64,
-}
-
-impl Rule {
-    fn found(&self) -> u64 {
-        self.after.saturating_sub(self.before)
-    }
-
-    fn most(&self) -> u64 {
-        self.sent + self.unknown
-    }
 }
 
 /// The workload.
@@ -133,7 +119,7 @@ pub struct NfvDin {
     flows: Flows,
     rate_rps: f64,
     sent: u64,
-    under_way: BTreeMap<u64, Sent>,
+    in_flight: BTreeMap<u64, Sent>,
     floods: Floods,
     victim: Option<u32>,
     translations: Translations,
@@ -141,28 +127,23 @@ pub struct NfvDin {
     hops: Score,
     refused: Score,
     dropped: Score,
-    rules: BTreeMap<u32, Rule>,
-    /// Shards of nids that have said what they had before the load.
-    asked_before: u16,
-    questions: Questions,
+    alerts: Alerts,
+    baseline: Checks<Asked>,
+    checks: Checks<Asked>,
     check_from: Option<Nanos>,
 }
 
-fn alerts_of(shard: u16) -> Call {
-    let (op, at) = ("report", "nids");
-    Call {
-        tag: 0,
-        key: key_of_shard(shard, NIDS_SHARDS),
-        payload: record(&Question { op, at }),
-    }
+/// What is asked of the shards of ddos and nids, before and after the load.
+fn ask_shards() -> impl Iterator<Item = (Asked, Call)> {
+    let ddos = (0..floods::SHARDS).map(|shard| (Asked::Floods(shard), floods::question(shard)));
+    let nids = (0..alerts::SHARDS).map(|shard| (Asked::Alerts, alerts::question(shard)));
+    ddos.chain(nids)
 }
 
 impl NfvDin {
     /// The packets of a seed.
     pub fn new(inputs: &Inputs) -> Result<NfvDin, LoadError> {
         let routes = Routes::shipped()?;
-        let ddos = (0..floods::SHARDS).map(floods::question);
-        let nids = (0..NIDS_SHARDS).map(alerts_of);
         Ok(NfvDin {
             stream: Packets::with(inputs.seed, &PATTERNS),
             random: Random::new(!inputs.seed),
@@ -170,7 +151,7 @@ impl NfvDin {
             routes,
             rate_rps: inputs.rate_rps,
             sent: 0,
-            under_way: BTreeMap::new(),
+            in_flight: BTreeMap::new(),
             floods: Floods::default(),
             victim: None,
             translations: Translations::default(),
@@ -178,15 +159,15 @@ impl NfvDin {
             hops: Score::default(),
             refused: Score::default(),
             dropped: Score::default(),
-            rules: BTreeMap::new(),
-            asked_before: 0,
-            questions: Questions::new(ddos.chain(nids).collect()),
+            alerts: Alerts::default(),
+            baseline: Checks::new(ask_shards().collect()),
+            checks: Checks::default(),
             check_from: None,
         })
     }
 
     /// A packet of a flood, if there is one now.
-    fn flood(&mut self) -> Option<(UnderWay, Vec<u8>)> {
+    fn flood(&mut self) -> Option<(InFlight, Vec<u8>)> {
         if !floods::is_time(self.sent as f64 / self.rate_rps) {
             self.victim = None;
             return None;
@@ -211,17 +192,18 @@ impl NfvDin {
         };
         let sequence = self.random.next_u64() as u32;
         let packet = PacketBuilder::new(flow).segment(sequence, 0, SYN).build();
-        let under_way = UnderWay {
+        let in_flight = InFlight {
+            key: Vec::new(),
             packet,
             flow,
             fate: Fate::In(inside.source, inside.source_port),
             attack: None,
         };
-        Some((under_way, gateway::key(inside.source)))
+        Some((in_flight, gateway::key(inside.source)))
     }
 
     /// Somebody tries the well-known ports of the public addresses, which are no one's.
-    fn scan(&mut self) -> (UnderWay, Vec<u8>) {
+    fn scan(&mut self) -> (InFlight, Vec<u8>) {
         let destination = gateway::public(self.random.next_u64());
         let flow = Flow {
             source: gateway::outside(&mut self.random),
@@ -231,16 +213,17 @@ impl NfvDin {
             protocol: protocol::TCP,
         };
         let packet = PacketBuilder::new(flow).segment(1, 0, SYN).build();
-        let under_way = UnderWay {
+        let in_flight = InFlight {
+            key: Vec::new(),
             packet,
             flow,
             fate: Fate::Nowhere,
             attack: None,
         };
-        (under_way, gateway::key(destination))
+        (in_flight, gateway::key(destination))
     }
 
-    fn ordinary(&mut self) -> (UnderWay, Vec<u8>) {
+    fn ordinary(&mut self) -> (InFlight, Vec<u8>) {
         let back = self.random.one_in(2);
         let lost = self.random.one_in(LOST_ONE_IN);
         let (flows, translations, routes) = (&self.flows, &self.translations, &self.routes);
@@ -273,17 +256,18 @@ impl NfvDin {
             };
             *flow.insert(this)
         });
-        let under_way = UnderWay {
+        let in_flight = InFlight {
+            key: Vec::new(),
             packet: sent.bytes,
             flow: flow.expect("asked for"),
             fate,
             attack: sent.attack,
         };
-        (under_way, gateway::key(host))
+        (in_flight, gateway::key(host))
     }
 
     /// Judges the answer of the last service.
-    fn on_translated(&mut self, sent: &UnderWay, reply: Option<&Reply>) -> bool {
+    fn on_translated(&mut self, sent: &InFlight, reply: Option<&Reply>) -> bool {
         let Some(got) = answer::<Translated>(reply) else {
             return false;
         };
@@ -311,14 +295,17 @@ impl NfvDin {
             .add(got.packet.0 == expected && got.direction == direction)
     }
 
-    fn alerts(&mut self, report: Alerts, before: bool) {
-        for (sid, count, _) in report.rules {
-            let rule = self.rules.entry(sid).or_default();
-            match before {
-                true => rule.before += count,
-                false => rule.after += count,
+    /// Holds an answer after the load against what was sent; None if it is none.
+    fn read_back(&mut self, asked: Asked, reply: Option<&Reply>) -> Option<Facts> {
+        match asked {
+            Asked::Floods(shard) => self.floods.on_report(shard, &answer(reply)?),
+            Asked::Alerts => self.alerts.on_report(answer(reply)?, false),
+            Asked::Mapping(inside) => {
+                let mapping = Mapping::of(reply)?;
+                return Some(Facts::one(mapping == self.translations.public(&inside)));
             }
         }
+        Some(Facts::default())
     }
 }
 
@@ -334,18 +321,28 @@ impl Workload for NfvDin {
     }
 
     fn probe(&mut self) -> Call {
-        alerts_of(self.asked_before)
+        alerts::question(0)
     }
 
     fn on_probe(&mut self, reply: &Reply) -> Result<(), LoadError> {
-        let alerts = first_answer::<Alerts>(self.name(), reply)?;
-        self.alerts(alerts, true);
-        self.asked_before += 1;
-        Ok(())
+        first_answer::<alerts::Report>(self.name(), reply).map(drop)
     }
 
-    fn ready(&self) -> bool {
-        self.asked_before == NIDS_SHARDS
+    fn next_baseline(&mut self) -> Check {
+        self.baseline.next()
+    }
+
+    fn on_baseline(&mut self, tag: u64, reply: Option<&Reply>) {
+        let taken = match self.baseline.asked(tag) {
+            Some(Asked::Floods(shard)) => answer(reply).map(|said| self.floods.begin(shard, &said)),
+            Some(Asked::Alerts) => answer(reply).map(|said| self.alerts.on_report(said, true)),
+            Some(Asked::Mapping(_)) | None => None,
+        };
+        self.baseline.take(tag, taken.map(|()| Facts::one(true)));
+    }
+
+    fn baseline_unanswered(&self) -> u64 {
+        self.baseline.unanswered()
     }
 
     fn at(&mut self, now: Nanos) {
@@ -356,7 +353,7 @@ impl Workload for NfvDin {
         self.sent += 1;
         let tag = self.sent;
         if let Some(shard) = self.floods.next_question() {
-            self.under_way.insert(tag, Sent::Report(shard));
+            self.in_flight.insert(tag, Sent::Report(shard));
             let question = floods::question(shard);
             return Some(Call { tag, ..question });
         }
@@ -369,12 +366,16 @@ impl Workload for NfvDin {
         };
         self.floods.on_sent(&key, is_flood);
         let payload = sent.packet.clone();
-        self.under_way.insert(tag, Sent::Packet(sent));
+        let sent = InFlight {
+            key: key.clone(),
+            ..sent
+        };
+        self.in_flight.insert(tag, Sent::Packet(sent));
         Some(Call { tag, key, payload })
     }
 
     fn on_outcome(&mut self, tag: u64, reply: Option<&Reply>) -> Judged {
-        let sent = match self.under_way.remove(&tag) {
+        let sent = match self.in_flight.remove(&tag) {
             Some(Sent::Packet(sent)) => sent,
             Some(Sent::Report(shard)) => {
                 let report = answer(reply);
@@ -388,18 +389,17 @@ impl Workload for NfvDin {
             }
             None => return Judged::refused(handled(reply)),
         };
-        if let Some(attack) = sent.attack {
-            let rule = self.rules.entry(FIRST_SID + attack as u32).or_default();
-            match handled(reply) {
-                true => rule.sent += 1,
-                false => rule.unknown += 1,
+        if !not_admitted(reply) {
+            self.floods.on_outcome(&sent.key, handled(reply));
+            if let Some(attack) = sent.attack {
+                self.alerts.on_attack(attack, handled(reply));
             }
         }
         let Some(reply) = reply.filter(|r| r.outcome == Outcome::Done) else {
             return Judged::refused(false);
         };
         if sent.attack == Some(DROPPED) {
-            let sids = [FIRST_SID + DROPPED as u32];
+            let sids = [alerts::FIRST_SID + DROPPED as u32];
             let detected = answer::<Detected>(Some(reply));
             let right = detected.is_some_and(|d| d.dropped && d.sids == sids);
             return match self.dropped.add(right) {
@@ -409,7 +409,7 @@ impl Workload for NfvDin {
         }
         if sent.fate == Fate::Nowhere {
             return match self.refused.add(reply.status == NOT_FOUND) {
-                true => Judged::refused_rightly(),
+                true => Judged::refused_on_purpose(),
                 false => Judged::refused(true),
             };
         }
@@ -420,44 +420,37 @@ impl Workload for NfvDin {
     }
 
     fn next_check(&mut self, now: Nanos) -> Check {
+        if self.check_from.is_none() {
+            let mappings = self.translations.asked().map(|inside| {
+                let call = gateway::ask_mapping(inside);
+                (Asked::Mapping(inside), call)
+            });
+            self.checks = Checks::new(ask_shards().chain(mappings).collect());
+        }
         // The last window must be over.
         let from = Nanos(now.0 + floods::WINDOW.0 + floods::WINDOW.0 / 10);
         let from = *self.check_from.get_or_insert(from);
         match now < from {
             true => Check::At(from),
-            false => self.questions.next(),
+            false => self.checks.next(),
         }
     }
 
     fn on_check(&mut self, _: Nanos, tag: u64, reply: Option<&Reply>) {
-        let good = if tag < u64::from(floods::SHARDS) {
-            let report = answer(reply);
-            report.map(|report| self.floods.on_report(tag as u16, &report))
-        } else {
-            answer(reply).map(|alerts| self.alerts(alerts, false))
-        };
-        self.questions.on_answer(tag, good.is_some());
+        let asked = self.checks.asked(tag);
+        let facts = asked.and_then(|asked| self.read_back(asked, reply));
+        self.checks.take(tag, facts);
     }
 
     fn checked(&self) -> f64 {
-        self.questions.progress()
+        self.checks.progress()
     }
 
     fn verify(&self) -> Verified {
-        let rules = || self.rules.values();
-        let sum = |of: fn(&Rule) -> u64| rules().map(of).sum::<u64>();
-        let (sent, found) = (sum(|r| r.sent), sum(Rule::found));
         let t = &self.translations;
         let mut findings = self.floods.findings().to_vec();
+        findings.extend(self.alerts.findings());
         findings.extend([
-            Score(sum(|r| r.found().min(r.sent)), sent).finding(
-                "attacks found",
-                "attacks in payloads that raised an alert (recall)",
-            ),
-            Score(sum(|r| r.found().min(r.most())), found).finding(
-                "alerts right",
-                "alerts of the rule of an attack that was sent (precision)",
-            ),
             self.dropped
                 .finding("dropped", "packets with the attack that a rule drops"),
             Score(t.consistent, t.seen).finding(
@@ -466,7 +459,7 @@ impl Workload for NfvDin {
             ),
             self.packets.finding(
                 "packets",
-                "packets that came translated, byte by byte, checksums worked out anew",
+                "packets that came translated, byte by byte, checksums computed here",
             ),
             self.hops.finding(
                 "next hops",
@@ -477,16 +470,26 @@ impl Workload for NfvDin {
                 "packets to ports of nobody or without a route, refused",
             ),
         ]);
+        let (alerts, packets) = (&self.alerts, self.floods.totals());
+        let checks = [
+            self.checks
+                .of(
+                    "ddos",
+                    "packets that each shard has counted in its windows",
+                    packets.unsure(),
+                )
+                .with(packets.facts()),
+            self.checks
+                .of("nids", "alerts of each rule", alerts.unsure())
+                .with(alerts.facts()),
+            self.checks.of("natv4", gateway::MAPPINGS, 0),
+        ];
         Verified {
-            // Each attack that was handled is one alert.
             rows: Rows {
-                expected: sent,
-                found,
-                missing: sum(|r| r.sent.saturating_sub(r.found())),
-                repeated: sum(|r| r.found().saturating_sub(r.most())),
-                checks_failed: self.questions.failed(),
-                ..Rows::default()
+                checks_failed: self.checks.unanswered(),
+                ..self.alerts.rows()
             },
+            checks: checks.into(),
             spikes: None,
             findings,
         }

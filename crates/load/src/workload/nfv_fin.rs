@@ -1,30 +1,30 @@
 //! The workload of flow monitoring (NFV-FIN): packets are counted by flow, searched for attacks, and
 //! sealed into an IPsec tunnel.
 //!
-//! The ESP sequence number that a packet left with is the ledger of its own: those of one security
-//! association must follow each other without a gap and without a repeat. At the end the heavy flows
-//! and the alerts are read from every shard.
+//! The ESP sequence number that a packet left with is a ledger of its own: those of one security
+//! association must follow each other without a gap and without a repeat. Flows are the same in all
+//! loads, so the counts of all three services are read before the load; at the end they are read from
+//! every shard, and from every security association that was used.
 
+use super::alerts::{self, Alerts};
+use super::checks::{Ask, Checks, Facts};
+use super::packet_totals::{self, Totals, Window};
 use super::packets::{FLOWS, Packets, Sent, flow};
-use super::questions::{Questions, Sequences, answer, first_answer, handled, key_of_shard, record};
+use super::questions::{Sequences, answer, first_answer, handled, not_admitted};
+use super::sealed::{self, Associations};
 use super::{Call, Check, Finding, Inputs, Judged, Verified, Workload};
 use crate::LoadError;
 use crate::ledger::Rows;
+use crate::verdict::ServiceCheck;
 use e3_model::Nanos;
 use e3_wire::entry::Reply;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use std::collections::BTreeMap;
 
 /// Flows that are looked for among the heavy ones.
 const HEAVY: usize = 10;
 /// Shards of the application's services, as its manifest has them.
 const SHARDS: u16 = 12;
-
-#[derive(Serialize)]
-struct Question<'a> {
-    op: &'a str,
-    at: &'a str,
-}
 
 /// How a packet left.
 #[derive(Deserialize)]
@@ -36,53 +36,122 @@ struct Sealed {
 
 #[derive(Deserialize)]
 struct Flows {
+    #[serde(flatten)]
+    window: Window,
     heavy: Vec<(String, u16, String, u16, u8, u64)>,
 }
 
-#[derive(Deserialize)]
-struct Alerts {
-    total: u64,
+#[derive(Clone, Copy, Debug)]
+enum Asked {
+    Flows { shard: u16, last: bool },
+    Alerts,
+    Sequence(u64),
+}
+
+impl Ask for Asked {
+    fn service(self) -> &'static str {
+        match self {
+            Asked::Flows { .. } => "flowmon",
+            Asked::Alerts => "nids",
+            Asked::Sequence(_) => "ipsec",
+        }
+    }
+}
+
+#[derive(Debug)]
+struct InFlight {
+    rank: u32,
+    len: usize,
+    attack: Option<usize>,
 }
 
 /// The workload.
 pub struct NfvFin {
     stream: Packets,
-    /// Flow, length and attack of what is under way.
-    under_way: BTreeMap<u64, (u32, usize, bool)>,
+    in_flight: BTreeMap<u64, InFlight>,
     next_mark: u64,
+    associations: Associations,
     sequences: Sequences<u64>,
     packets: Vec<u64>,
-    attacks: u64,
-    questions: Questions,
+    totals: Totals,
+    alerts: Alerts,
+    baseline: Checks<Asked>,
+    checks: Option<Checks<Asked>>,
     /// Estimates of heavy flows, by source address and port.
     heavy: BTreeMap<(String, u16), u64>,
-    alerts: u64,
 }
 
-fn question(at: &str, shard: u16) -> Call {
-    Call {
-        tag: 0,
-        key: key_of_shard(shard, SHARDS),
-        payload: record(&Question { op: "report", at }),
-    }
+fn key(rank: u32) -> Vec<u8> {
+    flow(rank).canonical().to_bytes().to_vec()
+}
+
+fn flows_of(shard: u16, last: bool) -> (Asked, Call) {
+    let call = packet_totals::flowmon(shard, SHARDS, last);
+    (Asked::Flows { shard, last }, call)
+}
+
+fn alerts_of(shard: u16) -> (Asked, Call) {
+    (Asked::Alerts, alerts::question(shard))
 }
 
 impl NfvFin {
     /// The packets of a seed.
     pub fn new(inputs: &Inputs) -> NfvFin {
-        let calls = ["flowmon", "nids"]
-            .into_iter()
-            .flat_map(|at| (0..SHARDS).map(move |shard| question(at, shard)));
+        let associations = Associations::new((0..FLOWS).map(key));
+        let shards = (0..SHARDS).flat_map(|shard| [flows_of(shard, false), alerts_of(shard)]);
+        let sequences = associations
+            .all()
+            .map(|(spi, call)| (Asked::Sequence(spi), call));
         NfvFin {
             stream: Packets::new(inputs.seed),
-            under_way: BTreeMap::new(),
+            in_flight: BTreeMap::new(),
             next_mark: 0,
+            baseline: Checks::new(shards.chain(sequences).collect()),
+            associations,
             sequences: Sequences::default(),
             packets: vec![0; FLOWS as usize],
-            attacks: 0,
-            questions: Questions::new(calls.collect()),
+            totals: Totals::new(SHARDS),
+            alerts: Alerts::default(),
+            checks: None,
             heavy: BTreeMap::new(),
-            alerts: 0,
+        }
+    }
+
+    fn checks(&mut self) -> &mut Checks<Asked> {
+        let shards = (0..SHARDS).flat_map(|shard| {
+            [
+                flows_of(shard, true),
+                flows_of(shard, false),
+                alerts_of(shard),
+            ]
+        });
+        let used = self.associations.sure(&self.sequences);
+        let used = used.map(|(spi, call)| (Asked::Sequence(spi), call));
+        self.checks
+            .get_or_insert_with(|| Checks::new(shards.chain(used).collect()))
+    }
+
+    /// Holds an answer after the load against what was sent; None if it is none.
+    fn read_back(&mut self, asked: Asked, reply: Option<&Reply>) -> Option<Facts> {
+        match asked {
+            Asked::Flows { shard, last } => {
+                let said: Flows = answer(reply)?;
+                self.totals.on_report(shard, said.window);
+                if !last {
+                    let estimates = said.heavy.into_iter().map(|h| ((h.0, h.1), h.5));
+                    self.heavy.extend(estimates);
+                }
+                Some(Facts::default())
+            }
+            Asked::Alerts => {
+                self.alerts.on_report(answer(reply)?, false);
+                Some(Facts::default())
+            }
+            Asked::Sequence(spi) => {
+                let said: sealed::Report = answer(reply)?;
+                let known = self.sequences.expected(&spi);
+                Some(Facts::one(said.spi == spi && known == Some(said.sequence)))
+            }
         }
     }
 }
@@ -97,11 +166,32 @@ impl Workload for NfvFin {
     }
 
     fn probe(&mut self) -> Call {
-        question("flowmon", 0)
+        flows_of(0, false).1
     }
 
     fn on_probe(&mut self, reply: &Reply) -> Result<(), LoadError> {
         first_answer::<Flows>(self.name(), reply).map(drop)
+    }
+
+    fn next_baseline(&mut self) -> Check {
+        self.baseline.next()
+    }
+
+    fn on_baseline(&mut self, tag: u64, reply: Option<&Reply>) {
+        let taken = match self.baseline.asked(tag) {
+            Some(Asked::Flows { shard, .. }) => {
+                answer::<Flows>(reply).map(|said| self.totals.begin(shard, said.window))
+            }
+            Some(Asked::Alerts) => answer(reply).map(|said| self.alerts.on_report(said, true)),
+            Some(Asked::Sequence(spi)) => answer::<sealed::Report>(reply)
+                .map(|said| self.sequences.begin_after(spi, said.sequence)),
+            None => None,
+        };
+        self.baseline.take(tag, taken.map(|()| Facts::one(true)));
+    }
+
+    fn baseline_unanswered(&self) -> u64 {
+        self.baseline.unanswered()
     }
 
     fn next(&mut self) -> Option<Call> {
@@ -111,47 +201,53 @@ impl Workload for NfvFin {
             attack,
         } = self.stream.next_packet();
         self.next_mark += 1;
-        self.under_way
-            .insert(self.next_mark, (rank, bytes.len(), attack.is_some()));
+        let len = bytes.len();
+        self.in_flight
+            .insert(self.next_mark, InFlight { rank, len, attack });
         Some(Call {
             tag: self.next_mark,
-            key: flow(rank).canonical().to_bytes().to_vec(),
+            key: key(rank),
             payload: bytes,
         })
     }
 
     fn on_outcome(&mut self, mark: u64, reply: Option<&Reply>) -> Judged {
-        let sent = self.under_way.remove(&mark);
-        let (Some((rank, len, attack)), Some(sealed)) = (sent, answer::<Sealed>(reply)) else {
+        let Some(sent) = self.in_flight.remove(&mark) else {
             return Judged::refused(handled(reply));
         };
-        if sealed.bytes <= len as u64 {
+        let key = key(sent.rank);
+        if !not_admitted(reply) {
+            self.totals.on_packet(&key, handled(reply));
+            if let Some(attack) = sent.attack {
+                self.alerts.on_attack(attack, handled(reply));
+            }
+        }
+        let Some(sealed) = answer::<Sealed>(reply) else {
+            if !not_admitted(reply) {
+                self.associations.on_unsure(&key);
+            }
+            return Judged::refused(handled(reply));
+        };
+        if sealed.bytes <= sent.len as u64 {
             return Judged::refused(true);
         }
         self.sequences.add(sealed.spi, sealed.sequence);
-        self.packets[rank as usize] += 1;
-        self.attacks += u64::from(attack);
+        self.packets[sent.rank as usize] += 1;
         Judged::accepted()
     }
 
     fn next_check(&mut self, _: Nanos) -> Check {
-        self.questions.next()
+        self.checks().next()
     }
 
     fn on_check(&mut self, _: Nanos, tag: u64, reply: Option<&Reply>) {
-        let good = if tag < u64::from(SHARDS) {
-            answer::<Flows>(reply).map(|f| {
-                let estimates = f.heavy.into_iter().map(|h| ((h.0, h.1), h.5));
-                self.heavy.extend(estimates);
-            })
-        } else {
-            answer::<Alerts>(reply).map(|a| self.alerts += a.total)
-        };
-        self.questions.on_answer(tag, good.is_some());
+        let asked = self.checks().asked(tag);
+        let facts = asked.and_then(|asked| self.read_back(asked, reply));
+        self.checks().take(tag, facts);
     }
 
     fn checked(&self) -> f64 {
-        self.questions.progress()
+        self.checks.as_ref().map_or(0.0, Checks::progress)
     }
 
     fn verify(&self) -> Verified {
@@ -164,26 +260,36 @@ impl Workload for NfvFin {
             // a sketch never says less than there was
             estimate.is_some_and(|e| *e >= self.packets[**rank])
         });
+        let heavy = Finding {
+            what: "heavy flows",
+            right: found.count() as u64,
+            of: ranks.len() as u64,
+            how: "most frequent flows that the shards name, with no less than they had",
+        };
+        let services = self.checks.as_ref().map(|checks| {
+            let (totals, alerts) = (&self.totals, &self.alerts);
+            [
+                checks
+                    .of(
+                        "flowmon",
+                        "packets that each shard has counted",
+                        totals.unsure(),
+                    )
+                    .with(totals.facts()),
+                checks
+                    .of("nids", "alerts of each rule", alerts.unsure())
+                    .with(alerts.facts()),
+                checks.of("ipsec", sealed::WHAT, self.associations.unsure()),
+            ]
+        });
         Verified {
             rows: Rows {
-                checks_failed: self.questions.failed(),
+                checks_failed: self.checks.as_ref().map_or(0, Checks::unanswered),
                 ..self.sequences.rows()
             },
+            checks: services.map_or(Vec::new(), Vec::<ServiceCheck>::from),
             spikes: None,
-            findings: vec![
-                Finding {
-                    what: "heavy flows",
-                    right: found.count() as u64,
-                    of: ranks.len() as u64,
-                    how: "most frequent flows that the shards name, with no less than they had",
-                },
-                Finding {
-                    what: "alerts",
-                    right: self.alerts.min(self.attacks),
-                    of: self.attacks.max(self.alerts),
-                    how: "attacks sent and alerts raised since the application was deployed",
-                },
-            ],
+            findings: [heavy].into_iter().chain(self.alerts.findings()).collect(),
         }
     }
 }

@@ -11,6 +11,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+/// Status of an answer about something that is not there.
+pub(super) const NOT_FOUND: u32 = 2;
+
 /// Writes a record.
 pub(crate) fn record(value: &impl Serialize) -> Vec<u8> {
     let mut bytes = Vec::new();
@@ -44,6 +47,11 @@ pub(super) fn done(payload: &impl Serialize) -> Reply {
     }
 }
 
+/// Whether a request certainly had no effect: no attempt was admitted.
+pub(super) fn not_admitted(reply: Option<&Reply>) -> bool {
+    reply.is_some_and(|r| crate::ledger::refusal(r.outcome))
+}
+
 /// Whether the application, not the platform, gave the outcome.
 pub(super) fn handled(reply: Option<&Reply>) -> bool {
     reply.is_some_and(|r| r.outcome == Outcome::Done)
@@ -62,7 +70,6 @@ pub(super) struct Questions {
     calls: Vec<Call>,
     to_ask: VecDeque<(usize, u32)>,
     asked: BTreeMap<usize, u32>,
-    failed: u64,
 }
 
 impl Questions {
@@ -95,8 +102,7 @@ impl Questions {
             Some(attempts) if !good && attempts < CHECK_ATTEMPTS_MAX => {
                 self.to_ask.push_back((at, attempts));
             }
-            Some(_) => self.failed += u64::from(!good),
-            None => {}
+            Some(_) | None => {}
         }
     }
 
@@ -105,11 +111,6 @@ impl Questions {
         let open = self.to_ask.len() + self.asked.len();
         1.0 - open as f64 / self.calls.len().max(1) as f64
     }
-
-    /// Questions that nobody answered.
-    pub(super) fn failed(&self) -> u64 {
-        self.failed
-    }
 }
 
 /// Numbers that an application gives to the requests of each kind: whatever is lost or repeated on
@@ -117,11 +118,24 @@ impl Questions {
 #[derive(Debug, Default)]
 pub(super) struct Sequences<K> {
     numbers: BTreeMap<K, BTreeSet<u64>>,
+    /// The last number of each kind before the load, where it is known.
+    before: BTreeMap<K, u64>,
     accepted: u64,
     repeated: u64,
 }
 
 impl<K: Ord> Sequences<K> {
+    /// Notes the last number that a kind had before the load.
+    pub(super) fn begin_after(&mut self, kind: K, number: u64) {
+        self.before.insert(kind, number);
+    }
+
+    /// The number that a kind must have come to: that before the load, and one for each request.
+    pub(super) fn expected(&self, kind: &K) -> Option<u64> {
+        let numbers = self.numbers.get(kind).map_or(0, BTreeSet::len) as u64;
+        Some(self.before.get(kind)? + numbers)
+    }
+
     pub(super) fn add(&mut self, kind: K, number: u64) {
         self.accepted += 1;
         let new = self.numbers.entry(kind).or_default().insert(number);
@@ -135,19 +149,27 @@ impl<K: Ord> Sequences<K> {
     }
 
     /// As rows: each accepted request one number; a number given twice is a request without a row
-    /// of its own, one that is left out is a request that took effect twice.
+    /// of its own, as is one from before the load; one that is left out is a request that took effect
+    /// twice.
     pub(super) fn rows(&self) -> Rows {
         let mut rows = Rows {
             expected: self.accepted,
             missing: self.repeated,
             ..Rows::default()
         };
-        for numbers in self.numbers.values() {
+        for (kind, numbers) in &self.numbers {
             let (Some(first), Some(last)) = (numbers.first(), numbers.last()) else {
                 continue;
             };
+            let before = self
+                .before
+                .get(kind)
+                .copied()
+                .unwrap_or(first.saturating_sub(1));
+            let new = numbers.iter().filter(|n| **n > before).count() as u64;
             rows.found += numbers.len() as u64;
-            rows.repeated += last - first + 1 - numbers.len() as u64;
+            rows.missing += numbers.len() as u64 - new;
+            rows.repeated += last.saturating_sub(before + new);
         }
         rows
     }
@@ -170,6 +192,25 @@ mod tests {
     }
 
     #[test]
+    fn numbers_go_on_from_those_before_the_load() {
+        let mut s = Sequences::default();
+        s.begin_after("a", 10);
+        [11, 12, 13].into_iter().for_each(|n| s.add("a", n));
+        assert_eq!((s.rows().missing, s.rows().repeated), (0, 0));
+        assert_eq!((s.expected(&"a"), s.expected(&"b")), (Some(13), None));
+        // the first number is left out: an effect of nobody
+        let mut s = Sequences::default();
+        s.begin_after("a", 10);
+        [12, 13].into_iter().for_each(|n| s.add("a", n));
+        assert_eq!((s.rows().missing, s.rows().repeated), (0, 1));
+        // the state began again empty
+        let mut s = Sequences::default();
+        s.begin_after("a", 10);
+        [1, 2, 3].into_iter().for_each(|n| s.add("a", n));
+        assert_eq!((s.rows().missing, s.rows().repeated), (3, 0));
+    }
+
+    #[test]
     fn questions_are_asked_until_they_are_answered() {
         let call = |n: u64| Call {
             tag: 0,
@@ -189,7 +230,7 @@ mod tests {
             assert!(matches!(q.next(), Check::Ask(c) if c.tag == 0));
             q.on_answer(0, false);
         }
-        assert_eq!((q.next(), q.failed()), (Check::Finished, 1));
+        assert_eq!(q.next(), Check::Finished);
         assert_eq!(q.progress(), 1.0);
     }
 

@@ -1,12 +1,15 @@
-//! Reads the rows and the detected spikes back through the application, thermostat by thermostat,
-//! and holds them against what was sent.
+//! Reads rows, averages, detected spikes and ratings back through the application, thermostat by
+//! thermostat, and holds them against what was sent.
 
+use super::checks::Facts;
 use super::iot_ts::{Fate, HOUR_S, Thermostat, celsius};
+use super::kept::Kept;
 use super::questions::answer;
-use super::thermostats::{self, Selected, is_nothing, select};
+use super::thermostats::{self, Averaged, Rated, Selected, is_nothing, select};
 use super::{Check, Spikes, Verified};
 use crate::ledger::Rows;
 use crate::limits::{CHECK_ATTEMPTS_MAX, CHECK_RETRY_AFTER};
+use crate::verdict::ServiceCheck;
 use e3_model::Nanos;
 use e3_wire::entry::Reply;
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,6 +23,21 @@ enum What {
     Rows { from: i64, to: i64 },
     /// Spikes from this time on.
     Spikes { from: i64 },
+    /// The average.
+    Average,
+    /// The rating of a comfort programme; none where nothing was ever rated.
+    Rating { item: Option<i64> },
+}
+
+impl What {
+    fn service(self) -> &'static str {
+        match self {
+            What::Rows { .. } => "sql",
+            What::Spikes { .. } => "spike",
+            What::Average => "ema",
+            What::Rating { .. } => "recommend",
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -46,6 +64,10 @@ pub(super) struct Readback {
     answered: u64,
     failed: Vec<Question>,
     found: Vec<Found>,
+    /// What the services must have kept of each thermostat; none where that is not known.
+    kept: Vec<Option<Kept>>,
+    averages: Facts,
+    ratings: Facts,
 }
 
 impl Readback {
@@ -58,7 +80,19 @@ impl Readback {
             answered: 0,
             failed: Vec::new(),
             found: thermostats.iter().map(|_| Found::default()).collect(),
+            kept: Vec::new(),
+            averages: Facts::default(),
+            ratings: Facts::default(),
         }
+    }
+
+    fn ask(&mut self, thermostat: usize, what: What) {
+        let question = Question {
+            thermostat,
+            what,
+            attempts: 0,
+        };
+        self.wait(Nanos(0), question);
     }
 
     fn wait(&mut self, until: Nanos, question: Question) {
@@ -66,8 +100,8 @@ impl Readback {
         self.next_tag += 1;
     }
 
-    /// The rows of all thermostats, then the spikes of all. A question about spikes travels behind
-    /// the readings on the same channels, so its answer knows them.
+    /// The rows of all thermostats, then what the other services keep of each. Those questions travel
+    /// behind the readings on the same channels, so their answers know them.
     fn prepare(&mut self, thermostats: &[Thermostat]) {
         self.prepared = true;
         for (thermostat, t) in thermostats.iter().enumerate() {
@@ -76,36 +110,25 @@ impl Readback {
             let mut n = WINDOW_READINGS;
             while n < t.sent.len() as i64 {
                 let to = t.reading_time_s(n as usize);
-                self.wait(
-                    Nanos(0),
-                    Question {
-                        thermostat,
-                        what: What::Rows { from, to },
-                        attempts: 0,
-                    },
-                );
+                self.ask(thermostat, What::Rows { from, to });
                 (from, n) = (to, n + WINDOW_READINGS);
             }
-            let what = What::Rows { from, to: i64::MAX };
-            self.wait(
-                Nanos(0),
-                Question {
-                    thermostat,
-                    what,
-                    attempts: 0,
-                },
-            );
+            self.ask(thermostat, What::Rows { from, to: i64::MAX });
         }
+        self.kept = thermostats.iter().map(Kept::of).collect();
         for thermostat in 0..thermostats.len() {
-            let what = What::Spikes { from: i64::MIN };
-            self.wait(
-                Nanos(0),
-                Question {
-                    thermostat,
-                    what,
-                    attempts: 0,
-                },
-            );
+            self.ask(thermostat, What::Spikes { from: i64::MIN });
+            let Some(kept) = &self.kept[thermostat] else {
+                continue;
+            };
+            let items: Vec<i64> = kept.ratings.0.keys().copied().collect();
+            self.ask(thermostat, What::Average);
+            if items.is_empty() {
+                self.ask(thermostat, What::Rating { item: None });
+            }
+            for item in items {
+                self.ask(thermostat, What::Rating { item: Some(item) });
+            }
         }
     }
 
@@ -124,6 +147,8 @@ impl Readback {
                 Check::Ask(match question.what {
                     What::Rows { from, to } => select(tag, user, token, from, to),
                     What::Spikes { from } => thermostats::spikes(tag, user, token, from),
+                    What::Average => thermostats::average(tag, user, token),
+                    What::Rating { item } => thermostats::rating(tag, user, token, item),
                 })
             }
         }
@@ -148,12 +173,33 @@ impl Readback {
 
     /// Takes an answer; false if it is none to this question.
     fn take(&mut self, question: Question, reply: &Reply) -> bool {
+        let kept = self.kept[question.thermostat].as_ref();
+        let nothing = is_nothing(reply);
+        match (question.what, kept) {
+            (What::Average, Some(kept)) => {
+                let Some(right) = kept.is_average(answer::<Averaged>(Some(reply)), nothing) else {
+                    return false;
+                };
+                self.averages.add(right);
+                return true;
+            }
+            (What::Rating { item }, Some(kept)) => {
+                let Some(right) = kept.is_rating(item, answer::<Rated>(Some(reply)), nothing)
+                else {
+                    return false;
+                };
+                self.ratings.add(right);
+                return true;
+            }
+            _ => {}
+        }
         let found = &mut self.found[question.thermostat];
-        if is_nothing(reply) {
+        if nothing {
             // Nothing was ever stored there, or nothing detected.
             return true;
         }
         match question.what {
+            What::Average | What::Rating { .. } => true,
             What::Rows { from, to } => match answer::<Selected>(Some(reply)) {
                 Some(Selected { rows, more: 0 }) => {
                     for (time, celsius) in rows {
@@ -172,15 +218,7 @@ impl Readback {
                 if let (1.., Some(last)) = (spikes.more, spikes.times.last()) {
                     // From the last one on; past it if all had one time.
                     let from = (*last).max(from.saturating_add(1));
-                    let what = What::Spikes { from };
-                    self.wait(
-                        Nanos(0),
-                        Question {
-                            what,
-                            attempts: 0,
-                            ..question
-                        },
-                    );
+                    self.ask(question.thermostat, What::Spikes { from });
                 }
                 true
             }
@@ -198,14 +236,7 @@ impl Readback {
             What::Rows { from, to: middle },
             What::Rows { from: middle, to },
         ] {
-            self.wait(
-                Nanos(0),
-                Question {
-                    what,
-                    attempts: 0,
-                    ..question
-                },
-            );
+            self.ask(question.thermostat, what);
         }
         true
     }
@@ -288,8 +319,58 @@ impl Readback {
         (spikes.precision, spikes.recall) = (ratio(spikes.detected), ratio(spikes.injected));
         Verified {
             rows,
+            checks: self.checks(&rows),
             spikes: Some(spikes),
             findings: Vec::new(),
         }
+    }
+
+    fn checks(&self, rows: &Rows) -> Vec<ServiceCheck> {
+        let unsure = self.kept.iter().filter(|k| k.is_none()).count() as u64;
+        let mut spikes = Facts::default();
+        for (kept, found) in self.kept.iter().zip(&self.found) {
+            if let Some(kept) = kept {
+                spikes.add(kept.spikes.spikes == found.spikes);
+            }
+        }
+        let stored = Facts {
+            right: rows.expected - rows.missing,
+            wrong: rows.missing + rows.repeated + rows.unexpected,
+        };
+        let unread = self.failed.iter();
+        let unread = unread
+            .chain(self.waiting.values())
+            .chain(self.asked.values());
+        let of = |service: &'static str, what, facts: Facts, unsure| ServiceCheck {
+            readable: true,
+            right: facts.right,
+            wrong: facts.wrong,
+            unread: unread
+                .clone()
+                .filter(|q| q.what.service() == service)
+                .count() as u64,
+            unsure,
+            ..ServiceCheck::unreadable(service, what)
+        };
+        vec![
+            ServiceCheck::unreadable(
+                "apigw",
+                "its permits refill within 2 s and have no read operation",
+            ),
+            of("sql", "rows of accepted readings", stored, 0),
+            of(
+                "ema",
+                "averages, with time and samples",
+                self.averages,
+                unsure,
+            ),
+            of("spike", "spikes of each thermostat", spikes, unsure),
+            of(
+                "recommend",
+                "ratings of comfort programmes",
+                self.ratings,
+                unsure,
+            ),
+        ]
     }
 }

@@ -162,11 +162,11 @@ struct Device {
     random: Random,
 }
 
-/// Devices; each has at most one report under way, so that repeats cannot reorder them.
+/// Devices; each has at most one report in flight, so that retries cannot reorder them.
 #[derive(Clone, Debug)]
 pub struct Fleet {
     devices: Vec<Device>,
-    /// When devices report next that have none under way.
+    /// When devices report next that have none in flight.
     due: BinaryHeap<Reverse<(i64, u32)>>,
     /// When those have reported that do.
     reported: Vec<i64>,
@@ -212,7 +212,7 @@ impl Fleet {
         device.site * KINDS.len() + device.kind
     }
 
-    /// The next report; none if every device has one under way.
+    /// The next report; none if every device has one in flight.
     pub fn next_report(&mut self) -> Option<Report> {
         let Reverse((time_s, number)) = self.due.pop()?;
         self.reported[number as usize] = time_s;
@@ -239,7 +239,7 @@ impl Fleet {
         })
     }
 
-    /// A device's report has arrived, or is given up.
+    /// A device's report has arrived, or has no outcome.
     pub fn on_arrived(&mut self, number: u32) {
         let device = &mut self.devices[number as usize];
         let off = 1.0 + JITTER * normal(&mut device.random).clamp(-4.0, 4.0);
@@ -307,7 +307,7 @@ mod tests {
         for _ in 0..50 {
             fleet.on_arrived(device);
             alone.push(fleet.next_report().unwrap());
-            assert_eq!(fleet.next_report(), None, "the others are under way");
+            assert_eq!(fleet.next_report(), None, "the others are in flight");
         }
         let mut together = reports(3, 20, 50_000);
         together.retain(|r| r.device == device);

@@ -1,7 +1,7 @@
 //! What thermostats say to their application and hear from it, as records.
 
 use super::Call;
-use super::questions::record;
+use super::questions::{NOT_FOUND, record};
 use crate::LoadError;
 use e3_wire::entry::{Outcome, Reply};
 use hmac::{Hmac, KeyInit, Mac};
@@ -10,8 +10,6 @@ use sha2::Sha256;
 
 /// Status of what the application refuses: no valid token, or over the rate.
 pub(super) const REFUSED: u32 = 3;
-/// Status of an answer about something that is not there.
-pub(super) const NOT_FOUND: u32 = 2;
 /// How the reason begins if it is the token.
 const BAD_TOKEN: &str = "token:";
 /// What the reason says if it is the rate.
@@ -71,6 +69,17 @@ struct Select<'a> {
     sql: &'a str,
     since: i64,
     until: i64,
+}
+
+#[derive(Serialize)]
+struct Get<'a> {
+    user: &'a str,
+    expiry: i64,
+    token: Bytes<'a>,
+    op: &'a str,
+    at: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    item: Option<i64>,
 }
 
 #[derive(Serialize)]
@@ -140,6 +149,44 @@ pub(super) fn spikes(tag: u64, user: &str, token: &Token, from: i64) -> Call {
     call(tag, user, &spikes)
 }
 
+/// The average.
+pub(super) fn average(tag: u64, user: &str, token: &Token) -> Call {
+    get(tag, user, token, "ema", None)
+}
+
+/// The rating of a comfort programme, or what is recommended.
+pub(super) fn rating(tag: u64, user: &str, token: &Token, item: Option<i64>) -> Call {
+    get(tag, user, token, "recommend", item)
+}
+
+fn get(tag: u64, user: &str, token: &Token, at: &str, item: Option<i64>) -> Call {
+    let get = Get {
+        user,
+        expiry: token.expiry,
+        token: Bytes(&token.tag),
+        op: "get",
+        at,
+        item,
+    };
+    call(tag, user, &get)
+}
+
+/// Answer to [`average`].
+#[derive(Deserialize)]
+pub(super) struct Averaged {
+    pub(super) ema: f64,
+    pub(super) time: i64,
+    pub(super) samples: u64,
+}
+
+/// Answer to [`rating`].
+#[derive(Deserialize)]
+pub(super) struct Rated {
+    pub(super) rating: f64,
+    /// 1 if it is the thermostat's own rating, not a prediction.
+    pub(super) rated: u8,
+}
+
 /// Answer to an update.
 #[derive(Deserialize)]
 pub(super) struct Stored {
@@ -150,7 +197,8 @@ pub(super) struct Stored {
 /// Answer to [`count`].
 #[derive(Deserialize)]
 pub(super) struct Counted {
-    pub(super) rows: Vec<(i64,)>,
+    #[serde(rename = "rows")]
+    _rows: Vec<(i64,)>,
 }
 
 /// Answer to [`select`].

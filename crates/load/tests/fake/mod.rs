@@ -40,11 +40,24 @@ pub struct Faults {
     pub silent_node: bool,
     /// The application is not there.
     pub reject: bool,
+    /// Updates that are dead-lettered.
+    pub dead_letter_one_in: u64,
+    /// Updates that expire.
+    pub expire_one_in: u64,
+    /// After so many updates, all state is gone; 0 = never.
+    pub empty_after: usize,
+    /// Updates that are stored and answered, but do not reach the services behind.
+    pub cut_off_one_in: u64,
+    /// Another application: it answers whatever comes.
+    pub echo: bool,
 }
 
 #[derive(Default)]
 struct State {
     rows: BTreeMap<String, Vec<(i64, f64)>>,
+    /// What the services behind have seen.
+    seen: BTreeMap<String, Vec<(i64, f64)>>,
+    updates: usize,
     answered: BTreeMap<RequestId, Reply>,
 }
 
@@ -149,7 +162,24 @@ fn answer(q: &Request, faults: Faults, state: &mut State) -> Vec<Reply> {
             payload,
         }];
     }
+    if faults.echo {
+        return vec![done(0, q.payload.clone())];
+    }
     let update = Record::read(&q.payload).get("time").is_some();
+    let ended = [
+        (faults.dead_letter_one_in, Outcome::Failed),
+        (faults.expire_one_in, Outcome::Expired),
+    ];
+    let ended = ended
+        .iter()
+        .find(|(one_in, _)| update && hit(q.id.seq, *one_in));
+    if let Some((_, outcome)) = ended {
+        return vec![Reply {
+            outcome: *outcome,
+            status: 0,
+            payload: vec![],
+        }];
+    }
     if update && hit(q.id.seq, faults.overload_one_in) {
         if faults.store_refused {
             handle(q, faults, state);
@@ -233,13 +263,27 @@ fn handle(q: &Request, faults: Faults, state: &mut State) -> Reply {
     let Some(temperature) = record.get("temperature") else {
         let none = vec![];
         let rows = state.rows.get(user).unwrap_or(&none);
-        let fields = match record.text("op") {
-            None => select(rows, &record),
-            Some("spikes") => spikes(rows, record.int("from")),
-            Some(op) => panic!("{op} is not asked here"),
+        let seen = state.seen.get(user).unwrap_or(&none);
+        let fields = match (record.text("op"), record.text("at")) {
+            (None, _) => Some(select(rows, &record)),
+            (Some("spikes"), _) => Some(spikes(seen, record.int("from"))),
+            (Some("get"), Some("ema")) => average(seen),
+            (Some("get"), Some("recommend")) => {
+                let item = record.get("item").map(|_| record.int("item"));
+                item.and_then(|item| rating(seen, item))
+            }
+            other => panic!("{other:?} is not asked here"),
         };
-        return done(0, Record::write(fields));
+        return match fields {
+            Some(fields) => done(0, Record::write(fields)),
+            None => done(2, b"nothing there".to_vec()),
+        };
     };
+    state.updates += 1;
+    if state.updates == faults.empty_after {
+        state.rows.clear();
+        state.seen.clear();
+    }
     let rows = state.rows.entry(user.to_owned()).or_default();
     let times = match q.id.seq {
         seq if hit(seq, faults.forget_one_in) => 0,
@@ -248,6 +292,9 @@ fn handle(q: &Request, faults: Faults, state: &mut State) -> Reply {
     };
     let reading = (record.int("time"), temperature.as_float().unwrap());
     rows.extend(vec![reading; times]);
+    if times > 0 && !hit(q.id.seq, faults.cut_off_one_in) {
+        state.seen.entry(user.to_owned()).or_default().push(reading);
+    }
     // what is forgotten is told to be there
     let row = rows.len().max(1) as u64;
     done(0, Record::write(vec![("row", row.into())]))
@@ -285,6 +332,44 @@ fn select(rows: &[(i64, f64)], record: &Record) -> Vec<(&'static str, Value)> {
         ("rows", Value::Array(rows)),
         ("more", u8::from(more).into()),
     ]
+}
+
+/// Of the readings that differ by half a degree from the last one taken.
+fn average(seen: &[(i64, f64)]) -> Option<Vec<(&'static str, Value)>> {
+    let (&(mut time, mut ema), rest) = seen.split_first()?;
+    let (mut passed, mut samples) = (ema, 1u64);
+    for &(at, celsius) in rest {
+        if (celsius - passed).abs() >= 0.5 {
+            ema += (1.0 - (-((at - time) as f64) / 21_600.0).exp()) * (celsius - ema);
+            (time, passed, samples) = (at, celsius, samples + 1);
+        }
+    }
+    Some(vec![
+        ("ema", ema.into()),
+        ("time", time.into()),
+        ("samples", samples.into()),
+    ])
+}
+
+/// Of the readings at which the comfort band is left or entered: set-points 1.5 degrees apart in each
+/// quarter of the day, rated by their distance from what is comfortable.
+fn rating(seen: &[(i64, f64)], item: i64) -> Option<Vec<(&'static str, Value)>> {
+    let inside = |celsius: f64| (10.0..=18.0).contains(&celsius);
+    let crossed = seen.windows(2).filter(|w| inside(w[0].1) != inside(w[1].1));
+    let mut rating: Option<i64> = None;
+    for &(time, celsius) in crossed.map(|w| &w[1]) {
+        if time % 86_400 / 21_600 != item / 6 {
+            continue;
+        }
+        let distance = (18.0 + 1.5 * (item % 6) as f64 - 17.8 - 0.31 * celsius).abs();
+        let score = (10.0 - 4.0 * distance).round().max(0.0) as i64;
+        rating = match rating {
+            None => (score > 0).then_some(score),
+            Some(before) => Some(((3 * before + score + 2) / 4).max(1)),
+        };
+    }
+    let rating = rating? as f64;
+    Some(vec![("rating", rating.into()), ("rated", 1.into())])
 }
 
 fn spikes(rows: &[(i64, f64)], from: i64) -> Vec<(&'static str, Value)> {
