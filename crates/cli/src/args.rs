@@ -218,10 +218,13 @@ pub struct Deploy {
     /// Maximum wait
     #[arg(long, value_parser = duration, default_value = "60s", value_name = "TIME")]
     pub timeout: Duration,
-    /// Only check manifest, modules and placement; deploy nothing
+    /// Only check manifest, modules and placement as deploying does; deploy nothing
     #[arg(long)]
     pub dry_run: bool,
-    /// Topology for --dry-run [default: that of the cluster in --dir, else 3x-type1]
+    /// Accept more cores and bandwidth than nodes have free: some requests take longer
+    #[arg(long)]
+    pub overcommit: bool,
+    /// --dry-run on this topology while empty, and not on the running cluster
     #[arg(long, env = "E3_TOPOLOGY", value_name = "FILE|NAME")]
     pub topology: Option<String>,
     /// Where modules and profiles come from.

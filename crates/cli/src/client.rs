@@ -8,9 +8,8 @@ use crate::state_dir::{RunningCluster, StateDir};
 use e3_model::Token;
 use e3_model::api::{
     AppView, ChannelView, ClusterView, DeployRequest, DeployResponse, EndpointsView, ErrorView,
-    InstanceView, MigrateRequest, NodeView,
+    InstanceView, MigrateRequest, MigrateResponse, NodeView,
 };
-use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::time::Duration;
 use ureq::RequestBuilder;
@@ -118,6 +117,12 @@ impl Client {
         let post = self.http.post(self.path("/v1/apps"));
         self.answer(self.authorized(post).send_json(request))
     }
+    /// `POST /v1/apps?dryRun=true`.
+    pub fn dry_run(&self, request: &DeployRequest) -> Result<DeployResponse, Failure> {
+        let path = self.path("/v1/apps?dryRun=true");
+        let post = self.http.post(path);
+        self.answer(self.authorized(post).send_json(request))
+    }
     /// `DELETE /v1/apps/{name}`.
     pub fn delete(&self, app: &str) -> Result<(), Failure> {
         let path = format!("/v1/apps/{}", segment("application", app)?);
@@ -125,18 +130,13 @@ impl Client {
         self.body(self.authorized(delete).call()).map(drop)
     }
     /// `POST /v1/migrations`.
-    pub fn migrate(&self, request: &MigrateRequest) -> Result<(), Failure> {
-        self.post("/v1/migrations", request)
+    pub fn migrate(&self, request: &MigrateRequest) -> Result<MigrateResponse, Failure> {
+        let post = self.http.post(self.path("/v1/migrations"));
+        self.answer(self.authorized(post).send_json(request))
     }
 
     fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Failure> {
         self.answer(self.authorized(self.http.get(self.path(path))).call())
-    }
-
-    fn post(&self, path: &str, request: &impl Serialize) -> Result<(), Failure> {
-        let post = self.http.post(self.path(path));
-        self.body(self.authorized(post).send_json(request))
-            .map(drop)
     }
 
     fn authorized<B>(&self, request: RequestBuilder<B>) -> RequestBuilder<B> {

@@ -4,7 +4,7 @@
 
 use crate::args::{Delete, Deploy, Sources};
 use crate::assets::read_asset;
-use crate::builtin::{self, Text};
+use crate::builtin::{self, TOPOLOGY_DEFAULT, Text};
 use crate::client::Client;
 use crate::failure::{Exit, Failure};
 use crate::limits::POLL_INTERVAL;
@@ -30,15 +30,7 @@ pub fn run(args: &Deploy, settings: &Settings) -> Result<(), Failure> {
     if args.dry_run {
         return dry_run(args, settings, &text, &app);
     }
-    // Where the cluster is of this machine its topology is at hand, and with it the line in the
-    // manifest; any other controller makes the same check.
-    if settings.controller.is_none()
-        && let Some(topology) = topology_of(&StateDir::new(&settings.dir))?
-    {
-        e3_model::document::check_fit(&text.file, &text.text, &app, &topology)?;
-    }
-    let client = Client::connect(settings)?;
-    let request = request(&text, &app, &args.sources, settings)?;
+    let (client, request) = checked(args, settings, &text, &app)?;
     let response = client.deploy(&request)?;
     let (name, version) = (response.app, response.code_version);
     let instances = plural(app.instances() as usize, "instance");
@@ -54,32 +46,64 @@ pub fn run(args: &Deploy, settings: &Settings) -> Result<(), Failure> {
     Ok(())
 }
 
+/// The checks of deploying and nothing else: by the controller if a cluster is up, since it knows
+/// which nodes are up and what runs there; else on an empty topology.
 fn dry_run(
     args: &Deploy,
     settings: &Settings,
     text: &Text,
     app: &Application,
 ) -> Result<(), Failure> {
-    let wanted = args
-        .topology
-        .clone()
-        .or_else(|| settings.file.topology.clone());
-    let topology = match (wanted, topology_of(&StateDir::new(&settings.dir))?) {
+    let instances = plural(app.instances() as usize, "instance");
+    let name = &app.name;
+    let is_up = settings.controller.is_some() || StateDir::new(&settings.dir).running()?.is_some();
+    if args.topology.is_none() && is_up {
+        let (client, request) = checked(args, settings, text, app)?;
+        let would = client.dry_run(&request)?;
+        return output::print(&match (would.changed, would.code_version) {
+            (false, _) => format!("{name} runs just so already; nothing was deployed\n"),
+            (true, 1) => format!(
+                "{name} would be deployed on the running cluster: {instances}; nothing was deployed\n"
+            ),
+            (true, version) => format!(
+                "{name} would be updated to version {version}: {instances}; nothing was deployed\n"
+            ),
+        });
+    }
+    let wanted = args.topology.as_ref().or(settings.file.topology.as_ref());
+    let stored = topology_of(&StateDir::new(&settings.dir))?;
+    let topology = match (wanted, stored) {
         (None, Some(topology)) => topology,
-        (wanted, _) => {
-            let name = wanted.unwrap_or_else(|| builtin::TOPOLOGY_DEFAULT.to_string());
-            builtin::topology(&name)?.1
-        }
+        (wanted, _) => builtin::topology(wanted.map_or(TOPOLOGY_DEFAULT, String::as_str))?.1,
     };
     let profiles = builtin::profiles(profiles_dir(&args.sources, settings))?;
-    let placed = place::place(text, app, &topology, &profiles.by_name, "hcm")?;
+    place::admitted(text, app, &topology, &profiles.by_name, args.overcommit)?;
     request(text, app, &args.sources, settings)?;
+    let topology = &topology.name;
     output::print(&format!(
-        "{} would be deployed on {}: {}; nothing was deployed\n",
-        app.name,
-        topology.name,
-        plural(placed.placement.decisions.len(), "instance"),
+        "{name} would be deployed on topology {topology} while that is empty, no running cluster \
+         was asked: {instances}; nothing was deployed\n",
     ))
+}
+
+/// What is sent to the controller, after the checks that are made here.
+fn checked(
+    args: &Deploy,
+    settings: &Settings,
+    text: &Text,
+    app: &Application,
+) -> Result<(Client, DeployRequest), Failure> {
+    // Where the cluster is of this machine its topology is at hand, and with it the line in the
+    // manifest; any other controller makes the same check.
+    if settings.controller.is_none()
+        && let Some(topology) = topology_of(&StateDir::new(&settings.dir))?
+    {
+        e3_model::document::check_fit(&text.file, &text.text, app, &topology)?;
+    }
+    let client = Client::connect(settings)?;
+    let mut request = request(text, app, &args.sources, settings)?;
+    request.overcommit = args.overcommit;
+    Ok((client, request))
 }
 
 /// Everything that the controller needs to deploy an application.
@@ -121,6 +145,7 @@ pub fn request(
         modules: uploads,
         assets,
         profiles: profiles.texts,
+        overcommit: false,
     })
 }
 

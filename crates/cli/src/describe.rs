@@ -3,14 +3,17 @@
 use crate::args::{Describe, Thing};
 use crate::client::Client;
 use crate::failure::{Exit, Failure};
-use crate::get::{app_of, instances, role, status};
+use crate::get::{app_of, health, instances, joules, role, status};
 use crate::output::{self, Paint, Table};
-use crate::report::reason;
 use crate::settings::Settings;
 use crate::text::{bytes, count};
+use crate::why::{why, why_grouped};
 use e3_model::api::{AppView, InstanceView, NodeView, PlacedView, ServiceView};
 use serde::Serialize;
 use std::fmt::Write as _;
+
+/// Losses of state that are named in the text.
+const LOSSES_SHOWN: usize = 3;
 
 /// A node with its instances.
 #[derive(Serialize)]
@@ -54,7 +57,8 @@ pub fn run(args: &Describe, settings: &Settings) -> Result<(), Failure> {
         }
         Thing::App => {
             let app = client.app(name)?;
-            output::show(format, &app, || app_text(&app, paint))
+            let nodes = client.nodes()?;
+            output::show(format, &app, || app_text(&app, &nodes, paint))
         }
         Thing::Service => {
             let details = service(&client, name)?;
@@ -126,14 +130,6 @@ fn facts(rows: Vec<(&str, String)>) -> String {
 
 fn heading(text: &mut String, paint: Paint, words: &str) {
     let _ = writeln!(text, "\n{}", paint.bold(words));
-}
-
-fn why(placed: &[PlacedView]) -> String {
-    let mut table = Table::new(&["INSTANCE", "NODE", "WHY"]).indent(2);
-    for p in placed {
-        table.row([&p.instance, &p.node, reason(&p.why)].map(str::to_string));
-    }
-    table.render()
 }
 
 fn node_text(details: &NodeDetails, paint: Paint) -> String {
@@ -214,6 +210,18 @@ fn node_text(details: &NodeDetails, paint: Paint) -> String {
             },
         ),
     ]);
+    if let Some(e) = &n.energy {
+        text += &facts(vec![(
+            "Energy, MODELLED",
+            format!(
+                "{} above idle, {} idle of its server, {:.1} W above idle at present; {}",
+                joules(e.active_joules),
+                joules(e.idle_joules),
+                e.active_watts,
+                e.source
+            ),
+        )]);
+    }
     heading(
         &mut text,
         paint,
@@ -222,22 +230,44 @@ fn node_text(details: &NodeDetails, paint: Paint) -> String {
     text + &instances(&details.instances, paint)
 }
 
-fn app_text(app: &AppView, paint: Paint) -> String {
-    let state = match app.ready {
-        true => paint.green("ready"),
-        false => paint.yellow("not ready"),
-    };
-    let mut text = facts(vec![
+fn app_text(app: &AppView, all_nodes: &[NodeView], paint: Paint) -> String {
+    let sum = |of: fn(&ServiceView) -> u64| count(app.services.iter().map(of).sum());
+    let mut rows = vec![
         ("Application", app.name.clone()),
-        ("State", state),
+        ("State", health(app.health, paint)),
         ("Code version", app.code_version.to_string()),
         (
             "Instances",
             format!("{} of {} run", app.instances_ready, app.instances),
         ),
-        ("Dead letters", count(app.dead_letters)),
-        ("Shards that lost their state", count(app.state_lost)),
-    ]);
+        (
+            "Requests",
+            format!(
+                "{} admitted, {} answered \"overloaded\"",
+                count(app.admitted),
+                count(app.overloaded)
+            ),
+        ),
+        (
+            "Dead-lettered",
+            format!(
+                "{} in all, {} of them expired, {} in the last 60 s; {} letters kept",
+                sum(|s| s.dead_lettered),
+                sum(|s| s.expired),
+                count(app.dead_lettered_lately),
+                count(app.dead_letters)
+            ),
+        ),
+        ("State lost", losses(app)),
+    ];
+    if let Some(per_request) = app.modelled_joules_per_request {
+        let text = format!(
+            "{} a request above idle, through all services",
+            joules(per_request)
+        );
+        rows.push(("Energy, MODELLED", text));
+    }
+    let mut text = facts(rows);
     if !app.problems.is_empty() {
         heading(&mut text, paint, "Problems");
         for problem in &app.problems {
@@ -250,9 +280,11 @@ fn app_text(app: &AppView, paint: Paint) -> String {
         ">SHARDS",
         ">REPLICAS",
         ">HANDLED",
-        ">FAILED",
+        ">FAILED ATTEMPTS",
+        ">DEAD-LETTERED",
         ">QUEUE",
         ">BUSY s",
+        ">MODELLED ENERGY/REQUEST",
         "PRIMARIES ON",
         "ERROR",
     ])
@@ -264,8 +296,13 @@ fn app_text(app: &AppView, paint: Paint) -> String {
             s.replicas.to_string(),
             count(s.handled),
             count(s.failed),
+            count(s.dead_lettered),
             s.queue.to_string(),
             format!("{:.2}", s.busy_seconds),
+            s.energy
+                .as_ref()
+                .and_then(|e| e.joules_per_request)
+                .map_or_else(|| "-".into(), joules),
             nodes(s),
             trouble(s.error.as_deref(), s.last_failure.as_deref(), paint),
         ]);
@@ -277,12 +314,37 @@ fn app_text(app: &AppView, paint: Paint) -> String {
             let _ = writeln!(
                 text,
                 "  {} from {} to {}: {}",
-                m.shard, m.from, m.to, m.phase
+                m.shard,
+                m.from,
+                m.to,
+                m.phase.name()
             );
         }
     }
-    heading(&mut text, paint, "Placed at deployment");
-    text + &why(&app.placed)
+    heading(&mut text, paint, "Placed at deployment, joules MODELLED");
+    text + &why_grouped(&app.placed, all_nodes)
+}
+
+/// How often shards lost their state, and which did last.
+fn losses(app: &AppView) -> String {
+    let last: Vec<String> = app
+        .losses
+        .iter()
+        .rev()
+        .take(LOSSES_SHOWN)
+        .map(|l| format!("{} at {}", l.shard, utc(l.at_unix_ms)))
+        .collect();
+    match last.is_empty() {
+        true => count(app.state_lost),
+        false => format!("{} times, last {}", count(app.state_lost), last.join(", ")),
+    }
+}
+
+/// The time of day of a Unix time.
+fn utc(unix_ms: u64) -> String {
+    let s = unix_ms / 1000;
+    let (h, m, s) = (s / 3600 % 24, s / 60 % 60, s % 60);
+    format!("{h:02}:{m:02}:{s:02} UTC")
 }
 
 /// Why something does not run, or else why the last attempt failed that did.
@@ -315,11 +377,34 @@ fn service_text(details: &ServiceDetails, paint: Paint) -> String {
         ("Primaries on", nodes(s)),
         (
             "Handled",
-            format!("{}, {} failed attempts", count(s.handled), count(s.failed)),
+            format!(
+                "{}, {} failed attempts, {} dead-lettered, {} of them expired",
+                count(s.handled),
+                count(s.failed),
+                count(s.dead_lettered),
+                count(s.expired)
+            ),
         ),
         ("Waiting", s.queue.to_string()),
         ("Busy", format!("{:.2} s", s.busy_seconds)),
     ];
+    if let Some(e) = &s.energy {
+        let per_request = e
+            .joules_per_request
+            .map(|j| format!(", {} a request", joules(j)));
+        let kinds = e.joules_by_kind.iter();
+        let kinds: Vec<String> = kinds
+            .map(|(k, j)| format!("{} a request on a {}", joules(*j), k.name()))
+            .collect();
+        let text = format!(
+            "{}{} above idle ({}); {}",
+            joules(e.joules),
+            per_request.unwrap_or_default(),
+            kinds.join(", "),
+            e.source
+        );
+        rows.push(("Energy, MODELLED", text));
+    }
     if let Some(error) = &s.error {
         rows.push(("Error", paint.red(error)));
     }
@@ -338,7 +423,13 @@ fn instance_text(details: &InstanceDetails, paint: Paint) -> String {
     for r in &details.replicas {
         let mut rows = vec![
             ("Instance", format!("{} {}", r.instance, role(r.role))),
-            ("State", status(&r.status, paint)),
+            (
+                "State",
+                match &r.reason {
+                    Some(reason) => format!("{}: {reason}", status(r.status, paint)),
+                    None => status(r.status, paint),
+                },
+            ),
             ("Node", r.node.clone()),
             ("View", r.view.to_string()),
             (
@@ -351,9 +442,15 @@ fn instance_text(details: &InstanceDetails, paint: Paint) -> String {
             ),
             (
                 "Handled",
-                format!("{}, {} failed attempts", count(r.handled), count(r.failed)),
+                format!(
+                    "{}, {} failed attempts, {} dead-lettered, {} of them expired",
+                    count(r.handled),
+                    count(r.failed),
+                    count(r.dead_lettered),
+                    count(r.expired)
+                ),
             ),
-            ("Dead letters", count(r.dead_letters)),
+            ("Letters kept", count(r.dead_letters)),
             ("Preempted", count(r.preemptions)),
             ("Busy", format!("{:.3} s", r.busy_seconds)),
             ("State size", bytes(r.memory_bytes)),
@@ -368,7 +465,13 @@ fn instance_text(details: &InstanceDetails, paint: Paint) -> String {
         text.push('\n');
     }
     if let Some(m) = &details.migration {
-        let _ = writeln!(text, "Moving from {} to {}: {}\n", m.from, m.to, m.phase);
+        let _ = writeln!(
+            text,
+            "Moving from {} to {}: {}\n",
+            m.from,
+            m.to,
+            m.phase.name()
+        );
     }
     text += &paint.bold("Placed at deployment");
     text.push('\n');

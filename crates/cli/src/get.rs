@@ -7,7 +7,9 @@ use crate::letters;
 use crate::output::{self, Paint, Table};
 use crate::settings::Settings;
 use crate::text::{bytes, count};
-use e3_model::api::{AppView, ChannelView, InstanceView, NodeView};
+use e3_model::api::{
+    AppView, ChannelView, Health, InstanceStatus, InstanceView, NodeView, ServiceView,
+};
 use e3_model::plan::Role;
 
 /// `e3 get`.
@@ -69,11 +71,33 @@ pub fn role(role: Role) -> &'static str {
 }
 
 /// A status in its colour.
-pub fn status(text: &str, paint: Paint) -> String {
-    match text {
-        "running" => paint.green(text),
-        "failed" | "lost" => paint.red(text),
-        _ => paint.yellow(text),
+pub fn status(status: InstanceStatus, paint: Paint) -> String {
+    use InstanceStatus as S;
+    match status {
+        S::Running => paint.green(status.name()),
+        S::Failed | S::Lost | S::Blocked | S::Stalled | S::Silent => paint.red(status.name()),
+        S::Starting | S::Updating | S::Joining | S::Syncing | S::Frozen => {
+            paint.yellow(status.name())
+        }
+    }
+}
+
+/// An application's health in words and in its colour.
+pub fn health(health: Health, paint: Paint) -> String {
+    match health {
+        Health::Ready => paint.green("ready"),
+        Health::Degraded => paint.yellow("degraded"),
+        Health::NotReady => paint.yellow("not ready"),
+    }
+}
+
+/// Modelled joules, with the word that says so in the heading or beside it.
+pub fn joules(joules: f64) -> String {
+    match joules {
+        0.0 => "0".into(),
+        j if j < 1e-3 => format!("{:.1} uJ", j * 1e6),
+        j if j < 1.0 => format!("{:.1} mJ", j * 1e3),
+        j => format!("{j:.1} J"),
     }
 }
 
@@ -89,6 +113,7 @@ fn nodes(all: &[NodeView], paint: Paint) -> String {
         ">REQUESTS",
         ">CPU s",
         ">MEMORY",
+        ">MODELLED ENERGY",
         ">LAST SEEN",
     ]);
     for n in all {
@@ -107,6 +132,9 @@ fn nodes(all: &[NodeView], paint: Paint) -> String {
             count(n.admitted),
             format!("{:.1}", n.cpu_seconds),
             bytes(n.resident_bytes),
+            n.energy
+                .as_ref()
+                .map_or_else(|| "-".into(), |e| joules(e.idle_joules + e.active_joules)),
             n.heard_ms_ago
                 .map_or_else(|| "never".into(), |ms| format!("{ms} ms")),
         ]);
@@ -122,26 +150,32 @@ fn apps(all: &[AppView], paint: Paint) -> String {
         ">SERVICES",
         ">CODE",
         ">HANDLED",
-        ">DEAD LETTERS",
+        ">FAILED ATTEMPTS",
+        ">DEAD-LETTERED",
+        ">EXPIRED",
+        ">OVERLOADED",
+        ">KEPT LETTERS",
         ">STATE LOST",
+        ">MODELLED ENERGY/REQUEST",
         "PROBLEM",
     ]);
     for a in all {
-        let state = if a.ready {
-            paint.green("ready")
-        } else {
-            paint.yellow("not ready")
-        };
-        let handled: u64 = a.services.iter().map(|s| s.handled).sum();
+        let sum = |of: fn(&ServiceView) -> u64| count(a.services.iter().map(of).sum());
         table.row([
             a.name.clone(),
-            state,
+            health(a.health, paint),
             format!("{}/{}", a.instances_ready, a.instances),
             a.services.len().to_string(),
             a.code_version.to_string(),
-            count(handled),
+            sum(|s| s.handled),
+            sum(|s| s.failed),
+            sum(|s| s.dead_lettered),
+            sum(|s| s.expired),
+            count(a.overloaded),
             count(a.dead_letters),
             count(a.state_lost),
+            a.modelled_joules_per_request
+                .map_or_else(|| "-".into(), joules),
             a.problems.first().cloned().unwrap_or_default(),
         ]);
     }
@@ -160,9 +194,11 @@ pub fn instances(all: &[InstanceView], paint: Paint) -> String {
         ">COMMIT",
         ">QUEUE",
         ">HANDLED",
-        ">FAILED",
+        ">FAILED ATTEMPTS",
+        ">DEAD-LETTERED",
+        ">EXPIRED",
         ">STATE SIZE",
-        "ERROR",
+        "WHY",
     ]);
     for i in all {
         table.row([
@@ -170,14 +206,18 @@ pub fn instances(all: &[InstanceView], paint: Paint) -> String {
             role(i.role).to_string(),
             i.node.clone(),
             i.view.to_string(),
-            status(&i.status, paint),
+            status(i.status, paint),
             count(i.op),
             count(i.commit),
             i.queue.to_string(),
             count(i.handled),
             count(i.failed),
+            count(i.dead_lettered),
+            count(i.expired),
             bytes(i.memory_bytes),
-            i.error.clone().unwrap_or_default(),
+            i.reason
+                .as_ref()
+                .map_or_else(String::new, ToString::to_string),
         ]);
     }
     table.render()

@@ -49,6 +49,7 @@ mod supervisor;
 mod text;
 mod up;
 mod values;
+mod why;
 
 use args::{Cli, Command};
 use clap::Parser;

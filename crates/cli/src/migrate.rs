@@ -6,51 +6,114 @@ use crate::failure::{Exit, Failure};
 use crate::limits::POLL_INTERVAL;
 use crate::output;
 use crate::settings::Settings;
-use e3_model::api::MigrateRequest;
+use e3_model::api::{AppView, InstanceStatus, InstanceView, MigrateRequest, MovePhase};
 use e3_model::plan::Role;
 use std::time::Instant;
+
+/// What is known of a move.
+#[derive(PartialEq, Eq, Debug)]
+enum Progress {
+    /// Not finished, in these words.
+    Moving(&'static str),
+    /// The replica was moved. Whether it runs at the target now; it may have gone on since.
+    Moved { runs: bool },
+    /// Cancelled, why.
+    Cancelled(String),
+    /// The controller does not remember it.
+    Unknown,
+}
 
 /// `e3 migrate`.
 pub fn run(args: &Migrate, settings: &Settings) -> Result<(), Failure> {
     let (app, shard, role) = parse(&args.instance)?;
     let client = Client::connect(settings)?;
     let begin = Instant::now();
-    client.migrate(&MigrateRequest {
-        instance: args.instance.clone(),
-        to: args.to.clone(),
-    })?;
+    let id = client
+        .migrate(&MigrateRequest {
+            instance: args.instance.clone(),
+            to: args.to.clone(),
+        })?
+        .id;
     let wheel = output::spinner(&format!("{} -> {}", args.instance, args.to));
+    let (instance, to) = (&args.instance, &args.to);
+    let hint = format!("see: e3 describe instance {shard}");
     let outcome = loop {
-        // In this order: an arrival between the two looks must not pass for a cancellation.
-        let view = client.app(&app)?;
-        let there = client.instances()?.into_iter().any(|i| {
-            i.instance == shard && i.role == role && i.node == args.to && i.status == "running"
+        let overdue = begin.elapsed() > args.timeout;
+        let seconds = args.timeout.as_secs_f64();
+        let seen = client.app(&app).and_then(|view| {
+            let instances = client.instances()?;
+            Ok(progress(&view, &instances, id, &shard, role, to))
         });
-        match view.migrations.iter().find(|m| m.shard == shard) {
-            Some(migration) => wheel.set_message(migration.phase.clone()),
-            None if there => break Ok(()),
-            None if begin.elapsed() > POLL_INTERVAL * 50 => {
-                let message = format!("{} did not move to {}", args.instance, args.to);
-                let hint = format!("it was given up; see: e3 describe instance {shard}");
-                break Err(Failure::new(Exit::Unexpected, message).hint(hint));
+        let late = |message: String| Err(Failure::new(Exit::Timeout, message).hint(&hint));
+        match seen {
+            Ok(Progress::Moved { runs: true }) => break Ok(()),
+            Ok(Progress::Moved { runs: false }) if overdue => {
+                break late(format!(
+                    "{instance} has moved to {to}, but does not run there after {seconds:.0} s"
+                ));
             }
-            None => {}
-        }
-        if begin.elapsed() > args.timeout {
-            let seconds = args.timeout.as_secs_f64();
-            let message = format!("{} is still moving after {seconds:.0} s", args.instance);
-            let hint = format!("see: e3 describe instance {shard}");
-            break Err(Failure::new(Exit::Timeout, message).hint(hint));
+            Ok(Progress::Moving(_)) if overdue => {
+                break late(format!("{instance} is still moving after {seconds:.0} s"));
+            }
+            Ok(Progress::Cancelled(why)) => {
+                let message = format!("{instance} did not move to {to}: {why}");
+                break Err(Failure::new(Exit::Unexpected, message).hint(&hint));
+            }
+            Ok(Progress::Unknown) => {
+                let message = format!(
+                    "the controller does not remember move {id} of {instance}; it may have moved"
+                );
+                break Err(Failure::new(Exit::Unexpected, message).hint(&hint));
+            }
+            Ok(Progress::Moving(phase)) => wheel.set_message(phase),
+            Ok(Progress::Moved { runs: false }) => wheel.set_message("starting"),
+            // The controller may be restarting; it remembers the move.
+            Err(e) if !overdue && matches!(e.exit, Exit::Unreachable | Exit::Timeout) => {
+                wheel.set_message("waiting for the controller");
+            }
+            Err(e) => break Err(e),
         }
         std::thread::sleep(POLL_INTERVAL);
     };
     wheel.finish_and_clear();
     outcome?;
     let ms = begin.elapsed().as_millis();
-    output::print(&format!(
-        "{} is on {} after {ms} ms\n",
-        args.instance, args.to
-    ))
+    output::print(&format!("{instance} has moved to {to} after {ms} ms\n"))
+}
+
+/// What the controller's views say of a move. The application is looked at first, so that a move
+/// that is done there shows in the instances.
+fn progress(
+    app: &AppView,
+    instances: &[InstanceView],
+    id: u64,
+    shard: &str,
+    role: Role,
+    to: &str,
+) -> Progress {
+    let all = app.migrations.iter().chain(&app.moves);
+    let Some(found) = all.into_iter().find(|m| m.id == id) else {
+        return Progress::Unknown;
+    };
+    let of_shard = || instances.iter().filter(|i| i.instance == shard);
+    match found.phase {
+        MovePhase::Copying | MovePhase::Freezing => Progress::Moving(found.phase.name()),
+        MovePhase::Done => {
+            let mut here = of_shard().filter(|i| i.node == to && i.role == role);
+            let runs = match here.next() {
+                Some(i) => i.status == InstanceStatus::Running,
+                // It has gone on: another move, or a fail-over.
+                None => true,
+            };
+            Progress::Moved { runs }
+        }
+        MovePhase::Cancelled => {
+            let why = found.reason.as_deref().unwrap_or("it was cancelled");
+            let primary = of_shard().find(|i| i.role == Role::Primary);
+            let now = primary.map(|i| format!("; the primary is on {} now", i.node));
+            Progress::Cancelled(why.to_string() + &now.unwrap_or_default())
+        }
+    }
 }
 
 /// Splits `app/service/shard[/primary|/backup]` into application, shard and part.
@@ -73,6 +136,57 @@ pub fn parse(instance: &str) -> Result<(String, String, Role), Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
+
+    /// The application with a move in one of its lists, and one instance.
+    fn seen(phase: &str, node: &str, status: &str) -> Progress {
+        let entry = json!({"id": 7, "shard": "a/s/0", "from": "n1", "to": "n2", "phase": phase,
+            "reason": (phase == "cancelled").then_some("node n2 was lost")});
+        let ended = matches!(phase, "done" | "cancelled");
+        let app = json!({"name": "a", "id": 1, "codeVersion": 1, "instances": 1,
+            "instancesReady": 1, "ready": true, "health": "ready", "problems": [], "stateLost": 0,
+            "deadLetters": 0, "deadLetteredLately": 0, "admitted": 0, "overloaded": 0,
+            "services": [], "migrations": if ended { vec![] } else { vec![entry.clone()] },
+            "moves": if ended { vec![entry] } else { vec![] }});
+        let instance = json!({"instance": "a/s/0", "role": "primary", "node": node, "view": 3,
+            "status": status, "op": 0, "commit": 0, "queue": 0, "handled": 0, "failed": 0,
+            "deadLettered": 0, "expired": 0, "deadLetters": 0, "preemptions": 0,
+            "busySeconds": 0.0, "memoryBytes": 0});
+        let app = serde_json::from_value(app).unwrap();
+        let instance = serde_json::from_value(instance).unwrap();
+        progress(&app, &[instance], 7, "a/s/0", Role::Primary, "n2")
+    }
+
+    #[test]
+    fn the_answer_is_what_became_of_the_move_and_not_where_the_shard_is() {
+        assert_eq!(
+            seen("copying", "n1", "running"),
+            Progress::Moving("copying")
+        );
+        assert_eq!(
+            seen("freezing", "n1", "frozen"),
+            Progress::Moving("freezing")
+        );
+        // However long the new primary takes to start: it has moved.
+        assert_eq!(
+            seen("done", "n2", "starting"),
+            Progress::Moved { runs: false }
+        );
+        assert_eq!(
+            seen("done", "n2", "running"),
+            Progress::Moved { runs: true }
+        );
+        // Done, then moved on or failed over before anybody looked.
+        assert_eq!(
+            seen("done", "n3", "running"),
+            Progress::Moved { runs: true }
+        );
+        let why = "node n2 was lost; the primary is on n1 now".to_string();
+        assert_eq!(seen("cancelled", "n1", "running"), Progress::Cancelled(why));
+        // Cancelled, and there by a later move: this one did not do it.
+        let why = "node n2 was lost; the primary is on n2 now".to_string();
+        assert_eq!(seen("cancelled", "n2", "running"), Progress::Cancelled(why));
+    }
 
     #[test]
     fn instances_have_three_or_four_parts() {

@@ -7,7 +7,7 @@ use crate::output::{self, Table};
 use crate::settings::Settings;
 use e3_model::document::check_fit;
 use e3_model::{Application, Profile, Topology};
-use e3_placement::{Cluster, Placement, Request, by_name};
+use e3_placement::{AdmitError, Cluster, Placement, Preference, Request, admit, by_name};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -25,6 +25,8 @@ pub struct PlaceView {
     pub instances: Vec<InstanceLine>,
     /// Decisions that exceed a node.
     pub overcommitted: usize,
+    /// Why `e3 deploy` would refuse this on an empty cluster, if it would.
+    pub refused: Option<String>,
 }
 
 /// A decision.
@@ -37,6 +39,9 @@ pub struct InstanceLine {
     pub replica: u16,
     /// Where it goes.
     pub node: String,
+    /// Which kind of node its service should run on. Joules are modelled, from service times of the
+    /// given provenance.
+    pub preference: Preference,
     /// Why.
     pub why: String,
 }
@@ -47,6 +52,8 @@ pub struct Placed {
     pub placement: Placement,
     /// As shown.
     pub view: PlaceView,
+    /// Why it would not be deployed.
+    pub refused: Option<Failure>,
 }
 
 /// `e3 place`.
@@ -64,7 +71,33 @@ pub fn run(args: &Place, settings: &Settings) -> Result<(), Failure> {
     let profiles = builtin::profiles(dir)?;
     let placed = place(&text, &app, &topology, &profiles.by_name, &args.placer)?;
     let format = settings.format(args.output);
-    output::show(format, &placed.view, || table(&placed.view, settings))
+    output::show(format, &placed.view, || table(&placed.view, settings))?;
+    match placed.refused {
+        Some(refused) => Err(Failure {
+            exit: Exit::Check,
+            ..refused
+        }),
+        None => Ok(()),
+    }
+}
+
+/// A refusal by the check that deploying makes, as the controller words it.
+pub fn not_admitted(file: &str, error: &AdmitError) -> Failure {
+    Failure::new(Exit::Input, format!("{file}: {error}")).hint(error.hint())
+}
+
+/// Whether an application would be deployed on an empty cluster.
+pub fn admitted(
+    text: &Text,
+    app: &Application,
+    topology: &Topology,
+    profiles: &BTreeMap<String, Profile>,
+    overcommit: bool,
+) -> Result<Placement, Failure> {
+    check_fit(&text.file, &text.text, app, topology)?;
+    let (request, cluster) = (Request::new(app, profiles), Cluster::new(topology));
+    let placer = by_name("hcm").expect("it exists");
+    admit(&*placer, &request, &cluster, overcommit).map_err(|e| not_admitted(&text.file, &e))
 }
 
 /// Places an application on an empty cluster.
@@ -83,6 +116,8 @@ pub fn place(
     let placement = placer
         .place(&request, &cluster)
         .map_err(|e| input(e.to_string()))?;
+    let refused = admit(&*placer, &request, &cluster, false).err();
+    let refused = refused.map(|e| not_admitted(&text.file, &e));
     let line = |d: &e3_placement::Decision| {
         let whole = d.explain(&request, &cluster).to_string();
         let why = whole
@@ -94,6 +129,7 @@ pub fn place(
             node: cluster
                 .get(d.node)
                 .map_or_else(|| "?".into(), |n| n.name.clone()),
+            preference: d.preference,
             why: why.to_string(),
         }
     };
@@ -103,8 +139,13 @@ pub fn place(
         placer: placer.name().to_string(),
         instances: placement.decisions.iter().map(line).collect(),
         overcommitted: placement.overcommitted().count(),
+        refused: refused.as_ref().map(|f| f.message.clone()),
     };
-    Ok(Placed { placement, view })
+    Ok(Placed {
+        placement,
+        view,
+        refused,
+    })
 }
 
 fn table(view: &PlaceView, settings: &Settings) -> String {

@@ -27,6 +27,12 @@ const MEASURED: Duration = Duration::from_millis(400);
 /// The size whose variation is the profile's: that of the paper's tables.
 const SIZE_TYPICAL: u32 = 512;
 
+/// Where the numbers of a profile come from, one by one: its `provenance` is that of the times.
+const PROVENANCE: &str = "\
+# serviceTime, variation, outputs, writeBytes, memory: MEASURED on this machine.
+# activePowerW: MODELLED from Table 1 of E3 (USENIX ATC 2019); no meter was read.
+";
+
 /// `e3 profile`.
 #[derive(Args, Debug, Clone)]
 pub struct Profile {
@@ -310,5 +316,7 @@ fn document(
         },
         spec,
     };
-    serde_norway::to_string(&document).map_err(|e| Failure::new(Exit::Unexpected, e))
+    let text = serde_norway::to_string(&document);
+    let text = text.map_err(|e| Failure::new(Exit::Unexpected, e))?;
+    Ok(format!("{PROVENANCE}{text}"))
 }

@@ -119,6 +119,58 @@ fn more_memory_than_any_node_has() {
 }
 
 #[test]
+fn more_cores_than_any_node_has() {
+    let e3 = E3::new();
+    let file = e3.file("app.yaml", &GOOD.replacen("cpu: 0.1", "cpu: 1000", 1));
+    let says = "instance front/0 primary fits on no node: it asks for 1000.00 cores, the most that one \
+                node has free is 12.00 cores (s1-host); s1-host comes closest";
+    for (command, code) in [
+        (&["place", &file][..], 5),
+        (&["deploy", &file, "--dry-run"], 2),
+        (&["deploy", &file, "--dry-run", "--overcommit"], 2),
+    ] {
+        let ended = e3.run(command);
+        assert_eq!(ended.code, code, "{command:?}: {ended:?}");
+        assert!(ended.err.contains(says), "{command:?}: {ended:?}");
+    }
+    // What fits on nodes, but not beside all else.
+    let many = GOOD
+        .replacen("shards: 2", "shards: 60", 1)
+        .replace("cpu: 0.1", "cpu: 5");
+    let file = e3.file("many.yaml", &many);
+    let ended = e3.run(&["place", &file]);
+    assert_eq!(ended.code, 5, "{ended:?}");
+    assert!(ended.out.contains("OVERCOMMITTED"), "{ended:?}");
+    let ended = e3.run(&["deploy", &file, "--dry-run"]);
+    assert_eq!(ended.code, 2, "{ended:?}");
+    assert!(ended.err.contains("--overcommit"), "{ended:?}");
+}
+
+#[test]
+fn a_system_without_power_model() {
+    let e3 = E3::new();
+    let topology = include_str!("../../../topologies/3x-type1.yaml");
+    let unknown = topology.replacen("system: Type1-SmartNIC", "system: Nope", 1);
+    let file = e3.file("t.yaml", &unknown);
+    let app = e3.file("app.yaml", GOOD);
+    for command in [
+        &["up", "--topology", &file][..],
+        &["place", &app, "--topology", &file],
+        &["deploy", &app, "--dry-run", "--topology", &file],
+    ] {
+        let ended = e3.run(command);
+        assert_eq!(ended.code, 2, "{command:?}: {ended:?}");
+        let says = "t.yaml:13: spec.racks[0].servers[0].system: server \"s1\": there is no system \
+                    \"Nope\", must be one of ";
+        assert!(ended.err.contains(says), "{command:?}: {ended:?}");
+        assert!(
+            ended.err.contains("Type1-SmartNIC"),
+            "{command:?}: {ended:?}"
+        );
+    }
+}
+
+#[test]
 fn other_bad_input_has_its_exit_code() {
     let e3 = E3::new();
     let file = e3.file("app.yaml", GOOD);

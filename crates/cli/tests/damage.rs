@@ -267,6 +267,7 @@ fn through_relays(endpoints: &EndpointsView, nodes: &[SocketAddr]) {
         app: endpoints.app,
         shards: relayed(&endpoints.shards),
         nodes: relayed(&endpoints.nodes),
+        urls: Vec::new(),
     };
     let mut client = Client::new(&endpoints, None).unwrap();
     let mut given = BTreeMap::new();

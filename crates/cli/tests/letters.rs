@@ -89,6 +89,22 @@ fn a_dead_letter_is_listed_and_replayed() {
         let reason = letter["reason"].as_str().unwrap();
         assert!(reason.contains("unreachable"), "{reason}");
     }
+    // They show wherever somebody looks: two requests, two attempts each.
+    e3.until("the counts are reported", |e3| {
+        e3.json(&["get", "apps"])[0]["services"][0]["deadLettered"] == 2
+    });
+    let app = e3.json(&["describe", "app", "gate"]);
+    assert_eq!(
+        (&app["ready"], &app["health"]),
+        (&true.into(), &"degraded".into())
+    );
+    assert_eq!(app["services"][0]["failed"], 4);
+    let says = "2 requests were dead-lettered in the last 60 s";
+    assert!(app["problems"][0].as_str().unwrap().contains(says), "{app}");
+    for command in [&["get", "apps"][..], &["describe", "app", "gate"]] {
+        let text = e3.good(command);
+        assert!(text.contains("degraded") && text.contains(says), "{text}");
+    }
     let table = e3.good(&["get", "dead-letters", "--app", "gate"]);
     let first = dead[0]["letter"].as_str().unwrap();
     assert!(table.contains(first), "{table}");

@@ -1,8 +1,8 @@
 //! What changes the controller's state. Commands are logged; replaying them gives the same state.
 
 use e3_model::plan::{NodeEvent, NodeHello, NodeWelcome};
-use e3_model::{AppId, Application, NodeId, Profile, ShardId, ShardKey, Topology};
-use e3_placement::{Misfit, PlaceError};
+use e3_model::{AppId, Application, Nanos, NodeId, Profile, ShardKey, Topology};
+use e3_placement::{AdmitError, Misfit};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -27,6 +27,9 @@ pub enum Command {
         assets: BTreeMap<String, String>,
         /// By name: the profiles of its services.
         profiles: BTreeMap<String, Profile>,
+        /// Accept cores, bandwidth and waiting requests beyond what nodes have free.
+        #[serde(default)]
+        overcommit: bool,
     },
     /// Stop an application and forget its state.
     Delete {
@@ -42,19 +45,26 @@ pub enum Command {
         /// Where it goes.
         to: NodeId,
     },
-    /// Give up the move of a shard; it stays where it is.
+    /// Cancel the move of a shard that makes no progress; the shard stays where it is.
     Cancel {
         /// The shard.
         key: ShardKey,
     },
     /// A node's process says hello.
-    Join(NodeHello),
+    Join {
+        /// What it says.
+        hello: NodeHello,
+        /// When, since the Unix epoch.
+        at: Nanos,
+    },
     /// A node's process is gone.
     Lose {
         /// The node.
         node: NodeId,
         /// The process.
         incarnation: u32,
+        /// When that was noticed, since the Unix epoch.
+        at: Nanos,
     },
     /// A node tells that something is done.
     Event(NodeEvent),
@@ -71,6 +81,8 @@ pub enum Applied {
     Deployed(AppId),
     /// A node was admitted.
     Joined(NodeWelcome),
+    /// A move has begun; its number.
+    Moving(u64),
 }
 
 /// Why a command is refused. Nothing has changed then.
@@ -104,19 +116,7 @@ pub enum CommandError {
     NoAppId,
     /// It cannot be placed.
     #[error(transparent)]
-    Place(#[from] PlaceError),
-    /// No node has the memory. Cores and bandwidth may be overcommitted, which only makes slow.
-    #[error("service {service:?}: shard {shard} fits on no node; {node} comes closest: {misfit}")]
-    NoRoom {
-        /// The service.
-        service: String,
-        /// Its shard.
-        shard: ShardId,
-        /// The name of the node that is exceeded least.
-        node: String,
-        /// What it lacks.
-        misfit: Misfit,
-    },
+    Admit(#[from] AdmitError),
     /// No node of that name.
     #[error("there is no node {name:?}; the topology has {}", known.join(", "))]
     NoNode {
@@ -127,38 +127,38 @@ pub enum CommandError {
     },
     /// No such shard.
     #[error("there is no shard {0}")]
-    NoShard(ShardKey),
+    NoShard(String),
     /// The shard has no replica there.
-    #[error("{key} has no replica on node {node}")]
+    #[error("{shard} has no replica on node {node}")]
     NoReplica {
         /// The shard.
-        key: ShardKey,
+        shard: String,
         /// The node.
-        node: NodeId,
+        node: String,
     },
     /// It is there already.
-    #[error("{key} is on node {node} already")]
+    #[error("{shard} is on node {node} already")]
     AlreadyThere {
         /// The shard.
-        key: ShardKey,
+        shard: String,
         /// The node.
-        node: NodeId,
+        node: String,
     },
     /// One move of a shard at a time.
-    #[error("{key} is moving to node {to} already")]
+    #[error("{shard} is moving to node {to} already")]
     Moving {
         /// The shard.
-        key: ShardKey,
+        shard: String,
         /// Where it is moving.
-        to: NodeId,
+        to: String,
     },
     /// It may not go there.
-    #[error("{key} cannot go to node {node}: {misfit}")]
+    #[error("{shard} cannot go to node {node}: {misfit}")]
     Misfit {
         /// The shard.
-        key: ShardKey,
+        shard: String,
         /// The node.
-        node: NodeId,
+        node: String,
         /// Why.
         misfit: Misfit,
     },

@@ -1,19 +1,20 @@
 //! Fail-over: what happens to shards when nodes come and go (E3, 3.5).
 
 use crate::command::Applied;
-use crate::migration::{Migration, drop_copy};
-use crate::state::Control;
+use crate::migration::{Cancelled, Migration, MoveOutcome, drop_copy};
+use crate::state::{Control, Loss};
 use e3_model::plan::ShardPlan;
-use e3_model::{AppId, NodeId, ServiceId};
+use e3_model::{AppId, Nanos, NodeId, ServiceId};
 use e3_placement::{Request, pick_backup, pick_primary};
 
 impl Control {
     /// A process is gone, and everything that it held.
-    pub(crate) fn lose(&mut self, node: NodeId, incarnation: u32) -> Applied {
+    pub(crate) fn lose(&mut self, node: NodeId, incarnation: u32, at: Nanos) -> Applied {
         match self.members.get_mut(&node) {
             Some(member) if member.up && member.incarnation == incarnation => member.up = false,
             _ => return Applied::Nothing,
         }
+        self.now = self.now.max(at);
         let apps: Vec<AppId> = self.apps.keys().copied().collect();
         for id in apps {
             self.lose_in_app(id, node);
@@ -25,6 +26,7 @@ impl Control {
     fn lose_in_app(&mut self, id: AppId, lost: NodeId) {
         let servers = self.servers();
         let app = self.apps.get_mut(&id).expect("listed");
+        let mut ended = Vec::new();
         for shard in app
             .plan
             .shards
@@ -52,7 +54,18 @@ impl Control {
                 let migration = app.migrations.remove(at);
                 let replicas = app.plan.app.service(shard.service).replicas;
                 drop_copy(shard, &migration, replicas, &servers);
+                let outcome = match migration {
+                    // The copy took over, which is what the move was for.
+                    m if m.from == lost && shard.primary == m.to => MoveOutcome::Done,
+                    m if m.to == lost => MoveOutcome::Cancelled(Cancelled::TargetLost),
+                    m if m.from == lost => MoveOutcome::Cancelled(Cancelled::SourceLost),
+                    _ => MoveOutcome::Cancelled(Cancelled::PrimaryLost),
+                };
+                ended.push((migration, outcome));
             }
+        }
+        for (migration, outcome) in ended {
+            app.note_moved(&migration, outcome);
         }
     }
 
@@ -80,6 +93,7 @@ impl Control {
         let found = pick_primary(&request, &cluster, shard.service, shard.shard, &parents);
         let Ok(decision) = found else { return };
         let stateful = app.plan.app.service(shard.service).stateful;
+        let at_time = self.now;
         let app = self.apps.get_mut(&id).expect("just seen");
         let shard = &mut app.plan.shards[at];
         let key = (shard.service, shard.shard);
@@ -87,8 +101,14 @@ impl Control {
         shard.view += 1;
         // Nobody is left who could have granted a lease, and a stateless one needs none.
         take_over(shard, decision.node, true);
-        if stateful {
-            app.state_lost += 1;
+        let had_state = std::mem::take(&mut shard.filled);
+        if stateful && had_state {
+            let (service, shard) = key;
+            app.note_loss(Loss {
+                service,
+                shard,
+                at: at_time,
+            });
         }
     }
 

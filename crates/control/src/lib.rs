@@ -15,5 +15,5 @@ mod update;
 
 pub use command::{Applied, Command, CommandError};
 pub use membership::Membership;
-pub use migration::{Migration, Phase};
-pub use state::{AppState, Control, Member, Placed};
+pub use migration::{Cancelled, Migration, MoveOutcome, Moved, Phase};
+pub use state::{AppState, Control, Loss, Member, Placed};

@@ -3,16 +3,19 @@
 
 use crate::command::{Applied, CommandError};
 use crate::failover::take_over;
-use crate::state::Control;
+use crate::limits::MOVES_MAX;
+use crate::state::{AppState, Control};
 use e3_model::plan::{NodeEvent, Role, ShardPlan};
 use e3_model::{NodeId, ShardKey};
 use e3_placement::{Request, fits};
 use serde::{Deserialize, Serialize};
 
-/// A move under way.
+/// A move in flight.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Migration {
+    /// Its number, unique in the cluster.
+    pub id: u64,
     /// The shard.
     pub key: ShardKey,
     /// Where the replica is.
@@ -33,6 +36,64 @@ pub enum Phase {
     Freezing,
 }
 
+/// A move that has ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Moved {
+    /// Its number.
+    pub id: u64,
+    /// The shard.
+    pub key: ShardKey,
+    /// Where the replica was.
+    pub from: NodeId,
+    /// Where it was to go.
+    pub to: NodeId,
+    /// How it ended.
+    pub outcome: MoveOutcome,
+}
+
+/// How a move ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum MoveOutcome {
+    /// The replica is where it was to go, or was there and has gone on since.
+    Done,
+    /// The shard stayed where it was, or its fail-over decided.
+    Cancelled(Cancelled),
+}
+
+/// Why a move was cancelled.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Cancelled {
+    /// The node that it was to go to was lost.
+    TargetLost,
+    /// The node that it was to leave was lost.
+    SourceLost,
+    /// The primary that its copy came from was lost.
+    PrimaryLost,
+    /// It made no progress.
+    Stalled,
+}
+
+impl AppState {
+    pub(crate) fn note_moved(&mut self, migration: &Migration, outcome: MoveOutcome) {
+        let Migration {
+            id, key, from, to, ..
+        } = *migration;
+        self.moved.push_back(Moved {
+            id,
+            key,
+            from,
+            to,
+            outcome,
+        });
+        if self.moved.len() > MOVES_MAX {
+            self.moved.pop_front();
+        }
+    }
+}
+
 impl Migration {
     pub(crate) fn is_freezing(&self) -> bool {
         self.phase == Phase::Freezing
@@ -46,19 +107,26 @@ impl Control {
         from: NodeId,
         to: NodeId,
     ) -> Result<Applied, CommandError> {
-        let app = self.apps.get(&key.app).ok_or(CommandError::NoShard(key))?;
-        let shard = app.shard(key).ok_or(CommandError::NoShard(key))?;
+        let no_shard = || CommandError::NoShard(self.shard_name(key));
+        let (shard_name, node_name) = (|| self.shard_name(key), |n| self.node_name(n));
+        let app = self.apps.get(&key.app).ok_or_else(no_shard)?;
+        let shard = app.shard(key).ok_or_else(no_shard)?;
         let role = match shard.role(from) {
             Some(Role::Primary) if !app.is_orphan(shard) => Role::Primary,
             Some(Role::Backup) => Role::Backup,
-            _ => return Err(CommandError::NoReplica { key, node: from }),
+            _ => {
+                let (shard, node) = (shard_name(), node_name(from));
+                return Err(CommandError::NoReplica { shard, node });
+            }
         };
         if let Some(m) = app.migrations.iter().find(|m| m.key == key) {
-            return Err(CommandError::Moving { key, to: m.to });
+            let (shard, to) = (shard_name(), node_name(m.to));
+            return Err(CommandError::Moving { shard, to });
         }
         let has = shard.role(to);
         if has.is_some() && !(role == Role::Primary && has == Some(Role::Backup)) {
-            return Err(CommandError::AlreadyThere { key, node: to });
+            let (shard, node) = (shard_name(), node_name(to));
+            return Err(CommandError::AlreadyThere { shard, node });
         }
         let request = Request::new(&app.plan.app, &app.profiles);
         let others: Vec<NodeId> = [shard.primary]
@@ -73,16 +141,18 @@ impl Control {
         }
         fits(&request, &cluster, key.service, role, to, &others).map_err(|misfit| {
             CommandError::Misfit {
-                key,
-                node: to,
+                shard: shard_name(),
+                node: node_name(to),
                 misfit,
             }
         })?;
         let stateful = app.plan.app.service(key.service).stateful;
+        let id = self.number_move();
         let app = self.apps.get_mut(&key.app).expect("just seen");
         let shard = app.shard_mut(key).expect("just seen");
         shard.view += 1;
         let mut migration = Migration {
+            id,
             key,
             from,
             to,
@@ -90,7 +160,8 @@ impl Control {
         };
         if !stateful {
             take_over(shard, to, true);
-            return Ok(Applied::Changed);
+            app.note_moved(&migration, MoveOutcome::Done);
+            return Ok(Applied::Moving(id));
         }
         if has == Some(Role::Backup) {
             shard.frozen = true;
@@ -99,29 +170,35 @@ impl Control {
             shard.joining.push(to);
         }
         app.migrations.push(migration);
-        Ok(Applied::Changed)
+        Ok(Applied::Moving(id))
     }
 
-    /// Gives a move up. What serves goes on serving.
+    /// Cancels a move that makes no progress. What serves goes on serving.
     pub(crate) fn cancel(&mut self, key: ShardKey) -> Result<Applied, CommandError> {
         let servers = self.servers();
+        let name = self.shard_name(key);
         let app = self.apps.get_mut(&key.app);
-        let app = app.ok_or(CommandError::NoShard(key))?;
+        let app = app.ok_or_else(|| CommandError::NoShard(name.clone()))?;
         let Some(at) = app.migrations.iter().position(|m| m.key == key) else {
             return Ok(Applied::Nothing);
         };
         let migration = app.migrations.remove(at);
         let replicas = app.plan.app.service(key.service).replicas;
-        let shard = app.shard_mut(key).ok_or(CommandError::NoShard(key))?;
+        let shard = app.shard_mut(key);
+        let shard = shard.ok_or(CommandError::NoShard(name))?;
         shard.view += 1;
         drop_copy(shard, &migration, replicas, &servers);
+        app.note_moved(&migration, MoveOutcome::Cancelled(Cancelled::Stalled));
         self.restore_all();
         Ok(Applied::Changed)
     }
 
     /// A node has done something that the next step waits for. Late news changes nothing.
     pub(crate) fn on_event(&mut self, event: NodeEvent) -> Applied {
-        let (NodeEvent::Synced { key, view, .. } | NodeEvent::Frozen { key, view }) = event;
+        let (key, view) = match event {
+            NodeEvent::Synced { key, view, .. } | NodeEvent::Frozen { key, view } => (key, view),
+            NodeEvent::Filled { key, incarnation } => return self.on_filled(key, incarnation),
+        };
         let Some(app) = self.apps.get_mut(&key.app) else {
             return Applied::Nothing;
         };
@@ -150,6 +227,7 @@ impl Control {
                     } else {
                         shard.backups.retain(|n| *n != m.from);
                         app.migrations.remove(i);
+                        app.note_moved(&m, MoveOutcome::Done);
                     }
                 }
             }
@@ -161,10 +239,27 @@ impl Control {
                 shard.view += 1;
                 take_over(shard, m.to, true);
                 app.migrations.remove(i);
+                app.note_moved(&m, MoveOutcome::Done);
                 self.restore_all();
             }
+            NodeEvent::Filled { .. } => unreachable!("returned above"),
         }
         Applied::Changed
+    }
+
+    /// A shard that began empty has state now.
+    fn on_filled(&mut self, key: ShardKey, incarnation: u32) -> Applied {
+        let app = self.apps.get_mut(&key.app);
+        let Some(app) = app.filter(|a| !a.orphans.contains(&(key.service, key.shard))) else {
+            return Applied::Nothing;
+        };
+        match app.shard_mut(key) {
+            Some(shard) if shard.incarnation == incarnation && !shard.filled => {
+                shard.filled = true;
+                Applied::Changed
+            }
+            _ => Applied::Nothing,
+        }
     }
 }
 

@@ -1,17 +1,17 @@
 //! The controller's state, and how commands change it.
 
 use crate::command::{Applied, Command, CommandError};
-use crate::limits::APPS_MAX;
-use crate::migration::Migration;
+use crate::limits::{APPS_MAX, LOSSES_MAX};
+use crate::migration::{Migration, Moved};
 use crate::update::update;
 use e3_model::plan::{AppPlan, NodeHello, NodePlan, NodeWelcome, Peer, Role, ShardPlan};
 use e3_model::{
     Address, AppId, Application, Nanos, NodeId, NodeKind, Profile, ServiceId, ShardId, ShardKey,
     Topology,
 };
-use e3_placement::{Cluster, InstanceKey, Misfit, Request, by_name};
+use e3_placement::{Cluster, InstanceKey, Request, admit, by_name};
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 /// Everything that the controller has decided.
@@ -28,6 +28,9 @@ pub struct Control {
     /// Applications.
     pub apps: BTreeMap<AppId, AppState>,
     next_app: u16,
+    next_move: u64,
+    /// The latest time that a command told, since the Unix epoch.
+    pub(crate) now: Nanos,
 }
 
 /// A node that has joined.
@@ -52,12 +55,28 @@ pub struct AppState {
     pub profiles: BTreeMap<String, Profile>,
     /// Why every instance was placed where it was at deployment.
     pub placed: Vec<Placed>,
-    /// Moves under way.
+    /// Moves in flight.
     pub migrations: Vec<Migration>,
-    /// Shards that lost all replicas and began again empty.
+    /// Finished moves, the oldest first, at most [`crate::limits::MOVES_MAX`].
+    pub moved: VecDeque<Moved>,
+    /// How often a shard that had state lost all replicas and began again empty.
     pub state_lost: u64,
+    /// These losses, the oldest first, at most [`LOSSES_MAX`].
+    pub losses: VecDeque<Loss>,
     /// Shards whose primary is lost and that no node can take over yet.
     pub(crate) orphans: BTreeSet<(ServiceId, ShardId)>,
+}
+
+/// A shard that had state lost all replicas and began again empty.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Loss {
+    /// Service.
+    pub service: ServiceId,
+    /// Shard.
+    pub shard: ShardId,
+    /// When it began again, since the Unix epoch.
+    pub at: Nanos,
 }
 
 /// A decision of the placer.
@@ -83,6 +102,14 @@ impl AppState {
         shards.find(|s| (s.service, s.shard) == (key.service, key.shard))
     }
 
+    pub(crate) fn note_loss(&mut self, loss: Loss) {
+        self.state_lost += 1;
+        self.losses.push_back(loss);
+        if self.losses.len() > LOSSES_MAX {
+            self.losses.pop_front();
+        }
+    }
+
     /// Whether the shard's primary is lost, with all that it had. Its node may be back by now.
     pub fn is_orphan(&self, shard: &ShardPlan) -> bool {
         self.orphans.contains(&(shard.service, shard.shard))
@@ -100,7 +127,8 @@ impl Control {
                 modules,
                 assets,
                 profiles,
-            } => self.deploy(app, modules, assets, profiles)?,
+                overcommit,
+            } => self.deploy(app, modules, assets, profiles, *overcommit)?,
             Command::Delete { app } => {
                 let id = self
                     .app_named(app)
@@ -110,8 +138,12 @@ impl Control {
             }
             Command::Migrate { key, from, to } => self.migrate(*key, *from, *to)?,
             Command::Cancel { key } => self.cancel(*key)?,
-            Command::Join(hello) => self.join(hello)?,
-            Command::Lose { node, incarnation } => self.lose(*node, *incarnation),
+            Command::Join { hello, at } => self.join(hello, *at)?,
+            Command::Lose {
+                node,
+                incarnation,
+                at,
+            } => self.lose(*node, *incarnation, *at),
             Command::Event(event) => self.on_event(*event),
         };
         if applied != Applied::Nothing {
@@ -127,6 +159,7 @@ impl Control {
         self.cluster = cluster;
         self.topology = Some(topology.clone());
         self.next_app = 1;
+        self.next_move = 1;
         Ok(Applied::Changed)
     }
 
@@ -136,6 +169,26 @@ impl Control {
             .iter()
             .find(|(_, a)| a.plan.app.name == name)
             .map(|(id, _)| *id)
+    }
+
+    /// `app/service/shard`, as users name the shard.
+    pub fn shard_name(&self, key: ShardKey) -> String {
+        let app = self.apps.get(&key.app);
+        app.and_then(|a| a.plan.shard_name(key))
+            .unwrap_or_else(|| "of a deleted application".into())
+    }
+
+    /// Name of a node.
+    pub fn node_name(&self, id: NodeId) -> String {
+        let topology = self.topology.as_ref();
+        let node = topology.and_then(|t| t.node(id).map(|n| n.node.name.clone()));
+        node.unwrap_or_else(|| "that the topology does not have".into())
+    }
+
+    /// The next number of a move.
+    pub(crate) fn number_move(&mut self) -> u64 {
+        self.next_move += 1;
+        self.next_move - 1
     }
 
     pub(crate) fn topology(&self) -> &Topology {
@@ -179,6 +232,7 @@ impl Control {
         modules: &[String],
         assets: &BTreeMap<String, String>,
         profiles: &BTreeMap<String, Profile>,
+        overcommit: bool,
     ) -> Result<Applied, CommandError> {
         if let Some(id) = self.app_named(&app.name) {
             let state = self.apps.get_mut(&id).expect("found by its name");
@@ -191,17 +245,7 @@ impl Control {
         let request = Request::new(app, profiles);
         let mut cluster = self.resources();
         let placer = by_name("hcm").expect("it exists");
-        let placement = placer.place(&request, &cluster)?;
-        for d in placement.overcommitted() {
-            if let Some(misfit @ Misfit::Memory { .. }) = &d.overcommitted {
-                return Err(CommandError::NoRoom {
-                    service: app.service(d.key.service).name.clone(),
-                    shard: d.key.shard,
-                    node: cluster.node(d.node).name.clone(),
-                    misfit: misfit.clone(),
-                });
-            }
-        }
+        let placement = admit(&*placer, &request, &cluster, overcommit)?;
         let mut placed = Vec::new();
         for d in &placement.decisions {
             let role = if d.key.replica == 0 {
@@ -238,6 +282,7 @@ impl Control {
                     predecessor: None,
                     fenced: true,
                     frozen: false,
+                    filled: false,
                 });
             }
         }
@@ -258,14 +303,16 @@ impl Control {
             profiles,
             placed,
             migrations: Vec::new(),
+            moved: VecDeque::new(),
             state_lost: 0,
+            losses: VecDeque::new(),
             orphans: BTreeSet::new(),
         };
         self.apps.insert(id, state);
         Ok(Applied::Deployed(id))
     }
 
-    fn join(&mut self, hello: &NodeHello) -> Result<Applied, CommandError> {
+    fn join(&mut self, hello: &NodeHello, at: Nanos) -> Result<Applied, CommandError> {
         let topology = self.topology();
         let Some(found) = topology.node_named(&hello.name) else {
             let known = topology.nodes().map(|n| n.node.name.clone()).collect();
@@ -284,7 +331,7 @@ impl Control {
             (Some(member), _) => member.incarnation,
             (None, Some(member)) => {
                 let old = member.incarnation;
-                self.lose(id, old);
+                self.lose(id, old, at);
                 old + 1
             }
             (None, None) => 1,
@@ -296,6 +343,7 @@ impl Control {
             up: true,
         };
         self.members.insert(id, member);
+        self.now = self.now.max(at);
         self.restore_all();
         Ok(Applied::Joined(NodeWelcome {
             cluster: self.cluster,

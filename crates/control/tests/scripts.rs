@@ -1,136 +1,14 @@
 //! Scripts of a cluster: nodes come and go, shards follow.
 
-use e3_control::{Applied, Command, CommandError, Control, Membership, Phase};
-use e3_model::document::{parse_application, parse_topology};
+mod script;
+
+use e3_control::{Applied, Command, CommandError, Membership, Phase};
+use e3_model::document::parse_application;
 use e3_model::plan::{NodeEvent, NodeHello};
-use e3_model::{Address, AppId, Nanos, NodeId, ServiceId, ShardId, ShardKey};
+use e3_model::{Address, AppId, Nanos, NodeId, ShardId, ShardKey};
+use e3_placement::AdmitError;
+use script::{APP, AT, KEY, Script};
 use std::collections::BTreeMap;
-
-const APP: &str = include_str!("../../model/tests/two-services.yaml");
-const TOPOLOGY: &str = include_str!("../../../topologies/3x-type1.yaml");
-
-/// A controller with its log, so that every test also checks replay.
-struct Script {
-    control: Control,
-    log: Vec<String>,
-}
-
-impl Script {
-    fn new() -> Script {
-        let mut s = Script {
-            control: Control::default(),
-            log: Vec::new(),
-        };
-        let topology = parse_topology("t.yaml", TOPOLOGY).unwrap();
-        s.ok(Command::Init {
-            cluster: 9,
-            topology,
-        });
-        s
-    }
-
-    fn apply(&mut self, command: Command) -> Result<Applied, CommandError> {
-        let before = self.control.clone();
-        let applied = self.control.apply(&command);
-        match &applied {
-            Ok(_) => self.log.push(serde_json::to_string(&command).unwrap()),
-            Err(_) => assert_eq!(self.control, before, "a refused command changes nothing"),
-        }
-        self.control.validate();
-        applied
-    }
-
-    fn ok(&mut self, command: Command) -> Applied {
-        self.apply(command).unwrap()
-    }
-
-    fn join(&mut self, name: &str, process: u64) {
-        let hello = NodeHello {
-            name: name.into(),
-            address: Address::default(),
-            process,
-        };
-        self.ok(Command::Join(hello));
-    }
-
-    fn up(nodes: &[&str]) -> Script {
-        let mut s = Script::new();
-        for (i, node) in nodes.iter().enumerate() {
-            s.join(node, 100 + i as u64);
-        }
-        s
-    }
-
-    fn all() -> Script {
-        Script::up(&[
-            "s1-host", "s1-nic0", "s2-host", "s2-nic0", "s3-host", "s3-nic0",
-        ])
-    }
-
-    fn deploy(&mut self) -> Result<Applied, CommandError> {
-        self.apply(Command::Deploy {
-            app: Box::new(parse_application("a.yaml", APP).unwrap()),
-            modules: vec!["m1".into(), "m2".into()],
-            assets: BTreeMap::new(),
-            profiles: BTreeMap::new(),
-        })
-    }
-
-    fn shard(&self, key: ShardKey) -> e3_model::plan::ShardPlan {
-        self.control.apps[&key.app].shard(key).unwrap().clone()
-    }
-
-    fn lose(&mut self, node: NodeId) {
-        let incarnation = self.control.members[&node].incarnation;
-        self.ok(Command::Lose { node, incarnation });
-    }
-
-    /// All joining backups report that they have everything; primaries that they stopped.
-    fn settle(&mut self) {
-        for _ in 0..20 {
-            let mut events = Vec::new();
-            for app in self.control.apps.values() {
-                for s in &app.plan.shards {
-                    let (key, view) = (app.plan.key(s), s.view);
-                    for backup in s.joining.iter().copied() {
-                        events.push(NodeEvent::Synced { key, view, backup });
-                    }
-                    if s.frozen {
-                        events.push(NodeEvent::Frozen { key, view });
-                    }
-                }
-            }
-            if events.is_empty() {
-                return;
-            }
-            for event in events {
-                self.ok(Command::Event(event));
-            }
-        }
-        panic!("does not settle");
-    }
-
-    /// Replay from the log, and from a snapshot in the middle, gives the same state.
-    fn check(&self) {
-        let mut replayed = Control::default();
-        for (i, line) in self.log.iter().enumerate() {
-            if i == self.log.len() / 2 {
-                let text = serde_json::to_string(&replayed).unwrap();
-                replayed = serde_json::from_str(&text).unwrap();
-            }
-            replayed
-                .apply(&serde_json::from_str(line).unwrap())
-                .unwrap();
-        }
-        assert_eq!(replayed, self.control);
-    }
-}
-
-const KEY: ShardKey = ShardKey {
-    app: AppId(1),
-    service: ServiceId(1),
-    shard: ShardId(0),
-};
 
 #[test]
 fn deploy_places_every_replica_once() {
@@ -147,7 +25,10 @@ fn deploy_places_every_replica_once() {
 #[test]
 fn too_few_fault_domains_are_refused() {
     let mut s = Script::up(&["s1-host", "s1-nic0"]);
-    assert!(matches!(s.deploy(), Err(CommandError::Place(_))));
+    assert!(matches!(
+        s.deploy(),
+        Err(CommandError::Admit(AdmitError::Place(_)))
+    ));
     assert!(matches!(
         s.apply(Command::Delete { app: "none".into() }),
         Err(CommandError::NoApp(_))
@@ -158,7 +39,7 @@ fn too_few_fault_domains_are_refused() {
         process: 1,
     };
     assert!(matches!(
-        s.apply(Command::Join(hello)),
+        s.apply(Command::Join { hello, at: AT }),
         Err(CommandError::NoNode { .. })
     ));
     s.check();
@@ -231,10 +112,16 @@ fn a_restarted_process_has_lost_what_it_held() {
 fn losing_every_copy_is_told_not_hidden() {
     let mut s = Script::all();
     s.deploy().unwrap();
+    s.fill();
     let shard = s.shard(KEY);
     s.lose(shard.backups[0]);
+    assert_eq!(s.state_lost(), 0);
     s.lose(shard.primary);
-    assert!(s.control.apps[&AppId(1)].state_lost >= 1);
+    let lost = s.control.apps[&AppId(1)].losses.clone();
+    assert!(
+        lost.iter()
+            .any(|l| (l.service, l.shard, l.at) == (KEY.service, KEY.shard, AT))
+    );
     assert!(s.control.is_up(s.shard(KEY).primary));
     s.settle();
     s.check();
@@ -306,6 +193,7 @@ fn a_node_that_comes_back_alone_does_not_pass_for_the_one_that_was_lost() {
     let mut s = Script::all();
     s.deploy().unwrap();
     let before = s.shard(KEY);
+    s.fill();
     for node in 0..6 {
         s.lose(NodeId(node));
     }
@@ -322,7 +210,7 @@ fn a_node_that_comes_back_alone_does_not_pass_for_the_one_that_was_lost() {
         after.incarnation > before.view,
         "channels to it begin again"
     );
-    assert!(s.control.apps[&AppId(1)].state_lost >= 3);
+    assert_eq!(s.state_lost(), 3);
     s.check();
 }
 
@@ -383,11 +271,14 @@ fn an_application_that_no_memory_holds_is_refused() {
         modules: vec!["m1".into(), "m2".into()],
         assets: BTreeMap::new(),
         profiles: BTreeMap::new(),
+        overcommit: true,
     });
-    let Err(CommandError::NoRoom { .. }) = &refused else {
+    let Err(CommandError::Admit(AdmitError::NoRoom(_))) = &refused else {
         panic!("{refused:?}")
     };
-    assert!(refused.unwrap_err().to_string().contains("memory 40Gi of"));
+    let text = refused.unwrap_err().to_string();
+    assert!(text.contains("asks for 40Gi of memory"), "{text}");
+    assert!(text.contains("memory 40Gi of"), "{text}");
     s.check();
 }
 
@@ -428,14 +319,18 @@ fn random_commands_keep_the_invariants() {
                 0 => Command::Lose {
                     node,
                     incarnation: s.control.members[&node].incarnation,
+                    at: AT,
                 },
                 1 => {
                     let (name, process) = (names[usize::from(node.0)].into(), 1000 * seed + step);
-                    Command::Join(NodeHello {
-                        name,
-                        address: Address::default(),
-                        process,
-                    })
+                    Command::Join {
+                        hello: NodeHello {
+                            name,
+                            address: Address::default(),
+                            process,
+                        },
+                        at: AT,
+                    }
                 }
                 2 => Command::Migrate {
                     key,

@@ -54,6 +54,12 @@ fn write_whole(file: &Path, bytes: &[u8]) -> Result<(), StoreError> {
     })
 }
 
+/// SHA-256 in hexadecimal.
+pub(crate) fn digest(bytes: &[u8]) -> String {
+    let hash = Sha256::digest(bytes);
+    hash.iter().map(|b| format!("{b:02x}")).collect()
+}
+
 impl Blobs {
     pub(crate) fn open(dir: &Path) -> Result<Blobs, StoreError> {
         let (blobs, secrets) = (dir.join("blobs"), dir.join("secrets"));
@@ -67,10 +73,7 @@ impl Blobs {
 
     /// Stores a blob; gives its SHA-256 in hexadecimal.
     pub(crate) fn put(&self, bytes: &[u8]) -> Result<String, StoreError> {
-        let digest: String = Sha256::digest(bytes)
-            .iter()
-            .map(|b| format!("{b:02x}"))
-            .collect();
+        let digest = digest(bytes);
         let file = self.blobs.join(&digest);
         if !file.exists() {
             write_whole(&file, bytes)?;

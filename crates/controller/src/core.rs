@@ -1,6 +1,7 @@
 //! State, log and soft state under one lock: a command is on disk before it shows.
 
 use crate::blobs::Blobs;
+use crate::counters::Counters;
 use crate::{Clock, ControllerConfig};
 use e3_control::{Applied, Command, CommandError, Control, Membership};
 use e3_model::plan::NodeReport;
@@ -73,6 +74,7 @@ pub(crate) struct Core {
     pub(crate) reports: BTreeMap<NodeId, (Nanos, NodeReport)>,
     pub(crate) heartbeats: BTreeMap<NodeId, Heartbeat>,
     pub(crate) progress: Progress,
+    pub(crate) counters: Counters,
     pub(crate) blobs: Blobs,
     pub(crate) clock: Clock,
     /// Datagrams on the heartbeat port that are no heartbeat of a member.
@@ -106,6 +108,7 @@ impl Core {
             reports: BTreeMap::new(),
             heartbeats: BTreeMap::new(),
             progress: Progress::default(),
+            counters: Counters::default(),
             blobs: Blobs::open(&config.dir)?,
             clock,
             garbage: 0,
@@ -185,6 +188,7 @@ impl Core {
 
     /// Makes a state that is on disk the present one.
     fn show(&mut self, next: Control) {
+        self.log_losses(&next);
         self.control = next;
         if self.store.log_len() > LOG_LEN_MAX {
             let bytes = serde_json::to_vec(&self.control).expect("state has text keys only");
@@ -194,6 +198,23 @@ impl Core {
             }
         }
         self.version.send_replace(self.control.version);
+    }
+
+    fn log_losses(&self, next: &Control) {
+        for (id, app) in &next.apps {
+            let before = self.control.apps.get(id).map_or(0, |a| a.state_lost);
+            let new = app.state_lost.saturating_sub(before) as usize;
+            for loss in app.losses.iter().rev().take(new) {
+                let (service, shard) = (loss.service, loss.shard);
+                let key = ShardKey {
+                    app: *id,
+                    service,
+                    shard,
+                };
+                let name = next.shard_name(key);
+                tracing::warn!("{name} has lost all replicas with their state, and begins empty");
+            }
+        }
     }
 
     /// Whether it is not known what is on the disk.
@@ -215,27 +236,12 @@ impl Core {
     }
 
     pub(crate) fn node_name(&self, id: NodeId) -> String {
-        let topology = self.control.topology.as_ref();
-        let node = topology
-            .and_then(|t| t.node(id))
-            .map(|n| n.node.name.clone());
-        node.unwrap_or_else(|| id.to_string())
+        self.control.node_name(id)
     }
 
     /// `app/service/shard`.
     pub(crate) fn shard_name(&self, key: ShardKey) -> String {
-        match self.control.apps.get(&key.app) {
-            Some(app) => {
-                let app = &app.plan.app;
-                format!(
-                    "{}/{}/{}",
-                    app.name,
-                    app.service(key.service).name,
-                    key.shard
-                )
-            }
-            None => key.to_string(),
-        }
+        self.control.shard_name(key)
     }
 }
 
@@ -256,12 +262,12 @@ fn replay(recovered: &Recovered) -> Result<Control, String> {
     Ok(control)
 }
 
-/// Since when things that should move have not moved: wedged is not healthy.
+/// Since when things that should make progress have made none.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
     /// Shards that wait for a copy, with the view in which they began to.
     shards: BTreeMap<ShardKey, (u32, Nanos)>,
-    /// Channels with messages under way: how many were durable, since when.
+    /// Channels with messages in flight: how many were durable, since when.
     channels: BTreeMap<(NodeId, String), (u64, Nanos)>,
 }
 
@@ -285,7 +291,7 @@ impl Progress {
     }
 
     /// Looks at a node's channels.
-    pub(crate) fn on_report(&mut self, now: Nanos, report: &NodeReport) {
+    pub(crate) fn on_report(&mut self, now: Nanos, report: &NodeReport, control: &Control) {
         let node = report.node;
         let mut before = std::mem::take(&mut self.channels);
         for c in report
@@ -294,7 +300,10 @@ impl Progress {
             .iter()
             .filter(|c| c.sent + u64::from(c.waiting) > c.durable)
         {
-            let key = (node, format!("{} {} {} {}", c.app, c.name, c.from, c.to));
+            let app = control.apps.get(&c.app).map(|a| a.plan.app.name.as_str());
+            let Some(app) = app else { continue };
+            let name = format!("{} of {app} from {} to {}", c.name, c.from, c.to);
+            let key = (node, name);
             let since = match before.get(&key) {
                 Some((durable, since)) if *durable == c.durable => *since,
                 _ => now,

@@ -1,20 +1,26 @@
 //! Deploying: everything is checked before anything is written.
 
-use crate::core::Core;
+use crate::blobs::digest;
+use crate::core::{Core, ExecuteError};
 use crate::refusal::Refusal;
 use axum::http::StatusCode;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use e3_control::{Applied, Command};
+use e3_control::{Applied, Command, CommandError, Control};
 use e3_model::api::{DeployRequest, DeployResponse};
 use e3_model::document::{check_fit, parse_application, parse_profile};
 use std::collections::BTreeMap;
 
 impl Core {
     /// Deploys an application. What is refused leaves nothing on the disk.
-    pub(crate) fn deploy(&mut self, q: &DeployRequest) -> Result<DeployResponse, Refusal> {
-        let deployed = self.try_deploy(q);
-        if deployed.is_err() {
+    /// A dry run goes through the same checks and changes nothing.
+    pub(crate) fn deploy(
+        &mut self,
+        q: &DeployRequest,
+        dry_run: bool,
+    ) -> Result<DeployResponse, Refusal> {
+        let deployed = self.try_deploy(q, dry_run);
+        if deployed.is_err() && !dry_run {
             self.sweep();
         }
         deployed
@@ -36,7 +42,7 @@ impl Core {
         }
     }
 
-    fn try_deploy(&mut self, q: &DeployRequest) -> Result<DeployResponse, Refusal> {
+    fn try_deploy(&mut self, q: &DeployRequest, dry_run: bool) -> Result<DeployResponse, Refusal> {
         let unprocessable = |error: String| Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, error);
         let app =
             parse_application(&q.file, &q.manifest).map_err(|e| unprocessable(e.to_string()))?;
@@ -79,21 +85,42 @@ impl Core {
                 return Err(unprocessable(error).with_hint(hint));
             }
         }
-        let digests = |blobs: &[Vec<u8>]| -> Result<Vec<String>, Refusal> {
-            blobs
-                .iter()
-                .map(|b| self.blobs.put(b).map_err(Refusal::from))
-                .collect()
-        };
+        let digests = |blobs: &[Vec<u8>]| blobs.iter().map(|b| digest(b)).collect();
+        let named = assets.iter().map(|(name, b)| (name.clone(), digest(b)));
         let command = Command::Deploy {
             app: Box::new(app.clone()),
-            modules: digests(&modules)?,
-            assets: assets
-                .iter()
-                .map(|(name, bytes)| Ok((name.clone(), self.blobs.put(bytes)?)))
-                .collect::<Result<_, Refusal>>()?,
+            modules: digests(&modules),
+            assets: named.collect(),
             profiles,
+            overcommit: q.overcommit,
         };
+        let refused = |e: &CommandError| match e {
+            CommandError::Admit(why) => {
+                let error = format!("{}: {why}", q.file);
+                Some(unprocessable(error).with_hint(why.hint().into()))
+            }
+            _ => None,
+        };
+        let mut after = self.control.clone();
+        let would = after
+            .apply(&command)
+            .map_err(|e| refused(&e).unwrap_or_else(|| ExecuteError::from(e).into()))?;
+        let response = |applied: &Applied, control: &Control| {
+            let id = control.app_named(&app.name);
+            let id = id.expect("it has been deployed");
+            DeployResponse {
+                app: app.name.clone(),
+                changed: *applied != Applied::Nothing,
+                code_version: control.apps[&id].plan.code_version,
+                dry_run,
+            }
+        };
+        if dry_run {
+            return Ok(response(&would, &after));
+        }
+        for blob in modules.iter().chain(assets.iter().map(|(_, bytes)| bytes)) {
+            self.blobs.put(blob)?;
+        }
         for secret in app.spec.secrets.iter().filter(|s| s.generate) {
             self.blobs.generate_secret(&app.name, &secret.name)?;
         }
@@ -101,12 +128,6 @@ impl Core {
         if applied != Applied::Nothing {
             self.sweep();
         }
-        let id = self.control.app_named(&app.name);
-        let id = id.expect("it has been deployed");
-        Ok(DeployResponse {
-            app: app.name,
-            changed: applied != Applied::Nothing,
-            code_version: self.control.apps[&id].plan.code_version,
-        })
+        Ok(response(&applied, &self.control))
     }
 }

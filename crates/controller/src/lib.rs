@@ -8,12 +8,14 @@ mod access;
 mod blobs;
 mod connections;
 mod core;
+mod counters;
 mod deploy;
 mod limits;
 mod metrics;
 mod nodes;
 mod refusal;
 mod routes;
+mod status;
 mod views;
 
 pub use access::Access;

@@ -1,13 +1,15 @@
 //! `/metrics`: the latest reports in Prometheus' text format.
 //!
-//! Everything is filled anew for each scrape from what nodes have told, so counters are set once and
-//! fall back when a node's process or a primary is a new one, as Prometheus expects of counters.
+//! Everything is filled again for each scrape. Counts of applications and services are totals since
+//! the controller started and never fall before it ends; counts of a node are those of its process,
+//! and begin at 0 with a new one, as Prometheus expects of counters.
 
 use crate::Shared;
 use crate::core::Core;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
+use e3_model::api::{Health, InstanceStatus, InstanceView};
 use prometheus::{CounterVec, GaugeVec, Opts, Registry, Result, TEXT_FORMAT, TextEncoder};
 
 pub(crate) async fn metrics(State(shared): State<Shared>) -> impl IntoResponse {
@@ -64,6 +66,8 @@ fn nodes(core: &Core, f: &Families) -> Result<()> {
     let by = &["node"];
     let up = f.gauge("e3_node_up", "Takes part.", &["node", "kind"])?;
     let cpu = f.counter("e3_node_cpu_seconds_total", "Processor time.", by)?;
+    let help = "MODELLED joules, not measured: the server's idle power (part idle, at its first node) and the node's power above it (part active).";
+    let joules = f.counter("e3_node_modelled_joules_total", help, &["node", "part"])?;
     let resident = f.gauge("e3_node_resident_bytes", "Resident memory.", by)?;
     let queue = f.gauge("e3_node_queue_requests", "Requests waiting.", by)?;
     let help = "Requests from clients, by what became of them.";
@@ -79,6 +83,10 @@ fn nodes(core: &Core, f: &Families) -> Result<()> {
         up(&[node, n.kind.name()], f64::from(u8::from(n.up)));
         cpu(&[node], n.cpu_seconds);
         resident(&[node], n.resident_bytes as f64);
+        if let Some(energy) = &n.energy {
+            joules(&[node, "idle"], energy.idle_joules);
+            joules(&[node, "active"], energy.active_joules);
+        }
         queue(&[node], f64::from(n.queue));
         requests(&[node, "admitted"], n.admitted as f64);
         requests(&[node, "overloaded"], n.overloaded as f64);
@@ -94,19 +102,36 @@ fn nodes(core: &Core, f: &Families) -> Result<()> {
 
 fn apps(core: &Core, f: &Families) -> Result<()> {
     let by = &["app", "service"];
-    let help = "Requests handled.";
+    let help = "Requests that have an outcome, dead-lettered ones included.";
     let handled = f.counter("e3_service_handled_requests_total", help, by)?;
     let help = "Attempts that failed.";
     let failed = f.counter("e3_service_failed_attempts_total", help, by)?;
+    let help = "Requests dead-lettered, for whatever reason.";
+    let dead_lettered = f.counter("e3_service_dead_lettered_requests_total", help, by)?;
+    let help = "Requests dead-lettered because their deadline had passed.";
+    let expired = f.counter("e3_service_expired_requests_total", help, by)?;
+    let help = "MODELLED joules above idle of the requests handled, not measured.";
+    let joules = f.counter("e3_service_modelled_joules_total", help, by)?;
+    let help = "Requests from clients of an application, by what became of them.";
+    let asked = f.counter("e3_app_requests_total", help, &["app", "result"])?;
+    let help = "1 for the state that the application is in.";
+    let health = f.gauge("e3_app_health", help, &["app", "health"])?;
+    let help = "Requests dead-lettered in the last 60 s.";
+    let lately = f.gauge("e3_app_dead_lettered_lately_requests", help, &["app"])?;
     let waiting = f.gauge("e3_service_queue_requests", "Requests waiting.", by)?;
     let help = "Time in handlers.";
     let busy = f.counter("e3_service_busy_seconds_total", help, by)?;
-    let ready = f.gauge("e3_app_ready", "Everything runs.", &["app"])?;
+    let help = "Every shard can commit and has all its copies.";
+    let ready = f.gauge("e3_app_ready", help, &["app"])?;
     let help = "Instances, by whether they run and are up to date.";
     let instances = f.gauge("e3_app_instances", help, &["app", "state"])?;
-    let dead = f.gauge("e3_app_dead_letters", "Requests given up.", &["app"])?;
-    let help = "Shards that lost all replicas and began again empty.";
+    let help = "Instances, by their status.";
+    let by_status = f.gauge("e3_app_instances_by_status", help, &["app", "status"])?;
+    let help = "Dead letters that shards keep or have dropped, less those that were replayed.";
+    let dead = f.gauge("e3_app_dead_letters", help, &["app"])?;
+    let help = "How often a shard that had state lost all replicas and began again empty.";
     let lost = f.counter("e3_app_lost_shards_total", help, &["app"])?;
+    let all = core.instance_views();
     for app in core.app_views() {
         let name = app.name.as_str();
         ready(&[name], f64::from(u8::from(app.ready)));
@@ -115,10 +140,27 @@ fn apps(core: &Core, f: &Families) -> Result<()> {
         instances(&[name, "missing"], f64::from(missing));
         dead(&[name], app.dead_letters as f64);
         lost(&[name], app.state_lost as f64);
+        asked(&[name, "admitted"], app.admitted as f64);
+        asked(&[name, "overloaded"], app.overloaded as f64);
+        lately(&[name], app.dead_lettered_lately as f64);
+        for h in Health::ALL {
+            health(&[name, h.name()], f64::from(u8::from(app.health == h)));
+        }
+        let prefix = format!("{name}/");
+        for s in InstanceStatus::ALL {
+            let of = |i: &&InstanceView| i.status == s && i.instance.starts_with(&prefix);
+            let count = all.iter().filter(of).count();
+            by_status(&[name, s.name()], count as f64);
+        }
         for s in &app.services {
             let labels = [name, s.name.as_str()];
             handled(&labels, s.handled as f64);
             failed(&labels, s.failed as f64);
+            dead_lettered(&labels, s.dead_lettered as f64);
+            expired(&labels, s.expired as f64);
+            if let Some(energy) = &s.energy {
+                joules(&labels, energy.joules);
+            }
             waiting(&labels, f64::from(s.queue));
             busy(&labels, s.busy_seconds);
         }

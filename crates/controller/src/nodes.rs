@@ -33,12 +33,18 @@ pub(crate) async fn hello(
         .map(|n| n.id)
         .and_then(|id| core.control.members.get(&id));
     let before = known.map(|m| m.incarnation);
-    match core.execute(&Command::Join(hello.clone()))? {
+    let join = Command::Join {
+        hello: hello.clone(),
+        at: now,
+    };
+    match core.execute(&join)? {
         Applied::Joined(welcome) => {
             core.membership
                 .on_heartbeat(now, welcome.node, welcome.incarnation);
             if before != Some(welcome.incarnation) {
                 core.forget(welcome.node);
+                let (node, incarnation) = (welcome.node, welcome.incarnation);
+                core.counters.on_join(now, node, incarnation);
                 let (name, incarnation) = (&hello.name, welcome.incarnation);
                 let text = format!("node {name} joins, incarnation {incarnation}");
                 tracing::info!("{text}");
@@ -56,7 +62,8 @@ impl Core {
         if member.is_some_and(|m| m.up && m.incarnation == incarnation) {
             return Ok(());
         }
-        let error = format!("incarnation {incarnation} of node {node} is not a member; say hello");
+        let name = self.node_name(node);
+        let error = format!("incarnation {incarnation} of node {name} is not a member; say hello");
         Err(Refusal::new(StatusCode::CONFLICT, error))
     }
 
@@ -68,7 +75,8 @@ impl Core {
 
     fn on_report(&mut self, report: NodeReport) {
         let now = self.clock.now();
-        self.progress.on_report(now, &report);
+        self.progress.on_report(now, &report, &self.control);
+        self.counters.on_report(now, &report, &self.control);
         let events = report.events.iter().map(|e| Command::Event(*e));
         let events: Vec<Command> = events.collect();
         match self.execute_all(&events) {
@@ -78,7 +86,10 @@ impl Core {
                     tracing::info!("{}", self.told(event));
                 }
             }
-            Err(e) => self.complain(format!("news of {} was not taken: {e}", report.node)),
+            Err(e) => {
+                let name = self.node_name(report.node);
+                self.complain(format!("the events of {name} were not taken: {e}"));
+            }
         }
         self.progress.look(now, &self.control);
         self.reports.insert(report.node, (now, report));
@@ -88,7 +99,12 @@ impl Core {
     fn look(&mut self, now: Nanos) {
         for (node, incarnation) in self.membership.lost(now, &self.control) {
             let name = self.node_name(node);
-            match self.execute(&Command::Lose { node, incarnation }) {
+            let lose = Command::Lose {
+                node,
+                incarnation,
+                at: now,
+            };
+            match self.execute(&lose) {
                 Ok(_) => {
                     tracing::warn!("node {name} is lost");
                     self.forget(node);
@@ -100,7 +116,7 @@ impl Core {
         self.end_stuck_moves(now);
     }
 
-    /// A frozen shard serves nobody: a move that does not end in time is given up.
+    /// A frozen shard serves nobody: a move that does not end in time is cancelled.
     fn end_stuck_moves(&mut self, now: Nanos) {
         let (stuck, _) = self.progress.stuck(now, PROGRESS_TIMEOUT);
         for key in stuck {
@@ -111,8 +127,11 @@ impl Core {
             }
             let name = self.shard_name(key);
             match self.execute(&Command::Cancel { key }) {
-                Ok(_) => tracing::warn!("the move of {name} is abandoned: it took too long"),
-                Err(e) => self.complain(format!("the move of {name} goes on: {e}")),
+                Ok(_) => {
+                    let limit = PROGRESS_TIMEOUT.as_secs_f64();
+                    tracing::warn!("the move of {name} made no progress for {limit} s: cancelled");
+                }
+                Err(e) => self.complain(format!("the move of {name} cannot be cancelled: {e}")),
             }
         }
     }
@@ -125,6 +144,9 @@ impl Core {
             }
             NodeEvent::Frozen { key, .. } => {
                 format!("{} has stopped and handed over", self.shard_name(*key))
+            }
+            NodeEvent::Filled { key, .. } => {
+                format!("{} has its first entry", self.shard_name(*key))
             }
         }
     }
@@ -144,7 +166,8 @@ pub(crate) async fn report(
 ) -> Result<Json<serde_json::Value>, Refusal> {
     let mut core = shared.core();
     if report.node != NodeId(node) {
-        let error = format!("report of {} sent as {}", report.node, NodeId(node));
+        let (of, as_node) = (core.node_name(report.node), core.node_name(NodeId(node)));
+        let error = format!("report of {of} sent as {as_node}");
         return Err(Refusal::new(StatusCode::BAD_REQUEST, error));
     }
     core.check_current(report.node, report.incarnation)?;

@@ -62,9 +62,8 @@ impl From<ExecuteError> for Refusal {
                 | CommandError::Moving { .. }
                 | CommandError::AlreadyThere { .. }
                 | CommandError::Initialised => StatusCode::CONFLICT,
-                CommandError::Place(_)
+                CommandError::Admit(_)
                 | CommandError::Misfit { .. }
-                | CommandError::NoRoom { .. }
                 | CommandError::NoAppId
                 | CommandError::TooManyApps(_) => StatusCode::UNPROCESSABLE_ENTITY,
                 CommandError::NotInitialised => StatusCode::SERVICE_UNAVAILABLE,

@@ -5,7 +5,7 @@ use crate::limits::{BODY_LEN_MAX, DEPLOY_LEN_MAX, REPORT_LEN_MAX};
 use crate::refusal::{Refusal, as_json, bad_json};
 use crate::{Shared, metrics, nodes};
 use axum::extract::rejection::JsonRejection;
-use axum::extract::{DefaultBodyLimit, Path, State};
+use axum::extract::{DefaultBodyLimit, Path, Query, State};
 use axum::http::{Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
@@ -113,9 +113,14 @@ pub static ROUTES: [Route; 20] = [
     route(Owner, "get", "/v1/nodes", "all nodes").gives(schema::<Vec<NodeView>>),
     route(Owner, "get", "/v1/nodes/{name}", "one node").gives(schema::<NodeView>),
     route(Owner, "get", "/v1/apps", "all applications").gives(schema::<Vec<AppView>>),
-    route(Owner, "post", "/v1/apps", "deploy an application")
-        .takes(schema::<DeployRequest>, DEPLOY_LEN_MAX)
-        .gives(schema::<DeployResponse>),
+    route(
+        Owner,
+        "post",
+        "/v1/apps",
+        "deploy an application; with ?dryRun=true only check whether it would be",
+    )
+    .takes(schema::<DeployRequest>, DEPLOY_LEN_MAX)
+    .gives(schema::<DeployResponse>),
     route(Owner, "get", "/v1/apps/{name}", "one application").gives(schema::<AppView>),
     route(
         Owner,
@@ -149,7 +154,8 @@ pub static ROUTES: [Route; 20] = [
         "/v1/migrations",
         "move a replica to another node",
     )
-    .takes(schema::<MigrateRequest>, BODY_LEN_MAX),
+    .takes(schema::<MigrateRequest>, BODY_LEN_MAX)
+    .gives(schema::<MigrateResponse>),
     route(
         Node,
         "get",
@@ -302,12 +308,20 @@ async fn app(State(s): State<Shared>, Path(name): Path<String>) -> Result<Json<A
     Ok(Json(core.app_view(id, true)))
 }
 
+#[derive(serde::Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct DeployQuery {
+    #[serde(default)]
+    dry_run: bool,
+}
+
 async fn deploy(
     State(s): State<Shared>,
+    Query(query): Query<DeployQuery>,
     body: Result<Json<DeployRequest>, JsonRejection>,
 ) -> Result<Json<DeployResponse>, Refusal> {
     let Json(request) = body.map_err(|e| bad_json(&e))?;
-    Ok(Json(s.core().deploy(&request)?))
+    Ok(Json(s.core().deploy(&request, query.dry_run)?))
 }
 
 async fn delete_app(
@@ -352,12 +366,14 @@ async fn secret(
 async fn migrate(
     State(s): State<Shared>,
     body: Result<Json<MigrateRequest>, JsonRejection>,
-) -> Result<Json<Value>, Refusal> {
+) -> Result<Json<MigrateResponse>, Refusal> {
     let Json(request) = body.map_err(|e| bad_json(&e))?;
     let mut core = s.core();
     let command = core.migrate_command(&request)?;
-    core.execute(&command)?;
-    Ok(Json(json!({})))
+    match core.execute(&command)? {
+        e3_control::Applied::Moving(id) => Ok(Json(MigrateResponse { id })),
+        other => unreachable!("a move begins or is refused, not {other:?}"),
+    }
 }
 
 async fn blob(State(s): State<Shared>, Path(digest): Path<String>) -> Response {

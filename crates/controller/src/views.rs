@@ -1,13 +1,20 @@
 //! What the API shows: desired state and reports, side by side.
 
 use crate::core::Core;
+use crate::counters::Totals;
 use crate::refusal::Refusal;
+use crate::status::health;
 use axum::http::StatusCode;
 use e3_control::limits::PROGRESS_TIMEOUT;
-use e3_control::{Command, CommandError, Phase};
+use e3_control::{
+    AppState, Cancelled, Command, CommandError, Loss, Migration, MoveOutcome, Moved, Phase,
+};
 use e3_model::api::*;
-use e3_model::plan::{InstanceReport, NodeReport, Role, ShardPlan};
-use e3_model::{AppId, NodeId, ServiceId, ShardId, ShardKey};
+use e3_model::application::Service;
+use e3_model::plan::{NodeReport, Role, ShardPlan};
+use e3_model::profile::Provenance;
+use e3_model::{AppId, NodeId, NodeKind, ServiceId, ShardId, ShardKey};
+use e3_placement::Request;
 use std::collections::BTreeMap;
 use std::net::{Ipv6Addr, SocketAddr};
 
@@ -81,6 +88,16 @@ impl Core {
                 datagrams_out: stats.datagrams_out,
                 retransmitted: stats.retransmitted,
                 dropped: stats.dropped,
+                energy: self.counters.node(n.id).map(|e| NodeEnergyView {
+                    provenance: Provenance::Modelled,
+                    source: format!(
+                        "power model of system {:?} from E3 (USENIX ATC 2019), Tables 1 and 4",
+                        n.in_server.system
+                    ),
+                    idle_joules: e.idle_joules,
+                    active_joules: e.active_joules,
+                    active_watts: if up { e.active_watts } else { 0.0 },
+                }),
             }
         };
         topology.nodes().map(view).collect()
@@ -98,57 +115,50 @@ impl Core {
         reported.max(heard.unwrap_or(0))
     }
 
-    /// What a node's present process told last.
-    fn report(&self, node: NodeId) -> Option<&NodeReport> {
-        let member = self.control.members.get(&node)?;
-        let (_, report) = self.reports.get(&node)?;
-        (report.incarnation == member.incarnation).then_some(report)
-    }
-
-    fn instance_report(&self, key: ShardKey, node: NodeId) -> Option<&InstanceReport> {
-        self.report(node)?.instances.iter().find(|i| i.key == key)
-    }
-
     /// All replicas of a shard with their status.
     fn replicas(&self, key: ShardKey, shard: &ShardPlan) -> Vec<InstanceView> {
         let nodes = [shard.primary]
             .into_iter()
             .chain(shard.backups.iter().chain(&shard.joining).copied());
-        let app = self.control.apps.get(&key.app);
-        let code_version = app.map_or(0, |a| a.plan.code_version);
-        let orphan = app.is_some_and(|a| a.is_orphan(shard));
+        let app = &self.control.apps[&key.app];
+        let primary = self.instance_report(key, shard.primary);
+        let primary = primary.filter(|r| r.role == Role::Primary);
         let view = |node: NodeId| {
             let role = shard.role(node).expect("listed");
             let report = self.instance_report(key, node);
-            let error = report.and_then(|r| r.error.clone());
-            let status = match (report, role) {
-                _ if orphan && role == Role::Primary => "lost",
-                _ if !self.control.is_up(node) => "lost",
-                (None, _) => "starting",
-                (Some(_), _) if error.is_some() => "failed",
-                (Some(r), _) if r.role != role => "starting",
-                (_, Role::Joining) => "joining",
-                (_, Role::Primary) if shard.frozen => "frozen",
-                (Some(r), Role::Primary) if r.code_version == 0 => "starting",
-                (Some(r), Role::Primary) if r.code_version != code_version => "updating",
-                _ => "running",
+            let (status, reason) = self.status(app, shard, node);
+            let totals = match role {
+                Role::Primary => self.counters.shard(key),
+                _ => Totals::default(),
+            };
+            // Reports come at different times: a backup is shown as its primary knows it.
+            let (op, commit) = match role {
+                Role::Primary => report.map_or((0, 0), |r| (r.op, r.commit)),
+                _ => primary.map_or((0, 0), |p| {
+                    let acked = p.backups.iter().find(|b| b.node == node);
+                    let acked = acked.map_or(0, |b| b.acked);
+                    (acked, acked.min(p.commit))
+                }),
             };
             InstanceView {
                 instance: self.shard_name(key),
                 role,
                 node: self.node_name(node),
                 view: shard.view,
-                status: status.into(),
-                op: report.map_or(0, |r| r.op),
-                commit: report.map_or(0, |r| r.commit),
+                status,
+                reason,
+                op,
+                commit,
                 queue: report.map_or(0, |r| r.queue),
-                handled: report.map_or(0, |r| r.handled),
-                failed: report.map_or(0, |r| r.failed),
+                handled: totals.handled,
+                failed: totals.failed,
+                dead_lettered: totals.dead_lettered,
+                expired: totals.expired,
                 dead_letters: report.map_or(0, |r| r.dead_letters),
                 preemptions: report.map_or(0, |r| r.preemptions),
-                busy_seconds: report.map_or(0.0, |r| r.busy.as_secs_f64()),
+                busy_seconds: totals.busy_seconds,
                 memory_bytes: report.map_or(0, |r| r.memory_bytes),
-                error,
+                error: report.and_then(|r| r.error.clone()),
                 last_failure: report.and_then(|r| r.last_failure.clone()),
             }
         };
@@ -197,50 +207,27 @@ impl Core {
         let app = &state.plan.app;
         let mut problems = Vec::new();
         let (mut ready, mut dead_letters) = (0, 0);
-        let mut services: Vec<ServiceView> = app
-            .spec
-            .services
-            .iter()
-            .map(|s| ServiceView {
-                name: s.name.clone(),
-                shards: s.shards,
-                replicas: s.replicas,
-                stateful: s.stateful,
-                nodes: BTreeMap::new(),
-                handled: 0,
-                failed: 0,
-                queue: 0,
-                busy_seconds: 0.0,
-                error: None,
-                last_failure: None,
-            })
-            .collect();
+        let mut services = self.service_views(state);
         for shard in &state.plan.shards {
             let key = state.plan.key(shard);
             let replicas = self.replicas(key, shard);
-            let wanted = services[usize::from(shard.service.0)].replicas;
-            let running = replicas.iter().filter(|r| r.status == "running").count();
-            ready += running as u32;
-            if running < usize::from(wanted) {
-                let states: Vec<String> = replicas
-                    .iter()
-                    .filter(|r| r.status != "running")
-                    .map(|r| format!("{} on {}", r.status, r.node))
-                    .collect();
-                let name = self.shard_name(key);
-                let states = states.join(", ");
-                problems.push(format!(
-                    "{name}: {running} of {wanted} replicas run ({states})"
-                ));
-            }
             let service = &mut services[usize::from(shard.service.0)];
+            let running = |r: &&InstanceView| r.status == InstanceStatus::Running;
+            ready += replicas.iter().filter(running).count() as u32;
+            problems.extend(self.shard_problem(&replicas, service.replicas));
             let primary = &replicas[0];
             *service.nodes.entry(primary.node.clone()).or_default() += 1;
             service.handled += primary.handled;
             service.failed += primary.failed;
+            service.dead_lettered += primary.dead_lettered;
+            service.expired += primary.expired;
             service.queue += primary.queue;
             service.busy_seconds += primary.busy_seconds;
+            service.dead_letters += primary.dead_letters;
             dead_letters += primary.dead_letters;
+            if let Some(energy) = &mut service.energy {
+                energy.joules += self.counters.shard(key).joules;
+            }
             if service.last_failure.is_none() {
                 service.last_failure.clone_from(&primary.last_failure);
             }
@@ -248,6 +235,17 @@ impl Core {
                 service.error = replicas.iter().find_map(|r| r.error.clone());
             }
         }
+        for s in &mut services {
+            if let Some(energy) = s.energy.as_mut().filter(|_| s.handled > 0) {
+                energy.joules_per_request = Some(energy.joules / s.handled as f64);
+            }
+        }
+        let is_ready = problems.is_empty();
+        let (dead_lettered_lately, _) = self.counters.dead_lettered_lately(self.clock.now(), id);
+        if let Some(problem) = self.dead_letter_problem(id) {
+            problems.insert(0, problem);
+        }
+        let (admitted, overloaded) = self.counters.ingress(id);
         let placed = state.placed.iter().filter(|_| whole).map(|p| PlacedView {
             instance: format!(
                 "{}/{} {}",
@@ -262,32 +260,126 @@ impl Core {
             node: self.node_name(p.node),
             why: p.why.clone(),
         });
-        let migrations = state
-            .migrations
-            .iter()
-            .filter(|_| whole)
-            .map(|m| MigrationView {
-                shard: self.shard_name(m.key),
-                from: self.node_name(m.from),
-                to: self.node_name(m.to),
-                phase: match m.phase {
-                    Phase::Copying => "copying".into(),
-                    Phase::Freezing => "freezing".into(),
-                },
-            });
+        let loss = |l: &Loss| LossView {
+            shard: self.shard_name(ShardKey {
+                app: id,
+                service: l.service,
+                shard: l.shard,
+            }),
+            at_unix_ms: l.at.0 / 1_000_000,
+        };
+        let migrations = state.migrations.iter().filter(|_| whole);
+        let moves = state.moved.iter().filter(|_| whole);
         AppView {
             name: app.name.clone(),
             id: id.0,
             code_version: state.plan.code_version,
             instances: app.instances(),
             instances_ready: ready,
-            ready: problems.is_empty(),
+            ready: is_ready,
+            health: health(is_ready, dead_lettered_lately),
             problems,
             state_lost: state.state_lost,
+            losses: state.losses.iter().map(loss).collect(),
             dead_letters,
+            dead_lettered_lately,
+            admitted,
+            overloaded,
+            modelled_joules_per_request: joules_per_request(&services, &app.spec.ingress),
             services,
             placed: placed.collect(),
-            migrations: migrations.collect(),
+            migrations: migrations.map(|m| self.migration_view(m)).collect(),
+            moves: moves.map(|m| self.moved_view(m)).collect(),
+        }
+    }
+
+    fn service_views(&self, state: &AppState) -> Vec<ServiceView> {
+        let request = Request::new(&state.plan.app, &state.profiles);
+        let view = |(id, s): (ServiceId, &Service)| {
+            let profile = state.profiles.get(s.profile());
+            let kinds = [NodeKind::Host, NodeKind::SmartNic];
+            let joules = kinds
+                .iter()
+                .filter_map(|k| Some((*k, request.cost(id, *k).joules?)));
+            let joules_by_kind: BTreeMap<NodeKind, f64> = joules.collect();
+            let energy = profile.filter(|_| !joules_by_kind.is_empty()).map(|p| {
+                let source = format!(
+                    "handled requests x service time x active power of a core, profile {:?} ({}: {})",
+                    p.name,
+                    p.spec.provenance.name(),
+                    p.spec.source
+                );
+                ServiceEnergyView {
+                    provenance: Provenance::Modelled,
+                    source,
+                    joules: 0.0,
+                    joules_per_request: None,
+                    joules_by_kind,
+                }
+            });
+            ServiceView {
+                name: s.name.clone(),
+                shards: s.shards,
+                replicas: s.replicas,
+                stateful: s.stateful,
+                nodes: BTreeMap::new(),
+                handled: 0,
+                failed: 0,
+                dead_lettered: 0,
+                expired: 0,
+                busy_seconds: 0.0,
+                dead_letters: 0,
+                queue: 0,
+                energy,
+                error: None,
+                last_failure: None,
+            }
+        };
+        request
+            .services()
+            .zip(&state.plan.app.spec.services)
+            .map(view)
+            .collect()
+    }
+
+    fn migration_view(&self, m: &Migration) -> MigrationView {
+        MigrationView {
+            id: m.id,
+            shard: self.shard_name(m.key),
+            from: self.node_name(m.from),
+            to: self.node_name(m.to),
+            phase: match m.phase {
+                Phase::Copying => MovePhase::Copying,
+                Phase::Freezing => MovePhase::Freezing,
+            },
+            reason: None,
+        }
+    }
+
+    fn moved_view(&self, m: &Moved) -> MigrationView {
+        let (from, to) = (self.node_name(m.from), self.node_name(m.to));
+        let (phase, reason) = match m.outcome {
+            MoveOutcome::Done => (MovePhase::Done, None),
+            MoveOutcome::Cancelled(why) => {
+                let why = match why {
+                    Cancelled::TargetLost => format!("node {to} was lost"),
+                    Cancelled::SourceLost => format!("node {from} was lost"),
+                    Cancelled::PrimaryLost => "the node of the primary was lost".to_string(),
+                    Cancelled::Stalled => {
+                        let limit = PROGRESS_TIMEOUT.as_secs_f64();
+                        format!("it made no progress for {limit} s")
+                    }
+                };
+                (MovePhase::Cancelled, Some(why))
+            }
+        };
+        MigrationView {
+            id: m.id,
+            shard: self.shard_name(m.key),
+            from,
+            to,
+            phase,
+            reason,
         }
     }
 
@@ -309,38 +401,6 @@ impl Core {
             nodes: up().map(|m| address(m.address)).collect(),
             urls: up().map(|m| url(m.address)).collect(),
         }
-    }
-
-    /// What is not as it should be, for `/readyz`.
-    pub(crate) fn problems(&self) -> Vec<String> {
-        let mut problems = Vec::new();
-        if let Some(broken) = self.broken() {
-            problems.push(broken);
-        }
-        for node in self.node_views().iter().filter(|n| !n.up) {
-            problems.push(format!("node {} is not up", node.name));
-        }
-        for app in self.app_views() {
-            let more = app.problems.len().saturating_sub(3);
-            problems.extend(app.problems.into_iter().take(3));
-            if more > 0 {
-                problems.push(format!("{}: {more} more shards", app.name));
-            }
-        }
-        let (shards, channels) = self.progress.stuck(self.clock.now(), PROGRESS_TIMEOUT);
-        let seconds = PROGRESS_TIMEOUT.as_secs_f64();
-        for key in shards {
-            let name = self.shard_name(key);
-            problems.push(format!(
-                "{name}: its new copy makes no progress for {seconds} s"
-            ));
-        }
-        for channel in channels.into_iter().take(3) {
-            problems.push(format!(
-                "channel {channel} makes no progress for {seconds} s"
-            ));
-        }
-        problems
     }
 
     /// `app/service/shard[/primary|/backup]` as a command.
@@ -382,4 +442,15 @@ impl Core {
         })?;
         Ok(Command::Migrate { key, from, to })
     }
+}
+
+/// Modelled joules of a request through all services; None if one of them has no profile, or nothing
+/// was handled.
+fn joules_per_request(services: &[ServiceView], ingress: &str) -> Option<f64> {
+    let requests = services.iter().find(|s| s.name == ingress)?.handled;
+    let joules: Option<Vec<f64>> = services
+        .iter()
+        .map(|s| s.energy.as_ref().map(|e| e.joules))
+        .collect();
+    (requests > 0).then_some(joules?.iter().sum::<f64>() / requests as f64)
 }

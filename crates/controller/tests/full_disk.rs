@@ -2,7 +2,6 @@
 //! when there is room again. The controller's directory is a small file system of memory, mounted in
 //! a namespace of its own.
 
-#[allow(dead_code)]
 mod common;
 
 use base64::Engine;

@@ -44,7 +44,9 @@ impl Worker {
         self.links.begin(now, link, node, epoch);
         let log = &replica.log;
         let op = log.op;
+        let mut snapshot_len = 0;
         let mut send = |item: Replicated, acked: u64| {
+            snapshot_len += 1;
             self.links.send(
                 link,
                 node,
@@ -78,6 +80,7 @@ impl Worker {
             link,
             acked: 0,
             snapshot_op: op,
+            snapshot_len,
             required,
             required_from: commit,
         };
@@ -127,6 +130,12 @@ impl Worker {
                         backup: *node,
                     });
                 }
+            }
+            if !shard.filled && replica.log.op > 0 {
+                events.push(NodeEvent::Filled {
+                    key: *key,
+                    incarnation: replica.incarnation,
+                });
             }
             let p = &replica.primary;
             let stopped = p.frozen && p.in_flight.is_empty() && p.commit == replica.log.op;
@@ -183,6 +192,7 @@ impl Worker {
         replica.error = None;
         replica.role = Role::Primary;
         let log = &replica.log;
+        let progress_at = self.now;
         let pending = |o: &Outgoing| Pending {
             entry: o.entry.clone(),
             copies: Vec::new(),
@@ -193,6 +203,7 @@ impl Worker {
             serve_at,
             commit: log.released,
             released_told: log.released,
+            progress_at,
             pending: log.outbox.iter().map(pending).collect(),
             ..Primary::default()
         };

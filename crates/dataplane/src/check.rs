@@ -214,6 +214,7 @@ mod tests {
                 predecessor: None,
                 fenced: false,
                 frozen: false,
+                filled: false,
             })
         });
         let plan = AppPlan {

@@ -8,6 +8,7 @@ use crate::limits::*;
 use crate::links::Tag;
 use crate::worker::{Output, Worker};
 use e3_model::limits::{KEY_LEN_MAX, PAYLOAD_LEN_MAX};
+use e3_model::plan::IngressCounts;
 use e3_model::{Address, AppId, MessageId, Nanos, RequestId, ShardKey, Slot, Via};
 use e3_wire::client::{ClientFrame, Request};
 use e3_wire::codec::Reader;
@@ -29,6 +30,8 @@ pub(crate) struct Ingress {
     under_way: BTreeMap<AppId, u32>,
     pub(crate) admitted: u64,
     pub(crate) overloaded: u64,
+    /// The same by application.
+    pub(crate) counts: BTreeMap<AppId, IngressCounts>,
 }
 
 /// Who sent a request.
@@ -120,10 +123,12 @@ impl Ingress {
         let full = self.sessions.len() >= SESSIONS_MAX || (keyed && self.keyed.len() >= KEYED_MAX);
         if *under_way >= admitted_max || full {
             self.overloaded += 1;
+            self.counts.entry(key.0).or_default().overloaded += 1;
             return Admission::Overloaded;
         }
         *under_way += 1;
         self.admitted += 1;
+        self.counts.entry(key.0).or_default().admitted += 1;
         if keyed {
             self.keyed
                 .push(Reverse(Nanos(deadline.0.saturating_add(KEYED_GRACE.0))));
@@ -197,6 +202,7 @@ impl Ingress {
     pub(crate) fn delete(&mut self, app: AppId) {
         self.sessions.retain(|(a, _), _| *a != app);
         self.under_way.remove(&app);
+        self.counts.remove(&app);
     }
 
     /// Requests without an answer.
@@ -244,8 +250,8 @@ impl Worker {
             payload: reason.as_bytes().to_vec(),
         };
         let Some(app) = self.apps.get(&q.app) else {
-            let reason = format!("application {} is not on this node", q.app);
-            self.answer(from, q.app, q.id, q.attempt, reject(&reason));
+            let reason = "the application does not run on this node";
+            self.answer(from, q.app, q.id, q.attempt, reject(reason));
             return;
         };
         if q.id.seq == 0 {

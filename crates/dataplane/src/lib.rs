@@ -20,7 +20,9 @@ mod links;
 mod plan;
 mod primary;
 mod replica;
+mod report;
 mod seen;
 mod worker;
 
+pub use report::Health;
 pub use worker::{Config, Execute, ExecuteOutcome, Executed, Output, Worker};

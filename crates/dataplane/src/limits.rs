@@ -37,6 +37,9 @@ pub const LEASE: Nanos = Nanos::from_millis(1_000);
 pub const LEASE_MARGIN: Nanos = Nanos::from_millis(100);
 /// Between two requests for a lease.
 pub const LEASE_INTERVAL: Nanos = Nanos::from_millis(200);
+/// How long entries may wait without any commit before the shard counts as stalled. Longer than a
+/// lease that a backup lets run out, so that the missing lease is named first.
+pub const STALLED_AFTER: Nanos = Nanos::from_millis(1_000);
 /// Longest wait of an acknowledgement for company.
 pub const ACK_DELAY: Nanos = Nanos::from_millis(2);
 /// Between two looks at the retransmission timers.

@@ -1,11 +1,9 @@
-//! Applying plans and reporting: the worker's side of the controller.
+//! Applying plans: the worker's side of the controller's decisions.
 
 use crate::app::App;
-use crate::replica::Replica;
+use crate::replica::{Counts, Replica};
 use crate::worker::{Output, Worker};
-use e3_model::plan::{
-    AppPlan, ChannelReport, InstanceReport, NodePlan, NodeReport, NodeStats, Role, ShardPlan,
-};
+use e3_model::plan::{AppPlan, NodePlan, Role, ShardPlan};
 use e3_model::{AppId, Nanos, ShardKey};
 use e3_wire::frame::Ends;
 use std::collections::BTreeSet;
@@ -48,6 +46,7 @@ impl Worker {
         for key in keys {
             self.drop_replica(key);
         }
+        self.past.retain(|key, _| key.app != app);
         self.apps.remove(&app);
         self.ingress.delete(app);
         self.links.drop_senders(|(a, _)| *a == app);
@@ -116,6 +115,7 @@ impl Worker {
                 let mut replica =
                     Replica::new(key, role, shard.view, shard.incarnation, collections);
                 replica.former.insert(shard.primary);
+                replica.counts = self.past.remove(&key).unwrap_or_default();
                 self.replicas.insert(key, replica);
                 if role == Role::Primary {
                     let serve_at = self.serve_at(now, key, shard);
@@ -190,6 +190,13 @@ impl Worker {
         let Some(replica) = self.replicas.remove(&key) else {
             return;
         };
+        let counts = Counts {
+            last_failure: None,
+            ..replica.counts
+        };
+        if counts != Counts::default() {
+            self.past.insert(key, counts);
+        }
         self.drop_ends(key);
         if replica.role == Role::Primary {
             self.outputs.push_back(Output::Stop { key });
@@ -249,104 +256,6 @@ impl Worker {
             self.links
                 .reroute((app_id, ends), route.primary, route.incarnation);
         }
-    }
-
-    /// What the controller hears of this node. The driver adds the process's own figures,
-    /// and the executor its instances'.
-    pub fn report(&self) -> NodeReport {
-        let instances = self
-            .replicas
-            .values()
-            .map(|r| InstanceReport {
-                key: r.key,
-                role: r.role,
-                view: r.view,
-                op: r.log.op,
-                commit: if r.role == Role::Primary {
-                    r.primary.commit
-                } else {
-                    r.log.op
-                },
-                queue: (r.primary.queue.len() + r.primary.in_flight.len()) as u32,
-                handled: r.counts.handled,
-                failed: r.counts.failed,
-                dead_letters: r.log.letters.count(),
-                preemptions: 0,
-                busy: r.counts.busy,
-                memory_bytes: r.log.state.borrow().memory_bytes() as u64,
-                code_version: 0,
-                error: r.error.clone(),
-                last_failure: r.counts.last_failure.clone(),
-            })
-            .collect();
-        NodeReport {
-            node: self.config.node,
-            incarnation: self.config.incarnation,
-            plan_version: self.plan.version,
-            events: self.events(),
-            instances,
-            stats: NodeStats {
-                datagrams_in: self.datagrams_in,
-                datagrams_out: self.datagrams_out,
-                dropped: self
-                    .dropped
-                    .iter()
-                    .map(|(k, v)| (k.to_string(), *v))
-                    .collect(),
-                retransmitted: self.links.retransmitted(),
-                admitted: self.ingress.admitted,
-                overloaded: self.ingress.overloaded,
-                channels: self.channel_reports(),
-                ..NodeStats::default()
-            },
-        }
-    }
-
-    fn channel_reports(&self) -> Vec<ChannelReport> {
-        let report = |((app_id, ends), end): (&crate::links::LinkKey, &crate::links::SendEnd)| {
-            let app = self.apps.get(app_id)?;
-            let service = |id| app.plan.app.service(id).name.as_str();
-            let node = |id| match self.links.packer.peers.get(&id) {
-                Some(peer) => peer.name.clone(),
-                None => id.to_string(),
-            };
-            let (name, from, to) = match *ends {
-                Ends::Ingress { node: n, shard } => (
-                    "ingress".into(),
-                    node(n),
-                    format!("{}/{shard}", service(app.dag.source())),
-                ),
-                Ends::Edge { edge, from, to } => (
-                    app.plan.app.spec.channels[usize::from(edge.0)]
-                        .name()
-                        .to_string(),
-                    format!("{}/{from}", service(app.dag.sender(edge)?)),
-                    format!("{}/{to}", service(app.dag.receiver(edge)?)),
-                ),
-                Ends::Replication {
-                    service: s,
-                    shard,
-                    backup,
-                } => (
-                    "replication".into(),
-                    format!("{}/{shard}", service(s)),
-                    node(backup),
-                ),
-            };
-            let s = &end.sender;
-            let sent = s.durable() + s.outstanding() as u64 - s.waiting() as u64;
-            let (durable, waiting) = (s.durable(), s.waiting() as u32);
-            Some(ChannelReport {
-                app: *app_id,
-                name,
-                from,
-                to,
-                sent,
-                durable,
-                waiting,
-            })
-        };
-        self.links.senders.iter().filter_map(report).collect()
     }
 
     /// Requests that wait on this node.

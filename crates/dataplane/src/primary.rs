@@ -189,6 +189,11 @@ impl Worker {
             None
         };
         if let Some((outcome, reason)) = gone {
+            let replica = self.replicas.get_mut(&key).expect("listed");
+            if outcome == Outcome::Failed {
+                replica.counts.failed += 1;
+                replica.counts.last_failure = Some(reason.clone());
+            }
             self.give_up(key, now, waiting, outcome, reason);
             return true;
         }
@@ -269,6 +274,13 @@ impl Worker {
         outcome: Outcome,
         reason: String,
     ) {
+        let counts = &mut self
+            .replicas
+            .get_mut(&key)
+            .expect("its caller has it")
+            .counts;
+        counts.dead_lettered += 1;
+        counts.expired += u64::from(outcome == Outcome::Expired);
         let mut reason = reason;
         reason.truncate(reason.floor_char_boundary(REASON_LEN_MAX));
         let reply = Reply {
@@ -363,6 +375,9 @@ impl Worker {
         // Applied and sent: nobody reads the writes again.
         entry.batch = Vec::new();
         let entry = Rc::new(entry);
+        if replica.primary.pending.is_empty() {
+            replica.primary.progress_at = now;
+        }
         replica.primary.pending.push_back(Pending {
             entry: entry.clone(),
             copies: copy.into_iter().collect(),
@@ -390,6 +405,9 @@ impl Worker {
             let pending = replica.primary.pending.pop_front().expect("looked at");
             replica.primary.commit = pending.entry.op;
             released.push(pending);
+        }
+        if !released.is_empty() {
+            replica.primary.progress_at = now;
         }
         let stateful = self.apps[&key.app].service(key).stateful;
         for pending in released {

@@ -90,6 +90,8 @@ pub(crate) struct Primary {
     pub(crate) frozen: bool,
     /// `released` that the backups know of.
     pub(crate) released_told: u64,
+    /// When an entry was committed last, or the oldest that waits was appended.
+    pub(crate) progress_at: Nanos,
 }
 
 /// A message that waits or is being handled.
@@ -133,16 +135,20 @@ pub(crate) struct Backup {
     pub(crate) acked: u64,
     /// Last entry of the snapshot that it was sent first.
     pub(crate) snapshot_op: u64,
+    /// Messages of that snapshot.
+    pub(crate) snapshot_len: u64,
     /// Commits wait for it.
     pub(crate) required: bool,
     /// `commit` when it became required: from there on it has all that was released.
     pub(crate) required_from: u64,
 }
 
-#[derive(Debug, Default)]
+#[derive(PartialEq, Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) handled: u64,
     pub(crate) failed: u64,
+    pub(crate) dead_lettered: u64,
+    pub(crate) expired: u64,
     /// Why the last attempt failed that did.
     pub(crate) last_failure: Option<String>,
     pub(crate) busy: Nanos,

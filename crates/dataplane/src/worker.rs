@@ -9,7 +9,7 @@ use crate::ingress::Ingress;
 use crate::lease::Leases;
 use crate::limits::*;
 use crate::links::{LinkKey, Links, Tag};
-use crate::replica::Replica;
+use crate::replica::{Counts, Replica};
 use e3_channel::{Arrival, Number};
 use e3_collections::State;
 use e3_model::plan::{NodePlan, Role};
@@ -132,6 +132,8 @@ pub struct Worker {
     pub(crate) plan: Arc<NodePlan>,
     pub(crate) apps: BTreeMap<AppId, App>,
     pub(crate) replicas: BTreeMap<ShardKey, Replica>,
+    /// What was done as the primary of shards that have no replica here any more.
+    pub(crate) past: BTreeMap<ShardKey, Counts>,
     /// Channels with messages for a replica.
     pub(crate) inputs: BTreeMap<ShardKey, BTreeSet<LinkKey>>,
     pub(crate) links: Links,
@@ -161,6 +163,7 @@ impl Worker {
             plan: Arc::default(),
             apps: BTreeMap::new(),
             replicas: BTreeMap::new(),
+            past: BTreeMap::new(),
             inputs: BTreeMap::new(),
             links,
             leases: Leases::default(),

@@ -2,6 +2,8 @@
 
 use crate::accelerator::Accelerator;
 use crate::plan::{ChannelReport, Role};
+use crate::profile::Provenance;
+pub use crate::status::{Health, InstanceStatus, MovePhase, Reason};
 use crate::topology::NodeKind;
 use crate::units::Bytes;
 use schemars::JsonSchema;
@@ -81,6 +83,41 @@ pub struct NodeView {
     pub retransmitted: u64,
     /// Datagrams dropped, by reason.
     pub dropped: BTreeMap<String, u64>,
+    /// Energy since the controller started, if there is a power model of its server.
+    #[serde(default)]
+    pub energy: Option<NodeEnergyView>,
+}
+
+/// Energy of a node.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeEnergyView {
+    /// Always `modelled`: nothing here is measured.
+    pub provenance: Provenance,
+    /// What it is modelled from.
+    pub source: String,
+    /// Joules of the server when idle, counted at its first node while that is up.
+    pub idle_joules: f64,
+    /// Joules above idle, from the counts of handled requests.
+    pub active_joules: f64,
+    /// Watts above idle over the last report.
+    pub active_watts: f64,
+}
+
+/// Energy of a service.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ServiceEnergyView {
+    /// Always `modelled`: nothing here is measured.
+    pub provenance: Provenance,
+    /// What it is modelled from.
+    pub source: String,
+    /// Joules above idle of the requests handled since the controller started.
+    pub joules: f64,
+    /// The same for each request handled.
+    pub joules_per_request: Option<f64>,
+    /// By kind of node: joules of one request there.
+    pub joules_by_kind: BTreeMap<NodeKind, f64>,
 }
 
 /// `GET /v1/apps/{name}`, and an element of `GET /v1/apps`.
@@ -97,22 +134,49 @@ pub struct AppView {
     pub instances: u32,
     /// Instances that run and are up to date.
     pub instances_ready: u32,
-    /// Everything runs, with all replicas.
+    /// Every shard can commit and has all its copies.
     pub ready: bool,
+    /// The same in one word, and whether requests were dead-lettered in the last 60 s.
+    pub health: Health,
     /// What is not as it should be, one line each.
     pub problems: Vec<String>,
-    /// Shards that lost all replicas and began again empty.
+    /// How often a shard that had state lost all replicas and began again empty.
     pub state_lost: u64,
-    /// Dead-lettered requests.
+    /// The latest of these losses, the oldest first.
+    #[serde(default)]
+    pub losses: Vec<LossView>,
+    /// Dead letters that its shards keep or have dropped, less those that were replayed.
     pub dead_letters: u64,
+    /// Requests dead-lettered in the last 60 s.
+    pub dead_lettered_lately: u64,
+    /// Requests admitted from clients since the controller started.
+    pub admitted: u64,
+    /// Requests answered "overloaded" since then.
+    pub overloaded: u64,
+    /// Modelled joules above idle of a request through all services, if all have a profile.
+    #[serde(default)]
+    pub modelled_joules_per_request: Option<f64>,
     /// Services.
     pub services: Vec<ServiceView>,
     /// Why every instance was placed where it was at deployment. Empty in the list of applications.
     #[serde(default)]
     pub placed: Vec<PlacedView>,
-    /// Migrations in progress.
+    /// Moves in flight.
     #[serde(default)]
     pub migrations: Vec<MigrationView>,
+    /// Moves that have ended, the oldest first. Empty in the list of applications.
+    #[serde(default)]
+    pub moves: Vec<MigrationView>,
+}
+
+/// A shard that had state lost all replicas and began again empty.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct LossView {
+    /// `app/service/shard`.
+    pub shard: String,
+    /// When it began again, in milliseconds since the Unix epoch.
+    pub at_unix_ms: u64,
 }
 
 /// A service of an application.
@@ -130,14 +194,25 @@ pub struct ServiceView {
     pub stateful: bool,
     /// Nodes of its primaries, with how many are there.
     pub nodes: BTreeMap<String, u32>,
-    /// Requests handled by the present primaries.
+    /// Requests that have an outcome, dead-lettered ones included. This and the counts below are
+    /// totals since the controller started; moves, fail-overs and restarts of nodes do not change
+    /// them.
     pub handled: u64,
-    /// Attempts that failed there.
+    /// Attempts that failed.
     pub failed: u64,
-    /// Requests waiting there.
-    pub queue: u32,
+    /// Requests that were dead-lettered, for whatever reason.
+    pub dead_lettered: u64,
+    /// Of these, requests whose deadline had passed.
+    pub expired: u64,
     /// Time spent in its handlers in seconds.
     pub busy_seconds: f64,
+    /// Dead letters that its shards keep or have dropped, less those that were replayed.
+    pub dead_letters: u64,
+    /// Requests waiting at its primaries.
+    pub queue: u32,
+    /// Energy, if there is a profile.
+    #[serde(default)]
+    pub energy: Option<ServiceEnergyView>,
     /// Why it does not run somewhere, if it does not.
     pub error: Option<String>,
     /// Why the last attempt failed that did, on a present primary.
@@ -157,18 +232,23 @@ pub struct PlacedView {
     pub why: String,
 }
 
-/// A migration in progress.
+/// A move.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct MigrationView {
+    /// Its number, as the answer to `POST /v1/migrations` told it.
+    pub id: u64,
     /// `app/service/shard`.
     pub shard: String,
     /// From node.
     pub from: String,
     /// To node.
     pub to: String,
-    /// `copying` or `freezing`.
-    pub phase: String,
+    /// How far it is, or how it ended.
+    pub phase: MovePhase,
+    /// Why it was cancelled, if it was.
+    #[serde(default)]
+    pub reason: Option<String>,
 }
 
 /// An element of `GET /v1/instances`.
@@ -184,19 +264,28 @@ pub struct InstanceView {
     pub node: String,
     /// View of the shard.
     pub view: u32,
-    /// `running`, `starting`, `joining`, `frozen`, `failed` or `lost`.
-    pub status: String,
-    /// Last entry in its log.
+    /// Its state.
+    pub status: InstanceStatus,
+    /// Why it is not `running`, if it is not.
+    #[serde(default)]
+    pub reason: Option<Reason>,
+    /// Last entry in its log; of a backup, the last one that it has acknowledged to its primary.
     pub op: u64,
-    /// Last entry that all backups have.
+    /// Last entry that all backups have, as the primary knows it.
     pub commit: u64,
     /// Requests waiting.
     pub queue: u32,
-    /// Requests handled.
+    /// Requests of the shard that have an outcome, dead-lettered ones included. This and the counts
+    /// below are the shard's totals since the controller started, shown at its primary; a backup
+    /// handles nothing and shows 0.
     pub handled: u64,
     /// Attempts that failed.
     pub failed: u64,
-    /// Dead-lettered requests.
+    /// Requests that were dead-lettered, for whatever reason.
+    pub dead_lettered: u64,
+    /// Of these, requests whose deadline had passed.
+    pub expired: u64,
+    /// Dead letters that it keeps or has dropped, less those that were replayed.
     pub dead_letters: u64,
     /// Handler runs that were preempted.
     pub preemptions: u64,
@@ -255,6 +344,10 @@ pub struct DeployRequest {
     /// Documents of kind `Profile`.
     #[serde(default)]
     pub profiles: Vec<String>,
+    /// Accept cores, bandwidth and waiting requests beyond what nodes have free: some requests take
+    /// longer. Memory is never overcommitted.
+    #[serde(default)]
+    pub overcommit: bool,
 }
 
 /// Answer to `POST /v1/apps`.
@@ -267,6 +360,9 @@ pub struct DeployResponse {
     pub changed: bool,
     /// Version of its manifest and code: 1 when it is new, one more with each change.
     pub code_version: u32,
+    /// Nothing was deployed: this is what would be.
+    #[serde(default)]
+    pub dry_run: bool,
 }
 
 /// `POST /v1/migrations`.
@@ -277,6 +373,14 @@ pub struct MigrateRequest {
     pub instance: String,
     /// Name of the node that it goes to.
     pub to: String,
+}
+
+/// Answer to `POST /v1/migrations`.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct MigrateResponse {
+    /// Number of the move, under which the application lists it.
+    pub id: u64,
 }
 
 /// Body of every answer with a status of 400 or more.

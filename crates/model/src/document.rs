@@ -129,6 +129,17 @@ pub fn check_fit(
     validate::fit(app, topology).map_err(|f| f.locate(file, text))
 }
 
+/// Checks that there is a power model of every server's system. `file` and `text` are the
+/// topology's, `known` the systems that there are models of.
+pub fn check_systems(
+    file: &str,
+    text: &str,
+    topology: &Topology,
+    known: &[&str],
+) -> Result<(), ManifestError> {
+    validate::systems(topology, known).map_err(|f| f.locate(file, text))
+}
+
 /// JSON schema of a kind of document.
 pub fn json_schema(kind: Kind) -> schemars::Schema {
     match kind {

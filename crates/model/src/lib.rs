@@ -13,6 +13,7 @@ pub mod ids;
 pub mod limits;
 pub mod plan;
 pub mod profile;
+pub mod status;
 pub mod token;
 pub mod topology;
 pub mod units;

@@ -83,6 +83,9 @@ pub struct ShardPlan {
     pub fenced: bool,
     /// The primary must stop handling, bring every backup up to date, and confirm it.
     pub frozen: bool,
+    /// The shard has committed something since it last began empty: losing all replicas loses state.
+    #[serde(default)]
+    pub filled: bool,
 }
 
 impl ShardPlan {
@@ -108,6 +111,22 @@ impl AppPlan {
             service: shard.service,
             shard: shard.shard,
         }
+    }
+
+    /// `app/service/shard`, as users name the shard. None if it is of another application.
+    pub fn shard_name(&self, key: ShardKey) -> Option<String> {
+        let service = self.app.spec.services.get(usize::from(key.service.0))?;
+        (key.app == self.id).then(|| format!("{}/{}/{}", self.app.name, service.name, key.shard))
+    }
+}
+
+impl NodePlan {
+    /// `app/service/shard`, as users name the shard.
+    pub fn shard_name(&self, key: ShardKey) -> String {
+        let mut names = self.apps.iter().filter_map(|a| a.shard_name(key));
+        names
+            .next()
+            .unwrap_or_else(|| "shard of a deleted application".into())
     }
 }
 
@@ -174,6 +193,9 @@ pub struct NodeReport {
     pub events: Vec<NodeEvent>,
     /// Its replicas.
     pub instances: Vec<InstanceReport>,
+    /// What this process did as the primary of each shard that it ever served. Never falls.
+    #[serde(default)]
+    pub counts: Vec<ShardCounts>,
     /// Figures of the whole node.
     pub stats: NodeStats,
 }
@@ -198,6 +220,13 @@ pub enum NodeEvent {
         /// View in which it was frozen.
         view: u32,
     },
+    /// A shard that began empty has committed its first entry.
+    Filled {
+        /// Shard.
+        key: ShardKey,
+        /// View in which its primary took over.
+        incarnation: u32,
+    },
 }
 
 /// State of an instance as its node sees it.
@@ -211,20 +240,23 @@ pub struct InstanceReport {
     pub view: u32,
     /// Last entry in its log.
     pub op: u64,
-    /// Last entry that all backups have.
+    /// Last entry that all backups have; of a backup, the last one that it was told to be released.
     pub commit: u64,
     /// Requests waiting.
     pub queue: u32,
-    /// Requests handled.
-    pub handled: u64,
-    /// Attempts that failed.
-    pub failed: u64,
-    /// Dead letters.
+    /// Dead letters that the shard keeps or has dropped, less those that were replayed.
     pub dead_letters: u64,
     /// Handler runs that were preempted.
     pub preemptions: u64,
-    /// Time spent in the handler.
-    pub busy: Nanos,
+    /// The primary may handle and commit now.
+    #[serde(default)]
+    pub serving: bool,
+    /// How long entries have waited without any commit; 0 below the bound that counts as stalled.
+    #[serde(default)]
+    pub stalled: Nanos,
+    /// The backups as their primary sees them; empty in a backup.
+    #[serde(default)]
+    pub backups: Vec<BackupReport>,
     /// Memory of its collections in bytes.
     pub memory_bytes: u64,
     /// Version of the application that runs here; 0 if nothing does, as in a backup or before the
@@ -236,6 +268,47 @@ pub struct InstanceReport {
     /// Why the last attempt failed that did.
     #[serde(default)]
     pub last_failure: Option<String>,
+}
+
+/// A backup as its primary sees it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct BackupReport {
+    /// Its node.
+    pub node: NodeId,
+    /// Last entry that it has acknowledged.
+    pub acked: u64,
+    /// It has acknowledged the whole snapshot that it was sent first.
+    pub synced: bool,
+    /// Commits wait for it.
+    pub required: bool,
+    /// The primary holds its lease.
+    pub leased: bool,
+}
+
+/// What a process did as the primary of a shard, since it started.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct ShardCounts {
+    /// Shard.
+    pub key: ShardKey,
+    /// Requests that have an outcome, dead-lettered ones included.
+    pub handled: u64,
+    /// Attempts that failed.
+    pub failed: u64,
+    /// Requests that were dead-lettered, for whatever reason.
+    pub dead_lettered: u64,
+    /// Of these, requests whose deadline had passed.
+    pub expired: u64,
+    /// Time spent in the handler.
+    pub busy: Nanos,
+}
+
+/// What the clients of an application asked of a node, since its process started.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct IngressCounts {
+    /// Requests admitted.
+    pub admitted: u64,
+    /// Requests answered "overloaded".
+    pub overloaded: u64,
 }
 
 /// Figures of a node. Counts are totals since the process started.
@@ -260,6 +333,9 @@ pub struct NodeStats {
     pub admitted: u64,
     /// Requests answered "overloaded".
     pub overloaded: u64,
+    /// The same by application.
+    #[serde(default)]
+    pub ingress: BTreeMap<AppId, IngressCounts>,
     /// Channels: shards at both ends and how far they are.
     pub channels: Vec<ChannelReport>,
 }

@@ -20,6 +20,18 @@ pub enum Provenance {
     Emulated,
 }
 
+impl Provenance {
+    /// As written in documents.
+    pub fn name(self) -> &'static str {
+        match self {
+            Provenance::Paper => "paper",
+            Provenance::Measured => "measured",
+            Provenance::Modelled => "modelled",
+            Provenance::Emulated => "emulated",
+        }
+    }
+}
+
 /// `spec` of a document of kind `Profile`.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]

@@ -403,3 +403,23 @@ pub(crate) fn fit(app: &Application, t: &Topology) -> Check {
     }
     Ok(())
 }
+
+pub(crate) fn systems(t: &Topology, known: &[&str]) -> Check {
+    for (r, rack) in t.spec.racks.iter().enumerate() {
+        for (i, server) in rack.servers.iter().enumerate() {
+            ensure(
+                known.contains(&server.system.as_str()),
+                format!("spec.racks[{r}].servers[{i}].system"),
+                || {
+                    format!(
+                        "server {:?}: there is no system {:?}, must be one of {}",
+                        server.name,
+                        server.system,
+                        known.join(", ")
+                    )
+                },
+            )?;
+        }
+    }
+    Ok(())
+}

@@ -3,8 +3,8 @@
 use crate::agent::{News, Outbox, Prepared};
 use crate::clock::Clock;
 use crate::emulation::{DelayLine, MemoryUse, memory_use};
-use crate::executor::{Executor, name_of};
-use e3_dataplane::{Config, Output, Worker};
+use crate::executor::Executor;
+use e3_dataplane::{Config, Health, Output, Worker};
 use e3_ingress::Door;
 use e3_model::plan::{NodeEvent, NodeWelcome};
 use e3_model::{Address, Bytes, Nanos};
@@ -53,6 +53,8 @@ pub(crate) struct Driver {
     next_heartbeat: Nanos,
     next_report: Nanos,
     events: Vec<NodeEvent>,
+    /// What the last report told of the primaries' health, and the plan that it was about.
+    told: (u64, Vec<Health>),
     handled: u64,
     busy: Nanos,
     /// The two directions of an emulated link.
@@ -98,6 +100,7 @@ impl Driver {
             next_heartbeat: Nanos(0),
             next_report: Nanos(0),
             events: Vec::new(),
+            told: (0, Vec::new()),
             handled: 0,
             busy: Nanos(0),
             delayed_in: DelayLine::new(welcome.link_latency),
@@ -191,7 +194,8 @@ impl Driver {
                 Output::Start { key, state } => {
                     let prepared = self.prepared.as_ref().expect("a plan came before");
                     if let Err(e) = self.executor.start(key, state, prepared) {
-                        tracing::error!("{} does not start: {e}", name_of(prepared, key));
+                        let name = prepared.plan.shard_name(key);
+                        tracing::error!("{name} does not start: {e}");
                         self.worker.handle_start_failed(key, e);
                     }
                 }
@@ -217,9 +221,11 @@ impl Driver {
             self.next_heartbeat = Nanos(now.0 + self.heartbeat_interval.0);
             self.send_heartbeat();
             let events = self.worker.events();
-            if events != self.events {
+            let state = (self.worker.plan_version(), self.worker.health());
+            if events != self.events || state != self.told {
                 self.next_report = now;
                 self.events = events;
+                self.told = state;
             }
         }
         if now >= self.next_report {

@@ -84,7 +84,7 @@ impl Executor {
             .map_err(|e| e.to_string())?;
         let running = Running {
             id,
-            name: instance_name(app, key),
+            name: prepared.plan.shard_name(key),
             code_version: app.code_version,
             refused: None,
         };
@@ -293,19 +293,6 @@ fn app_of(prepared: &Prepared, key: ShardKey) -> Result<&AppPlan, String> {
     app.ok_or_else(|| "application is not in the plan".to_string())
 }
 
-/// A shard as users name it: `app/service/shard`.
-pub(crate) fn name_of(prepared: &Prepared, key: ShardKey) -> String {
-    match app_of(prepared, key) {
-        Ok(app) => instance_name(app, key),
-        Err(_) => key.to_string(),
-    }
-}
-
-fn instance_name(app: &AppPlan, key: ShardKey) -> String {
-    let service = app.app.service(key.service);
-    format!("{}/{}/{}", app.app.name, service.name, key.shard)
-}
-
 /// What a shard's instance is given.
 fn spec(app: &AppPlan, key: ShardKey, prepared: &Prepared) -> InstanceSpec {
     let service = app.app.service(key.service);
@@ -319,7 +306,7 @@ fn spec(app: &AppPlan, key: ShardKey, prepared: &Prepared) -> InstanceSpec {
     };
     let channels = app.app.channels_from(key.service);
     InstanceSpec {
-        name: instance_name(app, key),
+        name: app.shard_name(key).unwrap_or_default(),
         channels: channels
             .map(|(_, _, c)| (c.name().to_string(), c.outputs))
             .collect(),

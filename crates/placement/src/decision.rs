@@ -70,12 +70,10 @@ pub enum Misfit {
     #[error("pinned to {0}")]
     Pin(String),
     /// Another replica of the shard is on the same server.
-    #[error("server {server} already holds a replica of this shard on {other}")]
+    #[error("its server already holds a replica of this shard, on {other}")]
     FaultDomain {
-        /// Index of the server.
-        server: usize,
-        /// Where the other replica is.
-        other: NodeId,
+        /// Name of the node of the other replica.
+        other: String,
     },
     /// Memory.
     #[error("memory {} of {} left", Bytes(*.need_bytes), Bytes(*.left_bytes))]
@@ -279,10 +277,16 @@ impl fmt::Display for Preference {
             Preference::Latency { kind } => {
                 write!(f, "prefers {}: the other kind is too slow", kind.name())
             }
-            Preference::Joules { kind, uj, uj_other } => write!(
+            Preference::Joules {
+                kind,
+                uj,
+                uj_other,
+                provenance,
+            } => write!(
                 f,
-                "prefers {}: {uj:.1} uJ a request against {uj_other:.1}",
-                kind.name()
+                "prefers {}: {uj:.1} uJ a request against {uj_other:.1} (modelled, profile: {})",
+                kind.name(),
+                provenance.name()
             ),
         }
     }

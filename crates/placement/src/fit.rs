@@ -59,8 +59,7 @@ pub(crate) fn check_hard(
     };
     match ask.apart.iter().find(near) {
         Some(other) => Err(Misfit::FaultDomain {
-            server: node.server,
-            other: *other,
+            other: cluster.node(*other).name.clone(),
         }),
         None => Ok(()),
     }

@@ -7,6 +7,7 @@
 //!
 //! Nothing here reads a clock or draws a random number: the same input gives the same output.
 
+mod admit;
 mod cluster;
 mod decision;
 mod fit;
@@ -14,6 +15,7 @@ mod hcm;
 pub mod limits;
 mod request;
 
+pub use admit::{AdmitError, Shortage, admit};
 pub use cluster::{Cluster, NodeState};
 pub use decision::{
     Decision, Explanation, InstanceKey, Level, Misfit, Near, PlaceError, Placement, Rule,

@@ -15,6 +15,7 @@ use crate::limits::BACKUP_CPU_FRACTION;
 use e3_model::application::Application;
 use e3_model::dag::Dag;
 use e3_model::plan::Role;
+use e3_model::profile::Provenance;
 use e3_model::visits::{declared_outputs, visits};
 use e3_model::{Nanos, NodeKind, Profile, ServiceId};
 use serde::{Deserialize, Serialize};
@@ -39,7 +40,9 @@ pub struct Demand {
 pub struct KindCost {
     /// Service time against that on a host.
     pub factor: f64,
-    /// Energy of one request, if the profile knows it.
+    /// Mean service time, if the profile knows it.
+    pub time: Option<Nanos>,
+    /// Energy of one request above idle, if the profile knows it.
     pub joules: Option<f64>,
     /// The latency objective cannot be held on this kind.
     pub late: bool,
@@ -66,6 +69,8 @@ pub enum Preference {
         uj: f64,
         /// Energy per request on the other kind in microjoules.
         uj_other: f64,
+        /// Where the profile's service times come from. The energy is modelled from them.
+        provenance: Provenance,
     },
 }
 
@@ -123,7 +128,7 @@ impl<'a> Request<'a> {
                 let per_shard = rate_rps * ratio[i] / f64::from(app.spec.services[i].shards);
                 let gbps = |bytes: f64| per_shard * bytes * 8.0 / 1e9;
                 Cost {
-                    preference: prefer(&host, &smartnic),
+                    preference: prefer(&host, &smartnic, profile),
                     host,
                     smartnic,
                     bandwidth_primary_gbps: gbps(f64::from(bytes)),
@@ -136,6 +141,11 @@ impl<'a> Request<'a> {
             costs,
             walk: breadth_first(app, dag.source()),
         }
+    }
+
+    /// All services, in the manifest's order.
+    pub fn services(&self) -> impl Iterator<Item = ServiceId> + use<> {
+        (0..self.app.spec.services.len() as u16).map(ServiceId)
     }
 
     /// What an instance takes of a node of that kind.
@@ -194,13 +204,15 @@ fn kind_cost(
     });
     KindCost {
         factor,
+        time: time(kind),
         joules,
         late: time(kind).is_some_and(late),
         lower_bound: node.is_some_and(|n| n.lower_bound),
     }
 }
 
-fn prefer(host: &KindCost, smartnic: &KindCost) -> Preference {
+fn prefer(host: &KindCost, smartnic: &KindCost, profile: Option<&Profile>) -> Preference {
+    let provenance = profile.map_or(Provenance::Modelled, |p| p.spec.provenance);
     match (host.late, smartnic.late) {
         (true, false) => {
             return Preference::Latency {
@@ -219,11 +231,13 @@ fn prefer(host: &KindCost, smartnic: &KindCost) -> Preference {
             kind: NodeKind::Host,
             uj: h * 1e6,
             uj_other: s * 1e6,
+            provenance,
         },
         (Some(h), Some(s)) if s < h => Preference::Joules {
             kind: NodeKind::SmartNic,
             uj: s * 1e6,
             uj_other: h * 1e6,
+            provenance,
         },
         _ => Preference::None,
     }

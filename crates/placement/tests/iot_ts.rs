@@ -152,16 +152,16 @@ fn explanations_say_where_how_and_why_not_elsewhere() {
     let text = |d: &Decision| d.explain(&request, &cluster).to_string();
     assert_eq!(
         text(&placement.decisions[0]),
-        "apigw/0 primary -> s1-host: first fit; prefers host: 69.8 uJ a request against 198.4"
+        "apigw/0 primary -> s1-host: first fit; prefers host: 69.8 uJ a request against 198.4 (modelled, profile: paper)"
     );
     let sql: Vec<String> = placement.decisions[6..18].iter().map(text).collect();
     assert_eq!(
         sql[0],
         "sql/0 primary -> s1-host: level 1 (same node as apigw/0), best fit; \
-         prefers host: 214.0 uJ a request against 475.9"
+         prefers host: 214.0 uJ a request against 475.9 (modelled, profile: paper)"
     );
     let next = "sql/6 primary -> s2-host: level 4 (host in the same rack as apigw/3), best fit; \
-                prefers host: 214.0 uJ a request against 475.9; \
+                prefers host: 214.0 uJ a request against 475.9 (modelled, profile: paper); \
                 s1-host rejected: cpu 1.00 of 0.00 cores left; \
                 s1-nic0 rejected: cpu 13.37 where a stateful shard has at most 1.00 cores";
     assert!(sql.contains(&next.to_string()), "{sql:#?}");
@@ -213,7 +213,10 @@ fn single_instances_follow_the_same_rules() {
         Err(Misfit::Unknown(NodeId(99)))
     );
     let near = check(Role::Backup, nic1, &[host1]).unwrap_err().to_string();
-    assert_eq!(near, "server 0 already holds a replica of this shard on n0");
+    assert_eq!(
+        near,
+        "its server already holds a replica of this shard, on s1-host"
+    );
     for _ in 0..16 {
         cluster.add(&request, sql, Role::Backup, nic1);
     }

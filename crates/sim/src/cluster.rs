@@ -146,7 +146,7 @@ impl Cluster {
     pub fn events(&self, node: u16) -> Vec<NodeEvent> {
         self.nodes
             .get(&node)
-            .map(|n| n.worker.report().events)
+            .map(|n| n.worker.events())
             .unwrap_or_default()
     }
 

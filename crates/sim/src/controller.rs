@@ -58,7 +58,10 @@ impl Controller {
             process: self.next_process,
         };
         self.next_process += 1;
-        let joined = self.apply(&Command::Join(hello));
+        let joined = self.apply(&Command::Join {
+            hello,
+            at: cluster.now,
+        });
         let Ok(Applied::Joined(welcome)) = joined else {
             panic!("{joined:?}")
         };
@@ -77,6 +80,7 @@ impl Controller {
             modules,
             assets,
             profiles,
+            overcommit: false,
         })
     }
 
@@ -122,8 +126,13 @@ impl Controller {
             }
         }
         for (node, incarnation) in self.membership.lost(cluster.now, &self.control) {
-            self.apply(&Command::Lose { node, incarnation })
-                .expect("losses are never refused");
+            let at = cluster.now;
+            self.apply(&Command::Lose {
+                node,
+                incarnation,
+                at,
+            })
+            .expect("losses are never refused");
         }
         if self.sent != self.control.version {
             self.sent = self.control.version;

@@ -1,9 +1,13 @@
 //! A controller as a process, and clients and nodes that only talk.
 
+#![allow(dead_code, reason = "each test uses a part of it")]
+
 use e3_controller::ControllerConfig;
 use e3_model::api::*;
 use e3_model::document::parse_topology;
-use e3_model::plan::{NodeHello, NodePlan, NodeWelcome};
+use e3_model::plan::{
+    BackupReport, InstanceReport, NodeHello, NodePlan, NodeReport, NodeWelcome, Role, ShardPlan,
+};
 use e3_model::{Address, Nanos, Token};
 use e3_wire::heartbeat::{self, Heartbeat};
 use std::net::{SocketAddr, TcpListener, UdpSocket};
@@ -156,14 +160,84 @@ impl Controller {
     }
 
     pub fn deploy(&self, manifest: &str) -> (u16, String) {
-        let modules = [("front.wasm", WASM), ("back.wasm", WASM)];
-        let request = DeployRequest {
-            file: "app.yaml".into(),
-            manifest: manifest.into(),
-            modules: modules.map(|(p, m)| (p.to_string(), m.to_string())).into(),
-            ..DeployRequest::default()
-        };
-        self.post("/v1/apps", &request)
+        self.post("/v1/apps", &deployment(manifest))
+    }
+
+    /// An answer as a value.
+    pub fn view<T: serde::de::DeserializeOwned>(&self, path: &str) -> T {
+        let (status, body) = self.get(path);
+        assert_eq!(status, 200, "{path}: {body}");
+        serde_json::from_str(&body).unwrap()
+    }
+
+    /// A node reports.
+    #[track_caller]
+    pub fn report(&self, report: &NodeReport) {
+        let (status, body) = self.post(&format!("/v1/nodes/{}/report", report.node.0), report);
+        assert_eq!(status, 200, "{body}");
+    }
+
+    /// The value of a metric, with its labels in the order of their names.
+    #[track_caller]
+    pub fn metric(&self, name: &str) -> f64 {
+        let (_, text) = self.get("/metrics");
+        let line = text.lines().find_map(|l| l.strip_prefix(name));
+        let line = line.unwrap_or_else(|| panic!("no {name} in {text}"));
+        line.trim().parse().unwrap()
+    }
+}
+
+/// What is posted to deploy the sample.
+pub fn deployment(manifest: &str) -> DeployRequest {
+    let modules = [("front.wasm", WASM), ("back.wasm", WASM)];
+    DeployRequest {
+        file: "app.yaml".into(),
+        manifest: manifest.into(),
+        modules: modules.map(|(p, m)| (p.to_string(), m.to_string())).into(),
+        ..DeployRequest::default()
+    }
+}
+
+/// What a node reports that has done all that its plan says.
+pub fn good_report(plan: &NodePlan, node: &NodeWelcome) -> NodeReport {
+    let app = &plan.apps[0];
+    let mine = app.shards.iter().filter(|s| s.role(node.node).is_some());
+    let instance = |s: &ShardPlan| {
+        let role = s.role(node.node).unwrap();
+        let primary = role == Role::Primary;
+        let backups = s.backups.iter().filter(|_| primary);
+        InstanceReport {
+            key: app.key(s),
+            role,
+            view: s.view,
+            op: 0,
+            commit: 0,
+            queue: 0,
+            dead_letters: 0,
+            preemptions: 0,
+            serving: primary,
+            stalled: Nanos(0),
+            backups: backups
+                .map(|node| BackupReport {
+                    node: *node,
+                    acked: 0,
+                    synced: true,
+                    required: true,
+                    leased: true,
+                })
+                .collect(),
+            memory_bytes: 0,
+            code_version: u32::from(primary),
+            error: None,
+            last_failure: None,
+        }
+    };
+    NodeReport {
+        node: node.node,
+        incarnation: node.incarnation,
+        plan_version: plan.version,
+        instances: mine.map(instance).collect(),
+        ..NodeReport::default()
     }
 }
 

@@ -1,0 +1,130 @@
+//! What becomes of moves and of lost state, and how it is told.
+
+mod script;
+
+use e3_control::limits::MOVES_MAX;
+use e3_control::{Applied, Cancelled, Command, CommandError, MoveOutcome};
+use e3_model::plan::NodeEvent;
+use e3_model::{AppId, NodeId};
+use script::{KEY, NODES, Script};
+
+#[test]
+fn a_shard_loses_its_state_once_however_many_nodes_go() {
+    let mut s = Script::all();
+    s.deploy().unwrap();
+    // Nothing was ever committed: nothing can be lost.
+    for node in 0..6 {
+        s.lose(NodeId(node));
+    }
+    for (i, name) in NODES.iter().enumerate() {
+        s.join(name, 500 + i as u64);
+    }
+    s.settle();
+    assert_eq!(s.state_lost(), 0);
+    // All nodes go one after the other, and come back: one loss for each of three shards, although
+    // some of them began again on nodes that were lost next.
+    s.fill();
+    for node in 0..6 {
+        s.lose(NodeId(node));
+    }
+    for (i, name) in NODES.iter().enumerate() {
+        s.join(name, 600 + i as u64);
+    }
+    s.settle();
+    assert_eq!(s.state_lost(), 3);
+    // They have not committed anything since.
+    for (i, name) in NODES.iter().enumerate() {
+        s.join(name, 700 + i as u64);
+    }
+    s.settle();
+    assert_eq!(s.state_lost(), 3);
+    // News of an older primary fills nothing.
+    let stale = NodeEvent::Filled {
+        key: KEY,
+        incarnation: s.shard(KEY).incarnation - 1,
+    };
+    assert_eq!(s.ok(Command::Event(stale)), Applied::Nothing);
+    s.fill();
+    assert!(s.shard(KEY).filled);
+    s.check();
+}
+
+#[test]
+fn every_move_has_the_outcome_that_it_had() {
+    let done = Some(MoveOutcome::Done);
+    let off = |why| Some(MoveOutcome::Cancelled(why));
+    let mut s = Script::all();
+    s.deploy().unwrap();
+    let from = s.shard(KEY).primary;
+    let to = NodeId(from.0 ^ 1);
+
+    // Cancelled, then done, then moved on: each keeps its own outcome.
+    let first = s.migrate(from, to);
+    assert_eq!(s.outcome(first), None);
+    s.ok(Command::Cancel { key: KEY });
+    let second = s.migrate(from, to);
+    s.settle();
+    assert_eq!(s.shard(KEY).primary, to);
+    let third = s.migrate(to, from);
+    s.settle();
+    assert_eq!(s.shard(KEY).primary, from);
+    assert_eq!(s.outcome(first), off(Cancelled::Stalled));
+    assert_eq!((s.outcome(second), s.outcome(third)), (done, done));
+
+    // A late cancellation finds nothing to cancel.
+    assert_eq!(s.ok(Command::Cancel { key: KEY }), Applied::Nothing);
+    assert_eq!(s.outcome(third), done);
+
+    // The target is lost, or the node that the replica leaves.
+    let fourth = s.migrate(from, to);
+    s.lose(to);
+    assert_eq!(s.outcome(fourth), off(Cancelled::TargetLost));
+    s.join(NODES[usize::from(to.0)], 900);
+    s.settle();
+    let fifth = s.migrate(from, to);
+    s.lose(from);
+    assert_eq!(s.outcome(fifth), off(Cancelled::SourceLost));
+    s.join(NODES[usize::from(from.0)], 902);
+    s.settle();
+
+    // Its backup is where it goes, and takes over because the primary is lost: it is there.
+    let (from, to) = (s.shard(KEY).primary, s.shard(KEY).backups[0]);
+    let sixth = s.migrate(from, to);
+    s.lose(from);
+    assert_eq!(s.shard(KEY).primary, to);
+    assert_eq!(s.outcome(sixth), done);
+
+    // No more are kept than the bound says.
+    s.join(NODES[usize::from(from.0)], 901);
+    s.settle();
+    for _ in 0..MOVES_MAX {
+        let from = s.shard(KEY).primary;
+        s.migrate(from, NodeId(from.0 ^ 1));
+        s.settle();
+    }
+    assert_eq!(s.control.apps[&AppId(1)].moved.len(), MOVES_MAX);
+    assert_eq!(s.outcome(sixth), None);
+    s.check();
+}
+
+#[test]
+fn what_is_refused_is_named_as_users_name_it() {
+    let mut s = Script::all();
+    s.deploy().unwrap();
+    let shard = s.shard(KEY);
+    let text = |refused: Result<Applied, CommandError>| refused.unwrap_err().to_string();
+    let nowhere = (0..6)
+        .map(NodeId)
+        .find(|n| shard.role(*n).is_none())
+        .unwrap();
+    let migrate = |from, to| Command::Migrate { key: KEY, from, to };
+    let errors = [
+        text(s.apply(migrate(nowhere, shard.primary))),
+        text(s.apply(migrate(shard.primary, shard.primary))),
+        text(s.apply(migrate(shard.primary, NodeId(shard.backups[0].0 ^ 1)))),
+    ];
+    for error in errors {
+        assert!(error.starts_with("two-services/back/0 "), "{error}");
+        assert!(NODES.iter().any(|n| error.contains(n)), "{error}");
+    }
+}

@@ -1,0 +1,179 @@
+//! A controller with its log, and what scripts do with it.
+
+#![allow(dead_code, reason = "each test uses a part of it")]
+
+use e3_control::{Applied, Command, CommandError, Control, MoveOutcome};
+use e3_model::document::{parse_application, parse_topology};
+use e3_model::plan::{NodeEvent, NodeHello};
+use e3_model::{Address, AppId, Nanos, NodeId, ServiceId, ShardId, ShardKey};
+use std::collections::BTreeMap;
+
+pub const APP: &str = include_str!("../../../model/tests/two-services.yaml");
+const TOPOLOGY: &str = include_str!("../../../../topologies/3x-type1.yaml");
+
+/// A controller with its log, so that every test also checks replay.
+pub struct Script {
+    pub control: Control,
+    pub log: Vec<String>,
+}
+
+impl Script {
+    pub fn new() -> Script {
+        let mut s = Script {
+            control: Control::default(),
+            log: Vec::new(),
+        };
+        let topology = parse_topology("t.yaml", TOPOLOGY).unwrap();
+        s.ok(Command::Init {
+            cluster: 9,
+            topology,
+        });
+        s
+    }
+
+    pub fn apply(&mut self, command: Command) -> Result<Applied, CommandError> {
+        let before = self.control.clone();
+        let applied = self.control.apply(&command);
+        match &applied {
+            Ok(_) => self.log.push(serde_json::to_string(&command).unwrap()),
+            Err(_) => assert_eq!(self.control, before, "a refused command changes nothing"),
+        }
+        self.control.validate();
+        applied
+    }
+
+    pub fn ok(&mut self, command: Command) -> Applied {
+        self.apply(command).unwrap()
+    }
+
+    pub fn join(&mut self, name: &str, process: u64) {
+        let hello = NodeHello {
+            name: name.into(),
+            address: Address::default(),
+            process,
+        };
+        self.ok(Command::Join { hello, at: AT });
+    }
+
+    pub fn up(nodes: &[&str]) -> Script {
+        let mut s = Script::new();
+        for (i, node) in nodes.iter().enumerate() {
+            s.join(node, 100 + i as u64);
+        }
+        s
+    }
+
+    pub fn all() -> Script {
+        Script::up(&[
+            "s1-host", "s1-nic0", "s2-host", "s2-nic0", "s3-host", "s3-nic0",
+        ])
+    }
+
+    pub fn deploy(&mut self) -> Result<Applied, CommandError> {
+        self.apply(Command::Deploy {
+            app: Box::new(parse_application("a.yaml", APP).unwrap()),
+            modules: vec!["m1".into(), "m2".into()],
+            assets: BTreeMap::new(),
+            profiles: BTreeMap::new(),
+            overcommit: false,
+        })
+    }
+
+    /// Every shard that has a primary commits something.
+    pub fn fill(&mut self) {
+        let app = &self.control.apps[&AppId(1)];
+        let shards = app.plan.shards.iter().filter(|s| !app.is_orphan(s));
+        let filled = |s: &e3_model::plan::ShardPlan| NodeEvent::Filled {
+            key: app.plan.key(s),
+            incarnation: s.incarnation,
+        };
+        for event in shards.map(filled).collect::<Vec<_>>() {
+            self.ok(Command::Event(event));
+        }
+    }
+
+    pub fn state_lost(&self) -> u64 {
+        let app = &self.control.apps[&AppId(1)];
+        assert_eq!(app.losses.len() as u64, app.state_lost);
+        app.state_lost
+    }
+
+    /// The outcome of a move.
+    pub fn outcome(&self, id: u64) -> Option<MoveOutcome> {
+        let moved = &self.control.apps[&AppId(1)].moved;
+        moved.iter().find(|m| m.id == id).map(|m| m.outcome)
+    }
+
+    /// Begins a move; gives its number.
+    pub fn migrate(&mut self, from: NodeId, to: NodeId) -> u64 {
+        match self.ok(Command::Migrate { key: KEY, from, to }) {
+            Applied::Moving(id) => id,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub fn shard(&self, key: ShardKey) -> e3_model::plan::ShardPlan {
+        self.control.apps[&key.app].shard(key).unwrap().clone()
+    }
+
+    pub fn lose(&mut self, node: NodeId) {
+        let incarnation = self.control.members[&node].incarnation;
+        self.ok(Command::Lose {
+            node,
+            incarnation,
+            at: AT,
+        });
+    }
+
+    /// All joining backups report that they have everything; primaries that they stopped.
+    pub fn settle(&mut self) {
+        for _ in 0..20 {
+            let mut events = Vec::new();
+            for app in self.control.apps.values() {
+                for s in &app.plan.shards {
+                    let (key, view) = (app.plan.key(s), s.view);
+                    for backup in s.joining.iter().copied() {
+                        events.push(NodeEvent::Synced { key, view, backup });
+                    }
+                    if s.frozen {
+                        events.push(NodeEvent::Frozen { key, view });
+                    }
+                }
+            }
+            if events.is_empty() {
+                return;
+            }
+            for event in events {
+                self.ok(Command::Event(event));
+            }
+        }
+        panic!("does not settle");
+    }
+
+    /// Replay from the log, and from a snapshot in the middle, gives the same state.
+    pub fn check(&self) {
+        let mut replayed = Control::default();
+        for (i, line) in self.log.iter().enumerate() {
+            if i == self.log.len() / 2 {
+                let text = serde_json::to_string(&replayed).unwrap();
+                replayed = serde_json::from_str(&text).unwrap();
+            }
+            replayed
+                .apply(&serde_json::from_str(line).unwrap())
+                .unwrap();
+        }
+        assert_eq!(replayed, self.control);
+    }
+}
+
+pub const AT: Nanos = Nanos(5_000_000_000);
+
+pub const NODES: [&str; 6] = [
+    "s1-host", "s1-nic0", "s2-host", "s2-nic0", "s3-host", "s3-nic0",
+];
+
+pub const KEY: ShardKey = ShardKey {
+    app: AppId(1),
+    service: ServiceId(1),
+    shard: ShardId(0),
+};

@@ -1,0 +1,250 @@
+//! What was done since this controller started: sums over all node processes, so that no count falls
+//! when a shard moves, a primary fails over or a node restarts.
+//!
+//! Nodes report totals of their process; the differences are added here. A node process that ran
+//! before this controller is taken from its first report on, so that after a restart of the
+//! controller all counts begin at 0 together, as a reset of a Prometheus counter.
+//!
+//! Energy is modelled: joules of a service from the counts and its profile, watts of a node from the
+//! power model and the part of its cores that the counts keep busy.
+
+use e3_control::Control;
+use e3_energy::PowerModel;
+use e3_model::plan::{IngressCounts, NodeReport, ShardCounts};
+use e3_model::{AppId, Nanos, NodeId, NodeKind, ShardKey};
+use e3_placement::Request;
+use std::collections::{BTreeMap, VecDeque};
+
+/// How far back requests count as dead-lettered lately.
+pub(crate) const LATELY: Nanos = Nanos::from_millis(60_000);
+const SECOND: u64 = 1_000_000_000;
+
+/// Totals of a shard.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Totals {
+    pub(crate) handled: u64,
+    pub(crate) failed: u64,
+    pub(crate) dead_lettered: u64,
+    pub(crate) expired: u64,
+    pub(crate) busy_seconds: f64,
+    /// Modelled, above idle.
+    pub(crate) joules: f64,
+}
+
+/// Totals of an application that no shard has.
+#[derive(Debug, Default)]
+pub(crate) struct AppTotals {
+    pub(crate) admitted: u64,
+    pub(crate) overloaded: u64,
+    /// By second: requests dead-lettered, and of these expired ones.
+    lately: VecDeque<(u64, u64, u64)>,
+}
+
+/// Modelled energy of a node.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct NodeEnergy {
+    pub(crate) idle_joules: f64,
+    pub(crate) active_joules: f64,
+    pub(crate) active_watts: f64,
+}
+
+/// What a node process told last.
+#[derive(Debug)]
+struct Seen {
+    incarnation: u32,
+    at: Nanos,
+    shards: BTreeMap<ShardKey, ShardCounts>,
+    ingress: BTreeMap<AppId, IngressCounts>,
+}
+
+/// By service: service time in seconds and joules of a request on a kind of node.
+type Costs = Vec<BTreeMap<NodeKind, (f64, Option<f64>)>>;
+
+pub(crate) struct Counters {
+    seen: BTreeMap<NodeId, Seen>,
+    shards: BTreeMap<ShardKey, Totals>,
+    apps: BTreeMap<AppId, AppTotals>,
+    nodes: BTreeMap<NodeId, NodeEnergy>,
+    costs: BTreeMap<AppId, Costs>,
+    power: PowerModel,
+}
+
+impl Default for Counters {
+    fn default() -> Counters {
+        Counters {
+            seen: BTreeMap::new(),
+            shards: BTreeMap::new(),
+            apps: BTreeMap::new(),
+            nodes: BTreeMap::new(),
+            costs: BTreeMap::new(),
+            power: PowerModel::paper(),
+        }
+    }
+}
+
+/// The increase of a count that began again at 0 if it is lower than before.
+fn increase(now: u64, before: u64) -> u64 {
+    now.checked_sub(before).unwrap_or(now)
+}
+
+impl Counters {
+    /// A new process of a node has joined: all that it will tell is new.
+    pub(crate) fn on_join(&mut self, now: Nanos, node: NodeId, incarnation: u32) {
+        let seen = Seen {
+            incarnation,
+            at: now,
+            shards: BTreeMap::new(),
+            ingress: BTreeMap::new(),
+        };
+        self.seen.insert(node, seen);
+    }
+
+    /// Adds what is new in a report.
+    pub(crate) fn on_report(&mut self, now: Nanos, report: &NodeReport, control: &Control) {
+        self.forget_deleted(control);
+        let counts = report.counts.iter();
+        let next = Seen {
+            incarnation: report.incarnation,
+            at: now,
+            shards: counts.map(|c| (c.key, c.clone())).collect(),
+            ingress: report.stats.ingress.clone(),
+        };
+        let Some(before) = self.seen.insert(report.node, next) else {
+            return;
+        };
+        if before.incarnation != report.incarnation {
+            return;
+        }
+        let topology = control.topology.as_ref();
+        let Some(node) = topology.and_then(|t| t.node(report.node)) else {
+            return;
+        };
+        let mut busy_core_seconds = 0.0;
+        for c in report.counts.iter() {
+            let Some(app) = control.apps.get(&c.key.app) else {
+                continue;
+            };
+            let costs = self.costs.entry(c.key.app).or_insert_with(|| {
+                let request = Request::new(&app.plan.app, &app.profiles);
+                let services = request.services();
+                let cost = |s| {
+                    let of = |kind| {
+                        let cost = request.cost(s, kind);
+                        let seconds = cost.time.map_or(0.0, |t| t.as_secs_f64());
+                        (kind, (seconds, cost.joules))
+                    };
+                    [NodeKind::Host, NodeKind::SmartNic].map(of).into()
+                };
+                services.map(cost).collect()
+            });
+            let (seconds, joules) = costs[usize::from(c.key.service.0)][&node.node.kind];
+            let old = before.shards.get(&c.key);
+            let since = |of: fn(&ShardCounts) -> u64| increase(of(c), old.map_or(0, of));
+            let handled = since(|c| c.handled);
+            let (dead, expired) = (since(|c| c.dead_lettered), since(|c| c.expired));
+            let totals = self.shards.entry(c.key).or_default();
+            totals.handled += handled;
+            totals.failed += since(|c| c.failed);
+            totals.dead_lettered += dead;
+            totals.expired += expired;
+            totals.busy_seconds += since(|c| c.busy.0) as f64 / 1e9;
+            totals.joules += handled as f64 * joules.unwrap_or(0.0);
+            busy_core_seconds += handled as f64 * seconds;
+            self.apps
+                .entry(c.key.app)
+                .or_default()
+                .note(now, dead, expired);
+        }
+        for (app, told) in &report.stats.ingress {
+            if !control.apps.contains_key(app) {
+                continue;
+            }
+            let old = before.ingress.get(app).cloned().unwrap_or_default();
+            let totals = self.apps.entry(*app).or_default();
+            totals.admitted += increase(told.admitted, old.admitted);
+            totals.overloaded += increase(told.overloaded, old.overloaded);
+        }
+        let span = now.0.saturating_sub(before.at.0) as f64 / 1e9;
+        self.add_energy(&node, busy_core_seconds, span);
+    }
+
+    fn add_energy(
+        &mut self,
+        node: &e3_model::topology::NodeRef<'_>,
+        busy_core_seconds: f64,
+        span: f64,
+    ) {
+        let server = node.in_server;
+        let at = server.nodes.iter().position(|n| n.name == node.node.name);
+        let Some(at) = at.filter(|_| span > 0.0) else {
+            return;
+        };
+        let mut busy = vec![0.0; server.nodes.len()];
+        busy[at] = (busy_core_seconds / span).min(f64::from(node.node.cores));
+        let Ok(power) = self.power.server(server, &busy) else {
+            return;
+        };
+        let energy = self.nodes.entry(node.id).or_default();
+        energy.active_watts = power.active[at].0;
+        energy.active_joules += power.active[at].0 * span;
+        if at == 0 {
+            energy.idle_joules += power.idle.0 * span;
+        }
+    }
+
+    fn forget_deleted(&mut self, control: &Control) {
+        let runs = |app: &AppId| control.apps.contains_key(app);
+        self.shards.retain(|key, _| runs(&key.app));
+        self.apps.retain(|app, _| runs(app));
+        self.costs.retain(|app, _| runs(app));
+    }
+
+    /// Totals of a shard.
+    pub(crate) fn shard(&self, key: ShardKey) -> Totals {
+        self.shards.get(&key).copied().unwrap_or_default()
+    }
+
+    /// Requests of an application that were admitted, and that were answered "overloaded".
+    pub(crate) fn ingress(&self, app: AppId) -> (u64, u64) {
+        let totals = self.apps.get(&app);
+        totals.map_or((0, 0), |t| (t.admitted, t.overloaded))
+    }
+
+    /// Requests of an application that were dead-lettered lately, and those of them that expired.
+    pub(crate) fn dead_lettered_lately(&self, now: Nanos, app: AppId) -> (u64, u64) {
+        let totals = self.apps.get(&app);
+        totals.map_or((0, 0), |t| t.lately(now))
+    }
+
+    /// Modelled energy of a node.
+    pub(crate) fn node(&self, node: NodeId) -> Option<NodeEnergy> {
+        self.nodes.get(&node).copied()
+    }
+}
+
+impl AppTotals {
+    fn note(&mut self, now: Nanos, dead: u64, expired: u64) {
+        let second = now.0 / SECOND;
+        if dead > 0 {
+            match self.lately.back_mut() {
+                Some(last) if last.0 == second => {
+                    last.1 += dead;
+                    last.2 += expired;
+                }
+                _ => self.lately.push_back((second, dead, expired)),
+            }
+        }
+        let first = second.saturating_sub(LATELY.0 / SECOND);
+        while self.lately.front().is_some_and(|(at, _, _)| *at < first) {
+            self.lately.pop_front();
+        }
+    }
+
+    fn lately(&self, now: Nanos) -> (u64, u64) {
+        let first = (now.0 / SECOND).saturating_sub(LATELY.0 / SECOND);
+        let recent = self.lately.iter().filter(|(at, _, _)| *at >= first);
+        recent.fold((0, 0), |sum, (_, dead, expired)| {
+            (sum.0 + dead, sum.1 + expired)
+        })
+    }
+}

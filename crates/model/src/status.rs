@@ -1,0 +1,257 @@
+//! In which state things are, and why: the words of the API, the metrics and the program.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// State of an instance.
+#[derive(
+    Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "lowercase")]
+pub enum InstanceStatus {
+    /// It serves; a backup has everything that its primary acknowledged.
+    Running,
+    /// Its node has not applied the plan yet, or its first start is not done.
+    Starting,
+    /// A primary serves in another version than the plan has.
+    Updating,
+    /// A new backup is being brought up to date; commits do not wait for it yet.
+    Joining,
+    /// A backup that counts has not acknowledged its first snapshot.
+    Syncing,
+    /// The primary has stopped to hand over to the node that it moves to.
+    Frozen,
+    /// A primary may not serve: it lacks a lease, or its predecessor's leases still run.
+    Blocked,
+    /// Entries wait and nothing is committed.
+    Stalled,
+    /// It does not run.
+    Failed,
+    /// Its node sends heartbeats but no reports.
+    Silent,
+    /// Its node is down.
+    Lost,
+}
+
+impl InstanceStatus {
+    /// All of them.
+    pub const ALL: [InstanceStatus; 11] = [
+        InstanceStatus::Running,
+        InstanceStatus::Starting,
+        InstanceStatus::Updating,
+        InstanceStatus::Joining,
+        InstanceStatus::Syncing,
+        InstanceStatus::Frozen,
+        InstanceStatus::Blocked,
+        InstanceStatus::Stalled,
+        InstanceStatus::Failed,
+        InstanceStatus::Silent,
+        InstanceStatus::Lost,
+    ];
+
+    /// As in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            InstanceStatus::Running => "running",
+            InstanceStatus::Starting => "starting",
+            InstanceStatus::Updating => "updating",
+            InstanceStatus::Joining => "joining",
+            InstanceStatus::Syncing => "syncing",
+            InstanceStatus::Frozen => "frozen",
+            InstanceStatus::Blocked => "blocked",
+            InstanceStatus::Stalled => "stalled",
+            InstanceStatus::Failed => "failed",
+            InstanceStatus::Silent => "silent",
+            InstanceStatus::Lost => "lost",
+        }
+    }
+}
+
+impl fmt::Display for InstanceStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Why an instance is not `running`.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(
+    rename_all = "camelCase",
+    rename_all_fields = "camelCase",
+    tag = "kind"
+)]
+pub enum Reason {
+    /// Its node is down.
+    NodeDown,
+    /// Its node has not reported since it joined.
+    NoReport,
+    /// Its node has not reported for so long.
+    ReportsEnded {
+        /// Milliseconds.
+        for_ms: u64,
+    },
+    /// Its node has not applied the present view of the shard yet.
+    PlanPending,
+    /// The service is being started.
+    NotStarted,
+    /// The version that runs is not the plan's.
+    OldVersion {
+        /// The version that runs.
+        runs: u32,
+        /// The plan's.
+        wanted: u32,
+    },
+    /// It has not acknowledged all that it was sent first.
+    Incomplete {
+        /// Last entry that it has acknowledged.
+        acked: u64,
+        /// Last entry of its primary.
+        op: u64,
+    },
+    /// Its primary has not told how far it is.
+    PrimarySilent,
+    /// It moves to another node.
+    HandsOver,
+    /// The primary holds no lease of these backups.
+    NoLease {
+        /// Their nodes.
+        nodes: Vec<String>,
+    },
+    /// The leases of the primary before it still run.
+    PredecessorLeased,
+    /// It has no backup, and `whenAlone` is `refuse`.
+    Alone,
+    /// Entries wait for the acknowledgements of these backups.
+    NoCommit {
+        /// Their nodes.
+        nodes: Vec<String>,
+        /// Milliseconds without any commit.
+        for_ms: u64,
+    },
+    /// The service does not run.
+    Error {
+        /// Why.
+        message: String,
+    },
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seconds = |ms: &u64| *ms as f64 / 1e3;
+        match self {
+            Reason::NodeDown => f.write_str("the node is down"),
+            Reason::NoReport => f.write_str("the node has not reported yet"),
+            Reason::ReportsEnded { for_ms } => {
+                write!(f, "the node has not reported for {:.1} s", seconds(for_ms))
+            }
+            Reason::PlanPending => f.write_str("the node has not applied the plan yet"),
+            Reason::NotStarted => f.write_str("the service is being started"),
+            Reason::OldVersion { runs, wanted } => {
+                write!(f, "version {runs} runs, version {wanted} is wanted")
+            }
+            Reason::Incomplete { acked, op } => {
+                write!(f, "its copy is not complete: entry {acked} of {op}")
+            }
+            Reason::PrimarySilent => f.write_str("its primary has not told how far it is"),
+            Reason::HandsOver => f.write_str("it hands over to another node"),
+            Reason::NoLease { nodes } => write!(f, "no lease from {}", nodes.join(", ")),
+            Reason::PredecessorLeased => {
+                f.write_str("the leases of the primary before it still run")
+            }
+            Reason::Alone => f.write_str("it has no backup, and whenAlone is refuse"),
+            Reason::NoCommit { nodes, for_ms } => {
+                let of = match nodes.is_empty() {
+                    true => String::new(),
+                    false => format!(", no acknowledgement from {}", nodes.join(", ")),
+                };
+                write!(f, "no commit for {:.1} s{of}", seconds(for_ms))
+            }
+            Reason::Error { message } => f.write_str(message),
+        }
+    }
+}
+
+/// How an application is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Health {
+    /// Every shard can commit and has all its copies, and no request was dead-lettered lately.
+    Ready,
+    /// Every shard can commit and has all its copies, but requests were dead-lettered lately.
+    Degraded,
+    /// A shard cannot commit or lacks a copy.
+    NotReady,
+}
+
+impl Health {
+    /// All of them.
+    pub const ALL: [Health; 3] = [Health::Ready, Health::Degraded, Health::NotReady];
+
+    /// As in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Health::Ready => "ready",
+            Health::Degraded => "degraded",
+            Health::NotReady => "not-ready",
+        }
+    }
+}
+
+/// How far a move is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum MovePhase {
+    /// The new node is being brought up to date; the old one serves.
+    Copying,
+    /// The old primary has stopped and hands over the rest.
+    Freezing,
+    /// The replica is where it was to go.
+    Done,
+    /// The move has ended without that.
+    Cancelled,
+}
+
+impl MovePhase {
+    /// As in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            MovePhase::Copying => "copying",
+            MovePhase::Freezing => "freezing",
+            MovePhase::Done => "done",
+            MovePhase::Cancelled => "cancelled",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_those_of_the_json() {
+        for status in InstanceStatus::ALL {
+            assert_eq!(
+                serde_json::to_string(&status).unwrap(),
+                format!("\"{}\"", status.name())
+            );
+        }
+        for health in Health::ALL {
+            assert_eq!(
+                serde_json::to_string(&health).unwrap(),
+                format!("\"{}\"", health.name())
+            );
+        }
+        for phase in [
+            MovePhase::Copying,
+            MovePhase::Freezing,
+            MovePhase::Done,
+            MovePhase::Cancelled,
+        ] {
+            assert_eq!(
+                serde_json::to_string(&phase).unwrap(),
+                format!("\"{}\"", phase.name())
+            );
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! Whether an application is admitted. Deploying and its dry run call this and nothing else, so that
+//! they never disagree.
+//!
+//! Memory is never overcommitted, and no instance is admitted that asks for more cores than any node
+//! has. Beyond that the sum of what is reserved at design load (`resources`, `load`) must be within
+//! every node's cores and port, unless the caller accepts overcommitment: then some requests only
+//! take longer.
+
+use crate::cluster::{Cluster, NodeState};
+use crate::decision::{Decision, Misfit, PlaceError, Placement};
+use crate::fit::{Ask, Kinds, check_hard};
+use crate::limits::ROUNDING;
+use crate::request::Request;
+use crate::{HostsOnly, Placer};
+use e3_model::plan::Role;
+use e3_model::{Bytes, NodeId};
+use std::fmt;
+
+/// Why an application is not admitted.
+#[derive(Clone, PartialEq, Debug, thiserror::Error)]
+pub enum AdmitError {
+    /// The rules leave no node.
+    #[error(transparent)]
+    Place(#[from] PlaceError),
+    /// An instance fits on no node, whatever else runs there.
+    #[error("{0}, and no node it may run on is large enough")]
+    TooLarge(Box<Shortage>),
+    /// An instance fits on no node beside what is reserved there.
+    #[error("{0}")]
+    NoRoom(Box<Shortage>),
+}
+
+/// What an instance lacks.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Shortage {
+    /// `service/shard primary` or `service/shard backup N`.
+    pub instance: String,
+    /// What it asks for, with its unit.
+    pub need: String,
+    /// The most of that which one node has free, with its unit.
+    pub free: String,
+    /// The node that has it.
+    pub free_on: String,
+    /// The node that comes closest to fitting.
+    pub closest: String,
+    /// What lacks there.
+    pub misfit: Misfit,
+    /// Instances that do not fit.
+    pub over: usize,
+    /// Instances of the application.
+    pub instances: usize,
+}
+
+impl fmt::Display for Shortage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "instance {} fits on no node: it asks for {}, the most that one node has free is {} \
+             ({}); {} comes closest: {}; {} of {} instances do not fit",
+            self.instance,
+            self.need,
+            self.free,
+            self.free_on,
+            self.closest,
+            self.misfit,
+            self.over,
+            self.instances
+        )
+    }
+}
+
+impl AdmitError {
+    /// What to do about it.
+    pub fn hint(&self) -> &'static str {
+        match self {
+            AdmitError::Place(_) => "see which nodes are up: e3 get nodes",
+            AdmitError::TooLarge(_) => {
+                "ask for less in resources, or spread the load over more shards"
+            }
+            AdmitError::NoRoom(s) if matches!(s.misfit, Misfit::Memory { .. }) => {
+                "ask for less memory, or delete another application"
+            }
+            AdmitError::NoRoom(_) => {
+                "ask for less in resources, delete another application, or accept slower requests \
+                 with --overcommit"
+            }
+        }
+    }
+}
+
+/// Places an application, or says why it is not admitted. `overcommit` accepts more cores, bandwidth
+/// and waiting requests than nodes have free; never more memory.
+pub fn admit(
+    placer: &dyn Placer,
+    request: &Request<'_>,
+    cluster: &Cluster,
+    overcommit: bool,
+) -> Result<Placement, AdmitError> {
+    let placement = placer.place(request, cluster)?;
+    let kinds = match placer.name() == HostsOnly.name() {
+        true => Kinds::HostsOnly,
+        false => Kinds::All,
+    };
+    let mut cluster = cluster.clone();
+    let mut refused: Option<AdmitError> = None;
+    for d in &placement.decisions {
+        if let Some(misfit) = &d.overcommitted {
+            let search = Lack {
+                request,
+                cluster: &cluster,
+                placement: &placement,
+                kinds,
+                decision: d,
+            };
+            let shortage = || Box::new(search.shortage(misfit));
+            // What can never fit is told first: nothing else helps.
+            if search.too_large(misfit) {
+                return Err(AdmitError::TooLarge(shortage()));
+            }
+            let memory = matches!(misfit, Misfit::Memory { .. });
+            if refused.is_none() && (memory || !overcommit) {
+                refused = Some(AdmitError::NoRoom(shortage()));
+            }
+        }
+        cluster.add(request, d.key.service, role(d), d.node);
+    }
+    refused.map_or(Ok(placement), Err)
+}
+
+fn role(d: &Decision) -> Role {
+    match d.key.replica {
+        0 => Role::Primary,
+        _ => Role::Backup,
+    }
+}
+
+/// A decision that exceeds its node, beside what was reserved before it.
+struct Lack<'a> {
+    request: &'a Request<'a>,
+    cluster: &'a Cluster,
+    placement: &'a Placement,
+    kinds: Kinds,
+    decision: &'a Decision,
+}
+
+impl Lack<'_> {
+    /// Nodes that the instance may run on.
+    fn allowed(&self) -> impl Iterator<Item = (NodeId, &NodeState)> {
+        let d = self.decision;
+        let mut apart = self.placement.replicas(d.key.service, d.key.shard);
+        apart.truncate(usize::from(d.key.replica));
+        self.cluster.nodes().filter(move |(id, _)| {
+            let ask = Ask {
+                service: d.key.service,
+                role: role(d),
+                apart: &apart,
+                kinds: self.kinds,
+            };
+            check_hard(self.request, self.cluster, ask, *id).is_ok()
+        })
+    }
+
+    fn too_large(&self, misfit: &Misfit) -> bool {
+        let d = self.decision;
+        self.allowed().all(|(_, n)| {
+            let demand = self.request.demand(d.key.service, role(d), n.kind);
+            match misfit {
+                Misfit::Memory { .. } => demand.memory_bytes > n.memory_bytes,
+                Misfit::Cpu { .. } | Misfit::OneCore { .. } => {
+                    demand.cpu_cores > n.cores + ROUNDING
+                }
+                _ => false,
+            }
+        })
+    }
+
+    fn shortage(&self, misfit: &Misfit) -> Shortage {
+        let d = self.decision;
+        let service = &self.request.app.service(d.key.service).name;
+        let part = match d.key.replica {
+            0 => "primary".to_string(),
+            n => format!("backup {n}"),
+        };
+        let most = |of: &dyn Fn(&NodeState) -> f64| {
+            let nodes = self.allowed().map(|(_, n)| (of(n), n.name.clone()));
+            nodes
+                .reduce(|most, next| if next.0 > most.0 { next } else { most })
+                .expect("it was placed on one")
+        };
+        let (need, (free, free_on)) = match misfit {
+            Misfit::Memory { need_bytes, .. } => {
+                let (free, on) = most(&|n| n.memory_left_bytes() as f64);
+                let need = format!("{} of memory", Bytes(*need_bytes));
+                (need, (Bytes(free as u64).to_string(), on))
+            }
+            Misfit::Bandwidth { need_gbps, .. } => {
+                let (free, on) = most(&|n| n.bandwidth_left_gbps());
+                let free = format!("{:.3} Gb/s", free.max(0.0));
+                (format!("{need_gbps:.3} Gb/s"), (free, on))
+            }
+            Misfit::Outstanding { bound, .. } => {
+                let (waiting, on) = most(&|n| -(n.outstanding as f64));
+                let need = format!("a node with at most {bound} waiting requests");
+                (need, (format!("one with {}", -waiting), on))
+            }
+            _ => {
+                let demand =
+                    self.request
+                        .demand(d.key.service, role(d), self.cluster.node(d.node).kind);
+                let (free, on) = most(&NodeState::cpu_left_cores);
+                let free = format!("{:.2} cores", free.max(0.0));
+                (format!("{:.2} cores", demand.cpu_cores), (free, on))
+            }
+        };
+        Shortage {
+            instance: format!("{service}/{} {part}", d.key.shard),
+            need,
+            free,
+            free_on,
+            closest: self.cluster.node(d.node).name.clone(),
+            misfit: misfit.clone(),
+            over: self.placement.overcommitted().count(),
+            instances: self.placement.decisions.len(),
+        }
+    }
+}
