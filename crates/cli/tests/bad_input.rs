@@ -160,8 +160,11 @@ fn a_system_without_power_model() {
     ] {
         let ended = e3.run(command);
         assert_eq!(ended.code, 2, "{command:?}: {ended:?}");
-        let says = "t.yaml:13: spec.racks[0].servers[0].system: server \"s1\": there is no system \
+        let line = 1 + unknown.lines().position(|l| l.contains("Nope")).unwrap();
+        let says = "spec.racks[0].servers[0].system: server \"s1\": there is no system \
                     \"Nope\", must be one of ";
+        let at = format!("t.yaml:{line}: ");
+        assert!(ended.err.contains(&at), "{command:?}: {ended:?}");
         assert!(ended.err.contains(says), "{command:?}: {ended:?}");
         assert!(
             ended.err.contains("Type1-SmartNIC"),
