@@ -13,6 +13,7 @@ mod deploy;
 mod limits;
 mod metrics;
 mod nodes;
+mod openapi;
 mod refusal;
 mod routes;
 mod status;
@@ -20,7 +21,8 @@ mod views;
 
 pub use access::Access;
 pub use core::ControllerError;
-pub use routes::{ROUTES, Route, openapi};
+pub use openapi::openapi;
+pub use routes::{ROUTES, Route};
 
 use crate::core::Core;
 use e3_model::{Nanos, Token, Topology};

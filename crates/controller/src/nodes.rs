@@ -10,6 +10,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use e3_control::limits::PROGRESS_TIMEOUT;
 use e3_control::{Applied, Command, Migration, Phase};
+use e3_model::api::ReportResponse;
 use e3_model::plan::{NodeEvent, NodeHello, NodeReport, NodeWelcome};
 use e3_model::{Nanos, NodeId};
 use e3_wire::datagram::Header;
@@ -163,7 +164,7 @@ pub(crate) async fn report(
     State(shared): State<Shared>,
     Path(node): Path<u16>,
     Json(report): Json<NodeReport>,
-) -> Result<Json<serde_json::Value>, Refusal> {
+) -> Result<Json<ReportResponse>, Refusal> {
     let mut core = shared.core();
     if report.node != NodeId(node) {
         let (of, as_node) = (core.node_name(report.node), core.node_name(NodeId(node)));
@@ -172,9 +173,9 @@ pub(crate) async fn report(
     }
     core.check_current(report.node, report.incarnation)?;
     core.on_report(report);
-    Ok(Json(
-        serde_json::json!({ "planVersion": core.control.version }),
-    ))
+    Ok(Json(ReportResponse {
+        plan_version: core.control.version,
+    }))
 }
 
 #[derive(Deserialize)]
@@ -192,7 +193,12 @@ pub(crate) async fn plan(
     Query(q): Query<PlanQuery>,
 ) -> Result<Response, Refusal> {
     let node = NodeId(node);
-    let wait = Duration::from_millis(q.wait_ms).min(PLAN_WAIT_MAX);
+    let wait = Duration::from_millis(q.wait_ms);
+    if wait > PLAN_WAIT_MAX {
+        let wait_ms_max = PLAN_WAIT_MAX.as_millis();
+        let error = format!("wait_ms is {}, must be at most {wait_ms_max}", q.wait_ms);
+        return Err(Refusal::new(StatusCode::BAD_REQUEST, error));
+    }
     shared.core().check_current(node, q.incarnation)?;
     let mut version = shared.version.clone();
     let newer = version.wait_for(|v| *v > q.after);

@@ -1,9 +1,9 @@
-//! The HTTP API: routes, errors, OpenAPI.
+//! The HTTP API: the table of routes, and their handlers.
 
 use crate::access::{self, Access, Gate};
 use crate::limits::{BODY_LEN_MAX, DEPLOY_LEN_MAX, REPORT_LEN_MAX};
 use crate::refusal::{Refusal, as_json, bad_json};
-use crate::{Shared, metrics, nodes};
+use crate::{Shared, metrics, nodes, openapi::openapi};
 use axum::extract::rejection::JsonRejection;
 use axum::extract::{DefaultBodyLimit, Path, Query, State};
 use axum::http::{Method, StatusCode, header};
@@ -12,13 +12,48 @@ use axum::routing::{delete, get, post};
 use axum::{Json, Router};
 use e3_control::CommandError;
 use e3_model::api::*;
-use schemars::{JsonSchema, Schema, schema_for};
-use serde_json::{Value, json};
+use e3_model::plan::{NodeHello, NodePlan, NodeReport, NodeWelcome};
+use schemars::{JsonSchema, Schema, SchemaGenerator};
+use serde_json::{Map, Value};
+use std::collections::BTreeSet;
 use std::sync::Arc;
+
+/// Makes the schema of a type, and of the types that it refers to.
+pub(crate) type SchemaOf = fn(&mut SchemaGenerator) -> Schema;
+
+fn schema<T: JsonSchema>(schemas: &mut SchemaGenerator) -> Schema {
+    schemas.subschema_for::<T>()
+}
+
+/// A body that a route takes: JSON.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Body {
+    pub(crate) schema: SchemaOf,
+    pub(crate) len_max: usize,
+}
+
+/// What a route answers with status 200.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Answer {
+    Json(SchemaOf),
+    /// Text of this media type.
+    Text(&'static str),
+    Bytes,
+}
+
+/// Parameters in the query.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum QueryOf {
+    None,
+    Deploy,
+    Plan,
+}
 
 /// One route of the API.
 #[derive(Clone, Copy, Debug)]
 pub struct Route {
+    /// Name of the operation.
+    pub name: &'static str,
     /// Method.
     pub method: &'static str,
     /// Path with parameters in braces.
@@ -27,47 +62,46 @@ pub struct Route {
     pub summary: &'static str,
     /// Who may use it.
     pub access: Access,
-    /// Bytes of its body, if it takes one.
-    body_len_max: Option<usize>,
-    request: Option<fn() -> Schema>,
-    response: Option<fn() -> Schema>,
-}
-
-fn schema<T: JsonSchema>() -> Schema {
-    schema_for!(T)
+    pub(crate) body: Option<Body>,
+    pub(crate) answer: Answer,
+    pub(crate) query: QueryOf,
+    /// Statuses of refusals, beside those that follow from access, parameters and body.
+    refusals: &'static [u16],
 }
 
 const fn route(
     access: Access,
-    method: &'static str,
-    path: &'static str,
+    (method, path): (&'static str, &'static str),
+    name: &'static str,
     summary: &'static str,
+    answer: Answer,
 ) -> Route {
     Route {
+        name,
         method,
         path,
         summary,
         access,
-        body_len_max: None,
-        request: None,
-        response: None,
+        body: None,
+        answer,
+        query: QueryOf::None,
+        refusals: &[],
     }
 }
 
 impl Route {
-    const fn takes(mut self, request: fn() -> Schema, len_max: usize) -> Route {
-        self.request = Some(request);
-        self.body_len_max = Some(len_max);
+    const fn takes(mut self, schema: SchemaOf, len_max: usize) -> Route {
+        self.body = Some(Body { schema, len_max });
         self
     }
 
-    const fn takes_json(mut self, len_max: usize) -> Route {
-        self.body_len_max = Some(len_max);
+    const fn query(mut self, query: QueryOf) -> Route {
+        self.query = query;
         self
     }
 
-    const fn gives(mut self, response: fn() -> Schema) -> Route {
-        self.response = Some(response);
+    const fn refuses(mut self, statuses: &'static [u16]) -> Route {
+        self.refusals = statuses;
         self
     }
 
@@ -82,137 +116,195 @@ impl Route {
 
     /// Bytes of its body, if it takes one.
     pub(crate) fn body_len_max(&self) -> Option<usize> {
-        self.body_len_max
+        self.body.map(|b| b.len_max)
+    }
+
+    /// Names of the parameters in its path.
+    pub(crate) fn path_parameters(&self) -> impl Iterator<Item = &'static str> {
+        let parts = self.path.split('/');
+        parts.filter_map(|p| p.strip_prefix('{')?.strip_suffix('}'))
+    }
+
+    /// All statuses of its refusals.
+    pub(crate) fn statuses(&self) -> BTreeSet<u16> {
+        // Any request: a foreign origin, another host, no place for the connection.
+        let mut statuses = BTreeSet::from([403, 421, 503]);
+        statuses.extend(self.refusals);
+        if self.access != Access::Open {
+            statuses.insert(401);
+        }
+        if self.path_parameters().next().is_some() {
+            statuses.extend([400, 404]);
+        }
+        if self.query != QueryOf::None {
+            statuses.insert(400);
+        }
+        if self.body.is_some() {
+            statuses.extend([400, 408, 413, 415, 422]);
+        }
+        statuses
     }
 }
 
 use Access::{Node, Open, Owner};
+use Answer::{Bytes, Json as Gives, Text};
 
 /// All routes. What is not in this table is refused, whatever the router says.
 pub static ROUTES: [Route; 20] = [
     route(
         Open,
-        "get",
-        "/healthz",
+        ("get", "/healthz"),
+        "getHealth",
         "the process works and can write its log",
+        Gives(schema::<StatusView>),
     ),
     route(
         Open,
-        "get",
-        "/readyz",
-        "everything that should run runs, and nothing is stuck",
+        ("get", "/readyz"),
+        "getReadiness",
+        "all nodes are up and every application is healthy",
+        Gives(schema::<StatusView>),
     ),
     route(
         Owner,
-        "get",
-        "/metrics",
+        ("get", "/metrics"),
+        "getMetrics",
         "figures in Prometheus' text format, base units",
+        Text("text/plain"),
+    )
+    .refuses(&[500]),
+    route(
+        Open,
+        ("get", "/openapi.json"),
+        "getOpenapi",
+        "this description",
+        Gives(schema::<Map<String, Value>>),
     ),
-    route(Open, "get", "/openapi.json", "this description"),
-    route(Owner, "get", "/v1/cluster", "the cluster").gives(schema::<ClusterView>),
-    route(Owner, "get", "/v1/nodes", "all nodes").gives(schema::<Vec<NodeView>>),
-    route(Owner, "get", "/v1/nodes/{name}", "one node").gives(schema::<NodeView>),
-    route(Owner, "get", "/v1/apps", "all applications").gives(schema::<Vec<AppView>>),
     route(
         Owner,
-        "post",
-        "/v1/apps",
-        "deploy an application; with ?dryRun=true only check whether it would be",
+        ("get", "/v1/cluster"),
+        "getCluster",
+        "the cluster",
+        Gives(schema::<ClusterView>),
+    ),
+    route(
+        Owner,
+        ("get", "/v1/nodes"),
+        "listNodes",
+        "all nodes",
+        Gives(schema::<Vec<NodeView>>),
+    ),
+    route(
+        Owner,
+        ("get", "/v1/nodes/{name}"),
+        "getNode",
+        "one node",
+        Gives(schema::<NodeView>),
+    ),
+    route(
+        Owner,
+        ("get", "/v1/apps"),
+        "listApps",
+        "all applications",
+        Gives(schema::<Vec<AppView>>),
+    ),
+    route(
+        Owner,
+        ("post", "/v1/apps"),
+        "deployApp",
+        "deploy an application, or update it in place",
+        Gives(schema::<DeployResponse>),
     )
     .takes(schema::<DeployRequest>, DEPLOY_LEN_MAX)
-    .gives(schema::<DeployResponse>),
-    route(Owner, "get", "/v1/apps/{name}", "one application").gives(schema::<AppView>),
+    .query(QueryOf::Deploy)
+    .refuses(&[409, 507]),
     route(
         Owner,
-        "delete",
-        "/v1/apps/{name}",
-        "delete an application and its state",
+        ("get", "/v1/apps/{name}"),
+        "getApp",
+        "one application",
+        Gives(schema::<AppView>),
     ),
     route(
         Owner,
-        "get",
-        "/v1/apps/{name}/endpoints",
-        "where clients send requests",
+        ("delete", "/v1/apps/{name}"),
+        "deleteApp",
+        "delete an application and its state",
+        Gives(schema::<DeleteResponse>),
     )
-    .gives(schema::<EndpointsView>),
+    .refuses(&[507]),
+    route(
+        Owner,
+        ("get", "/v1/apps/{name}/endpoints"),
+        "getEndpoints",
+        "where clients send requests",
+        Gives(schema::<EndpointsView>),
+    ),
     route(
         Node,
-        "get",
-        "/v1/apps/{name}/secrets/{secret}",
+        ("get", "/v1/apps/{name}/secrets/{secret}"),
+        "getSecret",
         "a secret's bytes, for nodes",
+        Bytes,
     ),
-    route(Owner, "get", "/v1/instances", "all instances").gives(schema::<Vec<InstanceView>>),
     route(
         Owner,
-        "get",
-        "/v1/channels",
+        ("get", "/v1/instances"),
+        "listInstances",
+        "all instances",
+        Gives(schema::<Vec<InstanceView>>),
+    ),
+    route(
+        Owner,
+        ("get", "/v1/channels"),
+        "listChannels",
         "all channels, as their senders see them",
+        Gives(schema::<Vec<ChannelView>>),
     ),
     route(
         Owner,
-        "post",
-        "/v1/migrations",
+        ("post", "/v1/migrations"),
+        "moveReplica",
         "move a replica to another node",
+        Gives(schema::<MigrateResponse>),
     )
     .takes(schema::<MigrateRequest>, BODY_LEN_MAX)
-    .gives(schema::<MigrateResponse>),
+    .refuses(&[404, 409, 507]),
     route(
         Node,
-        "get",
-        "/v1/blobs/{digest}",
+        ("get", "/v1/blobs/{digest}"),
+        "getBlob",
         "a module or asset by its SHA-256",
-    ),
-    route(Node, "post", "/v1/nodes/hello", "for nodes: join").takes_json(BODY_LEN_MAX),
-    route(
-        Node,
-        "get",
-        "/v1/nodes/{name}/plan",
-        "for nodes, by id: the plan, if newer than `after`",
+        Bytes,
     ),
     route(
         Node,
-        "post",
-        "/v1/nodes/{name}/report",
-        "for nodes, by id: state and events",
+        ("post", "/v1/nodes/hello"),
+        "joinCluster",
+        "for nodes: join",
+        Gives(schema::<NodeWelcome>),
     )
-    .takes_json(REPORT_LEN_MAX),
+    .takes(schema::<NodeHello>, BODY_LEN_MAX)
+    .refuses(&[404, 507]),
+    route(
+        Node,
+        ("get", "/v1/nodes/{id}/plan"),
+        "getPlan",
+        "for nodes: the plan, if it is newer than `after`",
+        Gives(schema::<NodePlan>),
+    )
+    .query(QueryOf::Plan)
+    .refuses(&[409]),
+    route(
+        Node,
+        ("post", "/v1/nodes/{id}/report"),
+        "reportNode",
+        "for nodes: state and events",
+        Gives(schema::<ReportResponse>),
+    )
+    .takes(schema::<NodeReport>, REPORT_LEN_MAX)
+    .refuses(&[409]),
 ];
-
-/// The OpenAPI description of the routes.
-pub fn openapi() -> Value {
-    let mut paths = serde_json::Map::new();
-    let content = |s: fn() -> Schema| json!({ "application/json": { "schema": s() } });
-    for r in ROUTES {
-        let parameters: Vec<Value> = r
-            .path
-            .split('/')
-            .filter_map(|p| p.strip_prefix('{')?.strip_suffix('}'))
-            .map(|name| json!({ "name": name, "in": "path", "required": true, "schema": { "type": "string" } }))
-            .collect();
-        let mut ok = json!({ "description": "done" });
-        if let Some(response) = r.response {
-            ok["content"] = content(response);
-        }
-        let mut operation = json!({
-            "summary": r.summary,
-            "parameters": parameters,
-            "responses": {
-                "200": ok,
-                "default": { "description": "refused", "content": content(schema::<ErrorView>) },
-            },
-        });
-        if let Some(request) = r.request {
-            operation["requestBody"] = json!({ "required": true, "content": content(request) });
-        }
-        let path = paths.entry(r.path).or_insert_with(|| json!({}));
-        path[r.method] = operation;
-    }
-    json!({
-        "openapi": "3.1.0",
-        "info": { "title": "E3 controller", "version": env!("CARGO_PKG_VERSION") },
-        "paths": paths,
-    })
-}
 
 pub(crate) fn router(shared: Shared, gate: Gate) -> Router {
     Router::new()
@@ -230,8 +322,8 @@ pub(crate) fn router(shared: Shared, gate: Gate) -> Router {
         )
         .route("/v1/nodes/hello", post(nodes::hello))
         .route("/v1/nodes/{name}", get(node))
-        .route("/v1/nodes/{name}/plan", get(nodes::plan))
-        .route("/v1/nodes/{name}/report", post(nodes::report))
+        .route("/v1/nodes/{id}/plan", get(nodes::plan))
+        .route("/v1/nodes/{id}/report", post(nodes::report))
         .route(
             "/v1/apps",
             get(async |State(s): State<Shared>| Json(s.core().app_views())).post(deploy),
@@ -261,17 +353,23 @@ pub(crate) fn router(shared: Shared, gate: Gate) -> Router {
         .with_state(shared)
 }
 
-async fn healthz(State(s): State<Shared>) -> Result<Json<Value>, Refusal> {
+fn status(status: &str) -> Json<StatusView> {
+    Json(StatusView {
+        status: status.into(),
+    })
+}
+
+async fn healthz(State(s): State<Shared>) -> Result<Json<StatusView>, Refusal> {
     match s.core().broken() {
-        None => Ok(Json(json!({ "status": "ok" }))),
+        None => Ok(status("ok")),
         Some(e) => Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, e)),
     }
 }
 
-async fn readyz(State(s): State<Shared>) -> Result<Json<Value>, Refusal> {
+async fn readyz(State(s): State<Shared>) -> Result<Json<StatusView>, Refusal> {
     let problems = s.core().problems();
     if problems.is_empty() {
-        return Ok(Json(json!({ "status": "ready" })));
+        return Ok(status("ready"));
     }
     Err(Refusal::new(
         StatusCode::SERVICE_UNAVAILABLE,
@@ -327,11 +425,11 @@ async fn deploy(
 async fn delete_app(
     State(s): State<Shared>,
     Path(app): Path<String>,
-) -> Result<Json<Value>, Refusal> {
+) -> Result<Json<DeleteResponse>, Refusal> {
     let mut core = s.core();
     core.execute(&e3_control::Command::Delete { app })?;
     core.sweep();
-    Ok(Json(json!({})))
+    Ok(Json(DeleteResponse {}))
 }
 
 async fn endpoints(

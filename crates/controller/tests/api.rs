@@ -3,7 +3,7 @@
 mod common;
 
 use common::{APP, Controller, NODES, beat, config, free_port, token_for};
-use e3_controller::{ControllerError, ROUTES, openapi};
+use e3_controller::{Access, ControllerError, ROUTES, openapi};
 use e3_model::api::*;
 use e3_model::plan::{NodeEvent, NodePlan, NodeReport};
 use e3_model::{AppId, NodeId, ShardKey};
@@ -143,6 +143,7 @@ fn every_refusal_has_the_same_shape() {
         "/v1/nodes/0/plan?after=x",
         "/v1/nodes/99999/plan?incarnation=1",
         "/v1/nodes/0/plan?incarnation=1",
+        "/v1/nodes/0/plan?incarnation=1&wait_ms=30001",
         "/v1/apps/%2e%2e%2f%2e%2e",
         "/v1/apps/..%2f/secrets/..%2f..%2fetc",
         "/v1/blobs/..%2fsecrets",
@@ -155,6 +156,15 @@ fn every_refusal_has_the_same_shape() {
         let error: Result<ErrorView, _> = serde_json::from_str(&body);
         assert!(error.is_ok_and(|e| !e.error.is_empty()), "{path}: {body}");
     }
+    let node = controller.join(NODES[0], 1);
+    let (id, incarnation) = (node.node.0, node.incarnation);
+    let path = format!("/v1/nodes/{id}/plan?incarnation={incarnation}&wait_ms=30001");
+    let (status, body) = controller.get(&path);
+    assert_eq!(status, 400, "a longer wait than the bound is refused");
+    assert!(
+        body.contains("wait_ms is 30001, must be at most 30000"),
+        "{body}"
+    );
     let (status, body) = controller.post("/v1/nodes/hello", &"x");
     assert_eq!(status, 422);
     assert!(serde_json::from_str::<ErrorView>(&body).is_ok(), "{body}");
@@ -278,6 +288,7 @@ fn every_route_is_served_and_described() {
         let path = r
             .path
             .replace("{name}", "1")
+            .replace("{id}", "1")
             .replace("{secret}", "s")
             .replace("{digest}", "d");
         let url = format!("http://{}{path}", controller.address);
@@ -308,4 +319,46 @@ fn every_route_is_served_and_described() {
         committed == text,
         "docs/openapi.json is old: E3_UPDATE=1 cargo test -p e3-controller"
     );
+}
+
+/// All references of a document.
+fn references<'a>(value: &'a serde_json::Value, found: &mut Vec<&'a str>) {
+    match value {
+        serde_json::Value::Object(fields) => {
+            found.extend(fields.get("$ref").and_then(|r| r.as_str()));
+            fields.values().for_each(|v| references(v, found));
+        }
+        serde_json::Value::Array(items) => items.iter().for_each(|v| references(v, found)),
+        _ => {}
+    }
+}
+
+#[test]
+fn the_description_is_one_document() {
+    let document = openapi();
+    let mut found = Vec::new();
+    references(&document, &mut found);
+    assert!(found.len() > ROUTES.len(), "{found:?}");
+    for reference in found {
+        let pointer = reference.strip_prefix('#');
+        let target = pointer.and_then(|p| document.pointer(p));
+        assert!(target.is_some(), "{reference} does not resolve");
+    }
+    for r in ROUTES {
+        let operation = &document["paths"][r.path][r.method];
+        let takes_body = r.method == "post";
+        assert_eq!(
+            operation["requestBody"].is_object(),
+            takes_body,
+            "{}",
+            r.path
+        );
+        for (status, answer) in operation["responses"].as_object().unwrap() {
+            let has_content = answer["content"].is_object();
+            assert_eq!(has_content, status != "204", "{} {status}", r.path);
+        }
+        let takes_token = r.access != Access::Open;
+        let security = operation["security"].as_array().unwrap();
+        assert_eq!(!security.is_empty(), takes_token, "{}", r.path);
+    }
 }

@@ -258,7 +258,6 @@ pub struct InstanceView {
     /// `app/service/shard`.
     pub instance: String,
     /// Its part.
-    #[schemars(with = "String")]
     pub role: Role,
     /// Node.
     pub node: String,
@@ -301,7 +300,7 @@ pub struct InstanceView {
 }
 
 /// An element of `GET /v1/channels`.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ChannelView {
     /// Application.
@@ -381,6 +380,25 @@ pub struct MigrateRequest {
 pub struct MigrateResponse {
     /// Number of the move, under which the application lists it.
     pub id: u64,
+}
+
+/// `GET /healthz` and `GET /readyz`, with status 200.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct StatusView {
+    /// `ok` or `ready`.
+    pub status: String,
+}
+
+/// Answer to `DELETE /v1/apps/{name}`: an empty object.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct DeleteResponse {}
+
+/// Answer to `POST /v1/nodes/{id}/report`.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ReportResponse {
+    /// Version of the desired state after the report.
+    pub plan_version: u64,
 }
 
 /// Body of every answer with a status of 400 or more.

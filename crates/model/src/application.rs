@@ -271,7 +271,7 @@ pub struct Channel {
 }
 
 /// A checked application.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Application {
     /// Name, unique in the cluster.
     pub name: String,

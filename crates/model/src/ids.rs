@@ -133,7 +133,18 @@ pub struct TraceContext {
 
 /// An IP address and port as plain data, so that cores need not know sockets. IPv4 is mapped.
 #[derive(
-    Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Debug,
+    Default,
+    Serialize,
+    Deserialize,
+    JsonSchema,
 )]
 pub struct Address {
     /// IPv6 address or IPv4-mapped IPv6 address, network order.

@@ -8,12 +8,13 @@ use crate::application::Application;
 use crate::ids::{Address, AppId, NodeId, ServiceId, ShardId, ShardKey};
 use crate::topology::NodeKind;
 use crate::units::{Bytes, Nanos};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// All that one node should do, and what it must know of the others.
-#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct NodePlan {
     /// Version; grows with every change.
     pub version: u64,
@@ -28,7 +29,7 @@ pub struct NodePlan {
 }
 
 /// A member of the cluster.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Peer {
     /// Name.
     pub name: String,
@@ -41,7 +42,7 @@ pub struct Peer {
 }
 
 /// An application on the cluster.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct AppPlan {
     /// Id.
     pub id: AppId,
@@ -60,7 +61,7 @@ pub struct AppPlan {
 }
 
 /// Who serves a shard.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct ShardPlan {
     /// Service.
     pub service: ServiceId,
@@ -131,7 +132,9 @@ impl NodePlan {
 }
 
 /// Part of a replica.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
     /// Serves.
@@ -143,7 +146,7 @@ pub enum Role {
 }
 
 /// What a node process says when it starts.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct NodeHello {
     /// Its name in the topology.
     pub name: String,
@@ -154,7 +157,7 @@ pub struct NodeHello {
 }
 
 /// What a node process is told when it was admitted.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct NodeWelcome {
     /// The cluster.
     pub cluster: u64,
@@ -181,7 +184,7 @@ pub struct NodeWelcome {
 }
 
 /// What a node tells the controller about once a second, and at once when there are events.
-#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct NodeReport {
     /// Which node.
     pub node: NodeId,
@@ -201,7 +204,9 @@ pub struct NodeReport {
 }
 
 /// Something that changes the desired state.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "camelCase")]
 pub enum NodeEvent {
     /// A joining backup has everything; from now on the primary waits for it.
@@ -230,7 +235,7 @@ pub enum NodeEvent {
 }
 
 /// State of an instance as its node sees it.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct InstanceReport {
     /// Shard.
     pub key: ShardKey,
@@ -271,7 +276,7 @@ pub struct InstanceReport {
 }
 
 /// A backup as its primary sees it.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct BackupReport {
     /// Its node.
     pub node: NodeId,
@@ -286,7 +291,7 @@ pub struct BackupReport {
 }
 
 /// What a process did as the primary of a shard, since it started.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct ShardCounts {
     /// Shard.
     pub key: ShardKey,
@@ -303,7 +308,7 @@ pub struct ShardCounts {
 }
 
 /// What the clients of an application asked of a node, since its process started.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct IngressCounts {
     /// Requests admitted.
     pub admitted: u64,
@@ -312,7 +317,7 @@ pub struct IngressCounts {
 }
 
 /// Figures of a node. Counts are totals since the process started.
-#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct NodeStats {
     /// Processor time of the process in seconds.
     pub cpu_seconds: f64,
@@ -341,7 +346,7 @@ pub struct NodeStats {
 }
 
 /// State of the sending end of a channel.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct ChannelReport {
     /// Application.
     pub app: AppId,

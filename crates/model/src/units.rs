@@ -7,12 +7,12 @@ use std::str::FromStr;
 
 /// A span of time, or a point in time since the Unix epoch, in nanoseconds.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, JsonSchema)]
-#[schemars(with = "String", extend("pattern" = r"^\d+(\.\d+)?(ns|us|ms|s|m|h)$"))]
+#[schemars(with = "String", extend("pattern" = r"^[0-9]+(\.[0-9]+)?(ns|us|ms|s|m|h)$"))]
 pub struct Nanos(pub u64);
 
 /// An amount of memory in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, JsonSchema)]
-#[schemars(with = "String", extend("pattern" = r"^\d+(\.\d+)?(Ki|Mi|Gi|k|M|G)?$"))]
+#[schemars(with = "String", extend("pattern" = r"^[0-9]+(\.[0-9]+)?(Ki|Mi|Gi|k|M|G)?$"))]
 pub struct Bytes(pub u64);
 
 /// Power.

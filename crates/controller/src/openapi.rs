@@ -1,0 +1,195 @@
+//! The OpenAPI 3.1 description of the API, made from the table of routes and the types of the model.
+
+use crate::access::Access;
+use crate::limits::PLAN_WAIT_MAX;
+use crate::routes::{Answer, QueryOf, ROUTES, Route, SchemaOf};
+use axum::http::StatusCode;
+use e3_model::api::ErrorView;
+use e3_model::limits::NAME_LEN_MAX;
+use schemars::generate::{SchemaGenerator, SchemaSettings};
+use schemars::transform::RecursiveTransform;
+use schemars::{Schema, json_schema};
+use serde_json::{Map, Value, json};
+
+/// Where other parts of the document find a schema.
+const SCHEMAS: &str = "/components/schemas";
+
+/// The OpenAPI description of the routes.
+pub fn openapi() -> Value {
+    let mut settings = SchemaSettings::draft2020_12();
+    settings.definitions_path = SCHEMAS.into();
+    // A description of its own for each type; the dialect is that of the document.
+    settings.meta_schema = None;
+    settings
+        .transforms
+        .push(Box::new(RecursiveTransform(bound)));
+    let mut schemas = settings.into_generator();
+    let mut paths = Map::new();
+    for route in &ROUTES {
+        let path = paths.entry(route.path).or_insert_with(|| json!({}));
+        path[route.method] = operation(route, &mut schemas);
+    }
+    let token = |whose: &str| json!({ "type": "http", "scheme": "bearer", "description": whose });
+    json!({
+        "openapi": "3.1.0",
+        "info": {
+            "title": "E3 controller",
+            "version": env!("CARGO_PKG_VERSION"),
+            "description": "See docs/api.md.",
+            "license": { "name": "Apache-2.0", "identifier": "Apache-2.0" },
+        },
+        "servers": [{ "url": "http://127.0.0.1:7300", "description": "the default port" }],
+        "paths": paths,
+        "components": {
+            "schemas": schemas.take_definitions(true),
+            "securitySchemes": {
+                "owner": token("The owner's token: the file `token` of the state directory."),
+                "node": token("The nodes' token: the file `node-token` of the state directory."),
+            },
+        },
+    })
+}
+
+/// Writes the bounds of Rust's integers into a schema that only names their format.
+fn bound(schema: &mut Schema) {
+    let maximum = match schema.get("format").and_then(Value::as_str) {
+        Some("uint8") => u64::from(u8::MAX),
+        Some("uint16") => u64::from(u16::MAX),
+        Some("uint32") => u64::from(u32::MAX),
+        Some("uint64") => u64::MAX,
+        _ => return,
+    };
+    if schema.get("maximum").is_none() {
+        schema.insert("maximum".into(), maximum.into());
+    }
+}
+
+fn operation(route: &Route, schemas: &mut SchemaGenerator) -> Value {
+    let mut parameters: Vec<Value> = route.path_parameters().map(path_parameter).collect();
+    match route.query {
+        QueryOf::None => {}
+        QueryOf::Deploy => parameters.push(dry_run()),
+        QueryOf::Plan => parameters.extend(plan_parameters()),
+    }
+    let security = match route.access {
+        Access::Open => json!([]),
+        Access::Owner => json!([{ "owner": [] }]),
+        Access::Node => json!([{ "node": [] }]),
+    };
+    let mut operation = json!({
+        "operationId": route.name,
+        "summary": route.summary,
+        "security": security,
+        "parameters": parameters,
+        "responses": responses(route, schemas),
+    });
+    if let Some(body) = &route.body {
+        let description = format!("At most {} bytes.", body.len_max);
+        operation["requestBody"] = json!({
+            "required": true,
+            "description": description,
+            "content": json_content(body.schema, schemas),
+        });
+    }
+    operation
+}
+
+fn json_content(of: SchemaOf, schemas: &mut SchemaGenerator) -> Value {
+    json!({ "application/json": { "schema": of(schemas) } })
+}
+
+fn path_parameter(name: &str) -> Value {
+    let (what, schema) = match name {
+        "id" => (
+            "a node's id",
+            json_schema!({ "type": "integer", "minimum": 0, "maximum": u16::MAX }),
+        ),
+        "digest" => (
+            "SHA-256 in hexadecimal",
+            json_schema!({ "type": "string", "pattern": "^[0-9a-f]{64}$" }),
+        ),
+        _ => (
+            "a name: lower-case letters, digits and hyphens",
+            json_schema!({
+                "type": "string",
+                "pattern": "^[a-z0-9][a-z0-9-]*$",
+                "minLength": 1,
+                "maxLength": NAME_LEN_MAX,
+            }),
+        ),
+    };
+    json!({ "name": name, "in": "path", "required": true, "description": what, "schema": schema })
+}
+
+fn dry_run() -> Value {
+    json!({
+        "name": "dryRun",
+        "in": "query",
+        "required": false,
+        "description": "check only: the same answer, and nothing changes",
+        "schema": { "type": "boolean", "default": false },
+    })
+}
+
+fn plan_parameters() -> [Value; 3] {
+    let parameter = |name: &str, required: bool, what: &str, maximum: u64| {
+        let mut schema = json!({ "type": "integer", "minimum": 0, "maximum": maximum });
+        if !required {
+            schema["default"] = 0.into();
+        }
+        json!({
+            "name": name,
+            "in": "query",
+            "required": required,
+            "description": what,
+            "schema": schema,
+        })
+    };
+    let wait_max = PLAN_WAIT_MAX.as_millis() as u64;
+    [
+        parameter(
+            "incarnation",
+            true,
+            "the process's incarnation",
+            u32::MAX.into(),
+        ),
+        parameter("after", false, "version of the plan that it has", u64::MAX),
+        parameter(
+            "wait_ms",
+            false,
+            "longest wait for a newer plan in milliseconds",
+            wait_max,
+        ),
+    ]
+}
+
+fn responses(route: &Route, schemas: &mut SchemaGenerator) -> Value {
+    let mut responses = Map::new();
+    let done = match route.answer {
+        Answer::Json(of) => json_content(of, schemas),
+        Answer::Text(media) => json!({ media: { "schema": { "type": "string" } } }),
+        // Raw bytes have no schema (OpenAPI 3.1, section 4.8.14.1).
+        Answer::Bytes => json!({ "application/octet-stream": {} }),
+    };
+    let ok = json!({ "description": "done", "content": done });
+    responses.insert("200".into(), ok);
+    if route.query == QueryOf::Plan {
+        let nothing = json!({ "description": "there was no newer plan in time" });
+        responses.insert("204".into(), nothing);
+    }
+    for status in route.statuses() {
+        let reason = StatusCode::from_u16(status)
+            .ok()
+            .and_then(|s| s.canonical_reason());
+        let mut refused = json!({
+            "description": reason.unwrap_or("refused").to_lowercase(),
+            "content": json_content(|s| s.subschema_for::<ErrorView>(), schemas),
+        });
+        if status == StatusCode::UNAUTHORIZED {
+            let challenge = json!({ "schema": { "type": "string", "const": "Bearer" } });
+            refused["headers"] = json!({ "WWW-Authenticate": challenge });
+        }
+        responses.insert(status.to_string(), refused);
+    }
+    responses.into()
+}
