@@ -36,7 +36,7 @@ const APPS: &[Expected] = &[
         name: "nfv-fin",
         instances: 72,
         stateful: &["flowmon", "nids", "ipsec"],
-        exact: &["heavy flows", "alerts"],
+        exact: &["heavy flows", "attacks found", "alerts right"],
         good: &[],
     },
     Expected {
