@@ -249,7 +249,7 @@ def test_a_cluster_whose_state_is_gone_repeats_no_key_with_an_iv(tmp_path):
         runs.append(run(None))
     finally:
         e3("down")
-    # the secret stayed, numbers began anew: epochs are others, and so are all vectors
+    # the secret stayed, numbers started over: epochs differ, and so do all vectors
     assert len({master for master, *_ in runs}) == 1
     assert len({tuple(sorted(number.items())) for _, _, number, _ in runs}) == 1
     epochs = [epoch for _, all_of, _, _ in runs for epoch in all_of.values()]

@@ -61,7 +61,7 @@ fn dry_run(
         let (client, request) = checked(args, settings, text, app)?;
         let would = client.dry_run(&request)?;
         return output::print(&match (would.changed, would.code_version) {
-            (false, _) => format!("{name} runs just so already; nothing was deployed\n"),
+            (false, _) => format!("{name} is unchanged; nothing was deployed\n"),
             (true, 1) => format!(
                 "{name} would be deployed on the running cluster: {instances}; nothing was deployed\n"
             ),

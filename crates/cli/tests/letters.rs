@@ -1,4 +1,4 @@
-//! A dead letter's way: dead-lettered, listed, replayed in vain, replayed when its cause is gone.
+//! The life of a dead letter: kept, listed, replayed while its cause remains, replayed once it is gone.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! Traffic from files: what is wrong with one is told before anything is sent, and a good one arrives
+//! Traffic from files: a faulty one is refused before anything is sent, and a good one arrives
 //! whole, once, at its pace.
 
 mod common;

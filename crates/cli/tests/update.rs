@@ -127,7 +127,7 @@ fn an_application_changes_while_it_serves() {
     );
     assert_eq!(code_version(&e3), 3);
 
-    // A version that does not start is told, and the old one goes on.
+    // A version that does not start is reported, and the old one goes on.
     e3.file("router.yaml", &APP.replace("203.0.113.8", "nowhere"));
     let failed = e3.run(&short);
     assert_eq!(failed.code, 7, "{}", failed.err);

@@ -12,7 +12,7 @@ pub const WRITES_MAX: usize = 4096;
 pub const COLLECTIONS_MAX: usize = 256;
 /// Distinct things written by a request above which they are looked up by hash, not one by one.
 pub const OVERLAY_LINEAR_MAX: usize = 12;
-/// Keys that are warmed together: as many misses as a core can have under way.
+/// Keys that are warmed together: as many misses as a core can have in flight.
 pub const WARM_KEYS_MAX: usize = 16;
 /// Bytes of a snapshot record before its key and value.
 pub const RECORD_HEADER_LEN: usize = 10;

@@ -1,6 +1,6 @@
 //! Changing an application that runs: its code, its assets and its settings, but not its shape.
 //!
-//! State, placement and what is under way stay. Each instance goes over between two requests, so
+//! State, placement and requests in flight stay. Each instance goes over between two requests, so
 //! for a short time both versions run side by side.
 
 use crate::command::{Applied, CommandError};

@@ -1,4 +1,4 @@
-//! What becomes of moves and of lost state, and how it is told.
+//! Outcomes of moves and losses of state, and how they are reported.
 
 mod script;
 

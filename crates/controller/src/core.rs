@@ -39,7 +39,7 @@ pub enum ControllerError {
     Store(#[from] StoreError),
     /// The files hold what this program has not written.
     #[error(
-        "{dir}: {what}; it was written by another version or is damaged: restore it from a copy, or move it away to start anew"
+        "{dir}: {what}; it was written by another version or is damaged: restore it from a copy, or move it away to start with an empty one"
     )]
     Unreadable {
         /// The directory.

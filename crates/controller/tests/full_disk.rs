@@ -103,7 +103,7 @@ fn inside(dir: &Path) {
     let _beats = beat(address, nodes.clone());
     let mut acknowledged = Vec::new();
 
-    // First modules do not fit any more; what there is room for is still taken.
+    // Modules are the first that no longer fit; smaller writes are still taken.
     fill(&controller, &mut acknowledged, 60_000);
     let with_modules = acknowledged.len();
     assert!(with_modules > 0);
@@ -142,7 +142,7 @@ fn inside(dir: &Path) {
     assert_eq!(status, 200, "{body}");
     acknowledged.push(format!("app-{next}"));
 
-    // Full and mended under way, without a restart.
+    // The disk fills and is freed while the controller runs, without a restart.
     let filler = dir.join("filler");
     let _ = std::fs::write(&filler, vec![1; 16 << 20]);
     assert_eq!(deploy(&controller, next + 1, 60_000).0, 507);

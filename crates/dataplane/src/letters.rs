@@ -1,7 +1,7 @@
-//! Dead letters: messages that were given up, kept by their shard to be read and handled once more.
+//! Dead letters: messages that failed for good, kept by their shard to be read and handled once more.
 //!
 //! They are a function of the log like all else of a shard, so its backups have them too. A replay
-//! is a message under a new identity, at the place in the graph where the first one was given up;
+//! is a message under a new identity, at the place in the graph where the first one failed;
 //! its entry names the letter, which is gone with it. So a replay takes effect once, however often
 //! the client asks and wherever the primary moves.
 
@@ -45,7 +45,7 @@ impl Letters {
         self.kept.iter()
     }
 
-    /// Messages that were given up and not replayed since.
+    /// Dead letters that have not been replayed since.
     pub(crate) fn count(&self) -> u64 {
         self.kept.len() as u64 + self.dropped
     }

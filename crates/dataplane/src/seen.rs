@@ -66,7 +66,7 @@ impl Seen {
         };
         match client.entries.get(&(id.request.seq, id.via, id.index)) {
             Some(entry) => Known::Handled(entry.clone()),
-            // Only for requests: messages between shards may be under way after the answer.
+            // Only for requests: messages between shards may be in flight after the answer.
             None if id.via == Via::Ingress && id.request.seq < client.oldest_seq => Known::Stale,
             None => Known::New,
         }

@@ -77,7 +77,7 @@ pub fn discover(sysfs: &Path) -> Vec<Probe> {
 struct Counter {
     name: String,
     file: PathBuf,
-    /// Value at which it goes back to 0, if known; else a smaller value means that it began anew.
+    /// Value at which it goes back to 0, if known; else a smaller value means that it was reset.
     range_uj: Option<u64>,
     last_uj: u64,
     total_uj: u64,

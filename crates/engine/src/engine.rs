@@ -55,7 +55,7 @@ struct Slot {
     shared: Rc<Shared>,
     code: Code,
     state: Rc<RefCell<State>>,
-    /// None after a failure: made anew for the next request.
+    /// None after a failure: made again for the next request.
     fiber: Option<Fiber>,
     /// Why the last try to start it failed.
     start_failure: Option<Failure>,
@@ -180,7 +180,7 @@ impl Engine {
     }
 
     /// Whether an instance is between two requests. If not, [`Engine::run`] gives the core back
-    /// when the one under way ends.
+    /// when the one in progress ends.
     pub fn make_room(&self, id: InstanceId) -> bool {
         let slot = self.slots.get(id.0 as usize).and_then(Option::as_ref);
         let within = slot.filter(|slot| slot.shared.is_within_request.get());
@@ -425,7 +425,7 @@ impl Slot {
         match &self.start_failure {
             _ if self.shared.has_started.get() => Startup::Done,
             Some(failure) => Startup::Failed(failure.clone()),
-            // it worked before: the next request makes it anew
+            // it worked before: the next request makes it again
             None if self.fiber.is_none() && !self.queued => Startup::Done,
             None => Startup::UnderWay,
         }

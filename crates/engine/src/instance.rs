@@ -128,9 +128,9 @@ pub(crate) struct Shared {
     pub(crate) has_started: Cell<bool>,
     /// Whether its start looked into the collections.
     pub(crate) has_read: Cell<bool>,
-    /// Whether a request is under way, be the fiber suspended or not.
+    /// Whether a request is in progress, even if its fiber is suspended.
     pub(crate) is_within_request: Cell<bool>,
-    /// Whether the caller of `run` wants the core back when the request under way ends.
+    /// Whether the caller of `run` wants the core back when the request in progress ends.
     pub(crate) pauses: Cell<bool>,
     pub(crate) counters: Rc<Counters>,
 }

@@ -407,7 +407,7 @@ pub struct Stats {
     pub deadline_stops: u64,
     /// Times it was preempted.
     pub preemptions: u64,
-    /// Times its memory was made anew.
+    /// How often its memory was made again.
     pub restarts: u64,
     /// Time on the core.
     pub busy: Duration,

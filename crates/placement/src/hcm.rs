@@ -41,7 +41,7 @@ pub(crate) struct Search<'a> {
     pub(crate) kinds: Kinds,
 }
 
-/// Nodes tried in vain.
+/// Nodes that were tried and did not fit.
 #[derive(Default)]
 struct Rejected {
     list: Vec<(NodeId, Misfit)>,

@@ -50,7 +50,7 @@ pub enum StoreError {
     Locked(PathBuf),
     /// A file does not hold what was written to it.
     #[error(
-        "{file}: byte {offset}: {what}; restore the file from a copy, or move the directory away to start anew"
+        "{file}: byte {offset}: {what}; restore the file from a copy, or move the directory away to start with an empty one"
     )]
     Corrupt {
         /// Which file.

@@ -102,7 +102,7 @@ pub struct Reply {
 pub enum Outcome {
     /// Handled; the application's status says more.
     Done,
-    /// Not admitted: too much is under way. Nothing was done.
+    /// Not admitted: too many requests are in flight. Nothing was done.
     Overloaded,
     /// It was not handled before its deadline; it is a dead letter.
     Expired,
@@ -119,10 +119,10 @@ pub const REASON_LEN_MAX: usize = 256;
 /// Bytes of a dead letter and its name beyond reason, key and payload, at most.
 pub const LETTER_HEADER_LEN: usize = 48;
 
-/// A message that was given up.
+/// A message that was dead-lettered.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DeadLetter {
-    /// When it was given up, since the Unix epoch.
+    /// When it was dead-lettered, since the Unix epoch.
     pub at: Nanos,
     /// Why, in words; at most [`REASON_LEN_MAX`] bytes.
     pub reason: String,

@@ -31,7 +31,7 @@
 //! are refused. An epoch without its proof is refused, and so is one that another has replaced. `op: report`
 //! is answered with `spi`, `sequence` (the highest received), `received` (how many of the 64 numbers up to
 //! it were) and the `epoch`, if there is one. A receiver whose state is lost does not know any more what
-//! it has received: deploy the sender anew too, so that its epochs are new.
+//! it has received: deploy the sender again too, so that its epochs are new.
 //!
 //! With one SA the secret may be `keys` instead, the 36 bytes themselves, for an end that derives none. They
 //! stay what they are: IVs do not repeat, but after a loss of state sequence numbers do.

@@ -12,7 +12,7 @@
 //!   (`prior-sd`, worth [`score::PRIOR_CHANGES`] changes); detection works from the second reading on
 //!   and a constant series does not make every flicker a spike.
 //! - After a gap the change has had more time: its spread grows with the square root of the
-//!   intervals passed. After [`GAP_INTERVALS_MAX`] the level is taken anew.
+//!   intervals passed. After [`GAP_INTERVALS_MAX`] the level is taken again.
 //!
 //! A record's field `value` (config `field`) is the reading, a number within ±1e100, `time` (config `time`)
 //! its time in whole seconds. The record goes on with `z`, the score, and `spike`, 1 if it lies at least
@@ -50,7 +50,7 @@ use store::{Level, Reading, SPIKE_KEY_EXTRA_BYTES, Spike, spike_key};
 
 /// This many outliers in a row are a new level.
 pub const OUTLIERS_MAX: u8 = 3;
-/// After a silence of this many intervals the level is taken anew.
+/// After a silence of this many intervals the level is taken again.
 pub const GAP_INTERVALS_MAX: f64 = 6.0;
 /// Longest window.
 pub const WINDOW_MAX: usize = 168;
