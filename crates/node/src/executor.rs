@@ -51,8 +51,13 @@ struct Replacing {
 }
 
 impl Executor {
-    pub(crate) fn new(config: EngineConfig) -> Result<Executor, EngineError> {
-        let rates = e3_engine::accelerator_rates(config.accelerators);
+    /// An executor without instances. `rates` are those of all accelerators of this machine.
+    pub(crate) fn new(
+        config: EngineConfig,
+        rates: &[(Accelerator, f64)],
+    ) -> Result<Executor, EngineError> {
+        let here = rates.iter().filter(|(a, _)| config.accelerators.has(*a));
+        let rates = here.copied().collect();
         let engine = Engine::new(config)?;
         Ok(Executor {
             engine,
@@ -61,7 +66,7 @@ impl Executor {
             keys: BTreeMap::new(),
             outdated: Vec::new(),
             replacing: None,
-            rates: rates.into_iter().collect(),
+            rates,
         })
     }
 

@@ -16,7 +16,7 @@ use clock::Clock;
 use driver::{Driver, End};
 use e3_engine::{EngineConfig, EngineError, LogLine, Ticker};
 use e3_model::plan::NodeHello;
-use e3_model::{Nanos, Token};
+use e3_model::{Accelerators, Nanos, Token};
 use e3_net::{Doorbell, NetError};
 use executor::Executor;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -116,6 +116,8 @@ pub fn run(config: NodeConfig) -> Result<(), NodeError> {
     let ingress = ingress::Ingress::start(listener, clock, &bell, config.api_token.clone())
         .map_err(system("HTTP ingress"))?;
     tracing::info!("HTTP on http://{address}");
+    // Before the node joins: from then on it must send heartbeats.
+    let rates = e3_engine::accelerator_rates(Accelerators::ALL);
     let mut session = 0u64;
     while !stop.load(Ordering::Relaxed) {
         let api = Api::new(&config.controller, config.node_token.clone());
@@ -172,7 +174,7 @@ pub fn run(config: NodeConfig) -> Result<(), NodeError> {
             outbox,
             e3_net::address(controller),
             Nanos::from_millis(config.heartbeat_ms.max(1)),
-            Executor::new(engine)?,
+            Executor::new(engine, &rates)?,
             ingress.door.clone(),
         );
         let end;
