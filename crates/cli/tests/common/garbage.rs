@@ -108,7 +108,7 @@ impl Garbage {
             Some(&"kind") => header.kind = Kind::Heartbeat,
             Some(&"frame") => frames[0] |= 0x80,
             Some(&"client frame") => {
-                header.kind = Kind::Client;
+                header = Header::CLIENT;
                 frames[0] |= 0x80;
             }
             Some(&"link") => {
