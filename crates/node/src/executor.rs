@@ -9,10 +9,11 @@ use e3_engine::{
 };
 use e3_model::plan::{AppPlan, InstanceReport};
 use e3_model::{Accelerator, Nanos, ShardKey};
+use rustix::time::{ClockId, clock_gettime};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Longest turn of the engine before the driver looks at the network again.
 const TURN_MAX: Duration = Duration::from_micros(500);
@@ -230,7 +231,12 @@ impl Executor {
 
     /// Runs for a turn; true if there is more to run. What is finished goes to `done`.
     pub(crate) fn run(&mut self, done: &mut Vec<Executed>) -> bool {
+        let (begin, cpu_begin) = (Instant::now(), thread_cpu_time());
         let more = self.engine.run(TURN_MAX);
+        // On a busy machine the turn waits for the processor. Emulation multiplies service times, so
+        // it must not take that for work.
+        let cpu = thread_cpu_time().saturating_sub(cpu_begin).as_secs_f64();
+        let on_cpu = (cpu / begin.elapsed().as_secs_f64().max(1e-9)).min(1.0);
         for completion in self.engine.completions() {
             let Some(key) = self.keys.get(&completion.id) else {
                 continue;
@@ -254,7 +260,7 @@ impl Executor {
                     ExecuteOutcome::Failed(failed.failure.to_string())
                 }
             };
-            let busy = Nanos(completion.busy.as_nanos() as u64);
+            let busy = Nanos(completion.busy.mul_f64(on_cpu).as_nanos() as u64);
             done.push(Executed {
                 key: *key,
                 token: completion.token,
@@ -291,6 +297,12 @@ impl Executor {
         report.code_version = version;
         report.error = report.error.take().or(error);
     }
+}
+
+/// Processor time of this thread.
+fn thread_cpu_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 fn app_of(prepared: &Prepared, key: ShardKey) -> Result<&AppPlan, String> {
