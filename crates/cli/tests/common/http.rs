@@ -56,7 +56,12 @@ impl Answer {
 impl Http {
     /// To the cluster that is up.
     pub fn new(e3: &E3) -> Http {
-        let nodes = e3.json(&["get", "nodes"]);
+        let mut nodes = Value::Null;
+        e3.until("every node is up", |e3| {
+            nodes = e3.json(&["get", "nodes"]);
+            let mut all = nodes.as_array().unwrap().iter();
+            all.all(|n| n["url"].is_string())
+        });
         let text = |value: &Value| value.as_str().unwrap().to_string();
         let nodes = nodes.as_array().unwrap().iter();
         let nodes = nodes.map(|n| (text(&n["name"]), text(&n["url"]))).collect();
