@@ -411,7 +411,6 @@ pub(crate) mod tests {
     }
 
     use crate::application::Pin;
-    use crate::bounds;
     use crate::ids::ServiceId;
     use crate::topology::NodeKind;
 }
