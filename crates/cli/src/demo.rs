@@ -270,7 +270,7 @@ fn clean_up_on_signal(root: PathBuf) -> Result<(), Failure> {
             let state = StateDir::new(&root);
             let _ = down::stop(&state);
             let _ = std::fs::remove_dir_all(&root);
-            output::say(&format!("\ninterrupted; the cluster is stopped"));
+            output::say("\ninterrupted; the cluster is stopped");
             if let Some(this) = Process::this() {
                 let _ = signal_hook::low_level::emulate_default_handler(signal);
                 this.kill();

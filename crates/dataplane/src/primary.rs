@@ -183,10 +183,9 @@ impl Worker {
         } else if over {
             let reason = format!("collections exceed the service's memory of {memory_max}");
             Some((Outcome::Failed, reason))
-        } else if let Some(reason) = &self.memory_full {
-            Some((Outcome::Failed, reason.clone()))
         } else {
-            None
+            let full = self.memory_full.as_ref();
+            full.map(|reason| (Outcome::Failed, reason.clone()))
         };
         if let Some((outcome, reason)) = gone {
             let replica = self.replicas.get_mut(&key).expect("listed");
