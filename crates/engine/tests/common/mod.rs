@@ -2,7 +2,8 @@
 
 use e3_collections::{CollectionSpec, Kind, State};
 use e3_engine::{
-    Completion, Engine, EngineConfig, Failure, InstanceId, InstanceSpec, Outcome, Request, Ticker,
+    Completion, Engine, EngineConfig, Failure, InstanceId, InstanceSpec, Outcome, Request, Startup,
+    Ticker,
 };
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -120,6 +121,19 @@ impl Pair {
 
     pub fn submit(&mut self, id: InstanceId, token: u64, payload: &[u8]) {
         self.engine.submit(id, request(token, payload)).unwrap();
+    }
+
+    /// Runs until an instance's start fails; the reason.
+    pub fn startup_failure(&mut self, id: InstanceId) -> Failure {
+        let start = Instant::now();
+        loop {
+            self.engine.run(Duration::from_millis(1));
+            match self.engine.stats(id).unwrap().startup {
+                Startup::Failed(failure) => return failure,
+                Startup::Done => panic!("it started"),
+                Startup::UnderWay => assert!(start.elapsed() < PATIENCE, "its start goes on"),
+            }
+        }
     }
 
     /// Runs until so many requests ended.
