@@ -106,7 +106,7 @@ fn every_route_takes_its_own_token_only() {
             }
         }
     }
-    // What does not exist is told to nobody without a token.
+    // Without a token nobody learns what exists.
     for line in ["GET /nowhere", "PUT /v1/apps", "OPTIONS /v1/apps"] {
         raw(controller.address, line, &[]).is_refusal(401);
     }

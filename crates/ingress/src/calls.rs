@@ -103,7 +103,7 @@ impl Pending {
         deadlines.max().unwrap_or_default()
     }
 
-    /// When the first client is told that there is no answer.
+    /// When the first client gets "no answer".
     fn give_up(&self) -> Nanos {
         let deadlines = self.waiters.iter().map(|w| w.deadline.0);
         Nanos(deadlines.min().unwrap_or_default() + ANSWER_GRACE.0)

@@ -45,7 +45,7 @@ pub const RETRY_AFTER_MAX: Nanos = Nanos::from_millis(3_000);
 pub const EXPIRED_RETRY_AFTER: Nanos = Nanos::from_millis(50);
 /// How often it is asked again.
 pub const EXPIRED_RETRIES_MAX: u32 = 2;
-/// Bounds of what a client that is refused for overload is told to wait, in seconds.
+/// Bounds of `Retry-After` for a client that is refused for overload, in seconds.
 pub const OVERLOAD_WAIT_S: (u64, u64) = (1, 30);
 /// Longest wait for the last answers when the node stops.
 pub const CLOSE_GRACE: Duration = Duration::from_millis(300);

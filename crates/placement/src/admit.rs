@@ -113,7 +113,7 @@ pub fn admit(
                 decision: d,
             };
             let shortage = || Box::new(search.shortage(misfit));
-            // What can never fit is told first: nothing else helps.
+            // Report first what can never fit: nothing else helps.
             if search.too_large(misfit) {
                 return Err(AdmitError::TooLarge(shortage()));
             }

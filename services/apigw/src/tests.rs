@@ -225,7 +225,7 @@ fn the_rate_is_that_of_a_bucket_refilled_in_small_steps() {
     }
 }
 
-/// At any rate, and when another instance answers: a client that waits as it is told is accepted, and
+/// At any rate, and when another instance answers: a client that waits as long as asked is accepted, and
 /// one that comes a little earlier is not.
 #[test]
 fn who_waits_as_told_is_accepted() {
