@@ -14,6 +14,7 @@ pub mod limits;
 pub mod plan;
 pub mod profile;
 pub mod status;
+mod time;
 pub mod token;
 pub mod topology;
 pub mod units;
@@ -28,6 +29,7 @@ pub use ids::{
     TraceContext, Via,
 };
 pub use profile::Profile;
+pub use time::Timestamp;
 pub use token::{Token, TokenError};
 pub use topology::{NodeKind, Topology};
 pub use units::{Bytes, Joules, Nanos, Watts};

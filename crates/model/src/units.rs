@@ -5,7 +5,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 use std::str::FromStr;
 
-/// A span of time, or a point in time since the Unix epoch, in nanoseconds.
+/// A span of time in nanoseconds. A point in time is a [`Timestamp`](crate::Timestamp).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, JsonSchema)]
 #[schemars(with = "String", extend("pattern" = r"^[0-9]+(\.[0-9]+)?(ns|us|ms|s|m|h)$"))]
 pub struct Nanos(pub u64);
@@ -171,17 +171,6 @@ macro_rules! serde_as_text {
 }
 serde_as_text!(Nanos);
 serde_as_text!(Bytes);
-
-impl Nanos {
-    /// From whole milliseconds.
-    pub const fn from_millis(ms: u64) -> Nanos {
-        Nanos(ms * 1_000_000)
-    }
-    /// As seconds.
-    pub fn as_secs_f64(self) -> f64 {
-        self.0 as f64 / 1e9
-    }
-}
 
 #[cfg(test)]
 mod tests {
