@@ -1,5 +1,5 @@
 """natv4 against scapy, which makes and sums the packets, a naive longest-prefix match, and a route
-table that is written here from the layout in services/packet/src/routes.rs."""
+table that is written here from the layout in crates/packet/src/routes.rs."""
 
 import ipaddress
 import random

@@ -11,18 +11,18 @@ use crate::{Outcome, run};
 const PACKAGE_PREFIX: &str = "e3-service-";
 const PROFILE: &str = "service";
 
-/// Builds every member under `services/` that has a `cdylib`, as `out/NAME.wasm`.
+/// Builds every member that is a service (it has a `cdylib`), as `out/NAME.wasm`.
 ///
 /// A file whose contents would not change keeps its time, so that nothing after it is redone.
 pub fn build(workspace: &Workspace, toolchain: &Toolchain, out: &Path) -> Outcome<()> {
     let services: Vec<(&str, &str, &str)> = workspace
         .packages
         .iter()
-        .filter(|package| package.short.starts_with("services/"))
+        .filter(|package| package.name.starts_with(PACKAGE_PREFIX))
         .filter_map(|p| Some((p.name.as_str(), service_name(&p.name), p.cdylib.as_deref()?)))
         .collect();
     if services.is_empty() {
-        return Err("no member under services/ has a cdylib".into());
+        return Err("no package named e3-service-* has a cdylib".into());
     }
     let target = workspace.target.join(toolchain.dir_name());
     let mut command = toolchain.cargo_build();

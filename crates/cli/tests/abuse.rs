@@ -221,7 +221,7 @@ fn services_that_misbehave_fail_alone() {
         "handler exceeded its deadline of 50 ms",
     );
 
-    // A module that runs and does everything wrong: see services/misbehave.
+    // A module that runs and does everything wrong: see test-services/misbehave.
     let file = e3.file("misbehave.yaml", &crooked("misbehave", "misbehave.wasm"));
     e3.good(&["deploy", &file, "--wait"]);
     let faults: [(&[u8], &str); 5] = [

@@ -40,9 +40,9 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use bucket::{Bucket, Limit};
+use e3_pipeline::{Builder, Fault, Record, Stage, status};
 use e3_sdk::accel::{HmacSha256, same_tag};
 use e3_sdk::{Channel, Error, HashMap, Request, Service, config, now, reply, secret};
-use e3_stage::{Builder, Fault, Record, Stage, status};
 use routes::Routes;
 
 /// Bytes of a token.

@@ -57,7 +57,7 @@ fn parse(text: &str, channels: &[&str]) -> Option<Routes> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use e3_stage::fuzz::Random;
+    use e3_pipeline::fuzz::Random;
 
     #[test]
     fn the_longest_prefix_of_whole_segments_leads() {

@@ -1,9 +1,9 @@
 //! The gate against a bucket that is refilled in small steps.
 
 use super::*;
+use e3_pipeline::Value;
+use e3_pipeline::fuzz::{Random, fuzz};
 use e3_sdk::testing::{Call, Host, Kind, Outcome, slot_of};
-use e3_stage::Value;
-use e3_stage::fuzz::{Random, fuzz};
 
 const KEY: &[u8] = b"a key of the tests";
 const START_S: i64 = 1_700_000_000;

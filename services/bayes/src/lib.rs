@@ -37,8 +37,8 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use e3_pipeline::{Builder, Fault, Question, Record, Stage, Value, Words, status};
 use e3_sdk::{Error, Request, Service, config, config_or, reply};
-use e3_stage::{Builder, Fault, Question, Record, Stage, Value, Words, status};
 use learned::Learned;
 use model::Model;
 

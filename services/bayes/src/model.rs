@@ -11,8 +11,8 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::vocabulary::Vocabulary;
+use e3_pipeline::Lines;
 use e3_sdk::Error;
-use e3_stage::Lines;
 
 /// Most classes.
 pub const CLASSES_MAX: usize = 64;

@@ -1,7 +1,7 @@
 use super::*;
+use e3_pipeline::fuzz::{Random, fuzz};
+use e3_pipeline::{Record, status};
 use e3_sdk::testing::{Call, Host};
-use e3_stage::fuzz::{Random, fuzz};
-use e3_stage::{Record, status};
 use std::collections::{BTreeMap, BTreeSet};
 
 mod learning;

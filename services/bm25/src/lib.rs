@@ -23,8 +23,8 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use e3_pipeline::{Builder, Fault, Record, Stage, Value, Words};
 use e3_sdk::{Error, Request, Service, config, config_or};
-use e3_stage::{Builder, Fault, Record, Stage, Value, Words};
 use index::{Index, NAME_BYTES_MAX};
 use rank::Ranker;
 

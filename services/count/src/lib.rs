@@ -44,8 +44,8 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use bitmap::{BLOCK_BYTES, BLOCK_CELLS, Block};
+use e3_pipeline::{Builder, Fault, Question, Record, Stage, Value, status};
 use e3_sdk::{Error, HashMap, OrderedMap, Request, Service, config, config_or, now, reply};
-use e3_stage::{Builder, Fault, Question, Record, Stage, Value, status};
 
 /// Most items of a record.
 pub const ITEMS_MAX: usize = 64;

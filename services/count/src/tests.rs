@@ -1,6 +1,6 @@
 use super::*;
+use e3_pipeline::fuzz::{Random, fuzz};
 use e3_sdk::testing::{Call, Host, Kind, slot_of};
-use e3_stage::fuzz::{Random, fuzz};
 use std::collections::{BTreeMap, BTreeSet};
 
 fn host(bits: usize) -> Host {

@@ -37,8 +37,8 @@ use alloc::string::ToString;
 use alloc::vec::Vec;
 
 use e3_packet::Packet;
+use e3_pipeline::{Builder, Fault, Question, Record, Stage, Value, status};
 use e3_sdk::{Error, Level, Request, Service, config_or, now, reply};
-use e3_stage::{Builder, Fault, Question, Record, Stage, Value, status};
 
 use limits::{HISTORY, SIGMA_MIN_MAX, SIGMAS_MAX, WINDOW_S};
 use slots::Slots;

@@ -27,8 +27,8 @@ mod tests;
 use alloc::format;
 use alloc::string::String;
 
+use e3_pipeline::{Builder, Fault, Question, Record, Stage, Value, status};
 use e3_sdk::{Counter, Error, HashMap, Request, Service, config, config_or, reply};
-use e3_stage::{Builder, Fault, Question, Record, Stage, Value, status};
 
 /// Readings lie within plus and minus this, so that no average runs over.
 pub const READING_MAX: f64 = 1e150;

@@ -29,8 +29,8 @@ use alloc::string::ToString;
 use core::net::Ipv4Addr;
 
 use e3_packet::{Flow, Packet};
+use e3_pipeline::{Builder, Fault, Question, Record, Stage, Value, status};
 use e3_sdk::{Error, Request, Service, config_or, now, reply};
-use e3_stage::{Builder, Fault, Question, Record, Stage, Value, status};
 
 use limits::{DEPTH, REPORTED_MAX, SHARE_MAX, SHARE_MIN, WIDTH, WINDOW_S};
 use sketch::{Part, Sketch};

@@ -38,7 +38,7 @@
 //!
 //! Configuration: `direction` (`out` or `in`), `source` and `destination` (addresses of the tunnel's
 //! ends, in that direction), `spi` (default 256; not below, those are reserved), `sas` (a power of
-//! two, `1..=4096`; default 4096); and `to` and `reply`, see [`e3_stage::Stage`]. Collections: going out a
+//! two, `1..=4096`; default 4096); and `to` and `reply`, see [`e3_pipeline::Stage`]. Collections: going out a
 //! hash-map `sequences`, coming in a hash-map `windows`. Accelerators: `aes-cbc`, `hmac-sha1`;
 //! `hmac-sha256` to derive keys.
 
@@ -58,9 +58,9 @@ use core::net::Ipv4Addr;
 use core::str::FromStr;
 
 use association::{Epoch, Receiver, Sender, Source, from_text, to_text};
+use e3_pipeline::{Builder, Fault, Question, Record, Stage, Value, status};
 use e3_sdk::limits::SLOTS;
 use e3_sdk::{Error, HashMap, Request, Service, config, config_or, reply};
-use e3_stage::{Builder, Fault, Question, Record, Stage, Value, status};
 use esp::{Keys, Sealed, Tunnel};
 
 /// SPIs below are reserved (RFC 4303, section 2.1).

@@ -25,8 +25,8 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use e3_pipeline::{Builder, Fault, Record, Stage, Value};
 use e3_sdk::{Error, Request, Service, config, config_or};
-use e3_stage::{Builder, Fault, Record, Stage, Value};
 use points::{FEATURE_MAX, FEATURES_MAX, Neighbour, Points};
 
 /// Largest k.

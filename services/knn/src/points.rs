@@ -7,8 +7,8 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
+use e3_pipeline::Lines;
 use e3_sdk::Error;
-use e3_stage::Lines;
 
 /// Most features of a point.
 pub const FEATURES_MAX: usize = 256;

@@ -1,7 +1,7 @@
 use super::*;
+use e3_pipeline::fuzz::{Random, fuzz};
+use e3_pipeline::status;
 use e3_sdk::testing::{Call, Host};
-use e3_stage::fuzz::{Random, fuzz};
-use e3_stage::status;
 
 fn record(numbers: &[f64]) -> Vec<u8> {
     Builder::new()

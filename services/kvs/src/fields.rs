@@ -5,8 +5,8 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use crate::limits::FIELDS_MAX;
+use e3_pipeline::{Builder, Fault, Record};
 use e3_sdk::{Error, config};
-use e3_stage::{Builder, Fault, Record};
 
 /// The fields that an item keeps, and what they are called when they are read back.
 #[derive(Debug)]

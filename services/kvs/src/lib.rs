@@ -70,8 +70,8 @@ mod tests;
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use e3_pipeline::{Builder, Record, Stage, status};
 use e3_sdk::{Error, Request, Service, config, now, reply};
-use e3_stage::{Builder, Record, Stage, status};
 use fields::Fields;
 use limits::{EFFECTS_BYTES_MAX, REPLY_BYTES_MAX};
 use protocol::{Command, expires};

@@ -4,8 +4,8 @@ use alloc::borrow::Cow;
 use alloc::format;
 use alloc::string::String;
 
+use e3_pipeline::{Fault, Question, Record, Value, status};
 use e3_sdk::{Error, Request, now, reply};
-use e3_stage::{Fault, Question, Record, Value, status};
 
 use crate::Kvs;
 use crate::limits::{

@@ -1,8 +1,8 @@
 use super::*;
 use crate::limits::DATA_BYTES_MAX;
+use e3_pipeline::Value;
+use e3_pipeline::fuzz::{Random, fuzz};
 use e3_sdk::testing::{Call, Collection, Host, Kind, slot_of};
-use e3_stage::Value;
-use e3_stage::fuzz::{Random, fuzz};
 use std::collections::BTreeMap;
 
 mod bounds;

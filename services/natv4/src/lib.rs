@@ -43,8 +43,8 @@ use core::net::Ipv4Addr;
 use e3_packet::prefix::Prefix;
 use e3_packet::routes::{Bytes, Routes};
 use e3_packet::{Flow, Packet, Transport, protocol, rewrite};
+use e3_pipeline::{Builder, Fault, Question, Record, Stage, Value, status};
 use e3_sdk::{Asset, Error, Request, Service, config, config_or, now, reply};
-use e3_stage::{Builder, Fault, Question, Record, Stage, Value, status};
 
 use limits::{IDLE_S_MAX, INSIDE_MAX};
 use mappings::{Idle, Inside, Mappings};

@@ -12,7 +12,7 @@
 //! matched, under the slot of the request's key and the rule's `sid` (2 and 4 bytes, most significant
 //! first), so that a shard can be split. `op: report` adds the slots of its shard up: `total`, and
 //! `rules`, the `limit` (1..=500, default 100) that matched most, each with `sid`, count and message.
-//! Configuration: `to` and `reply`, see [`e3_stage::Stage`]. Accelerator: `match`.
+//! Configuration: `to` and `reply`, see [`e3_pipeline::Stage`]. Accelerator: `match`.
 
 #![cfg_attr(target_arch = "wasm32", no_std)]
 
@@ -27,9 +27,9 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use detect::Detector;
+use e3_pipeline::{Builder, Fault, Question, Record, Stage, Value, status};
 use e3_sdk::limits::MATCHES_MAX;
 use e3_sdk::{Asset, Error, OrderedMap, Request, Service, reply};
-use e3_stage::{Builder, Fault, Question, Record, Stage, Value, status};
 use rule::Rule;
 
 /// Most rules.

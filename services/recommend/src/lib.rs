@@ -43,8 +43,8 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use e3_pipeline::{Builder, Fault, Question, Record, Stage, Value, status};
 use e3_sdk::{Error, OrderedMap, Request, Service, config, reply};
-use e3_stage::{Builder, Fault, Question, Record, Stage, Value, status};
 use ratings::{CENTS, ITEM_BYTES_MAX, ITEMS_MAX, Item, RATING_MAX, Ratings};
 use similar::Similar;
 

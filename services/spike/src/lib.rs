@@ -42,9 +42,9 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use e3_pipeline::{Builder, Fault, Question, Record, Stage, Value, status};
 use e3_sdk::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use e3_sdk::{Array, Error, HashMap, OrderedMap, Request, Service, config, config_or, reply};
-use e3_stage::{Builder, Fault, Question, Record, Stage, Value, status};
 use score::z_score;
 use store::{Level, Reading, SPIKE_KEY_EXTRA_BYTES, Spike, spike_key};
 

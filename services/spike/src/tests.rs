@@ -1,8 +1,8 @@
 //! The detector against a naive one, and against real temperatures with spikes put in.
 
 use super::*;
+use e3_pipeline::fuzz::{Random, fuzz};
 use e3_sdk::testing::{Call, Collection, Host, Kind, Outcome, slot_of};
-use e3_stage::fuzz::{Random, fuzz};
 use std::collections::{BTreeMap, BTreeSet};
 
 const HOUR_S: i64 = 3600;

@@ -49,8 +49,8 @@ use alloc::rc::Rc;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
+use e3_pipeline::{Builder, Fault, Record, Stage, Value as Field, status};
 use e3_sdk::{Error, OrderedMap, Request, Service, config, reply};
-use e3_stage::{Builder, Fault, Record, Stage, Value as Field, status};
 
 use engine::{Database, Plan, Schema, Scope, SqlError, Value};
 use procedure::{Procedure, Refusal, Source};

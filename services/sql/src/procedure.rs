@@ -5,8 +5,8 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
+use e3_pipeline::{Fault, Record};
 use e3_sdk::{Error, config};
-use e3_stage::{Fault, Record};
 
 use crate::engine::{Database, Expr, Plan, SqlError, Store, Value};
 use crate::record;

@@ -4,7 +4,7 @@ use alloc::borrow::ToOwned;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use e3_stage::{Builder, Fault, Record, Value as Field};
+use e3_pipeline::{Builder, Fault, Record, Value as Field};
 
 use crate::engine::Value;
 use crate::limits::{NAME_BYTES_MAX, RESULT_BYTES_MAX};

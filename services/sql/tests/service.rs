@@ -1,10 +1,10 @@
 //! The service with the configuration of IOT-TS: rows, triggers, questions, faults, splits.
 
+use e3_pipeline::fuzz::{Random, fuzz};
+use e3_pipeline::{Builder, Record, Value, status};
 use e3_sdk::testing::{Call, Collection, Host, Kind, Outcome, slot_of};
 use e3_sdk::{RequestId, Service};
 use e3_service_sql::Sql;
-use e3_stage::fuzz::{Random, fuzz};
-use e3_stage::{Builder, Record, Value, status};
 use std::collections::BTreeMap;
 
 use minicbor::Decoder;

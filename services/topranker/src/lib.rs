@@ -39,8 +39,8 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::ops::Range;
 
+use e3_pipeline::{Builder, Fault, Question, Record, Stage, Value, status};
 use e3_sdk::{Error, OrderedMap, Request, Service, config, config_or, now, reply};
-use e3_stage::{Builder, Fault, Question, Record, Stage, Value, status};
 use top::{Pivots, top};
 
 /// Most items of a record.

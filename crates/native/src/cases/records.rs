@@ -3,13 +3,13 @@
 use super::{BYTES, Case, REQUESTS, SEED};
 use crate::random::Random;
 use e3_collections::Kind;
+use e3_pipeline::{Builder, Value};
 use e3_service_bayes::Bayes;
 use e3_service_bm25::Bm25;
 use e3_service_count::Count;
 use e3_service_knn::Knn;
 use e3_service_kvs::Kvs;
 use e3_service_topranker::TopRanker;
-use e3_stage::{Builder, Value};
 
 /// Tags of messages.
 const TAGS: u64 = 2000;

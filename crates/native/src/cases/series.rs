@@ -3,13 +3,13 @@
 use super::{BYTES, Case, REQUESTS, SEED};
 use crate::random::Random;
 use e3_collections::Kind;
+use e3_pipeline::{Builder, Value};
 use e3_sdk::accel::HmacSha256;
 use e3_service_apigw::ApiGateway;
 use e3_service_ema::Ema;
 use e3_service_recommend::Recommend;
 use e3_service_spike::Detector;
 use e3_service_sql::Sql;
-use e3_stage::{Builder, Value};
 
 /// Users.
 const USERS: u64 = 2000;

@@ -229,7 +229,7 @@ mod tests {
     /// Scans over what is written and what is below, against a map that has all of it.
     #[test]
     fn a_transaction_reads_what_it_wrote() {
-        let mut random = e3_stage::fuzz::Random(9);
+        let mut random = e3_pipeline::fuzz::Random(9);
         let mut transaction = Transaction::new(Memory::default());
         let mut committed = BTreeMap::new();
         let mut model = BTreeMap::new();
