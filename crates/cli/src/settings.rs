@@ -1,15 +1,64 @@
 //! Configuration: defaults < file < `E3_*` variables < flags. The two last are the command line's.
 
-use crate::args::{Global, Output};
-use crate::credentials::read_given_token;
-use crate::failure::{Exit, Failure};
+use crate::cluster::credentials::read_given_token;
+use crate::documents::files::read_text;
 use crate::limits::PORT_DEFAULT;
-use crate::output::{Format, Paint, When};
+use crate::ui::failure::{Exit, Failure};
+use crate::ui::output::{Format, Output, Paint, When};
+use clap::Args;
 use e3_model::Token;
-use e3_model::limits::DOCUMENT_LEN_MAX;
 use serde::Deserialize;
-use std::io::Read;
 use std::path::{Path, PathBuf};
+
+/// Options of every command.
+#[derive(Args, Debug, Default)]
+pub struct Global {
+    /// Directory of the cluster's state [default: ~/.local/state/e3/default]
+    #[arg(
+        long,
+        global = true,
+        help_heading = "Options of every command",
+        env = "E3_DIR",
+        value_name = "DIR"
+    )]
+    pub dir: Option<PathBuf>,
+    /// Controller to talk to, such as http://127.0.0.1:7300 [default: that of the cluster in --dir]
+    #[arg(
+        long,
+        global = true,
+        help_heading = "Options of every command",
+        env = "E3_CONTROLLER",
+        value_name = "URL"
+    )]
+    pub controller: Option<String>,
+    /// File of the token for --controller [default: the value of E3_TOKEN]
+    #[arg(
+        long,
+        global = true,
+        help_heading = "Options of every command",
+        value_name = "FILE"
+    )]
+    pub token_file: Option<PathBuf>,
+    /// Configuration file [default: ~/.config/e3/config.yaml]
+    #[arg(
+        long,
+        global = true,
+        help_heading = "Options of every command",
+        env = "E3_CONFIG",
+        value_name = "FILE"
+    )]
+    pub config: Option<PathBuf>,
+    /// Colours
+    #[arg(
+        long,
+        global = true,
+        help_heading = "Options of every command",
+        env = "E3_COLOR",
+        value_enum,
+        default_value = "auto"
+    )]
+    pub color: When,
+}
 
 /// Content of the configuration file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -147,27 +196,4 @@ fn read_config(path: &Path) -> Result<ConfigFile, Failure> {
     }
     let file = path.display().to_string();
     Ok(e3_model::document::parse_settings(&file, &text)?)
-}
-
-/// Reads a text file of a document's size.
-pub fn read_text(path: &Path) -> Result<String, Failure> {
-    let mut text = Vec::new();
-    let file = std::fs::File::open(path).map_err(|e| Failure::file("read", path, &e))?;
-    let mut bounded = file.take(DOCUMENT_LEN_MAX as u64 + 1);
-    bounded
-        .read_to_end(&mut text)
-        .map_err(|e| Failure::file("read", path, &e))?;
-    let bad = |what: String| Failure::new(Exit::Input, format!("{}: {what}", path.display()));
-    if text.len() > DOCUMENT_LEN_MAX {
-        return Err(bad(format!(
-            "longer than {DOCUMENT_LEN_MAX} bytes, which is the bound"
-        )));
-    }
-    let text = String::from_utf8(text).map_err(|e| bad(format!("not UTF-8: {e}")))?;
-    Ok(without_bom(&text).to_string())
-}
-
-/// The text without the byte order mark that some editors put before it.
-pub fn without_bom(text: &str) -> &str {
-    text.strip_prefix('\u{feff}').unwrap_or(text)
 }

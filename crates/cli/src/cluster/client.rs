@@ -1,0 +1,220 @@
+//! The controller's HTTP API, as a client.
+
+use crate::cluster::credentials::read_token;
+use crate::cluster::state_dir::{RunningCluster, StateDir};
+use crate::limits::{API_BODY_LEN_MAX, API_IDLE_MAX, API_TIMEOUT};
+use crate::settings::Settings;
+use crate::ui::failure::{Exit, Failure};
+use e3_model::Token;
+use e3_model::api::{
+    AppView, ChannelView, ClusterView, DeployRequest, DeployResponse, EndpointsView, ErrorView,
+    InstanceView, MigrateRequest, MigrateResponse, NodeView,
+};
+use serde::de::DeserializeOwned;
+use std::time::Duration;
+use ureq::RequestBuilder;
+
+/// A controller to talk to.
+#[derive(Clone)]
+pub struct Client {
+    base: String,
+    http: ureq::Agent,
+    token: Option<Token>,
+}
+
+impl Client {
+    /// The controller that the settings name, or that of the cluster in the state directory.
+    pub fn connect(settings: &Settings) -> Result<Client, Failure> {
+        let state = StateDir::new(&settings.dir);
+        let running = state.running();
+        if let Some(url) = &settings.controller {
+            if !url.starts_with("http://") {
+                let message = format!("controller {url:?} must begin with http://");
+                return Err(Failure::new(Exit::Input, message));
+            }
+            let url = url.trim_end_matches('/');
+            let token = settings.token()?;
+            return match running {
+                Ok(Some(cluster)) if token.is_none() && cluster.url() == url => {
+                    Client::of(&state, &cluster)
+                }
+                _ => Ok(Client::new(url, token, API_TIMEOUT)),
+            };
+        }
+        match running? {
+            Some(cluster) => Client::of(&state, &cluster),
+            None => Err(Failure::new(
+                Exit::Unreachable,
+                format!("no cluster is up in {}", settings.dir.display()),
+            )
+            .hint("start one with: e3 up --detach")),
+        }
+    }
+
+    /// The controller of the cluster in a state directory.
+    pub fn of(state: &StateDir, cluster: &RunningCluster) -> Result<Client, Failure> {
+        let token = read_token(&state.token_file())?;
+        Ok(Client::new(&cluster.url(), Some(token), API_TIMEOUT))
+    }
+
+    /// The same controller, with another longest wait for an answer.
+    pub fn patience(&self, timeout: Duration) -> Client {
+        Client::new(&self.base, self.token.clone(), timeout)
+    }
+
+    fn new(url: &str, token: Option<Token>, timeout: Duration) -> Client {
+        let config = ureq::Agent::config_builder()
+            .http_status_as_error(false)
+            .timeout_global(Some(timeout))
+            .timeout_connect(Some(Duration::from_secs(2)))
+            .max_idle_age(API_IDLE_MAX)
+            .proxy(None)
+            .build();
+        Client {
+            base: url.to_string(),
+            http: config.into(),
+            token,
+        }
+    }
+
+    /// `GET /v1/cluster`.
+    pub fn cluster(&self) -> Result<ClusterView, Failure> {
+        self.get("/v1/cluster")
+    }
+    /// `GET /v1/nodes`.
+    pub fn nodes(&self) -> Result<Vec<NodeView>, Failure> {
+        self.get("/v1/nodes")
+    }
+    /// `GET /v1/nodes/{name}`.
+    pub fn node(&self, name: &str) -> Result<NodeView, Failure> {
+        self.get(&format!("/v1/nodes/{}", segment("node", name)?))
+    }
+    /// `GET /v1/apps`.
+    pub fn apps(&self) -> Result<Vec<AppView>, Failure> {
+        self.get("/v1/apps")
+    }
+    /// `GET /v1/apps/{name}`.
+    pub fn app(&self, name: &str) -> Result<AppView, Failure> {
+        self.get(&format!("/v1/apps/{}", segment("application", name)?))
+    }
+    /// `GET /v1/instances`.
+    pub fn instances(&self) -> Result<Vec<InstanceView>, Failure> {
+        self.get("/v1/instances")
+    }
+    /// `GET /v1/channels`.
+    pub fn channels(&self) -> Result<Vec<ChannelView>, Failure> {
+        self.get("/v1/channels")
+    }
+    /// `GET /v1/apps/{name}/endpoints`.
+    pub fn endpoints(&self, app: &str) -> Result<EndpointsView, Failure> {
+        self.get(&format!(
+            "/v1/apps/{}/endpoints",
+            segment("application", app)?
+        ))
+    }
+    /// `POST /v1/apps`.
+    pub fn deploy(&self, request: &DeployRequest) -> Result<DeployResponse, Failure> {
+        let post = self.http.post(self.path("/v1/apps"));
+        self.answer(self.authorized(post).send_json(request))
+    }
+    /// `POST /v1/apps?dryRun=true`.
+    pub fn dry_run(&self, request: &DeployRequest) -> Result<DeployResponse, Failure> {
+        let path = self.path("/v1/apps?dryRun=true");
+        let post = self.http.post(path);
+        self.answer(self.authorized(post).send_json(request))
+    }
+    /// `DELETE /v1/apps/{name}`.
+    pub fn delete(&self, app: &str) -> Result<(), Failure> {
+        let path = format!("/v1/apps/{}", segment("application", app)?);
+        let delete = self.http.delete(self.path(&path));
+        self.body(self.authorized(delete).call()).map(drop)
+    }
+    /// `POST /v1/migrations`.
+    pub fn migrate(&self, request: &MigrateRequest) -> Result<MigrateResponse, Failure> {
+        let post = self.http.post(self.path("/v1/migrations"));
+        self.answer(self.authorized(post).send_json(request))
+    }
+
+    fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Failure> {
+        self.answer(self.authorized(self.http.get(self.path(path))).call())
+    }
+
+    fn authorized<B>(&self, request: RequestBuilder<B>) -> RequestBuilder<B> {
+        match &self.token {
+            Some(token) => request.header("Authorization", token.authorization()),
+            None => request,
+        }
+    }
+
+    fn path(&self, path: &str) -> String {
+        format!("{}{path}", self.base)
+    }
+
+    fn answer<T: DeserializeOwned>(&self, response: Response) -> Result<T, Failure> {
+        let body = self.body(response)?;
+        serde_json::from_slice(&body).map_err(|e| {
+            let message = format!("the answer of {} cannot be read: {e}", self.base);
+            Failure::new(Exit::Unexpected, message)
+                .hint("is the controller of the same version as this program?")
+        })
+    }
+
+    fn body(&self, response: Response) -> Result<Vec<u8>, Failure> {
+        let unreachable = |e: ureq::Error| {
+            let (exit, hint) = match e {
+                ureq::Error::Timeout(_) => (Exit::Timeout, "see: e3 logs controller"),
+                _ => (
+                    Exit::Unreachable,
+                    "is it up? see: e3 doctor, e3 logs controller",
+                ),
+            };
+            Failure::new(exit, format!("controller {}: {e}", self.base)).hint(hint)
+        };
+        let mut response = response.map_err(unreachable)?;
+        let status = response.status().as_u16();
+        let body = response.body_mut().with_config().limit(API_BODY_LEN_MAX);
+        let body = body.read_to_vec().map_err(unreachable)?;
+        if status < 400 {
+            return Ok(body);
+        }
+        let exit = match status {
+            404 => Exit::NotFound,
+            409 => Exit::Conflict,
+            400 | 401 | 403 | 413 | 421 | 422 => Exit::Input,
+            503 => Exit::Unreachable,
+            _ => Exit::Unexpected,
+        };
+        let view = serde_json::from_slice(&body).unwrap_or_else(|_| ErrorView {
+            error: format!(
+                "controller answered {status}: {}",
+                String::from_utf8_lossy(&body)
+            ),
+            hint: None,
+        });
+        if status == 401 {
+            let failure = Failure::new(exit, format!("controller {}: {}", self.base, view.error));
+            let hint = "the token of its owner is in the file `token` of its state directory: set E3_TOKEN or give --token-file FILE";
+            return Err(failure.hint(hint));
+        }
+        let failure = Failure::new(exit, view.error);
+        Err(match view.hint {
+            Some(hint) => failure.hint(hint),
+            None => failure,
+        })
+    }
+}
+
+type Response = Result<ureq::http::Response<ureq::Body>, ureq::Error>;
+
+/// A name as a part of a path. Names hold nothing that would need an escape.
+fn segment<'a>(what: &str, name: &'a str) -> Result<&'a str, Failure> {
+    let good = |c: char| c.is_ascii_alphanumeric() || c == '-';
+    if !name.is_empty() && name.chars().all(good) {
+        Ok(name)
+    } else {
+        Err(Failure::new(
+            Exit::NotFound,
+            format!("there is no {what} {name:?}"),
+        ))
+    }
+}

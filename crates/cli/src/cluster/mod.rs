@@ -1,0 +1,10 @@
+//! A cluster on this machine: its processes, its files, its controller.
+
+pub mod client;
+pub mod credentials;
+pub mod process;
+pub mod programs;
+pub mod start;
+pub mod state_dir;
+pub mod stop;
+pub mod supervisor;

@@ -1,0 +1,110 @@
+//! The processes that `e3 up` starts: this program as a controller or as a node.
+
+use crate::cluster::credentials::read_token;
+use crate::cluster::state_dir::StateDir;
+use crate::cluster::supervisor::tie_to_parent;
+use crate::limits::{HEARTBEAT_MS, HEARTBEAT_TIMEOUT_MS};
+use crate::ui::failure::{Exit, Failure};
+use clap::Args;
+use e3_controller::{ControllerConfig, ControllerError};
+use e3_model::Nanos;
+use e3_node::NodeConfig;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::path::PathBuf;
+
+/// `e3 controller-run`.
+#[derive(Args, Debug, Clone)]
+pub struct ControllerRun {
+    /// Port.
+    #[arg(long)]
+    pub port: u16,
+    /// State directory.
+    #[arg(long)]
+    pub state: PathBuf,
+    /// File of the owner's token.
+    #[arg(long)]
+    pub token_file: PathBuf,
+    /// File of the nodes' token.
+    #[arg(long)]
+    pub node_token_file: PathBuf,
+    /// Process to end with.
+    #[arg(long)]
+    pub parent: Option<u32>,
+}
+
+/// `e3 node-run`.
+#[derive(Args, Debug, Clone)]
+pub struct NodeRun {
+    /// Name in the topology.
+    #[arg(long)]
+    pub name: String,
+    /// The controller.
+    #[arg(long)]
+    pub url: String,
+    /// State directory.
+    #[arg(long)]
+    pub state: PathBuf,
+    /// File of the nodes' token, which the node presents to the controller.
+    #[arg(long)]
+    pub node_token_file: PathBuf,
+    /// File of the owner's token, which clients present to the node.
+    #[arg(long)]
+    pub api_token_file: PathBuf,
+    /// Process to end with.
+    #[arg(long)]
+    pub parent: Option<u32>,
+}
+
+/// `e3 controller-run`.
+pub fn controller(args: &ControllerRun) -> Result<(), Failure> {
+    told(&args.state, "controller", run_controller(args))
+}
+
+/// `e3 node-run`.
+pub fn node(args: &NodeRun) -> Result<(), Failure> {
+    told(&args.state, &args.name, run_node(args))
+}
+
+/// Writes a failure down for the supervisor, which passes it on if the cluster is just starting.
+fn told(state: &Path, name: &str, ended: Result<(), Failure>) -> Result<(), Failure> {
+    ended.inspect_err(|failure| {
+        let _ = StateDir::new(state).write_start_failure(name, failure);
+    })
+}
+
+fn run_controller(args: &ControllerRun) -> Result<(), Failure> {
+    if let Some(parent) = args.parent {
+        tie_to_parent(parent)?;
+    }
+    let state = StateDir::new(&args.state);
+    let config = ControllerConfig {
+        listen: SocketAddr::from(([127, 0, 0, 1], args.port)),
+        dir: state.controller_dir(),
+        topology: state.stored_topology()?,
+        heartbeat_timeout: Nanos::from_millis(HEARTBEAT_TIMEOUT_MS),
+        owner_token: read_token(&args.token_file)?,
+        node_token: read_token(&args.node_token_file)?,
+    };
+    e3_controller::run(config).map_err(|e| match e {
+        ControllerError::InUse(_) => {
+            Failure::new(Exit::Conflict, e).hint("choose with --port PORT")
+        }
+        _ => Failure::new(Exit::Unexpected, e),
+    })
+}
+
+fn run_node(args: &NodeRun) -> Result<(), Failure> {
+    if let Some(parent) = args.parent {
+        tie_to_parent(parent)?;
+    }
+    let config = NodeConfig {
+        name: args.name.clone(),
+        controller: args.url.clone(),
+        data_dir: StateDir::new(&args.state).nodes_dir(),
+        heartbeat_ms: HEARTBEAT_MS,
+        node_token: read_token(&args.node_token_file)?,
+        api_token: read_token(&args.api_token_file)?,
+    };
+    e3_node::run(config).map_err(|e| Failure::new(Exit::Unexpected, e))
+}

@@ -1,0 +1,283 @@
+//! The start of a cluster: everything is checked first, and a start that fails leaves nothing that
+//! was not there before.
+
+use crate::cluster::state_dir::{PARTS, RunningCluster, SUPERVISOR, StateDir};
+use crate::cluster::stop::stop;
+use crate::cluster::supervisor::{Supervisor, open_log};
+use crate::documents::builtin::{self, TOPOLOGY_DEFAULT};
+use crate::limits::{POLL_INTERVAL, UP_TIMEOUT};
+use crate::ui::failure::{Exit, Failure};
+use crate::ui::output;
+use std::net::{TcpListener, UdpSocket};
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+/// A start that has begun. Dropped before the cluster is ready, it removes what it made.
+pub struct Start {
+    state: StateDir,
+    port: u16,
+    /// Files and directories that were not there before, innermost first.
+    new: Vec<PathBuf>,
+    is_done: bool,
+}
+
+/// Whether a background cluster ends with this process.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Tie {
+    /// It goes on.
+    None,
+    /// It ends too.
+    ToThisProcess,
+}
+
+impl Start {
+    /// Checks topology, lock and port, then makes the state directory and keeps the topology in it.
+    /// Port 0 means a free one. A cluster keeps the topology that it was first started with, since
+    /// its controller's decisions are about those nodes.
+    pub fn prepare(state: &StateDir, wanted: Option<&str>, port: u16) -> Result<Start, Failure> {
+        let text = topology_text(state, wanted)?;
+        if state.root().is_dir() {
+            state.check_unlocked()?;
+        }
+        let port = free_port(port)?;
+        let parts = PARTS.iter().map(|part| state.root().join(part));
+        let parents = state.root().ancestors().map(PathBuf::from);
+        let start = Start {
+            state: state.clone(),
+            port,
+            new: parts.chain(parents).filter(|path| !path.exists()).collect(),
+            is_done: false,
+        };
+        state.create()?;
+        if let Some(text) = text {
+            let path = state.topology_file();
+            let half = path.with_extension("new");
+            std::fs::write(&half, text)
+                .and_then(|()| std::fs::rename(&half, &path))
+                .map_err(|e| Failure::file("write", &path, &e))?;
+        }
+        Ok(start)
+    }
+
+    /// Starts the cluster as children of this process.
+    pub fn in_foreground(mut self, no_restart: bool) -> Result<Supervisor, Failure> {
+        let supervisor = Supervisor::start(&self.state, self.port, !no_restart);
+        self.is_done = supervisor.is_ok();
+        supervisor.map_err(|failure| self.explain(failure))
+    }
+
+    /// Starts the cluster in the background and waits until it is ready.
+    pub fn in_background(mut self, no_restart: bool, tie: Tie) -> Result<RunningCluster, Failure> {
+        let cluster = start_in_background(&self.state, self.port, no_restart, tie);
+        self.is_done = cluster.is_ok();
+        cluster.map_err(|failure| self.explain(failure))
+    }
+
+    /// Names no log that is about to be removed.
+    fn explain(&self, mut failure: Failure) -> Failure {
+        if self.new.contains(&self.state.logs_dir()) {
+            failure.hint.take_if(|hint| hint.starts_with("see"));
+        }
+        failure
+    }
+}
+
+impl Drop for Start {
+    fn drop(&mut self) {
+        if self.is_done {
+            return;
+        }
+        // Whoever has the lock uses the directory.
+        let _ = stop(&self.state);
+        let Ok(_lock) = self.state.lock() else { return };
+        for path in &self.new {
+            let inside = path.starts_with(self.state.root()) && path != self.state.root();
+            let _ = match inside && path.is_dir() {
+                true => std::fs::remove_dir_all(path),
+                false if inside => std::fs::remove_file(path),
+                // Only if nothing else is in it.
+                false => std::fs::remove_dir(path),
+            };
+        }
+    }
+}
+
+/// The topology to keep; None if the directory has it already.
+fn topology_text(state: &StateDir, wanted: Option<&str>) -> Result<Option<String>, Failure> {
+    let Some(stored) = state.topology()? else {
+        let (text, _) = builtin::topology(wanted.unwrap_or(TOPOLOGY_DEFAULT))?;
+        return Ok(Some(text.text));
+    };
+    let Some(wanted) = wanted else {
+        return Ok(None);
+    };
+    let (_, topology) = builtin::topology(wanted)?;
+    if topology == stored {
+        return Ok(None);
+    }
+    let message = format!(
+        "{} already holds a cluster of topology {:?}, not {:?}",
+        state.root().display(),
+        stored.name,
+        topology.name
+    );
+    let hint = "use another --dir, or remove it with: e3 down --purge";
+    Err(Failure::new(Exit::Conflict, message).hint(hint))
+}
+
+/// Checks that a port of 127.0.0.1 is free for TCP and UDP; 0 finds one.
+pub fn free_port(wanted: u16) -> Result<u16, Failure> {
+    // A port that is free for one may be taken for the other.
+    for _ in 0..16 {
+        let both = TcpListener::bind(("127.0.0.1", wanted)).and_then(|tcp| {
+            let port = tcp.local_addr()?.port();
+            UdpSocket::bind(("127.0.0.1", port))?;
+            Ok(port)
+        });
+        match both {
+            Ok(port) => return Ok(port),
+            Err(_) if wanted == 0 => {}
+            Err(e) if e.kind() == std::io::ErrorKind::AddrInUse => {
+                let message = format!("port {wanted} of 127.0.0.1 is in use");
+                let hint = "choose another with --port PORT (0 takes a free one)";
+                return Err(Failure::new(Exit::Conflict, message).hint(hint));
+            }
+            Err(e) => {
+                let message = format!("port {wanted} of 127.0.0.1: {e}");
+                return Err(Failure::new(Exit::Input, message).hint("choose with --port PORT"));
+            }
+        }
+    }
+    Err(Failure::new(
+        Exit::Conflict,
+        "no port of 127.0.0.1 is free for both TCP and UDP",
+    ))
+}
+
+/// Starts a cluster in the background and waits until it is ready.
+fn start_in_background(
+    state: &StateDir,
+    port: u16,
+    no_restart: bool,
+    tie: Tie,
+) -> Result<RunningCluster, Failure> {
+    let unexpected =
+        |what: &str, e: std::io::Error| Failure::new(Exit::Unexpected, format!("{what}: {e}"));
+    state.clear_run()?;
+    let program = std::env::current_exe().map_err(|e| unexpected("find this program", e))?;
+    let (log, _) = open_log(&state.log_file("supervisor"))?;
+    let errors = log
+        .try_clone()
+        .map_err(|e| unexpected("open the supervisor's log", e))?;
+    let mut command = Command::new(program);
+    command.arg("supervise").arg("--state").arg(state.root());
+    command.args(["--port", &port.to_string()]);
+    if no_restart {
+        command.arg("--no-restart");
+    }
+    if tie == Tie::ToThisProcess {
+        command
+            .args(["--parent", &std::process::id().to_string()])
+            .process_group(0);
+    }
+    command.stdin(Stdio::null()).stdout(log).stderr(errors);
+    let mut child = command
+        .spawn()
+        .map_err(|e| unexpected("start the supervisor", e))?;
+    let wheel = output::spinner("starting");
+    let begin = Instant::now();
+    loop {
+        if let Some(cluster) = state.running()?
+            && cluster.ready
+        {
+            wheel.finish_and_clear();
+            return Ok(cluster);
+        }
+        let ended = child
+            .try_wait()
+            .map_err(|e| unexpected("wait for the supervisor", e))?;
+        if ended.is_some() || begin.elapsed() > UP_TIMEOUT * 2 {
+            wheel.finish_and_clear();
+            let log = state.log_file("supervisor");
+            let see = format!("see {}", log.display());
+            return Err(match state.start_failure(SUPERVISOR) {
+                Some(failure) => {
+                    let hint = failure.hint.clone().unwrap_or(see);
+                    failure.hint(hint)
+                }
+                None => {
+                    let message = "the supervisor ended before the cluster was ready";
+                    Failure::new(Exit::Unexpected, message).hint(see)
+                }
+            });
+        }
+        std::thread::sleep(POLL_INTERVAL);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_in_use_is_named() {
+        let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = taken.local_addr().unwrap().port();
+        let failure = free_port(port).unwrap_err();
+        assert_eq!(failure.exit, Exit::Conflict);
+        assert_eq!(
+            failure.message,
+            format!("port {port} of 127.0.0.1 is in use")
+        );
+        assert!(failure.hint.unwrap().contains("--port"));
+        assert_ne!(free_port(0).unwrap(), port);
+    }
+
+    #[test]
+    fn a_cluster_keeps_its_topology() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = StateDir::new(dir.path());
+        let prepare = |wanted| {
+            let mut start = Start::prepare(&state, wanted, 0)?;
+            start.is_done = true;
+            Ok::<(), Failure>(())
+        };
+        prepare(Some("1x-type1")).unwrap();
+        prepare(None).unwrap();
+        prepare(Some("1x-type1")).unwrap();
+        let failure = prepare(Some("3x-type1")).unwrap_err();
+        assert_eq!(failure.exit, Exit::Conflict);
+        assert!(
+            failure.message.contains("\"1x-type1\""),
+            "{}",
+            failure.message
+        );
+    }
+
+    #[test]
+    fn a_start_that_fails_leaves_nothing_new() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = StateDir::new(&dir.path().join("a/b"));
+        let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = taken.local_addr().unwrap().port();
+        assert!(Start::prepare(&state, None, port).is_err());
+        assert!(!dir.path().join("a").exists());
+        drop(Start::prepare(&state, None, 0).unwrap());
+        assert!(!dir.path().join("a").exists());
+        // What was there stays, and so does what others use.
+        std::fs::create_dir_all(state.root().join("mine")).unwrap();
+        let private = std::os::unix::fs::PermissionsExt::from_mode(0o700);
+        std::fs::set_permissions(state.root(), private).unwrap();
+        drop(Start::prepare(&state, None, 0).unwrap());
+        let left: Vec<_> = std::fs::read_dir(state.root()).unwrap().flatten().collect();
+        assert_eq!(left.len(), 1, "{left:?}");
+        let start = Start::prepare(&state, None, 0).unwrap();
+        let lock = state.lock().unwrap();
+        drop(start);
+        assert!(state.topology_file().exists());
+        assert!(Start::prepare(&state, None, 0).is_err());
+        drop(lock);
+    }
+}

@@ -1,0 +1,174 @@
+//! `e3 call`: requests to an application that runs, one after another, and their answers as lines of
+//! JSON.
+
+use crate::cluster::client::Client;
+use crate::documents::files::without_bom;
+use crate::settings::Settings;
+use crate::ui::exchange::{Content, Line};
+use crate::ui::failure::{Exit, Failure};
+use crate::ui::output;
+use crate::ui::values::duration;
+use clap::Args;
+use e3_load::client::Client as Sender;
+use e3_load::requests::{Event, Given};
+use e3_load::workload;
+use e3_model::Nanos;
+use e3_model::limits::{KEY_LEN_MAX, PAYLOAD_LEN_MAX};
+use e3_wire::entry::Outcome;
+use serde::Serialize;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// `e3 call`.
+#[derive(Args, Debug, Clone)]
+pub struct Call {
+    /// The application
+    pub app: String,
+    /// Routing key, at least 1 byte [default: key]
+    #[arg(long)]
+    pub key: Option<String>,
+    /// The request, as text
+    #[arg(long, conflicts_with = "record")]
+    pub text: Option<String>,
+    /// The request, as a record: a JSON object
+    #[arg(long, value_name = "JSON", value_parser = record)]
+    pub record: Option<serde_json::Value>,
+    /// File of requests, one line of JSON each, as for e3 run; - is standard input
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["key", "text", "record"])]
+    pub input: Option<PathBuf>,
+    /// Maximum wait for an answer
+    #[arg(long, default_value = "10s", value_parser = duration, value_name = "TIME")]
+    pub timeout: Duration,
+}
+
+fn record(text: &str) -> Result<serde_json::Value, String> {
+    e3_ingress::record::parse(text.as_bytes()).map_err(|e| e.to_string())
+}
+
+/// The result of a request.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Answer {
+    outcome: &'static str,
+    /// What the service says of it, if it answered.
+    status: Option<u32>,
+    reply: Option<Content>,
+    attempts: u16,
+    latency_us: f64,
+}
+
+/// `e3 call`.
+pub fn run(args: &Call, settings: &Settings) -> Result<(), Failure> {
+    let requests = requests(args)?;
+    let endpoints = Client::connect(settings)?.endpoints(&args.app)?;
+    let failed = |e: e3_load::LoadError| Failure::new(Exit::Unexpected, e);
+    let mut sender = Sender::new(&endpoints, None).map_err(failed)?;
+    let mut all_done = true;
+    for call in requests {
+        let (tag, now) = (call.tag, sender.now());
+        let deadline = Nanos(now.0 + args.timeout.as_nanos() as u64);
+        sender.requests.submit(now, now, deadline, call);
+        let given = await_answer(&mut sender, tag).map_err(failed)?;
+        let answer = answer(given);
+        all_done &= answer.outcome == "done";
+        let line = serde_json::to_string(&answer).map_err(|e| Failure::new(Exit::Unexpected, e))?;
+        output::print(&(line + "\n"))?;
+    }
+    match all_done {
+        true => Ok(()),
+        false => Err(Failure::new(
+            Exit::Unexpected,
+            "not every request was handled",
+        )),
+    }
+}
+
+fn requests(args: &Call) -> Result<Vec<workload::Call>, Failure> {
+    let call = |tag, (key, payload)| workload::Call { tag, key, payload };
+    let Some(file) = &args.input else {
+        let line = Line {
+            key: args.key.clone(),
+            text: args.text.clone(),
+            record: args.record.clone(),
+            ..Line::default()
+        };
+        let content = line.content().and_then(fits);
+        let content = content.map_err(|e| Failure::new(Exit::Input, e))?;
+        return Ok(vec![call(0, content)]);
+    };
+    let text = match file.as_os_str() == "-" {
+        true => std::io::read_to_string(std::io::stdin()),
+        false => std::fs::read_to_string(file),
+    };
+    let text = text.map_err(|e| Failure::file("read", file, &e))?;
+    let lines = (1..)
+        .zip(without_bom(&text).lines())
+        .filter(|(_, l)| !l.trim().is_empty());
+    lines
+        .map(|(number, line)| {
+            let wrong =
+                |e: String| Failure::new(Exit::Input, format!("{}:{number}: {e}", file.display()));
+            let line: Line = serde_json::from_str(line).map_err(|e| wrong(e.to_string()))?;
+            match (line.now_ns, line.edge) {
+                (None, None) => {
+                    let content = line.content().and_then(fits).map_err(wrong)?;
+                    Ok(call(number, content))
+                }
+                _ => Err(wrong("nowNs and edge only work with e3 run".into())),
+            }
+        })
+        .collect()
+}
+
+/// Refuses what every node would refuse, so that it is not sent and retried.
+fn fits((key, payload): (Vec<u8>, Vec<u8>)) -> Result<(Vec<u8>, Vec<u8>), String> {
+    if !(1..=KEY_LEN_MAX).contains(&key.len()) {
+        let len = key.len();
+        return Err(format!(
+            "the key has {len} bytes, must have 1..={KEY_LEN_MAX}"
+        ));
+    }
+    if payload.len() > PAYLOAD_LEN_MAX {
+        let len = payload.len();
+        return Err(format!(
+            "the request has {len} bytes, must have at most {PAYLOAD_LEN_MAX}"
+        ));
+    }
+    Ok((key, payload))
+}
+
+fn await_answer(sender: &mut Sender, tag: u64) -> Result<Given, e3_load::LoadError> {
+    loop {
+        let wake = Nanos(sender.now().0 + 100_000_000);
+        sender.turn(wake)?;
+        while let Some(event) = sender.requests.poll_event() {
+            if let Event::Given(given) = event
+                && given.tag == tag
+            {
+                return Ok(given);
+            }
+        }
+    }
+}
+
+fn answer(given: Given) -> Answer {
+    let outcome = given.reply.as_ref().map(|r| r.outcome);
+    Answer {
+        outcome: match outcome {
+            None => "no answer",
+            Some(Outcome::Done) => "done",
+            Some(Outcome::Failed) => "failed",
+            Some(Outcome::Expired) => "expired",
+            Some(Outcome::Overloaded) => "overloaded",
+            Some(Outcome::Rejected | Outcome::Conflict) => "rejected",
+        },
+        status: given
+            .reply
+            .as_ref()
+            .filter(|r| r.outcome == Outcome::Done)
+            .map(|r| r.status),
+        reply: given.reply.map(|r| Content::of(&r.payload)),
+        attempts: given.attempts,
+        latency_us: given.at.0.saturating_sub(given.due.0) as f64 / 1000.0,
+    }
+}

@@ -1,0 +1,319 @@
+//! `e3 demo`: everything in one command, on a cluster of its own that is gone afterwards.
+
+mod model;
+mod report;
+
+use crate::cluster::client::Client;
+use crate::cluster::process::Process;
+use crate::cluster::start::{Start, Tie};
+use crate::cluster::state_dir::StateDir;
+use crate::cluster::stop::stop;
+use crate::commands::deploy;
+use crate::commands::load::figures::Figures;
+use crate::commands::load::{self, Plan, Ran, report as load_report};
+use crate::documents::Sources;
+use crate::documents::builtin::{self, Profiles, Text};
+use crate::limits::DEPLOY_TIMEOUT;
+use crate::settings::Settings;
+use crate::ui::failure::{Exit, Failure};
+use crate::ui::output::{self, Output, Paint};
+use crate::ui::text::plural;
+use crate::ui::values::rate;
+use clap::Args;
+use e3_load::LoadReport;
+use e3_model::Application;
+use e3_model::api::{AppView, DeployRequest, InstanceView};
+use model::{Modelled, Subject};
+use serde::Serialize;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+use std::time::Instant;
+
+/// `e3 demo`.
+#[derive(Args, Debug, Clone)]
+pub struct Demo {
+    /// Duration of the load in seconds
+    #[arg(long, default_value_t = 15, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub seconds: u64,
+    /// Requests per second
+    #[arg(long, value_parser = rate, default_value = "1000", value_name = "RATE")]
+    pub rate: f64,
+    /// Seed of the load
+    #[arg(long, default_value_t = 1, value_name = "NUMBER")]
+    pub seed: u64,
+    /// Keep the cluster running, in --dir
+    #[arg(long)]
+    pub keep: bool,
+    /// Topology: a file, or one of the built-in ones [default: 3x-type1]
+    #[arg(long, env = "E3_TOPOLOGY", value_name = "FILE|NAME")]
+    pub topology: Option<String>,
+    /// Where modules and profiles come from.
+    #[command(flatten)]
+    pub sources: Sources,
+    /// Output format.
+    #[command(flatten)]
+    pub output: Output,
+}
+
+impl Demo {
+    /// Length of the load.
+    pub fn duration(&self) -> Duration {
+        Duration::from_secs(self.seconds)
+    }
+}
+
+/// Application of the demo.
+const APP: &str = "iot-ts";
+
+/// A cluster in a temporary directory with the application on it; gone when dropped.
+pub struct Stage {
+    /// Its state.
+    pub state: StateDir,
+    /// Its controller.
+    pub client: Client,
+    /// The application.
+    pub app: Application,
+    text: Text,
+    profiles: Profiles,
+    request: DeployRequest,
+    /// Time that the start took, in seconds.
+    pub up_s: f64,
+    /// Time that the deployment took, in seconds.
+    pub deploy_s: f64,
+    dir: Option<tempfile::TempDir>,
+}
+
+/// What `e3 demo -o json` prints.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct DemoReport<'a> {
+    app: &'a str,
+    topology: &'a str,
+    machine: crate::machine::Machine,
+    up_s: f64,
+    deploy_s: f64,
+    load: &'a LoadReport,
+    figures: &'a Figures,
+    messages_per_request: Vec<f64>,
+    application: &'a AppView,
+    modelled: &'a [Modelled],
+}
+
+/// `e3 demo`.
+pub fn run(args: &Demo, settings: &Settings) -> Result<(), Failure> {
+    let format = settings.format(args.output);
+    let keep = args.keep.then_some(settings.dir.as_path());
+    let stage = Stage::set(
+        args.sources.clone(),
+        args.topology.as_deref(),
+        keep,
+        settings,
+    )?;
+    output::say(&format!(
+        "load: {} requests/s for {} s, then reading the state back",
+        crate::ui::text::rate(args.rate),
+        args.seconds
+    ));
+    let plan = stage.plan(args.rate, args.duration(), args.seed);
+    let ran = load::drive(&stage.client, &plan)?;
+    let (view, instances) = (stage.client.app(APP)?, stage.client.instances()?);
+    let visits = model::visits(&stage.app, &ran.figures);
+    let subject = Subject {
+        app: &stage.app,
+        text: &stage.text,
+        profiles: &stage.profiles.by_name,
+        visits: visits.clone(),
+    };
+    let modelled = model::compare(&subject, &stage.state, &instances)?;
+    let topology = stage.client.cluster()?.topology;
+    let report = DemoReport {
+        app: APP,
+        topology: &topology,
+        machine: crate::machine::Machine::here(),
+        up_s: stage.up_s,
+        deploy_s: stage.deploy_s,
+        load: &ran.load,
+        figures: &ran.figures,
+        messages_per_request: visits,
+        application: &view,
+        modelled: &modelled,
+    };
+    let paint = settings.paint();
+    output::show(format, &report, || table(&report, &ran, &instances, paint))?;
+    stage.strike()?;
+    if let Some(dir) = keep {
+        output::say(&format!(
+            "the cluster goes on in {}; stop it with: e3 down",
+            dir.display()
+        ));
+    }
+    load::not_failed(&ran.load)
+}
+
+fn table(report: &DemoReport<'_>, ran: &Ran, instances: &[InstanceView], paint: Paint) -> String {
+    let nodes = plural(ran.figures.nodes.len(), "node");
+    let mut text = format!(
+        "{} on {}: {} on {nodes}\n{}\n",
+        paint.bold(report.app),
+        report.topology,
+        plural(instances.len(), "instance"),
+        report.machine,
+    );
+    text += &format!(
+        "up after {:.1} s, deployed after {:.1} s more\n",
+        report.up_s, report.deploy_s
+    );
+    load_report::load(&mut text, paint, &ran.load);
+    load_report::ledger(&mut text, paint, &ran.load);
+    load_report::spikes(&mut text, paint, &ran.load);
+    report::places(
+        &mut text,
+        paint,
+        report.application,
+        &report.messages_per_request,
+    );
+    report::nodes(
+        &mut text,
+        paint,
+        &ran.figures,
+        instances,
+        report.modelled.first(),
+    );
+    report::energy(&mut text, paint, report.modelled);
+    text
+}
+
+impl Stage {
+    /// Starts a cluster and deploys the application: in `keep`, where it stays, or in a temporary
+    /// directory.
+    pub fn set(
+        sources: Sources,
+        topology: Option<&str>,
+        keep: Option<&Path>,
+        settings: &Settings,
+    ) -> Result<Stage, Failure> {
+        let (text, app) = builtin::application(APP)?;
+        // What is missing is said before anything is started.
+        let request = deploy::request(&text, &app, &sources, settings)?;
+        let profiles = builtin::profiles(sources.profiles.as_deref())?;
+        let dir = match keep {
+            Some(_) => None,
+            None => Some(
+                tempfile::Builder::new()
+                    .prefix("e3-demo-")
+                    .tempdir()
+                    .map_err(|e| {
+                        Failure::new(Exit::Unexpected, format!("make a temporary directory: {e}"))
+                    })?,
+            ),
+        };
+        let root = match (keep, &dir) {
+            (None, Some(dir)) => dir.path().to_path_buf(),
+            (keep, _) => keep.map(Path::to_path_buf).unwrap_or_default(),
+        };
+        let state = StateDir::new(&root);
+        let port = match keep {
+            Some(_) => settings.port(None)?,
+            None => 0,
+        };
+        let start = Start::prepare(&state, topology, port)?;
+        output::say(&format!("starting a cluster in {}", root.display()));
+        let begin = Instant::now();
+        let tie = if keep.is_some() {
+            Tie::None
+        } else {
+            Tie::ToThisProcess
+        };
+        if dir.is_some() {
+            clean_up_on_signal(root)?;
+        }
+        let cluster = start.in_background(false, tie)?;
+        let up_s = begin.elapsed().as_secs_f64();
+        let mut stage = Stage {
+            client: Client::of(&state, &cluster)?,
+            state,
+            app,
+            text,
+            profiles,
+            request,
+            up_s,
+            deploy_s: 0.0,
+            dir,
+        };
+        output::say(&format!(
+            "deploying {APP}: {}",
+            plural(stage.app.instances() as usize, "instance")
+        ));
+        let begin = Instant::now();
+        stage.deploy()?;
+        stage.deploy_s = begin.elapsed().as_secs_f64();
+        Ok(stage)
+    }
+
+    fn deploy(&self) -> Result<(), Failure> {
+        self.client.deploy(&self.request)?;
+        deploy::wait_ready(&self.client, APP, DEPLOY_TIMEOUT)?;
+        Ok(())
+    }
+
+    /// Gives the application a new beginning, without any state.
+    pub fn renew(&self) -> Result<(), Failure> {
+        self.client.delete(APP)?;
+        self.deploy()
+    }
+
+    /// A load of this application.
+    pub fn plan(&self, rate_rps: f64, duration: std::time::Duration, seed: u64) -> Plan {
+        Plan {
+            app: APP.to_string(),
+            rate_rps,
+            duration,
+            seed,
+            senders: None,
+            secrets: self.state.secrets_dir(APP),
+            stop: Arc::new(AtomicBool::new(false)),
+        }
+    }
+
+    /// Stops the cluster, unless it was to be kept.
+    pub fn strike(mut self) -> Result<(), Failure> {
+        let Some(dir) = self.dir.take() else {
+            return Ok(());
+        };
+        stop(&self.state)?;
+        let path = dir.path().to_path_buf();
+        dir.close().map_err(|e| Failure::file("remove", &path, &e))
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        // After a failure; the failure is what is reported.
+        if self.dir.is_some() {
+            let _ = stop(&self.state);
+        }
+    }
+}
+
+/// On Ctrl-C: ends the cluster and removes its directory.
+fn clean_up_on_signal(root: PathBuf) -> Result<(), Failure> {
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])
+        .map_err(|e| Failure::new(Exit::Unexpected, format!("signal handler: {e}")))?;
+    std::thread::spawn(move || {
+        if let Some(signal) = signals.forever().next() {
+            let state = StateDir::new(&root);
+            let _ = stop(&state);
+            let _ = std::fs::remove_dir_all(&root);
+            output::say("\ninterrupted; the cluster is stopped");
+            if let Some(this) = Process::this() {
+                let _ = signal_hook::low_level::emulate_default_handler(signal);
+                this.kill();
+            }
+        }
+    });
+    Ok(())
+}

@@ -1,0 +1,223 @@
+//! `e3 deploy` and `e3 delete`.
+//!
+//! Everything is checked here before anything is sent, so that errors name file and line.
+
+use crate::cluster::client::Client;
+use crate::cluster::state_dir::StateDir;
+use crate::commands::place;
+use crate::documents::Sources;
+use crate::documents::assets::read_asset;
+use crate::documents::builtin::{self, TOPOLOGY_DEFAULT, Text};
+use crate::documents::modules::{self, Module};
+use crate::limits::POLL_INTERVAL;
+use crate::settings::Settings;
+use crate::ui::failure::{Exit, Failure};
+use crate::ui::output;
+use crate::ui::text::plural;
+use crate::ui::values::duration;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use clap::Args;
+use e3_model::Application;
+use e3_model::api::{AppView, DeployRequest, NodeView};
+use e3_node::INSTANCE_MEMORY_LEN_MAX;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// `e3 deploy`.
+#[derive(Args, Debug, Clone)]
+pub struct Deploy {
+    /// Manifest: a file, or a built-in one such as hello or iot-ts
+    #[arg(value_name = "FILE|NAME")]
+    pub file: String,
+    /// Wait until every instance runs
+    #[arg(long)]
+    pub wait: bool,
+    /// Maximum wait
+    #[arg(long, value_parser = duration, default_value = "60s", value_name = "TIME")]
+    pub timeout: Duration,
+    /// Only check manifest, modules and placement as deploying does; deploy nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Accept more cores and bandwidth than nodes have free: some requests take longer
+    #[arg(long)]
+    pub overcommit: bool,
+    /// --dry-run on this topology while empty, and not on the running cluster
+    #[arg(long, env = "E3_TOPOLOGY", value_name = "FILE|NAME")]
+    pub topology: Option<String>,
+    /// Where modules and profiles come from.
+    #[command(flatten)]
+    pub sources: Sources,
+}
+
+/// `e3 deploy`.
+pub fn run(args: &Deploy, settings: &Settings) -> Result<(), Failure> {
+    let (text, app) = builtin::application(&args.file)?;
+    if args.dry_run {
+        return dry_run(args, settings, &text, &app);
+    }
+    let (client, request) = checked(args, settings, &text, &app)?;
+    let response = client.deploy(&request)?;
+    let (name, version) = (response.app, response.code_version);
+    let instances = plural(app.instances() as usize, "instance");
+    output::print(&match (response.changed, version) {
+        (false, _) => format!("{name} is unchanged\n"),
+        (true, 1) => format!("deployed {name}: {instances}\n"),
+        (true, _) => format!("updated {name} to version {version}: {instances}\n"),
+    })?;
+    if args.wait {
+        wait_ready(&client, &name, args.timeout)?;
+        output::print(&format!("{name} is ready\n"))?;
+    }
+    Ok(())
+}
+
+/// The checks of deploying and nothing else: by the controller if a cluster is up, since it knows
+/// which nodes are up and what runs there; else on an empty topology.
+fn dry_run(
+    args: &Deploy,
+    settings: &Settings,
+    text: &Text,
+    app: &Application,
+) -> Result<(), Failure> {
+    let instances = plural(app.instances() as usize, "instance");
+    let name = &app.name;
+    let is_up = settings.controller.is_some() || StateDir::new(&settings.dir).running()?.is_some();
+    if args.topology.is_none() && is_up {
+        let (client, request) = checked(args, settings, text, app)?;
+        let would = client.dry_run(&request)?;
+        return output::print(&match (would.changed, would.code_version) {
+            (false, _) => format!("{name} is unchanged; nothing was deployed\n"),
+            (true, 1) => format!(
+                "{name} would be deployed on the running cluster: {instances}; nothing was deployed\n"
+            ),
+            (true, version) => format!(
+                "{name} would be updated to version {version}: {instances}; nothing was deployed\n"
+            ),
+        });
+    }
+    let wanted = args.topology.as_ref().or(settings.file.topology.as_ref());
+    let stored = StateDir::new(&settings.dir).topology()?;
+    let topology = match (wanted, stored) {
+        (None, Some(topology)) => topology,
+        (wanted, _) => builtin::topology(wanted.map_or(TOPOLOGY_DEFAULT, String::as_str))?.1,
+    };
+    let profiles = builtin::profiles(profiles_dir(&args.sources, settings))?;
+    place::admitted(text, app, &topology, &profiles.by_name, args.overcommit)?;
+    request(text, app, &args.sources, settings)?;
+    let topology = &topology.name;
+    output::print(&format!(
+        "{name} would be deployed on topology {topology} while that is empty, no running cluster \
+         was asked: {instances}; nothing was deployed\n",
+    ))
+}
+
+/// What is sent to the controller, after the checks that are made here.
+fn checked(
+    args: &Deploy,
+    settings: &Settings,
+    text: &Text,
+    app: &Application,
+) -> Result<(Client, DeployRequest), Failure> {
+    // Where the cluster is of this machine its topology is at hand, and with it the line in the
+    // manifest; any other controller makes the same check.
+    if settings.controller.is_none()
+        && let Some(topology) = StateDir::new(&settings.dir).topology()?
+    {
+        e3_model::document::check_fit(&text.file, &text.text, app, &topology)?;
+    }
+    let client = Client::connect(settings)?;
+    let mut request = request(text, app, &args.sources, settings)?;
+    request.overcommit = args.overcommit;
+    Ok((client, request))
+}
+
+/// Everything that the controller needs to deploy an application.
+pub fn request(
+    text: &Text,
+    app: &Application,
+    sources: &Sources,
+    settings: &Settings,
+) -> Result<DeployRequest, Failure> {
+    let profiles = builtin::profiles(profiles_dir(sources, settings))?;
+    let services = sources
+        .services
+        .clone()
+        .or_else(|| settings.file.services.clone());
+    let mut uploads = BTreeMap::new();
+    for service in &app.spec.services {
+        let Module { origin, wasm } = modules::find(text, &service.module, services.as_deref())?;
+        let memory_max = service.resources.memory.0;
+        e3_engine::check(&wasm, memory_max.min(INSTANCE_MEMORY_LEN_MAX as u64)).map_err(|e| {
+            let (of, name) = (&text.file, &service.name);
+            Failure::new(
+                Exit::Input,
+                format!("{of}: service {name:?}: {origin}: {e}"),
+            )
+            .hint("services are built with sdk/rust or sdk/c, see docs/abi.md")
+        })?;
+        if !uploads.contains_key(&service.module) {
+            uploads.insert(service.module.clone(), STANDARD.encode(wasm));
+        }
+    }
+    let mut assets = BTreeMap::new();
+    for asset in &app.spec.assets {
+        let content = read_asset(text, asset)?;
+        assets.insert(asset.name.clone(), STANDARD.encode(content));
+    }
+    Ok(DeployRequest {
+        file: text.file.clone(),
+        manifest: text.text.clone(),
+        modules: uploads,
+        assets,
+        profiles: profiles.texts,
+        overcommit: false,
+    })
+}
+
+fn profiles_dir<'a>(sources: &'a Sources, settings: &'a Settings) -> Option<&'a Path> {
+    sources
+        .profiles
+        .as_deref()
+        .or(settings.file.profiles.as_deref())
+}
+
+/// Waits until every instance of an application runs, and every node takes requests for it.
+pub fn wait_ready(client: &Client, name: &str, longest: Duration) -> Result<AppView, Failure> {
+    let begin = Instant::now();
+    let bar = output::progress(0, "starting");
+    let version = client.cluster()?.plan_version;
+    loop {
+        let app = client.app(name)?;
+        bar.set_length(app.instances.into());
+        bar.set_position(app.instances_ready.into());
+        // A node that runs none of it takes requests for it too, once it knows it.
+        let behind = |n: &NodeView| n.up && n.plan_version < version;
+        let behind = client.nodes()?.into_iter().find(behind);
+        if app.ready && behind.is_none() {
+            bar.finish_and_clear();
+            return Ok(app);
+        }
+        if begin.elapsed() > longest {
+            bar.finish_and_clear();
+            let errors = app.services.iter().filter_map(|s| {
+                let error = s.error.as_ref()?;
+                Some(format!("service {:?}: {error}", s.name))
+            });
+            let behind = behind.map(|n| format!("node {:?} does not know it yet", n.name));
+            let problems = app.problems.iter().cloned().chain(behind);
+            let why: Vec<String> = errors.chain(problems).collect();
+            let message = format!(
+                "{name} is not ready after {:.0} s, {} of {} instances run: {}",
+                longest.as_secs_f64(),
+                app.instances_ready,
+                app.instances,
+                why.first().map_or("no reason is known", String::as_str),
+            );
+            let hint = format!("see: e3 describe app {name}, e3 logs");
+            return Err(Failure::new(Exit::Timeout, message).hint(hint));
+        }
+        std::thread::sleep(POLL_INTERVAL);
+    }
+}

@@ -1,0 +1,260 @@
+//! `e3 doctor`: checks what E3 needs on this machine, and says how to fix what is missing.
+
+use crate::cluster::start::free_port;
+use crate::cluster::state_dir::StateDir;
+use crate::documents::builtin;
+use crate::documents::modules;
+use crate::limits::{MEMORY_WANTED_BYTES, OPEN_FILES_WANTED};
+use crate::machine::Machine;
+use crate::settings::Settings;
+use crate::ui::failure::{Exit, Failure};
+use crate::ui::output::{self, Table};
+use crate::ui::text::bytes;
+use clap::Args;
+use e3_energy::meter::{SYSFS, discover};
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::path::PathBuf;
+
+/// `e3 doctor`.
+#[derive(Args, Debug, Clone, Default)]
+pub struct Doctor {
+    /// Port that a cluster would use [default: 7300]
+    #[arg(long, env = "E3_PORT", value_name = "PORT")]
+    pub port: Option<u16>,
+    /// Directory of the modules [default: where they are built, else this program]
+    #[arg(long, env = "E3_SERVICES", value_name = "DIR")]
+    pub services: Option<PathBuf>,
+}
+
+/// How something is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Verdict {
+    /// As it should be.
+    Ok,
+    /// Missing; clusters or applications do not run without it.
+    Missing,
+    /// Not there; E3 works without it.
+    Note,
+}
+
+#[derive(Clone)]
+struct Finding {
+    verdict: Verdict,
+    what: &'static str,
+    is: String,
+    fix: Option<String>,
+}
+
+fn ok(what: &'static str, is: impl Into<String>) -> Finding {
+    Finding {
+        verdict: Verdict::Ok,
+        what,
+        is: is.into(),
+        fix: None,
+    }
+}
+
+fn judge(good: bool, what: &'static str, is: String, fix: &str) -> Finding {
+    let verdict = if good { Verdict::Ok } else { Verdict::Missing };
+    Finding {
+        verdict,
+        what,
+        is,
+        fix: (!good).then(|| fix.to_string()),
+    }
+}
+
+fn note(what: &'static str, is: String, fix: &str) -> Finding {
+    Finding {
+        verdict: Verdict::Note,
+        what,
+        is,
+        fix: Some(fix.to_string()),
+    }
+}
+
+/// `e3 doctor`.
+pub fn run(args: &Doctor, settings: &Settings) -> Result<(), Failure> {
+    let paint = settings.paint();
+    let port = settings.port(args.port)?;
+    let findings = [
+        machine(),
+        limits(),
+        network(port, settings),
+        meters(),
+        software(args, settings),
+    ]
+    .concat();
+    let mut table = Table::new(&["", "", "", ""]);
+    for f in &findings {
+        let verdict = match f.verdict {
+            Verdict::Ok => paint.green("ok"),
+            Verdict::Missing => paint.red("missing"),
+            Verdict::Note => paint.yellow("note"),
+        };
+        let fix = f.fix.as_ref().map(|fix| format!("-> {fix}"));
+        table.row([
+            verdict,
+            f.what.to_string(),
+            f.is.clone(),
+            fix.unwrap_or_default(),
+        ]);
+    }
+    output::print(&table.render())?;
+    let missing = findings.iter().filter(|f| f.verdict == Verdict::Missing);
+    let missing: Vec<&str> = missing.map(|f| f.what).collect();
+    match missing.is_empty() {
+        true => Ok(()),
+        false => {
+            let message = format!("this machine is not ready for E3: {}", missing.join(", "));
+            Err(Failure::new(Exit::Check, message).hint("each line above says how to fix it"))
+        }
+    }
+}
+
+fn read(path: &str) -> String {
+    std::fs::read_to_string(path).unwrap_or_default()
+}
+
+fn machine() -> Vec<Finding> {
+    let Machine { cpu, cores, kernel } = Machine::here();
+    let memory = read("/proc/meminfo");
+    let available = memory.lines().find_map(|l| l.strip_prefix("MemAvailable:"));
+    let available = available.and_then(|l| l.trim().trim_end_matches(" kB").parse::<u64>().ok());
+    let available = available.unwrap_or(0) * 1024;
+    let root = rustix::process::geteuid().is_root();
+    let user = if root {
+        "root"
+    } else {
+        "an ordinary user; root is not needed"
+    };
+    vec![
+        match cores {
+            1 => note(
+                "cores",
+                format!("1 ({cpu})"),
+                "all processes share it; expect low rates",
+            ),
+            _ => ok("cores", format!("{cores} ({cpu})")),
+        },
+        judge(
+            available >= MEMORY_WANTED_BYTES,
+            "memory",
+            format!("{} free", bytes(available)),
+            "free some memory: six nodes need about 1 GiB",
+        ),
+        ok(
+            "kernel",
+            format!("Linux {kernel} {}", std::env::consts::ARCH),
+        ),
+        ok("user", user),
+    ]
+}
+
+fn limits() -> Vec<Finding> {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    let now = limit.current.unwrap_or(u64::MAX);
+    vec![judge(
+        now >= OPEN_FILES_WANTED,
+        "open files",
+        format!("{now} per process"),
+        "raise it with: ulimit -n 4096",
+    )]
+}
+
+fn network(port: u16, settings: &Settings) -> Vec<Finding> {
+    let offload = std::net::UdpSocket::bind("127.0.0.1:0")
+        .map(|socket| rustix::net::sockopt::socket_type(&socket).is_ok() && segmentation_offload());
+    let offload = match offload {
+        Ok(true) => ok(
+            "UDP segmentation offload",
+            "the kernel has it (UDP_SEGMENT, 4.18)",
+        ),
+        _ => note(
+            "UDP segmentation offload",
+            "the kernel is older than 4.18".into(),
+            "each datagram is sent alone, which is slower",
+        ),
+    };
+    let state = StateDir::new(&settings.dir);
+    let port = match (state.running().ok().flatten(), free_port(port)) {
+        (Some(cluster), _) => ok("cluster", format!("up at {}", cluster.url())),
+        (None, Ok(port)) => ok("port", format!("{port} of 127.0.0.1 is free")),
+        (None, Err(e)) => judge(
+            false,
+            "port",
+            e.message,
+            "choose another with --port or E3_PORT",
+        ),
+    };
+    vec![offload, port]
+}
+
+fn segmentation_offload() -> bool {
+    let release = read("/proc/sys/kernel/osrelease");
+    let mut numbers = release
+        .split(['.', '-'])
+        .map_while(|n| n.trim().parse::<u32>().ok());
+    (numbers.next(), numbers.next()) >= (Some(4), Some(18))
+}
+
+fn meters() -> Vec<Finding> {
+    let finding = |probe: e3_energy::Probe| match probe.meter {
+        Ok(_) => ok("power meter", probe.name),
+        Err(e) => note(
+            "power meter",
+            format!("{}: {e}", probe.name),
+            "power is modelled, and labelled so",
+        ),
+    };
+    discover(Path::new(SYSFS))
+        .into_iter()
+        .map(finding)
+        .collect()
+}
+
+fn software(args: &Doctor, settings: &Settings) -> Vec<Finding> {
+    let dir = &settings.dir;
+    let near = dir.ancestors().find(|d| d.exists()).unwrap_or(dir);
+    let writable = rustix::fs::access(near, rustix::fs::Access::WRITE_OK).is_ok();
+    let state = judge(
+        writable,
+        "state directory",
+        match writable {
+            true => dir.display().to_string(),
+            false => format!("{} cannot be written", near.display()),
+        },
+        "choose another with --dir or E3_DIR",
+    );
+    vec![state, modules(args, settings)]
+}
+
+/// Whether every service of the built-in applications has a module.
+fn modules(args: &Doctor, settings: &Settings) -> Finding {
+    let services = args.services.as_deref();
+    let services = services.or(settings.file.services.as_deref());
+    let mut missing = BTreeSet::new();
+    let mut origins = BTreeSet::new();
+    for app in builtin::app_names() {
+        let Ok((text, app)) = builtin::application(app) else {
+            continue;
+        };
+        for service in &app.spec.services {
+            match modules::find(&text, &service.module, services) {
+                Ok(module) => origins.insert(match Path::new(&module.origin).parent() {
+                    Some(dir) if !dir.as_os_str().is_empty() => format!("in {}", dir.display()),
+                    _ => "built into this program".to_string(),
+                }),
+                Err(_) => missing.insert(service.module.clone()),
+            };
+        }
+    }
+    let join = |all: BTreeSet<String>| all.into_iter().collect::<Vec<_>>().join(", ");
+    let is = match missing.is_empty() {
+        true => format!("all modules are {}", join(origins)),
+        false => format!("modules not found: {}", join(missing.clone())),
+    };
+    let fix = "build them with: cargo xtask build-services, or give --services DIR";
+    judge(missing.is_empty(), "services", is, fix)
+}

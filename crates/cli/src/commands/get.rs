@@ -1,0 +1,280 @@
+//! `e3 get`: lists.
+
+use crate::cluster::client::Client;
+use crate::commands::replay;
+use crate::settings::Settings;
+use crate::ui::failure::Failure;
+use crate::ui::output::{self, Output, Paint, Table};
+use crate::ui::text::{bytes, count};
+use clap::{Args, ValueEnum};
+use e3_model::api::{
+    AppView, ChannelView, Health, InstanceStatus, InstanceView, NodeView, ServiceView,
+};
+use e3_model::plan::Role;
+
+/// Kinds of things that `e3 get` lists.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Things {
+    /// Nodes and their state
+    #[value(alias = "node")]
+    Nodes,
+    /// Applications
+    #[value(alias = "app")]
+    Apps,
+    /// Instances: every replica of every shard
+    #[value(alias = "instance")]
+    Instances,
+    /// Channels and the messages that wait in them
+    #[value(alias = "channel")]
+    Channels,
+    /// Dead letters: requests whose every attempt failed
+    #[value(alias = "dead-letter")]
+    DeadLetters,
+}
+
+/// `e3 get`.
+#[derive(Args, Debug, Clone)]
+pub struct Get {
+    /// What to list
+    #[arg(value_enum)]
+    pub what: Things,
+    /// Only this application
+    #[arg(long, value_name = "APP")]
+    pub app: Option<String>,
+    /// Only this node
+    #[arg(long, value_name = "NODE")]
+    pub node: Option<String>,
+    /// Output format.
+    #[command(flatten)]
+    pub output: Output,
+}
+
+/// `e3 get`.
+pub fn run(args: &Get, settings: &Settings) -> Result<(), Failure> {
+    let client = Client::connect(settings)?;
+    let format = settings.format(args.output);
+    let paint = settings.paint();
+    let wanted =
+        |filter: &Option<String>, value: &str| filter.as_deref().is_none_or(|f| f == value);
+    match args.what {
+        Things::Nodes => {
+            let mut all = client.nodes()?;
+            all.retain(|n| wanted(&args.node, &n.name));
+            output::show(format, &all, || nodes(&all, paint))
+        }
+        Things::Apps => {
+            let mut all = client.apps()?;
+            all.retain(|a| wanted(&args.app, &a.name));
+            output::show(format, &all, || apps(&all, paint))
+        }
+        Things::Instances => {
+            let mut all = client.instances()?;
+            all.retain(|i| wanted(&args.app, app_of(&i.instance)) && wanted(&args.node, &i.node));
+            output::show(format, &all, || instances(&all, paint))
+        }
+        Things::DeadLetters => {
+            let mut all = replay::views(&client, args.app.as_deref())?;
+            if let Some(node) = &args.node {
+                let here: Vec<String> = client
+                    .instances()?
+                    .into_iter()
+                    .filter(|i| i.role == Role::Primary && i.node == *node)
+                    .map(|i| i.instance)
+                    .collect();
+                all.retain(|l| here.contains(&l.instance));
+            }
+            output::show(format, &all, || replay::table(&all))
+        }
+        Things::Channels => {
+            let mut all = client.channels()?;
+            all.retain(|c| wanted(&args.app, &c.app) && wanted(&args.node, &c.node));
+            output::show(format, &all, || channels(&all))
+        }
+    }
+}
+
+/// The application of `app/service/shard`.
+pub fn app_of(instance: &str) -> &str {
+    instance.split('/').next().unwrap_or_default()
+}
+
+/// Part of a replica in words.
+pub fn role(role: Role) -> &'static str {
+    match role {
+        Role::Primary => "primary",
+        Role::Backup => "backup",
+        Role::Joining => "joining",
+    }
+}
+
+/// A status in its colour.
+pub fn status(status: InstanceStatus, paint: Paint) -> String {
+    use InstanceStatus as S;
+    match status {
+        S::Running => paint.green(status.name()),
+        S::Failed | S::Lost | S::Blocked | S::Stalled | S::Silent => paint.red(status.name()),
+        S::Starting | S::Updating | S::Joining | S::Syncing | S::Frozen => {
+            paint.yellow(status.name())
+        }
+    }
+}
+
+/// An application's health in words and in its colour.
+pub fn health(health: Health, paint: Paint) -> String {
+    match health {
+        Health::Ready => paint.green("ready"),
+        Health::Degraded => paint.yellow("degraded"),
+        Health::NotReady => paint.yellow("not ready"),
+    }
+}
+
+/// Modelled joules, with the word that says so in the heading or beside it.
+pub fn joules(joules: f64) -> String {
+    match joules {
+        0.0 => "0".into(),
+        j if j < 1e-3 => format!("{:.1} uJ", j * 1e6),
+        j if j < 1.0 => format!("{:.1} mJ", j * 1e3),
+        j => format!("{j:.1} J"),
+    }
+}
+
+fn nodes(all: &[NodeView], paint: Paint) -> String {
+    let mut table = Table::new(&[
+        "NODE",
+        "KIND",
+        "SERVER",
+        "STATE",
+        "URL",
+        ">INSTANCES",
+        ">QUEUE",
+        ">REQUESTS",
+        ">CPU s",
+        ">MEMORY",
+        ">MODELLED ENERGY",
+        ">LAST SEEN",
+    ]);
+    for n in all {
+        let kind = match n.emulated {
+            true => format!("{} (emulated)", n.kind.name()),
+            false => n.kind.name().to_string(),
+        };
+        table.row([
+            n.name.clone(),
+            kind,
+            n.server.clone(),
+            paint.verdict(n.up, if n.up { "up" } else { "down" }),
+            n.url.clone().unwrap_or_else(|| "-".into()),
+            n.instances.to_string(),
+            n.queue.to_string(),
+            count(n.admitted),
+            format!("{:.1}", n.cpu_seconds),
+            bytes(n.resident_bytes),
+            n.energy
+                .as_ref()
+                .map_or_else(|| "-".into(), |e| joules(e.idle_joules + e.active_joules)),
+            n.heard_ms_ago
+                .map_or_else(|| "never".into(), |ms| format!("{ms} ms")),
+        ]);
+    }
+    table.render()
+}
+
+fn apps(all: &[AppView], paint: Paint) -> String {
+    let mut table = Table::new(&[
+        "APP",
+        "STATE",
+        ">INSTANCES",
+        ">SERVICES",
+        ">CODE",
+        ">HANDLED",
+        ">FAILED ATTEMPTS",
+        ">DEAD-LETTERED",
+        ">EXPIRED",
+        ">OVERLOADED",
+        ">KEPT LETTERS",
+        ">STATE LOST",
+        ">MODELLED ENERGY/REQUEST",
+        "PROBLEM",
+    ]);
+    for a in all {
+        let sum = |of: fn(&ServiceView) -> u64| count(a.services.iter().map(of).sum());
+        table.row([
+            a.name.clone(),
+            health(a.health, paint),
+            format!("{}/{}", a.instances_ready, a.instances),
+            a.services.len().to_string(),
+            a.code_version.to_string(),
+            sum(|s| s.handled),
+            sum(|s| s.failed),
+            sum(|s| s.dead_lettered),
+            sum(|s| s.expired),
+            count(a.overloaded),
+            count(a.dead_letters),
+            count(a.state_lost),
+            a.modelled_joules_per_request
+                .map_or_else(|| "-".into(), joules),
+            a.problems.first().cloned().unwrap_or_default(),
+        ]);
+    }
+    table.render()
+}
+
+/// Instances as a table.
+pub fn instances(all: &[InstanceView], paint: Paint) -> String {
+    let mut table = Table::new(&[
+        "INSTANCE",
+        "ROLE",
+        "NODE",
+        ">VIEW",
+        "STATE",
+        ">OP",
+        ">COMMIT",
+        ">QUEUE",
+        ">HANDLED",
+        ">FAILED ATTEMPTS",
+        ">DEAD-LETTERED",
+        ">EXPIRED",
+        ">STATE SIZE",
+        "WHY",
+    ]);
+    for i in all {
+        table.row([
+            i.instance.clone(),
+            role(i.role).to_string(),
+            i.node.clone(),
+            i.view.to_string(),
+            status(i.status, paint),
+            count(i.op),
+            count(i.commit),
+            i.queue.to_string(),
+            count(i.handled),
+            count(i.failed),
+            count(i.dead_lettered),
+            count(i.expired),
+            bytes(i.memory_bytes),
+            i.reason
+                .as_ref()
+                .map_or_else(String::new, ToString::to_string),
+        ]);
+    }
+    table.render()
+}
+
+fn channels(all: &[ChannelView]) -> String {
+    let mut table = Table::new(&[
+        "APP", "CHANNEL", "FROM", "TO", "NODE", ">SENT", ">DURABLE", ">WAITING",
+    ]);
+    for c in all {
+        table.row([
+            c.app.clone(),
+            c.channel.name.clone(),
+            c.channel.from.clone(),
+            c.channel.to.clone(),
+            c.node.clone(),
+            count(c.channel.sent),
+            count(c.channel.durable),
+            c.channel.waiting.to_string(),
+        ]);
+    }
+    table.render()
+}

@@ -1,0 +1,347 @@
+//! `e3 load`: requests at a given rate or from a file, and the verdict on what became of them.
+
+pub mod figures;
+pub mod report;
+
+use crate::cluster::client::Client;
+use crate::cluster::state_dir::StateDir;
+use crate::settings::Settings;
+use crate::ui::failure::{Exit, Failure};
+use crate::ui::output::{self, Paint};
+use crate::ui::text::{count, micros};
+use crate::ui::values::{duration, rate, speed};
+use clap::Args;
+use e3_load::limits::DEADLINE;
+use e3_load::random::unique;
+use e3_load::traffic::{self, Columns, Pace};
+use e3_load::workload::{Inputs, Replay, for_application, secrets};
+use e3_load::{Config, LoadError, LoadReport, Phase, Progress, Verdict, Workload, run as run_load};
+use e3_model::Nanos;
+use e3_model::api::EndpointsView;
+use figures::Figures;
+use indicatif::ProgressBar;
+use serde::Serialize;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// `e3 load`.
+#[derive(Args, Debug, Clone)]
+pub struct Load {
+    /// Application
+    pub app: String,
+    /// Requests per second
+    #[arg(
+        long,
+        value_parser = rate,
+        value_name = "RATE",
+        required_unless_present = "from"
+    )]
+    pub rate: Option<f64>,
+    /// Duration of the load [default: 15s, or the whole file]
+    #[arg(long, value_parser = duration, value_name = "TIME")]
+    pub duration: Option<Duration>,
+    /// Seed; the same seed sends the same requests [default: random]
+    #[arg(long, value_name = "NUMBER", conflicts_with = "from")]
+    pub seed: Option<u64>,
+    /// Number of senders, such as thermostats [default: chosen by the rate]
+    #[arg(long, value_name = "COUNT", conflicts_with = "from")]
+    pub senders: Option<u32>,
+    /// Send the requests in this file: .pcap, .csv, or .jsonl
+    #[arg(long, value_name = "FILE")]
+    pub from: Option<PathBuf>,
+    /// Speed relative to the times in the file [default: 1]
+    #[arg(
+        long,
+        value_parser = speed,
+        value_name = "FACTOR",
+        requires = "from",
+        conflicts_with = "rate"
+    )]
+    pub speed: Option<f64>,
+    /// Column or field with the times: seconds, or dates such as 2026-03-01T08:30:00Z
+    #[arg(long, value_name = "NAME", requires = "from")]
+    pub time_column: Option<String>,
+    /// Column or field with the routing keys [default: the line number]
+    #[arg(long, value_name = "NAME", requires = "from")]
+    pub key_column: Option<String>,
+    /// Directory of the application's secrets [default: that of the cluster in --dir]
+    #[arg(long, value_name = "DIR")]
+    pub secrets: Option<PathBuf>,
+    /// Output format.
+    #[command(flatten)]
+    pub output: output::Output,
+}
+
+/// Length of a load that is not from a file, unless told otherwise.
+const DURATION_DEFAULT: Duration = Duration::from_secs(15);
+/// A file whose requests are all due at once is sent within this time.
+const FILE_DURATION_MIN: Duration = Duration::from_millis(1);
+
+/// What to run.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Application.
+    pub app: String,
+    /// Requests per second.
+    pub rate_rps: f64,
+    /// Length.
+    pub duration: Duration,
+    /// Seed.
+    pub seed: u64,
+    /// Senders; None = as many as suit.
+    pub senders: Option<u32>,
+    /// Directory of the controller's secrets.
+    pub secrets: PathBuf,
+    /// When it becomes true, no more requests are sent.
+    pub stop: Arc<AtomicBool>,
+}
+
+/// What came of it.
+pub struct Ran {
+    /// As the load generator saw it.
+    pub load: LoadReport,
+    /// As the cluster saw it.
+    pub figures: Figures,
+}
+
+/// What `e3 load -o json` prints.
+#[derive(Serialize)]
+struct Output<'a> {
+    #[serde(flatten)]
+    load: &'a LoadReport,
+    messages_per_request: &'a BTreeMap<String, f64>,
+}
+
+/// The flag that the first Ctrl-C (or SIGTERM) sets; the second one ends the program at once.
+fn stop_on_signal() -> Result<Arc<AtomicBool>, Failure> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        let ends = 128 + signal;
+        // In this order: the shutdown looks at the flag before it is set.
+        signal_hook::flag::register_conditional_shutdown(signal, ends, stop.clone())
+            .and_then(|_| signal_hook::flag::register(signal, stop.clone()))
+            .map_err(|e| Failure::new(Exit::Unexpected, format!("signal handler: {e}")))?;
+    }
+    Ok(stop)
+}
+
+/// `e3 load`.
+pub fn run(args: &Load, settings: &Settings) -> Result<(), Failure> {
+    if let Some(file) = &args.from {
+        // Before the cluster is asked: a bad file is a bad file wherever it would go.
+        let file = File::read(file, args)?;
+        let client = Client::connect(settings)?;
+        let ran = file.send(&client, &args.app, stop_on_signal()?)?;
+        return show(&ran, args, settings);
+    }
+    let client = Client::connect(settings)?;
+    let plan = Plan {
+        app: args.app.clone(),
+        rate_rps: args.rate.unwrap_or_default(),
+        duration: args.duration.unwrap_or(DURATION_DEFAULT),
+        seed: args.seed.unwrap_or_else(fresh_seed),
+        senders: args.senders,
+        secrets: args.secrets.clone().unwrap_or_else(|| {
+            let state = StateDir::new(&settings.dir);
+            state.secrets_dir(&args.app)
+        }),
+        stop: stop_on_signal()?,
+    };
+    show(&drive(&client, &plan)?, args, settings)
+}
+
+fn show(ran: &Ran, args: &Load, settings: &Settings) -> Result<(), Failure> {
+    let format = settings.format(args.output);
+    let output = Output {
+        load: &ran.load,
+        messages_per_request: &ran.figures.messages_per_request,
+    };
+    output::show(format, &output, || table(ran, settings.paint()))?;
+    not_failed(&ran.load)
+}
+
+/// Fails if the verdict is "failed", with the reasons.
+pub fn not_failed(load: &LoadReport) -> Result<(), Failure> {
+    if load.verdict != Verdict::Failed {
+        return Ok(());
+    }
+    let message = format!("the load failed: {}", load.reasons.join("; "));
+    Err(Failure::new(Exit::Check, message).hint("see: e3 get apps, e3 get dead-letters, e3 logs"))
+}
+
+/// A seed that no load of this machine had before.
+pub fn fresh_seed() -> u64 {
+    let since = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    // Short enough to be typed.
+    since.as_millis() as u64 % 1_000_000_000
+}
+
+/// A file, ready to be sent.
+struct File {
+    workload: Replay,
+    rate_rps: f64,
+    duration: Duration,
+}
+
+impl File {
+    fn read(path: &Path, args: &Load) -> Result<File, Failure> {
+        let columns = Columns {
+            time: args.time_column.clone(),
+            key: args.key_column.clone(),
+        };
+        let name = path.display();
+        let traffic = traffic::read(path, &columns).map_err(failure)?;
+        let pace = match args.rate {
+            Some(rate) => Pace::Rate(rate),
+            None => Pace::Speed(args.speed.unwrap_or(1.0)),
+        };
+        let times = traffic.times(pace);
+        let mut times = times.map_err(|why| Failure::new(Exit::Input, format!("{name}: {why}")))?;
+        if let Some(duration) = args.duration {
+            times.retain(|at| u128::from(at.0) <= duration.as_nanos());
+        }
+        let count = times.len() as f64;
+        let duration = match args.rate {
+            Some(rate) => Duration::from_secs_f64(count / rate),
+            None => Duration::from_nanos(times.last().map_or(0, |at| at.0)),
+        };
+        let duration = duration.max(FILE_DURATION_MIN);
+        Ok(File {
+            workload: Replay::new(traffic, times, &name.to_string()),
+            rate_rps: count / duration.as_secs_f64(),
+            duration,
+        })
+    }
+
+    fn send(mut self, client: &Client, app: &str, stop: Arc<AtomicBool>) -> Result<Ran, Failure> {
+        let plan = Plan {
+            app: app.into(),
+            rate_rps: self.rate_rps,
+            duration: self.duration,
+            seed: 0,
+            senders: None,
+            secrets: PathBuf::new(),
+            stop,
+        };
+        let endpoints = client.endpoints(app)?;
+        drive_workload(client, &plan, endpoints, &mut self.workload)
+    }
+}
+
+/// Runs a load with a progress bar.
+pub fn drive(client: &Client, plan: &Plan) -> Result<Ran, Failure> {
+    let endpoints = client.endpoints(&plan.app)?;
+    let since = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    let inputs = Inputs {
+        seed: plan.seed,
+        rate_rps: plan.rate_rps,
+        duration: plan.duration,
+        now: Nanos(since.as_nanos() as u64),
+        secrets: read_secrets(plan)?,
+        senders: plan.senders,
+        run: unique().map_err(failure)?,
+    };
+    let mut workload = for_application(&plan.app, &inputs).map_err(failure)?;
+    drive_workload(client, plan, endpoints, workload.as_mut())
+}
+
+fn drive_workload(
+    client: &Client,
+    plan: &Plan,
+    endpoints: EndpointsView,
+    workload: &mut dyn Workload,
+) -> Result<Ran, Failure> {
+    let (refresh_client, refresh_app) = (client.clone(), plan.app.clone());
+    let config = Config {
+        app: plan.app.clone(),
+        endpoints,
+        refresh: Some(Box::new(move || {
+            refresh_client.endpoints(&refresh_app).ok()
+        })),
+        rate_rps: plan.rate_rps,
+        duration: plan.duration,
+        deadline: Duration::from_nanos(DEADLINE.0),
+        seed: plan.seed,
+        stop: plan.stop.clone(),
+    };
+    let mut watch = figures::Watch::begin(client, &plan.app)?;
+    let bar = output::progress(100, "load");
+    let result = run_load(config, workload, |progress| {
+        watch.at(progress.phase);
+        draw(&bar, progress);
+    });
+    bar.finish_and_clear();
+    let mut load = result.map_err(failure)?;
+    load.judge_with(watch.losses());
+    Ok(Ran {
+        figures: watch.end(load.ledger.sent)?,
+        load,
+    })
+}
+
+fn draw(bar: &ProgressBar, p: Progress) {
+    let phase = match p.phase {
+        Phase::Probe => "first answer",
+        Phase::Baseline => "state before",
+        Phase::Load => "load",
+        Phase::Drain => "last answers",
+        Phase::Check => "reading back",
+    };
+    if bar.prefix() != phase {
+        bar.set_prefix(phase);
+    }
+    bar.set_position((p.fraction * 100.0) as u64);
+    bar.set_message(format!(
+        "% {} sent, {} done, {} in flight, p50 {}",
+        count(p.sent),
+        count(p.done),
+        count(p.in_flight as u64),
+        micros(p.p50_us)
+    ));
+}
+
+fn read_secrets(plan: &Plan) -> Result<BTreeMap<String, Vec<u8>>, Failure> {
+    let read = |name: &&str| {
+        let path = plan.secrets.join(name);
+        let value = std::fs::read(&path).map_err(|e| {
+            let failure = Failure::file("read the secret", &path, &e);
+            failure.hint("the load must prove who it is; give the directory with --secrets DIR")
+        })?;
+        Ok((name.to_string(), value))
+    };
+    secrets(&plan.app).iter().map(read).collect()
+}
+
+fn failure(error: LoadError) -> Failure {
+    let failure = |exit| Failure::new(exit, &error);
+    match &error {
+        LoadError::NoNodes { .. } | LoadError::NoAnswer { .. } => {
+            failure(Exit::Unreachable).hint("see: e3 get nodes, e3 get apps")
+        }
+        LoadError::NoSuchApplication { .. } => {
+            failure(Exit::NotFound).hint("is it ready? see: e3 get apps")
+        }
+        LoadError::Rate { .. }
+        | LoadError::Requests { .. }
+        | LoadError::Thermostats { .. }
+        | LoadError::Traffic { .. } => failure(Exit::Input),
+        _ => failure(Exit::Unexpected),
+    }
+}
+
+fn table(ran: &Ran, paint: Paint) -> String {
+    let mut text = String::new();
+    report::load(&mut text, paint, &ran.load);
+    report::ledger(&mut text, paint, &ran.load);
+    report::spikes(&mut text, paint, &ran.load);
+    report::findings(&mut text, paint, &ran.load);
+    text
+}

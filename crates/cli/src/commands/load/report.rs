@@ -1,0 +1,252 @@
+//! Sections of the report on a load, written for someone who sees them first.
+
+use crate::ui::output::{Paint, Table};
+use crate::ui::text::{count, micros, percent, rate};
+use e3_load::{LoadReport, ServiceCheck, Verdict};
+use std::fmt::Write as _;
+
+pub fn heading(text: &mut String, paint: Paint, words: &str, source: &str) {
+    let _ = writeln!(text, "\n{} ({source})", paint.bold(words));
+}
+
+pub fn reading(text: &mut String, words: &str) {
+    let _ = writeln!(text, "  {words}");
+}
+
+pub fn facts(text: &mut String, rows: &[(&str, String)]) {
+    let mut table = Table::new(&["", ""]).indent(2);
+    for (name, value) in rows {
+        table.row([name.to_string(), value.clone()]);
+    }
+    *text += &table.render();
+}
+
+/// Rates and latencies.
+pub fn load(text: &mut String, paint: Paint, load: &LoadReport) {
+    let l = &load.latency;
+    let seconds = format!("measured here, {:.0} s", load.duration_s);
+    heading(text, paint, "Load", &seconds);
+    let ledger = &load.ledger;
+    // a file has no seed
+    let seed = match &*load.workload {
+        "file" => String::new(),
+        _ => format!(", seed {}", load.seed),
+    };
+    facts(
+        text,
+        &[
+            (
+                "what",
+                format!("{} by {}{seed}", load.workload, load.senders),
+            ),
+            ("offered", format!("{} requests/s", rate(load.offered_rps))),
+            (
+                "achieved",
+                format!("{} requests/s", rate(load.achieved_rps)),
+            ),
+            (
+                "latency",
+                format!(
+                    "average {}, p50 {}, p99 {}, p99.9 {}, longest {}",
+                    micros(l.avg_us),
+                    micros(l.p50_us),
+                    micros(l.p99_us),
+                    micros(l.p99_9_us),
+                    micros(l.max_us)
+                ),
+            ),
+            (
+                "longest pause",
+                format!("{:.0} ms without any answer", load.longest_pause_ms),
+            ),
+        ],
+    );
+    if ledger.saturated > 0 || ledger.not_sent > 0 {
+        let words = format!(
+            "the load generator was saturated: {} times no sender was free, {} requests were not sent",
+            count(ledger.saturated),
+            count(ledger.not_sent)
+        );
+        reading(text, &paint.yellow(&words));
+    }
+    reading(
+        text,
+        "Latency counts from the moment a request was due, so waiting is not hidden.",
+    );
+}
+
+/// What became of the requests, what was read back, and the verdict.
+pub fn ledger(text: &mut String, paint: Paint, load: &LoadReport) {
+    let l = &load.ledger;
+    heading(
+        text,
+        paint,
+        "Exactly once",
+        "measured: the sender's ledger against the state read back",
+    );
+    let outcomes = l.done + l.overloaded + l.expired + l.failed + l.rejected;
+    let others = [
+        ("unauthorized, as sent on purpose", l.unauthorized),
+        ("refused, as sent on purpose", l.refused_on_purpose),
+        ("rate limited", l.rate_limited),
+        ("refused by the application", l.refused),
+        ("wrong answers", l.wrong),
+        ("overloaded", l.overloaded),
+        ("expired", l.expired),
+        ("dead-lettered", l.failed),
+        ("rejected", l.rejected),
+    ];
+    let others: Vec<String> = others
+        .iter()
+        .filter(|(_, times)| *times > 0)
+        .map(|(what, times)| format!("{} {what}", count(*times)))
+        .collect();
+    let mut outcome = format!("{}: {} accepted", count(outcomes), count(l.accepted));
+    if !others.is_empty() {
+        outcome += &format!(", {}", others.join(", "));
+    }
+    let early = if load.stopped_early {
+        "; stopped early"
+    } else {
+        ""
+    };
+    let mut rows = vec![
+        (
+            "sent",
+            format!(
+                "{} requests, {} retries{early}",
+                count(l.sent),
+                count(l.repeats)
+            ),
+        ),
+        ("outcomes", outcome),
+    ];
+    if l.rows_expected + l.rows_found > 0 {
+        rows.push((
+            "updates",
+            format!(
+                "{} found of {} accepted",
+                count(l.rows_found),
+                count(l.rows_expected)
+            ),
+        ));
+    }
+    let lost = l.unknown + l.rows_missing;
+    let repeated = l.rows_repeated + l.replies_contradictory;
+    rows.extend([
+        (
+            "lost",
+            format!(
+                "{} ({} without outcome, {} updates missing)",
+                count(lost),
+                count(l.unknown),
+                count(l.rows_missing)
+            ),
+        ),
+        (
+            "repeated",
+            format!(
+                "{} ({} updates twice, {} contradictory answers), {} updates unexplained",
+                count(repeated),
+                count(l.rows_repeated),
+                count(l.replies_contradictory),
+                count(l.rows_unexpected)
+            ),
+        ),
+    ]);
+    rows.extend(load.checks.iter().map(|c| (c.service, check(c))));
+    let words = verdict(load);
+    let good = load.verdict != Verdict::Failed;
+    rows.push(("verdict", paint.verdict(good, &words)));
+    facts(text, &rows);
+    for reason in &load.reasons {
+        reading(text, &format!("  {reason}"));
+    }
+}
+
+/// What was read back of a service.
+fn check(c: &ServiceCheck) -> String {
+    if !c.readable {
+        return format!("not checked: {}", c.what);
+    }
+    let mut words = format!("{} of {} right", count(c.right), count(c.right + c.wrong));
+    if c.unread > 0 {
+        words += &format!(", {} questions without an answer", count(c.unread));
+    }
+    if c.unsure > 0 {
+        words += &format!(", {} not known to the ledger", count(c.unsure));
+    }
+    format!("{words}: {}", c.what)
+}
+
+fn verdict(load: &LoadReport) -> String {
+    let words = match load.verdict {
+        Verdict::Proved => {
+            "every request has one outcome, and every stateful service keeps what the ledger says"
+        }
+        Verdict::PartlyChecked => {
+            "every request has one outcome, and what was read back is what the ledger says"
+        }
+        Verdict::NotChecked => "every request has one outcome, but no state was read back",
+        Verdict::Failed => return format!("{}:", load.verdict),
+    };
+    format!("{}: {words}", load.verdict)
+}
+
+/// The score of spike detection.
+pub fn spikes(text: &mut String, paint: Paint, load: &LoadReport) {
+    let Some(s) = &load.spikes else { return };
+    heading(
+        text,
+        paint,
+        "Spike detection",
+        "measured: injected spikes against those that were found",
+    );
+    let part = |value: Option<f64>, none: &str, of: &str| match value {
+        Some(value) => format!("{} of {of}", percent(value)),
+        None => none.to_string(),
+    };
+    facts(
+        text,
+        &[
+            ("injected", count(s.injected)),
+            (
+                "found",
+                format!(
+                    "{}, of which {} were injected",
+                    count(s.detected),
+                    count(s.hits)
+                ),
+            ),
+            (
+                "precision",
+                part(s.precision, "none found", "those found were injected"),
+            ),
+            (
+                "recall",
+                part(s.recall, "none injected", "those injected were found"),
+            ),
+        ],
+    );
+}
+
+/// What the application found of what there was to find.
+pub fn findings(text: &mut String, paint: Paint, load: &LoadReport) {
+    if load.findings.is_empty() {
+        return;
+    }
+    heading(text, paint, "Results", "measured: against what was sent");
+    let rows: Vec<(&str, String)> = load
+        .findings
+        .iter()
+        .map(|f| {
+            let part = match f.of {
+                0 => "none to find".into(),
+                of => percent(f.right as f64 / of as f64),
+            };
+            let what = format!("{} of {} ({part}): {}", count(f.right), count(f.of), f.how);
+            (f.what, what)
+        })
+        .collect();
+    facts(text, &rows);
+}

@@ -1,0 +1,132 @@
+//! `e3 logs`.
+
+use crate::cluster::state_dir::StateDir;
+use crate::limits::POLL_INTERVAL;
+use crate::settings::Settings;
+use crate::ui::failure::{Exit, Failure};
+use crate::ui::output;
+use clap::Args;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
+use std::path::Path;
+
+/// `e3 logs`.
+#[derive(Args, Debug, Clone)]
+pub struct Logs {
+    /// Process: controller, supervisor or a node name [default: all]
+    pub name: Option<String>,
+    /// Print new lines as they come
+    #[arg(short, long)]
+    pub follow: bool,
+    /// Number of last lines to print of each log
+    #[arg(short = 'n', long, default_value_t = 20, value_name = "COUNT")]
+    pub lines: usize,
+}
+
+/// How far back the last lines are searched for.
+const TAIL_LEN_MAX: u64 = 1 << 20;
+
+/// A log that is followed.
+struct Log {
+    name: String,
+    reader: BufReader<File>,
+    /// The beginning of a line that is not complete yet.
+    begun: String,
+}
+
+/// `e3 logs`.
+pub fn run(args: &Logs, settings: &Settings) -> Result<(), Failure> {
+    let state = StateDir::new(&settings.dir);
+    let names = names(&state);
+    let chosen: Vec<String> = match &args.name {
+        None => names.clone(),
+        Some(name) => names.iter().filter(|n| *n == name).cloned().collect(),
+    };
+    if chosen.is_empty() {
+        let dir = state.logs_dir();
+        let message = match &args.name {
+            Some(name) => format!("there is no log of {name:?} in {}", dir.display()),
+            None => format!("there are no logs in {}", dir.display()),
+        };
+        let failure = Failure::new(Exit::NotFound, message);
+        return Err(match names.is_empty() {
+            true => failure.hint("start a cluster with: e3 up"),
+            false => failure.hint(format!("there are: {}", names.join(", "))),
+        });
+    }
+    let width = chosen.iter().map(String::len).max().unwrap_or(0);
+    let show = |name: &str, line: &str| {
+        // Services and other programs wrote it: nothing of it may command the terminal.
+        let line = e3_log::escape(line);
+        match args.name {
+            Some(_) => output::print(&format!("{line}\n")),
+            None => output::print(&format!("{name:width$} | {line}\n")),
+        }
+    };
+    let mut logs = Vec::new();
+    for name in &chosen {
+        let (log, lines) = Log::open(name, &state.log_file(name), args.lines)?;
+        for line in lines {
+            show(name, &line)?;
+        }
+        logs.push(log);
+    }
+    if !args.follow {
+        return Ok(());
+    }
+    loop {
+        for log in &mut logs {
+            while let Some(line) = log.next_line() {
+                show(&log.name, &line)?;
+            }
+        }
+        std::thread::sleep(POLL_INTERVAL * 4);
+    }
+}
+
+fn names(state: &StateDir) -> Vec<String> {
+    let Ok(entries) = std::fs::read_dir(state.logs_dir()) else {
+        return Vec::new();
+    };
+    let name = |e: std::fs::DirEntry| {
+        let file = e.file_name().into_string().ok()?;
+        Some(file.strip_suffix(".log")?.to_string())
+    };
+    let mut names: Vec<String> = entries.flatten().filter_map(name).collect();
+    names.sort();
+    names
+}
+
+impl Log {
+    /// Opens a log and reads its last lines.
+    fn open(name: &str, path: &Path, lines: usize) -> Result<(Log, Vec<String>), Failure> {
+        let failed = |e: std::io::Error| Failure::file("read", path, &e);
+        let mut file = File::open(path).map_err(failed)?;
+        let length = file.metadata().map_err(failed)?.len();
+        let from = length.saturating_sub(TAIL_LEN_MAX);
+        file.seek(SeekFrom::Start(from)).map_err(failed)?;
+        let mut text = Vec::new();
+        (&mut file)
+            .take(TAIL_LEN_MAX)
+            .read_to_end(&mut text)
+            .map_err(failed)?;
+        let text = String::from_utf8_lossy(&text);
+        let all: Vec<&str> = text.lines().collect();
+        let last = &all[all.len().saturating_sub(lines)..];
+        let log = Log {
+            name: name.to_string(),
+            reader: BufReader::new(file),
+            begun: String::new(),
+        };
+        Ok((log, last.iter().map(|l| l.to_string()).collect()))
+    }
+
+    fn next_line(&mut self) -> Option<String> {
+        let mut bytes = Vec::new();
+        self.reader.read_until(b'\n', &mut bytes).ok()?;
+        self.begun.push_str(&String::from_utf8_lossy(&bytes));
+        let line = self.begun.strip_suffix('\n')?.to_string();
+        self.begun.clear();
+        Some(line)
+    }
+}

@@ -1,0 +1,137 @@
+//! The command line: a file or folder for each command, which owns its arguments.
+
+mod bench;
+mod build;
+mod call;
+mod completions;
+mod delete;
+mod demo;
+mod deploy;
+mod describe;
+mod doctor;
+mod down;
+mod get;
+mod load;
+mod logs;
+mod migrate;
+mod new;
+mod place;
+mod profile;
+mod replay;
+mod run;
+mod schema;
+mod up;
+
+use crate::cluster::programs::{self, ControllerRun, NodeRun};
+use crate::cluster::supervisor::{self, Supervise};
+use crate::settings::{Global, Settings};
+use crate::ui::failure::Failure;
+use clap::{CommandFactory, Parser, Subcommand};
+
+/// Runs microservice applications as WebAssembly across host CPUs and SmartNICs.
+#[derive(Parser, Debug)]
+#[command(
+    name = "e3",
+    version,
+    max_term_width = 100,
+    after_help = "A first look: e3 demo\nExit codes: 0 ok, 1 unexpected, 2 bad input, 3 not found, 4 conflict, 5 check failed,\n            6 cluster not reachable, 7 timeout"
+)]
+pub struct Cli {
+    /// Options of every command.
+    #[command(flatten)]
+    pub global: Global,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// Commands.
+#[derive(Subcommand, Debug)]
+pub enum Command {
+    /// Start a cluster on this machine: a controller and a process for each node
+    Up(up::Up),
+    /// Stop the cluster of this machine
+    Down(down::Down),
+    /// Deploy an application
+    Deploy(deploy::Deploy),
+    /// Delete an application
+    Delete(delete::Delete),
+    /// List nodes, applications, instances, channels or dead letters
+    Get(get::Get),
+    /// Show everything about one node, application, service or instance
+    Describe(describe::Describe),
+    /// Move an instance to another node
+    Migrate(migrate::Migrate),
+    /// Create a service: project, manifest and SDK
+    New(new::New),
+    /// Build a service to WebAssembly
+    Build(build::Build),
+    /// Run one service alone: one line of JSON for each request and each answer
+    Run(run::Run),
+    /// Measure what a service costs on this machine, and print its profile
+    Profile(profile::Profile),
+    /// Send single requests to an application and print their answers
+    Call(call::Call),
+    /// Retry dead letters
+    Replay(replay::Replay),
+    /// Send load to an application, and check that no request was lost or repeated
+    Load(load::Load),
+    /// Start a cluster, deploy an application, send load and report, in one command
+    Demo(demo::Demo),
+    /// Measure this machine with E3
+    Bench(bench::Bench),
+    /// Show the logs of the cluster's processes
+    Logs(logs::Logs),
+    /// Try a placement without a cluster and explain each decision
+    Place(place::Place),
+    /// Check what E3 needs on this machine, and show how to fix what is missing
+    Doctor(doctor::Doctor),
+    /// Print the JSON schema of a kind of document
+    Schema(schema::Schema),
+    /// Print a completion script for a shell
+    Completions(completions::Completions),
+    /// Run the supervisor (used by `up --detach`)
+    #[command(hide = true)]
+    Supervise(Supervise),
+    /// Run a controller (used by `up`)
+    #[command(hide = true)]
+    ControllerRun(ControllerRun),
+    /// Run a node (used by `up`)
+    #[command(hide = true)]
+    NodeRun(NodeRun),
+}
+
+impl Command {
+    /// Does what was asked for.
+    pub fn run(self, settings: &Settings) -> Result<(), Failure> {
+        match self {
+            Command::Up(args) => up::run(&args, settings),
+            Command::Down(args) => down::run(&args, settings),
+            Command::Deploy(args) => deploy::run(&args, settings),
+            Command::Delete(args) => delete::run(&args, settings),
+            Command::Get(args) => get::run(&args, settings),
+            Command::Describe(args) => describe::run(&args, settings),
+            Command::Migrate(args) => migrate::run(&args, settings),
+            Command::New(args) => new::run(&args),
+            Command::Build(args) => build::run(&args),
+            Command::Run(args) => run::run(&args, settings),
+            Command::Profile(args) => profile::run(&args, settings),
+            Command::Call(args) => call::run(&args, settings),
+            Command::Replay(args) => replay::run(&args, settings),
+            Command::Load(args) => load::run(&args, settings),
+            Command::Demo(args) => demo::run(&args, settings),
+            Command::Bench(args) => bench::run(&args, settings),
+            Command::Logs(args) => logs::run(&args, settings),
+            Command::Place(args) => place::run(&args, settings),
+            Command::Doctor(args) => doctor::run(&args, settings),
+            Command::Schema(args) => schema::run(&args),
+            Command::Completions(args) => completions::run(&args, Cli::command()),
+            Command::Supervise(args) => supervisor::run_detached(&args),
+            Command::ControllerRun(args) => programs::controller(&args),
+            Command::NodeRun(args) => programs::node(&args),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

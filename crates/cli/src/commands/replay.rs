@@ -1,0 +1,218 @@
+//! `e3 get dead-letters` and `e3 replay`: requests whose every attempt failed, and their retry.
+
+use crate::cluster::client::Client;
+use crate::settings::Settings;
+use crate::ui::failure::{Exit, Failure};
+use crate::ui::output::{self, Table};
+use crate::ui::text::{bytes, plural};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use clap::Args;
+use e3_load::LoadError;
+use e3_load::letters::LetterClient;
+use e3_model::api::AppView;
+use e3_model::plan::Role;
+use e3_model::{AppId, MessageId, ServiceId, ShardId, ShardKey};
+use e3_wire::entry::{DeadLetter, Outcome};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+/// `e3 replay`.
+#[derive(Args, Debug, Clone)]
+pub struct Replay {
+    /// Application
+    pub app: String,
+    /// Dead letters, as named by `e3 get dead-letters`
+    #[arg(
+        value_name = "LETTER",
+        required_unless_present = "all",
+        conflicts_with = "all"
+    )]
+    pub letters: Vec<String>,
+    /// All dead letters of the application
+    #[arg(long)]
+    pub all: bool,
+}
+
+/// Longest content of a key or a reason that a table shows.
+const SHOWN_LEN_MAX: usize = 60;
+
+/// A dead letter as it is shown.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LetterView {
+    /// Its name within the application.
+    pub letter: String,
+    /// `app/service/shard` that it failed at.
+    pub instance: String,
+    /// Milliseconds since it was dead-lettered.
+    pub age_ms: u64,
+    /// Why.
+    pub reason: String,
+    /// Routing key, in Base64.
+    pub key: String,
+    /// Content, in Base64.
+    pub payload: String,
+    /// Bytes of the content.
+    pub payload_bytes: usize,
+}
+
+/// A letter, and the shard that has it.
+struct Found {
+    shard: ShardKey,
+    instance: String,
+    letter: (MessageId, DeadLetter),
+}
+
+/// The dead letters of an application, or of all.
+pub fn views(client: &Client, app: Option<&str>) -> Result<Vec<LetterView>, Failure> {
+    let apps = match app {
+        Some(name) => vec![client.app(name)?],
+        None => client.apps()?,
+    };
+    let mut letters = LetterClient::new().map_err(failure)?;
+    let mut routes = Routes::default();
+    let mut views = Vec::new();
+    for app in &apps {
+        for found in read(client, &mut letters, &mut routes, app)? {
+            let (id, letter) = found.letter;
+            let age = letters.now().0.saturating_sub(letter.at.0);
+            views.push(LetterView {
+                letter: id.to_string(),
+                instance: found.instance,
+                age_ms: age / 1_000_000,
+                reason: letter.reason,
+                key: STANDARD.encode(&letter.key),
+                payload: STANDARD.encode(&letter.payload),
+                payload_bytes: letter.payload.len(),
+            });
+        }
+    }
+    Ok(views)
+}
+
+/// Letters as a table.
+pub fn table(all: &[LetterView]) -> String {
+    let mut table = Table::new(&["LETTER", "INSTANCE", ">AGE", "KEY", ">CONTENT", "REASON"]);
+    for l in all {
+        let key = STANDARD.decode(&l.key).unwrap_or_default();
+        table.row([
+            l.letter.clone(),
+            l.instance.clone(),
+            format!("{:.1} s", l.age_ms as f64 / 1e3),
+            shown(&key.escape_ascii().to_string()),
+            bytes(l.payload_bytes as u64),
+            shown(&l.reason),
+        ]);
+    }
+    table.render()
+}
+
+fn shown(text: &str) -> String {
+    match text.char_indices().nth(SHOWN_LEN_MAX) {
+        Some((at, _)) => format!("{}...", &text[..at]),
+        None => text.to_string(),
+    }
+}
+
+/// `e3 replay`.
+pub fn run(args: &Replay, settings: &Settings) -> Result<(), Failure> {
+    let client = Client::connect(settings)?;
+    let app = client.app(&args.app)?;
+    let mut letters = LetterClient::new().map_err(failure)?;
+    let mut routes = Routes::default();
+    let mut found = read(&client, &mut letters, &mut routes, &app)?;
+    if !args.all {
+        let all: Vec<String> = found.iter().map(|f| f.letter.0.to_string()).collect();
+        if let Some(unknown) = args.letters.iter().find(|l| !all.contains(l)) {
+            let message = format!("application {} has no dead letter {unknown}", args.app);
+            let hint = format!("list them with: e3 get dead-letters --app {}", args.app);
+            return Err(Failure::new(Exit::NotFound, message).hint(hint));
+        }
+        found.retain(|f| args.letters.contains(&f.letter.0.to_string()));
+    }
+    let bar = output::progress(found.len() as u64, "replay");
+    let (mut done, mut again) = (0, None);
+    for f in &found {
+        let reply = letters
+            .replay(f.shard, &f.letter, &mut routes.to(&client, &f.instance))
+            .map_err(failure)?;
+        match reply.outcome {
+            Outcome::Done => done += 1,
+            _ => {
+                let why = String::from_utf8_lossy(&reply.payload).into_owned();
+                again.get_or_insert(format!("{} of {}: {why}", f.letter.0, f.instance));
+            }
+        }
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    let total = plural(found.len(), "dead letter");
+    output::print(&format!("replayed {done} of {total}\n"))?;
+    match again {
+        None => Ok(()),
+        Some(first) => {
+            let message = format!("{} failed again, the first: {first}", found.len() - done);
+            Err(Failure::new(Exit::Check, message).hint("see: e3 get dead-letters, e3 logs"))
+        }
+    }
+}
+
+fn read(
+    client: &Client,
+    letters: &mut LetterClient,
+    routes: &mut Routes,
+    app: &AppView,
+) -> Result<Vec<Found>, Failure> {
+    let mut all = Vec::new();
+    for (i, service) in app.services.iter().enumerate() {
+        for shard in 0..service.shards {
+            let instance = format!("{}/{}/{shard}", app.name, service.name);
+            let shard = ShardKey {
+                app: AppId(app.id),
+                service: ServiceId(i as u16),
+                shard: ShardId(shard),
+            };
+            let found = letters.read(shard, &mut routes.to(client, &instance));
+            all.extend(found.map_err(failure)?.into_iter().map(|letter| Found {
+                shard,
+                instance: instance.clone(),
+                letter,
+            }));
+        }
+    }
+    Ok(all)
+}
+
+/// Where primaries are, as far as it is known.
+#[derive(Default)]
+struct Routes(BTreeMap<String, SocketAddr>);
+
+impl Routes {
+    /// Where the primary of a shard is: as known at first, then as the controller says.
+    fn to(&mut self, client: &Client, instance: &str) -> impl FnMut() -> Option<SocketAddr> {
+        let mut known = self.0.get(instance).copied();
+        move || {
+            if let Some(address) = known.take() {
+                return Some(address);
+            }
+            let all = client.instances().ok()?;
+            let primary = all
+                .iter()
+                .find(|i| i.instance == instance && i.role == Role::Primary)?;
+            let address = client.node(&primary.node).ok()?.address?.parse().ok()?;
+            self.0.insert(instance.to_string(), address);
+            Some(address)
+        }
+    }
+}
+
+fn failure(error: LoadError) -> Failure {
+    match error {
+        LoadError::NotServed { .. } => {
+            Failure::new(Exit::Timeout, error).hint("see: e3 get instances")
+        }
+        _ => Failure::new(Exit::Unexpected, error),
+    }
+}

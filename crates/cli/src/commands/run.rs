@@ -1,0 +1,296 @@
+//! `e3 run`: one service alone, without a cluster. Requests come as lines of JSON, answers go out
+//! the same way, so that a person can try a service by hand and a script can check it.
+
+use crate::documents::assets::read_asset;
+use crate::documents::builtin;
+use crate::documents::files::without_bom;
+use crate::documents::files::{read_blob, read_content};
+use crate::documents::modules;
+use crate::settings::Settings;
+use crate::ui::exchange::{Content, Line};
+use crate::ui::failure::{Exit, Failure};
+use crate::ui::output;
+use crate::ui::values::duration;
+use clap::Args;
+use e3_engine::{Completion, InstanceSpec, Outcome, Request, Solo};
+use e3_model::application::{Collection, CollectionKind};
+use e3_model::{Accelerators, Bytes, Slot};
+use serde::Serialize;
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// Longest line of requests.
+const LINE_LEN_MAX: u64 = 1 << 20;
+
+/// `e3 run`.
+#[derive(Args, Debug, Clone, Default)]
+pub struct Run {
+    /// Module: a file, or a service such as echo; with --app, a service of that application
+    pub module: String,
+    /// Manifest that the service's collections, channels and configuration come from
+    #[arg(long, value_name = "FILE|NAME")]
+    pub app: Option<String>,
+    /// Collection: hash-map, ordered-map, array or counter
+    #[arg(long = "collection", value_name = "NAME:KIND", value_parser = collection)]
+    pub collections: Vec<Collection>,
+    /// Outgoing channel, and how many messages a request may send on it [default: 1]
+    #[arg(long = "channel", value_name = "NAME[:OUTPUTS]", value_parser = channel)]
+    pub channels: Vec<(String, u32)>,
+    /// A value of the service's configuration (--config names e3's own)
+    #[arg(long = "set", value_name = "NAME=VALUE", value_parser = pair)]
+    pub set: Vec<(String, String)>,
+    /// Secret, from a file
+    #[arg(long = "secret", value_name = "NAME=FILE", value_parser = pair)]
+    pub secrets: Vec<(String, String)>,
+    /// Asset, from a file
+    #[arg(long = "asset", value_name = "NAME=FILE", value_parser = pair)]
+    pub assets: Vec<(String, String)>,
+    /// Maximum linear memory [default: 64Mi, or the manifest's]
+    #[arg(long, value_name = "BYTES")]
+    pub memory: Option<Bytes>,
+    /// Deadline of a handler [default: 1s, or the manifest's]
+    #[arg(long, value_parser = duration, value_name = "TIME")]
+    pub deadline: Option<Duration>,
+    /// Use no accelerators
+    #[arg(long)]
+    pub portable: bool,
+    /// File of requests, one line of JSON each [default: standard input]
+    #[arg(long, value_name = "FILE")]
+    pub input: Option<PathBuf>,
+    /// Directory of the modules
+    #[arg(long, env = "E3_SERVICES", value_name = "DIR")]
+    pub services: Option<PathBuf>,
+}
+
+fn pair(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.into(), value.into())),
+        _ => Err(format!("{text:?} is not NAME=VALUE")),
+    }
+}
+
+fn collection(text: &str) -> Result<Collection, String> {
+    let kind = match text.split_once(':').map(|(_, kind)| kind) {
+        Some("hash-map") => CollectionKind::HashMap,
+        Some("ordered-map") => CollectionKind::OrderedMap,
+        Some("array") => CollectionKind::Array,
+        Some("counter") => CollectionKind::Counter,
+        _ => {
+            let kinds = "hash-map, ordered-map, array or counter";
+            return Err(format!("{text:?} is not NAME:KIND with KIND {kinds}"));
+        }
+    };
+    let name = text.split(':').next().unwrap_or_default().to_string();
+    Ok(Collection { name, kind })
+}
+
+fn channel(text: &str) -> Result<(String, u32), String> {
+    match text.split_once(':') {
+        None => Ok((text.into(), 1)),
+        Some((name, outputs)) => match e3_model::units::whole(outputs) {
+            Some(n @ 1..=64) => Ok((name.into(), n)),
+            _ => Err(format!("{text:?}: outputs must be 1..=64")),
+        },
+    }
+}
+
+/// The result of a request.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Answer {
+    status: Option<u32>,
+    reply: Option<Content>,
+    sent: Vec<Sent>,
+    /// Why the attempt failed.
+    error: Option<String>,
+    busy_us: f64,
+    state_bytes: usize,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Sent {
+    channel: String,
+    key: Content,
+    payload: Content,
+}
+
+/// `e3 run`.
+pub fn run(args: &Run, settings: &Settings) -> Result<(), Failure> {
+    let (wasm, spec) = service(args, settings)?;
+    let channels: Vec<String> = spec.channels.iter().map(|(name, _)| name.clone()).collect();
+    let log = Rc::new(|line: e3_engine::LogLine<'_>| output::say(&e3_log::escape(line.text)));
+    let accelerators = match args.portable {
+        true => Accelerators::NONE,
+        false => Accelerators::ALL,
+    };
+    let failed = |e: &dyn std::fmt::Display| Failure::new(Exit::Input, e);
+    let mut solo = Solo::start_with(&wasm, spec, |config| {
+        config.log = Some(log);
+        config.accelerators = accelerators;
+    })
+    .map_err(|e| failed(&e))?;
+    let input: Box<dyn Read> = match &args.input {
+        Some(file) => {
+            Box::new(std::fs::File::open(file).map_err(|e| Failure::file("open", file, &e))?)
+        }
+        None => Box::new(std::io::stdin().lock()),
+    };
+    let mut input = BufReader::new(input);
+    let mut text = String::new();
+    let mut clock_ns = 0;
+    for number in 1u64.. {
+        text.clear();
+        let read = (&mut input).take(LINE_LEN_MAX).read_line(&mut text);
+        let len = read.map_err(|e| Failure::new(Exit::Input, format!("line {number}: {e}")))?;
+        if len == 0 {
+            break;
+        }
+        if text.trim().is_empty() {
+            continue;
+        }
+        let line = match number {
+            1 => without_bom(&text),
+            _ => &text,
+        };
+        let request = request(line, number, &mut clock_ns)
+            .map_err(|e| Failure::new(Exit::Input, format!("line {number}: {e}")))?;
+        let ended = solo.call(request).map_err(|e| failed(&e))?;
+        let answer = answer(ended, &channels, solo.state_bytes());
+        let line = serde_json::to_string(&answer)
+            .map_err(|e| Failure::new(Exit::Unexpected, format!("line {number}: {e}")))?;
+        output::print(&(line + "\n"))?;
+    }
+    Ok(())
+}
+
+/// All requests of a file.
+pub fn requests(file: &Path) -> Result<Vec<Request>, Failure> {
+    let text = std::fs::read_to_string(file).map_err(|e| Failure::file("read", file, &e))?;
+    let mut clock_ns = 0;
+    let lines = without_bom(&text)
+        .lines()
+        .zip(1u64..)
+        .filter(|(line, _)| !line.trim().is_empty());
+    lines
+        .map(|(line, number)| {
+            request(line, number, &mut clock_ns)
+                .map_err(|e| Failure::new(Exit::Input, format!("{}:{number}: {e}", file.display())))
+        })
+        .collect()
+}
+
+/// The module, and what it is given.
+pub fn service(args: &Run, settings: &Settings) -> Result<(Vec<u8>, InstanceSpec), Failure> {
+    let services = args.services.as_deref();
+    let services = services.or(settings.file.services.as_deref());
+    let mut spec = InstanceSpec {
+        name: args.module.clone(),
+        memory_bytes_max: 64 << 20,
+        deadline: Duration::from_secs(1),
+        ..InstanceSpec::default()
+    };
+    let here = builtin::Text {
+        file: args.module.clone(),
+        text: String::new(),
+        dir: Some(PathBuf::new()),
+    };
+    let wasm = match &args.app {
+        Some(app) => {
+            let (text, app) = builtin::application(app)?;
+            let Some((id, service)) = app.service_named(&args.module) else {
+                let message = format!("{} has no service {:?}", text.file, args.module);
+                return Err(Failure::new(Exit::NotFound, message));
+            };
+            spec.collections = service.collections.clone();
+            spec.channels = app
+                .channels_from(id)
+                .map(|(_, _, c)| (c.name().to_string(), c.outputs))
+                .collect();
+            spec.config = service.config.clone();
+            spec.accelerators = service.accelerators.iter().copied().collect();
+            spec.memory_bytes_max = service.resources.memory.0 as usize;
+            spec.deadline = Duration::from_nanos(service.deadline.0);
+            for name in &service.assets {
+                let asset = app.spec.assets.iter().find(|a| a.name == *name);
+                let asset = asset.expect("checked with the manifest");
+                spec.assets
+                    .push((name.clone(), read_asset(&text, asset)?.into()));
+            }
+            modules::find(&text, &service.module, services)?.wasm
+        }
+        None if args.module.ends_with(".wasm") => read_blob(Path::new(&args.module))?.into(),
+        None => modules::find(&here, &format!("{}.wasm", args.module), services)?.wasm,
+    };
+    spec.collections.extend(args.collections.iter().cloned());
+    spec.channels.extend(args.channels.iter().cloned());
+    spec.config.extend(args.set.iter().cloned());
+    for (name, file) in &args.secrets {
+        spec.secrets
+            .push((name.clone(), read_blob(&PathBuf::from(file))?));
+    }
+    for (name, file) in &args.assets {
+        let content = read_content(&PathBuf::from(file))?;
+        spec.assets.push((name.clone(), content.into()));
+    }
+    if let Some(memory) = args.memory {
+        spec.memory_bytes_max = memory.0 as usize;
+    }
+    if let Some(deadline) = args.deadline {
+        spec.deadline = deadline;
+    }
+    Ok((wasm.into_owned(), spec))
+}
+
+fn wall_clock_ns() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.unwrap_or_default().as_nanos() as u64
+}
+
+fn request(text: &str, number: u64, clock_ns: &mut u64) -> Result<Request, String> {
+    let line: Line = serde_json::from_str(text).map_err(|e| e.to_string())?;
+    let (key, payload) = line.content()?;
+    *clock_ns = line.now_ns.unwrap_or_else(wall_clock_ns).max(*clock_ns);
+    let mut request_id = [0; 16];
+    request_id[8..].copy_from_slice(&number.to_le_bytes());
+    Ok(Request {
+        token: number,
+        slot: Slot::of(&key).0,
+        now_ns: *clock_ns,
+        request_id,
+        edge: line.edge.unwrap_or(-1),
+        key,
+        payload,
+    })
+}
+
+fn answer(ended: Completion, channels: &[String], state_bytes: usize) -> Answer {
+    let mut answer = Answer {
+        status: None,
+        reply: None,
+        sent: Vec::new(),
+        error: None,
+        busy_us: ended.busy.as_nanos() as f64 / 1e3,
+        state_bytes,
+    };
+    match ended.outcome {
+        Outcome::Done { outputs, reply, .. } => {
+            answer.sent = outputs
+                .into_iter()
+                .map(|o| Sent {
+                    channel: channels[usize::from(o.channel)].clone(),
+                    key: Content::of(&o.key),
+                    payload: Content::of(&o.payload),
+                })
+                .collect();
+            if let Some(reply) = reply {
+                answer.status = Some(reply.status);
+                answer.reply = Some(Content::of(&reply.payload));
+            }
+        }
+        Outcome::Failed(failed) => answer.error = Some(failed.failure.to_string()),
+    }
+    answer
+}
