@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use crate::Outcome;
+use crate::process::Outcome;
 
 /// Layers, lowest first: an arrow never points to a later one.
 const LAYERS: [&str; 5] = ["ground", "core", "adapter", "program", "around"];

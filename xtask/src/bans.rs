@@ -5,8 +5,8 @@
 
 use std::fmt::Write as _;
 
-use crate::Outcome;
 use crate::architecture::Architecture;
+use crate::process::Outcome;
 use crate::sources::Sources;
 use crate::workspace::{Package, Workspace};
 

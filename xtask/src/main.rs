@@ -6,15 +6,19 @@
 mod architecture;
 mod arrows;
 mod bans;
+mod knots;
+mod modules;
+mod process;
 mod services;
 mod sources;
 mod wasm;
 mod workspace;
 
 use std::path::PathBuf;
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 
 use architecture::Architecture;
+use process::{Outcome, cargo};
 use workspace::Workspace;
 
 const USAGE: &str = "\
@@ -28,9 +32,6 @@ usage: cargo xtask <command>
       --out DIR                 put them in DIR instead
       --toolchain rustup|debian use this toolchain instead of the first that is there
 ";
-
-/// Why a task ended early; the message is complete.
-type Outcome<T> = Result<T, String>;
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -80,6 +81,11 @@ fn check(with_cargo: bool) -> Outcome<()> {
         "unsafe code",
         sources.unsafe_problems(&architecture, &workspace),
     );
+    let knots = knots::find(&workspace)?;
+    report("knots", knots.problems);
+    for line in knots.warnings {
+        println!("warning: {line}");
+    }
     report("paths in documents", sources.dead_paths());
     for line in sources.long_files() {
         println!("warning: {line}");
@@ -152,23 +158,4 @@ fn build_services(options: &[&str]) -> Outcome<()> {
         .map_err(|e| format!("{e}\nhint: scripts/setup installs what is missing"))?;
     println!("services: built with {}", toolchain.describe());
     services::build(&workspace, &toolchain, &out)
-}
-
-/// Runs cargo in the workspace, its output going where ours goes.
-fn cargo(args: &[&str]) -> Outcome<()> {
-    let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut command = Command::new(program);
-    command.args(args);
-    run(&mut command, &format!("cargo {}", args[0]))
-}
-
-fn run(command: &mut Command, name: &str) -> Outcome<()> {
-    let status = command
-        .status()
-        .map_err(|e| format!("{name} does not start: {e}"))?;
-    if status.success() {
-        Ok(())
-    } else {
-        Err(format!("{name} failed ({status})"))
-    }
 }

@@ -4,9 +4,9 @@ use std::path::Path;
 
 use e3_kit::Toolchain;
 
+use crate::process::{Outcome, run};
 use crate::wasm::{Abi, border};
 use crate::workspace::Workspace;
-use crate::{Outcome, run};
 
 const PACKAGE_PREFIX: &str = "e3-service-";
 const PROFILE: &str = "service";

@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::Outcome;
 use crate::architecture::{Architecture, code_spans};
+use crate::process::Outcome;
 use crate::workspace::Workspace;
 
 /// Lines of a source file from which on it is worth a split.

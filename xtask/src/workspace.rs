@@ -5,7 +5,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::Outcome;
+use crate::process::Outcome;
 
 /// The packages of this repository.
 pub struct Workspace {
