@@ -154,7 +154,7 @@ fn build_services(options: &[&str]) -> Outcome<()> {
             }
         };
     }
-    let toolchain = e3_kit::find(wanted)
+    let toolchain = e3_scaffold::find(wanted)
         .map_err(|e| format!("{e}\nhint: scripts/setup installs what is missing"))?;
     println!("services: built with {}", toolchain.describe());
     services::build(&workspace, &toolchain, &out)

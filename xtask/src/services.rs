@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use e3_kit::Toolchain;
+use e3_scaffold::Toolchain;
 
 use crate::process::{Outcome, run};
 use crate::wasm::{Abi, border};

@@ -18,7 +18,7 @@ pub struct Build {
 
 /// `e3 build`.
 pub fn run(args: &Build) -> Result<(), Failure> {
-    let (with, module) = e3_kit::build(&args.dir)?;
+    let (with, module) = e3_scaffold::build(&args.dir)?;
     let wasm = read_blob(&module)?;
     e3_engine::check(&wasm, INSTANCE_MEMORY_LEN_MAX as u64).map_err(|e| {
         let message = format!("{}: {e}", module.display());

@@ -3,7 +3,7 @@
 use crate::ui::failure::{Exit, Failure};
 use crate::ui::output;
 use clap::{Args, ValueEnum};
-use e3_kit::KitError;
+use e3_scaffold::ScaffoldError;
 use std::path::PathBuf;
 
 /// Languages of `e3 new`.
@@ -29,10 +29,10 @@ pub struct New {
 /// `e3 new`.
 pub fn run(args: &New) -> Result<(), Failure> {
     let language = match args.lang {
-        Lang::Rust => e3_kit::Language::Rust,
-        Lang::C => e3_kit::Language::C,
+        Lang::Rust => e3_scaffold::Language::Rust,
+        Lang::C => e3_scaffold::Language::C,
     };
-    let dir = e3_kit::create(&PathBuf::new(), &args.name, language)?;
+    let dir = e3_scaffold::create(&PathBuf::new(), &args.name, language)?;
     output::print(&format!(
         "made {0}/: a service that counts the requests of each key\n\
          next: e3 build {0}; e3 run {0}/{0}.wasm --collection visits:counter; e3 deploy {0}/{0}.yaml\n",
@@ -40,12 +40,14 @@ pub fn run(args: &New) -> Result<(), Failure> {
     ))
 }
 
-impl From<KitError> for Failure {
-    fn from(error: KitError) -> Failure {
+impl From<ScaffoldError> for Failure {
+    fn from(error: ScaffoldError) -> Failure {
         let exit = match error {
-            KitError::Exists(_) => Exit::Conflict,
-            KitError::Name(_) | KitError::NoProject(_) | KitError::NoModule(_) => Exit::Input,
-            KitError::Failed { .. } => Exit::Check,
+            ScaffoldError::Exists(_) => Exit::Conflict,
+            ScaffoldError::Name(_) | ScaffoldError::NoProject(_) | ScaffoldError::NoModule(_) => {
+                Exit::Input
+            }
+            ScaffoldError::Failed { .. } => Exit::Check,
             _ => Exit::Unexpected,
         };
         Failure::new(exit, error)

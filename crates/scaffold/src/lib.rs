@@ -1,4 +1,4 @@
-//! The kit for authors of services: a new project ([`create`]), its build to WebAssembly
+//! Scaffolding for the authors of services: a new project ([`create`]), its build to WebAssembly
 //! ([`build`]), and the toolchains that can do it ([`Toolchain`]).
 //!
 //! A project holds a copy of the SDK, so that it needs nothing but this program and a compiler.
@@ -9,6 +9,6 @@ mod project;
 mod toolchain;
 
 pub use build::build;
-pub use error::KitError;
+pub use error::ScaffoldError;
 pub use project::{Language, create};
 pub use toolchain::{Toolchain, find};

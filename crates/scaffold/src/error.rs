@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 /// Why a project is not made or not built.
 #[derive(Debug)]
-pub enum KitError {
+pub enum ScaffoldError {
     /// No such toolchain.
     UnknownToolchain(String),
     /// A toolchain lacks something: what, and what brings it.
@@ -17,7 +17,7 @@ pub enum KitError {
         fix: &'static str,
     },
     /// No toolchain builds for WebAssembly: why not rustup's, why not Debian's.
-    NoToolchain(Box<KitError>, Box<KitError>),
+    NoToolchain(Box<ScaffoldError>, Box<ScaffoldError>),
     /// A program does not start.
     Start {
         /// The program.
@@ -49,32 +49,34 @@ pub enum KitError {
     NoModule(PathBuf),
 }
 
-impl fmt::Display for KitError {
+impl fmt::Display for ScaffoldError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            KitError::UnknownToolchain(name) => {
+            ScaffoldError::UnknownToolchain(name) => {
                 write!(f, "toolchain is {name:?}, must be rustup or debian")
             }
-            KitError::Incomplete { missing, fix } => write!(f, "{missing} ({fix})"),
-            KitError::NoToolchain(rustup, debian) => write!(
+            ScaffoldError::Incomplete { missing, fix } => write!(f, "{missing} ({fix})"),
+            ScaffoldError::NoToolchain(rustup, debian) => write!(
                 f,
                 "no toolchain builds wasm32-unknown-unknown; rustup: {rustup}; debian: {debian}"
             ),
-            KitError::Start { program, source } => write!(f, "{program} does not start: {source}"),
-            KitError::Failed { program, status } => write!(f, "{program} failed ({status})"),
-            KitError::File { file, source } => write!(f, "{}: {source}", file.display()),
-            KitError::Name(name) => write!(
+            ScaffoldError::Start { program, source } => {
+                write!(f, "{program} does not start: {source}")
+            }
+            ScaffoldError::Failed { program, status } => write!(f, "{program} failed ({status})"),
+            ScaffoldError::File { file, source } => write!(f, "{}: {source}", file.display()),
+            ScaffoldError::Name(name) => write!(
                 f,
                 "name is {name:?}, must be lower-case letters, digits and hyphens, at most 63, \
                  and begin with a letter"
             ),
-            KitError::Exists(dir) => write!(f, "{} already exists", dir.display()),
-            KitError::NoProject(dir) => write!(
+            ScaffoldError::Exists(dir) => write!(f, "{} already exists", dir.display()),
+            ScaffoldError::NoProject(dir) => write!(
                 f,
                 "{} has neither a Cargo.toml nor a single .c file",
                 dir.display()
             ),
-            KitError::NoModule(file) => write!(
+            ScaffoldError::NoModule(file) => write!(
                 f,
                 "{}: no module was built; does [lib] have crate-type = [\"cdylib\"]?",
                 file.display()
@@ -83,4 +85,4 @@ impl fmt::Display for KitError {
     }
 }
 
-impl std::error::Error for KitError {}
+impl std::error::Error for ScaffoldError {}

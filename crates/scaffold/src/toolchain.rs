@@ -7,7 +7,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::KitError;
+use crate::ScaffoldError;
 
 /// The oldest compiler that builds the workspace; Debian's package must be at least this.
 const VERSION_MIN: (u32, u32) = (1, 95);
@@ -37,13 +37,13 @@ pub enum Toolchain {
 }
 
 /// The one named, or the first that is there.
-pub fn find(wanted: Option<&str>) -> Result<Toolchain, KitError> {
+pub fn find(wanted: Option<&str>) -> Result<Toolchain, ScaffoldError> {
     match wanted {
         Some("rustup") => rustup(),
         Some("debian") => debian(),
-        Some(other) => Err(KitError::UnknownToolchain(other.into())),
+        Some(other) => Err(ScaffoldError::UnknownToolchain(other.into())),
         None => rustup().or_else(|first| {
-            debian().map_err(|second| KitError::NoToolchain(Box::new(first), Box::new(second)))
+            debian().map_err(|second| ScaffoldError::NoToolchain(Box::new(first), Box::new(second)))
         }),
     }
 }
@@ -97,7 +97,7 @@ impl Toolchain {
     }
 }
 
-fn rustup() -> Result<Toolchain, KitError> {
+fn rustup() -> Result<Toolchain, ScaffoldError> {
     let program = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
     let rustc = Path::new(&program);
     let library = sysroot(rustc)?.join("lib/rustlib/wasm32-unknown-unknown/lib");
@@ -112,7 +112,7 @@ fn rustup() -> Result<Toolchain, KitError> {
     })
 }
 
-fn debian() -> Result<Toolchain, KitError> {
+fn debian() -> Result<Toolchain, ScaffoldError> {
     let rustc = Path::new("/usr/bin/rustc");
     if !rustc.exists() || !Path::new("/usr/bin/cargo").exists() {
         return incomplete(
@@ -142,29 +142,29 @@ fn debian() -> Result<Toolchain, KitError> {
     }
 }
 
-fn incomplete<T>(missing: &str, fix: &'static str) -> Result<T, KitError> {
-    Err(KitError::Incomplete {
+fn incomplete<T>(missing: &str, fix: &'static str) -> Result<T, ScaffoldError> {
+    Err(ScaffoldError::Incomplete {
         missing: missing.into(),
         fix,
     })
 }
 
-fn version(rustc: &Path) -> Result<String, KitError> {
+fn version(rustc: &Path) -> Result<String, ScaffoldError> {
     output(Command::new(rustc).arg("--version"))
 }
 
-fn sysroot(rustc: &Path) -> Result<PathBuf, KitError> {
+fn sysroot(rustc: &Path) -> Result<PathBuf, ScaffoldError> {
     output(Command::new(rustc).args(["--print", "sysroot"])).map(PathBuf::from)
 }
 
-fn output(command: &mut Command) -> Result<String, KitError> {
+fn output(command: &mut Command) -> Result<String, ScaffoldError> {
     let name = command.get_program().to_string_lossy().into_owned();
-    let output = command.output().map_err(|source| KitError::Start {
+    let output = command.output().map_err(|source| ScaffoldError::Start {
         program: name.clone(),
         source,
     })?;
     if !output.status.success() {
-        return Err(KitError::Failed {
+        return Err(ScaffoldError::Failed {
             program: name,
             status: output.status,
         });

@@ -1,6 +1,6 @@
 //! Builds a project to WebAssembly.
 
-use crate::{KitError, find};
+use crate::{ScaffoldError, find};
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,17 +10,17 @@ const COMPILERS: [&str; 5] = ["clang-19", "clang", "clang-20", "clang-21", "clan
 
 /// Builds the project in `dir`, a Rust package or a single C file, to `dir/NAME.wasm`; what it was
 /// built with, and the module.
-pub fn build(dir: &Path) -> Result<(String, PathBuf), KitError> {
+pub fn build(dir: &Path) -> Result<(String, PathBuf), ScaffoldError> {
     if dir.join("Cargo.toml").is_file() {
         return build_rust(dir);
     }
     match &files(dir, "c")?[..] {
         [source] => build_c(dir, source),
-        _ => Err(KitError::NoProject(dir.to_path_buf())),
+        _ => Err(ScaffoldError::NoProject(dir.to_path_buf())),
     }
 }
 
-fn build_rust(dir: &Path) -> Result<(String, PathBuf), KitError> {
+fn build_rust(dir: &Path) -> Result<(String, PathBuf), ScaffoldError> {
     let toolchain = find(None)?;
     let target = dir.join("target").join(toolchain.dir_name());
     let mut command = toolchain.cargo_build();
@@ -33,7 +33,7 @@ fn build_rust(dir: &Path) -> Result<(String, PathBuf), KitError> {
     let built = target.join("wasm32-unknown-unknown/service");
     let modules = files(&built, "wasm")?;
     let [module] = &modules[..] else {
-        return Err(KitError::NoModule(dir.join("Cargo.toml")));
+        return Err(ScaffoldError::NoModule(dir.join("Cargo.toml")));
     };
     let name = module.file_name().unwrap_or_default().to_string_lossy();
     let out = dir.join(name.replace('_', "-"));
@@ -41,13 +41,13 @@ fn build_rust(dir: &Path) -> Result<(String, PathBuf), KitError> {
     Ok((toolchain.describe(), out))
 }
 
-fn build_c(dir: &Path, source: &Path) -> Result<(String, PathBuf), KitError> {
+fn build_c(dir: &Path, source: &Path) -> Result<(String, PathBuf), ScaffoldError> {
     let there = |name: &&&str| {
         let version = Command::new(name).arg("--version").output();
         version.is_ok_and(|o| o.status.success())
     };
     let Some(compiler) = COMPILERS.iter().find(there) else {
-        return Err(KitError::Incomplete {
+        return Err(ScaffoldError::Incomplete {
             missing: "clang is missing".into(),
             fix: "apt-get install clang-19 lld-19",
         });
@@ -65,20 +65,20 @@ fn build_c(dir: &Path, source: &Path) -> Result<(String, PathBuf), KitError> {
     Ok((compiler.to_string(), out))
 }
 
-fn run(command: &mut Command) -> Result<(), KitError> {
+fn run(command: &mut Command) -> Result<(), ScaffoldError> {
     let program = command.get_program().to_string_lossy().into_owned();
-    let status = command.status().map_err(|source| KitError::Start {
+    let status = command.status().map_err(|source| ScaffoldError::Start {
         program: program.clone(),
         source,
     })?;
     match status.success() {
         true => Ok(()),
-        false => Err(KitError::Failed { program, status }),
+        false => Err(ScaffoldError::Failed { program, status }),
     }
 }
 
 /// Files of a directory with this extension.
-fn files(dir: &Path, extension: &str) -> Result<Vec<PathBuf>, KitError> {
+fn files(dir: &Path, extension: &str) -> Result<Vec<PathBuf>, ScaffoldError> {
     let failed = |source| file(dir, source);
     let mut found = Vec::new();
     for entry in fs::read_dir(dir).map_err(failed)? {
@@ -90,8 +90,8 @@ fn files(dir: &Path, extension: &str) -> Result<Vec<PathBuf>, KitError> {
     Ok(found)
 }
 
-fn file(path: &Path, source: std::io::Error) -> KitError {
-    KitError::File {
+fn file(path: &Path, source: std::io::Error) -> ScaffoldError {
+    ScaffoldError::File {
         file: path.to_path_buf(),
         source,
     }

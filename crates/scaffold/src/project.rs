@@ -1,6 +1,6 @@
 //! New projects.
 
-use crate::KitError;
+use crate::ScaffoldError;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -62,15 +62,15 @@ const MANIFEST: (&str, &str) = ("{{name}}.yaml", template!("manifest.yaml"));
 
 /// Makes a project in `parent/name`: a service that counts the requests of each key, its manifest,
 /// and a copy of the SDK. Nothing is written if there is something of that name.
-pub fn create(parent: &Path, name: &str, language: Language) -> Result<PathBuf, KitError> {
+pub fn create(parent: &Path, name: &str, language: Language) -> Result<PathBuf, ScaffoldError> {
     let good = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     let begins = name.starts_with(|c: char| c.is_ascii_lowercase());
     if !begins || name.ends_with('-') || name.len() > NAME_LEN_MAX || !name.chars().all(good) {
-        return Err(KitError::Name(name.into()));
+        return Err(ScaffoldError::Name(name.into()));
     }
     let dir = parent.join(name);
     if dir.exists() {
-        return Err(KitError::Exists(dir));
+        return Err(ScaffoldError::Exists(dir));
     }
     let at = SDK_MANIFEST.find("[dependencies]").unwrap_or_default();
     let dependencies = SDK_MANIFEST[at..].trim_end();
@@ -89,8 +89,8 @@ pub fn create(parent: &Path, name: &str, language: Language) -> Result<PathBuf, 
     Ok(dir)
 }
 
-fn write(file: &Path, text: &str) -> Result<(), KitError> {
-    let failed = |source| KitError::File {
+fn write(file: &Path, text: &str) -> Result<(), ScaffoldError> {
+    let failed = |source| ScaffoldError::File {
         file: file.to_path_buf(),
         source,
     };
@@ -120,7 +120,7 @@ mod tests {
         let nowhere = Path::new("/nowhere");
         for bad in ["", "A", "1a", "a_b", "a-", "../a", "a b", &"a".repeat(64)] {
             let error = create(nowhere, bad, Language::Rust).unwrap_err();
-            assert!(matches!(error, KitError::Name(_)), "{bad}: {error}");
+            assert!(matches!(error, ScaffoldError::Name(_)), "{bad}: {error}");
         }
     }
 }
