@@ -109,21 +109,15 @@ mod tests {
 
     #[test]
     fn updates_equal_the_sum_in_full() {
-        let mut seed = 7u64;
-        let mut next = || {
-            seed = seed
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(99);
-            (seed >> 32) as u32
-        };
+        let mut random = e3_testkit::Random::new(7);
         for round in 0..20_000 {
             let mut bytes = [0u8; 20];
             // few distinct values, so that sums of 0 and 0xffff do occur
-            bytes.fill_with(|| [0, 0, 0xff, next() as u8][next() as usize % 4]);
+            bytes.fill_with(|| [0, 0, 0xff, random.byte()][random.index(4)]);
             bytes[0] = 0x45; // a header is never all zero
             let before = full(&bytes);
             let old: [u8; 4] = bytes[12..16].try_into().unwrap();
-            let new = next().to_be_bytes();
+            let new = (random.next_u64() as u32).to_be_bytes();
             bytes[12..16].copy_from_slice(&new);
             assert_eq!(update_pair(before, old, new), full(&bytes), "round {round}");
             let words = |b: [u8; 4]| {

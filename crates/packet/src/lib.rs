@@ -18,7 +18,6 @@ mod parse;
 pub mod prefix;
 pub mod rewrite;
 pub mod routes;
-pub mod slots;
 
 pub use build::PacketBuilder;
 pub use fault::Fault;

@@ -3,6 +3,7 @@
 use super::*;
 use alloc::collections::btree_map::Entry;
 use core::convert::Infallible;
+use e3_testkit::Random;
 
 impl Bytes for &[u8] {
     type Error = Infallible;
@@ -18,25 +19,9 @@ impl Bytes for &[u8] {
     }
 }
 
-/// SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, n: u64) -> u64 {
-        self.next() % n
-    }
-}
-
 #[test]
 fn routes_equal_the_naive_match() {
-    let mut random = Random(0x5eed);
+    let mut random = Random::new(0x5eed);
     let (mut text, mut naive) = (String::new(), BTreeMap::new());
     while naive.len() < 500_000 {
         // lengths much as in a full table: most are /24, few are longer or very short
@@ -47,7 +32,7 @@ fn routes_equal_the_naive_match() {
             _ => 8 + random.below(8) as u8,
         };
         let mask = (!0u64 << (32 - u32::from(len))) as u32;
-        let prefix = random.next() as u32 & mask;
+        let prefix = random.next_u64() as u32 & mask;
         let hop = Ipv4Addr::new(192, 0, 2, random.below(250) as u8);
         if let Entry::Vacant(new) = naive.entry((len, prefix)) {
             new.insert(hop);
@@ -68,7 +53,7 @@ fn routes_equal_the_naive_match() {
         [*prefix, last, prefix.wrapping_sub(1), last.wrapping_add(1)]
     });
     let (mut found, mut none) = (0u32, 0u32);
-    for address in edges.chain((0..100_000).map(|_| random.next() as u32)) {
+    for address in edges.chain((0..100_000).map(|_| random.next_u64() as u32)) {
         let hop = routes.next_hop(Ipv4Addr::from_bits(address)).unwrap();
         assert_eq!(hop, naive_hop(address), "{}", Ipv4Addr::from_bits(address));
         *(if hop.is_some() { &mut found } else { &mut none }) += 1;

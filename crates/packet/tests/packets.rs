@@ -2,41 +2,26 @@
 
 use std::net::Ipv4Addr;
 
-use e3_packet::{
-    Fault, Flow, Packet, PacketBuilder, Transport, checksum, protocol, rewrite, slots,
-};
+use e3_packet::{Fault, Flow, Packet, PacketBuilder, Transport, checksum, protocol, rewrite};
+
+use e3_testkit::{Random, seeds};
 
 const A: Ipv4Addr = Ipv4Addr::new(10, 1, 2, 3);
 const B: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 77);
 
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    fn below(&mut self, n: u64) -> usize {
-        (self.next() % n) as usize
-    }
-}
-
 fn random_packet(random: &mut Random) -> Vec<u8> {
-    let payload: Vec<u8> = (0..random.below(64)).map(|_| random.next() as u8).collect();
+    let payload: Vec<u8> = (0..random.index(64)).map(|_| random.byte()).collect();
     let flow = Flow {
-        source: Ipv4Addr::from_bits(random.next() as u32),
-        destination: Ipv4Addr::from_bits(random.next() as u32),
-        protocol: [protocol::TCP, protocol::UDP, protocol::ICMP, 47][random.below(4)],
-        source_port: random.next() as u16,
-        destination_port: random.next() as u16,
+        source: Ipv4Addr::from_bits(random.next_u64() as u32),
+        destination: Ipv4Addr::from_bits(random.next_u64() as u32),
+        protocol: [protocol::TCP, protocol::UDP, protocol::ICMP, 47][random.index(4)],
+        source_port: random.next_u64() as u16,
+        destination_port: random.next_u64() as u16,
     };
     PacketBuilder::new(flow)
         .payload(&payload)
-        .size(random.below(200))
-        .segment(random.next() as u32, random.next() as u32, 0x18)
+        .size(random.index(200))
+        .segment(random.next_u64() as u32, random.next_u64() as u32, 0x18)
         .build()
 }
 
@@ -139,8 +124,8 @@ fn claims_are_held_against_the_bytes() {
 
 #[test]
 fn checksums_stay_right_through_rewrites() {
-    for seed in 1..=20_000u64 {
-        let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    for seed in seeds(20_000) {
+        let mut random = Random::new(seed);
         let mut bytes = random_packet(&mut random);
         let right = |bytes: &[u8]| {
             let packet = Packet::parse(bytes).unwrap();
@@ -156,16 +141,16 @@ fn checksums_stay_right_through_rewrites() {
         };
         right(&bytes);
         let before = Packet::parse(&bytes).unwrap().flow().unwrap();
-        bytes[8] = random.next() as u8;
+        bytes[8] = random.byte();
         let sum = checksum::of_header(&bytes[..usize::from(bytes[0] & 15) * 4]);
         bytes[10..12].copy_from_slice(&sum.to_be_bytes());
         let ttl = bytes[8];
         assert_eq!(rewrite::forward(&mut bytes).is_ok(), ttl > 1, "seed {seed}");
         assert_eq!(bytes[8], if ttl > 1 { ttl - 1 } else { ttl }, "seed {seed}");
         right(&bytes);
-        let address = Ipv4Addr::from_bits(random.next() as u32);
-        let port = random.next() as u16;
-        let source = random.next().is_multiple_of(2);
+        let address = Ipv4Addr::from_bits(random.next_u64() as u32);
+        let port = random.next_u64() as u16;
+        let source = random.next_u64().is_multiple_of(2);
         let done = match source {
             true => rewrite::source(&mut bytes, address, port),
             false => rewrite::destination(&mut bytes, address, port),
@@ -212,14 +197,14 @@ fn fragments_have_no_ports() {
 
 #[test]
 fn no_bytes_make_it_panic() {
-    for seed in 1..=50_000u64 {
-        let mut random = Random(seed.wrapping_mul(0x2545_f491_4f6c_dd1d));
+    for seed in seeds(50_000) {
+        let mut random = Random::new(seed);
         let mut bytes = random_packet(&mut random);
-        for _ in 0..random.below(4) {
-            let at = random.below(bytes.len().min(40) as u64);
-            bytes[at] = random.next() as u8;
+        for _ in 0..random.index(4) {
+            let at = random.index(bytes.len().min(40));
+            bytes[at] = random.byte();
         }
-        bytes.truncate(random.below(bytes.len() as u64 + 1));
+        bytes.truncate(random.index(bytes.len() + 1));
         if let Ok(packet) = Packet::parse(&bytes) {
             let _ = (packet.check_header(), packet.transport(), packet.flow());
             let _ = checksum::of_transport(&packet);
@@ -227,12 +212,5 @@ fn no_bytes_make_it_panic() {
         let _ = rewrite::forward(&mut bytes);
         let _ = rewrite::source(&mut bytes, A, 1);
         let _ = rewrite::destination(&mut bytes, B, 1);
-    }
-}
-
-#[test]
-fn keys_have_the_wanted_slot() {
-    for slot in [0, 1, 77, 4095] {
-        assert_eq!(e3_sdk::testing::slot_of(&slots::key_of(slot)), slot);
     }
 }

@@ -10,8 +10,6 @@
 extern crate alloc;
 
 mod builder;
-#[cfg(not(target_arch = "wasm32"))]
-pub mod fuzz;
 mod lines;
 mod record;
 mod stage;

@@ -92,20 +92,14 @@ mod tests {
     #[test]
     fn words_are_those_found_byte_by_byte() {
         let belongs = |b: &u8| b.is_ascii_alphanumeric() || *b == b'_' || !b.is_ascii();
-        let mut state = 1u64;
-        let mut draw = |bound: usize| {
-            state = state
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1);
-            (state >> 33) as usize % bound
-        };
+        let mut random = e3_testkit::Random::new(1);
         for _ in 0..5000 {
-            let len = draw(40);
+            let len = random.index(40);
             let text: String = (0..len)
-                .map(|_| match draw(8) {
+                .map(|_| match random.index(8) {
                     0 => ' ',
                     1 => '\u{e4}',
-                    _ => char::from(draw(128) as u8),
+                    _ => char::from(random.byte() & 0x7f),
                 })
                 .collect();
             let lowered = text.to_ascii_lowercase();

@@ -35,16 +35,11 @@ pub fn round(value: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::Host;
 
     #[test]
     fn halves_go_away_from_zero() {
-        let mut state = 1u64;
-        let mut draw = || {
-            state = state
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1);
-            state
-        };
+        let host = Host::new();
         let edges = [
             0.0,
             -0.0,
@@ -55,7 +50,7 @@ mod tests {
             1e300,
             f64::NAN,
         ];
-        let any = (0..100_000).map(|_| f64::from_bits(draw()));
+        let any = (0..100_000).map(|_| f64::from_bits(host.random()));
         let near = (0..100_000).map(|n| f64::from(n - 50_000) / 4.0);
         for value in any.chain(near).chain(edges) {
             let (ours, expected) = (round(value), value.round());

@@ -148,18 +148,14 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for Rooms<A> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::Host;
     use std::alloc::System;
 
     #[test]
     fn rooms_that_are_in_use_never_share_a_byte() {
         let rooms = Rooms::new(System);
-        let mut state = 1u64;
-        let mut draw = |bound: usize| {
-            state = state
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1);
-            (state >> 33) as usize % bound
-        };
+        let host = Host::new();
+        let draw = |bound: usize| host.random() as usize % bound;
         // each is filled with a number of its own
         let mut used: Vec<(*mut u8, Layout, u8)> = Vec::new();
         let check = |&(room, layout, fill): &(*mut u8, Layout, u8), len: usize| {

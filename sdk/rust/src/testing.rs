@@ -14,6 +14,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use sha2::{Digest, Sha256};
+
 use crate::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use crate::native::with_testing as with;
 use crate::{Error, Request, RequestId, Service};
@@ -139,7 +141,8 @@ pub(crate) struct Inner {
     replies: Vec<(u32, Vec<u8>)>,
     sent: Vec<Sent>,
     written_bytes: usize,
-    random: u64,
+    seed: u64,
+    digests: u64,
 }
 
 impl Inner {
@@ -168,12 +171,13 @@ impl Inner {
         self.written_bytes + replies.sum::<usize>() + sent.sum::<usize>() <= EFFECT_BYTES_MAX
     }
 
-    /// SplitMix64: every seed begins another sequence.
-    pub(crate) fn random_byte(&mut self) -> u8 {
-        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.random ^ self.random >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ mixed >> 31) as u8
+    /// Random bytes: digests of the seed and a counter, one for each 32 bytes.
+    pub(crate) fn fill_random(&mut self, out: &mut [u8]) {
+        for chunk in out.chunks_mut(32) {
+            self.digests += 1;
+            let both = [self.seed.to_le_bytes(), self.digests.to_le_bytes()];
+            chunk.copy_from_slice(&Sha256::digest(both.concat())[..chunk.len()]);
+        }
     }
 
     fn outputs_full(&self, payload: &[u8]) -> bool {
@@ -257,8 +261,16 @@ impl Host {
     /// What the random bytes depend on; hosts of one seed give the same ones.
     #[must_use]
     pub fn seed(self, seed: u64) -> Self {
-        with(|host| host.random = seed);
+        with(|host| (host.seed, host.digests) = (seed, 0));
         self
+    }
+
+    /// A random number, as a service would get it.
+    #[cfg(test)]
+    pub(crate) fn random(&self) -> u64 {
+        let mut bytes = [0; 8];
+        crate::random(&mut bytes).expect("8 bytes are few enough");
+        u64::from_le_bytes(bytes)
     }
 
     /// Adds an asset; it takes the place of one of the same name.

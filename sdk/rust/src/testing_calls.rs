@@ -291,7 +291,7 @@ impl Host for Inner {
         if out.len() > RANDOM_BYTES_MAX {
             return -2;
         }
-        out.fill_with(|| self.random_byte());
+        self.fill_random(out);
         0
     }
 

@@ -57,7 +57,7 @@ fn parse(text: &str, channels: &[&str]) -> Option<Routes> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use e3_pipeline::fuzz::Random;
+    use e3_testkit::Random;
 
     #[test]
     fn the_longest_prefix_of_whole_segments_leads() {
@@ -90,9 +90,9 @@ mod tests {
     /// Against a split into segments, prefix by prefix.
     #[test]
     fn agrees_with_a_walk_over_segments() {
-        let mut random = Random(4);
+        let mut random = Random::new(4);
         let path = |random: &mut Random| -> String {
-            let segments = (0..1 + random.below(4)).map(|_| ["/a", "/b", "/ab"][random.below(3)]);
+            let segments = (0..1 + random.index(4)).map(|_| ["/a", "/b", "/ab"][random.index(3)]);
             segments.collect()
         };
         for round in 0..2000 {

@@ -2,8 +2,8 @@
 
 use super::*;
 use e3_pipeline::Value;
-use e3_pipeline::fuzz::{Random, fuzz};
 use e3_sdk::testing::{Call, Host, Kind, Outcome, slot_of};
+use e3_testkit::{Random, fuzz};
 
 const KEY: &[u8] = b"a key of the tests";
 const START_S: i64 = 1_700_000_000;
@@ -229,23 +229,23 @@ fn the_rate_is_that_of_a_bucket_refilled_in_small_steps() {
 /// one that comes a little earlier is not.
 #[test]
 fn who_waits_as_told_is_accepted() {
-    let mut random = Random(5);
+    let mut random = Random::new(5);
     for round in 0..300 {
-        let digits = 1 + random.below(999) as i64;
+        let digits = 1 + random.index(999) as i64;
         let rate =
-            digits as f64 * [1e-6, 1e-3, 0.1, 1.0 / 3.0, 1.0, 7.3, 1e3, 1e5][random.below(8)];
-        let burst = 1.0 + [0.0, 0.1, 0.7, 3.0, 99.9][random.below(5)];
+            digits as f64 * [1e-6, 1e-3, 0.1, 1.0 / 3.0, 1.0, 7.3, 1e3, 1e5][random.index(8)];
+        let burst = 1.0 + [0.0, 0.1, 0.7, 3.0, 99.9][random.index(5)];
         let host = host()
             .config("rate", &rate.to_string())
             .config("burst", &burst.to_string());
         let mut gate = ApiGateway::init().unwrap();
-        let mut now = START_S * NANOS + random.below(1_000_000_000) as i64;
+        let mut now = START_S * NANOS + random.index(1_000_000_000) as i64;
         let mut waits = 0;
         let user = "t7";
         let expiry = i64::MAX;
         let payload = record(user, expiry, &token(KEY, user.as_bytes(), expiry), &[]);
         for _ in 0..200 {
-            if random.below(4) == 0 {
+            if random.index(4) == 0 {
                 gate = ApiGateway::init().unwrap();
             }
             let call = Call {
@@ -257,7 +257,7 @@ fn who_waits_as_told_is_accepted() {
             let outcome = host.call(&mut gate, &call);
             if !outcome.sent.is_empty() {
                 waits = 0;
-                now += random.below(3) as i64 * random.below(1 + (1e8 / rate) as usize) as i64;
+                now += random.index(3) as i64 * random.index(1 + (1e8 / rate) as usize) as i64;
                 continue;
             }
             let (_, why) = refusal(&outcome);
@@ -283,10 +283,10 @@ fn a_shard_can_be_split() {
     let run = |accepts: &dyn Fn(u16) -> bool| {
         let host = host();
         let mut gate = ApiGateway::init().unwrap();
-        let mut random = Random(9);
+        let mut random = Random::new(9);
         let mut outcomes = std::collections::BTreeMap::new();
         for n in 0..500 {
-            let user = format!("t{}", random.below(40));
+            let user = format!("t{}", random.index(40));
             if accepts(slot_of(user.as_bytes())) {
                 let outcome = send(&host, &mut gate, n * 5, &user, &good(&user, &[]));
                 outcomes.insert(n, outcome);

@@ -1,7 +1,7 @@
 use super::*;
-use e3_pipeline::fuzz::{Random, fuzz};
 use e3_pipeline::{Record, status};
 use e3_sdk::testing::{Call, Host};
+use e3_testkit::{Random, fuzz};
 use std::collections::{BTreeMap, BTreeSet};
 
 mod learning;
@@ -45,11 +45,11 @@ fn knows_the_textbook_example() {
 /// Against the formula on plain maps, trained from random documents.
 #[test]
 fn equals_the_formula() {
-    let mut random = Random(1);
+    let mut random = Random::new(1);
     for (classes, alpha) in [(1, 1.0), (2, 0.5), (5, 1e-10), (64, 3.0)] {
         let text = |r: &mut Random, class: usize| -> Vec<String> {
-            let shift = |r: &mut Random| r.below(60) + class % 7 * 11;
-            (0..r.below(30)).map(|_| format!("w{}", shift(r))).collect()
+            let shift = |r: &mut Random| r.index(60) + class % 7 * 11;
+            (0..r.index(30)).map(|_| format!("w{}", shift(r))).collect()
         };
         let mut counts: BTreeMap<String, Vec<u32>> = BTreeMap::new();
         let mut documents = vec![0u32; classes];
@@ -57,7 +57,7 @@ fn equals_the_formula() {
             let class = if i < classes {
                 i
             } else {
-                random.below(classes)
+                random.index(classes)
             };
             documents[class] += 1;
             for word in text(&mut random, class) {
@@ -79,7 +79,7 @@ fn equals_the_formula() {
         let mut service = Bayes::init().unwrap();
         let all = f64::from(documents.iter().sum::<u32>());
         for round in 0..50 {
-            let of = random.below(classes);
+            let of = random.index(classes);
             let words = text(&mut random, of);
             let joint: Vec<f64> = (0..classes)
                 .map(|c| {

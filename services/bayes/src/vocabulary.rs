@@ -125,14 +125,11 @@ mod tests {
     fn every_word_is_found_by_its_number() {
         let mut vocabulary = Vocabulary::default();
         let mut expected = BTreeMap::new();
-        let mut state = 1u64;
+        let mut random = e3_testkit::Random::new(1);
         for _ in 0..20_000 {
-            state = state
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1);
             // few letters, so that words are alike and come again
-            let letters = state.to_le_bytes().map(|b| b'a' + b % 2);
-            let len = 1 + (state >> 40) as usize % 20;
+            let letters = [(); 8].map(|()| b'a' + random.byte() % 2);
+            let len = 1 + random.index(20);
             let word: Vec<u8> = letters.into_iter().cycle().take(len).collect();
             let number = expected.len();
             let is_new = !expected.contains_key(&word);

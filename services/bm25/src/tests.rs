@@ -1,7 +1,7 @@
 use super::*;
-use e3_pipeline::fuzz::{Random, fuzz};
 use e3_pipeline::status;
 use e3_sdk::testing::{Call, Host};
+use e3_testkit::{Random, fuzz};
 use std::collections::BTreeMap;
 
 /// As `index.py` writes it; documents are words separated by spaces.
@@ -99,17 +99,17 @@ fn knows_an_example() {
 /// Against the formula on plain texts, every document scored.
 #[test]
 fn equals_the_formula() {
-    let mut random = Random(1);
+    let mut random = Random::new(1);
     for (count, k, k1, b) in [(1, 10, 1.2, 0.75), (40, 3, 0.0, 0.5), (300, 100, 2.0, 1.0)] {
         let text = |r: &mut Random, words: usize| {
             let words: Vec<_> = (0..words)
-                .map(|_| format!("w{}", r.below(40) * r.below(9)))
+                .map(|_| format!("w{}", r.index(40) * r.index(9)))
                 .collect();
             words.join(" ")
         };
         let all: Vec<_> = (0..count)
             .map(|i| {
-                let words = random.below(30);
+                let words = random.index(30);
                 (format!("doc {i}"), text(&mut random, words))
             })
             .collect();
@@ -127,7 +127,7 @@ fn equals_the_formula() {
             if round == 30 {
                 service = Bm25::init().unwrap();
             }
-            let words = random.below(6);
+            let words = random.index(6);
             let query = text(&mut random, words);
             let words: Vec<(&str, f64)> = query
                 .split_whitespace()
@@ -214,12 +214,12 @@ fn bad_indices_are_named_by_byte() {
         "asset \"index\": byte {}: posting of term 3: document 3 with 1 occurrences, must be below 3",
         len - 8
     )));
-    let mut random = Random(9);
+    let mut random = Random::new(9);
     for round in 0..4000 {
         let mut bytes = good.clone();
-        for _ in 0..=random.below(2) {
-            let at = random.below(len);
-            bytes[at] = random.next() as u8 % 8;
+        for _ in 0..=random.index(2) {
+            let at = random.index(len);
+            bytes[at] = random.byte() % 8;
         }
         let host = Host::new().asset("index", &bytes);
         match Bm25::init() {

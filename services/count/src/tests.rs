@@ -1,6 +1,6 @@
 use super::*;
-use e3_pipeline::fuzz::{Random, fuzz};
 use e3_sdk::testing::{Call, Host, Kind, slot_of};
+use e3_testkit::{Random, fuzz};
 use std::collections::{BTreeMap, BTreeSet};
 
 fn host(bits: usize) -> Host {
@@ -50,7 +50,7 @@ fn get(host: &Host, service: &mut Count, item: &str, now_s: i64) -> i64 {
 #[test]
 fn counts_are_those_of_the_cell_and_never_less_than_the_truth() {
     let host = host(1024);
-    let mut random = Random(11);
+    let mut random = Random::new(11);
     let mut service = Count::init().unwrap();
     let mut by_bit: BTreeMap<(u16, usize), i64> = BTreeMap::new();
     let mut exact: BTreeMap<String, i64> = BTreeMap::new();
@@ -58,8 +58,8 @@ fn counts_are_those_of_the_cell_and_never_less_than_the_truth() {
         if round == 700 {
             service = Count::init().unwrap();
         }
-        let item = format!("word-{}", random.below(20) * random.below(20));
-        let key = format!("k{}", random.below(3));
+        let item = format!("word-{}", random.index(20) * random.index(20));
+        let key = format!("k{}", random.index(3));
         let reply = call(&host, &mut service, &key, 30, record(&item));
         let reply = Record::parse(&reply).unwrap();
         let bit = bitmap::hash(item.as_bytes()) as usize % 1024;
@@ -148,10 +148,10 @@ fn a_shard_can_be_split() {
     let run = |accepts: &dyn Fn(u16) -> bool| {
         let host = host(1024);
         let mut service = Count::init().unwrap();
-        let mut random = Random(5);
+        let mut random = Random::new(5);
         for _ in 0..400 {
-            let key = format!("key{}", random.below(50));
-            let item = format!("item{}", random.below(300));
+            let key = format!("key{}", random.index(50));
+            let item = format!("item{}", random.index(300));
             if accepts(slot_of(key.as_bytes())) {
                 call(&host, &mut service, &key, 10, record(&item));
             }

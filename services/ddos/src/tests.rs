@@ -4,30 +4,11 @@ use super::*;
 use core::net::Ipv4Addr;
 use e3_packet::PacketBuilder;
 use e3_sdk::testing::{Call, Collection, Host, Kind, slot_of};
+use e3_testkit::{Random, fuzz_calls, seeds};
 use std::collections::{BTreeMap, BTreeSet};
 
 const NOW: i64 = 1_700_000_000_000_000_000;
 const SECOND: i64 = 1_000_000_000;
-
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
-    }
-
-    fn below(&mut self, n: u64) -> u64 {
-        (self.next() >> 20) % n
-    }
-
-    fn zipf(&mut self, n: u64) -> u8 {
-        let uniform = (self.next() >> 11) as f64 / (1u64 << 53) as f64;
-        ((n as f64).powf(uniform) - 1.0) as u8
-    }
-}
 
 type Address = [u8; 4];
 
@@ -108,8 +89,8 @@ fn feed(host: &Host, ddos: &mut Ddos, packets: &[(u16, Address, Address)], now: 
 
 #[test]
 fn entropies_equal_the_definition() {
-    for seed in 1..=6u64 {
-        let mut random = Random(seed);
+    for seed in seeds(6) {
+        let mut random = Random::new(seed);
         let host = host().config("packets-min", "1");
         let mut ddos = Ddos::init().unwrap();
         let mut all: BTreeMap<i64, Vec<(Address, Address)>> = BTreeMap::new();
@@ -117,8 +98,8 @@ fn entropies_equal_the_definition() {
             if at % 250 == 99 {
                 ddos = Ddos::init().unwrap(); // an instance's memory may vanish
             }
-            let source = [10, 0, 0, random.zipf(200)];
-            let destination = [192, 0, 2, random.zipf(4)];
+            let source = [10, 0, 0, random.zipf(200) as u8];
+            let destination = [192, 0, 2, random.zipf(4) as u8];
             let now = NOW + at * SECOND / 10;
             // one key: the entropy is that of the addresses
             let done = host.call(&mut ddos, &call(&packet(source, destination), b"link", now));
@@ -186,11 +167,11 @@ fn slots_add_up() {
     let run = |part: &dyn Fn(u16) -> bool| {
         let host = host();
         let mut ddos = Ddos::init().unwrap();
-        let mut random = Random(3);
+        let mut random = Random::new(3);
         for window in 0..4 {
             let all: Vec<_> = (0..500)
                 .map(|_| {
-                    let (source, to) = (random.zipf(100), random.zipf(9));
+                    let (source, to) = (random.zipf(100) as u8, random.zipf(9) as u8);
                     let source = [10, 0, 0, source];
                     (slot_of(&source), source, [192, 0, 2, to])
                 })
@@ -228,9 +209,9 @@ fn slots_add_up() {
         assert_eq!(window.sums, sums);
     }
     // with the source as key, the entropy of sources is that of the addresses
-    let mut random = Random(3);
+    let mut random = Random::new(3);
     let last: Vec<_> = (0..2_000)
-        .map(|_| (random.zipf(100), random.zipf(9)))
+        .map(|_| (random.zipf(100) as u8, random.zipf(9) as u8))
         .collect();
     let definition = exact(last[1_500..].iter().map(|p| p.0));
     assert!((windows[3].sums.entropies()[0] - definition).abs() < 1e-6);
@@ -240,12 +221,12 @@ fn slots_add_up() {
 fn addresses_of_past_windows_are_forgotten() {
     let host = host();
     let mut ddos = Ddos::init().unwrap();
-    let mut random = Random(8);
+    let mut random = Random::new(8);
     let mut kept = 0;
     for window in 0..12 {
         // every packet has another source
         let all: Vec<_> = (0..400)
-            .map(|_| (5, (random.next() as u32).to_be_bytes(), [192, 0, 2, 1]))
+            .map(|_| (5, (random.next_u64() as u32).to_be_bytes(), [192, 0, 2, 1]))
             .collect();
         feed(&host, &mut ddos, &all, NOW + window * 10 * SECOND);
         for (name, c) in host.state() {
@@ -264,8 +245,8 @@ fn addresses_of_past_windows_are_forgotten() {
 #[test]
 fn labelled_attacks_are_found() {
     let (mut right, mut false_alarms, mut missed) = (0, 0, 0);
-    for seed in 1..=5u64 {
-        let mut random = Random(seed);
+    for seed in seeds(5) {
+        let mut random = Random::new(seed);
         let host = host();
         let mut ddos = Ddos::init().unwrap();
         for window in 0..70 {
@@ -273,11 +254,11 @@ fn labelled_attacks_are_found() {
             let attack = (window > 10 && random.below(5) == 0).then(|| random.below(3));
             let mut all = Vec::new();
             for _ in 0..350 + random.below(100) {
-                let source = [10, 0, random.zipf(8), random.zipf(200)];
-                all.push((source, [192, 0, 2, random.zipf(60)]));
+                let source = [10, 0, random.zipf(8) as u8, random.zipf(200) as u8];
+                all.push((source, [192, 0, 2, random.zipf(60) as u8]));
             }
             for n in 0..attack.map_or(0, |_| 60 + random.below(200)) {
-                let spoofed = (random.next() as u32).to_be_bytes();
+                let spoofed = (random.next_u64() as u32).to_be_bytes();
                 all.push(match attack {
                     Some(0) => (spoofed, [192, 0, 2, 7]), // a flood from anywhere at one victim
                     Some(1) => ([10, 0, 0, 66], [192, 0, 2, 7]), // a flood from one source
@@ -318,10 +299,16 @@ fn packets_after_an_attack_carry_the_alarm_and_go_on() {
         .config("to", "next")
         .config("reply", "yes");
     let mut ddos = Ddos::init().unwrap();
-    let mut random = Random(4);
+    let mut random = Random::new(4);
     for window in 0..10 {
         let all: Vec<_> = (0..100)
-            .map(|_| (1, [10, 0, 0, random.zipf(50)], [192, 0, 2, random.zipf(50)]))
+            .map(|_| {
+                (
+                    1,
+                    [10, 0, 0, random.zipf(50) as u8],
+                    [192, 0, 2, random.zipf(50) as u8],
+                )
+            })
             .map(|(slot, s, d)| (slot, s, if window == 9 { [192, 0, 2, 1] } else { d }))
             .collect();
         feed(&host, &mut ddos, &all, NOW + window * 10 * SECOND);
@@ -356,47 +343,27 @@ fn configuration_is_checked() {
 
 #[test]
 fn any_bytes_are_counted_or_refused_without_a_trace() {
-    let (mut host, mut ddos) = (host(), Ddos::init().unwrap());
-    for seed in 1..=20_000u64 {
-        if seed % 250 == 0 {
-            // what is kept is copied for every comparison: keep it small
-            (host, ddos) = (self::host(), Ddos::init().unwrap());
-        }
-        let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        let mut bytes = match random.below(4) {
-            0 => {
-                let mut b = Builder::new();
-                b.field("op", Value::Text("report"));
-                b.bytes().to_vec()
-            }
-            _ => {
-                let source = Ipv4Addr::from_bits(random.below(40) as u32);
-                PacketBuilder::echo(source, Ipv4Addr::LOCALHOST, 3)
-                    .size(random.below(90) as usize)
-                    .build()
-            }
+    let mut query = Builder::new();
+    query.field("op", Value::Text("report"));
+    let query = query.bytes().to_vec();
+    let mut counts = [0; 2];
+    // many short runs: what is kept is copied for every comparison
+    for seed in seeds(80) {
+        let (host, mut ddos) = (host(), Ddos::init().unwrap());
+        let good = |random: &mut Random, round: usize| {
+            let source = Ipv4Addr::from_bits(random.below(40) as u32);
+            let packet = PacketBuilder::echo(source, Ipv4Addr::LOCALHOST, 3).size(random.index(90));
+            let payload = if random.one_in(4) {
+                query.clone()
+            } else {
+                packet.build()
+            };
+            call(&payload, b"key", NOW + round as i64 * SECOND / 9)
         };
-        for _ in 0..random.below(4) {
-            let at = random.below(bytes.len() as u64) as usize;
-            bytes[at] = random.next() as u8;
-        }
-        if random.below(4) == 0 {
-            bytes.truncate(random.below(bytes.len() as u64 + 1) as usize);
-        }
-        let before = host.state();
-        let done = host.call(
-            &mut ddos,
-            &call(&bytes, b"key", NOW + seed as i64 * SECOND / 9),
-        );
-        assert_eq!(
-            (done.result, done.replies.len()),
-            (Ok(()), 1),
-            "seed {seed}"
-        );
-        if done.replies[0].0 != status::OK {
-            assert_eq!(host.state(), before, "seed {seed}");
-        }
+        let [accepted, refused] = fuzz_calls(&host, &mut ddos, seed, 250, good, |_| {});
+        counts = [counts[0] + accepted, counts[1] + refused];
     }
+    assert!(counts.iter().all(|count| *count > 1000), "{counts:?}");
 }
 
 /// The numbers of windows of one second take all 31 bits of a stamp.

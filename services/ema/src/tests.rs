@@ -1,6 +1,6 @@
 use super::*;
-use e3_pipeline::fuzz::{Random, fuzz};
 use e3_sdk::testing::{Call, Collection, Host, Kind, Outcome, slot_of};
+use e3_testkit::{Random, fuzz};
 use std::collections::BTreeMap;
 
 fn host() -> Host {
@@ -54,11 +54,11 @@ fn refusal(outcome: &Outcome) -> (u32, String) {
 fn equals_the_low_pass_integrated_in_small_steps() {
     let host = host();
     let mut service = Ema::init().unwrap();
-    let mut random = Random(21);
+    let mut random = Random::new(21);
     let (mut naive, mut time_s) = (0.0, 1_700_000_000);
     for n in 1..=40 {
         let value = 40.0 * random.unit() - 10.0;
-        let elapsed_s = 1 + random.below(20_000) as i64;
+        let elapsed_s = 1 + random.index(20_000) as i64;
         time_s += elapsed_s;
         if n == 1 {
             naive = value;
@@ -132,9 +132,9 @@ fn a_shard_can_be_split() {
     let run = |accepts: &dyn Fn(u16) -> bool| {
         let host = host();
         let mut service = Ema::init().unwrap();
-        let mut random = Random(5);
+        let mut random = Random::new(5);
         for n in 0..400 {
-            let key = format!("key{}", random.below(40));
+            let key = format!("key{}", random.index(40));
             let value = random.unit();
             if accepts(slot_of(key.as_bytes())) {
                 send(&host, &mut service, &key, record(n, value));

@@ -2,34 +2,15 @@
 
 use super::*;
 use alloc::vec::Vec;
-use e3_packet::{PacketBuilder, protocol, slots};
+use e3_packet::{PacketBuilder, protocol};
+use e3_sdk::limits::SLOTS;
 use e3_sdk::testing::{Call, Collection, Host, Kind, slot_of};
+use e3_testkit::{Random, fuzz_calls, seeds};
 use sketch::FlowKey;
 use std::collections::{BTreeMap, BTreeSet};
 
 const NOW: i64 = 1_700_000_000_000_000_000;
 const SECOND: i64 = 1_000_000_000;
-
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
-    }
-
-    fn below(&mut self, n: u64) -> u64 {
-        (self.next() >> 20) % n
-    }
-
-    /// Number of a flow, about as Zipf has it: the k-th is as frequent as 1 / k.
-    fn zipf(&mut self, flows: u64) -> u32 {
-        let uniform = (self.next() >> 11) as f64 / (1u64 << 53) as f64;
-        (flows as f64).powf(uniform) as u32 - 1
-    }
-}
 
 fn flow(number: u32) -> Flow {
     Flow {
@@ -88,13 +69,13 @@ fn estimates_keep_the_promised_error() {
     let (width, depth, packets) = (64, 3, 3_000);
     let epsilon = core::f64::consts::E / f64::from(width);
     let (mut asked, mut beyond) = (0, 0);
-    for seed in 1..=60u64 {
+    for seed in seeds(60) {
         let _host = host();
         let mut sketch = Sketch::open(width, depth, 0.5, seed).unwrap();
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let mut exact: BTreeMap<u32, u64> = BTreeMap::new();
         for _ in 0..packets {
-            let number = random.zipf(1_000);
+            let number = random.zipf(1_000) as u32;
             *exact.entry(number).or_default() += 1;
             sketch.add(part(7, 99), &flow(number).to_bytes()).unwrap();
         }
@@ -117,9 +98,9 @@ fn estimates_keep_the_promised_error() {
 /// All slots together: each heavy flow is found, and none that is far from heavy.
 #[test]
 fn heavy_flows_are_found_in_all_slots() {
-    for seed in 1..=20u64 {
+    for seed in seeds(20) {
         let host = host();
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let (width, share) = (544, 0.02);
         let mut sketch = Sketch::open(width, 4, share, seed).unwrap();
         let packets = 6_000;
@@ -128,7 +109,7 @@ fn heavy_flows_are_found_in_all_slots() {
         let mut all = Vec::new();
         for at in 0..packets {
             // the flows change on the way: what was heavy falls behind, and the list must follow
-            let number = random.zipf(2_000) + 10 * (at as u32 / 2_000);
+            let number = random.zipf(2_000) as u32 + 10 * (at as u32 / 2_000);
             let key = flow(number).to_bytes();
             *exact.entry(key).or_default() += 1;
             let slot = slot_of(&key) % slots;
@@ -202,10 +183,10 @@ fn two_halves_of_the_slots_hold_what_one_whole_holds() {
     let run = |from: u16, to: u16| {
         let host = host();
         let mut sketch = Sketch::open(600, 4, 0.01, 0).unwrap();
-        let mut random = Random(5);
+        let mut random = Random::new(5);
         let mut all = Vec::new();
         for step in 0..5_000u64 {
-            let key = flow(random.zipf(500)).to_bytes();
+            let key = flow(random.zipf(500) as u32).to_bytes();
             let slot = slot_of(&key);
             if (from..to).contains(&slot) {
                 all.push((part(slot, 4 + step / 2_000), key));
@@ -215,9 +196,9 @@ fn two_halves_of_the_slots_hold_what_one_whole_holds() {
         let report = sketch.report(6).unwrap();
         (entries(&host), report.packets)
     };
-    let (whole, packets) = run(0, slots::SLOTS);
+    let (whole, packets) = run(0, SLOTS);
     let (mut low, packets_low) = run(0, 2048);
-    let (high, packets_high) = run(2048, slots::SLOTS);
+    let (high, packets_high) = run(2048, SLOTS);
     assert!(low.is_disjoint(&high));
     low.extend(high);
     assert!(whole == low && packets == packets_low + packets_high);
@@ -302,45 +283,30 @@ fn configuration_is_checked() {
 
 #[test]
 fn any_bytes_are_counted_or_refused_without_a_trace() {
-    let (mut host, mut monitor) = (host(), Flowmon::init().unwrap());
-    for seed in 1..=20_000u64 {
-        if seed % 250 == 0 {
-            // what is kept is copied for every comparison: keep it small
-            (host, monitor) = (self::host(), Flowmon::init().unwrap());
-        }
-        let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        let mut bytes = match random.below(4) {
-            0 => question(&[
-                ("op", Value::Text("report")),
-                ("source", Value::Text("10.0.0.7")),
-                ("protocol", Value::Int(1)),
-            ]),
-            _ => {
-                let mut flow = flow(random.zipf(50));
-                flow.protocol = [1, 6, 17, 47][random.below(4) as usize];
-                PacketBuilder::new(flow)
-                    .size(random.below(90) as usize)
-                    .build()
-            }
+    let query = question(&[
+        ("op", Value::Text("report")),
+        ("source", Value::Text("10.0.0.7")),
+        ("protocol", Value::Int(1)),
+    ]);
+    let mut counts = [0; 2];
+    // many short runs: what is kept is copied for every comparison
+    for seed in seeds(80) {
+        let (host, mut monitor) = (host(), Flowmon::init().unwrap());
+        let good = |random: &mut Random, _| {
+            let mut flow = flow(random.zipf(50) as u32);
+            flow.protocol = *random.pick(&[1, 6, 17, 47]);
+            let packet = PacketBuilder::new(flow).size(random.index(90));
+            let payload = if random.one_in(4) {
+                query.clone()
+            } else {
+                packet.build()
+            };
+            call(&payload, b"key", NOW)
         };
-        for _ in 0..random.below(4) {
-            let at = random.below(bytes.len() as u64) as usize;
-            bytes[at] = random.next() as u8;
-        }
-        if random.below(4) == 0 {
-            bytes.truncate(random.below(bytes.len() as u64 + 1) as usize);
-        }
-        let before = host.state();
-        let done = host.call(&mut monitor, &call(&bytes, b"key", NOW));
-        assert_eq!(
-            (done.result, done.replies.len()),
-            (Ok(()), 1),
-            "seed {seed}"
-        );
-        if done.replies[0].0 != status::OK {
-            assert_eq!(host.state(), before, "seed {seed}");
-        }
+        let [accepted, refused] = fuzz_calls(&host, &mut monitor, seed, 250, good, |_| {});
+        counts = [counts[0] + accepted, counts[1] + refused];
     }
+    assert!(counts.iter().all(|count| *count > 1000), "{counts:?}");
 }
 
 /// The numbers of windows of one second take all 31 bits of a stamp.

@@ -1,6 +1,7 @@
 use super::*;
 use e3_sdk::accel::{AesCbc, HmacSha1, HmacSha256};
 use e3_sdk::testing::{Call, Collection, Host, Kind, Outcome, slot_of};
+use e3_testkit::{Random, fuzz_calls, seeds};
 use std::collections::{BTreeMap, BTreeSet};
 
 mod epochs;
@@ -40,17 +41,6 @@ fn refusal(outcome: &Outcome) -> (u32, String) {
     assert_eq!((&outcome.result, outcome.sent.len()), (&Ok(()), 0));
     let (status, text) = &outcome.replies[0];
     (*status, String::from_utf8(text.clone()).unwrap())
-}
-
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 11) as usize % bound
-    }
 }
 
 /// The header's checksum, the slow way.
@@ -306,9 +296,9 @@ fn shards_split_anywhere() {
     let run = |part: &dyn Fn(u16) -> bool| {
         let host = host("out");
         let mut service = Ipsec::init().unwrap();
-        let mut random = Random(7);
+        let mut random = Random::new(7);
         for _ in 0..2000 {
-            let key = random.below(300).to_le_bytes();
+            let key = random.index(300).to_le_bytes();
             if part(slot_of(&key)) {
                 passed(&call(&host, &mut service, &key, &packet(40, 1)));
             }
@@ -392,62 +382,43 @@ fn settings_that_cannot_be_are_named() {
 /// No payload makes it panic, and none that is refused leaves a trace.
 #[test]
 fn any_bytes_are_handled_or_refused() {
+    let mut query = Builder::new();
+    query.field("op", Value::Text("report"));
+    let query = query.bytes().to_vec();
     for direction in ["out", "in"] {
-        let mut announced = Default::default();
-        let good: Vec<Vec<u8>> = match direction {
-            "out" => (20..120).map(|len| packet(len, 3)).collect(),
-            _ => {
+        let mut counts = [0; 2];
+        for seed in seeds(20) {
+            let plain: Vec<Vec<u8>> = (20..120).map(|len| packet(len, 3)).collect();
+            let mut announced = Default::default();
+            let packets = if direction == "out" {
+                plain
+            } else {
                 let out = host("out");
                 let mut service = Ipsec::init().unwrap();
                 announced = report(&out, &mut service, b"k");
-                (20..120)
-                    .map(|len| {
-                        let outcome = call(&out, &mut service, b"k", &packet(len, 3));
-                        passed(&outcome).to_vec()
-                    })
-                    .collect()
-            }
-        };
-        let host = host(direction);
-        let mut service = Ipsec::init().unwrap();
-        if direction == "in" {
-            assert_eq!(accept(&host, &mut service, b"k", &announced).0, status::OK);
-        }
-        const SEED: u64 = 11;
-        let mut random = Random(SEED);
-        let mut query = Builder::new();
-        query.field("op", Value::Text("report"));
-        for step in 0..20_000 {
-            let mut bytes = match random.below(3) {
-                0 => (0..random.below(200))
-                    .map(|_| random.below(256) as u8)
-                    .collect(),
-                1 => query.bytes().to_vec(),
-                _ => good[random.below(good.len())].clone(),
+                let mut seal = |plain| {
+                    let outcome = call(&out, &mut service, b"k", plain);
+                    passed(&outcome).to_vec()
+                };
+                plain.iter().map(|plain| seal(plain)).collect()
             };
-            for _ in 0..random.below(4) {
-                if !bytes.is_empty() {
-                    let at = random.below(bytes.len());
-                    bytes[at] = random.below(256) as u8;
-                }
+            let host = host(direction);
+            let mut service = Ipsec::init().unwrap();
+            if direction == "in" {
+                assert_eq!(accept(&host, &mut service, b"k", &announced).0, status::OK);
             }
-            if random.below(4) == 0 {
-                bytes.truncate(random.below(bytes.len() + 1));
-            }
-            let before = host.state();
-            let outcome = call(&host, &mut service, b"k", &bytes);
-            assert_eq!(
-                outcome.result,
-                Ok(()),
-                "seed {SEED}, step {step}: {bytes:?}"
-            );
-            if outcome
-                .replies
-                .first()
-                .is_some_and(|(status, _)| *status != 0)
-            {
-                assert_eq!(host.state(), before, "seed {SEED}, step {step}: {bytes:?}");
-            }
+            let good = |random: &mut Random, _| Call {
+                key: b"k".to_vec(),
+                payload: if random.one_in(3) {
+                    query.clone()
+                } else {
+                    random.pick(&packets).clone()
+                },
+                ..Call::default()
+            };
+            let [accepted, refused] = fuzz_calls(&host, &mut service, seed, 1000, good, |_| {});
+            counts = [counts[0] + accepted, counts[1] + refused];
         }
+        assert!(counts.iter().all(|count| *count > 1000), "{counts:?}");
     }
 }

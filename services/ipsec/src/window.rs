@@ -66,27 +66,22 @@ impl Window {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use e3_testkit::{Random, seeds};
     use std::collections::BTreeSet;
 
     /// Against the set of all that was received, on numbers that wander, jump and come again.
     #[test]
     fn it_is_the_set_of_what_came_within_64_of_the_highest() {
-        for seed in 1..=200u64 {
-            let mut random = seed;
-            let mut next = |bound: u64| {
-                random ^= random << 13;
-                random ^= random >> 7;
-                random ^= random << 17;
-                random % bound
-            };
+        for seed in seeds(200) {
+            let mut random = Random::new(seed);
             let (mut window, mut seen) = (Window::default(), BTreeSet::new());
             let mut base = if seed % 2 == 0 { 1 } else { u32::MAX - 4000 };
             for step in 0..2000 {
-                base = base.saturating_add(next(4) as u32);
-                if next(100) == 0 {
-                    base = base.saturating_add(next(200) as u32);
+                base = base.saturating_add(random.below(4) as u32);
+                if random.one_in(100) {
+                    base = base.saturating_add(random.below(200) as u32);
                 }
-                let sequence = base.saturating_sub(next(100) as u32);
+                let sequence = base.saturating_sub(random.below(100) as u32);
                 let highest = seen.last().copied().unwrap_or(0);
                 let new = sequence > 0
                     && !seen.contains(&sequence)

@@ -1,7 +1,7 @@
 use super::*;
-use e3_pipeline::fuzz::{Random, fuzz};
 use e3_pipeline::status;
 use e3_sdk::testing::{Call, Host};
+use e3_testkit::{Random, fuzz};
 
 fn record(numbers: &[f64]) -> Vec<u8> {
     Builder::new()
@@ -35,7 +35,7 @@ fn asset(points: &[(String, Vec<f64>)]) -> String {
 /// Against sorting all distances, with many ties on a coarse grid.
 #[test]
 fn equals_sorting_everything() {
-    let mut random = Random(1);
+    let mut random = Random::new(1);
     for (features, count, k) in [
         (1, 9, 1),
         (2, 100, 5),
@@ -43,9 +43,9 @@ fn equals_sorting_everything() {
         (7, 250, 4),
         (40, 33, 9),
     ] {
-        let grid = |r: &mut Random| (0..features).map(|_| r.below(5) as f64 - 1.5).collect();
+        let grid = |r: &mut Random| (0..features).map(|_| r.index(5) as f64 - 1.5).collect();
         let points: Vec<(String, Vec<f64>)> = (0..count)
-            .map(|_| (format!("c{}", random.below(4)), grid(&mut random)))
+            .map(|_| (format!("c{}", random.index(4)), grid(&mut random)))
             .collect();
         let host = Host::new()
             .asset("points", asset(&points).as_bytes())

@@ -1,8 +1,8 @@
 use super::*;
 use crate::limits::DATA_BYTES_MAX;
 use e3_pipeline::Value;
-use e3_pipeline::fuzz::{Random, fuzz};
 use e3_sdk::testing::{Call, Collection, Host, Kind, slot_of};
+use e3_testkit::{Random, fuzz, seeds};
 use std::collections::BTreeMap;
 
 mod bounds;
@@ -237,16 +237,16 @@ fn equals_a_map_and_shards_can_be_split() {
     let run = |seed: u64, accepts: &dyn Fn(u16) -> bool| {
         let host = host();
         let mut kvs = Kvs::init().unwrap();
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let mut model: BTreeMap<String, (String, u64)> = BTreeMap::new();
         let mut version = BTreeMap::new();
         for round in 0..1000 {
             if round % 97 == 0 {
                 kvs = Kvs::init().unwrap();
             }
-            let key = format!("key{}", random.below(12));
-            let data = random.below(300).to_string();
-            let (verb, number) = (random.below(8), random.below(5) as u64);
+            let key = format!("key{}", random.index(12));
+            let data = random.index(300).to_string();
+            let (verb, number) = (random.index(8), random.index(5) as u64);
             let slot = slot_of(key.as_bytes());
             if !accepts(slot) {
                 continue;
@@ -346,7 +346,7 @@ fn equals_a_map_and_shards_can_be_split() {
         }
         all
     };
-    for seed in 1..=5 {
+    for seed in seeds(5) {
         let mut both = entries(run(seed, &|s| s < 2048));
         both.extend(entries(run(seed, &|s| s >= 2048)));
         assert_eq!(both, entries(run(seed, &|_| true)), "seed {seed}");

@@ -10,7 +10,7 @@
 //!   REFUSED, and no mapping is made or renewed. No ICMP message is sent to its source.
 //! - *Slots*: a mapping is made in the slot of the request's key, and that slot owns its ports
 //!   ([`pool`]). Packets of one inside host should have one key; answers must have a key of the slot
-//!   that owns the port they go to (`e3_packet::slots::key_of` finds one).
+//!   that owns the port they go to.
 //!
 //! A payload is an IPv4 packet, passed on translated, or a record that asks. The answer to a packet,
 //! if this is the last stage: `direction` (`out`, `in`), `source`, `source-port`, `destination`,

@@ -2,8 +2,9 @@
 
 use super::*;
 use alloc::vec;
-use e3_packet::{PacketBuilder, checksum, slots};
+use e3_packet::{PacketBuilder, checksum};
 use e3_sdk::testing::{Call, Host, Kind, Outcome, slot_of};
+use e3_testkit::{Random, fuzz_calls, key_of, seeds};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::OnceLock;
 
@@ -11,21 +12,6 @@ const ROUTES: &str = "0.0.0.0/0 198.51.100.1\n198.18.0.0/15 198.51.100.2 # tests
                       198.18.7.0/24 198.51.100.3\n198.18.7.128/25 198.51.100.4\n";
 const NOW: i64 = 1_700_000_000_000_000_000;
 const SECOND: i64 = 1_000_000_000;
-
-pub(crate) struct Random(pub(crate) u64);
-
-impl Random {
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
-    }
-
-    pub(crate) fn below(&mut self, n: u64) -> u64 {
-        (self.next() >> 20) % n
-    }
-}
 
 fn table() -> &'static [u8] {
     static TABLE: OnceLock<Vec<u8>> = OnceLock::new();
@@ -155,8 +141,8 @@ type To = (Ipv4Addr, u16);
 /// Every packet, in and out, against a list of the mappings that there should be.
 #[test]
 fn translates_as_a_naive_table_does() {
-    for seed in 1..=2u64 {
-        let mut random = Random(seed);
+    for seed in seeds(2) {
+        let mut random = Random::new(seed);
         let host = host().config("idle-tcp-s", "60").config("idle-udp-s", "60");
         let mut nat = Natv4::init().unwrap();
         let mut naive: BTreeMap<From, (To, i64)> = BTreeMap::new();
@@ -166,7 +152,7 @@ fn translates_as_a_naive_table_does() {
             if step % 1_000 == 500 {
                 nat = Natv4::init().unwrap(); // an instance's memory may vanish
             }
-            let payload: Vec<u8> = (0..random.below(50)).map(|_| random.next() as u8).collect();
+            let payload: Vec<u8> = (0..random.below(50)).map(|_| random.byte()).collect();
             let flow = random_flow(&mut random);
             let key = flow.source.octets();
             let inside = (slot_of(&key), flow.protocol, flow.source, flow.source_port);
@@ -212,7 +198,7 @@ fn translates_as_a_naive_table_does() {
                 .build();
             let later = now + random.below(80) as i64 * SECOND;
             let number = nat.pool.number_of(public.0, public.1).unwrap();
-            let owner = slots::key_of(Pool::owner(number).0);
+            let owner = key_of(Pool::owner(number).0);
             assert_eq!(slot_of(&owner), slot_of(&key), "{at}");
             let before = host.state();
             let done = host.call(&mut nat, &call(&answer, &owner, later));
@@ -368,7 +354,7 @@ fn forwarding_takes_one_off_the_time_to_live() {
                 .build()
         );
         let number = nat.pool.number_of(out.source, out.source_port).unwrap();
-        let owner = slots::key_of(Pool::owner(number).0);
+        let owner = key_of(Pool::owner(number).0);
         let back = |ttl| PacketBuilder::new(out.reversed()).ttl(ttl).build();
         let (bytes, home, _) =
             answered(&host.call(&mut nat, &call(&back(ttl), &owner, NOW))).unwrap();
@@ -383,7 +369,7 @@ fn two_halves_of_the_slots_hold_what_one_whole_holds() {
     let run = |part: &dyn Fn(u16) -> bool| {
         let host = host();
         let mut nat = Natv4::init().unwrap();
-        let mut random = Random(99);
+        let mut random = Random::new(99);
         let mut answers = vec![];
         for step in 0..2_000 {
             let flow = random_flow(&mut random);
@@ -451,55 +437,41 @@ fn passes_the_packet_on_and_answers_questions() {
 
 #[test]
 fn any_bytes_are_handled_or_refused_without_a_trace() {
-    let (mut host, mut nat) = (host(), Natv4::init().unwrap());
-    for seed in 1..=20_000u64 {
-        if seed % 250 == 0 {
-            // what is kept is copied for every comparison: keep it small
-            (host, nat) = (self::host(), Natv4::init().unwrap());
-        }
-        let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        let mut flow = random_flow(&mut random);
-        if random.below(3) == 0 {
+    let query = |op| {
+        let mut b = Builder::new();
+        b.field("op", Value::Text(op))
+            .field("address", Value::Text("10.0.0.1"))
+            .field("port", Value::Int(5))
+            .field("protocol", Value::Int(17));
+        b.bytes().to_vec()
+    };
+    let good = |random: &mut Random, _| {
+        let mut flow = random_flow(random);
+        if random.one_in(3) {
             flow = flow.reversed();
             flow.destination = Ipv4Addr::new(203, 0, 113, 8 + random.below(4) as u8);
         }
-        let mut bytes = match random.below(4) {
-            0 => {
-                let mut b = Builder::new();
-                b.field(
-                    "op",
-                    Value::Text(["get", "report", "route"][random.below(3) as usize]),
-                )
-                .field("address", Value::Text("10.0.0.1"))
-                .field("port", Value::Int(5))
-                .field("protocol", Value::Int(17));
-                b.bytes().to_vec()
-            }
-            _ => PacketBuilder::new(flow)
-                .size(random.below(90) as usize)
-                .build(),
+        let payload = if random.one_in(4) {
+            query(["get", "report", "route"][random.index(3)])
+        } else {
+            PacketBuilder::new(flow).size(random.index(90)).build()
         };
-        for _ in 0..random.below(4) {
-            let at = random.below(bytes.len() as u64) as usize;
-            bytes[at] = random.next() as u8;
-        }
-        if random.below(4) == 0 {
-            bytes.truncate(random.below(bytes.len() as u64 + 1) as usize);
-        } else if bytes[0] >> 4 == 4 && bytes.len() >= 20 {
-            // most damage should get past the header's checksum
+        call(&payload, &flow.source.octets(), NOW)
+    };
+    // most damage should get past the header's checksum
+    let repair = |bytes: &mut [u8]| {
+        if bytes.len() >= 20 && bytes[0] >> 4 == 4 {
             let end = (usize::from(bytes[0] & 15) * 4).clamp(20, bytes.len());
             let sum = checksum::of_header(&bytes[..end]).to_be_bytes();
             bytes[10..12].copy_from_slice(&sum);
         }
-        let before = host.state();
-        let done = host.call(&mut nat, &call(&bytes, &flow.source.octets(), NOW));
-        assert_eq!(
-            (done.result, done.replies.len()),
-            (Ok(()), 1),
-            "seed {seed}"
-        );
-        if done.replies[0].0 != status::OK {
-            assert_eq!(host.state(), before, "seed {seed}");
-        }
+    };
+    let mut counts = [0; 2];
+    // many short runs: what is kept is copied for every comparison
+    for seed in seeds(80) {
+        let (host, mut nat) = (host(), Natv4::init().unwrap());
+        let [accepted, refused] = fuzz_calls(&host, &mut nat, seed, 250, good, repair);
+        counts = [counts[0] + accepted, counts[1] + refused];
     }
+    assert!(counts.iter().all(|count| *count > 1000), "{counts:?}");
 }

@@ -3,6 +3,7 @@ use crate::rule::{Action, Rule, parse_all};
 use core::net::Ipv4Addr;
 use e3_packet::PacketBuilder;
 use e3_sdk::testing::{Call, Collection, Host, Kind, Outcome, slot_of};
+use e3_testkit::{Random, fuzz_calls, seeds};
 
 fn host(rules: &str) -> Host {
     Host::new()
@@ -34,24 +35,9 @@ fn verdict(outcome: &Outcome) -> (i64, Vec<u32>, bool) {
     )
 }
 
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 11) as usize % bound
-    }
-
-    fn pick<T: Clone>(&mut self, of: &[T]) -> T {
-        of[self.below(of.len())].clone()
-    }
-
-    /// Few letters, so that contents occur.
-    fn text(&mut self, len: usize) -> Vec<u8> {
-        (0..len).map(|_| self.pick(b"abABc")).collect()
-    }
+/// Few letters, so that contents occur.
+fn text(random: &mut Random, len: usize) -> Vec<u8> {
+    (0..len).map(|_| *random.pick(b"abABc")).collect()
 }
 
 /// A content as the model sees it.
@@ -100,26 +86,26 @@ impl ModelPacket {
 impl ModelRule {
     fn new(random: &mut Random, sid: u32) -> ModelRule {
         let mut contents = Vec::new();
-        for _ in 0..random.below(4) {
-            let len = 1 + random.below(4);
+        for _ in 0..random.index(4) {
+            let len = 1 + random.index(4);
             contents.push(ModelContent {
-                bytes: random.text(len),
-                nocase: random.below(2) == 0,
-                negated: random.below(5) == 0,
-                offset: if random.below(3) == 0 {
-                    random.below(20)
+                bytes: text(random, len),
+                nocase: random.index(2) == 0,
+                negated: random.index(5) == 0,
+                offset: if random.index(3) == 0 {
+                    random.index(20)
                 } else {
                     0
                 },
-                depth: (random.below(3) == 0).then(|| len + random.below(20)),
+                depth: (random.index(3) == 0).then(|| len + random.index(20)),
             });
         }
         ModelRule {
             sid,
-            protocol: random.pick(&[None, Some(1), Some(6), Some(17)]),
-            source: random.pick(&[None, None, Some(1), Some(2)]),
-            port: random.pick(&[None, None, Some((80, 90, false)), Some((80, 80, true))]),
-            both: random.below(4) == 0,
+            protocol: *random.pick(&[None, Some(1), Some(6), Some(17)]),
+            source: *random.pick(&[None, None, Some(1), Some(2)]),
+            port: *random.pick(&[None, None, Some((80, 90, false)), Some((80, 80, true))]),
+            both: random.index(4) == 0,
             contents,
         }
     }
@@ -192,21 +178,21 @@ impl ModelRule {
 }
 
 fn model_packet(random: &mut Random) -> ModelPacket {
-    let len = random.below(60);
+    let len = random.index(60);
     ModelPacket {
-        protocol: random.pick(&[1, 6, 17]),
-        source: random.pick(&[1, 2, 3]),
-        destination: random.pick(&[1, 2, 3]),
-        ports: (random.pick(&[80, 85, 99]), random.pick(&[80, 85, 99])),
-        payload: random.text(len),
+        protocol: *random.pick(&[1, 6, 17]),
+        source: *random.pick(&[1, 2, 3]),
+        destination: *random.pick(&[1, 2, 3]),
+        ports: (*random.pick(&[80, 85, 99]), *random.pick(&[80, 85, 99])),
+        payload: text(random, len),
     }
 }
 
 #[test]
 fn alerts_are_those_of_a_naive_matcher() {
     let mut alerts = 0;
-    for seed in 1..=40 {
-        let mut random = Random(seed);
+    for seed in seeds(40) {
+        let mut random = Random::new(seed);
         let rules: Vec<ModelRule> = (1..=60)
             .map(|sid| ModelRule::new(&mut random, sid))
             .collect();
@@ -449,12 +435,12 @@ fn counts_split_with_their_shard_and_add_up() {
     let run = |part: &dyn Fn(u16) -> bool| {
         let host = host(rules);
         let mut service = Nids::init().unwrap();
-        let mut random = Random(3);
+        let mut random = Random::new(3);
         for step in 0..1000 {
             if step == 500 {
                 service = Nids::init().unwrap();
             }
-            let (key, text) = (random.below(200).to_le_bytes(), random.text(4));
+            let (key, text) = (random.index(200).to_le_bytes(), text(&mut random, 4));
             if part(slot_of(&key)) {
                 call(&host, &mut service, &key, &udp(9, &text));
             }
@@ -506,59 +492,39 @@ fn without_the_collection_it_keeps_no_state() {
 
 #[test]
 fn any_bytes_are_handled_or_refused() {
-    let host = host(RULES);
-    let mut service = Nids::init().unwrap();
-    let mut question = Builder::new();
-    question
+    let mut query = Builder::new();
+    query
         .field("op", Value::Text("report"))
         .field("limit", Value::Int(5));
-    const SEED: u64 = 17;
-    let mut random = Random(SEED);
-    for step in 0..20_000 {
-        let mut bytes = match random.below(4) {
-            0 => (0..random.below(100))
-                .map(|_| random.below(256) as u8)
-                .collect(),
-            1 => question.bytes().to_vec(),
-            2 => udp(99, b"xx a;b\x00\xff xx"),
-            _ => model_packet(&mut random).bytes(),
+    let query = query.bytes().to_vec();
+    let mut counts = [0; 2];
+    for seed in seeds(20) {
+        let host = host(RULES);
+        let mut service = Nids::init().unwrap();
+        let good = |random: &mut Random, _| Call {
+            key: b"k".to_vec(),
+            payload: match random.below(3) {
+                0 => query.clone(),
+                1 => udp(99, b"xx a;b\x00\xff xx"),
+                _ => model_packet(random).bytes(),
+            },
+            ..Call::default()
         };
-        for _ in 0..random.below(4) {
-            if !bytes.is_empty() {
-                let at = random.below(bytes.len());
-                bytes[at] = random.below(256) as u8;
-            }
-        }
-        if random.below(4) == 0 {
-            bytes.truncate(random.below(bytes.len() + 1));
-        }
-        let before = host.state();
-        let outcome = call(&host, &mut service, b"k", &bytes);
-        assert_eq!(
-            outcome.result,
-            Ok(()),
-            "seed {SEED}, step {step}: {bytes:?}"
-        );
-        if outcome
-            .replies
-            .first()
-            .is_some_and(|(status, _)| *status != 0)
-        {
-            assert_eq!(host.state(), before, "seed {SEED}, step {step}: {bytes:?}");
-        }
+        let [accepted, refused] = fuzz_calls(&host, &mut service, seed, 1000, good, |_| {});
+        counts = [counts[0] + accepted, counts[1] + refused];
     }
+    assert!(counts.iter().all(|count| *count > 1000), "{counts:?}");
 }
 
 /// No text makes the parser panic.
 #[test]
 fn any_text_is_rules_or_a_reason() {
-    const SEED: u64 = 23;
-    let mut random = Random(SEED);
+    let mut random = Random::new(23);
     for _ in 0..20_000 {
         let mut text = RULES.as_bytes().to_vec();
-        for _ in 0..1 + random.below(6) {
-            let at = random.below(text.len());
-            text[at] = random.pick(b"\"\\|;:()![],x0 \n\xc3");
+        for _ in 0..1 + random.index(6) {
+            let at = random.index(text.len());
+            text[at] = *random.pick(b"\"\\|;:()![],x0 \n\xc3");
         }
         let text = String::from_utf8_lossy(&text);
         let _ = parse_all(&text, RULES_MAX);

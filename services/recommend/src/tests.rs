@@ -1,6 +1,6 @@
 use super::*;
-use e3_pipeline::fuzz::{Random, fuzz};
 use e3_sdk::testing::{Call, Collection, Host, Kind, slot_of};
+use e3_testkit::{Random, fuzz, seeds};
 use std::collections::BTreeMap;
 use std::string::ToString;
 
@@ -105,14 +105,14 @@ fn items() -> Vec<Item> {
 
 /// A stream of ratings: user, item, rating.
 fn stream(seed: u64, count: usize) -> Vec<(String, Item, f64)> {
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     let items = items();
     let one = |r: &mut Random| {
-        let user = format!("u{}", r.below(15));
-        let cents = 1 + r.below(1000);
+        let user = format!("u{}", r.index(15));
+        let cents = 1 + r.index(1000);
         (
             user,
-            items[r.below(items.len())].clone(),
+            items[r.index(items.len())].clone(),
             cents as f64 / 100.0,
         )
     };
@@ -121,7 +121,7 @@ fn stream(seed: u64, count: usize) -> Vec<(String, Item, f64)> {
 
 #[test]
 fn recommends_what_the_naive_computation_does() {
-    for seed in 1..4 {
+    for seed in seeds(3) {
         let host = host();
         let mut service = Recommend::init().unwrap();
         let (mut all, mut predicted) = (All::new(), 0);
@@ -284,11 +284,11 @@ fn comfort_programmes_are_rated_by_observations() {
     let host = host().config("ratings", "comfort").config("time", "at_s");
     let mut service = Recommend::init().unwrap();
     let mut models: BTreeMap<String, Ratings> = BTreeMap::new();
-    let mut random = Random(3);
+    let mut random = Random::new(3);
     for n in 0..300i64 {
-        let user = format!("t{}", random.below(13));
-        let celsius = random.below(350) as f64 / 10.0 - 4.0;
-        let time_s = n * 3600 * 5 + random.below(7200) as i64;
+        let user = format!("t{}", random.index(13));
+        let celsius = random.index(350) as f64 / 10.0 - 4.0;
+        let time_s = n * 3600 * 5 + random.index(7200) as i64;
         let mut payload = Builder::new();
         payload
             .field("user", Value::Text(&user))

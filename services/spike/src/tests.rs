@@ -1,8 +1,8 @@
 //! The detector against a naive one, and against real temperatures with spikes put in.
 
 use super::*;
-use e3_pipeline::fuzz::{Random, fuzz};
 use e3_sdk::testing::{Call, Collection, Host, Kind, Outcome, slot_of};
+use e3_testkit::{Random, fuzz, seeds};
 use std::collections::{BTreeMap, BTreeSet};
 
 const HOUR_S: i64 = 3600;
@@ -105,7 +105,7 @@ fn station(column: usize) -> Vec<f64> {
 fn score(column: usize, size: f64, seed: u64) -> (f64, f64) {
     let host = host();
     let mut detector = Detector::init().unwrap();
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     let mut injected = BTreeSet::new();
     for (hour, temperature) in station(column).into_iter().enumerate() {
         let mut reading = temperature + 0.2 * normal(&mut random);
@@ -127,7 +127,7 @@ fn score(column: usize, size: f64, seed: u64) -> (f64, f64) {
 #[test]
 fn finds_injected_spikes_in_real_temperatures() {
     for (column, name) in [(1, "San Francisco"), (2, "Seattle")] {
-        for seed in 1..=3 {
+        for seed in seeds(3) {
             let (precision, recall) = score(column, 6.0, seed);
             println!("{name}, seed {seed}: precision {precision:.4}, recall {recall:.4}");
             assert!(
@@ -218,10 +218,10 @@ impl Naive {
 /// Against the naive one, with gaps, late readings and fresh instances on the way.
 #[test]
 fn agrees_with_a_naive_detector() {
-    for seed in 1..=5 {
+    for seed in seeds(5) {
         let host = host().config("window", "7").config("prior-sd", "0.5");
         let mut detector = Detector::init().unwrap();
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let mut naive: [Naive; 3] = Default::default();
         let mut hours = [0; 3];
         let keys: [&[u8]; 3] = [b"k", b"kk", b"\xff"];
@@ -229,12 +229,12 @@ fn agrees_with_a_naive_detector() {
             if round % 100 == 50 {
                 detector = Detector::init().unwrap();
             }
-            let at = random.below(3);
-            let step = [1, 1, 1, 1, 2, 3, 6, 7, 0, -2][random.below(10)];
+            let at = random.index(3);
+            let step = [1, 1, 1, 1, 2, 3, 6, 7, 0, -2][random.index(10)];
             let hour = hours[at] + step;
             hours[at] = hours[at].max(hour);
             let mut value = 10.0 + normal(&mut random);
-            if random.below(15) == 0 {
+            if random.index(15) == 0 {
                 value += 20.0;
             }
             let expected = naive[at].read(hour, value, 7, 0.5);
@@ -314,10 +314,10 @@ fn a_shard_can_be_split() {
     let run = |accepts: &dyn Fn(u16) -> bool| {
         let host = host();
         let mut detector = Detector::init().unwrap();
-        let mut random = Random(5);
+        let mut random = Random::new(5);
         for n in 0..600 {
-            let key = format!("key{}", random.below(30));
-            let value = normal(&mut random) + if random.below(20) == 0 { 30.0 } else { 0.0 };
+            let key = format!("key{}", random.index(30));
+            let value = normal(&mut random) + if random.index(20) == 0 { 30.0 } else { 0.0 };
             if accepts(slot_of(key.as_bytes())) {
                 read(&host, &mut detector, key.as_bytes(), n / 20, value);
             }

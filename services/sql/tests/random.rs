@@ -4,8 +4,9 @@ mod common;
 
 use std::collections::BTreeMap;
 
-use common::{Random, Shell, int};
+use common::{Shell, int};
 use e3_service_sql::engine::Value;
+use e3_testkit::{Random, seeds};
 
 /// Random comparisons on a key of two columns, against a filter over all rows.
 #[test]
@@ -13,10 +14,14 @@ fn ranges_take_what_a_full_scan_takes() {
     let mut shell = Shell::new();
     let create = "CREATE TABLE t (a INT, b REAL, c INT, PRIMARY KEY (a, b))";
     shell.run(create, &[]).unwrap();
-    let mut random = Random(42);
+    let mut random = Random::new(42);
     let mut all = BTreeMap::new();
     for _ in 0..300 {
-        let (a, b, c) = (random.below(8) - 4, random.below(40) - 20, random.below(5));
+        let (a, b, c) = (
+            random.below(8) as i64 - 4,
+            random.below(40) as i64 - 20,
+            random.below(5) as i64,
+        );
         let insert = "INSERT INTO t VALUES (?, ?, ?)";
         let row = [int(a), Value::Real(b as f64 / 2.0), int(c)];
         let inserted = shell.run(insert, &row);
@@ -39,17 +44,17 @@ fn ranges_take_what_a_full_scan_takes() {
     for round in 0..2000 {
         let mut terms = Vec::new();
         for _ in 0..1 + random.below(3) {
-            let column = ["a", "b", "c"][random.below(3) as usize];
-            let op = ops[random.below(6) as usize];
+            let column = ["a", "b", "c"][random.index(3)];
+            let op = ops[random.index(6)];
             // In halves, as b is.
-            let value = random.below(24) - 12;
+            let value = random.below(24) as i64 - 12;
             terms.push((column, op, value));
         }
         let filter: Vec<_> = terms
             .iter()
             .map(|(column, op, value)| format!("{column} {op} {:.1}", *value as f64 / 2.0))
             .collect();
-        let descending = random.below(2) == 1;
+        let descending = random.one_in(2);
         let direction = if descending { "DESC" } else { "ASC" };
         let query = format!(
             "SELECT a, b, c FROM t WHERE {} ORDER BY a {direction}, b {direction} LIMIT 20",
@@ -91,11 +96,11 @@ fn damaged_statements_do_no_harm() {
         )
         .unwrap();
     assert_eq!(shell.rows(whole, &[int(1), int(0)]), Ok(vec![]));
-    let mut random = Random(7);
+    let mut random = Random::new(7);
     for _ in 0..3000 {
         let mut bytes = whole.as_bytes().to_vec();
         for _ in 0..1 + random.below(4) {
-            let at = random.below(bytes.len().max(1) as u64) as usize;
+            let at = random.index(bytes.len());
             if bytes.is_empty() {
                 break;
             }
@@ -119,8 +124,8 @@ fn keys(shell: &Shell) -> [usize; 2] {
 /// The same statements with indices and without: the same rows, and an entry for each row.
 #[test]
 fn indices_change_no_result() {
-    for seed in 1..=3 {
-        let mut random = Random(seed);
+    for seed in seeds(3) {
+        let mut random = Random::new(seed);
         let mut shells = [Shell::new(), Shell::new()];
         let create = "CREATE TABLE t (a INT, b REAL, c TEXT, d INT, PRIMARY KEY (d, a))";
         for shell in &mut shells {
@@ -132,10 +137,10 @@ fn indices_change_no_result() {
                 |random: &mut Random| format!("{:.2}", random.below(32) as f64 / 4.0 - 4.0);
             let [n, m] = [0; 2].map(|_| number(&mut random));
             // Few rows, so that an UPDATE of all with all indices fits into what may be written.
-            let whole = random.below(3);
-            let letter = ["'x'", "'y'", "'yy'", "NULL"][random.below(4) as usize];
+            let whole = random.below(3) as i64;
+            let letter = ["'x'", "'y'", "'yy'", "NULL"][random.index(4)];
             let ops = ["=", "=", "<", "<=", ">", ">="];
-            let op = ops[random.below(6) as usize];
+            let op = ops[random.index(6)];
             let key = round % 12;
             let statement = match random.below(10) {
                 0..3 => format!("INSERT OR REPLACE INTO t VALUES ({whole}, {n}, {letter}, {key})"),
@@ -143,7 +148,7 @@ fn indices_change_no_result() {
                 4 => format!("UPDATE t SET b = {n}, c = {letter} WHERE b {op} {m}"),
                 5 => format!("UPDATE t SET b = b + {n} WHERE c {op} {letter} AND d > {m}"),
                 6 => format!("DELETE FROM t WHERE c = {letter} AND b {op} {m} AND d < {key}"),
-                7 if random.below(4) == 0 => {
+                7 if random.one_in(4) => {
                     let columns = ["b", "c", "c, b", "b, a"][indices % 4];
                     let create = format!("CREATE INDEX i{indices} ON t ({columns})");
                     indices += usize::from(shells[1].run(&create, &[]).is_ok());
@@ -189,13 +194,13 @@ fn indices_change_no_result() {
 #[test]
 fn a_join_is_two_loops() {
     let mut shell = Shell::new();
-    let mut random = Random(3);
+    let mut random = Random::new(3);
     let mut all: [Vec<[i64; 3]>; 2] = Default::default();
     for (table, rows) in ["t", "u"].iter().zip(&mut all) {
         let create = format!("CREATE TABLE {table} (a INT PRIMARY KEY, b INT, c INT NOT NULL)");
         shell.run(&create, &[]).unwrap();
         for a in 0..40 {
-            let row = [a, random.below(12), random.below(5)];
+            let row = [a, random.below(12) as i64, random.below(5) as i64];
             let insert = format!(
                 "INSERT INTO {table} VALUES ({}, {}, {})",
                 row[0], row[1], row[2]
@@ -211,8 +216,8 @@ fn a_join_is_two_loops() {
         if round == 200 {
             shell.run("CREATE INDEX uc ON u (c)", &[]).unwrap();
         }
-        let [x, y, z] = [0; 3].map(|_| random.below(3) as usize);
-        let (least, most) = (random.below(12), random.below(40));
+        let [x, y, z] = [0; 3].map(|_| random.index(3));
+        let (least, most) = (random.below(12) as i64, random.below(40) as i64);
         let name = |at: usize| ["a", "b", "c"][at];
         let query =
             format!(

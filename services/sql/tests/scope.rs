@@ -2,9 +2,10 @@
 
 mod common;
 
-use common::{Random, Shell, int, text};
+use common::{Shell, int, text};
 use e3_service_sql::engine::memory::Memory;
 use e3_service_sql::engine::{Database, Scope, SqlError, Value};
+use e3_testkit::{Random, seeds};
 
 /// `notes` leaves the scope's column out of its key, `logs` has it in the middle, `marks` first.
 const SCHEMA: &str = "
@@ -41,7 +42,7 @@ fn said(shell: &mut Shell, statement: &str, user: &str) -> Result<Vec<Vec<Value>
 }
 
 fn one<'a>(random: &mut Random, of: &[&'a str]) -> &'a str {
-    of[random.below(of.len() as u64) as usize]
+    of[random.index(of.len())]
 }
 
 /// A statement of a user, who tries the keys and the names of others.
@@ -54,7 +55,7 @@ fn statement(random: &mut Random, user: &str) -> String {
     // Sums of these overflow.
     let n = one(random, &["0", "1", "2", "3", "NULL", "9223372036854775807"]);
     let (a, b) = (random.below(5), random.below(3));
-    let row = |a: i64| match table {
+    let row = |a: u64| match table {
         "notes" => format!("({a}, '{who}', {n}, 'text')"),
         "logs" => format!("({a}, '{who}', {b}.5, {n})"),
         "marks" => format!("('{who}', {a}, {n})"),
@@ -116,13 +117,13 @@ fn statement(random: &mut Random, user: &str) -> String {
 /// Three users of one database against each of them with a database of their own.
 #[test]
 fn statements_depend_on_the_rows_of_their_scope_alone() {
-    for seed in 1..=8 {
-        let mut random = Random(seed);
+    for seed in seeds(8) {
+        let mut random = Random::new(seed);
         let mut all = shell();
         let mut own = USERS.map(|_| shell());
         let mut changes = 0;
         for step in 0..1500 {
-            let at = random.below(3) as usize;
+            let at = random.index(3);
             let user = USERS[at];
             if random.below(20) == 0 {
                 // The service's own statements have no scope.

@@ -1,10 +1,10 @@
 //! The service with the configuration of IOT-TS: rows, triggers, questions, faults, splits.
 
-use e3_pipeline::fuzz::{Random, fuzz};
 use e3_pipeline::{Builder, Record, Value, status};
 use e3_sdk::testing::{Call, Collection, Host, Kind, Outcome, slot_of};
 use e3_sdk::{RequestId, Service};
 use e3_service_sql::Sql;
+use e3_testkit::{Random, fuzz};
 use std::collections::BTreeMap;
 
 use minicbor::Decoder;
@@ -383,7 +383,7 @@ fn a_key_of_another_user_is_free() {
 fn workload(accepts: impl Fn(u16) -> bool, fresh_at: usize) -> BTreeMap<Vec<u8>, Vec<u8>> {
     let mut host = host("write");
     let mut sql = Sql::init().unwrap();
-    let mut random = Random(11);
+    let mut random = Random::new(11);
     let mut rows: BTreeMap<String, i64> = BTreeMap::new();
     for n in 0..400 {
         if n == 100 {
@@ -394,9 +394,9 @@ fn workload(accepts: impl Fn(u16) -> bool, fresh_at: usize) -> BTreeMap<Vec<u8>,
         if n == 100 || n == fresh_at {
             sql = Sql::init().unwrap();
         }
-        let user = format!("t{}", random.below(12));
-        let (hour, temperature) = (random.below(50) as i64, random.unit() * 40.0);
-        let odd = random.below(10);
+        let user = format!("t{}", random.index(12));
+        let (hour, temperature) = (random.index(50) as i64, random.unit() * 40.0);
+        let odd = random.index(10);
         if !accepts(slot_of(user.as_bytes())) {
             continue;
         }

@@ -40,8 +40,9 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 use e3_pipeline::{Builder, Fault, Question, Record, Stage, Value, status};
+use e3_random::Random;
 use e3_sdk::{Error, OrderedMap, Request, Service, config, config_or, now, reply};
-use top::{Pivots, top};
+use top::top;
 
 /// Most items of a record.
 pub const ITEMS_MAX: usize = 1024;
@@ -57,6 +58,8 @@ const _: () = assert!(CANDIDATES_MAX >= 2 * K_MAX);
 /// Bytes of items that an answer may have, so that it fits into a message.
 const ANSWER_BYTES_MAX: usize = 16 * 1024;
 const _: () = assert!(ANSWER_BYTES_MAX + K_MAX * 12 < e3_sdk::limits::VALUE_BYTES_MAX - 1024);
+/// Where the generator of pivots begins.
+const PIVOT_SEED: u64 = 1;
 /// Entries of earlier windows that a new item drops.
 const DROPPED: usize = 2;
 
@@ -81,7 +84,7 @@ pub struct TopRanker {
     keep: Keep,
     window_s: i64,
     kept: Option<OrderedMap>,
-    pivots: Pivots,
+    pivots: Random,
     ranks: Vec<(f64, u32)>,
     out: Builder,
 }
@@ -115,7 +118,7 @@ impl Service for TopRanker {
                 Keep::No => None,
                 _ => Some(OrderedMap::open("scores")?),
             },
-            pivots: Pivots::default(),
+            pivots: Random::new(PIVOT_SEED),
             ranks: Vec::new(),
             out: Builder::new(),
         })

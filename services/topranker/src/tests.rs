@@ -1,6 +1,6 @@
 use super::*;
-use e3_pipeline::fuzz::{Random, fuzz};
 use e3_sdk::testing::{Call, Collection, Host, Kind, slot_of};
+use e3_testkit::{Random, fuzz};
 use std::collections::BTreeMap;
 
 fn host(keep: &str) -> Host {
@@ -60,13 +60,13 @@ fn naive(mut all: Vec<(String, f64)>, k: usize) -> Vec<(String, f64)> {
 fn the_best_of_a_record_are_those_of_sorting_it() {
     let host = host("no");
     let mut service = TopRanker::init().unwrap();
-    let mut random = Random(1);
+    let mut random = Random::new(1);
     for round in 0..500 {
-        let n = random.below(if round % 50 == 0 { 1024 } else { 40 });
-        let items: Vec<_> = (0..n).map(|_| format!("i{}", random.below(30))).collect();
+        let n = random.index(if round % 50 == 0 { 1024 } else { 40 });
+        let items: Vec<_> = (0..n).map(|_| format!("i{}", random.index(30))).collect();
         // many ties, both zeros
         let scores: Vec<_> = (0..n)
-            .map(|_| (random.below(7) as f64 - 3.0) * if random.below(2) == 0 { 1.0 } else { -0.5 })
+            .map(|_| (random.index(7) as f64 - 3.0) * if random.index(2) == 0 { 1.0 } else { -0.5 })
             .collect();
         let reply = call(&host, &mut service, "k", 0, record(&items, &scores));
         let expected = naive(items.into_iter().zip(scores).collect(), 5);
@@ -76,13 +76,13 @@ fn the_best_of_a_record_are_those_of_sorting_it() {
 
 #[test]
 fn selects_and_sorts_any_shape_of_input() {
-    let mut random = Random(2);
-    let mut pivots = Pivots::default();
+    let mut random = Random::new(2);
+    let mut pivots = Random::new(PIVOT_SEED);
     for n in [0, 1, 2, 3, 15, 16, 17, 18, 100, 5000] {
         let shapes: [Vec<u32>; 5] = [
             (0..n).collect(),
             (0..n).rev().collect(),
-            (0..n).map(|_| random.next() as u32).collect(),
+            (0..n).map(|_| random.next_u64() as u32).collect(),
             (0..n).map(|i| i % 3).collect(),
             vec![7; n as usize],
         ];
@@ -112,18 +112,18 @@ fn running_scores_equal_a_map_and_shards_can_be_split() {
         let run = |accepts: &dyn Fn(u16) -> bool| {
             let host = host(keep);
             let mut service = TopRanker::init().unwrap();
-            let mut random = Random(3);
+            let mut random = Random::new(3);
             let mut model: BTreeMap<(u16, String), f64> = BTreeMap::new();
             for round in 0..400 {
                 if round == 200 {
                     service = TopRanker::init().unwrap();
                 }
-                let key = format!("topic{}", random.below(9));
+                let key = format!("topic{}", random.index(9));
                 let slot = slot_of(key.as_bytes());
                 let items: Vec<_> = (0..2)
-                    .map(|_| format!("{key}/{}", random.below(60)))
+                    .map(|_| format!("{key}/{}", random.index(60)))
                     .collect();
-                let scores: Vec<_> = (0..2).map(|_| random.below(100) as f64).collect();
+                let scores: Vec<_> = (0..2).map(|_| random.index(100) as f64).collect();
                 if !accepts(slot) {
                     continue;
                 }

@@ -1,37 +1,20 @@
 //! The K greatest of n: quickselect (Hoare, "Algorithm 65: Find", 1961) brings them to the front in
 //! O(n) on average, quicksort (Hoare, "Algorithm 64", 1961) orders those K in O(K log K).
 //!
-//! The pivot is drawn by a generator that goes on from call to call, so no input is a bad one for all.
+//! Pivots come from a generator that keeps its state between calls, so no input is the worst case
+//! every time.
+
+use e3_random::Random;
 
 /// Ranges up to this long are sorted by insertion.
 const INSERTION_MAX: usize = 16;
-
-/// Draws pivots.
-#[derive(Clone, Debug)]
-pub struct Pivots(u64);
-
-impl Default for Pivots {
-    fn default() -> Self {
-        Self(0x2545_f491_4f6c_dd1d)
-    }
-}
-
-impl Pivots {
-    /// Marsaglia's xorshift, scaled to `0..bound`.
-    fn below(&mut self, bound: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        ((u128::from(self.0) * bound as u128) >> 64) as usize
-    }
-}
 
 /// Brings the `k` first of all (by `before`, a strict total order) to the front, in order; returns
 /// how many those are, which is less than `k` only if there are no more.
 pub fn top<T: Copy>(
     all: &mut [T],
     k: usize,
-    pivots: &mut Pivots,
+    pivots: &mut Random,
     before: &impl Fn(&T, &T) -> bool,
 ) -> usize {
     let k = k.min(all.len());
@@ -44,7 +27,7 @@ pub fn top<T: Copy>(
 pub fn select<T: Copy>(
     all: &mut [T],
     k: usize,
-    pivots: &mut Pivots,
+    pivots: &mut Random,
     before: &impl Fn(&T, &T) -> bool,
 ) {
     let (mut low, mut high) = (0, all.len());
@@ -59,7 +42,7 @@ pub fn select<T: Copy>(
 }
 
 /// Orders all.
-fn sort<T: Copy>(mut all: &mut [T], pivots: &mut Pivots, before: &impl Fn(&T, &T) -> bool) {
+fn sort<T: Copy>(mut all: &mut [T], pivots: &mut Random, before: &impl Fn(&T, &T) -> bool) {
     while all.len() > INSERTION_MAX {
         let at = partition(all, pivots, before);
         let (left, right) = all.split_at_mut(at);
@@ -84,11 +67,11 @@ fn sort<T: Copy>(mut all: &mut [T], pivots: &mut Pivots, before: &impl Fn(&T, &T
 /// Moves what comes before a drawn pivot to its left (Lomuto's scheme); returns the pivot's place.
 fn partition<T: Copy>(
     all: &mut [T],
-    pivots: &mut Pivots,
+    pivots: &mut Random,
     before: &impl Fn(&T, &T) -> bool,
 ) -> usize {
     let last = all.len() - 1;
-    all.swap(pivots.below(all.len()), last);
+    all.swap(pivots.index(all.len()), last);
     let pivot = all[last];
     let mut place = 0;
     for i in 0..last {

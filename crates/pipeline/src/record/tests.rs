@@ -1,5 +1,6 @@
 use super::*;
 use crate::builder::Builder;
+use e3_testkit::Random;
 
 #[test]
 fn what_is_written_is_read_back() {
@@ -91,14 +92,13 @@ fn values_end_where_the_decoder_ends() {
             agree(&bytes);
         }
     }
-    let mut seed = 1u64;
+    let mut random = Random::new(1);
     let mut found = 0;
     for _ in 0..100_000 {
         let mut bytes = [0; 12];
         for byte in &mut bytes {
-            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             // short lengths, so that elements come in it
-            *byte = (seed >> 56) as u8 & 0xe3 | (seed >> 40) as u8 & 0x18;
+            *byte = random.byte() & 0xe3 | random.byte() & 0x18;
         }
         found += u32::from(agree(&bytes));
     }
@@ -215,13 +215,12 @@ fn any_bytes_are_a_record_or_a_fault() {
     ] {
         assert!(Record::parse(bad).is_err(), "{bad:?}");
     }
-    let mut seed = 1u64;
+    let mut random = Random::new(1);
     for _ in 0..20_000 {
         let mut bytes = good.clone();
         for _ in 0..2 {
-            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            let at = (seed >> 33) as usize % bytes.len();
-            bytes[at] = (seed >> 20) as u8;
+            let at = random.index(bytes.len());
+            bytes[at] = random.byte();
         }
         if let Ok(r) = Record::parse(&bytes) {
             let _ = (r.int("a"), r.numbers("a", 4), r.texts("b", 4), r.bytes("b"));

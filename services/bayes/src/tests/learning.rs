@@ -32,8 +32,8 @@ fn ask(host: &Host, service: &mut Bayes, key: &str, text: &str, told: Option<&st
 }
 
 fn text(random: &mut Random) -> Vec<&'static str> {
-    (0..random.below(12))
-        .map(|_| WORDS[random.below(5)])
+    (0..random.index(12))
+        .map(|_| WORDS[random.index(5)])
         .collect()
 }
 
@@ -44,12 +44,12 @@ fn equals_a_model_trained_with_the_documents() {
         let host = learner().config("learn-weight", &weight.to_string());
         let mut service = Bayes::init().unwrap();
         let mut learned: BTreeMap<u16, Vec<(usize, Vec<&str>)>> = BTreeMap::new();
-        let mut random = Random(3);
+        let mut random = Random::new(3);
         for round in 0..1500 {
-            if random.below(20) == 0 {
+            if random.index(20) == 0 {
                 service = Bayes::init().unwrap();
             }
-            let key = format!("k{}", random.below(20));
+            let key = format!("k{}", random.index(20));
             let documents = learned.entry(slot_of(key.as_bytes())).or_default();
             let words = text(&mut random);
             let mut counts = [[9.0, 1.0], [3.0, 3.0], [0.0, 7.0], [2.0, 0.0]];
@@ -72,7 +72,7 @@ fn equals_a_model_trained_with_the_documents() {
                 (number[c] / (number[0] + number[1])).ln() + likely
             });
             let evidence = (joint[0].exp() + joint[1].exp()).ln();
-            let class = (random.below(2) == 0).then(|| random.below(2));
+            let class = (random.index(2) == 0).then(|| random.index(2));
             let told = class.map(|c| CLASSES[c]);
             let reply = ask(&host, &mut service, &key, &words.join(" "), told);
             let reply = Record::parse(&reply).unwrap();
@@ -103,10 +103,10 @@ fn a_shard_can_be_split() {
     let entries = |serves: &dyn Fn(u16) -> bool| {
         let host = learner();
         let mut service = Bayes::init().unwrap();
-        let mut random = Random(4);
+        let mut random = Random::new(4);
         for _ in 0..500 {
-            let key = format!("k{}", random.below(200));
-            let (words, class) = (text(&mut random), random.below(2));
+            let key = format!("k{}", random.index(200));
+            let (words, class) = (text(&mut random), random.index(2));
             if serves(slot_of(key.as_bytes())) {
                 ask(
                     &host,

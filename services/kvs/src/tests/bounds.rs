@@ -150,12 +150,12 @@ fn the_expiry_of_a_long_item_is_that_of_its_last_change() {
 /// Whatever one request holds, its writes and its reply fit the platform's bounds.
 #[test]
 fn long_items_in_one_request_are_refused_one_by_one() {
-    let mut random = Random(11);
+    let mut random = Random::new(11);
     for round in 0..300 {
         let host = host();
         let mut kvs = Kvs::init().unwrap();
         let mut long = |key: &str| {
-            let len = [1, 5_000, LARGE_BYTES, 28_000, DATA_BYTES_MAX][random.below(5)];
+            let len = [1, 5_000, LARGE_BYTES, 28_000, DATA_BYTES_MAX][random.index(5)];
             format!("set {key} 0 100 {len}\r\n{}\r\n", "x".repeat(len))
         };
         for key in ["a", "b", "c"] {
@@ -163,8 +163,8 @@ fn long_items_in_one_request_are_refused_one_by_one() {
         }
         let mut request = String::new();
         for _ in 0..6 {
-            let key = ["a", "b", "c"][random.below(3)];
-            let command = match random.below(6) {
+            let key = ["a", "b", "c"][random.index(3)];
+            let command = match random.index(6) {
                 0 => format!("set {key} 0 50 3000\r\n{}\r\n", "y".repeat(3000)),
                 1 => format!("gat 70 {key}\r\n"),
                 2 => format!("append {key} 0 0 1\r\nz\r\n"),

@@ -133,12 +133,12 @@ fn swapped_items_follow_each_other_whoever_serves() {
         .config("fields", "n")
         .config("default-op", "swap");
     let mut last = BTreeMap::new();
-    let mut random = Random(9);
+    let mut random = Random::new(9);
     for n in 0..2000 {
         // a fresh instance now and then knows as much
         let mut kvs = Kvs::init().unwrap();
-        for _ in 0..1 + random.below(4) {
-            let sender = format!("s{}", random.below(50));
+        for _ in 0..1 + random.index(4) {
+            let sender = format!("s{}", random.index(50));
             let mut b = Builder::new();
             b.field("sender", Value::Text(&sender));
             b.field("n", Value::Int(n));

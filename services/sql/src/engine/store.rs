@@ -229,13 +229,13 @@ mod tests {
     /// Scans over what is written and what is below, against a map that has all of it.
     #[test]
     fn a_transaction_reads_what_it_wrote() {
-        let mut random = e3_pipeline::fuzz::Random(9);
+        let mut random = e3_testkit::Random::new(9);
         let mut transaction = Transaction::new(Memory::default());
         let mut committed = BTreeMap::new();
         let mut model = BTreeMap::new();
         for round in 0..3000 {
-            let [a, b] = [0; 2].map(|_| vec![random.below(30) as u8]);
-            match random.below(12) {
+            let [a, b] = [0; 2].map(|_| vec![random.index(30) as u8]);
+            match random.index(12) {
                 0 => {
                     transaction.rollback();
                     model.clone_from(&committed);
@@ -255,7 +255,7 @@ mod tests {
             }
             assert_eq!(transaction.get(&b), Ok(model.get(&b).cloned()));
             for reverse in [false, true] {
-                let most = 1 + random.below(12);
+                let most = 1 + random.index(12);
                 let mut found = Vec::new();
                 let mut visit = |key: &[u8], value: &[u8]| {
                     found.push((key.to_vec(), value.to_vec()));

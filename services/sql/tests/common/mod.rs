@@ -66,15 +66,3 @@ pub const fn int(value: i64) -> Value {
 pub fn text(value: &str) -> Value {
     Value::Text(value.into())
 }
-
-/// xorshift64*.
-pub struct Random(pub u64);
-
-impl Random {
-    pub fn below(&mut self, bound: u64) -> i64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        ((self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % bound) as i64
-    }
-}
