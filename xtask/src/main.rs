@@ -6,12 +6,15 @@
 mod architecture;
 mod arrows;
 mod bans;
+mod documents;
 mod knots;
 mod modules;
 mod process;
 mod services;
 mod sources;
+mod usage;
 mod wasm;
+mod words;
 mod workspace;
 
 use std::path::PathBuf;
@@ -19,19 +22,9 @@ use std::process::ExitCode;
 
 use architecture::Architecture;
 use process::{Outcome, cargo};
+use sources::Sources;
+use usage::USAGE;
 use workspace::Workspace;
-
-const USAGE: &str = "\
-usage: cargo xtask <command>
-
-  check                         all checks; never writes
-  check --quick                 the same without format and clippy
-  fix                           format, clippy's fixes, the core crates' clippy.toml
-  fix --quick                   only the core crates' clippy.toml
-  build-services [options]      services to WebAssembly, in target/services/NAME.wasm
-      --out DIR                 put them in DIR instead
-      --toolchain rustup|debian use this toolchain instead of the first that is there
-";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -59,60 +52,46 @@ fn main() -> ExitCode {
 fn check(with_cargo: bool) -> Outcome<()> {
     let workspace = Workspace::load()?;
     let architecture = Architecture::load(&workspace.root)?;
-    let sources = sources::Sources::load(&workspace.root)?;
-
-    let mut problems = 0;
-    let mut report = |name: &str, found: Vec<String>| {
-        println!(
-            "check {name}: {}",
-            if found.is_empty() { "ok" } else { "FAILED" }
-        );
-        for line in &found {
-            eprintln!("error: {line}");
-        }
-        problems += found.len();
-    };
-    report("crate arrows", arrows::problems(&architecture, &workspace));
-    report(
-        "clocks and sockets",
-        bans::problems(&architecture, &workspace, &sources),
-    );
-    report(
-        "unsafe code",
-        sources.unsafe_problems(&architecture, &workspace),
-    );
+    let sources = Sources::load(&workspace.root)?;
     let knots = knots::find(&workspace)?;
-    report("knots", knots.problems);
-    for line in knots.warnings {
-        println!("warning: {line}");
-    }
-    report("paths in documents", sources.dead_paths());
-    for line in sources.long_files() {
+
+    let arrows = arrows::problems(&architecture, &workspace);
+    let bans = bans::problems(&architecture, &workspace, &sources);
+    let unsafe_code = sources.unsafe_problems(&architecture, &workspace);
+    let documents = documents::problems(&sources, &workspace);
+    let mut problems = report("crate arrows", &arrows)
+        + report("clocks and sockets", &bans)
+        + report("unsafe code", &unsafe_code)
+        + report("knots", &knots.problems)
+        + report("documents", &documents)
+        + report("words", &words::problems(&sources));
+    for line in knots.warnings.iter().chain(&sources.long_files()) {
         println!("warning: {line}");
     }
     if with_cargo {
-        report(
-            "format",
-            cargo(&["fmt", "--all", "--check"])
-                .err()
-                .into_iter()
-                .collect(),
-        );
-        let clippy = cargo(&[
-            "clippy",
-            "--workspace",
-            "--all-targets",
-            "--",
-            "-D",
-            "warnings",
-        ]);
-        report("clippy", clippy.err().into_iter().collect());
+        let clippy = "clippy --workspace --all-targets -- -D warnings";
+        problems += report_cargo("format", "fmt --all --check") + report_cargo("clippy", clippy);
     }
     match problems {
         0 => Ok(()),
         1 => Err("1 problem".into()),
         n => Err(format!("{n} problems")),
     }
+}
+
+/// Prints the result of one check; returns the number of problems.
+fn report(name: &str, problems: &[String]) -> usize {
+    let result = if problems.is_empty() { "ok" } else { "FAILED" };
+    println!("check {name}: {result}");
+    for problem in problems {
+        eprintln!("error: {problem}");
+    }
+    problems.len()
+}
+
+fn report_cargo(name: &str, args: &str) -> usize {
+    let error = cargo(args).err();
+    report(name, error.as_slice())
 }
 
 fn fix(with_cargo: bool) -> Outcome<()> {
@@ -122,15 +101,8 @@ fn fix(with_cargo: bool) -> Outcome<()> {
     if !with_cargo {
         return Ok(());
     }
-    cargo(&[
-        "clippy",
-        "--fix",
-        "--allow-dirty",
-        "--allow-staged",
-        "--workspace",
-        "--all-targets",
-    ])?;
-    cargo(&["fmt", "--all"])
+    cargo("clippy --fix --allow-dirty --allow-staged --workspace --all-targets")?;
+    cargo("fmt --all")
 }
 
 fn build_services(options: &[&str]) -> Outcome<()> {

@@ -5,12 +5,12 @@ use std::process::Command;
 /// The result of a task; an error is the complete message.
 pub type Outcome<T> = Result<T, String>;
 
-/// Runs cargo in the workspace.
-pub fn cargo(args: &[&str]) -> Outcome<()> {
+/// Runs cargo in the workspace with arguments separated by spaces.
+pub fn cargo(args: &str) -> Outcome<()> {
     let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(program);
-    command.args(args);
-    run(&mut command, &format!("cargo {}", args[0]))
+    command.args(args.split(' '));
+    run(&mut command, &format!("cargo {args}"))
 }
 
 /// Runs a command to its end; `name` stands for it in errors.
