@@ -8,7 +8,6 @@ mod cluster;
 mod commands;
 mod documents;
 mod limits;
-mod machine;
 mod settings;
 mod ui;
 

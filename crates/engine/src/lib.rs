@@ -12,7 +12,7 @@
 )]
 
 mod accelerator_rates;
-pub mod bench;
+mod bare;
 mod code;
 mod engine;
 mod host;
@@ -28,6 +28,7 @@ mod types;
 mod warm;
 
 pub use accelerator_rates::accelerator_rates;
+pub use bare::BareCall;
 pub use code::{Code, check, unopened};
 pub use engine::{Engine, Successor};
 pub use native::Native;

@@ -8,10 +8,10 @@
 use crate::Fault;
 use crate::cases::Case;
 use crate::side::{Side, same_random};
+use e3_bench::{Better, Figure, median};
 use e3_engine::{Completion, Outcome, Request, Solo};
 use e3_model::Slot;
 use rustix::time::{ClockId, clock_gettime};
-use serde::{Deserialize, Serialize};
 use std::hint::black_box;
 use std::path::Path;
 use std::time::Duration;
@@ -36,16 +36,21 @@ pub struct Effort {
     pub compared: usize,
 }
 
+/// What a service should reach of its native self.
+const AIM: f64 = 0.5;
+/// The same of a service that mostly waits for accelerators.
+const AIM_ACCELERATED: f64 = 0.9;
+
 /// What came of a service's measurement.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub struct Figure {
+#[derive(Clone, PartialEq, Debug)]
+pub struct Comparison {
     /// The service.
-    pub name: String,
+    pub name: &'static str,
     /// What its requests are.
-    pub requests: String,
+    pub requests: &'static str,
     /// Bytes of a request, on average.
     pub bytes: f64,
-    /// Whether it lives on accelerators.
+    /// Whether accelerators do most of its work.
     pub accelerated: bool,
     /// Requests per second on one core in WebAssembly, of the median round.
     pub rps: f64,
@@ -57,6 +62,38 @@ pub struct Figure {
     pub round_requests: usize,
     /// Requests whose effects were compared.
     pub compared: usize,
+}
+
+impl Comparison {
+    /// Both rates, and their ratio with its aim.
+    pub fn figures(&self) -> [Figure; 3] {
+        let figure = |what: &str, value, unit| {
+            let name = format!("services.{}.{what}", self.name);
+            Figure::new(name, value, unit, Better::Higher)
+        };
+        let how = format!(
+            "{} (on average {:.0} bytes); {} alternating rounds of {}, effects of {} requests compared",
+            self.requests, self.bytes, self.rounds, self.round_requests, self.compared
+        );
+        let (aim, what) = if self.accelerated {
+            (AIM_ACCELERATED, "; lives on accelerators")
+        } else {
+            (AIM, "")
+        };
+        let times = format!(
+            "{:.0} ns a request, natively {:.0} ns{what}",
+            1e9 / self.rps,
+            1e9 / self.native_rps
+        );
+        let ratio = self.rps / self.native_rps;
+        [
+            figure("rps", self.rps, "requests/s").note(how),
+            figure("native_rps", self.native_rps, "requests/s").note("compiled natively"),
+            figure("wasm_over_native", ratio, "of native")
+                .aim(aim)
+                .note(times),
+        ]
+    }
 }
 
 /// A side with its place in the stream of requests.
@@ -202,13 +239,8 @@ fn agree(wasm: &mut Runner, native: &mut Runner, requests: usize) -> Result<usiz
     Ok(compared)
 }
 
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_unstable_by(f64::total_cmp);
-    values[values.len() / 2]
-}
-
 /// Measures one service, whose module is in this directory.
-pub fn measure(case: &Case, services: &Path, effort: Effort) -> Result<Figure, Fault> {
+pub fn measure(case: &Case, services: &Path, effort: Effort) -> Result<Comparison, Fault> {
     let file = services.join(format!("{}.wasm", case.name));
     let module = std::fs::read(&file).map_err(|e| Fault::Module(file, e))?;
     let mut solo = Solo::start_with(&module, case.spec.clone(), |config| {
@@ -233,9 +265,9 @@ pub fn measure(case: &Case, services: &Path, effort: Effort) -> Result<Figure, F
     }
     compared += agree(&mut wasm, &mut native, effort.compared)?;
     let bytes: usize = case.requests.iter().map(|(_, payload)| payload.len()).sum();
-    Ok(Figure {
-        name: case.name.into(),
-        requests: case.about.into(),
+    Ok(Comparison {
+        name: case.name,
+        requests: case.about,
         bytes: bytes as f64 / case.requests.len() as f64,
         accelerated: case.accelerated,
         rps: 1e9 / median(wasm_ns),
@@ -244,4 +276,32 @@ pub fn measure(case: &Case, services: &Path, effort: Effort) -> Result<Figure, F
         round_requests: batches * BATCH,
         compared,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_aim_is_that_of_the_kind_of_service() {
+        let ratio = |accelerated| {
+            let comparison = Comparison {
+                name: "a",
+                requests: "packets",
+                bytes: 512.0,
+                accelerated,
+                rps: 80.0,
+                native_rps: 100.0,
+                rounds: 3,
+                round_requests: 64,
+                compared: 8,
+            };
+            let [rps, native, ratio] = comparison.figures();
+            assert_eq!((rps.value, native.pass), (Some(80.0), None));
+            (ratio.name, ratio.pass)
+        };
+        let name = || "services.a.wasm_over_native".to_string();
+        assert_eq!(ratio(true), (name(), Some(false)));
+        assert_eq!(ratio(false), (name(), Some(true)));
+    }
 }

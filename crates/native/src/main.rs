@@ -1,5 +1,5 @@
 //! `e3-native DIRECTORY [SERVICE...]`: measures services, whose modules are in the directory, and
-//! prints one JSON object a line as each is done. `e3 bench services` runs it.
+//! prints a figure a line, as JSON, when a service is done. `e3 bench services` runs it.
 
 use e3_native::cases::ALL;
 use e3_native::compare::{Effort, measure};
@@ -24,10 +24,12 @@ fn run(args: &[String]) -> Result<(), String> {
         if !names.is_empty() && names.iter().all(|n| n != name) {
             continue;
         }
-        let figure = measure(&case(), &PathBuf::from(services), EFFORT);
-        let figure = figure.map_err(|e| format!("{name}: {e}"))?;
-        let line = serde_json::to_string(&figure).map_err(|e| e.to_string())?;
-        println!("{line}");
+        let measured = measure(&case(), &PathBuf::from(services), EFFORT);
+        let measured = measured.map_err(|e| format!("{name}: {e}"))?;
+        for figure in measured.figures() {
+            let line = serde_json::to_string(&figure).map_err(|e| e.to_string())?;
+            println!("{line}");
+        }
     }
     Ok(())
 }

@@ -2,11 +2,11 @@
 //! planning read.
 
 use crate::commands::run::{Run, requests, service};
-use crate::machine::Machine;
 use crate::settings::Settings;
 use crate::ui::failure::{Exit, Failure};
 use crate::ui::output;
 use clap::Args;
+use e3_bench::Machine;
 use e3_energy::PowerModel;
 use e3_engine::{InstanceSpec, Outcome, Request, Solo};
 use e3_model::document::{API_VERSION, Document, Kind, Metadata, parse_profile};
@@ -293,7 +293,7 @@ fn document(
     let spec = ProfileSpec {
         provenance: Provenance::Measured,
         source: format!(
-            "e3 profile on {}; service times measured, power from the model of Table 1 of E3 (ATC 2019)",
+            "e3 profile on this machine: {}; service times measured, power from the model of Table 1 of E3 (ATC 2019)",
             Machine::here()
         ),
         nodes,

@@ -1,6 +1,6 @@
 //! Services that handle packets: TCP and UDP of 512 bytes, flows by Zipf's law.
 
-use super::{BYTES, Case, REQUESTS, SEED};
+use super::case::{BYTES, Case, REQUESTS, SEED};
 use crate::random::Random;
 use e3_collections::Kind;
 use e3_packet::{Flow, PacketBuilder, protocol};

@@ -1,6 +1,6 @@
 //! Services that handle records: CBOR of about 512 bytes, items by Zipf's law.
 
-use super::{BYTES, Case, REQUESTS, SEED};
+use super::case::{BYTES, Case, REQUESTS, SEED};
 use crate::random::Random;
 use e3_collections::Kind;
 use e3_pipeline::{Builder, Value};

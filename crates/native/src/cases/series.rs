@@ -1,6 +1,6 @@
 //! The services of the thermostats: readings of 2000 users in turn, each about one an hour.
 
-use super::{BYTES, Case, REQUESTS, SEED};
+use super::case::{BYTES, Case, REQUESTS, SEED};
 use crate::random::Random;
 use e3_collections::Kind;
 use e3_pipeline::{Builder, Value};

@@ -93,7 +93,7 @@ pub struct Stage {
 struct DemoReport<'a> {
     app: &'a str,
     topology: &'a str,
-    machine: crate::machine::Machine,
+    machine: e3_bench::Machine,
     up_s: f64,
     deploy_s: f64,
     load: &'a LoadReport,
@@ -133,7 +133,7 @@ pub fn run(args: &Demo, settings: &Settings) -> Result<(), Failure> {
     let report = DemoReport {
         app: APP,
         topology: &topology,
-        machine: crate::machine::Machine::here(),
+        machine: e3_bench::Machine::here(),
         up_s: stage.up_s,
         deploy_s: stage.deploy_s,
         load: &ran.load,
@@ -157,7 +157,7 @@ pub fn run(args: &Demo, settings: &Settings) -> Result<(), Failure> {
 fn table(report: &DemoReport<'_>, ran: &Ran, instances: &[InstanceView], paint: Paint) -> String {
     let nodes = plural(ran.figures.nodes.len(), "node");
     let mut text = format!(
-        "{} on {}: {} on {nodes}\n{}\n",
+        "{} on {}: {} on {nodes}\nthis machine: {}\n",
         paint.bold(report.app),
         report.topology,
         plural(instances.len(), "instance"),

@@ -1,8 +1,8 @@
 //! The page of benchmarks: `e3 bench GROUP --write FILE` puts its own section there and leaves the
 //! others as they are, so that every figure on the page comes from the command that it names.
 
-use crate::commands::bench::Report;
-use crate::ui::failure::Failure;
+use crate::{Better, Figure, Report};
+use std::io;
 use std::path::Path;
 
 /// What stands above the sections.
@@ -15,14 +15,13 @@ medians of alternating rounds; absolute figures stand beside it for orientation.
 ";
 
 /// Puts the report's section into the page.
-pub fn write(file: &Path, about: &str, report: &Report) -> Result<(), Failure> {
+pub fn write(file: &Path, about: &str, report: &Report) -> io::Result<()> {
     let old = match std::fs::read_to_string(file) {
-        Ok(text) => text,
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => HEAD.to_string(),
-        Err(e) => return Err(Failure::file("read", file, &e)),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => HEAD.to_string(),
+        read => read?,
     };
     let new = with_section(&old, report.group, &section(about, report));
-    std::fs::write(file, new).map_err(|e| Failure::file("write", file, &e))
+    std::fs::write(file, new)
 }
 
 fn heading(group: &str) -> String {
@@ -34,40 +33,38 @@ fn section(about: &str, report: &Report) -> String {
         "{}\n{about}\n\nVersion {} on {}.\n\n",
         heading(report.group),
         report.version,
-        report
-            .machine
-            .to_string()
-            .trim_start_matches("this machine: ")
+        report.machine
     );
     text += "| name | result | aim | what |\n|---|---|---|---|\n";
-    for r in &report.results {
-        let number = |v: f64| match v.abs() {
-            100.0.. => format!("{v:.0}"),
-            10.0.. => format!("{v:.1}"),
-            _ => format!("{v:.2}"),
-        };
-        let bound = if r.better == "lower" {
-            "at most"
-        } else {
-            "at least"
-        };
-        let aim = r.aim.map_or_else(String::new, |a| {
-            let verdict = if r.pass == Some(true) {
-                "met"
-            } else {
-                "**missed**"
-            };
-            format!("{bound} {a}, {verdict}")
-        });
-        let value = r.value.map_or_else(|| "none".into(), number);
-        text += &format!(
-            "| `{}` | {value} {} | {aim} | {} |\n",
-            r.name,
-            r.unit,
-            r.note.replace('|', "\\|")
-        );
+    for figure in &report.results {
+        text += &row(figure);
     }
     text
+}
+
+fn row(figure: &Figure) -> String {
+    let number = |v: f64| match v.abs() {
+        100.0.. => format!("{v:.0}"),
+        10.0.. => format!("{v:.1}"),
+        _ => format!("{v:.2}"),
+    };
+    let bound = match figure.better {
+        Better::Lower => "at most",
+        Better::Higher => "at least",
+    };
+    let verdict = match figure.pass {
+        Some(true) => "met",
+        _ => "**missed**",
+    };
+    let aim = figure.aim.map(|aim| format!("{bound} {aim}, {verdict}"));
+    let value = figure.value.map_or_else(|| "none".into(), number);
+    format!(
+        "| `{}` | {value} {} | {} | {} |\n",
+        figure.name,
+        figure.unit,
+        aim.unwrap_or_default(),
+        figure.note.replace('|', "\\|")
+    )
 }
 
 /// The page with this section in place of the group's old one, or at its end.

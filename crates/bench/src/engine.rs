@@ -5,15 +5,17 @@
 //! the same run: rounds alternate, and the ratio of the medians is the result. So the figures can
 //! be compared between machines, and a noisy neighbour meets both sides alike.
 
-use crate::{Code, Engine, EngineConfig, InstanceId, InstanceSpec, Outcome, Request, Ticker};
+use crate::{Better, Figure, median};
 use e3_collections::{CollectionSpec, Kind, State, Txn};
-use serde::Serialize;
+use e3_engine::{
+    BareCall, Code, Engine, EngineConfig, EngineError, InstanceId, InstanceSpec, LoadError,
+    Outcome, Request, StartError, SubmitError, Ticker,
+};
 use std::cell::RefCell;
 use std::hint::black_box;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 use thiserror::Error;
-use wasmtime::{Config, Instance, Module, Store, TypedFunc};
 
 /// Rounds of each measurement.
 const ROUNDS: usize = 41;
@@ -30,44 +32,23 @@ const ARRIVALS: usize = 2000;
 /// Preemption period of the measured engines; the node's.
 const TICK: Duration = Duration::from_micros(100);
 
-/// A figure.
-#[derive(Clone, PartialEq, Debug, Serialize)]
-pub struct BenchResult {
-    /// Name, such as `engine.echo_64b`.
-    pub name: &'static str,
-    /// Value; none if it could not be measured.
-    pub value: Option<f64>,
-    /// Unit.
-    pub unit: &'static str,
-    /// `higher` or `lower`.
-    pub better: &'static str,
-    /// What it should reach.
-    pub aim: f64,
-    /// Whether it does.
-    pub pass: bool,
-    /// What was run, absolute figures, or why there is no value.
-    pub note: String,
-}
-
 /// Why a benchmark did not run.
 #[derive(Debug, Error)]
 enum BenchError {
     #[error("{0}")]
-    Engine(#[from] crate::EngineError),
+    Engine(#[from] EngineError),
     #[error("{0}")]
-    Load(#[from] crate::LoadError),
+    Load(#[from] LoadError),
     #[error("{0}")]
-    Start(#[from] crate::StartError),
+    Start(#[from] StartError),
     #[error("{0}")]
-    Submit(#[from] crate::SubmitError),
+    Submit(#[from] SubmitError),
     #[error("ticker: {0}")]
     Ticker(#[from] std::io::Error),
-    #[error("wasmtime: {0}")]
-    Wasmtime(#[from] wasmtime::Error),
     #[error("text of a module: {0}")]
     Wat(#[from] wat::Error),
     #[error("a request failed: {0}")]
-    Request(crate::Failure),
+    Request(e3_engine::Failure),
     #[error("{0} of {1} requests ended")]
     Lost(usize, usize),
 }
@@ -132,44 +113,35 @@ fn no_state() -> Rc<RefCell<State>> {
     Rc::new(RefCell::new(State::new(&[])))
 }
 
+/// What the group runs.
+pub const ABOUT: &str = "\
+One engine on one core, in process. A bare call is wasmtime's call of an empty function, measured in
+rounds that alternate with those of the requests. A request is made, queued, run, taken, its reply read
+and its buffers given back.";
+
 /// Runs all benchmarks: about ten seconds.
-pub fn run() -> Vec<BenchResult> {
+pub fn run() -> Vec<Figure> {
     let cost = |name, aim, measure: fn() -> Result<Cost>| {
-        entry(
-            name,
-            "bare calls",
-            aim,
-            measure().map(|c| (c.calls(), c.note())),
-        )
+        let measured = measure().map(|c| (c.calls(), c.note()));
+        figure(name, "bare calls", aim, measured)
     };
     vec![
         cost("engine.echo_64b", 10.0, || echo(64)),
         cost("engine.echo_512b", 14.0, || echo(512)),
         cost("engine.getput_64b", 22.0, getput),
-        entry("engine.start_us", "us", 20.0, start()),
-        entry("engine.preempt_us_p99", "us", 200.0, preempt()),
+        figure("engine.start_us", "us", 20.0, start()),
+        figure("engine.preempt_us_p99", "us", 200.0, preempt()),
     ]
 }
 
-fn entry(
-    name: &'static str,
-    unit: &'static str,
-    aim: f64,
-    measured: Result<(f64, String)>,
-) -> BenchResult {
+fn figure(name: &str, unit: &str, aim: f64, measured: Result<(f64, String)>) -> Figure {
     let (value, note) = match measured {
         Ok((value, note)) => (Some(value), note),
         Err(e) => (None, e.to_string()),
     };
-    BenchResult {
-        name,
-        value,
-        unit,
-        better: "lower",
-        aim,
-        pass: value.is_some_and(|v| v <= aim),
-        note,
-    }
+    let mut figure = Figure::new(name, 0.0, unit, Better::Lower);
+    figure.value = value;
+    figure.aim(aim).note(note)
 }
 
 /// Nanoseconds of a request and of a bare call, medians of the rounds.
@@ -195,35 +167,13 @@ impl Cost {
     }
 }
 
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_unstable_by(f64::total_cmp);
-    values[values.len() / 2]
-}
-
-/// The yardstick: wasmtime's call of an empty function, with wasmtime's own settings.
-struct Bare {
-    store: Store<()>,
-    call: TypedFunc<(), ()>,
-}
-
-impl Bare {
-    fn new() -> Result<Bare> {
-        let engine = wasmtime::Engine::new(&Config::new())?;
-        let wasm = wat::parse_str(r#"(module (func (export "noop")))"#)?;
-        let module = Module::from_binary(&engine, &wasm)?;
-        let mut store = Store::new(&engine, ());
-        let instance = Instance::new(&mut store, &module, &[])?;
-        let call = instance.get_typed_func(&mut store, "noop")?;
-        Ok(Bare { store, call })
+/// Nanoseconds of a bare call in one round.
+fn bare_round(bare: &mut BareCall) -> Result<f64> {
+    let start = Instant::now();
+    for _ in 0..ROUND_REQUESTS {
+        bare.call()?;
     }
-
-    fn round(&mut self) -> Result<f64> {
-        let start = Instant::now();
-        for _ in 0..ROUND_REQUESTS {
-            self.call.call(&mut self.store, ())?;
-        }
-        Ok(start.elapsed().as_nanos() as f64 / ROUND_REQUESTS as f64)
-    }
+    Ok(start.elapsed().as_nanos() as f64 / ROUND_REQUESTS as f64)
 }
 
 /// One round of requests on the real way: made by the caller, queued, run, taken, its reply read
@@ -263,12 +213,12 @@ fn compare(
     what: String,
     mut request: impl FnMut(&mut Engine, u64) -> Request,
 ) -> Result<Cost> {
-    let mut bare = Bare::new()?;
+    let mut bare = BareCall::new()?;
     let (mut requests, mut calls) = (Vec::new(), Vec::new());
     round(engine, &mut request)?; // first use of memory and buffers
-    bare.round()?;
+    bare_round(&mut bare)?;
     for _ in 0..ROUNDS {
-        calls.push(bare.round()?);
+        calls.push(bare_round(&mut bare)?);
         requests.push(round(engine, &mut request)?);
     }
     let (request_ns, bare_ns) = (median(requests), median(calls));

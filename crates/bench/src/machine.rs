@@ -38,7 +38,7 @@ impl fmt::Display for Machine {
         let noun = if self.cores == 1 { "core" } else { "cores" };
         write!(
             f,
-            "this machine: {} {noun} of {}, Linux {}",
+            "{} {noun} of {}, Linux {}",
             self.cores, self.cpu, self.kernel
         )
     }

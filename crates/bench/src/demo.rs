@@ -1,0 +1,164 @@
+//! The highest rate that a cluster on this machine sustains, and what a request costs then.
+//!
+//! The caller runs the loads; this module chooses their rates: doubled until one is not sustained,
+//! then bisected.
+
+use crate::{Better, Figure};
+use std::time::Duration;
+
+/// What the group runs.
+pub const ABOUT: &str = "\
+The thermostat application as in `e3 demo`, on a cluster of its own: clients, controller and six nodes on
+this machine. The rate is doubled until it does not hold, then closed in on by bisection in runs of 3 s,
+each on an empty application; the highest that held is measured for 10 s.";
+
+/// A rate is held if at least this part of the offered requests is handled in time.
+const HELD_PART: f64 = 0.99;
+/// And if 99 of 100 requests take no longer than this.
+const HELD_P99: Duration = Duration::from_millis(500);
+/// Where the search begins and ends.
+const RATES_RPS: (f64, f64) = (500.0, 256_000.0);
+/// The search ends when the highest rate that was held and the lowest that was not are this close.
+const SEARCH_RATIO: f64 = 1.15;
+/// Length of a run of the search.
+const SEARCH_RUN: Duration = Duration::from_secs(3);
+/// Length of the measured run.
+const MEASURED_RUN: Duration = Duration::from_secs(10);
+/// A measured run that did not hold is repeated at this part of its rate, since a longer run holds
+/// less than a short one.
+const MEASURED_STEP: f64 = 0.85;
+/// Measured runs at most.
+const MEASURED_TRIES: u32 = 8;
+
+/// What came of a run.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Run {
+    /// Requests per second that were offered.
+    pub offered_rps: f64,
+    /// Requests per second that were handled in time.
+    pub achieved_rps: f64,
+    /// Length of the run in seconds.
+    pub duration_s: f64,
+    /// Median latency in microseconds, from the time that a request was due.
+    pub p50_us: f64,
+    /// 99th percentile of the latency in microseconds.
+    pub p99_us: f64,
+    /// Requests that were sent.
+    pub sent: u64,
+    /// Requests without an outcome, and updates that are missing.
+    pub lost: u64,
+    /// Updates that are there twice, and contradictory replies.
+    pub repeated: u64,
+}
+
+impl Run {
+    /// Whether the machine holds this rate.
+    pub fn held(&self) -> bool {
+        let p99 = Duration::from_secs_f64(self.p99_us / 1e6);
+        self.achieved_rps >= HELD_PART * self.offered_rps && p99 <= HELD_P99
+    }
+}
+
+/// Searches for the highest rate and measures it. `run` runs a load of this rate and length on an
+/// empty application.
+pub fn run<E>(mut run: impl FnMut(f64, Duration) -> Result<Run, E>) -> Result<Vec<Figure>, E> {
+    let (mut low, mut high) = (RATES_RPS.0, RATES_RPS.0);
+    while high < RATES_RPS.1 && run(high, SEARCH_RUN)?.held() {
+        low = high;
+        high *= 2.0;
+    }
+    while high / low > SEARCH_RATIO {
+        let middle = (low * high).sqrt();
+        if run(middle, SEARCH_RUN)?.held() {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    let mut measured = run(low, MEASURED_RUN)?;
+    for _ in 1..MEASURED_TRIES {
+        if measured.held() {
+            break;
+        }
+        low *= MEASURED_STEP;
+        measured = run(low, MEASURED_RUN)?;
+    }
+    Ok(figures(&measured))
+}
+
+fn figures(run: &Run) -> Vec<Figure> {
+    let verdict = if run.held() {
+        "held"
+    } else {
+        "NOT held, as no rate was"
+    };
+    let how = format!(
+        "offered {} requests/s for {:.0} s, {verdict} (99 % handled in time, p99 at most {} ms)",
+        grouped(run.offered_rps),
+        run.duration_s,
+        HELD_P99.as_millis()
+    );
+    let due = "from the time that a request was due";
+    let sent = format!("of {} sent; ledger and state read back", run.sent);
+    let latency = |name, us| Figure::new(name, us, "us", Better::Lower).note(due);
+    let none_of = |name, value: u64| {
+        let figure = Figure::new(name, value as f64, "requests", Better::Lower);
+        figure.aim(0.0).note(&*sent)
+    };
+    vec![
+        Figure::new("demo.rps", run.achieved_rps, "requests/s", Better::Higher).note(how),
+        latency("demo.p50_us", run.p50_us),
+        latency("demo.p99_us", run.p99_us),
+        none_of("demo.lost", run.lost),
+        none_of("demo.repeated", run.repeated),
+    ]
+}
+
+/// A rate below a million with a comma between the thousands.
+fn grouped(rate: f64) -> String {
+    let rate = rate.round() as u64;
+    match rate {
+        0..1000 => rate.to_string(),
+        _ => format!("{},{:03}", rate / 1000, rate % 1000),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::convert::Infallible;
+
+    /// A machine that handles at most `bound` requests per second.
+    fn machine(bound: f64) -> impl FnMut(f64, Duration) -> Result<Run, Infallible> {
+        move |offered_rps, length| {
+            Ok(Run {
+                offered_rps,
+                achieved_rps: offered_rps.min(bound),
+                duration_s: length.as_secs_f64(),
+                p50_us: 100.0,
+                p99_us: 1000.0,
+                sent: 1,
+                lost: 0,
+                repeated: 1,
+            })
+        }
+    }
+
+    #[test]
+    fn the_highest_rate_is_found() {
+        for bound in [700.0, 11_000.0, 90_000.0] {
+            let Ok(figures) = run(machine(bound));
+            let rps = figures[0].value.unwrap();
+            assert!(
+                rps <= bound && rps * SEARCH_RATIO * 1.02 >= bound,
+                "{rps} of {bound}"
+            );
+            assert_eq!(
+                (figures[3].pass, figures[4].pass),
+                (Some(true), Some(false))
+            );
+        }
+        let Ok(figures) = run(machine(10.0));
+        assert!(figures[0].note.contains("NOT held"), "{figures:?}");
+    }
+}

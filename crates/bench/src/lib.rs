@@ -1,0 +1,19 @@
+//! Benchmarks: what each group measures, its figures with their aims, and the page of results.
+//!
+//! A group is a module. [`engine`] measures in this process; [`services`] reads the figures of a
+//! program of its own, which contains the services compiled natively; [`demo`] searches for the
+//! highest rate of a cluster that its caller has started. All of them give [`Figure`]s.
+//!
+//! Machines are shared and noisy. Wherever possible a figure is the ratio of the medians of
+//! alternating rounds of what is measured and of a yardstick, so that it can be compared between
+//! machines.
+
+pub mod demo;
+pub mod engine;
+mod figure;
+mod machine;
+pub mod page;
+pub mod services;
+
+pub use figure::{Better, Figure, Report, median};
+pub use machine::Machine;

@@ -1,0 +1,164 @@
+//! `e3 bench`: measures and prints; with `--json` one object that programs can compare.
+
+use crate::commands::demo::Stage;
+use crate::commands::load;
+use crate::documents::{Sources, modules};
+use crate::settings::Settings;
+use crate::ui::failure::{Exit, Failure};
+use crate::ui::output::{self, Output, Paint, Table};
+use crate::ui::text::{micros, rate};
+use clap::{Args, ValueEnum};
+use e3_bench::demo::{self, Run};
+use e3_bench::services::{self, ServicesError};
+use e3_bench::{Figure, Report, engine, page};
+use e3_load::LoadReport;
+use std::path::PathBuf;
+
+/// Services that `e3-native` measures.
+const SERVICES: u64 = 16;
+/// How the program that measures them is built.
+const BUILD: &str = "build it with: cargo build --release -p e3-cli -p e3-native";
+
+/// Groups of benchmarks.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum BenchGroup {
+    /// Requests through one core: WebAssembly calls, collections, preemption
+    Engine,
+    /// Each service on one core, in WebAssembly and compiled natively
+    Services,
+    /// The thermostat application at the highest rate that this machine holds
+    Demo,
+}
+
+/// `e3 bench`.
+#[derive(Args, Debug, Clone)]
+pub struct Bench {
+    /// Group
+    #[arg(value_enum)]
+    pub group: BenchGroup,
+    /// Also write the group's section into this page, such as docs/benchmarks.md
+    #[arg(long, value_name = "FILE")]
+    pub write: Option<PathBuf>,
+    /// Where modules and profiles come from.
+    #[command(flatten)]
+    pub sources: Sources,
+    /// Output format.
+    #[command(flatten)]
+    pub output: Output,
+}
+
+/// `e3 bench`.
+pub fn run(args: &Bench, settings: &Settings) -> Result<(), Failure> {
+    let (group, about, figures) = match args.group {
+        BenchGroup::Engine => ("engine", engine::ABOUT, engine::run()),
+        BenchGroup::Services => {
+            let figures = services(&args.sources, settings)?;
+            ("services", services::ABOUT, figures)
+        }
+        BenchGroup::Demo => ("demo", demo::ABOUT, demo(&args.sources, settings)?),
+    };
+    let report = Report::new(group, figures);
+    let format = settings.format(args.output);
+    output::show(format, &report, || table(&report, settings.paint()))?;
+    if let Some(file) = &args.write {
+        page::write(file, about, &report).map_err(|e| Failure::file("write", file, &e))?;
+    }
+    match &report.missed()[..] {
+        [] => Ok(()),
+        missed => {
+            let message = format!("missed: {}", missed.join(", "));
+            Err(Failure::new(Exit::Check, message))
+        }
+    }
+}
+
+/// Finds the program that measures, beside this one, and the modules.
+fn services(sources: &Sources, settings: &Settings) -> Result<Vec<Figure>, Failure> {
+    let program = std::env::current_exe().unwrap_or_default();
+    let program = program.with_file_name("e3-native");
+    if !program.is_file() {
+        let message = format!("{} is missing: the services natively", program.display());
+        return Err(Failure::new(Exit::NotFound, message).hint(BUILD));
+    }
+    let given = sources.services.as_deref();
+    let dirs = modules::dirs(given.or(settings.file.services.as_deref()));
+    let Some(dir) = dirs.iter().find(|dir| dir.join("ipsec.wasm").is_file()) else {
+        let hint = "build them with: cargo xtask build-services, or give --services DIR";
+        let message = "the services' modules are not found";
+        return Err(Failure::new(Exit::NotFound, message).hint(hint));
+    };
+    let bar = output::progress(SERVICES, "services");
+    let figures = services::run(&program, dir, || bar.inc(1));
+    bar.finish_and_clear();
+    figures.map_err(|e| {
+        let exit = match e {
+            ServicesError::Failed(_) => Exit::Check,
+            _ => Exit::Unexpected,
+        };
+        Failure::new(exit, format!("{}: {e}", program.display()))
+    })
+}
+
+/// Searches on a cluster of its own. Each load has an empty application: otherwise it would be
+/// slower for the rows of those before it.
+fn demo(sources: &Sources, settings: &Settings) -> Result<Vec<Figure>, Failure> {
+    let stage = Stage::set(sources.clone(), None, None, settings)?;
+    let mut seed = 0;
+    let figures = demo::run(|rate_rps, length| {
+        seed += 1;
+        stage.renew()?;
+        let plan = stage.plan(rate_rps, length, seed);
+        let seconds = length.as_secs();
+        output::say(&format!("{} requests/s for {seconds} s", rate(rate_rps)));
+        let run = measured(&load::drive(&stage.client, &plan)?.load);
+        output::say(&format!(
+            "  {}: achieved {}, p50 {}, p99 {}",
+            if run.held() { "held" } else { "not held" },
+            rate(run.achieved_rps),
+            micros(run.p50_us),
+            micros(run.p99_us)
+        ));
+        Ok::<Run, Failure>(run)
+    })?;
+    stage.strike()?;
+    Ok(figures)
+}
+
+fn measured(load: &LoadReport) -> Run {
+    let (latency, ledger) = (&load.latency, &load.ledger);
+    Run {
+        offered_rps: load.offered_rps,
+        achieved_rps: load.achieved_rps,
+        duration_s: load.duration_s,
+        p50_us: latency.p50_us,
+        p99_us: latency.p99_us,
+        sent: ledger.sent,
+        lost: ledger.unknown + ledger.rows_missing,
+        repeated: ledger.rows_repeated + ledger.replies_contradictory,
+    }
+}
+
+fn table(report: &Report, paint: Paint) -> String {
+    let mut table = Table::new(&["NAME", ">VALUE", "UNIT", ">AIM", "", "NOTE"]);
+    for r in &report.results {
+        let number = |v: Option<f64>| v.map_or_else(|| "-".into(), |v| format!("{v:.2}"));
+        let verdict = match r.pass {
+            Some(good) => paint.verdict(good, if good { "pass" } else { "MISS" }),
+            None => String::new(),
+        };
+        table.row([
+            r.name.clone(),
+            number(r.value),
+            r.unit.clone(),
+            number(r.aim),
+            verdict,
+            r.note.clone(),
+        ]);
+    }
+    format!(
+        "{} on this machine: {}\n{}",
+        paint.bold(report.group),
+        report.machine,
+        table.render()
+    )
+}
