@@ -9,11 +9,11 @@ pub const RTO_INITIAL: Nanos = Nanos::from_millis(200);
 /// Shortest retransmission timeout. A busy machine runs a process every few milliseconds only.
 pub const RTO_MIN: Nanos = Nanos::from_millis(50);
 /// Longest retransmission timeout.
-pub const RTO_MAX: Nanos = Nanos::from_millis(2_000);
+pub const RTO_MAX: Nanos = Nanos::from_secs(2);
 /// Acknowledged later messages after which an earlier one counts as lost (RFC 6675).
 pub const REORDER_MAX: u32 = 3;
 /// Without progress for this long, although acknowledgements come, a channel counts as stalled.
-pub const STALL_AFTER: Nanos = Nanos::from_millis(10_000);
+pub const STALL_AFTER: Nanos = Nanos::from_secs(10);
 /// Acknowledgements that must have come meanwhile: the receiver is there.
 pub const STALL_ACKS: u32 = 3;
 

@@ -2,7 +2,7 @@
 
 use crate::is_after;
 use crate::limits::*;
-use e3_model::Nanos;
+use e3_model::{Nanos, Timestamp};
 use e3_wire::frame::{Ack, SELECTIVE_WORDS};
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -36,12 +36,12 @@ pub struct Sender<T> {
     srtt_ns: u64,
     backoff: u32,
     /// When the oldest unanswered message is due again; None if nothing is unanswered.
-    deadline: Option<Nanos>,
+    deadline: Option<Timestamp>,
     retransmitted: u64,
     /// `received` and `selective` of the latest acknowledgement.
     told: (u64, Selective),
     /// Since when no message has arrived that had not before.
-    progress_at: Nanos,
+    progress_at: Timestamp,
     /// Acknowledgements since then.
     quiet_acks: u32,
 }
@@ -76,7 +76,7 @@ pub enum Acked {
 struct Item<T> {
     body: Rc<[u8]>,
     tag: T,
-    sent_at: Nanos,
+    sent_at: Timestamp,
     transmissions: u32,
     received: bool,
     /// Must go out again at the next opportunity.
@@ -96,7 +96,7 @@ impl<T> Default for Sender<T> {
             deadline: None,
             retransmitted: 0,
             told: (0, [0; SELECTIVE_WORDS]),
-            progress_at: Nanos(0),
+            progress_at: Timestamp(0),
             quiet_acks: 0,
         }
     }
@@ -116,7 +116,7 @@ impl<T> Sender<T> {
         self.items.push_back(Item {
             body,
             tag,
-            sent_at: Nanos(0),
+            sent_at: Timestamp(0),
             transmissions: 0,
             received: false,
             lost: false,
@@ -125,7 +125,7 @@ impl<T> Sender<T> {
     }
 
     /// The next message to put on the wire: what was lost first, then what has credit.
-    pub fn poll_transmit(&mut self, now: Nanos) -> Option<Transmit> {
+    pub fn poll_transmit(&mut self, now: Timestamp) -> Option<Transmit> {
         let lost = self
             .has_lost()
             .then(|| self.items.iter().position(|i| i.lost))
@@ -156,7 +156,7 @@ impl<T> Sender<T> {
             body: item.body.clone(),
         };
         if self.deadline.is_none() {
-            self.deadline = Some(Nanos(now.0 + self.timeout().0));
+            self.deadline = Some(now + self.timeout());
             self.progress_at = now;
             self.quiet_acks = 0;
         }
@@ -188,7 +188,7 @@ impl<T> Sender<T> {
 
     /// Takes an acknowledgement; gives the tags of the messages that became durable to `freed`.
     /// Nothing changes unless it is [`Acked::Taken`].
-    pub fn on_ack(&mut self, now: Nanos, ack: &Ack, mut freed: impl FnMut(T)) -> Acked {
+    pub fn on_ack(&mut self, now: Timestamp, ack: &Ack, mut freed: impl FnMut(T)) -> Acked {
         let acked = self.check(ack);
         if acked != Acked::Taken {
             return acked;
@@ -205,7 +205,7 @@ impl<T> Sender<T> {
             item.lost = false;
             // Karn's rule: a repeated message says nothing about the round trip.
             if item.transmissions == 1 {
-                let sample = now.0.saturating_sub(item.sent_at.0).max(1);
+                let sample = now.since(item.sent_at).0.max(1);
                 *srtt = if *srtt == 0 {
                     sample
                 } else {
@@ -243,7 +243,7 @@ impl<T> Sender<T> {
         if progress {
             self.backoff = 0;
             let open = self.sent > self.durable;
-            self.deadline = open.then(|| Nanos(now.0 + self.timeout().0));
+            self.deadline = open.then(|| now + self.timeout());
         }
         Acked::Taken
     }
@@ -272,7 +272,7 @@ impl<T> Sender<T> {
     /// have, whatever an earlier one said. If it has everything, one message is sent again as a
     /// probe: the acknowledgement that it is durable may have been lost. True if the channel is
     /// stalled: the owner restarts it.
-    pub fn on_timeout(&mut self, now: Nanos) -> bool {
+    pub fn on_timeout(&mut self, now: Timestamp) -> bool {
         if self.deadline.is_none_or(|d| now < d) {
             return false;
         }
@@ -294,12 +294,12 @@ impl<T> Sender<T> {
             self.items[0].lost = true;
         }
         self.backoff = (self.backoff + 1).min(8);
-        self.deadline = (sent > 0).then(|| Nanos(now.0 + self.timeout().0));
-        any && self.quiet_acks >= STALL_ACKS && now.0 >= self.progress_at.0 + STALL_AFTER.0
+        self.deadline = (sent > 0).then(|| now + self.timeout());
+        any && self.quiet_acks >= STALL_ACKS && now >= self.progress_at + STALL_AFTER
     }
 
     /// When [`Sender::on_timeout`] wants to be called.
-    pub fn next_deadline(&self) -> Option<Nanos> {
+    pub fn next_deadline(&self) -> Option<Timestamp> {
         self.deadline
     }
 

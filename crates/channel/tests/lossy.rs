@@ -1,7 +1,7 @@
 //! A pair of ends joined by a network that loses, repeats and reorders.
 
 use e3_channel::{Acked, Arrival, Number, Receiver, Sender, Transmit};
-use e3_model::Nanos;
+use e3_model::Timestamp;
 use e3_wire::frame::Ack;
 
 struct Random(u64);
@@ -50,9 +50,9 @@ fn run(seed: u64, count: u64, loss_percent: u64, restarts: u32) -> (Vec<u64>, u6
             receiver = Receiver::default();
             wire.clear();
         }
-        assert!(!sender.on_timeout(Nanos(now)), "seed {seed}: stalled");
+        assert!(!sender.on_timeout(Timestamp(now)), "seed {seed}: stalled");
         let mut sent = Vec::new();
-        while let Some(transmit) = sender.poll_transmit(Nanos(now)) {
+        while let Some(transmit) = sender.poll_transmit(Timestamp(now)) {
             sent.push(Packet::Data(transmit));
         }
         if let Some(ack) = receiver.poll_ack() {
@@ -79,7 +79,7 @@ fn run(seed: u64, count: u64, loss_percent: u64, restarts: u32) -> (Vec<u64>, u6
                     assert!(!matches!(arrival, Arrival::Confused | Arrival::Invalid));
                 }
                 Packet::Ack(ack) => {
-                    let acked = sender.on_ack(Nanos(now), &ack, |tag| freed.push(tag));
+                    let acked = sender.on_ack(Timestamp(now), &ack, |tag| freed.push(tag));
                     assert!(matches!(acked, Acked::Taken | Acked::Late), "{acked:?}");
                 }
             }
@@ -115,13 +115,13 @@ fn nothing_is_sent_twice_without_loss_or_delay() {
     let mut receiver = Receiver::default();
     for i in 0..10_000u64 {
         sender.push(vec![0].into(), ());
-        while let Some(t) = sender.poll_transmit(Nanos(i)) {
+        while let Some(t) = sender.poll_transmit(Timestamp(i)) {
             arrive(&mut receiver, &t);
         }
         while let Some((number, _)) = receiver.pop() {
             receiver.complete(number);
         }
-        sender.on_ack(Nanos(i), &receiver.poll_ack().unwrap(), |()| {});
+        sender.on_ack(Timestamp(i), &receiver.poll_ack().unwrap(), |()| {});
     }
     assert_eq!((sender.retransmitted(), sender.outstanding()), (0, 0));
 }
@@ -143,7 +143,7 @@ fn credit_bounds_what_is_under_way() {
     for _ in 0..1_000 {
         sender.push(vec![1].into(), ());
     }
-    let sent = std::iter::from_fn(|| sender.poll_transmit(Nanos(1))).count() as u64;
+    let sent = std::iter::from_fn(|| sender.poll_transmit(Timestamp(1))).count() as u64;
     assert_eq!(sent, e3_channel::limits::WINDOW_MESSAGES);
     // A forged acknowledgement of what was never sent changes nothing, but shows that the ends do
     // not fit together.
@@ -154,7 +154,7 @@ fn credit_bounds_what_is_under_way() {
         durable: 999,
         limit: 999 + e3_channel::limits::WINDOW_MESSAGES,
     };
-    let acked = sender.on_ack(Nanos(2), &forged, |()| panic!("freed"));
+    let acked = sender.on_ack(Timestamp(2), &forged, |()| panic!("freed"));
     assert_eq!(acked, Acked::Confused(1));
-    assert_eq!(sender.poll_transmit(Nanos(3)), None);
+    assert_eq!(sender.poll_transmit(Timestamp(3)), None);
 }

@@ -4,7 +4,7 @@
 
 use e3_channel::limits::WINDOW_MESSAGES;
 use e3_channel::{Acked, Number, Receiver, Sender, Transmit};
-use e3_model::Nanos;
+use e3_model::Timestamp;
 use e3_wire::frame::Ack;
 
 /// Virtual time in which a healed channel must have delivered everything.
@@ -78,7 +78,7 @@ impl Random {
 
 struct Pair {
     random: Random,
-    now: Nanos,
+    now: Timestamp,
     sender: Sender<u64>,
     receiver: Receiver,
     freed: Vec<u64>,
@@ -169,7 +169,7 @@ fn a_channel_recovers_from_any_numbers() {
     for seed in seeds() {
         let mut pair = Pair {
             random: Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1),
-            now: Nanos(1),
+            now: Timestamp(1),
             sender: Sender::new(seed as u32),
             receiver: Receiver::new(seed as u32),
             freed: Vec::new(),
@@ -220,7 +220,7 @@ fn no_epoch_is_out_of_reach() {
         ] {
             let mut pair = Pair {
                 random: Random(1),
-                now: Nanos(1),
+                now: Timestamp(1),
                 sender: Sender::new(ours),
                 receiver: Receiver::new(ours.wrapping_add(distance)),
                 freed: Vec::new(),

@@ -83,7 +83,7 @@ fn answers(e3: &E3, app: &str, payloads: &[Vec<u8>]) -> Vec<Reply> {
     let endpoints: EndpointsView = get(e3, &format!("/v1/apps/{app}/endpoints"));
     let mut client = Client::new(&endpoints, None).unwrap();
     let begin = client.now();
-    let deadline = Nanos(begin.0 + PATIENCE.as_nanos() as u64);
+    let deadline = begin + PATIENCE.into();
     let mut seqs = Vec::new();
     for (tag, payload) in payloads.iter().enumerate() {
         let call = Call {
@@ -95,7 +95,7 @@ fn answers(e3: &E3, app: &str, payloads: &[Vec<u8>]) -> Vec<Reply> {
     }
     let mut given: BTreeMap<u64, Reply> = BTreeMap::new();
     while client.requests.in_flight() > 0 {
-        client.turn(Nanos(client.now().0 + 100_000_000)).unwrap();
+        client.turn(client.now() + Nanos::from_millis(100)).unwrap();
         while let Some(event) = client.requests.poll_event() {
             match event {
                 Event::Given(Given { seq, reply, .. }) => {

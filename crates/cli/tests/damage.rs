@@ -14,7 +14,8 @@ use e3_load::requests::{Event, Given};
 use e3_load::workload::Call;
 use e3_model::api::{ClusterView, EndpointsView, NodeView};
 use e3_model::{
-    AppId, EdgeId, MessageId, Nanos, NodeId, RequestId, ServiceId, ShardId, Slot, TraceContext, Via,
+    AppId, EdgeId, MessageId, Nanos, NodeId, RequestId, ServiceId, ShardId, Slot, Timestamp,
+    TraceContext, Via,
 };
 use e3_wire::datagram::{Header, Kind, seal};
 use e3_wire::entry::{Outcome, Replicated, Reply};
@@ -74,7 +75,7 @@ impl Peers {
             slot: Slot::of(&key),
             reply_to: header.from,
             reply_to_incarnation: header.incarnation,
-            deadline: Nanos(u64::MAX >> 1),
+            deadline: Timestamp(u64::MAX >> 1),
             oldest_seq: 1,
             trace: TraceContext::default(),
             code_version: 0,
@@ -151,10 +152,12 @@ impl Peers {
             },
             Frame::Ack { link, ack },
             Frame::LeaseRequest {
-                sent_ns: seq,
+                sent: Timestamp(seq),
                 plan_version: seq,
             },
-            Frame::LeaseGrant { sent_ns: seq },
+            Frame::LeaseGrant {
+                sent: Timestamp(seq),
+            },
             Frame::Reply {
                 app: self.app,
                 request,
@@ -276,7 +279,7 @@ fn through_relays(endpoints: &EndpointsView, nodes: &[SocketAddr]) {
         // Few in flight: so each datagram holds few, and many pass the relays.
         while submitted < REQUESTS && client.requests.in_flight() < 32 {
             let now = client.now();
-            let deadline = Nanos(now.0 + PATIENCE.as_nanos() as u64);
+            let deadline = now + PATIENCE.into();
             let call = Call {
                 tag: submitted,
                 key: (submitted % 64).to_le_bytes().to_vec(),
@@ -285,7 +288,7 @@ fn through_relays(endpoints: &EndpointsView, nodes: &[SocketAddr]) {
             client.requests.submit(now, now, deadline, call);
             submitted += 1;
         }
-        client.turn(Nanos(client.now().0 + 20_000_000)).unwrap();
+        client.turn(client.now() + Nanos::from_millis(20)).unwrap();
         while let Some(event) = client.requests.poll_event() {
             match event {
                 Event::Given(Given { seq, reply, .. }) => {

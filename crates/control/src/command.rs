@@ -1,7 +1,7 @@
 //! What changes the controller's state. Commands are logged; replaying them gives the same state.
 
 use e3_model::plan::{NodeEvent, NodeHello, NodeWelcome};
-use e3_model::{AppId, Application, Nanos, NodeId, Profile, ShardKey, Topology};
+use e3_model::{AppId, Application, NodeId, Profile, ShardKey, Timestamp, Topology};
 use e3_placement::{AdmitError, Misfit};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -55,7 +55,7 @@ pub enum Command {
         /// What it says.
         hello: NodeHello,
         /// When, since the Unix epoch.
-        at: Nanos,
+        at: Timestamp,
     },
     /// A node's process is gone.
     Lose {
@@ -64,7 +64,7 @@ pub enum Command {
         /// The process.
         incarnation: u32,
         /// When that was noticed, since the Unix epoch.
-        at: Nanos,
+        at: Timestamp,
     },
     /// A node tells that something is done.
     Event(NodeEvent),

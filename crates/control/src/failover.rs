@@ -4,12 +4,12 @@ use crate::command::Applied;
 use crate::migration::{Cancelled, Migration, MoveOutcome, drop_copy};
 use crate::state::{Control, Loss};
 use e3_model::plan::ShardPlan;
-use e3_model::{AppId, Nanos, NodeId, ServiceId};
+use e3_model::{AppId, NodeId, ServiceId, Timestamp};
 use e3_placement::{Request, pick_backup, pick_primary};
 
 impl Control {
     /// A process is gone, and everything that it held.
-    pub(crate) fn lose(&mut self, node: NodeId, incarnation: u32, at: Nanos) -> Applied {
+    pub(crate) fn lose(&mut self, node: NodeId, incarnation: u32, at: Timestamp) -> Applied {
         match self.members.get_mut(&node) {
             Some(member) if member.up && member.incarnation == incarnation => member.up = false,
             _ => return Applied::Nothing,

@@ -2,20 +2,20 @@
 
 use crate::limits::START_GRACE;
 use crate::state::Control;
-use e3_model::{Nanos, NodeId};
+use e3_model::{Nanos, NodeId, Timestamp};
 use std::collections::BTreeMap;
 
 /// Heartbeats.
 #[derive(Debug)]
 pub struct Membership {
-    started: Nanos,
+    started: Timestamp,
     timeout: Nanos,
-    heard: BTreeMap<NodeId, (u32, Nanos)>,
+    heard: BTreeMap<NodeId, (u32, Timestamp)>,
 }
 
 impl Membership {
     /// Nobody heard yet. `timeout` is the silence after which a node counts as lost.
-    pub fn new(now: Nanos, timeout: Nanos) -> Membership {
+    pub fn new(now: Timestamp, timeout: Nanos) -> Membership {
         Membership {
             started: now,
             timeout,
@@ -24,7 +24,7 @@ impl Membership {
     }
 
     /// A node was heard. What an older process sent late does not count.
-    pub fn on_heartbeat(&mut self, now: Nanos, node: NodeId, incarnation: u32) {
+    pub fn on_heartbeat(&mut self, now: Timestamp, node: NodeId, incarnation: u32) {
         let heard = self.heard.entry(node).or_default();
         if incarnation >= heard.0 {
             *heard = (incarnation, now);
@@ -32,7 +32,7 @@ impl Membership {
     }
 
     /// When a node's process was last heard.
-    pub fn heard(&self, node: NodeId, incarnation: u32) -> Option<Nanos> {
+    pub fn heard(&self, node: NodeId, incarnation: u32) -> Option<Timestamp> {
         self.heard
             .get(&node)
             .filter(|(i, _)| *i == incarnation)
@@ -40,10 +40,10 @@ impl Membership {
     }
 
     /// Members that have been silent for too long, with their incarnations.
-    pub fn lost(&self, now: Nanos, control: &Control) -> Vec<(NodeId, u32)> {
+    pub fn lost(&self, now: Timestamp, control: &Control) -> Vec<(NodeId, u32)> {
         let silent = |node: NodeId, incarnation: u32| match self.heard(node, incarnation) {
-            Some(at) => now.0 > at.0 + self.timeout.0,
-            None => now.0 > self.started.0 + START_GRACE.0.max(self.timeout.0),
+            Some(at) => now > at + self.timeout,
+            None => now > self.started + START_GRACE.max(self.timeout),
         };
         let up = control.members.iter().filter(|(_, m)| m.up);
         up.filter(|(n, m)| silent(**n, m.incarnation))

@@ -7,7 +7,7 @@ use crate::update::update;
 use e3_model::plan::{AppPlan, NodeHello, NodePlan, NodeWelcome, Peer, Role, ShardPlan};
 use e3_model::{
     Address, AppId, Application, Nanos, NodeId, NodeKind, Profile, ServiceId, ShardId, ShardKey,
-    Topology,
+    Timestamp, Topology,
 };
 use e3_placement::{Cluster, InstanceKey, Request, admit, by_name};
 use serde::{Deserialize, Serialize};
@@ -30,7 +30,7 @@ pub struct Control {
     next_app: u16,
     next_move: u64,
     /// The latest time that a command told, since the Unix epoch.
-    pub(crate) now: Nanos,
+    pub(crate) now: Timestamp,
 }
 
 /// A node that has joined.
@@ -76,7 +76,7 @@ pub struct Loss {
     /// Shard.
     pub shard: ShardId,
     /// When it began again, since the Unix epoch.
-    pub at: Nanos,
+    pub at: Timestamp,
 }
 
 /// A decision of the placer.
@@ -312,7 +312,7 @@ impl Control {
         Ok(Applied::Deployed(id))
     }
 
-    fn join(&mut self, hello: &NodeHello, at: Nanos) -> Result<Applied, CommandError> {
+    fn join(&mut self, hello: &NodeHello, at: Timestamp) -> Result<Applied, CommandError> {
         let topology = self.topology();
         let Some(found) = topology.node_named(&hello.name) else {
             let known = topology.nodes().map(|n| n.node.name.clone()).collect();

@@ -5,7 +5,7 @@ mod script;
 use e3_control::{Applied, Command, CommandError, Membership, Phase};
 use e3_model::document::parse_application;
 use e3_model::plan::{NodeEvent, NodeHello};
-use e3_model::{Address, AppId, Nanos, NodeId, ShardId, ShardKey};
+use e3_model::{Address, AppId, Nanos, NodeId, ShardId, ShardKey, Timestamp};
 use e3_placement::AdmitError;
 use script::{APP, AT, KEY, Script};
 use std::collections::BTreeMap;
@@ -286,8 +286,8 @@ fn an_application_that_no_memory_holds_is_refused() {
 fn late_heartbeats_of_an_old_process_do_not_hide_the_new_one() {
     let mut s = Script::up(&["s1-host"]);
     s.join("s1-host", 7);
-    let at = |ms| Nanos::from_millis(ms);
-    let mut membership = Membership::new(at(0), at(1_000));
+    let at = |ms| Timestamp::ZERO + Nanos::from_millis(ms);
+    let mut membership = Membership::new(at(0), Nanos::from_secs(1));
     membership.on_heartbeat(at(10_000), NodeId(0), 2);
     membership.on_heartbeat(at(10_001), NodeId(0), 1);
     assert_eq!(membership.lost(at(10_500), &s.control), []);

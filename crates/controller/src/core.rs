@@ -5,7 +5,7 @@ use crate::counters::Counters;
 use crate::{Clock, ControllerConfig};
 use e3_control::{Applied, Command, CommandError, Control, Membership};
 use e3_model::plan::NodeReport;
-use e3_model::{Nanos, NodeId, ShardKey};
+use e3_model::{Nanos, NodeId, ShardKey, Timestamp};
 use e3_store::{Recovered, Store, StoreError};
 use e3_wire::heartbeat::Heartbeat;
 use std::collections::BTreeMap;
@@ -71,7 +71,7 @@ pub(crate) struct Core {
     pub(crate) control: Control,
     pub(crate) membership: Membership,
     /// Latest report of each node, with the time it came.
-    pub(crate) reports: BTreeMap<NodeId, (Nanos, NodeReport)>,
+    pub(crate) reports: BTreeMap<NodeId, (Timestamp, NodeReport)>,
     pub(crate) heartbeats: BTreeMap<NodeId, Heartbeat>,
     pub(crate) progress: Progress,
     pub(crate) counters: Counters,
@@ -266,14 +266,14 @@ fn replay(recovered: &Recovered) -> Result<Control, String> {
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
     /// Shards that wait for a copy, with the view in which they began to.
-    shards: BTreeMap<ShardKey, (u32, Nanos)>,
+    shards: BTreeMap<ShardKey, (u32, Timestamp)>,
     /// Channels with messages in flight: how many were durable, since when.
-    channels: BTreeMap<(NodeId, String), (u64, Nanos)>,
+    channels: BTreeMap<(NodeId, String), (u64, Timestamp)>,
 }
 
 impl Progress {
     /// Looks at the desired state.
-    pub(crate) fn look(&mut self, now: Nanos, control: &Control) {
+    pub(crate) fn look(&mut self, now: Timestamp, control: &Control) {
         let mut waiting = BTreeMap::new();
         for app in control.apps.values() {
             for shard in &app.plan.shards {
@@ -291,7 +291,7 @@ impl Progress {
     }
 
     /// Looks at a node's channels.
-    pub(crate) fn on_report(&mut self, now: Nanos, report: &NodeReport, control: &Control) {
+    pub(crate) fn on_report(&mut self, now: Timestamp, report: &NodeReport, control: &Control) {
         let node = report.node;
         let mut before = std::mem::take(&mut self.channels);
         for c in report
@@ -320,8 +320,8 @@ impl Progress {
     }
 
     /// What has not moved for `limit`.
-    pub(crate) fn stuck(&self, now: Nanos, limit: Nanos) -> (Vec<ShardKey>, Vec<&str>) {
-        let late = |since: &Nanos| now.0 > since.0 + limit.0;
+    pub(crate) fn stuck(&self, now: Timestamp, limit: Nanos) -> (Vec<ShardKey>, Vec<&str>) {
+        let late = |since: &Timestamp| now > *since + limit;
         let shards = self
             .shards
             .iter()

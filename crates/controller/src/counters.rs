@@ -11,13 +11,12 @@
 use e3_control::Control;
 use e3_energy::PowerModel;
 use e3_model::plan::{IngressCounts, NodeReport, ShardCounts};
-use e3_model::{AppId, Nanos, NodeId, NodeKind, ShardKey};
+use e3_model::{AppId, Nanos, NodeId, NodeKind, ShardKey, Timestamp};
 use e3_placement::Request;
 use std::collections::{BTreeMap, VecDeque};
 
 /// How far back requests count as dead-lettered lately.
-pub(crate) const LATELY: Nanos = Nanos::from_millis(60_000);
-const SECOND: u64 = 1_000_000_000;
+pub(crate) const LATELY: Nanos = Nanos::from_secs(60);
 
 /// Totals of a shard.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -52,7 +51,7 @@ pub(crate) struct NodeEnergy {
 #[derive(Debug)]
 struct Seen {
     incarnation: u32,
-    at: Nanos,
+    at: Timestamp,
     shards: BTreeMap<ShardKey, ShardCounts>,
     ingress: BTreeMap<AppId, IngressCounts>,
 }
@@ -89,7 +88,7 @@ fn increase(now: u64, before: u64) -> u64 {
 
 impl Counters {
     /// A new process of a node has joined: all that it will tell is new.
-    pub(crate) fn on_join(&mut self, now: Nanos, node: NodeId, incarnation: u32) {
+    pub(crate) fn on_join(&mut self, now: Timestamp, node: NodeId, incarnation: u32) {
         let seen = Seen {
             incarnation,
             at: now,
@@ -100,7 +99,7 @@ impl Counters {
     }
 
     /// Adds what is new in a report.
-    pub(crate) fn on_report(&mut self, now: Nanos, report: &NodeReport, control: &Control) {
+    pub(crate) fn on_report(&mut self, now: Timestamp, report: &NodeReport, control: &Control) {
         self.forget_deleted(control);
         let counts = report.counts.iter();
         let next = Seen {
@@ -164,7 +163,7 @@ impl Counters {
             totals.admitted += increase(told.admitted, old.admitted);
             totals.overloaded += increase(told.overloaded, old.overloaded);
         }
-        let span = now.0.saturating_sub(before.at.0) as f64 / 1e9;
+        let span = now.since(before.at).as_secs_f64();
         self.add_energy(&node, busy_core_seconds, span);
     }
 
@@ -211,7 +210,7 @@ impl Counters {
     }
 
     /// Requests of an application that were dead-lettered lately, and those of them that expired.
-    pub(crate) fn dead_lettered_lately(&self, now: Nanos, app: AppId) -> (u64, u64) {
+    pub(crate) fn dead_lettered_lately(&self, now: Timestamp, app: AppId) -> (u64, u64) {
         let totals = self.apps.get(&app);
         totals.map_or((0, 0), |t| t.lately(now))
     }
@@ -223,8 +222,8 @@ impl Counters {
 }
 
 impl AppTotals {
-    fn note(&mut self, now: Nanos, dead: u64, expired: u64) {
-        let second = now.0 / SECOND;
+    fn note(&mut self, now: Timestamp, dead: u64, expired: u64) {
+        let second = now.since(Timestamp::ZERO).as_secs();
         if dead > 0 {
             match self.lately.back_mut() {
                 Some(last) if last.0 == second => {
@@ -234,14 +233,14 @@ impl AppTotals {
                 _ => self.lately.push_back((second, dead, expired)),
             }
         }
-        let first = second.saturating_sub(LATELY.0 / SECOND);
+        let first = second.saturating_sub(LATELY.as_secs());
         while self.lately.front().is_some_and(|(at, _, _)| *at < first) {
             self.lately.pop_front();
         }
     }
 
-    fn lately(&self, now: Nanos) -> (u64, u64) {
-        let first = (now.0 / SECOND).saturating_sub(LATELY.0 / SECOND);
+    fn lately(&self, now: Timestamp) -> (u64, u64) {
+        let first = (now - LATELY).since(Timestamp::ZERO).as_secs();
         let recent = self.lately.iter().filter(|(at, _, _)| *at >= first);
         recent.fold((0, 0), |sum, (_, dead, expired)| {
             (sum.0 + dead, sum.1 + expired)

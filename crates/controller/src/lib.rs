@@ -25,7 +25,7 @@ pub use openapi::openapi;
 pub use routes::{ROUTES, Route};
 
 use crate::core::Core;
-use e3_model::{Nanos, Token, Topology};
+use e3_model::{Nanos, Timestamp, Token, Topology};
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -73,22 +73,22 @@ impl Shared {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {
     start: Instant,
-    start_unix: Duration,
+    start_unix: Timestamp,
 }
 
 impl Clock {
     fn new() -> Clock {
-        let start_unix = SystemTime::now()
+        let since = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default();
         Clock {
             start: Instant::now(),
-            start_unix,
+            start_unix: Timestamp::ZERO + since.into(),
         }
     }
 
-    pub(crate) fn now(&self) -> Nanos {
-        Nanos((self.start_unix + self.start.elapsed()).as_nanos() as u64)
+    pub(crate) fn now(&self) -> Timestamp {
+        self.start_unix + self.start.elapsed().into()
     }
 }
 

@@ -12,7 +12,7 @@ use e3_control::limits::PROGRESS_TIMEOUT;
 use e3_control::{Applied, Command, Migration, Phase};
 use e3_model::api::ReportResponse;
 use e3_model::plan::{NodeEvent, NodeHello, NodeReport, NodeWelcome};
-use e3_model::{Nanos, NodeId};
+use e3_model::{NodeId, Timestamp};
 use e3_wire::datagram::Header;
 use e3_wire::heartbeat;
 use serde::Deserialize;
@@ -97,7 +97,7 @@ impl Core {
     }
 
     /// Declares lost who is silent.
-    fn look(&mut self, now: Nanos) {
+    fn look(&mut self, now: Timestamp) {
         for (node, incarnation) in self.membership.lost(now, &self.control) {
             let name = self.node_name(node);
             let lose = Command::Lose {
@@ -118,7 +118,7 @@ impl Core {
     }
 
     /// A frozen shard serves nobody: a move that does not end in time is cancelled.
-    fn end_stuck_moves(&mut self, now: Nanos) {
+    fn end_stuck_moves(&mut self, now: Timestamp) {
         let (stuck, _) = self.progress.stuck(now, PROGRESS_TIMEOUT);
         for key in stuck {
             let moves = |m: &Migration| m.key == key && m.phase == Phase::Freezing;

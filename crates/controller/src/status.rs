@@ -10,7 +10,7 @@ use e3_model::plan::{BackupReport, InstanceReport, NodeReport, Role, ShardPlan};
 use e3_model::{AppId, Nanos, NodeId, ShardKey};
 
 /// A node whose reports end while its heartbeats go on: its figures are worth nothing then.
-const REPORT_TIMEOUT: Nanos = Nanos::from_millis(5_000);
+const REPORT_TIMEOUT: Nanos = Nanos::from_secs(5);
 /// Problems of an application that `/readyz` names one by one.
 const PROBLEMS_MAX: usize = 3;
 
@@ -41,7 +41,7 @@ impl Core {
     /// How old the last report of a node is, if that is too old.
     fn report_overdue(&self, node: NodeId) -> Option<Nanos> {
         let (at, _) = self.reports.get(&node)?;
-        let age = Nanos(self.clock.now().0.saturating_sub(at.0));
+        let age = self.clock.now().since(*at);
         (age > REPORT_TIMEOUT).then_some(age)
     }
 
@@ -75,7 +75,7 @@ impl Core {
             return Some((S::Lost, Reason::NodeDown));
         }
         if let Some(age) = self.report_overdue(k.node) {
-            let for_ms = age.0 / 1_000_000;
+            let for_ms = age.as_millis();
             return Some((S::Silent, Reason::ReportsEnded { for_ms }));
         }
         let Some(own) = k.own else {
@@ -127,9 +127,9 @@ impl Core {
             };
             return Some((S::Blocked, reason));
         }
-        if own.stalled.0 > 0 {
+        if own.stalled > Nanos::ZERO {
             let nodes = names(&|b| b.acked < own.op);
-            let for_ms = own.stalled.0 / 1_000_000;
+            let for_ms = own.stalled.as_millis();
             return Some((S::Stalled, Reason::NoCommit { nodes, for_ms }));
         }
         match own.code_version {

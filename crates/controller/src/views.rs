@@ -13,7 +13,7 @@ use e3_model::api::*;
 use e3_model::application::Service;
 use e3_model::plan::{NodeReport, Role, ShardPlan};
 use e3_model::profile::Provenance;
-use e3_model::{AppId, NodeId, NodeKind, ServiceId, ShardId, ShardKey};
+use e3_model::{AppId, NodeId, NodeKind, ServiceId, ShardId, ShardKey, Timestamp};
 use e3_placement::Request;
 use std::collections::BTreeMap;
 use std::net::{Ipv6Addr, SocketAddr};
@@ -71,7 +71,7 @@ impl Core {
                 heard_ms_ago: self
                     .membership
                     .heard(n.id, incarnation)
-                    .map(|at| now.0.saturating_sub(at.0) / 1_000_000),
+                    .map(|at| now.since(at).as_millis()),
                 plan_version: self.applied_version(n.id, report),
                 instances: shards().filter(|s| s.role(n.id).is_some()).count() as u32,
                 cpu_seconds: stats.cpu_seconds,
@@ -266,7 +266,7 @@ impl Core {
                 service: l.service,
                 shard: l.shard,
             }),
-            at_unix_ms: l.at.0 / 1_000_000,
+            at_unix_ms: l.at.since(Timestamp::ZERO).as_millis(),
         };
         let migrations = state.migrations.iter().filter(|_| whole);
         let moves = state.moved.iter().filter(|_| whole);

@@ -8,7 +8,7 @@ use crate::replica::{Backup, Incoming, Log, Outgoing, Pending, Primary, Replica}
 use crate::worker::{Output, Worker};
 use e3_collections::Restore;
 use e3_model::plan::{NodeEvent, Role};
-use e3_model::{Nanos, NodeId, ShardKey};
+use e3_model::{Nanos, NodeId, ShardKey, Timestamp};
 use e3_wire::entry::Replicated;
 use e3_wire::frame::{Ends, Link};
 use std::rc::Rc;
@@ -19,7 +19,7 @@ impl Worker {
     /// joins again, unless the other end's state asks for another one.
     pub(crate) fn add_backup(
         &mut self,
-        now: Nanos,
+        now: Timestamp,
         key: ShardKey,
         node: NodeId,
         required: bool,
@@ -88,7 +88,7 @@ impl Worker {
     }
 
     /// A backup has everything up to `op`.
-    pub(crate) fn on_replicated(&mut self, now: Nanos, key: ShardKey, node: NodeId, op: u64) {
+    pub(crate) fn on_replicated(&mut self, now: Timestamp, key: ShardKey, node: NodeId, op: u64) {
         let Some(replica) = self.replicas.get_mut(&key) else {
             return;
         };
@@ -150,7 +150,7 @@ impl Worker {
     }
 
     /// Takes what has arrived from the primary.
-    pub(crate) fn drain_replication(&mut self, now: Nanos, key: ShardKey) {
+    pub(crate) fn drain_replication(&mut self, now: Timestamp, key: ShardKey) {
         let Some(inputs) = self.inputs.get(&key) else {
             return;
         };
@@ -167,7 +167,7 @@ impl Worker {
                     .map_err(|_| "what came cannot be read")
                     .and_then(|item| replica.take(app, now, item));
                 match taken {
-                    Ok(()) => self.links.complete(now, link, number, 0),
+                    Ok(()) => self.links.complete(now, link, number, Nanos::ZERO),
                     Err(reason) => {
                         // Not acknowledged, so never counted as a copy. The primary begins again
                         // with a snapshot.
@@ -186,7 +186,7 @@ impl Worker {
 
     /// A backup becomes primary: all that it has is the log now. What its predecessor may not have
     /// sent waits, like anything new, until the backups of this view have it.
-    pub(crate) fn promote(&mut self, key: ShardKey, serve_at: Nanos) {
+    pub(crate) fn promote(&mut self, key: ShardKey, serve_at: Timestamp) {
         let replica = self.replicas.get_mut(&key).expect("its caller has it");
         replica.incoming = None;
         replica.error = None;
@@ -196,7 +196,7 @@ impl Worker {
         let pending = |o: &Outgoing| Pending {
             entry: o.entry.clone(),
             copies: Vec::new(),
-            release_at: Nanos(0),
+            release_at: Timestamp(0),
             repeats: Vec::new(),
         };
         replica.primary = Primary {
@@ -235,7 +235,7 @@ impl Worker {
 
 impl Replica {
     /// Takes one item of the primary's stream.
-    fn take(&mut self, app: &App, now: Nanos, item: Replicated) -> Result<(), &'static str> {
+    fn take(&mut self, app: &App, now: Timestamp, item: Replicated) -> Result<(), &'static str> {
         let key = self.key;
         match item {
             Replicated::SnapshotBegin { released } => {

@@ -10,7 +10,7 @@ use crate::worker::Worker;
 use e3_collections::WriteBatch;
 use e3_model::limits::SLOTS;
 use e3_model::plan::Role;
-use e3_model::{Nanos, NodeId, ShardKey, Slot, Via};
+use e3_model::{NodeId, ShardKey, Slot, Timestamp, Via};
 use e3_wire::datagram::Header;
 use e3_wire::entry::Entry;
 use e3_wire::frame::{Ends, Link};
@@ -97,7 +97,7 @@ fn owns(app: &App, key: ShardKey, slot: Slot) -> bool {
 /// A message that came by `link`, which [`Worker::check_link`] has passed.
 pub(crate) fn check_message(
     app: &App,
-    now: Nanos,
+    now: Timestamp,
     key: ShardKey,
     link: &Link,
     m: &Message,
@@ -122,7 +122,7 @@ pub(crate) fn check_message(
 /// An entry of the shard's log, from its primary. Its number is the log's business.
 pub(crate) fn check_entry(
     app: &App,
-    now: Nanos,
+    now: Timestamp,
     key: ShardKey,
     e: &Entry,
 ) -> Result<(), &'static str> {
@@ -169,18 +169,15 @@ pub(crate) fn check_batch(slot: Slot, bytes: Vec<u8>) -> Result<Option<WriteBatc
 
 /// The primary's clock may be ahead of this node's, but not by any amount: what a log says of the
 /// time stays with it for ever.
-pub(crate) fn check_time(now: Nanos, then: Nanos) -> Result<(), &'static str> {
-    match then.0 <= now.0.saturating_add(CLOCK_AHEAD_MAX.0) {
-        true => Ok(()),
-        false => Err("the primary's clock is over a minute ahead of this node's"),
+pub(crate) fn check_time(now: Timestamp, then: Timestamp) -> Result<(), &'static str> {
+    if then > now + CLOCK_AHEAD_MAX {
+        return Err("the primary's clock is over a minute ahead of this node's");
     }
+    Ok(())
 }
 
-fn latest_deadline(now: Nanos) -> Nanos {
-    Nanos(
-        now.0
-            .saturating_add(DEADLINE_AHEAD_MAX.0 + CLOCK_AHEAD_MAX.0),
-    )
+fn latest_deadline(now: Timestamp) -> Timestamp {
+    now + DEADLINE_AHEAD_MAX + CLOCK_AHEAD_MAX
 }
 
 #[cfg(test)]
@@ -193,7 +190,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     const CHAIN: &str = include_str!("../../sim/tests/chain.yaml");
-    const NOW: Nanos = Nanos(1 << 60);
+    const NOW: Timestamp = Timestamp(1 << 60);
     const HOUR_NS: u64 = 3_600_000_000_000;
 
     /// Its name, and what it does.

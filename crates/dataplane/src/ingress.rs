@@ -9,7 +9,7 @@ use crate::links::Tag;
 use crate::worker::{Output, Worker};
 use e3_model::limits::{KEY_LEN_MAX, PAYLOAD_LEN_MAX};
 use e3_model::plan::IngressCounts;
-use e3_model::{Address, AppId, MessageId, Nanos, RequestId, ShardKey, Slot, Via};
+use e3_model::{Address, AppId, MessageId, RequestId, ShardKey, Slot, Timestamp, Via};
 use e3_wire::client::{ClientFrame, Request};
 use e3_wire::codec::Reader;
 use e3_wire::datagram::seal;
@@ -24,9 +24,9 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 pub(crate) struct Ingress {
     sessions: BTreeMap<(AppId, RequestId), Session>,
     /// When sessions are forgotten.
-    order: BTreeSet<(Nanos, AppId, RequestId)>,
+    order: BTreeSet<(Timestamp, AppId, RequestId)>,
     /// When shards forget the requests with an idempotency key that were admitted.
-    keyed: BinaryHeap<Reverse<Nanos>>,
+    keyed: BinaryHeap<Reverse<Timestamp>>,
     under_way: BTreeMap<AppId, u32>,
     pub(crate) admitted: u64,
     pub(crate) overloaded: u64,
@@ -50,13 +50,13 @@ struct Session {
     /// Of what was asked first.
     fingerprint: u32,
     keyed: bool,
-    deadline: Nanos,
+    deadline: Timestamp,
     reply: Option<Reply>,
 }
 
 impl Session {
-    fn until(&self) -> Nanos {
-        Nanos(self.deadline.0.saturating_add(SEEN_GRACE.0))
+    fn until(&self) -> Timestamp {
+        self.deadline + SEEN_GRACE
     }
 
     fn is_expired(&self) -> bool {
@@ -92,7 +92,7 @@ impl Ingress {
         &mut self,
         from: Asker,
         key: (AppId, RequestId),
-        (attempt, deadline): (u16, Nanos),
+        (attempt, deadline): (u16, Timestamp),
         fingerprint: u32,
         admitted_max: u32,
         keyed: bool,
@@ -130,8 +130,7 @@ impl Ingress {
         self.admitted += 1;
         self.counts.entry(key.0).or_default().admitted += 1;
         if keyed {
-            self.keyed
-                .push(Reverse(Nanos(deadline.0.saturating_add(KEYED_GRACE.0))));
+            self.keyed.push(Reverse(deadline + KEYED_GRACE));
         }
         let session = Session {
             asker: from,
@@ -180,7 +179,7 @@ impl Ingress {
     }
 
     /// Forgets what no client will ask for again.
-    pub(crate) fn forget(&mut self, now: Nanos) {
+    pub(crate) fn forget(&mut self, now: Timestamp) {
         while let Some((until, app, id)) = self.order.first().copied() {
             if until > now {
                 break;
@@ -214,7 +213,7 @@ impl Ingress {
 impl Worker {
     pub(crate) fn on_client(
         &mut self,
-        now: Nanos,
+        now: Timestamp,
         from: Address,
         r: &mut Reader<'_>,
     ) -> Result<(), &'static str> {
@@ -237,13 +236,13 @@ impl Worker {
 
     /// Takes a request that this node's driver passes on for a client of another protocol. Each call
     /// is one more attempt. The answer is an [`Output::Answer`].
-    pub fn handle_request(&mut self, now: Nanos, mut request: Request) {
+    pub fn handle_request(&mut self, now: Timestamp, mut request: Request) {
         self.now = now;
         request.attempt = self.ingress.next_attempt((request.app, request.id));
         self.on_request(now, Asker::Driver, request);
     }
 
-    fn on_request(&mut self, now: Nanos, from: Asker, q: Request) {
+    fn on_request(&mut self, now: Timestamp, from: Asker, q: Request) {
         let reject = |reason: &str| Reply {
             outcome: Outcome::Rejected,
             status: 0,
@@ -268,13 +267,13 @@ impl Worker {
             self.answer(from, q.app, q.id, q.attempt, reject(&reason));
             return;
         }
-        if q.deadline.0 > now.0 + DEADLINE_AHEAD_MAX.0 || q.oldest_seq > q.id.seq {
+        if q.deadline > now + DEADLINE_AHEAD_MAX || q.oldest_seq > q.id.seq {
             let reason = "deadline over an hour ahead, or oldest request after this one";
             self.answer(from, q.app, q.id, q.attempt, reject(reason));
             return;
         }
-        if q.deadline.0.saturating_add(LATE_MAX.0) < now.0 && !self.ingress.knows((q.app, q.id)) {
-            let ago_ms = (now.0 - q.deadline.0) / 1_000_000;
+        if q.deadline + LATE_MAX < now && !self.ingress.knows((q.app, q.id)) {
+            let ago_ms = now.since(q.deadline).as_millis();
             let reason = format!("deadline was {ago_ms} ms ago");
             self.answer(from, q.app, q.id, q.attempt, reject(&reason));
             return;

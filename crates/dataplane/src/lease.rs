@@ -6,47 +6,47 @@
 //! that one has applied a plan that says so. None of this needs the controller.
 
 use crate::limits::*;
-use e3_model::{Nanos, NodeId};
+use e3_model::{NodeId, Timestamp};
 use std::collections::{BTreeMap, VecDeque};
 
 /// Leases held from and granted to other nodes.
 #[derive(Debug, Default)]
 pub(crate) struct Leases {
-    held_until: BTreeMap<NodeId, Nanos>,
+    held_until: BTreeMap<NodeId, Timestamp>,
     /// When each node was asked, as long as a grant can be of use.
-    asked: BTreeMap<NodeId, VecDeque<Nanos>>,
-    granted_until: BTreeMap<NodeId, Nanos>,
+    asked: BTreeMap<NodeId, VecDeque<Timestamp>>,
+    granted_until: BTreeMap<NodeId, Timestamp>,
     /// The plan that a node must have applied before it is granted anything.
     plan_required: BTreeMap<NodeId, u64>,
-    next_request: Nanos,
+    next_request: Timestamp,
 }
 
 impl Leases {
     /// True if a request for leases is due; arms the next one.
-    pub(crate) fn request_due(&mut self, now: Nanos) -> bool {
+    pub(crate) fn request_due(&mut self, now: Timestamp) -> bool {
         let due = now >= self.next_request;
         if due {
-            self.next_request = Nanos(now.0 + LEASE_INTERVAL.0);
+            self.next_request = now + LEASE_INTERVAL;
         }
         due
     }
 
     /// When the next request is due.
-    pub(crate) fn next_request(&self) -> Nanos {
+    pub(crate) fn next_request(&self) -> Timestamp {
         self.next_request
     }
 
     /// Notes that a node is asked for its lease.
-    pub(crate) fn on_asked(&mut self, now: Nanos, node: NodeId) {
+    pub(crate) fn on_asked(&mut self, now: Timestamp, node: NodeId) {
         let asked = self.asked.entry(node).or_default();
         asked.push_back(now);
-        while asked.front().is_some_and(|at| at.0 + LEASE.0 < now.0) {
+        while asked.front().is_some_and(|at| *at + LEASE < now) {
             asked.pop_front();
         }
     }
 
     /// Whether to grant a request; notes the grant.
-    pub(crate) fn on_request(&mut self, now: Nanos, from: NodeId, plan_version: u64) -> bool {
+    pub(crate) fn on_request(&mut self, now: Timestamp, from: NodeId, plan_version: u64) -> bool {
         if self
             .plan_required
             .get(&from)
@@ -54,28 +54,33 @@ impl Leases {
         {
             return false;
         }
-        self.granted_until.insert(from, Nanos(now.0 + LEASE.0));
+        self.granted_until.insert(from, now + LEASE);
         true
     }
 
     /// Takes a grant that answers the request of `sent`. False if that node was not asked then.
-    pub(crate) fn on_grant(&mut self, from: NodeId, sent: Nanos) -> bool {
+    pub(crate) fn on_grant(&mut self, from: NodeId, sent: Timestamp) -> bool {
         if self.asked.get(&from).is_none_or(|all| !all.contains(&sent)) {
             return false;
         }
-        let until = Nanos(sent.0 + LEASE.0 - LEASE_MARGIN.0);
+        let until = sent + (LEASE - LEASE_MARGIN);
         let held = self.held_until.entry(from).or_default();
         *held = until.max(*held);
         true
     }
 
     /// Whether the node's promise holds now.
-    pub(crate) fn holds(&self, now: Nanos, from: NodeId) -> bool {
+    pub(crate) fn holds(&self, now: Timestamp, from: NodeId) -> bool {
         self.held_until.get(&from).is_some_and(|until| now < *until)
     }
 
     /// This node replaces `predecessor` by plan `version`: when it may begin.
-    pub(crate) fn succeed(&mut self, now: Nanos, predecessor: NodeId, version: u64) -> Nanos {
+    pub(crate) fn succeed(
+        &mut self,
+        now: Timestamp,
+        predecessor: NodeId,
+        version: u64,
+    ) -> Timestamp {
         self.plan_required.insert(predecessor, version);
         self.granted_until
             .get(&predecessor)
@@ -93,30 +98,30 @@ mod tests {
     fn the_holder_stops_before_the_successor_begins() {
         let (a, b) = (NodeId(0), NodeId(1));
         let (mut holder, mut granter) = (Leases::default(), Leases::default());
-        let (asked, answered) = (Nanos(5_000), Nanos(9_000));
+        let (asked, answered) = (Timestamp(5_000), Timestamp(9_000));
         assert!(granter.on_request(answered, a, 1));
         holder.on_asked(asked, b);
         assert!(holder.on_grant(b, asked));
-        let begins = granter.succeed(Nanos(10_000), a, 2);
-        assert!(holder.holds(Nanos(asked.0 + 1), b));
+        let begins = granter.succeed(Timestamp(10_000), a, 2);
+        assert!(holder.holds(Timestamp(asked.0 + 1), b));
         assert!(!holder.holds(begins, b));
         // Nothing more is granted before the holder knows that it was replaced.
-        assert!(!granter.on_request(Nanos(11_000), a, 1));
-        assert!(granter.on_request(Nanos(12_000), a, 2));
+        assert!(!granter.on_request(Timestamp(11_000), a, 1));
+        assert!(granter.on_request(Timestamp(12_000), a, 2));
     }
 
     #[test]
     fn a_grant_of_what_was_not_asked_is_none() {
         let mut holder = Leases::default();
-        holder.on_asked(Nanos(4_000), NodeId(1));
-        for sent in [Nanos(3_999), Nanos(4_001), Nanos(5_001), Nanos(u64::MAX)] {
+        holder.on_asked(Timestamp(4_000), NodeId(1));
+        for sent in [3_999, 4_001, 5_001, u64::MAX].map(Timestamp) {
             assert!(!holder.on_grant(NodeId(1), sent));
         }
-        assert!(!holder.on_grant(NodeId(2), Nanos(4_000)));
-        assert!(!holder.holds(Nanos(5_000), NodeId(1)));
-        assert!(holder.on_grant(NodeId(1), Nanos(4_000)));
+        assert!(!holder.on_grant(NodeId(2), Timestamp(4_000)));
+        assert!(!holder.holds(Timestamp(5_000), NodeId(1)));
+        assert!(holder.on_grant(NodeId(1), Timestamp(4_000)));
         for n in 0..1_000 {
-            holder.on_asked(Nanos(n * LEASE_INTERVAL.0), NodeId(1));
+            holder.on_asked(Timestamp::ZERO + LEASE_INTERVAL * n, NodeId(1));
         }
         assert!(holder.asked[&NodeId(1)].len() < 10);
     }

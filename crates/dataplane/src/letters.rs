@@ -10,7 +10,7 @@ use crate::limits::{DEAD_LETTERS_MAX, DEADLINE_AHEAD_MAX, LATE_MAX, QUEUE_MAX};
 use crate::replica::Waiting;
 use crate::seen::Known;
 use crate::worker::{Output, Worker};
-use e3_model::{Address, MessageId, Nanos, ShardKey, Slot, TraceContext};
+use e3_model::{Address, MessageId, ShardKey, Slot, Timestamp, TraceContext};
 use e3_wire::client::{self, ClientFrame, Replay};
 use e3_wire::entry::{DeadLetter, Outcome, Reply};
 use e3_wire::message::Message;
@@ -61,11 +61,17 @@ pub(crate) fn no_letter() -> Reply {
 }
 
 impl Worker {
-    fn serves(&self, shard: ShardKey, now: Nanos) -> bool {
+    fn serves(&self, shard: ShardKey, now: Timestamp) -> bool {
         self.replicas.contains_key(&shard) && self.may_serve(shard, now)
     }
 
-    pub(crate) fn on_read_letters(&mut self, now: Nanos, to: Address, shard: ShardKey, skip: u32) {
+    pub(crate) fn on_read_letters(
+        &mut self,
+        now: Timestamp,
+        to: Address,
+        shard: ShardKey,
+        skip: u32,
+    ) {
         if !self.serves(shard, now) {
             return;
         }
@@ -77,12 +83,12 @@ impl Worker {
         self.outputs.push_back(Output::Send { to, bytes });
     }
 
-    pub(crate) fn on_replay(&mut self, now: Nanos, from: Address, replay: Replay) {
+    pub(crate) fn on_replay(&mut self, now: Timestamp, from: Address, replay: Replay) {
         let shard = replay.shard;
         let key = (shard.app, replay.id);
-        let late = replay.deadline.0.saturating_add(LATE_MAX.0) < now.0;
+        let late = replay.deadline + LATE_MAX < now;
         if !self.serves(shard, now)
-            || replay.deadline.0 > now.0 + DEADLINE_AHEAD_MAX.0
+            || replay.deadline > now + DEADLINE_AHEAD_MAX
             || replay.id.seq == 0
             || (late && !self.ingress.knows(key))
         {

@@ -13,33 +13,33 @@ pub const SESSIONS_MAX: usize = 1 << 20;
 /// Dead letters that a shard keeps; the oldest make room.
 pub const DEAD_LETTERS_MAX: usize = 1024;
 /// How long a handled message is remembered after its request has expired.
-pub const SEEN_GRACE: Nanos = Nanos::from_millis(5_000);
+pub const SEEN_GRACE: Nanos = Nanos::from_secs(5);
 /// The same for a request with an idempotency key.
-pub const KEYED_GRACE: Nanos = Nanos::from_millis(300_000);
+pub const KEYED_GRACE: Nanos = Nanos::from_secs(300);
 /// Requests with an idempotency key that one ingress admits within the time that they are
 /// remembered: it bounds what shards remember.
 pub const KEYED_MAX: usize = 1 << 18;
 /// How far ahead of now a client may put a request's deadline.
-pub const DEADLINE_AHEAD_MAX: Nanos = Nanos::from_millis(3_600_000);
+pub const DEADLINE_AHEAD_MAX: Nanos = Nanos::from_secs(3_600);
 /// How long after its deadline a request that this node does not know may still come. Well within
 /// what shards remember, so that nothing is handled that was forgotten.
 pub const LATE_MAX: Nanos = Nanos(SEEN_GRACE.0 / 2);
 /// How far another node's clock may be ahead of this one's.
-pub const CLOCK_AHEAD_MAX: Nanos = Nanos::from_millis(60_000);
+pub const CLOCK_AHEAD_MAX: Nanos = Nanos::from_secs(60);
 /// Least time between two restarts of one channel because its ends did not fit together.
 pub const RESTART_INTERVAL: Nanos = Nanos::from_millis(500);
 /// Bytes that a snapshot may hold beyond the service's memory: what handlers wrote that had begun
 /// before it was full.
 pub const SNAPSHOT_OVER_MAX: u64 = 64 << 20;
 /// Length of a lease.
-pub const LEASE: Nanos = Nanos::from_millis(1_000);
+pub const LEASE: Nanos = Nanos::from_secs(1);
 /// What the holder of a lease gives away for clocks that run at different speed.
 pub const LEASE_MARGIN: Nanos = Nanos::from_millis(100);
 /// Between two requests for a lease.
 pub const LEASE_INTERVAL: Nanos = Nanos::from_millis(200);
 /// How long entries may wait without any commit before the shard counts as stalled. Longer than a
 /// lease that a backup lets run out, so that the missing lease is named first.
-pub const STALLED_AFTER: Nanos = Nanos::from_millis(1_000);
+pub const STALLED_AFTER: Nanos = Nanos::from_secs(1);
 /// Longest wait of an acknowledgement for company.
 pub const ACK_DELAY: Nanos = Nanos::from_millis(2);
 /// Between two looks at the retransmission timers.

@@ -4,7 +4,7 @@ use crate::check::Refused;
 use crate::limits::*;
 use e3_channel::{Acked, Arrival, Number, Receiver, Sender};
 use e3_model::plan::Peer;
-use e3_model::{Address, AppId, Nanos, NodeId, ShardKey};
+use e3_model::{Address, AppId, Nanos, NodeId, ShardKey, Timestamp};
 use e3_wire::datagram::{HEADER_LEN, Header, Kind, seal};
 use e3_wire::frame::{Ack, Ends, Frame, Link};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -30,7 +30,7 @@ pub(crate) struct SendEnd {
     pub(crate) to: NodeId,
     pub(crate) sender: Sender<Tag>,
     /// Not restarted again before then.
-    restart_after: Nanos,
+    restart_after: Timestamp,
 }
 
 impl SendEnd {
@@ -39,7 +39,7 @@ impl SendEnd {
             link,
             to,
             sender: Sender::new(epoch),
-            restart_after: Nanos(0),
+            restart_after: Timestamp(0),
         }
     }
 }
@@ -49,7 +49,7 @@ pub(crate) struct RecvEnd {
     pub(crate) link: Link,
     pub(crate) from: NodeId,
     pub(crate) receiver: Receiver,
-    ack_by: Option<Nanos>,
+    ack_by: Option<Timestamp>,
 }
 
 /// Frames on their way into datagrams.
@@ -125,7 +125,7 @@ pub(crate) struct Links {
     pub(crate) packer: Packer,
     to_pump: BTreeSet<LinkKey>,
     to_ack: BTreeSet<LinkKey>,
-    timer: Option<Nanos>,
+    timer: Option<Timestamp>,
     /// Repetitions by channels that are gone.
     retransmitted_before: u64,
 }
@@ -141,9 +141,9 @@ impl Links {
     }
 
     /// Begins a channel, in place of the one that was there.
-    pub(crate) fn begin(&mut self, now: Nanos, link: Link, to: NodeId, epoch: u32) {
+    pub(crate) fn begin(&mut self, now: Timestamp, link: Link, to: NodeId, epoch: u32) {
         let mut end = SendEnd::new(link, to, epoch);
-        end.restart_after = Nanos(now.0 + RESTART_INTERVAL.0);
+        end.restart_after = now + RESTART_INTERVAL;
         if let Some(before) = self.senders.insert((link.app, link.ends), end) {
             self.retransmitted_before += before.sender.retransmitted();
         }
@@ -152,7 +152,7 @@ impl Links {
     /// Takes an arriving message on a channel that the plan allows.
     pub(crate) fn on_data(
         &mut self,
-        now: Nanos,
+        now: Timestamp,
         from: NodeId,
         link: Link,
         number: Number,
@@ -175,9 +175,9 @@ impl Links {
         let arrival = end.receiver.on_data(number, behind, body);
         // A repeat means that an acknowledgement was lost; do not let the sender wait.
         let delay = if arrival == Arrival::New {
-            ACK_DELAY.0
+            ACK_DELAY
         } else {
-            0
+            Nanos::ZERO
         };
         self.ack_within(now, key, delay);
         arrival
@@ -187,7 +187,7 @@ impl Links {
     /// fit together: the epoch that the channel must begin with.
     pub(crate) fn on_ack(
         &mut self,
-        now: Nanos,
+        now: Timestamp,
         from: NodeId,
         link: Link,
         ack: &Ack,
@@ -209,26 +209,26 @@ impl Links {
     }
 
     /// Sends all that is not durable again, in a new epoch.
-    pub(crate) fn restart(&mut self, now: Nanos, key: LinkKey, epoch: u32) {
+    pub(crate) fn restart(&mut self, now: Timestamp, key: LinkKey, epoch: u32) {
         if let Some(end) = self.senders.get_mut(&key) {
             end.sender.restart(epoch);
-            end.restart_after = Nanos(now.0 + RESTART_INTERVAL.0);
+            end.restart_after = now + RESTART_INTERVAL;
             self.to_pump.insert(key);
         }
     }
 
     /// Asks the sender of a channel to begin again: what has come makes no sense.
-    pub(crate) fn ask_again(&mut self, now: Nanos, key: LinkKey) {
+    pub(crate) fn ask_again(&mut self, now: Timestamp, key: LinkKey) {
         if let Some(end) = self.receivers.get_mut(&key) {
             end.receiver.restart();
-            self.ack_within(now, key, 0);
+            self.ack_within(now, key, Nanos::ZERO);
         }
     }
 
-    /// Sees that the channel's state is acknowledged within `delay_ns`.
-    pub(crate) fn ack_within(&mut self, now: Nanos, key: LinkKey, delay_ns: u64) {
+    /// Sees that the channel's state is acknowledged within `delay`.
+    pub(crate) fn ack_within(&mut self, now: Timestamp, key: LinkKey, delay: Nanos) {
         if let Some(end) = self.receivers.get_mut(&key) {
-            let by = Nanos(now.0 + delay_ns);
+            let by = now + delay;
             end.ack_by = Some(end.ack_by.map_or(by, |b| b.min(by)));
             self.to_ack.insert(key);
         }
@@ -242,13 +242,13 @@ impl Links {
     }
 
     /// States that a message that came by `link` is durable here.
-    pub(crate) fn complete(&mut self, now: Nanos, link: Link, number: Number, delay_ns: u64) {
+    pub(crate) fn complete(&mut self, now: Timestamp, link: Link, number: Number, delay: Nanos) {
         let key = (link.app, link.ends);
         if let Some(end) = self.receivers.get_mut(&key)
             && end.link == link
         {
             end.receiver.complete(number);
-            self.ack_within(now, key, delay_ns);
+            self.ack_within(now, key, delay);
         }
     }
 
@@ -285,7 +285,7 @@ impl Links {
     }
 
     /// Puts everything that may go now into datagrams.
-    pub(crate) fn flush(&mut self, now: Nanos) {
+    pub(crate) fn flush(&mut self, now: Timestamp) {
         for key in std::mem::take(&mut self.to_pump) {
             let Some(end) = self.senders.get_mut(&key) else {
                 continue;
@@ -333,7 +333,7 @@ impl Links {
     }
 
     /// Sends again what is due. Gives the channels that are stalled, with the epochs to begin.
-    pub(crate) fn on_timer(&mut self, now: Nanos) -> Vec<(LinkKey, u32)> {
+    pub(crate) fn on_timer(&mut self, now: Timestamp) -> Vec<(LinkKey, u32)> {
         let mut stalled = Vec::new();
         if self.timer.is_some_and(|t| now < t) {
             return stalled;
@@ -346,12 +346,12 @@ impl Links {
                 self.to_pump.insert(*key);
             }
         }
-        self.timer = Some(Nanos(now.0 + TIMER_INTERVAL.0));
+        self.timer = Some(now + TIMER_INTERVAL);
         stalled
     }
 
     /// When [`Links::flush`] or [`Links::on_timer`] has something to do.
-    pub(crate) fn next_deadline(&self) -> Option<Nanos> {
+    pub(crate) fn next_deadline(&self) -> Option<Timestamp> {
         let acks = self
             .to_ack
             .iter()

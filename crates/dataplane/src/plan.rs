@@ -4,14 +4,14 @@ use crate::app::App;
 use crate::replica::{Counts, Replica};
 use crate::worker::{Output, Worker};
 use e3_model::plan::{AppPlan, NodePlan, Role, ShardPlan};
-use e3_model::{AppId, Nanos, ShardKey};
+use e3_model::{AppId, ShardKey, Timestamp};
 use e3_wire::frame::Ends;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 impl Worker {
     /// Brings the worker to the plan. Older plans and those of other clusters are ignored.
-    pub fn handle_plan(&mut self, now: Nanos, plan: Arc<NodePlan>) {
+    pub fn handle_plan(&mut self, now: Timestamp, plan: Arc<NodePlan>) {
         self.now = now;
         let other = plan.cluster != self.config.cluster || plan.node != self.config.node;
         if other || plan.version <= self.plan.version {
@@ -53,7 +53,7 @@ impl Worker {
         self.links.drop_receivers(|(a, _)| *a == app);
     }
 
-    fn apply_app(&mut self, now: Nanos, plan: &AppPlan) {
+    fn apply_app(&mut self, now: Timestamp, plan: &AppPlan) {
         let Some(app) = App::new(plan.clone()) else {
             *self.dropped.entry("plan").or_default() += 1;
             return;
@@ -81,7 +81,7 @@ impl Worker {
         }
     }
 
-    fn apply_shard(&mut self, now: Nanos, key: ShardKey, shard: &ShardPlan) {
+    fn apply_shard(&mut self, now: Timestamp, key: ShardKey, shard: &ShardPlan) {
         let wanted = shard.role(self.config.node);
         let have = self.replicas.get(&key).map(|r| (r.role, r.incarnation));
         match (have, wanted) {
@@ -128,7 +128,7 @@ impl Worker {
 
     /// When a new primary may begin: when its promises to all primaries that it knew have run out.
     /// That is enough, since each of them needs the promises of all its backups.
-    fn serve_at(&mut self, now: Nanos, key: ShardKey, shard: &ShardPlan) -> Nanos {
+    fn serve_at(&mut self, now: Timestamp, key: ShardKey, shard: &ShardPlan) -> Timestamp {
         if shard.fenced {
             return now;
         }
@@ -142,7 +142,7 @@ impl Worker {
             .chain(shard.predecessor)
             .filter(|p| *p != self.config.node)
             .map(|p| self.leases.succeed(now, p, self.plan.version))
-            .fold(now, Nanos::max)
+            .fold(now, Timestamp::max)
     }
 
     /// Brings a primary's backups to the view.

@@ -11,7 +11,7 @@ use crate::worker::{Execute, ExecuteOutcome, Executed, Output, Worker};
 use e3_channel::Number;
 use e3_model::application::WhenAlone;
 use e3_model::plan::Role;
-use e3_model::{Nanos, ShardKey, Via};
+use e3_model::{Nanos, ShardKey, Timestamp, Via};
 use e3_wire::entry::{
     DeadLetter, Entry, Outcome, Output as EntryOutput, REASON_LEN_MAX, Replicated, Reply,
 };
@@ -36,7 +36,7 @@ fn key_reused() -> Reply {
 
 impl Worker {
     /// Whether the primary may act for the shard now: handle, answer, send.
-    pub(crate) fn may_serve(&self, key: ShardKey, now: Nanos) -> bool {
+    pub(crate) fn may_serve(&self, key: ShardKey, now: Timestamp) -> bool {
         let replica = &self.replicas[&key];
         let Some(app) = self.apps.get(&key.app) else {
             return false;
@@ -56,7 +56,7 @@ impl Worker {
     }
 
     /// Gives the executor as much as it may have.
-    pub(crate) fn dispatch(&mut self, now: Nanos) {
+    pub(crate) fn dispatch(&mut self, now: Timestamp) {
         let keys: Vec<ShardKey> = self
             .replicas
             .iter()
@@ -85,7 +85,7 @@ impl Worker {
             let (app, now) = (&self.apps[&key.app], self.now);
             match Message::decode(&body) {
                 Ok(message) if check_message(app, now, key, &link, &message) => {
-                    let now = Nanos(0);
+                    let now = Timestamp::ZERO;
                     let waiting = Waiting {
                         copy: Some((link, number)),
                         replays: None,
@@ -98,14 +98,14 @@ impl Worker {
                 _ => {
                     *self.dropped.entry("message").or_default() += 1;
                     // Nothing can be made of it, ever: do not let it block the channel.
-                    self.links.complete(self.now, link, number, 0);
+                    self.links.complete(self.now, link, number, Nanos::ZERO);
                 }
             }
         }
     }
 
     /// Hands over the message at the head of the queue. False if nothing more can be done now.
-    fn dispatch_one(&mut self, key: ShardKey, now: Nanos) -> bool {
+    fn dispatch_one(&mut self, key: ShardKey, now: Timestamp) -> bool {
         if !self.may_serve(key, now) {
             return false;
         }
@@ -218,7 +218,7 @@ impl Worker {
     }
 
     /// Takes what the executor made of a message.
-    pub fn handle_executed(&mut self, now: Nanos, done: Executed) {
+    pub fn handle_executed(&mut self, now: Timestamp, done: Executed) {
         self.now = now;
         let Some(replica) = self.replicas.get_mut(&done.key) else {
             return;
@@ -226,13 +226,12 @@ impl Worker {
         let Some(mut waiting) = replica.primary.in_flight.remove(&done.token) else {
             return;
         };
-        replica.counts.busy.0 += done.busy.0;
+        replica.counts.busy += done.busy;
         let app = &self.apps[&done.key.app];
         let slowdown = app.slowdown(done.key, self.config.kind, self.config.slowed);
         if slowdown > 1.0 {
-            let idle = (done.busy.0 as f64 * (slowdown - 1.0)) as u64;
-            let from = replica.primary.idle_at.0.max(now.0);
-            replica.primary.idle_at = Nanos(from + idle);
+            let idle = Nanos((done.busy.0 as f64 * (slowdown - 1.0)) as u64);
+            replica.primary.idle_at = replica.primary.idle_at.max(now) + idle;
         }
         match done.outcome {
             ExecuteOutcome::Done {
@@ -268,7 +267,7 @@ impl Worker {
     fn give_up(
         &mut self,
         key: ShardKey,
-        now: Nanos,
+        now: Timestamp,
         waiting: Waiting,
         outcome: Outcome,
         reason: String,
@@ -358,7 +357,7 @@ impl Worker {
     fn commit(
         &mut self,
         key: ShardKey,
-        now: Nanos,
+        now: Timestamp,
         mut entry: Entry,
         copy: Option<(Link, Number)>,
     ) {
@@ -388,7 +387,7 @@ impl Worker {
     }
 
     /// Releases what all backups have and an emulated core is done with.
-    pub(crate) fn advance(&mut self, key: ShardKey, now: Nanos) {
+    pub(crate) fn advance(&mut self, key: ShardKey, now: Timestamp) {
         if !self.may_serve(key, now) {
             return;
         }
@@ -441,7 +440,7 @@ impl Worker {
     /// Says that copies of a message are durable: their senders may forget them.
     pub(crate) fn complete(&mut self, copies: impl IntoIterator<Item = (Link, Number)>) {
         for (link, number) in copies {
-            self.links.complete(self.now, link, number, ACK_DELAY.0);
+            self.links.complete(self.now, link, number, ACK_DELAY);
         }
     }
 }

@@ -5,7 +5,7 @@ use crate::seen::Seen;
 use e3_channel::Number;
 use e3_collections::{CollectionSpec, Restore, State};
 use e3_model::plan::Role;
-use e3_model::{Bytes, MessageId, Nanos, NodeId, ShardKey};
+use e3_model::{Bytes, MessageId, Nanos, NodeId, ShardKey, Timestamp};
 use e3_wire::entry::Entry;
 use e3_wire::frame::Link;
 use e3_wire::message::Message;
@@ -40,7 +40,7 @@ pub(crate) struct Log {
     /// Last entry.
     pub(crate) op: u64,
     /// `now` of the last entry: never goes back.
-    pub(crate) now: Nanos,
+    pub(crate) now: Timestamp,
     /// Outputs of entries up to this one are durable at their receivers.
     pub(crate) released: u64,
     /// Entries after `released`, in order.
@@ -83,15 +83,15 @@ pub(crate) struct Primary {
     pub(crate) in_flight: BTreeMap<u64, Waiting>,
     pub(crate) backups: BTreeMap<NodeId, Backup>,
     /// Leases of the predecessor run out.
-    pub(crate) serve_at: Nanos,
+    pub(crate) serve_at: Timestamp,
     /// An emulated core is busy until then.
-    pub(crate) idle_at: Nanos,
+    pub(crate) idle_at: Timestamp,
     /// Stop handling.
     pub(crate) frozen: bool,
     /// `released` that the backups know of.
     pub(crate) released_told: u64,
     /// When an entry was committed last, or the oldest that waits was appended.
-    pub(crate) progress_at: Nanos,
+    pub(crate) progress_at: Timestamp,
 }
 
 /// A message that waits or is being handled.
@@ -102,7 +102,7 @@ pub(crate) struct Waiting {
     /// The dead letter that it was.
     pub(crate) replays: Option<MessageId>,
     pub(crate) message: Message,
-    pub(crate) now: Nanos,
+    pub(crate) now: Timestamp,
     pub(crate) failures: u32,
 }
 
@@ -113,7 +113,7 @@ pub(crate) struct Pending {
     /// Copies of its message: durable with it.
     pub(crate) copies: Vec<(Link, Number)>,
     /// An emulated core is done with it then; its outputs and reply leave no earlier.
-    pub(crate) release_at: Nanos,
+    pub(crate) release_at: Timestamp,
     /// Who else asks for its answer.
     pub(crate) repeats: Vec<Repeat>,
 }
@@ -122,7 +122,7 @@ pub(crate) struct Pending {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Repeat {
     pub(crate) attempt: u16,
-    pub(crate) deadline: Nanos,
+    pub(crate) deadline: Timestamp,
     pub(crate) reply_to: NodeId,
     pub(crate) reply_to_incarnation: u32,
 }
@@ -160,7 +160,7 @@ impl Log {
             state: Rc::new(RefCell::new(State::new(collections))),
             seen: Seen::default(),
             op: 0,
-            now: Nanos(0),
+            now: Timestamp(0),
             released: 0,
             outbox: VecDeque::new(),
             letters: Letters::default(),

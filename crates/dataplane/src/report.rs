@@ -6,7 +6,7 @@ use crate::worker::Worker;
 use e3_model::plan::{
     BackupReport, ChannelReport, InstanceReport, NodeReport, NodeStats, Role, ShardCounts,
 };
-use e3_model::{Nanos, ShardKey};
+use e3_model::{Nanos, ShardKey, Timestamp};
 use e3_wire::frame::Ends;
 
 /// What about a primary the controller must hear at once when it changes.
@@ -27,7 +27,7 @@ impl Worker {
         let health = |r: &Replica| Health {
             key: r.key,
             serving: self.may_serve(r.key, now),
-            stalled: stalled(r, now).0 > 0,
+            stalled: stalled(r, now) > Nanos::ZERO,
             synced: self.backups(r, now).filter(|b| b.synced).count(),
         };
         primaries.map(health).collect()
@@ -36,7 +36,7 @@ impl Worker {
     fn backups<'a>(
         &'a self,
         replica: &'a Replica,
-        now: Nanos,
+        now: Timestamp,
     ) -> impl Iterator<Item = BackupReport> + 'a {
         let backups = replica.primary.backups.iter();
         backups.map(move |(node, backup)| {
@@ -51,7 +51,7 @@ impl Worker {
         })
     }
 
-    fn instance_report(&self, r: &Replica, now: Nanos) -> InstanceReport {
+    fn instance_report(&self, r: &Replica, now: Timestamp) -> InstanceReport {
         let primary = r.role == Role::Primary;
         InstanceReport {
             key: r.key,
@@ -161,11 +161,11 @@ impl Worker {
 }
 
 /// How long a primary's entries have waited without any commit, if that is too long.
-fn stalled(replica: &Replica, now: Nanos) -> Nanos {
+fn stalled(replica: &Replica, now: Timestamp) -> Nanos {
     let p = &replica.primary;
-    let span = Nanos(now.0.saturating_sub(p.progress_at.0));
-    match p.pending.is_empty() || span < STALLED_AFTER {
-        true => Nanos(0),
-        false => span,
+    let span = now.since(p.progress_at);
+    if p.pending.is_empty() || span < STALLED_AFTER {
+        return Nanos::ZERO;
     }
+    span
 }

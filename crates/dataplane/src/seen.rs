@@ -7,7 +7,7 @@
 //! from the log entries only, so that primary and backups forget the same things.
 
 use crate::limits::{KEYED_GRACE, SEEN_GRACE};
-use e3_model::{MessageId, Nanos, RequestId, Slot, Via};
+use e3_model::{MessageId, RequestId, Slot, Timestamp, Via};
 use e3_wire::entry::{Entry, Outcome};
 use e3_wire::message::Message;
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,7 +18,7 @@ use std::rc::Rc;
 pub struct Seen {
     clients: BTreeMap<(Slot, u64), Client>,
     /// What is forgotten next comes first: time, number of the entry, its message.
-    order: BTreeSet<(Nanos, u64, Slot, MessageId)>,
+    order: BTreeSet<(Timestamp, u64, Slot, MessageId)>,
 }
 
 #[derive(Debug, Default)]
@@ -29,17 +29,17 @@ struct Client {
 }
 
 /// Until when an entry's message is remembered.
-fn until(entry: &Entry) -> Nanos {
+fn until(entry: &Entry) -> Timestamp {
     let grace = match entry.is_keyed() {
         true => KEYED_GRACE,
         false => SEEN_GRACE,
     };
-    Nanos(entry.deadline.0.saturating_add(grace.0))
+    entry.deadline + grace
 }
 
 /// Whether a repeat of an expired message may be handled now, in place of its dead letter: its
 /// request has an idempotency key and a later deadline, and nothing was done for the message before.
-pub fn revives(expired: &Entry, repeat: &Message, now: Nanos) -> bool {
+pub fn revives(expired: &Entry, repeat: &Message, now: Timestamp) -> bool {
     let outcome = expired.reply.as_ref().map(|r| r.outcome);
     repeat.is_keyed()
         && expired.dead.is_some()
@@ -176,8 +176,8 @@ mod tests {
             attempt: 0,
             slot: Slot(5),
             code_version: 1,
-            now: Nanos(now),
-            deadline: Nanos(now + 10),
+            now: Timestamp(now),
+            deadline: Timestamp(now + 10),
             oldest_seq,
             reply_to: NodeId(0),
             reply_to_incarnation: 0,

@@ -13,7 +13,7 @@ use crate::replica::{Counts, Replica};
 use e3_channel::{Arrival, Number};
 use e3_collections::State;
 use e3_model::plan::{NodePlan, Role};
-use e3_model::{Address, AppId, Nanos, NodeId, NodeKind, RequestId, ShardKey, Slot};
+use e3_model::{Address, AppId, Nanos, NodeId, NodeKind, RequestId, ShardKey, Slot, Timestamp};
 use e3_wire::codec::Reader;
 use e3_wire::datagram::{Header, Kind, open, seal};
 use e3_wire::entry::Reply;
@@ -84,7 +84,7 @@ pub struct Execute {
     /// Slot of the message's key.
     pub slot: Slot,
     /// The handler's `now`.
-    pub now: Nanos,
+    pub now: Timestamp,
     /// The request.
     pub request: RequestId,
     /// Edge that the message came by, -1 from a client.
@@ -128,7 +128,7 @@ pub enum ExecuteOutcome {
 #[derive(Debug)]
 pub struct Worker {
     pub(crate) config: Config,
-    pub(crate) now: Nanos,
+    pub(crate) now: Timestamp,
     pub(crate) plan: Arc<NodePlan>,
     pub(crate) apps: BTreeMap<AppId, App>,
     pub(crate) replicas: BTreeMap<ShardKey, Replica>,
@@ -142,7 +142,7 @@ pub struct Worker {
     pub(crate) outputs: VecDeque<Output>,
     pub(crate) client_open: BTreeMap<Address, Vec<u8>>,
     pub(crate) next_token: u64,
-    next_released: Nanos,
+    next_released: Timestamp,
     /// Why nothing new is taken on, if the node's memory is used up.
     pub(crate) memory_full: Option<String>,
     pub(crate) dropped: BTreeMap<&'static str, u64>,
@@ -159,7 +159,7 @@ impl Worker {
         links.packer.incarnation = config.incarnation;
         Worker {
             config,
-            now: Nanos(0),
+            now: Timestamp(0),
             plan: Arc::default(),
             apps: BTreeMap::new(),
             replicas: BTreeMap::new(),
@@ -171,7 +171,7 @@ impl Worker {
             outputs: VecDeque::new(),
             client_open: BTreeMap::new(),
             next_token: 0,
-            next_released: Nanos(0),
+            next_released: Timestamp(0),
             memory_full: None,
             dropped: BTreeMap::new(),
             datagrams_in: 0,
@@ -180,7 +180,7 @@ impl Worker {
     }
 
     /// Takes a datagram. Whatever it holds, at worst it is counted and dropped.
-    pub fn handle_datagram(&mut self, now: Nanos, from: Address, bytes: &[u8]) {
+    pub fn handle_datagram(&mut self, now: Timestamp, from: Address, bytes: &[u8]) {
         self.now = now;
         self.datagrams_in += 1;
         let dropped = match open(bytes) {
@@ -203,7 +203,12 @@ impl Worker {
         *self.dropped.entry(reason).or_default() += 1;
     }
 
-    fn on_peer(&mut self, now: Nanos, h: &Header, r: &mut Reader<'_>) -> Result<(), &'static str> {
+    fn on_peer(
+        &mut self,
+        now: Timestamp,
+        h: &Header,
+        r: &mut Reader<'_>,
+    ) -> Result<(), &'static str> {
         if h.cluster != self.config.cluster {
             return Err("cluster");
         }
@@ -221,7 +226,7 @@ impl Worker {
         Ok(())
     }
 
-    fn on_frame(&mut self, now: Nanos, h: &Header, frame: Frame<'_>) {
+    fn on_frame(&mut self, now: Timestamp, h: &Header, frame: Frame<'_>) {
         match frame {
             Frame::Data {
                 link,
@@ -244,20 +249,15 @@ impl Worker {
                     Err(reason) => self.drop_for(reason),
                 }
             }
-            Frame::LeaseRequest {
-                sent_ns,
-                plan_version,
-            } => {
+            Frame::LeaseRequest { sent, plan_version } => {
                 if self.may_need_lease(h.from, plan_version)
                     && self.leases.on_request(now, h.from, plan_version)
                 {
-                    self.links
-                        .packer
-                        .frame(h.from, &Frame::LeaseGrant { sent_ns });
+                    self.links.packer.frame(h.from, &Frame::LeaseGrant { sent });
                 }
             }
-            Frame::LeaseGrant { sent_ns } => {
-                if self.leases.on_grant(h.from, Nanos(sent_ns)) {
+            Frame::LeaseGrant { sent } => {
+                if self.leases.on_grant(h.from, sent) {
                     self.advance_all(now);
                 } else {
                     self.drop_for("lease");
@@ -274,7 +274,7 @@ impl Worker {
 
     fn on_data(
         &mut self,
-        now: Nanos,
+        now: Timestamp,
         key: ShardKey,
         (from, link): (NodeId, Link),
         number: Number,
@@ -295,7 +295,7 @@ impl Worker {
 
     /// Begins a new epoch of a channel whose ends do not fit together. A replication stream begins
     /// with a snapshot again.
-    fn restart(&mut self, now: Nanos, (app, ends): LinkKey, epoch: u32) {
+    fn restart(&mut self, now: Timestamp, (app, ends): LinkKey, epoch: u32) {
         self.drop_for("channel");
         let Ends::Replication {
             service,
@@ -317,7 +317,7 @@ impl Worker {
         }
     }
 
-    pub(crate) fn on_freed(&mut self, now: Nanos, freed: Vec<Tag>) {
+    pub(crate) fn on_freed(&mut self, now: Timestamp, freed: Vec<Tag>) {
         for tag in freed {
             match tag {
                 Tag::Ingress => {}
@@ -333,7 +333,7 @@ impl Worker {
         }
     }
 
-    pub(crate) fn advance_all(&mut self, now: Nanos) {
+    pub(crate) fn advance_all(&mut self, now: Timestamp) {
         let keys: Vec<ShardKey> = self
             .replicas
             .iter()
@@ -347,14 +347,14 @@ impl Worker {
 
     /// Does what is due: dispatches, repeats, packs. The driver calls it after it has passed in all
     /// that it had, and whenever [`Worker::next_deadline`] has come.
-    pub fn handle_tick(&mut self, now: Nanos) {
+    pub fn handle_tick(&mut self, now: Timestamp) {
         self.now = now;
         if self.leases.request_due(now) {
             self.request_leases(now);
             self.ingress.forget(now);
         }
         if now >= self.next_released {
-            self.next_released = Nanos(now.0 + RELEASED_INTERVAL.0);
+            self.next_released = now + RELEASED_INTERVAL;
             self.tell_released();
         }
         for (key, epoch) in self.links.on_timer(now) {
@@ -384,13 +384,13 @@ impl Worker {
         }
     }
 
-    fn request_leases(&mut self, now: Nanos) {
+    fn request_leases(&mut self, now: Timestamp) {
         let mut backups = BTreeSet::new();
         for replica in self.replicas.values().filter(|r| r.role == Role::Primary) {
             backups.extend(replica.primary.backups.keys().copied());
         }
         let frame = Frame::LeaseRequest {
-            sent_ns: now.0,
+            sent: now,
             plan_version: self.plan.version,
         };
         for node in backups {
@@ -409,7 +409,7 @@ impl Worker {
     }
 
     /// When [`Worker::handle_tick`] wants to be called, at the latest.
-    pub fn next_deadline(&self) -> Nanos {
+    pub fn next_deadline(&self) -> Timestamp {
         let mut next = self.leases.next_request();
         if let Some(links) = self.links.next_deadline() {
             next = next.min(links);

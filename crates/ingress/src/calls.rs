@@ -8,7 +8,7 @@
 use crate::identity;
 use crate::keys::Keys;
 use crate::limits::*;
-use e3_model::{AppId, Nanos, RequestId, TraceContext};
+use e3_model::{AppId, Nanos, RequestId, Timestamp, TraceContext};
 use e3_wire::client::Request;
 use e3_wire::entry::{Outcome, Reply};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -83,30 +83,30 @@ struct Pending {
     key: Vec<u8>,
     payload: Vec<u8>,
     is_keyed: bool,
-    since: Nanos,
+    since: Timestamp,
     attempts: u32,
     expired: u32,
     wait: Nanos,
-    timer: Nanos,
+    timer: Timestamp,
     waiters: Vec<Waiter>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Waiter {
     ticket: u64,
-    deadline: Nanos,
+    deadline: Timestamp,
 }
 
 impl Pending {
-    fn deadline(&self) -> Nanos {
+    fn deadline(&self) -> Timestamp {
         let deadlines = self.waiters.iter().map(|w| w.deadline);
         deadlines.max().unwrap_or_default()
     }
 
     /// When the first client gets "no answer".
-    fn give_up(&self) -> Nanos {
-        let deadlines = self.waiters.iter().map(|w| w.deadline.0);
-        Nanos(deadlines.min().unwrap_or_default() + ANSWER_GRACE.0)
+    fn give_up(&self) -> Timestamp {
+        let deadlines = self.waiters.iter().map(|w| w.deadline);
+        deadlines.min().unwrap_or_default() + ANSWER_GRACE
     }
 }
 
@@ -115,7 +115,7 @@ impl Pending {
 pub struct Calls {
     apps: Option<BTreeMap<String, AppId>>,
     pending: BTreeMap<Key, Pending>,
-    timers: BTreeSet<(Nanos, Key)>,
+    timers: BTreeSet<(Timestamp, Key)>,
     keys: Keys,
     /// Names the requests without idempotency key, with numbers from 1.
     client: u64,
@@ -181,7 +181,7 @@ impl Calls {
     }
 
     /// Takes a call; gives the number under which its outcome comes.
-    pub fn submit(&mut self, now: Nanos, call: Call) -> std::result::Result<u64, Refused> {
+    pub fn submit(&mut self, now: Timestamp, call: Call) -> std::result::Result<u64, Refused> {
         let app = self.app(&call.app)?;
         if self.waiting >= CALLS_MAX {
             let wait_s = self.overload_wait_s(app);
@@ -204,7 +204,7 @@ impl Calls {
         let ticket = self.next_ticket;
         self.next_ticket += 1;
         self.waiting += 1;
-        let deadline = Nanos(now.0 + call.timeout.0);
+        let deadline = now + call.timeout;
         let waiter = Waiter { ticket, deadline };
         if let Some(pending) = self.pending.get_mut(&(app, id)) {
             pending.waiters.push(waiter);
@@ -237,7 +237,7 @@ impl Calls {
         same.any(|(_, p)| p.is_keyed && p.key != key)
     }
 
-    fn set_timer(&mut self, key: Key, at: Nanos) {
+    fn set_timer(&mut self, key: Key, at: Timestamp) {
         let Some(pending) = self.pending.get_mut(&key) else {
             return;
         };
@@ -247,7 +247,7 @@ impl Calls {
     }
 
     /// Passes a request to the worker, once more or for the first time.
-    fn attempt(&mut self, now: Nanos, key: Key) {
+    fn attempt(&mut self, now: Timestamp, key: Key) {
         // Answers to the requests of this client below its first open one are not needed any more.
         let of_client = |seq| {
             let client = self.client;
@@ -271,9 +271,9 @@ impl Calls {
             payload: pending.payload.clone(),
         };
         pending.attempts = pending.attempts.saturating_add(1);
-        let at = Nanos(now.0 + pending.wait.0).min(pending.give_up());
-        let longer = pending.wait.0 * RETRY_GROWTH.0 / RETRY_GROWTH.1;
-        pending.wait = Nanos(longer).min(RETRY_AFTER_MAX);
+        let at = (now + pending.wait).min(pending.give_up());
+        let longer = pending.wait * RETRY_GROWTH.0 / RETRY_GROWTH.1;
+        pending.wait = longer.min(RETRY_AFTER_MAX);
         // Without a plan the worker would only refuse it.
         if self.apps.is_some() {
             self.requests.push_back(request);
@@ -282,12 +282,12 @@ impl Calls {
     }
 
     /// Does what is due.
-    pub fn on_timer(&mut self, now: Nanos) {
+    pub fn on_timer(&mut self, now: Timestamp) {
         while let Some((at, key)) = self.timers.first().copied()
             && at <= now
         {
             let pending = self.pending.get_mut(&key).expect("timers are of pending");
-            let late = |w: &&Waiter| w.deadline.0 + ANSWER_GRACE.0 <= now.0;
+            let late = |w: &&Waiter| w.deadline + ANSWER_GRACE <= now;
             let late: Vec<Waiter> = pending.waiters.iter().filter(late).copied().collect();
             for waiter in late {
                 self.give(key, waiter.ticket, Result::NoAnswer);
@@ -305,7 +305,7 @@ impl Calls {
     }
 
     /// Takes the worker's answer.
-    pub fn on_answer(&mut self, now: Nanos, app: AppId, id: RequestId, reply: Reply) {
+    pub fn on_answer(&mut self, now: Timestamp, app: AppId, id: RequestId, reply: Reply) {
         let key = (app, id);
         let Some(pending) = self.pending.get_mut(&key) else {
             return;
@@ -321,12 +321,12 @@ impl Calls {
                 if now < pending.deadline() && pending.expired < EXPIRED_RETRIES_MAX =>
             {
                 pending.expired += 1;
-                let at = Nanos(now.0 + EXPIRED_RETRY_AFTER.0).min(pending.give_up());
+                let at = (now + EXPIRED_RETRY_AFTER).min(pending.give_up());
                 self.set_timer(key, at);
             }
             Outcome::Rejected | Outcome::Conflict => self.give_all(key, Result::Reply(reply)),
             Outcome::Done | Outcome::Failed | Outcome::Expired => {
-                let took = now.0.saturating_sub(pending.since.0);
+                let took = now.since(pending.since).0;
                 let is_keyed = pending.is_keyed;
                 let latency = self.latency.entry(app).or_insert(took);
                 *latency = (*latency * 7 + took) / 8;
@@ -380,7 +380,7 @@ impl Calls {
     }
 
     /// When [`Calls::on_timer`] wants to be called.
-    pub fn next_deadline(&self) -> Option<Nanos> {
+    pub fn next_deadline(&self) -> Option<Timestamp> {
         self.timers.first().map(|(at, _)| *at)
     }
 }

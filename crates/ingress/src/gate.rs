@@ -6,13 +6,12 @@
 use crate::calls::{Call, Calls, Given, Refused, Result as Ending};
 use crate::limits::QUEUE_MAX;
 use e3_model::plan::NodePlan;
-use e3_model::{AppId, Nanos, RequestId};
+use e3_model::{AppId, RequestId, Timestamp};
 use e3_wire::client::Request;
 use e3_wire::entry::Reply;
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{Notify, oneshot};
 
@@ -21,7 +20,7 @@ pub struct Gate {
     shared: Mutex<Shared>,
     queue: SyncSender<Request>,
     ring: Box<dyn Fn() + Send + Sync>,
-    now: Box<dyn Fn() -> Nanos + Send + Sync>,
+    now: Box<dyn Fn() -> Timestamp + Send + Sync>,
     /// The first timer may have changed.
     changed: Notify,
 }
@@ -51,7 +50,7 @@ pub struct Tidings(pub(crate) UnboundedReceiver<News>);
 /// the worker.
 pub fn pair(
     client: u64,
-    now: impl Fn() -> Nanos + Send + Sync + 'static,
+    now: impl Fn() -> Timestamp + Send + Sync + 'static,
     ring: impl Fn() + Send + Sync + 'static,
 ) -> (Arc<Gate>, Tidings, Door) {
     let (queue, requests) = sync_channel(QUEUE_MAX);
@@ -154,10 +153,10 @@ impl Gate {
     pub async fn run(&self, mut tidings: Tidings) {
         loop {
             let next = self.lock().calls.next_deadline();
-            let wait = next.map(|at| at.0.saturating_sub((self.now)().0));
+            let wait = next.map(|at| (self.now)().until(at));
             let timer = async {
                 match wait {
-                    Some(wait) => tokio::time::sleep(Duration::from_nanos(wait)).await,
+                    Some(wait) => tokio::time::sleep(wait.into()).await,
                     None => std::future::pending().await,
                 }
             };

@@ -5,7 +5,7 @@ use crate::limits::{REFRESH_INTERVAL, SOCKET_BUFFER_LEN};
 use crate::random::unique;
 use crate::requests::{Requests, Routes};
 use e3_model::api::EndpointsView;
-use e3_model::{Address, AppId, Nanos};
+use e3_model::{Address, AppId, Timestamp};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -26,12 +26,12 @@ pub struct Client {
     clock: Clock,
     buffer: Vec<u8>,
     refresher: Option<(SyncSender<()>, Receiver<EndpointsView>)>,
-    refreshed: Nanos,
+    refreshed: Timestamp,
 }
 
 /// Time since the Unix epoch that never goes back.
 pub(crate) struct Clock {
-    epoch_ns: u64,
+    epoch: Timestamp,
     started: Instant,
 }
 
@@ -41,13 +41,13 @@ impl Clock {
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default();
         Clock {
-            epoch_ns: since.as_nanos() as u64,
+            epoch: Timestamp::ZERO + since.into(),
             started: Instant::now(),
         }
     }
 
-    pub(crate) fn now(&self) -> Nanos {
-        Nanos(self.epoch_ns + self.started.elapsed().as_nanos() as u64)
+    pub(crate) fn now(&self) -> Timestamp {
+        self.epoch + self.started.elapsed().into()
     }
 }
 
@@ -78,17 +78,17 @@ impl Client {
             clock: Clock::new(),
             buffer: vec![0; 1 << 16],
             refresher,
-            refreshed: Nanos(0),
+            refreshed: Timestamp(0),
         })
     }
 
     /// The time.
-    pub fn now(&self) -> Nanos {
+    pub fn now(&self) -> Timestamp {
         self.clock.now()
     }
 
     /// Sends what is to be sent, waits for answers until `wake` at the latest, and takes them.
-    pub fn turn(&mut self, wake: Nanos) -> Result<(), LoadError> {
+    pub fn turn(&mut self, wake: Timestamp) -> Result<(), LoadError> {
         let mut now = self.now();
         self.requests.on_timer(now);
         self.refresh(now);
@@ -99,7 +99,7 @@ impl Client {
             .map_or(wake, |at| wake.min(at));
         now = self.now();
         if wake > now {
-            let wait = wake.0 - now.0;
+            let wait = wake.since(now).0;
             let timeout = Timespec {
                 tv_sec: (wait / 1_000_000_000) as i64,
                 tv_nsec: (wait % 1_000_000_000) as _,
@@ -159,7 +159,7 @@ impl Client {
         Ok(())
     }
 
-    fn refresh(&mut self, now: Nanos) {
+    fn refresh(&mut self, now: Timestamp) {
         let Some((ask, answers)) = &self.refresher else {
             return;
         };
@@ -171,7 +171,7 @@ impl Client {
         {
             self.requests.set_routes(now, routes);
         }
-        if now.0 >= self.refreshed.0 + REFRESH_INTERVAL.0 && self.requests.wants_routes() {
+        if now >= self.refreshed + REFRESH_INTERVAL && self.requests.wants_routes() {
             self.refreshed = now;
             // Full: it is being asked already.
             let _ = ask.try_send(());

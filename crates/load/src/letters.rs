@@ -7,7 +7,7 @@ use crate::LoadError;
 use crate::client::{Clock, loopback_socket};
 use crate::limits::{DEADLINE, LETTERS_RETRY_AFTER};
 use crate::random::unique;
-use e3_model::{MessageId, Nanos, RequestId, ShardKey, Slot};
+use e3_model::{MessageId, RequestId, ShardKey, Slot, Timestamp};
 use e3_wire::client::{ClientFrame, Replay};
 use e3_wire::datagram::{Header, open};
 use e3_wire::entry::{DeadLetter, Reply};
@@ -47,7 +47,7 @@ impl LetterClient {
     }
 
     /// The time.
-    pub fn now(&self) -> Nanos {
+    pub fn now(&self) -> Timestamp {
         self.clock.now()
     }
 
@@ -62,7 +62,7 @@ impl LetterClient {
         loop {
             let skip = all.len() as u32;
             let ask = |_| ClientFrame::ReadLetters { shard, skip };
-            let until = Nanos(self.now().0 + DEADLINE.0);
+            let until = self.now() + DEADLINE;
             let page = self.exchange(shard, until, route, ask, |frame| match frame {
                 ClientFrame::Letters(l) if l.shard == shard && l.skipped == skip => Some(l),
                 _ => None,
@@ -87,7 +87,7 @@ impl LetterClient {
             client: self.client,
             seq: self.seq,
         };
-        let deadline = Nanos(self.now().0 + DEADLINE.0);
+        let deadline = self.now() + DEADLINE;
         let ask = |attempt| {
             ClientFrame::Replay(Replay {
                 shard,
@@ -107,7 +107,7 @@ impl LetterClient {
     fn exchange<T>(
         &mut self,
         shard: ShardKey,
-        until: Nanos,
+        until: Timestamp,
         route: Route<'_>,
         ask: impl Fn(u16) -> ClientFrame,
         mut take: impl FnMut(ClientFrame) -> Option<T>,
@@ -126,7 +126,7 @@ impl LetterClient {
                     .send_to(&bytes, to)
                     .map_err(io("send a request"))?;
             }
-            let again = Nanos(self.now().0 + LETTERS_RETRY_AFTER.0);
+            let again = self.now() + LETTERS_RETRY_AFTER;
             while self.now() < again {
                 match self.socket.recv_from(&mut self.buffer) {
                     Ok((len, _)) => {
@@ -142,7 +142,7 @@ impl LetterClient {
         }
         Err(LoadError::NotServed {
             shard,
-            waited_s: DEADLINE.0 / 1_000_000_000,
+            waited_s: DEADLINE.as_secs(),
         })
     }
 }

@@ -7,7 +7,7 @@
 use crate::ledger::refusal;
 use crate::limits::*;
 use crate::workload::Call;
-use e3_model::{Address, AppId, Nanos, RequestId, Slot, TraceContext};
+use e3_model::{Address, AppId, Nanos, RequestId, Slot, Timestamp, TraceContext};
 use e3_wire::client::{ClientFrame, Request};
 use e3_wire::datagram::{Header, open, seal};
 use e3_wire::entry::{Outcome, Reply};
@@ -41,9 +41,9 @@ pub struct Given {
     /// From the call.
     pub tag: u64,
     /// When the request was due.
-    pub due: Nanos,
+    pub due: Timestamp,
     /// When the outcome came.
-    pub at: Nanos,
+    pub at: Timestamp,
     /// Attempts sent.
     pub attempts: u16,
     /// The answer; None if there was none until well after the deadline.
@@ -62,15 +62,15 @@ pub struct Repeated {
 #[derive(Debug)]
 struct Pending {
     call: Call,
-    due: Nanos,
-    deadline: Nanos,
+    due: Timestamp,
+    deadline: Timestamp,
     attempts: u16,
     /// Attempts that were not admitted.
     refused: BTreeSet<u16>,
     last_refusal: Option<Reply>,
     to: Address,
     wait: Nanos,
-    timer: Nanos,
+    timer: Timestamp,
 }
 
 impl Pending {
@@ -87,7 +87,7 @@ pub struct Requests {
     routes: Routes,
     next_seq: u64,
     pending: BTreeMap<u64, Pending>,
-    timers: BTreeSet<(Nanos, u64)>,
+    timers: BTreeSet<(Timestamp, u64)>,
     open: BTreeMap<Address, Vec<u8>>,
     full: VecDeque<(Address, Vec<u8>)>,
     events: VecDeque<Event>,
@@ -122,7 +122,13 @@ impl Requests {
     }
 
     /// Sends a request; gives its number.
-    pub fn submit(&mut self, now: Nanos, due: Nanos, deadline: Nanos, call: Call) -> u64 {
+    pub fn submit(
+        &mut self,
+        now: Timestamp,
+        due: Timestamp,
+        deadline: Timestamp,
+        call: Call,
+    ) -> u64 {
         let seq = self.next_seq;
         self.next_seq += 1;
         let to = self.route(&call.key).unwrap_or(self.routes.nodes[0]);
@@ -150,7 +156,7 @@ impl Requests {
     }
 
     /// Packs one attempt and sets its timer.
-    fn attempt(&mut self, now: Nanos, seq: u64, to: Address) {
+    fn attempt(&mut self, now: Timestamp, seq: u64, to: Address) {
         let oldest_seq = *self.pending.keys().next().expect("this one at least");
         let p = self.pending.get_mut(&seq).expect("pending");
         let frame = ClientFrame::Request(Request {
@@ -173,8 +179,8 @@ impl Requests {
         p.attempts = p.attempts.saturating_add(1);
         p.to = to;
         self.timers.remove(&(p.timer, seq));
-        p.timer = Nanos((now.0 + p.wait.0).min(p.deadline.0.max(now.0 + 1)));
-        p.wait = Nanos(p.wait.0 * RETRY_GROWTH.0 / RETRY_GROWTH.1).min(RETRY_AFTER_MAX);
+        p.timer = (now + p.wait).min(p.deadline.max(now + Nanos(1)));
+        p.wait = (p.wait * RETRY_GROWTH.0 / RETRY_GROWTH.1).min(RETRY_AFTER_MAX);
         self.timers.insert((p.timer, seq));
 
         let buffer = self.open.entry(to).or_default();
@@ -190,7 +196,7 @@ impl Requests {
     }
 
     /// Does what is due.
-    pub fn on_timer(&mut self, now: Nanos) {
+    pub fn on_timer(&mut self, now: Timestamp) {
         while let Some((at, seq)) = self.timers.first().copied() {
             if at > now {
                 break;
@@ -204,11 +210,11 @@ impl Requests {
             if now < p.deadline {
                 let to = self.other_node(seq);
                 self.attempt(now, seq, to);
-            } else if refused || now.0 >= p.deadline.0 + ANSWER_GRACE.0 {
+            } else if refused || now >= p.deadline + ANSWER_GRACE {
                 let reply = p.last_refusal.take().filter(|_| refused);
                 self.give(now, seq, reply);
             } else {
-                p.timer = Nanos(p.deadline.0 + ANSWER_GRACE.0);
+                p.timer = p.deadline + ANSWER_GRACE;
                 self.timers.insert((p.timer, seq));
             }
         }
@@ -228,7 +234,7 @@ impl Requests {
         nodes[at.map_or(0, |at| (at + 1) % nodes.len())]
     }
 
-    fn give(&mut self, now: Nanos, seq: u64, reply: Option<Reply>) {
+    fn give(&mut self, now: Timestamp, seq: u64, reply: Option<Reply>) {
         let p = self.pending.remove(&seq).expect("pending");
         self.timers.remove(&(p.timer, seq));
         let (tag, due, attempts) = (p.call.tag, p.due, p.attempts);
@@ -243,7 +249,7 @@ impl Requests {
     }
 
     /// Takes a datagram; what is not an answer is counted.
-    pub fn on_datagram(&mut self, now: Nanos, bytes: &[u8]) {
+    pub fn on_datagram(&mut self, now: Timestamp, bytes: &[u8]) {
         let Ok((Header::CLIENT, mut r)) = open(bytes) else {
             self.stray += 1;
             return;
@@ -262,7 +268,7 @@ impl Requests {
         }
     }
 
-    fn on_reply(&mut self, now: Nanos, seq: u64, attempt: u16, reply: Reply) {
+    fn on_reply(&mut self, now: Timestamp, seq: u64, attempt: u16, reply: Reply) {
         let Some(p) = self.pending.get_mut(&seq) else {
             if (1..self.next_seq).contains(&seq) {
                 self.events
@@ -289,7 +295,7 @@ impl Requests {
         }
         if reply.outcome == Outcome::Rejected && p.is_refused() {
             // Perhaps the node has no plan yet: nothing was done, another one may know better.
-            let soon = Nanos((now.0 + REJECTED_RETRY_AFTER.0).min(p.deadline.0));
+            let soon = (now + REJECTED_RETRY_AFTER).min(p.deadline);
             self.timers.remove(&(p.timer, seq));
             p.timer = soon;
             self.timers.insert((soon, seq));
@@ -298,7 +304,7 @@ impl Requests {
     }
 
     /// Takes new routes; requests whose shard has moved are repeated there at once.
-    pub fn set_routes(&mut self, now: Nanos, routes: Routes) {
+    pub fn set_routes(&mut self, now: Timestamp, routes: Routes) {
         if routes.nodes.is_empty() || routes == self.routes || routes.app != self.routes.app {
             return;
         }
@@ -306,7 +312,7 @@ impl Requests {
         let moved: Vec<(u64, Address)> = self
             .pending
             .iter()
-            .filter(|(_, p)| now < p.deadline && now.0 >= p.due.0 + RETRY_AFTER.0)
+            .filter(|(_, p)| now < p.deadline && now >= p.due + RETRY_AFTER)
             .filter_map(|(seq, p)| {
                 let shard = Slot::of(&p.call.key);
                 let to = self.route(&p.call.key)?;
@@ -350,7 +356,7 @@ impl Requests {
     }
 
     /// When [`Requests::on_timer`] wants to be called.
-    pub fn next_deadline(&self) -> Option<Nanos> {
+    pub fn next_deadline(&self) -> Option<Timestamp> {
         self.timers.first().map(|(at, _)| *at)
     }
 }

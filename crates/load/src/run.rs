@@ -8,8 +8,8 @@ use crate::report::{Latency, LoadReport, Phase, Progress, Step};
 use crate::requests::{Event, Given};
 use crate::verdict::judge;
 use crate::workload::{Check, Workload};
-use e3_model::Nanos;
 use e3_model::api::EndpointsView;
+use e3_model::{Nanos, Timestamp};
 use e3_wire::entry::{Outcome, Reply};
 use hdrhistogram::Histogram;
 use std::sync::Arc;
@@ -71,15 +71,15 @@ pub fn run(
         ledger: Ledger::default(),
         latency: Histogram::new_with_max(LATENCY_MAX.0, 3).expect("bounds are allowed"),
         timeline: Vec::new(),
-        started: Nanos(0),
+        started: Timestamp(0),
         done_in_time: 0,
-        last_outcome: Nanos(0),
+        last_outcome: Timestamp(0),
         longest_pause: Nanos(0),
-        next_progress: Nanos(0),
+        next_progress: Timestamp(0),
         phase: None,
     };
     run.probe()?;
-    let deadline = Nanos(config.deadline.as_nanos() as u64);
+    let deadline = Nanos::from(config.deadline);
     run.baseline(deadline)?;
     // Told before the clock of the load starts: whoever looks at the cluster now takes time.
     run.report(Phase::Load, 0.0);
@@ -121,11 +121,11 @@ struct Run<'a, P> {
     /// In nanoseconds.
     latency: Histogram<u64>,
     timeline: Vec<Step>,
-    started: Nanos,
+    started: Timestamp,
     done_in_time: u64,
-    last_outcome: Nanos,
+    last_outcome: Timestamp,
     longest_pause: Nanos,
-    next_progress: Nanos,
+    next_progress: Timestamp,
     /// Last phase that was told.
     phase: Option<Phase>,
 }
@@ -134,22 +134,22 @@ impl<P: FnMut(Progress)> Run<'_, P> {
     /// Sends the first request until somebody answers it.
     fn probe(&mut self) -> Result<(), LoadError> {
         let began = self.client.now();
-        let deadline = Nanos(began.0 + PROBE_DEADLINE.0);
+        let deadline = began + PROBE_DEADLINE;
         let call = self.workload.probe();
         self.client.requests.submit(began, began, deadline, call);
         loop {
             let now = self.client.now();
-            let span = (PROBE_DEADLINE.0 + ANSWER_GRACE.0) as f64;
-            self.report(Phase::Probe, now.0.saturating_sub(began.0) as f64 / span);
+            let span = (PROBE_DEADLINE + ANSWER_GRACE).0 as f64;
+            self.report(Phase::Probe, now.since(began).0 as f64 / span);
             self.not_stopped()?;
-            self.client.turn(Nanos(now.0 + TIMELINE_STEP.0))?;
+            self.client.turn(now + TIMELINE_STEP)?;
             while let Some(event) = self.client.requests.poll_event() {
                 let Event::Given(given) = event else { continue };
                 return match given.reply {
                     Some(reply) if reply.outcome == Outcome::Done => self.workload.on_probe(&reply),
                     Some(reply) => Err(self.not_served(&reply)),
                     None => {
-                        let waited_s = (given.at.0 - began.0) / 1_000_000_000;
+                        let waited_s = given.at.since(began).as_secs();
                         Err(LoadError::NoAnswer {
                             nodes: self.nodes,
                             waited_s,
@@ -169,15 +169,15 @@ impl<P: FnMut(Progress)> Run<'_, P> {
 
     /// Reads what earlier loads have left.
     fn baseline(&mut self, deadline: Nanos) -> Result<(), LoadError> {
-        let limit = Nanos(self.client.now().0 + CHECK_TIME_MAX.0);
+        let limit = self.client.now() + CHECK_TIME_MAX;
         loop {
             let now = self.client.now();
-            let mut wake = Nanos(now.0 + TIMELINE_STEP.0);
+            let mut wake = now + TIMELINE_STEP;
             while self.client.requests.in_flight() < CHECKS_IN_FLIGHT_MAX {
                 match self.workload.next_baseline() {
                     Check::Ask(call) => {
                         self.report(Phase::Baseline, 0.0);
-                        let until = Nanos(now.0 + deadline.0);
+                        let until = now + deadline;
                         self.client.requests.submit(now, now, until, call);
                     }
                     Check::At(at) => {
@@ -237,7 +237,7 @@ impl<P: FnMut(Progress)> Run<'_, P> {
         let _ = self.client.requests.take_stray();
         self.started = self.client.now();
         self.last_outcome = self.started;
-        let mut end = Nanos(self.started.0 + (seconds * 1e9) as u64);
+        let mut end = self.started + Nanos((seconds * 1e9) as u64);
         // At more than one request per tick, those of a tick are due together.
         let started = self.started;
         let step = if rate_rps * TICK.0 as f64 > 1e9 {
@@ -249,10 +249,10 @@ impl<P: FnMut(Progress)> Run<'_, P> {
         let due = move |n: u64| {
             let since = match &schedule {
                 // behind the last one, nothing is
-                Some(times) => times.get(n as usize).map_or(u64::MAX >> 1, |at| at.0),
-                None => (n as f64 / rate_rps * 1e9) as u64 / step * step,
+                Some(times) => times.get(n as usize).copied().unwrap_or(Nanos::MAX),
+                None => Nanos((n as f64 / rate_rps * 1e9) as u64 / step * step),
             };
-            Nanos(started.0.saturating_add(since))
+            started + since
         };
         let mut next = 0;
         let mut starved = false;
@@ -279,7 +279,7 @@ impl<P: FnMut(Progress)> Run<'_, P> {
                 if self.client.requests.in_flight() == 0 {
                     self.last_outcome = now;
                 }
-                let until = Nanos(now.0 + deadline.0);
+                let until = now + deadline;
                 let seq = self.client.requests.submit(now, due(next), until, call);
                 self.ledger.on_sent(seq);
                 self.step(now).sent += 1;
@@ -289,29 +289,35 @@ impl<P: FnMut(Progress)> Run<'_, P> {
                 late = Some(next);
                 self.ledger.on_saturated();
             }
-            let wake = if starved { now.0 + TICK.0 } else { due(next).0 };
-            self.turn(Phase::Load, Nanos(wake.min(end.0)), now, end)?;
+            let wake = if starved { now + TICK } else { due(next) };
+            self.turn(Phase::Load, wake.min(end), now, end)?;
         }
         if !stopped_early {
             self.ledger.on_not_sent(total - next);
         }
-        let drain_end = Nanos(self.client.now().0 + deadline.0 + ANSWER_GRACE.0);
+        let drain_end = self.client.now() + deadline + ANSWER_GRACE;
         while self.client.requests.in_flight() > 0 {
             let now = self.client.now();
             self.turn(Phase::Drain, drain_end, now, drain_end)?;
         }
-        let seconds = match stopped_early {
-            true => (end.0 - started.0).max(TICK.0) as f64 / 1e9,
-            false => seconds,
+        let seconds = if stopped_early {
+            end.since(started).max(TICK).as_secs_f64()
+        } else {
+            seconds
         };
         Ok((stopped_early, seconds))
     }
 
-    fn turn(&mut self, phase: Phase, wake: Nanos, now: Nanos, end: Nanos) -> Result<(), LoadError> {
-        let span = end.0.saturating_sub(self.started.0).max(1) as f64;
-        self.report(phase, now.0.saturating_sub(self.started.0) as f64 / span);
-        self.client
-            .turn(Nanos(wake.0.min(now.0 + TIMELINE_STEP.0)))?;
+    fn turn(
+        &mut self,
+        phase: Phase,
+        wake: Timestamp,
+        now: Timestamp,
+        end: Timestamp,
+    ) -> Result<(), LoadError> {
+        let span = end.since(self.started).0.max(1) as f64;
+        self.report(phase, now.since(self.started).0 as f64 / span);
+        self.client.turn(wake.min(now + TIMELINE_STEP))?;
         while let Some(event) = self.client.requests.poll_event() {
             match event {
                 Event::Given(given) => self.on_given(&given, end),
@@ -322,16 +328,16 @@ impl<P: FnMut(Progress)> Run<'_, P> {
         Ok(())
     }
 
-    fn on_given(&mut self, given: &Given, end: Nanos) {
+    fn on_given(&mut self, given: &Given, end: Timestamp) {
         let judged = self.workload.on_outcome(given.tag, given.reply.as_ref());
         self.ledger
             .on_outcome(given, judged.meaning, judged.expected);
         let Some(reply) = &given.reply else { return };
-        let pause = given.at.0.saturating_sub(self.last_outcome.0);
-        self.longest_pause.0 = self.longest_pause.0.max(pause);
+        let pause = given.at.since(self.last_outcome);
+        self.longest_pause = self.longest_pause.max(pause);
         self.last_outcome = given.at;
         if reply.outcome == Outcome::Done {
-            let latency = given.at.0.saturating_sub(given.due.0);
+            let latency = given.at.since(given.due).0;
             self.latency.saturating_record(latency);
             self.done_in_time += u64::from(given.at <= end);
             let step = self.step(given.at);
@@ -343,10 +349,10 @@ impl<P: FnMut(Progress)> Run<'_, P> {
     }
 
     /// The step of the timeline that a time belongs to.
-    fn step(&mut self, at: Nanos) -> &mut Step {
-        let index = (at.0.saturating_sub(self.started.0) / TIMELINE_STEP.0) as usize;
+    fn step(&mut self, at: Timestamp) -> &mut Step {
+        let index = (at.since(self.started).0 / TIMELINE_STEP.0) as usize;
         while self.timeline.len() <= index {
-            let at_ms = self.timeline.len() as u64 * TIMELINE_STEP.0 / 1_000_000;
+            let at_ms = (TIMELINE_STEP * self.timeline.len() as u64).as_millis();
             self.timeline.push(Step {
                 at_ms,
                 ..Step::default()
@@ -357,17 +363,17 @@ impl<P: FnMut(Progress)> Run<'_, P> {
 
     /// Reads the state back.
     fn check(&mut self, deadline: Nanos) -> Result<(), LoadError> {
-        let give_up = Nanos(self.client.now().0 + CHECK_TIME_MAX.0);
+        let give_up = self.client.now() + CHECK_TIME_MAX;
         loop {
             let now = self.client.now();
             if now >= give_up {
                 return Ok(());
             }
-            let mut wake = Nanos(now.0 + TIMELINE_STEP.0);
+            let mut wake = now + TIMELINE_STEP;
             while self.client.requests.in_flight() < CHECKS_IN_FLIGHT_MAX {
                 match self.workload.next_check(now) {
                     Check::Ask(call) => {
-                        let until = Nanos(now.0 + deadline.0);
+                        let until = now + deadline;
                         self.client.requests.submit(now, now, until, call);
                     }
                     Check::At(at) => {
@@ -400,7 +406,7 @@ impl<P: FnMut(Progress)> Run<'_, P> {
             return;
         }
         self.phase = Some(phase);
-        self.next_progress = Nanos(now.0 + TIMELINE_STEP.0);
+        self.next_progress = now + TIMELINE_STEP;
         (self.progress)(Progress {
             phase,
             fraction: fraction.clamp(0.0, 1.0),

@@ -7,7 +7,7 @@ mod fake;
 use e3_load::ledger::LedgerReport;
 use e3_load::workload::{IotTs, Plain, Settings};
 use e3_load::{ClusterChange, Config, LoadError, LoadReport, Phase, Progress, Verdict, run};
-use e3_model::Nanos;
+use e3_model::Timestamp;
 use fake::{Cluster, Faults, TOKEN_KEY};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -21,7 +21,7 @@ fn workload(thermostats: u32) -> IotTs {
         seed: SEED,
         thermostats,
         token_key: TOKEN_KEY.to_vec(),
-        now: Nanos(now.as_nanos() as u64),
+        now: Timestamp::ZERO + now.into(),
         run: format!("{:x}", e3_load::random::unique().unwrap()),
     };
     IotTs::new(settings).unwrap()

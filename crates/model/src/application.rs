@@ -339,10 +339,10 @@ fn one_u32() -> u32 {
     1
 }
 fn default_deadline() -> Nanos {
-    Nanos::from_millis(10_000)
+    Nanos::from_secs(10)
 }
 fn default_service_deadline() -> Nanos {
-    Nanos::from_millis(1_000)
+    Nanos::from_secs(1)
 }
 fn default_attempts() -> u32 {
     3

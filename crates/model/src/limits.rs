@@ -35,7 +35,7 @@ pub const PAYLOAD_LEN_MAX: usize = 32 * 1024;
 /// Smallest memory of an emulated node: what its process needs before any service runs.
 pub const EMULATED_MEMORY_MIN: Bytes = Bytes(64 << 20);
 /// Longest one-way latency of an emulated link.
-pub const LINK_LATENCY_MAX: Nanos = Nanos(1_000_000_000);
+pub const LINK_LATENCY_MAX: Nanos = Nanos::from_secs(1);
 
 const _: () = assert!(SHARDS_MAX <= SLOTS, "a shard owns at least one slot");
 const _: () = assert!(NODES_MAX < u16::MAX as usize, "node ids are u16");

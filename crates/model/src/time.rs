@@ -3,17 +3,27 @@
 //! All arithmetic saturates: a deadline from the network may be any number.
 
 use crate::units::Nanos;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::iter::Sum;
 use std::ops::{Add, AddAssign, Div, Mul, Sub, SubAssign};
 use std::time::Duration;
 
 /// A point in time: nanoseconds since the Unix epoch, or since the start of a simulation.
-#[derive(
-    Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize,
-)]
-#[serde(transparent)]
+/// Written in JSON as the span since then, as text.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Timestamp(pub u64);
+
+impl Serialize for Timestamp {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        Nanos(self.0).serialize(s)
+    }
+}
+
+impl<'de> Deserialize<'de> for Timestamp {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Timestamp, D::Error> {
+        Nanos::deserialize(d).map(|since| Timestamp(since.0))
+    }
+}
 
 impl Timestamp {
     /// Before every other point in time.
@@ -52,6 +62,14 @@ impl Nanos {
     /// From seconds; a negative number or none is zero.
     pub fn from_secs_f64(s: f64) -> Nanos {
         Nanos((s * 1e9).round() as u64)
+    }
+    /// As whole milliseconds, rounded down.
+    pub const fn as_millis(self) -> u64 {
+        self.0 / 1_000_000
+    }
+    /// As whole seconds, rounded down.
+    pub const fn as_secs(self) -> u64 {
+        self.0 / 1_000_000_000
     }
     /// As seconds.
     pub fn as_secs_f64(self) -> f64 {
@@ -155,5 +173,16 @@ mod tests {
             Nanos::from_millis(1_500)
         );
         assert_eq!(Nanos::from_secs_f64(-1.0), Nanos::ZERO);
+    }
+
+    #[test]
+    fn a_timestamp_is_written_like_the_span_since_the_epoch() {
+        let at = Timestamp::ZERO + Nanos::from_millis(1_500);
+        assert_eq!(serde_json::to_string(&at).unwrap(), r#""1500ms""#);
+        assert_eq!(
+            serde_json::from_str::<Timestamp>(r#""1500ms""#).unwrap(),
+            at
+        );
+        assert!(serde_json::from_str::<Timestamp>("1500").is_err());
     }
 }

@@ -5,7 +5,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 use std::str::FromStr;
 
-/// A span of time in nanoseconds. A point in time is a [`Timestamp`](crate::Timestamp).
+/// A span of time, in nanoseconds.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, JsonSchema)]
 #[schemars(with = "String", extend("pattern" = r"^[0-9]+(\.[0-9]+)?(ns|us|ms|s|m|h)$"))]
 pub struct Nanos(pub u64);

@@ -1,6 +1,6 @@
 //! The node's clock: time since the Unix epoch that never goes back.
 
-use e3_model::Nanos;
+use e3_model::Timestamp;
 use rustix::time::{ClockId, clock_gettime};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
@@ -8,7 +8,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {
     start: Instant,
-    start_unix: Nanos,
+    start_unix: Timestamp,
 }
 
 impl Clock {
@@ -18,12 +18,12 @@ impl Clock {
             .unwrap_or_default();
         Clock {
             start: Instant::now(),
-            start_unix: Nanos(unix.as_nanos() as u64),
+            start_unix: Timestamp::ZERO + unix.into(),
         }
     }
 
-    pub(crate) fn now(&self) -> Nanos {
-        Nanos(self.start_unix.0 + self.start.elapsed().as_nanos() as u64)
+    pub(crate) fn now(&self) -> Timestamp {
+        self.start_unix + self.start.elapsed().into()
     }
 
     /// Processor time of this process.

@@ -7,21 +7,20 @@ use crate::executor::Executor;
 use e3_dataplane::{Config, Health, Output, Worker};
 use e3_ingress::Door;
 use e3_model::plan::{NodeEvent, NodeWelcome};
-use e3_model::{Address, Bytes, Nanos};
+use e3_model::{Address, Bytes, Nanos, Timestamp};
 use e3_net::{Doorbell, Socket};
 use e3_wire::heartbeat::{self, Heartbeat};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
-use std::time::Duration;
 
 /// Datagrams taken in one turn before handlers run.
 const RECEIVE_MAX: usize = 64;
 /// Requests taken from the ingress in one turn.
 const REQUESTS_MAX: usize = 64;
 /// Between two reports without news.
-const REPORT_INTERVAL: Nanos = Nanos::from_millis(1_000);
+const REPORT_INTERVAL: Nanos = Nanos::from_secs(1);
 /// Between two reports of the same news.
 const EVENT_INTERVAL: Nanos = Nanos::from_millis(200);
 
@@ -50,8 +49,8 @@ pub(crate) struct Driver {
     /// Requests of users' programs.
     door: Rc<Door>,
     prepared: Option<Prepared>,
-    next_heartbeat: Nanos,
-    next_report: Nanos,
+    next_heartbeat: Timestamp,
+    next_report: Timestamp,
     events: Vec<NodeEvent>,
     /// What the last report told of the primaries' health, and the plan that it was about.
     told: (u64, Vec<Health>),
@@ -97,8 +96,8 @@ impl Driver {
             executor,
             door,
             prepared: None,
-            next_heartbeat: Nanos(0),
-            next_report: Nanos(0),
+            next_heartbeat: Timestamp(0),
+            next_report: Timestamp(0),
             events: Vec::new(),
             told: (0, Vec::new()),
             handled: 0,
@@ -157,7 +156,7 @@ impl Driver {
             let now = self.clock.now();
             for executed in done.drain(..) {
                 self.handled += 1;
-                self.busy.0 += executed.busy.0;
+                self.busy += executed.busy;
                 self.worker.handle_executed(now, executed);
             }
             self.worker.handle_tick(now);
@@ -169,9 +168,9 @@ impl Driver {
             let waiting = received == RECEIVE_MAX || requests == REQUESTS_MAX;
             if !more && !ran && !finished && !waiting {
                 let until = self.worker.next_deadline().min(next);
-                let wait = until.0.saturating_sub(self.clock.now().0);
-                if wait > 0 {
-                    self.bell.wait(&self.socket, Duration::from_nanos(wait));
+                let wait = self.clock.now().until(until);
+                if wait > Nanos::ZERO {
+                    self.bell.wait(&self.socket, wait.into());
                 }
             }
         }
@@ -179,7 +178,7 @@ impl Driver {
     }
 
     /// Does what the worker wants done. True if handlers wait to run.
-    fn drain(&mut self, now: Nanos) -> bool {
+    fn drain(&mut self, now: Timestamp) -> bool {
         let mut ran = false;
         while let Some(output) = self.worker.poll_output() {
             match output {
@@ -212,13 +211,13 @@ impl Driver {
     }
 
     /// Sends delayed datagrams, heartbeats and reports that are due; when the next one is.
-    fn send_due(&mut self, now: Nanos) -> Nanos {
+    fn send_due(&mut self, now: Timestamp) -> Timestamp {
         while let Some((to, bytes)) = self.delayed_out.pop_due(now) {
             self.socket.send(to, &bytes);
         }
         if now >= self.next_heartbeat {
             self.check_memory();
-            self.next_heartbeat = Nanos(now.0 + self.heartbeat_interval.0);
+            self.next_heartbeat = now + self.heartbeat_interval;
             self.send_heartbeat();
             let events = self.worker.events();
             let state = (self.worker.plan_version(), self.worker.health());
@@ -235,7 +234,7 @@ impl Driver {
             } else {
                 EVENT_INTERVAL
             };
-            self.next_report = Nanos(now.0 + interval.0);
+            self.next_report = now + interval;
             self.send_report();
         }
         let delayed = self.delayed_in.next_due().min(self.delayed_out.next_due());

@@ -4,7 +4,7 @@
 //! would have finished it. This module delays datagrams and watches the process's memory. Both do
 //! nothing on real hardware.
 
-use e3_model::{Address, Bytes, Nanos};
+use e3_model::{Address, Bytes, Nanos, Timestamp};
 use std::collections::VecDeque;
 
 /// Datagrams that a link delays in one direction at a time. More are lost, as on a full port.
@@ -16,7 +16,7 @@ const EXCESS_DIVISOR: u64 = 8;
 #[derive(Debug)]
 pub(crate) struct DelayLine {
     latency: Nanos,
-    queue: VecDeque<(Nanos, Address, Vec<u8>)>,
+    queue: VecDeque<(Timestamp, Address, Vec<u8>)>,
 }
 
 impl DelayLine {
@@ -29,19 +29,19 @@ impl DelayLine {
 
     /// Whether datagrams must pass through it.
     pub(crate) fn is_used(&self) -> bool {
-        self.latency.0 > 0
+        self.latency > Nanos::ZERO
     }
 
     /// Takes a datagram; it is lost if there is no room.
-    pub(crate) fn push(&mut self, now: Nanos, peer: Address, bytes: Vec<u8>) {
+    pub(crate) fn push(&mut self, now: Timestamp, peer: Address, bytes: Vec<u8>) {
         if self.queue.len() < DELAYED_MAX {
-            let due = Nanos(now.0 + self.latency.0);
+            let due = now + self.latency;
             self.queue.push_back((due, peer, bytes));
         }
     }
 
     /// The next datagram that has passed.
-    pub(crate) fn pop_due(&mut self, now: Nanos) -> Option<(Address, Vec<u8>)> {
+    pub(crate) fn pop_due(&mut self, now: Timestamp) -> Option<(Address, Vec<u8>)> {
         let (due, ..) = self.queue.front()?;
         if *due > now {
             return None;
@@ -50,8 +50,8 @@ impl DelayLine {
     }
 
     /// When the next datagram has passed; never if there is none.
-    pub(crate) fn next_due(&self) -> Nanos {
-        self.queue.front().map_or(Nanos(u64::MAX), |(due, ..)| *due)
+    pub(crate) fn next_due(&self) -> Timestamp {
+        self.queue.front().map_or(Timestamp::MAX, |(due, ..)| *due)
     }
 }
 
@@ -87,24 +87,24 @@ mod tests {
     fn datagrams_pass_in_order_and_no_earlier_than_the_latency() {
         let mut line = DelayLine::new(Nanos(100));
         assert!(line.is_used());
-        line.push(Nanos(10), Address::default(), vec![1]);
-        line.push(Nanos(20), Address::default(), vec![2]);
-        assert_eq!(line.next_due(), Nanos(110));
-        assert_eq!(line.pop_due(Nanos(109)), None);
-        assert_eq!(line.pop_due(Nanos(110)).unwrap().1, vec![1]);
-        assert_eq!(line.pop_due(Nanos(119)), None);
-        assert_eq!(line.pop_due(Nanos(500)).unwrap().1, vec![2]);
-        assert_eq!(line.next_due(), Nanos(u64::MAX));
+        line.push(Timestamp(10), Address::default(), vec![1]);
+        line.push(Timestamp(20), Address::default(), vec![2]);
+        assert_eq!(line.next_due(), Timestamp(110));
+        assert_eq!(line.pop_due(Timestamp(109)), None);
+        assert_eq!(line.pop_due(Timestamp(110)).unwrap().1, vec![1]);
+        assert_eq!(line.pop_due(Timestamp(119)), None);
+        assert_eq!(line.pop_due(Timestamp(500)).unwrap().1, vec![2]);
+        assert_eq!(line.next_due(), Timestamp::MAX);
     }
 
     #[test]
     fn a_full_line_loses_datagrams() {
         let mut line = DelayLine::new(Nanos(100));
         for _ in 0..=DELAYED_MAX {
-            line.push(Nanos(0), Address::default(), Vec::new());
+            line.push(Timestamp(0), Address::default(), Vec::new());
         }
         let mut passed = 0;
-        while line.pop_due(Nanos(100)).is_some() {
+        while line.pop_due(Timestamp(100)).is_some() {
             passed += 1;
         }
         assert_eq!(passed, DELAYED_MAX);

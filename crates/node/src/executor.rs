@@ -205,7 +205,7 @@ impl Executor {
                 key,
                 token,
                 outcome,
-                busy: Nanos(0),
+                busy: Nanos::ZERO,
             })
         };
         let Some(Running { id, .. }) = self.running.get(&key) else {
@@ -260,7 +260,7 @@ impl Executor {
                     ExecuteOutcome::Failed(failed.failure.to_string())
                 }
             };
-            let busy = Nanos(completion.busy.mul_f64(on_cpu).as_nanos() as u64);
+            let busy = completion.busy.mul_f64(on_cpu).into();
             done.push(Executed {
                 key: *key,
                 token: completion.token,

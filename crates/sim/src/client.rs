@@ -1,7 +1,7 @@
 //! A client that keeps a ledger: every request must have exactly one outcome.
 
 use crate::random::Random;
-use e3_model::{AppId, MessageId, Nanos, RequestId, ShardKey, Slot, TraceContext};
+use e3_model::{AppId, MessageId, Nanos, RequestId, ShardKey, Slot, Timestamp, TraceContext};
 use e3_wire::client::{ClientFrame, Letters, Replay, Request};
 use e3_wire::datagram::{Header, open};
 use e3_wire::entry::{DeadLetter, Outcome, Reply};
@@ -17,7 +17,7 @@ pub struct Client {
     pub id: u64,
     app: AppId,
     /// Requests and replays without outcome: what is sent, the time of its next repeat.
-    open: BTreeMap<u64, (ClientFrame, Nanos)>,
+    open: BTreeMap<u64, (ClientFrame, Timestamp)>,
     /// Outcome of each request.
     pub outcomes: BTreeMap<u64, Reply>,
     /// The last answer about dead letters, by shard.
@@ -75,14 +75,14 @@ impl Client {
     }
 
     /// A new request as a datagram.
-    pub fn request(&mut self, now: Nanos, random: &mut Random, deadline: Nanos) -> Vec<u8> {
+    pub fn request(&mut self, now: Timestamp, random: &mut Random, deadline: Nanos) -> Vec<u8> {
         let seq = self.next_seq;
         self.next_seq += 1;
         let request = Request {
             app: self.app,
             id: self.request_id(seq),
             attempt: 0,
-            deadline: Nanos(now.0 + self.keyed.unwrap_or(deadline).0),
+            deadline: now + self.keyed.unwrap_or(deadline),
             oldest_seq: match self.keyed {
                 None => self.open.keys().next().copied().unwrap_or(seq),
                 Some(_) => 0,
@@ -102,7 +102,7 @@ impl Client {
     /// The order to handle a dead letter once more, as a datagram.
     pub fn replay(
         &mut self,
-        now: Nanos,
+        now: Timestamp,
         shard: ShardKey,
         letter: &(MessageId, DeadLetter),
         deadline: Nanos,
@@ -118,19 +118,19 @@ impl Client {
                 seq,
             },
             attempt: 0,
-            deadline: Nanos(now.0 + deadline.0),
+            deadline: now + deadline,
         };
         self.open(now, seq, ClientFrame::Replay(replay))
     }
 
-    fn open(&mut self, now: Nanos, seq: u64, frame: ClientFrame) -> Vec<u8> {
+    fn open(&mut self, now: Timestamp, seq: u64, frame: ClientFrame) -> Vec<u8> {
         let bytes = frame.to_datagram();
-        self.open.insert(seq, (frame, Nanos(now.0 + RETRY_AFTER.0)));
+        self.open.insert(seq, (frame, now + RETRY_AFTER));
         bytes
     }
 
     /// Requests that are due to be repeated.
-    pub fn repeats(&mut self, now: Nanos) -> Vec<Vec<u8>> {
+    pub fn repeats(&mut self, now: Timestamp) -> Vec<Vec<u8>> {
         let oldest = self.open.keys().next().copied().unwrap_or(self.next_seq);
         let mut due = Vec::new();
         for (frame, at) in self.open.values_mut().filter(|(_, at)| *at <= now) {
@@ -139,13 +139,13 @@ impl Client {
                     request.attempt += 1;
                     match self.keyed {
                         None => request.oldest_seq = oldest,
-                        Some(deadline) => request.deadline = Nanos(now.0 + deadline.0),
+                        Some(deadline) => request.deadline = now + deadline,
                     }
                 }
                 ClientFrame::Replay(replay) => replay.attempt += 1,
                 _ => {}
             }
-            *at = Nanos(now.0 + RETRY_AFTER.0);
+            *at = now + RETRY_AFTER;
             due.push(frame.to_datagram());
         }
         due

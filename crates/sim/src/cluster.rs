@@ -7,7 +7,7 @@ use crate::service::Service;
 use e3_collections::State;
 use e3_dataplane::{Config, Execute, Executed, Output, Worker};
 use e3_model::plan::{NodeEvent, NodePlan};
-use e3_model::{Address, MessageId, Nanos, NodeId, NodeKind, ShardKey};
+use e3_model::{Address, MessageId, Nanos, NodeId, NodeKind, ShardKey, Timestamp};
 use e3_wire::entry::DeadLetter;
 use std::cell::RefCell;
 use std::cmp::Reverse;
@@ -46,14 +46,14 @@ struct Node {
     incarnation: u32,
     states: BTreeMap<ShardKey, Rc<RefCell<State>>>,
     /// When its core is free.
-    free_at: Nanos,
-    tick_at: Nanos,
+    free_at: Timestamp,
+    tick_at: Timestamp,
 }
 
 /// A simulated cluster.
 pub struct Cluster {
     /// Virtual time.
-    pub now: Nanos,
+    pub now: Timestamp,
     /// What the network does now.
     pub faults: Faults,
     /// Clients.
@@ -63,7 +63,7 @@ pub struct Cluster {
     nodes: BTreeMap<u16, Node>,
     /// How the applications' services behave, by service id.
     pub services: Vec<Service>,
-    events: BinaryHeap<Reverse<(Nanos, u64)>>,
+    events: BinaryHeap<Reverse<(Timestamp, u64)>>,
     bodies: BTreeMap<u64, Event>,
     next_event: u64,
     /// Datagrams damaged so far.
@@ -76,7 +76,7 @@ impl Cluster {
     /// An empty cluster whose applications' services behave as `services`, by service id.
     pub fn new(seed: u64, services: Vec<Service>) -> Cluster {
         Cluster {
-            now: Nanos(1_000_000_000_000),
+            now: Timestamp(1_000_000_000_000),
             faults: Faults::NONE,
             clients: Vec::new(),
             random: Random::new(seed),
@@ -99,7 +99,7 @@ impl Cluster {
             kind: NodeKind::Host,
             slowed: false,
         };
-        let (free_at, tick_at) = (self.now, Nanos(u64::MAX));
+        let (free_at, tick_at) = (self.now, Timestamp::MAX);
         let worker = Worker::new(config);
         let states = BTreeMap::new();
         self.nodes.insert(
@@ -132,7 +132,7 @@ impl Cluster {
     /// Gives a node its plan after a short while.
     pub fn plan(&mut self, plan: NodePlan) {
         let node = plan.node.0;
-        let at = Nanos(self.now.0 + 1_000_000 + self.random.below(20_000_000));
+        let at = self.now + Nanos(1_000_000 + self.random.below(20_000_000));
         self.push(
             at,
             Event::Plan {
@@ -193,13 +193,13 @@ impl Cluster {
 
     fn send(&mut self, client: u16, to: u16, bytes: Vec<u8>) {
         self.transmit(client_address(client), node_address(to), bytes);
-        let at = Nanos(self.now.0 + 100_000_000);
+        let at = self.now + Nanos::from_millis(100);
         self.push(at, Event::ClientTick { client });
     }
 
     /// Runs for a span of virtual time.
     pub fn run(&mut self, span: Nanos) {
-        let end = Nanos(self.now.0 + span.0);
+        let end = self.now + span;
         while let Some(Reverse((at, id))) = self.events.peek().copied() {
             if at > end {
                 break;
@@ -212,7 +212,7 @@ impl Cluster {
         self.now = end;
     }
 
-    fn push(&mut self, at: Nanos, event: Event) {
+    fn push(&mut self, at: Timestamp, event: Event) {
         self.events.push(Reverse((at, self.next_event)));
         self.bodies.insert(self.next_event, event);
         self.next_event += 1;
@@ -313,7 +313,7 @@ impl Cluster {
                 if n.incarnation != incarnation || n.tick_at > now {
                     return;
                 }
-                n.tick_at = Nanos(u64::MAX);
+                n.tick_at = Timestamp::MAX;
                 node
             }
             Event::ClientTick { client } => {
@@ -334,7 +334,7 @@ impl Cluster {
             }
         }
         if self.clients[usize::from(client)].under_way() > 0 {
-            let at = Nanos(self.now.0 + 100_000_000);
+            let at = self.now + Nanos::from_millis(100);
             self.push(at, Event::ClientTick { client });
         }
     }
@@ -359,13 +359,13 @@ impl Cluster {
                 }
                 Output::Execute(run) => {
                     let busy = self.services[usize::from(run.key.service.0)].service_time();
-                    node.free_at = Nanos(node.free_at.0.max(now.0) + busy.0);
+                    node.free_at = node.free_at.max(now) + busy;
                     runs.push((node.free_at, run));
                 }
             }
         }
         let incarnation = node.incarnation;
-        let next = node.worker.next_deadline().max(Nanos(now.0 + 1));
+        let next = node.worker.next_deadline().max(now + Nanos(1));
         let earlier = next < node.tick_at;
         if earlier {
             node.tick_at = next;

@@ -100,10 +100,10 @@ impl Controller {
 
     /// Lets the cluster run for a while, hearing the nodes and telling them what is new.
     pub fn run(&mut self, cluster: &mut Cluster, span: Nanos) {
-        let end = Nanos(cluster.now.0 + span.0);
+        let end = cluster.now + span;
         while cluster.now < end {
             self.look(cluster);
-            cluster.run(LOOK_INTERVAL.min(Nanos(end.0 - cluster.now.0)));
+            cluster.run(LOOK_INTERVAL.min(end.since(cluster.now)));
         }
     }
 

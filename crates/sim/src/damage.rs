@@ -165,14 +165,11 @@ fn in_frame(frame: &mut Frame<'_>, random: &mut Random) {
                 };
             }
         },
-        Frame::LeaseRequest {
-            sent_ns,
-            plan_version,
-        } => match random.below(2) {
-            0 => *sent_ns = other(*sent_ns, random),
+        Frame::LeaseRequest { sent, plan_version } => match random.below(2) {
+            0 => sent.0 = other(sent.0, random),
             _ => *plan_version = other(*plan_version, random),
         },
-        Frame::LeaseGrant { sent_ns } => *sent_ns = other(*sent_ns, random),
+        Frame::LeaseGrant { sent } => sent.0 = other(sent.0, random),
         Frame::Reply {
             app,
             request,

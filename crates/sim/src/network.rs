@@ -2,7 +2,7 @@
 
 use crate::damage::Damage;
 use crate::random::Random;
-use e3_model::{Address, Nanos};
+use e3_model::{Address, Nanos, Timestamp};
 
 /// What the network does to datagrams, in thousandths.
 #[derive(Clone, Copy, Debug)]
@@ -25,8 +25,8 @@ impl Faults {
         loss_permille: 0,
         repeat_permille: 0,
         damaged: None,
-        delay_min: Nanos(20_000),
-        delay_max: Nanos(40_000),
+        delay_min: Nanos::from_micros(20),
+        delay_max: Nanos::from_micros(40),
     };
 
     /// A bad one: loses, repeats and reorders.
@@ -34,20 +34,20 @@ impl Faults {
         loss_permille: 50,
         repeat_permille: 20,
         damaged: None,
-        delay_min: Nanos(20_000),
-        delay_max: Nanos(5_000_000),
+        delay_min: Nanos::from_micros(20),
+        delay_max: Nanos::from_millis(5),
     };
 
     /// When copies of a datagram sent at `now` arrive.
-    pub fn arrivals(&self, now: Nanos, random: &mut Random) -> Vec<Nanos> {
+    pub fn arrivals(&self, now: Timestamp, random: &mut Random) -> Vec<Timestamp> {
         let copies = 1 + u64::from(random.chance(self.repeat_permille));
         (0..copies)
             .filter_map(|_| {
                 if random.chance(self.loss_permille) {
                     return None;
                 }
-                let spread = self.delay_max.0 - self.delay_min.0 + 1;
-                Some(Nanos(now.0 + self.delay_min.0 + random.below(spread)))
+                let spread = (self.delay_max - self.delay_min).0 + 1;
+                Some(now + self.delay_min + Nanos(random.below(spread)))
             })
             .collect()
     }

@@ -48,6 +48,6 @@ impl Service {
 
     /// Simulated service time.
     pub fn service_time(self) -> Nanos {
-        Nanos(5_000)
+        Nanos::from_micros(5)
     }
 }

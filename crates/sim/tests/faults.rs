@@ -10,7 +10,7 @@ use common::{APP, CHAIN_SERVICES, Run, runs};
 use e3_control::Command;
 use e3_dataplane::{Config, Worker};
 use e3_model::plan::Role;
-use e3_model::{Nanos, NodeId, NodeKind, ServiceId, ShardId, ShardKey};
+use e3_model::{Nanos, NodeId, NodeKind, ServiceId, ShardId, ShardKey, Timestamp};
 use e3_sim::cluster::CLUSTER;
 use e3_sim::network::node_address;
 use e3_sim::service::Service;
@@ -201,7 +201,7 @@ fn a_dead_letter_is_replayed_once_whoever_asks_and_whatever_fails() {
         for (n, (shard, letter)) in letters.iter().enumerate() {
             for client in [1, 2] {
                 let to = run.controller.shard(*shard).primary.0;
-                let deadline = Nanos::from_millis(60_000);
+                let deadline = Nanos::from_secs(60);
                 run.cluster.replay(client, to, *shard, letter, deadline);
             }
             run.pass(2);
@@ -241,7 +241,7 @@ fn random_bytes_are_counted_and_dropped() {
         slowed: false,
     });
     worker.handle_plan(
-        Nanos(1),
+        Timestamp(1),
         Arc::new(run.controller.control.plan_for(NodeId(0))),
     );
     let random = &mut run.cluster.random;
@@ -255,8 +255,8 @@ fn random_bytes_are_counted_and_dropped() {
             bytes[12..20].copy_from_slice(&CLUSTER.to_le_bytes());
             seal(&mut bytes);
         }
-        worker.handle_datagram(Nanos(2), node_address(1), &bytes);
-        worker.handle_tick(Nanos(2));
+        worker.handle_datagram(Timestamp(2), node_address(1), &bytes);
+        worker.handle_tick(Timestamp(2));
         while worker.poll_output().is_some() {}
         worker.validate();
     }

@@ -8,7 +8,7 @@ use crate::limits::LETTERS_LEN_MAX;
 use crate::message::{decode_id, decode_trace, encode_id, encode_trace};
 use e3_model::limits::{KEY_LEN_MAX, PAYLOAD_LEN_MAX};
 use e3_model::{
-    AppId, MessageId, Nanos, RequestId, ServiceId, ShardId, ShardKey, Slot, TraceContext,
+    AppId, MessageId, RequestId, ServiceId, ShardId, ShardKey, Slot, Timestamp, TraceContext,
 };
 
 /// A request. A repeat has the same id, key, payload and deadline, and a higher attempt.
@@ -26,7 +26,7 @@ pub struct Request {
     /// Attempt, from 0.
     pub attempt: u16,
     /// When it expires, since the Unix epoch.
-    pub deadline: Nanos,
+    pub deadline: Timestamp,
     /// All requests of this client below this one have their outcome; 0 = the request has an
     /// idempotency key and is remembered for longer.
     pub oldest_seq: u64,
@@ -53,7 +53,7 @@ pub struct Replay {
     /// Attempt, from 0.
     pub attempt: u16,
     /// When it expires, since the Unix epoch.
-    pub deadline: Nanos,
+    pub deadline: Timestamp,
 }
 
 /// Some of a shard's dead letters, oldest first.
@@ -192,7 +192,7 @@ impl ClientFrame {
                     seq: r.u64()?,
                 },
                 attempt: r.u16()?,
-                deadline: Nanos(r.u64()?),
+                deadline: Timestamp(r.u64()?),
                 oldest_seq: r.u64()?,
                 trace: decode_trace(r)?,
                 key: r.short_bytes("key", KEY_LEN_MAX)?.to_vec(),
@@ -233,7 +233,7 @@ impl ClientFrame {
                     seq: r.u64()?,
                 },
                 attempt: r.u16()?,
-                deadline: Nanos(r.u64()?),
+                deadline: Timestamp(r.u64()?),
             }),
             other => {
                 return Err(WireError::Unknown {

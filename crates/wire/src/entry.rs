@@ -7,7 +7,7 @@ use crate::codec::{Reader, WireError, Write};
 use crate::limits::{BODY_LEN_MAX, ENTRY_OUTPUTS_MAX};
 use crate::message::{decode_id, decode_trace, encode_id, encode_trace};
 use e3_model::limits::{KEY_LEN_MAX, PAYLOAD_LEN_MAX};
-use e3_model::{EdgeId, MessageId, Nanos, NodeId, Slot, TraceContext};
+use e3_model::{EdgeId, MessageId, NodeId, Slot, Timestamp, TraceContext};
 
 /// What a primary sends to a backup.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -28,7 +28,7 @@ pub enum Replicated {
         /// Last entry in it.
         op: u64,
         /// `now` of the last entry.
-        now: Nanos,
+        now: Timestamp,
     },
     /// The next entry.
     Entry(Entry),
@@ -50,9 +50,9 @@ pub struct Entry {
     /// Version of the code that ran.
     pub code_version: u32,
     /// `now` of the request.
-    pub now: Nanos,
+    pub now: Timestamp,
     /// When the request expires.
-    pub deadline: Nanos,
+    pub deadline: Timestamp,
     /// The client's oldest request without an answer.
     pub oldest_seq: u64,
     /// Node whose ingress the client spoke to.
@@ -123,7 +123,7 @@ pub const LETTER_HEADER_LEN: usize = 48;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DeadLetter {
     /// When it was dead-lettered, since the Unix epoch.
-    pub at: Nanos,
+    pub at: Timestamp,
     /// Why, in words; at most [`REASON_LEN_MAX`] bytes.
     pub reason: String,
     /// The message's key.
@@ -195,7 +195,7 @@ impl DeadLetter {
 
     pub(crate) fn decode(r: &mut Reader<'_>) -> Result<DeadLetter, WireError> {
         Ok(DeadLetter {
-            at: Nanos(r.u64()?),
+            at: Timestamp(r.u64()?),
             reason: str::from_utf8(r.short_bytes("reason", REASON_LEN_MAX)?)
                 .map_err(|_| WireError::Text("reason"))?
                 .to_owned(),
@@ -265,7 +265,7 @@ impl Entry {
         let attempt = r.u16()?;
         let slot = Slot(r.u16()?);
         let code_version = r.u32()?;
-        let (now, deadline) = (Nanos(r.u64()?), Nanos(r.u64()?));
+        let (now, deadline) = (Timestamp(r.u64()?), Timestamp(r.u64()?));
         let oldest_seq = r.u64()?;
         let (reply_to, reply_to_incarnation) = (NodeId(r.u16()?), r.u32()?);
         let trace = decode_trace(r)?;
@@ -383,7 +383,7 @@ impl Replicated {
             3 => Replicated::SnapshotSeen(Entry::decode(r)?),
             4 => Replicated::SnapshotEnd {
                 op: r.u64()?,
-                now: Nanos(r.u64()?),
+                now: Timestamp(r.u64()?),
             },
             5 => Replicated::Entry(Entry::decode(r)?),
             6 => Replicated::Released(r.u64()?),

@@ -3,7 +3,7 @@
 use crate::codec::{Reader, WireError, Write};
 use crate::entry::Reply;
 use crate::limits::BODY_LEN_MAX;
-use e3_model::{AppId, EdgeId, NodeId, RequestId, ServiceId, ShardId};
+use e3_model::{AppId, EdgeId, NodeId, RequestId, ServiceId, ShardId, Timestamp};
 
 /// Bytes of a data frame beside its body.
 pub const DATA_HEADER_LEN: usize = 1 + LINK_LEN + 4 + 8 + 4 + 4;
@@ -85,14 +85,14 @@ pub enum Frame<'a> {
     /// Asks for a lease.
     LeaseRequest {
         /// The asking node's clock; comes back in the grant.
-        sent_ns: u64,
+        sent: Timestamp,
         /// The plan that the asking node has applied.
         plan_version: u64,
     },
-    /// Grants a lease that runs from the request's `sent_ns`.
+    /// Grants a lease that runs from the request's `sent`.
     LeaseGrant {
         /// From the request.
-        sent_ns: u64,
+        sent: Timestamp,
     },
     /// The answer to a request, on its way to the ingress.
     Reply {
@@ -193,17 +193,14 @@ impl<'a> Frame<'a> {
                 out.put_u64(ack.durable);
                 out.put_u64(ack.limit);
             }
-            Frame::LeaseRequest {
-                sent_ns,
-                plan_version,
-            } => {
+            Frame::LeaseRequest { sent, plan_version } => {
                 out.put_u8(3);
-                out.put_u64(*sent_ns);
+                out.put_u64(sent.0);
                 out.put_u64(*plan_version);
             }
-            Frame::LeaseGrant { sent_ns } => {
+            Frame::LeaseGrant { sent } => {
                 out.put_u8(4);
-                out.put_u64(*sent_ns);
+                out.put_u64(sent.0);
             }
             Frame::Reply {
                 app,
@@ -253,10 +250,12 @@ impl<'a> Frame<'a> {
                 },
             },
             3 => Frame::LeaseRequest {
-                sent_ns: r.u64()?,
+                sent: Timestamp(r.u64()?),
                 plan_version: r.u64()?,
             },
-            4 => Frame::LeaseGrant { sent_ns: r.u64()? },
+            4 => Frame::LeaseGrant {
+                sent: Timestamp(r.u64()?),
+            },
             5 => Frame::Reply {
                 app: AppId(r.u16()?),
                 request: RequestId {

@@ -2,7 +2,7 @@
 
 use crate::codec::{Reader, WireError, Write};
 use e3_model::limits::{KEY_LEN_MAX, PAYLOAD_LEN_MAX};
-use e3_model::{EdgeId, MessageId, Nanos, NodeId, RequestId, Slot, TraceContext, Via};
+use e3_model::{EdgeId, MessageId, NodeId, RequestId, Slot, Timestamp, TraceContext, Via};
 
 /// Bytes of a message beside key and payload.
 pub const HEADER_LEN: usize = 16 + 2 + 4 + 2 + 2 + 2 + 4 + 8 + 8 + 25 + 4 + 2 + 4;
@@ -25,7 +25,7 @@ pub struct Message {
     /// Process of that node.
     pub reply_to_incarnation: u32,
     /// When the request expires, since the Unix epoch.
-    pub deadline: Nanos,
+    pub deadline: Timestamp,
     /// The client needs no answer to requests below this one any more; 0 = the request has an
     /// idempotency key.
     pub oldest_seq: u64,
@@ -73,7 +73,7 @@ impl Message {
             slot: Slot(r.u16()?),
             reply_to: NodeId(r.u16()?),
             reply_to_incarnation: r.u32()?,
-            deadline: Nanos(r.u64()?),
+            deadline: Timestamp(r.u64()?),
             oldest_seq: r.u64()?,
             trace: decode_trace(r)?,
             code_version: r.u32()?,

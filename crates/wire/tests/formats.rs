@@ -27,7 +27,7 @@ fn message() -> Message {
         slot: Slot(77),
         reply_to: NodeId(4),
         reply_to_incarnation: 2,
-        deadline: Nanos(5),
+        deadline: Timestamp(5),
         oldest_seq: 3,
         trace: TraceContext {
             trace: 1 << 100,
@@ -53,8 +53,8 @@ fn entry() -> Entry {
         attempt: 0,
         slot: Slot(77),
         code_version: 6,
-        now: Nanos(1),
-        deadline: Nanos(2),
+        now: Timestamp(1),
+        deadline: Timestamp(2),
         oldest_seq: 3,
         reply_to: NodeId(2),
         reply_to_incarnation: 1,
@@ -68,7 +68,7 @@ fn entry() -> Entry {
         }),
         replays: Some(id()),
         dead: Some(DeadLetter {
-            at: Nanos(9),
+            at: Timestamp(9),
             reason: "why".into(),
             key: vec![1],
             payload: vec![2],
@@ -126,10 +126,10 @@ fn frames(body: &[u8]) -> Vec<Frame<'_>> {
         ack,
     });
     frames.push(Frame::LeaseRequest {
-        sent_ns: 1,
+        sent: Timestamp(1),
         plan_version: 2,
     });
-    frames.push(Frame::LeaseGrant { sent_ns: 1 });
+    frames.push(Frame::LeaseGrant { sent: Timestamp(1) });
     frames.push(Frame::Reply {
         app: AppId(1),
         request: id().request,
@@ -165,7 +165,7 @@ fn entries_and_client_frames_round_trip() {
         Replicated::SnapshotSeen(entry()),
         Replicated::SnapshotEnd {
             op: 1,
-            now: Nanos(3),
+            now: Timestamp(3),
         },
         Replicated::Entry(entry()),
         Replicated::Released(5),
@@ -176,7 +176,7 @@ fn entries_and_client_frames_round_trip() {
         app: AppId(1),
         id: id().request,
         attempt: 2,
-        deadline: Nanos(3),
+        deadline: Timestamp(3),
         oldest_seq: 4,
         trace: TraceContext::default(),
         key: vec![5],
@@ -194,7 +194,7 @@ fn entries_and_client_frames_round_trip() {
         slot: Slot(9),
         id: id().request,
         attempt: 1,
-        deadline: Nanos(4),
+        deadline: Timestamp(4),
     };
     for frame in [
         ClientFrame::Request(request),
@@ -226,7 +226,7 @@ fn dead_letters_fill_a_datagram_and_no_more() {
 
 fn letter(payload_len: usize) -> DeadLetter {
     DeadLetter {
-        at: Nanos(5),
+        at: Timestamp(5),
         reason: "x".into(),
         key: vec![1],
         payload: vec![2; payload_len],

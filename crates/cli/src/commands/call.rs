@@ -66,7 +66,7 @@ pub fn run(args: &Call, settings: &Settings) -> Result<(), Failure> {
     let mut all_done = true;
     for call in requests {
         let (tag, now) = (call.tag, sender.now());
-        let deadline = Nanos(now.0 + args.timeout.as_nanos() as u64);
+        let deadline = now + args.timeout.into();
         sender.requests.submit(now, now, deadline, call);
         let given = await_answer(&mut sender, tag).map_err(failed)?;
         let answer = answer(given);
@@ -139,7 +139,7 @@ fn fits((key, payload): (Vec<u8>, Vec<u8>)) -> Result<(Vec<u8>, Vec<u8>), String
 
 fn await_answer(sender: &mut Sender, tag: u64) -> Result<Given, e3_load::LoadError> {
     loop {
-        let wake = Nanos(sender.now().0 + 100_000_000);
+        let wake = sender.now() + Nanos::from_millis(100);
         sender.turn(wake)?;
         while let Some(event) = sender.requests.poll_event() {
             if let Event::Given(given) = event
@@ -169,6 +169,6 @@ fn answer(given: Given) -> Answer {
             .map(|r| r.status),
         reply: given.reply.map(|r| Content::of(&r.payload)),
         attempts: given.attempts,
-        latency_us: given.at.0.saturating_sub(given.due.0) as f64 / 1000.0,
+        latency_us: given.at.since(given.due).0 as f64 / 1e3,
     }
 }

@@ -77,11 +77,11 @@ pub fn views(client: &Client, app: Option<&str>) -> Result<Vec<LetterView>, Fail
     for app in &apps {
         for found in read(client, &mut letters, &mut routes, app)? {
             let (id, letter) = found.letter;
-            let age = letters.now().0.saturating_sub(letter.at.0);
+            let age = letters.now().since(letter.at);
             views.push(LetterView {
                 letter: id.to_string(),
                 instance: found.instance,
-                age_ms: age / 1_000_000,
+                age_ms: age.as_millis(),
                 reason: letter.reason,
                 key: STANDARD.encode(&letter.key),
                 payload: STANDARD.encode(&letter.payload),

@@ -3,7 +3,7 @@
 
 use e3_load::random::Random;
 use e3_model::api::NodeView;
-use e3_model::{AppId, EdgeId, NodeId, RequestId, ServiceId, ShardId};
+use e3_model::{AppId, EdgeId, NodeId, RequestId, ServiceId, ShardId, Timestamp};
 use e3_wire::client::ClientFrame;
 use e3_wire::datagram::{Header, Kind, seal};
 use e3_wire::entry::{Outcome, Reply};
@@ -126,8 +126,8 @@ impl Garbage {
             }
             Some(&"lease") => {
                 frames.clear();
-                let sent_ns = u64::MAX - self.random.below(1 << 62);
-                Frame::LeaseGrant { sent_ns }.encode(&mut frames);
+                let sent = Timestamp(u64::MAX - self.random.below(1 << 62));
+                Frame::LeaseGrant { sent }.encode(&mut frames);
             }
             _ => frames = self.of_no_consequence(),
         }

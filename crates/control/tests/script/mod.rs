@@ -5,7 +5,7 @@
 use e3_control::{Applied, Command, CommandError, Control, MoveOutcome};
 use e3_model::document::{parse_application, parse_topology};
 use e3_model::plan::{NodeEvent, NodeHello};
-use e3_model::{Address, AppId, Nanos, NodeId, ServiceId, ShardId, ShardKey};
+use e3_model::{Address, AppId, NodeId, ServiceId, ShardId, ShardKey, Timestamp};
 use std::collections::BTreeMap;
 
 pub const APP: &str = include_str!("../../../model/tests/two-services.yaml");
@@ -166,7 +166,7 @@ impl Script {
     }
 }
 
-pub const AT: Nanos = Nanos(5_000_000_000);
+pub const AT: Timestamp = Timestamp(5_000_000_000);
 
 pub const NODES: [&str; 6] = [
     "s1-host", "s1-nic0", "s2-host", "s2-nic0", "s3-host", "s3-nic0",

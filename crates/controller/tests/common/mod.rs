@@ -46,7 +46,7 @@ pub fn config(dir: &Path, listen: SocketAddr) -> ControllerConfig {
         listen,
         dir: dir.to_path_buf(),
         topology: parse_topology("t.yaml", TOPOLOGY).unwrap(),
-        heartbeat_timeout: Nanos::from_millis(1_000),
+        heartbeat_timeout: Nanos::from_secs(1),
         owner_token: owner_token(),
         node_token: node_token(),
     }

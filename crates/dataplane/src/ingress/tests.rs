@@ -7,8 +7,8 @@ fn id(seq: u64) -> (AppId, RequestId) {
     (APP, RequestId { client: 1, seq })
 }
 
-fn at(second: u64) -> Nanos {
-    Nanos(second * SECOND)
+fn at(second: u64) -> Timestamp {
+    Timestamp(second * SECOND)
 }
 
 fn reply(outcome: Outcome) -> Reply {
@@ -25,7 +25,7 @@ fn replied(ingress: &mut Ingress, id: RequestId, reply: &Reply) -> Option<Asker>
 }
 
 /// Attempt 0 of the driver, with an idempotency key.
-fn keyed(ingress: &mut Ingress, seq: u64, deadline: Nanos) -> Admission {
+fn keyed(ingress: &mut Ingress, seq: u64, deadline: Timestamp) -> Admission {
     ingress.admit(Asker::Driver, id(seq), (0, deadline), 5, 10, true)
 }
 
@@ -87,6 +87,6 @@ fn keyed_requests_are_bounded_for_as_long_as_shards_remember_them() {
     assert_eq!(keyed(&mut ingress, 1, at(70)), Admission::Overloaded);
     let unkeyed = ingress.admit(Asker::Driver, id(2), (0, at(70)), 5, 10, false);
     assert_eq!(unkeyed, Admission::Forward);
-    ingress.forget(Nanos(at(1).0 + KEYED_GRACE.0));
+    ingress.forget(at(1) + KEYED_GRACE);
     assert_eq!(keyed(&mut ingress, 1, at(400)), Admission::Forward);
 }

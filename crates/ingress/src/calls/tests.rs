@@ -1,10 +1,9 @@
 use super::*;
 
 const APP: AppId = AppId(3);
-const MS: u64 = 1_000_000;
 
-fn at(ms: u64) -> Nanos {
-    Nanos(ms * MS)
+fn at(ms: u64) -> Timestamp {
+    Timestamp::ZERO + Nanos::from_millis(ms)
 }
 
 fn calls() -> Calls {
@@ -19,7 +18,7 @@ fn call(idempotency_key: Option<&str>, key: &str, payload: &str, timeout_ms: u64
         key: key.into(),
         payload: payload.into(),
         idempotency_key: idempotency_key.map(Into::into),
-        timeout: at(timeout_ms),
+        timeout: Nanos::from_millis(timeout_ms),
     }
 }
 

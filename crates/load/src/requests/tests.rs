@@ -27,7 +27,7 @@ fn submit(r: &mut Requests) -> u64 {
         key: b"k".to_vec(),
         payload: b"p".to_vec(),
     };
-    r.submit(Nanos(0), Nanos(0), Nanos(5 * SECOND), call)
+    r.submit(Timestamp(0), Timestamp(0), Timestamp(5 * SECOND), call)
 }
 
 fn sent(r: &mut Requests) -> Vec<(u16, Request)> {
@@ -54,7 +54,7 @@ fn answer(r: &mut Requests, now: u64, seq: u64, outcome: Outcome) {
     };
     let id = RequestId { client: 7, seq };
     let frame = ClientFrame::Reply { id, attempt, reply };
-    r.on_datagram(Nanos(now), &frame.to_datagram());
+    r.on_datagram(Timestamp(now), &frame.to_datagram());
 }
 
 fn outcome(r: &mut Requests) -> Option<Option<Outcome>> {
@@ -121,7 +121,7 @@ fn overloaded_is_an_outcome_only_if_every_attempt_was_refused() {
     assert_eq!(outcome(&mut r), Some(Some(Outcome::Overloaded)));
 
     let seq = submit(&mut r);
-    r.on_timer(Nanos(SECOND / 2));
+    r.on_timer(Timestamp(SECOND / 2));
     for _ in 0..2 {
         // The second time it is the same datagram once more.
         answer(&mut r, SECOND, seq, Outcome::Overloaded);
@@ -152,7 +152,7 @@ fn new_routes_are_tried_at_once() {
     let mut r = requests();
     submit(&mut r);
     assert!(!r.wants_routes());
-    r.on_timer(Nanos(SECOND / 2));
+    r.on_timer(Timestamp(SECOND / 2));
     assert!(r.wants_routes());
     sent(&mut r);
     let nodes = vec![address(1), address(3)];
@@ -161,7 +161,7 @@ fn new_routes_are_tried_at_once() {
         shards: vec![Some(address(1))],
         nodes,
     };
-    r.set_routes(Nanos(SECOND), routes);
+    r.set_routes(Timestamp(SECOND), routes);
     assert_eq!(sent(&mut r)[0].0, 1);
 }
 
@@ -172,7 +172,7 @@ fn any_bytes_are_counted_and_dropped() {
     let mut random = crate::random::Random::new(3);
     for len in 0..200 {
         let bytes: Vec<u8> = (0..len).map(|_| random.next_u64() as u8).collect();
-        r.on_datagram(Nanos(1), &bytes);
+        r.on_datagram(Timestamp(1), &bytes);
     }
     assert_eq!(r.take_stray(), 200);
     assert_eq!(r.in_flight(), 1);
@@ -197,9 +197,9 @@ fn a_damaged_answer_is_none() {
     for at in 0..whole.len() * 8 {
         let mut damaged = whole.clone();
         damaged[at / 8] ^= 1 << (at % 8);
-        r.on_datagram(Nanos(1), &damaged);
+        r.on_datagram(Timestamp(1), &damaged);
     }
     assert_eq!((r.take_stray(), r.in_flight()), (whole.len() as u64 * 8, 1));
-    r.on_datagram(Nanos(1), &whole);
+    r.on_datagram(Timestamp(1), &whole);
     assert_eq!(outcome(&mut r), Some(Some(Outcome::Done)));
 }

@@ -206,8 +206,8 @@ impl Traffic {
         match times.last() {
             Some(last) if *last > TRAFFIC_TIME_MAX => Err(format!(
                 "takes {} s at that pace, must be at most {} s",
-                last.0 / 1_000_000_000,
-                TRAFFIC_TIME_MAX.0 / 1_000_000_000
+                last.as_secs(),
+                TRAFFIC_TIME_MAX.as_secs()
             )),
             _ => Ok(times),
         }

@@ -339,7 +339,7 @@ fn a_file_is_read_by_the_end_of_its_name_and_paced() {
     let none = Columns::default();
     let table = write("a.csv", b"t,v\n10,1\n12,2\n13,3\n");
     let timed = read(&table, &columns(Some("t"), None)).unwrap();
-    let ms = |times: Vec<Nanos>| times.iter().map(|t| t.0 / 1_000_000).collect::<Vec<_>>();
+    let ms = |times: Vec<Nanos>| times.iter().map(|t| t.as_millis()).collect::<Vec<_>>();
     assert_eq!(ms(timed.times(Pace::Speed(1.0)).unwrap()), [0, 2000, 3000]);
     assert_eq!(ms(timed.times(Pace::Speed(4.0)).unwrap()), [0, 500, 750]);
     assert_eq!(ms(timed.times(Pace::Rate(100.0)).unwrap()), [0, 10, 20]);

@@ -8,15 +8,15 @@
 use super::packet_totals::{Totals, Window};
 use super::questions::record;
 use super::{Call, Finding, questions};
-use crate::limits::FLOOD_REPORT_EVERY_S;
-use e3_model::{Nanos, Slot};
+use crate::limits::FLOOD_REPORT_INTERVAL;
+use e3_model::{Nanos, Slot, Timestamp};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// Shards of ddos, as the manifests have them.
 pub(super) const SHARDS: u16 = 6;
 /// Length of its windows, as the manifests have it.
-pub(super) const WINDOW: Nanos = Nanos::from_millis(2_000);
+pub(super) const WINDOW: Nanos = Nanos::from_secs(2);
 /// Packets of a window below which ddos does not judge it, as the manifests have it.
 const PACKETS_MIN: u64 = 32;
 /// Seconds before the first flood, so that there are ordinary windows to tell it from.
@@ -55,11 +55,11 @@ pub(super) struct Report {
 /// What was sent, and what was said about it.
 #[derive(Clone, Debug)]
 pub(super) struct Floods {
-    now: Nanos,
+    now: Timestamp,
     /// By shard and number of window.
     sent: BTreeMap<(u16, u64), Sent>,
     alarms: BTreeMap<(u16, u64), bool>,
-    asked: Nanos,
+    asked: Timestamp,
     to_ask: Vec<u16>,
     totals: Totals,
 }
@@ -67,10 +67,10 @@ pub(super) struct Floods {
 impl Default for Floods {
     fn default() -> Floods {
         Floods {
-            now: Nanos(0),
+            now: Timestamp(0),
             sent: BTreeMap::new(),
             alarms: BTreeMap::new(),
-            asked: Nanos(0),
+            asked: Timestamp(0),
             to_ask: Vec::new(),
             totals: Totals::new(SHARDS),
         }
@@ -93,12 +93,12 @@ pub(super) fn is_time(seconds: f64) -> bool {
 }
 
 impl Floods {
-    pub(super) fn at(&mut self, now: Nanos) {
-        if self.asked.0 == 0 {
+    pub(super) fn at(&mut self, now: Timestamp) {
+        if self.asked == Timestamp::ZERO {
             self.asked = now;
         }
         // ddos forgets, so a long load asks on its way.
-        if now.0 >= self.asked.0 + FLOOD_REPORT_EVERY_S * 1_000_000_000 {
+        if now >= self.asked + FLOOD_REPORT_INTERVAL {
             self.asked = now;
             self.to_ask = (0..SHARDS).collect();
         }
@@ -188,7 +188,7 @@ mod tests {
         let key = questions::key_of_shard(2, SHARDS);
         let mut floods = Floods::default();
         for window in 99..107u64 {
-            floods.at(Nanos(window * WINDOW.0 + 5));
+            floods.at(Timestamp(window * WINDOW.0 + 5));
             for n in 0..100 {
                 floods.on_sent(&key, (102..104).contains(&window) && n < 50);
             }

@@ -25,7 +25,7 @@ use crate::ledger::{Meaning, Rows};
 use crate::limits::SENSORS_MAX;
 use crate::random::Random;
 use crate::verdict::ServiceCheck;
-use e3_model::{Nanos, Slot};
+use e3_model::{Slot, Timestamp};
 use e3_wire::entry::{Outcome, Reply};
 use messages::{Counted, Kept, Latest, Totals};
 use std::collections::{BTreeSet, VecDeque};
@@ -113,7 +113,7 @@ impl IotDh {
             return Err(LoadError::Sensors { sensors: count });
         }
         let token_key = TokenKey::new(token_key);
-        let now_s = (inputs.now.0 / 1_000_000_000) as i64;
+        let now_s = inputs.now.since(Timestamp::ZERO).as_secs() as i64;
         let fleet = Fleet::new(inputs.seed, count);
         let mut random = Random::new(inputs.seed);
         let run = inputs.run_name();
@@ -373,11 +373,11 @@ impl Workload for IotDh {
         }
     }
 
-    fn next_check(&mut self, _: Nanos) -> Check {
+    fn next_check(&mut self, _: Timestamp) -> Check {
         self.checks().next()
     }
 
-    fn on_check(&mut self, _: Nanos, tag: u64, reply: Option<&Reply>) {
+    fn on_check(&mut self, _: Timestamp, tag: u64, reply: Option<&Reply>) {
         let asked = self.checks().asked(tag);
         let facts = asked.and_then(|asked| self.read_back(asked, reply));
         self.checks().take(tag, facts);

@@ -17,7 +17,7 @@ use crate::LoadError;
 use crate::ledger::Meaning;
 use crate::limits::THERMOSTATS_MAX;
 use crate::random::Random;
-use e3_model::Nanos;
+use e3_model::Timestamp;
 use e3_wire::entry::{Outcome, Reply};
 use std::collections::VecDeque;
 
@@ -52,7 +52,7 @@ pub struct Settings {
     /// Value of the application's secret `token-key`.
     pub token_key: Vec<u8>,
     /// Time since the Unix epoch.
-    pub now: Nanos,
+    pub now: Timestamp,
     /// Number of the run as it is part of names.
     pub run: String,
 }
@@ -135,7 +135,7 @@ impl IotTs {
         }
         let stations = stations()?;
         let token_key = TokenKey::new(&settings.token_key);
-        let now_s = (settings.now.0 / 1_000_000_000) as i64;
+        let now_s = settings.now.since(Timestamp::ZERO).as_secs() as i64;
         let mut random = Random::new(settings.seed);
         let thermostats: Vec<Thermostat> = (0..count)
             .map(|n| {
@@ -298,11 +298,11 @@ impl Workload for IotTs {
         Judged { meaning, expected }
     }
 
-    fn next_check(&mut self, now: Nanos) -> Check {
+    fn next_check(&mut self, now: Timestamp) -> Check {
         self.readback.next(now, &self.thermostats)
     }
 
-    fn on_check(&mut self, now: Nanos, tag: u64, reply: Option<&Reply>) {
+    fn on_check(&mut self, now: Timestamp, tag: u64, reply: Option<&Reply>) {
         self.readback.on_answer(now, tag, reply);
     }
 
@@ -332,7 +332,7 @@ mod tests {
 
     fn workload(seed: u64) -> IotTs {
         let token_key = b"key".to_vec();
-        let now = Nanos::from_millis(1_000_000);
+        let now = Timestamp(1_000_000_000_000);
         IotTs::new(Settings {
             seed,
             thermostats: 10,

@@ -48,7 +48,7 @@ pub use rta_shm::RtaShm;
 use crate::LoadError;
 use crate::ledger::{Meaning, Rows};
 use crate::verdict::ServiceCheck;
-use e3_model::Nanos;
+use e3_model::{Nanos, Timestamp};
 use e3_wire::entry::{Outcome, Reply};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -72,7 +72,7 @@ pub enum Check {
     /// Ask this.
     Ask(Call),
     /// Nothing to ask before this time.
-    At(Nanos),
+    At(Timestamp),
     /// Nothing to ask before an answer comes.
     Wait,
     /// All is read.
@@ -189,7 +189,7 @@ pub trait Workload {
         0
     }
     /// The time, told before every [`Workload::next`].
-    fn at(&mut self, _: Nanos) {}
+    fn at(&mut self, _: Timestamp) {}
     /// When each request is due, since the load began, in order; None = at the load's rate.
     fn schedule(&self) -> Option<Arc<[Nanos]>> {
         None
@@ -199,9 +199,9 @@ pub trait Workload {
     /// Takes the outcome of a request; None if there was no answer.
     fn on_outcome(&mut self, tag: u64, reply: Option<&Reply>) -> Judged;
     /// The next question about the state, after the load.
-    fn next_check(&mut self, now: Nanos) -> Check;
+    fn next_check(&mut self, now: Timestamp) -> Check;
     /// Takes the answer to a question.
-    fn on_check(&mut self, now: Nanos, tag: u64, reply: Option<&Reply>);
+    fn on_check(&mut self, now: Timestamp, tag: u64, reply: Option<&Reply>);
     /// Part of the state that has been read back, 0..=1.
     fn checked(&self) -> f64;
     /// Result, when all is read.
@@ -218,7 +218,7 @@ pub struct Inputs {
     /// Length of the load.
     pub duration: Duration,
     /// Time since the Unix epoch, for the expiry of tokens.
-    pub now: Nanos,
+    pub now: Timestamp,
     /// Secrets of the application.
     pub secrets: BTreeMap<String, Vec<u8>>,
     /// Senders; None = as many as suit rate and duration.

@@ -24,7 +24,7 @@ use super::{Call, Check, Inputs, Judged, Verified, Workload};
 use crate::LoadError;
 use crate::ledger::Rows;
 use crate::random::Random;
-use e3_model::Nanos;
+use e3_model::Timestamp;
 use e3_packet::{Flow, PacketBuilder, protocol};
 use e3_wire::entry::{Outcome, Reply};
 use serde::Deserialize;
@@ -130,7 +130,7 @@ pub struct NfvDin {
     alerts: Alerts,
     baseline: Checks<Asked>,
     checks: Checks<Asked>,
-    check_from: Option<Nanos>,
+    check_from: Option<Timestamp>,
 }
 
 /// What is asked of the shards of ddos and nids, before and after the load.
@@ -345,7 +345,7 @@ impl Workload for NfvDin {
         self.baseline.unanswered()
     }
 
-    fn at(&mut self, now: Nanos) {
+    fn at(&mut self, now: Timestamp) {
         self.floods.at(now);
     }
 
@@ -419,7 +419,7 @@ impl Workload for NfvDin {
         }
     }
 
-    fn next_check(&mut self, now: Nanos) -> Check {
+    fn next_check(&mut self, now: Timestamp) -> Check {
         if self.check_from.is_none() {
             let mappings = self.translations.asked().map(|inside| {
                 let call = gateway::ask_mapping(inside);
@@ -428,7 +428,7 @@ impl Workload for NfvDin {
             self.checks = Checks::new(ask_shards().chain(mappings).collect());
         }
         // The last window must be over.
-        let from = Nanos(now.0 + floods::WINDOW.0 + floods::WINDOW.0 / 10);
+        let from = now + floods::WINDOW + floods::WINDOW / 10;
         let from = *self.check_from.get_or_insert(from);
         match now < from {
             true => Check::At(from),
@@ -436,7 +436,7 @@ impl Workload for NfvDin {
         }
     }
 
-    fn on_check(&mut self, _: Nanos, tag: u64, reply: Option<&Reply>) {
+    fn on_check(&mut self, _: Timestamp, tag: u64, reply: Option<&Reply>) {
         let asked = self.checks.asked(tag);
         let facts = asked.and_then(|asked| self.read_back(asked, reply));
         self.checks.take(tag, facts);

@@ -16,7 +16,7 @@ use super::{Call, Check, Finding, Inputs, Judged, Verified, Workload};
 use crate::LoadError;
 use crate::ledger::Rows;
 use crate::verdict::ServiceCheck;
-use e3_model::Nanos;
+use e3_model::Timestamp;
 use e3_wire::entry::Reply;
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -236,11 +236,11 @@ impl Workload for NfvFin {
         Judged::accepted()
     }
 
-    fn next_check(&mut self, _: Nanos) -> Check {
+    fn next_check(&mut self, _: Timestamp) -> Check {
         self.checks().next()
     }
 
-    fn on_check(&mut self, _: Nanos, tag: u64, reply: Option<&Reply>) {
+    fn on_check(&mut self, _: Timestamp, tag: u64, reply: Option<&Reply>) {
         let asked = self.checks().asked(tag);
         let facts = asked.and_then(|asked| self.read_back(asked, reply));
         self.checks().take(tag, facts);

@@ -24,7 +24,7 @@ use super::{Call, Check, Inputs, Judged, Verified, Workload};
 use crate::LoadError;
 use crate::ledger::Rows;
 use crate::random::Random;
-use e3_model::Nanos;
+use e3_model::Timestamp;
 use e3_packet::{Flow, PacketBuilder, protocol};
 use e3_wire::entry::{Outcome, Reply};
 use messages::{CountQuestion, Route, RouteQuestion, Sealed, sealed_len};
@@ -96,7 +96,7 @@ pub struct NfvIfid {
     sealed: Score,
     hops: Score,
     sequences: Sequences<u64>,
-    check_from: Option<Nanos>,
+    check_from: Option<Timestamp>,
     baseline: Checks<Sent>,
     checks: Checks<Sent>,
 }
@@ -329,7 +329,7 @@ impl Workload for NfvIfid {
         self.baseline.unanswered()
     }
 
-    fn at(&mut self, now: Nanos) {
+    fn at(&mut self, now: Timestamp) {
         self.floods.at(now);
     }
 
@@ -410,10 +410,10 @@ impl Workload for NfvIfid {
         }
     }
 
-    fn next_check(&mut self, now: Nanos) -> Check {
+    fn next_check(&mut self, now: Timestamp) -> Check {
         if self.check_from.is_none() {
             // The last window must be over.
-            self.check_from = Some(Nanos(now.0 + floods::WINDOW.0 + floods::WINDOW.0 / 10));
+            self.check_from = Some(now + floods::WINDOW + floods::WINDOW / 10);
             let all = self.all_questions().into_iter();
             self.checks = Checks::new(all.map(|what| (what, self.ask(what))).collect());
         }
@@ -423,7 +423,7 @@ impl Workload for NfvIfid {
         }
     }
 
-    fn on_check(&mut self, _: Nanos, tag: u64, reply: Option<&Reply>) {
+    fn on_check(&mut self, _: Timestamp, tag: u64, reply: Option<&Reply>) {
         let asked = self.checks.asked(tag);
         let facts = asked.and_then(|asked| self.on_answer(asked, reply));
         self.checks.take(tag, facts);

@@ -4,7 +4,7 @@
 use super::{Call, Check, Judged, Verified, Workload};
 use crate::LoadError;
 use crate::random::Random;
-use e3_model::Nanos;
+use e3_model::Timestamp;
 use e3_wire::entry::Reply;
 
 /// Bytes of a request.
@@ -62,11 +62,11 @@ impl Workload for Plain {
         Judged::by_status(reply)
     }
 
-    fn next_check(&mut self, _: Nanos) -> Check {
+    fn next_check(&mut self, _: Timestamp) -> Check {
         Check::Finished
     }
 
-    fn on_check(&mut self, _: Nanos, _: u64, _: Option<&Reply>) {}
+    fn on_check(&mut self, _: Timestamp, _: u64, _: Option<&Reply>) {}
 
     fn checked(&self) -> f64 {
         1.0

@@ -10,7 +10,7 @@ use super::{Check, Spikes, Verified};
 use crate::ledger::Rows;
 use crate::limits::{CHECK_ATTEMPTS_MAX, CHECK_RETRY_AFTER};
 use crate::verdict::ServiceCheck;
-use e3_model::Nanos;
+use e3_model::Timestamp;
 use e3_wire::entry::Reply;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -58,7 +58,7 @@ struct Found {
 pub(super) struct Readback {
     prepared: bool,
     /// By the time before which they are not asked.
-    waiting: BTreeMap<(Nanos, u64), Question>,
+    waiting: BTreeMap<(Timestamp, u64), Question>,
     asked: BTreeMap<u64, Question>,
     next_tag: u64,
     answered: u64,
@@ -92,10 +92,10 @@ impl Readback {
             what,
             attempts: 0,
         };
-        self.wait(Nanos(0), question);
+        self.wait(Timestamp::ZERO, question);
     }
 
-    fn wait(&mut self, until: Nanos, question: Question) {
+    fn wait(&mut self, until: Timestamp, question: Question) {
         self.waiting.insert((until, self.next_tag), question);
         self.next_tag += 1;
     }
@@ -132,7 +132,7 @@ impl Readback {
         }
     }
 
-    pub(super) fn next(&mut self, now: Nanos, thermostats: &[Thermostat]) -> Check {
+    pub(super) fn next(&mut self, now: Timestamp, thermostats: &[Thermostat]) -> Check {
         if !self.prepared {
             self.prepare(thermostats);
         }
@@ -154,7 +154,7 @@ impl Readback {
         }
     }
 
-    pub(super) fn on_answer(&mut self, now: Nanos, tag: u64, reply: Option<&Reply>) {
+    pub(super) fn on_answer(&mut self, now: Timestamp, tag: u64, reply: Option<&Reply>) {
         let Some(mut question) = self.asked.remove(&tag) else {
             return;
         };
@@ -167,8 +167,8 @@ impl Readback {
             self.failed.push(question);
             return;
         }
-        let delay = CHECK_RETRY_AFTER.0 << (question.attempts - 1);
-        self.wait(Nanos(now.0 + delay), question);
+        let delay = CHECK_RETRY_AFTER * (1 << (question.attempts - 1));
+        self.wait(now + delay, question);
     }
 
     /// Takes an answer; false if it is none to this question.

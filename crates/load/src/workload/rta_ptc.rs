@@ -16,7 +16,7 @@ use super::{Call, Check, Finding, Inputs, Judged, Verified, Workload};
 use crate::LoadError;
 use crate::ledger::Rows;
 use crate::random::Random;
-use e3_model::Nanos;
+use e3_model::Timestamp;
 use e3_wire::entry::Reply;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -238,11 +238,11 @@ impl Workload for RtaPtc {
         Judged::accepted()
     }
 
-    fn next_check(&mut self, _: Nanos) -> Check {
+    fn next_check(&mut self, _: Timestamp) -> Check {
         self.checks().next()
     }
 
-    fn on_check(&mut self, _: Nanos, tag: u64, reply: Option<&Reply>) {
+    fn on_check(&mut self, _: Timestamp, tag: u64, reply: Option<&Reply>) {
         let facts = match self.checks().asked(tag) {
             Some(Asked::Count(of)) => answer::<Counted>(reply).map(|said| {
                 let name = tag_name(of).into_bytes();

@@ -22,7 +22,7 @@ use super::score::Score;
 use super::{Call, Check, Inputs, Judged, Verified, Workload};
 use crate::LoadError;
 use crate::ledger::Rows;
-use e3_model::{Nanos, Slot};
+use e3_model::{Slot, Timestamp};
 use e3_wire::entry::Reply;
 use messages::{Answer, Counted, Learned, Message, Question, Remembered, Report, Spikes, Told};
 use std::collections::{BTreeMap, BTreeSet};
@@ -143,7 +143,7 @@ impl RtaSf {
         let mut load = RtaSf {
             run: inputs.run_name(),
             stream: Mails::new(inputs.seed)?,
-            first_serial: (inputs.now.0 / 1_000_000) as i64,
+            first_serial: inputs.now.since(Timestamp::ZERO).as_millis() as i64,
             senders: BTreeMap::new(),
             busy: BTreeSet::new(),
             under_way: BTreeMap::new(),
@@ -379,11 +379,11 @@ impl Workload for RtaSf {
         Judged::accepted()
     }
 
-    fn next_check(&mut self, _: Nanos) -> Check {
+    fn next_check(&mut self, _: Timestamp) -> Check {
         self.checks().next()
     }
 
-    fn on_check(&mut self, _: Nanos, tag: u64, reply: Option<&Reply>) {
+    fn on_check(&mut self, _: Timestamp, tag: u64, reply: Option<&Reply>) {
         let asked = self.checks().asked(tag);
         let facts = asked.and_then(|asked| self.read_back(asked, reply));
         self.checks().take(tag, facts);

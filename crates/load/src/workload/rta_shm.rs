@@ -19,7 +19,7 @@ use super::score::Score;
 use super::{Call, Check, Inputs, Judged, Verified, Workload};
 use crate::LoadError;
 use crate::ledger::Rows;
-use e3_model::Nanos;
+use e3_model::Timestamp;
 use e3_wire::entry::Reply;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -212,8 +212,8 @@ impl RtaShm {
             stream: Health::new(inputs.seed),
             runbooks: Runbooks::new(),
             // fewer reports of one server than milliseconds: a later load goes on with greater numbers
-            first_report: (inputs.now.0 / 1_000_000) as i64,
-            first_s: (inputs.now.0 / 1_000_000_000) as i64,
+            first_report: inputs.now.since(Timestamp::ZERO).as_millis() as i64,
+            first_s: inputs.now.since(Timestamp::ZERO).as_secs() as i64,
             servers: BTreeMap::new(),
             busy: BTreeSet::new(),
             under_way: BTreeMap::new(),
@@ -408,11 +408,11 @@ impl Workload for RtaShm {
         Judged::accepted()
     }
 
-    fn next_check(&mut self, _: Nanos) -> Check {
+    fn next_check(&mut self, _: Timestamp) -> Check {
         self.checks().next()
     }
 
-    fn on_check(&mut self, _: Nanos, tag: u64, reply: Option<&Reply>) {
+    fn on_check(&mut self, _: Timestamp, tag: u64, reply: Option<&Reply>) {
         let asked = self.checks().asked(tag);
         let facts = asked.and_then(|asked| self.read_back(asked, reply));
         self.checks().take(tag, facts);

@@ -57,7 +57,7 @@ impl Run {
             let client = from as u16 + self.cluster.random.below(clients) as u16;
             let up = self.cluster.up();
             let to = up[self.cluster.random.below(up.len() as u64) as usize];
-            self.cluster.request(client, to, Nanos::from_millis(60_000));
+            self.cluster.request(client, to, Nanos::from_secs(60));
             let pause = Nanos(self.cluster.random.below(2_000_000));
             self.controller.run(&mut self.cluster, pause);
         }

@@ -16,7 +16,7 @@ use e3_load::random::unique;
 use e3_load::traffic::{self, Columns, Pace};
 use e3_load::workload::{Inputs, Replay, for_application, secrets};
 use e3_load::{Config, LoadError, LoadReport, Phase, Progress, Verdict, Workload, run as run_load};
-use e3_model::Nanos;
+use e3_model::Timestamp;
 use e3_model::api::EndpointsView;
 use figures::Figures;
 use indicatif::ProgressBar;
@@ -244,7 +244,7 @@ pub fn drive(client: &Client, plan: &Plan) -> Result<Ran, Failure> {
         seed: plan.seed,
         rate_rps: plan.rate_rps,
         duration: plan.duration,
-        now: Nanos(since.as_nanos() as u64),
+        now: Timestamp::ZERO + since.into(),
         secrets: read_secrets(plan)?,
         senders: plan.senders,
         run: unique().map_err(failure)?,

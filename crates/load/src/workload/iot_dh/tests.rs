@@ -2,6 +2,7 @@
 
 use super::super::questions::record;
 use super::*;
+use e3_model::{Nanos, Timestamp};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -162,7 +163,7 @@ fn workload(seed: u64) -> IotDh {
         seed,
         rate_rps: 200.0,
         duration: Duration::from_secs(10),
-        now: Nanos::from_millis(1_000_000),
+        now: Timestamp::ZERO + Nanos::from_secs(1_000),
         ..Inputs::default()
     };
     IotDh::new(&inputs, b"key").unwrap()
@@ -190,9 +191,9 @@ fn run(fault: Fault, seed: u64, requests: u32) -> (Verified, u64, u64) {
         wrong += u64::from(!judged.expected);
         unauthorized += u64::from(judged.meaning == Some(Meaning::Unauthorized));
     }
-    while let Check::Ask(call) = w.next_check(Nanos(0)) {
+    while let Check::Ask(call) = w.next_check(Timestamp(0)) {
         let reply = hub.answer(&call);
-        w.on_check(Nanos(0), call.tag, Some(&reply));
+        w.on_check(Timestamp(0), call.tag, Some(&reply));
     }
     assert_eq!(w.checked(), 1.0);
     (w.verify(), wrong, unauthorized)
@@ -272,8 +273,8 @@ fn what_is_unsure_is_not_judged() {
         let judged = w.on_outcome(call.tag, (n % 10 > 0).then_some(&answer));
         assert!(judged.expected);
     }
-    while let Check::Ask(call) = w.next_check(Nanos(0)) {
-        w.on_check(Nanos(0), call.tag, Some(&hub.answer(&call)));
+    while let Check::Ask(call) = w.next_check(Timestamp(0)) {
+        w.on_check(Timestamp(0), call.tag, Some(&hub.answer(&call)));
     }
     let verified = w.verify();
     for what in ["rows stored", "latest values", "topics counted"] {
@@ -306,7 +307,7 @@ fn a_seed_can_be_used_again() {
             seed: 6,
             rate_rps: 200.0,
             duration: Duration::from_secs(10),
-            now: Nanos::from_millis(1_000_000),
+            now: Timestamp::ZERO + Nanos::from_secs(1_000),
             run,
             ..Inputs::default()
         };
@@ -316,8 +317,8 @@ fn a_seed_can_be_used_again() {
             let call = w.next().unwrap();
             w.on_outcome(call.tag, Some(&hub.answer(&call)));
         }
-        while let Check::Ask(call) = w.next_check(Nanos(0)) {
-            w.on_check(Nanos(0), call.tag, Some(&hub.answer(&call)));
+        while let Check::Ask(call) = w.next_check(Timestamp(0)) {
+            w.on_check(Timestamp(0), call.tag, Some(&hub.answer(&call)));
         }
         let verified = w.verify();
         assert_eq!((verified.rows.missing, verified.rows.repeated), (0, 0));

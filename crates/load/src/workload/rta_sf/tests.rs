@@ -2,6 +2,7 @@
 
 use super::super::questions::done;
 use super::*;
+use e3_model::Timestamp;
 use serde::{Deserialize, Serialize};
 
 #[derive(Clone, Copy, PartialEq)]
@@ -101,7 +102,7 @@ fn wrong_services(verified: &Verified) -> Vec<&'static str> {
 fn run(wrong: Wrong) -> Verified {
     let inputs = Inputs {
         seed: 11,
-        now: Nanos(1_700_000_000_000_000_000),
+        now: Timestamp(1_700_000_000_000_000_000),
         ..Inputs::default()
     };
     let mut load = RtaSf::new(&inputs).unwrap();
@@ -159,7 +160,7 @@ fn run(wrong: Wrong) -> Verified {
         let judged = load.on_outcome(call.tag, Some(&reply));
         assert!(judged.expected);
     }
-    while let Check::Ask(call) = load.next_check(Nanos(0)) {
+    while let Check::Ask(call) = load.next_check(Timestamp(0)) {
         let asks: Asks = ciborium::from_reader(&call.payload[..]).unwrap();
         let sender = String::from_utf8(call.key.clone()).unwrap();
         let reply = match &*asks.at {
@@ -173,7 +174,7 @@ fn run(wrong: Wrong) -> Verified {
             _ => None,
         };
         if let Some(reply) = reply {
-            load.on_check(Nanos(0), call.tag, Some(&reply));
+            load.on_check(Timestamp(0), call.tag, Some(&reply));
             continue;
         }
         let (last_verdict, last_count) = filter.last.get(&sender).cloned().unzip();
@@ -182,7 +183,7 @@ fn run(wrong: Wrong) -> Verified {
             last_verdict,
             last_count,
         });
-        load.on_check(Nanos(0), call.tag, Some(&reply));
+        load.on_check(Timestamp(0), call.tag, Some(&reply));
     }
     load.verify()
 }

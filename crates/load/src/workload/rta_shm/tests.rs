@@ -2,6 +2,7 @@
 
 use super::super::questions::done;
 use super::*;
+use e3_model::Timestamp;
 
 #[derive(Clone, Copy, PartialEq)]
 enum Wrong {
@@ -63,7 +64,7 @@ struct Asks {
 fn run(wrong: Wrong) -> Verified {
     let inputs = Inputs {
         seed: 12,
-        now: Nanos(1_700_000_000_000_000_000),
+        now: Timestamp(1_700_000_000_000_000_000),
         ..Inputs::default()
     };
     let mut load = RtaShm::new(&inputs);
@@ -139,11 +140,11 @@ fn run(wrong: Wrong) -> Verified {
         });
         assert!(load.on_outcome(call.tag, Some(&reply)).expected);
     }
-    while let Check::Ask(call) = load.next_check(Nanos(0)) {
+    while let Check::Ask(call) = load.next_check(Timestamp(0)) {
         let asked: Asks = ciborium::from_reader(&call.payload[..]).unwrap();
         if let Some(event) = asked.event {
             let count = counts.get(&event).copied().unwrap_or(0);
-            load.on_check(Nanos(0), call.tag, Some(&done(&Number { count })));
+            load.on_check(Timestamp(0), call.tag, Some(&done(&Number { count })));
             continue;
         }
         let reply = match asked.since {
@@ -166,7 +167,7 @@ fn run(wrong: Wrong) -> Verified {
                 })
             }
         };
-        load.on_check(Nanos(0), call.tag, Some(&reply));
+        load.on_check(Timestamp(0), call.tag, Some(&reply));
     }
     load.verify()
 }
@@ -208,5 +209,5 @@ fn a_report_without_an_answer_leaves_its_server_out() {
     let mut load = RtaShm::new(&Inputs::default());
     let call = load.next().unwrap();
     assert_eq!(load.on_outcome(call.tag, None).meaning, None);
-    assert_eq!(load.next_check(Nanos(0)), Check::Finished);
+    assert_eq!(load.next_check(Timestamp(0)), Check::Finished);
 }
