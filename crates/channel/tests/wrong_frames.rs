@@ -5,73 +5,62 @@
 use e3_channel::limits::WINDOW_MESSAGES;
 use e3_channel::{Acked, Number, Receiver, Sender, Transmit};
 use e3_model::Timestamp;
+use e3_testkit::{Random, seeds};
 use e3_wire::frame::Ack;
 
 /// Virtual time in which a healed channel must have delivered everything.
 const HEALED_WITHIN_MS: u64 = 60_000;
 
-struct Random(u64);
-
-impl Random {
-    fn bits(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+/// Another number, near the old one or far from it.
+fn other(random: &mut Random, old: u64) -> u64 {
+    match random.below(7) {
+        0 => old ^ (1 << random.below(64)),
+        1 => old.wrapping_add(1 + random.below(2 * WINDOW_MESSAGES)),
+        2 => old.wrapping_sub(1 + random.below(2 * WINDOW_MESSAGES)),
+        3 => 0,
+        4 => u64::MAX - random.below(2),
+        5 => 1 << 31,
+        _ => random.next_u64(),
     }
+}
 
-    fn below(&mut self, n: u64) -> u64 {
-        (self.bits() >> 11) % n
-    }
-
-    fn other(&mut self, old: u64) -> u64 {
-        match self.below(7) {
-            0 => old ^ (1 << self.below(64)),
-            1 => old.wrapping_add(1 + self.below(2 * WINDOW_MESSAGES)),
-            2 => old.wrapping_sub(1 + self.below(2 * WINDOW_MESSAGES)),
-            3 => 0,
-            4 => u64::MAX - self.below(2),
-            5 => 1 << 31,
-            _ => self.bits(),
+/// The acknowledgement with one field or state changed.
+fn ack_of(random: &mut Random, mut a: Ack) -> Ack {
+    let lie = 1 + random.below(300);
+    match random.below(8) {
+        0 => a.epoch = other(random, a.epoch.into()) as u32,
+        1 => a.received = other(random, a.received),
+        2 => {
+            let word = random.below(4) as usize;
+            a.selective[word] = other(random, a.selective[word]);
+        }
+        3 => a.durable = other(random, a.durable),
+        4 => a.limit = other(random, a.limit),
+        5 => a.limit = a.received + WINDOW_MESSAGES,
+        6 => {
+            a.received += lie;
+            a.selective = [0; 4];
+        }
+        // A state that could be.
+        _ => {
+            a.durable = a.received + lie;
+            a.received = a.durable;
+            a.selective = [0; 4];
+            a.limit = a.durable + WINDOW_MESSAGES;
         }
     }
+    a
+}
 
-    fn ack(&mut self, mut a: Ack) -> Ack {
-        let lie = 1 + self.below(300);
-        match self.below(8) {
-            0 => a.epoch = self.other(a.epoch.into()) as u32,
-            1 => a.received = self.other(a.received),
-            2 => {
-                let word = self.below(4) as usize;
-                a.selective[word] = self.other(a.selective[word]);
-            }
-            3 => a.durable = self.other(a.durable),
-            4 => a.limit = self.other(a.limit),
-            5 => a.limit = a.received + WINDOW_MESSAGES,
-            6 => {
-                a.received += lie;
-                a.selective = [0; 4];
-            }
-            // A state that could be.
-            _ => {
-                a.durable = a.received + lie;
-                a.received = a.durable;
-                a.selective = [0; 4];
-                a.limit = a.durable + WINDOW_MESSAGES;
-            }
-        }
-        a
-    }
-
-    fn data(&mut self, t: &mut Transmit) {
-        match self.below(4) {
-            0 => t.epoch = self.other(t.epoch.into()) as u32,
-            1 => t.seq = self.other(t.seq),
-            2 => t.behind = self.other(t.behind.into()) as u32,
-            _ => {
-                t.seq += self.below(WINDOW_MESSAGES);
-                t.behind = self.below(t.seq) as u32;
-            }
+/// Changes one number of a data frame.
+fn data(random: &mut Random, t: &mut Transmit) {
+    match random.below(4) {
+        0 => t.epoch = other(random, t.epoch.into()) as u32,
+        1 => t.seq = other(random, t.seq),
+        2 => t.behind = other(random, t.behind.into()) as u32,
+        _ => {
+            t.seq += random.below(WINDOW_MESSAGES);
+            t.behind = random.below(t.seq) as u32;
         }
     }
 }
@@ -126,7 +115,7 @@ impl Pair {
         }
         while let Some(mut t) = self.sender.poll_transmit(self.now) {
             if self.random.below(100) < wrong {
-                self.random.data(&mut t);
+                data(&mut self.random, &mut t);
             }
             let (epoch, seq) = (t.epoch, t.seq);
             self.receiver
@@ -138,7 +127,7 @@ impl Pair {
         }
         if let Some(mut ack) = self.receiver.poll_ack() {
             if self.random.below(100) < wrong {
-                ack = self.random.ack(ack);
+                ack = ack_of(&mut self.random, ack);
             }
             self.on_ack(&ack);
         }
@@ -147,28 +136,12 @@ impl Pair {
     }
 }
 
-#[expect(
-    clippy::disallowed_methods,
-    reason = "a test's seeds come from whoever runs it"
-)]
-fn seeds() -> std::ops::RangeInclusive<u64> {
-    let number = |name| {
-        std::env::var(name)
-            .ok()
-            .map(|v| v.parse().expect("a number"))
-    };
-    match number("E3_SEED") {
-        Some(seed) => seed..=seed,
-        None => 1..=number("E3_SEEDS").unwrap_or(300),
-    }
-}
-
 #[test]
 fn a_channel_recovers_from_any_numbers() {
     let mut restarts = 0;
-    for seed in seeds() {
+    for seed in seeds(300) {
         let mut pair = Pair {
-            random: Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1),
+            random: Random::new(seed),
             now: Timestamp(1),
             sender: Sender::new(seed as u32),
             receiver: Receiver::new(seed as u32),
@@ -219,7 +192,7 @@ fn no_epoch_is_out_of_reach() {
             u32::MAX,
         ] {
             let mut pair = Pair {
-                random: Random(1),
+                random: Random::new(1),
                 now: Timestamp(1),
                 sender: Sender::new(ours),
                 receiver: Receiver::new(ours.wrapping_add(distance)),

@@ -1,37 +1,21 @@
 //! Differential test: collections against plain ordered maps, with random requests.
 
 use e3_collections::{CollectionSpec, Kind, Restore, State, Txn, TxnError, WriteBatch};
+use e3_testkit::{Random, seeds};
 use std::collections::BTreeMap;
 
-/// SplitMix64 (Steele, Lea, Flood, OOPSLA 2014).
-struct Rng(u64);
-
-impl Rng {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+fn key_from(random: &mut Random) -> Vec<u8> {
+    let n = random.below(40);
+    match n % 3 {
+        0 => vec![n as u8],
+        1 => n.to_be_bytes().to_vec(),
+        _ => format!("key-{n}").into_bytes(),
     }
+}
 
-    fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound
-    }
-
-    fn key(&mut self) -> Vec<u8> {
-        let n = self.below(40);
-        match n % 3 {
-            0 => vec![n as u8],
-            1 => n.to_be_bytes().to_vec(),
-            _ => format!("key-{n}").into_bytes(),
-        }
-    }
-
-    fn value(&mut self) -> Vec<u8> {
-        let len = self.below(24) as usize;
-        (0..len).map(|_| self.next() as u8).collect()
-    }
+fn value_from(random: &mut Random) -> Vec<u8> {
+    let len = random.index(24);
+    random.bytes(len)
 }
 
 const HASH: u16 = 0;
@@ -61,12 +45,12 @@ struct Model {
 }
 
 /// One random operation on both; their answers must agree.
-fn step(rng: &mut Rng, txn: &mut Txn, state: &State, model: &mut Model) {
-    let key = rng.key();
-    let map = rng.below(2) as u16;
-    match rng.below(14) {
+fn step(random: &mut Random, txn: &mut Txn, state: &State, model: &mut Model) {
+    let key = key_from(random);
+    let map = random.below(2) as u16;
+    match random.below(14) {
         0 | 1 => {
-            let value = rng.value();
+            let value = value_from(random);
             txn.put(state, map, &key, &value).unwrap();
             model.maps[usize::from(map)].insert(key, value);
         }
@@ -78,15 +62,15 @@ fn step(rng: &mut Rng, txn: &mut Txn, state: &State, model: &mut Model) {
             let expected = model.maps[usize::from(map)].get(&key).map(|v| &**v);
             assert_eq!(txn.get(state, map, &key), Ok(expected));
         }
-        5 => scan(rng, txn, state, &model.maps[1]),
+        5 => scan(random, txn, state, &model.maps[1]),
         6 | 7 => {
-            let value = rng.value();
+            let value = value_from(random);
             txn.array_push(state, ARRAY, &key, &value).unwrap();
             model.arrays.entry(key).or_default().push(value);
         }
         8 => {
             let items = model.arrays.entry(key.clone()).or_default();
-            let (index, value) = (rng.below(6), rng.value());
+            let (index, value) = (random.below(6), value_from(random));
             let expected = match items.get_mut(index as usize) {
                 Some(item) => {
                     *item = value.clone();
@@ -114,7 +98,7 @@ fn step(rng: &mut Rng, txn: &mut Txn, state: &State, model: &mut Model) {
                     txn.array_get(state, ARRAY, &key, index as u64),
                     Ok(expected)
                 );
-                let (from, most) = (rng.below(4), rng.below(4) as usize);
+                let (from, most) = (random.below(4), random.index(4));
                 let mut visited = Vec::new();
                 let visit = |element: &[u8]| {
                     visited.push(element.to_vec());
@@ -135,7 +119,7 @@ fn step(rng: &mut Rng, txn: &mut Txn, state: &State, model: &mut Model) {
             assert_eq!(txn.delete(state, ARRAY, &key), Ok(there));
         }
         12 => {
-            let delta = rng.next() as i64;
+            let delta = random.next_u64() as i64;
             let value = model.counters.entry(key.clone()).or_default();
             assert_eq!(txn.counter_add(state, COUNTER, &key, delta), Ok(*value));
             *value = value.wrapping_add(delta);
@@ -149,13 +133,13 @@ fn step(rng: &mut Rng, txn: &mut Txn, state: &State, model: &mut Model) {
     }
 }
 
-fn scan(rng: &mut Rng, txn: &mut Txn, state: &State, model: &BTreeMap<Vec<u8>, Vec<u8>>) {
-    let (from, mut to) = (rng.key(), rng.key());
-    if rng.below(3) == 0 {
+fn scan(random: &mut Random, txn: &mut Txn, state: &State, model: &BTreeMap<Vec<u8>, Vec<u8>>) {
+    let (from, mut to) = (key_from(random), key_from(random));
+    if random.below(3) == 0 {
         to.clear();
     }
-    let reverse = rng.below(2) == 0;
-    let limit = rng.below(8) as usize;
+    let reverse = random.below(2) == 0;
+    let limit = random.index(8);
     let mut expected: Vec<_> = model
         .iter()
         .filter(|(k, _)| **k >= from && (to.is_empty() || **k < to))
@@ -205,9 +189,8 @@ fn restored(state: &State, chunk_len_max: usize) -> State {
 
 #[test]
 fn random_requests_agree_with_ordered_maps() {
-    for seed in 0..60 {
-        println!("seed {seed}");
-        let mut rng = Rng(seed);
+    for seed in seeds(60) {
+        let mut random = Random::new(seed);
         let (mut primary, mut backup) = (State::new(&specs()), State::new(&specs()));
         let mut model = Model::default();
         let mut txn = Txn::new();
@@ -215,15 +198,15 @@ fn random_requests_agree_with_ordered_maps() {
             txn.begin(request as u16);
             let mut attempt = model.clone();
             // some requests touch enough to need the overlay's index
-            let steps = match rng.below(4) {
+            let steps = match random.below(4) {
                 0 => 120,
-                _ => rng.below(8),
+                _ => random.below(8),
             };
             for _ in 0..steps {
-                step(&mut rng, &mut txn, &primary, &mut attempt);
+                step(&mut random, &mut txn, &primary, &mut attempt);
             }
             let batch = txn.finish();
-            if rng.below(5) == 0 {
+            if random.below(5) == 0 {
                 continue; // aborted
             }
             model = attempt;
@@ -295,7 +278,7 @@ fn any_bytes_are_a_batch_or_an_error() {
     txn.array_push(&state, ARRAY, b"key", b"value").unwrap();
     txn.counter_add(&state, COUNTER, b"key", 1).unwrap();
     let good = txn.finish().into_bytes();
-    let mut rng = Rng(1);
+    let mut random = Random::new(1);
     for len in 0..good.len() {
         // a prefix may end between operations; whatever it gives must apply or be refused
         if let Ok(batch) = WriteBatch::from_bytes(good[..len].to_vec()) {
@@ -304,9 +287,9 @@ fn any_bytes_are_a_batch_or_an_error() {
     }
     for _ in 0..20_000 {
         let mut bytes = good.clone();
-        for _ in 0..1 + rng.below(3) {
-            let at = rng.below(bytes.len() as u64) as usize;
-            bytes[at] = rng.next() as u8;
+        for _ in 0..1 + random.below(3) {
+            let at = random.index(bytes.len());
+            bytes[at] = random.byte();
         }
         if let Ok(batch) = WriteBatch::from_bytes(bytes.clone()) {
             let _ = State::new(&specs()).apply(&batch);

@@ -7,6 +7,7 @@ use e3_model::document::parse_application;
 use e3_model::plan::{NodeEvent, NodeHello};
 use e3_model::{Address, AppId, Nanos, NodeId, ShardId, ShardKey, Timestamp};
 use e3_placement::AdmitError;
+use e3_testkit::{Random, seeds};
 use script::{APP, AT, KEY, Script};
 use std::collections::BTreeMap;
 
@@ -296,26 +297,20 @@ fn late_heartbeats_of_an_old_process_do_not_hide_the_new_one() {
 
 #[test]
 fn random_commands_keep_the_invariants() {
-    for seed in 1..=60u64 {
-        let mut x = seed;
-        let mut random = |n: u64| {
-            x = x
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1_442_695_040_888_963_407);
-            (x >> 33) % n
-        };
+    for seed in seeds(60) {
+        let mut random = Random::new(seed);
         let mut s = Script::all();
         s.deploy().unwrap();
         let names = [
             "s1-host", "s1-nic0", "s2-host", "s2-nic0", "s3-host", "s3-nic0",
         ];
         for step in 0..60 {
-            let node = NodeId(random(6) as u16);
+            let node = NodeId(random.below(6) as u16);
             let key = ShardKey {
-                shard: ShardId(random(2) as u16),
+                shard: ShardId(random.below(2) as u16),
                 ..KEY
             };
-            let command = match random(7) {
+            let command = match random.below(7) {
                 0 => Command::Lose {
                     node,
                     incarnation: s.control.members[&node].incarnation,

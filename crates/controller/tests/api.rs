@@ -240,16 +240,9 @@ fn bad_input_is_refused_in_one_line_and_changes_nothing() {
     assert_eq!(controller.plan(&nodes[0]), before);
     // Random bytes to both ports.
     let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
-    let mut x = 88_172_645_463_325_252u64;
+    let mut random = e3_testkit::Random::new(1);
     for i in 0..300usize {
-        let bytes: Vec<u8> = (0..i)
-            .map(|_| {
-                x ^= x << 13;
-                x ^= x >> 7;
-                x ^= x << 17;
-                x as u8
-            })
-            .collect();
+        let bytes = random.bytes(i);
         let _ = udp.send_to(&bytes, address);
         if i % 10 == 0 {
             let mut tcp = std::net::TcpStream::connect(address).unwrap();

@@ -6,6 +6,7 @@ use e3_engine::{Engine, EngineConfig, InstanceId, InstanceSpec, Outcome, Reply, 
 use e3_model::{Accelerator, Accelerators};
 use e3_service_accelcheck::vectors::{VECTORS, bytes};
 use e3_service_accelcheck::{op, request, run};
+use e3_testkit::Random;
 use std::cell::RefCell;
 use std::path::Path;
 use std::rc::Rc;
@@ -73,65 +74,52 @@ fn accelcheck() -> Option<Vec<u8>> {
     wasm.ok()
 }
 
-/// SplitMix64 (Steele et al. 2014).
-struct Random(u64);
+/// Bytes of so many different values; if they are few, letters.
+fn bytes_of(random: &mut Random, len: usize, values: usize) -> Vec<u8> {
+    let first = if values < 256 { b'A' } else { 0 };
+    (0..len)
+        .map(|_| first.wrapping_add(random.index(values) as u8))
+        .collect()
+}
 
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ z >> 31
-    }
-
-    fn below(&mut self, bound: usize) -> usize {
-        (self.next() % bound as u64) as usize
-    }
-
-    fn bytes(&mut self, len: usize, values: usize) -> Vec<u8> {
-        let first = if values < 256 { b'A' } else { 0 };
-        (0..len)
-            .map(|_| first.wrapping_add(self.below(values) as u8))
-            .collect()
-    }
-
-    fn request(&mut self) -> Vec<u8> {
-        let kind = self.below(8) as u8;
-        let len = self.below(2000);
-        let key_len = [16, 32, 16, 32, 24][self.below(5)];
-        let key = self.bytes(key_len, 256);
-        let aad_len = self.below(40);
-        let (iv, aad) = (self.bytes(16, 256), self.bytes(aad_len, 256));
-        match kind {
-            op::CBC_ENCRYPT | op::CBC_DECRYPT => {
-                let odd = usize::from(self.below(10) == 0);
-                request(kind, &[&key, &iv, &self.bytes(len / 16 * 16 + odd, 256)])
-            }
-            op::GCM_SEAL | op::GCM_OPEN => {
-                request(kind, &[&key, &iv[..12], &aad, &self.bytes(len, 256)])
-            }
-            op::HMAC_SHA1 | op::HMAC_SHA256 => {
-                let key_len = self.below(200);
-                let key = self.bytes(key_len, 256);
-                request(kind, &[&key, &self.bytes(len, 256)])
-            }
-            op::CRC32 => request(kind, &[&iv[..4], &self.bytes(len, 256)]),
-            _ => {
-                // few letters of both cases, so that patterns occur and overlap
-                let letter = |r: &mut Random| b"abABc"[r.below(5)];
-                let text: Vec<u8> = (0..self.below(300)).map(|_| letter(self)).collect();
-                let patterns: Vec<Vec<u8>> = (0..self.below(12))
-                    .map(|_| {
-                        let nocase = self.below(2) as u8;
-                        let len = 1 + self.below(4);
-                        let bytes = (0..len).map(|_| letter(self));
-                        [nocase].into_iter().chain(bytes).collect()
-                    })
-                    .collect();
-                let texts = [&text].into_iter().chain(&patterns);
-                request(kind, &texts.map(Vec::as_slice).collect::<Vec<_>>())
-            }
+fn any_request(random: &mut Random) -> Vec<u8> {
+    let kind = random.index(8) as u8;
+    let len = random.index(2000);
+    let key_len = [16, 32, 16, 32, 24][random.index(5)];
+    let key = bytes_of(random, key_len, 256);
+    let aad_len = random.index(40);
+    let (iv, aad) = (bytes_of(random, 16, 256), bytes_of(random, aad_len, 256));
+    match kind {
+        op::CBC_ENCRYPT | op::CBC_DECRYPT => {
+            let odd = usize::from(random.index(10) == 0);
+            request(
+                kind,
+                &[&key, &iv, &bytes_of(random, len / 16 * 16 + odd, 256)],
+            )
+        }
+        op::GCM_SEAL | op::GCM_OPEN => {
+            request(kind, &[&key, &iv[..12], &aad, &bytes_of(random, len, 256)])
+        }
+        op::HMAC_SHA1 | op::HMAC_SHA256 => {
+            let key_len = random.index(200);
+            let key = bytes_of(random, key_len, 256);
+            request(kind, &[&key, &bytes_of(random, len, 256)])
+        }
+        op::CRC32 => request(kind, &[&iv[..4], &bytes_of(random, len, 256)]),
+        _ => {
+            // few letters of both cases, so that patterns occur and overlap
+            let letter = |r: &mut Random| b"abABc"[r.index(5)];
+            let text: Vec<u8> = (0..random.index(300)).map(|_| letter(random)).collect();
+            let patterns: Vec<Vec<u8>> = (0..random.index(12))
+                .map(|_| {
+                    let nocase = random.index(2) as u8;
+                    let len = 1 + random.index(4);
+                    let bytes = (0..len).map(|_| letter(random));
+                    [nocase].into_iter().chain(bytes).collect()
+                })
+                .collect();
+            let texts = [&text].into_iter().chain(&patterns);
+            request(kind, &texts.map(Vec::as_slice).collect::<Vec<_>>())
         }
     }
 }
@@ -160,9 +148,9 @@ fn both_sides_agree_on_random_requests() {
     let mut accelerated = Node::new(&wasm, Accelerators::ALL);
     let mut portable = Node::new(&wasm, Accelerators::NONE);
     const SEED: u64 = 3;
-    let mut random = Random(SEED);
+    let mut random = Random::new(SEED);
     for step in 0..4000 {
-        let request = random.request();
+        let request = any_request(&mut random);
         let reply = accelerated.call(&request);
         assert_eq!(
             reply,
@@ -208,21 +196,21 @@ fn matches_are_those_of_a_naive_search_on_both_sides() {
     for set in [Accelerators::ALL, Accelerators::NONE] {
         let mut node = Node::new(&wasm, set);
         const SEED: u64 = 5;
-        let mut random = Random(SEED);
+        let mut random = Random::new(SEED);
         for step in 0..1000 {
             // now and then a set too large for a table of states
             let large = step % 100 == 0;
-            let count = if large { 1000 } else { random.below(20) };
+            let count = if large { 1000 } else { random.index(20) };
             let len_max = if large { 40 } else { 4 };
             let patterns: Vec<(Vec<u8>, bool)> = (0..count)
                 .map(|_| {
-                    let len = 1 + random.below(len_max);
+                    let len = 1 + random.index(len_max);
                     let values = if large { 60 } else { 3 };
-                    (random.bytes(len, values), random.below(2) == 0)
+                    (bytes_of(&mut random, len, values), random.index(2) == 0)
                 })
                 .collect();
-            let len = random.below(400);
-            let mut text = random.bytes(len, 60);
+            let len = random.index(400);
+            let mut text = bytes_of(&mut random, len, 60);
             for byte in &mut text {
                 *byte = if large {
                     *byte

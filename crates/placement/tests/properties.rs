@@ -3,21 +3,9 @@
 use e3_model::document::{parse_application, parse_topology};
 use e3_model::{Application, Topology};
 use e3_placement::{Cluster, Misfit, PlaceError, Request, Rule, by_name};
+use e3_testkit::{Random, seeds};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
-
-/// SplitMix64 (Steele, Lea, Flood 2014).
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % n
-    }
-}
 
 fn topology(random: &mut Random) -> Topology {
     let mut text =
@@ -72,8 +60,8 @@ fn application(random: &mut Random) -> Application {
 fn rules_hold_for_any_cluster_and_application() {
     let mut placed = 0;
     let mut flagged = 0;
-    for seed in 0..500 {
-        let mut random = Random(seed);
+    for seed in seeds(500) {
+        let mut random = Random::new(seed);
         let (topology, app) = (topology(&mut random), application(&mut random));
         let request = Request::new(&app, &BTreeMap::new());
         let empty = Cluster::new(&topology);

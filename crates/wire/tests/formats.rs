@@ -2,6 +2,7 @@
 
 use e3_model::limits::PAYLOAD_LEN_MAX;
 use e3_model::*;
+use e3_testkit::Random;
 use e3_wire::WireError;
 use e3_wire::client::{ClientFrame, Letters, Replay, Request};
 use e3_wire::codec::Reader;
@@ -269,7 +270,7 @@ fn garbage_and_cut_bytes_are_errors_not_panics() {
         let _ = Header::decode(&mut Reader(bytes));
         let _ = heartbeat::decode(bytes);
     };
-    let mut x = 0x9e37_79b9_7f4a_7c15u64;
+    let mut random = Random::new(1);
     for bytes in &good {
         for cut in 0..bytes.len() {
             decode_all(&bytes[..cut]);
@@ -278,9 +279,8 @@ fn garbage_and_cut_bytes_are_errors_not_panics() {
         for _ in 0..2_000 {
             let mut bad = bytes.clone();
             for _ in 0..3 {
-                x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-                let at = (x >> 33) as usize % bad.len();
-                bad[at] = (x >> 20) as u8;
+                let at = random.index(bad.len());
+                bad[at] = random.byte();
             }
             decode_all(&bad);
         }
@@ -306,11 +306,7 @@ fn datagram(body_len: usize) -> Vec<u8> {
 
 #[test]
 fn a_datagram_with_flipped_bits_is_none() {
-    let mut x = 7u64;
-    let mut below = |n: usize| {
-        x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        (x >> 33) as usize % n
-    };
+    let mut random = Random::new(7);
     for body_len in [0, 1, 100, 1_400, DATAGRAM_LEN_MAX - HEADER_LEN] {
         let whole = datagram(body_len);
         let bits = whole.len() * 8;
@@ -325,10 +321,10 @@ fn a_datagram_with_flipped_bits_is_none() {
             let mut bad = whole.clone();
             if n % 2 == 0 {
                 for _ in 0..2 + n / 2 % 2 {
-                    flip(&mut bad, below(bits));
+                    flip(&mut bad, random.index(bits));
                 }
             } else {
-                let (at, burst) = (below(bits - 31), 1 + below(u32::MAX as usize));
+                let (at, burst) = (random.index(bits - 31), 1 + random.index(u32::MAX as usize));
                 (0..32)
                     .filter(|i| burst >> i & 1 == 1)
                     .for_each(|i| flip(&mut bad, at + i));

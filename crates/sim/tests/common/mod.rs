@@ -6,6 +6,7 @@ use e3_model::document::{parse_application, parse_topology};
 use e3_model::{AppId, Nanos, NodeId, RequestId};
 use e3_sim::service::Service;
 use e3_sim::{Client, Cluster, Controller, Faults};
+use e3_testkit::seeds;
 use e3_wire::entry::Outcome;
 use std::collections::BTreeMap;
 
@@ -139,19 +140,6 @@ impl Run {
     }
 }
 
-#[expect(
-    clippy::disallowed_methods,
-    reason = "a test's seed comes from whoever runs it"
-)]
 pub fn runs() -> impl Iterator<Item = Run> {
-    let number = |name| {
-        std::env::var(name)
-            .ok()
-            .map(|v| v.parse().expect("a number"))
-    };
-    let seeds = match (number("E3_SEED"), number("E3_SEEDS")) {
-        (Some(seed), _) => seed..=seed,
-        (None, count) => 1..=count.unwrap_or(8),
-    };
-    seeds.map(|seed| Run::new(seed, CHAIN_SERVICES))
+    seeds(8).map(|seed| Run::new(seed, CHAIN_SERVICES))
 }
