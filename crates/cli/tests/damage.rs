@@ -8,10 +8,10 @@ mod relay;
 
 use common::running::{CHAIN, Down, handled, proved, run_file, start_load};
 use common::{E3, PATIENCE, are_services_built};
-use e3_load::client::Client;
-use e3_load::random::Random;
-use e3_load::requests::{Event, Given};
-use e3_load::workload::Call;
+use e3_client::Call;
+use e3_client::requests::{Event, Given};
+use e3_client::udp::Client;
+use e3_loadgen::random::Random;
 use e3_model::api::{ClusterView, EndpointsView, NodeView};
 use e3_model::{
     AppId, EdgeId, MessageId, Nanos, NodeId, RequestId, ServiceId, ShardId, Slot, Timestamp,

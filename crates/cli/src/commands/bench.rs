@@ -11,7 +11,7 @@ use clap::{Args, ValueEnum};
 use e3_bench::demo::{self, Run};
 use e3_bench::services::{self, ServicesError};
 use e3_bench::{Figure, Report, engine, page};
-use e3_load::LoadReport;
+use e3_loadgen::LoadReport;
 use std::path::PathBuf;
 
 /// Services that `e3-native` measures.

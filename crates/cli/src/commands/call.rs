@@ -9,9 +9,9 @@ use crate::ui::failure::{Exit, Failure};
 use crate::ui::output;
 use crate::ui::values::duration;
 use clap::Args;
-use e3_load::client::Client as Sender;
-use e3_load::requests::{Event, Given};
-use e3_load::workload;
+use e3_client::ClientError;
+use e3_client::requests::{self, Event, Given};
+use e3_client::udp::Client as Sender;
 use e3_model::Nanos;
 use e3_model::limits::{KEY_LEN_MAX, PAYLOAD_LEN_MAX};
 use e3_wire::entry::Outcome;
@@ -61,7 +61,7 @@ struct Answer {
 pub fn run(args: &Call, settings: &Settings) -> Result<(), Failure> {
     let requests = requests(args)?;
     let endpoints = Client::connect(settings)?.endpoints(&args.app)?;
-    let failed = |e: e3_load::LoadError| Failure::new(Exit::Unexpected, e);
+    let failed = |e: ClientError| Failure::new(Exit::Unexpected, e);
     let mut sender = Sender::new(&endpoints, None).map_err(failed)?;
     let mut all_done = true;
     for call in requests {
@@ -83,8 +83,8 @@ pub fn run(args: &Call, settings: &Settings) -> Result<(), Failure> {
     }
 }
 
-fn requests(args: &Call) -> Result<Vec<workload::Call>, Failure> {
-    let call = |tag, (key, payload)| workload::Call { tag, key, payload };
+fn requests(args: &Call) -> Result<Vec<requests::Call>, Failure> {
+    let call = |tag, (key, payload)| requests::Call { tag, key, payload };
     let Some(file) = &args.input else {
         let line = Line {
             key: args.key.clone(),
@@ -137,7 +137,7 @@ fn fits((key, payload): (Vec<u8>, Vec<u8>)) -> Result<(Vec<u8>, Vec<u8>), String
     Ok((key, payload))
 }
 
-fn await_answer(sender: &mut Sender, tag: u64) -> Result<Given, e3_load::LoadError> {
+fn await_answer(sender: &mut Sender, tag: u64) -> Result<Given, ClientError> {
     loop {
         let wake = sender.now() + Nanos::from_millis(100);
         sender.turn(wake)?;

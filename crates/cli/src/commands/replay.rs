@@ -8,8 +8,8 @@ use crate::ui::text::{bytes, plural};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use clap::Args;
-use e3_load::LoadError;
-use e3_load::letters::LetterClient;
+use e3_client::ClientError;
+use e3_client::dead_letters::LetterClient;
 use e3_model::api::AppView;
 use e3_model::plan::Role;
 use e3_model::{AppId, MessageId, ServiceId, ShardId, ShardKey};
@@ -208,9 +208,9 @@ impl Routes {
     }
 }
 
-fn failure(error: LoadError) -> Failure {
+fn failure(error: ClientError) -> Failure {
     match error {
-        LoadError::NotServed { .. } => {
+        ClientError::NotServed { .. } => {
             Failure::new(Exit::Timeout, error).hint("see: e3 get instances")
         }
         _ => Failure::new(Exit::Unexpected, error),

@@ -20,7 +20,7 @@ use crate::ui::output::{self, Output, Paint};
 use crate::ui::text::plural;
 use crate::ui::values::rate;
 use clap::Args;
-use e3_load::LoadReport;
+use e3_loadgen::LoadReport;
 use e3_model::Application;
 use e3_model::api::{AppView, DeployRequest, InstanceView};
 use model::{Modelled, Subject};

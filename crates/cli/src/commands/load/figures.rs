@@ -5,7 +5,7 @@
 use crate::cluster::client::Client;
 use crate::limits::{REPORTS_SETTLE, REPORTS_SETTLE_TRIES};
 use crate::ui::failure::Failure;
-use e3_load::{ClusterChange, Phase};
+use e3_loadgen::{ClusterChange, Phase};
 use e3_model::NodeKind;
 use e3_model::api::AppView;
 use serde::Serialize;

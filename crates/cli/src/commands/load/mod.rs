@@ -11,13 +11,16 @@ use crate::ui::output::{self, Paint};
 use crate::ui::text::{count, micros};
 use crate::ui::values::{duration, rate, speed};
 use clap::Args;
-use e3_load::limits::DEADLINE;
-use e3_load::random::unique;
-use e3_load::traffic::{self, Columns, Pace};
-use e3_load::workload::{Inputs, Replay, for_application, secrets};
-use e3_load::{Config, LoadError, LoadReport, Phase, Progress, Verdict, Workload, run as run_load};
+use e3_client::ClientError;
+use e3_client::limits::DEADLINE;
+use e3_client::udp::unique;
+use e3_loadgen::traffic::{self, Columns, Pace, Replay};
+use e3_loadgen::{
+    Config, LoadError, LoadReport, Phase, Progress, Verdict, Workload, run as run_load,
+};
 use e3_model::Timestamp;
 use e3_model::api::EndpointsView;
+use e3_workloads::{Inputs, WorkloadError, for_application, secrets};
 use figures::Figures;
 use indicatif::ProgressBar;
 use serde::Serialize;
@@ -247,9 +250,9 @@ pub fn drive(client: &Client, plan: &Plan) -> Result<Ran, Failure> {
         now: Timestamp::ZERO + since.into(),
         secrets: read_secrets(plan)?,
         senders: plan.senders,
-        run: unique().map_err(failure)?,
+        run: unique().map_err(|e| failure(e.into()))?,
     };
-    let mut workload = for_application(&plan.app, &inputs).map_err(failure)?;
+    let mut workload = for_application(&plan.app, &inputs).map_err(not_made)?;
     drive_workload(client, plan, endpoints, workload.as_mut())
 }
 
@@ -323,18 +326,25 @@ fn read_secrets(plan: &Plan) -> Result<BTreeMap<String, Vec<u8>>, Failure> {
 fn failure(error: LoadError) -> Failure {
     let failure = |exit| Failure::new(exit, &error);
     match &error {
-        LoadError::NoNodes { .. } | LoadError::NoAnswer { .. } => {
+        LoadError::Client(ClientError::NoNodes { .. }) | LoadError::NoAnswer { .. } => {
             failure(Exit::Unreachable).hint("see: e3 get nodes, e3 get apps")
         }
         LoadError::NoSuchApplication { .. } => {
             failure(Exit::NotFound).hint("is it ready? see: e3 get apps")
         }
-        LoadError::Rate { .. }
-        | LoadError::Requests { .. }
-        | LoadError::Thermostats { .. }
-        | LoadError::Traffic { .. } => failure(Exit::Input),
+        LoadError::Rate { .. } | LoadError::Requests { .. } | LoadError::Traffic { .. } => {
+            failure(Exit::Input)
+        }
         _ => failure(Exit::Unexpected),
     }
+}
+
+fn not_made(error: WorkloadError) -> Failure {
+    let exit = match &error {
+        WorkloadError::Thermostats { .. } => Exit::Input,
+        _ => Exit::Unexpected,
+    };
+    Failure::new(exit, error)
 }
 
 fn table(ran: &Ran, paint: Paint) -> String {

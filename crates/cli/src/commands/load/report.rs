@@ -2,7 +2,7 @@
 
 use crate::ui::output::{Paint, Table};
 use crate::ui::text::{count, micros, percent, rate};
-use e3_load::{LoadReport, ServiceCheck, Verdict};
+use e3_loadgen::{LoadReport, ServiceCheck, Verdict};
 use std::fmt::Write as _;
 
 pub fn heading(text: &mut String, paint: Paint, words: &str, source: &str) {

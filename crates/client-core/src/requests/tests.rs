@@ -1,0 +1,209 @@
+use super::*;
+
+const SECOND: u64 = 1_000_000_000;
+
+fn address(port: u16) -> Address {
+    Address {
+        port,
+        ..Address::default()
+    }
+}
+
+fn requests() -> Requests {
+    let nodes = vec![address(1), address(2), address(3)];
+    Requests::new(
+        7,
+        Routes {
+            app: AppId(1),
+            shards: vec![Some(address(2))],
+            nodes,
+        },
+    )
+}
+
+fn submit(r: &mut Requests) -> u64 {
+    let call = Call {
+        tag: 9,
+        key: b"k".to_vec(),
+        payload: b"p".to_vec(),
+    };
+    r.submit(Timestamp(0), Timestamp(0), Timestamp(5 * SECOND), call)
+}
+
+fn sent(r: &mut Requests) -> Vec<(u16, Request)> {
+    let mut out = Vec::new();
+    while let Some((to, bytes)) = r.poll_transmit() {
+        let (_, mut reader) = open(&bytes).unwrap();
+        while !reader.is_empty() {
+            let ClientFrame::Request(q) = ClientFrame::decode(&mut reader).unwrap() else {
+                panic!("a client sends requests");
+            };
+            out.push((to.port, q));
+        }
+    }
+    out
+}
+
+fn answer(r: &mut Requests, now: u64, seq: u64, outcome: Outcome) {
+    // The latest attempt.
+    let attempt = r.pending.get(&seq).map_or(0, |p| p.attempts - 1);
+    let reply = Reply {
+        outcome,
+        status: 0,
+        payload: vec![],
+    };
+    let id = RequestId { client: 7, seq };
+    let frame = ClientFrame::Reply { id, attempt, reply };
+    r.on_datagram(Timestamp(now), &frame.to_datagram());
+}
+
+fn outcome(r: &mut Requests) -> Option<Option<Outcome>> {
+    match r.poll_event()? {
+        Event::Given(given) => Some(given.reply.map(|r| r.outcome)),
+        Event::Repeated(_) => panic!("not an outcome"),
+    }
+}
+
+#[test]
+fn requests_of_one_moment_share_a_datagram_and_tell_the_oldest() {
+    let mut r = requests();
+    for _ in 0..3 {
+        submit(&mut r);
+    }
+    let (to, bytes) = r.poll_transmit().unwrap();
+    assert_eq!(to, address(2));
+    assert!(r.poll_transmit().is_none());
+    r.full.push_back((to, bytes));
+    let frames = sent(&mut r);
+    assert_eq!(frames.len(), 3);
+    assert!(
+        frames
+            .iter()
+            .all(|(_, q)| q.oldest_seq == 1 && q.attempt == 0)
+    );
+    answer(&mut r, 1, 1, Outcome::Done);
+    submit(&mut r);
+    assert_eq!(sent(&mut r)[0].1.oldest_seq, 2);
+}
+
+#[test]
+fn an_unanswered_request_is_repeated_elsewhere_until_its_deadline() {
+    let mut r = requests();
+    submit(&mut r);
+    let first = sent(&mut r).remove(0).1;
+    let mut attempts = vec![];
+    while let Some(at) = r.next_deadline() {
+        r.on_timer(at);
+        for (to, q) in sent(&mut r) {
+            assert_eq!(
+                (q.id, &q.payload, q.deadline),
+                (first.id, &first.payload, first.deadline)
+            );
+            attempts.push((at.0 / 1_000_000, to, q.attempt));
+        }
+    }
+    assert_eq!(attempts[0], (500, 3, 1));
+    assert_eq!(attempts[1], (1250, 2, 2));
+    assert!(
+        attempts.len() == 4 && attempts.last().unwrap().0 < 5000,
+        "{attempts:?}"
+    );
+    assert_eq!(outcome(&mut r), Some(None), "unknown");
+    answer(&mut r, 7 * SECOND, 1, Outcome::Done);
+    assert!(matches!(r.poll_event(), Some(Event::Repeated(_))));
+}
+
+#[test]
+fn overloaded_is_an_outcome_only_if_every_attempt_was_refused() {
+    let mut r = requests();
+    submit(&mut r);
+    answer(&mut r, 1, 1, Outcome::Overloaded);
+    assert_eq!(outcome(&mut r), Some(Some(Outcome::Overloaded)));
+
+    let seq = submit(&mut r);
+    r.on_timer(Timestamp(SECOND / 2));
+    for _ in 0..2 {
+        // The second time it is the same datagram once more.
+        answer(&mut r, SECOND, seq, Outcome::Overloaded);
+        assert_eq!(outcome(&mut r), None, "the first attempt may be in flight");
+    }
+    answer(&mut r, SECOND, seq, Outcome::Done);
+    assert_eq!(outcome(&mut r), Some(Some(Outcome::Done)));
+}
+
+#[test]
+fn a_rejected_request_is_tried_elsewhere_and_rejected_in_the_end() {
+    let mut r = requests();
+    submit(&mut r);
+    for _ in 0..1000 {
+        let now = r.next_deadline().unwrap();
+        answer(&mut r, now.0.min(5 * SECOND) - 1, 1, Outcome::Rejected);
+        let Some(at) = r.next_deadline() else { break };
+        r.on_timer(at);
+        if r.in_flight() == 0 {
+            break;
+        }
+    }
+    assert_eq!(outcome(&mut r), Some(Some(Outcome::Rejected)));
+}
+
+#[test]
+fn new_routes_are_tried_at_once() {
+    let mut r = requests();
+    submit(&mut r);
+    assert!(!r.wants_routes());
+    r.on_timer(Timestamp(SECOND / 2));
+    assert!(r.wants_routes());
+    sent(&mut r);
+    let nodes = vec![address(1), address(3)];
+    let routes = Routes {
+        app: AppId(1),
+        shards: vec![Some(address(1))],
+        nodes,
+    };
+    r.set_routes(Timestamp(SECOND), routes);
+    assert_eq!(sent(&mut r)[0].0, 1);
+}
+
+#[test]
+fn any_bytes_are_counted_and_dropped() {
+    let mut r = requests();
+    submit(&mut r);
+    let mut random = 3u64;
+    let mut byte = || {
+        random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+        (random >> 56) as u8
+    };
+    for len in 0..200 {
+        let bytes: Vec<u8> = (0..len).map(|_| byte()).collect();
+        r.on_datagram(Timestamp(1), &bytes);
+    }
+    assert_eq!(r.take_stray(), 200);
+    assert_eq!(r.in_flight(), 1);
+}
+
+#[test]
+fn a_damaged_answer_is_none() {
+    let mut r = requests();
+    submit(&mut r);
+    let reply = Reply {
+        outcome: Outcome::Done,
+        status: 0,
+        payload: b"answer".to_vec(),
+    };
+    let id = RequestId { client: 7, seq: 1 };
+    let frame = ClientFrame::Reply {
+        id,
+        attempt: 0,
+        reply,
+    };
+    let whole = frame.to_datagram();
+    for at in 0..whole.len() * 8 {
+        let mut damaged = whole.clone();
+        damaged[at / 8] ^= 1 << (at % 8);
+        r.on_datagram(Timestamp(1), &damaged);
+    }
+    assert_eq!((r.take_stray(), r.in_flight()), (whole.len() as u64 * 8, 1));
+    r.on_datagram(Timestamp(1), &whole);
+    assert_eq!(outcome(&mut r), Some(Some(Outcome::Done)));
+}

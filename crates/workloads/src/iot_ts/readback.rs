@@ -1,0 +1,377 @@
+//! Reads rows, averages, detected spikes and ratings back through the application, thermostat by
+//! thermostat, and holds them against what was sent.
+
+use super::expected::Kept;
+use super::messages::{self, Averaged, Rated, Selected, select};
+use super::{Fate, HOUR_S, Thermostat, celsius};
+use crate::limits::{CHECK_ATTEMPTS_MAX, CHECK_RETRY_AFTER};
+use crate::readback::checks::Facts;
+use crate::readback::queries::answer;
+use crate::tokens::is_nothing;
+use e3_loadgen::ledger::Rows;
+use e3_loadgen::verdict::ServiceCheck;
+use e3_loadgen::workload::{Check, Spikes, Verified};
+use e3_model::Timestamp;
+use e3_wire::entry::Reply;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Readings that one question asks for: their rows fit in one reply even if some are repeated.
+const WINDOW_READINGS: i64 = 512;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum What {
+    /// Rows with a time in `from..to`.
+    Rows { from: i64, to: i64 },
+    /// Spikes from this time on.
+    Spikes { from: i64 },
+    /// The average.
+    Average,
+    /// The rating of a comfort programme; none where nothing was ever rated.
+    Rating { item: Option<i64> },
+}
+
+impl What {
+    fn service(self) -> &'static str {
+        match self {
+            What::Rows { .. } => "sql",
+            What::Spikes { .. } => "spike",
+            What::Average => "ema",
+            What::Rating { .. } => "recommend",
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Question {
+    thermostat: usize,
+    what: What,
+    attempts: u32,
+}
+
+#[derive(Debug, Default)]
+struct Found {
+    rows: BTreeMap<i64, Vec<f64>>,
+    spikes: BTreeSet<i64>,
+}
+
+/// Questions and answers.
+#[derive(Debug)]
+pub(super) struct Readback {
+    prepared: bool,
+    /// By the time before which they are not asked.
+    waiting: BTreeMap<(Timestamp, u64), Question>,
+    asked: BTreeMap<u64, Question>,
+    next_tag: u64,
+    answered: u64,
+    failed: Vec<Question>,
+    found: Vec<Found>,
+    /// What the services must have kept of each thermostat; none where that is not known.
+    kept: Vec<Option<Kept>>,
+    averages: Facts,
+    ratings: Facts,
+}
+
+impl Readback {
+    pub(super) fn new(thermostats: &[Thermostat]) -> Readback {
+        Readback {
+            prepared: false,
+            waiting: BTreeMap::new(),
+            asked: BTreeMap::new(),
+            next_tag: 0,
+            answered: 0,
+            failed: Vec::new(),
+            found: thermostats.iter().map(|_| Found::default()).collect(),
+            kept: Vec::new(),
+            averages: Facts::default(),
+            ratings: Facts::default(),
+        }
+    }
+
+    fn ask(&mut self, thermostat: usize, what: What) {
+        let question = Question {
+            thermostat,
+            what,
+            attempts: 0,
+        };
+        self.wait(Timestamp::ZERO, question);
+    }
+
+    fn wait(&mut self, until: Timestamp, question: Question) {
+        self.waiting.insert((until, self.next_tag), question);
+        self.next_tag += 1;
+    }
+
+    /// The rows of all thermostats, then what the other services keep of each. Those questions travel
+    /// behind the readings on the same channels, so their answers know them.
+    fn prepare(&mut self, thermostats: &[Thermostat]) {
+        self.prepared = true;
+        for (thermostat, t) in thermostats.iter().enumerate() {
+            // Windows over all times there are, so that no row goes unseen.
+            let mut from = i64::MIN;
+            let mut n = WINDOW_READINGS;
+            while n < t.sent.len() as i64 {
+                let to = t.reading_time_s(n as usize);
+                self.ask(thermostat, What::Rows { from, to });
+                (from, n) = (to, n + WINDOW_READINGS);
+            }
+            self.ask(thermostat, What::Rows { from, to: i64::MAX });
+        }
+        self.kept = thermostats.iter().map(Kept::of).collect();
+        for thermostat in 0..thermostats.len() {
+            self.ask(thermostat, What::Spikes { from: i64::MIN });
+            let Some(kept) = &self.kept[thermostat] else {
+                continue;
+            };
+            let items: Vec<i64> = kept.ratings.0.keys().copied().collect();
+            self.ask(thermostat, What::Average);
+            if items.is_empty() {
+                self.ask(thermostat, What::Rating { item: None });
+            }
+            for item in items {
+                self.ask(thermostat, What::Rating { item: Some(item) });
+            }
+        }
+    }
+
+    pub(super) fn next(&mut self, now: Timestamp, thermostats: &[Thermostat]) -> Check {
+        if !self.prepared {
+            self.prepare(thermostats);
+        }
+        match self.waiting.first_key_value() {
+            None if self.asked.is_empty() => Check::Finished,
+            None => Check::Wait,
+            Some(((at, _), _)) if *at > now => Check::At(*at),
+            Some(_) => {
+                let ((_, tag), question) = self.waiting.pop_first().expect("looked at");
+                self.asked.insert(tag, question);
+                let Thermostat { user, token, .. } = &thermostats[question.thermostat];
+                Check::Ask(match question.what {
+                    What::Rows { from, to } => select(tag, user, token, from, to),
+                    What::Spikes { from } => messages::spikes(tag, user, token, from),
+                    What::Average => messages::average(tag, user, token),
+                    What::Rating { item } => messages::rating(tag, user, token, item),
+                })
+            }
+        }
+    }
+
+    pub(super) fn on_answer(&mut self, now: Timestamp, tag: u64, reply: Option<&Reply>) {
+        let Some(mut question) = self.asked.remove(&tag) else {
+            return;
+        };
+        if reply.is_some_and(|reply| self.take(question, reply)) {
+            self.answered += 1;
+            return;
+        }
+        question.attempts += 1;
+        if question.attempts >= CHECK_ATTEMPTS_MAX {
+            self.failed.push(question);
+            return;
+        }
+        let delay = CHECK_RETRY_AFTER * (1 << (question.attempts - 1));
+        self.wait(now + delay, question);
+    }
+
+    /// Takes an answer; false if it is none to this question.
+    fn take(&mut self, question: Question, reply: &Reply) -> bool {
+        let kept = self.kept[question.thermostat].as_ref();
+        let nothing = is_nothing(reply);
+        match (question.what, kept) {
+            (What::Average, Some(kept)) => {
+                let Some(right) = kept.is_average(answer::<Averaged>(Some(reply)), nothing) else {
+                    return false;
+                };
+                self.averages.add(right);
+                return true;
+            }
+            (What::Rating { item }, Some(kept)) => {
+                let Some(right) = kept.is_rating(item, answer::<Rated>(Some(reply)), nothing)
+                else {
+                    return false;
+                };
+                self.ratings.add(right);
+                return true;
+            }
+            _ => {}
+        }
+        let found = &mut self.found[question.thermostat];
+        if nothing {
+            // Nothing was ever stored there, or nothing detected.
+            return true;
+        }
+        match question.what {
+            What::Average | What::Rating { .. } => true,
+            What::Rows { from, to } => match answer::<Selected>(Some(reply)) {
+                Some(Selected { rows, more: 0 }) => {
+                    for (time, celsius) in rows {
+                        found.rows.entry(time).or_default().push(celsius);
+                    }
+                    true
+                }
+                Some(_) => self.halve(question, from, to),
+                None => false,
+            },
+            What::Spikes { from } => {
+                let Some(spikes) = answer::<messages::Spikes>(Some(reply)) else {
+                    return false;
+                };
+                found.spikes.extend(&spikes.times);
+                if let (1.., Some(last)) = (spikes.more, spikes.times.last()) {
+                    // From the last one on; past it if all had one time.
+                    let from = (*last).max(from.saturating_add(1));
+                    self.ask(question.thermostat, What::Spikes { from });
+                }
+                true
+            }
+        }
+    }
+
+    /// Asks for the two halves of a window whose rows did not fit in one reply.
+    fn halve(&mut self, question: Question, from: i64, to: i64) -> bool {
+        let found_rows = from.max(0)..to.min(1 << 40);
+        let middle = found_rows.start + (found_rows.end - found_rows.start) / 2;
+        if found_rows.end - found_rows.start <= HOUR_S || middle <= from || middle >= to {
+            return false;
+        }
+        for what in [
+            What::Rows { from, to: middle },
+            What::Rows { from: middle, to },
+        ] {
+            self.ask(question.thermostat, what);
+        }
+        true
+    }
+
+    pub(super) fn progress(&self) -> f64 {
+        let left = (self.waiting.len() + self.asked.len()) as f64;
+        let done = (self.answered + self.failed.len() as u64) as f64;
+        if left + done == 0.0 {
+            0.0
+        } else {
+            done / (left + done)
+        }
+    }
+
+    pub(super) fn verify(&self, thermostats: &[Thermostat]) -> Verified {
+        let unread = || {
+            self.failed
+                .iter()
+                .chain(self.waiting.values())
+                .chain(self.asked.values())
+        };
+        let mut rows = Rows {
+            checks_failed: unread().count() as u64,
+            ..Rows::default()
+        };
+        // What could not be read is reported as such, not as missing.
+        let unread: BTreeSet<usize> = unread()
+            .filter(|q| matches!(q.what, What::Rows { .. }))
+            .map(|q| q.thermostat)
+            .collect();
+        let mut spikes = Spikes::default();
+        for (index, (t, found)) in thermostats.iter().zip(&self.found).enumerate() {
+            let by_time: BTreeMap<i64, _> = t
+                .sent
+                .iter()
+                .enumerate()
+                .map(|(n, s)| (t.reading_time_s(n), s))
+                .collect();
+            for (time, sent) in &by_time {
+                let values = found.rows.get(time).map_or(&[][..], Vec::as_slice);
+                let right = values
+                    .iter()
+                    .filter(|v| **v == celsius(sent.decidegrees_c))
+                    .count();
+                let right = right as u64;
+                rows.expected += u64::from(sent.fate == Fate::Accepted);
+                match sent.fate {
+                    Fate::Accepted => {
+                        rows.missing += u64::from(right == 0 && !unread.contains(&index));
+                    }
+                    Fate::Unknown => {}
+                    Fate::Refused => rows.unexpected += right.min(1),
+                }
+                rows.repeated += right.saturating_sub(1);
+                rows.unexpected += values.len() as u64 - right;
+            }
+            for (time, values) in &found.rows {
+                rows.found += values.len() as u64;
+                if !by_time.contains_key(time) {
+                    rows.unexpected += values.len() as u64;
+                }
+            }
+            let injected = by_time
+                .values()
+                .filter(|s| s.spike && s.fate == Fate::Accepted);
+            spikes.injected += injected.count() as u64;
+            for time in &found.spikes {
+                match by_time.get(time) {
+                    // It may or may not have been stored: it counts neither way.
+                    Some(sent) if sent.fate == Fate::Unknown => {}
+                    Some(sent) => {
+                        spikes.detected += 1;
+                        spikes.hits += u64::from(sent.spike && sent.fate == Fate::Accepted);
+                    }
+                    None => spikes.detected += 1,
+                }
+            }
+        }
+        let ratio = |of: u64| (of > 0).then(|| spikes.hits as f64 / of as f64);
+        (spikes.precision, spikes.recall) = (ratio(spikes.detected), ratio(spikes.injected));
+        Verified {
+            rows,
+            checks: self.checks(&rows),
+            spikes: Some(spikes),
+            findings: Vec::new(),
+        }
+    }
+
+    fn checks(&self, rows: &Rows) -> Vec<ServiceCheck> {
+        let unsure = self.kept.iter().filter(|k| k.is_none()).count() as u64;
+        let mut spikes = Facts::default();
+        for (kept, found) in self.kept.iter().zip(&self.found) {
+            if let Some(kept) = kept {
+                spikes.add(kept.spikes.spikes == found.spikes);
+            }
+        }
+        let stored = Facts {
+            right: rows.expected - rows.missing,
+            wrong: rows.missing + rows.repeated + rows.unexpected,
+        };
+        let unread = self.failed.iter();
+        let unread = unread
+            .chain(self.waiting.values())
+            .chain(self.asked.values());
+        let of = |service: &'static str, what, facts: Facts, unsure| ServiceCheck {
+            readable: true,
+            right: facts.right,
+            wrong: facts.wrong,
+            unread: unread
+                .clone()
+                .filter(|q| q.what.service() == service)
+                .count() as u64,
+            unsure,
+            ..ServiceCheck::unreadable(service, what)
+        };
+        vec![
+            ServiceCheck::unreadable(
+                "apigw",
+                "its permits refill within 2 s and have no read operation",
+            ),
+            of("sql", "rows of accepted readings", stored, 0),
+            of(
+                "ema",
+                "averages, with time and samples",
+                self.averages,
+                unsure,
+            ),
+            of("spike", "spikes of each thermostat", spikes, unsure),
+            of(
+                "recommend",
+                "ratings of comfort programmes",
+                self.ratings,
+                unsure,
+            ),
+        ]
+    }
+}

@@ -1,0 +1,97 @@
+//! What `count` must say of items. It answers from the cell of the item's bit in all slots of a shard, so
+//! items of one shard with the same bit are counted together: an item's count after the load is that
+//! before it, and all occurrences since of the items that share its bit.
+
+use e3_model::Slot;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Shards, and bits of a slot's bitmap, as the manifests have them.
+const SHARDS: u16 = 12;
+const BITS: u64 = 131_072;
+
+type Cell = (u16, u64);
+
+/// Counts by item, each under its routing key.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Cells {
+    before: BTreeMap<Vec<u8>, u64>,
+    since: BTreeMap<Cell, u64>,
+    /// Cells of items that have come, perhaps.
+    unsure: BTreeSet<Cell>,
+}
+
+fn cell(key: &[u8], item: &[u8]) -> Cell {
+    (Slot::of(key).shard(SHARDS).0, hash(item) % BITS)
+}
+
+/// The hash of the service.
+fn hash(item: &[u8]) -> u64 {
+    const K: u64 = 0x9e37_79b9_7f4a_7c15;
+    let mut h = K ^ item.len() as u64;
+    let (words, rest) = item.as_chunks::<8>();
+    for word in words {
+        h = mix(h ^ u64::from_le_bytes(*word)).wrapping_mul(K);
+    }
+    let mut last = [0; 8];
+    last[..rest.len()].copy_from_slice(rest);
+    mix(h ^ u64::from_le_bytes(last))
+}
+
+fn mix(h: u64) -> u64 {
+    let h = (h ^ (h >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let h = (h ^ (h >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    h ^ (h >> 31)
+}
+
+impl Cells {
+    /// Notes the count of an item before the load.
+    pub(crate) fn begin(&mut self, item: &[u8], count: u64) {
+        self.before.insert(item.to_vec(), count);
+    }
+
+    /// Notes an occurrence.
+    pub(crate) fn add(&mut self, key: &[u8], item: &[u8]) {
+        *self.since.entry(cell(key, item)).or_default() += 1;
+    }
+
+    /// Notes that an item may have come or not.
+    pub(crate) fn add_unsure(&mut self, key: &[u8], item: &[u8]) {
+        self.unsure.insert(cell(key, item));
+    }
+
+    /// The count that an item must have; none if that is not known.
+    pub(crate) fn expected(&self, key: &[u8], item: &[u8]) -> Option<u64> {
+        let cell = cell(key, item);
+        let before = self
+            .before
+            .get(item)
+            .filter(|_| !self.unsure.contains(&cell))?;
+        Some(before + self.since.get(&cell).copied().unwrap_or(0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn items_that_share_a_bit_are_counted_together() {
+        // of so many items some share one
+        let names: Vec<String> = (0..4000).map(|n| format!("item{n}")).collect();
+        let mut by_bit: BTreeMap<u64, &String> = BTreeMap::new();
+        let mut two = names.iter().filter_map(|name| {
+            let other = by_bit.insert(hash(name.as_bytes()) % BITS, name)?;
+            Some((other.as_bytes(), name.as_bytes()))
+        });
+        let (a, b) = two.next().unwrap();
+        let mut cells = Cells::default();
+        cells.begin(a, 10);
+        cells.begin(b, 10);
+        cells.add(b"key", a);
+        cells.add(b"key", b);
+        assert_eq!(cells.expected(b"key", a), Some(12));
+        assert_eq!(cells.expected(b"key", b"unknown"), None);
+        cells.add_unsure(b"key", b);
+        assert_eq!(cells.expected(b"key", a), None);
+    }
+}
