@@ -151,3 +151,23 @@ fn commands_and_options_in_documents_exist() {
     assert_eq!(found, [""; 0]);
     assert!(count >= 50, "only {count} commands found");
 }
+
+/// The first block of a language on a page.
+fn block<'a>(page: &'a str, language: &str) -> &'a str {
+    let (_, rest) = page.split_once(&format!("```{language}\n")).unwrap();
+    rest.split("```").next().unwrap()
+}
+
+#[test]
+fn the_service_of_the_readme_is_what_e3_new_makes() {
+    let page = include_str!("../../../../../README.md");
+    let service = include_str!("../../../../scaffold/src/templates/lib.rs.in");
+    let manifest = include_str!("../../../../scaffold/src/templates/manifest.yaml.in");
+    assert!(service.contains(block(page, "rust")));
+    let manifest = manifest.replace("{{name}}", "visits");
+    let lines = manifest
+        .lines()
+        .filter(|line| !line.trim().starts_with('#'));
+    let expected: Vec<_> = lines.collect();
+    assert_eq!(block(page, "yaml").lines().collect::<Vec<_>>(), expected);
+}
