@@ -1,7 +1,7 @@
 """The HTTP APIs against their descriptions, with tools that know nothing of E3.
 
-openapi-spec-validator reads both documents. Schemathesis makes requests from the description of the
-controller, valid and not valid ones, and compares every answer of a real controller with it.
+openapi-spec-validator reads both documents. Schemathesis makes requests from each of them, valid and
+invalid ones, and compares every answer of a real controller, and of a real node, with it.
 """
 
 import hashlib
@@ -19,8 +19,10 @@ from openapi_spec_validator import OpenAPIV31SpecValidator
 from e3run import ROOT, program
 
 SEED = 20261
-EXAMPLES_MAX = 3  # of each operation and phase
-TIME_MAX_S = 60
+EXAMPLES_MAX = 3  # of each of the controller's operations and phase
+NODE_EXAMPLES_MAX = 50  # a node has one operation to speak of
+TIME_MAX_S = 60  # of a command
+TOOL_TIME_MAX_S = 180  # of Schemathesis
 APP = "hello"
 NODE = "s1-host"  # of the topology 1x-type1
 
@@ -33,6 +35,15 @@ EXCLUDED = {
     # A schema does not know which nodes report, nor which incarnation is the present one.
     "reportNode": ["positive_data_acceptance"],
 }
+
+
+# Of the operation callApplication, which comes last.
+NODE_SETTINGS = """\
+# Every HTTP server ignores headers that it does not know.
+generation.allow-extra-parameters = false
+# An Idempotency-Key is refused for a second request.
+checks.positive_data_acceptance.expected-statuses = ["2xx", 422]
+"""
 
 
 @pytest.mark.parametrize("name", ["openapi.json", "openapi-ingress.json"])
@@ -77,14 +88,38 @@ class Cluster:
         self._dir.cleanup()
 
 
-def configuration(cluster):
+def configuration(tokens, real, excluded):
     """What Schemathesis is told: tokens, real names for parameters, exclusions."""
+    lines = [f"[auth.openapi.{scheme}]\nbearer = {json.dumps(token)}" for scheme, token in tokens.items()]
+    for operation in sorted(real.keys() | excluded.keys()):
+        lines.append(f'[[operations]]\ninclude-operation-id = "{operation}"')
+        values = [f"{name} = {json.dumps(v)}" for name, v in real.get(operation, {}).items()]
+        if values:
+            lines.append(f"parameters = {{ {', '.join(values)} }}")
+        lines += [f"checks.{check}.enabled = false" for check in excluded.get(operation, [])]
+    return "\n".join(lines) + "\n"
+
+
+def schemathesis(cluster, document, url, settings, examples_max):
+    """Compares what answers at a URL with its description."""
+    print(f"seed {SEED}")
+    file = cluster.dir / "schemathesis.toml"
+    file.write_text(settings)
+    words = [
+        str(Path(sys.executable).parent / "schemathesis"), "--config-file", str(file), "run",
+        str(ROOT / "docs" / document), "--url", url,
+        "--seed", str(SEED), "--max-examples", str(examples_max),
+        "--phases", "coverage,fuzzing", "--generation-database", "none", "--continue-on-failure",
+        "--request-timeout", "10", "--no-color", "--warnings", "off",
+    ]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=TOOL_TIME_MAX_S, cwd=cluster.dir)
+    assert done.returncode == 0, done.stdout + done.stderr
+    cluster.e3("call", APP, "--text", "still there")
+
+
+def test_controller_answers_as_described():
     module = Path(os.environ.get("E3_SERVICES", ROOT / "target" / "services")) / "echo.wasm"
     digest = hashlib.sha256(module.read_bytes()).hexdigest()
-    lines = [
-        f"[auth.openapi.owner]\nbearer = {json.dumps(cluster.token('token'))}",
-        f"[auth.openapi.node]\nbearer = {json.dumps(cluster.token('node-token'))}",
-    ]
     real = {
         "getNode": {"name": NODE},
         "getApp": {"name": APP},
@@ -94,28 +129,14 @@ def configuration(cluster):
         "getBlob": {"digest": digest},
         "getPlan": {"id": 0, "incarnation": 1, "after": 0},
     }
-    for operation in sorted(real.keys() | EXCLUDED.keys()):
-        lines.append(f'[[operations]]\ninclude-operation-id = "{operation}"')
-        values = [f"{name} = {json.dumps(v)}" for name, v in real.get(operation, {}).items()]
-        if values:
-            lines.append(f"parameters = {{ {', '.join(values)} }}")
-        lines += [f"checks.{check}.enabled = false" for check in EXCLUDED.get(operation, [])]
-    return "\n".join(lines) + "\n"
-
-
-def test_controller_answers_as_described():
-    print(f"seed {SEED}")
     with Cluster() as cluster:
-        settings = cluster.dir / "schemathesis.toml"
-        settings.write_text(configuration(cluster))
-        words = [
-            str(Path(sys.executable).parent / "schemathesis"), "--config-file", str(settings), "run",
-            str(ROOT / "docs" / "openapi.json"), "--url", cluster.url,
-            "--seed", str(SEED), "--max-examples", str(EXAMPLES_MAX),
-            "--phases", "coverage,fuzzing", "--generation-database", "none", "--continue-on-failure",
-            "--request-timeout", "10", "--no-color", "--warnings", "off",
-        ]
-        done = subprocess.run(words, capture_output=True, text=True, timeout=TIME_MAX_S,
-                              cwd=cluster.dir)
-        assert done.returncode == 0, done.stdout + done.stderr
-        cluster.e3("call", APP, "--text", "still there")
+        tokens = {"owner": cluster.token("token"), "node": cluster.token("node-token")}
+        settings = configuration(tokens, real, EXCLUDED)
+        schemathesis(cluster, "openapi.json", cluster.url, settings, EXAMPLES_MAX)
+
+
+def test_node_answers_as_described():
+    with Cluster() as cluster:
+        [url] = [n["url"] for n in json.loads(cluster.e3("get", "nodes", "-o", "json")) if n["name"] == NODE]
+        settings = configuration({"token": cluster.token("token")}, {"callApplication": {"app": APP}}, {}) + NODE_SETTINGS
+        schemathesis(cluster, "openapi-ingress.json", url, settings, NODE_EXAMPLES_MAX)

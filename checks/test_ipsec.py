@@ -1,10 +1,14 @@
 """ipsec against scapy's IPsec: each opens what the other has sealed."""
 
 import base64
+import contextlib
 import json
 import os
 import random
+import signal
 import subprocess
+import threading
+import time
 from ipaddress import IPv4Address
 
 import pytest
@@ -184,71 +188,146 @@ spec:
 """
 
 
-def test_a_cluster_whose_state_is_gone_repeats_no_key_with_an_iv(tmp_path):
-    """The same secret, packets and keys, after `delete` and after `down`; a move in between."""
-    state = tmp_path / "state"
-    manifest = tmp_path / "tunnel.yaml"
-    manifest.write_text(MANIFEST)
-    environment = dict(os.environ, E3_DIR=str(state))
+PATIENCE_S = 60  # longest wait for a fail-over or a migration
 
-    def e3(*words, lines=None):
-        done = subprocess.run([program(), *map(str, words)], input=lines, env=environment, capture_output=True,
+
+class Tunnel:
+    """A cluster that runs the tunnel; `with Tunnel(...) as t:` stops it."""
+
+    def __init__(self, directory):
+        self.state = directory / "state"
+        self.manifest = directory / "tunnel.yaml"
+        self.manifest.write_text(MANIFEST)
+        self.environment = dict(os.environ, E3_DIR=str(self.state))
+
+    def try_e3(self, *words, lines=None):
+        return subprocess.run([program(), *map(str, words)], input=lines, env=self.environment, capture_output=True,
                               text=True, timeout=180)
+
+    def e3(self, *words, lines=None):
+        done = self.try_e3(*words, lines=lines)
         assert done.returncode == 0, done
         return done.stdout
 
-    def call(lines):
-        answers = e3("call", "tunnel", "--input", "-", lines="\n".join(map(json.dumps, lines)) + "\n")
+    def __enter__(self):
+        self.e3("up", "--detach", "--port", "0")
+        return self
+
+    def __exit__(self, *_):
+        self.e3("down")
+
+    def call(self, lines):
+        """Replies to requests, one after another; every one must be handled."""
+        answers = self.e3("call", "tunnel", "--timeout", f"{PATIENCE_S}s", "--input", "-",
+                          lines="\n".join(map(json.dumps, lines)) + "\n")
         return [json.loads(answer)["reply"] for answer in answers.splitlines()]
 
-    sent = list(packets(4, 40))
-    keys = sorted({key for key, _ in sent})
-
-    def run(first):
-        """Sends all packets, and opens them with the epochs that are reported."""
+    def seal(self, sent):
+        """What becomes of packets, each with its key."""
         lines = [{"keyBase64": base64.b64encode(k).decode(), "payloadBase64": base64.b64encode(p).decode()}
                  for k, p in sent]
-        sealed = [base64.b64decode(reply["base64"]) for reply in call(lines)]
-        asked = [{"keyBase64": base64.b64encode(k).decode(), "record": {"op": "report"}} for k in keys]
-        replies = [reply["record"] for reply in call(asked)]
-        epochs = {reply["spi"]: bytes.fromhex(reply["epoch"]) for reply in replies}
-        [file] = state.glob("controller/secrets/tunnel/master")
+        return [base64.b64decode(reply["base64"]) for reply in self.call(lines)]
+
+    def secret(self):
+        [file] = self.state.glob("controller/secrets/tunnel/master")
+        return file.read_bytes()
+
+    def epochs(self, keys):
+        """The epochs that are reported, by SPI."""
+        asked = [{"keyBase64": base64.b64encode(k).decode(), "record": {"op": "report"}} for k in sorted(keys)]
+        replies = [reply["record"] for reply in self.call(asked)]
+        return {reply["spi"]: bytes.fromhex(reply["epoch"]) for reply in replies}
+
+    def primary(self, shard):
+        """Node of the primary of a shard of ipsec."""
+        instances = json.loads(self.e3("get", "instances", "-o", "json"))
+        [node] = [i["node"] for i in instances if i["instance"] == f"tunnel/ipsec/{shard}" and i["role"] == "primary"]
+        return node
+
+    def migrate(self, shard):
+        """Moves the primary of a shard of ipsec to any other node that takes it."""
+        before = self.primary(shard)
+        nodes = [n["name"] for n in json.loads(self.e3("get", "nodes", "-o", "json"))]
+        moves = (("migrate", f"tunnel/ipsec/{shard}", "--to", node) for node in nodes if node != before)
+        assert any(self.try_e3(*words).returncode == 0 for words in moves)
+        assert self.primary(shard) != before
+
+    def kill(self, node):
+        """Kills the process of a node, and waits until its successor has joined and all replicas are there again."""
+        def incarnation():
+            return json.loads(self.e3("get", "nodes", "--node", node, "-o", "json"))[0]["incarnation"]
+
+        before = incarnation()
+        process = json.loads((self.state / "run" / f"process-{node}.json").read_text())["pid"]
+        os.kill(process, signal.SIGKILL)
+        self.until(lambda: incarnation() > before)
+        self.until(lambda: json.loads(self.e3("describe", "app", "tunnel", "-o", "json"))["ready"])
+
+    @staticmethod
+    def until(condition):
+        end = time.monotonic() + PATIENCE_S
+        while not condition():
+            assert time.monotonic() < end
+            time.sleep(0.02)
+
+    @contextlib.contextmanager
+    def traffic(self, streams):
+        """Packets from each of these streams without a pause; gives what was sent and what became of it."""
+        done, errors, stop = [], [], threading.Event()
+
+        def run(stream):
+            try:
+                while not stop.is_set():
+                    batch = [next(stream) for _ in range(10)]
+                    done.extend(zip(batch, self.seal(batch), strict=True))
+            except BaseException as error:
+                errors.append(error)
+
+        threads = [threading.Thread(target=run, args=(stream,)) for stream in streams]
+        for thread in threads:
+            thread.start()
+        try:
+            yield done
+        finally:
+            stop.set()
+            for thread in threads:
+                thread.join()
+        assert not errors, errors
+
+
+def test_a_cluster_whose_state_is_gone_repeats_no_key_with_an_iv(tmp_path):
+    """The same secret, packets and keys, after `delete` and after `down`; a move in between."""
+    sent = list(packets(4, 40))
+
+    def run(tunnel, first):
+        """Sends all packets, and opens them with the epochs that are reported."""
+        sealed = tunnel.seal(sent)
+        epochs = tunnel.epochs({key for key, _ in sent})
+        master = tunnel.secret()
         number = {}
         for (key, packet), one in zip(sent, sealed, strict=True):
             esp = IP(one)[ESP]
             assert esp.spi == SPI + slot_of(key)
             number[esp.spi] = number.get(esp.spi, first[esp.spi] if first else 0) + 1
             assert esp.seq == number[esp.spi]
-            opened = association(esp.spi, epochs[esp.spi], file.read_bytes()).decrypt(IP(one))
+            opened = association(esp.spi, epochs[esp.spi], master).decrypt(IP(one))
             assert bytes(opened) == packet
-        return file.read_bytes(), epochs, number, [one[28:44] for one in sealed]
+        return master, epochs, number, [one[28:44] for one in sealed]
 
-    e3("up", "--detach", "--port", "0")
-    try:
-        e3("deploy", manifest, "--wait")
-        runs = [run(None)]
+    with Tunnel(tmp_path) as tunnel:
+        tunnel.e3("deploy", tunnel.manifest, "--wait")
+        runs = [run(tunnel, None)]
         # another node goes on with numbers and epochs
-        nodes = [n["name"] for n in json.loads(e3("get", "nodes", "-o", "json"))]
-        moved = 0
         for shard in range(4):
-            for node in nodes:
-                words = ("migrate", f"tunnel/ipsec/{shard}", "--to", node)
-                done = subprocess.run([program(), *words], env=environment, capture_output=True, timeout=180)
-                if done.returncode == 0:
-                    moved += 1
-                    break
-        assert moved > 0
-        again = run(runs[0][2])
+            tunnel.migrate(shard)
+        again = run(tunnel, runs[0][2])
         assert again[:2] == runs[0][:2]
-        e3("delete", "tunnel")
-        e3("deploy", manifest, "--wait")
-        runs.append(run(None))
-        e3("down")
-        e3("up", "--detach", "--port", "0")
-        e3("deploy", manifest, "--wait")
-        runs.append(run(None))
-    finally:
-        e3("down")
+        tunnel.e3("delete", "tunnel")
+        tunnel.e3("deploy", tunnel.manifest, "--wait")
+        runs.append(run(tunnel, None))
+    with tunnel:
+        tunnel.e3("deploy", tunnel.manifest, "--wait")
+        runs.append(run(tunnel, None))
     # the secret stayed, numbers started over: epochs differ, and so do all vectors
     assert len({master for master, *_ in runs}) == 1
     assert len({tuple(sorted(number.items())) for _, _, number, _ in runs}) == 1
@@ -256,3 +335,37 @@ def test_a_cluster_whose_state_is_gone_repeats_no_key_with_an_iv(tmp_path):
     assert len(set(epochs)) == len(epochs)
     ivs = [iv for *_, all_of in [*runs, again] for iv in all_of]
     assert len(set(ivs)) == len(ivs) == 160
+
+
+def test_fail_over_and_migration_under_traffic_repeat_no_number_under_a_key(tmp_path):
+    """Nodes that hold primaries are killed, and shards move, while several clients send."""
+    with Tunnel(tmp_path) as tunnel:
+        tunnel.e3("deploy", tunnel.manifest, "--wait")
+        # the clients share the keys, and so the associations
+        streams = [packets(seed, 1 << 20) for seed in (5, 6, 7)]
+        before = tunnel.epochs({b"flow %d" % flow for flow in range(20)})
+        with tunnel.traffic(streams) as done:
+            def goes_on():
+                count = len(done)
+                tunnel.until(lambda: len(done) >= count + 60)
+
+            goes_on()
+            for shard in range(2):
+                tunnel.kill(tunnel.primary(shard))
+                goes_on()
+                tunnel.migrate(shard)
+                goes_on()
+        epochs = tunnel.epochs({key for (key, _), _ in done})
+        assert epochs == before
+        master = tunnel.secret()
+    numbers = {spi: [] for spi in epochs}
+    for (key, packet), sealed in done:
+        esp = IP(sealed)[ESP]
+        assert esp.spi == SPI + slot_of(key)
+        numbers[esp.spi].append(esp.seq)
+        # under the one key that the association has
+        assert bytes(association(esp.spi, epochs[esp.spi], master).decrypt(IP(sealed))) == packet
+    for spi, used in numbers.items():
+        assert sorted(used) == list(range(1, len(used) + 1)), spi
+    ivs = {sealed[28:44] for _, sealed in done}
+    assert len(ivs) == len(done) >= 300
