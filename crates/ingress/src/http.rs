@@ -2,6 +2,7 @@
 
 use crate::answer;
 use crate::calls::Call;
+use crate::connections::{Connections, Place};
 use crate::gate::{Gate, Tidings};
 use crate::head::{Form, Head};
 use crate::limits::*;
@@ -20,25 +21,18 @@ use axum::{Json, Router};
 use e3_model::Token;
 use e3_model::limits::PAYLOAD_LEN_MAX;
 use http_body_util::LengthLimitError;
-use hyper::server::conn::http1;
-use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::service::TowerToHyperService;
 use serde_json::json;
 use std::io;
 use std::net::{IpAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::TcpStream;
-use tokio::sync::Semaphore;
-
-/// Pause after a connection could not be accepted: the process has no file descriptors left.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 #[derive(Clone)]
 struct Server {
     gate: Arc<Gate>,
     token: Token,
     port: u16,
+    limits: ClientLimits,
 }
 
 /// Serves HTTP on this thread until the worker's end of the gate closes.
@@ -47,6 +41,7 @@ pub fn serve(
     gate: Arc<Gate>,
     tidings: Tidings,
     token: Token,
+    limits: ClientLimits,
 ) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -59,49 +54,17 @@ pub fn serve(
             gate: gate.clone(),
             token,
             port,
+            limits,
         };
-        let connections = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-        let accepting = tokio::spawn(accept(listener, router(server), connections.clone()));
+        let connections = Connections::default();
+        let accept = connections.clone().accept(listener, router(server), limits);
+        let accepting = tokio::spawn(accept);
         gate.run(tidings).await;
         // Clients that wait have their answers; let those leave.
         accepting.abort();
-        let all = connections.acquire_many(CONNECTIONS_MAX as u32);
-        let _ = tokio::time::timeout(CLOSE_GRACE, all).await;
+        let _ = tokio::time::timeout(CLOSE_GRACE, connections.closed()).await;
         Ok(())
     })
-}
-
-async fn accept(listener: tokio::net::TcpListener, router: Router, connections: Arc<Semaphore>) {
-    loop {
-        let Ok(place) = connections.clone().acquire_owned().await else {
-            return;
-        };
-        let Ok((stream, _)) = listener.accept().await else {
-            tokio::time::sleep(ACCEPT_PAUSE).await;
-            continue;
-        };
-        let service = TowerToHyperService::new(router.clone());
-        tokio::spawn(async move {
-            let _ = converse(stream, service).await;
-            drop(place);
-        });
-    }
-}
-
-async fn converse(
-    stream: TcpStream,
-    service: TowerToHyperService<Router>,
-) -> Result<(), hyper::Error> {
-    let _ = stream.set_nodelay(true);
-    let timeout_ms = WRITE_TIMEOUT.as_millis() as u32;
-    let _ = rustix::net::sockopt::set_tcp_user_timeout(&stream, timeout_ms);
-    http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_TIMEOUT)
-        .max_buf_size(HEAD_LEN_MAX)
-        .max_headers(HEADERS_MAX)
-        .serve_connection(TokioIo::new(stream), service)
-        .await
 }
 
 fn router(server: Server) -> Router {
@@ -130,7 +93,12 @@ async fn admit(State(server): State<Server>, request: Request, next: Next) -> Re
             false => server.check_token(request.headers()),
         });
     match checked {
-        Ok(()) => next.run(request).await,
+        Ok(()) => {
+            let busy = request.extensions().get().map(Place::busy);
+            let response = next.run(request).await;
+            drop(busy);
+            response
+        }
         Err(refusal) => refusal.into_response(),
     }
 }
@@ -203,7 +171,7 @@ async fn call(
     gate.check(&app).map_err(|r| answer::refused(&app, r))?;
     let (parts, body) = request.into_parts();
     let head = Head::parse(&parts)?;
-    let body = read(body).await?;
+    let body = read(body, server.limits.body_timeout).await?;
     let call = Call {
         app: app.clone(),
         key: head.key,
@@ -221,16 +189,16 @@ fn too_large(error: String) -> Refusal {
 }
 
 /// Reads a body within bounded time and length.
-async fn read(body: Body) -> Result<Bytes, Refusal> {
+async fn read(body: Body, longest: Duration) -> Result<Bytes, Refusal> {
     let read = axum::body::to_bytes(body, BODY_LEN_MAX);
-    match tokio::time::timeout(BODY_TIMEOUT, read).await {
+    match tokio::time::timeout(longest, read).await {
         Ok(Ok(bytes)) => Ok(bytes),
         Ok(Err(e)) => Err(match e.into_inner().is::<LengthLimitError>() {
             true => too_large(format!("the body has more than {BODY_LEN_MAX} bytes")),
             false => Refusal::bad("the body is not complete"),
         }),
         Err(_) => {
-            let seconds = BODY_TIMEOUT.as_secs();
+            let seconds = longest.as_secs_f64();
             let error = format!("the body was not complete within {seconds} s");
             Err(Refusal::new(StatusCode::REQUEST_TIMEOUT, error))
         }

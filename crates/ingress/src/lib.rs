@@ -8,6 +8,7 @@
 
 mod answer;
 pub mod calls;
+mod connections;
 mod gate;
 mod head;
 pub mod http;

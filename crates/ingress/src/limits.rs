@@ -4,18 +4,34 @@ use e3_model::Nanos;
 use e3_model::limits::{KEY_LEN_MAX, PAYLOAD_LEN_MAX};
 use std::time::Duration;
 
-/// Connections at a time; further ones wait in the system's queue.
-pub const CONNECTIONS_MAX: usize = 1024;
+/// What clients may take, and how long they may take.
+#[derive(Clone, Copy, Debug)]
+pub struct ClientLimits {
+    /// Connections at a time; for a further one the oldest idle connection makes room.
+    pub connections_max: usize,
+    /// Longest wait for the head of a request, also between two requests of a connection.
+    pub head_timeout: Duration,
+    /// Longest wait for the body of a request.
+    pub body_timeout: Duration,
+    /// Longest time in which a client takes no byte of its answer.
+    pub write_timeout: Duration,
+}
+
+impl Default for ClientLimits {
+    fn default() -> ClientLimits {
+        ClientLimits {
+            connections_max: 1024,
+            head_timeout: Duration::from_secs(15),
+            body_timeout: Duration::from_secs(10),
+            write_timeout: Duration::from_secs(15),
+        }
+    }
+}
+
 /// Requests without answer at a time.
 pub const CALLS_MAX: usize = 4096;
 /// Requests on their way to the worker.
 pub const QUEUE_MAX: usize = 2 * CALLS_MAX;
-/// Longest wait for the head of a request, also between two requests of a connection.
-pub const HEAD_TIMEOUT: Duration = Duration::from_secs(15);
-/// Longest wait for the body of a request.
-pub const BODY_TIMEOUT: Duration = Duration::from_secs(10);
-/// Longest time in which a client takes no byte of its answer.
-pub const WRITE_TIMEOUT: Duration = Duration::from_secs(15);
 /// Bytes of all headers of a request.
 pub const HEADERS_LEN_MAX: usize = 16 * 1024;
 /// Headers of a request.

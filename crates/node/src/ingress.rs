@@ -2,6 +2,7 @@
 //! port.
 
 use crate::clock::Clock;
+use e3_ingress::limits::ClientLimits;
 use e3_ingress::{Door, http, pair};
 use e3_model::Token;
 use e3_net::{Doorbell, NetError, Socket};
@@ -54,7 +55,7 @@ impl Ingress {
         let (gate, tidings, door) = pair(client, move || clock.now(), move || bell.ring());
         let thread = std::thread::Builder::new().name("e3-ingress".into());
         let thread = thread.spawn(move || {
-            if let Err(e) = http::serve(listener, gate, tidings, token) {
+            if let Err(e) = http::serve(listener, gate, tidings, token, ClientLimits::default()) {
                 tracing::error!("HTTP ingress: {e}");
             }
         })?;
