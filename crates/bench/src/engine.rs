@@ -9,8 +9,10 @@ use crate::{Better, Figure, median};
 use e3_collections::{CollectionSpec, Kind, State, Txn};
 use e3_engine::{
     BareCall, Code, Engine, EngineConfig, EngineError, InstanceId, InstanceSpec, LoadError,
-    Outcome, Request, StartError, SubmitError, Ticker,
+    StartError, Ticker,
 };
+use e3_invocation::{Failed, HandlerError, Invocation, Outcome};
+use e3_model::{RequestId, Slot, Timestamp, Via};
 use std::cell::RefCell;
 use std::hint::black_box;
 use std::rc::Rc;
@@ -42,13 +44,13 @@ enum BenchError {
     #[error("{0}")]
     Start(#[from] StartError),
     #[error("{0}")]
-    Submit(#[from] SubmitError),
+    Submit(#[from] Box<Failed>),
     #[error("ticker: {0}")]
     Ticker(#[from] std::io::Error),
     #[error("text of a module: {0}")]
     Wat(#[from] wat::Error),
     #[error("a request failed: {0}")]
-    Request(e3_engine::Failure),
+    Handler(HandlerError),
     #[error("{0} of {1} requests ended")]
     Lost(usize, usize),
 }
@@ -178,7 +180,10 @@ fn bare_round(bare: &mut BareCall) -> Result<f64> {
 
 /// One round of requests on the real way: made by the caller, queued, run, taken, its reply read
 /// and its buffer given back. Nanoseconds of one.
-fn round(engine: &mut Engine, mut request: impl FnMut(&mut Engine, u64) -> Request) -> Result<f64> {
+fn round(
+    engine: &mut Engine,
+    mut request: impl FnMut(&mut Engine, u64) -> Invocation,
+) -> Result<f64> {
     let start = Instant::now();
     let (mut ended, mut done) = (0, Vec::new());
     for batch in 0..ROUND_REQUESTS / BATCH {
@@ -189,16 +194,16 @@ fn round(engine: &mut Engine, mut request: impl FnMut(&mut Engine, u64) -> Reque
         }
         while engine.run(Duration::from_millis(10)) {}
         done.extend(engine.completions());
-        for completion in done.drain(..) {
+        for (_, completion) in done.drain(..) {
             match completion.outcome {
-                Outcome::Done { batch, reply, .. } => {
-                    engine.recycle(black_box(batch).into_bytes());
-                    if let Some(reply) = reply {
+                Outcome::Completed(effects) => {
+                    engine.recycle(black_box(effects.writes).into_bytes());
+                    if let Some(reply) = effects.reply {
                         engine.recycle(black_box(reply).payload);
                     }
                     ended += 1;
                 }
-                Outcome::Failed(failed) => return Err(BenchError::Request(failed.failure)),
+                Outcome::Failed(failed) => return Err(BenchError::Handler(failed.error)),
             }
         }
     }
@@ -211,7 +216,7 @@ fn round(engine: &mut Engine, mut request: impl FnMut(&mut Engine, u64) -> Reque
 fn compare(
     engine: &mut Engine,
     what: String,
-    mut request: impl FnMut(&mut Engine, u64) -> Request,
+    mut request: impl FnMut(&mut Engine, u64) -> Invocation,
 ) -> Result<Cost> {
     let mut bare = BareCall::new()?;
     let (mut requests, mut calls) = (Vec::new(), Vec::new());
@@ -229,13 +234,16 @@ fn compare(
     })
 }
 
-fn request_of(engine: &mut Engine, token: u64, payload: &[u8]) -> Request {
-    Request {
+fn request_of(engine: &mut Engine, token: u64, payload: &[u8]) -> Invocation {
+    Invocation {
         token,
-        slot: (token % 4096) as u16,
-        now_ns: token,
-        request_id: [7; 16],
-        edge: -1,
+        request: RequestId {
+            client: 7,
+            seq: token,
+        },
+        via: Via::Ingress,
+        now: Timestamp(token),
+        slot: Slot((token % 4096) as u16),
         key: engine.buffer(&token.to_le_bytes()),
         payload: engine.buffer(payload),
     }
@@ -353,8 +361,8 @@ fn preempt() -> Result<(f64, String)> {
         }
         engine.run(Duration::ZERO);
         let now = begin.elapsed();
-        for completion in engine.completions() {
-            if completion.id == CULPRIT {
+        for (id, completion) in engine.completions() {
+            if id == CULPRIT {
                 return Err(BenchError::Lost(waits_us.len(), ARRIVALS));
             }
             let wait = now.saturating_sub(arrivals[completion.token as usize]);

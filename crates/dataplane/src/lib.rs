@@ -25,4 +25,4 @@ mod seen;
 mod worker;
 
 pub use report::Health;
-pub use worker::{Config, Execute, ExecuteOutcome, Executed, Output, Worker};
+pub use worker::{Config, Output, Worker};

@@ -7,8 +7,9 @@ use crate::limits::*;
 use crate::links::Tag;
 use crate::replica::{Pending, Waiting};
 use crate::seen::{Known, revives};
-use crate::worker::{Execute, ExecuteOutcome, Executed, Output, Worker};
+use crate::worker::{Output, Worker};
 use e3_channel::Number;
+use e3_invocation::{self as invocation, Completion, Invocation};
 use e3_model::application::WhenAlone;
 use e3_model::plan::Role;
 use e3_model::{Nanos, ShardKey, Timestamp, Via};
@@ -198,64 +199,61 @@ impl Worker {
         }
         let token = self.next_token;
         self.next_token += 1;
-        let edge = match id.via {
-            Via::Ingress => -1,
-            Via::Edge(e) => i32::from(e.0),
-        };
-        let execute = Execute {
-            key,
+        let invocation = Invocation {
             token,
-            slot: waiting.message.slot,
-            now: waiting.now,
             request: id.request,
-            edge,
-            message_key: waiting.message.key.clone(),
+            via: id.via,
+            now: waiting.now,
+            slot: waiting.message.slot,
+            key: waiting.message.key.clone(),
             payload: waiting.message.payload.clone(),
         };
         primary.in_flight.insert(token, waiting);
-        self.outputs.push_back(Output::Execute(execute));
+        self.outputs.push_back(Output::Execute { key, invocation });
         true
     }
 
-    /// Takes what the executor made of a message.
-    pub fn handle_executed(&mut self, now: Timestamp, done: Executed) {
+    /// Takes what came of an invocation for this shard.
+    pub fn handle_completion(&mut self, now: Timestamp, key: ShardKey, done: Completion) {
         self.now = now;
-        let Some(replica) = self.replicas.get_mut(&done.key) else {
+        let Some(replica) = self.replicas.get_mut(&key) else {
             return;
         };
         let Some(mut waiting) = replica.primary.in_flight.remove(&done.token) else {
             return;
         };
         replica.counts.busy += done.busy;
-        let app = &self.apps[&done.key.app];
-        let slowdown = app.slowdown(done.key, self.config.kind, self.config.slowed);
+        let app = &self.apps[&key.app];
+        let slowdown = app.slowdown(key, self.config.kind, self.config.slowed);
         if slowdown > 1.0 {
             let idle = Nanos((done.busy.0 as f64 * (slowdown - 1.0)) as u64);
             replica.primary.idle_at = replica.primary.idle_at.max(now) + idle;
         }
         match done.outcome {
-            ExecuteOutcome::Done {
-                batch,
-                outputs,
-                reply,
-            } => {
+            invocation::Outcome::Completed(effects) => {
                 // Nobody further down can answer the client: this is the end of its request.
-                let ends = waiting.message.id.via == Via::Ingress && outputs.is_empty();
-                let reply = reply.or_else(|| ends.then(|| (0, Vec::new())));
-                let reply = reply.map(|(status, payload)| Reply {
+                let ends = waiting.message.id.via == Via::Ingress && effects.outputs.is_empty();
+                let nothing = || invocation::Reply {
+                    status: 0,
+                    payload: Vec::new(),
+                };
+                let reply = effects.reply.or_else(|| ends.then(nothing));
+                let reply = reply.map(|reply| Reply {
                     outcome: Outcome::Done,
-                    status,
-                    payload,
+                    status: reply.status,
+                    payload: reply.payload,
                 });
-                let entry = self.entry(done.key, &waiting, batch, outputs, reply, None);
-                self.commit(done.key, now, entry, waiting.copy);
+                let batch = effects.writes.into_bytes();
+                let entry = self.entry(key, &waiting, batch, effects.outputs, reply, None);
+                self.commit(key, now, entry, waiting.copy);
             }
-            ExecuteOutcome::Failed(reason) => {
+            invocation::Outcome::Failed(failed) => {
+                let reason = failed.error.to_string();
                 replica.counts.failed += 1;
                 replica.counts.last_failure = Some(reason.clone());
                 waiting.failures += 1;
                 if waiting.failures >= app.plan.app.spec.attempts {
-                    self.give_up(done.key, now, waiting, Outcome::Failed, reason);
+                    self.give_up(key, now, waiting, Outcome::Failed, reason);
                 } else {
                     replica.primary.queue.push_front(waiting);
                 }
@@ -308,7 +306,7 @@ impl Worker {
         key: ShardKey,
         waiting: &Waiting,
         batch: Vec<u8>,
-        sent: Vec<(u16, Vec<u8>, Vec<u8>)>,
+        sent: Vec<invocation::Output>,
         reply: Option<Reply>,
         dead: Option<DeadLetter>,
     ) -> Entry {
@@ -318,15 +316,15 @@ impl Worker {
         let channels = &app.channels[usize::from(key.service.0)];
         let mut counts = vec![0u32; channels.len()];
         let mut outputs = Vec::with_capacity(sent.len());
-        for (channel, to_key, payload) in sent {
-            let at = usize::from(channel);
+        for output in sent {
+            let at = usize::from(output.channel);
             let edge = channels[at];
             match app.dag.index(edge, run, counts[at]) {
                 Some(index) => outputs.push(EntryOutput {
                     edge,
                     index,
-                    key: to_key,
-                    payload,
+                    key: output.key,
+                    payload: output.payload,
                 }),
                 // The executor bounds outputs by the manifest; this is the second lock.
                 None => *self.dropped.entry("output").or_default() += 1,

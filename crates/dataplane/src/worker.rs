@@ -12,8 +12,9 @@ use crate::links::{LinkKey, Links, Tag};
 use crate::replica::{Counts, Replica};
 use e3_channel::{Arrival, Number};
 use e3_collections::State;
+use e3_invocation::Invocation;
 use e3_model::plan::{NodePlan, Role};
-use e3_model::{Address, AppId, Nanos, NodeId, NodeKind, RequestId, ShardKey, Slot, Timestamp};
+use e3_model::{Address, AppId, NodeId, NodeKind, RequestId, ShardKey, Timestamp};
 use e3_wire::codec::Reader;
 use e3_wire::datagram::{Header, Kind, open, seal};
 use e3_wire::entry::Reply;
@@ -70,58 +71,13 @@ pub enum Output {
         /// The shard.
         key: ShardKey,
     },
-    /// Run the handler.
-    Execute(Execute),
-}
-
-/// One run of a handler.
-#[derive(Debug)]
-pub struct Execute {
-    /// The shard.
-    pub key: ShardKey,
-    /// Comes back in [`Executed`].
-    pub token: u64,
-    /// Slot of the message's key.
-    pub slot: Slot,
-    /// The handler's `now`.
-    pub now: Timestamp,
-    /// The request.
-    pub request: RequestId,
-    /// Edge that the message came by, -1 from a client.
-    pub edge: i32,
-    /// The message's key.
-    pub message_key: Vec<u8>,
-    /// The message's payload.
-    pub payload: Vec<u8>,
-}
-
-/// What came of a run. Results of one shard come in the order of its runs.
-#[derive(Debug)]
-pub struct Executed {
-    /// The shard.
-    pub key: ShardKey,
-    /// From [`Execute`].
-    pub token: u64,
-    /// Result.
-    pub outcome: ExecuteOutcome,
-    /// Processor time of the run.
-    pub busy: Nanos,
-}
-
-/// Result of a run.
-#[derive(Debug)]
-pub enum ExecuteOutcome {
-    /// The handler committed.
-    Done {
-        /// Its writes, applied already.
-        batch: Vec<u8>,
-        /// Messages: channel of the service in the manifest's order, key, payload.
-        outputs: Vec<(u16, Vec<u8>, Vec<u8>)>,
-        /// Answer to the client: status, payload.
-        reply: Option<(u32, Vec<u8>)>,
+    /// Run the handler of the shard's service.
+    Execute {
+        /// The shard.
+        key: ShardKey,
+        /// What the handler is given.
+        invocation: Invocation,
     },
-    /// The attempt failed without effects.
-    Failed(String),
 }
 
 /// One worker core.

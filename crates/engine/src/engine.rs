@@ -9,10 +9,10 @@ use crate::limits::{
 };
 use crate::ticker::Watch;
 use crate::types::{
-    Completion, EngineConfig, EngineError, Failure, InstanceId, InstanceSpec, LoadError, Request,
-    StartError, Startup, Stats, SubmitError,
+    EngineConfig, EngineError, InstanceId, InstanceSpec, LoadError, StartError, Startup, Stats,
 };
 use e3_collections::State;
+use e3_invocation::{Completion, Failed, HandlerError, Invocation};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -39,7 +39,7 @@ pub struct Engine {
     /// How long `ready` was served since an instance of `preempted` last ran.
     ready_served: Duration,
     /// Completions on their way out.
-    done: Vec<Completion>,
+    done: Vec<(InstanceId, Completion)>,
 }
 
 /// A version that is to take an instance's place, see [`Engine::replace`]. If it is dropped the
@@ -58,7 +58,7 @@ struct Slot {
     /// None after a failure: made again for the next request.
     fiber: Option<Fiber>,
     /// Why the last try to start it failed.
-    start_failure: Option<Failure>,
+    start_error: Option<HandlerError>,
     /// Whether it is in one of the engine's two queues.
     queued: bool,
 }
@@ -264,7 +264,7 @@ impl Engine {
             code: code.clone(),
             state,
             fiber: None,
-            start_failure: None,
+            start_error: None,
             queued: false,
         })
     }
@@ -278,7 +278,7 @@ impl Engine {
             None => Ok(()),
             Some(ended) => Err(StartError::Failed {
                 service: slot.shared.spec.name.clone(),
-                failure: ended.failure,
+                error: ended.error,
             }),
         }
     }
@@ -289,20 +289,24 @@ impl Engine {
         if slot.is_some() {
             self.ready.retain(|i| *i != id);
             self.preempted.retain(|i| *i != id);
-            self.core.completions.borrow_mut().retain(|c| c.id != id);
+            self.core
+                .completions
+                .borrow_mut()
+                .retain(|(of, _)| *of != id);
         }
     }
 
-    /// Queues a request. An instance handles its requests strictly in order.
-    pub fn submit(&mut self, id: InstanceId, request: Request) -> Result<(), SubmitError> {
+    /// Queues an invocation. An instance handles its invocations strictly in order.
+    pub fn submit(&mut self, id: InstanceId, invocation: Invocation) -> Result<(), Box<Failed>> {
+        let refused = |error, invocation| Err(Box::new(Failed { error, invocation }));
         let Some(Some(slot)) = self.slots.get_mut(id.0 as usize) else {
-            return Err(SubmitError::NoInstance(id));
+            return refused(HandlerError::NotRunning, invocation);
         };
         let mut queue = slot.shared.queue.borrow_mut();
         if queue.len() >= QUEUE_LEN_MAX {
-            return Err(SubmitError::Full(id));
+            return refused(HandlerError::QueueFull(QUEUE_LEN_MAX), invocation);
         }
-        queue.push_back(request);
+        queue.push_back(invocation);
         if !slot.queued {
             slot.queued = true;
             self.ready.push_back(id);
@@ -374,7 +378,7 @@ impl Engine {
     }
 
     /// Takes what is finished, in the order of finishing.
-    pub fn completions(&mut self) -> std::vec::Drain<'_, Completion> {
+    pub fn completions(&mut self) -> std::vec::Drain<'_, (InstanceId, Completion)> {
         self.done.append(&mut self.core.completions.borrow_mut());
         self.done.drain(..)
     }
@@ -398,7 +402,7 @@ impl Engine {
             requests: counters.requests.get(),
             failures: counters.failures.get(),
             traps: counters.traps.get(),
-            deadline_stops: counters.deadline_stops.get(),
+            deadlines_exceeded: counters.deadlines_exceeded.get(),
             preemptions: counters.preemptions.get(),
             restarts: counters.restarts.get(),
             busy: counters.busy.get(),
@@ -422,12 +426,12 @@ impl Slot {
     }
 
     fn startup(&self) -> Startup {
-        match &self.start_failure {
-            _ if self.shared.has_started.get() => Startup::Done,
-            Some(failure) => Startup::Failed(failure.clone()),
+        match &self.start_error {
+            _ if self.shared.has_started.get() => Startup::Started,
+            Some(error) => Startup::Failed(error.clone()),
             // it worked before: the next request makes it again
-            None if self.fiber.is_none() && !self.queued => Startup::Done,
-            None => Startup::UnderWay,
+            None if self.fiber.is_none() && !self.queued => Startup::Started,
+            None => Startup::Starting,
         }
     }
 
@@ -461,10 +465,10 @@ impl Slot {
         self.shared.memory_bytes.set(0);
         self.shared.is_within_request.set(false);
         let was_start = !self.shared.has_started.replace(false);
-        self.start_failure = was_start.then(|| ended.failure.clone());
+        self.start_error = was_start.then(|| ended.error.clone());
         let next = || self.shared.queue.borrow_mut().pop_front();
-        if let Some(request) = ended.request.or_else(next) {
-            self.shared.fail(request, ended.failure, ended.busy);
+        if let Some(invocation) = ended.invocation.or_else(next) {
+            self.shared.fail(invocation, ended.error, ended.busy);
         }
     }
 }

@@ -4,9 +4,11 @@ use crate::host_accelerators::{self, Accel};
 use crate::host_collections;
 use crate::instance::Shared;
 use crate::limits::{KEY_LEN_MAX, LOG_LEN_MAX, PAYLOAD_LEN_MAX, RANDOM_LEN_MAX};
-use crate::types::{Failure, LogLine, Output, Reply, Request};
+use crate::types::LogLine;
 use crate::warm::Warm;
 use e3_collections::{State, Txn};
+use e3_invocation::{Effects, HandlerError, Invocation, Output, Reply};
+use e3_model::{RequestId, Via};
 use std::cell::RefCell;
 use std::fmt;
 use std::rc::Rc;
@@ -28,12 +30,12 @@ pub(crate) struct Ctx {
     pub(crate) buffer_at: usize,
     pub(crate) buffer_len: usize,
     pub(crate) head_at: Option<usize>,
-    /// The request that is being handled.
-    pub(crate) request: Option<Request>,
-    pub(crate) outputs: Vec<Output>,
+    /// What is being handled.
+    pub(crate) invocation: Option<Invocation>,
+    /// What the handler did up to now, but for the writes, which are in `txn`.
+    pub(crate) effects: Effects,
     /// Messages of the request, by channel.
     pub(crate) sent: Vec<u32>,
-    pub(crate) reply: Option<Reply>,
     /// When the request, or the start of the instance, began.
     pub(crate) started: Instant,
     /// How long it ran before it was last preempted.
@@ -55,23 +57,23 @@ unsafe impl Send for Ctx {}
 
 /// Carries a failure out of a host function through WebAssembly frames.
 #[derive(Debug)]
-pub(crate) struct HostFailure(pub(crate) Failure);
+pub(crate) struct HostError(pub(crate) HandlerError);
 
-impl fmt::Display for HostFailure {
+impl fmt::Display for HostError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }
 }
 
-impl std::error::Error for HostFailure {}
+impl std::error::Error for HostError {}
 
-impl From<Failure> for HostFailure {
-    fn from(failure: Failure) -> HostFailure {
-        HostFailure(failure)
+impl From<HandlerError> for HostError {
+    fn from(failure: HandlerError) -> HostError {
+        HostError(failure)
     }
 }
 
-type Host<T> = std::result::Result<T, HostFailure>;
+type Host<T> = std::result::Result<T, HostError>;
 
 impl Ctx {
     pub(crate) fn new(shared: Rc<Shared>, state: Rc<RefCell<State>>, started: Instant) -> Ctx {
@@ -85,10 +87,9 @@ impl Ctx {
             buffer_at: 0,
             buffer_len: 0,
             head_at: None,
-            request: None,
-            outputs: Vec::new(),
+            invocation: None,
+            effects: Effects::default(),
             sent,
-            reply: None,
             started,
             busy_before: Duration::ZERO,
             growth_refused: None,
@@ -106,18 +107,18 @@ impl Ctx {
     }
 
     pub(crate) fn in_request(&self, import: &'static str) -> Host<()> {
-        match self.request {
+        match self.invocation {
             Some(_) => Ok(()),
-            None => Err(HostFailure(Failure::OutsideRequest(import))),
+            None => Err(HostError(HandlerError::OutsideRequest(import))),
         }
     }
 
     pub(crate) fn reply(&mut self, status: u32, payload: &[u8]) -> i32 {
-        if payload.len() > PAYLOAD_LEN_MAX || self.reply.is_some() {
+        if payload.len() > PAYLOAD_LEN_MAX || self.effects.reply.is_some() {
             return BOUND;
         }
         let payload = self.shared.core.buffer_with(payload);
-        self.reply = Some(Reply { status, payload });
+        self.effects.reply = Some(Reply { status, payload });
         0
     }
 
@@ -132,7 +133,7 @@ impl Ctx {
             return BOUND;
         }
         self.sent[at] += 1;
-        self.outputs.push(Output {
+        self.effects.outputs.push(Output {
             channel: at as u16,
             key: self.shared.core.buffer_with(key),
             payload: self.shared.core.buffer_with(payload),
@@ -198,9 +199,10 @@ impl ResourceLimiter for Ctx {
         _maximum: Option<usize>,
     ) -> Result<bool> {
         let allowed = desired <= self.shared.spec.memory_bytes_max;
-        match allowed {
-            true => self.shared.memory_bytes.set(desired),
-            false => self.growth_refused = Some(desired),
+        if allowed {
+            self.shared.memory_bytes.set(desired);
+        } else {
+            self.growth_refused = Some(desired);
         }
         Ok(allowed)
     }
@@ -215,11 +217,25 @@ impl ResourceLimiter for Ctx {
     }
 }
 
+/// A request's identity as the service ABI has it.
+pub(crate) fn id_bytes(id: RequestId) -> [u8; 16] {
+    let bytes = u128::from(id.seq) << 64 | u128::from(id.client);
+    bytes.to_le_bytes()
+}
+
+/// A message's origin as the service ABI has it: -1 from a client, or the number of the edge.
+pub(crate) fn edge(via: Via) -> i32 {
+    match via {
+        Via::Ingress => -1,
+        Via::Edge(edge) => i32::from(edge.0),
+    }
+}
+
 /// The caller's memory and context.
 #[inline(always)]
 pub(crate) fn parts<'a>(caller: &'a mut Caller<'_, Ctx>) -> Host<(&'a mut [u8], &'a mut Ctx)> {
     let Some(memory) = caller.data().memory else {
-        return Err(HostFailure(Failure::OutsideRequest("e3")));
+        return Err(HostError(HandlerError::OutsideRequest("e3")));
     };
     Ok(memory.data_and_store_mut(caller))
 }
@@ -228,7 +244,7 @@ pub(crate) fn parts<'a>(caller: &'a mut Caller<'_, Ctx>) -> Host<(&'a mut [u8], 
 pub(crate) fn range(memory: usize, ptr: i32, len: i32) -> Host<std::ops::Range<usize>> {
     let (start, count) = (ptr as u32 as usize, len as u32 as usize);
     if start + count > memory {
-        return Err(HostFailure(Failure::Pointer {
+        return Err(HostError(HandlerError::Pointer {
             ptr: ptr as u32,
             len: len as u32,
             memory,
@@ -277,13 +293,16 @@ pub(crate) fn define(linker: &mut Linker<Ctx>) -> Result<()> {
 }
 
 fn define_request(linker: &mut Linker<Ctx>) -> Result<()> {
-    linker.func_wrap("e3", "now", |c: C<'_>| match &c.data().request {
-        Some(request) => request.now_ns as i64,
+    linker.func_wrap("e3", "now", |c: C<'_>| match &c.data().invocation {
+        Some(invocation) => invocation.now.0 as i64,
         None => 0,
     })?;
     linker.func_wrap("e3", "request_id", |mut c: C<'_>, out: i32| -> Result<()> {
         let (memory, ctx) = parts(&mut c)?;
-        let id = ctx.request.as_ref().map_or([0; 16], |r| r.request_id);
+        let id = ctx
+            .invocation
+            .as_ref()
+            .map_or([0; 16], |i| id_bytes(i.request));
         give(memory, &id, out, 16)?;
         Ok(())
     })?;
@@ -292,17 +311,21 @@ fn define_request(linker: &mut Linker<Ctx>) -> Result<()> {
         "request_key",
         |mut c: C<'_>, out: i32, cap: i32| -> Result<i32> {
             let (memory, ctx) = parts(&mut c)?;
-            let key = ctx.request.as_ref().map_or(&[][..], |r| &r.key);
+            let key = ctx.invocation.as_ref().map_or(&[][..], |i| &i.key);
             Ok(give(memory, key, out, cap)?)
         },
     )?;
-    linker.func_wrap("e3", "request_slot", |c: C<'_>| match &c.data().request {
-        Some(request) => i32::from(request.slot),
-        None => -1,
+    linker.func_wrap("e3", "request_slot", |c: C<'_>| {
+        match &c.data().invocation {
+            Some(invocation) => i32::from(invocation.slot.0),
+            None => -1,
+        }
     })?;
-    linker.func_wrap("e3", "request_edge", |c: C<'_>| match &c.data().request {
-        Some(request) => request.edge,
-        None => -1,
+    linker.func_wrap("e3", "request_edge", |c: C<'_>| {
+        match &c.data().invocation {
+            Some(invocation) => edge(invocation.via),
+            None => -1,
+        }
     })?;
     linker.func_wrap(
         "e3",

@@ -6,7 +6,7 @@
 //! held by handle, for the instance's life. The libraries pick the machine's instructions (AES-NI,
 //! SHA, CLMUL, and those of ARM) when they run.
 
-use crate::host::{C, Ctx, HostFailure, bytes, found, parts, range};
+use crate::host::{C, Ctx, HostError, bytes, found, parts, range};
 use crate::limits::{ACCEL_HANDLES_MAX, ACCEL_LEN_MAX, MATCHES_MAX};
 use crate::pattern_set::PatternSet;
 use aes::cipher::{Array, BlockModeDecrypt, BlockModeEncrypt, InnerIvInit};
@@ -321,7 +321,7 @@ fn cbc(c: &mut C<'_>, key: i32, iv: i32, ptr: i32, len: i32, encrypt: bool) -> R
     Ok(ctx.accel.cbc(key, &iv, &mut memory[data], encrypt))
 }
 
-fn chunk<const N: usize>(memory: &[u8], ptr: i32) -> std::result::Result<[u8; N], HostFailure> {
+fn chunk<const N: usize>(memory: &[u8], ptr: i32) -> std::result::Result<[u8; N], HostError> {
     let bytes = bytes(memory, ptr, N as i32)?;
     Ok(bytes.try_into().expect("of this length"))
 }

@@ -6,16 +6,11 @@
 //! fresh entry. An epoch tick suspends the fiber wherever it is, and a later poll resumes it.
 
 use crate::code::{Code, one_line};
-use crate::host::{Ctx, HostFailure, parts};
-use crate::limits::{
-    BUFFER_LEN_MAX, BUFFERS_MAX, COMPLETIONS_MAX, EFFECTS_LEN_MAX, OUTPUT_OVERHEAD_LEN,
-    REQUEST_HEAD_LEN,
-};
-use crate::types::{
-    Completion, EngineConfig, Failed, Failure, InstanceId, InstanceSpec, LogFn, Outcome, RandomFn,
-    Request,
-};
-use e3_collections::{State, WriteBatch};
+use crate::host::{Ctx, HostError, edge, id_bytes, parts};
+use crate::limits::{BUFFER_LEN_MAX, BUFFERS_MAX, COMPLETIONS_MAX, REQUEST_HEAD_LEN};
+use crate::types::{EngineConfig, InstanceId, InstanceSpec, LogFn, RandomFn};
+use e3_collections::State;
+use e3_invocation::{Completion, EFFECTS_LEN_MAX, Failed, HandlerError, Invocation, Outcome};
 use e3_model::Accelerators;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -42,7 +37,7 @@ const SHIM: &str = r#"(module
 
 /// What all instances of an engine share.
 pub(crate) struct Core {
-    pub(crate) completions: RefCell<Vec<Completion>>,
+    pub(crate) completions: RefCell<Vec<(InstanceId, Completion)>>,
     buffers: RefCell<Vec<Vec<u8>>>,
     /// When the caller of `run` wants the core back.
     pub(crate) until: Cell<Instant>,
@@ -103,7 +98,7 @@ pub(crate) struct Counters {
     pub(crate) requests: Cell<u64>,
     pub(crate) failures: Cell<u64>,
     pub(crate) traps: Cell<u64>,
-    pub(crate) deadline_stops: Cell<u64>,
+    pub(crate) deadlines_exceeded: Cell<u64>,
     pub(crate) preemptions: Cell<u64>,
     pub(crate) restarts: Cell<u64>,
     pub(crate) busy: Cell<Duration>,
@@ -119,7 +114,7 @@ pub(crate) struct Shared {
     pub(crate) id: InstanceId,
     pub(crate) spec: InstanceSpec,
     pub(crate) core: Rc<Core>,
-    pub(crate) queue: RefCell<VecDeque<Request>>,
+    pub(crate) queue: RefCell<VecDeque<Invocation>>,
     pub(crate) phase: Cell<Phase>,
     /// When the fiber was last resumed.
     pub(crate) resumed: Cell<Instant>,
@@ -135,10 +130,10 @@ pub(crate) struct Shared {
     pub(crate) counters: Rc<Counters>,
 }
 
-/// How a fiber ended: why, with the request it was at, and how long it was at it.
+/// How a fiber ended: why, the invocation that it was at, and how long it was at it.
 pub(crate) struct Ended {
-    pub(crate) failure: Failure,
-    pub(crate) request: Option<Request>,
+    pub(crate) error: HandlerError,
+    pub(crate) invocation: Option<Invocation>,
     pub(crate) busy: Duration,
 }
 
@@ -180,15 +175,15 @@ pub(crate) fn fiber(
             let _ = store.set_fuel(u64::MAX);
         }
         store.set_epoch_deadline(1);
-        let failure = match serve(&shim, &code, &mut store).await {
+        let error = match serve(&shim, &code, &mut store).await {
             Ok(never) => match never {},
-            Err(e) => failure_of(&e, store.data()),
+            Err(e) => error_of(&e, store.data()),
         };
         let busy = busy(store.data(), Instant::now());
-        let request = store.data_mut().request.take();
+        let invocation = store.data_mut().invocation.take();
         Ended {
-            failure,
-            request,
+            error,
+            invocation,
             busy,
         }
     })
@@ -206,9 +201,9 @@ fn on_tick(mut store: StoreContextMut<'_, Ctx>) -> Result<UpdateDeadline> {
     let busy = busy(ctx, Instant::now());
     let deadline = ctx.shared.spec.deadline;
     if busy > deadline {
-        return Err(HostFailure(Failure::DeadlineExceeded {
-            busy_us: busy.as_micros() as u64,
-            deadline_us: deadline.as_micros() as u64,
+        return Err(HostError(HandlerError::DeadlineExceeded {
+            ran: busy.into(),
+            deadline: deadline.into(),
         })
         .into());
     }
@@ -283,7 +278,7 @@ async fn prepare(code: &Code, instance: &Instance, store: &mut Store<Ctx>) -> Re
     }
     let [version, address, capacity, head] = asked;
     if version != 1 {
-        return Err(HostFailure(Failure::AbiVersion(version)).into());
+        return Err(HostError(HandlerError::AbiVersion(version)).into());
     }
     if let Some(init) = &exports.init {
         let f: TypedFunc<(), i32> = func(store, init)?.typed(&*store)?;
@@ -291,14 +286,14 @@ async fn prepare(code: &Code, instance: &Instance, store: &mut Store<Ctx>) -> Re
             0 => {}
             code => {
                 let said = store.data_mut().said.take();
-                return Err(HostFailure(Failure::Init { code, said }).into());
+                return Err(HostError(HandlerError::Init { code, said }).into());
             }
         }
     }
     let memory_len = memory.data_size(&*store);
     let (address, capacity) = (address as u32, capacity as u32);
     if u64::from(address) + u64::from(capacity) > memory_len as u64 {
-        return Err(HostFailure(Failure::RequestBuffer {
+        return Err(HostError(HandlerError::RequestBuffer {
             address,
             capacity,
             memory: memory_len,
@@ -307,7 +302,7 @@ async fn prepare(code: &Code, instance: &Instance, store: &mut Store<Ctx>) -> Re
     }
     let head_end = u64::from(head as u32) + REQUEST_HEAD_LEN as u64;
     if exports.request_head.is_some() && head_end > memory_len as u64 {
-        return Err(HostFailure(Failure::RequestHead {
+        return Err(HostError(HandlerError::RequestHead {
             address: head as u32,
             memory: memory_len,
         })
@@ -335,22 +330,22 @@ fn next(mut caller: Caller<'_, Ctx>, status: i32) -> Result<i32> {
     };
     let len = payload.len();
     if len > capacity {
-        return Err(HostFailure(Failure::RequestTooLong { len, capacity }).into());
+        return Err(HostError(HandlerError::RequestTooLong { len, capacity }).into());
     }
     memory[at..at + len].copy_from_slice(payload);
-    if let (Some(at), Some(request)) = (ctx.head_at, &ctx.request) {
-        write_head(request, &mut memory[at..at + REQUEST_HEAD_LEN]);
+    if let (Some(at), Some(invocation)) = (ctx.head_at, &ctx.invocation) {
+        write_head(invocation, &mut memory[at..at + REQUEST_HEAD_LEN]);
     }
     Ok(len as i32)
 }
 
 /// What a request is beside its payload: here it costs less than a call for each of its parts.
-fn write_head(request: &Request, out: &mut [u8]) {
-    let key = &*request.key;
-    out[..16].copy_from_slice(&request.request_id);
-    out[16..24].copy_from_slice(&request.now_ns.to_le_bytes());
-    out[24..28].copy_from_slice(&request.edge.to_le_bytes());
-    out[28..30].copy_from_slice(&request.slot.to_le_bytes());
+fn write_head(invocation: &Invocation, out: &mut [u8]) {
+    let key = &*invocation.key;
+    out[..16].copy_from_slice(&id_bytes(invocation.request));
+    out[16..24].copy_from_slice(&invocation.now.0.to_le_bytes());
+    out[24..28].copy_from_slice(&edge(invocation.via).to_le_bytes());
+    out[28..30].copy_from_slice(&invocation.slot.0.to_le_bytes());
     out[30..32].copy_from_slice(&(key.len() as u16).to_le_bytes());
     // a longer one is asked for
     if let Some(room) = out[32..].get_mut(..key.len()) {
@@ -366,10 +361,10 @@ impl Ctx {
         &mut self,
         now: Instant,
         status: i32,
-    ) -> std::result::Result<Option<&mut Vec<u8>>, HostFailure> {
-        if self.request.is_some() {
+    ) -> std::result::Result<Option<&mut Vec<u8>>, HostError> {
+        if self.invocation.is_some() {
             if status != 0 {
-                return Err(HostFailure(Failure::Code(status)));
+                return Err(HostError(HandlerError::Code(status)));
             }
             commit(self, now)?;
             self.shared.is_within_request.set(false);
@@ -384,7 +379,7 @@ impl Ctx {
         }
         let mut queue = self.shared.queue.borrow_mut();
         self.warm.next(&queue, &self.state.borrow());
-        let Some(request) = queue.pop_front() else {
+        let Some(invocation) = queue.pop_front() else {
             return Ok(None);
         };
         drop(queue);
@@ -392,33 +387,27 @@ impl Ctx {
         self.started = now;
         self.busy_before = Duration::ZERO;
         self.growth_refused = None;
-        self.txn.begin(request.slot);
-        Ok(Some(&mut self.request.insert(request).payload))
+        self.txn.begin(invocation.slot.0);
+        Ok(Some(&mut self.invocation.insert(invocation).payload))
     }
 }
 
-/// Applies a handled request's writes and hands it out.
-fn commit(ctx: &mut Ctx, now: Instant) -> std::result::Result<(), Failure> {
-    let batch = match ctx.txn.writes() {
-        0 => WriteBatch::default(),
-        _ => ctx.txn.finish_in(ctx.shared.core.buffer_with(&[])),
-    };
-    let outputs = ctx
-        .outputs
-        .iter()
-        .map(|o| o.key.len() + o.payload.len() + OUTPUT_OVERHEAD_LEN);
-    let reply = ctx.reply.as_ref().map_or(0, |r| r.payload.len());
-    let len = batch.as_bytes().len() + outputs.sum::<usize>() + reply;
+/// Applies the writes of a handled request and reports its completion.
+fn commit(ctx: &mut Ctx, now: Instant) -> std::result::Result<(), HandlerError> {
+    if ctx.txn.writes() > 0 {
+        ctx.effects.writes = ctx.txn.finish_in(ctx.shared.core.buffer_with(&[]));
+    }
+    let len = ctx.effects.bytes();
     if len > EFFECTS_LEN_MAX {
-        return Err(Failure::EffectsTooLong { len });
+        return Err(HandlerError::EffectsTooLong { len });
     }
-    if !batch.is_empty() {
-        ctx.state.borrow_mut().apply(&batch)?;
+    if !ctx.effects.writes.is_empty() {
+        ctx.state.borrow_mut().apply(&ctx.effects.writes)?;
     }
-    let Some(request) = ctx.request.take() else {
+    let Some(invocation) = ctx.invocation.take() else {
         return Ok(());
     };
-    if !ctx.outputs.is_empty() {
+    if !ctx.effects.outputs.is_empty() {
         ctx.sent.fill(0);
     }
     let busy = busy(ctx, now);
@@ -426,18 +415,15 @@ fn commit(ctx: &mut Ctx, now: Instant) -> std::result::Result<(), Failure> {
     let counters = &shared.counters;
     bump(&counters.requests);
     counters.busy.set(counters.busy.get() + busy);
-    shared.core.completions.borrow_mut().push(Completion {
-        id: shared.id,
-        token: request.token,
-        outcome: Outcome::Done {
-            batch,
-            outputs: std::mem::take(&mut ctx.outputs),
-            reply: ctx.reply.take(),
-        },
-        busy,
-    });
-    shared.core.recycle(request.payload);
-    shared.core.recycle(request.key);
+    let completion = Completion {
+        token: invocation.token,
+        outcome: Outcome::Completed(std::mem::take(&mut ctx.effects)),
+        busy: busy.into(),
+    };
+    let mut completions = shared.core.completions.borrow_mut();
+    completions.push((shared.id, completion));
+    shared.core.recycle(invocation.payload);
+    shared.core.recycle(invocation.key);
     Ok(())
 }
 
@@ -447,41 +433,44 @@ impl Shared {
         self.core.accelerators.and(self.spec.accelerators)
     }
 
-    /// Hands out a request that failed, and counts it.
-    pub(crate) fn fail(&self, request: Request, failure: Failure, busy: Duration) {
+    /// Reports an invocation that failed, and counts it.
+    pub(crate) fn fail(&self, invocation: Invocation, error: HandlerError, busy: Duration) {
         let counters = &self.counters;
         bump(&counters.requests);
         bump(&counters.failures);
         counters.busy.set(counters.busy.get() + busy);
-        match failure {
-            Failure::Trap(_) | Failure::Pointer { .. } | Failure::MemoryLimit { .. } => {
-                bump(&counters.traps);
-            }
-            Failure::DeadlineExceeded { .. } => bump(&counters.deadline_stops),
+        match error {
+            HandlerError::Trap(_)
+            | HandlerError::Pointer { .. }
+            | HandlerError::MemoryLimit { .. } => bump(&counters.traps),
+            HandlerError::DeadlineExceeded { .. } => bump(&counters.deadlines_exceeded),
             _ => {}
         }
-        self.core.completions.borrow_mut().push(Completion {
-            id: self.id,
-            token: request.token,
-            outcome: Outcome::Failed(Box::new(Failed { failure, request })),
-            busy,
-        });
+        let completion = Completion {
+            token: invocation.token,
+            outcome: Outcome::Failed(Box::new(Failed { error, invocation })),
+            busy: busy.into(),
+        };
+        self.core
+            .completions
+            .borrow_mut()
+            .push((self.id, completion));
     }
 }
 
 /// What an error out of WebAssembly means.
-fn failure_of(e: &wasmtime::Error, ctx: &Ctx) -> Failure {
-    if let Some(HostFailure(failure)) = e.downcast_ref() {
-        return failure.clone();
+fn error_of(e: &wasmtime::Error, ctx: &Ctx) -> HandlerError {
+    if let Some(HostError(error)) = e.downcast_ref() {
+        return error.clone();
     }
     if let Some(asked) = ctx.growth_refused {
-        return Failure::MemoryLimit {
+        return HandlerError::MemoryLimit {
             asked,
             maximum: ctx.shared.spec.memory_bytes_max,
         };
     }
     match e.downcast_ref::<Trap>() {
-        Some(trap) => Failure::Trap(trap.to_string()),
-        None => Failure::NoRoom(one_line(e)),
+        Some(trap) => HandlerError::Trap(trap.to_string()),
+        None => HandlerError::OutOfMemory(one_line(e)),
     }
 }

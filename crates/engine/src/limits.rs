@@ -19,11 +19,6 @@ pub const KEY_LEN_MAX: usize = e3_model::limits::KEY_LEN_MAX;
 pub const REQUEST_HEAD_LEN: usize = 96;
 /// Bytes of a message or reply.
 pub const PAYLOAD_LEN_MAX: usize = e3_model::limits::PAYLOAD_LEN_MAX;
-/// Bytes of all writes, messages and the reply of a request together: one log entry, which one
-/// datagram must carry.
-pub const EFFECTS_LEN_MAX: usize = 56 * 1024;
-/// What a message counts there beside key and payload.
-pub const OUTPUT_OVERHEAD_LEN: usize = 16;
 /// Bytes of a log line; it is cut there.
 pub const LOG_LEN_MAX: usize = 512;
 /// Most random bytes that a service asks for at once.

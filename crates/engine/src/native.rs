@@ -6,12 +6,13 @@
 //! are named as in docs/abi.md. Only what WebAssembly adds is missing: the instance's own memory
 //! with the copies into and out of it, bounds, preemption, and the compiler's care.
 
-use crate::host::Ctx;
+use crate::host::{Ctx, edge, id_bytes};
 use crate::host_accelerators::crc32;
 use crate::host_collections::{code, handle};
 use crate::instance::{Core, Phase, Shared};
-use crate::types::{Completion, EngineConfig, Failure, InstanceId, InstanceSpec, Request};
+use crate::types::{EngineConfig, InstanceId, InstanceSpec};
 use e3_collections::{State, TxnError};
+use e3_invocation::{Completion, HandlerError, Invocation};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -20,7 +21,6 @@ use std::time::{Duration, Instant};
 pub struct Native {
     ctx: Ctx,
     status: i32,
-    done: Vec<Completion>,
 }
 
 /// Copies a value out if there is room; its length, or -1.
@@ -62,13 +62,12 @@ impl Native {
         Native {
             ctx: Ctx::new(Rc::new(shared), Rc::new(RefCell::new(state)), now),
             status: 0,
-            done: Vec::new(),
         }
     }
 
-    /// Queues a request.
-    pub fn submit(&mut self, request: Request) {
-        self.ctx.shared.queue.borrow_mut().push_back(request);
+    /// Queues an invocation.
+    pub fn submit(&mut self, invocation: Invocation) {
+        self.ctx.shared.queue.borrow_mut().push_back(invocation);
     }
 
     /// For so long [`Native::turn`] takes requests.
@@ -80,24 +79,23 @@ impl Native {
 
     /// Commits the request that was handled, and takes the next one: its payload. None if there is
     /// no other, or the time is up.
-    pub fn turn(&mut self) -> Result<Option<Vec<u8>>, Failure> {
+    pub fn turn(&mut self) -> Result<Option<Vec<u8>>, HandlerError> {
         let payload = self.ctx.turn(Instant::now(), self.status);
         payload.map(|p| p.map(std::mem::take)).map_err(|e| e.0)
     }
 
     /// What the handler made of the request, and its payload.
     pub fn handled(&mut self, payload: Vec<u8>, status: i32) {
-        if let Some(request) = &mut self.ctx.request {
-            request.payload = payload;
+        if let Some(invocation) = &mut self.ctx.invocation {
+            invocation.payload = payload;
         }
         self.status = status;
     }
 
-    /// Takes what is finished.
-    pub fn completions(&mut self) -> std::vec::Drain<'_, Completion> {
-        let finished = &mut self.ctx.shared.core.completions.borrow_mut();
-        self.done.append(finished);
-        self.done.drain(..)
+    /// Adds the completions since the last call to `done`.
+    pub fn completions(&mut self, done: &mut Vec<Completion>) {
+        let mut completions = self.ctx.shared.core.completions.borrow_mut();
+        done.extend(completions.drain(..).map(|(_, completion)| completion));
     }
 
     /// A buffer with this content.
@@ -115,23 +113,25 @@ impl Native {
 #[expect(missing_docs, reason = "docs/abi.md says what each does")]
 impl Native {
     pub fn now(&self) -> i64 {
-        self.ctx.request.as_ref().map_or(0, |r| r.now_ns as i64)
+        self.ctx.invocation.as_ref().map_or(0, |i| i.now.0 as i64)
     }
 
     pub fn request_id(&self) -> [u8; 16] {
-        self.ctx.request.as_ref().map_or([0; 16], |r| r.request_id)
+        let invocation = self.ctx.invocation.as_ref();
+        invocation.map_or([0; 16], |i| id_bytes(i.request))
     }
 
     pub fn request_key(&self, out: &mut [u8]) -> i32 {
-        give(self.ctx.request.as_ref().map(|r| &*r.key), out)
+        give(self.ctx.invocation.as_ref().map(|i| &*i.key), out)
     }
 
     pub fn request_slot(&self) -> i32 {
-        self.ctx.request.as_ref().map_or(-1, |r| i32::from(r.slot))
+        let invocation = self.ctx.invocation.as_ref();
+        invocation.map_or(-1, |i| i32::from(i.slot.0))
     }
 
     pub fn request_edge(&self) -> i32 {
-        self.ctx.request.as_ref().map_or(-1, |r| r.edge)
+        self.ctx.invocation.as_ref().map_or(-1, |i| edge(i.via))
     }
 
     pub fn reply(&mut self, status: u32, payload: &[u8]) -> i32 {

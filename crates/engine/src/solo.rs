@@ -2,11 +2,11 @@
 
 use crate::limits::MEMORY_LEN_MAX;
 use crate::types::{
-    Completion, EngineConfig, EngineError, InstanceId, InstanceSpec, LoadError, Request,
-    StartError, Startup, Stats, SubmitError,
+    EngineConfig, EngineError, InstanceId, InstanceSpec, LoadError, StartError, Startup, Stats,
 };
 use crate::{Engine, Ticker};
 use e3_collections::State;
+use e3_invocation::{Completion, Failed, Invocation};
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
@@ -30,9 +30,9 @@ pub enum SoloError {
     /// The service does not start.
     #[error("{0}")]
     Start(#[from] StartError),
-    /// A request was not taken.
+    /// A request was refused.
     #[error("{0}")]
-    Submit(#[from] SubmitError),
+    Submit(#[from] Box<Failed>),
     /// The thread that preempts cannot be started.
     #[error("ticker: {0}")]
     Ticker(#[from] std::io::Error),
@@ -68,11 +68,11 @@ impl Solo {
         // A start that takes longer than a tick goes on in turns.
         loop {
             match engine.stats(ID).unwrap_or_default().startup {
-                Startup::Done => return Ok(Solo { engine, state }),
-                Startup::Failed(failure) => {
-                    return Err(StartError::Failed { service, failure }.into());
+                Startup::Started => return Ok(Solo { engine, state }),
+                Startup::Failed(error) => {
+                    return Err(StartError::Failed { service, error }.into());
                 }
-                Startup::UnderWay => engine.run(TURN),
+                Startup::Starting => engine.run(TURN),
             };
         }
     }
@@ -80,7 +80,7 @@ impl Solo {
     /// Handles requests one after the other; how each of them ended, in their order.
     pub fn call_all(
         &mut self,
-        requests: impl IntoIterator<Item = Request>,
+        requests: impl IntoIterator<Item = Invocation>,
         ended: &mut Vec<Completion>,
     ) -> Result<(), SoloError> {
         for request in requests {
@@ -88,7 +88,7 @@ impl Solo {
         }
         loop {
             let more = self.engine.run(TURN);
-            ended.extend(self.engine.completions());
+            ended.extend(self.engine.completions().map(|(_, completion)| completion));
             if !more {
                 return Ok(());
             }
@@ -96,7 +96,7 @@ impl Solo {
     }
 
     /// Handles one request.
-    pub fn call(&mut self, request: Request) -> Result<Completion, SoloError> {
+    pub fn call(&mut self, request: Invocation) -> Result<Completion, SoloError> {
         let mut ended = Vec::with_capacity(1);
         self.call_all([request], &mut ended)?;
         Ok(ended.pop().expect("a request that was taken ends"))

@@ -1,6 +1,7 @@
 //! What goes into the engine and what comes out.
 
-use e3_collections::{CollectionSpec, WriteBatch};
+use e3_collections::CollectionSpec;
+use e3_invocation::HandlerError;
 use e3_model::Accelerators;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,9 +12,7 @@ use std::time::Duration;
 use thiserror::Error;
 
 use crate::Ticker;
-use crate::limits::{
-    EFFECTS_LEN_MAX, INSTANCE_IDS_MAX, MEMORY_LEN_MAX, MODULE_LEN_MAX, QUEUE_LEN_MAX,
-};
+use crate::limits::{INSTANCE_IDS_MAX, MEMORY_LEN_MAX, MODULE_LEN_MAX};
 
 /// An instance on this engine. The caller chooses it, small and dense: it indexes a table.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -142,7 +141,7 @@ pub struct InstanceSpec {
     /// Name of the service, as logs and statistics call it.
     pub name: String,
     /// Its outgoing channels: name, and messages that one request may send on it. The order gives
-    /// the indices in [`Output::channel`].
+    /// the indices in [`e3_invocation::Output::channel`].
     pub channels: Vec<(String, u32)>,
     /// Its collections; the order gives their ids. Must be those of the state.
     pub collections: Vec<CollectionSpec>,
@@ -193,203 +192,13 @@ pub enum StartError {
         maximum: usize,
     },
     /// It failed before its first request.
-    #[error("service \"{service}\": {failure}")]
+    #[error("service \"{service}\": {error}")]
     Failed {
         /// The service.
         service: String,
-        /// How.
-        failure: Failure,
+        /// Why.
+        error: HandlerError,
     },
-}
-
-/// A request for an instance.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Request {
-    /// Comes back with the completion.
-    pub token: u64,
-    /// Slot of its key.
-    pub slot: u16,
-    /// What `now` tells the handler. The caller sees to it that it never goes back in a shard.
-    pub now_ns: u64,
-    /// Client and sequence number.
-    pub request_id: [u8; 16],
-    /// Index of the channel it came by, -1 from a client.
-    pub edge: i32,
-    /// Key that it was routed by.
-    pub key: Vec<u8>,
-    /// Payload.
-    pub payload: Vec<u8>,
-}
-
-/// Why a request was not taken.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
-pub enum SubmitError {
-    /// No such instance.
-    #[error("instance {0} is not here")]
-    NoInstance(InstanceId),
-    /// Its queue is full.
-    #[error("instance {0}: its queue is full with {QUEUE_LEN_MAX} requests")]
-    Full(InstanceId),
-}
-
-/// A message that a handler sent.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Output {
-    /// Index into [`InstanceSpec::channels`].
-    pub channel: u16,
-    /// Key to route by.
-    pub key: Vec<u8>,
-    /// Payload.
-    pub payload: Vec<u8>,
-}
-
-/// What a handler answered the client.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Reply {
-    /// 0 = ok, 1.. = the application's own errors.
-    pub status: u32,
-    /// Payload.
-    pub payload: Vec<u8>,
-}
-
-/// A finished request.
-#[derive(Debug)]
-pub struct Completion {
-    /// Who handled it.
-    pub id: InstanceId,
-    /// The request's token.
-    pub token: u64,
-    /// How it ended.
-    pub outcome: Outcome,
-    /// Time on the core.
-    pub busy: Duration,
-}
-
-/// How a request ended.
-#[derive(Debug)]
-pub enum Outcome {
-    /// The handler returned 0.
-    Done {
-        /// Its writes, applied to the state already.
-        batch: WriteBatch,
-        /// Messages in the order they were sent.
-        outputs: Vec<Output>,
-        /// Answer to the client, if it gave one.
-        reply: Option<Reply>,
-    },
-    /// The attempt failed and left no trace. Boxed: failures are rare.
-    Failed(Box<Failed>),
-}
-
-/// A failed attempt.
-#[derive(Debug)]
-pub struct Failed {
-    /// Why.
-    pub failure: Failure,
-    /// The request, so that it can be tried again.
-    pub request: Request,
-}
-
-/// Microseconds in the unit that manifests would use.
-fn seconds(us: u64) -> String {
-    match us {
-        us if us.is_multiple_of(1_000_000) => format!("{} s", us / 1_000_000),
-        us if us.is_multiple_of(1_000) => format!("{} ms", us / 1_000),
-        us => format!("{us} us"),
-    }
-}
-
-/// Why an attempt failed. Whatever it is, the instance gets a new memory.
-#[derive(Clone, PartialEq, Eq, Debug, Error)]
-pub enum Failure {
-    /// The handler returned this instead of 0.
-    #[error("handler returned {0}, must be 0")]
-    Code(i32),
-    /// The code trapped.
-    #[error("{0}")]
-    Trap(String),
-    /// A pointer outside of the instance's memory.
-    #[error("{len} bytes at {ptr} are outside of the instance's memory of {memory} bytes")]
-    Pointer {
-        /// Address.
-        ptr: u32,
-        /// Length.
-        len: u32,
-        /// Size of the memory.
-        memory: usize,
-    },
-    /// The handler ran longer than it may.
-    #[error("handler exceeded its deadline of {}", seconds(*deadline_us))]
-    DeadlineExceeded {
-        /// How long it ran.
-        busy_us: u64,
-        /// How long it may run.
-        deadline_us: u64,
-    },
-    /// It asked for more memory than it may have, and trapped.
-    #[error("handler needs {asked} bytes of memory, must be at most {maximum}")]
-    MemoryLimit {
-        /// What it asked for.
-        asked: usize,
-        /// What it may have.
-        maximum: usize,
-    },
-    /// The request is longer than the instance's buffer.
-    #[error("request of {len} bytes, must be at most {capacity}")]
-    RequestTooLong {
-        /// Bytes of the request.
-        len: usize,
-        /// Size of the buffer.
-        capacity: usize,
-    },
-    /// Writes, messages and reply do not fit one log entry.
-    #[error(
-        "writes, messages and reply of {len} bytes together, must be at most {EFFECTS_LEN_MAX}"
-    )]
-    EffectsTooLong {
-        /// Bytes of them.
-        len: usize,
-    },
-    /// `e3_init` returned this instead of 0.
-    #[error("e3_init returned {code}, must be 0{}", said.as_ref().map(|s| format!(" ({s})")).unwrap_or_default())]
-    Init {
-        /// The code.
-        code: i32,
-        /// What it logged last.
-        said: Option<String>,
-    },
-    /// `e3_abi_version` returned this instead of 1.
-    #[error("built for version {0} of the service ABI, must be 1")]
-    AbiVersion(i32),
-    /// The request buffer lies outside of the memory.
-    #[error(
-        "request buffer of {capacity} bytes at {address}: outside of the memory of {memory} bytes"
-    )]
-    RequestBuffer {
-        /// Address.
-        address: u32,
-        /// Size.
-        capacity: u32,
-        /// Size of the memory.
-        memory: usize,
-    },
-    /// The room for a request's head lies outside of the memory.
-    #[error("request head at {address}: outside of the memory of {memory} bytes")]
-    RequestHead {
-        /// Address.
-        address: u32,
-        /// Size of the memory.
-        memory: usize,
-    },
-    /// `e3_init` called an import that only a handler may call.
-    #[error("import \"{0}\" was called outside of a request")]
-    OutsideRequest(&'static str),
-    /// The state did not take the batch: it was changed behind the instance's back.
-    #[error("{0}")]
-    State(#[from] e3_collections::ApplyError),
-    /// No memory, stack or address space for the instance.
-    #[error("the system has no memory for an instance: {0}")]
-    NoRoom(String),
 }
 
 /// Counters of an instance, since its start.
@@ -403,8 +212,8 @@ pub struct Stats {
     pub failures: u64,
     /// Of the failures, traps and pointers out of range.
     pub traps: u64,
-    /// Of the failures, stopped at the deadline.
-    pub deadline_stops: u64,
+    /// Of the failures, those that exceeded the deadline.
+    pub deadlines_exceeded: u64,
     /// Times it was preempted.
     pub preemptions: u64,
     /// How often its memory was made again.
@@ -426,11 +235,11 @@ pub struct Stats {
 pub enum Startup {
     /// It is within its `e3_init`, or what comes before that.
     #[default]
-    UnderWay,
+    Starting,
     /// It failed; the next request tries again.
-    Failed(Failure),
+    Failed(HandlerError),
     /// It got to its first request.
-    Done,
+    Started,
 }
 
 pub(crate) fn check_bound(what: &'static str, value: u64, max: u64) -> Result<(), EngineError> {

@@ -1,9 +1,10 @@
 //! Warming the state before requests need it.
 
 use crate::limits::WARM_PAUSE;
-use crate::types::Request;
+
 use e3_collections::State;
 use e3_collections::limits::WARM_KEYS_MAX;
+use e3_invocation::Invocation;
 use std::collections::VecDeque;
 
 /// Warms the state for requests that wait: services mostly keep what is of a request at its key.
@@ -19,7 +20,7 @@ pub(crate) struct Warm {
 impl Warm {
     /// Before the front of the queue is taken.
     #[inline]
-    pub(crate) fn next(&mut self, queue: &VecDeque<Request>, state: &State) {
+    pub(crate) fn next(&mut self, queue: &VecDeque<Invocation>, state: &State) {
         if self.ahead > 0 {
             self.ahead -= 1;
         } else if self.pause > 0 {

@@ -2,7 +2,8 @@
 //! and those of the published vectors.
 
 use e3_collections::State;
-use e3_engine::{Engine, EngineConfig, InstanceId, InstanceSpec, Outcome, Reply, Request, Ticker};
+use e3_engine::{Engine, EngineConfig, InstanceId, InstanceSpec, Ticker};
+use e3_invocation::{Effects, Invocation, Outcome, Reply};
 use e3_model::{Accelerator, Accelerators};
 use e3_service_accelcheck::vectors::{VECTORS, bytes};
 use e3_service_accelcheck::{op, request, run};
@@ -44,19 +45,15 @@ impl Node {
     }
 
     fn call(&mut self, payload: &[u8]) -> Reply {
-        let request = Request {
-            key: b"key".to_vec(),
-            payload: payload.to_vec(),
-            ..Request::default()
-        };
+        let request = Invocation::new(b"key".to_vec(), payload.to_vec());
         self.engine.submit(InstanceId(0), request).unwrap();
         let start = Instant::now();
         loop {
             self.engine.run(Duration::from_millis(10));
-            if let Some(done) = self.engine.completions().next() {
+            if let Some((_, done)) = self.engine.completions().next() {
                 match done.outcome {
-                    Outcome::Done { reply, .. } => return reply.expect("a reply"),
-                    Outcome::Failed(failed) => panic!("{}", failed.failure),
+                    Outcome::Completed(Effects { reply, .. }) => return reply.expect("a reply"),
+                    Outcome::Failed(failed) => panic!("{failed}"),
                 }
             }
             assert!(start.elapsed() < PATIENCE, "no answer");

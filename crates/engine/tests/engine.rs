@@ -5,7 +5,9 @@ mod common;
 
 use common::*;
 use e3_collections::State;
-use e3_engine::{Engine, Failure, InstanceSpec, LoadError, Outcome, Request, StartError};
+use e3_engine::{Engine, InstanceSpec, LoadError, StartError};
+use e3_invocation::{Effects, HandlerError, Invocation, Outcome};
+use e3_model::{Nanos, RequestId, Slot, Timestamp};
 use std::cell::RefCell;
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -19,18 +21,18 @@ fn requests_end_in_order_with_their_replies() {
         p.submit(A, token, &token.to_le_bytes());
     }
     p.until_done(200);
-    for (token, c) in (0..200u64).zip(&p.done) {
-        assert_eq!((c.id, c.token), (A, token));
-        let Outcome::Done {
+    for (token, (id, c)) in (0..200u64).zip(&p.done) {
+        assert_eq!((*id, c.token), (A, token));
+        let Outcome::Completed(Effects {
             reply: Some(reply),
-            batch,
+            writes,
             outputs,
-        } = &c.outcome
+        }) = &c.outcome
         else {
             panic!("{c:?}");
         };
         assert_eq!(reply.payload, token.to_le_bytes());
-        assert!(batch.is_empty() && outputs.is_empty());
+        assert!(writes.is_empty() && outputs.is_empty());
     }
     assert!(!p.engine.run(Duration::ZERO));
     assert_eq!(p.engine.stats(A).unwrap().requests, 200);
@@ -57,16 +59,16 @@ fn writes_and_messages_come_out_together() {
         (if (i32.ne (i32.const 3) (call $request_slot)) (then (return (i32.const 3))))
         (i32.const 0)"#,
     );
-    let Outcome::Done {
-        batch,
+    let Outcome::Completed(Effects {
+        writes,
         outputs,
         reply,
-    } = p.outcome(A, b"value")
+    }) = p.outcome(A, b"value")
     else {
         panic!("should be done");
     };
     assert_eq!(reply, None);
-    assert_eq!(batch.slot(), 3);
+    assert_eq!(writes.slot(), 3);
     let payloads: Vec<_> = outputs
         .iter()
         .map(|o| (o.channel, &*o.key, &*o.payload))
@@ -76,7 +78,7 @@ fn writes_and_messages_come_out_together() {
         [(0, &b"key"[..], &b"value"[..]), (0, b"key", b"v")]
     );
     let mut backup = State::new(&collections());
-    backup.apply(&batch).unwrap();
+    backup.apply(&writes).unwrap();
     assert_eq!(backup.get(0, b"key"), Some(&b"value"[..]));
     assert_eq!(state.borrow().counter_get(1, b"key"), 5);
     assert_eq!(backup.digest(), state.borrow().digest());
@@ -95,9 +97,9 @@ fn a_failed_attempt_leaves_no_trace() {
         (i32.store8 (i32.const 0) (i32.const 1))
         (i32.load8_u (i32.const 1024))"#,
     );
-    assert_eq!(p.failure(A, &[7]), Failure::Code(7));
+    assert_eq!(p.failure(A, &[7]), HandlerError::Code(7));
     assert!(state.borrow().is_empty());
-    let Outcome::Done { outputs, reply, .. } = p.outcome(A, &[0]) else {
+    let Outcome::Completed(Effects { outputs, reply, .. }) = p.outcome(A, &[0]) else {
         panic!("should be done");
     };
     assert_eq!(
@@ -128,11 +130,11 @@ fn a_trap_discards_memory_and_the_queue_goes_on() {
     let bytes: Vec<_> = p
         .done
         .iter()
-        .filter(|c| c.id == A)
-        .map(|c| match &c.outcome {
-            Outcome::Done { reply, .. } => Some(reply.clone().unwrap().payload[0]),
+        .filter(|(id, _)| *id == A)
+        .map(|(_, c)| match &c.outcome {
+            Outcome::Completed(Effects { reply, .. }) => Some(reply.clone().unwrap().payload[0]),
             Outcome::Failed(f) => {
-                assert!(matches!(&f.failure, Failure::Trap(t) if t.contains("unreachable")));
+                assert!(matches!(&f.error, HandlerError::Trap(t) if t.contains("unreachable")));
                 None
             }
         })
@@ -157,24 +159,18 @@ fn an_endless_loop_yields_to_others_until_its_deadline() {
     p.submit(B, 1, b"x");
     p.until_done(1);
     assert_eq!(
-        (p.done[0].id, p.done[0].token),
+        (p.done[0].0, p.done[0].1.token),
         (B, 1),
         "others go on meanwhile"
     );
     p.until_done(2);
-    let Outcome::Failed(failed) = &p.done[1].outcome else {
+    let Outcome::Failed(failed) = &p.done[1].1.outcome else {
         panic!("should be stopped");
     };
-    assert!(matches!(
-        failed.failure,
-        Failure::DeadlineExceeded {
-            deadline_us: 50_000,
-            ..
-        }
-    ));
-    assert!(p.done[1].busy >= Duration::from_millis(50));
+    assert_eq!(failed.to_string(), "handler exceeded its 50 ms deadline");
+    assert!(p.done[1].1.busy >= Nanos::from_millis(50));
     let stats = p.engine.stats(A).unwrap();
-    assert_eq!((&*stats.service, stats.deadline_stops), ("culprit", 1));
+    assert_eq!((&*stats.service, stats.deadlines_exceeded), ("culprit", 1));
     assert!(stats.preemptions > 0);
 }
 
@@ -191,10 +187,10 @@ fn a_long_handler_goes_on_where_it_was() {
         (i32.store (i32.const 0) (local.get $i))
         (call $put (i32.const 0) (i32.const 0) (i32.const 1) (i32.const 0) (i32.const 4))"#,
     );
-    let Outcome::Done { batch, .. } = p.outcome(A, b"") else {
+    let Outcome::Completed(Effects { writes, .. }) = p.outcome(A, b"") else {
         panic!("should be done");
     };
-    assert!(!batch.is_empty());
+    assert!(!writes.is_empty());
     assert_eq!(
         state.borrow().get(0, &[0]),
         Some(&100_000_000u32.to_le_bytes()[..])
@@ -216,7 +212,7 @@ fn scans_pack_entries_and_say_what_room_they_need() {
           (return (i32.sub (i32.const 0) (local.get $n)))))
         (call $reply (i32.const 0) (i32.const 8192) (local.get $n))"#,
     );
-    assert_eq!(p.failure(A, &[1, 10]), Failure::Code(11));
+    assert_eq!(p.failure(A, &[1, 10]), HandlerError::Code(11));
     let one = [&[1, 0, 0, 0, 2, 0, 0, 0, 1][..], &[1, 11]].concat();
     assert_eq!(p.reply(A, &[1, 11]), one);
     let two = [&[1, 0, 0, 0, 2, 0, 0, 0, 2][..], &[2, 99], &one].concat();
@@ -232,7 +228,7 @@ fn memory_is_bounded() {
     let failure = p.failure(A, b"");
     assert_eq!(
         failure,
-        Failure::MemoryLimit {
+        HandlerError::MemoryLimit {
             asked: 101 << 16,
             maximum: 1 << 20
         }
@@ -273,7 +269,7 @@ fn pointers_out_of_range_and_long_requests_fail_the_attempt() {
     );
     assert_eq!(
         p.failure(A, b""),
-        Failure::Pointer {
+        HandlerError::Pointer {
             ptr: u32::MAX,
             len: 2,
             memory: 1 << 16
@@ -282,7 +278,7 @@ fn pointers_out_of_range_and_long_requests_fail_the_attempt() {
     p.start(B, ECHO);
     assert_eq!(
         p.failure(B, &[0; 4097]),
-        Failure::RequestTooLong {
+        HandlerError::RequestTooLong {
             len: 4097,
             capacity: 4096
         }
@@ -307,20 +303,22 @@ fn the_head_of_a_request_lies_in_its_room() {
     p.start_with(A, &with_head(last), spec());
     for key_len in [1, 64, 65, 1024] {
         let key: Vec<u8> = (0..key_len).map(|n| 1 + n as u8 % 100).collect();
-        let request = Request {
-            request_id: *b"0123456789abcdef",
-            now_ns: 0x0102_0304_0506_0708,
-            edge: -1,
-            slot: 0x0a0b,
+        let request = Invocation {
+            request: RequestId {
+                client: u64::from_le_bytes(*b"01234567"),
+                seq: u64::from_le_bytes(*b"89abcdef"),
+            },
+            now: Timestamp(0x0102_0304_0506_0708),
+            slot: Slot(0x0a0b),
             key: key.clone(),
             ..request(0, b"")
         };
         p.done.clear();
         p.engine.submit(A, request).unwrap();
         p.until_done(1);
-        let Outcome::Done {
+        let Outcome::Completed(Effects {
             reply: Some(reply), ..
-        } = &p.done[0].outcome
+        }) = &p.done[0].1.outcome
         else {
             panic!("{:?}", p.done);
         };
@@ -336,13 +334,13 @@ fn the_head_of_a_request_lies_in_its_room() {
     let code = p.engine.load(&with_head(last + 1)).unwrap();
     let state = Rc::new(RefCell::new(State::new(&collections())));
     let failure = match p.engine.start(B, &code, spec(), state) {
-        Err(StartError::Failed { failure, .. }) => failure,
+        Err(StartError::Failed { error, .. }) => error,
         // preempted before it got there, on a busy machine
         Ok(()) => p.startup_failure(B),
         Err(other) => panic!("{other}"),
     };
     let (address, memory) = (last + 1, 1 << 16);
-    assert_eq!(failure, Failure::RequestHead { address, memory });
+    assert_eq!(failure, HandlerError::RequestHead { address, memory });
 }
 
 #[test]
@@ -453,7 +451,7 @@ fn effects_that_fit_no_log_entry_fail_the_attempt_before_they_count() {
     );
     let failure = pair.failure(A, b"x");
     assert!(
-        matches!(failure, Failure::EffectsTooLong { len } if len > 64_000),
+        matches!(failure, HandlerError::EffectsTooLong { len } if len > 64_000),
         "{failure}"
     );
     assert_eq!(state.borrow().get(0, b"x"), None);

@@ -5,10 +5,8 @@ mod common;
 
 use common::*;
 use e3_collections::State;
-use e3_engine::{
-    Completion, Engine, EngineConfig, Failure, InstanceId, InstanceSpec, Outcome, StartError,
-    Startup, SubmitError, Ticker,
-};
+use e3_engine::{Engine, EngineConfig, InstanceId, InstanceSpec, StartError, Startup, Ticker};
+use e3_invocation::{Completion, Effects, HandlerError, Outcome};
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
@@ -22,11 +20,11 @@ fn with_init(init: &str) -> Vec<u8> {
     ))
 }
 
-fn reply_of(done: &Completion) -> &[u8] {
+fn reply_of((_, done): &(InstanceId, Completion)) -> &[u8] {
     match &done.outcome {
-        Outcome::Done {
+        Outcome::Completed(Effects {
             reply: Some(reply), ..
-        } => &reply.payload,
+        }) => &reply.payload,
         other => panic!("should reply: {other:?}"),
     }
 }
@@ -45,7 +43,7 @@ fn long_init(end: &str) -> String {
 fn init_failed() -> Result<(), StartError> {
     Err(StartError::Failed {
         service: "service".into(),
-        failure: Failure::Init {
+        error: HandlerError::Init {
             code: 3,
             said: None,
         },
@@ -81,15 +79,15 @@ fn init_runs_first_and_its_failure_is_the_starts() {
         let state = Rc::new(RefCell::new(State::new(&collections())));
         p.engine.start(B, &code, spec(), state)
     };
-    let failed = |failure| {
+    let failed = |error| {
         Err(StartError::Failed {
             service: "service".into(),
-            failure,
+            error,
         })
     };
     assert_eq!(
         start(&with_init("(i32.const 3)")),
-        failed(Failure::Init {
+        failed(HandlerError::Init {
             code: 3,
             said: None
         })
@@ -99,12 +97,12 @@ fn init_runs_first_and_its_failure_is_the_starts() {
     let said = Some("will".to_string());
     assert_eq!(
         start(&with_init(told)),
-        failed(Failure::Init { code: 3, said })
+        failed(HandlerError::Init { code: 3, said })
     );
     let write = "(call $reply (i32.const 0) (i32.const 0) (i32.const 0))";
     assert_eq!(
         start(&with_init(write)),
-        failed(Failure::OutsideRequest("reply"))
+        failed(HandlerError::OutsideRequest("reply"))
     );
 }
 
@@ -124,11 +122,14 @@ fn an_endless_init_does_not_hold_the_core() {
     p.submit(A, 0, b"");
     p.submit(B, 1, b"x");
     p.until_done(2);
-    assert_eq!(p.done[0].id, B);
-    let Outcome::Failed(failed) = &p.done[1].outcome else {
+    assert_eq!(p.done[0].0, B);
+    let Outcome::Failed(failed) = &p.done[1].1.outcome else {
         panic!("should fail");
     };
-    assert!(matches!(failed.failure, Failure::DeadlineExceeded { .. }));
+    assert!(matches!(
+        failed.error,
+        HandlerError::DeadlineExceeded { .. }
+    ));
 }
 
 #[test]
@@ -145,10 +146,9 @@ fn ids_and_stopping() {
     p.engine.stop(A);
     assert_eq!(p.engine.instances(), 0);
     assert!(!p.engine.run(Duration::ZERO));
-    assert_eq!(
-        p.engine.submit(A, request(0, b"")),
-        Err(SubmitError::NoInstance(A))
-    );
+    let refused = p.engine.submit(A, request(0, b"")).unwrap_err();
+    assert_eq!(refused.error, HandlerError::NotRunning);
+    assert_eq!(refused.invocation, request(0, b""));
     // instances_max is 8: memory, stack and table of a stopped one are free again
     for _ in 0..20 {
         p.engine.start(A, &code, spec(), Rc::clone(&state)).unwrap();
@@ -267,7 +267,7 @@ fn what_a_new_version_read_in_its_start_is_true_when_it_takes_over() {
         left = p.engine.replace(successor).unwrap();
     }
     while p.engine.run(Duration::from_millis(1)) {}
-    assert_eq!(p.engine.stats(A).unwrap().startup, Startup::Done);
+    assert_eq!(p.engine.stats(A).unwrap().startup, Startup::Started);
     assert_eq!(p.reply(A, b""), [4]);
 }
 
@@ -275,8 +275,8 @@ fn what_a_new_version_read_in_its_start_is_true_when_it_takes_over() {
 fn an_instance_that_trapped_counts_as_started_until_it_is_made_anew() {
     let mut p = Pair::new();
     p.start(A, "(unreachable)");
-    assert!(matches!(p.failure(A, b""), Failure::Trap(_)));
-    assert_eq!(p.engine.stats(A).unwrap().startup, Startup::Done);
+    assert!(matches!(p.failure(A, b""), HandlerError::Trap(_)));
+    assert_eq!(p.engine.stats(A).unwrap().startup, Startup::Started);
     // one that starts but once, since it counts its starts: the second fails
     let once = module(&format!(
         r#"{IMPORTS} {COUNTER_GET} {EXPORTS}
@@ -291,7 +291,7 @@ fn an_instance_that_trapped_counts_as_started_until_it_is_made_anew() {
     let long = vec![0; 5000];
     assert!(matches!(
         p.failure(B, &long),
-        Failure::RequestTooLong { .. }
+        HandlerError::RequestTooLong { .. }
     ));
     let failure = p.failure(B, b"");
     assert_eq!(p.engine.stats(B).unwrap().startup, Startup::Failed(failure));
@@ -318,9 +318,9 @@ fn a_successor_is_bound_to_its_instance() {
 fn a_start_that_fails_late_is_told() {
     let mut p = Pair::new();
     p.start_with(A, &with_init(&long_init("3")), spec());
-    assert_eq!(p.engine.stats(A).unwrap().startup, Startup::UnderWay);
+    assert_eq!(p.engine.stats(A).unwrap().startup, Startup::Starting);
     while p.engine.run(Duration::from_millis(1)) {}
-    let failure = Failure::Init {
+    let failure = HandlerError::Init {
         code: 3,
         said: None,
     };
@@ -329,7 +329,7 @@ fn a_start_that_fails_late_is_told() {
     assert_eq!(p.failure(A, b"x"), failure);
     p.start_with(B, &with_init(&long_init("0")), spec());
     while p.engine.run(Duration::from_millis(1)) {}
-    assert_eq!(p.engine.stats(B).unwrap().startup, Startup::Done);
+    assert_eq!(p.engine.stats(B).unwrap().startup, Startup::Started);
 }
 
 #[test]
@@ -399,7 +399,7 @@ fn random_bytes_come_from_the_engines_source() {
         };
         p.start_with(A, &fill(len), spec());
         [(); 2].map(|()| match p.outcome(A, b"") {
-            Outcome::Done { reply, .. } => reply.unwrap(),
+            Outcome::Completed(Effects { reply, .. }) => reply.unwrap(),
             failed => panic!("{failed:?}"),
         })
     };

@@ -9,8 +9,9 @@ use crate::Fault;
 use crate::cases::Case;
 use crate::side::{Side, same_random};
 use e3_bench::{Better, Figure, median};
-use e3_engine::{Completion, Outcome, Request, Solo};
-use e3_model::Slot;
+use e3_engine::Solo;
+use e3_invocation::{Completion, Effects, Invocation, Outcome};
+use e3_model::{Nanos, RequestId, Slot, Timestamp, Via};
 use rustix::time::{ClockId, clock_gettime};
 use std::hint::black_box;
 use std::path::Path;
@@ -20,10 +21,10 @@ use std::time::Duration;
 const BATCH: usize = 64;
 /// Time of a round of the slower side, more or less.
 const ROUND: Duration = Duration::from_millis(10);
-/// Nanoseconds of the application's clock from one request to the next.
-const STEP_NS: u64 = 10_000;
+/// Time on the application's clock from one request to the next.
+const STEP: Nanos = Nanos::from_micros(10);
 /// Where that clock begins.
-const START_NS: u64 = 1_700_000_000_000_000_000;
+const START: Timestamp = Timestamp(1_700_000_000_000_000_000);
 /// When the first reading is of, and how long after it the next one is.
 const READINGS_S: (u32, u32) = (1_700_000_000, 2);
 
@@ -102,7 +103,7 @@ struct Runner<'a> {
     case: &'a Case,
     sequence: u64,
     ended: Vec<Completion>,
-    batch: Vec<Request>,
+    batch: Vec<Invocation>,
 }
 
 impl<'a> Runner<'a> {
@@ -122,9 +123,6 @@ impl<'a> Runner<'a> {
             let all = &self.case.requests;
             let (key, payload) = &all[self.sequence as usize % all.len()];
             self.sequence += 1;
-            let mut request_id = [0; 16];
-            request_id[..8].copy_from_slice(&1u64.to_le_bytes());
-            request_id[8..].copy_from_slice(&self.sequence.to_le_bytes());
             let mut payload = self.side.buffer(payload);
             if let Some(mark) = self.case.time_mark
                 && let Some(at) = payload.windows(4).position(|bytes| bytes == mark)
@@ -132,12 +130,16 @@ impl<'a> Runner<'a> {
                 let time = READINGS_S.0 + self.sequence as u32 * READINGS_S.1;
                 payload[at..at + 4].copy_from_slice(&time.to_be_bytes());
             }
-            self.batch.push(Request {
+            let request = RequestId {
+                client: 1,
+                seq: self.sequence,
+            };
+            self.batch.push(Invocation {
                 token: self.sequence,
-                slot: Slot::of(key).0,
-                now_ns: START_NS + self.sequence * STEP_NS,
-                request_id,
-                edge: -1,
+                request,
+                via: Via::Ingress,
+                now: START + STEP * self.sequence,
+                slot: Slot::of(key),
                 key: self.side.buffer(key),
                 payload,
             });
@@ -157,7 +159,7 @@ impl<'a> Runner<'a> {
         for _ in 0..batches {
             took += self.batch()?;
             for completion in self.ended.drain(..) {
-                give_back(self.side, completion)?;
+                give_back(self.side, effects(completion)?);
             }
         }
         Ok(took.as_nanos() as f64 / (batches * BATCH) as f64)
@@ -170,28 +172,26 @@ fn on_core() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-fn give_back(side: &mut dyn Side, completion: Completion) -> Result<(), Fault> {
-    match completion.outcome {
-        Outcome::Done {
-            batch,
-            outputs,
-            reply,
-        } => {
-            side.recycle(black_box(batch).into_bytes());
-            for output in outputs {
-                side.recycle(output.key);
-                side.recycle(output.payload);
-            }
-            if let Some(reply) = reply {
-                side.recycle(reply.payload);
-            }
-            Ok(())
-        }
-        Outcome::Failed(failed) => Err(failed.failure.into()),
+/// Gives the buffers of the effects back for reuse.
+fn give_back(side: &mut dyn Side, effects: Effects) {
+    side.recycle(black_box(effects.writes).into_bytes());
+    for output in effects.outputs {
+        side.recycle(output.key);
+        side.recycle(output.payload);
+    }
+    if let Some(reply) = effects.reply {
+        side.recycle(reply.payload);
     }
 }
 
-/// Handles requests on both sides and compares what comes of each.
+fn effects(completion: Completion) -> Result<Effects, Fault> {
+    match completion.outcome {
+        Outcome::Completed(effects) => Ok(effects),
+        Outcome::Failed(failed) => Err(failed.error.into()),
+    }
+}
+
+/// Handles requests on both sides and compares their effects.
 fn agree(wasm: &mut Runner, native: &mut Runner, requests: usize) -> Result<usize, Fault> {
     let mut compared = 0;
     while compared < requests {
@@ -200,39 +200,21 @@ fn agree(wasm: &mut Runner, native: &mut Runner, requests: usize) -> Result<usiz
         let both = wasm.ended.drain(..).zip(native.ended.drain(..));
         for (a, b) in both {
             let number = a.token;
-            match (&a.outcome, &b.outcome) {
-                (
-                    Outcome::Done {
-                        batch,
-                        outputs,
-                        reply,
-                    },
-                    Outcome::Done {
-                        batch: native_batch,
-                        outputs: native_outputs,
-                        reply: native_reply,
-                    },
-                ) => {
-                    let refused = reply.as_ref().filter(|r| r.status != 0);
-                    if let Some(refused) = refused {
-                        let text = String::from_utf8_lossy(&refused.payload).into_owned();
-                        return Err(Fault::Refused(number, refused.status, text));
-                    }
-                    let same = [
-                        ("writes", batch == native_batch),
-                        ("messages", outputs == native_outputs),
-                        ("reply", reply == native_reply),
-                    ];
-                    if let Some((what, _)) = same.iter().find(|(_, same)| !same) {
-                        return Err(Fault::Differ(number, what));
-                    }
-                }
-                (Outcome::Failed(failed), _) | (_, Outcome::Failed(failed)) => {
-                    return Err(failed.failure.clone().into());
-                }
+            let (a, b) = (effects(a)?, effects(b)?);
+            if let Some(refused) = a.reply.as_ref().filter(|r| r.status != 0) {
+                let text = String::from_utf8_lossy(&refused.payload).into_owned();
+                return Err(Fault::Refused(number, refused.status, text));
             }
-            give_back(wasm.side, a)?;
-            give_back(native.side, b)?;
+            let same = [
+                ("writes", a.writes == b.writes),
+                ("messages", a.outputs == b.outputs),
+                ("reply", a.reply == b.reply),
+            ];
+            if let Some((what, _)) = same.iter().find(|(_, same)| !same) {
+                return Err(Fault::Differ(number, what));
+            }
+            give_back(wasm.side, a);
+            give_back(native.side, b);
             compared += 1;
         }
     }

@@ -28,7 +28,7 @@ pub enum Fault {
     Init(String),
     /// A request failed.
     #[error("a request failed: {0}")]
-    Request(#[from] e3_engine::Failure),
+    Request(#[from] e3_invocation::HandlerError),
     /// Requests did not end.
     #[error("{0} of {1} requests ended")]
     Lost(usize, usize),

@@ -4,7 +4,8 @@
 use crate::Fault;
 use crate::host::EngineHost;
 use crate::random::Random;
-use e3_engine::{Completion, EngineConfig, InstanceSpec, Native, RandomFn, Request, Solo, Ticker};
+use e3_engine::{EngineConfig, InstanceSpec, Native, RandomFn, Solo, Ticker};
+use e3_invocation::{Completion, Invocation};
 use e3_sdk::Service;
 use e3_sdk::native;
 use std::cell::RefCell;
@@ -19,7 +20,7 @@ pub trait Side {
     /// Handles requests in order; how each ended is added to `ended`.
     fn call_all(
         &mut self,
-        requests: &mut Vec<Request>,
+        requests: &mut Vec<Invocation>,
         ended: &mut Vec<Completion>,
     ) -> Result<(), Fault>;
 
@@ -33,7 +34,7 @@ pub trait Side {
 impl Side for Solo {
     fn call_all(
         &mut self,
-        requests: &mut Vec<Request>,
+        requests: &mut Vec<Invocation>,
         ended: &mut Vec<Completion>,
     ) -> Result<(), Fault> {
         Ok(Solo::call_all(self, requests.drain(..), ended)?)
@@ -78,7 +79,7 @@ fn host<R>(f: impl FnOnce(&mut Native) -> R) -> R {
 impl<S: Service> Side for NativeSide<S> {
     fn call_all(
         &mut self,
-        requests: &mut Vec<Request>,
+        requests: &mut Vec<Invocation>,
         ended: &mut Vec<Completion>,
     ) -> Result<(), Fault> {
         host(|host| {
@@ -91,7 +92,7 @@ impl<S: Service> Side for NativeSide<S> {
             let status = native::handle(&mut self.service, &payload);
             host(|host| host.handled(payload, status));
         }
-        host(|host| ended.extend(host.completions()));
+        host(|host| host.completions(ended));
         Ok(())
     }
 

@@ -154,10 +154,10 @@ impl Driver {
             let more = self.executor.run(&mut done) || updating;
             let finished = !done.is_empty();
             let now = self.clock.now();
-            for executed in done.drain(..) {
+            for (key, completion) in done.drain(..) {
                 self.handled += 1;
-                self.busy += executed.busy;
-                self.worker.handle_executed(now, executed);
+                self.busy += completion.busy;
+                self.worker.handle_completion(now, key, completion);
             }
             self.worker.handle_tick(now);
             let ran = self.drain(now);
@@ -199,10 +199,10 @@ impl Driver {
                     }
                 }
                 Output::Stop { key } => self.executor.stop(key),
-                Output::Execute(run) => {
+                Output::Execute { key, invocation } => {
                     ran = true;
-                    if let Some(failed) = self.executor.submit(run) {
-                        self.worker.handle_executed(now, failed);
+                    if let Err(failed) = self.executor.submit(key, invocation) {
+                        self.worker.handle_completion(now, key, failed.into());
                     }
                 }
             }

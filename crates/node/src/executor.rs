@@ -2,11 +2,10 @@
 
 use crate::agent::Prepared;
 use e3_collections::State;
-use e3_dataplane::{Execute, ExecuteOutcome, Executed};
 use e3_engine::{
-    Code, Engine, EngineConfig, EngineError, InstanceId, InstanceSpec, Outcome, Request, Startup,
-    Successor,
+    Code, Engine, EngineConfig, EngineError, InstanceId, InstanceSpec, Startup, Successor,
 };
+use e3_invocation::{Completion, Failed, HandlerError, Invocation, Outcome};
 use e3_model::plan::{AppPlan, InstanceReport};
 use e3_model::{Accelerator, Nanos, ShardKey};
 use rustix::time::{ClockId, clock_gettime};
@@ -196,77 +195,37 @@ impl Executor {
         }
     }
 
-    /// Queues a run. None if it was taken, else what came of it.
-    pub(crate) fn submit(&mut self, run: Execute) -> Option<Executed> {
-        let (key, token) = (run.key, run.token);
-        let failed = |reason: String| {
-            let outcome = ExecuteOutcome::Failed(reason);
-            Some(Executed {
-                key,
-                token,
-                outcome,
-                busy: Nanos::ZERO,
-            })
-        };
-        let Some(Running { id, .. }) = self.running.get(&key) else {
-            return failed("service does not run".into());
-        };
-        let mut request_id = [0; 16];
-        request_id[..8].copy_from_slice(&run.request.client.to_le_bytes());
-        request_id[8..].copy_from_slice(&run.request.seq.to_le_bytes());
-        let request = Request {
-            token,
-            slot: run.slot.0,
-            now_ns: run.now.0,
-            request_id,
-            edge: run.edge,
-            key: run.message_key,
-            payload: run.payload,
-        };
-        match self.engine.submit(*id, request) {
-            Ok(()) => None,
-            Err(e) => failed(e.to_string()),
+    /// Queues an invocation for a shard's instance.
+    pub(crate) fn submit(
+        &mut self,
+        key: ShardKey,
+        invocation: Invocation,
+    ) -> Result<(), Box<Failed>> {
+        if let Some(Running { id, .. }) = self.running.get(&key) {
+            return self.engine.submit(*id, invocation);
         }
+        let error = HandlerError::NotRunning;
+        Err(Box::new(Failed { error, invocation }))
     }
 
-    /// Runs for a turn; true if there is more to run. What is finished goes to `done`.
-    pub(crate) fn run(&mut self, done: &mut Vec<Executed>) -> bool {
+    /// Runs handlers for a turn; true if there is more to run. Completions are added to `done`.
+    pub(crate) fn run(&mut self, done: &mut Vec<(ShardKey, Completion)>) -> bool {
         let (begin, cpu_begin) = (Instant::now(), thread_cpu_time());
         let more = self.engine.run(TURN_MAX);
-        // On a busy machine the turn waits for the processor. Emulation multiplies service times, so
-        // it must not take that for work.
+        // On a busy machine the turn waits for the processor. Emulation multiplies service times,
+        // so it must not count that as work.
         let cpu = thread_cpu_time().saturating_sub(cpu_begin).as_secs_f64();
         let on_cpu = (cpu / begin.elapsed().as_secs_f64().max(1e-9)).min(1.0);
-        for completion in self.engine.completions() {
-            let Some(key) = self.keys.get(&completion.id) else {
+        for (id, mut completion) in self.engine.completions() {
+            let Some(key) = self.keys.get(&id) else {
                 continue;
             };
-            let outcome = match completion.outcome {
-                Outcome::Done {
-                    batch,
-                    outputs,
-                    reply,
-                } => ExecuteOutcome::Done {
-                    batch: batch.into_bytes(),
-                    outputs: outputs
-                        .into_iter()
-                        .map(|o| (o.channel, o.key, o.payload))
-                        .collect(),
-                    reply: reply.map(|r| (r.status, r.payload)),
-                },
-                Outcome::Failed(failed) => {
-                    let name = &self.running[key].name;
-                    tracing::warn!("{name}: attempt failed: {}", failed.failure);
-                    ExecuteOutcome::Failed(failed.failure.to_string())
-                }
-            };
-            let busy = completion.busy.mul_f64(on_cpu).into();
-            done.push(Executed {
-                key: *key,
-                token: completion.token,
-                outcome,
-                busy,
-            });
+            if let Outcome::Failed(failed) = &completion.outcome {
+                let name = &self.running[key].name;
+                tracing::warn!("{name}: attempt failed: {failed}");
+            }
+            completion.busy = Nanos((completion.busy.0 as f64 * on_cpu) as u64);
+            done.push((*key, completion));
         }
         more
     }
@@ -284,9 +243,9 @@ impl Executor {
         let stats = self.engine.stats(running.id).unwrap_or_default();
         report.preemptions = stats.preemptions;
         let (version, error) = match (stats.startup, &running.refused) {
-            (Startup::UnderWay, _) => (0, None),
-            (Startup::Failed(failure), _) => (0, Some(format!("does not start: {failure}"))),
-            (Startup::Done, refused) => {
+            (Startup::Starting, _) => (0, None),
+            (Startup::Failed(error), _) => (0, Some(format!("does not start: {error}"))),
+            (Startup::Started, refused) => {
                 let old = running.code_version;
                 let told = |(version, reason): &(u32, String)| {
                     format!("version {version} does not start, {old} goes on: {reason}")

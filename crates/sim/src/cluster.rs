@@ -5,7 +5,8 @@ use crate::network::{Faults, Party, client_address, node_address, party};
 use crate::random::Random;
 use crate::service::Service;
 use e3_collections::State;
-use e3_dataplane::{Config, Execute, Executed, Output, Worker};
+use e3_dataplane::{Config, Output, Worker};
+use e3_invocation::Invocation;
 use e3_model::plan::{NodeEvent, NodePlan};
 use e3_model::{Address, MessageId, Nanos, NodeId, NodeKind, ShardKey, Timestamp};
 use e3_wire::entry::DeadLetter;
@@ -28,10 +29,11 @@ enum Event {
         bytes: Vec<u8>,
     },
     /// A handler ends.
-    Executed {
+    HandlerEnds {
         node: u16,
         incarnation: u32,
-        run: Execute,
+        key: ShardKey,
+        invocation: Invocation,
     },
     /// A plan arrives.
     Plan { node: u16, plan: Arc<NodePlan> },
@@ -274,29 +276,22 @@ impl Cluster {
                 self.clients[usize::from(client)].receive(&bytes);
                 return;
             }
-            Event::Executed {
+            Event::HandlerEnds {
                 node,
                 incarnation,
-                run,
+                key,
+                invocation,
             } => {
                 let Some(n) = self.nodes.get_mut(&node) else {
                     return;
                 };
                 // Stopped meanwhile: the run has no effect.
-                let (true, Some(state)) = (n.incarnation == incarnation, n.states.get(&run.key))
-                else {
+                let (true, Some(state)) = (n.incarnation == incarnation, n.states.get(&key)) else {
                     return;
                 };
-                let service = self.services[usize::from(run.key.service.0)];
-                let outcome = service.handle(&run, &mut state.borrow_mut());
-                let busy = service.service_time();
-                let done = Executed {
-                    key: run.key,
-                    token: run.token,
-                    outcome,
-                    busy,
-                };
-                n.worker.handle_executed(now, done);
+                let service = self.services[usize::from(key.service.0)];
+                let done = service.handle(invocation, &mut state.borrow_mut());
+                n.worker.handle_completion(now, key, done);
                 node
             }
             Event::Plan { node, plan } => {
@@ -357,10 +352,10 @@ impl Cluster {
                 Output::Stop { key } => {
                     node.states.remove(&key);
                 }
-                Output::Execute(run) => {
-                    let busy = self.services[usize::from(run.key.service.0)].service_time();
+                Output::Execute { key, invocation } => {
+                    let busy = self.services[usize::from(key.service.0)].service_time();
                     node.free_at = node.free_at.max(now) + busy;
-                    runs.push((node.free_at, run));
+                    runs.push((node.free_at, key, invocation));
                 }
             }
         }
@@ -370,13 +365,14 @@ impl Cluster {
         if earlier {
             node.tick_at = next;
         }
-        for (at, run) in runs {
+        for (at, key, invocation) in runs {
             self.push(
                 at,
-                Event::Executed {
+                Event::HandlerEnds {
                     node: id,
                     incarnation,
-                    run,
+                    key,
+                    invocation,
                 },
             );
         }

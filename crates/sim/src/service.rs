@@ -1,11 +1,10 @@
 //! Services as plain functions: what the executor does in place of WebAssembly.
 
 use e3_collections::{State, Txn};
-use e3_dataplane::{Execute, ExecuteOutcome};
+use e3_invocation::{
+    Completion, Effects, Failed, HandlerError, Invocation, Outcome, Output, Reply,
+};
 use e3_model::Nanos;
-
-/// A message that a service sends: channel, key, payload.
-pub type Sent = (u16, Vec<u8>, Vec<u8>);
 
 /// A service of the simulated applications.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -22,32 +21,53 @@ pub enum Service {
 
 impl Service {
     /// Runs the handler; its writes are applied to the state.
-    pub fn handle(self, q: &Execute, state: &mut State) -> ExecuteOutcome {
-        let Service::Chain { channels } = self else {
-            return ExecuteOutcome::Failed("always fails".into());
+    pub fn handle(self, invocation: Invocation, state: &mut State) -> Completion {
+        let token = invocation.token;
+        let outcome = match self {
+            Service::Chain { channels } => {
+                Outcome::Completed(count_and_forward(channels, &invocation, state))
+            }
+            Service::Failing => {
+                let error = HandlerError::Code(1);
+                Outcome::Failed(Box::new(Failed { error, invocation }))
+            }
         };
-        let mut txn = Txn::new();
-        txn.begin(q.slot.0);
-        let id = [q.request.client.to_le_bytes(), q.request.seq.to_le_bytes()].concat();
-        let before = txn
-            .counter_add(state, 0, &id, 1)
-            .expect("collection 0 is a counter");
-        let batch = txn.finish();
-        state.apply(&batch).expect("made against this state");
-        let mut outputs: Vec<Sent> = Vec::new();
-        for channel in 0..channels {
-            outputs.push((channel, q.message_key.clone(), q.payload.clone()));
-        }
-        let reply = (channels == 0).then(|| (0, (before + 1).to_le_bytes().to_vec()));
-        ExecuteOutcome::Done {
-            batch: batch.as_bytes().to_vec(),
-            outputs,
-            reply,
+        Completion {
+            token,
+            outcome,
+            busy: self.service_time(),
         }
     }
 
     /// Simulated service time.
     pub fn service_time(self) -> Nanos {
         Nanos::from_micros(5)
+    }
+}
+
+/// Counts the request, sends the message along the channels, replies if there are none.
+fn count_and_forward(channels: u16, invocation: &Invocation, state: &mut State) -> Effects {
+    let request = invocation.request;
+    let id = [request.client.to_le_bytes(), request.seq.to_le_bytes()].concat();
+    let mut txn = Txn::new();
+    txn.begin(invocation.slot.0);
+    let before = txn
+        .counter_add(state, 0, &id, 1)
+        .expect("collection 0 is a counter");
+    let writes = txn.finish();
+    state.apply(&writes).expect("made against this state");
+    let output = |channel| Output {
+        channel,
+        key: invocation.key.clone(),
+        payload: invocation.payload.clone(),
+    };
+    let reply = (channels == 0).then(|| Reply {
+        status: 0,
+        payload: (before + 1).to_le_bytes().to_vec(),
+    });
+    Effects {
+        writes,
+        outputs: (0..channels).map(output).collect(),
+        reply,
     }
 }

@@ -8,10 +8,11 @@ use crate::ui::output;
 use clap::Args;
 use e3_bench::Machine;
 use e3_energy::PowerModel;
-use e3_engine::{InstanceSpec, Outcome, Request, Solo};
+use e3_engine::{InstanceSpec, Solo};
+use e3_invocation::{Failed, Invocation, Outcome};
 use e3_model::document::{API_VERSION, Document, Kind, Metadata, parse_profile};
 use e3_model::profile::{NodeCost, ProfileSpec, Provenance, ServiceTime};
-use e3_model::{Bytes, Nanos, NodeKind, Slot, Watts};
+use e3_model::{Bytes, Nanos, NodeKind, Timestamp, Watts};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -80,7 +81,7 @@ pub fn run(args: &Profile, settings: &Settings) -> Result<(), Failure> {
     let (wasm, spec) = service(&args.run, settings)?;
     let by_size = match &args.run.input {
         Some(file) => {
-            let mut by_size: BTreeMap<usize, Vec<Request>> = BTreeMap::new();
+            let mut by_size: BTreeMap<usize, Vec<Invocation>> = BTreeMap::new();
             for request in requests(file)? {
                 by_size
                     .entry(request.payload.len())
@@ -143,7 +144,7 @@ pub fn run(args: &Profile, settings: &Settings) -> Result<(), Failure> {
 }
 
 /// Requests of one size with keys of their own and content that means nothing.
-fn made_up(len: usize) -> Vec<Request> {
+fn made_up(len: usize) -> Vec<Invocation> {
     let mut state = len as u64;
     let mut byte = || {
         state = state
@@ -155,19 +156,13 @@ fn made_up(len: usize) -> Vec<Request> {
         let key = n.to_le_bytes().to_vec();
         let mut payload: Vec<u8> = (0..len).map(|_| byte()).collect();
         payload[..8].copy_from_slice(&key);
-        Request {
-            slot: Slot::of(&key).0,
-            edge: -1,
-            key,
-            payload,
-            ..Request::default()
-        }
+        Invocation::new(key, payload)
     };
     (0..MADE_UP).map(request).collect()
 }
 
 /// Runs the requests again and again until it has been long enough.
-fn measure(solo: &mut Solo, all: &[Request], totals: &mut Totals) -> Result<Size, Failure> {
+fn measure(solo: &mut Solo, all: &[Invocation], totals: &mut Totals) -> Result<Size, Failure> {
     let (mut sum, mut squares, mut requests, mut refused) = (0.0, 0.0, 0u64, 0u64);
     let mut ended = Vec::with_capacity(BATCH);
     let mut warm = true;
@@ -175,38 +170,36 @@ fn measure(solo: &mut Solo, all: &[Request], totals: &mut Totals) -> Result<Size
     let mut token = totals.requests;
     while warm || begin.elapsed() < MEASURED {
         for batch in all.chunks(BATCH) {
-            let batch: Vec<Request> = batch
+            let batch: Vec<Invocation> = batch
                 .iter()
                 .map(|r| {
                     token += 1;
                     let mut request = r.clone();
                     request.token = token;
-                    request.now_ns = token;
-                    request.request_id[8..].copy_from_slice(&token.to_le_bytes());
+                    request.now = Timestamp(token);
+                    request.request.seq = token;
                     request
                 })
                 .collect();
             solo.call_all(batch, &mut ended)
                 .map_err(|e| Failure::new(Exit::Input, e))?;
             for completion in ended.drain(..) {
-                let Outcome::Done {
-                    batch,
-                    outputs,
-                    reply,
-                } = completion.outcome
-                else {
-                    return Err(failed_request(completion.outcome, all[0].payload.len()));
+                let effects = match completion.outcome {
+                    Outcome::Completed(effects) => effects,
+                    Outcome::Failed(failed) => {
+                        return Err(failed_request(&failed, all[0].payload.len()));
+                    }
                 };
                 if warm {
                     continue;
                 }
-                let ns = completion.busy.as_nanos() as f64;
+                let ns = completion.busy.0 as f64;
                 sum += ns;
                 squares += ns * ns;
                 requests += 1;
-                refused += u64::from(reply.is_some_and(|r| r.status != 0));
-                totals.write_bytes += batch.as_bytes().len() as u64;
-                for output in outputs {
+                refused += u64::from(effects.reply.is_some_and(|r| r.status != 0));
+                totals.write_bytes += effects.writes.as_bytes().len() as u64;
+                for output in effects.outputs {
                     totals.outputs[usize::from(output.channel)] += 1;
                 }
             }
@@ -230,17 +223,13 @@ fn measure(solo: &mut Solo, all: &[Request], totals: &mut Totals) -> Result<Size
     })
 }
 
-fn failed_request(outcome: Outcome, len: usize) -> Failure {
-    let reason = match outcome {
-        Outcome::Failed(failed) => failed.failure.to_string(),
-        Outcome::Done { .. } => String::new(),
-    };
-    Failure::new(Exit::Check, format!("a request of {len} bytes: {reason}"))
+fn failed_request(failed: &Failed, len: usize) -> Failure {
+    Failure::new(Exit::Check, format!("a request of {len} bytes: {failed}"))
         .hint("give requests that the service understands with --input, as for e3 run")
 }
 
 /// WebAssembly instructions of a request, on average.
-fn instructions(solo: &mut Solo, all: &[Request]) -> Result<f64, Failure> {
+fn instructions(solo: &mut Solo, all: &[Invocation]) -> Result<f64, Failure> {
     let before = solo.stats().instructions;
     let mut ended = Vec::new();
     for batch in all.chunks(BATCH) {

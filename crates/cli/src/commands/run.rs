@@ -12,9 +12,10 @@ use crate::ui::failure::{Exit, Failure};
 use crate::ui::output;
 use crate::ui::values::duration;
 use clap::Args;
-use e3_engine::{Completion, InstanceSpec, Outcome, Request, Solo};
+use e3_engine::{InstanceSpec, Solo};
+use e3_invocation::{Completion, Invocation, Outcome};
 use e3_model::application::{Collection, CollectionKind};
-use e3_model::{Accelerators, Bytes, Slot};
+use e3_model::{Accelerators, Bytes, EdgeId, RequestId, Timestamp, Via};
 use serde::Serialize;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -167,7 +168,7 @@ pub fn run(args: &Run, settings: &Settings) -> Result<(), Failure> {
 }
 
 /// All requests of a file.
-pub fn requests(file: &Path) -> Result<Vec<Request>, Failure> {
+pub fn requests(file: &Path) -> Result<Vec<Invocation>, Failure> {
     let text = std::fs::read_to_string(file).map_err(|e| Failure::file("read", file, &e))?;
     let mut clock_ns = 0;
     let lines = without_bom(&text)
@@ -249,20 +250,28 @@ fn wall_clock_ns() -> u64 {
     since.unwrap_or_default().as_nanos() as u64
 }
 
-fn request(text: &str, number: u64, clock_ns: &mut u64) -> Result<Request, String> {
+fn request(text: &str, number: u64, clock_ns: &mut u64) -> Result<Invocation, String> {
     let line: Line = serde_json::from_str(text).map_err(|e| e.to_string())?;
     let (key, payload) = line.content()?;
     *clock_ns = line.now_ns.unwrap_or_else(wall_clock_ns).max(*clock_ns);
-    let mut request_id = [0; 16];
-    request_id[8..].copy_from_slice(&number.to_le_bytes());
-    Ok(Request {
+    let via = match line.edge {
+        None | Some(-1) => Via::Ingress,
+        Some(edge) => {
+            let number = u16::try_from(edge);
+            Via::Edge(EdgeId(
+                number.map_err(|_| format!("edge is {edge}, must be -1..=65535"))?,
+            ))
+        }
+    };
+    Ok(Invocation {
         token: number,
-        slot: Slot::of(&key).0,
-        now_ns: *clock_ns,
-        request_id,
-        edge: line.edge.unwrap_or(-1),
-        key,
-        payload,
+        request: RequestId {
+            client: 0,
+            seq: number,
+        },
+        via,
+        now: Timestamp(*clock_ns),
+        ..Invocation::new(key, payload)
     })
 }
 
@@ -272,12 +281,13 @@ fn answer(ended: Completion, channels: &[String], state_bytes: usize) -> Answer 
         reply: None,
         sent: Vec::new(),
         error: None,
-        busy_us: ended.busy.as_nanos() as f64 / 1e3,
+        busy_us: ended.busy.0 as f64 / 1e3,
         state_bytes,
     };
     match ended.outcome {
-        Outcome::Done { outputs, reply, .. } => {
-            answer.sent = outputs
+        Outcome::Completed(effects) => {
+            answer.sent = effects
+                .outputs
                 .into_iter()
                 .map(|o| Sent {
                     channel: channels[usize::from(o.channel)].clone(),
@@ -285,12 +295,12 @@ fn answer(ended: Completion, channels: &[String], state_bytes: usize) -> Answer 
                     payload: Content::of(&o.payload),
                 })
                 .collect();
-            if let Some(reply) = reply {
+            if let Some(reply) = effects.reply {
                 answer.status = Some(reply.status);
                 answer.reply = Some(Content::of(&reply.payload));
             }
         }
-        Outcome::Failed(failed) => answer.error = Some(failed.failure.to_string()),
+        Outcome::Failed(failed) => answer.error = Some(failed.to_string()),
     }
     answer
 }

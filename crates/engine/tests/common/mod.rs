@@ -1,10 +1,9 @@
 //! Small modules in text, and an engine to run them.
 
 use e3_collections::{CollectionSpec, Kind, State};
-use e3_engine::{
-    Completion, Engine, EngineConfig, Failure, InstanceId, InstanceSpec, Outcome, Request, Startup,
-    Ticker,
-};
+use e3_engine::{Engine, EngineConfig, InstanceId, InstanceSpec, Startup, Ticker};
+use e3_invocation::{Completion, Effects, HandlerError, Invocation, Outcome};
+use e3_model::{Slot, Timestamp};
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -52,7 +51,7 @@ pub const LOOP: &str = "(loop $again (br $again)) (unreachable)";
 
 pub struct Pair {
     pub engine: Engine,
-    pub done: Vec<Completion>,
+    pub done: Vec<(InstanceId, Completion)>,
 }
 
 pub fn collections() -> Vec<CollectionSpec> {
@@ -81,15 +80,12 @@ pub fn config() -> EngineConfig {
     config
 }
 
-pub fn request(token: u64, payload: &[u8]) -> Request {
-    Request {
+pub fn request(token: u64, payload: &[u8]) -> Invocation {
+    Invocation {
         token,
-        slot: 3,
-        now_ns: 1_000 + token,
-        edge: -1,
-        key: b"key".to_vec(),
-        payload: payload.to_vec(),
-        ..Request::default()
+        now: Timestamp(1_000 + token),
+        slot: Slot(3),
+        ..Invocation::new(b"key".to_vec(), payload.to_vec())
     }
 }
 
@@ -124,14 +120,14 @@ impl Pair {
     }
 
     /// Runs until an instance's start fails; the reason.
-    pub fn startup_failure(&mut self, id: InstanceId) -> Failure {
+    pub fn startup_failure(&mut self, id: InstanceId) -> HandlerError {
         let start = Instant::now();
         loop {
             self.engine.run(Duration::from_millis(1));
             match self.engine.stats(id).unwrap().startup {
-                Startup::Failed(failure) => return failure,
-                Startup::Done => panic!("it started"),
-                Startup::UnderWay => assert!(start.elapsed() < PATIENCE, "its start goes on"),
+                Startup::Failed(error) => return error,
+                Startup::Started => panic!("it started"),
+                Startup::Starting => assert!(start.elapsed() < PATIENCE, "its start goes on"),
             }
         }
     }
@@ -156,14 +152,14 @@ impl Pair {
         self.done.clear();
         self.submit(id, 9, payload);
         self.until_done(1);
-        self.done.remove(0).outcome
+        self.done.remove(0).1.outcome
     }
 
-    pub fn failure(&mut self, id: InstanceId, payload: &[u8]) -> Failure {
+    pub fn failure(&mut self, id: InstanceId, payload: &[u8]) -> HandlerError {
         match self.outcome(id, payload) {
             Outcome::Failed(failed) => {
-                assert_eq!(failed.request, request(9, payload), "it can be tried again");
-                failed.failure
+                assert_eq!(failed.invocation, request(9, payload), "can be retried");
+                failed.error
             }
             done => panic!("should fail: {done:?}"),
         }
@@ -171,9 +167,9 @@ impl Pair {
 
     pub fn reply(&mut self, id: InstanceId, payload: &[u8]) -> Vec<u8> {
         match self.outcome(id, payload) {
-            Outcome::Done {
+            Outcome::Completed(Effects {
                 reply: Some(reply), ..
-            } => reply.payload,
+            }) => reply.payload,
             other => panic!("should reply: {other:?}"),
         }
     }

@@ -1,0 +1,142 @@
+//! One run of a handler: an [`Invocation`] goes in, a [`Completion`] comes out.
+//!
+//! The data plane decides when a message is handled and what becomes of its effects; an executor
+//! (the engine on a node, plain functions in the simulator) runs the handler. These types are all
+//! that the two say to each other.
+
+mod error;
+
+pub use error::HandlerError;
+
+use e3_collections::WriteBatch;
+use e3_model::{Nanos, RequestId, Slot, Timestamp, Via};
+use std::fmt;
+
+/// Bytes of all effects of one invocation, at most: they become one log entry, which must fit in
+/// one datagram.
+pub const EFFECTS_LEN_MAX: usize = 56 * 1024;
+/// Bytes that an output adds to the effects beside its key and payload.
+pub const OUTPUT_OVERHEAD_LEN: usize = 16;
+
+/// What a handler is given.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Invocation {
+    /// Names this run to its caller; the completion returns it.
+    pub token: u64,
+    /// The client's request that this run belongs to.
+    pub request: RequestId,
+    /// Where the message came from.
+    pub via: Via,
+    /// The handler's clock. Invariant: never goes back within a shard.
+    pub now: Timestamp,
+    /// Slot of the key.
+    pub slot: Slot,
+    /// Key that the message was routed by.
+    pub key: Vec<u8>,
+    /// Payload of the message.
+    pub payload: Vec<u8>,
+}
+
+impl Invocation {
+    /// A message of a client with this key and payload. Token, request and clock are zero.
+    pub fn new(key: Vec<u8>, payload: Vec<u8>) -> Invocation {
+        Invocation {
+            token: 0,
+            request: RequestId::default(),
+            via: Via::Ingress,
+            now: Timestamp::ZERO,
+            slot: Slot::of(&key),
+            key,
+            payload,
+        }
+    }
+}
+
+/// A finished invocation. Completions of one shard come in the order of its invocations.
+#[derive(Debug)]
+pub struct Completion {
+    /// Token of the invocation.
+    pub token: u64,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// Processor time of the handler.
+    pub busy: Nanos,
+}
+
+/// How an invocation ended.
+#[derive(Debug)]
+pub enum Outcome {
+    /// The handler returned 0. Its writes are applied to the collections.
+    Completed(Effects),
+    /// The attempt failed and had no effect. Boxed, because failures are rare.
+    Failed(Box<Failed>),
+}
+
+/// What a handler did. The effects of one invocation take place together or not at all.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Effects {
+    /// Changes of the collections.
+    pub writes: WriteBatch,
+    /// Messages to other services, in the order they were sent.
+    pub outputs: Vec<Output>,
+    /// Answer to the client, if the handler gave one.
+    pub reply: Option<Reply>,
+}
+
+impl Effects {
+    /// Bytes that count towards [`EFFECTS_LEN_MAX`].
+    pub fn bytes(&self) -> usize {
+        let outputs = self.outputs.iter();
+        let outputs = outputs.map(|o| o.key.len() + o.payload.len() + OUTPUT_OVERHEAD_LEN);
+        let reply = self.reply.as_ref().map_or(0, |r| r.payload.len());
+        self.writes.as_bytes().len() + outputs.sum::<usize>() + reply
+    }
+}
+
+/// A message that a handler sent.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Output {
+    /// Index of the channel among those of the service, in the order of the manifest.
+    pub channel: u16,
+    /// Key to route by.
+    pub key: Vec<u8>,
+    /// Payload.
+    pub payload: Vec<u8>,
+}
+
+/// What a handler answered the client.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Reply {
+    /// 0 = ok, 1.. = errors of the application.
+    pub status: u32,
+    /// Payload.
+    pub payload: Vec<u8>,
+}
+
+/// A failed attempt.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Failed {
+    /// Why.
+    pub error: HandlerError,
+    /// The invocation, so that it can be retried.
+    pub invocation: Invocation,
+}
+
+impl fmt::Display for Failed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.error.fmt(f)
+    }
+}
+
+impl std::error::Error for Failed {}
+
+/// An attempt that failed before its handler ran.
+impl From<Box<Failed>> for Completion {
+    fn from(failed: Box<Failed>) -> Completion {
+        Completion {
+            token: failed.invocation.token,
+            outcome: Outcome::Failed(failed),
+            busy: Nanos::ZERO,
+        }
+    }
+}
