@@ -1,4 +1,4 @@
-# CONTRIBUTING.md describes the targets.
+# The commands of the README. What they do is in CONTRIBUTING.md.
 
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 E3 := $(TARGET)/release/e3

@@ -13,6 +13,7 @@ use e3_engine::{
 };
 use e3_invocation::{Failed, HandlerError, Invocation, Outcome};
 use e3_model::{RequestId, Slot, Timestamp, Via};
+use e3_random::Random;
 use std::cell::RefCell;
 use std::hint::black_box;
 use std::rc::Rc;
@@ -260,14 +261,6 @@ fn echo(len: usize) -> Result<Cost> {
     })
 }
 
-/// SplitMix64: keys in no order.
-fn mix(x: u64) -> u64 {
-    let z = x.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
-}
-
 fn getput() -> Result<Cost> {
     let collections = [CollectionSpec {
         name: "map".into(),
@@ -285,11 +278,10 @@ fn getput() -> Result<Cost> {
     let code = load(&engine, GETPUT)?;
     let state = Rc::new(RefCell::new(state));
     engine.start(SERVICE, &code, spec("getput", &collections), state)?;
-    let mut drawn = 0;
+    let mut random = Random::new(0);
     let mut measure = |keyed: bool| {
         compare(&mut engine, String::new(), |engine, token| {
-            drawn += 1;
-            let key = (mix(drawn) % KEYS).to_le_bytes();
+            let key = random.below(KEYS).to_le_bytes();
             let mut payload = [0x5a; 64];
             payload[..8].copy_from_slice(&key);
             let mut request = request_of(engine, token, &payload);
@@ -344,10 +336,11 @@ fn preempt() -> Result<(f64, String)> {
     let endless = request_of(&mut engine, 0, &[]);
     engine.submit(CULPRIT, endless)?;
     let begin = Instant::now();
+    let mut random = Random::new(1);
     let mut arrives = Duration::ZERO;
     let mut arrivals = Vec::new();
-    for i in 0..ARRIVALS as u64 {
-        arrives += Duration::from_micros(300 + mix(i) % 700);
+    for _ in 0..ARRIVALS {
+        arrives += Duration::from_micros(300 + random.below(700));
         arrivals.push(arrives);
     }
     let mut waits_us = Vec::new();

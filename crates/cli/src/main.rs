@@ -1,8 +1,8 @@
 //! The `e3` program: joins controller, nodes, load generator and models into one command.
 //!
-//! [`commands`] has a file or folder for each command, [`cluster`] what runs a cluster on this machine
-//! and talks to its controller, [`documents`] manifests, modules and assets, [`ui`] what is printed and
-//! how a command fails.
+//! [`commands`] has a file or folder for each command. [`cluster`] runs a cluster on this machine and
+//! talks to its controller. [`documents`] finds manifests, profiles, modules and assets. [`ui`] prints
+//! results and reports failures.
 
 mod cluster;
 mod commands;
@@ -44,10 +44,10 @@ fn main() -> ExitCode {
     ExitCode::from(failure.exit as u8)
 }
 
-/// The name in the log of a supervisor that runs in the foreground, in front of a user.
+/// The name in the log of a supervisor in the foreground.
 const FOREGROUND: &str = "e3 up";
 
-/// The process's name in its log, if the command is a process that logs.
+/// The name in the log, if the command is a process that logs.
 fn logging_process(command: &Command) -> Option<String> {
     match command {
         Command::Up(args) if !args.detach => Some(FOREGROUND.into()),

@@ -1,4 +1,5 @@
-//! Configuration: defaults < file < `E3_*` variables < flags. The two last are the command line's.
+//! Configuration: flags override `E3_*` variables, which override the file, which overrides the
+//! defaults.
 
 use crate::cluster::credentials::read_given_token;
 use crate::documents::files::read_text;
@@ -10,32 +11,32 @@ use e3_model::Token;
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
 
-/// Options of every command.
+/// Global options.
 #[derive(Args, Debug, Default)]
 pub struct Global {
-    /// Directory of the cluster's state [default: ~/.local/state/e3/default]
+    /// State directory of the cluster [default: ~/.local/state/e3/default]
     #[arg(
         long,
         global = true,
-        help_heading = "Options of every command",
+        help_heading = "Global options",
         env = "E3_DIR",
         value_name = "DIR"
     )]
     pub dir: Option<PathBuf>,
-    /// Controller to talk to, such as http://127.0.0.1:7300 [default: that of the cluster in --dir]
+    /// URL of the controller, such as http://127.0.0.1:7300 [default: that of the cluster in --dir]
     #[arg(
         long,
         global = true,
-        help_heading = "Options of every command",
+        help_heading = "Global options",
         env = "E3_CONTROLLER",
         value_name = "URL"
     )]
     pub controller: Option<String>,
-    /// File of the token for --controller [default: the value of E3_TOKEN]
+    /// File with the token for --controller [default: the value of E3_TOKEN]
     #[arg(
         long,
         global = true,
-        help_heading = "Options of every command",
+        help_heading = "Global options",
         value_name = "FILE"
     )]
     pub token_file: Option<PathBuf>,
@@ -43,16 +44,16 @@ pub struct Global {
     #[arg(
         long,
         global = true,
-        help_heading = "Options of every command",
+        help_heading = "Global options",
         env = "E3_CONFIG",
         value_name = "FILE"
     )]
     pub config: Option<PathBuf>,
-    /// Colours
+    /// When to use colours
     #[arg(
         long,
         global = true,
-        help_heading = "Options of every command",
+        help_heading = "Global options",
         env = "E3_COLOR",
         value_enum,
         default_value = "auto"
@@ -82,23 +83,23 @@ pub struct ConfigFile {
     pub output: Option<Format>,
 }
 
-/// What holds for this run.
+/// The settings of this run.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// State directory.
     pub dir: PathBuf,
-    /// Controller that was asked for, if any.
+    /// URL of the controller, if one was given.
     pub controller: Option<String>,
-    /// File of its token, if one was given.
+    /// File with its token, if one was given.
     pub token_file: Option<PathBuf>,
-    /// The file's content.
+    /// Content of the configuration file.
     pub file: ConfigFile,
     /// Colours.
     pub color: When,
 }
 
 impl Settings {
-    /// Reads the file and joins it with the command line.
+    /// Reads the configuration file and combines it with the command line.
     pub fn load(global: &Global) -> Result<Settings, Failure> {
         let file = match (&global.config, default_config()) {
             (Some(path), _) => read_config(path)?,
@@ -121,8 +122,8 @@ impl Settings {
         })
     }
 
-    /// Token for the controller that was asked for: from the flag's file, else `E3_TOKEN`, else the
-    /// file that the configuration names.
+    /// Token for the given controller: from `--token-file`, else `E3_TOKEN`, else the file that the
+    /// configuration names.
     pub fn token(&self) -> Result<Option<Token>, Failure> {
         if let Some(path) = &self.token_file {
             return read_given_token(path).map(Some);
@@ -181,11 +182,10 @@ fn default_config() -> Option<PathBuf> {
 fn default_dir() -> Result<PathBuf, Failure> {
     match below_home("XDG_STATE_HOME", ".local/state") {
         Some(dir) => Ok(dir.join("e3/default")),
-        None => Err(Failure::new(
-            Exit::Input,
-            "no place for the cluster's state: HOME is not set",
-        )
-        .hint("give --dir DIR or set E3_DIR")),
+        None => Err(
+            Failure::new(Exit::Input, "no state directory: HOME is not set")
+                .hint("give --dir DIR or set E3_DIR"),
+        ),
     }
 }
 

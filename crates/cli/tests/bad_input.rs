@@ -195,14 +195,14 @@ fn other_bad_input_has_its_exit_code() {
         (
             vec!["get", "nodes", "--controller", "nonsense"],
             2,
-            "must begin with http://",
+            "must start with http://",
         ),
         (
             vec!["get", "nodes", "--config", &config],
             2,
             "unknown field `prot`",
         ),
-        (vec!["logs"], 3, "there are no logs"),
+        (vec!["logs"], 3, "no logs in "),
         (vec!["up", "--topology", "missing.yaml"], 3, "missing.yaml"),
         (vec!["load", "x", "--rate", "0"], 2, "above 0"),
     ] {

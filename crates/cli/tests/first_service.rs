@@ -43,7 +43,7 @@ fn the_tutorial_works_as_it_is_written() {
         panic!("{printed}{err}");
     }
     for expected in [
-        "made visits/",
+        "created visits/",
         "\"text\":\"1\"",
         "visits is ready",
         "not checked: every request has one outcome, but no state was read back",

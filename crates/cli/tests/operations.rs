@@ -110,7 +110,7 @@ fn log_lines_have_time_level_and_process() {
     assert!(named >= 6, "{named} lines");
     let ended = e3.good(&["logs", "supervisor"]);
     assert!(
-        ended.contains("s1-host ended (signal 9): restarting it"),
+        ended.contains("s1-host exited (signal 9): restarting it"),
         "{ended}"
     );
 }
@@ -254,8 +254,8 @@ fn lost_state_is_announced() {
     let _down = Down(&e3);
     let up = ["up", "--detach", "--port", "0"];
     let first = e3.run(&up);
-    assert!(!first.err.contains("without state"), "{first:?}");
-    let warning = "warning: state is kept in memory and ends with the cluster: chain";
+    assert!(!first.err.contains("start empty"), "{first:?}");
+    let warning = "warning: state is in memory only; these applications lose theirs: chain";
     e3.good(&["deploy", "hello"]);
     let file = e3.file("chain.yaml", CHAIN);
     e3.good(&["deploy", &file, "--wait"]);
@@ -269,7 +269,7 @@ fn lost_state_is_announced() {
     let down = down_answered(&e3, "y\n");
     assert_eq!(down.code, 0, "{down:?}");
     let again = e3.run(&up);
-    let lost = "started without state, which ended with the last run: chain\n";
+    let lost = "state was lost when the cluster was stopped; these applications start empty: chain\n";
     assert!(again.code == 0 && again.err.contains(lost), "{again:?}");
     // Off a terminal nobody is asked.
     let down = e3.run(&["down"]);

@@ -8,8 +8,8 @@
 pub mod cases;
 pub mod compare;
 mod host;
-mod random;
 mod side;
+mod words;
 
 use std::path::PathBuf;
 use thiserror::Error;

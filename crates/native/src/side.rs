@@ -3,9 +3,9 @@
 
 use crate::Fault;
 use crate::host::EngineHost;
-use crate::random::Random;
 use e3_engine::{EngineConfig, InstanceSpec, Native, RandomFn, Solo, Ticker};
 use e3_invocation::{Completion, Invocation};
+use e3_random::Random;
 use e3_sdk::Service;
 use e3_sdk::native;
 use std::cell::RefCell;
@@ -57,7 +57,7 @@ pub struct NativeSide<S> {
 /// Random bytes that are the same on both sides, so that what comes of a request can be compared.
 pub fn same_random() -> RandomFn {
     let random = RefCell::new(Random::new(1));
-    Rc::new(move |out: &mut [u8]| out.fill_with(|| random.borrow_mut().next() as u8))
+    Rc::new(move |out: &mut [u8]| out.fill_with(|| random.borrow_mut().next_u64() as u8))
 }
 
 /// Starts the native side on this thread.

@@ -1,8 +1,8 @@
-//! The controller's HTTP API, as a client.
+//! A client of the controller's HTTP API.
 
 use crate::cluster::credentials::read_token;
 use crate::cluster::state_dir::{RunningCluster, StateDir};
-use crate::limits::{API_BODY_LEN_MAX, API_IDLE_MAX, API_TIMEOUT};
+use crate::limits::{API_BODY_LEN_MAX, API_IDLE_MAX, API_TIMEOUT, CONNECT_TIMEOUT};
 use crate::settings::Settings;
 use crate::ui::failure::{Exit, Failure};
 use e3_model::Token;
@@ -14,7 +14,7 @@ use serde::de::DeserializeOwned;
 use std::time::Duration;
 use ureq::RequestBuilder;
 
-/// A controller to talk to.
+/// A connection to a controller.
 #[derive(Clone)]
 pub struct Client {
     base: String,
@@ -23,13 +23,14 @@ pub struct Client {
 }
 
 impl Client {
-    /// The controller that the settings name, or that of the cluster in the state directory.
+    /// Connects to the controller of the settings, else to that of the cluster in the state directory.
     pub fn connect(settings: &Settings) -> Result<Client, Failure> {
         let state = StateDir::new(&settings.dir);
         let running = state.running();
         if let Some(url) = &settings.controller {
             if !url.starts_with("http://") {
-                let message = format!("controller {url:?} must begin with http://");
+                let message =
+                    format!("the URL of the controller is {url:?}, must start with http://");
                 return Err(Failure::new(Exit::Input, message));
             }
             let url = url.trim_end_matches('/');
@@ -51,14 +52,14 @@ impl Client {
         }
     }
 
-    /// The controller of the cluster in a state directory.
+    /// Connects to the controller of the cluster in a state directory.
     pub fn of(state: &StateDir, cluster: &RunningCluster) -> Result<Client, Failure> {
         let token = read_token(&state.token_file())?;
         Ok(Client::new(&cluster.url(), Some(token), API_TIMEOUT))
     }
 
-    /// The same controller, with another longest wait for an answer.
-    pub fn patience(&self, timeout: Duration) -> Client {
+    /// The same controller, with another timeout for requests.
+    pub fn with_timeout(&self, timeout: Duration) -> Client {
         Client::new(&self.base, self.token.clone(), timeout)
     }
 
@@ -66,7 +67,7 @@ impl Client {
         let config = ureq::Agent::config_builder()
             .http_status_as_error(false)
             .timeout_global(Some(timeout))
-            .timeout_connect(Some(Duration::from_secs(2)))
+            .timeout_connect(Some(CONNECT_TIMEOUT))
             .max_idle_age(API_IDLE_MAX)
             .proxy(None)
             .build();
@@ -153,9 +154,9 @@ impl Client {
     fn answer<T: DeserializeOwned>(&self, response: Response) -> Result<T, Failure> {
         let body = self.body(response)?;
         serde_json::from_slice(&body).map_err(|e| {
-            let message = format!("the answer of {} cannot be read: {e}", self.base);
+            let message = format!("controller {}: unreadable response: {e}", self.base);
             Failure::new(Exit::Unexpected, message)
-                .hint("is the controller of the same version as this program?")
+                .hint("controller and program may be of different versions")
         })
     }
 
@@ -165,7 +166,7 @@ impl Client {
                 ureq::Error::Timeout(_) => (Exit::Timeout, "see: e3 logs controller"),
                 _ => (
                     Exit::Unreachable,
-                    "is it up? see: e3 doctor, e3 logs controller",
+                    "check that it is up: e3 doctor, e3 logs controller",
                 ),
             };
             Failure::new(exit, format!("controller {}: {e}", self.base)).hint(hint)
@@ -186,14 +187,14 @@ impl Client {
         };
         let view = serde_json::from_slice(&body).unwrap_or_else(|_| ErrorView {
             error: format!(
-                "controller answered {status}: {}",
+                "controller responded {status}: {}",
                 String::from_utf8_lossy(&body)
             ),
             hint: None,
         });
         if status == 401 {
             let failure = Failure::new(exit, format!("controller {}: {}", self.base, view.error));
-            let hint = "the token of its owner is in the file `token` of its state directory: set E3_TOKEN or give --token-file FILE";
+            let hint = "set E3_TOKEN, or give --token-file FILE; the owner's token is in the file `token` of the cluster's state directory";
             return Err(failure.hint(hint));
         }
         let failure = Failure::new(exit, view.error);
@@ -206,7 +207,7 @@ impl Client {
 
 type Response = Result<ureq::http::Response<ureq::Body>, ureq::Error>;
 
-/// A name as a part of a path. Names hold nothing that would need an escape.
+/// A name as a part of a path. Valid names need no escapes.
 fn segment<'a>(what: &str, name: &'a str) -> Result<&'a str, Failure> {
     let good = |c: char| c.is_ascii_alphanumeric() || c == '-';
     if !name.is_empty() && name.chars().all(good) {

@@ -1,6 +1,6 @@
-//! The credentials of a cluster: two random tokens, in files of the state directory that only its
-//! owner can read. `token` is the owner's, for the whole API but secrets; `node-token` is for the
-//! node processes. Whoever can read the directory is the owner.
+//! The credentials of a cluster: two random tokens in files of the state directory. Only the owner of
+//! the directory can read them. `token` is the owner's and gives access to the whole API except
+//! secrets; `node-token` is for the node processes.
 
 use crate::cluster::state_dir::{PARTS, StateDir};
 use crate::ui::failure::{Exit, Failure};
@@ -11,19 +11,19 @@ use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 
-/// Permissions of anybody but the owner.
+/// Permissions of group and others.
 const OTHERS: u32 = 0o077;
 /// Permissions of the state directory.
 const DIR_MODE: u32 = 0o700;
-/// Bytes of a token's file that are looked at.
+/// Bytes of a token file that are read.
 const FILE_LEN_MAX: u64 = 4096;
 
-/// Makes a state directory that only its owner can enter. One that others can enter is closed to
-/// them if it holds a cluster or nothing; a directory with other content is refused.
+/// Creates a state directory that only its owner can enter. An existing one that others can enter is
+/// closed to them if it holds a cluster or nothing; one with other content is refused.
 pub fn make_private_dir(dir: &Path) -> Result<(), Failure> {
     let elsewhere = "give another directory with --dir DIR";
-    let failed = |e: &std::io::Error| Failure::file("make", dir, e).hint(elsewhere);
-    // The mode is part of the creation, so there is no moment in which others can enter.
+    let failed = |e: &std::io::Error| Failure::file("create", dir, e).hint(elsewhere);
+    // The directory is created with its mode, so others can never enter it.
     let mut builder = DirBuilder::new();
     builder.recursive(true).mode(DIR_MODE);
     builder.create(dir).map_err(|e| failed(&e))?;
@@ -35,7 +35,7 @@ pub fn make_private_dir(dir: &Path) -> Result<(), Failure> {
     }
     if !is_state_dir(dir).map_err(|e| failed(&e))? {
         let message = format!(
-            "{} has mode {mode:04o} and holds other files; a state directory must have mode {DIR_MODE:04o}, for it holds secrets",
+            "{} has mode {mode:04o} and holds other files; a state directory holds secrets and must have mode {DIR_MODE:04o}",
             dir.display()
         );
         let hint = format!("{elsewhere}, or close it: chmod 700 {}", dir.display());
@@ -58,7 +58,7 @@ fn is_state_dir(dir: &Path) -> std::io::Result<bool> {
     Ok(own)
 }
 
-/// Makes the tokens that are missing. Only whoever holds the directory's lock may do this.
+/// Creates missing tokens. The caller must hold the lock of the directory.
 pub fn provide(state: &StateDir) -> Result<(), Failure> {
     for path in [state.token_file(), state.node_token_file()] {
         match std::fs::symlink_metadata(&path) {
@@ -69,10 +69,10 @@ pub fn provide(state: &StateDir) -> Result<(), Failure> {
                 if found.mode() & OTHERS == 0 {
                     read_token(&path)?;
                 } else {
-                    // Somebody may know it.
+                    // Others may have read it.
                     make_token(&path)?;
                     let (path, mode) = (path.display(), found.mode() & 0o777);
-                    eprintln!("{path} had mode {mode:04o}, must be 0600: made a new token");
+                    tracing::warn!("{path} had mode {mode:04o}, must be 0600: created a new token");
                 }
             }
         }
@@ -80,7 +80,7 @@ pub fn provide(state: &StateDir) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Writes a new token. The file appears whole, readable by its owner alone.
+/// Writes a new token. The file appears complete and readable only by its owner.
 fn make_token(path: &Path) -> Result<(), Failure> {
     let failed = |e: &std::io::Error| Failure::file("write", path, e);
     let mut random = [0; TOKEN_LEN];
@@ -106,8 +106,8 @@ pub fn read_token(path: &Path) -> Result<Token, Failure> {
     if mode & OTHERS != 0 {
         let path = path.display();
         let message =
-            format!("{path} has mode {mode:04o}, must be 0600: others may know the token");
-        let hint = "restart the cluster, which makes a new token: e3 down, e3 up";
+            format!("{path} has mode {mode:04o}, must be 0600: others may have read the token");
+        let hint = "restart the cluster to create a new token: e3 down, e3 up";
         return Err(Failure::new(Exit::Input, message).hint(hint));
     }
     read_given_token(path)
@@ -130,7 +130,7 @@ pub fn read_given_token(path: &Path) -> Result<Token, Failure> {
 fn check_file(path: &Path, found: &Metadata) -> Result<(), Failure> {
     if !found.is_file() {
         let message = format!("{} is not a regular file", path.display());
-        return Err(Failure::new(Exit::Input, message).hint("remove it; e3 up makes a new token"));
+        return Err(Failure::new(Exit::Input, message).hint("remove it; e3 up creates a new token"));
     }
     check_owner(path, found)
 }
@@ -141,7 +141,7 @@ fn check_owner(path: &Path, found: &Metadata) -> Result<(), Failure> {
         return Ok(());
     }
     let (path, owner) = (path.display(), found.uid());
-    let message = format!("{path} belongs to user {owner}, must belong to user {user}");
+    let message = format!("{path} is owned by user {owner}, must be owned by user {user}");
     Err(Failure::new(Exit::Input, message).hint("give another directory with --dir DIR"))
 }
 

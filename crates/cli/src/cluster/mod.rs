@@ -1,4 +1,4 @@
-//! A cluster on this machine: its processes, its files, its controller.
+//! A cluster on this machine: its processes, its state directory, and its controller's API.
 
 pub mod client;
 pub mod credentials;

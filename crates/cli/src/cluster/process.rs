@@ -1,5 +1,5 @@
-//! Processes of this machine: recognised by id and start time, so that an id that the system gave
-//! to another process meanwhile is never signalled (Linux, proc_pid_stat(5)).
+//! Processes of this machine, identified by id and start time, so that a process that reuses an id
+//! is never signalled (Linux, proc_pid_stat(5)).
 
 use crate::limits::POLL_INTERVAL;
 use rustix::process::{Pid, Signal, kill_process};
@@ -30,26 +30,26 @@ impl Process {
         Process::of(std::process::id())
     }
 
-    /// Whether it still runs. A zombie does not.
+    /// Whether it runs. A zombie does not.
     pub fn alive(&self) -> bool {
         stat(self.pid).is_some_and(|s| s.start_ticks == self.start_ticks && s.state != 'Z')
     }
 
-    /// Asks it to end.
+    /// Sends SIGTERM.
     pub fn terminate(&self) {
         self.signal(Signal::TERM);
     }
 
-    /// Ends it.
+    /// Sends SIGKILL.
     pub fn kill(&self) {
         self.signal(Signal::KILL);
     }
 
-    /// Waits until it has ended; false if it did not in time.
-    pub fn wait(&self, longest: Duration) -> bool {
+    /// Waits until it has exited; false if it timed out.
+    pub fn wait(&self, timeout: Duration) -> bool {
         let begin = Instant::now();
         while self.alive() {
-            if begin.elapsed() > longest {
+            if begin.elapsed() > timeout {
                 return false;
             }
             std::thread::sleep(POLL_INTERVAL);
@@ -58,7 +58,7 @@ impl Process {
     }
 
     fn signal(&self, signal: Signal) {
-        // A process that ended between the look and the signal is what was wanted.
+        // Should it exit between this check and the signal, the goal is reached all the same.
         if let (true, Some(pid)) = (self.alive(), Pid::from_raw(self.pid.cast_signed())) {
             let _ = kill_process(pid, signal);
         }
@@ -75,7 +75,8 @@ fn stat(pid: u32) -> Option<Stat> {
     parse_stat(&text)
 }
 
-/// The command's name is in parentheses and may hold anything, so fields count from the last one.
+/// The name of the command is in parentheses and may contain any character, so fields are counted
+/// from the last parenthesis.
 fn parse_stat(text: &str) -> Option<Stat> {
     let (_, rest) = text.rsplit_once(')')?;
     let mut fields = rest.split_ascii_whitespace();

@@ -2,11 +2,11 @@
 
 use crate::cluster::credentials::read_token;
 use crate::cluster::state_dir::StateDir;
-use crate::cluster::supervisor::tie_to_parent;
+use crate::cluster::supervisor::end_with_parent;
 use crate::limits::{HEARTBEAT_MS, HEARTBEAT_TIMEOUT_MS};
 use crate::ui::failure::{Exit, Failure};
 use clap::Args;
-use e3_controller::{ClientTimeouts, ControllerConfig, ControllerError};
+use e3_controller::{ControllerConfig, ControllerError};
 use e3_model::Nanos;
 use e3_node::NodeConfig;
 use std::net::SocketAddr;
@@ -28,7 +28,7 @@ pub struct ControllerRun {
     /// File of the nodes' token.
     #[arg(long)]
     pub node_token_file: PathBuf,
-    /// Process to end with.
+    /// Process whose end is to end this one.
     #[arg(long)]
     pub parent: Option<u32>,
 }
@@ -51,23 +51,23 @@ pub struct NodeRun {
     /// File of the owner's token, which clients present to the node.
     #[arg(long)]
     pub api_token_file: PathBuf,
-    /// Process to end with.
+    /// Process whose end is to end this one.
     #[arg(long)]
     pub parent: Option<u32>,
 }
 
 /// `e3 controller-run`.
 pub fn controller(args: &ControllerRun) -> Result<(), Failure> {
-    told(&args.state, "controller", run_controller(args))
+    recorded(&args.state, "controller", run_controller(args))
 }
 
 /// `e3 node-run`.
 pub fn node(args: &NodeRun) -> Result<(), Failure> {
-    told(&args.state, &args.name, run_node(args))
+    recorded(&args.state, &args.name, run_node(args))
 }
 
-/// Writes a failure down for the supervisor, which passes it on if the cluster is just starting.
-fn told(state: &Path, name: &str, ended: Result<(), Failure>) -> Result<(), Failure> {
+/// Records a failure for the supervisor, which reports it if the cluster is starting.
+fn recorded(state: &Path, name: &str, ended: Result<(), Failure>) -> Result<(), Failure> {
     ended.inspect_err(|failure| {
         let _ = StateDir::new(state).write_start_failure(name, failure);
     })
@@ -75,7 +75,7 @@ fn told(state: &Path, name: &str, ended: Result<(), Failure>) -> Result<(), Fail
 
 fn run_controller(args: &ControllerRun) -> Result<(), Failure> {
     if let Some(parent) = args.parent {
-        tie_to_parent(parent)?;
+        end_with_parent(parent)?;
     }
     let state = StateDir::new(&args.state);
     let config = ControllerConfig {
@@ -85,11 +85,10 @@ fn run_controller(args: &ControllerRun) -> Result<(), Failure> {
         heartbeat_timeout: Nanos::from_millis(HEARTBEAT_TIMEOUT_MS),
         owner_token: read_token(&args.token_file)?,
         node_token: read_token(&args.node_token_file)?,
-        client_timeouts: ClientTimeouts::default(),
     };
     e3_controller::run(config).map_err(|e| match e {
         ControllerError::InUse(_) => {
-            Failure::new(Exit::Conflict, e).hint("choose with --port PORT")
+            Failure::new(Exit::Conflict, e).hint("choose another with --port PORT")
         }
         _ => Failure::new(Exit::Unexpected, e),
     })
@@ -97,7 +96,7 @@ fn run_controller(args: &ControllerRun) -> Result<(), Failure> {
 
 fn run_node(args: &NodeRun) -> Result<(), Failure> {
     if let Some(parent) = args.parent {
-        tie_to_parent(parent)?;
+        end_with_parent(parent)?;
     }
     let config = NodeConfig {
         name: args.name.clone(),

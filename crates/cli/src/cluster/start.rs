@@ -1,41 +1,40 @@
-//! The start of a cluster: everything is checked first, and a start that fails leaves nothing that
-//! was not there before.
+//! Starts a cluster. Everything is checked first, and a failed start removes what it created.
 
 use crate::cluster::state_dir::{PARTS, RunningCluster, SUPERVISOR, StateDir};
 use crate::cluster::stop::stop;
 use crate::cluster::supervisor::{Supervisor, open_log};
 use crate::documents::builtin::{self, TOPOLOGY_DEFAULT};
-use crate::limits::{POLL_INTERVAL, UP_TIMEOUT};
+use crate::limits::{FREE_PORT_TRIES, POLL_INTERVAL, UP_TIMEOUT};
 use crate::ui::failure::{Exit, Failure};
 use crate::ui::output;
 use std::net::{TcpListener, UdpSocket};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
-/// A start that has begun. Dropped before the cluster is ready, it removes what it made.
+/// A start in progress. If it is dropped before the cluster is ready, it removes what it created.
 pub struct Start {
     state: StateDir,
     port: u16,
-    /// Files and directories that were not there before, innermost first.
-    new: Vec<PathBuf>,
+    /// Files and directories that did not exist before, innermost first.
+    created: Vec<PathBuf>,
     is_done: bool,
 }
 
-/// Whether a background cluster ends with this process.
+/// How long a cluster in the background lives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Tie {
-    /// It goes on.
-    None,
-    /// It ends too.
-    ToThisProcess,
+pub enum Lifetime {
+    /// Until it is stopped.
+    UntilStopped,
+    /// As long as this process.
+    ThisProcess,
 }
 
 impl Start {
-    /// Checks topology, lock and port, then makes the state directory and keeps the topology in it.
-    /// Port 0 means a free one. A cluster keeps the topology that it was first started with, since
-    /// its controller's decisions are about those nodes.
+    /// Checks topology, lock and port, then creates the state directory and stores the topology in it.
+    /// Port 0 stands for a free one. A cluster keeps the topology that it was first started with, since
+    /// the decisions of its controller refer to those nodes.
     pub fn prepare(state: &StateDir, wanted: Option<&str>, port: u16) -> Result<Start, Failure> {
         let text = topology_text(state, wanted)?;
         if state.root().is_dir() {
@@ -47,15 +46,15 @@ impl Start {
         let start = Start {
             state: state.clone(),
             port,
-            new: parts.chain(parents).filter(|path| !path.exists()).collect(),
+            created: parts.chain(parents).filter(|path| !path.exists()).collect(),
             is_done: false,
         };
         state.create()?;
         if let Some(text) = text {
             let path = state.topology_file();
-            let half = path.with_extension("new");
-            std::fs::write(&half, text)
-                .and_then(|()| std::fs::rename(&half, &path))
+            let temporary = path.with_extension("new");
+            std::fs::write(&temporary, text)
+                .and_then(|()| std::fs::rename(&temporary, &path))
                 .map_err(|e| Failure::file("write", &path, &e))?;
         }
         Ok(start)
@@ -69,15 +68,19 @@ impl Start {
     }
 
     /// Starts the cluster in the background and waits until it is ready.
-    pub fn in_background(mut self, no_restart: bool, tie: Tie) -> Result<RunningCluster, Failure> {
-        let cluster = start_in_background(&self.state, self.port, no_restart, tie);
+    pub fn in_background(
+        mut self,
+        no_restart: bool,
+        lifetime: Lifetime,
+    ) -> Result<RunningCluster, Failure> {
+        let cluster = start_in_background(&self.state, self.port, no_restart, lifetime);
         self.is_done = cluster.is_ok();
         cluster.map_err(|failure| self.explain(failure))
     }
 
-    /// Names no log that is about to be removed.
+    /// Removes the hint to a log that is about to be removed.
     fn explain(&self, mut failure: Failure) -> Failure {
-        if self.new.contains(&self.state.logs_dir()) {
+        if self.created.contains(&self.state.logs_dir()) {
             failure.hint.take_if(|hint| hint.starts_with("see"));
         }
         failure
@@ -89,22 +92,24 @@ impl Drop for Start {
         if self.is_done {
             return;
         }
-        // Whoever has the lock uses the directory.
+        // If another process holds the lock, it uses the directory.
         let _ = stop(&self.state);
         let Ok(_lock) = self.state.lock() else { return };
-        for path in &self.new {
+        for path in &self.created {
             let inside = path.starts_with(self.state.root()) && path != self.state.root();
-            let _ = match inside && path.is_dir() {
-                true => std::fs::remove_dir_all(path),
-                false if inside => std::fs::remove_file(path),
-                // Only if nothing else is in it.
-                false => std::fs::remove_dir(path),
+            let _ = if !inside {
+                // Fails if anything else is in it.
+                std::fs::remove_dir(path)
+            } else if path.is_dir() {
+                std::fs::remove_dir_all(path)
+            } else {
+                std::fs::remove_file(path)
             };
         }
     }
 }
 
-/// The topology to keep; None if the directory has it already.
+/// The topology to store; None if it is stored already.
 fn topology_text(state: &StateDir, wanted: Option<&str>) -> Result<Option<String>, Failure> {
     let Some(stored) = state.topology()? else {
         let (text, _) = builtin::topology(wanted.unwrap_or(TOPOLOGY_DEFAULT))?;
@@ -118,19 +123,19 @@ fn topology_text(state: &StateDir, wanted: Option<&str>) -> Result<Option<String
         return Ok(None);
     }
     let message = format!(
-        "{} already holds a cluster of topology {:?}, not {:?}",
+        "{} already holds a cluster with topology {:?}, not {:?}",
         state.root().display(),
         stored.name,
         topology.name
     );
-    let hint = "use another --dir, or remove it with: e3 down --purge";
+    let hint = "use another --dir, or remove the cluster with: e3 down --purge";
     Err(Failure::new(Exit::Conflict, message).hint(hint))
 }
 
 /// Checks that a port of 127.0.0.1 is free for TCP and UDP; 0 finds one.
 pub fn free_port(wanted: u16) -> Result<u16, Failure> {
-    // A port that is free for one may be taken for the other.
-    for _ in 0..16 {
+    // The system chooses a port that is free for TCP; it may be in use for UDP.
+    for _ in 0..FREE_PORT_TRIES {
         let both = TcpListener::bind(("127.0.0.1", wanted)).and_then(|tcp| {
             let port = tcp.local_addr()?.port();
             UdpSocket::bind(("127.0.0.1", port))?;
@@ -141,12 +146,14 @@ pub fn free_port(wanted: u16) -> Result<u16, Failure> {
             Err(_) if wanted == 0 => {}
             Err(e) if e.kind() == std::io::ErrorKind::AddrInUse => {
                 let message = format!("port {wanted} of 127.0.0.1 is in use");
-                let hint = "choose another with --port PORT (0 takes a free one)";
+                let hint = "choose another with --port PORT (0 chooses a free one)";
                 return Err(Failure::new(Exit::Conflict, message).hint(hint));
             }
             Err(e) => {
                 let message = format!("port {wanted} of 127.0.0.1: {e}");
-                return Err(Failure::new(Exit::Input, message).hint("choose with --port PORT"));
+                return Err(
+                    Failure::new(Exit::Input, message).hint("choose another with --port PORT")
+                );
             }
         }
     }
@@ -161,13 +168,11 @@ fn start_in_background(
     state: &StateDir,
     port: u16,
     no_restart: bool,
-    tie: Tie,
+    lifetime: Lifetime,
 ) -> Result<RunningCluster, Failure> {
-    let unexpected =
-        |what: &str, e: std::io::Error| Failure::new(Exit::Unexpected, format!("{what}: {e}"));
     state.clear_run()?;
     let program = std::env::current_exe().map_err(|e| unexpected("find this program", e))?;
-    let (log, _) = open_log(&state.log_file("supervisor"))?;
+    let (log, _) = open_log(&state.log_file(SUPERVISOR))?;
     let errors = log
         .try_clone()
         .map_err(|e| unexpected("open the supervisor's log", e))?;
@@ -177,44 +182,53 @@ fn start_in_background(
     if no_restart {
         command.arg("--no-restart");
     }
-    if tie == Tie::ToThisProcess {
+    if lifetime == Lifetime::ThisProcess {
         command
             .args(["--parent", &std::process::id().to_string()])
             .process_group(0);
     }
     command.stdin(Stdio::null()).stdout(log).stderr(errors);
-    let mut child = command
+    let child = command
         .spawn()
         .map_err(|e| unexpected("start the supervisor", e))?;
-    let wheel = output::spinner("starting");
+    let spinner = output::spinner("starting");
+    let cluster = wait_until_ready(state, child);
+    spinner.finish_and_clear();
+    cluster
+}
+
+/// Waits until the cluster is ready or its supervisor has exited.
+fn wait_until_ready(state: &StateDir, mut supervisor: Child) -> Result<RunningCluster, Failure> {
     let begin = Instant::now();
     loop {
         if let Some(cluster) = state.running()?
             && cluster.ready
         {
-            wheel.finish_and_clear();
             return Ok(cluster);
         }
-        let ended = child
+        let exited = supervisor
             .try_wait()
             .map_err(|e| unexpected("wait for the supervisor", e))?;
-        if ended.is_some() || begin.elapsed() > UP_TIMEOUT * 2 {
-            wheel.finish_and_clear();
-            let log = state.log_file("supervisor");
-            let see = format!("see {}", log.display());
-            return Err(match state.start_failure(SUPERVISOR) {
-                Some(failure) => {
-                    let hint = failure.hint.clone().unwrap_or(see);
-                    failure.hint(hint)
-                }
-                None => {
-                    let message = "the supervisor ended before the cluster was ready";
-                    Failure::new(Exit::Unexpected, message).hint(see)
-                }
-            });
+        if exited.is_some() || begin.elapsed() > UP_TIMEOUT * 2 {
+            break;
         }
         std::thread::sleep(POLL_INTERVAL);
     }
+    let see = format!("see {}", state.log_file(SUPERVISOR).display());
+    Err(match state.start_failure(SUPERVISOR) {
+        Some(failure) => {
+            let hint = failure.hint.clone().unwrap_or(see);
+            failure.hint(hint)
+        }
+        None => {
+            let message = "the supervisor exited before the cluster was ready";
+            Failure::new(Exit::Unexpected, message).hint(see)
+        }
+    })
+}
+
+fn unexpected(what: &str, error: std::io::Error) -> Failure {
+    Failure::new(Exit::Unexpected, format!("{what}: {error}"))
 }
 
 #[cfg(test)]

@@ -1,15 +1,15 @@
-//! What a cluster on this machine keeps in files.
+//! The state directory: the files of a cluster on this machine.
 //!
 //! ```text
 //! DIR/token                the owner's token (mode 0600)
 //! DIR/node-token           the nodes' token (mode 0600)
 //! DIR/topology.yaml        the topology that it was started with
 //! DIR/controller/          the controller's log and snapshots
-//! DIR/nodes/               what nodes keep: compiled code
-//! DIR/logs/NAME.log        what each process logs
-//! DIR/run/lock             held by the supervisor while it runs; holds its process id
+//! DIR/nodes/               files of the nodes: compiled code
+//! DIR/logs/NAME.log        log of each process
+//! DIR/run/lock             locked by the supervisor while it runs; contains its process id
 //! DIR/run/cluster.json     supervisor, port, whether it is ready
-//! DIR/run/NAME.json        process of each name
+//! DIR/run/process-NAME.json  id and start time of each process
 //! DIR/run/failure-NAME.json  why the start of a process failed
 //! ```
 
@@ -32,7 +32,7 @@ pub struct StateDir {
     root: PathBuf,
 }
 
-/// The running cluster, as its supervisor writes it down.
+/// The running cluster, as recorded by its supervisor.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RunningCluster {
@@ -44,7 +44,7 @@ pub struct RunningCluster {
     pub topology: String,
     /// Names of the nodes.
     pub nodes: Vec<String>,
-    /// Every node took part once.
+    /// All nodes have been up.
     pub ready: bool,
 }
 
@@ -55,7 +55,7 @@ impl RunningCluster {
     }
 }
 
-/// What a cluster keeps in its state directory.
+/// The entries of a state directory.
 pub const PARTS: [&str; 7] = [
     "run",
     "controller",
@@ -66,7 +66,7 @@ pub const PARTS: [&str; 7] = [
     "node-token",
 ];
 
-/// The supervisor's name among the processes.
+/// Name of the supervisor process.
 pub const SUPERVISOR: &str = "supervisor";
 
 /// Why a start failed, for the process that waits for it.
@@ -77,7 +77,7 @@ struct StartFailure {
     hint: Option<String>,
 }
 
-/// The lock of a running supervisor; free again when it is dropped or its process ends.
+/// The lock of a running supervisor, released when it is dropped or its process exits.
 #[derive(Debug)]
 pub struct Lock {
     file: File,
@@ -86,7 +86,8 @@ pub struct Lock {
 }
 
 impl Lock {
-    /// Fails if the state directory was removed or replaced: then others do not see this lock.
+    /// Fails if the state directory was removed or replaced, since other processes then do not see this
+    /// lock.
     pub fn check(&self) -> Result<(), Failure> {
         let identity = |m: std::fs::Metadata| (m.dev(), m.ino());
         let held = self.file.metadata().map(identity);
@@ -95,7 +96,7 @@ impl Lock {
             (Ok(held), Ok(there)) if held == there => return Ok(()),
             (_, Err(e)) if e.kind() == std::io::ErrorKind::NotFound => "is gone",
             (_, Ok(_)) => "was replaced",
-            // Not readable for a moment, such as for want of file descriptors.
+            // A temporary failure, such as no free file descriptors.
             _ => return Ok(()),
         };
         let message = format!("the state directory {} {gone}", self.root.display());
@@ -104,7 +105,7 @@ impl Lock {
 }
 
 impl StateDir {
-    /// The directory; nothing is made yet.
+    /// The directory, which need not exist yet.
     pub fn new(root: &Path) -> StateDir {
         StateDir {
             root: root.to_path_buf(),
@@ -115,18 +116,19 @@ impl StateDir {
     pub fn root(&self) -> &Path {
         &self.root
     }
-    /// The topology of the cluster.
+    /// File of the topology.
     pub fn topology_file(&self) -> PathBuf {
         self.root.join("topology.yaml")
     }
-    /// The topology that the cluster was started with; None if there was none yet.
+    /// The topology that the cluster was first started with, if there is a cluster.
     pub fn topology(&self) -> Result<Option<Topology>, Failure> {
-        match self.topology_file().exists() {
-            true => self.stored_topology().map(Some),
-            false => Ok(None),
+        if self.topology_file().exists() {
+            self.stored_topology().map(Some)
+        } else {
+            Ok(None)
         }
     }
-    /// The topology that the cluster was started with.
+    /// The same, where there must be a cluster.
     pub fn stored_topology(&self) -> Result<Topology, Failure> {
         let path = self.topology_file();
         Ok(parse_topology(
@@ -134,27 +136,27 @@ impl StateDir {
             &read_text(&path)?,
         )?)
     }
-    /// The owner's token.
+    /// File of the owner's token.
     pub fn token_file(&self) -> PathBuf {
         self.root.join("token")
     }
-    /// The nodes' token.
+    /// File of the nodes' token.
     pub fn node_token_file(&self) -> PathBuf {
         self.root.join("node-token")
     }
-    /// The controller's files.
+    /// Directory of the controller.
     pub fn controller_dir(&self) -> PathBuf {
         self.root.join("controller")
     }
-    /// Values of an application's secrets.
+    /// Directory of an application's secrets.
     pub fn secrets_dir(&self, app: &str) -> PathBuf {
         self.controller_dir().join("secrets").join(app)
     }
-    /// The nodes' files.
+    /// Directory of the nodes.
     pub fn nodes_dir(&self) -> PathBuf {
         self.root.join("nodes")
     }
-    /// Logs.
+    /// Directory of the logs.
     pub fn logs_dir(&self) -> PathBuf {
         self.root.join("logs")
     }
@@ -169,7 +171,7 @@ impl StateDir {
         self.run_dir().join(format!("{name}.json"))
     }
 
-    /// Makes the directories, for their owner alone.
+    /// Creates the directories, accessible only to their owner.
     pub fn create(&self) -> Result<(), Failure> {
         credentials::make_private_dir(&self.root)?;
         for dir in [
@@ -179,17 +181,18 @@ impl StateDir {
             self.run_dir(),
         ] {
             std::fs::create_dir_all(&dir).map_err(|e| {
-                Failure::file("make", &dir, &e).hint("give another directory with --dir DIR")
+                Failure::file("create", &dir, &e).hint("give another directory with --dir DIR")
             })?;
         }
         Ok(())
     }
 
-    /// Fails if a supervisor holds the lock. Makes nothing.
+    /// Fails if a supervisor holds the lock. Creates no file.
     pub fn check_unlocked(&self) -> Result<(), Failure> {
-        match self.lock_path().exists() {
-            true => self.lock().map(drop),
-            false => Ok(()),
+        if self.lock_path().exists() {
+            self.lock().map(drop)
+        } else {
+            Ok(())
         }
     }
 
@@ -197,7 +200,7 @@ impl StateDir {
         self.run_dir().join("lock")
     }
 
-    /// Takes the lock, or says who has it.
+    /// Takes the lock. The error names the process that holds it.
     pub fn lock(&self) -> Result<Lock, Failure> {
         let path = self.lock_path();
         let failed = |e: &std::io::Error| Failure::file("lock", &path, e);
@@ -215,7 +218,7 @@ impl StateDir {
                     self.root.display(),
                     pid.trim()
                 );
-                let hint = "stop it with: e3 down, or start another with --dir DIR --port PORT";
+                let hint = "stop it with: e3 down, or start another one with --dir DIR --port PORT";
                 return Err(Failure::new(Exit::Conflict, message).hint(hint));
             }
         }
@@ -230,34 +233,33 @@ impl StateDir {
         })
     }
 
-    /// The cluster that runs here now; None if there is none. What a supervisor that was killed
-    /// left behind counts as none.
+    /// The running cluster, if there is one. The record of a supervisor that was killed does not count.
     pub fn running(&self) -> Result<Option<RunningCluster>, Failure> {
         let cluster: Option<RunningCluster> = self.read("cluster")?;
         Ok(cluster.filter(|c| c.supervisor.alive()))
     }
 
-    /// The cluster that was written down last, running or not.
+    /// The cluster that was last recorded, running or not.
     pub fn recorded(&self) -> Result<Option<RunningCluster>, Failure> {
         self.read("cluster")
     }
 
-    /// Writes down the cluster.
+    /// Records the cluster.
     pub fn write_cluster(&self, cluster: &RunningCluster) -> Result<(), Failure> {
         self.write("cluster", cluster)
     }
 
-    /// Writes down the process of a name.
+    /// Records the process of this name.
     pub fn write_process(&self, name: &str, process: &Process) -> Result<(), Failure> {
         self.write(&format!("process-{name}"), process)
     }
 
-    /// The recorded process of a name.
+    /// The recorded process of this name.
     pub fn process(&self, name: &str) -> Option<Process> {
         self.read(&format!("process-{name}")).ok().flatten()
     }
 
-    /// Names and processes that were written down and still run.
+    /// Names and processes that are recorded and still run.
     pub fn processes_alive(&self) -> Vec<(String, Process)> {
         let Ok(entries) = std::fs::read_dir(self.run_dir()) else {
             return Vec::new();
@@ -279,7 +281,7 @@ impl StateDir {
         names.into_iter().filter_map(alive).collect()
     }
 
-    /// Writes down why the start of a process failed.
+    /// Records why the start of a process failed.
     pub fn write_start_failure(&self, name: &str, failure: &Failure) -> Result<(), Failure> {
         let view = StartFailure {
             exit: failure.exit as u8,
@@ -289,7 +291,7 @@ impl StateDir {
         self.write(&format!("failure-{name}"), &view)
     }
 
-    /// Why the start of a process failed, if it wrote that down.
+    /// Why the start of a process failed, if it recorded that.
     pub fn start_failure(&self, name: &str) -> Option<Failure> {
         let found: Option<StartFailure> = self.read(&format!("failure-{name}")).ok().flatten();
         let found = found?;
@@ -300,8 +302,8 @@ impl StateDir {
         })
     }
 
-    /// Forgets processes and failures of a former run. The lock's file stays, for it is what two
-    /// supervisors meet at.
+    /// Removes the records of an earlier run. The lock file stays: another supervisor may be about to
+    /// lock it.
     pub fn clear_run(&self) -> Result<(), Failure> {
         let dir = self.run_dir();
         let Ok(entries) = std::fs::read_dir(&dir) else {
@@ -323,20 +325,20 @@ impl StateDir {
             Err(e) => return Err(Failure::file("read", &path, &e)),
         };
         let what = |e| {
-            let message = format!("{}: cannot be read: {e}", path.display());
+            let message = format!("{}: unreadable: {e}", path.display());
             Failure::new(Exit::Unexpected, message).hint("remove the file")
         };
         serde_json::from_str(&text).map(Some).map_err(what)
     }
 
-    /// Renamed into place: a reader sees the old content or the new one, never half of it.
+    /// Renames the new file into place, so that a reader sees either the old or the new content.
     fn write<T: Serialize>(&self, name: &str, value: &T) -> Result<(), Failure> {
         let path = self.run_file(name);
-        let half = self.run_dir().join(format!("{name}.new"));
+        let temporary = self.run_dir().join(format!("{name}.new"));
         let text = serde_json::to_vec(value)
             .map_err(|e| Failure::new(Exit::Unexpected, format!("write {name}: {e}")))?;
-        std::fs::write(&half, text)
-            .and_then(|()| std::fs::rename(&half, &path))
+        std::fs::write(&temporary, text)
+            .and_then(|()| std::fs::rename(&temporary, &path))
             .map_err(|e| Failure::file("write", &path, &e))
     }
 }
@@ -346,7 +348,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn two_supervisors_meet_at_the_lock() {
+    fn only_one_supervisor_gets_the_lock() {
         let dir = tempfile::tempdir().unwrap();
         let state = StateDir::new(dir.path());
         state.create().unwrap();

@@ -1,16 +1,17 @@
-//! The end of a cluster.
+//! Stops a cluster.
 
 use crate::cluster::state_dir::StateDir;
 use crate::limits::DOWN_GRACE;
 use crate::ui::failure::Failure;
 
-/// Stops the cluster of a state directory and waits for its end; false if none was up.
+/// Stops the cluster of a state directory and waits until all its processes have exited; false if
+/// none was up.
 pub fn stop(state: &StateDir) -> Result<bool, Failure> {
     let Some(cluster) = state.recorded()? else {
         return Ok(false);
     };
     let up = cluster.supervisor.alive();
-    // The supervisor gives its processes a grace of their own.
+    // The supervisor itself waits for its processes.
     cluster.supervisor.terminate();
     if !cluster.supervisor.wait(DOWN_GRACE * 2) {
         cluster.supervisor.kill();

@@ -1,17 +1,17 @@
 //! Starts the controller and the nodes, each as a process of its own, and keeps them running.
 //!
-//! A process that ended is restarted. When the supervisor ends, so do they: each asks the system
-//! to be killed with its parent (Linux, PR_SET_PDEATHSIG), so that not even `kill -9` of the
-//! supervisor leaves any behind. When the state directory is removed or replaced, nobody could
-//! control the cluster any more, so the supervisor stops it.
+//! A process that exits is restarted. When the supervisor exits, so do its processes: each asks the
+//! system to be killed with its parent (Linux, PR_SET_PDEATHSIG), so that not even `kill -9` of the
+//! supervisor leaves one behind. When the state directory is removed or replaced, the cluster can no
+//! longer be controlled, so the supervisor stops it.
 
 use crate::cluster::client::Client;
 use crate::cluster::credentials;
 use crate::cluster::process::Process;
 use crate::cluster::state_dir::{Lock, RunningCluster, SUPERVISOR, StateDir};
 use crate::limits::{
-    DOWN_GRACE, LOCK_CHECK_INTERVAL, LOG_LEN_MAX, POLL_INTERVAL, RESTART_PAUSE_MAX, RESTART_QUICK,
-    STATUS_INTERVAL, UP_TIMEOUT,
+    CONNECT_INTERVAL, DOWN_GRACE, LOCK_CHECK_INTERVAL, LOG_LEN_MAX, POLL_INTERVAL,
+    RESTART_BACKOFF_MAX, RESTART_QUICK, STATUS_INTERVAL, UP_TIMEOUT,
 };
 use crate::ui::failure::{Exit, Failure};
 use crate::ui::text::plural;
@@ -34,28 +34,28 @@ pub struct Supervise {
     /// Port of the controller.
     #[arg(long)]
     pub port: u16,
-    /// Do not restart processes that end.
+    /// Do not restart processes that exit.
     #[arg(long)]
     pub no_restart: bool,
     /// State directory.
     #[arg(long)]
     pub state: PathBuf,
-    /// Process to end with.
+    /// Process whose end is to end this one.
     #[arg(long)]
     pub parent: Option<u32>,
 }
 
 /// A process that is kept running.
-struct Kept {
+struct Managed {
     name: String,
-    words: Vec<String>,
+    arguments: Vec<String>,
     child: Option<Child>,
     started: Instant,
-    /// Length of its log when it started.
+    /// Length of its log at its start.
     log_from: u64,
-    /// When it is started again, if it is dead.
-    again: Option<Instant>,
-    pause: Duration,
+    /// When to restart it, if it has exited.
+    restart_at: Option<Instant>,
+    backoff: Duration,
 }
 
 /// Runs a cluster on this machine.
@@ -63,7 +63,7 @@ pub struct Supervisor {
     state: StateDir,
     lock: Lock,
     cluster: RunningCluster,
-    kept: Vec<Kept>,
+    processes: Vec<Managed>,
     program: PathBuf,
     restart: bool,
     signals: Receiver<i32>,
@@ -71,13 +71,13 @@ pub struct Supervisor {
 }
 
 impl Supervisor {
-    /// Takes the state directory and starts everything; returns when every node takes part.
+    /// Locks the state directory and starts all processes; returns when every node is up.
     pub fn start(state: &StateDir, port: u16, restart: bool) -> Result<Supervisor, Failure> {
         let system =
             |what: &str, e: std::io::Error| Failure::new(Exit::Unexpected, format!("{what}: {e}"));
         state.create()?;
         let lock = state.lock()?;
-        end_left_overs(state);
+        kill_leftovers(state);
         state.clear_run()?;
         credentials::provide(state)?;
         let topology = state.stored_topology()?;
@@ -103,9 +103,9 @@ impl Supervisor {
         let mut supervisor = Supervisor {
             state: state.clone(),
             lock,
-            client: Client::of(state, &cluster)?.patience(STATUS_INTERVAL),
+            client: Client::of(state, &cluster)?.with_timeout(STATUS_INTERVAL),
             cluster,
-            kept: Vec::new(),
+            processes: Vec::new(),
             program: std::env::current_exe().map_err(|e| system("find this program", e))?,
             restart,
             signals,
@@ -124,8 +124,8 @@ impl Supervisor {
         &self.cluster
     }
 
-    /// Keeps the processes running until a signal asks to stop, then stops them. `tick` is called
-    /// about once a second.
+    /// Keeps the processes running until a signal requests a stop, then stops them. Calls `tick` about
+    /// once a second.
     pub fn run(mut self, mut tick: impl FnMut(&Client)) -> Result<(), Failure> {
         let mut next = Instant::now();
         let stopped = loop {
@@ -136,12 +136,12 @@ impl Supervisor {
                 tick(&self.client);
                 next = Instant::now() + STATUS_INTERVAL;
             }
-            let again = self.kept.iter().filter_map(|k| k.again);
-            let until = again.fold(next, Instant::min);
+            let restarts = self.processes.iter().filter_map(|p| p.restart_at);
+            let until = restarts.fold(next, Instant::min);
             let wait = until.saturating_duration_since(Instant::now());
             match self.signals.recv_timeout(wait.min(LOCK_CHECK_INTERVAL)) {
                 Ok(SIGTERM | SIGINT | SIGHUP) => break Ok(()),
-                _ => self.look_after(),
+                _ => self.restart_exited(),
             }
         };
         match &stopped {
@@ -156,10 +156,10 @@ impl Supervisor {
         let deadline = Instant::now() + UP_TIMEOUT;
         let state = self.state.root().display().to_string();
         let parent = std::process::id().to_string();
-        let words = |command: &str, more: &[&str]| {
-            let mut words = vec![command, "--state", &state, "--parent", &parent];
-            words.extend(more);
-            words.into_iter().map(str::to_string).collect::<Vec<_>>()
+        let arguments = |command: &str, more: &[&str]| {
+            let mut all = vec![command, "--state", &state, "--parent", &parent];
+            all.extend(more);
+            all.into_iter().map(str::to_string).collect::<Vec<_>>()
         };
         let port = self.cluster.port.to_string();
         let token = self.state.token_file().display().to_string();
@@ -169,15 +169,15 @@ impl Supervisor {
             ["--token-file", &token],
             ["--node-token-file", &node_token],
         ];
-        self.spawn("controller", words("controller-run", &more.concat()))?;
+        self.spawn("controller", arguments("controller-run", &more.concat()))?;
         while TcpStream::connect(("127.0.0.1", self.cluster.port)).is_err() {
-            self.pause_at_start(deadline, Duration::from_millis(10))?;
+            self.wait_at_start(deadline, CONNECT_INTERVAL)?;
         }
-        // What the controller remembers of a former run: those processes are gone.
+        // The controller may still report the nodes of an earlier run, whose processes are gone.
         let before = loop {
             match self.client.nodes() {
                 Ok(all) => break all,
-                Err(_) => self.pause_at_start(deadline, POLL_INTERVAL)?,
+                Err(_) => self.wait_at_start(deadline, POLL_INTERVAL)?,
             }
         };
         let url = self.cluster.url();
@@ -188,31 +188,31 @@ impl Supervisor {
                 ["--node-token-file", &node_token],
                 ["--api-token-file", &token],
             ];
-            self.spawn(&name, words("node-run", &more.concat()))?;
+            self.spawn(&name, arguments("node-run", &more.concat()))?;
         }
         let new = |n: &NodeView| {
             let old = before.iter().find(|b| b.name == n.name);
             n.up && old.is_none_or(|b| n.incarnation > b.incarnation)
         };
         while !self.client.nodes().is_ok_and(|all| all.iter().all(new)) {
-            self.pause_at_start(deadline, POLL_INTERVAL / 2)?;
+            self.wait_at_start(deadline, POLL_INTERVAL / 2)?;
         }
         self.cluster.ready = true;
         self.state.write_cluster(&self.cluster)
     }
 
-    /// Waits a little; fails if a process has ended, a signal came or the time is up.
-    fn pause_at_start(&mut self, deadline: Instant, pause: Duration) -> Result<(), Failure> {
+    /// Waits for a moment; fails if a process has exited, a signal has arrived or the deadline is over.
+    fn wait_at_start(&mut self, deadline: Instant, pause: Duration) -> Result<(), Failure> {
         if let Ok(SIGTERM | SIGINT | SIGHUP) = self.signals.recv_timeout(pause) {
             return Err(Failure::new(Exit::Unexpected, "interrupted while starting"));
         }
         self.lock.check()?;
-        for kept in &mut self.kept {
-            let Some(child) = &mut kept.child else {
+        for process in &mut self.processes {
+            let Some(child) = &mut process.child else {
                 continue;
             };
             if let Ok(Some(status)) = child.try_wait() {
-                return Err(start_failure(&self.state, kept, status));
+                return Err(start_failure(&self.state, process, status));
             }
         }
         if Instant::now() < deadline {
@@ -226,59 +226,60 @@ impl Supervisor {
             Err(e) => e.message,
         };
         let seconds = UP_TIMEOUT.as_secs();
-        let message = format!("the cluster is not ready after {seconds} s; missing: {down}");
+        let message = format!("the cluster is not ready after {seconds} s; not up: {down}");
         Err(Failure::new(Exit::Timeout, message).hint("see: e3 logs"))
     }
 
-    fn spawn(&mut self, name: &str, words: Vec<String>) -> Result<(), Failure> {
-        let mut kept = Kept {
+    fn spawn(&mut self, name: &str, arguments: Vec<String>) -> Result<(), Failure> {
+        let mut process = Managed {
             name: name.to_string(),
-            words,
+            arguments,
             child: None,
             started: Instant::now(),
             log_from: 0,
-            again: None,
-            pause: Duration::ZERO,
+            restart_at: None,
+            backoff: Duration::ZERO,
         };
-        launch(&mut kept, &self.program, &self.state)?;
-        self.kept.push(kept);
+        launch(&mut process, &self.program, &self.state)?;
+        self.processes.push(process);
         Ok(())
     }
 
-    /// Finds processes that ended, and restarts them when it is time.
-    fn look_after(&mut self) {
-        for kept in &mut self.kept {
-            if let Some(child) = &mut kept.child
+    /// Restarts processes that have exited, when their backoff is over.
+    fn restart_exited(&mut self) {
+        for process in &mut self.processes {
+            if let Some(child) = &mut process.child
                 && let Ok(Some(status)) = child.try_wait()
             {
-                kept.child = None;
-                let quick = kept.started.elapsed() < RESTART_QUICK;
-                kept.pause = match quick {
-                    true => (kept.pause * 2).clamp(RESTART_QUICK / 4, RESTART_PAUSE_MAX),
-                    false => Duration::ZERO,
+                process.child = None;
+                let quick = process.started.elapsed() < RESTART_QUICK;
+                process.backoff = if quick {
+                    (process.backoff * 2).clamp(RESTART_QUICK / 4, RESTART_BACKOFF_MAX)
+                } else {
+                    Duration::ZERO
                 };
                 let what = if self.restart {
-                    kept.again = Some(Instant::now() + kept.pause);
+                    process.restart_at = Some(Instant::now() + process.backoff);
                     "restarting it"
                 } else {
                     "not restarted (--no-restart)"
                 };
-                tracing::warn!("{} ended ({}): {what}", kept.name, ending(status));
+                tracing::warn!("{} exited ({}): {what}", process.name, ending(status));
             }
-            if kept.again.is_some_and(|at| at <= Instant::now()) {
-                kept.again = None;
-                if let Err(failure) = launch(kept, &self.program, &self.state) {
-                    tracing::error!("{}: {}", kept.name, failure.message);
-                    kept.again = Some(Instant::now() + RESTART_PAUSE_MAX);
+            if process.restart_at.is_some_and(|at| at <= Instant::now()) {
+                process.restart_at = None;
+                if let Err(failure) = launch(process, &self.program, &self.state) {
+                    tracing::error!("{}: {}", process.name, failure.message);
+                    process.restart_at = Some(Instant::now() + RESTART_BACKOFF_MAX);
                 }
             }
         }
     }
 
-    /// Ends all processes: SIGTERM first, SIGKILL after a while.
+    /// Stops all processes: SIGTERM first, SIGKILL after a while.
     fn stop(&mut self) {
-        let running = |k: &Kept| k.child.as_ref().and_then(|c| Process::of(c.id()));
-        let all: Vec<Process> = self.kept.iter().filter_map(running).collect();
+        let running = |p: &Managed| p.child.as_ref().and_then(|c| Process::of(c.id()));
+        let all: Vec<Process> = self.processes.iter().filter_map(running).collect();
         for process in &all {
             process.terminate();
         }
@@ -288,59 +289,59 @@ impl Supervisor {
                 process.kill();
             }
         }
-        for kept in &mut self.kept {
-            if let Some(mut child) = kept.child.take() {
+        for process in &mut self.processes {
+            if let Some(mut child) = process.child.take() {
                 let _ = child.wait();
             }
         }
-        // A directory that was replaced belongs to another cluster.
+        // If the directory was replaced, the new one belongs to another cluster.
         if self.lock.check().is_ok() {
             let _ = self.state.clear_run();
         }
     }
 }
 
-/// Ends processes of a former run whose supervisor is gone.
-fn end_left_overs(state: &StateDir) {
+/// Kills processes of an earlier run whose supervisor is gone.
+fn kill_leftovers(state: &StateDir) {
     for (name, process) in state.processes_alive() {
         let pid = process.pid;
-        tracing::warn!("ending {name} (process {pid}), which an earlier run left behind");
+        tracing::warn!("killing {name} (process {pid}), left over from an earlier run");
         process.kill();
         process.wait(DOWN_GRACE);
     }
 }
 
-fn launch(kept: &mut Kept, program: &Path, state: &StateDir) -> Result<(), Failure> {
-    // A process that cannot log is better than none.
-    let (out, errors, log_from) = match log_pair(&state.log_file(&kept.name)) {
+fn launch(process: &mut Managed, program: &Path, state: &StateDir) -> Result<(), Failure> {
+    // Better a process without a log than none.
+    let (out, errors, log_from) = match log_pair(&state.log_file(&process.name)) {
         Ok(opened) => opened,
         Err(failure) => {
-            tracing::error!("{} runs without a log: {}", kept.name, failure.message);
+            tracing::error!("{} runs without a log: {}", process.name, failure.message);
             (Stdio::null(), Stdio::null(), 0)
         }
     };
     let child = Command::new(program)
-        .args(&kept.words)
+        .args(&process.arguments)
         .stdin(Stdio::null())
         .stdout(out)
         .stderr(errors)
-        // Ctrl-C is for the supervisor, which stops them in order.
+        // Ctrl-C must reach only the supervisor, which stops the processes in order.
         .process_group(0)
         .spawn()
-        .map_err(|e| Failure::new(Exit::Unexpected, format!("start {}: {e}", kept.name)))?;
-    let process = Process::of(child.id());
-    kept.child = Some(child);
-    kept.started = Instant::now();
-    kept.log_from = log_from;
-    // It runs, so it is kept, also if the disk is full.
-    let written = process.map_or(Ok(()), |p| state.write_process(&kept.name, &p));
+        .map_err(|e| Failure::new(Exit::Unexpected, format!("start {}: {e}", process.name)))?;
+    let started = Process::of(child.id());
+    process.child = Some(child);
+    process.started = Instant::now();
+    process.log_from = log_from;
+    // It runs and is managed, even if the disk is full.
+    let written = started.map_or(Ok(()), |p| state.write_process(&process.name, &p));
     if let Err(failure) = written {
-        tracing::error!("{}: {}", kept.name, failure.message);
+        tracing::error!("{}: {}", process.name, failure.message);
     }
     Ok(())
 }
 
-/// A log for standard output and standard error, and how long it is.
+/// A log as standard output and standard error, and its length.
 fn log_pair(path: &Path) -> Result<(Stdio, Stdio, u64), Failure> {
     let (log, length) = open_log(path)?;
     let errors = log
@@ -349,7 +350,7 @@ fn log_pair(path: &Path) -> Result<(Stdio, Stdio, u64), Failure> {
     Ok((log.into(), errors.into(), length))
 }
 
-/// Opens a log to append to, and says how long it is. A long one is renamed first.
+/// Opens a log to append to; also returns its length. A long one is renamed first.
 pub fn open_log(path: &Path) -> Result<(File, u64), Failure> {
     let failed = |e: std::io::Error| Failure::file("open", path, &e);
     if std::fs::metadata(path).is_ok_and(|m| m.len() > LOG_LEN_MAX) {
@@ -364,21 +365,22 @@ pub fn open_log(path: &Path) -> Result<(File, u64), Failure> {
     Ok((file, length))
 }
 
-/// Why a process ended while the cluster was starting: what it wrote down, else its last line.
-fn start_failure(state: &StateDir, kept: &Kept, status: ExitStatus) -> Failure {
-    let name = &kept.name;
+/// Why a process exited while the cluster was starting: the failure it recorded, else the last line
+/// of its log.
+fn start_failure(state: &StateDir, process: &Managed, status: ExitStatus) -> Failure {
+    let name = &process.name;
     if let Some(failure) = state.start_failure(name) {
         let message = format!("{name} did not start: {}", failure.message);
         return Failure { message, ..failure };
     }
-    let mut words = Vec::new();
+    let mut text = Vec::new();
     let log = state.log_file(name);
     if let Ok(mut file) = File::open(&log) {
-        let _ = file.seek(SeekFrom::Start(kept.log_from));
-        let _ = file.take(LOG_LEN_MAX).read_to_end(&mut words);
+        let _ = file.seek(SeekFrom::Start(process.log_from));
+        let _ = file.take(LOG_LEN_MAX).read_to_end(&mut text);
     }
-    let words = String::from_utf8_lossy(&words);
-    let last = words.lines().last().unwrap_or("its log is empty");
+    let text = String::from_utf8_lossy(&text);
+    let last = text.lines().last().unwrap_or("its log is empty");
     let message = format!("{name} did not start ({}): {last}", ending(status));
     Failure::new(Exit::Unexpected, message).hint(format!("see {}", log.display()))
 }
@@ -395,12 +397,12 @@ fn ending(status: ExitStatus) -> String {
 pub fn run_detached(args: &Supervise) -> Result<(), Failure> {
     let state = StateDir::new(&args.state);
     match args.parent {
-        Some(parent) => tie_to_parent(parent)?,
-        // A session of its own: closing the terminal does not end it.
+        Some(parent) => end_with_parent(parent)?,
+        // A new session, so that closing the terminal does not end it.
         None => drop(rustix::process::setsid()),
     }
     let supervisor = Supervisor::start(&state, args.port, !args.no_restart).inspect_err(|f| {
-        // Without it whoever waits only learns that this process ended.
+        // For the process that waits for the start.
         let _ = state.write_start_failure(SUPERVISOR, f);
     })?;
     let nodes = plural(supervisor.cluster().nodes.len(), "node");
@@ -409,8 +411,13 @@ pub fn run_detached(args: &Supervise) -> Result<(), Failure> {
 }
 
 /// Ends this process when its parent ends.
-pub fn tie_to_parent(parent: u32) -> Result<(), Failure> {
-    let failed = |e| Failure::new(Exit::Unexpected, format!("tie to the parent process: {e}"));
+pub fn end_with_parent(parent: u32) -> Result<(), Failure> {
+    let failed = |e| {
+        Failure::new(
+            Exit::Unexpected,
+            format!("request a signal at the end of the parent process: {e}"),
+        )
+    };
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))
         .map_err(failed)?;
     // The parent may have ended before the request took effect.

@@ -1,4 +1,4 @@
-//! `e3 bench`: measures and prints; with `--json` one object that programs can compare.
+//! `e3 bench`: runs a group of benchmarks.
 
 use crate::commands::demo::Stage;
 use crate::commands::load;
@@ -16,27 +16,27 @@ use std::path::PathBuf;
 
 /// Services that `e3-native` measures.
 const SERVICES: u64 = 16;
-/// How the program that measures them is built.
+/// How to build it.
 const BUILD: &str = "build it with: cargo build --release -p e3-cli -p e3-native";
 
 /// Groups of benchmarks.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BenchGroup {
-    /// Requests through one core: WebAssembly calls, collections, preemption
+    /// Requests on one core: WebAssembly calls, collections, preemption
     Engine,
     /// Each service on one core, in WebAssembly and compiled natively
     Services,
-    /// The thermostat application at the highest rate that this machine holds
+    /// The thermostat application at the highest rate that this machine sustains
     Demo,
 }
 
 /// `e3 bench`.
 #[derive(Args, Debug, Clone)]
 pub struct Bench {
-    /// Group
+    /// Group of benchmarks
     #[arg(value_enum)]
     pub group: BenchGroup,
-    /// Also write the group's section into this page, such as docs/benchmarks.md
+    /// Also write the section of the group into this page, such as docs/benchmarks.md
     #[arg(long, value_name = "FILE")]
     pub write: Option<PathBuf>,
     /// Where modules and profiles come from.
@@ -72,12 +72,15 @@ pub fn run(args: &Bench, settings: &Settings) -> Result<(), Failure> {
     }
 }
 
-/// Finds the program that measures, beside this one, and the modules.
+/// Runs the program that measures, which is beside this one.
 fn services(sources: &Sources, settings: &Settings) -> Result<Vec<Figure>, Failure> {
     let program = std::env::current_exe().unwrap_or_default();
     let program = program.with_file_name("e3-native");
     if !program.is_file() {
-        let message = format!("{} is missing: the services natively", program.display());
+        let message = format!(
+            "{} is missing; it contains the services compiled natively",
+            program.display()
+        );
         return Err(Failure::new(Exit::NotFound, message).hint(BUILD));
     }
     let given = sources.services.as_deref();
@@ -99,14 +102,14 @@ fn services(sources: &Sources, settings: &Settings) -> Result<Vec<Figure>, Failu
     })
 }
 
-/// Searches on a cluster of its own. Each load has an empty application: otherwise it would be
-/// slower for the rows of those before it.
+/// Searches on a cluster of its own. Each load meets an empty application; otherwise the rows of
+/// earlier loads would slow it down.
 fn demo(sources: &Sources, settings: &Settings) -> Result<Vec<Figure>, Failure> {
-    let stage = Stage::set(sources.clone(), None, None, settings)?;
+    let stage = Stage::start(sources.clone(), None, None, settings)?;
     let mut seed = 0;
     let figures = demo::run(|rate_rps, length| {
         seed += 1;
-        stage.renew()?;
+        stage.redeploy()?;
         let plan = stage.plan(rate_rps, length, seed);
         let seconds = length.as_secs();
         output::say(&format!("{} requests/s for {seconds} s", rate(rate_rps)));
@@ -120,7 +123,7 @@ fn demo(sources: &Sources, settings: &Settings) -> Result<Vec<Figure>, Failure> 
         ));
         Ok::<Run, Failure>(run)
     })?;
-    stage.strike()?;
+    stage.remove()?;
     Ok(figures)
 }
 

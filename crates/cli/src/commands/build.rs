@@ -1,4 +1,4 @@
-//! `e3 build`.
+//! `e3 build`: builds a service and checks its module.
 
 use crate::documents::files::read_blob;
 use crate::ui::failure::{Exit, Failure};
@@ -22,12 +22,12 @@ pub fn run(args: &Build) -> Result<(), Failure> {
     let wasm = read_blob(&module)?;
     e3_engine::check(&wasm, INSTANCE_MEMORY_LEN_MAX as u64).map_err(|e| {
         let message = format!("{}: {e}", module.display());
-        Failure::new(Exit::Input, message).hint("what a module must have is in docs/abi.md")
+        Failure::new(Exit::Input, message).hint("docs/abi.md says what a module must export")
     })?;
     if let Ok(Some((used, opens))) = e3_engine::unopened(&wasm) {
         let module = module.display();
-        let message = format!("{module}: calls e3_{used}, but never e3_{opens} for a handle");
-        let hint = "e3_init must be exported; the e3.h that `e3 new --lang c` writes does so";
+        let message = format!("{module}: calls e3_{used} but never opens a handle with e3_{opens}");
+        let hint = "export e3_init, as the e3.h of `e3 new --lang c` does";
         return Err(Failure::new(Exit::Input, message).hint(hint));
     }
     output::print(&format!(

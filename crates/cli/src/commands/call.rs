@@ -1,5 +1,5 @@
-//! `e3 call`: requests to an application that runs, one after another, and their answers as lines of
-//! JSON.
+//! `e3 call`: sends requests to an application, one after another, and prints the replies as lines
+//! of JSON.
 
 use crate::cluster::client::Client;
 use crate::documents::files::without_bom;
@@ -22,21 +22,21 @@ use std::time::Duration;
 /// `e3 call`.
 #[derive(Args, Debug, Clone)]
 pub struct Call {
-    /// The application
+    /// Application
     pub app: String,
     /// Routing key, at least 1 byte [default: key]
     #[arg(long)]
     pub key: Option<String>,
-    /// The request, as text
+    /// Request, as text
     #[arg(long, conflicts_with = "record")]
     pub text: Option<String>,
-    /// The request, as a record: a JSON object
+    /// Request, as a record: a JSON object
     #[arg(long, value_name = "JSON", value_parser = record)]
     pub record: Option<serde_json::Value>,
-    /// File of requests, one line of JSON each, as for e3 run; - is standard input
+    /// File of requests, one line of JSON each, as for e3 run; - stands for standard input
     #[arg(long, value_name = "FILE", conflicts_with_all = ["key", "text", "record"])]
     pub input: Option<PathBuf>,
-    /// Maximum wait for an answer
+    /// Maximum wait for a reply
     #[arg(long, default_value = "10s", value_parser = duration, value_name = "TIME")]
     pub timeout: Duration,
 }
@@ -114,7 +114,7 @@ fn requests(args: &Call) -> Result<Vec<requests::Call>, Failure> {
                     let content = line.content().and_then(fits).map_err(wrong)?;
                     Ok(call(number, content))
                 }
-                _ => Err(wrong("nowNs and edge only work with e3 run".into())),
+                _ => Err(wrong("nowNs and edge are only for e3 run".into())),
             }
         })
         .collect()

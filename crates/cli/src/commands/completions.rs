@@ -1,4 +1,4 @@
-//! `e3 completions`: scripts for shells.
+//! `e3 completions`: completion scripts for shells.
 
 use crate::ui::failure::Failure;
 use crate::ui::output;

@@ -9,7 +9,7 @@ use clap::Args;
 /// `e3 delete`.
 #[derive(Args, Debug, Clone)]
 pub struct Delete {
-    /// Name of the application
+    /// Application
     pub app: String,
 }
 

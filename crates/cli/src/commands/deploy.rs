@@ -1,6 +1,4 @@
-//! `e3 deploy` and `e3 delete`.
-//!
-//! Everything is checked here before anything is sent, so that errors name file and line.
+//! `e3 deploy`. Everything is checked before anything is sent, so that errors name file and line.
 
 use crate::cluster::client::Client;
 use crate::cluster::state_dir::StateDir;
@@ -28,22 +26,23 @@ use std::time::{Duration, Instant};
 /// `e3 deploy`.
 #[derive(Args, Debug, Clone)]
 pub struct Deploy {
-    /// Manifest: a file, or a built-in one such as hello or iot-ts
+    /// Manifest: a file or a built-in one such as hello or iot-ts
     #[arg(value_name = "FILE|NAME")]
     pub file: String,
-    /// Wait until every instance runs
+    /// Wait until all instances run
     #[arg(long)]
     pub wait: bool,
-    /// Maximum wait
+    /// Timeout of --wait
     #[arg(long, value_parser = duration, default_value = "60s", value_name = "TIME")]
     pub timeout: Duration,
-    /// Only check manifest, modules and placement as deploying does; deploy nothing
+    /// Check manifest, modules and placement, but deploy nothing
     #[arg(long)]
     pub dry_run: bool,
-    /// Accept more cores and bandwidth than nodes have free: some requests take longer
+    /// Accept a placement that needs more cores or bandwidth than the nodes have free; some requests
+    /// then take longer
     #[arg(long)]
     pub overcommit: bool,
-    /// --dry-run on this topology while empty, and not on the running cluster
+    /// Make --dry-run check against this topology, empty, instead of the running cluster
     #[arg(long, env = "E3_TOPOLOGY", value_name = "FILE|NAME")]
     pub topology: Option<String>,
     /// Where modules and profiles come from.
@@ -73,8 +72,8 @@ pub fn run(args: &Deploy, settings: &Settings) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The checks of deploying and nothing else: by the controller if a cluster is up, since it knows
-/// which nodes are up and what runs there; else on an empty topology.
+/// Makes the checks and nothing else. If a cluster is up, its controller makes them: it knows which
+/// nodes are up and what runs there. Otherwise they are made against an empty topology.
 fn dry_run(
     args: &Deploy,
     settings: &Settings,
@@ -108,20 +107,20 @@ fn dry_run(
     request(text, app, &args.sources, settings)?;
     let topology = &topology.name;
     output::print(&format!(
-        "{name} would be deployed on topology {topology} while that is empty, no running cluster \
-         was asked: {instances}; nothing was deployed\n",
+        "{name} would be deployed on an empty cluster with topology {topology} (no running cluster \
+         was asked): {instances}; nothing was deployed\n",
     ))
 }
 
-/// What is sent to the controller, after the checks that are made here.
+/// The request to the controller, after the checks that are made here.
 fn checked(
     args: &Deploy,
     settings: &Settings,
     text: &Text,
     app: &Application,
 ) -> Result<(Client, DeployRequest), Failure> {
-    // Where the cluster is of this machine its topology is at hand, and with it the line in the
-    // manifest; any other controller makes the same check.
+    // For the cluster on this machine, the check is made here too, so that the error names the line in
+    // the manifest.
     if settings.controller.is_none()
         && let Some(topology) = StateDir::new(&settings.dir).topology()?
     {
@@ -155,7 +154,7 @@ pub fn request(
                 Exit::Input,
                 format!("{of}: service {name:?}: {origin}: {e}"),
             )
-            .hint("services are built with sdk/rust or sdk/c, see docs/abi.md")
+            .hint("build services with the SDK: e3 new, e3 build")
         })?;
         if !uploads.contains_key(&service.module) {
             uploads.insert(service.module.clone(), STANDARD.encode(wasm));
@@ -183,8 +182,8 @@ fn profiles_dir<'a>(sources: &'a Sources, settings: &'a Settings) -> Option<&'a 
         .or(settings.file.profiles.as_deref())
 }
 
-/// Waits until every instance of an application runs, and every node takes requests for it.
-pub fn wait_ready(client: &Client, name: &str, longest: Duration) -> Result<AppView, Failure> {
+/// Waits until all instances of an application run and all nodes accept requests for it.
+pub fn wait_ready(client: &Client, name: &str, timeout: Duration) -> Result<AppView, Failure> {
     let begin = Instant::now();
     let bar = output::progress(0, "starting");
     let version = client.cluster()?.plan_version;
@@ -192,32 +191,39 @@ pub fn wait_ready(client: &Client, name: &str, longest: Duration) -> Result<AppV
         let app = client.app(name)?;
         bar.set_length(app.instances.into());
         bar.set_position(app.instances_ready.into());
-        // A node that runs none of it takes requests for it too, once it knows it.
+        // A node without instances of the application accepts requests for it too, once it has the plan.
         let behind = |n: &NodeView| n.up && n.plan_version < version;
         let behind = client.nodes()?.into_iter().find(behind);
         if app.ready && behind.is_none() {
             bar.finish_and_clear();
             return Ok(app);
         }
-        if begin.elapsed() > longest {
+        if begin.elapsed() > timeout {
             bar.finish_and_clear();
-            let errors = app.services.iter().filter_map(|s| {
-                let error = s.error.as_ref()?;
-                Some(format!("service {:?}: {error}", s.name))
-            });
-            let behind = behind.map(|n| format!("node {:?} does not know it yet", n.name));
-            let problems = app.problems.iter().cloned().chain(behind);
-            let why: Vec<String> = errors.chain(problems).collect();
-            let message = format!(
-                "{name} is not ready after {:.0} s, {} of {} instances run: {}",
-                longest.as_secs_f64(),
-                app.instances_ready,
-                app.instances,
-                why.first().map_or("no reason is known", String::as_str),
-            );
-            let hint = format!("see: e3 describe app {name}, e3 logs");
-            return Err(Failure::new(Exit::Timeout, message).hint(hint));
+            return Err(not_ready(&app, behind.as_ref(), timeout));
         }
         std::thread::sleep(POLL_INTERVAL);
     }
+}
+
+/// The application is not ready in time; `behind` is a node without its plan.
+fn not_ready(app: &AppView, behind: Option<&NodeView>, timeout: Duration) -> Failure {
+    let errors = app.services.iter().filter_map(|s| {
+        let error = s.error.as_ref()?;
+        Some(format!("service {:?}: {error}", s.name))
+    });
+    let behind = behind.map(|n| format!("node {:?} does not have the plan yet", n.name));
+    let mut reasons = errors.chain(app.problems.iter().cloned()).chain(behind);
+    let message = format!(
+        "{} is not ready after {:.0} s, {} of {} instances run: {}",
+        app.name,
+        timeout.as_secs_f64(),
+        app.instances_ready,
+        app.instances,
+        reasons
+            .next()
+            .unwrap_or_else(|| "the reason is unknown".into()),
+    );
+    let hint = format!("see: e3 describe app {}, e3 logs", app.name);
+    Failure::new(Exit::Timeout, message).hint(hint)
 }

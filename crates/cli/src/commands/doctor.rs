@@ -1,4 +1,4 @@
-//! `e3 doctor`: checks what E3 needs on this machine, and says how to fix what is missing.
+//! `e3 doctor`: checks that this machine has what E3 needs, and says how to fix what is missing.
 
 use crate::cluster::start::free_port;
 use crate::cluster::state_dir::StateDir;
@@ -19,22 +19,22 @@ use std::path::PathBuf;
 /// `e3 doctor`.
 #[derive(Args, Debug, Clone, Default)]
 pub struct Doctor {
-    /// Port that a cluster would use [default: 7300]
+    /// Port that a cluster is to use [default: 7300]
     #[arg(long, env = "E3_PORT", value_name = "PORT")]
     pub port: Option<u16>,
-    /// Directory of the modules [default: where they are built, else this program]
+    /// Directory of modules [default: where they are built, else those in this program]
     #[arg(long, env = "E3_SERVICES", value_name = "DIR")]
     pub services: Option<PathBuf>,
 }
 
-/// How something is.
+/// Result of a check.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Verdict {
-    /// As it should be.
+    /// As required.
     Ok,
-    /// Missing; clusters or applications do not run without it.
+    /// Missing, and clusters or applications do not run without it.
     Missing,
-    /// Not there; E3 works without it.
+    /// Missing, but E3 works without it.
     Note,
 }
 
@@ -104,13 +104,11 @@ pub fn run(args: &Doctor, settings: &Settings) -> Result<(), Failure> {
     output::print(&table.render())?;
     let missing = findings.iter().filter(|f| f.verdict == Verdict::Missing);
     let missing: Vec<&str> = missing.map(|f| f.what).collect();
-    match missing.is_empty() {
-        true => Ok(()),
-        false => {
-            let message = format!("this machine is not ready for E3: {}", missing.join(", "));
-            Err(Failure::new(Exit::Check, message).hint("each line above says how to fix it"))
-        }
+    if missing.is_empty() {
+        return Ok(());
     }
+    let message = format!("this machine is not ready for E3: {}", missing.join(", "));
+    Err(Failure::new(Exit::Check, message).hint("each line above says how to fix it"))
 }
 
 fn read(path: &str) -> String {
@@ -127,14 +125,14 @@ fn machine() -> Vec<Finding> {
     let user = if root {
         "root"
     } else {
-        "an ordinary user; root is not needed"
+        "not root, which is not needed"
     };
     vec![
         match cores {
             1 => note(
                 "cores",
                 format!("1 ({cpu})"),
-                "all processes share it; expect low rates",
+                "all processes share one core; expect low rates",
             ),
             _ => ok("cores", format!("{cores} ({cpu})")),
         },
@@ -169,12 +167,12 @@ fn network(port: u16, settings: &Settings) -> Vec<Finding> {
     let offload = match offload {
         Ok(true) => ok(
             "UDP segmentation offload",
-            "the kernel has it (UDP_SEGMENT, 4.18)",
+            "supported by the kernel (UDP_SEGMENT, 4.18)",
         ),
         _ => note(
             "UDP segmentation offload",
             "the kernel is older than 4.18".into(),
-            "each datagram is sent alone, which is slower",
+            "each datagram needs its own system call, which is slower",
         ),
     };
     let state = StateDir::new(&settings.dir);
@@ -205,7 +203,7 @@ fn meters() -> Vec<Finding> {
         Err(e) => note(
             "power meter",
             format!("{}: {e}", probe.name),
-            "power is modelled, and labelled so",
+            "power is modelled and labelled as such",
         ),
     };
     discover(Path::new(SYSFS))
@@ -221,9 +219,10 @@ fn software(args: &Doctor, settings: &Settings) -> Vec<Finding> {
     let state = judge(
         writable,
         "state directory",
-        match writable {
-            true => dir.display().to_string(),
-            false => format!("{} cannot be written", near.display()),
+        if writable {
+            dir.display().to_string()
+        } else {
+            format!("{} is not writable", near.display())
         },
         "choose another with --dir or E3_DIR",
     );
@@ -251,9 +250,10 @@ fn modules(args: &Doctor, settings: &Settings) -> Finding {
         }
     }
     let join = |all: BTreeSet<String>| all.into_iter().collect::<Vec<_>>().join(", ");
-    let is = match missing.is_empty() {
-        true => format!("all modules are {}", join(origins)),
-        false => format!("modules not found: {}", join(missing.clone())),
+    let is = if missing.is_empty() {
+        format!("all modules are {}", join(origins))
+    } else {
+        format!("modules not found: {}", join(missing.clone()))
     };
     let fix = "build them with: cargo xtask build-services, or give --services DIR";
     judge(missing.is_empty(), "services", is, fix)

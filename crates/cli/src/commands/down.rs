@@ -17,7 +17,7 @@ pub struct Down {
     /// Also remove the cluster's state: applications, logs, compiled code
     #[arg(long)]
     pub purge: bool,
-    /// Do not ask before the state of applications is lost
+    /// Do not ask for confirmation when applications lose state
     #[arg(short, long)]
     pub yes: bool,
 }
@@ -43,17 +43,17 @@ pub fn run(args: &Down, settings: &Settings) -> Result<(), Failure> {
     })
 }
 
-/// Says which state is lost, and asks on a terminal whether that is meant.
+/// Warns of the state that is lost; on a terminal, asks for confirmation.
 fn confirm(client: Result<Client, Failure>) -> Result<(), Failure> {
-    let lost = match client.and_then(|c| c.patience(STATUS_INTERVAL * 2).apps()) {
+    let lost = match client.and_then(|c| c.with_timeout(STATUS_INTERVAL * 2).apps()) {
         Ok(apps) => stateful(&apps).join(", "),
-        Err(_) => "of every stateful application (the controller does not answer)".into(),
+        Err(_) => "all stateful applications (the controller does not respond)".into(),
     };
     if lost.is_empty() {
         return Ok(());
     }
     output::say(&format!(
-        "warning: state is kept in memory and ends with the cluster: {lost}"
+        "warning: state is in memory only; these applications lose theirs: {lost}"
     ));
     if !(std::io::stdin().is_terminal() && std::io::stderr().is_terminal()) {
         return Ok(());
@@ -64,19 +64,20 @@ fn confirm(client: Result<Client, Failure>) -> Result<(), Failure> {
     match answer.trim().to_lowercase().as_str() {
         "y" | "yes" => Ok(()),
         _ => {
-            let message = "not confirmed; the cluster goes on";
-            Err(Failure::new(Exit::Unexpected, message).hint("--yes stops it without a question"))
+            let message = "not confirmed; the cluster is still up";
+            Err(Failure::new(Exit::Unexpected, message).hint("--yes skips the question"))
         }
     }
 }
 
-/// Removes what a cluster keeps, and nothing else that may be in the directory.
+/// Removes the files of the cluster, and nothing else that may be in the directory.
 fn purge(state: &StateDir) -> Result<(), Failure> {
     let root = state.root();
     for part in PARTS.map(|name| root.join(name)) {
-        let removed = match part.is_dir() {
-            true => std::fs::remove_dir_all(&part),
-            false => std::fs::remove_file(&part),
+        let removed = if part.is_dir() {
+            std::fs::remove_dir_all(&part)
+        } else {
+            std::fs::remove_file(&part)
         };
         match removed {
             Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
@@ -85,7 +86,7 @@ fn purge(state: &StateDir) -> Result<(), Failure> {
             _ => {}
         }
     }
-    // Only goes if nothing else is in it.
+    // Fails if anything else is in it, which is fine.
     match std::fs::remove_dir(root) {
         Err(e) if e.kind() == std::io::ErrorKind::PermissionDenied => Err(Failure::new(
             Exit::Unexpected,

@@ -1,4 +1,4 @@
-//! `e3 get`: lists.
+//! `e3 get`: lists nodes, applications, instances, channels and dead letters.
 
 use crate::cluster::client::Client;
 use crate::commands::replay;
@@ -24,10 +24,10 @@ pub enum Things {
     /// Instances: every replica of every shard
     #[value(alias = "instance")]
     Instances,
-    /// Channels and the messages that wait in them
+    /// Channels and the messages waiting in them
     #[value(alias = "channel")]
     Channels,
-    /// Dead letters: requests whose every attempt failed
+    /// Dead letters: requests that failed too often or expired
     #[value(alias = "dead-letter")]
     DeadLetters,
 }
@@ -98,7 +98,7 @@ pub fn app_of(instance: &str) -> &str {
     instance.split('/').next().unwrap_or_default()
 }
 
-/// Part of a replica in words.
+/// Name of a role.
 pub fn role(role: Role) -> &'static str {
     match role {
         Role::Primary => "primary",
@@ -119,7 +119,7 @@ pub fn status(status: InstanceStatus, paint: Paint) -> String {
     }
 }
 
-/// An application's health in words and in its colour.
+/// The health of an application in its colour.
 pub fn health(health: Health, paint: Paint) -> String {
     match health {
         Health::Ready => paint.green("ready"),
@@ -128,7 +128,7 @@ pub fn health(health: Health, paint: Paint) -> String {
     }
 }
 
-/// Modelled joules, with the word that says so in the heading or beside it.
+/// Modelled joules. The heading or the text beside them must say that they are modelled.
 pub fn joules(joules: f64) -> String {
     match joules {
         0.0 => "0".into(),
@@ -148,16 +148,14 @@ fn nodes(all: &[NodeView], paint: Paint) -> String {
         ">INSTANCES",
         ">QUEUE",
         ">REQUESTS",
-        ">CPU s",
+        ">CPU (s)",
         ">MEMORY",
         ">MODELLED ENERGY",
         ">LAST SEEN",
     ]);
     for n in all {
-        let kind = match n.emulated {
-            true => format!("{} (emulated)", n.kind.name()),
-            false => n.kind.name().to_string(),
-        };
+        let emulated = if n.emulated { " (emulated)" } else { "" };
+        let kind = format!("{}{emulated}", n.kind.name());
         table.row([
             n.name.clone(),
             kind,
@@ -191,7 +189,7 @@ fn apps(all: &[AppView], paint: Paint) -> String {
         ">DEAD-LETTERED",
         ">EXPIRED",
         ">OVERLOADED",
-        ">KEPT LETTERS",
+        ">DEAD LETTERS KEPT",
         ">STATE LOST",
         ">MODELLED ENERGY/REQUEST",
         "PROBLEM",
@@ -235,7 +233,7 @@ pub fn instances(all: &[InstanceView], paint: Paint) -> String {
         ">DEAD-LETTERED",
         ">EXPIRED",
         ">STATE SIZE",
-        "WHY",
+        "REASON",
     ]);
     for i in all {
         table.row([

@@ -1,7 +1,7 @@
-//! `e3 logs`.
+//! `e3 logs`: the last lines of the logs, and new ones.
 
 use crate::cluster::state_dir::StateDir;
-use crate::limits::POLL_INTERVAL;
+use crate::limits::{POLL_INTERVAL, TAIL_LEN_MAX};
 use crate::settings::Settings;
 use crate::ui::failure::{Exit, Failure};
 use crate::ui::output;
@@ -13,25 +13,22 @@ use std::path::Path;
 /// `e3 logs`.
 #[derive(Args, Debug, Clone)]
 pub struct Logs {
-    /// Process: controller, supervisor or a node name [default: all]
+    /// Process: controller, supervisor or the name of a node [default: all]
     pub name: Option<String>,
-    /// Print new lines as they come
+    /// Print new lines as they are written
     #[arg(short, long)]
     pub follow: bool,
-    /// Number of last lines to print of each log
+    /// Lines to print from the end of each log
     #[arg(short = 'n', long, default_value_t = 20, value_name = "COUNT")]
     pub lines: usize,
 }
-
-/// How far back the last lines are searched for.
-const TAIL_LEN_MAX: u64 = 1 << 20;
 
 /// A log that is followed.
 struct Log {
     name: String,
     reader: BufReader<File>,
-    /// The beginning of a line that is not complete yet.
-    begun: String,
+    /// The beginning of an incomplete line.
+    partial: String,
 }
 
 /// `e3 logs`.
@@ -45,18 +42,19 @@ pub fn run(args: &Logs, settings: &Settings) -> Result<(), Failure> {
     if chosen.is_empty() {
         let dir = state.logs_dir();
         let message = match &args.name {
-            Some(name) => format!("there is no log of {name:?} in {}", dir.display()),
-            None => format!("there are no logs in {}", dir.display()),
+            Some(name) => format!("no log of {name:?} in {}", dir.display()),
+            None => format!("no logs in {}", dir.display()),
         };
         let failure = Failure::new(Exit::NotFound, message);
-        return Err(match names.is_empty() {
-            true => failure.hint("start a cluster with: e3 up"),
-            false => failure.hint(format!("there are: {}", names.join(", "))),
+        return Err(if names.is_empty() {
+            failure.hint("start a cluster with: e3 up")
+        } else {
+            failure.hint(format!("available: {}", names.join(", ")))
         });
     }
     let width = chosen.iter().map(String::len).max().unwrap_or(0);
     let show = |name: &str, line: &str| {
-        // Services and other programs wrote it: nothing of it may command the terminal.
+        // Services and other programs write logs: their text must not control the terminal.
         let line = e3_log::escape(line);
         match args.name {
             Some(_) => output::print(&format!("{line}\n")),
@@ -116,7 +114,7 @@ impl Log {
         let log = Log {
             name: name.to_string(),
             reader: BufReader::new(file),
-            begun: String::new(),
+            partial: String::new(),
         };
         Ok((log, last.iter().map(|l| l.to_string()).collect()))
     }
@@ -124,9 +122,9 @@ impl Log {
     fn next_line(&mut self) -> Option<String> {
         let mut bytes = Vec::new();
         self.reader.read_until(b'\n', &mut bytes).ok()?;
-        self.begun.push_str(&String::from_utf8_lossy(&bytes));
-        let line = self.begun.strip_suffix('\n')?.to_string();
-        self.begun.clear();
+        self.partial.push_str(&String::from_utf8_lossy(&bytes));
+        let line = self.partial.strip_suffix('\n')?.to_string();
+        self.partial.clear();
         Some(line)
     }
 }

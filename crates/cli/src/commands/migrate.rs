@@ -1,4 +1,4 @@
-//! `e3 migrate`.
+//! `e3 migrate`: moves an instance and waits until it runs on its new node.
 
 use crate::cluster::client::Client;
 use crate::limits::POLL_INTERVAL;
@@ -17,7 +17,7 @@ use std::time::Instant;
 pub struct Migrate {
     /// APP/SERVICE/SHARD, and /primary (default) or /backup
     pub instance: String,
-    /// Node to move it to
+    /// Target node
     #[arg(long, value_name = "NODE")]
     pub to: String,
     /// Maximum wait
@@ -25,16 +25,16 @@ pub struct Migrate {
     pub timeout: Duration,
 }
 
-/// What is known of a move.
+/// Progress of a migration.
 #[derive(PartialEq, Eq, Debug)]
 enum Progress {
-    /// Not finished, in these words.
+    /// In progress, in this phase.
     Moving(&'static str),
-    /// The replica was moved. Whether it runs at the target now; it may have gone on since.
+    /// Done. Whether the instance runs now, at the target or where it was moved later.
     Moved { runs: bool },
-    /// Cancelled, why.
+    /// Cancelled, for this reason.
     Cancelled(String),
-    /// The controller does not remember it.
+    /// The controller has no record of it.
     Unknown,
 }
 
@@ -49,55 +49,62 @@ pub fn run(args: &Migrate, settings: &Settings) -> Result<(), Failure> {
             to: args.to.clone(),
         })?
         .id;
-    let wheel = output::spinner(&format!("{} -> {}", args.instance, args.to));
-    let (instance, to) = (&args.instance, &args.to);
-    let hint = format!("see: e3 describe instance {shard}");
+    let spinner = output::spinner(&format!("{} -> {}", args.instance, args.to));
     let outcome = loop {
         let overdue = begin.elapsed() > args.timeout;
-        let seconds = args.timeout.as_secs_f64();
         let seen = client.app(&app).and_then(|view| {
             let instances = client.instances()?;
-            Ok(progress(&view, &instances, id, &shard, role, to))
+            Ok(progress(&view, &instances, id, &shard, role, &args.to))
         });
-        let late = |message: String| Err(Failure::new(Exit::Timeout, message).hint(&hint));
         match seen {
             Ok(Progress::Moved { runs: true }) => break Ok(()),
-            Ok(Progress::Moved { runs: false }) if overdue => {
-                break late(format!(
-                    "{instance} has moved to {to}, but does not run there after {seconds:.0} s"
-                ));
-            }
-            Ok(Progress::Moving(_)) if overdue => {
-                break late(format!("{instance} is still moving after {seconds:.0} s"));
-            }
-            Ok(Progress::Cancelled(why)) => {
-                let message = format!("{instance} did not move to {to}: {why}");
-                break Err(Failure::new(Exit::Unexpected, message).hint(&hint));
-            }
-            Ok(Progress::Unknown) => {
-                let message = format!(
-                    "the controller does not remember move {id} of {instance}; it may have moved"
-                );
-                break Err(Failure::new(Exit::Unexpected, message).hint(&hint));
-            }
-            Ok(Progress::Moving(phase)) => wheel.set_message(phase),
-            Ok(Progress::Moved { runs: false }) => wheel.set_message("starting"),
-            // The controller may be restarting; it remembers the move.
+            Ok(Progress::Moving(phase)) if !overdue => spinner.set_message(phase),
+            Ok(Progress::Moved { runs: false }) if !overdue => spinner.set_message("starting"),
+            // The controller may be restarting; it remembers the migration.
             Err(e) if !overdue && matches!(e.exit, Exit::Unreachable | Exit::Timeout) => {
-                wheel.set_message("waiting for the controller");
+                spinner.set_message("waiting for the controller");
             }
+            Ok(progress) => break Err(not_moved(args, id, &shard, &progress)),
             Err(e) => break Err(e),
         }
         std::thread::sleep(POLL_INTERVAL);
     };
-    wheel.finish_and_clear();
+    spinner.finish_and_clear();
     outcome?;
     let ms = begin.elapsed().as_millis();
+    let (instance, to) = (&args.instance, &args.to);
     output::print(&format!("{instance} has moved to {to} after {ms} ms\n"))
 }
 
-/// What the controller's views say of a move. The application is looked at first, so that a move
-/// that is done there shows in the instances.
+/// Why the command gives up at this progress.
+fn not_moved(args: &Migrate, id: u64, shard: &str, progress: &Progress) -> Failure {
+    let (instance, to) = (&args.instance, &args.to);
+    let seconds = args.timeout.as_secs_f64();
+    let (exit, message) = match progress {
+        Progress::Moving(_) => (
+            Exit::Timeout,
+            format!("{instance} is still moving after {seconds:.0} s"),
+        ),
+        Progress::Moved { .. } => (
+            Exit::Timeout,
+            format!("{instance} has moved to {to}, but does not run there after {seconds:.0} s"),
+        ),
+        Progress::Cancelled(reason) => (
+            Exit::Unexpected,
+            format!("{instance} did not move to {to}: {reason}"),
+        ),
+        Progress::Unknown => (
+            Exit::Unexpected,
+            format!(
+                "the controller has no record of migration {id} of {instance}; it may have moved"
+            ),
+        ),
+    };
+    Failure::new(exit, message).hint(format!("see: e3 describe instance {shard}"))
+}
+
+/// The progress of a migration according to the controller's views. The view of the application is
+/// older than that of the instances, so a migration that is done in the first shows in the second.
 fn progress(
     app: &AppView,
     instances: &[InstanceView],
@@ -117,7 +124,7 @@ fn progress(
             let mut here = of_shard().filter(|i| i.node == to && i.role == role);
             let runs = match here.next() {
                 Some(i) => i.status == InstanceStatus::Running,
-                // It has gone on: another move, or a fail-over.
+                // Moved on, by another migration or a fail-over.
                 None => true,
             };
             Progress::Moved { runs }
@@ -131,7 +138,7 @@ fn progress(
     }
 }
 
-/// Splits `app/service/shard[/primary|/backup]` into application, shard and part.
+/// Splits `app/service/shard[/primary|/backup]` into application, shard and role.
 pub fn parse(instance: &str) -> Result<(String, String, Role), Failure> {
     let bad = || {
         let message = format!("{instance:?} is not APP/SERVICE/SHARD[/primary|/backup]");
@@ -153,7 +160,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// The application with a move in one of its lists, and one instance.
+    /// The progress of a migration in this phase, with one instance.
     fn seen(phase: &str, node: &str, status: &str) -> Progress {
         let entry = json!({"id": 7, "shard": "a/s/0", "from": "n1", "to": "n2", "phase": phase,
             "reason": (phase == "cancelled").then_some("node n2 was lost")});
@@ -173,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn the_answer_is_what_became_of_the_move_and_not_where_the_shard_is() {
+    fn progress_is_that_of_the_migration_wherever_the_shard_is() {
         assert_eq!(
             seen("copying", "n1", "running"),
             Progress::Moving("copying")
@@ -182,7 +189,7 @@ mod tests {
             seen("freezing", "n1", "frozen"),
             Progress::Moving("freezing")
         );
-        // However long the new primary takes to start: it has moved.
+        // It has moved, however long the new primary takes to start.
         assert_eq!(
             seen("done", "n2", "starting"),
             Progress::Moved { runs: false }
@@ -191,14 +198,14 @@ mod tests {
             seen("done", "n2", "running"),
             Progress::Moved { runs: true }
         );
-        // Done, then moved on or failed over before anybody looked.
+        // Done, then moved on or failed over before this check.
         assert_eq!(
             seen("done", "n3", "running"),
             Progress::Moved { runs: true }
         );
         let why = "node n2 was lost; the primary is on n1 now".to_string();
         assert_eq!(seen("cancelled", "n1", "running"), Progress::Cancelled(why));
-        // Cancelled, and there by a later move: this one did not do it.
+        // Cancelled, and moved to the target by a later migration.
         let why = "node n2 was lost; the primary is on n2 now".to_string();
         assert_eq!(seen("cancelled", "n2", "running"), Progress::Cancelled(why));
     }

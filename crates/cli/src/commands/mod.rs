@@ -1,4 +1,4 @@
-//! The command line: a file or folder for each command, which owns its arguments.
+//! The command line. Each command has a file or folder, which owns its arguments.
 
 mod bench;
 mod build;
@@ -28,19 +28,19 @@ use crate::settings::{Global, Settings};
 use crate::ui::failure::Failure;
 use clap::{CommandFactory, Parser, Subcommand};
 
-/// Runs microservice applications as WebAssembly across host CPUs and SmartNICs.
+/// Run microservice applications as WebAssembly across host CPUs and SmartNICs.
 #[derive(Parser, Debug)]
 #[command(
     name = "e3",
     version,
     max_term_width = 100,
-    after_help = "A first look: e3 demo\nExit codes: 0 ok, 1 unexpected, 2 bad input, 3 not found, 4 conflict, 5 check failed,\n            6 cluster not reachable, 7 timeout"
+    after_help = "To see it at work: e3 demo\nExit codes: 0 ok, 1 unexpected, 2 bad input, 3 not found, 4 conflict, 5 check failed,\n            6 cluster not reachable, 7 timeout"
 )]
 pub struct Cli {
-    /// Options of every command.
+    /// Global options.
     #[command(flatten)]
     pub global: Global,
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub command: Command,
 }
@@ -48,9 +48,9 @@ pub struct Cli {
 /// Commands.
 #[derive(Subcommand, Debug)]
 pub enum Command {
-    /// Start a cluster on this machine: a controller and a process for each node
+    /// Start a cluster on this machine: a controller process and a process for each node
     Up(up::Up),
-    /// Stop the cluster of this machine
+    /// Stop the cluster on this machine
     Down(down::Down),
     /// Deploy an application
     Deploy(deploy::Deploy),
@@ -58,35 +58,35 @@ pub enum Command {
     Delete(delete::Delete),
     /// List nodes, applications, instances, channels or dead letters
     Get(get::Get),
-    /// Show everything about one node, application, service or instance
+    /// Show the details of a node, application, service or instance
     Describe(describe::Describe),
     /// Move an instance to another node
     Migrate(migrate::Migrate),
-    /// Create a service: project, manifest and SDK
+    /// Create a project for a new service, with its manifest and the SDK
     New(new::New),
     /// Build a service to WebAssembly
     Build(build::Build),
-    /// Run one service alone: one line of JSON for each request and each answer
+    /// Run one service without a cluster: requests and replies are lines of JSON
     Run(run::Run),
-    /// Measure what a service costs on this machine, and print its profile
+    /// Measure what a service costs on this machine and print its profile
     Profile(profile::Profile),
-    /// Send single requests to an application and print their answers
+    /// Send requests to an application one by one and print the replies
     Call(call::Call),
     /// Retry dead letters
     Replay(replay::Replay),
-    /// Send load to an application, and check that no request was lost or repeated
+    /// Generate load for an application and check that no request is lost or repeated
     Load(load::Load),
     /// Start a cluster, deploy an application, send load and report, in one command
     Demo(demo::Demo),
-    /// Measure this machine with E3
+    /// Run benchmarks
     Bench(bench::Bench),
     /// Show the logs of the cluster's processes
     Logs(logs::Logs),
-    /// Try a placement without a cluster and explain each decision
+    /// Compute a placement without a cluster and explain each decision
     Place(place::Place),
-    /// Check what E3 needs on this machine, and show how to fix what is missing
+    /// Check that this machine has what E3 needs, and show how to fix what is missing
     Doctor(doctor::Doctor),
-    /// Print the JSON schema of a kind of document
+    /// Print the JSON schema of a document kind
     Schema(schema::Schema),
     /// Print a completion script for a shell
     Completions(completions::Completions),
@@ -102,7 +102,7 @@ pub enum Command {
 }
 
 impl Command {
-    /// Does what was asked for.
+    /// Runs the command.
     pub fn run(self, settings: &Settings) -> Result<(), Failure> {
         match self {
             Command::Up(args) => up::run(&args, settings),

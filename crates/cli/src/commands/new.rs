@@ -1,4 +1,4 @@
-//! `e3 new`.
+//! `e3 new`: creates the project of a new service.
 
 use crate::ui::failure::{Exit, Failure};
 use crate::ui::output;
@@ -19,7 +19,7 @@ pub enum Lang {
 /// `e3 new`.
 #[derive(Args, Debug, Clone)]
 pub struct New {
-    /// Name of the service and of its directory
+    /// Name of the service and its directory
     pub name: String,
     /// Language
     #[arg(long, value_enum, default_value = "rust")]
@@ -34,7 +34,7 @@ pub fn run(args: &New) -> Result<(), Failure> {
     };
     let dir = e3_scaffold::create(&PathBuf::new(), &args.name, language)?;
     output::print(&format!(
-        "made {0}/: a service that counts the requests of each key\n\
+        "created {0}/: a service that counts the requests of each key\n\
          next: e3 build {0}; e3 run {0}/{0}.wasm --collection visits:counter; e3 deploy {0}/{0}.yaml\n",
         dir.display()
     ))

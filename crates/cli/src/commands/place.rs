@@ -1,4 +1,4 @@
-//! `e3 place`: a placement without a cluster, each decision explained.
+//! `e3 place`: computes a placement without a cluster and explains each decision.
 
 use crate::documents::builtin::{self, Text};
 use crate::settings::Settings;
@@ -15,16 +15,16 @@ use std::path::PathBuf;
 /// `e3 place`.
 #[derive(Args, Debug, Clone)]
 pub struct Place {
-    /// Manifest: a file, or a built-in one such as hello or iot-ts
+    /// Manifest: a file or a built-in one such as hello or iot-ts
     #[arg(value_name = "FILE|NAME")]
     pub file: String,
-    /// Topology: a file, or one of the built-in ones [default: 3x-type1]
+    /// Topology: a file or a built-in one [default: 3x-type1]
     #[arg(long, env = "E3_TOPOLOGY", value_name = "FILE|NAME")]
     pub topology: Option<String>,
-    /// Directory of profiles [default: the paper's, built in]
+    /// Directory of profiles [default: the built-in ones, from the paper]
     #[arg(long, env = "E3_PROFILES", value_name = "DIR")]
     pub profiles: Option<PathBuf>,
-    /// Placer
+    /// Placement policy
     #[arg(long, default_value = "hcm", value_parser = e3_placement::PLACERS)]
     pub placer: String,
     /// Output format.
@@ -44,7 +44,7 @@ pub struct PlaceView {
     pub placer: String,
     /// Every decision.
     pub instances: Vec<InstanceLine>,
-    /// Decisions that exceed a node.
+    /// Decisions for which a node has too little free.
     pub overcommitted: usize,
     /// Why `e3 deploy` would refuse this on an empty cluster, if it would.
     pub refused: Option<String>,
@@ -58,12 +58,12 @@ pub struct InstanceLine {
     pub instance: String,
     /// 0 = primary.
     pub replica: u16,
-    /// Where it goes.
+    /// Its node.
     pub node: String,
-    /// Which kind of node its service should run on. Joules are modelled, from service times of the
-    /// given provenance.
+    /// The kind of node that suits its service. Joules are modelled from service times of the given
+    /// provenance.
     pub preference: Preference,
-    /// Why.
+    /// The reason.
     pub why: String,
 }
 
@@ -73,7 +73,7 @@ pub struct Placed {
     pub placement: Placement,
     /// As shown.
     pub view: PlaceView,
-    /// Why it would not be deployed.
+    /// Why it would be refused, if it would.
     pub refused: Option<Failure>,
 }
 
@@ -102,7 +102,7 @@ pub fn run(args: &Place, settings: &Settings) -> Result<(), Failure> {
     }
 }
 
-/// A refusal by the check that deploying makes, as the controller words it.
+/// A refusal, in the words of the controller.
 pub fn not_admitted(file: &str, error: &AdmitError) -> Failure {
     Failure::new(Exit::Input, format!("{file}: {error}")).hint(error.hint())
 }
@@ -171,10 +171,10 @@ pub fn place(
 
 fn table(view: &PlaceView, settings: &Settings) -> String {
     let paint = settings.paint();
-    let mut decisions = Table::new(&["INSTANCE", "PART", "NODE", "WHY"]);
+    let mut decisions = Table::new(&["INSTANCE", "ROLE", "NODE", "REASON"]);
     let mut per_node: BTreeMap<&str, (u32, u32)> = BTreeMap::new();
     for line in &view.instances {
-        let part = match line.replica {
+        let role = match line.replica {
             0 => "primary".to_string(),
             n => format!("backup {n}"),
         };
@@ -185,7 +185,7 @@ fn table(view: &PlaceView, settings: &Settings) -> String {
         }
         decisions.row([
             line.instance.clone(),
-            part,
+            role,
             line.node.clone(),
             line.why.clone(),
         ]);
@@ -195,8 +195,8 @@ fn table(view: &PlaceView, settings: &Settings) -> String {
         nodes.row([node.to_string(), primaries.to_string(), backups.to_string()]);
     }
     let verdict = match view.overcommitted {
-        0 => paint.green("everything fits"),
-        n => paint.red(&format!("{n} decisions exceed a node (see OVERCOMMITTED)")),
+        0 => paint.green("all instances fit"),
+        n => paint.red(&format!("{n} instances do not fit (marked OVERCOMMITTED)")),
     };
     format!(
         "{}\n{} on {} by {}: {verdict}\n\n{}",

@@ -1,5 +1,5 @@
-//! `e3 profile`: what a service costs on this machine, as a document that placement, simulator and
-//! planning read.
+//! `e3 profile`: measures what a service costs on this machine and prints its profile, which
+//! placement and simulator read.
 
 use crate::commands::run::{Run, requests, service};
 use crate::settings::Settings;
@@ -9,26 +9,27 @@ use clap::Args;
 use e3_bench::Machine;
 use e3_energy::PowerModel;
 use e3_engine::{InstanceSpec, Solo};
-use e3_invocation::{Failed, Invocation, Outcome};
+use e3_invocation::{Completion, Invocation, Outcome};
 use e3_model::document::{API_VERSION, Document, Kind, Metadata, parse_profile};
 use e3_model::profile::{NodeCost, ProfileSpec, Provenance, ServiceTime};
 use e3_model::{Bytes, Nanos, NodeKind, Timestamp, Watts};
+use e3_random::Random;
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Sizes of requests that are made up.
+/// Sizes of generated requests.
 const SIZES: [usize; 6] = [64, 128, 256, 512, 1024, 1500];
-/// Requests of each size that are made up.
-const MADE_UP: u64 = 1024;
-/// Requests that are queued together, as a busy node finds them.
+/// Generated requests of each size.
+const GENERATED: u64 = 1024;
+/// Requests that are queued together, as on a busy node.
 const BATCH: usize = 64;
-/// How long each size is measured, after a first pass that warms it.
+/// How long each size is measured, after a warm-up pass.
 const MEASURED: Duration = Duration::from_millis(400);
-/// The size whose variation is the profile's: that of the paper's tables.
+/// The size whose variation goes into the profile: that of the paper's tables.
 const SIZE_TYPICAL: u32 = 512;
 
-/// Where the numbers of a profile come from, one by one: its `provenance` is that of the times.
+/// The provenance of each number; the field `provenance` is that of the service times.
 const PROVENANCE: &str = "\
 # serviceTime, variation, outputs, writeBytes, memory: MEASURED on this machine.
 # activePowerW: MODELLED from Table 1 of E3 (USENIX ATC 2019); no meter was read.
@@ -37,13 +38,13 @@ const PROVENANCE: &str = "\
 /// `e3 profile`.
 #[derive(Args, Debug, Clone)]
 pub struct Profile {
-    /// The service, and what it is given; requests of --input are measured by their sizes.
+    /// The service and its environment. Requests of --input are measured by size.
     #[command(flatten)]
     pub run: Run,
-    /// Kind of node that this machine is: host or smartnic
+    /// Kind of node that this machine stands for: host or smartnic
     #[arg(long, value_parser = kind, default_value = "host", value_name = "KIND")]
     pub kind: NodeKind,
-    /// Where the profile goes; what is there about other kinds of nodes stays
+    /// Write the profile to this file, keeping the figures of other kinds of nodes in it
     #[arg(long, value_name = "FILE")]
     pub write: Option<PathBuf>,
 }
@@ -56,7 +57,7 @@ fn kind(text: &str) -> Result<NodeKind, String> {
     }
 }
 
-/// What requests of one size cost.
+/// The cost of requests of one size.
 struct Size {
     bytes: u32,
     mean_ns: f64,
@@ -79,22 +80,7 @@ struct Totals {
 /// `e3 profile`.
 pub fn run(args: &Profile, settings: &Settings) -> Result<(), Failure> {
     let (wasm, spec) = service(&args.run, settings)?;
-    let by_size = match &args.run.input {
-        Some(file) => {
-            let mut by_size: BTreeMap<usize, Vec<Invocation>> = BTreeMap::new();
-            for request in requests(file)? {
-                by_size
-                    .entry(request.payload.len())
-                    .or_default()
-                    .push(request);
-            }
-            by_size
-        }
-        None => SIZES.map(|len| (len, made_up(len))).into_iter().collect(),
-    };
-    if by_size.is_empty() {
-        return Err(Failure::new(Exit::Input, "there are no requests"));
-    }
+    let by_size = by_size(args.run.input.as_deref())?;
     let mut totals = Totals {
         outputs: vec![0; spec.channels.len()],
         ..Totals::default()
@@ -113,27 +99,9 @@ pub fn run(args: &Profile, settings: &Settings) -> Result<(), Failure> {
         bar.inc(1);
     }
     bar.finish_and_clear();
-    let stats = solo.stats();
-    totals.memory_bytes = (stats.memory_bytes + solo.state_bytes()) as u64;
-    for size in &sizes {
-        output::say(&format!(
-            "{:>6} bytes: {:.2} us a request, variation {:.2}, {:.0} instructions, {} requests",
-            size.bytes,
-            size.mean_ns / 1e3,
-            size.variation,
-            size.instructions,
-            size.requests
-        ));
-        if size.refused > 0 {
-            output::say(&format!(
-                "        of these {} were refused by the service",
-                size.refused
-            ));
-        }
-    }
-    let name = spec.name.trim_end_matches(".wasm");
-    let name = name.rsplit('/').next().unwrap_or(name).to_string();
-    let text = document(args, &name, &spec, &sizes, &totals)?;
+    totals.memory_bytes = (solo.stats().memory_bytes + solo.state_bytes()) as u64;
+    sizes.iter().for_each(say);
+    let text = document(args, &spec, &sizes, &totals)?;
     match &args.write {
         Some(file) => {
             std::fs::write(file, &text).map_err(|e| Failure::file("write", file, &e))?;
@@ -143,89 +111,145 @@ pub fn run(args: &Profile, settings: &Settings) -> Result<(), Failure> {
     }
 }
 
-/// Requests of one size with keys of their own and content that means nothing.
-fn made_up(len: usize) -> Vec<Invocation> {
-    let mut state = len as u64;
-    let mut byte = || {
-        state = state
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
-        (state >> 56) as u8
+/// Requests by size: those of a file, or generated ones.
+fn by_size(file: Option<&Path>) -> Result<BTreeMap<usize, Vec<Invocation>>, Failure> {
+    let Some(file) = file else {
+        return Ok(SIZES.map(|len| (len, generated(len))).into());
     };
+    let mut by_size: BTreeMap<usize, Vec<Invocation>> = BTreeMap::new();
+    for request in requests(file)? {
+        let len = request.payload.len();
+        by_size.entry(len).or_default().push(request);
+    }
+    if by_size.is_empty() {
+        let message = format!("{} contains no requests", file.display());
+        return Err(Failure::new(Exit::Input, message));
+    }
+    Ok(by_size)
+}
+
+fn say(size: &Size) {
+    output::say(&format!(
+        "{:>6} bytes: {:.2} us per request, variation {:.2}, {:.0} instructions, {} requests",
+        size.bytes,
+        size.mean_ns / 1e3,
+        size.variation,
+        size.instructions,
+        size.requests
+    ));
+    if size.refused > 0 {
+        let refused = size.refused;
+        output::say(&format!(
+            "        {refused} of these were refused by the service"
+        ));
+    }
+}
+
+/// Requests of one size, each with its own key and random content.
+fn generated(len: usize) -> Vec<Invocation> {
+    let mut random = Random::new(len as u64);
     let request = |n: u64| {
         let key = n.to_le_bytes().to_vec();
-        let mut payload: Vec<u8> = (0..len).map(|_| byte()).collect();
+        let mut payload = random.bytes(len);
         payload[..8].copy_from_slice(&key);
         Invocation::new(key, payload)
     };
-    (0..MADE_UP).map(request).collect()
+    (0..GENERATED).map(request).collect()
 }
 
-/// Runs the requests again and again until it has been long enough.
+/// Runs the requests repeatedly for the time of a measurement.
 fn measure(solo: &mut Solo, all: &[Invocation], totals: &mut Totals) -> Result<Size, Failure> {
-    let (mut sum, mut squares, mut requests, mut refused) = (0.0, 0.0, 0u64, 0u64);
+    let mut sums = Sums::default();
     let mut ended = Vec::with_capacity(BATCH);
-    let mut warm = true;
-    let mut begin = Instant::now();
     let mut token = totals.requests;
-    while warm || begin.elapsed() < MEASURED {
+    let mut begin = None;
+    while begin.is_none_or(|begin: Instant| begin.elapsed() < MEASURED) {
         for batch in all.chunks(BATCH) {
-            let batch: Vec<Invocation> = batch
-                .iter()
-                .map(|r| {
-                    token += 1;
-                    let mut request = r.clone();
-                    request.token = token;
-                    request.now = Timestamp(token);
-                    request.request.seq = token;
-                    request
-                })
-                .collect();
-            solo.call_all(batch, &mut ended)
+            let requests = batch.iter().map(|request| {
+                token += 1;
+                numbered(request, token)
+            });
+            let requests: Vec<Invocation> = requests.collect();
+            solo.call_all(requests, &mut ended)
                 .map_err(|e| Failure::new(Exit::Input, e))?;
             for completion in ended.drain(..) {
-                let effects = match completion.outcome {
-                    Outcome::Completed(effects) => effects,
-                    Outcome::Failed(failed) => {
-                        return Err(failed_request(&failed, all[0].payload.len()));
-                    }
-                };
-                if warm {
-                    continue;
-                }
-                let ns = completion.busy.0 as f64;
-                sum += ns;
-                squares += ns * ns;
-                requests += 1;
-                refused += u64::from(effects.reply.is_some_and(|r| r.status != 0));
-                totals.write_bytes += effects.writes.as_bytes().len() as u64;
-                for output in effects.outputs {
-                    totals.outputs[usize::from(output.channel)] += 1;
-                }
+                let is_warm = begin.is_some();
+                sums.add(completion, is_warm, totals)
+                    .map_err(|reason| failed_request(&reason, all[0].payload.len()))?;
             }
         }
-        if warm {
-            warm = false;
-            begin = Instant::now();
-        }
+        begin.get_or_insert_with(Instant::now);
     }
-    totals.requests += requests;
+    totals.requests += sums.requests;
     totals.keys.extend(all.iter().map(|r| r.key.clone()));
-    let mean_ns = sum / requests as f64;
-    let variance = (squares / requests as f64 - mean_ns * mean_ns).max(0.0);
-    Ok(Size {
-        bytes: 0,
-        mean_ns,
-        variation: variance.sqrt() / mean_ns,
-        instructions: 0.0,
-        refused,
-        requests,
-    })
+    Ok(sums.size())
 }
 
-fn failed_request(failed: &Failed, len: usize) -> Failure {
-    Failure::new(Exit::Check, format!("a request of {len} bytes: {failed}"))
-        .hint("give requests that the service understands with --input, as for e3 run")
+/// A request with a token, a time and an id of its own.
+fn numbered(request: &Invocation, token: u64) -> Invocation {
+    let mut request = request.clone();
+    request.token = token;
+    request.now = Timestamp(token);
+    request.request.seq = token;
+    request
+}
+
+/// Sums over requests of one size.
+#[derive(Default)]
+struct Sums {
+    ns: f64,
+    ns_squared: f64,
+    requests: u64,
+    refused: u64,
+}
+
+impl Sums {
+    /// Adds a request, unless it only warms up; the error is the reason of a failed one.
+    fn add(
+        &mut self,
+        completion: Completion,
+        is_warm: bool,
+        totals: &mut Totals,
+    ) -> Result<(), String> {
+        let effects = match completion.outcome {
+            Outcome::Completed(effects) => effects,
+            Outcome::Failed(failed) => return Err(failed.to_string()),
+        };
+        if !is_warm {
+            return Ok(());
+        }
+        let ns = completion.busy.0 as f64;
+        self.ns += ns;
+        self.ns_squared += ns * ns;
+        self.requests += 1;
+        self.refused += u64::from(effects.reply.is_some_and(|r| r.status != 0));
+        totals.write_bytes += effects.writes.as_bytes().len() as u64;
+        for output in effects.outputs {
+            totals.outputs[usize::from(output.channel)] += 1;
+        }
+        Ok(())
+    }
+
+    fn size(&self) -> Size {
+        let mean_ns = self.ns / self.requests as f64;
+        let variance = (self.ns_squared / self.requests as f64 - mean_ns * mean_ns).max(0.0);
+        Size {
+            bytes: 0,
+            mean_ns,
+            variation: variance.sqrt() / mean_ns,
+            instructions: 0.0,
+            refused: self.refused,
+            requests: self.requests,
+        }
+    }
+}
+
+fn failed_request(reason: &str, len: usize) -> Failure {
+    Failure::new(
+        Exit::Check,
+        format!("a request of {len} bytes failed: {reason}"),
+    )
+    .hint("give requests that the service understands with --input, as for e3 run")
 }
 
 /// WebAssembly instructions of a request, on average.
@@ -239,38 +263,16 @@ fn instructions(solo: &mut Solo, all: &[Invocation]) -> Result<f64, Failure> {
     Ok((solo.stats().instructions - before) as f64 / all.len() as f64)
 }
 
+/// The profile as a YAML document.
 fn document(
     args: &Profile,
-    name: &str,
     spec: &InstanceSpec,
     sizes: &[Size],
     totals: &Totals,
 ) -> Result<String, Failure> {
-    let model = PowerModel::paper();
-    // The whole node with one core at this service.
-    let active_power_w = match args.kind {
-        NodeKind::Host => Watts(model.host().fixed_w + model.host().per_core_w),
-        NodeKind::SmartNic => model.smartnic(),
-    };
-    let typical = sizes
-        .iter()
-        .min_by_key(|s| s.bytes.abs_diff(SIZE_TYPICAL))
-        .map_or(0.0, |s| s.variation);
-    let cost = NodeCost {
-        service_time: sizes
-            .iter()
-            .map(|s| ServiceTime {
-                bytes: s.bytes,
-                time: Nanos(s.mean_ns.round() as u64),
-                instructions: Some(s.instructions.round() as u64),
-            })
-            .collect(),
-        variation: (typical * 1e3).round() / 1e3,
-        active_power_w: Watts((active_power_w.0 * 10.0).round() / 10.0),
-        active_cores: 1.0,
-        lower_bound: false,
-    };
-    let mut nodes = BTreeMap::from([(args.kind, cost)]);
+    let name = spec.name.trim_end_matches(".wasm");
+    let name = name.rsplit('/').next().unwrap_or(name);
+    let mut nodes = BTreeMap::from([(args.kind, cost(args.kind, sizes))]);
     if let Some(old) = args.write.as_ref().filter(|f| f.is_file()) {
         let text = std::fs::read_to_string(old).map_err(|e| Failure::file("read", old, &e))?;
         let old = parse_profile(&old.display().to_string(), &text)?;
@@ -279,23 +281,7 @@ fn document(
         }
     }
     let per_request = |n: u64| n as f64 / totals.requests as f64;
-    let spec = ProfileSpec {
-        provenance: Provenance::Measured,
-        source: format!(
-            "e3 profile on this machine: {}; service times measured, power from the model of Table 1 of E3 (ATC 2019)",
-            Machine::here()
-        ),
-        nodes,
-        outputs: spec
-            .channels
-            .iter()
-            .zip(&totals.outputs)
-            .map(|((name, _), n)| (name.clone(), per_request(*n)))
-            .collect(),
-        keys: totals.keys.len() as u64,
-        write_bytes: per_request(totals.write_bytes).round() as u64,
-        memory: Bytes(totals.memory_bytes),
-    };
+    let outputs = spec.channels.iter().zip(&totals.outputs);
     let document = Document {
         api_version: API_VERSION.into(),
         kind: Kind::Profile.name().into(),
@@ -303,9 +289,47 @@ fn document(
             name: name.into(),
             description: None,
         },
-        spec,
+        spec: ProfileSpec {
+            provenance: Provenance::Measured,
+            source: format!(
+                "e3 profile on this machine: {}; service times measured, power from the model of Table 1 of E3 (ATC 2019)",
+                Machine::here()
+            ),
+            nodes,
+            outputs: outputs
+                .map(|((name, _), n)| (name.clone(), per_request(*n)))
+                .collect(),
+            keys: totals.keys.len() as u64,
+            write_bytes: per_request(totals.write_bytes).round() as u64,
+            memory: Bytes(totals.memory_bytes),
+        },
     };
     let text = serde_norway::to_string(&document);
     let text = text.map_err(|e| Failure::new(Exit::Unexpected, e))?;
     Ok(format!("{PROVENANCE}{text}"))
+}
+
+/// The cost on this kind of node. Power is that of the whole node with one core at this service.
+fn cost(kind: NodeKind, sizes: &[Size]) -> NodeCost {
+    let model = PowerModel::paper();
+    let active_power_w = match kind {
+        NodeKind::Host => Watts(model.host().fixed_w + model.host().per_core_w),
+        NodeKind::SmartNic => model.smartnic(),
+    };
+    let typical = sizes
+        .iter()
+        .min_by_key(|s| s.bytes.abs_diff(SIZE_TYPICAL))
+        .map_or(0.0, |s| s.variation);
+    let time = |s: &Size| ServiceTime {
+        bytes: s.bytes,
+        time: Nanos(s.mean_ns.round() as u64),
+        instructions: Some(s.instructions.round() as u64),
+    };
+    NodeCost {
+        service_time: sizes.iter().map(time).collect(),
+        variation: (typical * 1e3).round() / 1e3,
+        active_power_w: Watts((active_power_w.0 * 10.0).round() / 10.0),
+        active_cores: 1.0,
+        lower_bound: false,
+    }
 }

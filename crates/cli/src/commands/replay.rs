@@ -1,4 +1,5 @@
-//! `e3 get dead-letters` and `e3 replay`: requests whose every attempt failed, and their retry.
+//! `e3 replay`, and the dead letters of `e3 get dead-letters`: requests that failed too often or
+//! expired, and their retry.
 
 use crate::cluster::client::Client;
 use crate::settings::Settings;
@@ -23,19 +24,19 @@ use std::net::SocketAddr;
 pub struct Replay {
     /// Application
     pub app: String,
-    /// Dead letters, as named by `e3 get dead-letters`
+    /// Dead letters, by the names that `e3 get dead-letters` prints
     #[arg(
-        value_name = "LETTER",
+        value_name = "DEAD-LETTER",
         required_unless_present = "all",
         conflicts_with = "all"
     )]
-    pub letters: Vec<String>,
+    pub dead_letters: Vec<String>,
     /// All dead letters of the application
     #[arg(long)]
     pub all: bool,
 }
 
-/// Longest content of a key or a reason that a table shows.
+/// Characters of a key or a reason that a table shows.
 const SHOWN_LEN_MAX: usize = 60;
 
 /// A dead letter as it is shown.
@@ -44,11 +45,11 @@ const SHOWN_LEN_MAX: usize = 60;
 pub struct LetterView {
     /// Its name within the application.
     pub letter: String,
-    /// `app/service/shard` that it failed at.
+    /// `app/service/shard` where it failed.
     pub instance: String,
     /// Milliseconds since it was dead-lettered.
     pub age_ms: u64,
-    /// Why.
+    /// Why it failed.
     pub reason: String,
     /// Routing key, in Base64.
     pub key: String,
@@ -58,14 +59,14 @@ pub struct LetterView {
     pub payload_bytes: usize,
 }
 
-/// A letter, and the shard that has it.
+/// A dead letter, and the shard that keeps it.
 struct Found {
     shard: ShardKey,
     instance: String,
     letter: (MessageId, DeadLetter),
 }
 
-/// The dead letters of an application, or of all.
+/// The dead letters of one application, or of all.
 pub fn views(client: &Client, app: Option<&str>) -> Result<Vec<LetterView>, Failure> {
     let apps = match app {
         Some(name) => vec![client.app(name)?],
@@ -92,9 +93,9 @@ pub fn views(client: &Client, app: Option<&str>) -> Result<Vec<LetterView>, Fail
     Ok(views)
 }
 
-/// Letters as a table.
+/// Dead letters as a table.
 pub fn table(all: &[LetterView]) -> String {
-    let mut table = Table::new(&["LETTER", "INSTANCE", ">AGE", "KEY", ">CONTENT", "REASON"]);
+    let mut table = Table::new(&["DEAD LETTER", "INSTANCE", ">AGE", "KEY", ">SIZE", "REASON"]);
     for l in all {
         let key = STANDARD.decode(&l.key).unwrap_or_default();
         table.row([
@@ -125,12 +126,12 @@ pub fn run(args: &Replay, settings: &Settings) -> Result<(), Failure> {
     let mut found = read(&client, &mut letters, &mut routes, &app)?;
     if !args.all {
         let all: Vec<String> = found.iter().map(|f| f.letter.0.to_string()).collect();
-        if let Some(unknown) = args.letters.iter().find(|l| !all.contains(l)) {
+        if let Some(unknown) = args.dead_letters.iter().find(|l| !all.contains(l)) {
             let message = format!("application {} has no dead letter {unknown}", args.app);
             let hint = format!("list them with: e3 get dead-letters --app {}", args.app);
             return Err(Failure::new(Exit::NotFound, message).hint(hint));
         }
-        found.retain(|f| args.letters.contains(&f.letter.0.to_string()));
+        found.retain(|f| args.dead_letters.contains(&f.letter.0.to_string()));
     }
     let bar = output::progress(found.len() as u64, "replay");
     let (mut done, mut again) = (0, None);
@@ -153,7 +154,7 @@ pub fn run(args: &Replay, settings: &Settings) -> Result<(), Failure> {
     match again {
         None => Ok(()),
         Some(first) => {
-            let message = format!("{} failed again, the first: {first}", found.len() - done);
+            let message = format!("{} failed again; the first: {first}", found.len() - done);
             Err(Failure::new(Exit::Check, message).hint("see: e3 get dead-letters, e3 logs"))
         }
     }
@@ -185,12 +186,12 @@ fn read(
     Ok(all)
 }
 
-/// Where primaries are, as far as it is known.
+/// Known addresses of primaries.
 #[derive(Default)]
 struct Routes(BTreeMap<String, SocketAddr>);
 
 impl Routes {
-    /// Where the primary of a shard is: as known at first, then as the controller says.
+    /// Addresses of the primary of a shard: the known one first, then those that the controller reports.
     fn to(&mut self, client: &Client, instance: &str) -> impl FnMut() -> Option<SocketAddr> {
         let mut known = self.0.get(instance).copied();
         move || {

@@ -1,11 +1,12 @@
-//! `e3 run`: one service alone, without a cluster. Requests come as lines of JSON, answers go out
-//! the same way, so that a person can try a service by hand and a script can check it.
+//! `e3 run`: runs one service without a cluster. Requests and replies are lines of JSON, so that a
+//! user can try a service by hand and a script can test it.
 
 use crate::documents::assets::read_asset;
 use crate::documents::builtin;
 use crate::documents::files::without_bom;
 use crate::documents::files::{read_blob, read_content};
 use crate::documents::modules;
+use crate::limits::LINE_LEN_MAX;
 use crate::settings::Settings;
 use crate::ui::exchange::{Content, Line};
 use crate::ui::failure::{Exit, Failure};
@@ -17,50 +18,48 @@ use e3_invocation::{Completion, Invocation, Outcome};
 use e3_model::application::{Collection, CollectionKind};
 use e3_model::{Accelerators, Bytes, EdgeId, RequestId, Timestamp, Via};
 use serde::Serialize;
+use std::borrow::Cow;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Longest line of requests.
-const LINE_LEN_MAX: u64 = 1 << 20;
-
 /// `e3 run`.
 #[derive(Args, Debug, Clone, Default)]
 pub struct Run {
-    /// Module: a file, or a service such as echo; with --app, a service of that application
+    /// Module: a file or a built-in service such as echo; with --app, a service of the application
     pub module: String,
-    /// Manifest that the service's collections, channels and configuration come from
+    /// Manifest with the collections, channels and configuration of the service
     #[arg(long, value_name = "FILE|NAME")]
     pub app: Option<String>,
     /// Collection: hash-map, ordered-map, array or counter
     #[arg(long = "collection", value_name = "NAME:KIND", value_parser = collection)]
     pub collections: Vec<Collection>,
-    /// Outgoing channel, and how many messages a request may send on it [default: 1]
+    /// Outgoing channel, and the number of messages that a request may send on it [default: 1]
     #[arg(long = "channel", value_name = "NAME[:OUTPUTS]", value_parser = channel)]
     pub channels: Vec<(String, u32)>,
-    /// A value of the service's configuration (--config names e3's own)
+    /// Value of the configuration of the service (--config is the file of e3 itself)
     #[arg(long = "set", value_name = "NAME=VALUE", value_parser = pair)]
     pub set: Vec<(String, String)>,
-    /// Secret, from a file
+    /// Secret, read from a file
     #[arg(long = "secret", value_name = "NAME=FILE", value_parser = pair)]
     pub secrets: Vec<(String, String)>,
-    /// Asset, from a file
+    /// Asset, read from a file
     #[arg(long = "asset", value_name = "NAME=FILE", value_parser = pair)]
     pub assets: Vec<(String, String)>,
-    /// Maximum linear memory [default: 64Mi, or the manifest's]
+    /// Maximum linear memory [default: that of the manifest, else 64Mi]
     #[arg(long, value_name = "BYTES")]
     pub memory: Option<Bytes>,
-    /// Deadline of a handler [default: 1s, or the manifest's]
+    /// Deadline of a handler [default: that of the manifest, else 1s]
     #[arg(long, value_parser = duration, value_name = "TIME")]
     pub deadline: Option<Duration>,
-    /// Use no accelerators
+    /// Run without accelerators
     #[arg(long)]
     pub portable: bool,
     /// File of requests, one line of JSON each [default: standard input]
     #[arg(long, value_name = "FILE")]
     pub input: Option<PathBuf>,
-    /// Directory of the modules
+    /// Directory of modules
     #[arg(long, env = "E3_SERVICES", value_name = "DIR")]
     pub services: Option<PathBuf>,
 }
@@ -80,7 +79,9 @@ fn collection(text: &str) -> Result<Collection, String> {
         Some("counter") => CollectionKind::Counter,
         _ => {
             let kinds = "hash-map, ordered-map, array or counter";
-            return Err(format!("{text:?} is not NAME:KIND with KIND {kinds}"));
+            return Err(format!(
+                "{text:?} is not NAME:KIND with one of the kinds {kinds}"
+            ));
         }
     };
     let name = text.split(':').next().unwrap_or_default().to_string();
@@ -123,9 +124,10 @@ pub fn run(args: &Run, settings: &Settings) -> Result<(), Failure> {
     let (wasm, spec) = service(args, settings)?;
     let channels: Vec<String> = spec.channels.iter().map(|(name, _)| name.clone()).collect();
     let log = Rc::new(|line: e3_engine::LogLine<'_>| output::say(&e3_log::escape(line.text)));
-    let accelerators = match args.portable {
-        true => Accelerators::NONE,
-        false => Accelerators::ALL,
+    let accelerators = if args.portable {
+        Accelerators::NONE
+    } else {
+        Accelerators::ALL
     };
     let failed = |e: &dyn std::fmt::Display| Failure::new(Exit::Input, e);
     let mut solo = Solo::start_with(&wasm, spec, |config| {
@@ -183,7 +185,7 @@ pub fn requests(file: &Path) -> Result<Vec<Invocation>, Failure> {
         .collect()
 }
 
-/// The module, and what it is given.
+/// The module, and the environment of its instance.
 pub fn service(args: &Run, settings: &Settings) -> Result<(Vec<u8>, InstanceSpec), Failure> {
     let services = args.services.as_deref();
     let services = services.or(settings.file.services.as_deref());
@@ -199,41 +201,54 @@ pub fn service(args: &Run, settings: &Settings) -> Result<(Vec<u8>, InstanceSpec
         dir: Some(PathBuf::new()),
     };
     let wasm = match &args.app {
-        Some(app) => {
-            let (text, app) = builtin::application(app)?;
-            let Some((id, service)) = app.service_named(&args.module) else {
-                let message = format!("{} has no service {:?}", text.file, args.module);
-                return Err(Failure::new(Exit::NotFound, message));
-            };
-            spec.collections = service.collections.clone();
-            spec.channels = app
-                .channels_from(id)
-                .map(|(_, _, c)| (c.name().to_string(), c.outputs))
-                .collect();
-            spec.config = service.config.clone();
-            spec.accelerators = service.accelerators.iter().copied().collect();
-            spec.memory_bytes_max = service.resources.memory.0 as usize;
-            spec.deadline = Duration::from_nanos(service.deadline.0);
-            for name in &service.assets {
-                let asset = app.spec.assets.iter().find(|a| a.name == *name);
-                let asset = asset.expect("checked with the manifest");
-                spec.assets
-                    .push((name.clone(), read_asset(&text, asset)?.into()));
-            }
-            modules::find(&text, &service.module, services)?.wasm
-        }
+        Some(app) => from_manifest(app, &args.module, services, &mut spec)?,
         None if args.module.ends_with(".wasm") => read_blob(Path::new(&args.module))?.into(),
         None => modules::find(&here, &format!("{}.wasm", args.module), services)?.wasm,
     };
+    from_arguments(args, &mut spec)?;
+    Ok((wasm.into_owned(), spec))
+}
+
+/// Takes the environment of a service from a manifest; its module.
+fn from_manifest(
+    app: &str,
+    name: &str,
+    services: Option<&Path>,
+    spec: &mut InstanceSpec,
+) -> Result<Cow<'static, [u8]>, Failure> {
+    let (text, app) = builtin::application(app)?;
+    let Some((id, service)) = app.service_named(name) else {
+        let message = format!("{} has no service {name:?}", text.file);
+        return Err(Failure::new(Exit::NotFound, message));
+    };
+    spec.collections = service.collections.clone();
+    spec.channels = app
+        .channels_from(id)
+        .map(|(_, _, c)| (c.name().to_string(), c.outputs))
+        .collect();
+    spec.config = service.config.clone();
+    spec.accelerators = service.accelerators.iter().copied().collect();
+    spec.memory_bytes_max = service.resources.memory.0 as usize;
+    spec.deadline = Duration::from_nanos(service.deadline.0);
+    for name in &service.assets {
+        let asset = app.spec.assets.iter().find(|a| a.name == *name);
+        let content = read_asset(&text, asset.expect("the manifest is valid"))?;
+        spec.assets.push((name.clone(), content.into()));
+    }
+    Ok(modules::find(&text, &service.module, services)?.wasm)
+}
+
+/// Adds the environment that the command line gives.
+fn from_arguments(args: &Run, spec: &mut InstanceSpec) -> Result<(), Failure> {
     spec.collections.extend(args.collections.iter().cloned());
     spec.channels.extend(args.channels.iter().cloned());
     spec.config.extend(args.set.iter().cloned());
     for (name, file) in &args.secrets {
-        spec.secrets
-            .push((name.clone(), read_blob(&PathBuf::from(file))?));
+        let value = read_blob(Path::new(file))?;
+        spec.secrets.push((name.clone(), value));
     }
     for (name, file) in &args.assets {
-        let content = read_content(&PathBuf::from(file))?;
+        let content = read_content(Path::new(file))?;
         spec.assets.push((name.clone(), content.into()));
     }
     if let Some(memory) = args.memory {
@@ -242,7 +257,7 @@ pub fn service(args: &Run, settings: &Settings) -> Result<(Vec<u8>, InstanceSpec
     if let Some(deadline) = args.deadline {
         spec.deadline = deadline;
     }
-    Ok((wasm.into_owned(), spec))
+    Ok(())
 }
 
 fn wall_clock_ns() -> u64 {

@@ -1,4 +1,4 @@
-//! `e3 schema`: JSON schemas of the documents, as also kept in `docs/schema`.
+//! `e3 schema`: the JSON schemas of the documents, which are also in `docs/schema`.
 
 use crate::ui::failure::{Exit, Failure};
 use crate::ui::output;
@@ -20,7 +20,7 @@ pub enum DocumentKind {
 /// `e3 schema`.
 #[derive(Args, Debug, Clone)]
 pub struct Schema {
-    /// Kind of document
+    /// Kind of the document
     #[arg(value_enum, ignore_case = true)]
     pub kind: DocumentKind,
 }
@@ -70,7 +70,7 @@ mod tests {
             let same = text(kind).unwrap() == published;
             assert!(
                 same,
-                "update it: e3 schema {name} > docs/schema/{name}.json"
+                "update it with: e3 schema {name} > docs/schema/{name}.json"
             );
         }
     }

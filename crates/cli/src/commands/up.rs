@@ -1,7 +1,7 @@
 //! `e3 up`.
 
 use crate::cluster::client::Client;
-use crate::cluster::start::{Start, Tie};
+use crate::cluster::start::{Lifetime, Start};
 use crate::cluster::state_dir::{RunningCluster, StateDir};
 use crate::limits::STATUS_INTERVAL;
 use crate::settings::Settings;
@@ -16,16 +16,16 @@ use std::time::Instant;
 /// `e3 up`.
 #[derive(Args, Debug, Clone, Default)]
 pub struct Up {
-    /// Topology: a file, or one of the built-in ones [default: 3x-type1]
+    /// Topology: a file or a built-in one [default: 3x-type1]
     #[arg(long, env = "E3_TOPOLOGY", value_name = "FILE|NAME")]
     pub topology: Option<String>,
-    /// Run in the background; return when the cluster is ready
+    /// Run in the background and return when the cluster is ready
     #[arg(short, long)]
     pub detach: bool,
     /// Port of the controller on 127.0.0.1; 0 chooses a free one [default: 7300]
     #[arg(long, env = "E3_PORT", value_name = "PORT")]
     pub port: Option<u16>,
-    /// Do not restart processes that end
+    /// Do not restart processes that exit
     #[arg(long)]
     pub no_restart: bool,
 }
@@ -40,27 +40,27 @@ pub fn run(args: &Up, settings: &Settings) -> Result<(), Failure> {
     let start = Start::prepare(&state, topology.as_deref(), settings.port(args.port)?)?;
     let begin = Instant::now();
     if args.detach {
-        let cluster = start.in_background(args.no_restart, Tie::None)?;
+        let cluster = start.in_background(args.no_restart, Lifetime::UntilStopped)?;
         output::print(&format!("{}\n", greeting(&cluster, begin)))?;
-        tell_empty(Client::of(&state, &cluster));
+        report_lost_state(Client::of(&state, &cluster));
         return Ok(());
     }
     let supervisor = start.in_foreground(args.no_restart)?;
     let cluster = supervisor.cluster();
     output::say(&format!("{}; Ctrl-C stops it", greeting(cluster, begin)));
-    tell_empty(Client::of(&state, cluster));
+    report_lost_state(Client::of(&state, cluster));
     let mut status = StatusLine::new();
     supervisor.run(|client| status.update(client))
 }
 
-/// Says which applications lost their state with the last run of the cluster.
-fn tell_empty(client: Result<Client, Failure>) {
-    let apps = client.and_then(|c| c.patience(STATUS_INTERVAL * 2).apps());
+/// Names the applications that lost their state when the cluster was stopped.
+fn report_lost_state(client: Result<Client, Failure>) {
+    let apps = client.and_then(|c| c.with_timeout(STATUS_INTERVAL * 2).apps());
     let names = stateful(&apps.unwrap_or_default());
     if !names.is_empty() {
         let names = names.join(", ");
         output::say(&format!(
-            "started without state, which ended with the last run: {names}"
+            "state was lost when the cluster was stopped; these applications start empty: {names}"
         ));
     }
 }
@@ -78,9 +78,9 @@ fn greeting(cluster: &RunningCluster, begin: Instant) -> String {
     format!("{name} is up: {nodes}, controller {url}, ready after {seconds:.1} s")
 }
 
-/// One line that is written over on a terminal; elsewhere a new line for every change.
+/// A status line: overwritten on a terminal, elsewhere a new line for each change.
 struct StatusLine {
-    terminal: bool,
+    is_terminal: bool,
     last: String,
     requests: Option<(Instant, u64)>,
 }
@@ -88,7 +88,7 @@ struct StatusLine {
 impl StatusLine {
     fn new() -> StatusLine {
         StatusLine {
-            terminal: std::io::stderr().is_terminal(),
+            is_terminal: std::io::stderr().is_terminal(),
             last: String::new(),
             requests: None,
         }
@@ -98,19 +98,24 @@ impl StatusLine {
         let line = match (client.nodes(), client.cluster()) {
             (Ok(nodes), Ok(cluster)) => {
                 let up = nodes.iter().filter(|n| n.up).count();
-                let apps = match cluster.apps.is_empty() {
-                    true => "no application".to_string(),
-                    false => cluster.apps.join(", "),
+                let apps = if cluster.apps.is_empty() {
+                    "no applications".to_string()
+                } else {
+                    cluster.apps.join(", ")
                 };
                 let total = nodes.iter().map(|n| n.admitted).sum();
-                let speed = self.speed(total);
-                let speed = if self.terminal { speed } else { String::new() };
-                format!("nodes {up}/{} up, {apps}{speed}", nodes.len())
+                let rate = self.rate(total);
+                let rate = if self.is_terminal {
+                    rate
+                } else {
+                    String::new()
+                };
+                format!("{up} of {} nodes up, {apps}{rate}", nodes.len())
             }
-            (Err(e), _) | (_, Err(e)) => format!("controller does not answer: {}", e.message),
+            (Err(e), _) | (_, Err(e)) => format!("controller does not respond: {}", e.message),
         };
-        if self.terminal {
-            // A terminal that is gone is no reason to stop.
+        if self.is_terminal {
+            // If the terminal is gone, the cluster still goes on.
             let _ = write!(std::io::stderr(), "\r\x1b[K{line}");
         } else if line != self.last {
             output::say(&line);
@@ -118,13 +123,14 @@ impl StatusLine {
         self.last = line;
     }
 
-    fn speed(&mut self, total: u64) -> String {
+    /// The rate of requests since the last call.
+    fn rate(&mut self, total: u64) -> String {
         let now = Instant::now();
         let before = self.requests.replace((now, total));
         match before {
             Some((at, then)) if now > at => {
-                let speed = total.saturating_sub(then) as f64 / (now - at).as_secs_f64();
-                format!(", {} requests/s", rate(speed))
+                let per_second = total.saturating_sub(then) as f64 / (now - at).as_secs_f64();
+                format!(", {} requests/s", rate(per_second))
             }
             _ => String::new(),
         }

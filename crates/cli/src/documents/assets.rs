@@ -1,4 +1,4 @@
-//! Files that go to the cluster: modules, and assets, which may have to be compiled first.
+//! Assets, some of which are compiled before they go to the cluster.
 
 use crate::documents::builtin::{self, Text};
 use crate::documents::files::read_content;
@@ -7,7 +7,7 @@ use e3_model::AssetFormat;
 use e3_model::application::Asset;
 use std::path::PathBuf;
 
-/// The content of an asset of a manifest. An error in a file that is compiled names the line.
+/// The content of an asset of a manifest. An error in a file to compile names the line.
 pub fn read_asset(manifest: &Text, asset: &Asset) -> Result<Vec<u8>, Failure> {
     let (path, bytes) = match (&manifest.dir, builtin::asset(&asset.file)) {
         (None, Some(bytes)) => (PathBuf::from(&asset.file), bytes.to_vec()),

@@ -1,4 +1,4 @@
-//! Documents: those built into the program and those in files.
+//! Documents by name: a file, or one that is built into the program.
 
 use crate::documents::files::read_text;
 use crate::ui::failure::{Exit, Failure};
@@ -71,10 +71,10 @@ const PROFILES: [(&str, &str); 16] = paper![
     "topranker"
 ];
 
-/// A document's text with the name that errors give it.
+/// The text of a document, with the name that errors give it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Text {
-    /// The file as the user named it, or the built-in document.
+    /// The file as the user named it, or the name of the built-in document.
     pub file: String,
     /// Content.
     pub text: String,
@@ -82,7 +82,7 @@ pub struct Text {
     pub dir: Option<PathBuf>,
 }
 
-/// A file, or a built-in document if there is no such file.
+/// The file of this name, else the built-in document.
 fn find(name: &str, builtin: &[(&str, &str)]) -> Result<Text, Failure> {
     let path = Path::new(name);
     if let Some((_, text)) = builtin.iter().find(|(n, _)| *n == name)
@@ -138,7 +138,7 @@ pub fn asset(file: &str) -> Option<&'static [u8]> {
     Some(content)
 }
 
-/// Profiles: those of a directory, or the built-in ones.
+/// A set of profiles.
 pub struct Profiles {
     /// Their texts.
     pub texts: Vec<String>,
@@ -146,7 +146,7 @@ pub struct Profiles {
     pub by_name: BTreeMap<String, Profile>,
 }
 
-/// All profiles of a directory (`*.yaml`), or the built-in ones.
+/// The profiles of a directory (`*.yaml`), or the built-in ones.
 pub fn profiles(dir: Option<&Path>) -> Result<Profiles, Failure> {
     let mut found = Vec::new();
     match dir {

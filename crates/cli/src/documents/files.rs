@@ -1,4 +1,4 @@
-//! Files that commands read, each with a bound on its length.
+//! Reads files, each with a bound on its length.
 
 use crate::limits::BLOB_LEN_MAX;
 use crate::ui::failure::{Exit, Failure};
@@ -9,7 +9,7 @@ use std::path::Path;
 /// U+FEFF in UTF-8.
 pub const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// Reads a text file of a document's size.
+/// Reads a document.
 pub fn read_text(path: &Path) -> Result<String, Failure> {
     let mut text = Vec::new();
     let file = std::fs::File::open(path).map_err(|e| Failure::file("read", path, &e))?;
@@ -20,7 +20,7 @@ pub fn read_text(path: &Path) -> Result<String, Failure> {
     let bad = |what: String| Failure::new(Exit::Input, format!("{}: {what}", path.display()));
     if text.len() > DOCUMENT_LEN_MAX {
         return Err(bad(format!(
-            "longer than {DOCUMENT_LEN_MAX} bytes, which is the bound"
+            "longer than the maximum of {DOCUMENT_LEN_MAX} bytes"
         )));
     }
     let text = String::from_utf8(text).map_err(|e| bad(format!("not UTF-8: {e}")))?;
@@ -32,8 +32,8 @@ pub fn without_bom(text: &str) -> &str {
     text.strip_prefix('\u{feff}').unwrap_or(text)
 }
 
-/// An asset that is not compiled. A text comes without its byte order mark, which services would
-/// take for a part of the first line.
+/// Reads an asset as it is. The byte order mark of a text is removed: services would take it for a
+/// part of the first line.
 pub fn read_content(path: &Path) -> Result<Vec<u8>, Failure> {
     let mut bytes = read_blob(path)?;
     if bytes.starts_with(BYTE_ORDER_MARK) && std::str::from_utf8(&bytes).is_ok() {
@@ -42,7 +42,7 @@ pub fn read_content(path: &Path) -> Result<Vec<u8>, Failure> {
     Ok(bytes)
 }
 
-/// A module or an asset.
+/// Reads a module or an asset.
 pub fn read_blob(path: &Path) -> Result<Vec<u8>, Failure> {
     let failed = |e: std::io::Error| Failure::file("read", path, &e);
     let length = std::fs::metadata(path).map_err(failed)?.len();

@@ -1,5 +1,5 @@
-//! Where the modules of services come from: files beside the manifest or in the directory that the
-//! services are built to, else the program itself, which holds those that E3 ships.
+//! Finds the modules of services: beside the manifest, in the directory where services are built,
+//! or in the program itself, which contains the services that E3 ships.
 
 use crate::documents::builtin::Text;
 use crate::documents::files::read_blob;
@@ -7,10 +7,10 @@ use crate::ui::failure::{Exit, Failure};
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
-/// The modules that were there when the program was built (`build.rs`).
+/// The modules that existed when the program was built (`build.rs`).
 const BUILTIN: &[(&str, &[u8])] = include!(concat!(env!("OUT_DIR"), "/services.rs"));
 
-/// A module that was found.
+/// A module.
 pub struct Module {
     /// Its file, or `NAME.wasm (built in)`.
     pub origin: String,
@@ -18,7 +18,7 @@ pub struct Module {
     pub wasm: Cow<'static, [u8]>,
 }
 
-/// Directories that are searched for modules that are not beside their manifest.
+/// Directories in which modules are searched that are not beside their manifest.
 pub fn dirs(given: Option<&Path>) -> Vec<PathBuf> {
     if let Some(dir) = given {
         return vec![dir.to_path_buf()];

@@ -1,4 +1,4 @@
-//! Requests and answers as lines of JSON, for people and scripts.
+//! Requests and replies as lines of JSON.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Line {
-    /// Routing key, as text [default: "key"].
+    /// Routing key, as text (default: `key`).
     pub key: Option<String>,
     /// The same as Base64.
     pub key_base64: Option<String>,
@@ -21,7 +21,7 @@ pub struct Line {
     pub record: Option<serde_json::Value>,
     /// The handler's time, nanoseconds since the Unix epoch; never goes back.
     pub now_ns: Option<u64>,
-    /// Channel that it comes by; none or -1 = from a client.
+    /// Edge that it arrives on; none or -1 = from a client.
     pub edge: Option<i32>,
 }
 
@@ -33,20 +33,20 @@ impl Line {
             (Some(key), None) => key.clone().into_bytes(),
             (None, Some(key)) => decode(key)?,
             (None, None) => b"key".to_vec(),
-            _ => return Err("one of key and keyBase64".into()),
+            _ => return Err("give either key or keyBase64, not both".into()),
         };
         let payload = match (&self.text, &self.payload_base64, &self.record) {
             (Some(text), None, None) => text.clone().into_bytes(),
             (None, Some(payload), None) => decode(payload)?,
             (None, None, Some(record)) => to_cbor(record),
             (None, None, None) => Vec::new(),
-            _ => return Err("one of text, payloadBase64 and record".into()),
+            _ => return Err("give only one of text, payloadBase64 and record".into()),
         };
         Ok((key, payload))
     }
 }
 
-/// Bytes, and what they say where that can be told.
+/// Bytes, with their text or record if they hold one.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Content {
@@ -58,7 +58,7 @@ pub struct Content {
 }
 
 impl Content {
-    /// What bytes say.
+    /// The content of these bytes.
     pub fn of(bytes: &[u8]) -> Content {
         let record = from_cbor(bytes);
         let text = String::from_utf8(bytes.to_vec()).ok();

@@ -1,4 +1,4 @@
-//! Why a command fails: one line for people, perhaps a hint, and an exit code for scripts.
+//! A failed command: a message of one line, perhaps a hint, and an exit code.
 
 use std::fmt::Display;
 use std::path::Path;
@@ -6,11 +6,11 @@ use std::path::Path;
 /// Exit codes, documented in `docs/cli.md`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Exit {
-    /// Unexpected.
+    /// Something unexpected.
     Unexpected = 1,
     /// A bad argument, manifest, topology, profile or configuration.
     Input = 2,
-    /// What was named does not exist.
+    /// The named thing does not exist.
     NotFound = 3,
     /// Already up, port in use, name taken.
     Conflict = 4,
@@ -18,12 +18,12 @@ pub enum Exit {
     Check = 5,
     /// No cluster is up, or its controller does not answer.
     Unreachable = 6,
-    /// It timed out.
+    /// Timed out.
     Timeout = 7,
 }
 
 impl Exit {
-    /// The code of a process that ended.
+    /// The exit code of a process as an `Exit`.
     pub fn of(code: u8) -> Exit {
         let all = [
             Exit::Input,
@@ -71,7 +71,7 @@ impl Failure {
         Failure::new(exit, format!("{doing} {}: {error}", path.display()))
     }
 
-    /// The same with a hint.
+    /// The failure with a hint.
     pub fn hint(mut self, hint: impl Display) -> Failure {
         self.hint = Some(hint.to_string());
         self

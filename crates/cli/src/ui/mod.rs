@@ -1,4 +1,4 @@
-//! What people and scripts see: output, errors, numbers, and values that they type.
+//! The user interface: output, errors, formatted numbers, and the values that users type.
 
 pub mod exchange;
 pub mod failure;

@@ -1,4 +1,4 @@
-//! What commands print: tables, JSON, YAML, colours, progress bars. Written once for all.
+//! Output of the commands: tables, JSON, YAML, colours, progress bars.
 
 use crate::ui::failure::{Exit, Failure};
 use clap::{Args, ValueEnum};
@@ -8,16 +8,16 @@ use std::fmt::Write as _;
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
-/// Form of the output.
+/// Format of the output.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Format {
-    /// For people
+    /// For people to read
     #[default]
     Table,
-    /// For programs
+    /// For programs to read
     Json,
-    /// For both
+    /// For people and programs to read
     Yaml,
 }
 
@@ -33,11 +33,12 @@ pub struct Output {
 }
 
 impl Output {
-    /// The format that was asked for.
+    /// The requested format.
     pub fn format(self) -> Option<Format> {
-        match self.json {
-            true => Some(Format::Json),
-            false => self.output,
+        if self.json {
+            Some(Format::Json)
+        } else {
+            self.output
         }
     }
 }
@@ -116,12 +117,12 @@ impl Paint {
     }
 }
 
-/// Writes a line for people to standard error. Whether it can be written changes nothing.
+/// Writes a line for the user to standard error. A failure to write is ignored.
 pub fn say(line: &str) {
     e3_log::say(line);
 }
 
-/// Writes to standard output. A reader that went away (`e3 get nodes | head -1`) is no error.
+/// Writes to standard output. A closed pipe (`e3 get nodes | head -1`) is no error.
 pub fn print(text: &str) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
@@ -133,7 +134,7 @@ pub fn print(text: &str) -> Result<(), Failure> {
     }
 }
 
-/// Prints a value as JSON or YAML, or what `table` makes of it.
+/// Prints a value as JSON, as YAML, or as the text that `table` returns.
 pub fn show<T: Serialize>(
     format: Format,
     value: &T,
@@ -182,7 +183,7 @@ impl Table {
         }
     }
 
-    /// The same, moved to the right.
+    /// The table, indented.
     pub fn indent(mut self, spaces: usize) -> Table {
         self.indent = spaces;
         self
@@ -193,7 +194,7 @@ impl Table {
         self.rows.push(cells.into_iter().map(Into::into).collect());
     }
 
-    /// The text. Without headings if all are empty.
+    /// The text. There is no heading line if all headings are empty.
     pub fn render(&self) -> String {
         let mut widths: Vec<usize> = self.columns.iter().map(|(h, _)| width(h)).collect();
         for row in &self.rows {
@@ -220,7 +221,7 @@ impl Table {
     }
 }
 
-/// Columns that a text takes on a terminal: escape sequences take none.
+/// Columns that a text takes on a terminal, where escape sequences take none.
 fn width(text: &str) -> usize {
     let mut count = 0;
     let mut escaped = false;
@@ -235,7 +236,7 @@ fn width(text: &str) -> usize {
     count
 }
 
-/// A progress bar on standard error; nothing is drawn if that is no terminal.
+/// A progress bar on standard error, drawn only on a terminal.
 pub fn progress(total: u64, what: &str) -> ProgressBar {
     let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr());
     let style = ProgressStyle::with_template("{prefix} [{bar:30}] {pos}/{len} {msg}");
@@ -246,7 +247,7 @@ pub fn progress(total: u64, what: &str) -> ProgressBar {
     bar
 }
 
-/// Something that turns while it lasts.
+/// A spinner on standard error, for work of unknown length.
 pub fn spinner(what: &str) -> ProgressBar {
     let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
     if let Ok(style) = ProgressStyle::with_template("{prefix} {spinner} {msg}") {

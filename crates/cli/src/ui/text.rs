@@ -1,4 +1,4 @@
-//! Numbers as people read them.
+//! Numbers formatted for reading.
 
 /// `1234567` as `1,234,567`.
 pub fn count(value: u64) -> String {
@@ -33,7 +33,7 @@ pub fn bytes(value: u64) -> String {
     format!("{amount:.1} TiB")
 }
 
-/// Microseconds in a unit that leaves few digits.
+/// Microseconds as `us`, `ms` or `s`.
 pub fn micros(us: f64) -> String {
     if us < 1_000.0 {
         format!("{us:.0} us")
@@ -44,16 +44,17 @@ pub fn micros(us: f64) -> String {
     }
 }
 
-/// A part of one as a percentage.
+/// A fraction as a percentage.
 pub fn percent(part: f64) -> String {
     format!("{:.1} %", part * 100.0)
 }
 
 /// `1 node`, `2 nodes`.
 pub fn plural(value: usize, one: &str) -> String {
-    match value {
-        1 => format!("1 {one}"),
-        _ => format!("{} {one}s", count(value as u64)),
+    if value == 1 {
+        format!("1 {one}")
+    } else {
+        format!("{} {one}s", count(value as u64))
     }
 }
 

@@ -1,8 +1,8 @@
-//! Values on the command line.
+//! Parsers of values on the command line.
 
 use std::time::Duration;
 
-/// A finite number without a plus sign, which `str::parse` would take.
+/// A finite number. A plus sign, which `str::parse` accepts, is refused.
 fn number(text: &str) -> Option<f64> {
     let number = text.parse::<f64>().ok()?;
     (number.is_finite() && !text.starts_with('+')).then_some(number)
@@ -31,7 +31,7 @@ pub fn rate(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Reads a factor of time.
+/// A speed factor above 0.
 pub fn speed(text: &str) -> Result<f64, String> {
     match number(text) {
         Some(speed) if speed > 0.0 => Ok(speed),

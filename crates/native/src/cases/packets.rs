@@ -1,9 +1,10 @@
 //! Services that handle packets: TCP and UDP of 512 bytes, flows by Zipf's law.
 
 use super::case::{BYTES, Case, REQUESTS, SEED};
-use crate::random::Random;
+use crate::words;
 use e3_collections::Kind;
 use e3_packet::{Flow, PacketBuilder, protocol};
+use e3_random::Random;
 use e3_service_ddos::Ddos;
 use e3_service_flowmon::Flowmon;
 use e3_service_ipsec::Ipsec;
@@ -44,7 +45,7 @@ fn packets() -> Vec<(Vec<u8>, Vec<u8>)> {
             protocol::UDP => 28,
             _ => 40,
         };
-        let mut content = random.text(20_000, BYTES - headers);
+        let mut content = words::text(&mut random, 20_000, BYTES - headers);
         if random.below(ATTACK_ONE_IN) == 0 {
             content.insert_str(100, "' OR '1'='1");
         }
@@ -73,7 +74,7 @@ pub(super) fn nids() -> Case {
     let mut rules = include_str!("../../../../data/nids-rules.txt").to_string();
     let mut random = Random::new(SEED);
     for sid in 0..RULES {
-        let content = random.text(1 << 40, 12);
+        let content = words::text(&mut random, 1 << 40, 12);
         let content = content.trim();
         let _ = writeln!(
             rules,
@@ -96,7 +97,7 @@ pub(super) fn natv4() -> Case {
     let mut prefixes = std::collections::BTreeSet::new();
     while prefixes.len() < ROUTES as usize {
         let len = 8 + random.below(18) as u32;
-        let address = (random.next() as u32) & (u32::MAX << (32 - len));
+        let address = (random.next_u64() as u32) & (u32::MAX << (32 - len));
         prefixes.insert((Ipv4Addr::from_bits(address), len));
     }
     for (address, len) in prefixes {

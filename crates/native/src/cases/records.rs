@@ -1,9 +1,10 @@
 //! Services that handle records: CBOR of about 512 bytes, items by Zipf's law.
 
 use super::case::{BYTES, Case, REQUESTS, SEED};
-use crate::random::Random;
+use crate::words;
 use e3_collections::Kind;
 use e3_pipeline::{Builder, Value};
+use e3_random::Random;
 use e3_service_bayes::Bayes;
 use e3_service_bm25::Bm25;
 use e3_service_count::Count;
@@ -35,7 +36,7 @@ fn records(mut fill: impl FnMut(&mut Random, &mut Builder) -> Vec<u8>) -> Vec<(V
         // the name of the text, its length and the head of a map
         let rest = BYTES.saturating_sub(record.bytes().len() + 9);
         if rest > 0 {
-            let mut text = random.text(VOCABULARY, rest);
+            let mut text = words::text(&mut random, VOCABULARY, rest);
             text.truncate(rest);
             record.field("text", Value::Text(&text));
         }
@@ -82,7 +83,7 @@ pub(super) fn kvs() -> Case {
         let key = format!("item:{:08}", random.zipf(ITEMS));
         let command = match n % 2 {
             0 => {
-                let mut value = random.text(VOCABULARY, 480);
+                let mut value = words::text(&mut random, VOCABULARY, 480);
                 value.truncate(480);
                 format!("set {key} 0 0 480\r\n{value}\r\n")
             }
@@ -111,7 +112,7 @@ pub(super) fn bayes() -> Case {
     let mut random = Random::new(SEED);
     let mut model = String::from("arts\tsports\tscience\ttrade\n250\t250\t250\t250\n");
     for rank in 0..VOCABULARY {
-        model += &Random::word(rank);
+        model += &words::word(rank);
         for _ in 0..CLASSES {
             model += &format!("\t{}", random.below(1 + 10_000 / (rank + 1)));
         }
@@ -119,7 +120,9 @@ pub(super) fn bayes() -> Case {
     }
     Case::new::<Bayes>("bayes", about)
         .asset("model", model.into_bytes())
-        .requests(records(|random, _| random.next().to_le_bytes().to_vec()))
+        .requests(records(|random, _| {
+            random.next_u64().to_le_bytes().to_vec()
+        }))
 }
 
 pub(super) fn topranker() -> Case {
@@ -157,7 +160,7 @@ fn index(random: &mut Random) -> Vec<u8> {
         lengths.push(words as u32);
         names.push(format!("document{number:04}"));
         for _ in 0..words {
-            let term = terms.entry(Random::word(random.zipf(VOCABULARY)));
+            let term = terms.entry(words::word(random.zipf(VOCABULARY)));
             *term.or_default().entry(number).or_default() += 1;
         }
     }
@@ -203,10 +206,10 @@ pub(super) fn bm25() -> Case {
     let index = index(&mut random);
     let requests = records(|random, record| {
         let words: Vec<String> = (0..6)
-            .map(|_| Random::word(random.below(VOCABULARY)))
+            .map(|_| words::word(random.below(VOCABULARY)))
             .collect();
         record.field("query", Value::Text(&words.join(" ")));
-        random.next().to_le_bytes().to_vec()
+        random.next_u64().to_le_bytes().to_vec()
     });
     Case::new::<Bm25>("bm25", about)
         .asset("index", index)

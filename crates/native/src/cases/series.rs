@@ -1,9 +1,10 @@
 //! The services of the thermostats: readings of 2000 users in turn, each about one an hour.
 
 use super::case::{BYTES, Case, REQUESTS, SEED};
-use crate::random::Random;
+use crate::words;
 use e3_collections::Kind;
 use e3_pipeline::{Builder, Value};
+use e3_random::Random;
 use e3_sdk::accel::HmacSha256;
 use e3_service_apigw::ApiGateway;
 use e3_service_ema::Ema;
@@ -43,7 +44,7 @@ fn readings(token: bool) -> Vec<(Vec<u8>, Vec<u8>)> {
                 .field("token", Value::Bytes(&token));
         }
         let rest = BYTES - record.bytes().len() - 9;
-        let mut text = random.text(5000, rest);
+        let mut text = words::text(&mut random, 5000, rest);
         text.truncate(rest);
         record.field("note", Value::Text(&text));
         (user.into_bytes(), record.bytes().to_vec())

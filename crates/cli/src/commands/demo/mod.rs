@@ -1,11 +1,12 @@
-//! `e3 demo`: everything in one command, on a cluster of its own that is gone afterwards.
+//! `e3 demo`: starts a cluster of its own, deploys an application, sends load, reports, and removes
+//! the cluster.
 
 mod model;
 mod report;
 
 use crate::cluster::client::Client;
 use crate::cluster::process::Process;
-use crate::cluster::start::{Start, Tie};
+use crate::cluster::start::{Lifetime, Start};
 use crate::cluster::state_dir::StateDir;
 use crate::cluster::stop::stop;
 use crate::commands::deploy;
@@ -45,10 +46,10 @@ pub struct Demo {
     /// Seed of the load
     #[arg(long, default_value_t = 1, value_name = "NUMBER")]
     pub seed: u64,
-    /// Keep the cluster running, in --dir
+    /// Keep the cluster, with its state in --dir
     #[arg(long)]
     pub keep: bool,
-    /// Topology: a file, or one of the built-in ones [default: 3x-type1]
+    /// Topology: a file or a built-in one [default: 3x-type1]
     #[arg(long, env = "E3_TOPOLOGY", value_name = "FILE|NAME")]
     pub topology: Option<String>,
     /// Where modules and profiles come from.
@@ -69,9 +70,9 @@ impl Demo {
 /// Application of the demo.
 const APP: &str = "iot-ts";
 
-/// A cluster in a temporary directory with the application on it; gone when dropped.
+/// A cluster in a temporary directory with the application on it, removed when dropped.
 pub struct Stage {
-    /// Its state.
+    /// Its state directory.
     pub state: StateDir,
     /// Its controller.
     pub client: Client,
@@ -107,7 +108,7 @@ struct DemoReport<'a> {
 pub fn run(args: &Demo, settings: &Settings) -> Result<(), Failure> {
     let format = settings.format(args.output);
     let keep = args.keep.then_some(settings.dir.as_path());
-    let stage = Stage::set(
+    let stage = Stage::start(
         args.sources.clone(),
         args.topology.as_deref(),
         keep,
@@ -144,10 +145,10 @@ pub fn run(args: &Demo, settings: &Settings) -> Result<(), Failure> {
     };
     let paint = settings.paint();
     output::show(format, &report, || table(&report, &ran, &instances, paint))?;
-    stage.strike()?;
+    stage.remove()?;
     if let Some(dir) = keep {
         output::say(&format!(
-            "the cluster goes on in {}; stop it with: e3 down",
+            "the cluster is still up in {}; stop it with: e3 down",
             dir.display()
         ));
     }
@@ -190,14 +191,14 @@ fn table(report: &DemoReport<'_>, ran: &Ran, instances: &[InstanceView], paint: 
 impl Stage {
     /// Starts a cluster and deploys the application: in `keep`, where it stays, or in a temporary
     /// directory.
-    pub fn set(
+    pub fn start(
         sources: Sources,
         topology: Option<&str>,
         keep: Option<&Path>,
         settings: &Settings,
     ) -> Result<Stage, Failure> {
         let (text, app) = builtin::application(APP)?;
-        // What is missing is said before anything is started.
+        // Checked before anything is started.
         let request = deploy::request(&text, &app, &sources, settings)?;
         let profiles = builtin::profiles(sources.profiles.as_deref())?;
         let dir = match keep {
@@ -207,7 +208,10 @@ impl Stage {
                     .prefix("e3-demo-")
                     .tempdir()
                     .map_err(|e| {
-                        Failure::new(Exit::Unexpected, format!("make a temporary directory: {e}"))
+                        Failure::new(
+                            Exit::Unexpected,
+                            format!("create a temporary directory: {e}"),
+                        )
                     })?,
             ),
         };
@@ -223,15 +227,15 @@ impl Stage {
         let start = Start::prepare(&state, topology, port)?;
         output::say(&format!("starting a cluster in {}", root.display()));
         let begin = Instant::now();
-        let tie = if keep.is_some() {
-            Tie::None
+        let lifetime = if keep.is_some() {
+            Lifetime::UntilStopped
         } else {
-            Tie::ToThisProcess
+            Lifetime::ThisProcess
         };
         if dir.is_some() {
             clean_up_on_signal(root)?;
         }
-        let cluster = start.in_background(false, tie)?;
+        let cluster = start.in_background(false, lifetime)?;
         let up_s = begin.elapsed().as_secs_f64();
         let mut stage = Stage {
             client: Client::of(&state, &cluster)?,
@@ -260,8 +264,8 @@ impl Stage {
         Ok(())
     }
 
-    /// Gives the application a new beginning, without any state.
-    pub fn renew(&self) -> Result<(), Failure> {
+    /// Deploys the application anew, without state.
+    pub fn redeploy(&self) -> Result<(), Failure> {
         self.client.delete(APP)?;
         self.deploy()
     }
@@ -280,7 +284,7 @@ impl Stage {
     }
 
     /// Stops the cluster, unless it was to be kept.
-    pub fn strike(mut self) -> Result<(), Failure> {
+    pub fn remove(mut self) -> Result<(), Failure> {
         let Some(dir) = self.dir.take() else {
             return Ok(());
         };
@@ -292,14 +296,14 @@ impl Stage {
 
 impl Drop for Stage {
     fn drop(&mut self) {
-        // After a failure; the failure is what is reported.
+        // After a failure, which is reported.
         if self.dir.is_some() {
             let _ = stop(&self.state);
         }
     }
 }
 
-/// On Ctrl-C: ends the cluster and removes its directory.
+/// On Ctrl-C: stops the cluster and removes its directory.
 fn clean_up_on_signal(root: PathBuf) -> Result<(), Failure> {
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])
         .map_err(|e| Failure::new(Exit::Unexpected, format!("signal handler: {e}")))?;

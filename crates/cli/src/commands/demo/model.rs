@@ -1,5 +1,5 @@
-//! The modelled knee of an application: as it is placed, on the hosts of the same servers only, and
-//! on servers without SmartNICs. Nothing here is measured but the messages per request.
+//! The modelled knee of an application: as placed, on the hosts of the same servers only, and on
+//! servers without SmartNICs. Only the messages per request are measured.
 
 use crate::cluster::state_dir::StateDir;
 use crate::commands::load::figures::Figures;
@@ -21,13 +21,13 @@ use std::collections::BTreeMap;
 pub struct Modelled {
     /// Which placement.
     pub placement: String,
-    /// What bounds it, in words.
+    /// Its bottleneck, as text.
     pub bound: String,
     /// The knee.
     pub knee: Knee,
 }
 
-/// What the models are about.
+/// What is modelled.
 pub struct Subject<'a> {
     /// The application.
     pub app: &'a Application,
@@ -50,7 +50,7 @@ pub fn visits(app: &Application, figures: &Figures) -> Vec<f64> {
         .collect()
 }
 
-/// The placement that runs, then the two to compare with.
+/// The running placement, then the two that it is compared with.
 pub fn compare(
     subject: &Subject<'_>,
     state: &StateDir,

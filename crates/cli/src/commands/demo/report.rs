@@ -1,4 +1,4 @@
-//! Sections of the report of `e3 demo` about the cluster: places, nodes, energy.
+//! Sections of the report of `e3 demo` about the cluster: placement, nodes, energy.
 
 use crate::commands::demo::model::Modelled;
 use crate::commands::describe::why::{primaries, reason};

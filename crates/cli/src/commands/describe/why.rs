@@ -1,4 +1,4 @@
-//! Why instances are where they are, as tables.
+//! Why instances are where they are.
 
 use crate::ui::output::Table;
 use e3_model::api::{NodeView, PlacedView, ServiceView};
@@ -9,7 +9,7 @@ pub fn reason(why: &str) -> &str {
     why.split_once(": ").map_or(why, |(_, rest)| rest)
 }
 
-/// Nodes of a service's primaries, with how many are there.
+/// The nodes of a service's primaries, with the number on each.
 pub fn primaries(service: &ServiceView) -> String {
     let each: Vec<String> = service
         .nodes
@@ -19,16 +19,16 @@ pub fn primaries(service: &ServiceView) -> String {
     each.join(", ")
 }
 
-/// One line for each instance.
+/// A table with a line for each instance.
 pub fn why(placed: &[PlacedView]) -> String {
-    let mut table = Table::new(&["INSTANCE", "NODE", "WHY"]).indent(2);
+    let mut table = Table::new(&["INSTANCE", "NODE", "REASON"]).indent(2);
     for p in placed {
         table.row([&p.instance, &p.node, reason(&p.why)].map(str::to_string));
     }
     table.render()
 }
 
-/// Reasons that are the same but for the instance, once each.
+/// A table with a line for each group of instances that have the same reason.
 pub fn why_grouped(placed: &[PlacedView], all_nodes: &[NodeView]) -> String {
     let mut groups: Vec<(String, String, String, Vec<&PlacedView>)> = Vec::new();
     for p in placed {
@@ -43,7 +43,7 @@ pub fn why_grouped(placed: &[PlacedView], all_nodes: &[NodeView]) -> String {
             None => groups.push((service.into(), part.into(), why, vec![p])),
         }
     }
-    let mut table = Table::new(&["SERVICE", "PART", ">COUNT", "KIND", "NODES", "WHY"]).indent(2);
+    let mut table = Table::new(&["SERVICE", "ROLE", ">COUNT", "KIND", "NODES", "REASON"]).indent(2);
     for (service, part, why, members) in groups {
         let mut by_node: BTreeMap<&str, u32> = BTreeMap::new();
         for p in &members {
@@ -70,8 +70,8 @@ pub fn why_grouped(placed: &[PlacedView], all_nodes: &[NodeView]) -> String {
     table.render()
 }
 
-/// A reason without what differs from shard to shard: the neighbour's number and the nodes that did
-/// not fit. `e3 describe service` and `instance` have them.
+/// A reason without what differs between shards: the shard of the neighbour and the nodes that did
+/// not fit. `e3 describe service` and `instance` show them.
 fn general(why: &str) -> String {
     let kept = why.split("; ").filter(|part| !part.contains(" rejected"));
     let text = kept.collect::<Vec<_>>().join("; ");
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reason_that_holds_for_many_is_told_once() {
+    fn instances_with_the_same_reason_share_a_line() {
         let placed = |instance: &str, node: &str, why: &str| PlacedView {
             instance: instance.into(),
             node: node.into(),

@@ -1,4 +1,4 @@
-//! `e3 load`: requests at a given rate or from a file, and the verdict on what became of them.
+//! `e3 load`: sends requests at a given rate or from a file, and judges their outcomes.
 
 pub mod figures;
 pub mod report;
@@ -47,13 +47,13 @@ pub struct Load {
     /// Duration of the load [default: 15s, or the whole file]
     #[arg(long, value_parser = duration, value_name = "TIME")]
     pub duration: Option<Duration>,
-    /// Seed; the same seed sends the same requests [default: random]
+    /// Seed: the same seed sends the same requests [default: random]
     #[arg(long, value_name = "NUMBER", conflicts_with = "from")]
     pub seed: Option<u64>,
-    /// Number of senders, such as thermostats [default: chosen by the rate]
+    /// Number of senders, such as thermostats [default: depends on the rate]
     #[arg(long, value_name = "COUNT", conflicts_with = "from")]
     pub senders: Option<u32>,
-    /// Send the requests in this file: .pcap, .csv, or .jsonl
+    /// Send the requests of this file: .pcap, .csv or .jsonl
     #[arg(long, value_name = "FILE")]
     pub from: Option<PathBuf>,
     /// Speed relative to the times in the file [default: 1]
@@ -65,7 +65,7 @@ pub struct Load {
         conflicts_with = "rate"
     )]
     pub speed: Option<f64>,
-    /// Column or field with the times: seconds, or dates such as 2026-03-01T08:30:00Z
+    /// Column or field with the times, as seconds or as dates such as 2026-03-01T08:30:00Z
     #[arg(long, value_name = "NAME", requires = "from")]
     pub time_column: Option<String>,
     /// Column or field with the routing keys [default: the line number]
@@ -79,9 +79,9 @@ pub struct Load {
     pub output: output::Output,
 }
 
-/// Length of a load that is not from a file, unless told otherwise.
+/// Default length of a load that is not from a file.
 const DURATION_DEFAULT: Duration = Duration::from_secs(15);
-/// A file whose requests are all due at once is sent within this time.
+/// Length of the load of a file whose requests are all due at once.
 const FILE_DURATION_MIN: Duration = Duration::from_millis(1);
 
 /// What to run.
@@ -316,7 +316,9 @@ fn read_secrets(plan: &Plan) -> Result<BTreeMap<String, Vec<u8>>, Failure> {
         let path = plan.secrets.join(name);
         let value = std::fs::read(&path).map_err(|e| {
             let failure = Failure::file("read the secret", &path, &e);
-            failure.hint("the load must prove who it is; give the directory with --secrets DIR")
+            failure.hint(
+                "the load generator signs requests with it; give its directory with --secrets DIR",
+            )
         })?;
         Ok((name.to_string(), value))
     };

@@ -1,0 +1,121 @@
+//! `e3 describe node`.
+
+use super::layout::{facts, heading, list};
+use crate::cluster::client::Client;
+use crate::commands::get::{instances, joules};
+use crate::ui::failure::Failure;
+use crate::ui::output::Paint;
+use crate::ui::text::{bytes, count};
+use e3_model::api::{InstanceView, NodeView};
+use serde::Serialize;
+
+/// A node with its instances.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeDetails {
+    node: NodeView,
+    instances: Vec<InstanceView>,
+}
+
+impl NodeDetails {
+    /// Asks the controller.
+    pub fn get(client: &Client, name: &str) -> Result<NodeDetails, Failure> {
+        let node = client.node(name)?;
+        let mut instances = client.instances()?;
+        instances.retain(|i| i.node == node.name);
+        Ok(NodeDetails { node, instances })
+    }
+
+    /// The details as text.
+    pub fn text(&self, paint: Paint) -> String {
+        let mut rows = hardware(&self.node, paint);
+        rows.extend(process(&self.node));
+        rows.extend(traffic(&self.node));
+        rows.extend(energy(&self.node));
+        let mut text = facts(rows);
+        let title = format!("Instances ({})", self.instances.len());
+        heading(&mut text, paint, &title);
+        text + &instances(&self.instances, paint)
+    }
+}
+
+fn hardware(n: &NodeView, paint: Paint) -> Vec<(&'static str, String)> {
+    let state = paint.verdict(n.up, if n.up { "up" } else { "down" });
+    let emulated = if n.emulated {
+        ", emulated by this machine"
+    } else {
+        ""
+    };
+    let accelerators = n.accelerators.iter();
+    let accelerators = accelerators.map(|(a, rate)| format!("{a} {:.1} Gb/s", rate * 8e-9));
+    vec![
+        ("Node", n.name.clone()),
+        ("State", state),
+        ("Kind", format!("{}{emulated}", n.kind.name())),
+        (
+            "Server",
+            format!("{} (fault domain) in {}", n.server, n.rack),
+        ),
+        ("Size", format!("{} cores, {}", n.cores, bytes(n.memory.0))),
+        ("Accelerators", list(accelerators)),
+    ]
+}
+
+fn process(n: &NodeView) -> Vec<(&'static str, String)> {
+    let seen = n.heard_ms_ago.map(|ms| format!("{ms} ms ago"));
+    vec![
+        (
+            "Process",
+            format!("incarnation {}, plan {}", n.incarnation, n.plan_version),
+        ),
+        ("Address", n.address.clone().unwrap_or_else(|| "-".into())),
+        ("HTTP", n.url.clone().unwrap_or_else(|| "-".into())),
+        ("Last seen", seen.unwrap_or_else(|| "never".into())),
+        (
+            "Used",
+            format!(
+                "{:.1} s of CPU time, {} of memory",
+                n.cpu_seconds,
+                bytes(n.resident_bytes)
+            ),
+        ),
+    ]
+}
+
+fn traffic(n: &NodeView) -> Vec<(&'static str, String)> {
+    let dropped = n.dropped.iter();
+    let dropped = dropped.map(|(reason, times)| format!("{reason} {}", count(*times)));
+    vec![
+        (
+            "Requests",
+            format!(
+                "{} admitted, {} refused (overloaded), {} queued",
+                count(n.admitted),
+                count(n.overloaded),
+                n.queue
+            ),
+        ),
+        (
+            "Datagrams",
+            format!(
+                "{} received, {} sent, {} messages retransmitted",
+                count(n.datagrams_in),
+                count(n.datagrams_out),
+                count(n.retransmitted)
+            ),
+        ),
+        ("Dropped", list(dropped)),
+    ]
+}
+
+fn energy(n: &NodeView) -> Option<(&'static str, String)> {
+    let e = n.energy.as_ref()?;
+    let text = format!(
+        "{} above idle, {} idle of its server, {:.1} W above idle at present; {}",
+        joules(e.active_joules),
+        joules(e.idle_joules),
+        e.active_watts,
+        e.source
+    );
+    Some(("Energy, MODELLED", text))
+}
