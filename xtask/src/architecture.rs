@@ -1,14 +1,14 @@
 //! The table of `ARCHITECTURE.md` that says what each crate may do.
 //!
-//! It is the table with a column `may depend on`; crates are named by their directory, without
-//! `crates/`. A row whose name ends in `/*` stands for every member below that has no own row.
+//! It is the table with a column `may depend on`; crates are named by their directory without
+//! `crates/`. A row whose name ends in `/*` applies to every member below without a row of its own.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use crate::process::Outcome;
 
-/// Layers, lowest first: an arrow never points to a later one.
+/// Layers, lowest first; a crate never depends on one of a later layer.
 const LAYERS: [&str; 5] = ["ground", "core", "adapter", "program", "around"];
 
 /// What the table says, by crate.
@@ -18,7 +18,7 @@ pub struct Architecture {
 }
 
 /// One crate's rights.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Row {
     /// Index in the list of layers.
     pub layer: usize,
@@ -41,59 +41,21 @@ impl Architecture {
 
     /// Finds and reads the table; errors begin with the line number.
     pub fn parse(text: &str) -> Outcome<Self> {
-        let mut lines = text
-            .lines()
-            .enumerate()
-            .map(|(n, line)| (n + 1, cells(line)));
-        let (line, header) = lines
+        let mut lines = text.lines().map(cells).zip(1..);
+        let (header, line) = lines
             .by_ref()
-            .find(|(_, cells)| cells.iter().any(|c| c == "may depend on"))
+            .find(|(cells, _)| cells.iter().any(|c| c == "may depend on"))
             .ok_or("0: no table with a column \"may depend on\"")?;
-        let column = |name: &str| {
-            let at = header.iter().position(|c| c == name);
-            at.ok_or_else(|| format!("{line}: the table has no column {name:?}"))
-        };
-        let (name, layer, io_banned, unsafe_code, arrows) = (
-            column("crate")?,
-            column("layer")?,
-            column("I/O banned")?,
-            column("unsafe")?,
-            column("may depend on")?,
-        );
+        let columns = Columns::find(&header).map_err(|e| format!("{line}: {e}"))?;
         let mut rows = BTreeMap::new();
-        for (line, cells) in lines.skip(1).take_while(|(_, cells)| !cells.is_empty()) {
+        for (cells, line) in lines.skip(1).take_while(|(cells, _)| !cells.is_empty()) {
             if cells.len() != header.len() {
-                return Err(format!(
-                    "{line}: {} cells, must be {}",
-                    cells.len(),
-                    header.len()
-                ));
+                let (found, wanted) = (cells.len(), header.len());
+                return Err(format!("{line}: {found} cells, must be {wanted}"));
             }
-            let row = Row {
-                layer: LAYERS
-                    .iter()
-                    .position(|l| *l == cells[layer])
-                    .ok_or_else(|| {
-                        format!(
-                            "{line}: layer is {:?}, must be one of {LAYERS:?}",
-                            cells[layer]
-                        )
-                    })?,
-                io_banned: yes_or_no(line, &cells[io_banned])?,
-                unsafe_code: yes_or_no(line, &cells[unsafe_code])?,
-                may_depend_on: code_spans(&cells[arrows]),
-            };
-            for name in code_spans(&cells[name]) {
-                if rows
-                    .insert(
-                        name.clone(),
-                        Row {
-                            may_depend_on: row.may_depend_on.clone(),
-                            ..row
-                        },
-                    )
-                    .is_some()
-                {
+            let row = columns.row(&cells).map_err(|e| format!("{line}: {e}"))?;
+            for name in code_spans(&cells[columns.name]) {
+                if rows.insert(name.clone(), row.clone()).is_some() {
                     return Err(format!("{line}: {name} has two rows"));
                 }
             }
@@ -113,7 +75,43 @@ impl Architecture {
     }
 }
 
-/// Cells of a table's line; nothing if it is none.
+/// Where the columns of the table are.
+struct Columns {
+    name: usize,
+    layer: usize,
+    io_banned: usize,
+    unsafe_code: usize,
+    may_depend_on: usize,
+}
+
+impl Columns {
+    fn find(header: &[String]) -> Outcome<Self> {
+        let column = |name: &str| {
+            let at = header.iter().position(|c| c == name);
+            at.ok_or_else(|| format!("the table has no column {name:?}"))
+        };
+        Ok(Self {
+            name: column("crate")?,
+            layer: column("layer")?,
+            io_banned: column("I/O banned")?,
+            unsafe_code: column("unsafe")?,
+            may_depend_on: column("may depend on")?,
+        })
+    }
+
+    fn row(&self, cells: &[String]) -> Outcome<Row> {
+        let name = cells[self.layer].as_str();
+        let layer = LAYERS.iter().position(|layer| *layer == name);
+        Ok(Row {
+            layer: layer.ok_or_else(|| format!("layer is {name:?}, must be one of {LAYERS:?}"))?,
+            io_banned: yes_or_no(&cells[self.io_banned])?,
+            unsafe_code: yes_or_no(&cells[self.unsafe_code])?,
+            may_depend_on: code_spans(&cells[self.may_depend_on]),
+        })
+    }
+}
+
+/// Cells of a table's line; none if the line is not part of a table.
 fn cells(line: &str) -> Vec<String> {
     let line = line.trim();
     let inner = line.strip_prefix('|').and_then(|l| l.strip_suffix('|'));
@@ -122,15 +120,15 @@ fn cells(line: &str) -> Vec<String> {
         .unwrap_or_default()
 }
 
-fn yes_or_no(line: usize, cell: &str) -> Outcome<bool> {
+fn yes_or_no(cell: &str) -> Outcome<bool> {
     match cell {
         "yes" => Ok(true),
         "no" => Ok(false),
-        other => Err(format!("{line}: found {other:?}, must be yes or no")),
+        other => Err(format!("found {other:?}, must be yes or no")),
     }
 }
 
-/// What stands between backticks.
+/// The texts between backticks.
 pub fn code_spans(text: &str) -> Vec<String> {
     text.split('`')
         .skip(1)
@@ -172,7 +170,7 @@ Text after the table.
     }
 
     #[test]
-    fn faults_name_the_line() {
+    fn errors_name_the_line() {
         let errors = |text: &str| Architecture::parse(text).expect_err("invalid");
         assert!(errors("nothing").starts_with("0: no table"));
         assert!(

@@ -1,7 +1,7 @@
-//! Clocks, sockets, files, threads and random hashing are banned from crates that do no I/O.
+//! Bans clocks, sockets, files, threads and random hashing from crates that do no I/O.
 //!
-//! Clippy enforces it through each such crate's own `clippy.toml`; the file is made from the list
-//! here, so that all crates have the same bans. (The habit is linkerd2-proxy's.)
+//! Clippy enforces the bans through a `clippy.toml` in each of these crates, which is generated from the
+//! lists here (as in linkerd2-proxy).
 
 use std::fmt::Write as _;
 
@@ -87,7 +87,7 @@ const TYPES: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Crates without the bans, and places that switch them off.
+/// Crates whose `clippy.toml` differs, and places that switch the bans off.
 pub fn problems(
     architecture: &Architecture,
     workspace: &Workspace,
@@ -115,7 +115,7 @@ pub fn problems(
     found
 }
 
-/// Writes the file where it is missing or differs.
+/// Writes the files that are missing or differ.
 pub fn write(architecture: &Architecture, workspace: &Workspace) -> Outcome<()> {
     let text = clippy_toml();
     for package in banned(architecture, workspace) {

@@ -1,4 +1,4 @@
-//! Holds the documents against the repository: paths, links and their anchors, commands, variables.
+//! Compares the documents with the repository: paths, links and their anchors, commands, variables.
 //!
 //! The commands and flags of `e3` itself are compared by a test beside the program,
 //! `crates/cli/tests/documents.rs`.
@@ -124,7 +124,7 @@ fn anchors(document: &str) -> BTreeSet<String> {
 /// A word in backticks that means a file of this repository which is not there.
 fn dead_path(sources: &Sources, document: &str, word: &str) -> Option<String> {
     let here = Path::new(document).parent().unwrap_or(Path::new(""));
-    // a glob is held to the directory that it looks in
+    // of a glob only the directory is checked
     let fixed = word.find('*').map_or(word, |star| {
         word[..star].rsplit_once('/').map_or("", |(dir, _)| dir)
     });

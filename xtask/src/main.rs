@@ -1,11 +1,12 @@
 //! Repository tasks: checks, fixes, and the build of the services.
 //!
-//! `check` never writes; `fix` does. Both read the rules that cannot be lints from
-//! `ARCHITECTURE.md`, so that the document cannot drift from the code.
+//! `check` never writes; `fix` does. Rules that cannot be lints are read from `ARCHITECTURE.md`, so the
+//! document and the code agree.
 
 mod architecture;
-mod arrows;
+
 mod bans;
+mod dependencies;
 mod documents;
 mod knots;
 mod modules;
@@ -55,11 +56,11 @@ fn check(with_cargo: bool) -> Outcome<()> {
     let sources = Sources::load(&workspace.root)?;
     let knots = knots::find(&workspace)?;
 
-    let arrows = arrows::problems(&architecture, &workspace);
+    let dependencies = dependencies::problems(&architecture, &workspace);
     let bans = bans::problems(&architecture, &workspace, &sources);
     let unsafe_code = sources.unsafe_problems(&architecture, &workspace);
     let documents = documents::problems(&sources, &workspace);
-    let mut problems = report("crate arrows", &arrows)
+    let mut problems = report("dependencies", &dependencies)
         + report("clocks and sockets", &bans)
         + report("unsafe code", &unsafe_code)
         + report("knots", &knots.problems)

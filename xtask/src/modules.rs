@@ -1,9 +1,8 @@
 //! The modules of a crate and the names that each file takes from the others.
 //!
-//! Reads Rust source as token trees: comments and strings are no code, and macros are searched like
-//! everything else. A name that a module passes on (`pub use`) counts as taken from the file that
-//! defines it, so a parent that only declares and re-exports its children imports nothing. Code
-//! under `#[cfg(test)]` does not count.
+//! Reads Rust source as token trees: comments and strings do not count, arguments of macros do. A
+//! re-exported name (`pub use`) counts as an import from the file that defines it, so a parent that only
+//! declares and re-exports its children imports nothing. Code under `#[cfg(test)]` is ignored.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

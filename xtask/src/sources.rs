@@ -6,11 +6,11 @@ use crate::architecture::Architecture;
 use crate::process::Outcome;
 use crate::workspace::Workspace;
 
-/// Lines of a source file from which on it is worth a split.
+/// Lines of a source file above which it should be split.
 const LINES_MAX: usize = 500;
-/// Directories that hold nothing of ours.
+/// Directories whose files are not ours.
 pub const SKIPPED_DIRS: [&str; 3] = ["target", "node_modules", "vendor"];
-/// How the names of files end that are read.
+/// Endings of the names of files to read.
 const ENDINGS: [&str; 5] = [".rs", ".md", ".py", "Makefile", "setup"];
 /// The texts of the repository.
 pub struct Sources {
@@ -64,7 +64,7 @@ impl Sources {
         found
     }
 
-    /// Crates that lift the workspace's ban on unsafe code without being named for it.
+    /// Crates that allow unsafe code without a row that permits it.
     pub fn unsafe_problems(
         &self,
         architecture: &Architecture,
@@ -92,7 +92,7 @@ impl Sources {
                 "warn(unsafe_code",
             ];
             for (path, line) in self.lines_with(&dir, &lifting) {
-                // this file holds the words that it looks for
+                // this file contains the words that it searches
                 if path != "xtask/src/sources.rs" {
                     found.push(format!(
                         "{path}:{line}: ARCHITECTURE.md allows no unsafe code in {}",
@@ -128,7 +128,7 @@ impl Sources {
     }
 }
 
-/// Whether a manifest takes the workspace's lints.
+/// Whether a manifest inherits the workspace's lints.
 fn inherits_lints(manifest: &str) -> bool {
     let mut section = "";
     manifest.lines().map(str::trim).any(|line| {

@@ -1,13 +1,12 @@
-//! Just enough of the WebAssembly binary format to read a module's imports and exports.
+//! Reads the imports and exports of a WebAssembly module and compares them with `docs/abi.md`.
 //!
-//! Source: WebAssembly core specification, chapter 5 (binary format). Services built by either
-//! toolchain are held to `docs/abi.md` with it.
+//! Source: WebAssembly core specification, chapter 5 (binary format).
 
 use std::collections::BTreeSet;
 
 use crate::architecture::code_spans;
 
-/// Names on a module's border.
+/// The imports and exports of a module.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Border {
     /// Module and field of each import.
@@ -49,7 +48,7 @@ impl Abi {
         Ok(abi)
     }
 
-    /// What a module lacks or asks for beyond the page.
+    /// Missing exports and unknown imports of a module.
     pub fn problems(&self, border: &Border) -> Vec<String> {
         let missing = self.required_exports.difference(&border.exports);
         let mut found: Vec<String> = missing
@@ -64,7 +63,7 @@ impl Abi {
     }
 }
 
-/// Reads a module's border; none if the bytes are no module.
+/// Reads a module's imports and exports; none if the bytes are not a module.
 pub fn border(bytes: &[u8]) -> Option<Border> {
     let mut reader = Reader {
         rest: bytes.strip_prefix(b"\0asm\x01\0\0\0")?,

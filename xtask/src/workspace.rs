@@ -1,4 +1,4 @@
-//! The workspace as `cargo metadata` sees it, cut down to what the checks need.
+//! The part of `cargo metadata` that the checks need.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,9 +1,9 @@
-//! Holds the arrows of `ARCHITECTURE.md` against the dependencies that cargo sees.
+//! Compares the dependencies that `ARCHITECTURE.md` allows with those that cargo reports.
 
 use crate::architecture::Architecture;
 use crate::workspace::Workspace;
 
-/// Every arrow that is not allowed, and every row or member without its counterpart.
+/// Dependencies that are not allowed, and rows and members without a counterpart.
 pub fn problems(architecture: &Architecture, workspace: &Workspace) -> Vec<String> {
     let mut found = Vec::new();
     let members: Vec<&str> = workspace
@@ -27,7 +27,7 @@ pub fn problems(architecture: &Architecture, workspace: &Workspace) -> Vec<Strin
                     "ARCHITECTURE.md: {name} may depend on {target}, which has no row"
                 )),
                 Some(to) if to.layer > row.layer => found.push(format!(
-                    "ARCHITECTURE.md: the arrow {name} -> {target} points up"
+                    "ARCHITECTURE.md: {name} -> {target} points to a higher layer"
                 )),
                 Some(_) => {}
             }
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn allowed_arrows_pass_and_development_dependencies_do_not_count() {
+    fn allowed_dependencies_pass_and_development_dependencies_do_not_count() {
         let mut workspace = small();
         workspace.packages[1].depends_on.clear();
         let table = architecture(
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn extra_arrows_and_unknown_crates_fail() {
+    fn extra_dependencies_and_unknown_crates_fail() {
         let table =
             architecture("| `wire` | ground | no | no | `gone` |\n| `old` | core | no | no | |\n");
         assert_eq!(
@@ -92,13 +92,13 @@ mod tests {
     }
 
     #[test]
-    fn arrows_never_point_up() {
+    fn dependencies_never_point_up() {
         let table = architecture(
             "| `wire` | ground | no | no | `services/ema`, `model` |\n| `model` | ground | no | no | |\n| `services/*` | around | no | no | |\n",
         );
         assert!(
             problems(&table, &small())
-                .contains(&"ARCHITECTURE.md: the arrow wire -> services/ema points up".into())
+                .contains(&"ARCHITECTURE.md: wire -> services/ema points to a higher layer".into())
         );
     }
 }
