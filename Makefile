@@ -1,4 +1,4 @@
-# The commands of the README. What they do is in CONTRIBUTING.md.
+# CONTRIBUTING.md describes the targets.
 
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 E3 := $(TARGET)/release/e3

@@ -27,7 +27,7 @@ def program() -> str:
 
 @dataclass
 class Result:
-    """What became of a request."""
+    """The outcome of a request."""
 
     status: int | None
     reply: bytes | None
@@ -40,7 +40,7 @@ class Result:
 
 
 class Service:
-    """A service with empty collections; `with Service(...) as s:` ends it."""
+    """A service with empty collections; `with Service(...) as s:` stops it."""
 
     def __init__(self, module, collections=None, config=None, channels=(), assets=None, secrets=None,
                  memory="256Mi", portable=False):
@@ -63,7 +63,7 @@ class Service:
         self._process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def call(self, payload: bytes, key: bytes = b"k", now: int = 0) -> Result:
-        """Handles one request; `now` in nanoseconds since the Unix epoch, never going back."""
+        """Handles one request; `now` in nanoseconds since the Unix epoch, never decreasing."""
         line = {
             "keyBase64": base64.b64encode(key).decode(),
             "payloadBase64": base64.b64encode(payload).decode(),
@@ -87,7 +87,7 @@ class Service:
         return self.call(cbor2.dumps(fields), key, now)
 
     def close(self):
-        """Ends it."""
+        """Stops it."""
         self._process.stdin.close()
         self._process.wait()
         self._files.cleanup()

@@ -1,4 +1,4 @@
-"""A memcached of its own, on a socket in a directory that is removed with it."""
+"""A private memcached on a socket in a temporary directory."""
 
 import os
 import shutil
@@ -15,7 +15,7 @@ REPLY_TIMEOUT_S = 20
 
 
 def program() -> str:
-    """The memcached that is installed; without one the test is skipped, but not in continuous integration."""
+    """The installed memcached; without it the test is skipped, except in continuous integration."""
     found = shutil.which("memcached")
     if found is None:
         why = "memcached is not installed: scripts/setup --checks installs it"
@@ -24,15 +24,15 @@ def program() -> str:
 
 
 class Memcached:
-    """Speaks the text protocol only; `with Memcached() as m:` ends it."""
+    """Speaks the text protocol only; `with Memcached() as m:` stops it."""
 
     def __init__(self):
-        # its background threads hold on to items, and a number that is held is not padded
+        # its background threads hold references to items, and it does not pad a number that is referenced
         words = [program(), "-B", "ascii", "-U", "0", "-t", "1", "-o", "no_lru_maintainer,no_lru_crawler"]
         self._dir = tempfile.TemporaryDirectory()
         self._path = Path(self._dir.name) / "socket"
         words += ["-s", str(self._path)]
-        if os.geteuid() == 0:  # it refuses to run as root without being told to
+        if os.geteuid() == 0:  # it refuses to run as root otherwise
             words += ["-u", "root"]
         null = subprocess.DEVNULL
         self._process = subprocess.Popen(words, stdin=null, stdout=null, stderr=null)
@@ -50,12 +50,12 @@ class Memcached:
             return False
 
     def ask(self, commands: bytes) -> bytes:
-        """The replies to these commands, sent over a connection of their own."""
+        """The replies to these commands, sent over a new connection."""
         with socket.socket(socket.AF_UNIX) as connection:
             connection.settimeout(REPLY_TIMEOUT_S)
             connection.connect(str(self._path))
             connection.sendall(commands)
-            # it carries out what it has read, answers, and closes
+            # it executes what it has read, answers, and closes
             connection.shutdown(socket.SHUT_WR)
             replies = b""
             while part := connection.recv(1 << 16):
@@ -63,7 +63,7 @@ class Memcached:
             return replies
 
     def close(self):
-        """Ends it."""
+        """Stops it."""
         self._process.kill()
         self._process.wait()
         self._dir.cleanup()

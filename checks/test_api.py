@@ -1,7 +1,7 @@
-"""The HTTP APIs against their descriptions, with tools that know nothing of E3.
+"""The HTTP APIs against their descriptions, with independent tools.
 
-openapi-spec-validator reads both documents. Schemathesis makes requests from each of them, valid and
-invalid ones, and compares every answer of a real controller, and of a real node, with it.
+openapi-spec-validator validates both documents. Schemathesis generates valid and invalid requests from them and
+compares every answer of a real controller and of a real node with its description.
 """
 
 import hashlib
@@ -32,7 +32,7 @@ EXCLUDED = {
     "deployApp": ["positive_data_acceptance"],
     # Schemathesis also writes integers as 7.0, which the parser does not read as integers.
     "joinCluster": ["positive_data_acceptance"],
-    # A schema does not know which nodes report, nor which incarnation is the present one.
+    # A schema does not know which nodes report, nor the current incarnation.
     "reportNode": ["positive_data_acceptance"],
 }
 
@@ -62,7 +62,7 @@ class Cluster:
         self.dir = Path(self._dir.name)
 
     def e3(self, *words):
-        """Runs a command on the cluster and gives its output."""
+        """Runs a command on the cluster and returns its output."""
         done = subprocess.run(
             [program(), *words, "--dir", str(self.dir / "state")],
             capture_output=True, text=True, timeout=TIME_MAX_S, cwd=ROOT,
@@ -90,7 +90,7 @@ class Cluster:
 
 
 def configuration(tokens, real, excluded):
-    """What Schemathesis is told: tokens, real names for parameters, exclusions."""
+    """Configuration of Schemathesis: tokens, real names for parameters, exclusions."""
     lines = [f"[auth.openapi.{scheme}]\nbearer = {json.dumps(token)}" for scheme, token in tokens.items()]
     for operation in sorted(real.keys() | excluded.keys()):
         lines.append(f'[[operations]]\ninclude-operation-id = "{operation}"')
@@ -102,7 +102,7 @@ def configuration(tokens, real, excluded):
 
 
 def schemathesis(cluster, document, url, settings, examples_max):
-    """Compares what answers at a URL with its description."""
+    """Compares the server at a URL with its description."""
     print(f"seed {SEED}")
     file = cluster.dir / "schemathesis.toml"
     file.write_text(settings)

@@ -77,17 +77,17 @@ def test_the_rate_is_that_of_a_token_bucket():
             left = min(left + (ns - at) / 1e9 * rate, burst)
             true, true_at = exact[user]
             true = min(true + Fraction(ns - true_at, 10**9) * Fraction(rate), Fraction(burst))
-            # the gate's double precision stays this near to the true number
+            # bound on the rounding error of the gate's double precision
             assert abs(Fraction(left) - true) < Fraction(1, 10**9)
             assert (result.status is None) == (left >= 1), f"seed {seed}, request {n}: {left} permits"
             if left >= 1:
                 floats[user], exact[user] = (left - 1, ns), (true - 1, ns)
                 passed += 1
                 continue
-            # a refused request leaves the bucket as it was
+            # a refused request does not change the bucket
             assert result.status == REFUSED
             said = float(result.reply.split(b"next permit in ")[1].removesuffix(b" s"))
-            # rounded up: who waits as long is accepted
+            # rounded up: after this wait a request is accepted
             assert 0 <= said - (1 - left) / rate <= 0.000_001_1
             waited = min(left + (ns + round(said * 1e9) - at) / 1e9 * rate, burst)
             assert waited >= 1

@@ -1,4 +1,4 @@
-"""`bayes` against scikit-learn's MultinomialNB on real texts: which topic a paragraph is of."""
+"""`bayes` against scikit-learn's MultinomialNB on real texts: the topic of a paragraph."""
 
 import random
 import sys
@@ -27,7 +27,7 @@ def test_equals_scikit_learn(alpha, tmp_path):
     documents = paragraphs()
     cut = len(documents) * 2 // 3
     (tmp_path / "model").write_text(train.train(documents[:cut]))
-    # the service's own words; on ASCII they are scikit-learn's default too
+    # the service's definition of a word; for ASCII it equals scikit-learn's default
     vectorizer = CountVectorizer(analyzer=train.words)
     counts = vectorizer.fit_transform([text for _, text in documents[:cut]])
     model = MultinomialNB(alpha=alpha).fit(counts, [label for label, _ in documents[:cut]])
@@ -53,7 +53,7 @@ def test_learning_equals_scikit_learn(tmp_path):
     (tmp_path / "model").write_text(train.train(documents[:cut]))
     vectorizer = CountVectorizer(analyzer=train.words)
     vectorizer.fit(text for _, text in documents[:cut])
-    # two slots, which learn apart from each other
+    # two slots, which learn separately
     slots = {b"a": [], b"b": []}
     with Service(
         "bayes",

@@ -1,4 +1,4 @@
-"""`bm25` against bm25s on a real corpus: the paragraphs of the help that Python installs."""
+"""`bm25` against bm25s on a real corpus: the paragraphs of Python's help."""
 
 import random
 import sys
@@ -44,7 +44,7 @@ def test_equals_bm25s(k1, b, tmp_path):
         r = service.record({"query": " ".join(query)})
         assert r.status == 0, r.reply
         out = r.record()
-        # a word that comes twice counts twice
+        # a repeated word counts twice
         expected = sum(model.get_scores([word]) for word in query)
         best = np.sort(expected)[::-1][:20]
         best = best[best > 0]
@@ -52,7 +52,7 @@ def test_equals_bm25s(k1, b, tmp_path):
         assert np.allclose(out["scores"], best, rtol=1e-6, atol=1e-9)
         said = [expected[numbers[name]] for name in out["documents"]]
         assert np.allclose(out["scores"], said, rtol=1e-6, atol=1e-9)
-        # among equals the order of the index
+        # ties in the order of the index
         for a, c, x, y in zip(out["documents"], out["documents"][1:], out["scores"], out["scores"][1:]):
             assert x > y or numbers[a] < numbers[c]
     service.close()

@@ -37,7 +37,7 @@ def test_counts_of_words():
     for word in exact:
         r = service.call(cbor2.dumps({"op": "get", "words": word}))
         said[word] = r.record()["count"]
-    # never too few; too many with the stated probability
+    # never too low; too high with the stated probability
     assert all(said[w] >= exact[w] for w in exact)
     wrong = sum(said[w] != exact[w] for w in exact)
     share = 1 - report["exact_share"]

@@ -10,7 +10,7 @@ TEMPLATE = bytes(IP(src="0.0.0.0", dst="0.0.0.0") / UDP(sport=1, dport=2))
 
 
 def packet(source, destination):
-    # checksums are of no matter here
+    # checksums are not read
     return TEMPLATE[:12] + int(source).to_bytes(4, "big") + int(destination).to_bytes(4, "big") + TEMPLATE[20:]
 
 

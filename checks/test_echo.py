@@ -1,4 +1,4 @@
-"""The harness itself: what goes in comes out, byte for byte."""
+"""The harness itself: the reply equals the request, byte for byte."""
 
 import os
 

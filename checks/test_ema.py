@@ -7,7 +7,7 @@ T_S = 5400.0
 
 
 def average(times, values):
-    """The average after the last reading as a sum over all of them: each decays by the time since."""
+    """The average after the last reading as a sum over all readings, each decayed by its age."""
     times, values = np.asarray(times, float), np.asarray(values, float)
     weights = 1 - np.exp(-np.diff(times) / T_S)
     since = np.exp(-(times[-1] - times) / T_S)

@@ -49,7 +49,7 @@ def test_estimates_and_heavy_flows():
                 assert estimate >= exact[flow]
                 checked += 1
                 beyond += estimate - exact[flow] > math.e / WIDTH * total
-            # the next window begins at zero, the last one can be asked for
+            # the next window begins at zero; the last one can be queried
             now = 61 * SECOND
             assert monitor.record({"op": "report"}, now=now).record()["packets"] == 0
             last = monitor.record({"op": "report", "which": "last"}, now=now).record()

@@ -1,4 +1,4 @@
-"""ipsec against scapy's IPsec: each opens what the other has sealed."""
+"""ipsec against scapy's IPsec: each opens what the other sealed."""
 
 import base64
 import contextlib
@@ -25,7 +25,7 @@ SPI = 4096
 
 
 def slot_of(key: bytes) -> int:
-    """Slot of a key, as docs/abi.md has it."""
+    """Slot of a key, as in docs/abi.md."""
     mask = 2**64 - 1
     h = 0xCBF29CE484222325
     for byte in key:
@@ -37,7 +37,7 @@ def slot_of(key: bytes) -> int:
 
 
 def derive(label: bytes, spi: int, epoch: bytes, length: int, master: bytes) -> bytes:
-    """What both ends derive from the secret, as the service's first lines have it."""
+    """What both ends derive from the secret, as documented in the head of the service."""
     ends = IPv4Address(SOURCE).packed + IPv4Address(DESTINATION).packed
     info = label + spi.to_bytes(4, "big") + ends
     return HKDF(SHA256(), length, salt=epoch, info=info).derive(master)
@@ -328,7 +328,7 @@ def test_a_cluster_whose_state_is_gone_repeats_no_key_with_an_iv(tmp_path):
     with tunnel:
         tunnel.e3("deploy", tunnel.manifest, "--wait")
         runs.append(run(tunnel, None))
-    # the secret stayed, numbers started over: epochs differ, and so do all vectors
+    # the secret is the same and numbers start again: epochs differ, and so do all vectors
     assert len({master for master, *_ in runs}) == 1
     assert len({tuple(sorted(number.items())) for _, _, number, _ in runs}) == 1
     epochs = [epoch for _, all_of, _, _ in runs for epoch in all_of.values()]

@@ -1,4 +1,4 @@
-"""`knn` against scikit-learn's KNeighborsClassifier on the data sets that it ships."""
+"""`knn` against scikit-learn's KNeighborsClassifier on scikit-learn's data sets."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ from sklearn.preprocessing import StandardScaler
 def test_equals_scikit_learn(load, k, tmp_path):
     data = load()
     x = StandardScaler().fit_transform(data.data)
-    # labels whose order is that of scikit-learn's classes, so that ties go the same way
+    # labels in the order of scikit-learn's classes, so that ties are resolved in the same way
     y = np.array([f"class{label}" for label in data.target])
     train, test = np.arange(len(x)) % 3 != 0, np.arange(len(x)) % 3 == 0
     lines = [",".join([label, *map(repr, row)]) for label, row in zip(y[train], x[train].tolist())]

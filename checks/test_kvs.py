@@ -1,4 +1,4 @@
-"""`kvs` behind a socket, spoken to by pymemcache: an independent client of memcached's protocol."""
+"""`kvs` behind a socket, with pymemcache, an independent client of memcached's protocol."""
 
 import random
 import socket

@@ -1,7 +1,7 @@
 """`kvs` and a real memcached get the same commands; their replies must be the same, byte for byte.
 
-Versions differ in value, so each is replaced by the number of distinct ones seen before it, and a `cas` names
-one that was seen. DIFFERENCES holds what else differs, as services/kvs/src/lib.rs documents it.
+Versions differ in value, so each is replaced by the number of distinct versions seen before it, and a `cas` uses
+one that was seen. DIFFERENCES lists the other differences that services/kvs/src/lib.rs documents.
 """
 
 import os
@@ -47,7 +47,7 @@ def data(rng):
 
 
 def noise(rng, words):
-    """Perhaps a word less, or more, or `noreply`."""
+    """Sometimes removes a word, or adds one or `noreply`."""
     chance = rng.random()
     if chance < 0.25:
         return [*words, b"noreply"]
@@ -62,7 +62,7 @@ def command(rng, versions, is_first):
     """The bytes of one command, its data if it has any, and a line end."""
 
     def got():
-        # after other commands, a `get` of a key that is too long makes memcached drop their replies
+        # a `get` of a key that is too long makes memcached drop the replies of the commands before it
         return key(rng) if is_first else rng.choice(KEYS)
 
     end = rng.choice([b"\r\n", b"\r\n", b"\r\n", b"\n"])
@@ -123,7 +123,7 @@ def request(rng, versions):
 
 
 def small(rng):
-    """Numbers that fit 32 bits, or none."""
+    """Numbers of up to 32 bits, or none."""
     return rng.choice([n for n in NUMBERS if not n.strip(b"+-").isdigit() or abs(int(n)) < 2**31])
 
 
@@ -131,7 +131,7 @@ VALUE = re.compile(rb"VALUE (\S+|[^ ]+) (\d+) (\d+)(?: (\d+))?\r\n")
 
 
 class Side:
-    """One of the two, with the versions that it has given."""
+    """One of the two, with the versions that it returned."""
 
     def __init__(self, ask):
         self.ask, self.seen = ask, []
@@ -141,11 +141,11 @@ class Side:
         return self.numbered(self.ask(named))
 
     def version(self, number):
-        # one that no item has yet if there are too few
+        # a version that no item has, if there are too few
         return self.seen[number] if number < len(self.seen) else 10**15
 
     def numbered(self, reply):
-        """The reply with versions by the order in which they were seen."""
+        """The reply with versions numbered in the order in which they were seen."""
         out, at = b"", 0
         while at < len(reply):
             match = VALUE.match(reply, at)
@@ -166,7 +166,7 @@ class Side:
 
 
 def shown(where, commands, got, expected):
-    """What differs, with the long keys cut."""
+    """The differences, with long keys shortened."""
     short = [str(part).replace(str(LONG)[2:-2], "K") for part in (commands, got, expected)]
     return f"{where}:\n{short[0]}\nkvs:       {short[1]}\nmemcached: {short[2]}"
 
@@ -191,7 +191,7 @@ def memcached():
 
 
 SCRIPT = [
-    # numbers: where they begin and end, wrap and stop, and what is padded
+    # numbers: first and last, overflow and saturation, padding
     b"set n 0 0 20\r\n18446744073709551615\r\nincr n 1\r\nget n\r\n",
     b"set m 0 0 20\r\n18446744073709551616\r\nincr m 1\r\nget m\r\n",
     b"set o 0 0 21\r\n-18446744073709551615\r\nincr o 1\r\nget o\r\n",
@@ -199,7 +199,7 @@ SCRIPT = [
     b"decr p 5000\r\n", b"get p\r\n", b"append p 0 0 1\r\n7\r\n", b"incr p 1\r\n", b"get p\r\n",
     b"set q 0 0 30\r\n" + b"0" * 29 + b"5\r\ndecr q 4\r\n", b"get q\r\n", b"set q 0 0 0\r\n\r\nincr q 1\r\n",
     b"incr p 18446744073709551615\r\nincr p 18446744073709551616\r\nincr p -1\r\nincr p +1\r\nget p\r\n",
-    # words too few and too many
+    # too few and too many words
     *[b"%s k 0 0 1%s%s\r\nx\r\nget k\r\n" % (verb, version, more)
       for verb, version in [(b"set", b""), (b"add", b""), (b"replace", b""), (b"append", b""), (b"cas", b" 1"), (b"cas", b"")]
       for more in (b"", b" noreply", b" x", b" x noreply", b" noreply x", b" noreply noreply", b" 1 2 3")],
@@ -208,7 +208,7 @@ SCRIPT = [
                    b"verbosity 1", b"verbosity x", b"version", b"get k", b"gat 0 k", b"gat x k", b"gats 0 k", b"nonsense 1")
       for words in (line.split()[:1], line.split()[:2], line.split(), [line, b"noreply"], [line, b"x"], [line, b"x", b"noreply"],
                     [line, b"noreply", b"x"], [line, b"1", b"2", b"3"])],
-    # keys and data that are too long, and what is left of them
+    # keys and data that are too long, and how the rest is read
     b"set " + LONG + b" 0 0 1\r\nx\r\nget k\r\n", b"set " + LONG + b" 0 0 1 noreply\r\nx\r\nget k\r\n",
     b"delete " + LONG + b"\r\nincr " + LONG + b" 1 noreply\r\ntouch " + LONG + b" 0\r\n",
     b"get " + LONG + b"\r\n", b"set k 0 0 1\r\nx\r\n", b"gat -1 k " + LONG + b" k\r\n", b"get k\r\n",
@@ -217,7 +217,7 @@ SCRIPT = [
     b"set k 0 -1 1\r\nx\r\nget k\r\nadd k 0 0 1\r\ny\r\nget k\r\ntouch k -1\r\nget k\r\n",
     b"set k 0 0 1\r\nx\r\nquit\r\nget k\r\n", b"get k\r\nquit now\r\nget k\r\n",
 ]
-# What differs: commands, our reply, memcached's.
+# Differences: commands, our reply, memcached's.
 LENGTHS = b"CLIENT_ERROR bad command line format\r\nERROR\r\n"
 DIFFERENCES = [
     (b"flush_all\r\n", b"SERVER_ERROR flush_all: a shard holds only some of the keys\r\n", b"OK\r\n"),
@@ -256,7 +256,7 @@ def test_replies_are_those_of_memcached(kvs, memcached):
     told = set()
     for number in range(REQUESTS):
         commands = request(rng, len(ours.seen))
-        # whatever is read as data, the end of the request is a line
+        # the end of the request ends a line, whatever was read as data
         commands += b"get a\r\n" * 3
         got, expected = ours(commands), theirs(commands)
         assert got == expected, shown(f"seed {SEED}, request {number}", commands, got, expected)

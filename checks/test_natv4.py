@@ -1,5 +1,5 @@
-"""natv4 against scapy, which makes and sums the packets, a naive longest-prefix match, and a route
-table that is written here from the layout in crates/packet/src/routes.rs."""
+"""natv4 against scapy, which makes packets and checksums, a naive longest-prefix match, and a route
+table that is written here according to the layout in crates/packet/src/routes.rs."""
 
 import ipaddress
 import random
@@ -96,14 +96,14 @@ def owner(address, port):
 
 
 def forwarded(packet):
-    """The same packet after one more hop, in full (RFC 1812)."""
+    """The same packet after one more hop (RFC 1812)."""
     copy = IP(bytes(packet))
     copy.ttl -= 1
     return summed(copy)
 
 
 def summed(packet):
-    """The same packet with lengths and checksums worked out by scapy."""
+    """The same packet with lengths and checksums computed by scapy."""
     copy = IP(bytes(packet))
     del copy.chksum
     if copy.haslayer(TCP):
@@ -166,7 +166,7 @@ def test_packets_come_back_with_right_checksums(table):
             assert ipaddress.ip_address(out.src) in PUBLIC and public[1] in PORTS
             assert (answer["source"], answer["source-port"]) == public
             assert len(out) == len(packet) and bytes(out).endswith(payload)
-            # one inside port, one public port, for all destinations; nobody else has it
+            # one inside port has one public port for all destinations, and no other has it
             assert mapped.setdefault((kind, inside, port), public) == public
             assert owner(*public) == slot_of(key)
 

@@ -1,4 +1,4 @@
-"""nids against a matcher that looks at every rule for every packet, on packets made by scapy."""
+"""nids against a matcher that tries every rule on every packet, with packets made by scapy."""
 
 import ipaddress
 import random

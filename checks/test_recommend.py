@@ -1,4 +1,4 @@
-"""`recommend` against numpy: cosine similarities, predictions, and the item that is best."""
+"""`recommend` against numpy: cosine similarities, predictions, and the best item."""
 
 import random
 
@@ -11,12 +11,12 @@ TOLERANCE = 1e-6
 
 
 def order(item):
-    """Numbers, then texts by their bytes."""
+    """Sorts numbers before texts, and texts by their bytes."""
     return (isinstance(item, str), item.encode() if isinstance(item, str) else item)
 
 
 class Model:
-    """Users' ratings as a matrix, a row a user, 0 = not rated; the columns in the order of items."""
+    """Ratings as a matrix: a row for each user, a column for each item in order, 0 = not rated."""
 
     def __init__(self):
         self.ratings = {}
@@ -35,7 +35,7 @@ class Model:
         return matrix.T @ matrix / np.outer(norms, norms)
 
     def predictions(self, user):
-        """Of every item; NaN where nothing can be said, and of what the user has rated."""
+        """Prediction for every item; NaN if there is none, or if the user has rated the item."""
         similar = self.similarities()
         own = self.matrix()[self.users.index(user)]
         rated = own > 0
@@ -46,7 +46,7 @@ class Model:
         return predicted
 
     def best(self, user):
-        """Of equals (to nine decimals) the first in the order of items, as `argmax` has it."""
+        """The best item; of equals (to nine decimals) the first in order, like `argmax`."""
         predicted = self.predictions(user)
         if np.isnan(predicted).all():
             predicted = self.matrix()[self.users.index(user)]
@@ -68,7 +68,7 @@ def rate(service, model, seed, count, step):
         yield user, r.record()
 
 
-# Steps of one half make many predictions equal, steps of a hundredth few.
+# Steps of one half give many equal predictions, steps of a hundredth few.
 @pytest.mark.parametrize("seed,step", [(1, 0.5), (2, 0.01), (3, 5.0)])
 def test_equals_numpy(seed, step):
     model, predictions = Model(), 0
@@ -110,7 +110,7 @@ def test_similarities_equal_numpy():
 
 
 def test_observations_rate_comfort_programmes():
-    """The ratings by ASHRAE's adaptive comfort model, then as for any other item."""
+    """Ratings by ASHRAE's adaptive comfort model, then as for any other item."""
     set_points = [18.0, 19.5, 21.0, 22.5, 24.0, 25.5]
     random.seed(5)
     model, predicted = Model(), 0

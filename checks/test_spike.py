@@ -1,4 +1,4 @@
-"""`spike` against numpy: the Z-scores of changes, on real temperatures with spikes put in."""
+"""`spike` against numpy: the Z-scores of changes, on climate normals with injected spikes."""
 
 import csv
 
@@ -9,7 +9,7 @@ HOUR_S, WINDOW, PRIOR_SD, THRESHOLD = 3600, 24, 0.7, 4.5
 
 
 def expected(hours, values):
-    """Scores, by the last good reading and the good changes since the beginning."""
+    """Scores from the last good reading and all good changes before it."""
     scores, good, changes, outliers = [], (hours[0], values[0]), [], 0
     for hour, value in zip(hours, values):
         intervals = hour - good[0]
@@ -17,7 +17,7 @@ def expected(hours, values):
             scores.append(0.0)
             good, outliers = (hour, value), 0
             continue
-        # the prior: six changes, half of them a spread above zero, half below
+        # the prior: six changes, half of them one standard deviation above zero, half below
         window = np.concatenate([changes[-WINDOW:], [PRIOR_SD, -PRIOR_SD] * 3])
         z = (value - good[1] - intervals * window.mean()) / (window.std() * np.sqrt(intervals))
         scores.append(z)

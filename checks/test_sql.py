@@ -1,7 +1,7 @@
 """`sql` against SQLite: the same random statements in both, the same rows.
 
-Tables in SQLite are STRICT, since `sql` converts no texts to numbers, and WITHOUT ROWID, since it
-makes up no keys. Numbers with a fraction are multiples of 1/4, so that sums are exact in any order.
+Tables in SQLite are STRICT, since `sql` does not convert texts to numbers, and WITHOUT ROWID, since it
+does not generate keys. Numbers with a fraction are multiples of 1/4, so that sums are exact in any order.
 """
 
 import random
@@ -16,7 +16,7 @@ KINDS = ["INTEGER", "REAL", "TEXT"]
 
 
 class Both:
-    """A database in `sql`, of its own since its routing key is, and in SQLite."""
+    """A database in `sql`, separate because of its routing key, and one in SQLite."""
 
     def __init__(self, service, seed, key):
         self.random = random.Random(seed)
@@ -28,7 +28,7 @@ class Both:
         self.counts = {}
 
     def run(self, text, parameters=None, ordered=False):
-        """Runs a statement in both; they agree on rows or changes, or on refusing it."""
+        """Runs a statement in both; they must agree on rows or changes, or both refuse it."""
         parameters = parameters or {}
         reply = self.service.record({"sql": text, **parameters}, key=self.key)
         strict = text + (" STRICT, WITHOUT ROWID" if text.startswith("CREATE TABLE") else "")
@@ -51,14 +51,14 @@ class Both:
             return None
         theirs, ours = ([[plain(value) for value in row] for row in of] for of in (rows, answer["rows"]))
         if answer["more"]:
-            # a reply is full
+            # the reply is full
             assert 30 * 1024 < len(reply.reply) <= 32 * 1024, what
             if not ordered:
                 return None
             theirs = theirs[: len(ours)]
         if not ordered:
             theirs, ours = sorted(theirs, key=order), sorted(ours, key=order)
-        # not by ==: 1 and 1.0 are equal in Python, but not the same
+        # not by ==, since 1 == 1.0 in Python
         assert repr(ours) == repr(theirs), f"{what}: {ours} {theirs}"
         if ours:
             self.count("rows")
@@ -67,7 +67,7 @@ class Both:
     def count(self, what):
         self.counts[what] = self.counts.get(what, 0) + 1
 
-    # What to say.
+    # Generators of statements.
 
     def literal(self, kind, null=0.1):
         r = self.random
@@ -91,7 +91,7 @@ class Both:
         r = self.random
         columns = [(c, r.choice(KINDS)) for c in "abcde"[: r.randint(3, 5)]]
         key = r.sample([c for c, _ in columns], r.randint(1, 2))
-        # SQLite lets NULL into primary keys unless told otherwise
+        # SQLite accepts NULL in primary keys by default
         defined = [f"{c} {k}{' NOT NULL' if c in key or r.random() < 0.2 else ''}" for c, k in columns]
         self.run(f"CREATE TABLE {name} ({', '.join(defined)}, PRIMARY KEY ({', '.join(key)}))")
         self.tables[name] = (columns, key)
@@ -108,7 +108,7 @@ class Both:
             self.indices[name] = table
 
     def number(self, columns, depth=0):
-        """An expression that is a number."""
+        """A numeric expression."""
         r = self.random
         numbers = [c for c, k in columns if k != "TEXT"]
         pick = r.random()
@@ -147,7 +147,7 @@ class Both:
         if kind == "TEXT":
             return f"{column} {op} {self.literal(kind)}"
         if pick < 0.9:
-            # a column against a constant is what indices serve
+            # indices serve comparisons of a column with a constant
             return f"{column} {op} {self.literal(r.choice(['INTEGER', 'REAL']))}"
         return f"{self.number(columns)} {op} {self.number(columns)}"
 
@@ -155,7 +155,7 @@ class Both:
         return f" WHERE {self.truth(columns)}" if self.random.random() < 0.85 else ""
 
     def source(self):
-        """FROM, the columns to speak of, and the columns that make a row unique."""
+        """FROM, the columns to use, and the columns that identify a row."""
         r = self.random
         a = r.choice(list(self.tables))
         columns, key = self.tables[a]
@@ -229,7 +229,7 @@ class Both:
         if not free:
             return
         chosen = r.sample(free, r.randint(1, len(free)))
-        # what an INTEGER column takes must be whole, and sums of what a REAL one takes exact
+        # values for INTEGER columns must be whole, and sums of REAL columns exact
         numbers = [c for c, k in columns if k != "TEXT"] + ["0"]
         sets = []
         for c, k in chosen:
@@ -244,14 +244,14 @@ class Both:
     def everything(self):
         for table, (columns, _) in self.tables.items():
             self.run(f"SELECT * FROM {table}")
-            # along each index, if it serves
+            # along each index, if possible
             for column, kind in columns:
                 bound = "'a'" if kind == "TEXT" else "1"
                 self.run(f"SELECT * FROM {table} WHERE {column} {self.random.choice(['>', '<=', '='])} {bound}")
 
 
 def plain(value):
-    """Which zero it is does not matter."""
+    """Treats both zeros as equal."""
     return 0.0 if isinstance(value, float) and value == 0.0 else value
 
 
@@ -292,13 +292,13 @@ def test_random_statements(service, seed, with_indices):
     both.everything()
     counts = both.counts
     print(f"seed {seed}: {counts}")
-    # it is no test if all is refused or nothing found
+    # the test is void if everything is refused or nothing is found
     assert counts["SELECT"] > 250 and counts["rows"] > counts["SELECT"] / 4, counts
     assert counts["INSERT"] > 30 and counts["UPDATE"] > 20 and counts["DELETE"] > 5, counts
 
 
 def test_long_and_deep_statements_are_answered(service):
-    """As WebAssembly, where the stack is small: refused or run, never a trap."""
+    """In WebAssembly the stack is small: a deep statement is refused or run, and never traps."""
     long = ["SELECT " + "+".join(["1"] * 1000), "SELECT " + "(" * 900 + "1" + ")" * 900, "SELECT " + "- " * 1000 + "1",
             "SELECT " + "NOT " * 500 + "1", "SELECT " + "CASE WHEN 1 THEN " * 60 + "1" + " END" * 60,
             "SELECT 1; " + "EXPLAIN " * 200 + "SELECT 1", "SELECT (" * 200 + "1" + ")" * 200, "SELECT 1 " + "UNION SELECT 1 " * 130,

@@ -1,5 +1,5 @@
-"""Traffic from files: captures that scapy writes, and a table that Python's csv writes, arrive in an
-application as what they are; counted there against counts made here."""
+"""Traffic from files: captures written by scapy and a table written by Python's csv arrive unchanged in an
+application; its counts are compared with counts made here."""
 
 import base64
 import collections
@@ -45,7 +45,7 @@ def sent(e3, app, *words):
 
 
 def packets(rng, count, first_port):
-    """Packets of inside hosts in both directions, and of their flows how many."""
+    """Packets of inside hosts in both directions, and the number of packets of each flow."""
     flows = collections.Counter()
     for _ in range(count):
         host, port, kind = rng.choice(HOSTS), first_port + rng.randrange(3), rng.choice([TCP, UDP])
@@ -95,7 +95,7 @@ def test_captures_arrive_whole(e3, tmp_path, kind):
     assert abs(report["duration_s"] - 0.299) < 1e-6
     assert ("left out" in report["senders"]) == (others > 0)
     for count, answer in zip(flows.values(), estimates(e3, flows), strict=True):
-        # never too low; too high where flows share cells, which so few hardly do
+        # never too low; too high if flows share cells, which is rare for so few
         assert count <= answer["reply"]["record"]["estimate"] <= count + 1, answer
 
 

@@ -18,7 +18,7 @@ import uuid
 
 
 def call(token, urls, app, key, record, patience_s=60.0, idempotency_key=None):
-    """Has a record handled once; gives the service's status and its answer."""
+    """Sends a record, which is handled once; returns the service's status and answer."""
     headers = {
         "Authorization": f"Bearer {token}",
         "Content-Type": "application/json",
@@ -39,12 +39,12 @@ def call(token, urls, app, key, record, patience_s=60.0, idempotency_key=None):
                 return status, json.loads(content) if is_record else content
         except urllib.error.HTTPError as error:
             with error:
-                # 429 overloaded, 503 no member of the cluster, 504 no answer in time: retry.
+                # Retry: 429 overloaded, 503 not a member of the cluster, 504 no answer in time.
                 if error.code not in (429, 503, 504):
                     raise RuntimeError(json.load(error)["error"]) from error
                 wait_s = float(error.headers.get("Retry-After", wait_s))
         except OSError:
-            pass  # the node is gone, or the answer was lost with it: another one knows
+            pass  # the node or its answer is lost: another node has the answer
         if time.monotonic() + wait_s > end:
             raise TimeoutError(f"no answer from {app} within {patience_s} s")
         time.sleep(wait_s)

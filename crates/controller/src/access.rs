@@ -6,7 +6,6 @@
 //! rebinding), and must not come from a page of another origin (RFC 6454).
 
 use crate::connections::Place;
-use crate::limits::BODY_TIMEOUT;
 use crate::refusal::Refusal;
 use crate::routes::{ROUTES, Route};
 use axum::body::{Body, to_bytes};
@@ -21,6 +20,7 @@ use hyper::body::Body as _;
 use std::error::Error;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Who may use a route.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -39,6 +39,8 @@ pub(crate) struct Gate {
     pub(crate) node: Token,
     /// Port on which the API listens.
     pub(crate) port: u16,
+    /// Longest wait for the whole body of a request.
+    pub(crate) body_timeout: Duration,
 }
 
 /// Whose token a request presents.
@@ -57,7 +59,7 @@ pub(crate) async fn check(
 ) -> Response {
     let place = request.extensions().get::<Place>().cloned();
     let mut response = match gate.admit(matched.as_ref(), &request) {
-        Ok(route) => match with_body(route, request).await {
+        Ok(route) => match with_body(route, request, gate.body_timeout).await {
             Ok(request) => next.run(request).await,
             Err(refusal) => refusal.into_response(),
         },
@@ -192,7 +194,7 @@ fn not_allowed(methods: String) -> Refusal {
 
 /// The request with its body, read within a bounded time and length; a body that the route does not
 /// take is left out.
-async fn with_body(route: &Route, request: Request) -> Result<Request, Refusal> {
+async fn with_body(route: &Route, request: Request, longest: Duration) -> Result<Request, Refusal> {
     let (parts, body) = request.into_parts();
     let Some(len_max) = route.body_len_max() else {
         return Ok(Request::from_parts(parts, Body::empty()));
@@ -204,9 +206,9 @@ async fn with_body(route: &Route, request: Request) -> Result<Request, Refusal> 
     if body.size_hint().lower() > len_max as u64 {
         return Err(too_long());
     }
-    let read = tokio::time::timeout(BODY_TIMEOUT, to_bytes(body, len_max)).await;
+    let read = tokio::time::timeout(longest, to_bytes(body, len_max)).await;
     let Ok(read) = read else {
-        let seconds = BODY_TIMEOUT.as_secs();
+        let seconds = longest.as_secs_f64();
         let error = format!("the request's body was not complete within {seconds} s");
         return Err(Refusal::new(StatusCode::REQUEST_TIMEOUT, error));
     };
@@ -234,6 +236,7 @@ mod tests {
             owner: Token::new([1; 32]),
             node: Token::new([2; 32]),
             port,
+            body_timeout: Duration::ZERO,
         };
         for own in [
             "127.0.0.1:7300",

@@ -5,9 +5,7 @@
 //! whoever presents a token at once is served, however many others only keep connections open. With
 //! the token a connection leaves these places (see [`crate::access`]).
 
-use crate::limits::{
-    ACCEPT_PAUSE, ANONYMOUS_AGE_MAX, ANONYMOUS_MAX, HEADER_TIMEOUT, LOOK_INTERVAL, TRUSTED_MAX,
-};
+use crate::limits::{ACCEPT_PAUSE, ANONYMOUS_AGE_MAX, ANONYMOUS_MAX, LOOK_INTERVAL, TRUSTED_MAX};
 use axum::Router;
 use axum::extract::Request;
 use hyper::server::conn::http1;
@@ -16,7 +14,7 @@ use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot::{self, Receiver, Sender};
 use tower_service::Service;
@@ -95,7 +93,11 @@ impl Places {
 }
 
 /// Serves the API on a listener, for ever.
-pub(crate) async fn serve(listener: TcpListener, app: Router) -> io::Result<()> {
+pub(crate) async fn serve(
+    listener: TcpListener,
+    app: Router,
+    header_timeout: Duration,
+) -> io::Result<()> {
     let places = Places::default();
     let mut look = tokio::time::interval(LOOK_INTERVAL);
     look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -104,7 +106,7 @@ pub(crate) async fn serve(listener: TcpListener, app: Router) -> io::Result<()> 
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => {
                     let (place, closed) = places.admit(Instant::now());
-                    tokio::spawn(serve_one(stream, app.clone(), place, closed));
+                    tokio::spawn(serve_one(stream, app.clone(), place, closed, header_timeout));
                     // The request that has come with it is read before the next one is accepted.
                     tokio::task::yield_now().await;
                 }
@@ -128,7 +130,13 @@ fn is_of_the_client(e: &io::Error) -> bool {
     )
 }
 
-async fn serve_one(stream: TcpStream, app: Router, place: Place, closed: Receiver<()>) {
+async fn serve_one(
+    stream: TcpStream,
+    app: Router,
+    place: Place,
+    closed: Receiver<()>,
+    header_timeout: Duration,
+) {
     let of = place.clone();
     let service = hyper::service::service_fn(move |request| {
         let mut request: Request = request.map(axum::body::Body::new);
@@ -138,7 +146,7 @@ async fn serve_one(stream: TcpStream, app: Router, place: Place, closed: Receive
     });
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new())
-        .header_read_timeout(HEADER_TIMEOUT);
+        .header_read_timeout(header_timeout);
     tokio::select! {
         // What a client does wrong here is its own affair.
         _ = http.serve_connection(TokioIo::new(stream), service) => {}

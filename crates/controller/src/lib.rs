@@ -21,6 +21,7 @@ mod views;
 
 pub use access::Access;
 pub use core::ControllerError;
+pub use limits::ClientTimeouts;
 pub use openapi::openapi;
 pub use routes::{ROUTES, Route};
 
@@ -49,6 +50,8 @@ pub struct ControllerConfig {
     pub owner_token: Token,
     /// What the nodes present.
     pub node_token: Token,
+    /// How long clients may take.
+    pub client_timeouts: ClientTimeouts,
 }
 
 /// What the handlers share.
@@ -126,8 +129,10 @@ async fn serve(config: ControllerConfig) -> Result<(), ControllerError> {
         owner: config.owner_token,
         node: config.node_token,
         port: address.port(),
+        body_timeout: config.client_timeouts.body,
     };
-    let served = connections::serve(listener, routes::router(shared, gate));
+    let header_timeout = config.client_timeouts.header;
+    let served = connections::serve(listener, routes::router(shared, gate), header_timeout);
     // Everything that counts is on disk; answers that are being written get a moment.
     let result = tokio::select! {
         result = served => result,

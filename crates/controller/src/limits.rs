@@ -2,6 +2,24 @@
 
 use std::time::Duration;
 
+/// How long clients may take. By default [`HEADER_TIMEOUT`] and [`BODY_TIMEOUT`].
+#[derive(Clone, Copy, Debug)]
+pub struct ClientTimeouts {
+    /// Longest wait for the header of a request, and longest idle time of a connection.
+    pub header: Duration,
+    /// Longest wait for the whole body of a request.
+    pub body: Duration,
+}
+
+impl Default for ClientTimeouts {
+    fn default() -> ClientTimeouts {
+        ClientTimeouts {
+            header: HEADER_TIMEOUT,
+            body: BODY_TIMEOUT,
+        }
+    }
+}
+
 /// Bytes of a deployment: manifest, modules and assets.
 pub const DEPLOY_LEN_MAX: usize = 256 << 20;
 /// Bytes of a node's report.
@@ -10,9 +28,9 @@ pub const REPORT_LEN_MAX: usize = 64 << 20;
 pub const BODY_LEN_MAX: usize = 64 << 10;
 /// Bytes of an error's text.
 pub const ERROR_LEN_MAX: usize = 64 << 10;
-/// Longest wait for the header of a request, and longest idle time of a connection.
+/// See [`ClientTimeouts::header`].
 pub const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
-/// Longest wait for the whole body of a request.
+/// See [`ClientTimeouts::body`].
 pub const BODY_TIMEOUT: Duration = Duration::from_secs(60);
 /// Longest wait of a plan request.
 pub const PLAN_WAIT_MAX: Duration = Duration::from_secs(30);

@@ -269,3 +269,69 @@ fn half_open_connections_are_closed_and_keep_nobody_out() {
     assert_eq!(answer.status, 200, "{answer:?}");
     drop(beats);
 }
+
+/// What a controller says to a client that sends this, and then a byte now and then, until it
+/// closes the connection.
+#[track_caller]
+fn drip(address: SocketAddr, begin: &str) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    let pause = Duration::from_millis(20);
+    stream.set_read_timeout(Some(pause)).unwrap();
+    stream.write_all(begin.as_bytes()).unwrap();
+    let (mut said, begin) = (Vec::new(), Instant::now());
+    loop {
+        assert!(begin.elapsed() < PATIENCE, "the connection is open");
+        let mut bytes = [0; 4096];
+        match stream.read(&mut bytes) {
+            Ok(0) => break,
+            Ok(len) => said.extend_from_slice(&bytes[..len]),
+            Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => {}
+            Err(_) => break,
+        }
+        let _ = stream.write_all(b"x");
+    }
+    String::from_utf8_lossy(&said).into_owned()
+}
+
+#[test]
+fn clients_with_a_token_that_send_slowly_are_cut_off_and_hold_nobody_up() {
+    let tmp = tempfile::tempdir().unwrap();
+    let controller = Controller::start_with(tmp.path(), free_port(), Some(500));
+    let address = controller.address;
+    let head = |line: &str, more: &str| {
+        let token = present(&owner_token());
+        format!("{line} HTTP/1.1\r\nHost: {address}\r\n{token}\r\n{more}")
+    };
+    let bodies = [
+        "Content-Length: 1000\r\n\r\n",
+        "Transfer-Encoding: chunked\r\n\r\n",
+        "Transfer-Encoding: chunked\r\n\r\nffff\r\nhello",
+    ];
+    let mut open: Vec<_> = bodies
+        .iter()
+        .flat_map(|body| half_open(address, 20, &head("POST /v1/apps", body)))
+        .collect();
+    assert_eq!(controller.get("/v1/nodes").0, 200);
+    let timed_out = |said: &str| {
+        assert!(said.starts_with("HTTP/1.1 408 "), "{said}");
+        assert!(said.contains("was not complete within 0.5 s"), "{said}");
+    };
+    timed_out(&drip(address, &head("POST /v1/apps", bodies[0])));
+    for stream in &mut open {
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut said = Vec::new();
+        let _ = stream.read_to_end(&mut said);
+        timed_out(&String::from_utf8_lossy(&said));
+    }
+    // Heads that never end, also behind a whole request, and connections that idle.
+    assert_eq!(drip(address, &head("GET /v1/nodes", "X: ")), "");
+    let whole = head("GET /v1/nodes", "\r\n");
+    let said = drip(address, &format!("{whole}GET /v1/n"));
+    assert!(said.starts_with("HTTP/1.1 200 "), "{said}");
+    assert_eq!(said.matches("HTTP/1.1").count(), 1, "{said}");
+    let mut idle = half_open(address, 1, &whole).remove(0);
+    idle.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut said = Vec::new();
+    idle.read_to_end(&mut said).unwrap();
+    assert!(said.starts_with(b"HTTP/1.1 200 "));
+}

@@ -6,7 +6,7 @@ use crate::cluster::supervisor::end_with_parent;
 use crate::limits::{HEARTBEAT_MS, HEARTBEAT_TIMEOUT_MS};
 use crate::ui::failure::{Exit, Failure};
 use clap::Args;
-use e3_controller::{ControllerConfig, ControllerError};
+use e3_controller::{ClientTimeouts, ControllerConfig, ControllerError};
 use e3_model::Nanos;
 use e3_node::NodeConfig;
 use std::net::SocketAddr;
@@ -85,6 +85,7 @@ fn run_controller(args: &ControllerRun) -> Result<(), Failure> {
         heartbeat_timeout: Nanos::from_millis(HEARTBEAT_TIMEOUT_MS),
         owner_token: read_token(&args.token_file)?,
         node_token: read_token(&args.node_token_file)?,
+        client_timeouts: ClientTimeouts::default(),
     };
     e3_controller::run(config).map_err(|e| match e {
         ControllerError::InUse(_) => {

@@ -2,7 +2,7 @@
 
 #![allow(dead_code, reason = "each test uses a part of it")]
 
-use e3_controller::ControllerConfig;
+use e3_controller::{ClientTimeouts, ControllerConfig};
 use e3_model::api::*;
 use e3_model::document::parse_topology;
 use e3_model::plan::{
@@ -49,6 +49,7 @@ pub fn config(dir: &Path, listen: SocketAddr) -> ControllerConfig {
         heartbeat_timeout: Nanos::from_secs(1),
         owner_token: owner_token(),
         node_token: node_token(),
+        client_timeouts: ClientTimeouts::default(),
     }
 }
 
@@ -71,7 +72,15 @@ pub fn controller_process() {
         std::env::var("E3_TEST_DIR"),
         std::env::var("E3_TEST_LISTEN"),
     ) {
-        e3_controller::run(config(Path::new(&dir), listen.parse().unwrap())).unwrap();
+        let mut config = config(Path::new(&dir), listen.parse().unwrap());
+        if let Ok(timeout) = std::env::var("E3_TEST_TIMEOUT_MS") {
+            let timeout = Duration::from_millis(timeout.parse().unwrap());
+            config.client_timeouts = ClientTimeouts {
+                header: timeout,
+                body: timeout,
+            };
+        }
+        e3_controller::run(config).unwrap();
     }
 }
 
@@ -84,7 +93,13 @@ pub fn free_port() -> SocketAddr {
 
 impl Controller {
     pub fn start(dir: &Path, address: SocketAddr) -> Controller {
-        let child = std::process::Command::new(std::env::current_exe().unwrap())
+        Controller::start_with(dir, address, None)
+    }
+
+    /// One whose clients may take so long.
+    pub fn start_with(dir: &Path, address: SocketAddr, timeout_ms: Option<u64>) -> Controller {
+        let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+        command
             .args([
                 "controller_process",
                 "--exact",
@@ -93,9 +108,11 @@ impl Controller {
             ])
             .env("E3_TEST_DIR", dir)
             .env("E3_TEST_LISTEN", address.to_string())
-            .stdout(std::process::Stdio::null())
-            .spawn()
-            .unwrap();
+            .stdout(std::process::Stdio::null());
+        if let Some(timeout) = timeout_ms {
+            command.env("E3_TEST_TIMEOUT_MS", timeout.to_string());
+        }
+        let child = command.spawn().unwrap();
         let controller = Controller { address, child };
         controller.until("/v1/cluster");
         controller
