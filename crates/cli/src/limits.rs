@@ -1,5 +1,6 @@
 //! Timeouts, periods and other bounds of the program.
 
+use e3_model::Nanos;
 use std::time::Duration;
 
 /// Default port of the controller: HTTP over TCP, heartbeats over UDP.
@@ -53,6 +54,25 @@ pub const BLOB_LEN_MAX: u64 = 128 << 20;
 pub const MEMORY_WANTED_BYTES: u64 = 1 << 30;
 /// Open files that a process should be allowed.
 pub const OPEN_FILES_WANTED: u64 = 1024;
+
+/// Bytes of a token file that are read.
+pub const TOKEN_FILE_LEN_MAX: u64 = 4096;
+/// Characters of a key or a reason that a table shows.
+pub const SHOWN_LEN_MAX: usize = 60;
+/// Losses of state that `e3 describe app` names.
+pub const LOSSES_SHOWN: usize = 3;
+/// Longest sleep of `e3 call` while it waits for a reply.
+pub const CALL_TURN: Nanos = Nanos::from_millis(100);
+/// Default length of a load that is not from a file.
+pub const LOAD_DURATION_DEFAULT: Duration = Duration::from_secs(15);
+/// Length of the load of a file whose requests are all due at once.
+pub const FILE_DURATION_MIN: Duration = Duration::from_millis(1);
+/// Linear memory of a service under `e3 run`, unless given.
+pub const RUN_MEMORY_BYTES: usize = 64 << 20;
+/// Deadline of a handler under `e3 run`, unless given.
+pub const RUN_DEADLINE: Duration = Duration::from_secs(1);
+/// Period of the drawing of a spinner.
+pub const SPINNER_INTERVAL: Duration = Duration::from_millis(120);
 
 const _: () = assert!(HEARTBEAT_TIMEOUT_MS >= 4 * HEARTBEAT_MS);
 const _: () = assert!(RESTART_QUICK.as_millis() < RESTART_BACKOFF_MAX.as_millis());

@@ -7,7 +7,7 @@ mod garbage;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use common::running::{CHAIN, Down, handled, proved, run_file, start_load};
+use common::running::{CHAIN, Down, all_handled, handled, run_file, start_load};
 use common::{E3, PATIENCE, are_services_built};
 use e3_client::Call;
 use e3_client::requests::{Event, Given};
@@ -255,12 +255,12 @@ fn services_that_misbehave_fail_alone() {
         assert_eq!(reply.outcome, outcome, "{payload:?}");
     }
 
-    proved(load);
-    proved(start_load(&e3, "1s"));
+    all_handled(load);
+    all_handled(start_load(&e3, "1s"));
     assert_eq!(incarnations(&e3), before, "a node has died");
     e3.good(&["delete", "huge"]);
     e3.good(&["delete", "loops"]);
-    proved(start_load(&e3, "1s"));
+    all_handled(start_load(&e3, "1s"));
 }
 
 #[test]
@@ -318,7 +318,7 @@ fn random_bytes_at_every_port_are_counted_and_dropped() {
         assert_eq!(incarnations(&e3), before);
     }
 
-    proved(load);
+    all_handled(load);
     assert_eq!(incarnations(&e3), before, "a node has died or was missed");
     // Each kind was counted as what it is; not all of them, since a full socket drops some too.
     let least = ROUNDS * (120 / (REASONS.len() as u64 + 1)) / 4;
@@ -341,6 +341,6 @@ fn random_bytes_at_every_port_are_counted_and_dropped() {
         .find_map(|l| l.strip_prefix("e3_garbage_datagrams_total "));
     let counted: f64 = line.unwrap().parse().unwrap();
     assert!(counted >= (ROUNDS * 50 / 4) as f64, "{counted}");
-    proved(start_load(&e3, "1s"));
+    all_handled(start_load(&e3, "1s"));
     assert_eq!(incarnations(&e3), before);
 }

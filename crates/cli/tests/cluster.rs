@@ -3,7 +3,9 @@
 
 mod common;
 
-use common::running::{CHAIN, Down, handled, kill, pid, primary, proved, run_file, start_load};
+use common::running::{
+    CHAIN, Down, all_handled, handled, kill, pid, primary, run_file, start_load,
+};
 use common::{E3, services};
 use rustix::process::{Signal, kill_process};
 use serde_json::Value;
@@ -57,7 +59,7 @@ fn a_cluster_lives_and_survives_kills() {
         e3.run(&["migrate", "chain/back/0", "--to", "s9-host"]).code,
         3
     );
-    proved(start_load(&e3, "1s"));
+    all_handled(start_load(&e3, "1s"));
 
     // A node is killed under load: its primaries move, and it comes back.
     let victim = primary(&e3, "chain/front/0");
@@ -67,7 +69,7 @@ fn a_cluster_lives_and_survives_kills() {
         handled(e3, "chain") > before + 50
     });
     kill(&e3, &victim);
-    proved(load);
+    all_handled(load);
     e3.until("the node is back", |e3| {
         let node = e3.json(&["describe", "node", &victim]);
         node["node"]["up"] == true && node["node"]["incarnation"].as_u64() > Some(1)
@@ -81,7 +83,7 @@ fn a_cluster_lives_and_survives_kills() {
         handled(e3, "chain") > before + 50
     });
     kill(&e3, "controller");
-    proved(load);
+    all_handled(load);
     e3.until("the controller is back and all is ready", ready);
 
     // An instance moves, and its state with it.
@@ -91,7 +93,7 @@ fn a_cluster_lives_and_survives_kills() {
         .into_iter()
         .find(|n| *n != from && e3.run(&["migrate", "chain/back/0", "--to", n]).code == 0);
     assert_eq!(moved, Some(primary(&e3, "chain/back/0").as_str()));
-    proved(start_load(&e3, "1s"));
+    all_handled(start_load(&e3, "1s"));
 
     // The supervisor is killed: nothing of it stays, and the next one finds the application.
     let left = pid(&run_file(&e3, "process-s1-host.json"));

@@ -6,7 +6,7 @@ mod common;
 #[path = "common/relay.rs"]
 mod relay;
 
-use common::running::{CHAIN, Down, handled, proved, run_file, start_load};
+use common::running::{CHAIN, Down, all_handled, handled, run_file, start_load};
 use common::{E3, PATIENCE, are_services_built};
 use e3_client::Call;
 use e3_client::requests::{Event, Given};
@@ -233,7 +233,7 @@ fn flipped_bits_stop_nothing() {
         }
     }
     through_relays(&endpoints, &nodes);
-    proved(load);
+    all_handled(load);
 
     let mut counted = 0;
     for (name, _, _) in &before {
@@ -251,7 +251,7 @@ fn flipped_bits_stop_nothing() {
     assert!(garbage >= HEARTBEATS as f64 / 2.0, "{garbage}");
     // Nobody died, nobody came, and everything goes on as before.
     assert_eq!(incarnations(&e3), before);
-    proved(start_load(&e3, "2s"));
+    all_handled(start_load(&e3, "2s"));
     assert_eq!(incarnations(&e3), before);
 }
 

@@ -3,9 +3,9 @@
 
 mod common;
 
-use common::running::{CHAIN, Down, kill, run_file};
+use common::running::{CHAIN, Down, handled, kill, run_file, signal};
 use common::{E3, Ended, are_services_built, ended};
-use rustix::process::{Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
@@ -269,7 +269,8 @@ fn lost_state_is_announced() {
     let down = down_answered(&e3, "y\n");
     assert_eq!(down.code, 0, "{down:?}");
     let again = e3.run(&up);
-    let lost = "state was lost when the cluster was stopped; these applications start empty: chain\n";
+    let lost =
+        "state was lost when the cluster was stopped; these applications start empty: chain\n";
     assert!(again.code == 0 && again.err.contains(lost), "{again:?}");
     // Off a terminal nobody is asked.
     let down = e3.run(&["down"]);
@@ -277,6 +278,43 @@ fn lost_state_is_announced() {
     e3.good(&up);
     let down = e3.run(&["down", "--yes"]);
     assert!(down.code == 0 && down.err.is_empty(), "{down:?}");
+}
+
+/// The first Ctrl-C stops the sending and awaits outcomes, which stopped nodes do not give; the second
+/// one ends the program.
+#[test]
+fn a_second_interrupt_ends_a_load_at_once() {
+    if !are_services_built() {
+        return;
+    }
+    let e3 = E3::new();
+    let _down = Down(&e3);
+    e3.good(&up(&["--detach"]));
+    e3.good(&["deploy", "hello", "--wait"]);
+    let load = ["load", "hello", "--rate", "200", "--duration", "600s"];
+    let mut load = e3.command(&load);
+    let load = load.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut load = load.spawn().unwrap();
+    e3.until("the load has begun", |e3| handled(e3, "hello") > 100);
+    let nodes = ["s1-host", "s1-nic0"];
+    for node in nodes {
+        signal(&e3, node, Signal::STOP);
+    }
+    // By then requests are in flight.
+    e3.until("the nodes are lost", |e3| {
+        let all = e3.json(&["get", "nodes"]);
+        all.as_array().unwrap().iter().all(|n| n["up"] == false)
+    });
+    let program = Pid::from_raw(load.id() as i32).unwrap();
+    e3.until("the load has ended", |_| {
+        kill_process(program, Signal::INT).unwrap();
+        load.try_wait().unwrap().is_some()
+    });
+    for node in nodes {
+        signal(&e3, node, Signal::CONT);
+    }
+    let ended = ended(load.wait_with_output().unwrap());
+    assert_eq!((ended.code, ended.out.as_str()), (130, ""), "{ended:?}");
 }
 
 #[test]

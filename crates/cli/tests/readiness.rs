@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::running::{CHAIN, Down, kill, pid, primary, proved, run_file, start_load};
+use common::running::{CHAIN, Down, all_handled, kill, pid, primary, run_file, start_load};
 use common::{E3, are_services_built};
 use e3_model::NodeId;
 use e3_model::api::{AppView, ClusterView, NodeView};
@@ -106,7 +106,7 @@ fn what_lacks_is_named_within_two_seconds() {
     e3.good(&["up", "--detach", "--port", "0", "--no-restart"]);
     let file = e3.file("chain.yaml", CHAIN);
     e3.good(&["deploy", &file, "--wait"]);
-    proved(start_load(&e3, "1s"));
+    all_handled(start_load(&e3, "1s"));
     e3.until("all is ready", all_ready);
 
     // A backup answers its primary no more, while the controller goes on hearing of it.
@@ -175,7 +175,7 @@ fn counts_never_fall_while_shards_move_and_nodes_die() {
     kill(&e3, to);
     let killed = look(&e3);
     e3.until("it goes on elsewhere", |e3| look(e3) > killed + 50.0);
-    proved(load);
+    all_handled(load);
     e3.until("all is ready again", |e3| {
         look(e3);
         all_ready(e3)

@@ -71,9 +71,10 @@ fn run(command: &mut Command) -> Result<(), ScaffoldError> {
         program: program.clone(),
         source,
     })?;
-    match status.success() {
-        true => Ok(()),
-        false => Err(ScaffoldError::Failed { program, status }),
+    if status.success() {
+        Ok(())
+    } else {
+        Err(ScaffoldError::Failed { program, status })
     }
 }
 

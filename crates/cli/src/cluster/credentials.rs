@@ -3,6 +3,7 @@
 //! secrets; `node-token` is for the node processes.
 
 use crate::cluster::state_dir::{PARTS, StateDir};
+use crate::limits::TOKEN_FILE_LEN_MAX;
 use crate::ui::failure::{Exit, Failure};
 use e3_model::Token;
 use e3_model::token::TOKEN_LEN;
@@ -15,8 +16,6 @@ use std::path::Path;
 const OTHERS: u32 = 0o077;
 /// Permissions of the state directory.
 const DIR_MODE: u32 = 0o700;
-/// Bytes of a token file that are read.
-const FILE_LEN_MAX: u64 = 4096;
 
 /// Creates a state directory that only its owner can enter. An existing one that others can enter is
 /// closed to them if it holds a cluster or nothing; one with other content is refused.
@@ -118,7 +117,7 @@ pub fn read_given_token(path: &Path) -> Result<Token, Failure> {
     let failed = |e: &std::io::Error| Failure::file("read the token in", path, e);
     let file = std::fs::File::open(path).map_err(|e| failed(&e))?;
     let mut text = Vec::new();
-    file.take(FILE_LEN_MAX)
+    file.take(TOKEN_FILE_LEN_MAX)
         .read_to_end(&mut text)
         .map_err(|e| failed(&e))?;
     Token::parse(&String::from_utf8_lossy(&text)).map_err(|e| {

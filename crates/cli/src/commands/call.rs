@@ -3,6 +3,7 @@
 
 use crate::cluster::client::Client;
 use crate::documents::files::without_bom;
+use crate::limits::CALL_TURN;
 use crate::settings::Settings;
 use crate::ui::exchange::{Content, Line};
 use crate::ui::failure::{Exit, Failure};
@@ -12,7 +13,6 @@ use clap::Args;
 use e3_client::ClientError;
 use e3_client::requests::{self, Event, Given};
 use e3_client::udp::Client as Sender;
-use e3_model::Nanos;
 use e3_model::limits::{KEY_LEN_MAX, PAYLOAD_LEN_MAX};
 use e3_wire::entry::Outcome;
 use serde::Serialize;
@@ -74,12 +74,11 @@ pub fn run(args: &Call, settings: &Settings) -> Result<(), Failure> {
         let line = serde_json::to_string(&answer).map_err(|e| Failure::new(Exit::Unexpected, e))?;
         output::print(&(line + "\n"))?;
     }
-    match all_done {
-        true => Ok(()),
-        false => Err(Failure::new(
-            Exit::Unexpected,
-            "not every request was handled",
-        )),
+    if all_done {
+        Ok(())
+    } else {
+        let message = "not every request was handled";
+        Err(Failure::new(Exit::Unexpected, message))
     }
 }
 
@@ -96,9 +95,10 @@ fn requests(args: &Call) -> Result<Vec<requests::Call>, Failure> {
         let content = content.map_err(|e| Failure::new(Exit::Input, e))?;
         return Ok(vec![call(0, content)]);
     };
-    let text = match file.as_os_str() == "-" {
-        true => std::io::read_to_string(std::io::stdin()),
-        false => std::fs::read_to_string(file),
+    let text = if file.as_os_str() == "-" {
+        std::io::read_to_string(std::io::stdin())
+    } else {
+        std::fs::read_to_string(file)
     };
     let text = text.map_err(|e| Failure::file("read", file, &e))?;
     let lines = (1..)
@@ -139,7 +139,7 @@ fn fits((key, payload): (Vec<u8>, Vec<u8>)) -> Result<(Vec<u8>, Vec<u8>), String
 
 fn await_answer(sender: &mut Sender, tag: u64) -> Result<Given, ClientError> {
     loop {
-        let wake = sender.now() + Nanos::from_millis(100);
+        let wake = sender.now() + CALL_TURN;
         sender.turn(wake)?;
         while let Some(event) = sender.requests.poll_event() {
             if let Event::Given(given) = event

@@ -2,6 +2,7 @@
 //! expired, and their retry.
 
 use crate::cluster::client::Client;
+use crate::limits::SHOWN_LEN_MAX;
 use crate::settings::Settings;
 use crate::ui::failure::{Exit, Failure};
 use crate::ui::output::{self, Table};
@@ -35,9 +36,6 @@ pub struct Replay {
     #[arg(long)]
     pub all: bool,
 }
-
-/// Characters of a key or a reason that a table shows.
-const SHOWN_LEN_MAX: usize = 60;
 
 /// A dead letter as it is shown.
 #[derive(Clone, PartialEq, Debug, Serialize)]

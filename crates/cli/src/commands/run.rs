@@ -6,7 +6,7 @@ use crate::documents::builtin;
 use crate::documents::files::without_bom;
 use crate::documents::files::{read_blob, read_content};
 use crate::documents::modules;
-use crate::limits::LINE_LEN_MAX;
+use crate::limits::{LINE_LEN_MAX, RUN_DEADLINE, RUN_MEMORY_BYTES};
 use crate::settings::Settings;
 use crate::ui::exchange::{Content, Line};
 use crate::ui::failure::{Exit, Failure};
@@ -191,8 +191,8 @@ pub fn service(args: &Run, settings: &Settings) -> Result<(Vec<u8>, InstanceSpec
     let services = services.or(settings.file.services.as_deref());
     let mut spec = InstanceSpec {
         name: args.module.clone(),
-        memory_bytes_max: 64 << 20,
-        deadline: Duration::from_secs(1),
+        memory_bytes_max: RUN_MEMORY_BYTES,
+        deadline: RUN_DEADLINE,
         ..InstanceSpec::default()
     };
     let here = builtin::Text {

@@ -1,12 +1,12 @@
 //! Output of the commands: tables, JSON, YAML, colours, progress bars.
 
+use crate::limits::SPINNER_INTERVAL;
 use crate::ui::failure::{Exit, Failure};
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::{Deserialize, Serialize};
 use std::fmt::Write as _;
 use std::io::{IsTerminal, Write};
-use std::time::Duration;
 
 /// Format of the output.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
@@ -254,7 +254,7 @@ pub fn spinner(what: &str) -> ProgressBar {
         bar.set_style(style);
     }
     bar.set_prefix(what.to_string());
-    bar.enable_steady_tick(Duration::from_millis(120));
+    bar.enable_steady_tick(SPINNER_INTERVAL);
     bar
 }
 

@@ -48,9 +48,10 @@ impl Relays {
             addresses.push(front.local_addr().unwrap());
             let client = Arc::new(Mutex::new(None));
             for out in [true, false] {
-                let (from, to) = match out {
-                    true => (front.clone(), back.clone()),
-                    false => (back.clone(), front.clone()),
+                let (from, to) = if out {
+                    (front.clone(), back.clone())
+                } else {
+                    (back.clone(), front.clone())
                 };
                 let (client, stop, damaged) = (client.clone(), stop.clone(), damaged.clone());
                 let mut random = Random::new(seed + n as u64 * 2 + u64::from(out));
@@ -62,12 +63,11 @@ impl Relays {
                             Err(e) if e.kind() == ErrorKind::WouldBlock => continue,
                             Err(e) => panic!("relay: {e}"),
                         };
-                        let to_address = match out {
-                            true => {
-                                *client.lock().unwrap() = Some(sender);
-                                Some(node)
-                            }
-                            false => *client.lock().unwrap(),
+                        let to_address = if out {
+                            *client.lock().unwrap() = Some(sender);
+                            Some(node)
+                        } else {
+                            *client.lock().unwrap()
                         };
                         if random.one_in(one_in) {
                             flip_bits(&mut random, &mut buffer[..len]);

@@ -55,10 +55,15 @@ pub fn pid(value: &Value) -> Pid {
     Pid::from_raw(value["pid"].as_i64().unwrap() as i32).unwrap()
 }
 
-/// Ends a process of the cluster without warning.
+/// Kills a process of the cluster.
 pub fn kill(e3: &E3, name: &str) {
+    signal(e3, name, Signal::KILL);
+}
+
+/// Sends a signal to a process of the cluster.
+pub fn signal(e3: &E3, name: &str, signal: Signal) {
     let process = run_file(e3, &format!("process-{name}.json"));
-    kill_process(pid(&process), Signal::KILL).unwrap();
+    kill_process(pid(&process), signal).unwrap();
 }
 
 /// Node of the primary of a shard.
@@ -90,10 +95,10 @@ pub fn start_load(e3: &E3, duration: &str) -> Child {
         .unwrap()
 }
 
-/// Waits for the load's end; every request must have been handled, with one outcome. No state of that
-/// application is read back.
+/// Waits for the end of the load and checks that all requests were handled, each with one outcome. The
+/// state of this application is not read back.
 #[track_caller]
-pub fn proved(load: Child) -> Value {
+pub fn all_handled(load: Child) -> Value {
     let ended: Ended = ended(load.wait_with_output().unwrap());
     assert_eq!(ended.code, 0, "{ended:?}");
     let report: Value = serde_json::from_str(&ended.out).unwrap();

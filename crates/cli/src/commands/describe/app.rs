@@ -3,13 +3,11 @@
 use super::layout::{facts, heading};
 use super::why::{primaries, why_grouped};
 use crate::commands::get::{health, joules};
+use crate::limits::LOSSES_SHOWN;
 use crate::ui::output::{Paint, Table};
 use crate::ui::text::count;
 use e3_model::api::{AppView, NodeView, ServiceView};
 use std::fmt::Write as _;
-
-/// Losses of state that the text names.
-const LOSSES_SHOWN: usize = 3;
 
 /// The details of an application as text.
 pub fn text(app: &AppView, nodes: &[NodeView], paint: Paint) -> String {

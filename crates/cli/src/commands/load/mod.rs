@@ -5,6 +5,7 @@ pub mod report;
 
 use crate::cluster::client::Client;
 use crate::cluster::state_dir::StateDir;
+use crate::limits::{FILE_DURATION_MIN, LOAD_DURATION_DEFAULT};
 use crate::settings::Settings;
 use crate::ui::failure::{Exit, Failure};
 use crate::ui::output::{self, Paint};
@@ -79,11 +80,6 @@ pub struct Load {
     pub output: output::Output,
 }
 
-/// Default length of a load that is not from a file.
-const DURATION_DEFAULT: Duration = Duration::from_secs(15);
-/// Length of the load of a file whose requests are all due at once.
-const FILE_DURATION_MIN: Duration = Duration::from_millis(1);
-
 /// What to run.
 #[derive(Clone, Debug)]
 pub struct Plan {
@@ -145,7 +141,7 @@ pub fn run(args: &Load, settings: &Settings) -> Result<(), Failure> {
     let plan = Plan {
         app: args.app.clone(),
         rate_rps: args.rate.unwrap_or_default(),
-        duration: args.duration.unwrap_or(DURATION_DEFAULT),
+        duration: args.duration.unwrap_or(LOAD_DURATION_DEFAULT),
         seed: args.seed.unwrap_or_else(fresh_seed),
         senders: args.senders,
         secrets: args.secrets.clone().unwrap_or_else(|| {
