@@ -9,9 +9,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use common::running::{CHAIN, Down, all_handled, handled, run_file, start_load};
 use common::{E3, PATIENCE, are_services_built};
-use e3_client::Call;
-use e3_client::requests::{Event, Given};
-use e3_client::udp::Client;
+use e3_client::{Call, Client, Completed, Duplicate, Event};
 use e3_loadgen::random::Random;
 use e3_model::api::{ClusterView, DeployRequest, EndpointsView, NodeView};
 use e3_model::{AppId, Nanos};
@@ -98,11 +96,12 @@ fn answers(e3: &E3, app: &str, payloads: &[Vec<u8>]) -> Vec<Reply> {
         client.turn(client.now() + Nanos::from_millis(100)).unwrap();
         while let Some(event) = client.requests.poll_event() {
             match event {
-                Event::Given(Given { seq, reply, .. }) => {
+                Event::Completed(Completed { seq, reply, .. }) => {
                     let reply = reply.unwrap_or_else(|| panic!("{app}: no answer to {seq}"));
                     assert!(given.insert(seq, reply).is_none());
                 }
-                Event::Repeated(again) => assert_eq!(given[&again.seq], again.reply),
+                Event::Duplicate(Duplicate { seq, reply }) => assert_eq!(given[&seq], reply),
+                Event::DeadLetters(_) => {}
             }
         }
     }

@@ -8,9 +8,7 @@ mod relay;
 
 use common::running::{CHAIN, Down, all_handled, handled, run_file, start_load};
 use common::{E3, PATIENCE, are_services_built};
-use e3_client::Call;
-use e3_client::requests::{Event, Given};
-use e3_client::udp::Client;
+use e3_client::{Call, Client, Completed, Duplicate, Event};
 use e3_loadgen::random::Random;
 use e3_model::api::{ClusterView, EndpointsView, NodeView};
 use e3_model::{
@@ -291,12 +289,13 @@ fn through_relays(endpoints: &EndpointsView, nodes: &[SocketAddr]) {
         client.turn(client.now() + Nanos::from_millis(20)).unwrap();
         while let Some(event) = client.requests.poll_event() {
             match event {
-                Event::Given(Given { seq, reply, .. }) => {
+                Event::Completed(Completed { seq, reply, .. }) => {
                     let reply = reply.unwrap_or_else(|| panic!("no answer to {seq}"));
                     assert_eq!(reply.outcome, Outcome::Done, "{seq}: {reply:?}");
                     assert!(given.insert(seq, reply).is_none());
                 }
-                Event::Repeated(again) => assert_eq!(given[&again.seq], again.reply),
+                Event::Duplicate(Duplicate { seq, reply }) => assert_eq!(given[&seq], reply),
+                Event::DeadLetters(_) => {}
             }
         }
     }

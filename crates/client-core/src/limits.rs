@@ -2,17 +2,19 @@
 
 use e3_model::Nanos;
 
-/// Wait for an answer before the first repeat.
+/// Wait for an answer before the first retry.
 pub const RETRY_AFTER: Nanos = Nanos::from_millis(500);
-/// Each further wait is longer by this ratio: numerator, denominator.
+/// Growth of the wait with each attempt: numerator, denominator.
 pub const RETRY_GROWTH: (u64, u64) = (3, 2);
 /// Longest wait between two attempts.
 pub const RETRY_AFTER_MAX: Nanos = Nanos::from_secs(3);
-/// Wait before a request is repeated that a node rejected (it may have no plan yet).
+/// Wait before the retry of a request that a node rejected (it may have no plan yet).
 pub const REJECTED_RETRY_AFTER: Nanos = Nanos::from_millis(50);
 /// How long an answer is awaited beyond the deadline; then the outcome is unknown.
 pub const ANSWER_GRACE: Nanos = Nanos::from_secs(1);
 /// Bytes of a datagram after which no further request is packed into it.
 pub const DATAGRAM_LEN_GOAL: usize = 16 * 1024;
+/// Identities of requests with an idempotency key that a client remembers.
+pub const KEYED_IDS_MAX: usize = 4096;
 
 const _: () = assert!(DATAGRAM_LEN_GOAL < e3_wire::limits::DATAGRAM_LEN_MAX);

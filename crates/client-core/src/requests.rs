@@ -1,50 +1,34 @@
-//! The client's side of the protocol, without I/O: numbers requests, repeats them, pairs answers.
+//! All requests of one client, from submission to outcome.
 //!
-//! A repeat has the same id, key, payload and deadline and a higher attempt, and goes to another
-//! node. "Overloaded" and "rejected" speak for one attempt only: they are an outcome when every
-//! attempt was refused so, otherwise another one may still be in flight.
+//! A retry has the same id, key and payload and a higher attempt, and goes to another node.
+//! "Overloaded" and "rejected" refuse one attempt only: they are an outcome when every attempt was
+//! refused, otherwise another attempt may still be in flight.
 
+use crate::backoff::Backoff;
 use crate::limits::*;
-use e3_model::{Address, AppId, Nanos, RequestId, Slot, Timestamp, TraceContext};
-use e3_wire::client::{ClientFrame, Request};
-use e3_wire::datagram::{Header, open, seal};
-use e3_wire::entry::{Outcome, Reply};
+use crate::operation::{Attempt, Call, Operation};
+use crate::outbox::Outbox;
+use crate::routes::Routes;
+use e3_model::{Address, MessageId, Nanos, RequestId, ShardKey, Slot, Timestamp};
+use e3_wire::client::{ClientFrame, Letters};
+use e3_wire::datagram::{Header, open};
+use e3_wire::entry::{DeadLetter, Outcome, Reply};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// Where requests go.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Routes {
-    /// The application.
-    pub app: AppId,
-    /// By shard of the ingress service: the node that serves it, if one does.
-    pub shards: Vec<Option<Address>>,
-    /// Every node that takes requests; at least one.
-    pub nodes: Vec<Address>,
-}
-
-/// One request to the application.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Call {
-    /// The workload's own mark; comes back with the answer.
-    pub tag: u64,
-    /// Routing key.
-    pub key: Vec<u8>,
-    /// Content.
-    pub payload: Vec<u8>,
-}
-
-/// What came to the client.
+/// What a client learns.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event {
     /// A request has its outcome.
-    Given(Given),
-    /// One more answer to a request that has its outcome.
-    Repeated(Repeated),
+    Completed(Completed),
+    /// Another reply to a request that has its outcome.
+    Duplicate(Duplicate),
+    /// Dead letters that were asked for.
+    DeadLetters(DeadLetterPage),
 }
 
 /// The outcome of a request.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Given {
+pub struct Completed {
     /// Number of the request.
     pub seq: u64,
     /// From the call.
@@ -55,37 +39,72 @@ pub struct Given {
     pub at: Timestamp,
     /// Attempts sent.
     pub attempts: u16,
-    /// The answer; None if there was none until well after the deadline.
+    /// The reply; None if none came until [`ANSWER_GRACE`] after the deadline.
     pub reply: Option<Reply>,
 }
 
-/// An answer after the outcome.
+/// A reply after the outcome.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Repeated {
+pub struct Duplicate {
     /// Number of the request.
     pub seq: u64,
-    /// The answer.
+    /// The reply.
     pub reply: Reply,
+}
+
+/// Some of the dead letters of a shard.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DeadLetterPage {
+    /// Number of the operation that asked for them.
+    pub seq: u64,
+    /// The dead letters, oldest first.
+    pub letters: Letters,
 }
 
 #[derive(Debug)]
 struct Pending {
-    call: Call,
+    id: RequestId,
+    tag: u64,
+    operation: Operation,
     due: Timestamp,
     deadline: Timestamp,
     attempts: u16,
     /// Attempts that were not admitted.
     refused: BTreeSet<u16>,
     last_refusal: Option<Reply>,
-    to: Address,
-    wait: Nanos,
+    /// Where the last attempt went.
+    to: Option<Address>,
+    backoff: Backoff,
     timer: Timestamp,
 }
 
 impl Pending {
     /// No attempt was admitted.
     fn is_refused(&self) -> bool {
-        self.refused.len() == usize::from(self.attempts)
+        self.attempts > 0 && self.refused.len() == usize::from(self.attempts)
+    }
+}
+
+/// Identities of requests with an idempotency key. Invariant: both maps hold the same pairs.
+#[derive(Debug, Default)]
+struct Keyed {
+    seqs: BTreeMap<RequestId, u64>,
+    ids: BTreeMap<u64, RequestId>,
+}
+
+impl Keyed {
+    /// Remembers the latest number of an identity, and forgets the oldest ones beyond
+    /// [`KEYED_IDS_MAX`].
+    fn insert(&mut self, id: RequestId, seq: u64) {
+        if let Some(before) = self.seqs.insert(id, seq) {
+            self.ids.remove(&before);
+        }
+        self.ids.insert(seq, id);
+        while self.ids.len() > KEYED_IDS_MAX
+            && let Some((_, oldest)) = self.ids.pop_first()
+        {
+            self.seqs.remove(&oldest);
+        }
     }
 }
 
@@ -96,9 +115,9 @@ pub struct Requests {
     routes: Routes,
     next_seq: u64,
     pending: BTreeMap<u64, Pending>,
+    keyed: Keyed,
     timers: BTreeSet<(Timestamp, u64)>,
-    open: BTreeMap<Address, Vec<u8>>,
-    full: VecDeque<(Address, Vec<u8>)>,
+    outbox: Outbox,
     events: VecDeque<Event>,
     stray: u64,
 }
@@ -106,15 +125,14 @@ pub struct Requests {
 impl Requests {
     /// A client that has sent nothing. Its id must never have been used before.
     pub fn new(client: u64, routes: Routes) -> Requests {
-        assert!(!routes.nodes.is_empty(), "routes have a node");
         Requests {
             client,
             routes,
             next_seq: 1,
             pending: BTreeMap::new(),
+            keyed: Keyed::default(),
             timers: BTreeSet::new(),
-            open: BTreeMap::new(),
-            full: VecDeque::new(),
+            outbox: Outbox::default(),
             events: VecDeque::new(),
             stray: 0,
         }
@@ -130,7 +148,7 @@ impl Requests {
         self.pending.len()
     }
 
-    /// Sends a request; gives its number.
+    /// Sends a request, which was due at `due`; returns its number.
     pub fn submit(
         &mut self,
         now: Timestamp,
@@ -138,126 +156,178 @@ impl Requests {
         deadline: Timestamp,
         call: Call,
     ) -> u64 {
+        let Call { tag, key, payload } = call;
+        let operation = Operation::Call { key, payload };
+        self.start(now, due, deadline, tag, operation, None)
+    }
+
+    /// Sends a request with an idempotency key, from which its identity follows; returns its number.
+    /// No other request with this identity may be in flight.
+    pub fn submit_keyed(
+        &mut self,
+        now: Timestamp,
+        deadline: Timestamp,
+        call: Call,
+        id: RequestId,
+    ) -> u64 {
+        let Call { tag, key, payload } = call;
+        let operation = Operation::Call { key, payload };
+        self.start(now, now, deadline, tag, operation, Some(id))
+    }
+
+    /// Has a dead letter handled again; returns the number of the request.
+    pub fn replay(
+        &mut self,
+        now: Timestamp,
+        deadline: Timestamp,
+        shard: ShardKey,
+        (letter, content): &(MessageId, DeadLetter),
+    ) -> u64 {
+        let operation = Operation::Replay {
+            shard,
+            letter: *letter,
+            slot: Slot::of(&content.key),
+        };
+        self.start(now, now, deadline, 0, operation, None)
+    }
+
+    /// Asks for the dead letters of a shard, but for the first `skip`; returns the number of the
+    /// request. Its outcome is [`Event::DeadLetters`], or [`Event::Completed`] without a reply.
+    pub fn read_dead_letters(
+        &mut self,
+        now: Timestamp,
+        deadline: Timestamp,
+        shard: ShardKey,
+        skip: u32,
+    ) -> u64 {
+        let operation = Operation::ReadDeadLetters { shard, skip };
+        self.start(now, now, deadline, 0, operation, None)
+    }
+
+    /// Moves the deadline of a request that is in flight to a later time.
+    pub fn extend_deadline(&mut self, seq: u64, deadline: Timestamp) {
+        if let Some(p) = self.pending.get_mut(&seq) {
+            p.deadline = p.deadline.max(deadline);
+        }
+    }
+
+    fn start(
+        &mut self,
+        now: Timestamp,
+        due: Timestamp,
+        deadline: Timestamp,
+        tag: u64,
+        operation: Operation,
+        keyed: Option<RequestId>,
+    ) -> u64 {
         let seq = self.next_seq;
         self.next_seq += 1;
-        let to = self.route(&call.key).unwrap_or(self.routes.nodes[0]);
+        let client = self.client;
+        if let Some(id) = keyed {
+            self.keyed.insert(id, seq);
+        }
         let pending = Pending {
-            call,
+            id: keyed.unwrap_or(RequestId { client, seq }),
+            tag,
+            operation,
             due,
             deadline,
             attempts: 0,
             refused: BTreeSet::new(),
             last_refusal: None,
-            to,
-            wait: RETRY_AFTER,
+            to: None,
+            backoff: Backoff::default(),
             timer: now,
         };
+        let to = self.routes.of(&pending.operation);
+        let to = to.or(self.routes.nodes.first().copied());
         self.pending.insert(seq, pending);
         self.attempt(now, seq, to);
         seq
     }
 
-    fn route(&self, key: &[u8]) -> Option<Address> {
-        let shards = u16::try_from(self.routes.shards.len())
-            .ok()
-            .filter(|n| *n > 0)?;
-        self.routes.shards[usize::from(Slot::of(key).shard(shards).0)]
-    }
-
     /// Packs one attempt and sets its timer.
-    fn attempt(&mut self, now: Timestamp, seq: u64, to: Address) {
-        let oldest_seq = *self.pending.keys().next().expect("this one at least");
+    fn attempt(&mut self, now: Timestamp, seq: u64, to: Option<Address>) {
+        let oldest = *self.pending.keys().next().expect("this one at least");
         let p = self.pending.get_mut(&seq).expect("pending");
-        let frame = ClientFrame::Request(Request {
-            app: self.routes.app,
-            id: RequestId {
-                client: self.client,
-                seq,
-            },
-            attempt: p.attempts,
-            deadline: p.deadline,
-            oldest_seq,
-            trace: TraceContext {
-                trace: u128::from(self.client) << 64 | u128::from(seq),
-                span: seq,
-                flags: 0,
-            },
-            key: p.call.key.clone(),
-            payload: p.call.payload.clone(),
-        });
-        p.attempts = p.attempts.saturating_add(1);
-        p.to = to;
-        self.timers.remove(&(p.timer, seq));
-        p.timer = (now + p.wait).min(p.deadline.max(now + Nanos(1)));
-        p.wait = (p.wait * RETRY_GROWTH.0 / RETRY_GROWTH.1).min(RETRY_AFTER_MAX);
-        self.timers.insert((p.timer, seq));
-
-        let buffer = self.open.entry(to).or_default();
-        if buffer.is_empty() {
-            ClientFrame::start(buffer);
+        if let Some(to) = to {
+            let frame = p.operation.frame(&Attempt {
+                app: self.routes.app,
+                id: p.id,
+                number: p.attempts,
+                deadline: p.deadline,
+                oldest_seq: if p.id.client == self.client {
+                    oldest
+                } else {
+                    0
+                },
+            });
+            p.attempts = p.attempts.saturating_add(1);
+            p.to = Some(to);
+            self.outbox.push(to, &frame);
         }
-        frame.encode(buffer);
-        if buffer.len() > DATAGRAM_LEN_GOAL {
-            let mut bytes = std::mem::take(buffer);
-            seal(&mut bytes);
-            self.full.push_back((to, bytes));
-        }
+        let retry = now + p.backoff.next_wait();
+        let at = retry.min(p.deadline.max(now + Nanos(1)));
+        self.set_timer(seq, at);
     }
 
-    /// Does what is due.
+    fn set_timer(&mut self, seq: u64, at: Timestamp) {
+        let p = self.pending.get_mut(&seq).expect("pending");
+        self.timers.remove(&(p.timer, seq));
+        p.timer = at;
+        self.timers.insert((at, seq));
+    }
+
+    /// Retries and completes what is due.
     pub fn on_timer(&mut self, now: Timestamp) {
-        while let Some((at, seq)) = self.timers.first().copied() {
-            if at > now {
-                break;
-            }
-            self.timers.pop_first();
-            let p = self
-                .pending
-                .get_mut(&seq)
-                .expect("timers are of pending requests");
+        while let Some((at, seq)) = self.timers.first().copied()
+            && at <= now
+        {
+            let p = self.pending.get_mut(&seq).expect("timers are of pending");
             let refused = p.is_refused();
             if now < p.deadline {
                 let to = self.other_node(seq);
                 self.attempt(now, seq, to);
             } else if refused || now >= p.deadline + ANSWER_GRACE {
                 let reply = p.last_refusal.take().filter(|_| refused);
-                self.give(now, seq, reply);
+                self.complete(now, seq, reply);
             } else {
-                p.timer = p.deadline + ANSWER_GRACE;
-                self.timers.insert((p.timer, seq));
+                let at = p.deadline + ANSWER_GRACE;
+                self.set_timer(seq, at);
             }
         }
     }
 
     /// Where to try next: the shard's node if that has changed, else the node after the last one.
-    fn other_node(&self, seq: u64) -> Address {
+    fn other_node(&self, seq: u64) -> Option<Address> {
         let p = &self.pending[&seq];
-        if let Some(route) = self.route(&p.call.key)
-            && route != p.to
-            && (self.routes.nodes.len() == 1 || p.attempts.is_multiple_of(2))
-        {
-            return route;
-        }
-        let nodes = &self.routes.nodes;
-        let at = nodes.iter().position(|a| *a == p.to);
-        nodes[at.map_or(0, |at| (at + 1) % nodes.len())]
+        let route = self.routes.of(&p.operation).filter(|to| Some(*to) != p.to);
+        let its_turn = self.routes.nodes.len() == 1 || p.attempts.is_multiple_of(2);
+        route
+            .filter(|_| its_turn)
+            .or_else(|| self.routes.after(p.to))
     }
 
-    fn give(&mut self, now: Timestamp, seq: u64, reply: Option<Reply>) {
+    /// Removes a request that has its outcome.
+    fn remove(&mut self, seq: u64) -> Pending {
         let p = self.pending.remove(&seq).expect("pending");
         self.timers.remove(&(p.timer, seq));
-        let (tag, due, attempts) = (p.call.tag, p.due, p.attempts);
-        self.events.push_back(Event::Given(Given {
+        p
+    }
+
+    fn complete(&mut self, now: Timestamp, seq: u64, reply: Option<Reply>) {
+        let p = self.remove(seq);
+        self.events.push_back(Event::Completed(Completed {
             seq,
-            tag,
-            due,
+            tag: p.tag,
+            due: p.due,
             at: now,
-            attempts,
+            attempts: p.attempts,
             reply,
         }));
     }
 
-    /// Takes a datagram; what is not an answer is counted.
+    /// Takes a datagram; what is not a reply is counted.
     pub fn on_datagram(&mut self, now: Timestamp, bytes: &[u8]) {
         let Ok((Header::CLIENT, mut r)) = open(bytes) else {
             self.stray += 1;
@@ -265,9 +335,11 @@ impl Requests {
         };
         while !r.is_empty() {
             match ClientFrame::decode(&mut r) {
-                Ok(ClientFrame::Reply { id, attempt, reply }) if id.client == self.client => {
-                    self.on_reply(now, id.seq, attempt, reply);
-                }
+                Ok(ClientFrame::Reply { id, attempt, reply }) => match self.seq_of(id) {
+                    Some(seq) => self.on_reply(now, seq, attempt, reply),
+                    None => self.stray += 1,
+                },
+                Ok(ClientFrame::Letters(letters)) => self.on_dead_letters(letters),
                 Ok(_) => self.stray += 1,
                 Err(_) => {
                     self.stray += 1;
@@ -277,14 +349,30 @@ impl Requests {
         }
     }
 
+    /// The number of a request of this client, in flight or completed.
+    fn seq_of(&self, id: RequestId) -> Option<u64> {
+        let numbered = id.client == self.client && (1..self.next_seq).contains(&id.seq);
+        numbered
+            .then_some(id.seq)
+            .or_else(|| self.keyed.seqs.get(&id).copied())
+    }
+
+    fn on_dead_letters(&mut self, letters: Letters) {
+        let asked = self.pending.iter();
+        let mut asked = asked.filter(|(_, p)| p.operation.asks_for(&letters));
+        let Some((&seq, _)) = asked.next() else {
+            self.stray += 1;
+            return;
+        };
+        self.remove(seq);
+        let page = DeadLetterPage { seq, letters };
+        self.events.push_back(Event::DeadLetters(page));
+    }
+
     fn on_reply(&mut self, now: Timestamp, seq: u64, attempt: u16, reply: Reply) {
         let Some(p) = self.pending.get_mut(&seq) else {
-            if (1..self.next_seq).contains(&seq) {
-                self.events
-                    .push_back(Event::Repeated(Repeated { seq, reply }));
-            } else {
-                self.stray += 1;
-            }
+            let duplicate = Duplicate { seq, reply };
+            self.events.push_back(Event::Duplicate(duplicate));
             return;
         };
         if attempt >= p.attempts {
@@ -292,74 +380,67 @@ impl Requests {
             self.stray += 1;
             return;
         }
-        if !refusal(reply.outcome) {
-            self.give(now, seq, Some(reply));
+        let is_call = matches!(p.operation, Operation::Call { .. });
+        if !is_call || !is_refusal(reply.outcome) {
+            self.complete(now, seq, Some(reply));
             return;
         }
-        // The same refusal may come twice: it speaks for its attempt only.
+        // The same refusal may come twice: it refuses its attempt only.
         p.refused.insert(attempt);
-        if p.is_refused() && reply.outcome == Outcome::Overloaded {
-            self.give(now, seq, Some(reply));
+        let (refused, deadline) = (p.is_refused(), p.deadline);
+        if refused && reply.outcome == Outcome::Overloaded {
+            self.complete(now, seq, Some(reply));
             return;
         }
-        if reply.outcome == Outcome::Rejected && p.is_refused() {
-            // Perhaps the node has no plan yet: nothing was done, another one may know better.
-            let soon = (now + REJECTED_RETRY_AFTER).min(p.deadline);
-            self.timers.remove(&(p.timer, seq));
-            p.timer = soon;
-            self.timers.insert((soon, seq));
-        }
+        let retry_soon = refused && reply.outcome == Outcome::Rejected;
         p.last_refusal = Some(reply);
+        if retry_soon {
+            // Perhaps the node has no plan yet: nothing was done, another one may know better.
+            self.set_timer(seq, (now + REJECTED_RETRY_AFTER).min(deadline));
+        }
     }
 
-    /// Takes new routes; requests whose shard has moved are repeated there at once.
+    /// Takes new routes. Requests whose shard has moved, or that no node has been sent, are sent
+    /// there at once.
     pub fn set_routes(&mut self, now: Timestamp, routes: Routes) {
         if routes.nodes.is_empty() || routes == self.routes || routes.app != self.routes.app {
             return;
         }
         let old = std::mem::replace(&mut self.routes, routes);
-        let moved: Vec<(u64, Address)> = self
-            .pending
-            .iter()
-            .filter(|(_, p)| now < p.deadline && now >= p.due + RETRY_AFTER)
-            .filter_map(|(seq, p)| {
-                let shard = Slot::of(&p.call.key);
-                let to = self.route(&p.call.key)?;
-                let before = u16::try_from(old.shards.len()).ok().filter(|n| *n > 0);
-                let before = before.and_then(|n| old.shards[usize::from(shard.shard(n).0)]);
-                (before != Some(to)).then_some((*seq, to))
-            })
+        let new = &self.routes;
+        let moved = |p: &Pending| {
+            let to = new.of(&p.operation);
+            if p.to.is_none() {
+                return to.or(new.nodes.first().copied());
+            }
+            to.filter(|_| old.of(&p.operation) != to && now >= p.due + RETRY_AFTER)
+        };
+        let pending = self.pending.iter().filter(|(_, p)| now < p.deadline);
+        let moved: Vec<_> = pending
+            .filter_map(|(seq, p)| Some((*seq, moved(p)?)))
             .collect();
         for (seq, to) in moved {
-            self.attempt(now, seq, to);
+            self.attempt(now, seq, Some(to));
         }
     }
 
     /// True while the oldest request has gone unanswered once: the routes may be old.
     pub fn wants_routes(&self) -> bool {
-        self.pending.values().next().is_some_and(|p| p.attempts > 1)
+        let oldest = self.pending.values().next();
+        oldest.is_some_and(|p| p.attempts != 1)
     }
 
-    /// Answers to nothing since the last call.
+    /// Datagrams and frames that were no reply to a request of this client, since the last call.
     pub fn take_stray(&mut self) -> u64 {
         std::mem::take(&mut self.stray)
     }
 
     /// Next datagram to send.
     pub fn poll_transmit(&mut self) -> Option<(Address, Vec<u8>)> {
-        if let Some(full) = self.full.pop_front() {
-            return Some(full);
-        }
-        while let Some((to, mut bytes)) = self.open.pop_first() {
-            if !bytes.is_empty() {
-                seal(&mut bytes);
-                return Some((to, bytes));
-            }
-        }
-        None
+        self.outbox.pop()
     }
 
-    /// Next thing that came.
+    /// Next event.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
@@ -370,8 +451,8 @@ impl Requests {
     }
 }
 
-/// True if the outcome says that this attempt was not admitted, so that nothing was done by it.
-pub fn refusal(outcome: Outcome) -> bool {
+/// True if the outcome says that the attempt was not admitted, so that it had no effect.
+pub fn is_refusal(outcome: Outcome) -> bool {
     matches!(outcome, Outcome::Overloaded | Outcome::Rejected)
 }
 

@@ -1,53 +1,38 @@
-//! Dead letters, read and replayed: asks the node of a shard's primary over the data path.
+//! Dead letters, read and replayed at the primary of their shard.
 //!
-//! A node that does not serve the shard stays silent, so a question is repeated, each time where the
-//! shard is then. A replay is known by its identity like any request: its repeats change nothing.
+//! A node that does not serve the shard stays silent, so a request that goes unanswered asks where
+//! the shard is and is sent there. A replay has an identity like any request: it takes effect once.
 
 use crate::ClientError;
-use crate::limits::{DEADLINE, LETTERS_RETRY_AFTER};
-use crate::udp::{Clock, loopback_socket, unique};
-use e3_model::{MessageId, RequestId, ShardKey, Slot, Timestamp};
-use e3_wire::client::{ClientFrame, Replay};
-use e3_wire::datagram::{Header, open};
+use crate::limits::{DEADLINE, REFRESH_INTERVAL};
+use crate::socket::{Socket, address, unique};
+use e3_client_core::limits::ANSWER_GRACE;
+use e3_client_core::{Event, Requests, Routes};
+use e3_model::{MessageId, ShardKey, Timestamp};
 use e3_wire::entry::{DeadLetter, Reply};
-use std::io::ErrorKind;
-use std::net::{SocketAddr, UdpSocket};
-use std::time::Duration;
+use std::net::SocketAddr;
 
-/// Says where the primary of the shard is; asked before each attempt. None if nobody serves it now.
+/// Says where the primary of the shard is; asked until it replies. None if no node serves it now.
 pub type Route<'a> = &'a mut dyn FnMut() -> Option<SocketAddr>;
 
 /// A client for dead letters.
-pub struct LetterClient {
-    socket: UdpSocket,
-    clock: Clock,
-    client: u64,
-    seq: u64,
-    buffer: Vec<u8>,
+pub struct DeadLetterClient {
+    requests: Requests,
+    socket: Socket,
 }
 
-impl LetterClient {
-    /// Binds a socket on loopback.
-    pub fn new() -> Result<LetterClient, ClientError> {
-        let socket = loopback_socket()?;
-        let wait = Duration::from_nanos(LETTERS_RETRY_AFTER.0);
-        let set = socket.set_read_timeout(Some(wait));
-        set.map_err(|source| ClientError::Io {
-            what: "set up a UDP socket",
-            source,
-        })?;
-        Ok(LetterClient {
-            socket,
-            clock: Clock::new(),
-            client: unique()?,
-            seq: 0,
-            buffer: vec![0; 1 << 16],
+impl DeadLetterClient {
+    /// A client on a socket of its own.
+    pub fn new() -> Result<DeadLetterClient, ClientError> {
+        Ok(DeadLetterClient {
+            requests: Requests::new(unique()?, Routes::default()),
+            socket: Socket::bind()?,
         })
     }
 
     /// The time.
     pub fn now(&self) -> Timestamp {
-        self.clock.now()
+        self.socket.now()
     }
 
     /// The dead letters of a shard, oldest first. Some may be missing if others are replayed
@@ -60,12 +45,15 @@ impl LetterClient {
         let mut all = Vec::new();
         loop {
             let skip = all.len() as u32;
-            let ask = |_| ClientFrame::ReadLetters { shard, skip };
-            let until = self.now() + DEADLINE;
-            let page = self.exchange(shard, until, route, ask, |frame| match frame {
-                ClientFrame::Letters(l) if l.shard == shard && l.skipped == skip => Some(l),
-                _ => None,
-            })?;
+            self.find(shard, route)?;
+            let now = self.now();
+            let seq = self
+                .requests
+                .read_dead_letters(now, now + DEADLINE, shard, skip);
+            let Some(Event::DeadLetters(page)) = self.outcome(seq, shard, route)? else {
+                return Err(not_served(shard));
+            };
+            let page = page.letters;
             let last = page.letters.is_empty() || skip + page.letters.len() as u32 >= page.total;
             all.extend(page.letters);
             if last {
@@ -74,86 +62,66 @@ impl LetterClient {
         }
     }
 
-    /// Has a dead letter handled once more; what came of it.
+    /// Has a dead letter handled again; the reply says what came of it.
     pub fn replay(
         &mut self,
         shard: ShardKey,
-        (letter, content): &(MessageId, DeadLetter),
+        letter: &(MessageId, DeadLetter),
         route: Route<'_>,
     ) -> Result<Reply, ClientError> {
-        self.seq += 1;
-        let id = RequestId {
-            client: self.client,
-            seq: self.seq,
-        };
-        let deadline = self.now() + DEADLINE;
-        let ask = |attempt| {
-            ClientFrame::Replay(Replay {
-                shard,
-                letter: *letter,
-                slot: Slot::of(&content.key),
-                id,
-                attempt,
-                deadline,
-            })
-        };
-        self.exchange(shard, deadline, route, ask, |frame| match frame {
-            ClientFrame::Reply { id: of, reply, .. } if of == id => Some(reply),
-            _ => None,
-        })
+        self.find(shard, route)?;
+        let now = self.now();
+        let seq = self.requests.replay(now, now + DEADLINE, shard, letter);
+        match self.outcome(seq, shard, route)? {
+            Some(Event::Completed(completed)) => completed.reply.ok_or(not_served(shard)),
+            _ => Err(not_served(shard)),
+        }
     }
 
-    fn exchange<T>(
+    /// Asks where the primary is.
+    fn find(&mut self, shard: ShardKey, route: Route<'_>) -> Result<(), ClientError> {
+        if let Some(node) = route() {
+            let node = address(node)?;
+            let routes = Routes {
+                primaries: [(shard, node)].into(),
+                nodes: vec![node],
+                ..Routes::default()
+            };
+            self.requests.set_routes(self.now(), routes);
+        }
+        Ok(())
+    }
+
+    /// The event that ends a request; None if nobody replied.
+    fn outcome(
         &mut self,
+        seq: u64,
         shard: ShardKey,
-        until: Timestamp,
         route: Route<'_>,
-        ask: impl Fn(u16) -> ClientFrame,
-        mut take: impl FnMut(ClientFrame) -> Option<T>,
-    ) -> Result<T, ClientError> {
-        let io = |what| move |source| ClientError::Io { what, source };
-        for attempt in 0.. {
-            if self.now() > until {
-                break;
-            }
-            if let Some(to) = route() {
-                if !to.ip().is_loopback() {
-                    return Err(ClientError::NotLoopback { address: to });
-                }
-                let bytes = ask(attempt).to_datagram();
-                self.socket
-                    .send_to(&bytes, to)
-                    .map_err(io("send a request"))?;
-            }
-            let again = self.now() + LETTERS_RETRY_AFTER;
-            while self.now() < again {
-                match self.socket.recv_from(&mut self.buffer) {
-                    Ok((len, _)) => {
-                        if let Some(found) = frames(&self.buffer[..len]).find_map(&mut take) {
-                            return Ok(found);
-                        }
+    ) -> Result<Option<Event>, ClientError> {
+        loop {
+            let now = self.now();
+            self.socket
+                .drive(&mut self.requests, now + REFRESH_INTERVAL)?;
+            while let Some(event) = self.requests.poll_event() {
+                match &event {
+                    Event::DeadLetters(page) if page.seq == seq => return Ok(Some(event)),
+                    Event::Completed(c) if c.seq == seq => {
+                        return Ok(c.reply.is_some().then_some(event));
                     }
-                    Err(e) if e.kind() == ErrorKind::WouldBlock => {}
-                    Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                    Err(source) => return Err(io("take an answer")(source)),
+                    _ => {}
                 }
+            }
+            if self.requests.wants_routes() {
+                self.find(shard, route)?;
             }
         }
-        Err(ClientError::NotServed {
-            shard,
-            waited_s: DEADLINE.as_secs(),
-        })
     }
 }
 
-/// What a datagram holds, as far as it can be read.
-fn frames(bytes: &[u8]) -> impl Iterator<Item = ClientFrame> {
-    let mut reader = match open(bytes) {
-        Ok((Header::CLIENT, reader)) => Some(reader),
-        _ => None,
-    };
-    std::iter::from_fn(move || {
-        let rest = reader.as_mut().filter(|r| !r.is_empty())?;
-        ClientFrame::decode(rest).ok()
-    })
+fn not_served(shard: ShardKey) -> ClientError {
+    ClientError::NotServed {
+        shard,
+        waited_s: (DEADLINE + ANSWER_GRACE).as_secs(),
+    }
 }

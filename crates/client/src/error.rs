@@ -1,6 +1,6 @@
-//! Why a client cannot go on.
+//! Why a client fails.
 
-/// Why a client cannot go on.
+/// Why a client fails.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// No node of the application is known.

@@ -4,9 +4,13 @@ use e3_model::Nanos;
 
 /// A request's deadline, unless the user sets it: several fail-overs long.
 pub const DEADLINE: Nanos = Nanos::from_secs(10);
-/// Wait before a question about dead letters is asked again.
-pub const LETTERS_RETRY_AFTER: Nanos = Nanos::from_millis(200);
-/// Least time between two looks for new routes.
+/// Least time between two questions to the controller about routes.
 pub const REFRESH_INTERVAL: Nanos = Nanos::from_millis(200);
-/// Socket buffers, so that answers survive a moment in which the client is not scheduled.
+/// Longest wait of one turn of [`crate::Client::call`].
+pub const WAIT_MAX: Nanos = Nanos::from_millis(100);
+/// Socket buffers, so that replies survive a moment in which the client is not scheduled.
 pub const SOCKET_BUFFER_LEN: usize = 4 << 20;
+/// Datagrams taken in one turn, so that sending is never starved.
+pub const DATAGRAMS_PER_TURN: usize = 1024;
+/// Bytes of the buffer for a datagram: the most that UDP has.
+pub const DATAGRAM_LEN_MAX: usize = 1 << 16;

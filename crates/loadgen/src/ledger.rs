@@ -3,7 +3,8 @@
 //! A request has exactly one outcome. What comes after it must be a repeat of it, word for word,
 //! or the refusal of a repeated attempt; anything else contradicts it.
 
-use e3_client::requests::{Given, Repeated, refusal};
+use e3_client::{Completed, Duplicate};
+use e3_client_core::is_refusal;
 use e3_wire::entry::{Outcome, Reply};
 use serde::Serialize;
 use std::hash::Hasher;
@@ -150,17 +151,17 @@ impl Ledger {
 
     /// Notes the outcome of a request; `meaning` is what the workload makes of it, `expected` whether
     /// it had to be so.
-    pub fn on_outcome(&mut self, given: &Given, meaning: Option<Meaning>, expected: bool) {
-        let Some(record) = self.record(given.seq) else {
+    pub fn on_outcome(&mut self, completed: &Completed, meaning: Option<Meaning>, expected: bool) {
+        let Some(record) = self.record(completed.seq) else {
             return;
         };
         assert!(record.reply.is_none(), "the client gives one outcome");
-        record.attempts = given.attempts;
-        record.reply = given.reply.as_ref().map(|r| (r.outcome, digest(r)));
+        record.attempts = completed.attempts;
+        record.reply = completed.reply.as_ref().map(|r| (r.outcome, digest(r)));
         let report = &mut self.report;
-        report.repeats += u64::from(given.attempts.saturating_sub(1));
+        report.repeats += u64::from(completed.attempts.saturating_sub(1));
         report.wrong += u64::from(!expected);
-        match given.reply.as_ref().map(|r| r.outcome) {
+        match completed.reply.as_ref().map(|r| r.outcome) {
             None => report.unknown += 1,
             Some(Outcome::Overloaded) => report.overloaded += 1,
             Some(Outcome::Expired) => report.expired += 1,
@@ -180,15 +181,15 @@ impl Ledger {
     }
 
     /// Notes an answer after the outcome.
-    pub fn on_repeated(&mut self, repeated: &Repeated) {
-        let Some(record) = self.record(repeated.seq).copied() else {
+    pub fn on_duplicate(&mut self, duplicate: &Duplicate) {
+        let Some(record) = self.record(duplicate.seq).copied() else {
             return;
         };
-        let reply = (repeated.reply.outcome, digest(&repeated.reply));
+        let reply = (duplicate.reply.outcome, digest(&duplicate.reply));
         match record.reply {
             Some(first) if first == reply => self.report.replies_repeated += 1,
             // One of several attempts was not admitted: it does not speak for the others.
-            Some(_) if record.attempts > 1 && refusal(reply.0) => {}
+            Some(_) if record.attempts > 1 && is_refusal(reply.0) => {}
             Some(_) => self.report.replies_contradictory += 1,
             // Too late: the outcome stays unknown.
             None => self.report.replies_stray += 1,

@@ -7,8 +7,7 @@ use crate::report::{Latency, LoadReport, Phase, Progress, Step};
 use crate::verdict::judge;
 use crate::workload::{Check, Workload};
 use e3_client::ClientError;
-use e3_client::requests::{Event, Given};
-use e3_client::udp::{Client, Refresh};
+use e3_client::{Client, Completed, Event, Refresh};
 use e3_client_core::limits::ANSWER_GRACE;
 use e3_model::api::EndpointsView;
 use e3_model::{Nanos, Timestamp};
@@ -148,8 +147,10 @@ impl<P: FnMut(Progress)> Run<'_, P> {
             self.not_stopped()?;
             self.client.turn(now + TIMELINE_STEP)?;
             while let Some(event) = self.client.requests.poll_event() {
-                let Event::Given(given) = event else { continue };
-                return match given.reply {
+                let Event::Completed(completed) = event else {
+                    continue;
+                };
+                return match completed.reply {
                     Some(reply) if reply.outcome == Outcome::Done => {
                         let app = self.app.clone();
                         let taken = self.workload.on_probe(&reply);
@@ -157,7 +158,7 @@ impl<P: FnMut(Progress)> Run<'_, P> {
                     }
                     Some(reply) => Err(self.not_served(&reply)),
                     None => {
-                        let waited_s = given.at.since(began).as_secs();
+                        let waited_s = completed.at.since(began).as_secs();
                         Err(LoadError::NoAnswer {
                             nodes: self.nodes,
                             waited_s,
@@ -213,8 +214,8 @@ impl<P: FnMut(Progress)> Run<'_, P> {
             self.not_stopped()?;
             self.client.turn(wake)?;
             while let Some(event) = self.client.requests.poll_event() {
-                if let Event::Given(g) = event {
-                    self.workload.on_baseline(g.tag, g.reply.as_ref());
+                if let Event::Completed(c) = event {
+                    self.workload.on_baseline(c.tag, c.reply.as_ref());
                 }
             }
         }
@@ -328,31 +329,36 @@ impl<P: FnMut(Progress)> Run<'_, P> {
         self.client.turn(wake.min(now + TIMELINE_STEP))?;
         while let Some(event) = self.client.requests.poll_event() {
             match event {
-                Event::Given(given) => self.on_given(&given, end),
-                Event::Repeated(repeated) => self.ledger.on_repeated(&repeated),
+                Event::Completed(completed) => self.on_completed(&completed, end),
+                Event::Duplicate(duplicate) => self.ledger.on_duplicate(&duplicate),
+                Event::DeadLetters(_) => {}
             }
         }
         self.ledger.on_stray(self.client.requests.take_stray());
         Ok(())
     }
 
-    fn on_given(&mut self, given: &Given, end: Timestamp) {
-        let judged = self.workload.on_outcome(given.tag, given.reply.as_ref());
+    fn on_completed(&mut self, completed: &Completed, end: Timestamp) {
+        let judged = self
+            .workload
+            .on_outcome(completed.tag, completed.reply.as_ref());
         self.ledger
-            .on_outcome(given, judged.meaning, judged.expected);
-        let Some(reply) = &given.reply else { return };
-        let pause = given.at.since(self.last_outcome);
+            .on_outcome(completed, judged.meaning, judged.expected);
+        let Some(reply) = &completed.reply else {
+            return;
+        };
+        let pause = completed.at.since(self.last_outcome);
         self.longest_pause = self.longest_pause.max(pause);
-        self.last_outcome = given.at;
+        self.last_outcome = completed.at;
         if reply.outcome == Outcome::Done {
-            let latency = given.at.since(given.due).0;
+            let latency = completed.at.since(completed.due).0;
             self.latency.saturating_record(latency);
-            self.done_in_time += u64::from(given.at <= end);
-            let step = self.step(given.at);
+            self.done_in_time += u64::from(completed.at <= end);
+            let step = self.step(completed.at);
             step.done += 1;
             step.latency_us_max = step.latency_us_max.max(latency as f64 / 1e3);
         } else {
-            self.step(given.at).other += 1;
+            self.step(completed.at).other += 1;
         }
     }
 
@@ -398,9 +404,10 @@ impl<P: FnMut(Progress)> Run<'_, P> {
             let now = self.client.now();
             while let Some(event) = self.client.requests.poll_event() {
                 match event {
-                    Event::Given(g) => self.workload.on_check(now, g.tag, g.reply.as_ref()),
-                    // Late repeats of the load count; those of questions are not in the ledger.
-                    Event::Repeated(repeated) => self.ledger.on_repeated(&repeated),
+                    Event::Completed(c) => self.workload.on_check(now, c.tag, c.reply.as_ref()),
+                    // The ledger counts late duplicates of the load, and ignores those of queries.
+                    Event::Duplicate(duplicate) => self.ledger.on_duplicate(&duplicate),
+                    Event::DeadLetters(_) => {}
                 }
             }
             self.ledger.on_stray(self.client.requests.take_stray());

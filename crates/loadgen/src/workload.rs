@@ -2,7 +2,7 @@
 
 use crate::ledger::{Meaning, Rows};
 use crate::verdict::ServiceCheck;
-pub use e3_client::requests::Call;
+pub use e3_client::Call;
 use e3_model::{Nanos, Timestamp};
 use e3_wire::entry::{Outcome, Reply};
 use serde::Serialize;

@@ -1,14 +1,17 @@
-//! A client that keeps a ledger: every request must have exactly one outcome.
+//! A client of a simulated cluster, which keeps a ledger: every request must have exactly one outcome.
+//!
+//! The protocol is that of real clients ([`e3_client_core::Requests`]); the cluster is its driver.
 
+use crate::network::node_address;
 use crate::random::Random;
-use e3_model::{AppId, MessageId, Nanos, RequestId, ShardKey, Slot, Timestamp, TraceContext};
-use e3_wire::client::{ClientFrame, Letters, Replay, Request};
-use e3_wire::datagram::{Header, open};
+use e3_client_core::{Call, Completed, Event, Requests, Routes};
+use e3_model::{Address, AppId, MessageId, Nanos, RequestId, ShardKey, Timestamp};
+use e3_wire::client::Letters;
 use e3_wire::entry::{DeadLetter, Outcome, Reply};
 use std::collections::BTreeMap;
 
-/// Wait before a request is repeated.
-const RETRY_AFTER: Nanos = Nanos::from_millis(300);
+/// How long a client waits for the dead letters of a shard.
+const READ_DEADLINE: Nanos = Nanos::from_secs(10);
 
 /// A client of a simulated cluster.
 #[derive(Debug)]
@@ -16,39 +19,54 @@ pub struct Client {
     /// Its id in request identities.
     pub id: u64,
     app: AppId,
-    /// Requests and replays without outcome: what is sent, the time of its next repeat.
-    open: BTreeMap<u64, (ClientFrame, Timestamp)>,
-    /// Outcome of each request.
+    requests: Requests,
+    /// Requests and replays that have no outcome, by their number in the protocol.
+    in_flight: BTreeMap<u64, Sent>,
+    /// Outcome of each request, by its number.
     pub outcomes: BTreeMap<u64, Reply>,
+    /// Number of each request, by its number in the protocol.
+    numbers: BTreeMap<u64, u64>,
     /// The last answer about dead letters, by shard.
-    pub letters: BTreeMap<ShardKey, Letters>,
+    pub dead_letters: BTreeMap<ShardKey, Letters>,
     /// Replies that contradict the first one.
     pub contradictions: u64,
-    /// Datagrams that did not arrive as they were sent, and answers to nothing.
-    pub strays: u64,
-    next_seq: u64,
-    /// Its requests have idempotency keys, and it repeats each with a new deadline so long ahead.
+    sent: u64,
+    /// Its requests have idempotency keys, and each attempt has a new deadline so long ahead.
     keyed: Option<Nanos>,
+    /// When the cluster will next call [`Client::on_timer`].
+    pub(crate) tick_at: Timestamp,
+}
+
+#[derive(Clone, Debug)]
+struct Sent {
+    number: u64,
+    call: Option<Call>,
 }
 
 impl Client {
     /// A client that has sent nothing.
     pub fn new(id: u64, app: AppId) -> Client {
+        let routes = Routes {
+            app,
+            ..Routes::default()
+        };
         Client {
             id,
             app,
-            open: BTreeMap::new(),
+            requests: Requests::new(id, routes),
+            in_flight: BTreeMap::new(),
             outcomes: BTreeMap::new(),
-            letters: BTreeMap::new(),
+            numbers: BTreeMap::new(),
+            dead_letters: BTreeMap::new(),
             contradictions: 0,
-            strays: 0,
-            next_seq: 1,
+            sent: 0,
             keyed: None,
+            tick_at: Timestamp::MAX,
         }
     }
 
-    /// The same, with idempotency keys: it repeats every request until it is handled, with a new
-    /// deadline each time.
+    /// The same, with idempotency keys: it sends every request until it is handled, with a new
+    /// deadline in each attempt.
     pub fn keyed(id: u64, app: AppId, deadline: Nanos) -> Client {
         Client {
             keyed: Some(deadline),
@@ -57,13 +75,17 @@ impl Client {
     }
 
     /// Identity of a request.
-    fn request_id(&self, seq: u64) -> RequestId {
+    fn request_id(&self, number: u64) -> RequestId {
         let client = self.id;
         match self.keyed {
-            None => RequestId { client, seq },
+            // Only requests have been sent: both numbers are the same.
+            None => RequestId {
+                client,
+                seq: number,
+            },
             // A key of its own for each; what it asks is the same for all.
             Some(_) => RequestId {
-                client: client << 32 | seq,
+                client: client << 32 | number,
                 seq: 7,
             },
         }
@@ -71,142 +93,162 @@ impl Client {
 
     /// Identities of all requests.
     pub fn ids(&self) -> impl Iterator<Item = RequestId> {
-        (1..self.next_seq).map(|seq| self.request_id(seq))
+        (1..=self.sent).map(|number| self.request_id(number))
     }
 
-    /// A new request as a datagram.
-    pub fn request(&mut self, now: Timestamp, random: &mut Random, deadline: Nanos) -> Vec<u8> {
-        let seq = self.next_seq;
-        self.next_seq += 1;
-        let request = Request {
+    /// Tells the client where nodes are, the first one for what it sends next, and the primaries
+    /// of shards.
+    pub fn set_routes(
+        &mut self,
+        now: Timestamp,
+        nodes: impl Iterator<Item = u16>,
+        primaries: impl Iterator<Item = (ShardKey, u16)>,
+    ) {
+        let routes = Routes {
             app: self.app,
-            id: self.request_id(seq),
-            attempt: 0,
-            deadline: now + self.keyed.unwrap_or(deadline),
-            oldest_seq: match self.keyed {
-                None => self.open.keys().next().copied().unwrap_or(seq),
-                Some(_) => 0,
-            },
-            trace: TraceContext::default(),
-            key: random.below(64).to_be_bytes().to_vec(),
-            payload: seq.to_le_bytes().to_vec(),
+            nodes: nodes.map(node_address).collect(),
+            primaries: primaries
+                .map(|(shard, node)| (shard, node_address(node)))
+                .collect(),
+            ..Routes::default()
         };
-        self.open(now, seq, ClientFrame::Request(request))
+        self.requests.set_routes(now, routes);
     }
 
-    /// The question what dead letters a shard has, as a datagram.
-    pub fn read_letters(&self, shard: ShardKey) -> Vec<u8> {
-        ClientFrame::ReadLetters { shard, skip: 0 }.to_datagram()
+    /// Whether the client waits for a replay.
+    pub fn replays(&self) -> bool {
+        self.in_flight.values().any(|sent| sent.call.is_none())
     }
 
-    /// The order to handle a dead letter once more, as a datagram.
+    /// Sends a new request.
+    pub fn request(&mut self, now: Timestamp, random: &mut Random, deadline: Nanos) {
+        self.sent += 1;
+        let call = Call {
+            tag: 0,
+            key: random.below(64).to_be_bytes().to_vec(),
+            payload: self.sent.to_le_bytes().to_vec(),
+        };
+        self.submit(now, self.sent, call, deadline);
+    }
+
+    fn submit(&mut self, now: Timestamp, number: u64, call: Call, deadline: Nanos) {
+        let seq = match self.keyed {
+            None => self.requests.submit(now, now, now + deadline, call.clone()),
+            Some(span) => {
+                let id = self.request_id(number);
+                self.requests
+                    .submit_keyed(now, now + span, call.clone(), id)
+            }
+        };
+        let call = Some(call);
+        self.in_flight.insert(seq, Sent { number, call });
+        self.numbers.insert(seq, number);
+    }
+
+    /// Asks what dead letters a shard has.
+    pub fn read_dead_letters(&mut self, now: Timestamp, shard: ShardKey) {
+        let deadline = now + READ_DEADLINE;
+        self.requests.read_dead_letters(now, deadline, shard, 0);
+    }
+
+    /// Has a dead letter handled again.
     pub fn replay(
         &mut self,
         now: Timestamp,
         shard: ShardKey,
         letter: &(MessageId, DeadLetter),
         deadline: Nanos,
-    ) -> Vec<u8> {
-        let seq = self.next_seq;
-        self.next_seq += 1;
-        let replay = Replay {
-            shard,
-            letter: letter.0,
-            slot: Slot::of(&letter.1.key),
-            id: RequestId {
-                client: self.id,
-                seq,
-            },
-            attempt: 0,
-            deadline: now + deadline,
-        };
-        self.open(now, seq, ClientFrame::Replay(replay))
+    ) {
+        self.sent += 1;
+        let seq = self.requests.replay(now, now + deadline, shard, letter);
+        let (number, call) = (self.sent, None);
+        self.in_flight.insert(seq, Sent { number, call });
+        self.numbers.insert(seq, number);
     }
 
-    fn open(&mut self, now: Timestamp, seq: u64, frame: ClientFrame) -> Vec<u8> {
-        let bytes = frame.to_datagram();
-        self.open.insert(seq, (frame, now + RETRY_AFTER));
-        bytes
-    }
-
-    /// Requests that are due to be repeated.
-    pub fn repeats(&mut self, now: Timestamp) -> Vec<Vec<u8>> {
-        let oldest = self.open.keys().next().copied().unwrap_or(self.next_seq);
-        let mut due = Vec::new();
-        for (frame, at) in self.open.values_mut().filter(|(_, at)| *at <= now) {
-            match frame {
-                ClientFrame::Request(request) => {
-                    request.attempt += 1;
-                    match self.keyed {
-                        None => request.oldest_seq = oldest,
-                        Some(deadline) => request.deadline = now + deadline,
-                    }
-                }
-                ClientFrame::Replay(replay) => replay.attempt += 1,
-                _ => {}
+    /// Retries what is due.
+    pub fn on_timer(&mut self, now: Timestamp) {
+        if let Some(span) = self.keyed {
+            for seq in self.in_flight.keys() {
+                self.requests.extend_deadline(*seq, now + span);
             }
-            *at = now + RETRY_AFTER;
-            due.push(frame.to_datagram());
         }
-        due
+        self.requests.on_timer(now);
+        self.take_events(now);
     }
 
     /// Takes a datagram.
-    pub fn receive(&mut self, bytes: &[u8]) {
-        let Ok((Header::CLIENT, mut r)) = open(bytes) else {
-            self.strays += 1;
-            return;
-        };
-        while !r.is_empty() {
-            let (id, reply) = match ClientFrame::decode(&mut r) {
-                Ok(ClientFrame::Reply { id, reply, .. }) => (id, reply),
-                Ok(ClientFrame::Letters(letters)) => {
-                    self.letters.insert(letters.shard, letters);
-                    continue;
+    pub fn receive(&mut self, now: Timestamp, bytes: &[u8]) {
+        self.requests.on_datagram(now, bytes);
+        self.take_events(now);
+    }
+
+    fn take_events(&mut self, now: Timestamp) {
+        while let Some(event) = self.requests.poll_event() {
+            match event {
+                Event::Completed(completed) => self.on_completed(now, completed),
+                // A node may repeat a reply, but never change it.
+                Event::Duplicate(duplicate) => {
+                    let number = self.numbers.get(&duplicate.seq);
+                    let first = number.and_then(|number| self.outcomes.get(number));
+                    let is_expiry =
+                        self.keyed.is_some() && duplicate.reply.outcome == Outcome::Expired;
+                    let differs = first.is_some_and(|first| *first != duplicate.reply);
+                    self.contradictions += u64::from(differs && !is_expiry);
                 }
-                _ => {
-                    self.strays += 1;
-                    return;
-                }
-            };
-            let seq = match self.keyed {
-                None => id.seq,
-                Some(_) => id.client & u64::from(u32::MAX),
-            };
-            if id != self.request_id(seq) || !(1..self.next_seq).contains(&seq) {
-                self.strays += 1;
-                continue;
-            }
-            if self.keyed.is_some() && reply.outcome == Outcome::Expired {
-                // Not handled: it is repeated.
-                continue;
-            }
-            match self.outcomes.get(&seq) {
-                // The ingress may repeat an answer, but never change it.
-                Some(first) => self.contradictions += u64::from(*first != reply),
-                None => {
-                    self.open.remove(&seq);
-                    self.outcomes.insert(seq, reply);
+                Event::DeadLetters(page) => {
+                    self.dead_letters.insert(page.letters.shard, page.letters);
                 }
             }
         }
+    }
+
+    fn on_completed(&mut self, now: Timestamp, completed: Completed) {
+        let Some(sent) = self.in_flight.remove(&completed.seq) else {
+            return;
+        };
+        let handled = completed
+            .reply
+            .filter(|r| self.keyed.is_none() || r.outcome != Outcome::Expired);
+        match (handled, sent.call) {
+            (Some(reply), _) => {
+                self.outcomes.insert(sent.number, reply);
+            }
+            // Not handled: it is sent again, with the same key.
+            (None, Some(call)) if self.keyed.is_some() => {
+                self.submit(now, sent.number, call, Nanos::default());
+            }
+            // Lost: it stays without outcome.
+            (None, call) => {
+                let number = sent.number;
+                self.in_flight.insert(completed.seq, Sent { number, call });
+            }
+        }
+    }
+
+    /// Next datagram to send.
+    pub fn poll_transmit(&mut self) -> Option<(Address, Vec<u8>)> {
+        self.requests.poll_transmit()
+    }
+
+    /// When [`Client::on_timer`] wants to be called.
+    pub fn next_deadline(&self) -> Option<Timestamp> {
+        self.requests.next_deadline()
     }
 
     /// Requests sent.
     pub fn sent(&self) -> u64 {
-        self.next_seq - 1
+        self.sent
     }
 
     /// Requests without outcome.
-    pub fn under_way(&self) -> usize {
-        self.open.len()
+    pub fn in_flight(&self) -> usize {
+        self.in_flight.len()
     }
 
     /// Requests with this outcome.
     pub fn count(&self, outcome: Outcome) -> usize {
-        self.outcomes
-            .values()
-            .filter(|r| r.outcome == outcome)
-            .count()
+        let outcomes = self.outcomes.values();
+        outcomes.filter(|r| r.outcome == outcome).count()
     }
 }

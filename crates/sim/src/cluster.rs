@@ -7,7 +7,7 @@ use crate::service::Service;
 use e3_collections::State;
 use e3_dataplane::{Config, Output, Worker};
 use e3_invocation::Invocation;
-use e3_model::plan::{NodeEvent, NodePlan};
+use e3_model::plan::{NodeEvent, NodePlan, Role};
 use e3_model::{Address, MessageId, Nanos, NodeId, NodeKind, ShardKey, Timestamp};
 use e3_wire::entry::DeadLetter;
 use std::cell::RefCell;
@@ -164,23 +164,20 @@ impl Cluster {
 
     /// A client sends a request to a node.
     pub fn request(&mut self, client: u16, to: u16, deadline: Nanos) {
-        let Cluster {
-            clients,
-            random,
-            now,
-            ..
-        } = self;
-        let bytes = clients[usize::from(client)].request(*now, random, deadline);
-        self.send(client, to, bytes);
+        self.set_routes(client, to);
+        let sender = &mut self.clients[usize::from(client)];
+        sender.request(self.now, &mut self.random, deadline);
+        self.drain_client(client);
     }
 
     /// A client asks a node for the dead letters of a shard.
-    pub fn read_letters(&mut self, client: u16, to: u16, shard: ShardKey) {
-        let bytes = self.clients[usize::from(client)].read_letters(shard);
-        self.send(client, to, bytes);
+    pub fn read_dead_letters(&mut self, client: u16, to: u16, shard: ShardKey) {
+        self.set_routes(client, to);
+        self.clients[usize::from(client)].read_dead_letters(self.now, shard);
+        self.drain_client(client);
     }
 
-    /// A client has a dead letter handled once more.
+    /// A client has a dead letter handled again.
     pub fn replay(
         &mut self,
         client: u16,
@@ -189,14 +186,42 @@ impl Cluster {
         letter: &(MessageId, DeadLetter),
         deadline: Nanos,
     ) {
-        let bytes = self.clients[usize::from(client)].replay(self.now, shard, letter, deadline);
-        self.send(client, to, bytes);
+        self.set_routes(client, to);
+        self.clients[usize::from(client)].replay(self.now, shard, letter, deadline);
+        self.drain_client(client);
     }
 
-    fn send(&mut self, client: u16, to: u16, bytes: Vec<u8>) {
-        self.transmit(client_address(client), node_address(to), bytes);
-        let at = self.now + Nanos::from_millis(100);
-        self.push(at, Event::ClientTick { client });
+    /// Tells a client which nodes are up, this one first and the others in random order; and where
+    /// primaries are, if it waits for a replay.
+    fn set_routes(&mut self, client: u16, first: u16) {
+        let mut others: Vec<u16> = self.up().into_iter().filter(|n| *n != first).collect();
+        for at in (1..others.len()).rev() {
+            others.swap(at, self.random.below(at as u64 + 1) as usize);
+        }
+        let nodes = std::iter::once(first).chain(others);
+        let client = &mut self.clients[usize::from(client)];
+        let asked = self.nodes.iter().filter(|_| client.replays());
+        let primaries: Vec<(ShardKey, u16)> = asked
+            .flat_map(|(id, node)| {
+                let instances = node.worker.report().instances.into_iter();
+                let primaries = instances.filter(|i| i.role == Role::Primary);
+                primaries.map(|i| (i.key, *id))
+            })
+            .collect();
+        client.set_routes(self.now, nodes, primaries.into_iter());
+    }
+
+    /// The client's driver: all outputs, then one timer.
+    fn drain_client(&mut self, client: u16) {
+        let at = usize::from(client);
+        while let Some((to, bytes)) = self.clients[at].poll_transmit() {
+            self.transmit(client_address(client), to, bytes);
+        }
+        let next = self.clients[at].next_deadline();
+        if let Some(next) = next.filter(|next| *next < self.clients[at].tick_at) {
+            self.clients[at].tick_at = next;
+            self.push(next, Event::ClientTick { client });
+        }
     }
 
     /// Runs for a span of virtual time.
@@ -273,7 +298,8 @@ impl Cluster {
                 ..
             } => {
                 self.note(1 << 32);
-                self.clients[usize::from(client)].receive(&bytes);
+                self.clients[usize::from(client)].receive(now, &bytes);
+                self.drain_client(client);
                 return;
             }
             Event::HandlerEnds {
@@ -312,26 +338,26 @@ impl Cluster {
                 node
             }
             Event::ClientTick { client } => {
-                self.repeat(client);
+                self.tick_client(client);
                 return;
             }
         };
         self.drain(node);
     }
 
-    fn repeat(&mut self, client: u16) {
-        let due = self.clients[usize::from(client)].repeats(self.now);
+    /// Lets a client retry, at nodes that are up now.
+    fn tick_client(&mut self, client: u16) {
         let up = self.up();
-        for bytes in due {
-            if !up.is_empty() {
-                let to = up[self.random.below(up.len() as u64) as usize];
-                self.transmit(client_address(client), node_address(to), bytes);
-            }
+        if !up.is_empty() {
+            let first = up[self.random.below(up.len() as u64) as usize];
+            self.set_routes(client, first);
         }
-        if self.clients[usize::from(client)].under_way() > 0 {
-            let at = self.now + Nanos::from_millis(100);
-            self.push(at, Event::ClientTick { client });
+        let ticked = &mut self.clients[usize::from(client)];
+        if ticked.tick_at <= self.now {
+            ticked.tick_at = Timestamp::MAX;
+            ticked.on_timer(self.now);
         }
+        self.drain_client(client);
     }
 
     /// The driver's loop: all outputs, then one timer.

@@ -183,10 +183,10 @@ fn a_dead_letter_is_replayed_once_whoever_asks_and_whatever_fails() {
         };
         for shard in [0, 1, 2, 2] {
             let primary = run.controller.shard(back(shard)).primary.0;
-            run.cluster.read_letters(0, primary, back(shard));
+            run.cluster.read_dead_letters(0, primary, back(shard));
             run.pass(50);
         }
-        let read = run.cluster.clients[0].letters.clone();
+        let read = run.cluster.clients[0].dead_letters.clone();
         let letters: Vec<_> = read
             .values()
             .flat_map(|l| l.letters.iter().map(|letter| (l.shard, letter.clone())))
@@ -217,7 +217,7 @@ fn a_dead_letter_is_replayed_once_whoever_asks_and_whatever_fails() {
             outcomes(&run, Outcome::Rejected),
         );
         assert_eq!(done, (60, 60), "{replay}");
-        let left: usize = run.cluster.clients.iter().map(|c| c.under_way()).sum();
+        let left: usize = run.cluster.clients.iter().map(|c| c.in_flight()).sum();
         assert_eq!((left, dead_letters(&run)), (0, (0, 0)), "{replay}");
         let effects: u64 = (0..3)
             .map(|shard| {

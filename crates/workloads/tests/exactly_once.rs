@@ -24,7 +24,7 @@ fn workload(thermostats: u32) -> IotTs {
         thermostats,
         token_key: TOKEN_KEY.to_vec(),
         now: Timestamp::ZERO + now.into(),
-        run: format!("{:x}", e3_client::udp::unique().unwrap()),
+        run: format!("{:x}", e3_client::unique().unwrap()),
     };
     IotTs::new(settings).unwrap()
 }

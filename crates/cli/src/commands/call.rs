@@ -10,9 +10,7 @@ use crate::ui::failure::{Exit, Failure};
 use crate::ui::output;
 use crate::ui::values::duration;
 use clap::Args;
-use e3_client::ClientError;
-use e3_client::requests::{self, Event, Given};
-use e3_client::udp::Client as Sender;
+use e3_client::{Client as Sender, ClientError, Completed};
 use e3_model::limits::{KEY_LEN_MAX, PAYLOAD_LEN_MAX};
 use e3_wire::entry::Outcome;
 use serde::Serialize;
@@ -64,26 +62,22 @@ pub fn run(args: &Call, settings: &Settings) -> Result<(), Failure> {
     let failed = |e: ClientError| Failure::new(Exit::Unexpected, e);
     let mut sender = Sender::new(&endpoints, None).map_err(failed)?;
     let mut all_done = true;
-    for call in requests {
-        let (tag, now) = (call.tag, sender.now());
-        let deadline = now + args.timeout.into();
-        sender.requests.submit(now, now, deadline, call);
-        let given = await_answer(&mut sender, tag).map_err(failed)?;
-        let answer = answer(given);
+    for (key, payload) in requests {
+        let completed = sender.call(&key, &payload, args.timeout.into());
+        let answer = answer(completed.map_err(failed)?);
         all_done &= answer.outcome == "done";
         let line = serde_json::to_string(&answer).map_err(|e| Failure::new(Exit::Unexpected, e))?;
         output::print(&(line + "\n"))?;
     }
-    if all_done {
-        Ok(())
-    } else {
+    if !all_done {
         let message = "not every request was handled";
-        Err(Failure::new(Exit::Unexpected, message))
+        return Err(Failure::new(Exit::Unexpected, message));
     }
+    Ok(())
 }
 
-fn requests(args: &Call) -> Result<Vec<requests::Call>, Failure> {
-    let call = |tag, (key, payload)| requests::Call { tag, key, payload };
+/// Routing key and content of each request.
+fn requests(args: &Call) -> Result<Vec<(Vec<u8>, Vec<u8>)>, Failure> {
     let Some(file) = &args.input else {
         let line = Line {
             key: args.key.clone(),
@@ -93,7 +87,7 @@ fn requests(args: &Call) -> Result<Vec<requests::Call>, Failure> {
         };
         let content = line.content().and_then(fits);
         let content = content.map_err(|e| Failure::new(Exit::Input, e))?;
-        return Ok(vec![call(0, content)]);
+        return Ok(vec![content]);
     };
     let text = if file.as_os_str() == "-" {
         std::io::read_to_string(std::io::stdin())
@@ -110,10 +104,7 @@ fn requests(args: &Call) -> Result<Vec<requests::Call>, Failure> {
                 |e: String| Failure::new(Exit::Input, format!("{}:{number}: {e}", file.display()));
             let line: Line = serde_json::from_str(line).map_err(|e| wrong(e.to_string()))?;
             match (line.now_ns, line.edge) {
-                (None, None) => {
-                    let content = line.content().and_then(fits).map_err(wrong)?;
-                    Ok(call(number, content))
-                }
+                (None, None) => line.content().and_then(fits).map_err(wrong),
                 _ => Err(wrong("nowNs and edge are only for e3 run".into())),
             }
         })
@@ -137,22 +128,8 @@ fn fits((key, payload): (Vec<u8>, Vec<u8>)) -> Result<(Vec<u8>, Vec<u8>), String
     Ok((key, payload))
 }
 
-fn await_answer(sender: &mut Sender, tag: u64) -> Result<Given, ClientError> {
-    loop {
-        let wake = sender.now() + CALL_TURN;
-        sender.turn(wake)?;
-        while let Some(event) = sender.requests.poll_event() {
-            if let Event::Given(given) = event
-                && given.tag == tag
-            {
-                return Ok(given);
-            }
-        }
-    }
-}
-
-fn answer(given: Given) -> Answer {
-    let outcome = given.reply.as_ref().map(|r| r.outcome);
+fn answer(completed: Completed) -> Answer {
+    let outcome = completed.reply.as_ref().map(|r| r.outcome);
     Answer {
         outcome: match outcome {
             None => "no answer",
@@ -162,13 +139,13 @@ fn answer(given: Given) -> Answer {
             Some(Outcome::Overloaded) => "overloaded",
             Some(Outcome::Rejected | Outcome::Conflict) => "rejected",
         },
-        status: given
+        status: completed
             .reply
             .as_ref()
             .filter(|r| r.outcome == Outcome::Done)
             .map(|r| r.status),
-        reply: given.reply.map(|r| Content::of(&r.payload)),
-        attempts: given.attempts,
-        latency_us: given.at.since(given.due).0 as f64 / 1e3,
+        reply: completed.reply.map(|r| Content::of(&r.payload)),
+        attempts: completed.attempts,
+        latency_us: completed.at.since(completed.due).0 as f64 / 1e3,
     }
 }

@@ -10,8 +10,7 @@ use crate::ui::text::{bytes, plural};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use clap::Args;
-use e3_client::ClientError;
-use e3_client::dead_letters::LetterClient;
+use e3_client::{ClientError, DeadLetterClient};
 use e3_model::api::AppView;
 use e3_model::plan::Role;
 use e3_model::{AppId, MessageId, ServiceId, ShardId, ShardKey};
@@ -70,7 +69,7 @@ pub fn views(client: &Client, app: Option<&str>) -> Result<Vec<LetterView>, Fail
         Some(name) => vec![client.app(name)?],
         None => client.apps()?,
     };
-    let mut letters = LetterClient::new().map_err(failure)?;
+    let mut letters = DeadLetterClient::new().map_err(failure)?;
     let mut routes = Routes::default();
     let mut views = Vec::new();
     for app in &apps {
@@ -119,7 +118,7 @@ fn shown(text: &str) -> String {
 pub fn run(args: &Replay, settings: &Settings) -> Result<(), Failure> {
     let client = Client::connect(settings)?;
     let app = client.app(&args.app)?;
-    let mut letters = LetterClient::new().map_err(failure)?;
+    let mut letters = DeadLetterClient::new().map_err(failure)?;
     let mut routes = Routes::default();
     let mut found = read(&client, &mut letters, &mut routes, &app)?;
     if !args.all {
@@ -160,7 +159,7 @@ pub fn run(args: &Replay, settings: &Settings) -> Result<(), Failure> {
 
 fn read(
     client: &Client,
-    letters: &mut LetterClient,
+    letters: &mut DeadLetterClient,
     routes: &mut Routes,
     app: &AppView,
 ) -> Result<Vec<Found>, Failure> {

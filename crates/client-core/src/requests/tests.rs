@@ -1,4 +1,6 @@
 use super::*;
+use e3_model::AppId;
+use e3_wire::client::Request;
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -17,6 +19,7 @@ fn requests() -> Requests {
             app: AppId(1),
             shards: vec![Some(address(2))],
             nodes,
+            ..Routes::default()
         },
     )
 }
@@ -59,8 +62,8 @@ fn answer(r: &mut Requests, now: u64, seq: u64, outcome: Outcome) {
 
 fn outcome(r: &mut Requests) -> Option<Option<Outcome>> {
     match r.poll_event()? {
-        Event::Given(given) => Some(given.reply.map(|r| r.outcome)),
-        Event::Repeated(_) => panic!("not an outcome"),
+        Event::Completed(completed) => Some(completed.reply.map(|r| r.outcome)),
+        other => panic!("{other:?} is not an outcome"),
     }
 }
 
@@ -73,7 +76,7 @@ fn requests_of_one_moment_share_a_datagram_and_tell_the_oldest() {
     let (to, bytes) = r.poll_transmit().unwrap();
     assert_eq!(to, address(2));
     assert!(r.poll_transmit().is_none());
-    r.full.push_back((to, bytes));
+    r.outbox.full.push_back((to, bytes));
     let frames = sent(&mut r);
     assert_eq!(frames.len(), 3);
     assert!(
@@ -110,7 +113,7 @@ fn an_unanswered_request_is_repeated_elsewhere_until_its_deadline() {
     );
     assert_eq!(outcome(&mut r), Some(None), "unknown");
     answer(&mut r, 7 * SECOND, 1, Outcome::Done);
-    assert!(matches!(r.poll_event(), Some(Event::Repeated(_))));
+    assert!(matches!(r.poll_event(), Some(Event::Duplicate(_))));
 }
 
 #[test]
@@ -160,6 +163,7 @@ fn new_routes_are_tried_at_once() {
         app: AppId(1),
         shards: vec![Some(address(1))],
         nodes,
+        ..Routes::default()
     };
     r.set_routes(Timestamp(SECOND), routes);
     assert_eq!(sent(&mut r)[0].0, 1);

@@ -120,7 +120,7 @@ impl Run {
             }
         }
         for client in clients {
-            assert_eq!(client.under_way(), 0, "requests without outcome; {replay}");
+            assert_eq!(client.in_flight(), 0, "requests without outcome; {replay}");
             assert_eq!(client.contradictions, 0, "{replay}");
             assert_eq!(
                 client.count(Outcome::Done) as u64,

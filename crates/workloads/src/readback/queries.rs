@@ -36,7 +36,7 @@ pub(crate) fn done(payload: &impl serde::Serialize) -> Reply {
 
 /// Whether a request certainly had no effect: no attempt was admitted.
 pub(crate) fn not_admitted(reply: Option<&Reply>) -> bool {
-    reply.is_some_and(|r| e3_client_core::requests::refusal(r.outcome))
+    reply.is_some_and(|r| e3_client_core::is_refusal(r.outcome))
 }
 
 /// Whether the application, not the platform, gave the outcome.

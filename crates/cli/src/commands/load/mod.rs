@@ -12,9 +12,8 @@ use crate::ui::output::{self, Paint};
 use crate::ui::text::{count, micros};
 use crate::ui::values::{duration, rate, speed};
 use clap::Args;
-use e3_client::ClientError;
 use e3_client::limits::DEADLINE;
-use e3_client::udp::unique;
+use e3_client::{ClientError, unique};
 use e3_loadgen::traffic::{self, Columns, Pace, Replay};
 use e3_loadgen::{
     Config, LoadError, LoadReport, Phase, Progress, Verdict, Workload, run as run_load,
