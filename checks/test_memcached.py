@@ -231,7 +231,7 @@ DIFFERENCES = [
     (b"set k 0 0 4294967297\r\nx\r\n", LENGTHS, b"STORED\r\n"),
     (b"set k 0 4294967295 1\r\nx\r\nget k\r\n", b"STORED\r\nVALUE k 0 1\r\nx\r\nEND\r\n", b"STORED\r\nEND\r\n"),
     (b"set k 0 0 32257\r\n" + b"x" * 32257 + b"\r\n", b"SERVER_ERROR object too large for cache\r\n", b"STORED\r\n"),
-    (b"\xa0\r\n", b"record: byte 1: the end expected", b"ERROR\r\n"),
+    (b"\xa0\r\n", b"record: expected the end at byte 1", b"ERROR\r\n"),
 ]
 
 

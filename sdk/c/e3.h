@@ -1,6 +1,6 @@
 /* The service ABI, version 1, for C (docs/abi.md). SPDX-License-Identifier: Apache-2.0
  *
- * A service includes this header once, says E3_SERVICE(capacity), and defines
+ * A service includes this header once, invokes E3_SERVICE(capacity), and defines
  *
  *     int32_t e3_init(void);            optional: opens collections and channels; 0 = ready
  *     int32_t e3_handle(int32_t len);   0 = commit, anything else = fail the attempt
@@ -26,7 +26,7 @@ enum {
     E3_WRONG_KIND = -3,  /* the collection is of another kind */
     E3_INDEX = -4,       /* the index is out of range */
     E3_ABSENT = -5,      /* the node does not have the accelerator */
-    E3_LENGTH = -6       /* a length that the accelerator does not take */
+    E3_LENGTH = -6       /* a length that the accelerator does not accept */
 };
 
 enum { E3_ERROR = 1, E3_WARN = 2, E3_INFO = 3, E3_DEBUG = 4 };
@@ -34,7 +34,7 @@ enum { E3_ERROR = 1, E3_WARN = 2, E3_INFO = 3, E3_DEBUG = 4 };
 #define E3_IMPORT(name) __attribute__((import_module("e3"), import_name(#name)))
 #define E3_EXPORT(name) __attribute__((export_name(#name)))
 
-/* The request at hand. */
+/* The current request. */
 E3_IMPORT(now) int64_t e3_now(void);
 E3_IMPORT(request_id) void e3_request_id(uint8_t out[16]);
 E3_IMPORT(request_key) int32_t e3_request_key(void *out, size_t cap);
@@ -120,6 +120,6 @@ E3_EXPORT(e3_handle) int32_t e3_handle(int32_t len);
         return (int32_t)(uintptr_t)e3_request;                                                 \
     }                                                                                          \
     E3_EXPORT(e3_request_capacity) int32_t e3_request_capacity(void) { return (capacity); }    \
-    _Static_assert((capacity) > 0, "the request buffer has room")
+    _Static_assert((capacity) > 0, "the request buffer must not be empty")
 
 #endif

@@ -1,4 +1,4 @@
-//! Packets made from scratch, with right lengths and checksums: for tests and load generators.
+//! Builds packets with valid lengths and checksums, for tests and load generators.
 
 use alloc::vec::Vec;
 use core::net::Ipv4Addr;
@@ -72,7 +72,7 @@ impl<'a> PacketBuilder<'a> {
         })
     }
 
-    /// What it carries.
+    /// Sets the payload.
     #[must_use]
     pub fn payload(mut self, payload: &'a [u8]) -> Self {
         self.payload = payload;
@@ -86,7 +86,7 @@ impl<'a> PacketBuilder<'a> {
         self
     }
 
-    /// Hops that it may go (64 unless said).
+    /// Time to live (default 64).
     #[must_use]
     pub fn ttl(mut self, ttl: u8) -> Self {
         self.ttl = ttl;
@@ -116,7 +116,7 @@ impl<'a> PacketBuilder<'a> {
         self
     }
 
-    /// ICMP: the type (8, an echo request, unless said).
+    /// ICMP: the type (default 8, an echo request).
     #[must_use]
     pub fn icmp_kind(mut self, kind: u8) -> Self {
         self.icmp_kind = kind;
@@ -130,7 +130,7 @@ impl<'a> PacketBuilder<'a> {
         out
     }
 
-    /// Writes the packet in the place of what `out` holds.
+    /// Replaces the contents of `out` by the packet.
     pub fn build_into(&self, out: &mut Vec<u8>) {
         out.clear();
         out.extend_from_slice(&[0x45, self.tos, 0, 0]);
@@ -172,7 +172,7 @@ impl<'a> PacketBuilder<'a> {
         if self.flow.protocol == protocol::UDP {
             let len = total - HEADER_BYTES_MIN as u16;
             out[24..26].copy_from_slice(&len.to_be_bytes());
-            out[26] = 0xff; // not 0, which would say that there is none
+            out[26] = 0xff; // not 0, which means no checksum
         }
         let Some(at) = checksum::field_at(self.flow.protocol) else {
             return;

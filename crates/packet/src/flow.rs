@@ -1,4 +1,4 @@
-//! Flows: what packets of one conversation have in common.
+//! Flows: the fields that all packets of one conversation share.
 
 use core::fmt;
 use core::net::Ipv4Addr;
@@ -36,7 +36,7 @@ impl Flow {
         }
     }
 
-    /// The direction that stands for both: the one that begins at the lower address and port.
+    /// The canonical direction: from the lower address and port.
     #[must_use]
     pub fn canonical(self) -> Self {
         if (self.source, self.source_port) <= (self.destination, self.destination_port) {

@@ -1,9 +1,9 @@
-//! IPv4 packets as bytes: read where they lie ([`Packet`]), rewritten with their checksums kept
-//! right ([`rewrite`]), and built ([`PacketBuilder`]).
+//! IPv4 packets as bytes: parsed in place ([`Packet`]), rewritten with valid checksums ([`rewrite`]), and
+//! built ([`PacketBuilder`]); and route tables ([`routes`]).
 //!
 //! Sources: RFC 791 (IPv4), 9293 (TCP), 768 (UDP), 792 (ICMP), 1071 and 1624 (checksums). Every
-//! length that a packet claims is held against the bytes that there are, so nothing here panics on
-//! any input. Bytes behind the total length (padding of a frame) are not part of the packet.
+//! length in a packet is checked against the actual bytes, so nothing here panics on any input. Bytes after
+//! the total length (padding of a frame) are not part of the packet.
 
 #![cfg_attr(target_arch = "wasm32", no_std)]
 
@@ -11,7 +11,7 @@ extern crate alloc;
 
 mod build;
 pub mod checksum;
-mod fault;
+mod error;
 mod flow;
 pub mod number;
 mod parse;
@@ -20,11 +20,11 @@ pub mod rewrite;
 pub mod routes;
 
 pub use build::PacketBuilder;
-pub use fault::Fault;
+pub use error::PacketError;
 pub use flow::{FLOW_BYTES, Flow};
 pub use parse::{HEADER_BYTES_MIN, Icmp, Packet, Tcp, Transport, Udp};
 
-/// Numbers of the protocols that are looked into.
+/// Numbers of the parsed protocols.
 pub mod protocol {
     /// ICMP.
     pub const ICMP: u8 = 1;
@@ -34,12 +34,12 @@ pub mod protocol {
     pub const UDP: u8 = 17;
 }
 
-/// Whether a payload is meant as an IPv4 packet: its first nibble is 4.
+/// Whether a payload is an IPv4 packet: its first nibble is 4.
 pub fn is_packet(payload: &[u8]) -> bool {
     payload.first().is_some_and(|first| first >> 4 == 4)
 }
 
-/// Whether a payload is meant as a record: it begins as a CBOR map does, with 0xa0..=0xbf.
+/// Whether a payload is a record: it begins with the head of a CBOR map, 0xa0..=0xbf.
 pub fn is_record(payload: &[u8]) -> bool {
     payload.first().is_some_and(|first| first >> 5 == 5)
 }

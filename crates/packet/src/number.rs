@@ -1,5 +1,4 @@
-//! Numbers as people write them: decimal digits, nothing else. `str::parse` also takes a plus sign and
-//! leading zeros.
+//! Decimal numbers as text: digits only. `str::parse` also accepts a plus sign and leading zeros.
 
 use core::str::FromStr;
 

@@ -1,9 +1,9 @@
-//! Packets, read where they lie.
+//! Packets, parsed in place.
 
 use core::net::Ipv4Addr;
 
 use crate::flow::Flow;
-use crate::{Fault, checksum, protocol};
+use crate::{PacketError, checksum, protocol};
 
 /// Bytes of an IPv4 header without options.
 pub const HEADER_BYTES_MIN: usize = 20;
@@ -19,7 +19,7 @@ fn be32(bytes: &[u8], at: usize) -> u32 {
     u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
 
-/// An IPv4 packet whose header is sound.
+/// An IPv4 packet with a valid header.
 ///
 /// Invariant: `20 <= header_len <= bytes.len()`, and `bytes` ends where the total length says.
 #[derive(Clone, Copy, Debug)]
@@ -28,7 +28,7 @@ pub struct Packet<'a> {
     header_len: usize,
 }
 
-/// What a packet carries.
+/// The parsed payload of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport<'a> {
     /// TCP.
@@ -92,17 +92,17 @@ impl Icmp<'_> {
 }
 
 impl<'a> Packet<'a> {
-    /// Reads the header and its options, and finds the end.
-    pub fn parse(bytes: &'a [u8]) -> Result<Self, Fault> {
+    /// Parses the header and its options, and checks the lengths.
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, PacketError> {
         let len = bytes.len();
         let what = "packet";
         if let Some(first) = bytes.first()
             && first >> 4 != 4
         {
-            return Err(Fault::Version(first >> 4));
+            return Err(PacketError::Version(first >> 4));
         }
         if len < HEADER_BYTES_MIN {
-            return Err(Fault::Short {
+            return Err(PacketError::Short {
                 what,
                 len,
                 min: HEADER_BYTES_MIN,
@@ -110,7 +110,7 @@ impl<'a> Packet<'a> {
         }
         let header_len = usize::from(bytes[0] & 15) * 4;
         if !(HEADER_BYTES_MIN..=len).contains(&header_len) {
-            return Err(Fault::HeaderLen {
+            return Err(PacketError::HeaderLen {
                 what,
                 len: header_len,
                 min: HEADER_BYTES_MIN,
@@ -119,7 +119,7 @@ impl<'a> Packet<'a> {
         }
         let total = usize::from(be16(bytes, 2));
         if !(header_len..=len).contains(&total) {
-            return Err(Fault::TotalLen {
+            return Err(PacketError::TotalLen {
                 what,
                 len: total,
                 min: header_len,
@@ -132,7 +132,7 @@ impl<'a> Packet<'a> {
         })
     }
 
-    /// The packet, exactly.
+    /// The bytes of the packet.
     pub fn bytes(&self) -> &'a [u8] {
         self.bytes
     }
@@ -152,16 +152,16 @@ impl<'a> Packet<'a> {
         self.bytes[9]
     }
 
-    /// Hops that it may still go.
+    /// The time to live.
     pub fn ttl(&self) -> u8 {
         self.bytes[8]
     }
 
-    /// The time to live, if it allows the packet to be forwarded.
-    pub fn forwardable(&self) -> Result<u8, Fault> {
+    /// The time to live, if the packet may be forwarded.
+    pub fn forwardable(&self) -> Result<u8, PacketError> {
         match self.ttl() {
             ttl @ 2.. => Ok(ttl),
-            ttl => Err(Fault::Expired { ttl }),
+            ttl => Err(PacketError::Expired { ttl }),
         }
     }
 
@@ -185,35 +185,35 @@ impl<'a> Packet<'a> {
         Ipv4Addr::from_bits(be32(self.bytes, 16))
     }
 
-    /// Where the payload begins in the datagram that was taken apart; 0 in a whole packet.
+    /// Offset of the payload in the fragmented datagram; 0 in a whole packet.
     pub fn fragment_offset(&self) -> usize {
         usize::from(be16(self.bytes, 6) & 0x1fff) * 8
     }
 
-    /// Whether it is a part of a datagram that was taken apart.
+    /// Whether it is a fragment.
     pub fn is_fragment(&self) -> bool {
         be16(self.bytes, 6) & 0x3fff != 0
     }
 
-    /// Holds the header's checksum against the header.
-    pub fn check_header(&self) -> Result<(), Fault> {
+    /// Checks the header's checksum.
+    pub fn check_header(&self) -> Result<(), PacketError> {
         match checksum::full(self.header()) {
             0 => Ok(()),
-            _ => Err(Fault::Checksum {
+            _ => Err(PacketError::Checksum {
                 is: be16(self.bytes, 10),
                 must_be: checksum::of_header(self.header()),
             }),
         }
     }
 
-    /// Reads what it carries.
-    pub fn transport(&self) -> Result<Transport<'a>, Fault> {
+    /// Parses the payload.
+    pub fn transport(&self) -> Result<Transport<'a>, PacketError> {
         let bytes = self.payload();
         if self.fragment_offset() != 0 {
             return Ok(Transport::Other(bytes));
         }
         let at_least = |what, min| match bytes.len() {
-            len if len < min => Err(Fault::Short { what, len, min }),
+            len if len < min => Err(PacketError::Short { what, len, min }),
             _ => Ok(()),
         };
         match self.protocol() {
@@ -221,7 +221,7 @@ impl<'a> Packet<'a> {
                 at_least("tcp", TCP_BYTES_MIN)?;
                 let header_len = usize::from(bytes[12] >> 4) * 4;
                 if !(TCP_BYTES_MIN..=bytes.len()).contains(&header_len) {
-                    return Err(Fault::HeaderLen {
+                    return Err(PacketError::HeaderLen {
                         what: "tcp",
                         len: header_len,
                         min: TCP_BYTES_MIN,
@@ -247,7 +247,7 @@ impl<'a> Packet<'a> {
                     bytes.len()
                 };
                 if !(UDP_BYTES..=max).contains(&len) {
-                    return Err(Fault::TotalLen {
+                    return Err(PacketError::TotalLen {
                         what: "udp",
                         len,
                         min: UDP_BYTES,
@@ -274,10 +274,10 @@ impl<'a> Packet<'a> {
         }
     }
 
-    /// The flow that it belongs to. What has no ports (other protocols, later fragments) has 0 in
+    /// The flow that it belongs to. Packets without ports (other protocols, later fragments) have 0 in
     /// their place; ICMP queries have their identifier in both, so that a query and its answer are
     /// two directions of one flow.
-    pub fn flow(&self) -> Result<Flow, Fault> {
+    pub fn flow(&self) -> Result<Flow, PacketError> {
         let (source_port, destination_port) = match self.transport()? {
             Transport::Tcp(tcp) => (tcp.source_port, tcp.destination_port),
             Transport::Udp(udp) => (udp.source_port, udp.destination_port),

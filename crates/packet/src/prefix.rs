@@ -31,16 +31,16 @@ impl Prefix {
         let prefix = Self { address, len };
         match address.to_bits() & !prefix.mask() {
             0 => Ok(prefix),
-            _ => Err(format!("{text} has bits set behind the first {len}")),
+            _ => Err(format!("{text} has bits set after the first {len}")),
         }
     }
 
-    /// Ones where its addresses are the same.
+    /// Ones for the bits of the prefix.
     pub fn mask(self) -> u32 {
         (!0u64 << (32 - u32::from(self.len))) as u32
     }
 
-    /// Whether an address begins with it.
+    /// Whether it contains an address.
     pub fn contains(self, address: Ipv4Addr) -> bool {
         address.to_bits() & self.mask() == self.address.to_bits()
     }

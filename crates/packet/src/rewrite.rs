@@ -1,14 +1,14 @@
-//! Changes to a packet in place; its checksums are updated for the change (RFC 1624), so that one
-//! that was right stays right and one that was wrong stays wrong.
+//! Changes a packet in place and updates its checksums for the change (RFC 1624): a valid checksum stays
+//! valid, and a wrong one stays wrong.
 
 use core::net::Ipv4Addr;
 
 use crate::parse::{Packet, Transport, be16};
-use crate::{Fault, checksum, protocol};
+use crate::{PacketError, checksum, protocol};
 
-/// Counts the time to live down by one, as every router does (RFC 1812, section 5.3.1). A packet that
-/// has no more than 1 left may not be forwarded, and stays as it is.
-pub fn forward(bytes: &mut [u8]) -> Result<(), Fault> {
+/// Decrements the time to live, as every router does (RFC 1812, section 5.3.1). A packet that
+/// has at most 1 left must not be forwarded and is not changed.
+pub fn forward(bytes: &mut [u8]) -> Result<(), PacketError> {
     let ttl = Packet::parse(bytes)?.forwardable()?;
     let old = be16(bytes, TTL_AT);
     bytes[TTL_AT] = ttl - 1;
@@ -17,7 +17,7 @@ pub fn forward(bytes: &mut [u8]) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Where the time to live lies; the protocol is the other half of its word.
+/// Offset of the time to live; the protocol is the other half of its word.
 const TTL_AT: usize = 8;
 
 #[derive(Clone, Copy)]
@@ -26,20 +26,20 @@ enum End {
     Destination,
 }
 
-/// Gives a whole TCP, UDP or ICMP query packet another source address and port (or identifier).
-pub fn source(packet: &mut [u8], address: Ipv4Addr, port: u16) -> Result<(), Fault> {
+/// Changes the source address and port (or identifier) of a whole TCP, UDP or ICMP query packet.
+pub fn source(packet: &mut [u8], address: Ipv4Addr, port: u16) -> Result<(), PacketError> {
     endpoint(packet, End::Source, address, port)
 }
 
 /// The same for the destination.
-pub fn destination(packet: &mut [u8], address: Ipv4Addr, port: u16) -> Result<(), Fault> {
+pub fn destination(packet: &mut [u8], address: Ipv4Addr, port: u16) -> Result<(), PacketError> {
     endpoint(packet, End::Destination, address, port)
 }
 
-fn endpoint(bytes: &mut [u8], end: End, address: Ipv4Addr, port: u16) -> Result<(), Fault> {
+fn endpoint(bytes: &mut [u8], end: End, address: Ipv4Addr, port: u16) -> Result<(), PacketError> {
     let packet = Packet::parse(bytes)?;
     if packet.is_fragment() {
-        return Err(Fault::Fragment {
+        return Err(PacketError::Fragment {
             offset: packet.fragment_offset(),
         });
     }
@@ -51,7 +51,7 @@ fn endpoint(bytes: &mut [u8], end: End, address: Ipv4Addr, port: u16) -> Result<
             (Transport::Tcp(_) | Transport::Udp(_), End::Destination) => 2,
             (Transport::Icmp(icmp), _) if icmp.is_query() => 4,
             _ => {
-                return Err(Fault::NoPorts {
+                return Err(PacketError::NoPorts {
                     protocol: number,
                     destination: packet.destination(),
                 });

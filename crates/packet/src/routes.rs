@@ -1,10 +1,10 @@
 //! Longest-prefix match by DIR-24-8 (Gupta, Lin, McKeown: "Routing Lookups in Hardware at Memory
-//! Access Speeds", INFOCOM 1998): a table indexed by an address's first 24 bits answers at once, and
-//! the few blocks of 256 addresses with longer routes have a table each, indexed by the last 8 bits.
+//! Access Speeds", INFOCOM 1998): a table indexed by the first 24 bits of an address gives most results,
+//! and each of the few blocks of 256 addresses with longer routes has a table indexed by the last 8 bits.
 //!
-//! The tables take 32 MiB and more, so they are no state of an instance but an asset, which all
+//! The tables take 32 MiB and more, so they are not state of an instance but an asset, which all
 //! instances of a node share. It is compiled from text ([`compile`]), one `PREFIX/LEN NEXTHOP` a
-//! line; empty lines and what follows a `#` do not count. Its layout:
+//! line; empty lines and text after a `#` are ignored. Its layout:
 //!
 //! | at | bytes | what |
 //! |---|---|---|
@@ -14,8 +14,7 @@
 //! | 33685568 | blocks * 512 | second level, for each block u16 little endian by the last 8 bits |
 //!
 //! An entry is the number of a next hop, 0 = no route; in the first level bit 15 says that the other
-//! 15 are the number of a block. A look-up is one read of 2 bytes, rarely two, and one of the next
-//! hop's address.
+//! 15 are the number of a block. A look-up reads 2 bytes, rarely twice, and the address of the next hop.
 
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -27,7 +26,7 @@ use core::net::Ipv4Addr;
 
 use crate::prefix::Prefix;
 
-/// Next hops of a table: what 15 bits can say, but 0.
+/// Most next hops of a table: 15 bits without 0.
 pub const NEXT_HOPS_MAX: usize = (1 << 15) - 1;
 /// Blocks of 256 addresses that have routes longer than /24.
 pub const BLOCKS_MAX: usize = 1 << 15;
@@ -40,9 +39,9 @@ const SECOND_AT: u64 = FIRST_AT + (1 << 24) * 2;
 const BLOCK: u16 = 1 << 15;
 const _: () = assert!(BLOCKS_MAX == BLOCK as usize && NEXT_HOPS_MAX < BLOCK as usize);
 
-/// Where a compiled table lies.
+/// Random access to the bytes of a compiled table.
 pub trait Bytes {
-    /// What reading may fail with.
+    /// The error of a read.
     type Error;
     /// Its length.
     fn length(&self) -> u64;
@@ -56,25 +55,25 @@ pub struct Routes<B> {
     bytes: B,
 }
 
-/// What is wrong with a table as text.
+/// An error in a table as text.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct RouteFault {
+pub struct RouteError {
     /// The line, from 1 on.
     pub line: usize,
     /// What is wrong with it.
     pub reason: String,
 }
 
-impl fmt::Display for RouteFault {
+impl fmt::Display for RouteError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "line {}: {}", self.line, self.reason)
     }
 }
 
-impl core::error::Error for RouteFault {}
+impl core::error::Error for RouteError {}
 
 impl<B: Bytes> Routes<B> {
-    /// Takes the bytes of a compiled table, all of it; or says why they are none.
+    /// Opens a compiled table; the inner error says why it is invalid.
     pub fn open(bytes: B) -> Result<Result<Self, String>, B::Error> {
         let len = bytes.length();
         let mut header = [0; HEADER_BYTES as usize];
@@ -82,7 +81,7 @@ impl<B: Bytes> Routes<B> {
             bytes.read_exact(0, &mut header)?;
         }
         if header[..8] != MAGIC[..] {
-            let why = "is no compiled route table, must begin with E3DIR248";
+            let why = "is not a compiled route table, must begin with E3DIR248";
             return Ok(Err(why.into()));
         }
         let [next_hops, blocks] = [8, 12].map(|at| {
@@ -99,7 +98,7 @@ impl<B: Bytes> Routes<B> {
         Ok(Ok(Self { bytes }))
     }
 
-    /// The next hop of the longest prefix that the address begins with.
+    /// The next hop of the longest prefix of the address.
     pub fn next_hop(&self, address: Ipv4Addr) -> Result<Option<Ipv4Addr>, B::Error> {
         let address = u64::from(address.to_bits());
         let mut entry = self.entry(FIRST_AT + (address >> 8) * 2)?;
@@ -126,8 +125,8 @@ impl<B: Bytes> Routes<B> {
 }
 
 /// Compiles a text table. An error names the line and what is wrong with it.
-pub fn compile(text: &str) -> Result<Vec<u8>, RouteFault> {
-    let fault = |line: usize, reason: String| RouteFault { line, reason };
+pub fn compile(text: &str) -> Result<Vec<u8>, RouteError> {
+    let error = |line: usize, reason: String| RouteError { line, reason };
     let mut numbers: BTreeMap<Ipv4Addr, u16> = BTreeMap::new();
     let mut routes: BTreeMap<(u8, Ipv4Addr), (u16, usize)> = BTreeMap::new();
     for (line, content) in (1..).zip(text.lines()) {
@@ -138,30 +137,33 @@ pub fn compile(text: &str) -> Result<Vec<u8>, RouteFault> {
             [prefix, hop] => (prefix, hop),
             _ => {
                 let words = words.len();
-                return Err(fault(
+                return Err(error(
                     line,
                     format!("has {words} words, must be PREFIX/LEN NEXTHOP"),
                 ));
             }
         };
-        let prefix = Prefix::parse(prefix).map_err(|reason| fault(line, reason))?;
+        let prefix = Prefix::parse(prefix).map_err(|reason| error(line, reason))?;
         let hop: Ipv4Addr = hop
             .parse()
-            .map_err(|_| fault(line, format!("next hop is {hop:?}, must be an address")))?;
+            .map_err(|_| error(line, format!("next hop is {hop:?}, must be an address")))?;
         let next = numbers.len() + 1;
         let number = *numbers.entry(hop).or_insert(next as u16);
         if usize::from(number) > NEXT_HOPS_MAX {
-            return Err(fault(
+            return Err(error(
                 line,
                 format!("next hop number {next}, must be at most {NEXT_HOPS_MAX}"),
             ));
         }
         if let Some((_, before)) = routes.insert((prefix.len, prefix.address), (number, line)) {
-            return Err(fault(line, format!("{} is on line {before} too", words[0])));
+            return Err(error(
+                line,
+                format!("{} is a duplicate of line {before}", words[0]),
+            ));
         }
     }
 
-    // Ordered by length: a longer prefix is written over the shorter ones that it lies in.
+    // Ordered by length: a longer prefix overwrites the shorter ones that contain it.
     let mut first = vec![0u16; 1 << 24];
     let mut second: Vec<[u16; 256]> = Vec::new();
     for ((len, address), (number, line)) in &routes {
@@ -173,7 +175,7 @@ pub fn compile(text: &str) -> Result<Vec<u8>, RouteFault> {
         let entry = &mut first[address >> 8];
         if *entry & BLOCK == 0 {
             if second.len() == BLOCKS_MAX {
-                return Err(fault(
+                return Err(error(
                     *line,
                     format!("block {}, must be at most {BLOCKS_MAX}", BLOCKS_MAX + 1),
                 ));

@@ -63,10 +63,13 @@ fn routes_equal_the_naive_match() {
 
 #[test]
 fn a_wrong_line_of_a_route_table_is_named() {
-    let fault = |text: &str| compile(text).unwrap_err().to_string();
+    let error = |text: &str| compile(text).unwrap_err().to_string();
     let good = "10.0.0.0/8 192.0.2.1\n\n# more\n";
     for (line, reason) in [
-        ("10.0.0.0/8 192.0.2.2", "10.0.0.0/8 is on line 1 too"),
+        (
+            "10.0.0.0/8 192.0.2.2",
+            "10.0.0.0/8 is a duplicate of line 1",
+        ),
         ("10.0.0.0/33 192.0.2.2", "length is \"33\", must be 0..=32"),
         ("10.0.0.0/+8 192.0.2.2", "length is \"+8\", must be 0..=32"),
         ("10.0.0.0/08 192.0.2.2", "length is \"08\", must be 0..=32"),
@@ -90,7 +93,7 @@ fn a_wrong_line_of_a_route_table_is_named() {
         ),
         (
             "10.0.0.1/8 192.0.2.2",
-            "10.0.0.1/8 has bits set behind the first 8",
+            "10.0.0.1/8 has bits set after the first 8",
         ),
         (
             "10.0.0/8 192.0.2.2",
@@ -107,16 +110,16 @@ fn a_wrong_line_of_a_route_table_is_named() {
         ),
     ] {
         let must_be = format!("line 4: {reason}");
-        assert_eq!(fault(&format!("{good}{line}\n")), must_be);
+        assert_eq!(error(&format!("{good}{line}\n")), must_be);
     }
     let many: String = (0..=BLOCKS_MAX as u32)
         .map(|i| format!("{}/25 192.0.2.1\n", Ipv4Addr::from_bits(i << 8)))
         .collect();
-    assert!(fault(&many).ends_with("line 32769: block 32769, must be at most 32768"));
+    assert!(error(&many).ends_with("line 32769: block 32769, must be at most 32768"));
     let many: String = (1..=NEXT_HOPS_MAX as u32 + 1)
         .map(|i| format!("{0}/32 {0}\n", Ipv4Addr::from_bits(i)))
         .collect();
-    assert!(fault(&many).ends_with("line 32768: next hop number 32768, must be at most 32767"));
+    assert!(error(&many).ends_with("line 32768: next hop number 32768, must be at most 32767"));
 }
 
 #[test]

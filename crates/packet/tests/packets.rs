@@ -2,7 +2,7 @@
 
 use std::net::Ipv4Addr;
 
-use e3_packet::{Fault, Flow, Packet, PacketBuilder, Transport, checksum, protocol, rewrite};
+use e3_packet::{Flow, Packet, PacketBuilder, PacketError, Transport, checksum, protocol, rewrite};
 
 use e3_testkit::{Random, seeds};
 
@@ -45,7 +45,7 @@ fn a_known_header() {
     bytes[8] -= 1;
     assert_eq!(
         Packet::parse(&bytes).unwrap().check_header(),
-        Err(Fault::Checksum {
+        Err(PacketError::Checksum {
             is: 0xb861,
             must_be: 0xb961
         })
@@ -91,33 +91,33 @@ fn what_is_built_is_read() {
 #[test]
 fn claims_are_held_against_the_bytes() {
     let good = PacketBuilder::udp((A, 1), (B, 2)).payload(b"xyz").build();
-    let fault = |at: usize, value: u8| {
+    let error = |at: usize, value: u8| {
         let mut bytes = good.clone();
         bytes[at] = value;
         let transport = Packet::parse(&bytes).and_then(|p| p.transport());
         transport.unwrap_err().to_string()
     };
-    assert_eq!(fault(0, 0x65), "packet: version is 6, must be 4");
+    assert_eq!(error(0, 0x65), "packet: version is 6, must be 4");
     assert_eq!(
-        fault(0, 0x44),
+        error(0, 0x44),
         "packet: header length is 16, must be 20..=31"
     );
     assert_eq!(
-        fault(0, 0x48),
+        error(0, 0x48),
         "packet: header length is 32, must be 20..=31"
     );
-    assert_eq!(fault(3, 19), "packet: length is 19, must be 20..=31");
-    assert_eq!(fault(3, 32), "packet: length is 32, must be 20..=31");
-    assert_eq!(fault(3, 27), "udp: has 7 bytes, must be at least 8");
-    assert_eq!(fault(25, 12), "udp: length is 12, must be 8..=11");
-    assert_eq!(fault(25, 7), "udp: length is 7, must be 8..=11");
+    assert_eq!(error(3, 19), "packet: length is 19, must be 20..=31");
+    assert_eq!(error(3, 32), "packet: length is 32, must be 20..=31");
+    assert_eq!(error(3, 27), "udp: has 7 bytes, must be at least 8");
+    assert_eq!(error(25, 12), "udp: length is 12, must be 8..=11");
+    assert_eq!(error(25, 7), "udp: length is 7, must be 8..=11");
     let short = Packet::parse(&good[..19]).unwrap_err().to_string();
     assert_eq!(short, "packet: has 19 bytes, must be at least 20");
     let mut tcp = PacketBuilder::tcp((A, 1), (B, 2)).build();
     tcp[32] = 0x60;
-    let fault = Packet::parse(&tcp).unwrap().transport().unwrap_err();
+    let error = Packet::parse(&tcp).unwrap().transport().unwrap_err();
     assert_eq!(
-        fault.to_string(),
+        error.to_string(),
         "tcp: header length is 24, must be 20..=20"
     );
 }
@@ -151,17 +151,19 @@ fn checksums_stay_right_through_rewrites() {
         let address = Ipv4Addr::from_bits(random.next_u64() as u32);
         let port = random.next_u64() as u16;
         let source = random.next_u64().is_multiple_of(2);
-        let done = match source {
-            true => rewrite::source(&mut bytes, address, port),
-            false => rewrite::destination(&mut bytes, address, port),
+        let done = if source {
+            rewrite::source(&mut bytes, address, port)
+        } else {
+            rewrite::destination(&mut bytes, address, port)
         };
         assert_eq!(done.is_ok(), before.protocol != 47, "seed {seed}");
         right(&bytes);
         if done.is_ok() {
             let after = Packet::parse(&bytes).unwrap().flow().unwrap();
-            let end = match source {
-                true => (after.source, after.source_port),
-                false => (after.destination, after.destination_port),
+            let end = if source {
+                (after.source, after.source_port)
+            } else {
+                (after.destination, after.destination_port)
             };
             assert_eq!(end, (address, port), "seed {seed}");
         }
@@ -191,8 +193,8 @@ fn fragments_have_no_ports() {
     bytes[6..8].copy_from_slice(&[0, 3]);
     let packet = Packet::parse(&bytes).unwrap();
     assert_eq!(packet.flow().unwrap().source_port, 0);
-    let fault = rewrite::source(&mut bytes, A, 1).unwrap_err();
-    assert_eq!(fault, Fault::Fragment { offset: 24 });
+    let error = rewrite::source(&mut bytes, A, 1).unwrap_err();
+    assert_eq!(error, PacketError::Fragment { offset: 24 });
 }
 
 #[test]

@@ -1,11 +1,11 @@
-//! Writing records. What every service does with every request is worth its own few lines; the tests
-//! hold it against a library's encoder.
+//! Writes records. Every service writes one for every request, so the encoder is our own and short; the
+//! tests compare it with a library's.
 
 use crate::major::{ARRAY, BYTES, MAP, NEGATIVE, SIMPLE, TEXT, UNSIGNED};
 use crate::record::{Name, Record};
 use alloc::vec::Vec;
 
-/// A value to be written.
+/// A value to write.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Value<'a> {
     /// Nothing.
@@ -22,13 +22,13 @@ pub enum Value<'a> {
     Bytes(&'a [u8]),
 }
 
-/// Room for a record's head before its fields, whose number is known only when all are there.
+/// Bytes reserved for a record's head; the number of its fields is known only at the end.
 const HEAD_LEN: usize = 3;
 
 /// Writes a record.
 #[derive(Debug)]
 pub struct Builder {
-    /// Room for the head, then the fields.
+    /// The reserved head, then the fields.
     out: Vec<u8>,
     count: u16,
 }
@@ -42,7 +42,7 @@ impl Default for Builder {
     }
 }
 
-/// Writes an array as a field's value; it must get as many elements as were promised.
+/// Writes an array as a field's value; it must get as many elements as announced.
 #[derive(Debug)]
 pub struct Array<'b>(&'b mut Vec<u8>);
 
@@ -110,14 +110,14 @@ impl Builder {
         Builder::default()
     }
 
-    /// Begins again.
+    /// Starts a new record.
     pub fn clear(&mut self) -> &mut Builder {
         self.out.truncate(HEAD_LEN);
         self.count = 0;
         self
     }
 
-    /// Takes over all fields of a record but those named.
+    /// Copies all fields of a record but those named.
     pub fn copy(&mut self, record: &Record<'_>, without: &[&str]) -> &mut Builder {
         let place = |name: &&str| record.place(Name::new(name.as_bytes()));
         // a bit for each field, of which there are at most 64
@@ -125,7 +125,7 @@ impl Builder {
             .iter()
             .filter_map(place)
             .fold(0, |all, at| all | 1u64 << at);
-        // those that follow each other are copied at once
+        // adjacent fields are copied at once
         let mut run = 0..0;
         for (at, field) in record.fields.iter().enumerate() {
             if left_out >> at & 1 == 1 {
@@ -142,7 +142,7 @@ impl Builder {
         self
     }
 
-    /// Takes over one field of a record, if it is there, under another name.
+    /// Copies one field of a record, if it exists, under another name.
     pub fn copy_as(&mut self, record: &Record<'_>, field: &str, name: &str) -> &mut Builder {
         if let Some(value) = record.raw(field) {
             self.name(name);
@@ -193,7 +193,7 @@ mod tests {
     use super::*;
     use minicbor::Decoder;
 
-    /// What is written, the library's decoder reads, in the shortest form.
+    /// Values have the shortest form, which the library's decoder reads.
     #[test]
     fn numbers_and_lengths_have_every_size() {
         for shift in 0..64 {

@@ -1,9 +1,9 @@
-//! What the services of the shipped applications share, so that each of them fits into any
-//! application: what they say to each other ([`Record`]), what they answer ([`status`]), and where
-//! their results go ([`Stage`]).
+//! What the services of a pipeline share, so that each of them fits into any application: the format of
+//! their data ([`Record`]), the statuses of their replies ([`status`]), and their downstream routes
+//! ([`Stage`]).
 //!
-//! A service reads the fields that its configuration names, adds its own, and passes the record on.
-//! So the order of services, and which of them take part, is the manifest's business alone.
+//! A service reads the fields that its configuration names, adds its own, and forwards the record. So only
+//! the manifest determines which services take part, and in which order.
 
 #![cfg_attr(target_arch = "wasm32", no_std)]
 
@@ -17,8 +17,8 @@ mod words;
 
 pub use builder::{Array, Builder, Value};
 pub use lines::{LINE_BYTES_MAX, Lines};
-pub use record::{FIELDS_MAX, Fault, Record};
-pub use stage::{Question, Stage};
+pub use record::{FIELDS_MAX, Record, RecordError};
+pub use stage::{Query, Stage};
 pub use words::Words;
 
 /// Major types of CBOR (RFC 8949, section 3.1), in the high bits of a value's first byte.
@@ -40,10 +40,10 @@ mod major {
 pub mod status {
     /// Done.
     pub const OK: u32 = 0;
-    /// The request is wrong in itself; the payload of the reply says how, as text.
+    /// The request is invalid; the payload of the reply is the reason, as text.
     pub const MALFORMED: u32 = 1;
-    /// What the request asks for is not there.
+    /// The requested thing does not exist.
     pub const NOT_FOUND: u32 = 2;
-    /// The request is understood and refused: not allowed, over a limit, a conflict.
+    /// The request is valid and refused: not allowed, above a limit, or a conflict.
     pub const REFUSED: u32 = 3;
 }

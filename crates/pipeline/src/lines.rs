@@ -1,4 +1,4 @@
-//! Assets of text, line by line, without having all of one in memory.
+//! Text assets, read line by line: the whole asset is never in memory.
 
 use alloc::format;
 use alloc::vec::Vec;
@@ -7,7 +7,7 @@ use e3_sdk::{Asset, Error};
 
 /// Longest line of an asset.
 pub const LINE_BYTES_MAX: usize = 64 * 1024;
-/// Bytes that are read at once.
+/// Bytes read at once.
 const CHUNK_BYTES: usize = 16 * 1024;
 
 /// The lines of an asset. Empty ones and those that begin with `#` are left out.
@@ -18,7 +18,7 @@ pub struct Lines {
     /// Where the next chunk begins.
     offset: u64,
     buffer: Vec<u8>,
-    /// The rest of the buffer that was not yet looked at.
+    /// Where the rest of the buffer begins that was not read yet.
     at: usize,
     number: u32,
     ended: bool,
@@ -54,7 +54,7 @@ impl Lines {
                 continue;
             }
             if core::str::from_utf8(line).is_err() {
-                return Err(self.fault("is no UTF-8"));
+                return Err(self.error("is not UTF-8"));
             }
             let line = core::str::from_utf8(&self.buffer[start..end]);
             return Ok(Some(line.unwrap_or_default()));
@@ -82,14 +82,14 @@ impl Lines {
         }
     }
 
-    /// Reads the next chunk behind what was not yet looked at.
+    /// Appends the next chunk to the rest of the buffer.
     fn read(&mut self) -> Result<(), Error> {
         self.buffer.drain(..self.at);
         self.at = 0;
         let len = self.buffer.len();
         if len > LINE_BYTES_MAX {
             self.number += 1;
-            return Err(self.fault(format!("is longer than {LINE_BYTES_MAX} bytes")));
+            return Err(self.error(format!("is longer than {LINE_BYTES_MAX} bytes")));
         }
         self.buffer.resize(len + CHUNK_BYTES, 0);
         let read = self.asset.read(self.offset, &mut self.buffer[len..])?;
@@ -99,8 +99,8 @@ impl Lines {
         Ok(())
     }
 
-    /// What is wrong with the line that was read last.
-    pub fn fault(&self, why: impl Display) -> Error {
+    /// An error in the line that was read last.
+    pub fn error(&self, why: impl Display) -> Error {
         Error::Asset {
             name: self.name,
             line: self.number,
@@ -108,8 +108,8 @@ impl Lines {
         }
     }
 
-    /// What is wrong with the whole.
-    pub fn fault_of_all(&self, why: impl Display) -> Error {
+    /// An error in the whole asset.
+    pub fn error_of_all(&self, why: impl Display) -> Error {
         Error::Asset {
             name: self.name,
             line: 0,
@@ -145,11 +145,14 @@ mod tests {
 
     #[test]
     fn faults_name_asset_and_line() {
-        let fault = |bytes: &[u8]| lines(bytes).unwrap_err().to_string();
-        assert_eq!(fault(b"a\n\n\xff\n"), "asset \"text\": line 3: is no UTF-8");
+        let error = |bytes: &[u8]| lines(bytes).unwrap_err().to_string();
+        assert_eq!(
+            error(b"a\n\n\xff\n"),
+            "asset \"text\": line 3: is not UTF-8"
+        );
         let long = "a\n".to_string() + &"x".repeat(100_000);
         let why = "asset \"text\": line 2: is longer than 65536 bytes";
-        assert_eq!(fault(long.as_bytes()), why);
+        assert_eq!(error(long.as_bytes()), why);
         let _host = Host::new();
         assert_eq!(Lines::open("text").unwrap_err(), Error::NoAsset("text"));
     }

@@ -1,8 +1,8 @@
 //! Records: one CBOR map (RFC 8949) of named values, with definite lengths.
 //!
-//! Every language has a library for CBOR, it is read without copying, and a field that a service
-//! does not know passes through as it came. Every text in it, also within a value that nobody here
-//! reads, is UTF-8 (RFC 8949, section 3.1), so that whoever reads it later can.
+//! Every language has a CBOR library, records are parsed without copying, and unknown fields are forwarded
+//! unchanged. Every text in a record, also in a value that no service reads, is UTF-8 (RFC 8949,
+//! section 3.1), so that later readers can decode it.
 
 use crate::builder::Value;
 use crate::major::{self, ARRAY, BYTES, MAP, NEGATIVE, TAG, TEXT, UNSIGNED};
@@ -18,10 +18,10 @@ mod tests;
 /// Most fields of a record.
 pub const FIELDS_MAX: usize = 64;
 
-/// What is wrong with a record: which field, what it holds, what it should.
+/// Why a record is invalid: the field, its value, and what is required.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Fault {
-    /// The bytes are no record.
+pub enum RecordError {
+    /// The bytes are not a record.
     Record {
         /// Where reading failed.
         at: usize,
@@ -30,13 +30,13 @@ pub enum Fault {
     },
     /// A field is missing.
     Missing(String),
-    /// A field holds something of another type.
+    /// A field has the wrong type.
     Type {
         /// Its name.
         field: String,
-        /// What it holds.
+        /// The actual type.
         is: String,
-        /// What it should hold.
+        /// The required type.
         must_be: &'static str,
     },
     /// A field's value is out of bounds.
@@ -48,41 +48,41 @@ pub enum Fault {
     },
 }
 
-impl Fault {
+impl RecordError {
     /// A value out of bounds: `why` says the value and the bound.
-    pub fn value(field: &str, why: impl Into<String>) -> Fault {
-        Fault::Value {
+    pub fn value(field: &str, why: impl Into<String>) -> RecordError {
+        RecordError::Value {
             field: field.into(),
             why: why.into(),
         }
     }
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for RecordError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Fault::Record { at, expected } => {
-                write!(f, "record: byte {at}: {expected} expected")
+            RecordError::Record { at, expected } => {
+                write!(f, "record: expected {expected} at byte {at}")
             }
-            Fault::Missing(field) => write!(f, "field {field:?}: is missing"),
-            Fault::Type { field, is, must_be } => {
+            RecordError::Missing(field) => write!(f, "field {field:?}: is missing"),
+            RecordError::Type { field, is, must_be } => {
                 write!(f, "field {field:?}: is {is}, must be {must_be}")
             }
-            Fault::Value { field, why } => write!(f, "field {field:?}: {why}"),
+            RecordError::Value { field, why } => write!(f, "field {field:?}: {why}"),
         }
     }
 }
 
-impl core::error::Error for Fault {}
+impl core::error::Error for RecordError {}
 
-/// A record as it came: its fields are looked at where they lie.
+/// A parsed record, which borrows the bytes of its fields.
 #[derive(Clone, Debug, Default)]
 pub struct Record<'a> {
     pub(crate) bytes: &'a [u8],
     pub(crate) fields: Vec<Field<'a>>,
 }
 
-/// A field's name, which is UTF-8. Most comparisons end at the tag.
+/// A field's name, in UTF-8. Most comparisons end at the tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Name<'a> {
     /// Of its length, its first and its last byte.
@@ -97,13 +97,13 @@ impl<'a> Name<'a> {
         Name { tag, bytes }
     }
 
-    /// One of 64 bits, nearly always another one for another name.
+    /// One of 64 bits, mostly different for different names.
     fn bit(self) -> u64 {
         1 << (self.tag.wrapping_mul(0x9e37_79b9) >> 26)
     }
 }
 
-/// Where a field lies.
+/// A field and its place.
 #[derive(Clone, Debug)]
 pub(crate) struct Field<'a> {
     pub(crate) name: Name<'a>,
@@ -113,16 +113,16 @@ pub(crate) struct Field<'a> {
 }
 
 impl<'a> Record<'a> {
-    /// Reads a record, which must end with the bytes.
-    pub fn parse(bytes: &'a [u8]) -> Result<Record<'a>, Fault> {
+    /// Parses a record, which must end with the bytes.
+    pub fn parse(bytes: &'a [u8]) -> Result<Record<'a>, RecordError> {
         let mut d = Decoder::new(bytes);
-        let fault = |d: &Decoder<'_>, expected| Fault::Record {
+        let error = |d: &Decoder<'_>, expected| RecordError::Record {
             at: d.position(),
             expected,
         };
         let count = match d.map() {
             Ok(Some(count)) if count <= FIELDS_MAX as u64 => count,
-            _ => return Err(fault(&d, "a map of at most 64 fields, of definite length,")),
+            _ => return Err(error(&d, "a map of at most 64 fields with definite length")),
         };
         let mut fields: Vec<Field<'_>> = Vec::with_capacity(count as usize);
         let (mut start, mut names) = (d.position(), 0);
@@ -133,23 +133,23 @@ impl<'a> Record<'a> {
                 Some((text.as_bytes(), d.position()))
             });
             let Some((name, value_at)) = name else {
-                return Err(fault(&d, "a field's name"));
+                return Err(error(&d, "a field name"));
             };
             let name = Name::new(name);
             if names & name.bit() != 0 && fields.iter().any(|f| f.name == name) {
                 d.set_position(value_at);
-                return Err(fault(&d, "another field's name, since this one was there,"));
+                return Err(error(&d, "a field name not used before"));
             }
             names |= name.bit();
             let end = match end_of_definite(bytes, value_at) {
                 Ok(end) => end,
                 Err(Flaw::Text(at)) => {
                     d.set_position(at);
-                    return Err(fault(&d, "text in UTF-8"));
+                    return Err(error(&d, "UTF-8 text"));
                 }
                 Err(Flaw::Length) => {
                     d.set_position(value_at);
-                    return Err(fault(&d, "a value, of definite length,"));
+                    return Err(error(&d, "a value with definite length"));
                 }
             };
             fields.push(Field {
@@ -161,13 +161,14 @@ impl<'a> Record<'a> {
             start = end;
         }
         d.set_position(start);
-        match d.position() == bytes.len() {
-            true => Ok(Record { bytes, fields }),
-            false => Err(fault(&d, "the end")),
+        if d.position() == bytes.len() {
+            Ok(Record { bytes, fields })
+        } else {
+            Err(error(&d, "the end"))
         }
     }
 
-    /// Which field has this name.
+    /// Index of the field with this name.
     pub(crate) fn place(&self, name: Name<'_>) -> Option<usize> {
         self.fields.iter().position(|f| f.name == name)
     }
@@ -177,7 +178,7 @@ impl<'a> Record<'a> {
         Some(self.fields[at].value)
     }
 
-    /// Whether there is such a field.
+    /// Whether the field exists.
     pub fn has(&self, name: &str) -> bool {
         self.raw(name).is_some()
     }
@@ -188,9 +189,11 @@ impl<'a> Record<'a> {
         name: &str,
         must_be: &'static str,
         read: impl FnOnce(&'a [u8]) -> Option<T>,
-    ) -> Result<T, Fault> {
-        let raw = self.raw(name).ok_or_else(|| Fault::Missing(name.into()))?;
-        read(raw).ok_or_else(|| Fault::Type {
+    ) -> Result<T, RecordError> {
+        let raw = self
+            .raw(name)
+            .ok_or_else(|| RecordError::Missing(name.into()))?;
+        read(raw).ok_or_else(|| RecordError::Type {
             field: name.into(),
             is: type_of(raw),
             must_be,
@@ -198,35 +201,35 @@ impl<'a> Record<'a> {
     }
 
     /// A whole number.
-    pub fn int(&self, name: &str) -> Result<i64, Fault> {
+    pub fn int(&self, name: &str) -> Result<i64, RecordError> {
         self.read(name, "a whole number", int)
     }
 
     /// A finite number, whole or not.
-    pub fn number(&self, name: &str) -> Result<f64, Fault> {
+    pub fn number(&self, name: &str) -> Result<f64, RecordError> {
         self.read(name, "a finite number", |v| number(&mut Decoder::new(v)))
     }
 
     /// True or false.
-    pub fn bool(&self, name: &str) -> Result<bool, Fault> {
+    pub fn bool(&self, name: &str) -> Result<bool, RecordError> {
         self.read(name, "true or false", |v| Decoder::new(v).bool().ok())
     }
 
     /// Text.
-    pub fn text(&self, name: &str) -> Result<&'a str, Fault> {
+    pub fn text(&self, name: &str) -> Result<&'a str, RecordError> {
         self.read(name, "text", text)
     }
 
     /// Bytes; text counts as its UTF-8.
-    pub fn bytes(&self, name: &str) -> Result<&'a [u8], Fault> {
+    pub fn bytes(&self, name: &str) -> Result<&'a [u8], RecordError> {
         self.read(name, "bytes or text", |v| match string(v, BYTES) {
             None => text(v).map(str::as_bytes),
             bytes => bytes,
         })
     }
 
-    /// Whatever single value it is; numbers are finite.
-    pub fn value(&self, name: &str) -> Result<Value<'a>, Fault> {
+    /// A single value of any type; numbers are finite.
+    pub fn value(&self, name: &str) -> Result<Value<'a>, RecordError> {
         self.read(
             name,
             "a finite number, text, bytes, true, false or null",
@@ -244,19 +247,19 @@ impl<'a> Record<'a> {
         )
     }
 
-    /// Whether there is such a field and it is an array.
+    /// Whether the field exists and is an array.
     pub fn is_array(&self, name: &str) -> bool {
         let first = self.raw(name).and_then(<[u8]>::first);
         first.is_some_and(|first| first & major::MASK == ARRAY)
     }
 
     /// Finite numbers, at most `max` of them.
-    pub fn numbers(&self, name: &str, max: usize) -> Result<Vec<f64>, Fault> {
+    pub fn numbers(&self, name: &str, max: usize) -> Result<Vec<f64>, RecordError> {
         self.array(name, "an array of finite numbers", max, number)
     }
 
     /// Texts, at most `max` of them.
-    pub fn texts(&self, name: &str, max: usize) -> Result<Vec<&'a str>, Fault> {
+    pub fn texts(&self, name: &str, max: usize) -> Result<Vec<&'a str>, RecordError> {
         self.array(name, "an array of texts", max, |d| d.str().ok())
     }
 
@@ -266,26 +269,27 @@ impl<'a> Record<'a> {
         must_be: &'static str,
         max: usize,
         mut read: impl FnMut(&mut Decoder<'a>) -> Option<T>,
-    ) -> Result<Vec<T>, Fault> {
+    ) -> Result<Vec<T>, RecordError> {
         let mut len = 0;
         let all = self.read(name, must_be, |v| {
             let mut d = Decoder::new(v);
             len = d.array().ok()?? as usize;
-            // The length is the sender's word: read no more than is allowed.
+            // The length is unverified: read at most the maximum.
             (0..len.min(max)).map(|_| read(&mut d)).collect()
         })?;
-        match len <= max {
-            true => Ok(all),
-            false => Err(Fault::value(
+        if len <= max {
+            Ok(all)
+        } else {
+            Err(RecordError::value(
                 name,
                 alloc::format!("has {len} elements, must be at most {max}"),
-            )),
+            ))
         }
     }
 }
 
-/// A text of at most 23 bytes, and where it ends. The decoder knows all forms, but takes longer over
-/// it, and every service on the way of a request reads its record.
+/// A text of at most 23 bytes, and where it ends. The decoder reads all forms, but is slower, and every
+/// service of a pipeline parses the record.
 fn short_text(bytes: &[u8], start: usize) -> Option<(&[u8], usize)> {
     let len = match bytes.get(start)? {
         head @ 0x60..=0x77 => usize::from(head & 0x1f),
@@ -324,7 +328,7 @@ fn is_ascii(text: &[u8]) -> bool {
     all & 0x8080_8080_8080_8080 == 0
 }
 
-/// What is at the beginning of every value: its type, its number, and where they end. None for an
+/// The head of a value: its type, its number, and where they end. None for an
 /// indefinite length.
 fn head(bytes: &[u8], at: usize) -> Option<(u8, u64, usize)> {
     let rest = bytes.get(at..)?;
@@ -378,9 +382,10 @@ fn end_of_definite(bytes: &[u8], start: usize) -> Result<usize, Flaw> {
             .and_then(|more| left.checked_add(more))
             .ok_or(Flaw::Length)?;
     }
-    match at <= bytes.len() {
-        true => Ok(at),
-        false => Err(Flaw::Length),
+    if at <= bytes.len() {
+        Ok(at)
+    } else {
+        Err(Flaw::Length)
     }
 }
 

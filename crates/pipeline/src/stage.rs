@@ -1,7 +1,7 @@
-//! Where a service's results go: along its channels, and back to the client.
+//! The routes of a service's results: downstream along its channels, and back to the client.
 
 use crate::builder::Builder;
-use crate::record::{Fault, Record};
+use crate::record::{Record, RecordError};
 use crate::status;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -10,38 +10,38 @@ use e3_sdk::{Channel, Error, Request, config, limits::KEY_BYTES_MAX, reply};
 /// What a message counts among the bytes of a request beside key and payload (docs/abi.md).
 const MESSAGE_OVERHEAD_BYTES: usize = 16;
 
-/// A way on.
+/// A downstream route.
 #[derive(Debug)]
-struct Next {
+struct Route {
     name: String,
     channel: Channel,
-    /// Field whose value is the routing key; none = the key that the request came with.
+    /// Field whose value is the routing key; none = the request's own key.
     key: Option<String>,
 }
 
-/// A service's place among the others, from its configuration:
+/// A service's place in the pipeline, from its configuration:
 ///
-/// - `to`: names of channels, separated by commas, along which its results go (default: none);
+/// - `to`: names of the channels along which its results go, separated by commas (default: none);
 /// - `key-NAME`: the field that is the routing key on channel NAME (default: the request's key);
-/// - `reply`: `yes` or `no`, whether it answers the client (default: `yes` if `to` is empty);
-/// - `name`: what it is called in questions (see [`Stage::question`]).
+/// - `reply`: `yes` or `no`, whether it replies to the client (default: `yes` if `to` is empty);
+/// - `name`: its name in queries (see [`Stage::query`]).
 #[derive(Debug)]
 pub struct Stage {
-    next: Vec<Next>,
+    routes: Vec<Route>,
     replies: bool,
     name: Option<String>,
 }
 
-/// What a record is.
+/// Whether a record is a query, and for which service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Question<'a> {
-    /// No question: to be handled.
+pub enum Query<'a> {
+    /// Not a query, but data.
     None,
-    /// A question to this service: this is its `op`. It is answered whoever else replies, and
-    /// changes nothing.
+    /// A query to this service, with its `op`. It is answered even if the service does not reply to
+    /// data, and changes nothing.
     Mine(&'a str),
-    /// A question to another service: it is on its way there.
-    PassedOn,
+    /// A query to another service, which was forwarded.
+    Forwarded,
 }
 
 impl Stage {
@@ -49,9 +49,9 @@ impl Stage {
     pub fn open() -> Result<Stage, Error> {
         let to = config("to").unwrap_or_default();
         let names = to.split(',').map(str::trim).filter(|n| !n.is_empty());
-        let next = names
+        let routes = names
             .map(|name| {
-                Ok(Next {
+                Ok(Route {
                     name: name.to_string(),
                     channel: Channel::named(name).ok_or_else(|| Error::Config {
                         name: "to",
@@ -62,7 +62,7 @@ impl Stage {
             })
             .collect::<Result<Vec<_>, Error>>()?;
         let replies = match config("reply").as_deref() {
-            None => next.is_empty(),
+            None => routes.is_empty(),
             Some("yes") => true,
             Some("no") => false,
             Some(other) => {
@@ -73,78 +73,80 @@ impl Stage {
             }
         };
         Ok(Stage {
-            next,
+            routes,
             replies,
             name: config("name"),
         })
     }
 
-    /// Tells a question (a record with a field `op`) from what is to be handled. One whose field
-    /// `at` names another service goes on under the request's own key, so that it reaches the shard
-    /// that owns the key's slot there: along the channel of that name if there is one, else along
-    /// the first. One that can go no further is refused.
-    pub fn question<'a>(
+    /// Distinguishes queries (records with a field `op`) from data. A query whose field `at` names
+    /// another service is forwarded under the request's own key, so that it reaches the shard that owns
+    /// the key's slot there: along the channel of that name if there is one, else along the first. The
+    /// last service refuses it.
+    pub fn query<'a>(
         &self,
         request: &Request<'_>,
         record: &Record<'a>,
-    ) -> Result<Question<'a>, Error> {
-        // Nearly all are none: no fault is made up for them.
+    ) -> Result<Query<'a>, Error> {
+        // Most records are data: do not construct an error for them.
         let Some(Ok(op)) = record.has("op").then(|| record.text("op")) else {
-            return Ok(Question::None);
+            return Ok(Query::None);
         };
         let at = match record.text("at") {
             Ok(at) if Some(at) != self.name.as_deref() => at,
-            _ => return Ok(Question::Mine(op)),
+            _ => return Ok(Query::Mine(op)),
         };
-        let named = self.next.iter().find(|n| n.name == at);
-        match (named.or(self.next.first()), &self.name) {
-            (Some(next), _) => {
-                request.with_key(|key| next.channel.send(key, request.payload()))?;
+        let named = self.routes.iter().find(|r| r.name == at);
+        match (named.or(self.routes.first()), &self.name) {
+            (Some(route), _) => {
+                request.with_key(|key| route.channel.send(key, request.payload()))?;
             }
             (None, Some(name)) => {
-                let why = alloc::format!("is {at:?}, but the last service here is {name:?}");
-                self.refuse(&Fault::value("at", why))?;
+                let why = alloc::format!(
+                    "is {at:?}, no downstream service has this name; the last one is {name:?}"
+                );
+                self.refuse(&RecordError::value("at", why))?;
             }
-            // A service without a name takes what comes.
-            (None, None) => return Ok(Question::Mine(op)),
+            // A service without a name answers all queries.
+            (None, None) => return Ok(Query::Mine(op)),
         }
-        Ok(Question::PassedOn)
+        Ok(Query::Forwarded)
     }
 
-    /// Reads a request for a service that answers no questions but may stand before services that
-    /// do. None if it has been dealt with: it is no record, or a question.
-    pub fn statement<'a>(&self, request: &Request<'a>) -> Result<Option<Record<'a>>, Error> {
+    /// Reads a record for a service that answers no queries but may have services downstream that do.
+    /// None if the request is done: it was not a record, or a query.
+    pub fn record<'a>(&self, request: &Request<'a>) -> Result<Option<Record<'a>>, Error> {
         let record = match Record::parse(request.payload()) {
             Ok(record) => record,
-            Err(fault) => return self.refuse(&fault).map(|()| None),
+            Err(error) => return self.refuse(&error).map(|()| None),
         };
-        match self.question(request, &record)? {
-            Question::None => Ok(Some(record)),
-            Question::PassedOn => Ok(None),
-            Question::Mine(op) => {
-                let why = alloc::format!("is {op:?}, but there is nothing to ask here");
-                self.refuse(&Fault::value("op", why)).map(|()| None)
+        match self.query(request, &record)? {
+            Query::None => Ok(Some(record)),
+            Query::Forwarded => Ok(None),
+            Query::Mine(op) => {
+                let why = alloc::format!("is {op:?}, but this service answers no queries");
+                self.refuse(&RecordError::value("op", why)).map(|()| None)
             }
         }
     }
 
-    /// Whether anybody sees what comes out: a further service or the client.
-    pub fn is_heard(&self) -> bool {
-        self.replies || !self.next.is_empty()
+    /// Whether a downstream service or the client gets the result.
+    pub fn has_output(&self) -> bool {
+        self.replies || !self.routes.is_empty()
     }
 
-    /// Whether no service comes after this one.
+    /// Whether the service has no downstream routes.
     pub fn is_last(&self) -> bool {
-        self.next.is_empty()
+        self.routes.is_empty()
     }
 
-    /// Bytes that a record of `len` bytes, passed on by [`Stage::pass_record`], takes at most of those
-    /// that a request may write and send (docs/abi.md).
+    /// How much of the bound on a request's effects (docs/abi.md) [`Stage::forward_record`] uses at most
+    /// for a record of `len` bytes.
     pub fn output_bytes(&self, request: &Request<'_>, len: usize) -> usize {
         let own_key = request.with_key(|key| Ok(key.len()));
         let own_key = own_key.unwrap_or(KEY_BYTES_MAX);
-        let messages = self.next.iter().map(|next| {
-            let key = if next.key.is_some() {
+        let messages = self.routes.iter().map(|route| {
+            let key = if route.key.is_some() {
                 KEY_BYTES_MAX
             } else {
                 own_key
@@ -154,49 +156,52 @@ impl Stage {
         messages.sum::<usize>() + if self.replies { len } else { 0 }
     }
 
-    /// Whether this service answers the client.
+    /// Whether this service replies to the client.
     pub fn replies(&self) -> bool {
         self.replies
     }
 
     /// Passes bytes on along every channel under the request's own key, and leaves the answer to the
-    /// caller, for a service that says something else than it passes on.
+    /// caller, for a service that says something else than it forwards.
     pub fn send(&self, request: &Request<'_>, payload: &[u8]) -> Result<(), Error> {
         self.send_keyed(request, payload, |_| true, |_| None)
     }
 
     /// Passes bytes on along every channel under the request's own key, and answers with them if it
     /// is this service's part.
-    pub fn pass(&self, request: &Request<'_>, payload: &[u8]) -> Result<(), Error> {
+    pub fn forward(&self, request: &Request<'_>, payload: &[u8]) -> Result<(), Error> {
         self.send(request, payload)?;
-        match self.replies {
-            true => reply(status::OK, payload),
-            false => Ok(()),
+        if self.replies {
+            reply(status::OK, payload)
+        } else {
+            Ok(())
         }
     }
 
-    /// Passes bytes on as [`Stage::pass`] does, but the answer, if it is this service's part, is a
+    /// Passes bytes on as [`Stage::forward`] does, but the answer, if it is this service's part, is a
     /// record made by `answer`: what it found rather than what it was given.
-    pub fn pass_answering(
+    pub fn forward_and_reply(
         &self,
         request: &Request<'_>,
         payload: &[u8],
         answer: impl FnOnce() -> Builder,
     ) -> Result<(), Error> {
         self.send(request, payload)?;
-        match self.replies {
-            true => reply(status::OK, answer().bytes()),
-            false => Ok(()),
+        if self.replies {
+            reply(status::OK, answer().bytes())
+        } else {
+            Ok(())
         }
     }
 
     /// Passes a record on, on each channel under the key that the configuration names, and answers
     /// with it if it is this service's part.
-    pub fn pass_record(&self, request: &Request<'_>, record: &mut Builder) -> Result<(), Error> {
+    pub fn forward_record(&self, request: &Request<'_>, record: &mut Builder) -> Result<(), Error> {
         self.send_record(request, record, |_| true)?;
-        match self.replies {
-            true => reply(status::OK, record.bytes()),
-            false => Ok(()),
+        if self.replies {
+            reply(status::OK, record.bytes())
+        } else {
+            Ok(())
         }
     }
 
@@ -209,7 +214,7 @@ impl Stage {
         wanted: impl Fn(&str) -> bool,
     ) -> Result<(), Error> {
         let payload = record.bytes();
-        if self.next.iter().all(|n| n.key.is_none()) {
+        if self.routes.iter().all(|r| r.key.is_none()) {
             return self.send_keyed(request, payload, wanted, |_| None);
         }
         let read = Record::parse(payload).map_err(|_| Error::Code(1))?;
@@ -226,20 +231,20 @@ impl Stage {
         wanted: impl Fn(&str) -> bool,
         key_of: impl Fn(&str) -> Option<Vec<u8>>,
     ) -> Result<(), Error> {
-        for next in self.next.iter().filter(|n| wanted(&n.name)) {
-            let field = next.key.as_deref().and_then(&key_of);
+        for route in self.routes.iter().filter(|r| wanted(&r.name)) {
+            let field = route.key.as_deref().and_then(&key_of);
             match field.filter(|k| (1..=KEY_BYTES_MAX).contains(&k.len())) {
-                Some(key) => next.channel.send(&key, payload)?,
-                None => request.with_key(|key| next.channel.send(key, payload))?,
+                Some(key) => route.channel.send(&key, payload)?,
+                None => request.with_key(|key| route.channel.send(key, payload))?,
             }
         }
         Ok(())
     }
 
-    /// Answers a request that is wrong in itself: status [`status::MALFORMED`] and why. Whoever
-    /// finds the fault answers, since nobody further on hears of the request.
-    pub fn refuse(&self, fault: &Fault) -> Result<(), Error> {
-        reply(status::MALFORMED, fault.to_string().as_bytes())
+    /// Answers an invalid request with status [`status::MALFORMED`] and the reason. The service that finds
+    /// the error replies, since no downstream service receives the request.
+    pub fn refuse(&self, error: &RecordError) -> Result<(), Error> {
+        reply(status::MALFORMED, error.to_string().as_bytes())
     }
 }
 
@@ -251,7 +256,7 @@ mod tests {
     use e3_sdk::Service;
     use e3_sdk::testing::{Call, Host};
 
-    /// Adds a field, and answers questions with their `op`.
+    /// Adds a field, and answers queries with their `op`.
     struct Adds(Stage);
 
     impl Service for Adds {
@@ -262,16 +267,16 @@ mod tests {
         fn handle(&mut self, request: &Request<'_>) -> Result<(), Error> {
             let record = match Record::parse(request.payload()) {
                 Ok(record) => record,
-                Err(fault) => return self.0.refuse(&fault),
+                Err(error) => return self.0.refuse(&error),
             };
-            match self.0.question(request, &record)? {
-                Question::Mine(op) => return reply(status::OK, op.as_bytes()),
-                Question::PassedOn => return Ok(()),
-                Question::None => {}
+            match self.0.query(request, &record)? {
+                Query::Mine(op) => return reply(status::OK, op.as_bytes()),
+                Query::Forwarded => return Ok(()),
+                Query::None => {}
             }
             let mut out = Builder::new();
             out.copy(&record, &[]).field("added", Value::Int(1));
-            self.0.pass_record(request, &mut out)
+            self.0.forward_record(request, &mut out)
         }
     }
 
@@ -320,7 +325,7 @@ mod tests {
         assert!(Adds::init().is_err());
     }
 
-    /// Answers with what it found, and passes on what it was given.
+    /// Answers with what it found, and forwards what it was given.
     struct Measures(Stage);
 
     impl Service for Measures {
@@ -330,7 +335,7 @@ mod tests {
 
         fn handle(&mut self, request: &Request<'_>) -> Result<(), Error> {
             let bytes = request.payload();
-            self.0.pass_answering(request, bytes, || {
+            self.0.forward_and_reply(request, bytes, || {
                 let mut out = Builder::new();
                 out.field("bytes", Value::Int(bytes.len() as i64));
                 out
@@ -355,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn questions_find_their_service() {
+    fn queries_find_their_service() {
         let ask = |at| record(&[("op", Value::Text("report")), ("at", Value::Text(at))]);
         let host = Host::new()
             .channel("a")
@@ -368,19 +373,19 @@ mod tests {
         let done = host.call(&mut service, &ask("first"));
         assert_eq!(done.replies, vec![(0, b"report".to_vec())]);
         // the channel of that name, else the first; and no further than the last
-        for (at, way) in [("b", "b"), ("a", "a"), ("elsewhere", "a")] {
+        for (at, channel) in [("b", "b"), ("a", "a"), ("elsewhere", "a")] {
             let host = Host::new()
                 .channel("a")
                 .channel("b")
                 .config("to", "a, b")
                 .config("name", "first");
             let done = host.call(&mut Adds::init().unwrap(), &ask(at));
-            let ways: Vec<_> = done.sent.iter().map(|s| &*s.channel).collect();
-            assert_eq!(ways, [way]);
+            let channels: Vec<_> = done.sent.iter().map(|s| &*s.channel).collect();
+            assert_eq!(channels, [channel]);
         }
         let host = Host::new().config("name", "last");
         let done = host.call(&mut Adds::init().unwrap(), &ask("elsewhere"));
-        let why = "field \"at\": is \"elsewhere\", but the last service here is \"last\"";
+        let why = "field \"at\": is \"elsewhere\", no downstream service has this name; the last one is \"last\"";
         assert_eq!(
             done.replies,
             vec![(status::MALFORMED, why.as_bytes().to_vec())]

@@ -1,5 +1,5 @@
-//! Words of a text, the same for every service that reads text and for the tools that make their
-//! assets.
+//! Splits a text into words, in the same way for all services that read text and for the tools that make
+//! their assets.
 //!
 //! A word is a run, as long as possible, of ASCII letters, ASCII digits, `_` and bytes of characters
 //! beyond ASCII, of at least two bytes; the letters A to Z count as a to z. On ASCII text these are the
@@ -11,7 +11,7 @@ use alloc::vec::Vec;
 /// Fewest bytes of a word.
 const WORD_BYTES_MIN: usize = 2;
 
-/// Splits texts into words; what it returns lies in room of its own.
+/// Splits texts into words, which it stores in a buffer of its own.
 #[derive(Debug, Default)]
 pub struct Words {
     lowered: Vec<u8>,

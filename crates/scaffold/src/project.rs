@@ -34,12 +34,12 @@ const SDK: [(&str, &str); 13] = sdk![
     "accel_portable.rs",
     "collections.rs",
     "export.rs",
+    "free_list.rs",
     "lib.rs",
     "limits.rs",
     "logging.rs",
     "math.rs",
     "native.rs",
-    "rooms.rs",
     "sys_wasm.rs",
     "testing.rs",
     "testing_calls.rs"

@@ -1,5 +1,5 @@
-//! Accelerators: the host's functions for ciphers, sums and pattern matching, and the same in
-//! portable code where the node has none (docs/abi.md, "Accelerators").
+//! Accelerators: the host's functions for ciphers, checksums and pattern matching, with a portable
+//! implementation for nodes without them (docs/abi.md, "Accelerators").
 //!
 //! A value is made once, usually in [`Service::init`](crate::Service::init), and holds its key or
 //! patterns ready, on the host or in the instance. The result is the same on both sides. What a
@@ -34,7 +34,7 @@ const AES_GCM: i32 = 2;
 const HMAC_SHA1: i32 = 3;
 const HMAC_SHA256: i32 = 4;
 
-/// Something that the host holds ready.
+/// A key or a set of patterns, prepared by the host.
 #[derive(Debug)]
 struct Handle(i32);
 
@@ -52,7 +52,7 @@ enum Side<P> {
 }
 
 impl<P> Side<P> {
-    /// On the host if it has the accelerator and room for one more, else here.
+    /// On the host if it has the accelerator and a free handle, else here.
     fn of(code: i32, here: impl FnOnce() -> Result<P, Error>) -> Result<Side<P>, Error> {
         match check(code) {
             Ok(_) => Ok(Side::Host(Handle(code))),
@@ -73,9 +73,10 @@ impl<P> Side<P> {
 
 /// The bound of what an accelerator takes at once holds on both sides.
 fn fits(data: &[u8]) -> Result<(), Error> {
-    match data.len() <= ACCEL_BYTES_MAX {
-        true => Ok(()),
-        false => Err(Error::Length),
+    if data.len() <= ACCEL_BYTES_MAX {
+        Ok(())
+    } else {
+        Err(Error::Length)
     }
 }
 
@@ -116,9 +117,10 @@ impl AesCbc {
 
 fn whole(blocks: &[u8]) -> Result<(), Error> {
     fits(blocks)?;
-    match blocks.len().is_multiple_of(16) {
-        true => Ok(()),
-        false => Err(Error::Length),
+    if blocks.len().is_multiple_of(16) {
+        Ok(())
+    } else {
+        Err(Error::Length)
     }
 }
 
@@ -236,18 +238,18 @@ pub fn crc32_after(before: u32, data: &[u8]) -> Result<u32, Error> {
 pub struct Pattern<'a> {
     /// Its bytes.
     pub bytes: &'a [u8],
-    /// Whether the case of ASCII letters is of no matter.
+    /// Whether the case of ASCII letters does not matter.
     pub nocase: bool,
 }
 
 impl<'a> Pattern<'a> {
-    /// One that must occur as it is.
+    /// A pattern that is compared exactly.
     pub fn new(bytes: &'a [u8]) -> Self {
         let nocase = false;
         Self { bytes, nocase }
     }
 
-    /// One whose ASCII letters may be of either case.
+    /// A pattern whose ASCII letters match in either case.
     pub fn nocase(bytes: &'a [u8]) -> Self {
         let nocase = true;
         Self { bytes, nocase }
@@ -296,14 +298,14 @@ impl MatchSet {
                 return set.find(text, out);
             }
         };
-        let mut room = [0; 512];
-        let bytes = check(sys::match_find(set, text, &mut room))? as usize;
-        match room.get(..bytes) {
+        let mut buffer = [0; 512];
+        let bytes = check(sys::match_find(set, text, &mut buffer))? as usize;
+        match buffer.get(..bytes) {
             Some(pairs) => out.extend(unpack(pairs)),
             None => {
-                let mut room = alloc::vec![0; bytes];
-                check(sys::match_find(set, text, &mut room))?;
-                out.extend(unpack(&room));
+                let mut buffer = alloc::vec![0; bytes];
+                check(sys::match_find(set, text, &mut buffer))?;
+                out.extend(unpack(&buffer));
             }
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! What the accelerators do, in portable code for the instance itself. In WebAssembly the libraries
+//! The accelerators in portable code, executed by the instance itself. In WebAssembly the libraries
 //! use their constant-time software versions; natively, as in tests, the machine's instructions.
 
 use aes::cipher::{Array, BlockModeDecrypt, BlockModeEncrypt, InnerIvInit};
@@ -156,12 +156,13 @@ impl Set {
             .kind(Some(kind))
             .build(patterns.iter().map(|p| p.bytes))
             .map_err(|_| Error::Bound)?;
-        let exact = match fold {
-            true => patterns
+        let exact = if fold {
+            patterns
                 .iter()
                 .map(|p| (!p.nocase).then(|| p.bytes.into()))
-                .collect(),
-            false => Vec::new(),
+                .collect()
+        } else {
+            Vec::new()
         };
         Ok(Self { automaton, exact })
     }

@@ -1,4 +1,4 @@
-//! Handles to collections: the only state that lasts (docs/abi.md).
+//! Handles to collections, the only durable state (docs/abi.md).
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -15,7 +15,7 @@ fn open(name: &'static str) -> Result<i32, Error> {
     }
 }
 
-/// The `out`/`cap` protocol with a vector: calls again if the first guess was too short.
+/// The `out`/`cap` protocol with a vector: calls a second time if the first buffer was too short.
 pub(crate) fn read_vec(mut call: impl FnMut(&mut [u8]) -> i32) -> Option<Vec<u8>> {
     let mut bytes = vec![0; FIRST_READ_BYTES];
     loop {
@@ -45,7 +45,7 @@ macro_rules! map_methods {
             open(name).map(|handle| Self { handle })
         }
 
-        /// The value at `key`, if there is one, in `out`, which must have room for it.
+        /// The value at `key`, if there is one, in `out`, which must be long enough.
         pub fn get<'a>(&self, key: &[u8], out: &'a mut [u8]) -> Result<Option<&'a [u8]>, Error> {
             get_into(self.handle, key, out)
         }
@@ -178,7 +178,7 @@ impl Scan {
         if self.chunk.is_empty() {
             self.chunk.resize(SCAN_CHUNK_BYTES, 0);
         }
-        // Twice: once with the room there is, once with the room that the first entry needs.
+        // Twice: first with the buffer as it is, then with the length that the first entry needs.
         for _ in 0..2 {
             let filled = sys::scan(
                 self.handle,
@@ -236,7 +236,7 @@ impl Array {
         self.len(key) == 0
     }
 
-    /// The element at `index`, if there is one, in `out`, which must have room for it.
+    /// The element at `index`, if there is one, in `out`, which must be long enough.
     pub fn get<'a>(
         &self,
         key: &[u8],
@@ -252,8 +252,7 @@ impl Array {
         }
     }
 
-    /// Calls `see` with the elements from `from` on, in their order: many of them cost one call of the
-    /// host.
+    /// Calls `see` with the elements from `from` on, in order. One host call fetches many of them.
     pub fn for_each(
         &self,
         key: &[u8],
@@ -264,17 +263,17 @@ impl Array {
         let mut index = i64::try_from(from).map_err(|_| Error::Index)?;
         let (mut short, mut long) = ([0; 512], Vec::new());
         loop {
-            let room = if long.is_empty() {
+            let buffer = if long.is_empty() {
                 &mut short[..]
             } else {
                 &mut long
             };
-            let filled = sys::array_scan(self.handle, key, index, room);
+            let filled = sys::array_scan(self.handle, key, index, buffer);
             let mut rest = match usize::try_from(filled) {
                 Ok(0) => return Ok(()),
-                Ok(filled) => &room[..filled],
-                // longer than the room for it
-                Err(_) if -filled as usize > room.len() => {
+                Ok(filled) => &buffer[..filled],
+                // longer than the buffer
+                Err(_) if -filled as usize > buffer.len() => {
                     long.resize(-filled as usize, 0);
                     continue;
                 }

@@ -5,12 +5,12 @@
 
 use core::cell::UnsafeCell;
 
-use crate::rooms::Rooms;
+use crate::free_list::FreeLists;
 use crate::{Level, Request, Service};
 use dlmalloc::GlobalDlmalloc;
 
 #[global_allocator]
-static ALLOCATOR: Rooms<GlobalDlmalloc> = Rooms::new(GlobalDlmalloc);
+static ALLOCATOR: FreeLists<GlobalDlmalloc> = FreeLists::new(GlobalDlmalloc);
 
 #[panic_handler]
 fn on_panic(info: &core::panic::PanicInfo<'_>) -> ! {
@@ -18,9 +18,9 @@ fn on_panic(info: &core::panic::PanicInfo<'_>) -> ! {
     core::arch::wasm32::unreachable()
 }
 
-/// Compares bytes, eight at a time: the compiler's own goes byte by byte, and every turn of a loop
-/// also asks whether the instance is to be preempted. What is left over is compared together with
-/// bytes before it, which are known to be the same.
+/// Compares bytes, eight at a time: the compiler's own compares single bytes, and each iteration also
+/// checks for preemption. The rest is compared together with preceding bytes, which are known to be
+/// equal.
 ///
 /// # Safety
 ///
@@ -85,7 +85,7 @@ unsafe extern "C" fn bcmp(a: *const u8, b: *const u8, len: usize) -> i32 {
     unsafe { memcmp(a, b, len) }
 }
 
-/// Where the host writes what a request is beside its payload.
+/// Where the host writes the head of a request: all but its payload.
 pub fn request_head() -> i32 {
     crate::sys::request_head()
 }

@@ -1,10 +1,10 @@
-//! What a service author sees: safe Rust over the service ABI (docs/abi.md).
+//! The SDK for services: a safe Rust interface to the service ABI (docs/abi.md).
 //!
 //! A service is a type that implements [`Service`]; [`service!`] exports it from a WebAssembly
 //! module. State that must last goes into collections ([`HashMap`], [`OrderedMap`], [`Array`],
-//! [`Counter`]); the fields of the type are a cache that may vanish between two requests. On
-//! other targets than wasm32 the same calls go to the in-memory host of [`testing`], so that a
-//! service is tested by `cargo test`.
+//! [`Counter`]); the fields of the type are a cache that may be lost between two requests. On
+//! targets other than wasm32 the same calls go to the in-memory host of [`testing`], so `cargo test`
+//! tests a service.
 //!
 //! ```
 //! use e3_sdk::{Error, Request, Service, reply};
@@ -34,13 +34,13 @@ mod collections;
 #[cfg(target_arch = "wasm32")]
 #[doc(hidden)]
 pub mod export;
+#[cfg(any(target_arch = "wasm32", test))]
+mod free_list;
 pub mod limits;
 mod logging;
 pub mod math;
 #[cfg(not(target_arch = "wasm32"))]
 pub mod native;
-#[cfg(any(target_arch = "wasm32", test))]
-mod rooms;
 #[cfg(target_arch = "wasm32")]
 #[path = "sys_wasm.rs"]
 mod sys;
@@ -65,20 +65,20 @@ pub use logging::log_fmt;
 /// Version of the ABI that the module is built for.
 pub const ABI_VERSION: i32 = 1;
 
-/// A service: made once for an instance, then given one request after the other.
+/// A service: made once for an instance, which then handles one request after the other.
 pub trait Service: Sized {
     /// Opens channels and collections, reads secrets and configuration. Must not write.
     fn init() -> Result<Self, Error>;
 
     /// Handles one request. `Ok` commits its writes and outputs together; `Err` drops them and
-    /// fails the attempt. A request that is wrong in itself gets an error reply and `Ok`.
+    /// fails the attempt. An invalid request gets an error reply and `Ok`.
     fn handle(&mut self, request: &Request<'_>) -> Result<(), Error>;
 }
 
 /// Why a call of the host, and with it usually the attempt, failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Error {
-    /// The handle is none of this service's.
+    /// The handle does not belong to this service.
     NoHandle,
     /// The request's bound on outputs, writes or bytes is reached.
     Bound,
@@ -127,7 +127,7 @@ pub enum Error {
     Short {
         /// Length of the value.
         len: usize,
-        /// Room in the buffer.
+        /// Length of the buffer.
         cap: usize,
     },
     /// The service's own reason; must not be 0.
@@ -166,12 +166,12 @@ impl fmt::Display for Error {
             Self::WrongKind => f.write_str("the collection is of another kind"),
             Self::Index => f.write_str("the index is out of range"),
             Self::Absent => f.write_str("the node does not have the accelerator"),
-            Self::Length => f.write_str("the accelerator does not take this length"),
+            Self::Length => f.write_str("the accelerator does not accept this length"),
             Self::NoCollection(name) => write!(f, "collection {name:?}: is not in the manifest"),
             Self::NoChannel(name) => write!(f, "channel {name:?}: is not in the manifest"),
             Self::NoSecret(name) => write!(f, "secret {name:?}: is not in the manifest"),
             Self::NoAsset(name) => write!(f, "asset {name:?}: is not in the manifest"),
-            Self::Config { name, value } => write!(f, "config {name:?}: cannot be {value:?}"),
+            Self::Config { name, value } => write!(f, "config {name:?}: invalid value {value:?}"),
             Self::Asset {
                 name,
                 line: 0,
@@ -183,7 +183,7 @@ impl fmt::Display for Error {
             Self::SecretLength { name, len, must_be } => {
                 write!(f, "secret {name:?}: has {len} bytes, must be {must_be}")
             }
-            Self::Short { len, cap } => write!(f, "value: has {len} bytes, at most {cap} expected"),
+            Self::Short { len, cap } => write!(f, "value: has {len} bytes, must be at most {cap}"),
             Self::Code(code) => write!(f, "code {code}"),
         }
     }
@@ -205,7 +205,7 @@ fn check(code: i32) -> Result<u32, Error> {
     }
 }
 
-/// Identity of a request: the same for all messages that follow from it, and for its repeats.
+/// Identity of a request: the same for all messages that it causes, and for its retries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestId {
     /// The client.
@@ -214,7 +214,7 @@ pub struct RequestId {
     pub sequence: u64,
 }
 
-/// The request at hand.
+/// The current request.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
     payload: &'a [u8],
@@ -226,7 +226,7 @@ impl<'a> Request<'a> {
         Self { payload }
     }
 
-    /// What was sent.
+    /// Its payload.
     pub fn payload(&self) -> &'a [u8] {
         self.payload
     }
@@ -242,7 +242,7 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// The key that the message was routed by, in `out`, which must have room for it.
+    /// The key that the message was routed by, in `out`, which must be long enough.
     pub fn key<'b>(&self, out: &'b mut [u8]) -> Result<&'b [u8], Error> {
         let cap = out.len();
         let len = check(sys::request_key(out))? as usize;
@@ -253,7 +253,7 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// Runs `f` on that key. Most keys are short, so room for a long one is cleared only if it is
+    /// Runs `f` on that key. Most keys are short, so a buffer for a long one is cleared only if it is
     /// needed.
     pub fn with_key<R>(&self, f: impl FnOnce(&[u8]) -> Result<R, Error>) -> Result<R, Error> {
         #[cfg(target_arch = "wasm32")]
@@ -371,8 +371,8 @@ pub fn config_or<T: FromStr>(name: &'static str, default: T) -> Result<T, Error>
     }
 }
 
-/// Fills `out`, at most [`limits::RANDOM_BYTES_MAX`] bytes, with random bytes that nobody can predict.
-/// A request that is attempted again gets other ones.
+/// Fills `out`, at most [`limits::RANDOM_BYTES_MAX`] bytes, with unpredictable random bytes. A retry of
+/// the request gets other ones.
 pub fn random(out: &mut [u8]) -> Result<(), Error> {
     check(sys::random(out)).map(drop)
 }

@@ -1,4 +1,4 @@
-//! Log lines, formatted without an allocation.
+//! Log lines, formatted without allocation.
 
 use core::fmt::{self, Write};
 
@@ -8,13 +8,13 @@ use crate::sys;
 /// How much a log line matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Level {
-    /// Something is wrong and stays so.
+    /// A lasting error.
     Error = 1,
-    /// Something is odd.
+    /// Something unexpected.
     Warn = 2,
-    /// Something happened.
+    /// A normal event.
     Info = 3,
-    /// For the author.
+    /// For debugging.
     Debug = 4,
 }
 

@@ -1,5 +1,5 @@
-//! What WebAssembly has instructions for but `core` no functions: a module without `std` would
-//! compute them digit by digit.
+//! Functions that are WebAssembly instructions but not part of `core`: a module without `std` would
+//! compute them in software.
 
 /// The square root.
 #[inline]

@@ -1,8 +1,8 @@
-//! Services compiled natively: what answers the calls of docs/abi.md on the thread that runs them.
+//! Services compiled natively: where their host calls go.
 //!
-//! A service's crate is an ordinary library on other targets than wasm32. Its calls go to the
-//! thread's [`Host`]: that of [`testing`](crate::testing), or one that a program has put in its
-//! place with [`install`], such as the benchmark that compares a service with itself in WebAssembly.
+//! On targets other than wasm32 a service's crate is an ordinary library. Its host calls (docs/abi.md) go to
+//! the thread's [`Host`]: that of [`testing`](crate::testing), or one that a program has installed with
+//! [`install`], such as the benchmark that compares a service with itself in WebAssembly.
 
 use std::any::Any;
 use std::cell::RefCell;

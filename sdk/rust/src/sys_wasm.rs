@@ -171,9 +171,9 @@ pub(crate) fn request_key_here() -> Option<&'static [u8]> {
 
 pub(crate) fn request_key(out: &mut [u8]) -> i32 {
     if let Some(key) = request_key_here()
-        && let Some(room) = out.get_mut(..key.len())
+        && let Some(part) = out.get_mut(..key.len())
     {
-        room.copy_from_slice(key);
+        part.copy_from_slice(key);
         return key.len() as i32;
     }
     // SAFETY: a live mutable slice.

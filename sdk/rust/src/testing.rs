@@ -89,7 +89,7 @@ pub struct Call {
     pub edge: i32,
     /// Its time in nanoseconds since the Unix epoch.
     pub now: i64,
-    /// What was sent.
+    /// Its payload.
     pub payload: Vec<u8>,
 }
 
@@ -108,7 +108,7 @@ impl Default for Call {
     }
 }
 
-/// What came of a request.
+/// The outcome of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
     /// What the handler returned. After an error there are no outputs and no writes.
@@ -258,7 +258,7 @@ impl Host {
         self
     }
 
-    /// What the random bytes depend on; hosts of one seed give the same ones.
+    /// The seed of the random bytes; hosts with the same seed give the same bytes.
     #[must_use]
     pub fn seed(self, seed: u64) -> Self {
         with(|host| (host.seed, host.digests) = (seed, 0));
@@ -294,8 +294,8 @@ impl Host {
         })
     }
 
-    /// Gives `service` a request. An error undoes its writes, as the platform does; writes, messages
-    /// and reply of more than 56 KiB together are [`Error::Bound`].
+    /// Calls `service` with a request. An error undoes its writes, as on the platform. If writes, messages
+    /// and reply have more than 56 KiB together, the result is [`Error::Bound`].
     pub fn call<S: Service>(&self, service: &mut S, call: &Call) -> Outcome {
         let before = with(|host| {
             host.now = call.now;
@@ -307,14 +307,17 @@ impl Host {
             host.replies.clear();
             host.sent.clear();
             host.logs.clear();
-            // Tests with much state should keep their requests few: each clones it.
+            // Each request clones the state, so tests with much state should make few requests.
             host.collections.clone()
         });
         let result = service.handle(&Request::new(&call.payload));
         with(|host| {
-            let result = result.and_then(|()| match host.effects_fit() {
-                true => Ok(()),
-                false => Err(Error::Bound),
+            let result = result.and_then(|()| {
+                if host.effects_fit() {
+                    Ok(())
+                } else {
+                    Err(Error::Bound)
+                }
             });
             if result.is_err() {
                 host.collections = before;

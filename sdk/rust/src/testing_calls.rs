@@ -161,8 +161,8 @@ impl Host for Inner {
             out[at + 4..at + needed].copy_from_slice(item);
             at += needed;
         }
-        if let Some(room) = out.get_mut(at..at + 4) {
-            room.copy_from_slice(&u32::MAX.to_le_bytes());
+        if let Some(part) = out.get_mut(at..at + 4) {
+            part.copy_from_slice(&u32::MAX.to_le_bytes());
             at += 4;
         }
         at as i32

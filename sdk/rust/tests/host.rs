@@ -75,18 +75,18 @@ fn what_the_manifest_lacks_is_named() {
     assert_eq!(secret("key"), Err(Error::NoSecret("key")));
     assert_eq!(config_or("burst", 4.5), Ok(4.5));
     let error = config_or("rate", 1.0).unwrap_err();
-    assert_eq!(error.to_string(), "config \"rate\": cannot be \"fast\"");
+    assert_eq!(error.to_string(), "config \"rate\": invalid value \"fast\"");
 }
 
 #[test]
 fn maps_read_what_they_wrote() {
     let _host = Host::new().collection("m", Kind::Hash);
     let map = HashMap::open("m").unwrap();
-    let mut room = [0; 4];
-    assert_eq!(map.get(b"a", &mut room), Ok(None));
+    let mut buffer = [0; 4];
+    assert_eq!(map.get(b"a", &mut buffer), Ok(None));
     map.put(b"a", b"12345").unwrap();
     assert_eq!(
-        map.get(b"a", &mut room),
+        map.get(b"a", &mut buffer),
         Err(Error::Short { len: 5, cap: 4 })
     );
     let long = vec![7; 1000];
@@ -138,15 +138,15 @@ fn arrays_and_counters() {
         .collection("a", Kind::Array)
         .collection("c", Kind::Counter);
     let array = Array::open("a").unwrap();
-    let mut room = [0; 8];
+    let mut buffer = [0; 8];
     assert!(array.is_empty(b"k"));
     for n in 0..3_u8 {
         array.push(b"k", &[n]).unwrap();
     }
     assert_eq!(array.pop_front(b"k"), Ok(true));
-    assert_eq!(array.get(b"k", 0, &mut room), Ok(Some(&[1][..])));
+    assert_eq!(array.get(b"k", 0, &mut buffer), Ok(Some(&[1][..])));
     array.put(b"k", 1, &[9]).unwrap();
-    assert_eq!(array.get(b"k", 1, &mut room), Ok(Some(&[9][..])));
+    assert_eq!(array.get(b"k", 1, &mut buffer), Ok(Some(&[9][..])));
     assert_eq!(array.put(b"k", 2, &[9]), Err(Error::Index));
     assert_eq!(array.len(b"k"), 2);
     assert_eq!(array.delete(b"k"), Ok(true));
@@ -183,9 +183,9 @@ fn assets_are_read_in_pieces() {
     let _host = Host::new().asset("table", b"0123456789");
     let asset = Asset::open("table").unwrap();
     assert!(Asset::open("other").is_none());
-    let mut room = [0; 4];
+    let mut buffer = [0; 4];
     assert_eq!(asset.len(), 10);
-    assert_eq!(asset.read(8, &mut room), Ok(2));
-    assert_eq!(&room[..2], b"89");
-    assert_eq!(asset.read(11, &mut room), Ok(0));
+    assert_eq!(asset.read(8, &mut buffer), Ok(2));
+    assert_eq!(&buffer[..2], b"89");
+    assert_eq!(asset.read(11, &mut buffer), Ok(0));
 }

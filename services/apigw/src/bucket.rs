@@ -1,7 +1,6 @@
-//! A token bucket: permits come back at a steady rate, and only so many can wait.
+//! A token bucket: permits are added at a steady rate up to a maximum.
 //!
-//! Double precision, as in the paper's IOT-TS: it is what SmartNIC cores without a floating-point unit
-//! are slow at.
+//! Double precision, as in the paper's IOT-TS: it is slow on SmartNIC cores without a floating-point unit.
 
 use core::fmt;
 
@@ -9,7 +8,7 @@ use e3_sdk::{Error, config_or};
 
 const NANOS: f64 = 1e9;
 
-/// How fast permits come back, and how many can wait.
+/// Rate and capacity of a bucket.
 #[derive(Clone, Copy, Debug)]
 pub struct Limit {
     /// Permits per second.
@@ -23,12 +22,13 @@ impl Limit {
     pub fn open() -> Result<Self, Error> {
         let bounded = |name, default: f64, min: f64| {
             let number: f64 = config_or(name, default)?;
-            match number.is_finite() && number >= min {
-                true => Ok(number),
-                false => Err(Error::Config {
+            if number.is_finite() && number >= min {
+                Ok(number)
+            } else {
+                Err(Error::Config {
                     name,
                     value: alloc::format!("{number}"),
-                }),
+                })
             }
         };
         Ok(Self {
@@ -45,7 +45,7 @@ pub struct Wait {
 }
 
 impl Wait {
-    /// A century: nobody waits so long.
+    /// A century, longer than any useful wait.
     const MICROS_MAX: i64 = 100 * 365 * 24 * 3600 * 1_000_000;
 }
 
@@ -71,7 +71,7 @@ impl Bucket {
     /// Bytes of a stored bucket.
     pub const BYTES: usize = 16;
 
-    /// One that has not been drawn from.
+    /// A full bucket.
     pub fn full(limit: Limit, now: i64) -> Self {
         Self {
             permits: limit.burst,
@@ -79,7 +79,7 @@ impl Bucket {
         }
     }
 
-    /// The bucket with one permit less, or how long it takes until there is one.
+    /// The bucket with one permit less, or the time until there is one.
     pub fn draw(self, limit: Limit, now: i64) -> Result<Self, Wait> {
         let permits = self.permits_at(limit, now);
         if permits < 1.0 {
@@ -96,13 +96,13 @@ impl Bucket {
         (self.permits + elapsed_s * limit.rate).min(limit.burst)
     }
 
-    /// The wait from `now` on, when there are `permits`: who keeps to it finds a permit.
+    /// The wait from `now` on with `permits` left; after it there is a permit.
     fn wait(self, limit: Limit, now: i64, permits: f64) -> Wait {
-        // time may have gone back since the bucket was drawn from
+        // time may have gone back since the last draw
         let ahead_ns = self.at.saturating_sub(now).max(0) as f64;
         let micros = ((1.0 - permits) / limit.rate * NANOS + ahead_ns) / 1000.0;
         let mut micros = micros.min(Wait::MICROS_MAX as f64) as i64;
-        // the arithmetic of double precision may be short of the permit by a little
+        // rounding may leave the result just below one permit
         let mut step = 1;
         let has_permit = |micros: i64| {
             self.permits_at(limit, now.saturating_add(micros.saturating_mul(1000))) >= 1.0

@@ -54,7 +54,7 @@ fn send(host: &Host, gate: &mut ApiGateway, now_ms: i64, key: &str, payload: &[u
     outcome
 }
 
-fn ways(outcome: &Outcome) -> Vec<&str> {
+fn channels(outcome: &Outcome) -> Vec<&str> {
     assert_eq!(outcome.replies, []);
     outcome.sent.iter().map(|s| &*s.channel).collect()
 }
@@ -71,7 +71,7 @@ fn what_is_authentic_goes_on_without_its_token() {
     let mut gate = ApiGateway::init().unwrap();
     let payload = good("t7", &[("value", Value::Float(11.5))]);
     let outcome = send(&host, &mut gate, 0, "t7", &payload);
-    assert_eq!(ways(&outcome), ["store", "files"]);
+    assert_eq!(channels(&outcome), ["store", "files"]);
     for sent in &outcome.sent {
         assert_eq!(sent.key, b"t7");
         let sent = Record::parse(&sent.payload).unwrap();
@@ -81,11 +81,11 @@ fn what_is_authentic_goes_on_without_its_token() {
         );
         assert!(!sent.has("token") && !sent.has("expiry"));
     }
-    // a question too, along one channel
-    for (at, way) in [("files", "files"), ("store", "store"), ("beyond", "store")] {
+    // a query too, along one channel
+    for (at, channel) in [("files", "files"), ("store", "store"), ("beyond", "store")] {
         let fields = [("op", Value::Text("get")), ("at", Value::Text(at))];
         let outcome = send(&host, &mut gate, 10_000, "t7", &good("t7", &fields));
-        assert_eq!(ways(&outcome), [way]);
+        assert_eq!(channels(&outcome), [channel]);
         let sent = Record::parse(&outcome.sent[0].payload).unwrap();
         assert_eq!((sent.text("op"), sent.has("token")), (Ok("get"), false));
     }
@@ -95,15 +95,15 @@ fn what_is_authentic_goes_on_without_its_token() {
         &[("op", Value::Text("get")), ("at", Value::Text("x"))],
     );
     let outcome = send(&host, &mut gate, 10_000, "t7", &ask);
-    let why = "user: over the rate, next permit in 0.500 s";
+    let why = "user: rate limit exceeded, next permit in 0.500 s";
     assert_eq!(refusal(&outcome), (status::REFUSED, why.into()));
     // another user's bucket is another one
     let outcome = send(&host, &mut gate, 10_000, "t8", &good("t8", &[]));
-    assert_eq!(ways(&outcome).len(), 2);
+    assert_eq!(channels(&outcome).len(), 2);
 }
 
 #[test]
-fn a_question_goes_under_the_requests_own_key() {
+fn a_query_goes_under_the_requests_own_key() {
     let host = host().config("key-store", "group");
     let mut gate = ApiGateway::init().unwrap();
     let group = ("group", Value::Text("g"));
@@ -131,7 +131,7 @@ fn the_rest_is_refused_and_changes_nothing() {
         assert_eq!(refusal(&outcome), (status, why.to_string()));
         assert_eq!(host.state(), before);
     };
-    let forged = "token: is not that of this user and expiry";
+    let forged = "token: does not match the user and expiry";
     let other_key = token(b"other", b"t7", expiry);
     let (r, m) = (status::REFUSED, status::MALFORMED);
     refused("t7", &record("t7", expiry, &other_key, &[]), r, forged);
@@ -143,7 +143,7 @@ fn the_rest_is_refused_and_changes_nothing() {
     let why = "token: expired at 1700000000 s, now is 1700000000 s";
     refused("t7", &record("t7", START_S, &old, &[]), r, why);
     let good = record("t7", expiry, &tag, &[]);
-    let why = "field \"user\": is not the routing key, but must be";
+    let why = "field \"user\": must be the routing key";
     refused("t8", &good, m, why);
     let why = "field \"token\": has 31 bytes, must have 32";
     refused("t7", &record("t7", expiry, &tag[1..], &[]), m, why);
@@ -153,9 +153,9 @@ fn the_rest_is_refused_and_changes_nothing() {
         .to_vec();
     refused("t7", &bare, m, "field \"expiry\": is missing");
     let ask = record("t7", expiry, &tag, &[("op", Value::Text("get"))]);
-    let why = "field \"op\": is \"get\", but there is nothing to ask at the gate";
+    let why = "field \"op\": is \"get\", but the gateway answers no queries";
     refused("t7", &ask, m, why);
-    let why = "record: byte 0: a map of at most 64 fields, of definite length, expected";
+    let why = "record: expected a map of at most 64 fields with definite length at byte 0";
     refused("t7", b"", m, why);
 }
 
@@ -163,15 +163,15 @@ fn the_rest_is_refused_and_changes_nothing() {
 fn routes_lead_by_path() {
     let host = host().config("routes", "/v1=store, /v1/files=files");
     let mut gate = ApiGateway::init().unwrap();
-    for (path, way) in [("/v1/a", "store"), ("/v1/files/x", "files")] {
+    for (path, channel) in [("/v1/a", "store"), ("/v1/files/x", "files")] {
         let payload = good("t7", &[("path", Value::Text(path))]);
         let outcome = send(&host, &mut gate, 0, "t7", &payload);
-        assert_eq!(ways(&outcome), [way]);
+        assert_eq!(channels(&outcome), [channel]);
     }
     let before = host.state();
     let payload = good("t7", &[("path", Value::Text("/v2"))]);
     let outcome = send(&host, &mut gate, 0, "t7", &payload);
-    let why = "field \"path\": is \"/v2\", no route leads there";
+    let why = "field \"path\": is \"/v2\", no route matches";
     assert_eq!(refusal(&outcome), (status::NOT_FOUND, why.into()));
     let outcome = send(&host, &mut gate, 0, "t7", &good("t7", &[]));
     assert_eq!(refusal(&outcome).0, status::MALFORMED);

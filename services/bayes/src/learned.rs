@@ -1,5 +1,4 @@
-//! What is learned from documents whose class is told: counts like those of the model, for each slot of
-//! its own.
+//! Online learning: counts like those of the model, from documents with a known class, for each slot.
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -10,9 +9,9 @@ use e3_sdk::{Error, HashMap, OrderedMap, config, config_or};
 
 /// Longest word that is learned.
 pub const WORD_BYTES_MAX: usize = 64;
-/// Bytes that the counts of one document may write; beside it goes the document itself.
+/// Bytes that the counts of one document may write. The document itself is forwarded in addition.
 pub const WRITES_BYTES_MAX: usize = 20 * 1024;
-/// What a write counts beside its value: key, and the platform's own.
+/// What a write counts in addition to its value: the key and the platform's overhead.
 const WRITE_OVERHEAD_BYTES: usize = 2 + WORD_BYTES_MAX + 16;
 /// Bytes of a number.
 const NUMBER: usize = 4;
@@ -20,17 +19,17 @@ const NUMBER: usize = 4;
 /// The collections.
 #[derive(Debug)]
 pub struct Learned {
-    /// Field that tells a document's class.
+    /// The field with a document's class.
     pub field: String,
-    /// Documents of the model that one learned counts for.
+    /// How many documents of the model one learned document counts for.
     weight: f64,
     words: HashMap,
     totals: OrderedMap,
-    room: Vec<u8>,
+    buffer: Vec<u8>,
 }
 
 impl Learned {
-    /// From the configuration; None if nothing is to be learned.
+    /// From the configuration; None if learning is off.
     pub fn open(classes: usize) -> Result<Option<Learned>, Error> {
         let Some(field) = config("learn") else {
             return Ok(None);
@@ -48,7 +47,7 @@ impl Learned {
             weight,
             words: HashMap::open("words")?,
             totals: OrderedMap::open("totals")?,
-            room: alloc::vec![0; classes * NUMBER],
+            buffer: alloc::vec![0; classes * NUMBER],
         }))
     }
 
@@ -74,28 +73,28 @@ impl Learned {
         };
         let there = self.read(&key)?;
         if there {
-            weighted(&self.room, self.weight, out);
+            weighted(&self.buffer, self.weight, out);
         }
         Ok(there)
     }
 
-    /// Totals as stored; none if they are those of a model with other classes.
+    /// The stored totals; none if they belong to a model with another number of classes.
     fn stored(&self, slot: u16) -> Option<Vec<u8>> {
         let bytes = self.totals.get_vec(&slot.to_be_bytes())?;
-        (bytes.len() == 2 * self.room.len()).then_some(bytes)
+        (bytes.len() == 2 * self.buffer.len()).then_some(bytes)
     }
 
-    /// Reads a word's counts into `room`; false if there are none for these classes.
+    /// Reads a word's counts into `buffer`; false if there are none for these classes.
     fn read(&mut self, key: &[u8]) -> Result<bool, Error> {
-        let classes_bytes = self.room.len();
-        match self.words.get(key, &mut self.room) {
+        let classes_bytes = self.buffer.len();
+        match self.words.get(key, &mut self.buffer) {
             Ok(found) => Ok(found.is_some_and(|b| b.len() == classes_bytes)),
             Err(Error::Short { .. }) => Ok(false),
             Err(error) => Err(error),
         }
     }
 
-    /// Learns a document, given the words of it that the model has. Words beyond
+    /// Learns a document from those of its words that the model has. Words beyond
     /// [`WRITES_BYTES_MAX`] are left out. Returns how many documents the slot has learned.
     pub fn learn<'a>(
         &mut self,
@@ -104,17 +103,17 @@ impl Learned {
         words: impl Iterator<Item = &'a [u8]>,
     ) -> Result<u64, Error> {
         let mut counts: BTreeMap<&[u8], u32> = BTreeMap::new();
-        let most = WRITES_BYTES_MAX / (WRITE_OVERHEAD_BYTES + self.room.len());
+        let most = WRITES_BYTES_MAX / (WRITE_OVERHEAD_BYTES + self.buffer.len());
         for word in words.filter(|w| w.len() <= WORD_BYTES_MAX) {
             if counts.len() < most || counts.contains_key(word) {
                 *counts.entry(word).or_default() += 1;
             }
         }
-        let classes = self.room.len() / NUMBER;
+        let classes = self.buffer.len() / NUMBER;
         let slot_key = slot.to_be_bytes();
         let mut totals = self
             .stored(slot)
-            .unwrap_or_else(|| alloc::vec![0; 2 * self.room.len()]);
+            .unwrap_or_else(|| alloc::vec![0; 2 * self.buffer.len()]);
         add(&mut totals, class, 1);
         add(&mut totals, classes + class, counts.values().sum());
         self.totals.put(&slot_key, &totals)?;
@@ -123,17 +122,17 @@ impl Learned {
                 continue;
             };
             if !self.read(&key)? {
-                self.room.fill(0);
+                self.buffer.fill(0);
             }
-            add(&mut self.room, class, count);
-            self.words.put(&key, &self.room)?;
+            add(&mut self.buffer, class, count);
+            self.words.put(&key, &self.buffer)?;
         }
-        Ok(numbers(&totals[..self.room.len()]).map(u64::from).sum())
+        Ok(numbers(&totals[..self.buffer.len()]).map(u64::from).sum())
     }
 
     /// Documents of each class that all slots of the shard have learned.
     pub fn report(&self) -> Result<Vec<u64>, Error> {
-        let mut documents = alloc::vec![0; self.room.len() / NUMBER];
+        let mut documents = alloc::vec![0; self.buffer.len() / NUMBER];
         let mut scan = self.totals.scan(&[], &[]);
         while let Some((_, value)) = scan.next()? {
             let counted = numbers(&value[..value.len() / 2]);

@@ -1,24 +1,23 @@
-//! Sorts texts into classes by their words: multinomial naive Bayes, maximum a posteriori, Laplace
-//! smoothing ([`model`]).
+//! Text classifier: multinomial naive Bayes, maximum a posteriori, Laplace smoothing ([`model`]).
 //!
-//! A record's field `field` (default `text`) is a text, split into words as [`Words`] says; words that
-//! the model does not have are not counted. The record goes on with `class` (config `result`; of equally
-//! probable ones the class that comes first in the model), `log_posterior` (natural logarithm of its
-//! posterior probability), `log_posteriors` (of all classes, as the model has them) and `known_words`.
+//! Input: the field `field` (default `text`), split into words by [`Words`]; words that the model does not
+//! have are ignored. The service adds `class` (config `result`; of equally probable classes the first in the
+//! model), `log_posterior` (natural logarithm of its posterior probability), `log_posteriors` (of all
+//! classes, in the order of the model) and `known_words`.
 //!
-//! Asset `model`, made by `train.py` beside this crate: lines with cells separated by tabs. The first
-//! has the classes (at most 64), the second the number of documents of each, every other a word and
-//! its occurrences in the documents of each class; words times classes at most 2 Mi. Lines that are
-//! empty or begin with `#` do not count. Configuration: `alpha` (default 1; 1e-10..=1e6), `field`,
-//! `result`, and those of [`Stage`].
+//! Asset `model`, made by `train.py` beside this crate: lines of cells separated by tabs. The first line has
+//! the classes (at most 64), the second the number of documents of each class, every other line a word and
+//! its occurrences in each class; at most 2 Mi occurrences (words times classes). Empty lines and lines that
+//! begin with `#` are skipped. Configuration: `alpha` (default 1; 1e-10..=1e6), `field`, `result`, and that
+//! of [`Stage`].
 //!
-//! With config `learn`, the name of a field, it goes on learning: a record that has the field, which
-//! must be one of the classes, is classified as if it had not, then learned, and goes on with
-//! `learned`, the documents that its slot has learned, this one included. What is learned is of the
-//! slot of the request's key: later texts of the slot are classified as if the model had been trained
-//! with the slot's documents too, each `learn-weight` times (default 1; 1e-3..=1e6). The model's words
-//! stay the same, and one with another number of classes forgets what was learned; of a document its first words are learned, 20 KiB of counts. The question
-//! ([`Stage::question`]) `report` is answered with `classes` and `documents`, how many of each all slots of
+//! Online learning: config `learn` names a field with the true class. A record that has the field is
+//! classified without it, then learned; the service adds `learned`, the number of documents that the slot
+//! has learned, including this one. Counts belong to the slot of the request's key: later texts of the slot
+//! are classified as if the model had been trained with the slot's documents too, each `learn-weight` times
+//! (default 1; 1e-3..=1e6). The vocabulary stays that of the model, and a model with another number of
+//! classes discards what was learned. Of a long document only the first words are learned, 20 KiB of counts.
+//! Query ([`Stage::query`]) `report`: returns `classes` and `documents`, how many of each class all slots of
 //! the shard have learned. Learning needs the collections hash map `words` (slot, word -> occurrences
 //! in each class) and ordered map `totals` (slot -> documents and words of each class); without it
 //! there is no state.
@@ -37,7 +36,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use e3_pipeline::{Builder, Fault, Question, Record, Stage, Value, Words, status};
+use e3_pipeline::{Builder, Query, Record, RecordError, Stage, Value, Words, status};
 use e3_sdk::{Error, Request, Service, config, config_or, reply};
 use learned::Learned;
 use model::Model;
@@ -84,11 +83,11 @@ impl Service for Bayes {
         };
         let text = match record.text(&self.field) {
             Ok(text) => text,
-            Err(fault) => return self.stage.refuse(&fault),
+            Err(error) => return self.stage.refuse(&error),
         };
         let told = match self.told(&record) {
             Ok(told) => told,
-            Err(fault) => return self.stage.refuse(&fault),
+            Err(error) => return self.stage.refuse(&error),
         };
         let slot = request.slot();
         let words = self.words.of(text);
@@ -126,24 +125,24 @@ impl Service for Bayes {
             let documents = learned.learn(slot, class, words)?;
             out.field("learned", Value::Int(documents as i64));
         }
-        self.stage.pass_record(request, out)
+        self.stage.forward_record(request, out)
     }
 }
 
 impl Bayes {
-    /// The record, if it is one to be classified; all else is dealt with.
+    /// The record, if it is to be classified; other requests are already answered.
     fn document<'a>(&mut self, request: &Request<'a>) -> Result<Option<Record<'a>>, Error> {
         let Some(learned) = &self.learned else {
-            return self.stage.statement(request);
+            return self.stage.record(request);
         };
         let record = match Record::parse(request.payload()) {
             Ok(record) => record,
-            Err(fault) => return self.stage.refuse(&fault).map(|()| None),
+            Err(error) => return self.stage.refuse(&error).map(|()| None),
         };
-        match self.stage.question(request, &record)? {
-            Question::None => return Ok(Some(record)),
-            Question::PassedOn => {}
-            Question::Mine("report") => {
+        match self.stage.query(request, &record)? {
+            Query::None => return Ok(Some(record)),
+            Query::Forwarded => {}
+            Query::Mine("report") => {
                 let (classes, documents) = (self.model.classes(), learned.report()?);
                 let out = self.out.clear();
                 out.array("classes", classes.len(), |a| {
@@ -155,16 +154,16 @@ impl Bayes {
                 });
                 reply(status::OK, out.bytes())?;
             }
-            Question::Mine(op) => {
+            Query::Mine(op) => {
                 let why = format!("is {op:?}, must be \"report\"");
-                self.stage.refuse(&Fault::value("op", why))?;
+                self.stage.refuse(&RecordError::value("op", why))?;
             }
         }
         Ok(None)
     }
 
-    /// The class that a record tells of itself.
-    fn told(&self, record: &Record<'_>) -> Result<Option<usize>, Fault> {
+    /// The class in a record that is to be learned.
+    fn told(&self, record: &Record<'_>) -> Result<Option<usize>, RecordError> {
         let field = self.learned.as_ref().map(|l| &*l.field);
         let Some(field) = field.filter(|f| record.has(f)) else {
             return Ok(None);
@@ -172,11 +171,11 @@ impl Bayes {
         let name = record.text(field)?;
         let class = self.model.class(name).ok_or_else(|| {
             let classes = self.model.classes().join(", ");
-            Fault::value(field, format!("is {name:?}, must be one of {classes}"))
+            RecordError::value(field, format!("is {name:?}, must be one of {classes}"))
         })?;
         Ok(Some(class))
     }
 }
 
-// what it adds to a record must fit into a message beside it
+// the record and the added fields must fit into a message
 e3_sdk::service!(Bayes, request_capacity = 31744);

@@ -1,8 +1,8 @@
-//! The model: word counts by class, and what follows from them.
+//! The model: word counts by class and the probabilities derived from them.
 //!
 //! Multinomial naive Bayes (McCallum and Nigam, "A comparison of event models for naive Bayes text
 //! classification", 1998; Manning, Raghavan and Schütze, "Introduction to information retrieval",
-//! section 13.2). The maximum a posteriori class of a text with the words `w1 .. wn` is that with the
+//! section 13.2). The maximum a posteriori class of a text with the words `w1 .. wn` is the class with the
 //! greatest `ln P(c) + sum ln P(wi | c)`, where `P(c)` is the class's share of the documents and
 //! `P(w | c) = (count of w in c + alpha) / (count of all words in c + alpha * words of the model)`.
 
@@ -42,21 +42,21 @@ impl Model {
             classes.extend(line.split('\t').map(Into::into));
         }
         if classes.is_empty() {
-            return Err(lines.fault_of_all("is empty, must begin with a line of classes"));
+            return Err(lines.error_of_all("is empty, must begin with a line of classes"));
         }
         if classes.len() > CLASSES_MAX {
             let why = format!(
                 "has {} classes, must have at most {CLASSES_MAX}",
                 classes.len()
             );
-            return Err(lines.fault(why));
+            return Err(lines.error(why));
         }
         for (i, class) in classes.iter().enumerate() {
             let fits = (1..=CLASS_BYTES_MAX).contains(&class.len());
             if !fits || classes[..i].contains(class) {
                 let length = format!("not 1..={CLASS_BYTES_MAX} bytes long");
-                let why = format!("class {class:?}: is there already, or {length}");
-                return Err(lines.fault(why));
+                let why = format!("class {class:?}: is a duplicate, or {length}");
+                return Err(lines.error(why));
             }
         }
         let mut row = Vec::new();
@@ -65,7 +65,7 @@ impl Model {
             None => Err("documents of each class: are missing".into()),
         };
         if let Err(why) = parsed {
-            return Err(lines.fault(why));
+            return Err(lines.error(why));
         }
         let mut model = Model {
             classes,
@@ -76,11 +76,11 @@ impl Model {
         };
         while let Some(line) = lines.next()? {
             if let Err(why) = model.add(line, &mut row) {
-                return Err(lines.fault(why));
+                return Err(lines.error(why));
             }
         }
         if model.words.len() == 0 {
-            return Err(lines.fault_of_all("has no word, must have at least 1"));
+            return Err(lines.error_of_all("has no word, must have at least 1"));
         }
         model.smooth(alpha);
         Ok(model)
@@ -92,11 +92,11 @@ impl Model {
         numbers(cells, self.classes.len(), 0, row)?;
         if self.log_likelihood.len() + row.len() > NUMBERS_MAX {
             return Err(format!(
-                "is one too many: a model may have {NUMBERS_MAX} counts"
+                "too many counts in the model, must be at most {NUMBERS_MAX}"
             ));
         }
         if word.is_empty() || !self.words.add(word.as_bytes()) {
-            return Err(format!("word {word:?}: is empty or there already"));
+            return Err(format!("word {word:?}: is empty or a duplicate"));
         }
         self.log_likelihood.extend_from_slice(row);
         Ok(())
@@ -128,12 +128,12 @@ impl Model {
         self.classes.iter().position(|c| c == name)
     }
 
-    /// Whether the model has the word.
+    /// Whether the model knows the word.
     pub fn knows(&self, word: &[u8]) -> bool {
         self.words.find(word).is_some()
     }
 
-    /// Logarithms of the posterior probabilities of the classes, and how many words are the model's.
+    /// Logarithms of the posterior probabilities of the classes, and the number of known words.
     pub fn log_posterior<'a>(
         &self,
         words: impl Iterator<Item = &'a [u8]>,
@@ -152,7 +152,7 @@ impl Model {
         known
     }
 
-    /// The same, as if the model had been trained with what was learned since, too.
+    /// The same, as if the model had been trained with the learned documents too.
     pub fn log_posterior_learned<'a>(
         &self,
         words: impl Iterator<Item = &'a [u8]>,
@@ -192,12 +192,12 @@ impl Model {
     }
 }
 
-/// What was learned: documents and words of each class.
+/// Learned counts: documents and words of each class.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Totals {
     /// Documents.
     pub documents: Vec<f64>,
-    /// Words, each as often as it came.
+    /// Words, with repetitions.
     pub words: Vec<f64>,
 }
 
@@ -234,11 +234,12 @@ fn numbers<'a>(
                 .into(),
         );
     }
-    match row.len() == classes {
-        true => Ok(()),
-        false => Err(format!(
+    if row.len() == classes {
+        Ok(())
+    } else {
+        Err(format!(
             "has {} counts, must have {classes}, one a class",
             row.len()
-        )),
+        ))
     }
 }

@@ -113,7 +113,7 @@ fn bad_models_are_named_by_line() {
         ("", "is empty, must begin with a line of classes"),
         (
             "a\ta\n",
-            "line 1: class \"a\": is there already, or not 1..=255 bytes long",
+            "line 1: class \"a\": is a duplicate, or not 1..=255 bytes long",
         ),
         (
             "a\tb\n1\t0\n",
@@ -131,12 +131,12 @@ fn bad_models_are_named_by_line() {
         ),
         (
             "a\tb\n1\t2\nx\t1\t1\nx\t1\t1\n",
-            "line 4: word \"x\": is empty or there already",
+            "line 4: word \"x\": is empty or a duplicate",
         ),
     ] {
         let _host = Host::new().asset("model", text.as_bytes());
-        let fault = Bayes::init().unwrap_err().to_string();
-        assert_eq!(fault, format!("asset \"model\": {why}"));
+        let error = Bayes::init().unwrap_err().to_string();
+        assert_eq!(error, format!("asset \"model\": {why}"));
     }
     let _host = Host::new().config("alpha", "0");
     assert!(matches!(Bayes::init(), Err(Error::Config { .. })));

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 /// Words by number: a hash table with open addressing, at most half full.
 #[derive(Debug, Default)]
 pub(crate) struct Vocabulary {
-    /// All words, one behind the other.
+    /// All words, concatenated.
     bytes: Vec<u8>,
     /// Where each ends.
     ends: Vec<u32>,
@@ -13,8 +13,8 @@ pub(crate) struct Vocabulary {
     table: Vec<Place>,
 }
 
-/// A place of the table: a word's length and its first eight bytes, or all if it has fewer. So a
-/// short word is known by its place alone, without a look at its bytes.
+/// An entry of the table: a word's length and its first eight bytes, or all if it has fewer. So a
+/// short word is compared without a look at its bytes.
 #[derive(Clone, Copy, Debug, Default)]
 struct Place {
     start: u64,
@@ -23,7 +23,7 @@ struct Place {
     number: u32,
 }
 
-/// What lies beyond a word's start begins here.
+/// Where the rest of a word after its first eight bytes begins.
 const START_LEN: usize = 8;
 
 fn start_of(word: &[u8]) -> u64 {
@@ -48,7 +48,7 @@ impl Vocabulary {
         &self.bytes[start as usize..self.ends[index] as usize]
     }
 
-    /// The word's number, or the free place for it. The table must not be empty.
+    /// The word's number, or the free entry for it. The table must not be empty.
     fn place(&self, word: &[u8]) -> Result<usize, usize> {
         let (start, len) = (start_of(word), word.len() as u32);
         let rest = word.get(START_LEN..).unwrap_or_default();
@@ -70,7 +70,7 @@ impl Vocabulary {
         self.place(word).ok()
     }
 
-    /// Adds a word with the next number; false if it is there.
+    /// Adds a word with the next number; false if it exists.
     pub(crate) fn add(&mut self, word: &[u8]) -> bool {
         if (self.len() + 1) * 2 > self.table.len() {
             let size = (self.table.len() * 2).max(16);
@@ -88,7 +88,7 @@ impl Vocabulary {
         true
     }
 
-    /// Gives a word that is not in the table its place.
+    /// Enters a word that is not in the table.
     fn enter(&mut self, index: usize) {
         let word = self.word(index);
         let (start, len) = (start_of(word), word.len() as u32);
@@ -99,7 +99,7 @@ impl Vocabulary {
     }
 }
 
-/// Of a word: its start, its length and what is left, eight bytes at a time.
+/// Hash of a word: its start, its length and the rest, eight bytes at a time.
 fn hash(start: u64, len: u32, rest: &[u8]) -> u64 {
     const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
     let mix = |h: u64, part: u64| {
@@ -112,7 +112,7 @@ fn hash(start: u64, len: u32, rest: &[u8]) -> u64 {
         h = mix(h, u64::from_le_bytes(*part));
     }
     h = left.iter().fold(h, |h, byte| mix(h, u64::from(*byte)));
-    // the high bits of a product follow from all bits of its factors
+    // the high bits of a product depend on all bits of its factors
     h.wrapping_mul(FACTOR) >> 32
 }
 
@@ -127,7 +127,7 @@ mod tests {
         let mut expected = BTreeMap::new();
         let mut random = e3_testkit::Random::new(1);
         for _ in 0..20_000 {
-            // few letters, so that words are alike and come again
+            // few letters, so that words are similar and repeat
             let letters = [(); 8].map(|()| b'a' + random.byte() % 2);
             let len = 1 + random.index(20);
             let word: Vec<u8> = letters.into_iter().cycle().take(len).collect();

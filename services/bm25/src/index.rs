@@ -1,5 +1,5 @@
-//! The inverted index: which documents have a word, and how often. It lies in an asset; all but the
-//! postings is held in memory, the postings are read where they lie.
+//! The inverted index: the documents that contain a word, and how often. It is an asset: the postings are
+//! read where they are, everything else is held in memory.
 //!
 //! Format, numbers of 32 bits, little endian:
 //!
@@ -8,9 +8,9 @@
 //! | magic | `E3BM25`, 0, 1 |
 //! | sizes | documents N, terms T, bytes of all names, bytes of all terms, postings P |
 //! | N numbers | words of each document |
-//! | N numbers | where each document's name ends among all names |
-//! | T numbers | where each term ends among all terms |
-//! | T numbers | where each term's postings end among all postings |
+//! | N numbers | end of each document's name among all names |
+//! | T numbers | end of each term among all terms |
+//! | T numbers | end of each term's postings among all postings |
 //! | names | UTF-8, each of 1 to 255 bytes |
 //! | terms | in the order of their bytes |
 //! | P pairs | document (from 0), occurrences; for each term by document |
@@ -31,7 +31,7 @@ pub const TERMS_MAX: usize = 1 << 20;
 pub const TEXT_BYTES_MAX: usize = 16 << 20;
 /// Longest name of a document.
 pub const NAME_BYTES_MAX: usize = 255;
-/// Bytes of postings that are read at once.
+/// Bytes of postings read at once.
 const CHUNK_BYTES: usize = 4 * 1024;
 const HEADER_BYTES: usize = MAGIC.len() + 5 * 4;
 const POSTING_BYTES: usize = 8;
@@ -50,7 +50,7 @@ pub struct Index {
     postings_at: u64,
 }
 
-/// Texts, one behind the other.
+/// Texts, concatenated.
 #[derive(Debug)]
 struct Texts {
     bytes: Vec<u8>,
@@ -78,7 +78,7 @@ impl Reader {
     fn bytes(&mut self, len: usize) -> Result<Vec<u8>, Error> {
         let mut bytes = alloc::vec![0; len];
         let mut filled = 0;
-        // the sizes were compared with the asset's before
+        // the sizes were compared with that of the asset
         while filled < len {
             match self.asset.read(self.at, &mut bytes[filled..])? {
                 0 => return Err(Error::Index),
@@ -105,14 +105,14 @@ impl Index {
     /// Reads and checks the asset of this name.
     pub fn load(name: &'static str) -> Result<Index, Error> {
         let asset = Asset::open(name).ok_or(Error::NoAsset(name))?;
-        let fault = |at: u64, why: String| Error::Asset {
+        let error = |at: u64, why: String| Error::Asset {
             name,
             line: 0,
             reason: format!("byte {at}: {why}"),
         };
         let mut reader = Reader { asset, at: 0 };
         if asset.len() < HEADER_BYTES as u64 || reader.bytes(8)? != MAGIC {
-            return Err(fault(
+            return Err(error(
                 0,
                 format!("must begin with {:?}", MAGIC.escape_ascii().to_string()),
             ));
@@ -128,7 +128,7 @@ impl Index {
         ] {
             if !bound.contains(&size) {
                 let why = format!("{what}: are {size}, must be {bound:?}");
-                return Err(fault(MAGIC.len() as u64 + 4 * i, why));
+                return Err(error(MAGIC.len() as u64 + 4 * i, why));
             }
         }
         let total = HEADER_BYTES + 8 * documents + 8 * terms + names_bytes + terms_bytes;
@@ -138,7 +138,7 @@ impl Index {
                 "the sizes make {total} bytes, but there are {}",
                 asset.len()
             );
-            return Err(fault(HEADER_BYTES as u64, why));
+            return Err(error(HEADER_BYTES as u64, why));
         }
         let lengths = reader.numbers(documents)?;
         let mut ends = |count, total: usize, what| {
@@ -152,9 +152,11 @@ impl Index {
             });
             match bad {
                 None => Ok(ends),
-                Some(i) => Err(fault(
+                Some(i) => Err(error(
                     at + 4 * i as u64,
-                    format!("{what} {i}: its end must be beyond the one before, the last {total}"),
+                    format!(
+                        "{what} {i}: its end must be greater than the previous one, the last must be {total}"
+                    ),
                 )),
             }
         };
@@ -175,13 +177,13 @@ impl Index {
             let name = names.get(i);
             if name.len() > NAME_BYTES_MAX || core::str::from_utf8(name).is_err() {
                 let why = format!("name {i}: must be UTF-8 of 1..={NAME_BYTES_MAX} bytes");
-                return Err(fault(names_at + range(&names.ends, i).start as u64, why));
+                return Err(error(names_at + range(&names.ends, i).start as u64, why));
             }
         }
         let order = |i: &usize| terms.get(i - 1) >= terms.get(*i);
         if let Some(i) = (1..sizes[1] as usize).find(order) {
-            let why = format!("term {i}: must come after the one before in the order of bytes");
-            return Err(fault(terms_at + range(&terms.ends, i).start as u64, why));
+            let why = format!("term {i}: must be greater than the previous one in byte order");
+            return Err(error(terms_at + range(&terms.ends, i).start as u64, why));
         }
         let index = Index {
             asset,
@@ -196,7 +198,7 @@ impl Index {
         Ok(index)
     }
 
-    /// Every posting must be of a document that there is, in order, and not be empty.
+    /// Every posting must name an existing document, in order, with at least one occurrence.
     fn check_postings(&self) -> Result<(), Error> {
         for term in 0..self.posting_ends.len() {
             let mut next = 0;
@@ -256,7 +258,7 @@ impl Index {
             if read < wanted {
                 return Err(Error::Index);
             }
-            // Four a turn: in WebAssembly a turn of a loop has a cost of its own.
+            // Four for each iteration: in WebAssembly an iteration has a cost of its own.
             let (fours, rest) = chunk[..read].as_chunks::<{ 4 * POSTING_BYTES }>();
             for four in fours {
                 for posting in four.as_chunks::<POSTING_BYTES>().0 {

@@ -1,13 +1,13 @@
 //! Search: ranks the documents of an inverted index ([`index`]) by Okapi BM25 ([`rank`]).
 //!
-//! A record's field `field` (default `query`) is a text, split into words as [`Words`] says, at most 64
-//! different ones; those that no document has are left out. The record goes on with `documents` (names
-//! of the best `k`; config `result`), `scores` and `matches` (documents that have at least one of the
-//! words). Of documents with equal scores the one that comes first in the index comes first.
+//! Input: the field `field` (default `query`), a text that [`Words`] splits into at most 64 different words;
+//! words that occur in no document are ignored. The service adds `documents` (names of the best `k`; config
+//! `result`), `scores` and `matches` (the number of documents with at least one of the words). Documents
+//! with equal scores come in the order of the index.
 //!
-//! Asset `index`, made by `index.py` beside this crate; but for the postings it is held in memory: 24
-//! bytes a document, 8 a term, names and terms. Configuration: `k` (default 10, at most 100),
-//! `k1` (default 1.2, 0..=100), `b` (default 0.75, 0..=1), `field`, `result`, and those of [`Stage`].
+//! Asset `index`, made by `index.py` beside this crate. All but the postings is held in memory: 24 bytes a
+//! document, 8 bytes a term, names and terms. Configuration: `k` (default 10, at most 100),
+//! `k1` (default 1.2, 0..=100), `b` (default 0.75, 0..=1), `field`, `result`, and that of [`Stage`].
 //! No state.
 
 #![cfg_attr(target_arch = "wasm32", no_std)]
@@ -23,7 +23,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use e3_pipeline::{Builder, Fault, Record, Stage, Value, Words};
+use e3_pipeline::{Builder, Record, RecordError, Stage, Value, Words};
 use e3_sdk::{Error, Request, Service, config, config_or};
 use index::{Index, NAME_BYTES_MAX};
 use rank::Ranker;
@@ -32,7 +32,7 @@ use rank::Ranker;
 pub const K_MAX: usize = 100;
 /// Most different words of a query.
 pub const TERMS_MAX: usize = 64;
-/// Longest request: with the answer it fits into a message.
+/// Longest request: with the reply it fits into a message.
 const REQUEST_BYTES_MAX: usize = 4096;
 const _: () = assert!(
     REQUEST_BYTES_MAX + K_MAX * (NAME_BYTES_MAX + 2 + 9) + 1024 <= e3_sdk::limits::VALUE_BYTES_MAX
@@ -84,11 +84,11 @@ impl Service for Bm25 {
     }
 
     fn handle(&mut self, request: &Request<'_>) -> Result<(), Error> {
-        let Some(record) = self.stage.statement(request)? else {
+        let Some(record) = self.stage.record(request)? else {
             return Ok(());
         };
-        if let Err(fault) = self.read(&record) {
-            return self.stage.refuse(&fault);
+        if let Err(error) = self.read(&record) {
+            return self.stage.refuse(&error);
         }
         let best = &mut self.best;
         let matches = self.ranker.search(&self.index, &self.terms, self.k, best)?;
@@ -104,13 +104,13 @@ impl Service for Bm25 {
                     .for_each(|(score, _)| a.push(Value::Float(*score)));
             })
             .field("matches", Value::Int(matches as i64));
-        self.stage.pass_record(request, out)
+        self.stage.forward_record(request, out)
     }
 }
 
 impl Bm25 {
-    /// The query's words that any document has, with how often the query has them.
-    fn read(&mut self, record: &Record<'_>) -> Result<(), Fault> {
+    /// The words of the query that occur in any document, with their number in the query.
+    fn read(&mut self, record: &Record<'_>) -> Result<(), RecordError> {
         let query = record.text(&self.field)?;
         self.terms.clear();
         for word in self.words.of(query) {
@@ -123,7 +123,7 @@ impl Bm25 {
                 self.terms.push((term, 1));
             } else {
                 let why = format!("has more than {TERMS_MAX} different words of the index");
-                return Err(Fault::value(&self.field, why));
+                return Err(RecordError::value(&self.field, why));
             }
         }
         Ok(())

@@ -14,7 +14,7 @@ use alloc::vec::Vec;
 use crate::index::Index;
 use e3_sdk::Error;
 
-/// Scores of all documents for one query after the other.
+/// Scores of all documents, for one query at a time.
 #[derive(Debug)]
 pub struct Ranker {
     /// `k1 * (1 - b + b * |d| / avg)` of each document.
@@ -30,7 +30,7 @@ impl Ranker {
     pub fn new(index: &Index, k1: f64, b: f64) -> Ranker {
         let lengths = || index.lengths.iter().copied().map(f64::from);
         let average = lengths().sum::<f64>() / lengths().len() as f64;
-        // without any word nothing is ever found
+        // without words there are no results
         let average = if average > 0.0 { average } else { 1.0 };
         let norm = |length| k1 * (1.0 - b + b * length / average);
         Ranker {

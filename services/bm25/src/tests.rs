@@ -187,22 +187,22 @@ fn equal_scores_come_in_the_order_of_the_index() {
 #[test]
 fn bad_indices_are_named_by_byte() {
     let good = build(&documents(&["blue sky blue", "blue sea", "sand"]));
-    let fault = |bytes: &[u8]| {
+    let error = |bytes: &[u8]| {
         let _host = Host::new().asset("index", bytes);
         Bm25::init().map(drop).unwrap_err().to_string()
     };
     let magic = "asset \"index\": byte 0: must begin with \"E3BM25\\\\x00\\\\x01\"";
-    assert_eq!(fault(b""), magic);
-    assert_eq!(fault(b"E3BM25\0\x02............................"), magic);
+    assert_eq!(error(b""), magic);
+    assert_eq!(error(b"E3BM25\0\x02............................"), magic);
     let mut bad = good.clone();
     bad[8] = 0;
     assert_eq!(
-        fault(&bad),
+        error(&bad),
         "asset \"index\": byte 8: documents: are 0, must be 1..=1048576"
     );
     let len = good.len();
     assert_eq!(
-        fault(&good[..len - 1]),
+        error(&good[..len - 1]),
         format!(
             "asset \"index\": byte 28: the sizes make {len} bytes, but there are {}",
             len - 1
@@ -210,7 +210,7 @@ fn bad_indices_are_named_by_byte() {
     );
     let mut bad = good.clone();
     bad[len - 8] = 3;
-    assert!(fault(&bad).starts_with(&format!(
+    assert!(error(&bad).starts_with(&format!(
         "asset \"index\": byte {}: posting of term 3: document 3 with 1 occurrences, must be below 3",
         len - 8
     )));

@@ -1,4 +1,4 @@
-//! What a bitmap tells (Whang, Vander-Zanden and Taylor, "A linear-time probabilistic counting
+//! Linear counting by a bitmap (Whang, Vander-Zanden and Taylor, "A linear-time probabilistic counting
 //! algorithm for database applications", 1990).
 //!
 //! Every item is hashed to one of `m` bits, which is set. If `u` bits are still 0 after `n`
@@ -35,7 +35,7 @@ pub fn set(bitmap: &mut [u8], bit: usize) {
     bitmap[bit / 8] |= 1 << (bit % 8);
 }
 
-/// Adds the bits of `other`: the bitmap of what was in either.
+/// Adds the bits of `other`: the bitmap of the union.
 pub fn merge(bitmap: &mut [u8], other: &[u8]) {
     for (a, b) in bitmap.iter_mut().zip(other) {
         *a |= b;
@@ -56,9 +56,9 @@ pub struct Distinct {
     pub items: f64,
     /// Its standard error, in items.
     pub error: f64,
-    /// The probability that an item which is there has its bit for itself.
+    /// The probability that an item shares its bit with no other.
     pub alone: f64,
-    /// Every bit is set: there are so many that the estimate is only a lower bound.
+    /// Every bit is set: the estimate is only a lower bound.
     pub saturated: bool,
 }
 
@@ -88,12 +88,12 @@ pub const BLOCK_BYTES: usize = 8 + 4 * BLOCK_CELLS;
 pub struct Block {
     /// Number of the window.
     pub window: i64,
-    /// Occurrences of what is hashed to each bit.
+    /// Occurrences of the items of each bit.
     pub cells: [u32; BLOCK_CELLS],
 }
 
 impl Block {
-    /// The block at the beginning of a window.
+    /// An empty block of a window.
     pub fn new(window: i64) -> Block {
         Block {
             window,
@@ -122,7 +122,7 @@ impl Block {
     }
 }
 
-/// A bitmap with its window, as it is stored.
+/// A stored bitmap with its window.
 pub fn bitmap_bytes(window: i64, bits: usize) -> Vec<u8> {
     let mut bytes = alloc::vec![0; 8 + bits / 8];
     bytes[..8].copy_from_slice(&window.to_le_bytes());

@@ -1,35 +1,35 @@
-//! Counts items in windows of time: how often each occurs, and how many different ones there are,
+//! Counts items in windows of time: how often each item occurs, and how many different items there are,
 //! in memory that does not grow with their number. Both come from a bitmap ([`bitmap`]).
 //!
-//! Each item is hashed to one of `bits` bits; a counter (*cell*) stands behind each bit.
+//! Each item is hashed to one of `bits` bits; each bit has a counter (*cell*).
 //!
-//! - *Frequency*: the cell of the item's bit. Never less than the true count; more by the occurrences
-//!   of other items at the same bit: on average `(N - f) / bits` of the window's `N` occurrences
-//!   when the item itself has `f`, with the standard deviation `sqrt(F2 / bits)`, `F2` the sum of the
-//!   squared counts of the others. With `n` different items it is exact with probability
-//!   `(1 - 1/bits)^(n-1)`, about `e^(-n/bits)`, which the report gives as `exact_share`.
+//! - *Frequency*: the cell of the item's bit. It is never less than the true count. It is more by the
+//!   occurrences of other items with the same bit: on average `(N - f) / bits` of the window's `N`
+//!   occurrences if the item itself has `f`, with the standard deviation `sqrt(F2 / bits)`, where `F2` is the
+//!   sum of the squared counts of the others. With `n` different items it is exact with probability
+//!   `(1 - 1/bits)^(n-1)`, about `e^(-n/bits)`; the report has it as `exact_share`.
 //! - *Distinct items*: linear counting, with its standard error.
 //!
-//! A record's field `field` (default `item`) is an item (text, bytes or a whole number) or an array of
-//! at most 64 texts. The record goes on with the field `count` (config `result`): the occurrences
-//! of the item in this window so far, this one included, among requests of this routing key's slot; for
-//! an array, an array. Whoever routes by the item gets its count over everything.
+//! Input: the field `field` (default `item`) is an item (text, bytes or a whole number) or an array of at
+//! most 64 texts. The service adds `count` (config `result`): the occurrences of the item in this window so
+//! far, including this one, among the requests of this routing key's slot; for an array, an array. If
+//! requests are routed by the item, the count covers all of them.
 //!
-//! Questions ([`Stage::question`]) are answered from all slots of the shard, by `op`:
+//! Queries ([`Stage::query`]) are answered from all slots of the shard, by `op`:
 //! - `report`: `distinct`, `error` (standard error, in items), `exact_share`, `set_bits`, `bits`,
 //!   `saturated` (all bits are set: `distinct` is only a lower bound), `slots`, `window_s` (start of the
 //!   window, Unix time).
-//! - `get` with the item: `count`, added up over slots, and `window_s`.
+//! - `get` with the item: `count`, the sum over the slots, and `window_s`.
 //!
 //! Configuration: `field`, `result`, `bits` (default 16384; a power of two, 1024..=131072), `window-s`
-//! (default 60; 0 = one window for ever), and those of [`Stage`]. The bitmap says little beyond five
-//! times as many items as bits; a frequency is good while there are fewer items than bits.
+//! (default 60; 0 = one window that never ends), and that of [`Stage`]. The estimate of distinct items is
+//! useful up to about five items a bit, a frequency as long as there are fewer items than bits.
 //!
-//! Collections, both in parts by slot, so that shards can be split: hash map `cells` (slot, block ->
-//! window, 16 counters), ordered map `bitmaps` (slot -> window, bits), which is written only when an
-//! item's bit is new. A new window begins each entry afresh when it is next touched, so the state
-//! never exceeds `bits * 5` bytes or so for each slot. Bitmaps of several slots are united by OR,
-//! so an item that is in many of them counts once.
+//! Collections, both keyed by slot, so shards can be split: hash map `cells` (slot, block ->
+//! window, 16 counters), ordered map `bitmaps` (slot -> window, bits), written only when a bit is newly
+//! set. An entry of an earlier window is reset when it is next used, so the state never exceeds about
+//! `bits * 5` bytes for each slot. Bitmaps of several slots are combined by OR, so an item in several of
+//! them counts once.
 
 #![cfg_attr(target_arch = "wasm32", no_std)]
 
@@ -44,7 +44,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use bitmap::{BLOCK_BYTES, BLOCK_CELLS, Block};
-use e3_pipeline::{Builder, Fault, Question, Record, Stage, Value, status};
+use e3_pipeline::{Builder, Query, Record, RecordError, Stage, Value, status};
 use e3_sdk::{Error, HashMap, OrderedMap, Request, Service, config, config_or, now, reply};
 
 /// Most items of a record.
@@ -105,26 +105,26 @@ impl Service for Count {
     fn handle(&mut self, request: &Request<'_>) -> Result<(), Error> {
         let record = match Record::parse(request.payload()) {
             Ok(record) => record,
-            Err(fault) => return self.stage.refuse(&fault),
+            Err(error) => return self.stage.refuse(&error),
         };
-        match self.stage.question(request, &record)? {
-            Question::None => {}
-            Question::PassedOn => return Ok(()),
-            Question::Mine("report") => return self.on_report(),
-            Question::Mine("get") => {
+        match self.stage.query(request, &record)? {
+            Query::None => {}
+            Query::Forwarded => return Ok(()),
+            Query::Mine("report") => return self.on_report(),
+            Query::Mine("get") => {
                 return match item(&record, &self.field) {
                     Ok(hash) => self.on_get(hash),
-                    Err(fault) => self.stage.refuse(&fault),
+                    Err(error) => self.stage.refuse(&error),
                 };
             }
-            Question::Mine(op) => {
+            Query::Mine(op) => {
                 let why = format!("is {op:?}, must be \"report\" or \"get\"");
-                return self.stage.refuse(&Fault::value("op", why));
+                return self.stage.refuse(&RecordError::value("op", why));
             }
         }
         match items(&record, &self.field) {
             Ok(items) => self.on_items(request, &record, &items),
-            Err(fault) => self.stage.refuse(&fault),
+            Err(error) => self.stage.refuse(&error),
         }
     }
 }
@@ -135,22 +135,22 @@ enum Items {
     Many(Vec<u64>),
 }
 
-fn item(record: &Record<'_>, field: &str) -> Result<u64, Fault> {
+fn item(record: &Record<'_>, field: &str) -> Result<u64, RecordError> {
     if let Ok(bytes) = record.bytes(field) {
         return Ok(bitmap::hash(bytes));
     }
     match record.int(field) {
         Ok(int) => Ok(bitmap::hash(&int.to_le_bytes())),
-        Err(Fault::Type { field, is, .. }) => Err(Fault::Type {
+        Err(RecordError::Type { field, is, .. }) => Err(RecordError::Type {
             field,
             is,
             must_be: "text, bytes, a whole number or an array of texts",
         }),
-        Err(fault) => Err(fault),
+        Err(error) => Err(error),
     }
 }
 
-fn items(record: &Record<'_>, field: &str) -> Result<Items, Fault> {
+fn items(record: &Record<'_>, field: &str) -> Result<Items, RecordError> {
     if !record.is_array(field) {
         return item(record, field).map(Items::One);
     }
@@ -160,7 +160,7 @@ fn items(record: &Record<'_>, field: &str) -> Result<Items, Fault> {
 }
 
 impl Count {
-    /// Number of the window at hand.
+    /// Number of the current window.
     fn window(&self) -> i64 {
         now()
             .checked_div_euclid(self.window_s * NANOS)
@@ -207,15 +207,18 @@ impl Count {
             }),
         };
         self.counts = counts;
-        self.stage.pass_record(request, &mut self.out)
+        self.stage.forward_record(request, &mut self.out)
     }
 
-    /// Adds an occurrence; returns how many there are now in the window.
+    /// Adds an occurrence; returns the count in the window.
     fn add(&self, slot: u16, bit: usize) -> Result<u32, Error> {
         let key = cell_key(slot, bit);
-        let mut room = [0; BLOCK_BYTES];
+        let mut buffer = [0; BLOCK_BYTES];
         let window = self.window();
-        let stored = self.cells.get(&key, &mut room)?.and_then(Block::from_bytes);
+        let stored = self
+            .cells
+            .get(&key, &mut buffer)?
+            .and_then(Block::from_bytes);
         let mut block = match stored {
             Some(block) if block.window >= window => block,
             _ => Block::new(window),
@@ -241,7 +244,7 @@ impl Count {
         self.bitmaps.put(&key, &bytes)
     }
 
-    /// Calls `see` with every slot that has something in this window, and its bitmap.
+    /// Calls `see` with every slot that has items in this window, and its bitmap.
     fn each_slot(&self, mut see: impl FnMut(u16, &[u8]) -> Result<(), Error>) -> Result<(), Error> {
         let window = self.window();
         let mut scan = self.bitmaps.scan(&[], &[]);
@@ -284,10 +287,10 @@ impl Count {
         let bit = self.bit(hash);
         let window = self.window();
         let mut count = 0i64;
-        let mut room = [0; BLOCK_BYTES];
+        let mut buffer = [0; BLOCK_BYTES];
         self.each_slot(|slot, bits| {
             if bits[bit / 8] >> (bit % 8) & 1 == 1 {
-                let bytes = self.cells.get(&cell_key(slot, bit), &mut room)?;
+                let bytes = self.cells.get(&cell_key(slot, bit), &mut buffer)?;
                 let block = bytes.and_then(Block::from_bytes);
                 let cell = block.filter(|b| b.window >= window);
                 count += cell.map_or(0, |b| i64::from(b.cells[bit % BLOCK_CELLS]));

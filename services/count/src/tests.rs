@@ -190,7 +190,7 @@ fn a_shard_can_be_split() {
 fn faults_are_named_and_change_nothing() {
     let host = host(1024);
     let mut service = Count::init().unwrap();
-    let fault = |service: &mut Count, payload: &[u8]| {
+    let error = |service: &mut Count, payload: &[u8]| {
         let call = Call {
             payload: payload.to_vec(),
             ..Call::default()
@@ -200,21 +200,21 @@ fn faults_are_named_and_change_nothing() {
         String::from_utf8(outcome.replies[0].1.clone()).unwrap()
     };
     let mut b = Builder::new();
-    assert_eq!(fault(&mut service, b.bytes()), "field \"item\": is missing");
+    assert_eq!(error(&mut service, b.bytes()), "field \"item\": is missing");
     b.clear().field("item", Value::Float(0.5));
     assert_eq!(
-        fault(&mut service, b.bytes()),
+        error(&mut service, b.bytes()),
         "field \"item\": is a number, must be text, bytes, a whole number or an array of texts"
     );
     b.clear().array("item", 65, |a| {
         (0..65).for_each(|_| a.push(Value::Text("x")));
     });
     assert_eq!(
-        fault(&mut service, b.bytes()),
+        error(&mut service, b.bytes()),
         "field \"item\": has 65 elements, must be at most 64"
     );
     assert_eq!(
-        fault(&mut service, &op("flush")),
+        error(&mut service, &op("flush")),
         "field \"op\": is \"flush\", must be \"report\" or \"get\""
     );
     let many = Builder::new()

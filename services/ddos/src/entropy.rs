@@ -28,7 +28,7 @@ impl Weights {
         Self((0..WEIGHTS as u64).map(weight).collect())
     }
 
-    /// What the sum grows by when a count becomes `count`.
+    /// The increase of the sum when a count becomes `count`.
     pub fn step(&self, count: u64) -> u64 {
         let of = |c: u64| match self.0.get(c as usize) {
             Some(weight) => *weight,
@@ -56,7 +56,7 @@ pub struct Sums {
 }
 
 impl Sums {
-    /// Adds what another slot saw.
+    /// Adds the sums of another slot.
     pub fn add(&mut self, other: Sums) {
         self.packets += other.packets;
         self.sources += other.sources;

@@ -1,25 +1,24 @@
-//! Finds floods: Shannon entropy of source and of destination addresses in each window of time
-//! ([`entropy`]), and an alarm when one is out of the ordinary ([`verdict`]).
+//! Detects floods: Shannon entropy of the source and destination addresses in each window of time
+//! ([`entropy`]), and an alarm when one of them is abnormal ([`verdict`]).
 //!
-//! A payload is an IPv4 packet, counted and passed on as it came, or a record that asks. The answer
-//! to a packet, if this is the last stage: `window` (number: seconds since the epoch by `window-s`),
-//! `packets` (of the key's slot in the window so far), `alarm` (of the last complete window).
-//! Question: `op` = `report`, answered by `window`, `packets`, `source-entropy`,
-//! `destination-entropy` (bits) of the window in progress, `alarm`, and the windows before, oldest
-//! first, in the arrays `windows`, `windows-packets`, `windows-source-entropy`,
-//! `windows-destination-entropy`, `windows-alarm`; `source-mean`, `source-sigma`,
-//! `destination-mean`, `destination-sigma` of the ordinary ones among them.
+//! Input: an IPv4 packet, which is counted and forwarded unchanged, or a query. The reply to a packet, if
+//! this is the last stage: `window` (number: seconds since the epoch divided by `window-s`), `packets` (of
+//! the key's slot in the window so far), `alarm` (of the last complete window). Query `report`: returns
+//! `window`, `packets`, `source-entropy`, `destination-entropy` (bits) of the window in progress, `alarm`,
+//! and the earlier windows, oldest first, in the arrays `windows`, `windows-packets`,
+//! `windows-source-entropy`, `windows-destination-entropy`, `windows-alarm`; `source-mean`, `source-sigma`,
+//! `destination-mean`, `destination-sigma` of the normal ones among them.
 //!
 //! Configuration: `window-s` (default 10), `sigmas` (4) from the mean that raise an alarm,
 //! `sigma-min` (0.05 bits), `history` (32 windows), `warmup` (8 windows before the first alarm),
 //! `packets-min` (64 in a window that counts). Collections: counters `addresses`, arrays `seen`, hash
 //! map `now`, ordered map `past`.
 //!
-//! *Slots* ([`slots`]): everything is kept for the slot of the request's key, and a window of the
-//! shard is the sum over its slots. Then an address in two slots counts as two: the entropy is that
-//! of the address if packets of one address have one key or all have the same key; else it is that
-//! of the pair of slot and address, which an attack moves alike. What the shard's windows add up to is
-//! worked out once a window, and kept in memory only.
+//! *Slots* ([`slots`]): all state belongs to the slot of the request's key, and a window of the shard is
+//! the sum over its slots. An address in two slots counts as two. The entropy is that of the addresses if
+//! all packets of an address have the same key, or if all packets do; else it is that of pairs of slot and
+//! address, which an attack changes in the same way. The sums of past windows are computed once a window and
+//! cached in memory.
 
 #![cfg_attr(target_arch = "wasm32", no_std)]
 
@@ -37,7 +36,7 @@ use alloc::string::ToString;
 use alloc::vec::Vec;
 
 use e3_packet::Packet;
-use e3_pipeline::{Builder, Fault, Question, Record, Stage, Value, status};
+use e3_pipeline::{Builder, Query, Record, RecordError, Stage, Value, status};
 use e3_sdk::{Error, Level, Request, Service, config_or, now, reply};
 
 use limits::{HISTORY, SIGMA_MIN_MAX, SIGMAS_MAX, WINDOW_S};
@@ -51,7 +50,7 @@ pub struct Ddos {
     slots: Slots,
     rule: Rule,
     window_ns: i64,
-    /// The window in progress when the ones before were judged, and they. A cache.
+    /// The number of the window in progress, and the judged windows before it. A cache.
     judged: Option<(u64, Vec<Window>)>,
 }
 
@@ -79,12 +78,12 @@ impl Service for Ddos {
         if e3_packet::is_record(payload) {
             return match Record::parse(payload) {
                 Ok(record) => self.on_record(request, &record),
-                Err(fault) => self.stage.refuse(&fault),
+                Err(error) => self.stage.refuse(&error),
             };
         }
         let packet = match Packet::parse(payload) {
             Ok(packet) => packet,
-            Err(fault) => return reply(status::MALFORMED, fault.to_string().as_bytes()),
+            Err(error) => return reply(status::MALFORMED, error.to_string().as_bytes()),
         };
         let window = self.window();
         let judged = match self.judged.take() {
@@ -96,7 +95,7 @@ impl Service for Ddos {
         let sums = self.slots.add(slot, window, source, destination, &judged)?;
         let alarm = is_alarm(window, &judged);
         self.judged = Some((window, judged));
-        self.stage.pass_answering(request, payload, || {
+        self.stage.forward_and_reply(request, payload, || {
             let mut out = Builder::new();
             out.field("window", Value::Int(window as i64))
                 .field("packets", Value::Int(sums.packets as i64))
@@ -115,12 +114,13 @@ where
     T: core::str::FromStr + PartialOrd + ToString,
 {
     let value = config_or(name, default)?;
-    match range.contains(&value) {
-        true => Ok(value),
-        false => Err(Error::Config {
+    if range.contains(&value) {
+        Ok(value)
+    } else {
+        Err(Error::Config {
             name,
             value: value.to_string(),
-        }),
+        })
     }
 }
 
@@ -134,7 +134,7 @@ impl Ddos {
         (now() / self.window_ns).max(0) as u64
     }
 
-    /// Judges the windows before this one; nothing is added to them any more.
+    /// Judges the windows before this one, which do not change any more.
     fn judge(&self, window: u64) -> Result<Vec<Window>, Error> {
         let (_, mut windows) = self.slots.windows(window)?;
         judge(&self.rule, &mut windows);
@@ -152,14 +152,14 @@ impl Ddos {
     }
 
     fn on_record(&self, request: &Request<'_>, record: &Record<'_>) -> Result<(), Error> {
-        match self.stage.question(request, record)? {
-            Question::Mine("report") => self.on_report(),
-            Question::Mine(op) => {
-                let fault = Fault::value("op", format!("is {op:?}, must be report"));
-                self.stage.refuse(&fault)
+        match self.stage.query(request, record)? {
+            Query::Mine("report") => self.on_report(),
+            Query::Mine(op) => {
+                let error = RecordError::value("op", format!("is {op:?}, must be report"));
+                self.stage.refuse(&error)
             }
-            Question::PassedOn => Ok(()),
-            Question::None => self.stage.refuse(&Fault::Missing("op".into())),
+            Query::Forwarded => Ok(()),
+            Query::None => self.stage.refuse(&RecordError::Missing("op".into())),
         }
     }
 

@@ -1,16 +1,16 @@
-//! What is kept, for each slot apart.
+//! The state, separate for each slot.
 //!
 //! | collection | key | value (little endian) |
 //! |---|---|---|
 //! | `addresses`, counters | slot, `s` or `d`, address | 31 bits stamp, 1 bit 0, 32 bits count |
-//! | `seen`, arrays | slot | `s` or `d`, address, stamp u32: addresses to be forgotten |
+//! | `seen`, arrays | slot | `s` or `d`, address, stamp u32: a queue of addresses to remove |
 //! | `now`, hash map | slot | window in progress: number, packets, sums, each u64 |
 //! | `past`, ordered map | slot | complete windows: the same, and a byte: alarm; oldest first |
 //!
-//! Keys are big endian. The stamp is the window's number: a count that another window left behind is
-//! 0. An address is put on the list `seen` with its first packet in a window; its counter goes when
-//! its turn comes in a later window without packets of it. So a slot keeps the addresses of about two
-//! windows, however many there are in the long run.
+//! Keys are big endian. The stamp is the number of the window; a counter with an older stamp counts as 0.
+//! The first packet of an address in a window appends it to the queue `seen`. When an entry reaches the
+//! front in a later window and the address has no packets there, its counter is removed. So a slot keeps
+//! the addresses of about two windows, however many there are over time.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -34,7 +34,7 @@ pub struct Slots {
     now: HashMap,
     past: OrderedMap,
     weights: Weights,
-    /// Windows that are remembered.
+    /// Windows in the history.
     history: u64,
 }
 
@@ -95,7 +95,7 @@ impl Slots {
         })
     }
 
-    /// Counts a packet; returns what the slot saw in the window. `judged` are the windows before.
+    /// Counts a packet; returns the sums of the slot's window. `judged` are the windows before.
     pub fn add(
         &self,
         slot: u16,
@@ -105,8 +105,8 @@ impl Slots {
         judged: &[Window],
     ) -> Result<Sums, Error> {
         let key = slot.to_be_bytes();
-        let mut room = [0; NOW_BYTES];
-        let before = self.now.get(&key, &mut room)?.and_then(now_from);
+        let mut buffer = [0; NOW_BYTES];
+        let before = self.now.get(&key, &mut buffer)?.and_then(now_from);
         let mut sums = match before {
             Some((number, sums)) if number == window => sums,
             before => {
@@ -148,12 +148,13 @@ impl Slots {
         Ok(1)
     }
 
-    /// Takes out some addresses of past windows.
+    /// Removes some addresses of past windows.
     fn forget(&self, slot: u16, window: u64) -> Result<(), Error> {
         let [s0, s1] = slot.to_be_bytes();
         for _ in 0..FORGOTTEN_MAX {
-            let mut room = [0; 9];
-            let Some(&[end, a, b, c, d, ref when @ ..]) = self.seen.get(&[s0, s1], 0, &mut room)?
+            let mut buffer = [0; 9];
+            let Some(&[end, a, b, c, d, ref when @ ..]) =
+                self.seen.get(&[s0, s1], 0, &mut buffer)?
             else {
                 return Ok(());
             };
@@ -170,7 +171,7 @@ impl Slots {
         Ok(())
     }
 
-    /// Puts the slot's last window with those before.
+    /// Moves the slot's last window to the history.
     fn remember(
         &self,
         slot: u16,
@@ -180,11 +181,11 @@ impl Slots {
     ) -> Result<(), Error> {
         let key = slot.to_be_bytes();
         let Some((number, sums)) = before else {
-            // by its entry here the slot is found
+            // this entry makes the slot visible to reports
             return self.past.put(&key, &[]);
         };
-        let mut room = [0; PAST_BYTES * *crate::limits::HISTORY.end() as usize];
-        let old = self.past.get(&key, &mut room)?.unwrap_or_default();
+        let mut buffer = [0; PAST_BYTES * *crate::limits::HISTORY.end() as usize];
+        let old = self.past.get(&key, &mut buffer)?.unwrap_or_default();
         let oldest = window.saturating_sub(self.history);
         let mut value = Vec::with_capacity(old.len() + PAST_BYTES);
         let found = judged.iter().find(|w| w.number == number);
@@ -200,7 +201,7 @@ impl Slots {
         self.past.put(&key, &value)
     }
 
-    /// What all slots saw in a window in progress, and in those before, oldest first.
+    /// The sums of all slots for the window in progress and for the ones before, oldest first.
     pub fn windows(&self, current: u64) -> Result<(Sums, Vec<Window>), Error> {
         let oldest = current.saturating_sub(self.history);
         let mut sum = Sums::default();
@@ -221,8 +222,8 @@ impl Slots {
         let mut scan = self.past.scan(&[], &[]);
         while let Some((key, value)) = scan.next()? {
             past_from(value).for_each(&mut add);
-            let mut room = [0; NOW_BYTES];
-            match self.now.get(key, &mut room)?.and_then(now_from) {
+            let mut buffer = [0; NOW_BYTES];
+            match self.now.get(key, &mut buffer)?.and_then(now_from) {
                 Some((number, sums)) if number == current => sum.add(sums),
                 Some((number, sums)) => add(Window {
                     number,

@@ -1,9 +1,8 @@
-//! Which windows are out of the ordinary: those with an entropy further from the mean of the windows
-//! before than some standard deviations (Feinstein, Schnackenberg, Balupari, Kindred: "Statistical
+//! Which windows are abnormal: those with an entropy further from the mean of the previous windows
+//! than a number of standard deviations (Feinstein, Schnackenberg, Balupari, Kindred: "Statistical
 //! Approaches to DDoS Attack Detection and Response", DISCEX 2003). A flood at one victim lowers the
 //! entropy of destinations, one from many sources raises that of sources. Windows with an alarm are
-//! not part of the mean, so that an attack does not become the ordinary as long as older windows are
-//! remembered.
+//! not part of the mean, so an attack does not become normal as long as older windows are in the history.
 
 use alloc::vec::Vec;
 
@@ -16,9 +15,9 @@ pub struct Rule {
     pub sigmas: f64,
     /// Least standard deviation, in bits.
     pub sigma_min: f64,
-    /// Ordinary windows that there must be before.
+    /// Normal windows required before the first alarm.
     pub warmup: u64,
-    /// Packets of a window below which it does not count.
+    /// Fewest packets of a window that counts.
     pub packets_min: u64,
 }
 
@@ -27,13 +26,13 @@ pub struct Rule {
 pub struct Window {
     /// Its number.
     pub number: u64,
-    /// What was seen in it.
+    /// Its sums.
     pub sums: Sums,
-    /// Whether it was out of the ordinary; `None` = not yet judged.
+    /// Whether it is abnormal; `None` = not yet judged.
     pub alarm: Option<bool>,
 }
 
-/// Mean and standard deviation of each entropy over ordinary windows, and how many there are.
+/// Mean and standard deviation of each entropy over the normal windows, and their number.
 pub fn ordinary(rule: &Rule, windows: &[Window]) -> ([(f64, f64); 2], u64) {
     let is_ordinary = |w: &&Window| w.alarm == Some(false) && w.sums.packets >= rule.packets_min;
     let entropies: Vec<[f64; 2]> = windows
@@ -52,7 +51,7 @@ pub fn ordinary(rule: &Rule, windows: &[Window]) -> ([(f64, f64); 2], u64) {
     (statistics, entropies.len() as u64)
 }
 
-/// Judges the windows, which are in order, that are not judged yet, each by those before it.
+/// Judges the windows that are not judged yet, each by those before it. The windows are in order.
 pub fn judge(rule: &Rule, windows: &mut [Window]) {
     for at in 0..windows.len() {
         let (before, rest) = windows.split_at_mut(at);

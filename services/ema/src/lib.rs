@@ -1,21 +1,21 @@
 //! Exponential moving average of a series of readings, one series for each routing key.
 //!
-//! Readings need not come at even intervals, so the weight of one follows from the time since the one
-//! before: `ema += (1 - exp(-dt / T)) * (value - ema)`, the exact step of a first-order low-pass
-//! with time constant `T` whose input is held since the last reading (Eckner, "Algorithms for unevenly
-//! spaced time series"). The first reading is the average. One that is not newer than the last one taken is
-//! not taken.
+//! Readings may come at uneven intervals, so the weight of a reading depends on the time since the
+//! previous one: `ema += (1 - exp(-dt / T)) * (value - ema)`, the exact step of a first-order low-pass
+//! filter with time constant `T` whose input is held since the previous reading (Eckner, "Algorithms for
+//! unevenly spaced time series"). The first reading is the first average. A reading that is not newer than
+//! the last accepted one is ignored.
 //!
-//! A record's field `value` (config `field`) is the reading, a number within ±1e150, `time` (config
-//! `time`) its time in whole seconds. The record goes on with `ema`, the average after it, and `samples`, how
-//! many readings have been taken; one that is not taken goes on with what is there.
+//! Input: the field `value` (config `field`) is the reading, a number within ±1e150; `time` (config `time`)
+//! is its time in whole seconds. The service adds `ema`, the average after the reading, and `samples`, the
+//! number of accepted readings. An ignored reading gets the current values.
 //!
-//! The question ([`Stage::question`]) `get` is answered with `ema`, `time` (of the last reading taken)
-//! and `samples` of the request's own key; NOT_FOUND if there has been no reading.
+//! Query ([`Stage::query`]) `get`: returns `ema`, `time` (of the last accepted reading) and `samples` of
+//! the request's own key; NOT_FOUND if there is no reading yet.
 //!
-//! Configuration: `field`, `time`, `time-constant-s` (`T`, above 0, default 21600: six hours), and those of
-//! [`Stage`]. Collections: hash map `averages` (key -> average, time), counter `samples` (key ->
-//! readings taken).
+//! Configuration: `field`, `time`, `time-constant-s` (`T`, above 0, default 21600, six hours), and that of
+//! [`Stage`]. Collections: hash map `averages` (key -> average, time), counter `samples` (key -> accepted
+//! readings).
 
 #![cfg_attr(target_arch = "wasm32", no_std)]
 
@@ -27,7 +27,7 @@ mod tests;
 use alloc::format;
 use alloc::string::String;
 
-use e3_pipeline::{Builder, Fault, Question, Record, Stage, Value, status};
+use e3_pipeline::{Builder, Query, Record, RecordError, Stage, Value, status};
 use e3_sdk::{Counter, Error, HashMap, Request, Service, config, config_or, reply};
 
 /// Readings lie within plus and minus this, so that no average runs over.
@@ -110,7 +110,7 @@ impl Service for Ema {
     fn handle(&mut self, request: &Request<'_>) -> Result<(), Error> {
         let record = match Record::parse(request.payload()) {
             Ok(record) => record,
-            Err(fault) => return self.stage.refuse(&fault),
+            Err(error) => return self.stage.refuse(&error),
         };
         request.with_key(|key| self.on_record(request, &record, key))
     }
@@ -123,29 +123,28 @@ impl Ema {
         record: &Record<'_>,
         key: &[u8],
     ) -> Result<(), Error> {
-        match self.stage.question(request, record)? {
-            Question::None => {}
-            Question::PassedOn => return Ok(()),
-            Question::Mine("get") => return self.on_get(key),
-            Question::Mine(op) => {
+        match self.stage.query(request, record)? {
+            Query::None => {}
+            Query::Forwarded => return Ok(()),
+            Query::Mine("get") => return self.on_get(key),
+            Query::Mine(op) => {
                 let why = format!("is {op:?}, must be \"get\"");
-                return self.stage.refuse(&Fault::value("op", why));
+                return self.stage.refuse(&RecordError::value("op", why));
             }
         }
         match self.reading(record) {
             Ok(reading) => self.on_reading(request, record, key, reading),
-            Err(fault) => self.stage.refuse(&fault),
+            Err(error) => self.stage.refuse(&error),
         }
     }
 
-    fn reading(&self, record: &Record<'_>) -> Result<Reading, Fault> {
+    fn reading(&self, record: &Record<'_>) -> Result<Reading, RecordError> {
         let (value, time_s) = (record.number(&self.field)?, record.int(&self.time)?);
-        match value.abs() <= READING_MAX {
-            true => Ok(Reading { value, time_s }),
-            false => {
-                let why = format!("is {value:e}, must be within ±{READING_MAX:e}");
-                Err(Fault::value(&self.field, why))
-            }
+        if value.abs() <= READING_MAX {
+            Ok(Reading { value, time_s })
+        } else {
+            let why = format!("is {value:e}, must be within ±{READING_MAX:e}");
+            Err(RecordError::value(&self.field, why))
         }
     }
 
@@ -172,18 +171,18 @@ impl Ema {
                 (average, self.samples.fetch_add(key, 1) + 1)
             }
         };
-        if !self.stage.is_heard() {
+        if !self.stage.has_output() {
             return Ok(());
         }
         let out = self.out.clear().copy(record, &["ema", "samples"]);
         out.field("ema", Value::Float(average.ema))
             .field("samples", Value::Int(samples));
-        self.stage.pass_record(request, out)
+        self.stage.forward_record(request, out)
     }
 
     fn on_get(&mut self, key: &[u8]) -> Result<(), Error> {
         let Some(average) = self.load(key)? else {
-            return reply(status::NOT_FOUND, b"ema: no reading yet under this key");
+            return reply(status::NOT_FOUND, b"ema: no reading yet for this key");
         };
         let out = self.out.clear();
         out.field("ema", Value::Float(average.ema))
@@ -193,8 +192,8 @@ impl Ema {
     }
 
     fn load(&self, key: &[u8]) -> Result<Option<Average>, Error> {
-        let mut room = [0; Average::BYTES];
-        let bytes = self.averages.get(key, &mut room)?;
+        let mut buffer = [0; Average::BYTES];
+        let bytes = self.averages.get(key, &mut buffer)?;
         Ok(bytes.and_then(Average::from_bytes))
     }
 }

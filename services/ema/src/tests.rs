@@ -85,7 +85,7 @@ fn equals_the_low_pass_integrated_in_small_steps() {
         assert_eq!((said.int("time"), said.has("other")), (Ok(time_s), false));
     }
     let outcome = send(&host, &mut service, "other", op("get"));
-    let why = "ema: no reading yet under this key";
+    let why = "ema: no reading yet for this key";
     assert_eq!(refusal(&outcome), (status::NOT_FOUND, why.into()));
 }
 

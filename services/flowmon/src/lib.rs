@@ -1,19 +1,18 @@
-//! Counts the packets of every flow in little memory, and finds the heavy flows, for each window of
-//! time: a count-min sketch, [`sketch`].
+//! Flow monitor: counts the packets of every flow in little memory and finds the heavy flows, for each
+//! window of time, by a count-min sketch ([`sketch`]).
 //!
-//! A payload is an IPv4 packet, counted and passed on as it came, or a record that asks. The answer
-//! to a packet, if this is the last stage: `window` (number: seconds since the epoch by `window-s`),
-//! `estimate` (the flow's packets so far), `packets` (of the key's slot). Questions: `op` = `report`,
-//! optionally `which` = `current` (default) or `last` window, answered by `window`, `packets`,
-//! `heavy` (arrays of source, source port, destination, destination port, protocol, estimate; most
-//! first, at most 100), and, if the question has `source`, `source-port`, `destination`,
-//! `destination-port` and `protocol` of a flow, its `estimate`.
+//! Input: an IPv4 packet, which is counted and forwarded unchanged, or a query. The reply to a packet, if
+//! this is the last stage: `window` (number: seconds since the epoch divided by `window-s`), `estimate`
+//! (the flow's packets so far), `packets` (of the key's slot). Query `report`, optionally with `which` =
+//! `current` (default) or `last` window: returns `window`, `packets`, `heavy` (arrays of source, source
+//! port, destination, destination port, protocol, estimate; largest first, at most 100), and, if the query
+//! has `source`, `source-port`, `destination`, `destination-port` and `protocol` of a flow, its `estimate`.
 //!
 //! Configuration: `width` (default 2048) and `depth` (4) of the sketch, `window-s` (10), `share`
-//! (0.01): a flow with more of a window's packets is heavy; `width` must be at least `2 e / share`.
-//! `seed` (0) of the hash functions: one must not know it to make flows collide. Collections:
-//! counters `cells`, ordered map `heavy`. All keys begin with the slot of the request's key; what all
-//! slots of the shard hold is added up when it is asked for. Flows are told apart by direction.
+//! (0.01): a flow with a larger share of a window's packets is heavy; `width` must be at least
+//! `2 e / share`. `seed` (0) of the hash functions: who knows it can make flows collide. Collections:
+//! counters `cells`, ordered map `heavy`. All keys begin with the slot of the request's key; a query adds up
+//! all slots of the shard. The two directions of a connection are two flows.
 
 #![cfg_attr(target_arch = "wasm32", no_std)]
 
@@ -29,7 +28,7 @@ use alloc::string::ToString;
 use core::net::Ipv4Addr;
 
 use e3_packet::{Flow, Packet};
-use e3_pipeline::{Builder, Fault, Question, Record, Stage, Value, status};
+use e3_pipeline::{Builder, Query, Record, RecordError, Stage, Value, status};
 use e3_sdk::{Error, Request, Service, config_or, now, reply};
 
 use limits::{DEPTH, REPORTED_MAX, SHARE_MAX, SHARE_MIN, WIDTH, WINDOW_S};
@@ -77,19 +76,19 @@ impl Service for Flowmon {
         if e3_packet::is_record(payload) {
             return match Record::parse(payload) {
                 Ok(record) => self.on_record(request, &record),
-                Err(fault) => self.stage.refuse(&fault),
+                Err(error) => self.stage.refuse(&error),
             };
         }
         let flow = match Packet::parse(payload).and_then(|packet| packet.flow()) {
             Ok(flow) => flow,
-            Err(fault) => return reply(status::MALFORMED, fault.to_string().as_bytes()),
+            Err(error) => return reply(status::MALFORMED, error.to_string().as_bytes()),
         };
         let part = Part {
             slot: request.slot(),
             window: self.window(),
         };
         let seen = self.sketch.add(part, &flow.to_bytes())?;
-        self.stage.pass_answering(request, payload, || {
+        self.stage.forward_and_reply(request, payload, || {
             let mut out = Builder::new();
             out.field("window", Value::Int(part.window as i64))
                 .field("estimate", Value::Int(seen.estimate as i64))
@@ -105,18 +104,18 @@ impl Flowmon {
     }
 
     fn on_record(&self, request: &Request<'_>, record: &Record<'_>) -> Result<(), Error> {
-        match self.stage.question(request, record)? {
-            Question::Mine("report") => {}
-            Question::Mine(op) => {
-                let fault = Fault::value("op", format!("is {op:?}, must be report"));
-                return self.stage.refuse(&fault);
+        match self.stage.query(request, record)? {
+            Query::Mine("report") => {}
+            Query::Mine(op) => {
+                let error = RecordError::value("op", format!("is {op:?}, must be report"));
+                return self.stage.refuse(&error);
             }
-            Question::PassedOn => return Ok(()),
-            Question::None => return self.stage.refuse(&Fault::Missing("op".into())),
+            Query::Forwarded => return Ok(()),
+            Query::None => return self.stage.refuse(&RecordError::Missing("op".into())),
         }
         match asked(record) {
             Ok((last, flow)) => self.on_report(last, flow),
-            Err(fault) => self.stage.refuse(&fault),
+            Err(error) => self.stage.refuse(&error),
         }
     }
 
@@ -148,8 +147,8 @@ impl Flowmon {
     }
 }
 
-/// Whether a question is about the last window, and the flow that it is about.
-fn asked(record: &Record<'_>) -> Result<(bool, Option<Flow>), Fault> {
+/// The arguments of a query: whether it asks for the last window, and for which flow.
+fn asked(record: &Record<'_>) -> Result<(bool, Option<Flow>), RecordError> {
     let last = match record
         .has("which")
         .then(|| record.text("which"))
@@ -159,7 +158,7 @@ fn asked(record: &Record<'_>) -> Result<(bool, Option<Flow>), Fault> {
         Some("last") => true,
         Some(other) => {
             let why = format!("is {other:?}, must be current or last");
-            return Err(Fault::value("which", why));
+            return Err(RecordError::value("which", why));
         }
     };
     if !record.has("source") {
@@ -168,11 +167,14 @@ fn asked(record: &Record<'_>) -> Result<(bool, Option<Flow>), Fault> {
     let address = |field| {
         let text = record.text(field)?;
         text.parse::<Ipv4Addr>()
-            .map_err(|_| Fault::value(field, format!("is {text:?}, must be an IPv4 address")))
+            .map_err(|_| RecordError::value(field, format!("is {text:?}, must be an IPv4 address")))
     };
     let number = |field, max: u16| match record.int(field)? {
         n if (0..=i64::from(max)).contains(&n) => Ok(n as u16),
-        n => Err(Fault::value(field, format!("is {n}, must be 0..={max}"))),
+        n => Err(RecordError::value(
+            field,
+            format!("is {n}, must be 0..={max}"),
+        )),
     };
     let flow = Flow {
         source: address("source")?,

@@ -1,22 +1,21 @@
 //! A count-min sketch for each slot and window, and a list of the flows that may be heavy (Cormode,
 //! Muthukrishnan: "An Improved Data Stream Summary: The Count-Min Sketch and its Applications", 2005).
 //!
-//! A sketch has `depth` rows of `width` cells; a flow adds 1 to one cell of each row, and its count
-//! is estimated by the least of its cells. The estimate is never too low, and with probability at
-//! least `1 - exp(-depth)` too high by no more than `e / width` of all packets. Sketches add up cell
-//! by cell, so each slot has its own, and the slots' estimates of a flow are added when it is asked
-//! for: that is no more than the estimate of the sum, so the bound holds for it too.
+//! A sketch has `depth` rows of `width` cells. A packet adds 1 to one cell of each row, and the count of a
+//! flow is estimated by the minimum of its cells. The estimate is never too low, and with probability at
+//! least `1 - exp(-depth)` too high by at most `e / width` of all packets. Sketches can be added cell by
+//! cell, so each slot has its own, and a query adds the estimates of all slots: the sum is at most the
+//! estimate of the summed sketch, so the bound holds for it too.
 //!
-//! A cell is a counter, so that a packet costs one fetch-and-add a row and no reading. From the
-//! highest bit: 31 bits stamp, 1 bit `listed`, 32 bits count. The stamp is the window's number: a
-//! cell that another window left behind counts as 0, so that nothing needs to be cleared. Windows
-//! take turns between two banks of cells, so the last complete one can still be asked for.
+//! A cell is a counter, so a packet costs one fetch-and-add a row and no read. From the highest bit:
+//! 31 bits stamp, 1 bit `listed`, 32 bits count. The stamp is the number of the window; a cell with an older
+//! stamp counts as 0, so nothing needs to be cleared. Windows alternate between two banks of cells, so the
+//! last complete one can still be queried.
 //!
-//! *Heavy flows.* If a flow has more than a share of all packets, then in one slot at least it has
-//! more than that share of the slot's. So each slot keeps a list of the flows that were seen above
-//! the share of its packets. The bits `listed` of a flow's cells say that it is there, so that the
-//! list is seldom touched; a flow whose cells are all marked by others is missed, with a probability
-//! of at most `(flows listed / width) ^ depth`.
+//! *Heavy flows.* A flow with more than a share of all packets has more than that share of the packets in at
+//! least one slot. So each slot keeps a list of the flows above the share of its packets. The bits `listed`
+//! of a flow's cells say that it is in the list, so the list is rarely read. A flow whose cells are all
+//! marked by other flows is missed, with a probability of at most `(flows listed / width) ^ depth`.
 
 use alloc::collections::BTreeMap;
 use alloc::vec;
@@ -45,7 +44,7 @@ pub struct Sketch {
     depth: u8,
     share: f64,
     seed: u64,
-    room: Vec<u8>,
+    buffer: Vec<u8>,
 }
 
 /// A slot's part of a window.
@@ -77,17 +76,18 @@ impl Part {
         [s0, s1, self.bank(), row, c0, c1, c2, c3]
     }
 
-    /// A cell's value if it is of this window.
+    /// The value of a cell, if it belongs to this window.
     fn current(self, cell: i64) -> i64 {
         // The stamp's highest bit is the sign of the cell.
-        match (cell as u64 >> STAMP_SHIFT) as i64 == self.stamp() {
-            true => cell,
-            false => 0,
+        if (cell as u64 >> STAMP_SHIFT) as i64 == self.stamp() {
+            cell
+        } else {
+            0
         }
     }
 }
 
-/// What is known about a flow after a packet of it.
+/// The counts of a flow after one of its packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen {
     /// Its packets in the slot and window, estimated.
@@ -96,12 +96,12 @@ pub struct Seen {
     pub packets: u64,
 }
 
-/// A window as all slots together saw it.
+/// A window over all slots.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
     /// All packets.
     pub packets: u64,
-    /// Flows above the share with their estimates, most first.
+    /// Flows above the share with their estimates, largest first.
     pub heavy: Vec<(FlowKey, u64)>,
 }
 
@@ -112,7 +112,7 @@ fn mix(mut x: u64) -> u64 {
 }
 
 impl Sketch {
-    /// Opens the collections `cells` and `heavy`. `seed` picks the hash functions.
+    /// Opens the collections `cells` and `heavy`. `seed` selects the hash functions.
     pub fn open(width: u32, depth: u8, share: f64, seed: u64) -> Result<Self, Error> {
         let mut sketch = Self {
             cells: Counter::open("cells")?,
@@ -121,9 +121,9 @@ impl Sketch {
             depth,
             share,
             seed,
-            room: vec![],
+            buffer: vec![],
         };
-        sketch.room = vec![0; 4 + sketch.listed_max() * FLOW_BYTES];
+        sketch.buffer = vec![0; 4 + sketch.listed_max() * FLOW_BYTES];
         Ok(sketch)
     }
 
@@ -152,7 +152,7 @@ impl Sketch {
         })
     }
 
-    /// Adds 1 to a cell; returns what it is then.
+    /// Adds 1 to a cell; returns the new value.
     fn count(&self, part: Part, key: &[u8]) -> i64 {
         let before = self.cells.fetch_add(key, 1);
         let now = part.current(before);
@@ -212,15 +212,15 @@ impl Sketch {
         }
     }
 
-    /// Puts a flow on the list. When that is full, those are taken off that have fallen behind.
+    /// Adds a flow to the list. If it is full, flows that are below the share now are removed.
     fn list(&mut self, part: Part, flow: &FlowKey, packets: i64) -> Result<(), Error> {
-        let mut room = core::mem::take(&mut self.room);
-        let list = self.heavy.get(&part.list_key(), &mut room);
+        let mut buffer = core::mem::take(&mut self.buffer);
+        let list = self.heavy.get(&part.list_key(), &mut buffer);
         let mut flows: Vec<FlowKey> = match list? {
             Some(value) => flows_of(part, value),
             None => vec![],
         };
-        self.room = room;
+        self.buffer = buffer;
         if !flows.contains(flow) {
             if flows.len() >= self.listed_max() {
                 self.prune(part, &mut flows, packets);
@@ -238,7 +238,7 @@ impl Sketch {
     fn prune(&self, part: Part, flows: &mut Vec<FlowKey>, packets: i64) {
         let estimates: Vec<u64> = flows.iter().map(|f| self.estimate(part, f)).collect();
         let least = estimates.iter().min().copied().unwrap_or_default();
-        // With very bad luck none has fallen behind: then the least goes.
+        // In rare cases none is below the share: then the smallest is removed.
         let bound = (self.share * packets as f64).max(least as f64);
         let mut estimates = estimates.into_iter();
         flows.retain(|flow| {
@@ -250,7 +250,7 @@ impl Sketch {
         });
     }
 
-    /// The slots that saw packets in a window, with their lists.
+    /// The slots with packets in a window, with their lists.
     fn lists(&self, window: u64) -> Result<Vec<(Part, Vec<FlowKey>)>, Error> {
         let mut lists = vec![];
         let mut scan = self.heavy.scan(&[], &[]);
@@ -300,8 +300,9 @@ fn is_of(part: Part, list: &[u8]) -> bool {
 
 /// The flows of a list, none if it is of another window.
 fn flows_of(part: Part, list: &[u8]) -> Vec<FlowKey> {
-    match is_of(part, list) {
-        true => list[4..].as_chunks().0.to_vec(),
-        false => vec![],
+    if is_of(part, list) {
+        list[4..].as_chunks().0.to_vec()
+    } else {
+        vec![]
     }
 }

@@ -213,7 +213,7 @@ fn call(payload: &[u8], key: &[u8], now: i64) -> Call {
     }
 }
 
-fn question(fields: &[(&str, Value<'_>)]) -> Vec<u8> {
+fn query(fields: &[(&str, Value<'_>)]) -> Vec<u8> {
     let mut b = Builder::new();
     for (name, value) in fields {
         b.field(name, *value);
@@ -250,7 +250,7 @@ fn counts_packets_passes_them_on_and_reports() {
     ];
     let done = host.call(
         &mut monitor,
-        &call(&question(&fields), b"other", NOW + 10 * SECOND),
+        &call(&query(&fields), b"other", NOW + 10 * SECOND),
     );
     let answer = Record::parse(&done.replies[0].1).unwrap();
     assert_eq!(
@@ -259,7 +259,7 @@ fn counts_packets_passes_them_on_and_reports() {
     );
     assert!(answer.has("heavy"));
     fields[3].1 = Value::Int(65_536);
-    let done = host.call(&mut monitor, &call(&question(&fields), b"other", NOW));
+    let done = host.call(&mut monitor, &call(&query(&fields), b"other", NOW));
     let reason = b"field \"source-port\": is 65536, must be 0..=65535".to_vec();
     assert_eq!(done.replies, [(status::MALFORMED, reason)]);
 }
@@ -283,7 +283,7 @@ fn configuration_is_checked() {
 
 #[test]
 fn any_bytes_are_counted_or_refused_without_a_trace() {
-    let query = question(&[
+    let query = query(&[
         ("op", Value::Text("report")),
         ("source", Value::Text("10.0.0.7")),
         ("protocol", Value::Int(1)),

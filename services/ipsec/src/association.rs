@@ -1,10 +1,10 @@
-//! Security associations: what is stored of them, and their keys.
+//! Security associations: their stored state and their keys.
 //!
-//! A sequence number must never come twice under a key, and numbers start over whenever the state is gone:
+//! A sequence number must never repeat under a key, and numbers start over whenever the state is lost:
 //! after the loss of all replicas, after `e3 down`, in a new deployment. The secret stays. So each
-//! association has an epoch of 16 random bytes, which is drawn with its first number and stored beside
-//! it: one entry, that is replicated, moved and lost as a whole. Keys are derived from the secret and the
-//! epoch (HKDF, RFC 5869), so where numbers start over, keys are new.
+//! association has an epoch of 16 random bytes, drawn with its first number and stored with it as one
+//! entry, which is replicated, migrated and lost as a whole. Keys are derived from the secret and the
+//! epoch (HKDF, RFC 5869), so new numbers always have new keys.
 
 use alloc::format;
 use alloc::string::String;
@@ -17,7 +17,7 @@ use e3_sdk::{Error, random, secret};
 use crate::esp::{CIPHER_KEY_LEN, Keys, TAG_KEY_LEN, Tunnel};
 use crate::window::Window;
 
-/// What the keys of an association are derived from beside the secret.
+/// An epoch: the keys of an association are derived from it and the secret.
 pub type Epoch = [u8; 16];
 
 /// Sixteen bytes, an epoch or its proof, as records have them: 32 hexadecimal digits.
@@ -32,17 +32,17 @@ pub fn from_text(text: &str) -> Option<[u8; 16]> {
     Some(number.to_be_bytes())
 }
 
-/// Least bytes of the secret that keys are derived from.
+/// Fewest bytes of the secret.
 const MASTER_LEN_MIN: usize = 16;
-/// Code of an attempt that failed over stored bytes that are no association.
+/// Code of an attempt that failed because stored bytes are not an association.
 const CODE_CORRUPT: i32 = 1;
 
-/// What the sender keeps of an association.
+/// The sender's state of an association.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sender {
     /// Its epoch.
     pub epoch: Epoch,
-    /// The last number that was used; 0 = none yet.
+    /// The last number used; 0 = none yet.
     pub sequence: u32,
 }
 
@@ -50,7 +50,7 @@ impl Sender {
     /// Bytes that it is stored in.
     pub const BYTES: usize = 20;
 
-    /// What is stored, or an association that begins now.
+    /// The stored state, or that of a new association.
     pub fn stored(bytes: Option<&[u8]>) -> Result<Sender, Error> {
         let Some(bytes) = bytes else {
             let mut epoch = Epoch::default();
@@ -75,12 +75,12 @@ impl Sender {
     }
 }
 
-/// What the receiver keeps of an association.
+/// The receiver's state of an association.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Receiver {
-    /// The epoch that was accepted last.
+    /// The accepted epoch.
     pub epoch: Epoch,
-    /// What was received of it.
+    /// The received sequence numbers.
     pub window: Window,
 }
 
@@ -111,7 +111,7 @@ impl Receiver {
 /// Where keys come from.
 #[derive(Debug)]
 pub enum Source {
-    /// The only association's keys, whatever the epoch.
+    /// The configured keys of the only association, for any epoch.
     Given(Vec<u8>),
     /// A secret, from which they are derived.
     Master(Vec<u8>),
@@ -123,23 +123,25 @@ impl Source {
         if associations == 1
             && let Ok(keys) = secret("keys")
         {
-            return match keys.len() == CIPHER_KEY_LEN + TAG_KEY_LEN {
-                true => Ok(Source::Given(keys)),
-                false => Err(Error::SecretLength {
+            return if keys.len() == CIPHER_KEY_LEN + TAG_KEY_LEN {
+                Ok(Source::Given(keys))
+            } else {
+                Err(Error::SecretLength {
                     name: "keys",
                     len: keys.len(),
                     must_be: "36",
-                }),
+                })
             };
         }
         let master = secret("master")?;
-        match master.len() >= MASTER_LEN_MIN {
-            true => Ok(Source::Master(master)),
-            false => Err(Error::SecretLength {
+        if master.len() >= MASTER_LEN_MIN {
+            Ok(Source::Master(master))
+        } else {
+            Err(Error::SecretLength {
                 name: "master",
                 len: master.len(),
                 must_be: "at least 16",
-            }),
+            })
         }
     }
 
@@ -160,7 +162,7 @@ impl Source {
         Keys::new(&cipher, &tag)
     }
 
-    /// What shows that an epoch comes from somebody who has the secret; nothing if keys are given.
+    /// The proof that an epoch comes from an owner of the secret; none if keys are configured.
     pub fn proof(
         &self,
         tunnel: &Tunnel,
@@ -187,7 +189,7 @@ impl Source {
     }
 }
 
-/// What keys are for: a label, the SPI and the ends of the tunnel, in network byte order.
+/// The info of a derivation: a label, the SPI and the ends of the tunnel, in network byte order.
 fn info(label: &[u8], tunnel: &Tunnel, spi: u32) -> Vec<u8> {
     let of = |address: Ipv4Addr| address.octets();
     [
@@ -258,7 +260,7 @@ mod tests {
             window: Window::default().with(77),
         };
         assert_eq!(Receiver::stored(&receiver.to_bytes()), Ok(receiver));
-        // A lost epoch must not be taken for a new association.
+        // A lost epoch must not look like a new association.
         for bytes in [&bytes[..0], &bytes[..8], &bytes[..19]] {
             assert!(Sender::stored(Some(bytes)).is_err());
             assert!(Receiver::stored(bytes).is_err());

@@ -34,28 +34,28 @@ const ICV_LEN: usize = 12;
 const PROTOCOL_ESP: u8 = 50;
 /// Next header: an IPv4 packet.
 const NEXT_IPV4: u8 = 4;
-/// Next header: a dummy, made to hide how much is sent.
+/// Next header: a dummy packet, which hides the amount of traffic.
 const NEXT_NONE: u8 = 59;
-/// Longest packet that fits with all that goes around it.
+/// Longest packet that fits with its encapsulation.
 pub const PACKET_LEN_MAX: usize = 32 * 1024 - IPV4_LEN - HEAD_LEN - 2 * BLOCK_LEN - ICV_LEN - 2;
 
-/// What is wrong with a packet.
+/// Why a packet is not processed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
-    /// Not a sound packet.
-    Packet(e3_packet::Fault),
-    /// Shorter than the least that ESP needs.
+pub enum EspError {
+    /// Not a valid IPv4 packet.
+    Packet(e3_packet::PacketError),
+    /// Shorter than the shortest ESP packet.
     Short {
         /// Bytes there are.
         len: usize,
         /// Bytes there must be.
         min: usize,
     },
-    /// Longer than can be carried.
+    /// Longer than the tunnel can carry.
     Long(usize),
     /// Not ESP.
     Protocol(u8),
-    /// For somebody else.
+    /// For another destination.
     Destination(Ipv4Addr),
     /// The ciphertext is not whole blocks.
     Blocks(usize),
@@ -63,39 +63,43 @@ pub enum Fault {
     Tag,
     /// The padding is not 1, 2, 3 and so on.
     Padding,
-    /// Carries something else than IPv4.
+    /// The payload is not IPv4.
     NextHeader(u8),
 }
 
-impl Fault {
-    /// Whether the packet is well-formed, and refused for what it is.
+impl EspError {
+    /// Whether the packet is well-formed but must be refused.
     pub fn is_refusal(&self) -> bool {
-        matches!(self, Fault::Tag | Fault::Destination(_))
+        matches!(self, EspError::Tag | EspError::Destination(_))
     }
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for EspError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Fault::Packet(fault) => fault.fmt(f),
-            Fault::Short { len, min } => write!(f, "esp: has {len} bytes, must be at least {min}"),
-            Fault::Long(len) => {
+            EspError::Packet(error) => error.fmt(f),
+            EspError::Short { len, min } => {
+                write!(f, "esp: has {len} bytes, must be at least {min}")
+            }
+            EspError::Long(len) => {
                 write!(
                     f,
                     "packet: has {len} bytes, must be at most {PACKET_LEN_MAX}"
                 )
             }
-            Fault::Protocol(p) => write!(f, "packet: protocol is {p}, must be {PROTOCOL_ESP}"),
-            Fault::Destination(to) => write!(f, "packet: destination is {to}, not this end"),
-            Fault::Blocks(len) => {
+            EspError::Protocol(p) => write!(f, "packet: protocol is {p}, must be {PROTOCOL_ESP}"),
+            EspError::Destination(to) => {
+                write!(f, "packet: destination is {to}, not this end of the tunnel")
+            }
+            EspError::Blocks(len) => {
                 write!(
                     f,
                     "esp: ciphertext has {len} bytes, must be a multiple of 16"
                 )
             }
-            Fault::Tag => f.write_str("esp: the integrity check value is wrong"),
-            Fault::Padding => f.write_str("esp: the padding must be 1, 2, 3 and so on"),
-            Fault::NextHeader(n) => write!(f, "esp: next header is {n}, must be {NEXT_IPV4}"),
+            EspError::Tag => f.write_str("esp: the integrity check value is wrong"),
+            EspError::Padding => f.write_str("esp: the padding must be 1, 2, 3 and so on"),
+            EspError::NextHeader(n) => write!(f, "esp: next header is {n}, must be {NEXT_IPV4}"),
         }
     }
 }
@@ -131,26 +135,28 @@ impl Keys {
     }
 }
 
-/// A word that the caller knows to be there.
+/// A word that the caller knows to exist.
 fn word(bytes: &[u8], at: usize) -> u32 {
     u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
 
-fn ipv4(bytes: &[u8]) -> Result<Packet<'_>, Fault> {
-    let packet = Packet::parse(bytes).map_err(Fault::Packet)?;
-    packet.check_header().map_err(Fault::Packet)?;
+fn ipv4(bytes: &[u8]) -> Result<Packet<'_>, EspError> {
+    let packet = Packet::parse(bytes).map_err(EspError::Packet)?;
+    packet.check_header().map_err(EspError::Packet)?;
     Ok(packet)
 }
 
 /// Reads a packet that is to be sealed.
-pub fn plain(bytes: &[u8]) -> Result<Packet<'_>, Fault> {
+pub fn plain(bytes: &[u8]) -> Result<Packet<'_>, EspError> {
     match ipv4(bytes)? {
-        packet if packet.bytes().len() > PACKET_LEN_MAX => Err(Fault::Long(packet.bytes().len())),
+        packet if packet.bytes().len() > PACKET_LEN_MAX => {
+            Err(EspError::Long(packet.bytes().len()))
+        }
         packet => Ok(packet),
     }
 }
 
-/// Replaces `out` by the ESP packet that carries `packet`, which [`plain`] has read.
+/// Replaces `out` by the ESP packet that carries `packet`, which [`plain`] has parsed.
 pub fn seal(
     keys: &Keys,
     tunnel: &Tunnel,
@@ -215,26 +221,28 @@ pub struct Sealed<'a> {
 
 impl<'a> Sealed<'a> {
     /// Looks at a packet that came in at the end of the tunnel.
-    pub fn parse(packet: &'a [u8], tunnel: &Tunnel) -> Result<Sealed<'a>, Fault> {
+    pub fn parse(packet: &'a [u8], tunnel: &Tunnel) -> Result<Sealed<'a>, EspError> {
         let packet = ipv4(packet)?;
         if packet.protocol() != PROTOCOL_ESP {
-            return Err(Fault::Protocol(packet.protocol()));
+            return Err(EspError::Protocol(packet.protocol()));
         }
         if packet.is_fragment() {
             let offset = packet.fragment_offset();
-            return Err(Fault::Packet(e3_packet::Fault::Fragment { offset }));
+            return Err(EspError::Packet(e3_packet::PacketError::Fragment {
+                offset,
+            }));
         }
         if packet.destination() != tunnel.destination {
-            return Err(Fault::Destination(packet.destination()));
+            return Err(EspError::Destination(packet.destination()));
         }
         let (len, min) = (packet.payload().len(), HEAD_LEN + 2 * BLOCK_LEN + ICV_LEN);
         if len < min {
-            return Err(Fault::Short { len, min });
+            return Err(EspError::Short { len, min });
         }
         let (covered, icv) = packet.payload().split_at(len - ICV_LEN);
         let text_len = covered.len() - HEAD_LEN - BLOCK_LEN;
         if !text_len.is_multiple_of(BLOCK_LEN) {
-            return Err(Fault::Blocks(text_len));
+            return Err(EspError::Blocks(text_len));
         }
         Ok(Sealed {
             spi: word(covered, 0),
@@ -249,10 +257,10 @@ impl<'a> Sealed<'a> {
         &self,
         keys: &Keys,
         out: &'b mut Vec<u8>,
-    ) -> Result<Result<Option<&'b [u8]>, Fault>, Error> {
+    ) -> Result<Result<Option<&'b [u8]>, EspError>, Error> {
         let tag = keys.tag.tag(self.covered)?;
         if !same_tag(&tag[..ICV_LEN], self.icv) {
-            return Ok(Err(Fault::Tag));
+            return Ok(Err(EspError::Tag));
         }
         let (iv, text) = self.covered[HEAD_LEN..].split_at(BLOCK_LEN);
         let mut first = [0; BLOCK_LEN];
@@ -265,20 +273,20 @@ impl<'a> Sealed<'a> {
 }
 
 /// What a decrypted text carries.
-fn inner(text: &[u8]) -> Result<Option<&[u8]>, Fault> {
+fn inner(text: &[u8]) -> Result<Option<&[u8]>, EspError> {
     // it has at least one block
     let (rest, last) = text.split_at(text.len() - 2);
     let (pad_len, next) = (usize::from(last[0]), last[1]);
     let Some(len) = rest.len().checked_sub(pad_len) else {
-        return Err(Fault::Padding);
+        return Err(EspError::Padding);
     };
     let (packet, padding) = rest.split_at(len);
     if !padding.iter().zip(1..=255).all(|(is, must)| *is == must) {
-        return Err(Fault::Padding);
+        return Err(EspError::Padding);
     }
     match next {
         NEXT_IPV4 => ipv4(packet).map(|packet| Some(packet.bytes())),
         NEXT_NONE => Ok(None),
-        _ => Err(Fault::NextHeader(next)),
+        _ => Err(EspError::NextHeader(next)),
     }
 }

@@ -1,45 +1,44 @@
 //! IPsec gateway: ESP in tunnel mode with AES-128-CBC and HMAC-SHA1-96 ([`esp`]; RFC 4303, 3602,
 //! 2404), one end of a tunnel between two addresses.
 //!
-//! A request is an IPv4 packet. With `direction: out` it is sealed and passed on as an ESP packet;
+//! Input: an IPv4 packet. With `direction: out` it is sealed and forwarded as an ESP packet;
 //! with `direction: in` it is an ESP packet, which is verified, checked against replay
-//! ([`window`]), opened, and passed on as the packet inside. A last stage answers with a record:
-//! `spi`, `sequence`, and `bytes`, the length of the packet that came of it; a dummy packet (next
-//! header 59) goes no further and is answered with `bytes` 0. A packet that is malformed, repeated,
-//! too old, forged or not for this end is answered with an error and changes nothing.
+//! ([`window`]), opened, and forwarded as the inner packet. The last stage replies with a record:
+//! `spi`, `sequence`, and `bytes`, the length of the resulting packet. A dummy packet (next header 59) is
+//! not forwarded; its reply has `bytes` 0. A packet that is malformed, repeated, too old, forged or not for
+//! this end is answered with an error and changes nothing.
 //!
-//! **Security associations and shards.** Sequence numbers must never repeat under an SA, so no two
-//! shards may draw from the same. The slots of keys are divided evenly over `sas` SAs: slot `s`
-//! belongs to SA `s * sas / 4096`, whose SPI is `spi` plus that index, and what an SA has sent or
-//! received is kept under its SPI. With 4096 SAs (the default) a shard can be split anywhere; with
-//! fewer, shards must not be split within an SA's slots, so `sas` must be at least the number of
-//! shards that the service will ever have, and shards of equal size. At the receiving end a packet
-//! must come under a key of its SA's slots: the sender's key does.
+//! **Security associations and shards.** Sequence numbers must never repeat under an SA, so two shards
+//! must not share one. The slots of keys are divided evenly over `sas` SAs: slot `s` belongs to SA
+//! `s * sas / 4096`, whose SPI is `spi` plus that index, and the state of an SA is stored under its SPI.
+//! With 4096 SAs (the default) a shard can be split anywhere; with fewer, shards must not be split within
+//! the slots of an SA, so `sas` must be at least the largest number of shards, and shards must have equal
+//! size. At the receiving end a packet must come under a key of its SA's slots: the sender's key is one.
 //!
 //! **Epochs and keys.** The first packet of an SA draws an epoch of 16 random bytes, which is stored with
-//! the SA's sequence number ([`association`]). Where the numbers start over because the state is gone, the
+//! the SA's sequence number ([`association`]). If the numbers start over because the state is lost, the
 //! epoch is new, and so are the keys. They are the first 36 bytes of HKDF-SHA256 (RFC 5869), 16 for the
 //! cipher and 20 for the tag: the input is the secret `master` (at least 16 bytes), the salt the epoch,
 //! the info "e3 ipsec keys", the SPI, `source` and `destination` (4 bytes each, network byte order).
 //!
-//! Going out, a request with `op: report`, whose key chooses the SA, is answered with `spi`, `sequence` (the
-//! last number that was used), `epoch` and `proof`, both as 32 hexadecimal digits. The proof is the
-//! first 16 bytes of HKDF with the info "e3 ipsec epoch" instead. An SA without an epoch gets one. The
-//! answers to packets have the `epoch` too.
+//! At the sender, the query `report`, whose key selects the SA, returns `spi`, `sequence` (the last number
+//! used), `epoch` and `proof`, both as 32 hexadecimal digits. The proof is the first 16 bytes of HKDF with
+//! the info "e3 ipsec epoch" instead. An SA without an epoch gets one. Replies to packets have the `epoch`
+//! too.
 //!
-//! Coming in, `op: accept` with `epoch` and `proof` makes this the epoch of the SA; until then its packets
-//! are refused. An epoch without its proof is refused, and so is one that another has replaced. `op: report`
-//! is answered with `spi`, `sequence` (the highest received), `received` (how many of the 64 numbers up to
-//! it were) and the `epoch`, if there is one. A receiver whose state is lost does not know any more what
-//! it has received: deploy the sender again too, so that its epochs are new.
+//! At the receiver, `op: accept` with `epoch` and `proof` sets the epoch of the SA; until then its packets
+//! are refused. An epoch with a wrong proof is refused, and so is an epoch that was replaced. `report`
+//! returns `spi`, `sequence` (the highest received), `received` (how many of the 64 numbers up to
+//! it were) and the `epoch`, if there is one. A receiver that lost its state no longer knows what it has
+//! received: deploy the sender again too, so that its epochs are new.
 //!
-//! With one SA the secret may be `keys` instead, the 36 bytes themselves, for an end that derives none. They
-//! stay what they are: IVs do not repeat, but after a loss of state sequence numbers do.
+//! With one SA the secret may be `keys` instead, the 36 bytes themselves, for a peer that derives no keys.
+//! They do not change: IVs do not repeat, but after a loss of state sequence numbers do.
 //!
 //! Configuration: `direction` (`out` or `in`), `source` and `destination` (addresses of the tunnel's
-//! ends, in that direction), `spi` (default 256; not below, those are reserved), `sas` (a power of
-//! two, `1..=4096`; default 4096); and `to` and `reply`, see [`e3_pipeline::Stage`]. Collections: going out a
-//! hash-map `sequences`, coming in a hash-map `windows`. Accelerators: `aes-cbc`, `hmac-sha1`;
+//! ends, in that direction), `spi` (default 256; lower ones are reserved), `sas` (a power of
+//! two, `1..=4096`; default 4096); and `to` and `reply`, see [`e3_pipeline::Stage`]. Collections: hash map
+//! `sequences` at the sender, `windows` at the receiver. Accelerators: `aes-cbc`, `hmac-sha1`;
 //! `hmac-sha256` to derive keys.
 
 #![cfg_attr(target_arch = "wasm32", no_std)]
@@ -58,7 +57,7 @@ use core::net::Ipv4Addr;
 use core::str::FromStr;
 
 use association::{Epoch, Receiver, Sender, Source, from_text, to_text};
-use e3_pipeline::{Builder, Fault, Question, Record, Stage, Value, status};
+use e3_pipeline::{Builder, Query, Record, RecordError, Stage, Value, status};
 use e3_sdk::limits::SLOTS;
 use e3_sdk::{Error, HashMap, Request, Service, config, config_or, reply};
 use esp::{Keys, Sealed, Tunnel};
@@ -66,7 +65,7 @@ use esp::{Keys, Sealed, Tunnel};
 /// SPIs below are reserved (RFC 4303, section 2.1).
 const SPI_MIN: u32 = 256;
 
-/// Where the tunnel is entered or left.
+/// Which end of the tunnel this is.
 #[derive(Clone, Copy, Debug)]
 enum End {
     /// [`Sender`]s, by SPI.
@@ -108,7 +107,7 @@ pub struct Ipsec {
     spi: u32,
     sas: u16,
     source: Source,
-    /// Keys of the SAs that were used.
+    /// Keys of the SAs used so far.
     keys: Vec<Option<Box<Derived>>>,
     stage: Stage,
     out: Vec<u8>,
@@ -163,7 +162,7 @@ impl Service for Ipsec {
             // not a packet, whose first half byte is 4
             Some(0xa0..=0xb7) => match Record::parse(request.payload()) {
                 Ok(record) => self.on_query(request, &record),
-                Err(fault) => self.stage.refuse(&fault),
+                Err(error) => self.stage.refuse(&error),
             },
             _ => match self.end {
                 End::Out(sequences) => self.on_plain(request, sequences),
@@ -175,12 +174,13 @@ impl Service for Ipsec {
 
 fn address(name: &'static str) -> Result<Ipv4Addr, Error> {
     let address: Ipv4Addr = config_or(name, Ipv4Addr::UNSPECIFIED)?;
-    match address.is_unspecified() {
-        false => Ok(address),
-        true => Err(Error::Config {
+    if address.is_unspecified() {
+        Err(Error::Config {
             name,
             value: address.to_string(),
-        }),
+        })
+    } else {
+        Ok(address)
     }
 }
 
@@ -188,12 +188,13 @@ fn refuse(spi: u32, why: &str) -> Result<(), Error> {
     reply(status::REFUSED, format!("spi {spi}: {why}").as_bytes())
 }
 
-fn on_fault(fault: esp::Fault) -> Result<(), Error> {
-    let status = match fault.is_refusal() {
-        true => status::REFUSED,
-        false => status::MALFORMED,
+fn on_error(error: esp::EspError) -> Result<(), Error> {
+    let status = if error.is_refusal() {
+        status::REFUSED
+    } else {
+        status::MALFORMED
     };
-    reply(status, fault.to_string().as_bytes())
+    reply(status, error.to_string().as_bytes())
 }
 
 impl Ipsec {
@@ -220,13 +221,13 @@ impl Ipsec {
     fn on_plain(&mut self, request: &Request<'_>, sequences: HashMap) -> Result<(), Error> {
         let packet = match esp::plain(request.payload()) {
             Ok(packet) => packet,
-            Err(fault) => return on_fault(fault),
+            Err(error) => return on_error(error),
         };
         let index = self.index(request);
         let spi = self.spi + u32::from(index);
         let mut sender = sender(sequences, spi)?;
         let Some(sequence) = sender.sequence.checked_add(1) else {
-            // never again from 1 in this epoch
+            // numbers must not wrap within an epoch
             return refuse(spi, "all 4294967295 sequence numbers are used");
         };
         sender.sequence = sequence;
@@ -244,7 +245,7 @@ impl Ipsec {
     fn on_sealed(&mut self, request: &Request<'_>, windows: HashMap) -> Result<(), Error> {
         let sealed = match Sealed::parse(request.payload(), &self.tunnel) {
             Ok(sealed) => sealed,
-            Err(fault) => return on_fault(fault),
+            Err(error) => return on_error(error),
         };
         let index = self.index(request);
         let spi = self.spi + u32::from(index);
@@ -255,7 +256,10 @@ impl Ipsec {
             (Some(receiver), _) => receiver,
             (None, Source::Given(_)) => Receiver::default(),
             (None, Source::Master(_)) => {
-                return refuse(spi, "has no epoch yet; accept that of the sender's report");
+                return refuse(
+                    spi,
+                    "has no epoch yet; send op accept with the epoch of the sender's report",
+                );
             }
         };
         let window = receiver.window;
@@ -268,7 +272,7 @@ impl Ipsec {
         let opened = sealed.open(&self.derived(index, &receiver.epoch)?.keys, &mut out)?;
         let packet = match opened {
             Ok(packet) => packet,
-            Err(fault) => return on_fault(fault),
+            Err(error) => return on_error(error),
         };
         let receiver = Receiver {
             window: window.with(sealed.sequence),
@@ -278,7 +282,7 @@ impl Ipsec {
         let len = packet.map_or(0, <[u8]>::len);
         match packet {
             Some(packet) => self.stage.send(request, packet)?,
-            // it has come to its end, whatever comes after
+            // a dummy packet ends here, with or without downstream routes
             None if !self.stage.replies() => return reply(status::OK, &[]),
             None => {}
         }
@@ -305,11 +309,11 @@ impl Ipsec {
     fn on_query(&mut self, request: &Request<'_>, query: &Record<'_>) -> Result<(), Error> {
         let spi = self.spi + u32::from(self.index(request));
         let end = self.end;
-        let (op, ops) = match (self.stage.question(request, query)?, end) {
-            (Question::Mine(op), End::Out(_)) => (op, "\"report\""),
-            (Question::Mine(op), End::In(_)) => (op, "\"report\" or \"accept\""),
-            (Question::PassedOn, _) => return Ok(()),
-            (Question::None, _) => return self.stage.refuse(&Fault::Missing("op".into())),
+        let (op, ops) = match (self.stage.query(request, query)?, end) {
+            (Query::Mine(op), End::Out(_)) => (op, "\"report\""),
+            (Query::Mine(op), End::In(_)) => (op, "\"report\" or \"accept\""),
+            (Query::Forwarded, _) => return Ok(()),
+            (Query::None, _) => return self.stage.refuse(&RecordError::Missing("op".into())),
         };
         match (op, end) {
             ("report", End::Out(sequences)) => self.on_report_out(spi, sequences),
@@ -317,14 +321,14 @@ impl Ipsec {
             ("accept", End::In(windows)) => self.on_accept(spi, query, windows),
             (other, _) => {
                 let why = format!("is {other:?}, must be {ops}");
-                self.stage.refuse(&Fault::value("op", why))
+                self.stage.refuse(&RecordError::value("op", why))
             }
         }
     }
 
     fn on_report_out(&mut self, spi: u32, sequences: HashMap) -> Result<(), Error> {
         let sender = sender(sequences, spi)?;
-        // stored, so that the first packet has the epoch that was reported
+        // stored, so that the first packet has the reported epoch
         sequences.put(&spi.to_be_bytes(), &sender.to_bytes())?;
         let proof = self.source.proof(&self.tunnel, spi, &sender.epoch)?;
         let record = self.record.clear();
@@ -352,30 +356,30 @@ impl Ipsec {
         reply(status::OK, record.bytes())
     }
 
-    /// The sender's epoch, which the sender has reported.
+    /// Accepts the epoch that the sender has reported.
     fn on_accept(&mut self, spi: u32, query: &Record<'_>, windows: HashMap) -> Result<(), Error> {
         let field = |name: &str| {
             let text = query.text(name)?;
             let why = || format!("is {text:?}, must be 32 hexadecimal digits");
-            from_text(text).ok_or_else(|| Fault::value(name, why()))
+            from_text(text).ok_or_else(|| RecordError::value(name, why()))
         };
         let fields = field("epoch").and_then(|epoch| Ok((epoch, field("proof")?)));
         let (epoch, proof) = match fields {
             Ok(fields) => fields,
-            Err(fault) => return self.stage.refuse(&fault),
+            Err(error) => return self.stage.refuse(&error),
         };
         if matches!(self.source, Source::Given(_)) {
-            return refuse(spi, "its keys are given, so it has no epoch");
+            return refuse(spi, "uses configured keys, so it has no epoch");
         }
         if !self.source.proves(&self.tunnel, spi, &epoch, &proof)? {
-            return refuse(spi, "the proof is not the one that the sender reports");
+            return refuse(spi, "the proof does not match the epoch");
         }
         let of = |epoch: &Epoch| [&spi.to_be_bytes()[..], epoch].concat();
         let known = receiver(windows, spi)?;
         if known.is_none_or(|known| known.epoch != epoch) {
             if windows.get(&of(&epoch), &mut [])?.is_some() {
                 // its window is gone: old packets would pass again
-                return refuse(spi, "the epoch was replaced by another, cannot come back");
+                return refuse(spi, "the epoch was replaced and cannot be accepted again");
             }
             if let Some(known) = known {
                 windows.put(&of(&known.epoch), &[])?;
@@ -392,14 +396,14 @@ impl Ipsec {
 
 /// What is stored of an SA that goes out, or a new one.
 fn sender(sequences: HashMap, spi: u32) -> Result<Sender, Error> {
-    let mut room = [0; Sender::BYTES];
-    Sender::stored(sequences.get(&spi.to_be_bytes(), &mut room)?)
+    let mut buffer = [0; Sender::BYTES];
+    Sender::stored(sequences.get(&spi.to_be_bytes(), &mut buffer)?)
 }
 
 /// What is stored of an SA that comes in.
 fn receiver(windows: HashMap, spi: u32) -> Result<Option<Receiver>, Error> {
-    let mut room = [0; Receiver::BYTES];
-    let stored = windows.get(&spi.to_be_bytes(), &mut room)?;
+    let mut buffer = [0; Receiver::BYTES];
+    let stored = windows.get(&spi.to_be_bytes(), &mut buffer)?;
     stored.map(Receiver::stored).transpose()
 }
 

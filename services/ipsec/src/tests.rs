@@ -29,7 +29,7 @@ fn call(host: &Host, service: &mut Ipsec, key: &[u8], payload: &[u8]) -> Outcome
     host.call(service, &call)
 }
 
-/// What was passed on.
+/// What was forwarded.
 fn passed(outcome: &Outcome) -> &[u8] {
     assert_eq!((&outcome.result, outcome.replies.len()), (&Ok(()), 0));
     assert_eq!(outcome.sent.len(), 1);
@@ -361,15 +361,19 @@ fn one_association_with_given_keys_answers_with_a_record() {
 #[test]
 fn settings_that_cannot_be_are_named() {
     for (name, value, error) in [
-        ("direction", "up", "config \"direction\": cannot be \"up\""),
-        ("sas", "3", "config \"sas\": cannot be \"3\""),
-        ("spi", "255", "config \"spi\": cannot be \"255\""),
+        (
+            "direction",
+            "up",
+            "config \"direction\": invalid value \"up\"",
+        ),
+        ("sas", "3", "config \"sas\": invalid value \"3\""),
+        ("spi", "255", "config \"spi\": invalid value \"255\""),
         (
             "source",
             "10.0.0",
-            "config \"source\": cannot be \"10.0.0\"",
+            "config \"source\": invalid value \"10.0.0\"",
         ),
-        ("to", "nowhere", "config \"to\": cannot be \"nowhere\""),
+        ("to", "nowhere", "config \"to\": invalid value \"nowhere\""),
     ] {
         let _host = host("out").config(name, value);
         assert_eq!(Ipsec::init().err().unwrap().to_string(), error);

@@ -1,17 +1,17 @@
-//! Classifies by the k nearest training points ([`points`]): Euclidean distance, majority of labels.
+//! k-nearest-neighbours classifier ([`points`]): Euclidean distance, majority of the labels.
 //!
-//! *Ties*: of equally near points the one that comes first in the asset is the nearer; of labels that
-//! are equally frequent among the k the one that comes first in the order of bytes wins.
+//! *Ties*: of points at the same distance, the first in the asset is the nearer; of labels with the same
+//! number of votes, the first in byte order wins.
 //!
-//! A record's field `field` (default `features`) is an array of as many finite numbers as a training
-//! point has, each within ±1e150. The record goes on with `class` (config `result`), `votes` (how many
-//! of the k have it), `distances` and `neighbours` (the k nearest, the nearest first: Euclidean distance
-//! and place in the asset, from 0).
+//! Input: the field `field` (default `features`), an array of as many finite numbers as a training point
+//! has, each within ±1e150. The service adds `class` (config `result`), `votes` (how many of the k have
+//! this label), `distances` and `neighbours` (the k nearest points, nearest first: Euclidean distance and
+//! place in the asset, from 0).
 //!
-//! Asset `points`: a line for each point, `label,number,number,...`, all with as many numbers; empty
-//! lines and those that begin with `#` do not count. At most 256 features, 1024 labels and 2 Mi
-//! numbers. Configuration: `k` (default 5, at most 64 and the number of points), `field`, `result`, and
-//! those of [`Stage`]. No state.
+//! Asset `points`: one line for each point, `label,number,number,...`, all of the same length. Empty lines
+//! and lines that begin with `#` are skipped. At most 256 features, 1024 labels and 2 Mi numbers.
+//! Configuration: `k` (default 5, at most 64 and at most the number of points), `field`, `result`, and that
+//! of [`Stage`]. No state.
 
 #![cfg_attr(target_arch = "wasm32", no_std)]
 
@@ -25,7 +25,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use e3_pipeline::{Builder, Fault, Record, Stage, Value};
+use e3_pipeline::{Builder, Record, RecordError, Stage, Value};
 use e3_sdk::{Error, Request, Service, config, config_or};
 use points::{FEATURE_MAX, FEATURES_MAX, Neighbour, Points};
 
@@ -71,12 +71,12 @@ impl Service for Knn {
     }
 
     fn handle(&mut self, request: &Request<'_>) -> Result<(), Error> {
-        let Some(record) = self.stage.statement(request)? else {
+        let Some(record) = self.stage.record(request)? else {
             return Ok(());
         };
         let query = match self.read(&record) {
             Ok(query) => query,
-            Err(fault) => return self.stage.refuse(&fault),
+            Err(error) => return self.stage.refuse(&error),
         };
         self.points.nearest(&query, self.k, &mut self.nearest);
         let (class, votes) = self.points.vote(&self.nearest);
@@ -93,21 +93,21 @@ impl Service for Knn {
                 let points = self.nearest.iter().map(|n| i64::from(n.point));
                 points.for_each(|p| a.push(Value::Int(p)));
             });
-        self.stage.pass_record(request, out)
+        self.stage.forward_record(request, out)
     }
 }
 
 impl Knn {
-    fn read(&self, record: &Record<'_>) -> Result<Vec<f64>, Fault> {
+    fn read(&self, record: &Record<'_>) -> Result<Vec<f64>, RecordError> {
         let query = record.numbers(&self.field, FEATURES_MAX)?;
         let features = self.points.features();
         if query.len() != features {
             let why = format!("has {} elements, must have {features}", query.len());
-            return Err(Fault::value(&self.field, why));
+            return Err(RecordError::value(&self.field, why));
         }
         if let Some(bad) = query.iter().find(|x| x.abs() > FEATURE_MAX) {
             let why = format!("has {bad:e}, must be within ±{FEATURE_MAX:e}");
-            return Err(Fault::value(&self.field, why));
+            return Err(RecordError::value(&self.field, why));
         }
         Ok(query)
     }

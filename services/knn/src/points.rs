@@ -1,7 +1,7 @@
-//! Training points, and the search for the nearest ones: brute force, eight points at a time.
+//! Training points, and an exact search for the nearest ones: brute force, eight points at a time.
 //!
-//! Cover and Hart, "Nearest neighbor pattern classification" (1967). Every point is compared, so the
-//! answer is exact at any number of features, where trees begin to visit everything too.
+//! Cover and Hart, "Nearest neighbor pattern classification" (1967). Brute force suits any number of
+//! features; with many features search trees visit nearly all points too.
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -53,7 +53,7 @@ fn add_squares(sums: &mut [f64; LANES], x: f64, lanes: &[f64; LANES]) {
     }
 }
 
-/// Adds a point behind those that are as near; of more than `k` the last is dropped.
+/// Inserts a point after those at the same distance; beyond `k` the last is dropped.
 fn enter(best: &mut Vec<Neighbour>, k: usize, new: Neighbour) {
     if best.len() < k {
         best.push(new);
@@ -80,11 +80,11 @@ impl Points {
         let mut row = Vec::new();
         while let Some(line) = lines.next()? {
             if let Err(why) = points.add(line, &mut row) {
-                return Err(lines.fault(why));
+                return Err(lines.error(why));
             }
         }
         if points.count == 0 {
-            return Err(lines.fault_of_all("has no point, must have at least 1"));
+            return Err(lines.error_of_all("has no point, must have at least 1"));
         }
         points.sort_classes();
         Ok(points)
@@ -122,7 +122,7 @@ impl Points {
         }
         if self.blocks.len() + LANES * self.features > NUMBERS_MAX {
             return Err(format!(
-                "is one too many: all points may have {NUMBERS_MAX} numbers"
+                "too many numbers in all points, must be at most {NUMBERS_MAX}"
             ));
         }
         let lane = self.count % LANES;
@@ -142,7 +142,7 @@ impl Points {
             Some(class) => class,
             None if self.classes.len() == CLASSES_MAX => {
                 return Err(format!(
-                    "label {label:?}: there are {CLASSES_MAX} others already"
+                    "label {label:?}: too many labels, must be at most {CLASSES_MAX}"
                 ));
             }
             None => {
@@ -186,7 +186,7 @@ impl Points {
         let blocks = self.blocks.chunks_exact(LANES * self.features);
         for (block, first) in blocks.zip((0..).step_by(LANES)) {
             let mut sums = [0.0; LANES];
-            // Two features a turn: in WebAssembly a turn of a loop has a cost of its own.
+            // Two features for each iteration: in WebAssembly an iteration has a cost of its own.
             let (pairs, rest) = query.as_chunks::<2>();
             let (lanes, rest_lanes) = block.split_at(pairs.len() * 2 * LANES);
             for (xs, lanes) in pairs.iter().zip(lanes.as_chunks::<{ 2 * LANES }>().0) {
@@ -197,7 +197,7 @@ impl Points {
             for (x, lanes) in rest.iter().zip(rest_lanes.as_chunks::<LANES>().0) {
                 add_squares(&mut sums, *x, lanes);
             }
-            // a bit for each lane that may be nearer; the last block may have some without a point
+            // a bit for each lane that may be nearer; the last block may have lanes without a point
             let points = LANES.min(self.count - first);
             let nearer = |lane: usize| u32::from(sums[lane] < worst) << lane;
             let mut near = (0..LANES).fold(0, |near, lane| near | nearer(lane));

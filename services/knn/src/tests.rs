@@ -95,7 +95,7 @@ fn equals_sorting_everything() {
 
 #[test]
 fn bad_assets_are_named_by_line() {
-    let fault = |text: &str| {
+    let error = |text: &str| {
         let _host = Host::new()
             .asset("points", text.as_bytes())
             .config("k", "2");
@@ -119,7 +119,7 @@ fn bad_assets_are_named_by_line() {
         ),
         (",1\n", "line 1: label: has 0 bytes, must have 1..=255"),
     ] {
-        assert_eq!(fault(text), format!("asset \"points\": {why}"));
+        assert_eq!(error(text), format!("asset \"points\": {why}"));
     }
     let _host = Host::new();
     assert_eq!(Knn::init().unwrap_err(), Error::NoAsset("points"));
@@ -131,21 +131,21 @@ fn faults_are_named() {
         .asset("points", b"a,1,2\nb,3,4\n")
         .config("k", "1");
     let mut service = Knn::init().unwrap();
-    let mut fault = |payload| {
+    let mut error = |payload| {
         let (status, reply) = call(&host, &mut service, payload);
         assert_eq!(status, status::MALFORMED);
         String::from_utf8(reply).unwrap()
     };
     assert_eq!(
-        fault(record(&[1.0])),
+        error(record(&[1.0])),
         "field \"features\": has 1 elements, must have 2"
     );
     assert_eq!(
-        fault(record(&[1.0, -1e151])),
+        error(record(&[1.0, -1e151])),
         "field \"features\": has -1e151, must be within ±1e150"
     );
     assert_eq!(
-        fault(record(&[1.0, f64::NAN])),
+        error(record(&[1.0, f64::NAN])),
         "field \"features\": is array, must be an array of finite numbers"
     );
     fuzz(&host, &mut service, 2, 20_000, &[record(&[1.0, 2.0])]);

@@ -1,14 +1,14 @@
-//! Items that are records: some fields of a request, kept together under its key.
+//! Items that are records: some fields of a request, stored together under its key.
 
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use crate::limits::FIELDS_MAX;
-use e3_pipeline::{Builder, Fault, Record};
+use e3_pipeline::{Builder, Record, RecordError};
 use e3_sdk::{Error, config};
 
-/// The fields that an item keeps, and what they are called when they are read back.
+/// The fields of an item, and their names in a result.
 #[derive(Debug)]
 pub struct Fields {
     names: Vec<(String, String)>,
@@ -31,19 +31,20 @@ impl Fields {
             })
             .collect();
         let empty = names.iter().any(|(field, _)| field.is_empty());
-        match empty || names.len() > FIELDS_MAX {
-            false => Ok(Some(Fields { names })),
-            true => Err(Error::Config {
+        if empty || names.len() > FIELDS_MAX {
+            Err(Error::Config {
                 name: "fields",
                 value: fields,
-            }),
+            })
+        } else {
+            Ok(Some(Fields { names }))
         }
     }
 
-    /// The item of a record: those of the fields that it has, at least one.
-    pub fn item(&self, record: &Record<'_>) -> Result<Vec<u8>, Fault> {
+    /// The item of a record: those of the fields that the record has, at least one.
+    pub fn item(&self, record: &Record<'_>) -> Result<Vec<u8>, RecordError> {
         if !self.names.iter().any(|(field, _)| record.has(field)) {
-            return Err(Fault::Missing(self.names[0].0.clone()));
+            return Err(RecordError::Missing(self.names[0].0.clone()));
         }
         let mut item = Builder::new();
         for (field, _) in &self.names {
@@ -52,7 +53,7 @@ impl Fields {
         Ok(item.bytes().to_vec())
     }
 
-    /// Adds what an item holds; None if it is no record.
+    /// Adds the fields of an item; None if it is not a record.
     pub fn read(&self, item: &[u8], out: &mut Builder) -> Option<()> {
         let item = Record::parse(item).ok()?;
         for (field, name) in &self.names {
@@ -61,12 +62,12 @@ impl Fields {
         Some(())
     }
 
-    /// Their names in a request.
+    /// The names in a request.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.names.iter().map(|(name, _)| &**name)
     }
 
-    /// The names under which they are read back.
+    /// The names in a result.
     pub fn results(&self) -> impl Iterator<Item = &str> {
         self.names.iter().map(|(_, name)| &**name)
     }

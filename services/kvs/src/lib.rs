@@ -1,4 +1,4 @@
-//! A key-value store with the semantics of memcached, in two forms of request.
+//! A key-value store with the semantics of memcached and two forms of requests.
 //!
 //! *Text protocol* (memcached's protocol.txt): the payload is one or more commands as a client writes
 //! them to a socket, the reply is what memcached would answer, byte for byte: `get gets gat gats set
@@ -8,7 +8,7 @@
 //! - `flush_all` is answered with `SERVER_ERROR`, since a shard holds only some of the keys.
 //! - The meta commands (`mg`, `ms`, ...), `stats` and other commands that manage a server are unknown:
 //!   `ERROR`. `version` names e3.
-//! - A command must be whole within its request. A line without an end is an `ERROR`, data without its
+//! - A command must be complete within its request. A line without an end is an `ERROR`, data without its
 //!   end a bad data chunk, and an empty request is an `ERROR`. After `quit` the rest of the request is
 //!   ignored, but there is no connection to close.
 //! - The bounds below, where `append` and `prepend` answer `SERVER_ERROR object too large for cache`
@@ -19,41 +19,40 @@
 //! - Some of memcached's replies depend on its memory or on what it is still sending: it then does not
 //!   pad a number, reads beyond data of blanks, and drops the replies before a `get` with a long key.
 //!
-//! The status of the reply is OK if at least one command was carried out (also if it found nothing);
-//! else it is that of the first fault: MALFORMED for `ERROR` and `CLIENT_ERROR`, REFUSED for
+//! The status of the reply is OK if at least one command was executed (also if it found nothing).
+//! Otherwise it is that of the first error: MALFORMED for `ERROR` and `CLIENT_ERROR`, REFUSED for
 //! `SERVER_ERROR`, and nothing has changed, except that a `set` of too much data removes the item.
 //!
-//! *Record*, for use among other services: `key` (text, bytes or a whole number, taken as decimal),
+//! *Record*, for use in a pipeline: `key` (text, bytes or a whole number, taken as decimal),
 //! `value` (the same; for `incr` and `decr` a whole number, default 1), `ttl_s` (seconds, default 0 =
 //! never expires), `version` (for `cas`). A record with the field `op` (`get set swap add replace append
-//! prepend cas delete incr decr touch`) is a command to this service and is answered, or goes on to
-//! the one that it is for ([`Stage::question`]); one without is handled as config `default-op` (default
-//! `get`) says, or its field of another name (config `op`), and goes on. The result has `done`:
-//! whether the command found what it needs and did it; after `get` also `value` (text if it is UTF-8,
-//! else bytes) and `version`, after `incr` and `decr` `value` as a whole number. `swap` reads what is
-//! there as `get` does, then sets. The answer to a command that stores has no `value` if that has more
-//! than 16 KiB. Config `key`, `value` and `result` (default: as `value`) name the
-//! fields.
+//! prepend cas delete incr decr touch`) is a query: this service answers it, or forwards it to the service
+//! that it names ([`Stage::query`]). Other records are handled by config `default-op` (default `get`), or
+//! by the field that config `op` names, and are forwarded. The result has `done`: whether the command found
+//! what it needs and took effect; after `get` also `value` (text if it is UTF-8, else bytes) and `version`,
+//! after `incr` and `decr` `value` as a whole number. `swap` reads the item as `get` does, then sets it. The
+//! reply to a command that stores omits a `value` of more than 16 KiB. Config `key`, `value` and `result`
+//! (default: as `value`) name the fields.
 //!
-//! With config `fields` (at most 16 names, separated by commas) an item is no value but a record: the
-//! commands that store keep together, of any type, those of the fields that the request has (at least
-//! one), and `get` and `swap` add each of them under its name behind config `prefix` (default
-//! `last_`). So `default-op: swap` adds to every record what the one before of its key said. Such items
-//! cannot be appended to or counted up.
+//! With config `fields` (at most 16 names, separated by commas) an item is a record instead of a value: the
+//! commands that store keep those of the fields, of any type, that the request has (at least one), and
+//! `get` and `swap` add each of them under its name behind config `prefix` (default `last_`). So
+//! `default-op: swap` adds to every record the previous values of its key. Such items do not support
+//! `append`, `prepend`, `incr` and `decr`.
 //!
-//! *Keys and shards*: the key of a command may be any. An item belongs to the slot of the key that
-//! its request was routed by, and only requests of the same slot find it. So route each command by the
-//! command's key (many keys in one `get`: one request each), or everything that belongs together by
-//! one key, as by the name of a namespace.
+//! *Keys and shards*: the key of a command may be any. An item belongs to the slot of the routing key of
+//! its request, and only requests of the same slot find it. So route each command by the command's key
+//! (for a `get` of many keys: one request each), or route related items by one common key, such as the name
+//! of a namespace.
 //!
 //! *Bounds*: keys 250 bytes, data 32,256 bytes, writes of a request together 40 KiB, writes with reply
-//! and messages together 55 KiB. A command beyond them is answered with `SERVER_ERROR`, and the
-//! others of its request are carried out. A record beyond them is refused and changes nothing: so a
-//! `swap` of two long values, or a long value that is both stored and passed on.
+//! and messages together 55 KiB. A command that exceeds them is answered with `SERVER_ERROR`; the other
+//! commands of its request are executed. A record that exceeds them is refused and changes nothing, for
+//! example a `swap` of two long values, or a long value that is both stored and forwarded.
 //!
-//! Collections: hash map `items` ([`store`]), counter `versions` (slot
-//! -> versions given), ordered map `expiries` (slot, expiry, key). Expired items are not there for any
-//! command; they are dropped, four at a time, when an item with an expiry is stored in their slot.
+//! Collections: hash map `items` ([`store`]), counter `versions` (slot -> versions used), ordered map
+//! `expiries` (slot, expiry, key). No command finds an expired item; expired items are removed, four at a
+//! time, when an item with an expiry is stored in their slot.
 
 #![cfg_attr(target_arch = "wasm32", no_std)]
 
@@ -113,10 +112,10 @@ impl Service for Kvs {
     fn handle(&mut self, request: &Request<'_>) -> Result<(), Error> {
         self.store.begin(request.slot(), now());
         match request.payload() {
-            // the head of a CBOR map; no command begins so
+            // the head of a CBOR map; no command begins with it
             payload @ [0xa0..=0xbf, ..] => match Record::parse(payload) {
                 Ok(record) => self.on_record(request, &record),
-                Err(fault) => self.stage.refuse(&fault),
+                Err(error) => self.stage.refuse(&error),
             },
             text => self.on_text(text),
         }
@@ -128,8 +127,8 @@ const NO_ROOM: &str = "SERVER_ERROR out of memory storing object\r\n";
 impl Kvs {
     fn on_text(&mut self, mut rest: &[u8]) -> Result<(), Error> {
         self.reply.clear();
-        let mut carried_out = false;
-        let mut fault = None;
+        let mut executed = false;
+        let mut error = None;
         if rest.is_empty() {
             rest = b"\n";
         }
@@ -140,34 +139,35 @@ impl Kvs {
             {
                 let full = b"SERVER_ERROR the reply is full, what follows is not done\r\n";
                 self.reply.extend_from_slice(full);
-                fault = fault.or(Some(status::REFUSED));
+                error = error.or(Some(status::REFUSED));
                 break;
             }
             let start = self.reply.len();
             let done = match parsed.command {
-                Ok(command) => self.carry_out(&command)?,
+                Ok(command) => self.execute(&command)?,
                 Err(text) => {
                     self.reply.extend_from_slice(text.as_bytes());
                     Err(status::MALFORMED)
                 }
             };
             match done {
-                Ok(()) => carried_out = true,
-                Err(status) => fault = fault.or(Some(status)),
+                Ok(()) => executed = true,
+                Err(status) => error = error.or(Some(status)),
             }
             if parsed.quiet {
                 self.reply.truncate(start);
             }
         }
-        let status = match carried_out {
-            true => status::OK,
-            false => fault.unwrap_or(status::OK),
+        let status = if executed {
+            status::OK
+        } else {
+            error.unwrap_or(status::OK)
         };
         reply(status, &self.reply)
     }
 
-    /// Carries a command out and writes the answer; the inner error is the status of a refusal.
-    fn carry_out(&mut self, command: &Command<'_>) -> Result<Result<(), u32>, Error> {
+    /// Executes a command and writes its reply; the inner error is the status of a refusal.
+    fn execute(&mut self, command: &Command<'_>) -> Result<Result<(), u32>, Error> {
         let now = now();
         let (outcome, done) = match *command {
             Command::Get {
@@ -244,7 +244,7 @@ impl Kvs {
             let Some(item) = self.store.get(key)? else {
                 continue;
             };
-            // the line's numbers are counted at their longest
+            // the numbers of the line are counted with their longest form
             let bytes = key.len() + item.data.len() + 2 * limits::ANSWER_BYTES_MAX;
             if self.reply.len() + bytes > REPLY_BYTES_MAX
                 || self.reply.len() + bytes + spent > EFFECTS_BYTES_MAX
@@ -276,8 +276,7 @@ impl Kvs {
         Ok(Ok(()))
     }
 
-    /// Answers a `get` with a fault instead of items. One that has touched an item has been carried
-    /// out in part.
+    /// Answers a `get` with an error instead of items. If it has touched an item, it counts as executed.
     fn drop_items(
         &mut self,
         start: usize,
@@ -287,10 +286,7 @@ impl Kvs {
     ) -> Result<(), u32> {
         self.reply.truncate(start);
         self.reply.extend_from_slice(text.as_bytes());
-        match touched {
-            true => Ok(()),
-            false => Err(status),
-        }
+        if touched { Ok(()) } else { Err(status) }
     }
 }
 

@@ -6,17 +6,17 @@ use memchr::memchr;
 /// How an item is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verb {
-    /// In any case.
+    /// Always.
     Set,
-    /// If there is none of that key.
+    /// If the key has no item.
     Add,
-    /// If there is one.
+    /// If the key has an item.
     Replace,
-    /// Behind the data that is there.
+    /// Appended to the data.
     Append,
-    /// Before the data that is there.
+    /// Prepended to the data.
     Prepend,
-    /// If it is still the version that the client saw.
+    /// If the item still has the version that the client read.
     Cas(u64),
 }
 
@@ -27,7 +27,7 @@ pub enum Command<'a> {
     Get {
         /// Keys, separated by spaces.
         keys: &'a [u8],
-        /// Whether the answer has the versions.
+        /// Whether the reply has the versions.
         versions: bool,
         /// New expiry of the items.
         touch: Option<i64>,
@@ -62,14 +62,14 @@ pub enum Command<'a> {
     Version,
     /// `verbosity`: accepted, without effect.
     Verbosity,
-    /// `quit`: the rest of the request is not carried out.
+    /// `quit`: the rest of the request is not executed.
     Quit,
     /// `flush_all`.
     FlushAll,
 }
 
-/// Answers to what is no command.
-pub mod fault {
+/// Replies to invalid commands.
+pub mod error {
     /// No command of this name, or a wrong number of words.
     pub const ERROR: &str = "ERROR\r\n";
     /// Words that do not fit the command.
@@ -85,12 +85,12 @@ pub mod fault {
         "CLIENT_ERROR bad command line format.  Usage: delete <key> [noreply]\r\n";
 }
 
-/// What was read from one line.
+/// The result of one line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parsed<'a> {
-    /// The command, or the answer to a line that is none.
+    /// The command, or the reply to an invalid line.
     pub command: Result<Command<'a>, &'static str>,
-    /// Whether the client asked for no reply. It then gets none for a fault either, unless the
+    /// Whether the client asked for no reply. It then gets none for an error either, unless the
     /// number of words is wrong, as in memcached.
     pub quiet: bool,
 }
@@ -101,10 +101,10 @@ pub fn next<'a>(rest: &mut &'a [u8]) -> Option<Parsed<'a>> {
         return None;
     }
     let Some(end) = memchr(b'\n', rest) else {
-        // all of the request is there: the rest of the line will never come
+        // the request is complete: the rest of the line will never arrive
         *rest = &[];
         return Some(Parsed {
-            command: Err(fault::ERROR),
+            command: Err(error::ERROR),
             quiet: false,
         });
     };
@@ -126,7 +126,7 @@ fn parse<'a>(
     let mut words = words(line);
     let name = words.next().unwrap_or_default();
     let Some(command) = Name::of(name) else {
-        return Err(fault::ERROR);
+        return Err(error::ERROR);
     };
     if let Name::Get { versions, touch } = command {
         return get(words, versions, touch);
@@ -134,7 +134,7 @@ fn parse<'a>(
     let mut args = [&b""[..]; ARGS_MAX];
     let mut count = 0;
     for word in words {
-        // further words count, but are not looked at
+        // further words are counted, but not read
         if let Some(place) = args.get_mut(count) {
             *place = word;
         }
@@ -142,9 +142,9 @@ fn parse<'a>(
     }
     let (min, max) = command.words();
     if !(min..=max).contains(&count) {
-        return Err(fault::ERROR);
+        return Err(error::ERROR);
     }
-    // whatever else may stand there
+    // whatever other word it is
     *quiet = command.may_be_quiet() && args[..count].last() == Some(&&b"noreply"[..]);
     let [a, b, c, d, e, _] = args;
     match command {
@@ -158,7 +158,7 @@ fn parse<'a>(
             let len = signed(d).filter(|len| (0..=DATA_LEN_MAX).contains(len));
             let (Some(verb), Some(flags), Some(exptime), Some(len)) = (verb, flags, signed(c), len)
             else {
-                return Err(fault::FORMAT);
+                return Err(error::FORMAT);
             };
             Ok(Command::Store {
                 verb,
@@ -175,35 +175,39 @@ fn parse<'a>(
                 _ => b == b"0" && *quiet,
             };
             *quiet &= count > 1;
-            match valid {
-                true => key(a).map(Command::Delete),
-                false => Err(fault::DELETE),
+            if valid {
+                key(a).map(Command::Delete)
+            } else {
+                Err(error::DELETE)
             }
         }
         Name::Add { down } => Ok(Command::Add {
             key: key(a)?,
-            delta: unsigned(b).ok_or(fault::DELTA)?,
+            delta: unsigned(b).ok_or(error::DELTA)?,
             down,
         }),
-        Name::Touch => Ok(Command::Touch(key(a)?, signed(b).ok_or(fault::EXPTIME)?)),
+        Name::Touch => Ok(Command::Touch(key(a)?, signed(b).ok_or(error::EXPTIME)?)),
         Name::Version => Ok(Command::Version),
         Name::Verbosity => match unsigned(a) {
             Some(_) => Ok(Command::Verbosity),
-            None => Err(fault::FORMAT),
+            None => Err(error::FORMAT),
         },
         Name::Quit => {
             *rest = &[];
             Ok(Command::Quit)
         }
-        Name::FlushAll => match count == usize::from(*quiet) || signed(a).is_some() {
-            true => Ok(Command::FlushAll),
-            false => Err(fault::EXPTIME),
-        },
-        Name::Get { .. } => Err(fault::ERROR),
+        Name::FlushAll => {
+            if count == usize::from(*quiet) || signed(a).is_some() {
+                Ok(Command::FlushAll)
+            } else {
+                Err(error::EXPTIME)
+            }
+        }
+        Name::Get { .. } => Err(error::ERROR),
     }
 }
 
-/// Words after the name of a command that are looked at.
+/// Words after the name of a command that are read.
 const ARGS_MAX: usize = 6;
 /// Longest data that memcached reads on for: 2^31 - 1 with its line end, and less than that.
 const DATA_LEN_MAX: i64 = i32::MAX as i64 - 3;
@@ -249,7 +253,7 @@ impl Name {
     }
 
     /// Least and most words after the name. One more than a command needs is `noreply`; memcached
-    /// accepts any other word in its place and looks at none.
+    /// accepts any other word in its place and reads none.
     fn words(self) -> (usize, usize) {
         match self {
             Name::Get { .. } => (1, usize::MAX),
@@ -296,10 +300,11 @@ impl<'a> Iterator for Words<'a> {
 
 fn get(mut words: Words<'_>, versions: bool, touch: bool) -> Result<Command<'_>, &'static str> {
     let keys = words.rest;
-    let first = words.next().ok_or(fault::ERROR)?;
-    let (keys, touch) = match touch {
-        true => (words.rest, Some(signed(first).ok_or(fault::EXPTIME)?)),
-        false => (keys, None),
+    let first = words.next().ok_or(error::ERROR)?;
+    let (keys, touch) = if touch {
+        (words.rest, Some(signed(first).ok_or(error::EXPTIME)?))
+    } else {
+        (keys, None)
     };
     Ok(Command::Get {
         keys,
@@ -310,9 +315,10 @@ fn get(mut words: Words<'_>, versions: bool, touch: bool) -> Result<Command<'_>,
 
 /// A word as a key.
 pub fn key(word: &[u8]) -> Result<&[u8], &'static str> {
-    match (1..=KEY_BYTES_MAX).contains(&word.len()) {
-        true => Ok(word),
-        false => Err(fault::FORMAT),
+    if (1..=KEY_BYTES_MAX).contains(&word.len()) {
+        Ok(word)
+    } else {
+        Err(error::FORMAT)
     }
 }
 
@@ -320,18 +326,20 @@ pub fn key(word: &[u8]) -> Result<&[u8], &'static str> {
 /// end or a blank. `-n` is 2^64 - n, and none if that is 2^63 or more.
 pub fn unsigned(word: &[u8]) -> Option<u64> {
     let (negative, magnitude) = number(word)?;
-    match negative {
-        true => Some(magnitude.wrapping_neg()).filter(|n| (*n as i64) >= 0),
-        false => Some(magnitude),
+    if negative {
+        Some(magnitude.wrapping_neg()).filter(|n| (*n as i64) >= 0)
+    } else {
+        Some(magnitude)
     }
 }
 
 /// The same as C's `strtol` reads it.
 pub fn signed(word: &[u8]) -> Option<i64> {
     let (negative, magnitude) = number(word)?;
-    match negative {
-        true => 0i64.checked_sub_unsigned(magnitude),
-        false => i64::try_from(magnitude).ok(),
+    if negative {
+        0i64.checked_sub_unsigned(magnitude)
+    } else {
+        i64::try_from(magnitude).ok()
     }
 }
 
@@ -358,7 +366,7 @@ fn number(word: &[u8]) -> Option<(bool, u64)> {
 fn data<'a>(len: usize, rest: &mut &'a [u8]) -> Result<&'a [u8], &'static str> {
     let Some((data, after)) = rest.split_at_checked(len) else {
         *rest = &[];
-        return Err(fault::DATA);
+        return Err(error::DATA);
     };
     match after {
         [b'\r', b'\n', after @ ..] => {
@@ -368,7 +376,7 @@ fn data<'a>(len: usize, rest: &mut &'a [u8]) -> Result<&'a [u8], &'static str> {
         // as memcached does, skip what was announced and two bytes more
         _ => {
             *rest = after.get(2..).unwrap_or_default();
-            Err(fault::DATA)
+            Err(error::DATA)
         }
     }
 }

@@ -1,10 +1,10 @@
-//! The record form: commands among other services.
+//! The record form: commands in a pipeline.
 
 use alloc::borrow::Cow;
 use alloc::format;
 use alloc::string::String;
 
-use e3_pipeline::{Fault, Question, Record, Value, status};
+use e3_pipeline::{Query, Record, RecordError, Value, status};
 use e3_sdk::{Error, Request, now, reply};
 
 use crate::Kvs;
@@ -21,28 +21,29 @@ impl Kvs {
         request: &Request<'_>,
         record: &Record<'_>,
     ) -> Result<(), Error> {
-        let (op, answers) = match self.stage.question(request, record)? {
-            Question::PassedOn => return Ok(()),
-            Question::Mine(op) => (Some(op), true),
-            Question::None => (None, false),
+        let (op, answers) = match self.stage.query(request, record)? {
+            Query::Forwarded => return Ok(()),
+            Query::Mine(op) => (Some(op), true),
+            Query::None => (None, false),
         };
         let parsed = match self.read(op, record) {
             Ok(parsed) => parsed,
-            Err(fault) => return self.stage.refuse(&fault),
+            Err(error) => return self.stage.refuse(&error),
         };
         let key = &*parsed.key;
         if let Err(why) = self.begin_result(record, &parsed, answers)? {
             return reply(status::REFUSED, why.as_bytes());
         }
-        // what is added when the command is done: the number and `done`
+        // what is added when the command is executed: the number and `done`
         let more = match parsed.op {
             Op::Get | Op::Swap => 0,
             _ => self.result.len() + ANSWER_BYTES_MAX,
         };
         let len = self.out.bytes().len() + more;
-        self.store.outputs = match answers {
-            true => len,
-            false => self.stage.output_bytes(request, len),
+        self.store.outputs = if answers {
+            len
+        } else {
+            self.stage.output_bytes(request, len)
         };
         if len > REPLY_BYTES_MAX || self.store.outputs > EFFECTS_BYTES_MAX {
             let outputs = self.store.outputs;
@@ -65,7 +66,7 @@ impl Kvs {
             Outcome::Done | Outcome::Number(_) => true,
             Outcome::NotStored | Outcome::Exists | Outcome::NotFound => false,
             Outcome::NoNumber => {
-                let why = "item: holds no number of 64 bits, cannot be counted up or down";
+                let why = "item: is not a 64-bit number";
                 return reply(status::REFUSED, why.as_bytes());
             }
             Outcome::TooLarge => {
@@ -86,9 +87,10 @@ impl Kvs {
         if !matches!(parsed.op, Op::Get | Op::Swap) {
             self.out.field("done", Value::Bool(done));
         }
-        match answers {
-            true => reply(status::OK, self.out.bytes()),
-            false => self.stage.pass_record(request, &mut self.out),
+        if answers {
+            reply(status::OK, self.out.bytes())
+        } else {
+            self.stage.forward_record(request, &mut self.out)
         }
     }
 
@@ -102,7 +104,7 @@ impl Kvs {
     ) -> Result<Result<(), String>, Error> {
         let out = self.out.clear();
         let mut without = alloc::vec!["done"];
-        // whoever sent the value knows it, but services further on may not
+        // the sender knows the value, but downstream services may not
         if (answers || self.stage.is_last()) && parsed.value.len() > LARGE_BYTES {
             match &self.fields {
                 Some(fields) => without.extend(fields.names()),
@@ -145,7 +147,7 @@ impl Kvs {
         Ok(Ok(()))
     }
 
-    fn read<'a>(&self, op: Option<&str>, record: &Record<'a>) -> Result<Parsed<'a>, Fault> {
+    fn read<'a>(&self, op: Option<&str>, record: &Record<'a>) -> Result<Parsed<'a>, RecordError> {
         let op = match op {
             Some(op) => op,
             None if record.has(&self.op) => record.text(&self.op)?,
@@ -163,7 +165,7 @@ impl Kvs {
                 "has {} bytes, must be 1..={KEY_BYTES_MAX}",
                 parsed.key.len()
             );
-            return Err(Fault::value(&self.key, why));
+            return Err(RecordError::value(&self.key, why));
         }
         parsed.op = match op {
             "get" => Op::Get,
@@ -181,7 +183,7 @@ impl Kvs {
                 let why = format!(
                     "is {op:?}, must be one of get, set, swap, add, replace, append, prepend, cas, delete, incr, decr, touch"
                 );
-                return Err(Fault::value(&self.op, why));
+                return Err(RecordError::value(&self.op, why));
             }
         };
         let counts = matches!(
@@ -189,8 +191,8 @@ impl Kvs {
             Op::Store(Verb::Append | Verb::Prepend) | Op::Add { .. }
         );
         if counts && self.fields.is_some() {
-            let why = format!("is {op:?}, but items here are records of fields");
-            return Err(Fault::value(&self.op, why));
+            let why = format!("is {op:?}, not supported for items that are records");
+            return Err(RecordError::value(&self.op, why));
         }
         match parsed.op {
             Op::Store(_) | Op::Swap => {
@@ -202,7 +204,7 @@ impl Kvs {
             Op::Add { .. } if record.has(&self.value) => {
                 let delta = record.int(&self.value)?;
                 parsed.delta = u64::try_from(delta).map_err(|_| {
-                    Fault::value(&self.value, format!("is {delta}, must be at least 0"))
+                    RecordError::value(&self.value, format!("is {delta}, must be at least 0"))
                 })?;
             }
             _ => {}
@@ -234,13 +236,13 @@ enum Op {
 }
 
 /// Bytes, text, or a whole number in decimal.
-fn bytes<'a>(record: &Record<'a>, field: &str) -> Result<Cow<'a, [u8]>, Fault> {
+fn bytes<'a>(record: &Record<'a>, field: &str) -> Result<Cow<'a, [u8]>, RecordError> {
     match record.bytes(field) {
         Ok(bytes) => Ok(Cow::Borrowed(bytes)),
-        Err(fault @ Fault::Type { .. }) => match record.int(field) {
+        Err(error @ RecordError::Type { .. }) => match record.int(field) {
             Ok(int) => Ok(Cow::Owned(format!("{int}").into_bytes())),
-            Err(_) => Err(fault),
+            Err(_) => Err(error),
         },
-        Err(fault) => Err(fault),
+        Err(error) => Err(error),
     }
 }

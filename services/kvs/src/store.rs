@@ -1,9 +1,9 @@
-//! The items: what the commands do to the collections.
+//! The items: how commands change the collections.
 //!
 //! An item is one entry of `items`: expiry, version, flags, data. If its data has more than
-//! [`LARGE_BYTES`], a change of its expiry alone writes a second entry beside it, which then has the
-//! true expiry: read, write and answer of the data would not fit into one request. Whatever stores or
-//! deletes the item removes that second entry.
+//! [`LARGE_BYTES`], a change of the expiry alone writes a second entry, which then has the valid
+//! expiry: a read, a write and a reply of the data would not fit into one request. Commands that store or
+//! delete the item remove the second entry.
 
 use alloc::vec::Vec;
 
@@ -21,7 +21,7 @@ const STORED_KEY_BYTES_MAX: usize = 2 + 8 + KEY_BYTES_MAX;
 /// Length of the key of a second entry, which is longer than that of any item.
 const SECOND_KEY_BYTES: usize = 2 + KEY_BYTES_MAX + 1;
 
-/// An item that is there.
+/// An existing item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Item<'a> {
     /// The client's flags.
@@ -32,20 +32,20 @@ pub struct Item<'a> {
     pub data: &'a [u8],
 }
 
-/// What came of a command.
+/// The outcome of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// Stored, deleted, touched.
     Done,
     /// The condition of `add`, `replace`, `append` or `prepend` does not hold.
     NotStored,
-    /// Another version is there.
+    /// The item has another version.
     Exists,
     /// There is no such item.
     NotFound,
-    /// The item has this number now.
+    /// The new number of the item.
     Number(u64),
-    /// The item holds no number.
+    /// The item is not a number.
     NoNumber,
     /// The item would be too large.
     TooLarge,
@@ -53,7 +53,7 @@ pub enum Outcome {
     NoRoom,
 }
 
-/// What is before the data.
+/// The header before the data.
 #[derive(Clone, Copy)]
 struct Header {
     expires: i64,
@@ -72,7 +72,7 @@ pub struct Store {
     now: i64,
     /// Bytes that the request has written.
     pub spent: usize,
-    /// Bytes of its reply and messages, as far as they are known.
+    /// Bytes of its reply and messages so far.
     pub outputs: usize,
     /// The item that was read last.
     value: Vec<u8>,
@@ -98,7 +98,7 @@ impl Store {
         })
     }
 
-    /// Begins a request.
+    /// Starts a request.
     pub fn begin(&mut self, slot: u16, now: i64) {
         self.slot = slot.to_be_bytes();
         self.now = now;
@@ -116,14 +116,14 @@ impl Store {
         }))
     }
 
-    /// Reads an item into `value`; returns its length with the header. Expired ones are not there.
+    /// Reads an item into `value`; returns its length with the header. None if it has expired.
     fn load(&mut self, key: &[u8]) -> Result<Option<(Header, usize)>, Error> {
-        let (room, len) = join(self.slot, &[key]);
-        let len = match self.items.get(&room[..len], &mut self.value) {
+        let (stored_key, len) = join(self.slot, &[key]);
+        let len = match self.items.get(&stored_key[..len], &mut self.value) {
             Ok(found) => found.map(<[u8]>::len),
             Err(Error::Short { len: needed, .. }) => {
                 self.value.resize(needed, 0);
-                let found = self.items.get(&room[..len], &mut self.value)?;
+                let found = self.items.get(&stored_key[..len], &mut self.value)?;
                 found.map(<[u8]>::len)
             }
             Err(error) => return Err(error),
@@ -133,9 +133,9 @@ impl Store {
             return Ok(None);
         };
         if self.is_large() {
-            let mut room = [0; 8];
-            if self.items.get(&self.second(key), &mut room)?.is_some() {
-                header.expires = i64::from_le_bytes(room);
+            let mut buffer = [0; 8];
+            if self.items.get(&self.second(key), &mut buffer)?.is_some() {
+                header.expires = i64::from_le_bytes(buffer);
             }
         }
         let expired = header.expires != 0 && header.expires <= self.now;
@@ -144,8 +144,8 @@ impl Store {
 
     /// Finds how long an item is, without reading it.
     fn measure(&mut self, key: &[u8]) -> Result<(), Error> {
-        let (room, len) = join(self.slot, &[key]);
-        self.stored = match self.items.get(&room[..len], &mut [0; HEADER]) {
+        let (stored_key, len) = join(self.slot, &[key]);
+        self.stored = match self.items.get(&stored_key[..len], &mut [0; HEADER]) {
             Ok(found) => found.map_or(0, <[u8]>::len),
             Err(Error::Short { len, .. }) => len,
             Err(error) => return Err(error),
@@ -158,7 +158,7 @@ impl Store {
         self.stored > HEADER + LARGE_BYTES
     }
 
-    /// The key of an item's second entry: filled up to a length that no item's key has.
+    /// The key of an item's second entry, padded to a length that no item's key has.
     fn second(&self, key: &[u8]) -> [u8; SECOND_KEY_BYTES] {
         let mut second = [0; SECOND_KEY_BYTES];
         second[..2].copy_from_slice(&self.slot);
@@ -194,11 +194,11 @@ impl Store {
             (Verb::Cas(_), Some(_)) => return Ok(Outcome::Exists),
             _ => return Ok(Outcome::NotStored),
         };
-        // what is appended to keeps its flags and expiry
+        // append and prepend keep flags and expiry
         let (flags, expires) = kept.map_or((flags, expires), |h| (h.flags, h.expires));
         if before.len() + data.len() + after.len() > DATA_BYTES_MAX {
-            // as in memcached, what was to be replaced is not left there as if it were current
-            if verb == Verb::Set && self.stored > 0 && self.room(self.cost_of_removal(key)) {
+            // as in memcached, the old value does not stay as if it were current
+            if verb == Verb::Set && self.stored > 0 && self.reserve(self.cost_of_removal(key)) {
                 self.remove(key)?;
             }
             return Ok(Outcome::TooLarge);
@@ -211,10 +211,10 @@ impl Store {
         self.put(key, flags, expires, kept.is_none())
     }
 
-    /// Puts what is in `next` behind a header, in place of the item that was read last.
+    /// Stores `next` with a header, in place of the item that was read last.
     fn put(&mut self, key: &[u8], flags: u32, expires: i64, index: bool) -> Result<Outcome, Error> {
         if expires != 0 && expires <= self.now {
-            if !self.room(self.cost_of_removal(key)) {
+            if !self.reserve(self.cost_of_removal(key)) {
                 return Ok(Outcome::NoRoom);
             }
             self.remove(key)?;
@@ -224,15 +224,15 @@ impl Store {
         let index_bytes = if index { cost(key, 8) } else { 0 };
         let second_bytes = if self.is_large() { SECOND_COST } else { 0 };
         let item_bytes = cost(key, self.next.len()) + cost(&[], 8);
-        if !self.room(item_bytes + index_bytes + second_bytes) {
+        if !self.reserve(item_bytes + index_bytes + second_bytes) {
             return Ok(Outcome::NoRoom);
         }
         let version = self.versions.fetch_add(&self.slot, 1).wrapping_add(1) as u64;
         self.next[..8].copy_from_slice(&expires.to_le_bytes());
         self.next[8..16].copy_from_slice(&version.to_le_bytes());
         self.next[16..HEADER].copy_from_slice(&flags.to_le_bytes());
-        let (room, len) = join(self.slot, &[key]);
-        self.items.put(&room[..len], &self.next)?;
+        let (stored_key, len) = join(self.slot, &[key]);
+        self.items.put(&stored_key[..len], &self.next)?;
         if self.is_large() {
             self.items.delete(&self.second(key))?;
         }
@@ -242,8 +242,8 @@ impl Store {
         Ok(Outcome::Done)
     }
 
-    /// Takes room for writes; false, and nothing taken, if there is too little.
-    fn room(&mut self, bytes: usize) -> bool {
+    /// Reserves bytes for writes; false, and nothing reserved, if the request has too few left.
+    fn reserve(&mut self, bytes: usize) -> bool {
         let spent = self.spent + bytes;
         let fits = spent <= WRITES_BYTES_MAX && spent + self.outputs <= EFFECTS_BYTES_MAX;
         if fits {
@@ -258,8 +258,8 @@ impl Store {
 
     /// Removes the item that was read last.
     fn remove(&mut self, key: &[u8]) -> Result<(), Error> {
-        let (room, len) = join(self.slot, &[key]);
-        self.items.delete(&room[..len])?;
+        let (stored_key, len) = join(self.slot, &[key]);
+        self.items.delete(&stored_key[..len])?;
         if self.is_large() {
             self.items.delete(&self.second(key))?;
         }
@@ -268,8 +268,8 @@ impl Store {
 
     /// Adds the item's expiry to the index, and drops a few items that have expired.
     fn index(&mut self, expires: i64, key: &[u8]) -> Result<(), Error> {
-        let (room, len) = join(self.slot, &[&expires.to_be_bytes(), key]);
-        self.expiries.put(&room[..len], &[])?;
+        let (stored_key, len) = join(self.slot, &[&expires.to_be_bytes(), key]);
+        self.expiries.put(&stored_key[..len], &[])?;
         let (from, from_len) = join(self.slot, &[]);
         let (to, to_len) = join(self.slot, &[&self.now.to_be_bytes(), &[0]]);
         let mut due = Vec::new();
@@ -283,14 +283,14 @@ impl Store {
         }
         for entry in due {
             let key = entry.get(10..).unwrap_or_default();
-            // it may have been stored again, or touched, since
+            // it may have been stored or touched since
             let expired = self.load(key)?.is_none();
             let removal = if expired {
                 self.cost_of_removal(key)
             } else {
                 0
             };
-            if !self.room(cost(&entry, 0) + removal) {
+            if !self.reserve(cost(&entry, 0) + removal) {
                 break;
             }
             if expired {
@@ -306,7 +306,7 @@ impl Store {
         if self.load(key)?.is_none() {
             return Ok(Outcome::NotFound);
         }
-        if !self.room(self.cost_of_removal(key)) {
+        if !self.reserve(self.cost_of_removal(key)) {
             return Ok(Outcome::NoRoom);
         }
         self.remove(key)?;
@@ -322,9 +322,10 @@ impl Store {
         let Some(value) = unsigned(&self.value[HEADER..len]) else {
             return Ok(Outcome::NoNumber);
         };
-        let value = match down {
-            true => value.saturating_sub(delta),
-            false => value.wrapping_add(delta),
+        let value = if down {
+            value.saturating_sub(delta)
+        } else {
+            value.wrapping_add(delta)
         };
         self.next.clear();
         self.next.resize(HEADER, 0);
@@ -345,7 +346,7 @@ impl Store {
             return Ok(Outcome::NotFound);
         };
         if expires != 0 && expires <= self.now {
-            if !self.room(self.cost_of_removal(key)) {
+            if !self.reserve(self.cost_of_removal(key)) {
                 return Ok(Outcome::NoRoom);
             }
             self.remove(key)?;
@@ -354,15 +355,15 @@ impl Store {
         let large = self.is_large();
         let item_bytes = if large { SECOND_COST } else { cost(key, len) };
         let index_bytes = if expires == 0 { 0 } else { cost(key, 8) };
-        if !self.room(item_bytes + index_bytes) {
+        if !self.reserve(item_bytes + index_bytes) {
             return Ok(Outcome::NoRoom);
         }
         if large {
             self.items.put(&self.second(key), &expires.to_le_bytes())?;
         } else {
-            let (room, key_len) = join(self.slot, &[key]);
+            let (stored_key, key_len) = join(self.slot, &[key]);
             self.value[..8].copy_from_slice(&expires.to_le_bytes());
-            self.items.put(&room[..key_len], &self.value[..len])?;
+            self.items.put(&stored_key[..key_len], &self.value[..len])?;
         }
         if expires != 0 {
             self.index(expires, key)?;
@@ -371,7 +372,7 @@ impl Store {
     }
 }
 
-/// What a write of a second entry counts.
+/// The cost of writing a second entry.
 const SECOND_COST: usize = SECOND_KEY_BYTES + 8 + WRITE_OVERHEAD_BYTES;
 
 fn header(bytes: &[u8]) -> Option<Header> {
@@ -385,7 +386,7 @@ fn header(bytes: &[u8]) -> Option<Header> {
     })
 }
 
-/// What a write under a key counts.
+/// The cost of a write.
 fn cost(key: &[u8], bytes: usize) -> usize {
     2 + key.len() + bytes + WRITE_OVERHEAD_BYTES
 }

@@ -143,7 +143,7 @@ fn answers_as_the_protocol_says() {
                 "incr k 1 2 3\r\nget k\r\n",
                 "ERROR\r\nVALUE k 0 1\r\ny\r\nEND\r\n",
             ),
-            // with `noreply`, faults are quiet too
+            // with `noreply`, errors are quiet too
             (
                 "incr k x noreply\r\nset k a 0 1 noreply\r\nget k\r\n",
                 "VALUE k 0 1\r\ny\r\nEND\r\n",

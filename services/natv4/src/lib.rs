@@ -1,29 +1,29 @@
-//! Address translation and routing: packets from inside leave with a public address and port, the
-//! answers find their way back, and a route table says where to.
+//! Network address translation and routing for IPv4: outbound packets get a public address and port,
+//! inbound packets are translated back, and a route table gives the next hop.
 //!
-//! - *Translation* as RFC 3022 and 4787 have it: an inside address and port keeps one public address
-//!   and port for all destinations ([`mappings`]), unique for each public address and protocol, until
-//!   no packet has left by it for the idle time. TCP, UDP and ICMP queries; what has no ports, and
-//!   fragments, are refused. Checksums are updated for the change (RFC 1624).
-//! - *Routing* by longest-prefix match, [`e3_packet::routes`]. Forwarding takes one off the time to live,
-//!   in both directions; a packet with no more than 1 left is dropped (RFC 1812, 5.3.1): the status is
+//! - *Translation* by RFC 3022 and 4787: an inside address and port keeps one public address and port for
+//!   all destinations ([`mappings`]), unique for each public address and protocol, until no packet has left
+//!   by it for the idle time. TCP, UDP and ICMP queries; fragments and packets without ports are refused.
+//!   Checksums are updated for the change (RFC 1624).
+//! - *Routing* by longest-prefix match, [`e3_packet::routes`]. Forwarding decrements the time to live in
+//!   both directions; a packet with a time to live of 0 or 1 is dropped (RFC 1812, 5.3.1): the status is
 //!   REFUSED, and no mapping is made or renewed. No ICMP message is sent to its source.
 //! - *Slots*: a mapping is made in the slot of the request's key, and that slot owns its ports
-//!   ([`pool`]). Packets of one inside host should have one key; answers must have a key of the slot
-//!   that owns the port they go to.
+//!   ([`pool`]). All packets of an inside host should have the same key; an inbound packet must have a key
+//!   of the slot that owns its destination port.
 //!
-//! A payload is an IPv4 packet, passed on translated, or a record that asks. The answer to a packet,
-//! if this is the last stage: `direction` (`out`, `in`), `source`, `source-port`, `destination`,
-//! `destination-port` after translation, `next-hop` (`out` only), `packet` (its bytes). Questions:
-//! `op` = `get` with `protocol` (number), `address`, `port`: `public`, `public-port`, `used-ns` of
-//! that mapping in the key's slot; `report`: `tcp`, `udp`, `icmp` (ports in use) and `share` (ports
-//! that there are, for each) of the key's slot; `route` with `address`: `next-hop`.
+//! Input: an IPv4 packet, which is translated and forwarded, or a query. The reply to a packet, if this is
+//! the last stage: `direction` (`out`, `in`), `source`, `source-port`, `destination`,
+//! `destination-port` after translation, `next-hop` (`out` only), `packet` (its bytes). Queries:
+//! `get` with `protocol` (number), `address`, `port`: `public`, `public-port`, `used-ns` of that mapping in
+//! the key's slot; `report`: `tcp`, `udp`, `icmp` (ports in use) and `share` (all ports, for each protocol)
+//! of the key's slot; `route` with `address`: `next-hop`.
 //!
-//! Configuration: `public` (addresses or prefixes, needed), `ports` (default `1024-65535`), `inside`
+//! Configuration: `public` (addresses or prefixes, required), `ports` (default `1024-65535`), `inside`
 //! (prefixes, default those of RFC 1918), `idle-tcp-s` (7440, RFC 5382), `idle-udp-s` (300, RFC
 //! 4787), `idle-icmp-s` (60, RFC 5508). Collections: hash maps `mappings`, `ports`. Asset: `routes`.
-//! The mapping of an idle flow ends between 1 and 9/8 idle times after its last outbound packet. With
-//! another `public` or `ports` than before, flows in progress get other public ports.
+//! The mapping of an idle flow ends between 1 and 9/8 idle times after its last outbound packet. If
+//! `public` or `ports` change, flows in progress get other public ports.
 
 #![cfg_attr(target_arch = "wasm32", no_std)]
 
@@ -43,7 +43,7 @@ use core::net::Ipv4Addr;
 use e3_packet::prefix::Prefix;
 use e3_packet::routes::{Bytes, Routes};
 use e3_packet::{Flow, Packet, Transport, protocol, rewrite};
-use e3_pipeline::{Builder, Fault, Question, Record, Stage, Value, status};
+use e3_pipeline::{Builder, Query, Record, RecordError, Stage, Value, status};
 use e3_sdk::{Asset, Error, Request, Service, config, config_or, now, reply};
 
 use limits::{IDLE_S_MAX, INSIDE_MAX};
@@ -86,7 +86,7 @@ pub struct Natv4 {
     out: Vec<u8>,
 }
 
-/// Why a packet is not passed on: status and reason.
+/// Why a packet is refused: status and reason.
 type Refusal = (u32, String);
 
 impl Service for Natv4 {
@@ -129,18 +129,18 @@ impl Service for Natv4 {
         if e3_packet::is_record(payload) {
             return match Record::parse(payload) {
                 Ok(record) => self.on_record(request, &record),
-                Err(fault) => self.stage.refuse(&fault),
+                Err(error) => self.stage.refuse(&error),
             };
         }
         let translated = match Packet::parse(payload) {
             Ok(packet) => self.translate(request, &packet)?,
-            Err(fault) => Err((status::MALFORMED, fault.to_string())),
+            Err(error) => Err((status::MALFORMED, error.to_string())),
         };
         match translated {
             Ok(next_hop) => {
                 let out = &self.out;
                 self.stage
-                    .pass_answering(request, out, || answer(out, next_hop))
+                    .forward_and_reply(request, out, || answer(out, next_hop))
             }
             Err((status, reason)) => reply(status, reason.as_bytes()),
         }
@@ -178,10 +178,10 @@ impl Natv4 {
     ) -> Result<Result<Option<Ipv4Addr>, Refusal>, Error> {
         let flow = match translatable(packet) {
             Ok(flow) => flow,
-            Err(fault) => return Ok(Err((status::MALFORMED, fault.to_string()))),
+            Err(error) => return Ok(Err((status::MALFORMED, error.to_string()))),
         };
-        if let Err(fault) = packet.forwardable() {
-            return Ok(Err((status::REFUSED, format!("{fault}, {flow}"))));
+        if let Err(error) = packet.forwardable() {
+            return Ok(Err((status::REFUSED, format!("{error}, {flow}"))));
         }
         let (inside, public) = (self.is_inside(flow.source), self.pool.has(flow.destination));
         match (inside, public) {
@@ -263,7 +263,7 @@ impl Natv4 {
     fn write(
         &mut self,
         packet: &Packet<'_>,
-        change: impl FnOnce(&mut [u8]) -> Result<(), e3_packet::Fault>,
+        change: impl FnOnce(&mut [u8]) -> Result<(), e3_packet::PacketError>,
     ) {
         self.out.clear();
         self.out.extend_from_slice(packet.bytes());
@@ -273,10 +273,10 @@ impl Natv4 {
     }
 
     fn on_record(&self, request: &Request<'_>, record: &Record<'_>) -> Result<(), Error> {
-        let op = match self.stage.question(request, record)? {
-            Question::Mine(op) => op,
-            Question::PassedOn => return Ok(()),
-            Question::None => return self.stage.refuse(&Fault::Missing("op".into())),
+        let op = match self.stage.query(request, record)? {
+            Query::Mine(op) => op,
+            Query::Forwarded => return Ok(()),
+            Query::None => return self.stage.refuse(&RecordError::Missing("op".into())),
         };
         let mut out = Builder::new();
         let slot = request.slot();
@@ -297,7 +297,7 @@ impl Natv4 {
                     }
                     Ok(next_hop.is_some())
                 }
-                Err(fault) => Err(fault),
+                Err(error) => Err(error),
             },
             "get" => match inside(slot, record) {
                 Ok(inside) => {
@@ -310,9 +310,9 @@ impl Natv4 {
                     }
                     Ok(public.is_some())
                 }
-                Err(fault) => Err(fault),
+                Err(error) => Err(error),
             },
-            other => Err(Fault::value(
+            other => Err(RecordError::value(
                 "op",
                 format!("is {other:?}, must be get, report or route"),
             )),
@@ -320,23 +320,23 @@ impl Natv4 {
         match answered {
             Ok(true) => reply(status::OK, out.bytes()),
             Ok(false) => reply(status::NOT_FOUND, b"there is none"),
-            Err(fault) => self.stage.refuse(&fault),
+            Err(error) => self.stage.refuse(&error),
         }
     }
 }
 
 /// The flow of a packet that can be translated: whole, with a right header, with ports.
-fn translatable(packet: &Packet<'_>) -> Result<Flow, e3_packet::Fault> {
+fn translatable(packet: &Packet<'_>) -> Result<Flow, e3_packet::PacketError> {
     packet.check_header()?;
     if packet.is_fragment() {
-        return Err(e3_packet::Fault::Fragment {
+        return Err(e3_packet::PacketError::Fragment {
             offset: packet.fragment_offset(),
         });
     }
     match packet.transport()? {
         Transport::Tcp(_) | Transport::Udp(_) => packet.flow(),
         Transport::Icmp(icmp) if icmp.is_query() => packet.flow(),
-        Transport::Icmp(_) | Transport::Other(_) => Err(e3_packet::Fault::NoPorts {
+        Transport::Icmp(_) | Transport::Other(_) => Err(e3_packet::PacketError::NoPorts {
             protocol: packet.protocol(),
             destination: packet.destination(),
         }),
@@ -363,16 +363,19 @@ fn answer(bytes: &[u8], next_hop: Option<Ipv4Addr>) -> Builder {
     out
 }
 
-fn address(record: &Record<'_>) -> Result<Ipv4Addr, Fault> {
+fn address(record: &Record<'_>) -> Result<Ipv4Addr, RecordError> {
     let text = record.text("address")?;
     text.parse()
-        .map_err(|_| Fault::value("address", format!("is {text:?}, must be an IPv4 address")))
+        .map_err(|_| RecordError::value("address", format!("is {text:?}, must be an IPv4 address")))
 }
 
-fn inside(slot: u16, record: &Record<'_>) -> Result<Inside, Fault> {
+fn inside(slot: u16, record: &Record<'_>) -> Result<Inside, RecordError> {
     let number = |field, max| match record.int(field)? {
         n if (0..=i64::from(max)).contains(&n) => Ok(n as u16),
-        n => Err(Fault::value(field, format!("is {n}, must be 0..={max}"))),
+        n => Err(RecordError::value(
+            field,
+            format!("is {n}, must be 0..={max}"),
+        )),
     };
     Ok(Inside {
         slot,

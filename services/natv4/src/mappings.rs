@@ -1,9 +1,9 @@
-//! The flow table: which inside address and port has which public one.
+//! The flow table: maps inside addresses and ports to public ones.
 //!
-//! A mapping is two entries of `mappings`, found from the inside and from the outside, both with the
-//! time of its last outbound packet; the time is renewed when it is older than an eighth of the idle
-//! time, so that nearly every packet costs one look-up and no write. A slot's ports in use are a
-//! bitmap in `ports`. When all are in use, idle mappings are taken out.
+//! A mapping is two entries of `mappings`, one by the inside and one by the public end, both with the
+//! time of the last outbound packet. The time is renewed when it is older than an eighth of the idle
+//! time, so nearly every packet costs one look-up and no write. A bitmap in `ports` holds the ports in use
+//! of a slot. When all are in use, idle mappings are removed.
 //!
 //! | collection | key | value (little endian) |
 //! |---|---|---|
@@ -108,8 +108,8 @@ impl Mappings {
 
     /// Number of the public port of a mapping, idle or not, and when it was last renewed.
     pub fn find(&self, inside: Inside) -> Result<Option<(u32, i64)>, Error> {
-        let mut room = [0; 12];
-        let value = self.mappings.get(&inside.key(), &mut room)?;
+        let mut buffer = [0; 12];
+        let value = self.mappings.get(&inside.key(), &mut buffer)?;
         Ok(value.and_then(|value| {
             let (number, used) = value.split_first_chunk()?;
             let used = i64::from_le_bytes(used.try_into().ok()?);
@@ -168,9 +168,9 @@ impl Mappings {
     }
 
     fn behind(&self, slot: u16, protocol: u8, number: u32) -> Result<Option<(Inside, i64)>, Error> {
-        let mut room = [0; 14];
+        let mut buffer = [0; 14];
         let key = outside_key(slot, protocol, number);
-        let value = self.mappings.get(&key, &mut room)?;
+        let value = self.mappings.get(&key, &mut buffer)?;
         Ok(value.and_then(|value| {
             let (address, rest) = value.split_first_chunk::<4>()?;
             let (port, used) = rest.split_first_chunk()?;

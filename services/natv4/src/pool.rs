@@ -1,9 +1,8 @@
-//! The public addresses and ports, shared out among the slots.
+//! The pool of public addresses and ports, divided among the slots.
 //!
-//! Ports of all addresses are numbered, `number = (port - first) * addresses + address`, and a slot
-//! owns the numbers that leave it as the remainder by 4096. So whoever knows a public address and
-//! port knows its slot, no two slots ever give out the same port, and a shard that is split needs
-//! nothing but the entries of its slots.
+//! The ports of all addresses are numbered, `number = (port - first) * addresses + address`, and slot `s`
+//! owns the numbers with `number % 4096 == s`. So a public address and port determine their slot, no two
+//! slots assign the same port, and a shard can be split with the entries of its slots alone.
 
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -35,9 +34,10 @@ impl Pool {
         };
         let mut addresses = Vec::new();
         for word in public.split(',').map(str::trim).filter(|w| !w.is_empty()) {
-            let text = match word.contains('/') {
-                true => String::from(word),
-                false => alloc::format!("{word}/32"),
+            let text = if word.contains('/') {
+                String::from(word)
+            } else {
+                alloc::format!("{word}/32")
             };
             let prefix = Prefix::parse(&text).map_err(|_| wrong("public", public))?;
             if prefix.count() + addresses.len() as u64 > ADDRESSES_MAX as u64 {
@@ -61,9 +61,10 @@ impl Pool {
         if pool.addresses.is_empty() {
             return Err(wrong("public", public));
         }
-        match pool.len() < u32::from(SLOTS) {
-            true => Err(wrong("ports", ports)),
-            false => Ok(pool),
+        if pool.len() < u32::from(SLOTS) {
+            Err(wrong("ports", ports))
+        } else {
+            Ok(pool)
         }
     }
 

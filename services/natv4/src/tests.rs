@@ -106,7 +106,7 @@ fn init_takes_no_other_asset_and_no_wrong_configuration() {
             .asset("routes", ROUTES.as_bytes())
             .config("public", "203.0.113.8"),
     );
-    assert!(text.contains("is no compiled route table"), "{text}");
+    assert!(text.contains("is not a compiled route table"), "{text}");
     let cut = &table()[..table().len() - 1];
     let text = refuse(open().asset("routes", cut).config("public", "203.0.113.8"));
     assert!(text.contains("must be 33686080 bytes"), "{text}");
@@ -400,7 +400,7 @@ fn two_halves_of_the_slots_hold_what_one_whole_holds() {
 }
 
 #[test]
-fn passes_the_packet_on_and_answers_questions() {
+fn passes_the_packet_on_and_answers_queries() {
     let host = host().channel("next").config("to", "next");
     let mut nat = Natv4::init().unwrap();
     let packet = PacketBuilder::udp(
@@ -413,13 +413,13 @@ fn passes_the_packet_on_and_answers_questions() {
         .unwrap()
         .flow()
         .unwrap();
-    let question = [
+    let query = [
         ("op", Value::Text("get")),
         ("protocol", Value::Int(17)),
         ("address", Value::Text("10.0.0.1")),
         ("port", Value::Int(5)),
     ];
-    let done = ask(&host, &mut nat, b"k", &question);
+    let done = ask(&host, &mut nat, b"k", &query);
     let record = Record::parse(&done.replies[0].1).unwrap();
     assert_eq!(record.text("public"), Ok(&*sent.source.to_string()));
     assert_eq!(record.int("public-port"), Ok(i64::from(sent.source_port)));
@@ -431,7 +431,7 @@ fn passes_the_packet_on_and_answers_questions() {
     let done = ask(&host, &mut nat, b"k", &route);
     let record = Record::parse(&done.replies[0].1).unwrap();
     assert_eq!(record.text("next-hop"), Ok("198.51.100.4"));
-    let done = ask(&host, &mut nat, b"other", &question);
+    let done = ask(&host, &mut nat, b"other", &query);
     assert_eq!(done.replies[0].0, status::NOT_FOUND);
 }
 

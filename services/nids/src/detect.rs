@@ -1,12 +1,12 @@
-//! Finds the rules that a packet matches: one pass over its payload for the contents of all rules,
-//! then the other conditions of those rules whose most telling content occurs.
+//! Matches a packet: one pass over its payload searches the contents of all rules; then the other
+//! conditions are checked, only for rules whose longest content occurs.
 //!
-//! Source: Aho and Corasick 1975 for the pass (the accelerator `match`); one content stands for each
-//! rule, the longest, as Snort's fast pattern does (Roesch, "Snort", LISA 1999, and its manual).
+//! Sources: Aho and Corasick 1975 for the pass (the accelerator `match`); the longest content represents a
+//! rule, as Snort's fast pattern does (Roesch, "Snort", LISA 1999, and its manual).
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
-use e3_packet::{Fault, Packet, Transport};
+use e3_packet::{Packet, PacketError, Transport};
 use e3_sdk::Error;
 use e3_sdk::accel::{Match, MatchSet, Pattern};
 
@@ -34,7 +34,7 @@ struct Facts<'a> {
 }
 
 impl<'a> Facts<'a> {
-    fn of(bytes: &'a [u8]) -> Result<Facts<'a>, Fault> {
+    fn of(bytes: &'a [u8]) -> Result<Facts<'a>, PacketError> {
         let packet = Packet::parse(bytes)?;
         let (ports, payload) = match packet.transport()? {
             Transport::Tcp(tcp) => (Some((tcp.source_port, tcp.destination_port)), tcp.payload),
@@ -75,9 +75,10 @@ impl Detector {
         for rule in &rules {
             let mut patterns = Vec::new();
             for content in &rule.contents {
-                let bytes = match content.nocase {
-                    true => content.bytes.to_ascii_lowercase(),
-                    false => content.bytes.clone(),
+                let bytes = if content.nocase {
+                    content.bytes.to_ascii_lowercase()
+                } else {
+                    content.bytes.clone()
                 };
                 let next = numbers.len() as u32;
                 patterns.push(*numbers.entry((content.nocase, bytes)).or_insert(next));
@@ -120,10 +121,10 @@ impl Detector {
 
     /// The rules that a packet matches, in their order; a payload with more occurrences of patterns
     /// than the accelerator tells is an error.
-    pub fn detect(&mut self, bytes: &[u8]) -> Result<Result<Vec<&Rule>, Fault>, Error> {
+    pub fn detect(&mut self, bytes: &[u8]) -> Result<Result<Vec<&Rule>, PacketError>, Error> {
         let facts = match Facts::of(bytes) {
             Ok(facts) => facts,
-            Err(fault) => return Ok(Err(fault)),
+            Err(error) => return Ok(Err(error)),
         };
         self.patterns.find(facts.payload, &mut self.found)?;
         self.found.sort_unstable_by_key(|m| (m.pattern, m.end));

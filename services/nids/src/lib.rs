@@ -1,17 +1,17 @@
-//! Network intrusion detection: looks for rules in packets ([`rule`] has their syntax, [`detect`]
-//! the way they are found), counts alerts, and keeps packets that match a `drop` rule.
+//! Network intrusion detection: matches packets against rules ([`rule`] is their syntax, [`detect`] the
+//! search), counts alerts, and drops packets that match a `drop` rule.
 //!
-//! A request is an IPv4 packet, which is passed on as it came, unless a `drop` rule matches; then it
-//! is answered, since nobody further on will. As a last stage the service answers with a record:
-//! `alerts`, how many rules match; `sids`, the numbers of the first 100, in the order of the file (no
-//! more are counted either); `dropped`. A packet that is malformed is answered with an error; so is, and goes no further, one
-//! whose payload has more than 65,536 occurrences of contents.
+//! Input: an IPv4 packet, which is forwarded unchanged unless a `drop` rule matches; a dropped packet is
+//! answered here. As the last stage the service replies with a record: `alerts`, the number of matching
+//! rules; `sids`, the numbers of the first 100 in the order of the file (no more are counted either);
+//! `dropped`. A malformed packet is answered with an error and not forwarded, and so is one whose payload
+//! has more than 65,536 occurrences of contents.
 //!
 //! Asset: `rules`, lines of text; a bad line keeps the service from starting and is named. State:
-//! none, unless the manifest gives it an ordered-map `alerts`, which then holds how often each rule
-//! matched, under the slot of the request's key and the rule's `sid` (2 and 4 bytes, most significant
-//! first), so that a shard can be split. `op: report` adds the slots of its shard up: `total`, and
-//! `rules`, the `limit` (1..=500, default 100) that matched most, each with `sid`, count and message.
+//! none, unless the manifest declares an ordered map `alerts`, which then holds how often each rule
+//! matched, under the slot of the request's key and the rule's `sid` (2 and 4 bytes, big endian), so that a
+//! shard can be split. Query `report`: adds up the slots of the shard: `total`, and `rules`, the `limit`
+//! (1..=500, default 100) that matched most often, each with `sid`, count and message.
 //! Configuration: `to` and `reply`, see [`e3_pipeline::Stage`]. Accelerator: `match`.
 
 #![cfg_attr(target_arch = "wasm32", no_std)]
@@ -27,7 +27,7 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use detect::Detector;
-use e3_pipeline::{Builder, Fault, Question, Record, Stage, Value, status};
+use e3_pipeline::{Builder, Query, Record, RecordError, Stage, Value, status};
 use e3_sdk::limits::MATCHES_MAX;
 use e3_sdk::{Asset, Error, OrderedMap, Request, Service, reply};
 use rule::Rule;
@@ -93,8 +93,8 @@ impl Service for Nids {
         match request.payload().first() {
             // not a packet, whose first half byte is 4
             Some(0xa0..=0xb7) => match Record::parse(request.payload()) {
-                Ok(record) => self.on_question(request, &record),
-                Err(fault) => self.stage.refuse(&fault),
+                Ok(record) => self.on_query(request, &record),
+                Err(error) => self.stage.refuse(&error),
             },
             _ => self.on_packet(request),
         }
@@ -105,7 +105,7 @@ impl Nids {
     fn on_packet(&mut self, request: &Request<'_>) -> Result<(), Error> {
         let matched = match self.detector.detect(request.payload()) {
             Ok(Ok(matched)) => matched,
-            Ok(Err(fault)) => return reply(status::MALFORMED, fault.to_string().as_bytes()),
+            Ok(Err(error)) => return reply(status::MALFORMED, error.to_string().as_bytes()),
             Err(Error::Bound) => {
                 let why = format!("packet: more than {MATCHES_MAX} occurrences of contents");
                 return reply(status::REFUSED, why.as_bytes());
@@ -138,30 +138,31 @@ impl Nids {
         reply(status::OK, record.bytes())
     }
 
-    fn on_question(&mut self, request: &Request<'_>, record: &Record<'_>) -> Result<(), Error> {
-        match self.stage.question(request, record)? {
-            Question::Mine("report") => self.report(record),
-            Question::Mine(other) => {
+    fn on_query(&mut self, request: &Request<'_>, record: &Record<'_>) -> Result<(), Error> {
+        match self.stage.query(request, record)? {
+            Query::Mine("report") => self.report(record),
+            Query::Mine(other) => {
                 let why = format!("is {other:?}, must be \"report\"");
-                self.stage.refuse(&Fault::value("op", why))
+                self.stage.refuse(&RecordError::value("op", why))
             }
-            Question::PassedOn => Ok(()),
-            Question::None => self.stage.refuse(&Fault::Missing("op".into())),
+            Query::Forwarded => Ok(()),
+            Query::None => self.stage.refuse(&RecordError::Missing("op".into())),
         }
     }
 
-    fn report(&mut self, question: &Record<'_>) -> Result<(), Error> {
-        let limit = match question.has("limit") {
-            false => Ok(SIDS_MAX as i64),
-            true => question.int("limit"),
+    fn report(&mut self, query: &Record<'_>) -> Result<(), Error> {
+        let limit = if query.has("limit") {
+            query.int("limit")
+        } else {
+            Ok(SIDS_MAX as i64)
         };
         let limit = match limit {
             Ok(limit @ 1..=REPORT_MAX) => limit as usize,
             Ok(limit) => {
                 let why = format!("is {limit}, must be 1..={REPORT_MAX}");
-                return self.stage.refuse(&Fault::value("limit", why));
+                return self.stage.refuse(&RecordError::value("limit", why));
             }
-            Err(fault) => return self.stage.refuse(&fault),
+            Err(error) => return self.stage.refuse(&error),
         };
         let Some(alerts) = self.alerts else {
             let why = "collection \"alerts\": is not in the manifest";
@@ -178,12 +179,11 @@ impl Nids {
         let mut most: Vec<(u32, u64)> = counts.into_iter().collect();
         most.sort_unstable_by_key(|(sid, count)| (u64::MAX - count, *sid));
         most.truncate(limit);
-        let messages: BTreeMap<u32, &str> = match most.is_empty() {
-            true => BTreeMap::new(),
-            false => {
-                let rules = self.detector.rules().iter();
-                rules.map(|rule| (rule.sid, &*rule.msg)).collect()
-            }
+        let messages: BTreeMap<u32, &str> = if most.is_empty() {
+            BTreeMap::new()
+        } else {
+            let rules = self.detector.rules().iter();
+            rules.map(|rule| (rule.sid, &*rule.msg)).collect()
         };
         let record = self.record.clear();
         record
@@ -209,8 +209,8 @@ fn count(alerts: OrderedMap, slot: u16, sid: u32) -> Result<(), Error> {
     let mut key = [0; 6];
     key[..2].copy_from_slice(&slot.to_be_bytes());
     key[2..].copy_from_slice(&sid.to_be_bytes());
-    let mut room = [0; 8];
-    let before = alerts.get(&key, &mut room)?;
+    let mut buffer = [0; 8];
+    let before = alerts.get(&key, &mut buffer)?;
     let before = before
         .and_then(|b| b.try_into().ok())
         .map_or(0, u64::from_le_bytes);

@@ -1,19 +1,19 @@
-//! Rules, read from lines in a subset of Snort 2's syntax.
+//! Rules in a subset of Snort 2's syntax, one a line.
 //!
 //! ```text
 //! alert tcp any any -> 10.0.0.0/8 [80,8000:8080] (msg:"shell"; content:"/bin/|73 68|"; nocase; offset:4; depth:100; sid:7;)
 //! ```
 //!
-//! - Action: `alert`, or `drop`, whose packets go no further. Protocol: `tcp`, `udp`, `icmp`, `ip`
+//! - Action: `alert`, or `drop`, whose packets are not forwarded. Protocol: `tcp`, `udp`, `icmp`, `ip`
 //!   (any). Direction: `->`, or `<>` for both.
 //! - Addresses: `any`, `A.B.C.D`, `A.B.C.D/BITS`; ports: `any`, `N`, `A:B`, `A:`, `:B`; each may be a
-//!   list `[x,y]`, and `!` before an element or a list means "but not". No blanks within.
+//!   list `[x,y]`, and `!` before an element or a list excludes it. No blanks within.
 //! - Options: `msg:"text"`, `content:"text"` or `content:!"text"` (backslash before `"`, `;`, `:`, `|` and
-//!   itself; between bars pairs of hexadecimal digits, with or without blanks: `|90C8 C0 ff|`), then for the content before them `nocase`,
-//!   `offset:N` (it begins at byte N of the payload or later) and `depth:N` (it ends within N bytes
-//!   from there), and `sid:N`, which every rule needs, unique. `rev`, `gid`, `priority`, `classtype`,
-//!   `reference` and `metadata` are read over. Any other option is an error.
-//! - Blank lines and lines that begin with `#` are nothing.
+//!   itself; between bars pairs of hexadecimal digits, with or without blanks: `|90C8 C0 ff|`). For the
+//!   preceding content: `nocase`, `offset:N` (it begins at byte N of the payload or later) and `depth:N` (it
+//!   ends within N bytes from there). `sid:N`, unique, is required. `rev`, `gid`, `priority`, `classtype`,
+//!   `reference` and `metadata` are ignored. Any other option is an error.
+//! - Blank lines and lines that begin with `#` are skipped.
 
 use alloc::format;
 use alloc::string::String;
@@ -29,16 +29,16 @@ pub const CONTENTS_MAX: usize = 32;
 /// Bytes of a message.
 pub const MSG_LEN_MAX: usize = 200;
 
-/// What becomes of a packet that a rule matches.
+/// The action of a rule on a matching packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// It is reported.
     Alert,
-    /// It is reported and goes no further.
+    /// It is reported and dropped.
     Drop,
 }
 
-/// Elements that belong, unless they are excluded; no elements = all.
+/// Included elements, and excluded ones; no elements = all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Set<T> {
     include: Vec<T>,
@@ -52,7 +52,7 @@ impl<T> Set<T> {
     }
 }
 
-/// Addresses that share their first bits.
+/// Addresses with a common prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Net {
     base: u32,
@@ -60,7 +60,7 @@ pub struct Net {
 }
 
 impl Set<Net> {
-    /// Whether the address belongs.
+    /// Whether the set has the address.
     pub fn has_address(&self, address: Ipv4Addr) -> bool {
         self.has(|net| address.to_bits() & net.mask == net.base)
     }
@@ -70,7 +70,7 @@ impl Set<Net> {
 pub type Ports = (u16, u16);
 
 impl Set<Ports> {
-    /// Whether the port belongs; a packet without ports belongs to `any` only.
+    /// Whether the set has the port; a packet without ports matches `any` only.
     pub fn has_port(&self, port: Option<u16>) -> bool {
         match port {
             Some(port) => self.has(|(first, last)| (*first..=*last).contains(&port)),
@@ -84,18 +84,18 @@ impl Set<Ports> {
 pub struct Content {
     /// The bytes.
     pub bytes: Vec<u8>,
-    /// Whether the case of ASCII letters is of no matter.
+    /// Whether the case of ASCII letters is ignored.
     pub nocase: bool,
     /// Whether they must not occur.
     pub negated: bool,
     /// Least offset of the first byte.
     pub offset: usize,
-    /// Bytes from there within which they must end; none = up to the end.
+    /// Bytes from there within which they must end; none = up to the end of the payload.
     pub depth: Option<usize>,
 }
 
 impl Content {
-    /// Whether an occurrence that ends there is where it must be.
+    /// Whether an occurrence with this end satisfies offset and depth.
     pub fn is_at(&self, end: usize) -> bool {
         end - self.bytes.len() >= self.offset
             && self.depth.is_none_or(|depth| end <= self.offset + depth)
@@ -105,7 +105,7 @@ impl Content {
 /// A rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
-    /// What becomes of a packet.
+    /// The action.
     pub action: Action,
     /// Number of the protocol; none = any.
     pub protocol: Option<u8>,
@@ -117,18 +117,18 @@ pub struct Rule {
     pub destination: Set<Net>,
     /// Destination ports.
     pub destination_ports: Set<Ports>,
-    /// Whether source and destination may be the other way round.
+    /// Whether source and destination may be exchanged.
     pub both_ways: bool,
-    /// What it says.
+    /// Its message.
     pub msg: String,
-    /// What must occur and what must not.
+    /// Its contents.
     pub contents: Vec<Content>,
     /// Its number.
     pub sid: u32,
 }
 
 impl Rule {
-    /// Reads a line; none if there is no rule on it. The error says what is wrong.
+    /// Reads a line; none if it has no rule.
     pub fn parse(line: &str) -> Result<Option<Rule>, String> {
         let whole = line;
         let line = line.trim();
@@ -143,7 +143,7 @@ impl Rule {
             protocol,
             source,
             source_ports,
-            way,
+            direction,
             destination,
             destination_ports,
         ] = header[..]
@@ -175,10 +175,10 @@ impl Rule {
             source_ports: set(source_ports, "port", ports)?,
             destination: set(destination, "address", net)?,
             destination_ports: set(destination_ports, "port", ports)?,
-            both_ways: match way {
+            both_ways: match direction {
                 "->" => false,
                 "<>" => true,
-                _ => return Err(format!("direction is {way:?}, must be -> or <>")),
+                _ => return Err(format!("direction is {direction:?}, must be -> or <>")),
             },
             msg: String::new(),
             contents: Vec::new(),
@@ -205,7 +205,7 @@ impl Rule {
         }
     }
 
-    /// Takes an option, a part of `line`.
+    /// Applies an option, a part of `line`.
     fn take(&mut self, option: &str, line: &str) -> Result<(), String> {
         let (name, value) = match option.split_once(':') {
             Some((name, value)) => (name.trim(), value.trim()),
@@ -281,7 +281,7 @@ fn quoted(text: &str) -> Option<&str> {
     text.strip_prefix('"')?.strip_suffix('"')
 }
 
-/// A text without the backslashes before its characters.
+/// A text without its escaping backslashes.
 fn unescaped(text: &str) -> String {
     let mut escaped = false;
     let mut keep = |c: char| {
@@ -291,7 +291,7 @@ fn unescaped(text: &str) -> String {
     text.chars().filter(|c| keep(*c)).collect()
 }
 
-/// Which character of a line its part begins with, from 1 on.
+/// The column of a line, from 1 on, in which `part` begins.
 fn column(line: &str, part: &str) -> usize {
     let bytes = part.as_ptr().addr() - line.as_ptr().addr();
     line.char_indices()
@@ -310,7 +310,7 @@ fn hexadecimal(part: &str, line: &str, bytes: &mut Vec<u8>) -> Result<(), String
             }
             let column = column(line, &part[at..]);
             return Err(format!(
-                "content: {c:?} at column {column} is no hexadecimal digit"
+                "content: {c:?} at column {column} is not a hexadecimal digit"
             ));
         };
         match high.take() {
@@ -385,9 +385,10 @@ fn set<T>(text: &str, what: &str, element: impl Fn(&str) -> Option<T>) -> Result
         };
         let element = element(name).filter(|_| !(negated && all_negated));
         let element = element.ok_or_else(|| format!("{what} {word:?}: cannot be read"))?;
-        match negated || all_negated {
-            true => set.exclude.push(element),
-            false => set.include.push(element),
+        if negated || all_negated {
+            set.exclude.push(element)
+        } else {
+            set.include.push(element)
         }
     }
     Ok(set)
@@ -430,7 +431,7 @@ pub fn parse_all(text: &str, max: usize) -> Result<Vec<Rule>, (u32, String)> {
             return Err((number, format!("more rules than {max}")));
         }
         if let Some(before) = sids.insert(rule.sid, number) {
-            let why = format!("sid {} is taken by line {before}", rule.sid);
+            let why = format!("sid {} is already used on line {before}", rule.sid);
             return Err((number, why));
         }
         rules.push(rule);

@@ -1,10 +1,10 @@
-//! Ratings that nobody fills in: of comfort programmes, drawn from what a thermostat observes.
+//! Implicit ratings of comfort programmes, derived from the observations of a thermostat.
 //!
-//! A programme is a set-point for one quarter of the day. The temperature that people are comfortable
-//! at follows the outdoor temperature (adaptive comfort model of ASHRAE Standard 55: 17.8 + 0.31 *
-//! outdoor, in degrees Celsius); the closer a programme's set-point is to that at a reading's hour,
-//! the better its rating, blended with the rating so far. So a thermostat rates only programmes near
-//! the conditions that it has seen.
+//! A programme is a set-point for one quarter of the day. The comfortable indoor temperature follows the
+//! outdoor temperature (adaptive comfort model of ASHRAE Standard 55: 17.8 + 0.31 * outdoor, in degrees
+//! Celsius). The closer a programme's set-point is to it at the hour of the reading, the better its rating,
+//! blended with the previous rating. So a thermostat rates only programmes near the conditions that it has
+//! observed.
 
 use crate::ratings::{CENTS, Item, Ratings};
 
@@ -14,7 +14,7 @@ pub const SET_POINTS_C: [f64; 6] = [18.0, 19.5, 21.0, 22.5, 24.0, 25.5];
 pub const HOURS: usize = 6;
 /// Best rating.
 pub const RATING_MAX: u16 = 10;
-/// How fast a rating falls with the distance from the comfortable temperature, per degree.
+/// How much a rating falls per degree from the comfortable temperature.
 const RATING_PER_C: f64 = 4.0;
 
 /// Rates the programmes of a reading's quarter of the day, on top of what was rated so far.
@@ -30,7 +30,7 @@ pub fn rate(ratings: &mut Ratings, time_s: i64, outdoor_c: f64) {
         let rating = match ratings.of(&programme) {
             None if score == 0 => continue,
             None => score,
-            // Once rated it stays rated, be it at the lowest.
+            // a rated programme stays rated, with the lowest rating at least
             Some(cents) => ((3 * (cents / CENTS) + score + 2) / 4).max(1),
         };
         ratings.set(programme, rating * CENTS);

@@ -1,33 +1,33 @@
 //! Recommends by item-based collaborative filtering ([`similar`]): a user's rating of an item is
 //! predicted from the user's ratings of other items, weighted by the cosine similarity of the items'
-//! ratings over all users of the shard. Recommended is the item with the best prediction that the user
-//! has not rated; if there is none to predict, the best that the user has rated. *Ties*: predictions
-//! and similarities are rounded to nine decimals; of equals comes first the first in the order of
-//! items, which is numbers, then texts by their bytes.
+//! ratings over all users of the shard. The recommended item is the one with the best prediction that the
+//! user has not rated; if there is no prediction, the user's best-rated item. *Ties*: predictions and
+//! similarities are rounded to nine decimals; equals are ordered by item: numbers first, then texts by
+//! their bytes.
 //!
-//! A record is a rating: `user` (text, bytes or whole number), `item` (text of 1..=32 bytes or whole
-//! number 0..=4294967295), `rating` (0.01..=100, kept in hundredths; it replaces the user's rating of
-//! that item so far). The record goes on with `recommended` (an item) and `predicted` (its rating), if
-//! there is something to recommend.
+//! Input: a rating: `user` (text, bytes or whole number), `item` (text of 1..=32 bytes or whole
+//! number 0..=4294967295), `rating` (0.01..=100, stored in hundredths; it replaces the user's previous
+//! rating of the item). The service adds `recommended` (an item) and `predicted` (its rating), if there is
+//! something to recommend.
 //!
-//! With `ratings: comfort` a record is an observation instead: `user`, `time` (seconds since the Unix
-//! epoch), `temperature` (degrees Celsius, outdoors); it rates comfort programmes, items 0..=23
+//! With `ratings: comfort` the input is an observation instead: `user`, `time` (seconds since the Unix
+//! epoch), `temperature` (degrees Celsius, outdoors); it rates comfort programmes, the items 0..=23
 //! ([`comfort`]).
 //!
-//! Questions ([`Stage::question`]), by `op`:
+//! Queries ([`Stage::query`]), by `op`:
 //! - `get` with the user: `item`, `rating`, `rated` (1: by the user, 0: predicted), and for comfort
-//!   programmes `set_point` and `hour` (the first, UTC). With an item as well: the rating of that one.
-//! - `similar` with an item: `items`, `similarities`, the ten most similar ones of the shard.
+//!   programmes `set_point` and `hour` (the first hour, UTC). With an item as well: the rating of that item.
+//! - `similar` with an item: `items`, `similarities`, the ten most similar items of the shard.
 //!
-//! What nobody rated is answered with status NOT_FOUND.
+//! A user or item without ratings is answered with the status NOT_FOUND.
 //!
 //! Configuration: `user`, `item`, `rating`, `time`, `temperature` name the fields (default: as above),
-//! `ratings` (`explicit` or `comfort`, default `explicit`), and those of [`Stage`]. The users of a
-//! shard may rate 256 items together; a rating of one more is refused.
+//! `ratings` (`explicit` or `comfort`, default `explicit`), and that of [`Stage`]. The users of a shard may
+//! rate 256 different items; a rating of one more is refused.
 //!
 //! Collection: ordered map `ratings` (the request key's slot, user -> items with their ratings), so a
-//! shard can be split between slots. Dot products are kept in instance memory; they follow from the
-//! ratings and are rebuilt by a scan when they are missing.
+//! shard can be split between slots. Dot products are cached in memory; a scan of the ratings rebuilds them
+//! after a restart.
 
 #![cfg_attr(target_arch = "wasm32", no_std)]
 
@@ -43,14 +43,14 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use e3_pipeline::{Builder, Fault, Question, Record, Stage, Value, status};
+use e3_pipeline::{Builder, Query, Record, RecordError, Stage, Value, status};
 use e3_sdk::{Error, OrderedMap, Request, Service, config, reply};
 use ratings::{CENTS, ITEM_BYTES_MAX, ITEMS_MAX, Item, RATING_MAX, Ratings};
 use similar::Similar;
 
 /// Longest user, in bytes.
 pub const USER_BYTES_MAX: usize = 256;
-/// Similar items that a question is answered with.
+/// Similar items in a reply.
 pub const SIMILAR_MAX: usize = 10;
 
 /// Names of fields.
@@ -68,7 +68,7 @@ struct Fields {
 pub struct Recommend {
     stage: Stage,
     fields: Fields,
-    /// Ratings come from observations.
+    /// Whether ratings are derived from observations.
     comfort: bool,
     ratings: OrderedMap,
     /// A cache.
@@ -110,11 +110,11 @@ impl Service for Recommend {
     fn handle(&mut self, request: &Request<'_>) -> Result<(), Error> {
         let handled = match self.on_request(request) {
             Ok(()) => Ok(()),
-            Err(Stop::Fault(fault)) => self.stage.refuse(&fault),
+            Err(Stop::Refused(error)) => self.stage.refuse(&error),
             Err(Stop::Host(error)) => Err(error),
         };
         if handled.is_err() {
-            // The writes are dropped, so what was summed up with them must go too.
+            // The writes are dropped, so the cached sums must go too.
             self.similar = None;
         }
         handled
@@ -123,15 +123,15 @@ impl Service for Recommend {
 
 /// Why a request was not handled.
 enum Stop {
-    /// It is wrong in itself.
-    Fault(Fault),
+    /// The request is invalid.
+    Refused(RecordError),
     /// The host failed.
     Host(Error),
 }
 
-impl From<Fault> for Stop {
-    fn from(fault: Fault) -> Self {
-        Stop::Fault(fault)
+impl From<RecordError> for Stop {
+    fn from(error: RecordError) -> Self {
+        Stop::Refused(error)
     }
 }
 
@@ -144,14 +144,14 @@ impl From<Error> for Stop {
 impl Recommend {
     fn on_request(&mut self, request: &Request<'_>) -> Result<(), Stop> {
         let record = Record::parse(request.payload())?;
-        match self.stage.question(request, &record)? {
-            Question::PassedOn => Ok(()),
-            Question::None => self.on_rating(request, &record),
-            Question::Mine("get") => self.on_get(request, &record),
-            Question::Mine("similar") => self.on_similar(&record),
-            Question::Mine(op) => {
+        match self.stage.query(request, &record)? {
+            Query::Forwarded => Ok(()),
+            Query::None => self.on_rating(request, &record),
+            Query::Mine("get") => self.on_get(request, &record),
+            Query::Mine("similar") => self.on_similar(&record),
+            Query::Mine(op) => {
                 let why = format!("is {op:?}, must be \"get\" or \"similar\"");
-                Err(Fault::value("op", why).into())
+                Err(RecordError::value("op", why).into())
             }
         }
     }
@@ -160,13 +160,14 @@ impl Recommend {
         let user = self.fields.user(request, record)?;
         let old = self.stored(&user).unwrap_or_default();
         let mut new = old.clone();
-        match self.comfort {
-            true => self.fields.observe(record, &mut new)?,
-            false => self.fields.rate(record, &mut new)?,
+        if self.comfort {
+            self.fields.observe(record, &mut new)?
+        } else {
+            self.fields.rate(record, &mut new)?
         }
         let similar = cached(&mut self.similar, &self.ratings)?;
         if similar.replace(&old, &new).is_err() {
-            let why = format!("the users of the shard rated {ITEMS_MAX} items, may rate no more");
+            let why = format!("the shard has {ITEMS_MAX} rated items, the maximum");
             return Ok(reply(status::REFUSED, why.as_bytes())?);
         }
         let recommended = similar.recommend(&new);
@@ -181,17 +182,18 @@ impl Recommend {
                 .field("recommended", value(&found.item))
                 .field("predicted", Value::Float(found.rating));
         }
-        Ok(self.stage.pass_record(request, &mut self.out)?)
+        Ok(self.stage.forward_record(request, &mut self.out)?)
     }
 
     fn on_get(&mut self, request: &Request<'_>, record: &Record<'_>) -> Result<(), Stop> {
         let user = self.fields.user(request, record)?;
-        let wanted = match record.has(&self.fields.item) {
-            true => Some(item(record, &self.fields.item)?),
-            false => None,
+        let wanted = if record.has(&self.fields.item) {
+            Some(item(record, &self.fields.item)?)
+        } else {
+            None
         };
         let Some(ratings) = self.stored(&user) else {
-            return Ok(not_found("the user has rated nothing")?);
+            return Ok(not_found("the user has no ratings")?);
         };
         let similar = cached(&mut self.similar, &self.ratings)?;
         let found = match wanted {
@@ -199,7 +201,7 @@ impl Recommend {
             Some(item) => similar.rating(&ratings, item),
         };
         let Some(found) = found else {
-            let why = "nobody has rated the item together with one that the user has rated";
+            let why = "no user has rated both this item and one that the user has rated";
             return Ok(not_found(why)?);
         };
         let out = self.out.clear();
@@ -219,7 +221,7 @@ impl Recommend {
         let item = item(record, &self.fields.item)?;
         let similar = cached(&mut self.similar, &self.ratings)?;
         let Some(most) = similar.most(&item, SIMILAR_MAX) else {
-            return Ok(not_found("nobody has rated the item")?);
+            return Ok(not_found("the item has no ratings")?);
         };
         let out = self.out.clear();
         out.array("items", most.len(), |a| {
@@ -253,7 +255,7 @@ fn rebuild(ratings: &OrderedMap) -> Result<Similar, Error> {
     let mut scan = ratings.scan(&[], &[]);
     while let Some((_, bytes)) = scan.next()? {
         if let Some(ratings) = Ratings::decode(bytes) {
-            // There were never too many; were there, the rest would count for nothing.
+            // There are never too many; if there were, the rest would be ignored.
             let _ = similar.replace(&Ratings::default(), &ratings);
         }
     }
@@ -262,67 +264,67 @@ fn rebuild(ratings: &OrderedMap) -> Result<Similar, Error> {
 
 impl Fields {
     /// The user's key in the collection.
-    fn user(&self, request: &Request<'_>, record: &Record<'_>) -> Result<Vec<u8>, Fault> {
+    fn user(&self, request: &Request<'_>, record: &Record<'_>) -> Result<Vec<u8>, RecordError> {
         let bytes = match record.bytes(&self.user) {
             Ok(bytes) => bytes.to_vec(),
-            Err(fault) => match record.int(&self.user) {
+            Err(error) => match record.int(&self.user) {
                 Ok(int) => int.to_le_bytes().to_vec(),
-                Err(_) => return Err(must_be(fault, "text, bytes or a whole number")),
+                Err(_) => return Err(must_be(error, "text, bytes or a whole number")),
             },
         };
         match bytes.len() {
             1..=USER_BYTES_MAX => Ok([&request.slot().to_be_bytes()[..], &bytes].concat()),
-            len => Err(Fault::value(
+            len => Err(RecordError::value(
                 &self.user,
                 format!("is {len} bytes long, must be 1..={USER_BYTES_MAX}"),
             )),
         }
     }
 
-    fn rate(&self, record: &Record<'_>, ratings: &mut Ratings) -> Result<(), Fault> {
+    fn rate(&self, record: &Record<'_>, ratings: &mut Ratings) -> Result<(), RecordError> {
         let item = item(record, &self.item)?;
         let rating = record.number(&self.rating)?;
         let cents = e3_sdk::math::round(rating * f64::from(CENTS));
         if !(1.0..=f64::from(RATING_MAX * CENTS)).contains(&cents) {
             let why = format!("is {rating}, must be 0.01..={RATING_MAX}");
-            return Err(Fault::value(&self.rating, why));
+            return Err(RecordError::value(&self.rating, why));
         }
         ratings.set(item, cents as u16);
         Ok(())
     }
 
-    fn observe(&self, record: &Record<'_>, ratings: &mut Ratings) -> Result<(), Fault> {
+    fn observe(&self, record: &Record<'_>, ratings: &mut Ratings) -> Result<(), RecordError> {
         let time_s = record.int(&self.time)?;
         comfort::rate(ratings, time_s, record.number(&self.temperature)?);
         Ok(())
     }
 }
 
-fn item(record: &Record<'_>, field: &str) -> Result<Item, Fault> {
-    let fault = match record.text(field) {
+fn item(record: &Record<'_>, field: &str) -> Result<Item, RecordError> {
+    let error = match record.text(field) {
         Ok(text) if (1..=ITEM_BYTES_MAX).contains(&text.len()) => {
             return Ok(Item::Text(text.into()));
         }
         Ok(text) => {
             let len = text.len();
             let why = format!("is {len} bytes long, must be 1..={ITEM_BYTES_MAX}");
-            return Err(Fault::value(field, why));
+            return Err(RecordError::value(field, why));
         }
-        Err(fault) => fault,
+        Err(error) => error,
     };
     match record.int(field) {
         Ok(int) => u32::try_from(int).map(Item::Number).map_err(|_| {
             let why = format!("is {int}, must be 0..={}", u32::MAX);
-            Fault::value(field, why)
+            RecordError::value(field, why)
         }),
-        Err(_) => Err(must_be(fault, "text or a whole number")),
+        Err(_) => Err(must_be(error, "text or a whole number")),
     }
 }
 
-/// A fault that says all the types that a field may have.
-fn must_be(fault: Fault, must_be: &'static str) -> Fault {
-    match fault {
-        Fault::Type { field, is, .. } => Fault::Type { field, is, must_be },
+/// The error with all types that the field may have.
+fn must_be(error: RecordError, must_be: &'static str) -> RecordError {
+    match error {
+        RecordError::Type { field, is, .. } => RecordError::Type { field, is, must_be },
         other => other,
     }
 }

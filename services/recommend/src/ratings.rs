@@ -1,11 +1,11 @@
-//! What one user rated.
+//! The ratings of one user.
 
 use alloc::string::String;
 use alloc::vec::Vec;
 
-/// Longest text that is an item, in bytes.
+/// Longest item in bytes, if it is a text.
 pub const ITEM_BYTES_MAX: usize = 32;
-/// Most items that the users of a shard may rate together.
+/// Most items that the users of a shard may rate.
 pub const ITEMS_MAX: usize = 256;
 /// Ratings are kept in hundredths, so that sums of their products are exact.
 pub const CENTS: u16 = 100;
@@ -13,7 +13,7 @@ pub const CENTS: u16 = 100;
 pub const RATING_MAX: u16 = 100;
 /// Bytes of an item as a number.
 const NUMBER_BYTES: usize = 4;
-/// A user may rate every item, and still is one value of the collection.
+/// A user may rate every item and is still one value of the collection.
 const _: () = assert!(ITEMS_MAX * (1 + ITEM_BYTES_MAX + 2) <= e3_sdk::limits::VALUE_BYTES_MAX);
 
 /// What is rated. Items have an order: numbers, then texts by their bytes.
@@ -36,7 +36,7 @@ impl Ratings {
         Some(self.0[at].1)
     }
 
-    /// Rates an item, instead of what it was rated before.
+    /// Sets the rating of an item.
     pub fn set(&mut self, item: Item, cents: u16) {
         match self.0.binary_search_by(|(i, _)| i.cmp(&item)) {
             Ok(at) => self.0[at].1 = cents,
@@ -62,7 +62,7 @@ impl Ratings {
         }
     }
 
-    /// Reads the bytes that are stored; None if they are none of ours.
+    /// Reads the stored bytes; None if they are invalid.
     pub fn decode(mut bytes: &[u8]) -> Option<Ratings> {
         let mut ratings = Vec::new();
         while let Some((len, rest)) = bytes.split_first() {
@@ -110,7 +110,7 @@ mod tests {
         ratings.encode(&mut bytes);
         assert_eq!(Ratings::decode(&bytes), Some(ratings));
         let whole = (0..bytes.len()).filter(|len| Ratings::decode(&bytes[..*len]).is_some());
-        // cut anywhere but between ratings, it is none
+        // cut anywhere but between ratings, it is invalid
         assert_eq!(whole.collect::<Vec<_>>(), [0, 7, 14, 18]);
     }
 }

@@ -7,10 +7,10 @@ use crate::ratings::{CENTS, ITEMS_MAX, Item, Ratings};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-/// Predictions are rounded to so many parts of one, so that rounding errors decide no tie.
+/// Predictions are rounded to this fraction, so that floating-point errors decide no tie.
 const PARTS: f64 = 1e9;
 
-/// More items than may be.
+/// There are too many items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooMany;
 
@@ -23,7 +23,7 @@ pub struct Similar {
     dots: Vec<u64>,
 }
 
-/// What a user might think of an item.
+/// A user's rating of an item, known or predicted.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Recommendation {
     /// The item.
@@ -67,7 +67,7 @@ impl Similar {
             for &(j, was_j, is_j) in &changes {
                 let more = (is_i * is_j).wrapping_sub(was_i * was_j);
                 self.add(i, j, more);
-                // where both changed, the other one's turn comes too
+                // where both changed, the other one is updated in its own iteration
                 if was_j == is_j {
                     self.add(j, i, more);
                 }

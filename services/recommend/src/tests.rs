@@ -30,7 +30,7 @@ fn rating(user: &str, item: &Item, rating: f64) -> Builder {
     out
 }
 
-fn question(op: &str, user: &str, item: Option<&Item>) -> Builder {
+fn query(op: &str, user: &str, item: Option<&Item>) -> Builder {
     let mut out = Builder::new();
     out.field("op", Value::Text(op))
         .field("user", Value::Text(user));
@@ -51,7 +51,7 @@ fn get(
     user: &str,
     item: Option<&Item>,
 ) -> Option<(Item, f64, bool)> {
-    let (status, reply) = call(host, service, user, &mut question("get", user, item));
+    let (status, reply) = call(host, service, user, &mut query("get", user, item));
     if status == status::NOT_FOUND {
         return None;
     }
@@ -188,7 +188,7 @@ fn similar_items_come_by_their_cosine() {
             &host,
             &mut service,
             "u1",
-            &mut question("similar", "u1", Some(&item)),
+            &mut query("similar", "u1", Some(&item)),
         );
         let record = Record::parse(&reply).unwrap();
         let got = record.numbers("similarities", SIMILAR_MAX).unwrap();
@@ -306,7 +306,7 @@ fn comfort_programmes_are_rated_by_observations() {
         all.insert(user.clone(), own.collect());
     }
     for user in models.keys() {
-        let (_, reply) = call(&host, &mut service, user, &mut question("get", user, None));
+        let (_, reply) = call(&host, &mut service, user, &mut query("get", user, None));
         let record = Record::parse(&reply).unwrap();
         let found = read_item(&reply, "item");
         let (set_point_c, hour) = comfort::programme(&found).unwrap();
@@ -361,24 +361,24 @@ fn faults_are_named() {
             "field \"user\": is 0 bytes long, must be 1..=256",
         ),
         (
-            question("put", "u", None),
+            query("put", "u", None),
             status::MALFORMED,
             "field \"op\": is \"put\", must be \"get\" or \"similar\"",
         ),
         (
-            question("get", "nobody", None),
+            query("get", "nobody", None),
             status::NOT_FOUND,
-            "the user has rated nothing",
+            "the user has no ratings",
         ),
         (
-            question("get", "u", Some(&unknown)),
+            query("get", "u", Some(&unknown)),
             status::NOT_FOUND,
-            "nobody has rated the item together with one that the user has rated",
+            "no user has rated both this item and one that the user has rated",
         ),
         (
-            question("similar", "u", Some(&unknown)),
+            query("similar", "u", Some(&unknown)),
             status::NOT_FOUND,
-            "nobody has rated the item",
+            "the item has no ratings",
         ),
     ] {
         let (s, text) = call(&host, &mut service, "u", &mut payload);
@@ -412,7 +412,7 @@ fn a_shard_takes_so_many_items() {
     for mut service in [service, Recommend::init().unwrap()] {
         let more = Item::Text("one more".into());
         let (status, why) = call(&host, &mut service, "u1", &mut rating("u1", &more, 1.0));
-        let expected = "the users of the shard rated 256 items, may rate no more";
+        let expected = "the shard has 256 rated items, the maximum";
         assert_eq!(
             (status, core::str::from_utf8(&why)),
             (status::REFUSED, Ok(expected))
@@ -438,8 +438,8 @@ fn any_payload_is_answered() {
             rating("u", &Item::Text("i".into()), 2.0).bytes().to_vec(),
             rating("w", &Item::Number(3), 5.0).bytes().to_vec(),
             observed.bytes().to_vec(),
-            question("get", "u", None).bytes().to_vec(),
-            question("similar", "u", Some(&Item::Number(3)))
+            query("get", "u", None).bytes().to_vec(),
+            query("similar", "u", Some(&Item::Number(3)))
                 .bytes()
                 .to_vec(),
         ];

@@ -1,32 +1,31 @@
 //! Finds spikes in a series of readings, one series for each routing key.
 //!
-//! What is measured often follows the day, so a level says little; what a fault of a sensor or an open
-//! window shows in is the *change*. The statistic ([`score`]) is the Z-score of the change since the last
-//! good reading against the window of the last good changes:
+//! Measured values often follow the time of day, so the level alone says little; a faulty sensor or an
+//! open window shows in the *change*. The score ([`score`]) is the Z-score of the change since the last
+//! good reading against a window of the last good changes:
 //!
-//! - A spike does not poison its window: its change does not enter the window, and the next
-//!   reading is compared with the last good one, so that the way back is no second spike.
-//! - After [`OUTLIERS_MAX`] outliers in a row the level has moved; the reading is taken as the
-//!   new level.
-//! - A short window says little about the spread, so the variance is shrunk towards a prior
-//!   (`prior-sd`, worth [`score::PRIOR_CHANGES`] changes); detection works from the second reading on
-//!   and a constant series does not make every flicker a spike.
-//! - After a gap the change has had more time: its spread grows with the square root of the
-//!   intervals passed. After [`GAP_INTERVALS_MAX`] the level is taken again.
+//! - A spike does not enter the window, and the next reading is compared with the last good one, so the
+//!   return to normal is not a second spike.
+//! - After [`OUTLIERS_MAX`] outliers in a row the level has moved: the reading becomes the new level.
+//! - A short window says little about the variance, so the variance is shrunk towards a prior
+//!   (`prior-sd`, with the weight of [`score::PRIOR_CHANGES`] changes). Detection works from the second
+//!   reading on, and small changes of a constant series are not spikes.
+//! - After a gap, a change had more time to grow: the standard deviation is scaled with the square root of
+//!   the elapsed intervals. After [`GAP_INTERVALS_MAX`] the reading becomes the new level.
 //!
-//! A record's field `value` (config `field`) is the reading, a number within ±1e100, `time` (config `time`)
-//! its time in whole seconds. The record goes on with `z`, the score, and `spike`, 1 if it lies at least
-//! `z` from zero, else 0. A reading that is not newer than the last is not taken, and it and one that is the
-//! new level after a gap have the score 0. It needs to see every reading: if changes below a
-//! threshold were left out, the spread would widen.
+//! Input: the field `value` (config `field`) is the reading, a number within ±1e100; `time` (config `time`)
+//! is its time in whole seconds. The service adds `z`, the score, and `spike`, 1 if the absolute score is at
+//! least the threshold, else 0. A reading that is not newer than the last one is ignored; it has the score
+//! 0, as has a new level after a gap. The service must receive every reading: without the small changes
+//! the variance would be too large.
 //!
-//! The question ([`Stage::question`]) `spikes` is answered with the spikes of the request's own key,
-//! from the time `from` on (seconds, without it all), in order: `times`, `values`, `z`, and `more`, 1 if
-//! there are more than the 1024 of one answer (ask again from the last time plus 1), else 0.
+//! Query ([`Stage::query`]) `spikes`: returns the spikes of the request's own key from the time `from` on
+//! (seconds; default: all) in order: `times`, `values`, `z`, and `more`, 1 if there are more than the 1024
+//! of one reply (query again from the last time plus 1), else 0.
 //!
 //! Configuration: `field`, `time`, `z` (threshold, above 0, default 4.5), `window` (changes, 1..=168,
 //! default 24), `prior-sd` (above 0, default 0.7), `interval-s` (of the readings, above 0, default 3600),
-//! and those of [`Stage`]. Collections: hash map `levels` (key -> last good reading), array `windows`
+//! and that of [`Stage`]. Collections: hash map `levels` (key -> last good reading), array `windows`
 //! (key -> changes), ordered map `spikes` (key, its length, time -> reading, score).
 
 #![cfg_attr(target_arch = "wasm32", no_std)]
@@ -42,7 +41,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use e3_pipeline::{Builder, Fault, Question, Record, Stage, Value, status};
+use e3_pipeline::{Builder, Query, Record, RecordError, Stage, Value, status};
 use e3_sdk::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use e3_sdk::{Array, Error, HashMap, OrderedMap, Request, Service, config, config_or, reply};
 use score::z_score;
@@ -87,12 +86,13 @@ impl Service for Detector {
     fn init() -> Result<Self, Error> {
         let above = |name, default: f64, min: f64| {
             let number: f64 = config_or(name, default)?;
-            match (min..=READING_MAX).contains(&number) {
-                true => Ok(number),
-                false => Err(Error::Config {
+            if (min..=READING_MAX).contains(&number) {
+                Ok(number)
+            } else {
+                Err(Error::Config {
                     name,
                     value: format!("{number}"),
-                }),
+                })
             }
         };
         let window_len: usize = config_or("window", 24)?;
@@ -121,7 +121,7 @@ impl Service for Detector {
     fn handle(&mut self, request: &Request<'_>) -> Result<(), Error> {
         let record = match Record::parse(request.payload()) {
             Ok(record) => record,
-            Err(fault) => return self.stage.refuse(&fault),
+            Err(error) => return self.stage.refuse(&error),
         };
         request.with_key(|key| self.on_record(request, &record, key))
     }
@@ -134,8 +134,8 @@ impl Detector {
         record: &Record<'_>,
         key: &[u8],
     ) -> Result<(), Error> {
-        let question = self.stage.question(request, record)?;
-        if question == Question::PassedOn {
+        let query = self.stage.query(request, record)?;
+        if query == Query::Forwarded {
             return Ok(());
         }
         if key.len() > SERIES_BYTES_MAX {
@@ -145,34 +145,34 @@ impl Detector {
             );
             return reply(status::MALFORMED, why.as_bytes());
         }
-        match question {
-            Question::None | Question::PassedOn => {}
-            Question::Mine("spikes") => return self.on_spikes(record, key),
-            Question::Mine(op) => {
+        match query {
+            Query::None | Query::Forwarded => {}
+            Query::Mine("spikes") => return self.on_spikes(record, key),
+            Query::Mine(op) => {
                 let why = format!("is {op:?}, must be \"spikes\"");
-                return self.stage.refuse(&Fault::value("op", why));
+                return self.stage.refuse(&RecordError::value("op", why));
             }
         }
         let reading = match self.reading(record) {
             Ok(reading) => reading,
-            Err(fault) => return self.stage.refuse(&fault),
+            Err(error) => return self.stage.refuse(&error),
         };
         let z = self.on_reading(key, reading)?;
-        if !self.stage.is_heard() {
+        if !self.stage.has_output() {
             return Ok(());
         }
         let spike = z.abs() >= self.z_threshold;
         let out = self.out.clear().copy(record, &["z", "spike"]);
         out.field("z", Value::Float(z))
             .field("spike", Value::Int(spike.into()));
-        self.stage.pass_record(request, out)
+        self.stage.forward_record(request, out)
     }
 
-    fn reading(&self, record: &Record<'_>) -> Result<Reading, Fault> {
+    fn reading(&self, record: &Record<'_>) -> Result<Reading, RecordError> {
         let (value, time_s) = (record.number(&self.field)?, record.int(&self.time)?);
         if value.abs() > READING_MAX {
             let why = format!("is {value:e}, must be within ±{READING_MAX:e}");
-            return Err(Fault::value(&self.field, why));
+            return Err(RecordError::value(&self.field, why));
         }
         Ok(Reading { value, time_s })
     }
@@ -180,8 +180,8 @@ impl Detector {
     /// Takes a reading; its score.
     fn on_reading(&mut self, key: &[u8], reading: Reading) -> Result<f64, Error> {
         let new_level = Level::of(reading).to_bytes();
-        let mut room = [0; Level::BYTES];
-        let level = self.levels.get(key, &mut room)?;
+        let mut buffer = [0; Level::BYTES];
+        let level = self.levels.get(key, &mut buffer)?;
         let Some(level) = level.and_then(Level::from_bytes) else {
             self.levels.put(key, &new_level)?;
             return Ok(0.0);
@@ -212,13 +212,14 @@ impl Detector {
         let spike = spike_key(key, reading.time_s);
         self.spikes.put(&spike, &Spike { value, z }.to_bytes())?;
         let outliers = level.outliers + 1;
-        let level = match outliers >= OUTLIERS_MAX {
-            true => Level::of(reading),
-            false => Level {
+        let level = if outliers >= OUTLIERS_MAX {
+            Level::of(reading)
+        } else {
+            Level {
                 seen_s: reading.time_s,
                 outliers,
                 ..level
-            },
+            }
         };
         self.levels.put(key, &level.to_bytes())?;
         Ok(z)
@@ -238,7 +239,7 @@ impl Detector {
         let from_s = match record.has("from").then(|| record.int("from")) {
             None => i64::MIN,
             Some(Ok(from_s)) => from_s,
-            Some(Err(fault)) => return self.stage.refuse(&fault),
+            Some(Err(error)) => return self.stage.refuse(&error),
         };
         let mut times = Vec::new();
         let mut spikes = Vec::new();

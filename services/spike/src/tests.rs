@@ -23,7 +23,7 @@ fn record(time_s: i64, value: f64) -> Vec<u8> {
         .to_vec()
 }
 
-fn question(from: i64) -> Vec<u8> {
+fn query(from: i64) -> Vec<u8> {
     Builder::new()
         .field("op", Value::Text("spikes"))
         .field("from", Value::Int(from))
@@ -62,7 +62,7 @@ fn recorded(host: &Host, detector: &mut Detector, key: &[u8]) -> Vec<(i64, f64, 
     let mut all = Vec::new();
     let mut from = i64::MIN;
     loop {
-        let outcome = send(host, detector, key, question(from));
+        let outcome = send(host, detector, key, query(from));
         let reply = Record::parse(&outcome.replies[0].1).unwrap();
         let numbers = |name| reply.numbers(name, SPIKES_MAX).unwrap();
         let (times, values, z) = (numbers("times"), numbers("values"), numbers("z"));
@@ -299,7 +299,7 @@ fn answers_come_page_by_page_from_a_time_on() {
     let expected: Vec<_> = (0..SPIKES_MAX as i64 + 100).map(|n| 3 * n + 2).collect();
     assert_eq!(hours, expected);
     let ask = |detector: &mut Detector, from| {
-        let outcome = send(&host, detector, b"k2", question(from));
+        let outcome = send(&host, detector, b"k2", query(from));
         let reply = Record::parse(&outcome.replies[0].1).unwrap();
         reply.numbers("times", 9).unwrap()
     };
@@ -367,7 +367,7 @@ fn faults_are_named_and_change_nothing() {
         assert_eq!(refusal(&outcome), (status::MALFORMED, why.into()));
     }
     let why = "routing key: has 1024 bytes, must have at most 1013";
-    for payload in [record(1, 1.0), question(0)] {
+    for payload in [record(1, 1.0), query(0)] {
         let outcome = send(&host, &mut detector, &[7; 1024], payload);
         assert_eq!(refusal(&outcome), (status::MALFORMED, why.into()));
     }
@@ -376,12 +376,7 @@ fn faults_are_named_and_change_nothing() {
         read(&host, &mut detector, &key, hour, value);
     }
     assert_eq!(recorded(&host, &mut detector, &key).len(), 1);
-    let good = [
-        record(1, 2.0),
-        record(500, -1e100),
-        op("spikes"),
-        question(4),
-    ];
+    let good = [record(1, 2.0), record(500, -1e100), op("spikes"), query(4)];
     let [passed, refused] = fuzz(&host, &mut detector, 7, 20_000, &good);
     assert!(
         passed > 1000 && refused > 1000,

@@ -1,39 +1,39 @@
-//! An SQL database that records are put into and asked for.
+//! An SQL database for records.
 //!
 //! *A record without a field `sql`* is handled by the statements of the configuration:
 //!
 //! - `before`: one SELECT; the columns of its first row become parameters, NULL if it has no row;
-//! - `statements`: INSERT, UPDATE and DELETE, separated by `;`. All happen or none;
+//! - `statements`: INSERT, UPDATE and DELETE, separated by `;`. All take effect or none;
 //! - `when-CHANNEL`: an expression; the record goes along that channel of `to` only if it is true
 //!   (default: along all);
 //! - `let-NAME`: an expression, whose value is the parameter `:NAME`;
-//! - `answer`: names of parameters, separated by commas, which are the answer if this service replies
+//! - `answer`: names of parameters, separated by commas, which are the reply if this service replies
 //!   (default: the record).
 //!
-//! A parameter `:NAME` is in all of these, whichever of the following there is first: `:client` and
-//! `:sequence`, the request's identity (64 bits each, shown as signed integers), which no field can
-//! forge; `:when_CHANNEL`, 1 or 0 (`-` in the channel's name is `_` here); `let-NAME`; the column of `before`
-//! of that name, but not in `before` itself or what that needs; else the record's field, which must be there. The
-//! record goes on as it came.
+//! All of these may use parameters. `:NAME` is the first that exists of: `:client` and `:sequence`, the
+//! identity of the request (64 bits each, shown as signed integers), which no field can forge;
+//! `:when_CHANNEL`, 1 or 0 (`-` in the name of the channel becomes `_`); `let-NAME`; the column of `before`
+//! of that name, but not in `before` itself or what it needs; the field of the record, which must exist.
+//! The record is forwarded unchanged.
 //!
-//! *A record with a field `sql`* is a statement of a client's own, parameters are `:NAME` for a field of
-//! the record. A SELECT is answered with `columns` (texts), `rows` (arrays) and `more`, 1 if rows were
-//! left out because the reply was full, else 0; a change with `changed`, the number of rows. `allow`:
-//! `write` (default) or `read`, only SELECT. `scope`: a field's name, `=`, a column's name: the statement sees and
-//! changes only rows in which that column has the value of the record's field, of tables that have the
-//! column, and is answered as if there were no others; then there is no CREATE and DROP. Where such
-//! statements may write, the column is put first in the primary key of each table of `schema` that has it:
-//! rows of different users then never have the same key. A table with another primary key, which
-//! was made before there was a scope, cannot be changed by them.
+//! *A record with a field `sql`* is a client's own statement; its parameters `:NAME` are fields of the
+//! record. A SELECT returns `columns` (texts), `rows` (arrays) and `more`, 1 if rows were left out because
+//! the reply was full, else 0; a change returns `changed`, the number of rows. `allow`: `write` (default) or
+//! `read`, only SELECT. `scope`: a field name, `=`, a column name: the statement reads and changes only rows
+//! in which that column has the value of the record's field, in tables that have the column, and its result
+//! is as if no other rows existed; CREATE and DROP are refused. Where such statements may write, the column
+//! becomes the first of the primary key of each table of `schema` that has it, so rows of different users
+//! never have the same key. They cannot change a table with another primary key, which was made before
+//! there was a scope.
 //!
-//! Each slot of routing keys is a database of its own: requests whose keys have the same slot see each
-//! other's rows. `schema`: CREATE TABLE IF NOT EXISTS and CREATE INDEX IF NOT EXISTS, separated by `;`, what each
-//! database begins with. What is added to it later is added to databases with rows, but an index only
-//! where there are at most 256 rows. `docs/sql.md` says which SQL there is.
+//! Each slot of routing keys is a separate database: requests whose keys have the same slot see each
+//! other's rows. `schema`: CREATE TABLE IF NOT EXISTS and CREATE INDEX IF NOT EXISTS, separated by `;`, the
+//! initial content of each database. Later additions are applied to existing databases too, but an index
+//! only to a table of at most 256 rows. `docs/sql.md` describes the SQL.
 //!
-//! Configuration beside these: that of [`Stage`]. Collection: ordered map `tables`. Faults: status 1
-//! for what is wrong in a record or a statement, 2 for a table that does not exist, 3 for a primary key
-//! that is taken, what is not allowed, and what exceeds a bound (`limits`); nothing is changed then.
+//! Further configuration: that of [`Stage`]. Collection: ordered map `tables`. Errors: status 1 for an
+//! error in a record or a statement, 2 for a table that does not exist, 3 for a primary key that exists,
+//! what is not allowed, and what exceeds a bound (`limits`); then nothing is changed.
 
 #![cfg_attr(target_arch = "wasm32", no_std)]
 
@@ -49,14 +49,14 @@ use alloc::rc::Rc;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-use e3_pipeline::{Builder, Fault, Record, Stage, Value as Field, status};
+use e3_pipeline::{Builder, Record, RecordError, Stage, Value as Field, status};
 use e3_sdk::{Error, OrderedMap, Request, Service, config, reply};
 
 use engine::{Database, Plan, Schema, Scope, SqlError, Value};
 use procedure::{Procedure, Refusal, Source};
 use record::Rows;
 
-/// Code of an attempt that failed over stored bytes that are no row.
+/// Code of an attempt that failed because stored bytes are not a row.
 const CODE_CORRUPT: i32 = 1;
 
 /// Procedures that an instance keeps: one for each schema that its slots have.
@@ -110,7 +110,7 @@ impl Service for Sql {
     }
 
     fn handle(&mut self, request: &Request<'_>) -> Result<(), Error> {
-        let Some(record) = self.stage.statement(request)? else {
+        let Some(record) = self.stage.record(request)? else {
             return Ok(());
         };
         let handled = match self.act(request, &record) {
@@ -119,18 +119,18 @@ impl Service for Sql {
             Err(Failure::Platform(error)) => Err(error),
         };
         if handled.is_err() {
-            // The writes are dropped, so what is kept of them must go too.
+            // The writes are dropped, so the cache of them must go too.
             self.database.forget();
         }
         handled
     }
 }
 
-/// Why a record has not been handled.
+/// Why a record was not handled.
 enum Failure {
-    /// It is the record's fault.
+    /// The record or statement is wrong.
     Refused(Refusal),
-    /// It is not.
+    /// The platform failed.
     Platform(Error),
 }
 
@@ -153,9 +153,9 @@ impl From<Refusal> for Failure {
     }
 }
 
-impl From<Fault> for Failure {
-    fn from(fault: Fault) -> Self {
-        Self::Refused(fault.into())
+impl From<RecordError> for Failure {
+    fn from(error: RecordError) -> Self {
+        Self::Refused(error.into())
     }
 }
 
@@ -184,9 +184,10 @@ fn scope() -> Result<Option<(String, String)>, Error> {
 impl Sql {
     fn act(&mut self, request: &Request<'_>, record: &Record<'_>) -> Result<(), Failure> {
         self.database.enter(request.slot())?;
-        match record.has("sql") {
-            true => self.on_statement(record),
-            false => self.on_record(request, record),
+        if record.has("sql") {
+            self.on_statement(record)
+        } else {
+            self.on_record(request, record)
         }
     }
 
@@ -221,7 +222,7 @@ impl Sql {
         if let Some((_, procedure)) = known.find(|(known, _)| Rc::ptr_eq(known, schema)) {
             return Ok(Rc::clone(procedure));
         }
-        // A client's CREATE and DROP have made another schema.
+        // A client's CREATE or DROP has changed the schema.
         let compiled = self.source.compile(&self.database).map_err(|error| {
             let why = match error {
                 Error::Config { name, value } => format!("configured {name}: {value}"),
@@ -243,7 +244,7 @@ impl Sql {
         if text.len() > limits::STATEMENT_BYTES_MAX {
             let max = limits::STATEMENT_BYTES_MAX;
             let why = format!("has {} bytes, must have at most {max}", text.len());
-            return Err(Fault::value("sql", why).into());
+            return Err(RecordError::value("sql", why).into());
         }
         let prepared = self.database.prepare(text)?;
         let is_select = matches!(prepared.plan, Plan::Select(_));
@@ -279,11 +280,11 @@ impl Sql {
         Ok(reply(status::OK, self.out.bytes())?)
     }
 
-    /// Answers a fault of the request, which has changed nothing.
+    /// Answers an invalid request, which has changed nothing.
     fn refuse(&mut self, refusal: &Refusal) -> Result<(), Error> {
         self.database.rollback();
         match refusal {
-            Refusal::Field(fault) => self.stage.refuse(fault),
+            Refusal::Field(error) => self.stage.refuse(error),
             Refusal::Sql(error) => {
                 let status = match error {
                     SqlError::NoTable(_) | SqlError::NoIndex(_) => status::NOT_FOUND,

@@ -1,21 +1,21 @@
-//! What is done with each record, in SQL, as the configuration gives it.
+//! The configured SQL that handles each record.
 
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-use e3_pipeline::{Fault, Record};
+use e3_pipeline::{Record, RecordError};
 use e3_sdk::{Error, config};
 
 use crate::engine::{Database, Expr, Plan, SqlError, Store, Value};
 use crate::record;
 
-/// Why a record is not taken.
+/// Why a record is refused.
 #[derive(Debug)]
 pub(crate) enum Refusal {
     /// A field.
-    Field(Fault),
+    Field(RecordError),
     /// A statement.
     Sql(SqlError),
 }
@@ -26,13 +26,13 @@ impl From<SqlError> for Refusal {
     }
 }
 
-impl From<Fault> for Refusal {
-    fn from(fault: Fault) -> Self {
-        Self::Field(fault)
+impl From<RecordError> for Refusal {
+    fn from(error: RecordError) -> Self {
+        Self::Field(error)
     }
 }
 
-/// What the configuration gives.
+/// The text of the configuration.
 #[derive(Debug)]
 pub(crate) struct Source {
     before: String,
@@ -79,7 +79,7 @@ impl Source {
 /// Where a parameter's value comes from. Later steps use the values of earlier ones.
 #[derive(Debug)]
 enum Step {
-    /// The record's field of that name.
+    /// The field of the record with that name.
     Field(usize),
     /// The request's client.
     Client(usize),
@@ -89,7 +89,7 @@ enum Step {
     Before(Box<Plan>, Vec<(usize, usize)>),
     /// An expression.
     Let(usize, Expr),
-    /// An expression's truth.
+    /// The truth value of an expression.
     When(usize, Expr),
 }
 
@@ -100,7 +100,7 @@ pub(crate) struct Procedure {
     names: Vec<String>,
     steps: Vec<Step>,
     statements: Vec<Plan>,
-    /// Channels with conditions, and the parameters that are their truths.
+    /// Channels with conditions, and the parameters with the truth values.
     when: Vec<(String, usize)>,
     answer: Vec<usize>,
 }
@@ -119,7 +119,7 @@ impl Procedure {
         for step in &self.steps {
             match step {
                 Step::Field(at) => values[*at] = record::value(record, &self.names[*at])?,
-                // Identities are 64 bits without a sign, integers have one: the bits count.
+                // Identities are unsigned, integers are signed: the bits are kept.
                 Step::Client(at) => values[*at] = Value::Integer(client as i64),
                 Step::Sequence(at) => values[*at] = Value::Integer(sequence as i64),
                 Step::Before(plan, columns) => {
@@ -164,7 +164,7 @@ impl Procedure {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
     Unseen,
-    /// Its value is being worked out.
+    /// Its value is being resolved.
     Open,
     Done,
 }
@@ -176,14 +176,14 @@ struct Compiler<'a, S> {
     procedure: Procedure,
     /// One for each name.
     states: Vec<State>,
-    /// Columns of `before`: none as long as its own parameters are being worked out.
+    /// Columns of `before`: none while its own parameters are being resolved.
     before: Vec<String>,
     /// Columns of `before` that are used, and the parameters with their values.
     columns: Vec<(usize, usize)>,
 }
 
-/// A fault of the configuration.
-fn fault(name: &'static str, value: impl ToString) -> Error {
+/// An error in a configuration value.
+fn config_error(name: &'static str, value: impl ToString) -> Error {
     Error::Config {
         name,
         value: value.to_string(),
@@ -195,15 +195,16 @@ impl<S: Store> Compiler<'_, S> {
         self.before = self.before()?;
         let text = &self.source.statements;
         let statements = self.database.compile(text, &mut self.procedure.names);
-        self.procedure.statements = statements.map_err(|error| fault("statements", error))?;
+        self.procedure.statements =
+            statements.map_err(|error| config_error("statements", error))?;
         if let Some(plan) = self
             .procedure
             .statements
             .iter()
             .find(|plan| !plan.is_change())
         {
-            let why = format!("{plan:?} is no INSERT, UPDATE or DELETE");
-            return Err(fault("statements", why));
+            let why = format!("{plan:?} is not an INSERT, UPDATE or DELETE");
+            return Err(config_error("statements", why));
         }
         for (channel, condition) in &self.source.when {
             if condition.is_some() {
@@ -244,7 +245,7 @@ impl<S: Store> Compiler<'_, S> {
         self.states.resize(len, State::Unseen);
         match self.states[at] {
             State::Done => return Ok(()),
-            State::Open => return Err(fault("let-NAME", format!("{name}: needs itself"))),
+            State::Open => return Err(config_error("let-NAME", format!("{name}: needs itself"))),
             State::Unseen => self.states[at] = State::Open,
         }
         let condition = self.source.when.iter().find_map(|(channel, condition)| {
@@ -252,7 +253,7 @@ impl<S: Store> Compiler<'_, S> {
             (truth_of(channel) == name).then_some(condition)
         });
         let step = if name == "?" {
-            return Err(fault("statements", "?: must have a name, as :name"));
+            return Err(config_error("statements", "?: must have a name, as :name"));
         } else if name == "client" {
             Step::Client(at)
         } else if name == "sequence" {
@@ -273,7 +274,7 @@ impl<S: Store> Compiler<'_, S> {
         Ok(())
     }
 
-    /// Finds the values that something needs before it is worked out.
+    /// Resolves the parameters that an expression or statement needs.
     fn find_all(&mut self, names: &[String]) -> Result<(), Error> {
         for name in names {
             let at = self.place(name);
@@ -283,7 +284,7 @@ impl<S: Store> Compiler<'_, S> {
     }
 
     fn expression(&mut self, name: &'static str, text: &str) -> Result<Expr, Error> {
-        let wrong = |error| fault(name, format!("{text}: {error}"));
+        let wrong = |error| config_error(name, format!("{text}: {error}"));
         let mut needed = Vec::new();
         Expr::parse(text, &mut needed).map_err(wrong)?;
         self.find_all(&needed)?;
@@ -292,7 +293,7 @@ impl<S: Store> Compiler<'_, S> {
 
     fn before(&mut self) -> Result<Vec<String>, Error> {
         let text = &self.source.before;
-        let wrong = |error| fault("before", error);
+        let wrong = |error| config_error("before", error);
         let mut needed = Vec::new();
         self.database.compile(text, &mut needed).map_err(wrong)?;
         self.find_all(&needed)?;
@@ -307,7 +308,7 @@ impl<S: Store> Compiler<'_, S> {
                     .push(Step::Before(Box::new(plan), Vec::new()));
                 columns
             }
-            _ => return Err(fault("before", "is other than one SELECT")),
+            _ => return Err(config_error("before", "must be one SELECT")),
         };
         Ok(columns)
     }

@@ -1,16 +1,16 @@
-//! Between records and SQL: values of fields, rows of results.
+//! Conversion between records and SQL: field values, result rows.
 
 use alloc::borrow::ToOwned;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use e3_pipeline::{Builder, Fault, Record, Value as Field};
+use e3_pipeline::{Builder, Record, RecordError, Value as Field};
 
 use crate::engine::Value;
 use crate::limits::{NAME_BYTES_MAX, RESULT_BYTES_MAX};
 
 /// The value of a record's field.
-pub(crate) fn value(record: &Record<'_>, name: &str) -> Result<Value, Fault> {
+pub(crate) fn value(record: &Record<'_>, name: &str) -> Result<Value, RecordError> {
     Ok(match record.value(name)? {
         Field::Null => Value::Null,
         Field::Int(value) => Value::Integer(value),
@@ -18,7 +18,7 @@ pub(crate) fn value(record: &Record<'_>, name: &str) -> Result<Value, Fault> {
         Field::Bool(value) => Value::Integer(i64::from(value)),
         Field::Text(text) => Value::Text(text.into()),
         Field::Bytes(_) => {
-            return Err(Fault::Type {
+            return Err(RecordError::Type {
                 field: name.into(),
                 is: "bytes".into(),
                 must_be: "a finite number, text, true, false or null",
@@ -58,7 +58,7 @@ pub(crate) struct Rows<'a> {
 
 impl<'a> Rows<'a> {
     pub(crate) fn new(columns: &'a [String]) -> Self {
-        // A column's name may be a whole expression; it is for people, so it may be cut.
+        // A column name may be a whole expression; it is only displayed, so it may be cut.
         let cut = |name: &'a String| &name[..name.floor_char_boundary(NAME_BYTES_MAX)];
         let columns: Vec<&str> = columns.iter().map(cut).collect();
         let named: usize = columns.iter().map(|name| 2 + name.len()).sum();
@@ -70,7 +70,7 @@ impl<'a> Rows<'a> {
         }
     }
 
-    /// Takes a row; false if there is no room for it.
+    /// Adds a row; false if it does not fit.
     pub(crate) fn take(&mut self, row: &[Value]) -> bool {
         let bytes = |value: &Value| match value {
             Value::Null => 1,

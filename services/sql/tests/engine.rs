@@ -153,7 +153,7 @@ fn updates_and_deletes() {
 #[test]
 fn faults_are_named_and_change_nothing() {
     let mut shell = rooms();
-    for (statement, fault) in [
+    for (statement, expected) in [
         ("SELEC", "not supported: statements"),
         ("SELECT", "syntax: "),
         ("", "not supported: no statement"),
@@ -253,7 +253,7 @@ fn faults_are_named_and_change_nothing() {
         ),
         (
             "CREATE TABLE rooms (a INT PRIMARY KEY)",
-            "table rooms: exists already",
+            "table rooms: already exists",
         ),
         ("CREATE TABLE t (a INT)", "table t: has no primary key"),
         (
@@ -278,7 +278,7 @@ fn faults_are_named_and_change_nothing() {
             "parameters: 0 given, must be at least 1",
         ),
     ] {
-        let fault_of = |shell: &mut Shell| -> Result<u64, SqlError> {
+        let run = |shell: &mut Shell| -> Result<u64, SqlError> {
             shell.0.enter(0).unwrap();
             let prepared = shell.0.prepare(statement)?;
             if matches!(prepared.plan, Plan::Select(_)) {
@@ -287,8 +287,8 @@ fn faults_are_named_and_change_nothing() {
                 shell.run(statement, &[])
             }
         };
-        let error = fault_of(&mut shell).unwrap_err().to_string();
-        assert!(error.starts_with(fault), "{statement}: {error}");
+        let error = run(&mut shell).unwrap_err().to_string();
+        assert!(error.starts_with(expected), "{statement}: {error}");
     }
     let everything = shell.rows("SELECT * FROM rooms", &[]).unwrap();
     assert_eq!(
@@ -426,9 +426,10 @@ fn what_takes_too_much_is_refused() {
             "bytes of a text",
         ),
     ] {
-        let error = match statement.starts_with("SELECT") {
-            true => shell.rows(statement, &parameters).map(drop),
-            false => shell.run(statement, &parameters).map(drop),
+        let error = if statement.starts_with("SELECT") {
+            shell.rows(statement, &parameters).map(drop)
+        } else {
+            shell.run(statement, &parameters).map(drop)
         };
         let error = error.unwrap_err().to_string();
         assert!(error.starts_with(what), "{statement}: {error}");

@@ -156,11 +156,14 @@ fn indices_change_no_result() {
                 }
                 _ => format!("SELECT * FROM t WHERE b {op} {n} AND c >= {letter} OR a = {m}"),
             };
-            let run = |shell: &mut Shell| match statement.starts_with("SELECT") {
-                true => shell.rows(&statement, &[]),
-                false => shell
-                    .run(&statement, &[])
-                    .map(|n| vec![vec![int(n as i64)]]),
+            let run = |shell: &mut Shell| {
+                if statement.starts_with("SELECT") {
+                    shell.rows(&statement, &[])
+                } else {
+                    shell
+                        .run(&statement, &[])
+                        .map(|n| vec![vec![int(n as i64)]])
+                }
             };
             let [plain, indexed] = shells.each_mut().map(run);
             assert_eq!(plain, indexed, "seed {seed}, round {round}: {statement}");

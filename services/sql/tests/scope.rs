@@ -32,12 +32,11 @@ fn scope(user: &str) -> Scope {
 /// What a statement says: rows, or the number of rows changed, or why not.
 fn said(shell: &mut Shell, statement: &str, user: &str) -> Result<Vec<Vec<Value>>, SqlError> {
     let scope = scope(user);
-    match statement.starts_with("SELECT") {
-        true => shell.scoped(statement, &[], Some(&scope)),
-        false => {
-            let changed = shell.change(statement, &[], Some(&scope))?;
-            Ok(vec![vec![int(changed as i64)]])
-        }
+    if statement.starts_with("SELECT") {
+        shell.scoped(statement, &[], Some(&scope))
+    } else {
+        let changed = shell.change(statement, &[], Some(&scope))?;
+        Ok(vec![vec![int(changed as i64)]])
     }
 }
 

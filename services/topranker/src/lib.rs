@@ -1,30 +1,28 @@
 //! Ranks items by their scores: the best K, by quickselect and quicksort ([`top`]).
 //!
-//! *Order*: the higher score first; equal scores by the items' bytes, the smaller first; the same item
-//! with the same score twice, by place in the record.
+//! *Order*: the higher score first; equal scores by the bytes of the items, the smaller first; the same
+//! item twice with the same score by its place in the record.
 //!
-//! A record has `items` (texts, at most 1024) and `scores` (as many finite numbers; config `items`
-//! and `scores` name the fields; a single text and a single number are a list of one). It goes on
-//! with `top` and `top_scores`, the best K of the record. With config `keep` other than `no` it is
-//! instead (or rather before) entered into the running scores, at most 64 items of at most 255 bytes
-//! a record, and `top` ranks the items of the record by their running scores:
+//! Input: `items` (texts, at most 1024) and `scores` (as many finite numbers; config `items` and `scores`
+//! name the fields; a single text and a single number count as lists of one). The service adds `top` and
+//! `top_scores`, the best K of the record. With config `keep` other than `no`, the record first updates
+//! running scores (at most 64 items of at most 255 bytes a record), and `top` ranks the items of the record
+//! by their running scores:
 //!
-//! - `keep: last`: the score is the one that came last;
-//! - `keep: sum`: scores of an item are added up;
-//! - `keep: max`: the highest counts.
+//! - `keep: last`: the latest score counts;
+//! - `keep: sum`: the scores of an item are added;
+//! - `keep: max`: the highest score counts.
 //!
-//! The question ([`Stage::question`]) `top`, optionally with `k`, is answered with `top` and `top_scores`, the best
-//! of the running scores over all slots of the shard, and `items`, how many there are. An item that came
-//! under routing keys of several slots is ranked in each slot by itself: route by the item, or by what it
-//! belongs to.
+//! Query ([`Stage::query`]) `top`, optionally with `k`: returns `top` and `top_scores`, the best running
+//! scores over all slots of the shard, and `items`, their total number. An item that came under routing
+//! keys of several slots is ranked in each slot separately, so route by the item or by its owner.
 //!
 //! Configuration: `k` (default 10, 1..=1000), `items`, `scores`, `keep` (default `no`), `window-s`
-//! (default 0: scores last for ever; else running scores begin anew each window), and those of
-//! [`Stage`].
+//! (default 0: running scores never end; else they start again in each window), and that of [`Stage`].
 //!
-//! Collection, only with `keep`: ordered map `scores` (slot, item -> window, score). Whenever an item
-//! is new, up to two that are of earlier windows and follow it in the order of keys are dropped, so
-//! what is stored stays in proportion to the items of a window.
+//! Collection, only with `keep`: ordered map `scores` (slot, item -> window, score). Each new item drops
+//! up to two entries of earlier windows that follow it in key order, so the stored entries stay in
+//! proportion to the items of one window.
 
 #![cfg_attr(target_arch = "wasm32", no_std)]
 
@@ -39,7 +37,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use e3_pipeline::{Builder, Fault, Question, Record, Stage, Value, status};
+use e3_pipeline::{Builder, Query, Record, RecordError, Stage, Value, status};
 use e3_random::Random;
 use e3_sdk::{Error, OrderedMap, Request, Service, config, config_or, now, reply};
 use top::top;
@@ -127,40 +125,40 @@ impl Service for TopRanker {
     fn handle(&mut self, request: &Request<'_>) -> Result<(), Error> {
         let record = match Record::parse(request.payload()) {
             Ok(record) => record,
-            Err(fault) => return self.stage.refuse(&fault),
+            Err(error) => return self.stage.refuse(&error),
         };
-        match self.stage.question(request, &record)? {
-            Question::None => {}
-            Question::PassedOn => return Ok(()),
-            Question::Mine(op) => {
+        match self.stage.query(request, &record)? {
+            Query::None => {}
+            Query::Forwarded => return Ok(()),
+            Query::Mine(op) => {
                 return match self.query(op, &record) {
                     Ok((kept, k)) => self.on_top(kept, k),
-                    Err(fault) => self.stage.refuse(&fault),
+                    Err(error) => self.stage.refuse(&error),
                 };
             }
         }
         match self.read(&record) {
             Ok((items, scores)) => self.on_scores(request, &record, &items, scores),
-            Err(fault) => self.stage.refuse(&fault),
+            Err(error) => self.stage.refuse(&error),
         }
     }
 }
 
 impl TopRanker {
-    fn read<'a>(&self, record: &Record<'a>) -> Result<(Vec<&'a str>, Vec<f64>), Fault> {
+    fn read<'a>(&self, record: &Record<'a>) -> Result<(Vec<&'a str>, Vec<f64>), RecordError> {
         let max = match self.keep {
             Keep::No => ITEMS_MAX,
             _ => KEPT_MAX,
         };
         let items = match record.texts(&self.items, max) {
-            Err(fault @ Fault::Type { .. }) => {
-                alloc::vec![record.text(&self.items).map_err(|_| fault)?]
+            Err(error @ RecordError::Type { .. }) => {
+                alloc::vec![record.text(&self.items).map_err(|_| error)?]
             }
             other => other?,
         };
         let scores = match record.numbers(&self.scores, max) {
-            Err(fault @ Fault::Type { .. }) => {
-                alloc::vec![record.number(&self.scores).map_err(|_| fault)?]
+            Err(error @ RecordError::Type { .. }) => {
+                alloc::vec![record.number(&self.scores).map_err(|_| error)?]
             }
             other => other?,
         };
@@ -171,7 +169,7 @@ impl TopRanker {
                 self.items,
                 items.len()
             );
-            return Err(Fault::value(&self.scores, why));
+            return Err(RecordError::value(&self.scores, why));
         }
         let length = 1..=ITEM_BYTES_MAX;
         let kept = self.keep != Keep::No;
@@ -180,18 +178,21 @@ impl TopRanker {
                 "an item has {} bytes, must be 1..={ITEM_BYTES_MAX}",
                 bad.len()
             );
-            return Err(Fault::value(&self.items, why));
+            return Err(RecordError::value(&self.items, why));
         }
         Ok((items, scores))
     }
 
-    fn query(&self, op: &str, record: &Record<'_>) -> Result<(OrderedMap, usize), Fault> {
+    fn query(&self, op: &str, record: &Record<'_>) -> Result<(OrderedMap, usize), RecordError> {
         if op != "top" {
-            return Err(Fault::value("op", format!("is {op:?}, must be \"top\"")));
+            return Err(RecordError::value(
+                "op",
+                format!("is {op:?}, must be \"top\""),
+            ));
         }
         let Some(kept) = self.kept else {
             let why = "is \"top\", but the configuration \"keep\" is \"no\"";
-            return Err(Fault::value("op", why));
+            return Err(RecordError::value("op", why));
         };
         if !record.has("k") {
             return Ok((kept, self.k));
@@ -199,7 +200,10 @@ impl TopRanker {
         let k = record.int("k")?;
         match usize::try_from(k).ok().filter(|k| (1..=K_MAX).contains(k)) {
             Some(k) => Ok((kept, k)),
-            None => Err(Fault::value("k", format!("is {k}, must be 1..={K_MAX}"))),
+            None => Err(RecordError::value(
+                "k",
+                format!("is {k}, must be 1..={K_MAX}"),
+            )),
         }
     }
 
@@ -237,7 +241,7 @@ impl TopRanker {
             best.iter()
                 .for_each(|(score, _)| a.push(Value::Float(*score)));
         });
-        self.stage.pass_record(request, &mut self.out)
+        self.stage.forward_record(request, &mut self.out)
     }
 
     fn window(&self) -> i64 {
@@ -248,9 +252,9 @@ impl TopRanker {
 
     /// Enters a score; returns the running one.
     fn enter(&self, kept: OrderedMap, key: &[u8], score: f64) -> Result<f64, Error> {
-        let mut room = [0; ENTRY_BYTES];
+        let mut buffer = [0; ENTRY_BYTES];
         let window = self.window();
-        let stored = kept.get(key, &mut room)?.and_then(parse);
+        let stored = kept.get(key, &mut buffer)?.and_then(parse);
         let entry = match stored.filter(|(w, _)| *w >= window) {
             None => (window, score),
             Some((w, before)) => {
@@ -308,10 +312,10 @@ impl TopRanker {
         }
         self.cut(&mut candidates, &mut names, k);
         // an answer has the best that fit into it
-        let mut room = ANSWER_BYTES_MAX;
+        let mut left = ANSWER_BYTES_MAX;
         let fitting = candidates.iter().take_while(|(_, range)| {
-            let fits = range.len() <= room;
-            room = room.saturating_sub(range.len());
+            let fits = range.len() <= left;
+            left = left.saturating_sub(range.len());
             fits
         });
         let best = &candidates[..fitting.count()];

@@ -229,7 +229,7 @@ fn ranks_more_items_than_are_held_at_once() {
 fn faults_are_named_and_change_nothing() {
     let host = host("sum");
     let mut service = TopRanker::init().unwrap();
-    let fault = |service: &mut TopRanker, payload: &[u8]| {
+    let error = |service: &mut TopRanker, payload: &[u8]| {
         let call = Call {
             payload: payload.to_vec(),
             ..Call::default()
@@ -240,19 +240,19 @@ fn faults_are_named_and_change_nothing() {
     };
     let texts = |n: usize| vec!["x".to_string(); n];
     assert_eq!(
-        fault(&mut service, &record(&texts(2), &[1.0])),
+        error(&mut service, &record(&texts(2), &[1.0])),
         "field \"scores\": has 1 elements, must be as many as field \"items\" has: 2"
     );
     assert_eq!(
-        fault(&mut service, &record(&texts(65), &[1.0; 65])),
+        error(&mut service, &record(&texts(65), &[1.0; 65])),
         "field \"items\": has 65 elements, must be at most 64"
     );
     assert_eq!(
-        fault(&mut service, &record(&["y".repeat(256)], &[1.0])),
+        error(&mut service, &record(&["y".repeat(256)], &[1.0])),
         "field \"items\": an item has 256 bytes, must be 1..=255"
     );
     assert_eq!(
-        fault(&mut service, &record(&texts(1), &[f64::INFINITY])),
+        error(&mut service, &record(&texts(1), &[f64::INFINITY])),
         "field \"scores\": is array, must be an array of finite numbers"
     );
     let good = [record(&texts(3), &[1.0, 2.0, 3.0]), op_top()];

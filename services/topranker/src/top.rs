@@ -34,10 +34,7 @@ pub fn select<T: Copy>(
     while k > low && k < high && high - low > 1 {
         let at = low + partition(&mut all[low..high], pivots, before);
         // the element at `at` is in its place
-        match k <= at {
-            true => high = at,
-            false => low = at + 1,
-        }
+        if k <= at { high = at } else { low = at + 1 }
     }
 }
 
@@ -48,9 +45,10 @@ fn sort<T: Copy>(mut all: &mut [T], pivots: &mut Random, before: &impl Fn(&T, &T
         let (left, right) = all.split_at_mut(at);
         let right = &mut right[1..];
         // the shorter part first: the stack stays logarithmic
-        let (short, long) = match left.len() < right.len() {
-            true => (left, right),
-            false => (right, left),
+        let (short, long) = if left.len() < right.len() {
+            (left, right)
+        } else {
+            (right, left)
         };
         sort(short, pivots, before);
         all = long;

@@ -1,8 +1,8 @@
 //! Every accelerator on demand, for tests: the same requests go to a node with accelerators and to
-//! one without, whose answers must be the same.
+//! one without, whose replies must be the same.
 //!
-//! A request is one byte that says what to do, then its arguments, each with its length before it
-//! (32 bits, little endian). The answer is the result; an error is answered with status 1 and its
+//! A request is one byte, the operation, then its arguments, each preceded by its length
+//! (32 bits, little endian). The reply is the result; an error is answered with status 1 and its
 //! text.
 
 #![cfg_attr(target_arch = "wasm32", no_std)]
@@ -19,7 +19,7 @@ use e3_sdk::{Error, Request, Service, reply};
 #[cfg(not(target_arch = "wasm32"))]
 pub mod vectors;
 
-/// What a request may ask for, with its arguments.
+/// The operations, with their arguments.
 pub mod op {
     /// Key, initialisation vector, whole blocks.
     pub const CBC_ENCRYPT: u8 = 0;
@@ -52,7 +52,7 @@ pub fn request(op: u8, arguments: &[&[u8]]) -> Vec<u8> {
     request
 }
 
-/// The next argument; what is cut counts as a wrong length.
+/// The next argument; a truncated one is an error.
 fn next<'a>(rest: &mut &'a [u8]) -> Result<&'a [u8], Error> {
     let (len, after) = rest.split_first_chunk().ok_or(Error::Length)?;
     let len = u32::from_le_bytes(*len) as usize;
@@ -66,7 +66,7 @@ fn fixed<'a, const N: usize>(rest: &mut &'a [u8]) -> Result<&'a [u8; N], Error> 
     next(rest)?.try_into().map_err(|_| Error::Length)
 }
 
-/// Does what a request asks for.
+/// Executes a request.
 pub fn run(request: &[u8]) -> Result<Vec<u8>, Error> {
     let (op, mut rest) = request.split_first().ok_or(Error::Length)?;
     let a = &mut rest;

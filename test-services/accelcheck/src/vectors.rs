@@ -1,22 +1,22 @@
-//! Published test vectors, as hexadecimal text: what every side of every accelerator must give.
+//! Published test vectors, as hexadecimal text, for both implementations of every accelerator.
 
 use crate::{op, request};
 
 /// One request and its result.
 #[derive(Clone, Copy, Debug)]
 pub struct Vector {
-    /// Where it is published.
+    /// Its source.
     pub source: &'static str,
-    /// What is asked for.
+    /// The operation.
     pub op: u8,
-    /// With which arguments.
+    /// The arguments.
     pub arguments: &'static [&'static str],
-    /// What must come of it.
+    /// The expected result.
     pub result: &'static str,
 }
 
 impl Vector {
-    /// As the service takes it.
+    /// The request to the service.
     pub fn request(&self) -> Vec<u8> {
         let arguments: Vec<Vec<u8>> = self.arguments.iter().map(|a| bytes(a)).collect();
         let arguments: Vec<&[u8]> = arguments.iter().map(Vec::as_slice).collect();

@@ -22,8 +22,8 @@ impl Service for Chain {
     }
 
     fn handle(&mut self, request: &Request<'_>) -> Result<(), Error> {
-        let mut room = [0; limits::KEY_BYTES_MAX];
-        let key = request.key(&mut room)?;
+        let mut buffer = [0; limits::KEY_BYTES_MAX];
+        let key = request.key(&mut buffer)?;
         let passed = self.passed.fetch_add(key, 1) + 1;
         match &self.next {
             Some(next) => next.send(key, request.payload()),

@@ -1,4 +1,4 @@
-//! The shortest service: it answers with what it got, without an allocation or a copy.
+//! The shortest service: it replies with the payload, without an allocation or a copy.
 
 #![cfg_attr(target_arch = "wasm32", no_std)]
 

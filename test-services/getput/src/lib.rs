@@ -37,8 +37,8 @@ impl Service for GetPut {
         if value.len() > VALUE_BYTES_MAX {
             return reply(STATUS_MALFORMED, b"payload: longer than 64 bytes");
         }
-        let mut room = [0; VALUE_BYTES_MAX];
-        let before = self.items.get(key, &mut room)?.unwrap_or(&[]);
+        let mut buffer = [0; VALUE_BYTES_MAX];
+        let before = self.items.get(key, &mut buffer)?.unwrap_or(&[]);
         self.items.put(key, value)?;
         reply(0, before)
     }

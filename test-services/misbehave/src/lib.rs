@@ -1,6 +1,6 @@
-//! Every way a service can go wrong, on demand, for tests of the platform.
+//! Every kind of failure of a service, on demand, for tests of the platform.
 //!
-//! The first byte of the payload says which ([`fault`]). Before it misbehaves it counts the
+//! The first byte of the payload selects the failure ([`fault`]). First the service counts the
 //! request in the counter collection `attempts`, if it has one: a failed attempt must leave no
 //! trace there.
 
@@ -13,7 +13,7 @@ use core::hint::black_box;
 
 use e3_sdk::{Channel, Counter, Error, HashMap, Request, Service, reply};
 
-/// What the first byte of the payload asks for.
+/// The first byte of the payload.
 pub mod fault {
     /// Nothing: reply with the payload.
     pub const NONE: u8 = 0;
@@ -37,7 +37,7 @@ pub mod fault {
     pub const WRITES: u8 = 9;
 }
 
-/// Status of the reply to a payload that asks for nothing known.
+/// Status of the reply to an unknown request.
 pub const STATUS_MALFORMED: u32 = 1;
 
 /// Bytes of a step of [`fault::ALLOCATE`].

@@ -111,7 +111,7 @@ fn ipv4(link: Link, frame: &[u8]) -> Option<&[u8]> {
     }
 }
 
-fn key(packet: &Packet<'_>) -> Result<Vec<u8>, e3_packet::Fault> {
+fn key(packet: &Packet<'_>) -> Result<Vec<u8>, e3_packet::PacketError> {
     let ends = [packet.source(), packet.destination()];
     match ends.into_iter().find(|end| end.is_private()) {
         Some(inside) => Ok(inside.octets().to_vec()),

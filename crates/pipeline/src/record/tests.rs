@@ -58,7 +58,7 @@ fn faults_name_field_value_and_bound() {
         });
     let bytes = b.bytes().to_vec();
     let r = Record::parse(&bytes).unwrap();
-    let text = |fault: Fault| fault.to_string();
+    let text = |error: RecordError| error.to_string();
     assert_eq!(text(r.int("q").unwrap_err()), "field \"q\": is missing");
     assert_eq!(
         text(r.int("t").unwrap_err()),
@@ -74,7 +74,7 @@ fn faults_name_field_value_and_bound() {
     );
 }
 
-/// What the quick way says, the decoder says too.
+/// The fast path agrees with the decoder.
 #[test]
 fn values_end_where_the_decoder_ends() {
     let agree = |bytes: &[u8]| {
@@ -131,7 +131,7 @@ fn every_text_is_utf8() {
             let why = Record::parse(&bytes).unwrap_err().to_string();
             assert_eq!(
                 why,
-                alloc::format!("record: byte {at}: text in UTF-8 expected")
+                alloc::format!("record: expected UTF-8 text at byte {at}")
             );
             // the same as bytes is none of the record's business
             let mut bytes = bytes;

@@ -204,12 +204,12 @@ fn records_store_and_read_the_longest_data() {
         let mut kvs = Kvs::init().unwrap();
         let data = vec![b'x'; len];
         let value = Value::Text(str::from_utf8(&data).unwrap());
-        let mut question = |op: &str, value: Option<Value<'_>>| {
+        let mut query = |op: &str, value: Option<Value<'_>>| {
             let mut fields = vec![("op", Value::Text(op)), ("key", Value::Text(&key))];
             fields.extend(value.map(|value| ("value", value)));
             ask(&host, &mut kvs, &fields).replies.remove(0)
         };
-        let (status, reply) = question("set", Some(value));
+        let (status, reply) = query("set", Some(value));
         if len > DATA_BYTES_MAX {
             let why = format!("item: its data would exceed {DATA_BYTES_MAX} bytes");
             assert_eq!((status, &*reply), (3, why.as_bytes()));
@@ -223,7 +223,7 @@ fn records_store_and_read_the_longest_data() {
                 "replace" => Some(value),
                 _ => Some(Value::Text("")).filter(|_| op.ends_with("pend")),
             };
-            let (status, reply) = question(op, value);
+            let (status, reply) = query(op, value);
             assert_eq!(status, 0, "{op} {len}: {}", String::from_utf8_lossy(&reply));
             let record = Record::parse(&reply).unwrap();
             assert_eq!(record.bool("done"), Ok(true), "{op} {len}");
@@ -232,13 +232,13 @@ fn records_store_and_read_the_longest_data() {
             }
         }
         // a swap reads one and stores one
-        let (status, reply) = question("swap", Some(Value::Int(7)));
+        let (status, reply) = query("swap", Some(Value::Int(7)));
         let record = Record::parse(&reply).unwrap();
         assert_eq!((status, record.bytes("value")), (0, Ok(&*data)), "{len}");
-        let (status, reply) = question("swap", Some(value));
+        let (status, reply) = query("swap", Some(value));
         let record = Record::parse(&reply).unwrap();
         assert_eq!((status, record.text("value")), (0, Ok("7")), "{len}");
-        let (status, reply) = question("swap", Some(value));
+        let (status, reply) = query("swap", Some(value));
         let (version, fits) = (6, 2 * len + 1024 < EFFECTS_BYTES_MAX);
         assert_eq!(status, if fits { 0 } else { 3 }, "{len}");
         if !fits {
@@ -248,7 +248,7 @@ fn records_store_and_read_the_longest_data() {
                 "{why}"
             );
         }
-        let (_, reply) = question("get", None);
+        let (_, reply) = query("get", None);
         let record = Record::parse(&reply).unwrap();
         assert_eq!(
             record.int("version"),

@@ -60,7 +60,7 @@ fn records_do_the_same() {
     let (_, reply) = ask(&mut b);
     assert_eq!(Record::parse(&reply).unwrap().bool("done"), Ok(true));
     let (status, reply) = ask(b.clear().field("user", Value::Text("-7")));
-    let why = "item: holds no number of 64 bits, cannot be counted up or down";
+    let why = "item: is not a 64-bit number";
     assert_eq!((status, &*reply), (status::REFUSED, why.as_bytes()));
     b.clear()
         .field("op", Value::Text("drop"))
@@ -115,7 +115,7 @@ fn an_item_may_be_a_record() {
     let why = "field \"verdict\": is missing";
     assert_eq!((status, &*reply), (1, why.as_bytes()));
     let (status, reply) = ask(&mut kvs, &[("op", Value::Text("incr"))]);
-    let why = "field \"op\": is \"incr\", but items here are records of fields";
+    let why = "field \"op\": is \"incr\", not supported for items that are records";
     assert_eq!((status, &*reply), (1, why.as_bytes()));
     let (_, reply) = ask(&mut kvs, &[("op", Value::Text("delete"))]);
     assert_eq!(Record::parse(&reply).unwrap().bool("done"), Ok(true));

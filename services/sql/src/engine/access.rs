@@ -1,5 +1,5 @@
-//! Finds the way to a table's rows, along its primary key or an index, and the range of keys on
-//! it that a WHERE clause confines a statement to.
+//! Access paths: the primary key or an index of a table, and the range of its keys that a WHERE clause
+//! restricts a statement to.
 
 use alloc::borrow::Cow;
 use alloc::vec::Vec;
@@ -20,13 +20,13 @@ pub(super) struct Source<'a> {
     pub(super) table: &'a Table,
     /// Where its columns are in the statement's row.
     pub(super) columns: Range<usize>,
-    /// The part of the table that the statement may see; nothing: all of it.
+    /// The part of the table that the statement may see; none: all of it.
     pub(super) part: Option<Part>,
 }
 
 impl<'a> Source<'a> {
     /// The indices that a walk may use. Within a scope, only those that begin with its column: along
-    /// another one a statement would pass rows of other scopes, and take longer the more there are.
+    /// another one a statement would visit rows of other scopes, and take longer the more there are.
     fn indices(&self) -> impl Iterator<Item = &'a Index> {
         let first = self.part.as_ref().map(|part| part.column);
         let table = self.table;
@@ -35,14 +35,14 @@ impl<'a> Source<'a> {
     }
 }
 
-/// A range of keys. Every row that the conjuncts take is in it; they are still applied.
+/// A range of keys. It contains every row that satisfies the conjuncts, which are still applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Access<'a> {
-    /// Nothing: along the primary key.
+    /// None: the primary key.
     pub(super) index: Option<&'a Index>,
     pub(super) from: Vec<u8>,
     pub(super) to: Vec<u8>,
-    /// Columns at the head of the way that are fixed to one value.
+    /// Number of leading columns that are fixed to one value.
     pub(super) fixed: usize,
     /// True if the first column after them is bounded.
     bounded: bool,
@@ -54,14 +54,14 @@ impl Access<'_> {
         self.index.is_none() && self.fixed == table.primary_key.len()
     }
 
-    /// How much it confines: the more the better.
+    /// How selective it is: the more the better.
     pub(super) fn rank(&self, table: &Table) -> (bool, usize, bool) {
         (self.is_one(table), self.fixed, self.bounded)
     }
 }
 
-/// Columns of a way: of the index if it is one, then those of the primary key.
-pub(super) fn way<'a>(
+/// Columns of an access path: those of the index, if any, then those of the primary key.
+pub(super) fn path_columns<'a>(
     table: &'a Table,
     index: Option<&'a Index>,
 ) -> impl Iterator<Item = usize> + 'a {
@@ -69,7 +69,7 @@ pub(super) fn way<'a>(
     columns.iter().chain(&table.primary_key).copied()
 }
 
-/// The ways to rows of `source` with what the conjuncts confine them to, the primary key first.
+/// The access paths to rows of `source` with the ranges from the conjuncts, the primary key first.
 /// `env` has the row as far as it is `known`.
 pub(super) fn accesses<'a>(
     slot: u16,
@@ -85,7 +85,7 @@ pub(super) fn accesses<'a>(
         .collect()
 }
 
-/// The one that confines most; of equals, the first.
+/// The most selective one; of equals, the first.
 pub(super) fn best<'a>(
     slot: u16,
     source: &Source<'a>,
@@ -99,9 +99,12 @@ pub(super) fn best<'a>(
     }
     let table = source.table;
     let others = accesses(slot, source, conjuncts, env, known)?;
-    let better = |best: Access<'a>, other: Access<'a>| match other.rank(table) > best.rank(table) {
-        true => other,
-        false => best,
+    let better = |best: Access<'a>, other: Access<'a>| {
+        if other.rank(table) > best.rank(table) {
+            other
+        } else {
+            best
+        }
     };
     Ok(others.into_iter().fold(first, better))
 }
@@ -121,12 +124,13 @@ fn confine<'a>(
         None => key::of_table(slot, table),
     };
     let mut fixed = 0;
-    for column in way(table, index) {
+    for column in path_columns(table, index) {
         let bounds = bounds(source, column, conjuncts, env, known)?;
         let is_tagged = fixed < tagged;
-        let append = match is_tagged {
-            true => key::append_nullable,
-            false => key::append,
+        let append = if is_tagged {
+            key::append_nullable
+        } else {
+            key::append
         };
         if let Some(value) = bounds.equal {
             append(&mut prefix, &value);
@@ -145,7 +149,7 @@ fn confine<'a>(
             None => {
                 let mut from = prefix.clone();
                 if bounded && is_tagged {
-                    // No comparison takes NULL.
+                    // No comparison with NULL is true.
                     key::append_not_null(&mut from);
                 }
                 from
@@ -177,7 +181,7 @@ fn confine<'a>(
     Ok(access)
 }
 
-/// Comparisons of a column with what is known, as `column op value`.
+/// Comparisons of a column with a known value, as `column op value`.
 fn comparisons<'a>(
     source: &Source<'_>,
     column: usize,
@@ -203,7 +207,7 @@ fn comparisons<'a>(
     })
 }
 
-/// What the conjuncts say of one column. The flag of a bound: the value itself is within. Of
+/// The range of one column from the conjuncts. The flag of a bound: the value itself is within. Of
 /// several bounds the last counts; that is wide enough, and the filter does the rest.
 #[derive(Default)]
 struct Bounds<'a> {
@@ -237,7 +241,7 @@ fn bounds<'a>(
     Ok(bounds)
 }
 
-/// A guess at how many rows of a table are looked at where columns in `known` have values: there
+/// An estimate of the visited rows of a table if the columns in `known` have values: there
 /// are no statistics.
 pub(super) fn cost(source: &Source<'_>, conjuncts: &[&Expr], known: &Range<usize>) -> u32 {
     const ONE: u32 = 1;
@@ -253,7 +257,7 @@ pub(super) fn cost(source: &Source<'_>, conjuncts: &[&Expr], known: &Range<usize
         let has_range = |column: Option<usize>| {
             column.is_some_and(|column| has(column, |op| op != Comparison::NotEqual))
         };
-        let mut columns = way(table, index).peekable();
+        let mut columns = path_columns(table, index).peekable();
         match (columns.peek().is_some_and(is_fixed), index) {
             (true, None) if columns.all(|column| is_fixed(&column)) => ONE,
             (true, _) => SOME,
@@ -266,7 +270,7 @@ pub(super) fn cost(source: &Source<'_>, conjuncts: &[&Expr], known: &Range<usize
     costs.min().unwrap_or(ALL)
 }
 
-/// The value as the column's keys have it, if it is exactly such a value.
+/// The value as stored in keys of the column, if it can be stored exactly.
 pub(super) fn as_kind(kind: Kind, value: Cow<'_, Value>) -> Option<Cow<'_, Value>> {
     match (kind, &*value) {
         (Kind::Integer, Value::Integer(_))

@@ -14,14 +14,14 @@ pub(super) enum Function {
     Maximum,
 }
 
-/// An aggregate: `argument` is nothing for `count(*)`.
+/// An aggregate: `argument` is none for `count(*)`.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Aggregate {
     pub(super) function: Function,
     pub(super) argument: Option<Expr>,
 }
 
-/// An aggregate at work. NULLs are left out; of nothing, a count is 0 and the rest NULL.
+/// The state of an aggregate. NULLs are skipped; without values, a count is 0 and the others are NULL.
 #[derive(Debug)]
 pub(super) struct Accumulator<'a> {
     aggregate: &'a Aggregate,

@@ -1,4 +1,4 @@
-//! Runs INSERT, UPDATE and DELETE, and keeps the indices.
+//! Executes INSERT, UPDATE and DELETE, and maintains the indices.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -17,7 +17,7 @@ use crate::limits::ROWS_CHANGED_MAX;
 /// A key and its row.
 type Keyed = (Vec<u8>, Vec<Value>);
 
-/// Where changes go, and the rows that they may concern.
+/// The target of a change, and the rows that it may affect.
 pub(super) struct Target<'a, S> {
     pub(super) store: &'a mut Transaction<S>,
     pub(super) slot: u16,
@@ -47,11 +47,12 @@ impl<S: Store> Target<'_, S> {
             }
             stays_within(table, part.as_ref(), &row)?;
             let key = key::of_row(self.slot, table, &row)?;
-            // What is replaced unseen would stay in the indices.
+            // The index entries of the replaced row must be removed.
             let is_looked_at = insert.conflict != Conflict::Replace || !table.indices.is_empty();
-            let before = match is_looked_at {
-                true => self.store.get(&key)?,
-                false => None,
+            let before = if is_looked_at {
+                self.store.get(&key)?
+            } else {
+                None
             };
             match (before, insert.conflict) {
                 (Some(_), Conflict::Refuse) => {
@@ -106,7 +107,7 @@ impl<S: Store> Target<'_, S> {
         Ok(changed)
     }
 
-    /// Takes all rows out of a table and its indices.
+    /// Removes all rows of a table and its indices.
     pub(super) fn clear(&mut self, table: &Table) -> Result<(), SqlError> {
         for (key, row) in self.matching(table, None, None)? {
             self.move_entries(table, &key, Some(&row), None)?;
@@ -124,7 +125,7 @@ impl<S: Store> Target<'_, S> {
         Ok(())
     }
 
-    /// Takes all entries out of an index.
+    /// Removes all entries of an index.
     pub(super) fn empty(&mut self, index: &Index) -> Result<(), SqlError> {
         let from = key::of_index(self.slot, index);
         let to = key::above(from.clone());
@@ -139,13 +140,13 @@ impl<S: Store> Target<'_, S> {
             .try_for_each(|entry| self.store.delete(entry))
     }
 
-    /// The part of the table that the statement may change; nothing: all of it.
+    /// The part of the table that the statement may change; none: all of it.
     fn part(&self, table: &Table) -> Result<Option<Part>, SqlError> {
         let scope = self.scope;
         scope.map(|scope| scope.part_to_change(table)).transpose()
     }
 
-    /// Keys and rows that a change concerns.
+    /// Keys and rows that a change affects.
     fn matching(
         &self,
         table: &Table,
@@ -176,7 +177,7 @@ impl<S: Store> Target<'_, S> {
         Ok(found)
     }
 
-    /// Takes a row's entries out of the indices as it was, and puts them in as it is.
+    /// Replaces the index entries of the old row by those of the new one.
     fn move_entries(
         &mut self,
         table: &Table,
@@ -201,7 +202,7 @@ impl<S: Store> Target<'_, S> {
     }
 }
 
-/// A change within a scope leads to rows within it only.
+/// A change within a scope must result in rows within it.
 fn stays_within(table: &Table, part: Option<&Part>, row: &[Value]) -> Result<(), SqlError> {
     match part {
         Some(part) if !part.has(row) => {
@@ -213,11 +214,12 @@ fn stays_within(table: &Table, part: Option<&Part>, row: &[Value]) -> Result<(),
 }
 
 fn bound_changes(count: usize) -> Result<(), SqlError> {
-    match count < ROWS_CHANGED_MAX {
-        true => Ok(()),
-        false => Err(SqlError::TooMany {
+    if count < ROWS_CHANGED_MAX {
+        Ok(())
+    } else {
+        Err(SqlError::TooMany {
             what: "rows to change",
             max: ROWS_CHANGED_MAX,
-        }),
+        })
     }
 }

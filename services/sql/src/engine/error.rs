@@ -1,20 +1,20 @@
-//! Why a statement does not run.
+//! Errors of statements.
 
 use alloc::string::String;
 use core::fmt;
 
-/// Why a statement does not run.
+/// Why a statement failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SqlError {
-    /// The text is not SQL; the parser's words.
+    /// The text is not SQL; the parser's message.
     Syntax(String),
-    /// SQL that this engine does not have.
+    /// Unsupported SQL.
     Unsupported(&'static str),
     /// The statement is not a SELECT.
     NotASelect,
-    /// There is no such table.
+    /// The table does not exist.
     NoTable(String),
-    /// There is such a table already.
+    /// The table already exists.
     TableExists(String),
     /// The table has no such column.
     NoColumn {
@@ -23,15 +23,15 @@ pub enum SqlError {
         /// The column.
         column: String,
     },
-    /// There is no such index.
+    /// The index does not exist.
     NoIndex(String),
-    /// There is such an index already.
+    /// The index already exists.
     IndexExists(String),
     /// A table that is joined with itself, without an alias.
     TableTwice(String),
     /// A column that two tables have.
     Ambiguous(String),
-    /// A change that leads out of the scope, by its column.
+    /// A change with a result outside of the scope, by its column.
     OutOfScope(String),
     /// A change within a scope, of a table whose primary key does not begin with the scope's column.
     ScopeKey {
@@ -48,16 +48,16 @@ pub enum SqlError {
     KeyColumn(String),
     /// A row with this primary key exists.
     DuplicateKey(String),
-    /// NULL in a column that has none.
+    /// NULL in a column that is NOT NULL.
     Null(String),
-    /// A value of another kind than its column.
+    /// A value of the wrong kind for its column.
     WrongKind {
         /// The column.
         column: String,
-        /// What the column holds.
+        /// The kind of the column.
         kind: &'static str,
     },
-    /// An operand of another kind than its operator takes.
+    /// An operand of the wrong kind for its operator.
     Operand(&'static str),
     /// A result that no 64-bit integer or finite double holds.
     Overflow,
@@ -68,18 +68,18 @@ pub enum SqlError {
         /// Values given.
         given: usize,
     },
-    /// A column beside an aggregate, or an aggregate where there is none.
+    /// A column that is not grouped beside an aggregate, or an aggregate where none is allowed.
     Aggregate,
-    /// More of something than there may be.
+    /// Too many of something.
     TooMany {
         /// Of what.
         what: &'static str,
         /// The bound.
         max: usize,
     },
-    /// Stored bytes that are no row or table.
+    /// Stored bytes that are not a row or table.
     Corrupt,
-    /// The platform refused; not the statement's fault.
+    /// The platform failed, not the statement.
     Host(e3_sdk::Error),
 }
 
@@ -92,18 +92,20 @@ impl From<e3_sdk::Error> for SqlError {
 impl fmt::Display for SqlError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Syntax(fault) => write!(f, "syntax: {fault}"),
+            Self::Syntax(error) => write!(f, "syntax: {error}"),
             Self::Unsupported(what) => write!(f, "not supported: {what}"),
             Self::NotASelect => f.write_str("statement: is not a SELECT"),
             Self::NoTable(name) => write!(f, "table {name}: does not exist"),
-            Self::TableExists(name) => write!(f, "table {name}: exists already"),
+            Self::TableExists(name) => write!(f, "table {name}: already exists"),
             Self::NoColumn { table, column } => write!(f, "table {table}: has no column {column}"),
             Self::NoIndex(name) => write!(f, "index {name}: does not exist"),
-            Self::IndexExists(name) => write!(f, "index {name}: exists already"),
-            Self::TableTwice(name) => write!(f, "table {name}: stands there twice, needs an alias"),
-            Self::Ambiguous(name) => write!(f, "column {name}: is in both tables, name one"),
+            Self::IndexExists(name) => write!(f, "index {name}: already exists"),
+            Self::TableTwice(name) => write!(f, "table {name}: is used twice, needs an alias"),
+            Self::Ambiguous(name) => {
+                write!(f, "column {name}: is ambiguous, qualify it with a table")
+            }
             Self::OutOfScope(name) => {
-                write!(f, "column {name}: is not what the request's scope is")
+                write!(f, "column {name}: differs from the request's scope")
             }
             Self::ScopeKey { table, column } => write!(
                 f,
@@ -114,10 +116,12 @@ impl fmt::Display for SqlError {
             Self::KeyColumn(name) => {
                 write!(
                     f,
-                    "column {name}: is of the primary key, which cannot be changed"
+                    "column {name}: belongs to the primary key, which cannot be changed"
                 )
             }
-            Self::DuplicateKey(name) => write!(f, "table {name}: has a row of this primary key"),
+            Self::DuplicateKey(name) => {
+                write!(f, "table {name}: already has a row with this primary key")
+            }
             Self::Null(name) => write!(f, "column {name}: is NULL, must have a value"),
             Self::WrongKind { column, kind } => write!(f, "column {column}: must be {kind}"),
             Self::Operand(what) => write!(f, "operand: must be {what}"),
@@ -125,11 +129,11 @@ impl fmt::Display for SqlError {
             Self::Parameters { needed, given } => {
                 write!(f, "parameters: {given} given, must be at least {needed}")
             }
-            Self::Aggregate => {
-                f.write_str("aggregate: not here, or beside a column that is not in GROUP BY")
-            }
+            Self::Aggregate => f.write_str(
+                "aggregate: not allowed here, or used with a column that is not in GROUP BY",
+            ),
             Self::TooMany { what, max } => write!(f, "{what}: too many, must be at most {max}"),
-            Self::Corrupt => f.write_str("store: holds bytes that are no row"),
+            Self::Corrupt => f.write_str("store: has bytes that are not a row"),
             Self::Host(error) => write!(f, "platform: {error}"),
         }
     }

@@ -40,7 +40,7 @@ pub enum Expr {
     Absolute(Box<Expr>),
     /// `coalesce`.
     Coalesce(Vec<Expr>),
-    /// CASE: conditions with their results, and what it is otherwise.
+    /// CASE: conditions with their results, and the ELSE.
     Case(Vec<(Expr, Expr)>, Option<Box<Expr>>),
 }
 
@@ -85,7 +85,7 @@ impl Comparison {
     }
 }
 
-/// What an expression is evaluated over.
+/// The input of an evaluation.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Env<'a> {
     pub(super) row: &'a [Value],
@@ -94,7 +94,7 @@ pub(super) struct Env<'a> {
 }
 
 impl<'a> Env<'a> {
-    /// For what no row stands behind.
+    /// The input of an expression without a row.
     pub(super) fn of(parameters: &'a [Value]) -> Self {
         Self {
             parameters,
@@ -104,8 +104,8 @@ impl<'a> Env<'a> {
 }
 
 impl Expr {
-    /// Parses an expression over parameters only; `names` has the names of those that are known and
-    /// takes those that are new.
+    /// Parses an expression over parameters only; `names` has the known parameters and
+    /// gets the new ones.
     pub fn parse(text: &str, names: &mut Vec<String>) -> Result<Expr, SqlError> {
         super::plan::expression(text, names)
     }
@@ -120,7 +120,7 @@ impl Expr {
         Ok(self.test(Env::of(parameters))? == Some(true))
     }
 
-    /// The value of a part of an expression: most are leaves, for which no call is needed.
+    /// The value of a part of an expression. Most parts are leaves, which need no call.
     #[inline(always)]
     fn operand<'a>(&'a self, env: Env<'a>) -> Result<Cow<'a, Value>, SqlError> {
         match self {
@@ -189,7 +189,7 @@ impl Expr {
         })
     }
 
-    /// The truth of the expression; nothing if it is unknown.
+    /// The truth value of the expression; none if it is unknown.
     pub(super) fn test(&self, env: Env<'_>) -> Result<Option<bool>, SqlError> {
         match self {
             Self::Not(operand) => Ok(operand.test(env)?.map(|truth| !truth)),

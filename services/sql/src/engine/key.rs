@@ -40,12 +40,12 @@ fn prefix(slot: u16, kind: u8, number: u16) -> Vec<u8> {
     key
 }
 
-/// What all rows of a table begin with.
+/// The prefix of all rows of a table.
 pub(super) fn of_table(slot: u16, table: &Table) -> Vec<u8> {
     prefix(slot, 1, table.number)
 }
 
-/// What all entries of an index begin with.
+/// The prefix of all entries of an index.
 pub(super) fn of_index(slot: u16, index: &Index) -> Vec<u8> {
     prefix(slot, 2, index.number)
 }
@@ -74,7 +74,7 @@ pub(super) fn of_entry(
     bounded(key, "bytes of an index's columns and the primary key")
 }
 
-/// Key of the row that an entry of an index stands for.
+/// Key of the row that an index entry refers to.
 pub(super) fn row_of_entry(
     slot: u16,
     table: &Table,
@@ -95,12 +95,13 @@ pub(super) fn row_of_entry(
 }
 
 fn bounded(key: Vec<u8>, what: &'static str) -> Result<Vec<u8>, SqlError> {
-    match key.len() <= KEY_BYTES_MAX {
-        true => Ok(key),
-        false => Err(SqlError::TooMany {
+    if key.len() <= KEY_BYTES_MAX {
+        Ok(key)
+    } else {
+        Err(SqlError::TooMany {
             what,
             max: KEY_BYTES_MAX,
-        }),
+        })
     }
 }
 
@@ -113,7 +114,7 @@ pub(super) fn append_nullable(key: &mut Vec<u8>, value: &Value) {
     append(key, value);
 }
 
-/// Appends what all values of a column of an index begin with but NULL.
+/// Appends the prefix of all values of a column of an index but NULL.
 pub(super) fn append_not_null(key: &mut Vec<u8>) {
     key.push(NOT_NULL);
 }
@@ -142,7 +143,7 @@ pub(super) fn append(key: &mut Vec<u8>, value: &Value) {
     }
 }
 
-/// Takes a value of a primary key off the front of `key`.
+/// Reads a value of a primary key from the front of `key`.
 pub(super) fn take(kind: Kind, key: &[u8]) -> Result<(Value, &[u8]), SqlError> {
     if kind == Kind::Text {
         return take_text(key);

@@ -1,14 +1,14 @@
 //! A small SQL engine on an ordered map.
 //!
-//! `plan` turns text into a [`Plan`] with the parser of the crate `sqlparser`, `access` finds the
-//! part of the primary key or of an index that a WHERE clause confines, `walk` goes along it,
-//! `select` and `change` run statements. A table is a range of the map: its rows in the order of an
-//! order-preserving encoding of their primary keys (`key`), so that ranges and sorting by a key
+//! `plan` turns text into a [`Plan`] with the parser of the crate `sqlparser`, `access` chooses the
+//! range of the primary key or of an index that a WHERE clause allows, `walk` scans it,
+//! `select` and `change` execute statements. A table is a range of the map: its rows in the order of an
+//! order-preserving encoding of their primary keys (`key`), so ranges and sorting by a key
 //! prefix are scans; an index is a second range, whose keys end with those of the rows. A join is a
-//! walk within a walk.
+//! nested loop.
 //!
-//! Each slot of routing keys is a database of its own, with its own schema, so that a shard can be
-//! split between any two slots and statements see the same rows as before.
+//! Each slot of routing keys is a separate database with its own schema, so a shard can be
+//! split between any two slots without a change to what statements see.
 
 mod access;
 mod aggregate;
@@ -47,13 +47,13 @@ pub use value::Value;
 /// A statement with the names of its parameters, in the order in which values are given.
 #[derive(Debug)]
 pub struct Prepared {
-    /// What to run.
+    /// The statement.
     pub plan: Plan,
     /// `?` for each `?`; `name` for all `:name` of it.
     pub names: Vec<String>,
 }
 
-/// What is known of one slot's database.
+/// The state of one slot's database.
 #[derive(Clone, Debug)]
 struct Space {
     schema: Rc<Schema>,
@@ -74,12 +74,12 @@ impl Space {
     }
 }
 
-/// The databases in a store, one for each slot, with what was parsed for them. Statements are for
-/// the one that was entered last; what they change is seen at once and stored by `commit`.
+/// The databases in a store, one for each slot, with their parsed statements. Statements are for
+/// the one that was entered last; their changes are visible at once and stored by `commit`.
 #[derive(Debug)]
 pub struct Database<S> {
     store: Transaction<S>,
-    /// What every database begins with.
+    /// The initial schema of every database.
     definitions: Vec<Definition>,
     initial: Rc<Schema>,
     /// Schemas by their encoding: slots that have the same one share it and its statements.
@@ -111,7 +111,7 @@ impl<S: Store> Database<S> {
                     Ok(definition)
                 }
                 _ => Err(SqlError::Unsupported(
-                    "a schema of other than CREATE IF NOT EXISTS and DROP IF EXISTS",
+                    "a schema with other statements than CREATE IF NOT EXISTS and DROP IF EXISTS",
                 )),
             })
             .collect::<Result<_, _>>()?;
@@ -131,7 +131,7 @@ impl<S: Store> Database<S> {
         })
     }
 
-    /// Makes a slot's database the one that is spoken of.
+    /// Selects the database of a slot.
     pub fn enter(&mut self, slot: u16) -> Result<(), SqlError> {
         self.slot = slot;
         if let Some(space) = self.spaces.get(&slot) {
@@ -140,7 +140,7 @@ impl<S: Store> Database<S> {
             return Ok(());
         }
         self.current = Space::new(Rc::clone(&self.initial), false);
-        // Without one nothing is written before the first change.
+        // Without a schema nothing is written before the first change.
         if let Some(bytes) = self.store.get(&key::schema(slot))? {
             let schema = match self.schemas.get(&bytes) {
                 Some(schema) => Rc::clone(schema),
@@ -161,12 +161,12 @@ impl<S: Store> Database<S> {
         &self.current.schema
     }
 
-    /// The store, with what is committed.
+    /// The store, with the committed changes.
     pub fn store(&self) -> &S {
         self.store.inner()
     }
 
-    /// Parses a statement, or finds it parsed.
+    /// Parses a statement, or finds it in the cache.
     pub fn prepare(&self, text: &str) -> Result<Rc<Prepared>, SqlError> {
         let schema = &self.current.schema;
         if let Some(prepared) = schema.statements.borrow().get(text) {
@@ -175,7 +175,7 @@ impl<S: Store> Database<S> {
         let mut names = Vec::new();
         let plans = plan::statements(text, 1, schema, &mut names)?;
         let plan = plans.into_iter().next();
-        let plan = plan.ok_or(SqlError::Unsupported("no statement at all"))?;
+        let plan = plan.ok_or(SqlError::Unsupported("an empty statement"))?;
         let prepared = Rc::new(Prepared { plan, names });
         let mut statements = schema.statements.borrow_mut();
         if statements.len() >= STATEMENTS_CACHED_MAX {
@@ -238,28 +238,28 @@ impl<S: Store> Database<S> {
         }
     }
 
-    /// Stores what the statements since the last time changed.
+    /// Stores the changes since the last commit.
     pub fn commit(&mut self) -> Result<(), SqlError> {
         self.store.commit()
     }
 
-    /// Takes back what the statements since the last `commit` changed.
+    /// Discards the changes since the last commit.
     pub fn rollback(&mut self) {
         self.store.rollback();
         self.spaces.remove(&self.slot);
     }
 
-    /// Drops what is kept in memory. Needed after the store has lost writes.
+    /// Drops the caches. Needed after the store has lost writes.
     pub fn forget(&mut self) {
         self.store.rollback();
         self.spaces.clear();
     }
 
-    /// A schema, or the one that is the same as it.
+    /// The shared copy of a schema.
     fn known(&mut self, schema: Schema) -> Rc<Schema> {
         let encoded = schema.encode();
         if self.schemas.len() >= STATEMENTS_CACHED_MAX && !self.schemas.contains_key(&encoded) {
-            // Slots go on with the ones that they have.
+            // Slots keep the copies that they have.
             self.schemas.clear();
             let initial = Rc::clone(&self.initial);
             self.schemas.insert(initial.encode(), initial);
@@ -271,7 +271,7 @@ impl<S: Store> Database<S> {
         Rc::clone(known)
     }
 
-    /// Brings a stored schema to what the configuration defines now, if it defines more than it
+    /// Extends a stored schema to the configured one, if that defines more than it
     /// did. What does not fit into one request, an index over many rows, is left as it is.
     fn migrate(&mut self) -> Result<(), SqlError> {
         let before = self.current.clone();

@@ -1,4 +1,4 @@
-//! Text to plan: parses with `sqlparser`, resolves names, refuses what this engine does not have.
+//! From text to plan: parses with `sqlparser`, resolves names, refuses unsupported SQL.
 
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -57,9 +57,10 @@ impl Plan {
 
 /// `condition`, or `what` is not supported.
 fn support(condition: bool, what: &'static str) -> Result<(), SqlError> {
-    match condition {
-        true => Ok(()),
-        false => Err(SqlError::Unsupported(what)),
+    if condition {
+        Ok(())
+    } else {
+        Err(SqlError::Unsupported(what))
     }
 }
 

@@ -1,4 +1,4 @@
-//! Tables and indices: what they are, how they are stored, and the encoding of rows.
+//! Tables and indices: definitions, storage, and the encoding of rows.
 
 use alloc::collections::BTreeMap;
 use alloc::rc::Rc;
@@ -36,7 +36,7 @@ impl Kind {
 pub struct Column {
     /// Its name, in lower case.
     pub name: String,
-    /// What it holds.
+    /// The actual type.
     pub kind: Kind,
     /// True if it holds no NULL. Invariant: true for columns of the primary key.
     pub not_null: bool,
@@ -89,9 +89,10 @@ impl Table {
             (Kind::Integer, value @ Value::Integer(_)) => Ok(value),
             (Kind::Integer, Value::Real(value)) if value as i64 as f64 == value => {
                 // 2^63 itself is no integer of 64 bits, but the nearest one is as this double.
-                match value < 9_223_372_036_854_775_808.0 {
-                    true => Ok(Value::Integer(value as i64)),
-                    false => Err(SqlError::Overflow),
+                if value < 9_223_372_036_854_775_808.0 {
+                    Ok(Value::Integer(value as i64))
+                } else {
+                    Err(SqlError::Overflow)
                 }
             }
             (Kind::Real, Value::Integer(value)) => Ok(Value::Real(value as f64)),

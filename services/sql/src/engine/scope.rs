@@ -1,13 +1,13 @@
-//! A scope: the rows with one value in one column, and nothing else of the database.
+//! A scope: only the rows with one value in one column.
 //!
-//! What a statement does and says within a scope depends on the rows within it alone: as if there were no
-//! others (`tests/scope.rs`). Three rules see to that:
+//! The effects and results of a statement within a scope depend on its rows alone, as if there were no
+//! others (`tests/scope.rs`). Three rules ensure it:
 //!
-//! - A walk gives no row of another scope to the statement. It does not even pass one, if the primary key
-//!   begins with the scope's column: it uses only indices that do so too.
-//! - A statement may change a table only if its primary key begins with the scope's column, so that rows of
-//!   two scopes never have the same key.
-//! - The bounds of a statement count what it does, never what the database holds.
+//! - A scan gives no row of another scope to the statement. It does not even visit one if the primary key
+//!   begins with the scope's column, since it uses only indices that do so too.
+//! - A statement may change a table only if its primary key begins with the scope's column, so rows of two
+//!   scopes never have the same key.
+//! - The bounds of a statement count its own work, not the contents of the database.
 
 use alloc::borrow::Cow;
 use alloc::boxed::Box;
@@ -58,12 +58,13 @@ impl Scope {
     /// The part of `table` to change.
     pub(super) fn part_to_change(&self, table: &Table) -> Result<Part, SqlError> {
         let part = self.part(table)?;
-        match table.primary_key[0] == part.column {
-            true => Ok(part),
-            false => Err(SqlError::ScopeKey {
+        if table.primary_key[0] == part.column {
+            Ok(part)
+        } else {
+            Err(SqlError::ScopeKey {
                 table: table.name.clone(),
                 column: self.column.clone(),
-            }),
+            })
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Runs a SELECT: walks, filters, groups, sorts, shows.
+//! Executes SELECT: scans, filters, groups, sorts, projects.
 
 use alloc::borrow::Cow;
 use alloc::collections::BTreeMap;
@@ -6,7 +6,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::cmp::Ordering;
 
-use super::access::{Access, Source, accesses, best, way};
+use super::access::{Access, Source, accesses, best, path_columns};
 use super::aggregate::Accumulator;
 use super::expr::{Env, Expr};
 use super::plan::{Order, Select};
@@ -16,7 +16,7 @@ use super::walk::{Context, join, takes, walk};
 use super::{Scope, SqlError, Store};
 use crate::limits::ROWS_SORTED_MAX;
 
-/// Takes rows of the result; false ends it.
+/// Receives rows of the result; false ends it.
 pub(super) type Sink<'a> = dyn FnMut(&[Value]) -> bool + 'a;
 
 /// Runs a SELECT.
@@ -100,7 +100,7 @@ pub(super) fn select<S: Store>(
     Ok(())
 }
 
-/// Visits the rows of all sources together that all conjuncts take.
+/// Visits the rows of all sources together that satisfy all conjuncts.
 fn rows<S: Store>(
     context: Context<'_, S>,
     sources: &[Source<'_>],
@@ -111,15 +111,18 @@ fn rows<S: Store>(
         [source] => super::walk::filtered(context, source, conjuncts, &mut |_, row| visit(row)),
         [a, b] => join(context, [a, b], conjuncts, visit),
         // Without FROM there is one row of no columns.
-        _ => match takes(conjuncts, &[], context.parameters)? {
-            true => visit(&[]).map(drop),
-            false => Ok(()),
-        },
+        _ => {
+            if takes(conjuncts, &[], context.parameters)? {
+                visit(&[]).map(drop)
+            } else {
+                Ok(())
+            }
+        }
     }
 }
 
-/// A way on which rows come in the order asked for, and whether to go against it: the best one if
-/// it serves, else with LIMIT another that confines as much.
+/// An access path with rows in the requested order, and whether to scan it backwards: the best one if
+/// possible, else with LIMIT another one that is as selective.
 fn in_order<'a, S>(
     context: Context<'_, S>,
     select: &Select,
@@ -140,17 +143,19 @@ fn in_order<'a, S>(
         .into_iter()
         .filter(|access| access.rank(table) >= first.rank(table));
     Ok(as_good
-        .filter_map(|access| serves(table, &access, &select.order).map(|way| (access, way)))
+        .filter_map(|access| {
+            serves(table, &access, &select.order).map(|backwards| (access, backwards))
+        })
         .next())
 }
 
-/// Which way to walk so that rows come in an order; nothing if neither way does.
+/// The scan direction that gives rows in an order; none if neither does.
 fn serves(table: &Table, access: &Access<'_>, order: &[Order]) -> Option<bool> {
     if access.is_one(table) {
         return Some(false);
     }
     let reverse = order.first().is_some_and(|order| order.descending);
-    let columns: Vec<usize> = way(table, access.index).collect();
+    let columns: Vec<usize> = path_columns(table, access.index).collect();
     let (fixed, open) = columns.split_at(access.fixed);
     let mut open = open.iter();
     for Order { expr, descending } in order {
@@ -162,7 +167,7 @@ fn serves(table: &Table, access: &Access<'_>, order: &[Order]) -> Option<bool> {
         }
         match open.next() {
             Some(next) if next == column && *descending == reverse => {}
-            // All columns of the way: no two rows are equal, what follows decides nothing.
+            // All columns of the path: no two rows are equal, so further columns do not matter.
             None => break,
             Some(_) => return None,
         }
@@ -170,7 +175,7 @@ fn serves(table: &Table, access: &Access<'_>, order: &[Order]) -> Option<bool> {
     Some(reverse)
 }
 
-/// A row to show, with what it is sorted by.
+/// A row of the result with its sort key.
 type Sortable = (Vec<Value>, Vec<Value>);
 
 fn keep(select: &Select, env: Env<'_>, rows: &mut Vec<Sortable>) -> Result<(), SqlError> {
@@ -186,14 +191,17 @@ fn keep(select: &Select, env: Env<'_>, rows: &mut Vec<Sortable>) -> Result<(), S
     Ok(())
 }
 
-/// Sorts and shows.
+/// Sorts the rows and passes them to the sink.
 fn show(select: &Select, mut rows: Vec<Sortable>, window: &mut Window, sink: &mut Sink<'_>) {
     rows.sort_by(|(a, _), (b, _)| {
         let sides = a.iter().zip(b).zip(&select.order);
         sides
-            .map(|((a, b), by)| match by.descending {
-                true => order(b, a),
-                false => order(a, b),
+            .map(|((a, b), by)| {
+                if by.descending {
+                    order(b, a)
+                } else {
+                    order(a, b)
+                }
             })
             .find(|ordering| ordering.is_ne())
             .unwrap_or(Ordering::Equal)
@@ -243,7 +251,7 @@ impl Eq for Key {}
 /// aggregates.
 type Group<'a> = (Vec<Value>, Vec<Accumulator<'a>>);
 
-/// The groups to show. Without GROUP BY there is one, also of no rows.
+/// The groups of the result. Without GROUP BY there is one, even if it has no rows.
 fn grouped<S: Store>(
     context: Context<'_, S>,
     select: &Select,
@@ -294,7 +302,7 @@ fn grouped<S: Store>(
     Ok(shown)
 }
 
-/// LIMIT and OFFSET at work.
+/// The state of LIMIT and OFFSET.
 struct Window {
     skip: u64,
     left: Option<u64>,
@@ -319,7 +327,7 @@ impl Window {
         self.left == Some(0)
     }
 
-    /// True if the next row is to be shown.
+    /// True if the next row belongs to the result.
     fn admits(&mut self) -> bool {
         if self.skip > 0 {
             self.skip -= 1;

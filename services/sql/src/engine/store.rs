@@ -1,4 +1,4 @@
-//! What the engine needs of an ordered map, and a transaction over one.
+//! The ordered map below the engine, and a transaction over it.
 
 use alloc::vec::Vec;
 
@@ -30,7 +30,7 @@ pub trait Store {
     ) -> Result<(), SqlError>;
 }
 
-/// Takes a key and a value; false ends the scan.
+/// Receives a key and a value; false ends the scan.
 pub type Visit<'a> = dyn FnMut(&[u8], &[u8]) -> Result<bool, SqlError> + 'a;
 
 impl Store for OrderedMap {
@@ -70,11 +70,11 @@ impl Store for OrderedMap {
     }
 }
 
-/// Writes over a store that are seen at once and happen all or not at all.
+/// Uncommitted writes over a store: visible at once, stored all or not at all.
 #[derive(Debug)]
 pub(super) struct Transaction<S> {
     store: S,
-    /// In the order of keys; nothing for what is removed. They are few: a list is faster than a map.
+    /// In the order of keys; none for removed ones. They are few: a list is faster than a map.
     writes: Vec<(Vec<u8>, Option<Vec<u8>>)>,
     bytes: usize,
     /// Bytes that are left for the database's schema, whether it is written or not: what a
@@ -124,7 +124,7 @@ impl<S: Store> Transaction<S> {
         self.write(key, None)
     }
 
-    /// Where a key is among what is written, or would be.
+    /// The place of a key among the writes.
     fn place(&self, key: &[u8]) -> Result<usize, usize> {
         self.writes
             .binary_search_by(|(other, _)| (**other).cmp(key))
@@ -143,7 +143,7 @@ impl<S: Store> Transaction<S> {
         Ok(())
     }
 
-    /// Writes what room is reserved for.
+    /// Writes the schema, for which bytes are reserved.
     pub(super) fn put_reserved(&mut self, key: Vec<u8>, value: Vec<u8>) {
         self.set(key, Some(value));
     }
@@ -162,7 +162,7 @@ impl<S: Store> Transaction<S> {
         }
     }
 
-    /// Both in one order; of a key that is in both, what was written.
+    /// Merges writes and store; of a key in both, the written value counts.
     pub(super) fn scan(
         &self,
         from: &[u8],
@@ -190,9 +190,10 @@ impl<S: Store> Transaction<S> {
         let mut goes_on = true;
         self.store.scan(from, to, reverse, 0, &mut |key, value| {
             while let Some(&(written, new)) = writes.last() {
-                let order = match reverse {
-                    true => key.cmp(written),
-                    false => written.cmp(key),
+                let order = if reverse {
+                    key.cmp(written)
+                } else {
+                    written.cmp(key)
                 };
                 if order.is_gt() {
                     break;
@@ -226,7 +227,7 @@ mod tests {
     use crate::engine::memory::Memory;
     use alloc::collections::BTreeMap;
 
-    /// Scans over what is written and what is below, against a map that has all of it.
+    /// Scans over writes and store, compared with one map.
     #[test]
     fn a_transaction_reads_what_it_wrote() {
         let mut random = e3_testkit::Random::new(9);

@@ -42,7 +42,7 @@ impl Value {
         }
     }
 
-    /// Takes a value off the front of `bytes`; returns it and the rest.
+    /// Reads a value from the front of `bytes`; returns it and the rest.
     pub(super) fn decode(bytes: &[u8]) -> Result<(Self, &[u8]), SqlError> {
         let (kind, rest) = bytes.split_first().ok_or(SqlError::Corrupt)?;
         match kind {

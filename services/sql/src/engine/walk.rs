@@ -1,4 +1,4 @@
-//! Walks over the rows of a table or of a join.
+//! Scans of a table or of a join.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -25,13 +25,13 @@ impl<S> Clone for Context<'_, S> {
 
 impl<S> Copy for Context<'_, S> {}
 
-/// Takes a row's key and the statement's row with this one filled in; false ends the walk.
+/// Receives a row's key and the statement's row with this one filled in; false ends the scan.
 type Visit<'a> = dyn FnMut(&[u8], &mut [Value]) -> Result<bool, SqlError> + 'a;
 
-/// Takes a row and its key; false ends the walk.
+/// Receives a row and its key; false ends the scan.
 pub(super) type OnRow<'a> = dyn FnMut(&[u8], &[Value]) -> Result<bool, SqlError> + 'a;
 
-/// Visits the rows of `source` in a range, in its order or against it; each is put into its place
+/// Visits the rows of `source` in a range, forwards or backwards; each is put into its place
 /// of `row`.
 pub(super) fn walk<S: Store>(
     context: Context<'_, S>,
@@ -66,13 +66,13 @@ pub(super) fn walk<S: Store>(
     };
     store.scan(from, to, reverse, expected, &mut |entry, _| {
         let key = key::row_of_entry(slot, table, index, entry)?;
-        // An entry of no row: the index is not what the table is.
+        // An entry without a row: the index does not match the table.
         let value = store.get(&key)?.ok_or(SqlError::Corrupt)?;
         take(&key, &value)
     })
 }
 
-/// Visits the keys and rows of one table that all conjuncts take.
+/// Visits the keys and rows of one table that satisfy all conjuncts.
 pub(super) fn filtered<S: Store>(
     context: Context<'_, S>,
     source: &Source<'_>,
@@ -89,14 +89,17 @@ pub(super) fn filtered<S: Store>(
         &access,
         (false, 0),
         &mut row,
-        &mut |key, row| match takes(conjuncts, row, parameters)? {
-            true => visit(key, row),
-            false => Ok(true),
+        &mut |key, row| {
+            if takes(conjuncts, row, parameters)? {
+                visit(key, row)
+            } else {
+                Ok(true)
+            }
         },
     )
 }
 
-/// True if all conjuncts are true of a row.
+/// True if a row satisfies all conjuncts.
 pub(super) fn takes(
     conjuncts: &[&Expr],
     row: &[Value],
@@ -115,7 +118,7 @@ pub(super) fn takes(
     Ok(true)
 }
 
-/// Visits the pairs of rows of two tables that all conjuncts take, in no order that is promised.
+/// Visits the pairs of rows of two tables that satisfy all conjuncts, in no particular order.
 /// The order is the one that seems to look at fewer rows.
 pub(super) fn join<S: Store>(
     context: Context<'_, S>,
@@ -131,9 +134,10 @@ pub(super) fn join<S: Store>(
     let cost = |outer: &Source<'_>, inner: &Source<'_>| {
         cost(outer, conjuncts, &(0..0)) * cost(inner, conjuncts, &outer.columns)
     };
-    let (outer, inner) = match cost(a, b) <= cost(b, a) {
-        true => (a, b),
-        false => (b, a),
+    let (outer, inner) = if cost(a, b) <= cost(b, a) {
+        (a, b)
+    } else {
+        (b, a)
     };
     let of_outer = |expr: &&Expr| {
         expr.all(&mut |leaf| match leaf {

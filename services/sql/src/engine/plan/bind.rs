@@ -1,4 +1,4 @@
-//! Expressions: from the parser's tree, with names of columns, to [`Expr`], with their indices.
+//! Expressions: from the parser's tree, with column names, to [`Expr`], with column indices.
 
 use alloc::boxed::Box;
 use alloc::rc::Rc;
@@ -15,7 +15,7 @@ use super::super::value::{Arithmetic, Value};
 use super::support;
 use crate::limits::EXPRESSION_DEPTH_MAX;
 
-/// A table under the name that it has in a statement.
+/// A table with its name in a statement.
 #[derive(Clone, Debug)]
 pub(super) struct Named {
     pub(super) name: String,
@@ -163,7 +163,7 @@ impl<'a> Binder<'a> {
                 table: table.unwrap_or(&first.name).into(),
                 column: name.into(),
             }),
-            (None, None) => Err(SqlError::Unsupported("columns where there is no table")),
+            (None, None) => Err(SqlError::Unsupported("columns without a table")),
         }
     }
 

@@ -12,7 +12,7 @@ use super::super::schema::{Schema, Table};
 use super::bind::{Binder, Named, named, one_name};
 use super::support;
 
-/// What becomes of a row to insert whose primary key is taken.
+/// What INSERT does if the primary key exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in super::super) enum Conflict {
     Refuse,
@@ -168,6 +168,6 @@ pub(super) fn delete(
 fn only_table(from: &[ast::TableWithJoins], schema: &Schema) -> Result<Named, SqlError> {
     match from {
         [ast::TableWithJoins { relation, joins }] if joins.is_empty() => named(relation, schema),
-        _ => Err(SqlError::Unsupported("a change of other than one table")),
+        _ => Err(SqlError::Unsupported("changes of several tables")),
     }
 }

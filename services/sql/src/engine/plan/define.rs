@@ -1,4 +1,4 @@
-//! CREATE and DROP: definitions, and the schema that a definition makes of another.
+//! CREATE and DROP: definitions, and how they change a schema.
 
 use alloc::rc::Rc;
 use alloc::string::String;
@@ -17,9 +17,9 @@ use crate::limits::{COLUMNS_MAX, INDICES_MAX, NAME_BYTES_MAX, SCHEMA_BYTES_MAX, 
 pub enum Definition {
     /// CREATE TABLE.
     CreateTable {
-        /// The table, not numbered yet.
+        /// The table, without a number yet.
         table: Table,
-        /// True if an existing table is no error.
+        /// True with IF NOT EXISTS.
         if_not_exists: bool,
     },
     /// CREATE INDEX.
@@ -30,27 +30,27 @@ pub enum Definition {
         table: String,
         /// Its columns.
         columns: Vec<String>,
-        /// True if an existing index is no error.
+        /// True with IF NOT EXISTS.
         if_not_exists: bool,
     },
     /// DROP TABLE.
     DropTable {
         /// The table.
         name: String,
-        /// True if a missing table is no error.
+        /// True with IF EXISTS.
         if_exists: bool,
     },
     /// DROP INDEX.
     DropIndex {
         /// The index.
         name: String,
-        /// True if a missing index is no error.
+        /// True with IF EXISTS.
         if_exists: bool,
     },
 }
 
 impl Definition {
-    /// True if it may run again and again, as what the configuration gives does.
+    /// True if it may run repeatedly, as the configured schema does.
     pub fn is_repeatable(&self) -> bool {
         match self {
             Self::CreateTable { if_not_exists, .. } | Self::CreateIndex { if_not_exists, .. } => {
@@ -71,7 +71,7 @@ impl Definition {
         }
     }
 
-    /// What it makes of a schema; nothing if it changes nothing.
+    /// The changed schema; none if nothing changes.
     pub(in super::super) fn apply(&self, schema: &Schema) -> Result<Option<Schema>, SqlError> {
         let mut tables = schema.tables.clone();
         let with_index = |name: &str| {
@@ -152,10 +152,7 @@ impl Definition {
 }
 
 fn unless(allowed: bool, error: SqlError) -> Result<Option<Schema>, SqlError> {
-    match allowed {
-        true => Ok(None),
-        false => Err(error),
-    }
+    if allowed { Ok(None) } else { Err(error) }
 }
 
 fn replace(tables: &mut [Rc<Table>], new: Table) {
@@ -169,15 +166,16 @@ fn replace(tables: &mut [Rc<Table>], new: Table) {
 
 fn check<'a>(names: impl IntoIterator<Item = &'a String>) -> Result<(), SqlError> {
     names.into_iter().try_for_each(|name| match name.len() {
-        0 => Err(SqlError::Unsupported("names of no letters")),
+        0 => Err(SqlError::Unsupported("empty names")),
         len => bound(len, NAME_BYTES_MAX, "bytes of a name"),
     })
 }
 
 fn bound(count: usize, max: usize, what: &'static str) -> Result<(), SqlError> {
-    match count <= max {
-        true => Ok(()),
-        false => Err(SqlError::TooMany { what, max }),
+    if count <= max {
+        Ok(())
+    } else {
+        Err(SqlError::TooMany { what, max })
     }
 }
 

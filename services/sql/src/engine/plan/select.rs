@@ -42,12 +42,12 @@ pub(in super::super) struct Order {
 }
 
 impl Select {
-    /// True if it shows groups, not rows.
+    /// True if the result has groups, not rows.
     pub(in super::super) fn is_grouped(&self) -> bool {
         !self.aggregates.is_empty() || !self.group.is_empty()
     }
 
-    /// Columns in what is shown of groups are those that they are grouped by.
+    /// Columns in the result of a grouped query must be those of GROUP BY.
     fn check_groups(&self) -> Result<(), SqlError> {
         let order = self.order.iter().map(|order| &order.expr);
         let is_of_group = |expr: &Expr| {
@@ -56,9 +56,10 @@ impl Select {
                     .all(&mut |leaf| !matches!(leaf, Expr::Column(_)) || self.group.contains(leaf))
         };
         let mut shown = self.projection.iter().chain(&self.having).chain(order);
-        match !self.is_grouped() || shown.all(is_of_group) {
-            true => Ok(()),
-            false => Err(SqlError::Aggregate),
+        if !self.is_grouped() || shown.all(is_of_group) {
+            Ok(())
+        } else {
+            Err(SqlError::Aggregate)
         }
     }
 }
@@ -143,7 +144,7 @@ pub(super) fn select(
     Ok(select)
 }
 
-/// Names and expressions of what is shown.
+/// Names and expressions of the result.
 fn projection(
     items: &[ast::SelectItem],
     sources: &[Named],
@@ -190,12 +191,13 @@ fn projection(
             return Err(SqlError::NoTable(wanted.unwrap_or_default()));
         }
     }
-    match projection.len() <= COLUMNS_MAX {
-        true => Ok((columns, projection)),
-        false => Err(SqlError::TooMany {
+    if projection.len() <= COLUMNS_MAX {
+        Ok((columns, projection))
+    } else {
+        Err(SqlError::TooMany {
             what: "columns",
             max: COLUMNS_MAX,
-        }),
+        })
     }
 }
 
@@ -265,7 +267,7 @@ fn order(
     Ok(order)
 }
 
-/// What a number or an alias in ORDER BY stands for.
+/// The expression that a number or an alias in ORDER BY refers to.
 fn shown(
     by: &ast::Expr,
     items: &[ast::SelectItem],

@@ -1,18 +1,18 @@
-//! What is wrong with a packet.
+//! Errors of packets.
 
 use core::fmt;
 use core::net::Ipv4Addr;
 
 /// What is wrong with a packet: what it claims, and the bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
+pub enum PacketError {
     /// Fewer bytes than a header has.
     Short {
         /// Which header.
         what: &'static str,
-        /// The bytes that there are.
+        /// The actual length in bytes.
         len: usize,
-        /// The bytes that there must be.
+        /// The shortest length in bytes.
         min: usize,
     },
     /// The version is not 4.
@@ -36,7 +36,7 @@ pub enum Fault {
         len: usize,
         /// The shortest.
         min: usize,
-        /// The longest: the bytes that there are.
+        /// The longest: the actual bytes.
         max: usize,
     },
     /// The header's checksum is wrong.
@@ -46,12 +46,12 @@ pub enum Fault {
         /// What it must be.
         must_be: u16,
     },
-    /// A fragment where only a whole packet will do.
+    /// A fragment where a whole packet is required.
     Fragment {
         /// Where it begins, in bytes.
         offset: usize,
     },
-    /// A time to live with which a packet may not be forwarded.
+    /// A time to live too small for forwarding.
     Expired {
         /// The time to live.
         ttl: u8,
@@ -65,7 +65,7 @@ pub enum Fault {
     },
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for PacketError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Short { what, len, min } => {
@@ -110,4 +110,4 @@ impl fmt::Display for Fault {
     }
 }
 
-impl core::error::Error for Fault {}
+impl core::error::Error for PacketError {}

@@ -1,155 +1,15 @@
-//! The service with the configuration of IOT-TS: rows, triggers, questions, faults, splits.
+//! The service with the configuration of IOT-TS: rows, triggers, queries, errors, splits.
 
-use e3_pipeline::{Builder, Record, Value, status};
-use e3_sdk::testing::{Call, Collection, Host, Kind, Outcome, slot_of};
-use e3_sdk::{RequestId, Service};
+use e3_pipeline::{Value, status};
+use e3_sdk::Service;
+use e3_sdk::testing::{Collection, Host, Kind, slot_of};
 use e3_service_sql::Sql;
 use e3_testkit::{Random, fuzz};
 use std::collections::BTreeMap;
 
-use minicbor::Decoder;
-use minicbor::data::Type;
+mod host;
 
-/// What apps/iot-ts.yaml says.
-const CONFIG: [(&str, &str); 11] = [
-    ("name", "sql"),
-    ("to", "ema, spike, recommend"),
-    ("reply", "yes"),
-    ("schema", SCHEMA),
-    (
-        "before",
-        "SELECT time AS last_time, temperature AS last_temperature, passed, row_count
-         FROM latest WHERE user = :user",
-    ),
-    ("let-row", "coalesce(:row_count, 0) + 1"),
-    ("let-late", "coalesce(:time < :last_time, FALSE)"),
-    (
-        "when-ema",
-        "NOT :late AND coalesce(abs(:temperature - :passed) >= 0.5, TRUE)",
-    ),
-    ("when-spike", "NOT :late"),
-    (
-        "when-recommend",
-        "NOT :late AND :temperature NOT BETWEEN 10 AND 18",
-    ),
-    ("answer", "row"),
-];
-const SCHEMA: &str = "CREATE TABLE IF NOT EXISTS readings (
-            user TEXT, time INTEGER, client INTEGER, sequence INTEGER, temperature REAL NOT NULL,
-            PRIMARY KEY (user, time, client, sequence));
-         CREATE TABLE IF NOT EXISTS latest (
-            user TEXT PRIMARY KEY, time INTEGER NOT NULL, temperature REAL NOT NULL,
-            passed REAL NOT NULL, row_count INTEGER NOT NULL)";
-const STATEMENTS: &str = "
-    INSERT INTO readings (user, time, client, sequence, temperature)
-        VALUES (:user, :time, :client, :sequence, :temperature);
-    INSERT OR REPLACE INTO latest (user, time, temperature, passed, row_count) VALUES (:user,
-        CASE WHEN :late THEN :last_time ELSE :time END,
-        CASE WHEN :late THEN :last_temperature ELSE :temperature END,
-        CASE WHEN :when_ema THEN :temperature ELSE :passed END, :row)";
-
-fn host(allow: &str) -> Host {
-    host_without_scope(allow).config("scope", "user = user")
-}
-
-fn host_without_scope(allow: &str) -> Host {
-    let host = Host::new()
-        .channel("ema")
-        .channel("spike")
-        .channel("recommend")
-        .collection("tables", Kind::Ordered)
-        .config("allow", allow)
-        .config("statements", STATEMENTS);
-    CONFIG
-        .iter()
-        .fold(host, |host, (name, value)| host.config(name, value))
-}
-
-fn record(fields: &[(&str, Value<'_>)]) -> Vec<u8> {
-    let mut out = Builder::new();
-    for (name, value) in fields {
-        out.field(name, *value);
-    }
-    out.bytes().to_vec()
-}
-
-fn reading(user: &str, hour: i64, temperature: f64) -> Vec<u8> {
-    record(&[
-        ("user", Value::Text(user)),
-        ("time", Value::Int(hour * 3600)),
-        ("temperature", Value::Float(temperature)),
-    ])
-}
-
-fn send(host: &Host, sql: &mut Sql, user: &str, sequence: u64, payload: &[u8]) -> Outcome {
-    let id = RequestId {
-        client: u64::MAX,
-        sequence,
-    };
-    let call = Call {
-        id,
-        key: user.into(),
-        payload: payload.to_vec(),
-        ..Call::default()
-    };
-    let outcome = host.call(sql, &call);
-    assert_eq!(outcome.result, Ok(()));
-    outcome
-}
-
-/// The reply's status, and its text if it is none of success.
-fn fault(outcome: &Outcome) -> (u32, String) {
-    assert_eq!(outcome.replies.len(), 1);
-    let (status, payload) = &outcome.replies[0];
-    (*status, String::from_utf8_lossy(payload).into_owned())
-}
-
-fn row_of(outcome: &Outcome) -> i64 {
-    let (status, payload) = &outcome.replies[0];
-    assert_eq!(*status, status::OK, "{}", String::from_utf8_lossy(payload));
-    Record::parse(payload).unwrap().int("row").unwrap()
-}
-
-fn triggered(outcome: &Outcome) -> Vec<&str> {
-    let channels = outcome.sent.iter().map(|sent| sent.channel.as_str());
-    channels.collect()
-}
-
-/// A value of a reply as text: `{name: value}`, `[value, value]`.
-fn shown(d: &mut Decoder<'_>) -> String {
-    match d.datatype().unwrap() {
-        Type::Null => d.null().map(|()| "null".into()).unwrap(),
-        Type::String => format!("{:?}", d.str().unwrap()),
-        Type::F64 => format!("{:?}", d.f64().unwrap()),
-        Type::Array => {
-            let len = d.array().unwrap().unwrap();
-            let all: Vec<_> = (0..len).map(|_| shown(d)).collect();
-            format!("[{}]", all.join(", "))
-        }
-        Type::Map => {
-            let len = d.map().unwrap().unwrap();
-            let all: Vec<_> = (0..len)
-                .map(|_| format!("{}: {}", d.str().unwrap(), shown(d)))
-                .collect();
-            format!("{{{}}}", all.join(", "))
-        }
-        _ => d.i64().unwrap().to_string(),
-    }
-}
-
-/// The reply to a statement, as text.
-fn ask(host: &Host, sql: &mut Sql, user: &str, text: &str, more: &[(&str, Value<'_>)]) -> String {
-    let mut all = vec![("user", Value::Text(user)), ("sql", Value::Text(text))];
-    all.extend(more);
-    said(&send(host, sql, user, 1 << 40, &record(&all)))
-}
-
-fn said(outcome: &Outcome) -> String {
-    match &*outcome.replies {
-        [(status::OK, payload)] => shown(&mut Decoder::new(payload)),
-        _ => format!("{:?}", fault(outcome)),
-    }
-}
+use host::*;
 
 #[test]
 fn stores_a_row_for_each_record_and_passes_on_by_conditions() {
@@ -244,7 +104,7 @@ fn a_statement_sees_the_rows_of_its_scope() {
     );
 
     let before = host.state();
-    for (text, fault) in [
+    for (text, error) in [
         (
             "DELETE FROM readings",
             "(3, \"statement: is not a SELECT\")",
@@ -264,13 +124,13 @@ fn a_statement_sees_the_rows_of_its_scope() {
             "(1, \"not supported: ?: parameters must be named, as :name\")",
         ),
     ] {
-        assert_eq!(ask(&host, &mut sql, "t7", text, &[]), fault, "{text}");
+        assert_eq!(ask(&host, &mut sql, "t7", text, &[]), error, "{text}");
     }
     let long = format!("SELECT {}", " ".repeat(3000));
-    let fault = ask(&host, &mut sql, "t7", &long, &[]);
+    let error = ask(&host, &mut sql, "t7", &long, &[]);
     assert!(
-        fault.contains("has 3007 bytes, must have at most 2048"),
-        "{fault}"
+        error.contains("has 3007 bytes, must have at most 2048"),
+        "{error}"
     );
     assert_eq!(host.state(), before);
 }
@@ -289,7 +149,7 @@ fn a_change_within_a_scope_stays_there() {
         );
     }
     let mut changed = |text: &str| ask(&host, &mut sql, "t7", text, &[]);
-    let refused = "(3, \"column user: is not what the request's scope is\")";
+    let refused = "(3, \"column user: differs from the request's scope\")";
     for (text, reply) in [
         ("UPDATE readings SET temperature = 1.5", "{changed: 2}"),
         ("INSERT INTO readings VALUES ('t8', 1, 1, 1, 1.0)", refused),
@@ -359,7 +219,7 @@ fn a_key_of_another_user_is_free() {
         (
             "bob",
             "INSERT INTO notes VALUES (1, :user, 'x')",
-            "(3, \"table notes: has a row of this primary key\")",
+            "(3, \"table notes: already has a row with this primary key\")",
         ),
         ("ann", "SELECT id, body FROM notes", &rows("[1, \"ann's\"]")),
         (
@@ -372,7 +232,7 @@ fn a_key_of_another_user_is_free() {
         (
             "ann",
             "UPDATE notes SET user = 'bob'",
-            "(1, \"column user: is of the primary key, which cannot be changed\")",
+            "(1, \"column user: belongs to the primary key, which cannot be changed\")",
         ),
     ] {
         assert_eq!(say(user, text), reply, "{user}: {text}");
@@ -406,7 +266,7 @@ fn workload(accepts: impl Fn(u16) -> bool, fresh_at: usize) -> BTreeMap<Vec<u8>,
         };
         let stored = send(&host, &mut sql, &user, n as u64, &payload);
         if odd == 0 {
-            assert_eq!(fault(&stored).0, status::MALFORMED);
+            assert_eq!(error(&stored).0, status::MALFORMED);
             continue;
         }
         let count = rows.entry(user.clone()).or_default();
@@ -455,7 +315,7 @@ fn a_set_of_statements_happens_all_or_not_at_all() {
     let refused = send(&host, &mut sql, "t7", 1, &null);
     let why = "column temperature: is NULL, must have a value".to_string();
     assert_eq!(
-        (fault(&refused), refused.sent.len()),
+        (error(&refused), refused.sent.len()),
         ((status::MALFORMED, why), 0)
     );
     assert_eq!(host.state(), before);
@@ -463,10 +323,10 @@ fn a_set_of_statements_happens_all_or_not_at_all() {
     let before = host.state();
     let again = send(&host, &mut sql, "t7", 3, &reading("t7", 2, 1.0));
     assert_eq!(
-        fault(&again),
+        error(&again),
         (
             status::REFUSED,
-            "table latest: has a row of this primary key".into()
+            "table latest: already has a row with this primary key".into()
         )
     );
     assert_eq!(host.state(), before);
@@ -496,11 +356,7 @@ fn faults_of_the_configuration_are_named() {
         ),
         ("when-ema", "1 +", "syntax"),
         ("when-ema", "1 2", "after an expression"),
-        (
-            "when-spike",
-            "user = 'x'",
-            "columns where there is no table",
-        ),
+        ("when-spike", "user = 'x'", "columns without a table"),
         ("let-late", ":row", "late: needs itself"),
         ("let-late", ":late = 1", "late: needs itself"),
         ("allow", "anything", "anything"),
@@ -544,9 +400,10 @@ fn no_payload_does_harm() {
         ])
     }));
     for (allow, has_scope) in [("read", true), ("write", true), ("write", false)] {
-        let host = match has_scope {
-            true => host(allow),
-            false => host_without_scope(allow),
+        let host = if has_scope {
+            host(allow)
+        } else {
+            host_without_scope(allow)
         };
         let mut sql = Sql::init().unwrap();
         let counts = fuzz(&host, &mut sql, 5, 7000, &good);
