@@ -219,7 +219,7 @@ impl Index {
                     name: self.name,
                     line: 0,
                     reason: format!(
-                        "byte {at}: posting of term {term}: document {document} with {count} occurrences, must be below {documents}, after the one before, with at least 1"
+                        "byte {at}: posting of term {term}: document {document} with {count} occurrences, must be below {documents}, after the previous one, with at least 1"
                     ),
                 });
             }

@@ -282,7 +282,11 @@ fn what_cannot_be_translated_is_refused_by_name() {
     };
     starts(refuse(b""), 1, "packet: has 0 bytes");
     starts(refuse(&[0x60; 40]), 1, "packet: version is 6");
-    starts(refuse(&[0xa1; 40]), 1, "record: byte 2");
+    starts(
+        refuse(&[0xa1; 40]),
+        1,
+        "record: expected a field name at byte 2",
+    );
     starts(refuse(&[0xa0]), 1, "field \"op\": is missing");
     starts(
         refuse(&udp(b, a)),

@@ -156,7 +156,7 @@ fn faults_are_named_and_change_nothing() {
     for (statement, expected) in [
         ("SELEC", "not supported: statements"),
         ("SELECT", "syntax: "),
-        ("", "not supported: no statement"),
+        ("", "not supported: an empty statement"),
         (
             "SELECT 1 FROM rooms; SELECT 2 FROM rooms",
             "statements: too many, must be at most 1",
@@ -176,13 +176,10 @@ fn faults_are_named_and_change_nothing() {
             "SELECT DISTINCT house FROM rooms",
             "not supported: DISTINCT",
         ),
-        (
-            "SELECT 1 FROM rooms, rooms",
-            "table rooms: stands there twice",
-        ),
+        ("SELECT 1 FROM rooms, rooms", "table rooms: is used twice"),
         (
             "SELECT name FROM rooms JOIN rooms b ON b.house = 1",
-            "column name: is in both tables",
+            "column name: is ambiguous",
         ),
         (
             "SELECT 1 FROM rooms LEFT JOIN rooms b ON 1",
@@ -216,11 +213,11 @@ fn faults_are_named_and_change_nothing() {
         ("SELECT (SELECT 1) FROM rooms", "not supported: expressions"),
         (
             "INSERT INTO rooms VALUES (1, 'hall', 1.0, 1)",
-            "table rooms: has a row",
+            "table rooms: already has a row",
         ),
         (
             "INSERT INTO rooms VALUES (9, 'a', 1, 1), (9, 'a', 1, 1)",
-            "table rooms: has a row",
+            "table rooms: already has a row",
         ),
         (
             "INSERT INTO rooms (house, name) VALUES (9, 'a')",
@@ -244,7 +241,7 @@ fn faults_are_named_and_change_nothing() {
         ),
         (
             "UPDATE rooms SET house = 4",
-            "column house: is of the primary key",
+            "column house: belongs to the primary key",
         ),
         ("UPDATE rooms SET floor = NULL", "column floor: is NULL"),
         (

@@ -95,7 +95,7 @@ fn a_receiver_takes_the_epochs_of_the_sender_and_none_twice() {
     let forged = ([5; 16], old_epoch.1);
     let (status, text) = accept(&end, &mut service, b"k", &forged);
     assert_eq!(status, status::REFUSED);
-    assert!(text.contains("the proof is not"), "{text}");
+    assert!(text.contains("the proof does not match"), "{text}");
     assert_eq!(
         accept(&end, &mut service, b"other", &old_epoch).0,
         status::REFUSED

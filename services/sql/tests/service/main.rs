@@ -338,16 +338,16 @@ fn faults_of_the_configuration_are_named() {
         (
             "schema",
             "CREATE TABLE t (a INT PRIMARY KEY)",
-            "schema of other than",
+            "schema with other statements than",
         ),
         (
             "schema",
             "CREATE TABLE IF NOT EXISTS t (a INT)",
             "no primary key",
         ),
-        ("before", "DELETE FROM latest", "other than one SELECT"),
-        ("before", "SELECT 1; SELECT 2", "other than one SELECT"),
-        ("statements", "SELECT 1", "no INSERT, UPDATE or DELETE"),
+        ("before", "DELETE FROM latest", "must be one SELECT"),
+        ("before", "SELECT 1; SELECT 2", "must be one SELECT"),
+        ("statements", "SELECT 1", "not an INSERT, UPDATE or DELETE"),
         ("statements", "DELETE FROM x", "table x: does not exist"),
         (
             "statements",
