@@ -6,17 +6,24 @@ use e3_placement::{AdmitError, Misfit};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// A change.
+/// The first record of the log: which cluster this is, for [`Control::new`](crate::Control::new).
+/// Commands follow.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Command {
-    /// The first one: which cluster this is.
+pub enum Genesis {
+    /// The only kind.
     Init {
-        /// Random id.
+        /// Random id, not 0.
         cluster: u64,
         /// The hardware.
         topology: Topology,
     },
+}
+
+/// A change.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Command {
     /// Run an application.
     Deploy {
         /// The manifest.
@@ -54,7 +61,7 @@ pub enum Command {
     Join {
         /// What it says.
         hello: NodeHello,
-        /// When, since the Unix epoch.
+        /// When.
         at: Timestamp,
     },
     /// A node's process is gone.
@@ -63,17 +70,17 @@ pub enum Command {
         node: NodeId,
         /// The process.
         incarnation: u32,
-        /// When that was noticed, since the Unix epoch.
+        /// When that was noticed.
         at: Timestamp,
     },
-    /// A node tells that something is done.
+    /// A node reports that something is done.
     Event(NodeEvent),
 }
 
 /// What a command did.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Applied {
-    /// Nothing: it was so already, or it came too late.
+    /// Nothing: the state was so already, or the command came too late.
     Nothing,
     /// The desired state changed.
     Changed,
@@ -88,16 +95,10 @@ pub enum Applied {
 /// Why a command is refused. Nothing has changed then.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
 pub enum CommandError {
-    /// `Init` twice.
-    #[error("the cluster is set up already")]
-    Initialised,
-    /// Anything before `Init`.
-    #[error("the cluster is not set up yet")]
-    NotInitialised,
     /// No such application.
     #[error("there is no application {0:?}")]
     NoApp(String),
-    /// An application of that name, but one that differs in what cannot be changed while it runs.
+    /// The running application of that name differs in a field that is fixed while it runs.
     #[error("{field} of application {app:?} cannot change while it runs; delete it first")]
     Fixed {
         /// The application.

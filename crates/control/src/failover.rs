@@ -1,13 +1,58 @@
 //! Fail-over: what happens to shards when nodes come and go (E3, 3.5).
 
-use crate::command::Applied;
+use crate::command::{Applied, CommandError};
 use crate::migration::{Cancelled, Migration, MoveOutcome, drop_copy};
-use crate::state::{Control, Loss};
-use e3_model::plan::ShardPlan;
+use crate::state::{Control, Loss, Member};
+use e3_model::plan::{NodeHello, NodeWelcome, ShardPlan};
 use e3_model::{AppId, NodeId, ServiceId, Timestamp};
 use e3_placement::{Request, pick_backup, pick_primary};
 
 impl Control {
+    /// A process of a node joins; shards that waited for room get it.
+    pub(crate) fn join(
+        &mut self,
+        hello: &NodeHello,
+        at: Timestamp,
+    ) -> Result<Applied, CommandError> {
+        let Some(found) = self.topology.node_named(&hello.name) else {
+            let known = self.topology.nodes().map(|n| n.node.name.clone()).collect();
+            return Err(CommandError::NoNode {
+                name: hello.name.clone(),
+                known,
+            });
+        };
+        let (id, node) = (found.id, found.node.clone());
+        let incarnation = match self.members.get(&id) {
+            None => 1,
+            Some(m) if m.process == hello.process && m.up => m.incarnation,
+            Some(m) => {
+                let old = m.incarnation;
+                self.lose(id, old, at);
+                old + 1
+            }
+        };
+        let member = Member {
+            incarnation,
+            process: hello.process,
+            address: hello.address,
+            up: true,
+        };
+        self.members.insert(id, member);
+        self.now = self.now.max(at);
+        self.restore_all();
+        Ok(Applied::Joined(NodeWelcome {
+            cluster: self.cluster,
+            node: id,
+            incarnation,
+            kind: node.kind,
+            emulated: node.emulated,
+            slowed: self.topology.nodes().any(|n| n.node.emulated),
+            link_latency: node.link_latency.unwrap_or_default(),
+            memory_max: node.emulated.then_some(node.memory),
+            accelerators: node.accelerators,
+        }))
+    }
+
     /// A process is gone, and everything that it held.
     pub(crate) fn lose(&mut self, node: NodeId, incarnation: u32, at: Timestamp) -> Applied {
         match self.members.get_mut(&node) {
@@ -27,25 +72,13 @@ impl Control {
         let servers = self.servers();
         let app = self.apps.get_mut(&id).expect("listed");
         let mut ended = Vec::new();
-        for shard in app
-            .plan
-            .shards
-            .iter_mut()
-            .filter(|s| s.role(lost).is_some())
-        {
-            shard.view += 1;
-            shard.backups.retain(|n| *n != lost);
-            shard.joining.retain(|n| *n != lost);
+        let has_replica = |s: &&mut ShardPlan| s.role(lost).is_some();
+        for shard in app.plan.shards.iter_mut().filter(has_replica) {
             let deposed = shard.primary == lost;
-            if deposed && !shard.backups.is_empty() {
-                let successor = shard.backups.remove(0);
-                take_over(shard, successor, false);
-            } else if deposed {
-                // A copy that was never complete is none.
-                shard.joining.clear();
+            if lose_replica(shard, lost) {
                 app.orphans.insert((shard.service, shard.shard));
             }
-            // A move that lost one of its ends, or the primary that copies, is off.
+            // A move that lost one of its ends, or the primary that copies, is cancelled.
             let key = (shard.service, shard.shard);
             let off = |m: &Migration| {
                 (m.key.service, m.key.shard) == key && (deposed || m.to == lost || m.from == lost)
@@ -54,14 +87,7 @@ impl Control {
                 let migration = app.migrations.remove(at);
                 let replicas = app.plan.app.service(shard.service).replicas;
                 drop_copy(shard, &migration, replicas, &servers);
-                let outcome = match migration {
-                    // The copy took over, which is what the move was for.
-                    m if m.from == lost && shard.primary == m.to => MoveOutcome::Done,
-                    m if m.to == lost => MoveOutcome::Cancelled(Cancelled::TargetLost),
-                    m if m.from == lost => MoveOutcome::Cancelled(Cancelled::SourceLost),
-                    _ => MoveOutcome::Cancelled(Cancelled::PrimaryLost),
-                };
-                ended.push((migration, outcome));
+                ended.push((migration, outcome_of_loss(&migration, shard, lost)));
             }
         }
         for (migration, outcome) in ended {
@@ -93,7 +119,7 @@ impl Control {
         let found = pick_primary(&request, &cluster, shard.service, shard.shard, &parents);
         let Ok(decision) = found else { return };
         let stateful = app.plan.app.service(shard.service).stateful;
-        let at_time = self.now;
+        let now = self.now;
         let app = self.apps.get_mut(&id).expect("just seen");
         let shard = &mut app.plan.shards[at];
         let key = (shard.service, shard.shard);
@@ -107,7 +133,7 @@ impl Control {
             app.note_loss(Loss {
                 service,
                 shard,
-                at: at_time,
+                at: now,
             });
         }
     }
@@ -153,6 +179,39 @@ impl Control {
             shard.view += 1;
         }
     }
+}
+
+/// Takes a lost node out of a shard in a new view. True if nobody is left to take over.
+fn lose_replica(shard: &mut ShardPlan, lost: NodeId) -> bool {
+    shard.view += 1;
+    shard.backups.retain(|n| *n != lost);
+    shard.joining.retain(|n| *n != lost);
+    if shard.primary != lost {
+        return false;
+    }
+    if shard.backups.is_empty() {
+        // A copy that was never complete is none.
+        shard.joining.clear();
+        return true;
+    }
+    let successor = shard.backups.remove(0);
+    take_over(shard, successor, false);
+    false
+}
+
+/// How a move ends when it loses a node.
+fn outcome_of_loss(migration: &Migration, shard: &ShardPlan, lost: NodeId) -> MoveOutcome {
+    if migration.from == lost && shard.primary == migration.to {
+        // The copy took over, which is what the move was for.
+        return MoveOutcome::Done;
+    }
+    MoveOutcome::Cancelled(if migration.to == lost {
+        Cancelled::TargetLost
+    } else if migration.from == lost {
+        Cancelled::SourceLost
+    } else {
+        Cancelled::PrimaryLost
+    })
 }
 
 /// A new primary in the shard's current view.

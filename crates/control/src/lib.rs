@@ -1,19 +1,21 @@
 //! The resource controller as one deterministic state machine: commands and decisions in, plans out.
 //!
 //! [`Control`] is what is logged and replayed; it depends on nothing but its commands, so that it can
-//! be replicated. [`Membership`] is soft state beside it: heartbeats come often and are worth
-//! nothing later, so only the decisions drawn from them become commands. Source: E3 (USENIX ATC
-//! 2019), 3.2 placement, 3.4 cold migration, 3.5 fail-over.
+//! be replicated. [`Membership`] is soft state beside it: heartbeats come often and soon lose their
+//! worth, so only the decisions drawn from them become commands. Source: E3 (USENIX ATC
+//! 2019), 3.2 placement, 3.4 migration, 3.5 fail-over.
 
 mod command;
+mod deploy;
 mod failover;
 pub mod limits;
 mod membership;
 mod migration;
 mod state;
 mod update;
+mod validate;
 
-pub use command::{Applied, Command, CommandError};
+pub use command::{Applied, Command, CommandError, Genesis};
 pub use membership::Membership;
 pub use migration::{Cancelled, Migration, MoveOutcome, Moved, Phase};
 pub use state::{AppState, Control, Loss, Member, Placed};

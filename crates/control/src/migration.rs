@@ -1,5 +1,5 @@
-//! Cold migration (E3, 3.4): copy, freeze, switch. Every step is a view of the shard, and each waits
-//! for the node to confirm the one before.
+//! Pre-copy migration (E3, 3.4): copy while the source serves, freeze, cut over. Every step is a view
+//! of the shard, and each waits for the node to confirm the one before.
 
 use crate::command::{Applied, CommandError};
 use crate::failover::take_over;
@@ -101,54 +101,17 @@ impl Migration {
 }
 
 impl Control {
+    /// Begins a move; a stateless shard is there at once.
     pub(crate) fn migrate(
         &mut self,
         key: ShardKey,
         from: NodeId,
         to: NodeId,
     ) -> Result<Applied, CommandError> {
-        let no_shard = || CommandError::NoShard(self.shard_name(key));
-        let (shard_name, node_name) = (|| self.shard_name(key), |n| self.node_name(n));
-        let app = self.apps.get(&key.app).ok_or_else(no_shard)?;
-        let shard = app.shard(key).ok_or_else(no_shard)?;
-        let role = match shard.role(from) {
-            Some(Role::Primary) if !app.is_orphan(shard) => Role::Primary,
-            Some(Role::Backup) => Role::Backup,
-            _ => {
-                let (shard, node) = (shard_name(), node_name(from));
-                return Err(CommandError::NoReplica { shard, node });
-            }
-        };
-        if let Some(m) = app.migrations.iter().find(|m| m.key == key) {
-            let (shard, to) = (shard_name(), node_name(m.to));
-            return Err(CommandError::Moving { shard, to });
-        }
-        let has = shard.role(to);
-        if has.is_some() && !(role == Role::Primary && has == Some(Role::Backup)) {
-            let (shard, node) = (shard_name(), node_name(to));
-            return Err(CommandError::AlreadyThere { shard, node });
-        }
-        let request = Request::new(&app.plan.app, &app.profiles);
-        let others: Vec<NodeId> = [shard.primary]
-            .into_iter()
-            .chain(shard.backups.iter().chain(&shard.joining).copied())
-            .filter(|n| *n != from && *n != to)
-            .collect();
-        let mut cluster = self.resources();
-        if has == Some(Role::Backup) {
-            // What it takes as a backup it need not find a second time.
-            cluster.remove(&request, key.service, Role::Backup, to);
-        }
-        fits(&request, &cluster, key.service, role, to, &others).map_err(|misfit| {
-            CommandError::Misfit {
-                shard: shard_name(),
-                node: node_name(to),
-                misfit,
-            }
-        })?;
-        let stateful = app.plan.app.service(key.service).stateful;
-        let id = self.number_move();
+        let is_backup = self.check_move(key, from, to)?;
+        let id = self.next_migration();
         let app = self.apps.get_mut(&key.app).expect("just seen");
+        let stateful = app.plan.app.service(key.service).stateful;
         let shard = app.shard_mut(key).expect("just seen");
         shard.view += 1;
         let mut migration = Migration {
@@ -163,7 +126,7 @@ impl Control {
             app.note_moved(&migration, MoveOutcome::Done);
             return Ok(Applied::Moving(id));
         }
-        if has == Some(Role::Backup) {
+        if is_backup {
             shard.frozen = true;
             migration.phase = Phase::Freezing;
         } else {
@@ -171,6 +134,49 @@ impl Control {
         }
         app.migrations.push(migration);
         Ok(Applied::Moving(id))
+    }
+
+    /// Whether a replica may move; true if the node that it goes to holds a backup of the shard.
+    fn check_move(&self, key: ShardKey, from: NodeId, to: NodeId) -> Result<bool, CommandError> {
+        let name = || self.shard_name(key);
+        let app = self.apps.get(&key.app);
+        let app = app.ok_or_else(|| CommandError::NoShard(name()))?;
+        let shard = app.shard(key);
+        let shard = shard.ok_or_else(|| CommandError::NoShard(name()))?;
+        let role = match shard.role(from) {
+            Some(Role::Primary) if !app.is_orphan(shard) => Role::Primary,
+            Some(Role::Backup) => Role::Backup,
+            _ => {
+                let (shard, node) = (name(), self.node_name(from));
+                return Err(CommandError::NoReplica { shard, node });
+            }
+        };
+        if let Some(m) = app.migrations.iter().find(|m| m.key == key) {
+            let (shard, to) = (name(), self.node_name(m.to));
+            return Err(CommandError::Moving { shard, to });
+        }
+        let at_target = shard.role(to);
+        let is_backup = at_target == Some(Role::Backup);
+        if at_target.is_some() && !(role == Role::Primary && is_backup) {
+            let (shard, node) = (name(), self.node_name(to));
+            return Err(CommandError::AlreadyThere { shard, node });
+        }
+        let request = Request::new(&app.plan.app, &app.profiles);
+        let mut others = vec![shard.primary];
+        others.extend(shard.backups.iter().chain(&shard.joining));
+        others.retain(|n| *n != from && *n != to);
+        let mut cluster = self.resources();
+        if is_backup {
+            // What it takes as a backup it need not find a second time.
+            cluster.remove(&request, key.service, Role::Backup, to);
+        }
+        let fits = fits(&request, &cluster, key.service, role, to, &others);
+        fits.map_err(|misfit| CommandError::Misfit {
+            shard: name(),
+            node: self.node_name(to),
+            misfit,
+        })?;
+        Ok(is_backup)
     }
 
     /// Cancels a move that makes no progress. What serves goes on serving.
@@ -193,73 +199,87 @@ impl Control {
         Ok(Applied::Changed)
     }
 
-    /// A node has done something that the next step waits for. Late news changes nothing.
+    /// A node has done something that the next step waits for. Events of an older view, and repeated
+    /// ones, change nothing.
     pub(crate) fn on_event(&mut self, event: NodeEvent) -> Applied {
-        let (key, view) = match event {
-            NodeEvent::Synced { key, view, .. } | NodeEvent::Frozen { key, view } => (key, view),
-            NodeEvent::Filled { key, incarnation } => return self.on_filled(key, incarnation),
-        };
-        let Some(app) = self.apps.get_mut(&key.app) else {
-            return Applied::Nothing;
-        };
-        let moving = app.migrations.iter().position(|m| m.key == key);
-        let migration = moving.map(|i| app.migrations[i]);
-        let Some(shard) = app.shard_mut(key) else {
-            return Applied::Nothing;
-        };
-        if shard.view != view {
+        let (NodeEvent::Synced { key, .. }
+        | NodeEvent::Frozen { key, .. }
+        | NodeEvent::Filled { key, .. }) = event;
+        let app = self.apps.get_mut(&key.app);
+        let changed = app.is_some_and(|app| match event {
+            NodeEvent::Synced { view, backup, .. } => app.on_synced(key, view, backup),
+            NodeEvent::Frozen { view, .. } => app.on_frozen(key, view),
+            NodeEvent::Filled { incarnation, .. } => app.on_filled(key, incarnation),
+        });
+        if !changed {
             return Applied::Nothing;
         }
-        match event {
-            NodeEvent::Synced { backup, .. } => {
-                if !shard.joining.contains(&backup) {
-                    return Applied::Nothing;
-                }
-                shard.joining.retain(|n| *n != backup);
-                shard.backups.push(backup);
-                shard.view += 1;
-                if let (Some(m), Some(i)) = (migration, moving)
-                    && m.to == backup
-                {
-                    if m.from == shard.primary {
-                        shard.frozen = true;
-                        app.migrations[i].phase = Phase::Freezing;
-                    } else {
-                        shard.backups.retain(|n| *n != m.from);
-                        app.migrations.remove(i);
-                        app.note_moved(&m, MoveOutcome::Done);
-                    }
-                }
-            }
-            NodeEvent::Frozen { .. } => {
-                let (true, Some(m), Some(i)) = (shard.frozen, migration, moving) else {
-                    return Applied::Nothing;
-                };
-                shard.backups.retain(|n| *n != m.to);
-                shard.view += 1;
-                take_over(shard, m.to, true);
-                app.migrations.remove(i);
-                app.note_moved(&m, MoveOutcome::Done);
-                self.restore_all();
-            }
-            NodeEvent::Filled { .. } => unreachable!("returned above"),
+        if matches!(event, NodeEvent::Frozen { .. }) {
+            self.restore_all();
         }
         Applied::Changed
     }
+}
 
-    /// A shard that began empty has state now.
-    fn on_filled(&mut self, key: ShardKey, incarnation: u32) -> Applied {
-        let app = self.apps.get_mut(&key.app);
-        let Some(app) = app.filter(|a| !a.orphans.contains(&(key.service, key.shard))) else {
-            return Applied::Nothing;
+impl AppState {
+    /// A joining backup has everything. True if that was news.
+    fn on_synced(&mut self, key: ShardKey, view: u32, backup: NodeId) -> bool {
+        let moving = self.migrations.iter().position(|m| m.key == key);
+        let moving = moving.filter(|at| self.migrations[*at].to == backup);
+        let Some(shard) = self.shard_mut(key) else {
+            return false;
         };
-        match app.shard_mut(key) {
-            Some(shard) if shard.incarnation == incarnation && !shard.filled => {
-                shard.filled = true;
-                Applied::Changed
-            }
-            _ => Applied::Nothing,
+        if shard.view != view || !shard.joining.contains(&backup) {
+            return false;
         }
+        shard.joining.retain(|n| *n != backup);
+        shard.backups.push(backup);
+        shard.view += 1;
+        let Some(at) = moving else {
+            return true;
+        };
+        let migration = self.migrations[at];
+        let shard = self.shard_mut(key).expect("just seen");
+        if migration.from == shard.primary {
+            shard.frozen = true;
+            self.migrations[at].phase = Phase::Freezing;
+        } else {
+            shard.backups.retain(|n| *n != migration.from);
+            self.migrations.remove(at);
+            self.note_moved(&migration, MoveOutcome::Done);
+        }
+        true
+    }
+
+    /// The old primary has stopped: the new one takes over. True if that was news.
+    fn on_frozen(&mut self, key: ShardKey, view: u32) -> bool {
+        let Some(at) = self.migrations.iter().position(|m| m.key == key) else {
+            return false;
+        };
+        let migration = self.migrations[at];
+        let shard = self.shard_mut(key);
+        let Some(shard) = shard.filter(|s| s.view == view && s.frozen) else {
+            return false;
+        };
+        shard.backups.retain(|n| *n != migration.to);
+        shard.view += 1;
+        take_over(shard, migration.to, true);
+        self.migrations.remove(at);
+        self.note_moved(&migration, MoveOutcome::Done);
+        true
+    }
+
+    /// A shard that began empty has state. True if that was news.
+    fn on_filled(&mut self, key: ShardKey, incarnation: u32) -> bool {
+        if self.orphans.contains(&(key.service, key.shard)) {
+            return false;
+        }
+        let shard = self.shard_mut(key);
+        let Some(shard) = shard.filter(|s| s.incarnation == incarnation && !s.filled) else {
+            return false;
+        };
+        shard.filled = true;
+        true
     }
 }
 

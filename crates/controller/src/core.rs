@@ -3,7 +3,7 @@
 use crate::blobs::Blobs;
 use crate::counters::Counters;
 use crate::{Clock, ControllerConfig};
-use e3_control::{Applied, Command, CommandError, Control, Membership};
+use e3_control::{Applied, Command, CommandError, Control, Genesis, Membership};
 use e3_model::plan::NodeReport;
 use e3_model::{Nanos, NodeId, ShardKey, Timestamp};
 use e3_store::{Recovered, Store, StoreError};
@@ -47,9 +47,6 @@ pub enum ControllerError {
         /// What cannot be read.
         what: String,
     },
-    /// The first decision cannot be kept.
-    #[error("first start: {0}")]
-    FirstStart(String),
     /// The system refuses something else.
     #[error("controller: {0}")]
     Runtime(io::Error),
@@ -93,7 +90,7 @@ impl Core {
         clock: Clock,
         version: watch::Sender<u64>,
     ) -> Result<Core, ControllerError> {
-        let (store, recovered) = Store::open(&config.dir.join("log"))?;
+        let (mut store, recovered) = Store::open(&config.dir.join("log"))?;
         if recovered.torn_bytes > 0 {
             let bytes = recovered.torn_bytes;
             tracing::warn!("dropped {bytes} bytes of a record that was never acknowledged");
@@ -102,7 +99,11 @@ impl Core {
             dir: config.dir.join("log"),
             what,
         })?;
-        let mut core = Core {
+        let control = match control {
+            Some(control) => control,
+            None => found(&mut store, config)?,
+        };
+        let core = Core {
             membership: Membership::new(clock.now(), config.heartbeat_timeout),
             control,
             reports: BTreeMap::new(),
@@ -117,20 +118,6 @@ impl Core {
             complaint: None,
             version,
         };
-        if core.control.topology.is_none() {
-            let mut id = [0; 8];
-            getrandom::fill(&mut id)
-                .map_err(|e| ControllerError::Runtime(io::Error::other(e.to_string())))?;
-            let cluster = u64::from_le_bytes(id) | 1;
-            let init = Command::Init {
-                cluster,
-                topology: config.topology.clone(),
-            };
-            core.execute(&init).map_err(|e| match e {
-                ExecuteError::Store(e) => ControllerError::Store(e),
-                e => ControllerError::FirstStart(e.to_string()),
-            })?;
-        }
         core.version.send_replace(core.control.version);
         Ok(core)
     }
@@ -245,21 +232,40 @@ impl Core {
     }
 }
 
-/// The state that the snapshot and the commands after it lead to.
-fn replay(recovered: &Recovered) -> Result<Control, String> {
-    let mut control = match &recovered.snapshot {
-        Some(snapshot) => {
-            serde_json::from_slice(snapshot).map_err(|e| format!("snapshot cannot be read: {e}"))?
-        }
-        None => Control::default(),
+/// A new cluster, which is on disk when it returns.
+fn found(store: &mut Store, config: &ControllerConfig) -> Result<Control, ControllerError> {
+    let mut id = [0; 8];
+    getrandom::fill(&mut id)
+        .map_err(|e| ControllerError::Runtime(io::Error::other(e.to_string())))?;
+    let cluster = u64::from_le_bytes(id) | 1;
+    let topology = config.topology.clone();
+    let genesis = Genesis::Init { cluster, topology };
+    let bytes = serde_json::to_vec(&genesis).expect("topologies have text keys only");
+    store.append(&bytes)?;
+    store.sync()?;
+    let Genesis::Init { cluster, topology } = genesis;
+    Ok(Control::new(cluster, topology))
+}
+
+/// The state that the snapshot and the records after it lead to; None if the log is new.
+fn replay(recovered: &Recovered) -> Result<Option<Control>, String> {
+    let read = |i: usize, e| format!("command {} cannot be read: {e}", i + 1);
+    let mut entries = recovered.entries.iter().enumerate();
+    let mut control: Control = if let Some(snapshot) = &recovered.snapshot {
+        serde_json::from_slice(snapshot).map_err(|e| format!("snapshot cannot be read: {e}"))?
+    } else if let Some((i, first)) = entries.next() {
+        let first = serde_json::from_slice(first).map_err(|e| read(i, e))?;
+        let Genesis::Init { cluster, topology } = first;
+        Control::new(cluster, topology)
+    } else {
+        return Ok(None);
     };
-    for (i, entry) in recovered.entries.iter().enumerate() {
-        let command: Command = serde_json::from_slice(entry)
-            .map_err(|e| format!("command {} cannot be read: {e}", i + 1))?;
+    for (i, entry) in entries {
+        let command: Command = serde_json::from_slice(entry).map_err(|e| read(i, e))?;
         let applied = control.apply(&command);
-        applied.map_err(|e| format!("command {} cannot be repeated: {e}", i + 1))?;
+        applied.map_err(|e| format!("command {} cannot be replayed: {e}", i + 1))?;
     }
-    Ok(control)
+    Ok(Some(control))
 }
 
 /// Since when things that should make progress have made none.

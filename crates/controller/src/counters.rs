@@ -114,8 +114,7 @@ impl Counters {
         if before.incarnation != report.incarnation {
             return;
         }
-        let topology = control.topology.as_ref();
-        let Some(node) = topology.and_then(|t| t.node(report.node)) else {
+        let Some(node) = control.topology.node(report.node) else {
             return;
         };
         let mut busy_core_seconds = 0.0;

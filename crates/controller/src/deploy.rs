@@ -46,7 +46,7 @@ impl Core {
         let unprocessable = |error: String| Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, error);
         let app =
             parse_application(&q.file, &q.manifest).map_err(|e| unprocessable(e.to_string()))?;
-        let topology = self.control.topology.as_ref().expect("set up when opened");
+        let topology = &self.control.topology;
         check_fit(&q.file, &q.manifest, &app, topology)
             .map_err(|e| unprocessable(e.to_string()))?;
         let mut profiles = BTreeMap::new();

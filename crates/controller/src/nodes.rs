@@ -28,12 +28,9 @@ pub(crate) async fn hello(
 ) -> Result<Json<NodeWelcome>, Refusal> {
     let mut core = shared.core();
     let now = core.clock.now();
-    let known = core.control.topology.as_ref();
-    let known = known
-        .and_then(|t| t.node_named(&hello.name))
-        .map(|n| n.id)
-        .and_then(|id| core.control.members.get(&id));
-    let before = known.map(|m| m.incarnation);
+    let named = core.control.topology.node_named(&hello.name);
+    let member = named.and_then(|n| core.control.members.get(&n.id));
+    let before = member.map(|m| m.incarnation);
     let join = Command::Join {
         hello: hello.clone(),
         at: now,

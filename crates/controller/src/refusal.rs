@@ -60,13 +60,11 @@ impl From<ExecuteError> for Refusal {
                 CommandError::Fixed { .. }
                 | CommandError::NoVersion(_)
                 | CommandError::Moving { .. }
-                | CommandError::AlreadyThere { .. }
-                | CommandError::Initialised => StatusCode::CONFLICT,
+                | CommandError::AlreadyThere { .. } => StatusCode::CONFLICT,
                 CommandError::Admit(_)
                 | CommandError::Misfit { .. }
                 | CommandError::NoAppId
                 | CommandError::TooManyApps(_) => StatusCode::UNPROCESSABLE_ENTITY,
-                CommandError::NotInitialised => StatusCode::SERVICE_UNAVAILABLE,
             },
             ExecuteError::Store(_) | ExecuteError::Broken(_) => StatusCode::INSUFFICIENT_STORAGE,
         };

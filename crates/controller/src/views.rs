@@ -29,7 +29,7 @@ fn url(a: e3_model::Address) -> String {
 
 impl Core {
     pub(crate) fn cluster_view(&self) -> ClusterView {
-        let topology = self.control.topology.as_ref().expect("set up when opened");
+        let topology = &self.control.topology;
         ClusterView {
             cluster: format!("{:016x}", self.control.cluster),
             plan_version: self.control.version,
@@ -46,7 +46,7 @@ impl Core {
     }
 
     pub(crate) fn node_views(&self) -> Vec<NodeView> {
-        let topology = self.control.topology.as_ref().expect("set up when opened");
+        let topology = &self.control.topology;
         let now = self.clock.now();
         let shards = || self.control.apps.values().flat_map(|a| &a.plan.shards);
         let view = |n: e3_model::topology::NodeRef<'_>| {
@@ -431,7 +431,7 @@ impl Core {
             "primary" => plan.primary,
             _ => *plan.backups.first().ok_or_else(none)?,
         };
-        let topology = self.control.topology.as_ref().expect("set up when opened");
+        let topology = &self.control.topology;
         let to = topology.node_named(&q.to).map(|n| n.id).ok_or_else(|| {
             let known = topology.nodes().map(|n| n.node.name.clone()).collect();
             let error = CommandError::NoNode {

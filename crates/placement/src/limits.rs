@@ -3,6 +3,9 @@
 /// Rejected nodes that a decision names; the rest is counted.
 pub const REJECTED_MAX: usize = 8;
 
+/// Bytes of a request if the manifest does not say: that of Table 1.
+pub const REQUEST_BYTES_DEFAULT: u32 = 512;
+
 /// Part of a primary's processor time that a backup reserves. A backup applies finished write
 /// batches and runs no handler; the map writes and copies of a batch take a few microseconds where
 /// the handlers of Table 1 that keep state in a database take tens. An assumption until measured.

@@ -11,7 +11,7 @@
 //! that kind and every other service on its fastest, takes longer than the objective even on an
 //! idle cluster.
 
-use crate::limits::BACKUP_CPU_FRACTION;
+use crate::limits::{BACKUP_CPU_FRACTION, REQUEST_BYTES_DEFAULT};
 use e3_model::application::Application;
 use e3_model::dag::Dag;
 use e3_model::plan::Role;
@@ -20,9 +20,6 @@ use e3_model::visits::{declared_outputs, visits};
 use e3_model::{Nanos, NodeKind, Profile, ServiceId};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
-
-/// Size of a request if the manifest does not say: that of Table 1.
-const REQUEST_BYTES_DEFAULT: u32 = 512;
 
 /// What an instance takes of a node.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]

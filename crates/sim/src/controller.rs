@@ -25,18 +25,13 @@ pub struct Controller {
 impl Controller {
     /// A controller of the topology; all its nodes start and join.
     pub fn new(cluster: &mut Cluster, topology: Topology) -> Controller {
+        let nodes: Vec<u16> = topology.nodes().map(|n| n.id.0).collect();
         let mut controller = Controller {
-            control: Control::default(),
+            control: Control::new(crate::cluster::CLUSTER, topology),
             membership: Membership::new(cluster.now, HEARTBEAT_TIMEOUT),
             sent: 0,
             next_process: 1,
         };
-        let nodes: Vec<u16> = topology.nodes().map(|n| n.id.0).collect();
-        let init = Command::Init {
-            cluster: crate::cluster::CLUSTER,
-            topology,
-        };
-        controller.apply(&init).expect("the first command");
         for node in nodes {
             controller.start(cluster, node);
         }
@@ -45,7 +40,7 @@ impl Controller {
 
     /// Starts a node's process, which joins.
     pub fn start(&mut self, cluster: &mut Cluster, node: u16) {
-        let topology = self.control.topology.as_ref().expect("set up");
+        let topology = &self.control.topology;
         let name = topology
             .node(NodeId(node))
             .expect("a node of the topology")

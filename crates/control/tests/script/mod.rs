@@ -9,6 +9,7 @@ use e3_model::{Address, AppId, NodeId, ServiceId, ShardId, ShardKey, Timestamp};
 use std::collections::BTreeMap;
 
 pub const APP: &str = include_str!("../../../model/tests/two-services.yaml");
+const CLUSTER: u64 = 9;
 const TOPOLOGY: &str = include_str!("../../../../topologies/3x-type1.yaml");
 
 /// A controller with its log, so that every test also checks replay.
@@ -19,16 +20,11 @@ pub struct Script {
 
 impl Script {
     pub fn new() -> Script {
-        let mut s = Script {
-            control: Control::default(),
-            log: Vec::new(),
-        };
         let topology = parse_topology("t.yaml", TOPOLOGY).unwrap();
-        s.ok(Command::Init {
-            cluster: 9,
-            topology,
-        });
-        s
+        Script {
+            control: Control::new(CLUSTER, topology),
+            log: Vec::new(),
+        }
     }
 
     pub fn apply(&mut self, command: Command) -> Result<Applied, CommandError> {
@@ -152,7 +148,7 @@ impl Script {
 
     /// Replay from the log, and from a snapshot in the middle, gives the same state.
     pub fn check(&self) {
-        let mut replayed = Control::default();
+        let mut replayed = Control::new(CLUSTER, self.control.topology.clone());
         for (i, line) in self.log.iter().enumerate() {
             if i == self.log.len() / 2 {
                 let text = serde_json::to_string(&replayed).unwrap();

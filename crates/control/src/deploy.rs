@@ -1,0 +1,122 @@
+//! Applications come, change and go.
+
+use crate::command::{Applied, CommandError};
+use crate::limits::APPS_MAX;
+use crate::state::{AppState, Control, Placed};
+use crate::update::update;
+use e3_model::plan::{AppPlan, Role, ShardPlan};
+use e3_model::{AppId, Application, NodeKind, Profile, ServiceId, ShardId};
+use e3_placement::limits::REQUEST_BYTES_DEFAULT;
+use e3_placement::{Cluster, Placement, Request, admit, by_name};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// The policy by which a deployment is placed.
+const PLACER: &str = "hcm";
+
+impl Control {
+    /// Places a new application, or updates one that runs.
+    pub(crate) fn deploy(
+        &mut self,
+        app: &Application,
+        modules: &[String],
+        assets: &BTreeMap<String, String>,
+        profiles: &BTreeMap<String, Profile>,
+        overcommit: bool,
+    ) -> Result<Applied, CommandError> {
+        if let Some(id) = self.app_named(&app.name) {
+            let state = self.apps.get_mut(&id).expect("found by its name");
+            return update(&mut state.plan, app, modules, assets);
+        }
+        if self.apps.len() >= APPS_MAX {
+            return Err(CommandError::TooManyApps(self.apps.len()));
+        }
+        let next_app = self.next_app.checked_add(1).ok_or(CommandError::NoAppId)?;
+        let request = Request::new(app, profiles);
+        let cluster = self.resources();
+        let placer = by_name(PLACER).expect("it exists");
+        let placement = admit(&*placer, &request, &cluster, overcommit)?;
+        let id = AppId(self.next_app);
+        self.next_app = next_app;
+        let plan = AppPlan {
+            id,
+            code_version: 1,
+            app: Arc::new(app.clone()),
+            modules: modules.to_vec(),
+            assets: assets.clone(),
+            slowdown: slowdowns(app, profiles),
+            shards: shards(app, &placement),
+        };
+        let placed = explain(&request, cluster, &placement);
+        let state = AppState::new(plan, profiles.clone(), placed);
+        self.apps.insert(id, state);
+        Ok(Applied::Deployed(id))
+    }
+
+    /// Forgets an application with its state.
+    pub(crate) fn delete(&mut self, name: &str) -> Result<Applied, CommandError> {
+        let id = self.app_named(name);
+        let id = id.ok_or_else(|| CommandError::NoApp(name.into()))?;
+        self.apps.remove(&id);
+        Ok(Applied::Changed)
+    }
+}
+
+/// The reason of each decision, given the reservations of those before it.
+fn explain(request: &Request<'_>, mut cluster: Cluster, placement: &Placement) -> Vec<Placed> {
+    let mut placed = Vec::new();
+    for d in &placement.decisions {
+        let role = if d.key.replica == 0 {
+            Role::Primary
+        } else {
+            Role::Backup
+        };
+        placed.push(Placed {
+            key: d.key,
+            node: d.node,
+            why: d.explain(request, &cluster).to_string(),
+        });
+        cluster.add(request, d.key.service, role, d.node);
+    }
+    placed
+}
+
+/// By service: its service time on each kind of node against that on a host.
+fn slowdowns(
+    app: &Application,
+    profiles: &BTreeMap<String, Profile>,
+) -> Vec<BTreeMap<NodeKind, f64>> {
+    let load = app.spec.load.as_ref();
+    let bytes = load.map_or(REQUEST_BYTES_DEFAULT, |l| l.request_bytes);
+    let services = app.spec.services.iter();
+    let factors = services.map(|service| {
+        let profile = profiles.get(service.profile());
+        let factor = |k: NodeKind| (k, profile.map_or(1.0, |p| p.slowdown(k, bytes)));
+        [NodeKind::Host, NodeKind::SmartNic].map(factor).into()
+    });
+    factors.collect()
+}
+
+/// All shards in their first view.
+fn shards(app: &Application, placement: &Placement) -> Vec<ShardPlan> {
+    let mut shards = Vec::new();
+    for (service, spec) in (0..).map(ServiceId).zip(&app.spec.services) {
+        for shard in (0..spec.shards).map(ShardId) {
+            let replicas = placement.replicas(service, shard);
+            shards.push(ShardPlan {
+                service,
+                shard,
+                view: 1,
+                incarnation: 1,
+                primary: replicas[0],
+                backups: replicas[1..].to_vec(),
+                joining: Vec::new(),
+                predecessor: None,
+                fenced: true,
+                frozen: false,
+                filled: false,
+            });
+        }
+    }
+    shards
+}

@@ -1,0 +1,57 @@
+//! What always holds, checked after every step of a test.
+
+use crate::migration::Migration;
+use crate::state::{AppState, Control};
+use e3_model::plan::ShardPlan;
+use std::collections::BTreeSet;
+
+impl Control {
+    /// Panics if an invariant is broken.
+    pub fn validate(&self) {
+        let servers = self.servers();
+        for app in self.apps.values() {
+            let services = app.plan.app.spec.services.iter();
+            let shards: usize = services.map(|s| usize::from(s.shards)).sum();
+            assert_eq!(app.plan.shards.len(), shards, "every shard once");
+            for shard in &app.plan.shards {
+                self.validate_shard(app, shard, &servers);
+            }
+        }
+    }
+
+    fn validate_shard(&self, app: &AppState, s: &ShardPlan, servers: &[usize]) {
+        let key = app.plan.key(s);
+        assert!(
+            s.incarnation <= s.view,
+            "{key}: its incarnation is newer than its view"
+        );
+        let moving = app.migrations.iter().find(|m| m.key == key);
+        let mut used = BTreeSet::new();
+        for node in [&s.primary].into_iter().chain(&s.backups).chain(&s.joining) {
+            // Two copies on one server only while one replaces the other.
+            let replaces = moving.is_some_and(|m| m.to == *node || m.from == *node);
+            let apart = used.insert(servers[usize::from(node.0)]);
+            assert!(apart || replaces, "{key}: two replicas in one fault domain");
+            let orphan = *node == s.primary && app.is_orphan(s);
+            assert!(
+                orphan || self.is_up(*node),
+                "{key}: replica on lost node {node}"
+            );
+        }
+        let service = app.plan.app.service(s.service);
+        let extra = usize::from(moving.is_some());
+        let replicas = 1 + s.backups.len() + s.joining.len();
+        assert!(
+            replicas <= usize::from(service.replicas) + extra,
+            "{key}: {replicas} replicas"
+        );
+        let at_both_ends =
+            |m: &Migration| s.role(m.from).is_some() && s.role(m.to).is_some() && m.from != m.to;
+        assert!(
+            moving.is_none_or(at_both_ends),
+            "{key}: migrates between nodes without a replica"
+        );
+        let freezing = moving.is_some_and(Migration::is_freezing);
+        assert_eq!(s.frozen, freezing, "{key}: frozen");
+    }
+}
