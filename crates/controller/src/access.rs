@@ -1,24 +1,20 @@
 //! Who may do what: checked in one place, before a request's body is read and before its handler.
 //!
 //! There are two credentials, both bearer tokens (RFC 6750): the owner's and the nodes'. The table
-//! of [`ROUTES`] says which of them a route takes. A browser on this machine is no owner: a request
-//! must name a loopback address as its host, so that no foreign name that resolves to it passes (DNS
-//! rebinding), and must not come from a page of another origin (RFC 6454).
+//! of [`ROUTES`] says which of them a route takes. A browser on this machine is no owner; see [`Own`].
 
 use crate::connections::Place;
-use crate::refusal::Refusal;
 use crate::routes::{ROUTES, Route};
 use axum::body::{Body, to_bytes};
 use axum::extract::{MatchedPath, Request, State};
-use axum::http::uri::Authority;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use e3_http::{Own, Refusal};
 use e3_model::Token;
 use http_body_util::LengthLimitError;
 use hyper::body::Body as _;
 use std::error::Error;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -33,12 +29,11 @@ pub enum Access {
     Node,
 }
 
-/// What requests are checked against.
+/// What requests are checked against: the two tokens, and the address of the API.
 pub(crate) struct Gate {
     pub(crate) owner: Token,
     pub(crate) node: Token,
-    /// Port on which the API listens.
-    pub(crate) port: u16,
+    pub(crate) own: Own,
     /// Longest wait for the whole body of a request.
     pub(crate) body_timeout: Duration,
 }
@@ -80,8 +75,7 @@ impl Gate {
         matched: Option<&MatchedPath>,
         request: &Request,
     ) -> Result<&'static Route, Refusal> {
-        self.check_host(request)?;
-        self.check_origin(request.headers())?;
+        self.own.check(request)?;
         let method = match request.method() {
             &Method::HEAD => &Method::GET,
             method => method,
@@ -101,9 +95,10 @@ impl Gate {
         }
         let Some(route) = route else {
             let methods: Vec<String> = of_path().map(Route::method).collect();
-            return Err(match methods.is_empty() {
-                true => Refusal::new(StatusCode::NOT_FOUND, "no such path".into()),
-                false => not_allowed(methods.join(", ")),
+            return Err(if methods.is_empty() {
+                Refusal::new(StatusCode::NOT_FOUND, "no such path")
+            } else {
+                not_allowed(&methods.join(", "))
             });
         };
         let whose = match (route.access, role) {
@@ -129,67 +124,20 @@ impl Gate {
             _ => None,
         }
     }
-
-    /// A request must be meant for this server (RFC 9110, section 7.4).
-    fn check_host(&self, request: &Request) -> Result<(), Refusal> {
-        let mut hosts = request.headers().get_all(header::HOST).iter();
-        let wanted = format!("must be 127.0.0.1:{0} or localhost:{0}", self.port);
-        let refuse = |error| Err(Refusal::new(StatusCode::MISDIRECTED_REQUEST, error));
-        let (Some(host), None) = (hosts.next(), hosts.next()) else {
-            return refuse(format!("there must be one Host header, and it {wanted}"));
-        };
-        let host = String::from_utf8_lossy(host.as_bytes());
-        let target = request.uri().authority().map(Authority::as_str);
-        match std::iter::once(&*host)
-            .chain(target)
-            .find(|h| !self.is_own(h))
-        {
-            None => Ok(()),
-            Some(other) => refuse(format!("host {other:?} is not this controller, {wanted}")),
-        }
-    }
-
-    fn check_origin(&self, headers: &HeaderMap) -> Result<(), Refusal> {
-        for origin in headers.get_all(header::ORIGIN) {
-            let origin = String::from_utf8_lossy(origin.as_bytes());
-            let own = origin.strip_prefix("http://");
-            if !own.is_some_and(|authority| self.is_own(authority)) {
-                let error = format!("origin {origin:?} is not this controller's own");
-                return Err(Refusal::new(StatusCode::FORBIDDEN, error));
-            }
-        }
-        Ok(())
-    }
-
-    /// Whether `host:port` is a loopback name or address with the port of the API.
-    fn is_own(&self, authority: &str) -> bool {
-        let Ok(parsed) = authority.parse::<Authority>() else {
-            return false;
-        };
-        let host = parsed.host();
-        let address = host.trim_start_matches('[').trim_end_matches(']');
-        let loopback = host.eq_ignore_ascii_case("localhost")
-            || address.parse::<IpAddr>().is_ok_and(|a| a.is_loopback());
-        // A URL's default port is left out.
-        let port = parsed.port_u16().unwrap_or(80);
-        loopback && port == self.port && !authority.contains('@')
-    }
 }
 
 fn unauthorized(headers: &HeaderMap) -> Refusal {
-    let error = match headers.contains_key(header::AUTHORIZATION) {
-        true => "the token is not one of this cluster",
-        false => "a token is missing",
-    };
-    let hint = "send the header `Authorization: Bearer TOKEN`; the owner's TOKEN is in the file `token` of the cluster's state directory";
-    Refusal::new(StatusCode::UNAUTHORIZED, error.into())
-        .with_hint(hint.into())
-        .with_header(header::WWW_AUTHENTICATE, "Bearer".into())
+    Refusal::unauthorized(if headers.contains_key(header::AUTHORIZATION) {
+        "the token is not one of this cluster"
+    } else {
+        "a token is missing"
+    })
 }
 
-fn not_allowed(methods: String) -> Refusal {
+fn not_allowed(methods: &str) -> Refusal {
     let error = format!("this path takes {methods} only");
-    Refusal::new(StatusCode::METHOD_NOT_ALLOWED, error).with_header(header::ALLOW, methods)
+    let allowed = HeaderValue::from_str(methods).expect("methods are plain text");
+    Refusal::new(StatusCode::METHOD_NOT_ALLOWED, error).header(header::ALLOW, allowed)
 }
 
 /// The request with its body, read within a bounded time and length; a body that the route does not
@@ -224,45 +172,4 @@ async fn with_body(route: &Route, request: Request, longest: Duration) -> Result
 
 fn is_too_long(e: &axum::Error) -> bool {
     e.source().is_some_and(|s| s.is::<LengthLimitError>())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_loopback_names_with_the_own_port_are_own() {
-        let gate = |port| Gate {
-            owner: Token::new([1; 32]),
-            node: Token::new([2; 32]),
-            port,
-            body_timeout: Duration::ZERO,
-        };
-        for own in [
-            "127.0.0.1:7300",
-            "localhost:7300",
-            "LocalHost:7300",
-            "[::1]:7300",
-        ] {
-            assert!(gate(7300).is_own(own), "{own}");
-        }
-        for other in [
-            "",
-            "127.0.0.1",
-            "localhost:7301",
-            "localhost:",
-            "evil.example:7300",
-            "localhost.evil.example:7300",
-            "127.0.0.1.evil.example:7300",
-            "evil.example@127.0.0.1:7300",
-            "10.0.0.1:7300",
-            "[::]:7300",
-            "0.0.0.0:7300",
-            "127.0.0.1:7300/x",
-            "null",
-        ] {
-            assert!(!gate(7300).is_own(other), "{other}");
-        }
-        assert!(gate(80).is_own("localhost") && !gate(80).is_own("localhost:7300"));
-    }
 }

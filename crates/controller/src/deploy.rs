@@ -2,11 +2,12 @@
 
 use crate::blobs::digest;
 use crate::core::{Core, ExecuteError};
-use crate::refusal::Refusal;
+use crate::refusal::not_stored;
 use axum::http::StatusCode;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use e3_control::{Applied, Command, CommandError, Control};
+use e3_http::Refusal;
 use e3_model::api::{DeployRequest, DeployResponse};
 use e3_model::document::{check_fit, parse_application, parse_profile};
 use std::collections::BTreeMap;
@@ -82,7 +83,7 @@ impl Core {
                 let file = self.blobs.secret_file(&app.name, &secret.name);
                 let error = format!("secret {:?} has no value", secret.name);
                 let hint = format!("write it to {} (mode 0600)", file.display());
-                return Err(unprocessable(error).with_hint(hint));
+                return Err(unprocessable(error).hint(hint));
             }
         }
         let digests = |blobs: &[Vec<u8>]| blobs.iter().map(|b| digest(b)).collect();
@@ -97,7 +98,7 @@ impl Core {
         let refused = |e: &CommandError| match e {
             CommandError::Admit(why) => {
                 let error = format!("{}: {why}", q.file);
-                Some(unprocessable(error).with_hint(why.hint().into()))
+                Some(unprocessable(error).hint(why.hint()))
             }
             _ => None,
         };
@@ -119,10 +120,11 @@ impl Core {
             return Ok(response(&would, &after));
         }
         for blob in modules.iter().chain(assets.iter().map(|(_, bytes)| bytes)) {
-            self.blobs.put(blob)?;
+            self.blobs.put(blob).map_err(not_stored)?;
         }
         for secret in app.spec.secrets.iter().filter(|s| s.generate) {
-            self.blobs.generate_secret(&app.name, &secret.name)?;
+            let generated = self.blobs.generate_secret(&app.name, &secret.name);
+            generated.map_err(not_stored)?;
         }
         let applied = self.execute(&command)?;
         if applied != Applied::Nothing {

@@ -26,6 +26,7 @@ pub use openapi::openapi;
 pub use routes::{ROUTES, Route};
 
 use crate::core::Core;
+use e3_http::Own;
 use e3_model::{Nanos, Timestamp, Token, Topology};
 use std::io;
 use std::net::SocketAddr;
@@ -128,7 +129,10 @@ async fn serve(config: ControllerConfig) -> Result<(), ControllerError> {
     let gate = access::Gate {
         owner: config.owner_token,
         node: config.node_token,
-        port: address.port(),
+        own: Own {
+            what: "controller",
+            port: address.port(),
+        },
         body_timeout: config.client_timeouts.body,
     };
     let header_timeout = config.client_timeouts.header;

@@ -26,8 +26,6 @@ pub const DEPLOY_LEN_MAX: usize = 256 << 20;
 pub const REPORT_LEN_MAX: usize = 64 << 20;
 /// Bytes of any other request's body.
 pub const BODY_LEN_MAX: usize = 64 << 10;
-/// Bytes of an error's text.
-pub const ERROR_LEN_MAX: usize = 64 << 10;
 /// See [`ClientTimeouts::header`].
 pub const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 /// See [`ClientTimeouts::body`].

@@ -3,13 +3,13 @@
 use crate::Shared;
 use crate::core::Core;
 use crate::limits::PLAN_WAIT_MAX;
-use crate::refusal::Refusal;
 use axum::Json;
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use e3_control::limits::PROGRESS_TIMEOUT;
 use e3_control::{Applied, Command, Migration, Phase};
+use e3_http::Refusal;
 use e3_model::api::ReportResponse;
 use e3_model::plan::{NodeEvent, NodeHello, NodeReport, NodeWelcome};
 use e3_model::{NodeId, Timestamp};

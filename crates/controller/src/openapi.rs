@@ -4,6 +4,7 @@ use crate::access::Access;
 use crate::limits::PLAN_WAIT_MAX;
 use crate::routes::{Answer, QueryOf, ROUTES, Route, SchemaOf};
 use axum::http::StatusCode;
+use e3_http::openapi::document;
 use e3_model::api::ErrorView;
 use e3_model::limits::NAME_LEN_MAX;
 use schemars::generate::{SchemaGenerator, SchemaSettings};
@@ -30,24 +31,20 @@ pub fn openapi() -> Value {
         path[route.method] = operation(route, &mut schemas);
     }
     let token = |whose: &str| json!({ "type": "http", "scheme": "bearer", "description": whose });
-    json!({
-        "openapi": "3.1.0",
-        "info": {
-            "title": "E3 controller",
-            "version": env!("CARGO_PKG_VERSION"),
-            "description": "See docs/api.md.",
-            "license": { "name": "Apache-2.0", "identifier": "Apache-2.0" },
+    let mut document = document("E3 controller", "See docs/api.md.");
+    document["servers"] = json!([{
+        "url": "http://127.0.0.1:7300",
+        "description": "the default port",
+    }]);
+    document["paths"] = paths.into();
+    document["components"] = json!({
+        "schemas": schemas.take_definitions(true),
+        "securitySchemes": {
+            "owner": token("The owner's token: the file `token` of the state directory."),
+            "node": token("The nodes' token: the file `node-token` of the state directory."),
         },
-        "servers": [{ "url": "http://127.0.0.1:7300", "description": "the default port" }],
-        "paths": paths,
-        "components": {
-            "schemas": schemas.take_definitions(true),
-            "securitySchemes": {
-                "owner": token("The owner's token: the file `token` of the state directory."),
-                "node": token("The nodes' token: the file `node-token` of the state directory."),
-            },
-        },
-    })
+    });
+    document
 }
 
 /// Writes the bounds of Rust's integers into a schema that only names their format.

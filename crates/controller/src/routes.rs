@@ -2,7 +2,7 @@
 
 use crate::access::{self, Access, Gate};
 use crate::limits::{BODY_LEN_MAX, DEPLOY_LEN_MAX, REPORT_LEN_MAX};
-use crate::refusal::{Refusal, as_json, bad_json};
+use crate::refusal::bad_json;
 use crate::{Shared, metrics, nodes, openapi::openapi};
 use axum::extract::rejection::JsonRejection;
 use axum::extract::{DefaultBodyLimit, Path, Query, State};
@@ -11,6 +11,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
 use axum::{Json, Router};
 use e3_control::CommandError;
+use e3_http::{Refusal, as_json};
 use e3_model::api::*;
 use e3_model::plan::{NodeHello, NodePlan, NodeReport, NodeWelcome};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
@@ -342,7 +343,7 @@ pub(crate) fn router(shared: Shared, gate: Gate) -> Router {
         )
         .route("/v1/migrations", post(migrate))
         .route("/v1/blobs/{digest}", get(blob))
-        .fallback(async || Refusal::new(StatusCode::NOT_FOUND, "no such path".into()))
+        .fallback(async || Refusal::new(StatusCode::NOT_FOUND, "no such path"))
         // Bodies are read, within the bounds of their routes, before the handlers see them.
         .layer(DefaultBodyLimit::disable())
         .layer(axum::middleware::from_fn_with_state(

@@ -2,13 +2,13 @@
 
 use crate::core::Core;
 use crate::counters::Totals;
-use crate::refusal::Refusal;
 use crate::status::health;
 use axum::http::StatusCode;
 use e3_control::limits::PROGRESS_TIMEOUT;
 use e3_control::{
     AppState, Cancelled, Command, CommandError, Loss, Migration, MoveOutcome, Moved, Phase,
 };
+use e3_http::Refusal;
 use e3_model::api::*;
 use e3_model::application::Service;
 use e3_model::plan::{NodeReport, Role, ShardPlan};
@@ -407,7 +407,7 @@ impl Core {
     pub(crate) fn migrate_command(&self, q: &MigrateRequest) -> Result<Command, Refusal> {
         let bad = |error: String| {
             Refusal::new(StatusCode::NOT_FOUND, error)
-                .with_hint("instances are named app/service/shard, see e3 get instances".into())
+                .hint("instances are named app/service/shard, see e3 get instances")
         };
         let parts: Vec<&str> = q.instance.split('/').collect();
         let (app, service, shard, role) = match parts[..] {

@@ -3,11 +3,11 @@
 use crate::calls::{Given, Refused, Result as Ending};
 use crate::head::Form;
 use crate::record;
-use crate::refusal::Refusal;
 use axum::Json;
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
+use e3_http::Refusal;
 use e3_wire::entry::{Outcome, Reply};
 
 /// Header with what became of the request, in a word.

@@ -2,10 +2,10 @@
 //! asked and answered.
 
 use crate::limits::*;
-use crate::refusal::Refusal;
 use axum::http::header::{ACCEPT, CONTENT_ENCODING, CONTENT_TYPE};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, StatusCode};
+use e3_http::Refusal;
 use e3_model::Nanos;
 use e3_model::limits::KEY_LEN_MAX;
 use percent_encoding::percent_decode_str;

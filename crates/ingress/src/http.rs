@@ -8,22 +8,21 @@ use crate::head::{Form, Head};
 use crate::limits::*;
 use crate::openapi::openapi;
 use crate::record::{self, RecordError};
-use crate::refusal::{Refusal, as_json};
 use axum::body::{Body, Bytes};
 use axum::extract::{Path, Request, State};
-use axum::http::header::{AUTHORIZATION, HOST, ORIGIN};
-use axum::http::uri::Authority;
+use axum::http::header::AUTHORIZATION;
 use axum::http::{HeaderMap, StatusCode};
 use axum::middleware::{Next, from_fn_with_state, map_response};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
+use e3_http::{Own, Refusal, as_json};
 use e3_model::Token;
 use e3_model::limits::PAYLOAD_LEN_MAX;
 use http_body_util::LengthLimitError;
 use serde_json::json;
 use std::io;
-use std::net::{IpAddr, TcpListener};
+use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,7 +30,7 @@ use std::time::Duration;
 struct Server {
     gate: Arc<Gate>,
     token: Token,
-    port: u16,
+    own: Own,
     limits: ClientLimits,
 }
 
@@ -53,7 +52,7 @@ pub fn serve(
         let server = Server {
             gate: gate.clone(),
             token,
-            port,
+            own: Own { what: "node", port },
             limits,
         };
         let connections = Connections::default();
@@ -82,17 +81,9 @@ fn router(server: Server) -> Router {
 /// Paths that need no token.
 const OPEN: [&str; 3] = ["/healthz", "/readyz", "/openapi.json"];
 
-/// Lets a request through to its handler, or refuses it. A page in a browser on this machine is no
-/// client: the host must be a loopback name (against DNS rebinding), the origin this server's own.
+/// Lets a request through to its handler, or refuses it.
 async fn admit(State(server): State<Server>, request: Request, next: Next) -> Response {
-    let checked = server
-        .check_host(&request)
-        .and_then(|()| server.check_origin(request.headers()))
-        .and_then(|()| match OPEN.contains(&request.uri().path()) {
-            true => Ok(()),
-            false => server.check_token(request.headers()),
-        });
-    match checked {
+    match server.check(&request) {
         Ok(()) => {
             let busy = request.extensions().get().map(Place::busy);
             let response = next.run(request).await;
@@ -104,32 +95,12 @@ async fn admit(State(server): State<Server>, request: Request, next: Next) -> Re
 }
 
 impl Server {
-    fn check_host(&self, request: &Request) -> Result<(), Refusal> {
-        let mut hosts = request.headers().get_all(HOST).iter();
-        let wanted = format!("must be 127.0.0.1:{0} or localhost:{0}", self.port);
-        let misdirected = |error: String| Err(Refusal::new(StatusCode::MISDIRECTED_REQUEST, error));
-        let (Some(host), None) = (hosts.next(), hosts.next()) else {
-            return misdirected(format!("there must be one Host header, and it {wanted}"));
-        };
-        let host = String::from_utf8_lossy(host.as_bytes());
-        let target = request.uri().authority().map(Authority::as_str);
-        let mut named = std::iter::once(&*host).chain(target);
-        match named.find(|name| !is_own(name, self.port)) {
-            None => Ok(()),
-            Some(other) => misdirected(format!("host {other:?} is not this node, {wanted}")),
+    fn check(&self, request: &Request) -> Result<(), Refusal> {
+        self.own.check(request)?;
+        if OPEN.contains(&request.uri().path()) {
+            return Ok(());
         }
-    }
-
-    fn check_origin(&self, headers: &HeaderMap) -> Result<(), Refusal> {
-        for origin in headers.get_all(ORIGIN) {
-            let origin = String::from_utf8_lossy(origin.as_bytes());
-            let own = origin.strip_prefix("http://");
-            if !own.is_some_and(|authority| is_own(authority, self.port)) {
-                let error = format!("origin {origin:?} is not this node's own");
-                return Err(Refusal::new(StatusCode::FORBIDDEN, error));
-            }
-        }
-        Ok(())
+        self.check_token(request.headers())
     }
 
     fn check_token(&self, headers: &HeaderMap) -> Result<(), Refusal> {
@@ -142,24 +113,11 @@ impl Server {
     }
 }
 
-/// Whether `host:port` is a loopback name or address with this port.
-fn is_own(authority: &str, port: u16) -> bool {
-    let Ok(parsed) = authority.parse::<Authority>() else {
-        return false;
-    };
-    let host = parsed.host();
-    let address = host.trim_start_matches('[').trim_end_matches(']');
-    let loopback = host.eq_ignore_ascii_case("localhost")
-        || address.parse::<IpAddr>().is_ok_and(|a| a.is_loopback());
-    // A URL's default port is left out.
-    loopback && parsed.port_u16().unwrap_or(80) == port && !authority.contains('@')
-}
-
 async fn readyz(State(server): State<Server>) -> Response {
-    match server.gate.is_ready() {
-        true => Json(json!({ "status": "ready" })).into_response(),
-        false => answer::refused("", crate::calls::Refused::NotReady).into_response(),
+    if server.gate.is_ready() {
+        return Json(json!({ "status": "ready" })).into_response();
     }
+    answer::refused("", crate::calls::Refused::NotReady).into_response()
 }
 
 async fn call(
@@ -193,9 +151,10 @@ async fn read(body: Body, longest: Duration) -> Result<Bytes, Refusal> {
     let read = axum::body::to_bytes(body, BODY_LEN_MAX);
     match tokio::time::timeout(longest, read).await {
         Ok(Ok(bytes)) => Ok(bytes),
-        Ok(Err(e)) => Err(match e.into_inner().is::<LengthLimitError>() {
-            true => too_large(format!("the body has more than {BODY_LEN_MAX} bytes")),
-            false => Refusal::bad("the body is not complete"),
+        Ok(Err(e)) => Err(if e.into_inner().is::<LengthLimitError>() {
+            too_large(format!("the body has more than {BODY_LEN_MAX} bytes"))
+        } else {
+            Refusal::bad("the body is not complete")
         }),
         Err(_) => {
             let seconds = longest.as_secs_f64();
@@ -226,30 +185,5 @@ fn payload(form: Form, body: Bytes) -> Result<Vec<u8>, Refusal> {
         len => Err(too_large(format!(
             "{what} has {len} bytes, at most {PAYLOAD_LEN_MAX} are allowed"
         ))),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_loopback_names_with_the_own_port_are_own() {
-        for own in ["127.0.0.1:7300", "LocalHost:7300", "[::1]:7300"] {
-            assert!(is_own(own, 7300), "{own}");
-        }
-        for other in [
-            "",
-            "127.0.0.1",
-            "localhost:7301",
-            "evil.example:7300",
-            "127.0.0.1.evil.example:7300",
-            "evil@127.0.0.1:7300",
-            "0.0.0.0:7300",
-            "null",
-        ] {
-            assert!(!is_own(other, 7300), "{other}");
-        }
-        assert!(is_own("localhost", 80));
     }
 }

@@ -17,7 +17,6 @@ mod keys;
 pub mod limits;
 pub mod openapi;
 pub mod record;
-mod refusal;
 
 pub use calls::{Call, Given, Refused, Result as CallResult};
 pub use gate::{Door, Gate, pair};

@@ -2,6 +2,7 @@
 
 use crate::answer::OUTCOMES;
 use crate::limits::*;
+use e3_http::openapi::document;
 use e3_model::api::ErrorView;
 use e3_model::limits::KEY_LEN_MAX;
 use schemars::schema_for;
@@ -9,31 +10,26 @@ use serde_json::{Value, json};
 
 /// The document that every node serves at `/openapi.json`.
 pub fn openapi() -> Value {
-    json!({
-        "openapi": "3.1.0",
-        "info": {
-            "title": "E3 node",
-            "version": env!("CARGO_PKG_VERSION"),
-            "description": "Requests to applications. Every node takes requests for every application.",
-            "license": { "name": "Apache-2.0", "identifier": "Apache-2.0" },
-        },
-        "servers": [{ "url": "/", "description": "the node that serves this document" }],
-        "tags": [
-            { "name": "requests", "description": "for programs that use applications" },
-            { "name": "health", "description": "for operators and monitoring" },
-        ],
-        "security": [{ "token": [] }],
-        "paths": {
-            "/healthz": { "get": open("health", "getHealth", "the process works", status_body("ok")) },
-            "/readyz": { "get": readyz() },
-            "/openapi.json": { "get": open("health", "getOpenapi", "this description", json!({ "type": "object" })) },
-            "/v1/apps/{app}": { "post": call() },
-        },
-        "components": {
-            "securitySchemes": { "token": { "type": "http", "scheme": "bearer" } },
-            "schemas": { "ErrorView": schema_for!(ErrorView) },
-        },
-    })
+    let description = "Requests to applications. Every node takes requests for every application.";
+    let mut document = document("E3 node", description);
+    document["servers"] =
+        json!([{ "url": "/", "description": "the node that serves this document" }]);
+    document["tags"] = json!([
+        { "name": "requests", "description": "for programs that use applications" },
+        { "name": "health", "description": "for operators and monitoring" },
+    ]);
+    document["security"] = json!([{ "token": [] }]);
+    document["paths"] = json!({
+        "/healthz": { "get": open("health", "getHealth", "the process works", status_body("ok")) },
+        "/readyz": { "get": readyz() },
+        "/openapi.json": { "get": open("health", "getOpenapi", "this description", json!({ "type": "object" })) },
+        "/v1/apps/{app}": { "post": call() },
+    });
+    document["components"] = json!({
+        "securitySchemes": { "token": { "type": "http", "scheme": "bearer" } },
+        "schemas": { "ErrorView": schema_for!(ErrorView) },
+    });
+    document
 }
 
 fn status_body(status: &str) -> Value {

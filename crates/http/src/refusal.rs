@@ -11,14 +11,15 @@ const ERROR_LEN_MAX: usize = 64 << 10;
 
 /// An answer with a status of 400 or more.
 #[derive(Debug)]
-pub(crate) struct Refusal {
+pub struct Refusal {
     status: StatusCode,
     body: ErrorView,
     headers: Vec<(HeaderName, HeaderValue)>,
 }
 
 impl Refusal {
-    pub(crate) fn new(status: StatusCode, error: impl Into<String>) -> Refusal {
+    /// Without hint and headers.
+    pub fn new(status: StatusCode, error: impl Into<String>) -> Refusal {
         let error = error.into();
         Refusal {
             status,
@@ -27,27 +28,32 @@ impl Refusal {
         }
     }
 
-    pub(crate) fn bad(error: impl Into<String>) -> Refusal {
+    /// Status 400.
+    pub fn bad(error: impl Into<String>) -> Refusal {
         Refusal::new(StatusCode::BAD_REQUEST, error)
     }
 
-    pub(crate) fn unauthorized(error: &str) -> Refusal {
+    /// Status 401: the token is missing or wrong.
+    pub fn unauthorized(error: &str) -> Refusal {
         Refusal::new(StatusCode::UNAUTHORIZED, error)
-            .hint("send the header Authorization: Bearer TOKEN; the token is in the file `token` of the cluster's directory")
+            .hint("send the header `Authorization: Bearer TOKEN`; the owner's TOKEN is in the file `token` of the cluster's state directory")
             .header(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"))
     }
 
-    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Refusal {
+    /// Adds what to do about it.
+    pub fn hint(mut self, hint: impl Into<String>) -> Refusal {
         self.body.hint = Some(hint.into());
         self
     }
 
-    pub(crate) fn header(mut self, name: HeaderName, value: HeaderValue) -> Refusal {
+    /// Adds a header to the answer.
+    pub fn header(mut self, name: HeaderName, value: HeaderValue) -> Refusal {
         self.headers.push((name, value));
         self
     }
 
-    pub(crate) fn retry_after(self, wait_s: u64) -> Refusal {
+    /// Says when to try again.
+    pub fn retry_after(self, wait_s: u64) -> Refusal {
         self.header(RETRY_AFTER, wait_s.into())
     }
 }
@@ -62,8 +68,8 @@ impl IntoResponse for Refusal {
     }
 }
 
-/// Refusals of the framework (paths, methods) in the shape of all others.
-pub(crate) async fn as_json(response: Response) -> Response {
+/// Refusals of the framework (paths, queries, bodies, methods) in the shape of all others.
+pub async fn as_json(response: Response) -> Response {
     let status = response.status();
     let kind = response.headers().get(CONTENT_TYPE);
     let is_json = kind.is_some_and(|k| k.as_bytes().starts_with(b"application/json"));
