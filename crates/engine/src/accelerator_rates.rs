@@ -1,6 +1,6 @@
 //! How fast the accelerators are on this machine.
 
-use crate::host_accelerators::{Accel, crc32};
+use crate::accelerators::{Accel, crc32};
 use e3_model::{Accelerator, Accelerators};
 use std::time::{Duration, Instant};
 

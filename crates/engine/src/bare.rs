@@ -1,6 +1,6 @@
 //! The yardstick of the benchmarks: a call of an empty function, with wasmtime's own settings.
 
-use crate::EngineError;
+use crate::config::EngineError;
 use wasmtime::{Config, Instance, Module, Store, TypedFunc};
 
 /// An empty function, ready to be called.

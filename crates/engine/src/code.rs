@@ -1,17 +1,64 @@
-//! Loading: checks a module against the service ABI and compiles it, or takes the compiled code
+//! Loading a module: check it against the service ABI, then compile it or take the compiled code
 //! from the cache.
 
-use crate::host::Ctx;
+use crate::context::Ctx;
 use crate::limits::MODULE_LEN_MAX;
-use crate::types::LoadError;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeSet;
 use std::fs;
 use std::hash::{Hash, Hasher};
 use std::io;
 use std::path::{Path, PathBuf};
+use thiserror::Error;
 use wasmparser::{Parser, Payload};
 use wasmtime::{ExternType, InstancePre, Linker, Module, ModuleExport, ValType};
+
+/// Why a module does not load.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+pub enum LoadError {
+    /// The file is too long.
+    #[error("module of {0} bytes, must be at most {MODULE_LEN_MAX}")]
+    TooLong(usize),
+    /// It is not a valid WebAssembly module.
+    #[error("not a WebAssembly module: {0}")]
+    Invalid(String),
+    /// An export of the service ABI is missing.
+    #[error("export \"{0}\" is missing")]
+    MissingExport(&'static str),
+    /// An export has the wrong type.
+    #[error("export \"{name}\" has the wrong type, must be {expected}")]
+    ExportType {
+        /// Its name.
+        name: &'static str,
+        /// Its type in the service ABI.
+        expected: &'static str,
+    },
+    /// An import is not part of the service ABI.
+    #[error("import \"{module}\" \"{name}\" is unknown")]
+    UnknownImport {
+        /// Its module.
+        module: String,
+        /// Its name.
+        name: String,
+    },
+    /// An import has the wrong type.
+    #[error("import: {0}")]
+    ImportType(String),
+    /// Its initial memory exceeds the bound.
+    #[error("memory of at least {minimum} bytes, must be at most {maximum}")]
+    Memory {
+        /// What it asks for.
+        minimum: u64,
+        /// What it may have.
+        maximum: u64,
+    },
+    /// It has a start function, which is not part of the service ABI.
+    #[error("has a start function; export \"e3_init\" instead")]
+    StartFunction,
+    /// It exceeds another bound of the engine.
+    #[error("module: {0}")]
+    Unsuited(String),
+}
 
 /// Compiled code of a service, bound to one engine. Clones are cheap.
 #[derive(Clone)]
@@ -74,7 +121,8 @@ pub(crate) fn load(
 }
 
 /// Refuses, without compiling it, a module that lacks an export of the service ABI, imports from
-/// elsewhere or starts with more memory than this. What is left shows when it is loaded.
+/// another module than `e3`, or needs more memory than this to start. Other errors are found when
+/// it is loaded.
 pub fn check(wasm: &[u8], memory_bytes_max: u64) -> Result<(), LoadError> {
     if wasm.len() > MODULE_LEN_MAX {
         return Err(LoadError::TooLong(wasm.len()));
@@ -108,7 +156,7 @@ pub fn check(wasm: &[u8], memory_bytes_max: u64) -> Result<(), LoadError> {
     }
 }
 
-/// Imports that give a handle, and those that take one.
+/// Imports that open a handle, and those that take it.
 const HANDLES: [(&str, &[&str]); 3] = [
     (
         "collection",
@@ -131,9 +179,9 @@ const HANDLES: [(&str, &[&str]); 3] = [
     ("asset", &["asset_len", "asset_read"]),
 ];
 
-/// An import that a module uses with a handle that it never asks for, and the import that it would
-/// have to ask. Such a module works on whatever has the number of its handle: its author forgot to
-/// export `e3_init`, so that the linker dropped it.
+/// An import that a module calls with a handle that it never opens, and the import that opens such
+/// handles. The author forgot to export `e3_init`, so the linker dropped it; such a module would use
+/// whatever has the number of its handle.
 pub fn unopened(wasm: &[u8]) -> Result<Option<(&'static str, &'static str)>, LoadError> {
     let mut imports = BTreeSet::new();
     for payload in Parser::new(0).parse_all(wasm) {
@@ -154,7 +202,8 @@ fn invalid(e: wasmparser::BinaryReaderError) -> LoadError {
     LoadError::Invalid(e.message().into())
 }
 
-/// Refuses what the compiled module would not tell, or only in other words; the least memory.
+/// Checks what is not visible in the compiled module, or has a worse message there. Returns the
+/// initial memory in bytes.
 fn check_sections(wasm: &[u8], maximum: u64) -> Result<u64, LoadError> {
     const PAGE_LEN: u64 = 64 << 10;
     let mut minimum = 0;
@@ -199,7 +248,7 @@ fn compile(
     Module::validate(engine, wasm).map_err(|e| LoadError::Invalid(one_line(&e)))?;
     let module = Module::from_binary(engine, wasm).map_err(unsuited)?;
     if let Some(path) = cached {
-        // A cache that cannot be written costs time, nothing else.
+        // If the cache cannot be written, the next start takes longer; nothing else changes.
         let _ = module
             .serialize()
             .map_err(io::Error::other)
@@ -244,7 +293,7 @@ fn write_cached(path: &Path, code: &[u8]) -> io::Result<()> {
     }
     let mut bytes = Sha256::digest(code).to_vec();
     bytes.extend_from_slice(code);
-    // Engines of several processes may do this at once: each writes its own file, the last wins.
+    // Several processes may do this at the same time: each writes its own file, the last one wins.
     let unique = format!("tmp-{}-{:p}", std::process::id(), &bytes);
     let part = path.with_extension(unique);
     let written = fs::write(&part, &bytes).and_then(|()| fs::rename(&part, path));
@@ -266,9 +315,10 @@ fn exports(module: &Module) -> Result<Exports, LoadError> {
             Some(ExternType::Func(f)) if i32s(f.params(), params) && i32s(f.results(), 1) => Ok(at),
             _ => Err(LoadError::ExportType {
                 name,
-                expected: match params {
-                    0 => "() -> i32",
-                    _ => "(i32) -> i32",
+                expected: if params == 0 {
+                    "() -> i32"
+                } else {
+                    "(i32) -> i32"
                 },
             }),
         }

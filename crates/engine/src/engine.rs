@@ -1,23 +1,25 @@
 //! The engine of one worker core.
 
-use crate::code::{self, Code};
-use crate::host::{self, Ctx};
-use crate::instance::{Core, Counters, Ended, Fiber, Phase, Shared, Shim, bump, fiber};
+use crate::code::{self, Code, LoadError};
+use crate::config::{EngineConfig, EngineError};
+use crate::context::Ctx;
+use crate::fiber::{Parts, Shim};
+use crate::imports;
+use crate::instance::Instance;
 use crate::limits::{
     COMPLETIONS_MAX, FIBER_STACK_LEN, INSTANCE_IDS_MAX, QUEUE_LEN_MAX, TABLE_LEN_MAX,
     WASM_STACK_LEN_MAX,
 };
+use crate::shared::{Core, Shared};
+use crate::spec::{InstanceId, InstanceSpec, StartError};
+use crate::stats::Stats;
 use crate::ticker::Watch;
-use crate::types::{
-    EngineConfig, EngineError, InstanceId, InstanceSpec, LoadError, StartError, Startup, Stats,
-};
 use e3_collections::State;
 use e3_invocation::{Completion, Failed, HandlerError, Invocation};
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 use wasmtime::{
     Config, InstanceAllocationStrategy, Linker, ModuleVersionStrategy, OptLevel,
@@ -31,41 +33,28 @@ pub struct Engine {
     shim: Rc<Shim>,
     core: Rc<Core>,
     watch: Arc<Watch>,
-    slots: Vec<Option<Slot>>,
+    /// By instance id.
+    slots: Vec<Option<Instance>>,
     /// Instances with requests, in the order they are to run.
     ready: VecDeque<InstanceId>,
     /// Instances that were preempted, in the order they are to resume.
     preempted: VecDeque<InstanceId>,
     /// How long `ready` was served since an instance of `preempted` last ran.
     ready_served: Duration,
-    /// Completions on their way out.
+    /// Completions that the caller is taking.
     done: Vec<(InstanceId, Completion)>,
 }
 
-/// A version that is to take an instance's place, see [`Engine::replace`]. If it is dropped the
-/// instance stays as it is.
+/// A new version of an instance, see [`Engine::replace`]. If it is dropped, the instance stays.
 pub struct Successor {
-    slot: Slot,
-    /// Requests of the instance that had ended when it began.
+    instance: Instance,
+    /// Requests of the instance that had ended when the successor was made.
     requests_before: u64,
-}
-
-/// An instance.
-struct Slot {
-    shared: Rc<Shared>,
-    code: Code,
-    state: Rc<RefCell<State>>,
-    /// None after a failure: made again for the next request.
-    fiber: Option<Fiber>,
-    /// Why the last try to start it failed.
-    start_error: Option<HandlerError>,
-    /// Whether it is in one of the engine's two queues.
-    queued: bool,
 }
 
 fn wasmtime_config(config: &EngineConfig) -> Config {
     let mut pool = PoolingAllocationConfig::new();
-    // While one is replaced there is one more.
+    // while one is replaced, there is one more
     let instances_max = config.instances_max + 1;
     pool.total_memories(instances_max)
         .total_tables(instances_max)
@@ -104,7 +93,7 @@ impl Engine {
             .map_err(machine)?;
         let engine = wasmtime::Engine::new(&settings).map_err(machine)?;
         let mut linker = Linker::new(&engine);
-        host::define(&mut linker).map_err(machine)?;
+        imports::define(&mut linker).map_err(machine)?;
         let shim = Rc::new(Shim::new(&engine).map_err(machine)?);
         Ok(Engine {
             watch: config.ticker.watch(engine),
@@ -129,8 +118,8 @@ impl Engine {
         code::load(&self.linker, wasm, memory_max, cache)
     }
 
-    /// Starts an instance on these collections. When this returns, the instance has run its
-    /// `e3_init`, unless that takes longer than a tick; it then goes on in [`Engine::run`].
+    /// Starts an instance on these collections. When this returns, the instance has finished its
+    /// `e3_init`, unless that takes longer than a tick: then [`Engine::run`] continues it.
     pub fn start(
         &mut self,
         id: InstanceId,
@@ -138,8 +127,7 @@ impl Engine {
         spec: InstanceSpec,
         state: Rc<RefCell<State>>,
     ) -> Result<(), StartError> {
-        let at = id.0 as usize;
-        if id.0 >= INSTANCE_IDS_MAX || matches!(self.slots.get(at), Some(Some(_))) {
+        if id.0 >= INSTANCE_IDS_MAX || self.instance(id).is_some() {
             return Err(StartError::Id(id));
         }
         let maximum = self.config.instances_max;
@@ -147,17 +135,23 @@ impl Engine {
             let service = spec.name;
             return Err(StartError::Full { service, maximum });
         }
-        let mut slot = self.slot(id, code, spec, state, Rc::default())?;
-        self.poll_start(&mut slot)?;
+        let shared = Shared::new(id, spec, Rc::clone(&self.core), Rc::default());
+        let mut instance = self.new_instance(code, shared, state)?;
+        self.poll_start(&mut instance)?;
+        let at = id.0 as usize;
         if self.slots.len() <= at {
             self.slots.resize_with(at + 1, || None);
         }
-        if slot.is_suspended() {
-            slot.queued = true;
+        if instance.is_suspended() {
+            instance.is_queued = true;
             self.preempted.push_back(id);
         }
-        self.slots[at] = Some(slot);
+        self.slots[at] = Some(instance);
         Ok(())
+    }
+
+    fn instance(&self, id: InstanceId) -> Option<&Instance> {
+        self.slots.get(id.0 as usize)?.as_ref()
     }
 
     /// Another version of an instance, on the same collections, for [`Engine::replace`].
@@ -167,123 +161,100 @@ impl Engine {
         code: &Code,
         spec: InstanceSpec,
     ) -> Result<Successor, StartError> {
-        let Some(Some(old)) = self.slots.get(id.0 as usize) else {
-            return Err(StartError::Gone(id));
-        };
-        let (state, counters) = (Rc::clone(&old.state), Rc::clone(&old.shared.counters));
+        let old = self.instance(id).ok_or(StartError::Gone(id))?;
+        let (state, counters) = (Rc::clone(&old.parts.state), &old.shared().counters);
         let requests_before = counters.requests.get();
-        let slot = self.slot(id, code, spec, state, counters)?;
+        let shared = Shared::new(id, spec, Rc::clone(&self.core), Rc::clone(counters));
         Ok(Successor {
-            slot,
+            instance: self.new_instance(code, shared, state)?,
             requests_before,
         })
     }
 
-    /// Whether an instance is between two requests. If not, [`Engine::run`] gives the core back
-    /// when the one in progress ends.
-    pub fn make_room(&self, id: InstanceId) -> bool {
-        let slot = self.slots.get(id.0 as usize).and_then(Option::as_ref);
-        let within = slot.filter(|slot| slot.shared.is_within_request.get());
-        within
-            .inspect(|slot| slot.shared.pauses.set(true))
-            .is_none()
+    /// Asks an instance to pause before its next request. True if no request is in progress;
+    /// otherwise [`Engine::run`] returns when that request ends.
+    pub fn pause(&self, id: InstanceId) -> bool {
+        let instance = self.instance(id).map(Instance::shared);
+        let within = instance.filter(|shared| shared.is_within_request.get());
+        within.inspect(|shared| shared.pauses.set(true)).is_none()
     }
 
-    /// Goes on, for a tick at most, with putting a successor in its instance's place: it starts,
-    /// then takes over between two requests. Requests that wait go to it, counters go on. It comes
-    /// back if that takes longer: try again after [`Engine::run`]. If it does not start, the old
-    /// one stays.
+    /// Continues, for at most a tick, to put a successor in the place of its instance: the
+    /// successor starts, then takes over between two requests, with the queue and the counters.
+    /// Returns the successor if that takes longer: call again after [`Engine::run`]. If it does not
+    /// start, the old instance stays.
     pub fn replace(&mut self, mut successor: Successor) -> Result<Option<Successor>, StartError> {
-        let new = &mut successor.slot;
-        let id = new.shared.id;
-        if !new.shared.has_started.get() {
+        let new = &mut successor.instance;
+        let id = new.shared().id;
+        if !new.shared().has_started.get() {
             self.poll_start(new)?;
         }
-        let at = id.0 as usize;
-        let old = self.slots.get(at).and_then(Option::as_ref);
-        if !old.is_some_and(|old| Rc::ptr_eq(&old.state, &new.state)) {
+        let old = self.instance(id);
+        if !old.is_some_and(|old| Rc::ptr_eq(&old.parts.state, &new.parts.state)) {
             return Err(StartError::Gone(id));
         }
-        if !new.shared.has_started.get() || !self.make_room(id) {
+        if !new.shared().has_started.get() || !self.pause(id) {
             return Ok(Some(successor));
         }
-        let old = self.slots[at].as_mut().expect("looked at");
-        let is_stale = old.shared.counters.requests.get() != successor.requests_before;
-        if new.shared.has_read.get() && is_stale {
-            // it may have kept what was true before those requests: it starts once more, in place
-            new.fiber = None;
-            new.shared.has_started.set(false);
+        let old = self.slots[id.0 as usize].as_mut().expect("looked at");
+        let is_stale = old.shared().counters.requests.get() != successor.requests_before;
+        if new.shared().has_read.get() && is_stale {
+            // it may keep what it read before those requests: it starts again, in place
+            new.restart();
         }
-        new.shared.queue.swap(&old.shared.queue);
-        if old.queued {
+        new.shared().queue.swap(&old.shared().queue);
+        if old.is_queued {
             self.ready.retain(|i| *i != id);
             self.preempted.retain(|i| *i != id);
         }
-        if new.fiber.is_none() || !new.shared.queue.borrow().is_empty() {
-            new.queued = true;
+        if !new.has_fiber() || !new.shared().queue.borrow().is_empty() {
+            new.is_queued = true;
             self.ready.push_back(id);
         }
-        *old = successor.slot;
+        *old = successor.instance;
         Ok(None)
     }
 
     /// An instance that has not begun to start.
-    fn slot(
+    fn new_instance(
         &self,
-        id: InstanceId,
         code: &Code,
-        spec: InstanceSpec,
+        shared: Shared,
         state: Rc<RefCell<State>>,
-        counters: Rc<Counters>,
-    ) -> Result<Slot, StartError> {
+    ) -> Result<Instance, StartError> {
         if !wasmtime::Engine::same(code.pre.module().engine(), self.linker.engine()) {
-            return Err(StartError::ForeignCode(id));
+            return Err(StartError::ForeignCode(shared.id));
         }
-        if code.memory_bytes_min > spec.memory_bytes_max {
+        if code.memory_bytes_min > shared.spec.memory_bytes_max {
             return Err(StartError::Memory {
-                service: spec.name,
                 minimum: code.memory_bytes_min,
-                maximum: spec.memory_bytes_max,
+                maximum: shared.spec.memory_bytes_max,
+                service: shared.spec.name,
             });
         }
-        Ok(Slot {
-            shared: Rc::new(Shared {
-                id,
-                spec,
-                core: Rc::clone(&self.core),
-                queue: RefCell::default(),
-                phase: Cell::new(Phase::Suspended),
-                resumed: Cell::new(Instant::now()),
-                memory_bytes: Cell::new(0),
-                has_started: Cell::new(false),
-                has_read: Cell::new(false),
-                is_within_request: Cell::new(false),
-                pauses: Cell::new(false),
-                counters,
-            }),
+        Ok(Instance::new(Parts {
+            shim: Rc::clone(&self.shim),
             code: code.clone(),
+            shared: Rc::new(shared),
             state,
-            fiber: None,
-            start_error: None,
-            queued: false,
-        })
+        }))
     }
 
-    /// Begins the start of an instance, or goes on with it, for a tick at most.
-    fn poll_start(&self, slot: &mut Slot) -> Result<(), StartError> {
+    /// Begins or continues the start of an instance, for at most a tick.
+    fn poll_start(&self, instance: &mut Instance) -> Result<(), StartError> {
         let busy = self.config.ticker.busy(&self.watch);
-        let polled = slot.poll(&self.shim, Instant::now());
+        let polled = instance.poll(Instant::now());
         drop(busy);
         match polled {
             None => Ok(()),
             Some(ended) => Err(StartError::Failed {
-                service: slot.shared.spec.name.clone(),
+                service: instance.shared().spec.name.clone(),
                 error: ended.error,
             }),
         }
     }
 
-    /// Drops an instance, its requests, and what of theirs has not been taken.
+    /// Drops an instance, its queue, and its completions that were not taken.
     pub fn stop(&mut self, id: InstanceId) {
         let slot = self.slots.get_mut(id.0 as usize).and_then(Option::take);
         if slot.is_some() {
@@ -299,26 +270,26 @@ impl Engine {
     /// Queues an invocation. An instance handles its invocations strictly in order.
     pub fn submit(&mut self, id: InstanceId, invocation: Invocation) -> Result<(), Box<Failed>> {
         let refused = |error, invocation| Err(Box::new(Failed { error, invocation }));
-        let Some(Some(slot)) = self.slots.get_mut(id.0 as usize) else {
+        let Some(Some(instance)) = self.slots.get_mut(id.0 as usize) else {
             return refused(HandlerError::NotRunning, invocation);
         };
-        let mut queue = slot.shared.queue.borrow_mut();
+        let mut queue = instance.parts.shared.queue.borrow_mut();
         if queue.len() >= QUEUE_LEN_MAX {
             return refused(HandlerError::QueueFull(QUEUE_LEN_MAX), invocation);
         }
         queue.push_back(invocation);
-        if !slot.queued {
-            slot.queued = true;
+        if !instance.is_queued {
+            instance.is_queued = true;
             self.ready.push_back(id);
         }
         Ok(())
     }
 
-    /// Runs instances until there is nothing to do, or the time is up, or many completions wait.
-    /// Returns whether there is more to do. A long handler holds it up by one tick at most.
+    /// Runs instances until there is nothing to do, the time is up, or many completions wait.
+    /// Returns whether there is more to do. A long handler delays the return by at most a tick.
     pub fn run(&mut self, max_wall: Duration) -> bool {
         let mut now = Instant::now();
-        self.core.until.set(now + max_wall);
+        self.core.run_until.set(now + max_wall);
         if !self.has_work() {
             return false;
         }
@@ -328,11 +299,12 @@ impl Engine {
         while let Some((id, was_preempted)) = self.pick() {
             self.resume(id, now);
             let then = std::mem::replace(&mut now, Instant::now());
-            self.ready_served = match was_preempted {
-                true => Duration::ZERO,
-                false => self.ready_served + (now - then),
+            self.ready_served = if was_preempted {
+                Duration::ZERO
+            } else {
+                self.ready_served + (now - then)
             };
-            if now >= self.core.until.get()
+            if now >= self.core.run_until.get()
                 || self.core.completions.borrow().len() >= COMPLETIONS_MAX
             {
                 break;
@@ -347,8 +319,8 @@ impl Engine {
         !self.ready.is_empty() || !self.preempted.is_empty()
     }
 
-    /// The next instance to run, and whether it was preempted. Those that were preempted wait for
-    /// the others, but get every second tick if the others never rest.
+    /// The next instance to run, and whether it was preempted. Preempted instances run after the
+    /// others, but get every second tick if the others always have work.
     fn pick(&mut self) -> Option<(InstanceId, bool)> {
         let turn = self.ready_served >= self.config.ticker.period();
         if (turn || self.ready.is_empty())
@@ -359,116 +331,47 @@ impl Engine {
         self.ready.pop_front().map(|id| (id, false))
     }
 
-    /// Runs one instance until it has nothing to do, yields or fails.
+    /// Runs one instance until it has nothing to do, is preempted or fails.
     fn resume(&mut self, id: InstanceId, now: Instant) {
-        let Some(Some(slot)) = self.slots.get_mut(id.0 as usize) else {
+        let Some(Some(instance)) = self.slots.get_mut(id.0 as usize) else {
             return;
         };
-        slot.queued = false;
-        if let Some(ended) = slot.poll(&self.shim, now) {
-            slot.on_end(ended);
+        instance.is_queued = false;
+        if let Some(ended) = instance.poll(now) {
+            instance.on_end(ended);
         }
-        if slot.is_suspended() {
-            slot.queued = true;
+        if instance.is_suspended() {
+            instance.is_queued = true;
             self.preempted.push_back(id);
-        } else if !slot.shared.queue.borrow().is_empty() {
-            slot.queued = true;
+        } else if !instance.shared().queue.borrow().is_empty() {
+            instance.is_queued = true;
             self.ready.push_back(id);
         }
     }
 
-    /// Takes what is finished, in the order of finishing.
+    /// Takes the completions, in the order they ended.
     pub fn completions(&mut self) -> std::vec::Drain<'_, (InstanceId, Completion)> {
         self.done.append(&mut self.core.completions.borrow_mut());
         self.done.drain(..)
     }
 
-    /// A buffer with this content, for a request; taken from those given back if there is one.
+    /// A buffer with this content: a recycled one, or a new one if there is none.
     pub fn buffer(&mut self, content: &[u8]) -> Vec<u8> {
         self.core.buffer_with(content)
     }
 
-    /// Gives a buffer back for reuse, such as a reply's payload that was sent.
+    /// Takes a buffer back for reuse, such as the payload of a reply that was sent.
     pub fn recycle(&mut self, buffer: Vec<u8>) {
         self.core.recycle(buffer);
     }
 
-    /// Counters of an instance.
+    /// Figures of an instance.
     pub fn stats(&self, id: InstanceId) -> Option<Stats> {
-        let slot = self.slots.get(id.0 as usize)?.as_ref()?;
-        let counters = &slot.shared.counters;
-        Some(Stats {
-            service: slot.shared.spec.name.clone(),
-            requests: counters.requests.get(),
-            failures: counters.failures.get(),
-            traps: counters.traps.get(),
-            deadlines_exceeded: counters.deadlines_exceeded.get(),
-            preemptions: counters.preemptions.get(),
-            restarts: counters.restarts.get(),
-            busy: counters.busy.get(),
-            instructions: counters.instructions.get(),
-            queue_len: slot.shared.queue.borrow().len(),
-            memory_bytes: slot.shared.memory_bytes.get(),
-            startup: slot.startup(),
-        })
+        self.instance(id).map(Instance::stats)
     }
 
-    /// Instances that are started.
+    /// Number of instances.
     pub fn instances(&self) -> u32 {
         self.slots.iter().flatten().count() as u32
-    }
-}
-
-impl Slot {
-    /// Whether it is within its start or a request.
-    fn is_suspended(&self) -> bool {
-        self.fiber.is_some() && self.shared.phase.get() == Phase::Suspended
-    }
-
-    fn startup(&self) -> Startup {
-        match &self.start_error {
-            _ if self.shared.has_started.get() => Startup::Started,
-            Some(error) => Startup::Failed(error.clone()),
-            // it worked before: the next request makes it again
-            None if self.fiber.is_none() && !self.queued => Startup::Started,
-            None => Startup::Starting,
-        }
-    }
-
-    /// Resumes the fiber, which is made if there is none. How it ended, if it did.
-    fn poll(&mut self, shim: &Rc<Shim>, now: Instant) -> Option<Ended> {
-        self.shared.resumed.set(now);
-        let mut context = Context::from_waker(Waker::noop());
-        let mut fresh = false;
-        loop {
-            let fiber = self.fiber.get_or_insert_with(|| {
-                fresh = true;
-                let (code, state) = (self.code.clone(), Rc::clone(&self.state));
-                fiber(Rc::clone(shim), code, Rc::clone(&self.shared), state, now)
-            });
-            if let Poll::Ready(ended) = fiber.as_mut().poll(&mut context) {
-                self.fiber = None;
-                return Some(ended);
-            }
-            // a fresh fiber first waits for requests: go on if there are some
-            let idle = self.shared.phase.get() == Phase::Idle;
-            let waiting = !self.shared.queue.borrow().is_empty();
-            if !(std::mem::replace(&mut fresh, false) && idle && waiting) {
-                return None;
-            }
-        }
-    }
-
-    /// The instance failed: its request did, or, if it could not even start, the next one.
-    fn on_end(&mut self, ended: Ended) {
-        bump(&self.shared.counters.restarts);
-        self.shared.memory_bytes.set(0);
-        self.shared.is_within_request.set(false);
-        let was_start = !self.shared.has_started.replace(false);
-        self.start_error = was_start.then(|| ended.error.clone());
-        let next = || self.shared.queue.borrow_mut().pop_front();
-        if let Some(invocation) = ended.invocation.or_else(next) {
-            self.shared.fail(invocation, ended.error, ended.busy);
-        }
     }
 }

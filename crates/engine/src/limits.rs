@@ -8,18 +8,17 @@ pub const INSTANCE_IDS_MAX: u32 = 1 << 16;
 pub const INSTANCES_MAX: u32 = 4096;
 /// Requests that may wait at one instance.
 pub const QUEUE_LEN_MAX: usize = 1 << 16;
-/// Requests after which the state of a service is warmed for those that wait, although the last
-/// try found nothing at their keys.
+/// Requests before the next try to warm the state, after a try that found nothing.
 pub const WARM_PAUSE: usize = 1024;
-/// Finished requests that the caller has not taken; the engine runs no further before it does.
+/// Completions that the caller has not taken; the engine pauses when it has so many.
 pub const COMPLETIONS_MAX: usize = 1024;
 /// Bytes of a key.
 pub const KEY_LEN_MAX: usize = e3_model::limits::KEY_LEN_MAX;
-/// Bytes of what a request is beside its payload, for a module that has room for it: see docs/abi.md.
+/// Bytes of a request's head: what it is beside its payload, see docs/abi.md.
 pub const REQUEST_HEAD_LEN: usize = 96;
 /// Bytes of a message or reply.
 pub const PAYLOAD_LEN_MAX: usize = e3_model::limits::PAYLOAD_LEN_MAX;
-/// Bytes of a log line; it is cut there.
+/// Bytes of a log line; longer ones are cut.
 pub const LOG_LEN_MAX: usize = 512;
 /// Most random bytes that a service asks for at once.
 pub const RANDOM_LEN_MAX: usize = 256;
@@ -36,7 +35,7 @@ pub const PATTERN_BYTES_MAX: usize = 256 << 10;
 pub const DFA_PATTERN_BYTES_MAX: usize = 8 << 10;
 /// Occurrences that one search of a text may find.
 pub const MATCHES_MAX: usize = 1 << 16;
-/// Buffers kept for reuse.
+/// Buffers that are kept for reuse.
 pub const BUFFERS_MAX: usize = 256;
 /// Capacity above which a buffer is not kept.
 pub const BUFFER_LEN_MAX: usize = 4096;
@@ -50,7 +49,7 @@ pub const TABLE_LEN_MAX: usize = 20_000;
 pub const WASM_STACK_LEN_MAX: usize = 512 << 10;
 /// Stack of a fiber: WebAssembly code and the host functions that it calls.
 pub const FIBER_STACK_LEN: usize = 1 << 20;
-/// Shortest preemption period; below it the ticker would eat the core.
+/// Shortest preemption period; with a shorter one the ticker would take too much of the core.
 pub const TICK_MIN: Duration = Duration::from_micros(20);
 /// Idle periods after which the ticker sleeps until a core is busy again.
 pub const TICKS_IDLE_MAX: u32 = 8;

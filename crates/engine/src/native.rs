@@ -1,19 +1,19 @@
-//! A service compiled natively, on the same queue, collections, buffers and accelerators as an
-//! instance in WebAssembly: the yardstick of `e3 bench services`.
+//! The host of a service that is compiled natively: the yardstick of `e3 bench services`.
 //!
-//! Whoever runs the service asks [`Native::turn`] for a payload, gives it to the handler, hands it
-//! back with [`Native::handled`], and so on; meanwhile the handler's calls come to the methods that
-//! are named as in docs/abi.md. Only what WebAssembly adds is missing: the instance's own memory
-//! with the copies into and out of it, bounds, preemption, and the compiler's care.
+//! The service has the same queue, collections, buffers and accelerators as an instance in
+//! WebAssembly. The caller takes a payload from [`Native::turn`], passes it to the handler, returns
+//! it by [`Native::handled`], and so on. The handler's calls go to the methods that are named as in
+//! docs/abi.md. Only what WebAssembly adds is missing: the instance's own memory with the copies
+//! into and out of it, checks of bounds, and preemption.
 
-use crate::host::{Ctx, edge, id_bytes};
-use crate::host_accelerators::crc32;
-use crate::host_collections::{code, handle};
-use crate::instance::{Core, Phase, Shared};
-use crate::types::{EngineConfig, InstanceId, InstanceSpec};
-use e3_collections::{State, TxnError};
+use crate::accelerators::crc32;
+use crate::config::EngineConfig;
+use crate::context::{Ctx, Scan, code, handle, number, there};
+use crate::shared::{Core, Shared};
+use crate::spec::{InstanceId, InstanceSpec};
+use e3_collections::State;
 use e3_invocation::{Completion, HandlerError, Invocation};
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -23,7 +23,7 @@ pub struct Native {
     status: i32,
 }
 
-/// Copies a value out if there is room; its length, or -1.
+/// Copies a value to `out` if it fits; its length, or -1 if there is no value.
 fn give(value: Option<&[u8]>, out: &mut [u8]) -> i32 {
     let Some(value) = value else { return -1 };
     if let Some(to) = out.get_mut(..value.len()) {
@@ -32,33 +32,14 @@ fn give(value: Option<&[u8]>, out: &mut [u8]) -> i32 {
     value.len() as i32
 }
 
-fn there(done: Result<bool, TxnError>) -> i32 {
-    done.map_or_else(TxnError::code, i32::from)
-}
-
-fn number(done: Result<i64, TxnError>) -> i64 {
-    done.unwrap_or_else(|e| i64::from(e.code()))
-}
-
 impl Native {
-    /// On empty collections, with what the instance and its engine are given.
+    /// A host with empty collections. `config` is that of an engine.
     pub fn new(spec: InstanceSpec, config: &EngineConfig) -> Native {
         let now = Instant::now();
         let state = State::new(&spec.collections);
-        let shared = Shared {
-            id: InstanceId(0),
-            spec,
-            core: Rc::new(Core::new(config, now)),
-            queue: RefCell::default(),
-            phase: Cell::new(Phase::Idle),
-            resumed: Cell::new(now),
-            memory_bytes: Cell::new(0),
-            has_started: Cell::new(true),
-            has_read: Cell::new(false),
-            is_within_request: Cell::new(false),
-            pauses: Cell::new(false),
-            counters: Default::default(),
-        };
+        let core = Rc::new(Core::new(config, now));
+        let shared = Shared::new(InstanceId(0), spec, core, Rc::default());
+        shared.has_started.set(true);
         Native {
             ctx: Ctx::new(Rc::new(shared), Rc::new(RefCell::new(state)), now),
             status: 0,
@@ -70,21 +51,21 @@ impl Native {
         self.ctx.shared.queue.borrow_mut().push_back(invocation);
     }
 
-    /// For so long [`Native::turn`] takes requests.
+    /// Lets [`Native::turn`] take requests for so long.
     pub fn resume(&mut self, max_wall: Duration) {
         let now = Instant::now();
         self.ctx.shared.resumed.set(now);
-        self.ctx.shared.core.until.set(now + max_wall);
+        self.ctx.shared.core.run_until.set(now + max_wall);
     }
 
-    /// Commits the request that was handled, and takes the next one: its payload. None if there is
-    /// no other, or the time is up.
+    /// Commits the request that was handled, and takes the next one: its payload. None if the queue
+    /// is empty or the time is up.
     pub fn turn(&mut self) -> Result<Option<Vec<u8>>, HandlerError> {
         let payload = self.ctx.turn(Instant::now(), self.status);
-        payload.map(|p| p.map(std::mem::take)).map_err(|e| e.0)
+        payload.map(|p| p.map(std::mem::take))
     }
 
-    /// What the handler made of the request, and its payload.
+    /// Tells the status that the handler returned, and gives the payload back.
     pub fn handled(&mut self, payload: Vec<u8>, status: i32) {
         if let Some(invocation) = &mut self.ctx.invocation {
             invocation.payload = payload;
@@ -113,25 +94,23 @@ impl Native {
 #[expect(missing_docs, reason = "docs/abi.md says what each does")]
 impl Native {
     pub fn now(&self) -> i64 {
-        self.ctx.invocation.as_ref().map_or(0, |i| i.now.0 as i64)
+        self.ctx.now()
     }
 
     pub fn request_id(&self) -> [u8; 16] {
-        let invocation = self.ctx.invocation.as_ref();
-        invocation.map_or([0; 16], |i| id_bytes(i.request))
+        self.ctx.request_id()
     }
 
     pub fn request_key(&self, out: &mut [u8]) -> i32 {
-        give(self.ctx.invocation.as_ref().map(|i| &*i.key), out)
+        give(Some(self.ctx.request_key()), out)
     }
 
     pub fn request_slot(&self) -> i32 {
-        let invocation = self.ctx.invocation.as_ref();
-        invocation.map_or(-1, |i| i32::from(i.slot.0))
+        self.ctx.request_slot()
     }
 
     pub fn request_edge(&self) -> i32 {
-        self.ctx.invocation.as_ref().map_or(-1, |i| edge(i.via))
+        self.ctx.request_edge()
     }
 
     pub fn reply(&mut self, status: u32, payload: &[u8]) -> i32 {
@@ -177,7 +156,13 @@ impl Native {
         reverse: bool,
         out: &mut [u8],
     ) -> i32 {
-        self.ctx.scan(coll, from, to, limit, reverse, out)
+        let scan = Scan {
+            from,
+            to,
+            limit,
+            reverse,
+        };
+        self.ctx.scan(coll, scan, out)
     }
 
     pub fn array_len(&self, coll: i32, key: &[u8]) -> i64 {

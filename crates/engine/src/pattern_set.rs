@@ -1,21 +1,17 @@
 //! A set of patterns, compiled so that one pass over a text finds all occurrences of all of them.
 //!
-//! Source: Aho and Corasick, "Efficient string matching" (1975). One automaton serves patterns with
-//! and without regard to case: if there is any of the latter it folds case for all, and what a
-//! pattern of the former found is compared once more.
+//! Source: Aho and Corasick, "Efficient string matching" (1975). One automaton serves patterns
+//! with and without regard to case: if there is any of the latter, it folds case for all, and what
+//! a pattern of the former found is compared again.
 
+use crate::codes::{BOUND, LENGTH};
 use crate::limits::{DFA_PATTERN_BYTES_MAX, PATTERN_BYTES_MAX, PATTERNS_MAX};
 use aho_corasick::{AhoCorasick, AhoCorasickKind};
-
-/// Code for a bound that is reached.
-const BOUND: i32 = -2;
-/// Code for a length that is not allowed.
-const LENGTH: i32 = -6;
 
 /// A compiled set.
 pub(crate) struct PatternSet {
     automaton: AhoCorasick,
-    /// Patterns to be compared once more, by index; empty if the automaton does not fold case.
+    /// Patterns to be compared again, by index; empty if the automaton does not fold case.
     exact: Vec<Option<Box<[u8]>>>,
     pattern_bytes: usize,
 }
@@ -42,21 +38,21 @@ impl PatternSet {
             packed = rest;
         }
         let fold = patterns.iter().any(|(_, nocase)| *nocase);
-        let kind = match pattern_bytes {
-            ..=DFA_PATTERN_BYTES_MAX => AhoCorasickKind::DFA,
-            _ => AhoCorasickKind::ContiguousNFA,
+        let kind = if pattern_bytes <= DFA_PATTERN_BYTES_MAX {
+            AhoCorasickKind::DFA
+        } else {
+            AhoCorasickKind::ContiguousNFA
         };
         let automaton = AhoCorasick::builder()
             .ascii_case_insensitive(fold)
             .kind(Some(kind))
             .build(patterns.iter().map(|(p, _)| p))
             .map_err(|_| BOUND)?;
-        let exact = match fold {
-            true => patterns
-                .iter()
-                .map(|(p, nocase)| (!nocase).then(|| (*p).into()))
-                .collect(),
-            false => Vec::new(),
+        let exact = if fold {
+            let exact = |(p, nocase): &(&[u8], bool)| (!nocase).then(|| (*p).into());
+            patterns.iter().map(exact).collect()
+        } else {
+            Vec::new()
         };
         Ok(PatternSet {
             automaton,

@@ -1,10 +1,12 @@
-//! One service alone, without a cluster: to try it, to profile it, to measure it.
+//! One service without a cluster: to try it, to profile it, to measure it.
 
+use crate::code::LoadError;
+use crate::config::{EngineConfig, EngineError};
+use crate::engine::Engine;
 use crate::limits::MEMORY_LEN_MAX;
-use crate::types::{
-    EngineConfig, EngineError, InstanceId, InstanceSpec, LoadError, StartError, Startup, Stats,
-};
-use crate::{Engine, Ticker};
+use crate::spec::{InstanceId, InstanceSpec, StartError};
+use crate::stats::{Startup, Stats};
+use crate::ticker::Ticker;
 use e3_collections::State;
 use e3_invocation::{Completion, Failed, Invocation};
 use std::cell::RefCell;
@@ -50,7 +52,7 @@ impl Solo {
         Solo::start_with(wasm, spec, |_| {})
     }
 
-    /// Starts a service on empty collections, on an engine with other settings than the usual.
+    /// Starts a service on empty collections, on an engine whose settings `set` may change.
     pub fn start_with(
         wasm: &[u8],
         spec: InstanceSpec,
@@ -77,7 +79,7 @@ impl Solo {
         }
     }
 
-    /// Handles requests one after the other; how each of them ended, in their order.
+    /// Handles requests one after the other; adds their completions to `ended`, in order.
     pub fn call_all(
         &mut self,
         requests: impl IntoIterator<Item = Invocation>,
@@ -102,7 +104,7 @@ impl Solo {
         Ok(ended.pop().expect("a request that was taken ends"))
     }
 
-    /// Gives a buffer back for requests to come.
+    /// Takes a buffer back for reuse.
     pub fn recycle(&mut self, buffer: Vec<u8>) {
         self.engine.recycle(buffer);
     }
@@ -112,7 +114,7 @@ impl Solo {
         self.engine.buffer(content)
     }
 
-    /// Accounted memory of the collections.
+    /// Bytes of the collections, as they are accounted.
     pub fn state_bytes(&self) -> usize {
         self.state.borrow().memory_bytes()
     }

@@ -1,8 +1,8 @@
-//! The ticker: bumps the epochs of busy engines, so that long handlers yield.
+//! The ticker: a thread that increments the epochs of busy engines, so that long handlers yield.
 //!
-//! Compiled code compares the epoch in its loops. A yield deadline counts from the epoch at
-//! resume, so a bump made before that is lost; hence the bumps are periodic. The thread sleeps
-//! when no engine is busy, so an idle process burns nothing.
+//! Compiled code compares the epoch in its loops. The deadline of a yield counts from the epoch at
+//! resume, so a tick before that is lost; therefore ticks are periodic. The thread sleeps when no
+//! engine is busy, so an idle process uses no processor time.
 
 use crate::limits::{TICK_MIN, TICKS_IDLE_MAX};
 use std::num::NonZeroU64;
@@ -24,7 +24,7 @@ struct Shared {
     stop: AtomicBool,
 }
 
-/// Handle of the thread; it ends with the last handle.
+/// The thread; it ends when the last handle is dropped.
 struct Owner {
     shared: Arc<Shared>,
     thread: Thread,
@@ -116,9 +116,7 @@ fn run(shared: &Shared) {
     // the kernel's default slack of 50 us would nearly double a short period; if it cannot be
     // changed, preemption is just later
     let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
-    // It runs for a microsecond at a time, but must not wait for another program's time slice to
-    // end, or services would. Where the system forbids it, preemption is later on a busy machine.
-    let _ = rustix::process::setpriority_process(None, -20);
+    raise_priority();
     let mut ticks_idle = 0;
     while !shared.stop.load(SeqCst) {
         // not `sleep`: the drop of the last handle ends the wait
@@ -135,6 +133,20 @@ fn run(shared: &Shared) {
             park(shared);
             ticks_idle = 0;
         }
+    }
+}
+
+/// Lets this thread run at once when its timer fires. It runs for a microsecond at a time, but if it
+/// waited for the time slice of another program to end, services would wait too. A high priority
+/// alone is not enough: the scheduler lets a running thread finish its slice of some milliseconds.
+/// Where the system allows neither, preemption is later on a busy machine.
+fn raise_priority() {
+    let lowest = libc::sched_param { sched_priority: 1 };
+    // SAFETY: the argument is valid for the time of the call, which changes nothing but how this
+    // thread is scheduled.
+    let set = unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &lowest) };
+    if set != 0 {
+        let _ = rustix::process::setpriority_process(None, -20);
     }
 }
 

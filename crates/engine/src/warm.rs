@@ -1,4 +1,4 @@
-//! Warming the state before requests need it.
+//! Loads the state of queued requests into the processor's cache before their handlers need it.
 
 use crate::limits::WARM_PAUSE;
 
@@ -7,18 +7,18 @@ use e3_collections::limits::WARM_KEYS_MAX;
 use e3_invocation::Invocation;
 use std::collections::VecDeque;
 
-/// Warms the state for requests that wait: services mostly keep what is of a request at its key.
-/// A service that does not pays for one try in many requests.
+/// Warms the state at the keys of queued requests, since most services keep their state there. A
+/// service that does not pays for one try in many requests.
 #[derive(Default)]
 pub(crate) struct Warm {
-    /// Requests at the front of the queue that are done.
+    /// Requests at the front of the queue whose state is warm.
     ahead: usize,
     /// Requests before the next try.
     pause: usize,
 }
 
 impl Warm {
-    /// Before the front of the queue is taken.
+    /// Must be called before the front of the queue is taken.
     #[inline]
     pub(crate) fn next(&mut self, queue: &VecDeque<Invocation>, state: &State) {
         if self.ahead > 0 {

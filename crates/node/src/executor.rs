@@ -122,10 +122,10 @@ impl Executor {
     pub(crate) fn update(&mut self, prepared: &Prepared) -> bool {
         let next = match &self.replacing {
             Some(replacing) => Some(replacing.key),
-            // one between two requests; those before it are asked to make room
+            // one between two requests; those before it are asked to pause
             None => {
-                let has_room = |key: &&ShardKey| self.engine.make_room(self.running[*key].id);
-                self.outdated.iter().find(has_room).copied()
+                let pauses = |key: &&ShardKey| self.engine.pause(self.running[*key].id);
+                self.outdated.iter().find(pauses).copied()
             }
         };
         let Some(key) = next else {
@@ -283,9 +283,7 @@ fn spec(app: &AppPlan, key: ShardKey, prepared: &Prepared) -> InstanceSpec {
     let channels = app.app.channels_from(key.service);
     InstanceSpec {
         name: app.shard_name(key).unwrap_or_default(),
-        channels: channels
-            .map(|(_, _, c)| (c.name().to_string(), c.outputs))
-            .collect(),
+        channels: channels.map(|(_, _, c)| c.into()).collect(),
         collections: service.collections.clone(),
         secrets: service.secrets.iter().filter_map(secret).collect(),
         config: service.config.clone(),

@@ -297,7 +297,7 @@ fn document(
             ),
             nodes,
             outputs: outputs
-                .map(|((name, _), n)| (name.clone(), per_request(*n)))
+                .map(|(channel, n)| (channel.name.clone(), per_request(*n)))
                 .collect(),
             keys: totals.keys.len() as u64,
             write_bytes: per_request(totals.write_bytes).round() as u64,

@@ -13,7 +13,7 @@ use crate::ui::failure::{Exit, Failure};
 use crate::ui::output;
 use crate::ui::values::duration;
 use clap::Args;
-use e3_engine::{InstanceSpec, Solo};
+use e3_engine::{ChannelSpec, InstanceSpec, Solo};
 use e3_invocation::{Completion, Invocation, Outcome};
 use e3_model::application::{Collection, CollectionKind};
 use e3_model::{Accelerators, Bytes, EdgeId, RequestId, Timestamp, Via};
@@ -37,7 +37,7 @@ pub struct Run {
     pub collections: Vec<Collection>,
     /// Outgoing channel, and the number of messages that a request may send on it [default: 1]
     #[arg(long = "channel", value_name = "NAME[:OUTPUTS]", value_parser = channel)]
-    pub channels: Vec<(String, u32)>,
+    pub channels: Vec<ChannelSpec>,
     /// Value of the configuration of the service (--config is the file of e3 itself)
     #[arg(long = "set", value_name = "NAME=VALUE", value_parser = pair)]
     pub set: Vec<(String, String)>,
@@ -88,11 +88,15 @@ fn collection(text: &str) -> Result<Collection, String> {
     Ok(Collection { name, kind })
 }
 
-fn channel(text: &str) -> Result<(String, u32), String> {
+fn channel(text: &str) -> Result<ChannelSpec, String> {
+    let of = |name: &str, outputs_max| ChannelSpec {
+        name: name.into(),
+        outputs_max,
+    };
     match text.split_once(':') {
-        None => Ok((text.into(), 1)),
+        None => Ok(of(text, 1)),
         Some((name, outputs)) => match e3_model::units::whole(outputs) {
-            Some(n @ 1..=64) => Ok((name.into(), n)),
+            Some(n @ 1..=64) => Ok(of(name, n)),
             _ => Err(format!("{text:?}: outputs must be 1..=64")),
         },
     }
@@ -122,7 +126,7 @@ struct Sent {
 /// `e3 run`.
 pub fn run(args: &Run, settings: &Settings) -> Result<(), Failure> {
     let (wasm, spec) = service(args, settings)?;
-    let channels: Vec<String> = spec.channels.iter().map(|(name, _)| name.clone()).collect();
+    let channels: Vec<String> = spec.channels.iter().map(|c| c.name.clone()).collect();
     let log = Rc::new(|line: e3_engine::LogLine<'_>| output::say(&e3_log::escape(line.text)));
     let accelerators = if args.portable {
         Accelerators::NONE
@@ -222,10 +226,7 @@ fn from_manifest(
         return Err(Failure::new(Exit::NotFound, message));
     };
     spec.collections = service.collections.clone();
-    spec.channels = app
-        .channels_from(id)
-        .map(|(_, _, c)| (c.name().to_string(), c.outputs))
-        .collect();
+    spec.channels = app.channels_from(id).map(|(_, _, c)| c.into()).collect();
     spec.config = service.config.clone();
     spec.accelerators = service.accelerators.iter().copied().collect();
     spec.memory_bytes_max = service.resources.memory.0 as usize;

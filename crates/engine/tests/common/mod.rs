@@ -1,7 +1,7 @@
 //! Small modules in text, and an engine to run them.
 
 use e3_collections::{CollectionSpec, Kind, State};
-use e3_engine::{Engine, EngineConfig, InstanceId, InstanceSpec, Startup, Ticker};
+use e3_engine::{ChannelSpec, Engine, EngineConfig, InstanceId, InstanceSpec, Startup, Ticker};
 use e3_invocation::{Completion, Effects, HandlerError, Invocation, Outcome};
 use e3_model::{Slot, Timestamp};
 use std::cell::RefCell;
@@ -66,7 +66,10 @@ pub fn collections() -> Vec<CollectionSpec> {
 pub fn spec() -> InstanceSpec {
     InstanceSpec {
         name: "service".into(),
-        channels: vec![("out".into(), 2)],
+        channels: vec![ChannelSpec {
+            name: "out".into(),
+            outputs_max: 2,
+        }],
         collections: collections(),
         memory_bytes_max: 1 << 20,
         deadline: Duration::from_secs(3600),

@@ -3,7 +3,7 @@
 use crate::Fault;
 use crate::side::{self, Side};
 use e3_collections::{CollectionSpec, Kind};
-use e3_engine::InstanceSpec;
+use e3_engine::{ChannelSpec, InstanceSpec};
 use e3_sdk::Service;
 use std::time::Duration;
 
@@ -68,7 +68,10 @@ impl Case {
 
     /// Results go along a channel `next`.
     pub(crate) fn passes_on(mut self) -> Case {
-        self.spec.channels.push(("next".into(), 8));
+        self.spec.channels.push(ChannelSpec {
+            name: "next".into(),
+            outputs_max: 8,
+        });
         self.config("to", "next")
     }
 

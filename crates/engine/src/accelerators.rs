@@ -1,12 +1,11 @@
-//! The accelerators' part of the service ABI: AES, HMAC, CRC-32 and multi-pattern match with this
-//! machine's instructions, in place in the guest's memory.
+//! Accelerators: AES, HMAC, CRC-32 and multi-pattern match with this machine's instructions.
 //!
 //! Sources: FIPS 197 and NIST SP 800-38A (AES-CBC), SP 800-38D (GCM), RFC 2104 (HMAC), IEEE 802.3
-//! (CRC-32), Aho and Corasick 1975 (match). Keys and pattern sets are made ready once and then
-//! held by handle, for the instance's life. The libraries pick the machine's instructions (AES-NI,
+//! (CRC-32), Aho and Corasick 1975 (match). Keys and pattern sets are prepared once and
+//! then held by handle, for the instance's life. The libraries choose the machine's instructions (AES-NI,
 //! SHA, CLMUL, and those of ARM) when they run.
 
-use crate::host::{C, Ctx, HostError, bytes, found, parts, range};
+use crate::codes::{ABSENT, BOUND, LENGTH, NO_HANDLE, WRONG_KIND};
 use crate::limits::{ACCEL_HANDLES_MAX, ACCEL_LEN_MAX, MATCHES_MAX};
 use crate::pattern_set::PatternSet;
 use aes::cipher::{Array, BlockModeDecrypt, BlockModeEncrypt, InnerIvInit};
@@ -16,18 +15,6 @@ use e3_model::{Accelerator, Accelerators};
 use hmac::{Hmac, Mac};
 use sha1::Sha1;
 use sha2::Sha256;
-use wasmtime::{Linker, Result};
-
-/// Code for a handle that does not exist.
-const NO_HANDLE: i32 = -1;
-/// Code for a bound that is reached.
-const BOUND: i32 = -2;
-/// Code for a handle of another kind.
-const WRONG_KIND: i32 = -3;
-/// Code for an accelerator that this node does not have.
-const ABSENT: i32 = -5;
-/// Code for a length that is not allowed.
-const LENGTH: i32 = -6;
 
 /// Runs a block mode over whole blocks.
 macro_rules! blocks {
@@ -59,16 +46,16 @@ enum Held {
 #[derive(Default)]
 pub(crate) struct Accel {
     held: Vec<Option<Held>>,
-    /// Handles that were given back.
+    /// Free list of handles.
     free: Vec<i32>,
     /// Bytes of the patterns in all sets.
     pattern_bytes: usize,
-    /// Occurrences on their way out.
+    /// Occurrences found last.
     matches: Vec<(u32, u32)>,
 }
 
 impl Accel {
-    fn get(&self, handle: i32) -> std::result::Result<&Held, i32> {
+    fn get(&self, handle: i32) -> Result<&Held, i32> {
         let held = self.held.get(handle as u32 as usize);
         held.and_then(Option::as_ref).ok_or(NO_HANDLE)
     }
@@ -120,21 +107,22 @@ impl Accel {
             return LENGTH;
         }
         let iv = &Array::from(*iv);
-        match encrypt {
-            true => blocks!(Encryptor, encrypt_blocks, key, iv, data),
-            false => blocks!(Decryptor, decrypt_blocks, key, iv, data),
+        if encrypt {
+            blocks!(Encryptor, encrypt_blocks, key, iv, data);
+        } else {
+            blocks!(Decryptor, decrypt_blocks, key, iv, data);
         }
         0
     }
 
-    /// The tag that seals the data, which become the cipher's text.
+    /// Encrypts the data in place; their tag.
     pub(crate) fn gcm_seal(
         &self,
         key: i32,
         nonce: &[u8; 12],
         aad: &[u8],
         data: &mut [u8],
-    ) -> std::result::Result<[u8; 16], i32> {
+    ) -> Result<[u8; 16], i32> {
         let key = self.gcm_key(key, aad, data)?;
         let (nonce, data) = (&Array::from(*nonce), data.into());
         let tag = match key {
@@ -165,12 +153,17 @@ impl Accel {
         i32::from(opened.is_ok())
     }
 
+    /// The code for a text that is too long for this key.
+    pub(crate) fn gcm_refuses(&self, key: i32) -> i32 {
+        self.gcm_key(key, &[], &[]).err().unwrap_or(LENGTH)
+    }
+
     fn gcm_key(
         &self,
         key: i32,
         aad: &[u8],
         data: &[u8],
-    ) -> std::result::Result<&Either<Aes128Gcm, Aes256Gcm>, i32> {
+    ) -> Result<&Either<Aes128Gcm, Aes256Gcm>, i32> {
         match self.get(key)? {
             Held::Gcm(_) if data.len() > ACCEL_LEN_MAX || aad.len() > ACCEL_LEN_MAX => Err(LENGTH),
             Held::Gcm(key) => Ok(key),
@@ -178,13 +171,8 @@ impl Accel {
         }
     }
 
-    /// Puts the tag of a text into `out`; its length, or a code.
-    pub(crate) fn hmac(
-        &self,
-        key: i32,
-        data: &[u8],
-        out: &mut [u8; 32],
-    ) -> std::result::Result<usize, i32> {
+    /// Writes the tag of the data to `out`; its length, or a code.
+    pub(crate) fn hmac(&self, key: i32, data: &[u8], out: &mut [u8; 32]) -> Result<usize, i32> {
         if data.len() > ACCEL_LEN_MAX {
             return Err(LENGTH);
         }
@@ -219,8 +207,8 @@ impl Accel {
         handle
     }
 
-    /// Looks for the set's patterns; bytes that the occurrences take, or a code.
-    pub(crate) fn match_find(&mut self, set: i32, text: &[u8]) -> std::result::Result<usize, i32> {
+    /// Searches for the set's patterns; bytes of the occurrences, or a code.
+    pub(crate) fn match_find(&mut self, set: i32, text: &[u8]) -> Result<usize, i32> {
         if text.len() > ACCEL_LEN_MAX {
             return Err(LENGTH);
         }
@@ -238,7 +226,7 @@ impl Accel {
         found
     }
 
-    /// Writes the occurrences found last, if there is room for all.
+    /// Writes the occurrences found last, if all of them fit.
     pub(crate) fn matches_into(&self, out: &mut [u8]) {
         if self.matches.len() * 8 <= out.len() {
             for (pair, (end, pattern)) in out.chunks_exact_mut(8).zip(&self.matches) {
@@ -279,7 +267,7 @@ fn either<A: KeyInit, B: KeyInit>(key: &[u8]) -> Option<Either<A, B>> {
         .ok()
 }
 
-/// A key made ready; none if its length is not allowed.
+/// A prepared key; none if its length is not allowed.
 fn key(kind: Accelerator, key: &[u8]) -> Option<Held> {
     Some(match kind {
         Accelerator::AesCbc => Held::Cbc(Box::new(either(key)?)),
@@ -288,167 +276,4 @@ fn key(kind: Accelerator, key: &[u8]) -> Option<Held> {
         Accelerator::HmacSha256 => Held::HmacSha256(Box::new(KeyInit::new_from_slice(key).ok()?)),
         Accelerator::Crc32 | Accelerator::Match => return None,
     })
-}
-
-/// Defines the imports.
-pub(crate) fn define(linker: &mut Linker<Ctx>) -> Result<()> {
-    define_handles(linker)?;
-    define_ciphers(linker)?;
-    define_sums(linker)?;
-    define_match(linker)
-}
-
-fn define_handles(linker: &mut Linker<Ctx>) -> Result<()> {
-    linker.func_wrap(
-        "e3",
-        "accel_key",
-        |mut c: C<'_>, kind: i32, ptr: i32, len: i32| -> Result<i32> {
-            let (memory, ctx) = parts(&mut c)?;
-            let here = ctx.shared.accelerators();
-            Ok(ctx.accel.key(here, kind, bytes(memory, ptr, len)?))
-        },
-    )?;
-    linker.func_wrap("e3", "accel_drop", |mut c: C<'_>, handle: i32| {
-        c.data_mut().accel.release(handle)
-    })?;
-    Ok(())
-}
-
-fn cbc(c: &mut C<'_>, key: i32, iv: i32, ptr: i32, len: i32, encrypt: bool) -> Result<i32> {
-    let (memory, ctx) = parts(c)?;
-    let data = range(memory.len(), ptr, len)?;
-    let iv: [u8; 16] = chunk(memory, iv)?;
-    Ok(ctx.accel.cbc(key, &iv, &mut memory[data], encrypt))
-}
-
-fn chunk<const N: usize>(memory: &[u8], ptr: i32) -> std::result::Result<[u8; N], HostError> {
-    let bytes = bytes(memory, ptr, N as i32)?;
-    Ok(bytes.try_into().expect("of this length"))
-}
-
-/// Seals (`tag` receives the tag) or opens (`tag` holds it); 1 = done, 0 = not authentic.
-#[expect(clippy::too_many_arguments, reason = "the service ABI's signature")]
-fn gcm(
-    c: &mut C<'_>,
-    key: i32,
-    nonce: i32,
-    aad: i32,
-    aad_len: i32,
-    ptr: i32,
-    len: i32,
-    tag: i32,
-    seal: bool,
-) -> Result<i32> {
-    let (memory, ctx) = parts(c)?;
-    let size = memory.len();
-    let (data, aad) = (range(size, ptr, len)?, range(size, aad, aad_len)?);
-    let tag_at = range(size, tag, 16)?;
-    let nonce: [u8; 12] = chunk(memory, nonce)?;
-    let given: [u8; 16] = chunk(memory, tag)?;
-    if aad.len() > ACCEL_LEN_MAX {
-        return Ok(ctx
-            .accel
-            .gcm_key(key, &memory[aad], &[])
-            .err()
-            .unwrap_or(LENGTH));
-    }
-    let (aad, data) = match memory.get_disjoint_mut([aad.clone(), data.clone()]) {
-        Ok([aad, data]) => (&*aad, data),
-        // the data change under the other text only if the two overlap: then it is copied
-        Err(_) => {
-            ctx.scratch.clear();
-            ctx.scratch.extend_from_slice(&memory[aad]);
-            (&*ctx.scratch, &mut memory[data])
-        }
-    };
-    if !seal {
-        return Ok(ctx.accel.gcm_open(key, &nonce, aad, data, &given));
-    }
-    match ctx.accel.gcm_seal(key, &nonce, aad, data) {
-        Ok(tag) => memory[tag_at].copy_from_slice(&tag),
-        Err(code) => return Ok(code),
-    }
-    Ok(1)
-}
-
-fn define_ciphers(linker: &mut Linker<Ctx>) -> Result<()> {
-    linker.func_wrap(
-        "e3",
-        "aes_cbc_encrypt",
-        |mut c: C<'_>, key: i32, iv: i32, ptr: i32, len: i32| cbc(&mut c, key, iv, ptr, len, true),
-    )?;
-    linker.func_wrap(
-        "e3",
-        "aes_cbc_decrypt",
-        |mut c: C<'_>, key: i32, iv: i32, ptr: i32, len: i32| cbc(&mut c, key, iv, ptr, len, false),
-    )?;
-    linker.func_wrap(
-        "e3",
-        "aes_gcm_seal",
-        |mut c: C<'_>, k: i32, nonce: i32, aad: i32, al: i32, ptr: i32, len: i32, tag: i32| {
-            gcm(&mut c, k, nonce, aad, al, ptr, len, tag, true)
-        },
-    )?;
-    linker.func_wrap(
-        "e3",
-        "aes_gcm_open",
-        |mut c: C<'_>, k: i32, nonce: i32, aad: i32, al: i32, ptr: i32, len: i32, tag: i32| {
-            gcm(&mut c, k, nonce, aad, al, ptr, len, tag, false)
-        },
-    )?;
-    Ok(())
-}
-
-fn define_sums(linker: &mut Linker<Ctx>) -> Result<()> {
-    linker.func_wrap(
-        "e3",
-        "hmac",
-        |mut c: C<'_>, key: i32, ptr: i32, len: i32, out: i32, cap: i32| -> Result<i32> {
-            let (memory, ctx) = parts(&mut c)?;
-            let mut tag = [0; 32];
-            let tag_len = ctx.accel.hmac(key, bytes(memory, ptr, len)?, &mut tag);
-            match tag_len {
-                Ok(len) => Ok(found(memory, Some(&tag[..len]), out, cap)?),
-                Err(code) => Ok(code),
-            }
-        },
-    )?;
-    linker.func_wrap(
-        "e3",
-        "crc32",
-        |mut c: C<'_>, before: i32, ptr: i32, len: i32| -> Result<i64> {
-            let (memory, ctx) = parts(&mut c)?;
-            let here = ctx.shared.accelerators();
-            Ok(crc32(here, before as u32, bytes(memory, ptr, len)?))
-        },
-    )?;
-    Ok(())
-}
-
-fn define_match(linker: &mut Linker<Ctx>) -> Result<()> {
-    linker.func_wrap(
-        "e3",
-        "match_set",
-        |mut c: C<'_>, ptr: i32, len: i32| -> Result<i32> {
-            let (memory, ctx) = parts(&mut c)?;
-            let here = ctx.shared.accelerators();
-            Ok(ctx.accel.match_set(here, bytes(memory, ptr, len)?))
-        },
-    )?;
-    linker.func_wrap(
-        "e3",
-        "match_find",
-        |mut c: C<'_>, set: i32, ptr: i32, len: i32, out: i32, cap: i32| -> Result<i32> {
-            let (memory, ctx) = parts(&mut c)?;
-            let to = range(memory.len(), out, cap)?;
-            match ctx.accel.match_find(set, bytes(memory, ptr, len)?) {
-                Ok(len) => {
-                    ctx.accel.matches_into(&mut memory[to]);
-                    Ok(len as i32)
-                }
-                Err(code) => Ok(code),
-            }
-        },
-    )?;
-    Ok(())
 }

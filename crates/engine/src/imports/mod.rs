@@ -1,0 +1,17 @@
+//! The imports of the service ABI (docs/abi.md): functions in module `e3`.
+
+mod accelerators;
+mod collections;
+mod request;
+mod surroundings;
+
+use crate::context::Ctx;
+use wasmtime::{Linker, Result};
+
+/// Defines all imports.
+pub(crate) fn define(linker: &mut Linker<Ctx>) -> Result<()> {
+    request::define(linker)?;
+    collections::define(linker)?;
+    accelerators::define(linker)?;
+    surroundings::define(linker)
+}
