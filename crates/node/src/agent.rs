@@ -1,7 +1,8 @@
 //! The agent: the controller's hand on this node. It fetches plans and what they need, and delivers
 //! reports, in threads of its own, so that a slow or absent controller never holds up requests.
 
-use crate::{NodeConfig, NodeError};
+use crate::config::{NodeConfig, NodeError};
+use crate::limits::{INSTANCE_MEMORY_LEN_MAX, PREEMPTION_TICK};
 use e3_engine::{Engine, EngineConfig, Ticker};
 use e3_model::plan::{NodeHello, NodePlan, NodeReport, NodeWelcome};
 use e3_model::{AppId, Token};
@@ -280,10 +281,10 @@ fn compile(cache: &Path, service: &str, wasm: &[u8]) {
         std::fs::create_dir_all(cache).map_err(|e| e.to_string())?;
         let lock = File::create(cache.join("lock")).map_err(|e| e.to_string())?;
         lock.lock().map_err(|e| e.to_string())?;
-        let ticker = Ticker::new(crate::PREEMPTION_TICK).map_err(|e| e.to_string())?;
+        let ticker = Ticker::new(PREEMPTION_TICK).map_err(|e| e.to_string())?;
         let config = EngineConfig {
             instances_max: 1,
-            instance_memory_bytes_max: crate::INSTANCE_MEMORY_LEN_MAX,
+            instance_memory_bytes_max: INSTANCE_MEMORY_LEN_MAX,
             cache_dir: Some(cache.to_path_buf()),
             ..EngineConfig::new(ticker)
         };

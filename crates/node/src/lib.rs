@@ -6,99 +6,31 @@
 
 mod agent;
 mod clock;
+mod config;
 mod driver;
 mod emulation;
 mod executor;
 mod ingress;
+mod limits;
+
+pub use config::{NodeConfig, NodeError};
+pub use limits::INSTANCE_MEMORY_LEN_MAX;
 
 use agent::{Api, Outbox};
 use clock::Clock;
 use driver::{Driver, End};
-use e3_engine::{EngineConfig, EngineError, LogLine, Ticker};
+use e3_engine::{EngineConfig, LogLine, Ticker};
 use e3_model::plan::NodeHello;
-use e3_model::{Accelerators, Nanos, Token};
-use e3_net::{Doorbell, NetError};
+use e3_model::{Accelerators, Nanos};
+use e3_net::Doorbell;
 use executor::Executor;
+use limits::{EMULATION_TIMER_SLACK_NS, INSTANCES_MAX, PREEMPTION_TICK};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::num::NonZeroU64;
-use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
-use std::time::Duration;
-
-/// Period of the clock that preempts long handlers.
-const PREEMPTION_TICK: Duration = Duration::from_micros(200);
-/// Bound of one instance's linear memory.
-pub const INSTANCE_MEMORY_LEN_MAX: usize = 256 << 20;
-/// How late a timer may be where delays are emulated.
-const EMULATION_TIMER_SLACK_NS: u64 = 1_000;
-/// Instances of one node.
-const INSTANCES_MAX: u32 = 512;
-
-/// Settings of a node process.
-#[derive(Clone, Debug)]
-pub struct NodeConfig {
-    /// The node's name in the topology.
-    pub name: String,
-    /// The controller, such as `http://127.0.0.1:7300`; heartbeats go to the same port.
-    pub controller: String,
-    /// Where the node keeps files. Nodes of one machine share the compiled code beside it.
-    pub data_dir: PathBuf,
-    /// Between two heartbeats.
-    pub heartbeat_ms: u64,
-    /// What the node presents to the controller.
-    pub node_token: Token,
-    /// What clients of the node's HTTP ingress present.
-    pub api_token: Token,
-}
-
-impl NodeConfig {
-    pub(crate) fn code_cache_dir(&self) -> PathBuf {
-        self.data_dir.join("code")
-    }
-}
-
-/// Why a node process ends.
-#[derive(Debug, thiserror::Error)]
-pub enum NodeError {
-    /// The controller's address makes no sense.
-    #[error("controller {0:?} is not an address such as http://127.0.0.1:7300")]
-    Controller(String),
-    /// The controller does not want it.
-    #[error("node {name:?} was refused with status {status}: {text}")]
-    Refused {
-        /// The node.
-        name: String,
-        /// HTTP status.
-        status: u16,
-        /// The controller's words.
-        text: String,
-    },
-    /// The process of an emulated node used more memory than the node has.
-    #[error("node {name:?}: {text}")]
-    OutOfMemory {
-        /// The node.
-        name: String,
-        /// How much it used, and how much it has.
-        text: String,
-    },
-    /// No socket.
-    #[error(transparent)]
-    Net(#[from] NetError),
-    /// No engine.
-    #[error(transparent)]
-    Engine(#[from] EngineError),
-    /// The system refuses something else.
-    #[error("{what}: {source}")]
-    System {
-        /// What was wanted.
-        what: &'static str,
-        /// The system's words.
-        source: std::io::Error,
-    },
-}
 
 /// Runs a node until SIGTERM or SIGINT.
 pub fn run(config: NodeConfig) -> Result<(), NodeError> {

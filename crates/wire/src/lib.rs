@@ -14,3 +14,20 @@ pub mod limits;
 pub mod message;
 
 pub use codec::WireError;
+
+use e3_model::limits::{KEY_LEN_MAX, PAYLOAD_LEN_MAX};
+use limits::{BODY_LEN_MAX, DATAGRAM_LEN_MAX, LETTERS_LEN_MAX};
+
+const _: () = assert!(
+    PAYLOAD_LEN_MAX + KEY_LEN_MAX + message::HEADER_LEN <= BODY_LEN_MAX,
+    "every message fits a frame"
+);
+const _: () = assert!(
+    entry::REASON_LEN_MAX + KEY_LEN_MAX + PAYLOAD_LEN_MAX + entry::LETTER_HEADER_LEN
+        <= LETTERS_LEN_MAX,
+    "every dead letter fits"
+);
+const _: () = assert!(
+    BODY_LEN_MAX + 4 + frame::DATA_HEADER_LEN + datagram::HEADER_LEN <= DATAGRAM_LEN_MAX,
+    "every frame fits a datagram"
+);

@@ -1,0 +1,69 @@
+//! Settings of a node process, and the errors that end it.
+
+use e3_engine::EngineError;
+use e3_model::Token;
+use e3_net::NetError;
+use std::path::PathBuf;
+
+/// Settings of a node process.
+#[derive(Clone, Debug)]
+pub struct NodeConfig {
+    /// The node's name in the topology.
+    pub name: String,
+    /// The controller, such as `http://127.0.0.1:7300`; heartbeats go to the same port.
+    pub controller: String,
+    /// Where the node keeps files. Nodes of one machine share the compiled code beside it.
+    pub data_dir: PathBuf,
+    /// Between two heartbeats.
+    pub heartbeat_ms: u64,
+    /// What the node presents to the controller.
+    pub node_token: Token,
+    /// What clients of the node's HTTP ingress present.
+    pub api_token: Token,
+}
+
+impl NodeConfig {
+    pub(crate) fn code_cache_dir(&self) -> PathBuf {
+        self.data_dir.join("code")
+    }
+}
+
+/// Why a node process ends.
+#[derive(Debug, thiserror::Error)]
+pub enum NodeError {
+    /// The controller's address makes no sense.
+    #[error("controller {0:?} is not an address such as http://127.0.0.1:7300")]
+    Controller(String),
+    /// The controller does not want it.
+    #[error("node {name:?} was refused with status {status}: {text}")]
+    Refused {
+        /// The node.
+        name: String,
+        /// HTTP status.
+        status: u16,
+        /// The controller's words.
+        text: String,
+    },
+    /// The process of an emulated node used more memory than the node has.
+    #[error("node {name:?}: {text}")]
+    OutOfMemory {
+        /// The node.
+        name: String,
+        /// How much it used, and how much it has.
+        text: String,
+    },
+    /// No socket.
+    #[error(transparent)]
+    Net(#[from] NetError),
+    /// No engine.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    /// The system refuses something else.
+    #[error("{what}: {source}")]
+    System {
+        /// What was wanted.
+        what: &'static str,
+        /// The system's words.
+        source: std::io::Error,
+    },
+}
