@@ -1,6 +1,5 @@
 //! Timeouts, periods and other bounds of the program.
 
-use e3_model::Nanos;
 use std::time::Duration;
 
 /// Default port of the controller: HTTP over TCP, heartbeats over UDP.
@@ -61,8 +60,6 @@ pub const TOKEN_FILE_LEN_MAX: u64 = 4096;
 pub const SHOWN_LEN_MAX: usize = 60;
 /// Losses of state that `e3 describe app` names.
 pub const LOSSES_SHOWN: usize = 3;
-/// Longest sleep of `e3 call` while it waits for a reply.
-pub const CALL_TURN: Nanos = Nanos::from_millis(100);
 /// Default length of a load that is not from a file.
 pub const LOAD_DURATION_DEFAULT: Duration = Duration::from_secs(15);
 /// Length of the load of a file whose requests are all due at once.

@@ -9,12 +9,12 @@ mod relay;
 use common::running::{CHAIN, Down, all_handled, handled, run_file, start_load};
 use common::{E3, PATIENCE, are_services_built};
 use e3_client::{Call, Client, Completed, Duplicate, Event};
-use e3_loadgen::random::Random;
 use e3_model::api::{ClusterView, EndpointsView, NodeView};
 use e3_model::{
     AppId, EdgeId, MessageId, Nanos, NodeId, RequestId, ServiceId, ShardId, Slot, Timestamp,
     TraceContext, Via,
 };
+use e3_random::Random;
 use e3_wire::datagram::{Header, Kind, seal};
 use e3_wire::entry::{Outcome, Replicated, Reply};
 use e3_wire::frame::{Ack, Ends, Frame, Link};

@@ -4,7 +4,7 @@ use e3_model::Nanos;
 
 /// A request's deadline, unless the user sets it: several fail-overs long.
 pub const DEADLINE: Nanos = Nanos::from_secs(10);
-/// Least time between two questions to the controller about routes.
+/// Least time between two queries to the controller about routes.
 pub const REFRESH_INTERVAL: Nanos = Nanos::from_millis(200);
 /// Longest wait of one turn of [`crate::Client::call`].
 pub const WAIT_MAX: Nanos = Nanos::from_millis(100);

@@ -1,16 +1,16 @@
-//! Why a load could not be run.
+//! Errors that prevent a load.
 
 use crate::limits::{RATE_RPS_MAX, REQUESTS_MAX};
 use crate::traffic::items::Place;
 use e3_client::ClientError;
 
-/// Why a load could not be run.
+/// An error that prevents a load.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
     /// The client failed.
     #[error(transparent)]
     Client(#[from] ClientError),
-    /// Nobody answers.
+    /// No node answers.
     #[error("no answer from any of {nodes} nodes within {waited_s} s")]
     NoAnswer {
         /// How many were asked.
@@ -36,12 +36,12 @@ pub enum LoadError {
     },
     /// The state before the load could not be read.
     #[error(
-        "application {app} left {unanswered} questions about its state before the load unanswered"
+        "application {app} left {unanswered} queries about its state before the load without a reply"
     )]
     Baseline {
         /// The application.
         app: String,
-        /// Questions.
+        /// Queries.
         unanswered: u64,
     },
     /// Somebody stopped the load before its first request.

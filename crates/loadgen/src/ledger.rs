@@ -90,7 +90,7 @@ pub struct LedgerReport {
     pub rows_repeated: u64,
     /// Rows that no accepted or unknown update explains, or with another content.
     pub rows_unexpected: u64,
-    /// Questions about the state that had no answer.
+    /// Queries about the state that had no answer.
     pub checks_failed: u64,
 }
 

@@ -1,17 +1,16 @@
 //! Load generator and exactly-once ledger: sends requests to an application at a given rate, and
-//! checks by the answers and by the state read back what became of each.
+//! checks the outcome of each by its reply and by the state read back.
 //!
 //! - [`workload`]: what a workload is: what is sent, and how the state read back is judged.
 //! - [`ledger`]: one record for each request that was sent.
 //! - [`traffic`]: requests from files: captures of packets, tables, lines of JSON.
-//! - [`verdict`]: what was checked, and what came of it.
+//! - [`verdict`]: what was checked, and the result.
 //! - [`run`]: the load itself, open loop, measured from the time that a request was due
 //!   (Tene, "How NOT to measure latency", 2013: no coordinated omission).
 
 mod error;
 pub mod ledger;
 pub mod limits;
-pub mod random;
 mod record;
 pub mod report;
 mod run;

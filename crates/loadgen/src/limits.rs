@@ -19,7 +19,7 @@ pub const LATENCY_MAX: Nanos = Nanos::from_secs(3_600);
 /// Part of the requests that may be refused (not admitted, over a rate, refused by the application)
 /// without being sent to be refused; beyond it, the load has failed.
 pub const REFUSED_SHARE_MAX: f64 = 0.1;
-/// Questions in flight while the state is read back.
+/// Queries in flight while the state is read back.
 pub const CHECKS_IN_FLIGHT_MAX: usize = 64;
 /// Longest time for reading the state back; what is not read by then counts as not answered.
 pub const CHECK_TIME_MAX: Nanos = Nanos::from_secs(120);

@@ -2,7 +2,7 @@
 
 use crate::ledger::LedgerReport;
 use crate::verdict::{ClusterChange, ServiceCheck, Verdict, judge};
-use crate::workload::{Finding, Spikes};
+use crate::workload::Finding;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
@@ -39,9 +39,7 @@ pub struct LoadReport {
     pub timeline: Vec<Step>,
     /// What became of every request.
     pub ledger: LedgerReport,
-    /// Score of spike detection, if the workload has spikes.
-    pub spikes: Option<Spikes>,
-    /// What else the application found of what there was to find.
+    /// What the application found of what there was to find.
     pub findings: Vec<Finding>,
 }
 

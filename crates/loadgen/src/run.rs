@@ -108,7 +108,6 @@ pub fn run(
         longest_pause_ms: run.longest_pause.0 as f64 / 1e6,
         timeline,
         ledger,
-        spikes: verified.spikes,
         findings: verified.findings,
     })
 }
@@ -170,9 +169,10 @@ impl<P: FnMut(Progress)> Run<'_, P> {
     }
 
     fn not_stopped(&self) -> Result<(), LoadError> {
-        match self.stop.load(Ordering::Relaxed) {
-            true => Err(LoadError::Stopped),
-            false => Ok(()),
+        if self.stop.load(Ordering::Relaxed) {
+            Err(LoadError::Stopped)
+        } else {
+            Ok(())
         }
     }
 

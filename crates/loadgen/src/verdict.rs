@@ -1,4 +1,4 @@
-//! The verdict on a load: what was checked, and what came of it.
+//! The verdict on a load: what was checked, and the result.
 //!
 //! | verdict | when |
 //! |---|---|
@@ -53,7 +53,7 @@ pub struct ServiceCheck {
     pub right: u64,
     /// Facts that were read and are different: missing, repeated or changed.
     pub wrong: u64,
-    /// Questions that had no answer.
+    /// Queries that had no answer.
     pub unread: u64,
     /// Facts that the ledger does not know, since a request has no certain outcome.
     pub unsure: u64,
@@ -79,7 +79,7 @@ impl ServiceCheck {
 pub struct ClusterChange {
     /// Shards that lost all replicas and began again empty.
     pub state_lost: u64,
-    /// Requests and messages that were dead-lettered, also behind the service that answers.
+    /// Requests and messages that were dead-lettered, also downstream of the service that answers.
     pub dead_letters: u64,
     /// The application was deleted and deployed again.
     pub replaced: bool,
@@ -134,12 +134,9 @@ fn faults(l: &LedgerReport, cluster: Option<&ClusterChange>) -> Vec<String> {
     let further = c.dead_letters.saturating_sub(l.failed + l.expired);
     fault(
         further,
-        "further dead letters, behind the service that answers",
+        "further dead letters, downstream of the service that answers",
     );
-    fault(
-        l.checks_failed,
-        "questions about the state without an answer",
-    );
+    fault(l.checks_failed, "queries about the state without a reply");
     if c.replaced {
         faults.push("the application was deployed again during the load".into());
     }

@@ -69,21 +69,6 @@ impl Judged {
     }
 }
 
-/// How well injected spikes were found.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Spikes {
-    /// Spikes in accepted readings.
-    pub injected: u64,
-    /// Spikes that the application recorded.
-    pub detected: u64,
-    /// Recorded spikes that were injected.
-    pub hits: u64,
-    /// Hits among the recorded ones; None if none was recorded.
-    pub precision: Option<f64>,
-    /// Hits among the injected ones; None if none was injected.
-    pub recall: Option<f64>,
-}
-
 /// What an application found of what there was to find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
@@ -104,9 +89,7 @@ pub struct Verified {
     pub rows: Rows,
     /// What was read back of each stateful service.
     pub checks: Vec<ServiceCheck>,
-    /// Score of spike detection, if the workload has spikes.
-    pub spikes: Option<Spikes>,
-    /// Other findings of the application.
+    /// What the application found.
     pub findings: Vec<Finding>,
 }
 
@@ -120,13 +103,13 @@ pub trait Workload {
     fn probe(&mut self) -> Call;
     /// Takes the answer to it; an error, the reason in words, ends the run before it began.
     fn on_probe(&mut self, reply: &Reply) -> Result<(), String>;
-    /// The next question about the state before the load, where earlier loads may have left some.
+    /// The next query about the state before the load, where earlier loads may have left some.
     fn next_baseline(&mut self) -> Check {
         Check::Finished
     }
     /// Takes the answer to it.
     fn on_baseline(&mut self, _tag: u64, _reply: Option<&Reply>) {}
-    /// Questions about the state before the load that had no answer.
+    /// Queries about the state before the load that had no answer.
     fn baseline_unanswered(&self) -> u64 {
         0
     }
@@ -140,9 +123,9 @@ pub trait Workload {
     fn next(&mut self) -> Option<Call>;
     /// Takes the outcome of a request; None if there was no answer.
     fn on_outcome(&mut self, tag: u64, reply: Option<&Reply>) -> Judged;
-    /// The next question about the state, after the load.
+    /// The next query about the state, after the load.
     fn next_check(&mut self, now: Timestamp) -> Check;
-    /// Takes the answer to a question.
+    /// Takes the answer to a query.
     fn on_check(&mut self, now: Timestamp, tag: u64, reply: Option<&Reply>);
     /// Part of the state that has been read back, 0..=1.
     fn checked(&self) -> f64;

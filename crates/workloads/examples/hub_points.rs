@@ -1,7 +1,7 @@
 //! Writes the training points of the IoT data hub, `data/iot-dh-points.csv`, to standard output: 80
 //! reports of each state, from another seed than any load.
 
-use e3_loadgen::random::Random;
+use e3_random::Random;
 use e3_workloads::iot_dh::sensors::{State, features};
 
 const POINTS_PER_STATE: usize = 80;

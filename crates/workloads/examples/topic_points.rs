@@ -1,7 +1,7 @@
 //! Writes the training points of Twitter analytics, `data/rta-ptc-points.csv`, to standard output:
 //! 60 vectors of each topic, from another seed than any load.
 
-use e3_loadgen::random::Random;
+use e3_random::Random;
 use e3_workloads::rta_ptc::tweets::{TOPICS, topic_name, vector};
 
 const POINTS_PER_TOPIC: usize = 60;

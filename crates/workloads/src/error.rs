@@ -1,8 +1,8 @@
-//! Why a workload cannot be made.
+//! Errors that prevent a workload.
 
 use crate::limits::{SENSORS_MAX, THERMOSTATS_MAX};
 
-/// Why a workload cannot be made.
+/// An error that prevents a workload.
 #[derive(Debug, thiserror::Error)]
 pub enum WorkloadError {
     /// The workload needs a secret that was not given.

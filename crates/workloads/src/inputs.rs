@@ -1,4 +1,4 @@
-//! What workloads are made from.
+//! Inputs of workloads.
 
 use e3_model::Timestamp;
 use std::collections::BTreeMap;

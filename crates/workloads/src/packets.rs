@@ -1,12 +1,12 @@
-//! Packets as a gateway sees them, seeded: flows by Zipf's law, sizes by the simple IMIX, and now and
-//! then an attack in a payload.
+//! Packets as a gateway sees them, from a seed: flows follow Zipf's law, sizes follow the simple IMIX, and
+//! some payloads contain an attack.
 //!
 //! Sources: simple IMIX, 64, 576 and 1500 bytes as 7 : 4 : 1 ("Mixed Packet Size Throughput", Agilent,
 //! 2001); the sizes of flows in the Internet follow Zipf's law (Sarrar et al., "Leveraging Zipf's law
 //! for traffic offloading", CCR 2012).
 
-use e3_loadgen::random::Random;
 use e3_packet::{Flow, PacketBuilder, protocol};
+use e3_random::Random;
 use std::net::Ipv4Addr;
 
 /// Flows.
@@ -92,7 +92,7 @@ impl Packets {
     /// The next packet; `flow` says which flow has a rank.
     pub fn next_of(&mut self, flow: impl FnOnce(u32) -> Flow) -> Sent {
         let all = self.cumulative.last().copied().unwrap_or_default();
-        let uniform = self.random.uniform();
+        let uniform = self.random.unit();
         let rank = self.cumulative.partition_point(|c| *c <= uniform * all) as u32;
         let rank = rank.min(FLOWS - 1);
         let flow = flow(rank);

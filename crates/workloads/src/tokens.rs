@@ -1,4 +1,4 @@
-//! Tokens that `apigw` lets pass, and its refusals.
+//! Tokens that `apigw` accepts, and its refusals.
 
 use crate::readback::queries::NOT_FOUND;
 use e3_wire::entry::{Outcome, Reply};

@@ -97,9 +97,12 @@ fn a_faultless_cluster_is_checked_and_its_spikes_score() {
     assert_eq!((l.done, l.accepted + l.unauthorized), (l.sent, l.sent));
     assert!((5..60).contains(&l.unauthorized), "{}", l.unauthorized);
     assert_eq!((l.rows_expected, l.rows_found), (l.accepted, l.accepted));
-    let spikes = report.spikes.unwrap();
-    assert!(spikes.injected > 0);
-    assert_eq!((spikes.precision, spikes.recall), (Some(1.0), Some(1.0)));
+    let whats: Vec<_> = report.findings.iter().map(|f| f.what).collect();
+    assert_eq!(whats, ["spikes found", "spikes right"]);
+    for finding in &report.findings {
+        assert!(finding.of > 0);
+        assert_eq!(finding.right, finding.of, "{finding:?}");
+    }
     let latency = &report.latency;
     assert!(
         latency.p50_us > 1.0 && latency.p50_us <= latency.p99_us,
@@ -327,7 +330,7 @@ fn what_the_controller_lost_fails_the_load() {
         dead_letters: 12_800,
         ..ClusterChange::default()
     }));
-    let why = "12800 further dead letters, behind the service that answers";
+    let why = "12800 further dead letters, downstream of the service that answers";
     assert_eq!(report.reasons, [why]);
     failed(report);
 }

@@ -3,7 +3,6 @@
 
 use crate::cluster::client::Client;
 use crate::documents::files::without_bom;
-use crate::limits::CALL_TURN;
 use crate::settings::Settings;
 use crate::ui::exchange::{Content, Line};
 use crate::ui::failure::{Exit, Failure};
@@ -76,8 +75,10 @@ pub fn run(args: &Call, settings: &Settings) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Routing key and content of each request.
-fn requests(args: &Call) -> Result<Vec<(Vec<u8>, Vec<u8>)>, Failure> {
+/// Routing key and content of a request.
+type KeyAndPayload = (Vec<u8>, Vec<u8>);
+
+fn requests(args: &Call) -> Result<Vec<KeyAndPayload>, Failure> {
     let Some(file) = &args.input else {
         let line = Line {
             key: args.key.clone(),
@@ -112,7 +113,7 @@ fn requests(args: &Call) -> Result<Vec<(Vec<u8>, Vec<u8>)>, Failure> {
 }
 
 /// Refuses what every node would refuse, so that it is not sent and retried.
-fn fits((key, payload): (Vec<u8>, Vec<u8>)) -> Result<(Vec<u8>, Vec<u8>), String> {
+fn fits((key, payload): KeyAndPayload) -> Result<KeyAndPayload, String> {
     if !(1..=KEY_LEN_MAX).contains(&key.len()) {
         let len = key.len();
         return Err(format!(

@@ -1,9 +1,9 @@
 //! Bytes that no port of a cluster may take for something: random ones, and what another node, a
 //! client or a heartbeat could have sent, but damaged.
 
-use e3_loadgen::random::Random;
 use e3_model::api::NodeView;
 use e3_model::{AppId, EdgeId, NodeId, RequestId, ServiceId, ShardId, Timestamp};
+use e3_random::Random;
 use e3_wire::client::ClientFrame;
 use e3_wire::datagram::{Header, Kind, seal};
 use e3_wire::entry::{Outcome, Reply};

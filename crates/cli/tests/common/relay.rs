@@ -1,6 +1,6 @@
 //! A relay between a client and a node that flips bits of what passes.
 
-use e3_loadgen::random::Random;
+use e3_random::Random;
 use std::io::ErrorKind;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

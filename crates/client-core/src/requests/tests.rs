@@ -173,13 +173,9 @@ fn new_routes_are_tried_at_once() {
 fn any_bytes_are_counted_and_dropped() {
     let mut r = requests();
     submit(&mut r);
-    let mut random = 3u64;
-    let mut byte = || {
-        random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
-        (random >> 56) as u8
-    };
+    let mut random = e3_random::Random::new(3);
     for len in 0..200 {
-        let bytes: Vec<u8> = (0..len).map(|_| byte()).collect();
+        let bytes = random.bytes(len);
         r.on_datagram(Timestamp(1), &bytes);
     }
     assert_eq!(r.take_stray(), 200);

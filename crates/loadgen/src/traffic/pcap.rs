@@ -81,9 +81,10 @@ impl Header {
     /// Panics if there are no four bytes.
     fn u32(&self, bytes: &[u8], at: usize) -> u32 {
         let four = [bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]];
-        match self.big_endian {
-            true => u32::from_be_bytes(four),
-            false => u32::from_le_bytes(four),
+        if self.big_endian {
+            u32::from_be_bytes(four)
+        } else {
+            u32::from_le_bytes(four)
         }
     }
 }

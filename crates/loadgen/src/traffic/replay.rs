@@ -1,5 +1,5 @@
-//! What a file holds, sent with its own times or at a rate. What the answers should be is not known,
-//! and no state is read back.
+//! Requests of a file, sent at the times of the file or at a rate. The right answers are not known, and
+//! no state is read back.
 
 use super::items::{Item, Traffic};
 

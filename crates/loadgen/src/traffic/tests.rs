@@ -1,7 +1,7 @@
 use super::*;
-use crate::random::Random;
 use e3_model::limits::{KEY_LEN_MAX, PAYLOAD_LEN_MAX};
 use e3_packet::{Packet, PacketBuilder};
+use e3_random::Random;
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
@@ -24,9 +24,10 @@ impl Capture {
     }
 
     fn u32(&mut self, value: u32) {
-        self.bytes.extend(match self.big {
-            true => value.to_be_bytes(),
-            false => value.to_le_bytes(),
+        self.bytes.extend(if self.big {
+            value.to_be_bytes()
+        } else {
+            value.to_le_bytes()
         });
     }
 

@@ -1,4 +1,4 @@
-//! What sensors and their operator say to the hub and hear from it, as records.
+//! Records that sensors and their operator exchange with the hub.
 
 use super::sensors::Report;
 use crate::readback::queries::record;
@@ -25,7 +25,7 @@ struct Message<'a> {
 }
 
 #[derive(Serialize)]
-struct Question<'a> {
+struct Query<'a> {
     user: &'a str,
     expiry: i64,
     #[serde(serialize_with = "bytes")]
@@ -98,7 +98,7 @@ pub(super) fn count(user: &str, token: &Token, topic: &str) -> Call {
 }
 
 fn get(user: &str, token: &Token, at: &str, topic: Option<&str>) -> Call {
-    let question = Question {
+    let query = Query {
         user,
         expiry: token.expiry,
         token: &token.tag,
@@ -106,7 +106,7 @@ fn get(user: &str, token: &Token, at: &str, topic: Option<&str>) -> Call {
         at,
         topic,
     };
-    call(user, &question)
+    call(user, &query)
 }
 
 #[derive(Deserialize)]

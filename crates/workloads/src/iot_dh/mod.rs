@@ -1,12 +1,11 @@
-//! The workload of the IoT data hub (IOT-DH): reports of a fleet of sensors are authenticated, counted by
-//! topic, classified, and kept, the latest of each sensor and all of them.
+//! The workload of the IoT data hub (IOT-DH): reports of a fleet of sensors are authenticated, counted
+//! by topic, classified and stored: the latest of each sensor, and all of them.
 //!
-//! Two ledgers in one: what is stored of a sensor is numbered, and so is what has come on a topic, over all
-//! its sensors. Both numbers must go on without a gap and without a repeat, whatever was lost or
-//! sent twice. At the end the latest report, the rows and the counts are read back. A class must be what
-//! the training points say. A few reports carry a bad token and must be refused; they are then sent
-//! once more with a good one. Sensors have names of their own in each load; topics are the same in
-//! all, so their counts before the load are read first.
+//! The hub numbers the reports of each sensor and the reports on each topic. Both sequences must have no
+//! gap and no duplicate, whatever was lost or sent twice. At the end the latest report, the rows and the
+//! counts are read back. A class must be the one that the training points give. A few reports carry a bad
+//! token and must be refused; they are sent again with a good one. Sensors have new names in each load.
+//! Topics are the same in all loads, so their counts before the load are read first.
 
 mod messages;
 mod nearest;
@@ -17,16 +16,16 @@ mod tests;
 use crate::error::WorkloadError;
 use crate::inputs::Inputs;
 use crate::limits::SENSORS_MAX;
-use crate::oracles::count::Cells;
+use crate::oracles::count::ItemCounts;
 use crate::readback::checks::{Ask, Checks, Facts};
 use crate::readback::queries::{Sequences, answer, key_of_shard, not_admitted};
 use crate::readback::score::Score;
 use crate::tokens::{Token, TokenKey, is_for_the_token, is_nothing};
 use e3_loadgen::ledger::{Meaning, Rows};
-use e3_loadgen::random::Random;
 use e3_loadgen::verdict::ServiceCheck;
 use e3_loadgen::workload::{Call, Check, Finding, Judged, Verified, Workload};
 use e3_model::{Slot, Timestamp};
+use e3_random::Random;
 use e3_wire::entry::{Outcome, Reply};
 use messages::{Counted, Kept, Latest, Totals};
 use nearest::Nearest;
@@ -49,7 +48,7 @@ const SHARDS: u16 = 12;
 /// What the application classifies by, and by how many of it.
 const POINTS: &str = include_str!("../../../../data/iot-dh-points.csv");
 const K: usize = 5;
-/// Question about the state.
+/// Query about the state.
 #[derive(Clone, Copy, Debug)]
 enum Asked {
     Latest(u32),
@@ -73,7 +72,7 @@ struct Sensor {
     token: Token,
     topic: usize,
     random: Random,
-    under_way: Option<Report>,
+    in_flight: Option<Report>,
     bad_token: bool,
     /// A report had no answer: what is kept cannot be known.
     unsure: bool,
@@ -88,12 +87,12 @@ pub struct IotDh {
     sensors: Vec<Sensor>,
     token_key: TokenKey,
     now_s: i64,
-    /// Whose report was refused for its bad token and is to be sent well.
-    again: VecDeque<u32>,
+    /// Sensors whose report was refused for its bad token: it is sent again with a good one.
+    resend: VecDeque<u32>,
     nearest: Nearest,
     rows: Sequences<u32>,
     counts: Sequences<usize>,
-    cells: Cells,
+    item_counts: ItemCounts,
     accepted: u64,
     classes_right: u64,
     states_right: u64,
@@ -127,7 +126,7 @@ impl IotDh {
                 user,
                 topic: fleet.topic(n),
                 random: Random::new(random.next_u64()),
-                under_way: None,
+                in_flight: None,
                 bad_token: false,
                 unsure: false,
                 rows: 0,
@@ -141,11 +140,11 @@ impl IotDh {
             sensors,
             token_key,
             now_s,
-            again: VecDeque::new(),
+            resend: VecDeque::new(),
             nearest: Nearest::new(POINTS, K),
             rows: Sequences::default(),
             counts: Sequences::default(),
-            cells: Cells::default(),
+            item_counts: ItemCounts::default(),
             accepted: 0,
             classes_right: 0,
             states_right: 0,
@@ -176,7 +175,7 @@ impl IotDh {
         messages::totals(&sensor.user, &sensor.token)
     }
 
-    fn question(&self, asked: Asked) -> Call {
+    fn query(&self, asked: Asked) -> Call {
         match asked {
             Asked::Totals(number) => self.totals(number),
             Asked::Latest(number) => {
@@ -196,7 +195,7 @@ impl IotDh {
     }
 
     fn all(&self, asked: impl Iterator<Item = Asked>) -> Checks<Asked> {
-        Checks::new(asked.map(|a| (a, self.question(a))).collect())
+        Checks::new(asked.map(|a| (a, self.query(a))).collect())
     }
 
     fn unsure_topics(&self) -> BTreeSet<usize> {
@@ -204,7 +203,7 @@ impl IotDh {
         unsure.map(|s| s.topic).collect()
     }
 
-    /// Questions about every sensor and topic that is known to the last report.
+    /// Queries about every sensor and topic that is known to the last report.
     fn checks(&mut self) -> &mut Checks<Asked> {
         if self.checks.is_none() {
             let unsure_topics = self.unsure_topics();
@@ -251,7 +250,7 @@ impl IotDh {
             Asked::Count(topic) => {
                 let counted: Counted = answer(reply)?;
                 let name = topic_name(topic).into_bytes();
-                let Some(known) = self.cells.expected(&name, &name) else {
+                let Some(known) = self.item_counts.expected(&name, &name) else {
                     return Some(Facts::default());
                 };
                 Some(Facts::one(self.topics.add(known == counted.count)))
@@ -277,9 +276,10 @@ impl Workload for IotDh {
     fn on_probe(&mut self, reply: &Reply) -> Result<(), String> {
         let totals: Option<Totals> = answer(Some(reply));
         // no table before the first row
-        match totals.is_some() || is_nothing(reply) {
-            true => Ok(()),
-            false => Err(String::from_utf8_lossy(&reply.payload).into_owned()),
+        if totals.is_some() || is_nothing(reply) {
+            Ok(())
+        } else {
+            Err(String::from_utf8_lossy(&reply.payload).into_owned())
         }
     }
 
@@ -290,7 +290,8 @@ impl Workload for IotDh {
     fn on_baseline(&mut self, tag: u64, reply: Option<&Reply>) {
         let counted: Option<Counted> = answer(reply);
         if let (Some(Asked::Count(topic)), Some(c)) = (self.baseline.asked(tag), &counted) {
-            self.cells.begin(topic_name(topic).as_bytes(), c.count);
+            self.item_counts
+                .begin(topic_name(topic).as_bytes(), c.count);
         }
         self.baseline.take(tag, counted.map(|_| Facts::one(true)));
     }
@@ -300,23 +301,24 @@ impl Workload for IotDh {
     }
 
     fn next(&mut self) -> Option<Call> {
-        let (number, bad) = match self.again.pop_front() {
+        let (number, bad) = match self.resend.pop_front() {
             Some(number) => (number, false),
             None => {
                 let report = self.fleet.next_report()?;
                 let number = report.device;
                 let sensor = &mut self.sensors[number as usize];
-                sensor.under_way = Some(report);
+                sensor.in_flight = Some(report);
                 (number, sensor.random.one_in(BAD_TOKEN_ONE_IN))
             }
         };
-        let token = match bad {
-            true => self.bad_token(number),
-            false => self.sensors[number as usize].token.clone(),
+        let token = if bad {
+            self.bad_token(number)
+        } else {
+            self.sensors[number as usize].token.clone()
         };
         let sensor = &mut self.sensors[number as usize];
         sensor.bad_token = bad;
-        let report = sensor.under_way.as_ref()?;
+        let report = sensor.in_flight.as_ref()?;
         let topic = topic_name(sensor.topic);
         Some(Call {
             tag: number.into(),
@@ -330,18 +332,18 @@ impl Workload for IotDh {
         let done = reply.filter(|r| r.outcome == Outcome::Done);
         let token = done.and_then(is_for_the_token);
         if sensor.bad_token && token == Some(true) {
-            self.again.push_back(number);
+            self.resend.push_back(number);
             return Judged {
                 meaning: Some(Meaning::Unauthorized),
                 expected: true,
             };
         }
         self.fleet.on_arrived(number);
-        let (Some(reply), Some(report)) = (done, sensor.under_way.take()) else {
+        let (Some(reply), Some(report)) = (done, sensor.in_flight.take()) else {
             if !not_admitted(reply) {
                 sensor.unsure = true;
                 let topic = topic_name(sensor.topic).into_bytes();
-                self.cells.add_unsure(&topic, &topic);
+                self.item_counts.add_unsure(&topic, &topic);
             }
             return Judged::refused(false);
         };
@@ -361,7 +363,7 @@ impl Workload for IotDh {
         self.rows.add(number, kept.row);
         self.counts.add(sensor.topic, kept.count);
         let topic = topic_name(sensor.topic).into_bytes();
-        self.cells.add(&topic, &topic);
+        self.item_counts.add(&topic, &topic);
         self.classes_right += u64::from(kept.class == self.nearest.class(&report.features));
         self.states_right += u64::from(kept.class == report.state.name());
         sensor.rows += 1;
@@ -423,7 +425,6 @@ impl Workload for IotDh {
                 ..rows
             },
             checks: [gate].into_iter().chain(checks).collect(),
-            spikes: None,
             findings: vec![
                 finding(
                     "rows stored",
@@ -433,11 +434,11 @@ impl Workload for IotDh {
                 ),
                 self.latest.finding(
                     "latest values",
-                    "sensors whose last report that was accepted is the latest that is kept",
+                    "sensors whose stored latest report is the last accepted one",
                 ),
                 self.topics.finding(
                     "topics counted",
-                    "topics whose count is that of their reports",
+                    "topics whose count is the number of their reports",
                 ),
                 finding(
                     "classified as the points say",

@@ -1,4 +1,4 @@
-//! What a classifier by the nearest training points must say, found the plain way.
+//! An independent nearest-neighbour classifier, by exhaustive search.
 
 use std::collections::BTreeMap;
 

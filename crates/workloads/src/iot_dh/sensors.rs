@@ -8,7 +8,8 @@
 //! reports of the same annex. Sizes of sites fall with their rank as `1 / rank` (Zipf, 1949). The
 //! mix of kinds and what trouble looks like are our own.
 
-use e3_loadgen::random::Random;
+use crate::distributions::normal;
+use e3_random::Random;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
@@ -79,24 +80,24 @@ impl State {
 
     /// Samples of a device in this state, in spreads around the typical value.
     pub fn samples(self, random: &mut Random) -> [f64; SAMPLES] {
-        let level = random.normal();
+        let level = normal(random);
         let sign = if random.one_in(2) { 1.0 } else { -1.0 };
-        let slope = sign * (2.0 + 2.0 * random.uniform()) / (SAMPLES - 1) as f64;
+        let slope = sign * (2.0 + 2.0 * random.unit()) / (SAMPLES - 1) as f64;
         let mut wander = 0.0;
         let mut samples = std::array::from_fn(|n| {
-            wander = 0.7 * wander + 0.2 * random.normal();
+            wander = 0.7 * wander + 0.2 * normal(random);
             level
                 + match self {
                     State::Steady | State::Spiking => wander,
                     State::Drifting => wander + slope * n as f64,
-                    State::Noisy => 1.5 * random.normal(),
+                    State::Noisy => 1.5 * normal(random),
                     State::Stuck => 0.0,
                 }
         });
         if self == State::Spiking {
             for _ in 0..1 + random.below(2) {
                 let at = random.below(SAMPLES as u64) as usize;
-                samples[at] = level + sign * (4.0 + 4.0 * random.uniform());
+                samples[at] = level + sign * (4.0 + 4.0 * random.unit());
             }
         }
         samples
@@ -180,7 +181,7 @@ impl Fleet {
         let mut due = BinaryHeap::new();
         let device = |n| {
             let mut random = Random::new(random.next_u64());
-            let mut at = random.uniform() * all;
+            let mut at = random.unit() * all;
             let site = sizes.iter().position(|size| {
                 at -= size;
                 at < 0.0
@@ -241,7 +242,7 @@ impl Fleet {
     /// A device's report has arrived, or has no outcome.
     pub fn on_arrived(&mut self, number: u32) {
         let device = &mut self.devices[number as usize];
-        let off = 1.0 + JITTER * device.random.normal().clamp(-4.0, 4.0);
+        let off = 1.0 + JITTER * normal(&mut device.random).clamp(-4.0, 4.0);
         let after_s = match device.state {
             State::Steady => device.period_s as f64 * off,
             _ => (EXCEPTION_S as f64 * off).min(device.period_s as f64),
@@ -272,7 +273,7 @@ fn pick<const N: usize>(random: &mut Random, parts: [u64; N]) -> usize {
 
 /// A Pareto deviate of a shape, not below the least and cut off at the most.
 fn pareto(random: &mut Random, (shape, least, most): (f64, f64, f64)) -> f64 {
-    (least * (1.0 - random.uniform()).powf(-1.0 / shape)).min(most)
+    (least * (1.0 - random.unit()).powf(-1.0 / shape)).min(most)
 }
 
 #[cfg(test)]

@@ -123,7 +123,7 @@ impl Hub {
                 let count = self.counts.get(&topic).copied().unwrap_or(0);
                 reply(0, record(&BTreeMap::from([("count", count)])))
             }
-            _ => panic!("an unknown question"),
+            _ => panic!("an unknown query"),
         }
     }
 
@@ -132,9 +132,10 @@ impl Hub {
         let wrong = |fault| self.fault == fault && self.reports == 100;
         let count = self.counts.entry(said.topic.clone().unwrap()).or_default();
         *count += if wrong(Fault::CountsTwice) { 2 } else { 1 };
-        let class = match wrong(Fault::ClassifiesWrongly) {
-            true => "none",
-            false => self.nearest.class(said.features.as_ref().unwrap()),
+        let class = if wrong(Fault::ClassifiesWrongly) {
+            "none"
+        } else {
+            self.nearest.class(said.features.as_ref().unwrap())
         };
         let (time, value) = (said.time.unwrap(), said.value.unwrap());
         if self.fault != Fault::KeepsTheOld || self.reports < 100 {

@@ -1,6 +1,7 @@
-//! What the services of IOT-TS must have kept of a thermostat, by the conditions of its manifest: to
-//! `ema` goes what differs by half a degree from the last reading passed on, to `spike` everything, to
-//! `recommend` a reading on another side of the comfort band's edge than the one before.
+//! The state that the services of IOT-TS must have for a thermostat, by the conditions of its manifest.
+//!
+//! `ema` gets a reading that differs by half a degree from the last one it got, `spike` gets every
+//! reading, and `recommend` gets a reading on the other side of an edge of the comfort band.
 
 use super::messages::{Averaged, Rated};
 use super::{Fate, Thermostat, celsius};
@@ -18,18 +19,18 @@ const DETECTION: Detection = Detection {
     interval_s: 3600.0,
 };
 
-/// What must be kept.
+/// The state of a thermostat.
 #[derive(Clone, Debug)]
-pub(super) struct Kept {
+pub(super) struct Expected {
     average: Option<Average>,
     pub(super) spikes: Detector,
     pub(super) ratings: Ratings,
 }
 
-impl Kept {
+impl Expected {
     /// None if a reading has no outcome, so that nobody knows.
-    pub(super) fn of(thermostat: &Thermostat) -> Option<Kept> {
-        let mut kept = Kept {
+    pub(super) fn of(thermostat: &Thermostat) -> Option<Expected> {
+        let mut expected = Expected {
             average: None,
             spikes: Detector::new(DETECTION),
             ratings: Ratings::default(),
@@ -43,18 +44,18 @@ impl Kept {
             }
             let (time, value) = (thermostat.reading_time_s(n), celsius(sent.decidegrees_c));
             if passed.is_none_or(|p| (value - p).abs() >= CHANGE_C) {
-                let average = Average::after(kept.average, time, value, TIME_CONSTANT_S);
-                kept.average = Some(average);
+                let average = Average::after(expected.average, time, value, TIME_CONSTANT_S);
+                expected.average = Some(average);
                 passed = Some(value);
             }
-            kept.spikes.add(time, value);
+            expected.spikes.add(time, value);
             let inside = |value: f64| COMFORT_C.contains(&value);
             if last.is_some_and(|last| inside(last) != inside(value)) {
-                kept.ratings.observe(time, value);
+                expected.ratings.observe(time, value);
             }
             last = Some(value);
         }
-        Some(kept)
+        Some(expected)
     }
 
     /// Whether an answer has the average; None if it is no answer.

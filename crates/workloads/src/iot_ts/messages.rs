@@ -1,4 +1,4 @@
-//! What thermostats say to their application and hear from it, as records.
+//! Records that thermostats send and receive.
 
 use crate::readback::queries::record;
 use crate::tokens::{Bytes, Token};

@@ -1,10 +1,10 @@
-//! The thermostat application: each thermostat replays hourly climate normals of a real station from
-//! its own offset, with injected spikes; a few updates carry a bad token and must be refused.
+//! The workload of the thermostat application (IOT-TS).
 //!
-//! A thermostat has at most one update in flight, so that retries cannot reorder its readings and the
-//! detector sees what was meant. What a thermostat sends follows from the seed and its number alone,
-//! not from timing. Its name has the number of the run, so that every load begins with thermostats
-//! that the application does not know.
+//! Each thermostat replays hourly climate normals of a real station from an offset of its own, with
+//! injected spikes. A few updates carry a bad token and must be refused. A thermostat has at most one
+//! update in flight, so retries cannot reorder its readings. What it sends depends on the seed and its
+//! number alone, not on timing. Its name contains the number of the run, so every load starts with
+//! thermostats that the application does not know.
 
 mod expected;
 mod messages;
@@ -17,9 +17,9 @@ use crate::limits::THERMOSTATS_MAX;
 use crate::readback::queries::answer;
 use crate::tokens::{Token, TokenKey, is_for_the_token, is_nothing};
 use e3_loadgen::ledger::Meaning;
-use e3_loadgen::random::Random;
 use e3_loadgen::workload::{Call, Check, Judged, Verified, Workload};
 use e3_model::Timestamp;
+use e3_random::Random;
 use e3_wire::entry::{Outcome, Reply};
 use messages::{Counted, Stored, count, first_failed, update};
 use readback::Readback;
@@ -234,9 +234,10 @@ impl Workload for IotTs {
     fn on_probe(&mut self, reply: &Reply) -> Result<(), String> {
         let counted = answer::<Counted>(Some(reply)).is_some();
         // No table before the first row.
-        match counted || is_nothing(reply) {
-            true => Ok(()),
-            false => Err(first_failed(reply)),
+        if counted || is_nothing(reply) {
+            Ok(())
+        } else {
+            Err(first_failed(reply))
         }
     }
 

@@ -1,21 +1,22 @@
-//! Reads rows, averages, detected spikes and ratings back through the application, thermostat by
-//! thermostat, and holds them against what was sent.
+//! Reads rows, averages, spikes and ratings of each thermostat back through the application, and
+//! compares them with what was sent.
 
-use super::expected::Kept;
+use super::expected::Expected;
 use super::messages::{self, Averaged, Rated, Selected, select};
 use super::{Fate, HOUR_S, Thermostat, celsius};
 use crate::limits::{CHECK_ATTEMPTS_MAX, CHECK_RETRY_AFTER};
 use crate::readback::checks::Facts;
 use crate::readback::queries::answer;
+use crate::readback::score::Score;
 use crate::tokens::is_nothing;
 use e3_loadgen::ledger::Rows;
 use e3_loadgen::verdict::ServiceCheck;
-use e3_loadgen::workload::{Check, Spikes, Verified};
+use e3_loadgen::workload::{Check, Verified};
 use e3_model::Timestamp;
 use e3_wire::entry::Reply;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Readings that one question asks for: their rows fit in one reply even if some are repeated.
+/// Readings that one query asks for: their rows fit in one reply even if some are repeated.
 const WINDOW_READINGS: i64 = 512;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -42,7 +43,7 @@ impl What {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Question {
+struct Query {
     thermostat: usize,
     what: What,
     attempts: u32,
@@ -54,19 +55,19 @@ struct Found {
     spikes: BTreeSet<i64>,
 }
 
-/// Questions and answers.
+/// Queries and answers.
 #[derive(Debug)]
 pub(super) struct Readback {
     prepared: bool,
     /// By the time before which they are not asked.
-    waiting: BTreeMap<(Timestamp, u64), Question>,
-    asked: BTreeMap<u64, Question>,
+    waiting: BTreeMap<(Timestamp, u64), Query>,
+    asked: BTreeMap<u64, Query>,
     next_tag: u64,
     answered: u64,
-    failed: Vec<Question>,
+    failed: Vec<Query>,
     found: Vec<Found>,
-    /// What the services must have kept of each thermostat; none where that is not known.
-    kept: Vec<Option<Kept>>,
+    /// The state that services must have for each thermostat; none where that is not known.
+    expected: Vec<Option<Expected>>,
     averages: Facts,
     ratings: Facts,
 }
@@ -81,27 +82,27 @@ impl Readback {
             answered: 0,
             failed: Vec::new(),
             found: thermostats.iter().map(|_| Found::default()).collect(),
-            kept: Vec::new(),
+            expected: Vec::new(),
             averages: Facts::default(),
             ratings: Facts::default(),
         }
     }
 
     fn ask(&mut self, thermostat: usize, what: What) {
-        let question = Question {
+        let query = Query {
             thermostat,
             what,
             attempts: 0,
         };
-        self.wait(Timestamp::ZERO, question);
+        self.wait(Timestamp::ZERO, query);
     }
 
-    fn wait(&mut self, until: Timestamp, question: Question) {
-        self.waiting.insert((until, self.next_tag), question);
+    fn wait(&mut self, until: Timestamp, query: Query) {
+        self.waiting.insert((until, self.next_tag), query);
         self.next_tag += 1;
     }
 
-    /// The rows of all thermostats, then what the other services keep of each. Those questions travel
+    /// The rows of all thermostats, then what the other services keep of each. Those queries travel
     /// behind the readings on the same channels, so their answers know them.
     fn prepare(&mut self, thermostats: &[Thermostat]) {
         self.prepared = true;
@@ -116,13 +117,13 @@ impl Readback {
             }
             self.ask(thermostat, What::Rows { from, to: i64::MAX });
         }
-        self.kept = thermostats.iter().map(Kept::of).collect();
+        self.expected = thermostats.iter().map(Expected::of).collect();
         for thermostat in 0..thermostats.len() {
             self.ask(thermostat, What::Spikes { from: i64::MIN });
-            let Some(kept) = &self.kept[thermostat] else {
+            let Some(expected) = &self.expected[thermostat] else {
                 continue;
             };
-            let items: Vec<i64> = kept.ratings.0.keys().copied().collect();
+            let items: Vec<i64> = expected.ratings.0.keys().copied().collect();
             self.ask(thermostat, What::Average);
             if items.is_empty() {
                 self.ask(thermostat, What::Rating { item: None });
@@ -142,10 +143,10 @@ impl Readback {
             None => Check::Wait,
             Some(((at, _), _)) if *at > now => Check::At(*at),
             Some(_) => {
-                let ((_, tag), question) = self.waiting.pop_first().expect("looked at");
-                self.asked.insert(tag, question);
-                let Thermostat { user, token, .. } = &thermostats[question.thermostat];
-                Check::Ask(match question.what {
+                let ((_, tag), query) = self.waiting.pop_first().expect("looked at");
+                self.asked.insert(tag, query);
+                let Thermostat { user, token, .. } = &thermostats[query.thermostat];
+                Check::Ask(match query.what {
                     What::Rows { from, to } => select(tag, user, token, from, to),
                     What::Spikes { from } => messages::spikes(tag, user, token, from),
                     What::Average => messages::average(tag, user, token),
@@ -156,36 +157,37 @@ impl Readback {
     }
 
     pub(super) fn on_answer(&mut self, now: Timestamp, tag: u64, reply: Option<&Reply>) {
-        let Some(mut question) = self.asked.remove(&tag) else {
+        let Some(mut query) = self.asked.remove(&tag) else {
             return;
         };
-        if reply.is_some_and(|reply| self.take(question, reply)) {
+        if reply.is_some_and(|reply| self.take(query, reply)) {
             self.answered += 1;
             return;
         }
-        question.attempts += 1;
-        if question.attempts >= CHECK_ATTEMPTS_MAX {
-            self.failed.push(question);
+        query.attempts += 1;
+        if query.attempts >= CHECK_ATTEMPTS_MAX {
+            self.failed.push(query);
             return;
         }
-        let delay = CHECK_RETRY_AFTER * (1 << (question.attempts - 1));
-        self.wait(now + delay, question);
+        let delay = CHECK_RETRY_AFTER * (1 << (query.attempts - 1));
+        self.wait(now + delay, query);
     }
 
-    /// Takes an answer; false if it is none to this question.
-    fn take(&mut self, question: Question, reply: &Reply) -> bool {
-        let kept = self.kept[question.thermostat].as_ref();
+    /// Takes an answer; false if it is none to this query.
+    fn take(&mut self, query: Query, reply: &Reply) -> bool {
+        let expected = self.expected[query.thermostat].as_ref();
         let nothing = is_nothing(reply);
-        match (question.what, kept) {
-            (What::Average, Some(kept)) => {
-                let Some(right) = kept.is_average(answer::<Averaged>(Some(reply)), nothing) else {
+        match (query.what, expected) {
+            (What::Average, Some(expected)) => {
+                let Some(right) = expected.is_average(answer::<Averaged>(Some(reply)), nothing)
+                else {
                     return false;
                 };
                 self.averages.add(right);
                 return true;
             }
-            (What::Rating { item }, Some(kept)) => {
-                let Some(right) = kept.is_rating(item, answer::<Rated>(Some(reply)), nothing)
+            (What::Rating { item }, Some(expected)) => {
+                let Some(right) = expected.is_rating(item, answer::<Rated>(Some(reply)), nothing)
                 else {
                     return false;
                 };
@@ -194,12 +196,12 @@ impl Readback {
             }
             _ => {}
         }
-        let found = &mut self.found[question.thermostat];
+        let found = &mut self.found[query.thermostat];
         if nothing {
             // Nothing was ever stored there, or nothing detected.
             return true;
         }
-        match question.what {
+        match query.what {
             What::Average | What::Rating { .. } => true,
             What::Rows { from, to } => match answer::<Selected>(Some(reply)) {
                 Some(Selected { rows, more: 0 }) => {
@@ -208,7 +210,7 @@ impl Readback {
                     }
                     true
                 }
-                Some(_) => self.halve(question, from, to),
+                Some(_) => self.halve(query, from, to),
                 None => false,
             },
             What::Spikes { from } => {
@@ -219,7 +221,7 @@ impl Readback {
                 if let (1.., Some(last)) = (spikes.more, spikes.times.last()) {
                     // From the last one on; past it if all had one time.
                     let from = (*last).max(from.saturating_add(1));
-                    self.ask(question.thermostat, What::Spikes { from });
+                    self.ask(query.thermostat, What::Spikes { from });
                 }
                 true
             }
@@ -227,7 +229,7 @@ impl Readback {
     }
 
     /// Asks for the two halves of a window whose rows did not fit in one reply.
-    fn halve(&mut self, question: Question, from: i64, to: i64) -> bool {
+    fn halve(&mut self, query: Query, from: i64, to: i64) -> bool {
         let found_rows = from.max(0)..to.min(1 << 40);
         let middle = found_rows.start + (found_rows.end - found_rows.start) / 2;
         if found_rows.end - found_rows.start <= HOUR_S || middle <= from || middle >= to {
@@ -237,7 +239,7 @@ impl Readback {
             What::Rows { from, to: middle },
             What::Rows { from: middle, to },
         ] {
-            self.ask(question.thermostat, what);
+            self.ask(query.thermostat, what);
         }
         true
     }
@@ -268,7 +270,7 @@ impl Readback {
             .filter(|q| matches!(q.what, What::Rows { .. }))
             .map(|q| q.thermostat)
             .collect();
-        let mut spikes = Spikes::default();
+        let (mut injected, mut detected, mut hits) = (0, 0, 0);
         for (index, (t, found)) in thermostats.iter().zip(&self.found).enumerate() {
             let by_time: BTreeMap<i64, _> = t
                 .sent
@@ -300,38 +302,41 @@ impl Readback {
                     rows.unexpected += values.len() as u64;
                 }
             }
-            let injected = by_time
-                .values()
-                .filter(|s| s.spike && s.fate == Fate::Accepted);
-            spikes.injected += injected.count() as u64;
+            let spikes = by_time.values();
+            let spikes = spikes.filter(|s| s.spike && s.fate == Fate::Accepted);
+            injected += spikes.count() as u64;
             for time in &found.spikes {
                 match by_time.get(time) {
                     // It may or may not have been stored: it counts neither way.
                     Some(sent) if sent.fate == Fate::Unknown => {}
                     Some(sent) => {
-                        spikes.detected += 1;
-                        spikes.hits += u64::from(sent.spike && sent.fate == Fate::Accepted);
+                        detected += 1;
+                        hits += u64::from(sent.spike && sent.fate == Fate::Accepted);
                     }
-                    None => spikes.detected += 1,
+                    None => detected += 1,
                 }
             }
         }
-        let ratio = |of: u64| (of > 0).then(|| spikes.hits as f64 / of as f64);
-        (spikes.precision, spikes.recall) = (ratio(spikes.detected), ratio(spikes.injected));
         Verified {
             rows,
             checks: self.checks(&rows),
-            spikes: Some(spikes),
-            findings: Vec::new(),
+            findings: vec![
+                Score(hits, injected)
+                    .finding("spikes found", "injected spikes that were found (recall)"),
+                Score(hits, detected).finding(
+                    "spikes right",
+                    "spikes found that were injected (precision)",
+                ),
+            ],
         }
     }
 
     fn checks(&self, rows: &Rows) -> Vec<ServiceCheck> {
-        let unsure = self.kept.iter().filter(|k| k.is_none()).count() as u64;
+        let unsure = self.expected.iter().filter(|k| k.is_none()).count() as u64;
         let mut spikes = Facts::default();
-        for (kept, found) in self.kept.iter().zip(&self.found) {
-            if let Some(kept) = kept {
-                spikes.add(kept.spikes.spikes == found.spikes);
+        for (expected, found) in self.expected.iter().zip(&self.found) {
+            if let Some(expected) = expected {
+                spikes.add(expected.spikes.spikes == found.spikes);
             }
         }
         let stored = Facts {

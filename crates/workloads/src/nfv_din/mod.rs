@@ -1,15 +1,15 @@
 //! The workload of intrusion detection (NFV-DIN): packets of both directions are counted for floods,
 //! searched for attacks, and translated.
 //!
-//! Hosts inside send to servers outside, which answer to the public address and port that the first
-//! packets were translated to. Among them: payloads that match a rule, one of which drops its packet;
-//! floods of TCP SYN from forged addresses to the public port of one host; scans of ports that nobody
-//! has; packets that there is no route for. What becomes of each is known beforehand: every answer
-//! carries the translated packet, which must be the one sent but for one end and its checksums, and
-//! its next hop. At the end the windows with their packets and alarms and the rules that matched are
-//! read from every shard, and the translations of hosts; what earlier loads left is read before. (Scans are some percent of what arrives at unused addresses and far less of a used link:
-//! Durumeric, Bailey, Halderman, "An Internet-Wide View of Internet-Wide Scanning", USENIX Security
-//! 2014; floods: [`crate::oracles::ddos`].)
+//! Inside hosts send to servers outside, which answer to the public address and port of the translation.
+//! The stream contains payloads that match a rule, one of which drops its packet; floods of TCP SYN from
+//! forged addresses to the public port of one host; scans of unused ports; and packets without a route.
+//! The fate of each packet is known: every answer contains the next hop and the translated packet, which
+//! differs from the one sent in one end and its checksums only. At the end the windows with their packets
+//! and alarms, the rules that matched, and translations of hosts are read from every shard. What earlier
+//! loads left is read before the load. (Scans are some percent of what arrives at unused addresses, and
+//! far less of a used one: Durumeric, Bailey, Halderman, "An Internet-Wide View of Internet-Wide
+//! Scanning", USENIX Security 2014; floods: [`crate::oracles::ddos`].)
 
 use crate::error::WorkloadError;
 use crate::inputs::Inputs;
@@ -23,10 +23,10 @@ use crate::readback::checks::{Ask, Checks, Facts, WithFacts};
 use crate::readback::queries::{answer, first_answer, handled, not_admitted};
 use crate::readback::score::Score;
 use e3_loadgen::ledger::Rows;
-use e3_loadgen::random::Random;
 use e3_loadgen::workload::{Call, Check, Judged, Verified, Workload};
 use e3_model::Timestamp;
 use e3_packet::{Flow, PacketBuilder, protocol};
+use e3_random::Random;
 use e3_wire::entry::{Outcome, Reply};
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -136,8 +136,8 @@ pub struct NfvDin {
 
 /// What is asked of the shards of ddos and nids, before and after the load.
 fn ask_shards() -> impl Iterator<Item = (Asked, Call)> {
-    let ddos = (0..ddos::SHARDS).map(|shard| (Asked::Floods(shard), ddos::question(shard)));
-    let nids = (0..nids::SHARDS).map(|shard| (Asked::Alerts, nids::question(shard)));
+    let ddos = (0..ddos::SHARDS).map(|shard| (Asked::Floods(shard), ddos::query(shard)));
+    let nids = (0..nids::SHARDS).map(|shard| (Asked::Alerts, nids::query(shard)));
     ddos.chain(nids)
 }
 
@@ -322,7 +322,7 @@ impl Workload for NfvDin {
     }
 
     fn probe(&mut self) -> Call {
-        nids::question(0)
+        nids::query(0)
     }
 
     fn on_probe(&mut self, reply: &Reply) -> Result<(), String> {
@@ -353,10 +353,10 @@ impl Workload for NfvDin {
     fn next(&mut self) -> Option<Call> {
         self.sent += 1;
         let tag = self.sent;
-        if let Some(shard) = self.floods.next_question() {
+        if let Some(shard) = self.floods.next_query() {
             self.in_flight.insert(tag, Sent::Report(shard));
-            let question = ddos::question(shard);
-            return Some(Call { tag, ..question });
+            let query = ddos::query(shard);
+            return Some(Call { tag, ..query });
         }
         let flood = self.flood();
         let is_flood = flood.is_some();
@@ -403,20 +403,23 @@ impl Workload for NfvDin {
             let sids = [nids::FIRST_SID + DROPPED as u32];
             let detected = answer::<Detected>(Some(reply));
             let right = detected.is_some_and(|d| d.dropped && d.sids == sids);
-            return match self.dropped.add(right) {
-                true => Judged::accepted(),
-                false => Judged::refused(true),
+            return if self.dropped.add(right) {
+                Judged::accepted()
+            } else {
+                Judged::refused(true)
             };
         }
         if sent.fate == Fate::Nowhere {
-            return match self.refused.add(reply.status == NOT_FOUND) {
-                true => Judged::refused_on_purpose(),
-                false => Judged::refused(true),
+            return if self.refused.add(reply.status == NOT_FOUND) {
+                Judged::refused_on_purpose()
+            } else {
+                Judged::refused(true)
             };
         }
-        match self.on_translated(&sent, Some(reply)) {
-            true => Judged::accepted(),
-            false => Judged::refused(true),
+        if self.on_translated(&sent, Some(reply)) {
+            Judged::accepted()
+        } else {
+            Judged::refused(true)
         }
     }
 
@@ -431,9 +434,10 @@ impl Workload for NfvDin {
         // The last window must be over.
         let from = now + ddos::WINDOW + ddos::WINDOW / 10;
         let from = *self.check_from.get_or_insert(from);
-        match now < from {
-            true => Check::At(from),
-            false => self.checks.next(),
+        if now < from {
+            Check::At(from)
+        } else {
+            self.checks.next()
         }
     }
 
@@ -453,22 +457,20 @@ impl Workload for NfvDin {
         findings.extend(self.alerts.findings());
         findings.extend([
             self.dropped
-                .finding("dropped", "packets with the attack that a rule drops"),
+                .finding("dropped", "packets with an attack whose rule drops them"),
             Score(t.consistent, t.seen).finding(
                 "translations",
-                "packets out with their flow's public address and port, no other's",
+                "outgoing packets with the public address and port of their flow alone",
             ),
-            self.packets.finding(
-                "packets",
-                "packets that came translated, byte by byte, checksums computed here",
-            ),
+            self.packets
+                .finding("packets", "translated packets that are right in every byte"),
             self.hops.finding(
                 "next hops",
-                "next hops as a plain search for the longest prefix has them",
+                "next hops that an independent longest-prefix search gives",
             ),
             self.refused.finding(
                 "refused",
-                "packets to ports of nobody or without a route, refused",
+                "packets to unused ports or without a route that were refused",
             ),
         ]);
         let (alerts, packets) = (&self.alerts, self.floods.totals());
@@ -491,7 +493,6 @@ impl Workload for NfvDin {
                 ..self.alerts.rows()
             },
             checks: checks.into(),
-            spikes: None,
             findings,
         }
     }

@@ -1,10 +1,9 @@
 //! The workload of flow monitoring (NFV-FIN): packets are counted by flow, searched for attacks, and
 //! sealed into an IPsec tunnel.
 //!
-//! The ESP sequence number that a packet left with is a ledger of its own: those of one security
-//! association must follow each other without a gap and without a repeat. Flows are the same in all
-//! loads, so the counts of all three services are read before the load; at the end they are read from
-//! every shard, and from every security association that was used.
+//! The ESP sequence numbers of one security association must have no gap and no duplicate. Flows are the
+//! same in all loads, so the counts of all three services are read before the load. At the end they are
+//! read from every shard, and from every security association that was used.
 
 use crate::inputs::Inputs;
 use crate::oracles::flowmon::{self, Totals, Window};
@@ -91,7 +90,7 @@ fn flows_of(shard: u16, last: bool) -> (Asked, Call) {
 }
 
 fn alerts_of(shard: u16) -> (Asked, Call) {
-    (Asked::Alerts, nids::question(shard))
+    (Asked::Alerts, nids::query(shard))
 }
 
 impl NfvFin {
@@ -264,7 +263,7 @@ impl Workload for NfvFin {
             what: "heavy flows",
             right: found.count() as u64,
             of: ranks.len() as u64,
-            how: "most frequent flows that the shards name, with no less than they had",
+            how: "most frequent flows that the shards report, with no lower count than they had",
         };
         let services = self.checks.as_ref().map(|checks| {
             let (totals, alerts) = (&self.totals, &self.alerts);
@@ -288,7 +287,6 @@ impl Workload for NfvFin {
                 ..self.sequences.rows()
             },
             checks: services.map_or(Vec::new(), Vec::<ServiceCheck>::from),
-            spikes: None,
             findings: [heavy].into_iter().chain(self.alerts.findings()).collect(),
         }
     }

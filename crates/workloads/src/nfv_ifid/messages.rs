@@ -1,11 +1,11 @@
-//! What is asked of the gateway and heard from it, as records.
+//! Records that the IPsec gateway receives and sends.
 
 use crate::oracles::gateway::Address;
 use serde::{Deserialize, Serialize};
 
 #[derive(Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub(super) struct CountQuestion {
+pub(super) struct CountQuery {
     pub(super) op: &'static str,
     pub(super) at: &'static str,
     pub(super) which: &'static str,
@@ -17,7 +17,7 @@ pub(super) struct CountQuestion {
 }
 
 #[derive(Serialize)]
-pub(super) struct RouteQuestion {
+pub(super) struct RouteQuery {
     pub(super) op: &'static str,
     pub(super) at: &'static str,
     pub(super) address: String,

@@ -1,13 +1,13 @@
-//! The workload of an IPsec gateway (NFV-IFID): packets of hosts inside are counted for floods and by
+//! The workload of an IPsec gateway (NFV-IFID): packets of inside hosts are counted for floods and by
 //! flow, translated, routed, and sealed into a tunnel.
 //!
-//! The answer to a packet is how it was sealed. Its security association and its length follow from
-//! the key and the packet (RFC 4303: the cipher's blocks, header, vector and tag), and the sequence
-//! numbers of an association must follow each other without a gap and without a repeat. Between the
-//! packets, and at the end, translations and next hops are asked for; at the end the counts of some
-//! flows, of all packets, and the windows with an alarm. What earlier loads left is read before. A flood
-//! comes from a host inside that somebody has taken over, to one server (as bots do: Antonakakis et al.,
-//! "Understanding the Mirai Botnet", USENIX Security 2017): it lowers the entropies of the bot's shard.
+//! The answer to a packet says how it was sealed. Its security association and length follow from the key
+//! and the packet (RFC 4303: the cipher's blocks, header, vector and tag). The sequence numbers of an
+//! association must have no gap and no duplicate. Translations and next hops are queried during the load
+//! and after it; after it also the counts of some flows, of all packets, and the windows with an alarm.
+//! What earlier loads left is read before the load. A flood comes from a hijacked inside host to one
+//! server (as bots do: Antonakakis et al., "Understanding the Mirai Botnet", USENIX Security 2017): it
+//! lowers the entropies of the bot's shard.
 
 mod counts;
 mod messages;
@@ -24,12 +24,12 @@ use crate::readback::queries::{Sequences, answer, first_answer, handled, not_adm
 use crate::readback::score::Score;
 use counts::{Count, Counted};
 use e3_loadgen::ledger::Rows;
-use e3_loadgen::random::Random;
 use e3_loadgen::workload::{Call, Check, Judged, Verified, Workload};
 use e3_model::Timestamp;
 use e3_packet::{Flow, PacketBuilder, protocol};
+use e3_random::Random;
 use e3_wire::entry::{Outcome, Reply};
-use messages::{CountQuestion, Route, RouteQuestion, Sealed, sealed_len};
+use messages::{CountQuery, Route, RouteQuery, Sealed, sealed_len};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 
@@ -37,7 +37,7 @@ use std::net::Ipv4Addr;
 const FLOOD_OF_5: u64 = 2;
 /// Flows among which a flood's victim is a server.
 const VICTIMS: u64 = 20;
-/// One request in so many is a question.
+/// One request in so many is a query.
 const ASK_ONE_IN: u64 = 50;
 /// Shards of flowmon, as the manifest has them.
 const SHARDS: u16 = 12;
@@ -173,14 +173,15 @@ impl NfvIfid {
         Some((flow, packet))
     }
 
-    /// A question between packets: about an inside end that has been translated, or a route.
-    fn question(&mut self) -> Option<Sent> {
+    /// A query between packets: about an inside end that has been translated, or a route.
+    fn query(&mut self) -> Option<Sent> {
         if self.random.one_in(2) {
             // most addresses have no route, those of servers have
             let rank = self.random.below(u64::from(FLOWS)) as u32;
-            let address = match self.random.one_in(2) {
-                true => gateway::outside(&mut self.random),
-                false => self.flows.of(rank).destination,
+            let address = if self.random.one_in(2) {
+                gateway::outside(&mut self.random)
+            } else {
+                self.flows.of(rank).destination
             };
             return Some(Sent::Route(address));
         }
@@ -198,13 +199,13 @@ impl NfvIfid {
 
     fn ask(&self, what: Sent) -> Call {
         let (key, payload) = match what {
-            Sent::Floods(shard) => return ddos::question(shard),
+            Sent::Floods(shard) => return ddos::query(shard),
             Sent::Mapping(inside) => return gateway::ask_mapping(inside),
             Sent::Total { shard, last } => return flowmon::flowmon(shard, SHARDS, last),
-            Sent::Sequence(spi) => return self.associations.question(spi),
+            Sent::Sequence(spi) => return self.associations.query(spi),
             Sent::Count { rank, last } => {
                 let flow = self.flows.of(rank);
-                let question = CountQuestion {
+                let query = CountQuery {
                     op: "report",
                     at: "flowmon",
                     which: if last { "last" } else { "current" },
@@ -214,17 +215,17 @@ impl NfvIfid {
                     destination_port: flow.destination_port,
                     protocol: flow.protocol,
                 };
-                (gateway::key(flow.source), record(&question))
+                (gateway::key(flow.source), record(&query))
             }
             Sent::Route(address) => {
-                let question = RouteQuestion {
+                let query = RouteQuery {
                     op: "route",
                     at: "natv4",
                     address: address.to_string(),
                 };
-                (gateway::key(address), record(&question))
+                (gateway::key(address), record(&query))
             }
-            Sent::Packet { .. } => unreachable!("a packet is no question"),
+            Sent::Packet { .. } => unreachable!("a packet is no query"),
         };
         Call {
             tag: 0,
@@ -233,7 +234,7 @@ impl NfvIfid {
         }
     }
 
-    /// Takes the answer to a question; None if it is none.
+    /// Takes the answer to a query; None if it is none.
     fn on_answer(&mut self, asked: Sent, reply: Option<&Reply>) -> Option<Facts> {
         match asked {
             Sent::Floods(shard) => self.floods.on_report(shard, &answer(reply)?),
@@ -255,9 +256,10 @@ impl NfvIfid {
             Sent::Count { rank, last } => {
                 let count = answer(reply)?;
                 let counted = self.counted.get_mut(&rank)?;
-                match last {
-                    true => counted.last = Some(count),
-                    false => counted.current = Some(count),
+                if last {
+                    counted.last = Some(count)
+                } else {
+                    counted.current = Some(count)
                 }
             }
             Sent::Sequence(spi) => {
@@ -338,14 +340,14 @@ impl Workload for NfvIfid {
     fn next(&mut self) -> Option<Call> {
         self.requests += 1;
         let tag = self.requests;
-        let question = match self.floods.next_question() {
+        let query = match self.floods.next_query() {
             Some(shard) => Some(Sent::Floods(shard)),
-            None if self.random.one_in(ASK_ONE_IN) => self.question(),
+            None if self.random.one_in(ASK_ONE_IN) => self.query(),
             None => None,
         };
-        if let Some(question) = question {
-            self.in_flight.insert(tag, question);
-            let call = self.ask(question);
+        if let Some(query) = query {
+            self.in_flight.insert(tag, query);
+            let call = self.ask(query);
             return Some(Call { tag, ..call });
         }
         let mut rank = None;
@@ -406,9 +408,10 @@ impl Workload for NfvIfid {
             counted.sealed += 1;
         }
         let right = sealed.spi == ipsec::spi(&key) && sealed.bytes == sealed_len(bytes);
-        match self.sealed.add(right) {
-            true => Judged::accepted(),
-            false => Judged::refused(true),
+        if self.sealed.add(right) {
+            Judged::accepted()
+        } else {
+            Judged::refused(true)
         }
     }
 
@@ -447,24 +450,22 @@ impl Workload for NfvIfid {
         findings.extend([
             Score(t.consistent, t.seen).finding(
                 "translations",
-                "answers with the flow's one public address and port, no other's",
+                "answers with the public address and port of the flow alone",
             ),
             self.hops.finding(
                 "next hops",
-                "next hops as a plain search for the longest prefix has them",
+                "next hops that an independent longest-prefix search gives",
             ),
             counts.finding(
                 "flow counts",
-                "estimates from the exact count to the sketch's bound above it",
+                "estimates between the exact count and the sketch's error bound",
             ),
             self.sealed.finding(
                 "ESP packets",
-                "packets sealed under their key's SPI, with the length that RFC 4303 says",
+                "packets sealed under their key's SPI, with the length of RFC 4303",
             ),
-            Score(rows.found, rows.expected).finding(
-                "sequence numbers",
-                "packets with a number that no other has",
-            ),
+            Score(rows.found, rows.expected)
+                .finding("sequence numbers", "packets with a unique number"),
         ]);
         let (floods, totals) = (self.floods.totals(), &self.totals);
         let checks = [
@@ -492,7 +493,6 @@ impl Workload for NfvIfid {
                 ..rows
             },
             checks: checks.into(),
-            spikes: None,
             findings,
         }
     }

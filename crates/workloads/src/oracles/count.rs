@@ -1,5 +1,5 @@
-//! What `count` must say of items. It answers from the cell of the item's bit in all slots of a shard, so
-//! items of one shard with the same bit are counted together: an item's count after the load is that
+//! Counts of items that `count` must answer with. The service hashes an item to a bit of a shard's bitmap,
+//! so items of one shard with the same bit share a count: an item's count after the load is the one
 //! before it, and all occurrences since of the items that share its bit.
 
 use e3_model::Slot;
@@ -9,18 +9,18 @@ use std::collections::{BTreeMap, BTreeSet};
 const SHARDS: u16 = 12;
 const BITS: u64 = 131_072;
 
-type Cell = (u16, u64);
+type Bit = (u16, u64);
 
 /// Counts by item, each under its routing key.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Cells {
+pub(crate) struct ItemCounts {
     before: BTreeMap<Vec<u8>, u64>,
-    since: BTreeMap<Cell, u64>,
-    /// Cells of items that have come, perhaps.
-    unsure: BTreeSet<Cell>,
+    since: BTreeMap<Bit, u64>,
+    /// Bits of items that may or may not have been counted.
+    unsure: BTreeSet<Bit>,
 }
 
-fn cell(key: &[u8], item: &[u8]) -> Cell {
+fn bit(key: &[u8], item: &[u8]) -> Bit {
     (Slot::of(key).shard(SHARDS).0, hash(item) % BITS)
 }
 
@@ -43,7 +43,7 @@ fn mix(h: u64) -> u64 {
     h ^ (h >> 31)
 }
 
-impl Cells {
+impl ItemCounts {
     /// Notes the count of an item before the load.
     pub(crate) fn begin(&mut self, item: &[u8], count: u64) {
         self.before.insert(item.to_vec(), count);
@@ -51,22 +51,22 @@ impl Cells {
 
     /// Notes an occurrence.
     pub(crate) fn add(&mut self, key: &[u8], item: &[u8]) {
-        *self.since.entry(cell(key, item)).or_default() += 1;
+        *self.since.entry(bit(key, item)).or_default() += 1;
     }
 
     /// Notes that an item may have come or not.
     pub(crate) fn add_unsure(&mut self, key: &[u8], item: &[u8]) {
-        self.unsure.insert(cell(key, item));
+        self.unsure.insert(bit(key, item));
     }
 
     /// The count that an item must have; none if that is not known.
     pub(crate) fn expected(&self, key: &[u8], item: &[u8]) -> Option<u64> {
-        let cell = cell(key, item);
+        let bit = bit(key, item);
         let before = self
             .before
             .get(item)
-            .filter(|_| !self.unsure.contains(&cell))?;
-        Some(before + self.since.get(&cell).copied().unwrap_or(0))
+            .filter(|_| !self.unsure.contains(&bit))?;
+        Some(before + self.since.get(&bit).copied().unwrap_or(0))
     }
 }
 
@@ -84,14 +84,14 @@ mod tests {
             Some((other.as_bytes(), name.as_bytes()))
         });
         let (a, b) = two.next().unwrap();
-        let mut cells = Cells::default();
-        cells.begin(a, 10);
-        cells.begin(b, 10);
-        cells.add(b"key", a);
-        cells.add(b"key", b);
-        assert_eq!(cells.expected(b"key", a), Some(12));
-        assert_eq!(cells.expected(b"key", b"unknown"), None);
-        cells.add_unsure(b"key", b);
-        assert_eq!(cells.expected(b"key", a), None);
+        let mut counts = ItemCounts::default();
+        counts.begin(a, 10);
+        counts.begin(b, 10);
+        counts.add(b"key", a);
+        counts.add(b"key", b);
+        assert_eq!(counts.expected(b"key", a), Some(12));
+        assert_eq!(counts.expected(b"key", b"unknown"), None);
+        counts.add_unsure(b"key", b);
+        assert_eq!(counts.expected(b"key", a), None);
     }
 }

@@ -1,9 +1,9 @@
-//! Floods: when they come, which windows of time they fill, and how well alarms agree with that.
+//! Floods: when they are sent, which windows of time they fill, and which windows `ddos` must raise an
+//! alarm for.
 //!
 //! Sources: most denial-of-service attacks are TCP floods from forged addresses that are evenly
-//! distributed (Moore, Voelker, Savage: "Inferring Internet Denial-of-Service Activity", USENIX
-//! Security 2001, whose analysis rests on that). They last minutes there, seconds here: long enough to
-//! fill windows of two.
+//! distributed (Moore, Voelker, Savage: "Inferring Internet Denial-of-Service Activity", USENIX Security
+//! 2001). There they last minutes; here seconds, enough to fill windows of two seconds.
 
 use crate::limits::FLOOD_REPORT_INTERVAL;
 use crate::oracles::flowmon::{Totals, Window};
@@ -38,7 +38,7 @@ struct Sent {
 }
 
 #[derive(Serialize)]
-struct Question {
+struct Query {
     op: &'static str,
     at: &'static str,
 }
@@ -78,13 +78,13 @@ impl Default for Floods {
     }
 }
 
-/// A question to a shard of ddos.
-pub(crate) fn question(shard: u16) -> Call {
+/// A query to a shard of ddos.
+pub(crate) fn query(shard: u16) -> Call {
     let (op, at) = ("report", "ddos");
     Call {
         tag: 0,
         key: queries::key_of_shard(shard, SHARDS),
-        payload: record(&Question { op, at }),
+        payload: record(&Query { op, at }),
     }
 }
 
@@ -107,7 +107,7 @@ impl Floods {
     }
 
     /// A shard that is to be asked now.
-    pub(crate) fn next_question(&mut self) -> Option<u16> {
+    pub(crate) fn next_query(&mut self) -> Option<u16> {
         self.to_ask.pop()
     }
 
@@ -168,7 +168,7 @@ impl Floods {
                 what: "floods found",
                 right: attacks.iter().filter(|at| alarm(at)).count() as u64,
                 of: attacks.len() as u64,
-                how: "windows of a shard that were half a flood or more, with an alarm (recall)",
+                how: "windows of a shard in which half of the packets or more were a flood, with an alarm (recall)",
             },
             Finding {
                 what: "alarms right",

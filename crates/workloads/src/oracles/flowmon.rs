@@ -1,5 +1,5 @@
-//! Packets that each shard of `flowmon` and `ddos` has counted, held against those that were sent. Both
-//! count in windows of time, so the count of the window in which the load began is read first.
+//! Packets that each shard of `flowmon` and `ddos` must have counted. Both count in windows of time, so the
+//! count of the window in which the load starts is read first.
 
 use crate::readback::checks::Facts;
 use crate::readback::queries::{key_of_shard, record};
@@ -9,18 +9,18 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 #[derive(Serialize)]
-struct Question {
+struct Query {
     op: &'static str,
     at: &'static str,
     which: &'static str,
 }
 
-/// A question to a shard of flowmon, of so many, about the window in progress or the one before.
+/// A query to a shard of flowmon, of so many, about the window in progress or the one before.
 pub(crate) fn flowmon(shard: u16, shards: u16, last: bool) -> Call {
     Call {
         tag: 0,
         key: key_of_shard(shard, shards),
-        payload: record(&Question {
+        payload: record(&Query {
             op: "report",
             at: "flowmon",
             which: if last { "last" } else { "current" },
@@ -59,9 +59,10 @@ impl Totals {
     pub(crate) fn on_packet(&mut self, key: &[u8], handled: bool) {
         let shard = Slot::of(key).shard(self.0.len() as u16).0;
         let shard = &mut self.0[usize::from(shard)];
-        match handled {
-            true => shard.handled += 1,
-            false => shard.unsure += 1,
+        if handled {
+            shard.handled += 1
+        } else {
+            shard.unsure += 1
         }
     }
 

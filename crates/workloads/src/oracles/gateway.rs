@@ -1,13 +1,12 @@
-//! What the workloads of gateways share: flows from hosts inside to servers that the shipped route
-//! table has a way to, what must become of their packets, and what an independent longest-prefix
-//! match says.
+//! What gateways must answer: flows from inside hosts to servers that the shipped route table has a route
+//! to, the translated form of each packet, and next hops by an independent longest-prefix match.
 
 use crate::error::WorkloadError;
 use crate::packets::FLOWS;
 use crate::readback::queries::{answer, record};
-use e3_loadgen::random::Random;
 use e3_loadgen::workload::Call;
 use e3_packet::{Flow, Packet, checksum, protocol};
+use e3_random::Random;
 use e3_wire::entry::{Outcome, Reply};
 use serde::de::{Deserializer, Error, Visitor};
 use serde::{Deserialize, Serialize};
@@ -225,7 +224,7 @@ pub(crate) const ASKED_MAX: usize = 1000;
 pub(crate) const MAPPINGS: &str = "public address and port of inside hosts";
 
 #[derive(Serialize)]
-struct MappingQuestion {
+struct MappingQuery {
     op: &'static str,
     at: &'static str,
     protocol: u8,
@@ -233,9 +232,9 @@ struct MappingQuestion {
     port: u16,
 }
 
-/// A question about the translation of an inside end; the answer is a [`Mapping`].
+/// A query about the translation of an inside end; the answer is a [`Mapping`].
 pub(crate) fn ask_mapping((protocol, address, port): Inside) -> Call {
-    let question = MappingQuestion {
+    let query = MappingQuery {
         op: "get",
         at: "natv4",
         protocol,
@@ -245,7 +244,7 @@ pub(crate) fn ask_mapping((protocol, address, port): Inside) -> Call {
     Call {
         tag: 0,
         key: key(address),
-        payload: record(&question),
+        payload: record(&query),
     }
 }
 

@@ -1,5 +1,5 @@
-//! Security associations of `ipsec`: one for each slot of keys, with the last sequence number that each
-//! has used.
+//! The last sequence number that each security association of `ipsec` must have used. There is one
+//! association for each slot of keys.
 
 use crate::readback::queries::{Sequences, record};
 use e3_loadgen::workload::Call;
@@ -13,7 +13,7 @@ const SPI_FIRST: u64 = 256;
 pub(crate) const WHAT: &str = "last sequence number of each security association";
 
 #[derive(Serialize)]
-struct Question {
+struct Query {
     op: &'static str,
     at: &'static str,
 }
@@ -45,22 +45,22 @@ impl Associations {
         }
     }
 
-    /// A question about one of them; the answer is a [`Report`].
-    pub(crate) fn question(&self, spi: u64) -> Call {
+    /// A query about one of them; the answer is a [`Report`].
+    pub(crate) fn query(&self, spi: u64) -> Call {
         let (op, at) = ("report", "ipsec");
         Call {
             tag: 0,
             key: self.keys.get(&spi).cloned().unwrap_or_default(),
-            payload: record(&Question { op, at }),
+            payload: record(&Query { op, at }),
         }
     }
 
-    /// Questions about all of them.
+    /// Queries about all of them.
     pub(crate) fn all(&self) -> impl Iterator<Item = (u64, Call)> {
-        self.keys.keys().map(|spi| (*spi, self.question(*spi)))
+        self.keys.keys().map(|spi| (*spi, self.query(*spi)))
     }
 
-    /// Questions about those that were used, and are known to the last number.
+    /// Queries about those that were used, and are known to the last number.
     pub(crate) fn sure(&self, sequences: &Sequences<u64>) -> impl Iterator<Item = (u64, Call)> {
         let used: BTreeSet<u64> = sequences.highest().map(|(spi, _)| *spi).collect();
         let sure = move |spi: &u64| used.contains(spi) && !self.unsure.contains(spi);

@@ -1,8 +1,8 @@
-//! What services must have kept of what they were sent, computed here once more, each in the plain way.
+//! Averages (`ema`), spikes (`spike`) and ratings (`recommend`), computed independently of the services.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// How far numbers may lie from the own computation, for their rounding.
+/// Relative error that rounding may cause.
 const TOLERANCE: f64 = 1e-9;
 
 /// Whether a number is what was computed here, but for its rounding.

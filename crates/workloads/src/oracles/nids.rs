@@ -1,5 +1,5 @@
-//! Alerts of rules: what `nids` had counted before the load, what it has counted after it, and the
-//! attacks that were sent in between.
+//! Alerts that `nids` must have counted for each rule: its counts before and after the load are compared
+//! with the attacks that were sent in between.
 
 use crate::readback::checks::Facts;
 use crate::readback::queries::{key_of_shard, record};
@@ -15,18 +15,18 @@ pub(crate) const SHARDS: u16 = 12;
 pub(crate) const FIRST_SID: u32 = 1001;
 
 #[derive(Serialize)]
-struct Question {
+struct Query {
     op: &'static str,
     at: &'static str,
 }
 
-/// A question to a shard; the answer is a [`Report`].
-pub(crate) fn question(shard: u16) -> Call {
+/// A query to a shard; the answer is a [`Report`].
+pub(crate) fn query(shard: u16) -> Call {
     let (op, at) = ("report", "nids");
     Call {
         tag: 0,
         key: key_of_shard(shard, SHARDS),
-        payload: record(&Question { op, at }),
+        payload: record(&Query { op, at }),
     }
 }
 
@@ -64,9 +64,10 @@ impl Alerts {
     pub(crate) fn on_report(&mut self, report: Report, before: bool) {
         for (sid, count, _) in report.rules {
             let rule = self.0.entry(sid).or_default();
-            match before {
-                true => rule.before += count,
-                false => rule.after += count,
+            if before {
+                rule.before += count
+            } else {
+                rule.after += count
             }
         }
     }
@@ -74,9 +75,10 @@ impl Alerts {
     /// Takes note of what became of an attack, by its place in its stream.
     pub(crate) fn on_attack(&mut self, attack: usize, handled: bool) {
         let rule = self.0.entry(FIRST_SID + attack as u32).or_default();
-        match handled {
-            true => rule.sent += 1,
-            false => rule.unknown += 1,
+        if handled {
+            rule.sent += 1
+        } else {
+            rule.unknown += 1
         }
     }
 
@@ -119,7 +121,7 @@ impl Alerts {
             ),
             Score(self.sum(|r| r.found().min(r.most())), found).finding(
                 "alerts right",
-                "alerts of the rule of an attack that was sent (precision)",
+                "alerts for an attack that was sent (precision)",
             ),
         ]
     }

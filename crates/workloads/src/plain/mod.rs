@@ -1,9 +1,9 @@
 //! Small requests with random keys, for applications that have no workload of their own. Their
 //! state is not read back.
 
-use e3_loadgen::random::Random;
 use e3_loadgen::workload::{Call, Check, Judged, Verified, Workload};
 use e3_model::Timestamp;
+use e3_random::Random;
 use e3_wire::entry::Reply;
 
 /// Bytes of a request.

@@ -1,12 +1,12 @@
-//! Questions about the state of services, asked until they are answered, and for each service how many
-//! facts are what the ledger says.
+//! Checks of services: queries about their state, and for each service the facts that agree with the
+//! ledger and those that differ.
 
-use crate::readback::queries::Questions;
+use crate::readback::queries::Queries;
 use e3_loadgen::verdict::ServiceCheck;
 use e3_loadgen::workload::{Call, Check};
 use std::collections::BTreeMap;
 
-/// A question, as its workload knows it.
+/// A query, as its workload knows it.
 pub(crate) trait Ask: Copy {
     /// The service that it is about.
     fn service(self) -> &'static str;
@@ -35,12 +35,12 @@ impl Facts {
     }
 }
 
-/// All questions of a load, and what came of them.
+/// All queries of a load, and what came of them.
 #[derive(Debug)]
 pub(crate) struct Checks<Q> {
     asked: Vec<Q>,
-    questions: Questions,
-    /// By service: facts, and questions that were answered.
+    queries: Queries,
+    /// By service: facts, and queries that were answered.
     found: BTreeMap<&'static str, (Facts, u64)>,
 }
 
@@ -49,21 +49,21 @@ impl<Q: Ask> Checks<Q> {
         let (asked, calls) = all.into_iter().unzip();
         Checks {
             asked,
-            questions: Questions::new(calls),
+            queries: Queries::new(calls),
             found: BTreeMap::new(),
         }
     }
 
     pub(crate) fn next(&mut self) -> Check {
-        self.questions.next()
+        self.queries.next()
     }
 
-    /// The question of a tag.
+    /// The query of a tag.
     pub(crate) fn asked(&self, tag: u64) -> Option<Q> {
         self.asked.get(tag as usize).copied()
     }
 
-    /// Takes what an answer says; None if it is none, so that the question is asked again.
+    /// Takes what an answer says; None if it is none, so that the query is asked again.
     pub(crate) fn take(&mut self, tag: u64, facts: Option<Facts>) {
         if let (Some(asked), Some(facts)) = (self.asked(tag), facts) {
             let (all, answered) = self.found.entry(asked.service()).or_default();
@@ -71,21 +71,21 @@ impl<Q: Ask> Checks<Q> {
             all.wrong += facts.wrong;
             *answered += 1;
         }
-        self.questions.on_answer(tag, facts.is_some());
+        self.queries.on_answer(tag, facts.is_some());
     }
 
     /// Part that is answered, 0..=1.
     pub(crate) fn progress(&self) -> f64 {
-        self.questions.progress()
+        self.queries.progress()
     }
 
-    /// Questions that have no answer.
+    /// Queries that have no answer.
     pub(crate) fn unanswered(&self) -> u64 {
         let answered: u64 = self.found.values().map(|(_, answered)| answered).sum();
         self.asked.len() as u64 - answered
     }
 
-    /// What came of the questions about a service. `unsure` facts are not known to the ledger.
+    /// What came of the queries about a service. `unsure` facts are not known to the ledger.
     pub(crate) fn of(
         &self,
         service: &'static str,

@@ -1,5 +1,4 @@
-//! What workloads of records have in common: questions about the state, each asked until it is
-//! answered, and numbers that must follow each other.
+//! Queries about the state, each retried until it is answered; and sequences without gap or duplicate.
 
 use crate::limits::CHECK_ATTEMPTS_MAX;
 use e3_loadgen::ledger::Rows;
@@ -51,29 +50,30 @@ pub(crate) fn key_of_shard(shard: u16, shards: u16) -> Vec<u8> {
     owned.next().expect("every shard owns slots")
 }
 
-/// Questions, asked one after the other, again where no answer comes.
+/// Queries, asked one after the other, again where no answer comes.
 #[derive(Debug, Default)]
-pub(crate) struct Questions {
+pub(crate) struct Queries {
     calls: Vec<Call>,
     to_ask: VecDeque<(usize, u32)>,
     asked: BTreeMap<usize, u32>,
 }
 
-impl Questions {
+impl Queries {
     /// These, known by their place.
-    pub(crate) fn new(calls: Vec<Call>) -> Questions {
-        Questions {
+    pub(crate) fn new(calls: Vec<Call>) -> Queries {
+        Queries {
             to_ask: (0..calls.len()).map(|at| (at, 0)).collect(),
             calls,
-            ..Questions::default()
+            ..Queries::default()
         }
     }
 
     pub(crate) fn next(&mut self) -> Check {
         let Some((at, attempts)) = self.to_ask.pop_front() else {
-            return match self.asked.is_empty() {
-                true => Check::Finished,
-                false => Check::Wait,
+            return if self.asked.is_empty() {
+                Check::Finished
+            } else {
+                Check::Wait
             };
         };
         self.asked.insert(at, attempts + 1);
@@ -204,9 +204,9 @@ mod tests {
             key: vec![n as u8],
             payload: vec![],
         };
-        let mut q = Questions::new(vec![call(0), call(1)]);
+        let mut q = Queries::new(vec![call(0), call(1)]);
         let Check::Ask(first) = q.next() else {
-            panic!("a question")
+            panic!("a query")
         };
         assert_eq!(first, call(0));
         assert!(matches!(q.next(), Check::Ask(c) if c.tag == 1));

@@ -1,4 +1,4 @@
-//! What was judged, one after the other.
+//! A score: right ones of all.
 
 use e3_loadgen::workload::Finding;
 

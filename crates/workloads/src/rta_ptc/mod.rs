@@ -1,23 +1,23 @@
-//! The workload of Twitter analytics (RTA-PTC): messages are classified, their tags counted and
+//! The workload of Twitter analytics (RTA-PTC): messages are classified, and their tags are counted and
 //! ranked.
 //!
-//! A tag's count is a ledger of its own: the replies to the messages of one tag must carry counts
-//! that follow each other without a gap and without a repeat, whatever was lost or sent twice. Tags are
-//! the same in all loads, so their counts before the load are read first. At the end the counts, and
-//! the ranking of every shard, are held against those before the load and the messages since.
+//! The replies to the messages of one tag carry its counts, which must have no gap and no duplicate,
+//! whatever was lost or sent twice. Tags are the same in all loads, so their counts before the load are
+//! read first. At the end the counts and the ranking of every shard are compared with the counts before
+//! the load and the messages since.
 
 pub mod tweets;
 
 use crate::inputs::Inputs;
-use crate::oracles::count::Cells;
+use crate::oracles::count::ItemCounts;
 use crate::readback::checks::{Ask, Checks, Facts, WithFacts};
 use crate::readback::queries::{
     Sequences, answer, first_answer, handled, key_of_shard, not_admitted, record,
 };
 use e3_loadgen::ledger::Rows;
-use e3_loadgen::random::Random;
 use e3_loadgen::workload::{Call, Check, Finding, Judged, Verified, Workload};
 use e3_model::Timestamp;
+use e3_random::Random;
 use e3_wire::entry::Reply;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -41,14 +41,14 @@ struct Message<'a> {
 }
 
 #[derive(Serialize)]
-struct Question<'a> {
+struct Query<'a> {
     op: &'a str,
     at: &'a str,
     k: usize,
 }
 
 #[derive(Serialize)]
-struct CountQuestion<'a> {
+struct CountQuery<'a> {
     op: &'a str,
     at: &'a str,
     tag: &'a str,
@@ -91,10 +91,10 @@ impl Ask for Asked {
 pub struct RtaPtc {
     stream: Tweets,
     authors: Random,
-    under_way: BTreeMap<u64, u32>,
+    in_flight: BTreeMap<u64, u32>,
     next_mark: u64,
     counts: Sequences<u32>,
-    cells: Cells,
+    item_counts: ItemCounts,
     classified: u64,
     classified_right: u64,
     /// Tags of messages that have no certain outcome.
@@ -110,10 +110,10 @@ impl RtaPtc {
         RtaPtc {
             stream: Tweets::new(inputs.seed),
             authors: Random::new(inputs.seed),
-            under_way: BTreeMap::new(),
+            in_flight: BTreeMap::new(),
             next_mark: 0,
             counts: Sequences::default(),
-            cells: Cells::default(),
+            item_counts: ItemCounts::default(),
             classified: 0,
             classified_right: 0,
             unsure: BTreeSet::new(),
@@ -138,7 +138,7 @@ impl RtaPtc {
         let sent = self.counts.highest().map(|(tag, _)| *tag);
         let counts = sent.filter(|tag| !self.unsure.contains(tag));
         let counts = counts.map(|tag| (Asked::Count(tag), count_of(tag)));
-        let rankings = (0..SHARDS).map(|shard| (Asked::Ranking, question(shard)));
+        let rankings = (0..SHARDS).map(|shard| (Asked::Ranking, query(shard)));
         self.checks
             .get_or_insert_with(|| Checks::new(rankings.chain(counts).collect()))
     }
@@ -148,7 +148,7 @@ fn count_of(tag: u32) -> Call {
     let tag = tag_name(tag);
     Call {
         tag: 0,
-        payload: record(&CountQuestion {
+        payload: record(&CountQuery {
             op: "get",
             at: "count",
             tag: &tag,
@@ -157,11 +157,11 @@ fn count_of(tag: u32) -> Call {
     }
 }
 
-fn question(shard: u16) -> Call {
+fn query(shard: u16) -> Call {
     Call {
         tag: 0,
         key: key_of_shard(shard, SHARDS),
-        payload: record(&Question {
+        payload: record(&Query {
             op: "top",
             at: "topranker",
             k: RANKED_MAX,
@@ -179,7 +179,7 @@ impl Workload for RtaPtc {
     }
 
     fn probe(&mut self) -> Call {
-        question(0)
+        query(0)
     }
 
     fn on_probe(&mut self, reply: &Reply) -> Result<(), String> {
@@ -193,7 +193,8 @@ impl Workload for RtaPtc {
     fn on_baseline(&mut self, tag: u64, reply: Option<&Reply>) {
         let counted: Option<Counted> = answer(reply);
         if let (Some(Asked::Count(of)), Some(counted)) = (self.baseline.asked(tag), &counted) {
-            self.cells.begin(tag_name(of).as_bytes(), counted.count);
+            self.item_counts
+                .begin(tag_name(of).as_bytes(), counted.count);
         }
         self.baseline.take(tag, counted.map(|_| Facts::one(true)));
     }
@@ -207,7 +208,7 @@ impl Workload for RtaPtc {
         let name = tag_name(tag);
         let author = format!("a{:04}", self.authors.below(AUTHORS));
         self.next_mark += 1;
-        self.under_way.insert(self.next_mark, tag);
+        self.in_flight.insert(self.next_mark, tag);
         Some(Call {
             tag: self.next_mark,
             key: author.clone().into_bytes(),
@@ -221,11 +222,11 @@ impl Workload for RtaPtc {
     }
 
     fn on_outcome(&mut self, mark: u64, reply: Option<&Reply>) -> Judged {
-        let sent = self.under_way.remove(&mark);
+        let sent = self.in_flight.remove(&mark);
         let (Some(tag), Some(answer)) = (sent, answer::<Answer>(reply)) else {
             if let Some(tag) = sent.filter(|_| !not_admitted(reply)) {
                 let name = tag_name(tag).into_bytes();
-                self.cells.add_unsure(&name, &name);
+                self.item_counts.add_unsure(&name, &name);
                 self.unsure.insert(tag);
             }
             return Judged::refused(handled(reply));
@@ -236,7 +237,8 @@ impl Workload for RtaPtc {
         self.classified += 1;
         self.classified_right += u64::from(answer.class == topic_name(topic_of(tag)));
         self.counts.add(tag, answer.count);
-        self.cells.add(answer.tag.as_bytes(), answer.tag.as_bytes());
+        self.item_counts
+            .add(answer.tag.as_bytes(), answer.tag.as_bytes());
         Judged::accepted()
     }
 
@@ -248,7 +250,7 @@ impl Workload for RtaPtc {
         let facts = match self.checks().asked(tag) {
             Some(Asked::Count(of)) => answer::<Counted>(reply).map(|said| {
                 let name = tag_name(of).into_bytes();
-                let known = self.cells.expected(&name, &name);
+                let known = self.item_counts.expected(&name, &name);
                 // a tag that shares its bit with one that is not sure says nothing
                 known.map_or(Facts::default(), |known| Facts::one(known == said.count))
             }),
@@ -290,19 +292,18 @@ impl Workload for RtaPtc {
                 ..self.counts.rows()
             },
             checks,
-            spikes: None,
             findings: vec![
                 Finding {
                     what: "ranked right",
                     right,
                     of: top.len() as u64,
-                    how: "best tags with their exact counts, read from every shard",
+                    how: "most frequent tags that the shards rank with their exact counts",
                 },
                 Finding {
                     what: "classified right",
                     right: self.classified_right,
                     of: self.classified,
-                    how: "messages by their topic; the topics overlap, so some must be wrong",
+                    how: "messages with the class of their topic; topics overlap, so some must be wrong",
                 },
             ],
         }

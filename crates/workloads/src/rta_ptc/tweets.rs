@@ -1,11 +1,12 @@
-//! Messages as a microblogging service sees them, seeded: tags by Zipf's law, bursts of one tag, and
-//! a vector of features around the centre of the tag's topic.
+//! Messages as a microblogging service sees them, from a seed: tags follow Zipf's law and come in bursts,
+//! and a message has a vector of features around the centre of its tag's topic.
 //!
-//! Sources: word frequencies fall with the rank, `1 / rank` (Zipf, "Human Behavior and the Principle
-//! of Least Effort", 1949); attention to a topic comes in bursts (Kleinberg, "Bursty and hierarchical
+//! Sources: word frequencies fall with the rank, `1 / rank` (Zipf, "Human Behavior and the Principle of
+//! Least Effort", 1949); attention to a topic comes in bursts (Kleinberg, "Bursty and hierarchical
 //! structure in streams", 2002), here a tag that has a third of the traffic for some hundred messages.
 
-use e3_loadgen::random::Random;
+use crate::distributions::normal;
+use e3_random::Random;
 
 /// Topics.
 pub const TOPICS: usize = 8;
@@ -57,7 +58,7 @@ pub fn tag_name(tag: u32) -> String {
 pub fn vector(topic: usize, random: &mut Random) -> [f64; FEATURES] {
     std::array::from_fn(|i| {
         let centre = if i == topic { CENTRE } else { 0.0 };
-        centre + random.normal()
+        centre + normal(random)
     })
 }
 
@@ -99,7 +100,7 @@ impl Tweets {
             }
         }
         let all = self.cumulative.last().copied().unwrap_or_default();
-        let at = self.random.uniform() * all;
+        let at = self.random.unit() * all;
         let rank = self.cumulative.partition_point(|c| *c <= at) as u32;
         rank.min(TAGS - 1)
     }

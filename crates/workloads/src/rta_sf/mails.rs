@@ -1,14 +1,15 @@
-//! Mails as a mail server sees them, seeded: senders by Zipf's law, some of them spammers; now and
-//! then one that is not is taken over and sends spam in a burst.
+//! Mails as a mail server sees them, from a seed. Senders follow Zipf's law, and some are spammers. Now
+//! and then the account of an honest sender is hijacked and sends a burst of spam.
 //!
-//! Sources: the words of a mail are drawn one by one from those of real spam or real mail, as many as a
-//! real one has (`data/README.md`: SpamAssassin's corpus, the half that the classifier's model was not
-//! made from); e-mail traffic by sender is heavy-tailed, and what tells a sender of spam is how often it
-//! sends (Gomes, Cazita, Almeida, Almeida, Meira, "Characterizing a spam traffic", 2004). A sender's
-//! rate is what mail servers measure of it: mails in the last minute (Postfix, `anvil(8)`).
+//! Sources: the words of a mail are drawn from those of real spam or real mail, as many as a real one has
+//! (`data/README.md`: SpamAssassin's corpus, the half that the classifier's model was not made from).
+//! E-mail traffic by sender is heavy-tailed, and spammers stand out by their rate (Gomes, Cazita,
+//! Almeida, Almeida, Meira, "Characterizing a spam traffic", 2004). A sender's rate is the number of its
+//! mails in the last minute, as mail servers measure it (Postfix, `anvil(8)`).
 
+use crate::distributions::normal;
 use crate::error::WorkloadError;
-use e3_loadgen::random::Random;
+use e3_random::Random;
 use std::collections::BTreeSet;
 
 const TSV: &str = include_str!("../../../../data/spam-words.tsv");
@@ -132,7 +133,7 @@ fn parse(tsv: &'static str) -> Result<(Vec<&'static str>, [Class; 2]), WorkloadE
 
 /// A number whose deciles are these, linear between them.
 fn by_deciles(deciles: &[f64], random: &mut Random) -> f64 {
-    let at = random.uniform() * (deciles.len() - 1) as f64;
+    let at = random.unit() * (deciles.len() - 1) as f64;
     let (low, high) = (deciles[at as usize], deciles[at as usize + 1]);
     low + (high - low) * at.fract()
 }
@@ -178,9 +179,9 @@ impl Mails {
         let usual = 2.0 + f64::from(sender % 5);
         let more = match burst {
             0 => 0.0,
-            _ => BURST_RATE * (1.0 + 0.2 * random.uniform()),
+            _ => BURST_RATE * (1.0 + 0.2 * random.unit()),
         };
-        let rate = (usual + more + random.normal()).max(1.0);
+        let rate = (usual + more + normal(random)).max(1.0);
         Some(Mail {
             sender,
             recipient: random.below(u64::from(RECIPIENTS)) as u32,
@@ -218,7 +219,7 @@ impl Mails {
 
     fn by_activity(&mut self) -> u32 {
         let all = self.senders.last().copied().unwrap_or_default();
-        let at = self.random.uniform() * all;
+        let at = self.random.unit() * all;
         let rank = self.senders.partition_point(|c| *c <= at) as u32;
         rank.min(SENDERS - 1)
     }

@@ -1,4 +1,4 @@
-//! What is said to the spam filter and heard from it, as records.
+//! Records that the spam filter receives and sends.
 
 use serde::{Deserialize, Serialize};
 
@@ -18,7 +18,7 @@ pub(super) struct Message<'a> {
 }
 
 #[derive(Serialize)]
-pub(super) struct Question<'a> {
+pub(super) struct Query<'a> {
     pub(super) op: &'a str,
     pub(super) at: &'a str,
     pub(super) sender: &'a str,

@@ -1,11 +1,11 @@
-//! The workload of the spam filter (RTA-SF): the rate of a mail's sender is judged, its mails are
-//! counted, the mail is classified, and the verdict remembered.
+//! The workload of the spam filter (RTA-SF): the rate of a mail's sender is judged, its mails are counted,
+//! the mail is classified, and the verdict is stored.
 //!
-//! A sender sends its next mail when the last one is answered, as a mail client does over one
-//! connection. So what the application says of its past is known: the number of its mails, which is
-//! the ledger here, and the verdict on the last one. A mail without an answer may have left traces or
-//! not; then what comes next is not judged. Senders have names of their own in each load; recipients,
-//! whose slots learn, are the same in all, so what was learned before the load is read first.
+//! A sender sends its next mail when the last one is answered, as a mail client does over one connection.
+//! So the number of its mails and the verdict on the last one are known, and compared with each answer. A
+//! mail without an answer may or may not have been counted; later answers to its sender are not judged.
+//! Senders have new names in each load. Recipients, whose slots learn, are the same in all loads, so what
+//! was learned before the load is read first.
 
 pub mod mails;
 mod messages;
@@ -14,7 +14,7 @@ mod tests;
 
 use crate::error::WorkloadError;
 use crate::inputs::Inputs;
-use crate::oracles::count::Cells;
+use crate::oracles::count::ItemCounts;
 use crate::oracles::models::{Detection, Detector};
 use crate::readback::checks::{Ask, Checks, Facts};
 use crate::readback::queries::{
@@ -26,7 +26,7 @@ use e3_loadgen::workload::{Call, Check, Judged, Verified, Workload};
 use e3_model::{Slot, Timestamp};
 use e3_wire::entry::Reply;
 use mails::{Mail, Mails, RECIPIENTS, SENDERS};
-use messages::{Answer, Counted, Learned, Message, Question, Remembered, Report, Spikes, Told};
+use messages::{Answer, Counted, Learned, Message, Query, Remembered, Report, Spikes, Told};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Shards of the application's services, as its manifest has them.
@@ -99,11 +99,11 @@ pub struct RtaSf {
     first_serial: i64,
     senders: BTreeMap<u32, Sender>,
     busy: BTreeSet<u32>,
-    under_way: BTreeMap<u64, Mail>,
+    in_flight: BTreeMap<u64, Mail>,
     next_mark: u64,
     /// Mails of each sender, and those that the recipients of a slot told apart.
     mails: Sequences<u32>,
-    cells: Cells,
+    item_counts: ItemCounts,
     told: Sequences<u16>,
     /// Spam that was found, and what was found that is spam.
     recall: Score,
@@ -148,10 +148,10 @@ impl RtaSf {
             first_serial: inputs.now.since(Timestamp::ZERO).as_millis() as i64,
             senders: BTreeMap::new(),
             busy: BTreeSet::new(),
-            under_way: BTreeMap::new(),
+            in_flight: BTreeMap::new(),
             next_mark: 0,
             mails: Sequences::default(),
-            cells: Cells::default(),
+            item_counts: ItemCounts::default(),
             told: Sequences::default(),
             recall: Score::default(),
             precision: Score::default(),
@@ -164,7 +164,7 @@ impl RtaSf {
             checks: None,
             read_back: Score::default(),
         };
-        let counts = (0..SENDERS).map(|s| (Asked::Count(s), load.question(s, "get", "count")));
+        let counts = (0..SENDERS).map(|s| (Asked::Count(s), load.query(s, "get", "count")));
         load.baseline = Checks::new((0..SHARDS).map(ask_learned).chain(counts).collect());
         Ok(load)
     }
@@ -173,11 +173,11 @@ impl RtaSf {
         format!("sender{}-{sender:03}", self.run)
     }
 
-    fn question(&self, sender: u32, op: &str, at: &str) -> Call {
+    fn query(&self, sender: u32, op: &str, at: &str) -> Call {
         let name = self.sender_name(sender);
         Call {
             tag: 0,
-            payload: record(&Question {
+            payload: record(&Query {
                 op,
                 at,
                 sender: &name,
@@ -196,13 +196,10 @@ impl RtaSf {
                 [
                     (
                         Asked::Spikes(*sender),
-                        self.question(*sender, "spikes", "spike"),
+                        self.query(*sender, "spikes", "spike"),
                     ),
-                    (
-                        Asked::Count(*sender),
-                        self.question(*sender, "get", "count"),
-                    ),
-                    (Asked::Last(*sender), self.question(*sender, "get", "kvs")),
+                    (Asked::Count(*sender), self.query(*sender, "get", "count")),
+                    (Asked::Last(*sender), self.query(*sender, "get", "kvs")),
                 ]
             });
             let shards = (0..SHARDS).filter(|shard| !self.unsure_shards.contains(shard));
@@ -224,7 +221,7 @@ impl RtaSf {
             Asked::Count(sender) => {
                 let name = self.sender_name(sender).into_bytes();
                 let said: Counted = answer(reply)?;
-                let Some(known) = self.cells.expected(&name, &name) else {
+                let Some(known) = self.item_counts.expected(&name, &name) else {
                     return Some(Facts::default());
                 };
                 known == said.count
@@ -278,7 +275,7 @@ impl Workload for RtaSf {
     }
 
     fn probe(&mut self) -> Call {
-        self.question(0, "get", "kvs")
+        self.query(0, "get", "kvs")
     }
 
     fn on_probe(&mut self, reply: &Reply) -> Result<(), String> {
@@ -296,7 +293,7 @@ impl Workload for RtaSf {
             }),
             Some(Asked::Count(sender)) => answer::<Counted>(reply).map(|said| {
                 let name = self.sender_name(sender);
-                self.cells.begin(name.as_bytes(), said.count);
+                self.item_counts.begin(name.as_bytes(), said.count);
             }),
             _ => None,
         };
@@ -324,7 +321,7 @@ impl Workload for RtaSf {
         });
         self.busy.insert(mail.sender);
         self.next_mark += 1;
-        self.under_way.insert(self.next_mark, mail);
+        self.in_flight.insert(self.next_mark, mail);
         Some(Call {
             tag: self.next_mark,
             key: name.into_bytes(),
@@ -333,7 +330,7 @@ impl Workload for RtaSf {
     }
 
     fn on_outcome(&mut self, mark: u64, reply: Option<&Reply>) -> Judged {
-        let Some(mail) = self.under_way.remove(&mark) else {
+        let Some(mail) = self.in_flight.remove(&mark) else {
             return Judged::refused(handled(reply));
         };
         self.busy.remove(&mail.sender);
@@ -349,13 +346,14 @@ impl Workload for RtaSf {
             if !not_admitted(reply) {
                 // whether it counted is not known
                 (sender.unsure, sender.last, sender.quiet) = (true, None, 0);
-                self.cells.add_unsure(name.as_bytes(), name.as_bytes());
+                self.item_counts
+                    .add_unsure(name.as_bytes(), name.as_bytes());
                 self.unsure_shards.insert(shard_of(mail.recipient));
             }
             return Judged::refused(handled(reply));
         };
         sender.mails += 1;
-        self.cells.add(name.as_bytes(), name.as_bytes());
+        self.item_counts.add(name.as_bytes(), name.as_bytes());
         sender.spikes.add(first_serial + sender.serial, mail.rate);
         let now = (answer.verdict.clone(), answer.count);
         let before = sender.last.replace(now);
@@ -455,7 +453,6 @@ impl Workload for RtaSf {
                 ..self.mails.rows()
             },
             checks: services.into_iter().filter_map(of).collect(),
-            spikes: None,
             findings: findings
                 .map(|(score, what, how)| score.finding(what, how))
                 .to_vec(),

@@ -47,7 +47,7 @@ struct Found {
     last_count: Option<u64>,
 }
 
-/// A question as the application reads it.
+/// A query as the application reads it.
 #[derive(Deserialize)]
 struct Asks {
     at: String,
@@ -138,7 +138,7 @@ fn run(wrong: Wrong) -> Verified {
             detector.add(said.serial, said.rate);
         }
         // knows what is spam: the workload itself told it
-        let spam = load.under_way[&call.tag].spam && wrong != Wrong::MistakesSpam;
+        let spam = load.in_flight[&call.tag].spam && wrong != Wrong::MistakesSpam;
         let verdict = if spam { "spam" } else { "ham" };
         let before = filter.rates.insert(said.sender.clone(), said.rate);
         let sudden = before.is_some_and(|rate| (said.rate - rate).abs() > 12.0);
@@ -236,7 +236,7 @@ fn what_is_wrong_is_found_wrong() {
 fn a_mail_without_an_answer_leaves_its_sender_unjudged() {
     let mut load = RtaSf::new(&Inputs::default()).unwrap();
     let call = load.next().unwrap();
-    let sender = load.under_way[&call.tag].sender;
+    let sender = load.in_flight[&call.tag].sender;
     assert!(load.busy.contains(&sender));
     load.senders.get_mut(&sender).unwrap().last = Some(("ham".into(), 7));
     let judged = load.on_outcome(call.tag, None);

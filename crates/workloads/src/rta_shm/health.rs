@@ -6,7 +6,8 @@
 //! prediction using linear models", 2000). Incidents last for some reports, raise the load, and say in
 //! the log what is wrong, in the words of the programs that report such things.
 
-use e3_loadgen::random::Random;
+use crate::distributions::normal;
+use e3_random::Random;
 use std::collections::BTreeSet;
 
 /// Servers.
@@ -147,7 +148,7 @@ impl Health {
         let host = draws.find(|host| !busy.contains(host))?;
         let server = &mut self.servers[host as usize];
         server.reports += 1;
-        server.noise = AR1.0 * server.noise + AR1.1 * random.normal();
+        server.noise = AR1.0 * server.noise + AR1.1 * normal(random);
         if server.incident.is_none() && random.one_in(INCIDENT_ONE_IN) {
             let (least, more) = INCIDENT_REPORTS;
             let kind = random.below(INCIDENTS.len() as u64) as usize;
@@ -167,7 +168,7 @@ impl Health {
         let usual = 25.0 + f64::from(host % 7) * 3.0;
         let percent = (usual + day + server.noise + more).clamp(0.0, 100.0);
         let (template, severity) = match incident {
-            Some((template, _)) if random.uniform() < 0.5 => (template, "error"),
+            Some((template, _)) if random.unit() < 0.5 => (template, "error"),
             Some((template, _)) => (template, "warning"),
             None => (ROUTINE[random.below(ROUTINE.len() as u64) as usize], "info"),
         };

@@ -1,10 +1,10 @@
 //! The workload of server health monitoring (RTA-SHM): a server's report is stored, counted by its
-//! severity, averaged, and, if it is an alert, the line of its log is looked up among runbooks.
+//! severity, averaged, and, if it is an alert, its log line is looked up among runbooks.
 //!
-//! A server sends its next report when the last one is answered. So its average is known from what was
-//! answered before, and computed here again. How often each severity of a server came is the ledger.
-//! Servers are the same in all loads, so averages and counts before the load are read first. At the end
-//! the rows, the averages with their samples, and the counts are read back.
+//! A server sends its next report when the last one is answered, so its average can be computed here. The
+//! number of reports of each server and severity is counted here too. Servers are the same in all loads,
+//! so averages and counts before the load are read first. At the end the rows, the averages with their
+//! samples, and the counts are read back.
 
 pub mod health;
 mod runbooks;
@@ -12,7 +12,7 @@ mod runbooks;
 mod tests;
 
 use crate::inputs::Inputs;
-use crate::oracles::count::Cells;
+use crate::oracles::count::ItemCounts;
 use crate::oracles::models::{Average, close};
 use crate::readback::checks::{Ask, Checks, Facts};
 use crate::readback::queries::{
@@ -51,14 +51,14 @@ struct Message<'a> {
 }
 
 #[derive(Serialize)]
-struct CountQuestion<'a> {
+struct CountQuery<'a> {
     op: &'a str,
     at: &'a str,
     event: &'a str,
 }
 
 #[derive(Serialize)]
-struct AverageQuestion<'a> {
+struct AverageQuery<'a> {
     op: &'a str,
     at: &'a str,
     host: &'a str,
@@ -137,10 +137,10 @@ pub struct RtaShm {
     first_s: i64,
     servers: BTreeMap<u32, Server>,
     busy: BTreeSet<u32>,
-    under_way: BTreeMap<u64, Report>,
+    in_flight: BTreeMap<u64, Report>,
     next_mark: u64,
     counts: Sequences<String>,
-    cells: Cells,
+    item_counts: ItemCounts,
     averages: Score,
     ranks: Score,
     /// Reports that are no alerts, without runbooks.
@@ -184,7 +184,7 @@ fn ask_rows(host: u32, since: i64) -> Call {
 
 fn ask_average(host: u32) -> Call {
     let host_name = host_name(host);
-    let payload = record(&AverageQuestion {
+    let payload = record(&AverageQuery {
         op: "get",
         at: "ema",
         host: &host_name,
@@ -193,7 +193,7 @@ fn ask_average(host: u32) -> Call {
 }
 
 fn ask_count(host: u32, severity: &str) -> Call {
-    let payload = record(&CountQuestion {
+    let payload = record(&CountQuery {
         op: "get",
         at: "count",
         event: &event(host, severity),
@@ -220,10 +220,10 @@ impl RtaShm {
             first_s: inputs.now.since(Timestamp::ZERO).as_secs() as i64,
             servers: BTreeMap::new(),
             busy: BTreeSet::new(),
-            under_way: BTreeMap::new(),
+            in_flight: BTreeMap::new(),
             next_mark: 0,
             counts: Sequences::default(),
-            cells: Cells::default(),
+            item_counts: ItemCounts::default(),
             averages: Score::default(),
             ranks: Score::default(),
             unasked: Score::default(),
@@ -289,7 +289,7 @@ impl RtaShm {
             Asked::Count(host, severity) => {
                 let said: Counted = answer(reply)?;
                 let (key, item) = (host_name(host), event(host, severity));
-                let known = self.cells.expected(key.as_bytes(), item.as_bytes());
+                let known = self.item_counts.expected(key.as_bytes(), item.as_bytes());
                 Some(known.map_or(Facts::default(), |known| Facts::one(known == said.count)))
             }
             Asked::Rows(host) => {
@@ -346,7 +346,7 @@ impl Workload for RtaShm {
                 (nothing || server.average.is_some()).then_some(Facts::one(true))
             }
             Some(Asked::Count(host, severity)) => answer::<Counted>(reply).map(|counted| {
-                self.cells
+                self.item_counts
                     .begin(event(host, severity).as_bytes(), counted.count);
                 Facts::one(true)
             }),
@@ -374,12 +374,12 @@ impl Workload for RtaShm {
         self.next_mark += 1;
         call.tag = self.next_mark;
         self.busy.insert(report.host);
-        self.under_way.insert(self.next_mark, report);
+        self.in_flight.insert(self.next_mark, report);
         Some(call)
     }
 
     fn on_outcome(&mut self, mark: u64, reply: Option<&Reply>) -> Judged {
-        let Some(report) = self.under_way.remove(&mark) else {
+        let Some(report) = self.in_flight.remove(&mark) else {
             return Judged::refused(handled(reply));
         };
         self.busy.remove(&report.host);
@@ -390,7 +390,7 @@ impl Workload for RtaShm {
             if !not_admitted(reply) {
                 server.unsure = true;
                 let (key, item) = (host_name(report.host), event(report.host, report.severity));
-                self.cells.add_unsure(key.as_bytes(), item.as_bytes());
+                self.item_counts.add_unsure(key.as_bytes(), item.as_bytes());
             }
             return Judged::refused(handled(reply));
         };
@@ -407,7 +407,8 @@ impl Workload for RtaShm {
         *moment += report.cpu * report.number;
         self.judge_ranks(&report, &answer);
         let key = host_name(report.host);
-        self.cells.add(key.as_bytes(), answer.event.as_bytes());
+        self.item_counts
+            .add(key.as_bytes(), answer.event.as_bytes());
         self.counts.add(answer.event, answer.count);
         Judged::accepted()
     }
@@ -440,29 +441,30 @@ impl Workload for RtaShm {
                 ..self.counts.rows()
             },
             checks: services.into_iter().filter_map(of).collect(),
-            spikes: None,
             findings: vec![
                 self.rows_read.finding(
                     "rows right",
-                    "servers whose rows, read back, are those of the reports",
+                    "servers whose stored rows are those of their reports",
                 ),
                 self.averages.finding(
                     "averages right",
-                    "averages answered, against an own computation",
+                    "averages in answers that an independent computation gives",
                 ),
                 self.averages_read.finding(
                     "averages read back",
-                    "averages of servers, asked for after the load",
+                    "averages of servers that are right after the load",
                 ),
-                self.ranks
-                    .finding("ranks right", "runbooks of alerts, against an own ranking"),
+                self.ranks.finding(
+                    "ranks right",
+                    "runbooks of alerts that an independent ranking gives",
+                ),
                 self.unasked.finding(
                     "without runbooks",
-                    "reports that are no alerts, answered without runbooks",
+                    "reports below alert level that were answered without runbooks",
                 ),
                 self.found.finding(
                     "runbooks found",
-                    "reports of incidents with a fitting runbook among three",
+                    "reports of incidents with a matching runbook among the three answered",
                 ),
             ],
         }

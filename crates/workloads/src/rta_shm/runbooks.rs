@@ -1,5 +1,4 @@
-//! What to do about incidents: the runbooks of `data/runbooks.tsv`, and a ranking of them to compare
-//! the application's with.
+//! The runbooks of `data/runbooks.tsv`, and an independent ranking of them (BM25).
 
 use std::collections::BTreeMap;
 

@@ -15,7 +15,7 @@ use std::thread::JoinHandle;
 
 pub const TOKEN_KEY: &[u8] = b"the fake cluster's own token key";
 
-/// What goes wrong; `one_in` of 0 is never. Questions about the state are spared, but for losses.
+/// What goes wrong; `one_in` of 0 is never. Queries about the state are spared, but for losses.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Faults {
     /// Requests and answers that get lost.
@@ -319,7 +319,7 @@ fn select(rows: &[(i64, f64)], record: &Record) -> Vec<(&'static str, Value)> {
             false,
         ),
         false => {
-            // Small replies, so that questions must be split.
+            // Small replies, so that queries must be split.
             let more = found.clone().count() > 30;
             let row = |(t, c): &(i64, f64)| Value::Array(vec![(*t).into(), (*c).into()]);
             let rows = found.take(30).map(row).collect();

@@ -348,7 +348,6 @@ fn table(ran: &Ran, paint: Paint) -> String {
     let mut text = String::new();
     report::load(&mut text, paint, &ran.load);
     report::ledger(&mut text, paint, &ran.load);
-    report::spikes(&mut text, paint, &ran.load);
     report::findings(&mut text, paint, &ran.load);
     text
 }

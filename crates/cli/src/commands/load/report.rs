@@ -171,7 +171,7 @@ fn check(c: &ServiceCheck) -> String {
     }
     let mut words = format!("{} of {} right", count(c.right), count(c.right + c.wrong));
     if c.unread > 0 {
-        words += &format!(", {} questions without an answer", count(c.unread));
+        words += &format!(", {} queries without a reply", count(c.unread));
     }
     if c.unsure > 0 {
         words += &format!(", {} not known to the ledger", count(c.unsure));
@@ -193,44 +193,7 @@ fn verdict(load: &LoadReport) -> String {
     format!("{}: {words}", load.verdict)
 }
 
-/// The score of spike detection.
-pub fn spikes(text: &mut String, paint: Paint, load: &LoadReport) {
-    let Some(s) = &load.spikes else { return };
-    heading(
-        text,
-        paint,
-        "Spike detection",
-        "measured: injected spikes against those that were found",
-    );
-    let part = |value: Option<f64>, none: &str, of: &str| match value {
-        Some(value) => format!("{} of {of}", percent(value)),
-        None => none.to_string(),
-    };
-    facts(
-        text,
-        &[
-            ("injected", count(s.injected)),
-            (
-                "found",
-                format!(
-                    "{}, of which {} were injected",
-                    count(s.detected),
-                    count(s.hits)
-                ),
-            ),
-            (
-                "precision",
-                part(s.precision, "none found", "those found were injected"),
-            ),
-            (
-                "recall",
-                part(s.recall, "none injected", "those injected were found"),
-            ),
-        ],
-    );
-}
-
-/// What the application found of what there was to find.
+/// What the application found.
 pub fn findings(text: &mut String, paint: Paint, load: &LoadReport) {
     if load.findings.is_empty() {
         return;
