@@ -32,12 +32,14 @@ pub struct Sender<T> {
     sent: u64,
     /// Invariant: never goes back.
     limit: u64,
-    /// Smoothed round-trip time; 0 = not measured.
-    srtt_ns: u64,
+    /// Smoothed round-trip time, once it was measured.
+    srtt: Option<Nanos>,
     backoff: u32,
     /// When the oldest unanswered message is due again; None if nothing is unanswered.
     deadline: Option<Timestamp>,
     retransmitted: u64,
+    /// Items that are marked lost.
+    lost: usize,
     /// `received` and `selective` of the latest acknowledgement.
     told: (u64, Selective),
     /// Since when no message has arrived that had not before.
@@ -91,10 +93,11 @@ impl<T> Default for Sender<T> {
             durable: 0,
             sent: 0,
             limit: WINDOW_MESSAGES,
-            srtt_ns: 0,
+            srtt: None,
             backoff: 0,
             deadline: None,
             retransmitted: 0,
+            lost: 0,
             told: (0, [0; SELECTIVE_WORDS]),
             progress_at: Timestamp(0),
             quiet_acks: 0,
@@ -126,12 +129,12 @@ impl<T> Sender<T> {
 
     /// The next message to put on the wire: what was lost first, then what has credit.
     pub fn poll_transmit(&mut self, now: Timestamp) -> Option<Transmit> {
-        let lost = self
-            .has_lost()
-            .then(|| self.items.iter().position(|i| i.lost))
-            .flatten();
-        let at = match lost {
-            Some(at) => at,
+        let lost = (self.lost > 0).then(|| self.items.iter().position(|i| i.lost));
+        let at = match lost.flatten() {
+            Some(at) => {
+                self.lost -= 1;
+                at
+            }
             None => {
                 let next = self.sent + 1;
                 let at = (next - self.durable - 1) as usize;
@@ -197,31 +200,28 @@ impl<T> Sender<T> {
         self.limit = self.limit.max(ack.limit);
         let mut progress = false;
         let first = self.durable + 1;
-        let mark = |item: &mut Item<T>, srtt: &mut u64| {
+        let lost = &mut self.lost;
+        let mut mark = |item: &mut Item<T>, srtt: &mut Option<Nanos>| {
             if item.received {
                 return false;
             }
             item.received = true;
-            item.lost = false;
-            // Karn's rule: a repeated message says nothing about the round trip.
+            *lost -= usize::from(std::mem::take(&mut item.lost));
+            // Karn's rule: a retransmitted message says nothing about the round trip.
             if item.transmissions == 1 {
-                let sample = now.since(item.sent_at).0.max(1);
-                *srtt = if *srtt == 0 {
-                    sample
-                } else {
-                    (*srtt * 7 + sample) / 8
-                };
+                let sample = now.since(item.sent_at);
+                *srtt = Some(srtt.map_or(sample, |srtt| (srtt * 7 + sample) / 8));
             }
             true
         };
         for seq in first..=ack.received.max(self.durable) {
-            progress |= mark(&mut self.items[(seq - first) as usize], &mut self.srtt_ns);
+            progress |= mark(&mut self.items[(seq - first) as usize], &mut self.srtt);
         }
         if ack.selective != [0; SELECTIVE_WORDS] {
             for bit in bits(&ack.selective) {
                 let seq = ack.received + 2 + bit;
                 if seq >= first {
-                    progress |= mark(&mut self.items[(seq - first) as usize], &mut self.srtt_ns);
+                    progress |= mark(&mut self.items[(seq - first) as usize], &mut self.srtt);
                 }
             }
             self.mark_lost_before_holes(ack);
@@ -238,6 +238,7 @@ impl<T> Sender<T> {
                 .expect("durable never passes what was sent");
             self.durable += 1;
             progress = true;
+            self.lost -= usize::from(item.lost);
             freed(item.tag);
         }
         if progress {
@@ -262,8 +263,9 @@ impl<T> Sender<T> {
         for seq in first.max(ack.received + 1)..highest {
             let item = &mut self.items[(seq - first) as usize];
             // Once only: later repeats are the timer's business.
-            if !item.received && item.transmissions == 1 {
+            if !item.received && item.transmissions == 1 && !item.lost {
                 item.lost = true;
+                self.lost += 1;
             }
         }
     }
@@ -286,12 +288,12 @@ impl<T> Sender<T> {
         for (seq, item) in (self.durable + 1..).zip(self.items.iter_mut().take(sent)) {
             item.received = has(seq);
             if !item.received {
-                item.lost = true;
+                self.lost += usize::from(!std::mem::replace(&mut item.lost, true));
                 any = true;
             }
         }
-        if !any && sent > 0 {
-            self.items[0].lost = true;
+        if !any && sent > 0 && !std::mem::replace(&mut self.items[0].lost, true) {
+            self.lost += 1;
         }
         self.backoff = (self.backoff + 1).min(8);
         self.deadline = (sent > 0).then(|| now + self.timeout());
@@ -311,6 +313,7 @@ impl<T> Sender<T> {
             item.received = false;
             item.lost = false;
         }
+        self.lost = 0;
         self.durable = 0;
         self.sent = 0;
         self.limit = WINDOW_MESSAGES;
@@ -345,24 +348,16 @@ impl<T> Sender<T> {
         self.retransmitted
     }
 
-    fn has_lost(&self) -> bool {
-        self.items
-            .iter()
-            .take((self.sent - self.durable) as usize)
-            .any(|i| i.lost)
-    }
-
     fn timeout(&self) -> Nanos {
-        let base = if self.srtt_ns == 0 {
-            RTO_INITIAL.0
-        } else {
-            (self.srtt_ns * 4).clamp(RTO_MIN.0, RTO_MAX.0)
-        };
-        Nanos((base << self.backoff).min(RTO_MAX.0))
+        let measured = self.srtt.map(|srtt| (srtt * 4).clamp(RTO_MIN, RTO_MAX));
+        let base = measured.unwrap_or(RTO_INITIAL);
+        (base * (1 << self.backoff)).min(RTO_MAX)
     }
 
     /// Panics if an invariant is broken.
     pub fn validate(&self) {
+        let lost = self.items.iter().filter(|i| i.lost).count();
+        assert_eq!(self.lost, lost, "lost messages are counted");
         assert!(self.sent >= self.durable);
         assert!(self.sent - self.durable <= self.items.len() as u64);
         assert!(

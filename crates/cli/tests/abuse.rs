@@ -324,7 +324,7 @@ fn random_bytes_at_every_port_are_counted_and_dropped() {
     for (name, _) in &before {
         e3.until(&format!("{name} counts what it dropped"), |e3| {
             let node: NodeView = get(e3, &format!("/v1/nodes/{name}"));
-            let counted = |reason| node.dropped.get(reason).copied().unwrap_or(0);
+            let counted = |reason| node.dropped.get(&reason).copied().unwrap_or(0);
             REASONS.iter().all(|reason| counted(*reason) >= least)
         });
         let page = e3.good(&["describe", "node", name]);

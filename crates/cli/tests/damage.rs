@@ -11,8 +11,8 @@ use common::{E3, PATIENCE, are_services_built};
 use e3_client::{Call, Client, Completed, Duplicate, Event};
 use e3_model::api::{ClusterView, EndpointsView, NodeView};
 use e3_model::{
-    AppId, EdgeId, MessageId, Nanos, NodeId, RequestId, ServiceId, ShardId, Slot, Timestamp,
-    TraceContext, Via,
+    AppId, DropReason, EdgeId, MessageId, Nanos, NodeId, RequestId, ServiceId, ShardId, Slot,
+    Timestamp, TraceContext, Via,
 };
 use e3_random::Random;
 use e3_wire::datagram::{Header, Kind, seal};
@@ -236,7 +236,11 @@ fn flipped_bits_stop_nothing() {
     let mut counted = 0;
     for (name, _, _) in &before {
         let node: NodeView = get(&e3, &format!("/v1/nodes/{name}"));
-        counted += node.dropped.get("checksum").copied().unwrap_or(0);
+        counted += node
+            .dropped
+            .get(&DropReason::Checksum)
+            .copied()
+            .unwrap_or(0);
     }
     // The reports are up to a second old, and a full socket drops some too.
     assert!(counted > PEER as u64 / 2, "{counted} counted as damaged");

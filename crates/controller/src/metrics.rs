@@ -94,7 +94,7 @@ fn nodes(core: &Core, f: &Families) -> Result<()> {
         datagrams(&[node, "out"], n.datagrams_out as f64);
         again(&[node], n.retransmitted as f64);
         for (reason, count) in &n.dropped {
-            dropped(&[node, reason], *count as f64);
+            dropped(&[node, reason.name()], *count as f64);
         }
     }
     Ok(())

@@ -1,10 +1,13 @@
-//! An application as a worker needs it.
+//! An application as a worker needs it: its routes, and the small integers that stand for its
+//! shards and channel ends in the worker's tables.
 
+use crate::config::Config;
 use e3_collections::CollectionSpec;
 use e3_model::application::Service;
 use e3_model::dag::Dag;
 use e3_model::plan::{AppPlan, ShardPlan};
-use e3_model::{EdgeId, NodeId, NodeKind, ServiceId, ShardKey};
+use e3_model::{EdgeId, NodeId, ServiceId, ShardId, ShardKey};
+use e3_wire::frame::Ends;
 
 /// An application with its routes.
 #[derive(Debug)]
@@ -15,6 +18,32 @@ pub(crate) struct App {
     pub(crate) channels: Vec<Vec<EdgeId>>,
     /// By service: index of its first shard in `plan.shards`.
     first: Vec<usize>,
+    /// By edge: first row of its ends in the table of sending ends, one row a sending shard, and in
+    /// that of receiving ends, one row a receiving shard.
+    rows: Vec<(usize, usize)>,
+    /// By index of the shard: the replica here.
+    replicas: Vec<Option<ReplicaId>>,
+}
+
+/// Number of a replica in the worker's table, given again when the replica is gone.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct ReplicaId(u32);
+
+impl ReplicaId {
+    pub(crate) fn new(at: usize) -> ReplicaId {
+        ReplicaId(u32::try_from(at).expect("fewer replicas than shards"))
+    }
+
+    pub(crate) fn at(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// Place of a channel end in the table of all ends of its application.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cell {
+    pub(crate) row: usize,
+    pub(crate) column: usize,
 }
 
 /// Where a shard is served.
@@ -51,22 +80,119 @@ impl App {
                     .collect()
             })
             .collect();
+        let shards = |service: Option<ServiceId>| {
+            service.map_or(0, |s| usize::from(services[usize::from(s.0)].shards))
+        };
+        // Before them come replication (a row a shard) and the ingress.
+        let mut rows = Vec::new();
+        let mut next = (
+            plan.shards.len() + 1,
+            plan.shards.len() + shards(Some(dag.source())),
+        );
+        for edge in (0..plan.app.spec.channels.len()).map(|e| EdgeId(e as u16)) {
+            rows.push(next);
+            next.0 += shards(dag.sender(edge));
+            next.1 += shards(dag.receiver(edge));
+        }
+        let replicas = vec![None; plan.shards.len()];
         Some(App {
             plan,
             dag,
             channels,
             first,
+            rows,
+            replicas,
         })
+    }
+
+    /// Place of a shard in `plan.shards`; none if the application has no such shard.
+    fn index(&self, service: ServiceId, shard: ShardId) -> Option<usize> {
+        let (service, shard) = (usize::from(service.0), shard.0);
+        let has = shard < self.plan.app.spec.services.get(service)?.shards;
+        has.then(|| self.first[service] + usize::from(shard))
     }
 
     /// Whether the application has this shard.
     pub(crate) fn has(&self, key: ShardKey) -> bool {
-        let service = self.plan.app.spec.services.get(usize::from(key.service.0));
-        service.is_some_and(|s| key.shard.0 < s.shards)
+        self.index(key.service, key.shard).is_some()
     }
 
     pub(crate) fn shard(&self, key: ShardKey) -> &ShardPlan {
         &self.plan.shards[self.first[usize::from(key.service.0)] + usize::from(key.shard.0)]
+    }
+
+    /// The shard's replica here.
+    pub(crate) fn replica(&self, key: ShardKey) -> Option<ReplicaId> {
+        self.replicas[self.index(key.service, key.shard)?]
+    }
+
+    /// Notes the shard's replica here.
+    pub(crate) fn set_replica(&mut self, key: ShardKey, id: Option<ReplicaId>) {
+        if let Some(index) = self.index(key.service, key.shard) {
+            self.replicas[index] = id;
+        }
+    }
+
+    /// All replicas here, ordered by shard.
+    pub(crate) fn replicas(&self) -> impl Iterator<Item = ReplicaId> {
+        self.replicas.iter().flatten().copied()
+    }
+
+    /// Place of a channel's sending end among those of a node; none if there is no such channel.
+    pub(crate) fn sending_cell(&self, ends: &Ends) -> Option<Cell> {
+        let (row, column) = match *ends {
+            Ends::Replication {
+                service,
+                shard,
+                backup,
+            } => (self.index(service, shard)?, backup.0),
+            Ends::Ingress { shard, .. } => {
+                self.index(self.dag.source(), shard)?;
+                (self.plan.shards.len(), shard.0)
+            }
+            Ends::Edge { edge, from, to } => {
+                self.index(self.dag.sender(edge)?, from)?;
+                self.index(self.dag.receiver(edge)?, to)?;
+                let (first, _) = self.rows[usize::from(edge.0)];
+                (first + usize::from(from.0), to.0)
+            }
+        };
+        let column = usize::from(column);
+        Some(Cell { row, column })
+    }
+
+    /// The same of its receiving end.
+    pub(crate) fn receiving_cell(&self, ends: &Ends) -> Option<Cell> {
+        let (row, column) = match *ends {
+            Ends::Replication { service, shard, .. } => (self.index(service, shard)?, 0),
+            Ends::Ingress { node, shard } => {
+                self.index(self.dag.source(), shard)?;
+                (self.plan.shards.len() + usize::from(shard.0), node.0)
+            }
+            Ends::Edge { edge, from, to } => {
+                self.index(self.dag.sender(edge)?, from)?;
+                self.index(self.dag.receiver(edge)?, to)?;
+                let (_, first) = self.rows[usize::from(edge.0)];
+                (first + usize::from(to.0), from.0)
+            }
+        };
+        let column = usize::from(column);
+        Some(Cell { row, column })
+    }
+
+    /// Where a channel's receiver is served; none for replication, which names its node.
+    pub(crate) fn route_of(&self, ends: &Ends) -> Option<Route> {
+        let (service, shard) = match *ends {
+            Ends::Ingress { shard, .. } => (self.dag.source(), shard),
+            Ends::Edge { edge, to, .. } => (self.dag.receiver(edge)?, to),
+            Ends::Replication { .. } => return None,
+        };
+        let key = ShardKey {
+            app: self.plan.id,
+            service,
+            shard,
+        };
+        self.has(key).then(|| self.route(key))
     }
 
     pub(crate) fn route(&self, key: ShardKey) -> Route {
@@ -87,11 +213,14 @@ impl App {
 
     /// How many times slower the service is on this kind of node than on the fastest kind; 1 where
     /// service times are not emulated.
-    pub(crate) fn slowdown(&self, key: ShardKey, kind: NodeKind, slowed: bool) -> f64 {
-        if !slowed {
+    pub(crate) fn slowdown(&self, key: ShardKey, config: &Config) -> f64 {
+        if !config.slowed {
             return 1.0;
         }
         let by_kind = self.plan.slowdown.get(usize::from(key.service.0));
-        by_kind.and_then(|m| m.get(&kind)).copied().unwrap_or(1.0)
+        by_kind
+            .and_then(|m| m.get(&config.kind))
+            .copied()
+            .unwrap_or(1.0)
     }
 }

@@ -1,84 +1,87 @@
 //! What is checked of a frame from another node before it changes anything: each field against the
 //! plan, and against what this node did itself. docs/design/002-datagrams.md lists all fields.
 //!
-//! A frame whose sender knows a newer plan than this node is refused as well: the sender repeats
-//! what matters, and the plan is on its way.
+//! A frame whose sender knows a newer plan than this node is refused as well: the sender
+//! retransmits what matters, and the plan is on its way.
 
 use crate::app::App;
+use crate::config::Config;
 use crate::limits::{CLOCK_AHEAD_MAX, DEADLINE_AHEAD_MAX};
-use crate::worker::Worker;
 use e3_collections::WriteBatch;
 use e3_model::limits::SLOTS;
 use e3_model::plan::Role;
-use e3_model::{NodeId, ShardKey, Slot, Timestamp, Via};
+use e3_model::{DropReason, ShardKey, Slot, Timestamp, Via};
 use e3_wire::datagram::Header;
 use e3_wire::entry::Entry;
 use e3_wire::frame::{Ends, Link};
 use e3_wire::message::Message;
 
-/// Under what a refused frame is counted.
-pub(crate) type Refused = &'static str;
+/// What the plan must allow before a frame on a channel is taken.
+pub(crate) struct LinkCheck<'a> {
+    pub(crate) app: &'a App,
+    pub(crate) config: &'a Config,
+    /// Of the datagram.
+    pub(crate) header: &'a Header,
+}
 
-impl Worker {
-    /// The shard here that messages on this channel are for, if the plan lets that node send them.
-    pub(crate) fn check_link(&self, h: &Header, link: &Link) -> Result<ShardKey, Refused> {
-        let app = self.apps.get(&link.app).ok_or("link")?;
-        let has = |key: ShardKey| app.has(key).then_some(key).ok_or("link");
-        let shard_of = |service, shard| ShardKey {
-            app: link.app,
-            service,
-            shard,
+impl LinkCheck<'_> {
+    /// The shard that messages on this channel are for, and whether the plan lets that node send
+    /// them now.
+    fn receiver(&self, link: &Link) -> Option<(ShardKey, bool)> {
+        let (app, from) = (self.app, self.header.from);
+        let has = |service, shard| {
+            let key = ShardKey {
+                app: link.app,
+                service,
+                shard,
+            };
+            app.has(key).then_some(key)
         };
-        let (key, is_current) = match link.ends {
+        let is_primary = |source: ShardKey| {
+            let source = app.shard(source);
+            (source.primary, source.incarnation) == (from, link.from_incarnation)
+        };
+        match link.ends {
             Ends::Ingress { node, shard } => {
-                if node != h.from {
-                    return Err("link");
-                }
-                let key = has(shard_of(app.dag.source(), shard))?;
-                (key, link.from_incarnation == h.incarnation)
+                let key = has(app.dag.source(), shard)?;
+                let current = link.from_incarnation == self.header.incarnation;
+                (node == from).then_some((key, current))
             }
             Ends::Edge { edge, from, to } => {
-                let sender = app.dag.sender(edge).ok_or("link")?;
-                let receiver = app.dag.receiver(edge).ok_or("link")?;
-                let source = app.shard(has(shard_of(sender, from))?);
-                let key = has(shard_of(receiver, to))?;
-                let current = (source.primary, source.incarnation);
-                (key, current == (h.from, link.from_incarnation))
+                let source = has(app.dag.sender(edge)?, from)?;
+                let key = has(app.dag.receiver(edge)?, to)?;
+                Some((key, is_primary(source)))
             }
             Ends::Replication {
                 service,
                 shard,
                 backup,
             } => {
-                let key = has(shard_of(service, shard))?;
-                if backup != self.config.node {
-                    return Err("link");
-                }
-                let source = app.shard(key);
-                let current = (source.primary, source.incarnation);
-                (key, current == (h.from, link.from_incarnation))
+                let key = has(service, shard)?;
+                (backup == self.config.node).then_some((key, is_primary(key)))
             }
-        };
-        let Some(replica) = self.replicas.get(&key) else {
-            return Err("view");
-        };
-        let is_for_me = match link.ends {
-            Ends::Replication { .. } => {
-                replica.role != Role::Primary && link.to_incarnation == self.config.incarnation
-            }
-            _ => replica.role == Role::Primary && link.to_incarnation == replica.incarnation,
-        };
-        (is_current && is_for_me).then_some(key).ok_or("view")
+        }
     }
 
-    /// Whether a node that has applied `plan_version` may need this one's lease: by this node's plan
-    /// it is the primary of a replica here, or it knows more than this node.
-    pub(crate) fn may_need_lease(&self, node: NodeId, plan_version: u64) -> bool {
-        let is_backup_of = |r: &crate::replica::Replica| {
-            let app = self.apps.get(&r.key.app);
-            r.role != Role::Primary && app.is_some_and(|a| a.shard(r.key).primary == node)
+    /// The shard here that messages on this channel are for, if the plan lets that node send them.
+    /// `replica` gives role and incarnation of what is here of a shard.
+    pub(crate) fn check(
+        &self,
+        link: &Link,
+        replica: impl FnOnce(ShardKey) -> Option<(Role, u32)>,
+    ) -> Result<ShardKey, DropReason> {
+        let (key, is_current) = self.receiver(link).ok_or(DropReason::Link)?;
+        let (role, incarnation) = replica(key).ok_or(DropReason::View)?;
+        let is_primary = role == Role::Primary;
+        let is_for_me = match link.ends {
+            Ends::Replication { .. } => {
+                !is_primary && link.to_incarnation == self.config.incarnation
+            }
+            _ => is_primary && link.to_incarnation == incarnation,
         };
-        plan_version > self.plan.version || self.replicas.values().any(is_backup_of)
+        (is_current && is_for_me)
+            .then_some(key)
+            .ok_or(DropReason::View)
     }
 }
 
@@ -94,7 +97,7 @@ fn owns(app: &App, key: ShardKey, slot: Slot) -> bool {
     slot.0 < SLOTS && slot.shard(app.service(key).shards) == key.shard
 }
 
-/// A message that came by `link`, which [`Worker::check_link`] has passed.
+/// A message that came by `link`, which [`LinkCheck::check`] has passed.
 pub(crate) fn check_message(
     app: &App,
     now: Timestamp,
@@ -185,7 +188,7 @@ mod tests {
     use super::*;
     use e3_model::document::parse_application;
     use e3_model::plan::{AppPlan, ShardPlan};
-    use e3_model::{AppId, EdgeId, MessageId, RequestId, ServiceId, ShardId, TraceContext};
+    use e3_model::{AppId, EdgeId, MessageId, NodeId, RequestId, ServiceId, ShardId, TraceContext};
     use e3_wire::entry::{DeadLetter, Output};
     use std::collections::BTreeMap;
 

@@ -1,141 +1,176 @@
-//! What leaves a primary for an entry: outputs and reply, once when the entry is durable, and again
-//! for each repeat that asks for them.
+//! What a handled message leaves: its log entry, and then outputs and reply, once when the entry is
+//! durable and again for each retry that asks for them.
 
-use crate::links::Tag;
-use crate::replica::{Repeat, Waiting};
-use crate::worker::Worker;
-use e3_model::{MessageId, NodeId, RequestId, ShardKey, Slot, Via};
-use e3_wire::entry::{Entry, Reply};
-use e3_wire::frame::{Ends, Frame, Link};
+use crate::shard::{Asked, Effect, Turn, Waiting};
+use e3_invocation::Effects;
+use e3_model::{DropReason, MessageId, ShardKey, Slot, Timestamp, Via};
+use e3_wire::entry::{DeadLetter, Entry, Outcome, Output, REASON_LEN_MAX, Reply};
+use e3_wire::frame::{Ends, Link};
 use e3_wire::message::Message;
-use std::rc::Rc;
 
-impl Worker {
-    /// A message that was handled before. A repeat by the client gets again what the first got, as
-    /// soon as that is durable.
-    pub(crate) fn on_copy(&mut self, key: ShardKey, copy: Waiting, entry: &Rc<Entry>) {
-        let replica = self.replicas.get_mut(&key).expect("its caller has it");
-        let repeat = Repeat {
-            attempt: copy.message.attempt,
-            deadline: copy.message.deadline,
-            reply_to: copy.message.reply_to,
-            reply_to_incarnation: copy.message.reply_to_incarnation,
+/// What became of a message.
+pub(crate) enum Handled {
+    /// The handler did this.
+    Completed(Effects),
+    /// It is a dead letter.
+    GivenUp { outcome: Outcome, reason: String },
+}
+
+/// The log entry of a message that was handled at `now`.
+pub(crate) fn entry(
+    turn: &mut Turn<'_>,
+    now: Timestamp,
+    waiting: &Waiting,
+    handled: Handled,
+) -> Entry {
+    let message = &waiting.message;
+    let mut entry = Entry {
+        op: turn.shard.log.op + 1,
+        id: message.id,
+        attempt: message.attempt,
+        slot: message.slot,
+        code_version: turn.cx.app.plan.code_version,
+        now,
+        deadline: message.deadline,
+        oldest_seq: message.oldest_seq,
+        reply_to: message.reply_to,
+        reply_to_incarnation: message.reply_to_incarnation,
+        trace: message.trace,
+        batch: Vec::new(),
+        outputs: Vec::new(),
+        reply: None,
+        dead: None,
+        replays: waiting.replays,
+    };
+    match handled {
+        Handled::Completed(effects) => fill(turn, &mut entry, message, effects),
+        Handled::GivenUp {
+            outcome,
+            mut reason,
+        } => {
+            reason.truncate(reason.floor_char_boundary(REASON_LEN_MAX));
+            entry.reply = Some(Reply {
+                outcome,
+                status: 0,
+                payload: reason.clone().into_bytes(),
+            });
+            entry.dead = Some(DeadLetter {
+                at: now,
+                reason,
+                key: message.key.clone(),
+                payload: message.payload.clone(),
+            });
+        }
+    }
+    entry
+}
+
+/// Puts a handler's effects into the entry of its message.
+fn fill(turn: &mut Turn<'_>, entry: &mut Entry, message: &Message, effects: Effects) {
+    let app = turn.cx.app;
+    // Nobody further downstream can answer the client: this is the end of its request.
+    let ends = message.id.via == Via::Ingress && effects.outputs.is_empty();
+    let given = effects.reply.map(|r| (r.status, r.payload));
+    let reply = given.or_else(|| ends.then(|| (0, Vec::new())));
+    entry.reply = reply.map(|(status, payload)| Reply {
+        outcome: Outcome::Done,
+        status,
+        payload,
+    });
+    entry.batch = effects.writes.into_bytes();
+    let run = app.dag.run(message.id.via, message.id.index).unwrap_or(0);
+    let channels = &app.channels[usize::from(turn.shard.key.service.0)];
+    let mut counts = vec![0u32; channels.len()];
+    entry.outputs.reserve(effects.outputs.len());
+    for output in effects.outputs {
+        let channel = usize::from(output.channel);
+        // The executor bounds outputs by the manifest; this is the second lock.
+        let place = channels.get(channel).and_then(|edge| {
+            counts[channel] += 1;
+            let index = app.dag.index(*edge, run, counts[channel] - 1)?;
+            Some((*edge, index))
+        });
+        match place {
+            Some((edge, index)) => entry.outputs.push(Output {
+                edge,
+                index,
+                key: output.key,
+                payload: output.payload,
+            }),
+            None => turn.effects.push(Effect::Drop(DropReason::Output)),
+        }
+    }
+}
+
+/// Sends an entry's outputs and reply once more.
+pub(crate) fn emit_retry(turn: &mut Turn<'_>, entry: &Entry, asked: Asked) {
+    let dedup = &mut turn.shard.log.dedup;
+    let Some(attempt) = dedup.next_attempt(entry.slot, &entry.id, asked.attempt) else {
+        return;
+    };
+    let asked = Asked {
+        attempt,
+        // Further downstream a message may have expired that has time now.
+        deadline: entry.deadline.max(asked.deadline),
+        ..asked
+    };
+    emit(turn, entry, asked, None);
+}
+
+/// Sends an entry's outputs and reply. `op` is the entry that waits until they are durable.
+pub(crate) fn emit(turn: &mut Turn<'_>, entry: &Entry, asked: Asked, op: Option<u64>) {
+    let (app, key) = (turn.cx.app, turn.shard.key);
+    for output in &entry.outputs {
+        let Some(service) = app.dag.receiver(output.edge) else {
+            continue;
         };
-        if entry.op > replica.primary.commit {
-            let first = replica.primary.commit + 1;
-            let pending = &mut replica.primary.pending[(entry.op - first) as usize];
-            pending.copies.extend(copy.copy);
-            let to = (repeat.reply_to, repeat.reply_to_incarnation);
-            let same = to == (entry.reply_to, entry.reply_to_incarnation);
-            if !same || repeat.deadline > entry.deadline {
-                pending.repeats.push(repeat);
-            }
-            return;
-        }
-        self.complete(copy.copy);
-        self.emit_again(key, entry, repeat);
-    }
-
-    /// Sends an entry's outputs and reply once more.
-    pub(crate) fn emit_again(&mut self, key: ShardKey, entry: &Entry, repeat: Repeat) {
-        let replica = self.replicas.get_mut(&key).expect("its caller has it");
-        let seen = &mut replica.log.seen;
-        let Some(attempt) = seen.next_attempt(entry.slot, &entry.id, repeat.attempt) else {
-            return;
+        let slot = Slot::of(&output.key);
+        let to = ShardKey {
+            app: key.app,
+            service,
+            shard: slot.shard(app.plan.app.service(service).shards),
         };
-        let mut again = entry.clone();
-        again.attempt = attempt;
-        // Further down a message may have expired that has time now.
-        again.deadline = again.deadline.max(repeat.deadline);
-        again.reply_to = repeat.reply_to;
-        again.reply_to_incarnation = repeat.reply_to_incarnation;
-        // Op 0 is no entry: the outbox does not wait for these.
-        again.op = 0;
-        self.emit(key, &again);
+        let message = Message {
+            id: MessageId {
+                request: entry.id.request,
+                via: Via::Edge(output.edge),
+                index: output.index,
+            },
+            attempt: asked.attempt,
+            slot,
+            reply_to: asked.reply_to,
+            reply_to_incarnation: asked.reply_to_incarnation,
+            deadline: asked.deadline,
+            oldest_seq: entry.oldest_seq,
+            trace: entry.trace,
+            code_version: entry.code_version,
+            key: output.key.clone(),
+            payload: output.payload.clone(),
+        };
+        let ends = Ends::Edge {
+            edge: output.edge,
+            from: key.shard,
+            to: to.shard,
+        };
+        let route = app.route(to);
+        let link = Link {
+            app: key.app,
+            ends,
+            from_incarnation: turn.shard.incarnation,
+            to_incarnation: route.incarnation,
+        };
+        turn.effects.push(Effect::Send {
+            link,
+            to: route.primary,
+            body: message.encode().into(),
+            op,
+        });
     }
-
-    /// Sends an entry's outputs and reply.
-    pub(crate) fn emit(&mut self, key: ShardKey, entry: &Entry) {
-        let incarnation = self.replicas[&key].incarnation;
-        for output in &entry.outputs {
-            let app = &self.apps[&key.app];
-            let Some(service) = app.dag.receiver(output.edge) else {
-                continue;
-            };
-            let slot = Slot::of(&output.key);
-            let shards = app.plan.app.service(service).shards;
-            let to = ShardKey {
-                app: key.app,
-                service,
-                shard: slot.shard(shards),
-            };
-            let message = Message {
-                id: MessageId {
-                    request: entry.id.request,
-                    via: Via::Edge(output.edge),
-                    index: output.index,
-                },
-                attempt: entry.attempt,
-                slot,
-                reply_to: entry.reply_to,
-                reply_to_incarnation: entry.reply_to_incarnation,
-                deadline: entry.deadline,
-                oldest_seq: entry.oldest_seq,
-                trace: entry.trace,
-                code_version: entry.code_version,
-                key: output.key.clone(),
-                payload: output.payload.clone(),
-            };
-            let ends = Ends::Edge {
-                edge: output.edge,
-                from: key.shard,
-                to: to.shard,
-            };
-            let route = app.route(to);
-            let link = Link {
-                app: key.app,
-                ends,
-                from_incarnation: incarnation,
-                to_incarnation: route.incarnation,
-            };
-            self.links.send(
-                link,
-                route.primary,
-                message.encode().into(),
-                Tag::Output(key, entry.op),
-            );
-        }
-        if let Some(reply) = &entry.reply {
-            let to = (entry.reply_to, entry.reply_to_incarnation);
-            let asked = (entry.id.request, entry.attempt);
-            self.send_reply(key, to, asked, reply.clone());
-        }
-    }
-
-    pub(crate) fn send_reply(
-        &mut self,
-        key: ShardKey,
-        (node, process): (NodeId, u32),
-        (request, attempt): (RequestId, u16),
-        reply: Reply,
-    ) {
-        // The ingress's process is gone: the client asks again through another.
-        let incarnation = self.links.packer.peers.get(&node).map(|p| p.incarnation);
-        if incarnation != Some(process) {
-            return;
-        }
-        if node == self.config.node {
-            self.on_reply(key.app, request, attempt, reply);
-        } else {
-            self.links.packer.frame(
-                node,
-                &Frame::Reply {
-                    app: key.app,
-                    request,
-                    attempt,
-                    reply,
-                },
-            );
-        }
+    if let Some(reply) = &entry.reply {
+        turn.effects.push(Effect::Reply {
+            asked,
+            request: entry.id.request,
+            reply: reply.clone(),
+        });
     }
 }

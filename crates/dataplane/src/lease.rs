@@ -12,30 +12,16 @@ use std::collections::{BTreeMap, VecDeque};
 /// Leases held from and granted to other nodes.
 #[derive(Debug, Default)]
 pub(crate) struct Leases {
-    held_until: BTreeMap<NodeId, Timestamp>,
+    /// By node.
+    held_until: Vec<Timestamp>,
     /// When each node was asked, as long as a grant can be of use.
     asked: BTreeMap<NodeId, VecDeque<Timestamp>>,
     granted_until: BTreeMap<NodeId, Timestamp>,
     /// The plan that a node must have applied before it is granted anything.
     plan_required: BTreeMap<NodeId, u64>,
-    next_request: Timestamp,
 }
 
 impl Leases {
-    /// True if a request for leases is due; arms the next one.
-    pub(crate) fn request_due(&mut self, now: Timestamp) -> bool {
-        let due = now >= self.next_request;
-        if due {
-            self.next_request = now + LEASE_INTERVAL;
-        }
-        due
-    }
-
-    /// When the next request is due.
-    pub(crate) fn next_request(&self) -> Timestamp {
-        self.next_request
-    }
-
     /// Notes that a node is asked for its lease.
     pub(crate) fn on_asked(&mut self, now: Timestamp, node: NodeId) {
         let asked = self.asked.entry(node).or_default();
@@ -64,14 +50,19 @@ impl Leases {
             return false;
         }
         let until = sent + (LEASE - LEASE_MARGIN);
-        let held = self.held_until.entry(from).or_default();
-        *held = until.max(*held);
+        let node = usize::from(from.0);
+        if self.held_until.len() <= node {
+            self.held_until.resize(node + 1, Timestamp::ZERO);
+        }
+        self.held_until[node] = until.max(self.held_until[node]);
         true
     }
 
     /// Whether the node's promise holds now.
     pub(crate) fn holds(&self, now: Timestamp, from: NodeId) -> bool {
-        self.held_until.get(&from).is_some_and(|until| now < *until)
+        self.held_until
+            .get(usize::from(from.0))
+            .is_some_and(|until| now < *until)
     }
 
     /// This node replaces `predecessor` by plan `version`: when it may begin.

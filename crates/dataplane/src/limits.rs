@@ -13,7 +13,7 @@ pub const SESSIONS_MAX: usize = 1 << 20;
 /// Dead letters that a shard keeps; the oldest make room.
 pub const DEAD_LETTERS_MAX: usize = 1024;
 /// How long a handled message is remembered after its request has expired.
-pub const SEEN_GRACE: Nanos = Nanos::from_secs(5);
+pub const DEDUP_GRACE: Nanos = Nanos::from_secs(5);
 /// The same for a request with an idempotency key.
 pub const KEYED_GRACE: Nanos = Nanos::from_secs(300);
 /// Requests with an idempotency key that one ingress admits within the time that they are
@@ -23,7 +23,7 @@ pub const KEYED_MAX: usize = 1 << 18;
 pub const DEADLINE_AHEAD_MAX: Nanos = Nanos::from_secs(3_600);
 /// How long after its deadline a request that this node does not know may still come. Well within
 /// what shards remember, so that nothing is handled that was forgotten.
-pub const LATE_MAX: Nanos = Nanos(SEEN_GRACE.0 / 2);
+pub const LATE_MAX: Nanos = Nanos(DEDUP_GRACE.0 / 2);
 /// How far another node's clock may be ahead of this one's.
 pub const CLOCK_AHEAD_MAX: Nanos = Nanos::from_secs(60);
 /// Least time between two restarts of one channel because its ends did not fit together.
@@ -40,12 +40,12 @@ pub const LEASE_INTERVAL: Nanos = Nanos::from_millis(200);
 /// How long entries may wait without any commit before the shard counts as stalled. Longer than a
 /// lease that a backup lets run out, so that the missing lease is named first.
 pub const STALLED_AFTER: Nanos = Nanos::from_secs(1);
-/// Longest wait of an acknowledgement for company.
+/// How long an acknowledgement may wait to share a datagram.
 pub const ACK_DELAY: Nanos = Nanos::from_millis(2);
-/// Between two looks at the retransmission timers.
-pub const TIMER_INTERVAL: Nanos = Nanos::from_millis(10);
 /// Between two notices to the backups of what was released.
 pub const RELEASED_INTERVAL: Nanos = Nanos::from_millis(50);
+/// Datagram buffers that are kept for reuse.
+pub const SPARE_BUFFERS_MAX: usize = 64;
 /// Bytes of a snapshot's chunk.
 pub const SNAPSHOT_CHUNK_LEN: usize = 16 * 1024;
 /// Bytes after which a datagram is sent without waiting for more frames. Loopback carries this in
@@ -57,5 +57,5 @@ const _: () = assert!(
     "two grants may be lost"
 );
 const _: () = assert!(KEYED_MAX < SESSIONS_MAX);
-const _: () = assert!(SEEN_GRACE.0 < KEYED_GRACE.0);
+const _: () = assert!(DEDUP_GRACE.0 < KEYED_GRACE.0);
 const _: () = assert!(DATAGRAM_LEN_GOAL <= e3_wire::limits::DATAGRAM_LEN_MAX);

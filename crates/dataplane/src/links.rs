@@ -1,27 +1,49 @@
-//! All channel ends of a worker, and the packing of their frames into datagrams.
+//! All channel ends of a worker. An end is found by its place in a table that follows from the
+//! plan, and touched only when something happened on it: a message, an acknowledgement, a timer.
 
-use crate::check::Refused;
+use crate::app::{App, Cell, ReplicaId};
 use crate::limits::*;
+use crate::packer::Packer;
+use crate::timers::{Timer, Timers};
 use e3_channel::{Acked, Arrival, Number, Receiver, Sender};
-use e3_model::plan::Peer;
-use e3_model::{Address, AppId, Nanos, NodeId, ShardKey, Timestamp};
-use e3_wire::datagram::{HEADER_LEN, Header, Kind, seal};
-use e3_wire::frame::{Ack, Ends, Frame, Link};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use e3_model::{AppId, DropReason, Nanos, NodeId, ShardKey, Timestamp};
+use e3_wire::frame::{Ack, Frame, Link};
+use slab::Slab;
+use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
-/// A channel without its incarnations.
-pub(crate) type LinkKey = (AppId, Ends);
+/// Number of a sending or of a receiving end in its table. A number is used again when its end is
+/// gone, so whoever keeps one compares the [`Link`] too, or does no harm.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct EndId(u32);
+
+impl EndId {
+    fn new(at: usize) -> EndId {
+        EndId(u32::try_from(at).expect("fewer ends than messages"))
+    }
+
+    fn at(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// How a message came: what to acknowledge when it is durable.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Delivery {
+    end: EndId,
+    pub(crate) link: Link,
+    number: Number,
+}
 
 /// What the owner of a sending end wants to know when a message is durable.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Tag {
-    /// From an ingress: nothing.
-    Ingress,
-    /// One output of this shard's entry.
-    Output(ShardKey, u64),
-    /// Everything up to this entry is at the backup.
-    Replicated(ShardKey, NodeId, u64),
+    /// Nothing.
+    None,
+    /// One output of this replica's entry.
+    Output(ReplicaId, u64),
+    /// The node, a backup of this replica, has everything up to this entry.
+    Replicated(ReplicaId, NodeId, u64),
 }
 
 #[derive(Debug)]
@@ -31,156 +53,180 @@ pub(crate) struct SendEnd {
     pub(crate) sender: Sender<Tag>,
     /// Not restarted again before then.
     restart_after: Timestamp,
-}
-
-impl SendEnd {
-    fn new(link: Link, to: NodeId, epoch: u32) -> SendEnd {
-        SendEnd {
-            link,
-            to,
-            sender: Sender::new(epoch),
-            restart_after: Timestamp(0),
-        }
-    }
+    /// In `Links::to_pump`.
+    is_listed: bool,
+    /// The timer that fires next; later ones are set when it does.
+    timer: Option<Timestamp>,
 }
 
 #[derive(Debug)]
-pub(crate) struct RecvEnd {
-    pub(crate) link: Link,
-    pub(crate) from: NodeId,
-    pub(crate) receiver: Receiver,
+struct RecvEnd {
+    link: Link,
+    from: NodeId,
+    /// The shard that the messages are for.
+    key: ShardKey,
+    receiver: Receiver,
     ack_by: Option<Timestamp>,
+    /// In the inputs of its replica.
+    is_listed: bool,
 }
 
-/// Frames on their way into datagrams.
+/// Ends by their place.
 #[derive(Debug, Default)]
-pub(crate) struct Packer {
-    pub(crate) cluster: u64,
-    pub(crate) node: NodeId,
-    pub(crate) incarnation: u32,
-    pub(crate) peers: BTreeMap<NodeId, Peer>,
-    open: BTreeMap<NodeId, Vec<u8>>,
-    /// Whole datagrams for other nodes.
-    pub(crate) remote: VecDeque<(Address, Vec<u8>)>,
-    /// Whole datagrams for this node itself, without checksum.
-    pub(crate) local: VecDeque<Vec<u8>>,
-}
+struct Table(Vec<Vec<Option<EndId>>>);
 
-impl Packer {
-    /// Appends a frame for a node. Frames for unknown nodes are dropped: what must arrive is
-    /// repeated by its channel.
-    pub(crate) fn frame(&mut self, to: NodeId, frame: &Frame<'_>) {
-        let Some(to_incarnation) = self.peers.get(&to).map(|p| p.incarnation) else {
-            return;
-        };
-        let len = frame.encoded_len();
-        if self
-            .open
-            .get(&to)
-            .is_some_and(|b| b.len() + len > DATAGRAM_LEN_GOAL)
-        {
-            self.close(to);
-        }
-        let (node, cluster, incarnation) = (self.node, self.cluster, self.incarnation);
-        let buffer = self.open.entry(to).or_default();
-        if buffer.is_empty() {
-            buffer.reserve(HEADER_LEN + len.max(512));
-            Header {
-                kind: Kind::Peer,
-                from: node,
-                cluster,
-                incarnation,
-                to_incarnation,
-            }
-            .encode(buffer);
-        }
-        frame.encode(buffer);
+impl Table {
+    fn get(&self, cell: Cell) -> Option<EndId> {
+        *self.0.get(cell.row)?.get(cell.column)?
     }
 
-    /// Closes all open datagrams.
-    pub(crate) fn flush(&mut self) {
-        while let Some(to) = self.open.keys().next().copied() {
-            self.close(to);
+    fn set(&mut self, cell: Cell, id: EndId) {
+        if self.0.len() <= cell.row {
+            self.0.resize_with(cell.row + 1, Vec::new);
         }
-    }
-
-    fn close(&mut self, to: NodeId) {
-        let Some(mut buffer) = self.open.remove(&to) else {
-            return;
-        };
-        if to == self.node {
-            self.local.push_back(buffer);
-        } else if let Some(peer) = self.peers.get(&to) {
-            seal(&mut buffer);
-            self.remote.push_back((peer.address, buffer));
+        let row = &mut self.0[cell.row];
+        if row.len() <= cell.column {
+            row.resize(cell.column + 1, None);
         }
+        row[cell.column] = Some(id);
     }
 }
 
 /// All channel ends of a worker.
 #[derive(Debug, Default)]
 pub(crate) struct Links {
-    pub(crate) senders: BTreeMap<LinkKey, SendEnd>,
-    pub(crate) receivers: BTreeMap<LinkKey, RecvEnd>,
-    pub(crate) packer: Packer,
-    to_pump: BTreeSet<LinkKey>,
-    to_ack: BTreeSet<LinkKey>,
-    timer: Option<Timestamp>,
-    /// Repetitions by channels that are gone.
+    senders: Slab<SendEnd>,
+    receivers: Slab<RecvEnd>,
+    sender_tables: BTreeMap<AppId, Table>,
+    receiver_tables: BTreeMap<AppId, Table>,
+    /// Senders that may have something to send.
+    to_pump: Vec<EndId>,
+    /// Receivers whose acknowledgement is due.
+    to_ack: Vec<EndId>,
+    /// Retransmissions by channels that are gone.
     retransmitted_before: u64,
 }
 
+fn is_of_app(link: &Link, app: AppId) -> bool {
+    link.app == app
+}
+
 impl Links {
+    fn sender_id(&self, app: &App, link: &Link) -> Option<EndId> {
+        let cell = app.sending_cell(&link.ends)?;
+        self.sender_tables.get(&link.app)?.get(cell)
+    }
+
+    /// A sending end.
+    pub(crate) fn sender(&self, app: &App, link: &Link) -> Option<&SendEnd> {
+        self.senders.get(self.sender_id(app, link)?.at())
+    }
+
+    /// All sending ends, ordered by their channels.
+    pub(crate) fn senders(&self) -> Vec<&SendEnd> {
+        let mut all: Vec<_> = self.senders.iter().map(|(_, end)| end).collect();
+        all.sort_by_key(|end| (end.link.app, end.link.ends));
+        all
+    }
+
+    fn list(&mut self, id: EndId) {
+        if let Some(end) = self.senders.get_mut(id.at())
+            && !end.is_listed
+        {
+            end.is_listed = true;
+            self.to_pump.push(id);
+        }
+    }
+
     /// Queues a message on a channel, which is made if it is not there.
-    pub(crate) fn send(&mut self, link: Link, to: NodeId, body: Rc<[u8]>, tag: Tag) {
-        let key = (link.app, link.ends);
-        let end = self.senders.entry(key);
-        let end = end.or_insert_with(|| SendEnd::new(link, to, 0));
-        end.sender.push(body, tag);
-        self.to_pump.insert(key);
+    pub(crate) fn send(&mut self, app: &App, link: Link, to: NodeId, body: Rc<[u8]>, tag: Tag) {
+        let id = match self.sender_id(app, &link) {
+            Some(id) => id,
+            None => match self.add_sender(app, link, to, 0) {
+                Some(id) => id,
+                None => return,
+            },
+        };
+        if let Some(end) = self.senders.get_mut(id.at()) {
+            end.sender.push(body, tag);
+        }
+        self.list(id);
+    }
+
+    /// None if the application has no such channel.
+    fn add_sender(&mut self, app: &App, link: Link, to: NodeId, epoch: u32) -> Option<EndId> {
+        let cell = app.sending_cell(&link.ends)?;
+        let id = EndId::new(self.senders.insert(SendEnd {
+            link,
+            to,
+            sender: Sender::new(epoch),
+            restart_after: Timestamp::ZERO,
+            is_listed: false,
+            timer: None,
+        }));
+        let table = self.sender_tables.entry(link.app).or_default();
+        table.set(cell, id);
+        Some(id)
     }
 
     /// Begins a channel, in place of the one that was there.
-    pub(crate) fn begin(&mut self, now: Timestamp, link: Link, to: NodeId, epoch: u32) {
-        let mut end = SendEnd::new(link, to, epoch);
-        end.restart_after = now + RESTART_INTERVAL;
-        if let Some(before) = self.senders.insert((link.app, link.ends), end) {
-            self.retransmitted_before += before.sender.retransmitted();
+    pub(crate) fn begin(&mut self, now: Timestamp, app: &App, link: Link, to: NodeId, epoch: u32) {
+        self.drop_senders(|l| (l.app, l.ends) == (link.app, link.ends));
+        let id = self.add_sender(app, link, to, epoch);
+        if let Some(end) = id.and_then(|id| self.senders.get_mut(id.at())) {
+            end.restart_after = now + RESTART_INTERVAL;
         }
     }
 
-    /// Takes an arriving message on a channel that the plan allows.
+    /// Takes an arriving message on a channel that the plan allows. The end is given the first time
+    /// that it has something for its replica since [`Links::pop`] found it empty.
     pub(crate) fn on_data(
         &mut self,
         now: Timestamp,
-        from: NodeId,
-        link: Link,
-        number: Number,
-        behind: u32,
-        body: &[u8],
-    ) -> Arrival {
-        let key = (link.app, link.ends);
+        timers: &mut Timers,
+        app: &App,
+        data: &Data<'_>,
+    ) -> Result<Option<EndId>, DropReason> {
+        let link = data.link;
+        let cell = app.receiving_cell(&link.ends).ok_or(DropReason::Link)?;
         let new = || RecvEnd {
             link,
-            from,
-            receiver: Receiver::new(number.epoch),
+            from: data.from,
+            key: data.key,
+            receiver: Receiver::new(data.number.epoch),
             ack_by: None,
+            is_listed: false,
         };
-        let end = self.receivers.entry(key).or_insert_with(new);
+        let table = self.receiver_tables.entry(link.app).or_default();
+        let id = match table.get(cell) {
+            Some(id) => id,
+            None => {
+                let id = EndId::new(self.receivers.insert(new()));
+                table.set(cell, id);
+                id
+            }
+        };
+        let Some(end) = self.receivers.get_mut(id.at()) else {
+            return Err(DropReason::Link);
+        };
         // The link is what the present plan says, so another one is of a plan before.
         if end.link != link {
-            *end = new();
+            let is_listed = end.is_listed;
+            *end = RecvEnd { is_listed, ..new() };
         }
-        end.from = from;
-        let arrival = end.receiver.on_data(number, behind, body);
-        // A repeat means that an acknowledgement was lost; do not let the sender wait.
-        let delay = if arrival == Arrival::New {
-            ACK_DELAY
-        } else {
-            Nanos::ZERO
-        };
-        self.ack_within(now, key, delay);
-        arrival
+        end.from = data.from;
+        let arrival = end.receiver.on_data(data.number, data.behind, data.body);
+        let is_new = arrival == Arrival::New;
+        let has_input = is_new && !end.is_listed;
+        end.is_listed |= is_new;
+        // A duplicate means that an acknowledgement was lost; do not let the sender wait.
+        let delay = if is_new { ACK_DELAY } else { Nanos::ZERO };
+        self.ack_within(now, timers, id, delay);
+        match arrival {
+            Arrival::New => Ok(has_input.then_some(id)),
+            Arrival::Duplicate | Arrival::Beyond | Arrival::Late => Ok(None),
+            Arrival::Confused | Arrival::Invalid => Err(DropReason::Channel),
+        }
     }
 
     /// Takes an acknowledgement from a node; the freed tags go to `freed`. If the two ends do not
@@ -188,191 +234,291 @@ impl Links {
     pub(crate) fn on_ack(
         &mut self,
         now: Timestamp,
-        from: NodeId,
-        link: Link,
+        app: &App,
+        (from, link): (NodeId, Link),
         ack: &Ack,
         freed: &mut Vec<Tag>,
-    ) -> Result<Option<u32>, Refused> {
-        let key = (link.app, link.ends);
-        let end = self.senders.get_mut(&key).ok_or("link")?;
+    ) -> Result<Option<u32>, DropReason> {
+        let id = self.sender_id(app, &link).ok_or(DropReason::Link)?;
+        let end = self.senders.get_mut(id.at()).ok_or(DropReason::Link)?;
+        if end.link.ends != link.ends {
+            return Err(DropReason::Link);
+        }
         if end.link != link || end.to != from {
-            return Err("view");
+            return Err(DropReason::View);
         }
         match end.sender.on_ack(now, ack, |tag| freed.push(tag)) {
             Acked::Taken | Acked::Late => {}
-            Acked::Invalid => return Err("channel"),
+            Acked::Invalid => return Err(DropReason::Channel),
             Acked::Confused(_) if now < end.restart_after => {}
             Acked::Confused(epoch) => return Ok(Some(epoch)),
         }
-        self.to_pump.insert(key);
+        self.list(id);
         Ok(None)
     }
 
     /// Sends all that is not durable again, in a new epoch.
-    pub(crate) fn restart(&mut self, now: Timestamp, key: LinkKey, epoch: u32) {
-        if let Some(end) = self.senders.get_mut(&key) {
+    pub(crate) fn restart(&mut self, now: Timestamp, app: &App, link: &Link, epoch: u32) {
+        if let Some(id) = self.sender_id(app, link)
+            && let Some(end) = self.senders.get_mut(id.at())
+        {
             end.sender.restart(epoch);
             end.restart_after = now + RESTART_INTERVAL;
-            self.to_pump.insert(key);
+            self.list(id);
         }
     }
 
     /// Asks the sender of a channel to begin again: what has come makes no sense.
-    pub(crate) fn ask_again(&mut self, now: Timestamp, key: LinkKey) {
-        if let Some(end) = self.receivers.get_mut(&key) {
+    pub(crate) fn ask_again(&mut self, now: Timestamp, timers: &mut Timers, delivery: &Delivery) {
+        if let Some(end) = self.receivers.get_mut(delivery.end.at())
+            && end.link == delivery.link
+        {
             end.receiver.restart();
-            self.ack_within(now, key, Nanos::ZERO);
+            self.ack_within(now, timers, delivery.end, Nanos::ZERO);
         }
     }
 
     /// Sees that the channel's state is acknowledged within `delay`.
-    pub(crate) fn ack_within(&mut self, now: Timestamp, key: LinkKey, delay: Nanos) {
-        if let Some(end) = self.receivers.get_mut(&key) {
-            let by = now + delay;
-            end.ack_by = Some(end.ack_by.map_or(by, |b| b.min(by)));
-            self.to_ack.insert(key);
-        }
-    }
-
-    /// The next message of a channel, if `link` is still its incarnation.
-    pub(crate) fn pop(&mut self, key: &LinkKey) -> Option<(Link, Number, Vec<u8>)> {
-        let end = self.receivers.get_mut(key)?;
-        let (number, body) = end.receiver.pop()?;
-        Some((end.link, number, body))
-    }
-
-    /// States that a message that came by `link` is durable here.
-    pub(crate) fn complete(&mut self, now: Timestamp, link: Link, number: Number, delay: Nanos) {
-        let key = (link.app, link.ends);
-        if let Some(end) = self.receivers.get_mut(&key)
-            && end.link == link
+    fn ack_within(&mut self, now: Timestamp, timers: &mut Timers, id: EndId, delay: Nanos) {
+        let by = now + delay;
+        if let Some(end) = self.receivers.get_mut(id.at())
+            && end.ack_by.is_none_or(|before| by < before)
         {
-            end.receiver.complete(number);
-            self.ack_within(now, key, delay);
+            end.ack_by = Some(by);
+            if delay == Nanos::ZERO {
+                self.to_ack.push(id);
+            } else {
+                timers.set(by, Timer::Ack(id));
+            }
         }
     }
 
-    /// Points all sending ends that `matches` chooses to another incarnation or node.
-    pub(crate) fn reroute(&mut self, key: LinkKey, to: NodeId, to_incarnation: u32) {
-        let Some(end) = self.senders.get_mut(&key) else {
-            return;
-        };
-        if end.to != to || end.link.to_incarnation != to_incarnation {
-            end.to = to;
-            end.link.to_incarnation = to_incarnation;
-            end.sender.restart(end.sender.next_epoch());
-            self.to_pump.insert(key);
+    /// The next message for a shard from the ends in `inputs`; ends without messages leave it.
+    pub(crate) fn pop(
+        &mut self,
+        key: ShardKey,
+        inputs: &mut VecDeque<EndId>,
+    ) -> Option<(Delivery, Vec<u8>)> {
+        while let Some(id) = inputs.front().copied() {
+            if let Some(end) = self.receivers.get_mut(id.at())
+                && end.key == key
+            {
+                if let Some((number, body)) = end.receiver.pop() {
+                    let delivery = Delivery {
+                        end: id,
+                        link: end.link,
+                        number,
+                    };
+                    return Some((delivery, body));
+                }
+                end.is_listed = false;
+            }
+            inputs.pop_front();
         }
+        None
+    }
+
+    /// States that a message is durable here, if its channel still has the same incarnation.
+    pub(crate) fn complete(
+        &mut self,
+        now: Timestamp,
+        timers: &mut Timers,
+        delivery: &Delivery,
+        delay: Nanos,
+    ) {
+        if let Some(end) = self.receivers.get_mut(delivery.end.at())
+            && end.link == delivery.link
+        {
+            end.receiver.complete(delivery.number);
+            self.ack_within(now, timers, delivery.end, delay);
+        }
+    }
+
+    /// Points the sending ends of an application to where their receivers are now, and brings the
+    /// tables to its present shape.
+    pub(crate) fn reroute(&mut self, app: &App) {
+        let id = app.plan.id;
+        self.drop_senders(|l| l.app == id && app.sending_cell(&l.ends).is_none());
+        self.drop_receivers(|l| l.app == id && app.receiving_cell(&l.ends).is_none());
+        let mut moved = Vec::new();
+        let mut table = Table::default();
+        for (at, end) in self.senders.iter_mut() {
+            if !is_of_app(&end.link, id) {
+                continue;
+            }
+            if let Some(cell) = app.sending_cell(&end.link.ends) {
+                table.set(cell, EndId::new(at));
+            }
+            if let Some(route) = app.route_of(&end.link.ends)
+                && (end.to, end.link.to_incarnation) != (route.primary, route.incarnation)
+            {
+                end.to = route.primary;
+                end.link.to_incarnation = route.incarnation;
+                end.sender.restart(end.sender.next_epoch());
+            }
+            // The node may be a new peer.
+            moved.push(EndId::new(at));
+        }
+        self.sender_tables.insert(id, table);
+        for end in moved {
+            self.list(end);
+        }
+        let mut table = Table::default();
+        for (at, end) in &self.receivers {
+            if is_of_app(&end.link, id)
+                && let Some(cell) = app.receiving_cell(&end.link.ends)
+            {
+                table.set(cell, EndId::new(at));
+            }
+        }
+        self.receiver_tables.insert(id, table);
     }
 
     /// Drops sending ends.
-    pub(crate) fn drop_senders(&mut self, gone: impl Fn(&LinkKey) -> bool) {
-        let before = &mut self.retransmitted_before;
-        self.senders.retain(|key, end| {
-            let keep = !gone(key);
+    pub(crate) fn drop_senders(&mut self, gone: impl Fn(&Link) -> bool) {
+        let (before, tables) = (&mut self.retransmitted_before, &mut self.sender_tables);
+        self.senders.retain(|at, end| {
+            let keep = !gone(&end.link);
             if !keep {
                 *before += end.sender.retransmitted();
+                forget(tables, end.link.app, EndId::new(at));
             }
             keep
         });
-        self.to_pump.retain(|key| !gone(key));
     }
 
     /// Drops receiving ends.
-    pub(crate) fn drop_receivers(&mut self, gone: impl Fn(&LinkKey) -> bool) {
-        self.receivers.retain(|key, _| !gone(key));
-        self.to_ack.retain(|key| !gone(key));
+    pub(crate) fn drop_receivers(&mut self, gone: impl Fn(&Link) -> bool) {
+        let tables = &mut self.receiver_tables;
+        self.receivers.retain(|at, end| {
+            let keep = !gone(&end.link);
+            if !keep {
+                forget(tables, end.link.app, EndId::new(at));
+            }
+            keep
+        });
+    }
+
+    /// Drops everything of an application.
+    pub(crate) fn delete_app(&mut self, app: AppId) {
+        self.drop_senders(|l| is_of_app(l, app));
+        self.drop_receivers(|l| is_of_app(l, app));
+        self.sender_tables.remove(&app);
+        self.receiver_tables.remove(&app);
     }
 
     /// Puts everything that may go now into datagrams.
-    pub(crate) fn flush(&mut self, now: Timestamp) {
-        for key in std::mem::take(&mut self.to_pump) {
-            let Some(end) = self.senders.get_mut(&key) else {
+    pub(crate) fn flush(&mut self, now: Timestamp, timers: &mut Timers, packer: &mut Packer) {
+        for id in self.to_pump.drain(..) {
+            if let Some(end) = self.senders.get_mut(id.at()) {
+                end.is_listed = false;
+                end.pump(now, packer);
+                end.arm(timers, id);
+            }
+        }
+        for id in self.to_ack.drain(..) {
+            let Some(end) = self.receivers.get_mut(id.at()) else {
                 continue;
             };
-            if !self.packer.peers.contains_key(&end.to) {
-                continue;
-            }
-            while let Some(t) = end.sender.poll_transmit(now) {
-                let frame = Frame::Data {
-                    link: end.link,
-                    epoch: t.epoch,
-                    seq: t.seq,
-                    behind: t.behind,
-                    body: &t.body,
-                };
-                self.packer.frame(end.to, &frame);
+            if end.ack_by.take_if(|by| *by <= now).is_some()
+                && let Some(ack) = end.receiver.poll_ack()
+            {
+                let link = end.link;
+                packer.frame(end.from, &Frame::Ack { link, ack });
             }
         }
-        let due: Vec<LinkKey> = self
-            .to_ack
-            .iter()
-            .filter(|k| {
-                self.receivers.get(k).is_some_and(|e| {
-                    // Long enough a wait, or so much arrived that the sender may stall.
-                    e.ack_by.is_some_and(|by| by <= now)
-                })
-            })
-            .copied()
-            .collect();
-        for key in due {
-            self.to_ack.remove(&key);
-            let end = self.receivers.get_mut(&key).expect("just seen");
-            end.ack_by = None;
-            if let Some(ack) = end.receiver.poll_ack() {
-                self.packer.frame(
-                    end.from,
-                    &Frame::Ack {
-                        link: end.link,
-                        ack,
-                    },
-                );
-            }
-        }
-        self.packer.flush();
+        packer.flush();
     }
 
-    /// Sends again what is due. Gives the channels that are stalled, with the epochs to begin.
-    pub(crate) fn on_timer(&mut self, now: Timestamp) -> Vec<(LinkKey, u32)> {
-        let mut stalled = Vec::new();
-        if self.timer.is_some_and(|t| now < t) {
-            return stalled;
-        }
-        for (key, end) in &mut self.senders {
-            if end.sender.next_deadline().is_some_and(|d| d <= now) {
-                if end.sender.on_timeout(now) {
-                    stalled.push((*key, end.sender.next_epoch()));
-                }
-                self.to_pump.insert(*key);
-            }
-        }
-        self.timer = Some(now + TIMER_INTERVAL);
+    /// A receiver's acknowledgement may be due.
+    pub(crate) fn on_ack_timer(&mut self, id: EndId) {
+        self.to_ack.push(id);
+    }
+
+    /// A sender's retransmission may be due. Gives its channel, if that is stalled, and the epoch
+    /// to begin.
+    pub(crate) fn on_retransmit_timer(&mut self, now: Timestamp, id: EndId) -> Option<(Link, u32)> {
+        let end = self.senders.get_mut(id.at())?;
+        end.timer.take_if(|at| *at <= now);
+        let is_due = end.sender.next_deadline().is_some_and(|d| d <= now);
+        let is_stalled = is_due && end.sender.on_timeout(now);
+        let stalled = is_stalled.then(|| (end.link, end.sender.next_epoch()));
+        self.list(id);
         stalled
     }
 
-    /// When [`Links::flush`] or [`Links::on_timer`] has something to do.
-    pub(crate) fn next_deadline(&self) -> Option<Timestamp> {
-        let acks = self
-            .to_ack
-            .iter()
-            .filter_map(|k| self.receivers.get(k)?.ack_by)
-            .min();
-        let open = self
-            .senders
-            .values()
-            .filter_map(|e| e.sender.next_deadline())
-            .min();
-        let timer = open.map(|o| o.max(self.timer.unwrap_or(o)));
-        [acks, timer].into_iter().flatten().min()
+    /// Retransmissions so far.
+    pub(crate) fn retransmitted(&self) -> u64 {
+        let senders = self.senders.iter().map(|(_, e)| e.sender.retransmitted());
+        self.retransmitted_before + senders.sum::<u64>()
     }
 
-    /// Repetitions so far.
-    pub(crate) fn retransmitted(&self) -> u64 {
-        self.retransmitted_before
-            + self
-                .senders
-                .values()
-                .map(|e| e.sender.retransmitted())
-                .sum::<u64>()
+    /// Panics if an invariant is broken. After a turn nothing that could be sent is left, and
+    /// whatever becomes due has a timer.
+    pub(crate) fn validate(&self) {
+        assert!(self.to_pump.is_empty() && self.to_ack.is_empty());
+        for (_, end) in &self.senders {
+            end.sender.validate();
+            let deadline = end.sender.next_deadline();
+            assert!(
+                deadline.is_none_or(|d| end.timer.is_some_and(|t| t <= d)),
+                "{:?}: no timer for its retransmission",
+                end.link
+            );
+        }
+        for (_, end) in &self.receivers {
+            end.receiver.validate();
+            assert!(
+                end.is_listed || end.receiver.ready() == 0,
+                "{:?}: messages that nobody knows of",
+                end.link
+            );
+        }
+    }
+}
+
+/// A data frame.
+pub(crate) struct Data<'a> {
+    pub(crate) from: NodeId,
+    pub(crate) key: ShardKey,
+    pub(crate) link: Link,
+    pub(crate) number: Number,
+    pub(crate) behind: u32,
+    pub(crate) body: &'a [u8],
+}
+
+impl SendEnd {
+    /// Sends what may go, if its receiver's node is known.
+    fn pump(&mut self, now: Timestamp, packer: &mut Packer) {
+        if !packer.peers.contains_key(&self.to) {
+            return;
+        }
+        while let Some(t) = self.sender.poll_transmit(now) {
+            let frame = Frame::Data {
+                link: self.link,
+                epoch: t.epoch,
+                seq: t.seq,
+                behind: t.behind,
+                body: &t.body,
+            };
+            packer.frame(self.to, &frame);
+        }
+    }
+
+    /// Sets the timer of the retransmission, unless one fires earlier anyway.
+    fn arm(&mut self, timers: &mut Timers, id: EndId) {
+        if let Some(deadline) = self.sender.next_deadline()
+            && self.timer.is_none_or(|at| deadline < at)
+        {
+            self.timer = Some(deadline);
+            timers.set(deadline, Timer::Retransmit(id));
+        }
+    }
+}
+
+fn forget(tables: &mut BTreeMap<AppId, Table>, app: AppId, id: EndId) {
+    let rows = tables.get_mut(&app).map(|t| t.0.iter_mut());
+    for cell in rows.into_iter().flatten().flatten() {
+        cell.take_if(|at| *at == id);
     }
 }

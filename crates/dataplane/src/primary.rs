@@ -1,24 +1,70 @@
-//! The primary's part: hand messages to the executor, log what comes of them, release outputs when
+//! The primary: hands messages to the executor, logs what comes of them, and releases outputs when
 //! the backups have them.
 
 use crate::check::check_message;
-use crate::letters::no_letter;
+use crate::dedup::{Lookup, revives};
+use crate::emit::{Handled, emit, emit_retry, entry};
 use crate::limits::*;
-use crate::links::Tag;
-use crate::replica::{Pending, Waiting};
-use crate::seen::{Known, revives};
-use crate::worker::{Output, Worker};
-use e3_channel::Number;
-use e3_invocation::{self as invocation, Completion, Invocation};
+use crate::links::Delivery;
+use crate::log::{Log, Outgoing};
+use crate::shard::{Asked, Context, Effect, Shard, Turn, Waiting};
+use crate::streams::Streams;
+use e3_invocation::{Completion, HandlerError, Invocation, Outcome as Run};
 use e3_model::application::WhenAlone;
-use e3_model::plan::Role;
-use e3_model::{Nanos, ShardKey, Timestamp, Via};
-use e3_wire::entry::{
-    DeadLetter, Entry, Outcome, Output as EntryOutput, REASON_LEN_MAX, Replicated, Reply,
-};
-use e3_wire::frame::Link;
+use e3_model::{DropReason, MessageId, Nanos, Timestamp, Via};
+use e3_wire::entry::{Entry, Outcome, Reply};
 use e3_wire::message::Message;
+use std::collections::VecDeque;
 use std::rc::Rc;
+
+/// What only a primary needs. Nothing here survives it.
+#[derive(Debug)]
+pub(crate) struct Primary {
+    /// Last entry that was released: all backups have it, its outputs and reply have left.
+    pub(crate) commit: u64,
+    /// Entries after `commit`, in order.
+    pub(crate) pending: VecDeque<Pending>,
+    /// Arrived, not begun.
+    queue: VecDeque<Waiting>,
+    /// With the executor, in the order in which they went there.
+    in_flight: VecDeque<InFlight>,
+    pub(crate) streams: Streams,
+    /// Leases of the predecessor run out.
+    pub(crate) serve_at: Timestamp,
+    /// An emulated core is busy until then.
+    idle_at: Timestamp,
+    /// Stop handling.
+    pub(crate) frozen: bool,
+    /// When an entry was committed last, or the oldest that waits was appended.
+    progress_at: Timestamp,
+    next_token: u64,
+}
+
+/// A message that the executor has; key and payload are in its invocation.
+#[derive(Debug)]
+struct InFlight {
+    token: u64,
+    now: Timestamp,
+    waiting: Waiting,
+}
+
+/// An entry that has not been released: not all backups have it, or an emulated core is not done.
+#[derive(Debug)]
+pub(crate) struct Pending {
+    entry: Rc<Entry>,
+    /// Copies of its message: durable with it.
+    deliveries: Vec<Delivery>,
+    /// An emulated core is done with it then; its outputs and reply leave no earlier.
+    release_at: Timestamp,
+    /// Who else asks for its answer.
+    retries: Vec<Asked>,
+}
+
+/// A message that ends without a run: why, and its outcome.
+struct Refusal {
+    outcome: Outcome,
+    reason: String,
+}
 
 /// Whether two requests have the same idempotency key: what becomes of one decides about the other.
 fn share_key(a: &Message, b: &Message) -> bool {
@@ -26,419 +72,428 @@ fn share_key(a: &Message, b: &Message) -> bool {
     of_client(a) && of_client(b) && a.id.request.client == b.id.request.client
 }
 
-/// Answer to a request whose idempotency key belongs to another one.
-fn key_reused() -> Reply {
+/// Answer of the platform to a request that was not handled.
+pub(crate) fn refuse(outcome: Outcome, reason: &str) -> Reply {
     Reply {
-        outcome: Outcome::Conflict,
+        outcome,
         status: 0,
-        payload: b"the idempotency key was used for another request".to_vec(),
+        payload: reason.as_bytes().to_vec(),
     }
 }
 
-impl Worker {
-    /// Whether the primary may act for the shard now: handle, answer, send.
-    pub(crate) fn may_serve(&self, key: ShardKey, now: Timestamp) -> bool {
-        let replica = &self.replicas[&key];
-        let Some(app) = self.apps.get(&key.app) else {
-            return false;
-        };
-        let service = app.service(key);
-        let primary = &replica.primary;
-        let mut backups = primary
-            .backups
-            .iter()
-            .filter(|(_, b)| b.required)
-            .map(|(n, _)| *n);
-        let alone = service.replicas > 1 && backups.clone().next().is_none();
-        replica.role == Role::Primary
-            && now >= primary.serve_at
-            && backups.all(|b| self.leases.holds(now, b))
-            && !(alone && service.when_alone == WhenAlone::Refuse)
-    }
+/// Answer to the replay of a dead letter that is not there (any more).
+pub(crate) fn no_letter() -> Reply {
+    refuse(Outcome::Rejected, "the shard has no such dead letter")
+}
 
-    /// Gives the executor as much as it may have.
-    pub(crate) fn dispatch(&mut self, now: Timestamp) {
-        let keys: Vec<ShardKey> = self
-            .replicas
-            .iter()
-            .filter(|(_, r)| r.role == Role::Primary)
-            .map(|(k, _)| *k)
-            .collect();
-        for key in keys {
-            self.fill_queue(key);
-            while self.dispatch_one(key, now) {}
+impl Primary {
+    /// A primary that goes on with what the log has. What its predecessor may not have sent waits,
+    /// like anything new, until the backups of this view have it. No two primaries of a process
+    /// share a `generation`.
+    pub(crate) fn new(now: Timestamp, log: &Log, serve_at: Timestamp, generation: u32) -> Primary {
+        let pending = |o: &Outgoing| Pending {
+            entry: o.entry.clone(),
+            deliveries: Vec::new(),
+            release_at: now,
+            retries: Vec::new(),
+        };
+        Primary {
+            commit: log.released,
+            pending: log.outbox.iter().map(pending).collect(),
+            queue: VecDeque::new(),
+            in_flight: VecDeque::new(),
+            streams: Streams::new(log.released),
+            serve_at,
+            idle_at: now,
+            frozen: false,
+            progress_at: now,
+            next_token: u64::from(generation) << 32,
         }
     }
 
-    /// Takes messages from the channels while there is room; the rest waits at the senders.
-    fn fill_queue(&mut self, key: ShardKey) {
-        let replica = self.replicas.get_mut(&key).expect("listed");
-        let Some(inputs) = self.inputs.get_mut(&key) else {
-            return;
-        };
-        while replica.primary.queue.len() < QUEUE_MAX
-            && let Some(link_key) = inputs.first().copied()
-        {
-            let Some((link, number, body)) = self.links.pop(&link_key) else {
-                inputs.remove(&link_key);
-                continue;
-            };
-            let (app, now) = (&self.apps[&key.app], self.now);
-            match Message::decode(&body) {
-                Ok(message) if check_message(app, now, key, &link, &message) => {
-                    let now = Timestamp::ZERO;
-                    let waiting = Waiting {
-                        copy: Some((link, number)),
-                        replays: None,
-                        message,
-                        now,
-                        failures: 0,
-                    };
-                    replica.primary.queue.push_back(waiting);
-                }
-                _ => {
-                    *self.dropped.entry("message").or_default() += 1;
-                    // Nothing can be made of it, ever: do not let it block the channel.
-                    self.links.complete(self.now, link, number, Nanos::ZERO);
-                }
+    /// Whether the primary may act for the shard now: handle, answer, send.
+    pub(crate) fn may_serve(&self, cx: &Context<'_>, shard: &Shard) -> bool {
+        let service = cx.app.service(shard.key);
+        let alone = service.replicas > 1 && self.streams.required().next().is_none();
+        cx.now >= self.serve_at
+            && self
+                .streams
+                .required()
+                .all(|node| cx.leases.holds(cx.now, node))
+            && !(alone && service.when_alone == WhenAlone::Refuse)
+    }
+
+    /// Messages that wait or are being handled.
+    pub(crate) fn queue_len(&self) -> usize {
+        self.queue.len() + self.in_flight.len()
+    }
+
+    /// Whether a message waits.
+    pub(crate) fn has_waiting(&self) -> bool {
+        !self.queue.is_empty()
+    }
+
+    /// Whether it takes messages from its channels; otherwise they wait at their senders.
+    pub(crate) fn has_room(&self) -> bool {
+        self.queue.len() < QUEUE_MAX
+    }
+
+    /// Whether nothing is being handled and everything is committed.
+    pub(crate) fn is_at_rest(&self, log: &Log) -> bool {
+        self.in_flight.is_empty() && self.commit == log.op
+    }
+
+    /// How long entries have waited without any commit; zero if that is not too long.
+    pub(crate) fn stalled(&self, now: Timestamp) -> Nanos {
+        let span = now.since(self.progress_at);
+        if self.pending.is_empty() || span < STALLED_AFTER {
+            Nanos::ZERO
+        } else {
+            span
+        }
+    }
+
+    /// A message has come by a channel.
+    pub(crate) fn on_message(&mut self, turn: &mut Turn<'_>, delivery: Delivery, body: &[u8]) {
+        let (cx, key) = (turn.cx, turn.shard.key);
+        let message = Message::decode(body).ok();
+        let message = message.filter(|m| check_message(cx.app, cx.now, key, &delivery.link, m));
+        match message {
+            Some(message) => self.queue.push_back(Waiting {
+                delivery: Some(delivery),
+                replays: None,
+                message,
+                failures: 0,
+            }),
+            None => {
+                turn.effects.push(Effect::Drop(DropReason::Message));
+                // Nothing can be made of it, ever: do not let it block the channel.
+                turn.complete([delivery], Nanos::ZERO);
             }
         }
     }
 
-    /// Hands over the message at the head of the queue. False if nothing more can be done now.
-    fn dispatch_one(&mut self, key: ShardKey, now: Timestamp) -> bool {
-        if !self.may_serve(key, now) {
-            return false;
-        }
-        let replica = self.replicas.get_mut(&key).expect("listed");
-        let memory_max = self.apps[&key.app].service(key).resources.memory;
-        let over = replica.is_over(memory_max);
-        let primary = &mut replica.primary;
-        if primary.frozen
-            || primary.idle_at > now
-            || primary.in_flight.len() >= IN_FLIGHT_MAX
-            || replica.log.outbox.len() >= OUTBOX_MAX
+    /// A client wants a dead letter to be replayed.
+    pub(crate) fn on_replay(&mut self, letter: MessageId, message: Message) {
+        self.queue.push_back(Waiting {
+            delivery: None,
+            replays: Some(letter),
+            message,
+            failures: 0,
+        });
+    }
+
+    /// Gives the executor as much as it may have.
+    pub(crate) fn dispatch(&mut self, turn: &mut Turn<'_>) {
+        while self.can_dispatch(turn.cx, turn.shard)
+            && let Some(waiting) = self.queue.pop_front()
         {
-            return false;
+            if let Some(waiting) = self.deduplicate(turn, waiting) {
+                self.run(turn, waiting);
+            }
         }
-        let Some(head) = primary.queue.front() else {
+    }
+
+    /// Whether the message at the head of the queue may be handled now.
+    pub(crate) fn can_dispatch(&self, cx: &Context<'_>, shard: &Shard) -> bool {
+        let Some(head) = self.queue.front() else {
             return false;
         };
+        !self.frozen
+            && self.idle_at <= cx.now
+            && self.in_flight.len() < IN_FLIGHT_MAX
+            && shard.log.outbox.len() < OUTBOX_MAX
+            && !self.is_in_flight(head)
+            && self.may_serve(cx, shard)
+    }
+
+    /// Whether another copy is being handled; what becomes of it decides about this one.
+    fn is_in_flight(&self, head: &Waiting) -> bool {
         let id = head.message.id;
-        let same = |w: &Waiting| {
+        self.in_flight.iter().any(|InFlight { waiting: w, .. }| {
             w.message.id == id
                 || (w.replays.is_some() && w.replays == head.replays)
                 || w.replays == Some(id)
                 || share_key(&w.message, &head.message)
-        };
-        if primary.in_flight.values().any(same) {
-            // Another copy is being handled; what becomes of it decides about this one.
-            return false;
-        }
-        let mut waiting = primary.queue.pop_front().expect("looked at");
-        match replica.log.seen.look_up(waiting.message.slot, &id) {
-            Known::New => {
-                let message = &waiting.message;
+        })
+    }
+
+    /// Gives the message back if it has not been handled; otherwise does what its copy asks for.
+    fn deduplicate(&mut self, turn: &mut Turn<'_>, mut waiting: Waiting) -> Option<Waiting> {
+        let (log, message) = (&turn.shard.log, &waiting.message);
+        let id = message.id;
+        match log.dedup.look_up(message.slot, &id) {
+            Lookup::New => {
                 if message.is_keyed()
                     && id.via == Via::Ingress
-                    && replica.log.seen.has_other(message.slot, id.request)
+                    && log.dedup.has_other(message.slot, id.request)
                 {
-                    let to = (message.reply_to, message.reply_to_incarnation);
-                    let asked = (id.request, message.attempt);
-                    self.complete(waiting.copy);
-                    self.send_reply(key, to, asked, key_reused());
-                    return true;
+                    let reason = "the idempotency key was used for another request";
+                    answer(turn, message, refuse(Outcome::Conflict, reason));
+                    turn.complete(waiting.delivery, ACK_DELAY);
+                    return None;
                 }
             }
-            Known::Stale => {
-                self.complete(waiting.copy);
-                return true;
+            Lookup::Stale => {
+                turn.complete(waiting.delivery, ACK_DELAY);
+                return None;
             }
-            Known::Handled(entry)
-                if revives(&entry, &waiting.message, now)
-                    && replica.log.letters.get(&id).is_some() =>
+            Lookup::Handled(entry)
+                if revives(&entry, message, turn.cx.now) && log.dead_letters.has(&id) =>
             {
                 waiting.replays = Some(id);
             }
-            Known::Handled(entry) => {
-                self.on_copy(key, waiting, &entry);
-                return true;
+            Lookup::Handled(entry) => {
+                self.on_duplicate(turn, waiting, &entry);
+                return None;
             }
         }
-        if waiting
-            .replays
-            .is_some_and(|letter| replica.log.letters.get(&letter).is_none())
+        if let Some(letter) = waiting.replays
+            && !turn.shard.log.dead_letters.has(&letter)
         {
-            let attempt = waiting.message.attempt;
-            self.on_reply(key.app, id.request, attempt, no_letter());
-            return true;
+            answer(turn, &waiting.message, no_letter());
+            turn.complete(waiting.delivery, ACK_DELAY);
+            return None;
         }
-        waiting.now = replica.log.now.max(now);
-        let gone = if waiting.message.deadline < now {
-            Some((
-                Outcome::Expired,
-                "deadline passed before it was handled".to_string(),
-            ))
-        } else if let Some(error) = &replica.error {
-            Some((Outcome::Failed, error.clone()))
-        } else if over {
-            let reason = format!("collections exceed the service's memory of {memory_max}");
-            Some((Outcome::Failed, reason))
-        } else {
-            let full = self.memory_full.as_ref();
-            full.map(|reason| (Outcome::Failed, reason.clone()))
+        Some(waiting)
+    }
+
+    /// A message that was handled before. A retry by the client gets again what the first attempt
+    /// got, as soon as that is durable.
+    fn on_duplicate(&mut self, turn: &mut Turn<'_>, duplicate: Waiting, entry: &Entry) {
+        let asked = Asked::by_message(&duplicate.message);
+        let first = self.commit + 1;
+        let place = entry.op.checked_sub(first);
+        let Some(pending) = place.and_then(|at| self.pending.get_mut(at as usize)) else {
+            turn.complete(duplicate.delivery, ACK_DELAY);
+            return emit_retry(turn, entry, asked);
         };
-        if let Some((outcome, reason)) = gone {
-            let replica = self.replicas.get_mut(&key).expect("listed");
-            if outcome == Outcome::Failed {
-                replica.counts.failed += 1;
-                replica.counts.last_failure = Some(reason.clone());
+        pending.deliveries.extend(duplicate.delivery);
+        if !asked.is_at(&Asked::by_entry(entry)) || asked.deadline > entry.deadline {
+            pending.retries.push(asked);
+        }
+    }
+
+    /// Why a message is not handled, if it is not.
+    fn refusal(&self, turn: &Turn<'_>, message: &Message) -> Option<Refusal> {
+        if message.deadline < turn.cx.now {
+            return Some(Refusal {
+                outcome: Outcome::Expired,
+                reason: "deadline passed before it was handled".to_string(),
+            });
+        }
+        let memory_max = turn.cx.app.service(turn.shard.key).resources.memory;
+        let reason = if let Some(error) = &turn.shard.error {
+            error.clone()
+        } else if turn.shard.is_over(turn.cx.app) {
+            format!("collections exceed the service's memory of {memory_max}")
+        } else {
+            turn.cx.memory_full?.to_string()
+        };
+        Some(Refusal {
+            outcome: Outcome::Failed,
+            reason,
+        })
+    }
+
+    /// Hands a message to the executor, or ends it if it cannot be handled.
+    fn run(&mut self, turn: &mut Turn<'_>, mut waiting: Waiting) {
+        let now = turn.shard.log.now.max(turn.cx.now);
+        if let Some(refusal) = self.refusal(turn, &waiting.message) {
+            if refusal.outcome == Outcome::Failed {
+                turn.shard.counts.failed += 1;
+                turn.shard.counts.last_failure = Some(refusal.reason.clone());
             }
-            self.give_up(key, now, waiting, outcome, reason);
-            return true;
+            return self.give_up(turn, now, waiting, refusal);
         }
         let token = self.next_token;
         self.next_token += 1;
+        let message = &mut waiting.message;
         let invocation = Invocation {
             token,
-            request: id.request,
-            via: id.via,
-            now: waiting.now,
-            slot: waiting.message.slot,
-            key: waiting.message.key.clone(),
-            payload: waiting.message.payload.clone(),
+            request: message.id.request,
+            via: message.id.via,
+            now,
+            slot: message.slot,
+            key: std::mem::take(&mut message.key),
+            payload: std::mem::take(&mut message.payload),
         };
-        primary.in_flight.insert(token, waiting);
-        self.outputs.push_back(Output::Execute { key, invocation });
-        true
+        turn.effects.push(Effect::Run(invocation));
+        self.in_flight.push_back(InFlight {
+            token,
+            now,
+            waiting,
+        });
     }
 
-    /// Takes what came of an invocation for this shard.
-    pub fn handle_completion(&mut self, now: Timestamp, key: ShardKey, done: Completion) {
-        self.now = now;
-        let Some(replica) = self.replicas.get_mut(&key) else {
+    /// The executor has run a message's handler.
+    pub(crate) fn on_completion(&mut self, turn: &mut Turn<'_>, done: Completion) {
+        let at = self.in_flight.iter().position(|f| f.token == done.token);
+        let Some(InFlight { now, waiting, .. }) = at.and_then(|at| self.in_flight.remove(at))
+        else {
             return;
         };
-        let Some(mut waiting) = replica.primary.in_flight.remove(&done.token) else {
-            return;
-        };
-        replica.counts.busy += done.busy;
-        let app = &self.apps[&key.app];
-        let slowdown = app.slowdown(key, self.config.kind, self.config.slowed);
-        if slowdown > 1.0 {
-            let idle = Nanos((done.busy.0 as f64 * (slowdown - 1.0)) as u64);
-            replica.primary.idle_at = replica.primary.idle_at.max(now) + idle;
-        }
+        turn.shard.counts.busy += done.busy;
+        self.idle(turn, done.busy);
         match done.outcome {
-            invocation::Outcome::Completed(effects) => {
-                // Nobody further down can answer the client: this is the end of its request.
-                let ends = waiting.message.id.via == Via::Ingress && effects.outputs.is_empty();
-                let nothing = || invocation::Reply {
-                    status: 0,
-                    payload: Vec::new(),
-                };
-                let reply = effects.reply.or_else(|| ends.then(nothing));
-                let reply = reply.map(|reply| Reply {
-                    outcome: Outcome::Done,
-                    status: reply.status,
-                    payload: reply.payload,
-                });
-                let batch = effects.writes.into_bytes();
-                let entry = self.entry(key, &waiting, batch, effects.outputs, reply, None);
-                self.commit(key, now, entry, waiting.copy);
+            Run::Completed(effects) => {
+                let delivery = waiting.delivery;
+                let entry = entry(turn, now, &waiting, Handled::Completed(effects));
+                self.append(turn, entry, delivery);
             }
-            invocation::Outcome::Failed(failed) => {
-                let reason = failed.error.to_string();
-                replica.counts.failed += 1;
-                replica.counts.last_failure = Some(reason.clone());
-                waiting.failures += 1;
-                if waiting.failures >= app.plan.app.spec.attempts {
-                    self.give_up(key, now, waiting, Outcome::Failed, reason);
-                } else {
-                    replica.primary.queue.push_front(waiting);
-                }
-            }
+            Run::Failed(failed) => self.on_failure(turn, now, waiting, *failed),
+        }
+    }
+
+    /// An emulated core is busy for longer than the handler was.
+    fn idle(&mut self, turn: &mut Turn<'_>, busy: Nanos) {
+        let cx = turn.cx;
+        let slowdown = cx.app.slowdown(turn.shard.key, cx.config);
+        if slowdown > 1.0 {
+            let idle = Nanos((busy.0 as f64 * (slowdown - 1.0)) as u64);
+            self.idle_at = self.idle_at.max(cx.now) + idle;
+            turn.effects.push(Effect::WakeAt(self.idle_at));
+        }
+    }
+
+    fn on_failure(
+        &mut self,
+        turn: &mut Turn<'_>,
+        now: Timestamp,
+        mut waiting: Waiting,
+        failed: e3_invocation::Failed,
+    ) {
+        let reason = reason_of(&failed.error);
+        waiting.message.key = failed.invocation.key;
+        waiting.message.payload = failed.invocation.payload;
+        waiting.failures += 1;
+        turn.shard.counts.failed += 1;
+        turn.shard.counts.last_failure = Some(reason.clone());
+        if waiting.failures >= turn.cx.app.plan.app.spec.attempts {
+            let outcome = Outcome::Failed;
+            self.give_up(turn, now, waiting, Refusal { outcome, reason });
+        } else {
+            self.queue.push_front(waiting);
         }
     }
 
     /// Commits a message without effects, answers its client, keeps it as a dead letter.
-    fn give_up(
-        &mut self,
-        key: ShardKey,
-        now: Timestamp,
-        waiting: Waiting,
-        outcome: Outcome,
-        reason: String,
-    ) {
-        let counts = &mut self
-            .replicas
-            .get_mut(&key)
-            .expect("its caller has it")
-            .counts;
+    fn give_up(&mut self, turn: &mut Turn<'_>, now: Timestamp, waiting: Waiting, refusal: Refusal) {
+        let Refusal { outcome, reason } = refusal;
+        let counts = &mut turn.shard.counts;
         counts.dead_lettered += 1;
         counts.expired += u64::from(outcome == Outcome::Expired);
-        let mut reason = reason;
-        reason.truncate(reason.floor_char_boundary(REASON_LEN_MAX));
-        let reply = Reply {
-            outcome,
-            status: 0,
-            payload: reason.clone().into_bytes(),
-        };
-        let dead = DeadLetter {
-            at: waiting.now,
-            reason,
-            key: waiting.message.key.clone(),
-            payload: waiting.message.payload.clone(),
-        };
-        let entry = self.entry(
-            key,
-            &waiting,
-            Vec::new(),
-            Vec::new(),
-            Some(reply),
-            Some(dead),
-        );
-        self.commit(key, now, entry, waiting.copy);
-    }
-
-    fn entry(
-        &mut self,
-        key: ShardKey,
-        waiting: &Waiting,
-        batch: Vec<u8>,
-        sent: Vec<invocation::Output>,
-        reply: Option<Reply>,
-        dead: Option<DeadLetter>,
-    ) -> Entry {
-        let app = &self.apps[&key.app];
-        let message = &waiting.message;
-        let run = app.dag.run(message.id.via, message.id.index).unwrap_or(0);
-        let channels = &app.channels[usize::from(key.service.0)];
-        let mut counts = vec![0u32; channels.len()];
-        let mut outputs = Vec::with_capacity(sent.len());
-        for output in sent {
-            let at = usize::from(output.channel);
-            let edge = channels[at];
-            match app.dag.index(edge, run, counts[at]) {
-                Some(index) => outputs.push(EntryOutput {
-                    edge,
-                    index,
-                    key: output.key,
-                    payload: output.payload,
-                }),
-                // The executor bounds outputs by the manifest; this is the second lock.
-                None => *self.dropped.entry("output").or_default() += 1,
-            }
-            counts[at] += 1;
-        }
-        Entry {
-            op: self.replicas[&key].log.op + 1,
-            id: message.id,
-            attempt: message.attempt,
-            slot: message.slot,
-            code_version: app.plan.code_version,
-            now: waiting.now,
-            deadline: message.deadline,
-            oldest_seq: message.oldest_seq,
-            reply_to: message.reply_to,
-            reply_to_incarnation: message.reply_to_incarnation,
-            trace: message.trace,
-            batch,
-            outputs,
-            reply,
-            dead,
-            replays: waiting.replays,
-        }
+        let delivery = waiting.delivery;
+        let entry = entry(turn, now, &waiting, Handled::GivenUp { outcome, reason });
+        self.append(turn, entry, delivery);
     }
 
     /// Appends an entry to the log and sends it to the backups.
-    fn commit(
-        &mut self,
-        key: ShardKey,
-        now: Timestamp,
-        mut entry: Entry,
-        copy: Option<(Link, Number)>,
-    ) {
-        let replica = self.replicas.get_mut(&key).expect("its caller has it");
-        replica.counts.handled += 1;
-        if !replica.primary.backups.is_empty() {
-            let body: Rc<[u8]> = Replicated::encode_entry(&entry).into();
-            for (node, backup) in &replica.primary.backups {
-                let tag = Tag::Replicated(key, *node, entry.op);
-                self.links.send(backup.link, *node, body.clone(), tag);
-            }
-        }
+    fn append(&mut self, turn: &mut Turn<'_>, mut entry: Entry, delivery: Option<Delivery>) {
+        turn.shard.counts.handled += 1;
+        self.streams.replicate(turn, &entry);
         // Applied and sent: nobody reads the writes again.
         entry.batch = Vec::new();
         let entry = Rc::new(entry);
-        if replica.primary.pending.is_empty() {
-            replica.primary.progress_at = now;
+        if self.pending.is_empty() {
+            self.progress_at = turn.cx.now;
         }
-        replica.primary.pending.push_back(Pending {
+        self.pending.push_back(Pending {
             entry: entry.clone(),
-            copies: copy.into_iter().collect(),
-            release_at: replica.primary.idle_at,
-            repeats: Vec::new(),
+            deliveries: delivery.into_iter().collect(),
+            release_at: self.idle_at,
+            retries: Vec::new(),
         });
-        replica.log.record(entry);
-        self.advance(key, now);
+        turn.shard.log.record(entry);
+        self.advance(turn);
+    }
+
+    /// Whether the oldest entry that waits may be released.
+    fn can_release(&self, cx: &Context<'_>, shard: &Shard) -> bool {
+        self.pending.front().is_some_and(|p| {
+            p.release_at <= cx.now && p.entry.op <= self.streams.acked_by_all(shard.log.op)
+        })
     }
 
     /// Releases what all backups have and an emulated core is done with.
-    pub(crate) fn advance(&mut self, key: ShardKey, now: Timestamp) {
-        if !self.may_serve(key, now) {
+    pub(crate) fn advance(&mut self, turn: &mut Turn<'_>) {
+        if !self.can_release(turn.cx, turn.shard) || !self.may_serve(turn.cx, turn.shard) {
             return;
         }
-        let replica = self.replicas.get_mut(&key).expect("its caller has it");
-        let acked = replica.acked_by_all();
-        let mut released = Vec::new();
-        while replica
-            .primary
-            .pending
-            .front()
-            .is_some_and(|p| p.entry.op <= acked && p.release_at <= now)
+        let stateful = turn.cx.app.service(turn.shard.key).stateful;
+        while self.can_release(turn.cx, turn.shard)
+            && let Some(pending) = self.pending.pop_front()
         {
-            let pending = replica.primary.pending.pop_front().expect("looked at");
-            replica.primary.commit = pending.entry.op;
-            released.push(pending);
-        }
-        if !released.is_empty() {
-            replica.primary.progress_at = now;
-        }
-        let stateful = self.apps[&key.app].service(key).stateful;
-        for pending in released {
+            let entry = &pending.entry;
+            self.commit = entry.op;
+            self.progress_at = turn.cx.now;
             if stateful {
-                self.complete(pending.copies);
-            } else if let Some(outgoing) = self
-                .replicas
-                .get_mut(&key)
-                .and_then(|r| r.log.outgoing(pending.entry.op))
-            {
+                turn.complete(pending.deliveries, ACK_DELAY);
+            } else if let Some(outgoing) = turn.shard.log.outgoing(entry.op) {
                 // There is no log here: the sender keeps the message until what follows from it
                 // is durable elsewhere.
-                outgoing.copies = pending.copies;
+                outgoing.deliveries = pending.deliveries;
             }
-            self.emit(key, &pending.entry);
-            for repeat in pending.repeats {
-                self.emit_again(key, &pending.entry, repeat);
+            emit(turn, entry, Asked::by_entry(entry), Some(entry.op));
+            for asked in pending.retries {
+                emit_retry(turn, entry, asked);
             }
         }
-        self.trim(key);
+        self.trim(turn);
+    }
+
+    /// One output of an entry is durable at its receiver.
+    pub(crate) fn on_output_durable(&mut self, turn: &mut Turn<'_>, op: u64) {
+        if let Some(outgoing) = turn.shard.log.outgoing(op) {
+            outgoing.open = outgoing.open.saturating_sub(1);
+            self.trim(turn);
+        }
     }
 
     /// Frees what is durable from the front of the outbox.
-    pub(crate) fn trim(&mut self, key: ShardKey) {
-        let Some(replica) = self.replicas.get_mut(&key) else {
-            return;
-        };
-        let durable = replica.log.trim(replica.primary.commit);
-        self.complete(durable);
-    }
-
-    /// Says that copies of a message are durable: their senders may forget them.
-    pub(crate) fn complete(&mut self, copies: impl IntoIterator<Item = (Link, Number)>) {
-        for (link, number) in copies {
-            self.links.complete(self.now, link, number, ACK_DELAY);
+    pub(crate) fn trim(&mut self, turn: &mut Turn<'_>) {
+        let before = turn.shard.log.released;
+        while let Some(deliveries) = turn.shard.log.trim(self.commit) {
+            turn.complete(deliveries, ACK_DELAY);
+        }
+        if turn.shard.log.released > before {
+            turn.effects.push(Effect::Released);
         }
     }
+
+    /// Panics if an invariant is broken. `is_ready`: the worker is about to call it.
+    pub(crate) fn validate(&self, cx: &Context<'_>, shard: &Shard, is_ready: bool) {
+        let log = &shard.log;
+        assert!(
+            self.commit <= log.op && self.commit >= log.released,
+            "commit"
+        );
+        assert_eq!(
+            self.commit + self.pending.len() as u64,
+            log.op,
+            "pending has a gap"
+        );
+        assert!(self.in_flight.len() <= IN_FLIGHT_MAX);
+        self.streams.validate(self.commit, log.op);
+        assert!(
+            is_ready || !self.can_dispatch(cx, shard),
+            "a message waits that could be handled"
+        );
+        assert!(
+            !self.can_release(cx, shard) || !self.may_serve(cx, shard),
+            "an entry waits that could be released"
+        );
+    }
+}
+
+fn answer(turn: &mut Turn<'_>, message: &Message, reply: Reply) {
+    turn.effects.push(Effect::Reply {
+        asked: Asked::by_message(message),
+        request: message.id.request,
+        reply,
+    });
+}
+
+fn reason_of(error: &HandlerError) -> String {
+    error.to_string()
 }

@@ -1,303 +1,174 @@
-//! One replica of a shard: state, log position, what is waiting and what is not durable yet.
+//! One replica of a shard: its log, its role, and the changes from one role to another.
 
-use crate::letters::Letters;
-use crate::seen::Seen;
-use e3_channel::Number;
-use e3_collections::{CollectionSpec, Restore, State};
-use e3_model::plan::Role;
-use e3_model::{Bytes, MessageId, Nanos, NodeId, ShardKey, Timestamp};
-use e3_wire::entry::Entry;
-use e3_wire::frame::Link;
-use e3_wire::message::Message;
-use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::rc::Rc;
+use crate::backup::Backup;
+use crate::log::Log;
+use crate::primary::Primary;
+use crate::shard::{Context, Counts, Effect, Shard, Turn};
+use e3_collections::CollectionSpec;
+use e3_model::plan::{NodeEvent, Role, ShardPlan};
+use e3_model::{NodeId, ShardKey, Timestamp};
+use std::collections::BTreeSet;
 
 /// A replica of a shard on this node.
 #[derive(Debug)]
 pub(crate) struct Replica {
-    pub(crate) key: ShardKey,
-    pub(crate) role: Role,
-    pub(crate) view: u32,
-    pub(crate) incarnation: u32,
+    pub(crate) shard: Shard,
+    pub(crate) role: RoleState,
     /// Every primary of the shard since this replica is here: this node may have promised it not
     /// to take over.
-    pub(crate) former: BTreeSet<NodeId>,
-    pub(crate) log: Log,
-    pub(crate) primary: Primary,
-    /// The snapshot that is arriving, if one is.
-    pub(crate) incoming: Option<Incoming>,
-    pub(crate) counts: Counts,
-    /// Why its service does not run here.
-    pub(crate) error: Option<String>,
+    former: BTreeSet<NodeId>,
 }
 
-/// What primary and backups have in common: a function of the log's entries.
+/// What a replica does, with what only that role needs.
 #[derive(Debug)]
-pub(crate) struct Log {
-    pub(crate) state: Rc<RefCell<State>>,
-    pub(crate) seen: Seen,
-    /// Last entry.
-    pub(crate) op: u64,
-    /// `now` of the last entry: never goes back.
-    pub(crate) now: Timestamp,
-    /// Outputs of entries up to this one are durable at their receivers.
-    pub(crate) released: u64,
-    /// Entries after `released`, in order.
-    pub(crate) outbox: VecDeque<Outgoing>,
-    pub(crate) letters: Letters,
-}
-
-/// An entry whose outputs are not all durable at their receivers.
-#[derive(Debug)]
-pub(crate) struct Outgoing {
-    pub(crate) entry: Rc<Entry>,
-    /// Outputs that are not durable.
-    pub(crate) open: usize,
-    /// Copies of a stateless service's message: durable when the outputs are.
-    pub(crate) copies: Vec<(Link, Number)>,
-}
-
-/// A snapshot on its way in. The replica keeps what it has until the end arrives.
-pub(crate) struct Incoming {
-    pub(crate) state: Restore,
-    pub(crate) log: Log,
-}
-
-impl std::fmt::Debug for Incoming {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Incoming({} messages)", self.log.seen.len())
-    }
-}
-
-/// What only a primary needs. Nothing here survives it.
-#[derive(Debug, Default)]
-pub(crate) struct Primary {
-    /// Last entry that was released: all backups have it, its outputs and reply have left.
-    pub(crate) commit: u64,
-    /// Entries after `commit`, in order.
-    pub(crate) pending: VecDeque<Pending>,
-    /// Arrived, not begun.
-    pub(crate) queue: VecDeque<Waiting>,
-    /// With the executor, by token.
-    pub(crate) in_flight: BTreeMap<u64, Waiting>,
-    pub(crate) backups: BTreeMap<NodeId, Backup>,
-    /// Leases of the predecessor run out.
-    pub(crate) serve_at: Timestamp,
-    /// An emulated core is busy until then.
-    pub(crate) idle_at: Timestamp,
-    /// Stop handling.
-    pub(crate) frozen: bool,
-    /// `released` that the backups know of.
-    pub(crate) released_told: u64,
-    /// When an entry was committed last, or the oldest that waits was appended.
-    pub(crate) progress_at: Timestamp,
-}
-
-/// A message that waits or is being handled.
-#[derive(Clone, Debug)]
-pub(crate) struct Waiting {
-    /// Where it came from; none for a dead letter that is handled once more.
-    pub(crate) copy: Option<(Link, Number)>,
-    /// The dead letter that it was.
-    pub(crate) replays: Option<MessageId>,
-    pub(crate) message: Message,
-    pub(crate) now: Timestamp,
-    pub(crate) failures: u32,
-}
-
-/// An entry that has not been released: not all backups have it, or an emulated core is not done.
-#[derive(Debug)]
-pub(crate) struct Pending {
-    pub(crate) entry: Rc<Entry>,
-    /// Copies of its message: durable with it.
-    pub(crate) copies: Vec<(Link, Number)>,
-    /// An emulated core is done with it then; its outputs and reply leave no earlier.
-    pub(crate) release_at: Timestamp,
-    /// Who else asks for its answer.
-    pub(crate) repeats: Vec<Repeat>,
-}
-
-/// Asks for the answer of a message that was handled before.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Repeat {
-    pub(crate) attempt: u16,
-    pub(crate) deadline: Timestamp,
-    pub(crate) reply_to: NodeId,
-    pub(crate) reply_to_incarnation: u32,
-}
-
-/// A backup as its primary sees it.
-#[derive(Debug)]
-pub(crate) struct Backup {
-    pub(crate) link: Link,
-    /// It has everything up to this entry.
-    pub(crate) acked: u64,
-    /// Last entry of the snapshot that it was sent first.
-    pub(crate) snapshot_op: u64,
-    /// Messages of that snapshot.
-    pub(crate) snapshot_len: u64,
-    /// Commits wait for it.
-    pub(crate) required: bool,
-    /// `commit` when it became required: from there on it has all that was released.
-    pub(crate) required_from: u64,
-}
-
-#[derive(PartialEq, Debug, Default)]
-pub(crate) struct Counts {
-    pub(crate) handled: u64,
-    pub(crate) failed: u64,
-    pub(crate) dead_lettered: u64,
-    pub(crate) expired: u64,
-    /// Why the last attempt failed that did.
-    pub(crate) last_failure: Option<String>,
-    pub(crate) busy: Nanos,
-}
-
-impl Log {
-    pub(crate) fn new(collections: &[CollectionSpec]) -> Log {
-        Log {
-            state: Rc::new(RefCell::new(State::new(collections))),
-            seen: Seen::default(),
-            op: 0,
-            now: Timestamp(0),
-            released: 0,
-            outbox: VecDeque::new(),
-            letters: Letters::default(),
-        }
-    }
-
-    /// Takes an entry whose writes are applied already.
-    pub(crate) fn record(&mut self, entry: Rc<Entry>) {
-        self.op = entry.op;
-        self.now = self.now.max(entry.now);
-        if let Some(letter) = &entry.replays {
-            self.letters.remove(letter);
-        }
-        if let Some(letter) = &entry.dead {
-            self.letters.keep(entry.id, letter.clone());
-        }
-        self.outbox.push_back(Outgoing::new(entry.clone()));
-        self.seen.insert(entry);
-    }
-
-    /// An entry of the outbox.
-    pub(crate) fn outgoing(&mut self, op: u64) -> Option<&mut Outgoing> {
-        let first = self.outbox.front()?.entry.op;
-        self.outbox
-            .get_mut(usize::try_from(op.checked_sub(first)?).ok()?)
-    }
-
-    /// Drops from the front of the outbox what has no open outputs and is committed; gives the
-    /// copies that are durable with it.
-    pub(crate) fn trim(&mut self, commit: u64) -> Vec<(Link, Number)> {
-        let mut copies = Vec::new();
-        while let Some(first) = self.outbox.front()
-            && first.open == 0
-            && first.entry.op <= commit
-        {
-            self.released = first.entry.op;
-            copies.append(&mut self.outbox.pop_front().expect("looked at").copies);
-        }
-        copies
-    }
-
-    /// The primary says that outputs up to `op` are durable.
-    pub(crate) fn release(&mut self, op: u64) {
-        while self.outbox.front().is_some_and(|o| o.entry.op <= op) {
-            self.outbox.pop_front();
-        }
-        self.released = self.released.max(op.min(self.op));
-    }
-}
-
-impl Outgoing {
-    pub(crate) fn new(entry: Rc<Entry>) -> Outgoing {
-        Outgoing {
-            open: entry.outputs.len(),
-            entry,
-            copies: Vec::new(),
-        }
-    }
+pub(crate) enum RoleState {
+    /// Handles messages.
+    Primary(Box<Primary>),
+    /// Up to date, and follows.
+    Backup(Backup),
+    /// Is being brought up to date.
+    Joining(Backup),
 }
 
 impl Replica {
+    /// An empty replica that follows a primary.
     pub(crate) fn new(
         key: ShardKey,
-        role: Role,
-        view: u32,
-        incarnation: u32,
+        plan: &ShardPlan,
+        counts: Counts,
         collections: &[CollectionSpec],
     ) -> Replica {
         Replica {
-            key,
-            role,
-            view,
-            incarnation,
-            former: BTreeSet::new(),
-            log: Log::new(collections),
-            primary: Primary::default(),
-            incoming: None,
-            counts: Counts::default(),
-            error: None,
+            shard: Shard {
+                key,
+                view: plan.view,
+                incarnation: plan.incarnation,
+                log: Log::new(collections),
+                counts,
+                error: None,
+            },
+            role: RoleState::Joining(Backup::default()),
+            former: BTreeSet::from([plan.primary]),
         }
     }
 
-    /// Entries that every backup that counts has.
-    pub(crate) fn acked_by_all(&self) -> u64 {
-        let required = self.primary.backups.values().filter(|b| b.required);
-        required
-            .map(|b| b.acked)
-            .min()
-            .unwrap_or(self.log.op)
-            .min(self.log.op)
+    pub(crate) fn role(&self) -> Role {
+        match self.role {
+            RoleState::Primary(_) => Role::Primary,
+            RoleState::Backup(_) => Role::Backup,
+            RoleState::Joining(_) => Role::Joining,
+        }
     }
 
-    /// True if the collections hold more than the service may use.
-    pub(crate) fn is_over(&self, memory_max: Bytes) -> bool {
-        self.log.state.borrow().memory_bytes() as u64 > memory_max.0
+    /// The primary's part, if this replica is the primary.
+    pub(crate) fn as_primary(&self) -> Option<&Primary> {
+        match &self.role {
+            RoleState::Primary(primary) => Some(primary),
+            RoleState::Backup(_) | RoleState::Joining(_) => None,
+        }
     }
 
-    /// Panics if an invariant is broken.
-    pub(crate) fn validate(&self) {
-        let log = &self.log;
-        assert!(
-            log.released <= log.op,
-            "{}: released beyond the log",
-            self.key
-        );
-        assert_eq!(
-            log.released + log.outbox.len() as u64,
-            log.op,
-            "{}: outbox has a gap",
-            self.key
-        );
-        if self.role == Role::Primary {
-            let p = &self.primary;
-            assert!(
-                p.commit <= log.op && p.commit >= log.released,
-                "{}: commit",
-                self.key
-            );
-            assert_eq!(
-                p.commit + p.pending.len() as u64,
-                log.op,
-                "{}: pending has a gap",
-                self.key
-            );
-            for (node, b) in &p.backups {
-                assert!(
-                    b.acked <= log.op,
-                    "{}: {node} acknowledged the future",
-                    self.key
-                );
-                let bound = b.acked.max(b.required_from);
-                assert!(
-                    !b.required || p.commit <= bound,
-                    "{}: {node} lacks commits",
-                    self.key
-                );
+    /// The primary's part and what its transitions work on, if this replica is the primary.
+    pub(crate) fn primary<'a>(
+        &'a mut self,
+        cx: &'a Context<'a>,
+        effects: &'a mut Vec<Effect>,
+    ) -> Option<(&'a mut Primary, Turn<'a>)> {
+        let RoleState::Primary(primary) = &mut self.role else {
+            return None;
+        };
+        let shard = &mut self.shard;
+        Some((primary, Turn { cx, shard, effects }))
+    }
+
+    /// Takes an item of the primary's stream.
+    pub(crate) fn on_item(&mut self, cx: &Context<'_>, bytes: &[u8]) -> Result<(), &'static str> {
+        match &mut self.role {
+            RoleState::Backup(backup) | RoleState::Joining(backup) => {
+                backup.on_item(cx, &mut self.shard, bytes)
             }
+            RoleState::Primary(_) => Err("a primary takes no stream"),
+        }
+    }
+
+    /// Nodes that may still serve the shard by a lease of this node.
+    pub(crate) fn former_primaries(&self, plan: &ShardPlan) -> BTreeSet<NodeId> {
+        let predecessor = plan.predecessor.into_iter();
+        self.former.iter().copied().chain(predecessor).collect()
+    }
+
+    /// Follows the primary of another view.
+    pub(crate) fn follow(&mut self, plan: &ShardPlan, role: Role) {
+        self.shard.view = plan.view;
+        self.shard.incarnation = plan.incarnation;
+        self.former.insert(plan.primary);
+        let role_before = std::mem::replace(&mut self.role, RoleState::Joining(Backup::default()));
+        self.role = match (role_before, role) {
+            (RoleState::Backup(b) | RoleState::Joining(b), Role::Backup) => RoleState::Backup(b),
+            (RoleState::Backup(b) | RoleState::Joining(b), _) => RoleState::Joining(b),
+            (RoleState::Primary(_), Role::Backup) => RoleState::Backup(Backup::default()),
+            (RoleState::Primary(_), _) => RoleState::Joining(Backup::default()),
+        };
+    }
+
+    /// Becomes the primary: all that it has is the log now.
+    pub(crate) fn promote(
+        &mut self,
+        now: Timestamp,
+        plan: &ShardPlan,
+        serve_at: Timestamp,
+        generation: u32,
+        effects: &mut Vec<Effect>,
+    ) {
+        self.shard.view = plan.view;
+        self.shard.incarnation = plan.incarnation;
+        self.shard.error = None;
+        let primary = Primary::new(now, &self.shard.log, serve_at, generation);
+        self.role = RoleState::Primary(Box::new(primary));
+        effects.push(Effect::Start(self.shard.log.state.clone()));
+        effects.push(Effect::WakeAt(serve_at));
+    }
+
+    /// A primary that its service's version kept from running starts in the next one.
+    pub(crate) fn start_again(&mut self, effects: &mut Vec<Effect>) {
+        if self.as_primary().is_some() && self.shard.error.take().is_some() {
+            effects.push(Effect::Start(self.shard.log.state.clone()));
+        }
+    }
+
+    /// What the controller must hear, until a plan shows that it has.
+    pub(crate) fn events(&self, plan: &ShardPlan, events: &mut Vec<NodeEvent>) {
+        let (Some(primary), Shard { key, log, .. }) = (self.as_primary(), &self.shard) else {
+            return;
+        };
+        for node in plan.joining.iter().copied() {
+            if primary.streams.is_synced(node) {
+                events.push(NodeEvent::Synced {
+                    key: *key,
+                    view: plan.view,
+                    backup: node,
+                });
+            }
+        }
+        if !plan.filled && log.op > 0 {
+            events.push(NodeEvent::Filled {
+                key: *key,
+                incarnation: self.shard.incarnation,
+            });
+        }
+        if primary.frozen && primary.is_at_rest(log) && primary.streams.all_have(log.op) {
+            events.push(NodeEvent::Frozen {
+                key: *key,
+                view: plan.view,
+            });
+        }
+    }
+
+    /// Panics if an invariant is broken. `is_ready`: the worker is about to call its primary.
+    pub(crate) fn validate(&self, cx: &Context<'_>, is_ready: bool) {
+        self.shard.log.validate();
+        if let RoleState::Primary(primary) = &self.role {
+            primary.validate(cx, &self.shard, is_ready);
         }
     }
 }

@@ -3,7 +3,7 @@
 use crate::accelerator::Accelerator;
 use crate::plan::{ChannelReport, Role};
 use crate::profile::Provenance;
-pub use crate::status::{Health, InstanceStatus, MovePhase, Reason};
+pub use crate::status::{DropReason, Health, InstanceStatus, MovePhase, Reason};
 use crate::topology::NodeKind;
 use crate::units::Bytes;
 use schemars::JsonSchema;
@@ -82,7 +82,7 @@ pub struct NodeView {
     /// Messages sent again.
     pub retransmitted: u64,
     /// Datagrams dropped, by reason.
-    pub dropped: BTreeMap<String, u64>,
+    pub dropped: BTreeMap<DropReason, u64>,
     /// Energy since the controller started, if there is a power model of its server.
     #[serde(default)]
     pub energy: Option<NodeEnergyView>,

@@ -29,6 +29,7 @@ pub use ids::{
     TraceContext, Via,
 };
 pub use profile::Profile;
+pub use status::DropReason;
 pub use time::Timestamp;
 pub use token::{Token, TokenError};
 pub use topology::{NodeKind, Topology};

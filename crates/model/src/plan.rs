@@ -6,6 +6,7 @@
 use crate::accelerator::{Accelerator, Accelerators};
 use crate::application::Application;
 use crate::ids::{Address, AppId, NodeId, ServiceId, ShardId, ShardKey};
+use crate::status::DropReason;
 use crate::topology::NodeKind;
 use crate::units::{Bytes, Nanos};
 use schemars::JsonSchema;
@@ -330,8 +331,8 @@ pub struct NodeStats {
     pub datagrams_in: u64,
     /// Datagrams sent.
     pub datagrams_out: u64,
-    /// Datagrams dropped, by reason.
-    pub dropped: BTreeMap<String, u64>,
+    /// What was dropped, by reason.
+    pub dropped: BTreeMap<DropReason, u64>,
     /// Messages sent again for want of an acknowledgement.
     pub retransmitted: u64,
     /// Requests admitted from clients.

@@ -224,6 +224,118 @@ impl MovePhase {
     }
 }
 
+/// Why a node drops something that it received.
+#[derive(
+    Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "lowercase")]
+pub enum DropReason {
+    /// The header is none of this version's, or says what cannot be.
+    Header,
+    /// The header states another length.
+    Length,
+    /// The checksum does not suit: the wire damaged it.
+    Checksum,
+    /// Nothing follows the header.
+    Empty,
+    /// A kind of datagram that nodes do not take.
+    Kind,
+    /// It belongs to another cluster.
+    Cluster,
+    /// It is meant for another process.
+    Incarnation,
+    /// Its sender is no member, or not with this process.
+    Sender,
+    /// A frame that cannot be read.
+    Frame,
+    /// The same from a client.
+    #[serde(rename = "client frame")]
+    ClientFrame,
+    /// A channel that the application does not have.
+    Link,
+    /// A channel that the present view does not allow.
+    View,
+    /// The two ends of the channel do not fit together; it begins a new epoch.
+    Channel,
+    /// A grant of a lease that was not requested.
+    Lease,
+    /// A reply that nobody waits for.
+    Reply,
+    /// A request number that stands for another request.
+    Request,
+    /// A message that its shard cannot take.
+    Message,
+    /// An item of a replication stream that its backup cannot take.
+    Replication,
+    /// A message that the service's manifest does not allow.
+    Output,
+    /// A plan that contradicts itself.
+    Plan,
+    /// A request before the node's first plan.
+    #[serde(rename = "no plan")]
+    NoPlan,
+}
+
+impl DropReason {
+    /// All of them.
+    pub const ALL: [DropReason; 21] = [
+        DropReason::Header,
+        DropReason::Length,
+        DropReason::Checksum,
+        DropReason::Empty,
+        DropReason::Kind,
+        DropReason::Cluster,
+        DropReason::Incarnation,
+        DropReason::Sender,
+        DropReason::Frame,
+        DropReason::ClientFrame,
+        DropReason::Link,
+        DropReason::View,
+        DropReason::Channel,
+        DropReason::Lease,
+        DropReason::Reply,
+        DropReason::Request,
+        DropReason::Message,
+        DropReason::Replication,
+        DropReason::Output,
+        DropReason::Plan,
+        DropReason::NoPlan,
+    ];
+
+    /// As in JSON and in the metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            DropReason::Header => "header",
+            DropReason::Length => "length",
+            DropReason::Checksum => "checksum",
+            DropReason::Empty => "empty",
+            DropReason::Kind => "kind",
+            DropReason::Cluster => "cluster",
+            DropReason::Incarnation => "incarnation",
+            DropReason::Sender => "sender",
+            DropReason::Frame => "frame",
+            DropReason::ClientFrame => "client frame",
+            DropReason::Link => "link",
+            DropReason::View => "view",
+            DropReason::Channel => "channel",
+            DropReason::Lease => "lease",
+            DropReason::Reply => "reply",
+            DropReason::Request => "request",
+            DropReason::Message => "message",
+            DropReason::Replication => "replication",
+            DropReason::Output => "output",
+            DropReason::Plan => "plan",
+            DropReason::NoPlan => "no plan",
+        }
+    }
+}
+
+impl fmt::Display for DropReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -240,6 +352,12 @@ mod tests {
             assert_eq!(
                 serde_json::to_string(&health).unwrap(),
                 format!("\"{}\"", health.name())
+            );
+        }
+        for reason in DropReason::ALL {
+            assert_eq!(
+                serde_json::to_string(&reason).unwrap(),
+                format!("\"{reason}\"")
             );
         }
         for phase in [

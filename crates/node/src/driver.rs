@@ -187,6 +187,7 @@ impl Driver {
                         self.delayed_out.push(now, to, bytes);
                     } else {
                         self.socket.send(to, &bytes);
+                        self.worker.recycle(bytes);
                     }
                 }
                 Output::Answer { app, id, reply } => self.door.answer(app, id, reply),

@@ -8,6 +8,7 @@
 mod common;
 
 use common::{APP, Run, runs};
+use e3_model::DropReason;
 use e3_sim::{Client, Damage, Faults};
 use std::collections::BTreeMap;
 
@@ -19,7 +20,7 @@ fn damaged(permille: u64, damage: Damage) -> Faults {
 }
 
 /// What all nodes dropped, by reason.
-fn dropped(run: &Run) -> BTreeMap<String, u64> {
+fn dropped(run: &Run) -> BTreeMap<DropReason, u64> {
     let mut all = BTreeMap::new();
     for node in run.cluster.up() {
         let worker = run.cluster.worker(node).expect("it is up");
@@ -31,7 +32,7 @@ fn dropped(run: &Run) -> BTreeMap<String, u64> {
 }
 
 fn restarts(run: &Run) -> u64 {
-    dropped(run).get("channel").copied().unwrap_or(0)
+    dropped(run).get(&DropReason::Channel).copied().unwrap_or(0)
 }
 
 /// New clients, whose requests nobody has touched, find everything in order.
@@ -53,7 +54,7 @@ fn what_the_wire_damages_is_dropped() {
         run.heal();
         run.check();
         let dropped = dropped(&run);
-        let seen = dropped.get("checksum").copied().unwrap_or(0);
+        let seen = dropped.get(&DropReason::Checksum).copied().unwrap_or(0);
         assert!(
             seen > run.cluster.damaged / 3,
             "{dropped:?}; {}",
@@ -61,14 +62,14 @@ fn what_the_wire_damages_is_dropped() {
         );
         // Nothing damaged came further than the checksum.
         for reason in [
-            "frame",
-            "client frame",
-            "message",
-            "replication",
-            "channel",
-            "lease",
+            DropReason::Frame,
+            DropReason::ClientFrame,
+            DropReason::Message,
+            DropReason::Replication,
+            DropReason::Channel,
+            DropReason::Lease,
         ] {
-            assert_eq!(dropped.get(reason), None, "{dropped:?}; {}", run.replay());
+            assert_eq!(dropped.get(&reason), None, "{dropped:?}; {}", run.replay());
         }
         total += run.cluster.damaged;
     }

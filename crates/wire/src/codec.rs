@@ -1,6 +1,7 @@
 //! Reading and writing integers and byte strings.
 
 use crate::limits::WIRE_VERSION;
+use e3_model::DropReason;
 
 /// Why bytes are not what they should be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -62,12 +63,12 @@ pub enum WireError {
 }
 
 impl WireError {
-    /// Under what a datagram with this fault is counted.
-    pub fn reason(&self) -> &'static str {
+    /// Under what a datagram with this error in its header is counted.
+    pub fn drop_reason(&self) -> DropReason {
         match self {
-            WireError::Checksum { .. } => "checksum",
-            WireError::Length { .. } => "length",
-            _ => "header",
+            WireError::Checksum { .. } => DropReason::Checksum,
+            WireError::Length { .. } => DropReason::Length,
+            _ => DropReason::Header,
         }
     }
 }

@@ -2,7 +2,7 @@
 //! client or a heartbeat could have sent, but damaged.
 
 use e3_model::api::NodeView;
-use e3_model::{AppId, EdgeId, NodeId, RequestId, ServiceId, ShardId, Timestamp};
+use e3_model::{AppId, DropReason, EdgeId, NodeId, RequestId, ServiceId, ShardId, Timestamp};
 use e3_random::Random;
 use e3_wire::client::ClientFrame;
 use e3_wire::datagram::{Header, Kind, seal};
@@ -25,21 +25,21 @@ pub struct Garbage {
     pub headers: Vec<String>,
 }
 
-/// Why a node drops what [`Garbage::for_node`] makes, one for each kind; see `Worker::dropped`.
-pub const REASONS: [&str; 13] = [
-    "header",
-    "length",
-    "checksum",
-    "empty",
-    "cluster",
-    "incarnation",
-    "sender",
-    "kind",
-    "frame",
-    "client frame",
-    "link",
-    "view",
-    "lease",
+/// Why a node drops what [`Garbage::for_node`] makes, one for each kind.
+pub const REASONS: [DropReason; 13] = [
+    DropReason::Header,
+    DropReason::Length,
+    DropReason::Checksum,
+    DropReason::Empty,
+    DropReason::Cluster,
+    DropReason::Incarnation,
+    DropReason::Sender,
+    DropReason::Kind,
+    DropReason::Frame,
+    DropReason::ClientFrame,
+    DropReason::Link,
+    DropReason::View,
+    DropReason::Lease,
 ];
 
 impl Garbage {
@@ -99,23 +99,25 @@ impl Garbage {
         let mut header = self.header(to);
         let mut frames = self.bytes(1400);
         match REASONS.get(reason) {
-            Some(&"header") if self.random.one_in(2) => return frames,
-            Some(&"empty") => frames.clear(),
-            Some(&"cluster") => header.cluster ^= u64::from(self.other(0)),
-            Some(&"incarnation") => header.to_incarnation = self.other(header.to_incarnation),
-            Some(&"sender") if self.random.one_in(2) => header.from = NodeId(999),
-            Some(&"sender") => header.incarnation = self.other(header.incarnation),
-            Some(&"kind") => header.kind = Kind::Heartbeat,
-            Some(&"frame") => frames[0] |= 0x80,
-            Some(&"client frame") => {
+            Some(DropReason::Header) if self.random.one_in(2) => return frames,
+            Some(DropReason::Empty) => frames.clear(),
+            Some(DropReason::Cluster) => header.cluster ^= u64::from(self.other(0)),
+            Some(DropReason::Incarnation) => {
+                header.to_incarnation = self.other(header.to_incarnation)
+            }
+            Some(DropReason::Sender) if self.random.one_in(2) => header.from = NodeId(999),
+            Some(DropReason::Sender) => header.incarnation = self.other(header.incarnation),
+            Some(DropReason::Kind) => header.kind = Kind::Heartbeat,
+            Some(DropReason::Frame) => frames[0] |= 0x80,
+            Some(DropReason::ClientFrame) => {
                 header = Header::CLIENT;
                 frames[0] |= 0x80;
             }
-            Some(&"link") => {
+            Some(DropReason::Link) => {
                 let link = self.link(AppId(u16::MAX));
                 frames = self.data(link);
             }
-            Some(&"view") => {
+            Some(DropReason::View) => {
                 let (node, shard) = (header.from, ShardId(self.random.below(2) as u16));
                 let link = Link {
                     ends: Ends::Ingress { node, shard },
@@ -124,7 +126,7 @@ impl Garbage {
                 };
                 frames = self.data(link);
             }
-            Some(&"lease") => {
+            Some(DropReason::Lease) => {
                 frames.clear();
                 let sent = Timestamp(u64::MAX - self.random.below(1 << 62));
                 Frame::LeaseGrant { sent }.encode(&mut frames);
@@ -136,9 +138,9 @@ impl Garbage {
         datagram.append(&mut frames);
         seal(&mut datagram);
         match REASONS.get(reason) {
-            Some(&"header") => datagram[self.random.below(3) as usize] ^= 0x10,
-            Some(&"length") => datagram.truncate(datagram.len() - 1),
-            Some(&"checksum") => {
+            Some(DropReason::Header) => datagram[self.random.below(3) as usize] ^= 0x10,
+            Some(DropReason::Length) => datagram.truncate(datagram.len() - 1),
+            Some(DropReason::Checksum) => {
                 let at = 8 + self.random.below(datagram.len() as u64 - 8) as usize;
                 datagram[at] ^= 1 << self.random.below(8);
             }

@@ -26,7 +26,17 @@ fn replied(ingress: &mut Ingress, id: RequestId, reply: &Reply) -> Option<Asker>
 
 /// Attempt 0 of the driver, with an idempotency key.
 fn keyed(ingress: &mut Ingress, seq: u64, deadline: Timestamp) -> Admission {
-    ingress.admit(Asker::Driver, id(seq), (0, deadline), 5, 10, true)
+    ingress.admit(id(seq), &attempt(Asker::Driver, deadline, true), 10)
+}
+
+fn attempt(from: Asker, deadline: Timestamp, keyed: bool) -> Attempt {
+    Attempt {
+        from,
+        number: 0,
+        deadline,
+        fingerprint: 5,
+        keyed,
+    }
 }
 
 #[test]
@@ -36,16 +46,16 @@ fn an_expired_request_is_forwarded_again_with_a_later_deadline_only() {
     let expired = reply(Outcome::Expired);
     let asker = replied(&mut ingress, id(1).1, &expired);
     assert_eq!(asker, Some(Asker::Driver));
-    assert_eq!(ingress.under_way(), 0);
+    assert_eq!(ingress.in_flight(), 0);
     let same = keyed(&mut ingress, 1, at(2));
     assert_eq!(same, Admission::Repeat(expired.clone()));
     assert_eq!(keyed(&mut ingress, 1, at(9)), Admission::Forward);
-    assert_eq!(ingress.under_way(), 1);
+    assert_eq!(ingress.in_flight(), 1);
     let done = reply(Outcome::Done);
     assert!(replied(&mut ingress, id(1).1, &done).is_some());
     assert!(replied(&mut ingress, id(1).1, &expired).is_none());
     assert_eq!(keyed(&mut ingress, 1, at(20)), Admission::Repeat(done));
-    assert_eq!(ingress.under_way(), 0);
+    assert_eq!(ingress.in_flight(), 0);
 }
 
 #[test]
@@ -55,7 +65,7 @@ fn an_answer_that_overtakes_the_expiry_counts() {
     replied(&mut ingress, id(1).1, &reply(Outcome::Expired));
     let done = reply(Outcome::Done);
     assert!(replied(&mut ingress, id(1).1, &done).is_some());
-    assert_eq!(ingress.under_way(), 0);
+    assert_eq!(ingress.in_flight(), 0);
     assert_eq!(keyed(&mut ingress, 1, at(2)), Admission::Repeat(done));
 }
 
@@ -63,14 +73,14 @@ fn an_answer_that_overtakes_the_expiry_counts() {
 fn a_long_deadline_does_not_hold_up_forgetting() {
     let mut ingress = Ingress::default();
     let client = Asker::Client(Address::default());
-    ingress.admit(client, id(1), (0, at(3000)), 5, 1000, false);
+    ingress.admit(id(1), &attempt(client, at(3000), false), 1000);
     for seq in 2..100 {
-        ingress.admit(client, id(seq), (0, at(1)), 5, 1000, false);
+        ingress.admit(id(seq), &attempt(client, at(1), false), 1000);
     }
-    assert_eq!(ingress.under_way(), 99);
+    assert_eq!(ingress.in_flight(), 99);
     ingress.forget(at(10));
     assert_eq!(ingress.sessions.len(), 1);
-    assert_eq!(ingress.under_way(), 1);
+    assert_eq!(ingress.in_flight(), 1);
 }
 
 #[test]
@@ -78,14 +88,14 @@ fn keyed_requests_are_bounded_for_as_long_as_shards_remember_them() {
     let mut ingress = Ingress::default();
     for seq in 0..KEYED_MAX as u64 {
         let session = (APP, RequestId { client: seq, seq });
-        let admitted = ingress.admit(Asker::Driver, session, (0, at(1)), 5, u32::MAX, true);
+        let admitted = ingress.admit(session, &attempt(Asker::Driver, at(1), true), u32::MAX);
         assert_eq!(admitted, Admission::Forward);
         replied(&mut ingress, session.1, &reply(Outcome::Done));
     }
     ingress.forget(at(60));
     assert!(ingress.sessions.is_empty());
     assert_eq!(keyed(&mut ingress, 1, at(70)), Admission::Overloaded);
-    let unkeyed = ingress.admit(Asker::Driver, id(2), (0, at(70)), 5, 10, false);
+    let unkeyed = ingress.admit(id(2), &attempt(Asker::Driver, at(70), false), 10);
     assert_eq!(unkeyed, Admission::Forward);
     ingress.forget(at(1) + KEYED_GRACE);
     assert_eq!(keyed(&mut ingress, 1, at(400)), Admission::Forward);

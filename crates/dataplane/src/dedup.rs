@@ -1,4 +1,4 @@
-//! What a shard has handled, so that nothing takes effect twice.
+//! The dedup table: what a shard has handled, so that nothing takes effect twice.
 //!
 //! Kept per key slot, so that it can follow a slot through a split or merge. Bounded two ways: a
 //! client says below which of its requests it needs no answer any more, and a request's deadline
@@ -6,19 +6,21 @@
 //! remembered for longer, since its client may come back through another node. All of it is read
 //! from the log entries only, so that primary and backups forget the same things.
 
-use crate::limits::{KEYED_GRACE, SEEN_GRACE};
+use crate::limits::{DEDUP_GRACE, KEYED_GRACE};
 use e3_model::{MessageId, RequestId, Slot, Timestamp, Via};
 use e3_wire::entry::{Entry, Outcome};
 use e3_wire::message::Message;
-use std::collections::{BTreeMap, BTreeSet};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
 use std::rc::Rc;
 
 /// Messages handled by one shard.
 #[derive(Debug, Default)]
-pub struct Seen {
+pub(crate) struct DedupTable {
     clients: BTreeMap<(Slot, u64), Client>,
-    /// What is forgotten next comes first: time, number of the entry, its message.
-    order: BTreeSet<(Timestamp, u64, Slot, MessageId)>,
+    /// What is forgotten next comes first: time, number of the entry, its message. An entry that
+    /// was replaced or forgotten earlier stays until its time and then means nothing.
+    order: BinaryHeap<Reverse<(Timestamp, u64, Slot, MessageId)>>,
 }
 
 #[derive(Debug, Default)]
@@ -30,26 +32,27 @@ struct Client {
 
 /// Until when an entry's message is remembered.
 fn until(entry: &Entry) -> Timestamp {
-    let grace = match entry.is_keyed() {
-        true => KEYED_GRACE,
-        false => SEEN_GRACE,
-    };
-    entry.deadline + grace
+    entry.deadline
+        + if entry.is_keyed() {
+            KEYED_GRACE
+        } else {
+            DEDUP_GRACE
+        }
 }
 
-/// Whether a repeat of an expired message may be handled now, in place of its dead letter: its
+/// Whether a retry of an expired message may be handled now, in place of its dead letter: its
 /// request has an idempotency key and a later deadline, and nothing was done for the message before.
-pub fn revives(expired: &Entry, repeat: &Message, now: Timestamp) -> bool {
+pub(crate) fn revives(expired: &Entry, retry: &Message, now: Timestamp) -> bool {
     let outcome = expired.reply.as_ref().map(|r| r.outcome);
-    repeat.is_keyed()
+    retry.is_keyed()
         && expired.dead.is_some()
         && outcome == Some(Outcome::Expired)
-        && repeat.deadline > expired.deadline.max(now)
+        && retry.deadline > expired.deadline.max(now)
 }
 
 /// What is known of a message.
 #[derive(Clone, Debug)]
-pub enum Known {
+pub(crate) enum Lookup {
     /// Nothing.
     New,
     /// Handled, with this result.
@@ -58,22 +61,22 @@ pub enum Known {
     Stale,
 }
 
-impl Seen {
+impl DedupTable {
     /// What is known of a message.
-    pub fn look_up(&self, slot: Slot, id: &MessageId) -> Known {
+    pub(crate) fn look_up(&self, slot: Slot, id: &MessageId) -> Lookup {
         let Some(client) = self.clients.get(&(slot, id.request.client)) else {
-            return Known::New;
+            return Lookup::New;
         };
         match client.entries.get(&(id.request.seq, id.via, id.index)) {
-            Some(entry) => Known::Handled(entry.clone()),
+            Some(entry) => Lookup::Handled(entry.clone()),
             // Only for requests: messages between shards may be in flight after the answer.
-            None if id.via == Via::Ingress && id.request.seq < client.oldest_seq => Known::Stale,
-            None => Known::New,
+            None if id.via == Via::Ingress && id.request.seq < client.oldest_seq => Lookup::Stale,
+            None => Lookup::New,
         }
     }
 
     /// Remembers a handled message and forgets what needs no remembering any more.
-    pub fn insert(&mut self, entry: Rc<Entry>) {
+    pub(crate) fn insert(&mut self, entry: Rc<Entry>) {
         let now = entry.now;
         let id = entry.id;
         let client = self
@@ -94,15 +97,19 @@ impl Seen {
                 client.entries.remove(&key);
             }
         }
-        self.order.insert((until(&entry), entry.op, entry.slot, id));
+        self.order
+            .push(Reverse((until(&entry), entry.op, entry.slot, id)));
         let key = (id.request.seq, id.via, id.index);
-        if let Some(old) = client.entries.insert(key, entry) {
-            self.order.remove(&(until(&old), old.op, old.slot, id));
-        }
-        while let Some((until, op, slot, id)) = self.order.first().copied()
+        client.entries.insert(key, entry);
+        self.forget(now);
+    }
+
+    /// Forgets what no copy can come of any more.
+    fn forget(&mut self, now: Timestamp) {
+        while let Some(Reverse((until, op, slot, id))) = self.order.peek().copied()
             && until < now
         {
-            self.order.pop_first();
+            self.order.pop();
             let Some(client) = self.clients.get_mut(&(slot, id.request.client)) else {
                 continue;
             };
@@ -117,7 +124,7 @@ impl Seen {
     }
 
     /// Whether the idempotency key of this request belongs to another request.
-    pub fn has_other(&self, slot: Slot, id: RequestId) -> bool {
+    pub(crate) fn has_other(&self, slot: Slot, id: RequestId) -> bool {
         let Some(client) = self.clients.get(&(slot, id.client)) else {
             return false;
         };
@@ -129,7 +136,7 @@ impl Seen {
     /// The attempt under which a copy of a handled message is answered once more; None if it asks
     /// for nothing new. With an idempotency key each ingress counts attempts for itself, so every
     /// copy that one passes on asks; any other asks if its attempt is higher than those before.
-    pub fn next_attempt(&mut self, slot: Slot, id: &MessageId, attempt: u16) -> Option<u16> {
+    pub(crate) fn next_attempt(&mut self, slot: Slot, id: &MessageId, attempt: u16) -> Option<u16> {
         let client = self.clients.get_mut(&(slot, id.request.client))?;
         let entry = client
             .entries
@@ -144,7 +151,7 @@ impl Seen {
     }
 
     /// All that is remembered, in the order of the log.
-    pub fn entries(&self) -> Vec<&Rc<Entry>> {
+    pub(crate) fn entries(&self) -> Vec<&Rc<Entry>> {
         let mut all: Vec<_> = self
             .clients
             .values()
@@ -155,7 +162,7 @@ impl Seen {
     }
 
     /// Messages remembered.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.clients.values().map(|c| c.entries.len()).sum()
     }
 }
@@ -192,15 +199,15 @@ mod tests {
 
     #[test]
     fn answered_requests_are_forgotten_messages_between_shards_are_not() {
-        let mut seen = Seen::default();
+        let mut table = DedupTable::default();
         let edge = Via::Edge(EdgeId(0));
         for seq in 1..=3 {
-            seen.insert(entry(seq, Via::Ingress, 0, 1));
-            seen.insert(entry(seq, edge, 0, 1));
+            table.insert(entry(seq, Via::Ingress, 0, 1));
+            table.insert(entry(seq, edge, 0, 1));
         }
-        seen.insert(entry(4, Via::Ingress, 0, 3));
+        table.insert(entry(4, Via::Ingress, 0, 3));
         let known = |seq, via| {
-            seen.look_up(
+            table.look_up(
                 Slot(5),
                 &MessageId {
                     request: RequestId { client: 1, seq },
@@ -209,53 +216,53 @@ mod tests {
                 },
             )
         };
-        assert!(matches!(known(2, Via::Ingress), Known::Stale));
-        assert!(matches!(known(3, Via::Ingress), Known::Handled(_)));
-        assert!(matches!(known(1, edge), Known::Handled(_)));
-        assert!(matches!(known(5, Via::Ingress), Known::New));
+        assert!(matches!(known(2, Via::Ingress), Lookup::Stale));
+        assert!(matches!(known(3, Via::Ingress), Lookup::Handled(_)));
+        assert!(matches!(known(1, edge), Lookup::Handled(_)));
+        assert!(matches!(known(5, Via::Ingress), Lookup::New));
     }
 
     #[test]
     fn an_idempotency_key_is_remembered_longer_and_holds_nothing_else_up() {
-        let mut seen = Seen::default();
+        let mut table = DedupTable::default();
         let second = 1_000_000_000;
-        seen.insert(entry(7, Via::Ingress, 0, 0));
+        table.insert(entry(7, Via::Ingress, 0, 0));
         let request = |seq| RequestId { client: 1, seq };
-        assert!(seen.has_other(Slot(5), request(8)));
-        assert!(!seen.has_other(Slot(5), request(7)));
-        assert!(!seen.has_other(Slot(6), request(8)));
+        assert!(table.has_other(Slot(5), request(8)));
+        assert!(!table.has_other(Slot(5), request(7)));
+        assert!(!table.has_other(Slot(6), request(8)));
         for seq in 0..200 {
             let mut other = (*entry(seq, Via::Ingress, seq * second, 1)).clone();
             other.id.request.client = 2;
             other.op = seq + 1;
-            seen.insert(Rc::new(other));
-            assert!(seen.len() < 10, "{}", seen.len());
+            table.insert(Rc::new(other));
+            assert!(table.len() < 10, "{}", table.len());
         }
-        assert!(seen.has_other(Slot(5), request(8)), "200 s later");
+        assert!(table.has_other(Slot(5), request(8)), "200 s later");
         let late = KEYED_GRACE.0 + second;
-        seen.insert(entry(9, Via::Edge(EdgeId(0)), late, 1));
-        assert!(!seen.has_other(Slot(5), request(8)), "forgotten");
+        table.insert(entry(9, Via::Edge(EdgeId(0)), late, 1));
+        assert!(!table.has_other(Slot(5), request(8)), "forgotten");
     }
 
     #[test]
     fn what_replaces_an_entry_is_remembered_for_its_own_time() {
-        let mut seen = Seen::default();
-        seen.insert(entry(7, Via::Ingress, 0, 0));
+        let mut table = DedupTable::default();
+        table.insert(entry(7, Via::Ingress, 0, 0));
         let mut again = (*entry(7, Via::Ingress, 100_000_000_000, 0)).clone();
         again.op = 1;
         let id = again.id;
-        seen.insert(Rc::new(again));
-        assert_eq!(seen.len(), 1);
+        table.insert(Rc::new(again));
+        assert_eq!(table.len(), 1);
         let late = KEYED_GRACE.0 + 50_000_000_000;
-        seen.insert(entry(1, Via::Edge(EdgeId(0)), late, 1));
-        assert!(matches!(seen.look_up(Slot(5), &id), Known::Handled(e) if e.op == 1));
+        table.insert(entry(1, Via::Edge(EdgeId(0)), late, 1));
+        assert!(matches!(table.look_up(Slot(5), &id), Lookup::Handled(e) if e.op == 1));
     }
 
     #[test]
     fn every_ingress_is_answered_and_an_edge_once_for_each_attempt() {
-        let mut seen = Seen::default();
-        seen.insert(entry(1, Via::Ingress, 0, 0));
-        seen.insert(entry(1, Via::Edge(EdgeId(0)), 0, 0));
+        let mut table = DedupTable::default();
+        table.insert(entry(1, Via::Ingress, 0, 0));
+        table.insert(entry(1, Via::Edge(EdgeId(0)), 0, 0));
         let mut next = |via, attempt| {
             let request = RequestId { client: 1, seq: 1 };
             let id = MessageId {
@@ -263,7 +270,7 @@ mod tests {
                 via,
                 index: 0,
             };
-            seen.next_attempt(Slot(5), &id, attempt)
+            table.next_attempt(Slot(5), &id, attempt)
         };
         assert_eq!(next(Via::Ingress, 0), Some(1));
         assert_eq!(next(Via::Ingress, 0), Some(2));
@@ -277,10 +284,10 @@ mod tests {
 
     #[test]
     fn time_bounds_what_is_remembered() {
-        let mut seen = Seen::default();
+        let mut table = DedupTable::default();
         for seq in 0..10_000 {
-            seen.insert(entry(seq, Via::Edge(EdgeId(1)), seq * 1_000_000_000, 1));
+            table.insert(entry(seq, Via::Edge(EdgeId(1)), seq * 1_000_000_000, 1));
         }
-        assert!(seen.len() < 10, "{}", seen.len());
+        assert!(table.len() < 10, "{}", table.len());
     }
 }

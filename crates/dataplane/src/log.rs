@@ -1,0 +1,119 @@
+//! The log of a shard, as primary and backups have it in common: collections, dedup table, dead
+//! letters, and the entries whose outputs are not durable downstream.
+
+use crate::dead_letters::DeadLetters;
+use crate::dedup::DedupTable;
+use crate::links::Delivery;
+use e3_collections::{CollectionSpec, State};
+use e3_model::{Bytes, Timestamp};
+use e3_wire::entry::Entry;
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+/// A function of the log's entries.
+#[derive(Debug)]
+pub(crate) struct Log {
+    pub(crate) state: Rc<RefCell<State>>,
+    pub(crate) dedup: DedupTable,
+    /// Last entry.
+    pub(crate) op: u64,
+    /// `now` of the last entry: never goes back.
+    pub(crate) now: Timestamp,
+    /// Outputs of entries up to this one are durable at their receivers.
+    pub(crate) released: u64,
+    /// Entries after `released`, in order.
+    pub(crate) outbox: VecDeque<Outgoing>,
+    pub(crate) dead_letters: DeadLetters,
+}
+
+/// An entry whose outputs are not all durable at their receivers.
+#[derive(Debug)]
+pub(crate) struct Outgoing {
+    pub(crate) entry: Rc<Entry>,
+    /// Outputs that are not durable.
+    pub(crate) open: usize,
+    /// Copies of a stateless service's message: durable when the outputs are.
+    pub(crate) deliveries: Vec<Delivery>,
+}
+
+impl Log {
+    pub(crate) fn new(collections: &[CollectionSpec]) -> Log {
+        Log {
+            state: Rc::new(RefCell::new(State::new(collections))),
+            dedup: DedupTable::default(),
+            op: 0,
+            now: Timestamp::ZERO,
+            released: 0,
+            outbox: VecDeque::new(),
+            dead_letters: DeadLetters::default(),
+        }
+    }
+
+    /// Takes an entry whose writes are applied already.
+    pub(crate) fn record(&mut self, entry: Rc<Entry>) {
+        self.op = entry.op;
+        self.now = self.now.max(entry.now);
+        if let Some(letter) = &entry.replays {
+            self.dead_letters.remove(letter);
+        }
+        if let Some(letter) = &entry.dead {
+            self.dead_letters.keep(entry.id, letter.clone());
+        }
+        self.outbox.push_back(Outgoing::new(entry.clone()));
+        self.dedup.insert(entry);
+    }
+
+    /// An entry of the outbox.
+    pub(crate) fn outgoing(&mut self, op: u64) -> Option<&mut Outgoing> {
+        let first = self.outbox.front()?.entry.op;
+        self.outbox
+            .get_mut(usize::try_from(op.checked_sub(first)?).ok()?)
+    }
+
+    /// Drops the front of the outbox if it has no open outputs and is committed; gives the
+    /// deliveries that are durable with it.
+    pub(crate) fn trim(&mut self, commit: u64) -> Option<Vec<Delivery>> {
+        let first = self.outbox.front()?;
+        if first.open > 0 || first.entry.op > commit {
+            return None;
+        }
+        let first = self.outbox.pop_front()?;
+        self.released = first.entry.op;
+        Some(first.deliveries)
+    }
+
+    /// The primary says that outputs up to `op` are durable.
+    pub(crate) fn release(&mut self, op: u64) {
+        while self.outbox.front().is_some_and(|o| o.entry.op <= op) {
+            self.outbox.pop_front();
+        }
+        self.released = self.released.max(op.min(self.op));
+    }
+
+    /// Memory of the collections in bytes.
+    pub(crate) fn memory_bytes(&self) -> Bytes {
+        Bytes(self.state.borrow().memory_bytes() as u64)
+    }
+
+    /// Panics if an invariant is broken.
+    pub(crate) fn validate(&self) {
+        assert!(self.released <= self.op, "released beyond the log");
+        assert_eq!(
+            self.released + self.outbox.len() as u64,
+            self.op,
+            "the outbox has a gap"
+        );
+        self.dead_letters.validate();
+    }
+}
+
+impl Outgoing {
+    pub(crate) fn new(entry: Rc<Entry>) -> Outgoing {
+        Outgoing {
+            open: entry.outputs.len(),
+            entry,
+            deliveries: Vec::new(),
+        }
+    }
+}

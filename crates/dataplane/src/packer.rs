@@ -1,0 +1,107 @@
+//! Packs frames into datagrams: one open datagram for each peer, closed when it is full or when the
+//! worker's turn ends.
+
+use crate::limits::*;
+use e3_model::plan::Peer;
+use e3_model::{Address, NodeId};
+use e3_wire::datagram::{HEADER_LEN, Header, Kind, seal};
+use e3_wire::frame::Frame;
+use std::collections::{BTreeMap, VecDeque};
+
+/// Frames on their way into datagrams.
+#[derive(Debug)]
+pub(crate) struct Packer {
+    cluster: u64,
+    node: NodeId,
+    incarnation: u32,
+    pub(crate) peers: BTreeMap<NodeId, Peer>,
+    open: BTreeMap<NodeId, Vec<u8>>,
+    /// Whole datagrams for other nodes.
+    pub(crate) remote: VecDeque<(Address, Vec<u8>)>,
+    /// Whole datagrams for this node itself, without checksum.
+    local: VecDeque<Vec<u8>>,
+    /// Empty buffers.
+    spare: Vec<Vec<u8>>,
+}
+
+impl Packer {
+    /// Without peers.
+    pub(crate) fn new(node: NodeId, cluster: u64, incarnation: u32) -> Packer {
+        Packer {
+            cluster,
+            node,
+            incarnation,
+            peers: BTreeMap::new(),
+            open: BTreeMap::new(),
+            remote: VecDeque::new(),
+            local: VecDeque::new(),
+            spare: Vec::new(),
+        }
+    }
+
+    /// Appends a frame for a node. Frames for unknown nodes are dropped: what must arrive is
+    /// retransmitted by its channel.
+    pub(crate) fn frame(&mut self, to: NodeId, frame: &Frame<'_>) {
+        let Some(to_incarnation) = self.peers.get(&to).map(|p| p.incarnation) else {
+            return;
+        };
+        let len = frame.encoded_len();
+        let open = self.open.get(&to).map_or(0, Vec::len);
+        if open + len > DATAGRAM_LEN_GOAL {
+            self.close(to);
+        }
+        let (node, cluster, incarnation) = (self.node, self.cluster, self.incarnation);
+        let spare = &mut self.spare;
+        let buffer = self.open.entry(to).or_insert_with(|| {
+            let mut buffer = spare.pop().unwrap_or_default();
+            buffer.reserve(HEADER_LEN + len.max(512));
+            Header {
+                kind: Kind::Peer,
+                from: node,
+                cluster,
+                incarnation,
+                to_incarnation,
+            }
+            .encode(&mut buffer);
+            buffer
+        });
+        frame.encode(buffer);
+    }
+
+    /// Closes all open datagrams.
+    pub(crate) fn flush(&mut self) {
+        while let Some(to) = self.open.keys().next().copied() {
+            self.close(to);
+        }
+    }
+
+    fn close(&mut self, to: NodeId) {
+        let Some(mut buffer) = self.open.remove(&to) else {
+            return;
+        };
+        if to == self.node {
+            self.local.push_back(buffer);
+        } else if let Some(peer) = self.peers.get(&to) {
+            seal(&mut buffer);
+            self.remote.push_back((peer.address, buffer));
+        }
+    }
+
+    /// The next datagram for this node itself.
+    pub(crate) fn pop_local(&mut self) -> Option<Vec<u8>> {
+        self.local.pop_front()
+    }
+
+    /// An empty buffer.
+    pub(crate) fn buffer(&mut self) -> Vec<u8> {
+        self.spare.pop().unwrap_or_default()
+    }
+
+    /// Takes back a buffer that has been sent.
+    pub(crate) fn recycle(&mut self, mut buffer: Vec<u8>) {
+        if self.spare.len() < SPARE_BUFFERS_MAX && buffer.capacity() > 0 {
+            buffer.clear();
+            self.spare.push(buffer);
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! What the transitions of a replica work on: the shard, the world as the worker knows it, and the
+//! effects that a transition asks for.
+
+use crate::app::App;
+use crate::config::Config;
+use crate::lease::Leases;
+use crate::links::Delivery;
+use crate::log::Log;
+use e3_collections::State;
+use e3_invocation::Invocation;
+use e3_model::plan::{NodePlan, Peer};
+use e3_model::{AppId, DropReason, MessageId, Nanos, NodeId, RequestId, ShardKey, Timestamp};
+use e3_wire::entry::{Entry, Reply};
+use e3_wire::frame::Link;
+use e3_wire::message::Message;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// What a replica has in every role.
+#[derive(Debug)]
+pub(crate) struct Shard {
+    pub(crate) key: ShardKey,
+    pub(crate) view: u32,
+    pub(crate) incarnation: u32,
+    pub(crate) log: Log,
+    pub(crate) counts: Counts,
+    /// Why its service does not run here, or why its replication stopped.
+    pub(crate) error: Option<String>,
+}
+
+/// What a node did as the primary of a shard.
+#[derive(PartialEq, Debug, Default)]
+pub(crate) struct Counts {
+    pub(crate) handled: u64,
+    pub(crate) failed: u64,
+    pub(crate) dead_lettered: u64,
+    pub(crate) expired: u64,
+    /// Why the last attempt failed that did.
+    pub(crate) last_failure: Option<String>,
+    pub(crate) busy: Nanos,
+}
+
+/// What replicas see of their worker.
+#[derive(Debug)]
+pub(crate) struct World {
+    pub(crate) config: Config,
+    pub(crate) now: Timestamp,
+    pub(crate) plan: Arc<NodePlan>,
+    pub(crate) apps: BTreeMap<AppId, App>,
+    pub(crate) leases: Leases,
+    /// Why nothing new is handled, if the node's memory is used up.
+    pub(crate) memory_full: Option<String>,
+}
+
+/// The world around a replica during one transition.
+#[derive(Clone, Copy)]
+pub(crate) struct Context<'a> {
+    pub(crate) now: Timestamp,
+    pub(crate) config: &'a Config,
+    pub(crate) app: &'a App,
+    pub(crate) leases: &'a Leases,
+    pub(crate) peers: &'a BTreeMap<NodeId, Peer>,
+    pub(crate) memory_full: Option<&'a str>,
+}
+
+impl World {
+    /// As a replica of the application sees it.
+    pub(crate) fn context(&self, app: AppId) -> Option<Context<'_>> {
+        Some(Context {
+            now: self.now,
+            config: &self.config,
+            app: self.apps.get(&app)?,
+            leases: &self.leases,
+            peers: &self.plan.peers,
+            memory_full: self.memory_full.as_deref(),
+        })
+    }
+}
+
+/// One transition of a primary.
+pub(crate) struct Turn<'a> {
+    pub(crate) cx: &'a Context<'a>,
+    pub(crate) shard: &'a mut Shard,
+    pub(crate) effects: &'a mut Vec<Effect>,
+}
+
+/// What a transition asks the worker to do.
+#[derive(Debug)]
+pub(crate) enum Effect {
+    /// Start an instance with these collections.
+    Start(Rc<RefCell<State>>),
+    /// Run the handler.
+    Run(Invocation),
+    /// A message is durable: tell its sender within `delay`.
+    Complete { delivery: Delivery, delay: Nanos },
+    /// Send a message downstream. `op` is the entry that waits until it is durable.
+    Send {
+        link: Link,
+        to: NodeId,
+        body: Rc<[u8]>,
+        op: Option<u64>,
+    },
+    /// Begin a replication stream in this epoch, in place of the one before.
+    BeginStream {
+        link: Link,
+        backup: NodeId,
+        epoch: u32,
+    },
+    /// Send an item of a replication stream. When it is durable the backup has all up to `op`; an
+    /// item inside a snapshot brings it nowhere.
+    Replicate {
+        link: Link,
+        backup: NodeId,
+        body: Rc<[u8]>,
+        op: Option<u64>,
+    },
+    /// End a replication stream.
+    EndStream(Link),
+    /// Answer a request.
+    Reply {
+        asked: Asked,
+        request: RequestId,
+        reply: Reply,
+    },
+    /// Call the replica again at this time.
+    WakeAt(Timestamp),
+    /// The backups do not know yet which outputs are durable.
+    Released,
+    /// Count something that was dropped.
+    Drop(DropReason),
+}
+
+/// Who waits for an answer, and what is asked for.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) struct Asked {
+    pub(crate) attempt: u16,
+    pub(crate) deadline: Timestamp,
+    pub(crate) reply_to: NodeId,
+    pub(crate) reply_to_incarnation: u32,
+}
+
+/// A message that waits for its turn.
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    /// How it came; none for the replay of a dead letter.
+    pub(crate) delivery: Option<Delivery>,
+    /// The dead letter that it was.
+    pub(crate) replays: Option<MessageId>,
+    pub(crate) message: Message,
+    /// Attempts that failed.
+    pub(crate) failures: u32,
+}
+
+impl Asked {
+    pub(crate) fn by_entry(e: &Entry) -> Asked {
+        Asked {
+            attempt: e.attempt,
+            deadline: e.deadline,
+            reply_to: e.reply_to,
+            reply_to_incarnation: e.reply_to_incarnation,
+        }
+    }
+
+    pub(crate) fn by_message(m: &Message) -> Asked {
+        Asked {
+            attempt: m.attempt,
+            deadline: m.deadline,
+            reply_to: m.reply_to,
+            reply_to_incarnation: m.reply_to_incarnation,
+        }
+    }
+
+    /// Whether both are answered at the same ingress.
+    pub(crate) fn is_at(&self, other: &Asked) -> bool {
+        (self.reply_to, self.reply_to_incarnation) == (other.reply_to, other.reply_to_incarnation)
+    }
+}
+
+impl Shard {
+    /// True if the collections hold more than the service may use.
+    pub(crate) fn is_over(&self, app: &App) -> bool {
+        self.log.memory_bytes() > app.service(self.key).resources.memory
+    }
+}
+
+impl Turn<'_> {
+    /// States that messages are durable here. The acknowledgement may wait for company.
+    pub(crate) fn complete(
+        &mut self,
+        deliveries: impl IntoIterator<Item = Delivery>,
+        delay: Nanos,
+    ) {
+        let effects = deliveries.into_iter();
+        self.effects
+            .extend(effects.map(|delivery| Effect::Complete { delivery, delay }));
+    }
+}

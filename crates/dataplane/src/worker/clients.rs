@@ -1,0 +1,286 @@
+//! What clients ask of this node: requests to an application, and dead letters to be read or
+//! replayed.
+
+use super::{Output, Worker};
+use crate::app::ReplicaId;
+use crate::config::Config;
+use crate::dedup::Lookup;
+use crate::ingress::{Admission, Asker, Attempt, check_request, is_too_late};
+use crate::limits::*;
+use crate::links::Tag;
+use crate::primary::{Primary, no_letter, refuse};
+use crate::shard::{Asked, Shard};
+use e3_model::{
+    Address, AppId, DropReason, MessageId, RequestId, ShardKey, Slot, Timestamp, TraceContext, Via,
+};
+use e3_wire::client::{ClientFrame, Letters, Replay, Request};
+use e3_wire::codec::Reader;
+use e3_wire::datagram::seal;
+use e3_wire::entry::{Outcome, Reply};
+use e3_wire::frame::{Ends, Frame, Link};
+use e3_wire::message::Message;
+
+impl Worker {
+    pub(super) fn on_client(
+        &mut self,
+        from: Address,
+        r: &mut Reader<'_>,
+    ) -> Result<(), DropReason> {
+        // A node that has just started knows of nothing; the client retries.
+        if self.world.plan.version == 0 {
+            return Err(DropReason::NoPlan);
+        }
+        while !r.is_empty() {
+            match ClientFrame::decode(r).map_err(|_| DropReason::ClientFrame)? {
+                ClientFrame::Request(request) => self.on_request(Asker::Client(from), request),
+                ClientFrame::ReadLetters { shard, skip } => {
+                    self.on_read_letters(from, shard, skip);
+                }
+                ClientFrame::Replay(replay) => self.on_replay(from, replay),
+                ClientFrame::Reply { .. } | ClientFrame::Letters(_) => {
+                    return Err(DropReason::ClientFrame);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes a request that this node's driver passes on for a client of another protocol. Each call
+    /// is one more attempt. The answer is an [`Output::Answer`].
+    pub fn handle_request(&mut self, now: Timestamp, mut request: Request) {
+        self.world.now = now;
+        request.attempt = self.ingress.next_attempt((request.app, request.id));
+        self.on_request(Asker::Driver, request);
+    }
+
+    fn on_request(&mut self, from: Asker, q: Request) {
+        let key = (q.app, q.id);
+        let is_known = self.ingress.knows(key);
+        let checked = check_request(self.world.now, &q, is_known);
+        let (admitted_max, checked) = match self.world.apps.get(&q.app) {
+            Some(app) => (app.plan.app.spec.admitted_max, checked),
+            None => (0, Err("the application does not run on this node".into())),
+        };
+        if let Err(reason) = checked {
+            let reply = refuse(Outcome::Rejected, &reason);
+            return self.answer(from, key, q.attempt, reply);
+        }
+        let attempt = Attempt {
+            from,
+            number: q.attempt,
+            deadline: q.deadline,
+            fingerprint: q.fingerprint(),
+            keyed: q.oldest_seq == 0,
+        };
+        let is_full = self.world.memory_full.is_some();
+        let admitted_max = if is_full { 0 } else { admitted_max };
+        match self.ingress.admit(key, &attempt, admitted_max) {
+            Admission::Conflict => self.drop_for(DropReason::Request),
+            Admission::Wait => {}
+            Admission::Repeat(reply) => self.answer(from, key, q.attempt, reply),
+            Admission::Overloaded => {
+                let reply = refuse(Outcome::Overloaded, "");
+                self.answer(from, key, q.attempt, reply);
+            }
+            Admission::Forward => self.forward(q),
+        }
+    }
+
+    /// Sends a request to the shard of the source service that owns its key.
+    fn forward(&mut self, q: Request) {
+        let Some(app) = self.world.apps.get(&q.app) else {
+            return;
+        };
+        let config = &self.world.config;
+        let service = app.dag.source();
+        let slot = Slot::of(&q.key);
+        let shard = slot.shard(app.plan.app.service(service).shards);
+        let route = app.route(ShardKey {
+            app: q.app,
+            service,
+            shard,
+        });
+        let link = Link {
+            app: q.app,
+            ends: Ends::Ingress {
+                node: config.node,
+                shard,
+            },
+            from_incarnation: config.incarnation,
+            to_incarnation: route.incarnation,
+        };
+        let message = Message {
+            id: MessageId {
+                request: q.id,
+                via: Via::Ingress,
+                index: 0,
+            },
+            attempt: q.attempt,
+            slot,
+            reply_to: config.node,
+            reply_to_incarnation: config.incarnation,
+            deadline: q.deadline,
+            oldest_seq: q.oldest_seq,
+            trace: q.trace,
+            code_version: 0,
+            key: q.key,
+            payload: q.payload,
+        };
+        let body = message.encode().into();
+        self.links.send(app, link, route.primary, body, Tag::None);
+    }
+
+    /// Sends a reply to the ingress that waits for it.
+    pub(super) fn send_reply(
+        &mut self,
+        app: AppId,
+        asked: Asked,
+        request: RequestId,
+        reply: Reply,
+    ) {
+        let (node, attempt) = (asked.reply_to, asked.attempt);
+        let peer = self.packer.peers.get(&node);
+        if peer.is_none_or(|p| p.incarnation != asked.reply_to_incarnation) {
+            // The ingress's process is gone: the client retries through another.
+            return;
+        }
+        if node == self.world.config.node {
+            let taken = self.on_reply(app, request, attempt, reply);
+            self.count(taken);
+        } else {
+            self.packer.frame(
+                node,
+                &Frame::Reply {
+                    app,
+                    request,
+                    attempt,
+                    reply,
+                },
+            );
+        }
+    }
+
+    pub(super) fn on_reply(
+        &mut self,
+        app: AppId,
+        id: RequestId,
+        attempt: u16,
+        reply: Reply,
+    ) -> Result<(), DropReason> {
+        let asker = self.ingress.on_reply(app, id, attempt, &reply)?;
+        if let Some((asker, attempt)) = asker {
+            self.answer(asker, (app, id), attempt, reply);
+        }
+        Ok(())
+    }
+
+    fn answer(&mut self, to: Asker, (app, id): (AppId, RequestId), attempt: u16, reply: Reply) {
+        let to = match to {
+            Asker::Client(address) => address,
+            Asker::Driver => {
+                self.outputs.push_back(Output::Answer { app, id, reply });
+                return;
+            }
+        };
+        let buffer = self.client_open.entry(to).or_insert_with(|| {
+            let mut buffer = self.packer.buffer();
+            ClientFrame::start(&mut buffer);
+            buffer
+        });
+        ClientFrame::Reply { id, attempt, reply }.encode(buffer);
+        if buffer.len() > DATAGRAM_LEN_GOAL / 2
+            && let Some(mut bytes) = self.client_open.remove(&to)
+        {
+            seal(&mut bytes);
+            self.outputs.push_back(Output::Send { to, bytes });
+        }
+    }
+
+    /// The primary of a shard, if it is here and may act.
+    fn serving(&self, shard: ShardKey) -> Option<(ReplicaId, &Primary, &Shard)> {
+        let id = self.find(shard)?;
+        let replica = &self.replicas.get(id.at())?.replica;
+        let cx = self.world.context(shard.app)?;
+        let primary = replica.as_primary()?;
+        primary
+            .may_serve(&cx, &replica.shard)
+            .then_some((id, primary, &replica.shard))
+    }
+
+    fn on_read_letters(&mut self, to: Address, shard: ShardKey, skip: u32) {
+        let Some((_, _, served)) = self.serving(shard) else {
+            return;
+        };
+        let letters = &served.log.dead_letters;
+        let rest = letters.iter().skip(skip as usize);
+        let letters = Letters::of(shard, skip, letters.len() as u32, rest);
+        let bytes = ClientFrame::Letters(letters).to_datagram();
+        self.outputs.push_back(Output::Send { to, bytes });
+    }
+
+    fn on_replay(&mut self, from: Address, replay: Replay) {
+        let (shard, now) = (replay.shard, self.world.now);
+        let key = (shard.app, replay.id);
+        let is_late = is_too_late(now, replay.deadline) && !self.ingress.knows(key);
+        let is_valid = replay.deadline <= now + DEADLINE_AHEAD_MAX && replay.id.seq > 0;
+        let Some((id, primary, served)) = self.serving(shard) else {
+            return;
+        };
+        if is_late || !is_valid || !primary.has_room() {
+            return;
+        }
+        let message = replay_message(served, &replay, &self.world.config);
+        let app = self.world.apps.get(&shard.app);
+        let admitted_max = app.map_or(0, |app| app.plan.app.spec.admitted_max);
+        let from = Asker::Client(from);
+        let attempt = Attempt {
+            from,
+            number: replay.attempt,
+            deadline: replay.deadline,
+            fingerprint: replay.fingerprint(),
+            keyed: false,
+        };
+        match self.ingress.admit(key, &attempt, admitted_max) {
+            Admission::Forward => {}
+            Admission::Repeat(reply) => return self.answer(from, key, replay.attempt, reply),
+            Admission::Conflict => return self.drop_for(DropReason::Request),
+            // The client retries.
+            Admission::Wait | Admission::Overloaded => return,
+        }
+        let Some(message) = message else {
+            let taken = self.on_reply(shard.app, replay.id, replay.attempt, no_letter());
+            return self.count(taken);
+        };
+        self.primary(id, |p, _| p.on_replay(replay.letter, message));
+    }
+}
+
+/// The message of a dead letter under a new identity; none if the shard has no such letter.
+fn replay_message(shard: &Shard, replay: &Replay, ingress: &Config) -> Option<Message> {
+    let id = MessageId {
+        request: replay.id,
+        ..replay.letter
+    };
+    let (slot, key, payload) = match shard.log.dead_letters.get(&replay.letter) {
+        Some(l) => (Slot::of(&l.key), l.key.clone(), l.payload.clone()),
+        // Done already, under another primary: what it was is not needed to repeat the answer.
+        None => match shard.log.dedup.look_up(replay.slot, &id) {
+            Lookup::New => return None,
+            Lookup::Handled(_) | Lookup::Stale => (replay.slot, Vec::new(), Vec::new()),
+        },
+    };
+    Some(Message {
+        id,
+        attempt: replay.attempt,
+        slot,
+        reply_to: ingress.node,
+        reply_to_incarnation: ingress.incarnation,
+        deadline: replay.deadline,
+        // Replays are numbered from 1; none of them is answered for certain.
+        oldest_seq: 1,
+        trace: TraceContext::default(),
+        code_version: 0,
+        key,
+        payload,
+    })
+}

@@ -1,0 +1,254 @@
+//! Applying plans: the worker's side of the controller's decisions.
+
+use super::{Hosted, Output, Worker};
+use crate::app::{App, ReplicaId};
+use crate::replica::Replica;
+use crate::shard::Counts;
+use e3_model::plan::{AppPlan, NodePlan, Role, ShardPlan};
+use e3_model::{AppId, DropReason, ShardKey, Timestamp};
+use e3_wire::frame::{Ends, Link};
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+
+impl Worker {
+    /// Brings the worker to the plan. Older plans and those of other clusters are ignored.
+    pub fn handle_plan(&mut self, now: Timestamp, plan: Arc<NodePlan>) {
+        self.world.now = now;
+        let config = &self.world.config;
+        let other = plan.cluster != config.cluster || plan.node != config.node;
+        if other || plan.version <= self.world.plan.version {
+            return;
+        }
+        self.world.plan = plan.clone();
+        self.packer.peers = plan.peers.clone();
+        let wanted: BTreeSet<AppId> = plan.apps.iter().map(|a| a.id).collect();
+        let have: BTreeSet<AppId> = self.world.apps.keys().copied().collect();
+        for app in have.difference(&wanted) {
+            self.delete_app(*app);
+        }
+        for app in &plan.apps {
+            self.apply_app(app);
+        }
+        self.wake_all();
+    }
+
+    fn delete_app(&mut self, id: AppId) {
+        let replicas: Vec<ReplicaId> = self.replicas_of(id);
+        for replica in replicas {
+            self.drop_replica(replica);
+        }
+        self.past.retain(|key, _| key.app != id);
+        self.world.apps.remove(&id);
+        self.ingress.delete(id);
+        self.links.delete_app(id);
+    }
+
+    fn replicas_of(&self, id: AppId) -> Vec<ReplicaId> {
+        let app = self.world.apps.get(&id);
+        app.map_or_else(Vec::new, |app| app.replicas().collect())
+    }
+
+    fn apply_app(&mut self, plan: &AppPlan) {
+        let Some(mut app) = App::new(plan.clone()) else {
+            return self.drop_for(DropReason::Plan);
+        };
+        for id in self.replicas_of(plan.id) {
+            let hosted = self.replicas.get(id.at());
+            match hosted.map(|h| h.replica.shard.key) {
+                Some(key) if app.has(key) => app.set_replica(key, Some(id)),
+                _ => self.drop_replica(id),
+            }
+        }
+        self.links.reroute(&app);
+        let before = self.world.apps.insert(plan.id, app);
+        for shard in &plan.shards {
+            self.apply_shard(plan.key(shard), shard);
+        }
+        if before.is_some_and(|b| b.plan.code_version != plan.code_version) {
+            self.start_failed_again(plan.id);
+        }
+    }
+
+    /// Another version may start where the one before could not, which is all that keeps a primary
+    /// from running.
+    fn start_failed_again(&mut self, app: AppId) {
+        for id in self.replicas_of(app) {
+            if let Some(hosted) = self.replicas.get_mut(id.at()) {
+                hosted.replica.start_again(&mut self.effects);
+                self.route(id);
+            }
+        }
+    }
+
+    fn apply_shard(&mut self, key: ShardKey, shard: &ShardPlan) {
+        let wanted = shard.role(self.world.config.node);
+        let id = self.find(key);
+        let have = id.and_then(|id| {
+            let replica = &self.replicas.get(id.at())?.replica;
+            Some((id, replica.role(), replica.shard.incarnation))
+        });
+        match (have, wanted) {
+            (None, None) => {}
+            (Some((id, ..)), None) => self.drop_replica(id),
+            (Some((id, Role::Primary, incarnation)), Some(Role::Primary))
+                if incarnation == shard.incarnation =>
+            {
+                self.update_primary(id, shard);
+            }
+            (Some((id, Role::Backup | Role::Joining, _)), Some(Role::Primary)) => {
+                self.drop_ends(key);
+                self.promote(id, shard);
+            }
+            (Some((id, Role::Backup | Role::Joining, _)), Some(role)) => {
+                if let Some(hosted) = self.replicas.get_mut(id.at()) {
+                    hosted.replica.follow(shard, role);
+                }
+            }
+            (_, Some(role)) => {
+                // New here, or a primary that was replaced: what it had is not the shard's state.
+                if let Some((id, ..)) = have {
+                    self.drop_replica(id);
+                }
+                self.add_replica(key, shard, role);
+            }
+        }
+    }
+
+    fn add_replica(&mut self, key: ShardKey, shard: &ShardPlan, role: Role) {
+        let Some(app) = self.world.apps.get_mut(&key.app) else {
+            return;
+        };
+        let counts = self.past.remove(&key).unwrap_or_default();
+        let mut replica = Replica::new(key, shard, counts, app.collections(key));
+        replica.follow(shard, role);
+        let id = ReplicaId::new(self.replicas.insert(Hosted {
+            replica,
+            inputs: VecDeque::new(),
+            is_ready: false,
+            has_released: false,
+        }));
+        app.set_replica(key, Some(id));
+        if role == Role::Primary {
+            self.promote(id, shard);
+        }
+    }
+
+    /// Makes a replica the primary.
+    fn promote(&mut self, id: ReplicaId, shard: &ShardPlan) {
+        let serve_at = self.serve_at(id, shard);
+        self.generation += 1;
+        if let Some(hosted) = self.replicas.get_mut(id.at()) {
+            let (now, generation) = (self.world.now, self.generation);
+            let effects = &mut self.effects;
+            let replica = &mut hosted.replica;
+            replica.promote(now, shard, serve_at, generation, effects);
+            self.route(id);
+            self.update_primary(id, shard);
+        }
+    }
+
+    /// When a new primary may begin: when its promises to all primaries that it knew have run out.
+    /// That is enough, since each of them needs the promises of all its backups.
+    fn serve_at(&mut self, id: ReplicaId, shard: &ShardPlan) -> Timestamp {
+        let (now, version) = (self.world.now, self.world.plan.version);
+        if shard.fenced {
+            return now;
+        }
+        let hosted = self.replicas.get(id.at());
+        let former = hosted.map(|h| h.replica.former_primaries(shard));
+        let others = former.unwrap_or_default().into_iter();
+        others
+            .filter(|p| *p != self.world.config.node)
+            .map(|p| self.world.leases.succeed(now, p, version))
+            .fold(now, Timestamp::max)
+    }
+
+    /// Brings a primary to the view.
+    fn update_primary(&mut self, id: ReplicaId, shard: &ShardPlan) {
+        self.primary(id, |p, turn| {
+            turn.shard.view = shard.view;
+            p.frozen = shard.frozen;
+            p.streams.update(turn, p.commit, shard);
+            p.advance(turn);
+        });
+    }
+
+    fn drop_replica(&mut self, id: ReplicaId) {
+        let Some(Hosted { replica, .. }) = self.replicas.try_remove(id.at()) else {
+            return;
+        };
+        let is_primary = replica.role() == Role::Primary;
+        let key = replica.shard.key;
+        let counts = Counts {
+            last_failure: None,
+            ..replica.shard.counts
+        };
+        if counts != Counts::default() {
+            self.past.insert(key, counts);
+        }
+        self.drop_ends(key);
+        self.ready.retain(|ready| *ready != id);
+        self.released.retain(|released| *released != id);
+        if let Some(app) = self.world.apps.get_mut(&key.app) {
+            app.set_replica(key, None);
+        }
+        if is_primary {
+            self.outputs.push_back(Output::Stop { key });
+        }
+    }
+
+    /// Drops all channel ends of a replica.
+    fn drop_ends(&mut self, key: ShardKey) {
+        let Some(app) = self.world.apps.get(&key.app) else {
+            return;
+        };
+        let dag = &app.dag;
+        let is_replication = |link: &Link| {
+            matches!(link.ends, Ends::Replication { service, shard, .. }
+                if (service, shard) == (key.service, key.shard))
+        };
+        let sends = |link: &Link| match link.ends {
+            Ends::Edge { edge, from, .. } => {
+                from == key.shard && dag.sender(edge) == Some(key.service)
+            }
+            Ends::Ingress { .. } | Ends::Replication { .. } => false,
+        };
+        let receives = |link: &Link| match link.ends {
+            Ends::Ingress { shard, .. } => shard == key.shard && dag.source() == key.service,
+            Ends::Edge { edge, to, .. } => {
+                to == key.shard && dag.receiver(edge) == Some(key.service)
+            }
+            Ends::Replication { .. } => false,
+        };
+        self.links
+            .drop_senders(|l| l.app == key.app && (is_replication(l) || sends(l)));
+        self.links
+            .drop_receivers(|l| l.app == key.app && (is_replication(l) || receives(l)));
+        let id = app.replica(key);
+        if let Some(hosted) = id.and_then(|id| self.replicas.get_mut(id.at())) {
+            hosted.inputs.clear();
+        }
+    }
+
+    /// Requests that wait on this node.
+    pub fn queue_len(&self) -> u32 {
+        let primaries = self.replicas.iter();
+        let primaries = primaries.filter_map(|(_, h)| h.replica.as_primary());
+        primaries.map(|p| p.queue_len()).sum::<usize>() as u32
+    }
+
+    /// Requests admitted here that have no answer yet.
+    pub fn in_flight(&self) -> u32 {
+        self.ingress.in_flight()
+    }
+
+    /// Version of the plan that is applied.
+    pub fn plan_version(&self) -> u64 {
+        self.world.plan.version
+    }
+
+    /// The plan that is applied.
+    pub fn plan(&self) -> &Arc<NodePlan> {
+        &self.world.plan
+    }
+}

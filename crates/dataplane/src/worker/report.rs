@@ -1,0 +1,177 @@
+//! What the controller hears of a node.
+
+use super::Worker;
+use crate::links::SendEnd;
+use crate::primary::Primary;
+use crate::replica::Replica;
+use crate::shard::{Context, Counts};
+use e3_model::plan::{
+    BackupReport, ChannelReport, InstanceReport, NodeEvent, NodeReport, NodeStats, ShardCounts,
+};
+use e3_model::{Nanos, NodeId, ServiceId, ShardKey};
+use e3_wire::frame::Ends;
+
+/// What about a primary the controller must hear at once when it changes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Health {
+    key: ShardKey,
+    serving: bool,
+    stalled: bool,
+    /// Backups that have everything that they were sent first.
+    synced: usize,
+}
+
+impl Worker {
+    /// All replicas here, ordered by shard, with the world around them.
+    fn all(&self) -> impl Iterator<Item = (&Replica, Context<'_>)> {
+        let ids = self.world.apps.values().flat_map(|app| app.replicas());
+        ids.filter_map(|id| {
+            let replica = &self.replicas.get(id.at())?.replica;
+            Some((replica, self.world.context(replica.shard.key.app)?))
+        })
+    }
+
+    /// The health of all primaries here.
+    pub fn health(&self) -> Vec<Health> {
+        let health = |(r, cx): (&Replica, Context<'_>)| {
+            let primary = r.as_primary()?;
+            Some(Health {
+                key: r.shard.key,
+                serving: primary.may_serve(&cx, &r.shard),
+                stalled: primary.stalled(cx.now) > Nanos::ZERO,
+                synced: self.backups(primary, &cx).filter(|b| b.synced).count(),
+            })
+        };
+        self.all().filter_map(health).collect()
+    }
+
+    /// What the controller must hear, until a plan shows that it has.
+    pub fn events(&self) -> Vec<NodeEvent> {
+        let mut events = Vec::new();
+        for (replica, cx) in self.all() {
+            replica.events(cx.app.shard(replica.shard.key), &mut events);
+        }
+        events
+    }
+
+    fn backups<'a>(
+        &'a self,
+        primary: &'a Primary,
+        cx: &Context<'a>,
+    ) -> impl Iterator<Item = BackupReport> + 'a {
+        let cx = *cx;
+        primary.streams.iter().map(move |(node, backup)| {
+            let sender = self.links.sender(cx.app, &backup.link);
+            BackupReport {
+                node,
+                acked: backup.acked,
+                synced: sender.is_some_and(|s| s.sender.durable() >= backup.snapshot_len),
+                required: backup.required,
+                leased: cx.leases.holds(cx.now, node),
+            }
+        })
+    }
+
+    fn instance_report(&self, r: &Replica, cx: &Context<'_>) -> InstanceReport {
+        let (shard, primary) = (&r.shard, r.as_primary());
+        InstanceReport {
+            key: shard.key,
+            role: r.role(),
+            view: shard.view,
+            op: shard.log.op,
+            commit: primary.map_or(shard.log.released, |p| p.commit),
+            queue: primary.map_or(0, |p| p.queue_len() as u32),
+            dead_letters: shard.log.dead_letters.count(),
+            preemptions: 0,
+            serving: primary.is_some_and(|p| p.may_serve(cx, shard)),
+            stalled: primary.map_or(Nanos::ZERO, |p| p.stalled(cx.now)),
+            backups: primary.map_or_else(Vec::new, |p| self.backups(p, cx).collect()),
+            memory_bytes: shard.log.memory_bytes().0,
+            code_version: 0,
+            error: shard.error.clone(),
+            last_failure: shard.counts.last_failure.clone(),
+        }
+    }
+
+    /// What the controller hears of this node. The driver adds the process's own figures,
+    /// and the executor its instances'.
+    pub fn report(&self) -> NodeReport {
+        let config = &self.world.config;
+        let present = self.all().map(|(r, _)| (&r.shard.key, &r.shard.counts));
+        let counts = |(key, c): (&ShardKey, &Counts)| ShardCounts {
+            key: *key,
+            handled: c.handled,
+            failed: c.failed,
+            dead_lettered: c.dead_lettered,
+            expired: c.expired,
+            busy: c.busy,
+        };
+        let instances = self.all().map(|(r, cx)| self.instance_report(r, &cx));
+        NodeReport {
+            node: config.node,
+            incarnation: config.incarnation,
+            plan_version: self.world.plan.version,
+            events: self.events(),
+            instances: instances.collect(),
+            counts: present.chain(&self.past).map(counts).collect(),
+            stats: NodeStats {
+                datagrams_in: self.datagrams_in,
+                datagrams_out: self.datagrams_out,
+                dropped: self.dropped.clone(),
+                retransmitted: self.links.retransmitted(),
+                admitted: self.ingress.admitted,
+                overloaded: self.ingress.overloaded,
+                ingress: self.ingress.counts.clone(),
+                channels: self.channel_reports(),
+                ..NodeStats::default()
+            },
+        }
+    }
+
+    fn channel_reports(&self) -> Vec<ChannelReport> {
+        let senders = self.links.senders().into_iter();
+        senders.filter_map(|end| self.channel_report(end)).collect()
+    }
+
+    fn channel_report(&self, end: &SendEnd) -> Option<ChannelReport> {
+        let app = self.world.apps.get(&end.link.app)?;
+        let service = |id: ServiceId| app.plan.app.service(id).name.as_str();
+        let node = |id: NodeId| match self.world.plan.peers.get(&id) {
+            Some(peer) => peer.name.clone(),
+            None => id.to_string(),
+        };
+        let (name, from, to) = match end.link.ends {
+            Ends::Ingress { node: n, shard } => (
+                "ingress".into(),
+                node(n),
+                format!("{}/{shard}", service(app.dag.source())),
+            ),
+            Ends::Edge { edge, from, to } => (
+                app.plan.app.spec.channels[usize::from(edge.0)]
+                    .name()
+                    .to_string(),
+                format!("{}/{from}", service(app.dag.sender(edge)?)),
+                format!("{}/{to}", service(app.dag.receiver(edge)?)),
+            ),
+            Ends::Replication {
+                service: s,
+                shard,
+                backup,
+            } => (
+                "replication".into(),
+                format!("{}/{shard}", service(s)),
+                node(backup),
+            ),
+        };
+        let s = &end.sender;
+        Some(ChannelReport {
+            app: end.link.app,
+            name,
+            from,
+            to,
+            sent: s.durable() + s.outstanding() as u64 - s.waiting() as u64,
+            durable: s.durable(),
+            waiting: s.waiting() as u32,
+        })
+    }
+}
