@@ -24,7 +24,7 @@ use thiserror::Error;
 const ROUNDS: usize = 41;
 /// Requests of one round.
 const ROUND_REQUESTS: usize = 8192;
-/// Requests that are submitted together, as a busy node finds them in its queues.
+/// Requests that are submitted together, as on a busy node.
 const BATCH: usize = 64;
 /// Keys of the hash map.
 const KEYS: u64 = 1_000_000;

@@ -1,11 +1,11 @@
 //! Measures a service in WebAssembly against itself compiled natively.
 //!
-//! Both sides handle the same requests in the same order, so their collections stay the same, and
-//! before and after the measurement everything that comes of a request is compared: writes,
-//! messages and reply, byte for byte. Rounds alternate on one thread, timed by the processor time of that thread;
-//! the result is the ratio of the medians.
+//! Both sides handle the same requests in the same order, so their collections stay equal. Before and
+//! after the measurement the effects of each request are compared byte for byte: writes, messages and
+//! reply. Rounds alternate on one thread and are timed by its processor time; the result is the ratio
+//! of the medians.
 
-use crate::Fault;
+use crate::NativeError;
 use crate::cases::Case;
 use crate::side::{Side, same_random};
 use e3_bench::{Better, Figure, median};
@@ -17,15 +17,15 @@ use std::hint::black_box;
 use std::path::Path;
 use std::time::Duration;
 
-/// Requests that are queued together, as a busy node finds them.
+/// Requests that are queued together, as on a busy node.
 const BATCH: usize = 64;
-/// Time of a round of the slower side, more or less.
+/// Approximate time of a round of the slower side.
 const ROUND: Duration = Duration::from_millis(10);
 /// Time on the application's clock from one request to the next.
 const STEP: Nanos = Nanos::from_micros(10);
-/// Where that clock begins.
+/// Start of that clock.
 const START: Timestamp = Timestamp(1_700_000_000_000_000_000);
-/// When the first reading is of, and how long after it the next one is.
+/// Time of the first reading, and the time between two readings, in seconds.
 const READINGS_S: (u32, u32) = (1_700_000_000, 2);
 
 /// How long to measure.
@@ -37,12 +37,12 @@ pub struct Effort {
     pub compared: usize,
 }
 
-/// What a service should reach of its native self.
+/// The ratio to its native self that a service should reach.
 const AIM: f64 = 0.5;
-/// The same of a service that mostly waits for accelerators.
+/// The same for a service whose work is mostly done by accelerators.
 const AIM_ACCELERATED: f64 = 0.9;
 
-/// What came of a service's measurement.
+/// The measurement of a service.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Comparison {
     /// The service.
@@ -117,8 +117,8 @@ impl<'a> Runner<'a> {
         }
     }
 
-    /// Handles the next requests of the stream; the time it took.
-    fn batch(&mut self) -> Result<Duration, Fault> {
+    /// Handles the next requests of the stream; returns the time it took.
+    fn batch(&mut self) -> Result<Duration, NativeError> {
         for _ in 0..BATCH {
             let all = &self.case.requests;
             let (key, payload) = &all[self.sequence as usize % all.len()];
@@ -149,12 +149,12 @@ impl<'a> Runner<'a> {
         let took = on_core().saturating_sub(begin);
         match self.ended.len() {
             BATCH => Ok(took),
-            ended => Err(Fault::Lost(ended, BATCH)),
+            ended => Err(NativeError::Lost(ended, BATCH)),
         }
     }
 
-    /// Nanoseconds of a request in a round of so many batches.
-    fn round(&mut self, batches: usize) -> Result<f64, Fault> {
+    /// Nanoseconds per request in a round of this many batches.
+    fn round(&mut self, batches: usize) -> Result<f64, NativeError> {
         let mut took = Duration::ZERO;
         for _ in 0..batches {
             took += self.batch()?;
@@ -166,7 +166,7 @@ impl<'a> Runner<'a> {
     }
 }
 
-/// Time that this thread has had a core: what others do on it meanwhile does not count.
+/// Processor time of this thread.
 fn on_core() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
@@ -184,7 +184,7 @@ fn give_back(side: &mut dyn Side, effects: Effects) {
     }
 }
 
-fn effects(completion: Completion) -> Result<Effects, Fault> {
+fn effects(completion: Completion) -> Result<Effects, NativeError> {
     match completion.outcome {
         Outcome::Completed(effects) => Ok(effects),
         Outcome::Failed(failed) => Err(failed.error.into()),
@@ -192,7 +192,7 @@ fn effects(completion: Completion) -> Result<Effects, Fault> {
 }
 
 /// Handles requests on both sides and compares their effects.
-fn agree(wasm: &mut Runner, native: &mut Runner, requests: usize) -> Result<usize, Fault> {
+fn agree(wasm: &mut Runner, native: &mut Runner, requests: usize) -> Result<usize, NativeError> {
     let mut compared = 0;
     while compared < requests {
         wasm.batch()?;
@@ -203,7 +203,7 @@ fn agree(wasm: &mut Runner, native: &mut Runner, requests: usize) -> Result<usiz
             let (a, b) = (effects(a)?, effects(b)?);
             if let Some(refused) = a.reply.as_ref().filter(|r| r.status != 0) {
                 let text = String::from_utf8_lossy(&refused.payload).into_owned();
-                return Err(Fault::Refused(number, refused.status, text));
+                return Err(NativeError::Refused(number, refused.status, text));
             }
             let same = [
                 ("writes", a.writes == b.writes),
@@ -211,7 +211,7 @@ fn agree(wasm: &mut Runner, native: &mut Runner, requests: usize) -> Result<usiz
                 ("reply", a.reply == b.reply),
             ];
             if let Some((what, _)) = same.iter().find(|(_, same)| !same) {
-                return Err(Fault::Differ(number, what));
+                return Err(NativeError::Differ(number, what));
             }
             give_back(wasm.side, a);
             give_back(native.side, b);
@@ -222,9 +222,9 @@ fn agree(wasm: &mut Runner, native: &mut Runner, requests: usize) -> Result<usiz
 }
 
 /// Measures one service, whose module is in this directory.
-pub fn measure(case: &Case, services: &Path, effort: Effort) -> Result<Comparison, Fault> {
+pub fn measure(case: &Case, services: &Path, effort: Effort) -> Result<Comparison, NativeError> {
     let file = services.join(format!("{}.wasm", case.name));
-    let module = std::fs::read(&file).map_err(|e| Fault::Module(file, e))?;
+    let module = std::fs::read(&file).map_err(|e| NativeError::Module(file, e))?;
     let mut solo = Solo::start_with(&module, case.spec.clone(), |config| {
         config.random = same_random();
     })?;
@@ -236,7 +236,7 @@ pub fn measure(case: &Case, services: &Path, effort: Effort) -> Result<Compariso
     let batches = (ROUND.as_nanos() as f64 / slower / BATCH as f64).ceil() as usize;
     let (mut wasm_ns, mut native_ns) = (Vec::new(), Vec::new());
     for round in 0..effort.rounds {
-        // each side is the first in every second round
+        // each side goes first in every second round
         if round % 2 == 0 {
             wasm_ns.push(wasm.round(batches)?);
             native_ns.push(native.round(batches)?);

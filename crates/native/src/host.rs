@@ -1,4 +1,4 @@
-//! The engine's native host as the one that a service's calls go to.
+//! The native host of the engine, as the host that the SDK calls.
 
 use e3_engine::Native;
 use e3_sdk::native::Host;
@@ -6,8 +6,8 @@ use e3_sdk::native::Host;
 /// See [`Native`].
 pub struct EngineHost(pub Native);
 
-/// Hands each call on.
-macro_rules! hand_on {
+/// Forwards each call.
+macro_rules! forward {
     ($(fn $name:ident($($arg:ident: $type:ty),*) $(-> $answer:ty)?;)*) => {
         $(
             fn $name(&mut self, $($arg: $type),*) $(-> $answer)? {
@@ -26,7 +26,7 @@ impl Host for EngineHost {
         self.0.accel_drop(handle);
     }
 
-    hand_on! {
+    forward! {
         fn now() -> i64;
         fn request_key(out: &mut [u8]) -> i32;
         fn request_slot() -> i32;

@@ -3,7 +3,7 @@
 //! A service's crate is compiled twice: to WebAssembly, which the engine runs, and into this crate,
 //! where its calls go to the engine's native host ([`e3_engine::Native`]): the same queue,
 //! collections, buffering of writes and outputs, and accelerators. What differs is WebAssembly alone.
-//! `e3 bench services` runs this crate's program, since `e3` itself contains no service.
+//! `e3 bench services` runs the program of this crate, since `e3` itself contains no service.
 
 pub mod cases;
 pub mod compare;
@@ -16,7 +16,7 @@ use thiserror::Error;
 
 /// Why a service cannot be measured.
 #[derive(Debug, Error)]
-pub enum Fault {
+pub enum NativeError {
     /// The module cannot be read.
     #[error("{file}: {1}", file = .0.display())]
     Module(PathBuf, #[source] std::io::Error),
@@ -29,13 +29,13 @@ pub enum Fault {
     /// A request failed.
     #[error("a request failed: {0}")]
     Request(#[from] e3_invocation::HandlerError),
-    /// Requests did not end.
+    /// Requests were not completed.
     #[error("{0} of {1} requests ended")]
     Lost(usize, usize),
-    /// The service did not take a request of the benchmark.
+    /// The service refused a request of the benchmark.
     #[error("request {0} was refused with status {1}: {2}")]
     Refused(u64, u32, String),
-    /// The two sides do not do the same.
+    /// The effects of the two sides differ.
     #[error("request {0}: the {1} in WebAssembly differ from those of the native service")]
     Differ(u64, &'static str),
 }

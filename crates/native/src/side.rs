@@ -1,7 +1,7 @@
 //! The two sides of a comparison: a service in WebAssembly on the engine, and the same crate
 //! compiled natively on the engine's native host.
 
-use crate::Fault;
+use crate::NativeError;
 use crate::host::EngineHost;
 use e3_engine::{EngineConfig, InstanceSpec, Native, RandomFn, Solo, Ticker};
 use e3_invocation::{Completion, Invocation};
@@ -17,14 +17,14 @@ const TURN: Duration = Duration::from_secs(60);
 
 /// Handles batches of requests.
 pub trait Side {
-    /// Handles requests in order; how each ended is added to `ended`.
+    /// Handles requests in order and appends their completions to `ended`.
     fn call_all(
         &mut self,
         requests: &mut Vec<Invocation>,
         ended: &mut Vec<Completion>,
-    ) -> Result<(), Fault>;
+    ) -> Result<(), NativeError>;
 
-    /// A buffer with this content, one of those given back if there is one.
+    /// A buffer with this content, recycled if possible.
     fn buffer(&mut self, content: &[u8]) -> Vec<u8>;
 
     /// Takes a buffer back.
@@ -36,7 +36,7 @@ impl Side for Solo {
         &mut self,
         requests: &mut Vec<Invocation>,
         ended: &mut Vec<Completion>,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), NativeError> {
         Ok(Solo::call_all(self, requests.drain(..), ended)?)
     }
 
@@ -49,25 +49,25 @@ impl Side for Solo {
     }
 }
 
-/// A native service. The thread's calls go to its host, so a thread has one at a time.
+/// A native service. The calls of a thread go to its host, so a thread can have only one.
 pub struct NativeSide<S> {
     service: S,
 }
 
-/// Random bytes that are the same on both sides, so that what comes of a request can be compared.
+/// Random bytes that are the same on both sides, so that effects can be compared.
 pub fn same_random() -> RandomFn {
     let random = RefCell::new(Random::new(1));
     Rc::new(move |out: &mut [u8]| out.fill_with(|| random.borrow_mut().next_u64() as u8))
 }
 
 /// Starts the native side on this thread.
-pub fn start<S: Service + 'static>(spec: InstanceSpec) -> Result<Box<dyn Side>, Fault> {
+pub fn start<S: Service + 'static>(spec: InstanceSpec) -> Result<Box<dyn Side>, NativeError> {
     let tick = Duration::from_millis(1);
     // the ticker sleeps, since no engine is busy with it
     let mut config = EngineConfig::new(Ticker::new(tick).map_err(e3_engine::SoloError::from)?);
     config.random = same_random();
     native::install(EngineHost(Native::new(spec, &config)));
-    let service = native::init::<S>().map_err(|e| Fault::Init(e.to_string()))?;
+    let service = native::init::<S>().map_err(|e| NativeError::Init(e.to_string()))?;
     Ok(Box::new(NativeSide { service }))
 }
 
@@ -81,7 +81,7 @@ impl<S: Service> Side for NativeSide<S> {
         &mut self,
         requests: &mut Vec<Invocation>,
         ended: &mut Vec<Completion>,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), NativeError> {
         host(|host| {
             for request in requests.drain(..) {
                 host.submit(request);

@@ -8,8 +8,8 @@ use std::process::Command;
 
 const COMPILERS: [&str; 5] = ["clang-19", "clang", "clang-20", "clang-21", "clang-22"];
 
-/// Builds the project in `dir`, a Rust package or a single C file, to `dir/NAME.wasm`; what it was
-/// built with, and the module.
+/// Builds the project in `dir`, a Rust package or a single C file, to `dir/NAME.wasm`. Returns a
+/// description of the toolchain, and the module.
 pub fn build(dir: &Path) -> Result<(String, PathBuf), ScaffoldError> {
     if dir.join("Cargo.toml").is_file() {
         return build_rust(dir);
@@ -27,7 +27,7 @@ fn build_rust(dir: &Path) -> Result<(String, PathBuf), ScaffoldError> {
     command
         .current_dir(dir)
         .args(["--profile", "service", "--lib", "--target-dir"])
-        // relative paths would be taken from the project
+        // a relative path would be relative to the project
         .arg(std::path::absolute(&target).map_err(|source| file(&target, source))?);
     run(&mut command)?;
     let built = target.join("wasm32-unknown-unknown/service");
@@ -42,11 +42,11 @@ fn build_rust(dir: &Path) -> Result<(String, PathBuf), ScaffoldError> {
 }
 
 fn build_c(dir: &Path, source: &Path) -> Result<(String, PathBuf), ScaffoldError> {
-    let there = |name: &&&str| {
+    let installed = |name: &&&str| {
         let version = Command::new(name).arg("--version").output();
         version.is_ok_and(|o| o.status.success())
     };
-    let Some(compiler) = COMPILERS.iter().find(there) else {
+    let Some(compiler) = COMPILERS.iter().find(installed) else {
         return Err(ScaffoldError::Incomplete {
             missing: "clang is missing".into(),
             fix: "apt-get install clang-19 lld-19",

@@ -1,31 +1,31 @@
-//! What can go wrong with a project or its build.
+//! Errors of a project or its build.
 
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
-/// Why a project is not made or not built.
+/// Why a project cannot be created or built.
 #[derive(Debug)]
 pub enum ScaffoldError {
     /// No such toolchain.
     UnknownToolchain(String),
-    /// A toolchain lacks something: what, and what brings it.
+    /// A toolchain is incomplete.
     Incomplete {
         /// What is missing.
         missing: String,
-        /// What brings it.
+        /// How to get it.
         fix: &'static str,
     },
-    /// No toolchain builds for WebAssembly: why not rustup's, why not Debian's.
+    /// No toolchain builds for WebAssembly: the errors of rustup's and of Debian's.
     NoToolchain(Box<ScaffoldError>, Box<ScaffoldError>),
-    /// A program does not start.
+    /// A program cannot be started.
     Start {
         /// The program.
         program: String,
         /// Why.
         source: io::Error,
     },
-    /// A program failed; it has said why itself.
+    /// A program failed and has printed the reason.
     Failed {
         /// The program.
         program: String,
@@ -39,13 +39,13 @@ pub enum ScaffoldError {
         /// Why.
         source: io::Error,
     },
-    /// The name cannot be that of a service.
+    /// The name is not valid for a service.
     Name(String),
-    /// There is something already.
+    /// The directory exists already.
     Exists(PathBuf),
     /// Neither `Cargo.toml` nor one C file.
     NoProject(PathBuf),
-    /// The package gives no module.
+    /// The package builds no module.
     NoModule(PathBuf),
 }
 
@@ -61,14 +61,14 @@ impl fmt::Display for ScaffoldError {
                 "no toolchain builds wasm32-unknown-unknown; rustup: {rustup}; debian: {debian}"
             ),
             ScaffoldError::Start { program, source } => {
-                write!(f, "{program} does not start: {source}")
+                write!(f, "{program} cannot be started: {source}")
             }
             ScaffoldError::Failed { program, status } => write!(f, "{program} failed ({status})"),
             ScaffoldError::File { file, source } => write!(f, "{}: {source}", file.display()),
             ScaffoldError::Name(name) => write!(
                 f,
-                "name is {name:?}, must be lower-case letters, digits and hyphens, at most 63, \
-                 and begin with a letter"
+                "name is {name:?}, must be at most 63 lower-case letters, digits and hyphens, \
+                 and start with a letter"
             ),
             ScaffoldError::Exists(dir) => write!(f, "{} already exists", dir.display()),
             ScaffoldError::NoProject(dir) => write!(
@@ -78,7 +78,7 @@ impl fmt::Display for ScaffoldError {
             ),
             ScaffoldError::NoModule(file) => write!(
                 f,
-                "{}: no module was built; does [lib] have crate-type = [\"cdylib\"]?",
+                "{}: no module was built; set crate-type = [\"cdylib\"] in [lib]",
                 file.display()
             ),
         }

@@ -44,7 +44,7 @@ const SDK: [(&str, &str); 13] = sdk![
     "testing.rs",
     "testing_calls.rs"
 ];
-/// The SDK's own manifest; what it depends on begins with its `[dependencies]`.
+/// The manifest of the SDK, from which the dependencies are copied.
 const SDK_MANIFEST: &str = include_str!("../../../sdk/rust/Cargo.toml");
 const RUST: [(&str, &str); 5] = [
     ("Cargo.toml", template!("Cargo.toml")),
@@ -60,8 +60,8 @@ const C: [(&str, &str); 3] = [
 ];
 const MANIFEST: (&str, &str) = ("{{name}}.yaml", template!("manifest.yaml"));
 
-/// Makes a project in `parent/name`: a service that counts the requests of each key, its manifest,
-/// and a copy of the SDK. Nothing is written if there is something of that name.
+/// Creates a project in `parent/name`: a service that counts the requests of each key, its manifest,
+/// and a copy of the SDK. Nothing is written if the directory exists.
 pub fn create(parent: &Path, name: &str, language: Language) -> Result<PathBuf, ScaffoldError> {
     let good = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     let begins = name.starts_with(|c: char| c.is_ascii_lowercase());
@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_copy_of_the_sdk_is_whole() {
+    fn the_copy_of_the_sdk_is_complete() {
         let sdk = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../sdk/rust/src");
         let mut there: Vec<String> = fs::read_dir(sdk)
             .unwrap()

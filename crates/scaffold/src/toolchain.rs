@@ -1,8 +1,8 @@
 //! Finds a toolchain that builds `wasm32-unknown-unknown`.
 //!
-//! Normally that is the one in use, its target added by rustup. Where rustup cannot download,
-//! Debian's `rustc-web cargo-web rust-web-src lld-19` do: a second compiler under `/usr` with its
-//! own sources of `core` and `alloc`, called by path, so that it needs no rustup at all.
+//! Normally that is the one in use, with the target added by rustup. Where rustup cannot download,
+//! Debian's `rustc-web cargo-web rust-web-src lld-19` serve instead: a second compiler under `/usr`
+//! with its own sources of `core` and `alloc`, called by path, which does not need rustup.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -19,24 +19,24 @@ const LINKERS: [&str; 5] = [
     "wasm-ld-22",
 ];
 
-/// One that is complete.
+/// A complete toolchain.
 #[derive(Debug)]
 pub enum Toolchain {
     /// The compiler in use has the target's library.
     Rustup {
-        /// What it says of itself.
+        /// Version as the compiler prints it.
         version: String,
     },
     /// Debian's, which builds the library from source.
     Debian {
-        /// What it says of itself.
+        /// Version as the compiler prints it.
         version: String,
         /// The linker for WebAssembly.
         linker: PathBuf,
     },
 }
 
-/// The one named, or the first that is there.
+/// The named toolchain, or the first that is complete.
 pub fn find(wanted: Option<&str>) -> Result<Toolchain, ScaffoldError> {
     match wanted {
         Some("rustup") => rustup(),
@@ -49,7 +49,7 @@ pub fn find(wanted: Option<&str>) -> Result<Toolchain, ScaffoldError> {
 }
 
 impl Toolchain {
-    /// One line on what is used.
+    /// A line for the user.
     pub fn describe(&self) -> String {
         match self {
             Self::Rustup { version } => {
@@ -64,7 +64,7 @@ impl Toolchain {
         }
     }
 
-    /// Apart from each other, because two compilers in one directory rebuild each other's work.
+    /// Name of the build directory. Two compilers in one directory would rebuild each other's output.
     pub fn dir_name(&self) -> &'static str {
         match self {
             Self::Rustup { .. } => "wasm-rustup",
@@ -72,7 +72,7 @@ impl Toolchain {
         }
     }
 
-    /// `cargo build` for the target, packages and profile still to be named.
+    /// `cargo build` for the target; the caller adds packages and profile.
     pub fn cargo_build(&self) -> Command {
         let mut command = match self {
             Self::Rustup { .. } => {
@@ -88,7 +88,7 @@ impl Toolchain {
                 .env("RUSTC_BOOTSTRAP", "1")
                 .env("CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_LINKER", linker);
         }
-        // flags meant for the host would replace those of .cargo/config.toml
+        // flags for the host would replace those of .cargo/config.toml
         command
             .env_remove("RUSTFLAGS")
             .env_remove("CARGO_ENCODED_RUSTFLAGS");

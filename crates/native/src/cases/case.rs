@@ -1,35 +1,35 @@
-//! A service with its surroundings and its requests.
+//! A service with its environment and its requests.
 
-use crate::Fault;
+use crate::NativeError;
 use crate::side::{self, Side};
 use e3_collections::{CollectionSpec, Kind};
 use e3_engine::{ChannelSpec, InstanceSpec};
 use e3_sdk::Service;
 use std::time::Duration;
 
-/// Seed of everything that is drawn.
+/// Seed of all random choices.
 pub const SEED: u64 = 3;
 /// Bytes of a request.
 pub(crate) const BYTES: usize = 512;
-/// Requests that are made; the stream repeats them.
+/// Number of different requests; the stream repeats them.
 pub(crate) const REQUESTS: u64 = 8192;
 
 /// A service and its requests.
 pub struct Case {
-    /// The service, as its module is called.
+    /// Name of the service and its module.
     pub name: &'static str,
-    /// What the requests are.
+    /// Description of the requests.
     pub about: &'static str,
-    /// Whether it lives on accelerators.
+    /// Whether accelerators do most of its work.
     pub accelerated: bool,
-    /// What the service is given.
+    /// Environment of the instance.
     pub spec: InstanceSpec,
     /// Keys and payloads.
     pub requests: Vec<(Vec<u8>, Vec<u8>)>,
-    /// Four bytes of a payload that stand for the time of a reading in seconds, if it has one.
+    /// Four bytes of a payload that are replaced by the time of a reading in seconds, if it has one.
     pub time_mark: Option<[u8; 4]>,
     /// Starts the native side.
-    pub native: fn(InstanceSpec) -> Result<Box<dyn Side>, Fault>,
+    pub native: fn(InstanceSpec) -> Result<Box<dyn Side>, NativeError>,
 }
 
 impl Case {
@@ -66,7 +66,7 @@ impl Case {
         self
     }
 
-    /// Results go along a channel `next`.
+    /// Results are sent on a channel `next`.
     pub(crate) fn passes_on(mut self) -> Case {
         self.spec.channels.push(ChannelSpec {
             name: "next".into(),
@@ -85,7 +85,7 @@ impl Case {
         self
     }
 
-    /// Payloads hold the time of a reading where this number is, most significant byte first.
+    /// Payloads contain this number, most significant byte first, where the time of a reading goes.
     pub(crate) fn timed(mut self, mark: u32) -> Case {
         self.time_mark = Some(mark.to_be_bytes());
         self

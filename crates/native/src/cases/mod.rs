@@ -1,4 +1,4 @@
-//! What each service is given: its surroundings, and requests of about 512 bytes.
+//! The environment and the requests of each service, of about 512 bytes each.
 
 mod case;
 mod packets;
@@ -7,7 +7,7 @@ mod series;
 
 pub use case::{Case, SEED};
 
-/// Makes what a service is given.
+/// Makes a case.
 pub type Make = fn() -> Case;
 
 /// The services by name.

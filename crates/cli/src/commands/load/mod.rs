@@ -79,7 +79,7 @@ pub struct Load {
     pub output: output::Output,
 }
 
-/// What to run.
+/// A load to run.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// Application.
@@ -98,7 +98,7 @@ pub struct Plan {
     pub stop: Arc<AtomicBool>,
 }
 
-/// What came of it.
+/// The result of a load.
 pub struct Ran {
     /// As the load generator saw it.
     pub load: LoadReport,
@@ -287,10 +287,10 @@ fn drive_workload(
 
 fn draw(bar: &ProgressBar, p: Progress) {
     let phase = match p.phase {
-        Phase::Probe => "first answer",
+        Phase::Probe => "first reply",
         Phase::Baseline => "state before",
         Phase::Load => "load",
-        Phase::Drain => "last answers",
+        Phase::Drain => "last replies",
         Phase::Check => "reading back",
     };
     if bar.prefix() != phase {

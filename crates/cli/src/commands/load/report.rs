@@ -1,4 +1,4 @@
-//! Sections of the report on a load, written for someone who sees them first.
+//! Sections of the report on a load, written for readers who see one for the first time.
 
 use crate::ui::output::{Paint, Table};
 use crate::ui::text::{count, micros, percent, rate};
@@ -57,13 +57,13 @@ pub fn load(text: &mut String, paint: Paint, load: &LoadReport) {
             ),
             (
                 "longest pause",
-                format!("{:.0} ms without any answer", load.longest_pause_ms),
+                format!("{:.0} ms without a reply", load.longest_pause_ms),
             ),
         ],
     );
     if ledger.saturated > 0 || ledger.not_sent > 0 {
         let words = format!(
-            "the load generator was saturated: {} times no sender was free, {} requests were not sent",
+            "the load generator was saturated: no sender was free {} times, {} requests were not sent",
             count(ledger.saturated),
             count(ledger.not_sent)
         );
@@ -71,26 +71,63 @@ pub fn load(text: &mut String, paint: Paint, load: &LoadReport) {
     }
     reading(
         text,
-        "Latency counts from the moment a request was due, so waiting is not hidden.",
+        "Latency counts from the time that a request was due, so it includes all waiting.",
     );
 }
 
-/// What became of the requests, what was read back, and the verdict.
+/// Outcomes of the requests, checks of the state that was read back, and the verdict.
 pub fn ledger(text: &mut String, paint: Paint, load: &LoadReport) {
     let l = &load.ledger;
     heading(
         text,
         paint,
         "Exactly once",
-        "measured: the sender's ledger against the state read back",
+        "measured: the ledger of the load generator against the state read back",
     );
-    let outcomes = l.done + l.overloaded + l.expired + l.failed + l.rejected;
+    let mut rows = outcomes(load);
+    let lost = l.unknown + l.rows_missing;
+    let repeated = l.rows_repeated + l.replies_contradictory;
+    rows.extend([
+        (
+            "lost",
+            format!(
+                "{} ({} without outcome, {} updates missing)",
+                count(lost),
+                count(l.unknown),
+                count(l.rows_missing)
+            ),
+        ),
+        (
+            "repeated",
+            format!(
+                "{} ({} updates twice, {} contradictory replies), {} updates unexplained",
+                count(repeated),
+                count(l.rows_repeated),
+                count(l.replies_contradictory),
+                count(l.rows_unexpected)
+            ),
+        ),
+    ]);
+    rows.extend(load.checks.iter().map(|c| (c.service, check(c))));
+    let words = verdict(load);
+    let good = load.verdict != Verdict::Failed;
+    rows.push(("verdict", paint.verdict(good, &words)));
+    facts(text, &rows);
+    for reason in &load.reasons {
+        reading(text, &format!("  {reason}"));
+    }
+}
+
+/// Rows with the requests sent, their outcomes, and the updates found.
+fn outcomes(load: &LoadReport) -> Vec<(&str, String)> {
+    let l = &load.ledger;
+    let total = l.done + l.overloaded + l.expired + l.failed + l.rejected;
     let others = [
         ("unauthorized, as sent on purpose", l.unauthorized),
         ("refused, as sent on purpose", l.refused_on_purpose),
         ("rate limited", l.rate_limited),
         ("refused by the application", l.refused),
-        ("wrong answers", l.wrong),
+        ("wrong replies", l.wrong),
         ("overloaded", l.overloaded),
         ("expired", l.expired),
         ("dead-lettered", l.failed),
@@ -101,7 +138,7 @@ pub fn ledger(text: &mut String, paint: Paint, load: &LoadReport) {
         .filter(|(_, times)| *times > 0)
         .map(|(what, times)| format!("{} {what}", count(*times)))
         .collect();
-    let mut outcome = format!("{}: {} accepted", count(outcomes), count(l.accepted));
+    let mut outcome = format!("{}: {} accepted", count(total), count(l.accepted));
     if !others.is_empty() {
         outcome += &format!(", {}", others.join(", "));
     }
@@ -131,45 +168,15 @@ pub fn ledger(text: &mut String, paint: Paint, load: &LoadReport) {
             ),
         ));
     }
-    let lost = l.unknown + l.rows_missing;
-    let repeated = l.rows_repeated + l.replies_contradictory;
-    rows.extend([
-        (
-            "lost",
-            format!(
-                "{} ({} without outcome, {} updates missing)",
-                count(lost),
-                count(l.unknown),
-                count(l.rows_missing)
-            ),
-        ),
-        (
-            "repeated",
-            format!(
-                "{} ({} updates twice, {} contradictory answers), {} updates unexplained",
-                count(repeated),
-                count(l.rows_repeated),
-                count(l.replies_contradictory),
-                count(l.rows_unexpected)
-            ),
-        ),
-    ]);
-    rows.extend(load.checks.iter().map(|c| (c.service, check(c))));
-    let words = verdict(load);
-    let good = load.verdict != Verdict::Failed;
-    rows.push(("verdict", paint.verdict(good, &words)));
-    facts(text, &rows);
-    for reason in &load.reasons {
-        reading(text, &format!("  {reason}"));
-    }
+    rows
 }
 
-/// What was read back of a service.
+/// The check of the state of a service.
 fn check(c: &ServiceCheck) -> String {
     if !c.readable {
         return format!("not checked: {}", c.what);
     }
-    let mut words = format!("{} of {} right", count(c.right), count(c.right + c.wrong));
+    let mut words = format!("{} of {} correct", count(c.right), count(c.right + c.wrong));
     if c.unread > 0 {
         words += &format!(", {} queries without a reply", count(c.unread));
     }
@@ -182,10 +189,10 @@ fn check(c: &ServiceCheck) -> String {
 fn verdict(load: &LoadReport) -> String {
     let words = match load.verdict {
         Verdict::Proved => {
-            "every request has one outcome, and every stateful service keeps what the ledger says"
+            "every request has one outcome, and the state of every stateful service agrees with the ledger"
         }
         Verdict::PartlyChecked => {
-            "every request has one outcome, and what was read back is what the ledger says"
+            "every request has one outcome, and the state that was read back agrees with the ledger"
         }
         Verdict::NotChecked => "every request has one outcome, but no state was read back",
         Verdict::Failed => return format!("{}:", load.verdict),
