@@ -44,8 +44,8 @@ def test_estimates_and_heavy_flows():
                 assert exact[flow] > (SHARE - math.e / WIDTH) * total, (seed, flow)
             assert [row[5] for row in report["heavy"]] == sorted(heavy.values(), reverse=True)
             for flow in range(1, 1001, 7):
-                question = {"op": "report", **asked(flow)}
-                estimate = monitor.record(question, now=12 * SECOND).record()["estimate"]
+                query = {"op": "report", **asked(flow)}
+                estimate = monitor.record(query, now=12 * SECOND).record()["estimate"]
                 assert estimate >= exact[flow]
                 checked += 1
                 beyond += estimate - exact[flow] > math.e / WIDTH * total

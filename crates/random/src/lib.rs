@@ -72,6 +72,13 @@ impl Random {
         (drawn as u64 - 1).min(count.saturating_sub(1))
     }
 
+    /// A normal deviate (Box and Muller, 1958).
+    #[cfg(not(target_arch = "wasm32"))]
+    pub fn normal(&mut self) -> f64 {
+        let radius = (-2.0 * (1.0 - self.unit()).ln()).sqrt();
+        radius * (core::f64::consts::TAU * self.unit()).cos()
+    }
+
     /// True once in `n` times.
     pub fn one_in(&mut self, n: u64) -> bool {
         self.below(n) == 0

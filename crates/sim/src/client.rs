@@ -3,9 +3,9 @@
 //! The protocol is that of real clients ([`e3_client_core::Requests`]); the cluster is its driver.
 
 use crate::network::node_address;
-use crate::random::Random;
 use e3_client_core::{Call, Completed, Event, Requests, Routes};
 use e3_model::{Address, AppId, MessageId, Nanos, RequestId, ShardKey, Timestamp};
+use e3_random::Random;
 use e3_wire::client::Letters;
 use e3_wire::entry::{DeadLetter, Outcome, Reply};
 use std::collections::BTreeMap;

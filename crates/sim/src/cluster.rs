@@ -2,13 +2,13 @@
 
 use crate::client::Client;
 use crate::network::{Faults, Party, client_address, node_address, party};
-use crate::random::Random;
 use crate::service::Service;
 use e3_collections::State;
 use e3_dataplane::{Config, Output, Worker};
 use e3_invocation::Invocation;
 use e3_model::plan::{NodeEvent, NodePlan, Role};
 use e3_model::{Address, MessageId, Nanos, NodeId, NodeKind, ShardKey, Timestamp};
+use e3_random::Random;
 use e3_wire::entry::DeadLetter;
 use std::cell::RefCell;
 use std::cmp::Reverse;

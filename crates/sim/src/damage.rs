@@ -1,7 +1,7 @@
 //! What a bad wire and a bad peer do to datagrams.
 
-use crate::random::Random;
 use e3_model::{AppId, EdgeId, NodeId, ServiceId, ShardId};
+use e3_random::Random;
 use e3_wire::datagram::{HEADER_LEN, Header, Kind, open, seal};
 use e3_wire::frame::{Ack, Ends, Frame, Link};
 use e3_wire::limits::DATAGRAM_LEN_MAX;
@@ -67,12 +67,12 @@ fn bytes(datagram: &[u8], from: u64, random: &mut Random) -> Vec<u8> {
                 0 => [0; 8],
                 1 => [0xff; 8],
                 2 => 1u64.to_le_bytes(),
-                _ => random.bits().to_le_bytes(),
+                _ => random.next_u64().to_le_bytes(),
             };
             old.copy_from_slice(&value[..width]);
         }
         5 => out.truncate(at),
-        6 => out.extend((0..=random.below(40)).map(|_| random.bits() as u8)),
+        6 => out.extend((0..=random.below(40)).map(|_| random.next_u64() as u8)),
         _ => {
             let part = out[at..at + rest.min(1 + random.below(100) as usize)].to_vec();
             out.splice(at..at, part);
@@ -92,7 +92,7 @@ fn other(old: u64, random: &mut Random) -> u64 {
         4 => 0,
         5 => u64::MAX - random.below(2),
         6 => 1 << 31,
-        _ => random.bits(),
+        _ => random.next_u64(),
     }
 }
 

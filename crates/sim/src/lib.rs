@@ -10,7 +10,6 @@ pub mod cluster;
 pub mod controller;
 pub mod damage;
 pub mod network;
-pub mod random;
 pub mod service;
 
 pub use client::Client;
@@ -18,4 +17,3 @@ pub use cluster::Cluster;
 pub use controller::Controller;
 pub use damage::Damage;
 pub use network::Faults;
-pub use random::Random;

@@ -1,8 +1,8 @@
 //! The simulated network: delay, loss, repetition, reordering.
 
 use crate::damage::Damage;
-use crate::random::Random;
 use e3_model::{Address, Nanos, Timestamp};
+use e3_random::Random;
 
 /// What the network does to datagrams, in thousandths.
 #[derive(Clone, Copy, Debug)]

@@ -247,7 +247,7 @@ fn random_bytes_are_counted_and_dropped() {
     let random = &mut run.cluster.random;
     for _ in 0..20_000 {
         let len = random.below(200) as usize;
-        let mut bytes: Vec<u8> = (0..len).map(|_| random.bits() as u8).collect();
+        let mut bytes: Vec<u8> = (0..len).map(|_| random.next_u64() as u8).collect();
         // Half of them look right at first.
         if random.chance(500) && len >= HEADER_LEN {
             let kind = 1 + random.below(3) as u8;

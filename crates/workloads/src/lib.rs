@@ -3,7 +3,6 @@
 //! One module for each application; what several share is in [`packets`], `oracles`
 //! (what services must answer, computed independently) and `readback` (queries about the state).
 
-mod distributions;
 mod error;
 mod inputs;
 pub mod iot_dh;

@@ -84,11 +84,6 @@ fn detected(host: &Host, detector: &mut Detector) -> BTreeSet<i64> {
     recorded.iter().map(|(t, ..)| t / HOUR_S).collect()
 }
 
-/// About normal, with standard deviation 1.
-fn normal(random: &mut Random) -> f64 {
-    (0..12).map(|_| random.unit()).sum::<f64>() - 6.0
-}
-
 fn station(column: usize) -> Vec<f64> {
     include_str!("../../../data/temperatures.csv")
         .lines()
@@ -108,7 +103,7 @@ fn score(column: usize, size: f64, seed: u64) -> (f64, f64) {
     let mut random = Random::new(seed);
     let mut injected = BTreeSet::new();
     for (hour, temperature) in station(column).into_iter().enumerate() {
-        let mut reading = temperature + 0.2 * normal(&mut random);
+        let mut reading = temperature + 0.2 * random.normal();
         if hour > 0 && random.unit() < 1.0 / 40.0 {
             let size = size * (1.0 + random.unit());
             reading += if random.unit() < 0.5 { size } else { -size };
@@ -233,7 +228,7 @@ fn agrees_with_a_naive_detector() {
             let step = [1, 1, 1, 1, 2, 3, 6, 7, 0, -2][random.index(10)];
             let hour = hours[at] + step;
             hours[at] = hours[at].max(hour);
-            let mut value = 10.0 + normal(&mut random);
+            let mut value = 10.0 + random.normal();
             if random.index(15) == 0 {
                 value += 20.0;
             }
@@ -317,7 +312,7 @@ fn a_shard_can_be_split() {
         let mut random = Random::new(5);
         for n in 0..600 {
             let key = format!("key{}", random.index(30));
-            let value = normal(&mut random) + if random.index(20) == 0 { 30.0 } else { 0.0 };
+            let value = random.normal() + if random.index(20) == 0 { 30.0 } else { 0.0 };
             if accepts(slot_of(key.as_bytes())) {
                 read(&host, &mut detector, key.as_bytes(), n / 20, value);
             }

@@ -8,7 +8,6 @@
 //! reports of the same annex. Sizes of sites fall with their rank as `1 / rank` (Zipf, 1949). The
 //! mix of kinds and what trouble looks like are our own.
 
-use crate::distributions::normal;
 use e3_random::Random;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -80,17 +79,17 @@ impl State {
 
     /// Samples of a device in this state, in spreads around the typical value.
     pub fn samples(self, random: &mut Random) -> [f64; SAMPLES] {
-        let level = normal(random);
+        let level = random.normal();
         let sign = if random.one_in(2) { 1.0 } else { -1.0 };
         let slope = sign * (2.0 + 2.0 * random.unit()) / (SAMPLES - 1) as f64;
         let mut wander = 0.0;
         let mut samples = std::array::from_fn(|n| {
-            wander = 0.7 * wander + 0.2 * normal(random);
+            wander = 0.7 * wander + 0.2 * random.normal();
             level
                 + match self {
                     State::Steady | State::Spiking => wander,
                     State::Drifting => wander + slope * n as f64,
-                    State::Noisy => 1.5 * normal(random),
+                    State::Noisy => 1.5 * random.normal(),
                     State::Stuck => 0.0,
                 }
         });
@@ -242,7 +241,7 @@ impl Fleet {
     /// A device's report has arrived, or has no outcome.
     pub fn on_arrived(&mut self, number: u32) {
         let device = &mut self.devices[number as usize];
-        let off = 1.0 + JITTER * normal(&mut device.random).clamp(-4.0, 4.0);
+        let off = 1.0 + JITTER * device.random.normal().clamp(-4.0, 4.0);
         let after_s = match device.state {
             State::Steady => device.period_s as f64 * off,
             _ => (EXCEPTION_S as f64 * off).min(device.period_s as f64),

@@ -5,7 +5,6 @@
 //! Least Effort", 1949); attention to a topic comes in bursts (Kleinberg, "Bursty and hierarchical
 //! structure in streams", 2002), here a tag that has a third of the traffic for some hundred messages.
 
-use crate::distributions::normal;
 use e3_random::Random;
 
 /// Topics.
@@ -58,7 +57,7 @@ pub fn tag_name(tag: u32) -> String {
 pub fn vector(topic: usize, random: &mut Random) -> [f64; FEATURES] {
     std::array::from_fn(|i| {
         let centre = if i == topic { CENTRE } else { 0.0 };
-        centre + normal(random)
+        centre + random.normal()
     })
 }
 

@@ -7,7 +7,6 @@
 //! Almeida, Almeida, Meira, "Characterizing a spam traffic", 2004). A sender's rate is the number of its
 //! mails in the last minute, as mail servers measure it (Postfix, `anvil(8)`).
 
-use crate::distributions::normal;
 use crate::error::WorkloadError;
 use e3_random::Random;
 use std::collections::BTreeSet;
@@ -181,7 +180,7 @@ impl Mails {
             0 => 0.0,
             _ => BURST_RATE * (1.0 + 0.2 * random.unit()),
         };
-        let rate = (usual + more + normal(random)).max(1.0);
+        let rate = (usual + more + random.normal()).max(1.0);
         Some(Mail {
             sender,
             recipient: random.below(u64::from(RECIPIENTS)) as u32,

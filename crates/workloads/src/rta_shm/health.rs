@@ -6,7 +6,6 @@
 //! prediction using linear models", 2000). Incidents last for some reports, raise the load, and say in
 //! the log what is wrong, in the words of the programs that report such things.
 
-use crate::distributions::normal;
 use e3_random::Random;
 use std::collections::BTreeSet;
 
@@ -148,7 +147,7 @@ impl Health {
         let host = draws.find(|host| !busy.contains(host))?;
         let server = &mut self.servers[host as usize];
         server.reports += 1;
-        server.noise = AR1.0 * server.noise + AR1.1 * normal(random);
+        server.noise = AR1.0 * server.noise + AR1.1 * random.normal();
         if server.incident.is_none() && random.one_in(INCIDENT_ONE_IN) {
             let (least, more) = INCIDENT_REPORTS;
             let kind = random.below(INCIDENTS.len() as u64) as usize;
