@@ -329,6 +329,20 @@ fn a_document_that_explodes_is_refused() {
 }
 
 #[test]
+fn a_file_without_end_is_refused() {
+    let e3 = E3::new();
+    for (command, bound) in [
+        (&["deploy", "/dev/zero"][..], 4 << 20),
+        (&["call", "app", "--input", "/dev/zero"], 128 << 20),
+    ] {
+        let ended = e3.run(command);
+        assert_eq!(ended.code, 2, "{command:?}: {ended:?}");
+        let words = format!("/dev/zero: longer than the maximum of {bound} bytes");
+        assert!(ended.err.contains(&words), "{ended:?}");
+    }
+}
+
+#[test]
 fn a_byte_order_mark_is_accepted() {
     let e3 = E3::new();
     let file = e3.file("app.yaml", &format!("\u{feff}{GOOD}"));

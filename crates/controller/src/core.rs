@@ -304,7 +304,7 @@ impl Progress {
             .stats
             .channels
             .iter()
-            .filter(|c| c.sent + u64::from(c.waiting) > c.durable)
+            .filter(|c| c.sent.saturating_add(c.waiting.into()) > c.durable)
         {
             let app = control.apps.get(&c.app).map(|a| a.plan.app.name.as_str());
             let Some(app) = app else { continue };

@@ -86,6 +86,11 @@ fn increase(now: u64, before: u64) -> u64 {
     now.checked_sub(before).unwrap_or(now)
 }
 
+/// Adds to a total. What a node reports is not trusted to be sound.
+pub(crate) fn add(total: &mut u64, more: u64) {
+    *total = total.saturating_add(more);
+}
+
 impl Counters {
     /// A new process of a node has joined: all that it will tell is new.
     pub(crate) fn on_join(&mut self, now: Timestamp, node: NodeId, incarnation: u32) {
@@ -135,16 +140,19 @@ impl Counters {
                 };
                 services.map(cost).collect()
             });
-            let (seconds, joules) = costs[usize::from(c.key.service.0)][&node.node.kind];
+            let Some(costs) = costs.get(usize::from(c.key.service.0)) else {
+                continue;
+            };
+            let (seconds, joules) = costs[&node.node.kind];
             let old = before.shards.get(&c.key);
             let since = |of: fn(&ShardCounts) -> u64| increase(of(c), old.map_or(0, of));
             let handled = since(|c| c.handled);
             let (dead, expired) = (since(|c| c.dead_lettered), since(|c| c.expired));
             let totals = self.shards.entry(c.key).or_default();
-            totals.handled += handled;
-            totals.failed += since(|c| c.failed);
-            totals.dead_lettered += dead;
-            totals.expired += expired;
+            add(&mut totals.handled, handled);
+            add(&mut totals.failed, since(|c| c.failed));
+            add(&mut totals.dead_lettered, dead);
+            add(&mut totals.expired, expired);
             totals.busy_seconds += since(|c| c.busy.0) as f64 / 1e9;
             totals.joules += handled as f64 * joules.unwrap_or(0.0);
             busy_core_seconds += handled as f64 * seconds;
@@ -159,8 +167,11 @@ impl Counters {
             }
             let old = before.ingress.get(app).cloned().unwrap_or_default();
             let totals = self.apps.entry(*app).or_default();
-            totals.admitted += increase(told.admitted, old.admitted);
-            totals.overloaded += increase(told.overloaded, old.overloaded);
+            add(&mut totals.admitted, increase(told.admitted, old.admitted));
+            add(
+                &mut totals.overloaded,
+                increase(told.overloaded, old.overloaded),
+            );
         }
         let span = now.since(before.at).as_secs_f64();
         self.add_energy(&node, busy_core_seconds, span);
@@ -226,8 +237,8 @@ impl AppTotals {
         if dead > 0 {
             match self.lately.back_mut() {
                 Some(last) if last.0 == second => {
-                    last.1 += dead;
-                    last.2 += expired;
+                    add(&mut last.1, dead);
+                    add(&mut last.2, expired);
                 }
                 _ => self.lately.push_back((second, dead, expired)),
             }
@@ -241,8 +252,8 @@ impl AppTotals {
     fn lately(&self, now: Timestamp) -> (u64, u64) {
         let first = (now - LATELY).since(Timestamp::ZERO).as_secs();
         let recent = self.lately.iter().filter(|(at, _, _)| *at >= first);
-        recent.fold((0, 0), |sum, (_, dead, expired)| {
-            (sum.0 + dead, sum.1 + expired)
+        recent.fold((0, 0), |sum: (u64, u64), &(_, dead, expired)| {
+            (sum.0.saturating_add(dead), sum.1.saturating_add(expired))
         })
     }
 }

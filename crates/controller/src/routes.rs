@@ -112,7 +112,7 @@ impl Route {
     }
 
     pub(crate) fn is(&self, method: &Method) -> bool {
-        method.as_str().eq_ignore_ascii_case(self.method)
+        method.as_str() == self.method()
     }
 
     /// Bytes of its body, if it takes one.

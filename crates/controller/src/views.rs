@@ -1,7 +1,7 @@
 //! What the API shows: desired state and reports, side by side.
 
 use crate::core::Core;
-use crate::counters::Totals;
+use crate::counters::{Totals, add};
 use crate::status::health;
 use axum::http::StatusCode;
 use e3_control::limits::PROGRESS_TIMEOUT;
@@ -217,14 +217,14 @@ impl Core {
             problems.extend(self.shard_problem(&replicas, service.replicas));
             let primary = &replicas[0];
             *service.nodes.entry(primary.node.clone()).or_default() += 1;
-            service.handled += primary.handled;
-            service.failed += primary.failed;
-            service.dead_lettered += primary.dead_lettered;
-            service.expired += primary.expired;
-            service.queue += primary.queue;
+            add(&mut service.handled, primary.handled);
+            add(&mut service.failed, primary.failed);
+            add(&mut service.dead_lettered, primary.dead_lettered);
+            add(&mut service.expired, primary.expired);
+            service.queue = service.queue.saturating_add(primary.queue);
             service.busy_seconds += primary.busy_seconds;
-            service.dead_letters += primary.dead_letters;
-            dead_letters += primary.dead_letters;
+            add(&mut service.dead_letters, primary.dead_letters);
+            add(&mut dead_letters, primary.dead_letters);
             if let Some(energy) = &mut service.energy {
                 energy.joules += self.counters.shard(key).joules;
             }

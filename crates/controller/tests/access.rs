@@ -117,9 +117,11 @@ fn every_route_takes_its_own_token_only() {
         std::slice::from_ref(&owner),
     )
     .is_refusal(404);
-    let answer = raw(controller.address, "PUT /v1/apps", &[owner]);
-    answer.is_refusal(405);
-    assert!(answer.head.contains("allow: get, post"), "{answer:?}");
+    for line in ["PUT /v1/apps", "post /v1/apps"] {
+        let answer = raw(controller.address, line, std::slice::from_ref(&owner));
+        answer.is_refusal(405);
+        assert!(answer.head.contains("allow: get, post"), "{answer:?}");
+    }
 }
 
 #[test]

@@ -5,7 +5,9 @@ mod common;
 
 use common::{APP, Controller, NODES, beat, deployment, free_port, good_report};
 use e3_model::api::*;
-use e3_model::plan::{IngressCounts, NodeEvent, NodePlan, NodeReport, NodeWelcome, ShardCounts};
+use e3_model::plan::{
+    ChannelReport, IngressCounts, NodeEvent, NodePlan, NodeReport, NodeWelcome, ShardCounts,
+};
 use e3_model::{AppId, Nanos, NodeId, ServiceId, ShardId, ShardKey};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -188,10 +190,10 @@ fn counts(key: ShardKey, handled: u64, dead_lettered: u64, expired: u64) -> Shar
     ShardCounts {
         key,
         handled,
-        failed: 2 * dead_lettered,
+        failed: dead_lettered.saturating_mul(2),
         dead_lettered,
         expired,
-        busy: Nanos(handled * 1_000),
+        busy: Nanos(handled.saturating_mul(1_000)),
     }
 }
 
@@ -246,6 +248,50 @@ fn failures_show_everywhere() {
     // The same report again is nothing new.
     cluster.c().report(&report);
     assert_eq!(cluster.app().services[0].handled, 100);
+}
+
+#[test]
+fn a_report_of_any_numbers_is_taken() {
+    let cluster = Cluster::new();
+    let node = cluster.primary(FRONT);
+    let unknown = ShardKey {
+        service: ServiceId(99),
+        ..FRONT
+    };
+    let report = |node, handled| {
+        let mut report = cluster.good(node);
+        report.counts = [FRONT, unknown]
+            .map(|key| counts(key, handled, handled, handled))
+            .into();
+        let told = IngressCounts {
+            admitted: handled,
+            overloaded: handled,
+        };
+        report.stats.ingress = [(AppId(1), told)].into();
+        report.stats.channels = vec![ChannelReport {
+            app: AppId(1),
+            name: "back".into(),
+            from: "front/0".into(),
+            to: "back/0".into(),
+            sent: u64::MAX,
+            durable: 0,
+            waiting: u32::MAX,
+        }];
+        for instance in &mut report.instances {
+            instance.dead_letters = u64::MAX;
+            instance.queue = u32::MAX;
+        }
+        report
+    };
+    // Both nodes' counts are added.
+    for node in [node, 0, 2, node] {
+        cluster.c().report(&report(node, u64::MAX));
+        cluster.c().report(&report(node, u64::MAX - 1));
+    }
+    assert_eq!(cluster.app().services[0].handled, u64::MAX);
+    for path in ["/v1/nodes", "/v1/instances", "/v1/channels", "/metrics"] {
+        assert_eq!(cluster.c().get(path).0, 200, "{path}");
+    }
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //! asked and answered.
 
 use crate::limits::*;
-use axum::http::header::{ACCEPT, CONTENT_ENCODING, CONTENT_TYPE};
+use axum::http::header::{ACCEPT, CONTENT_ENCODING, CONTENT_TYPE, TRANSFER_ENCODING};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, StatusCode};
 use e3_http::Refusal;
@@ -179,6 +179,13 @@ fn media_type(value: &str) -> (String, Vec<String>) {
 
 fn form(headers: &HeaderMap) -> Result<Form, Refusal> {
     let unsupported = |error| Err(Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, error));
+    for coding in headers.get_all(TRANSFER_ENCODING) {
+        if !coding.as_bytes().eq_ignore_ascii_case(b"chunked") {
+            let coding = String::from_utf8_lossy(coding.as_bytes());
+            let error = format!("Transfer-Encoding {coding:?} is not supported");
+            return Err(Refusal::new(StatusCode::NOT_IMPLEMENTED, error));
+        }
+    }
     if let Some(coding) = single(headers, &CONTENT_ENCODING)?
         && !coding.eq_ignore_ascii_case(b"identity")
     {
@@ -343,6 +350,8 @@ mod tests {
             refused("/?key=x", &[("content-type", bad)], "415");
         }
         refused("/?key=x", &[("content-encoding", "gzip")], "gzip");
+        let codings = [("transfer-encoding", "gzip, chunked")];
+        refused("/?key=x", &codings, "501");
         let wants = |accept| head("/?key=x", &[("accept", accept)]).unwrap().wants;
         for (accept, form) in [
             ("*/*", Form::Json),

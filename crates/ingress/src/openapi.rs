@@ -160,6 +160,7 @@ fn call() -> Value {
             "429": error("overloaded: nothing was done", retry_after()),
             "431": error("the headers are too large", json!({})),
             "500": error("every attempt failed; the request is a dead letter", answered()),
+            "501": error("the transfer coding is not supported", json!({})),
             "503": error("the node takes no requests now", retry_after()),
             "504": error("E3-Outcome expired: not handled before its deadline, a dead letter. unknown: no answer before the deadline", answered()),
         },

@@ -47,8 +47,8 @@ pub fn whole<T: FromStr>(text: &str) -> Option<T> {
 
 fn parse(
     s: &str,
-    units: &[(&str, f64)],
-    bare: Option<f64>,
+    units: &[(&str, u64)],
+    bare: Option<u64>,
     what: &'static str,
 ) -> Result<u64, QuantityError> {
     let error = || QuantityError {
@@ -59,13 +59,15 @@ fn parse(
         .find(|c: char| !c.is_ascii_digit() && c != '.')
         .unwrap_or(s.len());
     let (number, unit) = s.split_at(at);
-    let number: f64 = number.parse().map_err(|_| error())?;
     let factor = if unit.is_empty() {
         bare.ok_or_else(error)?
     } else {
         units.iter().find(|(u, _)| *u == unit).ok_or_else(error)?.1
     };
-    let value = number * factor;
+    if let Ok(whole) = number.parse::<u64>() {
+        return whole.checked_mul(factor).ok_or_else(error);
+    }
+    let value = number.parse::<f64>().map_err(|_| error())? * factor as f64;
     if value.is_finite() && value < u64::MAX as f64 {
         Ok(value.round() as u64)
     } else {
@@ -77,12 +79,12 @@ impl FromStr for Nanos {
     type Err = QuantityError;
     fn from_str(s: &str) -> Result<Self, QuantityError> {
         let units = [
-            ("ns", 1.0),
-            ("us", 1e3),
-            ("ms", 1e6),
-            ("s", 1e9),
-            ("m", 60e9),
-            ("h", 3600e9),
+            ("ns", 1),
+            ("us", 1_000),
+            ("ms", 1_000_000),
+            ("s", 1_000_000_000),
+            ("m", 60_000_000_000),
+            ("h", 3_600_000_000_000),
         ];
         parse(
             s,
@@ -98,17 +100,17 @@ impl FromStr for Bytes {
     type Err = QuantityError;
     fn from_str(s: &str) -> Result<Self, QuantityError> {
         let units = [
-            ("k", 1e3),
-            ("M", 1e6),
-            ("G", 1e9),
-            ("Ki", 1024.0),
-            ("Mi", 1048576.0),
-            ("Gi", 1073741824.0),
+            ("k", 1_000),
+            ("M", 1_000_000),
+            ("G", 1_000_000_000),
+            ("Ki", 1 << 10),
+            ("Mi", 1 << 20),
+            ("Gi", 1 << 30),
         ];
         parse(
             s,
             &units,
-            Some(1.0),
+            Some(1),
             "an amount of memory such as 64Mi (k, M, G, Ki, Mi, Gi)",
         )
         .map(Bytes)
@@ -189,6 +191,14 @@ mod tests {
             assert!(s.parse::<Nanos>().is_err(), "{s}");
         }
         assert!("+64Mi".parse::<Bytes>().is_err());
+        // More than a float holds exactly: every point in time since 1970.
+        for ns in [u64::MAX, (1 << 53) + 1, 1_767_225_600_123_456_789] {
+            assert_eq!(Nanos(ns).to_string().parse::<Nanos>(), Ok(Nanos(ns)));
+            assert_eq!(Bytes(ns).to_string().parse::<Bytes>(), Ok(Bytes(ns)));
+        }
+        for s in ["18446744073709551616ns", "18446744073709552s", "1e9ns"] {
+            assert!(s.parse::<Nanos>().is_err(), "{s}");
+        }
     }
 
     #[test]

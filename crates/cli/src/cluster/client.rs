@@ -86,9 +86,16 @@ impl Client {
     pub fn nodes(&self) -> Result<Vec<NodeView>, Failure> {
         self.get("/v1/nodes")
     }
-    /// `GET /v1/nodes/{name}`.
+    /// One of them. `GET /v1/nodes/{name}` would take a node named `hello` for another route.
     pub fn node(&self, name: &str) -> Result<NodeView, Failure> {
-        self.get(&format!("/v1/nodes/{}", segment("node", name)?))
+        let nodes = self.nodes()?;
+        let known: Vec<&str> = nodes.iter().map(|n| n.name.as_str()).collect();
+        let error = format!(
+            "there is no node {name:?}; the topology has {}",
+            known.join(", ")
+        );
+        let node = nodes.into_iter().find(|n| n.name == name);
+        node.ok_or_else(|| Failure::new(Exit::NotFound, error))
     }
     /// `GET /v1/apps`.
     pub fn apps(&self) -> Result<Vec<AppView>, Failure> {

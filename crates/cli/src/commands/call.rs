@@ -2,7 +2,7 @@
 //! of JSON.
 
 use crate::cluster::client::Client;
-use crate::documents::files::without_bom;
+use crate::documents::files::read_requests;
 use crate::settings::Settings;
 use crate::ui::exchange::{Content, Line};
 use crate::ui::failure::{Exit, Failure};
@@ -90,14 +90,9 @@ fn requests(args: &Call) -> Result<Vec<KeyAndPayload>, Failure> {
         let content = content.map_err(|e| Failure::new(Exit::Input, e))?;
         return Ok(vec![content]);
     };
-    let text = if file.as_os_str() == "-" {
-        std::io::read_to_string(std::io::stdin())
-    } else {
-        std::fs::read_to_string(file)
-    };
-    let text = text.map_err(|e| Failure::file("read", file, &e))?;
+    let text = read_requests(file)?;
     let lines = (1..)
-        .zip(without_bom(&text).lines())
+        .zip(text.lines())
         .filter(|(_, l)| !l.trim().is_empty());
     lines
         .map(|(number, line)| {

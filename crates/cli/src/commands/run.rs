@@ -4,7 +4,7 @@
 use crate::documents::assets::read_asset;
 use crate::documents::builtin;
 use crate::documents::files::without_bom;
-use crate::documents::files::{read_blob, read_content};
+use crate::documents::files::{read_blob, read_content, read_requests};
 use crate::documents::modules;
 use crate::limits::{LINE_LEN_MAX, RUN_DEADLINE, RUN_MEMORY_BYTES};
 use crate::settings::Settings;
@@ -175,9 +175,9 @@ pub fn run(args: &Run, settings: &Settings) -> Result<(), Failure> {
 
 /// All requests of a file.
 pub fn requests(file: &Path) -> Result<Vec<Invocation>, Failure> {
-    let text = std::fs::read_to_string(file).map_err(|e| Failure::file("read", file, &e))?;
+    let text = read_requests(file)?;
     let mut clock_ns = 0;
-    let lines = without_bom(&text)
+    let lines = text
         .lines()
         .zip(1u64..)
         .filter(|(line, _)| !line.trim().is_empty());

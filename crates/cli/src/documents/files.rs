@@ -11,19 +11,45 @@ pub const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// Reads a document.
 pub fn read_text(path: &Path) -> Result<String, Failure> {
-    let mut text = Vec::new();
+    text(path, read_file(path, DOCUMENT_LEN_MAX as u64)?)
+}
+
+/// Reads a file of requests; `-` is standard input.
+pub fn read_requests(path: &Path) -> Result<String, Failure> {
+    let bytes = if path.as_os_str() == "-" {
+        read(std::io::stdin(), path, BLOB_LEN_MAX)?
+    } else {
+        read_file(path, BLOB_LEN_MAX)?
+    };
+    text(path, bytes)
+}
+
+fn read_file(path: &Path, len_max: u64) -> Result<Vec<u8>, Failure> {
     let file = std::fs::File::open(path).map_err(|e| Failure::file("read", path, &e))?;
-    let mut bounded = file.take(DOCUMENT_LEN_MAX as u64 + 1);
-    bounded
-        .read_to_end(&mut text)
+    read(file, path, len_max)
+}
+
+/// Reads to the end, which a device may not have.
+fn read(from: impl Read, path: &Path, len_max: u64) -> Result<Vec<u8>, Failure> {
+    let mut bytes = Vec::new();
+    from.take(len_max + 1)
+        .read_to_end(&mut bytes)
         .map_err(|e| Failure::file("read", path, &e))?;
-    let bad = |what: String| Failure::new(Exit::Input, format!("{}: {what}", path.display()));
-    if text.len() > DOCUMENT_LEN_MAX {
-        return Err(bad(format!(
-            "longer than the maximum of {DOCUMENT_LEN_MAX} bytes"
-        )));
+    if bytes.len() as u64 > len_max {
+        let message = format!(
+            "{}: longer than the maximum of {len_max} bytes",
+            path.display()
+        );
+        return Err(Failure::new(Exit::Input, message));
     }
-    let text = String::from_utf8(text).map_err(|e| bad(format!("not UTF-8: {e}")))?;
+    Ok(bytes)
+}
+
+fn text(path: &Path, bytes: Vec<u8>) -> Result<String, Failure> {
+    let text = String::from_utf8(bytes).map_err(|e| {
+        let message = format!("{}: not UTF-8: {e}", path.display());
+        Failure::new(Exit::Input, message)
+    })?;
     Ok(without_bom(&text).to_string())
 }
 
@@ -44,14 +70,5 @@ pub fn read_content(path: &Path) -> Result<Vec<u8>, Failure> {
 
 /// Reads a module or an asset.
 pub fn read_blob(path: &Path) -> Result<Vec<u8>, Failure> {
-    let failed = |e: std::io::Error| Failure::file("read", path, &e);
-    let length = std::fs::metadata(path).map_err(failed)?.len();
-    if length > BLOB_LEN_MAX {
-        let message = format!(
-            "{}: {length} bytes, must be at most {BLOB_LEN_MAX}",
-            path.display()
-        );
-        return Err(Failure::new(Exit::Input, message));
-    }
-    std::fs::read(path).map_err(failed)
+    read_file(path, BLOB_LEN_MAX)
 }
