@@ -52,7 +52,7 @@ use alloc::vec::Vec;
 use e3_pipeline::{Builder, Record, RecordError, Stage, Value as Field, status};
 use e3_sdk::{Error, OrderedMap, Request, Service, config, reply};
 
-use engine::{Database, Plan, Schema, Scope, SqlError, Value};
+use engine::{Database, Plan, Scope, SharedSchema, SqlError, Value};
 use procedure::{Procedure, Refusal, Source};
 use record::Rows;
 
@@ -68,7 +68,7 @@ pub struct Sql {
     stage: Stage,
     database: Database<OrderedMap>,
     source: Source,
-    procedures: Vec<(Rc<Schema>, Rc<Procedure>)>,
+    procedures: Vec<(Rc<SharedSchema>, Rc<Procedure>)>,
     /// Field and column.
     scope: Option<(String, String)>,
     only_read: bool,

@@ -140,3 +140,12 @@ impl fmt::Display for SqlError {
 }
 
 impl core::error::Error for SqlError {}
+
+/// `condition`, or `what` is not supported.
+pub(super) fn support(condition: bool, what: &'static str) -> Result<(), SqlError> {
+    if condition {
+        Ok(())
+    } else {
+        Err(SqlError::Unsupported(what))
+    }
+}

@@ -2,7 +2,6 @@
 
 use alloc::borrow::Cow;
 use alloc::boxed::Box;
-use alloc::string::String;
 use alloc::vec::Vec;
 use core::cmp::Ordering;
 
@@ -104,12 +103,6 @@ impl<'a> Env<'a> {
 }
 
 impl Expr {
-    /// Parses an expression over parameters only; `names` has the known parameters and
-    /// gets the new ones.
-    pub fn parse(text: &str, names: &mut Vec<String>) -> Result<Expr, SqlError> {
-        super::plan::expression(text, names)
-    }
-
     /// The value of an expression over parameters only.
     pub fn value(&self, parameters: &[Value]) -> Result<Value, SqlError> {
         self.eval(Env::of(parameters)).map(Cow::into_owned)

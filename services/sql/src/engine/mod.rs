@@ -30,6 +30,8 @@ use alloc::collections::BTreeMap;
 use alloc::rc::Rc;
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::cell::RefCell;
+use core::ops::Deref;
 
 use crate::limits::STATEMENTS_CACHED_MAX;
 use change::Target;
@@ -53,10 +55,34 @@ pub struct Prepared {
     pub names: Vec<String>,
 }
 
+/// A schema with the statements that were parsed for it.
+#[derive(Debug, Default)]
+pub struct SharedSchema {
+    schema: Schema,
+    /// Statements by their text. A schema does not change (a definition makes another one), so they
+    /// stay valid.
+    statements: RefCell<BTreeMap<String, Rc<Prepared>>>,
+}
+
+impl SharedSchema {
+    fn new(schema: Schema) -> Rc<Self> {
+        let statements = RefCell::default();
+        Rc::new(Self { schema, statements })
+    }
+}
+
+impl Deref for SharedSchema {
+    type Target = Schema;
+
+    fn deref(&self) -> &Schema {
+        &self.schema
+    }
+}
+
 /// The state of one slot's database.
 #[derive(Clone, Debug)]
 struct Space {
-    schema: Rc<Schema>,
+    schema: Rc<SharedSchema>,
     /// True if the schema is in the store.
     is_stored: bool,
     /// Bytes that storing it takes.
@@ -64,7 +90,7 @@ struct Space {
 }
 
 impl Space {
-    fn new(schema: Rc<Schema>, is_stored: bool) -> Self {
+    fn new(schema: Rc<SharedSchema>, is_stored: bool) -> Self {
         let schema_bytes = schema.encode().len() + key::PREFIX_BYTES;
         Self {
             schema,
@@ -81,9 +107,9 @@ pub struct Database<S> {
     store: Transaction<S>,
     /// The initial schema of every database.
     definitions: Vec<Definition>,
-    initial: Rc<Schema>,
+    initial: Rc<SharedSchema>,
     /// Schemas by their encoding: slots that have the same one share it and its statements.
-    schemas: BTreeMap<Vec<u8>, Rc<Schema>>,
+    schemas: BTreeMap<Vec<u8>, Rc<SharedSchema>>,
     spaces: BTreeMap<u16, Space>,
     slot: u16,
     current: Space,
@@ -119,7 +145,7 @@ impl<S: Store> Database<S> {
         for definition in &definitions {
             initial = definition.apply(&initial)?.unwrap_or(initial);
         }
-        let initial = Rc::new(initial);
+        let initial = SharedSchema::new(initial);
         Ok(Self {
             store: Transaction::new(store),
             definitions,
@@ -157,7 +183,7 @@ impl<S: Store> Database<S> {
     }
 
     /// The schema of the database.
-    pub fn schema(&self) -> &Rc<Schema> {
+    pub fn schema(&self) -> &Rc<SharedSchema> {
         &self.current.schema
     }
 
@@ -256,7 +282,7 @@ impl<S: Store> Database<S> {
     }
 
     /// The shared copy of a schema.
-    fn known(&mut self, schema: Schema) -> Rc<Schema> {
+    fn known(&mut self, schema: Schema) -> Rc<SharedSchema> {
         let encoded = schema.encode();
         if self.schemas.len() >= STATEMENTS_CACHED_MAX && !self.schemas.contains_key(&encoded) {
             // Slots keep the copies that they have.
@@ -267,7 +293,7 @@ impl<S: Store> Database<S> {
         let known = self
             .schemas
             .entry(encoded)
-            .or_insert_with(|| Rc::new(schema));
+            .or_insert_with(|| SharedSchema::new(schema));
         Rc::clone(known)
     }
 

@@ -55,15 +55,6 @@ impl Plan {
     }
 }
 
-/// `condition`, or `what` is not supported.
-fn support(condition: bool, what: &'static str) -> Result<(), SqlError> {
-    if condition {
-        Ok(())
-    } else {
-        Err(SqlError::Unsupported(what))
-    }
-}
-
 const OTHER_STATEMENTS: SqlError = SqlError::Unsupported(
     "statements but CREATE and DROP of TABLE and INDEX, INSERT, SELECT, UPDATE and DELETE",
 );
@@ -160,15 +151,18 @@ fn plan(
     }
 }
 
-/// Parses an expression over parameters only.
-pub(super) fn expression(text: &str, names: &mut Vec<String>) -> Result<Expr, SqlError> {
-    let mut parser = parser(text)?;
-    let expr = parser.parse_expr().map_err(syntax)?;
-    let end = &parser.peek_token_ref().token;
-    if *end != Token::EOF {
-        return Err(SqlError::Syntax(alloc::format!(
-            "{end} after an expression"
-        )));
+impl Expr {
+    /// Parses an expression over parameters only; `names` has the known parameters and
+    /// gets the new ones.
+    pub fn parse(text: &str, names: &mut Vec<String>) -> Result<Expr, SqlError> {
+        let mut parser = parser(text)?;
+        let expr = parser.parse_expr().map_err(syntax)?;
+        let end = &parser.peek_token_ref().token;
+        if *end != Token::EOF {
+            return Err(SqlError::Syntax(alloc::format!(
+                "{end} after an expression"
+            )));
+        }
+        bind::Binder::new(&[], names).expr(&expr)
     }
-    bind::Binder::new(&[], names).expr(&expr)
 }

@@ -1,13 +1,11 @@
 //! Tables and indices: definitions, storage, and the encoding of rows.
 
-use alloc::collections::BTreeMap;
 use alloc::rc::Rc;
 use alloc::string::String;
 use alloc::vec::Vec;
-use core::cell::RefCell;
 
 use super::value::Value;
-use super::{Prepared, SqlError, key};
+use super::{SqlError, key};
 use crate::limits::TEXT_BYTES_MAX;
 
 /// What a column holds.
@@ -147,21 +145,15 @@ impl Table {
     }
 }
 
-/// The tables of a database, with what was parsed for them.
+/// The tables of a database.
 #[derive(Debug, Default)]
 pub struct Schema {
     pub(super) tables: Vec<Rc<Table>>,
-    /// Statements by their text. A schema does not change (a definition makes another one), so
-    /// what is in here stays good.
-    pub(super) statements: RefCell<BTreeMap<String, Rc<Prepared>>>,
 }
 
 impl Schema {
     pub(super) fn of(tables: Vec<Rc<Table>>) -> Self {
-        Self {
-            tables,
-            statements: RefCell::default(),
-        }
+        Self { tables }
     }
 
     /// The table of that name.

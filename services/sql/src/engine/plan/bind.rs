@@ -7,12 +7,11 @@ use alloc::vec::Vec;
 
 use sqlparser::ast::{self, BinaryOperator, UnaryOperator};
 
-use super::super::SqlError;
 use super::super::aggregate::{Aggregate, Function};
+use super::super::error::{SqlError, support};
 use super::super::expr::{Comparison, Expr};
 use super::super::schema::{Schema, Table};
 use super::super::value::{Arithmetic, Value};
-use super::support;
 use crate::limits::EXPRESSION_DEPTH_MAX;
 
 /// A table with its name in a statement.

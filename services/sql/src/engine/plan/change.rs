@@ -6,11 +6,10 @@ use alloc::vec::Vec;
 
 use sqlparser::ast;
 
-use super::super::SqlError;
+use super::super::error::{SqlError, support};
 use super::super::expr::Expr;
 use super::super::schema::{Schema, Table};
 use super::bind::{Binder, Named, named, one_name};
-use super::support;
 
 /// What INSERT does if the primary key exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

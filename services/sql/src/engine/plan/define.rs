@@ -6,10 +6,9 @@ use alloc::vec::Vec;
 
 use sqlparser::ast;
 
-use super::super::SqlError;
+use super::super::error::{SqlError, support};
 use super::super::schema::{Column, Index, Kind, Schema, Table};
 use super::bind::one_name;
-use super::support;
 use crate::limits::{COLUMNS_MAX, INDICES_MAX, NAME_BYTES_MAX, SCHEMA_BYTES_MAX, TABLES_MAX};
 
 /// CREATE or DROP.

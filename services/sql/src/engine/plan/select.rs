@@ -7,12 +7,11 @@ use alloc::vec::Vec;
 
 use sqlparser::ast;
 
-use super::super::SqlError;
 use super::super::aggregate::Aggregate;
+use super::super::error::{SqlError, support};
 use super::super::expr::Expr;
 use super::super::schema::{Schema, Table};
 use super::bind::{Binder, Named, named, one_name};
-use super::support;
 use crate::limits::COLUMNS_MAX;
 
 /// SELECT projection FROM tables WHERE filter GROUP BY group HAVING having ORDER BY order LIMIT limit
