@@ -8,6 +8,7 @@
 use crate::identity;
 use crate::keys::Keys;
 use crate::limits::*;
+use e3_client_core::Backoff;
 use e3_model::{AppId, Nanos, RequestId, Timestamp, TraceContext};
 use e3_wire::client::Request;
 use e3_wire::entry::{Outcome, Reply};
@@ -86,7 +87,7 @@ struct Pending {
     since: Timestamp,
     attempts: u32,
     expired: u32,
-    wait: Nanos,
+    backoff: Backoff,
     timer: Timestamp,
     waiters: Vec<Waiter>,
 }
@@ -219,7 +220,7 @@ impl Calls {
             since: now,
             attempts: 0,
             expired: 0,
-            wait: RETRY_AFTER,
+            backoff: Backoff::default(),
             timer: now,
             waiters: vec![waiter],
         };
@@ -271,9 +272,7 @@ impl Calls {
             payload: pending.payload.clone(),
         };
         pending.attempts = pending.attempts.saturating_add(1);
-        let at = (now + pending.wait).min(pending.give_up());
-        let longer = pending.wait * RETRY_GROWTH.0 / RETRY_GROWTH.1;
-        pending.wait = longer.min(RETRY_AFTER_MAX);
+        let at = (now + pending.backoff.next_wait()).min(pending.give_up());
         // Without a plan the worker would only refuse it.
         if self.apps.is_some() {
             self.requests.push_back(request);

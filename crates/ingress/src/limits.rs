@@ -50,12 +50,6 @@ pub const DEADLINE_MS: u64 = 10_000;
 pub const DEADLINE_MS_MAX: u64 = 600_000;
 /// How long an answer is awaited beyond the deadline.
 pub const ANSWER_GRACE: Nanos = Nanos::from_secs(1);
-/// Wait for an answer before the first retry.
-pub const RETRY_AFTER: Nanos = Nanos::from_millis(500);
-/// Each further wait is longer by this ratio: numerator, denominator.
-pub const RETRY_GROWTH: (u64, u64) = (3, 2);
-/// Longest wait between two attempts.
-pub const RETRY_AFTER_MAX: Nanos = Nanos::from_secs(3);
 /// Wait before the platform is asked again about a request that it says has expired, although its
 /// deadline has not passed.
 pub const EXPIRED_RETRY_AFTER: Nanos = Nanos::from_millis(50);

@@ -207,3 +207,115 @@ fn a_damaged_answer_is_none() {
     r.on_datagram(Timestamp(1), &whole);
     assert_eq!(outcome(&mut r), Some(Some(Outcome::Done)));
 }
+
+fn shard() -> ShardKey {
+    ShardKey {
+        app: AppId(1),
+        service: e3_model::ServiceId(0),
+        shard: e3_model::ShardId(2),
+    }
+}
+
+fn frames(r: &mut Requests) -> Vec<(u16, ClientFrame)> {
+    let (to, bytes) = r.poll_transmit().unwrap();
+    let (_, mut reader) = open(&bytes).unwrap();
+    let mut out = Vec::new();
+    while !reader.is_empty() {
+        out.push((to.port, ClientFrame::decode(&mut reader).unwrap()));
+    }
+    out
+}
+
+#[test]
+fn dead_letters_are_read_at_the_primary_as_soon_as_it_is_known() {
+    let mut r = Requests::new(7, Routes::default());
+    let seq = r.read_dead_letters(Timestamp(0), Timestamp(5 * SECOND), shard(), 3);
+    assert!(r.poll_transmit().is_none() && r.wants_routes());
+    let routes = Routes {
+        primaries: [(shard(), address(4))].into(),
+        nodes: vec![address(4)],
+        ..Routes::default()
+    };
+    r.set_routes(Timestamp(1), routes);
+    let asked = ClientFrame::ReadLetters {
+        shard: shard(),
+        skip: 3,
+    };
+    assert_eq!(frames(&mut r), [(4, asked)]);
+    let page = |skipped| Letters {
+        shard: shard(),
+        skipped,
+        total: 3,
+        letters: vec![],
+    };
+    for skipped in [0, 3] {
+        let frame = ClientFrame::Letters(page(skipped));
+        r.on_datagram(Timestamp(2), &frame.to_datagram());
+    }
+    let letters = page(3);
+    let found = Event::DeadLetters(DeadLetterPage { seq, letters });
+    assert_eq!((r.poll_event(), r.poll_event()), (Some(found), None));
+    assert_eq!((r.take_stray(), r.in_flight()), (1, 0));
+}
+
+#[test]
+fn a_replay_goes_to_the_primary_and_any_reply_is_its_outcome() {
+    let mut r = requests();
+    let routes = Routes {
+        primaries: [(shard(), address(3))].into(),
+        ..r.routes.clone()
+    };
+    r.set_routes(Timestamp(0), routes);
+    let id = MessageId {
+        request: RequestId { client: 1, seq: 1 },
+        via: e3_model::Via::Ingress,
+        index: 0,
+    };
+    let content = DeadLetter {
+        at: Timestamp(0),
+        key: b"k".to_vec(),
+        payload: vec![],
+        reason: String::new(),
+    };
+    let seq = r.replay(Timestamp(0), Timestamp(5 * SECOND), shard(), &(id, content));
+    let sent = frames(&mut r);
+    assert!(matches!(&sent[..], [(3, ClientFrame::Replay(q))] if q.letter == id));
+    answer(&mut r, 1, seq, Outcome::Rejected);
+    assert_eq!(outcome(&mut r), Some(Some(Outcome::Rejected)));
+}
+
+#[test]
+fn a_keyed_request_keeps_its_identity_and_gets_more_time() {
+    let mut r = requests();
+    let id = RequestId { client: 99, seq: 5 };
+    let call = |tag| Call {
+        tag,
+        key: b"k".to_vec(),
+        payload: b"p".to_vec(),
+    };
+    let reply = |outcome| ClientFrame::Reply {
+        id,
+        attempt: 0,
+        reply: Reply {
+            outcome,
+            status: 0,
+            payload: vec![],
+        },
+    };
+    let first = r.submit_keyed(Timestamp(0), Timestamp(SECOND), call(1), id);
+    r.extend_deadline(first, Timestamp(3 * SECOND));
+    let attempt = sent(&mut r).remove(0).1;
+    assert_eq!((attempt.id, attempt.oldest_seq), (id, 0));
+    assert_eq!(attempt.deadline, Timestamp(SECOND));
+    r.on_timer(Timestamp(SECOND / 2));
+    assert_eq!(sent(&mut r).remove(0).1.deadline, Timestamp(3 * SECOND));
+    r.on_datagram(Timestamp(SECOND), &reply(Outcome::Expired).to_datagram());
+    assert_eq!(outcome(&mut r), Some(Some(Outcome::Expired)));
+    // sent again with the same key: a late reply belongs to it
+    let second = r.submit_keyed(Timestamp(SECOND), Timestamp(3 * SECOND), call(2), id);
+    r.on_datagram(Timestamp(SECOND), &reply(Outcome::Done).to_datagram());
+    let done = r.poll_event();
+    assert!(matches!(done, Some(Event::Completed(c)) if (c.seq, c.tag) == (second, 2)));
+    r.on_datagram(Timestamp(SECOND), &reply(Outcome::Done).to_datagram());
+    assert!(matches!(r.poll_event(), Some(Event::Duplicate(d)) if d.seq == second));
+}

@@ -2,7 +2,6 @@
 //! no state is read back.
 
 use super::items::{Item, Traffic};
-
 use crate::workload::{Call, Check, Judged, Verified, Workload};
 use e3_model::{Nanos, Timestamp};
 use e3_wire::entry::Reply;
