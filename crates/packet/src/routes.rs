@@ -124,82 +124,109 @@ impl<B: Bytes> Routes<B> {
     }
 }
 
-/// Compiles a text table. An error names the line and what is wrong with it.
+/// Compiles a text table. An error names the line and the reason.
 pub fn compile(text: &str) -> Result<Vec<u8>, RouteError> {
-    let error = |line: usize, reason: String| RouteError { line, reason };
-    let mut numbers: BTreeMap<Ipv4Addr, u16> = BTreeMap::new();
-    let mut routes: BTreeMap<(u8, Ipv4Addr), (u16, usize)> = BTreeMap::new();
-    for (line, content) in (1..).zip(text.lines()) {
-        let content = content.split('#').next().unwrap_or_default();
-        let words: Vec<&str> = content.split_whitespace().collect();
-        let (prefix, hop) = match words[..] {
-            [] => continue,
-            [prefix, hop] => (prefix, hop),
-            _ => {
-                let words = words.len();
-                return Err(error(
-                    line,
-                    format!("has {words} words, must be PREFIX/LEN NEXTHOP"),
-                ));
+    let table = Table::read(text)?;
+    let (first, second) = table.levels()?;
+    Ok(table.encode(&first, &second))
+}
+
+fn error<T>(line: usize, reason: String) -> Result<T, RouteError> {
+    Err(RouteError { line, reason })
+}
+
+/// A text table.
+#[derive(Default)]
+struct Table {
+    /// Number of each next hop, from 1 on.
+    numbers: BTreeMap<Ipv4Addr, u16>,
+    /// Next hop and line of each prefix. Ordered by length: a longer prefix overwrites the shorter ones
+    /// that contain it.
+    routes: BTreeMap<(u8, Ipv4Addr), (u16, usize)>,
+}
+
+impl Table {
+    fn read(text: &str) -> Result<Table, RouteError> {
+        let mut table = Table::default();
+        for (line, content) in (1..).zip(text.lines()) {
+            let content = content.split('#').next().unwrap_or_default();
+            let words: Vec<&str> = content.split_whitespace().collect();
+            match words[..] {
+                [] => {}
+                [prefix, hop] => table.add(line, prefix, hop)?,
+                _ => {
+                    let words = words.len();
+                    return error(
+                        line,
+                        format!("has {words} words, must be PREFIX/LEN NEXTHOP"),
+                    );
+                }
             }
+        }
+        Ok(table)
+    }
+
+    fn add(&mut self, line: usize, text: &str, hop: &str) -> Result<(), RouteError> {
+        let prefix = Prefix::parse(text).or_else(|reason| error(line, reason))?;
+        let Ok(address) = hop.parse() else {
+            return error(line, format!("next hop is {hop:?}, must be an address"));
         };
-        let prefix = Prefix::parse(prefix).map_err(|reason| error(line, reason))?;
-        let hop: Ipv4Addr = hop
-            .parse()
-            .map_err(|_| error(line, format!("next hop is {hop:?}, must be an address")))?;
-        let next = numbers.len() + 1;
-        let number = *numbers.entry(hop).or_insert(next as u16);
+        let next = self.numbers.len() + 1;
+        let number = *self.numbers.entry(address).or_insert(next as u16);
         if usize::from(number) > NEXT_HOPS_MAX {
-            return Err(error(
-                line,
-                format!("next hop number {next}, must be at most {NEXT_HOPS_MAX}"),
-            ));
+            let reason = format!("next hop number {next}, must be at most {NEXT_HOPS_MAX}");
+            return error(line, reason);
         }
-        if let Some((_, before)) = routes.insert((prefix.len, prefix.address), (number, line)) {
-            return Err(error(
-                line,
-                format!("{} is a duplicate of line {before}", words[0]),
-            ));
+        let route = (number, line);
+        if let Some((_, before)) = self.routes.insert((prefix.len, prefix.address), route) {
+            return error(line, format!("{text} is a duplicate of line {before}"));
         }
+        Ok(())
     }
 
-    // Ordered by length: a longer prefix overwrites the shorter ones that contain it.
-    let mut first = vec![0u16; 1 << 24];
-    let mut second: Vec<[u16; 256]> = Vec::new();
-    for ((len, address), (number, line)) in &routes {
-        let address = address.to_bits() as usize;
-        if *len <= 24 {
-            first[address >> 8..][..1 << (24 - len)].fill(*number);
-            continue;
-        }
-        let entry = &mut first[address >> 8];
-        if *entry & BLOCK == 0 {
-            if second.len() == BLOCKS_MAX {
-                return Err(error(
-                    *line,
-                    format!("block {}, must be at most {BLOCKS_MAX}", BLOCKS_MAX + 1),
-                ));
+    /// Both levels of the compiled table.
+    fn levels(&self) -> Result<(Vec<u16>, Vec<[u16; 256]>), RouteError> {
+        let mut first = vec![0u16; 1 << 24];
+        let mut second: Vec<[u16; 256]> = Vec::new();
+        for ((len, address), (number, line)) in &self.routes {
+            let address = address.to_bits() as usize;
+            if *len <= 24 {
+                first[address >> 8..][..1 << (24 - len)].fill(*number);
+                continue;
             }
-            second.push([*entry; 256]);
-            *entry = BLOCK | (second.len() - 1) as u16;
+            let entry = &mut first[address >> 8];
+            if *entry & BLOCK == 0 {
+                if second.len() == BLOCKS_MAX {
+                    let count = BLOCKS_MAX + 1;
+                    return error(
+                        *line,
+                        format!("block {count}, must be at most {BLOCKS_MAX}"),
+                    );
+                }
+                second.push([*entry; 256]);
+                *entry = BLOCK | (second.len() - 1) as u16;
+            }
+            let block = &mut second[usize::from(*entry & !BLOCK)];
+            block[address & 0xff..][..1 << (32 - len)].fill(*number);
         }
-        let block = &mut second[usize::from(*entry & !BLOCK)];
-        block[address & 0xff..][..1 << (32 - len)].fill(*number);
+        Ok((first, second))
     }
 
-    let mut out = Vec::with_capacity(SECOND_AT as usize + second.len() * 512);
-    out.extend_from_slice(MAGIC);
-    for count in [numbers.len(), second.len(), routes.len()] {
-        out.extend_from_slice(&(count as u32).to_le_bytes());
+    fn encode(&self, first: &[u16], second: &[[u16; 256]]) -> Vec<u8> {
+        let mut out = Vec::with_capacity(SECOND_AT as usize + second.len() * 512);
+        out.extend_from_slice(MAGIC);
+        for count in [self.numbers.len(), second.len(), self.routes.len()] {
+            out.extend_from_slice(&(count as u32).to_le_bytes());
+        }
+        out.resize(FIRST_AT as usize, 0);
+        for (hop, number) in &self.numbers {
+            let at = NEXT_HOPS_AT as usize + usize::from(*number) * 4;
+            out[at..at + 4].copy_from_slice(&hop.octets());
+        }
+        let entries = first.iter().chain(second.as_flattened());
+        out.extend(entries.flat_map(|entry| entry.to_le_bytes()));
+        out
     }
-    out.resize(FIRST_AT as usize, 0);
-    for (hop, number) in &numbers {
-        let at = NEXT_HOPS_AT as usize + usize::from(*number) * 4;
-        out[at..at + 4].copy_from_slice(&hop.octets());
-    }
-    let entries = first.iter().chain(second.as_flattened());
-    out.extend(entries.flat_map(|entry| entry.to_le_bytes()));
-    Ok(out)
 }
 
 #[cfg(test)]

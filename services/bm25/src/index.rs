@@ -71,6 +71,7 @@ fn range(ends: &[u32], index: usize) -> core::ops::Range<usize> {
 /// Reads an asset from front to back.
 struct Reader {
     asset: Asset,
+    name: &'static str,
     at: u64,
 }
 
@@ -95,6 +96,67 @@ impl Reader {
         let bytes = self.bytes(count * 4)?;
         Ok(bytes.chunks_exact(4).map(number).collect())
     }
+
+    /// An error at a byte of the asset.
+    fn error<T>(&self, at: u64, why: String) -> Result<T, Error> {
+        Err(Error::Asset {
+            name: self.name,
+            line: 0,
+            reason: format!("byte {at}: {why}"),
+        })
+    }
+
+    /// The header: numbers of documents and terms, bytes of names and terms, number of postings. They are
+    /// within their bounds and match the length of the asset.
+    fn sizes(&mut self) -> Result<[usize; 5], Error> {
+        if self.asset.len() < HEADER_BYTES as u64 || self.bytes(8)? != MAGIC {
+            let why = format!("must begin with {:?}", MAGIC.escape_ascii().to_string());
+            return self.error(0, why);
+        }
+        let sizes = self.numbers(5)?;
+        let sizes = [0, 1, 2, 3, 4].map(|i| sizes[i] as usize);
+        let [documents, terms, names_bytes, terms_bytes, postings] = sizes;
+        for (i, size, bound, what) in [
+            (0, documents, 1..=DOCUMENTS_MAX, "documents"),
+            (1, terms, 0..=TERMS_MAX, "terms"),
+            (2, names_bytes, 0..=TEXT_BYTES_MAX, "bytes of names"),
+            (3, terms_bytes, 0..=TEXT_BYTES_MAX, "bytes of terms"),
+        ] {
+            if !bound.contains(&size) {
+                let why = format!("{what}: are {size}, must be {bound:?}");
+                return self.error(MAGIC.len() as u64 + 4 * i, why);
+            }
+        }
+        let total = HEADER_BYTES + 8 * documents + 8 * terms + names_bytes + terms_bytes;
+        let total = total as u64 + (POSTING_BYTES * postings) as u64;
+        let len = self.asset.len();
+        if len != total {
+            let why = format!("the sizes make {total} bytes, but there are {len}");
+            return self.error(HEADER_BYTES as u64, why);
+        }
+        Ok(sizes)
+    }
+
+    /// Increasing offsets, of which the last is `total`.
+    fn ends(&mut self, count: usize, total: usize, what: &str) -> Result<Vec<u32>, Error> {
+        let at = self.at;
+        let ends = self.numbers(count)?;
+        let order = ends.windows(2).position(|w| w[0] >= w[1]);
+        let bad = order.map(|i| i + 1).or(match ends.last() {
+            Some(last) if *last as usize == total && ends[0] > 0 => None,
+            None if total == 0 => None,
+            _ => Some(count.saturating_sub(1)),
+        });
+        match bad {
+            None => Ok(ends),
+            Some(i) => self.error(
+                at + 4 * i as u64,
+                format!(
+                    "{what} {i}: its end must be greater than the previous one, the last must be {total}"
+                ),
+            ),
+        }
+    }
 }
 
 fn number(bytes: &[u8]) -> u32 {
@@ -105,71 +167,19 @@ impl Index {
     /// Reads and checks the asset of this name.
     pub fn load(name: &'static str) -> Result<Index, Error> {
         let asset = Asset::open(name).ok_or(Error::NoAsset(name))?;
-        let error = |at: u64, why: String| Error::Asset {
-            name,
-            line: 0,
-            reason: format!("byte {at}: {why}"),
-        };
-        let mut reader = Reader { asset, at: 0 };
-        if asset.len() < HEADER_BYTES as u64 || reader.bytes(8)? != MAGIC {
-            return Err(error(
-                0,
-                format!("must begin with {:?}", MAGIC.escape_ascii().to_string()),
-            ));
-        }
-        let sizes = reader.numbers(5)?;
-        let [documents, terms, names_bytes, terms_bytes, postings] =
-            [0, 1, 2, 3, 4].map(|i| sizes[i] as usize);
-        for (i, size, bound, what) in [
-            (0, documents, 1..=DOCUMENTS_MAX, "documents"),
-            (1, terms, 0..=TERMS_MAX, "terms"),
-            (2, names_bytes, 0..=TEXT_BYTES_MAX, "bytes of names"),
-            (3, terms_bytes, 0..=TEXT_BYTES_MAX, "bytes of terms"),
-        ] {
-            if !bound.contains(&size) {
-                let why = format!("{what}: are {size}, must be {bound:?}");
-                return Err(error(MAGIC.len() as u64 + 4 * i, why));
-            }
-        }
-        let total = HEADER_BYTES + 8 * documents + 8 * terms + names_bytes + terms_bytes;
-        let total = total as u64 + (POSTING_BYTES * postings) as u64;
-        if asset.len() != total {
-            let why = format!(
-                "the sizes make {total} bytes, but there are {}",
-                asset.len()
-            );
-            return Err(error(HEADER_BYTES as u64, why));
-        }
+        let mut reader = Reader { asset, name, at: 0 };
+        let [documents, terms, names_bytes, terms_bytes, postings] = reader.sizes()?;
         let lengths = reader.numbers(documents)?;
-        let mut ends = |count, total: usize, what| {
-            let at = reader.at;
-            let ends = reader.numbers(count)?;
-            let order = ends.windows(2).position(|w| w[0] >= w[1]);
-            let bad = order.map(|i| i + 1).or(match ends.last() {
-                Some(last) if *last as usize == total && ends[0] > 0 => None,
-                None if total == 0 => None,
-                _ => Some(count.saturating_sub(1)),
-            });
-            match bad {
-                None => Ok(ends),
-                Some(i) => Err(error(
-                    at + 4 * i as u64,
-                    format!(
-                        "{what} {i}: its end must be greater than the previous one, the last must be {total}"
-                    ),
-                )),
-            }
-        };
-        let name_ends = ends(documents, names_bytes, "name")?;
-        let term_ends = ends(terms, terms_bytes, "term")?;
-        let posting_ends = ends(terms, postings, "postings of term")?;
+        let name_ends = reader.ends(documents, names_bytes, "name")?;
+        let term_ends = reader.ends(terms, terms_bytes, "term")?;
+        let posting_ends = reader.ends(terms, postings, "postings of term")?;
         let names_at = reader.at;
         let names = Texts {
             bytes: reader.bytes(names_bytes)?,
             ends: name_ends,
         };
         let terms_at = reader.at;
-        let terms = Texts {
+        let texts = Texts {
             bytes: reader.bytes(terms_bytes)?,
             ends: term_ends,
         };
@@ -177,20 +187,20 @@ impl Index {
             let name = names.get(i);
             if name.len() > NAME_BYTES_MAX || core::str::from_utf8(name).is_err() {
                 let why = format!("name {i}: must be UTF-8 of 1..={NAME_BYTES_MAX} bytes");
-                return Err(error(names_at + range(&names.ends, i).start as u64, why));
+                return reader.error(names_at + range(&names.ends, i).start as u64, why);
             }
         }
-        let order = |i: &usize| terms.get(i - 1) >= terms.get(*i);
-        if let Some(i) = (1..sizes[1] as usize).find(order) {
+        let order = |i: &usize| texts.get(i - 1) >= texts.get(*i);
+        if let Some(i) = (1..terms).find(order) {
             let why = format!("term {i}: must be greater than the previous one in byte order");
-            return Err(error(terms_at + range(&terms.ends, i).start as u64, why));
+            return reader.error(terms_at + range(&texts.ends, i).start as u64, why);
         }
         let index = Index {
             asset,
             name,
             lengths,
             names,
-            terms,
+            terms: texts,
             posting_ends,
             postings_at: reader.at,
         };
