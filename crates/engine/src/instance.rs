@@ -1,4 +1,4 @@
-//! One instance: its fiber, which is made again after a failure, and how far its start is.
+//! One instance: its fiber, which is replaced after a failure, and how far its start is.
 
 use crate::fiber::{Ended, Fiber, Parts, fiber};
 use crate::shared::{Phase, Shared};
@@ -10,7 +10,7 @@ use std::time::Instant;
 /// An instance.
 pub(crate) struct Instance {
     pub(crate) parts: Parts,
-    /// None after a failure: made again for the next request.
+    /// None after a failure; the next request makes a new one.
     fiber: Option<Fiber>,
     /// Why its last start failed.
     start_error: Option<HandlerError>,
@@ -37,7 +37,7 @@ impl Instance {
         self.fiber.is_some()
     }
 
-    /// Forgets its memory: it starts again with the next poll.
+    /// Drops its memory: the next poll starts it again.
     pub(crate) fn restart(&mut self) {
         self.fiber = None;
         self.parts.shared.has_started.set(false);

@@ -1,4 +1,4 @@
-//! Runs the worker's handlers on the engine.
+//! Runs the handlers of a worker on the engine, and brings instances to the version of the plan.
 
 use crate::agent::Prepared;
 use e3_collections::State;
@@ -24,9 +24,9 @@ pub(crate) struct Executor {
     code: BTreeMap<String, Code>,
     running: BTreeMap<ShardKey, Running>,
     keys: BTreeMap<InstanceId, ShardKey>,
-    /// Those that run in another version than the plan has, and are to be replaced.
+    /// Shards whose instance runs in another version than that of the plan.
     outdated: Vec<ShardKey>,
-    /// One of these whose replacement has begun.
+    /// The replacement in progress.
     replacing: Option<Replacing>,
     /// How fast the node's accelerators are, in bytes per second.
     rates: BTreeMap<Accelerator, f64>,
@@ -37,13 +37,13 @@ struct Running {
     id: InstanceId,
     /// As users name it: `app/service/shard`.
     name: String,
-    /// Version of the application that it is of.
+    /// Its version of the application.
     code_version: u32,
-    /// The version that could not take its place, and why.
+    /// The version that did not start, and why.
     refused: Option<(u32, String)>,
 }
 
-/// A replacement that has begun.
+/// A replacement in progress.
 struct Replacing {
     key: ShardKey,
     code_version: u32,
@@ -70,7 +70,7 @@ impl Executor {
         })
     }
 
-    /// Makes an instance ready.
+    /// Starts the instance of a shard, in the version of the plan.
     pub(crate) fn start(
         &mut self,
         key: ShardKey,
@@ -98,7 +98,7 @@ impl Executor {
         Ok(())
     }
 
-    /// Takes note of which instances a plan wants in another version.
+    /// Finds the instances that a new plan has in another version.
     pub(crate) fn handle_plan(&mut self, prepared: &Prepared) {
         let is_outdated = |(key, running): &(&ShardKey, &Running)| {
             let refused = running.refused.as_ref().map(|(version, _)| *version);
@@ -117,8 +117,8 @@ impl Executor {
             .retain(|digest, _| prepared.blobs.contains_key(digest));
     }
 
-    /// Goes on with bringing outdated instances to the plan's version, one after the other, for a
-    /// tick. One that cannot be stays as it is. True if there is more to do.
+    /// Continues, for at most a tick, to replace outdated instances, one after the other. An
+    /// instance whose new version does not start stays. True if there is more to do.
     pub(crate) fn update(&mut self, prepared: &Prepared) -> bool {
         let next = match &self.replacing {
             Some(replacing) => Some(replacing.key),
@@ -152,7 +152,7 @@ impl Executor {
         !self.outdated.is_empty()
     }
 
-    /// Goes on with replacing one of those that are outdated; whether that is done.
+    /// Continues to replace an outdated instance; true if it is replaced.
     fn replace(&mut self, key: ShardKey, prepared: &Prepared) -> Result<bool, String> {
         let app = app_of(prepared, key)?;
         let successor = match self.replacing.take() {
@@ -235,7 +235,7 @@ impl Executor {
         &self.rates
     }
 
-    /// Completes the report of an instance by what the engine and its version have to say.
+    /// Adds preemptions, version and error to the report of an instance.
     pub(crate) fn report(&self, report: &mut InstanceReport) {
         let Some(running) = self.running.get(&report.key) else {
             return;
@@ -247,10 +247,10 @@ impl Executor {
             (Startup::Failed(error), _) => (0, Some(format!("does not start: {error}"))),
             (Startup::Started, refused) => {
                 let old = running.code_version;
-                let told = |(version, reason): &(u32, String)| {
-                    format!("version {version} does not start, {old} goes on: {reason}")
+                let refusal = |(version, reason): &(u32, String)| {
+                    format!("version {version} does not start, version {old} stays: {reason}")
                 };
-                (old, refused.as_ref().map(told))
+                (old, refused.as_ref().map(refusal))
             }
         };
         report.code_version = version;
