@@ -10,7 +10,9 @@ use std::time::Duration;
 pub const ABOUT: &str = "\
 The thermostat application as in `e3 demo`, on a cluster of its own: clients, controller and six nodes on
 this machine. The rate is doubled until it does not hold, then closed in on by bisection in runs of 3 s,
-each on an empty application; the highest that held is measured for 10 s.";
+each on an empty application; the highest that held is measured for 10 s.
+The processor time of a request is that of all processes at 15,000 requests/s, or at the highest rate that
+held if that is lower.";
 
 /// A rate is held if at least this part of the offered requests is handled in time.
 const HELD_PART: f64 = 0.99;
@@ -30,6 +32,11 @@ const MEASURED_STEP: f64 = 0.85;
 /// Measured runs at most.
 const MEASURED_TRIES: u32 = 8;
 
+/// Rate at which the processor time of a request is measured, or the highest that was held.
+const CPU_RATE_RPS: f64 = 15_000.0;
+/// Processor time of a request at that rate, at most, in microseconds.
+const CPU_AIM_US: f64 = 70.0;
+
 /// What came of a run.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Run {
@@ -39,6 +46,8 @@ pub struct Run {
     pub achieved_rps: f64,
     /// Length of the run in seconds.
     pub duration_s: f64,
+    /// Processor time of all processes during the run in seconds, reading back included.
+    pub cpu_s: f64,
     /// Median latency in microseconds, from the time that a request was due.
     pub p50_us: f64,
     /// 99th percentile of the latency in microseconds.
@@ -83,7 +92,24 @@ pub fn run<E>(mut run: impl FnMut(f64, Duration) -> Result<Run, E>) -> Result<Ve
         low *= MEASURED_STEP;
         measured = run(low, MEASURED_RUN)?;
     }
-    Ok(figures(&measured))
+    let mut figures = figures(&measured);
+    let at_rate = run(CPU_RATE_RPS.min(measured.offered_rps), MEASURED_RUN)?;
+    figures.push(cpu(&at_rate));
+    Ok(figures)
+}
+
+/// What a request costs. The aim is for one rate; a machine that does not hold it has none.
+fn cpu(run: &Run) -> Figure {
+    let us = run.cpu_s * 1e6 / run.sent.max(1) as f64;
+    let rate = grouped(run.offered_rps);
+    let figure = Figure::new("demo.cpu_us_per_request", us, "us", Better::Lower).note(format!(
+        "processor time of clients, controller and nodes at {rate} requests/s"
+    ));
+    if run.offered_rps < CPU_RATE_RPS {
+        figure
+    } else {
+        figure.aim(CPU_AIM_US)
+    }
 }
 
 fn figures(run: &Run) -> Vec<Figure> {
@@ -135,6 +161,7 @@ mod tests {
                 offered_rps,
                 achieved_rps: offered_rps.min(bound),
                 duration_s: length.as_secs_f64(),
+                cpu_s: 50e-6,
                 p50_us: 100.0,
                 p99_us: 1000.0,
                 sent: 1,
@@ -153,6 +180,8 @@ mod tests {
                 rps <= bound && rps * SEARCH_RATIO * 1.02 >= bound,
                 "{rps} of {bound}"
             );
+            let aim = (bound > CPU_RATE_RPS).then_some(true);
+            assert_eq!((figures[5].value, figures[5].pass), (Some(50.0), aim));
             assert_eq!(
                 (figures[3].pass, figures[4].pass),
                 (Some(true), Some(false))

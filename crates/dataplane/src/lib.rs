@@ -18,6 +18,7 @@ mod config;
 mod dead_letters;
 mod dedup;
 mod emit;
+mod ends;
 mod ingress;
 mod lease;
 pub mod limits;

@@ -1,7 +1,8 @@
 //! All channel ends of a worker. An end is found by its place in a table that follows from the
 //! plan, and touched only when something happened on it: a message, an acknowledgement, a timer.
 
-use crate::app::{App, Cell, ReplicaId};
+use crate::app::{App, ReplicaId};
+use crate::ends::{EndId, Table, forget};
 use crate::limits::*;
 use crate::packer::Packer;
 use crate::timers::{Timer, Timers};
@@ -11,21 +12,6 @@ use e3_wire::frame::{Ack, Frame, Link};
 use slab::Slab;
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
-
-/// Number of a sending or of a receiving end in its table. A number is used again when its end is
-/// gone, so whoever keeps one compares the [`Link`] too, or does no harm.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) struct EndId(u32);
-
-impl EndId {
-    fn new(at: usize) -> EndId {
-        EndId(u32::try_from(at).expect("fewer ends than messages"))
-    }
-
-    fn at(self) -> usize {
-        self.0 as usize
-    }
-}
 
 /// How a message came: what to acknowledge when it is durable.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -69,27 +55,6 @@ struct RecvEnd {
     ack_by: Option<Timestamp>,
     /// In the inputs of its replica.
     is_listed: bool,
-}
-
-/// Ends by their place.
-#[derive(Debug, Default)]
-struct Table(Vec<Vec<Option<EndId>>>);
-
-impl Table {
-    fn get(&self, cell: Cell) -> Option<EndId> {
-        *self.0.get(cell.row)?.get(cell.column)?
-    }
-
-    fn set(&mut self, cell: Cell, id: EndId) {
-        if self.0.len() <= cell.row {
-            self.0.resize_with(cell.row + 1, Vec::new);
-        }
-        let row = &mut self.0[cell.row];
-        if row.len() <= cell.column {
-            row.resize(cell.column + 1, None);
-        }
-        row[cell.column] = Some(id);
-    }
 }
 
 /// All channel ends of a worker.
@@ -513,12 +478,5 @@ impl SendEnd {
             self.timer = Some(deadline);
             timers.set(deadline, Timer::Retransmit(id));
         }
-    }
-}
-
-fn forget(tables: &mut BTreeMap<AppId, Table>, app: AppId, id: EndId) {
-    let rows = tables.get_mut(&app).map(|t| t.0.iter_mut());
-    for cell in rows.into_iter().flatten().flatten() {
-        cell.take_if(|at| *at == id);
     }
 }

@@ -2,7 +2,7 @@
 //! looks whether it still means something when it fires.
 
 use crate::app::ReplicaId;
-use crate::links::EndId;
+use crate::ends::EndId;
 use e3_model::Timestamp;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

@@ -7,29 +7,29 @@
 //! are called when something came for them or their timer fired, and looked at by number.
 
 mod clients;
+mod frames;
 mod plan;
 mod report;
+mod routing;
 
-use crate::app::{App, ReplicaId};
-use crate::check::LinkCheck;
+use crate::app::ReplicaId;
 use crate::config::Config;
+use crate::ends::EndId;
 use crate::ingress::Ingress;
 use crate::lease::Leases;
 use crate::limits::*;
-use crate::links::{Data, EndId, Links, Tag};
+use crate::links::{Links, Tag};
 use crate::packer::Packer;
-use crate::primary::Primary;
 use crate::replica::Replica;
-use crate::shard::{Context, Counts, Effect, Turn, World};
+use crate::shard::{Counts, Effect, World};
 use crate::timers::{Timer, Timers};
-use e3_channel::Number;
 use e3_collections::State;
 use e3_invocation::{Completion, Invocation};
-use e3_model::{Address, AppId, DropReason, Nanos, NodeId, RequestId, ShardKey, Timestamp};
+use e3_model::{Address, AppId, DropReason, NodeId, RequestId, ShardKey, Timestamp};
 use e3_wire::codec::Reader;
-use e3_wire::datagram::{Header, Kind, open, seal};
+use e3_wire::datagram::{Header, seal};
 use e3_wire::entry::Reply;
-use e3_wire::frame::{Ends, Frame, Link};
+use e3_wire::frame::Frame;
 use slab::Slab;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -152,207 +152,6 @@ impl Worker {
         }
     }
 
-    /// Takes a datagram. Whatever it holds, at worst it is counted and dropped.
-    pub fn handle_datagram(&mut self, now: Timestamp, from: Address, bytes: &[u8]) {
-        self.world.now = now;
-        self.datagrams_in += 1;
-        let taken = match open(bytes) {
-            Err(e) => Err(e.drop_reason()),
-            Ok((_, reader)) if reader.is_empty() => Err(DropReason::Empty),
-            Ok((Header::CLIENT, mut reader)) => self.on_client(from, &mut reader),
-            Ok((header, mut reader)) => match header.kind {
-                Kind::Peer => self.on_peer(&header, &mut reader),
-                Kind::Client => Err(DropReason::Header),
-                Kind::Heartbeat => Err(DropReason::Kind),
-            },
-        };
-        self.count(taken);
-    }
-
-    /// Counts something that came and was not taken.
-    fn drop_for(&mut self, reason: DropReason) {
-        *self.dropped.entry(reason).or_default() += 1;
-    }
-
-    fn count(&mut self, taken: Result<(), DropReason>) {
-        if let Err(reason) = taken {
-            self.drop_for(reason);
-        }
-    }
-
-    fn on_peer(&mut self, h: &Header, r: &mut Reader<'_>) -> Result<(), DropReason> {
-        if h.cluster != self.world.config.cluster {
-            return Err(DropReason::Cluster);
-        }
-        if h.to_incarnation != self.world.config.incarnation {
-            return Err(DropReason::Incarnation);
-        }
-        match self.world.plan.peers.get(&h.from) {
-            Some(peer) if peer.incarnation == h.incarnation => {}
-            _ => return Err(DropReason::Sender),
-        }
-        while !r.is_empty() {
-            let frame = Frame::decode(r).map_err(|_| DropReason::Frame)?;
-            let taken = self.on_frame(h, frame);
-            self.count(taken);
-        }
-        Ok(())
-    }
-
-    fn on_frame(&mut self, h: &Header, frame: Frame<'_>) -> Result<(), DropReason> {
-        match frame {
-            Frame::Data {
-                link,
-                epoch,
-                seq,
-                behind,
-                body,
-            } => {
-                let data = Data {
-                    from: h.from,
-                    key: self.check_link(h, &link)?,
-                    link,
-                    number: Number { epoch, seq },
-                    behind,
-                    body,
-                };
-                self.on_data(&data)
-            }
-            Frame::Ack { link, ack } => {
-                let app = self.world.apps.get(&link.app).ok_or(DropReason::Link)?;
-                let from = (h.from, link);
-                let (now, mut freed) = (self.world.now, std::mem::take(&mut self.freed));
-                let confused = self.links.on_ack(now, app, from, &ack, &mut freed);
-                for tag in freed.drain(..) {
-                    self.on_freed(tag);
-                }
-                self.freed = freed;
-                if let Some(epoch) = confused? {
-                    self.restart(&link, epoch);
-                }
-                Ok(())
-            }
-            Frame::LeaseRequest { sent, plan_version } => {
-                if self.may_need_lease(h.from, plan_version)
-                    && self
-                        .world
-                        .leases
-                        .on_request(self.world.now, h.from, plan_version)
-                {
-                    self.packer.frame(h.from, &Frame::LeaseGrant { sent });
-                }
-                Ok(())
-            }
-            Frame::LeaseGrant { sent } => self.on_grant(h.from, sent),
-            Frame::Reply {
-                app,
-                request,
-                attempt,
-                reply,
-            } => self.on_reply(app, request, attempt, reply),
-        }
-    }
-
-    fn check_link(&self, header: &Header, link: &Link) -> Result<ShardKey, DropReason> {
-        let check = LinkCheck {
-            app: self.world.apps.get(&link.app).ok_or(DropReason::Link)?,
-            config: &self.world.config,
-            header,
-        };
-        check.check(link, |key| {
-            let id = check.app.replica(key)?;
-            let replica = &self.replicas.get(id.at())?.replica;
-            Some((replica.role(), replica.shard.incarnation))
-        })
-    }
-
-    fn on_data(&mut self, data: &Data<'_>) -> Result<(), DropReason> {
-        let app = self.world.apps.get(&data.key.app).ok_or(DropReason::Link)?;
-        let id = app.replica(data.key).ok_or(DropReason::View)?;
-        let (now, timers) = (self.world.now, &mut self.timers);
-        if let Some(end) = self.links.on_data(now, timers, app, data)?
-            && let Some(hosted) = self.replicas.get_mut(id.at())
-        {
-            hosted.inputs.push_back(end);
-        }
-        if let Ends::Replication { .. } = data.link.ends {
-            self.take_stream(id);
-        } else {
-            self.make_ready(id);
-        }
-        Ok(())
-    }
-
-    /// A backup takes what has arrived from its primary.
-    fn take_stream(&mut self, id: ReplicaId) {
-        let Some((hosted, cx)) = hosted(&mut self.replicas, &self.world, id) else {
-            return;
-        };
-        let (key, timers, links) = (hosted.replica.shard.key, &mut self.timers, &mut self.links);
-        while let Some((delivery, body)) = links.pop(key, &mut hosted.inputs) {
-            if hosted.replica.on_item(&cx, &body).is_ok() {
-                links.complete(cx.now, timers, &delivery, Nanos::ZERO);
-            } else {
-                // Not acknowledged, so never counted as a copy. The primary begins again with a
-                // snapshot.
-                *self.dropped.entry(DropReason::Replication).or_default() += 1;
-                links.ask_again(cx.now, timers, &delivery);
-            }
-        }
-    }
-
-    /// Begins a new epoch of a channel whose ends do not fit together. A replication stream begins
-    /// with a snapshot again.
-    fn restart(&mut self, link: &Link, epoch: u32) {
-        self.drop_for(DropReason::Channel);
-        let Some(app) = self.world.apps.get(&link.app) else {
-            return;
-        };
-        let Ends::Replication {
-            service,
-            shard,
-            backup,
-        } = link.ends
-        else {
-            return self.links.restart(self.world.now, app, link, epoch);
-        };
-        let app = link.app;
-        let key = ShardKey {
-            app,
-            service,
-            shard,
-        };
-        if let Some(id) = self.find(key) {
-            self.primary(id, |p, turn| {
-                p.streams.restart(turn, p.commit, backup, epoch);
-            });
-        }
-    }
-
-    fn on_freed(&mut self, tag: Tag) {
-        match tag {
-            Tag::None => {}
-            Tag::Output(id, op) => self.primary(id, |p, turn| p.on_output_durable(turn, op)),
-            Tag::Replicated(id, node, op) => self.primary(id, |p, turn| {
-                let log_op = turn.shard.log.op;
-                p.streams.on_durable(node, op, p.commit, log_op);
-                p.advance(turn);
-            }),
-        }
-    }
-
-    /// A node grants its lease. What had to wait for it goes on.
-    fn on_grant(&mut self, from: NodeId, sent: Timestamp) -> Result<(), DropReason> {
-        let held_before = self.world.leases.holds(self.world.now, from);
-        if !self.world.leases.on_grant(from, sent) {
-            return Err(DropReason::Lease);
-        }
-        if !held_before {
-            self.wake_all();
-        }
-        Ok(())
-    }
-
     /// Takes what the executor made of a message.
     pub fn handle_completion(&mut self, now: Timestamp, key: ShardKey, done: Completion) {
         self.world.now = now;
@@ -418,18 +217,6 @@ impl Worker {
         }
     }
 
-    /// Whether a node that has applied `plan_version` may need this one's lease: by this node's plan
-    /// it is the primary of a replica here, or it knows more than this node.
-    fn may_need_lease(&self, node: NodeId, plan_version: u64) -> bool {
-        let is_backup_of = |replica: &Replica| {
-            let key = replica.shard.key;
-            let app = self.world.apps.get(&key.app);
-            replica.as_primary().is_none() && app.is_some_and(|a| a.shard(key).primary == node)
-        };
-        let mut replicas = self.replicas.iter().map(|(_, h)| &h.replica);
-        plan_version > self.world.plan.version || replicas.any(is_backup_of)
-    }
-
     fn request_leases(&mut self) {
         let primaries = self.replicas.iter().map(|(_, h)| &h.replica);
         let primaries = primaries.filter_map(Replica::as_primary);
@@ -482,165 +269,5 @@ impl Worker {
     pub fn state(&self, key: ShardKey) -> Option<Rc<RefCell<State>>> {
         let hosted = self.replicas.get(self.find(key)?.at())?;
         Some(hosted.replica.shard.log.state.clone())
-    }
-}
-
-/// A replica, and the world around it.
-fn hosted<'a>(
-    replicas: &'a mut Slab<Hosted>,
-    world: &'a World,
-    id: ReplicaId,
-) -> Option<(&'a mut Hosted, Context<'a>)> {
-    let hosted = replicas.get_mut(id.at())?;
-    let cx = world.context(hosted.replica.shard.key.app)?;
-    Some((hosted, cx))
-}
-
-/// Routing.
-impl Worker {
-    fn find(&self, key: ShardKey) -> Option<ReplicaId> {
-        self.world.apps.get(&key.app)?.replica(key)
-    }
-
-    /// Runs a transition of a primary, does what it asks for, and sees that its messages go on.
-    fn primary(&mut self, id: ReplicaId, transition: impl FnOnce(&mut Primary, &mut Turn<'_>)) {
-        let Some((hosted, cx)) = hosted(&mut self.replicas, &self.world, id) else {
-            return;
-        };
-        let effects = &mut self.effects;
-        let Some((primary, mut turn)) = hosted.replica.primary(&cx, effects) else {
-            return;
-        };
-        transition(primary, &mut turn);
-        self.route(id);
-        self.make_ready(id);
-    }
-
-    /// Has a replica dispatched in this turn, if messages wait for it.
-    fn make_ready(&mut self, id: ReplicaId) {
-        let Some(hosted) = self.replicas.get_mut(id.at()) else {
-            return;
-        };
-        let waits = |p: &Primary| p.has_waiting() || !hosted.inputs.is_empty();
-        if !hosted.is_ready && hosted.replica.as_primary().is_some_and(waits) {
-            hosted.is_ready = true;
-            self.ready.push_back(id);
-        }
-    }
-
-    /// Something has changed that any primary may have waited for.
-    fn wake_all(&mut self) {
-        let ids: Vec<ReplicaId> = self.world.apps.values().flat_map(App::replicas).collect();
-        for id in ids {
-            self.primary(id, |p, turn| p.advance(turn));
-        }
-    }
-
-    /// Gives a primary messages and lets it hand them to the executor, as long as something moves.
-    fn dispatch(&mut self, id: ReplicaId) {
-        let Some((hosted, cx)) = hosted(&mut self.replicas, &self.world, id) else {
-            return;
-        };
-        hosted.is_ready = false;
-        let key = hosted.replica.shard.key;
-        let Some((primary, mut turn)) = hosted.replica.primary(&cx, &mut self.effects) else {
-            return;
-        };
-        loop {
-            while primary.has_room()
-                && let Some((delivery, body)) = self.links.pop(key, &mut hosted.inputs)
-            {
-                primary.on_message(&mut turn, delivery, &body);
-            }
-            let before = primary.has_room();
-            primary.dispatch(&mut turn);
-            if before || !primary.has_room() {
-                break;
-            }
-        }
-        self.route(id);
-    }
-
-    /// Does what a replica asks for.
-    fn route(&mut self, id: ReplicaId) {
-        let mut effects = std::mem::take(&mut self.effects);
-        for effect in effects.drain(..) {
-            self.perform(id, effect);
-        }
-        self.effects = effects;
-    }
-
-    fn perform(&mut self, id: ReplicaId, effect: Effect) {
-        let Some(hosted) = self.replicas.get_mut(id.at()) else {
-            return;
-        };
-        let key = hosted.replica.shard.key;
-        let Some(app) = self.world.apps.get(&key.app) else {
-            return;
-        };
-        let (now, links) = (self.world.now, &mut self.links);
-        match effect {
-            Effect::Start(state) => self.outputs.push_back(Output::Start { key, state }),
-            Effect::Run(invocation) => self.outputs.push_back(Output::Execute { key, invocation }),
-            Effect::Complete { delivery, delay } => {
-                links.complete(now, &mut self.timers, &delivery, delay);
-            }
-            Effect::Send { link, to, body, op } => {
-                let tag = op.map_or(Tag::None, |op| Tag::Output(id, op));
-                links.send(app, link, to, body, tag);
-            }
-            Effect::BeginStream {
-                link,
-                backup,
-                epoch,
-            } => links.begin(now, app, link, backup, epoch),
-            Effect::Replicate {
-                link,
-                backup,
-                body,
-                op,
-            } => {
-                let tag = op.map_or(Tag::None, |op| Tag::Replicated(id, backup, op));
-                links.send(app, link, backup, body, tag);
-            }
-            Effect::EndStream(gone) => {
-                links.drop_senders(|l| (l.app, l.ends) == (gone.app, gone.ends));
-            }
-            Effect::Reply {
-                asked,
-                request,
-                reply,
-            } => self.send_reply(key.app, asked, request, reply),
-            Effect::WakeAt(at) => self.timers.set(at, Timer::Replica(id)),
-            Effect::Released => {
-                if !std::mem::replace(&mut hosted.has_released, true) {
-                    if self.released.is_empty() {
-                        self.timers.set(now + RELEASED_INTERVAL, Timer::Released);
-                    }
-                    self.released.push(id);
-                }
-            }
-            Effect::Drop(reason) => self.drop_for(reason),
-        }
-    }
-
-    /// Panics if an invariant is broken; called between two turns. Nothing that could go on waits,
-    /// and whatever becomes due has a timer.
-    pub fn validate(&self) {
-        self.links.validate();
-        for (at, hosted) in &self.replicas {
-            let key = hosted.replica.shard.key;
-            assert_eq!(self.find(key).map(ReplicaId::at), Some(at), "{key}: place");
-            let cx = self
-                .world
-                .context(key.app)
-                .expect("its application is here");
-            hosted.replica.validate(&cx, hosted.is_ready);
-            let room = hosted.replica.as_primary().is_none_or(Primary::has_room);
-            assert!(
-                !room || hosted.inputs.is_empty(),
-                "{key}: messages wait in the channels"
-            );
-        }
     }
 }

@@ -80,13 +80,7 @@ fn what_the_wire_damages_is_dropped() {
 fn what_the_wire_damages_is_dropped_while_nodes_die() {
     for mut run in runs() {
         run.cluster.faults = damaged(200, Damage::Wire);
-        run.load(150);
-        let up = run.cluster.up();
-        let victim = up[run.cluster.random.below(up.len() as u64) as usize];
-        run.cluster.kill(victim);
-        run.load(300);
-        run.pass(15_000);
-        run.controller.start(&mut run.cluster, victim);
+        run.lose_one(150, 300);
         run.pass(15_000);
         run.heal();
         run.check();

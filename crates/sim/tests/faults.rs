@@ -44,14 +44,7 @@ fn killed_nodes_lose_nothing_and_repeat_nothing() {
     for mut run in runs() {
         run.cluster.faults = Faults::BAD;
         for _ in 0..3 {
-            run.load(150);
-            let up = run.cluster.up();
-            let victim = up[run.cluster.random.below(up.len() as u64) as usize];
-            run.cluster.kill(victim);
-            run.load(300);
-            // Until every shard has two copies again: two losses at once are one too many.
-            run.pass(15_000);
-            run.controller.start(&mut run.cluster, victim);
+            run.lose_one(150, 300);
             run.pass(15_000);
         }
         run.heal();
@@ -65,13 +58,7 @@ fn expired_requests_with_an_idempotency_key_are_handled_once_when_they_come_agai
         let client = |c: u64| Client::keyed(200 + c, APP, Nanos::from_millis(400 + 300 * c));
         run.cluster.clients = (0..3).map(client).collect();
         run.cluster.faults = Faults::BAD;
-        run.load(150);
-        let up = run.cluster.up();
-        let victim = up[run.cluster.random.below(up.len() as u64) as usize];
-        run.cluster.kill(victim);
-        run.load(400);
-        run.pass(15_000);
-        run.controller.start(&mut run.cluster, victim);
+        run.lose_one(150, 400);
         run.heal();
         run.check();
         assert_eq!(dead_letters(&run), (0, 0), "seed {}", run.seed);

@@ -30,6 +30,15 @@ impl Process {
         Process::of(std::process::id())
     }
 
+    /// Processor time that it has used; none if it has ended.
+    pub fn cpu(&self) -> Option<Duration> {
+        let stat = stat(self.pid).filter(|s| s.start_ticks == self.start_ticks)?;
+        let ticks_per_second = rustix::param::clock_ticks_per_second() as f64;
+        Some(Duration::from_secs_f64(
+            stat.cpu_ticks as f64 / ticks_per_second,
+        ))
+    }
+
     /// Whether it runs. A zombie does not.
     pub fn alive(&self) -> bool {
         stat(self.pid).is_some_and(|s| s.start_ticks == self.start_ticks && s.state != 'Z')
@@ -67,6 +76,8 @@ impl Process {
 
 struct Stat {
     state: char,
+    /// User and system time.
+    cpu_ticks: u64,
     start_ticks: u64,
 }
 
@@ -81,9 +92,15 @@ fn parse_stat(text: &str) -> Option<Stat> {
     let (_, rest) = text.rsplit_once(')')?;
     let mut fields = rest.split_ascii_whitespace();
     let state = fields.next()?.chars().next()?;
-    // Field 22 of the line; the state is field 3.
-    let start_ticks = fields.nth(18)?.parse().ok()?;
-    Some(Stat { state, start_ticks })
+    // Fields 14, 15 and 22 of the line; the state is field 3.
+    let user: u64 = fields.nth(10)?.parse().ok()?;
+    let system: u64 = fields.next()?.parse().ok()?;
+    let start_ticks = fields.nth(6)?.parse().ok()?;
+    Some(Stat {
+        state,
+        cpu_ticks: user + system,
+        start_ticks,
+    })
 }
 
 #[cfg(test)]
@@ -95,6 +112,7 @@ mod tests {
         let text = "7 (a) b (c) S 1 7 7 0 -1 4194560 1 0 0 0 1 2 0 0 20 0 1 0 4242 1 1";
         let stat = parse_stat(text).unwrap();
         assert_eq!((stat.state, stat.start_ticks), ('S', 4242));
+        assert_eq!(stat.cpu_ticks, 3);
     }
 
     #[test]

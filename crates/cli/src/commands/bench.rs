@@ -13,6 +13,7 @@ use e3_bench::services::{self, ServicesError};
 use e3_bench::{Figure, Report, engine, page};
 use e3_loadgen::LoadReport;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// Services that `e3-native` measures.
 const SERVICES: u64 = 16;
@@ -113,7 +114,9 @@ fn demo(sources: &Sources, settings: &Settings) -> Result<Vec<Figure>, Failure> 
         let plan = stage.plan(rate_rps, length, seed);
         let seconds = length.as_secs();
         output::say(&format!("{} requests/s for {seconds} s", rate(rate_rps)));
-        let run = measured(&load::drive(&stage.client, &plan)?.load);
+        let before = stage.cpu();
+        let load = load::drive(&stage.client, &plan)?.load;
+        let run = measured(&load, stage.cpu().saturating_sub(before));
         output::say(&format!(
             "  {}: achieved {}, p50 {}, p99 {}",
             if run.held() { "held" } else { "not held" },
@@ -127,12 +130,13 @@ fn demo(sources: &Sources, settings: &Settings) -> Result<Vec<Figure>, Failure> 
     Ok(figures)
 }
 
-fn measured(load: &LoadReport) -> Run {
+fn measured(load: &LoadReport, cpu: Duration) -> Run {
     let (latency, ledger) = (&load.latency, &load.ledger);
     Run {
         offered_rps: load.offered_rps,
         achieved_rps: load.achieved_rps,
         duration_s: load.duration_s,
+        cpu_s: cpu.as_secs_f64(),
         p50_us: latency.p50_us,
         p99_us: latency.p99_us,
         sent: ledger.sent,

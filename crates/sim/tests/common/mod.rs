@@ -64,6 +64,18 @@ impl Run {
         }
     }
 
+    /// Loads the cluster, kills a node on the way, and starts it again when every shard has two
+    /// copies: two losses at once are one too many.
+    pub fn lose_one(&mut self, before: u64, after: u64) {
+        self.load(before);
+        let up = self.cluster.up();
+        let victim = up[self.cluster.random.below(up.len() as u64) as usize];
+        self.cluster.kill(victim);
+        self.load(after);
+        self.pass(15_000);
+        self.controller.start(&mut self.cluster, victim);
+    }
+
     pub fn heal(&mut self) {
         self.cluster.faults = Faults::NONE;
         self.pass(30_000);

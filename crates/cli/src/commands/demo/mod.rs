@@ -31,8 +31,7 @@ use signal_hook::iterator::Signals;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// `e3 demo`.
 #[derive(Args, Debug, Clone)]
@@ -263,6 +262,14 @@ impl Stage {
         Ok(())
     }
 
+    /// Processor time that the cluster and this process have used.
+    pub fn cpu(&self) -> Duration {
+        let cluster = self.state.processes_alive().into_iter();
+        let cluster = cluster.map(|(_, process)| process);
+        let all = cluster.chain(Process::this());
+        all.filter_map(|process| process.cpu()).sum()
+    }
+
     /// Deploys the application anew, without state.
     pub fn redeploy(&self) -> Result<(), Failure> {
         self.client.delete(APP)?;
@@ -270,7 +277,7 @@ impl Stage {
     }
 
     /// A load of this application.
-    pub fn plan(&self, rate_rps: f64, duration: std::time::Duration, seed: u64) -> Plan {
+    pub fn plan(&self, rate_rps: f64, duration: Duration, seed: u64) -> Plan {
         Plan {
             app: APP.to_string(),
             rate_rps,
