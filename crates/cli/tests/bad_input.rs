@@ -108,7 +108,7 @@ fn two_services_of_one_name() {
 
 #[test]
 fn replicas_that_cannot_be_kept_apart() {
-    let words = "4 replicas cannot be kept apart on 3 fault domains";
+    let words = "4 replicas need 4 fault domains (servers), usable: 3";
     refused("replicas: 2", "replicas: 4", 16, words);
 }
 

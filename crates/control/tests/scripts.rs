@@ -279,7 +279,7 @@ fn an_application_that_no_memory_holds_is_refused() {
     };
     let text = refused.unwrap_err().to_string();
     assert!(text.contains("asks for 40Gi of memory"), "{text}");
-    assert!(text.contains("memory 40Gi of"), "{text}");
+    assert!(text.contains("needs 40Gi of memory"), "{text}");
     s.check();
 }
 

@@ -112,7 +112,7 @@ pub(crate) async fn serve(
                 }
                 Err(e) if is_of_the_client(&e) => {}
                 Err(e) => {
-                    tracing::warn!("no connection can be accepted: {e}");
+                    tracing::warn!(error = %e, "no connection can be accepted");
                     places.lock().anonymous.pop_first();
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }

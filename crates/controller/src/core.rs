@@ -1,8 +1,10 @@
 //! State, log and soft state under one lock: a command is on disk before it shows.
 
 use crate::blobs::Blobs;
+use crate::clock::Clock;
+use crate::config::ControllerConfig;
 use crate::counters::Counters;
-use crate::{Clock, ControllerConfig};
+use crate::limits::LOG_LEN_MAX;
 use e3_control::{Applied, Command, CommandError, Control, Genesis, Membership};
 use e3_model::plan::NodeReport;
 use e3_model::{Nanos, NodeId, ShardKey, Timestamp};
@@ -13,9 +15,6 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use tokio::sync::watch;
-
-/// Bytes of log after which a snapshot replaces it.
-const LOG_LEN_MAX: u64 = 4 << 20;
 
 /// Why a controller does not start, or ends.
 #[derive(Debug, thiserror::Error)]
@@ -93,7 +92,10 @@ impl Core {
         let (mut store, recovered) = Store::open(&config.dir.join("log"))?;
         if recovered.torn_bytes > 0 {
             let bytes = recovered.torn_bytes;
-            tracing::warn!("dropped {bytes} bytes of a record that was never acknowledged");
+            tracing::warn!(
+                bytes,
+                "dropped the torn last record, which was never acknowledged"
+            );
         }
         let control = replay(&recovered).map_err(|what| ControllerError::Unreadable {
             dir: config.dir.join("log"),
@@ -181,7 +183,7 @@ impl Core {
             let bytes = serde_json::to_vec(&self.control).expect("state has text keys only");
             // The log goes on growing, which is worth a line but no stop.
             if let Err(e) = self.store.snapshot(&bytes) {
-                tracing::warn!("snapshot failed: {e}");
+                tracing::warn!(error = %e, "snapshot failed");
             }
         }
         self.version.send_replace(self.control.version);
@@ -198,8 +200,11 @@ impl Core {
                     service,
                     shard,
                 };
-                let name = next.shard_name(key);
-                tracing::warn!("{name} has lost all replicas with their state, and begins empty");
+                let shard = next.shard_name(key);
+                tracing::warn!(
+                    shard,
+                    "all replicas lost with their state, the shard begins empty"
+                );
             }
         }
     }

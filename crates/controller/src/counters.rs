@@ -8,15 +8,13 @@
 //! Energy is modelled: joules of a service from the counts and its profile, watts of a node from the
 //! power model and the part of its cores that the counts keep busy.
 
+use crate::limits::LATELY;
 use e3_control::Control;
 use e3_energy::PowerModel;
 use e3_model::plan::{IngressCounts, NodeReport, ShardCounts};
-use e3_model::{AppId, Nanos, NodeId, NodeKind, ShardKey, Timestamp};
+use e3_model::{AppId, NodeId, NodeKind, ShardKey, Timestamp};
 use e3_placement::Request;
 use std::collections::{BTreeMap, VecDeque};
-
-/// How far back requests count as dead-lettered lately.
-pub(crate) const LATELY: Nanos = Nanos::from_secs(60);
 
 /// Totals of a shard.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

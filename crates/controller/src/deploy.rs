@@ -39,7 +39,7 @@ impl Core {
         let named = modules.chain(assets).map(String::as_str).collect();
         // They take room, nothing else.
         if let Err(e) = self.blobs.keep(&named) {
-            tracing::warn!("unused modules are not removed: {e}");
+            tracing::warn!(error = %e, "unused modules are not removed");
         }
     }
 

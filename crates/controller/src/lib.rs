@@ -6,6 +6,8 @@
 
 mod access;
 mod blobs;
+mod clock;
+mod config;
 mod connections;
 mod core;
 mod counters;
@@ -16,85 +18,26 @@ mod nodes;
 mod openapi;
 mod refusal;
 mod routes;
+mod shared;
 mod status;
 mod views;
 
 pub use access::Access;
+pub use config::ControllerConfig;
 pub use core::ControllerError;
 pub use limits::ClientTimeouts;
 pub use openapi::openapi;
 pub use routes::{ROUTES, Route};
 
+use crate::clock::Clock;
 use crate::core::Core;
+use crate::limits::CLOSE_GRACE;
+use crate::shared::Shared;
 use e3_http::Own;
-use e3_model::{Nanos, Timestamp, Token, Topology};
 use std::io;
-use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::net::{TcpListener, UdpSocket};
 use tokio::sync::watch;
-
-/// Settings of a controller process.
-#[derive(Clone, Debug)]
-pub struct ControllerConfig {
-    /// Where the API listens; heartbeats come to the UDP port of the same number.
-    pub listen: SocketAddr,
-    /// Where everything is kept.
-    pub dir: PathBuf,
-    /// The hardware. Used at the first start only; later the one on disk counts.
-    pub topology: Topology,
-    /// Silence after which a node counts as lost.
-    pub heartbeat_timeout: Nanos,
-    /// What the cluster's owner presents.
-    pub owner_token: Token,
-    /// What the nodes present.
-    pub node_token: Token,
-    /// How long clients may take.
-    pub client_timeouts: ClientTimeouts,
-}
-
-/// What the handlers share.
-#[derive(Clone)]
-pub(crate) struct Shared {
-    core: Arc<Mutex<Core>>,
-    /// Version of the plans, for those who wait for a newer one.
-    version: watch::Receiver<u64>,
-}
-
-impl Shared {
-    pub(crate) fn core(&self) -> std::sync::MutexGuard<'_, Core> {
-        // A panic in one request must not take the controller with it; the state is replaced whole
-        // or not at all, so it is sound.
-        self.core
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
-    }
-}
-
-/// Time since the Unix epoch that never goes back.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Clock {
-    start: Instant,
-    start_unix: Timestamp,
-}
-
-impl Clock {
-    fn new() -> Clock {
-        let since = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or_default();
-        Clock {
-            start: Instant::now(),
-            start_unix: Timestamp::ZERO + since.into(),
-        }
-    }
-
-    pub(crate) fn now(&self) -> Timestamp {
-        self.start_unix + self.start.elapsed().into()
-    }
-}
 
 /// Runs a controller until SIGTERM or SIGINT.
 pub fn run(config: ControllerConfig) -> Result<(), ControllerError> {
@@ -124,7 +67,7 @@ async fn serve(config: ControllerConfig) -> Result<(), ControllerError> {
         core: Arc::new(Mutex::new(core)),
         version,
     };
-    tracing::info!("controller serves http://{address}");
+    tracing::info!(%address, "controller serves HTTP");
     let mut hearing = tokio::spawn(nodes::hear(shared.clone(), heartbeats));
     let gate = access::Gate {
         owner: config.owner_token,
@@ -142,7 +85,7 @@ async fn serve(config: ControllerConfig) -> Result<(), ControllerError> {
         result = served => result,
         // Without heartbeats no lost node would be noticed: end, and be started again.
         ended = &mut hearing => Err(io::Error::other(format!("receiving heartbeats ended: {ended:?}"))),
-        () = async { stop_signal().await; tokio::time::sleep(Duration::from_millis(200)).await } => Ok(()),
+        () = async { stop_signal().await; tokio::time::sleep(CLOSE_GRACE).await } => Ok(()),
     };
     hearing.abort();
     result.map_err(ControllerError::Runtime)

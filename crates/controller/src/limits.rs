@@ -1,5 +1,6 @@
 //! Bounds and periods of the controller's HTTP side.
 
+use e3_model::Nanos;
 use std::time::Duration;
 
 /// How long clients may take. By default [`HEADER_TIMEOUT`] and [`BODY_TIMEOUT`].
@@ -30,6 +31,18 @@ pub const BODY_LEN_MAX: usize = 64 << 10;
 pub const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 /// See [`ClientTimeouts::body`].
 pub const BODY_TIMEOUT: Duration = Duration::from_secs(60);
+/// How far back requests count as dead-lettered lately.
+pub const LATELY: Nanos = Nanos::from_secs(60);
+/// Age of a report after which its figures are worth nothing, although heartbeats go on.
+pub const REPORT_TIMEOUT: Nanos = Nanos::from_secs(5);
+/// Problems of an application that `/readyz` names one by one.
+pub const PROBLEMS_MAX: usize = 3;
+/// Bytes of log after which a snapshot replaces it.
+pub const LOG_LEN_MAX: u64 = 4 << 20;
+/// Interval of the search for silent nodes and stalled migrations.
+pub const SILENCE_CHECK_INTERVAL: Duration = Duration::from_millis(100);
+/// Longest wait at the end for answers that are being written.
+pub const CLOSE_GRACE: Duration = Duration::from_millis(200);
 /// Longest wait of a plan request.
 pub const PLAN_WAIT_MAX: Duration = Duration::from_secs(30);
 /// Connections that have presented no valid token. The oldest makes room for a new one.

@@ -4,8 +4,8 @@
 //! the controller started and never fall before it ends; counts of a node are those of its process,
 //! and begin at 0 with a new one, as Prometheus expects of counters.
 
-use crate::Shared;
 use crate::core::Core;
+use crate::shared::Shared;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::IntoResponse;

@@ -1,8 +1,8 @@
 //! What nodes say: hello, heartbeats, reports; and the plans they wait for.
 
-use crate::Shared;
 use crate::core::Core;
-use crate::limits::PLAN_WAIT_MAX;
+use crate::limits::{PLAN_WAIT_MAX, SILENCE_CHECK_INTERVAL};
+use crate::shared::Shared;
 use axum::Json;
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
@@ -18,9 +18,6 @@ use e3_wire::heartbeat;
 use serde::Deserialize;
 use std::time::Duration;
 use tokio::net::UdpSocket;
-
-/// Between two looks at who is silent.
-const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
 pub(crate) async fn hello(
     State(shared): State<Shared>,
@@ -43,9 +40,7 @@ pub(crate) async fn hello(
                 core.forget(welcome.node);
                 let (node, incarnation) = (welcome.node, welcome.incarnation);
                 core.counters.on_join(now, node, incarnation);
-                let (name, incarnation) = (&hello.name, welcome.incarnation);
-                let text = format!("node {name} joins, incarnation {incarnation}");
-                tracing::info!("{text}");
+                tracing::info!(node = hello.name, incarnation, "node joined");
             }
             Ok(Json(welcome))
         }
@@ -79,14 +74,14 @@ impl Core {
         let events: Vec<Command> = events.collect();
         match self.execute_all(&events) {
             Ok(applied) => {
-                let news = applied.iter().zip(&report.events);
-                for (_, event) in news.filter(|(a, _)| **a != Applied::Nothing) {
-                    tracing::info!("{}", self.told(event));
+                let events = applied.iter().zip(&report.events);
+                for (_, event) in events.filter(|(a, _)| **a != Applied::Nothing) {
+                    self.log_event(event);
                 }
             }
             Err(e) => {
                 let name = self.node_name(report.node);
-                self.complain(format!("the events of {name} were not taken: {e}"));
+                self.complain(format!("agent events of node {name} are not stored: {e}"));
             }
         }
         self.progress.look(now, &self.control);
@@ -104,18 +99,18 @@ impl Core {
             };
             match self.execute(&lose) {
                 Ok(_) => {
-                    tracing::warn!("node {name} is lost");
+                    tracing::warn!(node = name, incarnation, "node lost");
                     self.forget(node);
                 }
-                Err(e) => self.complain(format!("the loss of {name} was not taken: {e}")),
+                Err(e) => self.complain(format!("the loss of node {name} is not stored: {e}")),
             }
         }
         self.progress.look(now, &self.control);
-        self.end_stuck_moves(now);
+        self.cancel_stalled_migrations(now);
     }
 
     /// A frozen shard serves nobody: a move that does not end in time is cancelled.
-    fn end_stuck_moves(&mut self, now: Timestamp) {
+    fn cancel_stalled_migrations(&mut self, now: Timestamp) {
         let (stuck, _) = self.progress.stuck(now, PROGRESS_TIMEOUT);
         for key in stuck {
             let moves = |m: &Migration| m.key == key && m.phase == Phase::Freezing;
@@ -126,25 +121,30 @@ impl Core {
             let name = self.shard_name(key);
             match self.execute(&Command::Cancel { key }) {
                 Ok(_) => {
-                    let limit = PROGRESS_TIMEOUT.as_secs_f64();
-                    tracing::warn!("the move of {name} made no progress for {limit} s: cancelled");
+                    let stalled_s = PROGRESS_TIMEOUT.as_secs();
+                    tracing::warn!(shard = name, stalled_s, "migration stalled, cancelled");
                 }
-                Err(e) => self.complain(format!("the move of {name} cannot be cancelled: {e}")),
+                Err(e) => self.complain(format!(
+                    "the stalled migration of {name} cannot be cancelled: {e}"
+                )),
             }
         }
     }
 
-    fn told(&self, event: &NodeEvent) -> String {
+    fn log_event(&self, event: &NodeEvent) {
         match event {
             NodeEvent::Synced { key, backup, .. } => {
                 let (shard, node) = (self.shard_name(*key), self.node_name(*backup));
-                format!("{shard} has a complete copy on {node}")
+                tracing::info!(shard, node, "backup has a complete copy");
             }
             NodeEvent::Frozen { key, .. } => {
-                format!("{} has stopped and handed over", self.shard_name(*key))
+                tracing::info!(
+                    shard = self.shard_name(*key),
+                    "primary stopped for cut-over"
+                );
             }
             NodeEvent::Filled { key, .. } => {
-                format!("{} has its first entry", self.shard_name(*key))
+                tracing::info!(shard = self.shard_name(*key), "first entry committed");
             }
         }
     }
@@ -212,7 +212,7 @@ pub(crate) async fn plan(
 /// Hears heartbeats, and notices silence.
 pub(crate) async fn hear(shared: Shared, socket: UdpSocket) {
     let mut buffer = vec![0; 2048];
-    let mut look = tokio::time::interval(LOOK_INTERVAL);
+    let mut look = tokio::time::interval(SILENCE_CHECK_INTERVAL);
     look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         tokio::select! {

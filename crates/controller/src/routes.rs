@@ -3,7 +3,8 @@
 use crate::access::{self, Access, Gate};
 use crate::limits::{BODY_LEN_MAX, DEPLOY_LEN_MAX, REPORT_LEN_MAX};
 use crate::refusal::bad_json;
-use crate::{Shared, metrics, nodes, openapi::openapi};
+use crate::shared::Shared;
+use crate::{metrics, nodes, openapi::openapi};
 use axum::extract::rejection::JsonRejection;
 use axum::extract::{DefaultBodyLimit, Path, Query, State};
 use axum::http::{Method, StatusCode, header};
@@ -354,15 +355,13 @@ pub(crate) fn router(shared: Shared, gate: Gate) -> Router {
         .with_state(shared)
 }
 
-fn status(status: &str) -> Json<StatusView> {
-    Json(StatusView {
-        status: status.into(),
-    })
+fn status(status: ProcessStatus) -> Json<StatusView> {
+    Json(StatusView { status })
 }
 
 async fn healthz(State(s): State<Shared>) -> Result<Json<StatusView>, Refusal> {
     match s.core().broken() {
-        None => Ok(status("ok")),
+        None => Ok(status(ProcessStatus::Ok)),
         Some(e) => Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, e)),
     }
 }
@@ -370,7 +369,7 @@ async fn healthz(State(s): State<Shared>) -> Result<Json<StatusView>, Refusal> {
 async fn readyz(State(s): State<Shared>) -> Result<Json<StatusView>, Refusal> {
     let problems = s.core().problems();
     if problems.is_empty() {
-        return Ok(status("ready"));
+        return Ok(status(ProcessStatus::Ready));
     }
     Err(Refusal::new(
         StatusCode::SERVICE_UNAVAILABLE,

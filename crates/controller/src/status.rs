@@ -1,18 +1,13 @@
 //! In which state replicas and applications are, and what is not as it should be.
 
 use crate::core::Core;
-use crate::counters::LATELY;
+use crate::limits::{LATELY, PROBLEMS_MAX, REPORT_TIMEOUT};
 use e3_control::AppState;
 use e3_control::limits::PROGRESS_TIMEOUT;
 use e3_model::api::{Health, InstanceStatus, InstanceView, Reason};
 use e3_model::application::WhenAlone;
 use e3_model::plan::{BackupReport, InstanceReport, NodeReport, Role, ShardPlan};
 use e3_model::{AppId, Nanos, NodeId, ShardKey};
-
-/// A node whose reports end while its heartbeats go on: its figures are worth nothing then.
-const REPORT_TIMEOUT: Nanos = Nanos::from_secs(5);
-/// Problems of an application that `/readyz` names one by one.
-const PROBLEMS_MAX: usize = 3;
 
 /// What is known of a replica besides the plan.
 struct Known<'a> {
@@ -120,10 +115,12 @@ impl Core {
             let alone = service.when_alone == WhenAlone::Refuse
                 && service.replicas > 1
                 && !own.backups.iter().any(|b| b.required);
-            let reason = match nodes.is_empty() {
-                false => Reason::NoLease { nodes },
-                true if alone => Reason::Alone,
-                true => Reason::PredecessorLeased,
+            let reason = if !nodes.is_empty() {
+                Reason::NoLease { nodes }
+            } else if alone {
+                Reason::Alone
+            } else {
+                Reason::PredecessorLeased
             };
             return Some((S::Blocked, reason));
         }
@@ -140,9 +137,10 @@ impl Core {
     }
 
     fn backup_not_running(&self, k: &Known<'_>, joining: bool) -> Option<(InstanceStatus, Reason)> {
-        let status = match joining {
-            true => InstanceStatus::Joining,
-            false => InstanceStatus::Syncing,
+        let status = if joining {
+            InstanceStatus::Joining
+        } else {
+            InstanceStatus::Syncing
         };
         let Some(primary) = k.primary else {
             return Some((status, Reason::PrimarySilent));

@@ -214,7 +214,7 @@ fn bad_input_is_refused_in_one_line_and_changes_nothing() {
         (
             "replicas: 2",
             "replicas: 4",
-            "cannot be kept apart on 3 fault domains",
+            "4 replicas need 4 fault domains (servers), usable: 3",
         ),
         (
             "module: back.wasm",

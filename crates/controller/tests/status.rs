@@ -451,7 +451,7 @@ fn a_dry_run_answers_as_deploying_does_and_changes_nothing() {
             422,
             "app.yaml: instance back/1 primary fits on no node",
         ),
-        ("replicas: 2", "replicas: 4", 422, "cannot be kept apart"),
+        ("replicas: 2", "replicas: 4", 422, "need 4 fault domains"),
         (
             "name: other",
             "name: two-services\n  description: changed",

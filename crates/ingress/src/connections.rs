@@ -14,13 +14,9 @@ use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, oneshot};
 use tower_service::Service;
-
-/// Pause after a connection could not be accepted: the process has no file descriptors left.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// The connections that are open.
 #[derive(Clone, Default)]

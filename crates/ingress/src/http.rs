@@ -18,10 +18,10 @@ use axum::routing::{get, post};
 use axum::{Json, Router};
 use e3_http::{Own, Refusal, as_json};
 use e3_model::Token;
+use e3_model::api::{ProcessStatus, StatusView};
 use e3_model::limits::PAYLOAD_LEN_MAX;
 use http_body_util::LengthLimitError;
 use hyper::body::Body as _;
-use serde_json::json;
 use std::io;
 use std::net::TcpListener;
 use std::sync::Arc;
@@ -69,7 +69,14 @@ pub fn serve(
 
 fn router(server: Server) -> Router {
     Router::new()
-        .route("/healthz", get(async || Json(json!({ "status": "ok" }))))
+        .route(
+            "/healthz",
+            get(async || {
+                Json(StatusView {
+                    status: ProcessStatus::Ok,
+                })
+            }),
+        )
         .route("/readyz", get(readyz))
         .route("/openapi.json", get(async || Json(openapi())))
         .route("/v1/apps/{app}", post(call))
@@ -116,7 +123,10 @@ impl Server {
 
 async fn readyz(State(server): State<Server>) -> Response {
     if server.gate.is_ready() {
-        return Json(json!({ "status": "ready" })).into_response();
+        return Json(StatusView {
+            status: ProcessStatus::Ready,
+        })
+        .into_response();
     }
     answer::refused("", crate::calls::Refused::NotReady).into_response()
 }

@@ -28,6 +28,8 @@ impl Default for ClientLimits {
     }
 }
 
+/// Pause after a connection could not be accepted: the process has no file descriptors left.
+pub const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// Requests without answer at a time.
 pub const CALLS_MAX: usize = 4096;
 /// Requests on their way to the worker.

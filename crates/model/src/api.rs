@@ -3,7 +3,9 @@
 use crate::accelerator::Accelerator;
 use crate::plan::{ChannelReport, Role};
 use crate::profile::Provenance;
-pub use crate::status::{DropReason, Health, InstanceStatus, MovePhase, Reason};
+pub use crate::status::{
+    DropReason, Health, InstanceStatus, MovePhase, ProcessStatus, Reason,
+};
 use crate::topology::NodeKind;
 use crate::units::Bytes;
 use schemars::JsonSchema;
@@ -385,8 +387,8 @@ pub struct MigrateResponse {
 /// `GET /healthz` and `GET /readyz`, with status 200.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct StatusView {
-    /// `ok` or `ready`.
-    pub status: String,
+    /// Whether the process works, or everything is as it should be.
+    pub status: ProcessStatus,
 }
 
 /// Answer to `DELETE /v1/apps/{name}`: an empty object.

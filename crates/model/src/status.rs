@@ -109,7 +109,7 @@ pub enum Reason {
         /// Last entry of its primary.
         op: u64,
     },
-    /// Its primary has not told how far it is.
+    /// Its primary has not reported its progress.
     PrimarySilent,
     /// It moves to another node.
     HandsOver,
@@ -148,12 +148,12 @@ impl fmt::Display for Reason {
             Reason::PlanPending => f.write_str("the node has not applied the plan yet"),
             Reason::NotStarted => f.write_str("the service is being started"),
             Reason::OldVersion { runs, wanted } => {
-                write!(f, "version {runs} runs, version {wanted} is wanted")
+                write!(f, "version {runs} runs, the plan has version {wanted}")
             }
             Reason::Incomplete { acked, op } => {
                 write!(f, "its copy is not complete: entry {acked} of {op}")
             }
-            Reason::PrimarySilent => f.write_str("its primary has not told how far it is"),
+            Reason::PrimarySilent => f.write_str("its primary has not reported its progress"),
             Reason::HandsOver => f.write_str("it hands over to another node"),
             Reason::NoLease { nodes } => write!(f, "no lease from {}", nodes.join(", ")),
             Reason::PredecessorLeased => {
@@ -161,9 +161,10 @@ impl fmt::Display for Reason {
             }
             Reason::Alone => f.write_str("it has no backup, and whenAlone is refuse"),
             Reason::NoCommit { nodes, for_ms } => {
-                let of = match nodes.is_empty() {
-                    true => String::new(),
-                    false => format!(", no acknowledgement from {}", nodes.join(", ")),
+                let of = if nodes.is_empty() {
+                    String::new()
+                } else {
+                    format!(", no acknowledgement from {}", nodes.join(", "))
                 };
                 write!(f, "no commit for {:.1} s{of}", seconds(for_ms))
             }
@@ -196,6 +197,16 @@ impl Health {
             Health::NotReady => "not-ready",
         }
     }
+}
+
+/// Answer of `GET /healthz` and `GET /readyz`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ProcessStatus {
+    /// The process works.
+    Ok,
+    /// Everything is as it should be.
+    Ready,
 }
 
 /// How far a move is.

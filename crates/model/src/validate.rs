@@ -390,13 +390,11 @@ pub(crate) fn fit(app: &Application, t: &Topology) -> Check {
             format!("{at}.replicas"),
             || {
                 format!(
-                    "service {:?}: {} replicas cannot be kept apart on {} fault domain{}: each \
-                     needs a server of its own; set replicas to at most {2}, or use a topology \
-                     with more servers",
+                    "service {:?}: {} replicas need {1} fault domains (servers), usable: {}; set \
+                     replicas to at most {2}, or use a topology with more servers",
                     s.name,
                     s.replicas,
-                    domains.len(),
-                    if domains.len() == 1 { "" } else { "s" }
+                    domains.len()
                 )
             },
         )?;

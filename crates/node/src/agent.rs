@@ -1,8 +1,11 @@
-//! The agent: the controller's hand on this node. It fetches plans and what they need, and delivers
+//! The agent: acts for the controller on this node. It fetches plans and what they need, and delivers
 //! reports, in threads of its own, so that a slow or absent controller never holds up requests.
 
 use crate::config::{NodeConfig, NodeError};
-use crate::limits::{INSTANCE_MEMORY_LEN_MAX, PREEMPTION_TICK};
+use crate::limits::{
+    ANSWER_LEN_MAX, API_TIMEOUT, BLOB_LEN_MAX, IDLE_MAX, INSTANCE_MEMORY_LEN_MAX, OUTBOX_WAIT,
+    PLAN_WAIT, PREEMPTION_TICK, RETRY_INTERVAL,
+};
 use e3_engine::{Engine, EngineConfig, Ticker};
 use e3_model::plan::{NodeHello, NodePlan, NodeReport, NodeWelcome};
 use e3_model::{AppId, Token};
@@ -16,14 +19,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
-use std::time::Duration;
-
-/// Longest wait of one plan request at the controller.
-const PLAN_WAIT_MS: u64 = 10_000;
-/// Longest time that a connection is kept without use, which is less than the controller keeps it.
-const IDLE_MAX: Duration = Duration::from_secs(5);
-/// Between two tries while the controller is away.
-const RETRY_INTERVAL: Duration = Duration::from_millis(200);
 
 /// A plan with everything that it names.
 #[derive(Clone, Debug)]
@@ -63,7 +58,7 @@ impl Api {
     pub(crate) fn new(base: &str, token: Token) -> Api {
         let config = ureq::Agent::config_builder()
             .http_status_as_error(false)
-            .timeout_global(Some(Duration::from_millis(PLAN_WAIT_MS + 5_000)))
+            .timeout_global(Some(API_TIMEOUT))
             .max_idle_age(IDLE_MAX)
             .proxy(None)
             .build();
@@ -106,7 +101,7 @@ impl Api {
         let body = response
             .body_mut()
             .with_config()
-            .limit(256 << 20)
+            .limit(BLOB_LEN_MAX)
             .read_to_vec();
         body.map_err(|e| e.to_string())
     }
@@ -122,7 +117,7 @@ fn answer<T: DeserializeOwned>(
             let body = response
                 .body_mut()
                 .with_config()
-                .limit(64 << 20)
+                .limit(ANSWER_LEN_MAX)
                 .read_to_vec()?;
             match serde_json::from_slice(&body) {
                 Ok(value) => Ok(Answer::Ok(value)),
@@ -145,7 +140,7 @@ pub(crate) fn join(
     hello: &NodeHello,
     stop: &AtomicBool,
 ) -> Result<Option<NodeWelcome>, NodeError> {
-    let mut told = false;
+    let mut logged = false;
     while !stop.load(Ordering::Relaxed) {
         match api.post("/v1/nodes/hello", hello) {
             Ok(Answer::Ok(welcome)) => return Ok(Some(welcome)),
@@ -157,9 +152,9 @@ pub(crate) fn join(
                 });
             }
             Ok(_) => {}
-            Err(e) if !told => {
-                told = true;
-                tracing::warn!("controller does not answer yet: {e}");
+            Err(e) if !logged => {
+                logged = true;
+                tracing::warn!(error = %e, "controller does not answer yet");
             }
             Err(_) => {}
         }
@@ -184,12 +179,13 @@ pub(crate) fn follow_plan(
         }
     };
     thread::spawn(move || {
+        let wait_ms = PLAN_WAIT.as_millis();
         let mut version = 0;
         let mut have: Option<Prepared> = None;
         loop {
             let (id, incarnation) = (welcome.node.0, welcome.incarnation);
             let path = format!(
-                "/v1/nodes/{id}/plan?after={version}&incarnation={incarnation}&wait_ms={PLAN_WAIT_MS}"
+                "/v1/nodes/{id}/plan?after={version}&incarnation={incarnation}&wait_ms={wait_ms}"
             );
             let sent = match api.get::<NodePlan>(&path) {
                 Ok(Answer::Ok(plan)) => match prepare(&api, &cache, plan, have.as_ref()) {
@@ -199,7 +195,7 @@ pub(crate) fn follow_plan(
                         news.send(News::Plan(prepared))
                     }
                     Err(e) => {
-                        tracing::warn!("plan is not ready: {e}");
+                        tracing::warn!(error = e, "plan cannot be prepared");
                         wait(RETRY_INTERVAL);
                         Ok(())
                     }
@@ -211,7 +207,7 @@ pub(crate) fn follow_plan(
                 }
                 Ok(Answer::Empty) => Ok(()),
                 Ok(Answer::Refused(status, text)) => {
-                    tracing::error!("plan refused with status {status}: {text}");
+                    tracing::error!(status, error = text, "controller refused the plan request");
                     wait(RETRY_INTERVAL);
                     Ok(())
                 }
@@ -292,7 +288,7 @@ fn compile(cache: &Path, service: &str, wasm: &[u8]) {
         engine.load(wasm).map(|_| ()).map_err(|e| e.to_string())
     };
     if let Err(e) = compiled() {
-        tracing::error!("service {service:?} does not compile: {e}");
+        tracing::error!(service, error = e, "module does not compile");
     }
 }
 
@@ -321,10 +317,9 @@ pub(crate) fn deliver_reports(api: Api, outbox: Arc<Outbox>, stop: Arc<AtomicBoo
                 .slot
                 .lock()
                 .expect("never poisoned: no code panics under it");
-            let wait = Duration::from_secs(1);
             let (mut guard, _) = outbox
                 .filled
-                .wait_timeout_while(guard, wait, |r| r.is_none())
+                .wait_timeout_while(guard, OUTBOX_WAIT, |r| r.is_none())
                 .expect("never poisoned: no code panics under it");
             let Some(report) = guard.take() else { continue };
             drop(guard);

@@ -4,6 +4,7 @@ use crate::agent::{News, Outbox, Prepared};
 use crate::clock::Clock;
 use crate::emulation::{DelayLine, MemoryUse, memory_use};
 use crate::executor::Executor;
+use crate::limits::{EVENT_INTERVAL, RECEIVE_MAX, REPORT_INTERVAL, REQUESTS_MAX};
 use e3_dataplane::{Config, Health, Output, Worker};
 use e3_ingress::Door;
 use e3_model::plan::{NodeEvent, NodeWelcome};
@@ -14,15 +15,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
-
-/// Datagrams taken in one turn before handlers run.
-const RECEIVE_MAX: usize = 64;
-/// Requests taken from the ingress in one turn.
-const REQUESTS_MAX: usize = 64;
-/// Between two reports without news.
-const REPORT_INTERVAL: Nanos = Nanos::from_secs(1);
-/// Between two reports of the same news.
-const EVENT_INTERVAL: Nanos = Nanos::from_millis(200);
 
 /// Why the loop ended.
 #[derive(PartialEq, Eq)]
@@ -195,7 +187,7 @@ impl Driver {
                     let prepared = self.prepared.as_ref().expect("a plan came before");
                     if let Err(e) = self.executor.start(key, state, prepared) {
                         let name = prepared.plan.shard_name(key);
-                        tracing::error!("{name} does not start: {e}");
+                        tracing::error!(shard = name, error = %e, "shard does not start");
                         self.worker.handle_start_failed(key, e);
                     }
                 }

@@ -4,13 +4,9 @@
 //! would have finished it. This module delays datagrams and watches the process's memory. Both do
 //! nothing on real hardware.
 
+use crate::limits::{DELAYED_MAX, EXCESS_DIVISOR};
 use e3_model::{Address, Bytes, Nanos, Timestamp};
 use std::collections::VecDeque;
-
-/// Datagrams that a link delays in one direction at a time. More are lost, as on a full port.
-const DELAYED_MAX: usize = 1 << 16;
-/// A process that exceeds its memory by one part in so many is ended.
-const EXCESS_DIVISOR: u64 = 8;
 
 /// One direction of a link: datagrams with the peer's address, oldest first.
 #[derive(Debug)]

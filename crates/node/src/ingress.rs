@@ -2,6 +2,7 @@
 //! port.
 
 use crate::clock::Clock;
+use crate::limits::PORTS_TRIED;
 use e3_ingress::limits::ClientLimits;
 use e3_ingress::{Door, http, pair};
 use e3_model::Token;
@@ -10,9 +11,6 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::rc::Rc;
 use std::thread::JoinHandle;
-
-/// Ports that are tried: one that is free for UDP may be taken for TCP.
-const PORTS_TRIED: usize = 64;
 
 /// The node's ends of the ingress.
 pub(crate) struct Ingress {
@@ -56,7 +54,7 @@ impl Ingress {
         let thread = std::thread::Builder::new().name("e3-ingress".into());
         let thread = thread.spawn(move || {
             if let Err(e) = http::serve(listener, gate, tidings, token, ClientLimits::default()) {
-                tracing::error!("HTTP ingress: {e}");
+                tracing::error!(error = %e, "HTTP ingress ended");
             }
         })?;
         let door = Rc::new(door);

@@ -47,7 +47,7 @@ pub fn run(config: NodeConfig) -> Result<(), NodeError> {
     let address = socket.local_address().map_err(system("socket"))?;
     let ingress = ingress::Ingress::start(listener, clock, &bell, config.api_token.clone())
         .map_err(system("HTTP ingress"))?;
-    tracing::info!("HTTP on http://{address}");
+    tracing::info!(%address, "node serves HTTP");
     // Before the node joins: from then on it must send heartbeats.
     let rates = e3_engine::accelerator_rates(Accelerators::ALL);
     let mut session = 0u64;
@@ -63,7 +63,7 @@ pub fn run(config: NodeConfig) -> Result<(), NodeError> {
         let Some(welcome) = agent::join(&api, &hello, &stop)? else {
             break;
         };
-        tracing::info!("joined with incarnation {}", welcome.incarnation);
+        tracing::info!(incarnation = welcome.incarnation, "joined the cluster");
         let (sender, news) = mpsc::channel();
         let left = Arc::new(AtomicBool::new(false));
         let outbox = Arc::new(Outbox::default());
@@ -84,10 +84,10 @@ pub fn run(config: NodeConfig) -> Result<(), NodeError> {
             log: Some(Rc::new(|line: LogLine<'_>| {
                 let (service, text) = (line.service, line.text);
                 match line.level {
-                    1 => tracing::error!("service {service}: {text}"),
-                    2 => tracing::warn!("service {service}: {text}"),
-                    3 => tracing::info!("service {service}: {text}"),
-                    _ => tracing::debug!("service {service}: {text}"),
+                    1 => tracing::error!(service, "{text}"),
+                    2 => tracing::warn!(service, "{text}"),
+                    3 => tracing::info!(service, "{text}"),
+                    _ => tracing::debug!(service, "{text}"),
                 }
             })),
             ..EngineConfig::new(ticker.clone())

@@ -1,12 +1,44 @@
-//! Bounds of a node process.
+//! Bounds and periods of a node process.
 
+use e3_model::Nanos;
 use std::time::Duration;
 
 /// Period of the clock that preempts long handlers.
-pub(crate) const PREEMPTION_TICK: Duration = Duration::from_micros(200);
+pub const PREEMPTION_TICK: Duration = Duration::from_micros(200);
 /// Bound of one instance's linear memory.
 pub const INSTANCE_MEMORY_LEN_MAX: usize = 256 << 20;
 /// How late a timer may be where delays are emulated.
-pub(crate) const EMULATION_TIMER_SLACK_NS: u64 = 1_000;
+pub const EMULATION_TIMER_SLACK_NS: u64 = 1_000;
 /// Instances of one node.
-pub(crate) const INSTANCES_MAX: u32 = 512;
+pub const INSTANCES_MAX: u32 = 512;
+/// Longest wait of one plan request at the controller.
+pub const PLAN_WAIT: Duration = Duration::from_secs(10);
+/// Longest wait for any answer of the controller.
+pub const API_TIMEOUT: Duration = Duration::from_secs(15);
+/// Longest time that a connection is kept without use, which is less than the controller keeps it.
+pub const IDLE_MAX: Duration = Duration::from_secs(5);
+/// Between two tries while the controller is away.
+pub const RETRY_INTERVAL: Duration = Duration::from_millis(200);
+/// Longest wait of the thread that delivers reports before it looks whether the node stops.
+pub const OUTBOX_WAIT: Duration = Duration::from_secs(1);
+/// Bytes of a module, an asset or a secret.
+pub const BLOB_LEN_MAX: u64 = 256 << 20;
+/// Bytes of any other answer of the controller.
+pub const ANSWER_LEN_MAX: u64 = 64 << 20;
+/// Datagrams taken in one turn before handlers run.
+pub const RECEIVE_MAX: usize = 64;
+/// Requests taken from the ingress in one turn.
+pub const REQUESTS_MAX: usize = 64;
+/// Between two reports without a new event.
+pub const REPORT_INTERVAL: Nanos = Nanos::from_secs(1);
+/// Between two reports of the same events.
+pub const EVENT_INTERVAL: Nanos = Nanos::from_millis(200);
+/// Datagrams that an emulated link delays in one direction at a time. More are lost, as on a full
+/// port.
+pub const DELAYED_MAX: usize = 1 << 16;
+/// A process that exceeds its memory by one part in so many is ended.
+pub const EXCESS_DIVISOR: u64 = 8;
+/// Ports that are tried: one that is free for UDP may be taken for TCP.
+pub const PORTS_TRIED: usize = 64;
+
+const _: () = assert!(PLAN_WAIT.as_secs() < API_TIMEOUT.as_secs());

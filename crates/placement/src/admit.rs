@@ -97,9 +97,10 @@ pub fn admit(
     overcommit: bool,
 ) -> Result<Placement, AdmitError> {
     let placement = placer.place(request, cluster)?;
-    let kinds = match placer.name() == HostsOnly.name() {
-        true => Kinds::HostsOnly,
-        false => Kinds::All,
+    let kinds = if placer.name() == HostsOnly.name() {
+        Kinds::HostsOnly
+    } else {
+        Kinds::All
     };
     let mut cluster = cluster.clone();
     let mut refused: Option<AdmitError> = None;

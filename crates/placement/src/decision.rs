@@ -61,13 +61,13 @@ pub enum Misfit {
     #[error("no node {0} in this cluster")]
     Unknown(NodeId),
     /// The node is down or has not joined.
-    #[error("not a member of the cluster now")]
+    #[error("the node is down or has not joined")]
     NotMember,
     /// The placer does not use this kind of node.
     #[error("{} nodes are not used by this placer", .0.name())]
     Excluded(NodeKind),
     /// The manifest pins the service elsewhere.
-    #[error("pinned to {0}")]
+    #[error("the service is pinned to {0}")]
     Pin(String),
     /// Another replica of the shard is on the same server.
     #[error("its server already holds a replica of this shard, on {other}")]
@@ -76,7 +76,7 @@ pub enum Misfit {
         other: String,
     },
     /// Memory.
-    #[error("memory {} of {} left", Bytes(*.need_bytes), Bytes(*.left_bytes))]
+    #[error("needs {} of memory, {} free", Bytes(*.need_bytes), Bytes(*.left_bytes))]
     Memory {
         /// What the instance takes.
         need_bytes: u64,
@@ -84,7 +84,7 @@ pub enum Misfit {
         left_bytes: u64,
     },
     /// Cores.
-    #[error("cpu {need:.2} of {left:.2} cores left")]
+    #[error("needs {need:.2} cores, {left:.2} free")]
     Cpu {
         /// What the instance takes.
         need: f64,
@@ -92,7 +92,7 @@ pub enum Misfit {
         left: f64,
     },
     /// A shard of a stateful service runs on one core at a time.
-    #[error("cpu {need:.2} where a stateful shard has at most {bound:.2} cores")]
+    #[error("needs {need:.2} cores, but a stateful shard uses at most {bound:.2}")]
     OneCore {
         /// What the instance takes.
         need: f64,
@@ -100,7 +100,7 @@ pub enum Misfit {
         bound: f64,
     },
     /// Bandwidth.
-    #[error("bandwidth {need_gbps:.3} of {left_gbps:.3} Gb/s left")]
+    #[error("needs {need_gbps:.3} Gb/s, {left_gbps:.3} free")]
     Bandwidth {
         /// What the instance takes.
         need_gbps: f64,
@@ -109,7 +109,7 @@ pub enum Misfit {
     },
     /// Too many requests wait there.
     #[error(
-        "{outstanding} requests outstanding, must be at most {bound} ({OUTSTANDING_PER_CORE_MAX} a core)"
+        "{outstanding} requests wait there, must be at most {bound} ({OUTSTANDING_PER_CORE_MAX} a core)"
     )]
     Outstanding {
         /// What waits.
@@ -197,7 +197,9 @@ impl Placement {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum PlaceError {
     /// No node is allowed.
-    #[error("service {service:?}: none of {nodes} nodes is a member that it may run on")]
+    #[error(
+        "service {service:?}: none of {nodes} nodes can run it; a node must be up, and match its pin"
+    )]
     NoNode {
         /// Service.
         service: String,
@@ -206,7 +208,7 @@ pub enum PlaceError {
     },
     /// Too few servers.
     #[error(
-        "service {service:?}: {replicas} replicas cannot be kept apart on {domains} fault domains"
+        "service {service:?}: {replicas} replicas need {replicas} fault domains (servers), usable: {domains}"
     )]
     FaultDomains {
         /// Service.

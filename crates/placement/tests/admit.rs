@@ -33,8 +33,8 @@ fn an_instance_that_no_node_can_hold_is_refused_always() {
         assert_eq!(
             error.to_string(),
             "instance front/0 primary fits on no node: it asks for 1000.00 cores, the most that one \
-             node has free is 12.00 cores (s1-host); s1-host comes closest: cpu 1000.00 of 12.00 \
-             cores left; 6 of 6 instances do not fit, and no node it may run on is large enough"
+             node has free is 12.00 cores (s1-host); s1-host comes closest: needs 1000.00 cores, \
+             12.00 free; 6 of 6 instances do not fit, and no node it may run on is large enough"
         );
     }
     let memory = self::app("memory: 64Mi", "memory: 100Gi");

@@ -140,7 +140,7 @@ fn a_full_cluster_gets_flagged_decisions() {
     );
     let text = flagged[0].explain(&request, &cluster).to_string();
     assert!(text.contains("nothing fits, closest to fitting"), "{text}");
-    assert!(text.contains("OVERCOMMITTED: cpu 9.00 of"), "{text}");
+    assert!(text.contains("OVERCOMMITTED: needs 9.00 cores, "), "{text}");
 }
 
 #[test]
@@ -162,8 +162,8 @@ fn explanations_say_where_how_and_why_not_elsewhere() {
     );
     let next = "sql/6 primary -> s2-host: level 4 (host in the same rack as apigw/3), best fit; \
                 prefers host: 214.0 uJ a request against 475.9 (modelled, profile: paper); \
-                s1-host rejected: cpu 1.00 of 0.00 cores left; \
-                s1-nic0 rejected: cpu 13.37 where a stateful shard has at most 1.00 cores";
+                s1-host rejected: needs 1.00 cores, 0.00 free; \
+                s1-nic0 rejected: needs 13.37 cores, but a stateful shard uses at most 1.00";
     assert!(sql.contains(&next.to_string()), "{sql:#?}");
 }
 
@@ -221,7 +221,7 @@ fn single_instances_follow_the_same_rules() {
         cluster.add(&request, sql, Role::Backup, nic1);
     }
     let full = fits(&request, &cluster, sql, Role::Backup, nic1, &[]).unwrap_err();
-    assert_eq!(full.to_string(), "memory 256Mi of 0 left");
+    assert_eq!(full.to_string(), "needs 256Mi of memory, 0 free");
     cluster.remove(&request, sql, Role::Backup, nic1);
     assert_eq!(
         fits(&request, &cluster, sql, Role::Backup, nic1, &[]),
@@ -241,7 +241,7 @@ fn too_few_fault_domains_is_an_error() {
         .unwrap_err();
     assert_eq!(
         error.to_string(),
-        "service \"apigw\": 2 replicas cannot be kept apart on 1 fault domains"
+        "service \"apigw\": 2 replicas need 2 fault domains (servers), usable: 1"
     );
     (0..2).for_each(|n| cluster.set_member(NodeId(n), false));
     let error = by_name("hcm")
@@ -250,7 +250,7 @@ fn too_few_fault_domains_is_an_error() {
         .unwrap_err();
     assert_eq!(
         error.to_string(),
-        "service \"apigw\": none of 6 nodes is a member that it may run on"
+        "service \"apigw\": none of 6 nodes can run it; a node must be up, and match its pin"
     );
 }
 

@@ -233,7 +233,7 @@ mod tests {
         let fit = e3_model::document::check_fit(&text.file, &text.text, &app, &topology);
         let why = fit.unwrap_err().to_string();
         assert!(
-            why.contains("2 replicas cannot be kept apart on 1 fault domain:"),
+            why.contains("2 replicas need 2 fault domains (servers), usable: 1;"),
             "{why}"
         );
         assert!(why.contains("at most 1"), "{why}");

@@ -97,7 +97,7 @@ mod tests {
         let level = "level 1 (same node as front";
         let all: Vec<PlacedView> = (0..108)
             .map(|i| {
-                let rejected = format!("s1-host rejected: cpu 1.00 of 0.{i:02} cores left");
+                let rejected = format!("s1-host rejected: needs 1.00 cores, 0.{i:02} free");
                 let why = format!(
                     "back/{i} primary -> n{}: {level}/{i}), best fit; {rejected}",
                     i % 2
