@@ -3,9 +3,7 @@
 use crate::accelerator::Accelerator;
 use crate::plan::{ChannelReport, Role};
 use crate::profile::Provenance;
-pub use crate::status::{
-    DropReason, Health, InstanceStatus, MovePhase, ProcessStatus, Reason,
-};
+pub use crate::status::{DropReason, Health, InstanceStatus, MovePhase, ProcessStatus, Reason};
 use crate::topology::NodeKind;
 use crate::units::Bytes;
 use schemars::JsonSchema;
