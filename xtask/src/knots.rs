@@ -13,7 +13,7 @@ use crate::workspace::{Package, Workspace};
 /// The most files that may import each other in a circle.
 const FILES_MAX: usize = 3;
 /// Crates that still have a knot; the list only gets shorter.
-const KNOTTED: &[&str] = &["controller"];
+const KNOTTED: &[&str] = &[];
 
 /// What was found.
 #[derive(Default)]
