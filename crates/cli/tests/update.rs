@@ -132,7 +132,9 @@ fn an_application_changes_while_it_serves() {
     let failed = e3.run(&short);
     assert_eq!(failed.code, 7, "{}", failed.err);
     assert!(
-        failed.err.contains("version 4 does not start, version 3 stays"),
+        failed
+            .err
+            .contains("version 4 does not start, version 3 stays"),
         "{}",
         failed.err
     );
