@@ -21,7 +21,6 @@ use e3_model::Token;
 use e3_model::api::{ProcessStatus, StatusView};
 use e3_model::limits::PAYLOAD_LEN_MAX;
 use http_body_util::LengthLimitError;
-use hyper::body::Body as _;
 use std::io;
 use std::net::TcpListener;
 use std::sync::Arc;
@@ -159,15 +158,11 @@ fn too_large(error: String) -> Refusal {
 
 /// Reads a body within bounded time and length.
 async fn read(body: Body, longest: Duration) -> Result<Bytes, Refusal> {
-    let too_long = || too_large(format!("the body has more than {BODY_LEN_MAX} bytes"));
-    if body.size_hint().lower() > BODY_LEN_MAX as u64 {
-        return Err(too_long());
-    }
     let read = axum::body::to_bytes(body, BODY_LEN_MAX);
     match tokio::time::timeout(longest, read).await {
         Ok(Ok(bytes)) => Ok(bytes),
         Ok(Err(e)) => Err(if e.into_inner().is::<LengthLimitError>() {
-            too_long()
+            too_large(format!("the body has more than {BODY_LEN_MAX} bytes"))
         } else {
             Refusal::bad("the body is not complete")
         }),
