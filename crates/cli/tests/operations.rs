@@ -7,8 +7,10 @@ use common::running::{CHAIN, Down, handled, kill, run_file, signal};
 use common::{E3, Ended, are_services_built, ended};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -296,6 +298,14 @@ fn a_second_interrupt_ends_a_load_at_once() {
     let load = load.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut load = load.spawn().unwrap();
     e3.until("the load has begun", |e3| handled(e3, "hello") > 100);
+    // Beside it neither this load nor another one could be checked.
+    let file = e3.file("one.csv", "text\nhello\n");
+    for words in [&["--rate", "1"][..], &["--from", &file, "--rate", "1"]] {
+        let second = e3.run(&[&["load", "hello"], words].concat());
+        assert_eq!(second.code, 4, "{second:?}");
+        let says = "another load of application \"hello\" is running";
+        assert!(second.err.contains(says), "{second:?}");
+    }
     let nodes = ["s1-host", "s1-nic0"];
     for node in nodes {
         signal(&e3, node, Signal::STOP);
@@ -315,6 +325,23 @@ fn a_second_interrupt_ends_a_load_at_once() {
     }
     let ended = ended(load.wait_with_output().unwrap());
     assert_eq!((ended.code, ended.out.as_str()), (130, ""), "{ended:?}");
+}
+
+#[test]
+fn a_state_directory_may_have_any_name() {
+    let e3 = E3::new();
+    let dir = e3.dir.path().join(OsStr::from_bytes(b"two words \xff"));
+    let all = [
+        &up(&["--detach"])[..],
+        &["get", "nodes"],
+        &["down", "--purge"],
+    ]
+    .map(|words| {
+        let output = e3.command(words).env("E3_DIR", &dir).output();
+        ended(output.unwrap())
+    });
+    assert!(all.iter().all(|ended| ended.code == 0), "{all:?}");
+    assert!(!dir.exists());
 }
 
 #[test]

@@ -8,6 +8,7 @@
 //! DIR/nodes/               files of the nodes: compiled code
 //! DIR/logs/NAME.log        log of each process
 //! DIR/run/lock             locked by the supervisor while it runs; contains its process id
+//! DIR/run/load-APP.lock    locked by a load of an application while it runs
 //! DIR/run/cluster.json     supervisor, port, whether it is ready
 //! DIR/run/process-NAME.json  id and start time of each process
 //! DIR/run/failure-NAME.json  why the start of a process failed
@@ -231,6 +232,34 @@ impl StateDir {
             path,
             root: self.root.clone(),
         })
+    }
+
+    /// Takes the lock of a load on an application until the result is dropped: a load that reads
+    /// state back cannot tell the updates of another one from repeated updates. Loads that read
+    /// nothing back share the lock. None if this directory has no cluster.
+    pub fn lock_load(&self, app: &str, shared: bool) -> Result<Option<File>, Failure> {
+        if !self.run_dir().is_dir() {
+            return Ok(None);
+        }
+        let path = self.run_dir().join(format!("load-{app}.lock"));
+        let failed = |e: &std::io::Error| Failure::file("lock", &path, e);
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(false);
+        let file = options.open(&path).map_err(|e| failed(&e))?;
+        let locked = if shared {
+            file.try_lock_shared()
+        } else {
+            file.try_lock()
+        };
+        match locked {
+            Ok(()) => Ok(Some(file)),
+            Err(TryLockError::Error(e)) => Err(failed(&e)),
+            Err(TryLockError::WouldBlock) => {
+                let message = format!("another load of application {app:?} is running");
+                let hint = "wait until it has ended: neither could be checked beside the other";
+                Err(Failure::new(Exit::Conflict, message).hint(hint))
+            }
+        }
     }
 
     /// The running cluster, if there is one. The record of a supervisor that was killed does not count.

@@ -19,6 +19,7 @@ use clap::Args;
 use e3_model::api::NodeView;
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
+use std::ffi::{OsStr, OsString};
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom};
 use std::net::TcpStream;
@@ -48,7 +49,7 @@ pub struct Supervise {
 /// A process that is kept running.
 struct Managed {
     name: String,
-    arguments: Vec<String>,
+    arguments: Vec<OsString>,
     child: Option<Child>,
     started: Instant,
     /// Length of its log at its start.
@@ -154,22 +155,28 @@ impl Supervisor {
 
     fn start_all(&mut self, nodes: Vec<String>) -> Result<(), Failure> {
         let deadline = Instant::now() + UP_TIMEOUT;
-        let state = self.state.root().display().to_string();
+        let state = self.state.root().to_path_buf();
         let parent = std::process::id().to_string();
-        let arguments = |command: &str, more: &[&str]| {
-            let mut all = vec![command, "--state", &state, "--parent", &parent];
-            all.extend(more);
-            all.into_iter().map(str::to_string).collect::<Vec<_>>()
+        // Paths need not be UTF-8.
+        let arguments = |command: &str, more: &[(&str, &OsStr)]| {
+            let mut all = vec![OsString::from(command)];
+            let common = [
+                ("--state", state.as_os_str()),
+                ("--parent", parent.as_ref()),
+            ];
+            for (name, value) in common.iter().chain(more) {
+                all.extend([OsString::from(name), OsString::from(value)]);
+            }
+            all
         };
         let port = self.cluster.port.to_string();
-        let token = self.state.token_file().display().to_string();
-        let node_token = self.state.node_token_file().display().to_string();
+        let (token, node_token) = (self.state.token_file(), self.state.node_token_file());
         let more = [
-            ["--port", &port],
-            ["--token-file", &token],
-            ["--node-token-file", &node_token],
+            ("--port", port.as_ref()),
+            ("--token-file", token.as_ref()),
+            ("--node-token-file", node_token.as_ref()),
         ];
-        self.spawn("controller", arguments("controller-run", &more.concat()))?;
+        self.spawn("controller", arguments("controller-run", &more))?;
         while TcpStream::connect(("127.0.0.1", self.cluster.port)).is_err() {
             self.wait_at_start(deadline, CONNECT_INTERVAL)?;
         }
@@ -183,12 +190,12 @@ impl Supervisor {
         let url = self.cluster.url();
         for name in nodes {
             let more = [
-                ["--name", &name],
-                ["--url", &url],
-                ["--node-token-file", &node_token],
-                ["--api-token-file", &token],
+                ("--name", name.as_ref()),
+                ("--url", url.as_ref()),
+                ("--node-token-file", node_token.as_ref()),
+                ("--api-token-file", token.as_ref()),
             ];
-            self.spawn(&name, arguments("node-run", &more.concat()))?;
+            self.spawn(&name, arguments("node-run", &more))?;
         }
         let new = |n: &NodeView| {
             let old = before.iter().find(|b| b.name == n.name);
@@ -230,7 +237,7 @@ impl Supervisor {
         Err(Failure::new(Exit::Timeout, message).hint("see: e3 logs"))
     }
 
-    fn spawn(&mut self, name: &str, arguments: Vec<String>) -> Result<(), Failure> {
+    fn spawn(&mut self, name: &str, arguments: Vec<OsString>) -> Result<(), Failure> {
         let mut process = Managed {
             name: name.to_string(),
             arguments,

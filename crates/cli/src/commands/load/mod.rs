@@ -26,6 +26,7 @@ use indicatif::ProgressBar;
 use serde::Serialize;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::collections::BTreeMap;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -133,10 +134,12 @@ pub fn run(args: &Load, settings: &Settings) -> Result<(), Failure> {
         // Before the cluster is asked: a bad file is a bad file wherever it would go.
         let file = File::read(file, args)?;
         let client = Client::connect(settings)?;
+        let _locked = lock(&client, args, settings)?;
         let ran = file.send(&client, &args.app, stop_on_signal()?)?;
         return show(&ran, args, settings);
     }
     let client = Client::connect(settings)?;
+    let _locked = lock(&client, args, settings)?;
     let plan = Plan {
         app: args.app.clone(),
         rate_rps: args.rate.unwrap_or_default(),
@@ -150,6 +153,13 @@ pub fn run(args: &Load, settings: &Settings) -> Result<(), Failure> {
         stop: stop_on_signal()?,
     };
     show(&drive(&client, &plan)?, args, settings)
+}
+
+/// Keeps loads apart that would spoil each other's check.
+fn lock(client: &Client, args: &Load, settings: &Settings) -> Result<Option<fs::File>, Failure> {
+    // The name is that of an application, so it is also good as a part of a file's name.
+    client.endpoints(&args.app)?;
+    StateDir::new(&settings.dir).lock_load(&args.app, args.from.is_some())
 }
 
 fn show(ran: &Ran, args: &Load, settings: &Settings) -> Result<(), Failure> {
