@@ -41,7 +41,7 @@ pub struct Sender<T> {
     /// Items that are marked lost.
     lost: usize,
     /// `received` and `selective` of the latest acknowledgement.
-    told: (u64, Selective),
+    acked: (u64, Selective),
     /// Since when no message has arrived that had not before.
     progress_at: Timestamp,
     /// Acknowledgements since then.
@@ -98,7 +98,7 @@ impl<T> Default for Sender<T> {
             deadline: None,
             retransmitted: 0,
             lost: 0,
-            told: (0, [0; SELECTIVE_WORDS]),
+            acked: (0, [0; SELECTIVE_WORDS]),
             progress_at: Timestamp(0),
             quiet_acks: 0,
         }
@@ -196,7 +196,7 @@ impl<T> Sender<T> {
         if acked != Acked::Taken {
             return acked;
         }
-        self.told = (ack.received, ack.selective);
+        self.acked = (ack.received, ack.selective);
         self.limit = self.limit.max(ack.limit);
         let mut progress = false;
         let first = self.durable + 1;
@@ -279,7 +279,7 @@ impl<T> Sender<T> {
             return false;
         }
         let sent = (self.sent - self.durable) as usize;
-        let (received, selective) = self.told;
+        let (received, selective) = self.acked;
         let has = |seq: u64| {
             let bit = seq.checked_sub(received.saturating_add(2));
             seq <= received || bit.is_some_and(|bit| is_set(&selective, bit))
@@ -319,7 +319,7 @@ impl<T> Sender<T> {
         self.limit = WINDOW_MESSAGES;
         self.backoff = 0;
         self.deadline = None;
-        self.told = (0, [0; SELECTIVE_WORDS]);
+        self.acked = (0, [0; SELECTIVE_WORDS]);
         self.quiet_acks = 0;
     }
 

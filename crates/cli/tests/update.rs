@@ -60,7 +60,7 @@ fn an_application_changes_while_it_serves() {
     e3.file("routes.txt", ROUTES);
     let deploy = ["deploy", &manifest, "--wait"];
     e3.good(&["up", "--detach", "--port", "0"]);
-    // A first version that does not start is mended by the next.
+    // A first version that does not start is fixed by the next.
     e3.file("router.yaml", &APP.replace("203.0.113.8", "nowhere"));
     let mut short = deploy.to_vec();
     short.extend(["--timeout", "3s"]);

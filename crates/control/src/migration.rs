@@ -222,7 +222,7 @@ impl Control {
 }
 
 impl AppState {
-    /// A joining backup has everything. True if that was news.
+    /// A joining backup has everything. True if that changed anything.
     fn on_synced(&mut self, key: ShardKey, view: u32, backup: NodeId) -> bool {
         let moving = self.migrations.iter().position(|m| m.key == key);
         let moving = moving.filter(|at| self.migrations[*at].to == backup);
@@ -251,7 +251,7 @@ impl AppState {
         true
     }
 
-    /// The old primary has stopped: the new one takes over. True if that was news.
+    /// The old primary has stopped: the new one takes over. True if that changed anything.
     fn on_frozen(&mut self, key: ShardKey, view: u32) -> bool {
         let Some(at) = self.migrations.iter().position(|m| m.key == key) else {
             return false;
@@ -269,7 +269,7 @@ impl AppState {
         true
     }
 
-    /// A shard that began empty has state. True if that was news.
+    /// A shard that began empty has state. True if that changed anything.
     fn on_filled(&mut self, key: ShardKey, incarnation: u32) -> bool {
         if self.orphans.contains(&(key.service, key.shard)) {
             return false;

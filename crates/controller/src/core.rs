@@ -220,7 +220,7 @@ impl Core {
         broken.or_else(|| self.store.probe().err().map(|e| e.to_string()))
     }
 
-    /// Forgets what a process told that is gone.
+    /// Forgets the reports of a process that is gone.
     pub(crate) fn forget(&mut self, node: NodeId) {
         self.reports.remove(&node);
         self.heartbeats.remove(&node);

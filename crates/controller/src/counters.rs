@@ -45,7 +45,7 @@ pub(crate) struct NodeEnergy {
     pub(crate) active_watts: f64,
 }
 
-/// What a node process told last.
+/// The last report of a node process.
 #[derive(Debug)]
 struct Seen {
     incarnation: u32,
@@ -159,16 +159,19 @@ impl Counters {
                 .or_default()
                 .note(now, dead, expired);
         }
-        for (app, told) in &report.stats.ingress {
+        for (app, latest) in &report.stats.ingress {
             if !control.apps.contains_key(app) {
                 continue;
             }
             let old = before.ingress.get(app).cloned().unwrap_or_default();
             let totals = self.apps.entry(*app).or_default();
-            add(&mut totals.admitted, increase(told.admitted, old.admitted));
+            add(
+                &mut totals.admitted,
+                increase(latest.admitted, old.admitted),
+            );
             add(
                 &mut totals.overloaded,
-                increase(told.overloaded, old.overloaded),
+                increase(latest.overloaded, old.overloaded),
             );
         }
         let span = now.since(before.at).as_secs_f64();

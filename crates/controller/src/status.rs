@@ -15,14 +15,14 @@ struct Known<'a> {
     node: NodeId,
     app: &'a AppState,
     shard: &'a ShardPlan,
-    /// What its node told of it.
+    /// The report of its node.
     own: Option<&'a InstanceReport>,
-    /// What the shard's primary told, in the present view.
+    /// The report of the shard's primary in the present view.
     primary: Option<&'a InstanceReport>,
 }
 
 impl Core {
-    /// What a node's present process told last.
+    /// The last report of the process that is a member now.
     pub(crate) fn report(&self, node: NodeId) -> Option<&NodeReport> {
         let member = self.control.members.get(&node)?;
         let (_, report) = self.reports.get(&node)?;

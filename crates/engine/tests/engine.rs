@@ -409,7 +409,7 @@ impl Drop for Dir {
 }
 
 #[test]
-fn a_corrupt_cache_is_compiled_anew() {
+fn a_corrupt_cache_is_compiled_again() {
     let dir = Dir(std::env::temp_dir().join(format!("e3-engine-{}", std::process::id())));
     let cached = || {
         let files = std::fs::read_dir(&dir.0).unwrap();
@@ -436,7 +436,7 @@ fn a_corrupt_cache_is_compiled_anew() {
     for bad in [&good[..0], &good[..31], &good[..good.len() - 1], &flipped] {
         std::fs::write(cached(), bad).unwrap();
         load();
-        assert_eq!(std::fs::read(cached()).unwrap(), good, "mended");
+        assert_eq!(std::fs::read(cached()).unwrap(), good, "repaired");
     }
 }
 

@@ -272,7 +272,7 @@ fn what_a_new_version_read_in_its_start_is_true_when_it_takes_over() {
 }
 
 #[test]
-fn an_instance_that_trapped_counts_as_started_until_it_is_made_anew() {
+fn an_instance_that_trapped_counts_as_started_until_it_is_made_again() {
     let mut p = Pair::new();
     p.start(A, "(unreachable)");
     assert!(matches!(p.failure(A, b""), HandlerError::Trap(_)));

@@ -33,18 +33,18 @@ struct Shared {
 /// The worker's end.
 pub struct Door {
     requests: Receiver<Request>,
-    news: UnboundedSender<News>,
+    events: UnboundedSender<WorkerEvent>,
 }
 
-/// What the worker's end tells.
-pub(crate) enum News {
+/// What the worker's end reports.
+pub(crate) enum WorkerEvent {
     Answer(AppId, RequestId, Reply),
     Apps(Option<BTreeMap<String, AppId>>),
     Close,
 }
 
-/// What [`Gate::run`] hears.
-pub struct Tidings(pub(crate) UnboundedReceiver<News>);
+/// What [`Gate::run`] receives from the worker's end.
+pub struct WorkerEvents(pub(crate) UnboundedReceiver<WorkerEvent>);
 
 /// Both ends. `client` must never have been used before; `now` is the worker's clock, `ring` wakes
 /// the worker.
@@ -52,9 +52,9 @@ pub fn pair(
     client: u64,
     now: impl Fn() -> Timestamp + Send + Sync + 'static,
     ring: impl Fn() + Send + Sync + 'static,
-) -> (Arc<Gate>, Tidings, Door) {
+) -> (Arc<Gate>, WorkerEvents, Door) {
     let (queue, requests) = sync_channel(QUEUE_MAX);
-    let (news, heard) = unbounded_channel();
+    let (sender, receiver) = unbounded_channel();
     let gate = Gate {
         shared: Mutex::new(Shared {
             calls: Calls::new(client),
@@ -65,7 +65,14 @@ pub fn pair(
         now: Box::new(now),
         changed: Notify::new(),
     };
-    (Arc::new(gate), Tidings(heard), Door { requests, news })
+    (
+        Arc::new(gate),
+        WorkerEvents(receiver),
+        Door {
+            requests,
+            events: sender,
+        },
+    )
 }
 
 impl Door {
@@ -76,24 +83,24 @@ impl Door {
 
     /// Gives the worker's answer back.
     pub fn answer(&self, app: AppId, id: RequestId, reply: Reply) {
-        self.tell(News::Answer(app, id, reply));
+        self.post(WorkerEvent::Answer(app, id, reply));
     }
 
     /// States the plan that the worker has applied; None while it has none.
     pub fn set_plan(&self, plan: Option<&NodePlan>) {
         let name = |app: &e3_model::plan::AppPlan| (app.app.name.clone(), app.id);
         let apps = plan.map(|plan| plan.apps.iter().map(name).collect());
-        self.tell(News::Apps(apps));
+        self.post(WorkerEvent::Apps(apps));
     }
 
-    /// Tells all clients that the node stops.
+    /// Answers all clients that the node stops.
     pub fn close(&self) {
-        self.tell(News::Close);
+        self.post(WorkerEvent::Close);
     }
 
-    fn tell(&self, news: News) {
-        // Without a gate there is nobody to tell.
-        let _ = self.news.send(news);
+    fn post(&self, event: WorkerEvent) {
+        // Without a gate nobody waits for it.
+        let _ = self.events.send(event);
     }
 }
 
@@ -150,7 +157,7 @@ impl Gate {
     }
 
     /// Follows the worker and the clock; ends when the worker's end is gone or has closed.
-    pub async fn run(&self, mut tidings: Tidings) {
+    pub async fn run(&self, mut events: WorkerEvents) {
         loop {
             let next = self.lock().calls.next_deadline();
             let wait = next.map(|at| (self.now)().until(at));
@@ -160,19 +167,21 @@ impl Gate {
                     None => std::future::pending().await,
                 }
             };
-            let news = tokio::select! {
+            let event = tokio::select! {
                 biased;
-                news = tidings.0.recv() => Some(news.unwrap_or(News::Close)),
+                event = events.0.recv() => Some(event.unwrap_or(WorkerEvent::Close)),
                 () = timer => None,
                 () = self.changed.notified() => continue,
             };
             let mut shared = self.lock();
             let now = (self.now)();
             let mut closed = false;
-            match news {
-                Some(News::Answer(app, id, reply)) => shared.calls.on_answer(now, app, id, reply),
-                Some(News::Apps(apps)) => shared.calls.set_apps(apps),
-                Some(News::Close) => {
+            match event {
+                Some(WorkerEvent::Answer(app, id, reply)) => {
+                    shared.calls.on_answer(now, app, id, reply)
+                }
+                Some(WorkerEvent::Apps(apps)) => shared.calls.set_apps(apps),
+                Some(WorkerEvent::Close) => {
                     shared.calls.close();
                     closed = true;
                 }

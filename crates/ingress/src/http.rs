@@ -3,7 +3,7 @@
 use crate::answer;
 use crate::calls::Call;
 use crate::connections::{Connections, Place};
-use crate::gate::{Gate, Tidings};
+use crate::gate::{Gate, WorkerEvents};
 use crate::head::{Form, Head};
 use crate::limits::*;
 use crate::openapi::openapi;
@@ -38,7 +38,7 @@ struct Server {
 pub fn serve(
     listener: TcpListener,
     gate: Arc<Gate>,
-    tidings: Tidings,
+    events: WorkerEvents,
     token: Token,
     limits: ClientLimits,
 ) -> io::Result<()> {
@@ -58,7 +58,7 @@ pub fn serve(
         let connections = Connections::default();
         let accept = connections.clone().accept(listener, router(server), limits);
         let accepting = tokio::spawn(accept);
-        gate.run(tidings).await;
+        gate.run(events).await;
         // Clients that wait have their answers; let those leave.
         accepting.abort();
         let _ = tokio::time::timeout(CLOSE_GRACE, connections.closed()).await;

@@ -76,9 +76,9 @@ impl Node {
         let ring = bell.clone();
         let start = Instant::now();
         let now = move || Timestamp(start.elapsed().as_nanos() as u64);
-        let (gate, tidings, door) = pair(1, now, move || drop(ring.send(Bell::Request)));
+        let (gate, events, door) = pair(1, now, move || drop(ring.send(Bell::Request)));
         door.set_plan(Some(&plan()));
-        let server = move || http::serve(listener, gate, tidings, token(), limits).unwrap();
+        let server = move || http::serve(listener, gate, events, token(), limits).unwrap();
         let worker = move || {
             while let Ok(Bell::Request) = rung.recv() {
                 while let Some(request) = door.next() {

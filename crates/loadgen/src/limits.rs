@@ -14,7 +14,7 @@ pub const RATE_RPS_MAX: f64 = 10_000_000.0;
 pub const TICK: Nanos = Nanos::from_millis(1);
 /// Length of one entry of the timeline, and time between two reports of progress.
 pub const TIMELINE_STEP: Nanos = Nanos::from_millis(100);
-/// Longest latency that is told apart from longer ones.
+/// Longest latency that is distinguished from longer ones.
 pub const LATENCY_MAX: Nanos = Nanos::from_secs(3_600);
 /// Part of the requests that may be refused (not admitted, over a rate, refused by the application)
 /// without being sent to be refused; beyond it, the load has failed.

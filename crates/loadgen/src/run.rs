@@ -128,7 +128,7 @@ struct Run<'a, P> {
     last_outcome: Timestamp,
     longest_pause: Nanos,
     next_progress: Timestamp,
-    /// Last phase that was told.
+    /// Last phase that was reported.
     phase: Option<Phase>,
 }
 
@@ -416,7 +416,7 @@ impl<P: FnMut(Progress)> Run<'_, P> {
 
     fn report(&mut self, phase: Phase, fraction: f64) {
         let now = self.client.now();
-        // A new phase is always told, before it has sent anything.
+        // A new phase is always reported, before it has sent anything.
         if now < self.next_progress && self.phase == Some(phase) {
             return;
         }

@@ -279,7 +279,7 @@ mod tests {
             ..QUIET
         });
         assert_eq!(replaced.0, Verdict::Failed);
-        // dead letters that the ledger knows are told once
+        // dead letters that the ledger knows are reported once
         let mut l = ledger();
         l.failed = 3;
         let cluster = ClusterChange {

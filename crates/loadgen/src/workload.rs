@@ -113,7 +113,7 @@ pub trait Workload {
     fn baseline_unanswered(&self) -> u64 {
         0
     }
-    /// The time, told before every [`Workload::next`].
+    /// The time, set before every [`Workload::next`].
     fn at(&mut self, _: Timestamp) {}
     /// When each request is due, since the load began, in order; None = at the load's rate.
     fn schedule(&self) -> Option<Arc<[Nanos]>> {

@@ -236,7 +236,7 @@ pub struct PlacedView {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct MigrationView {
-    /// Its number, as the answer to `POST /v1/migrations` told it.
+    /// Its number, from the answer to `POST /v1/migrations`.
     pub id: u64,
     /// `app/service/shard`.
     pub shard: String,

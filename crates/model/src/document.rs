@@ -168,7 +168,7 @@ fn parse<S: DeserializeOwned>(
     let text = without_bom(text);
     check_bounds(file, text)?;
     let fault = |field: &str, message: String| Fault::new(field, message).locate(file, text);
-    // First, since another version or kind has other fields; what is missing is told below.
+    // First, since another version or kind has other fields; what is missing is reported below.
     if let Ok(heading) = serde_norway::from_str::<Heading>(text) {
         let (version, name) = (heading.api_version, heading.kind);
         if let Some(version) = version.filter(|v| v != API_VERSION) {
@@ -221,7 +221,7 @@ fn check_bounds(file: &str, text: &str) -> Result<(), ManifestError> {
 
 fn unreadable(file: &str, e: &serde_norway::Error) -> ManifestError {
     let line = e.location().map_or(0, |l| l.line());
-    // The library appends the position and prepends the path; both are told apart here.
+    // The library appends the position and prepends the path; both are separated here.
     let message = e.to_string();
     let message = message
         .split(" at line ")

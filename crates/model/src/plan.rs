@@ -157,7 +157,7 @@ pub struct NodeHello {
     pub process: u64,
 }
 
-/// What a node process is told when it was admitted.
+/// What the controller answers to a node process that it admits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct NodeWelcome {
     /// The cluster.
@@ -246,7 +246,7 @@ pub struct InstanceReport {
     pub view: u32,
     /// Last entry in its log.
     pub op: u64,
-    /// Last entry that all backups have; of a backup, the last one that it was told to be released.
+    /// Last entry that all backups have; of a backup, the last one that it knows to be released.
     pub commit: u64,
     /// Requests waiting.
     pub queue: u32,

@@ -31,7 +31,7 @@ pub(crate) struct Prepared {
 }
 
 /// What reaches the driver from the agent.
-pub(crate) enum News {
+pub(crate) enum AgentEvent {
     /// A newer plan.
     Plan(Prepared),
     /// The controller does not count this process as a member any more.
@@ -168,7 +168,7 @@ pub(crate) fn follow_plan(
     config: &NodeConfig,
     api: Api,
     welcome: NodeWelcome,
-    news: Sender<News>,
+    agent_events: Sender<AgentEvent>,
     bell: Doorbell,
     stop: Arc<AtomicBool>,
 ) {
@@ -192,7 +192,7 @@ pub(crate) fn follow_plan(
                     Ok(prepared) => {
                         version = prepared.plan.version;
                         have = Some(prepared.clone());
-                        news.send(News::Plan(prepared))
+                        agent_events.send(AgentEvent::Plan(prepared))
                     }
                     Err(e) => {
                         tracing::warn!(error = e, "plan cannot be prepared");
@@ -201,7 +201,7 @@ pub(crate) fn follow_plan(
                     }
                 },
                 Ok(Answer::Refused(404 | 409, _)) => {
-                    let _ = news.send(News::Expelled);
+                    let _ = agent_events.send(AgentEvent::Expelled);
                     bell.ring();
                     return;
                 }

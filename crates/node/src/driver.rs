@@ -1,6 +1,6 @@
 //! The node's loop: everything in, everything out, one sleep.
 
-use crate::agent::{News, Outbox, Prepared};
+use crate::agent::{AgentEvent, Outbox, Prepared};
 use crate::clock::Clock;
 use crate::emulation::{DelayLine, MemoryUse, memory_use};
 use crate::executor::Executor;
@@ -32,7 +32,7 @@ pub(crate) struct Driver {
     pub(crate) socket: Socket,
     pub(crate) bell: Doorbell,
     pub(crate) clock: Clock,
-    pub(crate) news: Receiver<News>,
+    pub(crate) agent_events: Receiver<AgentEvent>,
     pub(crate) outbox: Arc<Outbox>,
     pub(crate) controller: Address,
     pub(crate) heartbeat_interval: Nanos,
@@ -44,8 +44,8 @@ pub(crate) struct Driver {
     next_heartbeat: Timestamp,
     next_report: Timestamp,
     events: Vec<NodeEvent>,
-    /// What the last report told of the primaries' health, and the plan that it was about.
-    told: (u64, Vec<Health>),
+    /// Health of the primaries in the last report, and the plan version of that report.
+    last_health: (u64, Vec<Health>),
     handled: u64,
     busy: Nanos,
     /// The two directions of an emulated link.
@@ -61,7 +61,7 @@ impl Driver {
         socket: Socket,
         bell: Doorbell,
         clock: Clock,
-        news: Receiver<News>,
+        agent_events: Receiver<AgentEvent>,
         outbox: Arc<Outbox>,
         controller: Address,
         heartbeat_interval: Nanos,
@@ -80,7 +80,7 @@ impl Driver {
             socket,
             bell,
             clock,
-            news,
+            agent_events,
             outbox,
             controller,
             heartbeat_interval,
@@ -91,7 +91,7 @@ impl Driver {
             next_heartbeat: Timestamp(0),
             next_report: Timestamp(0),
             events: Vec::new(),
-            told: (0, Vec::new()),
+            last_health: (0, Vec::new()),
             handled: 0,
             busy: Nanos(0),
             delayed_in: DelayLine::new(welcome.link_latency),
@@ -104,16 +104,16 @@ impl Driver {
     pub(crate) fn run(mut self, stop: &AtomicBool) -> (End, Socket) {
         let mut done = Vec::new();
         while !stop.load(Ordering::Relaxed) {
-            while let Ok(news) = self.news.try_recv() {
-                match news {
-                    News::Plan(prepared) => {
+            while let Ok(event) = self.agent_events.try_recv() {
+                match event {
+                    AgentEvent::Plan(prepared) => {
                         let plan = prepared.plan.clone();
                         self.executor.handle_plan(&prepared);
                         self.prepared = Some(prepared);
                         self.worker.handle_plan(self.clock.now(), plan);
                         self.door.set_plan(Some(self.worker.plan()));
                     }
-                    News::Expelled => {
+                    AgentEvent::Expelled => {
                         self.door.set_plan(None);
                         return (End::Expelled, self.socket);
                     }
@@ -214,10 +214,10 @@ impl Driver {
             self.send_heartbeat();
             let events = self.worker.events();
             let state = (self.worker.plan_version(), self.worker.health());
-            if events != self.events || state != self.told {
+            if events != self.events || state != self.last_health {
                 self.next_report = now;
                 self.events = events;
-                self.told = state;
+                self.last_health = state;
             }
         }
         if now >= self.next_report {

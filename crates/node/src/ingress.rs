@@ -50,10 +50,10 @@ impl Ingress {
         rustix::rand::getrandom(&mut client, rustix::rand::GetRandomFlags::empty())?;
         let bell = bell.clone();
         let client = u64::from_le_bytes(client);
-        let (gate, tidings, door) = pair(client, move || clock.now(), move || bell.ring());
+        let (gate, events, door) = pair(client, move || clock.now(), move || bell.ring());
         let thread = std::thread::Builder::new().name("e3-ingress".into());
         let thread = thread.spawn(move || {
-            if let Err(e) = http::serve(listener, gate, tidings, token, ClientLimits::default()) {
+            if let Err(e) = http::serve(listener, gate, events, token, ClientLimits::default()) {
                 tracing::error!(error = %e, "HTTP ingress ended");
             }
         })?;

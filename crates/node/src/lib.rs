@@ -64,7 +64,7 @@ pub fn run(config: NodeConfig) -> Result<(), NodeError> {
             break;
         };
         tracing::info!(incarnation = welcome.incarnation, "joined the cluster");
-        let (sender, news) = mpsc::channel();
+        let (sender, agent_events) = mpsc::channel();
         let left = Arc::new(AtomicBool::new(false));
         let outbox = Arc::new(Outbox::default());
         agent::follow_plan(
@@ -102,7 +102,7 @@ pub fn run(config: NodeConfig) -> Result<(), NodeError> {
             socket,
             bell.clone(),
             clock,
-            news,
+            agent_events,
             outbox,
             e3_net::address(controller),
             Nanos::from_millis(config.heartbeat_ms.max(1)),

@@ -180,7 +180,7 @@ fn a_dead_letter_is_replayed_once_whoever_asks_and_whatever_fails() {
             .collect();
         assert_eq!(letters.len(), 60, "{replay}");
 
-        // The service is mended; two people replay everything at the same time, on a bad network,
+        // The service is fixed; two people replay everything at the same time, on a bad network,
         // while primaries die.
         run.cluster.services[1] = CHAIN_SERVICES[1];
         run.cluster.faults = Faults::BAD;

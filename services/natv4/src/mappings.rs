@@ -76,7 +76,7 @@ fn inside_value(number: u32, used_ns: i64) -> [u8; 12] {
 pub struct Idle(pub i64);
 
 impl Idle {
-    /// Whether an entry written at `used_ns` should be written anew.
+    /// Whether an entry written at `used_ns` should be written again.
     fn is_due(self, used_ns: i64, now_ns: i64) -> bool {
         now_ns.saturating_sub(used_ns) > self.0 / 8
     }

@@ -270,7 +270,7 @@ impl Stage {
         all.filter_map(|process| process.cpu()).sum()
     }
 
-    /// Deploys the application anew, without state.
+    /// Deploys the application again, without state.
     pub fn redeploy(&self) -> Result<(), Failure> {
         self.client.delete(APP)?;
         self.deploy()
