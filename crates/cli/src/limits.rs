@@ -47,6 +47,8 @@ pub const LOG_LEN_MAX: u64 = 16 << 20;
 pub const TAIL_LEN_MAX: u64 = 1 << 20;
 /// Longest line of requests of `e3 run`.
 pub const LINE_LEN_MAX: u64 = 1 << 20;
+/// Longest file of requests of `e3 call`.
+pub const REQUESTS_LEN_MAX: u64 = 512 << 20;
 /// Longest module or asset.
 pub const BLOB_LEN_MAX: u64 = 128 << 20;
 /// Free memory that a cluster on this machine should have.

@@ -333,7 +333,7 @@ fn a_file_without_end_is_refused() {
     let e3 = E3::new();
     for (command, bound) in [
         (&["deploy", "/dev/zero"][..], 4 << 20),
-        (&["call", "app", "--input", "/dev/zero"], 128 << 20),
+        (&["call", "app", "--input", "/dev/zero"], 512 << 20),
     ] {
         let ended = e3.run(command);
         assert_eq!(ended.code, 2, "{command:?}: {ended:?}");

@@ -1,6 +1,6 @@
 //! Reads files, each with a bound on its length.
 
-use crate::limits::BLOB_LEN_MAX;
+use crate::limits::{BLOB_LEN_MAX, REQUESTS_LEN_MAX};
 use crate::ui::failure::{Exit, Failure};
 use e3_model::limits::DOCUMENT_LEN_MAX;
 use std::io::Read;
@@ -17,9 +17,9 @@ pub fn read_text(path: &Path) -> Result<String, Failure> {
 /// Reads a file of requests; `-` is standard input.
 pub fn read_requests(path: &Path) -> Result<String, Failure> {
     let bytes = if path.as_os_str() == "-" {
-        read(std::io::stdin(), path, BLOB_LEN_MAX)?
+        read(std::io::stdin(), path, REQUESTS_LEN_MAX)?
     } else {
-        read_file(path, BLOB_LEN_MAX)?
+        read_file(path, REQUESTS_LEN_MAX)?
     };
     text(path, bytes)
 }
@@ -46,11 +46,13 @@ fn read(from: impl Read, path: &Path, len_max: u64) -> Result<Vec<u8>, Failure> 
 }
 
 fn text(path: &Path, bytes: Vec<u8>) -> Result<String, Failure> {
-    let text = String::from_utf8(bytes).map_err(|e| {
+    let mut text = String::from_utf8(bytes).map_err(|e| {
         let message = format!("{}: not UTF-8: {e}", path.display());
         Failure::new(Exit::Input, message)
     })?;
-    Ok(without_bom(&text).to_string())
+    let bom_len = text.len() - without_bom(&text).len();
+    text.drain(..bom_len);
+    Ok(text)
 }
 
 /// The text without the byte order mark that some editors put before it.
