@@ -250,7 +250,8 @@ fn a_few_overloaded_requests_are_no_loss_and_many_fail_the_load() {
     let l = &report.ledger;
     assert!(l.overloaded > 50, "{l:?}");
     assert_eq!(l.done + l.overloaded, l.sent);
-    let report = overloaded(2);
+    // The queries for the state are refused as often: rarely enough that eight attempts suffice.
+    let report = overloaded(5);
     assert_eq!(report.verdict, Verdict::Failed);
     let why = format!(
         "{} of 2000 requests refused, more than 10 %",
