@@ -21,7 +21,7 @@ pub mod limits;
 mod receiver;
 mod sender;
 
-pub use receiver::{Arrival, Receiver};
+pub use receiver::{Arrival, Receiver, Taken};
 pub use sender::{Acked, Sender, Transmit};
 
 /// Number of a message: its place within an epoch of its channel.

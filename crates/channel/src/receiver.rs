@@ -9,6 +9,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 #[derive(Debug, Default)]
 pub struct Receiver {
     epoch: u32,
+    /// How often everything was forgotten. An epoch can come back, by wrong frames or by wrapping
+    /// around; what was taken before then must not count as durable.
+    resets: u64,
     /// All up to this one have arrived.
     received: u64,
     /// Arrived beyond a gap.
@@ -21,6 +24,13 @@ pub struct Receiver {
     /// Durable beyond a gap.
     durable_early: BTreeSet<u64>,
     ack_due: bool,
+}
+
+/// A message that was taken, for [`Receiver::complete`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Taken {
+    resets: u64,
+    seq: u64,
 }
 
 /// What became of an arriving message.
@@ -61,8 +71,7 @@ impl Receiver {
             if !is_after(epoch, self.epoch) {
                 return Arrival::Late;
             }
-            *self = Receiver::new(epoch);
-            self.ack_due = true;
+            self.reset(epoch);
         }
         if first > self.durable + 1 {
             self.restart();
@@ -89,17 +98,25 @@ impl Receiver {
 
     /// Forgets everything and asks the sender to begin again: it takes the epoch after this one.
     pub fn restart(&mut self) {
-        *self = Receiver::new(self.epoch.wrapping_add(1));
-        self.ack_due = true;
+        self.reset(self.epoch.wrapping_add(1));
+    }
+
+    fn reset(&mut self, epoch: u32) {
+        *self = Receiver {
+            epoch,
+            resets: self.resets + 1,
+            ack_due: true,
+            ..Receiver::default()
+        };
     }
 
     /// Takes the next message in order; this gives the sender credit for one more.
-    pub fn pop(&mut self) -> Option<(Number, Vec<u8>)> {
+    pub fn pop(&mut self) -> Option<(Taken, Vec<u8>)> {
         let (seq, body) = self.ready.pop_front()?;
         self.taken = seq;
         self.ack_due = true;
-        let epoch = self.epoch;
-        Some((Number { epoch, seq }, body))
+        let resets = self.resets;
+        Some((Taken { resets, seq }, body))
     }
 
     /// Messages that [`Receiver::pop`] would give.
@@ -108,11 +125,11 @@ impl Receiver {
     }
 
     /// States that a message is durable. The acknowledgement waits for those before it.
-    pub fn complete(&mut self, number: Number) {
-        if number.epoch != self.epoch || number.seq <= self.durable {
+    pub fn complete(&mut self, taken: Taken) {
+        if taken.resets != self.resets || taken.seq <= self.durable {
             return;
         }
-        self.durable_early.insert(number.seq);
+        self.durable_early.insert(taken.seq);
         while self.durable_early.remove(&(self.durable + 1)) {
             self.durable += 1;
             self.ack_due = true;

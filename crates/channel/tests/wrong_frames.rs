@@ -3,7 +3,7 @@
 //! within a bounded time.
 
 use e3_channel::limits::WINDOW_MESSAGES;
-use e3_channel::{Acked, Number, Receiver, Sender, Transmit};
+use e3_channel::{Acked, Arrival, Number, Receiver, Sender, Transmit};
 use e3_model::Timestamp;
 use e3_testkit::{Random, seeds};
 use e3_wire::frame::Ack;
@@ -215,4 +215,20 @@ fn no_epoch_is_out_of_reach() {
             assert_eq!(pair.sender.outstanding(), 0);
         }
     }
+}
+
+/// What was taken before everything was forgotten is not durable in an epoch that has come back.
+#[test]
+fn an_epoch_that_comes_back_begins_empty() {
+    let mut receiver = Receiver::new(1);
+    let first = |epoch| Number { epoch, seq: 1 };
+    receiver.on_data(first(1), 0, b"old");
+    let (taken, _) = receiver.pop().unwrap();
+    // Each is after the one before, and so is the last.
+    for epoch in [1 << 30, 2 << 30, 3 << 30, 1] {
+        assert_eq!(receiver.on_data(first(epoch), 0, b"new"), Arrival::New);
+    }
+    receiver.complete(taken);
+    receiver.validate();
+    assert_eq!(receiver.poll_ack().unwrap().durable, 0);
 }

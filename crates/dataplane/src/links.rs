@@ -6,7 +6,7 @@ use crate::ends::{EndId, Table, forget};
 use crate::limits::*;
 use crate::packer::Packer;
 use crate::timers::{Timer, Timers};
-use e3_channel::{Acked, Arrival, Number, Receiver, Sender};
+use e3_channel::{Acked, Arrival, Number, Receiver, Sender, Taken};
 use e3_model::{AppId, DropReason, Nanos, NodeId, ShardKey, Timestamp};
 use e3_wire::frame::{Ack, Frame, Link};
 use slab::Slab;
@@ -18,7 +18,8 @@ use std::rc::Rc;
 pub(crate) struct Delivery {
     end: EndId,
     pub(crate) link: Link,
-    number: Number,
+    made: u64,
+    taken: Taken,
 }
 
 /// What the owner of a sending end wants to know when a message is durable.
@@ -48,6 +49,8 @@ pub(crate) struct SendEnd {
 #[derive(Debug)]
 struct RecvEnd {
     link: Link,
+    /// Number of this end among all that were ever made: its place and its link may come back.
+    made: u64,
     from: NodeId,
     /// The shard that the messages are for.
     key: ShardKey,
@@ -62,6 +65,7 @@ struct RecvEnd {
 pub(crate) struct Links {
     senders: Slab<SendEnd>,
     receivers: Slab<RecvEnd>,
+    receivers_made: u64,
     sender_tables: BTreeMap<AppId, Table>,
     receiver_tables: BTreeMap<AppId, Table>,
     /// Senders that may have something to send.
@@ -154,8 +158,13 @@ impl Links {
     ) -> Result<Option<EndId>, DropReason> {
         let link = data.link;
         let cell = app.receiving_cell(&link.ends).ok_or(DropReason::Link)?;
-        let new = || RecvEnd {
+        let made = &mut self.receivers_made;
+        let mut new = || RecvEnd {
             link,
+            made: {
+                *made += 1;
+                *made
+            },
             from: data.from,
             key: data.key,
             receiver: Receiver::new(data.number.epoch),
@@ -236,7 +245,7 @@ impl Links {
     /// Asks the sender of a channel to begin again: what has come makes no sense.
     pub(crate) fn ask_again(&mut self, now: Timestamp, timers: &mut Timers, delivery: &Delivery) {
         if let Some(end) = self.receivers.get_mut(delivery.end.at())
-            && end.link == delivery.link
+            && end.made == delivery.made
         {
             end.receiver.restart();
             self.ack_within(now, timers, delivery.end, Nanos::ZERO);
@@ -268,11 +277,12 @@ impl Links {
             if let Some(end) = self.receivers.get_mut(id.at())
                 && end.key == key
             {
-                if let Some((number, body)) = end.receiver.pop() {
+                if let Some((taken, body)) = end.receiver.pop() {
                     let delivery = Delivery {
                         end: id,
                         link: end.link,
-                        number,
+                        made: end.made,
+                        taken,
                     };
                     return Some((delivery, body));
                 }
@@ -292,9 +302,9 @@ impl Links {
         delay: Nanos,
     ) {
         if let Some(end) = self.receivers.get_mut(delivery.end.at())
-            && end.link == delivery.link
+            && end.made == delivery.made
         {
-            end.receiver.complete(delivery.number);
+            end.receiver.complete(delivery.taken);
             self.ack_within(now, timers, delivery.end, delay);
         }
     }
