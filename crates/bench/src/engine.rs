@@ -7,6 +7,7 @@
 
 use crate::{Better, Figure, median};
 use e3_collections::{CollectionSpec, Kind, State, Txn};
+use e3_engine::limits::TICK_ALONE;
 use e3_engine::{
     BareCall, Code, Engine, EngineConfig, EngineError, InstanceId, InstanceSpec, LoadError,
     StartError, Ticker,
@@ -32,8 +33,6 @@ const KEYS: u64 = 1_000_000;
 const STARTS: usize = 400;
 /// Requests that arrive while another service loops without end.
 const ARRIVALS: usize = 2000;
-/// Preemption period of the measured engines; the node's.
-const TICK: Duration = Duration::from_micros(100);
 
 /// Why a benchmark did not run.
 #[derive(Debug, Error)]
@@ -95,7 +94,7 @@ const SERVICE: InstanceId = InstanceId(0);
 const CULPRIT: InstanceId = InstanceId(1);
 
 fn engine() -> Result<Engine> {
-    Ok(Engine::new(EngineConfig::new(Ticker::new(TICK)?))?)
+    Ok(Engine::new(EngineConfig::new(Ticker::new(TICK_ALONE)?))?)
 }
 
 fn load(engine: &Engine, handler: &str) -> Result<Code> {

@@ -51,6 +51,8 @@ pub const WASM_STACK_LEN_MAX: usize = 512 << 10;
 pub const FIBER_STACK_LEN: usize = 1 << 20;
 /// Shortest preemption period; with a shorter one the ticker would take too much of the core.
 pub const TICK_MIN: Duration = Duration::from_micros(20);
+/// Preemption period of an engine that runs or measures one service alone; a node chooses its own.
+pub const TICK_ALONE: Duration = Duration::from_micros(100);
 /// Idle periods after which the ticker sleeps until a core is busy again.
 pub const TICKS_IDLE_MAX: u32 = 8;
 

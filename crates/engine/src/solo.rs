@@ -3,7 +3,7 @@
 use crate::code::LoadError;
 use crate::config::{EngineConfig, EngineError};
 use crate::engine::Engine;
-use crate::limits::MEMORY_LEN_MAX;
+use crate::limits::{MEMORY_LEN_MAX, TICK_ALONE};
 use crate::spec::{InstanceId, InstanceSpec, StartError};
 use crate::stats::{Startup, Stats};
 use crate::ticker::Ticker;
@@ -14,8 +14,6 @@ use std::rc::Rc;
 use std::time::Duration;
 use thiserror::Error;
 
-/// Preemption period; the node's.
-const TICK: Duration = Duration::from_micros(100);
 /// A turn of the engine.
 const TURN: Duration = Duration::from_millis(10);
 const ID: InstanceId = InstanceId(0);
@@ -58,7 +56,7 @@ impl Solo {
         spec: InstanceSpec,
         set: impl FnOnce(&mut EngineConfig),
     ) -> Result<Solo, SoloError> {
-        let mut config = EngineConfig::new(Ticker::new(TICK)?);
+        let mut config = EngineConfig::new(Ticker::new(TICK_ALONE)?);
         config.instances_max = 1;
         config.instance_memory_bytes_max = spec.memory_bytes_max.min(MEMORY_LEN_MAX);
         set(&mut config);
