@@ -3,33 +3,11 @@
 use crate::ClientError;
 use crate::limits::{DATAGRAM_LEN_MAX, DATAGRAMS_PER_TURN, SOCKET_BUFFER_LEN};
 use e3_client_core::Requests;
+use e3_clock::Clock;
 use e3_model::{Address, Nanos, Timestamp};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
-
-/// Time since the Unix epoch that never goes back.
-struct Clock {
-    epoch: Timestamp,
-    started: Instant,
-}
-
-impl Clock {
-    fn new() -> Clock {
-        let since = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or_default();
-        Clock {
-            epoch: Timestamp::ZERO + since.into(),
-            started: Instant::now(),
-        }
-    }
-
-    fn now(&self) -> Timestamp {
-        self.epoch + self.started.elapsed().into()
-    }
-}
 
 /// A non-blocking UDP socket on loopback, with a clock.
 pub(crate) struct Socket {

@@ -1,10 +1,10 @@
 //! State, log and soft state under one lock: a command is on disk before it shows.
 
 use crate::blobs::Blobs;
-use crate::clock::Clock;
 use crate::config::ControllerConfig;
 use crate::counters::Counters;
 use crate::limits::LOG_LEN_MAX;
+use e3_clock::Clock;
 use e3_control::{Applied, Command, CommandError, Control, Genesis, Membership};
 use e3_model::plan::NodeReport;
 use e3_model::{Nanos, NodeId, ShardKey, Timestamp};

@@ -6,7 +6,6 @@
 
 mod access;
 mod blobs;
-mod clock;
 mod config;
 mod connections;
 mod core;
@@ -29,10 +28,10 @@ pub use limits::ClientTimeouts;
 pub use openapi::openapi;
 pub use routes::{ROUTES, Route};
 
-use crate::clock::Clock;
 use crate::core::Core;
 use crate::limits::CLOSE_GRACE;
 use crate::shared::Shared;
+use e3_clock::Clock;
 use e3_http::Own;
 use std::io;
 use std::sync::{Arc, Mutex};

@@ -1,10 +1,11 @@
 //! The node's loop: everything in, everything out, one sleep.
 
 use crate::agent::{AgentEvent, Outbox, Prepared};
-use crate::clock::Clock;
 use crate::emulation::{DelayLine, MemoryUse, memory_use};
 use crate::executor::Executor;
 use crate::limits::{EVENT_INTERVAL, RECEIVE_MAX, REPORT_INTERVAL, REQUESTS_MAX};
+use crate::processor_time;
+use e3_clock::Clock;
 use e3_dataplane::{Config, Health, Output, Worker};
 use e3_ingress::Door;
 use e3_model::plan::{NodeEvent, NodeWelcome};
@@ -264,7 +265,7 @@ impl Driver {
 
     fn send_report(&mut self) {
         let mut report = self.worker.report();
-        report.stats.cpu_seconds = self.clock.cpu_seconds();
+        report.stats.cpu_seconds = processor_time::of_process().as_secs_f64();
         report.stats.resident_bytes = resident_bytes();
         report.stats.accelerators = self.executor.rates().clone();
         for instance in &mut report.instances {

@@ -1,6 +1,7 @@
 //! Runs the handlers of a worker on the engine, and brings instances to the version of the plan.
 
 use crate::agent::Prepared;
+use crate::processor_time;
 use e3_collections::State;
 use e3_engine::{
     Code, Engine, EngineConfig, EngineError, InstanceId, InstanceSpec, Startup, Successor,
@@ -8,7 +9,6 @@ use e3_engine::{
 use e3_invocation::{Completion, Failed, HandlerError, Invocation, Outcome};
 use e3_model::plan::{AppPlan, InstanceReport};
 use e3_model::{Accelerator, Nanos, ShardKey};
-use rustix::time::{ClockId, clock_gettime};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -210,11 +210,13 @@ impl Executor {
 
     /// Runs handlers for a turn; true if there is more to run. Completions are added to `done`.
     pub(crate) fn run(&mut self, done: &mut Vec<(ShardKey, Completion)>) -> bool {
-        let (begin, cpu_begin) = (Instant::now(), thread_cpu_time());
+        let (begin, cpu_begin) = (Instant::now(), processor_time::of_thread());
         let more = self.engine.run(TURN_MAX);
         // On a busy machine the turn waits for the processor. Emulation multiplies service times,
         // so it must not count that as work.
-        let cpu = thread_cpu_time().saturating_sub(cpu_begin).as_secs_f64();
+        let cpu = processor_time::of_thread()
+            .saturating_sub(cpu_begin)
+            .as_secs_f64();
         let on_cpu = (cpu / begin.elapsed().as_secs_f64().max(1e-9)).min(1.0);
         for (id, mut completion) in self.engine.completions() {
             let Some(key) = self.keys.get(&id) else {
@@ -256,12 +258,6 @@ impl Executor {
         report.code_version = version;
         report.error = report.error.take().or(error);
     }
-}
-
-/// Processor time of this thread.
-fn thread_cpu_time() -> Duration {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 fn app_of(prepared: &Prepared, key: ShardKey) -> Result<&AppPlan, String> {

@@ -1,8 +1,8 @@
 //! The HTTP ingress in a thread of its own, at the TCP port of the same number as the data path's UDP
 //! port.
 
-use crate::clock::Clock;
 use crate::limits::PORTS_TRIED;
+use e3_clock::Clock;
 use e3_ingress::limits::ClientLimits;
 use e3_ingress::{Door, http, pair};
 use e3_model::Token;

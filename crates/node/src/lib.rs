@@ -5,20 +5,20 @@
 //! serving while the controller is away.
 
 mod agent;
-mod clock;
 mod config;
 mod driver;
 mod emulation;
 mod executor;
 mod ingress;
 mod limits;
+mod processor_time;
 
 pub use config::{NodeConfig, NodeError};
 pub use limits::INSTANCE_MEMORY_LEN_MAX;
 
 use agent::{Api, Outbox};
-use clock::Clock;
 use driver::{Driver, End};
+use e3_clock::Clock;
 use e3_engine::{EngineConfig, LogLine, Ticker};
 use e3_model::plan::NodeHello;
 use e3_model::{Accelerators, Nanos};
