@@ -7,7 +7,7 @@
 //! from the log entries only, so that primary and backups forget the same things.
 
 use crate::limits::{DEDUP_GRACE, KEYED_GRACE};
-use e3_model::{MessageId, RequestId, Slot, Timestamp, Via};
+use e3_model::{EdgeId, MessageId, RequestId, Slot, Timestamp, Via};
 use e3_wire::entry::{Entry, Outcome};
 use e3_wire::message::Message;
 use std::cmp::Reverse;
@@ -27,7 +27,63 @@ pub(crate) struct DedupTable {
 struct Client {
     /// Requests of clients below this one are answered.
     oldest_seq: u64,
-    entries: BTreeMap<(u64, Via, u32), Rc<Entry>>,
+    /// What came from clients, apart from the rest: answered requests are forgotten from the
+    /// front, without a look at what stays.
+    requests: BTreeMap<(u64, u32), Rc<Entry>>,
+    /// What came from other shards.
+    messages: BTreeMap<(u64, EdgeId, u32), Rc<Entry>>,
+}
+
+impl Client {
+    fn get(&self, id: &MessageId) -> Option<&Rc<Entry>> {
+        let seq = id.request.seq;
+        match id.via {
+            Via::Ingress => self.requests.get(&(seq, id.index)),
+            Via::Edge(edge) => self.messages.get(&(seq, edge, id.index)),
+        }
+    }
+
+    fn get_mut(&mut self, id: &MessageId) -> Option<&mut Rc<Entry>> {
+        let seq = id.request.seq;
+        match id.via {
+            Via::Ingress => self.requests.get_mut(&(seq, id.index)),
+            Via::Edge(edge) => self.messages.get_mut(&(seq, edge, id.index)),
+        }
+    }
+
+    fn insert(&mut self, entry: Rc<Entry>) {
+        let MessageId {
+            request,
+            via,
+            index,
+        } = entry.id;
+        match via {
+            Via::Ingress => self.requests.insert((request.seq, index), entry),
+            Via::Edge(edge) => self.messages.insert((request.seq, edge, index), entry),
+        };
+    }
+
+    fn remove(&mut self, id: &MessageId) {
+        let seq = id.request.seq;
+        match id.via {
+            Via::Ingress => self.requests.remove(&(seq, id.index)),
+            Via::Edge(edge) => self.messages.remove(&(seq, edge, id.index)),
+        };
+    }
+
+    /// Forgets answered requests.
+    fn answered_below(&mut self, oldest_seq: u64) {
+        self.oldest_seq = self.oldest_seq.max(oldest_seq);
+        while let Some(first) = self.requests.first_entry()
+            && first.key().0 < self.oldest_seq
+        {
+            first.remove();
+        }
+    }
+
+    fn entries(&self) -> impl Iterator<Item = &Rc<Entry>> {
+        self.requests.values().chain(self.messages.values())
+    }
 }
 
 /// Until when an entry's message is remembered.
@@ -67,7 +123,7 @@ impl DedupTable {
         let Some(client) = self.clients.get(&(slot, id.request.client)) else {
             return Lookup::New;
         };
-        match client.entries.get(&(id.request.seq, id.via, id.index)) {
+        match client.get(id) {
             Some(entry) => Lookup::Handled(entry.clone()),
             // Only for requests: messages between shards may be in flight after the answer.
             None if id.via == Via::Ingress && id.request.seq < client.oldest_seq => Lookup::Stale,
@@ -83,24 +139,10 @@ impl DedupTable {
             .clients
             .entry((entry.slot, id.request.client))
             .or_default();
-        if entry.oldest_seq > client.oldest_seq {
-            client.oldest_seq = entry.oldest_seq;
-            // Requests sort by sequence number first; what came by an edge stays.
-            let answered = (client.oldest_seq, Via::Ingress, 0);
-            let old: Vec<_> = client
-                .entries
-                .range(..answered)
-                .map(|(k, _)| *k)
-                .filter(|(_, via, _)| *via == Via::Ingress)
-                .collect();
-            for key in old {
-                client.entries.remove(&key);
-            }
-        }
+        client.answered_below(entry.oldest_seq);
         self.order
             .push(Reverse((until(&entry), entry.op, entry.slot, id)));
-        let key = (id.request.seq, id.via, id.index);
-        client.entries.insert(key, entry);
+        client.insert(entry);
         self.forget(now);
     }
 
@@ -113,11 +155,10 @@ impl DedupTable {
             let Some(client) = self.clients.get_mut(&(slot, id.request.client)) else {
                 continue;
             };
-            let key = (id.request.seq, id.via, id.index);
-            if client.entries.get(&key).is_some_and(|e| e.op == op) {
-                client.entries.remove(&key);
+            if client.get(&id).is_some_and(|e| e.op == op) {
+                client.remove(&id);
             }
-            if client.entries.is_empty() {
+            if client.requests.is_empty() && client.messages.is_empty() {
                 self.clients.remove(&(slot, id.request.client));
             }
         }
@@ -128,9 +169,8 @@ impl DedupTable {
         let Some(client) = self.clients.get(&(slot, id.client)) else {
             return false;
         };
-        let other = |(seq, via, _): &(u64, Via, u32)| *seq != id.seq && *via == Via::Ingress;
-        let mut entries = client.entries.iter();
-        entries.any(|(key, entry)| other(key) && entry.is_keyed())
+        let mut requests = client.requests.iter();
+        requests.any(|((seq, _), entry)| *seq != id.seq && entry.is_keyed())
     }
 
     /// The attempt under which a copy of a handled message is answered once more; None if it asks
@@ -138,9 +178,7 @@ impl DedupTable {
     /// copy that one passes on asks; any other asks if its attempt is higher than those before.
     pub(crate) fn next_attempt(&mut self, slot: Slot, id: &MessageId, attempt: u16) -> Option<u16> {
         let client = self.clients.get_mut(&(slot, id.request.client))?;
-        let entry = client
-            .entries
-            .get_mut(&(id.request.seq, id.via, id.index))?;
+        let entry = client.get_mut(id)?;
         let next = match id.via {
             Via::Ingress if entry.is_keyed() => attempt.max(entry.attempt.saturating_add(1)),
             _ if attempt > entry.attempt => attempt,
@@ -152,25 +190,24 @@ impl DedupTable {
 
     /// All that is remembered, in the order of the log.
     pub(crate) fn entries(&self) -> Vec<&Rc<Entry>> {
-        let mut all: Vec<_> = self
-            .clients
-            .values()
-            .flat_map(|c| c.entries.values())
-            .collect();
+        let mut all: Vec<_> = self.clients.values().flat_map(Client::entries).collect();
         all.sort_by_key(|entry| entry.op);
         all
     }
 
     /// Messages remembered.
     pub(crate) fn len(&self) -> usize {
-        self.clients.values().map(|c| c.entries.len()).sum()
+        self.clients
+            .values()
+            .map(|c| c.requests.len() + c.messages.len())
+            .sum()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use e3_model::{EdgeId, NodeId, RequestId, TraceContext};
+    use e3_model::{NodeId, RequestId, TraceContext};
 
     fn entry(seq: u64, via: Via, now: u64, oldest_seq: u64) -> Rc<Entry> {
         Rc::new(Entry {
