@@ -1,6 +1,7 @@
 //! Fail-over: what happens to shards when nodes come and go (E3, 3.5).
 
 use crate::command::{Applied, CommandError};
+use crate::deliberate::{self, Fault};
 use crate::migration::{Cancelled, Migration, MoveOutcome, drop_copy};
 use crate::state::{Control, Loss, Member};
 use e3_model::plan::{NodeHello, NodeWelcome, ShardPlan};
@@ -166,7 +167,8 @@ impl Control {
             let mut replicas = vec![shard.primary];
             replicas.extend(shard.backups.iter().chain(&shard.joining));
             let complete = replicas.len() >= usize::from(service.replicas);
-            if !service.stateful || moving || complete || app.is_orphan(shard) {
+            let is_left = moving || deliberate::is(Fault::BackupNotReplaced);
+            if !service.stateful || is_left || complete || app.is_orphan(shard) {
                 return;
             }
             let request = Request::new(&app.plan.app, &app.profiles);
@@ -188,6 +190,11 @@ fn lose_replica(shard: &mut ShardPlan, lost: NodeId) -> bool {
     shard.joining.retain(|n| *n != lost);
     if shard.primary != lost {
         return false;
+    }
+    if deliberate::is(Fault::JoiningTakesOver)
+        && let Some(joining) = shard.joining.pop()
+    {
+        shard.backups.insert(0, joining);
     }
     if shard.backups.is_empty() {
         // A copy that was never complete is none.
@@ -218,7 +225,9 @@ fn outcome_of_loss(migration: &Migration, shard: &ShardPlan, lost: NodeId) -> Mo
 pub(crate) fn take_over(shard: &mut ShardPlan, primary: NodeId, fenced: bool) {
     shard.predecessor = Some(shard.primary);
     shard.primary = primary;
-    shard.incarnation = shard.view;
-    shard.fenced = fenced;
+    if !deliberate::is(Fault::IncarnationKept) {
+        shard.incarnation = shard.view;
+    }
+    shard.fenced = fenced || deliberate::is(Fault::FencedAtFailover);
     shard.frozen = false;
 }

@@ -6,6 +6,7 @@
 //! 2019), 3.2 placement, 3.4 migration, 3.5 fail-over.
 
 mod command;
+pub mod deliberate;
 mod deploy;
 mod failover;
 pub mod limits;

@@ -2,6 +2,7 @@
 //! of the shard, and each waits for the node to confirm the one before.
 
 use crate::command::{Applied, CommandError};
+use crate::deliberate::{self, Fault};
 use crate::failover::take_over;
 use crate::limits::MOVES_MAX;
 use crate::state::{AppState, Control};
@@ -229,7 +230,8 @@ impl AppState {
         let Some(shard) = self.shard_mut(key) else {
             return false;
         };
-        if shard.view != view || !shard.joining.contains(&backup) {
+        let is_old = shard.view != view && !deliberate::is(Fault::OldEventsCount);
+        if is_old || !shard.joining.contains(&backup) {
             return false;
         }
         shard.joining.retain(|n| *n != backup);
@@ -240,7 +242,11 @@ impl AppState {
         };
         let migration = self.migrations[at];
         let shard = self.shard_mut(key).expect("just seen");
-        if migration.from == shard.primary {
+        if migration.from == shard.primary && deliberate::is(Fault::FreezeSkipped) {
+            shard.backups.retain(|n| *n != migration.to);
+            take_over(shard, migration.to, true);
+            self.migrations.remove(at);
+        } else if migration.from == shard.primary {
             shard.frozen = true;
             self.migrations[at].phase = Phase::Freezing;
         } else {

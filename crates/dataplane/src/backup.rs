@@ -1,6 +1,8 @@
 //! The backup's part: takes the primary's stream. Nothing in it is acknowledged before it is taken.
 
 use crate::check::{check_batch, check_entry, check_time};
+use crate::dedup::DedupTable;
+use crate::deliberate::{self, Fault};
 use crate::limits::SNAPSHOT_OVER_MAX;
 use crate::log::{Log, Outgoing};
 use crate::shard::{Context, Shard};
@@ -136,10 +138,15 @@ fn apply(cx: &Context<'_>, shard: &mut Shard, mut entry: Entry) -> Result<(), &'
     }
     check_entry(cx.app, cx.now, shard.key, &entry)?;
     let batch = std::mem::take(&mut entry.batch);
-    if let Some(batch) = check_batch(entry.slot, batch)? {
+    if let Some(batch) = check_batch(entry.slot, batch)?
+        && !deliberate::is(Fault::BackupAppliesNothing)
+    {
         let applied = shard.log.state.borrow_mut().apply(&batch);
         applied.map_err(|_| "a write batch that does not fit the collections")?;
     }
     shard.log.record(Rc::new(entry));
+    if deliberate::is(Fault::BackupRemembersNothing) {
+        shard.log.dedup = DedupTable::default();
+    }
     Ok(())
 }

@@ -6,6 +6,7 @@
 //! remembered for longer, since its client may come back through another node. All of it is read
 //! from the log entries only, so that primary and backups forget the same things.
 
+use crate::deliberate::{self, Fault};
 use crate::limits::{DEDUP_GRACE, KEYED_GRACE};
 use e3_model::{EdgeId, MessageId, RequestId, Slot, Timestamp, Via};
 use e3_wire::entry::{Entry, Outcome};
@@ -88,6 +89,9 @@ impl Client {
 
 /// Until when an entry's message is remembered.
 fn until(entry: &Entry) -> Timestamp {
+    if deliberate::is(Fault::ForgetEarly) {
+        return entry.now;
+    }
     entry.deadline
         + if entry.is_keyed() {
             KEYED_GRACE

@@ -1,6 +1,7 @@
 //! What a handled message leaves: its log entry, and then outputs and reply, once when the entry is
 //! durable and again for each retry that asks for them.
 
+use crate::deliberate::{self, Fault};
 use crate::shard::{Asked, Effect, Turn, Waiting};
 use e3_invocation::Effects;
 use e3_model::{DropReason, MessageId, ShardKey, Slot, Timestamp, Via};
@@ -104,6 +105,9 @@ fn fill(turn: &mut Turn<'_>, entry: &mut Entry, message: &Message, effects: Effe
 
 /// Sends an entry's outputs and reply once more.
 pub(crate) fn emit_retry(turn: &mut Turn<'_>, entry: &Entry, asked: Asked) {
+    if deliberate::is(Fault::RetryUnanswered) {
+        return;
+    }
     let dedup = &mut turn.shard.log.dedup;
     let Some(attempt) = dedup.next_attempt(entry.slot, &entry.id, asked.attempt) else {
         return;

@@ -5,6 +5,7 @@
 //! (Gray and Cheriton, SOSP 1989). A node that has replaced another grants it nothing more until
 //! that one has applied a plan that says so. None of this needs the controller.
 
+use crate::deliberate::{self, Fault};
 use crate::limits::*;
 use e3_model::{NodeId, Timestamp};
 use std::collections::{BTreeMap, VecDeque};
@@ -37,6 +38,7 @@ impl Leases {
             .plan_required
             .get(&from)
             .is_some_and(|v| plan_version < *v)
+            && !deliberate::is(Fault::LeaseForReplaced)
         {
             return false;
         }

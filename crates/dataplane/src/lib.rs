@@ -17,6 +17,7 @@ mod check;
 mod config;
 mod dead_letters;
 mod dedup;
+pub mod deliberate;
 mod emit;
 mod ends;
 mod ingress;

@@ -3,6 +3,7 @@
 
 use crate::check::check_message;
 use crate::dedup::{Lookup, revives};
+use crate::deliberate::{self, Fault};
 use crate::emit::{Handled, emit, emit_retry, entry};
 use crate::limits::*;
 use crate::links::Delivery;
@@ -115,11 +116,11 @@ impl Primary {
     pub(crate) fn may_serve(&self, cx: &Context<'_>, shard: &Shard) -> bool {
         let service = cx.app.service(shard.key);
         let alone = service.replicas > 1 && self.streams.required().next().is_none();
-        cx.now >= self.serve_at
+        (cx.now >= self.serve_at || deliberate::is(Fault::ServeAtIgnored))
             && self
                 .streams
                 .required()
-                .all(|node| cx.leases.holds(cx.now, node))
+                .all(|node| cx.leases.holds(cx.now, node) || deliberate::is(Fault::NoLeases))
             && !(alone && service.when_alone == WhenAlone::Refuse)
     }
 
@@ -199,7 +200,7 @@ impl Primary {
         let Some(head) = self.queue.front() else {
             return false;
         };
-        !self.frozen
+        (!self.frozen || deliberate::is(Fault::FrozenHandles))
             && self.idle_at <= cx.now
             && self.in_flight.len() < IN_FLIGHT_MAX
             && shard.log.outbox.len() < OUTBOX_MAX
@@ -223,6 +224,7 @@ impl Primary {
         let (log, message) = (&turn.shard.log, &waiting.message);
         let id = message.id;
         match log.dedup.look_up(message.slot, &id) {
+            _ if deliberate::is(Fault::NoDuplicateCheck) => {}
             Lookup::New => {
                 if message.is_keyed()
                     && id.via == Via::Ingress
@@ -391,6 +393,13 @@ impl Primary {
     /// Appends an entry to the log and sends it to the backups.
     fn append(&mut self, turn: &mut Turn<'_>, mut entry: Entry, delivery: Option<Delivery>) {
         turn.shard.counts.handled += 1;
+        let mut delivery = delivery;
+        if deliberate::is(Fault::DurableBeforeCommit) {
+            turn.complete(delivery.take(), ACK_DELAY);
+        }
+        if deliberate::is(Fault::ReleaseBeforeCommit) {
+            emit(turn, &entry, Asked::by_entry(&entry), None);
+        }
         self.streams.replicate(turn, &entry);
         // Applied and sent: nobody reads the writes again.
         entry.batch = Vec::new();
@@ -427,7 +436,7 @@ impl Primary {
             let entry = &pending.entry;
             self.commit = entry.op;
             self.progress_at = turn.cx.now;
-            if stateful {
+            if stateful || deliberate::is(Fault::StatelessDurableEarly) {
                 turn.complete(pending.deliveries, ACK_DELAY);
             } else if let Some(outgoing) = turn.shard.log.outgoing(entry.op) {
                 // There is no log here: the sender keeps the message until what follows from it

@@ -1,6 +1,7 @@
 //! One replica of a shard: its log, its role, and the changes from one role to another.
 
 use crate::backup::Backup;
+use crate::deliberate::{self, Fault};
 use crate::log::Log;
 use crate::primary::Primary;
 use crate::shard::{Context, Counts, Effect, Shard, Turn};
@@ -123,6 +124,9 @@ impl Replica {
         self.shard.view = plan.view;
         self.shard.incarnation = plan.incarnation;
         self.shard.error = None;
+        if deliberate::is(Fault::OutboxDropped) {
+            self.shard.log.release(self.shard.log.op);
+        }
         let primary = Primary::new(now, &self.shard.log, serve_at, generation);
         self.role = RoleState::Primary(Box::new(primary));
         effects.push(Effect::Start(self.shard.log.state.clone()));

@@ -1,5 +1,6 @@
 //! The primary's streams to its backups: a snapshot first, then every entry.
 
+use crate::deliberate::{self, Fault};
 use crate::limits::*;
 use crate::log::Log;
 use crate::shard::{Context, Effect, Shard, Turn};
@@ -57,7 +58,8 @@ impl Streams {
 
     /// Entries that every required backup has, of `op`.
     pub(crate) fn acked_by_all(&self, op: u64) -> u64 {
-        let required = self.backups.values().filter(|b| b.required);
+        let counts = |b: &&Backup| b.required && !deliberate::is(Fault::CommitAlone);
+        let required = self.backups.values().filter(counts);
         required.map(|b| b.acked).fold(op, u64::min)
     }
 
@@ -171,7 +173,10 @@ impl Streams {
 
     /// Tells the backups which outputs need not be sent again.
     pub(crate) fn tell_released(&mut self, turn: &mut Turn<'_>) {
-        let (released, op) = (turn.shard.log.released, turn.shard.log.op);
+        let (mut released, op) = (turn.shard.log.released, turn.shard.log.op);
+        if deliberate::is(Fault::ReleasedTooFar) {
+            released = op;
+        }
         if std::mem::replace(&mut self.released_told, released) != released {
             // Behind the last entry in the stream, so its acknowledgement covers that too.
             self.send(turn, Replicated::Released(released).encode().into(), op);
@@ -181,7 +186,10 @@ impl Streams {
     /// Whether a joining backup has everything, so that it may count.
     pub(crate) fn is_synced(&self, node: NodeId) -> bool {
         let backup = self.backups.get(&node);
-        backup.is_some_and(|b| b.required && b.acked >= b.required_from.max(b.snapshot_op))
+        backup.is_some_and(|b| {
+            b.required && b.acked >= b.required_from.max(b.snapshot_op)
+                || deliberate::is(Fault::SyncedAtOnce)
+        })
     }
 
     /// Whether all backups have everything up to `op`.
@@ -195,7 +203,11 @@ impl Streams {
         for (node, b) in &self.backups {
             assert!(b.acked <= op, "{node} acknowledged the future");
             let bound = b.acked.max(b.required_from);
-            assert!(!b.required || commit <= bound, "{node} lacks commits");
+            let is_alone = deliberate::is(Fault::CommitAlone);
+            assert!(
+                !b.required || commit <= bound || is_alone,
+                "{node} lacks commits"
+            );
         }
     }
 }
@@ -223,10 +235,14 @@ fn snapshot(log: &Log) -> Vec<Rc<[u8]>> {
         released: log.released,
     });
     for chunk in log.state.borrow().snapshot_chunks(SNAPSHOT_CHUNK_LEN) {
+        if deliberate::is(Fault::SnapshotWithoutState) {
+            break;
+        }
         put(Replicated::SnapshotState(chunk));
     }
     let handled = log.dedup.entries().into_iter();
-    let released = handled.filter(|e| e.op <= log.released);
+    let is_whole = !deliberate::is(Fault::SnapshotWithoutHandled);
+    let released = handled.filter(|e| e.op <= log.released && is_whole);
     for entry in released.chain(log.outbox.iter().map(|o| &o.entry)) {
         put(Replicated::SnapshotSeen((**entry).clone()));
     }

@@ -4,6 +4,7 @@
 use super::{Worker, routing::hosted};
 use crate::app::ReplicaId;
 use crate::check::LinkCheck;
+use crate::deliberate::{self, Fault};
 use crate::links::{Data, Tag};
 use crate::replica::Replica;
 use e3_channel::Number;
@@ -223,6 +224,8 @@ impl Worker {
             replica.as_primary().is_none() && app.is_some_and(|a| a.shard(key).primary == node)
         };
         let mut replicas = self.replicas.iter().map(|(_, h)| &h.replica);
-        plan_version > self.world.plan.version || replicas.any(is_backup_of)
+        plan_version > self.world.plan.version
+            || replicas.any(is_backup_of)
+            || deliberate::is(Fault::LeaseForReplaced)
     }
 }

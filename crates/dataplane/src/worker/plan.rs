@@ -2,6 +2,7 @@
 
 use super::{Hosted, Output, Worker};
 use crate::app::{App, ReplicaId};
+use crate::deliberate::{self, Fault};
 use crate::replica::Replica;
 use crate::shard::Counts;
 use e3_model::plan::{AppPlan, NodePlan, Role, ShardPlan};
@@ -16,7 +17,8 @@ impl Worker {
         self.world.now = now;
         let config = &self.world.config;
         let other = plan.cluster != config.cluster || plan.node != config.node;
-        if other || plan.version <= self.world.plan.version {
+        let is_old = plan.version <= self.world.plan.version;
+        if other || (is_old && !deliberate::is(Fault::OldPlanApplied)) {
             return;
         }
         self.world.plan = plan.clone();
