@@ -72,6 +72,19 @@ pub const RUN_MEMORY_BYTES: usize = 64 << 20;
 pub const RUN_DEADLINE: Duration = Duration::from_secs(1);
 /// Period of the drawing of a spinner.
 pub const SPINNER_INTERVAL: Duration = Duration::from_millis(120);
+/// Load of `e3 chaos`, unless given, in requests per second.
+pub const CHAOS_RATE_RPS_DEFAULT: f64 = 200.0;
+/// Longest run of `e3 chaos`, in minutes.
+pub const CHAOS_MINUTES_MAX: f64 = 24.0 * 60.0;
+/// Deadline of a request under faults: longer than the longest fault and the recovery from it.
+pub const CHAOS_DEADLINE: Duration = Duration::from_secs(60);
+/// Time after a fault by which the controller has noticed it.
+pub const CHAOS_NOTICED: Duration = Duration::from_millis(1_500);
+/// Longest time that an application may take to have all its copies again.
+pub const CHAOS_WHOLE_MAX: Duration = Duration::from_secs(60);
+/// Timeout of requests to a controller that may be paused.
+pub const CHAOS_API_TIMEOUT: Duration = Duration::from_secs(5);
 
+const _: () = assert!(CHAOS_NOTICED.as_millis() > HEARTBEAT_TIMEOUT_MS as u128);
 const _: () = assert!(HEARTBEAT_TIMEOUT_MS >= 4 * HEARTBEAT_MS);
 const _: () = assert!(RESTART_QUICK.as_millis() < RESTART_BACKOFF_MAX.as_millis());

@@ -79,6 +79,8 @@ pub struct Step {
     pub other: u64,
     /// Longest latency of the requests handled.
     pub latency_us_max: f64,
+    /// Longest time without an outcome that ended in it, while requests were in flight.
+    pub pause_ms_max: f64,
 }
 
 /// Where a run is.

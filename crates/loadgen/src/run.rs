@@ -350,6 +350,9 @@ impl<P: FnMut(Progress)> Run<'_, P> {
         let pause = completed.at.since(self.last_outcome);
         self.longest_pause = self.longest_pause.max(pause);
         self.last_outcome = completed.at;
+        let pause_ms = pause.0 as f64 / 1e6;
+        let step = self.step(completed.at);
+        step.pause_ms_max = step.pause_ms_max.max(pause_ms);
         if reply.outcome == Outcome::Done {
             let latency = completed.at.since(completed.due).0;
             self.latency.saturating_record(latency);

@@ -7,6 +7,7 @@ mod error;
 mod inputs;
 pub mod iot_dh;
 pub mod iot_ts;
+pub mod kvs;
 pub mod limits;
 pub mod nfv_din;
 pub mod nfv_fin;
@@ -26,6 +27,7 @@ pub use inputs::Inputs;
 use e3_loadgen::Workload;
 use iot_dh::IotDh;
 use iot_ts::{IotTs, Settings};
+use kvs::Kvs;
 use nfv_din::NfvDin;
 use nfv_fin::NfvFin;
 use nfv_ifid::NfvIfid;
@@ -60,6 +62,7 @@ pub fn for_application(
             let settings = Settings::new(inputs, token_key("iot-ts")?);
             Ok(Box::new(IotTs::new(settings)?))
         }
+        "kvs" => Ok(Box::new(Kvs::new(inputs))),
         "nfv-din" => Ok(Box::new(NfvDin::new(inputs)?)),
         "nfv-fin" => Ok(Box::new(NfvFin::new(inputs))),
         "nfv-ifid" => Ok(Box::new(NfvIfid::new(inputs)?)),

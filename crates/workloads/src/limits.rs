@@ -13,3 +13,5 @@ pub const FLOOD_REPORT_INTERVAL: Nanos = Nanos::from_secs(60);
 pub const THERMOSTATS_MAX: u32 = 1 << 16;
 /// Most sensors of one run: they share the upper half of their ids.
 pub const SENSORS_MAX: u32 = 1 << 16;
+/// Most senders of one run of the key-value store.
+pub const WRITERS_MAX: u32 = 1 << 16;

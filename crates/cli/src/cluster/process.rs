@@ -54,6 +54,16 @@ impl Process {
         self.signal(Signal::KILL);
     }
 
+    /// Sends SIGSTOP.
+    pub fn pause(&self) {
+        self.signal(Signal::STOP);
+    }
+
+    /// Sends SIGCONT.
+    pub fn resume(&self) {
+        self.signal(Signal::CONT);
+    }
+
     /// Waits until it has exited; false if it timed out.
     pub fn wait(&self, timeout: Duration) -> bool {
         let begin = Instant::now();

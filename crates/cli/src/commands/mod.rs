@@ -3,6 +3,7 @@
 mod bench;
 mod build;
 mod call;
+mod chaos;
 mod completions;
 mod delete;
 mod demo;
@@ -76,6 +77,8 @@ pub enum Command {
     Replay(replay::Replay),
     /// Generate load for an application and check that no request is lost or repeated
     Load(load::Load),
+    /// Kill, pause and move what runs, under load, and check that no request is lost or repeated
+    Chaos(chaos::Chaos),
     /// Start a cluster, deploy an application, send load and report, in one command
     Demo(demo::Demo),
     /// Run benchmarks
@@ -119,6 +122,7 @@ impl Command {
             Command::Call(args) => call::run(&args, settings),
             Command::Replay(args) => replay::run(&args, settings),
             Command::Load(args) => load::run(&args, settings),
+            Command::Chaos(args) => chaos::run(&args, settings),
             Command::Demo(args) => demo::run(&args, settings),
             Command::Bench(args) => bench::run(&args, settings),
             Command::Logs(args) => logs::run(&args, settings),

@@ -29,8 +29,9 @@ macro_rules! apps {
         [$(($name, include_str!(concat!("../../../../apps/", $name, ".yaml")))),*]
     };
 }
-const APPS: [(&str, &str); 9] = apps![
-    "hello", "iot-dh", "iot-ts", "nfv-din", "nfv-fin", "nfv-ifid", "rta-ptc", "rta-sf", "rta-shm"
+const APPS: [(&str, &str); 10] = apps![
+    "hello", "iot-dh", "iot-ts", "kvs", "nfv-din", "nfv-fin", "nfv-ifid", "rta-ptc", "rta-sf",
+    "rta-shm"
 ];
 macro_rules! assets {
     ($($name:literal),*) => {
@@ -129,6 +130,11 @@ pub fn application(name: &str) -> Result<(Text, Application), Failure> {
 /// Names of the built-in applications.
 pub fn app_names() -> impl Iterator<Item = &'static str> {
     APPS.iter().map(|(name, _)| *name)
+}
+
+/// Whether an application of this name is built in.
+pub fn is_app(name: &str) -> bool {
+    app_names().any(|app| app == name)
 }
 
 /// An asset of a built-in application.

@@ -285,6 +285,7 @@ impl Stage {
             seed,
             senders: None,
             secrets: self.state.secrets_dir(APP),
+            deadline: load::DEADLINE_DEFAULT,
             stop: Arc::new(AtomicBool::new(false)),
         }
     }

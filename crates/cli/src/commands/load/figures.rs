@@ -51,18 +51,31 @@ struct Snapshot {
 
 /// What the application has lost since it was deployed.
 #[derive(Clone, Copy)]
-struct Losses {
+pub struct Losses {
     app: u16,
     state_lost: u64,
     dead_letters: u64,
 }
 
 impl Losses {
-    fn of(app: &AppView) -> Losses {
+    /// As the controller shows them.
+    pub fn of(app: &AppView) -> Losses {
         Losses {
             app: app.id,
             state_lost: app.state_lost,
             dead_letters: app.dead_letters,
+        }
+    }
+
+    /// What was lost from this to a later view.
+    pub fn until(self, later: &AppView) -> ClusterChange {
+        let (was, now) = (self, Losses::of(later));
+        // An application that was deployed again counts from zero.
+        let replaced = now.app != was.app || now.state_lost < was.state_lost;
+        ClusterChange {
+            state_lost: now.state_lost.saturating_sub(was.state_lost),
+            dead_letters: now.dead_letters.saturating_sub(was.dead_letters),
+            replaced,
         }
     }
 }
@@ -138,15 +151,8 @@ impl<'a> Watch<'a> {
 
     /// What was lost since the beginning; None if the controller does not say.
     pub fn losses(&self) -> Option<ClusterChange> {
-        let now = Losses::of(&self.client.app(self.app).ok()?);
-        let was = self.losses;
-        // An application that was deployed again counts from zero.
-        let replaced = now.app != was.app || now.state_lost < was.state_lost;
-        Some(ClusterChange {
-            state_lost: now.state_lost.saturating_sub(was.state_lost),
-            dead_letters: now.dead_letters.saturating_sub(was.dead_letters),
-            replaced,
-        })
+        let now = self.client.app(self.app).ok()?;
+        Some(self.losses.until(&now))
     }
 
     /// After everything; so many requests were sent.

@@ -95,9 +95,14 @@ pub struct Plan {
     pub senders: Option<u32>,
     /// Directory of the controller's secrets.
     pub secrets: PathBuf,
+    /// Time that a request has.
+    pub deadline: Duration,
     /// When it becomes true, no more requests are sent.
     pub stop: Arc<AtomicBool>,
 }
+
+/// The deadline of a request, unless another is given.
+pub const DEADLINE_DEFAULT: Duration = Duration::from_nanos(DEADLINE.0);
 
 /// The result of a load.
 pub struct Ran {
@@ -150,6 +155,7 @@ pub fn run(args: &Load, settings: &Settings) -> Result<(), Failure> {
             let state = StateDir::new(&settings.dir);
             state.secrets_dir(&args.app)
         }),
+        deadline: DEADLINE_DEFAULT,
         stop: stop_on_signal()?,
     };
     show(&drive(&client, &plan)?, args, settings)
@@ -235,6 +241,7 @@ impl File {
             seed: 0,
             senders: None,
             secrets: PathBuf::new(),
+            deadline: DEADLINE_DEFAULT,
             stop,
         };
         let endpoints = client.endpoints(app)?;
@@ -245,6 +252,22 @@ impl File {
 /// Runs a load with a progress bar.
 pub fn drive(client: &Client, plan: &Plan) -> Result<Ran, Failure> {
     let endpoints = client.endpoints(&plan.app)?;
+    drive_workload(client, plan, endpoints, workload(plan)?.as_mut())
+}
+
+/// The same without the figures of the cluster, whose controller and nodes may be away.
+pub fn drive_alone(
+    client: &Client,
+    plan: &Plan,
+    on_phase: impl FnMut(Phase),
+) -> Result<LoadReport, Failure> {
+    let endpoints = client.endpoints(&plan.app)?;
+    let mut workload = workload(plan)?;
+    send(client, plan, endpoints, workload.as_mut(), on_phase)
+}
+
+/// What the application of a plan is sent.
+fn workload(plan: &Plan) -> Result<Box<dyn Workload>, Failure> {
     let since = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .unwrap_or_default();
@@ -257,8 +280,7 @@ pub fn drive(client: &Client, plan: &Plan) -> Result<Ran, Failure> {
         senders: plan.senders,
         run: unique().map_err(|e| failure(e.into()))?,
     };
-    let mut workload = for_application(&plan.app, &inputs).map_err(not_made)?;
-    drive_workload(client, plan, endpoints, workload.as_mut())
+    for_application(&plan.app, &inputs).map_err(not_made)
 }
 
 fn drive_workload(
@@ -267,6 +289,22 @@ fn drive_workload(
     endpoints: EndpointsView,
     workload: &mut dyn Workload,
 ) -> Result<Ran, Failure> {
+    let mut watch = figures::Watch::begin(client, &plan.app)?;
+    let mut load = send(client, plan, endpoints, workload, |phase| watch.at(phase))?;
+    load.judge_with(watch.losses());
+    Ok(Ran {
+        figures: watch.end(load.ledger.sent)?,
+        load,
+    })
+}
+
+fn send(
+    client: &Client,
+    plan: &Plan,
+    endpoints: EndpointsView,
+    workload: &mut dyn Workload,
+    mut on_phase: impl FnMut(Phase),
+) -> Result<LoadReport, Failure> {
     let (refresh_client, refresh_app) = (client.clone(), plan.app.clone());
     let config = Config {
         app: plan.app.clone(),
@@ -276,23 +314,17 @@ fn drive_workload(
         })),
         rate_rps: plan.rate_rps,
         duration: plan.duration,
-        deadline: Duration::from_nanos(DEADLINE.0),
+        deadline: plan.deadline,
         seed: plan.seed,
         stop: plan.stop.clone(),
     };
-    let mut watch = figures::Watch::begin(client, &plan.app)?;
     let bar = output::progress(100, "load");
     let result = run_load(config, workload, |progress| {
-        watch.at(progress.phase);
+        on_phase(progress.phase);
         draw(&bar, progress);
     });
     bar.finish_and_clear();
-    let mut load = result.map_err(failure)?;
-    load.judge_with(watch.losses());
-    Ok(Ran {
-        figures: watch.end(load.ledger.sent)?,
-        load,
-    })
+    result.map_err(failure)
 }
 
 fn draw(bar: &ProgressBar, p: Progress) {

@@ -1,0 +1,98 @@
+//! The faults: their names, what each needs and how long each lasts.
+
+use clap::ValueEnum;
+use serde::Serialize;
+use std::fmt;
+use std::time::Duration;
+
+/// A kind of fault.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Fault {
+    /// Kill a node with SIGKILL
+    Kill,
+    /// Pause a node with SIGSTOP, then continue it
+    Pause,
+    /// Stop a node with SIGTERM
+    Restart,
+    /// Kill the controller
+    KillController,
+    /// Pause the controller
+    PauseController,
+    /// Stop the controller with SIGTERM
+    RestartController,
+    /// Pause the supervisor, which restarts processes that exit
+    PauseSupervisor,
+    /// Kill the supervisor, and all nodes and the controller with it; start the cluster again
+    KillSupervisor,
+    /// Pause all nodes, but not the controller
+    PauseNodes,
+    /// Pause all processes of the cluster
+    PauseAll,
+    /// Move a shard to another node
+    Move,
+    /// Update the code of all services
+    Update,
+}
+
+/// What a fault is done to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Subject {
+    /// One node.
+    Node,
+    /// A shard, which moves to a node.
+    Shard,
+    /// The controller, the supervisor, the application, or everything.
+    Whole,
+}
+
+impl Fault {
+    /// All of them that are chosen if none is named: those that an application with two replicas
+    /// survives. With its supervisor, every process of a cluster on one machine ends, and all state with
+    /// them.
+    pub fn defaults() -> Vec<Fault> {
+        let all = Fault::value_variants().iter().copied();
+        all.filter(|f| *f != Fault::KillSupervisor).collect()
+    }
+
+    /// What it is done to.
+    pub fn subject(self) -> Subject {
+        match self {
+            Fault::Kill | Fault::Pause | Fault::Restart => Subject::Node,
+            Fault::Move => Subject::Shard,
+            _ => Subject::Whole,
+        }
+    }
+
+    /// Shortest and longest time that it lasts; None if it is over at once.
+    pub fn length(self) -> Option<(Duration, Duration)> {
+        let ms = Duration::from_millis;
+        match self {
+            Fault::Pause => Some((ms(50), ms(5_000))),
+            Fault::PauseController => Some((ms(100), ms(10_000))),
+            Fault::PauseSupervisor => Some((ms(500), ms(5_000))),
+            Fault::PauseNodes | Fault::PauseAll => Some((ms(50), ms(4_000))),
+            _ => None,
+        }
+    }
+
+    /// Whether it can cost a shard one of its copies, so that no other such fault may come with it.
+    pub fn costs_a_copy(self) -> bool {
+        !matches!(
+            self,
+            Fault::Move
+                | Fault::Update
+                | Fault::KillController
+                | Fault::PauseController
+                | Fault::RestartController
+                | Fault::PauseSupervisor
+        )
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let value = self.to_possible_value();
+        f.pad(value.as_ref().map_or("", |v| v.get_name()))
+    }
+}

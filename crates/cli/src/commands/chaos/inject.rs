@@ -1,0 +1,292 @@
+//! Does to the cluster what the schedule says, while the load runs on another thread.
+
+use super::fault::{Fault, Subject};
+use super::processes::{CONTROLLER, Processes};
+use super::schedule::{PRIMARY_OF, Planned};
+use super::update::Updates;
+use crate::cluster::client::Client;
+use crate::cluster::process::Process;
+use crate::limits::{CHAOS_API_TIMEOUT, CHAOS_NOTICED, CHAOS_WHOLE_MAX, POLL_INTERVAL};
+use crate::ui::failure::{Exit, Failure};
+use crate::ui::output;
+use e3_model::api::{MigrateRequest, NodeView};
+use e3_model::plan::Role;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// What became of a planned fault.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Injected {
+    /// What was planned.
+    #[serde(flatten)]
+    pub planned: Planned,
+    /// The node that it was done to.
+    pub node: Option<String>,
+    /// When it began, since the load began; None if it was not done.
+    pub began_ms: Option<u64>,
+    /// When it was over: continued, or done.
+    pub ended_ms: Option<u64>,
+    /// When every shard had all its copies again.
+    pub whole_ms: Option<u64>,
+    /// Why it was not done.
+    pub refused: Option<String>,
+}
+
+/// Everything that faults are made with.
+pub struct Injector {
+    /// The application.
+    pub app: String,
+    /// The controller.
+    pub client: Client,
+    /// The processes.
+    pub processes: Processes,
+    /// Further versions of the code.
+    pub updates: Option<Updates>,
+    /// When it becomes true, no further fault is made.
+    pub stop: Arc<AtomicBool>,
+}
+
+impl Injector {
+    /// Runs the schedule of a load that begins now and lasts this long. The faults of a round run side
+    /// by side; the next round begins when the application is whole again. The error says what the
+    /// application did not recover from.
+    pub fn run(&self, plan: &[Planned], length: Duration) -> (Vec<Injected>, Option<String>) {
+        let begin = Instant::now();
+        let mut all: Vec<Injected> = plan.iter().cloned().map(Injected::new).collect();
+        let mut stuck = None;
+        for round in all.chunk_by_mut(|a, b| a.planned.round == b.planned.round) {
+            let over = begin.elapsed() >= length;
+            if over || stuck.is_some() || self.stop.load(Ordering::Relaxed) {
+                for fault in round {
+                    let why = if over { "no time left" } else { "stopped" };
+                    fault.refused = Some(why.into());
+                }
+                continue;
+            }
+            let before = self.aim(round);
+            self.round(begin, round);
+            self.processes.heal();
+            match self.wait_until_whole(&before) {
+                Ok(()) => {
+                    let now = ms(begin.elapsed());
+                    round.iter_mut().for_each(|f| f.whole_ms = Some(now));
+                }
+                Err(why) => {
+                    let names: Vec<String> = round.iter().map(|f| f.planned.to_string()).collect();
+                    stuck = Some(format!("after {}: {why}", names.join(" and ")));
+                }
+            }
+        }
+        (all, stuck)
+    }
+
+    /// The faults of a round, each on a thread of its own.
+    fn round(&self, begin: Instant, round: &mut [Injected]) {
+        // A round that is late keeps the distance between its faults.
+        let first = round.first().map_or(Duration::ZERO, |f| f.planned.at);
+        let start = begin.elapsed().max(first);
+        std::thread::scope(|scope| {
+            for fault in round {
+                scope.spawn(move || {
+                    self.sleep_until(begin + start + (fault.planned.at - first));
+                    if self.stop.load(Ordering::Relaxed) {
+                        fault.refused = Some("stopped".into());
+                        return;
+                    }
+                    output::say(&format!(
+                        "{:7.2} s  {}",
+                        begin.elapsed().as_secs_f64(),
+                        fault.planned
+                    ));
+                    let began = ms(begin.elapsed());
+                    let node = fault.node.as_deref().unwrap_or_default();
+                    match self.inject(&fault.planned, node) {
+                        Ok(()) => {
+                            fault.began_ms = Some(began);
+                            fault.ended_ms = Some(ms(begin.elapsed()));
+                        }
+                        Err(why) => fault.refused = Some(why.message),
+                    }
+                });
+            }
+        });
+    }
+
+    /// Makes a fault and ends it.
+    fn inject(&self, fault: &Planned, node: &str) -> Result<(), Failure> {
+        match fault.fault {
+            Fault::Kill => self.signal(node, Process::kill),
+            Fault::Restart => self.signal(node, Process::terminate),
+            Fault::KillController => self.signal(CONTROLLER, Process::kill),
+            Fault::RestartController => self.signal(CONTROLLER, Process::terminate),
+            Fault::Pause => {
+                let one = self.processes.named(node);
+                self.pause(&[one?], fault.length)
+            }
+            Fault::PauseController => {
+                let one = self.processes.named(CONTROLLER);
+                self.pause(&[one?], fault.length)
+            }
+            Fault::PauseSupervisor => {
+                let one = self.processes.supervisor();
+                self.pause(&[one?], fault.length)
+            }
+            Fault::PauseNodes => self.pause(&self.processes.all_nodes(), fault.length),
+            Fault::PauseAll => self.pause(&self.processes.all(), fault.length),
+            Fault::KillSupervisor => self.kill_supervisor(),
+            Fault::Move => self.migrate(&fault.target),
+            Fault::Update => self.update(),
+        }
+    }
+
+    fn signal(&self, name: &str, signal: impl Fn(&Process)) -> Result<(), Failure> {
+        let process = self.processes.named(name)?;
+        signal(&process);
+        Ok(())
+    }
+
+    fn pause(&self, processes: &[Process], length: Duration) -> Result<(), Failure> {
+        processes.iter().for_each(Process::pause);
+        self.sleep_until(Instant::now() + length);
+        processes.iter().for_each(Process::resume);
+        Ok(())
+    }
+
+    fn kill_supervisor(&self) -> Result<(), Failure> {
+        self.processes.supervisor()?.kill();
+        self.processes.start_again()
+    }
+
+    fn migrate(&self, target: &str) -> Result<(), Failure> {
+        let Some((shard, to)) = target.split_once(" to ") else {
+            return Err(Failure::new(Exit::Unexpected, format!("no move: {target}")));
+        };
+        let request = MigrateRequest {
+            instance: shard.into(),
+            to: to.into(),
+        };
+        let client = self.client.with_timeout(CHAOS_API_TIMEOUT);
+        client.migrate(&request).map(drop)
+    }
+
+    fn update(&self) -> Result<(), Failure> {
+        let Some(updates) = &self.updates else {
+            let message = format!("no manifest of {} is known", self.app);
+            return Err(Failure::new(Exit::NotFound, message));
+        };
+        let client = self.client.with_timeout(CHAOS_API_TIMEOUT);
+        client.deploy(&updates.next()).map(drop)
+    }
+
+    /// Finds the nodes of a round. Gives the incarnations of those that end, which must come back with
+    /// higher ones.
+    fn aim(&self, round: &mut [Injected]) -> BTreeMap<String, u32> {
+        let client = self.client.with_timeout(CHAOS_API_TIMEOUT);
+        let instances = client.instances().unwrap_or_default();
+        for fault in round.iter_mut() {
+            let planned = &fault.planned;
+            if planned.fault.subject() != Subject::Node {
+                continue;
+            }
+            fault.node = match planned.target.strip_prefix(PRIMARY_OF) {
+                None => Some(planned.target.clone()),
+                Some(shard) => {
+                    let of_shard = instances.iter().filter(|i| i.instance == shard);
+                    let mut primary = of_shard.filter(|i| i.role == Role::Primary);
+                    primary.next().map(|i| i.node.clone())
+                }
+            };
+        }
+        let ends = |f: &&Injected| matches!(f.planned.fault, Fault::Kill | Fault::Restart);
+        let names: Vec<&String> = round.iter().filter(ends).flat_map(|f| &f.node).collect();
+        let nodes = client.nodes().unwrap_or_default().into_iter();
+        let ended = nodes.filter(|n| names.contains(&&n.name));
+        ended.map(|n| (n.name, n.incarnation)).collect()
+    }
+
+    /// Waits until every node is up and every shard has all its copies.
+    fn wait_until_whole(&self, before: &BTreeMap<String, u32>) -> Result<(), String> {
+        let begin = Instant::now();
+        let client = self.client.with_timeout(CHAOS_API_TIMEOUT);
+        // Until then the controller may not have noticed.
+        self.sleep_until(begin + CHAOS_NOTICED);
+        loop {
+            let why = match whole(&client, &self.app, before) {
+                Ok(None) => return Ok(()),
+                Ok(Some(why)) => why,
+                Err(failure) => failure.message,
+            };
+            if begin.elapsed() > CHAOS_WHOLE_MAX {
+                let seconds = CHAOS_WHOLE_MAX.as_secs();
+                return Err(format!(
+                    "{} is not whole again after {seconds} s: {why}",
+                    self.app
+                ));
+            }
+            std::thread::sleep(POLL_INTERVAL);
+        }
+    }
+
+    fn sleep_until(&self, at: Instant) {
+        while !self.stop.load(Ordering::Relaxed) {
+            let left = at.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            std::thread::sleep(left.min(POLL_INTERVAL));
+        }
+    }
+}
+
+impl Injected {
+    fn new(planned: Planned) -> Injected {
+        Injected {
+            planned,
+            node: None,
+            began_ms: None,
+            ended_ms: None,
+            whole_ms: None,
+            refused: None,
+        }
+    }
+}
+
+impl fmt::Display for Injected {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.planned)?;
+        match &self.node {
+            Some(node) if *node != self.planned.target => write!(f, ", {node}"),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// What an application still misses.
+fn whole(
+    client: &Client,
+    app: &str,
+    before: &BTreeMap<String, u32>,
+) -> Result<Option<String>, Failure> {
+    let back = |n: &NodeView| n.up && before.get(&n.name).is_none_or(|old| n.incarnation > *old);
+    if let Some(node) = client.nodes()?.into_iter().find(|n| !back(n)) {
+        return Ok(Some(format!("node {} is not up", node.name)));
+    }
+    let view = client.app(app)?;
+    if view.ready && view.migrations.is_empty() {
+        return Ok(None);
+    }
+    let problem = view.problems.into_iter().next();
+    Ok(Some(problem.unwrap_or_else(|| {
+        "instances are starting or moving".into()
+    })))
+}
+
+/// A time in milliseconds.
+pub fn ms(time: Duration) -> u64 {
+    time.as_millis() as u64
+}

@@ -1,0 +1,293 @@
+//! `e3 chaos`: faults in a running cluster, under load. The seed decides the faults; the ledger of the
+//! load says whether anything was lost or repeated.
+
+mod fault;
+mod inject;
+mod processes;
+mod report;
+mod schedule;
+mod update;
+
+use crate::cluster::client::Client;
+use crate::cluster::state_dir::StateDir;
+use crate::commands::load::figures::Losses;
+use crate::commands::load::{self, Plan};
+use crate::documents::Sources;
+use crate::limits::{CHAOS_DEADLINE, CHAOS_MINUTES_MAX, CHAOS_RATE_RPS_DEFAULT};
+use crate::settings::Settings;
+use crate::ui::failure::{Exit, Failure};
+use crate::ui::output::{self, Output};
+use crate::ui::values::rate;
+use clap::Args;
+use e3_loadgen::Phase;
+use e3_model::plan::Role;
+use fault::Fault;
+use inject::{Injected, Injector};
+use processes::Processes;
+use report::ChaosReport;
+use schedule::{Planned, Shape};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
+use std::time::Duration;
+use update::Updates;
+
+/// `e3 chaos`.
+#[derive(Args, Debug, Clone)]
+pub struct Chaos {
+    /// Application, which must run on a cluster on this machine
+    pub app: String,
+    /// Length of the load in minutes
+    #[arg(long, value_parser = minutes, default_value = "2", value_name = "MINUTES")]
+    pub minutes: f64,
+    /// Seed: the same seed makes the same faults at the same times [default: random]
+    #[arg(long, value_name = "NUMBER")]
+    pub seed: Option<u64>,
+    /// Faults to choose from, separated by commas [default: all but kill-supervisor, which ends all
+    /// copies of the state at once]
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "FAULTS")]
+    pub faults: Vec<Fault>,
+    /// Requests per second
+    #[arg(long, value_parser = rate, default_value_t = CHAOS_RATE_RPS_DEFAULT, value_name = "RATE")]
+    pub rate: f64,
+    /// Manifest of the application, for the fault `update` [default: the built-in one of its name]
+    #[arg(long, value_name = "FILE|NAME")]
+    pub manifest: Option<String>,
+    /// Print the schedule and do nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Where modules and profiles come from.
+    #[command(flatten)]
+    pub sources: Sources,
+    /// Output format.
+    #[command(flatten)]
+    pub output: Output,
+}
+
+/// `e3 chaos`.
+pub fn run(args: &Chaos, settings: &Settings) -> Result<(), Failure> {
+    let state = StateDir::new(&settings.dir);
+    let processes = Processes::of(&state)?;
+    let client = Client::connect(settings)?;
+    let seed = args.seed.unwrap_or_else(load::fresh_seed);
+    let faults = args.chosen();
+    let shape = shape(&processes, &client, &args.app)?;
+    let length = Duration::from_secs_f64(args.minutes * 60.0);
+    let plan = schedule::schedule(seed, length, &faults, &shape);
+    if plan.is_empty() {
+        let message = format!(
+            "a load of {:.0} s is too short for a fault",
+            length.as_secs_f64()
+        );
+        return Err(Failure::new(Exit::Input, message).hint("give more --minutes"));
+    }
+    if args.dry_run {
+        return output::print(&report::schedule(&plan));
+    }
+    let _locked = state.lock_load(&args.app, false)?;
+    let report = Run {
+        args,
+        settings,
+        seed,
+        length,
+        plan,
+        replay: args.replay(seed, &faults),
+        client,
+        processes,
+    }
+    .run()?;
+    let format = settings.format(args.output);
+    output::show(format, &report, || report.table(settings.paint()))?;
+    if report.passed {
+        return Ok(());
+    }
+    let message = format!(
+        "{} did not survive: {}",
+        args.app,
+        report.reasons.join("; ")
+    );
+    Err(Failure::new(Exit::Check, message).hint(format!("again: {}", report.replay)))
+}
+
+impl Chaos {
+    /// The faults to choose from, each once.
+    fn chosen(&self) -> Vec<Fault> {
+        if self.faults.is_empty() {
+            let mut all = Fault::defaults();
+            // Whoever asks for updates gives a manifest; others need none.
+            let known = self.manifest.is_some() || crate::documents::builtin::is_app(&self.app);
+            all.retain(|f| *f != Fault::Update || known);
+            return all;
+        }
+        let chosen: BTreeSet<Fault> = self.faults.iter().copied().collect();
+        chosen.into_iter().collect()
+    }
+
+    /// The command that makes the same faults again.
+    fn replay(&self, seed: u64, faults: &[Fault]) -> String {
+        let names: Vec<String> = faults.iter().map(Fault::to_string).collect();
+        let mut line = format!(
+            "e3 chaos {} --minutes {} --seed {seed} --rate {} --faults {}",
+            self.app,
+            self.minutes,
+            self.rate,
+            names.join(",")
+        );
+        if let Some(manifest) = &self.manifest {
+            line += &format!(" --manifest {manifest}");
+        }
+        line
+    }
+}
+
+/// One run.
+struct Run<'a> {
+    args: &'a Chaos,
+    settings: &'a Settings,
+    seed: u64,
+    length: Duration,
+    plan: Vec<Planned>,
+    replay: String,
+    client: Client,
+    processes: Processes,
+}
+
+impl Run<'_> {
+    fn run(self) -> Result<ChaosReport, Failure> {
+        let app = &self.args.app;
+        let stop = stop_on_signal(&self.processes)?;
+        let injector = Injector {
+            app: app.clone(),
+            client: self.client.clone(),
+            processes: self.processes.clone(),
+            updates: self.updates()?,
+            stop: stop.clone(),
+        };
+        let load = Plan {
+            app: app.clone(),
+            rate_rps: self.args.rate,
+            duration: self.length,
+            seed: self.seed,
+            senders: None,
+            secrets: self.processes.state().secrets_dir(app),
+            deadline: CHAOS_DEADLINE,
+            stop: stop.clone(),
+        };
+        output::say(&format!("again: {}", self.replay));
+        output::say(report::schedule(&self.plan).trim_end());
+        let before = Losses::of(&self.client.app(app)?);
+        let (load, injected, stuck) = self.beside(&injector, &load)?;
+        let mut load = load;
+        load.judge_with(self.client.app(app).ok().map(|now| before.until(&now)));
+        let mut report = ChaosReport {
+            app: app.clone(),
+            seed: self.seed,
+            minutes: self.args.minutes,
+            replay: self.replay,
+            passed: false,
+            reasons: Vec::new(),
+            lost: 0,
+            repeated: 0,
+            without_outcome: 0,
+            faults: report::costs(injected, &load.timeline),
+            load,
+        };
+        report.judge(stuck);
+        Ok(report)
+    }
+
+    /// Load and faults side by side.
+    fn beside(
+        &self,
+        injector: &Injector,
+        load: &Plan,
+    ) -> Result<(e3_loadgen::LoadReport, Vec<Injected>, Option<String>), Failure> {
+        let (begun, begins) = channel();
+        std::thread::scope(|scope| {
+            let (plan, length) = (&self.plan, self.length);
+            let injecting = scope.spawn(move || match begins.recv() {
+                Ok(()) => injector.run(plan, length),
+                // The load has failed before it began.
+                Err(_) => (Vec::new(), None),
+            });
+            let mut begun = Some(begun);
+            let loaded = load::drive_alone(&self.client, load, |phase| {
+                if phase == Phase::Load
+                    && let Some(begun) = begun.take()
+                {
+                    let _ = begun.send(());
+                }
+            });
+            drop(begun);
+            if loaded.is_err() {
+                injector.stop.store(true, Ordering::Relaxed);
+            }
+            let joined = injecting.join();
+            let (injected, stuck) = joined.map_err(|_| {
+                Failure::new(
+                    Exit::Unexpected,
+                    "the thread that makes faults has panicked",
+                )
+            })?;
+            Ok((loaded?, injected, stuck))
+        })
+    }
+
+    fn updates(&self) -> Result<Option<Updates>, Failure> {
+        if self.plan.iter().all(|p| p.fault != Fault::Update) {
+            return Ok(None);
+        }
+        let manifest = self.args.manifest.as_deref().unwrap_or(&self.args.app);
+        let sources = &self.args.sources;
+        Updates::of(manifest, sources, self.settings, load::fresh_seed()).map(Some)
+    }
+}
+
+/// The nodes, and the shards that keep state.
+fn shape(processes: &Processes, client: &Client, app: &str) -> Result<Shape, Failure> {
+    let stateful: BTreeSet<String> = client
+        .app(app)?
+        .services
+        .into_iter()
+        .filter(|s| s.stateful)
+        .map(|s| format!("{app}/{}/", s.name))
+        .collect();
+    let primaries = client.instances()?.into_iter();
+    let primaries = primaries.filter(|i| i.role == Role::Primary);
+    let keeps = |name: &String| stateful.iter().any(|s| name.starts_with(s));
+    let shards: BTreeSet<String> = primaries.map(|i| i.instance).filter(keeps).collect();
+    Ok(Shape {
+        nodes: processes.nodes(),
+        shards: shards.into_iter().collect(),
+    })
+}
+
+/// The flag that the first signal sets; the second one continues all processes and ends the program.
+fn stop_on_signal(processes: &Processes) -> Result<Arc<AtomicBool>, Failure> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])
+        .map_err(|e| Failure::new(Exit::Unexpected, format!("signal handler: {e}")))?;
+    let (flag, processes) = (stop.clone(), processes.clone());
+    std::thread::spawn(move || {
+        for signal in signals.forever() {
+            processes.heal();
+            if flag.swap(true, Ordering::Relaxed) {
+                std::process::exit(128 + signal);
+            }
+            output::say("stopping: all processes are continued, then the state is read back");
+        }
+    });
+    Ok(stop)
+}
+
+fn minutes(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(minutes) if minutes > 0.0 && minutes <= CHAOS_MINUTES_MAX => Ok(minutes),
+        _ => Err(format!(
+            "{text:?} is not a number of minutes above 0 and up to {CHAOS_MINUTES_MAX}"
+        )),
+    }
+}

@@ -1,0 +1,109 @@
+//! The processes of one cluster, found through its state directory. Whatever happens, all are
+//! continued when this is dropped.
+
+use crate::cluster::process::Process;
+use crate::cluster::start::{Lifetime, Start};
+use crate::cluster::state_dir::{RunningCluster, StateDir};
+use crate::ui::failure::{Exit, Failure};
+use std::sync::Arc;
+
+/// Name of the controller's process.
+pub const CONTROLLER: &str = "controller";
+
+/// The processes of a cluster.
+#[derive(Clone)]
+pub struct Processes {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    state: StateDir,
+    cluster: RunningCluster,
+}
+
+impl Processes {
+    /// Those of the cluster that runs in a state directory.
+    pub fn of(state: &StateDir) -> Result<Processes, Failure> {
+        let cluster = state.running()?.ok_or_else(|| {
+            let message = format!("no cluster is up in {}", state.root().display());
+            Failure::new(Exit::Unreachable, message)
+                .hint("faults need a cluster on this machine; start one with: e3 up --detach")
+        })?;
+        let state = state.clone();
+        Ok(Processes {
+            inner: Arc::new(Inner { state, cluster }),
+        })
+    }
+
+    /// The state directory.
+    pub fn state(&self) -> &StateDir {
+        &self.inner.state
+    }
+
+    /// Names of the nodes, sorted.
+    pub fn nodes(&self) -> Vec<String> {
+        let mut nodes = self.inner.cluster.nodes.clone();
+        nodes.sort();
+        nodes
+    }
+
+    /// The process of a node or of the controller, as it runs now.
+    pub fn named(&self, name: &str) -> Result<Process, Failure> {
+        let found = self.inner.state.process(name).filter(Process::alive);
+        found.ok_or_else(|| Failure::new(Exit::NotFound, format!("{name} is not running")))
+    }
+
+    /// The supervisor.
+    pub fn supervisor(&self) -> Result<Process, Failure> {
+        let running = self.inner.state.running()?;
+        let gone = || Failure::new(Exit::NotFound, "the supervisor is not running");
+        running.map(|cluster| cluster.supervisor).ok_or_else(gone)
+    }
+
+    /// The processes of all nodes.
+    pub fn all_nodes(&self) -> Vec<Process> {
+        let nodes = self.nodes();
+        let alive = self.inner.state.processes_alive().into_iter();
+        let nodes = alive.filter(|(name, _)| nodes.contains(name));
+        nodes.map(|(_, process)| process).collect()
+    }
+
+    /// All processes of the cluster, the supervisor first: it must not take paused ones for lost.
+    pub fn all(&self) -> Vec<Process> {
+        let alive = self.inner.state.processes_alive().into_iter();
+        let alive = alive.map(|(_, process)| process);
+        self.supervisor().into_iter().chain(alive).collect()
+    }
+
+    /// Starts the cluster again after its supervisor was killed, at the same port.
+    pub fn start_again(&self) -> Result<(), Failure> {
+        for (_, process) in self.inner.state.processes_alive() {
+            process.wait(crate::limits::DOWN_GRACE);
+        }
+        let start = Start::prepare(&self.inner.state, None, self.inner.cluster.port)?;
+        start.in_background(false, Lifetime::UntilStopped).map(drop)
+    }
+
+    /// Continues every process.
+    pub fn heal(&self) {
+        self.inner.heal();
+    }
+}
+
+impl Inner {
+    fn heal(&self) {
+        // A supervisor that was started again is the recorded one.
+        let running = self.state.running().ok().flatten();
+        let supervisor = running.map(|cluster| cluster.supervisor);
+        let alive = self.state.processes_alive().into_iter();
+        for process in supervisor.into_iter().chain(alive.map(|(_, p)| p)) {
+            process.resume();
+        }
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.heal();
+    }
+}
