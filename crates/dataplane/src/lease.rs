@@ -60,6 +60,15 @@ impl Leases {
         true
     }
 
+    /// The node's process is gone, and with it all memory of what it promised. What this node
+    /// promised it holds.
+    pub(crate) fn forget(&mut self, node: NodeId) {
+        self.asked.remove(&node);
+        if let Some(until) = self.held_until.get_mut(usize::from(node.0)) {
+            *until = Timestamp::ZERO;
+        }
+    }
+
     /// Whether the node's promise holds now.
     pub(crate) fn holds(&self, now: Timestamp, from: NodeId) -> bool {
         self.held_until

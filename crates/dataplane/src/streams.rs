@@ -74,21 +74,17 @@ impl Streams {
             }
             keep
         });
+        // The stream's first epoch is the view, which makes streams unique where a backup leaves
+        // and joins again.
+        let epoch = turn.shard.view;
         for node in wanted {
             let required = plan.backups.contains(&node);
+            let link = stream_link(turn.cx, turn.shard, node);
             match self.backups.get_mut(&node) {
-                Some(backup) => backup.required |= required,
-                None => self.add(turn, commit, node, required),
+                Some(backup) if backup.link == link => backup.required |= required,
+                // A node that restarted has nothing of what its process before had.
+                _ => self.begin(turn, commit, link, node, required, epoch),
             }
-        }
-    }
-
-    /// Begins to replicate to a node. The stream's first epoch is the view, which makes streams
-    /// unique where a backup leaves and joins again.
-    fn add(&mut self, turn: &mut Turn<'_>, commit: u64, node: NodeId, required: bool) {
-        let epoch = turn.shard.view;
-        if let Some(link) = stream_link(turn.cx, turn.shard, node) {
-            self.begin(turn, commit, link, node, required, epoch);
         }
     }
 
@@ -98,9 +94,8 @@ impl Streams {
             return;
         };
         let required = backup.required;
-        if let Some(link) = stream_link(turn.cx, turn.shard, node) {
-            self.begin(turn, commit, link, node, required, epoch);
-        }
+        let link = stream_link(turn.cx, turn.shard, node);
+        self.begin(turn, commit, link, node, required, epoch);
     }
 
     fn begin(
@@ -212,10 +207,11 @@ impl Streams {
     }
 }
 
-/// The channel to a backup; none if its node is not a member.
-fn stream_link(cx: &Context<'_>, shard: &Shard, node: NodeId) -> Option<Link> {
-    let (key, peer) = (shard.key, cx.peers.get(&node)?);
-    Some(Link {
+/// The channel to a backup. While its node is no member nothing arrives, so commits that need the
+/// backup wait.
+fn stream_link(cx: &Context<'_>, shard: &Shard, node: NodeId) -> Link {
+    let key = shard.key;
+    Link {
         app: key.app,
         ends: Ends::Replication {
             service: key.service,
@@ -223,8 +219,8 @@ fn stream_link(cx: &Context<'_>, shard: &Shard, node: NodeId) -> Option<Link> {
             backup: node,
         },
         from_incarnation: shard.incarnation,
-        to_incarnation: peer.incarnation,
-    })
+        to_incarnation: cx.peers.get(&node).map_or(0, |peer| peer.incarnation),
+    }
 }
 
 /// A snapshot of the log, as items of a stream.

@@ -22,7 +22,13 @@ impl Worker {
             return;
         }
         self.world.plan = plan.clone();
-        self.packer.peers = plan.peers.clone();
+        let before = std::mem::replace(&mut self.packer.peers, plan.peers.clone());
+        for (node, peer) in before {
+            let runs = plan.peers.get(&node).map(|p| p.incarnation);
+            if runs != Some(peer.incarnation) {
+                self.world.leases.forget(node);
+            }
+        }
         let wanted: BTreeSet<AppId> = plan.apps.iter().map(|a| a.id).collect();
         let have: BTreeSet<AppId> = self.world.apps.keys().copied().collect();
         for app in have.difference(&wanted) {

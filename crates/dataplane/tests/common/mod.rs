@@ -1,0 +1,418 @@
+//! Workers joined by a network in memory, and a client. Time goes in milliseconds; a datagram that
+//! is sent in one arrives in the next. Tests decide what is cut off, which handlers are held back,
+//! and what the plan says.
+
+#![allow(dead_code, reason = "each test uses a part of it")]
+
+use e3_collections::{State, Txn};
+use e3_dataplane::{Config, Output, Worker};
+use e3_invocation::{Completion, Effects, Failed, HandlerError, Invocation};
+use e3_invocation::{Outcome as Run, Output as Message};
+use e3_model::document::parse_application;
+use e3_model::plan::{AppPlan, InstanceReport, NodePlan, Peer, ShardPlan};
+use e3_model::{
+    Address, AppId, Nanos, NodeId, NodeKind, RequestId, ServiceId, ShardId, ShardKey, Slot,
+    Timestamp, TraceContext,
+};
+use e3_wire::client::{ClientFrame, Letters, Replay, Request};
+use e3_wire::datagram::open;
+use e3_wire::entry::{Outcome, Reply};
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+use std::sync::Arc;
+
+pub const APP: AppId = AppId(1);
+const CLUSTER: u64 = 7;
+const CLIENT: Address = Address {
+    ip: [0; 16],
+    port: 9_999,
+};
+
+/// What a handler does: its service, what it is given, its collections.
+pub type Handler = Box<dyn FnMut(ServiceId, &Invocation, &mut State) -> Result<Effects, ()>>;
+
+pub struct Node {
+    pub worker: Worker,
+    incarnation: u32,
+    states: BTreeMap<ShardKey, Rc<RefCell<State>>>,
+    /// What the executor has been given.
+    pub waiting: Vec<(ShardKey, Invocation)>,
+    /// Its executor runs nothing.
+    pub held: bool,
+    /// How far its clock is ahead.
+    pub ahead: Nanos,
+}
+
+pub struct Cluster {
+    pub now: Timestamp,
+    pub nodes: BTreeMap<u16, Node>,
+    peers: BTreeMap<NodeId, Peer>,
+    pub plan: AppPlan,
+    pub version: u64,
+    wire: Vec<(Option<u16>, Address, Vec<u8>)>,
+    /// From and to: what is lost.
+    pub cut: BTreeSet<(u16, u16)>,
+    /// What the client got, with the attempt.
+    pub replies: Vec<(RequestId, u16, Reply)>,
+    pub letters: Vec<Letters>,
+    pub handler: Handler,
+}
+
+fn address(node: u16) -> Address {
+    Address {
+        ip: [0; 16],
+        port: node + 1,
+    }
+}
+
+pub fn shard(service: u16, shard: u16) -> ShardKey {
+    ShardKey {
+        app: APP,
+        service: ServiceId(service),
+        shard: ShardId(shard),
+    }
+}
+
+/// Counts the request in collection 0 if the service has one, sends the message on along all
+/// channels, replies where there are none.
+pub fn count_and_forward(channels: u16, invocation: &Invocation, state: &mut State) -> Effects {
+    let request = invocation.request;
+    let id = [request.client.to_le_bytes(), request.seq.to_le_bytes()].concat();
+    let mut effects = Effects::default();
+    if !state.specs().is_empty() {
+        let mut txn = Txn::new();
+        txn.begin(invocation.slot.0);
+        txn.counter_add(state, 0, &id, 1).expect("a counter");
+        effects.writes = txn.finish();
+        state.apply(&effects.writes).expect("made against it");
+    }
+    let output = |channel| Message {
+        channel,
+        key: invocation.key.clone(),
+        payload: invocation.payload.clone(),
+    };
+    effects.outputs = (0..channels).map(output).collect();
+    if channels == 0 {
+        effects.reply = Some(e3_invocation::Reply {
+            status: 0,
+            payload: b"ok".to_vec(),
+        });
+    }
+    effects
+}
+
+impl Cluster {
+    /// Nodes 0.., which have the application; every shard's primary and backups are given by
+    /// `place`.
+    pub fn new(manifest: &str, nodes: u16, place: impl Fn(ShardKey) -> Vec<u16>) -> Cluster {
+        let app = parse_application("test.yaml", manifest).unwrap();
+        let channels: Vec<u16> = (0..app.spec.services.len())
+            .map(|s| app.channels_from(ServiceId(s as u16)).count() as u16)
+            .collect();
+        let services = app.spec.services.iter().enumerate();
+        let shards = services.flat_map(|(s, service)| {
+            let place = &place;
+            (0..service.shards).map(move |n| {
+                let on = place(shard(s as u16, n));
+                ShardPlan {
+                    service: ServiceId(s as u16),
+                    shard: ShardId(n),
+                    view: 1,
+                    incarnation: 1,
+                    primary: NodeId(on[0]),
+                    backups: on[1..].iter().copied().map(NodeId).collect(),
+                    joining: Vec::new(),
+                    predecessor: None,
+                    fenced: false,
+                    frozen: false,
+                    filled: false,
+                }
+            })
+        });
+        let plan = AppPlan {
+            id: APP,
+            code_version: 1,
+            shards: shards.collect(),
+            modules: Vec::new(),
+            assets: BTreeMap::new(),
+            slowdown: Vec::new(),
+            app: app.into(),
+        };
+        let mut cluster = Cluster {
+            now: Timestamp(1_000_000_000_000_000),
+            nodes: BTreeMap::new(),
+            peers: BTreeMap::new(),
+            plan,
+            version: 0,
+            wire: Vec::new(),
+            cut: BTreeSet::new(),
+            replies: Vec::new(),
+            letters: Vec::new(),
+            handler: Box::new(move |service, invocation, state| {
+                let channels = channels[usize::from(service.0)];
+                Ok(count_and_forward(channels, invocation, state))
+            }),
+        };
+        for node in 0..nodes {
+            cluster.start(node, 1);
+        }
+        cluster.publish();
+        cluster.pass(500);
+        cluster
+    }
+
+    /// Starts a node's process, in place of the one before. Nobody knows of it before
+    /// [`Cluster::publish`].
+    pub fn start(&mut self, node: u16, incarnation: u32) {
+        let config = Config {
+            node: NodeId(node),
+            incarnation,
+            cluster: CLUSTER,
+            kind: NodeKind::Host,
+            slowed: false,
+        };
+        let ahead = self.nodes.get(&node).map_or(Nanos::ZERO, |n| n.ahead);
+        self.nodes.insert(
+            node,
+            Node {
+                worker: Worker::new(config),
+                incarnation,
+                states: BTreeMap::new(),
+                waiting: Vec::new(),
+                held: false,
+                ahead,
+            },
+        );
+        let peer = Peer {
+            name: format!("n{node}"),
+            server: u32::from(node),
+            incarnation,
+            address: address(node),
+        };
+        self.peers.insert(NodeId(node), peer);
+    }
+
+    /// Kills a node's process and takes it out of the cluster.
+    pub fn kill(&mut self, node: u16) {
+        self.nodes.remove(&node);
+        self.peers.remove(&NodeId(node));
+    }
+
+    pub fn shard(&mut self, key: ShardKey) -> &mut ShardPlan {
+        let mut shards = self.plan.shards.iter_mut();
+        shards
+            .find(|s| (s.service, s.shard) == (key.service, key.shard))
+            .unwrap()
+    }
+
+    /// A backup takes over.
+    pub fn promote(&mut self, key: ShardKey, node: u16) {
+        let shard = self.shard(key);
+        shard.view += 1;
+        shard.incarnation = shard.view;
+        shard.predecessor = Some(shard.primary);
+        shard.primary = NodeId(node);
+        shard.backups.retain(|n| n.0 != node);
+    }
+
+    /// Gives all nodes the plan.
+    pub fn publish(&mut self) {
+        self.version += 1;
+        let nodes: Vec<u16> = self.nodes.keys().copied().collect();
+        for node in nodes {
+            self.publish_to(node);
+        }
+    }
+
+    /// Gives one node the plan as it is now.
+    pub fn publish_to(&mut self, node: u16) {
+        let plan = NodePlan {
+            version: self.version,
+            cluster: CLUSTER,
+            node: NodeId(node),
+            peers: self.peers.clone(),
+            apps: vec![self.plan.clone()],
+        };
+        let now = self.clock(node);
+        let to = self.nodes.get_mut(&node).expect("it runs");
+        to.worker.handle_plan(now, Arc::new(plan));
+        self.drain(node);
+    }
+
+    pub fn clock(&self, node: u16) -> Timestamp {
+        self.now + self.nodes[&node].ahead
+    }
+
+    /// Lets time pass.
+    pub fn pass(&mut self, ms: u64) {
+        for _ in 0..ms {
+            self.now += Nanos::from_millis(1);
+            for (from, to, bytes) in std::mem::take(&mut self.wire) {
+                self.deliver(from, to, &bytes);
+            }
+            let nodes: Vec<u16> = self.nodes.keys().copied().collect();
+            for node in nodes {
+                self.drain(node);
+            }
+        }
+    }
+
+    fn deliver(&mut self, from: Option<u16>, to: Address, bytes: &[u8]) {
+        if to == CLIENT {
+            return self.on_client_datagram(bytes);
+        }
+        let node = to.port - 1;
+        if from.is_some_and(|from| self.cut.contains(&(from, node))) {
+            return;
+        }
+        let now = self.now;
+        if let Some(n) = self.nodes.get_mut(&node) {
+            let from = from.map_or(CLIENT, address);
+            n.worker.handle_datagram(now + n.ahead, from, bytes);
+        }
+    }
+
+    fn on_client_datagram(&mut self, bytes: &[u8]) {
+        let (_, mut reader) = open(bytes).unwrap();
+        while !reader.is_empty() {
+            match ClientFrame::decode(&mut reader).unwrap() {
+                ClientFrame::Reply { id, attempt, reply } => {
+                    self.replies.push((id, attempt, reply));
+                }
+                ClientFrame::Letters(letters) => self.letters.push(letters),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    /// The driver's loop of a node.
+    pub fn drain(&mut self, id: u16) {
+        let now = self.clock(id);
+        let node = self.nodes.get_mut(&id).expect("it runs");
+        loop {
+            node.worker.handle_tick(now);
+            node.worker.validate();
+            while let Some(output) = node.worker.poll_output() {
+                match output {
+                    Output::Send { to, bytes } => self.wire.push((Some(id), to, bytes)),
+                    Output::Answer { .. } => unreachable!("the client sends datagrams"),
+                    Output::Start { key, state } => {
+                        node.states.insert(key, state);
+                    }
+                    Output::Stop { key } => {
+                        node.states.remove(&key);
+                        node.waiting.retain(|(k, _)| *k != key);
+                    }
+                    Output::Execute { key, invocation } => node.waiting.push((key, invocation)),
+                }
+            }
+            if node.held || node.waiting.is_empty() {
+                return;
+            }
+            for (key, invocation) in std::mem::take(&mut node.waiting) {
+                let Some(state) = node.states.get(&key) else {
+                    continue;
+                };
+                let done = (self.handler)(key.service, &invocation, &mut state.borrow_mut());
+                let token = invocation.token;
+                let outcome = match done {
+                    Ok(effects) => Run::Completed(effects),
+                    Err(()) => Run::Failed(Box::new(Failed {
+                        error: HandlerError::Code(1),
+                        invocation,
+                    })),
+                };
+                let busy = Nanos::from_micros(1);
+                let done = Completion {
+                    token,
+                    outcome,
+                    busy,
+                };
+                node.worker.handle_completion(now, key, done);
+            }
+        }
+    }
+
+    fn send(&mut self, node: u16, frame: &ClientFrame) {
+        self.wire.push((None, address(node), frame.to_datagram()));
+    }
+
+    /// The client sends an attempt at a request.
+    pub fn request(&mut self, node: u16, seq: u64, attempt: u16, key: &[u8], deadline: Timestamp) {
+        let request = self.request_of(seq, attempt, key, deadline);
+        self.send(node, &ClientFrame::Request(request));
+    }
+
+    pub fn request_of(&self, seq: u64, attempt: u16, key: &[u8], deadline: Timestamp) -> Request {
+        Request {
+            app: APP,
+            id: RequestId { client: 1, seq },
+            attempt,
+            deadline,
+            oldest_seq: 1,
+            trace: TraceContext::default(),
+            key: key.to_vec(),
+            payload: b"payload".to_vec(),
+        }
+    }
+
+    pub fn send_request(&mut self, node: u16, request: Request) {
+        self.send(node, &ClientFrame::Request(request));
+    }
+
+    /// The client asks for dead letters.
+    pub fn read_letters(&mut self, node: u16, key: ShardKey) -> Letters {
+        self.letters.clear();
+        let frame = ClientFrame::ReadLetters {
+            shard: key,
+            skip: 0,
+        };
+        self.send(node, &frame);
+        self.pass(5);
+        self.letters.pop().expect("the node serves the shard")
+    }
+
+    /// The client has the first dead letter of a shard replayed.
+    pub fn replay_first(&mut self, node: u16, key: ShardKey, seq: u64) {
+        let letters = self.read_letters(node, key).letters;
+        let (letter, content) = &letters[0];
+        let frame = ClientFrame::Replay(Replay {
+            shard: key,
+            letter: *letter,
+            slot: Slot::of(&content.key),
+            id: RequestId { client: 2, seq },
+            attempt: 0,
+            deadline: self.now + Nanos::from_secs(2),
+        });
+        self.send(node, &frame);
+        self.pass(50);
+    }
+
+    /// Outcomes that the client got for a request.
+    pub fn outcomes(&self, seq: u64) -> Vec<Outcome> {
+        let of = self.replies.iter().filter(|(id, ..)| id.seq == seq);
+        of.map(|(.., reply)| reply.outcome).collect()
+    }
+
+    /// How often a request was counted at a node's replica of a shard.
+    pub fn count(&self, node: u16, key: ShardKey, client: u64, seq: u64) -> i64 {
+        let id = [client.to_le_bytes(), seq.to_le_bytes()].concat();
+        let state = self.nodes[&node].worker.state(key);
+        state.map_or(0, |s| s.borrow().counter_get(0, &id))
+    }
+
+    /// What a node reports of a shard.
+    pub fn report(&self, node: u16, key: ShardKey) -> InstanceReport {
+        let report = self.nodes[&node].worker.report();
+        let mut instances = report.instances.into_iter();
+        instances.find(|i| i.key == key).expect("it has a replica")
+    }
+}
+
+/// A key of this shard, of so many.
+pub fn key_of(shard: u16, shards: u16) -> Vec<u8> {
+    let mut keys = (0..=u16::MAX).map(|n| n.to_be_bytes().to_vec());
+    keys.find(|k| Slot::of(k).shard(shards) == ShardId(shard))
+        .unwrap()
+}

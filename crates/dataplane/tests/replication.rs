@@ -1,0 +1,94 @@
+//! Primaries and their backups: what restarts, and what is promised to whom.
+
+mod common;
+
+use common::{Cluster, shard};
+use e3_model::plan::NodeEvent;
+use e3_model::{Nanos, NodeId};
+use e3_wire::entry::Outcome;
+
+const ONE: &str = "
+apiVersion: e3.dev/v1alpha1
+kind: Application
+metadata: {name: one}
+spec:
+  objective: {latency: 50ms}
+  deadline: 60s
+  ingress: only
+  services:
+    - name: only
+      module: only.wasm
+      stateful: true
+      replicas: 2
+      resources: {cpu: 0.1, memory: 64Mi}
+      collections: [{name: count, kind: counter}]
+";
+
+/// A service with one shard on nodes 0 and 1, after its first request.
+fn pair() -> Cluster {
+    let mut c = Cluster::new(ONE, 2, |_| vec![0, 1]);
+    let deadline = c.now + Nanos::from_secs(30);
+    c.request(0, 1, 0, b"k", deadline);
+    c.pass(20);
+    assert_eq!(c.outcomes(1), [Outcome::Done]);
+    c
+}
+
+/// The controller lost the backup's process and takes in the one that replaced it at once.
+fn restart_backup(c: &mut Cluster) {
+    c.start(1, 2);
+    let plan = c.shard(shard(0, 0));
+    plan.view += 1;
+    plan.backups.clear();
+    plan.joining = vec![NodeId(1)];
+}
+
+#[test]
+fn a_backup_that_restarts_at_once_gets_everything_again() {
+    let mut c = pair();
+    restart_backup(&mut c);
+    c.publish();
+    // The dead process's copy is not the new one's.
+    let synced = c.nodes[&0].worker.events();
+    let synced = synced.iter().any(|e| matches!(e, NodeEvent::Synced { .. }));
+    assert!(!synced, "nothing has reached the new process");
+    let deadline = c.now + Nanos::from_secs(30);
+    c.request(0, 2, 0, b"k", deadline);
+    c.pass(200);
+    assert_eq!(c.outcomes(2), [Outcome::Done]);
+    let synced = c.nodes[&0].worker.events();
+    assert!(synced.iter().any(|e| matches!(e, NodeEvent::Synced { .. })));
+    for seq in [1, 2] {
+        assert_eq!(c.count(1, shard(0, 0), 1, seq), 1, "request {seq}");
+    }
+}
+
+#[test]
+fn a_backup_of_the_view_that_is_no_member_is_waited_for() {
+    let mut c = pair();
+    c.kill(1);
+    c.publish();
+    let deadline = c.now + Nanos::from_secs(30);
+    c.request(0, 2, 0, b"k", deadline);
+    c.pass(2_000);
+    assert_eq!(c.outcomes(2), [], "acknowledged without its copy");
+    c.start(1, 2);
+    c.publish();
+    c.pass(2_000);
+    assert_eq!(c.outcomes(2), [Outcome::Done]);
+    assert_eq!(c.count(1, shard(0, 0), 1, 1), 1);
+}
+
+#[test]
+fn what_a_dead_process_promised_does_not_bind_its_successor() {
+    let mut c = pair();
+    assert!(c.report(0, shard(0, 0)).serving);
+    // The new process can say nothing yet.
+    c.cut.extend([(1, 0)]);
+    c.start(1, 2);
+    c.shard(shard(0, 0)).view += 1;
+    c.publish();
+    let report = c.report(0, shard(0, 0));
+    assert!(!report.backups[0].leased, "by a process that is gone");
+    assert!(!report.serving);
+}
