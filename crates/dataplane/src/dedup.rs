@@ -92,12 +92,12 @@ fn until(entry: &Entry) -> Timestamp {
     if deliberate::is(Fault::ForgetEarly) {
         return entry.now;
     }
-    entry.deadline
-        + if entry.is_keyed() {
-            KEYED_GRACE
-        } else {
-            DEDUP_GRACE
-        }
+    remembered_until(entry.deadline, entry.is_keyed())
+}
+
+/// Until when a message of a request with this deadline is remembered.
+pub(crate) fn remembered_until(deadline: Timestamp, is_keyed: bool) -> Timestamp {
+    deadline + if is_keyed { KEYED_GRACE } else { DEDUP_GRACE }
 }
 
 /// Whether a retry of an expired message may be handled now, in place of its dead letter: its

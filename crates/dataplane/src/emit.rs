@@ -2,6 +2,7 @@
 //! durable and again for each retry that asks for them.
 
 use crate::deliberate::{self, Fault};
+use crate::limits::DEADLINE_AHEAD_MAX;
 use crate::shard::{Asked, Effect, Turn, Waiting};
 use e3_invocation::Effects;
 use e3_model::{DropReason, MessageId, ShardKey, Slot, Timestamp, Via};
@@ -32,7 +33,8 @@ pub(crate) fn entry(
         slot: message.slot,
         code_version: turn.cx.app.plan.code_version,
         now,
-        deadline: message.deadline,
+        // A later one would be another node's wrong clock.
+        deadline: message.deadline.min(now + DEADLINE_AHEAD_MAX),
         oldest_seq: message.oldest_seq,
         reply_to: message.reply_to,
         reply_to_incarnation: message.reply_to_incarnation,
@@ -57,6 +59,7 @@ pub(crate) fn entry(
             });
             entry.dead = Some(DeadLetter {
                 at: now,
+                outcome,
                 reason,
                 key: message.key.clone(),
                 payload: message.payload.clone(),

@@ -32,8 +32,18 @@ impl Leases {
         }
     }
 
-    /// Whether to grant a request; notes the grant.
-    pub(crate) fn on_request(&mut self, now: Timestamp, from: NodeId, plan_version: u64) -> bool {
+    /// Whether to grant a request; notes the grant. A node whose clock is far from this one's gets
+    /// none: what its clock says would become the time of its shards.
+    pub(crate) fn on_request(
+        &mut self,
+        now: Timestamp,
+        from: NodeId,
+        sent: Timestamp,
+        plan_version: u64,
+    ) -> bool {
+        if now.since(sent).max(sent.since(now)) > CLOCK_SKEW_MAX {
+            return false;
+        }
         if self
             .plan_required
             .get(&from)
@@ -101,15 +111,15 @@ mod tests {
         let (a, b) = (NodeId(0), NodeId(1));
         let (mut holder, mut granter) = (Leases::default(), Leases::default());
         let (asked, answered) = (Timestamp(5_000), Timestamp(9_000));
-        assert!(granter.on_request(answered, a, 1));
+        assert!(granter.on_request(answered, a, asked, 1));
         holder.on_asked(asked, b);
         assert!(holder.on_grant(b, asked));
         let begins = granter.succeed(Timestamp(10_000), a, 2);
         assert!(holder.holds(Timestamp(asked.0 + 1), b));
         assert!(!holder.holds(begins, b));
         // Nothing more is granted before the holder knows that it was replaced.
-        assert!(!granter.on_request(Timestamp(11_000), a, 1));
-        assert!(granter.on_request(Timestamp(12_000), a, 2));
+        assert!(!granter.on_request(Timestamp(11_000), a, asked, 1));
+        assert!(granter.on_request(Timestamp(12_000), a, asked, 2));
     }
 
     #[test]

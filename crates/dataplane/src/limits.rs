@@ -26,6 +26,8 @@ pub const DEADLINE_AHEAD_MAX: Nanos = Nanos::from_secs(3_600);
 pub const LATE_MAX: Nanos = Nanos(DEDUP_GRACE.0 / 2);
 /// How far another node's clock may be ahead of this one's.
 pub const CLOCK_AHEAD_MAX: Nanos = Nanos::from_secs(60);
+/// How far a node's clock may be from this one's for a lease.
+pub const CLOCK_SKEW_MAX: Nanos = Nanos::from_secs(2);
 /// Least time between two restarts of one channel because its ends did not fit together.
 pub const RESTART_INTERVAL: Nanos = Nanos::from_millis(500);
 /// Bytes that a snapshot may hold beyond the service's memory: what handlers wrote that had begun
@@ -55,6 +57,10 @@ pub const DATAGRAM_LEN_GOAL: usize = 32 * 1024;
 const _: () = assert!(
     LEASE_INTERVAL.0 * 3 < LEASE.0 - LEASE_MARGIN.0,
     "two grants may be lost"
+);
+const _: () = assert!(
+    CLOCK_SKEW_MAX.0 > LEASE.0,
+    "a request for a lease that is of use may be under way for long"
 );
 const _: () = assert!(KEYED_MAX < SESSIONS_MAX);
 const _: () = assert!(DEDUP_GRACE.0 < KEYED_GRACE.0);

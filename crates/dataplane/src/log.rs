@@ -2,12 +2,13 @@
 //! letters, and the entries whose outputs are not durable downstream.
 
 use crate::dead_letters::DeadLetters;
-use crate::dedup::DedupTable;
+use crate::dedup::{DedupTable, remembered_until};
 use crate::deliberate::{self, Fault};
 use crate::links::Delivery;
 use e3_collections::{CollectionSpec, State};
-use e3_model::{Bytes, Timestamp};
+use e3_model::{Bytes, Nanos, Timestamp};
 use e3_wire::entry::Entry;
+use e3_wire::message::Message;
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -21,6 +22,9 @@ pub(crate) struct Log {
     pub(crate) op: u64,
     /// `now` of the last entry: never goes back.
     pub(crate) now: Timestamp,
+    /// Of messages of requests before then the log may know nothing: it began empty, after another
+    /// primary that had one.
+    pub(crate) since: Timestamp,
     /// Outputs of entries up to this one are durable at their receivers.
     pub(crate) released: u64,
     /// Entries after `released`, in order.
@@ -45,10 +49,24 @@ impl Log {
             dedup: DedupTable::default(),
             op: 0,
             now: Timestamp::ZERO,
+            since: Timestamp::ZERO,
             released: 0,
             outbox: VecDeque::new(),
             dead_letters: DeadLetters::default(),
         }
+    }
+
+    /// The time of the shard, on a node whose clock says `now`.
+    pub(crate) fn time(&self, now: Timestamp) -> Timestamp {
+        self.now.max(now)
+    }
+
+    /// Whether the log would say so if the message had been handled before. Requests are created at
+    /// most `created_within` before their deadlines.
+    pub(crate) fn knows(&self, message: &Message, created_within: Nanos) -> bool {
+        let remembered = remembered_until(message.deadline, message.is_keyed());
+        remembered >= self.now
+            && (self.since == Timestamp::ZERO || message.deadline > self.since + created_within)
     }
 
     /// Takes an entry whose writes are applied already.

@@ -1,7 +1,7 @@
 //! The primary: hands messages to the executor, logs what comes of them, and releases outputs when
 //! the backups have them.
 
-use crate::check::check_message;
+use crate::check::{check_message, latest_deadline};
 use crate::dedup::{Lookup, revives};
 use crate::deliberate::{self, Fault};
 use crate::emit::{Handled, emit, emit_retry, entry};
@@ -66,6 +66,9 @@ struct Refusal {
     outcome: Outcome,
     reason: String,
 }
+
+/// Why a message without outcome is not simply a failed one.
+const FORGOTTEN: &str = "whether it was handled before is not known any more";
 
 /// Whether two requests have the same idempotency key: what becomes of one decides about the other.
 fn share_key(a: &Message, b: &Message) -> bool {
@@ -158,7 +161,7 @@ impl Primary {
     pub(crate) fn on_message(&mut self, turn: &mut Turn<'_>, delivery: Delivery, body: &[u8]) {
         let (cx, key) = (turn.cx, turn.shard.key);
         let message = Message::decode(body).ok();
-        let message = message.filter(|m| check_message(cx.app, cx.now, key, &delivery.link, m));
+        let message = message.filter(|m| check_message(cx.app, key, &delivery.link, m));
         match message {
             Some(message) => self.queue.push_back(Waiting {
                 delivery: Some(delivery),
@@ -241,7 +244,7 @@ impl Primary {
                 return None;
             }
             Lookup::Handled(entry)
-                if revives(&entry, message, turn.cx.now) && log.dead_letters.has(&id) =>
+                if revives(&entry, message, log.time(turn.cx.now)) && log.dead_letters.has(&id) =>
             {
                 waiting.replays = Some(id);
             }
@@ -267,7 +270,12 @@ impl Primary {
         let first = self.commit + 1;
         let place = entry.op.checked_sub(first);
         let Some(pending) = place.and_then(|at| self.pending.get_mut(at as usize)) else {
-            turn.complete(duplicate.delivery, ACK_DELAY);
+            let stateful = turn.cx.app.service(turn.shard.key).stateful;
+            match turn.shard.log.outgoing(entry.op).filter(|_| !stateful) {
+                // As durable as the first copy.
+                Some(outgoing) => outgoing.deliveries.extend(duplicate.delivery),
+                None => turn.complete(duplicate.delivery, ACK_DELAY),
+            }
             return emit_retry(turn, entry, asked);
         };
         pending.deliveries.extend(duplicate.delivery);
@@ -276,12 +284,18 @@ impl Primary {
         }
     }
 
-    /// Why a message is not handled, if it is not.
-    fn refusal(&self, turn: &Turn<'_>, message: &Message) -> Option<Refusal> {
-        if message.deadline < turn.cx.now {
+    /// Why a message is not handled at `now`, if it is not.
+    fn refusal(&self, turn: &Turn<'_>, now: Timestamp, message: &Message) -> Option<Refusal> {
+        if message.deadline < now {
             return Some(Refusal {
                 outcome: Outcome::Expired,
                 reason: "deadline passed before it was handled".to_string(),
+            });
+        }
+        if message.deadline > latest_deadline(turn.cx.now) {
+            return Some(Refusal {
+                outcome: Outcome::Failed,
+                reason: "deadline is over an hour ahead of the clock of this node".to_string(),
             });
         }
         let memory_max = turn.cx.app.service(turn.shard.key).resources.memory;
@@ -300,8 +314,10 @@ impl Primary {
 
     /// Hands a message to the executor, or ends it if it cannot be handled.
     fn run(&mut self, turn: &mut Turn<'_>, mut waiting: Waiting) {
-        let now = turn.shard.log.now.max(turn.cx.now);
-        if let Some(refusal) = self.refusal(turn, &waiting.message) {
+        // One time for what is refused as expired and for what is forgotten: whatever the clocks of
+        // primaries said, nothing that was forgotten is handled again.
+        let now = turn.shard.log.time(turn.cx.now);
+        if let Some(refusal) = self.refusal(turn, now, &waiting.message) {
             if refusal.outcome == Outcome::Failed {
                 turn.shard.counts.failed += 1;
                 turn.shard.counts.last_failure = Some(refusal.reason.clone());
@@ -385,6 +401,11 @@ impl Primary {
         let counts = &mut turn.shard.counts;
         counts.dead_lettered += 1;
         counts.expired += u64::from(outcome == Outcome::Expired);
+        let created_within = turn.cx.app.plan.app.spec.deadline + CLOCK_AHEAD_MAX;
+        let (outcome, reason) = match turn.shard.log.knows(&waiting.message, created_within) {
+            true => (outcome, reason),
+            false => (Outcome::Unknown, format!("{reason}; {FORGOTTEN}")),
+        };
         let delivery = waiting.delivery;
         let entry = entry(turn, now, &waiting, Handled::GivenUp { outcome, reason });
         self.append(turn, entry, delivery);

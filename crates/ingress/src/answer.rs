@@ -39,6 +39,7 @@ pub(crate) fn given(app: &str, given: Given, wants: Form) -> Response {
             Outcome::Done => "done",
             Outcome::Failed => "failed",
             Outcome::Expired => "expired",
+            Outcome::Unknown => "unknown",
             Outcome::Overloaded => "overloaded",
             Outcome::Rejected | Outcome::Conflict => "refused",
         },
@@ -104,6 +105,12 @@ fn not_done(app: &str, reply: &Reply) -> Refusal {
                 "it is a dead letter; see: e3 get dead-letters --app {app}; once the cause is fixed: e3 replay {app}"
             );
             Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, error).hint(hint)
+        }
+        Outcome::Unknown => {
+            let error = format!("application {app:?}: outcome of the request is unknown: {reason}");
+            Refusal::new(StatusCode::GATEWAY_TIMEOUT, error).hint(
+                "it came long after its deadline or after a fail-over; look whether it took effect before you send it as a new request",
+            )
         }
         Outcome::Conflict => key_reused(),
         _ => {

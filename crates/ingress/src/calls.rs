@@ -324,7 +324,7 @@ impl Calls {
                 self.set_timer(key, at);
             }
             Outcome::Rejected | Outcome::Conflict => self.give_all(key, Result::Reply(reply)),
-            Outcome::Done | Outcome::Failed | Outcome::Expired => {
+            Outcome::Done | Outcome::Failed | Outcome::Expired | Outcome::Unknown => {
                 let took = now.since(pending.since).0;
                 let is_keyed = pending.is_keyed;
                 let latency = self.latency.entry(app).or_insert(took);

@@ -162,7 +162,7 @@ impl Ledger {
         report.repeats += u64::from(completed.attempts.saturating_sub(1));
         report.wrong += u64::from(!expected);
         match completed.reply.as_ref().map(|r| r.outcome) {
-            None => report.unknown += 1,
+            None | Some(Outcome::Unknown) => report.unknown += 1,
             Some(Outcome::Overloaded) => report.overloaded += 1,
             Some(Outcome::Expired) => report.expired += 1,
             Some(Outcome::Failed) => report.failed += 1,

@@ -112,6 +112,9 @@ pub enum Outcome {
     Rejected,
     /// Its idempotency key belongs to another request. Nothing was done.
     Conflict,
+    /// It was not handled now, and whether it was before is not known any more; it is a dead letter
+    /// that cannot be replayed.
+    Unknown,
 }
 
 /// Bytes of the reason of a dead letter.
@@ -124,6 +127,8 @@ pub const LETTER_HEADER_LEN: usize = 48;
 pub struct DeadLetter {
     /// When it was dead-lettered, since the Unix epoch.
     pub at: Timestamp,
+    /// [`Outcome::Failed`], [`Outcome::Expired`] or [`Outcome::Unknown`].
+    pub outcome: Outcome,
     /// Why, in words; at most [`REASON_LEN_MAX`] bytes.
     pub reason: String,
     /// The message's key.
@@ -142,6 +147,7 @@ impl Outcome {
             Outcome::Failed => 3,
             Outcome::Rejected => 4,
             Outcome::Conflict => 5,
+            Outcome::Unknown => 6,
         }
     }
 
@@ -154,6 +160,7 @@ impl Outcome {
             3 => Outcome::Failed,
             4 => Outcome::Rejected,
             5 => Outcome::Conflict,
+            6 => Outcome::Unknown,
             other => {
                 return Err(WireError::Unknown {
                     what: "outcome",
@@ -188,6 +195,7 @@ impl DeadLetter {
 
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         out.put_u64(self.at.0);
+        out.put_u8(self.outcome.code());
         out.put_short(self.reason.as_bytes());
         out.put_short(&self.key);
         out.put_long(&self.payload);
@@ -196,6 +204,7 @@ impl DeadLetter {
     pub(crate) fn decode(r: &mut Reader<'_>) -> Result<DeadLetter, WireError> {
         Ok(DeadLetter {
             at: Timestamp(r.u64()?),
+            outcome: Outcome::from_code(r.u8()?)?,
             reason: str::from_utf8(r.short_bytes("reason", REASON_LEN_MAX)?)
                 .map_err(|_| WireError::Text("reason"))?
                 .to_owned(),

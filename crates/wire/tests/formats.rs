@@ -70,6 +70,7 @@ fn entry() -> Entry {
         replays: Some(id()),
         dead: Some(DeadLetter {
             at: Timestamp(9),
+            outcome: Outcome::Failed,
             reason: "why".into(),
             key: vec![1],
             payload: vec![2],
@@ -228,6 +229,7 @@ fn dead_letters_fill_a_datagram_and_no_more() {
 fn letter(payload_len: usize) -> DeadLetter {
     DeadLetter {
         at: Timestamp(5),
+        outcome: Outcome::Failed,
         reason: "x".into(),
         key: vec![1],
         payload: vec![2; payload_len],

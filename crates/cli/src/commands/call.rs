@@ -131,6 +131,7 @@ fn answer(completed: Completed) -> Answer {
             None => "no answer",
             Some(Outcome::Done) => "done",
             Some(Outcome::Failed) => "failed",
+            Some(Outcome::Unknown) => "unknown",
             Some(Outcome::Expired) => "expired",
             Some(Outcome::Overloaded) => "overloaded",
             Some(Outcome::Rejected | Outcome::Conflict) => "rejected",

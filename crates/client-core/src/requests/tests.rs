@@ -273,6 +273,7 @@ fn a_replay_goes_to_the_primary_and_any_reply_is_its_outcome() {
     };
     let content = DeadLetter {
         at: Timestamp(0),
+        outcome: Outcome::Failed,
         key: b"k".to_vec(),
         payload: vec![],
         reason: String::new(),

@@ -247,29 +247,36 @@ impl Worker {
             // The client retries.
             Admission::Wait | Admission::Overloaded => return,
         }
-        let Some(message) = message else {
-            let taken = self.on_reply(shard.app, replay.id, replay.attempt, no_letter());
-            return self.count(taken);
+        let message = match message {
+            Ok(message) => message,
+            Err(refused) => {
+                let taken = self.on_reply(shard.app, replay.id, replay.attempt, refused);
+                return self.count(taken);
+            }
         };
         self.primary(id, |p, _| p.on_replay(replay.letter, message));
     }
 }
 
-/// The message of a dead letter under a new identity; none if the shard has no such letter.
-fn replay_message(shard: &Shard, replay: &Replay, ingress: &Config) -> Option<Message> {
+/// The message of a dead letter under a new identity, or why there is none.
+fn replay_message(shard: &Shard, replay: &Replay, ingress: &Config) -> Result<Message, Reply> {
     let id = MessageId {
         request: replay.id,
         ..replay.letter
     };
     let (slot, key, payload) = match shard.log.dead_letters.get(&replay.letter) {
+        Some(l) if l.outcome == Outcome::Unknown => {
+            let reason = "it may have been handled already: a replay could have its effects twice";
+            return Err(refuse(Outcome::Rejected, reason));
+        }
         Some(l) => (Slot::of(&l.key), l.key.clone(), l.payload.clone()),
         // Done already, under another primary: what it was is not needed to repeat the answer.
         None => match shard.log.dedup.look_up(replay.slot, &id) {
-            Lookup::New => return None,
+            Lookup::New => return Err(no_letter()),
             Lookup::Handled(_) | Lookup::Stale => (replay.slot, Vec::new(), Vec::new()),
         },
     };
-    Some(Message {
+    Ok(Message {
         id,
         attempt: replay.attempt,
         slot,

@@ -99,7 +99,7 @@ impl Worker {
                     && self
                         .world
                         .leases
-                        .on_request(self.world.now, h.from, plan_version)
+                        .on_request(self.world.now, h.from, sent, plan_version)
                 {
                     self.packer.frame(h.from, &Frame::LeaseGrant { sent });
                 }

@@ -137,6 +137,11 @@ impl Worker {
         }));
         app.set_replica(key, Some(id));
         if role == Role::Primary {
+            if shard.predecessor.is_some()
+                && let Some(hosted) = self.replicas.get_mut(id.at())
+            {
+                hosted.replica.shard.log.since = self.world.now;
+            }
             self.promote(id, shard);
         }
     }

@@ -1,0 +1,234 @@
+//! Effects take place once: behind stateless services, after forgetting, with wrong clocks.
+
+mod common;
+
+use common::{Cluster, Handler, count_and_forward, key_of, shard};
+use e3_model::{Nanos, NodeId, Timestamp};
+use e3_wire::entry::Outcome;
+
+/// A stateful service, a stateless one, a stateful one.
+const LINE: &str = "
+apiVersion: e3.dev/v1alpha1
+kind: Application
+metadata: {name: line}
+spec:
+  objective: {latency: 50ms}
+  deadline: 20s
+  ingress: front
+  services:
+    - name: front
+      module: s.wasm
+      stateful: true
+      replicas: 2
+      resources: {cpu: 0.1, memory: 64Mi}
+      collections: [{name: count, kind: counter}]
+    - name: middle
+      module: s.wasm
+      resources: {cpu: 0.1, memory: 64Mi}
+    - name: back
+      module: s.wasm
+      stateful: true
+      resources: {cpu: 0.1, memory: 64Mi}
+      collections: [{name: count, kind: counter}]
+  channels:
+    - {name: a, from: front, to: middle}
+    - {name: b, from: middle, to: back}
+";
+
+/// Two stateful services.
+const PAIR: &str = "
+apiVersion: e3.dev/v1alpha1
+kind: Application
+metadata: {name: pair}
+spec:
+  objective: {latency: 50ms}
+  deadline: 20s
+  ingress: front
+  services:
+    - name: front
+      module: s.wasm
+      stateful: true
+      replicas: 2
+      resources: {cpu: 0.1, memory: 64Mi}
+      collections: [{name: count, kind: counter}]
+    - name: back
+      module: s.wasm
+      stateful: true
+      resources: {cpu: 0.1, memory: 64Mi}
+      collections: [{name: count, kind: counter}]
+  channels:
+    - {name: a, from: front, to: back}
+";
+
+fn line() -> Cluster {
+    Cluster::new(LINE, 4, |key| match key.service.0 {
+        0 => vec![0, 1],
+        service => vec![service + 1],
+    })
+}
+
+/// Another process takes the place of the stateless service's.
+fn replace_middle(c: &mut Cluster) {
+    c.kill(2);
+    c.start(2, 2);
+    c.promote(shard(1, 0), 2);
+}
+
+/// Fails every message at a service, as long as it is asked to.
+fn failing_at(service: u16, channels: u16) -> Handler {
+    Box::new(move |at, invocation, state| {
+        if at.0 == service {
+            return Err(());
+        }
+        Ok(count_and_forward(channels, invocation, state))
+    })
+}
+
+fn soon(c: &Cluster) -> Timestamp {
+    c.now + Nanos::from_secs(15)
+}
+
+#[test]
+fn a_copy_at_a_stateless_service_is_durable_when_its_outputs_are() {
+    let mut c = line();
+    c.cut.insert((2, 3));
+    let deadline = soon(&c);
+    c.request(0, 1, 0, b"k", deadline);
+    c.pass(50);
+    assert_eq!(c.count(0, shard(0, 0), 1, 1), 1);
+    assert_eq!(c.count(3, shard(2, 0), 1, 1), 0, "on its way");
+    // Another primary sends it to the same process once more.
+    c.kill(0);
+    c.promote(shard(0, 0), 1);
+    c.publish();
+    c.pass(2_500);
+    // Then that process dies: all that is left of the message is at its sender.
+    replace_middle(&mut c);
+    c.cut.clear();
+    c.publish();
+    c.pass(2_000);
+    assert_eq!(c.count(3, shard(2, 0), 1, 1), 1, "the effect is lost");
+}
+
+#[test]
+fn what_may_have_been_forgotten_is_unknown_and_not_replayed() {
+    let mut c = Cluster::new(PAIR, 3, |key| match key.service.0 {
+        0 => vec![0, 1],
+        _ => vec![2],
+    });
+    // The back end handles it; its sender never hears of that.
+    c.cut.insert((2, 0));
+    let deadline = c.now + Nanos::from_secs(2);
+    c.request(1, 1, 0, b"k", deadline);
+    c.pass(1_000);
+    assert_eq!(c.outcomes(1), [Outcome::Done]);
+    // With the next message, much later, the back end forgets it.
+    c.pass(20_000);
+    let deadline = soon(&c);
+    c.request(1, 2, 0, b"k", deadline);
+    c.pass(3_000);
+    assert_eq!(c.count(2, shard(1, 0), 1, 2), 1);
+    // A new primary sends it again.
+    c.kill(0);
+    c.promote(shard(0, 0), 1);
+    c.publish();
+    c.pass(3_000);
+    let letters = c.read_letters(2, shard(1, 0)).letters;
+    let outcomes: Vec<_> = letters.iter().map(|(_, l)| l.outcome).collect();
+    assert_eq!(outcomes, [Outcome::Unknown]);
+    c.replay_first(2, shard(1, 0), 9);
+    assert_eq!(c.outcomes(9), [Outcome::Rejected]);
+    assert_eq!(c.count(2, shard(1, 0), 2, 9), 0, "a second effect");
+}
+
+#[test]
+fn what_expired_for_certain_is_replayed() {
+    let mut c = line();
+    c.nodes.get_mut(&3).unwrap().held = true;
+    c.cut.insert((2, 3));
+    let deadline = c.now + Nanos::from_secs(2);
+    c.request(0, 1, 0, b"k", deadline);
+    c.pass(3_000);
+    c.cut.clear();
+    c.nodes.get_mut(&3).unwrap().held = false;
+    c.pass(3_000);
+    let letters = c.read_letters(3, shard(2, 0)).letters;
+    assert_eq!(letters.len(), 1);
+    assert_eq!(letters[0].1.outcome, Outcome::Expired);
+    c.replay_first(3, shard(2, 0), 9);
+    assert_eq!(c.outcomes(9), [Outcome::Done]);
+    assert_eq!(c.count(3, shard(2, 0), 2, 9), 1);
+}
+
+#[test]
+fn what_a_successor_cannot_handle_may_have_been_handled() {
+    let mut c = line();
+    c.cut.insert((3, 2));
+    let deadline = soon(&c);
+    c.request(0, 1, 0, b"k", deadline);
+    c.pass(100);
+    assert_eq!(c.count(3, shard(2, 0), 1, 1), 1);
+    c.handler = failing_at(1, 1);
+    replace_middle(&mut c);
+    c.cut.clear();
+    c.publish();
+    c.pass(2_000);
+    let letters = c.read_letters(2, shard(1, 0)).letters;
+    assert_eq!(letters[0].1.outcome, Outcome::Unknown);
+    // Of a request that came later than that it is sure.
+    c.pass(200_000);
+    let deadline = soon(&c);
+    c.request(0, 2, 0, b"k", deadline);
+    c.pass(1_000);
+    let letters = c.read_letters(2, shard(1, 0)).letters;
+    assert_eq!(letters[1].1.outcome, Outcome::Failed);
+}
+
+#[test]
+fn a_clock_that_was_ahead_makes_no_shard_repeat_what_it_forgot() {
+    let mut c = Cluster::new(LINE, 4, |key| match key.service.0 {
+        0 => vec![0],
+        service => vec![service + 1],
+    });
+    let deadline = soon(&c);
+    c.request(0, 1, 0, b"k", deadline);
+    c.pass(50);
+    assert_eq!(c.outcomes(1), [Outcome::Done]);
+    // The time of the log is an hour ahead from here on.
+    c.nodes.get_mut(&0).unwrap().ahead = Nanos::from_secs(3_600);
+    let later = c.clock(0) + Nanos::from_secs(15);
+    c.request(0, 2, 0, b"k", later);
+    c.pass(50);
+    c.nodes.get_mut(&0).unwrap().ahead = Nanos::ZERO;
+    c.request(1, 1, 1, b"k", deadline);
+    c.pass(500);
+    assert_eq!(c.count(0, shard(0, 0), 1, 1), 1, "a second effect");
+    assert_eq!(c.outcomes(1), [Outcome::Done, Outcome::Unknown]);
+}
+
+#[test]
+fn a_primary_with_a_wrong_clock_gets_no_lease() {
+    for ahead_s in [5, 3_600] {
+        let mut c = line();
+        assert!(c.report(0, shard(0, 0)).serving);
+        c.nodes.get_mut(&0).unwrap().ahead = Nanos::from_secs(ahead_s);
+        c.pass(2_000);
+        assert!(!c.report(0, shard(0, 0)).serving, "{ahead_s} s ahead");
+    }
+}
+
+#[test]
+fn a_wrong_clock_drops_no_message_for_good() {
+    let mut c = line();
+    // The front is hours ahead of the back.
+    for node in [0, 1] {
+        c.nodes.get_mut(&node).unwrap().ahead = Nanos::from_secs(3 * 3_600);
+    }
+    c.pass(2_000);
+    let deadline = c.clock(0) + Nanos::from_secs(15);
+    c.request(0, 1, 0, &key_of(0, 1), deadline);
+    c.pass(2_000);
+    let letters = c.read_letters(2, shard(1, 0)).letters;
+    assert_eq!(letters.len(), 1, "it is nowhere");
+    assert_eq!(c.shard(shard(0, 0)).primary, NodeId(0));
+}
