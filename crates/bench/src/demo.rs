@@ -12,7 +12,7 @@ The thermostat application as in `e3 demo`, on a cluster of its own: clients, co
 this machine. The rate is doubled until it does not hold, then closed in on by bisection in runs of 3 s,
 each on an empty application; the highest that held is measured for 10 s.
 The processor time of a request is that of all processes at 15,000 requests/s, or at the highest rate that
-held if that is lower.";
+held if that is lower. The same load on ten times the shards shows what an instance costs that has nothing to do.";
 
 /// A rate is held if at least this part of the offered requests is handled in time.
 const HELD_PART: f64 = 0.99;
@@ -36,6 +36,23 @@ const MEASURED_TRIES: u32 = 8;
 const CPU_RATE_RPS: f64 = 15_000.0;
 /// Processor time of a request at that rate, at most, in microseconds.
 const CPU_AIM_US: f64 = 70.0;
+
+/// Instances, as a multiple of those of the application, that a request's processor time is compared
+/// with.
+const SCALE: u16 = 10;
+/// Processor time of a request with that many instances, at most, relative to the application's own.
+const SCALE_AIM: f64 = 1.25;
+
+/// What is run.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Load {
+    /// Requests per second.
+    pub rate_rps: f64,
+    /// Length.
+    pub duration: Duration,
+    /// Shards of each service, as a multiple of those in its manifest.
+    pub shards_factor: u16,
+}
 
 /// What came of a run.
 #[derive(Clone, PartialEq, Debug)]
@@ -66,11 +83,22 @@ impl Run {
         let p99 = Duration::from_secs_f64(self.p99_us / 1e6);
         self.achieved_rps >= HELD_PART * self.offered_rps && p99 <= HELD_P99
     }
+
+    /// Processor time of a request in microseconds.
+    fn cpu_us(&self) -> f64 {
+        self.cpu_s * 1e6 / self.sent.max(1) as f64
+    }
 }
 
-/// Searches for the highest rate and measures it. `run` runs a load of this rate and length on an
-/// empty application.
-pub fn run<E>(mut run: impl FnMut(f64, Duration) -> Result<Run, E>) -> Result<Vec<Figure>, E> {
+/// Searches for the highest rate and measures it. `load` runs a load on an empty application.
+pub fn run<E>(mut load: impl FnMut(Load) -> Result<Run, E>) -> Result<Vec<Figure>, E> {
+    let mut run = |rate_rps, duration| {
+        load(Load {
+            rate_rps,
+            duration,
+            shards_factor: 1,
+        })
+    };
     let (mut low, mut high) = (RATES_RPS.0, RATES_RPS.0);
     while high < RATES_RPS.1 && run(high, SEARCH_RUN)?.held() {
         low = high;
@@ -95,12 +123,32 @@ pub fn run<E>(mut run: impl FnMut(f64, Duration) -> Result<Run, E>) -> Result<Ve
     let mut figures = figures(&measured);
     let at_rate = run(CPU_RATE_RPS.min(measured.offered_rps), MEASURED_RUN)?;
     figures.push(cpu(&at_rate));
+    let scaled = load(Load {
+        rate_rps: at_rate.offered_rps,
+        duration: MEASURED_RUN,
+        shards_factor: SCALE,
+    })?;
+    figures.push(scale(&at_rate, &scaled));
     Ok(figures)
+}
+
+/// What a request costs with more instances.
+fn scale(one: &Run, scaled: &Run) -> Figure {
+    let ratio = scaled.cpu_us() / one.cpu_us();
+    let verdict = if scaled.held() { "held" } else { "NOT held" };
+    let figure = Figure::new("demo.scale_instances", ratio, "ratio", Better::Lower);
+    figure.aim(SCALE_AIM).note(format!(
+        "processor time of a request with {SCALE} times the instances: {:.0} us, against {:.0} us; {} requests/s, \
+         {verdict}",
+        scaled.cpu_us(),
+        one.cpu_us(),
+        grouped(scaled.offered_rps),
+    ))
 }
 
 /// What a request costs. The aim is for one rate; a machine that does not hold it has none.
 fn cpu(run: &Run) -> Figure {
-    let us = run.cpu_s * 1e6 / run.sent.max(1) as f64;
+    let us = run.cpu_us();
     let rate = grouped(run.offered_rps);
     let figure = Figure::new("demo.cpu_us_per_request", us, "us", Better::Lower).note(format!(
         "processor time of clients, controller and nodes at {rate} requests/s"
@@ -155,13 +203,14 @@ mod tests {
     use std::convert::Infallible;
 
     /// A machine that handles at most `bound` requests per second.
-    fn machine(bound: f64) -> impl FnMut(f64, Duration) -> Result<Run, Infallible> {
-        move |offered_rps, length| {
+    fn machine(bound: f64) -> impl FnMut(Load) -> Result<Run, Infallible> {
+        move |load| {
+            let offered_rps = load.rate_rps;
             Ok(Run {
                 offered_rps,
                 achieved_rps: offered_rps.min(bound),
-                duration_s: length.as_secs_f64(),
-                cpu_s: 50e-6,
+                duration_s: load.duration.as_secs_f64(),
+                cpu_s: 50e-6 * (1.0 + f64::from(load.shards_factor - 1) / 45.0),
                 p50_us: 100.0,
                 p99_us: 1000.0,
                 sent: 1,
@@ -182,6 +231,7 @@ mod tests {
             );
             let aim = (bound > CPU_RATE_RPS).then_some(true);
             assert_eq!((figures[5].value, figures[5].pass), (Some(50.0), aim));
+            assert_eq!((figures[6].value, figures[6].pass), (Some(1.2), Some(true)));
             assert_eq!(
                 (figures[3].pass, figures[4].pass),
                 (Some(true), Some(false))

@@ -108,7 +108,9 @@ impl Doorbell {
         let timeout = Timespec::try_from(at_most).ok();
         // Interrupted or not: the caller looks at everything anyway.
         let _ = poll(&mut fds, timeout.as_ref());
-        let _ = rustix::io::read(&*self.0, &mut [0u8; 8]);
+        if fds[0].revents().contains(PollFlags::IN) {
+            let _ = rustix::io::read(&*self.0, &mut [0u8; 8]);
+        }
     }
 }
 

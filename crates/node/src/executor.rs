@@ -210,14 +210,18 @@ impl Executor {
 
     /// Runs handlers for a turn; true if there is more to run. Completions are added to `done`.
     pub(crate) fn run(&mut self, done: &mut Vec<(ShardKey, Completion)>) -> bool {
-        let (begin, cpu_begin) = (Instant::now(), processor_time::of_thread());
-        let more = self.engine.run(TURN_MAX);
-        // On a busy machine the turn waits for the processor. Emulation multiplies service times,
-        // so it must not count that as work.
-        let cpu = processor_time::of_thread()
-            .saturating_sub(cpu_begin)
-            .as_secs_f64();
-        let on_cpu = (cpu / begin.elapsed().as_secs_f64().max(1e-9)).min(1.0);
+        let mut on_cpu = 1.0;
+        // Many turns run no handler, and reading the thread's clock is a system call.
+        if self.engine.has_work() {
+            let (begin, cpu_begin) = (Instant::now(), processor_time::of_thread());
+            self.engine.run(TURN_MAX);
+            // On a busy machine the turn waits for the processor. Emulation multiplies service
+            // times, so it must not count that as work.
+            let cpu = processor_time::of_thread()
+                .saturating_sub(cpu_begin)
+                .as_secs_f64();
+            on_cpu = (cpu / begin.elapsed().as_secs_f64().max(1e-9)).min(1.0);
+        }
         for (id, mut completion) in self.engine.completions() {
             let Some(key) = self.keys.get(&id) else {
                 continue;
@@ -229,7 +233,7 @@ impl Executor {
             completion.busy = Nanos((completion.busy.0 as f64 * on_cpu) as u64);
             done.push((*key, completion));
         }
-        more
+        self.engine.has_work()
     }
 
     /// How fast the node's accelerators are, in bytes per second.

@@ -6,9 +6,9 @@ use crate::documents::{Sources, modules};
 use crate::settings::Settings;
 use crate::ui::failure::{Exit, Failure};
 use crate::ui::output::{self, Output, Paint, Table};
-use crate::ui::text::{micros, rate};
+use crate::ui::text::{micros, plural, rate};
 use clap::{Args, ValueEnum};
-use e3_bench::demo::{self, Run};
+use e3_bench::demo::{self, Load, Run};
 use e3_bench::services::{self, ServicesError};
 use e3_bench::{Figure, Report, engine, page};
 use e3_loadgen::LoadReport;
@@ -108,12 +108,16 @@ fn services(sources: &Sources, settings: &Settings) -> Result<Vec<Figure>, Failu
 fn demo(sources: &Sources, settings: &Settings) -> Result<Vec<Figure>, Failure> {
     let stage = Stage::start(sources.clone(), None, None, settings)?;
     let mut seed = 0;
-    let figures = demo::run(|rate_rps, length| {
+    let figures = demo::run(|load: Load| {
         seed += 1;
-        stage.redeploy()?;
-        let plan = stage.plan(rate_rps, length, seed);
-        let seconds = length.as_secs();
-        output::say(&format!("{} requests/s for {seconds} s", rate(rate_rps)));
+        let instances = stage.redeploy(load.shards_factor)?;
+        let plan = stage.plan(load.rate_rps, load.duration, seed);
+        output::say(&format!(
+            "{} requests/s for {} s, {}",
+            rate(load.rate_rps),
+            load.duration.as_secs(),
+            plural(instances, "instance")
+        ));
         let before = stage.cpu();
         let load = load::drive(&stage.client, &plan)?.load;
         let run = measured(&load, stage.cpu().saturating_sub(before));

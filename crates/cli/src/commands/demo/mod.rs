@@ -24,6 +24,7 @@ use clap::Args;
 use e3_loadgen::LoadReport;
 use e3_model::Application;
 use e3_model::api::{AppView, DeployRequest, InstanceView};
+use e3_model::document::{API_VERSION, Document, Metadata};
 use model::{Modelled, Subject};
 use serde::Serialize;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -251,13 +252,13 @@ impl Stage {
             plural(stage.app.instances() as usize, "instance")
         ));
         let begin = Instant::now();
-        stage.deploy()?;
+        stage.deploy(&stage.request)?;
         stage.deploy_s = begin.elapsed().as_secs_f64();
         Ok(stage)
     }
 
-    fn deploy(&self) -> Result<(), Failure> {
-        self.client.deploy(&self.request)?;
+    fn deploy(&self, request: &DeployRequest) -> Result<(), Failure> {
+        self.client.deploy(request)?;
         deploy::wait_ready(&self.client, APP, DEPLOY_TIMEOUT)?;
         Ok(())
     }
@@ -270,10 +271,29 @@ impl Stage {
         all.filter_map(|process| process.cpu()).sum()
     }
 
-    /// Deploys the application again, without state.
-    pub fn redeploy(&self) -> Result<(), Failure> {
+    /// Deploys the application again, without state and with `shards_factor` times its shards;
+    /// gives the number of instances.
+    pub fn redeploy(&self, shards_factor: u16) -> Result<usize, Failure> {
         self.client.delete(APP)?;
-        self.deploy()
+        let mut app = self.app.clone();
+        for service in &mut app.spec.services {
+            service.shards *= shards_factor;
+        }
+        let instances = app.instances() as usize;
+        let document = Document {
+            api_version: API_VERSION.to_string(),
+            kind: "Application".to_string(),
+            metadata: Metadata {
+                name: app.name,
+                description: None,
+            },
+            spec: app.spec,
+        };
+        let mut request = self.request.clone();
+        // JSON is YAML.
+        request.manifest = serde_json::to_string(&document).expect("plain data");
+        self.deploy(&request)?;
+        Ok(instances)
     }
 
     /// A load of this application.
