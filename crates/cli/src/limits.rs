@@ -84,6 +84,18 @@ pub const CHAOS_NOTICED: Duration = Duration::from_millis(1_500);
 pub const CHAOS_WHOLE_MAX: Duration = Duration::from_secs(60);
 /// Timeout of requests to a controller that may be paused.
 pub const CHAOS_API_TIMEOUT: Duration = Duration::from_secs(5);
+/// Datagrams in a hundred that the fault `drop` loses.
+pub const CHAOS_DROP_PERCENT: u32 = 10;
+/// Clients of a history.
+pub const HISTORY_CLIENTS: u64 = 6;
+/// Keys that they share at a time.
+pub const HISTORY_KEYS: u64 = 3;
+/// How long a key is used: what is without answer then burdens the check of this key alone.
+pub const HISTORY_KEY_TIME: Duration = Duration::from_secs(4);
+/// Longest time that a client waits before its next request, in milliseconds.
+pub const HISTORY_PAUSE_MAX_MS: u64 = 30;
+/// One request in so many is the last of its client.
+pub const HISTORY_VANISH_ONE_IN: u64 = 150;
 
 const _: () = assert!(CHAOS_NOTICED.as_millis() > HEARTBEAT_TIMEOUT_MS as u128);
 const _: () = assert!(HEARTBEAT_TIMEOUT_MS >= 4 * HEARTBEAT_MS);

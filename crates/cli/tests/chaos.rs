@@ -1,5 +1,6 @@
-//! `e3 chaos` on real processes: nothing is lost or repeated, whatever is killed and moved; what it
-//! paused goes on, also after Ctrl-C; and a failure names the command that repeats it.
+//! `e3 chaos` on real processes: nothing is lost or repeated, whatever is killed and moved, and the
+//! histories of a key-value store are linearizable, says Porcupine; what was paused goes on, also after
+//! Ctrl-C.
 
 mod common;
 
@@ -7,12 +8,14 @@ use common::running::{Down, pid, run_file};
 use common::{E3, are_services_built, ended};
 use rustix::process::{Signal, kill_process};
 use serde_json::Value;
-use std::process::Stdio;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 /// Seed of the schedule; another one by `E3_CHAOS_SEED`.
 const SEED: &str = "20190711";
-/// The faults that everything must survive.
-const FAULTS: &str = "kill,restart,kill-controller,pause-supervisor,move,update";
+/// The faults of processes, and those of the network.
+const FAULTS: &str = "kill,restart,pause,pause-supervisor,move,update";
+const NETWORK_FAULTS: &str = "cut,one-way,drop";
 
 fn start(e3: &E3) {
     e3.good(&["up", "--detach", "--port", "0"]);
@@ -23,6 +26,123 @@ fn start(e3: &E3) {
 fn state(pid: i32) -> char {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     stat.rsplit_once(") ").unwrap().1.chars().next().unwrap()
+}
+
+/// What the independent checker says of a history: its exit code; None if it has not been built.
+fn check(history: &str) -> Option<i32> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or(root.join("target"), PathBuf::from);
+    let checker = target.join("linearizability");
+    if !checker.is_file() {
+        println!("SKIPPED in part: histories are not checked (scripts/setup --checks)");
+        return None;
+    }
+    let ended = ended(Command::new(checker).arg(history).output().unwrap());
+    println!("{}{}", ended.out, ended.err);
+    Some(ended.code)
+}
+
+/// A load under faults, with a history: nothing is lost or repeated, and the history is linearizable.
+#[track_caller]
+fn survives(e3: &E3, arguments: &[&str]) -> Value {
+    let history = e3.file("history.jsonl", "");
+    let more = ["--history", &history, "-o", "json"];
+    let run = e3.run(&[arguments, &more].concat());
+    println!("{}", run.err);
+    let report: Value = serde_json::from_str(&run.out).unwrap();
+    assert_eq!(run.code, 0, "{} {}", report["reasons"], report["faults"]);
+    assert_eq!(report["passed"], true);
+    assert_eq!(report["load"]["verdict"], "proved", "{}", report["reasons"]);
+    let text = std::fs::read_to_string(&history).unwrap();
+    assert!(
+        text.lines().count() > 100,
+        "{} requests",
+        text.lines().count()
+    );
+    assert!(check(&history).unwrap_or(0) == 0, "{text}");
+    report
+}
+
+#[test]
+fn the_checker_of_histories_refuses_what_no_store_says() {
+    let e3 = E3::new();
+    let line = |op: &str, call: u64, end: u64, rest: &str| {
+        format!(r#"{{"client":1,"key":"k","op":"{op}","call":{call},"return":{end},{rest}}}"#)
+    };
+    let set = |value: &str, call, end| {
+        line(
+            "set",
+            call,
+            end,
+            &format!(r#""value":"{value}","result":"STORED""#),
+        )
+    };
+    let get = |value: &str, call, end| line("get", call, end, &format!(r#""result":"{value}""#));
+    let cas = |expected: &str, value: &str, call, end| {
+        let rest = format!(r#""expected":"{expected}","value":"{value}","result":"STORED""#);
+        line("cas", call, end, &rest)
+    };
+    let vanished =
+        r#"{"client":2,"key":"k","op":"set","value":"c","call":3,"return":null,"result":null}"#;
+    for (name, good, lines) in [
+        ("in order", true, vec![set("a", 1, 2), get("a", 3, 4)]),
+        (
+            "side by side",
+            true,
+            vec![
+                set("a", 1, 2),
+                set("b", 3, 9),
+                get("a", 4, 5),
+                get("b", 6, 7),
+            ],
+        ),
+        (
+            "stale read",
+            false,
+            vec![set("a", 1, 2), set("b", 3, 4), get("a", 5, 6)],
+        ),
+        (
+            "lost write",
+            false,
+            vec![set("a", 1, 2), line("get", 3, 4, r#""result":null"#)],
+        ),
+        (
+            "both of two swaps",
+            false,
+            vec![set("a", 1, 2), cas("a", "b", 3, 5), cas("a", "c", 4, 6)],
+        ),
+        (
+            "late",
+            true,
+            vec![
+                set("a", 1, 2),
+                vanished.into(),
+                get("a", 5, 6),
+                get("c", 7, 8),
+            ],
+        ),
+        (
+            "never",
+            true,
+            vec![set("a", 1, 2), vanished.into(), get("a", 5, 6)],
+        ),
+        (
+            "late and undone",
+            false,
+            vec![
+                set("a", 1, 2),
+                vanished.into(),
+                get("c", 5, 6),
+                get("a", 7, 8),
+            ],
+        ),
+    ] {
+        let Some(code) = check(&e3.file("history.jsonl", &lines.join("\n"))) else {
+            return;
+        };
+        assert_eq!(code, i32::from(!good), "{name}");
+    }
+    assert_eq!(check(&e3.file("history.jsonl", "no history")), Some(2));
 }
 
 #[test]
@@ -38,7 +158,7 @@ fn nothing_is_lost_or_repeated_under_faults() {
         "chaos",
         "kvs",
         "--minutes",
-        "0.75",
+        "0.6",
         "--seed",
         &seed,
         "--faults",
@@ -48,12 +168,7 @@ fn nothing_is_lost_or_repeated_under_faults() {
     println!("{planned}");
     // The seed decides.
     assert_eq!(planned, e3.good(&[&arguments[..], &["--dry-run"]].concat()));
-    let run = e3.run(&[&arguments[..], &["-o", "json"]].concat());
-    println!("{}", run.err);
-    assert_eq!(run.code, 0, "{}", run.out);
-    let report: Value = serde_json::from_str(&run.out).unwrap();
-    assert_eq!(report["passed"], true);
-    assert_eq!(report["load"]["verdict"], "proved", "{report}");
+    let report = survives(&e3, &arguments);
     let faults = report["faults"].as_array().unwrap();
     assert_eq!(faults.len(), planned.lines().count());
     let done = faults.iter().filter(|f| !f["beganMs"].is_null());
@@ -62,6 +177,36 @@ fn nothing_is_lost_or_repeated_under_faults() {
     let again = report["replay"].as_str().unwrap();
     let again: Vec<&str> = again.split(' ').skip(1).chain(["--dry-run"]).collect();
     assert_eq!(planned, e3.good(&again));
+}
+
+#[test]
+fn nothing_is_lost_or_repeated_when_the_network_fails() {
+    if !are_services_built() {
+        return;
+    }
+    let is_root = rustix::process::geteuid().is_root();
+    let has_nft = Command::new("nft").arg("--version").output().is_ok();
+    if !is_root || !has_nft {
+        println!("SKIPPED: faults of the network need root and nftables");
+        return;
+    }
+    let seed = std::env::var("E3_CHAOS_SEED").unwrap_or(SEED.into());
+    let report = survives(
+        &E3::new(),
+        &[
+            "chaos",
+            "kvs",
+            "--network",
+            "--minutes",
+            "0.4",
+            "--seed",
+            &seed,
+            "--faults",
+            NETWORK_FAULTS,
+        ],
+    );
+    let faults = report["faults"].as_array().unwrap();
+    assert!(faults.iter().any(|f| !f["beganMs"].is_null()), "{faults:?}");
 }
 
 #[test]
@@ -112,6 +257,7 @@ fn it_needs_a_cluster_and_an_application() {
         &["--minutes", "0"][..],
         &["--faults", "wish"],
         &["--rate", "0"],
+        &["--faults", "cut"],
     ] {
         let refused = e3.run(&[&["chaos", "kvs"], bad].concat());
         assert_eq!(refused.code, 2, "{refused:?}");

@@ -42,7 +42,7 @@ mod socket;
 mod udp;
 
 pub use dead_letters::{DeadLetterClient, Route};
-pub use e3_client_core::{Call, Completed, Duplicate, Event, Requests, Routes};
+pub use e3_client_core::{Call, Completed, Duplicate, Event, Requests, Routes, is_refusal};
 pub use error::ClientError;
 pub use socket::unique;
 pub use udp::{Client, Refresh};

@@ -33,6 +33,16 @@ pub enum Fault {
     Move,
     /// Update the code of all services
     Update,
+    /// Cut a node off: all its datagrams are lost, in both directions
+    Cut,
+    /// Cut a node off from the other nodes, but not from the controller
+    CutPeers,
+    /// Cut a node off from the controller, but not from the other nodes
+    CutController,
+    /// Lose what a node sends to nodes and controller; it still receives
+    OneWay,
+    /// Lose one datagram in ten, of all
+    Drop,
 }
 
 /// What a fault is done to.
@@ -50,15 +60,25 @@ impl Fault {
     /// All of them that are chosen if none is named: those that an application with two replicas
     /// survives. With its supervisor, every process of a cluster on one machine ends, and all state with
     /// them.
-    pub fn defaults() -> Vec<Fault> {
+    pub fn defaults(network: bool) -> Vec<Fault> {
         let all = Fault::value_variants().iter().copied();
-        all.filter(|f| *f != Fault::KillSupervisor).collect()
+        let possible = all.filter(|f| network || !f.needs_network());
+        possible.filter(|f| *f != Fault::KillSupervisor).collect()
+    }
+
+    /// Whether it needs a network of the cluster's own.
+    pub fn needs_network(self) -> bool {
+        matches!(
+            self,
+            Fault::Cut | Fault::CutPeers | Fault::CutController | Fault::OneWay | Fault::Drop
+        )
     }
 
     /// What it is done to.
     pub fn subject(self) -> Subject {
         match self {
             Fault::Kill | Fault::Pause | Fault::Restart => Subject::Node,
+            Fault::Cut | Fault::CutPeers | Fault::CutController | Fault::OneWay => Subject::Node,
             Fault::Move => Subject::Shard,
             _ => Subject::Whole,
         }
@@ -71,6 +91,10 @@ impl Fault {
             Fault::Pause => Some((ms(50), ms(5_000))),
             Fault::PauseController => Some((ms(100), ms(10_000))),
             Fault::PauseSupervisor => Some((ms(500), ms(5_000))),
+            Fault::Cut | Fault::CutPeers | Fault::CutController | Fault::OneWay => {
+                Some((ms(100), ms(8_000)))
+            }
+            Fault::Drop => Some((ms(500), ms(8_000))),
             Fault::PauseNodes | Fault::PauseAll => Some((ms(50), ms(4_000))),
             _ => None,
         }
@@ -82,6 +106,7 @@ impl Fault {
             self,
             Fault::Move
                 | Fault::Update
+                | Fault::Drop
                 | Fault::KillController
                 | Fault::PauseController
                 | Fault::RestartController

@@ -1,6 +1,7 @@
 //! Does to the cluster what the schedule says, while the load runs on another thread.
 
 use super::fault::{Fault, Subject};
+use super::network::Network;
 use super::processes::{CONTROLLER, Processes};
 use super::schedule::{PRIMARY_OF, Planned};
 use super::update::Updates;
@@ -45,6 +46,8 @@ pub struct Injector {
     pub client: Client,
     /// The processes.
     pub processes: Processes,
+    /// The network, if it is one of the cluster's own.
+    pub network: Option<Network>,
     /// Further versions of the code.
     pub updates: Option<Updates>,
     /// When it becomes true, no further fault is made.
@@ -141,6 +144,9 @@ impl Injector {
             Fault::KillSupervisor => self.kill_supervisor(),
             Fault::Move => self.migrate(&fault.target),
             Fault::Update => self.update(),
+            Fault::Cut | Fault::CutPeers | Fault::CutController | Fault::OneWay | Fault::Drop => {
+                self.cut(fault, node)
+            }
         }
     }
 
@@ -154,6 +160,17 @@ impl Injector {
         processes.iter().for_each(Process::pause);
         self.sleep_until(Instant::now() + length);
         processes.iter().for_each(Process::resume);
+        Ok(())
+    }
+
+    fn cut(&self, fault: &Planned, node: &str) -> Result<(), Failure> {
+        let network = self.network.as_ref().ok_or_else(|| {
+            let message = format!("{} needs a network namespace", fault.fault);
+            Failure::new(Exit::Input, message)
+        })?;
+        let nodes = self.client.with_timeout(CHAOS_API_TIMEOUT).nodes()?;
+        let _cut = network.cut(fault.fault, node, &nodes)?;
+        self.sleep_until(Instant::now() + fault.length);
         Ok(())
     }
 

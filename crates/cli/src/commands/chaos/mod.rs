@@ -2,7 +2,10 @@
 //! load says whether anything was lost or repeated.
 
 mod fault;
+mod history;
 mod inject;
+mod network;
+mod own;
 mod processes;
 mod report;
 mod schedule;
@@ -19,16 +22,20 @@ use crate::ui::failure::{Exit, Failure};
 use crate::ui::output::{self, Output};
 use crate::ui::values::rate;
 use clap::Args;
-use e3_loadgen::Phase;
+use e3_loadgen::{LoadReport, Phase};
 use e3_model::plan::Role;
 use fault::Fault;
+use history::{Clients, Operation};
 use inject::{Injected, Injector};
+use network::Network;
+use own::Own;
 use processes::Processes;
 use report::ChaosReport;
 use schedule::{Planned, Shape};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
@@ -56,6 +63,14 @@ pub struct Chaos {
     /// Manifest of the application, for the fault `update` [default: the built-in one of its name]
     #[arg(long, value_name = "FILE|NAME")]
     pub manifest: Option<String>,
+    /// Write a history of clients that share keys of a key-value store to this file, one line of JSON
+    /// for each request
+    #[arg(long, value_name = "FILE")]
+    pub history: Option<PathBuf>,
+    /// Start a cluster of its own in a network namespace, deploy the application there, and also make
+    /// faults of the network; this needs root
+    #[arg(long)]
+    pub network: bool,
     /// Print the schedule and do nothing
     #[arg(long)]
     pub dry_run: bool,
@@ -69,9 +84,19 @@ pub struct Chaos {
 
 /// `e3 chaos`.
 pub fn run(args: &Chaos, settings: &Settings) -> Result<(), Failure> {
-    let state = StateDir::new(&settings.dir);
+    args.check()?;
+    let mut own = None;
+    let (state, client) = if args.network {
+        network::enter()?;
+        let manifest = args.manifest.as_deref().unwrap_or(&args.app);
+        let own = own.insert(Own::start(manifest, &args.sources, settings)?);
+        (own.state.clone(), own.client.clone())
+    } else {
+        let state = StateDir::new(&settings.dir);
+        let client = Client::connect(settings)?;
+        (state, client)
+    };
     let processes = Processes::of(&state)?;
-    let client = Client::connect(settings)?;
     let seed = args.seed.unwrap_or_else(load::fresh_seed);
     let faults = args.chosen();
     let shape = shape(&processes, &client, &args.app)?;
@@ -113,10 +138,21 @@ pub fn run(args: &Chaos, settings: &Settings) -> Result<(), Failure> {
 }
 
 impl Chaos {
+    fn check(&self) -> Result<(), Failure> {
+        let network = self.faults.iter().find(|f| f.needs_network());
+        match network {
+            Some(fault) if !self.network => {
+                let message = format!("the fault {fault} needs --network, which needs root");
+                Err(Failure::new(Exit::Input, message))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// The faults to choose from, each once.
     fn chosen(&self) -> Vec<Fault> {
         if self.faults.is_empty() {
-            let mut all = Fault::defaults();
+            let mut all = Fault::defaults(self.network);
             // Whoever asks for updates gives a manifest; others need none.
             let known = self.manifest.is_some() || crate::documents::builtin::is_app(&self.app);
             all.retain(|f| *f != Fault::Update || known);
@@ -136,6 +172,9 @@ impl Chaos {
             self.rate,
             names.join(",")
         );
+        if self.network {
+            line += " --network";
+        }
         if let Some(manifest) = &self.manifest {
             line += &format!(" --manifest {manifest}");
         }
@@ -159,10 +198,12 @@ impl Run<'_> {
     fn run(self) -> Result<ChaosReport, Failure> {
         let app = &self.args.app;
         let stop = stop_on_signal(&self.processes)?;
+        let network = self.args.network;
         let injector = Injector {
             app: app.clone(),
             client: self.client.clone(),
             processes: self.processes.clone(),
+            network: network.then(|| Network::new(self.processes.controller_port())),
             updates: self.updates()?,
             stop: stop.clone(),
         };
@@ -199,41 +240,61 @@ impl Run<'_> {
         Ok(report)
     }
 
-    /// Load and faults side by side.
+    /// Load, faults and the clients of a history side by side.
     fn beside(
         &self,
         injector: &Injector,
         load: &Plan,
-    ) -> Result<(e3_loadgen::LoadReport, Vec<Injected>, Option<String>), Failure> {
+    ) -> Result<(LoadReport, Vec<Injected>, Option<String>), Failure> {
         let (begun, begins) = channel();
-        std::thread::scope(|scope| {
-            let (plan, length) = (&self.plan, self.length);
+        let over = AtomicBool::new(false);
+        let (loaded, injected, history) = std::thread::scope(|scope| {
+            let (plan, length, over) = (&self.plan, self.length, &over);
             let injecting = scope.spawn(move || match begins.recv() {
                 Ok(()) => injector.run(plan, length),
                 // The load has failed before it began.
                 Err(_) => (Vec::new(), None),
             });
             let mut begun = Some(begun);
+            let mut clients = None;
             let loaded = load::drive_alone(&self.client, load, |phase| {
                 if phase == Phase::Load
                     && let Some(begun) = begun.take()
                 {
                     let _ = begun.send(());
+                    let history = self.args.history.as_ref();
+                    clients = history.map(|_| scope.spawn(|| self.clients(over)));
+                }
+                if !matches!(phase, Phase::Probe | Phase::Baseline | Phase::Load) {
+                    over.store(true, Ordering::Relaxed);
                 }
             });
             drop(begun);
+            over.store(true, Ordering::Relaxed);
             if loaded.is_err() {
                 injector.stop.store(true, Ordering::Relaxed);
             }
-            let joined = injecting.join();
-            let (injected, stuck) = joined.map_err(|_| {
-                Failure::new(
-                    Exit::Unexpected,
-                    "the thread that makes faults has panicked",
-                )
-            })?;
-            Ok((loaded?, injected, stuck))
-        })
+            (loaded, injecting.join(), clients.map(|c| c.join()))
+        });
+        let panicked = |_| Failure::new(Exit::Unexpected, "a thread has panicked");
+        let (injected, stuck) = injected.map_err(panicked)?;
+        let load = loaded?;
+        if let (Some(file), Some(history)) = (&self.args.history, history) {
+            history::write(file, &history.map_err(panicked)??)?;
+        }
+        Ok((load, injected, stuck))
+    }
+
+    /// The clients of the history.
+    fn clients(&self, over: &AtomicBool) -> Result<Vec<Operation>, Failure> {
+        let clients = Clients {
+            client: &self.client,
+            app: &self.args.app,
+            seed: self.seed,
+            deadline: CHAOS_DEADLINE,
+            run: e3_client::unique().map_err(|e| Failure::new(Exit::Unexpected, e))?,
+        };
+        clients.run(over)
     }
 
     fn updates(&self) -> Result<Option<Updates>, Failure> {

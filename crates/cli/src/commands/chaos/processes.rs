@@ -40,6 +40,11 @@ impl Processes {
         &self.inner.state
     }
 
+    /// Port of the controller.
+    pub fn controller_port(&self) -> u16 {
+        self.inner.cluster.port
+    }
+
     /// Names of the nodes, sorted.
     pub fn nodes(&self) -> Vec<String> {
         let mut nodes = self.inner.cluster.nodes.clone();

@@ -169,7 +169,14 @@ mod tests {
 
     #[test]
     fn the_seed_decides_the_schedule() {
-        let of = |seed| schedule(seed, Duration::from_secs(120), &Fault::defaults(), &shape());
+        let of = |seed| {
+            schedule(
+                seed,
+                Duration::from_secs(120),
+                &Fault::defaults(true),
+                &shape(),
+            )
+        };
         assert_eq!(of(1), of(1));
         assert_ne!(of(1), of(2));
     }
@@ -178,9 +185,9 @@ mod tests {
     fn every_chosen_fault_comes_and_no_two_cost_a_copy_together() {
         let length = Duration::from_secs(600);
         for seed in 0..50 {
-            let all = schedule(seed, length, &Fault::defaults(), &shape());
+            let all = schedule(seed, length, &Fault::defaults(true), &shape());
             let seen: BTreeSet<Fault> = all.iter().map(|p| p.fault).collect();
-            assert_eq!(seen.len(), Fault::defaults().len(), "seed {seed}");
+            assert_eq!(seen.len(), Fault::defaults(true).len(), "seed {seed}");
             for p in &all {
                 assert!(p.at < length, "seed {seed}: {p:?}");
                 let of_round = all.iter().filter(|q| q.round == p.round);

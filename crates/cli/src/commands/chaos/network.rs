@@ -1,0 +1,187 @@
+//! A network of the cluster's own: a network namespace in which this program runs again, with the
+//! cluster that it starts. Datagrams are lost by rules of nftables, which end with the namespace.
+
+use super::fault::Fault;
+use crate::limits::CHAOS_DROP_PERCENT;
+use crate::ui::failure::{Exit, Failure};
+use e3_model::api::NodeView;
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Set for the program that runs in the namespace.
+const INSIDE: &str = "E3_CHAOS_INSIDE";
+
+/// The namespace that this program runs in.
+pub struct Network {
+    controller_port: u16,
+    made: AtomicU64,
+}
+
+/// Rules, removed when this is dropped.
+pub struct Cut {
+    table: String,
+}
+
+/// Whether this program already runs in a namespace of its own; if not, runs it again in one. Returns
+/// only inside, or with a failure.
+pub fn enter() -> Result<(), Failure> {
+    if std::env::var_os(INSIDE).is_some() {
+        return make_ready();
+    }
+    if !rustix::process::geteuid().is_root() {
+        let message = "network faults need root: they are made in a network namespace";
+        return Err(
+            Failure::new(Exit::Input, message).hint("run it with sudo, or without --network")
+        );
+    }
+    for tool in ["nft", "ip", "unshare"] {
+        let found = Command::new(tool).arg("--version").output();
+        if found.is_err() {
+            let message = format!("{tool} is missing, with which network faults are made");
+            return Err(Failure::new(Exit::NotFound, message)
+                .hint("install the packages nftables, iproute2 and util-linux"));
+        }
+    }
+    let program = std::env::current_exe()
+        .map_err(|e| Failure::new(Exit::Unexpected, format!("find this program: {e}")))?;
+    let failed = Command::new("unshare")
+        .args(["--net", "--"])
+        .arg(program)
+        .args(std::env::args_os().skip(1))
+        .env(INSIDE, "1")
+        .exec();
+    Err(Failure::new(
+        Exit::Unexpected,
+        format!("start unshare: {failed}"),
+    ))
+}
+
+/// Brings the loopback device up. There must be no other: rules must never reach a real network.
+fn make_ready() -> Result<(), Failure> {
+    let devices = std::fs::read_to_string("/proc/net/dev").unwrap_or_default();
+    let names = devices.lines().filter_map(|line| line.split_once(':'));
+    let others: Vec<&str> = names
+        .map(|(name, _)| name.trim())
+        .filter(|n| *n != "lo")
+        .collect();
+    if !others.is_empty() {
+        let message = format!(
+            "{INSIDE} is set, but this network namespace has other devices: {}",
+            others.join(", ")
+        );
+        return Err(Failure::new(Exit::Input, message).hint(format!("unset {INSIDE}")));
+    }
+    run("ip", &["link", "set", "lo", "up"], "")
+}
+
+impl Network {
+    /// The namespace, where the controller listens at this port.
+    pub fn new(controller_port: u16) -> Network {
+        Network {
+            controller_port,
+            made: AtomicU64::new(0),
+        }
+    }
+
+    /// Loses the datagrams that a fault loses, until the result is dropped.
+    pub fn cut(&self, fault: Fault, node: &str, nodes: &[NodeView]) -> Result<Cut, Failure> {
+        let port = |n: &NodeView| n.address.as_ref()?.rsplit_once(':')?.1.parse::<u16>().ok();
+        let found = nodes.iter().find(|n| n.name == node).and_then(port);
+        let peers = nodes.iter().filter(|n| n.name != node).filter_map(port);
+        let rules = match (fault, found) {
+            (Fault::Drop, _) => {
+                format!("meta l4proto udp numgen random mod 100 < {CHAOS_DROP_PERCENT} drop\n")
+            }
+            (_, None) => {
+                return Err(Failure::new(
+                    Exit::NotFound,
+                    format!("{node} has no address"),
+                ));
+            }
+            (_, Some(own)) => rules(fault, own, &peers.collect::<Vec<_>>(), self.controller_port),
+        };
+        let table = format!("e3_chaos_{}", self.made.fetch_add(1, Ordering::Relaxed));
+        // On the way in: a sender would see an error of what is lost on the way out.
+        let script = format!(
+            "table inet {table} {{\nchain in {{\ntype filter hook input priority 0;\n{rules}}}\n}}\n"
+        );
+        run("nft", &["-f", "-"], &script)?;
+        Ok(Cut { table })
+    }
+}
+
+impl Drop for Cut {
+    fn drop(&mut self) {
+        let _ = run("nft", &["delete", "table", "inet", &self.table], "");
+    }
+}
+
+/// The rules that lose the datagrams of a node.
+fn rules(fault: Fault, own: u16, peers: &[u16], controller: u16) -> String {
+    let peers: Vec<String> = peers.iter().map(u16::to_string).collect();
+    let peers = peers.join(", ");
+    let both = |others: &str| {
+        format!(
+            "udp sport {own} udp dport {{ {others} }} drop\nudp dport {own} udp sport {{ {others} }} drop\n"
+        )
+    };
+    match fault {
+        Fault::CutPeers => both(&peers),
+        Fault::CutController => both(&controller.to_string()),
+        Fault::OneWay => format!("udp sport {own} udp dport {{ {peers}, {controller} }} drop\n"),
+        _ => {
+            let mut all = String::new();
+            for end in ["sport", "dport"] {
+                let _ = writeln!(all, "udp {end} {own} drop");
+            }
+            all
+        }
+    }
+}
+
+/// Runs a tool with this input.
+fn run(tool: &str, arguments: &[&str], input: &str) -> Result<(), Failure> {
+    let failed = |e: String| Failure::new(Exit::Unexpected, format!("{tool}: {e}"));
+    let mut child = Command::new(tool)
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(|e| failed(e.to_string()))?;
+    if let Some(mut stdin) = child.stdin.take() {
+        stdin
+            .write_all(input.as_bytes())
+            .map_err(|e| failed(e.to_string()))?;
+    }
+    let ended = child
+        .wait_with_output()
+        .map_err(|e| failed(e.to_string()))?;
+    if ended.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&ended.stderr);
+    Err(failed(said.lines().next().unwrap_or_default().to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_fault_loses_its_datagrams() {
+        let of = |fault| rules(fault, 1, &[2, 3], 9);
+        assert_eq!(of(Fault::Cut), "udp sport 1 drop\nudp dport 1 drop\n");
+        assert_eq!(
+            of(Fault::OneWay),
+            "udp sport 1 udp dport { 2, 3, 9 } drop\n"
+        );
+        let peers = "udp sport 1 udp dport { 2, 3 } drop\nudp dport 1 udp sport { 2, 3 } drop\n";
+        assert_eq!(of(Fault::CutPeers), peers);
+        let controller = "udp sport 1 udp dport { 9 } drop\nudp dport 1 udp sport { 9 } drop\n";
+        assert_eq!(of(Fault::CutController), controller);
+    }
+}

@@ -1,0 +1,53 @@
+//! A cluster of the command's own, in a temporary directory, with the application on it. It ends with
+//! this process.
+
+use crate::cluster::client::Client;
+use crate::cluster::start::{Lifetime, Start};
+use crate::cluster::state_dir::StateDir;
+use crate::cluster::stop::stop;
+use crate::commands::deploy;
+use crate::documents::Sources;
+use crate::documents::builtin;
+use crate::limits::DEPLOY_TIMEOUT;
+use crate::settings::Settings;
+use crate::ui::failure::{Exit, Failure};
+use crate::ui::output;
+
+/// A cluster, removed when it is dropped.
+pub struct Own {
+    /// Its state directory.
+    pub state: StateDir,
+    /// Its controller.
+    pub client: Client,
+    _dir: tempfile::TempDir,
+}
+
+impl Own {
+    /// Starts it and deploys the application of a manifest.
+    pub fn start(manifest: &str, sources: &Sources, settings: &Settings) -> Result<Own, Failure> {
+        let (text, app) = builtin::application(manifest)?;
+        let request = deploy::request(&text, &app, sources, settings)?;
+        let dir = tempfile::Builder::new()
+            .prefix("e3-chaos-")
+            .tempdir()
+            .map_err(|e| Failure::new(Exit::Unexpected, format!("temporary directory: {e}")))?;
+        let state = StateDir::new(dir.path());
+        let start = Start::prepare(&state, None, 0)?;
+        output::say(&format!("starting a cluster in {}", dir.path().display()));
+        let cluster = start.in_background(false, Lifetime::ThisProcess)?;
+        let own = Own {
+            client: Client::of(&state, &cluster)?,
+            state,
+            _dir: dir,
+        };
+        own.client.deploy(&request)?;
+        deploy::wait_ready(&own.client, &app.name, DEPLOY_TIMEOUT)?;
+        Ok(own)
+    }
+}
+
+impl Drop for Own {
+    fn drop(&mut self) {
+        let _ = stop(&self.state);
+    }
+}
