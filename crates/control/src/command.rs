@@ -64,13 +64,27 @@ pub enum Command {
         /// When.
         at: Timestamp,
     },
-    /// A node's process is gone.
+    /// Nodes' processes have fallen silent.
     Lose {
+        /// By node: its process.
+        nodes: BTreeMap<NodeId, u32>,
+        /// When that was noticed.
+        at: Timestamp,
+    },
+    /// A process that was silent is heard again.
+    Hear {
         /// The node.
         node: NodeId,
         /// The process.
         incarnation: u32,
-        /// When that was noticed.
+        /// When it was heard.
+        at: Timestamp,
+    },
+    /// Give up the state of a shard that waits for nodes with its only copies.
+    Forget {
+        /// The shard.
+        key: ShardKey,
+        /// When.
         at: Timestamp,
     },
     /// A node reports that something is done.
@@ -153,6 +167,17 @@ pub enum CommandError {
         /// Where it is moving.
         to: String,
     },
+    /// Its primary is silent, and no other node has a complete copy.
+    #[error("{shard} waits for node {node}, which is silent and has its only copy")]
+    Waits {
+        /// The shard.
+        shard: String,
+        /// The node.
+        node: String,
+    },
+    /// Only the state of a shard that waits can be given up.
+    #[error("{0} does not wait for a silent node; its state is there")]
+    NotWaiting(String),
     /// It may not go there.
     #[error("{shard} cannot go to node {node}: {misfit}")]
     Misfit {

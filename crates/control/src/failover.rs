@@ -1,15 +1,22 @@
-//! Fail-over: what happens to shards when nodes come and go (E3, 3.5).
+//! Fail-over: what happens to shards when nodes fall silent, are heard again, restart or are given
+//! up (E3, 3.5).
+//!
+//! Silence and death differ. A silent node may be alive behind a cut: its shards go on where another
+//! complete copy is, and otherwise wait for it. A process that is certainly gone has lost its copies;
+//! a shard whose last copy goes that way begins empty, which is counted. Design: docs/design/009.
 
 use crate::command::{Applied, CommandError};
 use crate::deliberate::{self, Fault};
 use crate::migration::{Cancelled, Migration, MoveOutcome, drop_copy};
-use crate::state::{Control, Loss, Member};
+use crate::state::{AppState, Control, Loss, Member};
 use e3_model::plan::{NodeHello, NodeWelcome, ShardPlan};
-use e3_model::{AppId, NodeId, ServiceId, Timestamp};
+use e3_model::{AppId, NodeId, ServiceId, ShardId, ShardKey, Timestamp};
 use e3_placement::{Request, pick_backup, pick_primary};
+use std::collections::{BTreeMap, BTreeSet};
 
 impl Control {
-    /// A process of a node joins; shards that waited for room get it.
+    /// A process of a node joins; shards that waited for room get it. A process that joins in place
+    /// of another proves that the other is gone, with all that it held.
     pub(crate) fn join(
         &mut self,
         hello: &NodeHello,
@@ -23,13 +30,14 @@ impl Control {
             });
         };
         let (id, node) = (found.id, found.node.clone());
+        self.now = self.now.max(at);
         let incarnation = match self.members.get(&id) {
             None => 1,
-            Some(m) if m.process == hello.process && m.up => m.incarnation,
+            Some(m) if m.process == hello.process => m.incarnation,
             Some(m) => {
-                let old = m.incarnation;
-                self.lose(id, old, at);
-                old + 1
+                let next = m.incarnation + 1;
+                self.bury(id);
+                next
             }
         };
         let member = Member {
@@ -39,8 +47,7 @@ impl Control {
             up: true,
         };
         self.members.insert(id, member);
-        self.now = self.now.max(at);
-        self.restore_all();
+        self.settle_all();
         Ok(Applied::Joined(NodeWelcome {
             cluster: self.cluster,
             node: id,
@@ -54,50 +61,96 @@ impl Control {
         }))
     }
 
-    /// A process is gone, and everything that it held.
-    pub(crate) fn lose(&mut self, node: NodeId, incarnation: u32, at: Timestamp) -> Applied {
-        match self.members.get_mut(&node) {
-            Some(member) if member.up && member.incarnation == incarnation => member.up = false,
-            _ => return Applied::Nothing,
+    /// Nodes have fallen silent, by their incarnations. All at once, so that no shard goes over to a
+    /// node that is silent too.
+    pub(crate) fn lose(&mut self, nodes: &BTreeMap<NodeId, u32>, at: Timestamp) -> Applied {
+        let mut changed = false;
+        for (node, incarnation) in nodes {
+            changed |= self.set_up(*node, *incarnation, false);
+        }
+        if !changed {
+            return Applied::Nothing;
         }
         self.now = self.now.max(at);
-        let apps: Vec<AppId> = self.apps.keys().copied().collect();
-        for id in apps {
-            self.lose_in_app(id, node);
-        }
-        self.restore_all();
+        self.settle_all();
         Applied::Changed
     }
 
-    fn lose_in_app(&mut self, id: AppId, lost: NodeId) {
-        let servers = self.servers();
-        let app = self.apps.get_mut(&id).expect("listed");
-        let mut ended = Vec::new();
-        let has_replica = |s: &&mut ShardPlan| s.role(lost).is_some();
-        for shard in app.plan.shards.iter_mut().filter(has_replica) {
-            let deposed = shard.primary == lost;
-            if lose_replica(shard, lost) {
-                app.orphans.insert((shard.service, shard.shard));
-            }
-            // A move that lost one of its ends, or the primary that copies, is cancelled.
-            let key = (shard.service, shard.shard);
-            let off = |m: &Migration| {
-                (m.key.service, m.key.shard) == key && (deposed || m.to == lost || m.from == lost)
-            };
-            if let Some(at) = app.migrations.iter().position(off) {
-                let migration = app.migrations.remove(at);
-                let replicas = app.plan.app.service(shard.service).replicas;
-                drop_copy(shard, &migration, replicas, &servers);
-                ended.push((migration, outcome_of_loss(&migration, shard, lost)));
-            }
+    /// A process that was silent is heard again. It holds what it held.
+    pub(crate) fn hear(&mut self, node: NodeId, incarnation: u32, at: Timestamp) -> Applied {
+        if !self.set_up(node, incarnation, true) {
+            return Applied::Nothing;
         }
-        for (migration, outcome) in ended {
-            app.note_moved(&migration, outcome);
+        self.now = self.now.max(at);
+        self.settle_all();
+        Applied::Changed
+    }
+
+    /// True if that changed anything.
+    fn set_up(&mut self, node: NodeId, incarnation: u32, up: bool) -> bool {
+        let member = self.members.get_mut(&node);
+        let Some(member) = member.filter(|m| m.incarnation == incarnation && m.up != up) else {
+            return false;
+        };
+        member.up = up;
+        true
+    }
+
+    /// The operator gives up the state of a shard that waits for its copies.
+    pub(crate) fn forget(&mut self, key: ShardKey, at: Timestamp) -> Result<Applied, CommandError> {
+        let name = self.shard_name(key);
+        let none = || CommandError::NoShard(name.clone());
+        let app = self.apps.get(&key.app).ok_or_else(none)?;
+        let shard = app.shard(key).ok_or_else(none)?;
+        if self.waits_for(app, shard).is_empty() {
+            return Err(CommandError::NotWaiting(name));
+        }
+        self.now = self.now.max(at);
+        let now = self.now;
+        let app = self.apps.get_mut(&key.app).expect("just seen");
+        let shard = app.shard_mut(key).expect("just seen");
+        shard.view += 1;
+        shard.backups.clear();
+        app.begin_empty(key, now);
+        self.settle_all();
+        Ok(Applied::Changed)
+    }
+
+    /// Takes a process that is certainly gone out of all shards, with its copies.
+    fn bury(&mut self, gone: NodeId) {
+        if let Some(member) = self.members.get_mut(&gone) {
+            member.up = false;
+        }
+        let up = self.nodes_up();
+        let (now, servers) = (self.now, self.servers());
+        for app in self.apps.values_mut() {
+            for at in 0..app.plan.shards.len() {
+                let shard = &mut app.plan.shards[at];
+                if shard.role(gone).is_none() || app.orphans.contains(&shard_id(shard)) {
+                    continue;
+                }
+                let before = shard.primary;
+                let left = take_out(shard, &|n| n == gone, &up);
+                let stays = shard.primary == before;
+                let key = app.plan.key(&app.plan.shards[at]);
+                app.end_move(key, &servers, stays, &|n| n == gone);
+                if !left {
+                    app.begin_empty(key, now);
+                }
+            }
         }
     }
 
-    /// Restarts shards that nobody serves, and finds new backups where replicas are missing.
-    pub(crate) fn restore_all(&mut self) {
+    /// Brings every shard to what the members are now: primaries that are silent are replaced, what
+    /// nobody serves begins again, and missing backups are found.
+    pub(crate) fn settle_all(&mut self) {
+        let up = self.nodes_up();
+        let (now, servers) = (self.now, self.servers());
+        for app in self.apps.values_mut() {
+            for at in 0..app.plan.shards.len() {
+                app.leave_silent(at, now, &servers, &up);
+            }
+        }
         let apps: Vec<AppId> = self.apps.keys().copied().collect();
         for id in apps {
             let shards = self.apps[&id].plan.shards.len();
@@ -106,6 +159,26 @@ impl Control {
                 self.add_missing_backup(id, at);
             }
         }
+    }
+
+    fn nodes_up(&self) -> impl Fn(NodeId) -> bool + use<> {
+        let up: BTreeSet<NodeId> = self
+            .members
+            .iter()
+            .filter(|(_, m)| m.up)
+            .map(|(n, _)| *n)
+            .collect();
+        move |node| up.contains(&node)
+    }
+
+    /// The nodes with the only copies of a shard, if all of them are silent: it waits for one.
+    pub fn waits_for(&self, app: &AppState, shard: &ShardPlan) -> Vec<NodeId> {
+        let stateful = app.plan.app.service(shard.service).stateful;
+        if !stateful || app.is_orphan(shard) || self.is_up(shard.primary) {
+            return Vec::new();
+        }
+        let copies = [shard.primary].into_iter();
+        copies.chain(shard.backups.iter().copied()).collect()
     }
 
     fn restart_orphan(&mut self, id: AppId, at: usize) {
@@ -119,24 +192,12 @@ impl Control {
         let cluster = self.resources();
         let found = pick_primary(&request, &cluster, shard.service, shard.shard, &parents);
         let Ok(decision) = found else { return };
-        let stateful = app.plan.app.service(shard.service).stateful;
-        let now = self.now;
         let app = self.apps.get_mut(&id).expect("just seen");
         let shard = &mut app.plan.shards[at];
-        let key = (shard.service, shard.shard);
-        app.orphans.remove(&key);
+        app.orphans.remove(&shard_id(shard));
         shard.view += 1;
         // Nobody is left who could have granted a lease, and a stateless one needs none.
         take_over(shard, decision.node, true);
-        let had_state = std::mem::take(&mut shard.filled);
-        if stateful && had_state {
-            let (service, shard) = key;
-            app.note_loss(Loss {
-                service,
-                shard,
-                at: now,
-            });
-        }
     }
 
     /// Primaries of the first service that sends to this one.
@@ -168,7 +229,8 @@ impl Control {
             replicas.extend(shard.backups.iter().chain(&shard.joining));
             let complete = replicas.len() >= usize::from(service.replicas);
             let is_left = moving || deliberate::is(Fault::BackupNotReplaced);
-            if !service.stateful || is_left || complete || app.is_orphan(shard) {
+            let served = !app.is_orphan(shard) && self.is_up(shard.primary);
+            if !service.stateful || is_left || complete || !served {
                 return;
             }
             let request = Request::new(&app.plan.app, &app.profiles);
@@ -183,13 +245,100 @@ impl Control {
     }
 }
 
-/// Takes a lost node out of a shard in a new view. True if nobody is left to take over.
-fn lose_replica(shard: &mut ShardPlan, lost: NodeId) -> bool {
+impl AppState {
+    /// Replaces silent nodes of a shard, as far as a complete copy is on a node that is heard.
+    fn leave_silent(
+        &mut self,
+        at: usize,
+        now: Timestamp,
+        servers: &[usize],
+        up: &dyn Fn(NodeId) -> bool,
+    ) {
+        let shard = &mut self.plan.shards[at];
+        let mut replicas = shard.backups.iter().chain(&shard.joining);
+        if self.orphans.contains(&shard_id(shard))
+            || (up(shard.primary) && replicas.all(|n| up(*n)))
+        {
+            return;
+        }
+        let stateful = self.plan.app.service(shard.service).stateful;
+        let is_up = |n: &NodeId| up(*n);
+        let has_heir = shard.backups.iter().any(is_up)
+            || (deliberate::is(Fault::JoiningTakesOver) && shard.joining.iter().any(is_up));
+        let waits = !up(shard.primary) && !has_heir;
+        if waits && stateful {
+            // A move needs a primary. The copies stay where they are.
+            let key = self.plan.key(&self.plan.shards[at]);
+            if self.migrations.iter().any(|m| m.key == key) {
+                self.plan.shards[at].view += 1;
+                self.end_move(key, servers, false, &|n| !up(n));
+            }
+            return;
+        }
+        let before = shard.primary;
+        let left = take_out(shard, &|n| !up(n), up);
+        let stays = shard.primary == before;
+        let key = self.plan.key(&self.plan.shards[at]);
+        self.end_move(key, servers, stays, &|n| !up(n));
+        if !left {
+            self.begin_empty(key, now);
+        }
+    }
+
+    /// Ends the move of a shard, in a view that has begun, if it lost one of its ends or the primary
+    /// that copies.
+    fn end_move(
+        &mut self,
+        key: ShardKey,
+        servers: &[usize],
+        primary_stays: bool,
+        lost: &dyn Fn(NodeId) -> bool,
+    ) {
+        let off = |m: &Migration| m.key == key && (!primary_stays || lost(m.from) || lost(m.to));
+        let Some(at) = self.migrations.iter().position(off) else {
+            return;
+        };
+        let migration = self.migrations.remove(at);
+        let replicas = self.plan.app.service(key.service).replicas;
+        let shard = self.shard_mut(key).expect("it moves");
+        drop_copy(shard, &migration, replicas, servers);
+        let outcome = outcome_of_loss(&migration, shard, lost);
+        self.note_moved(&migration, outcome);
+    }
+
+    /// No copy of a shard is left: it begins empty as soon as a node has room.
+    fn begin_empty(&mut self, key: ShardKey, at: Timestamp) {
+        let stateful = self.plan.app.service(key.service).stateful;
+        let shard = self.shard_mut(key).expect("just seen");
+        shard.joining.clear();
+        let had_state = std::mem::take(&mut shard.filled);
+        self.orphans.insert((key.service, key.shard));
+        if stateful && had_state {
+            self.note_loss(Loss {
+                service: key.service,
+                shard: key.shard,
+                at,
+            });
+        }
+    }
+}
+
+fn shard_id(shard: &ShardPlan) -> (ServiceId, ShardId) {
+    (shard.service, shard.shard)
+}
+
+/// Takes nodes out of a shard in a new view. If the primary is among them, a backup takes over, one
+/// whose node is heard first. False if no complete copy is left.
+fn take_out(
+    shard: &mut ShardPlan,
+    gone: &dyn Fn(NodeId) -> bool,
+    up: &dyn Fn(NodeId) -> bool,
+) -> bool {
     shard.view += 1;
-    shard.backups.retain(|n| *n != lost);
-    shard.joining.retain(|n| *n != lost);
-    if shard.primary != lost {
-        return false;
+    shard.backups.retain(|n| !gone(*n));
+    shard.joining.retain(|n| !gone(*n));
+    if !gone(shard.primary) {
+        return true;
     }
     if deliberate::is(Fault::JoiningTakesOver)
         && let Some(joining) = shard.joining.pop()
@@ -197,24 +346,27 @@ fn lose_replica(shard: &mut ShardPlan, lost: NodeId) -> bool {
         shard.backups.insert(0, joining);
     }
     if shard.backups.is_empty() {
-        // A copy that was never complete is none.
-        shard.joining.clear();
-        return true;
+        return false;
     }
-    let successor = shard.backups.remove(0);
+    let heard = shard.backups.iter().position(|n| up(*n));
+    let successor = shard.backups.remove(heard.unwrap_or(0));
     take_over(shard, successor, false);
-    false
+    true
 }
 
 /// How a move ends when it loses a node.
-fn outcome_of_loss(migration: &Migration, shard: &ShardPlan, lost: NodeId) -> MoveOutcome {
-    if migration.from == lost && shard.primary == migration.to {
+fn outcome_of_loss(
+    migration: &Migration,
+    shard: &ShardPlan,
+    lost: &dyn Fn(NodeId) -> bool,
+) -> MoveOutcome {
+    if lost(migration.from) && shard.primary == migration.to {
         // The copy took over, which is what the move was for.
         return MoveOutcome::Done;
     }
-    MoveOutcome::Cancelled(if migration.to == lost {
+    MoveOutcome::Cancelled(if lost(migration.to) {
         Cancelled::TargetLost
-    } else if migration.from == lost {
+    } else if lost(migration.from) {
         Cancelled::SourceLost
     } else {
         Cancelled::PrimaryLost

@@ -1,53 +1,150 @@
 //! Who has been heard of lately. Soft state: never logged, lost with the process.
+//!
+//! A controller that was not listening knows nothing. Silence counts from when it began to listen
+//! without a gap, and in two measures: time, and the turns in which it took all that had come. A
+//! paused process, a stepped clock and a clock that runs fast each change one of them only.
 
-use crate::limits::START_GRACE;
+use crate::limits::{SILENT_TURNS_MIN, START_GRACE, TOGETHER, TURN_GAP_MAX};
 use crate::state::Control;
 use e3_model::{Nanos, NodeId, Timestamp};
 use std::collections::BTreeMap;
 
+/// A moment in both measures.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+struct Moment {
+    at: Timestamp,
+    turn: u64,
+}
+
+/// A process that was heard.
+#[derive(Clone, Copy, Default, Debug)]
+struct Heard {
+    incarnation: u32,
+    last: Moment,
+}
+
+/// How silent a member is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Silence {
+    Heard,
+    /// It may be about to count as silent.
+    Near,
+    Silent,
+}
+
 /// Heartbeats.
 #[derive(Debug)]
 pub struct Membership {
-    started: Timestamp,
     timeout: Nanos,
-    heard: BTreeMap<NodeId, (u32, Timestamp)>,
+    /// Since when there was no gap.
+    listening: Moment,
+    /// Since the start, in which nodes must first be found again.
+    started: Moment,
+    /// The last turn.
+    now: Moment,
+    /// All members were silent at the last turn: it may be the controller that is cut off.
+    deaf: bool,
+    heard: BTreeMap<NodeId, Heard>,
 }
 
 impl Membership {
     /// Nobody heard yet. `timeout` is the silence after which a node counts as lost.
     pub fn new(now: Timestamp, timeout: Nanos) -> Membership {
+        let now = Moment { at: now, turn: 0 };
         Membership {
-            started: now,
             timeout,
+            listening: now,
+            started: now,
+            now,
+            deaf: false,
             heard: BTreeMap::new(),
         }
     }
 
     /// A node was heard. What an older process sent late does not count.
     pub fn on_heartbeat(&mut self, now: Timestamp, node: NodeId, incarnation: u32) {
-        let heard = self.heard.entry(node).or_default();
-        if incarnation >= heard.0 {
-            *heard = (incarnation, now);
+        if std::mem::take(&mut self.deaf) {
+            self.listen_anew(now);
         }
+        let turn = self.now.turn;
+        let heard = self.heard.entry(node).or_default();
+        if incarnation >= heard.incarnation {
+            let last = Moment { at: now, turn };
+            *heard = Heard { incarnation, last };
+        }
+    }
+
+    fn listen_anew(&mut self, now: Timestamp) {
+        let turn = self.now.turn;
+        self.listening = Moment { at: now, turn };
+    }
+
+    /// Whether no member is heard, so that the controller may be the one that is cut off.
+    pub fn is_deaf(&self) -> bool {
+        self.deaf
     }
 
     /// When a node's process was last heard.
     pub fn heard(&self, node: NodeId, incarnation: u32) -> Option<Timestamp> {
         self.heard
             .get(&node)
-            .filter(|(i, _)| *i == incarnation)
-            .map(|(_, at)| *at)
+            .filter(|h| h.incarnation == incarnation)
+            .map(|h| h.last.at)
     }
 
-    /// Members that have been silent for too long, with their incarnations.
-    pub fn lost(&self, now: Timestamp, control: &Control) -> Vec<(NodeId, u32)> {
-        let silent = |node: NodeId, incarnation: u32| match self.heard(node, incarnation) {
-            Some(at) => now > at + self.timeout,
-            None => now > self.started + START_GRACE.max(self.timeout),
+    /// Whether a node's process has been silent for too long.
+    pub fn is_silent(&self, now: Timestamp, node: NodeId, incarnation: u32) -> bool {
+        self.silence(now, node, incarnation) == Silence::Silent
+    }
+
+    fn silence(&self, now: Timestamp, node: NodeId, incarnation: u32) -> Silence {
+        let heard = self.heard.get(&node);
+        let heard = heard.filter(|h| h.incarnation == incarnation);
+        let first = self.listening == self.started;
+        let limit = match heard {
+            None if first => START_GRACE.max(self.timeout),
+            _ => self.timeout,
+        };
+        let last = heard.map_or(self.listening, |h| h.last);
+        let span = now.since(last.at.max(self.listening.at));
+        let turns = self.now.turn - last.turn.max(self.listening.turn);
+        if span > limit && turns > SILENT_TURNS_MIN {
+            Silence::Silent
+        } else if span + TOGETHER > limit {
+            Silence::Near
+        } else {
+            Silence::Heard
+        }
+    }
+
+    /// One turn, in which all that had come was taken: the members that have been silent for too
+    /// long, with their incarnations. Nodes that fall silent together are named together; if no
+    /// member is heard, none is named, since the controller may be the one that is cut off.
+    pub fn lost(&mut self, now: Timestamp, control: &Control) -> BTreeMap<NodeId, u32> {
+        if now.since(self.now.at) > TURN_GAP_MAX {
+            self.listen_anew(now);
+        }
+        self.now = Moment {
+            at: now,
+            turn: self.now.turn + 1,
         };
         let up = control.members.iter().filter(|(_, m)| m.up);
-        up.filter(|(n, m)| silent(**n, m.incarnation))
-            .map(|(n, m)| (*n, m.incarnation))
-            .collect()
+        let up: BTreeMap<NodeId, u32> = up.map(|(n, m)| (*n, m.incarnation)).collect();
+        let silence = |n: &NodeId, i: &u32| self.silence(now, *n, *i);
+        let mut lost = up.clone();
+        lost.retain(|n, i| silence(n, i) == Silence::Silent);
+        if lost.len() == up.len() {
+            self.deaf = !up.is_empty();
+            return BTreeMap::new();
+        }
+        let long = |(n, _): (&NodeId, &u32)| {
+            let heard = self.heard.get(n).map_or(self.started, |h| h.last);
+            now.since(heard.at.max(self.listening.at)) > self.timeout + TOGETHER
+        };
+        let near = up.iter().any(|(n, i)| silence(n, i) == Silence::Near);
+        if near && !lost.iter().any(long) {
+            return BTreeMap::new();
+        }
+        lost
     }
 }

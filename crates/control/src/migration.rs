@@ -152,6 +152,10 @@ impl Control {
                 return Err(CommandError::NoReplica { shard, node });
             }
         };
+        if !self.is_up(shard.primary) {
+            let (shard, node) = (name(), self.node_name(shard.primary));
+            return Err(CommandError::Waits { shard, node });
+        }
         if let Some(m) = app.migrations.iter().find(|m| m.key == key) {
             let (shard, to) = (name(), self.node_name(m.to));
             return Err(CommandError::Moving { shard, to });
@@ -196,7 +200,7 @@ impl Control {
         shard.view += 1;
         drop_copy(shard, &migration, replicas, &servers);
         app.note_moved(&migration, MoveOutcome::Cancelled(Cancelled::Stalled));
-        self.restore_all();
+        self.settle_all();
         Ok(Applied::Changed)
     }
 
@@ -215,9 +219,7 @@ impl Control {
         if !changed {
             return Applied::Nothing;
         }
-        if matches!(event, NodeEvent::Frozen { .. }) {
-            self.restore_all();
-        }
+        self.settle_all();
         Applied::Changed
     }
 }

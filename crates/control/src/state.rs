@@ -39,7 +39,7 @@ pub struct Member {
     pub process: u64,
     /// Where it listens.
     pub address: Address,
-    /// Whether it takes part now.
+    /// Whether it is heard. A silent process is still the node's, and comes back with what it holds.
     pub up: bool,
 }
 
@@ -56,15 +56,15 @@ pub struct AppState {
     pub migrations: Vec<Migration>,
     /// Finished moves, the oldest first, at most [`crate::limits::MOVES_MAX`].
     pub moved: VecDeque<Moved>,
-    /// How often a shard that had state lost all replicas and began again empty.
+    /// How often the last copy of a shard that had state was lost, or given up by an operator.
     pub state_lost: u64,
     /// These losses, the oldest first, at most [`LOSSES_MAX`].
     pub losses: VecDeque<Loss>,
-    /// Shards whose primary is lost and that no node can take over yet.
+    /// Shards that begin empty and that no node has room for yet.
     pub(crate) orphans: BTreeSet<(ServiceId, ShardId)>,
 }
 
-/// A shard that had state lost all replicas and began again empty.
+/// The last copy of a shard that had state was lost, or given up: the shard begins empty.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Loss {
@@ -72,7 +72,7 @@ pub struct Loss {
     pub service: ServiceId,
     /// Shard.
     pub shard: ShardId,
-    /// When it began again.
+    /// When.
     pub at: Timestamp,
 }
 
@@ -124,7 +124,7 @@ impl AppState {
         }
     }
 
-    /// Whether the shard's primary is lost, with all that it had. Its node may be back by now.
+    /// Whether no copy of the shard is left, and no node has room for it yet.
     pub fn is_orphan(&self, shard: &ShardPlan) -> bool {
         self.orphans.contains(&(shard.service, shard.shard))
     }
@@ -159,11 +159,13 @@ impl Control {
             Command::Migrate { key, from, to } => self.migrate(*key, *from, *to)?,
             Command::Cancel { key } => self.cancel(*key)?,
             Command::Join { hello, at } => self.join(hello, *at)?,
-            Command::Lose {
+            Command::Lose { nodes, at } => self.lose(nodes, *at),
+            Command::Hear {
                 node,
                 incarnation,
                 at,
-            } => self.lose(*node, *incarnation, *at),
+            } => self.hear(*node, *incarnation, *at),
+            Command::Forget { key, at } => self.forget(*key, *at)?,
             Command::Event(event) => self.on_event(*event),
         };
         if applied != Applied::Nothing {
@@ -231,10 +233,17 @@ impl Control {
 
     /// What a node should do now.
     pub fn plan_for(&self, node: NodeId) -> NodePlan {
+        let waiting = self.apps.values().flat_map(|app| {
+            let shards = app.plan.shards.iter();
+            shards.flat_map(|s| self.waits_for(app, s))
+        });
+        let parts: BTreeSet<NodeId> = waiting.collect();
         let peers = self.topology.nodes();
         let peers = peers
             .filter_map(|n| {
-                let member = self.members.get(&n.id).filter(|m| m.up)?;
+                // A silent node that keeps its part may be cut off from the controller alone.
+                let takes_part = |m: &&Member| m.up || parts.contains(&n.id);
+                let member = self.members.get(&n.id).filter(takes_part)?;
                 let peer = Peer {
                     name: n.node.name.clone(),
                     server: n.server as u32,

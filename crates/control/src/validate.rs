@@ -26,6 +26,9 @@ impl Control {
             "{key}: its incarnation is newer than its view"
         );
         let moving = app.migrations.iter().find(|m| m.key == key);
+        let waits = !self.waits_for(app, s).is_empty();
+        let heard = s.backups.iter().any(|n| self.is_up(*n));
+        assert!(!waits || !heard, "{key}: waits beside a complete copy");
         let mut used = BTreeSet::new();
         for node in [&s.primary].into_iter().chain(&s.backups).chain(&s.joining) {
             // Two copies on one server only while one replaces the other.
@@ -34,8 +37,8 @@ impl Control {
             assert!(apart || replaces, "{key}: two replicas in one fault domain");
             let orphan = *node == s.primary && app.is_orphan(s);
             assert!(
-                orphan || self.is_up(*node),
-                "{key}: replica on lost node {node}"
+                orphan || waits || self.is_up(*node),
+                "{key}: replica on silent node {node}"
             );
         }
         let service = app.plan.app.service(s.service);

@@ -203,7 +203,7 @@ impl Core {
                 let shard = next.shard_name(key);
                 tracing::warn!(
                     shard,
-                    "all replicas lost with their state, the shard begins empty"
+                    "the last copy of its state is lost or given up, the shard begins empty"
                 );
             }
         }

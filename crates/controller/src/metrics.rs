@@ -129,7 +129,9 @@ fn apps(core: &Core, f: &Families) -> Result<()> {
     let by_status = f.gauge("e3_app_instances_by_status", help, &["app", "status"])?;
     let help = "Dead letters that shards keep or have dropped, less those that were replayed.";
     let dead = f.gauge("e3_app_dead_letters", help, &["app"])?;
-    let help = "How often a shard that had state lost all replicas and began again empty.";
+    let help = "Shards whose only copies are on silent nodes.";
+    let waiting_shards = f.gauge("e3_app_waiting_shards", help, &["app"])?;
+    let help = "How often the last copy of a shard that had state was lost, or given up.";
     let lost = f.counter("e3_app_lost_shards_total", help, &["app"])?;
     let all = core.instance_views();
     for app in core.app_views() {
@@ -140,6 +142,7 @@ fn apps(core: &Core, f: &Families) -> Result<()> {
         instances(&[name, "missing"], f64::from(missing));
         dead(&[name], app.dead_letters as f64);
         lost(&[name], app.state_lost as f64);
+        waiting_shards(&[name], app.waiting.len() as f64);
         asked(&[name, "admitted"], app.admitted as f64);
         asked(&[name, "overloaded"], app.overloaded as f64);
         lately(&[name], app.dead_lettered_lately as f64);

@@ -52,7 +52,8 @@ impl Core {
     /// Refuses processes that are not the node's present one.
     fn check_current(&self, node: NodeId, incarnation: u32) -> Result<(), Refusal> {
         let member = self.control.members.get(&node);
-        if member.is_some_and(|m| m.up && m.incarnation == incarnation) {
+        // One that was silent keeps its place until another process takes it.
+        if member.is_some_and(|m| m.incarnation == incarnation) {
             return Ok(());
         }
         let name = self.node_name(node);
@@ -88,21 +89,42 @@ impl Core {
         self.reports.insert(report.node, (now, report));
     }
 
+    /// A member's process was heard.
+    fn on_heartbeat(&mut self, now: Timestamp, node: NodeId, incarnation: u32) {
+        self.membership.on_heartbeat(now, node, incarnation);
+        if self.control.is_up(node) {
+            return;
+        }
+        let name = self.node_name(node);
+        let hear = Command::Hear {
+            node,
+            incarnation,
+            at: now,
+        };
+        match self.execute(&hear) {
+            Ok(_) => tracing::info!(node = name, incarnation, "node heard again"),
+            Err(e) => self.complain(format!("the return of node {name} is not stored: {e}")),
+        }
+    }
+
     /// Declares lost who is silent.
     fn look(&mut self, now: Timestamp) {
-        for (node, incarnation) in self.membership.lost(now, &self.control) {
-            let name = self.node_name(node);
+        let nodes = self.membership.lost(now, &self.control);
+        if !nodes.is_empty() {
+            let names: Vec<String> = nodes.keys().map(|n| self.node_name(*n)).collect();
+            let names = names.join(", ");
             let lose = Command::Lose {
-                node,
-                incarnation,
+                nodes: nodes.clone(),
                 at: now,
             };
             match self.execute(&lose) {
                 Ok(_) => {
-                    tracing::warn!(node = name, incarnation, "node lost");
-                    self.forget(node);
+                    tracing::warn!(nodes = names, "nodes are silent");
+                    for node in nodes.keys() {
+                        self.forget(*node);
+                    }
                 }
-                Err(e) => self.complain(format!("the loss of node {name} is not stored: {e}")),
+                Err(e) => self.complain(format!("the silence of {names} is not stored: {e}")),
             }
         }
         self.progress.look(now, &self.control);
@@ -225,7 +247,7 @@ pub(crate) async fn hear(shared: Shared, socket: UdpSocket) {
                 match heartbeat::decode(&buffer[..len]) {
                     // A damaged incarnation must not make the true one look old.
                     Ok((h, beat)) if core.is_present(&h) => {
-                        core.membership.on_heartbeat(now, h.from, h.incarnation);
+                        core.on_heartbeat(now, h.from, h.incarnation);
                         core.heartbeats.insert(h.from, beat);
                     }
                     _ => core.garbage += 1,

@@ -18,6 +18,8 @@ impl From<ExecuteError> for Refusal {
                 CommandError::Fixed { .. }
                 | CommandError::NoVersion(_)
                 | CommandError::Moving { .. }
+                | CommandError::Waits { .. }
+                | CommandError::NotWaiting(_)
                 | CommandError::AlreadyThere { .. } => StatusCode::CONFLICT,
                 CommandError::Admit(_)
                 | CommandError::Misfit { .. }

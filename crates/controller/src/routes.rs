@@ -152,7 +152,7 @@ use Access::{Node, Open, Owner};
 use Answer::{Bytes, Json as Gives, Text};
 
 /// All routes. What is not in this table is refused, whatever the router says.
-pub static ROUTES: [Route; 20] = [
+pub static ROUTES: [Route; 21] = [
     route(
         Open,
         ("get", "/healthz"),
@@ -273,6 +273,15 @@ pub static ROUTES: [Route; 20] = [
     .takes(schema::<MigrateRequest>, BODY_LEN_MAX)
     .refuses(&[404, 409, 507]),
     route(
+        Owner,
+        ("post", "/v1/forget"),
+        "forgetShard",
+        "give up the state of a shard whose only copies are on silent nodes",
+        Gives(schema::<ForgetResponse>),
+    )
+    .takes(schema::<ForgetRequest>, BODY_LEN_MAX)
+    .refuses(&[404, 409, 507]),
+    route(
         Node,
         ("get", "/v1/blobs/{digest}"),
         "getBlob",
@@ -343,6 +352,7 @@ pub(crate) fn router(shared: Shared, gate: Gate) -> Router {
             get(async |State(s): State<Shared>| Json(s.core().channel_views())),
         )
         .route("/v1/migrations", post(migrate))
+        .route("/v1/forget", post(forget))
         .route("/v1/blobs/{digest}", get(blob))
         .fallback(async || Refusal::new(StatusCode::NOT_FOUND, "no such path"))
         // Bodies are read, within the bounds of their routes, before the handlers see them.
@@ -472,6 +482,19 @@ async fn migrate(
         e3_control::Applied::Moving(id) => Ok(Json(MigrateResponse { id })),
         other => unreachable!("a move begins or is refused, not {other:?}"),
     }
+}
+
+async fn forget(
+    State(s): State<Shared>,
+    body: Result<Json<ForgetRequest>, JsonRejection>,
+) -> Result<Json<ForgetResponse>, Refusal> {
+    let Json(request) = body.map_err(|e| bad_json(&e))?;
+    let mut core = s.core();
+    let command = core.forget_command(&request)?;
+    core.execute(&command)?;
+    tracing::warn!(shard = request.shard, "state given up by the operator");
+    let shard = request.shard;
+    Ok(Json(ForgetResponse { shard }))
 }
 
 async fn blob(State(s): State<Shared>, Path(digest): Path<String>) -> Response {

@@ -66,7 +66,12 @@ impl Core {
     fn not_running(&self, k: &Known<'_>) -> Option<(InstanceStatus, Reason)> {
         use InstanceStatus as S;
         let is_primary = k.shard.primary == k.node;
-        if !self.control.is_up(k.node) || (is_primary && k.app.is_orphan(k.shard)) {
+        let waits_for = self.control.waits_for(k.app, k.shard);
+        if is_primary && !waits_for.is_empty() {
+            let nodes = waits_for.iter().map(|n| self.node_name(*n)).collect();
+            return Some((S::Waiting, Reason::CopiesSilent { nodes }));
+        }
+        if !self.is_heard(k.node) || (is_primary && k.app.is_orphan(k.shard)) {
             return Some((S::Lost, Reason::NodeDown));
         }
         if let Some(age) = self.report_overdue(k.node) {
@@ -200,6 +205,11 @@ impl Core {
         let mut problems = Vec::new();
         if let Some(broken) = self.broken() {
             problems.push(broken);
+        }
+        if self.membership.is_deaf() {
+            let text =
+                "no node is heard: the controller may be cut off from them, and decides nothing";
+            problems.push(text.into());
         }
         for node in self.node_views().iter().filter(|n| !n.up) {
             problems.push(format!("node {} is not up", node.name));

@@ -35,7 +35,7 @@ impl Core {
             plan_version: self.control.version,
             topology: topology.name.clone(),
             nodes: topology.nodes().count() as u32,
-            nodes_up: self.control.members.values().filter(|m| m.up).count() as u32,
+            nodes_up: topology.nodes().filter(|n| self.is_heard(n.id)).count() as u32,
             apps: self
                 .control
                 .apps
@@ -52,7 +52,7 @@ impl Core {
         let view = |n: e3_model::topology::NodeRef<'_>| {
             let member = self.control.members.get(&n.id);
             let incarnation = member.map_or(0, |m| m.incarnation);
-            let up = member.is_some_and(|m| m.up);
+            let up = self.is_heard(n.id);
             let report = self.report(n.id);
             let stats = report.map(|r| r.stats.clone()).unwrap_or_default();
             NodeView {
@@ -279,6 +279,7 @@ impl Core {
             ready: is_ready,
             health: health(is_ready, dead_lettered_lately),
             problems,
+            waiting: self.waiting(state),
             state_lost: state.state_lost,
             losses: state.losses.iter().map(loss).collect(),
             dead_letters,
@@ -291,6 +292,40 @@ impl Core {
             migrations: migrations.map(|m| self.migration_view(m)).collect(),
             moves: moves.map(|m| self.moved_view(m)).collect(),
         }
+    }
+
+    /// Whether a node's process is heard.
+    pub(crate) fn is_heard(&self, node: NodeId) -> bool {
+        let member = self.control.members.get(&node).filter(|m| m.up);
+        let now = self.clock.now();
+        member.is_some_and(|m| !self.membership.is_silent(now, node, m.incarnation))
+    }
+
+    /// The shards whose only copies are on silent nodes.
+    fn waiting(&self, state: &AppState) -> Vec<WaitingView> {
+        let view = |shard: &ShardPlan| {
+            let nodes = self.control.waits_for(state, shard);
+            (!nodes.is_empty()).then(|| WaitingView {
+                shard: self.shard_name(state.plan.key(shard)),
+                nodes: nodes.into_iter().map(|n| self.node_name(n)).collect(),
+                had_state: shard.filled,
+            })
+        };
+        state.plan.shards.iter().filter_map(view).collect()
+    }
+
+    /// `app/service/shard` as the command that gives its state up.
+    pub(crate) fn forget_command(&self, q: &ForgetRequest) -> Result<Command, Refusal> {
+        let apps = self.control.apps.values();
+        let mut keys = apps.flat_map(|a| a.plan.shards.iter().map(|s| a.plan.key(s)));
+        let found = keys.find(|key| self.shard_name(*key) == q.shard);
+        let key = found.ok_or_else(|| {
+            let error = CommandError::NoShard(q.shard.clone()).to_string();
+            Refusal::new(StatusCode::NOT_FOUND, error)
+                .hint("shards are named app/service/shard, see e3 get instances")
+        })?;
+        let at = self.clock.now();
+        Ok(Command::Forget { key, at })
     }
 
     fn service_views(&self, state: &AppState) -> Vec<ServiceView> {

@@ -65,8 +65,18 @@ fn a_silent_node_is_lost_and_its_shards_move() {
     assert!(!after.peers.contains_key(&victim));
     assert_ne!(after.apps[0].shards[0].primary, victim);
     assert_eq!(controller.get("/readyz").0, 503);
-    let gone = format!("/v1/nodes/{}/plan?incarnation=1", victim.0);
-    assert_eq!(controller.get(&gone).0, 409, "the lost process is told so");
+    // The silent process is told that it has no part in the shard any more, and comes back as it is.
+    let silent = nodes[usize::from(victim.0)];
+    let told = controller.plan(&silent);
+    assert_eq!(told.apps[0].shards[0].role(victim), None);
+    let _beats = beat(address, vec![silent]);
+    let path = format!(
+        "/v1/nodes/{}/plan?incarnation=1&after={}&wait_ms=15000",
+        victim.0, told.version
+    );
+    assert_eq!(controller.get(&path).0, 200, "it is heard again");
+    let view: NodeView = controller.view(&format!("/v1/nodes/{}", NODES[usize::from(victim.0)]));
+    assert_eq!((view.up, view.incarnation), (true, 1));
 }
 
 #[test]

@@ -140,7 +140,10 @@ pub struct AppView {
     pub health: Health,
     /// What is not as it should be, one line each.
     pub problems: Vec<String>,
-    /// How often a shard that had state lost all replicas and began again empty.
+    /// Shards whose only copies are on silent nodes: they wait for one of these.
+    #[serde(default)]
+    pub waiting: Vec<WaitingView>,
+    /// How often the last copy of a shard that had state was lost, or given up by an operator.
     pub state_lost: u64,
     /// The latest of these losses, the oldest first.
     #[serde(default)]
@@ -169,13 +172,25 @@ pub struct AppView {
     pub moves: Vec<MigrationView>,
 }
 
-/// A shard that had state lost all replicas and began again empty.
+/// A shard whose only copies are on silent nodes.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct WaitingView {
+    /// `app/service/shard`.
+    pub shard: String,
+    /// The nodes with its complete copies. It continues when one of them is heard again.
+    pub nodes: Vec<String>,
+    /// Whether it has committed anything.
+    pub had_state: bool,
+}
+
+/// The last copy of a shard that had state was lost, or given up: the shard began again empty.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LossView {
     /// `app/service/shard`.
     pub shard: String,
-    /// When it began again, in milliseconds since the Unix epoch.
+    /// When, in milliseconds since the Unix epoch.
     pub at_unix_ms: u64,
 }
 
@@ -380,6 +395,22 @@ pub struct MigrateRequest {
 pub struct MigrateResponse {
     /// Number of the move, under which the application lists it.
     pub id: u64,
+}
+
+/// `POST /v1/forget`.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ForgetRequest {
+    /// `app/service/shard`.
+    pub shard: String,
+}
+
+/// Answer to `POST /v1/forget`.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ForgetResponse {
+    /// The shard, which begins empty.
+    pub shard: String,
 }
 
 /// `GET /healthz` and `GET /readyz`, with status 200.

@@ -32,11 +32,13 @@ pub enum InstanceStatus {
     Silent,
     /// Its node is down.
     Lost,
+    /// Its only copies are on silent nodes; it continues when one is heard again.
+    Waiting,
 }
 
 impl InstanceStatus {
     /// All of them.
-    pub const ALL: [InstanceStatus; 11] = [
+    pub const ALL: [InstanceStatus; 12] = [
         InstanceStatus::Running,
         InstanceStatus::Starting,
         InstanceStatus::Updating,
@@ -48,6 +50,7 @@ impl InstanceStatus {
         InstanceStatus::Failed,
         InstanceStatus::Silent,
         InstanceStatus::Lost,
+        InstanceStatus::Waiting,
     ];
 
     /// As in JSON.
@@ -64,6 +67,7 @@ impl InstanceStatus {
             InstanceStatus::Failed => "failed",
             InstanceStatus::Silent => "silent",
             InstanceStatus::Lost => "lost",
+            InstanceStatus::Waiting => "waiting",
         }
     }
 }
@@ -84,6 +88,11 @@ impl fmt::Display for InstanceStatus {
 pub enum Reason {
     /// Its node is down.
     NodeDown,
+    /// Its only copies are on silent nodes.
+    CopiesSilent {
+        /// The nodes.
+        nodes: Vec<String>,
+    },
     /// Its node has not reported since it joined.
     NoReport,
     /// Its node has not reported for so long.
@@ -141,6 +150,10 @@ impl fmt::Display for Reason {
         let seconds = |ms: &u64| *ms as f64 / 1e3;
         match self {
             Reason::NodeDown => f.write_str("the node is down"),
+            Reason::CopiesSilent { nodes } => {
+                let nodes = nodes.join(", ");
+                write!(f, "its only copies are on silent nodes: {nodes}")
+            }
             Reason::NoReport => f.write_str("the node has not reported yet"),
             Reason::ReportsEnded { for_ms } => {
                 write!(f, "the node has not reported for {:.1} s", seconds(for_ms))

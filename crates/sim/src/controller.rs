@@ -107,27 +107,30 @@ impl Controller {
             .control
             .members
             .iter()
-            .filter(|(_, m)| m.up)
             .map(|(n, m)| (*n, m.incarnation))
             .collect();
         for (node, incarnation) in &members {
             if cluster.incarnation(node.0) == Some(*incarnation) {
                 self.membership
                     .on_heartbeat(cluster.now, *node, *incarnation);
+                let (node, incarnation, at) = (*node, *incarnation, cluster.now);
+                let hear = Command::Hear {
+                    node,
+                    incarnation,
+                    at,
+                };
+                self.apply(&hear).expect("heartbeats are never refused");
                 for event in cluster.events(node.0) {
                     self.apply(&Command::Event(event))
                         .expect("events are never refused");
                 }
             }
         }
-        for (node, incarnation) in self.membership.lost(cluster.now, &self.control) {
+        let nodes = self.membership.lost(cluster.now, &self.control);
+        if !nodes.is_empty() {
             let at = cluster.now;
-            self.apply(&Command::Lose {
-                node,
-                incarnation,
-                at,
-            })
-            .expect("losses are never refused");
+            let lose = Command::Lose { nodes, at };
+            self.apply(&lose).expect("losses are never refused");
         }
         if self.sent != self.control.version {
             self.sent = self.control.version;

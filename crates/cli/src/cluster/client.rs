@@ -8,7 +8,7 @@ use crate::ui::failure::{Exit, Failure};
 use e3_model::Token;
 use e3_model::api::{
     AppView, ChannelView, ClusterView, DeployRequest, DeployResponse, EndpointsView, ErrorView,
-    InstanceView, MigrateRequest, MigrateResponse, NodeView,
+    ForgetRequest, ForgetResponse, InstanceView, MigrateRequest, MigrateResponse, NodeView,
 };
 use serde::de::DeserializeOwned;
 use std::time::Duration;
@@ -141,6 +141,13 @@ impl Client {
     pub fn migrate(&self, request: &MigrateRequest) -> Result<MigrateResponse, Failure> {
         let post = self.http.post(self.path("/v1/migrations"));
         self.answer(self.authorized(post).send_json(request))
+    }
+
+    /// `POST /v1/forget`.
+    pub fn forget(&self, shard: &str) -> Result<ForgetResponse, Failure> {
+        let shard = shard.to_string();
+        let request = self.http.post(self.path("/v1/forget"));
+        self.answer(self.authorized(request).send_json(ForgetRequest { shard }))
     }
 
     fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Failure> {

@@ -112,7 +112,9 @@ pub fn status(status: InstanceStatus, paint: Paint) -> String {
     use InstanceStatus as S;
     match status {
         S::Running => paint.green(status.name()),
-        S::Failed | S::Lost | S::Blocked | S::Stalled | S::Silent => paint.red(status.name()),
+        S::Failed | S::Lost | S::Blocked | S::Stalled | S::Silent | S::Waiting => {
+            paint.red(status.name())
+        }
         S::Starting | S::Updating | S::Joining | S::Syncing | S::Frozen => {
             paint.yellow(status.name())
         }
@@ -190,6 +192,7 @@ fn apps(all: &[AppView], paint: Paint) -> String {
         ">EXPIRED",
         ">OVERLOADED",
         ">DEAD LETTERS KEPT",
+        ">WAITING SHARDS",
         ">STATE LOST",
         ">MODELLED ENERGY/REQUEST",
         "PROBLEM",
@@ -208,6 +211,7 @@ fn apps(all: &[AppView], paint: Paint) -> String {
             sum(|s| s.expired),
             count(a.overloaded),
             count(a.dead_letters),
+            a.waiting.len().to_string(),
             count(a.state_lost),
             a.modelled_joules_per_request
                 .map_or_else(|| "-".into(), joules),

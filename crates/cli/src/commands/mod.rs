@@ -11,6 +11,7 @@ mod deploy;
 mod describe;
 mod doctor;
 mod down;
+mod forget;
 mod get;
 mod load;
 mod logs;
@@ -63,6 +64,8 @@ pub enum Command {
     Describe(describe::Describe),
     /// Move an instance to another node
     Migrate(migrate::Migrate),
+    /// Give up the state of shards whose only copies are on silent nodes
+    Forget(forget::Forget),
     /// Create a project for a new service, with its manifest and the SDK
     New(new::New),
     /// Build a service to WebAssembly
@@ -115,6 +118,7 @@ impl Command {
             Command::Get(args) => get::run(&args, settings),
             Command::Describe(args) => describe::run(&args, settings),
             Command::Migrate(args) => migrate::run(&args, settings),
+            Command::Forget(args) => forget::run(&args, settings),
             Command::New(args) => new::run(&args),
             Command::Build(args) => build::run(&args),
             Command::Run(args) => run::run(&args, settings),

@@ -112,13 +112,62 @@ impl Script {
         self.control.apps[&key.app].shard(key).unwrap().clone()
     }
 
+    /// A node falls silent.
     pub fn lose(&mut self, node: NodeId) {
+        self.lose_all(&[node]);
+    }
+
+    /// Nodes fall silent together.
+    pub fn lose_all(&mut self, nodes: &[NodeId]) {
+        let members = &self.control.members;
+        let nodes = nodes.iter().map(|n| (*n, members[n].incarnation));
+        let nodes = nodes.collect();
+        self.ok(Command::Lose { nodes, at: AT });
+    }
+
+    /// A silent node is heard again.
+    pub fn hear(&mut self, node: NodeId) {
         let incarnation = self.control.members[&node].incarnation;
-        self.ok(Command::Lose {
+        self.ok(Command::Hear {
             node,
             incarnation,
             at: AT,
         });
+    }
+
+    /// A node is heard, if it was silent.
+    pub fn hear_if_silent(&mut self, node: NodeId) {
+        if !self.control.is_up(node) {
+            self.hear(node);
+        }
+    }
+
+    /// A new process of a node joins.
+    pub fn restart(&mut self, node: NodeId) {
+        let process = 1_000 + self.log.len() as u64;
+        self.join(NODES[usize::from(node.0)], process);
+    }
+
+    /// The nodes that a shard waits for.
+    pub fn waits_for(&self, key: ShardKey) -> Vec<NodeId> {
+        let app = &self.control.apps[&key.app];
+        self.control.waits_for(app, app.shard(key).unwrap())
+    }
+
+    /// Joining backups that their primary can bring up to date have everything.
+    pub fn settle_reachable(&mut self) {
+        let mut events = Vec::new();
+        for app in self.control.apps.values() {
+            let shards = app.plan.shards.iter();
+            for s in shards.filter(|s| self.control.is_up(s.primary)) {
+                let (key, view) = (app.plan.key(s), s.view);
+                let joining = s.joining.iter().map(|b| (key, view, *b));
+                events.extend(joining);
+            }
+        }
+        for (key, view, backup) in events {
+            self.ok(Command::Event(NodeEvent::Synced { key, view, backup }));
+        }
     }
 
     /// All joining backups report that they have everything; primaries that they stopped.

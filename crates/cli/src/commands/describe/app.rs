@@ -6,7 +6,7 @@ use crate::commands::get::{health, joules};
 use crate::limits::LOSSES_SHOWN;
 use crate::ui::output::{Paint, Table};
 use crate::ui::text::count;
-use e3_model::api::{AppView, NodeView, ServiceView};
+use e3_model::api::{AppView, NodeView, ServiceView, WaitingView};
 use std::fmt::Write as _;
 
 /// The details of an application as text.
@@ -61,6 +61,10 @@ fn summary(app: &AppView, paint: Paint) -> Vec<(&'static str, String)> {
         ),
         ("State lost", losses(app)),
     ];
+    if !app.waiting.is_empty() {
+        let all: Vec<String> = app.waiting.iter().map(waiting).collect();
+        rows.push(("Waiting", all.join("; ")));
+    }
     if let Some(per_request) = app.modelled_joules_per_request {
         let joules = joules(per_request);
         let text = format!("{joules} per request above idle, over all services");
@@ -101,6 +105,12 @@ fn services(services: &[ServiceView], paint: Paint) -> String {
         ]);
     }
     table.render()
+}
+
+/// A shard that waits for its copies.
+fn waiting(w: &WaitingView) -> String {
+    let (shard, nodes) = (&w.shard, w.nodes.join(", "));
+    format!("{shard} for {nodes}, which alone have its state")
 }
 
 /// How often shards lost their state, and the last ones that did.

@@ -1,0 +1,157 @@
+//! Silence on real processes: pauses of the controller and of nodes. Nobody who lives loses state.
+
+mod common;
+
+use common::running::{CHAIN, Down, all_handled, handled, kill, signal, start_load};
+use common::{E3, are_services_built};
+use rustix::process::Signal;
+use serde_json::Value;
+use std::time::Duration;
+
+const NODES: [&str; 6] = [
+    "s1-host", "s1-nic0", "s2-host", "s2-nic0", "s3-host", "s3-nic0",
+];
+
+/// Stops processes for a while.
+fn pause(e3: &E3, names: &[&str], span: Duration) {
+    for name in names {
+        signal(e3, name, Signal::STOP);
+    }
+    // The span is the fault; nothing is waited for.
+    std::thread::sleep(span);
+    for name in names {
+        signal(e3, name, Signal::CONT);
+    }
+}
+
+fn app(e3: &E3) -> Value {
+    e3.json(&["describe", "app", "chain"])
+}
+
+fn is_ready(e3: &E3) -> bool {
+    let ended = e3.run(&["get", "apps", "-o", "json"]);
+    let apps: Value = serde_json::from_str(&ended.out).unwrap_or_default();
+    apps[0]["ready"] == true
+}
+
+/// Replicas with their nodes and views: what any fail-over changes.
+fn placement(e3: &E3) -> Vec<String> {
+    let all = e3.json(&["get", "instances"]);
+    let all = all.as_array().unwrap().iter();
+    let one = |i: &Value| {
+        format!(
+            "{} {} {} {}",
+            i["instance"], i["role"], i["node"], i["view"]
+        )
+    };
+    all.map(one).collect()
+}
+
+/// By shard: the last entry in the log of its primary.
+fn ops(e3: &E3) -> Vec<(String, u64)> {
+    let all = e3.json(&["get", "instances"]);
+    let all = all.as_array().unwrap().iter();
+    let primaries = all.filter(|i| i["role"] == "primary");
+    let op = |i: &Value| (i["instance"].to_string(), i["op"].as_u64().unwrap());
+    primaries.map(op).collect()
+}
+
+fn chain_is_up(e3: &E3, manifest: &str) {
+    e3.good(&["up", "--detach", "--port", "0"]);
+    let file = e3.file("chain.yaml", manifest);
+    e3.good(&["deploy", &file, "--wait"]);
+    all_handled(start_load(e3, "1s"));
+}
+
+#[test]
+fn a_controller_that_is_away_changes_nothing() {
+    if !are_services_built() {
+        return;
+    }
+    let e3 = E3::new();
+    let _down = Down(&e3);
+    chain_is_up(&e3, CHAIN);
+    let before = placement(&e3);
+    let load = start_load(&e3, "22s");
+    let begin = handled(&e3, "chain");
+    e3.until("the load has begun", |e3| handled(e3, "chain") > begin + 50);
+    for pause_ms in [1_200, 3_000, 10_000] {
+        pause(&e3, &["controller"], Duration::from_millis(pause_ms));
+        e3.until("all is ready", is_ready);
+        assert_eq!(placement(&e3), before, "after {pause_ms} ms");
+    }
+    kill(&e3, "controller");
+    e3.until("the controller is back and all is ready", is_ready);
+    all_handled(load);
+    assert_eq!(placement(&e3), before);
+    assert_eq!(app(&e3)["stateLost"], 0);
+    let nodes = e3.json(&["get", "nodes"]);
+    let nodes = nodes.as_array().unwrap();
+    assert!(nodes.iter().all(|n| n["incarnation"] == 1), "{nodes:?}");
+}
+
+#[test]
+fn nodes_that_are_silent_together_come_back_with_all_that_they_had() {
+    if !are_services_built() {
+        return;
+    }
+    let e3 = E3::new();
+    let _down = Down(&e3);
+    chain_is_up(&e3, CHAIN);
+    let (before, had) = (placement(&e3), ops(&e3));
+    pause(&e3, &NODES, Duration::from_secs(3));
+    e3.until("all is ready", is_ready);
+    assert_eq!(placement(&e3), before);
+    assert_eq!(ops(&e3), had);
+    // Both copies of most shards, and then the others.
+    for nodes in [&NODES[..4], &NODES[2..]] {
+        pause(&e3, nodes, Duration::from_secs(3));
+        e3.until("all is ready", is_ready);
+        assert_eq!(ops(&e3), had, "{nodes:?}");
+    }
+    assert_eq!(app(&e3)["stateLost"], 0);
+    all_handled(start_load(&e3, "1s"));
+}
+
+#[test]
+fn the_only_copy_of_a_shard_is_waited_for_until_the_operator_gives_it_up() {
+    if !are_services_built() {
+        return;
+    }
+    let e3 = E3::new();
+    let _down = Down(&e3);
+    chain_is_up(&e3, &CHAIN.replace("replicas: 2", "replicas: 1"));
+    let (before, had) = (placement(&e3), ops(&e3));
+    let (shard, node) = {
+        let all = e3.json(&["get", "instances"]);
+        let text = |v: &Value| v.as_str().unwrap().to_string();
+        (text(&all[0]["instance"]), text(&all[0]["node"]))
+    };
+    let waits = |e3: &E3| !app(e3)["waiting"].as_array().unwrap().is_empty();
+    signal(&e3, &node, Signal::STOP);
+    e3.until("the shard waits", waits);
+    let text = e3.good(&["describe", "app", "chain"]);
+    assert!(
+        text.contains("its only copies are on silent nodes"),
+        "{text}"
+    );
+    assert!(e3.good(&["get", "apps"]).contains("WAITING"));
+    signal(&e3, &node, Signal::CONT);
+    e3.until("all is ready", is_ready);
+    assert_eq!((placement(&e3), ops(&e3)), (before, had));
+    assert_eq!(app(&e3)["stateLost"], 0);
+    // Nothing is given up that is there, nor without a word of the operator.
+    let refused = e3.run(&["forget", &shard, "--yes"]);
+    assert_eq!(refused.code, 4, "{refused:?}");
+    signal(&e3, &node, Signal::STOP);
+    e3.until("the shard waits", waits);
+    let asked = e3.run(&["forget", &shard]);
+    assert!(asked.code == 1 && asked.err.contains(&shard), "{asked:?}");
+    let lost = app(&e3)["waiting"].as_array().unwrap().len();
+    e3.good(&["forget", "chain", "--yes"]);
+    assert_eq!(app(&e3)["stateLost"], lost);
+    e3.until("all is ready", |e3| app(e3)["ready"] == true);
+    signal(&e3, &node, Signal::CONT);
+    all_handled(start_load(&e3, "1s"));
+    assert_eq!(app(&e3)["stateLost"], lost);
+}

@@ -1,0 +1,347 @@
+//! Nodes fall silent, come back, or are gone: whose word counts, and when state is given up.
+
+mod script;
+
+use e3_control::{Command, CommandError, Membership};
+use e3_model::{AppId, Nanos, NodeId, ShardKey, Timestamp};
+use e3_testkit::{Random, seeds};
+use script::{AT, KEY, NODES, Script};
+use std::collections::BTreeMap;
+
+const TURN_MS: u64 = 100;
+
+fn all_nodes() -> Vec<NodeId> {
+    (0..6).map(NodeId).collect()
+}
+
+/// A controller that listens: heartbeats and turns in virtual time.
+struct Listener {
+    script: Script,
+    membership: Membership,
+    now_ms: u64,
+    /// Nodes whose heartbeats arrive.
+    heard: Vec<NodeId>,
+}
+
+fn at(ms: u64) -> Timestamp {
+    Timestamp::ZERO + Nanos::from_millis(ms)
+}
+
+impl Listener {
+    fn new() -> Listener {
+        let mut listener = Listener {
+            script: Script::all(),
+            membership: Membership::new(at(0), Nanos::from_secs(1)),
+            now_ms: 0,
+            heard: all_nodes(),
+        };
+        assert_eq!(listener.listen(1_000), []);
+        listener
+    }
+
+    fn beat(&mut self) {
+        for node in &self.heard {
+            let incarnation = self.script.control.members[node].incarnation;
+            let now = at(self.now_ms);
+            self.membership.on_heartbeat(now, *node, incarnation);
+        }
+    }
+
+    fn turn(&mut self) -> Vec<NodeId> {
+        let lost = self.membership.lost(at(self.now_ms), &self.script.control);
+        lost.into_keys().collect()
+    }
+
+    /// Listens for so long; the nodes that are first found lost.
+    fn listen(&mut self, span_ms: u64) -> Vec<NodeId> {
+        let end_ms = self.now_ms + span_ms;
+        while self.now_ms < end_ms {
+            self.now_ms += TURN_MS;
+            self.beat();
+            let lost = self.turn();
+            if !lost.is_empty() {
+                return lost;
+            }
+        }
+        Vec::new()
+    }
+}
+
+#[test]
+fn a_silent_node_is_lost_after_the_timeout() {
+    let mut l = Listener::new();
+    l.heard = vec![NodeId(0), NodeId(2)];
+    let begin_ms = l.now_ms;
+    let lost = l.listen(2_000);
+    assert_eq!(lost, [1, 3, 4, 5].map(NodeId), "all that fell silent");
+    assert!((1_000..=1_300).contains(&(l.now_ms - begin_ms)));
+}
+
+#[test]
+fn a_controller_that_was_paused_blames_nobody() {
+    for pause_ms in [1_200, 3_000, 10_000, 3_600_000] {
+        let mut l = Listener::new();
+        l.now_ms += pause_ms;
+        // Nothing has come yet when the first turn runs, and one node is slow.
+        assert_eq!(l.turn(), [], "{pause_ms}");
+        l.heard = (1..6).map(NodeId).collect();
+        assert_eq!(l.listen(800), [], "{pause_ms}");
+        l.heard = all_nodes();
+        assert_eq!(l.listen(3_000), [], "{pause_ms}");
+        // It still finds who is silent from here on.
+        l.heard.pop();
+        assert_eq!(l.listen(2_000), [NodeId(5)], "{pause_ms}");
+    }
+}
+
+#[test]
+fn a_controller_that_stutters_or_whose_clock_runs_fast_blames_nobody() {
+    // Turns so rare that each follows a gap.
+    let mut l = Listener::new();
+    for _ in 0..100 {
+        l.now_ms += 400;
+        assert_eq!(l.turn(), []);
+    }
+    // A clock that counts a second while the process lives through three turns.
+    let mut l = Listener::new();
+    l.heard.remove(0);
+    for _ in 0..4 {
+        l.now_ms += 300;
+        l.beat();
+        assert_eq!(l.turn(), []);
+    }
+}
+
+#[test]
+fn a_controller_that_hears_nobody_may_be_cut_off() {
+    let mut l = Listener::new();
+    l.heard.clear();
+    assert_eq!(l.listen(60_000), []);
+    let now = at(l.now_ms);
+    assert!(
+        all_nodes()
+            .iter()
+            .all(|n| l.membership.is_silent(now, *n, 1))
+    );
+    // The first is heard again; the others have as long as ever to follow.
+    l.heard = vec![NodeId(3)];
+    assert_eq!(l.listen(900), []);
+    l.heard = all_nodes();
+    assert_eq!(l.listen(5_000), []);
+}
+
+#[test]
+fn a_controller_that_restarts_waits_for_the_nodes() {
+    let mut l = Listener::new();
+    l.membership = Membership::new(at(l.now_ms), Nanos::from_secs(1));
+    l.heard = vec![NodeId(1)];
+    let begin_ms = l.now_ms;
+    assert_eq!(l.listen(10_000).len(), 5);
+    assert!(l.now_ms - begin_ms > 3_000);
+}
+
+#[test]
+fn late_heartbeats_of_an_old_process_do_not_hide_the_new_one() {
+    let mut l = Listener::new();
+    l.script.restart(NodeId(0));
+    l.heard.remove(0);
+    l.membership.on_heartbeat(at(l.now_ms), NodeId(0), 2);
+    l.membership.on_heartbeat(at(l.now_ms + 1), NodeId(0), 1);
+    assert_eq!(l.listen(2_000), [NodeId(0)]);
+}
+
+#[test]
+fn the_only_copy_is_waited_for() {
+    let mut s = Script::all();
+    s.deploy().unwrap();
+    s.fill();
+    let before = s.shard(KEY);
+    s.lose(before.backups[0]);
+    let alone = s.shard(KEY);
+    // Its new backup has no complete copy yet.
+    assert_eq!((alone.backups.len(), alone.joining.len()), (0, 1));
+    s.lose(before.primary);
+    assert_eq!(s.waits_for(KEY), [before.primary]);
+    assert_eq!(s.shard(KEY).incarnation, before.incarnation);
+    let (from, to) = (before.primary, NodeId(before.primary.0 ^ 1));
+    let refused = s.apply(Command::Migrate { key: KEY, from, to });
+    assert!(matches!(refused, Err(CommandError::Waits { .. })));
+    s.hear(before.primary);
+    assert_eq!(s.waits_for(KEY), []);
+    assert_eq!(s.shard(KEY).primary, before.primary);
+    assert_eq!(s.shard(KEY).incarnation, before.incarnation, "it goes on");
+    s.settle();
+    assert_eq!(s.shard(KEY).backups.len(), 1);
+    assert_eq!(s.state_lost(), 0);
+    s.check();
+}
+
+#[test]
+fn a_silent_node_comes_back_with_its_copies_as_a_backup() {
+    let mut s = Script::all();
+    s.deploy().unwrap();
+    s.fill();
+    let before = s.shard(KEY);
+    s.lose(before.primary);
+    assert_eq!(s.shard(KEY).primary, before.backups[0]);
+    s.hear(before.primary);
+    assert_eq!(s.control.members[&before.primary].incarnation, 1);
+    s.settle();
+    assert_eq!(s.shard(KEY).primary, before.backups[0], "it stays there");
+    assert_eq!(s.state_lost(), 0);
+    s.check();
+}
+
+#[test]
+fn copies_that_fall_silent_together_both_count() {
+    for first in [0, 1] {
+        let mut s = Script::all();
+        s.deploy().unwrap();
+        s.fill();
+        let before = s.shard(KEY);
+        let copies = [before.primary, before.backups[0]];
+        s.lose_all(&copies);
+        assert_eq!(s.shard(KEY), before);
+        assert_eq!(s.waits_for(KEY), copies);
+        // One is gone for good; the other has everything.
+        s.restart(copies[first]);
+        let other = copies[1 - first];
+        assert_eq!(s.waits_for(KEY), [other]);
+        s.hear(other);
+        assert_eq!(s.shard(KEY).primary, other);
+        s.settle();
+        assert_eq!(s.state_lost(), 0);
+        s.check();
+    }
+}
+
+#[test]
+fn a_state_counts_as_lost_when_its_last_copy_is_certainly_gone() {
+    let mut s = Script::all();
+    s.deploy().unwrap();
+    s.fill();
+    s.lose_all(&all_nodes());
+    assert_eq!(s.state_lost(), 0);
+    let shards = s.control.apps[&AppId(1)].plan.shards.clone();
+    let mut gone = Vec::new();
+    for node in all_nodes() {
+        s.restart(node);
+        gone.push(node);
+        let copies = |s: &e3_model::plan::ShardPlan| [s.primary, s.backups[0]];
+        let lost = shards
+            .iter()
+            .filter(|s| copies(s).iter().all(|n| gone.contains(n)));
+        assert_eq!(s.state_lost(), lost.count() as u64, "after {node}");
+    }
+    assert_eq!(s.state_lost(), 3);
+    let lost = s.control.apps[&AppId(1)].losses.clone();
+    assert!(lost.iter().all(|l| l.at == AT));
+    s.settle();
+    assert!(s.shard(KEY).incarnation > 1, "channels to it begin again");
+    s.check();
+}
+
+#[test]
+fn state_is_given_up_by_the_operator_alone() {
+    let mut s = Script::all();
+    s.deploy().unwrap();
+    s.fill();
+    let before = s.shard(KEY);
+    let forget = Command::Forget { key: KEY, at: AT };
+    let refused = s.apply(forget.clone());
+    assert!(matches!(refused, Err(CommandError::NotWaiting(_))));
+    s.lose_all(&[before.primary, before.backups[0]]);
+    s.ok(forget);
+    let after = s.shard(KEY);
+    assert!(s.control.is_up(after.primary) && after.incarnation > before.view);
+    assert_eq!((s.state_lost(), after.filled), (1, false));
+    // What comes back has no part in it unless it is told so.
+    s.hear(before.primary);
+    assert_ne!(s.shard(KEY).primary, before.primary);
+    s.settle();
+    s.check();
+}
+
+#[test]
+fn a_move_ends_when_its_shard_waits() {
+    let mut s = Script::all();
+    s.deploy().unwrap();
+    let before = s.shard(KEY);
+    s.lose(before.backups[0]);
+    s.settle();
+    let now = s.shard(KEY);
+    let id = s.migrate(now.primary, NodeId(now.primary.0 ^ 1));
+    let copies: Vec<NodeId> = now.backups.iter().copied().chain([now.primary]).collect();
+    s.lose_all(&copies);
+    assert!(s.outcome(id).is_some());
+    assert!(!s.shard(KEY).frozen);
+    for node in copies {
+        s.hear(node);
+    }
+    s.settle();
+    assert_eq!(s.state_lost(), 0);
+    s.check();
+}
+
+/// Against a model that knows which processes live: state is lost exactly when the last process with
+/// a complete copy is gone, whatever the controller believes about silence meanwhile.
+#[test]
+fn silence_in_any_order_loses_nothing() {
+    for seed in seeds(60) {
+        let mut random = Random::new(seed);
+        let mut s = Script::all();
+        s.deploy().unwrap();
+        s.fill();
+        for step in 0..60 {
+            let node = NodeId(random.below(6) as u16);
+            match random.below(4) {
+                0 => s.lose(node),
+                1 => {
+                    let nodes = all_nodes().into_iter();
+                    let some: Vec<_> = nodes.filter(|_| random.below(2) == 0).collect();
+                    lose_those_up(&mut s, &some);
+                }
+                2 => s.hear_if_silent(node),
+                _ => s.settle_reachable(),
+            }
+            println!("seed {seed}, step {step}");
+            assert_eq!(
+                s.state_lost(),
+                0,
+                "seed {seed}, step {step}: no process died"
+            );
+        }
+        for node in all_nodes() {
+            s.hear_if_silent(node);
+        }
+        s.settle();
+        let app = &s.control.apps[&AppId(1)];
+        for shard in &app.plan.shards {
+            assert_eq!(shard.backups.len(), 1, "seed {seed}: {shard:?}");
+            assert!(s.waits_for(app.plan.key(shard)).is_empty(), "seed {seed}");
+        }
+        s.check();
+    }
+}
+
+fn lose_those_up(s: &mut Script, nodes: &[NodeId]) {
+    let members = s.control.members.clone();
+    let up = nodes.iter().filter(|n| members[n].up);
+    let nodes: BTreeMap<NodeId, u32> = up.map(|n| (*n, members[n].incarnation)).collect();
+    if !nodes.is_empty() {
+        s.ok(Command::Lose { nodes, at: AT });
+    }
+}
+
+#[test]
+fn the_names_are_those_of_the_topology() {
+    let s = Script::all();
+    for (node, name) in all_nodes().into_iter().zip(NODES) {
+        assert_eq!(s.control.node_name(node), name);
+    }
+    let none = ShardKey {
+        app: AppId(9),
+        ..KEY
+    };
+    assert_eq!(s.control.shard_name(none), "of a deleted application");
+}
