@@ -242,6 +242,7 @@ fn request_of(engine: &mut Engine, token: u64, payload: &[u8]) -> Invocation {
             seq: token,
         },
         via: Via::Ingress,
+        may_grow: true,
         now: Timestamp(token),
         slot: Slot((token % 4096) as u16),
         key: engine.buffer(&token.to_le_bytes()),

@@ -9,7 +9,7 @@ use crate::limits::*;
 use crate::operation::{Attempt, Call, Operation};
 use crate::outbox::Outbox;
 use crate::routes::Routes;
-use e3_model::{Address, MessageId, Nanos, RequestId, ShardKey, Slot, Timestamp};
+use e3_model::{Address, MessageId, RequestId, ShardKey, Slot, Timestamp};
 use e3_wire::client::{ClientFrame, Letters};
 use e3_wire::datagram::{Header, open};
 use e3_wire::entry::{DeadLetter, Outcome, Reply};
@@ -266,8 +266,11 @@ impl Requests {
             p.to = Some(to);
             self.outbox.push(to, &frame);
         }
-        let retry = now + p.backoff.next_wait();
-        let at = retry.min(p.deadline.max(now + Nanos(1)));
+        let at = if now < p.deadline {
+            (now + p.backoff.next_wait()).min(p.deadline)
+        } else {
+            (now + ASK_AGAIN_AFTER).min(p.deadline + ANSWER_GRACE)
+        };
         self.set_timer(seq, at);
     }
 
@@ -292,8 +295,9 @@ impl Requests {
                 let reply = p.last_refusal.take().filter(|_| refused);
                 self.complete(now, seq, reply);
             } else {
-                let at = p.deadline + ANSWER_GRACE;
-                self.set_timer(seq, at);
+                // It is not handled any more, but what became of it may still be told.
+                let to = self.other_node(seq);
+                self.attempt(now, seq, to);
             }
         }
     }

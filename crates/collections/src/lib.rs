@@ -6,6 +6,7 @@
 //! Source: the reliable collections of "E3" (USENIX ATC 2019), section 3.
 
 mod batch;
+mod growth;
 mod hash;
 pub mod limits;
 mod map;

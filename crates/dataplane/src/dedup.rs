@@ -7,7 +7,7 @@
 //! from the log entries only, so that primary and backups forget the same things.
 
 use crate::deliberate::{self, Fault};
-use crate::limits::{DEDUP_GRACE, KEYED_GRACE};
+use crate::limits::{DEDUP_GRACE, KEYED_GRACE, REMEMBERED_OVERHEAD_BYTES};
 use e3_model::{EdgeId, MessageId, RequestId, Slot, Timestamp, Via};
 use e3_wire::entry::{Entry, Outcome};
 use e3_wire::message::Message;
@@ -19,6 +19,8 @@ use std::rc::Rc;
 #[derive(Debug, Default)]
 pub(crate) struct DedupTable {
     clients: BTreeMap<(Slot, u64), Client>,
+    /// About what the remembered entries take.
+    bytes: usize,
     /// What is forgotten next comes first: time, number of the entry, its message. An entry that
     /// was replaced or forgotten earlier stays until its time and then means nothing.
     order: BinaryHeap<Reverse<(Timestamp, u64, Slot, MessageId)>>,
@@ -26,8 +28,11 @@ pub(crate) struct DedupTable {
 
 #[derive(Debug, Default)]
 struct Client {
-    /// Requests of clients below this one are answered.
+    /// Requests below this one are answered.
     oldest_seq: u64,
+    /// Its places in the order of forgetting. While there is one, a copy of an answered request may
+    /// still come, and must be known as such.
+    places: usize,
     /// What came from clients, apart from the rest: answered requests are forgotten from the
     /// front, without a look at what stays.
     requests: BTreeMap<(u64, u32), Rc<Entry>>,
@@ -52,7 +57,8 @@ impl Client {
         }
     }
 
-    fn insert(&mut self, entry: Rc<Entry>) {
+    /// Gives the entry that was there before.
+    fn insert(&mut self, entry: Rc<Entry>) -> Option<Rc<Entry>> {
         let MessageId {
             request,
             via,
@@ -61,30 +67,37 @@ impl Client {
         match via {
             Via::Ingress => self.requests.insert((request.seq, index), entry),
             Via::Edge(edge) => self.messages.insert((request.seq, edge, index), entry),
-        };
+        }
     }
 
-    fn remove(&mut self, id: &MessageId) {
+    fn remove(&mut self, id: &MessageId) -> Option<Rc<Entry>> {
         let seq = id.request.seq;
         match id.via {
             Via::Ingress => self.requests.remove(&(seq, id.index)),
             Via::Edge(edge) => self.messages.remove(&(seq, edge, id.index)),
-        };
+        }
     }
 
-    /// Forgets answered requests.
-    fn answered_below(&mut self, oldest_seq: u64) {
+    /// Forgets answered requests; gives what they took.
+    fn answered_below(&mut self, oldest_seq: u64) -> usize {
         self.oldest_seq = self.oldest_seq.max(oldest_seq);
+        let mut freed = 0;
         while let Some(first) = self.requests.first_entry()
             && first.key().0 < self.oldest_seq
         {
-            first.remove();
+            freed += bytes(&first.remove());
         }
+        freed
     }
 
     fn entries(&self) -> impl Iterator<Item = &Rc<Entry>> {
         self.requests.values().chain(self.messages.values())
     }
+}
+
+/// About what an entry takes while it is remembered.
+fn bytes(entry: &Rc<Entry>) -> usize {
+    REMEMBERED_OVERHEAD_BYTES + entry.len_estimate()
 }
 
 /// Until when an entry's message is remembered.
@@ -143,10 +156,12 @@ impl DedupTable {
             .clients
             .entry((entry.slot, id.request.client))
             .or_default();
-        client.answered_below(entry.oldest_seq);
+        self.bytes -= client.answered_below(entry.oldest_seq);
+        client.places += 1;
         self.order
             .push(Reverse((until(&entry), entry.op, entry.slot, id)));
-        client.insert(entry);
+        self.bytes += bytes(&entry);
+        self.bytes -= client.insert(entry).as_ref().map_or(0, bytes);
         self.forget(now);
     }
 
@@ -160,9 +175,10 @@ impl DedupTable {
                 continue;
             };
             if client.get(&id).is_some_and(|e| e.op == op) {
-                client.remove(&id);
+                self.bytes -= client.remove(&id).as_ref().map_or(0, bytes);
             }
-            if client.requests.is_empty() && client.messages.is_empty() {
+            client.places -= 1;
+            if client.places == 0 {
                 self.clients.remove(&(slot, id.request.client));
             }
         }
@@ -197,6 +213,11 @@ impl DedupTable {
         let mut all: Vec<_> = self.clients.values().flat_map(Client::entries).collect();
         all.sort_by_key(|entry| entry.op);
         all
+    }
+
+    /// About what is remembered takes, in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
     }
 
     /// Messages remembered.
@@ -321,6 +342,48 @@ mod tests {
         assert_eq!(next(edge, 0), None);
         assert_eq!(next(edge, 2), Some(2));
         assert_eq!(next(edge, 2), None);
+    }
+
+    #[test]
+    fn an_answered_request_is_known_as_such_as_long_as_a_copy_may_come() {
+        let mut table = DedupTable::default();
+        let hour = 3_600_000_000_000;
+        let mut first = (*entry(1, Via::Ingress, 0, 1)).clone();
+        first.deadline = Timestamp(hour);
+        table.insert(Rc::new(first.clone()));
+        table.insert(entry(2, Via::Ingress, 1, 2));
+        assert_eq!(table.len(), 1, "the first is answered");
+        // The second is forgotten, and nothing is left of its client but that.
+        let mut other = (*entry(1, Via::Ingress, hour / 2, 1)).clone();
+        other.id.request.client = 2;
+        table.insert(Rc::new(other.clone()));
+        assert_eq!(table.len(), 1);
+        let look_up = |table: &DedupTable| table.look_up(Slot(5), &first.id);
+        assert!(matches!(look_up(&table), Lookup::Stale));
+        other.now = Timestamp(2 * hour);
+        other.deadline = Timestamp(3 * hour);
+        other.id.request.seq = 2;
+        other.op = 1;
+        table.insert(Rc::new(other));
+        assert_eq!(table.clients.len(), 1, "forgotten with its last deadline");
+    }
+
+    #[test]
+    fn what_is_remembered_is_counted() {
+        let mut table = DedupTable::default();
+        for seq in 1..=100 {
+            table.insert(entry(seq, Via::Ingress, 0, 1));
+            table.insert(entry(seq, Via::Edge(EdgeId(0)), 0, 1));
+        }
+        let all = table.bytes();
+        assert!(all > 200 * 192, "{all}");
+        table.insert(entry(100, Via::Ingress, 0, 1));
+        assert_eq!(table.bytes(), all, "replaced");
+        table.insert(entry(101, Via::Ingress, 0, 101));
+        assert!(table.bytes() < all * 6 / 10, "answered");
+        table.insert(entry(102, Via::Edge(EdgeId(0)), 1_000_000_000_000, 1));
+        table.insert(entry(103, Via::Ingress, 2_000_000_000_000, 1));
+        assert_eq!(table.bytes(), bytes(&entry(103, Via::Ingress, 0, 1)));
     }
 
     #[test]

@@ -121,13 +121,30 @@ pub(crate) fn emit_retry(turn: &mut Turn<'_>, entry: &Entry, asked: Asked) {
         deadline: entry.deadline.max(asked.deadline),
         ..asked
     };
-    emit(turn, entry, asked, None);
+    // What is on its way will be answered at the ingress of the first attempt. A copy would only wait
+    // behind it.
+    let first = turn.cx.peers.get(&entry.reply_to);
+    let first_runs = first.is_some_and(|p| p.incarnation == entry.reply_to_incarnation);
+    let outgoing = turn.shard.log.outgoing(entry.op);
+    let outgoing = outgoing.filter(|_| first_runs && !entry.is_keyed());
+    let open = outgoing.map_or_else(Vec::new, |o| o.open());
+    emit(turn, entry, asked, None, &open);
 }
 
-/// Sends an entry's outputs and reply. `op` is the entry that waits until they are durable.
-pub(crate) fn emit(turn: &mut Turn<'_>, entry: &Entry, asked: Asked, op: Option<u64>) {
+/// Sends an entry's outputs, but for those in `without`, and its reply. `op` is the entry that waits
+/// until they are durable.
+pub(crate) fn emit(
+    turn: &mut Turn<'_>,
+    entry: &Entry,
+    asked: Asked,
+    op: Option<u64>,
+    without: &[u32],
+) {
     let (app, key) = (turn.cx.app, turn.shard.key);
-    for output in &entry.outputs {
+    for (at, output) in (0..).zip(&entry.outputs) {
+        if without.contains(&at) {
+            continue;
+        }
         let Some(service) = app.dag.receiver(output.edge) else {
             continue;
         };
@@ -170,7 +187,7 @@ pub(crate) fn emit(turn: &mut Turn<'_>, entry: &Entry, asked: Asked, op: Option<
             link,
             to: route.primary,
             body: message.encode().into(),
-            op,
+            op: op.map(|op| (op, at)),
         });
     }
     if let Some(reply) = &entry.reply {

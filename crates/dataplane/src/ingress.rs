@@ -4,9 +4,10 @@
 //! "overloaded" at once. A retry of an answered request gets the same answer again.
 
 use crate::limits::*;
+use e3_model::application::ApplicationSpec;
 use e3_model::limits::{KEY_LEN_MAX, PAYLOAD_LEN_MAX};
 use e3_model::plan::IngressCounts;
-use e3_model::{Address, AppId, DropReason, RequestId, Timestamp};
+use e3_model::{Address, AppId, DropReason, Nanos, RequestId, Timestamp};
 use e3_wire::client::Request;
 use e3_wire::entry::{Outcome, Reply};
 use std::cmp::Reverse;
@@ -45,6 +46,8 @@ struct Session {
     keyed: bool,
     deadline: Timestamp,
     reply: Option<Reply>,
+    /// Copies on their way to the shard: their channel keeps them until they are durable there.
+    on_the_way: u32,
 }
 
 impl Session {
@@ -122,6 +125,10 @@ impl Ingress {
                 return Admission::Repeat(reply.clone());
             } else if number <= session.attempt {
                 return Admission::Wait;
+            } else if session.on_the_way > 0 {
+                // Another copy would only wait behind the one before.
+                session.attempt = number;
+                return Admission::Wait;
             }
             session.attempt = number;
             if later {
@@ -149,10 +156,25 @@ impl Ingress {
             keyed,
             deadline,
             reply: None,
+            on_the_way: 0,
         };
         self.order.push(Reverse((session.until(), key.0, key.1)));
         self.sessions.insert(key, session);
         Admission::Forward
+    }
+
+    /// A copy of the request is on its way to its shard.
+    pub(crate) fn on_forwarded(&mut self, key: (AppId, RequestId)) {
+        if let Some(session) = self.sessions.get_mut(&key) {
+            session.on_the_way += 1;
+        }
+    }
+
+    /// A copy of the request is durable at its shard.
+    pub(crate) fn on_durable(&mut self, key: (AppId, RequestId)) {
+        if let Some(session) = self.sessions.get_mut(&key) {
+            session.on_the_way = session.on_the_way.saturating_sub(1);
+        }
     }
 
     /// The attempt that the driver's next one is.
@@ -221,8 +243,19 @@ impl Ingress {
     }
 }
 
+/// How far ahead of now a request's deadline may be.
+pub(crate) fn ahead_max(spec: &ApplicationSpec) -> Nanos {
+    let bound = spec.deadline.max(DEADLINE_ALLOWED) + CLOCK_AHEAD_MAX;
+    bound.min(DEADLINE_AHEAD_MAX)
+}
+
 /// Why a request is refused before it is admitted; in words for its client.
-pub(crate) fn check_request(now: Timestamp, q: &Request, is_known: bool) -> Result<(), String> {
+pub(crate) fn check_request(
+    now: Timestamp,
+    q: &Request,
+    is_known: bool,
+    ahead_max: Nanos,
+) -> Result<(), String> {
     if q.id.seq == 0 {
         return Err("request number is 0, must be at least 1".into());
     }
@@ -233,8 +266,15 @@ pub(crate) fn check_request(now: Timestamp, q: &Request, is_known: bool) -> Resu
             q.payload.len()
         ));
     }
-    if q.deadline > now + DEADLINE_AHEAD_MAX || q.oldest_seq > q.id.seq {
-        return Err("deadline over an hour ahead, or oldest request after this one".into());
+    if q.deadline > now + ahead_max && !is_known {
+        let ahead_s = q.deadline.since(now).as_secs();
+        let max_s = ahead_max.as_secs();
+        return Err(format!(
+            "deadline is {ahead_s} s ahead, must be at most {max_s} s: the application's deadline, or a minute if that is longer, and a minute for clocks"
+        ));
+    }
+    if q.oldest_seq > q.id.seq {
+        return Err("oldest request without an answer comes after this one".into());
     }
     if is_too_late(now, q.deadline) && !is_known {
         let ago_ms = now.since(q.deadline).as_millis();

@@ -27,6 +27,7 @@ mod links;
 mod log;
 mod packer;
 mod primary;
+mod refusal;
 mod replica;
 mod shard;
 mod streams;

@@ -19,8 +19,10 @@ pub const KEYED_GRACE: Nanos = Nanos::from_secs(300);
 /// Requests with an idempotency key that one ingress admits within the time that they are
 /// remembered: it bounds what shards remember.
 pub const KEYED_MAX: usize = 1 << 18;
-/// How far ahead of now a client may put a request's deadline.
+/// How far ahead of now a request's deadline may be, whatever the application's is.
 pub const DEADLINE_AHEAD_MAX: Nanos = Nanos::from_secs(3_600);
+/// Deadline that a client may set whatever the application's is.
+pub const DEADLINE_ALLOWED: Nanos = Nanos::from_secs(60);
 /// How long after its deadline a request that this node does not know may still come. Well within
 /// what shards remember, so that nothing is handled that was forgotten.
 pub const LATE_MAX: Nanos = Nanos(DEDUP_GRACE.0 / 2);
@@ -30,6 +32,10 @@ pub const CLOCK_AHEAD_MAX: Nanos = Nanos::from_secs(60);
 pub const CLOCK_SKEW_MAX: Nanos = Nanos::from_secs(2);
 /// Least time between two restarts of one channel because its ends did not fit together.
 pub const RESTART_INTERVAL: Nanos = Nanos::from_millis(500);
+/// Bytes of handled messages that a shard remembers; nothing is handled beyond.
+pub const REMEMBERED_BYTES_MAX: usize = 1 << 30;
+/// Bytes that a remembered message takes beside what its entry holds, about.
+pub const REMEMBERED_OVERHEAD_BYTES: usize = 192;
 /// Bytes that a snapshot may hold beyond the service's memory: what handlers wrote that had begun
 /// before it was full.
 pub const SNAPSHOT_OVER_MAX: u64 = 64 << 20;

@@ -7,7 +7,7 @@ use crate::limits::*;
 use crate::packer::Packer;
 use crate::timers::{Timer, Timers};
 use e3_channel::{Acked, Arrival, Number, Receiver, Sender, Taken};
-use e3_model::{AppId, DropReason, Nanos, NodeId, ShardKey, Timestamp};
+use e3_model::{AppId, DropReason, Nanos, NodeId, RequestId, ShardKey, Timestamp};
 use e3_wire::frame::{Ack, Frame, Link};
 use slab::Slab;
 use std::collections::{BTreeMap, VecDeque};
@@ -27,8 +27,10 @@ pub(crate) struct Delivery {
 pub(crate) enum Tag {
     /// Nothing.
     None,
-    /// One output of this replica's entry.
-    Output(ReplicaId, u64),
+    /// A client's request that this node passed on.
+    Request(AppId, RequestId),
+    /// One output of this replica's entry: the entry, and which output.
+    Output(ReplicaId, u64, u32),
     /// The node, a backup of this replica, has everything up to this entry.
     Replicated(ReplicaId, NodeId, u64),
 }
@@ -267,28 +269,32 @@ impl Links {
         }
     }
 
-    /// The next message for a shard from the ends in `inputs`; ends without messages leave it.
+    /// The next message for a shard from the ends in `inputs`, one of each end in turn; ends without
+    /// messages leave it.
     pub(crate) fn pop(
         &mut self,
         key: ShardKey,
         inputs: &mut VecDeque<EndId>,
     ) -> Option<(Delivery, Vec<u8>)> {
-        while let Some(id) = inputs.front().copied() {
-            if let Some(end) = self.receivers.get_mut(id.at())
-                && end.key == key
-            {
-                if let Some((taken, body)) = end.receiver.pop() {
-                    let delivery = Delivery {
-                        end: id,
-                        link: end.link,
-                        made: end.made,
-                        taken,
-                    };
-                    return Some((delivery, body));
-                }
-                end.is_listed = false;
+        while let Some(id) = inputs.pop_front() {
+            let end = self.receivers.get_mut(id.at());
+            let Some(end) = end.filter(|end| end.key == key) else {
+                continue;
+            };
+            let popped = end.receiver.pop();
+            end.is_listed = end.receiver.ready() > 0;
+            if end.is_listed {
+                inputs.push_back(id);
             }
-            inputs.pop_front();
+            if let Some((taken, body)) = popped {
+                let delivery = Delivery {
+                    end: id,
+                    link: end.link,
+                    made: end.made,
+                    taken,
+                };
+                return Some((delivery, body));
+            }
         }
         None
     }

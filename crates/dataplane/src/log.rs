@@ -36,8 +36,10 @@ pub(crate) struct Log {
 #[derive(Debug)]
 pub(crate) struct Outgoing {
     pub(crate) entry: Rc<Entry>,
-    /// Outputs that are not durable.
-    pub(crate) open: usize,
+    /// How many outputs are not durable.
+    open: usize,
+    /// Those that are durable while others are not, by their place in the entry.
+    durable: Vec<u32>,
     /// Copies of a stateless service's message: durable when the outputs are.
     pub(crate) deliveries: Vec<Delivery>,
 }
@@ -132,8 +134,24 @@ impl Outgoing {
     pub(crate) fn new(entry: Rc<Entry>) -> Outgoing {
         Outgoing {
             open: entry.outputs.len(),
+            durable: Vec::new(),
             entry,
             deliveries: Vec::new(),
+        }
+    }
+
+    /// The outputs that are not durable, by their place in the entry.
+    pub(crate) fn open(&self) -> Vec<u32> {
+        let all = 0..self.entry.outputs.len() as u32;
+        all.filter(|at| self.open > 0 && !self.durable.contains(at))
+            .collect()
+    }
+
+    /// An output is durable at its receiver.
+    pub(crate) fn on_durable(&mut self, at: u32) {
+        self.open = self.open.saturating_sub(1);
+        if self.open > 0 {
+            self.durable.push(at);
         }
     }
 }

@@ -1,13 +1,14 @@
 //! The primary: hands messages to the executor, logs what comes of them, and releases outputs when
 //! the backups have them.
 
-use crate::check::{check_message, latest_deadline};
+use crate::check::check_message;
 use crate::dedup::{Lookup, revives};
 use crate::deliberate::{self, Fault};
 use crate::emit::{Handled, emit, emit_retry, entry};
 use crate::limits::*;
 use crate::links::Delivery;
 use crate::log::{Log, Outgoing};
+use crate::refusal::{Refusal, full, no_letter, refusal, refuse};
 use crate::shard::{Asked, Context, Effect, Shard, Turn, Waiting};
 use crate::streams::Streams;
 use e3_invocation::{Completion, HandlerError, Invocation, Outcome as Run};
@@ -61,33 +62,10 @@ pub(crate) struct Pending {
     retries: Vec<Asked>,
 }
 
-/// A message that ends without a run: why, and its outcome.
-struct Refusal {
-    outcome: Outcome,
-    reason: String,
-}
-
-/// Why a message without outcome is not simply a failed one.
-const FORGOTTEN: &str = "whether it was handled before is not known any more";
-
 /// Whether two requests have the same idempotency key: what becomes of one decides about the other.
 fn share_key(a: &Message, b: &Message) -> bool {
     let of_client = |m: &Message| m.is_keyed() && m.id.via == Via::Ingress;
     of_client(a) && of_client(b) && a.id.request.client == b.id.request.client
-}
-
-/// Answer of the platform to a request that was not handled.
-pub(crate) fn refuse(outcome: Outcome, reason: &str) -> Reply {
-    Reply {
-        outcome,
-        status: 0,
-        payload: reason.as_bytes().to_vec(),
-    }
-}
-
-/// Answer to the replay of a dead letter that is not there (any more).
-pub(crate) fn no_letter() -> Reply {
-    refuse(Outcome::Rejected, "the shard has no such dead letter")
 }
 
 impl Primary {
@@ -179,6 +157,11 @@ impl Primary {
 
     /// A client wants a dead letter to be replayed.
     pub(crate) fn on_replay(&mut self, letter: MessageId, message: Message) {
+        let in_flight = self.in_flight.iter().map(|f| &f.waiting);
+        let mut known = self.queue.iter().chain(in_flight);
+        if known.any(|w| w.message.id == message.id) {
+            return;
+        }
         self.queue.push_back(Waiting {
             delivery: None,
             replays: Some(letter),
@@ -284,40 +267,12 @@ impl Primary {
         }
     }
 
-    /// Why a message is not handled at `now`, if it is not.
-    fn refusal(&self, turn: &Turn<'_>, now: Timestamp, message: &Message) -> Option<Refusal> {
-        if message.deadline < now {
-            return Some(Refusal {
-                outcome: Outcome::Expired,
-                reason: "deadline passed before it was handled".to_string(),
-            });
-        }
-        if message.deadline > latest_deadline(turn.cx.now) {
-            return Some(Refusal {
-                outcome: Outcome::Failed,
-                reason: "deadline is over an hour ahead of the clock of this node".to_string(),
-            });
-        }
-        let memory_max = turn.cx.app.service(turn.shard.key).resources.memory;
-        let reason = if let Some(error) = &turn.shard.error {
-            error.clone()
-        } else if turn.shard.is_over(turn.cx.app) {
-            format!("collections exceed the service's memory of {memory_max}")
-        } else {
-            turn.cx.memory_full?.to_string()
-        };
-        Some(Refusal {
-            outcome: Outcome::Failed,
-            reason,
-        })
-    }
-
     /// Hands a message to the executor, or ends it if it cannot be handled.
     fn run(&mut self, turn: &mut Turn<'_>, mut waiting: Waiting) {
         // One time for what is refused as expired and for what is forgotten: whatever the clocks of
         // primaries said, nothing that was forgotten is handled again.
         let now = turn.shard.log.time(turn.cx.now);
-        if let Some(refusal) = self.refusal(turn, now, &waiting.message) {
+        if let Some(refusal) = refusal(turn, now, &waiting.message) {
             if refusal.outcome == Outcome::Failed {
                 turn.shard.counts.failed += 1;
                 turn.shard.counts.last_failure = Some(refusal.reason.clone());
@@ -332,6 +287,7 @@ impl Primary {
             request: message.id.request,
             via: message.id.via,
             now,
+            may_grow: full(turn).is_none(),
             slot: message.slot,
             key: std::mem::take(&mut message.key),
             payload: std::mem::take(&mut message.payload),
@@ -381,13 +337,15 @@ impl Primary {
         mut waiting: Waiting,
         failed: e3_invocation::Failed,
     ) {
-        let reason = reason_of(&failed.error);
+        let is_full = failed.error == HandlerError::Full;
+        let full = is_full.then(|| full(turn)).flatten();
+        let reason = full.unwrap_or_else(|| failed.error.to_string());
         waiting.message.key = failed.invocation.key;
         waiting.message.payload = failed.invocation.payload;
         waiting.failures += 1;
         turn.shard.counts.failed += 1;
         turn.shard.counts.last_failure = Some(reason.clone());
-        if waiting.failures >= turn.cx.app.plan.app.spec.attempts {
+        if is_full || waiting.failures >= turn.cx.app.plan.app.spec.attempts {
             let outcome = Outcome::Failed;
             self.give_up(turn, now, waiting, Refusal { outcome, reason });
         } else {
@@ -397,15 +355,10 @@ impl Primary {
 
     /// Commits a message without effects, answers its client, keeps it as a dead letter.
     fn give_up(&mut self, turn: &mut Turn<'_>, now: Timestamp, waiting: Waiting, refusal: Refusal) {
-        let Refusal { outcome, reason } = refusal;
+        let Refusal { outcome, reason } = refusal.of(turn, &waiting.message);
         let counts = &mut turn.shard.counts;
         counts.dead_lettered += 1;
         counts.expired += u64::from(outcome == Outcome::Expired);
-        let created_within = turn.cx.app.plan.app.spec.deadline + CLOCK_AHEAD_MAX;
-        let (outcome, reason) = match turn.shard.log.knows(&waiting.message, created_within) {
-            true => (outcome, reason),
-            false => (Outcome::Unknown, format!("{reason}; {FORGOTTEN}")),
-        };
         let delivery = waiting.delivery;
         let entry = entry(turn, now, &waiting, Handled::GivenUp { outcome, reason });
         self.append(turn, entry, delivery);
@@ -419,7 +372,7 @@ impl Primary {
             turn.complete(delivery.take(), ACK_DELAY);
         }
         if deliberate::is(Fault::ReleaseBeforeCommit) {
-            emit(turn, &entry, Asked::by_entry(&entry), None);
+            emit(turn, &entry, Asked::by_entry(&entry), None, &[]);
         }
         self.streams.replicate(turn, &entry);
         // Applied and sent: nobody reads the writes again.
@@ -464,7 +417,8 @@ impl Primary {
                 // is durable elsewhere.
                 outgoing.deliveries = pending.deliveries;
             }
-            emit(turn, entry, Asked::by_entry(entry), Some(entry.op));
+            let asked = Asked::by_entry(entry);
+            emit(turn, entry, asked, Some(entry.op), &[]);
             for asked in pending.retries {
                 emit_retry(turn, entry, asked);
             }
@@ -473,9 +427,9 @@ impl Primary {
     }
 
     /// One output of an entry is durable at its receiver.
-    pub(crate) fn on_output_durable(&mut self, turn: &mut Turn<'_>, op: u64) {
+    pub(crate) fn on_output_durable(&mut self, turn: &mut Turn<'_>, op: u64, at: u32) {
         if let Some(outgoing) = turn.shard.log.outgoing(op) {
-            outgoing.open = outgoing.open.saturating_sub(1);
+            outgoing.on_durable(at);
             self.trim(turn);
         }
     }
@@ -522,8 +476,4 @@ fn answer(turn: &mut Turn<'_>, message: &Message, reply: Reply) {
         request: message.id.request,
         reply,
     });
-}
-
-fn reason_of(error: &HandlerError) -> String {
-    error.to_string()
 }

@@ -95,12 +95,13 @@ pub(crate) enum Effect {
     Run(Invocation),
     /// A message is durable: tell its sender within `delay`.
     Complete { delivery: Delivery, delay: Nanos },
-    /// Send a message downstream. `op` is the entry that waits until it is durable.
+    /// Send a message downstream. `op` is the entry that waits until it is durable, and which of the
+    /// entry's outputs it is.
     Send {
         link: Link,
         to: NodeId,
         body: Rc<[u8]>,
-        op: Option<u64>,
+        op: Option<(u64, u32)>,
     },
     /// Begin a replication stream in this epoch, in place of the one before.
     BeginStream {

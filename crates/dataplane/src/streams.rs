@@ -93,7 +93,10 @@ impl Streams {
         let Some(backup) = self.backups.get(&node) else {
             return;
         };
-        let required = backup.required;
+        // A joining one that nobody was told of does not hold up the shard when its stream begins
+        // again.
+        let is_counted = turn.cx.app.shard(turn.shard.key).backups.contains(&node);
+        let required = backup.required && (is_counted || self.is_synced(node));
         let link = stream_link(turn.cx, turn.shard, node);
         self.begin(turn, commit, link, node, required, epoch);
     }

@@ -3,6 +3,7 @@
 mod common;
 
 use common::{Cluster, Handler, count_and_forward, key_of, shard};
+use e3_invocation::HandlerError;
 use e3_model::{Nanos, NodeId, Timestamp};
 use e3_wire::entry::Outcome;
 
@@ -78,9 +79,9 @@ fn replace_middle(c: &mut Cluster) {
 fn failing_at(service: u16, channels: u16) -> Handler {
     Box::new(move |at, invocation, state| {
         if at.0 == service {
-            return Err(());
+            return Err(HandlerError::Code(1));
         }
-        Ok(count_and_forward(channels, invocation, state))
+        count_and_forward(channels, invocation, state)
     })
 }
 

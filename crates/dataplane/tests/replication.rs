@@ -92,3 +92,20 @@ fn what_a_dead_process_promised_does_not_bind_its_successor() {
     assert!(!report.backups[0].leased, "by a process that is gone");
     assert!(!report.serving);
 }
+
+#[test]
+fn a_backup_that_refused_an_entry_gets_everything_again() {
+    let mut c = pair();
+    // Between two leases its clock is hours behind for a while: what comes is of the future.
+    c.pass(10);
+    c.nodes.get_mut(&1).unwrap().behind = Nanos::from_secs(7_200);
+    let deadline = c.now + Nanos::from_secs(30);
+    c.request(0, 2, 0, b"k", deadline);
+    c.pass(300);
+    assert_eq!(c.outcomes(2), [], "the backup does not have it");
+    c.nodes.get_mut(&1).unwrap().behind = Nanos::ZERO;
+    c.pass(2_000);
+    assert_eq!(c.outcomes(2), [Outcome::Done]);
+    assert_eq!(c.count(1, shard(0, 0), 1, 2), 1);
+    assert_eq!(c.report(1, shard(0, 0)).error, None);
+}

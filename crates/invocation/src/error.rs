@@ -62,6 +62,9 @@ pub enum HandlerError {
         /// Bytes of the effects.
         len: usize,
     },
+    /// The shard's collections or the node's memory are full.
+    #[error("memory is full: writes may only free some")]
+    Full,
     /// `e3_init` returned this instead of 0.
     #[error("e3_init returned {code}, must be 0{}", said.as_ref().map(|s| format!(" ({s})")).unwrap_or_default())]
     Init {

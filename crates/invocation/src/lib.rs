@@ -29,6 +29,9 @@ pub struct Invocation {
     pub via: Via,
     /// The handler's clock. Invariant: never goes back within a shard.
     pub now: Timestamp,
+    /// Whether its writes may take more memory than they free; otherwise the run fails with
+    /// [`HandlerError::Full`].
+    pub may_grow: bool,
     /// Slot of the key.
     pub slot: Slot,
     /// Key that the message was routed by.
@@ -45,6 +48,7 @@ impl Invocation {
             request: RequestId::default(),
             via: Via::Ingress,
             now: Timestamp::ZERO,
+            may_grow: true,
             slot: Slot::of(&key),
             key,
             payload,

@@ -138,6 +138,7 @@ impl<'a> Runner<'a> {
                 token: self.sequence,
                 request,
                 via: Via::Ingress,
+                may_grow: true,
                 now: START + STEP * self.sequence,
                 slot: Slot::of(key),
                 key: self.side.buffer(key),

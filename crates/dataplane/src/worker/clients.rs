@@ -5,13 +5,15 @@ use super::{Output, Worker};
 use crate::app::ReplicaId;
 use crate::config::Config;
 use crate::dedup::Lookup;
-use crate::ingress::{Admission, Asker, Attempt, check_request, is_too_late};
-use crate::limits::*;
+use crate::ingress::{Admission, Asker, Attempt, ahead_max, check_request, is_too_late};
+use crate::limits::DATAGRAM_LEN_GOAL;
 use crate::links::Tag;
-use crate::primary::{Primary, no_letter, refuse};
+use crate::primary::Primary;
+use crate::refusal::{no_letter, refuse};
 use crate::shard::{Asked, Shard};
 use e3_model::{
-    Address, AppId, DropReason, MessageId, RequestId, ShardKey, Slot, Timestamp, TraceContext, Via,
+    Address, AppId, DropReason, MessageId, Nanos, RequestId, ShardKey, Slot, Timestamp,
+    TraceContext, Via,
 };
 use e3_wire::client::{ClientFrame, Letters, Replay, Request};
 use e3_wire::codec::Reader;
@@ -56,9 +58,12 @@ impl Worker {
     fn on_request(&mut self, from: Asker, q: Request) {
         let key = (q.app, q.id);
         let is_known = self.ingress.knows(key);
-        let checked = check_request(self.world.now, &q, is_known);
         let (admitted_max, checked) = match self.world.apps.get(&q.app) {
-            Some(app) => (app.plan.app.spec.admitted_max, checked),
+            Some(app) => {
+                let spec = &app.plan.app.spec;
+                let checked = check_request(self.world.now, &q, is_known, ahead_max(spec));
+                (spec.admitted_max, checked)
+            }
             None => (0, Err("the application does not run on this node".into())),
         };
         if let Err(reason) = checked {
@@ -127,7 +132,9 @@ impl Worker {
             payload: q.payload,
         };
         let body = message.encode().into();
-        self.links.send(app, link, route.primary, body, Tag::None);
+        let tag = Tag::Request(q.app, q.id);
+        self.links.send(app, link, route.primary, body, tag);
+        self.ingress.on_forwarded((q.app, q.id));
     }
 
     /// Sends a reply to the ingress that waits for it.
@@ -222,15 +229,16 @@ impl Worker {
         let (shard, now) = (replay.shard, self.world.now);
         let key = (shard.app, replay.id);
         let is_late = is_too_late(now, replay.deadline) && !self.ingress.knows(key);
-        let is_valid = replay.deadline <= now + DEADLINE_AHEAD_MAX && replay.id.seq > 0;
         let Some((id, primary, served)) = self.serving(shard) else {
             return;
         };
+        let app = self.world.apps.get(&shard.app);
+        let ahead_max = app.map_or(Nanos::ZERO, |app| ahead_max(&app.plan.app.spec));
+        let is_valid = replay.deadline <= now + ahead_max && replay.id.seq > 0;
         if is_late || !is_valid || !primary.has_room() {
             return;
         }
         let message = replay_message(served, &replay, &self.world.config);
-        let app = self.world.apps.get(&shard.app);
         let admitted_max = app.map_or(0, |app| app.plan.app.spec.admitted_max);
         let from = Asker::Client(from);
         let attempt = Attempt {

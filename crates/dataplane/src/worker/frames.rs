@@ -194,7 +194,10 @@ impl Worker {
     fn on_freed(&mut self, tag: Tag) {
         match tag {
             Tag::None => {}
-            Tag::Output(id, op) => self.primary(id, |p, turn| p.on_output_durable(turn, op)),
+            Tag::Request(app, id) => self.ingress.on_durable((app, id)),
+            Tag::Output(id, op, at) => {
+                self.primary(id, |p, turn| p.on_output_durable(turn, op, at));
+            }
             Tag::Replicated(id, node, op) => self.primary(id, |p, turn| {
                 let log_op = turn.shard.log.op;
                 p.streams.on_durable(node, op, p.commit, log_op);

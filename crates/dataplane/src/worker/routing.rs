@@ -114,7 +114,7 @@ impl Worker {
                 links.complete(now, &mut self.timers, &delivery, delay);
             }
             Effect::Send { link, to, body, op } => {
-                let tag = op.map_or(Tag::None, |op| Tag::Output(id, op));
+                let tag = op.map_or(Tag::None, |(op, at)| Tag::Output(id, op, at));
                 links.send(app, link, to, body, tag);
             }
             Effect::BeginStream {

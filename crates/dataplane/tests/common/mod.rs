@@ -30,7 +30,8 @@ const CLIENT: Address = Address {
 };
 
 /// What a handler does: its service, what it is given, its collections.
-pub type Handler = Box<dyn FnMut(ServiceId, &Invocation, &mut State) -> Result<Effects, ()>>;
+pub type Handler =
+    Box<dyn FnMut(ServiceId, &Invocation, &mut State) -> Result<Effects, HandlerError>>;
 
 pub struct Node {
     pub worker: Worker,
@@ -40,8 +41,13 @@ pub struct Node {
     pub waiting: Vec<(ShardKey, Invocation)>,
     /// Its executor runs nothing.
     pub held: bool,
+    /// Handlers that its executor runs in a millisecond.
+    pub per_ms: usize,
+    budget: usize,
     /// How far its clock is ahead.
     pub ahead: Nanos,
+    /// How far it is behind.
+    pub behind: Nanos,
 }
 
 pub struct Cluster {
@@ -74,17 +80,31 @@ pub fn shard(service: u16, shard: u16) -> ShardKey {
     }
 }
 
+/// A key that begins so deletes what follows it.
+pub const DELETE: &[u8] = b"delete ";
+
 /// Counts the request in collection 0 if the service has one, sends the message on along all
 /// channels, replies where there are none.
-pub fn count_and_forward(channels: u16, invocation: &Invocation, state: &mut State) -> Effects {
+pub fn count_and_forward(
+    channels: u16,
+    invocation: &Invocation,
+    state: &mut State,
+) -> Result<Effects, HandlerError> {
     let request = invocation.request;
     let id = [request.client.to_le_bytes(), request.seq.to_le_bytes()].concat();
     let mut effects = Effects::default();
     if !state.specs().is_empty() {
         let mut txn = Txn::new();
         txn.begin(invocation.slot.0);
-        txn.counter_add(state, 0, &id, 1).expect("a counter");
+        match invocation.key.strip_prefix(DELETE) {
+            Some(key) => txn.delete(state, 0, key).map(|_| ()),
+            None => txn.counter_add(state, 0, &id, 1).map(|_| ()),
+        }
+        .expect("a counter");
         effects.writes = txn.finish();
+        if !invocation.may_grow && state.growth_bytes(&effects.writes) > 0 {
+            return Err(HandlerError::Full);
+        }
         state.apply(&effects.writes).expect("made against it");
     }
     let output = |channel| Message {
@@ -99,7 +119,7 @@ pub fn count_and_forward(channels: u16, invocation: &Invocation, state: &mut Sta
             payload: b"ok".to_vec(),
         });
     }
-    effects
+    Ok(effects)
 }
 
 impl Cluster {
@@ -151,7 +171,7 @@ impl Cluster {
             letters: Vec::new(),
             handler: Box::new(move |service, invocation, state| {
                 let channels = channels[usize::from(service.0)];
-                Ok(count_and_forward(channels, invocation, state))
+                count_and_forward(channels, invocation, state)
             }),
         };
         for node in 0..nodes {
@@ -181,7 +201,10 @@ impl Cluster {
                 states: BTreeMap::new(),
                 waiting: Vec::new(),
                 held: false,
+                per_ms: usize::MAX,
+                budget: usize::MAX,
                 ahead,
+                behind: Nanos::ZERO,
             },
         );
         let peer = Peer {
@@ -241,7 +264,8 @@ impl Cluster {
     }
 
     pub fn clock(&self, node: u16) -> Timestamp {
-        self.now + self.nodes[&node].ahead
+        let node = &self.nodes[&node];
+        Timestamp((self.now + node.ahead).0 - node.behind.0)
     }
 
     /// Lets time pass.
@@ -252,8 +276,10 @@ impl Cluster {
                 self.deliver(from, to, &bytes);
             }
             let nodes: Vec<u16> = self.nodes.keys().copied().collect();
-            for node in nodes {
-                self.drain(node);
+            for id in nodes {
+                let node = self.nodes.get_mut(&id).expect("it runs");
+                node.budget = node.per_ms;
+                self.drain(id);
             }
         }
     }
@@ -266,10 +292,13 @@ impl Cluster {
         if from.is_some_and(|from| self.cut.contains(&(from, node))) {
             return;
         }
-        let now = self.now;
+        if !self.nodes.contains_key(&node) {
+            return;
+        }
+        let now = self.clock(node);
         if let Some(n) = self.nodes.get_mut(&node) {
             let from = from.map_or(CLIENT, address);
-            n.worker.handle_datagram(now + n.ahead, from, bytes);
+            n.worker.handle_datagram(now, from, bytes);
         }
     }
 
@@ -307,10 +336,12 @@ impl Cluster {
                     Output::Execute { key, invocation } => node.waiting.push((key, invocation)),
                 }
             }
-            if node.held || node.waiting.is_empty() {
+            let runs = node.waiting.len().min(node.budget);
+            if node.held || runs == 0 {
                 return;
             }
-            for (key, invocation) in std::mem::take(&mut node.waiting) {
+            node.budget -= runs;
+            for (key, invocation) in node.waiting.drain(..runs).collect::<Vec<_>>() {
                 let Some(state) = node.states.get(&key) else {
                     continue;
                 };
@@ -318,10 +349,7 @@ impl Cluster {
                 let token = invocation.token;
                 let outcome = match done {
                     Ok(effects) => Run::Completed(effects),
-                    Err(()) => Run::Failed(Box::new(Failed {
-                        error: HandlerError::Code(1),
-                        invocation,
-                    })),
+                    Err(error) => Run::Failed(Box::new(Failed { error, invocation })),
                 };
                 let busy = Nanos::from_micros(1);
                 let done = Completion {

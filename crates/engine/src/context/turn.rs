@@ -86,7 +86,12 @@ fn commit(ctx: &mut Ctx, now: Instant) -> Result<(), HandlerError> {
         return Err(HandlerError::EffectsTooLong { len });
     }
     if !ctx.effects.writes.is_empty() {
-        ctx.state.borrow_mut().apply(&ctx.effects.writes)?;
+        let mut state = ctx.state.borrow_mut();
+        let may_grow = ctx.invocation.as_ref().is_none_or(|i| i.may_grow);
+        if !may_grow && state.growth_bytes(&ctx.effects.writes) > 0 {
+            return Err(HandlerError::Full);
+        }
+        state.apply(&ctx.effects.writes)?;
     }
     let Some(invocation) = ctx.invocation.take() else {
         return Ok(());

@@ -1,0 +1,79 @@
+//! Messages that end without a run of their handler: why, and with what outcome.
+
+use crate::check::latest_deadline;
+use crate::ingress::ahead_max;
+use crate::limits::REMEMBERED_BYTES_MAX;
+use crate::shard::Turn;
+use e3_model::Timestamp;
+use e3_wire::entry::{Outcome, Reply};
+use e3_wire::message::Message;
+
+/// Why a message is given up, and its outcome.
+pub(crate) struct Refusal {
+    pub(crate) outcome: Outcome,
+    pub(crate) reason: String,
+}
+
+impl Refusal {
+    /// What can be said of this message: if it may have been handled before, that its outcome is
+    /// unknown.
+    pub(crate) fn of(self, turn: &Turn<'_>, message: &Message) -> Refusal {
+        let created_within = ahead_max(&turn.cx.app.plan.app.spec);
+        if turn.shard.log.knows(message, created_within) {
+            return self;
+        }
+        Refusal {
+            outcome: Outcome::Unknown,
+            reason: format!(
+                "{}; whether it was handled before is not known any more",
+                self.reason
+            ),
+        }
+    }
+}
+
+/// Answer of the platform to a request that was not handled.
+pub(crate) fn refuse(outcome: Outcome, reason: &str) -> Reply {
+    Reply {
+        outcome,
+        status: 0,
+        payload: reason.as_bytes().to_vec(),
+    }
+}
+
+/// Answer to the replay of a dead letter that is not there (any more).
+pub(crate) fn no_letter() -> Reply {
+    refuse(Outcome::Rejected, "the shard has no such dead letter")
+}
+
+/// Why a message is not handled at `now`, if it is not.
+pub(crate) fn refusal(turn: &Turn<'_>, now: Timestamp, message: &Message) -> Option<Refusal> {
+    let remembered = turn.shard.log.dedup.bytes();
+    let (outcome, reason) = if message.deadline < now {
+        let reason = "deadline passed before it was handled".to_string();
+        (Outcome::Expired, reason)
+    } else if message.deadline > latest_deadline(turn.cx.now) {
+        let reason = "deadline is over an hour ahead of the clock of this node".to_string();
+        (Outcome::Failed, reason)
+    } else if let Some(error) = &turn.shard.error {
+        (Outcome::Failed, error.clone())
+    } else if remembered > REMEMBERED_BYTES_MAX {
+        let reason = format!(
+            "{remembered} bytes of handled messages are remembered until after their deadlines, must be at most {REMEMBERED_BYTES_MAX}"
+        );
+        (Outcome::Failed, reason)
+    } else {
+        return None;
+    };
+    Some(Refusal { outcome, reason })
+}
+
+/// Why handlers may only free memory, if they may not take more.
+pub(crate) fn full(turn: &Turn<'_>) -> Option<String> {
+    if turn.shard.is_over(turn.cx.app) {
+        let memory_max = turn.cx.app.service(turn.shard.key).resources.memory;
+        let reason = format!("collections exceed the service's memory of {memory_max}");
+        return Some(reason);
+    }
+    turn.cx.memory_full.map(str::to_string)
+}
