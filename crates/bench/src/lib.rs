@@ -2,12 +2,14 @@
 //!
 //! A group is a module. [`engine`] measures in this process; [`services`] reads the figures of a
 //! program of its own, which contains the services compiled natively; [`demo`] searches for the
-//! highest rate of a cluster that its caller has started. All of them give [`Figure`]s.
+//! highest rate of a cluster that its caller has started; [`chaos`] judges what a caller measured under
+//! faults. All of them give [`Figure`]s.
 //!
 //! Machines are shared and noisy. Wherever possible a figure is the ratio of the medians of
 //! alternating rounds of what is measured and of a yardstick, so that it can be compared between
 //! machines.
 
+pub mod chaos;
 pub mod demo;
 pub mod engine;
 mod figure;

@@ -86,6 +86,12 @@ pub const CHAOS_WHOLE_MAX: Duration = Duration::from_secs(60);
 pub const CHAOS_API_TIMEOUT: Duration = Duration::from_secs(5);
 /// Datagrams in a hundred that the fault `drop` loses.
 pub const CHAOS_DROP_PERCENT: u32 = 10;
+/// Longest fail-over that is measured.
+pub const FAILOVER_MAX: Duration = Duration::from_secs(20);
+/// Time between two requests of a probe.
+pub const PROBE_INTERVAL: Duration = Duration::from_millis(2);
+/// Time that a probe runs before the fault.
+pub const PROBE_BEFORE: Duration = Duration::from_millis(300);
 /// Clients of a history.
 pub const HISTORY_CLIENTS: u64 = 6;
 /// Keys that they share at a time.

@@ -1,5 +1,6 @@
 //! `e3 bench`: runs a group of benchmarks.
 
+use crate::commands::chaos;
 use crate::commands::demo::Stage;
 use crate::commands::load;
 use crate::documents::{Sources, modules};
@@ -29,6 +30,8 @@ pub enum BenchGroup {
     Services,
     /// The thermostat application at the highest rate that this machine sustains
     Demo,
+    /// Fail-overs, pauses and losses under faults
+    Chaos,
 }
 
 /// `e3 bench`.
@@ -40,6 +43,9 @@ pub struct Bench {
     /// Also write the section of the group into this page, such as docs/benchmarks.md
     #[arg(long, value_name = "FILE")]
     pub write: Option<PathBuf>,
+    /// Length of the longest run of the group chaos, in minutes; the others depend on it
+    #[arg(long, value_parser = chaos::minutes, default_value = "60", value_name = "MINUTES")]
+    pub minutes: f64,
     /// Where modules and profiles come from.
     #[command(flatten)]
     pub sources: Sources,
@@ -55,6 +61,10 @@ pub fn run(args: &Bench, settings: &Settings) -> Result<(), Failure> {
         BenchGroup::Services => {
             let figures = services(&args.sources, settings)?;
             ("services", services::ABOUT, figures)
+        }
+        BenchGroup::Chaos => {
+            let figures = chaos::bench::run(args.minutes, &args.sources, settings)?;
+            ("chaos", e3_bench::chaos::ABOUT, figures)
         }
         BenchGroup::Demo => ("demo", demo::ABOUT, demo(&args.sources, settings)?),
     };

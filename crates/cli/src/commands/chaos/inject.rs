@@ -106,11 +106,14 @@ impl Injector {
                         begin.elapsed().as_secs_f64(),
                         fault.planned
                     ));
-                    let began = ms(begin.elapsed());
                     let node = fault.node.as_deref().unwrap_or_default();
-                    match self.inject(&fault.planned, node) {
+                    let mut began = None;
+                    let done = self.inject(&fault.planned, node, &mut || {
+                        began = Some(ms(begin.elapsed()));
+                    });
+                    match done {
                         Ok(()) => {
-                            fault.began_ms = Some(began);
+                            fault.began_ms = began;
                             fault.ended_ms = Some(ms(begin.elapsed()));
                         }
                         Err(why) => fault.refused = Some(why.message),
@@ -120,56 +123,83 @@ impl Injector {
         });
     }
 
-    /// Makes a fault and ends it.
-    fn inject(&self, fault: &Planned, node: &str) -> Result<(), Failure> {
+    /// Makes a fault and ends it; calls `begun` when it has begun.
+    pub(super) fn inject(
+        &self,
+        fault: &Planned,
+        node: &str,
+        begun: &mut dyn FnMut(),
+    ) -> Result<(), Failure> {
         match fault.fault {
-            Fault::Kill => self.signal(node, Process::kill),
-            Fault::Restart => self.signal(node, Process::terminate),
-            Fault::KillController => self.signal(CONTROLLER, Process::kill),
-            Fault::RestartController => self.signal(CONTROLLER, Process::terminate),
+            Fault::Kill => self.signal(node, Process::kill, begun),
+            Fault::Restart => self.signal(node, Process::terminate, begun),
+            Fault::KillController => self.signal(CONTROLLER, Process::kill, begun),
+            Fault::RestartController => self.signal(CONTROLLER, Process::terminate, begun),
             Fault::Pause => {
                 let one = self.processes.named(node);
-                self.pause(&[one?], fault.length)
+                self.pause(&[one?], fault.length, begun)
             }
             Fault::PauseController => {
                 let one = self.processes.named(CONTROLLER);
-                self.pause(&[one?], fault.length)
+                self.pause(&[one?], fault.length, begun)
             }
             Fault::PauseSupervisor => {
                 let one = self.processes.supervisor();
-                self.pause(&[one?], fault.length)
+                self.pause(&[one?], fault.length, begun)
             }
-            Fault::PauseNodes => self.pause(&self.processes.all_nodes(), fault.length),
-            Fault::PauseAll => self.pause(&self.processes.all(), fault.length),
-            Fault::KillSupervisor => self.kill_supervisor(),
-            Fault::Move => self.migrate(&fault.target),
-            Fault::Update => self.update(),
+            Fault::PauseNodes => self.pause(&self.processes.all_nodes(), fault.length, begun),
+            Fault::PauseAll => self.pause(&self.processes.all(), fault.length, begun),
+            Fault::KillSupervisor => {
+                begun();
+                self.kill_supervisor()
+            }
+            Fault::Move => {
+                begun();
+                self.migrate(&fault.target)
+            }
+            Fault::Update => {
+                begun();
+                self.update()
+            }
             Fault::Cut | Fault::CutPeers | Fault::CutController | Fault::OneWay | Fault::Drop => {
-                self.cut(fault, node)
+                self.cut(fault, node, begun)
             }
         }
     }
 
-    fn signal(&self, name: &str, signal: impl Fn(&Process)) -> Result<(), Failure> {
+    fn signal(
+        &self,
+        name: &str,
+        signal: impl Fn(&Process),
+        begun: &mut dyn FnMut(),
+    ) -> Result<(), Failure> {
         let process = self.processes.named(name)?;
         signal(&process);
+        begun();
         Ok(())
     }
 
-    fn pause(&self, processes: &[Process], length: Duration) -> Result<(), Failure> {
+    fn pause(
+        &self,
+        processes: &[Process],
+        length: Duration,
+        begun: &mut dyn FnMut(),
+    ) -> Result<(), Failure> {
         processes.iter().for_each(Process::pause);
+        begun();
         self.sleep_until(Instant::now() + length);
         processes.iter().for_each(Process::resume);
         Ok(())
     }
 
-    fn cut(&self, fault: &Planned, node: &str) -> Result<(), Failure> {
+    fn cut(&self, fault: &Planned, node: &str, begun: &mut dyn FnMut()) -> Result<(), Failure> {
         let network = self.network.as_ref().ok_or_else(|| {
             let message = format!("{} needs a network namespace", fault.fault);
             Failure::new(Exit::Input, message)
         })?;
         let nodes = self.client.with_timeout(CHAOS_API_TIMEOUT).nodes()?;
         let _cut = network.cut(fault.fault, node, &nodes)?;
+        begun();
         self.sleep_until(Instant::now() + fault.length);
         Ok(())
     }
@@ -202,7 +232,7 @@ impl Injector {
 
     /// Finds the nodes of a round. Gives the incarnations of those that end, which must come back with
     /// higher ones.
-    fn aim(&self, round: &mut [Injected]) -> BTreeMap<String, u32> {
+    pub(super) fn aim(&self, round: &mut [Injected]) -> BTreeMap<String, u32> {
         let client = self.client.with_timeout(CHAOS_API_TIMEOUT);
         let instances = client.instances().unwrap_or_default();
         for fault in round.iter_mut() {
@@ -227,7 +257,7 @@ impl Injector {
     }
 
     /// Waits until every node is up and every shard has all its copies.
-    fn wait_until_whole(&self, before: &BTreeMap<String, u32>) -> Result<(), String> {
+    pub(super) fn wait_until_whole(&self, before: &BTreeMap<String, u32>) -> Result<(), String> {
         let begin = Instant::now();
         let client = self.client.with_timeout(CHAOS_API_TIMEOUT);
         // Until then the controller may not have noticed.
@@ -261,7 +291,8 @@ impl Injector {
 }
 
 impl Injected {
-    fn new(planned: Planned) -> Injected {
+    /// Not done yet.
+    pub(super) fn new(planned: Planned) -> Injected {
         Injected {
             planned,
             node: None,

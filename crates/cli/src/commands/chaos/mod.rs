@@ -1,11 +1,13 @@
 //! `e3 chaos`: faults in a running cluster, under load. The seed decides the faults; the ledger of the
 //! load says whether anything was lost or repeated.
 
+pub mod bench;
 mod fault;
 mod history;
 mod inject;
 mod network;
 mod own;
+mod probe;
 mod processes;
 mod report;
 mod schedule;
@@ -96,7 +98,32 @@ pub fn run(args: &Chaos, settings: &Settings) -> Result<(), Failure> {
         let client = Client::connect(settings)?;
         (state, client)
     };
-    let processes = Processes::of(&state)?;
+    let run = prepare(args, settings, &state, client)?;
+    if args.dry_run {
+        return output::print(&report::schedule(&run.plan));
+    }
+    let report = run.run()?;
+    let format = settings.format(args.output);
+    output::show(format, &report, || report.table(settings.paint()))?;
+    if report.passed {
+        return Ok(());
+    }
+    let message = format!(
+        "{} did not survive: {}",
+        args.app,
+        report.reasons.join("; ")
+    );
+    Err(Failure::new(Exit::Check, message).hint(format!("again: {}", report.replay)))
+}
+
+/// Plans the faults of a cluster.
+fn prepare<'a>(
+    args: &'a Chaos,
+    settings: &'a Settings,
+    state: &StateDir,
+    client: Client,
+) -> Result<Run<'a>, Failure> {
+    let processes = Processes::of(state)?;
     let seed = args.seed.unwrap_or_else(load::fresh_seed);
     let faults = args.chosen();
     let shape = shape(&processes, &client, &args.app)?;
@@ -109,11 +136,7 @@ pub fn run(args: &Chaos, settings: &Settings) -> Result<(), Failure> {
         );
         return Err(Failure::new(Exit::Input, message).hint("give more --minutes"));
     }
-    if args.dry_run {
-        return output::print(&report::schedule(&plan));
-    }
-    let _locked = state.lock_load(&args.app, false)?;
-    let report = Run {
+    Ok(Run {
         args,
         settings,
         seed,
@@ -122,19 +145,7 @@ pub fn run(args: &Chaos, settings: &Settings) -> Result<(), Failure> {
         replay: args.replay(seed, &faults),
         client,
         processes,
-    }
-    .run()?;
-    let format = settings.format(args.output);
-    output::show(format, &report, || report.table(settings.paint()))?;
-    if report.passed {
-        return Ok(());
-    }
-    let message = format!(
-        "{} did not survive: {}",
-        args.app,
-        report.reasons.join("; ")
-    );
-    Err(Failure::new(Exit::Check, message).hint(format!("again: {}", report.replay)))
+    })
 }
 
 impl Chaos {
@@ -197,6 +208,7 @@ struct Run<'a> {
 impl Run<'_> {
     fn run(self) -> Result<ChaosReport, Failure> {
         let app = &self.args.app;
+        let _locked = self.processes.state().lock_load(app, false)?;
         let stop = stop_on_signal(&self.processes)?;
         let network = self.args.network;
         let injector = Injector {
@@ -344,7 +356,8 @@ fn stop_on_signal(processes: &Processes) -> Result<Arc<AtomicBool>, Failure> {
     Ok(stop)
 }
 
-fn minutes(text: &str) -> Result<f64, String> {
+/// A length in minutes.
+pub fn minutes(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(minutes) if minutes > 0.0 && minutes <= CHAOS_MINUTES_MAX => Ok(minutes),
         _ => Err(format!(

@@ -1,0 +1,211 @@
+//! How long an application pauses when something fails, and what it loses.
+//!
+//! The caller makes the faults; this module turns what it measured into figures.
+
+use crate::{Better, Figure};
+
+/// What the group runs.
+pub const ABOUT: &str = "\
+The application `kvs` on a cluster of its own: controller and six nodes on this machine, as root in a network
+namespace of its own. A fail-over is timed from the fault to the first reply to a request that was sent after it,
+with a request every 2 ms for one shard at nodes that did not fail. `chaos.lost` and `chaos.repeated` are those of
+`e3 chaos kvs` with all its faults. `--minutes` sets the length of that run; the search for false fail-overs takes half
+of it.";
+
+/// Longest fail-over.
+const FAILOVER_AIM_MS: f64 = 500.0;
+/// Longest time without service while the controller is away.
+const AWAY_AIM_MS: f64 = 20.0;
+
+/// Fail-overs after one fault.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Failovers {
+    /// The fault.
+    pub fault: String,
+    /// Time to the first reply in milliseconds; None if there was none in time.
+    pub ms: Vec<Option<f64>>,
+}
+
+/// Fail-overs under a load that is too high, though nothing failed.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Quiet {
+    /// Fail-overs.
+    pub failovers: u64,
+    /// Length of the load.
+    pub minutes: f64,
+    /// Requests offered per second.
+    pub offered_rps: f64,
+}
+
+/// A run of `e3 chaos`.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Run {
+    /// Its length.
+    pub minutes: f64,
+    /// Faults that were made.
+    pub faults: u64,
+    /// Requests sent.
+    pub sent: u64,
+    /// Accepted updates that are missing, and requests without an outcome.
+    pub lost: u64,
+    /// Updates that took effect twice.
+    pub repeated: u64,
+    /// Why it failed, if it did.
+    pub reasons: Vec<String>,
+    /// The command that repeats it.
+    pub replay: String,
+}
+
+/// Everything that was measured.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Measured {
+    /// By fault.
+    pub failovers: Vec<Failovers>,
+    /// Faults of the controller, and the longest time without a reply in milliseconds.
+    pub away: Vec<(String, f64)>,
+    /// Without a fault.
+    pub quiet: Quiet,
+    /// With all of them.
+    pub run: Run,
+    /// Faults that could not be made here, and why.
+    pub missing: Option<String>,
+}
+
+/// The figures.
+pub fn figures(m: &Measured) -> Vec<Figure> {
+    let run = &m.run;
+    let mut what = format!(
+        "of {} sent in {} minutes with {} faults; again: {}",
+        run.sent, run.minutes, run.faults, run.replay
+    );
+    if !run.reasons.is_empty() {
+        what += &format!("; failed: {}", run.reasons.join("; "));
+    }
+    let none_of = |name, value: u64, note: &str| {
+        let figure = Figure::new(name, value as f64, "requests", Better::Lower);
+        figure.aim(0.0).note(note)
+    };
+    let quiet = &m.quiet;
+    vec![
+        failover(m),
+        away(&m.away),
+        Figure::new(
+            "chaos.false_failovers",
+            quiet.failovers as f64,
+            "fail-overs",
+            Better::Lower,
+        )
+        .aim(0.0)
+        .note(format!(
+            "without a fault in {} minutes at {:.0} requests/s, three times the highest rate, with two busy \
+             loops beside it",
+            quiet.minutes, quiet.offered_rps
+        )),
+        none_of("chaos.lost", run.lost, &what),
+        none_of("chaos.repeated", run.repeated, "of the same"),
+    ]
+}
+
+fn failover(m: &Measured) -> Figure {
+    let all = m.failovers.iter().flat_map(|f| &f.ms);
+    let never = all.clone().any(Option::is_none);
+    let worst = all.flatten().copied().fold(0.0, f64::max);
+    let mut note: Vec<String> = m.failovers.iter().map(one).collect();
+    note.extend(m.missing.clone());
+    let mut figure = Figure::new("chaos.failover_ms", worst, "ms", Better::Lower);
+    if never || m.failovers.is_empty() {
+        figure.value = None;
+    }
+    figure.aim(FAILOVER_AIM_MS).note(note.join("; "))
+}
+
+/// Median and worst of a fault.
+fn one(f: &Failovers) -> String {
+    let mut ms: Vec<f64> = f.ms.iter().flatten().copied().collect();
+    ms.sort_by(f64::total_cmp);
+    let never = f.ms.len() - ms.len();
+    let (fault, count) = (&f.fault, f.ms.len());
+    let mut text = match (ms.get(ms.len() / 2), ms.last()) {
+        (Some(p50), Some(worst)) => {
+            format!("{fault}: p50 {p50:.0} ms, worst of {count} {worst:.0} ms")
+        }
+        _ => format!("{fault}: {count} tries"),
+    };
+    if never > 0 {
+        text += &format!(", {never} without a reply in time");
+    }
+    text
+}
+
+fn away(away: &[(String, f64)]) -> Figure {
+    let worst = away.iter().map(|(_, ms)| *ms).fold(0.0, f64::max);
+    let each: Vec<String> = away
+        .iter()
+        .map(|(f, ms)| format!("{f}: {ms:.0} ms"))
+        .collect();
+    Figure::new("chaos.controller_away_ms", worst, "ms", Better::Lower)
+        .aim(AWAY_AIM_MS)
+        .note(format!("longest time without a reply; {}", each.join(", ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn measured() -> Measured {
+        Measured {
+            failovers: vec![Failovers {
+                fault: "kill".into(),
+                ms: vec![Some(300.0), Some(450.0), Some(200.0)],
+            }],
+            away: vec![("kill-controller".into(), 12.0)],
+            quiet: Quiet {
+                failovers: 0,
+                minutes: 30.0,
+                offered_rps: 30_000.0,
+            },
+            run: Run {
+                minutes: 60.0,
+                faults: 400,
+                sent: 720_000,
+                lost: 0,
+                repeated: 0,
+                reasons: Vec::new(),
+                replay: "e3 chaos kvs".into(),
+            },
+            missing: None,
+        }
+    }
+
+    #[test]
+    fn every_aim_can_be_met_and_missed() {
+        assert!(figures(&measured()).iter().all(|f| f.pass == Some(true)));
+        let faults: [fn(&mut Measured); 5] = [
+            |m| m.failovers[0].ms[1] = Some(501.0),
+            |m| m.away[0].1 = 21.0,
+            |m| m.quiet.failovers = 1,
+            |m| m.run.lost = 1,
+            |m| m.run.repeated = 1,
+        ];
+        for (at, fault) in faults.iter().enumerate() {
+            let mut m = measured();
+            fault(&mut m);
+            let missed: Vec<usize> = figures(&m)
+                .iter()
+                .enumerate()
+                .filter(|(_, f)| f.pass == Some(false))
+                .map(|(n, _)| n)
+                .collect();
+            assert_eq!(missed, [at]);
+        }
+    }
+
+    #[test]
+    fn a_fail_over_that_never_came_has_no_value() {
+        let mut m = measured();
+        m.failovers[0].ms.push(None);
+        let figure = &figures(&m)[0];
+        assert_eq!((figure.value, figure.pass), (None, Some(false)));
+        assert!(figure.note.contains("1 without a reply"), "{}", figure.note);
+    }
+}

@@ -1,0 +1,275 @@
+//! `e3 bench chaos`: how long a shard pauses after each fault, and what a long run loses.
+
+use super::fault::Fault;
+use super::inject::{Injected, Injector};
+use super::network::{self, Network};
+use super::own::Own;
+use super::probe::{self, Answer};
+use super::processes::Processes;
+use super::schedule::{PRIMARY_OF, Planned};
+use super::{Chaos, prepare};
+use crate::commands::load::{self, Plan};
+use crate::documents::Sources;
+use crate::limits::{CHAOS_DEADLINE, CHAOS_RATE_RPS_DEFAULT, FAILOVER_MAX, PROBE_BEFORE};
+use crate::settings::Settings;
+use crate::ui::failure::{Exit, Failure};
+use crate::ui::output::{self, Output};
+use e3_bench::Figure;
+use e3_bench::chaos::{Failovers, Measured, Quiet, Run, figures};
+use e3_model::plan::Role;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+const APP: &str = "kvs";
+/// Fail-overs after each fault in a run of an hour; fewer in a shorter one.
+const ROUNDS: f64 = 20.0;
+const ROUNDS_MIN: u32 = 3;
+/// Faults that make a backup take over.
+const FAILOVERS: [Fault; 4] = [Fault::Kill, Fault::Pause, Fault::OneWay, Fault::CutPeers];
+/// Faults of the controller.
+const AWAY: [Fault; 3] = [
+    Fault::PauseController,
+    Fault::RestartController,
+    Fault::KillController,
+];
+/// Length of a fault of the controller.
+const AWAY_FOR: Duration = Duration::from_secs(10);
+/// The search for the highest rate offers this much for so long.
+const FLOOD_RPS: f64 = 50_000.0;
+const FLOOD_FOR: Duration = Duration::from_secs(5);
+/// Busy loops beside a load that is too high.
+const BUSY_LOOPS: usize = 2;
+
+/// Measures everything; `minutes` is the length of the run with all faults.
+pub fn run(minutes: f64, sources: &Sources, settings: &Settings) -> Result<Vec<Figure>, Failure> {
+    let is_root = rustix::process::geteuid().is_root();
+    if is_root {
+        network::enter()?;
+    }
+    let rounds = ((minutes / 60.0 * ROUNDS) as u32).clamp(ROUNDS_MIN, ROUNDS as u32);
+    let stage = Stage::start(is_root, sources, settings)?;
+    let mut failovers = Vec::new();
+    for fault in FAILOVERS {
+        if fault.needs_network() && !is_root {
+            continue;
+        }
+        failovers.push(stage.failovers(fault, rounds)?);
+    }
+    let mut away = Vec::new();
+    for fault in AWAY {
+        away.push((fault.to_string(), stage.away(fault)?));
+    }
+    let quiet = stage.quiet(minutes / 2.0)?;
+    drop(stage);
+    let missing = (!is_root).then(|| "one-way and cut-peers were not tried: they need root".into());
+    Ok(figures(&Measured {
+        failovers,
+        away,
+        quiet,
+        run: long_run(minutes, is_root, sources, settings)?,
+        missing,
+    }))
+}
+
+/// A cluster with the application.
+struct Stage {
+    injector: Injector,
+    own: Own,
+}
+
+impl Stage {
+    fn start(network: bool, sources: &Sources, settings: &Settings) -> Result<Stage, Failure> {
+        let own = Own::start(APP, sources, settings)?;
+        let processes = Processes::of(&own.state)?;
+        let injector = Injector {
+            app: APP.into(),
+            client: own.client.clone(),
+            network: network.then(|| Network::new(processes.controller_port())),
+            processes,
+            updates: None,
+            stop: Arc::new(AtomicBool::new(false)),
+        };
+        Ok(Stage { injector, own })
+    }
+
+    /// Probes a shard while a fault is made; gives when the fault began, and the answers so far.
+    /// `until` says from the answers when enough came.
+    fn probe(
+        &self,
+        fault: Fault,
+        length: Duration,
+        mut until: impl FnMut(Instant, &[Answer], bool) -> bool,
+    ) -> Result<(Instant, Vec<Answer>), Failure> {
+        let client = &self.own.client;
+        let shards = client.app(APP)?.services.first().map_or(1, |s| s.shards);
+        let shard = format!("{APP}/{APP}/0");
+        let mut round = [Injected::new(Planned {
+            round: 0,
+            at: Duration::ZERO,
+            fault,
+            target: format!("{PRIMARY_OF}{shard}"),
+            length,
+        })];
+        let before = self.injector.aim(&mut round);
+        let primary = client.instances()?.into_iter();
+        let mut primary = primary.filter(|i| i.instance == shard && i.role == Role::Primary);
+        let node = primary.next().map(|i| i.node).unwrap_or_default();
+        let address = client.node(&node)?.address.unwrap_or_default();
+        let (tell, answers) = channel();
+        let (tell_begun, begun) = channel();
+        let over = AtomicBool::new(false);
+        let probed = std::thread::scope(|scope| {
+            let key = probe::key_of(0, shards);
+            let (over, address) = (&over, &address);
+            let probing = scope.spawn(move || probe::run(client, APP, &key, address, over, &tell));
+            std::thread::sleep(PROBE_BEFORE);
+            let (planned, node) = (&round[0].planned, &node);
+            let injecting = scope.spawn(move || {
+                self.injector.inject(planned, node, &mut || {
+                    let _ = tell_begun.send(Instant::now());
+                })
+            });
+            let mut all = Vec::new();
+            // A fault that failed never begins, and is reported below.
+            let began = begun.recv().unwrap_or_else(|_| Instant::now());
+            loop {
+                take(&answers, &mut all);
+                let late = began.elapsed() > FAILOVER_MAX + length;
+                if late || until(began, &all, injecting.is_finished()) {
+                    break;
+                }
+            }
+            over.store(true, Ordering::Relaxed);
+            // Ends a fault that still goes on.
+            self.injector.stop.store(true, Ordering::Relaxed);
+            let panicked = |_| Failure::new(Exit::Unexpected, "a thread has panicked");
+            injecting.join().map_err(panicked)??;
+            self.injector.stop.store(false, Ordering::Relaxed);
+            probing.join().map_err(panicked)??;
+            Ok((began, all))
+        });
+        self.injector.processes.heal();
+        let whole = self.injector.wait_until_whole(&before);
+        whole.map_err(|why| Failure::new(Exit::Check, why))?;
+        probed
+    }
+
+    fn failovers(&self, fault: Fault, rounds: u32) -> Result<Failovers, Failure> {
+        let mut ms = Vec::new();
+        for _ in 0..rounds {
+            let length = fault.length().map_or(Duration::ZERO, |_| FAILOVER_MAX);
+            let first = |began: Instant, all: &[Answer]| {
+                let after = all.iter().filter(|a| a.sent > began);
+                after.map(|a| a.came - began).min()
+            };
+            let (began, all) =
+                self.probe(fault, length, |began, all, _| first(began, all).is_some())?;
+            let took = first(began, &all).map(|took| took.as_secs_f64() * 1e3);
+            output::say(&format!("{fault}: fail-over after {took:.0?} ms"));
+            ms.push(took);
+        }
+        let fault = fault.to_string();
+        Ok(Failovers { fault, ms })
+    }
+
+    /// Longest time without an answer while the controller is away.
+    fn away(&self, fault: Fault) -> Result<f64, Failure> {
+        let (_, mut all) = self.probe(fault, AWAY_FOR, |began, _, ended| {
+            ended && began.elapsed() > AWAY_FOR
+        })?;
+        all.sort_by_key(|a| a.came);
+        let gaps = all.windows(2).map(|w| w[1].came - w[0].came);
+        let longest = gaps.max().unwrap_or(FAILOVER_MAX).as_secs_f64() * 1e3;
+        output::say(&format!("{fault}: {longest:.0} ms without a reply"));
+        Ok(longest)
+    }
+
+    fn load(&self, rate_rps: f64, duration: Duration) -> Result<f64, Failure> {
+        let plan = Plan {
+            app: APP.into(),
+            rate_rps,
+            duration,
+            seed: 1,
+            senders: None,
+            secrets: self.own.state.secrets_dir(APP),
+            deadline: CHAOS_DEADLINE,
+            stop: Arc::new(AtomicBool::new(false)),
+        };
+        Ok(load::drive_alone(&self.own.client, &plan, |_| {})?.achieved_rps)
+    }
+
+    /// The views of all shards together: each fail-over makes one more.
+    fn views(&self) -> Result<u64, Failure> {
+        let all = self.own.client.instances()?.into_iter();
+        let primaries = all.filter(|i| i.role == Role::Primary);
+        Ok(primaries.map(|i| u64::from(i.view)).sum())
+    }
+
+    fn quiet(&self, minutes: f64) -> Result<Quiet, Failure> {
+        let highest = self.load(FLOOD_RPS, FLOOD_FOR)?;
+        let offered_rps = 3.0 * highest;
+        let before = self.views()?;
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for _ in 0..BUSY_LOOPS {
+                scope.spawn(|| {
+                    while !over.load(Ordering::Relaxed) {
+                        std::hint::spin_loop();
+                    }
+                });
+            }
+            let loaded = self.load(offered_rps, Duration::from_secs_f64(minutes * 60.0));
+            over.store(true, Ordering::Relaxed);
+            loaded
+        })?;
+        Ok(Quiet {
+            failovers: self.views()?.saturating_sub(before),
+            minutes,
+            offered_rps,
+        })
+    }
+}
+
+/// Takes the answers that have come, waiting for a moment for the first.
+fn take(answers: &Receiver<Answer>, all: &mut Vec<Answer>) {
+    all.extend(answers.recv_timeout(PROBE_BEFORE / 100).ok());
+    all.extend(answers.try_iter());
+}
+
+fn long_run(
+    minutes: f64,
+    network: bool,
+    sources: &Sources,
+    settings: &Settings,
+) -> Result<Run, Failure> {
+    let own = Own::start(APP, sources, settings)?;
+    let chaos = Chaos {
+        app: APP.into(),
+        minutes,
+        seed: None,
+        faults: Vec::new(),
+        rate: CHAOS_RATE_RPS_DEFAULT,
+        manifest: None,
+        history: None,
+        network,
+        dry_run: false,
+        sources: sources.clone(),
+        output: Output::default(),
+    };
+    let report = prepare(&chaos, settings, &own.state, own.client.clone())?.run()?;
+    Ok(Run {
+        minutes,
+        faults: report
+            .faults
+            .iter()
+            .filter(|f| f.injected.began_ms.is_some())
+            .count() as u64,
+        sent: report.load.ledger.sent,
+        lost: report.lost + report.without_outcome,
+        repeated: report.repeated,
+        reasons: report.reasons,
+        replay: report.replay,
+    })
+}
