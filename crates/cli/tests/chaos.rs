@@ -14,8 +14,9 @@ use std::process::{Command, Stdio};
 /// Seed of the schedule; another one by `E3_CHAOS_SEED`.
 const SEED: &str = "20190711";
 /// The faults of processes, and those of the network.
-const FAULTS: &str = "kill,restart,pause,pause-supervisor,move,update";
-const NETWORK_FAULTS: &str = "cut,one-way,drop";
+const FAULTS: &str = "kill,restart,pause,kill-controller,pause-controller,restart-controller,\
+    pause-supervisor,pause-nodes,pause-all,move,update";
+const NETWORK_FAULTS: &str = "cut,cut-peers,cut-controller,one-way,drop";
 
 fn start(e3: &E3) {
     e3.good(&["up", "--detach", "--port", "0"]);
