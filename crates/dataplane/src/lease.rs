@@ -86,6 +86,13 @@ impl Leases {
             .is_some_and(|until| now < *until)
     }
 
+    /// Whether this node's promise to another one holds now.
+    pub(crate) fn grants(&self, now: Timestamp, to: NodeId) -> bool {
+        self.granted_until
+            .get(&to)
+            .is_some_and(|until| now < *until)
+    }
+
     /// This node replaces `predecessor` by plan `version`: when it may begin.
     pub(crate) fn succeed(
         &mut self,

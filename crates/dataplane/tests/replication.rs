@@ -109,3 +109,28 @@ fn a_backup_that_refused_an_entry_gets_everything_again() {
     assert_eq!(c.count(1, shard(0, 0), 1, 2), 1);
     assert_eq!(c.report(1, shard(0, 0)).error, None);
 }
+
+#[test]
+fn a_node_with_a_wrong_clock_does_not_join() {
+    let mut c = pair();
+    c.start(2, 1);
+    c.nodes.get_mut(&2).unwrap().ahead = Nanos::from_secs(5);
+    let plan = c.shard(shard(0, 0));
+    plan.view += 1;
+    plan.joining = vec![NodeId(2)];
+    c.publish();
+    c.pass(2_000);
+    let deadline = c.now + Nanos::from_secs(30);
+    c.request(0, 2, 0, b"k", deadline);
+    c.pass(50);
+    assert_eq!(c.outcomes(2), [Outcome::Done], "the shard waits for it");
+    assert_eq!(c.nodes[&0].worker.events().len(), 1, "filled, not synced");
+    // Its process starts again, with the right time.
+    c.nodes.get_mut(&2).unwrap().ahead = Nanos::ZERO;
+    c.start(2, 2);
+    c.publish();
+    c.pass(2_000);
+    let synced = c.nodes[&0].worker.events();
+    assert!(synced.iter().any(|e| matches!(e, NodeEvent::Synced { .. })));
+    assert_eq!(c.count(2, shard(0, 0), 1, 2), 1);
+}

@@ -8,6 +8,7 @@ use crate::deliberate::{self, Fault};
 use crate::links::{Data, Tag};
 use crate::replica::Replica;
 use e3_channel::Number;
+use e3_model::plan::Role;
 use e3_model::{Address, DropReason, Nanos, NodeId, ShardKey, Timestamp};
 use e3_wire::codec::Reader;
 use e3_wire::datagram::{Header, Kind, open};
@@ -131,6 +132,11 @@ impl Worker {
     fn on_data(&mut self, data: &Data<'_>) -> Result<(), DropReason> {
         let app = self.world.apps.get(&data.key.app).ok_or(DropReason::Link)?;
         let id = app.replica(data.key).ok_or(DropReason::View)?;
+        let replica = self.replicas.get(id.at()).map(|h| h.replica.role());
+        // A copy of which the shard could get no lease, as the clocks differ, would only stop it.
+        if replica == Some(Role::Joining) && !self.world.leases.grants(self.world.now, data.from) {
+            return Err(DropReason::Lease);
+        }
         let (now, timers) = (self.world.now, &mut self.timers);
         if let Some(end) = self.links.on_data(now, timers, app, data)?
             && let Some(hosted) = self.replicas.get_mut(id.at())

@@ -38,6 +38,8 @@ impl Worker {
             self.apply_app(app);
         }
         self.wake_all();
+        // Before the first data of new streams, which are taken under a lease only.
+        self.request_leases();
     }
 
     fn delete_app(&mut self, id: AppId) {
