@@ -1,7 +1,8 @@
 //! Workloads: what each application is sent, and what its answers and its state must be.
 //!
-//! One module for each application; what several share is in [`packets`], `oracles`
-//! (what services must answer, computed independently) and `readback` (queries about the state).
+//! One module for each application, with a generator (what it is sent) and an oracle (what it must
+//! answer and keep), which `load` joins. What several share is in [`packets`], `oracles` (what services
+//! must answer, computed independently) and `readback` (queries about the state).
 
 mod error;
 mod inputs;
@@ -9,9 +10,10 @@ pub mod iot_dh;
 pub mod iot_ts;
 pub mod kvs;
 pub mod limits;
-pub mod nfv_din;
-pub mod nfv_fin;
-pub mod nfv_ifid;
+mod load;
+mod nfv_din;
+mod nfv_fin;
+mod nfv_ifid;
 mod oracles;
 pub mod packets;
 pub mod plain;
@@ -25,16 +27,9 @@ pub use error::WorkloadError;
 pub use inputs::Inputs;
 
 use e3_loadgen::Workload;
-use iot_dh::IotDh;
 use iot_ts::{IotTs, Settings};
 use kvs::Kvs;
-use nfv_din::NfvDin;
-use nfv_fin::NfvFin;
-use nfv_ifid::NfvIfid;
 use plain::Plain;
-use rta_ptc::RtaPtc;
-use rta_sf::RtaSf;
-use rta_shm::RtaShm;
 
 /// Secrets that the workload of an application needs.
 pub fn secrets(application: &str) -> &'static [&'static str] {
@@ -56,19 +51,16 @@ pub fn for_application(
             secret: "token-key",
         })
     };
-    match application {
-        "iot-dh" => Ok(Box::new(IotDh::new(inputs, &token_key("iot-dh")?)?)),
-        "iot-ts" => {
-            let settings = Settings::new(inputs, token_key("iot-ts")?);
-            Ok(Box::new(IotTs::new(settings)?))
-        }
-        "kvs" => Ok(Box::new(Kvs::new(inputs))),
-        "nfv-din" => Ok(Box::new(NfvDin::new(inputs)?)),
-        "nfv-fin" => Ok(Box::new(NfvFin::new(inputs))),
-        "nfv-ifid" => Ok(Box::new(NfvIfid::new(inputs)?)),
-        "rta-ptc" => Ok(Box::new(RtaPtc::new(inputs))),
-        "rta-sf" => Ok(Box::new(RtaSf::new(inputs)?)),
-        "rta-shm" => Ok(Box::new(RtaShm::new(inputs))),
-        _ => Ok(Box::new(Plain::new(inputs.seed))),
-    }
+    Ok(match application {
+        "iot-dh" => Box::new(iot_dh::load(inputs, &token_key("iot-dh")?)?),
+        "iot-ts" => Box::new(IotTs::new(Settings::new(inputs, token_key("iot-ts")?))?),
+        "kvs" => Box::new(Kvs::new(inputs)),
+        "nfv-din" => Box::new(nfv_din::load(inputs)?),
+        "nfv-fin" => Box::new(nfv_fin::load(inputs)),
+        "nfv-ifid" => Box::new(nfv_ifid::load(inputs)?),
+        "rta-ptc" => Box::new(rta_ptc::load(inputs)),
+        "rta-sf" => Box::new(rta_sf::load(inputs)?),
+        "rta-shm" => Box::new(rta_shm::load(inputs)),
+        _ => Box::new(Plain::new(inputs.seed)),
+    })
 }

@@ -23,6 +23,7 @@ pub(crate) struct Token {
 }
 
 /// Makes tokens.
+#[derive(Clone)]
 pub(crate) struct TokenKey(Hmac<Sha256>);
 
 impl TokenKey {

@@ -1,8 +1,17 @@
 //! The workload against a hub in a few lines, as it should be and with faults.
 
-use super::*;
+use super::generator::Senders;
+use super::load;
+use super::nearest::Nearest;
+use super::oracle::{Hub, K, POINTS, SHARDS};
+use crate::inputs::Inputs;
+use crate::load::Load;
 use crate::readback::queries::record;
-use e3_model::{Nanos, Timestamp};
+use crate::tokens::TokenKey;
+use e3_loadgen::ledger::Meaning;
+use e3_loadgen::workload::{Call, Check, Verified, Workload};
+use e3_model::{Nanos, Slot, Timestamp};
+use e3_wire::entry::{Outcome, Reply};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -25,7 +34,7 @@ enum Fault {
     TakesAnyToken,
 }
 
-struct Hub {
+struct Fake {
     fault: Fault,
     token_key: TokenKey,
     nearest: Nearest,
@@ -76,9 +85,9 @@ fn reply(status: u32, payload: Vec<u8>) -> Reply {
     }
 }
 
-impl Hub {
-    fn new(fault: Fault) -> Hub {
-        Hub {
+impl Fake {
+    fn new(fault: Fault) -> Fake {
+        Fake {
             fault,
             token_key: TokenKey::new(b"key"),
             nearest: Nearest::new(POINTS, K),
@@ -159,7 +168,7 @@ impl Hub {
     }
 }
 
-fn workload(seed: u64) -> IotDh {
+fn workload(seed: u64) -> Load<Senders, Hub> {
     let inputs = Inputs {
         seed,
         rate_rps: 200.0,
@@ -167,10 +176,10 @@ fn workload(seed: u64) -> IotDh {
         now: Timestamp::ZERO + Nanos::from_secs(1_000),
         ..Inputs::default()
     };
-    IotDh::new(&inputs, b"key").unwrap()
+    load(&inputs, b"key").unwrap()
 }
 
-fn before(hub: &mut Hub, w: &mut IotDh) {
+fn before(hub: &mut Fake, w: &mut Load<Senders, Hub>) {
     while let Check::Ask(call) = w.next_baseline() {
         w.on_baseline(call.tag, Some(&hub.answer(&call)));
     }
@@ -179,7 +188,7 @@ fn before(hub: &mut Hub, w: &mut IotDh) {
 
 /// Sends so many reports and reads everything back; also how many were judged wrong.
 fn run(fault: Fault, seed: u64, requests: u32) -> (Verified, u64, u64) {
-    let (mut hub, mut w) = (Hub::new(fault), workload(seed));
+    let (mut hub, mut w) = (Fake::new(fault), workload(seed));
     let probe = w.probe();
     w.on_probe(&hub.answer(&probe)).unwrap();
     // an earlier load has left something
@@ -265,7 +274,7 @@ fn each_fault_of_a_hub_is_found() {
 
 #[test]
 fn what_is_unsure_is_not_judged() {
-    let (mut hub, mut w) = (Hub::new(Fault::None), workload(3));
+    let (mut hub, mut w) = (Fake::new(Fault::None), workload(3));
     before(&mut hub, &mut w);
     for n in 0..2000 {
         let call = w.next().unwrap();
@@ -287,7 +296,7 @@ fn what_is_unsure_is_not_judged() {
 #[test]
 fn the_seed_decides_everything() {
     let calls = |seed| {
-        let (mut hub, mut w) = (Hub::new(Fault::None), workload(seed));
+        let (mut hub, mut w) = (Fake::new(Fault::None), workload(seed));
         let mut calls = Vec::new();
         for _ in 0..2000 {
             let call = w.next().unwrap();
@@ -302,7 +311,7 @@ fn the_seed_decides_everything() {
 
 #[test]
 fn a_seed_can_be_used_again() {
-    let mut hub = Hub::new(Fault::None);
+    let mut hub = Fake::new(Fault::None);
     for run in 0..3 {
         let inputs = Inputs {
             seed: 6,
@@ -312,7 +321,7 @@ fn a_seed_can_be_used_again() {
             run,
             ..Inputs::default()
         };
-        let mut w = IotDh::new(&inputs, b"key").unwrap();
+        let mut w = load(&inputs, b"key").unwrap();
         before(&mut hub, &mut w);
         for _ in 0..1000 {
             let call = w.next().unwrap();

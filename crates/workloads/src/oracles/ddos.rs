@@ -7,17 +7,22 @@
 
 use crate::limits::FLOOD_REPORT_INTERVAL;
 use crate::oracles::flowmon::{Totals, Window};
+use crate::readback::checks::{Ask, Checks, Facts, WithFacts};
 use crate::readback::queries;
-use crate::readback::queries::record;
+use crate::readback::queries::{answer, record};
+use e3_loadgen::verdict::ServiceCheck;
 use e3_loadgen::workload::{Call, Finding};
 use e3_model::{Nanos, Slot, Timestamp};
+use e3_wire::entry::Reply;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// Shards of ddos, as the manifests have them.
 pub(crate) const SHARDS: u16 = 6;
 /// Length of its windows, as the manifests have it.
-pub(crate) const WINDOW: Nanos = Nanos::from_secs(2);
+const WINDOW: Nanos = Nanos::from_secs(2);
+/// Time after which the last window is over.
+pub(crate) const SETTLE: Nanos = Nanos(WINDOW.0 + WINDOW.0 / 10);
 /// Packets of a window below which ddos does not judge it, as the manifests have it.
 const PACKETS_MIN: u64 = 32;
 /// Seconds before the first flood, so that there are ordinary windows to tell it from.
@@ -26,6 +31,8 @@ const QUIET_S: f64 = 10.0;
 const EVERY_S: f64 = 12.0;
 /// Length of a flood in seconds: two whole windows, or one and parts of two.
 const LENGTH_S: f64 = 5.0;
+/// While there is a flood, so many packets of 5 belong to it.
+pub(crate) const FLOOD_OF_5: u64 = 2;
 /// A window is one of attack if a flood is at least so much of its packets: one part in 2. With less
 /// it may or may not raise an alarm.
 const SHARE: u64 = 2;
@@ -45,7 +52,7 @@ struct Query {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) struct Report {
+struct Report {
     #[serde(flatten)]
     current: Window,
     windows: Vec<u64>,
@@ -125,17 +132,27 @@ impl Floods {
         self.totals.on_packet(key, handled);
     }
 
-    /// What a shard has counted before the load.
-    pub(crate) fn begin(&mut self, shard: u16, report: &Report) {
+    /// Takes what a shard has counted before the load.
+    pub(crate) fn on_baseline(&mut self, shard: u16, reply: Option<&Reply>) -> Option<()> {
+        let report: Report = answer(reply)?;
         self.totals.begin(shard, report.current);
+        Some(())
     }
 
-    /// Packets that the shards have counted.
-    pub(crate) fn totals(&self) -> &Totals {
-        &self.totals
+    /// Takes the report of a shard; its facts show when all have reported.
+    pub(crate) fn on_check(&mut self, shard: u16, reply: Option<&Reply>) -> Option<Facts> {
+        self.on_report(shard, &answer(reply)?);
+        Some(Facts::default())
     }
 
-    pub(crate) fn on_report(&mut self, shard: u16, report: &Report) {
+    /// What was read back of ddos.
+    pub(crate) fn service<Q: Ask>(&self, checks: &Checks<Q>) -> ServiceCheck {
+        let what = "packets that each shard has counted in its windows";
+        let check = checks.of("ddos", what, self.totals.unsure());
+        check.with_facts(self.totals.facts())
+    }
+
+    fn on_report(&mut self, shard: u16, report: &Report) {
         let packets = report.windows.iter().zip(&report.windows_packets);
         for (window, packets) in packets {
             self.totals.on_window(shard, *window, *packets);

@@ -1,12 +1,16 @@
 //! Packets that each shard of `flowmon` and `ddos` must have counted. Both count in windows of time, so the
 //! count of the window in which the load starts is read first.
 
-use crate::readback::checks::Facts;
+use crate::readback::checks::{Ask, Checks, Facts, WithFacts};
 use crate::readback::queries::{key_of_shard, record};
+use e3_loadgen::verdict::ServiceCheck;
 use e3_loadgen::workload::Call;
 use e3_model::Slot;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+
+/// Shards of flowmon, as the manifests have them.
+pub(crate) const SHARDS: u16 = 12;
 
 #[derive(Serialize)]
 struct Query {
@@ -15,11 +19,11 @@ struct Query {
     which: &'static str,
 }
 
-/// A query to a shard of flowmon, of so many, about the window in progress or the one before.
-pub(crate) fn flowmon(shard: u16, shards: u16, last: bool) -> Call {
+/// A query to a shard of flowmon about the window in progress or the one before.
+pub(crate) fn query(shard: u16, last: bool) -> Call {
     Call {
         tag: 0,
-        key: key_of_shard(shard, shards),
+        key: key_of_shard(shard, SHARDS),
         payload: record(&Query {
             op: "report",
             at: "flowmon",
@@ -79,6 +83,16 @@ impl Totals {
 
     pub(crate) fn on_report(&mut self, shard: u16, said: Window) {
         self.on_window(shard, said.window, said.packets);
+    }
+
+    /// What was read back of flowmon.
+    pub(crate) fn service<Q: Ask>(&self, checks: &Checks<Q>) -> ServiceCheck {
+        let check = checks.of(
+            "flowmon",
+            "packets that each shard has counted",
+            self.unsure(),
+        );
+        check.with_facts(self.facts())
     }
 
     /// Shards whose count is right or wrong; not those that are not sure.

@@ -4,6 +4,7 @@
 use crate::error::WorkloadError;
 use crate::packets::FLOWS;
 use crate::readback::queries::{answer, record};
+use crate::readback::score::Score;
 use e3_loadgen::workload::Call;
 use e3_packet::{Flow, Packet, checksum, protocol};
 use e3_random::Random;
@@ -184,33 +185,23 @@ pub(crate) fn readdressed(packet: &[u8], end: End, address: Ipv4Addr, port: u16)
 pub(crate) struct Translations {
     public: BTreeMap<Inside, (Ipv4Addr, u16)>,
     owner: BTreeMap<(u8, Ipv4Addr, u16), Inside>,
-    /// Translations seen.
-    pub(crate) seen: u64,
-    /// Of these: as before, and no other's.
-    pub(crate) consistent: u64,
+    /// Answers with a translation that is the same as before, and no other's.
+    pub(crate) consistent: Score,
 }
 
 impl Translations {
-    /// Takes note of one; false if it contradicts another.
+    /// Notes one; false if it contradicts another.
     pub(crate) fn add(&mut self, inside: Inside, public: (Ipv4Addr, u16)) -> bool {
         let same = *self.public.entry(inside).or_insert(public) == public;
         let of = (inside.0, public.0, public.1);
         let own = *self.owner.entry(of).or_insert(inside) == inside;
         let ours = public.0.to_bits() & mask(28) == PUBLIC.to_bits();
-        self.seen += 1;
-        self.consistent += u64::from(same && own && ours);
-        same && own && ours
+        self.consistent.add(same && own && ours)
     }
 
-    /// Inside ends to be asked about at the end: of TCP, whose translations outlive the load.
-    pub(crate) fn asked(&self) -> impl Iterator<Item = Inside> {
-        let tcp = || {
-            self.public
-                .keys()
-                .filter(|inside| inside.0 == protocol::TCP)
-        };
-        let step = tcp().count().div_ceil(ASKED_MAX).max(1);
-        tcp().step_by(step).copied()
+    /// Inside ends that have a translation.
+    pub(crate) fn insides(&self) -> impl Iterator<Item = &Inside> + Clone {
+        self.public.keys()
     }
 
     pub(crate) fn public(&self, inside: &Inside) -> Option<(Ipv4Addr, u16)> {
@@ -219,9 +210,20 @@ impl Translations {
 }
 
 /// Most translations that are asked for at the end.
-pub(crate) const ASKED_MAX: usize = 1000;
+const ASKED_MAX: usize = 1000;
 /// What is compared of natv4.
 pub(crate) const MAPPINGS: &str = "public address and port of inside hosts";
+/// What is compared of its routes.
+pub(crate) const HOPS: &str = "next hops that an independent longest-prefix search gives";
+
+/// The inside ends to ask about after the load: of TCP, whose translations outlive it.
+pub(crate) fn sample<'a>(
+    insides: impl Iterator<Item = &'a Inside> + Clone,
+) -> impl Iterator<Item = Inside> {
+    let tcp = insides.filter(|inside| inside.0 == protocol::TCP);
+    let step = tcp.clone().count().div_ceil(ASKED_MAX).max(1);
+    tcp.step_by(step).copied()
+}
 
 #[derive(Serialize)]
 struct MappingQuery {
@@ -373,6 +375,6 @@ mod tests {
         assert!(!t.add(host(1), (public(1), 5001)));
         assert!(!t.add(host(2), (public(1), 5000)));
         assert!(!t.add(host(3), (Ipv4Addr::new(9, 9, 9, 9), 5000)));
-        assert_eq!((t.seen, t.consistent), (5, 2));
+        assert_eq!((t.consistent.0, t.consistent.1), (2, 5));
     }
 }

@@ -1,16 +1,18 @@
 //! The last sequence number that each security association of `ipsec` must have used. There is one
 //! association for each slot of keys.
 
-use crate::readback::queries::{Sequences, record};
+use crate::readback::checks::{Ask, Checks, Facts};
+use crate::readback::queries::{Sequences, answer, record};
+use e3_loadgen::ledger::Rows;
+use e3_loadgen::verdict::ServiceCheck;
 use e3_loadgen::workload::Call;
 use e3_model::Slot;
+use e3_wire::entry::Reply;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// First security association, as ipsec has it unless told otherwise; one for each slot follows.
 const SPI_FIRST: u64 = 256;
-/// What is compared.
-pub(crate) const WHAT: &str = "last sequence number of each security association";
 
 #[derive(Serialize)]
 struct Query {
@@ -20,9 +22,9 @@ struct Query {
 
 /// What ipsec says of an association.
 #[derive(Deserialize)]
-pub(crate) struct Report {
-    pub(crate) spi: u64,
-    pub(crate) sequence: u64,
+struct Report {
+    spi: u64,
+    sequence: u64,
 }
 
 /// The association of a key.
@@ -30,10 +32,11 @@ pub(crate) fn spi(key: &[u8]) -> u64 {
     SPI_FIRST + u64::from(Slot::of(key).0)
 }
 
-/// The associations that a load may use, with a key of each.
+/// The associations that a load may use, with a key of each, and the numbers that they gave.
 #[derive(Debug)]
 pub(crate) struct Associations {
     keys: BTreeMap<u64, Vec<u8>>,
+    sequences: Sequences<u64>,
     unsure: BTreeSet<u64>,
 }
 
@@ -41,11 +44,12 @@ impl Associations {
     pub(crate) fn new(keys: impl Iterator<Item = Vec<u8>>) -> Associations {
         Associations {
             keys: keys.map(|key| (spi(&key), key)).collect(),
+            sequences: Sequences::default(),
             unsure: BTreeSet::new(),
         }
     }
 
-    /// A query about one of them; the answer is a [`Report`].
+    /// A query about one of them.
     pub(crate) fn query(&self, spi: u64) -> Call {
         let (op, at) = ("report", "ipsec");
         Call {
@@ -55,16 +59,27 @@ impl Associations {
         }
     }
 
-    /// Queries about all of them.
-    pub(crate) fn all(&self) -> impl Iterator<Item = (u64, Call)> {
-        self.keys.keys().map(|spi| (*spi, self.query(*spi)))
+    /// All of them.
+    pub(crate) fn all(&self) -> impl Iterator<Item = u64> {
+        self.keys.keys().copied()
     }
 
-    /// Queries about those that were used, and are known to the last number.
-    pub(crate) fn sure(&self, sequences: &Sequences<u64>) -> impl Iterator<Item = (u64, Call)> {
-        let used: BTreeSet<u64> = sequences.highest().map(|(spi, _)| *spi).collect();
-        let sure = move |spi: &u64| used.contains(spi) && !self.unsure.contains(spi);
-        self.all().filter(move |(spi, _)| sure(spi))
+    /// Those that were used, and are known to the last number.
+    pub(crate) fn sure(&self) -> impl Iterator<Item = u64> {
+        let used = self.sequences.highest().map(|(spi, _)| *spi);
+        used.filter(|spi| self.keys.contains_key(spi) && !self.unsure.contains(spi))
+    }
+
+    /// Takes the last number of an association before the load.
+    pub(crate) fn on_baseline(&mut self, spi: u64, reply: Option<&Reply>) -> Option<()> {
+        let report: Report = answer(reply)?;
+        self.sequences.begin_after(spi, report.sequence);
+        Some(())
+    }
+
+    /// Takes the number that a packet was sealed with.
+    pub(crate) fn on_sealed(&mut self, spi: u64, sequence: u64) {
+        self.sequences.add(spi, sequence);
     }
 
     /// A packet under this key may have used a number or not.
@@ -72,7 +87,25 @@ impl Associations {
         self.unsure.insert(spi(key));
     }
 
-    pub(crate) fn unsure(&self) -> u64 {
-        self.unsure.len() as u64
+    /// Compares the last number of an association with the packets that it sealed.
+    pub(crate) fn on_check(&self, spi: u64, reply: Option<&Reply>) -> Option<Facts> {
+        let report: Report = answer(reply)?;
+        let known = self.sequences.expected(&spi);
+        let right = report.spi == spi && known == Some(report.sequence);
+        Some(Facts::one(right))
+    }
+
+    /// What was read back of ipsec.
+    pub(crate) fn service<Q: Ask>(&self, checks: &Checks<Q>) -> ServiceCheck {
+        checks.of(
+            "ipsec",
+            "last sequence number of each security association",
+            self.unsure.len() as u64,
+        )
+    }
+
+    /// As rows: each sealed packet has one number.
+    pub(crate) fn rows(&self) -> Rows {
+        self.sequences.rows()
     }
 }

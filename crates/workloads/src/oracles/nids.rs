@@ -1,11 +1,13 @@
 //! Alerts that `nids` must have counted for each rule: its counts before and after the load are compared
 //! with the attacks that were sent in between.
 
-use crate::readback::checks::Facts;
-use crate::readback::queries::{key_of_shard, record};
+use crate::readback::checks::{Ask, Checks, Facts, WithFacts};
+use crate::readback::queries::{answer, key_of_shard, record};
 use crate::readback::score::Score;
 use e3_loadgen::ledger::Rows;
+use e3_loadgen::verdict::ServiceCheck;
 use e3_loadgen::workload::{Call, Finding};
+use e3_wire::entry::Reply;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -61,15 +63,27 @@ impl Rule {
 pub(crate) struct Alerts(BTreeMap<u32, Rule>);
 
 impl Alerts {
-    pub(crate) fn on_report(&mut self, report: Report, before: bool) {
-        for (sid, count, _) in report.rules {
-            let rule = self.0.entry(sid).or_default();
-            if before {
-                rule.before += count
-            } else {
-                rule.after += count
-            }
+    /// Takes the counts of a shard before the load.
+    pub(crate) fn on_baseline(&mut self, reply: Option<&Reply>) -> Option<()> {
+        for (sid, count, _) in answer::<Report>(reply)?.rules {
+            self.0.entry(sid).or_default().before += count;
         }
+        Some(())
+    }
+
+    /// Takes the counts of a shard after the load; the facts show when all have answered.
+    pub(crate) fn on_check(&mut self, reply: Option<&Reply>) -> Option<Facts> {
+        for (sid, count, _) in answer::<Report>(reply)?.rules {
+            self.0.entry(sid).or_default().after += count;
+        }
+        Some(Facts::default())
+    }
+
+    /// What was read back of nids.
+    pub(crate) fn service<Q: Ask>(&self, checks: &Checks<Q>) -> ServiceCheck {
+        let unsure = self.sum(|r| r.unknown);
+        let check = checks.of("nids", "alerts of each rule", unsure);
+        check.with_facts(self.facts())
     }
 
     /// Takes note of what became of an attack, by its place in its stream.
@@ -87,17 +101,12 @@ impl Alerts {
     }
 
     /// Rules whose count is right or wrong.
-    pub(crate) fn facts(&self) -> Facts {
+    fn facts(&self) -> Facts {
         let mut facts = Facts::default();
         for rule in self.0.values() {
             facts.add((rule.sent..=rule.most()).contains(&rule.found()));
         }
         facts
-    }
-
-    /// Attacks of which nobody knows whether they raised an alert.
-    pub(crate) fn unsure(&self) -> u64 {
-        self.sum(|r| r.unknown)
     }
 
     /// As rows: each attack that was handled is one alert.

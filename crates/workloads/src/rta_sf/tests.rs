@@ -1,9 +1,16 @@
 //! The workload against a spam filter that is right, and against ones that are not.
 
-use super::*;
+use super::load;
+use super::messages::Told;
+use super::oracle::{DETECTION, SHARDS, Verdict};
+use crate::inputs::Inputs;
+use crate::oracles::models::Detector;
 use crate::readback::queries::done;
-use e3_model::Timestamp;
+use e3_loadgen::workload::{Check, Verified, Workload};
+use e3_model::{Slot, Timestamp};
+use e3_wire::entry::Reply;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 #[derive(Clone, Copy, PartialEq)]
 enum Wrong {
@@ -70,7 +77,7 @@ struct Documents {
 }
 
 #[derive(Default)]
-struct Filter {
+struct Fake {
     counts: BTreeMap<String, u64>,
     learned: BTreeMap<u16, u64>,
     /// By shard.
@@ -84,7 +91,7 @@ fn shard_of_slot(slot: u16) -> u16 {
     e3_model::Slot(slot).shard(SHARDS).0
 }
 
-impl Filter {
+impl Fake {
     fn documents(&self, key: &[u8]) -> Reply {
         let shard = Slot::of(key).shard(SHARDS).0;
         done(&Documents {
@@ -105,8 +112,8 @@ fn run(wrong: Wrong) -> Verified {
         now: Timestamp(1_700_000_000_000_000_000),
         ..Inputs::default()
     };
-    let mut load = RtaSf::new(&inputs).unwrap();
-    let mut filter = Filter::default();
+    let mut load = load(&inputs).unwrap();
+    let mut filter = Fake::default();
     // an earlier load has left something
     filter.documents.insert(3, [7, 5]);
     while let Check::Ask(call) = load.next_baseline() {
@@ -138,7 +145,7 @@ fn run(wrong: Wrong) -> Verified {
             detector.add(said.serial, said.rate);
         }
         // knows what is spam: the workload itself told it
-        let spam = load.in_flight[&call.tag].spam && wrong != Wrong::MistakesSpam;
+        let spam = load.in_flight[&call.tag].mail.spam && wrong != Wrong::MistakesSpam;
         let verdict = if spam { "spam" } else { "ham" };
         let before = filter.rates.insert(said.sender.clone(), said.rate);
         let sudden = before.is_some_and(|rate| (said.rate - rate).abs() > 12.0);
@@ -234,13 +241,13 @@ fn what_is_wrong_is_found_wrong() {
 
 #[test]
 fn a_mail_without_an_answer_leaves_its_sender_unjudged() {
-    let mut load = RtaSf::new(&Inputs::default()).unwrap();
+    let mut load = load(&Inputs::default()).unwrap();
     let call = load.next().unwrap();
-    let sender = load.in_flight[&call.tag].sender;
-    assert!(load.busy.contains(&sender));
-    load.senders.get_mut(&sender).unwrap().last = Some(("ham".into(), 7));
+    let sender = load.in_flight[&call.tag].mail.sender;
+    assert!(load.generator.busy.contains(&sender));
+    load.oracle.senders.entry(sender).or_default().last = Some(("ham".into(), 7));
     let judged = load.on_outcome(call.tag, None);
     assert_eq!(judged.meaning, None);
-    assert!(!load.busy.contains(&sender));
-    assert_eq!(load.senders[&sender].last, None);
+    assert!(!load.generator.busy.contains(&sender));
+    assert_eq!(load.oracle.senders[&sender].last, None);
 }

@@ -1,8 +1,15 @@
 //! The workload against monitoring that is right, and against some that is not.
 
-use super::*;
-use crate::readback::queries::done;
+use super::load;
+use super::oracle::Sums;
+use super::runbooks::Runbooks;
+use crate::inputs::Inputs;
+use crate::readback::queries::{NOT_FOUND, done};
+use e3_loadgen::workload::{Check, Verified, Workload};
 use e3_model::Timestamp;
+use e3_wire::entry::Reply;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 #[derive(Clone, Copy, PartialEq)]
 enum Wrong {
@@ -67,7 +74,7 @@ fn run(wrong: Wrong) -> Verified {
         now: Timestamp(1_700_000_000_000_000_000),
         ..Inputs::default()
     };
-    let mut load = RtaShm::new(&inputs);
+    let mut load = load(&inputs);
     let runbooks = Runbooks::new();
     let mut counts: BTreeMap<String, u64> = BTreeMap::new();
     let mut averages: BTreeMap<String, (f64, i64, u64)> = BTreeMap::new();
@@ -206,7 +213,7 @@ fn what_is_wrong_is_found_wrong() {
 
 #[test]
 fn a_report_without_an_answer_leaves_its_server_out() {
-    let mut load = RtaShm::new(&Inputs::default());
+    let mut load = load(&Inputs::default());
     let call = load.next().unwrap();
     assert_eq!(load.on_outcome(call.tag, None).meaning, None);
     assert_eq!(load.next_check(Timestamp(0)), Check::Finished);
