@@ -58,8 +58,9 @@ fn main() {
 fn target_dir(out: &Path) -> &Path {
     let above = out.ancestors().nth(4).expect("cargo's layout");
     let triple = env::var_os("TARGET");
-    match above.file_name() == triple.as_deref() {
-        true => above.parent().expect("cargo's layout"),
-        false => above,
+    if above.file_name() == triple.as_deref() {
+        above.parent().expect("cargo's layout")
+    } else {
+        above
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! A request's cost is given in units of wasmtime's bare call of an empty function, measured in
 //! the same run: rounds alternate, and the ratio of the medians is the result. So the figures can
-//! be compared between machines, and a noisy neighbour meets both sides alike.
+//! be compared between machines, and a noisy neighbour affects both sides equally.
 
 use crate::{Better, Figure, median};
 use e3_collections::{CollectionSpec, Kind, State, Txn};

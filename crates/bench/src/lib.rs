@@ -6,7 +6,7 @@
 //! faults. All of them give [`Figure`]s.
 //!
 //! Machines are shared and noisy. Wherever possible a figure is the ratio of the medians of
-//! alternating rounds of what is measured and of a yardstick, so that it can be compared between
+//! alternating rounds of what is measured and of a reference, so that it can be compared between
 //! machines.
 
 pub mod chaos;

@@ -7,15 +7,15 @@
 //! due. When an end's incarnation changes, the owner restarts the channel with
 //! [`Sender::restart`]; what was not durable is sent again and recognised by its identity.
 //!
-//! **No frame stops a channel for good.** Messages are numbered within an epoch. Each frame that goes
-//! along the channel carries enough for the other end to see that the two no longer fit together:
-//! data say how much the sender still keeps, acknowledgements all that the receiver has. An end that
-//! sees what the other's honest state cannot explain (an epoch that it never began, a number that
-//! it never sent, messages that were freed before they were durable) begins a new epoch: the
-//! sender numbers what it has from 1 again; the receiver forgets its place and says so in its next
-//! acknowledgement, and the sender takes the epoch after. So whatever a wrong frame made an end
-//! believe lasts until the next right one. As a second line, a sender whose messages do not arrive
-//! for [`limits::STALL_AFTER`] although acknowledgements come begins a new epoch too.
+//! **No frame stops a channel for good.** Messages are numbered within an epoch. Each frame carries
+//! enough state for the receiving end to detect that the two ends have diverged: a data frame says how
+//! many messages the sender still keeps, an acknowledgement says all that the receiver has. An end that
+//! receives a state which the other cannot have (an epoch that it never began, a number that it never
+//! sent, messages that were freed before they were durable) begins a new epoch: the sender numbers
+//! its messages from 1 again; the receiver resets its state and says so in its next acknowledgement,
+//! and the sender takes the next epoch. So a wrong frame does harm only until the next right one. A
+//! sender also begins a new epoch if its messages do not arrive for [`limits::STALL_AFTER`] although
+//! acknowledgements do.
 
 pub mod limits;
 mod receiver;

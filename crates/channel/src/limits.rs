@@ -14,7 +14,7 @@ pub const RTO_MAX: Nanos = Nanos::from_secs(2);
 pub const REORDER_MAX: u32 = 3;
 /// Without progress for this long, although acknowledgements come, a channel counts as stalled.
 pub const STALL_AFTER: Nanos = Nanos::from_secs(10);
-/// Acknowledgements that must have come meanwhile: the receiver is there.
+/// Acknowledgements that must have arrived in that time: the receiver is alive.
 pub const STALL_ACKS: u32 = 3;
 
 const _: () = assert!(
@@ -23,6 +23,6 @@ const _: () = assert!(
 );
 const _: () = assert!(
     WINDOW_MESSAGES <= 64 * e3_wire::frame::SELECTIVE_WORDS as u64,
-    "an acknowledgement tells of all that has arrived"
+    "an acknowledgement covers all that has arrived"
 );
 const _: () = assert!(RTO_MIN.0 <= RTO_INITIAL.0 && RTO_INITIAL.0 <= RTO_MAX.0);

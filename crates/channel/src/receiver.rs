@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 #[derive(Debug, Default)]
 pub struct Receiver {
     epoch: u32,
-    /// How often everything was forgotten. An epoch can come back, by wrong frames or by wrapping
+    /// How often the state was reset. An epoch can recur, after wrong frames or by wrapping
     /// around; what was taken before then must not count as durable.
     resets: u64,
     /// All up to this one have arrived.
@@ -33,16 +33,16 @@ pub struct Taken {
     seq: u64,
 }
 
-/// What became of an arriving message.
+/// Result of an arriving message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Arrival {
     /// New.
     New,
-    /// Known already.
+    /// A duplicate.
     Duplicate,
     /// Beyond the credit; dropped.
     Beyond,
-    /// Of an epoch that is over here; dropped. The acknowledgement tells the sender.
+    /// Of an epoch that is over here; dropped. The acknowledgement informs the sender.
     Late,
     /// The sender has freed messages that never became durable here; dropped. The acknowledgement
     /// asks for a new epoch.

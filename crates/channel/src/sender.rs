@@ -42,7 +42,7 @@ pub struct Sender<T> {
     lost: usize,
     /// `received` and `selective` of the latest acknowledgement.
     acked: (u64, Selective),
-    /// Since when no message has arrived that had not before.
+    /// Time since which no further message has arrived.
     progress_at: Timestamp,
     /// Acknowledgements since then.
     quiet_acks: u32,
@@ -61,7 +61,7 @@ pub struct Transmit {
     pub body: Rc<[u8]>,
 }
 
-/// What became of an acknowledgement.
+/// Result of an acknowledgement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Acked {
     /// Taken.
@@ -70,7 +70,7 @@ pub enum Acked {
     Late,
     /// Contradicts itself; ignored.
     Invalid,
-    /// States what this end never did: the owner restarts the channel with this epoch.
+    /// Acknowledges what this end never sent: the owner restarts the channel with this epoch.
     Confused(u32),
 }
 
@@ -169,9 +169,10 @@ impl<T> Sender<T> {
     /// Whether a receiver that took what this end sent can be in this state.
     fn check(&self, ack: &Ack) -> Acked {
         if ack.epoch != self.epoch {
-            return match is_after(self.epoch, ack.epoch) {
-                true => Acked::Late,
-                false => Acked::Confused(ack.epoch.wrapping_add(1)),
+            return if is_after(self.epoch, ack.epoch) {
+                Acked::Late
+            } else {
+                Acked::Confused(ack.epoch.wrapping_add(1))
             };
         }
         let credit = ack.limit.checked_sub(WINDOW_MESSAGES);
@@ -333,7 +334,7 @@ impl<T> Sender<T> {
         self.items.len()
     }
 
-    /// Messages never sent, for want of credit or of an opportunity.
+    /// Messages that were never sent, for lack of credit or of an opportunity.
     pub fn waiting(&self) -> usize {
         self.items.len() - (self.sent - self.durable) as usize
     }

@@ -13,47 +13,24 @@ use std::path::{Path, PathBuf};
 
 /// Global options.
 #[derive(Args, Debug, Default)]
+#[command(next_help_heading = "Global options")]
 pub struct Global {
     /// State directory of the cluster [default: ~/.local/state/e3/default]
-    #[arg(
-        long,
-        global = true,
-        help_heading = "Global options",
-        env = "E3_DIR",
-        value_name = "DIR"
-    )]
+    #[arg(long, global = true, env = "E3_DIR", value_name = "DIR")]
     pub dir: Option<PathBuf>,
     /// URL of the controller, such as http://127.0.0.1:7300 [default: that of the cluster in --dir]
-    #[arg(
-        long,
-        global = true,
-        help_heading = "Global options",
-        env = "E3_CONTROLLER",
-        value_name = "URL"
-    )]
+    #[arg(long, global = true, env = "E3_CONTROLLER", value_name = "URL")]
     pub controller: Option<String>,
     /// File with the token for --controller [default: the value of E3_TOKEN]
-    #[arg(
-        long,
-        global = true,
-        help_heading = "Global options",
-        value_name = "FILE"
-    )]
+    #[arg(long, global = true, value_name = "FILE")]
     pub token_file: Option<PathBuf>,
     /// Configuration file [default: ~/.config/e3/config.yaml]
-    #[arg(
-        long,
-        global = true,
-        help_heading = "Global options",
-        env = "E3_CONFIG",
-        value_name = "FILE"
-    )]
+    #[arg(long, global = true, env = "E3_CONFIG", value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// When to use colours
     #[arg(
         long,
         global = true,
-        help_heading = "Global options",
         env = "E3_COLOR",
         value_enum,
         default_value = "auto"

@@ -46,7 +46,7 @@ const APPS: &[Expected] = &[
         exact: &["learned once", "verdicts remembered", "verdicts read back"],
         good: &[
             ("spam found", 90),
-            ("spam rightly so", 90),
+            ("spam right", 90),
             ("alarms right", 80),
         ],
     },

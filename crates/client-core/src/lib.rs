@@ -1,7 +1,7 @@
 //! The client's side of the protocol, without I/O.
 //!
-//! [`Requests`] gives each request an identity, retries it with backoff until its deadline, tells the
-//! nodes which replies it has (so that they can forget them), and tells a reply from its duplicates.
+//! [`Requests`] gives each request an identity, retries it with backoff until its deadline, reports to
+//! the nodes which replies it has (so that they can forget them), and recognises duplicate replies.
 //! It owns no socket and no clock: a driver passes the time and the datagrams that arrive, and sends
 //! the datagrams that [`Requests::poll_transmit`] returns. So the UDP client (crate `e3-client`), the
 //! load generator and the simulator run the same code. The shape is that of quinn-proto.

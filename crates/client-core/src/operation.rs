@@ -1,12 +1,12 @@
 //! What a client asks of the platform.
 
 use e3_model::{AppId, MessageId, RequestId, ShardKey, Slot, Timestamp, TraceContext};
-use e3_wire::client::{ClientFrame, Letters, Replay, Request};
+use e3_wire::client::{ClientFrame, DeadLetters, Replay, Request};
 
 /// A request to an application.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Call {
-    /// The caller's own mark; comes back with the outcome.
+    /// The caller's own tag; returned with the outcome.
     pub tag: u64,
     /// Routing key.
     pub key: Vec<u8>,
@@ -70,7 +70,7 @@ impl Operation {
                 attempt: attempt.number,
                 deadline: attempt.deadline,
             }),
-            Operation::ReadDeadLetters { shard, skip } => ClientFrame::ReadLetters {
+            Operation::ReadDeadLetters { shard, skip } => ClientFrame::ReadDeadLetters {
                 shard: *shard,
                 skip: *skip,
             },
@@ -78,7 +78,7 @@ impl Operation {
     }
 
     /// Whether these are the dead letters that it asks for.
-    pub(crate) fn asks_for(&self, page: &Letters) -> bool {
+    pub(crate) fn asks_for(&self, page: &DeadLetters) -> bool {
         matches!(self, Operation::ReadDeadLetters { shard, skip }
             if (*shard, *skip) == (page.shard, page.skipped))
     }

@@ -1,4 +1,4 @@
-//! Frames on their way out, packed into datagrams by destination.
+//! Outgoing frames, packed into datagrams by destination.
 
 use crate::limits::DATAGRAM_LEN_GOAL;
 use e3_model::Address;

@@ -10,12 +10,12 @@ use crate::operation::{Attempt, Call, Operation};
 use crate::outbox::Outbox;
 use crate::routes::Routes;
 use e3_model::{Address, MessageId, RequestId, ShardKey, Slot, Timestamp};
-use e3_wire::client::{ClientFrame, Letters};
+use e3_wire::client::{ClientFrame, DeadLetters};
 use e3_wire::datagram::{Header, open};
 use e3_wire::entry::{DeadLetter, Outcome, Reply};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// What a client learns.
+/// Events of a client.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event {
     /// A request has its outcome.
@@ -58,7 +58,7 @@ pub struct DeadLetterPage {
     /// Number of the operation that asked for them.
     pub seq: u64,
     /// The dead letters, oldest first.
-    pub letters: Letters,
+    pub letters: DeadLetters,
 }
 
 #[derive(Debug)]
@@ -343,7 +343,7 @@ impl Requests {
                     Some(seq) => self.on_reply(now, seq, attempt, reply),
                     None => self.stray += 1,
                 },
-                Ok(ClientFrame::Letters(letters)) => self.on_dead_letters(letters),
+                Ok(ClientFrame::DeadLetters(letters)) => self.on_dead_letters(letters),
                 Ok(_) => self.stray += 1,
                 Err(_) => {
                     self.stray += 1;
@@ -361,7 +361,7 @@ impl Requests {
             .or_else(|| self.keyed.seqs.get(&id).copied())
     }
 
-    fn on_dead_letters(&mut self, letters: Letters) {
+    fn on_dead_letters(&mut self, letters: DeadLetters) {
         let asked = self.pending.iter();
         let mut asked = asked.filter(|(_, p)| p.operation.asks_for(&letters));
         let Some((&seq, _)) = asked.next() else {

@@ -62,7 +62,7 @@ impl DeadLetterClient {
         }
     }
 
-    /// Has a dead letter handled again; the reply says what came of it.
+    /// Replays a dead letter; the reply is its outcome.
     pub fn replay(
         &mut self,
         shard: ShardKey,

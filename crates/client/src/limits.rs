@@ -8,7 +8,7 @@ pub const DEADLINE: Nanos = Nanos::from_secs(10);
 pub const REFRESH_INTERVAL: Nanos = Nanos::from_millis(200);
 /// Longest wait of one turn of [`crate::Client::call`].
 pub const WAIT_MAX: Nanos = Nanos::from_millis(100);
-/// Socket buffers, so that replies survive a moment in which the client is not scheduled.
+/// Socket buffers, so that no reply is lost while the client is not scheduled.
 pub const SOCKET_BUFFER_LEN: usize = 4 << 20;
 /// Datagrams taken in one turn, so that sending is never starved.
 pub const DATAGRAMS_PER_TURN: usize = 1024;

@@ -55,7 +55,7 @@ impl Socket {
         while let Some((to, bytes)) = requests.poll_transmit() {
             match self.socket.send_to(&bytes, socket_address(to)) {
                 Ok(_) => {}
-                // The same as a loss on the way: the timer retries the requests.
+                // The same as a lost datagram: the timer retries the requests.
                 Err(e)
                     if matches!(
                         e.kind(),
@@ -128,7 +128,7 @@ fn socket_address(address: Address) -> SocketAddr {
     SocketAddr::new(ip, address.port)
 }
 
-/// A number that nobody else has: for client ids, and for seeds that nobody chose.
+/// A unique random number: for client ids, and for seeds that nobody chose.
 pub fn unique() -> Result<u64, ClientError> {
     let mut bytes = [0; 8];
     rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()).map_err(|e| {

@@ -123,9 +123,10 @@ impl Iterator for SnapshotChunks<'_> {
                 return done;
             }
         }
-        match self.next.is_empty() {
-            true => None,
-            false => Some(std::mem::take(&mut self.next)),
+        if self.next.is_empty() {
+            None
+        } else {
+            Some(std::mem::take(&mut self.next))
         }
     }
 }

@@ -43,7 +43,7 @@ impl TxnError {
 /// Sub-key of what lies at the key itself; below it, absolute positions of an array's elements.
 const WHOLE: u64 = u64::MAX;
 
-/// What the request made of something.
+/// State that the request gave to something.
 #[derive(Clone)]
 enum Effect {
     /// A value, at this range of the buffer: a map's value or an array's element.
@@ -67,7 +67,7 @@ struct Touched {
 }
 
 /// One request's writes, seen by its own reads. Reused from request to request; it allocates only
-/// when a request needs more room than any before.
+/// when a request needs more memory than any before.
 #[derive(Default)]
 pub struct Txn {
     buf: Vec<u8>,
@@ -203,9 +203,10 @@ impl Txn {
             own.reverse();
         }
         let range = state.range(collection, from, to);
-        let mut committed: Box<dyn Iterator<Item = (&[u8], &[u8])>> = match reverse {
-            false => Box::new(range),
-            true => Box::new(range.rev()),
+        let mut committed: Box<dyn Iterator<Item = (&[u8], &[u8])>> = if reverse {
+            Box::new(range.rev())
+        } else {
+            Box::new(range)
         };
         let mut theirs = committed.next();
         let mut own = own.iter().copied().peekable();
@@ -470,10 +471,7 @@ impl Txn {
         let len = self.touched.len();
         if len > OVERLAY_LINEAR_MAX {
             let touched = &self.touched;
-            let first = match self.index.is_empty() {
-                true => 0,
-                false => len - 1,
-            };
+            let first = if self.index.is_empty() { 0 } else { len - 1 };
             for at in first..len {
                 self.index
                     .insert_unique(widen(touched[at].hash), at as u32, |at| {

@@ -1,6 +1,7 @@
 //! Modules, assets and secrets on disk. Modules and assets are named by their SHA-256, and written
 //! before the decision that names them.
 
+use crate::limits::SECRET_LEN;
 use e3_store::StoreError;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeSet;
@@ -8,9 +9,6 @@ use std::fs;
 use std::io::{self, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-
-/// Bytes of a generated secret.
-const SECRET_LEN: usize = 32;
 
 pub(crate) struct Blobs {
     blobs: PathBuf,

@@ -25,6 +25,8 @@ impl Default for ClientTimeouts {
 pub const DEPLOY_LEN_MAX: usize = 256 << 20;
 /// Bytes of a node's report.
 pub const REPORT_LEN_MAX: usize = 64 << 20;
+/// Bytes of a generated secret.
+pub const SECRET_LEN: usize = 32;
 /// Bytes of any other request's body.
 pub const BODY_LEN_MAX: usize = 64 << 10;
 /// See [`ClientTimeouts::header`].

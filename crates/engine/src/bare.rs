@@ -1,4 +1,4 @@
-//! The yardstick of the benchmarks: a call of an empty function, with wasmtime's own settings.
+//! The reference of the benchmarks: a call of an empty function, with wasmtime's own settings.
 
 use crate::config::EngineError;
 use wasmtime::{Config, Instance, Module, Store, TypedFunc};

@@ -53,6 +53,8 @@ pub const FIBER_STACK_LEN: usize = 1 << 20;
 pub const TICK_MIN: Duration = Duration::from_micros(20);
 /// Preemption period of an engine that runs or measures one service alone; a node chooses its own.
 pub const TICK_ALONE: Duration = Duration::from_micros(100);
+/// A turn of such an engine.
+pub const TURN_ALONE: Duration = Duration::from_millis(10);
 /// Idle periods after which the ticker sleeps until a core is busy again.
 pub const TICKS_IDLE_MAX: u32 = 8;
 

@@ -1,4 +1,4 @@
-//! The host of a service that is compiled natively: the yardstick of `e3 bench services`.
+//! The host of a service that is compiled natively: the reference of `e3 bench services`.
 //!
 //! The service has the same queue, collections, buffers and accelerators as an instance in
 //! WebAssembly. The caller takes a payload from [`Native::turn`], passes it to the handler, returns
@@ -65,7 +65,7 @@ impl Native {
         payload.map(|p| p.map(std::mem::take))
     }
 
-    /// Tells the status that the handler returned, and gives the payload back.
+    /// Takes the status that the handler returned, and its payload for reuse.
     pub fn handled(&mut self, payload: Vec<u8>, status: i32) {
         if let Some(invocation) = &mut self.ctx.invocation {
             invocation.payload = payload;

@@ -3,7 +3,7 @@
 use crate::code::LoadError;
 use crate::config::{EngineConfig, EngineError};
 use crate::engine::Engine;
-use crate::limits::{MEMORY_LEN_MAX, TICK_ALONE};
+use crate::limits::{MEMORY_LEN_MAX, TICK_ALONE, TURN_ALONE};
 use crate::spec::{InstanceId, InstanceSpec, StartError};
 use crate::stats::{Startup, Stats};
 use crate::ticker::Ticker;
@@ -11,11 +11,8 @@ use e3_collections::State;
 use e3_invocation::{Completion, Failed, Invocation};
 use std::cell::RefCell;
 use std::rc::Rc;
-use std::time::Duration;
 use thiserror::Error;
 
-/// A turn of the engine.
-const TURN: Duration = Duration::from_millis(10);
 const ID: InstanceId = InstanceId(0);
 
 /// Why a service does not run alone.
@@ -72,7 +69,7 @@ impl Solo {
                 Startup::Failed(error) => {
                     return Err(StartError::Failed { service, error }.into());
                 }
-                Startup::Starting => engine.run(TURN),
+                Startup::Starting => engine.run(TURN_ALONE),
             };
         }
     }
@@ -87,7 +84,7 @@ impl Solo {
             self.engine.submit(ID, request)?;
         }
         loop {
-            let more = self.engine.run(TURN);
+            let more = self.engine.run(TURN_ALONE);
             ended.extend(self.engine.completions().map(|(_, completion)| completion));
             if !more {
                 return Ok(());

@@ -286,7 +286,7 @@ fn pointers_out_of_range_and_long_requests_fail_the_attempt() {
     assert_eq!(p.reply(B, &[5; 4096]), [5; 4096]);
 }
 
-/// A module with room for the head at this address, which replies with the room.
+/// A module with a buffer for the head at this address, which replies with the buffer.
 fn with_head(address: u32) -> Vec<u8> {
     module(&format!(
         r#"{IMPORTS} {EXPORTS}
@@ -379,7 +379,7 @@ fn bad_modules_are_told_apart() {
     let started = format!("{EXPORTS} {handle} (func $s) (start $s)");
     assert_eq!(error(&module(&started)), LoadError::StartFunction);
 
-    // Most of it is seen without compiling.
+    // Most of it is found without compiling.
     let checked = |wasm: &[u8]| e3_engine::check(wasm, 1 << 20).err();
     assert_eq!(checked(&service(ECHO)), None);
     for wasm in [module(""), module(EXPORTS), module(&started)] {

@@ -1,7 +1,8 @@
-//! What became of a request, as an answer of HTTP.
+//! The outcome of a request as an HTTP response.
 
 use crate::calls::{Given, Refused, Result as Ending};
 use crate::head::Form;
+use crate::limits::NOT_READY_WAIT_S;
 use crate::record;
 use axum::Json;
 use axum::http::header::CONTENT_TYPE;
@@ -10,7 +11,7 @@ use axum::response::{IntoResponse, Response};
 use e3_http::Refusal;
 use e3_wire::entry::{Outcome, Reply};
 
-/// Header with what became of the request, in a word.
+/// Header with the outcome of the request, in a word.
 pub const OUTCOME: HeaderName = HeaderName::from_static("e3-outcome");
 /// Header with the service's own status.
 pub const STATUS: HeaderName = HeaderName::from_static("e3-status");
@@ -18,9 +19,6 @@ pub const STATUS: HeaderName = HeaderName::from_static("e3-status");
 pub const ATTEMPTS: HeaderName = HeaderName::from_static("e3-attempts");
 /// Header with the identity of the request, as dead letters show it.
 pub const REQUEST_ID: HeaderName = HeaderName::from_static("e3-request-id");
-
-/// Seconds after which a client may ask a node again that was not ready.
-const NOT_READY_WAIT_S: u64 = 1;
 
 /// Values of the header [`OUTCOME`].
 pub(crate) const OUTCOMES: [&str; 6] = [
@@ -126,9 +124,10 @@ pub(crate) fn refused(app: &str, refused: Refused) -> Refusal {
         Refused::NotReady => stopping(),
         Refused::NoApp { known } => {
             let error = format!("there is no application {app:?}");
-            let hint = match known.is_empty() {
-                true => "deploy one with: e3 deploy".to_string(),
-                false => format!("there are: {}", known.join(", ")),
+            let hint = if known.is_empty() {
+                "deploy one with: e3 deploy".to_string()
+            } else {
+                format!("there are: {}", known.join(", "))
             };
             Refusal::new(StatusCode::NOT_FOUND, error).hint(hint)
         }

@@ -1,4 +1,4 @@
-//! Requests of clients from the moment they come to their outcome, without I/O.
+//! Requests of clients from arrival to outcome, without I/O.
 //!
 //! A request is passed to the worker and repeated until there is an answer: an answer can be lost
 //! with the node that gives it. Clients that send the same request with the same idempotency key
@@ -23,13 +23,13 @@ pub struct Call {
     pub key: Vec<u8>,
     /// Content.
     pub payload: Vec<u8>,
-    /// With it a repeat is recognised, also by another node.
+    /// Identifies repeats of the request, also at another node.
     pub idempotency_key: Option<Vec<u8>>,
     /// Time from now to the deadline.
     pub timeout: Nanos,
 }
 
-/// What became of a call.
+/// Outcome of a call.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Given {
     /// Identity of the request.
@@ -45,16 +45,16 @@ pub struct Given {
 pub enum Result {
     /// The platform's answer.
     Reply(Reply),
-    /// The node has no room; nothing was done.
+    /// The node is overloaded; nothing was done.
     Overloaded {
-        /// After this many seconds there should be room.
+        /// Seconds after which a retry should be admitted.
         wait_s: u64,
     },
-    /// There was no answer until after the deadline: what became of the request is not known.
+    /// There was no answer until after the deadline: the outcome of the request is unknown.
     NoAnswer,
     /// The application was deleted meanwhile.
     Deleted,
-    /// The node stopped meanwhile: what became of the request is not known.
+    /// The node stopped meanwhile: the outcome of the request is unknown.
     Stopped,
 }
 
@@ -70,7 +70,7 @@ pub enum Refused {
     },
     /// Too many requests are in flight.
     Overloaded {
-        /// After this many seconds there should be room.
+        /// Seconds after which a retry should be admitted.
         wait_s: u64,
     },
     /// The idempotency key was used for another request.
@@ -165,7 +165,7 @@ impl Calls {
         }
     }
 
-    /// Tells all clients that the node stops.
+    /// Answers all clients that the node stops.
     pub fn close(&mut self) {
         self.apps = None;
         while let Some(key) = self.pending.keys().next().copied() {
@@ -247,7 +247,7 @@ impl Calls {
         self.timers.insert((at, key));
     }
 
-    /// Passes a request to the worker, once more or for the first time.
+    /// Passes an attempt of a request to the worker.
     fn attempt(&mut self, now: Timestamp, key: Key) {
         // Answers to the requests of this client below its first open one are not needed any more.
         let of_client = |seq| {

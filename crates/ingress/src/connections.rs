@@ -1,8 +1,8 @@
-//! The TCP connections of the ingress: how many there are, and which one makes room.
+//! The TCP connections of the ingress: how many there are, and which one is closed for a new one.
 //!
-//! A local process may open connections and say nothing, or little. A connection is idle unless a
+//! A local process may open connections and send nothing, or little. A connection is idle unless a
 //! request of it was admitted and is not answered yet. When there are too many, the one that has
-//! been idle for longest is closed, so that idle clients keep nobody out.
+//! been idle for longest is closed, so that idle clients do not block others.
 
 use crate::limits::*;
 use axum::Router;
@@ -90,7 +90,7 @@ impl Connections {
         self.0.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A place for a new connection. If there is none, the oldest idle connection makes room.
+    /// A place for a new connection. If there is none, the oldest idle connection is closed.
     async fn admit(&self, connections_max: usize) -> (Place, oneshot::Receiver<()>) {
         let mut made_room = false;
         loop {
@@ -165,7 +165,7 @@ async fn serve(
         .max_buf_size(HEAD_LEN_MAX)
         .max_headers(HEADERS_MAX);
     tokio::select! {
-        // What a client does wrong here is its own affair.
+        // A client's protocol error concerns that client alone.
         _ = http.serve_connection(TokioIo::new(stream), service) => {}
         _ = closed => {}
     }

@@ -1,4 +1,4 @@
-//! The gate: the one way from protocol adapters to the worker.
+//! The gate: the interface between protocol adapters and the worker.
 //!
 //! Adapters call [`Gate::call`] on the ingress's thread; the worker's driver holds the [`Door`] at
 //! the other end. Both ends are queues, so that neither waits for the other.
@@ -106,7 +106,7 @@ impl Door {
 
 impl Gate {
     fn lock(&self) -> MutexGuard<'_, Shared> {
-        // A panic in one request must not take the others with it.
+        // A panic in one request must not end the others.
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -120,7 +120,7 @@ impl Gate {
         self.lock().calls.app(app).map(drop)
     }
 
-    /// Has a request handled, and waits for what becomes of it.
+    /// Has a request handled, and waits for its outcome.
     pub async fn call(&self, call: Call) -> Result<Given, Refused> {
         let (sender, receiver) = oneshot::channel();
         {
@@ -142,7 +142,7 @@ impl Gate {
     fn drain(&self, shared: &mut Shared) {
         let mut sent = false;
         while let Some(request) = shared.calls.poll_request() {
-            // Full: the attempt is lost on the way; there will be another.
+            // Full: the attempt is lost; a retry follows.
             sent |= self.queue.try_send(request).is_ok();
         }
         if sent {

@@ -1,5 +1,5 @@
-//! What the head of a request says: routing key, idempotency key, deadline, and the forms of what is
-//! asked and answered.
+//! The head of a request: routing key, idempotency key, deadline, and the formats of request and
+//! response body.
 
 use crate::limits::*;
 use axum::http::header::{ACCEPT, CONTENT_ENCODING, CONTENT_TYPE, TRANSFER_ENCODING};
@@ -210,13 +210,14 @@ fn form(headers: &HeaderMap) -> Result<Form, Refusal> {
         let charset = p.strip_prefix("charset=").map(|c| c.trim_matches('"'));
         charset.is_none_or(|c| c == "utf-8" || c == "us-ascii")
     };
-    match parameters.iter().all(utf8) {
-        true => Ok(Form::Json),
-        false => unsupported(format!("Content-Type {value:?}: JSON must be in UTF-8")),
+    if parameters.iter().all(utf8) {
+        Ok(Form::Json)
+    } else {
+        unsupported(format!("Content-Type {value:?}: JSON must be in UTF-8"))
     }
 }
 
-/// The form that the client likes best of those that there are (RFC 9110, section 12.5.1); JSON if it
+/// The form that the client prefers among those available (RFC 9110, section 12.5.1); JSON if it
 /// has no choice among them.
 fn wants(headers: &HeaderMap) -> Form {
     let values = headers.get_all(ACCEPT).iter();
@@ -232,7 +233,7 @@ fn wants(headers: &HeaderMap) -> Form {
             (kind, quality.and_then(|q| q.parse().ok()).unwrap_or(1.0))
         })
         .collect();
-    // The most specific range that fits a form says how much it is liked.
+    // The most specific range that fits a form gives its weight.
     let quality = |form: &str| {
         let exact = ranges.iter().find(|(range, _)| range == form);
         let some = || ranges.iter().find(|(range, _)| range == "application/*");

@@ -1,4 +1,4 @@
-//! The HTTP/1.1 adapter: connections, routes, who may ask.
+//! The HTTP/1.1 adapter: connections, routes, authorization.
 
 use crate::answer;
 use crate::calls::Call;

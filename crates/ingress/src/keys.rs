@@ -1,5 +1,5 @@
-//! Idempotency keys of answered requests: a key that comes again with another routing key would go
-//! to another shard, which cannot know that it was used. The ingress that answered it does.
+//! Idempotency keys of answered requests. A request with a used key and another routing key goes to
+//! another shard, which cannot know that the key was used; the ingress that answered it can.
 
 use crate::limits::KEYS_MAX;
 use e3_model::{AppId, RequestId};
@@ -19,7 +19,7 @@ impl Keys {
         known.is_some_and(|seq| *seq != id.seq)
     }
 
-    /// Remembers a request that was answered; the oldest make room.
+    /// Remembers a request that was answered; the oldest are dropped.
     pub(crate) fn insert(&mut self, app: AppId, id: RequestId) {
         if self.known.insert((app, id.client), id.seq).is_none() {
             self.order.push_back((app, id.client));

@@ -2,7 +2,7 @@
 //! node's worker.
 //!
 //! A protocol adapter ([`http`]) turns what a client sends into a [`Call`], hands it to the [`Gate`]
-//! and gets what became of it. The gate knows no protocol: it gives each request its identity
+//! and receives its outcome. The gate knows no protocol: it gives each request its identity
 //! ([`identity`]), repeats it until there is an answer ([`calls`]) and bounds how many there are. The
 //! worker is at the other end of a queue ([`Door`]); nothing here runs on its thread.
 

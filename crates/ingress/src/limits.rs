@@ -4,10 +4,10 @@ use e3_model::Nanos;
 use e3_model::limits::{KEY_LEN_MAX, PAYLOAD_LEN_MAX};
 use std::time::Duration;
 
-/// What clients may take, and how long they may take.
+/// Bounds and timeouts for clients.
 #[derive(Clone, Copy, Debug)]
 pub struct ClientLimits {
-    /// Connections at a time; for a further one the oldest idle connection makes room.
+    /// Connections at a time; for a further one the oldest idle connection is closed.
     pub connections_max: usize,
     /// Longest wait for the head of a request, also between two requests of a connection.
     pub head_timeout: Duration,
@@ -32,8 +32,10 @@ impl Default for ClientLimits {
 pub const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// Requests without answer at a time.
 pub const CALLS_MAX: usize = 4096;
-/// Requests on their way to the worker.
+/// Requests queued for the worker.
 pub const QUEUE_MAX: usize = 2 * CALLS_MAX;
+/// Seconds after which a client may retry at a node that was not ready.
+pub const NOT_READY_WAIT_S: u64 = 1;
 /// Bytes of all headers of a request.
 pub const HEADERS_LEN_MAX: usize = 16 * 1024;
 /// Headers of a request.
@@ -44,7 +46,7 @@ pub const HEAD_LEN_MAX: usize = 64 * 1024;
 pub const BODY_LEN_MAX: usize = 4 * PAYLOAD_LEN_MAX;
 /// Bytes of an idempotency key.
 pub const IDEMPOTENCY_KEY_LEN_MAX: usize = 255;
-/// Idempotency keys of answered requests that the ingress knows; the oldest make room.
+/// Idempotency keys of answered requests that the ingress knows; the oldest are dropped first.
 pub const KEYS_MAX: usize = 1 << 16;
 /// Deadline of a request whose client sets none.
 pub const DEADLINE_MS: u64 = 10_000;
@@ -52,10 +54,10 @@ pub const DEADLINE_MS: u64 = 10_000;
 pub const DEADLINE_MS_MAX: u64 = 600_000;
 /// How long an answer is awaited beyond the deadline.
 pub const ANSWER_GRACE: Nanos = Nanos::from_secs(1);
-/// Wait before the platform is asked again about a request that it says has expired, although its
-/// deadline has not passed.
+/// Wait before the retry of a request that the platform reports as expired although its deadline
+/// has not passed.
 pub const EXPIRED_RETRY_AFTER: Nanos = Nanos::from_millis(50);
-/// How often it is asked again.
+/// Number of such retries.
 pub const EXPIRED_RETRIES_MAX: u32 = 2;
 /// Bounds of `Retry-After` for a client that is refused for overload, in seconds.
 pub const OVERLOAD_WAIT_S: (u64, u64) = (1, 30);

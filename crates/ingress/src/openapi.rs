@@ -73,7 +73,7 @@ fn error(description: &str, headers: Value) -> Value {
     })
 }
 
-/// Headers of every answer that the platform gave.
+/// Headers of every answer of the platform.
 fn answered() -> Value {
     let header = |text: &str, schema: Value| json!({ "description": text, "schema": schema });
     json!({

@@ -80,7 +80,7 @@ fn json(value: Cbor) -> Option<Value> {
     })
 }
 
-/// Any JSON in which no object names a field twice: which of the two counts would be a guess.
+/// Any JSON in which no object names a field twice.
 struct Strict(Value);
 
 impl<'de> Deserialize<'de> for Strict {

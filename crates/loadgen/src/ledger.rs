@@ -1,7 +1,7 @@
 //! The exactly-once ledger: one record for each request of the load.
 //!
-//! A request has exactly one outcome. What comes after it must be a repeat of it, word for word,
-//! or the refusal of a repeated attempt; anything else contradicts it.
+//! A request has exactly one outcome. A later reply must be an identical duplicate or the refusal of a
+//! retry; anything else contradicts the outcome.
 
 use e3_client::{Completed, Duplicate};
 use e3_client_core::is_refusal;
@@ -74,11 +74,11 @@ pub struct LedgerReport {
     pub rejected: u64,
     /// No outcome at all: lost.
     pub unknown: u64,
-    /// The same answer once more; harmless.
+    /// Duplicates of the first answer; harmless.
     pub replies_repeated: u64,
     /// Answers that differ from the first one.
     pub replies_contradictory: u64,
-    /// Answers to what was never asked, or unreadable.
+    /// Answers to no request of this load, or unreadable.
     pub replies_stray: u64,
     /// Rows that must be there: one for each accepted update.
     pub rows_expected: u64,
@@ -94,7 +94,7 @@ pub struct LedgerReport {
     pub checks_failed: u64,
 }
 
-/// What was found of the rows.
+/// Counts of the rows read back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rows {
     /// See [`LedgerReport::rows_expected`].
@@ -196,7 +196,7 @@ impl Ledger {
         }
     }
 
-    /// Notes an answer to nothing.
+    /// Notes an answer to no request.
     pub fn on_stray(&mut self, count: u64) {
         self.report.replies_stray += count;
     }
@@ -237,8 +237,8 @@ impl LedgerReport {
         self.replies_contradictory + self.rows_repeated + self.rows_unexpected
     }
 
-    /// Requests that did not do what they were sent for, though nothing went wrong: not admitted, or
-    /// refused by the application.
+    /// Requests without effect although nothing went wrong: not admitted, or refused by the
+    /// application.
     pub fn refused_in_all(&self) -> u64 {
         self.overloaded + self.rejected + self.rate_limited + self.refused
     }

@@ -1,7 +1,7 @@
 //! Load generator and exactly-once ledger: sends requests to an application at a given rate, and
 //! checks the outcome of each by its reply and by the state read back.
 //!
-//! - [`workload`]: what a workload is: what is sent, and how the state read back is judged.
+//! - [`workload`]: the trait of a workload: what is sent, and how the state read back is judged.
 //! - [`ledger`]: one record for each request that was sent.
 //! - [`traffic`]: requests from files: captures of packets, tables, lines of JSON.
 //! - [`verdict`]: what was checked, and the result.

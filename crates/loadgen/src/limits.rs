@@ -2,7 +2,7 @@
 
 use e3_model::Nanos;
 
-/// Deadline of the first request; with the grace after it, 5 s are waited for an answer.
+/// Deadline of the first request; with the grace after it, the load waits 5 s for an answer.
 pub const PROBE_DEADLINE: Nanos = Nanos::from_secs(4);
 /// Requests without outcome; beyond it the client is saturated.
 pub const IN_FLIGHT_MAX: usize = 1 << 16;
@@ -10,7 +10,7 @@ pub const IN_FLIGHT_MAX: usize = 1 << 16;
 pub const REQUESTS_MAX: u64 = 100_000_000;
 /// Highest rate that can be asked for.
 pub const RATE_RPS_MAX: f64 = 10_000_000.0;
-/// Requests fall due together at this interval, so that they travel and wake together.
+/// Requests become due together at this interval, so that they share datagrams and wake-ups.
 pub const TICK: Nanos = Nanos::from_millis(1);
 /// Length of one entry of the timeline, and time between two reports of progress.
 pub const TIMELINE_STEP: Nanos = Nanos::from_millis(100);
@@ -27,7 +27,7 @@ pub const CHECK_TIME_MAX: Nanos = Nanos::from_secs(120);
 pub const TRAFFIC_LEN_MAX: u64 = 512 << 20;
 /// Requests of such a file.
 pub const TRAFFIC_REQUESTS_MAX: usize = 5_000_000;
-/// Columns of a row, or fields of an object: what a record has room for.
+/// Columns of a row, or fields of an object: as many as a record may have.
 pub const TRAFFIC_FIELDS_MAX: usize = 64;
 /// Bytes of a captured packet, as libpcap has it (`MAXIMUM_SNAPLEN`).
 pub const CAPTURED_LEN_MAX: u32 = 262_144;

@@ -9,7 +9,7 @@ use serde::Serialize;
 /// The result of a run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LoadReport {
-    /// What can be said of the whole.
+    /// Verdict on the load.
     pub verdict: Verdict,
     /// Why it is not `proved`, one reason each.
     pub reasons: Vec<String>,
@@ -37,9 +37,9 @@ pub struct LoadReport {
     pub longest_pause_ms: f64,
     /// The load in steps of 100 ms.
     pub timeline: Vec<Step>,
-    /// What became of every request.
+    /// Outcomes of the requests.
     pub ledger: LedgerReport,
-    /// What the application found of what there was to find.
+    /// Findings about the application.
     pub findings: Vec<Finding>,
 }
 
@@ -88,7 +88,7 @@ pub struct Step {
 pub enum Phase {
     /// Waiting for the first answer.
     Probe,
-    /// Reading what earlier loads have left.
+    /// Reading the state of earlier loads.
     Baseline,
     /// Sending.
     Load,

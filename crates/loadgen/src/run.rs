@@ -84,7 +84,7 @@ pub fn run(
     run.probe()?;
     let deadline = Nanos::from(config.deadline);
     run.baseline(deadline)?;
-    // Told before the clock of the load starts: whoever looks at the cluster now takes time.
+    // Reported before the clock of the load starts, since the receiver may query the cluster.
     run.report(Phase::Load, 0.0);
     let (stopped_early, seconds) = run.load(config.rate_rps, seconds, total, deadline)?;
     let timeline = std::mem::take(&mut run.timeline);
@@ -112,6 +112,36 @@ pub fn run(
     })
 }
 
+/// When each request is due.
+struct Due {
+    started: Timestamp,
+    schedule: Option<Arc<[Nanos]>>,
+    rate_rps: f64,
+    /// At more than one request per tick, those of a tick are due together.
+    step: u64,
+}
+
+impl Due {
+    fn new(started: Timestamp, schedule: Option<Arc<[Nanos]>>, rate_rps: f64) -> Due {
+        let many = rate_rps * TICK.0 as f64 > 1e9;
+        Due {
+            started,
+            schedule,
+            rate_rps,
+            step: if many { TICK.0 } else { 1 },
+        }
+    }
+
+    fn at(&self, n: u64) -> Timestamp {
+        let since = match &self.schedule {
+            // nothing is due after the last one
+            Some(times) => times.get(n as usize).copied().unwrap_or(Nanos::MAX),
+            None => Nanos((n as f64 / self.rate_rps * 1e9) as u64 / self.step * self.step),
+        };
+        self.started + since
+    }
+}
+
 struct Run<'a, P> {
     app: String,
     nodes: usize,
@@ -133,7 +163,7 @@ struct Run<'a, P> {
 }
 
 impl<P: FnMut(Progress)> Run<'_, P> {
-    /// Sends the first request until somebody answers it.
+    /// Sends the first request until a node answers it.
     fn probe(&mut self) -> Result<(), LoadError> {
         let began = self.client.now();
         let deadline = began + PROBE_DEADLINE;
@@ -176,7 +206,7 @@ impl<P: FnMut(Progress)> Run<'_, P> {
         }
     }
 
-    /// Reads what earlier loads have left.
+    /// Reads the state of earlier loads.
     fn baseline(&mut self, deadline: Nanos) -> Result<(), LoadError> {
         let limit = self.client.now() + CHECK_TIME_MAX;
         loop {
@@ -246,75 +276,72 @@ impl<P: FnMut(Progress)> Run<'_, P> {
         let _ = self.client.requests.take_stray();
         self.started = self.client.now();
         self.last_outcome = self.started;
-        let mut end = self.started + Nanos((seconds * 1e9) as u64);
-        // At more than one request per tick, those of a tick are due together.
-        let started = self.started;
-        let step = if rate_rps * TICK.0 as f64 > 1e9 {
-            TICK.0
-        } else {
-            1
-        };
-        let schedule = self.workload.schedule();
-        let due = move |n: u64| {
-            let since = match &schedule {
-                // behind the last one, nothing is
-                Some(times) => times.get(n as usize).copied().unwrap_or(Nanos::MAX),
-                None => Nanos((n as f64 / rate_rps * 1e9) as u64 / step * step),
-            };
-            started + since
-        };
+        let due = Due::new(self.started, self.workload.schedule(), rate_rps);
+        let end = self.started + Nanos((seconds * 1e9) as u64);
+        let stopped = self.send(&due, total, end, deadline)?;
+        let drain_end = self.client.now() + deadline + ANSWER_GRACE;
+        while self.client.requests.in_flight() > 0 {
+            let now = self.client.now();
+            self.turn(Phase::Drain, drain_end, now, drain_end)?;
+        }
+        let since = |at: Timestamp| at.since(self.started).max(TICK).as_secs_f64();
+        Ok((stopped.is_some(), stopped.map_or(seconds, since)))
+    }
+
+    /// Sends the requests. Gives the time at which it was stopped, if it was.
+    fn send(
+        &mut self,
+        due: &Due,
+        total: u64,
+        end: Timestamp,
+        deadline: Nanos,
+    ) -> Result<Option<Timestamp>, LoadError> {
         let mut next = 0;
         let mut starved = false;
         let mut late = None;
-        let mut stopped_early = false;
         while next < total {
             let now = self.client.now();
             if self.stop.load(Ordering::Relaxed) {
-                stopped_early = true;
-                end = end.min(now);
-                break;
+                return Ok(Some(end.min(now)));
             }
             if now >= end && starved {
                 break;
             }
             starved = false;
-            while next < total && due(next) <= now {
-                let room = self.client.requests.in_flight() < IN_FLIGHT_MAX;
-                self.workload.at(now);
-                let Some(call) = room.then(|| self.workload.next()).flatten() else {
+            while next < total && due.at(next) <= now {
+                if !self.send_one(now, due.at(next), deadline) {
                     starved = true;
                     break;
-                };
-                if self.client.requests.in_flight() == 0 {
-                    self.last_outcome = now;
                 }
-                let until = now + deadline;
-                let seq = self.client.requests.submit(now, due(next), until, call);
-                self.ledger.on_sent(seq);
-                self.step(now).sent += 1;
                 next += 1;
             }
             if starved && late != Some(next) {
                 late = Some(next);
                 self.ledger.on_saturated();
             }
-            let wake = if starved { now + TICK } else { due(next) };
+            let wake = if starved { now + TICK } else { due.at(next) };
             self.turn(Phase::Load, wake.min(end), now, end)?;
         }
-        if !stopped_early {
-            self.ledger.on_not_sent(total - next);
-        }
-        let drain_end = self.client.now() + deadline + ANSWER_GRACE;
-        while self.client.requests.in_flight() > 0 {
-            let now = self.client.now();
-            self.turn(Phase::Drain, drain_end, now, drain_end)?;
-        }
-        let seconds = if stopped_early {
-            end.since(started).max(TICK).as_secs_f64()
-        } else {
-            seconds
+        self.ledger.on_not_sent(total - next);
+        Ok(None)
+    }
+
+    /// Sends the next request; false if there is none now, or too many are in flight.
+    fn send_one(&mut self, now: Timestamp, due: Timestamp, deadline: Nanos) -> bool {
+        let in_flight = self.client.requests.in_flight();
+        self.workload.at(now);
+        let free = in_flight < IN_FLIGHT_MAX;
+        let Some(call) = free.then(|| self.workload.next()).flatten() else {
+            return false;
         };
-        Ok((stopped_early, seconds))
+        if in_flight == 0 {
+            self.last_outcome = now;
+        }
+        let until = now + deadline;
+        let seq = self.client.requests.submit(now, due, until, call);
+        self.ledger.on_sent(seq);
+        self.step(now).sent += 1;
+        true
     }
 
     fn turn(

@@ -12,7 +12,7 @@ use crate::limits::REFUSED_SHARE_MAX;
 use serde::Serialize;
 use std::fmt;
 
-/// What can be said after a load.
+/// Verdict on a load.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 pub enum Verdict {
     /// Everything was checked and is right.
@@ -40,7 +40,7 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// The state of a service, read back and held against the ledger.
+/// The state of a service, read back and compared with the ledger.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ServiceCheck {
     /// The service.
@@ -55,7 +55,7 @@ pub struct ServiceCheck {
     pub wrong: u64,
     /// Queries that had no answer.
     pub unread: u64,
-    /// Facts that the ledger does not know, since a request has no certain outcome.
+    /// Facts that are unknown, since a request has no certain outcome.
     pub unsure: u64,
 }
 
@@ -103,10 +103,12 @@ pub fn judge(
         return (Verdict::Failed, faults);
     }
     let gaps = gaps(checks, cluster);
-    let verdict = match checks.iter().any(|c| c.right > 0) {
-        false => Verdict::NotChecked,
-        true if gaps.is_empty() => Verdict::Proved,
-        true => Verdict::PartlyChecked,
+    let verdict = if !checks.iter().any(|c| c.right > 0) {
+        Verdict::NotChecked
+    } else if gaps.is_empty() {
+        Verdict::Proved
+    } else {
+        Verdict::PartlyChecked
     };
     (verdict, gaps)
 }

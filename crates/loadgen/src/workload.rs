@@ -39,7 +39,7 @@ impl Judged {
         }
     }
 
-    /// By the status of the answer, where nobody knows what it had to be.
+    /// By the status of the answer, where the right answer is not known.
     pub fn by_status(reply: Option<&Reply>) -> Judged {
         let done = reply.filter(|r| r.outcome == Outcome::Done);
         let meaning = done.map(|r| match r.status {
@@ -69,7 +69,7 @@ impl Judged {
     }
 }
 
-/// What an application found of what there was to find.
+/// Something that was measured about an application, such as recall.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
     /// What.
@@ -82,14 +82,14 @@ pub struct Finding {
     pub how: &'static str,
 }
 
-/// What came of reading the state back.
+/// Result of reading the state back.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Verified {
     /// Rows against accepted updates.
     pub rows: Rows,
     /// What was read back of each stateful service.
     pub checks: Vec<ServiceCheck>,
-    /// What the application found.
+    /// Findings.
     pub findings: Vec<Finding>,
 }
 
@@ -99,9 +99,9 @@ pub trait Workload {
     fn name(&self) -> &'static str;
     /// Keys that requests are sent for, for the report ("1000 thermostats").
     fn describe(&self) -> String;
-    /// The first request: changes nothing, shows that the application answers.
+    /// The first request. It changes nothing and shows that the application answers.
     fn probe(&mut self) -> Call;
-    /// Takes the answer to it; an error, the reason in words, ends the run before it began.
+    /// Takes the answer to it; an error, the reason in words, prevents the load.
     fn on_probe(&mut self, reply: &Reply) -> Result<(), String>;
     /// The next query about the state before the load, where earlier loads may have left some.
     fn next_baseline(&mut self) -> Check {

@@ -37,9 +37,10 @@ pub fn escape(text: &str) -> Cow<'_, str> {
     }
     let mut safe = String::with_capacity(text.len() + 8);
     for c in text.chars() {
-        match is_unsafe(c) {
-            true => safe.extend(c.escape_default()),
-            false => safe.push(c),
+        if is_unsafe(c) {
+            safe.extend(c.escape_default())
+        } else {
+            safe.push(c)
         }
     }
     Cow::Owned(safe)
@@ -67,9 +68,10 @@ impl Write for Writer {
         let text = String::from_utf8_lossy(line);
         let text = escape(text.strip_suffix('\n').unwrap_or(&text));
         // The status line of `e3 up` may stand here.
-        let clear = match io::stderr().is_terminal() {
-            true => "\r\x1b[K",
-            false => "",
+        let clear = if io::stderr().is_terminal() {
+            "\r\x1b[K"
+        } else {
+            ""
         };
         put(&format!("{clear}{text}\n"), self.process);
         Ok(line.len())
@@ -145,7 +147,7 @@ mod tests {
             lost: 0,
             is_torn: false,
         };
-        // The first has room for a part only.
+        // The first takes only a part.
         let mut small = [0u8; 3];
         assert!(!debt.pay(&mut &mut small[..], "first\n", "s1-host"));
         assert!(!debt.pay(&mut &mut [][..], "second\n", "s1-host"));

@@ -29,7 +29,7 @@ pub struct Document<S> {
     pub spec: S,
 }
 
-/// What tells documents apart.
+/// What distinguishes documents.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Heading {
@@ -199,9 +199,10 @@ pub fn parse_settings<T: DeserializeOwned>(file: &str, text: &str) -> Result<T, 
 }
 
 fn article(kind: &str) -> String {
-    match kind.starts_with(['A', 'E', 'I', 'O', 'U']) {
-        true => format!("an {kind}"),
-        false => format!("a {kind}"),
+    if kind.starts_with(['A', 'E', 'I', 'O', 'U']) {
+        format!("an {kind}")
+    } else {
+        format!("a {kind}")
     }
 }
 

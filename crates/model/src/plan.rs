@@ -1,4 +1,4 @@
-//! What the controller wants of a node, and what the node tells it.
+//! What the controller wants of a node, and what the node reports.
 //!
 //! Plans are level-triggered: each states all that should be, carries a version, and can be applied
 //! twice. A node ignores a plan that is older than the one it has.
@@ -184,7 +184,7 @@ pub struct NodeWelcome {
     pub accelerators: Accelerators,
 }
 
-/// What a node tells the controller about once a second, and at once when there are events.
+/// What a node reports to the controller once a second, and at once when there are events.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct NodeReport {
     /// Which node.

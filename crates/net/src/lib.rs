@@ -74,7 +74,7 @@ impl Socket {
         }
     }
 
-    /// Sends a datagram; false if the system had no room for it, which counts as lost on the way.
+    /// Sends a datagram; false if the system's buffer was full, which counts as a lost datagram.
     pub fn send(&self, to: Address, bytes: &[u8]) -> bool {
         self.socket.send_to(bytes, socket_addr(to)).is_ok()
     }

@@ -1,6 +1,7 @@
 //! Runs the handlers of a worker on the engine, and brings instances to the version of the plan.
 
 use crate::agent::Prepared;
+use crate::limits::TURN_MAX;
 use crate::processor_time;
 use e3_collections::State;
 use e3_engine::{
@@ -13,9 +14,6 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
-
-/// Longest turn of the engine before the driver looks at the network again.
-const TURN_MAX: Duration = Duration::from_micros(500);
 
 /// The engine of one worker, with shards in place of its instance ids.
 pub(crate) struct Executor {

@@ -38,6 +38,8 @@ pub const EVENT_INTERVAL: Nanos = Nanos::from_millis(200);
 pub const DELAYED_MAX: usize = 1 << 16;
 /// A process that exceeds its memory by one part in so many is ended.
 pub const EXCESS_DIVISOR: u64 = 8;
+/// Longest turn of the engine before the driver looks at the network again.
+pub const TURN_MAX: Duration = Duration::from_micros(500);
 /// Ports that are tried: one that is free for UDP may be taken for TCP.
 pub const PORTS_TRIED: usize = 64;
 

@@ -123,7 +123,7 @@ impl<'a> PacketBuilder<'a> {
         self
     }
 
-    /// The packet. A payload that no packet has room for is cut.
+    /// The packet. A payload that is too long for any packet is cut.
     pub fn build(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(self.size.max(self.payload.len() + 40).min(BYTES_MAX));
         self.build_into(&mut out);

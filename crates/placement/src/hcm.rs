@@ -15,10 +15,10 @@
 //!   latency objective. Levels of equal reach (1 and 2: the server; 3 and 4: the rack; 5 and 6: other
 //!   racks) are tried on the preferred kind first, so that distance in servers still goes before
 //!   joules. A kind that breaks the objective comes after all levels of the other. Where nothing
-//!   tells the kinds apart, the levels keep the printed order.
+//!   distinguishes the kinds, the levels keep the printed order.
 //! - *First fit.* Servers in the topology's order, the preferred kind first; without preference
 //!   SmartNICs before the host, since their cores are powered in any case.
-//! - *Backups* follow when all primaries stand, so that they never take a primary's room near its
+//! - *Backups* follow when all primaries stand, so that they never take a primary's place near its
 //!   parent. They never share a server with another replica; another rack is better than the same,
 //!   then the preferred kind, then the node that would be the least loaded if all its backups took
 //!   over, so that the load of a lost server spreads over all others.
@@ -219,7 +219,7 @@ impl Search<'_> {
         }
     }
 
-    /// 0 for the preferred kind, 1 for the other; 0 for both if nothing tells them apart.
+    /// 0 for the preferred kind, 1 for the other; 0 for both if nothing distinguishes them.
     fn rank(&self, service: ServiceId, kind: NodeKind) -> usize {
         let preferred = self.request.preference(service).kind();
         usize::from(preferred.is_some_and(|p| p != kind))

@@ -105,7 +105,7 @@ pub fn pick_primary(
 }
 
 /// A node for a new backup of a shard whose other replicas are on `replicas`, the primary first.
-/// The decision is flagged if no node has room.
+/// The decision is flagged if no node has enough free.
 pub fn pick_backup(
     request: &Request<'_>,
     cluster: &Cluster,

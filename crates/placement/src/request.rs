@@ -51,7 +51,7 @@ pub struct KindCost {
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Preference {
-    /// Nothing is known that tells the kinds apart.
+    /// Nothing is known that distinguishes the kinds.
     None,
     /// One kind cannot hold the latency objective.
     Latency {

@@ -6,7 +6,7 @@ use crate::network::node_address;
 use e3_client_core::{Call, Completed, Event, Requests, Routes};
 use e3_model::{Address, AppId, MessageId, Nanos, RequestId, ShardKey, Timestamp};
 use e3_random::Random;
-use e3_wire::client::Letters;
+use e3_wire::client::DeadLetters;
 use e3_wire::entry::{DeadLetter, Outcome, Reply};
 use std::collections::BTreeMap;
 
@@ -27,7 +27,7 @@ pub struct Client {
     /// Number of each request, by its number in the protocol.
     numbers: BTreeMap<u64, u64>,
     /// The last answer about dead letters, by shard.
-    pub dead_letters: BTreeMap<ShardKey, Letters>,
+    pub dead_letters: BTreeMap<ShardKey, DeadLetters>,
     /// Replies that contradict the first one.
     pub contradictions: u64,
     sent: u64,

@@ -2,20 +2,17 @@
 //!
 //! A directory holds `log` (records of length, checksum, number, bytes), `snapshot` (the same, one
 //! record) and `lock`. A record is durable when [`Store::sync`] returns. A record that was cut short
-//! by a crash is dropped at the next start, since nobody was told that it is durable; anything else
-//! that cannot be read is an error, and nothing is written over it.
+//! by a crash is dropped at the next start, since it was never reported as durable. Anything else
+//! that cannot be read is an error, and is not overwritten.
 
+pub mod limits;
 mod record;
 
+use limits::{PROBE_LEN, RECORD_LEN_MAX};
 use record::{HEADER_LEN, Scan, encode, scan};
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
-
-/// Bytes of one record.
-pub const RECORD_LEN_MAX: usize = 256 << 20;
-/// Bytes that [`Store::probe`] writes: a block, so that it takes room.
-const PROBE_LEN: usize = 4096;
 
 /// A log with its snapshot.
 #[derive(Debug)]
@@ -60,7 +57,7 @@ pub enum StoreError {
         /// What is wrong.
         what: &'static str,
     },
-    /// No room on the disk. What was there before is intact.
+    /// The disk is full. Earlier content is intact.
     #[error("{0}: no space left on the disk")]
     Full(PathBuf),
     /// A record over its bound.

@@ -22,7 +22,7 @@ pub fn seeds(count: u64) -> RangeInclusive<u64> {
     }
 }
 
-/// The generator of [`e3_random`], which tells how to replay the test if it fails.
+/// The generator of [`e3_random`], which prints how to replay the test if it fails.
 #[derive(Clone, Debug)]
 pub struct Random {
     seed: u64,

@@ -4,7 +4,7 @@
 use crate::codec::{Reader, WireError, Write};
 use crate::datagram::{Header, seal};
 use crate::entry::{DeadLetter, Reply};
-use crate::limits::LETTERS_LEN_MAX;
+use crate::limits::DEAD_LETTERS_LEN_MAX;
 use crate::message::{decode_id, decode_trace, encode_id, encode_trace};
 use e3_model::limits::{KEY_LEN_MAX, PAYLOAD_LEN_MAX};
 use e3_model::{
@@ -38,17 +38,17 @@ pub struct Request {
     pub payload: Vec<u8>,
 }
 
-/// Asks the node of a shard's primary to handle a dead letter once more. Its answer is that of a
+/// Asks the node of a shard's primary to replay a dead letter. Its answer is that of a
 /// request; a node that does not serve the shard stays silent. A repeat has a higher attempt.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Replay {
     /// The shard.
     pub shard: ShardKey,
-    /// The letter; it is gone when this is done.
+    /// The dead letter; it is removed when the replay is done.
     pub letter: MessageId,
-    /// Slot of the letter's key.
+    /// Slot of its key.
     pub slot: Slot,
-    /// Identity of what follows.
+    /// Identity of the replay.
     pub id: RequestId,
     /// Attempt, from 0.
     pub attempt: u16,
@@ -58,12 +58,12 @@ pub struct Replay {
 
 /// Some of a shard's dead letters, oldest first.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Letters {
+pub struct DeadLetters {
     /// The shard.
     pub shard: ShardKey,
-    /// Letters before the first of these.
+    /// Dead letters before the first of these.
     pub skipped: u32,
-    /// Letters that the shard has.
+    /// Dead letters that the shard has.
     pub total: u32,
     /// As many as fit: at least one if there is one.
     pub letters: Vec<(MessageId, DeadLetter)>,
@@ -83,22 +83,22 @@ pub enum ClientFrame {
         /// The answer.
         reply: Reply,
     },
-    /// Client to the node of a shard's primary: what dead letters are there? A node that does not
+    /// Client to the node of a shard's primary: asks for its dead letters. A node that does not
     /// serve the shard stays silent.
-    ReadLetters {
+    ReadDeadLetters {
         /// The shard.
         shard: ShardKey,
-        /// Letters to pass over.
+        /// Dead letters to skip.
         skip: u32,
     },
     /// Node to client.
-    Letters(Letters),
+    DeadLetters(DeadLetters),
     /// Client to the node of a shard's primary.
     Replay(Replay),
 }
 
 impl Request {
-    /// Of what every repeat must have in common with the first attempt.
+    /// Digest of what every repeat must have in common with the first attempt.
     pub fn fingerprint(&self) -> u32 {
         crc32c::crc32c_append(crc32c::crc32c(&self.key), &self.payload)
             ^ (self.key.len() as u32).rotate_left(16)
@@ -106,7 +106,7 @@ impl Request {
 }
 
 impl Replay {
-    /// Of what every repeat must have in common with the first attempt.
+    /// Digest of what every repeat must have in common with the first attempt.
     pub fn fingerprint(&self) -> u32 {
         let mut bytes = Vec::new();
         encode_shard(&mut bytes, &self.shard);
@@ -153,12 +153,12 @@ impl ClientFrame {
                 out.put_u16(*attempt);
                 reply.encode(out);
             }
-            ClientFrame::ReadLetters { shard, skip } => {
+            ClientFrame::ReadDeadLetters { shard, skip } => {
                 out.put_u8(3);
                 encode_shard(out, shard);
                 out.put_u32(*skip);
             }
-            ClientFrame::Letters(l) => {
+            ClientFrame::DeadLetters(l) => {
                 out.put_u8(4);
                 encode_shard(out, &l.shard);
                 out.put_u32(l.skipped);
@@ -206,7 +206,7 @@ impl ClientFrame {
                 attempt: r.u16()?,
                 reply: Reply::decode(r)?,
             },
-            3 => ClientFrame::ReadLetters {
+            3 => ClientFrame::ReadDeadLetters {
                 shard: decode_shard(r)?,
                 skip: r.u32()?,
             },
@@ -217,7 +217,7 @@ impl ClientFrame {
                 for _ in 0..r.u16()? {
                     letters.push((decode_id(r)?, DeadLetter::decode(r)?));
                 }
-                ClientFrame::Letters(Letters {
+                ClientFrame::DeadLetters(DeadLetters {
                     shard,
                     skipped,
                     total,
@@ -245,20 +245,20 @@ impl ClientFrame {
     }
 }
 
-impl Letters {
+impl DeadLetters {
     /// Takes letters while they fit a datagram.
     pub fn of<'a>(
         shard: ShardKey,
         skipped: u32,
         total: u32,
         all: impl Iterator<Item = &'a (MessageId, DeadLetter)>,
-    ) -> Letters {
+    ) -> DeadLetters {
         let mut len = 0;
         let fits = |(_, letter): &&(MessageId, DeadLetter)| {
             len += letter.len_estimate();
-            len <= LETTERS_LEN_MAX
+            len <= DEAD_LETTERS_LEN_MAX
         };
-        Letters {
+        DeadLetters {
             shard,
             skipped,
             total,

@@ -3,7 +3,7 @@
 use crate::limits::WIRE_VERSION;
 use e3_model::DropReason;
 
-/// Why bytes are not what they should be.
+/// Why bytes cannot be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
     /// The bytes end too early.
@@ -20,7 +20,7 @@ pub enum WireError {
     /// Another version of the format.
     #[error("wire version is {0}, must be {WIRE_VERSION}")]
     Version(u8),
-    /// Cut short or joined with something else.
+    /// Truncated, or followed by other bytes.
     #[error("header says {stated} bytes, datagram has {len}")]
     Length {
         /// What the header says.
@@ -63,7 +63,7 @@ pub enum WireError {
 }
 
 impl WireError {
-    /// Under what a datagram with this error in its header is counted.
+    /// Name under which a datagram with this error in its header is counted.
     pub fn drop_reason(&self) -> DropReason {
         match self {
             WireError::Checksum { .. } => DropReason::Checksum,

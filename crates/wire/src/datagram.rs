@@ -16,10 +16,9 @@
 //! finds every change of up to three bits and every burst of up to 32 bits (Koopman, DSN 2002); of
 //! all other damage it misses 1 in 2^32. A link that damages a thousand datagrams each second beyond
 //! what Ethernet's and UDP's own checksums find lets one pass in fifty days, and that one still
-//! meets the check of every field (docs/design/002-datagrams.md). A hash of 64 bits has no such
+//! has to pass the check of every field (docs/design/002-datagrams.md). A hash of 64 bits has no such
 //! guarantee for few bits; processors have an instruction for this CRC and for none of 64 bits.
-//! `cargo bench -p e3-wire` measures it. Neither keeps out anybody who means harm: that takes
-//! authentication.
+//! `cargo bench -p e3-wire` measures it. Neither stops an attacker: that takes authentication.
 
 use crate::codec::{Reader, WireError, Write};
 use crate::limits::{DATAGRAM_LEN_MAX, WIRE_VERSION};

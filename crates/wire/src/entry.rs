@@ -43,7 +43,7 @@ pub struct Entry {
     pub op: u64,
     /// The message that it answers.
     pub id: MessageId,
-    /// Highest attempt of the client that was seen.
+    /// Highest attempt of the client that has arrived.
     pub attempt: u16,
     /// Slot of the message's key.
     pub slot: Slot,
@@ -69,7 +69,7 @@ pub struct Entry {
     pub reply: Option<Reply>,
     /// Set if the message became a dead letter: why, and the message.
     pub dead: Option<DeadLetter>,
-    /// Set if the message was a dead letter that was handled once more: it is none any longer.
+    /// Set if the message was a dead letter that was replayed: it is no dead letter any more.
     pub replays: Option<MessageId>,
 }
 
@@ -89,7 +89,7 @@ pub struct Output {
 /// An answer to a client.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Reply {
-    /// What became of the request.
+    /// Outcome of the request.
     pub outcome: Outcome,
     /// The application's status; 0 = ok.
     pub status: u32,
@@ -97,7 +97,7 @@ pub struct Reply {
     pub payload: Vec<u8>,
 }
 
-/// What became of a request, as the platform sees it.
+/// Outcome of a request, as the platform sees it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Outcome {
     /// Handled; the application's status says more.
@@ -120,7 +120,7 @@ pub enum Outcome {
 /// Bytes of the reason of a dead letter.
 pub const REASON_LEN_MAX: usize = 256;
 /// Bytes of a dead letter and its name beyond reason, key and payload, at most.
-pub const LETTER_HEADER_LEN: usize = 48;
+pub const DEAD_LETTER_HEADER_LEN: usize = 48;
 
 /// A message that was dead-lettered.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -188,9 +188,9 @@ impl Reply {
 }
 
 impl DeadLetter {
-    /// Bytes that it takes in a datagram of [`crate::client::Letters`], at most.
+    /// Bytes that it takes in a datagram of [`crate::client::DeadLetters`], at most.
     pub(crate) fn len_estimate(&self) -> usize {
-        LETTER_HEADER_LEN + self.reason.len() + self.key.len() + self.payload.len()
+        DEAD_LETTER_HEADER_LEN + self.reason.len() + self.key.len() + self.payload.len()
     }
 
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {

@@ -12,7 +12,7 @@ const ACK_LEN: usize = 4 + 8 + 8 * SELECTIVE_WORDS + 8 + 8;
 /// Words of [`Ack::selective`].
 pub const SELECTIVE_WORDS: usize = 4;
 
-/// What a channel joins. It names logical shards, so that a move changes nothing.
+/// The ends of a channel. They are logical shards, so a migration changes nothing.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Ends {
     /// From the ingress of a node to a shard of the application's source service.
@@ -94,7 +94,7 @@ pub enum Frame<'a> {
         /// From the request.
         sent: Timestamp,
     },
-    /// The answer to a request, on its way to the ingress.
+    /// The answer to a request, for the ingress.
     Reply {
         /// Application.
         app: AppId,

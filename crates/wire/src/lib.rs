@@ -1,8 +1,8 @@
 //! Frame and heartbeat formats: what goes between processes, byte for byte.
 //!
 //! A datagram is a header with a checksum and a run of frames (peer to peer), or of client frames.
-//! All integers are little endian. Decoding is total: any bytes give a value or an error, never a panic, and no
-//! length is believed before it is checked.
+//! All integers are little endian. Decoding is total: any bytes give a value or an error, never a panic. Every
+//! length is checked before it is used.
 
 pub mod client;
 pub mod codec;
@@ -16,15 +16,15 @@ pub mod message;
 pub use codec::WireError;
 
 use e3_model::limits::{KEY_LEN_MAX, PAYLOAD_LEN_MAX};
-use limits::{BODY_LEN_MAX, DATAGRAM_LEN_MAX, LETTERS_LEN_MAX};
+use limits::{BODY_LEN_MAX, DATAGRAM_LEN_MAX, DEAD_LETTERS_LEN_MAX};
 
 const _: () = assert!(
     PAYLOAD_LEN_MAX + KEY_LEN_MAX + message::HEADER_LEN <= BODY_LEN_MAX,
     "every message fits a frame"
 );
 const _: () = assert!(
-    entry::REASON_LEN_MAX + KEY_LEN_MAX + PAYLOAD_LEN_MAX + entry::LETTER_HEADER_LEN
-        <= LETTERS_LEN_MAX,
+    entry::REASON_LEN_MAX + KEY_LEN_MAX + PAYLOAD_LEN_MAX + entry::DEAD_LETTER_HEADER_LEN
+        <= DEAD_LETTERS_LEN_MAX,
     "every dead letter fits"
 );
 const _: () = assert!(

@@ -7,6 +7,6 @@ pub const DATAGRAM_LEN_MAX: usize = 65_507;
 /// Bytes of one encoded message or log entry: one frame in one datagram.
 pub const BODY_LEN_MAX: usize = 60_000;
 /// Bytes of the dead letters in one datagram.
-pub const LETTERS_LEN_MAX: usize = BODY_LEN_MAX;
+pub const DEAD_LETTERS_LEN_MAX: usize = BODY_LEN_MAX;
 /// Outputs of one log entry.
 pub const ENTRY_OUTPUTS_MAX: usize = 4096;

@@ -4,7 +4,7 @@ use e3_model::limits::PAYLOAD_LEN_MAX;
 use e3_model::*;
 use e3_testkit::Random;
 use e3_wire::WireError;
-use e3_wire::client::{ClientFrame, Letters, Replay, Request};
+use e3_wire::client::{ClientFrame, DeadLetters, Replay, Request};
 use e3_wire::codec::Reader;
 use e3_wire::datagram::{HEADER_LEN, Header, Kind, open, seal};
 use e3_wire::entry::{DeadLetter, Entry, Outcome, Output, Replicated, Reply};
@@ -200,8 +200,8 @@ fn entries_and_client_frames_round_trip() {
     };
     for frame in [
         ClientFrame::Request(request),
-        ClientFrame::ReadLetters { shard, skip: 7 },
-        ClientFrame::Letters(Letters::of(shard, 1, 3, letters.iter())),
+        ClientFrame::ReadDeadLetters { shard, skip: 7 },
+        ClientFrame::DeadLetters(DeadLetters::of(shard, 1, 3, letters.iter())),
         ClientFrame::Replay(replay),
     ] {
         let mut bytes = Vec::new();
@@ -219,9 +219,9 @@ fn dead_letters_fill_a_datagram_and_no_more() {
     };
     for (payload_len, fit) in [(PAYLOAD_LEN_MAX, 1), (5_000, 11), (0, 1_000)] {
         let all = vec![(id(), letter(payload_len)); 1_000];
-        let letters = Letters::of(shard, 0, 1_000, all.iter());
+        let letters = DeadLetters::of(shard, 0, 1_000, all.iter());
         assert_eq!(letters.letters.len(), fit, "{payload_len}");
-        let bytes = ClientFrame::Letters(letters).to_datagram();
+        let bytes = ClientFrame::DeadLetters(letters).to_datagram();
         assert!(bytes.len() <= DATAGRAM_LEN_MAX, "{}", bytes.len());
     }
 }

@@ -32,7 +32,7 @@ pub enum WorkloadError {
     Temperatures {
         /// Line of the file, from 1.
         line: usize,
-        /// What it says.
+        /// Its text.
         text: String,
     },
     /// A line of the route table cannot be read.
@@ -40,7 +40,7 @@ pub enum WorkloadError {
     Route {
         /// Line of the file, from 1.
         line: usize,
-        /// What it says.
+        /// Its text.
         text: String,
     },
     /// A line of the words of mails cannot be read.
@@ -50,7 +50,7 @@ pub enum WorkloadError {
     MailWords {
         /// Line of the file, from 1.
         line: usize,
-        /// What it says.
+        /// Its text.
         text: String,
     },
 }

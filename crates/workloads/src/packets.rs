@@ -11,7 +11,7 @@ use std::net::Ipv4Addr;
 
 /// Flows.
 pub const FLOWS: u32 = 4000;
-/// One packet in so many carries an attack, if it has room.
+/// One packet in so many carries an attack, if its payload is long enough.
 const ATTACK_ONE_IN: u64 = 100;
 /// Sizes, and how many of 12 packets have them.
 const IMIX: [(usize, u64); 3] = [(64, 7), (576, 4), (1500, 1)];
@@ -24,7 +24,7 @@ pub const ATTACKS: [&str; 6] = [
     "cmd.exe /c",
     "() { :; };",
 ];
-/// What the rest of a payload looks like.
+/// Filler of a payload.
 const FILLER: &[u8] = b"GET /catalogue/items?page=12&order=price HTTP/1.1 accept: text/html ";
 
 /// A packet.

@@ -1,5 +1,5 @@
 //! The load generator against a cluster of two fake nodes on loopback that lose, repeat, contradict,
-//! forget, dead-letter and refuse: the ledger must tell what each of them did, and nothing else, and the
+//! forget, dead-letter and refuse: the ledger must count what each of them did, and nothing else, and the
 //! verdict must follow.
 
 mod fake;

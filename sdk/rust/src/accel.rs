@@ -213,7 +213,7 @@ impl HmacSha256 {
     }
 }
 
-/// Whether two tags are the same, in a time that does not tell where they differ.
+/// Whether two tags are the same, in a time that does not depend on where they differ.
 pub fn same_tag(a: &[u8], b: &[u8]) -> bool {
     let differ = a.iter().zip(b).fold(0, |all, (a, b)| all | (a ^ b));
     a.len() == b.len() && core::hint::black_box(differ) == 0

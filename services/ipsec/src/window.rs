@@ -1,6 +1,6 @@
 //! The anti-replay window of a security association. Source: RFC 4303, section 3.4.3.
 
-/// Sequence numbers behind the highest that are still told apart.
+/// Sequence numbers below the highest that are still distinguished.
 pub const WINDOW_LEN: u32 = 64;
 
 /// What has been received.

@@ -23,7 +23,7 @@ use e3_sdk::{Error, HashMap};
 use crate::limits::RECLAIMED_MAX;
 use crate::pool::Pool;
 
-/// An inside address and port of a protocol, as seen in one slot.
+/// An inside address and port of a protocol, within one slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Inside {
     /// Slot of the request.

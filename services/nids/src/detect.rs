@@ -120,7 +120,7 @@ impl Detector {
     }
 
     /// The rules that a packet matches, in their order; a payload with more occurrences of patterns
-    /// than the accelerator tells is an error.
+    /// than the accelerator reports is an error.
     pub fn detect(&mut self, bytes: &[u8]) -> Result<Result<Vec<&Rule>, PacketError>, Error> {
         let facts = match Facts::of(bytes) {
             Ok(facts) => facts,

@@ -180,7 +180,7 @@ fn the_rows_of_others_do_not_count_towards_bounds() {
     assert_eq!(said(&mut all, update, "bob"), Ok(vec![vec![int(200)]]));
 }
 
-/// The schema is stored with the first change. That leaves no less room for it than for later ones.
+/// The schema is stored with the first change. That change may write as much as later ones.
 #[test]
 fn what_may_be_written_does_not_tell_of_writes_before() {
     let long = "x".repeat(1000);

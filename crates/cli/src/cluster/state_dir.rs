@@ -235,7 +235,7 @@ impl StateDir {
     }
 
     /// Takes the lock of a load on an application until the result is dropped: a load that reads
-    /// state back cannot tell the updates of another one from repeated updates. Loads that read
+    /// state back cannot distinguish the updates of another one from repeated updates. Loads that read
     /// nothing back share the lock. None if this directory has no cluster.
     pub fn lock_load(&self, app: &str, shared: bool) -> Result<Option<File>, Failure> {
         if !self.run_dir().is_dir() {

@@ -238,19 +238,19 @@ fn dead_letters_are_read_at_the_primary_as_soon_as_it_is_known() {
         ..Routes::default()
     };
     r.set_routes(Timestamp(1), routes);
-    let asked = ClientFrame::ReadLetters {
+    let asked = ClientFrame::ReadDeadLetters {
         shard: shard(),
         skip: 3,
     };
     assert_eq!(frames(&mut r), [(4, asked)]);
-    let page = |skipped| Letters {
+    let page = |skipped| DeadLetters {
         shard: shard(),
         skipped,
         total: 3,
         letters: vec![],
     };
     for skipped in [0, 3] {
-        let frame = ClientFrame::Letters(page(skipped));
+        let frame = ClientFrame::DeadLetters(page(skipped));
         r.on_datagram(Timestamp(2), &frame.to_datagram());
     }
     let letters = page(3);

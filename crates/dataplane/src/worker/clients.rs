@@ -15,7 +15,7 @@ use e3_model::{
     Address, AppId, DropReason, MessageId, Nanos, RequestId, ShardKey, Slot, Timestamp,
     TraceContext, Via,
 };
-use e3_wire::client::{ClientFrame, Letters, Replay, Request};
+use e3_wire::client::{ClientFrame, DeadLetters, Replay, Request};
 use e3_wire::codec::Reader;
 use e3_wire::datagram::seal;
 use e3_wire::entry::{Outcome, Reply};
@@ -35,11 +35,11 @@ impl Worker {
         while !r.is_empty() {
             match ClientFrame::decode(r).map_err(|_| DropReason::ClientFrame)? {
                 ClientFrame::Request(request) => self.on_request(Asker::Client(from), request),
-                ClientFrame::ReadLetters { shard, skip } => {
-                    self.on_read_letters(from, shard, skip);
+                ClientFrame::ReadDeadLetters { shard, skip } => {
+                    self.on_read_dead_letters(from, shard, skip);
                 }
                 ClientFrame::Replay(replay) => self.on_replay(from, replay),
-                ClientFrame::Reply { .. } | ClientFrame::Letters(_) => {
+                ClientFrame::Reply { .. } | ClientFrame::DeadLetters(_) => {
                     return Err(DropReason::ClientFrame);
                 }
             }
@@ -214,14 +214,14 @@ impl Worker {
             .then_some((id, primary, &replica.shard))
     }
 
-    fn on_read_letters(&mut self, to: Address, shard: ShardKey, skip: u32) {
+    fn on_read_dead_letters(&mut self, to: Address, shard: ShardKey, skip: u32) {
         let Some((_, _, served)) = self.serving(shard) else {
             return;
         };
         let letters = &served.log.dead_letters;
         let rest = letters.iter().skip(skip as usize);
-        let letters = Letters::of(shard, skip, letters.len() as u32, rest);
-        let bytes = ClientFrame::Letters(letters).to_datagram();
+        let letters = DeadLetters::of(shard, skip, letters.len() as u32, rest);
+        let bytes = ClientFrame::DeadLetters(letters).to_datagram();
         self.outputs.push_back(Output::Send { to, bytes });
     }
 

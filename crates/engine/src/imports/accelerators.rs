@@ -29,10 +29,15 @@ fn define_ciphers(linker: &mut Linker<Ctx>) -> Result<()> {
         let (iv, data) = (array(memory, iv)?, range(memory.len(), ptr, len)?);
         ctx.accel.cbc(key, &iv, &mut memory[data], false)
     });
+    define_gcm(linker, "aes_gcm_seal", true)?;
+    define_gcm(linker, "aes_gcm_open", false)
+}
+
+fn define_gcm(linker: &mut Linker<Ctx>, name: &str, seal: bool) -> Result<()> {
     linker.func_wrap(
         "e3",
-        "aes_gcm_seal",
-        |mut c: Caller<'_, Ctx>, key, nonce, aad, aad_len, ptr, len, tag| {
+        name,
+        move |mut c: Caller<'_, Ctx>, key, nonce, aad, aad_len, ptr, len, tag| {
             let (aad, data) = ((aad, aad_len), (ptr, len));
             Gcm {
                 key,
@@ -41,22 +46,7 @@ fn define_ciphers(linker: &mut Linker<Ctx>) -> Result<()> {
                 data,
                 tag,
             }
-            .run(&mut c, true)
-        },
-    )?;
-    linker.func_wrap(
-        "e3",
-        "aes_gcm_open",
-        |mut c: Caller<'_, Ctx>, key, nonce, aad, aad_len, ptr, len, tag| {
-            let (aad, data) = ((aad, aad_len), (ptr, len));
-            Gcm {
-                key,
-                nonce,
-                aad,
-                data,
-                tag,
-            }
-            .run(&mut c, false)
+            .run(&mut c, seal)
         },
     )?;
     Ok(())

@@ -8,7 +8,7 @@ use std::fmt;
 /// A request of a file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Item {
-    /// Its time there, since that of the first one.
+    /// Its time in the file, since that of the first one.
     pub at: Nanos,
     /// Routing key.
     pub key: Vec<u8>,
@@ -16,7 +16,7 @@ pub struct Item {
     pub payload: Vec<u8>,
 }
 
-/// Where in a file.
+/// A place in a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Place {
     /// All of it.
@@ -76,7 +76,7 @@ pub struct Traffic {
     pub what: &'static str,
     /// Whether they have times.
     pub timed: bool,
-    /// What the file has that is no request, such as frames of other protocols.
+    /// What else the file holds, such as frames of other protocols.
     pub left_out: u64,
 }
 

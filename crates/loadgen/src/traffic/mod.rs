@@ -19,7 +19,7 @@ use e3_model::Nanos;
 use std::io::Read;
 use std::path::Path;
 
-/// How fast a file is sent.
+/// Pace at which a file is sent.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Pace {
     /// With the times of the file, so many times as fast.
@@ -68,9 +68,10 @@ pub fn read(path: &Path, columns: &Columns) -> Result<Traffic, LoadError> {
         _ => rows::json(&bytes, columns),
     };
     let traffic = traffic.map_err(wrong)?;
-    match traffic.items.is_empty() {
-        true => Err(all(format!("has no {}", traffic.what))),
-        false => Ok(traffic),
+    if traffic.items.is_empty() {
+        Err(all(format!("has no {}", traffic.what)))
+    } else {
+        Ok(traffic)
     }
 }
 

@@ -42,7 +42,7 @@ impl Workload for Replay {
         self.description.clone()
     }
 
-    /// Neither a packet nor a record: whatever takes it refuses it and changes nothing.
+    /// Neither a packet nor a record: every service refuses it and changes nothing.
     fn probe(&mut self) -> Call {
         Call {
             tag: 0,

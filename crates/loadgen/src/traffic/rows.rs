@@ -4,7 +4,7 @@
 //! Values of a table are whole numbers, numbers, `true` and `false` where they are written like that,
 //! else texts; an empty one, and `null` of JSON, is a field that is not there. The key is the text of
 //! the named field, else the number of the line. A byte order mark of UTF-8 at the start is skipped.
-//! What a lenient reader would guess at is refused with its line: a quote that is never closed, text
+//! Ambiguous input is refused with its line: a quote that is never closed, text
 //! behind a closing quote, a NUL byte, UTF-16, two fields of one name.
 
 use super::items::{Columns, Fault, Item, Place, Since, Traffic, push};
@@ -64,12 +64,13 @@ fn check_quotes(bytes: &[u8]) -> Result<(), Fault> {
         };
         line += u64::from(*byte == b'\n');
     }
-    match at == At::Quoted {
-        true => Err(Fault::new(
+    if at == At::Quoted {
+        Err(Fault::new(
             Place::Line(opened),
             "opens a quote that is never closed",
-        )),
-        false => Ok(()),
+        ))
+    } else {
+        Ok(())
     }
 }
 
@@ -101,7 +102,7 @@ impl<'de> Deserialize<'de> for Fields {
     }
 }
 
-/// What a value of a table is.
+/// Type of a value of a table.
 fn value(text: &str) -> Value {
     let digits = text.strip_prefix('-').unwrap_or(text);
     // 007 and 1e5x are no numbers but names

@@ -33,7 +33,7 @@ const REPORTS_MIN: f64 = 10.0;
 /// Reports per second of a sensor; above it, there are more sensors. The busiest send ten times as
 /// many, and the gate lets 50 pass.
 const RATE_PER_SENSOR_MAX: f64 = 2.0;
-/// How long tokens are good for.
+/// Life of a token.
 const TOKEN_LIFE_S: i64 = 7 * 86_400;
 
 /// A sensor as the hub knows it.

@@ -3,7 +3,7 @@
 //! Sources: periods of reports (one day, two hours, one hour, half an hour for 40, 40, 15 and 5 % of
 //! the devices) and the size of what they send (Pareto with shape 2.5 from 20 to 200 bytes) are those
 //! of 3GPP TR 45.820, annex E, "mobile autonomous reporting"; clocks of devices are off by some
-//! percent. A few devices so make most of the traffic. Trouble comes in episodes with a
+//! percent. So a few devices cause most of the traffic. Trouble comes in episodes with a
 //! heavy tail (Pareto with shape 1.5), in which a device reports every ten minutes, the exception
 //! reports of the same annex. Sizes of sites fall with their rank as `1 / rank` (Zipf, 1949). The
 //! mix of kinds and what trouble looks like are our own.
@@ -48,7 +48,7 @@ pub enum State {
     Steady,
     /// Away from it.
     Drifting,
-    /// All over the place.
+    /// At random over the whole range.
     Noisy,
     /// The same number again and again.
     Stuck,

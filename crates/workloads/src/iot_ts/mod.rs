@@ -34,7 +34,7 @@ const READINGS_MIN: f64 = 10.0;
 const RATE_PER_THERMOSTAT_MAX: f64 = 20.0;
 /// One reading in so many is a spike.
 const SPIKE_ONE_IN: u64 = 200;
-/// No spike among a thermostat's first readings: one must know a level before a spike.
+/// No spike among a thermostat's first readings: detection needs a level first.
 const SPIKE_AFTER: usize = 2;
 /// Height of a spike in tenths of a degree.
 const SPIKE_HEIGHT: std::ops::RangeInclusive<i16> = 120..=200;
@@ -44,7 +44,7 @@ const BAD_TOKEN_ONE_IN: u64 = 100;
 const FIRST_HOUR_S: i64 = 1_262_304_000;
 /// Seconds between two readings.
 pub(super) const HOUR_S: i64 = 3600;
-/// How long tokens are good for.
+/// Life of a token.
 const TOKEN_LIFE_S: i64 = 7 * 86_400;
 
 /// What the workload is made from.
@@ -79,14 +79,14 @@ impl Settings {
     }
 }
 
-/// What became of a thermostat's reading.
+/// Outcome of a thermostat's reading.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Fate {
     /// Not answered, or not yet.
     Unknown,
-    /// Stored, says the application.
+    /// Stored, according to the application.
     Accepted,
-    /// Not stored, says the application or the platform.
+    /// Not stored, according to the application or the platform.
     Refused,
 }
 
@@ -97,7 +97,7 @@ pub(super) struct Sent {
     pub(super) decidegrees_c: i16,
     /// A spike was added to it.
     pub(super) spike: bool,
-    /// What became of it.
+    /// Its outcome.
     pub(super) fate: Fate,
 }
 

@@ -3,7 +3,7 @@
 
 use super::expected::Expected;
 use super::messages::{self, Averaged, Rated, Selected, select};
-use super::{Fate, HOUR_S, Thermostat, celsius};
+use super::{Fate, HOUR_S, Sent, Thermostat, celsius};
 use crate::limits::{CHECK_ATTEMPTS_MAX, CHECK_RETRY_AFTER};
 use crate::readback::checks::Facts;
 use crate::readback::queries::answer;
@@ -102,12 +102,12 @@ impl Readback {
         self.next_tag += 1;
     }
 
-    /// The rows of all thermostats, then what the other services keep of each. Those queries travel
-    /// behind the readings on the same channels, so their answers know them.
+    /// The rows of all thermostats, then what the other services keep of each. Those queries follow
+    /// the readings on the same channels, so their answers include them.
     fn prepare(&mut self, thermostats: &[Thermostat]) {
         self.prepared = true;
         for (thermostat, t) in thermostats.iter().enumerate() {
-            // Windows over all times there are, so that no row goes unseen.
+            // Windows that cover all times, so that no row is missed.
             let mut from = i64::MIN;
             let mut n = WINDOW_READINGS;
             while n < t.sent.len() as i64 {
@@ -175,57 +175,57 @@ impl Readback {
 
     /// Takes an answer; false if it is none to this query.
     fn take(&mut self, query: Query, reply: &Reply) -> bool {
-        let expected = self.expected[query.thermostat].as_ref();
         let nothing = is_nothing(reply);
-        match (query.what, expected) {
+        match (query.what, &self.expected[query.thermostat]) {
             (What::Average, Some(expected)) => {
-                let Some(right) = expected.is_average(answer::<Averaged>(Some(reply)), nothing)
-                else {
-                    return false;
-                };
-                self.averages.add(right);
-                return true;
+                let right = expected.is_average(answer::<Averaged>(Some(reply)), nothing);
+                return take_fact(&mut self.averages, right);
             }
             (What::Rating { item }, Some(expected)) => {
-                let Some(right) = expected.is_rating(item, answer::<Rated>(Some(reply)), nothing)
-                else {
-                    return false;
-                };
-                self.ratings.add(right);
-                return true;
+                let right = expected.is_rating(item, answer::<Rated>(Some(reply)), nothing);
+                return take_fact(&mut self.ratings, right);
             }
             _ => {}
         }
-        let found = &mut self.found[query.thermostat];
         if nothing {
             // Nothing was ever stored there, or nothing detected.
             return true;
         }
         match query.what {
             What::Average | What::Rating { .. } => true,
-            What::Rows { from, to } => match answer::<Selected>(Some(reply)) {
-                Some(Selected { rows, more: 0 }) => {
-                    for (time, celsius) in rows {
-                        found.rows.entry(time).or_default().push(celsius);
-                    }
-                    true
-                }
-                Some(_) => self.halve(query, from, to),
-                None => false,
-            },
-            What::Spikes { from } => {
-                let Some(spikes) = answer::<messages::Spikes>(Some(reply)) else {
-                    return false;
-                };
-                found.spikes.extend(&spikes.times);
-                if let (1.., Some(last)) = (spikes.more, spikes.times.last()) {
-                    // From the last one on; past it if all had one time.
-                    let from = (*last).max(from.saturating_add(1));
-                    self.ask(query.thermostat, What::Spikes { from });
+            What::Rows { from, to } => self.take_rows(query, from, to, reply),
+            What::Spikes { .. } => self.take_spikes(query, reply),
+        }
+    }
+
+    fn take_rows(&mut self, query: Query, from: i64, to: i64, reply: &Reply) -> bool {
+        match answer::<Selected>(Some(reply)) {
+            Some(Selected { rows, more: 0 }) => {
+                let found = &mut self.found[query.thermostat];
+                for (time, celsius) in rows {
+                    found.rows.entry(time).or_default().push(celsius);
                 }
                 true
             }
+            Some(_) => self.halve(query, from, to),
+            None => false,
         }
+    }
+
+    fn take_spikes(&mut self, query: Query, reply: &Reply) -> bool {
+        let Some(spikes) = answer::<messages::Spikes>(Some(reply)) else {
+            return false;
+        };
+        let found = &mut self.found[query.thermostat];
+        found.spikes.extend(&spikes.times);
+        if let (What::Spikes { from }, 1.., Some(last)) =
+            (query.what, spikes.more, spikes.times.last())
+        {
+            // From the last one on; past it if all had one time.
+            let from = (*last).max(from.saturating_add(1));
+            self.ask(query.thermostat, What::Spikes { from });
+        }
+        true
     }
 
     /// Asks for the two halves of a window whose rows did not fit in one reply.
@@ -254,76 +254,36 @@ impl Readback {
         }
     }
 
+    /// Queries that have no answer.
+    fn unread(&self) -> impl Iterator<Item = &Query> {
+        let open = self.waiting.values().chain(self.asked.values());
+        self.failed.iter().chain(open)
+    }
+
     pub(super) fn verify(&self, thermostats: &[Thermostat]) -> Verified {
-        let unread = || {
-            self.failed
-                .iter()
-                .chain(self.waiting.values())
-                .chain(self.asked.values())
-        };
         let mut rows = Rows {
-            checks_failed: unread().count() as u64,
+            checks_failed: self.unread().count() as u64,
             ..Rows::default()
         };
         // What could not be read is reported as such, not as missing.
-        let unread: BTreeSet<usize> = unread()
-            .filter(|q| matches!(q.what, What::Rows { .. }))
-            .map(|q| q.thermostat)
-            .collect();
-        let (mut injected, mut detected, mut hits) = (0, 0, 0);
+        let unread = self
+            .unread()
+            .filter(|q| matches!(q.what, What::Rows { .. }));
+        let unread: BTreeSet<usize> = unread.map(|q| q.thermostat).collect();
+        let mut spikes = Spikes::default();
         for (index, (t, found)) in thermostats.iter().zip(&self.found).enumerate() {
-            let by_time: BTreeMap<i64, _> = t
-                .sent
-                .iter()
-                .enumerate()
-                .map(|(n, s)| (t.reading_time_s(n), s))
-                .collect();
-            for (time, sent) in &by_time {
-                let values = found.rows.get(time).map_or(&[][..], Vec::as_slice);
-                let right = values
-                    .iter()
-                    .filter(|v| **v == celsius(sent.decidegrees_c))
-                    .count();
-                let right = right as u64;
-                rows.expected += u64::from(sent.fate == Fate::Accepted);
-                match sent.fate {
-                    Fate::Accepted => {
-                        rows.missing += u64::from(right == 0 && !unread.contains(&index));
-                    }
-                    Fate::Unknown => {}
-                    Fate::Refused => rows.unexpected += right.min(1),
-                }
-                rows.repeated += right.saturating_sub(1);
-                rows.unexpected += values.len() as u64 - right;
-            }
-            for (time, values) in &found.rows {
-                rows.found += values.len() as u64;
-                if !by_time.contains_key(time) {
-                    rows.unexpected += values.len() as u64;
-                }
-            }
-            let spikes = by_time.values();
-            let spikes = spikes.filter(|s| s.spike && s.fate == Fate::Accepted);
-            injected += spikes.count() as u64;
-            for time in &found.spikes {
-                match by_time.get(time) {
-                    // It may or may not have been stored: it counts neither way.
-                    Some(sent) if sent.fate == Fate::Unknown => {}
-                    Some(sent) => {
-                        detected += 1;
-                        hits += u64::from(sent.spike && sent.fate == Fate::Accepted);
-                    }
-                    None => detected += 1,
-                }
-            }
+            let sent = t.sent.iter().enumerate();
+            let sent = sent.map(|(n, sent)| (t.reading_time_s(n), sent)).collect();
+            found.count_rows(&sent, !unread.contains(&index), &mut rows);
+            found.count_spikes(&sent, &mut spikes);
         }
         Verified {
             rows,
             checks: self.checks(&rows),
             findings: vec![
-                Score(hits, injected)
+                Score(spikes.right, spikes.injected)
                     .finding("spikes found", "injected spikes that were found (recall)"),
-                Score(hits, detected).finding(
+                Score(spikes.right, spikes.found).finding(
                     "spikes right",
                     "spikes found that were injected (precision)",
                 ),
@@ -343,40 +303,92 @@ impl Readback {
             right: rows.expected - rows.missing,
             wrong: rows.missing + rows.repeated + rows.unexpected,
         };
-        let unread = self.failed.iter();
-        let unread = unread
-            .chain(self.waiting.values())
-            .chain(self.asked.values());
-        let of = |service: &'static str, what, facts: Facts, unsure| ServiceCheck {
-            readable: true,
-            right: facts.right,
-            wrong: facts.wrong,
-            unread: unread
-                .clone()
-                .filter(|q| q.what.service() == service)
-                .count() as u64,
-            unsure,
-            ..ServiceCheck::unreadable(service, what)
+        let of = |service: &'static str, what, facts: Facts, unsure| {
+            let unread = self.unread().filter(|q| q.what.service() == service);
+            ServiceCheck {
+                readable: true,
+                right: facts.right,
+                wrong: facts.wrong,
+                unread: unread.count() as u64,
+                unsure,
+                ..ServiceCheck::unreadable(service, what)
+            }
         };
+        let (averages, ratings) = (self.averages, self.ratings);
+        let of_ema = "averages, with time and samples";
+        let of_recommend = "ratings of comfort programmes";
         vec![
             ServiceCheck::unreadable(
                 "apigw",
                 "its permits refill within 2 s and have no read operation",
             ),
             of("sql", "rows of accepted readings", stored, 0),
-            of(
-                "ema",
-                "averages, with time and samples",
-                self.averages,
-                unsure,
-            ),
+            of("ema", of_ema, averages, unsure),
             of("spike", "spikes of each thermostat", spikes, unsure),
-            of(
-                "recommend",
-                "ratings of comfort programmes",
-                self.ratings,
-                unsure,
-            ),
+            of("recommend", of_recommend, ratings, unsure),
         ]
+    }
+}
+
+/// Counts a fact; false if there is none.
+fn take_fact(facts: &mut Facts, right: Option<bool>) -> bool {
+    if let Some(right) = right {
+        facts.add(right);
+    }
+    right.is_some()
+}
+
+/// Readings of a thermostat by their time.
+type Readings<'a> = BTreeMap<i64, &'a Sent>;
+
+/// Spikes over all thermostats.
+#[derive(Default)]
+struct Spikes {
+    injected: u64,
+    found: u64,
+    right: u64,
+}
+
+impl Found {
+    /// Compares the rows of a thermostat with its readings. `whole`: all its rows were read.
+    fn count_rows(&self, sent: &Readings<'_>, whole: bool, rows: &mut Rows) {
+        for (time, sent) in sent {
+            let values = self.rows.get(time).map_or(&[][..], Vec::as_slice);
+            let right = values.iter().filter(|v| **v == celsius(sent.decidegrees_c));
+            let right = right.count() as u64;
+            match sent.fate {
+                Fate::Accepted => {
+                    rows.expected += 1;
+                    rows.missing += u64::from(right == 0 && whole);
+                }
+                Fate::Unknown => {}
+                Fate::Refused => rows.unexpected += right.min(1),
+            }
+            rows.repeated += right.saturating_sub(1);
+            rows.unexpected += values.len() as u64 - right;
+        }
+        for (time, values) in &self.rows {
+            rows.found += values.len() as u64;
+            if !sent.contains_key(time) {
+                rows.unexpected += values.len() as u64;
+            }
+        }
+    }
+
+    /// Compares the spikes of a thermostat with its readings.
+    fn count_spikes(&self, sent: &Readings<'_>, spikes: &mut Spikes) {
+        let injected = |s: &Sent| s.spike && s.fate == Fate::Accepted;
+        spikes.injected += sent.values().filter(|s| injected(s)).count() as u64;
+        for time in &self.spikes {
+            match sent.get(time) {
+                // It may or may not have been stored: it counts neither way.
+                Some(sent) if sent.fate == Fate::Unknown => {}
+                Some(sent) => {
+                    spikes.found += 1;
+                    spikes.right += u64::from(injected(sent));
+                }
+                None => spikes.found += 1,
+            }
+        }
     }
 }

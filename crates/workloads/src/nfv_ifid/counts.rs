@@ -3,7 +3,7 @@
 
 use serde::Deserialize;
 
-/// Counters of a row of the sketches, as flowmon has them unless told otherwise.
+/// Counters of a row of the sketches, as flowmon has them by default.
 const WIDTH: f64 = 2048.0;
 
 /// What a shard of flowmon says of a flow in a window.

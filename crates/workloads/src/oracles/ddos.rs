@@ -25,7 +25,7 @@ const WINDOW: Nanos = Nanos::from_secs(2);
 pub(crate) const SETTLE: Nanos = Nanos(WINDOW.0 + WINDOW.0 / 10);
 /// Packets of a window below which ddos does not judge it, as the manifests have it.
 const PACKETS_MIN: u64 = 32;
-/// Seconds before the first flood, so that there are ordinary windows to tell it from.
+/// Seconds before the first flood, so that there are ordinary windows to compare with.
 const QUIET_S: f64 = 10.0;
 /// Seconds from one flood's begin to the next one's.
 const EVERY_S: f64 = 12.0;
@@ -60,7 +60,7 @@ struct Report {
     windows_alarm: Vec<bool>,
 }
 
-/// What was sent, and what was said about it.
+/// What was sent, and what ddos reported about it.
 #[derive(Clone, Debug)]
 pub(crate) struct Floods {
     now: Timestamp,
@@ -105,7 +105,7 @@ impl Floods {
         if self.asked == Timestamp::ZERO {
             self.asked = now;
         }
-        // ddos forgets, so a long load asks on its way.
+        // ddos forgets old windows, so a long load reads them while it runs.
         if now >= self.asked + FLOOD_REPORT_INTERVAL {
             self.asked = now;
             self.to_ask = (0..SHARDS).collect();
@@ -118,7 +118,7 @@ impl Floods {
         self.to_ask.pop()
     }
 
-    /// Takes note of a packet that is sent now.
+    /// Notes a packet that is sent now.
     pub(crate) fn on_sent(&mut self, key: &[u8], flood: bool) {
         let window = self.now.0 / WINDOW.0;
         let shard = Slot::of(key).shard(SHARDS).0;
@@ -127,7 +127,7 @@ impl Floods {
         sent.flood += u64::from(flood);
     }
 
-    /// Takes note of what became of a packet.
+    /// Notes the outcome of a packet.
     pub(crate) fn on_outcome(&mut self, key: &[u8], handled: bool) {
         self.totals.on_packet(key, handled);
     }

@@ -59,7 +59,7 @@ impl Totals {
         Totals(vec![Shard::default(); usize::from(shards)])
     }
 
-    /// Takes note of a packet under this key: counted, or perhaps.
+    /// Notes a packet under this key: counted, or perhaps counted.
     pub(crate) fn on_packet(&mut self, key: &[u8], handled: bool) {
         let shard = Slot::of(key).shard(self.0.len() as u16).0;
         let shard = &mut self.0[usize::from(shard)];

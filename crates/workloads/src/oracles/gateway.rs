@@ -141,7 +141,7 @@ pub(crate) fn public(number: u64) -> Ipv4Addr {
     Ipv4Addr::from_bits(PUBLIC.to_bits() + number as u32 % PUBLIC_COUNT)
 }
 
-/// An address of somebody outside, as in a packet with a forged source: anyone's.
+/// Any address outside, as in a packet with a forged source.
 pub(crate) fn outside(random: &mut Random) -> Ipv4Addr {
     loop {
         let address = Ipv4Addr::from_bits(random.next_u64() as u32);
@@ -154,7 +154,7 @@ pub(crate) fn outside(random: &mut Random) -> Ipv4Addr {
 }
 
 /// A packet as it is forwarded with another address and port at one end: its time to live is one less,
-/// and its checksums are worked out from nothing.
+/// and its checksums are computed from scratch.
 pub(crate) fn readdressed(packet: &[u8], end: End, address: Ipv4Addr, port: u16) -> Vec<u8> {
     let (at, port_at) = match end {
         End::Source => (12, HEADER),
@@ -180,7 +180,7 @@ pub(crate) fn readdressed(packet: &[u8], end: End, address: Ipv4Addr, port: u16)
     out
 }
 
-/// Which public address and port each inside one was seen with.
+/// The public address and port of each inside end, from the answers.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Translations {
     public: BTreeMap<Inside, (Ipv4Addr, u16)>,

@@ -11,7 +11,7 @@ use e3_wire::entry::Reply;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// First security association, as ipsec has it unless told otherwise; one for each slot follows.
+/// First security association, as ipsec has it by default; one for each slot follows.
 const SPI_FIRST: u64 = 256;
 
 #[derive(Serialize)]

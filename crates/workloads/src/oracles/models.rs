@@ -43,7 +43,7 @@ impl Average {
 const OUTLIERS: u32 = 3;
 const SILENCE: f64 = 6.0;
 const PRIOR_CHANGES: f64 = 6.0;
-/// Changes of a window, as both manifests have it unless told otherwise.
+/// Changes of a window, as both manifests have it by default.
 const WINDOW: usize = 24;
 
 /// How a manifest has `spike`.

@@ -86,7 +86,7 @@ impl Alerts {
         check.with_facts(self.facts())
     }
 
-    /// Takes note of what became of an attack, by its place in its stream.
+    /// Notes the outcome of an attack, by its place in its stream.
     pub(crate) fn on_attack(&mut self, attack: usize, handled: bool) {
         let rule = self.0.entry(FIRST_SID + attack as u32).or_default();
         if handled {

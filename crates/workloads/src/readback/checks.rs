@@ -35,7 +35,7 @@ impl Facts {
     }
 }
 
-/// All queries of a load, and what came of them.
+/// All queries of a load and their results.
 #[derive(Debug)]
 pub(crate) struct Checks<Q> {
     asked: Vec<Q>,
@@ -63,7 +63,7 @@ impl<Q: Ask> Checks<Q> {
         self.asked.get(tag as usize).copied()
     }
 
-    /// Takes what an answer says; None if it is none, so that the query is asked again.
+    /// Takes the facts of an answer; None if it is not valid, so that the query is sent again.
     pub(crate) fn take(&mut self, tag: u64, facts: Option<Facts>) {
         if let (Some(asked), Some(facts)) = (self.asked(tag), facts) {
             let (all, answered) = self.found.entry(asked.service()).or_default();
@@ -85,7 +85,7 @@ impl<Q: Ask> Checks<Q> {
         self.asked.len() as u64 - answered
     }
 
-    /// What came of the queries about a service. `unsure` facts are not known to the ledger.
+    /// Result of the queries about a service. `unsure` facts are not known to the ledger.
     pub(crate) fn of(
         &self,
         service: &'static str,
@@ -124,7 +124,7 @@ impl WithFacts for ServiceCheck {
     }
 }
 
-/// Before they are begun, there are none.
+/// No queries.
 impl<Q: Ask> Default for Checks<Q> {
     fn default() -> Self {
         Checks::new(Vec::new())

@@ -50,7 +50,7 @@ pub(crate) fn key_of_shard(shard: u16, shards: u16) -> Vec<u8> {
     owned.next().expect("every shard owns slots")
 }
 
-/// Queries, asked one after the other, again where no answer comes.
+/// Queries in order, each retried until it has an answer.
 #[derive(Debug, Default)]
 pub(crate) struct Queries {
     calls: Vec<Call>,
@@ -82,7 +82,7 @@ impl Queries {
         Check::Ask(call)
     }
 
-    /// Takes note of an answer, which is to be asked for again if it is none.
+    /// Notes an answer; if it is not valid, the query is sent again.
     pub(crate) fn on_answer(&mut self, tag: u64, good: bool) {
         let at = tag as usize;
         match self.asked.remove(&at) {
@@ -167,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn gaps_and_repeats_are_told_apart() {
+    fn gaps_and_repeats_are_counted() {
         let mut s = Sequences::default();
         for n in [4, 3, 5, 7, 7] {
             s.add("a", n);
@@ -185,12 +185,12 @@ mod tests {
         [11, 12, 13].into_iter().for_each(|n| s.add("a", n));
         assert_eq!((s.rows().missing, s.rows().repeated), (0, 0));
         assert_eq!((s.expected(&"a"), s.expected(&"b")), (Some(13), None));
-        // the first number is left out: an effect of nobody
+        // the first number is missing: an effect without a request
         let mut s = Sequences::default();
         s.begin_after("a", 10);
         [12, 13].into_iter().for_each(|n| s.add("a", n));
         assert_eq!((s.rows().missing, s.rows().repeated), (0, 1));
-        // the state began again empty
+        // the state was lost
         let mut s = Sequences::default();
         s.begin_after("a", 10);
         [1, 2, 3].into_iter().for_each(|n| s.add("a", n));
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn questions_are_asked_until_they_are_answered() {
+    fn queries_are_retried_until_they_are_answered() {
         let call = |n: u64| Call {
             tag: 0,
             key: vec![n as u8],

@@ -29,7 +29,7 @@ const BURST_MAILS: (u64, u64) = (8, 16);
 const BURST_PERCENT: u64 = 33;
 /// Mails a minute by which a burst exceeds what its sender sends else, at the least.
 const BURST_RATE: f64 = 25.0;
-/// Of one mail in so many, its recipient says what it is: few people press the button.
+/// Of one mail in so many, its recipient says what it is: few people label their mail.
 const TOLD_ONE_IN: u64 = 50;
 /// Most words of a mail that are drawn; longer ones are cut, so that requests are some 500 bytes.
 const WORDS_MAX: f64 = 48.0;
@@ -51,7 +51,7 @@ pub struct Mail {
     pub text: String,
     /// Whether it is spam.
     pub spam: bool,
-    /// Whether its recipient tells what it is.
+    /// Whether its recipient labels it.
     pub told: bool,
     /// Number in its burst, from 1; 0 = in none.
     pub burst: u32,
@@ -121,12 +121,13 @@ fn parse(tsv: &'static str) -> Result<(Vec<&'static str>, [Class; 2]), WorkloadE
         let counted = c.cumulative.last().is_some_and(|n| *n > 0);
         counted && !c.words.is_empty() && !c.bytes.is_empty()
     };
-    match classes.iter().all(whole) {
-        true => Ok((words, classes)),
-        false => Err(WorkloadError::MailWords {
+    if classes.iter().all(whole) {
+        Ok((words, classes))
+    } else {
+        Err(WorkloadError::MailWords {
             line: tsv.lines().count(),
             text: "the end".into(),
-        }),
+        })
     }
 }
 

@@ -86,7 +86,7 @@ impl Default for Sender {
 pub(crate) struct Filter {
     run: String,
     pub(super) senders: BTreeMap<u32, Sender>,
-    /// Mails of each sender, and those that the recipients of a slot told apart.
+    /// Mails of each sender, and those that the recipients of a slot labelled.
     mails: Sequences<u32>,
     item_counts: ItemCounts,
     told: Sequences<u16>,
@@ -318,11 +318,11 @@ impl Oracle for Filter {
         vec![
             Score(right, told.expected).finding(
                 "learned once",
-                "mails told apart, numbered in each slot without a gap and without a repeat",
+                "labelled mails, numbered in each slot without a gap and without a repeat",
             ),
             self.remembered.finding(
                 "verdicts remembered",
-                "each sender's last verdict, told with its next mail",
+                "each sender's last verdict, answered with its next mail",
             ),
             self.read_back.finding(
                 "verdicts read back",
@@ -333,7 +333,7 @@ impl Oracle for Filter {
                 "of the mails that are spam, those with that verdict (recall)",
             ),
             self.precision.finding(
-                "spam rightly so",
+                "spam right",
                 "of the mails with that verdict, those that are spam (precision)",
             ),
             self.bursts.finding(

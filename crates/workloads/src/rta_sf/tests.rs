@@ -144,7 +144,7 @@ fn run(wrong: Wrong) -> Verified {
         if wrong != Wrong::SleepsThroughBursts {
             detector.add(said.serial, said.rate);
         }
-        // knows what is spam: the workload itself told it
+        // uses the label that the workload itself drew
         let spam = load.in_flight[&call.tag].mail.spam && wrong != Wrong::MistakesSpam;
         let verdict = if spam { "spam" } else { "ham" };
         let before = filter.rates.insert(said.sender.clone(), said.rate);

@@ -46,7 +46,7 @@ pub struct Faults {
     pub expire_one_in: u64,
     /// After so many updates, all state is gone; 0 = never.
     pub empty_after: usize,
-    /// Updates that are stored and answered, but do not reach the services behind.
+    /// Updates that are stored and answered, but do not reach the services downstream.
     pub cut_off_one_in: u64,
     /// Another application: it answers whatever comes.
     pub echo: bool,
@@ -55,8 +55,8 @@ pub struct Faults {
 #[derive(Default)]
 struct State {
     rows: BTreeMap<String, Vec<(i64, f64)>>,
-    /// What the services behind have seen.
-    seen: BTreeMap<String, Vec<(i64, f64)>>,
+    /// What reached the services downstream.
+    arrived: BTreeMap<String, Vec<(i64, f64)>>,
     updates: usize,
     answered: BTreeMap<RequestId, Reply>,
 }
@@ -263,14 +263,14 @@ fn handle(q: &Request, faults: Faults, state: &mut State) -> Reply {
     let Some(temperature) = record.get("temperature") else {
         let none = vec![];
         let rows = state.rows.get(user).unwrap_or(&none);
-        let seen = state.seen.get(user).unwrap_or(&none);
+        let arrived = state.arrived.get(user).unwrap_or(&none);
         let fields = match (record.text("op"), record.text("at")) {
             (None, _) => Some(select(rows, &record)),
-            (Some("spikes"), _) => Some(spikes(seen, record.int("from"))),
-            (Some("get"), Some("ema")) => average(seen),
+            (Some("spikes"), _) => Some(spikes(arrived, record.int("from"))),
+            (Some("get"), Some("ema")) => average(arrived),
             (Some("get"), Some("recommend")) => {
                 let item = record.get("item").map(|_| record.int("item"));
-                item.and_then(|item| rating(seen, item))
+                item.and_then(|item| rating(arrived, item))
             }
             other => panic!("{other:?} is not asked here"),
         };
@@ -282,7 +282,7 @@ fn handle(q: &Request, faults: Faults, state: &mut State) -> Reply {
     state.updates += 1;
     if state.updates == faults.empty_after {
         state.rows.clear();
-        state.seen.clear();
+        state.arrived.clear();
     }
     let rows = state.rows.entry(user.to_owned()).or_default();
     let times = match q.id.seq {
@@ -293,9 +293,13 @@ fn handle(q: &Request, faults: Faults, state: &mut State) -> Reply {
     let reading = (record.int("time"), temperature.as_float().unwrap());
     rows.extend(vec![reading; times]);
     if times > 0 && !hit(q.id.seq, faults.cut_off_one_in) {
-        state.seen.entry(user.to_owned()).or_default().push(reading);
+        state
+            .arrived
+            .entry(user.to_owned())
+            .or_default()
+            .push(reading);
     }
-    // what is forgotten is told to be there
+    // a forgotten update is answered as if it were stored
     let row = rows.len().max(1) as u64;
     done(0, Record::write(vec![("row", row.into())]))
 }
@@ -312,19 +316,18 @@ fn select(rows: &[(i64, f64)], record: &Record) -> Vec<(&'static str, Value)> {
     let times = record.int("since")..record.int("until");
     let found = rows.iter().filter(|(time, _)| times.contains(time));
     let sql = record.text("sql").unwrap();
-    let (names, rows, more) = match sql.starts_with("SELECT count(*)") {
-        true => (
+    let (names, rows, more) = if sql.starts_with("SELECT count(*)") {
+        (
             &["count(*)"][..],
             vec![Value::Array(vec![(found.count() as u64).into()])],
             false,
-        ),
-        false => {
-            // Small replies, so that queries must be split.
-            let more = found.clone().count() > 30;
-            let row = |(t, c): &(i64, f64)| Value::Array(vec![(*t).into(), (*c).into()]);
-            let rows = found.take(30).map(row).collect();
-            (&["time", "temperature"][..], rows, more)
-        }
+        )
+    } else {
+        // Small replies, so that queries must be split.
+        let more = found.clone().count() > 30;
+        let row = |(t, c): &(i64, f64)| Value::Array(vec![(*t).into(), (*c).into()]);
+        let rows = found.take(30).map(row).collect();
+        (&["time", "temperature"][..], rows, more)
     };
     let names = names.iter().map(|n| Value::from(*n)).collect();
     vec![
@@ -335,8 +338,8 @@ fn select(rows: &[(i64, f64)], record: &Record) -> Vec<(&'static str, Value)> {
 }
 
 /// Of the readings that differ by half a degree from the last one taken.
-fn average(seen: &[(i64, f64)]) -> Option<Vec<(&'static str, Value)>> {
-    let (&(mut time, mut ema), rest) = seen.split_first()?;
+fn average(arrived: &[(i64, f64)]) -> Option<Vec<(&'static str, Value)>> {
+    let (&(mut time, mut ema), rest) = arrived.split_first()?;
     let (mut passed, mut samples) = (ema, 1u64);
     for &(at, celsius) in rest {
         if (celsius - passed).abs() >= 0.5 {
@@ -353,9 +356,11 @@ fn average(seen: &[(i64, f64)]) -> Option<Vec<(&'static str, Value)>> {
 
 /// Of the readings at which the comfort band is left or entered: set-points 1.5 degrees apart in each
 /// quarter of the day, rated by their distance from what is comfortable.
-fn rating(seen: &[(i64, f64)], item: i64) -> Option<Vec<(&'static str, Value)>> {
+fn rating(arrived: &[(i64, f64)], item: i64) -> Option<Vec<(&'static str, Value)>> {
     let inside = |celsius: f64| (10.0..=18.0).contains(&celsius);
-    let crossed = seen.windows(2).filter(|w| inside(w[0].1) != inside(w[1].1));
+    let crossed = arrived
+        .windows(2)
+        .filter(|w| inside(w[0].1) != inside(w[1].1));
     let mut rating: Option<i64> = None;
     for &(time, celsius) in crossed.map(|w| &w[1]) {
         if time % 86_400 / 21_600 != item / 6 {

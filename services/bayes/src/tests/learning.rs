@@ -1,4 +1,4 @@
-//! Learning from documents whose class is told.
+//! Learning from documents whose class is given.
 
 use super::*;
 use e3_sdk::testing::{Collection, Kind, slot_of};
@@ -37,7 +37,7 @@ fn text(random: &mut Random) -> Vec<&'static str> {
         .collect()
 }
 
-/// Against a model of each slot, trained anew with the documents that it learned.
+/// Against a model of each slot, retrained with the documents that it learned.
 #[test]
 fn equals_a_model_trained_with_the_documents() {
     for weight in [1u32, 7] {
