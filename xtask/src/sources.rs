@@ -119,7 +119,8 @@ impl Sources {
         files.map(|(path, text)| (path.as_str(), text.as_str()))
     }
 
-    fn rust(&self) -> impl Iterator<Item = (&str, &str)> {
+    /// Rust files with their path from the root.
+    pub fn rust(&self) -> impl Iterator<Item = (&str, &str)> {
         let rust = |(path, _): &&(String, String)| path.ends_with(".rs");
         self.files
             .iter()

@@ -3,13 +3,16 @@
 use crate::sources::Sources;
 
 /// What may not be said, and what to say.
-const WORDS: [(&str, &str); 12] = [
+const WORDS: [(&str, &str); 15] = [
     ("anew", "again, or retry"),
+    ("by and by", "later"),
     ("come to pass", "happen"),
+    ("lest", "so that ... not"),
     ("mend", "fix"),
     ("mended", "fixed"),
     ("mends", "fixes"),
     ("tidings", "report"),
+    ("told apart", "distinguished"),
     ("under way", "in flight"),
     ("underway", "in flight"),
     ("way on", "route"),
@@ -18,10 +21,14 @@ const WORDS: [(&str, &str); 12] = [
     ("yardstick", "reference"),
 ];
 
-/// Documents that use such a word.
+/// Documents and Rust files that use such a word.
 pub fn problems(sources: &Sources) -> Vec<String> {
     let mut found = Vec::new();
-    for (path, text) in sources.documents() {
+    // this file lists the words
+    let rust = sources
+        .rust()
+        .filter(|(path, _)| *path != "xtask/src/words.rs");
+    for (path, text) in sources.documents().chain(rust) {
         for (n, line) in text.lines().enumerate() {
             for (word, better) in WORDS {
                 if contains(line, word) {
@@ -50,14 +57,16 @@ mod tests {
     use crate::sources::tests::sources;
 
     #[test]
-    fn whole_words_of_documents_count() {
+    fn whole_words_of_documents_and_code_count() {
         let text = "To amend is not to\nMend. It is wedged.\n";
-        let found = problems(&sources(&[("a.md", text), ("b.rs", "mend")]));
+        let code = "/// Mended.\nfn mend_all() {}\n";
+        let files = [("a.md", text), ("b.rs", code), ("c.py", "mend")];
         assert_eq!(
-            found,
+            problems(&sources(&files)),
             [
                 "a.md:2: \"mend\", say fix",
-                "a.md:2: \"wedged\", say stalled"
+                "a.md:2: \"wedged\", say stalled",
+                "b.rs:1: \"mended\", say fixed"
             ]
         );
     }

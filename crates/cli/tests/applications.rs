@@ -44,11 +44,7 @@ const APPS: &[Expected] = &[
         instances: 96,
         stateful: &["spike", "count", "kvs", "bayes"],
         exact: &["learned once", "verdicts remembered", "verdicts read back"],
-        good: &[
-            ("spam found", 90),
-            ("spam right", 90),
-            ("alarms right", 80),
-        ],
+        good: &[("spam found", 90), ("spam right", 90), ("alarms right", 80)],
     },
     Expected {
         name: "rta-shm",

@@ -8,6 +8,7 @@
 //! - [`run`]: the load itself, open loop, measured from the time that a request was due
 //!   (Tene, "How NOT to measure latency", 2013: no coordinated omission).
 
+mod due;
 mod error;
 pub mod ledger;
 pub mod limits;

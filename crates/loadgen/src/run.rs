@@ -1,6 +1,7 @@
 //! One run: first answer, state before, load, last answers, state after.
 
 use crate::LoadError;
+use crate::due::Due;
 use crate::ledger::Ledger;
 use crate::limits::*;
 use crate::report::{Latency, LoadReport, Phase, Progress, Step};
@@ -110,36 +111,6 @@ pub fn run(
         ledger,
         findings: verified.findings,
     })
-}
-
-/// When each request is due.
-struct Due {
-    started: Timestamp,
-    schedule: Option<Arc<[Nanos]>>,
-    rate_rps: f64,
-    /// At more than one request per tick, those of a tick are due together.
-    step: u64,
-}
-
-impl Due {
-    fn new(started: Timestamp, schedule: Option<Arc<[Nanos]>>, rate_rps: f64) -> Due {
-        let many = rate_rps * TICK.0 as f64 > 1e9;
-        Due {
-            started,
-            schedule,
-            rate_rps,
-            step: if many { TICK.0 } else { 1 },
-        }
-    }
-
-    fn at(&self, n: u64) -> Timestamp {
-        let since = match &self.schedule {
-            // nothing is due after the last one
-            Some(times) => times.get(n as usize).copied().unwrap_or(Nanos::MAX),
-            None => Nanos((n as f64 / self.rate_rps * 1e9) as u64 / self.step * self.step),
-        };
-        self.started + since
-    }
 }
 
 struct Run<'a, P> {

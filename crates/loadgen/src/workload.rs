@@ -123,12 +123,18 @@ pub trait Workload {
     fn next(&mut self) -> Option<Call>;
     /// Takes the outcome of a request; None if there was no answer.
     fn on_outcome(&mut self, tag: u64, reply: Option<&Reply>) -> Judged;
-    /// The next query about the state, after the load.
-    fn next_check(&mut self, now: Timestamp) -> Check;
+    /// The next query about the state, after the load. By default the state is not read back.
+    fn next_check(&mut self, _now: Timestamp) -> Check {
+        Check::Finished
+    }
     /// Takes the answer to a query.
-    fn on_check(&mut self, now: Timestamp, tag: u64, reply: Option<&Reply>);
+    fn on_check(&mut self, _now: Timestamp, _tag: u64, _reply: Option<&Reply>) {}
     /// Part of the state that has been read back, 0..=1.
-    fn checked(&self) -> f64;
+    fn checked(&self) -> f64 {
+        1.0
+    }
     /// Result, when all is read.
-    fn verify(&self) -> Verified;
+    fn verify(&self) -> Verified {
+        Verified::default()
+    }
 }

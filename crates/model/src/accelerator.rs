@@ -55,8 +55,8 @@ impl fmt::Display for Accelerator {
     }
 }
 
-/// A set of accelerators; in documents a list of names. The default is all of them: what a kind of
-/// node has no hardware for, its processors do, and a node that shall not says so.
+/// A set of accelerators; in documents a list of names. The default is all of them: processors do what
+/// a kind of node has no hardware for.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(from = "Vec<Accelerator>", into = "Vec<Accelerator>")]
 #[schemars(with = "Vec<Accelerator>")]

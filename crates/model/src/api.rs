@@ -1,4 +1,4 @@
-//! What the controller's HTTP API says and hears, as JSON. Nodes use the types of [`crate::plan`].
+//! Requests and responses of the controller's HTTP API, as JSON. Nodes use the types of [`crate::plan`].
 
 use crate::accelerator::Accelerator;
 use crate::plan::{ChannelReport, Role};

@@ -5,7 +5,7 @@ use crate::limits::{DOCUMENT_ALIAS_LEN_MAX, DOCUMENT_DEPTH_MAX, DOCUMENT_LEN_MAX
 use saphyr_parser::{Event, Parser};
 use std::collections::BTreeMap;
 
-/// What a value takes besides its own text.
+/// Bytes of a value beyond its own text.
 const VALUE_LEN: usize = 16;
 
 /// Checks the length of a text, how deep it nests, and what its aliases stand for; else the line and

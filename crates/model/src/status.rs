@@ -1,4 +1,4 @@
-//! In which state things are, and why: the words of the API, the metrics and the program.
+//! States and their reasons, as the API, the metrics and the program name them.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -1,6 +1,6 @@
 //! What the tests of all crates share, so that each of them exists once: random data with seeds that
-//! are printed and replayed ([`seeds`], [`Random`]), keys of a wanted slot ([`key_of`]), and the fuzz
-//! harness for services ([`fuzz`]).
+//! are printed and replayed ([`seeds`], [`Random`]), keys of a wanted slot ([`key_of`]), the one reply of
+//! a service ([`reply_to`]), and the fuzz harness for services ([`fuzz`]).
 //!
 //! Crates name it under `[dev-dependencies]` only.
 
@@ -11,7 +11,16 @@ pub use e3_sdk::testing::slot_of;
 pub use fuzz::{fuzz, fuzz_calls};
 pub use seeds::{Random, seeds};
 
+use e3_sdk::Service;
 use e3_sdk::limits::SLOTS;
+use e3_sdk::testing::{Call, Host};
+
+/// Status and content of the one reply to a request, which the service must handle.
+pub fn reply_to(host: &Host, service: &mut impl Service, call: &Call) -> (u32, Vec<u8>) {
+    let mut outcome = host.call(service, call);
+    assert_eq!((outcome.result, outcome.replies.len()), (Ok(()), 1));
+    outcome.replies.remove(0)
+}
 
 /// A key of that slot: the lowest number, as 4 bytes, little endian, that has it. It is found by
 /// trial, in some thousand steps.

@@ -1,7 +1,7 @@
 use super::*;
 use e3_pipeline::{Record, status};
 use e3_sdk::testing::{Call, Host};
-use e3_testkit::{Random, fuzz};
+use e3_testkit::{Random, fuzz, reply_to};
 use std::collections::{BTreeMap, BTreeSet};
 
 mod learning;
@@ -19,9 +19,7 @@ fn call(host: &Host, service: &mut Bayes, payload: Vec<u8>) -> (u32, Vec<u8>) {
         payload,
         ..Call::default()
     };
-    let mut outcome = host.call(service, &call);
-    assert_eq!((outcome.result, outcome.replies.len()), (Ok(()), 1));
-    outcome.replies.remove(0)
+    reply_to(host, service, &call)
 }
 
 /// The example of Manning, Raghavan and Schütze, table 13.1: P(c | d5) is 0.0003 to 0.0001.

@@ -1,7 +1,7 @@
 use super::*;
 use e3_pipeline::status;
 use e3_sdk::testing::{Call, Host};
-use e3_testkit::{Random, fuzz};
+use e3_testkit::{Random, fuzz, reply_to};
 use std::collections::BTreeMap;
 
 /// As `index.py` writes it; documents are words separated by spaces.
@@ -64,9 +64,7 @@ fn call(host: &Host, service: &mut Bm25, payload: Vec<u8>) -> (u32, Vec<u8>) {
         payload,
         ..Call::default()
     };
-    let mut outcome = host.call(service, &call);
-    assert_eq!((outcome.result, outcome.replies.len()), (Ok(()), 1));
-    outcome.replies.remove(0)
+    reply_to(host, service, &call)
 }
 
 fn documents(texts: &[&str]) -> Vec<(String, String)> {

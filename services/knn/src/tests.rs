@@ -1,7 +1,7 @@
 use super::*;
 use e3_pipeline::status;
 use e3_sdk::testing::{Call, Host};
-use e3_testkit::{Random, fuzz};
+use e3_testkit::{Random, fuzz, reply_to};
 
 fn record(numbers: &[f64]) -> Vec<u8> {
     Builder::new()
@@ -18,9 +18,7 @@ fn call(host: &Host, service: &mut Knn, payload: Vec<u8>) -> (u32, Vec<u8>) {
         payload,
         ..Call::default()
     };
-    let mut outcome = host.call(service, &call);
-    assert_eq!((outcome.result, outcome.replies.len()), (Ok(()), 1));
-    outcome.replies.remove(0)
+    reply_to(host, service, &call)
 }
 
 fn asset(points: &[(String, Vec<f64>)]) -> String {

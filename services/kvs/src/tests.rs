@@ -2,7 +2,7 @@ use super::*;
 use crate::limits::DATA_BYTES_MAX;
 use e3_pipeline::Value;
 use e3_sdk::testing::{Call, Collection, Host, Kind, slot_of};
-use e3_testkit::{Random, fuzz, seeds};
+use e3_testkit::{Random, fuzz, reply_to, seeds};
 use std::collections::BTreeMap;
 
 mod bounds;
@@ -25,9 +25,7 @@ fn at(host: &Host, kvs: &mut Kvs, key: &str, now_s: i64, payload: &[u8]) -> (u32
         payload: payload.to_vec(),
         ..Call::default()
     };
-    let mut outcome = host.call(kvs, &call);
-    assert_eq!((outcome.result, outcome.replies.len()), (Ok(()), 1));
-    outcome.replies.remove(0)
+    reply_to(host, kvs, &call)
 }
 
 /// Commands and the answers that protocol.txt gives.

@@ -1,6 +1,6 @@
 use super::*;
 use e3_sdk::testing::{Call, Collection, Host, Kind, slot_of};
-use e3_testkit::{Random, fuzz, seeds};
+use e3_testkit::{Random, fuzz, reply_to, seeds};
 use std::collections::BTreeMap;
 use std::string::ToString;
 
@@ -17,9 +17,7 @@ fn call(host: &Host, service: &mut Recommend, key: &str, payload: &mut Builder) 
         payload: payload.bytes().to_vec(),
         ..Call::default()
     };
-    let mut outcome = host.call(service, &call);
-    assert_eq!((outcome.result, outcome.replies.len()), (Ok(()), 1));
-    outcome.replies.remove(0)
+    reply_to(host, service, &call)
 }
 
 fn rating(user: &str, item: &Item, rating: f64) -> Builder {

@@ -1,6 +1,6 @@
 use super::*;
 use e3_sdk::testing::{Call, Collection, Host, Kind, slot_of};
-use e3_testkit::{Random, fuzz};
+use e3_testkit::{Random, fuzz, reply_to};
 use std::collections::BTreeMap;
 
 fn host(keep: &str) -> Host {
@@ -34,9 +34,7 @@ fn call(host: &Host, service: &mut TopRanker, key: &str, now_s: i64, payload: Ve
         payload,
         ..Call::default()
     };
-    let mut outcome = host.call(service, &call);
-    assert_eq!((outcome.result, outcome.replies.len()), (Ok(()), 1));
-    let (status, reply) = outcome.replies.remove(0);
+    let (status, reply) = reply_to(host, service, &call);
     assert_eq!(status, 0, "{}", String::from_utf8_lossy(&reply));
     reply
 }

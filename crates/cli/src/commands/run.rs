@@ -13,6 +13,7 @@ use crate::ui::failure::{Exit, Failure};
 use crate::ui::output;
 use crate::ui::values::duration;
 use clap::Args;
+use e3_clock::Clock;
 use e3_engine::{ChannelSpec, InstanceSpec, Solo};
 use e3_invocation::{Completion, Invocation, Outcome};
 use e3_model::application::{Collection, CollectionKind};
@@ -22,7 +23,7 @@ use std::borrow::Cow;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 /// `e3 run`.
 #[derive(Args, Debug, Clone, Default)]
@@ -261,15 +262,13 @@ fn from_arguments(args: &Run, spec: &mut InstanceSpec) -> Result<(), Failure> {
     Ok(())
 }
 
-fn wall_clock_ns() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.unwrap_or_default().as_nanos() as u64
-}
-
 fn request(text: &str, number: u64, clock_ns: &mut u64) -> Result<Invocation, String> {
     let line: Line = serde_json::from_str(text).map_err(|e| e.to_string())?;
     let (key, payload) = line.content()?;
-    *clock_ns = line.now_ns.unwrap_or_else(wall_clock_ns).max(*clock_ns);
+    *clock_ns = line
+        .now_ns
+        .unwrap_or_else(|| Clock::new().now().0)
+        .max(*clock_ns);
     let via = match line.edge {
         None | Some(-1) => Via::Ingress,
         Some(edge) => {

@@ -2,8 +2,8 @@
 //! packet one of 16 bytes and what was captured. Both orders of bytes, times in micro- and nanoseconds;
 //! packets as they are (link types RAW and IPV4) or in Ethernet frames, with up to two VLAN tags.
 //!
-//! The format is read here and not by a library: an error names the packet and the byte at which its
-//! record starts, and says what to do, before anything is sent.
+//! The format is read here: the crate `pcap-file` names neither the number nor the lengths of a record that
+//! is damaged or cut off, and an error here names both, the byte at which the record starts, and what to do.
 //!
 //! A request is an IPv4 packet. Its key is the address of its private end (RFC 1918), the source
 //! before the destination, so that all packets of one inside host have one key, as address translation

@@ -2,8 +2,8 @@
 //! no state is read back.
 
 use super::items::{Item, Traffic};
-use crate::workload::{Call, Check, Judged, Verified, Workload};
-use e3_model::{Nanos, Timestamp};
+use crate::workload::{Call, Judged, Workload};
+use e3_model::Nanos;
 use e3_wire::entry::Reply;
 use std::sync::Arc;
 
@@ -70,19 +70,5 @@ impl Workload for Replay {
 
     fn on_outcome(&mut self, _: u64, reply: Option<&Reply>) -> Judged {
         Judged::by_status(reply)
-    }
-
-    fn next_check(&mut self, _: Timestamp) -> Check {
-        Check::Finished
-    }
-
-    fn on_check(&mut self, _: Timestamp, _: u64, _: Option<&Reply>) {}
-
-    fn checked(&self) -> f64 {
-        1.0
-    }
-
-    fn verify(&self) -> Verified {
-        Verified::default()
     }
 }

@@ -3,7 +3,7 @@
 use e3_loadgen::ledger::Rows;
 use std::collections::BTreeMap;
 
-/// What became of an append.
+/// Outcome of an append.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Fate {
     /// No answer, or none yet.

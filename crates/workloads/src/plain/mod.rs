@@ -1,8 +1,7 @@
 //! Small requests with random keys, for applications that have no workload of their own. Their
 //! state is not read back.
 
-use e3_loadgen::workload::{Call, Check, Judged, Verified, Workload};
-use e3_model::Timestamp;
+use e3_loadgen::workload::{Call, Judged, Workload};
 use e3_random::Random;
 use e3_wire::entry::Reply;
 
@@ -59,19 +58,5 @@ impl Workload for Plain {
 
     fn on_outcome(&mut self, _: u64, reply: Option<&Reply>) -> Judged {
         Judged::by_status(reply)
-    }
-
-    fn next_check(&mut self, _: Timestamp) -> Check {
-        Check::Finished
-    }
-
-    fn on_check(&mut self, _: Timestamp, _: u64, _: Option<&Reply>) {}
-
-    fn checked(&self) -> f64 {
-        1.0
-    }
-
-    fn verify(&self) -> Verified {
-        Verified::default()
     }
 }

@@ -14,6 +14,7 @@ use crate::ui::values::{duration, rate, speed};
 use clap::Args;
 use e3_client::limits::DEADLINE;
 use e3_client::{ClientError, unique};
+use e3_clock::Clock;
 use e3_loadgen::traffic::{self, Columns, Pace, Replay};
 use e3_loadgen::{
     Config, LoadError, LoadReport, Phase, Progress, Verdict, Workload, run as run_load,
@@ -30,7 +31,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 /// `e3 load`.
 #[derive(Args, Debug, Clone)]
@@ -189,11 +190,8 @@ pub fn not_failed(load: &LoadReport) -> Result<(), Failure> {
 
 /// A seed that no load of this machine had before.
 pub fn fresh_seed() -> u64 {
-    let since = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
     // Short enough to be typed.
-    since.as_millis() as u64 % 1_000_000_000
+    Clock::new().now().since(Timestamp::ZERO).as_millis() % 1_000_000_000
 }
 
 /// A file, ready to be sent.
@@ -268,14 +266,11 @@ pub fn drive_alone(
 
 /// What the application of a plan is sent.
 fn workload(plan: &Plan) -> Result<Box<dyn Workload>, Failure> {
-    let since = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
     let inputs = Inputs {
         seed: plan.seed,
         rate_rps: plan.rate_rps,
         duration: plan.duration,
-        now: Timestamp::ZERO + since.into(),
+        now: Clock::new().now(),
         secrets: read_secrets(plan)?,
         senders: plan.senders,
         run: unique().map_err(|e| failure(e.into()))?,
