@@ -38,6 +38,8 @@
 //! ```
 
 mod backoff;
+mod events;
+mod keyed;
 pub mod limits;
 mod operation;
 mod outbox;
@@ -45,6 +47,7 @@ mod requests;
 mod routes;
 
 pub use backoff::Backoff;
+pub use events::{Completed, DeadLetterPage, Duplicate, Event};
 pub use operation::Call;
-pub use requests::{Completed, DeadLetterPage, Duplicate, Event, Requests, is_refusal};
+pub use requests::{Requests, is_refusal};
 pub use routes::Routes;

@@ -5,6 +5,8 @@
 //! refused, otherwise another attempt may still be in flight.
 
 use crate::backoff::Backoff;
+use crate::events::{Completed, DeadLetterPage, Duplicate, Event};
+use crate::keyed::Keyed;
 use crate::limits::*;
 use crate::operation::{Attempt, Call, Operation};
 use crate::outbox::Outbox;
@@ -14,52 +16,6 @@ use e3_wire::client::{ClientFrame, DeadLetters};
 use e3_wire::datagram::{Header, open};
 use e3_wire::entry::{DeadLetter, Outcome, Reply};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-
-/// Events of a client.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Event {
-    /// A request has its outcome.
-    Completed(Completed),
-    /// Another reply to a request that has its outcome.
-    Duplicate(Duplicate),
-    /// Dead letters that were asked for.
-    DeadLetters(DeadLetterPage),
-}
-
-/// The outcome of a request.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Completed {
-    /// Number of the request.
-    pub seq: u64,
-    /// From the call.
-    pub tag: u64,
-    /// When the request was due.
-    pub due: Timestamp,
-    /// When the outcome came.
-    pub at: Timestamp,
-    /// Attempts sent.
-    pub attempts: u16,
-    /// The reply; None if none came until [`ANSWER_GRACE`] after the deadline.
-    pub reply: Option<Reply>,
-}
-
-/// A reply after the outcome.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Duplicate {
-    /// Number of the request.
-    pub seq: u64,
-    /// The reply.
-    pub reply: Reply,
-}
-
-/// Some of the dead letters of a shard.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct DeadLetterPage {
-    /// Number of the operation that asked for them.
-    pub seq: u64,
-    /// The dead letters, oldest first.
-    pub letters: DeadLetters,
-}
 
 #[derive(Debug)]
 struct Pending {
@@ -82,29 +38,6 @@ impl Pending {
     /// No attempt was admitted.
     fn is_refused(&self) -> bool {
         self.attempts > 0 && self.refused.len() == usize::from(self.attempts)
-    }
-}
-
-/// Identities of requests with an idempotency key. Invariant: both maps hold the same pairs.
-#[derive(Debug, Default)]
-struct Keyed {
-    seqs: BTreeMap<RequestId, u64>,
-    ids: BTreeMap<u64, RequestId>,
-}
-
-impl Keyed {
-    /// Remembers the latest number of an identity, and forgets the oldest ones beyond
-    /// [`KEYED_IDS_MAX`].
-    fn insert(&mut self, id: RequestId, seq: u64) {
-        if let Some(before) = self.seqs.insert(id, seq) {
-            self.ids.remove(&before);
-        }
-        self.ids.insert(seq, id);
-        while self.ids.len() > KEYED_IDS_MAX
-            && let Some((_, oldest)) = self.ids.pop_first()
-        {
-            self.seqs.remove(&oldest);
-        }
     }
 }
 
