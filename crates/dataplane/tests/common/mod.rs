@@ -14,7 +14,7 @@ use e3_model::{
     Address, AppId, Nanos, NodeId, NodeKind, RequestId, ServiceId, ShardId, ShardKey, Slot,
     Timestamp, TraceContext,
 };
-use e3_wire::client::{ClientFrame, Letters, Replay, Request};
+use e3_wire::client::{ClientFrame, DeadLetters, Replay, Request};
 use e3_wire::datagram::open;
 use e3_wire::entry::{Outcome, Reply};
 use std::cell::RefCell;
@@ -61,7 +61,7 @@ pub struct Cluster {
     pub cut: BTreeSet<(u16, u16)>,
     /// What the client got, with the attempt.
     pub replies: Vec<(RequestId, u16, Reply)>,
-    pub letters: Vec<Letters>,
+    pub letters: Vec<DeadLetters>,
     pub handler: Handler,
 }
 
@@ -309,7 +309,7 @@ impl Cluster {
                 ClientFrame::Reply { id, attempt, reply } => {
                     self.replies.push((id, attempt, reply));
                 }
-                ClientFrame::Letters(letters) => self.letters.push(letters),
+                ClientFrame::DeadLetters(letters) => self.letters.push(letters),
                 other => panic!("{other:?}"),
             }
         }
@@ -390,9 +390,9 @@ impl Cluster {
     }
 
     /// The client asks for dead letters.
-    pub fn read_letters(&mut self, node: u16, key: ShardKey) -> Letters {
+    pub fn read_letters(&mut self, node: u16, key: ShardKey) -> DeadLetters {
         self.letters.clear();
-        let frame = ClientFrame::ReadLetters {
+        let frame = ClientFrame::ReadDeadLetters {
             shard: key,
             skip: 0,
         };
