@@ -66,7 +66,7 @@ const _: () = assert!(
 );
 const _: () = assert!(
     CLOCK_SKEW_MAX.0 > LEASE.0,
-    "a request for a lease that is of use may be under way for long"
+    "a request for a lease that is of use may be in flight for long"
 );
 const _: () = assert!(KEYED_MAX < SESSIONS_MAX);
 const _: () = assert!(DEDUP_GRACE.0 < KEYED_GRACE.0);
