@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::running::Down;
+use common::running::{CHAIN, Down, all_handled, kill, primary, start_load};
 use common::{E3, are_services_built};
 use serde_json::Value;
 use std::process::Stdio;
@@ -142,4 +142,57 @@ fn an_application_changes_while_it_serves() {
     e3.file("router.yaml", APP);
     assert!(e3.good(&deploy).contains("to version 5"));
     assert_eq!(both(&e3), ["198.51.100.2"; 4]);
+}
+
+const PLAIN: &str = "\
+apiVersion: e3.dev/v1alpha1
+kind: Application
+metadata:
+  name: plain
+spec:
+  objective: {latency: 100ms}
+  ingress: echo
+  services:
+    - name: echo
+      module: echo.wasm
+      stateful: false
+      shards: 1
+      replicas: 1
+      resources: {cpu: 0.1, memory: 16Mi}
+";
+
+#[test]
+fn a_fail_over_does_not_wait_for_code_that_is_being_compiled() {
+    if !are_services_built() {
+        return;
+    }
+    let e3 = E3::new();
+    let _down = Down(&e3);
+    e3.good(&["up", "--detach", "--port", "0"]);
+    let chain = e3.file("chain.yaml", CHAIN);
+    e3.good(&["deploy", &chain, "--wait"]);
+
+    // As long as another process compiles, no node does.
+    let cache = std::fs::File::open(e3.dir.path().join("state/nodes/code")).unwrap();
+    cache.lock().unwrap();
+    let plain = e3.file("plain.yaml", PLAIN);
+    e3.good(&["deploy", &plain]);
+    let status = |e3: &E3| {
+        let all = e3.json(&["get", "instances"]);
+        let of_plain = |i: &&Value| i["instance"] == "plain/echo/0";
+        let found = all.as_array().unwrap().iter().find(of_plain)?;
+        found["status"].as_str().map(str::to_string)
+    };
+    e3.until("the nodes know of the second application", |e3| {
+        status(e3).as_deref() == Some("starting")
+    });
+    let load = start_load(&e3, "4s");
+    kill(&e3, &primary(&e3, "chain/front/0"));
+    all_handled(load);
+    assert_eq!(status(&e3).as_deref(), Some("starting"));
+    drop(cache);
+    e3.until("the second application runs", |e3| {
+        status(e3).as_deref() == Some("running")
+    });
+    e3.good(&["call", "plain", "--key", "k", "hello"]);
 }

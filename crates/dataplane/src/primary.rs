@@ -37,6 +37,8 @@ pub(crate) struct Primary {
     idle_at: Timestamp,
     /// Stop handling.
     pub(crate) frozen: bool,
+    /// What its service needs to run is here.
+    pub(crate) is_startable: bool,
     /// When an entry was committed last, or the oldest that waits was appended.
     progress_at: Timestamp,
     next_token: u64,
@@ -88,6 +90,7 @@ impl Primary {
             serve_at,
             idle_at: now,
             frozen: false,
+            is_startable: true,
             progress_at: now,
             next_token: u64::from(generation) << 32,
         }
@@ -187,6 +190,7 @@ impl Primary {
             return false;
         };
         (!self.frozen || deliberate::is(Fault::FrozenHandles))
+            && self.is_startable
             && self.idle_at <= cx.now
             && self.in_flight.len() < IN_FLIGHT_MAX
             && shard.log.outbox.len() < OUTBOX_MAX

@@ -257,6 +257,14 @@ impl Worker {
         self.world.memory_full = reason;
     }
 
+    /// Notes whether all that the shard's service needs is here. Until then its messages wait.
+    pub fn handle_startable(&mut self, now: Timestamp, key: ShardKey, is_startable: bool) {
+        self.world.now = now;
+        if let Some(id) = self.find(key) {
+            self.primary(id, |p, _| p.is_startable = is_startable);
+        }
+    }
+
     /// Notes that the shard's service does not run here, and why.
     pub fn handle_start_failed(&mut self, key: ShardKey, error: String) {
         let id = self.find(key);

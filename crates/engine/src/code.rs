@@ -1,12 +1,11 @@
 //! Loading a module: check it against the service ABI, then compile it or take the compiled code
 //! from the cache.
 
+use crate::cache::{self, Turn};
 use crate::context::Ctx;
-use crate::limits::MODULE_LEN_MAX;
+use crate::limits::{COMPILE_NICE, MODULE_LEN_MAX};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeSet;
-use std::fs;
-use std::hash::{Hash, Hasher};
 use std::io;
 use std::path::{Path, PathBuf};
 use thiserror::Error;
@@ -90,34 +89,50 @@ const EXPORTS: [&str; 5] = [
     "e3_handle",
 ];
 
-/// Loads a module for the engine of `linker`.
-pub(crate) fn load(
-    linker: &Linker<Ctx>,
-    wasm: &[u8],
-    memory_bytes_max: usize,
-    cache_dir: Option<&Path>,
-) -> Result<Code, LoadError> {
-    if wasm.len() > MODULE_LEN_MAX {
-        return Err(LoadError::TooLong(wasm.len()));
+/// Loads modules for one engine, on any thread.
+#[derive(Clone)]
+pub struct Loader {
+    pub(crate) linker: Linker<Ctx>,
+    /// Bound of an instance's memory.
+    pub(crate) memory_bytes_max: usize,
+    pub(crate) cache_dir: Option<PathBuf>,
+}
+
+impl Loader {
+    /// Lowers the priority of this thread, and of those of the compiler, which it starts: compiling
+    /// must not take the processor from those who serve.
+    pub fn yield_to_others(&self) {
+        // Without it compiling is just faster, and the rest slower.
+        let _ = rustix::process::setpriority_process(None, COMPILE_NICE);
     }
-    let memory_bytes_min = check_sections(wasm, memory_bytes_max as u64)? as usize;
-    let sha256: [u8; 32] = Sha256::digest(wasm).into();
-    let module = compile(linker.engine(), wasm, &sha256, cache_dir)?;
-    let exports = exports(&module)?;
-    let pre = linker.instantiate_pre(&module).map_err(|e| {
-        match e.downcast_ref::<wasmtime::UnknownImportError>() {
-            Some(unknown) => LoadError::UnknownImport {
-                module: unknown.module().into(),
-                name: unknown.name().into(),
-            },
-            None => LoadError::ImportType(one_line(&e)),
+
+    /// Checks and compiles a module, or takes it from the cache. If another process compiles it
+    /// into the same cache, this waits for its result.
+    pub fn load(&self, wasm: &[u8]) -> Result<Code, LoadError> {
+        if wasm.len() > MODULE_LEN_MAX {
+            return Err(LoadError::TooLong(wasm.len()));
         }
-    })?;
-    Ok(Code {
-        pre,
-        exports,
-        memory_bytes_min,
-    })
+        let memory_bytes_min = check_sections(wasm, self.memory_bytes_max as u64)? as usize;
+        let sha256: [u8; 32] = Sha256::digest(wasm).into();
+        let engine = self.linker.engine();
+        let module = compile(engine, wasm, &sha256, self.cache_dir.as_deref())?;
+        let exports = exports(&module)?;
+        let pre =
+            self.linker.instantiate_pre(&module).map_err(|e| match e
+                .downcast_ref::<wasmtime::UnknownImportError>()
+            {
+                Some(unknown) => LoadError::UnknownImport {
+                    module: unknown.module().into(),
+                    name: unknown.name().into(),
+                },
+                None => LoadError::ImportType(one_line(&e)),
+            })?;
+        Ok(Code {
+            pre,
+            exports,
+            memory_bytes_min,
+        })
+    }
 }
 
 /// Refuses, without compiling it, a module that lacks an export of the service ABI, imports from
@@ -235,72 +250,32 @@ fn compile(
     sha256: &[u8; 32],
     cache_dir: Option<&Path>,
 ) -> Result<Module, LoadError> {
-    let unsuited = |e: wasmtime::Error| LoadError::Unsuited(one_line(&e));
-    let cached = cache_dir.map(|dir| cache_path(engine, sha256, dir));
-    if let Some(code) = cached.as_deref().and_then(read_cached) {
-        // SAFETY: `deserialize` trusts its input. The file carries a hash of its content, so it is
-        // what an engine of the same version and settings (both are in its name) wrote, unless
-        // somebody who may write to the cache directory forged it, which its owner must prevent.
-        if let Ok(module) = unsafe { Module::deserialize(engine, &code) } {
-            return Ok(module);
-        }
-    }
-    Module::validate(engine, wasm).map_err(|e| LoadError::Invalid(one_line(&e)))?;
-    let module = Module::from_binary(engine, wasm).map_err(unsuited)?;
-    if let Some(path) = cached {
-        // If the cache cannot be written, the next start takes longer; nothing else changes.
-        let _ = module
-            .serialize()
-            .map_err(io::Error::other)
-            .and_then(|code| write_cached(&path, &code));
-    }
+    let Some(dir) = cache_dir else {
+        return compile_now(engine, wasm);
+    };
+    let path = cache::path(engine, sha256, dir);
+    // SAFETY: `deserialize` trusts its input. The file carries a hash of its content, so it is
+    // what an engine of the same version and settings (both are in its name) wrote, unless
+    // somebody who may write to the cache directory forged it, which its owner must prevent.
+    let deserialize = |code: Vec<u8>| unsafe { Module::deserialize(engine, &code) }.ok();
+    let cached = || cache::read(&path).and_then(deserialize);
+    let _turn = match cache::wait_for_turn(dir, cached) {
+        Turn::Found(module) => return Ok(module),
+        Turn::Compile(turn) => turn,
+    };
+    let module = compile_now(engine, wasm)?;
+    // If the cache cannot be written, the next start takes longer; nothing else changes.
+    let _ = module
+        .serialize()
+        .map_err(io::Error::other)
+        .and_then(|code| cache::write(&path, &code));
     Ok(module)
 }
 
-/// Hash that is the same in every process of this build.
-#[derive(Default)]
-struct Sha(Sha256);
-
-impl Hasher for Sha {
-    fn finish(&self) -> u64 {
-        let digest: [u8; 32] = self.0.clone().finalize().into();
-        u64::from_le_bytes(*digest.first_chunk().expect("32 bytes"))
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        self.0.update(bytes);
-    }
-}
-
-fn cache_path(engine: &wasmtime::Engine, sha256: &[u8; 32], dir: &Path) -> PathBuf {
-    let mut hasher = Sha::default();
-    engine.precompile_compatibility_hash().hash(&mut hasher);
-    let module: String = sha256.iter().map(|b| format!("{b:02x}")).collect();
-    dir.join(format!("{module}-{:016x}.cwasm", hasher.finish()))
-}
-
-/// A cached file is the SHA-256 of the code, then the code.
-fn read_cached(path: &Path) -> Option<Vec<u8>> {
-    let mut bytes = fs::read(path).ok()?;
-    let (hash, code) = bytes.split_first_chunk::<32>()?;
-    let intact = Sha256::digest(code).as_slice() == hash;
-    intact.then(|| bytes.split_off(32))
-}
-
-fn write_cached(path: &Path, code: &[u8]) -> io::Result<()> {
-    if let Some(dir) = path.parent() {
-        fs::create_dir_all(dir)?;
-    }
-    let mut bytes = Sha256::digest(code).to_vec();
-    bytes.extend_from_slice(code);
-    // Several processes may do this at the same time: each writes its own file, the last one wins.
-    let unique = format!("tmp-{}-{:p}", std::process::id(), &bytes);
-    let part = path.with_extension(unique);
-    let written = fs::write(&part, &bytes).and_then(|()| fs::rename(&part, path));
-    if written.is_err() {
-        let _ = fs::remove_file(&part);
-    }
-    written
+fn compile_now(engine: &wasmtime::Engine, wasm: &[u8]) -> Result<Module, LoadError> {
+    Module::validate(engine, wasm).map_err(|e| LoadError::Invalid(one_line(&e)))?;
+    let unsuited = |e: wasmtime::Error| LoadError::Unsuited(one_line(&e));
+    Module::from_binary(engine, wasm).map_err(unsuited)
 }
 
 fn exports(module: &Module) -> Result<Exports, LoadError> {

@@ -1,6 +1,6 @@
 //! The engine of one worker core.
 
-use crate::code::{self, Code, LoadError};
+use crate::code::{self, Code, LoadError, Loader};
 use crate::config::{EngineConfig, EngineError};
 use crate::context::Ctx;
 use crate::fiber::{Parts, Shim};
@@ -111,11 +111,16 @@ impl Engine {
 
     /// Checks and compiles a module, or takes it from the cache.
     pub fn load(&self, wasm: &[u8]) -> Result<Code, LoadError> {
-        let (memory_max, cache) = (
-            self.config.instance_memory_bytes_max,
-            self.config.cache_dir.as_deref(),
-        );
-        code::load(&self.linker, wasm, memory_max, cache)
+        self.loader().load(wasm)
+    }
+
+    /// What loads modules for this engine, also on other threads.
+    pub fn loader(&self) -> Loader {
+        Loader {
+            linker: self.linker.clone(),
+            memory_bytes_max: self.config.instance_memory_bytes_max,
+            cache_dir: self.config.cache_dir.clone(),
+        }
     }
 
     /// Starts an instance on these collections. When this returns, the instance has finished its

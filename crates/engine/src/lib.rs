@@ -14,6 +14,7 @@
 mod accelerator_rates;
 mod accelerators;
 mod bare;
+mod cache;
 mod code;
 mod codes;
 mod config;
@@ -35,7 +36,7 @@ mod warm;
 
 pub use accelerator_rates::accelerator_rates;
 pub use bare::BareCall;
-pub use code::{Code, LoadError, check, unopened};
+pub use code::{Code, LoadError, Loader, check, unopened};
 pub use config::{EngineConfig, EngineError, LogFn, LogLine, RandomFn};
 pub use engine::{Engine, Successor};
 pub use native::Native;

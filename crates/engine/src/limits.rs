@@ -10,6 +10,13 @@ pub const INSTANCES_MAX: u32 = 4096;
 pub const QUEUE_LEN_MAX: usize = 1 << 16;
 /// Requests before the next try to warm the state, after a try that found nothing.
 pub const WARM_PAUSE: usize = 1024;
+/// How long a process waits while another one compiles into the cache that they share. Afterwards
+/// it compiles for itself: the other may be paused.
+pub const COMPILE_WAIT_MAX: Duration = Duration::from_secs(60);
+/// Between two looks at the cache meanwhile.
+pub const COMPILE_POLL: Duration = Duration::from_millis(10);
+/// Priority of compilation beside those who serve, as `nice` has it.
+pub const COMPILE_NICE: i32 = 5;
 /// Completions that the caller has not taken; the engine pauses when it has so many.
 pub const COMPLETIONS_MAX: usize = 1024;
 /// Bytes of a key.

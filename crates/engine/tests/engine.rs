@@ -441,6 +441,40 @@ fn a_corrupt_cache_is_compiled_again() {
 }
 
 #[test]
+fn a_module_that_another_process_compiles_is_waited_for() {
+    let root = Dir(std::env::temp_dir().join(format!("e3-engine-wait-{}", std::process::id())));
+    let loader = |dir: &std::path::Path| {
+        let mut config = config();
+        config.cache_dir = Some(dir.to_path_buf());
+        Engine::new(config).unwrap().loader()
+    };
+    let wasm = service(ECHO);
+    let (theirs, shared) = (root.0.join("theirs"), root.0.join("shared"));
+    loader(&theirs).load(&wasm).unwrap();
+    let compiled = std::fs::read_dir(&theirs).unwrap().next().unwrap().unwrap();
+
+    std::fs::create_dir(&shared).unwrap();
+    let other = std::fs::File::open(&shared).unwrap();
+    other.lock().unwrap();
+    let loads: Vec<_> = (0..3)
+        .map(|_| {
+            let (loader, wasm) = (loader(&shared), wasm.clone());
+            std::thread::spawn(move || loader.load(&wasm).map(|_| ()))
+        })
+        .collect();
+    let result = shared.join(compiled.file_name());
+    std::fs::copy(compiled.path(), &result).unwrap();
+    let id = |path| std::os::unix::fs::MetadataExt::ino(&std::fs::metadata(path).unwrap());
+    let before = id(&result);
+    // The other still has the lock: nobody could compile.
+    for load in loads {
+        load.join().unwrap().unwrap();
+    }
+    assert_eq!(id(&result), before);
+    assert_eq!(std::fs::read_dir(&shared).unwrap().count(), 1);
+}
+
+#[test]
 fn effects_that_fit_no_log_entry_fail_the_attempt_before_they_count() {
     let mut pair = Pair::new();
     // A write and a reply of 32,000 bytes each: either is fine alone, not both in one entry.

@@ -1,39 +1,27 @@
-//! The agent: acts for the controller on this node. It fetches plans and what they need, and delivers
-//! reports, in threads of its own, so that a slow or absent controller never holds up requests.
+//! The agent: acts for the controller on this node. It fetches plans and delivers reports, in threads
+//! of its own, so that a slow or absent controller never holds up requests.
 
-use crate::config::{NodeConfig, NodeError};
+use crate::config::NodeError;
 use crate::limits::{
-    ANSWER_LEN_MAX, API_TIMEOUT, BLOB_LEN_MAX, IDLE_MAX, INSTANCE_MEMORY_LEN_MAX, OUTBOX_WAIT,
-    PLAN_WAIT, PREEMPTION_TICK, RETRY_INTERVAL,
+    ANSWER_LEN_MAX, API_TIMEOUT, BLOB_LEN_MAX, IDLE_MAX, OUTBOX_WAIT, PLAN_WAIT, RETRY_INTERVAL,
 };
-use e3_engine::{Engine, EngineConfig, Ticker};
+use crate::supplies::Supplies;
+use e3_model::Token;
 use e3_model::plan::{NodeHello, NodePlan, NodeReport, NodeWelcome};
-use e3_model::{AppId, Token};
 use e3_net::Doorbell;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use std::collections::BTreeMap;
-use std::fs::File;
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 
-/// A plan with everything that it names.
-#[derive(Clone, Debug)]
-pub(crate) struct Prepared {
-    pub(crate) plan: Arc<NodePlan>,
-    /// Modules and assets by SHA-256.
-    pub(crate) blobs: BTreeMap<String, Arc<[u8]>>,
-    /// Secrets by application and name.
-    pub(crate) secrets: BTreeMap<(AppId, String), Vec<u8>>,
-}
-
 /// What reaches the driver from the agent.
 pub(crate) enum AgentEvent {
     /// A newer plan.
-    Plan(Prepared),
+    Plan(Arc<NodePlan>),
+    /// What is here by now of what plans name.
+    Supplies(Supplies),
     /// The controller does not count this process as a member any more.
     Expelled,
 }
@@ -93,7 +81,7 @@ impl Api {
         )
     }
 
-    fn bytes(&self, path: &str) -> Result<Vec<u8>, String> {
+    pub(crate) fn bytes(&self, path: &str) -> Result<Vec<u8>, String> {
         let mut response = self.fetch(path).map_err(|e| e.to_string())?;
         if response.status() != 200 {
             return Err(format!("GET {path}: status {}", response.status()));
@@ -163,16 +151,16 @@ pub(crate) fn join(
     Ok(None)
 }
 
-/// Starts the thread that follows the plan.
+/// Starts the thread that follows the plan. Each plan goes to the driver at once, and to the thread
+/// that fetches what it names.
 pub(crate) fn follow_plan(
-    config: &NodeConfig,
     api: Api,
     welcome: NodeWelcome,
     agent_events: Sender<AgentEvent>,
+    supplier: Sender<Arc<NodePlan>>,
     bell: Doorbell,
     stop: Arc<AtomicBool>,
 ) {
-    let cache = config.code_cache_dir();
     let wait = move |d| {
         if !stop.load(Ordering::Relaxed) {
             thread::sleep(d)
@@ -181,115 +169,37 @@ pub(crate) fn follow_plan(
     thread::spawn(move || {
         let wait_ms = PLAN_WAIT.as_millis();
         let mut version = 0;
-        let mut have: Option<Prepared> = None;
         loop {
             let (id, incarnation) = (welcome.node.0, welcome.incarnation);
             let path = format!(
                 "/v1/nodes/{id}/plan?after={version}&incarnation={incarnation}&wait_ms={wait_ms}"
             );
-            let sent = match api.get::<NodePlan>(&path) {
-                Ok(Answer::Ok(plan)) => match prepare(&api, &cache, plan, have.as_ref()) {
-                    Ok(prepared) => {
-                        version = prepared.plan.version;
-                        have = Some(prepared.clone());
-                        agent_events.send(AgentEvent::Plan(prepared))
+            match api.get::<NodePlan>(&path) {
+                Ok(Answer::Ok(plan)) => {
+                    version = plan.version;
+                    let plan = Arc::new(plan);
+                    if agent_events.send(AgentEvent::Plan(plan.clone())).is_err()
+                        || supplier.send(plan).is_err()
+                    {
+                        return;
                     }
-                    Err(e) => {
-                        tracing::warn!(error = e, "plan cannot be prepared");
-                        wait(RETRY_INTERVAL);
-                        Ok(())
-                    }
-                },
+                }
                 Ok(Answer::Refused(404 | 409, _)) => {
                     let _ = agent_events.send(AgentEvent::Expelled);
                     bell.ring();
                     return;
                 }
-                Ok(Answer::Empty) => Ok(()),
+                Ok(Answer::Empty) => {}
                 Ok(Answer::Refused(status, text)) => {
                     tracing::error!(status, error = text, "controller refused the plan request");
                     wait(RETRY_INTERVAL);
-                    Ok(())
                 }
                 // The controller is away; the node goes on with the plan that it has.
-                Err(_) => {
-                    wait(RETRY_INTERVAL);
-                    Ok(())
-                }
-            };
-            if sent.is_err() {
-                return;
+                Err(_) => wait(RETRY_INTERVAL),
             }
             bell.ring();
         }
     });
-}
-
-/// Fetches what a plan names and is not here, and compiles modules, so that the driver finds
-/// compiled code.
-fn prepare(
-    api: &Api,
-    cache: &Path,
-    plan: NodePlan,
-    have: Option<&Prepared>,
-) -> Result<Prepared, String> {
-    let mut blobs = BTreeMap::new();
-    let mut secrets = BTreeMap::new();
-    for app in &plan.apps {
-        for (i, service) in app.app.spec.services.iter().enumerate() {
-            let digest = &app.modules[i];
-            if let Some(blob) = have.and_then(|h| h.blobs.get(digest)) {
-                blobs.insert(digest.clone(), blob.clone());
-            } else if !blobs.contains_key(digest) {
-                let blob = api.bytes(&format!("/v1/blobs/{digest}"))?;
-                compile(cache, &service.name, &blob);
-                blobs.insert(digest.clone(), blob.into());
-            }
-            for name in &service.secrets {
-                let key = (app.id, name.clone());
-                let value = match have.and_then(|h| h.secrets.get(&key)) {
-                    Some(value) => value.clone(),
-                    None => api.bytes(&format!("/v1/apps/{}/secrets/{name}", app.app.name))?,
-                };
-                secrets.insert(key, value);
-            }
-        }
-        for digest in app.assets.values() {
-            let blob = match have.and_then(|h| h.blobs.get(digest)) {
-                Some(blob) => blob.clone(),
-                None => api.bytes(&format!("/v1/blobs/{digest}"))?.into(),
-            };
-            blobs.insert(digest.clone(), blob);
-        }
-    }
-    Ok(Prepared {
-        plan: Arc::new(plan),
-        blobs,
-        secrets,
-    })
-}
-
-/// Compiles a module into the cache, one process at a time: nodes of one machine share it, and a
-/// worker must not stand still while it compiles. What does not compile fails again, with its
-/// reason, where the instance starts.
-fn compile(cache: &Path, service: &str, wasm: &[u8]) {
-    let compiled = || -> Result<(), String> {
-        std::fs::create_dir_all(cache).map_err(|e| e.to_string())?;
-        let lock = File::create(cache.join("lock")).map_err(|e| e.to_string())?;
-        lock.lock().map_err(|e| e.to_string())?;
-        let ticker = Ticker::new(PREEMPTION_TICK).map_err(|e| e.to_string())?;
-        let config = EngineConfig {
-            instances_max: 1,
-            instance_memory_bytes_max: INSTANCE_MEMORY_LEN_MAX,
-            cache_dir: Some(cache.to_path_buf()),
-            ..EngineConfig::new(ticker)
-        };
-        let engine = Engine::new(config).map_err(|e| e.to_string())?;
-        engine.load(wasm).map(|_| ()).map_err(|e| e.to_string())
-    };
-    if let Err(e) = compiled() {
-        tracing::error!(service, error = e, "module does not compile");
-    }
 }
 
 /// The latest report that has not been delivered; older ones are of no use.

@@ -1,17 +1,21 @@
 //! The node's loop: everything in, everything out, one sleep.
 
-use crate::agent::{AgentEvent, Outbox, Prepared};
+use crate::agent::{AgentEvent, Outbox};
 use crate::emulation::{DelayLine, MemoryUse, memory_use};
-use crate::executor::Executor;
+use crate::executor::{Executor, Started};
 use crate::limits::{EVENT_INTERVAL, RECEIVE_MAX, REPORT_INTERVAL, REQUESTS_MAX};
 use crate::processor_time;
+use crate::supplies::Supplies;
 use e3_clock::Clock;
+use e3_collections::State;
 use e3_dataplane::{Config, Health, Output, Worker};
 use e3_ingress::Door;
+use e3_invocation::Invocation;
 use e3_model::plan::{NodeEvent, NodeWelcome};
-use e3_model::{Address, Bytes, Nanos, Timestamp};
+use e3_model::{Address, Bytes, Nanos, ShardKey, Timestamp};
 use e3_net::{Doorbell, Socket};
 use e3_wire::heartbeat::{self, Heartbeat};
+use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -41,7 +45,8 @@ pub(crate) struct Driver {
     pub(crate) executor: Executor,
     /// Requests of users' programs.
     door: Rc<Door>,
-    prepared: Option<Prepared>,
+    /// What is here of what the plan names.
+    supplies: Supplies,
     next_heartbeat: Timestamp,
     next_report: Timestamp,
     events: Vec<NodeEvent>,
@@ -88,7 +93,7 @@ impl Driver {
             worker,
             executor,
             door,
-            prepared: None,
+            supplies: Supplies::default(),
             next_heartbeat: Timestamp(0),
             next_report: Timestamp(0),
             events: Vec::new(),
@@ -107,12 +112,14 @@ impl Driver {
         while !stop.load(Ordering::Relaxed) {
             while let Ok(event) = self.agent_events.try_recv() {
                 match event {
-                    AgentEvent::Plan(prepared) => {
-                        let plan = prepared.plan.clone();
-                        self.executor.handle_plan(&prepared);
-                        self.prepared = Some(prepared);
+                    AgentEvent::Plan(plan) => {
                         self.worker.handle_plan(self.clock.now(), plan);
                         self.door.set_plan(Some(self.worker.plan()));
+                        self.bring_up_to_date();
+                    }
+                    AgentEvent::Supplies(supplies) => {
+                        self.supplies = supplies;
+                        self.bring_up_to_date();
                     }
                     AgentEvent::Expelled => {
                         self.door.set_plan(None);
@@ -142,8 +149,7 @@ impl Driver {
                 self.worker.handle_request(self.clock.now(), request);
                 requests += 1;
             }
-            let prepared = self.prepared.as_ref();
-            let updating = prepared.is_some_and(|p| self.executor.update(p));
+            let updating = self.executor.update(self.worker.plan(), &self.supplies);
             let more = self.executor.run(&mut done) || updating;
             let finished = !done.is_empty();
             let now = self.clock.now();
@@ -153,7 +159,7 @@ impl Driver {
                 self.worker.handle_completion(now, key, completion);
             }
             self.worker.handle_tick(now);
-            let ran = self.drain(now);
+            let ran = self.drain();
             let next = self.send_due(now);
             if let MemoryUse::Exceeded(text) = &self.memory {
                 return (End::OutOfMemory(text.clone()), self.socket);
@@ -170,14 +176,49 @@ impl Driver {
         (End::Stopped, self.socket)
     }
 
-    /// Does what the worker wants done. True if handlers wait to run.
-    fn drain(&mut self, now: Timestamp) -> bool {
+    /// Plan or supplies are new: starts what waited for them, and looks for what is outdated.
+    fn bring_up_to_date(&mut self) {
+        let plan = self.worker.plan().clone();
+        self.executor.handle_plan(&plan, &self.supplies);
+        for (key, waiting) in self.executor.take_waiting() {
+            self.start(key, waiting.state);
+            for invocation in waiting.invocations {
+                self.submit(key, invocation);
+            }
+        }
+    }
+
+    /// Starts the instance of a shard. If its code is not here yet, its messages wait.
+    fn start(&mut self, key: ShardKey, state: Rc<RefCell<State>>) {
+        let plan = self.worker.plan().clone();
+        let started = self.executor.start(key, state, &plan, &self.supplies);
+        match started {
+            Ok(Started::Yes) => self.worker.handle_startable(self.clock.now(), key, true),
+            Ok(Started::Waits) => self.worker.handle_startable(self.clock.now(), key, false),
+            Err(e) => {
+                let name = plan.shard_name(key);
+                tracing::error!(shard = name, error = %e, "shard does not start");
+                self.worker.handle_start_failed(key, e);
+                self.worker.handle_startable(self.clock.now(), key, true);
+            }
+        }
+    }
+
+    fn submit(&mut self, key: ShardKey, invocation: Invocation) {
+        if let Err(failed) = self.executor.submit(key, invocation) {
+            let now = self.clock.now();
+            self.worker.handle_completion(now, key, failed.into());
+        }
+    }
+
+    /// Does what the worker wants done. True if the worker or handlers may go on.
+    fn drain(&mut self) -> bool {
         let mut ran = false;
         while let Some(output) = self.worker.poll_output() {
             match output {
                 Output::Send { to, bytes } => {
                     if self.delayed_out.is_used() {
-                        self.delayed_out.push(now, to, bytes);
+                        self.delayed_out.push(self.clock.now(), to, bytes);
                     } else {
                         self.socket.send(to, &bytes);
                         self.worker.recycle(bytes);
@@ -185,19 +226,13 @@ impl Driver {
                 }
                 Output::Answer { app, id, reply } => self.door.answer(app, id, reply),
                 Output::Start { key, state } => {
-                    let prepared = self.prepared.as_ref().expect("a plan came before");
-                    if let Err(e) = self.executor.start(key, state, prepared) {
-                        let name = prepared.plan.shard_name(key);
-                        tracing::error!(shard = name, error = %e, "shard does not start");
-                        self.worker.handle_start_failed(key, e);
-                    }
+                    ran = true;
+                    self.start(key, state);
                 }
                 Output::Stop { key } => self.executor.stop(key),
                 Output::Execute { key, invocation } => {
                     ran = true;
-                    if let Err(failed) = self.executor.submit(key, invocation) {
-                        self.worker.handle_completion(now, key, failed.into());
-                    }
+                    self.submit(key, invocation);
                 }
             }
         }

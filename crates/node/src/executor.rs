@@ -1,14 +1,14 @@
 //! Runs the handlers of a worker on the engine, and brings instances to the version of the plan.
 
-use crate::agent::Prepared;
 use crate::limits::TURN_MAX;
 use crate::processor_time;
+use crate::supplies::{Supplies, module};
 use e3_collections::State;
 use e3_engine::{
-    Code, Engine, EngineConfig, EngineError, InstanceId, InstanceSpec, Startup, Successor,
+    Code, Engine, EngineConfig, EngineError, InstanceId, InstanceSpec, Loader, Startup, Successor,
 };
 use e3_invocation::{Completion, Failed, HandlerError, Invocation, Outcome};
-use e3_model::plan::{AppPlan, InstanceReport};
+use e3_model::plan::{AppPlan, InstanceReport, NodePlan};
 use e3_model::{Accelerator, Nanos, ShardKey};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -18,10 +18,10 @@ use std::time::{Duration, Instant};
 /// The engine of one worker, with shards in place of its instance ids.
 pub(crate) struct Executor {
     engine: Engine,
-    /// Loaded code by the module's SHA-256.
-    code: BTreeMap<String, Code>,
     running: BTreeMap<ShardKey, Running>,
     keys: BTreeMap<InstanceId, ShardKey>,
+    /// Shards to start when all that they need is here.
+    waiting: BTreeMap<ShardKey, Waiting>,
     /// Shards whose instance runs in another version than that of the plan.
     outdated: Vec<ShardKey>,
     /// The replacement in progress.
@@ -39,6 +39,21 @@ struct Running {
     code_version: u32,
     /// The version that did not start, and why.
     refused: Option<(u32, String)>,
+}
+
+/// A shard to start later: its collections, and what it is to run then.
+pub(crate) struct Waiting {
+    pub(crate) state: Rc<RefCell<State>>,
+    pub(crate) invocations: Vec<Invocation>,
+}
+
+/// What came of a start.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Started {
+    /// The instance is there.
+    Yes,
+    /// Not all that it needs is here.
+    Waits,
 }
 
 /// A replacement in progress.
@@ -59,65 +74,81 @@ impl Executor {
         let engine = Engine::new(config)?;
         Ok(Executor {
             engine,
-            code: BTreeMap::new(),
             running: BTreeMap::new(),
             keys: BTreeMap::new(),
+            waiting: BTreeMap::new(),
             outdated: Vec::new(),
             replacing: None,
             rates,
         })
     }
 
-    /// Starts the instance of a shard, in the version of the plan.
+    /// What loads modules for this executor, on another thread.
+    pub(crate) fn loader(&self) -> Loader {
+        self.engine.loader()
+    }
+
+    /// Starts the instance of a shard, in the version of the plan, or keeps it waiting.
     pub(crate) fn start(
         &mut self,
         key: ShardKey,
         state: Rc<RefCell<State>>,
-        prepared: &Prepared,
-    ) -> Result<(), String> {
+        plan: &NodePlan,
+        supplies: &Supplies,
+    ) -> Result<Started, String> {
         self.stop(key);
-        let app = app_of(prepared, key)?;
-        let code = self.code(app, key, prepared)?;
+        let app = app_of(plan, key)?;
+        if !supplies.suffice(app, key.service) {
+            let invocations = Vec::new();
+            self.waiting.insert(key, Waiting { state, invocations });
+            return Ok(Started::Waits);
+        }
+        let code = code(app, key, supplies)?;
         let id = (0..)
             .map(InstanceId)
             .find(|i| !self.keys.contains_key(i))
             .expect("endless");
         self.engine
-            .start(id, &code, spec(app, key, prepared), state)
+            .start(id, &code, spec(app, key, supplies), state)
             .map_err(|e| e.to_string())?;
         let running = Running {
             id,
-            name: prepared.plan.shard_name(key),
+            name: plan.shard_name(key),
             code_version: app.code_version,
             refused: None,
         };
         self.running.insert(key, running);
         self.keys.insert(id, key);
-        Ok(())
+        Ok(Started::Yes)
     }
 
-    /// Finds the instances that a new plan has in another version.
-    pub(crate) fn handle_plan(&mut self, prepared: &Prepared) {
+    /// The shards that wait for what they need: to be started again.
+    pub(crate) fn take_waiting(&mut self) -> BTreeMap<ShardKey, Waiting> {
+        std::mem::take(&mut self.waiting)
+    }
+
+    /// Finds the instances that a plan has in another version, which is here.
+    pub(crate) fn handle_plan(&mut self, plan: &NodePlan, supplies: &Supplies) {
         let is_outdated = |(key, running): &(&ShardKey, &Running)| {
             let refused = running.refused.as_ref().map(|(version, _)| *version);
-            app_of(prepared, **key).is_ok_and(|app| {
-                app.code_version != running.code_version && Some(app.code_version) != refused
+            app_of(plan, **key).is_ok_and(|app| {
+                app.code_version != running.code_version
+                    && Some(app.code_version) != refused
+                    && supplies.suffice(app, key.service)
             })
         };
         let outdated = self.running.iter().filter(is_outdated);
         self.outdated = outdated.map(|(key, _)| *key).collect();
         let outdated = &self.outdated;
         self.replacing = self.replacing.take().filter(|r| {
-            let app = app_of(prepared, r.key);
+            let app = app_of(plan, r.key);
             outdated.contains(&r.key) && app.is_ok_and(|app| app.code_version == r.code_version)
         });
-        self.code
-            .retain(|digest, _| prepared.blobs.contains_key(digest));
     }
 
     /// Continues, for at most a tick, to replace outdated instances, one after the other. An
     /// instance whose new version does not start stays. True if there is more to do.
-    pub(crate) fn update(&mut self, prepared: &Prepared) -> bool {
+    pub(crate) fn update(&mut self, plan: &NodePlan, supplies: &Supplies) -> bool {
         let next = match &self.replacing {
             Some(replacing) => Some(replacing.key),
             // one between two requests; those before it are asked to pause
@@ -129,13 +160,13 @@ impl Executor {
         let Some(key) = next else {
             return !self.outdated.is_empty();
         };
-        let replaced = self.replace(key, prepared);
+        let replaced = self.replace(key, plan, supplies);
         if replaced == Ok(false) {
             return true;
         }
         self.outdated.retain(|k| *k != key);
         let running = self.running.get_mut(&key).expect("it is outdated");
-        let version = app_of(prepared, key).map_or(0, |app| app.code_version);
+        let version = app_of(plan, key).map_or(0, |app| app.code_version);
         match replaced {
             Ok(_) => {
                 running.code_version = version;
@@ -151,13 +182,18 @@ impl Executor {
     }
 
     /// Continues to replace an outdated instance; true if it is replaced.
-    fn replace(&mut self, key: ShardKey, prepared: &Prepared) -> Result<bool, String> {
-        let app = app_of(prepared, key)?;
+    fn replace(
+        &mut self,
+        key: ShardKey,
+        plan: &NodePlan,
+        supplies: &Supplies,
+    ) -> Result<bool, String> {
+        let app = app_of(plan, key)?;
         let successor = match self.replacing.take() {
             Some(replacing) => replacing.successor,
             None => {
-                let code = self.code(app, key, prepared)?;
-                let (id, spec) = (self.running[&key].id, spec(app, key, prepared));
+                let code = code(app, key, supplies)?;
+                let (id, spec) = (self.running[&key].id, spec(app, key, supplies));
                 let successor = self.engine.successor(id, &code, spec);
                 successor.map_err(|e| e.to_string())?
             }
@@ -171,20 +207,9 @@ impl Executor {
         Ok(self.replacing.is_none())
     }
 
-    /// The code of a shard's service, loaded if it is not yet.
-    fn code(&mut self, app: &AppPlan, key: ShardKey, prepared: &Prepared) -> Result<Code, String> {
-        let digest = &app.modules[usize::from(key.service.0)];
-        if let Some(code) = self.code.get(digest) {
-            return Ok(code.clone());
-        }
-        let wasm = prepared.blobs.get(digest).ok_or("module is not here")?;
-        let code = self.engine.load(wasm).map_err(|e| e.to_string())?;
-        self.code.insert(digest.clone(), code.clone());
-        Ok(code)
-    }
-
     /// Drops an instance and its requests.
     pub(crate) fn stop(&mut self, key: ShardKey) {
+        self.waiting.remove(&key);
         if let Some(Running { id, .. }) = self.running.remove(&key) {
             self.replacing.take_if(|r| r.key == key);
             self.outdated.retain(|k| *k != key);
@@ -201,6 +226,11 @@ impl Executor {
     ) -> Result<(), Box<Failed>> {
         if let Some(Running { id, .. }) = self.running.get(&key) {
             return self.engine.submit(*id, invocation);
+        }
+        if let Some(waiting) = self.waiting.get_mut(&key) {
+            // Given out before the worker knew; the worker bounds how many.
+            waiting.invocations.push(invocation);
+            return Ok(());
         }
         let error = HandlerError::NotRunning;
         Err(Box::new(Failed { error, invocation }))
@@ -262,20 +292,26 @@ impl Executor {
     }
 }
 
-fn app_of(prepared: &Prepared, key: ShardKey) -> Result<&AppPlan, String> {
-    let app = prepared.plan.apps.iter().find(|a| a.id == key.app);
+fn app_of(plan: &NodePlan, key: ShardKey) -> Result<&AppPlan, String> {
+    let app = plan.apps.iter().find(|a| a.id == key.app);
     app.ok_or_else(|| "application is not in the plan".to_string())
 }
 
+/// The code of a shard's service.
+fn code(app: &AppPlan, key: ShardKey, supplies: &Supplies) -> Result<Code, String> {
+    let code = supplies.code.get(module(app, key.service));
+    code.ok_or("module is not here")?.clone()
+}
+
 /// What a shard's instance is given.
-fn spec(app: &AppPlan, key: ShardKey, prepared: &Prepared) -> InstanceSpec {
+fn spec(app: &AppPlan, key: ShardKey, supplies: &Supplies) -> InstanceSpec {
     let service = app.app.service(key.service);
     let secret = |name: &String| {
-        let value = prepared.secrets.get(&(key.app, name.clone()))?;
+        let value = supplies.secrets.get(&(key.app, name.clone()))?;
         Some((name.clone(), value.clone()))
     };
     let asset = |name: &String| {
-        let blob = prepared.blobs.get(app.assets.get(name)?)?;
+        let blob = supplies.assets.get(app.assets.get(name)?)?;
         Some((name.clone(), blob.clone()))
     };
     let channels = app.app.channels_from(key.service);

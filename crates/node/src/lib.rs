@@ -12,6 +12,7 @@ mod executor;
 mod ingress;
 mod limits;
 mod processor_time;
+mod supplies;
 
 pub use config::{NodeConfig, NodeError};
 pub use limits::INSTANCE_MEMORY_LEN_MAX;
@@ -25,12 +26,14 @@ use e3_model::{Accelerators, Nanos};
 use e3_net::Doorbell;
 use executor::Executor;
 use limits::{EMULATION_TIMER_SLACK_NS, INSTANCES_MAX, PREEMPTION_TICK};
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::num::NonZeroU64;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
+use supplies::{Supplier, Supplies};
 
 /// Runs a node until SIGTERM or SIGINT.
 pub fn run(config: NodeConfig) -> Result<(), NodeError> {
@@ -67,15 +70,6 @@ pub fn run(config: NodeConfig) -> Result<(), NodeError> {
         let (sender, agent_events) = mpsc::channel();
         let left = Arc::new(AtomicBool::new(false));
         let outbox = Arc::new(Outbox::default());
-        agent::follow_plan(
-            &config,
-            api.clone(),
-            welcome,
-            sender,
-            bell.clone(),
-            left.clone(),
-        );
-        agent::deliver_reports(api, outbox.clone(), left.clone());
         let engine = EngineConfig {
             instance_memory_bytes_max: INSTANCE_MEMORY_LEN_MAX,
             instances_max: INSTANCES_MAX,
@@ -92,6 +86,29 @@ pub fn run(config: NodeConfig) -> Result<(), NodeError> {
             })),
             ..EngineConfig::new(ticker.clone())
         };
+        let executor = Executor::new(engine, &rates)?;
+        let (plans, plans_to_supply) = mpsc::channel();
+        let supplier = Supplier {
+            node: welcome.node,
+            api: api.clone(),
+            loader: executor.loader(),
+            have: Supplies::default(),
+            modules: BTreeMap::new(),
+            compiled: BTreeSet::new(),
+            is_told: false,
+            agent_events: sender.clone(),
+            bell: bell.clone(),
+        };
+        supplier.start(plans_to_supply);
+        agent::follow_plan(
+            api.clone(),
+            welcome,
+            sender,
+            plans,
+            bell.clone(),
+            left.clone(),
+        );
+        agent::deliver_reports(api, outbox.clone(), left.clone());
         if welcome.slowed || welcome.link_latency.0 > 0 {
             // The usual slack of 50 us would dwarf the delays that are emulated.
             let _ =
@@ -106,7 +123,7 @@ pub fn run(config: NodeConfig) -> Result<(), NodeError> {
             outbox,
             e3_net::address(controller),
             Nanos::from_millis(config.heartbeat_ms.max(1)),
-            Executor::new(engine, &rates)?,
+            executor,
             ingress.door.clone(),
         );
         let end;
