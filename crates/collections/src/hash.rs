@@ -1,21 +1,17 @@
 //! The hash of keys: foldhash with a fixed seed, folded to 32 bits.
 //!
-//! Nothing observable depends on it (snapshots are sorted), so it may change between versions.
+//! Nothing depends on it beyond one process (who takes a snapshot takes its records in any order),
+//! so it may change between versions.
 
 use foldhash::fast::FixedState;
 use std::hash::BuildHasher;
 
 const SEED: u64 = 0x0065_332e_6465_7600;
 
-/// Hasher of the tables that are not [`crate::map::ByteMap`].
-pub(crate) fn state() -> FixedState {
-    FixedState::with_seed(SEED)
-}
-
 /// Hash of a key.
 #[inline]
 pub(crate) fn key_hash(key: &[u8]) -> u32 {
-    let h = state().hash_one(key);
+    let h = FixedState::with_seed(SEED).hash_one(key);
     (h ^ (h >> 32)) as u32
 }
 

@@ -12,10 +12,11 @@ pub mod limits;
 mod map;
 mod snapshot;
 mod state;
+mod table;
 mod txn;
 
 pub use batch::{BatchError, Op, WriteBatch};
 pub use e3_model::application::{Collection as CollectionSpec, CollectionKind as Kind};
-pub use snapshot::{Restore, RestoreError, SnapshotChunks};
+pub use snapshot::{PieceMax, Restore, RestoreError, Walk};
 pub use state::{ApplyError, State};
 pub use txn::{Txn, TxnError};

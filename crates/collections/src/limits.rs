@@ -16,8 +16,16 @@ pub const OVERLAY_LINEAR_MAX: usize = 12;
 pub const WARM_KEYS_MAX: usize = 16;
 /// Bytes of a snapshot record before its key and value.
 pub const RECORD_HEADER_LEN: usize = 10;
-/// Bytes of the longest snapshot record: a chunk never needs more for one.
-pub const RECORD_LEN_MAX: usize = RECORD_HEADER_LEN + KEY_LEN_MAX + VALUE_LEN_MAX;
+/// Bytes before the element in the value of an array's snapshot record: its index.
+pub const INDEX_LEN: usize = 8;
+/// Bytes of a snapshot's piece before its records.
+pub const PIECE_HEADER_LEN: usize = 8;
+/// Bytes of the longest snapshot record.
+pub const RECORD_LEN_MAX: usize = RECORD_HEADER_LEN + KEY_LEN_MAX + INDEX_LEN + VALUE_LEN_MAX;
+/// Entries of a table that are sorted at a time for a piece.
+pub const PIECE_SORT_MAX: usize = 128;
+/// Entries of a part of a hash table: seven eighths of 2048 buckets, where hashbrown would grow.
+pub const PART_LEN_MAX: usize = 1792;
 
 /// Accounted bytes of a hash map entry beyond key and value.
 pub const HASH_ENTRY_BYTES: usize = 56;

@@ -1,15 +1,14 @@
-//! Hash map from bytes to bytes with one allocation for each entry.
+//! Entries of hash maps from bytes to bytes: one allocation each.
 //!
 //! Key and value lie side by side, and 32 bits of the hash in the table, so that a lookup costs
 //! three cache misses (tags, table, entry), a miss only the first, and growth touches no entry.
 
-use crate::hash::widen;
 use crate::limits::WARM_KEYS_MAX;
-use hashbrown::HashTable;
+use crate::table::{Hashed, Table};
 use std::hint::black_box;
 
 /// Slot and bytes of an entry.
-struct Entry {
+pub(crate) struct Entry {
     /// Key, then value.
     bytes: Box<[u8]>,
     hash: u32,
@@ -32,40 +31,34 @@ impl Entry {
         }
     }
 
-    #[inline]
-    fn key(&self) -> &[u8] {
-        &self.bytes[..usize::from(self.key_len)]
+    pub(crate) fn slot(&self) -> u16 {
+        self.slot
     }
 
     #[inline]
-    fn value(&self) -> &[u8] {
+    pub(crate) fn value(&self) -> &[u8] {
         &self.bytes[usize::from(self.key_len)..]
     }
 }
 
-/// The map. Hashes come from [`crate::hash::key_hash`], computed once by the caller.
-#[derive(Default)]
-pub(crate) struct ByteMap {
-    table: HashTable<Entry>,
-}
-
-impl ByteMap {
-    pub(crate) fn len(&self) -> usize {
-        self.table.len()
+impl Hashed for Entry {
+    #[inline]
+    fn hash(&self) -> u32 {
+        self.hash
     }
 
     #[inline]
-    pub(crate) fn get(&self, hash: u32, key: &[u8]) -> Option<&[u8]> {
-        self.table
-            .find(widen(hash), |e| e.hash == hash && e.key() == key)
-            .map(Entry::value)
+    fn key(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.key_len)]
     }
+}
 
+impl Table<Entry> {
     /// See [`crate::State::warm`]; how many keys with these hashes there are.
     pub(crate) fn warm(&self, hashes: &[u32]) -> usize {
         let mut entries = [None; WARM_KEYS_MAX];
         for (entry, hash) in entries.iter_mut().zip(hashes) {
-            *entry = self.table.find(widen(*hash), |e| e.hash == *hash);
+            *entry = self.any(*hash);
         }
         let (mut found, mut bytes) = (0, 0);
         for entry in entries.into_iter().flatten() {
@@ -82,41 +75,17 @@ impl ByteMap {
     /// Inserts or replaces; the length of the value that was there.
     #[inline]
     pub(crate) fn put(&mut self, hash: u32, slot: u16, key: &[u8], value: &[u8]) -> Option<usize> {
-        let found = self
-            .table
-            .find_mut(widen(hash), |e| e.hash == hash && e.key() == key);
-        match found {
-            Some(e) => {
-                let old_len = e.value().len();
-                if old_len == value.len() {
-                    e.slot = slot;
-                    e.bytes[usize::from(e.key_len)..].copy_from_slice(value);
-                } else {
-                    *e = Entry::new(hash, slot, key, value);
-                }
-                Some(old_len)
-            }
-            None => {
-                let entry = Entry::new(hash, slot, key, value);
-                self.table
-                    .insert_unique(widen(hash), entry, |e| widen(e.hash));
-                None
-            }
+        let Some(e) = self.get_mut(hash, key) else {
+            self.insert(Entry::new(hash, slot, key, value));
+            return None;
+        };
+        let old_len = e.value().len();
+        if old_len == value.len() {
+            e.slot = slot;
+            e.bytes[usize::from(e.key_len)..].copy_from_slice(value);
+        } else {
+            *e = Entry::new(hash, slot, key, value);
         }
-    }
-
-    /// Removes; the length of the value that was there.
-    pub(crate) fn delete(&mut self, hash: u32, key: &[u8]) -> Option<usize> {
-        let found = self
-            .table
-            .find_entry(widen(hash), |e| e.hash == hash && e.key() == key)
-            .ok()?;
-        let (entry, _) = found.remove();
-        Some(entry.value().len())
-    }
-
-    /// Entries in no order: (key, slot, value).
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (&[u8], u16, &[u8])> {
-        self.table.iter().map(|e| (e.key(), e.slot, e.value()))
+        Some(old_len)
     }
 }

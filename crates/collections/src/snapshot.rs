@@ -1,21 +1,37 @@
-//! Snapshots: all contents as chunks of bytes, in one order whatever the history.
+//! Snapshots: all contents as pieces, while writes go on.
 //!
-//! A chunk is a run of records, little endian: `u16 collection, u16 slot, u16 key length,
-//! u32 value length, key, value`. Records come sorted by collection and key; an array is one record
-//! for each element, in order; a counter's value is 8 bytes.
+//! [`Walk`] passes over the contents in an order that no write disturbs: collections by number,
+//! ordered maps by key, the others by hash and key, arrays by index. A piece holds what comes next
+//! in that order, as it is when the piece is made, so the work for a piece is bounded. [`Restore`]
+//! takes pieces and, between them, every batch that was applied since the walk began.
+//!
+//! Why both are equal in the end: a piece sets what it holds, and batches after it apply exactly. A
+//! key that no piece holds was absent when the walk passed it. Whatever batches did to it before on
+//! a restore that lacked it, its removal removed there too. Until its piece comes, a key may have a
+//! wrong value or be absent, so a batch that expects an element there does nothing.
+//!
+//! A piece is the number of records before it (`u64`), then records, little endian: `u16 collection,
+//! u16 slot, u16 key length, u32 value length, key, value`. A counter's value is 8 bytes. An array is
+//! one record for each element, whose value begins with its index (`u64`).
 
-use crate::batch::Op;
+use crate::batch::{Op, WriteBatch};
 use crate::hash::digest;
-use crate::limits::{KEY_LEN_MAX, RECORD_HEADER_LEN, VALUE_LEN_MAX};
-use crate::state::{ApplyError, Contents};
+use crate::limits::{
+    INDEX_LEN, KEY_LEN_MAX, PIECE_HEADER_LEN, PIECE_SORT_MAX, RECORD_HEADER_LEN, VALUE_LEN_MAX,
+};
+use crate::map::Entry;
+use crate::state::{ApplyError, Array, Contents, Counter, Ordered};
+use crate::table::{Hashed, Rest, Table};
 use crate::{CollectionSpec, Kind, State};
+use std::collections::BTreeMap;
+use std::ops::Bound;
 use thiserror::Error;
 
-/// Why a snapshot's chunk is refused.
+/// Why a snapshot's piece is refused.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum RestoreError {
-    /// A record ends beyond the chunk.
-    #[error("snapshot: the record at byte {0} of the chunk is cut off")]
+    /// A record ends beyond the piece.
+    #[error("snapshot: the record at byte {0} of the piece is cut off")]
     Truncated(usize),
     /// Lengths out of bounds.
     #[error(
@@ -27,170 +43,307 @@ pub enum RestoreError {
         /// Bytes of the value.
         value_len: usize,
     },
-    /// Records out of order: a chunk is missing, repeated or swapped.
-    #[error("snapshot: collection {collection} is out of order")]
+    /// A piece is missing, repeated or swapped.
+    #[error("snapshot: the piece begins with record {found}, must be {expected}")]
     Order {
-        /// The collection.
-        collection: u16,
+        /// Records before it, as the piece says.
+        found: u64,
+        /// Records that have come.
+        expected: u64,
+    },
+    /// An element beyond the end of its array.
+    #[error("snapshot: element {index} of an array of {len}")]
+    Gap {
+        /// The element.
+        index: u64,
+        /// Elements that have come.
+        len: u64,
     },
     /// Does not suit the collections.
     #[error("snapshot: {0}")]
     Unsuited(#[from] ApplyError),
-    /// A counter whose value has not 8 bytes.
-    #[error("snapshot: counter of {0} bytes, must be 8")]
-    Counter(usize),
+    /// A counter, or an array's element, whose value is too short or too long.
+    #[error("snapshot: value of {0} bytes for a counter or an element")]
+    Value(usize),
 }
 
-/// A record: collection, slot, key, value.
-type Record<'a> = (u16, u16, &'a [u8], &'a [u8]);
-
-fn append(chunk: &mut Vec<u8>, (collection, slot, key, value): Record<'_>) {
-    chunk.extend_from_slice(&collection.to_le_bytes());
-    chunk.extend_from_slice(&slot.to_le_bytes());
-    chunk.extend_from_slice(&(key.len() as u16).to_le_bytes());
-    chunk.extend_from_slice(&(value.len() as u32).to_le_bytes());
-    chunk.extend_from_slice(key);
-    chunk.extend_from_slice(value);
+/// How much one piece may cost.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PieceMax {
+    /// Bytes of the piece; a single record may be longer, up to
+    /// [`crate::limits::RECORD_LEN_MAX`].
+    pub bytes: usize,
+    /// Entries looked at, plus at most one part of a table.
+    pub entries: usize,
 }
 
-/// Records of one collection, sorted by key.
-fn records(contents: &Contents) -> Box<dyn Iterator<Item = (u16, &[u8], Value<'_>)> + '_> {
-    match contents {
-        Contents::Hash(m) => {
-            let mut all: Vec<_> = m.iter().collect();
-            all.sort_unstable_by_key(|(key, _, _)| *key);
-            Box::new(
-                all.into_iter()
-                    .map(|(k, slot, v)| (slot, k, Value::Bytes(v))),
-            )
-        }
-        Contents::Ordered(m) => Box::new(
-            m.iter()
-                .map(|(k, e)| (e.slot, &**k, Value::Bytes(&e.value))),
-        ),
-        Contents::Array(m) => {
-            let mut all: Vec<_> = m.iter().collect();
-            all.sort_unstable_by_key(|(key, _)| *key);
-            Box::new(all.into_iter().flat_map(|(k, a)| {
-                a.items
-                    .iter()
-                    .map(move |item| (a.slot, &**k, Value::Bytes(item)))
-            }))
-        }
-        Contents::Counter(m) => {
-            let mut all: Vec<_> = m.iter().collect();
-            all.sort_unstable_by_key(|(key, _)| *key);
-            Box::new(
-                all.into_iter()
-                    .map(|(k, c)| (c.slot, &**k, Value::Count(c.value.to_le_bytes()))),
-            )
-        }
+/// Where a walk over a state is.
+#[derive(Clone, Debug, Default)]
+pub struct Walk {
+    /// The collection whose turn it is.
+    collection: u16,
+    /// In it: everything up to this hash (not in ordered maps) and key was passed.
+    after: (u32, Vec<u8>),
+    /// The array after `after` that was passed in part.
+    within: Option<Within>,
+    /// Records so far.
+    records: u64,
+    /// Entries looked at so far.
+    entries: u64,
+    is_done: bool,
+}
+
+/// How far an array was passed.
+#[derive(Clone, Debug)]
+struct Within {
+    born: u64,
+    popped: u64,
+    /// First element that was not passed, of the array as it was then.
+    next: u64,
+}
+
+impl Walk {
+    /// Whether everything was passed.
+    pub fn is_done(&self) -> bool {
+        self.is_done
+    }
+
+    /// Entries and parts of tables that were looked at so far.
+    pub fn entries(&self) -> u64 {
+        self.entries
     }
 }
 
-enum Value<'a> {
-    Bytes(&'a [u8]),
-    Count([u8; 8]),
+/// A piece that is being made.
+struct Piece {
+    bytes: Vec<u8>,
+    records: u64,
+    /// Entries looked at.
+    entries: usize,
+    max: PieceMax,
 }
 
-impl Value<'_> {
-    fn bytes(&self) -> &[u8] {
-        match self {
-            Value::Bytes(bytes) => bytes,
-            Value::Count(bytes) => bytes,
+/// No room is left.
+struct Full;
+
+impl Piece {
+    fn put(
+        &mut self,
+        (collection, slot, key): (u16, u16, &[u8]),
+        index: &[u8],
+        value: &[u8],
+    ) -> Result<(), Full> {
+        let value_len = index.len() + value.len();
+        let len = RECORD_HEADER_LEN + key.len() + value_len;
+        if self.records > 0 && self.bytes.len() + len > self.max.bytes {
+            return Err(Full);
         }
+        let out = &mut self.bytes;
+        out.extend_from_slice(&collection.to_le_bytes());
+        out.extend_from_slice(&slot.to_le_bytes());
+        out.extend_from_slice(&(key.len() as u16).to_le_bytes());
+        out.extend_from_slice(&(value_len as u32).to_le_bytes());
+        out.extend_from_slice(key);
+        out.extend_from_slice(index);
+        out.extend_from_slice(value);
+        self.records += 1;
+        Ok(())
     }
-}
 
-/// Chunks of a snapshot; see [`State::snapshot_chunks`].
-pub struct SnapshotChunks<'a> {
-    records: Box<dyn Iterator<Item = (u16, u16, &'a [u8], Value<'a>)> + 'a>,
-    bytes_max: usize,
-    next: Vec<u8>,
-}
-
-impl Iterator for SnapshotChunks<'_> {
-    type Item = Vec<u8>;
-
-    fn next(&mut self) -> Option<Vec<u8>> {
-        for (collection, slot, key, value) in self.records.by_ref() {
-            let value = value.bytes();
-            let len = RECORD_HEADER_LEN + key.len() + value.len();
-            let full = !self.next.is_empty() && self.next.len() + len > self.bytes_max;
-            let done = full.then(|| std::mem::take(&mut self.next));
-            append(&mut self.next, (collection, slot, key, value));
-            if done.is_some() {
-                return done;
+    /// Passes over a table, a part at a time; `put` adds an entry.
+    fn table<'a, E: Hashed>(
+        &mut self,
+        table: &'a Table<E>,
+        after: &mut (u32, Vec<u8>),
+        mut put: impl FnMut(&mut Piece, &'a E) -> Result<(), Full>,
+    ) -> Result<(), Full> {
+        loop {
+            let next = table.after((after.0, &after.1), PIECE_SORT_MAX);
+            self.entries += next.looked_at + 1;
+            let (mut last, mut room) = (None, Ok(()));
+            for entry in next.entries {
+                room = put(self, entry);
+                if room.is_err() {
+                    break;
+                }
+                last = Some(entry);
+            }
+            if let Some(last) = last {
+                *after = (last.hash(), last.key().to_vec());
+            }
+            room?;
+            match next.rest {
+                Rest::Same => {}
+                // No key is empty: this comes before all of the hash.
+                Rest::Part(hash) => *after = (hash, Vec::new()),
+                Rest::Nothing => return Ok(()),
+            }
+            if self.entries >= self.max.entries {
+                return Err(Full);
             }
         }
-        if self.next.is_empty() {
-            None
-        } else {
-            Some(std::mem::take(&mut self.next))
+    }
+
+    fn ordered(
+        &mut self,
+        collection: u16,
+        map: &BTreeMap<Box<[u8]>, Ordered>,
+        after: &mut Vec<u8>,
+    ) -> Result<(), Full> {
+        let from = match &**after {
+            [] => Bound::Unbounded,
+            key => Bound::Excluded(key),
+        };
+        let mut last = None;
+        let mut room = Ok(());
+        for (key, entry) in map.range::<[u8], _>((from, Bound::Unbounded)) {
+            self.entries += 1;
+            room = self.put((collection, entry.slot, key), &[], &entry.value);
+            if room.is_err() {
+                break;
+            }
+            last = Some(key);
+        }
+        if let Some(last) = last {
+            *after = last.to_vec();
+        }
+        room
+    }
+
+    fn array(
+        &mut self,
+        collection: u16,
+        array: &Array,
+        within: &mut Option<Within>,
+    ) -> Result<(), Full> {
+        let begun = within.take_if(|w| w.born == array.born);
+        let first = begun.map_or(0, |w| w.next.saturating_sub(array.popped - w.popped));
+        for (index, item) in array.items.iter().enumerate().skip(first as usize) {
+            self.entries += 1;
+            let at = (collection, array.slot, &*array.key);
+            if self.put(at, &(index as u64).to_le_bytes(), item).is_err() {
+                *within = Some(Within {
+                    born: array.born,
+                    popped: array.popped,
+                    next: index as u64,
+                });
+                return Err(Full);
+            }
+        }
+        Ok(())
+    }
+
+    /// Passes over what is left of a collection.
+    fn collection(&mut self, contents: &Contents, walk: &mut Walk) -> Result<(), Full> {
+        let (c, after, within) = (walk.collection, &mut walk.after, &mut walk.within);
+        match contents {
+            Contents::Hash(table) => self.table(table, after, |piece, e: &Entry| {
+                piece.put((c, e.slot(), e.key()), &[], e.value())
+            }),
+            Contents::Ordered(map) => self.ordered(c, map, &mut after.1),
+            Contents::Array(table) => {
+                self.table(table, after, |piece, a: &Array| piece.array(c, a, within))
+            }
+            Contents::Counter(table) => self.table(table, after, |piece, e: &Counter| {
+                piece.put((c, e.slot, &e.key), &[], &e.value.to_le_bytes())
+            }),
         }
     }
 }
 
 impl State {
-    /// The contents in chunks of at most `bytes_max` bytes (a single record may be longer, up to
-    /// [`crate::limits::RECORD_LEN_MAX`]). Equal contents give equal chunks.
-    pub fn snapshot_chunks(&self, bytes_max: usize) -> SnapshotChunks<'_> {
-        let records = self.contents.iter().enumerate().flat_map(|(i, c)| {
-            let collection = i as u16;
-            records(c).map(move |(slot, key, value)| (collection, slot, key, value))
-        });
-        SnapshotChunks {
-            records: Box::new(records),
-            bytes_max,
-            next: Vec::new(),
+    /// What comes next on the walk, as it is now; none if that was nothing. Equal contents give
+    /// equal pieces.
+    pub fn next_piece(&self, walk: &mut Walk, max: PieceMax) -> Option<Vec<u8>> {
+        let mut piece = Piece {
+            bytes: walk.records.to_le_bytes().to_vec(),
+            records: 0,
+            entries: 0,
+            max,
+        };
+        while let Some(contents) = self.contents.get(usize::from(walk.collection)) {
+            if let Err(Full) = piece.collection(contents, walk) {
+                break;
+            }
+            *walk = Walk {
+                collection: walk.collection + 1,
+                records: walk.records,
+                entries: walk.entries,
+                ..Walk::default()
+            };
         }
+        walk.is_done = usize::from(walk.collection) == self.contents.len();
+        walk.records += piece.records;
+        walk.entries += piece.entries as u64;
+        (piece.records > 0).then_some(piece.bytes)
     }
 
     /// Digest of the contents, for comparing replicas (not against an adversary).
     pub fn digest(&self) -> u64 {
-        self.snapshot_chunks(64 * 1024)
-            .fold(0, |h, chunk| chunk_digest(h, &chunk))
+        let max = PieceMax {
+            bytes: 1 << 20,
+            entries: usize::MAX,
+        };
+        let mut walk = Walk::default();
+        let mut digest = 0;
+        while !walk.is_done() {
+            if let Some(piece) = self.next_piece(&mut walk, max) {
+                digest = piece_digest(digest, &piece[PIECE_HEADER_LEN..]);
+            }
+        }
+        digest
     }
 }
 
-/// Digest that does not depend on where chunks end, only on the records.
-fn chunk_digest(mut h: u64, chunk: &[u8]) -> u64 {
-    let mut rest = chunk;
-    while let Ok((collection, slot, key, value, after)) = parse(rest, 0) {
-        let head = u64::from(collection) << 16 | u64::from(slot);
-        h = digest(digest(digest(h, &head.to_le_bytes()), key), value);
+/// Digest that does not depend on where pieces end, only on the records.
+fn piece_digest(mut h: u64, mut rest: &[u8]) -> u64 {
+    while let Ok((record, after)) = Record::parse(rest, 0) {
+        let head = u64::from(record.collection) << 16 | u64::from(record.slot);
+        h = digest(digest(h, &head.to_le_bytes()), record.key);
+        h = digest(h, record.value);
         rest = after;
     }
     h
 }
 
-/// The first record of `rest`, and what follows it.
-#[expect(clippy::type_complexity)]
-fn parse(rest: &[u8], at: usize) -> Result<(u16, u16, &[u8], &[u8], &[u8]), RestoreError> {
-    let (head, body) = rest
-        .split_first_chunk::<RECORD_HEADER_LEN>()
-        .ok_or(RestoreError::Truncated(at))?;
-    let [c0, c1, s0, s1, k0, k1, v0, v1, v2, v3] = *head;
-    let key_len = usize::from(u16::from_le_bytes([k0, k1]));
-    let value_len = u32::from_le_bytes([v0, v1, v2, v3]) as usize;
-    if key_len == 0 || key_len > KEY_LEN_MAX || value_len > VALUE_LEN_MAX {
-        return Err(RestoreError::Lengths { key_len, value_len });
-    }
-    let (key, body) = body
-        .split_at_checked(key_len)
-        .ok_or(RestoreError::Truncated(at))?;
-    let (value, after) = body
-        .split_at_checked(value_len)
-        .ok_or(RestoreError::Truncated(at))?;
-    let (collection, slot) = (u16::from_le_bytes([c0, c1]), u16::from_le_bytes([s0, s1]));
-    Ok((collection, slot, key, value, after))
+/// A record of a piece.
+struct Record<'a> {
+    collection: u16,
+    slot: u16,
+    key: &'a [u8],
+    value: &'a [u8],
 }
 
-/// Rebuilds a state from the chunks of a snapshot, in their order.
+impl<'a> Record<'a> {
+    /// The first record of `rest`, and what follows it.
+    fn parse(rest: &'a [u8], at: usize) -> Result<(Record<'a>, &'a [u8]), RestoreError> {
+        let truncated = RestoreError::Truncated(at);
+        let (head, body) = rest
+            .split_first_chunk::<RECORD_HEADER_LEN>()
+            .ok_or(truncated.clone())?;
+        let [c0, c1, s0, s1, k0, k1, v0, v1, v2, v3] = *head;
+        let key_len = usize::from(u16::from_le_bytes([k0, k1]));
+        let value_len = u32::from_le_bytes([v0, v1, v2, v3]) as usize;
+        if key_len == 0 || key_len > KEY_LEN_MAX || value_len > INDEX_LEN + VALUE_LEN_MAX {
+            return Err(RestoreError::Lengths { key_len, value_len });
+        }
+        let (key, body) = body.split_at_checked(key_len).ok_or(truncated.clone())?;
+        let (value, after) = body.split_at_checked(value_len).ok_or(truncated)?;
+        let record = Record {
+            collection: u16::from_le_bytes([c0, c1]),
+            slot: u16::from_le_bytes([s0, s1]),
+            key,
+            value,
+        };
+        Ok((record, after))
+    }
+}
+
+/// Rebuilds a state from the pieces of a snapshot and the batches between them, in their order.
 pub struct Restore {
     state: State,
-    /// Collection and key of the last record.
-    last: Option<(u16, Vec<u8>)>,
+    /// Records that have come.
+    records: u64,
 }
 
 impl Restore {
@@ -198,42 +351,67 @@ impl Restore {
     pub fn new(specs: &[CollectionSpec]) -> Restore {
         Restore {
             state: State::new(specs),
-            last: None,
+            records: 0,
         }
     }
 
-    /// Takes the next chunk. After an error the restore is of no use.
-    pub fn accept(&mut self, chunk: &[u8]) -> Result<(), RestoreError> {
-        let mut rest = chunk;
+    /// Takes the next piece. After an error the restore is of no use.
+    pub fn accept(&mut self, piece: &[u8]) -> Result<(), RestoreError> {
+        let (found, mut rest) = piece
+            .split_first_chunk::<PIECE_HEADER_LEN>()
+            .ok_or(RestoreError::Truncated(0))?;
+        let (found, expected) = (u64::from_le_bytes(*found), self.records);
+        if found != expected {
+            return Err(RestoreError::Order { found, expected });
+        }
         while !rest.is_empty() {
-            let at = chunk.len() - rest.len();
-            let (collection, slot, key, value, after) = parse(rest, at)?;
+            let (record, after) = Record::parse(rest, piece.len() - rest.len())?;
+            self.set(&record)?;
+            self.records += 1;
             rest = after;
-            let array = self.state.kind(collection) == Some(Kind::Array);
-            if let Some((last_collection, last_key)) = &self.last {
-                let order = (*last_collection, &**last_key).cmp(&(collection, key));
-                if order.is_gt() || (order.is_eq() && !array) {
-                    return Err(RestoreError::Order { collection });
+        }
+        Ok(())
+    }
+
+    /// Sets what the record holds, whatever was there.
+    fn set(&mut self, record: &Record<'_>) -> Result<(), RestoreError> {
+        let Record {
+            collection,
+            slot,
+            key,
+            value,
+        } = *record;
+        let wrong = RestoreError::Value(value.len());
+        let op = match self.state.kind(collection) {
+            Some(Kind::Array) => {
+                let (index, item) = value.split_first_chunk::<INDEX_LEN>().ok_or(wrong)?;
+                let index = u64::from_le_bytes(*index);
+                let len = self.state.array_len(collection, key);
+                if index > len {
+                    return Err(RestoreError::Gap { index, len });
                 }
+                // What batches added before the elements that were there came.
+                self.state.truncate(collection, key, index as usize);
+                Op::ArrayPush(item)
             }
-            let op = match self.state.kind(collection) {
-                Some(Kind::Array) => Op::ArrayPush(value),
-                Some(Kind::Counter) => {
-                    let bytes = value
-                        .try_into()
-                        .map_err(|_| RestoreError::Counter(value.len()))?;
-                    Op::CounterAdd(i64::from_le_bytes(bytes))
-                }
-                _ => Op::Put(value),
-            };
-            self.state.apply_op(slot, collection, key, op)?;
-            match &mut self.last {
-                Some((last_collection, last_key)) => {
-                    *last_collection = collection;
-                    last_key.clear();
-                    last_key.extend_from_slice(key);
-                }
-                None => self.last = Some((collection, key.to_vec())),
+            Some(Kind::Counter) => {
+                let value = value.try_into().map_err(|_| wrong)?;
+                self.state.apply_op(slot, collection, key, Op::Delete)?;
+                Op::CounterAdd(i64::from_le_bytes(value))
+            }
+            _ if value.len() > VALUE_LEN_MAX => return Err(wrong),
+            _ => Op::Put(value),
+        };
+        Ok(self.state.apply_op(slot, collection, key, op)?)
+    }
+
+    /// Applies a batch that was applied to the state since the walk began.
+    pub fn apply(&mut self, batch: &WriteBatch) -> Result<(), ApplyError> {
+        for (collection, key, op) in batch.ops() {
+            match self.state.apply_op(batch.slot(), collection, key, op) {
+                // Its array has not come, or not so far.
+                Ok(()) | Err(ApplyError::Index { .. }) => {}
+                Err(e) => return Err(e),
             }
         }
         Ok(())
@@ -244,7 +422,7 @@ impl Restore {
         self.state.memory_bytes()
     }
 
-    /// The state, after the last chunk.
+    /// The state, after the last piece.
     pub fn finish(self) -> State {
         self.state
     }

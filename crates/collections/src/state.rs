@@ -1,14 +1,14 @@
 //! The contents of one shard's collections.
 
 use crate::batch::{Op, WriteBatch};
-use crate::hash::{self, key_hash};
+use crate::hash::key_hash;
 use crate::limits::{
     ARRAY_ENTRY_BYTES, COLLECTIONS_MAX, COUNTER_ENTRY_BYTES, ELEMENT_BYTES, HASH_ENTRY_BYTES,
     ORDERED_ENTRY_BYTES, WARM_KEYS_MAX,
 };
-use crate::map::ByteMap;
+use crate::map::Entry;
+use crate::table::{Hashed, Table};
 use crate::{CollectionSpec, Kind};
-use foldhash::fast::FixedState;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
 use thiserror::Error;
@@ -21,21 +21,47 @@ pub(crate) struct Ordered {
 
 /// An array. Invariant: not empty.
 pub(crate) struct Array {
+    pub(crate) key: Box<[u8]>,
+    hash: u32,
     pub(crate) slot: u16,
+    /// Number of this array among all that the state ever had: its key may come back.
+    pub(crate) born: u64,
+    /// Elements that were dropped from the front.
+    pub(crate) popped: u64,
     pub(crate) items: VecDeque<Box<[u8]>>,
 }
 
 /// A counter.
 pub(crate) struct Counter {
+    pub(crate) key: Box<[u8]>,
+    hash: u32,
     pub(crate) slot: u16,
     pub(crate) value: i64,
 }
 
-type Table<V> = hashbrown::HashMap<Box<[u8]>, V, FixedState>;
+impl Hashed for Array {
+    fn hash(&self) -> u32 {
+        self.hash
+    }
+
+    fn key(&self) -> &[u8] {
+        &self.key
+    }
+}
+
+impl Hashed for Counter {
+    fn hash(&self) -> u32 {
+        self.hash
+    }
+
+    fn key(&self) -> &[u8] {
+        &self.key
+    }
+}
 
 /// Contents of one collection.
 pub(crate) enum Contents {
-    Hash(ByteMap),
+    Hash(Table<Entry>),
     Ordered(BTreeMap<Box<[u8]>, Ordered>),
     Array(Table<Array>),
     Counter(Table<Counter>),
@@ -44,10 +70,10 @@ pub(crate) enum Contents {
 impl Contents {
     fn new(kind: Kind) -> Contents {
         match kind {
-            Kind::HashMap => Contents::Hash(ByteMap::default()),
+            Kind::HashMap => Contents::Hash(Table::default()),
             Kind::OrderedMap => Contents::Ordered(BTreeMap::new()),
-            Kind::Array => Contents::Array(Table::with_hasher(hash::state())),
-            Kind::Counter => Contents::Counter(Table::with_hasher(hash::state())),
+            Kind::Array => Contents::Array(Table::default()),
+            Kind::Counter => Contents::Counter(Table::default()),
         }
     }
 
@@ -98,6 +124,7 @@ pub struct State {
     specs: Vec<CollectionSpec>,
     pub(crate) contents: Vec<Contents>,
     memory_bytes: usize,
+    arrays_born: u64,
 }
 
 impl std::fmt::Debug for State {
@@ -120,6 +147,7 @@ impl State {
             contents: specs.iter().map(|s| Contents::new(s.kind)).collect(),
             specs: specs.to_vec(),
             memory_bytes: 0,
+            arrays_born: 0,
         }
     }
 
@@ -171,7 +199,7 @@ impl State {
     #[inline]
     pub(crate) fn get_hashed(&self, collection: u16, hash: u32, key: &[u8]) -> Option<&[u8]> {
         match self.contents.get(usize::from(collection))? {
-            Contents::Hash(m) => m.get(hash, key),
+            Contents::Hash(m) => m.get(hash, key).map(Entry::value),
             Contents::Ordered(m) => m.get(key).map(|e| &*e.value),
             Contents::Array(_) | Contents::Counter(_) => None,
         }
@@ -222,7 +250,7 @@ impl State {
             _ => None,
         };
         map.into_iter()
-            .flat_map(|m| m.iter().map(|(key, _, value)| (key, value)))
+            .flat_map(|m| m.iter().map(|e| (e.key(), e.value())))
     }
 
     /// Arrays: elements of the array at a key.
@@ -244,14 +272,14 @@ impl State {
 
     pub(crate) fn array(&self, collection: u16, key: &[u8]) -> Option<&Array> {
         match self.contents.get(usize::from(collection))? {
-            Contents::Array(m) => m.get(key),
+            Contents::Array(m) => m.get(key_hash(key), key),
             _ => None,
         }
     }
 
     pub(crate) fn counter(&self, collection: u16, key: &[u8]) -> Option<&Counter> {
         match self.contents.get(usize::from(collection))? {
-            Contents::Counter(m) => m.get(key),
+            Contents::Counter(m) => m.get(key_hash(key), key),
             _ => None,
         }
     }
@@ -292,8 +320,8 @@ impl State {
                 *memory += value.len();
             }
             (Contents::Hash(m), Op::Delete) => {
-                if let Some(old_len) = m.delete(key_hash(key), key) {
-                    *memory -= key.len() + old_len + HASH_ENTRY_BYTES;
+                if let Some(old) = m.remove(key_hash(key), key) {
+                    *memory -= key.len() + old.value().len() + HASH_ENTRY_BYTES;
                 }
             }
             (Contents::Ordered(m), Op::Put(value)) => put_ordered(m, memory, slot, key, value),
@@ -303,24 +331,32 @@ impl State {
                 }
             }
             (Contents::Array(m), Op::Delete) => {
-                if let Some(old) = m.remove(key) {
+                if let Some(old) = m.remove(key_hash(key), key) {
                     let items: usize = old.items.iter().map(|i| i.len() + ELEMENT_BYTES).sum();
                     *memory -= key.len() + items + ARRAY_ENTRY_BYTES;
                 }
             }
             (Contents::Array(m), Op::ArrayPush(value)) => {
                 *memory += value.len() + ELEMENT_BYTES;
-                if let Some(array) = m.get_mut(key) {
+                let hash = key_hash(key);
+                if let Some(array) = m.get_mut(hash, key) {
                     array.slot = slot;
                     array.items.push_back(value.into());
                 } else {
-                    let items = VecDeque::from([value.into()]);
-                    m.insert(key.into(), Array { slot, items });
+                    self.arrays_born += 1;
+                    m.insert(Array {
+                        key: key.into(),
+                        hash,
+                        slot,
+                        born: self.arrays_born,
+                        popped: 0,
+                        items: VecDeque::from([value.into()]),
+                    });
                     *memory += key.len() + ARRAY_ENTRY_BYTES;
                 }
             }
             (Contents::Array(m), Op::ArrayPut(index, value)) => {
-                let array = m.get_mut(key);
+                let array = m.get_mut(key_hash(key), key);
                 let len = array.as_ref().map_or(0, |a| a.items.len());
                 let Some(array) = array.filter(|_| index < len as u64) else {
                     return Err(ApplyError::Index {
@@ -335,35 +371,65 @@ impl State {
                 overwrite(item, value);
             }
             (Contents::Array(m), Op::ArrayPopFront) => {
-                let Some(array) = m.get_mut(key) else {
+                let hash = key_hash(key);
+                let Some(array) = m.get_mut(hash, key) else {
                     return Ok(());
                 };
                 array.slot = slot;
                 let old = array.items.pop_front().expect("arrays are not empty");
+                array.popped += 1;
                 *memory -= old.len() + ELEMENT_BYTES;
                 if array.items.is_empty() {
-                    m.remove(key);
+                    m.remove(hash, key);
                     *memory -= key.len() + ARRAY_ENTRY_BYTES;
                 }
             }
-            (Contents::Counter(m), Op::CounterAdd(delta)) => match m.get_mut(key) {
-                Some(counter) => {
-                    counter.slot = slot;
-                    counter.value = counter.value.wrapping_add(delta);
+            (Contents::Counter(m), Op::CounterAdd(delta)) => {
+                let hash = key_hash(key);
+                match m.get_mut(hash, key) {
+                    Some(counter) => {
+                        counter.slot = slot;
+                        counter.value = counter.value.wrapping_add(delta);
+                    }
+                    None => {
+                        m.insert(Counter {
+                            key: key.into(),
+                            hash,
+                            slot,
+                            value: delta,
+                        });
+                        *memory += key.len() + COUNTER_ENTRY_BYTES;
+                    }
                 }
-                None => {
-                    m.insert(key.into(), Counter { slot, value: delta });
-                    *memory += key.len() + COUNTER_ENTRY_BYTES;
-                }
-            },
+            }
             (Contents::Counter(m), Op::Delete) => {
-                if m.remove(key).is_some() {
+                if m.remove(key_hash(key), key).is_some() {
                     *memory -= key.len() + COUNTER_ENTRY_BYTES;
                 }
             }
             _ => return Err(ApplyError::WrongKind { collection, kind }),
         }
         Ok(())
+    }
+}
+
+impl State {
+    /// Arrays: drops the elements from `len` on.
+    pub(crate) fn truncate(&mut self, collection: u16, key: &[u8], len: usize) {
+        let Some(Contents::Array(m)) = self.contents.get_mut(usize::from(collection)) else {
+            return;
+        };
+        let hash = key_hash(key);
+        let Some(array) = m.get_mut(hash, key) else {
+            return;
+        };
+        for old in array.items.drain(len.min(array.items.len())..) {
+            self.memory_bytes -= old.len() + ELEMENT_BYTES;
+        }
+        if array.items.is_empty() {
+            m.remove(hash, key);
+            self.memory_bytes -= key.len() + ARRAY_ENTRY_BYTES;
+        }
     }
 }
 

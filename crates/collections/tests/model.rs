@@ -1,6 +1,8 @@
 //! Differential test: collections against plain ordered maps, with random requests.
 
-use e3_collections::{CollectionSpec, Kind, Restore, State, Txn, TxnError, WriteBatch};
+use e3_collections::{
+    CollectionSpec, Kind, PieceMax, Restore, State, Txn, TxnError, Walk, WriteBatch,
+};
 use e3_testkit::{Random, seeds};
 use std::collections::BTreeMap;
 
@@ -179,10 +181,19 @@ fn check(state: &State, model: &Model) {
     assert_eq!(state.len(COUNTER), model.counters.len());
 }
 
-fn restored(state: &State, chunk_len_max: usize) -> State {
+fn pieces(state: &State, bytes: usize) -> Vec<Vec<u8>> {
+    let (mut walk, mut pieces) = (Walk::default(), Vec::new());
+    let max = PieceMax { bytes, entries: 1 };
+    while !walk.is_done() {
+        pieces.extend(state.next_piece(&mut walk, max));
+    }
+    pieces
+}
+
+fn restored(state: &State, piece_len_max: usize) -> State {
     let mut restore = Restore::new(state.specs());
-    for chunk in state.snapshot_chunks(chunk_len_max) {
-        restore.accept(&chunk).unwrap();
+    for piece in pieces(state, piece_len_max) {
+        restore.accept(&piece).unwrap();
     }
     restore.finish()
 }
@@ -220,9 +231,8 @@ fn random_requests_agree_with_ordered_maps() {
         let copy = restored(&primary, 300);
         check(&copy, &model);
         assert_eq!(copy.memory_bytes(), primary.memory_bytes());
-        let chunks: Vec<_> = primary.snapshot_chunks(300).collect();
-        assert!(chunks.iter().all(|c| c.len() <= 300));
-        assert_eq!(chunks, copy.snapshot_chunks(300).collect::<Vec<_>>());
+        assert!(pieces(&primary, 300).iter().all(|c| c.len() <= 300));
+        assert_eq!(pieces(&primary, 300), pieces(&copy, 300));
         assert_eq!(copy.digest(), primary.digest());
     }
 }
@@ -300,7 +310,7 @@ fn any_bytes_are_a_batch_or_an_error() {
 }
 
 #[test]
-fn a_repeated_or_swapped_chunk_is_refused() {
+fn a_repeated_swapped_or_cut_piece_is_refused() {
     let mut state = State::new(&specs());
     let mut txn = Txn::new();
     txn.begin(0);
@@ -308,14 +318,13 @@ fn a_repeated_or_swapped_chunk_is_refused() {
         txn.put(&state, HASH, &[i], &[0; 50]).unwrap();
     }
     state.apply(&txn.finish()).unwrap();
-    let chunks: Vec<_> = state.snapshot_chunks(100).collect();
+    let pieces = pieces(&state, 100);
     let mut restore = Restore::new(&specs());
-    restore.accept(&chunks[0]).unwrap();
-    assert!(restore.accept(&chunks[0]).is_err());
+    restore.accept(&pieces[0]).unwrap();
+    assert!(restore.accept(&pieces[0]).is_err());
     let mut restore = Restore::new(&specs());
-    restore.accept(&chunks[1]).unwrap();
-    assert!(restore.accept(&chunks[0]).is_err());
+    assert!(restore.accept(&pieces[1]).is_err());
     let mut restore = Restore::new(&specs());
-    let cut = &chunks[0][..chunks[0].len() - 1];
+    let cut = &pieces[0][..pieces[0].len() - 1];
     assert!(restore.accept(cut).is_err());
 }

@@ -57,6 +57,23 @@ impl DeadLetters {
         self.kept.values()
     }
 
+    /// Place of the next letter.
+    pub(crate) fn end(&self) -> u64 {
+        self.next
+    }
+
+    /// Letters from this place on, with their places.
+    pub(crate) fn from(&self, place: u64) -> impl Iterator<Item = (u64, &(MessageId, DeadLetter))> {
+        self.kept.range(place..).map(|(place, kept)| (*place, kept))
+    }
+
+    /// Adds newer letters.
+    pub(crate) fn append(&mut self, newer: DeadLetters) {
+        for (_, (id, letter)) in newer.kept {
+            self.keep(id, letter);
+        }
+    }
+
     /// Letters that can be read.
     pub(crate) fn len(&self) -> usize {
         self.kept.len()

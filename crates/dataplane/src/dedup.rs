@@ -13,6 +13,7 @@ use e3_wire::entry::{Entry, Outcome};
 use e3_wire::message::Message;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
+use std::ops::Bound::{Excluded, Unbounded};
 use std::rc::Rc;
 
 /// Messages handled by one shard.
@@ -92,6 +93,22 @@ impl Client {
 
     fn entries(&self) -> impl Iterator<Item = &Rc<Entry>> {
         self.requests.values().chain(self.messages.values())
+    }
+
+    /// Entries behind this message, in the order of [`Client::entries`].
+    fn entries_after(&self, id: MessageId) -> impl Iterator<Item = &Rc<Entry>> {
+        let seq = id.request.seq;
+        let (request, message) = match id.via {
+            Via::Ingress => (Excluded((seq, id.index)), Unbounded),
+            // Messages come after all requests.
+            Via::Edge(edge) => (
+                Excluded((u64::MAX, u32::MAX)),
+                Excluded((seq, edge, id.index)),
+            ),
+        };
+        let requests = self.requests.range((request, Unbounded));
+        let messages = self.messages.range((message, Unbounded));
+        requests.map(|(_, e)| e).chain(messages.map(|(_, e)| e))
     }
 }
 
@@ -208,11 +225,18 @@ impl DedupTable {
         Some(next)
     }
 
-    /// All that is remembered, in the order of the log.
-    pub(crate) fn entries(&self) -> Vec<&Rc<Entry>> {
-        let mut all: Vec<_> = self.clients.values().flat_map(Client::entries).collect();
-        all.sort_by_key(|entry| entry.op);
-        all
+    /// All that is remembered behind this message, in an order that writes do not disturb.
+    pub(crate) fn entries_after(
+        &self,
+        place: Option<(Slot, MessageId)>,
+    ) -> impl Iterator<Item = &Rc<Entry>> {
+        let client = place.map(|(slot, id)| (slot, id.request.client));
+        let rest = client.map_or(Unbounded, Excluded);
+        let within = client.and_then(|key| self.clients.get(&key)).zip(place);
+        let within = within.map(|(client, (_, id))| client.entries_after(id));
+        let rest = self.clients.range((rest, Unbounded));
+        let rest = rest.flat_map(|(_, client)| client.entries());
+        within.into_iter().flatten().chain(rest)
     }
 
     /// About what is remembered takes, in bytes.

@@ -54,8 +54,29 @@ pub const ACK_DELAY: Nanos = Nanos::from_millis(2);
 pub const RELEASED_INTERVAL: Nanos = Nanos::from_millis(50);
 /// Datagram buffers that are kept for reuse.
 pub const SPARE_BUFFERS_MAX: usize = 64;
-/// Bytes of a snapshot's chunk.
-pub const SNAPSHOT_CHUNK_LEN: usize = 16 * 1024;
+/// Bytes of a snapshot that are made at a time. A single item may be longer.
+pub const PIECE_LEN: usize = 16 * 1024;
+/// Entries that are looked at for them.
+pub const PIECE_ENTRIES_MAX: usize = 4096;
+/// How often that is done in one turn.
+pub const TURN_PIECES_MAX: usize = 16;
+/// Latest entries that a replica keeps as they were sent, in bytes: where replicas differ by no more
+/// after a fail-over, they need no snapshot.
+pub const TAIL_LEN_MAX: usize = 256 * 1024;
+/// The same in entries.
+pub const TAIL_ITEMS_MAX: usize = 2048;
+/// Primaries that a log remembers.
+pub const REIGNS_MAX: usize = e3_wire::limits::REIGNS_MAX;
+/// Bytes of a joining backup's stream that may be open for more of the snapshot to be made.
+pub const JOIN_AHEAD_LEN: usize = 128 * 1024;
+/// Bytes that may be open before the primary waits for the backup.
+pub const JOIN_LEN_MAX: usize = 4 << 20;
+/// The same in items.
+pub const JOIN_ITEMS_MAX: usize = OUTBOX_MAX;
+/// How long the primary waits for a sign of a backup with too much open.
+pub const JOIN_PATIENCE: Nanos = Nanos::from_millis(5);
+/// The same after the stream began again several times.
+pub const JOIN_PATIENCE_MAX: Nanos = Nanos::from_millis(160);
 /// Bytes after which a datagram is sent without waiting for more frames. Loopback carries this in
 /// one piece; on Ethernet it is one segmented send.
 pub const DATAGRAM_LEN_GOAL: usize = 32 * 1024;
@@ -67,6 +88,10 @@ const _: () = assert!(
 const _: () = assert!(
     CLOCK_SKEW_MAX.0 > LEASE.0,
     "a request for a lease that is of use may be in flight for long"
+);
+const _: () = assert!(
+    TURN_PIECES_MAX * PIECE_LEN >= 2 * JOIN_AHEAD_LEN,
+    "a turn makes all that may be open"
 );
 const _: () = assert!(KEYED_MAX < SESSIONS_MAX);
 const _: () = assert!(DEDUP_GRACE.0 < KEYED_GRACE.0);

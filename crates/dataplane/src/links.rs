@@ -88,11 +88,6 @@ impl Links {
         self.sender_tables.get(&link.app)?.get(cell)
     }
 
-    /// A sending end.
-    pub(crate) fn sender(&self, app: &App, link: &Link) -> Option<&SendEnd> {
-        self.senders.get(self.sender_id(app, link)?.at())
-    }
-
     /// All sending ends, ordered by their channels.
     pub(crate) fn senders(&self) -> Vec<&SendEnd> {
         let mut all: Vec<_> = self.senders.iter().map(|(_, end)| end).collect();
@@ -140,12 +135,12 @@ impl Links {
         Some(id)
     }
 
-    /// Begins a channel, in place of the one that was there.
-    pub(crate) fn begin(&mut self, now: Timestamp, app: &App, link: Link, to: NodeId, epoch: u32) {
+    /// Begins a channel, in place of the one that was there. It is not restarted before then.
+    pub(crate) fn begin(&mut self, by: Timestamp, app: &App, link: Link, to: NodeId, epoch: u32) {
         self.drop_senders(|l| (l.app, l.ends) == (link.app, link.ends));
         let id = self.add_sender(app, link, to, epoch);
         if let Some(end) = id.and_then(|id| self.senders.get_mut(id.at())) {
-            end.restart_after = now + RESTART_INTERVAL;
+            end.restart_after = by;
         }
     }
 

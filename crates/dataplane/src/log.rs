@@ -4,6 +4,7 @@
 use crate::dead_letters::DeadLetters;
 use crate::dedup::{DedupTable, remembered_until};
 use crate::deliberate::{self, Fault};
+use crate::history::History;
 use crate::links::Delivery;
 use e3_collections::{CollectionSpec, State};
 use e3_model::{Bytes, Nanos, Timestamp};
@@ -30,6 +31,7 @@ pub(crate) struct Log {
     /// Entries after `released`, in order.
     pub(crate) outbox: VecDeque<Outgoing>,
     pub(crate) dead_letters: DeadLetters,
+    pub(crate) history: History,
 }
 
 /// An entry whose outputs are not all durable at their receivers.
@@ -55,6 +57,7 @@ impl Log {
             released: 0,
             outbox: VecDeque::new(),
             dead_letters: DeadLetters::default(),
+            history: History::default(),
         }
     }
 

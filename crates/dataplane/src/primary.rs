@@ -191,6 +191,7 @@ impl Primary {
         };
         (!self.frozen || deliberate::is(Fault::FrozenHandles))
             && self.is_startable
+            && !self.streams.are_behind(cx.now)
             && self.idle_at <= cx.now
             && self.in_flight.len() < IN_FLIGHT_MAX
             && shard.log.outbox.len() < OUTBOX_MAX

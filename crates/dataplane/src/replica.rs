@@ -127,6 +127,10 @@ impl Replica {
         if deliberate::is(Fault::OutboxDropped) {
             self.shard.log.release(self.shard.log.op);
         }
+        self.shard
+            .log
+            .history
+            .begin_reign(plan.view, self.shard.log.op);
         let primary = Primary::new(now, &self.shard.log, serve_at, generation);
         self.role = RoleState::Primary(Box::new(primary));
         effects.push(Effect::Start(self.shard.log.state.clone()));

@@ -103,11 +103,13 @@ pub(crate) enum Effect {
         body: Rc<[u8]>,
         op: Option<(u64, u32)>,
     },
-    /// Begin a replication stream in this epoch, in place of the one before.
+    /// Begin a replication stream in this epoch, in place of the one before. Not restarted again
+    /// before `settles_at`.
     BeginStream {
         link: Link,
         backup: NodeId,
         epoch: u32,
+        settles_at: Timestamp,
     },
     /// Send an item of a replication stream. When it is durable the backup has all up to `op`; an
     /// item inside a snapshot brings it nowhere.

@@ -1,11 +1,11 @@
 //! The primary's streams to its backups: a snapshot first, then every entry.
 
 use crate::deliberate::{self, Fault};
-use crate::limits::*;
-use crate::log::Log;
+use crate::limits::{QUEUE_MAX, RESTART_INTERVAL};
+use crate::sending::Sending;
 use crate::shard::{Context, Effect, Shard, Turn};
-use e3_model::NodeId;
 use e3_model::plan::ShardPlan;
+use e3_model::{Nanos, NodeId, Timestamp};
 use e3_wire::entry::{Entry, Replicated};
 use e3_wire::frame::{Ends, Link};
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,18 +17,24 @@ pub(crate) struct Streams {
     backups: BTreeMap<NodeId, Backup>,
     /// Entry up to which the backups know that outputs are durable.
     released_told: u64,
+    /// [`Streams::pump`] is called in this turn.
+    will_pump: bool,
+    /// Backups of the first view may have the log already.
+    is_new: bool,
 }
 
 /// A backup as its primary sees it.
 #[derive(Debug)]
 pub(crate) struct Backup {
     pub(crate) link: Link,
+    /// Of the stream.
+    epoch: u32,
     /// It has everything up to this entry.
     pub(crate) acked: u64,
-    /// Last entry of the snapshot that it was sent first.
-    snapshot_op: u64,
-    /// Messages of that snapshot.
-    pub(crate) snapshot_len: u64,
+    /// It has the snapshot that it was sent first.
+    pub(crate) is_whole: bool,
+    /// Until it has that, and commits wait for it.
+    sending: Option<Box<Sending>>,
     /// Commits wait for it.
     pub(crate) required: bool,
     /// `commit` when it became required: from there on it has all that was released.
@@ -41,6 +47,8 @@ impl Streams {
         Streams {
             backups: BTreeMap::new(),
             released_told: released,
+            will_pump: false,
+            is_new: true,
         }
     }
 
@@ -77,11 +85,15 @@ impl Streams {
         // The stream's first epoch is the view, which makes streams unique where a backup leaves
         // and joins again.
         let epoch = turn.shard.view;
+        let is_new = std::mem::take(&mut self.is_new);
         for node in wanted {
             let required = plan.backups.contains(&node);
             let link = stream_link(turn.cx, turn.shard, node);
             match self.backups.get_mut(&node) {
                 Some(backup) if backup.link == link => backup.required |= required,
+                None if required && is_new && turn.shard.log.op > 0 => {
+                    self.resume(turn, commit, link, node, epoch);
+                }
                 // A node that restarted has nothing of what its process before had.
                 _ => self.begin(turn, commit, link, node, required, epoch),
             }
@@ -101,6 +113,40 @@ impl Streams {
         self.begin(turn, commit, link, node, required, epoch);
     }
 
+    /// Begins a backup's stream with the end of the log. A backup that cannot go on from there asks
+    /// for another epoch, and gets a snapshot.
+    fn resume(&mut self, turn: &mut Turn<'_>, commit: u64, link: Link, node: NodeId, epoch: u32) {
+        let settles_at = turn.cx.now;
+        turn.effects.push(Effect::BeginStream {
+            link,
+            backup: node,
+            epoch,
+            settles_at,
+        });
+        let log = &turn.shard.log;
+        let tail = log.history.tail();
+        let first_op = log.op + 1 - tail.len() as u64;
+        let reigns = log.history.reigns().to_vec();
+        let begin = Replicated::Resume { first_op, reigns }.encode();
+        let released = Replicated::Released(log.released).encode();
+        let send = |body: Rc<[u8]>, op| replicate(link, node, body, op);
+        turn.effects.push(send(begin.into(), 0));
+        let entries = tail.iter().zip(first_op..);
+        turn.effects
+            .extend(entries.map(|(entry, op)| send(entry.clone(), op)));
+        turn.effects.push(send(released.into(), log.op));
+        let backup = Backup {
+            link,
+            epoch,
+            acked: 0,
+            is_whole: false,
+            sending: None,
+            required: true,
+            required_from: commit,
+        };
+        self.backups.insert(node, backup);
+    }
+
     fn begin(
         &mut self,
         turn: &mut Turn<'_>,
@@ -114,59 +160,145 @@ impl Streams {
             link,
             backup: node,
             epoch,
+            settles_at: turn.cx.now + RESTART_INTERVAL,
         });
-        let snapshot = snapshot(&turn.shard.log);
-        let snapshot_len = snapshot.len() as u64;
-        let op = turn.shard.log.op;
-        for (at, body) in (1..).zip(snapshot) {
-            turn.effects.push(Effect::Replicate {
-                link,
-                backup: node,
-                body,
-                // Only the whole snapshot brings the backup to this entry.
-                op: (at == snapshot_len).then_some(op),
-            });
-        }
-        let backup = Backup {
+        let before = self.backups.get(&node).and_then(|b| b.sending.as_deref());
+        let (sending, begin) = Sending::new(turn.cx.now, &turn.shard.log, before);
+        let mut backup = Backup {
             link,
+            epoch,
             acked: 0,
-            snapshot_op: op,
-            snapshot_len,
+            is_whole: false,
+            sending: Some(Box::new(sending)),
             required,
             required_from: commit,
         };
+        backup.send(node, turn.effects, begin.into(), 0, Sending::on_sent);
         self.backups.insert(node, backup);
+        self.pump_soon(turn);
+    }
+
+    /// Has more of the snapshots made in this turn, when all completions are in: until then the
+    /// collections may hold writes of entries that are not in the log.
+    fn pump_soon(&mut self, turn: &mut Turn<'_>) {
+        if !std::mem::replace(&mut self.will_pump, true) {
+            turn.effects.push(Effect::WakeAt(turn.cx.now));
+        }
+    }
+
+    /// Sees that the primary goes on when it has waited long enough for this backup.
+    fn wake_if_over(turn: &mut Turn<'_>, sending: &Sending) {
+        if sending.is_over() && sending.waits_until() > turn.cx.now {
+            turn.effects.push(Effect::WakeAt(sending.waits_until()));
+        }
+    }
+
+    /// Makes and sends more of the snapshots that are on their way.
+    pub(crate) fn pump(&mut self, turn: &mut Turn<'_>) {
+        self.will_pump = false;
+        for (node, backup) in &mut self.backups {
+            let (link, log, effects) = (backup.link, &turn.shard.log, &mut *turn.effects);
+            if let Some(sending) = &mut backup.sending {
+                sending.pump(log, |item| {
+                    effects.push(replicate(link, *node, item.into(), log.op));
+                });
+                if sending.has_room() {
+                    // In the next turn: others wait too.
+                    effects.push(Effect::WakeAt(turn.cx.now + Nanos(1)));
+                }
+                Streams::wake_if_over(turn, sending);
+            }
+        }
     }
 
     /// Sends an entry to all backups.
-    pub(crate) fn replicate(&self, turn: &mut Turn<'_>, entry: &Entry) {
-        if !self.backups.is_empty() {
-            self.send(turn, Replicated::encode_entry(entry).into(), entry.op);
+    pub(crate) fn replicate(&mut self, turn: &mut Turn<'_>, entry: &Entry) {
+        if self.backups.is_empty() {
+            return turn.shard.log.history.skip();
+        }
+        let body: Rc<[u8]> = Replicated::encode_entry(entry).into();
+        turn.shard.log.history.push(body.clone());
+        self.send(turn, body, entry.op, Sending::on_entry);
+    }
+
+    fn send(
+        &mut self,
+        turn: &mut Turn<'_>,
+        body: Rc<[u8]>,
+        op: u64,
+        note: fn(&mut Sending, usize),
+    ) {
+        let mut late = Vec::new();
+        for (node, backup) in &mut self.backups {
+            let Some(sending) = &backup.sending else {
+                turn.effects
+                    .push(replicate(backup.link, *node, body.clone(), op));
+                continue;
+            };
+            if sending.is_over() {
+                // Of those that commits wait for, the outbox bounds what is open.
+                if !backup.required && sending.waits_until() <= turn.cx.now {
+                    late.push(*node);
+                    continue;
+                }
+                Streams::wake_if_over(turn, sending);
+            }
+            backup.send(*node, turn.effects, body.clone(), op, note);
+        }
+        for node in late {
+            self.begin_again(turn, node);
+            if let Some(backup) = self.backups.get_mut(&node) {
+                backup.send(node, turn.effects, body.clone(), op, note);
+            }
+        }
+        if self.backups.values().any(|b| b.sending.is_some()) {
+            self.pump_soon(turn);
         }
     }
 
-    fn send(&self, turn: &mut Turn<'_>, body: Rc<[u8]>, op: u64) {
-        for (node, backup) in self.iter() {
-            turn.effects.push(Effect::Replicate {
-                link: backup.link,
-                backup: node,
-                body: body.clone(),
-                op: Some(op),
-            });
+    /// Begins the stream of a backup once more that lets too much stay open.
+    fn begin_again(&mut self, turn: &mut Turn<'_>, node: NodeId) {
+        if let Some(backup) = self.backups.get(&node) {
+            let (link, required) = (backup.link, backup.required);
+            let (commit, epoch) = (backup.required_from, backup.epoch.wrapping_add(1));
+            self.begin(turn, commit, link, node, required, epoch);
         }
     }
 
-    /// A backup has everything up to `op`.
-    pub(crate) fn on_durable(&mut self, node: NodeId, op: u64, commit: u64, log_op: u64) {
+    /// Whether the primary waits for a backup that takes less than is written.
+    pub(crate) fn are_behind(&self, now: Timestamp) -> bool {
+        let sending = self.backups.values().filter_map(|b| b.sending.as_deref());
+        let mut over = sending.filter(|s| s.is_over());
+        over.any(|s| now < s.waits_until())
+    }
+
+    /// An item is durable: the backup has everything up to `op`.
+    pub(crate) fn on_durable(&mut self, turn: &mut Turn<'_>, node: NodeId, op: u64, commit: u64) {
+        let (now, log_op) = (turn.cx.now, turn.shard.log.op);
         let Some(backup) = self.backups.get_mut(&node) else {
             return;
         };
-        backup.acked = backup.acked.max(op);
-        // From here on commits wait for it, so that it cannot fall behind again.
-        if !backup.required && op >= backup.snapshot_op && op + QUEUE_MAX as u64 >= log_op {
-            backup.required = true;
-            backup.required_from = commit;
+        let Some(sending) = &mut backup.sending else {
+            // The first item says that it goes on from its own log.
+            backup.is_whole = true;
+            backup.acked = backup.acked.max(op);
+            return;
+        };
+        backup.is_whole |= sending.on_durable(now);
+        if backup.is_whole {
+            backup.acked = backup.acked.max(op);
+            // From here on commits wait for it, so that it cannot fall behind again.
+            if !backup.required && backup.acked + QUEUE_MAX as u64 >= log_op {
+                backup.required = true;
+                backup.required_from = commit;
+            }
+            if backup.required {
+                backup.sending = None;
+                return;
+            }
         }
+        Streams::wake_if_over(turn, sending);
+        self.pump_soon(turn);
     }
 
     /// Tells the backups which outputs need not be sent again.
@@ -177,7 +309,8 @@ impl Streams {
         }
         if std::mem::replace(&mut self.released_told, released) != released {
             // Behind the last entry in the stream, so its acknowledgement covers that too.
-            self.send(turn, Replicated::Released(released).encode().into(), op);
+            let body = Replicated::Released(released).encode().into();
+            self.send(turn, body, op, Sending::on_sent);
         }
     }
 
@@ -185,7 +318,7 @@ impl Streams {
     pub(crate) fn is_synced(&self, node: NodeId) -> bool {
         let backup = self.backups.get(&node);
         backup.is_some_and(|b| {
-            b.required && b.acked >= b.required_from.max(b.snapshot_op)
+            b.required && b.is_whole && b.acked >= b.required_from
                 || deliberate::is(Fault::SyncedAtOnce)
         })
     }
@@ -199,6 +332,7 @@ impl Streams {
     pub(crate) fn validate(&self, commit: u64, op: u64) {
         assert!(self.released_told <= op);
         for (node, b) in &self.backups {
+            b.sending.iter().for_each(|sending| sending.validate());
             assert!(b.acked <= op, "{node} acknowledged the future");
             let bound = b.acked.max(b.required_from);
             let is_alone = deliberate::is(Fault::CommitAlone);
@@ -226,31 +360,30 @@ fn stream_link(cx: &Context<'_>, shard: &Shard, node: NodeId) -> Link {
     }
 }
 
-/// A snapshot of the log, as items of a stream.
-fn snapshot(log: &Log) -> Vec<Rc<[u8]>> {
-    let mut items = Vec::new();
-    let mut put = |item: Replicated| items.push(item.encode().into());
-    put(Replicated::SnapshotBegin {
-        released: log.released,
-    });
-    for chunk in log.state.borrow().snapshot_chunks(SNAPSHOT_CHUNK_LEN) {
-        if deliberate::is(Fault::SnapshotWithoutState) {
-            break;
+/// An item for a backup's stream.
+fn replicate(link: Link, backup: NodeId, body: Rc<[u8]>, op: u64) -> Effect {
+    Effect::Replicate {
+        link,
+        backup,
+        body,
+        op: Some(op),
+    }
+}
+
+impl Backup {
+    /// Sends an item while the snapshot is on its way. Nothing before its end brings the backup to
+    /// an entry.
+    fn send(
+        &mut self,
+        node: NodeId,
+        effects: &mut Vec<Effect>,
+        body: Rc<[u8]>,
+        op: u64,
+        note: fn(&mut Sending, usize),
+    ) {
+        if let Some(sending) = &mut self.sending {
+            note(sending, body.len());
         }
-        put(Replicated::SnapshotState(chunk));
+        effects.push(replicate(self.link, node, body, op));
     }
-    let handled = log.dedup.entries().into_iter();
-    let is_whole = !deliberate::is(Fault::SnapshotWithoutHandled);
-    let released = handled.filter(|e| e.op <= log.released && is_whole);
-    for entry in released.chain(log.outbox.iter().map(|o| &o.entry)) {
-        put(Replicated::SnapshotSeen((**entry).clone()));
-    }
-    for (id, dead) in log.dead_letters.iter() {
-        put(Replicated::SnapshotDead(*id, dead.clone()));
-    }
-    put(Replicated::SnapshotEnd {
-        op: log.op,
-        now: log.now,
-    });
-    items
 }

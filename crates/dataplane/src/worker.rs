@@ -61,8 +61,8 @@ pub enum Output {
     Start {
         /// The shard.
         key: ShardKey,
-        /// Its collections. The executor applies a handler's writes and reports it done at once,
-        /// with no other input between: a snapshot must hold what is logged, no more.
+        /// Its collections. The executor applies a handler's writes and reports it done, with no
+        /// plan, datagram or tick between: a snapshot must hold what is logged, no more.
         state: Rc<RefCell<State>>,
     },
     /// Drop the instance and what it has been given.
@@ -199,7 +199,10 @@ impl Worker {
                     self.restart(&link, epoch);
                 }
             }
-            Timer::Replica(id) => self.primary(id, |p, turn| p.advance(turn)),
+            Timer::Replica(id) => self.primary(id, |p, turn| {
+                p.streams.pump(turn);
+                p.advance(turn);
+            }),
             Timer::Released => {
                 for id in std::mem::take(&mut self.released) {
                     if let Some(hosted) = self.replicas.get_mut(id.at()) {

@@ -4,31 +4,62 @@
 //! (DESIGN: State). A backup applies the batch; it does not run the handler.
 
 use crate::codec::{Reader, WireError, Write};
-use crate::limits::{BODY_LEN_MAX, ENTRY_OUTPUTS_MAX};
+use crate::limits::{BODY_LEN_MAX, ENTRY_OUTPUTS_MAX, REIGNS_MAX};
 use crate::message::{decode_id, decode_trace, encode_id, encode_trace};
 use e3_model::limits::{KEY_LEN_MAX, PAYLOAD_LEN_MAX};
 use e3_model::{EdgeId, MessageId, NodeId, Slot, Timestamp, TraceContext};
 
+/// The entries that one primary appended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Reign {
+    /// The view in which it became the primary.
+    pub view: u32,
+    /// Its first entry; the last is before that of the next reign.
+    pub first_op: u64,
+}
+
 /// What a primary sends to a backup.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Replicated {
-    /// A snapshot begins; the backup keeps what it has until the end arrives.
+    /// Entries from a number on follow. The backup goes on if its last entry is one of the primary's,
+    /// and is sent a snapshot if not.
+    Resume {
+        /// The first of the entries that follow.
+        first_op: u64,
+        /// Of the primary's log, at most [`crate::limits::REIGNS_MAX`], oldest first.
+        reigns: Vec<Reign>,
+    },
+    /// A snapshot begins; the backup keeps what it has until the end arrives. Entries go on between
+    /// its parts.
     SnapshotBegin {
+        /// Last entry before it.
+        op: u64,
+        /// `now` of that entry.
+        now: Timestamp,
+        /// Of messages of requests before then the log may know nothing.
+        since: Timestamp,
         /// Outputs of entries up to this one need not be sent again.
         released: u64,
+        /// As in [`Replicated::Resume`].
+        reigns: Vec<Reign>,
     },
-    /// Part of the collections.
-    SnapshotState(Vec<u8>),
-    /// A handled message, as an entry without writes.
+    /// An entry before the snapshot whose outputs may have to be sent again, without writes.
+    SnapshotOutgoing(Entry),
+    /// A message that was handled before the snapshot, as an entry without writes.
     SnapshotSeen(Entry),
-    /// A dead letter.
+    /// A dead letter from before the snapshot.
     SnapshotDead(MessageId, DeadLetter),
-    /// The snapshot is whole: it reaches to `op`.
+    /// Part of the collections.
+    SnapshotState {
+        /// Last entry in it.
+        op: u64,
+        /// A piece of a walk over the collections.
+        piece: Vec<u8>,
+    },
+    /// The snapshot is whole.
     SnapshotEnd {
         /// Last entry in it.
         op: u64,
-        /// `now` of the last entry.
-        now: Timestamp,
     },
     /// The next entry.
     Entry(Entry),
@@ -339,18 +370,59 @@ impl Entry {
     }
 }
 
+fn encode_reigns(out: &mut Vec<u8>, reigns: &[Reign]) {
+    out.put_u8(u8::try_from(reigns.len()).expect("bounded"));
+    for reign in reigns {
+        out.put_u32(reign.view);
+        out.put_u64(reign.first_op);
+    }
+}
+
+fn decode_reigns(r: &mut Reader<'_>) -> Result<Vec<Reign>, WireError> {
+    let len = usize::from(r.u8()?);
+    if len > REIGNS_MAX {
+        return Err(WireError::TooLong {
+            what: "reigns",
+            len,
+            max: REIGNS_MAX,
+        });
+    }
+    let reign = |r: &mut Reader<'_>| {
+        Ok(Reign {
+            view: r.u32()?,
+            first_op: r.u64()?,
+        })
+    };
+    (0..len).map(|_| reign(r)).collect()
+}
+
 impl Replicated {
     /// Bytes of it.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(256);
         match self {
-            Replicated::SnapshotBegin { released } => {
+            Replicated::SnapshotBegin {
+                op,
+                now,
+                since,
+                released,
+                reigns,
+            } => {
                 out.put_u8(1);
+                out.put_u64(*op);
+                out.put_u64(now.0);
+                out.put_u64(since.0);
                 out.put_u64(*released);
+                encode_reigns(&mut out, reigns);
             }
-            Replicated::SnapshotState(chunk) => {
-                out.put_u8(2);
-                out.put_long(chunk);
+            Replicated::Resume { first_op, reigns } => {
+                out.put_u8(9);
+                out.put_u64(*first_op);
+                encode_reigns(&mut out, reigns);
+            }
+            Replicated::SnapshotOutgoing(entry) => {
+                out.put_u8(8);
+                entry.encode(&mut out);
             }
             Replicated::SnapshotSeen(entry) => {
                 out.put_u8(3);
@@ -361,10 +433,14 @@ impl Replicated {
                 encode_id(&mut out, id);
                 dead.encode(&mut out);
             }
-            Replicated::SnapshotEnd { op, now } => {
+            Replicated::SnapshotState { op, piece } => {
+                out.put_u8(2);
+                out.put_u64(*op);
+                out.put_long(piece);
+            }
+            Replicated::SnapshotEnd { op } => {
                 out.put_u8(4);
                 out.put_u64(*op);
-                out.put_u64(now.0);
             }
             Replicated::Entry(entry) => return Replicated::encode_entry(entry),
             Replicated::Released(op) => {
@@ -387,16 +463,27 @@ impl Replicated {
     pub fn decode(bytes: &[u8]) -> Result<Replicated, WireError> {
         let r = &mut Reader(bytes);
         let item = match r.u8()? {
-            1 => Replicated::SnapshotBegin { released: r.u64()? },
-            2 => Replicated::SnapshotState(r.long_bytes("snapshot chunk", BODY_LEN_MAX)?.to_vec()),
-            3 => Replicated::SnapshotSeen(Entry::decode(r)?),
-            4 => Replicated::SnapshotEnd {
+            1 => Replicated::SnapshotBegin {
                 op: r.u64()?,
                 now: Timestamp(r.u64()?),
+                since: Timestamp(r.u64()?),
+                released: r.u64()?,
+                reigns: decode_reigns(r)?,
             },
+            2 => Replicated::SnapshotState {
+                op: r.u64()?,
+                piece: r.long_bytes("snapshot piece", BODY_LEN_MAX)?.to_vec(),
+            },
+            3 => Replicated::SnapshotSeen(Entry::decode(r)?),
+            4 => Replicated::SnapshotEnd { op: r.u64()? },
             5 => Replicated::Entry(Entry::decode(r)?),
             6 => Replicated::Released(r.u64()?),
             7 => Replicated::SnapshotDead(decode_id(r)?, DeadLetter::decode(r)?),
+            8 => Replicated::SnapshotOutgoing(Entry::decode(r)?),
+            9 => Replicated::Resume {
+                first_op: r.u64()?,
+                reigns: decode_reigns(r)?,
+            },
             other => {
                 return Err(WireError::Unknown {
                     what: "kind of replicated item",

@@ -7,10 +7,10 @@ use e3_wire::WireError;
 use e3_wire::client::{ClientFrame, DeadLetters, Replay, Request};
 use e3_wire::codec::Reader;
 use e3_wire::datagram::{HEADER_LEN, Header, Kind, open, seal};
-use e3_wire::entry::{DeadLetter, Entry, Outcome, Output, Replicated, Reply};
+use e3_wire::entry::{DeadLetter, Entry, Outcome, Output, Reign, Replicated, Reply};
 use e3_wire::frame::{Ack, Ends, Frame, Link};
 use e3_wire::heartbeat::{self, Heartbeat, PAYLOAD_LEN};
-use e3_wire::limits::DATAGRAM_LEN_MAX;
+use e3_wire::limits::{DATAGRAM_LEN_MAX, REIGNS_MAX};
 use e3_wire::message::Message;
 
 fn id() -> MessageId {
@@ -161,14 +161,31 @@ fn frames_share_a_datagram() {
 #[test]
 fn entries_and_client_frames_round_trip() {
     for item in [
-        Replicated::SnapshotBegin { released: 4 },
-        Replicated::SnapshotDead(id(), letter(0)),
-        Replicated::SnapshotState(vec![1; 9]),
-        Replicated::SnapshotSeen(entry()),
-        Replicated::SnapshotEnd {
-            op: 1,
+        Replicated::SnapshotBegin {
+            op: 5,
             now: Timestamp(3),
+            since: Timestamp(2),
+            released: 4,
+            reigns: vec![],
         },
+        Replicated::Resume {
+            first_op: 8,
+            reigns: vec![
+                Reign {
+                    view: 1,
+                    first_op: 1
+                };
+                REIGNS_MAX
+            ],
+        },
+        Replicated::SnapshotOutgoing(entry()),
+        Replicated::SnapshotSeen(entry()),
+        Replicated::SnapshotDead(id(), letter(0)),
+        Replicated::SnapshotState {
+            op: 6,
+            piece: vec![1; 9],
+        },
+        Replicated::SnapshotEnd { op: 7 },
         Replicated::Entry(entry()),
         Replicated::Released(5),
     ] {

@@ -205,8 +205,7 @@ impl Worker {
                 self.primary(id, |p, turn| p.on_output_durable(turn, op, at));
             }
             Tag::Replicated(id, node, op) => self.primary(id, |p, turn| {
-                let log_op = turn.shard.log.op;
-                p.streams.on_durable(node, op, p.commit, log_op);
+                p.streams.on_durable(turn, node, op, p.commit);
                 p.advance(turn);
             }),
         }

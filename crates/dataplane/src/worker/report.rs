@@ -60,15 +60,13 @@ impl Worker {
         cx: &Context<'a>,
     ) -> impl Iterator<Item = BackupReport> + 'a {
         let cx = *cx;
-        primary.streams.iter().map(move |(node, backup)| {
-            let sender = self.links.sender(cx.app, &backup.link);
-            BackupReport {
-                node,
-                acked: backup.acked,
-                synced: sender.is_some_and(|s| s.sender.durable() >= backup.snapshot_len),
-                required: backup.required,
-                leased: cx.leases.holds(cx.now, node),
-            }
+        let backups = primary.streams.iter();
+        backups.map(move |(node, backup)| BackupReport {
+            node,
+            acked: backup.acked,
+            synced: backup.is_whole,
+            required: backup.required,
+            leased: cx.leases.holds(cx.now, node),
         })
     }
 

@@ -121,7 +121,8 @@ impl Worker {
                 link,
                 backup,
                 epoch,
-            } => links.begin(now, app, link, backup, epoch),
+                settles_at,
+            } => links.begin(settles_at, app, link, backup, epoch),
             Effect::Replicate {
                 link,
                 backup,

@@ -63,6 +63,12 @@ pub struct Cluster {
     pub replies: Vec<(RequestId, u16, Reply)>,
     pub letters: Vec<DeadLetters>,
     pub handler: Handler,
+    /// Most bytes that a node sent in one turn.
+    pub most_sent: usize,
+    /// Bytes sent so far, by receiver.
+    sent_to: BTreeMap<Address, usize>,
+    /// A node, and how many bytes reach it in a millisecond; others wait.
+    pub narrow: Option<(u16, usize)>,
 }
 
 fn address(node: u16) -> Address {
@@ -169,6 +175,9 @@ impl Cluster {
             cut: BTreeSet::new(),
             replies: Vec::new(),
             letters: Vec::new(),
+            most_sent: 0,
+            sent_to: BTreeMap::new(),
+            narrow: None,
             handler: Box::new(move |service, invocation, state| {
                 let channels = channels[usize::from(service.0)];
                 count_and_forward(channels, invocation, state)
@@ -272,7 +281,17 @@ impl Cluster {
     pub fn pass(&mut self, ms: u64) {
         for _ in 0..ms {
             self.now += Nanos::from_millis(1);
+            let mut narrow_len = 0;
             for (from, to, bytes) in std::mem::take(&mut self.wire) {
+                if let Some((node, len_max)) = self.narrow
+                    && to == address(node)
+                {
+                    if narrow_len > len_max {
+                        self.wire.push((from, to, bytes));
+                        continue;
+                    }
+                    narrow_len += bytes.len();
+                }
                 self.deliver(from, to, &bytes);
             }
             let nodes: Vec<u16> = self.nodes.keys().copied().collect();
@@ -315,16 +334,26 @@ impl Cluster {
         }
     }
 
+    /// Bytes that were sent to a node so far.
+    pub fn sent_to(&self, node: u16) -> usize {
+        self.sent_to.get(&address(node)).copied().unwrap_or(0)
+    }
+
     /// The driver's loop of a node.
     pub fn drain(&mut self, id: u16) {
         let now = self.clock(id);
         let node = self.nodes.get_mut(&id).expect("it runs");
         loop {
+            let mut sent = 0;
             node.worker.handle_tick(now);
             node.worker.validate();
             while let Some(output) = node.worker.poll_output() {
                 match output {
-                    Output::Send { to, bytes } => self.wire.push((Some(id), to, bytes)),
+                    Output::Send { to, bytes } => {
+                        sent += bytes.len();
+                        *self.sent_to.entry(to).or_default() += bytes.len();
+                        self.wire.push((Some(id), to, bytes));
+                    }
                     Output::Answer { .. } => unreachable!("the client sends datagrams"),
                     Output::Start { key, state } => {
                         node.states.insert(key, state);
@@ -336,6 +365,7 @@ impl Cluster {
                     Output::Execute { key, invocation } => node.waiting.push((key, invocation)),
                 }
             }
+            self.most_sent = self.most_sent.max(sent);
             let runs = node.waiting.len().min(node.budget);
             if node.held || runs == 0 {
                 return;

@@ -1,0 +1,201 @@
+//! Snapshots that are made in pieces while the contents change.
+
+use e3_collections::limits::{PART_LEN_MAX, PIECE_HEADER_LEN, RECORD_LEN_MAX};
+use e3_collections::{CollectionSpec, Kind, PieceMax, Restore, State, Txn, Walk};
+use e3_testkit::{Random, seeds};
+
+const HASH: u16 = 0;
+const ORDERED: u16 = 1;
+const ARRAY: u16 = 2;
+const COUNTER: u16 = 3;
+
+fn specs() -> Vec<CollectionSpec> {
+    [Kind::HashMap, Kind::OrderedMap, Kind::Array, Kind::Counter]
+        .into_iter()
+        .enumerate()
+        .map(|(at, kind)| CollectionSpec {
+            name: format!("c{at}"),
+            kind,
+        })
+        .collect()
+}
+
+/// A state, whoever restores it, and how far that is.
+struct Copying {
+    random: Random,
+    state: State,
+    restore: Restore,
+    walk: Walk,
+    max: PieceMax,
+    keys: u64,
+}
+
+impl Copying {
+    fn new(seed: u64, keys: u64, max: PieceMax) -> Copying {
+        Copying {
+            random: Random::new(seed),
+            state: State::new(&specs()),
+            restore: Restore::new(&specs()),
+            walk: Walk::default(),
+            max,
+            keys,
+        }
+    }
+
+    fn key(&mut self) -> Vec<u8> {
+        let n = self.random.below(self.keys);
+        n.to_be_bytes()[5..].to_vec()
+    }
+
+    fn value(&mut self) -> Vec<u8> {
+        let len = self.random.index(40);
+        self.random.bytes(len)
+    }
+
+    /// A request with a few writes; `grows`: it mostly adds.
+    fn write(&mut self, grows: bool) {
+        let mut txn = Txn::new();
+        txn.begin(self.random.below(4096) as u16);
+        for _ in 0..1 + self.random.below(6) {
+            let (key, value) = (self.key(), self.value());
+            let state = &self.state;
+            let few = [vec![1], vec![2], vec![3]];
+            let long = &few[self.random.index(3)];
+            match self.random.below(if grows { 6 } else { 14 }) {
+                0 | 6 => txn.put(state, HASH, &key, &value).unwrap(),
+                1 | 7 => txn.put(state, ORDERED, &key, &value).unwrap(),
+                2 => txn.array_push(state, ARRAY, &key, &value).unwrap(),
+                3 | 4 => txn.array_push(state, ARRAY, long, &value).unwrap(),
+                5 | 8 => {
+                    txn.counter_add(state, COUNTER, &key, 3).unwrap();
+                }
+                9 => {
+                    txn.array_pop_front(state, ARRAY, long).unwrap();
+                }
+                10 => {
+                    txn.array_pop_front(state, ARRAY, &key).unwrap();
+                }
+                11 => {
+                    let len = txn.array_len(state, ARRAY, long).unwrap();
+                    if len > 0 {
+                        let at = self.random.below(len);
+                        txn.array_put(state, ARRAY, long, at, &value).unwrap();
+                    }
+                }
+                _ if self.random.below(300) == 0 => {
+                    txn.delete(state, ARRAY, long).unwrap();
+                }
+                _ => {
+                    let collection = self.random.below(4) as u16;
+                    txn.delete(state, collection, &key).unwrap();
+                }
+            }
+        }
+        let batch = txn.finish();
+        self.state.apply(&batch).unwrap();
+        self.restore.apply(&batch).unwrap();
+    }
+
+    fn begin(&mut self) {
+        self.restore = Restore::new(&specs());
+        self.walk = Walk::default();
+    }
+
+    fn piece(&mut self) {
+        let before = self.walk.entries();
+        let piece = self.state.next_piece(&mut self.walk, self.max);
+        let looked_at = self.walk.entries() - before;
+        // The last part of a table may be full, and the piece too before it was looked at.
+        let entries_max = self.max.entries + 2 * PART_LEN_MAX + self.max.bytes;
+        assert!(looked_at <= entries_max as u64, "{looked_at} entries");
+        if let Some(piece) = piece {
+            let len_max = self.max.bytes.max(PIECE_HEADER_LEN + RECORD_LEN_MAX);
+            assert!(piece.len() <= len_max, "{} bytes", piece.len());
+            self.restore.accept(&piece).unwrap();
+        }
+    }
+
+    fn check(self, seed: u64) {
+        let copy = self.restore.finish();
+        assert_eq!(copy.digest(), self.state.digest(), "seed {seed}");
+        assert_eq!(
+            copy.memory_bytes(),
+            self.state.memory_bytes(),
+            "seed {seed}"
+        );
+    }
+}
+
+#[test]
+fn a_copy_made_under_writes_is_equal() {
+    for seed in seeds(12) {
+        let max = PieceMax {
+            bytes: 1000,
+            entries: 64,
+        };
+        let keys = [50, 3_000, 40_000][seed as usize % 3];
+        let mut c = Copying::new(seed, keys, max);
+        for _ in 0..c.random.below(3_000) {
+            c.write(true);
+        }
+        c.begin();
+        while !c.walk.is_done() {
+            c.piece();
+            for _ in 0..c.random.below(2) {
+                let grows = c.random.below(2) == 0;
+                c.write(grows);
+            }
+        }
+        for _ in 0..100 {
+            c.write(false);
+        }
+        c.check(seed);
+    }
+}
+
+#[test]
+fn a_walk_ends_however_much_is_added_behind_it() {
+    let max = PieceMax {
+        bytes: 16 << 10,
+        entries: 4096,
+    };
+    let mut c = Copying::new(7, 1 << 22, max);
+    for _ in 0..5_000 {
+        c.write(true);
+    }
+    c.begin();
+    let mut pieces = 0;
+    while !c.walk.is_done() {
+        c.piece();
+        pieces += 1;
+        for _ in 0..20 {
+            c.write(true);
+        }
+        assert!(pieces < 5_000);
+    }
+    c.check(7);
+}
+
+#[test]
+fn a_large_state_takes_bounded_work_a_piece() {
+    let max = PieceMax {
+        bytes: 16 << 10,
+        entries: 4096,
+    };
+    let mut c = Copying::new(1, 1, max);
+    let value = [7; 1000];
+    for n in 0..30_000u32 {
+        let mut txn = Txn::new();
+        txn.begin(0);
+        let key = n.to_le_bytes();
+        let collection = [HASH, ORDERED][n as usize % 2];
+        txn.put(&c.state, collection, &key, &value).unwrap();
+        c.state.apply(&txn.finish()).unwrap();
+    }
+    assert!(c.state.memory_bytes() > 30 << 20);
+    c.begin();
+    while !c.walk.is_done() {
+        c.piece();
+    }
+    c.check(1);
+}

@@ -1,0 +1,136 @@
+//! A snapshot of a log, made in parts while the log goes on. What each part needs:
+//!
+//! - Entries after `begin_op` are streamed, so parts other than the collections leave them out.
+//! - Each part walks in an order that writes do not disturb, so nothing is missed, and holds what is
+//!   there when it is made. What the log forgets later, the backup forgets by the same entries.
+//! - The collections' pieces are current to the last entry, see [`e3_collections::Walk`].
+//!
+//! docs/design/001-exactly-once.md says why the result is the log.
+
+use crate::deliberate::{self, Fault};
+use crate::limits::{PIECE_ENTRIES_MAX, PIECE_LEN};
+use crate::log::Log;
+use e3_collections::{PieceMax, Walk};
+use e3_model::{MessageId, Slot};
+use e3_wire::entry::Replicated;
+
+/// What of a snapshot was made.
+#[derive(Debug)]
+pub(crate) struct Transfer {
+    /// Last entry before it.
+    begin_op: u64,
+    /// Place after the last dead letter before it.
+    letters_end: u64,
+    next: Part,
+}
+
+/// The part that comes next, and where in it.
+#[derive(Debug)]
+enum Part {
+    /// Entries whose outputs are not durable, from this one on.
+    Outbox(u64),
+    /// Handled messages after this one.
+    Handled(Option<(Slot, MessageId)>),
+    /// Dead letters from this place on.
+    Letters(u64),
+    State(Walk),
+    End,
+    Nothing,
+}
+
+impl Transfer {
+    /// Begins a snapshot: what is to be done, and the item that says so.
+    pub(crate) fn new(log: &Log) -> (Transfer, Replicated) {
+        let begin = Replicated::SnapshotBegin {
+            op: log.op,
+            now: log.now,
+            since: log.since,
+            released: log.released,
+            reigns: log.history.reigns().to_vec(),
+        };
+        let transfer = Transfer {
+            begin_op: log.op,
+            letters_end: log.dead_letters.end(),
+            next: Part::Outbox(log.released + 1),
+        };
+        (transfer, begin)
+    }
+
+    /// Whether everything was made.
+    pub(crate) fn is_done(&self) -> bool {
+        matches!(self.next, Part::Nothing)
+    }
+
+    /// Makes about [`PIECE_LEN`] bytes more, unless less is left of a part.
+    pub(crate) fn make(&mut self, log: &Log, mut put: impl FnMut(Vec<u8>)) {
+        let mut room = PIECE_LEN as isize;
+        let mut put = |item: Replicated| {
+            let item = item.encode();
+            room -= item.len() as isize;
+            put(item);
+            room > 0
+        };
+        let begin_op = self.begin_op;
+        let next = match &mut self.next {
+            Part::Outbox(from) => {
+                if log.released >= *from {
+                    // The entries before have left the outbox meanwhile.
+                    put(Replicated::Released(log.released.min(log.op)));
+                    *from = log.released + 1;
+                }
+                let outbox = log.outbox.iter().map(|o| &o.entry);
+                let skip = (*from - log.released - 1) as usize;
+                for entry in outbox.skip(skip).take_while(|e| e.op <= begin_op) {
+                    *from = entry.op + 1;
+                    if !put(Replicated::SnapshotOutgoing((**entry).clone())) {
+                        break;
+                    }
+                }
+                (*from > begin_op).then_some(Part::Handled(None))
+            }
+            Part::Handled(_) if deliberate::is(Fault::SnapshotWithoutHandled) => {
+                Some(Part::Letters(0))
+            }
+            Part::Handled(after) => {
+                let mut last = None;
+                let mut entries = log.dedup.entries_after(*after).take(PIECE_ENTRIES_MAX);
+                let is_full = entries.any(|entry| {
+                    last = Some((entry.slot, entry.id));
+                    entry.op <= begin_op && !put(Replicated::SnapshotSeen((**entry).clone()))
+                });
+                let is_last = last.is_none() && !is_full;
+                *after = last.or(*after);
+                is_last.then_some(Part::Letters(0))
+            }
+            Part::Letters(from) => {
+                let end = self.letters_end;
+                let mut letters = log.dead_letters.from(*from).take_while(|(at, _)| *at < end);
+                let is_full = letters.any(|(at, (id, letter))| {
+                    *from = at + 1;
+                    !put(Replicated::SnapshotDead(*id, letter.clone()))
+                });
+                (!is_full).then(|| Part::State(Walk::default()))
+            }
+            Part::State(_) if deliberate::is(Fault::SnapshotWithoutState) => Some(Part::End),
+            Part::State(walk) => {
+                let max = PieceMax {
+                    bytes: PIECE_LEN,
+                    entries: PIECE_ENTRIES_MAX,
+                };
+                let piece = log.state.borrow().next_piece(walk, max);
+                if let Some(piece) = piece {
+                    put(Replicated::SnapshotState { op: log.op, piece });
+                }
+                walk.is_done().then_some(Part::End)
+            }
+            Part::End => {
+                put(Replicated::SnapshotEnd { op: log.op });
+                Some(Part::Nothing)
+            }
+            Part::Nothing => None,
+        };
+        if let Some(next) = next {
+            self.next = next;
+        }
+    }
+}
