@@ -63,7 +63,7 @@ fn an_application_changes_while_it_serves() {
     // A first version that does not start is fixed by the next.
     e3.file("router.yaml", &APP.replace("203.0.113.8", "nowhere"));
     let mut short = deploy.to_vec();
-    short.extend(["--timeout", "3s"]);
+    short.extend(["--timeout", "8s"]);
     let failed = e3.run(&short);
     assert_eq!(failed.code, 7, "{}", failed.err);
     assert!(failed.err.contains("nowhere"), "{}", failed.err);
@@ -194,5 +194,4 @@ fn a_fail_over_does_not_wait_for_code_that_is_being_compiled() {
     e3.until("the second application runs", |e3| {
         status(e3).as_deref() == Some("running")
     });
-    e3.good(&["call", "plain", "--key", "k", "hello"]);
 }

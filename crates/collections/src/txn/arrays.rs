@@ -126,7 +126,12 @@ impl Txn {
     }
 
     /// Absolute positions of the array's elements, if the array was ever there.
-    pub(super) fn array_bounds(&self, state: &State, collection: u16, key: &[u8]) -> Option<(u64, u64)> {
+    pub(super) fn array_bounds(
+        &self,
+        state: &State,
+        collection: u16,
+        key: &[u8],
+    ) -> Option<(u64, u64)> {
         match self.find(key_hash(key), collection, WHOLE, key) {
             Some(at) => match self.touched[at].effect {
                 Effect::Array { front, end } => Some((front, end)),
