@@ -4,7 +4,19 @@
 //! wall clock changes nothing in a process that runs.
 
 use e3_model::Timestamp;
+#[cfg(feature = "clock-offset")]
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+/// What the wall time of new clocks is off by, in milliseconds.
+#[cfg(feature = "clock-offset")]
+static OFFSET_MS: AtomicI64 = AtomicI64::new(0);
+
+/// Sets the wall time of all clocks that are made from now on off by this.
+#[cfg(feature = "clock-offset")]
+pub fn set_offset_ms(ms: i64) {
+    OFFSET_MS.store(ms, Ordering::Relaxed);
+}
 
 /// Wall time at start plus monotonic time since.
 #[derive(Clone, Copy, Debug)]
@@ -23,6 +35,16 @@ impl Clock {
         let since = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default();
+        #[cfg(feature = "clock-offset")]
+        let since = {
+            let ms = OFFSET_MS.load(Ordering::Relaxed);
+            let by = std::time::Duration::from_millis(ms.unsigned_abs());
+            if ms < 0 {
+                since.saturating_sub(by)
+            } else {
+                since + by
+            }
+        };
         Clock {
             start: Instant::now(),
             start_unix: Timestamp::ZERO + since.into(),

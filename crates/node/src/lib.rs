@@ -15,6 +15,8 @@ mod processor_time;
 mod supplies;
 
 pub use config::{NodeConfig, NodeError};
+#[cfg(feature = "clock-offset")]
+pub use e3_clock::set_offset_ms;
 pub use limits::INSTANCE_MEMORY_LEN_MAX;
 
 use agent::{Api, Outbox};

@@ -99,6 +99,12 @@ fn run_node(args: &NodeRun) -> Result<(), Failure> {
     if let Some(parent) = args.parent {
         end_with_parent(parent)?;
     }
+    #[cfg(feature = "clock-offset")]
+    {
+        let file = StateDir::new(&args.state).clock_offset_file(&args.name);
+        let text = std::fs::read_to_string(file).unwrap_or_default();
+        e3_node::set_offset_ms(text.trim().parse().unwrap_or_default());
+    }
     let config = NodeConfig {
         name: args.name.clone(),
         controller: args.url.clone(),

@@ -172,6 +172,13 @@ impl StateDir {
         self.run_dir().join(format!("{name}.json"))
     }
 
+    /// What the clock of a node is off by in milliseconds, in builds for tests; removed with the other
+    /// records of a run.
+    #[cfg(feature = "clock-offset")]
+    pub fn clock_offset_file(&self, node: &str) -> PathBuf {
+        self.run_file(&format!("clock-offset-{node}"))
+    }
+
     /// Creates the directories, accessible only to their owner.
     pub fn create(&self) -> Result<(), Failure> {
         credentials::make_private_dir(&self.root)?;

@@ -43,6 +43,12 @@ pub enum Fault {
     OneWay,
     /// Lose one datagram in ten, of all
     Drop,
+    /// Start a node again with a clock that is an hour ahead, then with the right one
+    #[cfg(feature = "clock-offset")]
+    ClockAhead,
+    /// Start a node again with a clock that is an hour behind, then with the right one
+    #[cfg(feature = "clock-offset")]
+    ClockBehind,
 }
 
 /// What a fault is done to.
@@ -66,6 +72,16 @@ impl Fault {
         possible.filter(|f| *f != Fault::KillSupervisor).collect()
     }
 
+    /// Whether it ends the process of a node.
+    pub fn ends_a_node(self) -> bool {
+        match self {
+            Fault::Kill | Fault::Restart => true,
+            #[cfg(feature = "clock-offset")]
+            Fault::ClockAhead | Fault::ClockBehind => true,
+            _ => false,
+        }
+    }
+
     /// Whether it needs a network of the cluster's own.
     pub fn needs_network(self) -> bool {
         matches!(
@@ -79,6 +95,8 @@ impl Fault {
         match self {
             Fault::Kill | Fault::Pause | Fault::Restart => Subject::Node,
             Fault::Cut | Fault::CutPeers | Fault::CutController | Fault::OneWay => Subject::Node,
+            #[cfg(feature = "clock-offset")]
+            Fault::ClockAhead | Fault::ClockBehind => Subject::Node,
             Fault::Move => Subject::Shard,
             _ => Subject::Whole,
         }
@@ -94,6 +112,8 @@ impl Fault {
             Fault::Cut | Fault::CutPeers | Fault::CutController | Fault::OneWay => {
                 Some((ms(100), ms(8_000)))
             }
+            #[cfg(feature = "clock-offset")]
+            Fault::ClockAhead | Fault::ClockBehind => Some((ms(2_000), ms(8_000))),
             Fault::Drop => Some((ms(500), ms(8_000))),
             Fault::PauseNodes | Fault::PauseAll => Some((ms(50), ms(4_000))),
             _ => None,

@@ -19,6 +19,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+/// What the clock of a node is set off by.
+#[cfg(feature = "clock-offset")]
+const CLOCK_OFFSET_MS: i64 = 3_600_000;
+
 /// What became of a planned fault.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -149,6 +153,10 @@ impl Injector {
             }
             Fault::PauseNodes => self.pause(&self.processes.all_nodes(), fault.length, begun),
             Fault::PauseAll => self.pause(&self.processes.all(), fault.length, begun),
+            #[cfg(feature = "clock-offset")]
+            Fault::ClockAhead => self.set_clock(fault, node, CLOCK_OFFSET_MS, begun),
+            #[cfg(feature = "clock-offset")]
+            Fault::ClockBehind => self.set_clock(fault, node, -CLOCK_OFFSET_MS, begun),
             Fault::KillSupervisor => {
                 begun();
                 self.kill_supervisor()
@@ -204,6 +212,24 @@ impl Injector {
         Ok(())
     }
 
+    #[cfg(feature = "clock-offset")]
+    fn set_clock(
+        &self,
+        fault: &Planned,
+        node: &str,
+        offset_ms: i64,
+        begun: &mut dyn FnMut(),
+    ) -> Result<(), Failure> {
+        let file = self.processes.state().clock_offset_file(node);
+        let written = std::fs::write(&file, offset_ms.to_string());
+        written.map_err(|e| Failure::file("write", &file, &e))?;
+        let ended = self.signal(node, Process::terminate, begun);
+        self.sleep_until(Instant::now() + fault.length);
+        std::fs::remove_file(&file).map_err(|e| Failure::file("remove", &file, &e))?;
+        ended?;
+        self.signal(node, Process::terminate, &mut || {})
+    }
+
     fn kill_supervisor(&self) -> Result<(), Failure> {
         self.processes.supervisor()?.kill();
         self.processes.start_again()
@@ -249,7 +275,7 @@ impl Injector {
                 }
             };
         }
-        let ends = |f: &&Injected| matches!(f.planned.fault, Fault::Kill | Fault::Restart);
+        let ends = |f: &&Injected| f.planned.fault.ends_a_node();
         let names: Vec<&String> = round.iter().filter(ends).flat_map(|f| &f.node).collect();
         let nodes = client.nodes().unwrap_or_default().into_iter();
         let ended = nodes.filter(|n| names.contains(&&n.name));
