@@ -2,7 +2,8 @@
 
 mod common;
 
-use common::{Cluster, DELETE, shard};
+use common::{APP, Cluster, DELETE, address, shard};
+use e3_client_core::{Call, Event, Requests, Routes};
 use e3_model::{Nanos, Timestamp};
 use e3_wire::entry::Outcome;
 
@@ -171,5 +172,51 @@ fn a_deadline_is_bounded_by_that_of_the_application() {
         c.request(1, seq, 0, b"k", deadline);
         c.pass(100);
         assert_eq!(c.outcomes(seq), [expected], "{ahead_s} s ahead");
+    }
+}
+
+#[test]
+fn every_request_has_an_outcome_on_a_network_that_loses_a_fifth() {
+    for seed in 1..=3 {
+        let mut c = pair(3);
+        c.random = e3_random::Random::new(seed);
+        c.loss_permille = 200;
+        c.unread = Some(Vec::new());
+        let routes = Routes {
+            app: APP,
+            nodes: (0..3).map(address).collect(),
+            ..Routes::default()
+        };
+        let mut client = Requests::new(77, routes);
+        let mut outcomes = Vec::new();
+        for ms in 0..8_000 {
+            if ms < 2_000 && ms % 5 == 0 {
+                let call = Call {
+                    tag: 0,
+                    key: b"k".to_vec(),
+                    payload: Vec::new(),
+                };
+                client.submit(c.now, c.now, c.now + Nanos::from_secs(4), call);
+            }
+            client.on_timer(c.now);
+            while let Some((to, bytes)) = client.poll_transmit() {
+                c.send_raw(to, bytes);
+            }
+            c.pass(1);
+            for bytes in c.unread.replace(Vec::new()).unwrap_or_default() {
+                client.on_datagram(c.now, &bytes);
+            }
+            while let Some(event) = client.poll_event() {
+                if let Event::Completed(completed) = event {
+                    outcomes.push(completed.reply.map(|r| r.outcome));
+                }
+            }
+        }
+        let unknown = outcomes.iter().filter(|o| o.is_none()).count();
+        assert_eq!((outcomes.len(), unknown), (400, 0), "seed {seed}");
+        for seq in 1..=400 {
+            let count = c.count(2, shard(1, 0), 77, seq);
+            assert!(count <= 1, "seed {seed}: request {seq}: {count} effects");
+        }
     }
 }

@@ -111,7 +111,7 @@ fn an_unanswered_request_is_repeated_elsewhere_until_its_deadline() {
     assert_eq!(before, 4, "{attempts:?}");
     // What became of it may be learnt for a second more.
     let last = attempts.last().unwrap().0;
-    assert!(attempts.len() == 9 && last == 5800, "{attempts:?}");
+    assert!(attempts.len() == 14 && last == 5900, "{attempts:?}");
     assert_eq!(outcome(&mut r), Some(None), "unknown");
     answer(&mut r, 7 * SECOND, 1, Outcome::Done);
     assert!(matches!(r.poll_event(), Some(Event::Duplicate(_))));

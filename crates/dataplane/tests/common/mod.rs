@@ -14,6 +14,7 @@ use e3_model::{
     Address, AppId, Nanos, NodeId, NodeKind, RequestId, ServiceId, ShardId, ShardKey, Slot,
     Timestamp, TraceContext,
 };
+use e3_random::Random;
 use e3_wire::client::{ClientFrame, DeadLetters, Replay, Request};
 use e3_wire::datagram::open;
 use e3_wire::entry::{Outcome, Reply};
@@ -59,6 +60,11 @@ pub struct Cluster {
     wire: Vec<(Option<u16>, Address, Vec<u8>)>,
     /// From and to: what is lost.
     pub cut: BTreeSet<(u16, u16)>,
+    /// Of a thousand datagrams so many are lost.
+    pub loss_permille: u64,
+    pub random: Random,
+    /// Datagrams for a client that reads them itself, if it does.
+    pub unread: Option<Vec<Vec<u8>>>,
     /// What the client got, with the attempt.
     pub replies: Vec<(RequestId, u16, Reply)>,
     pub letters: Vec<DeadLetters>,
@@ -71,7 +77,7 @@ pub struct Cluster {
     pub narrow: Option<(u16, usize)>,
 }
 
-fn address(node: u16) -> Address {
+pub fn address(node: u16) -> Address {
     Address {
         ip: [0; 16],
         port: node + 1,
@@ -173,6 +179,9 @@ impl Cluster {
             version: 0,
             wire: Vec::new(),
             cut: BTreeSet::new(),
+            loss_permille: 0,
+            random: Random::new(1),
+            unread: None,
             replies: Vec::new(),
             letters: Vec::new(),
             most_sent: 0,
@@ -304,6 +313,14 @@ impl Cluster {
     }
 
     fn deliver(&mut self, from: Option<u16>, to: Address, bytes: &[u8]) {
+        if self.random.chance(self.loss_permille) {
+            return;
+        }
+        if to == CLIENT
+            && let Some(unread) = &mut self.unread
+        {
+            return unread.push(bytes.to_vec());
+        }
         if to == CLIENT {
             return self.on_client_datagram(bytes);
         }
@@ -390,6 +407,11 @@ impl Cluster {
                 node.worker.handle_completion(now, key, done);
             }
         }
+    }
+
+    /// A client sends a datagram.
+    pub fn send_raw(&mut self, to: Address, bytes: Vec<u8>) {
+        self.wire.push((None, to, bytes));
     }
 
     fn send(&mut self, node: u16, frame: &ClientFrame) {
