@@ -2,6 +2,7 @@
 //!
 //! The protocol is that of real clients ([`e3_client_core::Requests`]); the cluster is its driver.
 
+use crate::clock::SimClock;
 use crate::network::node_address;
 use e3_client_core::{Call, Completed, Event, Requests, Routes};
 use e3_model::{Address, AppId, MessageId, Nanos, RequestId, ShardKey, Timestamp};
@@ -35,6 +36,44 @@ pub struct Client {
     keyed: Option<Nanos>,
     /// When the cluster will next call [`Client::on_timer`].
     pub(crate) tick_at: Timestamp,
+    /// Its clock.
+    pub clock: SimClock,
+    /// The nodes that it knows; none if it hears which are up.
+    pub nodes: Vec<u16>,
+    /// Different keys of its requests.
+    pub keys: u64,
+    /// What it still has to send.
+    pub load: Option<Load>,
+    /// It sends and takes nothing any more.
+    pub has_vanished: bool,
+    /// Each request, from the first.
+    pub history: Vec<Request>,
+}
+
+/// What a client has to send.
+#[derive(Clone, Copy, Debug)]
+pub struct Load {
+    /// Requests.
+    pub left: u64,
+    /// So many at once.
+    pub burst: u64,
+    /// Mean time between two.
+    pub every: Nanos,
+    /// Time that each has.
+    pub deadline: Nanos,
+}
+
+/// A request as its client remembers it, in true time.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// Where it is routed.
+    pub key: Vec<u8>,
+    /// When it was sent.
+    pub sent: Timestamp,
+    /// When its time is over.
+    pub deadline: Timestamp,
+    /// When it had its outcome, or was given up.
+    pub done: Option<Timestamp>,
 }
 
 #[derive(Clone, Debug)]
@@ -62,6 +101,12 @@ impl Client {
             sent: 0,
             keyed: None,
             tick_at: Timestamp::MAX,
+            clock: SimClock::TRUE,
+            nodes: Vec::new(),
+            keys: 64,
+            load: None,
+            has_vanished: false,
+            history: Vec::new(),
         }
     }
 
@@ -112,7 +157,7 @@ impl Client {
                 .collect(),
             ..Routes::default()
         };
-        self.requests.set_routes(now, routes);
+        self.requests.set_routes(self.clock.shown(now), routes);
     }
 
     /// Whether the client waits for a replay.
@@ -122,16 +167,37 @@ impl Client {
 
     /// Sends a new request.
     pub fn request(&mut self, now: Timestamp, random: &mut Random, deadline: Nanos) {
+        let key = random.below(self.keys).to_be_bytes().to_vec();
+        self.request_with_key(now, key, deadline);
+    }
+
+    /// Sends a new request with this key.
+    pub fn request_with_key(&mut self, now: Timestamp, key: Vec<u8>, deadline: Nanos) {
+        if self.has_vanished {
+            return;
+        }
         self.sent += 1;
+        self.history.push(Request {
+            key: key.clone(),
+            sent: now,
+            deadline: now + self.keyed.unwrap_or(deadline),
+            done: None,
+        });
         let call = Call {
             tag: 0,
-            key: random.below(64).to_be_bytes().to_vec(),
-            payload: self.sent.to_le_bytes().to_vec(),
+            key,
+            payload: self.tag(self.sent).to_vec(),
         };
         self.submit(now, self.sent, call, deadline);
     }
 
+    /// What names a request in its payload.
+    pub fn tag(&self, number: u64) -> [u8; 8] {
+        (self.id << 32 | number).to_le_bytes()
+    }
+
     fn submit(&mut self, now: Timestamp, number: u64, call: Call, deadline: Nanos) {
+        let now = self.clock.shown(now);
         let seq = match self.keyed {
             None => self.requests.submit(now, now, now + deadline, call.clone()),
             Some(span) => {
@@ -147,6 +213,7 @@ impl Client {
 
     /// Asks what dead letters a shard has.
     pub fn read_dead_letters(&mut self, now: Timestamp, shard: ShardKey) {
+        let now = self.clock.shown(now);
         let deadline = now + READ_DEADLINE;
         self.requests.read_dead_letters(now, deadline, shard, 0);
     }
@@ -160,6 +227,7 @@ impl Client {
         deadline: Nanos,
     ) {
         self.sent += 1;
+        let now = self.clock.shown(now);
         let seq = self.requests.replay(now, now + deadline, shard, letter);
         let (number, call) = (self.sent, None);
         self.in_flight.insert(seq, Sent { number, call });
@@ -168,18 +236,26 @@ impl Client {
 
     /// Retries what is due.
     pub fn on_timer(&mut self, now: Timestamp) {
+        if self.has_vanished {
+            return;
+        }
+        let at = now;
+        let now = self.clock.shown(now);
         if let Some(span) = self.keyed {
             for seq in self.in_flight.keys() {
                 self.requests.extend_deadline(*seq, now + span);
             }
         }
         self.requests.on_timer(now);
-        self.take_events(now);
+        self.take_events(at);
     }
 
     /// Takes a datagram.
     pub fn receive(&mut self, now: Timestamp, bytes: &[u8]) {
-        self.requests.on_datagram(now, bytes);
+        if self.has_vanished {
+            return;
+        }
+        self.requests.on_datagram(self.clock.shown(now), bytes);
         self.take_events(now);
     }
 
@@ -191,8 +267,13 @@ impl Client {
                 Event::Duplicate(duplicate) => {
                     let number = self.numbers.get(&duplicate.seq);
                     let first = number.and_then(|number| self.outcomes.get(number));
-                    let is_expiry =
-                        self.keyed.is_some() && duplicate.reply.outcome == Outcome::Expired;
+                    let outcome = duplicate.reply.outcome;
+                    // It refuses its own attempt only.
+                    let is_expiry = self.keyed.is_some() && outcome == Outcome::Expired
+                        || e3_client_core::is_refusal(outcome)
+                        || outcome == Outcome::Unknown;
+                    let is_certain = |r: &&Reply| r.outcome != Outcome::Unknown;
+                    let first = first.filter(is_certain);
                     let differs = first.is_some_and(|first| *first != duplicate.reply);
                     self.contradictions += u64::from(differs && !is_expiry);
                 }
@@ -212,6 +293,7 @@ impl Client {
             .filter(|r| self.keyed.is_none() || r.outcome != Outcome::Expired);
         match (handled, sent.call) {
             (Some(reply), _) => {
+                self.note_done(now, sent.number);
                 self.outcomes.insert(sent.number, reply);
             }
             // Not handled: it is sent again, with the same key.
@@ -221,9 +303,26 @@ impl Client {
             // Lost: it stays without outcome.
             (None, call) => {
                 let number = sent.number;
+                self.note_done(now, number);
                 self.in_flight.insert(completed.seq, Sent { number, call });
             }
         }
+    }
+
+    fn note_done(&mut self, now: Timestamp, number: u64) {
+        if let Some(request) = self.history.get_mut(number as usize - 1) {
+            request.done.get_or_insert(now);
+        }
+    }
+
+    /// Whether its requests have idempotency keys.
+    pub fn is_keyed(&self) -> bool {
+        self.keyed.is_some()
+    }
+
+    /// Requests that still may have an outcome.
+    pub fn open(&self) -> usize {
+        self.requests.in_flight()
     }
 
     /// Next datagram to send.
@@ -233,7 +332,8 @@ impl Client {
 
     /// When [`Client::on_timer`] wants to be called.
     pub fn next_deadline(&self) -> Option<Timestamp> {
-        self.requests.next_deadline()
+        let next = self.requests.next_deadline()?;
+        Some(self.clock.when(next))
     }
 
     /// Requests sent.

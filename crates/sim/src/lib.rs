@@ -6,14 +6,20 @@
 //! WebAssembly. After every step each state machine checks its invariants.
 
 pub mod client;
+pub mod clock;
 pub mod cluster;
 pub mod controller;
 pub mod damage;
+pub mod ledger;
+pub mod nemesis;
 pub mod network;
+pub mod scenario;
 pub mod service;
 
 pub use client::Client;
 pub use cluster::Cluster;
 pub use controller::Controller;
 pub use damage::Damage;
+pub use nemesis::{Failure, Summary, run, shrink};
 pub use network::Faults;
+pub use scenario::{Scenario, draw};

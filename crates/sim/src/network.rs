@@ -3,6 +3,7 @@
 use crate::damage::Damage;
 use e3_model::{Address, Nanos, Timestamp};
 use e3_random::Random;
+use std::collections::BTreeMap;
 
 /// What the network does to datagrams, in thousandths.
 #[derive(Clone, Copy, Debug)]
@@ -38,18 +39,21 @@ impl Faults {
         delay_max: Nanos::from_millis(5),
     };
 
-    /// When copies of a datagram sent at `now` arrive.
-    pub fn arrivals(&self, now: Timestamp, random: &mut Random) -> Vec<Timestamp> {
-        let copies = 1 + u64::from(random.chance(self.repeat_permille));
-        (0..copies)
-            .filter_map(|_| {
-                if random.chance(self.loss_permille) {
-                    return None;
-                }
-                let spread = (self.delay_max - self.delay_min).0 + 1;
-                Some(now + self.delay_min + Nanos(random.below(spread)))
-            })
-            .collect()
+    /// When a datagram sent at `now` arrives, and when its second copy does.
+    pub fn arrivals(
+        &self,
+        now: Timestamp,
+        random: &mut Random,
+    ) -> (Option<Timestamp>, Option<Timestamp>) {
+        let repeated = random.chance(self.repeat_permille);
+        let mut arrival = || {
+            if random.chance(self.loss_permille) {
+                return None;
+            }
+            let spread = (self.delay_max - self.delay_min).0 + 1;
+            Some(now + self.delay_min + Nanos(random.below(spread)))
+        };
+        (arrival(), repeated.then(arrival).flatten())
     }
 }
 
@@ -77,10 +81,44 @@ pub fn party(a: Address) -> Option<Party> {
 }
 
 /// A party on the simulated network.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Party {
+    /// The controller.
+    Controller,
     /// A node.
     Node(u16),
     /// A client.
     Client(u16),
+}
+
+/// What does not get through: pairs of parties, in one direction. A pair is cut as often as faults
+/// cut it.
+#[derive(Debug, Default)]
+pub struct Cuts(BTreeMap<(Party, Party), u32>);
+
+impl Cuts {
+    /// Whether nothing gets through from one to the other.
+    pub fn is_cut(&self, from: Party, to: Party) -> bool {
+        !self.0.is_empty() && self.0.contains_key(&(from, to))
+    }
+
+    /// Cuts in one direction.
+    pub fn cut(&mut self, from: Party, to: Party) {
+        *self.0.entry((from, to)).or_default() += 1;
+    }
+
+    /// Undoes one cut.
+    pub fn heal(&mut self, from: Party, to: Party) {
+        if let Some(count) = self.0.get_mut(&(from, to)) {
+            *count -= 1;
+            if *count == 0 {
+                self.0.remove(&(from, to));
+            }
+        }
+    }
+
+    /// Undoes all.
+    pub fn heal_all(&mut self) {
+        self.0.clear();
+    }
 }

@@ -1,13 +1,15 @@
 //! Services as plain functions: what the executor does in place of WebAssembly.
 
+use crate::ledger::Ledger;
 use e3_collections::{State, Txn};
 use e3_invocation::{
     Completion, Effects, Failed, HandlerError, Invocation, Outcome, Output, Reply,
 };
-use e3_model::Nanos;
+use e3_model::{Nanos, ShardKey};
+use e3_random::Random;
 
 /// A service of the simulated applications.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Service {
     /// Counts its request ids in the counter collection 0, then sends the message on along channel
     /// 0; without channels it replies with the count after.
@@ -17,20 +19,59 @@ pub enum Service {
     },
     /// Fails every attempt.
     Failing,
+    /// One of a scenario's graph: counts the place that the message has reached, and sends it on.
+    Graph {
+        /// Whether it has a counter.
+        stateful: bool,
+        /// By channel: messages that it sends.
+        messages: Vec<u8>,
+        /// How long it runs.
+        time: Nanos,
+        /// Runs that fail, of 1000.
+        fails_permille: u64,
+        /// Bytes that it writes beside.
+        fill_len: usize,
+    },
 }
 
 impl Service {
-    /// Runs the handler; its writes are applied to the state.
-    pub fn handle(self, invocation: Invocation, state: &mut State) -> Completion {
+    /// Runs the handler; its writes are applied to the state. The ledger hears of each effect.
+    pub fn handle(
+        &self,
+        key: ShardKey,
+        invocation: Invocation,
+        state: &mut State,
+        random: &mut Random,
+        ledger: &mut Ledger,
+    ) -> Completion {
         let token = invocation.token;
-        let outcome = match self {
-            Service::Chain { channels } => {
-                Outcome::Completed(count_and_forward(channels, &invocation, state))
-            }
-            Service::Failing => {
-                let error = HandlerError::Code(1);
-                Outcome::Failed(Box::new(Failed { error, invocation }))
-            }
+        let fails = match self {
+            Service::Failing => true,
+            Service::Graph { fails_permille, .. } => random.chance(*fails_permille),
+            Service::Chain { .. } => false,
+        };
+        let outcome = if fails {
+            let error = HandlerError::Code(1);
+            Outcome::Failed(Box::new(Failed { error, invocation }))
+        } else {
+            Outcome::Completed(match self {
+                Service::Graph {
+                    stateful,
+                    messages,
+                    fill_len,
+                    ..
+                } => {
+                    let effect = &invocation.payload;
+                    let count = (*stateful).then(|| count(&invocation, effect, *fill_len, state));
+                    if count.as_ref().is_some_and(|(count, _)| *count != 1) {
+                        ledger.on_repeated(key, &invocation.payload);
+                    }
+                    let writes = count.map(|(_, writes)| writes).unwrap_or_default();
+                    forward(messages, &invocation, writes)
+                }
+                Service::Chain { channels } => count_and_forward(*channels, &invocation, state),
+                Service::Failing => Effects::default(),
+            })
         };
         Completion {
             token,
@@ -40,22 +81,40 @@ impl Service {
     }
 
     /// Simulated service time.
-    pub fn service_time(self) -> Nanos {
-        Nanos::from_micros(5)
+    pub fn service_time(&self) -> Nanos {
+        match self {
+            Service::Graph { time, .. } => *time,
+            Service::Chain { .. } | Service::Failing => Nanos::from_micros(5),
+        }
     }
+}
+
+/// Counts an effect; gives the count after it.
+fn count(
+    invocation: &Invocation,
+    effect: &[u8],
+    fill_len: usize,
+    state: &mut State,
+) -> (i64, e3_collections::WriteBatch) {
+    let mut txn = Txn::new();
+    txn.begin(invocation.slot.0);
+    let before = txn
+        .counter_add(state, 0, effect, 1)
+        .expect("collection 0 is a counter");
+    if fill_len > 0 {
+        txn.put(state, 1, effect, &vec![7; fill_len])
+            .expect("collection 1 is a map");
+    }
+    let writes = txn.finish();
+    state.apply(&writes).expect("made against this state");
+    (before + 1, writes)
 }
 
 /// Counts the request, sends the message along the channels, replies if there are none.
 fn count_and_forward(channels: u16, invocation: &Invocation, state: &mut State) -> Effects {
     let request = invocation.request;
     let id = [request.client.to_le_bytes(), request.seq.to_le_bytes()].concat();
-    let mut txn = Txn::new();
-    txn.begin(invocation.slot.0);
-    let before = txn
-        .counter_add(state, 0, &id, 1)
-        .expect("collection 0 is a counter");
-    let writes = txn.finish();
-    state.apply(&writes).expect("made against this state");
+    let (count, writes) = count(invocation, &id, 0, state);
     let output = |channel| Output {
         channel,
         key: invocation.key.clone(),
@@ -63,11 +122,56 @@ fn count_and_forward(channels: u16, invocation: &Invocation, state: &mut State) 
     };
     let reply = (channels == 0).then(|| Reply {
         status: 0,
-        payload: (before + 1).to_le_bytes().to_vec(),
+        payload: count.to_le_bytes().to_vec(),
     });
     Effects {
         writes,
         outputs: (0..channels).map(output).collect(),
         reply,
     }
+}
+
+/// Bytes of a payload that name the request; its path follows.
+pub(crate) const TAG_LEN: usize = 8;
+
+/// Sends the message along all channels, with the step in its path. Where the path of first messages
+/// along first channels ends, the client is answered with the name of its request.
+fn forward(
+    messages: &[u8],
+    invocation: &Invocation,
+    writes: e3_collections::WriteBatch,
+) -> Effects {
+    let payload = &invocation.payload;
+    let mut outputs = Vec::new();
+    for (channel, count) in messages.iter().enumerate() {
+        for number in 0..*count {
+            let step = [channel as u8, number];
+            outputs.push(Output {
+                channel: channel as u16,
+                key: key_after(&invocation.key, step),
+                payload: [payload.as_slice(), &step].concat(),
+            });
+        }
+    }
+    let is_main = payload[TAG_LEN..].iter().all(|step| *step == 0);
+    let reply = (messages.is_empty() && is_main).then(|| Reply {
+        status: 0,
+        payload: payload[..TAG_LEN].to_vec(),
+    });
+    Effects {
+        writes,
+        outputs,
+        reply,
+    }
+}
+
+/// The key of a message that a handler sends on: another one for each step, so that messages of one
+/// request reach several shards.
+pub(crate) fn key_after(key: &[u8], step: [u8; 2]) -> Vec<u8> {
+    if step == [0, 0] {
+        return key.to_vec();
+    }
+    let mut key = key.to_vec();
+    key.extend(step);
+    key
 }

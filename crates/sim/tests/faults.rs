@@ -156,7 +156,7 @@ fn a_failing_service_gives_dead_letters_not_silence() {
 #[test]
 fn a_dead_letter_is_replayed_once_whoever_asks_and_whatever_fails() {
     for seed in runs().map(|run| run.seed) {
-        let mut run = Run::new(seed, [CHAIN_SERVICES[0], Service::Failing]);
+        let mut run = Run::new(seed, [CHAIN_SERVICES[0].clone(), Service::Failing]);
         let replay = format!("replay: E3_SEED={seed} cargo test -p e3-sim --test faults");
         run.load(60);
         run.pass(3_000);
@@ -182,7 +182,7 @@ fn a_dead_letter_is_replayed_once_whoever_asks_and_whatever_fails() {
 
         // The service is fixed; two people replay everything at the same time, on a bad network,
         // while primaries die.
-        run.cluster.services[1] = CHAIN_SERVICES[1];
+        run.cluster.services[0][1] = CHAIN_SERVICES[1].clone();
         run.cluster.faults = Faults::BAD;
         let begin = run.cluster.clients[1].sent();
         for (n, (shard, letter)) in letters.iter().enumerate() {

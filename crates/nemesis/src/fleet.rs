@@ -1,0 +1,221 @@
+//! Many seeds on many threads.
+
+use e3_sim::{Failure, Scenario, Summary, draw, shrink};
+use serde::Serialize;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+/// What to run.
+pub struct Order {
+    pub seeds: u64,
+    pub base: u64,
+    pub threads: usize,
+    pub failures_max: usize,
+    pub shrink_runs: usize,
+    pub json: Option<PathBuf>,
+}
+
+/// What came of it.
+#[derive(Default)]
+struct Tally {
+    passed: u64,
+    requests: u64,
+    done: u64,
+    simulated_s: u64,
+    forfeited: u64,
+    recovery_ms_max: (u64, u64),
+    pairs: BTreeMap<(&'static str, &'static str), u64>,
+    failures: Vec<(u64, Failure)>,
+}
+
+/// The figures of a run, for a file.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Figures<'a> {
+    commit: &'a str,
+    tree: &'a str,
+    base: u64,
+    seeds: u64,
+    failures: usize,
+    failed_seeds: Vec<u64>,
+    seeds_per_min: u64,
+    pairs_met: usize,
+}
+
+thread_local! {
+    static PANIC: RefCell<String> = const { RefCell::new(String::new()) };
+}
+
+/// Keeps where a panic was, for its seed's failure.
+pub fn note_panic(info: &std::panic::PanicHookInfo<'_>) {
+    let place = info.location().map(ToString::to_string);
+    PANIC.with(|p| *p.borrow_mut() = place.unwrap_or_default());
+}
+
+/// Runs a scenario; a panic is told with its place.
+pub fn attempt(scenario: &Scenario) -> Result<Summary, Failure> {
+    PANIC.with(|p| p.borrow_mut().clear());
+    e3_sim::run(scenario).map_err(|mut failure| {
+        let place = PANIC.with(|p| p.borrow().clone());
+        if !place.is_empty() {
+            failure.0.push(format!("at {place}"));
+        }
+        failure
+    })
+}
+
+/// Cores of this machine.
+pub fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, |n| n.get())
+}
+
+/// A scenario as its file.
+pub fn to_json(scenario: &Scenario) -> String {
+    serde_json::to_string_pretty(scenario).expect("a scenario has text keys only")
+}
+
+fn git(arguments: &[&str]) -> String {
+    let output = Command::new("git").args(arguments).output();
+    let text = output.map(|o| String::from_utf8_lossy(&o.stdout).trim().to_string());
+    text.unwrap_or_default()
+}
+
+/// Says what failed, how to replay it, and the shortest script that fails too.
+pub fn print_failure(scenario: &Scenario, failure: &Failure, shrink_runs: usize) {
+    let seed = scenario.seed;
+    println!(
+        "seed {seed} failed at commit {}:",
+        git(&["rev-parse", "HEAD"])
+    );
+    for line in &failure.0 {
+        println!("  {line}");
+    }
+    println!("replay: cargo run --release -p e3-nemesis -- seed {seed}");
+    if shrink_runs == 0 {
+        return;
+    }
+    let small = shrink(scenario, shrink_runs, |s| attempt(s).is_err());
+    println!(
+        "shrunk to {} faults, {} requests, {} nodes:",
+        small.script.len(),
+        small.requests(),
+        small.nodes()
+    );
+    for act in &small.script {
+        println!("  {act}");
+    }
+    if let Err(failure) = attempt(&small) {
+        for line in &failure.0 {
+            println!("  {line}");
+        }
+    }
+    let text = serde_json::to_string(&small).expect("a scenario has text keys only");
+    println!("scenario: {text}");
+}
+
+/// Runs all seeds.
+pub fn run(order: &Order) -> ExitCode {
+    let start = Instant::now();
+    let next = AtomicU64::new(order.base);
+    let end = order.base + order.seeds;
+    let tally = Mutex::new(Tally::default());
+    println!("seeds {}..{end} on {} threads", order.base, order.threads);
+    std::thread::scope(|scope| {
+        for _ in 0..order.threads {
+            scope.spawn(|| work(order, &next, end, &tally));
+        }
+    });
+    let tally = tally.into_inner().unwrap_or_else(|e| e.into_inner());
+    report(order, &tally, start)
+}
+
+fn work(order: &Order, next: &AtomicU64, end: u64, tally: &Mutex<Tally>) {
+    loop {
+        let seed = next.fetch_add(1, Ordering::Relaxed);
+        let has_enough = |t: &Tally| t.failures.len() >= order.failures_max;
+        if seed >= end || has_enough(&tally.lock().unwrap_or_else(|e| e.into_inner())) {
+            return;
+        }
+        let result = attempt(&draw(seed));
+        let mut tally = tally.lock().unwrap_or_else(|e| e.into_inner());
+        match result {
+            Ok(summary) => tally.add(seed, &summary),
+            Err(failure) => {
+                println!(
+                    "seed {seed} failed: {}",
+                    failure.0.first().map_or("", |s| s)
+                );
+                tally.failures.push((seed, failure));
+            }
+        }
+    }
+}
+
+impl Tally {
+    fn add(&mut self, seed: u64, summary: &Summary) {
+        self.passed += 1;
+        self.requests += summary.requests;
+        self.done += summary.done;
+        self.simulated_s += summary.simulated.as_secs();
+        self.forfeited += summary.forfeited as u64;
+        let recovery_ms = summary.recovered_after.as_millis();
+        self.recovery_ms_max = self.recovery_ms_max.max((recovery_ms, seed));
+        for pair in &summary.pairs {
+            *self.pairs.entry(*pair).or_default() += 1;
+        }
+    }
+}
+
+fn report(order: &Order, tally: &Tally, start: Instant) -> ExitCode {
+    let spent = start.elapsed();
+    let ran = tally.passed + tally.failures.len() as u64;
+    let per_min = (ran as f64 * 60.0 / spent.as_secs_f64()) as u64;
+    for ((a, b), count) in &tally.pairs {
+        println!("{count:>7}  {a} with {b}");
+    }
+    let each = |n: u64| n / ran.max(1);
+    println!(
+        "{} pairs of faults met; each seed: {} requests, {} handled, {} s; slowest recovery {} ms (seed {})",
+        tally.pairs.len(),
+        each(tally.requests),
+        each(tally.done),
+        each(tally.simulated_s),
+        tally.recovery_ms_max.0,
+        tally.recovery_ms_max.1,
+    );
+    println!(
+        "{} shards lost their last copy by the script",
+        tally.forfeited
+    );
+    println!("{ran} seeds in {} s: {per_min} a minute", spent.as_secs());
+    for (seed, failure) in &tally.failures {
+        print_failure(&draw(*seed), failure, order.shrink_runs);
+    }
+    println!("{} of {ran} seeds failed", tally.failures.len());
+    if let Some(file) = &order.json {
+        let figures = Figures {
+            commit: &git(&["rev-parse", "HEAD"]),
+            tree: &git(&["rev-parse", "HEAD^{tree}"]),
+            base: order.base,
+            seeds: ran,
+            failures: tally.failures.len(),
+            failed_seeds: tally.failures.iter().map(|(seed, _)| *seed).collect(),
+            seeds_per_min: per_min,
+            pairs_met: tally.pairs.len(),
+        };
+        let text = serde_json::to_string_pretty(&figures).expect("figures have text keys only");
+        if let Err(e) = std::fs::write(file, text) {
+            eprintln!("{}: {e}", file.display());
+            return ExitCode::FAILURE;
+        }
+    }
+    match tally.failures.is_empty() {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::FAILURE,
+    }
+}

@@ -1,0 +1,139 @@
+//! Runs random scenarios of the simulator on all cores.
+//!
+//! `nemesis run --seeds 100000` tries many seeds, `nemesis seed 7` one; a failure is shrunk and
+//! printed with the command that replays it. `nemesis file F` runs a scenario that was kept.
+//! `nemesis faults` needs the feature `deliberate-faults`, and checks that each deliberate fault is
+//! found.
+
+#[cfg(feature = "deliberate-faults")]
+mod faults;
+mod fleet;
+
+use clap::{Parser, Subcommand};
+use e3_sim::Scenario;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Runs random scenarios of the simulator.
+#[derive(Parser)]
+#[command(name = "nemesis")]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Tries many seeds.
+    Run {
+        /// How many.
+        #[arg(long, default_value_t = 1_000)]
+        seeds: u64,
+        /// The first one.
+        #[arg(long, default_value_t = 1)]
+        base: u64,
+        /// Threads; by default one for each core.
+        #[arg(long)]
+        threads: Option<usize>,
+        /// Failures after which it ends.
+        #[arg(long, default_value_t = 5)]
+        failures: usize,
+        /// Runs that shrinking a failure may take.
+        #[arg(long, default_value_t = 300)]
+        shrink: usize,
+        /// Writes what was found to this file, as JSON.
+        #[arg(long)]
+        json: Option<PathBuf>,
+    },
+    /// Tries one seed.
+    Seed {
+        /// The seed.
+        seed: u64,
+        /// Prints the scenario as JSON, and does not run it.
+        #[arg(long)]
+        print: bool,
+        /// Runs that shrinking a failure may take.
+        #[arg(long, default_value_t = 0)]
+        shrink: usize,
+    },
+    /// Runs a scenario from a file.
+    File {
+        /// The file, as `seed --print` writes it.
+        file: PathBuf,
+    },
+    /// Checks that each deliberate fault is found.
+    #[cfg(feature = "deliberate-faults")]
+    Faults {
+        /// Seeds in which each must be found.
+        #[arg(long, default_value_t = 500)]
+        seeds: u64,
+        /// The first one.
+        #[arg(long, default_value_t = 1)]
+        base: u64,
+        /// Only faults whose name contains this.
+        #[arg(long, default_value = "")]
+        only: String,
+    },
+}
+
+fn main() -> ExitCode {
+    // A panic of the product is a failure of its seed, and is printed with it.
+    std::panic::set_hook(Box::new(fleet::note_panic));
+    match Arguments::parse().command {
+        Command::Run {
+            seeds,
+            base,
+            threads,
+            failures,
+            shrink,
+            json,
+        } => fleet::run(&fleet::Order {
+            seeds,
+            base,
+            threads: threads.unwrap_or_else(fleet::cores),
+            failures_max: failures,
+            shrink_runs: shrink,
+            json,
+        }),
+        Command::Seed {
+            seed,
+            print,
+            shrink,
+        } => {
+            let scenario = e3_sim::draw(seed);
+            if print {
+                println!("{}", fleet::to_json(&scenario));
+                return ExitCode::SUCCESS;
+            }
+            one(&scenario, shrink)
+        }
+        Command::File { file } => match read(&file) {
+            Ok(scenario) => one(&scenario, 0),
+            Err(e) => {
+                eprintln!("{}: {e}", file.display());
+                ExitCode::FAILURE
+            }
+        },
+        #[cfg(feature = "deliberate-faults")]
+        Command::Faults { seeds, base, only } => faults::run(seeds, base, &only),
+    }
+}
+
+fn read(file: &PathBuf) -> Result<Scenario, String> {
+    let text = std::fs::read_to_string(file).map_err(|e| e.to_string())?;
+    serde_json::from_str(&text).map_err(|e| e.to_string())
+}
+
+fn one(scenario: &Scenario, shrink: usize) -> ExitCode {
+    let start = std::time::Instant::now();
+    match fleet::attempt(scenario) {
+        Ok(summary) => {
+            println!("passed in {} ms: {summary:#?}", start.elapsed().as_millis());
+            ExitCode::SUCCESS
+        }
+        Err(failure) => {
+            fleet::print_failure(scenario, &failure, shrink);
+            ExitCode::FAILURE
+        }
+    }
+}

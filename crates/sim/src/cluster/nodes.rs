@@ -1,0 +1,155 @@
+//! The nodes of a simulated cluster: processes that start, stand still and die.
+
+use super::{CLUSTER, Cluster, Event};
+use crate::clock::SimClock;
+use e3_collections::State;
+use e3_dataplane::{Config, Worker};
+use e3_model::plan::{NodeEvent, NodePlan};
+use e3_model::{Nanos, NodeId, NodeKind, ShardKey, Timestamp};
+use std::cell::RefCell;
+use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// Datagrams that wait for a process that stands still; the system drops more.
+const HELD_MAX: usize = 2_000;
+
+pub(super) struct Node {
+    pub(super) worker: Worker,
+    pub(super) incarnation: u32,
+    pub(super) states: BTreeMap<ShardKey, Rc<RefCell<State>>>,
+    /// When its core is free.
+    pub(super) free_at: Timestamp,
+    pub(super) tick_at: Timestamp,
+    pub(super) clock: SimClock,
+    pub(super) is_paused: bool,
+    /// What happened while it stood still.
+    held: VecDeque<Event>,
+    /// How many times longer handlers take.
+    pub(super) slowness: u64,
+}
+
+impl Node {
+    pub(super) fn hold(&mut self, event: Event) {
+        let is_datagram = matches!(event, Event::Datagram { .. });
+        if !is_datagram || self.held.len() < HELD_MAX {
+            self.held.push_back(event);
+        }
+    }
+
+    /// The incarnation of a shard in this node's plan, if leases decide who serves it.
+    pub(super) fn incarnation_under_leases(&self, key: ShardKey) -> Option<u32> {
+        let app = self.worker.plan().apps.iter().find(|a| a.id == key.app)?;
+        let service = app.app.service(key.service);
+        let mut shards = app.shards.iter();
+        let shard = shards.find(|s| (s.service, s.shard) == (key.service, key.shard))?;
+        (service.stateful && service.replicas > 1).then_some(shard.incarnation)
+    }
+}
+
+impl Cluster {
+    /// Starts a node's process.
+    pub fn start(&mut self, node: u16, incarnation: u32) {
+        self.start_with_clock(node, incarnation, SimClock::TRUE);
+    }
+
+    /// Starts a node's process with this clock.
+    pub fn start_with_clock(&mut self, node: u16, incarnation: u32, clock: SimClock) {
+        let config = Config {
+            node: NodeId(node),
+            incarnation,
+            cluster: CLUSTER,
+            kind: NodeKind::Host,
+            slowed: false,
+        };
+        let new = Node {
+            worker: Worker::new(config),
+            incarnation,
+            states: BTreeMap::new(),
+            free_at: self.now,
+            tick_at: Timestamp::MAX,
+            clock,
+            is_paused: false,
+            held: VecDeque::new(),
+            slowness: 1,
+        };
+        self.nodes.insert(node, new);
+    }
+
+    /// Kills a node's process: all that it had in memory is gone.
+    pub fn kill(&mut self, node: u16) {
+        self.nodes.remove(&node);
+    }
+
+    /// Lets a node's process stand still, or go on.
+    pub fn pause(&mut self, node: u16, is_paused: bool) {
+        let Some(n) = self.nodes.get_mut(&node) else {
+            return;
+        };
+        n.is_paused = is_paused;
+        if !is_paused {
+            for event in std::mem::take(&mut n.held) {
+                self.push(self.now, event);
+            }
+        }
+    }
+
+    /// Makes a node's handlers take so many times longer.
+    pub fn slow(&mut self, node: u16, slowness: u64) {
+        if let Some(n) = self.nodes.get_mut(&node) {
+            n.slowness = slowness;
+        }
+    }
+
+    /// Lets a node's clock drift from now on.
+    pub fn drift(&mut self, node: u16, fast_ppm: i64) {
+        if let Some(n) = self.nodes.get_mut(&node) {
+            n.clock = n.clock.drift(self.now, fast_ppm);
+        }
+    }
+
+    /// Nodes whose process runs.
+    pub fn up(&self) -> Vec<u16> {
+        self.nodes.keys().copied().collect()
+    }
+
+    /// Number of a node's process, if it runs.
+    pub fn incarnation(&self, node: u16) -> Option<u32> {
+        Some(self.nodes.get(&node)?.incarnation)
+    }
+
+    /// Gives a node its plan after a short while.
+    pub fn plan(&mut self, plan: NodePlan) {
+        let node = plan.node.0;
+        let at = self.now + Nanos(1_000_000 + self.random.below(20_000_000));
+        let plan = Arc::new(plan);
+        self.push(at, Event::Plan { node, plan });
+    }
+
+    /// Gives a node its plan now.
+    pub fn plan_now(&mut self, plan: Arc<NodePlan>) {
+        let node = plan.node.0;
+        self.push(self.now, Event::Plan { node, plan });
+    }
+
+    /// What a node has to tell the controller.
+    pub fn events(&self, node: u16) -> Vec<NodeEvent> {
+        let node = self.nodes.get(&node);
+        node.map(|n| n.worker.events()).unwrap_or_default()
+    }
+
+    /// A shard's collections on a node.
+    pub fn state(&self, node: u16, key: ShardKey) -> Option<Rc<RefCell<State>>> {
+        self.nodes.get(&node)?.worker.state(key)
+    }
+
+    /// The worker of a node.
+    pub fn worker(&self, node: u16) -> Option<&Worker> {
+        Some(&self.nodes.get(&node)?.worker)
+    }
+
+    /// The same, to be changed.
+    pub fn worker_mut(&mut self, node: u16) -> Option<&mut Worker> {
+        Some(&mut self.nodes.get_mut(&node)?.worker)
+    }
+}

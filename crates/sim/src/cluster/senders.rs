@@ -1,0 +1,126 @@
+//! The clients of a simulated cluster: when they send, and where to.
+
+use super::{Cluster, Event};
+use crate::network::client_address;
+use e3_model::plan::Role;
+use e3_model::{MessageId, Nanos, ShardKey};
+use e3_wire::entry::DeadLetter;
+
+impl Cluster {
+    /// A client sends a request to a node.
+    pub fn request(&mut self, client: u16, to: u16, deadline: Nanos) {
+        self.set_routes(client, to);
+        let sender = &mut self.clients[usize::from(client)];
+        sender.request(self.now, &mut self.random, deadline);
+        self.drain_client(client);
+    }
+
+    /// A client asks a node for the dead letters of a shard.
+    pub fn read_dead_letters(&mut self, client: u16, to: u16, shard: ShardKey) {
+        self.set_routes(client, to);
+        self.clients[usize::from(client)].read_dead_letters(self.now, shard);
+        self.drain_client(client);
+    }
+
+    /// A client has a dead letter handled again.
+    pub fn replay(
+        &mut self,
+        client: u16,
+        to: u16,
+        shard: ShardKey,
+        letter: &(MessageId, DeadLetter),
+        deadline: Nanos,
+    ) {
+        self.set_routes(client, to);
+        self.clients[usize::from(client)].replay(self.now, shard, letter, deadline);
+        self.drain_client(client);
+    }
+
+    /// Tells a client which nodes there are, this one first and the others in random order; and
+    /// where primaries are, if it waits for a replay. A client that knows the topology is told of
+    /// all nodes, any other of those that are up.
+    fn set_routes(&mut self, client: u16, first: u16) {
+        let known = &self.clients[usize::from(client)].nodes;
+        let all = if known.is_empty() {
+            self.up()
+        } else {
+            known.clone()
+        };
+        let mut others: Vec<u16> = all.into_iter().filter(|n| *n != first).collect();
+        for at in (1..others.len()).rev() {
+            others.swap(at, self.random.below(at as u64 + 1) as usize);
+        }
+        let nodes = std::iter::once(first).chain(others);
+        let client = &mut self.clients[usize::from(client)];
+        let asked = self.nodes.iter().filter(|_| client.replays());
+        let primaries: Vec<(ShardKey, u16)> = asked
+            .flat_map(|(id, node)| {
+                let instances = node.worker.report().instances.into_iter();
+                let primaries = instances.filter(|i| i.role == Role::Primary);
+                primaries.map(|i| (i.key, *id))
+            })
+            .collect();
+        client.set_routes(self.now, nodes, primaries.into_iter());
+    }
+
+    /// The client's driver: all outputs, then one timer.
+    pub(super) fn drain_client(&mut self, client: u16) {
+        let at = usize::from(client);
+        if self.clients[at].has_vanished {
+            return;
+        }
+        while let Some((to, bytes)) = self.clients[at].poll_transmit() {
+            self.transmit(client_address(client), to, bytes);
+        }
+        let next = self.clients[at].next_deadline();
+        if let Some(next) = next.filter(|next| *next < self.clients[at].tick_at) {
+            self.clients[at].tick_at = next;
+            self.push(next, Event::ClientTick { client });
+        }
+    }
+
+    /// Lets a client retry, at nodes that are up now.
+    pub(super) fn tick_client(&mut self, client: u16) {
+        if self.clients[usize::from(client)].nodes.is_empty() {
+            let up = self.up();
+            if !up.is_empty() {
+                let first = up[self.random.below(up.len() as u64) as usize];
+                self.set_routes(client, first);
+            }
+        }
+        let ticked = &mut self.clients[usize::from(client)];
+        if ticked.tick_at <= self.now {
+            ticked.tick_at = e3_model::Timestamp::MAX;
+            ticked.on_timer(self.now);
+        }
+        self.drain_client(client);
+    }
+
+    /// Has a client send its load, beginning now.
+    pub fn begin_load(&mut self, client: u16) {
+        self.push(self.now, Event::Load { client });
+    }
+
+    /// Sends a burst, and sets the time of the next one.
+    pub(super) fn load_client(&mut self, client: u16) {
+        let at = usize::from(client);
+        let Some(load) = self.clients[at].load.filter(|load| load.left > 0) else {
+            return;
+        };
+        let nodes = self.clients[at].nodes.len();
+        if nodes > 0 && self.random.one_in(3) {
+            let first = self.clients[at].nodes[self.random.index(nodes)];
+            self.set_routes(client, first);
+        }
+        let burst = load.burst.min(load.left);
+        for _ in 0..burst {
+            self.clients[at].request(self.now, &mut self.random, load.deadline);
+        }
+        if let Some(load) = &mut self.clients[at].load {
+            load.left -= burst;
+        }
+        let pause = Nanos(self.random.below(2 * load.every.0 * burst + 1));
+        self.push(self.now + pause, Event::Load { client });
+        self.drain_client(client);
+    }
+}

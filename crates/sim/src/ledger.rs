@@ -1,0 +1,103 @@
+//! The reference model: what requests must have done to the state of all services. It follows from
+//! the scenario alone and knows nothing of identities, logs or views.
+
+use crate::scenario::{Place, Scenario, app_id};
+use e3_model::{AppId, ServiceId, ShardKey, Slot, Timestamp};
+use std::collections::BTreeMap;
+
+/// What was seen of effects while a scenario runs.
+#[derive(Debug, Default)]
+pub struct Ledger {
+    /// The first things that must not be.
+    pub violations: Vec<String>,
+    /// Shards whose last copy the scenario destroyed, with the time of the last such loss.
+    pub forfeited: BTreeMap<ShardKey, Timestamp>,
+    /// By replicated shard: the latest incarnation that has run a handler, and where.
+    acting: BTreeMap<ShardKey, (u32, u16)>,
+}
+
+/// Violations that are kept.
+const VIOLATIONS_MAX: usize = 8;
+
+impl Ledger {
+    /// Notes something that must not be.
+    pub fn violation(&mut self, what: String) {
+        if self.violations.len() < VIOLATIONS_MAX {
+            self.violations.push(what);
+        }
+    }
+
+    /// An effect has taken place a second time in one copy of the state.
+    pub fn on_repeated(&mut self, shard: ShardKey, payload: &[u8]) {
+        self.violation(format!("{shard}: effect {payload:?} took place twice"));
+    }
+
+    /// A node runs a handler as the primary of a shard that leases protect.
+    pub fn on_acting(&mut self, shard: ShardKey, incarnation: u32, node: u16) {
+        let latest = self.acting.entry(shard).or_insert((incarnation, node));
+        if incarnation > latest.0 {
+            *latest = (incarnation, node);
+        } else if *latest != (incarnation, node) {
+            let (newer, other) = *latest;
+            self.violation(format!(
+                "{shard}: node {node} handles as its primary of view {incarnation} after node {other} did in view {newer}"
+            ));
+        }
+    }
+
+    /// The scenario destroys the last copy of a shard.
+    pub fn on_forfeited(&mut self, shard: ShardKey, now: Timestamp) {
+        self.forfeited.insert(shard, now);
+    }
+
+    /// Whether a request that was sent at `sent` may have lost what it did at this shard.
+    pub fn is_forfeited(&self, shard: ShardKey, sent: Timestamp) -> bool {
+        self.forfeited.get(&shard).is_some_and(|at| sent <= *at)
+    }
+}
+
+/// The places that requests of an application reach, with what decides about their shards.
+#[derive(Debug)]
+pub struct Reach {
+    app: AppId,
+    /// Those with state.
+    pub places: Vec<Place>,
+    shards: Vec<u16>,
+    /// Whether a handler can fail for good, by place: on the way to it.
+    pub can_fail: Vec<bool>,
+}
+
+impl Reach {
+    /// Of the application at this index.
+    pub fn new(scenario: &Scenario, at: usize) -> Reach {
+        let shape = &scenario.apps[at];
+        let all = shape.places();
+        let fails = |place: &Place| shape.services[usize::from(place.service.0)].fails_permille > 0;
+        let before = |place: &Place| {
+            let on_way = |p: &&Place| place.path.starts_with(&p.path);
+            all.iter().filter(on_way).any(fails)
+        };
+        let stateful = |p: &&Place| shape.services[usize::from(p.service.0)].stateful;
+        let places: Vec<Place> = all.iter().filter(stateful).cloned().collect();
+        Reach {
+            app: app_id(at),
+            can_fail: places.iter().map(before).collect(),
+            places,
+            shards: shape.services.iter().map(|s| s.shards).collect(),
+        }
+    }
+
+    /// The shard of a place for a request with this key.
+    pub fn shard(&self, place: &Place, key: &[u8]) -> ShardKey {
+        let mut key = key.to_vec();
+        for step in place.path.chunks(2) {
+            key = crate::service::key_after(&key, [step[0], step[1]]);
+        }
+        let ServiceId(service) = place.service;
+        ShardKey {
+            app: self.app,
+            service: place.service,
+            shard: Slot::of(&key).shard(self.shards[usize::from(service)]),
+        }
+    }
+}

@@ -1,0 +1,313 @@
+//! Runs a scenario: a phase with faults, healing, and then everything must be as the reference model
+//! says.
+//!
+//! The controller and the agents of the nodes are played here, as processes that stand still, die,
+//! and come back; what they decide is decided by the product ([`e3_control`]). Time advances by
+//! [`STEP`] between two turns of the controller, and by events in between.
+
+mod acts;
+mod agents;
+mod checks;
+mod controller;
+mod shrink;
+
+pub use shrink::shrink;
+
+use crate::client::{Client, Load};
+use crate::clock::SimClock;
+use crate::cluster::{BEGIN, Cluster};
+use crate::scenario::{Act, ClientShape, Scenario, app_id};
+use crate::service::Service;
+use agents::Agents;
+use controller::ControllerProcess;
+use e3_model::{Nanos, Timestamp};
+use e3_random::Random;
+use std::collections::{BTreeMap, BTreeSet};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// Between two turns of the controller and the agents.
+const STEP: Nanos = Nanos::from_millis(5);
+/// Before the first fault: nodes join, applications start.
+const START: Nanos = Nanos::from_millis(600);
+/// How long after healing every request must have its outcome, and every shard all its copies.
+pub const RECOVERY: Nanos = Nanos::from_secs(40);
+/// How long after that a new request may take.
+pub const PROBE: Nanos = Nanos::from_secs(10);
+/// Requests that show, after healing, that an application works.
+const PROBES: u64 = 20;
+/// One step of a node in so many checks its invariants. Each check looks at all channels.
+const VALIDATES_EVERY: u64 = 64;
+
+/// What a scenario that passed did.
+#[derive(Clone, Debug, Default)]
+pub struct Summary {
+    /// Requests sent.
+    pub requests: u64,
+    /// Requests that were handled.
+    pub done: u64,
+    /// Events that were simulated.
+    pub events: u64,
+    /// Simulated time.
+    pub simulated: Nanos,
+    /// Digest of everything that happened.
+    pub trace: u64,
+    /// Pairs of kinds of faults that were there at the same time.
+    pub pairs: BTreeSet<(&'static str, &'static str)>,
+    /// Shards whose last copy was destroyed.
+    pub forfeited: usize,
+    /// From healing until every request had its outcome.
+    pub recovered_after: Nanos,
+}
+
+/// Why a scenario failed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Failure(pub Vec<String>);
+
+/// Runs a scenario. A panic of the product is a failure too.
+pub fn run(scenario: &Scenario) -> Result<Summary, Failure> {
+    match catch_unwind(AssertUnwindSafe(|| Run::new(scenario).run())) {
+        Ok(result) => result,
+        Err(panic) => {
+            let text = panic.downcast_ref::<String>().cloned();
+            let text = text.or_else(|| panic.downcast_ref::<&str>().map(|s| s.to_string()));
+            Err(Failure(vec![format!(
+                "panic: {}",
+                text.unwrap_or_default()
+            )]))
+        }
+    }
+}
+
+/// A scenario that runs.
+struct Run<'a> {
+    scenario: &'a Scenario,
+    cluster: Cluster,
+    controller: ControllerProcess,
+    agents: Agents,
+    /// Decides what the faults leave to chance.
+    random: Random,
+    /// Faults that last.
+    active: Vec<Act>,
+    /// By node: how many faults let it stand still.
+    pauses: BTreeMap<u16, u32>,
+    /// When kills happen that follow on a move, and whom they hit.
+    kills: Vec<(Timestamp, u16)>,
+    begin: Timestamp,
+    healed_at: Timestamp,
+}
+
+impl<'a> Run<'a> {
+    fn new(scenario: &'a Scenario) -> Run<'a> {
+        let services = scenario.apps.iter().map(|app| {
+            let services = app.services.iter().enumerate();
+            services
+                .map(|(at, s)| Service::Graph {
+                    stateful: s.stateful,
+                    messages: app.channels_of(at).iter().map(|(_, n)| *n).collect(),
+                    time: Nanos::from_micros(s.service_us),
+                    fails_permille: s.fails_permille,
+                    fill_len: (s.state_bytes / 500).min(32 << 10) as usize,
+                })
+                .collect()
+        });
+        let mut cluster = Cluster::new(scenario.seed, Vec::new());
+        cluster.services = services.collect();
+        cluster.validates_every = VALIDATES_EVERY;
+        let controller = ControllerProcess::new(cluster.now, scenario.topology());
+        Run {
+            scenario,
+            cluster,
+            controller,
+            agents: Agents::default(),
+            random: Random::new(scenario.seed ^ 0xac75),
+            active: Vec::new(),
+            pauses: BTreeMap::new(),
+            kills: Vec::new(),
+            begin: BEGIN,
+            healed_at: Timestamp::MAX,
+        }
+    }
+
+    fn run(mut self) -> Result<Summary, Failure> {
+        self.start();
+        let end = self.begin + Nanos::from_millis(self.scenario.faults_ms);
+        let mut script = self.scenario.script.iter().peekable();
+        while self.cluster.now < end && self.is_sound() {
+            let now = self.cluster.now;
+            let is_due = |act: &&Act| self.begin + Nanos::from_millis(act.at_ms) <= now;
+            let due: Vec<&Act> = std::iter::from_fn(|| script.next_if(|act| is_due(act))).collect();
+            for act in due {
+                self.begin_act(act);
+            }
+            self.end_acts();
+            self.step();
+        }
+        self.heal();
+        let recovered_by = self.healed_at + RECOVERY;
+        while self.is_sound() && self.cluster.now < recovered_by && !self.is_settled() {
+            self.step();
+        }
+        let recovered_after = self.healed_at.until(self.cluster.now);
+        if self.is_sound() {
+            self.check_settled();
+        }
+        if self.is_sound() {
+            self.probe();
+        }
+        if self.is_sound() {
+            self.check_effects();
+            self.check_copies();
+        }
+        if !self.is_sound() {
+            return Err(Failure(self.cluster.ledger.violations));
+        }
+        Ok(self.summary(recovered_after))
+    }
+
+    fn is_sound(&self) -> bool {
+        self.cluster.ledger.violations.is_empty()
+    }
+
+    /// Nodes join, applications start, clients begin.
+    fn start(&mut self) {
+        for node in 0..self.scenario.nodes() {
+            self.start_node(node);
+        }
+        let until = self.cluster.now + START;
+        while self.agents.joined() < usize::from(self.scenario.nodes()) && self.cluster.now < until
+        {
+            self.step();
+        }
+        for (at, app) in self.scenario.apps.iter().enumerate() {
+            self.controller
+                .deploy(self.cluster.now, app.application(at, 50));
+        }
+        while self.cluster.now < until {
+            self.step();
+        }
+        self.begin = self.cluster.now;
+        self.cluster.faults = self.scenario.network.faults();
+        for (at, shape) in self.scenario.clients.iter().enumerate() {
+            let client = self.client(at, shape);
+            self.cluster.clients.push(client);
+            self.cluster.begin_load(at as u16);
+        }
+    }
+
+    fn client(&mut self, at: usize, shape: &ClientShape) -> Client {
+        let (id, app) = (100 + at as u64, app_id(shape.app));
+        let deadline = Nanos::from_millis(shape.deadline_ms);
+        let mut client = match shape.is_keyed {
+            true => Client::keyed(id, app, deadline),
+            false => Client::new(id, app),
+        };
+        client.clock = SimClock::new(self.cluster.now, shape.offset_ms, 0);
+        client.nodes = (0..self.scenario.nodes()).collect();
+        client.keys = shape.keys;
+        let span = Nanos::from_millis(self.scenario.faults_ms.saturating_sub(1_000).max(1));
+        client.load = Some(Load {
+            left: shape.requests,
+            burst: shape.burst.max(1),
+            every: Nanos(span.0 / shape.requests.max(1)),
+            deadline,
+        });
+        let first = self.random.below(u64::from(self.scenario.nodes())) as u16;
+        let others = client.nodes.clone().into_iter().filter(|n| *n != first);
+        let nodes: Vec<u16> = std::iter::once(first).chain(others).collect();
+        client.set_routes(self.cluster.now, nodes.into_iter(), std::iter::empty());
+        client
+    }
+
+    fn start_node(&mut self, node: u16) {
+        let shape = self.scenario.clocks.get(usize::from(node));
+        let shape = shape.copied().unwrap_or_default();
+        let offset_ms = self.agents.wall_offset_ms(node).unwrap_or(shape.offset_ms);
+        let clock = SimClock::new(self.cluster.now, offset_ms, shape.fast_ppm);
+        let name = self.controller.name(node);
+        self.agents.start(self.cluster.now, node, name, clock);
+    }
+
+    /// One turn of controller and agents, and what happens until the next.
+    fn step(&mut self) {
+        self.kill_late();
+        self.vanish();
+        self.agents.step(&mut self.cluster, &mut self.controller);
+        self.controller.step(&mut self.cluster, &mut self.agents);
+        self.agents.take_answers(&mut self.cluster);
+        self.cluster.run(STEP);
+    }
+
+    fn vanish(&mut self) {
+        for (client, shape) in self.cluster.clients.iter_mut().zip(&self.scenario.clients) {
+            let at = shape
+                .vanishes_ms
+                .map(|ms| self.begin + Nanos::from_millis(ms));
+            if at.is_some_and(|at| at <= self.cluster.now) {
+                client.has_vanished = true;
+            }
+        }
+    }
+
+    /// Every request has its outcome, and every shard its copies.
+    fn is_settled(&self) -> bool {
+        let waits =
+            |c: &Client| !c.has_vanished && (c.open() > 0 || c.load.is_some_and(|l| l.left > 0));
+        !self.cluster.clients.iter().any(waits) && self.copies_are_complete()
+    }
+
+    /// New requests, which must be handled now.
+    fn probe(&mut self) {
+        let first = self.cluster.clients.len();
+        for app in 0..self.scenario.apps.len() {
+            let shape = ClientShape {
+                app,
+                requests: PROBES,
+                burst: 1,
+                keys: 1_000,
+                deadline_ms: PROBE.as_millis(),
+                is_keyed: false,
+                offset_ms: 0,
+                vanishes_ms: None,
+            };
+            let mut client = self.client(first + app, &shape);
+            if let Some(load) = &mut client.load {
+                load.every = Nanos::from_millis(20);
+            }
+            self.cluster.clients.push(client);
+            self.cluster.begin_load((first + app) as u16);
+        }
+        let until = self.cluster.now + PROBE + Nanos::from_secs(1);
+        while self.cluster.now < until && self.is_sound() && !self.is_settled() {
+            self.step();
+        }
+        self.check_probes(first);
+        // What the last requests still do beside their answers.
+        let quiet = self.cluster.now + Nanos::from_secs(1);
+        while self.cluster.now < quiet {
+            self.step();
+        }
+    }
+
+    fn summary(&self, recovered_after: Nanos) -> Summary {
+        let clients = &self.cluster.clients;
+        let script = &self.scenario.script;
+        let mut pairs = BTreeSet::new();
+        for (at, a) in script.iter().enumerate() {
+            for b in script[at + 1..].iter().filter(|b| a.meets(b)) {
+                let (a, b) = (a.fault.kind(), b.fault.kind());
+                pairs.insert((a.min(b), a.max(b)));
+            }
+        }
+        let done = |c: &Client| c.count(e3_wire::entry::Outcome::Done) as u64;
+        Summary {
+            requests: clients.iter().map(Client::sent).sum(),
+            done: clients.iter().map(done).sum(),
+            events: self.cluster.events_so_far(),
+            simulated: BEGIN.until(self.cluster.now),
+            trace: self.cluster.trace,
+            pairs,
+            forfeited: self.cluster.ledger.forfeited.len(),
+            recovered_after,
+        }
+    }
+}

@@ -1,0 +1,294 @@
+//! What each fault does when it begins, and what ends it.
+
+use super::Run;
+use super::controller::Disk;
+use crate::network::Party;
+use crate::scenario::{Act, Fault, Wire};
+use e3_control::Command;
+use e3_model::plan::ShardPlan;
+use e3_model::{Nanos, NodeId, ShardKey};
+
+/// How long after the beginning of a move a node is killed.
+const MOVE_MS_MAX: u64 = 120;
+
+impl Run<'_> {
+    /// Begins a fault.
+    pub(super) fn begin_act(&mut self, act: &Act) {
+        match &act.fault {
+            Fault::Loss(_) | Fault::Repetition(_) | Fault::Reordering(_) | Fault::Damage(_) => {}
+            Fault::Pause(node) => self.pause(*node, true),
+            Fault::PauseAll => {
+                for node in 0..self.scenario.nodes() {
+                    self.pause(node, true);
+                }
+            }
+            Fault::Slow(node, factor) => self.cluster.slow(*node, *factor),
+            Fault::Kill(node) | Fault::Restart(node) => self.kill(&[*node]),
+            Fault::PowerCut(server) => self.kill(&self.scenario.nodes_of(*server)),
+            Fault::ClockStep(node, offset_ms) => {
+                self.agents.set_wall_offset_ms(*node, *offset_ms);
+                self.kill(&[*node]);
+            }
+            Fault::Drift(node, fast_ppm) => self.cluster.drift(*node, *fast_ppm),
+            Fault::KillController | Fault::TornWrite => {
+                self.controller.kill(&self.cluster, &mut self.agents);
+            }
+            Fault::PauseController => self.controller.pause(true),
+            Fault::DiskFull => self.controller.disk = Disk::Full,
+            Fault::DiskSlow(ms) => self.controller.disk = Disk::Slow(Nanos::from_millis(*ms)),
+            Fault::ReportsLost => self.agents.reports_are_lost = true,
+            Fault::ReportsLate => self.agents.reports_are_late = true,
+            Fault::Move(choice) => {
+                self.migrate(*choice);
+            }
+            Fault::MoveAndKill(choice) => {
+                if let Some(nodes) = self.migrate(*choice) {
+                    let victim = *self.random.pick(&nodes);
+                    let after = Nanos::from_millis(1 + self.random.below(MOVE_MS_MAX));
+                    self.kills.push((self.cluster.now + after, victim));
+                }
+            }
+            Fault::Update(app) => self.update(*app),
+            fault => {
+                for (from, to) in self.cuts_of(fault) {
+                    self.cluster.cuts.cut(from, to);
+                }
+            }
+        }
+        self.active.push(act.clone());
+        self.set_network();
+    }
+
+    /// Ends what is over.
+    pub(super) fn end_acts(&mut self) {
+        let passed_ms = self.begin.until(self.cluster.now).as_millis();
+        let (over, active) = std::mem::take(&mut self.active)
+            .into_iter()
+            .partition::<Vec<Act>, _>(|act| act.end_ms() <= passed_ms);
+        self.active = active;
+        for act in &over {
+            self.end_act(act);
+        }
+        if !over.is_empty() {
+            self.set_network();
+        }
+    }
+
+    fn end_act(&mut self, act: &Act) {
+        match &act.fault {
+            Fault::Pause(node) => self.pause(*node, false),
+            Fault::PauseAll => {
+                for node in 0..self.scenario.nodes() {
+                    self.pause(node, false);
+                }
+            }
+            Fault::Slow(node, _) => self.cluster.slow(*node, 1),
+            Fault::PauseController => self.controller.pause(false),
+            Fault::KillController | Fault::TornWrite => self.controller.restart(&mut self.cluster),
+            Fault::DiskFull | Fault::DiskSlow(_) => self.controller.disk = Disk::Works,
+            Fault::ReportsLost => self.agents.reports_are_lost = false,
+            Fault::ReportsLate => self.agents.reports_are_late = false,
+            Fault::Kill(node) | Fault::Restart(node) | Fault::ClockStep(node, _) => {
+                self.revive(*node);
+            }
+            Fault::PowerCut(server) => {
+                for node in self.scenario.nodes_of(*server) {
+                    self.revive(node);
+                }
+            }
+            Fault::MoveAndKill(_) => {
+                for node in 0..self.scenario.nodes() {
+                    self.revive(node);
+                }
+            }
+            Fault::Loss(_)
+            | Fault::Repetition(_)
+            | Fault::Reordering(_)
+            | Fault::Damage(_)
+            | Fault::Drift(..)
+            | Fault::Move(_)
+            | Fault::Update(_) => {}
+            fault => {
+                for (from, to) in self.cuts_of(fault) {
+                    self.cluster.cuts.heal(from, to);
+                }
+            }
+        }
+    }
+
+    /// Ends all faults: the network works, every process runs.
+    pub(super) fn heal(&mut self) {
+        for act in std::mem::take(&mut self.active) {
+            self.end_act(&act);
+        }
+        self.kills.clear();
+        self.cluster.cuts.heal_all();
+        self.cluster.faults = Wire::GOOD.faults();
+        self.controller.restart(&mut self.cluster);
+        for node in 0..self.scenario.nodes() {
+            self.revive(node);
+        }
+        self.healed_at = self.cluster.now;
+    }
+
+    fn set_network(&mut self) {
+        let wires = self.active.iter().filter_map(|act| match act.fault {
+            Fault::Loss(wire)
+            | Fault::Repetition(wire)
+            | Fault::Reordering(wire)
+            | Fault::Damage(wire) => Some(wire),
+            _ => None,
+        });
+        self.cluster.faults = wires.fold(self.scenario.network, Wire::and).faults();
+    }
+
+    /// What a partition cuts.
+    fn cuts_of(&self, fault: &Fault) -> Vec<(Party, Party)> {
+        let nodes = || (0..self.scenario.nodes()).map(Party::Node);
+        let clients = || (0..self.scenario.clients.len() as u16).map(Party::Client);
+        let both = |a: Party, b: Party| [(a, b), (b, a)];
+        match fault {
+            Fault::Isolate(node) => {
+                let all = nodes().chain(clients()).chain([Party::Controller]);
+                let others = all.filter(|p| *p != Party::Node(*node));
+                others.flat_map(|p| both(p, Party::Node(*node))).collect()
+            }
+            Fault::CutPeers(node) => {
+                let others = nodes().filter(|p| *p != Party::Node(*node));
+                others.flat_map(|p| both(p, Party::Node(*node))).collect()
+            }
+            Fault::CutController(node) => both(Party::Controller, Party::Node(*node)).to_vec(),
+            Fault::OneWay(from, to) if from != to => vec![(Party::Node(*from), Party::Node(*to))],
+            Fault::Unheard(node) => vec![(Party::Node(*node), Party::Controller)],
+            Fault::Split(side) => {
+                let is_inside = |p: &Party| matches!(p, Party::Node(n) if side.contains(n));
+                let inside = nodes().filter(|p| is_inside(p));
+                let outside = || nodes().filter(|p| !is_inside(p)).chain([Party::Controller]);
+                inside
+                    .flat_map(|a| outside().flat_map(move |b| both(a, b)))
+                    .collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// Lets a node stand still, or go on if no other fault holds it.
+    fn pause(&mut self, node: u16, is_paused: bool) {
+        let count = self.pauses.entry(node).or_default();
+        *count = if is_paused {
+            *count + 1
+        } else {
+            count.saturating_sub(1)
+        };
+        let stands = *count > 0;
+        self.agents.pause(node, stands);
+        self.cluster.pause(node, stands);
+    }
+
+    /// Kills processes that run, and notes what is lost for good. Where the scenario spares the last
+    /// copies of replicated shards, nothing is killed that would take one.
+    fn kill(&mut self, nodes: &[u16]) {
+        let lost = self.last_copies(nodes);
+        let is_replicated = |key: &ShardKey| {
+            let app = &self.controller.control.apps[&key.app];
+            app.plan.app.service(key.service).replicas > 1
+        };
+        if self.scenario.spares_last_copies && lost.iter().any(is_replicated) {
+            return;
+        }
+        for key in lost {
+            self.cluster.ledger.on_forfeited(key, self.cluster.now);
+        }
+        for node in nodes {
+            self.agents.kill(*node);
+            self.cluster.kill(*node);
+        }
+    }
+
+    /// Starts a node whose process does not run.
+    fn revive(&mut self, node: u16) {
+        if !self.agents.is_up(node) {
+            self.start_node(node);
+            let stands = self.pauses.get(&node).is_some_and(|count| *count > 0);
+            self.agents.pause(node, stands);
+        }
+    }
+
+    /// Kills that follow on moves.
+    pub(super) fn kill_late(&mut self) {
+        let now = self.cluster.now;
+        let (due, later) = std::mem::take(&mut self.kills)
+            .into_iter()
+            .partition(|(at, _)| *at <= now);
+        self.kills = later;
+        for (_, node) in due {
+            self.kill(&[node]);
+        }
+    }
+
+    /// Shards with state whose last complete copy would go with these nodes.
+    fn last_copies(&self, nodes: &[u16]) -> Vec<ShardKey> {
+        let control = &self.controller.control;
+        let holds = |node: &NodeId, key: ShardKey| {
+            let member = control.members.get(node);
+            member.is_some_and(|m| self.cluster.incarnation(node.0) == Some(m.incarnation))
+                && self.cluster.state(node.0, key).is_some()
+        };
+        let mut last = Vec::new();
+        for app in control.apps.values() {
+            for shard in &app.plan.shards {
+                let key = app.plan.key(shard);
+                let copies = |s: &ShardPlan| -> Vec<NodeId> {
+                    let all = [s.primary].into_iter().chain(s.backups.iter().copied());
+                    all.filter(|n| holds(n, key)).collect()
+                };
+                let copies = copies(shard);
+                let stateful = app.plan.app.service(shard.service).stateful;
+                let is_hit = |n: &NodeId| nodes.contains(&n.0);
+                if stateful && copies.iter().any(is_hit) && copies.iter().all(is_hit) {
+                    last.push(key);
+                }
+            }
+        }
+        last
+    }
+
+    /// Moves a replica; gives the nodes that take part.
+    fn migrate(&mut self, choice: u64) -> Option<Vec<u16>> {
+        let mut random = e3_random::Random::new(choice);
+        let apps = &self.controller.control.apps;
+        let all: Vec<(ShardKey, Vec<NodeId>)> = apps
+            .values()
+            .flat_map(|app| app.plan.shards.iter().map(|s| (app.plan.key(s), s)))
+            .map(|(key, s)| {
+                let copies = [s.primary].into_iter().chain(s.backups.iter().copied());
+                (key, copies.collect())
+            })
+            .collect();
+        if all.is_empty() {
+            return None;
+        }
+        for _ in 0..8 {
+            let (key, copies) = random.pick(&all);
+            let from = *random.pick(copies);
+            let to = NodeId(random.below(u64::from(self.scenario.nodes())) as u16);
+            let (key, now) = (*key, self.cluster.now);
+            let command = Command::Migrate { key, from, to };
+            if self.controller.execute(now, &command).is_some() {
+                let nodes = copies.iter().map(|n| n.0).chain([to.0]);
+                return Some(nodes.collect());
+            }
+        }
+        None
+    }
+
+    /// Another version of an application.
+    fn update(&mut self, app: usize) {
+        let now = self.cluster.now;
+        let latency_ms = 51 + now.0 / 1_000_000 % 10_000;
+        if let Some(shape) = self.scenario.apps.get(app) {
+            self.controller
+                .deploy(now, shape.application(app, latency_ms));
+        }
+    }
+}

@@ -1,0 +1,276 @@
+//! The agents of the nodes: they say hello, send heartbeats and reports, and ask for plans, as the
+//! node's program does over UDP and HTTP.
+
+use super::controller::{ControllerProcess, Mail};
+use crate::clock::SimClock;
+use crate::cluster::Cluster;
+use crate::network::{Party, node_address};
+use e3_model::plan::{NodeEvent, NodeHello, NodePlan, NodeWelcome};
+use e3_model::{Nanos, NodeId, Timestamp};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+const HEARTBEAT_INTERVAL: Nanos = Nanos::from_millis(50);
+/// As `RETRY_INTERVAL` of the node.
+const RETRY_INTERVAL: Nanos = Nanos::from_millis(200);
+/// As `EVENT_INTERVAL` and `REPORT_INTERVAL` of the node.
+const EVENT_INTERVAL: Nanos = Nanos::from_millis(200);
+const REPORT_INTERVAL: Nanos = Nanos::from_secs(1);
+/// As `API_TIMEOUT` of the node.
+const API_TIMEOUT: Nanos = Nanos::from_secs(15);
+
+/// What the controller answers.
+#[derive(Clone, Debug)]
+pub(super) enum Answer {
+    /// To a hello.
+    Welcome(NodeWelcome),
+    /// To a request for a plan.
+    Plan(Arc<NodePlan>),
+    /// There is no newer plan, or the controller is gone.
+    Nothing,
+    /// The process is no member any more.
+    Expelled,
+}
+
+/// An answer on its way.
+#[derive(Debug)]
+struct Letter {
+    node: u16,
+    process: u64,
+    sent: Timestamp,
+    answer: Answer,
+}
+
+#[derive(Debug)]
+struct Agent {
+    name: String,
+    process: u64,
+    clock: SimClock,
+    is_paused: bool,
+    incarnation: Option<u32>,
+    next_hello: Timestamp,
+    next_beat: Timestamp,
+    next_report: Timestamp,
+    /// What the last report said.
+    events: Vec<NodeEvent>,
+    plan_version: u64,
+    /// When it asked for a plan, if no answer has come.
+    asked: Option<Timestamp>,
+    next_ask: Timestamp,
+}
+
+/// All agents whose process runs.
+#[derive(Debug, Default)]
+pub(super) struct Agents {
+    agents: BTreeMap<u16, Agent>,
+    letters: BTreeMap<(Timestamp, u64), Letter>,
+    wall_offsets_ms: BTreeMap<u16, i64>,
+    next: u64,
+    /// Reports do not arrive.
+    pub(super) reports_are_lost: bool,
+    /// Reports arrive late, and in another order.
+    pub(super) reports_are_late: bool,
+}
+
+impl Agents {
+    /// Starts a node's process.
+    pub(super) fn start(&mut self, now: Timestamp, node: u16, name: String, clock: SimClock) {
+        self.next += 1;
+        let agent = Agent {
+            name,
+            process: self.next,
+            clock,
+            is_paused: false,
+            incarnation: None,
+            next_hello: now,
+            next_beat: now,
+            next_report: now,
+            events: Vec::new(),
+            plan_version: 0,
+            asked: None,
+            next_ask: now,
+        };
+        self.agents.insert(node, agent);
+    }
+
+    pub(super) fn is_up(&self, node: u16) -> bool {
+        self.agents.contains_key(&node)
+    }
+
+    pub(super) fn kill(&mut self, node: u16) {
+        self.agents.remove(&node);
+    }
+
+    pub(super) fn pause(&mut self, node: u16, is_paused: bool) {
+        if let Some(agent) = self.agents.get_mut(&node) {
+            agent.is_paused = is_paused;
+        }
+    }
+
+    /// Processes that are members.
+    pub(super) fn joined(&self) -> usize {
+        let agents = self.agents.values();
+        agents.filter(|a| a.incarnation.is_some()).count()
+    }
+
+    /// The wall clock of a node shows this offset to the processes that start from now on.
+    pub(super) fn set_wall_offset_ms(&mut self, node: u16, offset_ms: i64) {
+        self.wall_offsets_ms.insert(node, offset_ms);
+    }
+
+    pub(super) fn wall_offset_ms(&self, node: u16) -> Option<i64> {
+        self.wall_offsets_ms.get(&node).copied()
+    }
+
+    /// Sends what is due to the controller.
+    pub(super) fn step(&mut self, cluster: &mut Cluster, controller: &mut ControllerProcess) {
+        let now = cluster.now;
+        for (node, agent) in &mut self.agents {
+            if agent.is_paused {
+                continue;
+            }
+            let (me, it) = (Party::Node(*node), Party::Controller);
+            let is_heard = !cluster.cuts.is_cut(me, it);
+            let is_connected = is_heard && !cluster.cuts.is_cut(it, me);
+            let Some(incarnation) = agent.incarnation else {
+                if now >= agent.next_hello && is_connected {
+                    agent.next_hello = now + RETRY_INTERVAL;
+                    let hello = NodeHello {
+                        name: agent.name.clone(),
+                        address: node_address(*node),
+                        process: agent.process,
+                    };
+                    controller.post(cluster, Nanos::ZERO, Mail::Hello(*node, hello));
+                }
+                continue;
+            };
+            if now >= agent.next_beat {
+                agent.next_beat = now + HEARTBEAT_INTERVAL;
+                if is_heard && !cluster.random.chance(cluster.faults.loss_permille) {
+                    let mail = Mail::Heartbeat(NodeId(*node), incarnation);
+                    controller.post(cluster, Nanos::ZERO, mail);
+                }
+                let events = cluster.events(*node);
+                if events != agent.events {
+                    agent.events = events;
+                    agent.next_report = now;
+                }
+            }
+            if now >= agent.next_report && is_connected {
+                let is_quiet = agent.events.is_empty();
+                let interval = if is_quiet {
+                    REPORT_INTERVAL
+                } else {
+                    EVENT_INTERVAL
+                };
+                agent.next_report = now + interval;
+                let late = match self.reports_are_late {
+                    true => Nanos(cluster.random.below(3_000_000_000)),
+                    false => Nanos::ZERO,
+                };
+                if !self.reports_are_lost {
+                    let events = agent.events.clone();
+                    let mail = Mail::Report(NodeId(*node), incarnation, events);
+                    controller.post(cluster, late, mail);
+                }
+            }
+            if agent.asked.is_some_and(|at| now > at + API_TIMEOUT) {
+                agent.asked = None;
+            }
+            if agent.asked.is_none() && now >= agent.next_ask && is_connected {
+                agent.asked = Some(now);
+                let mail = Mail::Poll(*node, agent.process, incarnation, agent.plan_version);
+                controller.post(cluster, Nanos::ZERO, mail);
+            }
+        }
+    }
+
+    /// The controller answers a process.
+    pub(super) fn answer(
+        &mut self,
+        cluster: &mut Cluster,
+        node: u16,
+        process: u64,
+        answer: Answer,
+    ) {
+        self.next += 1;
+        let sent = cluster.now;
+        let at = sent + Nanos(500_000 + cluster.random.below(12_000_000));
+        let letter = Letter {
+            node,
+            process,
+            sent,
+            answer,
+        };
+        self.letters.insert((at, self.next), letter);
+    }
+
+    /// The controller is gone, and all connections with it.
+    pub(super) fn disconnect(&mut self, now: Timestamp) {
+        for agent in self.agents.values_mut() {
+            agent.asked = None;
+            agent.next_ask = now + RETRY_INTERVAL;
+        }
+        self.letters.clear();
+    }
+
+    /// Takes the answers that have arrived. One that meets a cut is sent again by TCP until it
+    /// comes through or nobody waits for it.
+    pub(super) fn take_answers(&mut self, cluster: &mut Cluster) {
+        let now = cluster.now;
+        let due = self.letters.range(..=(now, u64::MAX));
+        let due: Vec<(Timestamp, u64)> = due.map(|(key, _)| *key).collect();
+        for key in due {
+            let Some(letter) = self.letters.remove(&key) else {
+                continue;
+            };
+            let (node, it) = (letter.node, Party::Controller);
+            let Some(agent) = self.agents.get_mut(&node) else {
+                continue;
+            };
+            if agent.process != letter.process || now > letter.sent + API_TIMEOUT {
+                continue;
+            }
+            if agent.is_paused || cluster.cuts.is_cut(it, Party::Node(node)) {
+                self.letters.insert(key, letter);
+                continue;
+            }
+            agent.take(cluster, node, letter.answer);
+            if agent.process == 0 {
+                self.next += 1;
+                agent.process = self.next;
+            }
+        }
+    }
+}
+
+impl Agent {
+    fn take(&mut self, cluster: &mut Cluster, node: u16, answer: Answer) {
+        let now = cluster.now;
+        match answer {
+            Answer::Welcome(welcome) if self.incarnation.is_none() => {
+                self.incarnation = Some(welcome.incarnation);
+                self.plan_version = 0;
+                self.asked = None;
+                self.events = Vec::new();
+                cluster.start_with_clock(node, welcome.incarnation, self.clock);
+            }
+            Answer::Welcome(_) => {}
+            Answer::Plan(plan) => {
+                self.asked = None;
+                self.plan_version = self.plan_version.max(plan.version);
+                cluster.plan_now(plan);
+            }
+            Answer::Nothing => {
+                self.asked = None;
+                self.next_ask = now + Nanos::from_millis(5);
+            }
+            Answer::Expelled => {
+                // What the process holds may be old: it begins again with nothing.
+                cluster.kill(node);
+                (self.incarnation, self.asked) = (None, None);
+                (self.next_hello, self.process) = (now, 0);
+            }
+        }
+    }
+}

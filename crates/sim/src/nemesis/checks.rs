@@ -1,0 +1,237 @@
+//! What must be true after healing.
+
+use super::{PROBE, RECOVERY, Run};
+use crate::client::Client;
+use crate::ledger::Reach;
+use crate::scenario::known::refused_may_act;
+use crate::scenario::{AppShape, app_id};
+use e3_collections::State;
+use e3_model::plan::ShardPlan;
+use e3_model::{AppId, Nanos, ShardKey, Timestamp};
+use e3_wire::entry::Outcome;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+/// A request whose client waits at least so long after healing has an outcome that is known.
+const ANSWERED_AFTER: Nanos = Nanos::from_secs(15);
+
+impl Run<'_> {
+    fn violation(&mut self, what: String) {
+        self.cluster.ledger.violation(what);
+    }
+
+    /// Whether every shard has all its copies, as far as there are fault domains for them.
+    pub(super) fn copies_are_complete(&self) -> bool {
+        self.incomplete().is_none()
+    }
+
+    fn incomplete(&self) -> Option<(ShardKey, ShardPlan)> {
+        let servers = self.scenario.servers.len();
+        for app in self.controller.control.apps.values() {
+            for shard in &app.plan.shards {
+                let service = app.plan.app.service(shard.service);
+                let wanted = usize::from(service.replicas).min(servers);
+                let is_whole = shard.joining.is_empty() && !shard.frozen && !app.is_orphan(shard);
+                if service.stateful && (1 + shard.backups.len() < wanted || !is_whole) {
+                    return Some((app.plan.key(shard), shard.clone()));
+                }
+            }
+        }
+        None
+    }
+
+    /// Everything has recovered in time.
+    pub(super) fn check_settled(&mut self) {
+        let after_s = self.healed_at.until(self.cluster.now).as_secs();
+        if let Some((key, plan)) = self.incomplete() {
+            self.violation(format!(
+                "{key} lacks copies {after_s} s after healing: {plan:?}"
+            ));
+        }
+        let mut missing = Vec::new();
+        for client in self.cluster.clients.iter().filter(|c| !c.has_vanished) {
+            let open = client.open();
+            let left = client.load.map_or(0, |l| l.left);
+            if open > 0 || left > 0 {
+                missing.push(format!(
+                    "client {}: {open} requests have no outcome {after_s} s after healing, {left} are not sent",
+                    client.id
+                ));
+            }
+            let waited = |at: Timestamp| at >= self.healed_at + ANSWERED_AFTER;
+            for (number, request) in (1..).zip(&client.history) {
+                let is_unknown = !client.outcomes.contains_key(&number);
+                if is_unknown && request.done.is_some_and(waited) {
+                    missing.push(format!(
+                        "client {}: request {number} has no outcome, though its client waited until {} ms after healing",
+                        client.id,
+                        self.healed_at.until(request.done.unwrap_or_default()).as_millis()
+                    ));
+                }
+            }
+        }
+        for what in missing {
+            self.violation(what);
+        }
+    }
+
+    /// The requests of the clients from `first` on are all handled.
+    pub(super) fn check_probes(&mut self, first: usize) {
+        let mut missing = Vec::new();
+        for client in &self.cluster.clients[first..] {
+            let app = &self.scenario.apps[usize::from(self.app_of(client).0) - 1];
+            let can_fail = app.services.iter().any(|s| s.fails_permille > 0);
+            for (number, request) in (1..).zip(&client.history) {
+                let outcome = client.outcomes.get(&number).map(|r| r.outcome);
+                let is_handled = outcome == Some(Outcome::Done)
+                    || (can_fail && matches!(outcome, Some(Outcome::Failed | Outcome::Unknown)));
+                if !is_handled {
+                    missing.push(format!(
+                        "probe {number} of {} with key {:?}: {outcome:?} within {} s, long after healing",
+                        self.app_of(client),
+                        request.key,
+                        PROBE.as_secs()
+                    ));
+                }
+            }
+        }
+        for what in missing {
+            self.violation(what);
+        }
+    }
+
+    fn app_of(&self, client: &Client) -> AppId {
+        let at = (client.id - 100) as usize;
+        match self.scenario.clients.get(at) {
+            Some(shape) => app_id(shape.app),
+            None => app_id(at - self.scenario.clients.len()),
+        }
+    }
+
+    /// By shard with state: what its primary has.
+    fn states(&self) -> BTreeMap<ShardKey, Rc<RefCell<State>>> {
+        let mut states = BTreeMap::new();
+        for app in self.controller.control.apps.values() {
+            for shard in &app.plan.shards {
+                let key = app.plan.key(shard);
+                if app.plan.app.service(shard.service).stateful
+                    && let Some(state) = self.cluster.state(shard.primary.0, key)
+                {
+                    states.insert(key, state);
+                }
+            }
+        }
+        states
+    }
+
+    /// What requests did is what the reference model says.
+    pub(super) fn check_effects(&mut self) {
+        let states = self.states();
+        let mut counted: BTreeMap<ShardKey, usize> = BTreeMap::new();
+        let mut wrong = Vec::new();
+        let refused_may_act = refused_may_act(self.scenario);
+        let reaches: Vec<Reach> = (0..self.scenario.apps.len())
+            .map(|at| Reach::new(self.scenario, at))
+            .collect();
+        for client in &self.cluster.clients {
+            let app = self.app_of(client);
+            let at = usize::from(app.0) - 1;
+            let (reach, shape) = (&reaches[at], &self.scenario.apps[at]);
+            if client.contradictions > 0 && is_linear(shape) {
+                wrong.push(format!(
+                    "client {}: {} answers contradict earlier ones",
+                    client.id, client.contradictions
+                ));
+            }
+            for (number, request) in (1..).zip(&client.history) {
+                let tag = client.tag(number);
+                let reply = client.outcomes.get(&number);
+                let outcome = reply.map(|r| r.outcome);
+                if let Some(reply) = reply
+                    && reply.outcome == Outcome::Done
+                    && reply.payload != tag
+                {
+                    wrong.push(format!(
+                        "client {}: request {number} has the answer {:?}",
+                        client.id, reply.payload
+                    ));
+                }
+                for (place, can_fail) in reach.places.iter().zip(&reach.can_fail) {
+                    let effect = [tag.as_slice(), &place.path].concat();
+                    let shard = reach.shard(place, &request.key);
+                    let count = states
+                        .get(&shard)
+                        .map_or(0, |s| s.borrow().counter_get(0, &effect));
+                    *counted.entry(shard).or_default() += usize::from(count != 0);
+                    let is_certain = outcome == Some(Outcome::Done)
+                        && (place.is_main
+                            || !client.is_keyed()
+                                && request.deadline > self.healed_at + RECOVERY
+                                && !can_fail);
+                    let is_refused =
+                        matches!(outcome, Some(Outcome::Overloaded | Outcome::Rejected));
+                    let is_wrong = match count {
+                        0 => is_certain && !self.cluster.ledger.is_forfeited(shard, request.sent),
+                        1 => is_refused && !refused_may_act,
+                        _ => true,
+                    };
+                    if is_wrong {
+                        wrong.push(format!(
+                            "client {}: request {number} of {app}, {outcome:?}, has {count} effects at {:?} in {shard}; sent {} ms after the beginning",
+                            client.id, place.path, self.begin.until(request.sent).as_millis()
+                        ));
+                    }
+                }
+            }
+        }
+        for (key, state) in &states {
+            let (there, known) = (
+                state.borrow().len(0),
+                counted.get(key).copied().unwrap_or(0),
+            );
+            if there != known {
+                wrong.push(format!(
+                    "{key}: {there} effects, of which requests account for {known}"
+                ));
+            }
+        }
+        for what in wrong {
+            self.violation(what);
+        }
+    }
+
+    /// All copies of a shard are equal.
+    pub(super) fn check_copies(&mut self) {
+        let mut wrong = Vec::new();
+        for app in self.controller.control.apps.values() {
+            for shard in &app.plan.shards {
+                let key = app.plan.key(shard);
+                if !app.plan.app.service(shard.service).stateful {
+                    continue;
+                }
+                let digest = |node: u16| {
+                    let state = self.cluster.state(node, key);
+                    state.map(|s| s.borrow().digest())
+                };
+                let first = digest(shard.primary.0);
+                if first.is_none() {
+                    wrong.push(format!("{key}: its primary {} has no copy", shard.primary));
+                }
+                for backup in shard.backups.iter().filter(|b| digest(b.0) != first) {
+                    wrong.push(format!(
+                        "{key}: the copy on {backup} differs from the primary's"
+                    ));
+                }
+            }
+        }
+        for what in wrong {
+            self.violation(what);
+        }
+    }
+}
+
+/// Whether a request passes one service after the other.
+fn is_linear(app: &AppShape) -> bool {
+    app.places().iter().all(|p| p.is_main)
+}

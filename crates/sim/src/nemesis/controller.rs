@@ -1,0 +1,288 @@
+//! The controller as a process: it hears the nodes, decides by the product's state machine, stores
+//! each decision before it shows it, stands still, dies, and comes back from its log.
+
+use super::agents::{Agents, Answer};
+use crate::cluster::{CLUSTER, Cluster};
+use e3_control::limits::{HEARTBEAT_TIMEOUT, PROGRESS_TIMEOUT};
+use e3_control::{Applied, Command, Control, Membership};
+use e3_model::plan::{NodeEvent, NodeHello};
+use e3_model::{Application, Nanos, NodeId, ShardKey, Timestamp, Topology};
+use std::collections::BTreeMap;
+
+/// As `SILENCE_CHECK_INTERVAL` of the controller.
+const LOOK_INTERVAL: Nanos = Nanos::from_millis(100);
+/// As `PLAN_WAIT` of the node.
+const PLAN_WAIT: Nanos = Nanos::from_secs(10);
+/// Heartbeats that wait for a controller that stands still; the system drops more.
+const MAIL_MAX: usize = 4_000;
+
+/// What comes to the controller.
+#[derive(Clone, Debug)]
+pub(super) enum Mail {
+    /// A process joins.
+    Hello(u16, NodeHello),
+    /// A node's process lives.
+    Heartbeat(NodeId, u32),
+    /// It has something to tell.
+    Report(NodeId, u32, Vec<NodeEvent>),
+    /// It wants a plan that is newer: node, process, incarnation, version.
+    Poll(u16, u64, u32, u64),
+}
+
+/// What the controller's disk does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Disk {
+    /// It takes writes.
+    Works,
+    /// It is full.
+    Full,
+    /// Each write takes so long.
+    Slow(Nanos),
+}
+
+/// The controller's process.
+pub(super) struct ControllerProcess {
+    /// What it has decided; kept while it is down, since its log has the same.
+    pub(super) control: Control,
+    topology: Topology,
+    membership: Membership,
+    /// What is on its disk.
+    log: Vec<Command>,
+    is_up: bool,
+    pauses: u32,
+    pub(super) disk: Disk,
+    /// A write to the disk keeps it busy until then.
+    busy_until: Timestamp,
+    mail: BTreeMap<(Timestamp, u64), Mail>,
+    next_mail: u64,
+    polls: BTreeMap<u16, (u64, u32, u64, Timestamp)>,
+    next_look: Timestamp,
+    /// Shards that are frozen, since when, in which view.
+    frozen: BTreeMap<ShardKey, (u32, Timestamp)>,
+}
+
+impl ControllerProcess {
+    pub(super) fn new(now: Timestamp, topology: Topology) -> ControllerProcess {
+        ControllerProcess {
+            control: Control::new(CLUSTER, topology.clone()),
+            topology,
+            membership: Membership::new(now, HEARTBEAT_TIMEOUT),
+            log: Vec::new(),
+            is_up: true,
+            pauses: 0,
+            disk: Disk::Works,
+            busy_until: Timestamp::ZERO,
+            mail: BTreeMap::new(),
+            next_mail: 0,
+            polls: BTreeMap::new(),
+            next_look: now,
+            frozen: BTreeMap::new(),
+        }
+    }
+
+    /// Name of a node.
+    pub(super) fn name(&self, node: u16) -> String {
+        self.control.node_name(NodeId(node))
+    }
+
+    /// Something is sent to the controller, and arrives so much later than it could.
+    pub(super) fn post(&mut self, cluster: &mut Cluster, late: Nanos, mail: Mail) {
+        if self.mail.len() < MAIL_MAX {
+            let delay = Nanos(100_000 + cluster.random.below(2_000_000));
+            self.next_mail += 1;
+            let at = cluster.now + delay + late;
+            self.mail.insert((at, self.next_mail), mail);
+        }
+    }
+
+    /// Runs an application.
+    pub(super) fn deploy(&mut self, now: Timestamp, app: Application) {
+        let modules = vec![String::new(); app.spec.services.len()];
+        let command = Command::Deploy {
+            app: Box::new(app),
+            modules,
+            assets: BTreeMap::new(),
+            profiles: BTreeMap::new(),
+            overcommit: true,
+        };
+        self.execute(now, &command);
+    }
+
+    /// Decides something, if it can be stored. None if it is refused or cannot.
+    pub(super) fn execute(&mut self, now: Timestamp, command: &Command) -> Option<Applied> {
+        if self.disk == Disk::Full || !self.is_up {
+            return None;
+        }
+        let applied = self.control.apply(command).ok()?;
+        if applied != Applied::Nothing {
+            self.control.validate();
+            self.log.push(command.clone());
+            if let Disk::Slow(span) = self.disk {
+                self.busy_until = self.busy_until.max(now) + span;
+            }
+        }
+        Some(applied)
+    }
+
+    /// Kills it.
+    pub(super) fn kill(&mut self, cluster: &Cluster, agents: &mut Agents) {
+        if self.is_up {
+            self.is_up = false;
+            self.mail.clear();
+            self.polls.clear();
+            agents.disconnect(cluster.now);
+        }
+    }
+
+    /// Starts it from its log, if it is down.
+    pub(super) fn restart(&mut self, cluster: &mut Cluster) {
+        if self.is_up {
+            return;
+        }
+        let mut control = Control::new(CLUSTER, self.topology.clone());
+        for command in &self.log {
+            if let Err(e) = control.apply(command) {
+                let what = format!("the controller's log cannot be replayed: {e}");
+                cluster.ledger.violation(what);
+            }
+        }
+        if control != self.control {
+            let what = "the controller's log leads to another state";
+            cluster.ledger.violation(what.into());
+        }
+        self.control = control;
+        self.membership = Membership::new(cluster.now, HEARTBEAT_TIMEOUT);
+        self.frozen.clear();
+        self.busy_until = cluster.now;
+        self.is_up = true;
+    }
+
+    /// Lets it stand still, or go on.
+    pub(super) fn pause(&mut self, is_paused: bool) {
+        if is_paused {
+            self.pauses += 1;
+        } else {
+            self.pauses = self.pauses.saturating_sub(1);
+        }
+    }
+
+    /// Hears what has come, looks who is silent, answers.
+    pub(super) fn step(&mut self, cluster: &mut Cluster, agents: &mut Agents) {
+        let now = cluster.now;
+        if !self.is_up || self.pauses > 0 {
+            return;
+        }
+        while now >= self.busy_until
+            && let Some(entry) = self.mail.first_entry()
+            && entry.key().0 <= now
+        {
+            let mail = entry.remove();
+            self.hear(cluster, agents, mail);
+        }
+        if now >= self.busy_until && now >= self.next_look {
+            self.next_look = now + LOOK_INTERVAL;
+            self.look(now);
+        }
+        if now >= self.busy_until {
+            self.answer_polls(cluster, agents);
+        }
+    }
+
+    fn is_member(&self, node: NodeId, incarnation: u32) -> bool {
+        // One that was silent keeps its place until another process takes it.
+        let member = self.control.members.get(&node);
+        member.is_some_and(|m| m.incarnation == incarnation)
+    }
+
+    fn hear(&mut self, cluster: &mut Cluster, agents: &mut Agents, mail: Mail) {
+        let now = cluster.now;
+        match mail {
+            Mail::Hello(node, hello) => {
+                let process = hello.process;
+                let joined = self.execute(now, &Command::Join { hello, at: now });
+                if let Some(Applied::Joined(welcome)) = joined {
+                    let (id, incarnation) = (welcome.node, welcome.incarnation);
+                    self.membership.on_heartbeat(now, id, incarnation);
+                    agents.answer(cluster, node, process, Answer::Welcome(welcome));
+                }
+            }
+            Mail::Heartbeat(node, incarnation) => {
+                let member = self.control.members.get(&node);
+                if let Some(member) = member.filter(|m| m.incarnation == incarnation) {
+                    let was_lost = !member.up;
+                    self.membership.on_heartbeat(now, node, incarnation);
+                    if was_lost {
+                        let at = now;
+                        let hear = Command::Hear {
+                            node,
+                            incarnation,
+                            at,
+                        };
+                        self.execute(now, &hear);
+                    }
+                }
+            }
+            Mail::Report(node, incarnation, events) => {
+                if self.is_member(node, incarnation) {
+                    for event in events {
+                        self.execute(now, &Command::Event(event));
+                    }
+                }
+            }
+            Mail::Poll(node, process, incarnation, after) => {
+                self.polls.insert(node, (process, incarnation, after, now));
+            }
+        }
+    }
+
+    fn look(&mut self, now: Timestamp) {
+        let nodes = self.membership.lost(now, &self.control);
+        if !nodes.is_empty() {
+            self.execute(now, &Command::Lose { nodes, at: now });
+        }
+        let mut frozen = BTreeMap::new();
+        for app in self.control.apps.values() {
+            for shard in app.plan.shards.iter().filter(|s| s.frozen) {
+                let key = app.plan.key(shard);
+                let since = match self.frozen.get(&key) {
+                    Some((view, since)) if *view == shard.view => *since,
+                    _ => now,
+                };
+                frozen.insert(key, (shard.view, since));
+            }
+        }
+        self.frozen = frozen;
+        let late = |since: Timestamp| now > since + PROGRESS_TIMEOUT;
+        let stuck = self.frozen.iter().filter(|(_, (_, since))| late(*since));
+        let stuck: Vec<ShardKey> = stuck.map(|(key, _)| *key).collect();
+        for key in stuck {
+            self.execute(now, &Command::Cancel { key });
+        }
+    }
+
+    fn answer_polls(&mut self, cluster: &mut Cluster, agents: &mut Agents) {
+        let now = cluster.now;
+        let version = self.control.version;
+        let is_over = |(_, incarnation, after, since): &(u64, u32, u64, Timestamp), node| {
+            version > *after || now > *since + PLAN_WAIT || !self.is_member(node, *incarnation)
+        };
+        let due = self.polls.iter();
+        let due: Vec<u16> = due
+            .filter(|(node, poll)| is_over(poll, NodeId(**node)))
+            .map(|(node, _)| *node)
+            .collect();
+        for node in due {
+            let Some((process, incarnation, after, _)) = self.polls.remove(&node) else {
+                continue;
+            };
+            let answer = if !self.is_member(NodeId(node), incarnation) {
+                Answer::Expelled
+            } else if version > after {
+                Answer::Plan(self.control.plan_for(NodeId(node)).into())
+            } else {
+                Answer::Nothing
+            };
+            agents.answer(cluster, node, process, answer);
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! Cuts a scenario that fails down to one that is short to read and still fails.
+
+use crate::scenario::Scenario;
+
+/// The smallest scenario found that fails as well, with at most `runs` runs.
+pub fn shrink(scenario: &Scenario, runs: usize, fails: impl Fn(&Scenario) -> bool) -> Scenario {
+    let mut best = scenario.clone();
+    let mut left = runs;
+    loop {
+        let before = best.clone();
+        for candidate in smaller(&best) {
+            if left == 0 {
+                return best;
+            }
+            left -= 1;
+            if fails(&candidate) {
+                best = candidate;
+                break;
+            }
+        }
+        if best == before {
+            return best;
+        }
+    }
+}
+
+/// Scenarios that lack something of this one, what saves most first.
+fn smaller(scenario: &Scenario) -> Vec<Scenario> {
+    let mut all = Vec::new();
+    let mut with = |change: &dyn Fn(&mut Scenario)| {
+        let mut next = scenario.clone();
+        change(&mut next);
+        if next != *scenario {
+            all.push(next);
+        }
+    };
+    let acts = scenario.script.len();
+    let half = acts / 2;
+    if acts > 1 {
+        with(&|s| s.script.truncate(half));
+        with(&|s| drop(s.script.drain(..half)));
+    }
+    for at in (0..acts).rev() {
+        with(&|s| drop(s.script.remove(at)));
+    }
+    if scenario.apps.len() > 1 {
+        for at in 0..scenario.apps.len() {
+            with(&|s| without_app(s, at));
+        }
+    }
+    if scenario.clients.len() > 1 {
+        for at in 0..scenario.clients.len() {
+            with(&|s| drop(s.clients.remove(at)));
+        }
+    }
+    let last_ms = scenario.script.iter().map(|a| a.end_ms()).max();
+    with(&|s| s.faults_ms = s.faults_ms.min(last_ms.unwrap_or(0) + 1_000));
+    with(&|s| {
+        s.clients
+            .iter_mut()
+            .for_each(|c| c.requests = c.requests.div_ceil(2))
+    });
+    with(&|s| s.clients.iter_mut().for_each(|c| c.keys = 1));
+    with(&|s| s.clients.iter_mut().for_each(|c| c.burst = 1));
+    with(&|s| {
+        s.clients
+            .iter_mut()
+            .for_each(|c| (c.vanishes_ms, c.offset_ms) = (None, 0))
+    });
+    with(&|s| s.clocks.iter_mut().for_each(|c| *c = Default::default()));
+    with(&|s| s.network = crate::scenario::Wire::GOOD);
+    for app in 0..scenario.apps.len() {
+        let services = scenario.apps[app].services.len();
+        if services > 1 {
+            with(&|s| without_last_service(s, app));
+        }
+        for at in 0..services {
+            with(&|s| s.apps[app].services[at].shards = 1);
+            with(&|s| s.apps[app].services[at].fails_permille = 0);
+            with(&|s| s.apps[app].services[at].service_us = 5);
+            with(&|s| s.apps[app].services[at].state_bytes = 0);
+        }
+        with(&|s| s.apps[app].channels.iter_mut().for_each(|c| c.messages = 1));
+    }
+    for at in 0..scenario.servers.len() {
+        // Only those behind the last node that the script names keep their numbers.
+        if at + 1 == scenario.servers.len() && scenario.servers[at] > 0 {
+            with(&|s| s.servers[at] -= 1);
+        }
+    }
+    for at in 0..acts {
+        with(&|s| s.script[at].for_ms /= 2);
+    }
+    all
+}
+
+fn without_app(scenario: &mut Scenario, at: usize) {
+    use crate::scenario::Fault;
+    scenario.apps.remove(at);
+    scenario.clients.retain(|c| c.app != at);
+    for client in &mut scenario.clients {
+        client.app -= usize::from(client.app > at);
+    }
+    scenario.script.retain(|act| act.fault != Fault::Update(at));
+    for act in &mut scenario.script {
+        if let Fault::Update(app) = &mut act.fault {
+            *app -= usize::from(*app > at);
+        }
+    }
+}
+
+fn without_last_service(scenario: &mut Scenario, app: usize) {
+    let shape = &mut scenario.apps[app];
+    shape.services.pop();
+    let count = shape.services.len();
+    shape.channels.retain(|c| c.to < count && c.from < count);
+    if shape.services.iter().all(|s| !s.stateful) {
+        shape.services[count - 1].stateful = true;
+    }
+}

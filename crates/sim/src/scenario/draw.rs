@@ -1,0 +1,271 @@
+//! Draws a scenario from a seed.
+//!
+//! The distributions are uneven on purpose: small topologies and short chains meet the most faults
+//! for each second of processor time, and rare shapes must still come.
+
+use super::{Act, AppShape, ChannelShape, ClientShape, ClockShape, Fault, Scenario, ServiceShape};
+use super::{Wire, known};
+use e3_random::Random;
+
+/// Requests of a scenario.
+const REQUESTS: u64 = 2_000;
+/// Faults of a scenario, at least.
+const FAULTS_MIN: u64 = 5;
+/// Faults of a scenario, at most.
+const FAULTS_MAX: u64 = 14;
+/// Length of the phase with faults.
+const FAULTS_MS: u64 = 24_000;
+/// One scenario in so many has large state.
+const LARGE_STATE_ONE_IN: u64 = 200;
+/// Places that a request may reach in all applications: what a seed costs.
+const PLACES_MAX: usize = 12;
+
+/// The scenario of a seed.
+pub fn draw(seed: u64) -> Scenario {
+    let random = &mut Random::new(seed ^ 0x0e3_5eed);
+    let servers = servers(random);
+    let replicas_max = servers.len().min(3) as u64;
+    let is_large = seed.is_multiple_of(LARGE_STATE_ONE_IN);
+    let apps = apps(random, replicas_max, is_large);
+    let mut scenario = Scenario {
+        seed,
+        servers,
+        clients: clients(random, apps.len()),
+        apps,
+        network: base_network(random),
+        clocks: Vec::new(),
+        spares_last_copies: !random.one_in(6),
+        faults_ms: FAULTS_MS,
+        script: Vec::new(),
+    };
+    scenario.clocks = clocks(random, scenario.nodes());
+    scenario.script = script(random, &scenario);
+    scenario
+}
+
+/// One to six servers, mostly three, some with SmartNICs.
+fn servers(random: &mut Random) -> Vec<u8> {
+    let count = *random.pick(&[1, 2, 2, 3, 3, 3, 3, 4, 4, 5, 6]);
+    let nic = |random: &mut Random| *random.pick(&[0, 0, 0, 1, 1, 2]);
+    let mut servers: Vec<u8> = (0..count).map(|_| nic(random)).collect();
+    if servers.len() > 3 {
+        for nics in &mut servers {
+            *nics = (*nics).min(1);
+        }
+    }
+    servers
+}
+
+fn apps(random: &mut Random, replicas_max: u64, is_large: bool) -> Vec<AppShape> {
+    let count = *random.pick(&[1, 1, 1, 1, 2, 2, 3]);
+    let mut apps = Vec::new();
+    let mut places = 0;
+    while apps.len() < count {
+        let app = app(random, replicas_max, is_large);
+        let reached = app.places().len();
+        if places + reached <= PLACES_MAX {
+            places += reached;
+            apps.push(app);
+        } else if !apps.is_empty() {
+            break;
+        }
+    }
+    apps
+}
+
+fn app(random: &mut Random, replicas_max: u64, is_large: bool) -> AppShape {
+    let count = *random.pick(&[1, 1, 2, 2, 2, 3, 3, 4, 5]);
+    let mut services: Vec<ServiceShape> = (0..count)
+        .map(|_| service(random, replicas_max, is_large))
+        .collect();
+    if services.iter().all(|s| !s.stateful) {
+        services[count - 1].stateful = true;
+    }
+    // Every service hears of an earlier one, so that all are reached.
+    let mut channels: Vec<ChannelShape> = (1..count)
+        .map(|to| ChannelShape {
+            from: if random.chance(700) {
+                to - 1
+            } else {
+                random.index(to)
+            },
+            to,
+            messages: if random.one_in(6) { 2 } else { 1 },
+        })
+        .collect();
+    if count > 2 && random.one_in(3) {
+        let from = random.index(count - 2);
+        let to = from + 1 + random.index(count - from - 1);
+        let is_new = channels.iter().all(|c| (c.from, c.to) != (from, to));
+        if is_new {
+            channels.push(ChannelShape {
+                from,
+                to,
+                messages: 1,
+            });
+        }
+    }
+    AppShape {
+        admitted_max: *random.pick(&known::ADMITTED_MAX),
+        attempts: 1 + random.below(4) as u32,
+        services,
+        channels,
+    }
+}
+
+fn service(random: &mut Random, replicas_max: u64, is_large: bool) -> ServiceShape {
+    let stateful = !random.one_in(4);
+    let replicas = if random.chance(750) {
+        replicas_max.min(2)
+    } else {
+        1 + random.below(replicas_max)
+    };
+    ServiceShape {
+        stateful,
+        shards: *random.pick(&[1, 1, 2, 2, 3]),
+        replicas: if stateful { replicas as u16 } else { 1 },
+        refuses_alone: stateful && replicas > 1 && random.one_in(12),
+        service_us: *random.pick(&[5, 5, 50, 50, 500, 3_000]),
+        fails_permille: *random.pick(&[0, 0, 0, 0, 0, 20, 300]),
+        state_bytes: match is_large {
+            true if stateful => 1 << (20 + random.below(5)),
+            _ => 0,
+        },
+    }
+}
+
+fn base_network(random: &mut Random) -> Wire {
+    Wire {
+        loss_permille: *random.pick(&[0, 0, 1, 10]),
+        repeat_permille: *random.pick(&[0, 0, 5]),
+        damage_permille: *random.pick(&[0, 0, 0, 2]),
+        delay_us_max: *random.pick(&[40, 40, 200, 1_000]),
+    }
+}
+
+fn clients(random: &mut Random, apps: usize) -> Vec<ClientShape> {
+    let count = 3 + random.below(3);
+    let each = REQUESTS.div_ceil(count);
+    let client = |at: u64, random: &mut Random| {
+        let is_keyed = random.one_in(8);
+        ClientShape {
+            app: at as usize % apps,
+            requests: each,
+            burst: *random.pick(&[1, 1, 1, 8, 100]),
+            keys: *random.pick(&[1, 8, 64, 64, 1_000]),
+            deadline_ms: match is_keyed {
+                true => *random.pick(&[300, 1_000, 5_000]),
+                false => *random.pick(&[20, 500, 3_000, 30_000, 60_000, 60_000, 3_000_000]),
+            },
+            is_keyed,
+            offset_ms: offset_ms(random),
+            vanishes_ms: random.one_in(8).then(|| random.below(FAULTS_MS)),
+        }
+    };
+    (0..count).map(|at| client(at, random)).collect()
+}
+
+fn offset_ms(random: &mut Random) -> i64 {
+    let max_ms = known::CLOCK_OFFSET_MS_MAX;
+    match random.below(3) {
+        0 => random.below(2 * max_ms + 1) as i64 - max_ms as i64,
+        _ => 0,
+    }
+}
+
+fn clocks(random: &mut Random, nodes: u16) -> Vec<ClockShape> {
+    let clock = |random: &mut Random| ClockShape {
+        offset_ms: offset_ms(random),
+        fast_ppm: random.below(401) as i64 - 200,
+    };
+    (0..nodes).map(|_| clock(random)).collect()
+}
+
+fn script(random: &mut Random, scenario: &Scenario) -> Vec<Act> {
+    let count = FAULTS_MIN + random.below(FAULTS_MAX - FAULTS_MIN + 1);
+    // Half of the scenarios draw from a few kinds only, so that one kind meets itself often.
+    let kinds: Vec<u64> = match random.one_in(2) {
+        true => (0..3).map(|_| random.below(KINDS)).collect(),
+        false => (0..KINDS).collect(),
+    };
+    let mut script = Vec::new();
+    let mut tries = 0;
+    while (script.len() as u64) < count {
+        tries += 1;
+        let kind = match tries {
+            0..200 => *random.pick(&kinds),
+            _ => random.below(KINDS),
+        };
+        let (fault, for_ms) = fault(random, kind, scenario);
+        let at_ms = random.below(FAULTS_MS - 1_000);
+        let act = Act {
+            at_ms,
+            for_ms: for_ms.min(FAULTS_MS - at_ms),
+            fault,
+        };
+        if !known::is_avoided(&act, &script) {
+            script.push(act);
+        }
+    }
+    script.sort_by_key(|act| act.at_ms);
+    script
+}
+
+const KINDS: u64 = 28;
+
+/// A fault of a kind, and how long it lasts.
+fn fault(random: &mut Random, kind: u64, scenario: &Scenario) -> (Fault, u64) {
+    let nodes = u64::from(scenario.nodes());
+    let node = random.below(nodes) as u16;
+    // Below, about and above what the controller takes for a loss.
+    let span_ms = *random.pick(&[50, 200, 600, 900, 1_100, 1_500, 3_000, 8_000]);
+    let fault = match kind {
+        0 => Fault::Loss(Wire {
+            loss_permille: *random.pick(&[20, 50, 200, 500]),
+            ..Wire::GOOD
+        }),
+        1 => Fault::Repetition(Wire {
+            repeat_permille: *random.pick(&[20, 200, 800]),
+            ..Wire::GOOD
+        }),
+        2 => Fault::Reordering(Wire {
+            delay_us_max: *random.pick(&[2_000, 5_000, 30_000, 200_000]),
+            ..Wire::GOOD
+        }),
+        3 => Fault::Damage(Wire {
+            damage_permille: *random.pick(&[20, 200]),
+            ..Wire::GOOD
+        }),
+        4 => Fault::Isolate(node),
+        5 => Fault::CutPeers(node),
+        6 => Fault::CutController(node),
+        7 => Fault::OneWay(node, random.below(nodes) as u16),
+        8 => Fault::Unheard(node),
+        9 => {
+            let side =
+                |random: &mut Random| (0..nodes as u16).filter(|_| random.one_in(2)).collect();
+            Fault::Split(side(random))
+        }
+        10 => Fault::Pause(node),
+        11 => Fault::PauseAll,
+        12 => Fault::Slow(node, *random.pick(&[2, 10, 100])),
+        13 | 14 => Fault::Kill(node),
+        15 => Fault::PowerCut(random.index(scenario.servers.len()) as u16),
+        16 => Fault::Restart(node),
+        17 => Fault::ClockStep(node, offset_ms(random)),
+        18 => Fault::Drift(node, random.below(2_001) as i64 - 1_000),
+        19 => Fault::KillController,
+        20 => Fault::PauseController,
+        21 => Fault::DiskFull,
+        22 => Fault::DiskSlow(*random.pick(&[5, 50, 400])),
+        23 => Fault::TornWrite,
+        24 => Fault::ReportsLost,
+        25 => Fault::ReportsLate,
+        26 => match random.one_in(2) {
+            true => Fault::Move(random.next_u64()),
+            false => Fault::MoveAndKill(random.next_u64()),
+        },
+        _ => Fault::Update(random.index(scenario.apps.len())),
+    };
+    (fault, span_ms)
+}

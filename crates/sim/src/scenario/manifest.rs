@@ -1,0 +1,67 @@
+//! A scenario's topology and applications as the manifests that the controller reads.
+
+use super::{AppShape, Scenario};
+use e3_model::document::{parse_application, parse_topology};
+use e3_model::{Application, Topology};
+use std::fmt::Write;
+
+impl Scenario {
+    /// The hardware.
+    pub fn topology(&self) -> Topology {
+        let mut text = "apiVersion: e3.dev/v1alpha1\nkind: Topology\nmetadata: {name: sim}\nspec:\n  racks:\n    - name: rack\n      servers:\n".to_string();
+        for (server, nics) in self.servers.iter().enumerate() {
+            let _ = writeln!(
+                text,
+                "        - name: s{server}\n          system: Type1-SmartNIC\n          nodes:\n            - {{name: s{server}-host, kind: host, cores: 64, memory: 512Gi}}"
+            );
+            for nic in 0..*nics {
+                let _ = writeln!(
+                    text,
+                    "            - {{name: s{server}-nic{nic}, kind: smartnic, cores: 64, memory: 512Gi}}"
+                );
+            }
+        }
+        parse_topology("scenario", &text).expect("a scenario has a valid topology")
+    }
+}
+
+impl AppShape {
+    /// The application's manifest.
+    pub fn application(&self, at: usize, latency_ms: u64) -> Application {
+        let AppShape {
+            admitted_max,
+            attempts,
+            ..
+        } = self;
+        let mut text = format!(
+            "apiVersion: e3.dev/v1alpha1\nkind: Application\nmetadata: {{name: app{at}}}\nspec:\n  objective: {{latency: {latency_ms}ms}}\n  deadline: 1h\n  attempts: {attempts}\n  admittedMax: {admitted_max}\n  ingress: svc0\n  services:\n"
+        );
+        for (n, s) in self.services.iter().enumerate() {
+            let _ = writeln!(
+                text,
+                "    - name: svc{n}\n      module: m.wasm\n      stateful: {}\n      shards: {}\n      replicas: {}\n      resources: {{cpu: 0.01, memory: 1Gi}}",
+                s.stateful, s.shards, s.replicas
+            );
+            if s.stateful {
+                let _ = writeln!(
+                    text,
+                    "      collections: [{{name: effects, kind: counter}}, {{name: fill, kind: hash-map}}]"
+                );
+            }
+            if s.refuses_alone {
+                let _ = writeln!(text, "      whenAlone: refuse");
+            }
+        }
+        if !self.channels.is_empty() {
+            let _ = writeln!(text, "  channels:");
+        }
+        for (n, c) in self.channels.iter().enumerate() {
+            let _ = writeln!(
+                text,
+                "    - {{name: c{n}, from: svc{}, to: svc{}, outputs: {}}}",
+                c.from, c.to, c.messages
+            );
+        }
+        parse_application("scenario", &text).expect("a scenario has valid applications")
+    }
+}

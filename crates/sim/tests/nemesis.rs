@@ -1,0 +1,39 @@
+//! Random scenarios against the whole of data path and controller: the seeds that once failed, and
+//! that a run is a function of its scenario.
+
+use e3_sim::{Scenario, draw, run};
+
+/// Seeds that found something.
+const KEPT: [u64; 4] = [9, 10, 19, 31];
+
+#[test]
+fn kept_seeds() {
+    for seed in KEPT {
+        if let Err(failure) = run(&draw(seed)) {
+            panic!(
+                "{failure:#?}\nreplay: cargo run --release -p e3-nemesis -- seed {seed} --shrink 300"
+            );
+        }
+    }
+}
+
+#[test]
+fn one_scenario_gives_one_run() {
+    let trace = |seed| run(&draw(seed)).map(|summary| (summary.trace, summary.events));
+    for seed in [3, 5] {
+        assert_eq!(trace(seed), trace(seed));
+    }
+}
+
+#[test]
+fn a_scenario_is_kept_as_a_file() {
+    for seed in 1..200 {
+        let scenario = draw(seed);
+        let text = serde_json::to_string(&scenario).unwrap();
+        assert_eq!(serde_json::from_str::<Scenario>(&text).unwrap(), scenario);
+        assert!(
+            scenario.requests() >= 2_000 && scenario.script.len() >= 5,
+            "seed {seed}"
+        );
+    }
+}
