@@ -72,13 +72,17 @@ pub(crate) struct Hub {
 
 impl Hub {
     pub(super) fn new(sensors: Rc<[Sensor]>, token_key: TokenKey, expiry: i64) -> Hub {
+        let mut rows = Sequences::default();
+        for (sensor, _) in (0..).zip(&*sensors) {
+            rows.begin_after(sensor, 0);
+        }
         Hub {
             accepted: vec![Accepted::default(); sensors.len()],
             sensors,
             token_key,
             expiry,
             nearest: Nearest::new(POINTS, K),
-            rows: Sequences::default(),
+            rows,
             counts: Sequences::default(),
             item_counts: ItemCounts::default(),
             classes: Score::default(),
@@ -175,6 +179,8 @@ impl Oracle for Hub {
             if !not_admitted(reply) {
                 accepted.unsure = true;
                 self.item_counts.add_unsure(&name, &name);
+                self.rows.add_unsure(sent.number);
+                self.counts.add_unsure(topic);
             }
             return Judged::refused(false);
         };
@@ -242,11 +248,9 @@ impl Oracle for Hub {
 
     fn rows(&self) -> Rows {
         let (rows, counts) = (self.rows.rows(), self.counts.rows());
-        // a sensor's first row has the number 1, a topic's count goes on from earlier loads
-        let numbered: u64 = self.rows.highest().map(|(_, n)| n).sum();
         Rows {
             missing: rows.missing + counts.missing,
-            repeated: numbered.saturating_sub(rows.found) + counts.repeated,
+            repeated: rows.repeated + counts.repeated,
             ..rows
         }
     }

@@ -84,6 +84,7 @@ impl Associations {
 
     /// A packet under this key may have used a number or not.
     pub(crate) fn on_unsure(&mut self, key: &[u8]) {
+        self.sequences.add_unsure(spi(key));
         self.unsure.insert(spi(key));
     }
 

@@ -107,6 +107,8 @@ pub(crate) struct Sequences<K> {
     numbers: BTreeMap<K, BTreeSet<u64>>,
     /// The last number of each kind before the load, where it is known.
     before: BTreeMap<K, u64>,
+    /// Requests of each kind that may have taken a number that nobody was told.
+    unsure: BTreeMap<K, u64>,
     accepted: u64,
     repeated: u64,
 }
@@ -129,6 +131,11 @@ impl<K: Ord> Sequences<K> {
         self.repeated += u64::from(!new);
     }
 
+    /// Notes a request without an outcome: it may have taken a number.
+    pub(crate) fn add_unsure(&mut self, kind: K) {
+        *self.unsure.entry(kind).or_default() += 1;
+    }
+
     /// Highest number of each kind.
     pub(crate) fn highest(&self) -> impl Iterator<Item = (&K, u64)> {
         let last = |(k, n): (_, &BTreeSet<u64>)| Some((k, *n.last()?));
@@ -136,8 +143,8 @@ impl<K: Ord> Sequences<K> {
     }
 
     /// As rows: each accepted request one number; a number given twice is a request without a row
-    /// of its own, as is one from before the load; one that is left out is a request that took effect
-    /// twice.
+    /// of its own, as is one from before the load; one that is left out, and that no request without
+    /// an outcome can have taken, is a request that took effect twice.
     pub(crate) fn rows(&self) -> Rows {
         let mut rows = Rows {
             expected: self.accepted,
@@ -156,7 +163,8 @@ impl<K: Ord> Sequences<K> {
             let new = numbers.iter().filter(|n| **n > before).count() as u64;
             rows.found += numbers.len() as u64;
             rows.missing += numbers.len() as u64 - new;
-            rows.repeated += last.saturating_sub(before + new);
+            let unsure = self.unsure.get(kind).copied().unwrap_or_default();
+            rows.repeated += last.saturating_sub(before + new + unsure);
         }
         rows
     }
@@ -190,6 +198,9 @@ mod tests {
         s.begin_after("a", 10);
         [12, 13].into_iter().for_each(|n| s.add("a", n));
         assert_eq!((s.rows().missing, s.rows().repeated), (0, 1));
+        // unless one without an outcome took it
+        s.add_unsure("a");
+        assert_eq!((s.rows().missing, s.rows().repeated), (0, 0));
         // the state was lost
         let mut s = Sequences::default();
         s.begin_after("a", 10);

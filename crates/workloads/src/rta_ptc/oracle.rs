@@ -157,6 +157,7 @@ impl Oracle for Analytics {
             if !not_admitted(reply) {
                 self.item_counts
                     .add_unsure(name.as_bytes(), name.as_bytes());
+                self.counts.add_unsure(*tag);
                 self.unsure.insert(*tag);
             }
             return Judged::refused(handled(reply));

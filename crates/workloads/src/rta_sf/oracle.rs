@@ -223,6 +223,11 @@ impl Oracle for Filter {
                 (sender.unsure, sender.last, sender.quiet) = (true, None, 0);
                 self.item_counts
                     .add_unsure(name.as_bytes(), name.as_bytes());
+                self.mails.add_unsure(mail.sender);
+                if mail.told {
+                    let slot = Slot::of(recipient_name(mail.recipient).as_bytes());
+                    self.told.add_unsure(slot.0);
+                }
                 self.unsure_shards.insert(shard_of(mail.recipient));
             }
             return Judged::refused(handled(reply));

@@ -174,6 +174,7 @@ impl Oracle for Monitor {
             if !not_admitted(reply) {
                 server.unsure = true;
                 self.item_counts.add_unsure(key.as_bytes(), item.as_bytes());
+                self.counts.add_unsure(item);
             }
             return Judged::refused(handled(reply));
         };
