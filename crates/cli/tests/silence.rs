@@ -61,6 +61,10 @@ fn chain_is_up(e3: &E3, manifest: &str) {
     let file = e3.file("chain.yaml", manifest);
     e3.good(&["deploy", &file, "--wait"]);
     all_handled(start_load(e3, "1s"));
+    // 200 requests and a probe pass both services; reports come later.
+    e3.until("the load is reported", |e3| {
+        ops(e3).iter().map(|(_, op)| op).sum::<u64>() >= 402
+    });
 }
 
 #[test]
