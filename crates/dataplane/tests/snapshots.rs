@@ -53,7 +53,7 @@ fn write(n: u64, client: u64, seq: u64, slot: u16, len: usize, state: &mut State
     txn.put(state, 2, &shared, &value).unwrap();
     let list = [n as u8 % 3];
     txn.array_push(state, 3, &list, &shared).unwrap();
-    if n % 2 == 0 {
+    if n.is_multiple_of(2) {
         txn.array_pop_front(state, 3, &list).unwrap();
         let gone = (n * 104_729 % 40_000).to_be_bytes();
         txn.delete(state, 1, &gone).unwrap();

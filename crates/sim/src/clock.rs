@@ -51,7 +51,7 @@ impl SimClock {
         let at = (i128::from(self.set.0) + passed).clamp(0, i128::from(u64::MAX - 2));
         let mut at = Timestamp(at as u64);
         while self.shown(at) < shown {
-            at = at + Nanos(1);
+            at += Nanos(1);
         }
         at
     }

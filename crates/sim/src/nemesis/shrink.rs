@@ -50,7 +50,9 @@ fn smaller(scenario: &Scenario) -> Vec<Scenario> {
     }
     if scenario.clients.len() > 1 {
         for at in 0..scenario.clients.len() {
-            with(&|s| drop(s.clients.remove(at)));
+            with(&|s| {
+                s.clients.remove(at);
+            });
         }
     }
     let last_ms = scenario.script.iter().map(|a| a.end_ms()).max();
