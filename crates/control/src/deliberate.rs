@@ -1,9 +1,6 @@
-//! Deliberate faults of the controller's decisions: what the simulator's checks must notice. They
-//! exist only with the feature `deliberate-faults`; in the product [`is`] is constant.
+//! Deliberate faults of the controller's decisions, which the simulator's checks must find.
 
-/// One protection that is left out.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Fault {
+e3_model::deliberate_faults! {
     /// A copy that is not complete takes over.
     JoiningTakesOver,
     /// A shard keeps its incarnation when another primary takes over.
@@ -16,46 +13,4 @@ pub enum Fault {
     BackupNotReplaced,
     /// What a node says of an older view counts.
     OldEventsCount,
-}
-
-#[cfg(feature = "deliberate-faults")]
-mod chosen {
-    use super::Fault;
-    use std::cell::Cell;
-
-    thread_local! {
-        static CHOSEN: Cell<Option<Fault>> = const { Cell::new(None) };
-    }
-
-    impl Fault {
-        /// Every fault.
-        pub const ALL: [Fault; 6] = [
-            Fault::JoiningTakesOver,
-            Fault::IncarnationKept,
-            Fault::FencedAtFailover,
-            Fault::FreezeSkipped,
-            Fault::BackupNotReplaced,
-            Fault::OldEventsCount,
-        ];
-    }
-
-    /// Chooses the fault of this thread, or none.
-    pub fn choose(fault: Option<Fault>) {
-        CHOSEN.set(fault);
-    }
-
-    pub(crate) fn is(fault: Fault) -> bool {
-        CHOSEN.get() == Some(fault)
-    }
-}
-
-#[cfg(feature = "deliberate-faults")]
-pub use chosen::choose;
-#[cfg(feature = "deliberate-faults")]
-pub(crate) use chosen::is;
-
-/// Whether the fault is chosen: never in the product.
-#[cfg(not(feature = "deliberate-faults"))]
-pub(crate) const fn is(_: Fault) -> bool {
-    false
 }

@@ -1,10 +1,6 @@
-//! Deliberate faults: what the simulator's checks must notice. Each is one place where a protection
-//! of the data path can be left out. They exist only with the feature `deliberate-faults`; in the
-//! product [`is`] is constant.
+//! Deliberate faults of the data path, which the simulator's checks must find.
 
-/// One protection that is left out.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Fault {
+e3_model::deliberate_faults! {
     /// A primary serves without leases.
     NoLeases,
     /// A new primary does not wait until the leases of its predecessor have run out.
@@ -49,62 +45,4 @@ pub enum Fault {
     BackupRemembersNothing,
     /// A plan that is older than the present one is applied.
     OldPlanApplied,
-}
-
-#[cfg(feature = "deliberate-faults")]
-mod chosen {
-    use super::Fault;
-    use std::cell::Cell;
-
-    thread_local! {
-        static CHOSEN: Cell<Option<Fault>> = const { Cell::new(None) };
-    }
-
-    impl Fault {
-        /// Every fault.
-        pub const ALL: [Fault; 22] = [
-            Fault::NoLeases,
-            Fault::ServeAtIgnored,
-            Fault::LeaseForReplaced,
-            Fault::CommitAlone,
-            Fault::ReleaseBeforeCommit,
-            Fault::DurableBeforeCommit,
-            Fault::StatelessDurableEarly,
-            Fault::NoDuplicateCheck,
-            Fault::ForgetEarly,
-            Fault::RetryUnanswered,
-            Fault::OutboxDropped,
-            Fault::OutboxTrimmedEarly,
-            Fault::ReleasedTooFar,
-            Fault::IncarnationIgnored,
-            Fault::FormerPrimaryFollowed,
-            Fault::SnapshotWithoutHandled,
-            Fault::SnapshotWithoutState,
-            Fault::SyncedAtOnce,
-            Fault::FrozenHandles,
-            Fault::BackupAppliesNothing,
-            Fault::BackupRemembersNothing,
-            Fault::OldPlanApplied,
-        ];
-    }
-
-    /// Chooses the fault of this thread, or none.
-    pub fn choose(fault: Option<Fault>) {
-        CHOSEN.set(fault);
-    }
-
-    pub(crate) fn is(fault: Fault) -> bool {
-        CHOSEN.get() == Some(fault)
-    }
-}
-
-#[cfg(feature = "deliberate-faults")]
-pub use chosen::choose;
-#[cfg(feature = "deliberate-faults")]
-pub(crate) use chosen::is;
-
-/// Whether the fault is chosen: never in the product.
-#[cfg(not(feature = "deliberate-faults"))]
-pub(crate) const fn is(_: Fault) -> bool {
-    false
 }

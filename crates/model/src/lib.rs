@@ -8,6 +8,7 @@ pub mod api;
 pub mod application;
 mod bounds;
 pub mod dag;
+mod deliberate;
 pub mod document;
 pub mod ids;
 pub mod limits;

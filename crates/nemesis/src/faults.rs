@@ -38,8 +38,8 @@ fn find(fault: Fault, seeds: u64, base: u64) -> Option<(u64, String)> {
 
 /// Tries all faults.
 pub fn run(seeds: u64, base: u64, only: &str) -> ExitCode {
-    let data_path = dataplane::Fault::ALL.into_iter().map(Fault::DataPath);
-    let controller = control::Fault::ALL.into_iter().map(Fault::Controller);
+    let data_path = dataplane::Fault::ALL.iter().copied().map(Fault::DataPath);
+    let controller = control::Fault::ALL.iter().copied().map(Fault::Controller);
     let all: Vec<Fault> = data_path
         .chain(controller)
         .filter(|f| format!("{f:?}").contains(only))

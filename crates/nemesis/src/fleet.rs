@@ -5,22 +5,28 @@ use serde::Serialize;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::process::{Command, ExitCode};
+use std::process::Command;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-/// What to run.
+/// Which seeds to run, and how.
 pub struct Order {
+    /// How many seeds.
     pub seeds: u64,
+    /// The first one.
     pub base: u64,
+    /// How many run at a time.
     pub threads: usize,
+    /// Failures after which no further seed begins.
     pub failures_max: usize,
+    /// Runs that shrinking a failure may take; with 0, failures are not shrunk.
     pub shrink_runs: usize,
+    /// The file for the figures.
     pub json: Option<PathBuf>,
 }
 
-/// What came of it.
+/// The results so far.
 #[derive(Default)]
 struct Tally {
     passed: u64,
@@ -51,13 +57,13 @@ thread_local! {
     static PANIC: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
-/// Keeps where a panic was, for its seed's failure.
+/// Records where a panic occurred, for the failure of its seed.
 pub fn note_panic(info: &std::panic::PanicHookInfo<'_>) {
     let place = info.location().map(ToString::to_string);
     PANIC.with(|p| *p.borrow_mut() = place.unwrap_or_default());
 }
 
-/// Runs a scenario; a panic is told with its place.
+/// Runs a scenario; a failure by panic says where the panic occurred.
 pub fn attempt(scenario: &Scenario) -> Result<Summary, Failure> {
     PANIC.with(|p| p.borrow_mut().clear());
     e3_sim::run(scenario).map_err(|mut failure| {
@@ -69,12 +75,12 @@ pub fn attempt(scenario: &Scenario) -> Result<Summary, Failure> {
     })
 }
 
-/// Cores of this machine.
+/// The number of cores of this machine.
 pub fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, |n| n.get())
 }
 
-/// A scenario as its file.
+/// A scenario as JSON, as its file has it.
 pub fn to_json(scenario: &Scenario) -> String {
     serde_json::to_string_pretty(scenario).expect("a scenario has text keys only")
 }
@@ -85,20 +91,24 @@ fn git(arguments: &[&str]) -> String {
     text.unwrap_or_default()
 }
 
-/// Says what failed, how to replay it, and the shortest script that fails too.
+/// The commit that is checked out; empty if git does not say.
+pub fn commit() -> String {
+    git(&["rev-parse", "HEAD"])
+}
+
+/// Prints what failed, how to replay it, and the shortest script that fails too.
 pub fn print_failure(scenario: &Scenario, failure: &Failure, shrink_runs: usize) {
     let seed = scenario.seed;
-    println!(
-        "seed {seed} failed at commit {}:",
-        git(&["rev-parse", "HEAD"])
-    );
+    println!("seed {seed} failed at commit {}:", commit());
     for line in &failure.0 {
         println!("  {line}");
     }
-    println!("replay: cargo run --release -p e3-nemesis -- seed {seed}");
+    let replay = format!("replay: cargo run --release -p e3-nemesis -- seed {seed}");
     if shrink_runs == 0 {
+        println!("{replay} --shrink 300");
         return;
     }
+    println!("{replay}");
     let small = shrink(scenario, shrink_runs, |s| attempt(s).is_err());
     println!(
         "shrunk to {} faults, {} requests, {} nodes:",
@@ -118,8 +128,9 @@ pub fn print_failure(scenario: &Scenario, failure: &Failure, shrink_runs: usize)
     println!("scenario: {text}");
 }
 
-/// Runs all seeds.
-pub fn run(order: &Order) -> ExitCode {
+/// Runs all seeds and prints the results. Returns how many seeds failed, or why the file of the figures
+/// could not be written.
+pub fn run(order: &Order) -> Result<usize, String> {
     let start = Instant::now();
     let next = AtomicU64::new(order.base);
     let end = order.base + order.seeds;
@@ -171,7 +182,7 @@ impl Tally {
     }
 }
 
-fn report(order: &Order, tally: &Tally, start: Instant) -> ExitCode {
+fn report(order: &Order, tally: &Tally, start: Instant) -> Result<usize, String> {
     let spent = start.elapsed();
     let ran = tally.passed + tally.failures.len() as u64;
     let per_min = (ran as f64 * 60.0 / spent.as_secs_f64()) as u64;
@@ -199,7 +210,7 @@ fn report(order: &Order, tally: &Tally, start: Instant) -> ExitCode {
     println!("{} of {ran} seeds failed", tally.failures.len());
     if let Some(file) = &order.json {
         let figures = Figures {
-            commit: &git(&["rev-parse", "HEAD"]),
+            commit: &commit(),
             tree: &git(&["rev-parse", "HEAD^{tree}"]),
             base: order.base,
             seeds: ran,
@@ -209,13 +220,7 @@ fn report(order: &Order, tally: &Tally, start: Instant) -> ExitCode {
             pairs_met: tally.pairs.len(),
         };
         let text = serde_json::to_string_pretty(&figures).expect("figures have text keys only");
-        if let Err(e) = std::fs::write(file, text) {
-            eprintln!("{}: {e}", file.display());
-            return ExitCode::FAILURE;
-        }
+        std::fs::write(file, text).map_err(|e| format!("{}: {e}", file.display()))?;
     }
-    match tally.failures.is_empty() {
-        true => ExitCode::SUCCESS,
-        false => ExitCode::FAILURE,
-    }
+    Ok(tally.failures.len())
 }

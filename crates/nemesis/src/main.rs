@@ -5,11 +5,10 @@
 //! `nemesis faults` needs the feature `deliberate-faults`, and checks that each deliberate fault is
 //! found.
 
-#[cfg(feature = "deliberate-faults")]
-mod faults;
-mod fleet;
-
 use clap::{Parser, Subcommand};
+#[cfg(feature = "deliberate-faults")]
+use e3_nemesis::faults;
+use e3_nemesis::fleet;
 use e3_sim::Scenario;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -87,14 +86,24 @@ fn main() -> ExitCode {
             failures,
             shrink,
             json,
-        } => fleet::run(&fleet::Order {
-            seeds,
-            base,
-            threads: threads.unwrap_or_else(fleet::cores),
-            failures_max: failures,
-            shrink_runs: shrink,
-            json,
-        }),
+        } => {
+            let order = fleet::Order {
+                seeds,
+                base,
+                threads: threads.unwrap_or_else(fleet::cores),
+                failures_max: failures,
+                shrink_runs: shrink,
+                json,
+            };
+            match fleet::run(&order) {
+                Ok(0) => ExitCode::SUCCESS,
+                Ok(_) => ExitCode::FAILURE,
+                Err(e) => {
+                    eprintln!("{e}");
+                    ExitCode::FAILURE
+                }
+            }
+        }
         Command::Seed {
             seed,
             print,

@@ -92,7 +92,7 @@ pub(super) fn latest(user: &str, token: &Token) -> Call {
     get(user, token, "kvs", None)
 }
 
-/// How many reports there were on a topic; the answer is [`Counted`].
+/// How many reports there were on a topic.
 pub(super) fn count(user: &str, token: &Token, topic: &str) -> Call {
     get(user, token, "count", Some(topic))
 }
@@ -131,9 +131,4 @@ pub(super) struct Latest {
 pub(super) struct Totals {
     /// One row: how many there are, the sum of values, the last time.
     pub(super) rows: Vec<(u64, Option<f64>, Option<i64>)>,
-}
-
-#[derive(Deserialize)]
-pub(super) struct Counted {
-    pub(super) count: u64,
 }

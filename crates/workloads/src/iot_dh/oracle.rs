@@ -2,7 +2,7 @@
 
 use super::Sensor;
 use super::generator::Sent;
-use super::messages::{self, Counted, Kept, Latest, Totals};
+use super::messages::{self, Kept, Latest, Totals};
 use super::nearest::Nearest;
 use super::sensors::{KINDS, SITES, topic_name};
 use crate::load::Oracle;
@@ -16,7 +16,6 @@ use e3_loadgen::verdict::ServiceCheck;
 use e3_loadgen::workload::{Call, Finding, Judged};
 use e3_model::Slot;
 use e3_wire::entry::{Outcome, Reply};
-use std::collections::BTreeSet;
 use std::rc::Rc;
 
 /// Shards of the application's services, as its manifest has them.
@@ -46,8 +45,6 @@ impl Ask for Asked {
 /// What the application has accepted of a sensor.
 #[derive(Clone, Default)]
 struct Accepted {
-    /// A report had no answer: what is kept cannot be known.
-    unsure: bool,
     rows: u64,
     sum: f64,
     latest: Option<(i64, f64, String)>,
@@ -111,13 +108,6 @@ impl Hub {
         (asked, call)
     }
 
-    fn unsure_topics(&self) -> BTreeSet<usize> {
-        let all = self.accepted.iter().zip(&*self.sensors);
-        all.filter(|(a, _)| a.unsure)
-            .map(|(_, s)| s.topic)
-            .collect()
-    }
-
     /// Compares the rows of a sensor with its reports.
     fn on_totals(&mut self, number: u32, totals: &Totals) -> Option<Facts> {
         let accepted = &self.accepted[number as usize];
@@ -165,19 +155,15 @@ impl Oracle for Hub {
         let Asked::Count(topic) = asked else {
             return None;
         };
-        let counted: Counted = answer(reply)?;
         self.item_counts
-            .begin(topic_name(topic).as_bytes(), counted.count);
-        Some(())
+            .on_baseline(topic_name(topic).as_bytes(), reply)
     }
 
     fn on_outcome(&mut self, sent: &Sent, reply: Option<&Reply>) -> Judged {
         let topic = self.sensors[sent.number as usize].topic;
         let name = topic_name(topic).into_bytes();
-        let accepted = &mut self.accepted[sent.number as usize];
         let Some(done) = reply.filter(|r| r.outcome == Outcome::Done) else {
             if !not_admitted(reply) {
-                accepted.unsure = true;
                 self.item_counts.add_unsure(&name, &name);
                 self.rows.add_unsure(sent.number);
                 self.counts.add_unsure(topic);
@@ -202,6 +188,7 @@ impl Oracle for Hub {
         self.classes
             .add(kept.class == self.nearest.class(&report.features));
         self.states.add(kept.class == report.state.name());
+        let accepted = &mut self.accepted[sent.number as usize];
         accepted.rows += 1;
         accepted.sum += report.value;
         accepted.latest = Some((report.time_s, report.value, kept.class));
@@ -212,14 +199,13 @@ impl Oracle for Hub {
     }
 
     fn checks(&self) -> Vec<(Asked, Call)> {
-        let unsure_topics = self.unsure_topics();
-        let sensors = (0..).zip(&self.accepted);
-        let sensors = sensors.filter(|(_, a)| !a.unsure && a.rows > 0);
-        let sensors = sensors.flat_map(|(n, _)| [Asked::Latest(n), Asked::Totals(n)]);
-        let topics = self.counts.highest().map(|(topic, _)| *topic);
-        let topics = topics.filter(|topic| !unsure_topics.contains(topic));
-        let all = sensors.chain(topics.map(Asked::Count));
-        all.map(|asked| self.query(asked)).collect()
+        let sensors = self.rows.sure().map(|(n, _)| *n);
+        let sensors = sensors.flat_map(|n| [Asked::Latest(n), Asked::Totals(n)]);
+        let topics = self.counts.sure().map(|(topic, _)| Asked::Count(*topic));
+        sensors
+            .chain(topics)
+            .map(|asked| self.query(asked))
+            .collect()
     }
 
     fn on_check(&mut self, asked: Asked, reply: Option<&Reply>) -> Option<Facts> {
@@ -236,12 +222,10 @@ impl Oracle for Hub {
             }
             Asked::Totals(number) => self.on_totals(number, &answer(reply)?),
             Asked::Count(topic) => {
-                let counted: Counted = answer(reply)?;
                 let name = topic_name(topic).into_bytes();
-                let Some(known) = self.item_counts.expected(&name, &name) else {
-                    return Some(Facts::default());
-                };
-                Some(Facts::one(self.topics.add(known == counted.count)))
+                let facts = self.item_counts.on_check(&name, &name, reply)?;
+                self.topics.add_facts(facts);
+                Some(facts)
             }
         }
     }
@@ -256,8 +240,8 @@ impl Oracle for Hub {
     }
 
     fn services(&self, checks: &Checks<Asked>) -> Vec<ServiceCheck> {
-        let unsure = self.accepted.iter().filter(|a| a.unsure).count() as u64;
-        let unsure_topics = self.unsure_topics().len() as u64;
+        let unsure = self.rows.unsure_kinds();
+        let unsure_topics = self.counts.unsure_kinds();
         let rows = "rows of each sensor, by number, sum and time";
         vec![
             ServiceCheck::unreadable(
@@ -271,9 +255,10 @@ impl Oracle for Hub {
     }
 
     fn findings(&self) -> Vec<Finding> {
-        let sure = self.accepted.iter().filter(|a| !a.unsure);
+        let sure = self.rows.sure();
+        let rows = sure.map(|(n, _)| self.accepted[*n as usize].rows).sum();
         vec![
-            Score(self.rows_right, sure.map(|a| a.rows).sum()).finding(
+            Score(self.rows_right, rows).finding(
                 "rows stored",
                 "rows of sensors whose history has all that was accepted, by number, sum and time",
             ),

@@ -3,9 +3,9 @@
 //! `ema` gets a reading that differs by half a degree from the last one it got, `spike` gets every
 //! reading, and `recommend` gets a reading on the other side of an edge of the comfort band.
 
-use super::messages::{Averaged, Rated};
+use super::messages::Rated;
 use super::{Fate, Thermostat, celsius};
-use crate::oracles::models::{Average, Detection, Detector, Ratings, close};
+use crate::oracles::models::{Average, Detection, Detector, Ratings};
 
 /// Change that is passed on to `ema`, in degrees.
 const CHANGE_C: f64 = 0.5;
@@ -59,12 +59,9 @@ impl Expected {
     }
 
     /// Whether an answer has the average; None if it is no answer.
-    pub(super) fn is_average(&self, said: Option<Averaged>, nothing: bool) -> Option<bool> {
+    pub(super) fn is_average(&self, said: Option<Average>, nothing: bool) -> Option<bool> {
         match (said, self.average) {
-            (Some(said), Some(own)) => {
-                let same = (said.time, said.samples) == (own.time, own.samples);
-                Some(same && close(said.ema, own.ema))
-            }
+            (Some(said), Some(own)) => Some(said.is(own)),
             (Some(_), None) => Some(false),
             (None, own) => nothing.then_some(own.is_none()),
         }

@@ -125,14 +125,6 @@ fn get(tag: u64, user: &str, token: &Token, at: &str, item: Option<i64>) -> Call
     call(tag, user, &get)
 }
 
-/// Answer to [`average`].
-#[derive(Deserialize)]
-pub(super) struct Averaged {
-    pub(super) ema: f64,
-    pub(super) time: i64,
-    pub(super) samples: u64,
-}
-
 /// Answer to [`rating`].
 #[derive(Deserialize)]
 pub(super) struct Rated {

@@ -2,9 +2,10 @@
 //! compares them with what was sent.
 
 use super::expected::Expected;
-use super::messages::{self, Averaged, Rated, Selected, select};
+use super::messages::{self, Rated, Selected, select};
 use super::{Fate, HOUR_S, Sent, Thermostat, celsius};
 use crate::limits::{CHECK_ATTEMPTS_MAX, CHECK_RETRY_AFTER};
+use crate::oracles::models::Average;
 use crate::readback::checks::Facts;
 use crate::readback::queries::answer;
 use crate::readback::score::Score;
@@ -178,7 +179,7 @@ impl Readback {
         let nothing = is_nothing(reply);
         match (query.what, &self.expected[query.thermostat]) {
             (What::Average, Some(expected)) => {
-                let right = expected.is_average(answer::<Averaged>(Some(reply)), nothing);
+                let right = expected.is_average(answer::<Average>(Some(reply)), nothing);
                 return take_fact(&mut self.averages, right);
             }
             (What::Rating { item }, Some(expected)) => {

@@ -2,7 +2,11 @@
 //! so items of one shard with the same bit share a count: an item's count after the load is the one
 //! before it, and all occurrences since of the items that share its bit.
 
+use crate::readback::checks::Facts;
+use crate::readback::queries::answer;
 use e3_model::Slot;
+use e3_wire::entry::Reply;
+use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Shards, and bits of a slot's bitmap, as the manifests have them.
@@ -10,6 +14,12 @@ const SHARDS: u16 = 12;
 const BITS: u64 = 131_072;
 
 type Bit = (u16, u64);
+
+/// The answer to a query about an item.
+#[derive(Deserialize)]
+struct Counted {
+    count: u64,
+}
 
 /// Counts by item, each under its routing key.
 #[derive(Clone, Debug, Default)]
@@ -44,9 +54,11 @@ fn mix(h: u64) -> u64 {
 }
 
 impl ItemCounts {
-    /// Notes the count of an item before the load.
-    pub(crate) fn begin(&mut self, item: &[u8], count: u64) {
-        self.before.insert(item.to_vec(), count);
+    /// Takes the count of an item before the load; None if the reply has none.
+    pub(crate) fn on_baseline(&mut self, item: &[u8], reply: Option<&Reply>) -> Option<()> {
+        let counted: Counted = answer(reply)?;
+        self.before.insert(item.to_vec(), counted.count);
+        Some(())
     }
 
     /// Notes an occurrence.
@@ -59,8 +71,16 @@ impl ItemCounts {
         self.unsure.insert(bit(key, item));
     }
 
-    /// The count that an item must have; none if that is not known.
-    pub(crate) fn expected(&self, key: &[u8], item: &[u8]) -> Option<u64> {
+    /// Compares the count of an item after the load with the one that it must have, if that is known;
+    /// None if the reply has no count.
+    pub(crate) fn on_check(&self, key: &[u8], item: &[u8], reply: Option<&Reply>) -> Option<Facts> {
+        let counted: Counted = answer(reply)?;
+        let known = self.expected(key, item);
+        Some(known.map_or(Facts::default(), |known| Facts::one(known == counted.count)))
+    }
+
+    /// The count that an item must have; None if that is not known.
+    fn expected(&self, key: &[u8], item: &[u8]) -> Option<u64> {
         let bit = bit(key, item);
         let before = self
             .before
@@ -85,8 +105,7 @@ mod tests {
         });
         let (a, b) = two.next().unwrap();
         let mut counts = ItemCounts::default();
-        counts.begin(a, 10);
-        counts.begin(b, 10);
+        counts.before = [a, b].map(|item| (item.to_vec(), 10)).into();
         counts.add(b"key", a);
         counts.add(b"key", b);
         assert_eq!(counts.expected(b"key", a), Some(12));

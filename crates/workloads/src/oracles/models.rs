@@ -1,5 +1,6 @@
 //! Averages (`ema`), spikes (`spike`) and ratings (`recommend`), computed independently of the services.
 
+use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Relative error that rounding may cause.
@@ -10,8 +11,8 @@ pub(crate) fn close(a: f64, b: f64) -> bool {
     (a - b).abs() <= TOLERANCE * b.abs().max(1.0)
 }
 
-/// An exponential moving average over uneven intervals, as `ema` keeps it.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// An exponential moving average over uneven intervals, as `ema` keeps it and answers with it.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 pub(crate) struct Average {
     pub(crate) ema: f64,
     pub(crate) time: i64,
@@ -35,6 +36,11 @@ impl Average {
             time,
             samples: before.samples + 1,
         }
+    }
+
+    /// Whether this is the other average, but for rounding.
+    pub(crate) fn is(self, other: Average) -> bool {
+        (self.time, self.samples) == (other.time, other.samples) && close(self.ema, other.ema)
     }
 }
 

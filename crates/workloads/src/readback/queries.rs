@@ -136,10 +136,18 @@ impl<K: Ord> Sequences<K> {
         *self.unsure.entry(kind).or_default() += 1;
     }
 
-    /// Highest number of each kind.
-    pub(crate) fn highest(&self) -> impl Iterator<Item = (&K, u64)> {
-        let last = |(k, n): (_, &BTreeSet<u64>)| Some((k, *n.last()?));
-        self.numbers.iter().filter_map(last)
+    /// Each kind with its highest number, if it has one and every request of it has an outcome.
+    pub(crate) fn sure(&self) -> impl Iterator<Item = (&K, u64)> {
+        let sure = self
+            .numbers
+            .iter()
+            .filter(|(k, _)| !self.unsure.contains_key(k));
+        sure.filter_map(|(k, numbers)| Some((k, *numbers.last()?)))
+    }
+
+    /// The number of kinds with requests without an outcome.
+    pub(crate) fn unsure_kinds(&self) -> u64 {
+        self.unsure.len() as u64
     }
 
     /// As rows: each accepted request one number; a number given twice is a request without a row
@@ -198,9 +206,11 @@ mod tests {
         s.begin_after("a", 10);
         [12, 13].into_iter().for_each(|n| s.add("a", n));
         assert_eq!((s.rows().missing, s.rows().repeated), (0, 1));
+        assert_eq!(s.sure().collect::<Vec<_>>(), [(&"a", 13)]);
         // unless one without an outcome took it
         s.add_unsure("a");
         assert_eq!((s.rows().missing, s.rows().repeated), (0, 0));
+        assert_eq!((s.sure().count(), s.unsure_kinds()), (0, 1));
         // the state was lost
         let mut s = Sequences::default();
         s.begin_after("a", 10);

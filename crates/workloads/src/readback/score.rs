@@ -1,5 +1,6 @@
 //! A score: right ones of all.
 
+use crate::readback::checks::Facts;
 use e3_loadgen::workload::Finding;
 
 /// Right ones, of so many.
@@ -11,6 +12,11 @@ impl Score {
         self.0 += u64::from(right);
         self.1 += 1;
         right
+    }
+
+    pub(crate) fn add_facts(&mut self, facts: Facts) {
+        self.0 += facts.right;
+        self.1 += facts.right + facts.wrong;
     }
 
     pub(crate) fn finding(self, what: &'static str, how: &'static str) -> Finding {

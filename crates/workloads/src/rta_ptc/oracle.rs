@@ -13,7 +13,7 @@ use e3_loadgen::verdict::ServiceCheck;
 use e3_loadgen::workload::{Call, Finding, Judged};
 use e3_wire::entry::Reply;
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// Tags that are compared after the load.
 const TOP: usize = 20;
@@ -34,11 +34,6 @@ struct CountQuery<'a> {
     op: &'a str,
     at: &'a str,
     tag: &'a str,
-}
-
-#[derive(Deserialize)]
-struct Counted {
-    count: u64,
 }
 
 #[derive(Deserialize)]
@@ -75,8 +70,6 @@ pub(crate) struct Analytics {
     counts: Sequences<u32>,
     item_counts: ItemCounts,
     classified: Score,
-    /// Tags of messages that have no certain outcome.
-    unsure: BTreeSet<u32>,
     ranked: BTreeMap<String, u64>,
 }
 
@@ -109,10 +102,7 @@ fn ranking_of(shard: u16) -> Call {
 impl Analytics {
     /// Tags that were sent, with the highest count that was answered, the most frequent first.
     fn best(&self) -> Vec<(String, u64)> {
-        let sure = self
-            .counts
-            .highest()
-            .filter(|(tag, _)| !self.unsure.contains(tag));
+        let sure = self.counts.sure();
         let mut all: Vec<(String, u64)> = sure.map(|(tag, n)| (tag_name(*tag), n)).collect();
         all.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
         all
@@ -145,10 +135,8 @@ impl Oracle for Analytics {
         let Asked::Count(tag) = asked else {
             return None;
         };
-        let counted: Counted = answer(reply)?;
         self.item_counts
-            .begin(tag_name(tag).as_bytes(), counted.count);
-        Some(())
+            .on_baseline(tag_name(tag).as_bytes(), reply)
     }
 
     fn on_outcome(&mut self, tag: &u32, reply: Option<&Reply>) -> Judged {
@@ -158,7 +146,6 @@ impl Oracle for Analytics {
                 self.item_counts
                     .add_unsure(name.as_bytes(), name.as_bytes());
                 self.counts.add_unsure(*tag);
-                self.unsure.insert(*tag);
             }
             return Judged::refused(handled(reply));
         };
@@ -174,19 +161,15 @@ impl Oracle for Analytics {
 
     fn checks(&self) -> Vec<(Asked, Call)> {
         let rankings = (0..SHARDS).map(|shard| (Asked::Ranking, ranking_of(shard)));
-        let sent = self.counts.highest().map(|(tag, _)| *tag);
-        let counts = sent.filter(|tag| !self.unsure.contains(tag)).map(count_of);
+        let counts = self.counts.sure().map(|(tag, _)| count_of(*tag));
         rankings.chain(counts).collect()
     }
 
     fn on_check(&mut self, asked: Asked, reply: Option<&Reply>) -> Option<Facts> {
         match asked {
             Asked::Count(tag) => {
-                let counted: Counted = answer(reply)?;
                 let name = tag_name(tag).into_bytes();
-                let known = self.item_counts.expected(&name, &name);
-                // a tag that shares its bit with one that is not sure says nothing
-                Some(known.map_or(Facts::default(), |known| Facts::one(known == counted.count)))
+                self.item_counts.on_check(&name, &name, reply)
             }
             Asked::Ranking => {
                 let ranking: Ranking = answer(reply)?;
@@ -202,7 +185,7 @@ impl Oracle for Analytics {
     }
 
     fn services(&self, checks: &Checks<Asked>) -> Vec<ServiceCheck> {
-        let unsure = self.unsure.len() as u64;
+        let unsure = self.counts.unsure_kinds();
         let mut ranking = Facts::default();
         for tag in self.best() {
             ranking.add(self.is_ranked(&tag));

@@ -31,11 +31,6 @@ pub(super) struct Report<'a> {
 }
 
 #[derive(Deserialize)]
-pub(super) struct Counted {
-    pub(super) count: u64,
-}
-
-#[derive(Deserialize)]
 pub(super) struct Spikes {
     pub(super) times: Vec<i64>,
 }

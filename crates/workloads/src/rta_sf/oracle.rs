@@ -2,7 +2,7 @@
 
 use super::generator::Sent;
 use super::mails::{Mail, SENDERS};
-use super::messages::{Answer, Counted, Learned, Query, Remembered, Report, Spikes, Told};
+use super::messages::{Answer, Learned, Query, Remembered, Report, Spikes, Told};
 use super::{recipient_name, sender_name};
 use crate::inputs::Inputs;
 use crate::load::Oracle;
@@ -58,10 +58,7 @@ pub(super) type Verdict = (String, u64);
 /// What is known of a sender.
 pub(super) struct Sender {
     pub(super) last: Option<Verdict>,
-    mails: u64,
     spikes: Detector,
-    /// A mail has no certain outcome.
-    unsure: bool,
     /// Mails in a row that were answered, and are in no burst.
     quiet: u32,
     /// Mails since a burst.
@@ -72,9 +69,7 @@ impl Default for Sender {
     fn default() -> Sender {
         Sender {
             last: None,
-            mails: 0,
             spikes: Detector::new(DETECTION),
-            unsure: false,
             quiet: 0,
             since_burst: None,
         }
@@ -100,12 +95,6 @@ pub(crate) struct Filter {
     /// By shard of bayes: what was learned before the load, and in it; shards that are not sure.
     learned: BTreeMap<u16, (Told, Told)>,
     unsure_shards: BTreeSet<u16>,
-}
-
-fn shard_of(recipient: u32) -> u16 {
-    Slot::of(recipient_name(recipient).as_bytes())
-        .shard(SHARDS)
-        .0
 }
 
 fn ask_learned(shard: u16) -> (Asked, Call) {
@@ -204,8 +193,7 @@ impl Oracle for Filter {
             }
             Asked::Count(sender) => {
                 let name = sender_name(&self.run, sender);
-                let counted: Counted = answer(reply)?;
-                self.item_counts.begin(name.as_bytes(), counted.count);
+                self.item_counts.on_baseline(name.as_bytes(), reply)?;
             }
             Asked::Spikes(_) | Asked::Last(_) => return None,
         }
@@ -215,24 +203,24 @@ impl Oracle for Filter {
     fn on_outcome(&mut self, sent: &Sent, reply: Option<&Reply>) -> Judged {
         let mail = &sent.mail;
         let name = sender_name(&self.run, mail.sender);
+        let slot = Slot::of(recipient_name(mail.recipient).as_bytes());
+        let shard = slot.shard(SHARDS).0;
         let sender = self.senders.entry(mail.sender).or_default();
         let whole = |a: &Answer| a.sender == name && a.learned.is_some() == mail.told;
         let Some(answer) = answer::<Answer>(reply).filter(whole) else {
             if !not_admitted(reply) {
                 // whether it counted is not known
-                (sender.unsure, sender.last, sender.quiet) = (true, None, 0);
+                (sender.last, sender.quiet) = (None, 0);
                 self.item_counts
                     .add_unsure(name.as_bytes(), name.as_bytes());
                 self.mails.add_unsure(mail.sender);
                 if mail.told {
-                    let slot = Slot::of(recipient_name(mail.recipient).as_bytes());
                     self.told.add_unsure(slot.0);
                 }
-                self.unsure_shards.insert(shard_of(mail.recipient));
+                self.unsure_shards.insert(shard);
             }
             return Judged::refused(handled(reply));
         };
-        sender.mails += 1;
         self.item_counts.add(name.as_bytes(), name.as_bytes());
         sender.spikes.add(sent.serial, mail.rate);
         let now = (answer.verdict.clone(), answer.count);
@@ -243,9 +231,8 @@ impl Oracle for Filter {
         self.judge_verdict(mail, &answer.verdict);
         self.mails.add(mail.sender, answer.count);
         if let Some(learned) = answer.learned {
-            let slot = Slot::of(recipient_name(mail.recipient).as_bytes());
             self.told.add(slot.0, learned);
-            let (_, since) = self.learned.entry(slot.shard(SHARDS).0).or_default();
+            let (_, since) = self.learned.entry(shard).or_default();
             since[usize::from(mail.spam)] += 1;
         }
         self.judge_rate(mail, answer.spike == 1);
@@ -253,9 +240,7 @@ impl Oracle for Filter {
     }
 
     fn checks(&self) -> Vec<(Asked, Call)> {
-        let sure = self.senders.iter();
-        let sure = sure.filter(|(_, s)| !s.unsure && s.mails > 0);
-        let of_senders = sure.flat_map(|(&sender, _)| {
+        let of_senders = self.mails.sure().flat_map(|(&sender, _)| {
             let spikes = self.query(sender, "spikes", "spike");
             let last = self.query(sender, "get", "kvs");
             [
@@ -277,11 +262,7 @@ impl Oracle for Filter {
             }
             Asked::Count(sender) => {
                 let name = sender_name(&self.run, sender).into_bytes();
-                let said: Counted = answer(reply)?;
-                let Some(known) = self.item_counts.expected(&name, &name) else {
-                    return Some(Facts::default());
-                };
-                known == said.count
+                return self.item_counts.on_check(&name, &name, reply);
             }
             Asked::Learned(shard) => {
                 let said = answer::<Learned>(reply)?.told();
@@ -303,7 +284,7 @@ impl Oracle for Filter {
     }
 
     fn services(&self, checks: &Checks<Asked>) -> Vec<ServiceCheck> {
-        let unsure = self.senders.values().filter(|s| s.unsure).count() as u64;
+        let unsure = self.mails.unsure_kinds();
         let unsure_shards = self.unsure_shards.len() as u64;
         vec![
             checks.of("spike", "sudden rates of each sender", unsure),

@@ -53,18 +53,6 @@ pub(super) struct Answer {
 }
 
 #[derive(Deserialize)]
-pub(super) struct Counted {
-    pub(super) count: u64,
-}
-
-#[derive(Deserialize)]
-pub(super) struct Averaged {
-    pub(super) ema: f64,
-    pub(super) time: i64,
-    pub(super) samples: u64,
-}
-
-#[derive(Deserialize)]
 pub(super) struct Stored {
     pub(super) rows: Vec<(String, i64, i64, i64)>,
 }
@@ -109,7 +97,7 @@ pub(super) fn ask_rows(host: u32, since: i64) -> Call {
     call(host, payload)
 }
 
-/// A query about the average of a server; the answer is [`Averaged`].
+/// A query about the average of a server.
 pub(super) fn ask_average(host: u32) -> Call {
     let payload = record(&AverageQuery {
         op: "get",
@@ -119,7 +107,7 @@ pub(super) fn ask_average(host: u32) -> Call {
     call(host, payload)
 }
 
-/// A query about a server's reports of one severity; the answer is [`Counted`].
+/// A query about a server's reports of one severity.
 pub(super) fn ask_count(host: u32, severity: &str) -> Call {
     let payload = record(&CountQuery {
         op: "get",

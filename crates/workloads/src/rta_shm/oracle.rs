@@ -1,9 +1,7 @@
 //! What the services must answer and keep: rows, counts, averages, runbooks.
 
 use super::health::{HOSTS, Report};
-use super::messages::{
-    Answer, Averaged, Counted, Stored, ask_average, ask_count, ask_rows, event, host_name,
-};
+use super::messages::{Answer, Stored, ask_average, ask_count, ask_rows, event, host_name};
 use super::runbooks::Runbooks;
 use super::{SEVERITIES, is_alert};
 use crate::inputs::Inputs;
@@ -148,19 +146,13 @@ impl Oracle for Monitor {
         match asked {
             Asked::Average(host) => {
                 let server = self.servers.entry(host).or_default();
-                server.average = answer::<Averaged>(reply).map(|a| Average {
-                    ema: a.ema,
-                    time: a.time,
-                    samples: a.samples,
-                });
+                server.average = answer(reply);
                 let nothing = handled(reply) && reply.is_some_and(|r| r.status == NOT_FOUND);
                 (nothing || server.average.is_some()).then_some(())
             }
             Asked::Count(host, severity) => {
-                let counted: Counted = answer(reply)?;
                 let event = event(host, severity);
-                self.item_counts.begin(event.as_bytes(), counted.count);
-                Some(())
+                self.item_counts.on_baseline(event.as_bytes(), reply)
             }
             Asked::Rows(_) => None,
         }
@@ -209,16 +201,13 @@ impl Oracle for Monitor {
         match asked {
             Asked::Average(host) => {
                 let known = self.servers.get(&host)?.average?;
-                let said: Averaged = answer(reply)?;
-                let same = (said.time, said.samples) == (known.time, known.samples);
-                let right = self.averages_read.add(same && close(said.ema, known.ema));
-                Some(Facts::one(right))
+                let said: Average = answer(reply)?;
+                Some(Facts::one(self.averages_read.add(said.is(known))))
             }
             Asked::Count(host, severity) => {
-                let said: Counted = answer(reply)?;
                 let (key, item) = (host_name(host), event(host, severity));
-                let known = self.item_counts.expected(key.as_bytes(), item.as_bytes());
-                Some(known.map_or(Facts::default(), |known| Facts::one(known == said.count)))
+                let (key, item) = (key.as_bytes(), item.as_bytes());
+                self.item_counts.on_check(key, item, reply)
             }
             Asked::Rows(host) => {
                 let said: Stored = answer(reply)?;

@@ -24,7 +24,7 @@ use clap::Args;
 use e3_loadgen::LoadReport;
 use e3_model::Application;
 use e3_model::api::{AppView, DeployRequest, InstanceView};
-use e3_model::document::{API_VERSION, Document, Metadata};
+use e3_model::document::{API_VERSION, Document, Kind, Metadata};
 use model::{Modelled, Subject};
 use serde::Serialize;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -282,7 +282,7 @@ impl Stage {
         let instances = app.instances() as usize;
         let document = Document {
             api_version: API_VERSION.to_string(),
-            kind: "Application".to_string(),
+            kind: Kind::Application.name().to_string(),
             metadata: Metadata {
                 name: app.name,
                 description: None,
