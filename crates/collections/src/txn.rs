@@ -126,11 +126,7 @@ impl Txn {
         collection: u16,
         key: &[u8],
     ) -> Result<Option<&'a [u8]>, TxnError> {
-        match state.kind(collection) {
-            Some(Kind::HashMap | Kind::OrderedMap) => {}
-            Some(_) => return Err(TxnError::WrongKind),
-            None => return Err(TxnError::NoCollection),
-        }
+        expect_kind(state, collection, &[Kind::HashMap, Kind::OrderedMap])?;
         let hash = key_hash(key);
         match self.find(hash, collection, WHOLE, key) {
             Some(at) => Ok(self.value_of(at)),
@@ -146,11 +142,7 @@ impl Txn {
         key: &[u8],
         value: &[u8],
     ) -> Result<(), TxnError> {
-        match state.kind(collection) {
-            Some(Kind::HashMap | Kind::OrderedMap) => {}
-            Some(_) => return Err(TxnError::WrongKind),
-            None => return Err(TxnError::NoCollection),
-        }
+        expect_kind(state, collection, &[Kind::HashMap, Kind::OrderedMap])?;
         let (key_at, value_at) = self.write(collection, key, Op::Put(value))?;
         let effect = Effect::Value(value_at);
         self.touch(key_hash(key), collection, WHOLE, key_at, effect);
@@ -186,11 +178,7 @@ impl Txn {
         reverse: bool,
         mut visit: impl FnMut(&[u8], &[u8]) -> bool,
     ) -> Result<(), TxnError> {
-        match state.kind(collection) {
-            Some(Kind::OrderedMap) => {}
-            Some(_) => return Err(TxnError::WrongKind),
-            None => return Err(TxnError::NoCollection),
-        }
+        expect_kind(state, collection, &[Kind::OrderedMap])?;
         let (buf, touched, own) = (&self.buf, &self.touched, &mut self.scratch);
         let key_of = |at: u32| bytes_of(buf, &touched[at as usize].key);
         own.clear();
@@ -248,7 +236,7 @@ impl Txn {
         key: &[u8],
         delta: i64,
     ) -> Result<i64, TxnError> {
-        expect_kind(state, collection, Kind::Counter)?;
+        expect_kind(state, collection, &[Kind::Counter])?;
         let before = self.counter(state, collection, key).unwrap_or(0);
         let (key_at, _) = self.write(collection, key, Op::CounterAdd(delta))?;
         let effect = Effect::Count(before.wrapping_add(delta));
@@ -258,7 +246,7 @@ impl Txn {
 
     /// Counters: the value, 0 if absent.
     pub fn counter_get(&self, state: &State, collection: u16, key: &[u8]) -> Result<i64, TxnError> {
-        expect_kind(state, collection, Kind::Counter)?;
+        expect_kind(state, collection, &[Kind::Counter])?;
         Ok(self.counter(state, collection, key).unwrap_or(0))
     }
 
@@ -352,9 +340,10 @@ impl Txn {
     }
 }
 
-fn expect_kind(state: &State, collection: u16, kind: Kind) -> Result<(), TxnError> {
+#[inline]
+fn expect_kind(state: &State, collection: u16, kinds: &[Kind]) -> Result<(), TxnError> {
     match state.kind(collection) {
-        Some(k) if k == kind => Ok(()),
+        Some(kind) if kinds.contains(&kind) => Ok(()),
         Some(_) => Err(TxnError::WrongKind),
         None => Err(TxnError::NoCollection),
     }

@@ -8,8 +8,7 @@ use crate::{Kind, State};
 impl Txn {
     /// Elements of the array at a key.
     pub fn array_len(&self, state: &State, collection: u16, key: &[u8]) -> Result<u64, TxnError> {
-        expect_kind(state, collection, Kind::Array)?;
-        let bounds = self.array_bounds(state, collection, key);
+        let bounds = self.bounds(state, collection, key)?;
         Ok(bounds.map_or(0, |(front, end)| end - front))
     }
 
@@ -38,8 +37,7 @@ impl Txn {
         from: u64,
         mut visit: impl FnMut(&'a [u8]) -> bool,
     ) -> Result<(), TxnError> {
-        expect_kind(state, collection, Kind::Array)?;
-        let Some((front, end)) = self.array_bounds(state, collection, key) else {
+        let Some((front, end)) = self.bounds(state, collection, key)? else {
             return Ok(());
         };
         let (hash, stored) = (key_hash(key), state.array(collection, key));
@@ -63,10 +61,7 @@ impl Txn {
         key: &[u8],
         value: &[u8],
     ) -> Result<(), TxnError> {
-        expect_kind(state, collection, Kind::Array)?;
-        let (front, end) = self
-            .array_bounds(state, collection, key)
-            .unwrap_or_default();
+        let (front, end) = self.bounds(state, collection, key)?.unwrap_or_default();
         let (key_at, value_at) = self.write(collection, key, Op::ArrayPush(value))?;
         let hash = key_hash(key);
         let grown = Effect::Array {
@@ -88,10 +83,7 @@ impl Txn {
         index: u64,
         value: &[u8],
     ) -> Result<(), TxnError> {
-        expect_kind(state, collection, Kind::Array)?;
-        let (front, end) = self
-            .array_bounds(state, collection, key)
-            .unwrap_or_default();
+        let (front, end) = self.bounds(state, collection, key)?.unwrap_or_default();
         if index >= end - front {
             return Err(TxnError::Index);
         }
@@ -109,8 +101,7 @@ impl Txn {
         collection: u16,
         key: &[u8],
     ) -> Result<bool, TxnError> {
-        expect_kind(state, collection, Kind::Array)?;
-        let Some((front, end)) = self.array_bounds(state, collection, key) else {
+        let Some((front, end)) = self.bounds(state, collection, key)? else {
             return Ok(false);
         };
         if front == end {
@@ -123,6 +114,17 @@ impl Txn {
         };
         self.touch(key_hash(key), collection, WHOLE, key_at, shrunk);
         Ok(true)
+    }
+
+    /// Like [`Txn::array_bounds`], in a collection that must be of arrays.
+    fn bounds(
+        &self,
+        state: &State,
+        collection: u16,
+        key: &[u8],
+    ) -> Result<Option<(u64, u64)>, TxnError> {
+        expect_kind(state, collection, &[Kind::Array])?;
+        Ok(self.array_bounds(state, collection, key))
     }
 
     /// Absolute positions of the array's elements, if the array was ever there.

@@ -104,8 +104,10 @@ mod tests {
             Some((other.as_bytes(), name.as_bytes()))
         });
         let (a, b) = two.next().unwrap();
-        let mut counts = ItemCounts::default();
-        counts.before = [a, b].map(|item| (item.to_vec(), 10)).into();
+        let mut counts = ItemCounts {
+            before: [a, b].map(|item| (item.to_vec(), 10)).into(),
+            ..ItemCounts::default()
+        };
         counts.add(b"key", a);
         counts.add(b"key", b);
         assert_eq!(counts.expected(b"key", a), Some(12));
