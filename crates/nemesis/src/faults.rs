@@ -1,4 +1,4 @@
-//! Checks that the simulator's checks bite: each deliberate fault is found within so many seeds.
+//! Checks the simulator's checks: each deliberate fault must be found within a number of seeds.
 
 use crate::fleet::{attempt, cores};
 use e3_control::deliberate as control;
@@ -23,20 +23,20 @@ fn choose(fault: Option<Fault>) {
     }
 }
 
-/// The first seed that finds the fault, and what it found.
+/// How many seeds it took to find the fault, and the first line of the failure.
 fn find(fault: Fault, seeds: u64, base: u64) -> Option<(u64, String)> {
     (base..base + seeds).find_map(|seed| {
         choose(Some(fault));
         let result = attempt(&draw(seed));
         choose(None);
         let what = result.err()?.0.first().cloned().unwrap_or_default();
-        // Found only if the seed passes without the fault.
+        // The seed counts only if it passes without the fault.
         attempt(&draw(seed)).ok()?;
         Some((seed - base + 1, what))
     })
 }
 
-/// Tries all faults.
+/// Tries all faults whose name contains `only`.
 pub fn run(seeds: u64, base: u64, only: &str) -> ExitCode {
     let data_path = dataplane::Fault::ALL.iter().copied().map(Fault::DataPath);
     let controller = control::Fault::ALL.iter().copied().map(Fault::Controller);
@@ -50,7 +50,9 @@ pub fn run(seeds: u64, base: u64, only: &str) -> ExitCode {
             scope.spawn(|| {
                 while let Some(fault) = all.get(next.fetch_add(1, Ordering::Relaxed)) {
                     match find(*fault, seeds, base) {
-                        Some((after, what)) => println!("{fault:?}: seed {after}: {what}"),
+                        Some((after, what)) => {
+                            println!("{fault:?}: found after {after} seeds: {what}")
+                        }
                         None => {
                             missed.fetch_add(1, Ordering::Relaxed);
                             println!("{fault:?}: not found in {seeds} seeds");

@@ -14,13 +14,13 @@ use std::time::Instant;
 pub struct Order {
     /// How many seeds.
     pub seeds: u64,
-    /// The first one.
+    /// The first seed.
     pub base: u64,
     /// How many run at a time.
     pub threads: usize,
     /// Failures after which no further seed begins.
     pub failures_max: usize,
-    /// Runs that shrinking a failure may take; with 0, failures are not shrunk.
+    /// Most runs for shrinking a failure; 0 to shrink none.
     pub shrink_runs: usize,
     /// The file for the figures.
     pub json: Option<PathBuf>,
@@ -200,7 +200,7 @@ fn report(order: &Order, tally: &Tally, start: Instant) -> Result<usize, String>
         tally.recovery_ms_max.1,
     );
     println!(
-        "{} shards lost their last copy by the script",
+        "{} shards lost their last copy to the script",
         tally.forfeited
     );
     println!("{ran} seeds in {} s: {per_min} a minute", spent.as_secs());

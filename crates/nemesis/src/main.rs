@@ -1,7 +1,7 @@
 //! Runs random scenarios of the simulator on all cores.
 //!
-//! `nemesis run --seeds 100000` tries many seeds, `nemesis seed 7` one; a failure is shrunk and
-//! printed with the command that replays it. `nemesis file F` runs a scenario that was kept.
+//! `nemesis run --seeds 100000` runs many seeds, `nemesis seed 7` one; a failure is shrunk and
+//! printed with the command that replays it. `nemesis file F` runs a scenario from a file.
 //! `nemesis faults` needs the feature `deliberate-faults`, and checks that each deliberate fault is
 //! found.
 
@@ -23,60 +23,60 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Tries many seeds.
+    /// Runs many seeds.
     Run {
-        /// How many.
+        /// How many seeds to run.
         #[arg(long, default_value_t = 1_000)]
         seeds: u64,
-        /// The first one.
+        /// The first seed.
         #[arg(long, default_value_t = 1)]
         base: u64,
         /// Threads; by default one for each core.
         #[arg(long)]
         threads: Option<usize>,
-        /// Failures after which it ends.
+        /// Failures after which it stops.
         #[arg(long, default_value_t = 5)]
         failures: usize,
-        /// Runs that shrinking a failure may take.
+        /// Most runs for shrinking a failure.
         #[arg(long, default_value_t = 300)]
         shrink: usize,
-        /// Writes what was found to this file, as JSON.
+        /// The file to write the figures to, as JSON.
         #[arg(long)]
         json: Option<PathBuf>,
     },
-    /// Tries one seed.
+    /// Runs one seed.
     Seed {
         /// The seed.
         seed: u64,
-        /// Prints the scenario as JSON, and does not run it.
+        /// Prints the scenario as JSON instead of running it.
         #[arg(long)]
         print: bool,
-        /// Runs that shrinking a failure may take.
+        /// Most runs for shrinking a failure.
         #[arg(long, default_value_t = 0)]
         shrink: usize,
     },
     /// Runs a scenario from a file.
     File {
-        /// The file, as `seed --print` writes it.
+        /// The file, as printed by `seed N --print`.
         file: PathBuf,
     },
     /// Checks that each deliberate fault is found.
     #[cfg(feature = "deliberate-faults")]
     Faults {
-        /// Seeds in which each must be found.
+        /// Seeds within which each fault must be found.
         #[arg(long, default_value_t = 500)]
         seeds: u64,
-        /// The first one.
+        /// The first seed.
         #[arg(long, default_value_t = 1)]
         base: u64,
-        /// Only faults whose name contains this.
+        /// Tries only the faults whose name contains this.
         #[arg(long, default_value = "")]
         only: String,
     },
 }
 
 fn main() -> ExitCode {
-    // A panic of the product is a failure of its seed, and is printed with it.
+    // A panic in the product is a failure of its seed and is printed with it.
     std::panic::set_hook(Box::new(fleet::note_panic));
     match Arguments::parse().command {
         Command::Run {

@@ -1,6 +1,6 @@
-//! A client of a simulated cluster, which keeps a ledger: every request must have exactly one outcome.
+//! A client of a simulated cluster. It keeps a ledger: every request must have exactly one outcome.
 //!
-//! The protocol is that of real clients ([`e3_client_core::Requests`]); the cluster is its driver.
+//! It uses the protocol of real clients ([`e3_client_core::Requests`]); the cluster drives it.
 
 use crate::clock::SimClock;
 use crate::network::node_address;
@@ -21,58 +21,58 @@ pub struct Client {
     pub id: u64,
     app: AppId,
     requests: Requests,
-    /// Requests and replays that have no outcome, by their number in the protocol.
+    /// Requests and replays without an outcome, by their number in the protocol.
     in_flight: BTreeMap<u64, Sent>,
-    /// Outcome of each request, by its number.
+    /// The outcome of each request, by its number.
     pub outcomes: BTreeMap<u64, Reply>,
-    /// Number of each request, by its number in the protocol.
+    /// The number of each request, by its number in the protocol.
     numbers: BTreeMap<u64, u64>,
     /// The last answer about dead letters, by shard.
     pub dead_letters: BTreeMap<ShardKey, DeadLetters>,
     /// Replies that contradict the first one.
     pub contradictions: u64,
     sent: u64,
-    /// Its requests have idempotency keys, and each attempt has a new deadline so long ahead.
+    /// If set, its requests have idempotency keys, and each attempt has a new deadline this far ahead.
     keyed: Option<Nanos>,
     /// When the cluster will next call [`Client::on_timer`].
     pub(crate) tick_at: Timestamp,
     /// Its clock.
     pub clock: SimClock,
-    /// The nodes that it knows; none if it hears which are up.
+    /// The nodes that it knows; None if it is told which are up.
     pub nodes: Vec<u16>,
-    /// Different keys of its requests.
+    /// How many different keys its requests have.
     pub keys: u64,
-    /// What it still has to send.
+    /// The requests that it still has to send.
     pub load: Option<Load>,
-    /// It sends and takes nothing any more.
+    /// It sends and receives nothing any more.
     pub has_vanished: bool,
-    /// Each request, from the first.
+    /// Every request, in the order of sending.
     pub history: Vec<Request>,
 }
 
-/// What a client has to send.
+/// The requests that a client is to send.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
-    /// Requests.
+    /// How many are left.
     pub left: u64,
-    /// So many at once.
+    /// How many it sends at once.
     pub burst: u64,
-    /// Mean time between two.
+    /// Mean time between two bursts.
     pub every: Nanos,
-    /// Time that each has.
+    /// Time from sending to the deadline of each.
     pub deadline: Nanos,
 }
 
 /// A request as its client remembers it, in true time.
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// Where it is routed.
+    /// Its routing key.
     pub key: Vec<u8>,
     /// When it was sent.
     pub sent: Timestamp,
-    /// When its time is over.
+    /// Its deadline.
     pub deadline: Timestamp,
-    /// When it had its outcome, or was given up.
+    /// When it got its outcome or was given up.
     pub done: Option<Timestamp>,
 }
 
@@ -119,16 +119,16 @@ impl Client {
         }
     }
 
-    /// Identity of a request.
+    /// The identity of a request.
     fn request_id(&self, number: u64) -> RequestId {
         let client = self.id;
         match self.keyed {
-            // Only requests have been sent: both numbers are the same.
+            // Only requests have been sent, so both numbers are the same.
             None => RequestId {
                 client,
                 seq: number,
             },
-            // A key of its own for each; what it asks is the same for all.
+            // Each request has its own key; the payload is the same for all.
             Some(_) => RequestId {
                 client: client << 32 | number,
                 seq: 7,
@@ -136,13 +136,13 @@ impl Client {
         }
     }
 
-    /// Identities of all requests.
+    /// The identities of all requests.
     pub fn ids(&self) -> impl Iterator<Item = RequestId> {
         (1..=self.sent).map(|number| self.request_id(number))
     }
 
-    /// Tells the client where nodes are, the first one for what it sends next, and the primaries
-    /// of shards.
+    /// Tells the client where the nodes are (it sends to the first one next) and which primaries the
+    /// shards have.
     pub fn set_routes(
         &mut self,
         now: Timestamp,
@@ -191,7 +191,7 @@ impl Client {
         self.submit(now, self.sent, call, deadline);
     }
 
-    /// What names a request in its payload.
+    /// The part of the payload that identifies the request.
     pub fn tag(&self, number: u64) -> [u8; 8] {
         (self.id << 32 | number).to_le_bytes()
     }
@@ -211,14 +211,14 @@ impl Client {
         self.numbers.insert(seq, number);
     }
 
-    /// Asks what dead letters a shard has.
+    /// Asks for the dead letters of a shard.
     pub fn read_dead_letters(&mut self, now: Timestamp, shard: ShardKey) {
         let now = self.clock.shown(now);
         let deadline = now + READ_DEADLINE;
         self.requests.read_dead_letters(now, deadline, shard, 0);
     }
 
-    /// Has a dead letter handled again.
+    /// Replays a dead letter.
     pub fn replay(
         &mut self,
         now: Timestamp,
@@ -250,7 +250,7 @@ impl Client {
         self.take_events(at);
     }
 
-    /// Takes a datagram.
+    /// Receives a datagram.
     pub fn receive(&mut self, now: Timestamp, bytes: &[u8]) {
         if self.has_vanished {
             return;
@@ -268,7 +268,7 @@ impl Client {
                     let number = self.numbers.get(&duplicate.seq);
                     let first = number.and_then(|number| self.outcomes.get(number));
                     let outcome = duplicate.reply.outcome;
-                    // It refuses its own attempt only.
+                    // The refusal is of this attempt only.
                     let is_expiry = self.keyed.is_some() && outcome == Outcome::Expired
                         || e3_client_core::is_refusal(outcome)
                         || outcome == Outcome::Unknown;
@@ -296,11 +296,11 @@ impl Client {
                 self.note_done(now, sent.number);
                 self.outcomes.insert(sent.number, reply);
             }
-            // Not handled: it is sent again, with the same key.
+            // Not handled: the request is sent again with the same key.
             (None, Some(call)) if self.keyed.is_some() => {
                 self.submit(now, sent.number, call, Nanos::default());
             }
-            // Lost: it stays without outcome.
+            // Lost: the request stays without an outcome.
             (None, call) => {
                 let number = sent.number;
                 self.note_done(now, number);
@@ -320,33 +320,33 @@ impl Client {
         self.keyed.is_some()
     }
 
-    /// Requests that still may have an outcome.
+    /// The number of requests in flight.
     pub fn open(&self) -> usize {
         self.requests.in_flight()
     }
 
-    /// Next datagram to send.
+    /// The next datagram to send.
     pub fn poll_transmit(&mut self) -> Option<(Address, Vec<u8>)> {
         self.requests.poll_transmit()
     }
 
-    /// When [`Client::on_timer`] wants to be called.
+    /// When [`Client::on_timer`] is to be called.
     pub fn next_deadline(&self) -> Option<Timestamp> {
         let next = self.requests.next_deadline()?;
         Some(self.clock.when(next))
     }
 
-    /// Requests sent.
+    /// The number of requests sent.
     pub fn sent(&self) -> u64 {
         self.sent
     }
 
-    /// Requests without outcome.
+    /// The number of requests without an outcome.
     pub fn in_flight(&self) -> usize {
         self.in_flight.len()
     }
 
-    /// Requests with this outcome.
+    /// The number of requests with this outcome.
     pub fn count(&self, outcome: Outcome) -> usize {
         let outcomes = self.outcomes.values();
         outcomes.filter(|r| r.outcome == outcome).count()

@@ -4,7 +4,7 @@ use e3_model::{Nanos, Timestamp};
 
 const MILLION: i128 = 1_000_000;
 
-/// Shows `shown` at the true time `set`, and runs faster than the truth by so many millionths.
+/// A clock that shows `shown` at the true time `set` and runs fast by some millionths.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SimClock {
     set: Timestamp,
@@ -13,7 +13,7 @@ pub struct SimClock {
 }
 
 impl SimClock {
-    /// A clock that is right.
+    /// A correct clock.
     pub const TRUE: SimClock = SimClock {
         set: Timestamp::ZERO,
         shown: Timestamp::ZERO,
@@ -31,7 +31,7 @@ impl SimClock {
         }
     }
 
-    /// What it shows at a true time.
+    /// The time that it shows at a true time.
     pub fn shown(&self, at: Timestamp) -> Timestamp {
         if *self == SimClock::TRUE {
             return at;
@@ -56,7 +56,7 @@ impl SimClock {
         at
     }
 
-    /// The same clock, which from now on is faster by so many millionths.
+    /// The same clock, which from now on runs fast by `drift_ppm` millionths.
     pub fn drift(&self, now: Timestamp, fast_ppm: i64) -> SimClock {
         SimClock {
             set: now,

@@ -1,4 +1,4 @@
-//! A cluster in virtual time: workers, clients, network, and whoever makes the plans.
+//! A cluster in virtual time: workers, clients and network. A controller outside makes the plans.
 
 mod nodes;
 mod senders;
@@ -18,12 +18,12 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::Arc;
 
-/// Cluster id of all simulated clusters.
+/// The cluster id of all simulated clusters.
 pub const CLUSTER: u64 = 7;
-/// When a run begins.
+/// The time at which a run begins.
 pub const BEGIN: Timestamp = Timestamp(1_000_000_000_000_000);
 
-/// Something that will happen.
+/// An event to come.
 #[derive(Debug)]
 enum Event {
     /// A datagram arrives.
@@ -32,7 +32,7 @@ enum Event {
         to: Party,
         bytes: Vec<u8>,
     },
-    /// A handler ends.
+    /// A handler returns.
     HandlerEnds {
         node: u16,
         incarnation: u32,
@@ -41,16 +41,16 @@ enum Event {
     },
     /// A plan arrives.
     Plan { node: u16, plan: Arc<NodePlan> },
-    /// A node looks at the time.
+    /// A node's timer expires.
     Tick { node: u16, incarnation: u32 },
-    /// A client looks at the time.
+    /// A client's timer expires.
     ClientTick { client: u16 },
-    /// A client sends what it has to send.
+    /// A client sends the next burst of its load.
     Load { client: u16 },
 }
 
 impl Event {
-    /// The node that it happens on.
+    /// The node on which it happens.
     fn node(&self) -> Option<u16> {
         match self {
             Event::Datagram {
@@ -69,27 +69,27 @@ impl Event {
 pub struct Cluster {
     /// Virtual time.
     pub now: Timestamp,
-    /// What the network does now.
+    /// The faults of the network now.
     pub faults: Faults,
-    /// What it does not let through.
+    /// The pairs of parties that are cut off from each other.
     pub cuts: Cuts,
     /// Clients.
     pub clients: Vec<Client>,
-    /// Everything random comes from here.
+    /// The source of everything random.
     pub random: Random,
     nodes: BTreeMap<u16, Node>,
     /// How the applications' services behave, by application and service.
     pub services: Vec<Vec<Service>>,
-    /// What was seen of effects.
+    /// The effects that were observed.
     pub ledger: Ledger,
     events: BinaryHeap<Reverse<(Timestamp, u64, usize)>>,
     bodies: Slab<Event>,
     next_event: u64,
-    /// Every so many steps of a node check its invariants.
+    /// The invariants of a node are checked once in this many of its steps.
     pub validates_every: u64,
-    /// Datagrams damaged so far.
+    /// The number of datagrams damaged so far.
     pub damaged: u64,
-    /// Digest of everything that happened, to compare two runs of one seed.
+    /// A digest of everything that happened, to compare two runs of one seed.
     pub trace: u64,
 }
 
@@ -114,7 +114,7 @@ impl Cluster {
         }
     }
 
-    /// Events so far.
+    /// The number of events so far.
     pub fn events_so_far(&self) -> u64 {
         self.next_event
     }
@@ -212,7 +212,7 @@ impl Cluster {
                 invocation,
                 ..
             } => {
-                // Stopped meanwhile: the run has no effect.
+                // The shard has stopped meanwhile, so the run has no effect.
                 let (true, Some(state)) = (n.incarnation == incarnation, n.states.get(&key)) else {
                     return;
                 };
@@ -235,7 +235,7 @@ impl Cluster {
         self.drain(node);
     }
 
-    /// The driver's loop: all outputs, then one timer.
+    /// The driver's loop: drains all outputs, then sets one timer.
     fn drain(&mut self, id: u16) {
         let now = self.now;
         let validates = self.next_event.is_multiple_of(self.validates_every);

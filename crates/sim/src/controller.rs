@@ -1,5 +1,5 @@
-//! The controller in virtual time: the product's own decisions, with the network left out. Its
-//! channel to the nodes is reliable; what it decides reaches them late, and one by one.
+//! The controller in virtual time. It makes the product's decisions. Its connection to the nodes is
+//! reliable, but plans reach them late and one at a time.
 
 use crate::cluster::Cluster;
 use crate::network::node_address;
@@ -9,7 +9,7 @@ use e3_model::plan::{NodeHello, ShardPlan};
 use e3_model::{Application, Nanos, NodeId, ShardKey, Topology};
 use std::collections::BTreeMap;
 
-/// Between two looks at the nodes.
+/// The interval at which it checks the nodes.
 const LOOK_INTERVAL: Nanos = Nanos::from_millis(50);
 
 /// A controller that drives a simulated cluster.
@@ -17,13 +17,13 @@ pub struct Controller {
     /// Its decisions.
     pub control: Control,
     membership: Membership,
-    /// Version that every node was sent.
+    /// The version of the plan that each node was sent.
     sent: u64,
     next_process: u64,
 }
 
 impl Controller {
-    /// A controller of the topology; all its nodes start and join.
+    /// A controller of this topology, all of whose nodes start and join.
     pub fn new(cluster: &mut Cluster, topology: Topology) -> Controller {
         let nodes: Vec<u16> = topology.nodes().map(|n| n.id.0).collect();
         let mut controller = Controller {
@@ -66,7 +66,7 @@ impl Controller {
         self.sent = 0;
     }
 
-    /// Runs an application without profiles.
+    /// Deploys an application without profiles.
     pub fn deploy(&mut self, app: Application) -> Result<Applied, CommandError> {
         let modules = vec![String::new(); app.spec.services.len()];
         let (assets, profiles) = (BTreeMap::new(), BTreeMap::new());
@@ -79,7 +79,7 @@ impl Controller {
         })
     }
 
-    /// Decides something.
+    /// Applies a command.
     pub fn apply(&mut self, command: &Command) -> Result<Applied, CommandError> {
         let applied = self.control.apply(command);
         self.control.validate();
@@ -93,7 +93,7 @@ impl Controller {
             .expect("a shard of the application")
     }
 
-    /// Lets the cluster run for a while, hearing the nodes and telling them what is new.
+    /// Runs the cluster for this long: takes the reports of nodes and sends them new plans.
     pub fn run(&mut self, cluster: &mut Cluster, span: Nanos) {
         let end = cluster.now + span;
         while cluster.now < end {

@@ -1,4 +1,4 @@
-//! What a bad wire and a bad peer do to datagrams.
+//! Damage to datagrams, by a bad wire or a faulty peer.
 
 use e3_model::{AppId, EdgeId, NodeId, ServiceId, ShardId};
 use e3_random::Random;
@@ -9,23 +9,23 @@ use e3_wire::limits::DATAGRAM_LEN_MAX;
 /// A way to damage a datagram.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Damage {
-    /// On the wire: bits and bytes change, go missing or are added.
+    /// On the wire: bits and bytes change, are lost or are added.
     Wire,
     /// By a peer whose records of channels and leases are wrong: numbers in the frames between nodes
-    /// change, and the checksum suits. What messages say stays.
+    /// change, and the checksum is right. Messages keep their contents.
     Records,
-    /// By a peer that sends nonsense: anything changes, and the checksum suits.
+    /// By a peer that sends nonsense: anything may change, and the checksum is right.
     Nonsense,
 }
 
 impl Damage {
-    /// The datagram, damaged; None if there is nothing in it to damage this way.
+    /// The datagram with this damage; None if it holds nothing that can be damaged this way.
     pub fn apply(self, datagram: &[u8], random: &mut Random) -> Option<Vec<u8>> {
         let damaged = match self {
             Damage::Wire => bytes(datagram, 0, random),
             Damage::Records => return records(datagram, random),
             Damage::Nonsense => {
-                // Mostly behind the header, which is the same in all of them.
+                // Mostly after the header, which is the same in all datagrams.
                 let from = if random.chance(100) {
                     0
                 } else {
@@ -41,11 +41,11 @@ impl Damage {
     }
 }
 
-/// Flips, overwrites, cuts, adds or doubles bytes after `from`.
+/// Flips, overwrites, removes, adds or repeats bytes after `from`.
 fn bytes(datagram: &[u8], from: u64, random: &mut Random) -> Vec<u8> {
     let mut out = datagram.to_vec();
     let len = out.len() as u64;
-    // Small numbers stand in front, payloads behind.
+    // Small numbers come first, payloads last.
     let span = match random.below(3) {
         0 => (len - from).min(120),
         _ => len - from,
@@ -82,7 +82,7 @@ fn bytes(datagram: &[u8], from: u64, random: &mut Random) -> Vec<u8> {
     out
 }
 
-/// Another number, of a kind that a wrong record may hold.
+/// Another number, such as a wrong record may hold.
 fn other(old: u64, random: &mut Random) -> u64 {
     match random.below(8) {
         0 => old ^ (1 << random.below(64)),
@@ -153,7 +153,7 @@ fn in_frame(frame: &mut Frame<'_>, random: &mut Random) {
             }
             4 => ack.durable = other(ack.durable, random),
             5 => ack.limit = other(ack.limit, random),
-            // A state that could be: more has arrived, and is durable, than is so.
+            // A plausible state: more messages have arrived and are durable than really are.
             _ => {
                 let more = 1 + random.below(4);
                 *ack = Ack {

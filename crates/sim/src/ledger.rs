@@ -1,14 +1,14 @@
-//! The reference model: what requests must have done to the state of all services. It follows from
-//! the scenario alone and knows nothing of identities, logs or views.
+//! The reference model: what the requests must have done to the state of all services. It follows
+//! from the scenario alone and knows nothing of identities, logs or views.
 
 use crate::scenario::{Place, Scenario, app_id};
 use e3_model::{AppId, ServiceId, ShardKey, Slot, Timestamp};
 use std::collections::BTreeMap;
 
-/// What was seen of effects while a scenario runs.
+/// The effects that were observed while a scenario runs.
 #[derive(Debug, Default)]
 pub struct Ledger {
-    /// The first things that must not be.
+    /// The first violations.
     pub violations: Vec<String>,
     /// Shards whose last copy the scenario destroyed, with the time of the last such loss.
     pub forfeited: BTreeMap<ShardKey, Timestamp>,
@@ -16,23 +16,23 @@ pub struct Ledger {
     acting: BTreeMap<ShardKey, (u32, u16)>,
 }
 
-/// Violations that are kept.
+/// How many violations are kept.
 const VIOLATIONS_MAX: usize = 8;
 
 impl Ledger {
-    /// Notes something that must not be.
+    /// Records a violation.
     pub fn violation(&mut self, what: String) {
         if self.violations.len() < VIOLATIONS_MAX {
             self.violations.push(what);
         }
     }
 
-    /// An effect has taken place a second time in one copy of the state.
+    /// Records that an effect took place a second time in one copy of the state.
     pub fn on_repeated(&mut self, shard: ShardKey, payload: &[u8]) {
         self.violation(format!("{shard}: effect {payload:?} took place twice"));
     }
 
-    /// A node runs a handler as the primary of a shard that leases protect.
+    /// Records that a node runs a handler as the primary of a shard that leases protect.
     pub fn on_acting(&mut self, shard: ShardKey, incarnation: u32, node: u16) {
         let latest = self.acting.entry(shard).or_insert((incarnation, node));
         if incarnation > latest.0 {
@@ -45,30 +45,30 @@ impl Ledger {
         }
     }
 
-    /// The scenario destroys the last copy of a shard.
+    /// Records that the scenario destroys the last copy of a shard.
     pub fn on_forfeited(&mut self, shard: ShardKey, now: Timestamp) {
         self.forfeited.insert(shard, now);
     }
 
-    /// Whether a request that was sent at `sent` may have lost what it did at this shard.
+    /// Whether the effect at this shard of a request sent at `sent` may have been lost.
     pub fn is_forfeited(&self, shard: ShardKey, sent: Timestamp) -> bool {
         self.forfeited.get(&shard).is_some_and(|at| sent <= *at)
     }
 }
 
-/// The places that requests of an application reach, with what decides about their shards.
+/// The places that requests of an application reach, and what determines their shards.
 #[derive(Debug)]
 pub struct Reach {
     app: AppId,
-    /// Those with state.
+    /// The stateful ones.
     pub places: Vec<Place>,
     shards: Vec<u16>,
-    /// Whether a handler can fail for good, by place: on the way to it.
+    /// By place: whether a handler on the way to it can fail every attempt.
     pub can_fail: Vec<bool>,
 }
 
 impl Reach {
-    /// Of the application at this index.
+    /// The places of the application at this index.
     pub fn new(scenario: &Scenario, at: usize) -> Reach {
         let shape = &scenario.apps[at];
         let all = shape.places();

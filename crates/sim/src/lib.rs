@@ -2,8 +2,9 @@
 //! machines driven by it.
 //!
 //! A run is a function of its seed. [`Cluster`] drives the same [`e3_dataplane::Worker`] as the real
-//! node, and [`Controller`] the same [`e3_control::Control`] as the real controller; services are stood for by plain functions with a service time, so that nothing here needs
-//! WebAssembly. After every step each state machine checks its invariants.
+//! node, and [`Controller`] the same [`e3_control::Control`] as the real controller. Services are plain
+//! functions with a service time, so nothing here needs WebAssembly. Each state machine checks its
+//! invariants as it runs.
 
 pub mod client;
 pub mod clock;

@@ -1,9 +1,9 @@
-//! Runs a scenario: a phase with faults, healing, and then everything must be as the reference model
-//! says.
+//! Runs a scenario: a phase with faults, then healing, after which everything must agree with the
+//! reference model.
 //!
-//! The controller and the agents of the nodes are played here, as processes that stand still, die,
-//! and come back; what they decide is decided by the product ([`e3_control`]). Time advances by
-//! [`STEP`] between two turns of the controller, and by events in between.
+//! The controller and the agents of the nodes are simulated as processes that pause, die and restart;
+//! the product ([`e3_control`]) makes their decisions. The controller takes its turn every [`STEP`];
+//! in between, time advances by events.
 
 mod acts;
 mod agents;
@@ -25,20 +25,21 @@ use e3_random::Random;
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Between two turns of the controller and the agents.
+/// The interval between two turns of the controller and the agents.
 const STEP: Nanos = Nanos::from_millis(5);
-/// Before the first fault: nodes join, applications start.
+/// The time before the first fault, in which nodes join and applications start.
 const START: Nanos = Nanos::from_millis(600);
-/// How long after healing every request must have its outcome, and every shard all its copies.
+/// How long after healing every request must have its outcome and every shard all its copies.
 pub const RECOVERY: Nanos = Nanos::from_secs(40);
-/// How long after that a new request may take.
+/// How long a new request may take after that.
 pub const PROBE: Nanos = Nanos::from_secs(10);
-/// Requests that show, after healing, that an application works.
+/// Requests after healing that show that an application works.
 const PROBES: u64 = 20;
-/// One step of a node in so many checks its invariants. Each check looks at all channels.
+/// The invariants of a node are checked once in this many of its steps, as each check looks at all
+/// channels.
 const VALIDATES_EVERY: u64 = 64;
 
-/// What a scenario that passed did.
+/// The figures of a scenario that passed.
 #[derive(Clone, Debug, Default)]
 pub struct Summary {
     /// Requests sent.
@@ -49,13 +50,13 @@ pub struct Summary {
     pub events: u64,
     /// Simulated time.
     pub simulated: Nanos,
-    /// Digest of everything that happened.
+    /// A digest of everything that happened.
     pub trace: u64,
-    /// Pairs of kinds of faults that were there at the same time.
+    /// The pairs of kinds of faults that met.
     pub pairs: BTreeSet<(&'static str, &'static str)>,
-    /// Shards whose last copy was destroyed.
+    /// Shards whose last copy the scenario destroyed.
     pub forfeited: usize,
-    /// From healing until every request had its outcome.
+    /// The time from healing until every request had its outcome.
     pub recovered_after: Nanos,
 }
 
@@ -63,7 +64,7 @@ pub struct Summary {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Failure(pub Vec<String>);
 
-/// Runs a scenario. A panic of the product is a failure too.
+/// Runs a scenario. A panic in the product is a failure too.
 pub fn run(scenario: &Scenario) -> Result<Summary, Failure> {
     match catch_unwind(AssertUnwindSafe(|| Run::new(scenario).run())) {
         Ok(result) => result,
@@ -78,19 +79,19 @@ pub fn run(scenario: &Scenario) -> Result<Summary, Failure> {
     }
 }
 
-/// A scenario that runs.
+/// A run of a scenario.
 struct Run<'a> {
     scenario: &'a Scenario,
     cluster: Cluster,
     controller: ControllerProcess,
     agents: Agents,
-    /// Decides what the faults leave to chance.
+    /// Decides what a fault leaves to chance.
     random: Random,
-    /// Faults that last.
+    /// The faults in progress.
     active: Vec<Act>,
-    /// By node: how many faults let it stand still.
+    /// By node: how many faults pause it.
     pauses: BTreeMap<u16, u32>,
-    /// When kills happen that follow on a move, and whom they hit.
+    /// The kills that follow a move: when, and which node.
     kills: Vec<(Timestamp, u16)>,
     begin: Timestamp,
     healed_at: Timestamp,
@@ -227,7 +228,7 @@ impl<'a> Run<'a> {
         self.agents.start(self.cluster.now, node, name, clock);
     }
 
-    /// One turn of controller and agents, and what happens until the next.
+    /// One turn of controller and agents, and the events until the next one.
     fn step(&mut self) {
         self.kill_late();
         self.vanish();
@@ -248,14 +249,14 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Every request has its outcome, and every shard its copies.
+    /// Whether every request has its outcome and every shard its copies.
     fn is_settled(&self) -> bool {
         let waits =
             |c: &Client| !c.has_vanished && (c.open() > 0 || c.load.is_some_and(|l| l.left > 0));
         !self.cluster.clients.iter().any(waits) && self.copies_are_complete()
     }
 
-    /// New requests, which must be handled now.
+    /// Sends new requests, which must be handled now.
     fn probe(&mut self) {
         let first = self.cluster.clients.len();
         for app in 0..self.scenario.apps.len() {
@@ -281,7 +282,7 @@ impl<'a> Run<'a> {
             self.step();
         }
         self.check_probes(first);
-        // What the last requests still do beside their answers.
+        // The last requests may still have effects after their answers.
         let quiet = self.cluster.now + Nanos::from_secs(1);
         while self.cluster.now < quiet {
             self.step();

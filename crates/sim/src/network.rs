@@ -1,4 +1,4 @@
-//! The simulated network: delay, loss, repetition, reordering.
+//! The simulated network: delay, loss, duplication, reordering.
 
 use crate::damage::Damage;
 use e3_model::{Address, Nanos, Timestamp};
@@ -12,7 +12,7 @@ pub struct Faults {
     pub loss_permille: u64,
     /// Datagrams delivered twice.
     pub repeat_permille: u64,
-    /// Datagrams damaged, and how. Half of them arrive undamaged too.
+    /// Datagrams damaged, and how. In half of the cases the undamaged datagram arrives too.
     pub damaged: Option<(u64, Damage)>,
     /// Shortest delay.
     pub delay_min: Nanos,
@@ -21,7 +21,7 @@ pub struct Faults {
 }
 
 impl Faults {
-    /// A network that does its work.
+    /// A network without faults.
     pub const NONE: Faults = Faults {
         loss_permille: 0,
         repeat_permille: 0,
@@ -30,7 +30,7 @@ impl Faults {
         delay_max: Nanos::from_micros(40),
     };
 
-    /// A bad one: loses, repeats and reorders.
+    /// A bad network: it loses, duplicates and reorders.
     pub const BAD: Faults = Faults {
         loss_permille: 50,
         repeat_permille: 20,
@@ -39,7 +39,7 @@ impl Faults {
         delay_max: Nanos::from_millis(5),
     };
 
-    /// When a datagram sent at `now` arrives, and when its second copy does.
+    /// When a datagram sent at `now` arrives, and when its duplicate does.
     pub fn arrivals(
         &self,
         now: Timestamp,
@@ -57,21 +57,21 @@ impl Faults {
     }
 }
 
-/// Address of a simulated node.
+/// The address of a simulated node.
 pub fn node_address(node: u16) -> Address {
     let mut ip = [0; 16];
     ip[0] = 1;
     Address { ip, port: node }
 }
 
-/// Address of a simulated client.
+/// The address of a simulated client.
 pub fn client_address(client: u16) -> Address {
     let mut ip = [0; 16];
     ip[0] = 2;
     Address { ip, port: client }
 }
 
-/// Which simulated party an address belongs to.
+/// The simulated party that an address belongs to.
 pub fn party(a: Address) -> Option<Party> {
     match a.ip[0] {
         1 => Some(Party::Node(a.port)),
@@ -91,18 +91,18 @@ pub enum Party {
     Client(u16),
 }
 
-/// What does not get through: pairs of parties, in one direction. A pair is cut as often as faults
-/// cut it.
+/// The pairs of parties that are cut off, in one direction each, with the number of faults that cut
+/// each pair.
 #[derive(Debug, Default)]
 pub struct Cuts(BTreeMap<(Party, Party), u32>);
 
 impl Cuts {
-    /// Whether nothing gets through from one to the other.
+    /// Whether the pair is cut in this direction.
     pub fn is_cut(&self, from: Party, to: Party) -> bool {
         !self.0.is_empty() && self.0.contains_key(&(from, to))
     }
 
-    /// Cuts in one direction.
+    /// Cuts a pair in one direction.
     pub fn cut(&mut self, from: Party, to: Party) {
         *self.0.entry((from, to)).or_default() += 1;
     }
@@ -117,7 +117,7 @@ impl Cuts {
         }
     }
 
-    /// Undoes all.
+    /// Undoes all cuts.
     pub fn heal_all(&mut self) {
         self.0.clear();
     }

@@ -1,5 +1,5 @@
-//! A scenario: everything that a run of the simulator is given. It is plain data, drawn from a seed,
-//! so it can be printed, kept as a file, and cut down to what a failure needs.
+//! A scenario: the whole input of a run of the simulator. It is plain data, drawn from a seed, so it
+//! can be printed, kept as a file, and shrunk to what a failure needs.
 
 mod draw;
 pub(crate) mod known;
@@ -12,27 +12,27 @@ use e3_model::{AppId, ServiceId};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Everything that a run is given.
+/// The whole input of a run.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Scenario {
-    /// Decides what the network and the services do by chance.
+    /// The seed of the random behaviour of network and services.
     pub seed: u64,
-    /// By server: its SmartNICs.
+    /// By server: the number of its SmartNICs.
     pub servers: Vec<u8>,
-    /// What runs.
+    /// The applications.
     pub apps: Vec<AppShape>,
-    /// Who asks.
+    /// The clients.
     pub clients: Vec<ClientShape>,
-    /// The network while no fault adds to it.
+    /// The network, to which faults add.
     pub network: Wire,
     /// By node: how far its clock is off, and how much it drifts.
     pub clocks: Vec<ClockShape>,
-    /// Kills that would take the last copy of a replicated shard are left out.
+    /// Skips kills that would destroy the last copy of a replicated shard.
     pub spares_last_copies: bool,
-    /// Length of the phase with faults.
+    /// The length of the phase with faults.
     pub faults_ms: u64,
-    /// The faults, by time.
+    /// The faults, in the order of their start.
     pub script: Vec<Act>,
 }
 
@@ -40,9 +40,9 @@ pub struct Scenario {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ClockShape {
-    /// At the start.
+    /// Its offset at the start.
     pub offset_ms: i64,
-    /// How much it is too fast.
+    /// How fast it runs.
     pub fast_ppm: i64,
 }
 
@@ -54,14 +54,14 @@ pub struct Wire {
     pub loss_permille: u64,
     /// Datagrams delivered twice.
     pub repeat_permille: u64,
-    /// Datagrams in which bits change.
+    /// Datagrams damaged.
     pub damage_permille: u64,
-    /// Longest delay; a long one reorders.
+    /// Longest delay; a wide range reorders.
     pub delay_us_max: u64,
 }
 
 impl Wire {
-    /// A network that does its work.
+    /// A network without faults.
     pub const GOOD: Wire = Wire {
         loss_permille: 0,
         repeat_permille: 0,
@@ -69,7 +69,7 @@ impl Wire {
         delay_us_max: 40,
     };
 
-    /// What two troubles at a time do.
+    /// The two combined.
     pub fn and(self, other: Wire) -> Wire {
         Wire {
             loss_permille: self.loss_permille.max(other.loss_permille),
@@ -79,7 +79,7 @@ impl Wire {
         }
     }
 
-    /// For the simulated network.
+    /// The same for the simulated network.
     pub fn faults(self) -> Faults {
         use crate::damage::Damage;
         use e3_model::Nanos;
@@ -101,7 +101,7 @@ pub struct AppShape {
     pub admitted_max: u32,
     /// Failed attempts after which a message is a dead letter.
     pub attempts: u32,
-    /// Services; the first one takes the requests.
+    /// Services; the first one receives the requests.
     pub services: Vec<ServiceShape>,
     /// Channels, each from an earlier service to a later one.
     pub channels: Vec<ChannelShape>,
@@ -117,13 +117,13 @@ pub struct ServiceShape {
     pub shards: u16,
     /// Copies of each.
     pub replicas: u16,
-    /// It refuses while it has no backup.
+    /// Whether it refuses requests while it has no backup.
     pub refuses_alone: bool,
-    /// How long a handler runs.
+    /// Service time.
     pub service_us: u64,
-    /// Runs that fail, of 1000.
+    /// Handler runs that fail, of 1000.
     pub fails_permille: u64,
-    /// Bytes of state that each shard has beside the effects.
+    /// Bytes of state in each shard beside the effects.
     pub state_bytes: u64,
 }
 
@@ -135,7 +135,7 @@ pub struct ChannelShape {
     pub from: usize,
     /// The service that receives.
     pub to: usize,
-    /// Messages of one handler run.
+    /// Messages for each handler run.
     pub messages: u8,
 }
 
@@ -149,15 +149,15 @@ pub struct ClientShape {
     pub requests: u64,
     /// Requests that it sends at once.
     pub burst: u64,
-    /// Different keys.
+    /// How many different keys its requests have.
     pub keys: u64,
-    /// Time that its requests have.
+    /// Time from sending to the deadline of its requests.
     pub deadline_ms: u64,
-    /// It uses idempotency keys, and sends each request until it is handled.
+    /// Whether it uses idempotency keys and sends each request until it is handled.
     pub is_keyed: bool,
     /// How far its clock is off.
     pub offset_ms: i64,
-    /// It vanishes after so long.
+    /// The time after which it vanishes.
     pub vanishes_ms: Option<u64>,
 }
 
@@ -165,15 +165,15 @@ pub struct ClientShape {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Act {
-    /// When it begins, counted from the beginning of the phase.
+    /// When it begins, from the start of the phase.
     pub at_ms: u64,
     /// How long it lasts.
     pub for_ms: u64,
-    /// What happens.
+    /// The fault.
     pub fault: Fault,
 }
 
-/// What goes wrong.
+/// A kind of fault.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub enum Fault {
@@ -183,60 +183,60 @@ pub enum Fault {
     Repetition(Wire),
     /// It delivers them late and out of order.
     Reordering(Wire),
-    /// It changes bits in them.
+    /// It damages them.
     Damage(Wire),
-    /// A node is cut off from everybody.
+    /// A node is cut off from all others, the controller and the clients.
     Isolate(u16),
-    /// A node is cut off from the other nodes, and not from the controller and the clients.
+    /// A node is cut off from the other nodes, but not from the controller and the clients.
     CutPeers(u16),
     /// A node is cut off from the controller only.
     CutController(u16),
-    /// Nothing comes from the first node to the second.
+    /// The second node receives nothing from the first.
     OneWay(u16, u16),
-    /// The controller hears nothing of a node, and is heard.
+    /// The controller receives nothing from a node, but the node receives from it.
     Unheard(u16),
     /// These nodes are cut off from the others.
     Split(Vec<u16>),
-    /// A node's process stands still.
+    /// A node's process is paused.
     Pause(u16),
-    /// The processes of all nodes stand still.
+    /// The processes of all nodes are paused.
     PauseAll,
-    /// A node is slower by this factor.
+    /// A node's handlers are slower by this factor.
     Slow(u16, u64),
-    /// A node's process is killed, and starts again afterwards.
+    /// A node's process is killed and restarts at the end.
     Kill(u16),
-    /// The same, on all nodes of a server.
+    /// The processes of all nodes of a server are killed and restart at the end.
     PowerCut(u16),
-    /// A node's process is killed and starts again at once.
+    /// A node's process is killed and restarts at once.
     Restart(u16),
-    /// A node's wall clock steps, and its process starts again with it.
+    /// A node's wall clock steps, and its process restarts.
     ClockStep(u16, i64),
     /// A node's clock drifts.
     Drift(u16, i64),
-    /// The controller is killed, and starts again afterwards from its log.
+    /// The controller is killed and restarts from its log at the end.
     KillController,
-    /// The controller stands still.
+    /// The controller is paused.
     PauseController,
     /// The controller's disk is full.
     DiskFull,
-    /// The controller's disk takes so long for each write.
+    /// Each write to the controller's disk takes this long.
     DiskSlow(u64),
-    /// The controller is killed with half a record on its disk.
+    /// The controller is killed while it writes a record: half of it is on the disk.
     TornWrite,
     /// Reports of nodes are lost.
     ReportsLost,
-    /// Reports of nodes come late and out of order.
+    /// Reports of nodes arrive late and out of order.
     ReportsLate,
     /// A replica moves; the number chooses which, and where to.
     Move(u64),
-    /// A replica moves, and one of the nodes of its shard is killed on the way.
+    /// A replica moves, and a node of its shard is killed meanwhile.
     MoveAndKill(u64),
-    /// An application gets another version.
+    /// Another version of an application is deployed.
     Update(usize),
 }
 
 impl Fault {
-    /// Kind, as counted.
+    /// The name of its kind.
     pub fn kind(&self) -> &'static str {
         match self {
             Fault::Loss(_) => "loss",
@@ -272,12 +272,12 @@ impl Fault {
 }
 
 impl Act {
-    /// When it is over.
+    /// When it ends.
     pub fn end_ms(&self) -> u64 {
         self.at_ms + self.for_ms
     }
 
-    /// Whether both last at the same time, or one follows the other within a second.
+    /// Whether the two overlap, or one follows the other within a second.
     pub fn meets(&self, other: &Act) -> bool {
         self.at_ms <= other.end_ms() + 1_000 && other.at_ms <= self.end_ms() + 1_000
     }
@@ -295,17 +295,17 @@ impl fmt::Display for Act {
 }
 
 impl Scenario {
-    /// Nodes.
+    /// The number of nodes.
     pub fn nodes(&self) -> u16 {
         self.servers.iter().map(|nics| 1 + u16::from(*nics)).sum()
     }
 
-    /// Requests of all clients.
+    /// The number of requests of all clients.
     pub fn requests(&self) -> u64 {
         self.clients.iter().map(|c| c.requests).sum()
     }
 
-    /// Server of each node.
+    /// The server of each node.
     pub fn servers_of_nodes(&self) -> Vec<u16> {
         let servers = self.servers.iter().zip(0..);
         servers
@@ -313,7 +313,7 @@ impl Scenario {
             .collect()
     }
 
-    /// Nodes of a server.
+    /// The nodes of a server.
     pub fn nodes_of(&self, server: u16) -> Vec<u16> {
         let servers = self.servers_of_nodes().into_iter().zip(0..);
         servers
@@ -323,32 +323,32 @@ impl Scenario {
     }
 }
 
-/// Id of the application at this index: the controller numbers them from 1 in the order in which
-/// they come.
+/// The id of the application at this index: the controller numbers applications from 1 in the order
+/// of deployment.
 pub fn app_id(at: usize) -> AppId {
     AppId(at as u16 + 1)
 }
 
-/// A place in the graph of an application that one request reaches: the service, and by which
-/// channels of each service before, and as the how manyth message.
+/// A place that a request reaches in the graph of an application: a service, and the path to it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Place {
     /// The service.
     pub service: ServiceId,
-    /// Two bytes a step: channel of the sending service, number of the message.
+    /// Two bytes for each step: the channel of the sending service, and the number of the message.
     pub path: Vec<u8>,
-    /// Every step is the first message of the first channel: what answers the client lies here.
+    /// Whether every step is the first message on the first channel: this path leads to the service that
+    /// answers the client.
     pub is_main: bool,
 }
 
 impl AppShape {
-    /// By service: its channels, as (receiver, messages).
+    /// By service: its channels as (receiver, messages).
     pub fn channels_of(&self, service: usize) -> Vec<(usize, u8)> {
         let from = self.channels.iter().filter(|c| c.from == service);
         from.map(|c| (c.to, c.messages)).collect()
     }
 
-    /// All places that one request reaches.
+    /// All places that a request reaches.
     pub fn places(&self) -> Vec<Place> {
         let mut all = vec![Place {
             service: ServiceId(0),

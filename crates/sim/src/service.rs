@@ -1,4 +1,4 @@
-//! Services as plain functions: what the executor does in place of WebAssembly.
+//! Services as plain functions, in place of WebAssembly.
 
 use crate::ledger::Ledger;
 use e3_collections::{State, Txn};
@@ -11,31 +11,31 @@ use e3_random::Random;
 /// A service of the simulated applications.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Service {
-    /// Counts its request ids in the counter collection 0, then sends the message on along channel
-    /// 0; without channels it replies with the count after.
+    /// Counts each request id in the counter collection 0 and sends the message on along all channels;
+    /// without channels it replies with the new count.
     Chain {
-        /// Outgoing channels.
+        /// The number of its channels.
         channels: u16,
     },
     /// Fails every attempt.
     Failing,
-    /// One of a scenario's graph: counts the place that the message has reached, and sends it on.
+    /// A service of a scenario's graph: counts the place that the message has reached and sends it on.
     Graph {
-        /// Whether it has a counter.
+        /// Whether it has state.
         stateful: bool,
-        /// By channel: messages that it sends.
+        /// By channel: how many messages it sends.
         messages: Vec<u8>,
-        /// How long it runs.
+        /// Service time.
         time: Nanos,
-        /// Runs that fail, of 1000.
+        /// Handler runs that fail, of 1000.
         fails_permille: u64,
-        /// Bytes that it writes beside.
+        /// Bytes that it writes beside the count.
         fill_len: usize,
     },
 }
 
 impl Service {
-    /// Runs the handler; its writes are applied to the state. The ledger hears of each effect.
+    /// Runs the handler, applies its writes to the state and records each effect in the ledger.
     pub fn handle(
         &self,
         key: ShardKey,
@@ -89,7 +89,7 @@ impl Service {
     }
 }
 
-/// Counts an effect; gives the count after it.
+/// Counts an effect; returns the new count.
 fn count(
     invocation: &Invocation,
     effect: &[u8],
@@ -131,11 +131,11 @@ fn count_and_forward(channels: u16, invocation: &Invocation, state: &mut State) 
     }
 }
 
-/// Bytes of a payload that name the request; its path follows.
+/// Bytes of a payload that identify the request; its path follows.
 pub(crate) const TAG_LEN: usize = 8;
 
-/// Sends the message along all channels, with the step in its path. Where the path of first messages
-/// along first channels ends, the client is answered with the name of its request.
+/// Sends the message along all channels and adds the step to its path. The service at the end of the
+/// path of first messages on first channels answers the client with the identity of its request.
 fn forward(
     messages: &[u8],
     invocation: &Invocation,
@@ -165,8 +165,8 @@ fn forward(
     }
 }
 
-/// The key of a message that a handler sends on: another one for each step, so that messages of one
-/// request reach several shards.
+/// The key of a message that a handler sends on. It differs from step to step, so that the messages
+/// of one request reach several shards.
 pub(crate) fn key_after(key: &[u8], step: [u8; 2]) -> Vec<u8> {
     if step == [0, 0] {
         return key.to_vec();

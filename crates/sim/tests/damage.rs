@@ -1,6 +1,6 @@
 //! Damaged datagrams against a chain of two stateful services. Traffic between the simulated nodes
-//! and clients is damaged as a bad wire does, and as peers do whose records are wrong or who send
-//! nonsense under a checksum that suits. Afterwards every channel goes on.
+//! and clients is damaged by a bad wire, by peers whose records are wrong, and by peers that send
+//! nonsense with a valid checksum. Afterwards every channel must work again.
 //!
 //! Replay one seed with `E3_SEED=7 cargo test -p e3-sim --test damage`; try many with
 //! `E3_SEEDS=1000`.
@@ -19,7 +19,7 @@ fn damaged(permille: u64, damage: Damage) -> Faults {
     }
 }
 
-/// What all nodes dropped, by reason.
+/// The datagrams that all nodes dropped, by reason.
 fn dropped(run: &Run) -> BTreeMap<DropReason, u64> {
     let mut all = BTreeMap::new();
     for node in run.cluster.up() {
@@ -35,7 +35,7 @@ fn restarts(run: &Run) -> u64 {
     dropped(run).get(&DropReason::Channel).copied().unwrap_or(0)
 }
 
-/// New clients, whose requests nobody has touched, find everything in order.
+/// Checks that everything works for new clients, whose requests are not damaged.
 fn all_goes_on(run: &mut Run) {
     let clients = &mut run.cluster.clients;
     run.senders_from = clients.len();
@@ -60,7 +60,7 @@ fn what_the_wire_damages_is_dropped() {
             "{dropped:?}; {}",
             run.replay()
         );
-        // Nothing damaged came further than the checksum.
+        // No damaged datagram passed the checksum.
         for reason in [
             DropReason::Frame,
             DropReason::ClientFrame,
@@ -95,7 +95,7 @@ fn channels_recover_from_peers_whose_records_are_wrong() {
         run.heal();
         run.check();
         assert!(restarts(&run) > 0, "{:?}; {}", dropped(&run), run.replay());
-        // Once healed, no channel begins again.
+        // After healing no channel restarts.
         let before = restarts(&run);
         all_goes_on(&mut run);
         assert_eq!(restarts(&run), before, "{}", run.replay());
@@ -108,7 +108,7 @@ fn channels_recover_from_peers_that_send_nonsense() {
         run.cluster.faults = damaged(100, Damage::Nonsense);
         run.load(500);
         run.cluster.faults = Faults::NONE;
-        // What was asked meanwhile may have been changed on the way; its time runs out.
+        // The requests so far may have been changed on the way; they expire.
         run.pass(70_000);
         all_goes_on(&mut run);
     }

@@ -1,5 +1,5 @@
-//! Faults against a chain of two stateful services: whatever the network loses, repeats and
-//! reorders, whichever node is killed, whatever moves: every request has one outcome and one effect.
+//! Faults against a chain of two stateful services: whatever the network loses, duplicates and
+//! reorders, whichever node is killed, whatever moves, every request has one outcome and one effect.
 //!
 //! Each test has a phase with faults and then one in which everything must converge. Replay one
 //! seed with `E3_SEED=7 cargo test -p e3-sim --test faults`; try many with `E3_SEEDS=1000`.
@@ -19,6 +19,15 @@ use e3_wire::datagram::{HEADER_LEN, seal};
 use e3_wire::entry::Outcome;
 use e3_wire::limits::WIRE_VERSION;
 use std::sync::Arc;
+
+/// A shard of the second service.
+fn back(shard: u16) -> ShardKey {
+    ShardKey {
+        app: APP,
+        service: ServiceId(1),
+        shard: ShardId(shard),
+    }
+}
 
 #[test]
 fn a_good_network() {
@@ -70,12 +79,7 @@ fn a_process_that_restarts_at_once_has_lost_its_copies_only() {
     for mut run in runs() {
         run.cluster.faults = Faults::BAD;
         run.load(200);
-        let shard = ShardKey {
-            app: APP,
-            service: ServiceId(1),
-            shard: ShardId(1),
-        };
-        let victim = run.controller.shard(shard).primary.0;
+        let victim = run.controller.shard(back(1)).primary.0;
         run.cluster.kill(victim);
         run.controller.start(&mut run.cluster, victim);
         run.load(300);
@@ -88,14 +92,10 @@ fn a_process_that_restarts_at_once_has_lost_its_copies_only() {
 fn shards_move_with_their_state_while_requests_come() {
     for mut run in runs() {
         run.cluster.faults = Faults::BAD;
-        let key = ShardKey {
-            app: APP,
-            service: ServiceId(1),
-            shard: ShardId(0),
-        };
+        let key = back(0);
         for _ in 0..3 {
             let from = run.controller.shard(key).primary;
-            // The other node of its server: never in a fault domain that is taken.
+            // The other node of its server: its fault domain has no other copy.
             let to = NodeId(from.0 ^ 1);
             run.controller
                 .apply(&Command::Migrate { key, from, to })
@@ -128,7 +128,7 @@ fn one_seed_gives_one_run() {
     assert_eq!(trace(), trace());
 }
 
-/// Dead letters at primaries and at backups.
+/// The numbers of dead letters at primaries and at backups.
 fn dead_letters(run: &Run) -> (u64, u64) {
     let workers = (0..6).filter_map(|n| run.cluster.worker(n));
     let instances: Vec<_> = workers.flat_map(|w| w.report().instances).collect();
@@ -149,7 +149,7 @@ fn a_failing_service_gives_dead_letters_not_silence() {
     run.load(20);
     run.pass(3_000);
     assert_eq!(outcomes(&run, Outcome::Failed), 20);
-    // The copies have them too.
+    // The backups have them too.
     assert_eq!(dead_letters(&run), (20, 20));
 }
 
@@ -157,17 +157,12 @@ fn a_failing_service_gives_dead_letters_not_silence() {
 fn a_dead_letter_is_replayed_once_whoever_asks_and_whatever_fails() {
     for seed in runs().map(|run| run.seed) {
         let mut run = Run::new(seed, [CHAIN_SERVICES[0].clone(), Service::Failing]);
-        let replay = format!("replay: E3_SEED={seed} cargo test -p e3-sim --test faults");
+        let replay = run.replay();
         run.load(60);
         run.pass(3_000);
         assert_eq!(dead_letters(&run), (60, 60), "{replay}");
 
         // All can be read, and asking twice changes nothing.
-        let back = |shard| ShardKey {
-            app: APP,
-            service: ServiceId(1),
-            shard: ShardId(shard),
-        };
         for shard in [0, 1, 2, 2] {
             let primary = run.controller.shard(back(shard)).primary.0;
             run.cluster.read_dead_letters(0, primary, back(shard));
@@ -180,8 +175,8 @@ fn a_dead_letter_is_replayed_once_whoever_asks_and_whatever_fails() {
             .collect();
         assert_eq!(letters.len(), 60, "{replay}");
 
-        // The service is fixed; two people replay everything at the same time, on a bad network,
-        // while primaries die.
+        // The service is fixed. Two clients replay everything at the same time, on a bad network, and a
+        // primary dies.
         run.cluster.services[0][1] = CHAIN_SERVICES[1].clone();
         run.cluster.faults = Faults::BAD;
         let begin = run.cluster.clients[1].sent();
@@ -235,7 +230,7 @@ fn random_bytes_are_counted_and_dropped() {
     for _ in 0..20_000 {
         let len = random.below(200) as usize;
         let mut bytes: Vec<u8> = (0..len).map(|_| random.next_u64() as u8).collect();
-        // Half of them look right at first.
+        // Half of them have a valid header and checksum.
         if random.chance(500) && len >= HEADER_LEN {
             let kind = 1 + random.below(3) as u8;
             bytes[..4].copy_from_slice(&[0x01, 0xE3, WIRE_VERSION, kind]);

@@ -1,9 +1,9 @@
-//! Random scenarios against the whole of data path and controller: the seeds that once failed, and
-//! that a run is a function of its scenario.
+//! Random scenarios against the data path and the controller together: the seeds that once failed.
+//! Also: a run is a function of its scenario.
 
 use e3_sim::{Scenario, draw, run};
 
-/// Seeds that found something.
+/// Seeds that once found a fault.
 const KEPT: [u64; 4] = [9, 10, 19, 31];
 
 #[test]

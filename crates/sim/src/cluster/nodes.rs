@@ -1,4 +1,4 @@
-//! The nodes of a simulated cluster: processes that start, stand still and die.
+//! The nodes of a simulated cluster: processes that start, pause and die.
 
 use super::{CLUSTER, Cluster, Event};
 use crate::clock::SimClock;
@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// Datagrams that wait for a process that stands still; the system drops more.
+/// Datagrams that wait for a paused process; the system drops any more.
 const HELD_MAX: usize = 2_000;
 
 pub(super) struct Node {
@@ -23,9 +23,9 @@ pub(super) struct Node {
     pub(super) tick_at: Timestamp,
     pub(super) clock: SimClock,
     pub(super) is_paused: bool,
-    /// What happened while it stood still.
+    /// The events that wait until it resumes.
     held: VecDeque<Event>,
-    /// How many times longer handlers take.
+    /// The factor by which handlers take longer.
     pub(super) slowness: u64,
 }
 
@@ -76,12 +76,12 @@ impl Cluster {
         self.nodes.insert(node, new);
     }
 
-    /// Kills a node's process: all that it had in memory is gone.
+    /// Kills a node's process: everything in its memory is gone.
     pub fn kill(&mut self, node: u16) {
         self.nodes.remove(&node);
     }
 
-    /// Lets a node's process stand still, or go on.
+    /// Pauses a node's process, or resumes it.
     pub fn pause(&mut self, node: u16, is_paused: bool) {
         let Some(n) = self.nodes.get_mut(&node) else {
             return;
@@ -94,7 +94,7 @@ impl Cluster {
         }
     }
 
-    /// Makes a node's handlers take so many times longer.
+    /// Slows a node's handlers down by this factor.
     pub fn slow(&mut self, node: u16, slowness: u64) {
         if let Some(n) = self.nodes.get_mut(&node) {
             n.slowness = slowness;
@@ -108,17 +108,17 @@ impl Cluster {
         }
     }
 
-    /// Nodes whose process runs.
+    /// The nodes whose process runs.
     pub fn up(&self) -> Vec<u16> {
         self.nodes.keys().copied().collect()
     }
 
-    /// Number of a node's process, if it runs.
+    /// The incarnation of a node, if its process runs.
     pub fn incarnation(&self, node: u16) -> Option<u32> {
         Some(self.nodes.get(&node)?.incarnation)
     }
 
-    /// Gives a node its plan after a short while.
+    /// Gives a node its plan after a short delay.
     pub fn plan(&mut self, plan: NodePlan) {
         let node = plan.node.0;
         let at = self.now + Nanos(1_000_000 + self.random.below(20_000_000));
@@ -132,13 +132,13 @@ impl Cluster {
         self.push(self.now, Event::Plan { node, plan });
     }
 
-    /// What a node has to tell the controller.
+    /// The events that a node has for the controller.
     pub fn events(&self, node: u16) -> Vec<NodeEvent> {
         let node = self.nodes.get(&node);
         node.map(|n| n.worker.events()).unwrap_or_default()
     }
 
-    /// A shard's collections on a node.
+    /// The collections of a shard on a node.
     pub fn state(&self, node: u16, key: ShardKey) -> Option<Rc<RefCell<State>>> {
         self.nodes.get(&node)?.worker.state(key)
     }

@@ -1,4 +1,4 @@
-//! The clients of a simulated cluster: when they send, and where to.
+//! The clients of a simulated cluster: when they send, and to which nodes.
 
 use super::{Cluster, Event};
 use crate::network::client_address;
@@ -22,7 +22,7 @@ impl Cluster {
         self.drain_client(client);
     }
 
-    /// A client has a dead letter handled again.
+    /// A client replays a dead letter.
     pub fn replay(
         &mut self,
         client: u16,
@@ -36,9 +36,9 @@ impl Cluster {
         self.drain_client(client);
     }
 
-    /// Tells a client which nodes there are, this one first and the others in random order; and
-    /// where primaries are, if it waits for a replay. A client that knows the topology is told of
-    /// all nodes, any other of those that are up.
+    /// Tells a client which nodes there are (this one first, the others in random order) and, if it
+    /// waits for a replay, which are primaries. A client that knows the topology gets all nodes, any
+    /// other client those that are up.
     fn set_routes(&mut self, client: u16, first: u16) {
         let known = &self.clients[usize::from(client)].nodes;
         let all = if known.is_empty() {
@@ -63,7 +63,7 @@ impl Cluster {
         client.set_routes(self.now, nodes, primaries.into_iter());
     }
 
-    /// The client's driver: all outputs, then one timer.
+    /// The client's driver: drains all outputs, then sets one timer.
     pub(super) fn drain_client(&mut self, client: u16) {
         let at = usize::from(client);
         if self.clients[at].has_vanished {
@@ -79,7 +79,7 @@ impl Cluster {
         }
     }
 
-    /// Lets a client retry, at nodes that are up now.
+    /// Retries what a client has due, at nodes that are up now.
     pub(super) fn tick_client(&mut self, client: u16) {
         if self.clients[usize::from(client)].nodes.is_empty() {
             let up = self.up();
@@ -96,7 +96,7 @@ impl Cluster {
         self.drain_client(client);
     }
 
-    /// Has a client send its load, beginning now.
+    /// Starts the load of a client.
     pub fn begin_load(&mut self, client: u16) {
         self.push(self.now, Event::Load { client });
     }

@@ -1,4 +1,4 @@
-//! What each fault does when it begins, and what ends it.
+//! What each fault does when it begins and when it ends.
 
 use super::Run;
 use super::controller::Disk;
@@ -8,7 +8,7 @@ use e3_control::Command;
 use e3_model::plan::ShardPlan;
 use e3_model::{Nanos, NodeId, ShardKey};
 
-/// How long after the beginning of a move a node is killed.
+/// How long after the start of a move a node is killed.
 const MOVE_MS_MAX: u64 = 120;
 
 impl Run<'_> {
@@ -59,7 +59,7 @@ impl Run<'_> {
         self.set_network();
     }
 
-    /// Ends what is over.
+    /// Ends the faults that are over.
     pub(super) fn end_acts(&mut self) {
         let passed_ms = self.begin.until(self.cluster.now).as_millis();
         let (over, active) = std::mem::take(&mut self.active)
@@ -142,7 +142,7 @@ impl Run<'_> {
         self.cluster.faults = wires.fold(self.scenario.network, Wire::and).faults();
     }
 
-    /// What a partition cuts.
+    /// The pairs that a partition cuts.
     fn cuts_of(&self, fault: &Fault) -> Vec<(Party, Party)> {
         let nodes = || (0..self.scenario.nodes()).map(Party::Node);
         let clients = || (0..self.scenario.clients.len() as u16).map(Party::Client);
@@ -172,7 +172,7 @@ impl Run<'_> {
         }
     }
 
-    /// Lets a node stand still, or go on if no other fault holds it.
+    /// Pauses a node, or resumes it if no other fault pauses it.
     fn pause(&mut self, node: u16, is_paused: bool) {
         let count = self.pauses.entry(node).or_default();
         *count = if is_paused {
@@ -185,8 +185,8 @@ impl Run<'_> {
         self.cluster.pause(node, stands);
     }
 
-    /// Kills processes that run, and notes what is lost for good. Where the scenario spares the last
-    /// copies of replicated shards, nothing is killed that would take one.
+    /// Kills running processes and records what is lost for good. Where the scenario spares the last
+    /// copies of replicated shards, it kills no process that has one.
     fn kill(&mut self, nodes: &[u16]) {
         let lost = self.last_copies(nodes);
         let is_replicated = |key: &ShardKey| {
@@ -205,7 +205,7 @@ impl Run<'_> {
         }
     }
 
-    /// Starts a node whose process does not run.
+    /// Starts a node's process if it does not run.
     fn revive(&mut self, node: u16) {
         if !self.agents.is_up(node) {
             self.start_node(node);
@@ -214,7 +214,7 @@ impl Run<'_> {
         }
     }
 
-    /// Kills that follow on moves.
+    /// Carries out the kills that follow moves.
     pub(super) fn kill_late(&mut self) {
         let now = self.cluster.now;
         let (due, later) = std::mem::take(&mut self.kills)
@@ -226,7 +226,7 @@ impl Run<'_> {
         }
     }
 
-    /// Shards with state whose last complete copy would go with these nodes.
+    /// The shards with state whose last complete copies are on these nodes.
     fn last_copies(&self, nodes: &[u16]) -> Vec<ShardKey> {
         let control = &self.controller.control;
         let holds = |node: &NodeId, key: ShardKey| {
@@ -253,7 +253,7 @@ impl Run<'_> {
         last
     }
 
-    /// Moves a replica; gives the nodes that take part.
+    /// Moves a replica; returns the nodes that take part.
     fn migrate(&mut self, choice: u64) -> Option<Vec<u16>> {
         let mut random = e3_random::Random::new(choice);
         let apps = &self.controller.control.apps;
@@ -282,7 +282,7 @@ impl Run<'_> {
         None
     }
 
-    /// Another version of an application.
+    /// Deploys another version of an application.
     fn update(&mut self, app: usize) {
         let now = self.cluster.now;
         let latency_ms = 51 + now.0 / 1_000_000 % 10_000;

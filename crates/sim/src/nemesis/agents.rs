@@ -1,5 +1,5 @@
-//! The agents of the nodes: they say hello, send heartbeats and reports, and ask for plans, as the
-//! node's program does over UDP and HTTP.
+//! The agents of the nodes: they join, send heartbeats and reports, and ask for plans, as the real
+//! node does over UDP and HTTP.
 
 use super::controller::{ControllerProcess, Mail};
 use crate::clock::SimClock;
@@ -19,14 +19,14 @@ const REPORT_INTERVAL: Nanos = Nanos::from_secs(1);
 /// As `API_TIMEOUT` of the node.
 const API_TIMEOUT: Nanos = Nanos::from_secs(15);
 
-/// What the controller answers.
+/// An answer of the controller.
 #[derive(Clone, Debug)]
 pub(super) enum Answer {
     /// To a hello.
     Welcome(NodeWelcome),
     /// To a request for a plan.
     Plan(Arc<NodePlan>),
-    /// There is no newer plan, or the controller is gone.
+    /// There is no newer plan, or the controller is down.
     Nothing,
     /// The process is no member any more.
     Expelled,
@@ -51,15 +51,15 @@ struct Agent {
     next_hello: Timestamp,
     next_beat: Timestamp,
     next_report: Timestamp,
-    /// What the last report said.
+    /// The contents of the last report.
     events: Vec<NodeEvent>,
     plan_version: u64,
-    /// When it asked for a plan, if no answer has come.
+    /// When it asked for a plan, if the answer has not come.
     asked: Option<Timestamp>,
     next_ask: Timestamp,
 }
 
-/// All agents whose process runs.
+/// All agents whose processes run.
 #[derive(Debug, Default)]
 pub(super) struct Agents {
     agents: BTreeMap<u16, Agent>,
@@ -68,7 +68,7 @@ pub(super) struct Agents {
     next: u64,
     /// Reports do not arrive.
     pub(super) reports_are_lost: bool,
-    /// Reports arrive late, and in another order.
+    /// Reports arrive late and out of order.
     pub(super) reports_are_late: bool,
 }
 
@@ -113,7 +113,7 @@ impl Agents {
         agents.filter(|a| a.incarnation.is_some()).count()
     }
 
-    /// The wall clock of a node shows this offset to the processes that start from now on.
+    /// Sets the wall clock of a node off by this much, for processes that start from now on.
     pub(super) fn set_wall_offset_ms(&mut self, node: u16, offset_ms: i64) {
         self.wall_offsets_ms.insert(node, offset_ms);
     }
@@ -185,7 +185,7 @@ impl Agents {
         }
     }
 
-    /// The controller answers a process.
+    /// Queues the controller's answer to a process.
     pub(super) fn answer(
         &mut self,
         cluster: &mut Cluster,
@@ -205,7 +205,7 @@ impl Agents {
         self.letters.insert((at, self.next), letter);
     }
 
-    /// The controller is gone, and all connections with it.
+    /// Drops all connections, because the controller is down.
     pub(super) fn disconnect(&mut self, now: Timestamp) {
         for agent in self.agents.values_mut() {
             agent.asked = None;
@@ -214,8 +214,8 @@ impl Agents {
         self.letters.clear();
     }
 
-    /// Takes the answers that have arrived. One that meets a cut is sent again by TCP until it
-    /// comes through or nobody waits for it.
+    /// Takes the answers that have arrived. TCP retransmits an answer that meets a cut until it
+    /// arrives or nobody waits for it.
     pub(super) fn take_answers(&mut self, cluster: &mut Cluster) {
         let now = cluster.now;
         let due = self.letters.range(..=(now, u64::MAX));
@@ -266,7 +266,7 @@ impl Agent {
                 self.next_ask = now + Nanos::from_millis(5);
             }
             Answer::Expelled => {
-                // What the process holds may be old: it begins again with nothing.
+                // Its state may be old: the process starts again without any.
                 cluster.kill(node);
                 (self.incarnation, self.asked) = (None, None);
                 (self.next_hello, self.process) = (now, 0);

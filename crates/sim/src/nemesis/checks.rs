@@ -13,7 +13,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-/// A request whose client waits at least so long after healing has an outcome that is known.
+/// A request whose client waits at least this long after healing must have an outcome.
 const ANSWERED_AFTER: Nanos = Nanos::from_secs(15);
 
 impl Run<'_> {
@@ -21,7 +21,7 @@ impl Run<'_> {
         self.cluster.ledger.violation(what);
     }
 
-    /// Whether every shard has all its copies, as far as there are fault domains for them.
+    /// Whether every shard has as many copies as it wants and as the fault domains allow.
     pub(super) fn copies_are_complete(&self) -> bool {
         self.incomplete().is_none()
     }
@@ -41,7 +41,7 @@ impl Run<'_> {
         None
     }
 
-    /// Everything has recovered in time.
+    /// Checks that everything recovered in time.
     pub(super) fn check_settled(&mut self) {
         let after_s = self.healed_at.until(self.cluster.now).as_secs();
         if let Some((key, plan)) = self.incomplete() {
@@ -76,7 +76,7 @@ impl Run<'_> {
         }
     }
 
-    /// The requests of the clients from `first` on are all handled.
+    /// Checks that all requests of the clients from `first` on were handled.
     pub(super) fn check_probes(&mut self, first: usize) {
         let mut missing = Vec::new();
         for client in &self.cluster.clients[first..] {
@@ -109,7 +109,7 @@ impl Run<'_> {
         }
     }
 
-    /// By shard with state: what its primary has.
+    /// By stateful shard: the state of its primary.
     fn states(&self) -> BTreeMap<ShardKey, Rc<RefCell<State>>> {
         let mut states = BTreeMap::new();
         for app in self.controller.control.apps.values() {
@@ -125,7 +125,7 @@ impl Run<'_> {
         states
     }
 
-    /// What requests did is what the reference model says.
+    /// Checks that the effects of requests are those of the reference model.
     pub(super) fn check_effects(&mut self) {
         let states = self.states();
         let mut counted: BTreeMap<ShardKey, usize> = BTreeMap::new();
@@ -201,7 +201,7 @@ impl Run<'_> {
         }
     }
 
-    /// All copies of a shard are equal.
+    /// Checks that all copies of a shard are equal.
     pub(super) fn check_copies(&mut self) {
         let mut wrong = Vec::new();
         for app in self.controller.control.apps.values() {
@@ -231,7 +231,7 @@ impl Run<'_> {
     }
 }
 
-/// Whether a request passes one service after the other.
+/// Whether a request passes through the services one after another.
 fn is_linear(app: &AppShape) -> bool {
     app.places().iter().all(|p| p.is_main)
 }

@@ -1,5 +1,5 @@
-//! The controller as a process: it hears the nodes, decides by the product's state machine, stores
-//! each decision before it shows it, stands still, dies, and comes back from its log.
+//! The controller as a process: it hears from the nodes, decides by the product's state machine, stores
+//! each decision before it acts on it, pauses, dies, and restarts from its log.
 
 use super::agents::{Agents, Answer};
 use crate::cluster::{CLUSTER, Cluster};
@@ -9,55 +9,55 @@ use e3_model::plan::{NodeEvent, NodeHello};
 use e3_model::{Application, Nanos, NodeId, ShardKey, Timestamp, Topology};
 use std::collections::BTreeMap;
 
-/// As `SILENCE_CHECK_INTERVAL` of the controller.
+/// `SILENCE_CHECK_INTERVAL` of the controller.
 const LOOK_INTERVAL: Nanos = Nanos::from_millis(100);
-/// As `PLAN_WAIT` of the node.
+/// `PLAN_WAIT` of the node.
 const PLAN_WAIT: Nanos = Nanos::from_secs(10);
-/// Heartbeats that wait for a controller that stands still; the system drops more.
+/// Heartbeats that wait for a paused controller; the system drops any more.
 const MAIL_MAX: usize = 4_000;
 
-/// What comes to the controller.
+/// A request or datagram to the controller.
 #[derive(Clone, Debug)]
 pub(super) enum Mail {
     /// A process joins.
     Hello(u16, NodeHello),
-    /// A node's process lives.
+    /// A heartbeat of a node's process.
     Heartbeat(NodeId, u32),
-    /// It has something to tell.
+    /// A report.
     Report(NodeId, u32, Vec<NodeEvent>),
-    /// It wants a plan that is newer: node, process, incarnation, version.
+    /// A request for a newer plan: node, process, incarnation, version.
     Poll(u16, u64, u32, u64),
 }
 
-/// What the controller's disk does.
+/// The condition of the controller's disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Disk {
-    /// It takes writes.
+    /// It accepts writes.
     Works,
     /// It is full.
     Full,
-    /// Each write takes so long.
+    /// Each write takes this long.
     Slow(Nanos),
 }
 
 /// The controller's process.
 pub(super) struct ControllerProcess {
-    /// What it has decided; kept while it is down, since its log has the same.
+    /// Its state; kept while it is down, since its log leads to the same.
     pub(super) control: Control,
     topology: Topology,
     membership: Membership,
-    /// What is on its disk.
+    /// The log on its disk.
     log: Vec<Command>,
     is_up: bool,
     pauses: u32,
     pub(super) disk: Disk,
-    /// A write to the disk keeps it busy until then.
+    /// When the write to the disk that keeps it busy ends.
     busy_until: Timestamp,
     mail: BTreeMap<(Timestamp, u64), Mail>,
     next_mail: u64,
     polls: BTreeMap<u16, (u64, u32, u64, Timestamp)>,
     next_look: Timestamp,
-    /// Shards that are frozen, since when, in which view.
+    /// The frozen shards: since when, in which view.
     frozen: BTreeMap<ShardKey, (u32, Timestamp)>,
 }
 
@@ -80,12 +80,12 @@ impl ControllerProcess {
         }
     }
 
-    /// Name of a node.
+    /// The name of a node.
     pub(super) fn name(&self, node: u16) -> String {
         self.control.node_name(NodeId(node))
     }
 
-    /// Something is sent to the controller, and arrives so much later than it could.
+    /// Sends something to the controller with this additional delay.
     pub(super) fn post(&mut self, cluster: &mut Cluster, late: Nanos, mail: Mail) {
         if self.mail.len() < MAIL_MAX {
             let delay = Nanos(100_000 + cluster.random.below(2_000_000));
@@ -95,7 +95,7 @@ impl ControllerProcess {
         }
     }
 
-    /// Runs an application.
+    /// Deploys an application.
     pub(super) fn deploy(&mut self, now: Timestamp, app: Application) {
         let modules = vec![String::new(); app.spec.services.len()];
         let command = Command::Deploy {
@@ -108,7 +108,7 @@ impl ControllerProcess {
         self.execute(now, &command);
     }
 
-    /// Decides something, if it can be stored. None if it is refused or cannot.
+    /// Stores and applies a command; None if it is refused or cannot be stored.
     pub(super) fn execute(&mut self, now: Timestamp, command: &Command) -> Option<Applied> {
         if self.disk == Disk::Full || !self.is_up {
             return None;
@@ -134,7 +134,7 @@ impl ControllerProcess {
         }
     }
 
-    /// Starts it from its log, if it is down.
+    /// Restarts it from its log, if it is down.
     pub(super) fn restart(&mut self, cluster: &mut Cluster) {
         if self.is_up {
             return;
@@ -157,7 +157,7 @@ impl ControllerProcess {
         self.is_up = true;
     }
 
-    /// Lets it stand still, or go on.
+    /// Pauses or resumes it.
     pub(super) fn pause(&mut self, is_paused: bool) {
         if is_paused {
             self.pauses += 1;
@@ -166,7 +166,7 @@ impl ControllerProcess {
         }
     }
 
-    /// Hears what has come, looks who is silent, answers.
+    /// Takes what has arrived, checks which nodes are silent, and answers.
     pub(super) fn step(&mut self, cluster: &mut Cluster, agents: &mut Agents) {
         let now = cluster.now;
         if !self.is_up || self.pauses > 0 {
@@ -189,7 +189,7 @@ impl ControllerProcess {
     }
 
     fn is_member(&self, node: NodeId, incarnation: u32) -> bool {
-        // One that was silent keeps its place until another process takes it.
+        // A silent process stays a member until another one takes its place.
         let member = self.control.members.get(&node);
         member.is_some_and(|m| m.incarnation == incarnation)
     }

@@ -1,8 +1,8 @@
-//! Cuts a scenario that fails down to one that is short to read and still fails.
+//! Shrinks a scenario that fails to one that is short to read and still fails.
 
 use crate::scenario::Scenario;
 
-/// The smallest scenario found that fails as well, with at most `runs` runs.
+/// The smallest failing scenario that at most `runs` runs find.
 pub fn shrink(scenario: &Scenario, runs: usize, fails: impl Fn(&Scenario) -> bool) -> Scenario {
     let mut best = scenario.clone();
     let mut left = runs;
@@ -24,7 +24,7 @@ pub fn shrink(scenario: &Scenario, runs: usize, fails: impl Fn(&Scenario) -> boo
     }
 }
 
-/// Scenarios that lack something of this one, what saves most first.
+/// Smaller variants of this scenario, the greatest cuts first.
 fn smaller(scenario: &Scenario) -> Vec<Scenario> {
     let mut all = Vec::new();
     let mut with = |change: &dyn Fn(&mut Scenario)| {
@@ -85,7 +85,7 @@ fn smaller(scenario: &Scenario) -> Vec<Scenario> {
         with(&|s| s.apps[app].channels.iter_mut().for_each(|c| c.messages = 1));
     }
     for at in 0..scenario.servers.len() {
-        // Only those behind the last node that the script names keep their numbers.
+        // Of the last server only: a node removed elsewhere would renumber those after it.
         if at + 1 == scenario.servers.len() && scenario.servers[at] > 0 {
             with(&|s| s.servers[at] -= 1);
         }

@@ -1,7 +1,7 @@
 //! Draws a scenario from a seed.
 //!
 //! The distributions are uneven on purpose: small topologies and short chains meet the most faults
-//! for each second of processor time, and rare shapes must still come.
+//! for each second of processor time, but rare shapes must occur too.
 
 use super::{Act, AppShape, ChannelShape, ClientShape, ClockShape, Fault, Scenario, ServiceShape};
 use super::{Wire, known};
@@ -9,15 +9,15 @@ use e3_random::Random;
 
 /// Requests of a scenario.
 const REQUESTS: u64 = 2_000;
-/// Faults of a scenario, at least.
+/// Fewest faults of a scenario.
 const FAULTS_MIN: u64 = 5;
-/// Faults of a scenario, at most.
+/// Most faults of a scenario.
 const FAULTS_MAX: u64 = 14;
-/// Length of the phase with faults.
+/// The length of the phase with faults.
 const FAULTS_MS: u64 = 24_000;
-/// One scenario in so many has large state.
+/// One scenario in this many has large state.
 const LARGE_STATE_ONE_IN: u64 = 200;
-/// Places that a request may reach in all applications: what a seed costs.
+/// Most places that the requests of all applications reach; it bounds what a seed costs.
 const PLACES_MAX: usize = 12;
 
 /// The scenario of a seed.
@@ -43,7 +43,7 @@ pub fn draw(seed: u64) -> Scenario {
     scenario
 }
 
-/// One to six servers, mostly three, some with SmartNICs.
+/// Draws one to six servers, mostly three, some with SmartNICs.
 fn servers(random: &mut Random) -> Vec<u8> {
     let count = *random.pick(&[1, 2, 2, 3, 3, 3, 3, 4, 4, 5, 6]);
     let nic = |random: &mut Random| *random.pick(&[0, 0, 0, 1, 1, 2]);
@@ -81,7 +81,7 @@ fn app(random: &mut Random, replicas_max: u64, is_large: bool) -> AppShape {
     if services.iter().all(|s| !s.stateful) {
         services[count - 1].stateful = true;
     }
-    // Every service hears of an earlier one, so that all are reached.
+    // Every service has a channel from an earlier one, so that all are reached.
     let mut channels: Vec<ChannelShape> = (1..count)
         .map(|to| ChannelShape {
             from: if random.chance(700) {
@@ -183,7 +183,7 @@ fn clocks(random: &mut Random, nodes: u16) -> Vec<ClockShape> {
 
 fn script(random: &mut Random, scenario: &Scenario) -> Vec<Act> {
     let count = FAULTS_MIN + random.below(FAULTS_MAX - FAULTS_MIN + 1);
-    // Half of the scenarios draw from a few kinds only, so that one kind meets itself often.
+    // Half of the scenarios draw from a few kinds only, so that faults of one kind meet often.
     let kinds: Vec<u64> = match random.one_in(2) {
         true => (0..3).map(|_| random.below(KINDS)).collect(),
         false => (0..KINDS).collect(),
@@ -217,7 +217,7 @@ const KINDS: u64 = 28;
 fn fault(random: &mut Random, kind: u64, scenario: &Scenario) -> (Fault, u64) {
     let nodes = u64::from(scenario.nodes());
     let node = random.below(nodes) as u16;
-    // Below, about and above what the controller takes for a loss.
+    // Below, about and above the time after which the controller takes a node for lost.
     let span_ms = *random.pick(&[50, 200, 600, 900, 1_100, 1_500, 3_000, 8_000]);
     let fault = match kind {
         0 => Fault::Loss(Wire {

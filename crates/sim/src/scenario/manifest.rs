@@ -1,4 +1,4 @@
-//! A scenario's topology and applications as the manifests that the controller reads.
+//! The topology and the applications of a scenario, as manifests.
 
 use super::{AppShape, Scenario};
 use e3_model::document::{parse_application, parse_topology};
@@ -6,7 +6,7 @@ use e3_model::{Application, Topology};
 use std::fmt::Write;
 
 impl Scenario {
-    /// The hardware.
+    /// The topology.
     pub fn topology(&self) -> Topology {
         let mut text = "apiVersion: e3.dev/v1alpha1\nkind: Topology\nmetadata: {name: sim}\nspec:\n  racks:\n    - name: rack\n      servers:\n".to_string();
         for (server, nics) in self.servers.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! A chain of two stateful services on a simulated cluster, and what must be true of it.
+//! A chain of two stateful services on a simulated cluster, and the checks that it must pass.
 
 #![allow(dead_code, reason = "each test uses a part of it")]
 
@@ -22,7 +22,7 @@ pub struct Run {
     pub seed: u64,
     pub cluster: Cluster,
     pub controller: Controller,
-    /// The clients from this one on send.
+    /// The first client that sends; all after it send too.
     pub senders_from: usize,
 }
 
@@ -50,7 +50,7 @@ impl Run {
             .run(&mut self.cluster, Nanos::from_millis(ms));
     }
 
-    /// Requests from every client, to random live nodes, at random moments.
+    /// Sends requests from random clients to random live nodes at random times.
     pub fn load(&mut self, requests: u64) {
         for _ in 0..requests {
             let from = self.senders_from;
@@ -64,8 +64,7 @@ impl Run {
         }
     }
 
-    /// Loads the cluster, kills a node on the way, and starts it again when every shard has two
-    /// copies: two losses at once are one too many.
+    /// Loads the cluster, kills a node meanwhile, and restarts it when every shard has two copies again.
     pub fn lose_one(&mut self, before: u64, after: u64) {
         self.load(before);
         let up = self.cluster.up();
@@ -81,8 +80,8 @@ impl Run {
         self.pass(30_000);
     }
 
-    /// Every request has one outcome, and its effect exactly once in every service; every shard has
-    /// all its copies, and they are equal.
+    /// Checks that every request has one outcome and its effect exactly once in every service, and that
+    /// every shard has all its copies and they are equal.
     pub fn check(&self) {
         self.check_clients(0);
         let replay = self.replay();
@@ -98,13 +97,13 @@ impl Run {
         }
     }
 
-    /// The command that runs this again.
+    /// The command that replays this run.
     pub fn replay(&self) -> String {
         let (seed, test) = (self.seed, env!("CARGO_CRATE_NAME"));
         format!("replay: E3_SEED={seed} cargo test -p e3-sim --test {test}")
     }
 
-    /// The same of the clients from this one on; nothing is said of what others did to the state.
+    /// The same for the clients from this one on; it does not judge the effects of others.
     pub fn check_clients(&self, from: usize) {
         let replay = self.replay();
         let clients = &self.cluster.clients[from..];
