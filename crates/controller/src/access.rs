@@ -1,7 +1,7 @@
 //! Who may do what: checked in one place, before a request's body is read and before its handler.
 //!
-//! There are two credentials, both bearer tokens (RFC 6750): the owner's and the nodes'. The table
-//! of [`ROUTES`] says which of them a route takes. A browser on this machine is no owner; see [`Own`].
+//! There are two bearer tokens (RFC 6750): the owner's and the nodes'. The table [`ROUTES`] says which
+//! of them a route accepts. A page in a browser on this machine is not the owner; see [`Own`].
 
 use crate::connections::Place;
 use crate::routes::{ROUTES, Route};
@@ -61,7 +61,7 @@ pub(crate) async fn check(
         Err(refusal) => refusal.into_response(),
     };
     if place.is_none_or(|place| !place.is_trusted()) {
-        // One request for each connection without a token: see the module `connections`.
+        // A connection without a token serves one request: see the module `connections`.
         let close = HeaderValue::from_static("close");
         response.headers_mut().insert(header::CONNECTION, close);
     }
@@ -115,7 +115,7 @@ impl Gate {
         let (Some(value), None) = (values.next(), values.next()) else {
             return None;
         };
-        // Both are compared, whichever is right.
+        // Both are compared, so that the time does not show which one matches.
         let owner = self.owner.is_presented(value.as_bytes());
         let node = self.node.is_presented(value.as_bytes());
         match (owner, node) {
@@ -140,8 +140,8 @@ fn not_allowed(methods: &str) -> Refusal {
     Refusal::new(StatusCode::METHOD_NOT_ALLOWED, error).header(header::ALLOW, allowed)
 }
 
-/// The request with its body, read within a bounded time and length; a body that the route does not
-/// take is left out.
+/// The request with its body, read within a bounded time and length. A body that the route does not
+/// take is dropped.
 async fn with_body(route: &Route, request: Request, longest: Duration) -> Result<Request, Refusal> {
     let (parts, body) = request.into_parts();
     let Some(len_max) = route.body_len_max() else {

@@ -1,4 +1,4 @@
-//! Modules, assets and secrets on disk. Modules and assets are named by their SHA-256, and written
+//! Modules, assets and secrets on disk. Modules and assets are named by their SHA-256 and written
 //! before the decision that names them.
 
 use crate::limits::SECRET_LEN;
@@ -69,7 +69,7 @@ impl Blobs {
         Ok(Blobs { blobs, secrets })
     }
 
-    /// Stores a blob; gives its SHA-256 in hexadecimal.
+    /// Stores a blob; returns its SHA-256 in hexadecimal.
     pub(crate) fn put(&self, bytes: &[u8]) -> Result<String, StoreError> {
         let digest = digest(bytes);
         let file = self.blobs.join(&digest);
@@ -86,7 +86,7 @@ impl Blobs {
             .flatten()
     }
 
-    /// Removes all blobs but these.
+    /// Removes all blobs except these.
     pub(crate) fn keep(&self, named: &BTreeSet<&str>) -> io::Result<()> {
         for entry in fs::read_dir(&self.blobs)? {
             let entry = entry?;
@@ -101,7 +101,7 @@ impl Blobs {
         Ok(())
     }
 
-    /// Where a secret is kept. Names are checked: lower-case letters, digits, hyphens.
+    /// The file of a secret. Its name has been checked: lower-case letters, digits, hyphens.
     pub(crate) fn secret_file(&self, app: &str, name: &str) -> PathBuf {
         self.secrets.join(app).join(name)
     }

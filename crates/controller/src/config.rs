@@ -8,17 +8,17 @@ use std::path::PathBuf;
 /// Settings of a controller process.
 #[derive(Clone, Debug)]
 pub struct ControllerConfig {
-    /// Where the API listens; heartbeats come to the UDP port of the same number.
+    /// Where the API listens; heartbeats go to the UDP port of the same number.
     pub listen: SocketAddr,
-    /// Where everything is kept.
+    /// The directory of all files.
     pub dir: PathBuf,
-    /// The hardware. Used at the first start only; later the one on disk counts.
+    /// The topology. Used at the first start only; later the one on disk counts.
     pub topology: Topology,
     /// Silence after which a node counts as lost.
     pub heartbeat_timeout: Nanos,
-    /// What the cluster's owner presents.
+    /// The token of the cluster's owner.
     pub owner_token: Token,
-    /// What the nodes present.
+    /// The token of the nodes.
     pub node_token: Token,
     /// How long clients may take.
     pub client_timeouts: ClientTimeouts,

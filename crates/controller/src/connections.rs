@@ -1,9 +1,9 @@
 //! The TCP connections of the API.
 //!
-//! A local process may open connections and say nothing, or little. Connections that have presented
-//! no valid token therefore share a small number of places, and the oldest makes room for a new one:
-//! whoever presents a token at once is served, however many others only keep connections open. With
-//! the token a connection leaves these places (see [`crate::access`]).
+//! A local process may open connections and send little or nothing. Connections that have presented no
+//! valid token therefore share a small number of places, and the oldest makes room for a new one: a
+//! client that presents a token at once is served, however many others only keep connections open. A
+//! connection that presents a token leaves these places (see [`crate::access`]).
 
 use crate::limits::{ACCEPT_PAUSE, ANONYMOUS_AGE_MAX, ANONYMOUS_MAX, LOOK_INTERVAL, TRUSTED_MAX};
 use axum::Router;
@@ -19,14 +19,14 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot::{self, Receiver, Sender};
 use tower_service::Service;
 
-/// The connections that are open. Dropping an entry's sender closes its connection.
+/// The open connections. Dropping an entry's sender closes its connection.
 #[derive(Clone, Default)]
 struct Places(Arc<Mutex<Open>>);
 
 #[derive(Default)]
 struct Open {
     next: u64,
-    /// In the order in which they came.
+    /// In the order of arrival.
     anonymous: BTreeMap<u64, (Instant, Sender<()>)>,
     trusted: BTreeMap<u64, Sender<()>>,
 }
@@ -39,7 +39,7 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// The connection has presented a valid token; false if there are too many of them.
+    /// Records that the connection has presented a valid token; false if too many have.
     pub(crate) fn trust(&self) -> bool {
         let mut open = self.places.lock();
         if open.trusted.contains_key(&self.id) {
@@ -65,7 +65,7 @@ impl Places {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A place for a new connection; the oldest without a token makes room if need be.
+    /// Gives a new connection a place; the oldest one without a token is closed if necessary.
     fn admit(&self, now: Instant) -> (Place, Receiver<()>) {
         let mut open = self.lock();
         if open.anonymous.len() >= ANONYMOUS_MAX {
@@ -92,7 +92,7 @@ impl Places {
     }
 }
 
-/// Serves the API on a listener, for ever.
+/// Serves the API on a listener; never returns.
 pub(crate) async fn serve(
     listener: TcpListener,
     app: Router,
@@ -107,7 +107,7 @@ pub(crate) async fn serve(
                 Ok((stream, _)) => {
                     let (place, closed) = places.admit(Instant::now());
                     tokio::spawn(serve_one(stream, app.clone(), place, closed, header_timeout));
-                    // The request that has come with it is read before the next one is accepted.
+                    // Reads the request that came with it before the next connection is accepted.
                     tokio::task::yield_now().await;
                 }
                 Err(e) if is_of_the_client(&e) => {}
@@ -148,7 +148,7 @@ async fn serve_one(
     http.timer(TokioTimer::new())
         .header_read_timeout(header_timeout);
     tokio::select! {
-        // What a client does wrong here is its own affair.
+        // An error of a client concerns this client only.
         _ = http.serve_connection(TokioIo::new(stream), service) => {}
         _ = closed => {}
     }

@@ -1,4 +1,4 @@
-//! State, log and soft state under one lock: a command is on disk before it shows.
+//! State, log and soft state under one lock. A command is on disk before its effects are visible.
 
 use crate::blobs::Blobs;
 use crate::config::ControllerConfig;
@@ -16,7 +16,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use tokio::sync::watch;
 
-/// Why a controller does not start, or ends.
+/// Why a controller does not start, or stops.
 #[derive(Debug, thiserror::Error)]
 pub enum ControllerError {
     /// Until the data path is encrypted, nothing listens beyond loopback.
@@ -25,18 +25,18 @@ pub enum ControllerError {
     /// The port is taken.
     #[error("address {0} is in use")]
     InUse(SocketAddr),
-    /// The port is not to be had.
+    /// The port cannot be opened.
     #[error("address {address}: {source}")]
     Bind {
         /// The address.
         address: SocketAddr,
-        /// The system's words.
+        /// The error of the system.
         source: io::Error,
     },
-    /// The files are not to be had.
+    /// The files cannot be opened.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The files hold what this program has not written.
+    /// The contents of the files are not what this program wrote.
     #[error(
         "{dir}: {what}; it was written by another version or is damaged: restore it from a copy, or move it away to start with an empty one"
     )]
@@ -46,7 +46,7 @@ pub enum ControllerError {
         /// What cannot be read.
         what: String,
     },
-    /// The system refuses something else.
+    /// Another error of the system.
     #[error("controller: {0}")]
     Runtime(io::Error),
 }
@@ -66,19 +66,20 @@ pub(crate) enum ExecuteError {
 pub(crate) struct Core {
     pub(crate) control: Control,
     pub(crate) membership: Membership,
-    /// Latest report of each node, with the time it came.
+    /// The latest report of each node, with its time of arrival.
     pub(crate) reports: BTreeMap<NodeId, (Timestamp, NodeReport)>,
     pub(crate) heartbeats: BTreeMap<NodeId, Heartbeat>,
     pub(crate) progress: Progress,
     pub(crate) counters: Counters,
     pub(crate) blobs: Blobs,
     pub(crate) clock: Clock,
-    /// Datagrams on the heartbeat port that are no heartbeat of a member.
+    /// Datagrams on the heartbeat port that are not heartbeats of members.
     pub(crate) garbage: u64,
     store: Store,
-    /// Set when it is not known what is on disk: nothing is decided any more.
+    /// Set when it is not known what is on disk. The controller then decides nothing any more.
     broken: Option<String>,
-    /// What was logged last of what could not be stored, so that it is not logged ten times a second.
+    /// The last message about a decision that was not stored, so that it is not logged ten times a
+    /// second.
     pub(crate) complaint: Option<String>,
     version: watch::Sender<u64>,
 }
@@ -124,14 +125,14 @@ impl Core {
         Ok(core)
     }
 
-    /// Carries a command out: checked, stored, then visible.
+    /// Executes a command: checks it, stores it, then makes it visible.
     pub(crate) fn execute(&mut self, command: &Command) -> Result<Applied, ExecuteError> {
         let mut applied = self.execute_all(std::slice::from_ref(command))?;
         Ok(applied.pop().expect("one for each command"))
     }
 
-    /// Carries commands out that came together, with one write to the disk for all. The first that
-    /// is refused ends it; those before it stand.
+    /// Executes commands that arrived together, with one write to the disk. It stops at the first
+    /// refused command; those before it remain in effect.
     pub(crate) fn execute_all(
         &mut self,
         commands: &[Command],
@@ -161,7 +162,7 @@ impl Core {
         refused.map_or(Ok(done), Err)
     }
 
-    /// Applies a command and puts it into the log, not yet durably.
+    /// Applies a command and appends it to the log, which is not yet durable.
     fn take(&mut self, next: &mut Control, command: &Command) -> Result<Applied, ExecuteError> {
         let before = next.clone();
         let applied = next.apply(command)?;
@@ -175,13 +176,13 @@ impl Core {
         Ok(applied)
     }
 
-    /// Makes a state that is on disk the present one.
+    /// Makes a state that is on disk the current one.
     fn show(&mut self, next: Control) {
         self.log_losses(&next);
         self.control = next;
         if self.store.log_len() > LOG_LEN_MAX {
             let bytes = serde_json::to_vec(&self.control).expect("state has text keys only");
-            // The log goes on growing, which is worth a line but no stop.
+            // The log keeps growing, which is worth a warning but no reason to stop.
             if let Err(e) = self.store.snapshot(&bytes) {
                 tracing::warn!(error = %e, "snapshot failed");
             }
@@ -209,18 +210,18 @@ impl Core {
         }
     }
 
-    /// Whether it is not known what is on the disk.
+    /// Whether the contents of the disk are unknown.
     pub(crate) fn is_broken(&self) -> bool {
         self.broken.is_some()
     }
 
-    /// Why nothing can be decided, if so.
+    /// Why no decision can be made; None if decisions can be made.
     pub(crate) fn broken(&self) -> Option<String> {
         let broken = self.broken.clone();
         broken.or_else(|| self.store.probe().err().map(|e| e.to_string()))
     }
 
-    /// Forgets the reports of a process that is gone.
+    /// Removes the reports of a process that is gone.
     pub(crate) fn forget(&mut self, node: NodeId) {
         self.reports.remove(&node);
         self.heartbeats.remove(&node);
@@ -237,7 +238,7 @@ impl Core {
     }
 }
 
-/// A new cluster, which is on disk when it returns.
+/// Creates a cluster; it is on disk when this returns.
 fn found(store: &mut Store, config: &ControllerConfig) -> Result<Control, ControllerError> {
     let mut id = [0; 8];
     getrandom::fill(&mut id)
@@ -252,7 +253,7 @@ fn found(store: &mut Store, config: &ControllerConfig) -> Result<Control, Contro
     Ok(Control::new(cluster, topology))
 }
 
-/// The state that the snapshot and the records after it lead to; None if the log is new.
+/// The state that follows from the snapshot and the records after it; None if the log is new.
 fn replay(recovered: &Recovered) -> Result<Option<Control>, String> {
     let read = |i: usize, e| format!("command {} cannot be read: {e}", i + 1);
     let mut entries = recovered.entries.iter().enumerate();
@@ -273,17 +274,17 @@ fn replay(recovered: &Recovered) -> Result<Option<Control>, String> {
     Ok(Some(control))
 }
 
-/// Since when things that should make progress have made none.
+/// How long shards and channels that should make progress have made none.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
-    /// Shards that wait for a copy, with the view in which they began to.
+    /// Shards that wait for a copy, with the view in which the wait began.
     shards: BTreeMap<ShardKey, (u32, Timestamp)>,
-    /// Channels with messages in flight: how many were durable, since when.
+    /// Channels with messages in flight: how many were durable, and since when.
     channels: BTreeMap<(NodeId, String), (u64, Timestamp)>,
 }
 
 impl Progress {
-    /// Looks at the desired state.
+    /// Updates the shards from the desired state.
     pub(crate) fn look(&mut self, now: Timestamp, control: &Control) {
         let mut waiting = BTreeMap::new();
         for app in control.apps.values() {
@@ -301,7 +302,7 @@ impl Progress {
         self.shards = waiting;
     }
 
-    /// Looks at a node's channels.
+    /// Updates the channels from a node's report.
     pub(crate) fn on_report(&mut self, now: Timestamp, report: &NodeReport, control: &Control) {
         let node = report.node;
         let mut before = std::mem::take(&mut self.channels);
@@ -325,12 +326,12 @@ impl Progress {
         self.channels.append(&mut before);
     }
 
-    /// A node's process is gone, and its channels with it.
+    /// Removes the channels of a node's process that is gone.
     fn forget(&mut self, node: NodeId) {
         self.channels.retain(|(n, _), _| *n != node);
     }
 
-    /// What has not moved for `limit`.
+    /// What has made no progress for `limit`.
     pub(crate) fn stuck(&self, now: Timestamp, limit: Nanos) -> (Vec<ShardKey>, Vec<&str>) {
         let late = |since: &Timestamp| now > *since + limit;
         let shards = self

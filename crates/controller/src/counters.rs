@@ -1,9 +1,9 @@
-//! What was done since this controller started: sums over all node processes, so that no count falls
-//! when a shard moves, a primary fails over or a node restarts.
+//! Totals since this controller started: sums over all node processes, so that no count falls when a
+//! shard moves, a primary fails over or a node restarts.
 //!
 //! Nodes report totals of their process; the differences are added here. A node process that ran
-//! before this controller is taken from its first report on, so that after a restart of the
-//! controller all counts begin at 0 together, as a reset of a Prometheus counter.
+//! before this controller is counted from its first report on. After a restart of the controller all
+//! counts therefore begin at 0 together, like a counter reset in Prometheus.
 //!
 //! Energy is modelled: joules of a service from the counts and its profile, watts of a node from the
 //! power model and the part of its cores that the counts keep busy.
@@ -24,16 +24,16 @@ pub(crate) struct Totals {
     pub(crate) dead_lettered: u64,
     pub(crate) expired: u64,
     pub(crate) busy_seconds: f64,
-    /// Modelled, above idle.
+    /// Modelled joules above idle.
     pub(crate) joules: f64,
 }
 
-/// Totals of an application that no shard has.
+/// Totals of an application that belong to no shard.
 #[derive(Debug, Default)]
 pub(crate) struct AppTotals {
     pub(crate) admitted: u64,
     pub(crate) overloaded: u64,
-    /// By second: requests dead-lettered, and of these expired ones.
+    /// By second: requests dead-lettered, and those of them that had expired.
     lately: VecDeque<(u64, u64, u64)>,
 }
 
@@ -54,7 +54,7 @@ struct Seen {
     ingress: BTreeMap<AppId, IngressCounts>,
 }
 
-/// By service: service time in seconds and joules of a request on a kind of node.
+/// By service and kind of node: seconds of service time and joules for each request.
 type Costs = Vec<BTreeMap<NodeKind, (f64, Option<f64>)>>;
 
 pub(crate) struct Counters {
@@ -79,18 +79,18 @@ impl Default for Counters {
     }
 }
 
-/// The increase of a count that began again at 0 if it is lower than before.
+/// The increase of a count; a count lower than before has restarted at 0.
 fn increase(now: u64, before: u64) -> u64 {
     now.checked_sub(before).unwrap_or(now)
 }
 
-/// Adds to a total. What a node reports is not trusted to be sound.
+/// Adds to a total. A node's report may be wrong, so this saturates.
 pub(crate) fn add(total: &mut u64, more: u64) {
     *total = total.saturating_add(more);
 }
 
 impl Counters {
-    /// A new process of a node has joined: all that it will tell is new.
+    /// Notes that a new process of a node has joined: everything that it reports is new.
     pub(crate) fn on_join(&mut self, now: Timestamp, node: NodeId, incarnation: u32) {
         let seen = Seen {
             incarnation,

@@ -13,8 +13,8 @@ use e3_model::document::{check_fit, parse_application, parse_profile};
 use std::collections::BTreeMap;
 
 impl Core {
-    /// Deploys an application. What is refused leaves nothing on the disk.
-    /// A dry run goes through the same checks and changes nothing.
+    /// Deploys an application. A refused deployment leaves nothing on the disk. A dry run makes the same
+    /// checks and changes nothing.
     pub(crate) fn deploy(
         &mut self,
         q: &DeployRequest,
@@ -29,7 +29,7 @@ impl Core {
 
     /// Removes modules and assets that no application names.
     pub(crate) fn sweep(&self) {
-        // The log may name what was refused, if it is not known what is on the disk.
+        // If the contents of the disk are unknown, the log may name what was refused.
         if self.is_broken() {
             return;
         }
@@ -37,9 +37,9 @@ impl Core {
         let modules = plans().flat_map(|p| &p.modules);
         let assets = plans().flat_map(|p| p.assets.values());
         let named = modules.chain(assets).map(String::as_str).collect();
-        // They take room, nothing else.
+        // They only take space.
         if let Err(e) = self.blobs.keep(&named) {
-            tracing::warn!(error = %e, "unused modules are not removed");
+            tracing::warn!(error = %e, "unused modules cannot be removed");
         }
     }
 

@@ -1,10 +1,11 @@
-//! The controller program: drives [`e3_control::Control`], serves the HTTP API, hears the nodes'
-//! heartbeats, and keeps every decision on disk before anyone sees it.
+//! The controller program: drives [`e3_control::Control`], serves the HTTP API, receives the nodes'
+//! heartbeats, and writes every decision to disk before anyone sees it.
 //!
-//! One thread serves everything. Killed and started again it has lost nothing that it acknowledged;
-//! nodes and applications go on meanwhile.
+//! One thread serves everything. A controller that is killed and restarted has lost nothing that it
+//! acknowledged; nodes and applications continue meanwhile.
 
 mod access;
+mod apps;
 mod blobs;
 mod config;
 mod connections;
@@ -79,10 +80,10 @@ async fn serve(config: ControllerConfig) -> Result<(), ControllerError> {
     };
     let header_timeout = config.client_timeouts.header;
     let served = connections::serve(listener, routes::router(shared, gate), header_timeout);
-    // Everything that counts is on disk; answers that are being written get a moment.
+    // All decisions are on disk; answers that are being written get a short time.
     let result = tokio::select! {
         result = served => result,
-        // Without heartbeats no lost node would be noticed: end, and be started again.
+        // Without heartbeats no lost node would be noticed, so the controller exits to be restarted.
         ended = &mut hearing => Err(io::Error::other(format!("receiving heartbeats ended: {ended:?}"))),
         () = async { stop_signal().await; tokio::time::sleep(CLOSE_GRACE).await } => Ok(()),
     };

@@ -33,9 +33,9 @@ pub const BODY_LEN_MAX: usize = 64 << 10;
 pub const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 /// See [`ClientTimeouts::body`].
 pub const BODY_TIMEOUT: Duration = Duration::from_secs(60);
-/// How far back requests count as dead-lettered lately.
+/// How far back "lately dead-lettered" reaches.
 pub const LATELY: Nanos = Nanos::from_secs(60);
-/// Age of a report after which its figures are worth nothing, although heartbeats go on.
+/// Age after which the figures of a report are stale, even if heartbeats continue.
 pub const REPORT_TIMEOUT: Nanos = Nanos::from_secs(5);
 /// Problems of an application that `/readyz` names one by one.
 pub const PROBLEMS_MAX: usize = 3;
@@ -43,19 +43,19 @@ pub const PROBLEMS_MAX: usize = 3;
 pub const LOG_LEN_MAX: u64 = 4 << 20;
 /// Interval of the search for silent nodes and stalled migrations.
 pub const SILENCE_CHECK_INTERVAL: Duration = Duration::from_millis(100);
-/// Longest wait at the end for answers that are being written.
+/// Longest wait at shutdown for answers that are being written.
 pub const CLOSE_GRACE: Duration = Duration::from_millis(200);
 /// Longest wait of a plan request.
 pub const PLAN_WAIT_MAX: Duration = Duration::from_secs(30);
-/// Connections that have presented no valid token. The oldest makes room for a new one.
+/// Most connections that have presented no valid token. The oldest makes room for a new one.
 pub const ANONYMOUS_MAX: usize = 64;
-/// Longest life of such a connection, which serves one request at most.
+/// Longest life of such a connection; it serves at most one request.
 pub const ANONYMOUS_AGE_MAX: Duration = Duration::from_secs(20);
-/// Connections that have presented a valid token: a node uses two, a command of the owner one.
+/// Most connections that have presented a valid token. A node uses two, a command of the owner one.
 pub const TRUSTED_MAX: usize = 8192;
-/// Between two looks at how old connections are.
+/// Interval of the check for old connections.
 pub const LOOK_INTERVAL: Duration = Duration::from_secs(1);
-/// Pause after the system has refused a connection, such as for lack of file descriptors.
+/// Pause after the system refuses a connection, for example for lack of file descriptors.
 pub const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 const _: () = assert!(HEADER_TIMEOUT.as_secs() < ANONYMOUS_AGE_MAX.as_secs());

@@ -1,8 +1,8 @@
 //! `/metrics`: the latest reports in Prometheus' text format.
 //!
-//! Everything is filled again for each scrape. Counts of applications and services are totals since
-//! the controller started and never fall before it ends; counts of a node are those of its process,
-//! and begin at 0 with a new one, as Prometheus expects of counters.
+//! Every scrape computes all values again. Counts of applications and services are totals since the
+//! controller started and never fall while it runs. Counts of a node are those of its process and
+//! begin at 0 with a new process, as Prometheus expects of counters.
 
 use crate::core::Core;
 use crate::shared::Shared;
@@ -27,7 +27,7 @@ fn render(core: &Core) -> Result<String> {
     TextEncoder::new().encode_to_string(&families.0.gather())
 }
 
-/// Families of one scrape.
+/// The metric families of one scrape.
 struct Families(Registry);
 
 impl Families {
@@ -40,7 +40,7 @@ impl Families {
     fn counter(&self, name: &str, help: &str, labels: &[&str]) -> Result<impl Fn(&[&str], f64)> {
         let family = CounterVec::new(Opts::new(name, help), labels)?;
         self.0.register(Box::new(family.clone()))?;
-        // A node may report anything; a counter takes no negative number.
+        // A node may report anything, but a counter accepts no negative number.
         let add = move |labels: &[&str], value: f64| {
             family.with_label_values(labels).inc_by(value.max(0.0));
         };

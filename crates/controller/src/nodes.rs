@@ -1,4 +1,4 @@
-//! What nodes say: hello, heartbeats, reports; and the plans they wait for.
+//! The handlers for nodes: joining, heartbeats, reports and plans.
 
 use crate::core::Core;
 use crate::limits::{PLAN_WAIT_MAX, SILENCE_CHECK_INTERVAL};
@@ -8,9 +8,9 @@ use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use e3_control::limits::PROGRESS_TIMEOUT;
-use e3_control::{Applied, Command, Migration, Phase};
+use e3_control::{Applied, Command, CommandError, Migration, Phase};
 use e3_http::Refusal;
-use e3_model::api::ReportResponse;
+use e3_model::api::{NodeView, ReportResponse};
 use e3_model::plan::{NodeEvent, NodeHello, NodeReport, NodeWelcome};
 use e3_model::{NodeId, Timestamp};
 use e3_wire::datagram::Header;
@@ -18,6 +18,22 @@ use e3_wire::heartbeat;
 use serde::Deserialize;
 use std::time::Duration;
 use tokio::net::UdpSocket;
+
+pub(crate) async fn node(
+    State(s): State<Shared>,
+    Path(name): Path<String>,
+) -> Result<Json<NodeView>, Refusal> {
+    let core = s.core();
+    let mut views = core.node_views();
+    let known: Vec<String> = views.iter().map(|n| n.name.clone()).collect();
+    match views.iter().position(|n| n.name == name) {
+        Some(at) => Ok(Json(views.swap_remove(at))),
+        None => {
+            let error = CommandError::NoNode { name, known };
+            Err(Refusal::new(StatusCode::NOT_FOUND, error.to_string()))
+        }
+    }
+}
 
 pub(crate) async fn hello(
     State(shared): State<Shared>,
@@ -52,7 +68,7 @@ impl Core {
     /// Refuses processes that are not the node's present one.
     fn check_current(&self, node: NodeId, incarnation: u32) -> Result<(), Refusal> {
         let member = self.control.members.get(&node);
-        // One that was silent keeps its place until another process takes it.
+        // A silent process stays a member until another one takes its place.
         if member.is_some_and(|m| m.incarnation == incarnation) {
             return Ok(());
         }
@@ -89,7 +105,7 @@ impl Core {
         self.reports.insert(report.node, (now, report));
     }
 
-    /// A member's process was heard.
+    /// Records a heartbeat of a member's process.
     fn on_heartbeat(&mut self, now: Timestamp, node: NodeId, incarnation: u32) {
         self.membership.on_heartbeat(now, node, incarnation);
         if self.control.is_up(node) {
@@ -131,7 +147,7 @@ impl Core {
         self.cancel_stalled_migrations(now);
     }
 
-    /// A frozen shard serves nobody: a move that does not end in time is cancelled.
+    /// Cancels moves that make no progress, because a frozen shard serves nobody.
     fn cancel_stalled_migrations(&mut self, now: Timestamp) {
         let (stuck, _) = self.progress.stuck(now, PROGRESS_TIMEOUT);
         for key in stuck {
@@ -231,7 +247,7 @@ pub(crate) async fn plan(
     Ok(Json(core.control.plan_for(node)).into_response())
 }
 
-/// Hears heartbeats, and notices silence.
+/// Receives heartbeats and notices silence.
 pub(crate) async fn hear(shared: Shared, socket: UdpSocket) {
     let mut buffer = vec![0; 2048];
     let mut look = tokio::time::interval(SILENCE_CHECK_INTERVAL);
@@ -239,13 +255,13 @@ pub(crate) async fn hear(shared: Shared, socket: UdpSocket) {
     loop {
         tokio::select! {
             biased;
-            // First what has come in: after a pause the silence may be this process's own.
+            // First takes what has arrived: after a pause the silence may be this process's own.
             received = socket.recv_from(&mut buffer) => {
                 let Ok((len, _)) = received else { continue };
                 let mut core = shared.core();
                 let now = core.clock.now();
                 match heartbeat::decode(&buffer[..len]) {
-                    // A damaged incarnation must not make the true one look old.
+                    // A damaged incarnation must not make the real one look old.
                     Ok((h, beat)) if core.is_present(&h) => {
                         core.on_heartbeat(now, h.from, h.incarnation);
                         core.heartbeats.insert(h.from, beat);

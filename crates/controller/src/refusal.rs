@@ -1,4 +1,4 @@
-//! How the errors of commands and of the framework become answers.
+//! Turns the errors of commands and of the framework into answers.
 
 use crate::core::ExecuteError;
 use axum::extract::rejection::JsonRejection;
@@ -32,12 +32,12 @@ impl From<ExecuteError> for Refusal {
     }
 }
 
-/// A blob that does not reach the disk.
+/// The refusal of a blob that cannot be written to the disk.
 pub(crate) fn not_stored(e: StoreError) -> Refusal {
     Refusal::new(StatusCode::INSUFFICIENT_STORAGE, e.to_string())
 }
 
-/// A body that is not the JSON of its route.
+/// The refusal of a body that is not the JSON of its route.
 pub(crate) fn bad_json(e: &JsonRejection) -> Refusal {
     Refusal::new(e.status(), e.body_text())
 }

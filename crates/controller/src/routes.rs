@@ -1,17 +1,13 @@
-//! The HTTP API: the table of routes, and their handlers.
+//! The HTTP API: the table of routes, and the router that serves them.
 
 use crate::access::{self, Access, Gate};
 use crate::limits::{BODY_LEN_MAX, DEPLOY_LEN_MAX, REPORT_LEN_MAX};
-use crate::refusal::bad_json;
 use crate::shared::Shared;
-use crate::{metrics, nodes, openapi::openapi};
-use axum::extract::rejection::JsonRejection;
-use axum::extract::{DefaultBodyLimit, Path, Query, State};
-use axum::http::{Method, StatusCode, header};
-use axum::response::{IntoResponse, Response};
-use axum::routing::{delete, get, post};
+use crate::{apps, metrics, nodes, openapi::openapi};
+use axum::extract::{DefaultBodyLimit, State};
+use axum::http::{Method, StatusCode};
+use axum::routing::{get, post};
 use axum::{Json, Router};
-use e3_control::CommandError;
 use e3_http::{Refusal, as_json};
 use e3_model::api::*;
 use e3_model::plan::{NodeHello, NodePlan, NodeReport, NodeWelcome};
@@ -332,17 +328,16 @@ pub(crate) fn router(shared: Shared, gate: Gate) -> Router {
             get(async |State(s): State<Shared>| Json(s.core().node_views())),
         )
         .route("/v1/nodes/hello", post(nodes::hello))
-        .route("/v1/nodes/{name}", get(node))
+        .route("/v1/nodes/{name}", get(nodes::node))
         .route("/v1/nodes/{id}/plan", get(nodes::plan))
         .route("/v1/nodes/{id}/report", post(nodes::report))
         .route(
             "/v1/apps",
-            get(async |State(s): State<Shared>| Json(s.core().app_views())).post(deploy),
+            get(async |State(s): State<Shared>| Json(s.core().app_views())).post(apps::deploy),
         )
-        .route("/v1/apps/{name}", get(app))
-        .route("/v1/apps/{name}", delete(delete_app))
-        .route("/v1/apps/{name}/endpoints", get(endpoints))
-        .route("/v1/apps/{name}/secrets/{secret}", get(secret))
+        .route("/v1/apps/{name}", get(apps::app).delete(apps::delete_app))
+        .route("/v1/apps/{name}/endpoints", get(apps::endpoints))
+        .route("/v1/apps/{name}/secrets/{secret}", get(apps::secret))
         .route(
             "/v1/instances",
             get(async |State(s): State<Shared>| Json(s.core().instance_views())),
@@ -351,9 +346,9 @@ pub(crate) fn router(shared: Shared, gate: Gate) -> Router {
             "/v1/channels",
             get(async |State(s): State<Shared>| Json(s.core().channel_views())),
         )
-        .route("/v1/migrations", post(migrate))
-        .route("/v1/forget", post(forget))
-        .route("/v1/blobs/{digest}", get(blob))
+        .route("/v1/migrations", post(apps::migrate))
+        .route("/v1/forget", post(apps::forget))
+        .route("/v1/blobs/{digest}", get(apps::blob))
         .fallback(async || Refusal::new(StatusCode::NOT_FOUND, "no such path"))
         // Bodies are read, within the bounds of their routes, before the handlers see them.
         .layer(DefaultBodyLimit::disable())
@@ -385,126 +380,4 @@ async fn readyz(State(s): State<Shared>) -> Result<Json<StatusView>, Refusal> {
         StatusCode::SERVICE_UNAVAILABLE,
         problems.join("; "),
     ))
-}
-
-fn no_app(name: &str) -> Refusal {
-    Refusal::new(
-        StatusCode::NOT_FOUND,
-        CommandError::NoApp(name.into()).to_string(),
-    )
-}
-
-async fn node(
-    State(s): State<Shared>,
-    Path(name): Path<String>,
-) -> Result<Json<NodeView>, Refusal> {
-    let core = s.core();
-    let mut views = core.node_views();
-    let known: Vec<String> = views.iter().map(|n| n.name.clone()).collect();
-    match views.iter().position(|n| n.name == name) {
-        Some(at) => Ok(Json(views.swap_remove(at))),
-        None => {
-            let error = CommandError::NoNode { name, known };
-            Err(Refusal::new(StatusCode::NOT_FOUND, error.to_string()))
-        }
-    }
-}
-
-async fn app(State(s): State<Shared>, Path(name): Path<String>) -> Result<Json<AppView>, Refusal> {
-    let core = s.core();
-    let id = core.control.app_named(&name).ok_or_else(|| no_app(&name))?;
-    Ok(Json(core.app_view(id, true)))
-}
-
-#[derive(serde::Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct DeployQuery {
-    #[serde(default)]
-    dry_run: bool,
-}
-
-async fn deploy(
-    State(s): State<Shared>,
-    Query(query): Query<DeployQuery>,
-    body: Result<Json<DeployRequest>, JsonRejection>,
-) -> Result<Json<DeployResponse>, Refusal> {
-    let Json(request) = body.map_err(|e| bad_json(&e))?;
-    Ok(Json(s.core().deploy(&request, query.dry_run)?))
-}
-
-async fn delete_app(
-    State(s): State<Shared>,
-    Path(app): Path<String>,
-) -> Result<Json<DeleteResponse>, Refusal> {
-    let mut core = s.core();
-    core.execute(&e3_control::Command::Delete { app })?;
-    core.sweep();
-    Ok(Json(DeleteResponse {}))
-}
-
-async fn endpoints(
-    State(s): State<Shared>,
-    Path(name): Path<String>,
-) -> Result<Json<EndpointsView>, Refusal> {
-    let core = s.core();
-    let id = core.control.app_named(&name).ok_or_else(|| no_app(&name))?;
-    Ok(Json(core.endpoints_view(id)))
-}
-
-async fn secret(
-    State(s): State<Shared>,
-    Path((app, name)): Path<(String, String)>,
-) -> Result<Vec<u8>, Refusal> {
-    let core = s.core();
-    let id = core.control.app_named(&app).ok_or_else(|| no_app(&app))?;
-    let declared = core.control.apps[&id]
-        .plan
-        .app
-        .spec
-        .secrets
-        .iter()
-        .any(|s| s.name == name);
-    let value = declared.then(|| core.blobs.secret(&app, &name)).flatten();
-    value.ok_or_else(|| {
-        let error = format!("application {app:?} has no secret {name:?}");
-        Refusal::new(StatusCode::NOT_FOUND, error)
-    })
-}
-
-async fn migrate(
-    State(s): State<Shared>,
-    body: Result<Json<MigrateRequest>, JsonRejection>,
-) -> Result<Json<MigrateResponse>, Refusal> {
-    let Json(request) = body.map_err(|e| bad_json(&e))?;
-    let mut core = s.core();
-    let command = core.migrate_command(&request)?;
-    match core.execute(&command)? {
-        e3_control::Applied::Moving(id) => Ok(Json(MigrateResponse { id })),
-        other => unreachable!("a move begins or is refused, not {other:?}"),
-    }
-}
-
-async fn forget(
-    State(s): State<Shared>,
-    body: Result<Json<ForgetRequest>, JsonRejection>,
-) -> Result<Json<ForgetResponse>, Refusal> {
-    let Json(request) = body.map_err(|e| bad_json(&e))?;
-    let mut core = s.core();
-    let command = core.forget_command(&request)?;
-    core.execute(&command)?;
-    tracing::warn!(shard = request.shard, "state given up by the operator");
-    let shard = request.shard;
-    Ok(Json(ForgetResponse { shard }))
-}
-
-async fn blob(State(s): State<Shared>, Path(digest): Path<String>) -> Response {
-    match s.core().blobs.get(&digest) {
-        Some(bytes) => {
-            ([(header::CONTENT_TYPE, "application/octet-stream")], bytes).into_response()
-        }
-        None => {
-            let error = format!("there is no blob {digest:?}");
-            Refusal::new(StatusCode::NOT_FOUND, error).into_response()
-        }
-    }
 }

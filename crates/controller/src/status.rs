@@ -1,4 +1,4 @@
-//! In which state replicas and applications are, and what is not as it should be.
+//! The status of replicas and applications, and their problems.
 
 use crate::core::Core;
 use crate::limits::{LATELY, PROBLEMS_MAX, REPORT_TIMEOUT};
@@ -9,7 +9,7 @@ use e3_model::application::WhenAlone;
 use e3_model::plan::{BackupReport, InstanceReport, NodeReport, Role, ShardPlan};
 use e3_model::{AppId, Nanos, NodeId, ShardKey};
 
-/// What is known of a replica besides the plan.
+/// What is known of a replica beside the plan.
 struct Known<'a> {
     key: ShardKey,
     node: NodeId,
@@ -17,7 +17,7 @@ struct Known<'a> {
     shard: &'a ShardPlan,
     /// The report of its node.
     own: Option<&'a InstanceReport>,
-    /// The report of the shard's primary in the present view.
+    /// The report of the shard's primary in the current view.
     primary: Option<&'a InstanceReport>,
 }
 
@@ -33,14 +33,14 @@ impl Core {
         self.report(node)?.instances.iter().find(|i| i.key == key)
     }
 
-    /// How old the last report of a node is, if that is too old.
+    /// The age of a node's last report, if it is too old.
     fn report_overdue(&self, node: NodeId) -> Option<Nanos> {
         let (at, _) = self.reports.get(&node)?;
         let age = self.clock.now().since(*at);
         (age > REPORT_TIMEOUT).then_some(age)
     }
 
-    /// State of a replica, and why it is not `running`.
+    /// The status of a replica, and why it is not `running`.
     pub(crate) fn status(
         &self,
         app: &AppState,
@@ -181,7 +181,7 @@ impl Core {
         ))
     }
 
-    /// That requests of an application were dead-lettered lately.
+    /// Says if requests of an application were dead-lettered lately.
     pub(crate) fn dead_letter_problem(&self, id: AppId) -> Option<String> {
         let (dead, expired) = self.counters.dead_lettered_lately(self.clock.now(), id);
         let name = &self.control.apps[&id].plan.app.name;
@@ -200,7 +200,7 @@ impl Core {
         ))
     }
 
-    /// What is not as it should be, for `/readyz`.
+    /// The problems that `/readyz` names.
     pub(crate) fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
         if let Some(broken) = self.broken() {
@@ -238,7 +238,7 @@ impl Core {
     }
 }
 
-/// Health of an application.
+/// The health of an application.
 pub(crate) fn health(ready: bool, dead_lettered_lately: u64) -> Health {
     match (ready, dead_lettered_lately) {
         (false, _) => Health::NotReady,

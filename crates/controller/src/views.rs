@@ -1,4 +1,4 @@
-//! What the API shows: desired state and reports, side by side.
+//! The views of the API: desired state and reports together.
 
 use crate::core::Core;
 use crate::counters::{Totals, add};
@@ -103,8 +103,8 @@ impl Core {
         topology.nodes().map(view).collect()
     }
 
-    /// Version of the plan that a node has applied: its heartbeats say the lower half at once, its
-    /// reports all of it about once a second.
+    /// The version of the plan that a node has applied. Its heartbeats carry the lower half at once, its
+    /// reports the whole number about once a second.
     fn applied_version(&self, node: NodeId, report: Option<&NodeReport>) -> u64 {
         let reported = report.map_or(0, |r| r.plan_version);
         let Some(heartbeat) = self.heartbeats.get(&node) else {
@@ -131,7 +131,7 @@ impl Core {
                 Role::Primary => self.counters.shard(key),
                 _ => Totals::default(),
             };
-            // Reports come at different times: a backup is shown as its primary knows it.
+            // Reports arrive at different times, so a backup is shown as its primary knows it.
             let (op, commit) = match role {
                 Role::Primary => report.map_or((0, 0), |r| (r.op, r.commit)),
                 _ => primary.map_or((0, 0), |p| {
@@ -294,7 +294,7 @@ impl Core {
         }
     }
 
-    /// Whether a node's process is heard.
+    /// Whether a node's process sends heartbeats.
     pub(crate) fn is_heard(&self, node: NodeId) -> bool {
         let member = self.control.members.get(&node).filter(|m| m.up);
         let now = self.clock.now();
@@ -314,7 +314,7 @@ impl Core {
         state.plan.shards.iter().filter_map(view).collect()
     }
 
-    /// `app/service/shard` as the command that gives its state up.
+    /// The command that gives up the state of `app/service/shard`.
     pub(crate) fn forget_command(&self, q: &ForgetRequest) -> Result<Command, Refusal> {
         let apps = self.control.apps.values();
         let mut keys = apps.flat_map(|a| a.plan.shards.iter().map(|s| a.plan.key(s)));
@@ -438,7 +438,7 @@ impl Core {
         }
     }
 
-    /// `app/service/shard[/primary|/backup]` as a command.
+    /// The command that moves `app/service/shard[/primary|/backup]`.
     pub(crate) fn migrate_command(&self, q: &MigrateRequest) -> Result<Command, Refusal> {
         let bad = |error: String| {
             Refusal::new(StatusCode::NOT_FOUND, error)
@@ -479,8 +479,8 @@ impl Core {
     }
 }
 
-/// Modelled joules of a request through all services; None if one of them has no profile, or nothing
-/// was handled.
+/// The modelled joules of a request through all services; None if one of them has no profile or no
+/// request was handled.
 fn joules_per_request(services: &[ServiceView], ingress: &str) -> Option<f64> {
     let requests = services.iter().find(|s| s.name == ingress)?.handled;
     let joules: Option<Vec<f64>> = services

@@ -1,4 +1,4 @@
-//! Who may do what: tokens, roles, hosts and origins; and connections that say nothing.
+//! Access: tokens, roles, hosts and origins, and connections that send nothing.
 
 mod common;
 
@@ -38,8 +38,7 @@ impl Answer {
     }
 }
 
-/// Sends a request word for word, with `Host` and `Connection` unless it has them, and reads the
-/// answer.
+/// Sends a request as given, adds `Host` and `Connection` if they are missing, and reads the answer.
 fn raw(address: SocketAddr, line: &str, headers: &[String]) -> Answer {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -106,7 +105,7 @@ fn every_route_takes_its_own_token_only() {
             }
         }
     }
-    // Without a token nobody learns what exists.
+    // Without a token a client does not learn which paths exist.
     for line in ["GET /nowhere", "PUT /v1/apps", "OPTIONS /v1/apps"] {
         raw(controller.address, line, &[]).is_refusal(401);
     }
@@ -181,7 +180,7 @@ fn bodies_are_read_after_the_token_and_within_their_bounds() {
     let tmp = tempfile::tempdir().unwrap();
     let controller = Controller::start(tmp.path(), free_port());
     let length = |bytes: u64| format!("Content-Length: {bytes}");
-    // The bodies never come.
+    // The bodies are never sent.
     let begin = Instant::now();
     raw(controller.address, "POST /v1/apps", &[length(1 << 27)]).is_refusal(401);
     raw(
@@ -203,7 +202,7 @@ fn bodies_are_read_after_the_token_and_within_their_bounds() {
     assert!(begin.elapsed() < PATIENCE, "{:?}", begin.elapsed());
 }
 
-/// Opens connections, each with the beginning of a request.
+/// Opens connections and sends the beginning of a request on each.
 fn half_open(address: SocketAddr, count: usize, begin: &str) -> Vec<TcpStream> {
     let open = |_| {
         let mut stream = TcpStream::connect(address).unwrap();
@@ -246,7 +245,7 @@ fn half_open_connections_are_closed_and_keep_nobody_out() {
             assert_eq!(controller.get("/healthz").0, 200, "after {i} connections");
         }
     }
-    // One that sends its header a byte at a time is no different.
+    // The same holds for a connection that sends its header a byte at a time.
     let mut drip = TcpStream::connect(address).unwrap();
     let mut dripped = 0;
     while drip.write_all(b"X").is_ok() {
@@ -262,7 +261,7 @@ fn half_open_connections_are_closed_and_keep_nobody_out() {
         let late = |e: &std::io::Error| e.kind() == std::io::ErrorKind::WouldBlock;
         assert!(!closed.is_err_and(|e| late(&e)), "connection {i} is open");
     }
-    // The node's request was not touched: a deployment answers it.
+    // The node's request is still waiting: a deployment answers it.
     assert!(!poll.is_finished(), "{:?}", poll.join());
     for node in &NODES[1..] {
         controller.join(node, 1);
@@ -272,8 +271,8 @@ fn half_open_connections_are_closed_and_keep_nobody_out() {
     drop(beats);
 }
 
-/// What a controller says to a client that sends this, and then a byte now and then, until it
-/// closes the connection.
+/// The answer of the controller to a client that sends this and then a byte now and then until the
+/// controller closes the connection.
 #[track_caller]
 fn drip(address: SocketAddr, begin: &str) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
@@ -325,7 +324,7 @@ fn clients_with_a_token_that_send_slowly_are_cut_off_and_hold_nobody_up() {
         let _ = stream.read_to_end(&mut said);
         timed_out(&String::from_utf8_lossy(&said));
     }
-    // Heads that never end, also behind a whole request, and connections that idle.
+    // Headers that never end, also after a whole request, and idle connections.
     assert_eq!(drip(address, &head("GET /v1/nodes", "X: ")), "");
     let whole = head("GET /v1/nodes", "\r\n");
     let said = drip(address, &format!("{whole}GET /v1/n"));

@@ -1,4 +1,4 @@
-//! The controller from outside: HTTP clients, nodes that only talk, kill and restart, garbage.
+//! The controller from outside: HTTP clients, simulated nodes, kill and restart, garbage.
 
 mod common;
 
@@ -30,7 +30,7 @@ fn a_killed_controller_has_lost_nothing() {
     drop(controller);
     let controller = Controller::start(tmp.path(), address);
     assert_eq!(controller.plan(&nodes[0]), before);
-    // The same process says hello again: it is the same member.
+    // The same process joins again: it is the same member.
     assert_eq!(controller.join(NODES[0], 1), nodes[0]);
     let (status, body) = controller.get("/v1/apps/two-services");
     let view: AppView = serde_json::from_str(&body).unwrap();
@@ -65,7 +65,7 @@ fn a_silent_node_is_lost_and_its_shards_move() {
     assert!(!after.peers.contains_key(&victim));
     assert_ne!(after.apps[0].shards[0].primary, victim);
     assert_eq!(controller.get("/readyz").0, 503);
-    // The silent process is told that it has no part in the shard any more, and comes back as it is.
+    // The silent process gets a plan without a role in the shard. Then it sends heartbeats again.
     let silent = nodes[usize::from(victim.0)];
     let told = controller.plan(&silent);
     assert_eq!(told.apps[0].shards[0].role(victim), None);
@@ -74,7 +74,7 @@ fn a_silent_node_is_lost_and_its_shards_move() {
         "/v1/nodes/{}/plan?incarnation=1&after={}&wait_ms=15000",
         victim.0, told.version
     );
-    assert_eq!(controller.get(&path).0, 200, "it is heard again");
+    assert_eq!(controller.get(&path).0, 200, "it is a member again");
     let view: NodeView = controller.view(&format!("/v1/nodes/{}", NODES[usize::from(victim.0)]));
     assert_eq!((view.up, view.incarnation), (true, 1));
 }
@@ -126,13 +126,13 @@ fn a_move_follows_what_nodes_report_and_survives_a_kill() {
     drop(controller);
     controller = Controller::start(tmp.path(), address);
     let frozen = shard(&controller);
-    assert!(frozen.frozen, "the move goes on where it was");
+    assert!(frozen.frozen, "the move continues where it was");
     let view = frozen.view;
     report(&controller, NodeEvent::Frozen { key, view });
     let after = shard(&controller);
     assert_eq!((after.primary, after.fenced), (to, true));
     assert_eq!(after.backups, before.backups);
-    // A process that is not the node's present one has no say.
+    // Reports of a process that is not the node's current one are refused.
     let stale = NodeReport {
         node: primary.node,
         incarnation: 77,
@@ -320,11 +320,11 @@ fn every_route_is_served_and_described() {
     let committed = std::fs::read_to_string(&file).unwrap_or_default();
     assert!(
         committed == text,
-        "docs/openapi.json is old: E3_UPDATE=1 cargo test -p e3-controller"
+        "docs/openapi.json is out of date: run E3_UPDATE=1 cargo test -p e3-controller"
     );
 }
 
-/// All references of a document.
+/// All references in a document.
 fn references<'a>(value: &'a serde_json::Value, found: &mut Vec<&'a str>) {
     match value {
         serde_json::Value::Object(fields) => {

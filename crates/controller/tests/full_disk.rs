@@ -1,6 +1,6 @@
-//! A full disk: what is acknowledged stays, everything else is refused in clear words, and it goes on
-//! when there is room again. The controller's directory is a small file system of memory, mounted in
-//! a namespace of its own.
+//! A full disk: what was acknowledged stays, everything else is refused with a clear message, and the
+//! controller continues when there is space again. Its directory is a small file system in memory,
+//! mounted in a namespace of its own.
 
 mod common;
 
@@ -28,8 +28,7 @@ fn mount(dir: &Path, options: &str) -> bool {
     command.status().is_ok_and(|s| s.success())
 }
 
-/// Deploys an application of that number whose modules begin alike and are `filler` bytes longer
-/// than they need be.
+/// Deploys the application of this number, with `filler` bytes of padding in its modules.
 fn deploy(controller: &Controller, number: usize, filler: usize) -> (u16, String) {
     let name = format!("app-{number}");
     let mut wasm = b"\0asm\x01\0\0\0".to_vec();
@@ -44,7 +43,7 @@ fn deploy(controller: &Controller, number: usize, filler: usize) -> (u16, String
     controller.post("/v1/apps", &request)
 }
 
-/// Deploys until it is refused; the names of all applications that were acknowledged.
+/// Deploys applications until one is refused; returns the names of those that were acknowledged.
 fn fill(controller: &Controller, acknowledged: &mut Vec<String>, filler: usize) {
     for number in acknowledged.len() + 1.. {
         assert!(number < 200, "the disk does not get full");
@@ -103,17 +102,17 @@ fn inside(dir: &Path) {
     let _beats = beat(address, nodes.clone());
     let mut acknowledged = Vec::new();
 
-    // Modules are the first that no longer fit; smaller writes are still taken.
+    // Modules are the first that no longer fit; smaller writes still succeed.
     fill(&controller, &mut acknowledged, 60_000);
     let with_modules = acknowledged.len();
     assert!(with_modules > 0);
     let blobs = || std::fs::read_dir(dir.join("blobs")).unwrap().count();
     assert_eq!(blobs(), with_modules, "a refused module leaves nothing");
-    // Then not even the decisions.
+    // Then not even decisions fit.
     fill(&controller, &mut acknowledged, 0);
     assert!(acknowledged.len() > with_modules);
 
-    // It says so, and goes on reading.
+    // The controller says so, and still answers reads.
     let (status, body) = controller.get("/healthz");
     assert_eq!(status, 503, "{body}");
     assert!(body.contains("no space left on the disk"), "{body}");
@@ -123,7 +122,7 @@ fn inside(dir: &Path) {
     assert_eq!(controller.get("/v1/apps/app-1").0, 200);
     assert!(controller.get("/metrics").1.contains("e3_node_up"));
 
-    // Killed and started on the disk that is still full.
+    // Killed and restarted while the disk is full.
     drop(controller);
     let controller = Controller::start(dir, address);
     assert_eq!(apps(&controller), acknowledged);
@@ -131,7 +130,7 @@ fn inside(dir: &Path) {
     assert_eq!(controller.get("/healthz").0, 503);
     drop(controller);
 
-    // Killed and started when there is room again.
+    // Killed and restarted when there is space again.
     assert!(mount(dir, "remount,size=8m"));
     let controller = Controller::start(dir, address);
     assert_eq!(controller.get("/healthz").0, 200);
@@ -154,5 +153,5 @@ fn inside(dir: &Path) {
     let delete = Controller::agent().delete(format!("http://{address}/v1/apps/app-1"));
     let delete = delete.header("Authorization", owner_token().authorization());
     assert_eq!(delete.call().unwrap().status(), 200);
-    assert_eq!(blobs(), before - 1, "a deleted application frees its room");
+    assert_eq!(blobs(), before - 1, "a deleted application frees its space");
 }

@@ -1,5 +1,5 @@
-//! What the controller shows of what nodes tell: readiness, failures, counts, moves, admission. The
-//! nodes here only talk.
+//! What the controller shows of the nodes' reports: readiness, failures, counts, moves, admission. The
+//! nodes are simulated.
 
 mod common;
 
@@ -24,7 +24,7 @@ const FRONT: ShardKey = ShardKey {
     shard: ShardId(0),
 };
 
-/// A controller with all nodes, the sample deployed, everything reported as good.
+/// A controller with all nodes and the sample deployed; all reports are good.
 struct Cluster {
     dir: tempfile::TempDir,
     address: SocketAddr,
@@ -86,7 +86,7 @@ impl Cluster {
         usize::from(shard.primary.0)
     }
 
-    /// Reports what a node is to tell of a primary, all else good.
+    /// Reports a change to a primary; everything else is good.
     fn tell(&self, key: ShardKey, change: impl FnOnce(&mut e3_model::plan::InstanceReport)) {
         let mut report = self.good(self.primary(key));
         let found = report.instances.iter_mut().find(|i| i.key == key);
@@ -174,7 +174,7 @@ fn a_backup_is_never_shown_ahead_of_its_primary() {
         (i.op, i.commit) = (10, 8);
         i.backups[0].acked = 9;
     });
-    // The backup reports later, and of a log that has grown.
+    // The backup reports later, when the log has grown.
     let mut report = cluster.good(backup);
     for i in &mut report.instances {
         (i.op, i.commit) = (50, 50);
@@ -245,7 +245,7 @@ fn failures_show_everywhere() {
     ] {
         assert_eq!(cluster.c().metric(&metric), value, "{metric}");
     }
-    // The same report again is nothing new.
+    // The same report again changes nothing.
     cluster.c().report(&report);
     assert_eq!(cluster.app().services[0].handled, 100);
 }
@@ -307,11 +307,11 @@ fn counts_never_fall_while_the_controller_lives_and_begin_together_after() {
     tell(&cluster, a, 100);
     tell(&cluster, b, 7);
     assert_eq!(total(&cluster), 107);
-    // The shard moves away from a, which goes on to tell what it did.
+    // The shard moves away from a, which still reports what it did.
     tell(&cluster, a, 130);
     tell(&cluster, b, 40);
     assert_eq!(total(&cluster), 170);
-    // A process restarts: it begins at 0, the sum does not.
+    // A process restarts: its counts begin at 0, the sum does not.
     cluster.nodes[a] = cluster.c().join(NODES[a], 99);
     cluster.beats = Some(beat(cluster.address, cluster.nodes.clone()));
     assert_eq!(cluster.nodes[a].incarnation, 2);
@@ -320,7 +320,7 @@ fn counts_never_fall_while_the_controller_lives_and_begin_together_after() {
     assert_eq!(total(&cluster), 175);
     let metric = "e3_service_handled_requests_total{app=\"two-services\",service=\"front\"}";
     assert_eq!(cluster.c().metric(metric), 175.0);
-    // A new controller counts from 0, and not from what some of the processes still know.
+    // A new controller counts from 0, although some processes still report their totals.
     cluster.restart();
     tell(&cluster, a, 6);
     assert_eq!(total(&cluster), 0);
@@ -414,7 +414,7 @@ fn a_move_is_remembered_with_its_outcome_over_a_kill() {
     assert_eq!(phase(&cluster), Some(MovePhase::Freezing));
     event(&cluster, &|view| NodeEvent::Frozen { key, view });
     assert_eq!(phase(&cluster), Some(MovePhase::Done));
-    // The new primary has not reported yet: it has moved all the same.
+    // The new primary has not reported yet, but the move is done.
     cluster.not_ready(&format!("starting on {}", NODES[to]));
     cluster.restart();
     assert_eq!(phase(&cluster), Some(MovePhase::Done));

@@ -1,4 +1,4 @@
-//! A controller as a process, and clients and nodes that only talk.
+//! A controller as a process, with simulated clients and nodes.
 
 #![allow(dead_code, reason = "each test uses a part of it")]
 
@@ -19,17 +19,17 @@ pub const APP: &str = include_str!("../../../model/tests/two-services.yaml");
 /// Base64 of an empty module.
 pub const WASM: &str = "AGFzbQEAAAA=";
 
-/// What the owner of the controllers under test presents.
+/// The token of the owner of the controllers under test.
 pub fn owner_token() -> Token {
     Token::new([1; 32])
 }
 
-/// What their nodes present.
+/// The token of their nodes.
 pub fn node_token() -> Token {
     Token::new([2; 32])
 }
 
-/// The token that a path takes.
+/// The token that a path accepts.
 pub fn token_for(path: &str) -> Token {
     let parts: Vec<&str> = path.split(['/', '?']).collect();
     match parts[..] {
@@ -96,7 +96,7 @@ impl Controller {
         Controller::start_with(dir, address, None)
     }
 
-    /// One whose clients may take so long.
+    /// Starts one with these timeouts for clients.
     pub fn start_with(dir: &Path, address: SocketAddr, timeout_ms: Option<u64>) -> Controller {
         let mut command = std::process::Command::new(std::env::current_exe().unwrap());
         command
@@ -118,12 +118,12 @@ impl Controller {
         controller
     }
 
-    /// Waits until a path is answered with 200.
+    /// Waits until the answer to a path has status 200.
     #[track_caller]
     pub fn until(&self, path: &str) {
         let until = Instant::now() + Duration::from_secs(20);
         while self.get(path).0 != 200 {
-            assert!(Instant::now() < until, "{path} does not become good");
+            assert!(Instant::now() < until, "{path} is not answered with 200");
             std::thread::sleep(Duration::from_millis(10));
         }
     }
@@ -180,14 +180,14 @@ impl Controller {
         self.post("/v1/apps", &deployment(manifest))
     }
 
-    /// An answer as a value.
+    /// The answer to a path, parsed.
     pub fn view<T: serde::de::DeserializeOwned>(&self, path: &str) -> T {
         let (status, body) = self.get(path);
         assert_eq!(status, 200, "{path}: {body}");
         serde_json::from_str(&body).unwrap()
     }
 
-    /// A node reports.
+    /// Sends the report of a node.
     #[track_caller]
     pub fn report(&self, report: &NodeReport) {
         let (status, body) = self.post(&format!("/v1/nodes/{}/report", report.node.0), report);
@@ -204,7 +204,7 @@ impl Controller {
     }
 }
 
-/// What is posted to deploy the sample.
+/// The request that deploys the sample.
 pub fn deployment(manifest: &str) -> DeployRequest {
     let modules = [("front.wasm", WASM), ("back.wasm", WASM)];
     DeployRequest {
@@ -215,7 +215,7 @@ pub fn deployment(manifest: &str) -> DeployRequest {
     }
 }
 
-/// What a node reports that has done all that its plan says.
+/// The report of a node that has carried out its whole plan.
 pub fn good_report(plan: &NodePlan, node: &NodeWelcome) -> NodeReport {
     let app = &plan.apps[0];
     let mine = app.shards.iter().filter(|s| s.role(node.node).is_some());
@@ -262,7 +262,7 @@ pub const NODES: [&str; 6] = [
     "s1-host", "s1-nic0", "s2-host", "s2-nic0", "s3-host", "s3-nic0",
 ];
 
-/// Heartbeats of all nodes until the flag is dropped.
+/// Sends heartbeats of these nodes until the flag is dropped.
 pub fn beat(controller: SocketAddr, nodes: Vec<NodeWelcome>) -> std::sync::Arc<()> {
     let alive = std::sync::Arc::new(());
     let watch = std::sync::Arc::downgrade(&alive);

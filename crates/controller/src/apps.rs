@@ -1,0 +1,121 @@
+//! The handlers of the API for applications: deploying, reading, moving and forgetting.
+
+use crate::refusal::bad_json;
+use crate::shared::Shared;
+use axum::Json;
+use axum::extract::rejection::JsonRejection;
+use axum::extract::{Path, Query, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use e3_control::CommandError;
+use e3_http::Refusal;
+use e3_model::api::*;
+
+fn no_app(name: &str) -> Refusal {
+    Refusal::new(
+        StatusCode::NOT_FOUND,
+        CommandError::NoApp(name.into()).to_string(),
+    )
+}
+
+pub(crate) async fn app(
+    State(s): State<Shared>,
+    Path(name): Path<String>,
+) -> Result<Json<AppView>, Refusal> {
+    let core = s.core();
+    let id = core.control.app_named(&name).ok_or_else(|| no_app(&name))?;
+    Ok(Json(core.app_view(id, true)))
+}
+
+#[derive(serde::Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct DeployQuery {
+    #[serde(default)]
+    dry_run: bool,
+}
+
+pub(crate) async fn deploy(
+    State(s): State<Shared>,
+    Query(query): Query<DeployQuery>,
+    body: Result<Json<DeployRequest>, JsonRejection>,
+) -> Result<Json<DeployResponse>, Refusal> {
+    let Json(request) = body.map_err(|e| bad_json(&e))?;
+    Ok(Json(s.core().deploy(&request, query.dry_run)?))
+}
+
+pub(crate) async fn delete_app(
+    State(s): State<Shared>,
+    Path(app): Path<String>,
+) -> Result<Json<DeleteResponse>, Refusal> {
+    let mut core = s.core();
+    core.execute(&e3_control::Command::Delete { app })?;
+    core.sweep();
+    Ok(Json(DeleteResponse {}))
+}
+
+pub(crate) async fn endpoints(
+    State(s): State<Shared>,
+    Path(name): Path<String>,
+) -> Result<Json<EndpointsView>, Refusal> {
+    let core = s.core();
+    let id = core.control.app_named(&name).ok_or_else(|| no_app(&name))?;
+    Ok(Json(core.endpoints_view(id)))
+}
+
+pub(crate) async fn secret(
+    State(s): State<Shared>,
+    Path((app, name)): Path<(String, String)>,
+) -> Result<Vec<u8>, Refusal> {
+    let core = s.core();
+    let id = core.control.app_named(&app).ok_or_else(|| no_app(&app))?;
+    let declared = core.control.apps[&id]
+        .plan
+        .app
+        .spec
+        .secrets
+        .iter()
+        .any(|s| s.name == name);
+    let value = declared.then(|| core.blobs.secret(&app, &name)).flatten();
+    value.ok_or_else(|| {
+        let error = format!("application {app:?} has no secret {name:?}");
+        Refusal::new(StatusCode::NOT_FOUND, error)
+    })
+}
+
+pub(crate) async fn migrate(
+    State(s): State<Shared>,
+    body: Result<Json<MigrateRequest>, JsonRejection>,
+) -> Result<Json<MigrateResponse>, Refusal> {
+    let Json(request) = body.map_err(|e| bad_json(&e))?;
+    let mut core = s.core();
+    let command = core.migrate_command(&request)?;
+    match core.execute(&command)? {
+        e3_control::Applied::Moving(id) => Ok(Json(MigrateResponse { id })),
+        other => unreachable!("a move begins or is refused, not {other:?}"),
+    }
+}
+
+pub(crate) async fn forget(
+    State(s): State<Shared>,
+    body: Result<Json<ForgetRequest>, JsonRejection>,
+) -> Result<Json<ForgetResponse>, Refusal> {
+    let Json(request) = body.map_err(|e| bad_json(&e))?;
+    let mut core = s.core();
+    let command = core.forget_command(&request)?;
+    core.execute(&command)?;
+    tracing::warn!(shard = request.shard, "state given up by the operator");
+    let shard = request.shard;
+    Ok(Json(ForgetResponse { shard }))
+}
+
+pub(crate) async fn blob(State(s): State<Shared>, Path(digest): Path<String>) -> Response {
+    match s.core().blobs.get(&digest) {
+        Some(bytes) => {
+            ([(header::CONTENT_TYPE, "application/octet-stream")], bytes).into_response()
+        }
+        None => {
+            let error = format!("there is no blob {digest:?}");
+            Refusal::new(StatusCode::NOT_FOUND, error).into_response()
+        }
+    }
+}
