@@ -12,9 +12,9 @@ pub const RETRY_AFTER_MAX: Nanos = Nanos::from_secs(3);
 pub const REJECTED_RETRY_AFTER: Nanos = Nanos::from_millis(50);
 /// How long an answer is awaited beyond the deadline; then the outcome is unknown.
 pub const ANSWER_GRACE: Nanos = Nanos::from_secs(1);
-/// Wait between two attempts to learn the outcome after the deadline. Where a fifth of all datagrams
-/// is lost, request and answer on three hops, half of the attempts are in vain: ten of them leave one
-/// of a thousand without outcome.
+/// Wait between two attempts to learn the outcome after the deadline. If a fifth of all datagrams is
+/// lost, on three hops for request and answer, half of the attempts fail: after ten of them one request
+/// in a thousand is left without an outcome.
 pub const ASK_AGAIN_AFTER: Nanos = Nanos::from_millis(100);
 /// Bytes of a datagram after which no further request is packed into it.
 pub const DATAGRAM_LEN_GOAL: usize = 16 * 1024;

@@ -255,7 +255,7 @@ fn state_is_given_up_by_the_operator_alone() {
     let after = s.shard(KEY);
     assert!(s.control.is_up(after.primary) && after.incarnation > before.view);
     assert_eq!((s.state_lost(), after.filled), (1, false));
-    // What comes back has no part in it unless it is told so.
+    // A process that returns gets no role in the shard by itself.
     s.hear(before.primary);
     assert_ne!(s.shard(KEY).primary, before.primary);
     s.settle();

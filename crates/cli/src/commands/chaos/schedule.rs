@@ -1,4 +1,5 @@
-//! What is done, and when: the seed, the faults and the shape of the cluster decide it.
+//! The schedule of faults. It is a function of the seed, the faults to choose from and the shape of the
+//! cluster.
 
 use super::fault::{Fault, Subject};
 use e3_random::Random;
@@ -10,20 +11,20 @@ use std::time::Duration;
 const FIRST_AFTER: Duration = Duration::from_secs(2);
 /// Shortest and longest time from the end of a round to the next one.
 const GAP: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(6));
-/// A second fault begins at most so long after the first of its round.
+/// The second fault of a round begins at most this long after the first.
 const SECOND_WITHIN: Duration = Duration::from_secs(1);
-/// One round in so many has two faults.
+/// One round in this many has two faults.
 const SECOND_ONE_IN: u64 = 3;
-/// Time before the end of the load in which no fault begins: the application becomes whole again.
+/// Time before the end of the load in which no fault begins, so that the application can recover.
 const LAST_BEFORE_END: Duration = Duration::from_secs(8);
 
-/// What a target begins with that is the node of the primary of a shard, when the fault is made.
+/// Prefix of a target that is the node that a shard's primary is on when the fault begins.
 pub const PRIMARY_OF: &str = "primary of ";
 
-/// What there is to choose from.
+/// The possible targets of faults.
 #[derive(Clone, Debug, Default)]
 pub struct Shape {
-    /// Names of the nodes, sorted.
+    /// The names of the nodes, sorted.
     pub nodes: Vec<String>,
     /// Shards of stateful services, as `app/service/shard`, sorted.
     pub shards: Vec<String>,
@@ -33,21 +34,21 @@ pub struct Shape {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Planned {
-    /// Round: a round begins when the application has recovered from the one before.
+    /// The round. A round begins when the application has recovered from the previous one.
     pub round: usize,
-    /// When, since the load began; later if the application has not recovered by then.
+    /// When it begins, since the start of the load; later if the application has not recovered by then.
     #[serde(skip)]
     pub at: Duration,
-    /// What.
+    /// The fault.
     pub fault: Fault,
-    /// The node, also as that of a shard's primary, or the shard and the node that it moves to.
+    /// A node (by name, or as that of a shard's primary), or a shard and the node that it moves to.
     pub target: String,
-    /// How long; zero if it is over at once.
+    /// How long it lasts; zero if it is over at once.
     #[serde(skip)]
     pub length: Duration,
 }
 
-/// The faults of a load of this length.
+/// The faults for a load of this length.
 pub fn schedule(seed: u64, length: Duration, faults: &[Fault], shape: &Shape) -> Vec<Planned> {
     let mut random = Random::new(seed);
     let possible = |fault: &Fault| match fault.subject() {
