@@ -1,4 +1,4 @@
-//! What changes the controller's state. Commands are logged; replaying them gives the same state.
+//! The commands that change the controller's state. They are logged; replaying them gives the same state.
 
 use e3_model::plan::{NodeEvent, NodeHello, NodeWelcome};
 use e3_model::{AppId, Application, NodeId, Profile, ShardKey, Timestamp, Topology};
@@ -6,8 +6,8 @@ use e3_placement::{AdmitError, Misfit};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// The first record of the log: which cluster this is, for [`Control::new`](crate::Control::new).
-/// Commands follow.
+/// The first record of the log: the cluster, for [`Control::new`](crate::Control::new). Commands
+/// follow.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Genesis {
@@ -24,13 +24,13 @@ pub enum Genesis {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Command {
-    /// Run an application.
+    /// Deploy an application.
     Deploy {
         /// The manifest.
         app: Box<Application>,
         /// By service: SHA-256 of its module.
         modules: Vec<String>,
-        /// By asset: SHA-256 of its content.
+        /// By asset: SHA-256 of its contents.
         assets: BTreeMap<String, String>,
         /// By name: the profiles of its services.
         profiles: BTreeMap<String, Profile>,
@@ -38,7 +38,7 @@ pub enum Command {
         #[serde(default)]
         overcommit: bool,
     },
-    /// Stop an application and forget its state.
+    /// Delete an application and its state.
     Delete {
         /// Its name.
         app: String,
@@ -57,9 +57,9 @@ pub enum Command {
         /// The shard.
         key: ShardKey,
     },
-    /// A node's process says hello.
+    /// A node's process joins.
     Join {
-        /// What it says.
+        /// What it says of itself.
         hello: NodeHello,
         /// When.
         at: Timestamp,
@@ -68,33 +68,33 @@ pub enum Command {
     Lose {
         /// By node: its process.
         nodes: BTreeMap<NodeId, u32>,
-        /// When that was noticed.
+        /// When the controller noticed.
         at: Timestamp,
     },
-    /// A process that was silent is heard again.
+    /// A silent process sends heartbeats again.
     Hear {
         /// The node.
         node: NodeId,
         /// The process.
         incarnation: u32,
-        /// When it was heard.
+        /// When it was heard again.
         at: Timestamp,
     },
-    /// Give up the state of a shard that waits for nodes with its only copies.
+    /// Give up the state of a shard whose only copies are on silent nodes.
     Forget {
         /// The shard.
         key: ShardKey,
         /// When.
         at: Timestamp,
     },
-    /// A node reports that something is done.
+    /// A node reports an event.
     Event(NodeEvent),
 }
 
-/// What a command did.
+/// The result of a command.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Applied {
-    /// Nothing: the state was so already, or the command came too late.
+    /// Nothing changed: the state was already so, or the command came too late.
     Nothing,
     /// The desired state changed.
     Changed,
@@ -102,11 +102,11 @@ pub enum Applied {
     Deployed(AppId),
     /// A node was admitted.
     Joined(NodeWelcome),
-    /// A move has begun; its number.
+    /// A move has begun; this is its number.
     Moving(u64),
 }
 
-/// Why a command is refused. Nothing has changed then.
+/// Why a command is refused. A refused command changes nothing.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
 pub enum CommandError {
     /// No such application.
@@ -120,13 +120,13 @@ pub enum CommandError {
         /// The field of the manifest.
         field: String,
     },
-    /// Versions tell apart what runs where.
+    /// All version numbers of the application are used.
     #[error("application {0:?} has been changed {max} times; delete it first", max = u32::MAX)]
     NoVersion(String),
     /// Too many applications.
     #[error("there are {0} applications, must be at most {max}", max = crate::limits::APPS_MAX)]
     TooManyApps(usize),
-    /// Ids are never used again, so that late messages cannot meet another application.
+    /// All ids are used. Ids are never reused, so that late messages cannot reach another application.
     #[error("all {max} application ids of this cluster have been used", max = u16::MAX)]
     NoAppId,
     /// It cannot be placed.
@@ -135,9 +135,9 @@ pub enum CommandError {
     /// No node of that name.
     #[error("there is no node {name:?}; the topology has {}", known.join(", "))]
     NoNode {
-        /// What was asked for.
+        /// The name that was given.
         name: String,
-        /// What there is.
+        /// The names of all nodes.
         known: Vec<String>,
     },
     /// No such shard.
@@ -151,16 +151,16 @@ pub enum CommandError {
         /// The node.
         node: String,
     },
-    /// It is there already.
-    #[error("{shard} is on node {node} already")]
+    /// The shard already has a replica there.
+    #[error("{shard} is already on node {node}")]
     AlreadyThere {
         /// The shard.
         shard: String,
         /// The node.
         node: String,
     },
-    /// One move of a shard at a time.
-    #[error("{shard} is moving to node {to} already")]
+    /// The shard is already moving.
+    #[error("{shard} is already moving to node {to}")]
     Moving {
         /// The shard.
         shard: String,
@@ -178,7 +178,7 @@ pub enum CommandError {
     /// Only the state of a shard that waits can be given up.
     #[error("{0} does not wait for a silent node; its state is there")]
     NotWaiting(String),
-    /// It may not go there.
+    /// The replica may not go there.
     #[error("{shard} cannot go to node {node}: {misfit}")]
     Misfit {
         /// The shard.

@@ -1,4 +1,4 @@
-//! Applications come, change and go.
+//! Deploying, updating and deleting applications.
 
 use crate::command::{Applied, CommandError};
 use crate::limits::APPS_MAX;
@@ -11,7 +11,7 @@ use e3_placement::{Cluster, Placement, Request, admit, by_name};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The policy by which a deployment is placed.
+/// The placement policy of deployments.
 const PLACER: &str = "hcm";
 
 impl Control {
@@ -53,7 +53,7 @@ impl Control {
         Ok(Applied::Deployed(id))
     }
 
-    /// Forgets an application with its state.
+    /// Deletes an application and its state.
     pub(crate) fn delete(&mut self, name: &str) -> Result<Applied, CommandError> {
         let id = self.app_named(name);
         let id = id.ok_or_else(|| CommandError::NoApp(name.into()))?;

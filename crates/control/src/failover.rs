@@ -1,9 +1,9 @@
 //! Fail-over: what happens to shards when nodes fall silent, are heard again, restart or are given
 //! up (E3, 3.5).
 //!
-//! Silence and death differ. A silent node may be alive behind a cut: its shards go on where another
-//! complete copy is, and otherwise wait for it. A process that is certainly gone has lost its copies;
-//! a shard whose last copy goes that way begins empty, which is counted. Design: docs/design/009.
+//! Silence and death differ. A silent node may be alive behind a cut: its shards continue where there is
+//! another complete copy, and otherwise wait for the node. A process that is certainly gone has lost its
+//! copies; a shard whose last copy is lost that way begins empty, which is counted. Design: docs/design/009.
 
 use crate::command::{Applied, CommandError};
 use crate::deliberate::{self, Fault};
@@ -15,8 +15,8 @@ use e3_placement::{Request, pick_backup, pick_primary};
 use std::collections::{BTreeMap, BTreeSet};
 
 impl Control {
-    /// A process of a node joins; shards that waited for room get it. A process that joins in place
-    /// of another proves that the other is gone, with all that it held.
+    /// A process of a node joins; shards that waited for room may use it. A process that joins in place
+    /// of another proves that the other is gone with all its state.
     pub(crate) fn join(
         &mut self,
         hello: &NodeHello,
@@ -61,8 +61,8 @@ impl Control {
         }))
     }
 
-    /// Nodes have fallen silent, by their incarnations. All at once, so that no shard goes over to a
-    /// node that is silent too.
+    /// Nodes, each with its incarnation, have fallen silent. They are handled together, so that no shard
+    /// fails over to a node that is silent too.
     pub(crate) fn lose(&mut self, nodes: &BTreeMap<NodeId, u32>, at: Timestamp) -> Applied {
         let mut changed = false;
         for (node, incarnation) in nodes {
@@ -116,7 +116,7 @@ impl Control {
         Ok(Applied::Changed)
     }
 
-    /// Takes a process that is certainly gone out of all shards, with its copies.
+    /// Removes a process that is certainly gone, with its copies, from all shards.
     fn bury(&mut self, gone: NodeId) {
         if let Some(member) = self.members.get_mut(&gone) {
             member.up = false;

@@ -1,8 +1,8 @@
-//! The resource controller as one deterministic state machine: commands and decisions in, plans out.
+//! The controller as a deterministic state machine: commands in, plans out.
 //!
 //! [`Control`] is what is logged and replayed; it depends on nothing but its commands, so that it can
-//! be replicated. [`Membership`] is soft state beside it: heartbeats come often and soon lose their
-//! worth, so only the decisions drawn from them become commands. Source: E3 (USENIX ATC
+//! be replicated. [`Membership`] is soft state beside it: heartbeats are frequent and soon out of
+//! date, so only the decisions based on them become commands. Source: E3 (USENIX ATC
 //! 2019), 3.2 placement, 3.4 migration, 3.5 fail-over.
 
 mod command;

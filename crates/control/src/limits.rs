@@ -5,7 +5,7 @@ use e3_model::Nanos;
 /// Applications at a time.
 pub const APPS_MAX: usize = 1024;
 /// Silence after which a node counts as lost: many missed heartbeats, since a busy machine may
-/// leave a process waiting for some hundred milliseconds.
+/// leave a process waiting for a few hundred milliseconds.
 pub const HEARTBEAT_TIMEOUT: Nanos = Nanos::from_secs(1);
 /// Longest time between two turns of a controller that listens. After a longer one its process was
 /// paused, or its clock stepped, and nothing can be said about what nodes did meanwhile.
@@ -18,11 +18,11 @@ pub const SILENT_TURNS_MIN: u64 = 5;
 pub const TOGETHER: Nanos = Nanos::from_millis(150);
 /// What a controller that has just started gives the nodes to be heard again.
 pub const START_GRACE: Nanos = Nanos::from_secs(3);
-/// Finished moves that an application remembers, so that whoever asked hears how they ended.
+/// Finished moves that an application remembers, so that their outcomes can be queried.
 pub const MOVES_MAX: usize = 64;
 /// Losses of state that an application remembers by shard and time; the count goes on.
 pub const LOSSES_MAX: usize = 64;
-/// A migration or a joining backup that takes longer counts as stuck.
+/// Time without progress after which a migration or a joining backup counts as stalled.
 pub const PROGRESS_TIMEOUT: Nanos = Nanos::from_secs(30);
 
 const _: () = assert!(TURN_GAP_MAX.0 < HEARTBEAT_TIMEOUT.0);

@@ -1,22 +1,22 @@
-//! Who has been heard of lately. Soft state: never logged, lost with the process.
+//! Which nodes have sent heartbeats lately. Soft state: never logged, lost with the process.
 //!
 //! A controller that was not listening knows nothing. Silence counts from when it began to listen
-//! without a gap, and in two measures: time, and the turns in which it took all that had come. A
-//! paused process, a stepped clock and a clock that runs fast each change one of them only.
+//! without a gap, in two measures: time, and turns in which it took everything that had arrived. A
+//! paused process, a stepped clock and a fast clock each affect only one of them.
 
 use crate::limits::{SILENT_TURNS_MIN, START_GRACE, TOGETHER, TURN_GAP_MAX};
 use crate::state::Control;
 use e3_model::{Nanos, NodeId, Timestamp};
 use std::collections::BTreeMap;
 
-/// A moment in both measures.
+/// A point in both measures.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 struct Moment {
     at: Timestamp,
     turn: u64,
 }
 
-/// A process that was heard.
+/// A process that has sent heartbeats.
 #[derive(Clone, Copy, Default, Debug)]
 struct Heard {
     incarnation: u32,
@@ -36,7 +36,7 @@ enum Silence {
 #[derive(Debug)]
 pub struct Membership {
     timeout: Nanos,
-    /// Since when there was no gap.
+    /// When the last gap ended.
     listening: Moment,
     /// Since the start, in which nodes must first be found again.
     started: Moment,
@@ -48,7 +48,7 @@ pub struct Membership {
 }
 
 impl Membership {
-    /// Nobody heard yet. `timeout` is the silence after which a node counts as lost.
+    /// No heartbeat has come yet. `timeout` is the silence after which a node counts as lost.
     pub fn new(now: Timestamp, timeout: Nanos) -> Membership {
         let now = Moment { at: now, turn: 0 };
         Membership {
@@ -61,7 +61,7 @@ impl Membership {
         }
     }
 
-    /// A node was heard. What an older process sent late does not count.
+    /// Records a heartbeat. A late one of an older process does not count.
     pub fn on_heartbeat(&mut self, now: Timestamp, node: NodeId, incarnation: u32) {
         if std::mem::take(&mut self.deaf) {
             self.listen_anew(now);
@@ -79,7 +79,7 @@ impl Membership {
         self.listening = Moment { at: now, turn };
     }
 
-    /// Whether no member is heard, so that the controller may be the one that is cut off.
+    /// Whether no member is heard: the controller itself may be cut off.
     pub fn is_deaf(&self) -> bool {
         self.deaf
     }

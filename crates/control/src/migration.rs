@@ -1,5 +1,5 @@
 //! Pre-copy migration (E3, 3.4): copy while the source serves, freeze, cut over. Every step is a view
-//! of the shard, and each waits for the node to confirm the one before.
+//! of the shard and waits until the node has confirmed the previous step.
 
 use crate::command::{Applied, CommandError};
 use crate::deliberate::{self, Fault};
@@ -21,19 +21,19 @@ pub struct Migration {
     pub key: ShardKey,
     /// Where the replica is.
     pub from: NodeId,
-    /// Where it goes.
+    /// Where it is moving.
     pub to: NodeId,
-    /// How far it is.
+    /// Its phase.
     pub phase: Phase,
 }
 
-/// Phase of a move.
+/// The phase of a move.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Phase {
-    /// The new node is being brought up to date; the old one serves.
+    /// The new node receives the state; the old one serves.
     Copying,
-    /// The old primary has stopped handling and hands over the rest.
+    /// The old primary has stopped handling messages and transfers the rest.
     Freezing,
 }
 
@@ -53,13 +53,13 @@ pub struct Moved {
     pub outcome: MoveOutcome,
 }
 
-/// How a move ended.
+/// The outcome of a move.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum MoveOutcome {
-    /// The replica is where it was to go, or was there and has gone on since.
+    /// The replica has reached its target; it may have moved on since.
     Done,
-    /// The shard stayed where it was, or its fail-over decided.
+    /// The shard stayed where it was, or a fail-over moved it.
     Cancelled(Cancelled),
 }
 
@@ -67,11 +67,11 @@ pub enum MoveOutcome {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Cancelled {
-    /// The node that it was to go to was lost.
+    /// The target node was lost.
     TargetLost,
-    /// The node that it was to leave was lost.
+    /// The source node was lost.
     SourceLost,
-    /// The primary that its copy came from was lost.
+    /// The primary that sent the copy was lost.
     PrimaryLost,
     /// It made no progress.
     Stalled,
@@ -102,7 +102,7 @@ impl Migration {
 }
 
 impl Control {
-    /// Begins a move; a stateless shard is there at once.
+    /// Begins a move; the move of a stateless shard is done at once.
     pub(crate) fn migrate(
         &mut self,
         key: ShardKey,
@@ -137,7 +137,7 @@ impl Control {
         Ok(Applied::Moving(id))
     }
 
-    /// Whether a replica may move; true if the node that it goes to holds a backup of the shard.
+    /// Checks whether a replica may move; true if the target node holds a backup of the shard.
     fn check_move(&self, key: ShardKey, from: NodeId, to: NodeId) -> Result<bool, CommandError> {
         let name = || self.shard_name(key);
         let app = self.apps.get(&key.app);
@@ -172,7 +172,7 @@ impl Control {
         others.retain(|n| *n != from && *n != to);
         let mut cluster = self.resources();
         if is_backup {
-            // What it takes as a backup it need not find a second time.
+            // The resources that it uses as a backup are not needed a second time.
             cluster.remove(&request, key.service, Role::Backup, to);
         }
         let fits = fits(&request, &cluster, key.service, role, to, &others);
@@ -184,7 +184,7 @@ impl Control {
         Ok(is_backup)
     }
 
-    /// Cancels a move that makes no progress. What serves goes on serving.
+    /// Cancels a move that makes no progress. The replica that serves continues.
     pub(crate) fn cancel(&mut self, key: ShardKey) -> Result<Applied, CommandError> {
         let servers = self.servers();
         let name = self.shard_name(key);
@@ -204,8 +204,8 @@ impl Control {
         Ok(Applied::Changed)
     }
 
-    /// A node has done something that the next step waits for. Events of an older view, and repeated
-    /// ones, change nothing.
+    /// Applies an event of a node that the next step waits for. Events of an older view and repeated
+    /// events change nothing.
     pub(crate) fn on_event(&mut self, event: NodeEvent) -> Applied {
         let (NodeEvent::Synced { key, .. }
         | NodeEvent::Frozen { key, .. }
@@ -225,7 +225,7 @@ impl Control {
 }
 
 impl AppState {
-    /// A joining backup has everything. True if that changed anything.
+    /// A joining backup has everything. Returns whether that changed anything.
     fn on_synced(&mut self, key: ShardKey, view: u32, backup: NodeId) -> bool {
         let moving = self.migrations.iter().position(|m| m.key == key);
         let moving = moving.filter(|at| self.migrations[*at].to == backup);
@@ -259,7 +259,7 @@ impl AppState {
         true
     }
 
-    /// The old primary has stopped: the new one takes over. True if that changed anything.
+    /// The old primary has stopped: the new one takes over. Returns whether that changed anything.
     fn on_frozen(&mut self, key: ShardKey, view: u32) -> bool {
         let Some(at) = self.migrations.iter().position(|m| m.key == key) else {
             return false;

@@ -1,4 +1,4 @@
-//! The controller's state, and how commands change it.
+//! The controller's state and how commands change it.
 
 use crate::command::{Applied, Command, CommandError};
 use crate::limits::LOSSES_MAX;
@@ -11,46 +11,46 @@ use e3_placement::{Cluster, InstanceKey, Request};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// Everything that the controller has decided.
+/// All decisions of the controller.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Control {
     /// Grows with every change of any plan.
     pub version: u64,
     /// Random id of the cluster, not 0.
     pub cluster: u64,
-    /// The hardware.
+    /// The topology.
     pub topology: Topology,
-    /// Nodes that ever joined.
+    /// Nodes that have ever joined.
     pub members: BTreeMap<NodeId, Member>,
     /// Applications.
     pub apps: BTreeMap<AppId, AppState>,
     pub(crate) next_app: u16,
     next_move: u64,
-    /// The latest time that a command named.
+    /// The latest time in a command.
     pub(crate) now: Timestamp,
 }
 
 /// A node that has joined.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Member {
-    /// Number of its process.
+    /// The incarnation of its process.
     pub incarnation: u32,
-    /// What the process calls itself.
+    /// What the process says of itself.
     pub process: u64,
-    /// Where it listens.
+    /// Its address.
     pub address: Address,
-    /// Whether it is heard. A silent process is still the node's, and comes back with what it holds.
+    /// Whether it is heard. A silent process remains the node's and may return with its state.
     pub up: bool,
 }
 
-/// An application and what was decided for it.
+/// An application and the decisions about it.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct AppState {
-    /// Where everything is.
+    /// Where its shards are.
     pub plan: AppPlan,
-    /// Costs of its services.
+    /// The profiles of its services.
     pub profiles: BTreeMap<String, Profile>,
-    /// Why every instance was placed where it was at deployment.
+    /// Why each instance was placed where it was at deployment.
     pub placed: Vec<Placed>,
     /// Moves in flight.
     pub migrations: Vec<Migration>,
@@ -64,7 +64,7 @@ pub struct AppState {
     pub(crate) orphans: BTreeSet<(ServiceId, ShardId)>,
 }
 
-/// The last copy of a shard that had state was lost, or given up: the shard begins empty.
+/// A loss: the last copy of a shard that had state was lost or given up, so the shard begins empty.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Loss {
@@ -82,9 +82,9 @@ pub struct Loss {
 pub struct Placed {
     /// The instance.
     pub key: InstanceKey,
-    /// Where it went.
+    /// Its node.
     pub node: NodeId,
-    /// Why, in one line.
+    /// The reason, in one line.
     pub why: String,
 }
 
@@ -124,7 +124,7 @@ impl AppState {
         }
     }
 
-    /// Whether no copy of the shard is left, and no node has room for it yet.
+    /// Whether no copy of the shard is left and no node has room for it yet.
     pub fn is_orphan(&self, shard: &ShardPlan) -> bool {
         self.orphans.contains(&(shard.service, shard.shard))
     }
@@ -174,7 +174,7 @@ impl Control {
         Ok(applied)
     }
 
-    /// The application of that name.
+    /// The application with this name.
     pub fn app_named(&self, name: &str) -> Option<AppId> {
         self.apps
             .iter()
@@ -189,7 +189,7 @@ impl Control {
             .unwrap_or_else(|| "of a deleted application".into())
     }
 
-    /// Name of a node.
+    /// The name of a node.
     pub fn node_name(&self, id: NodeId) -> String {
         let node = self.topology.node(id).map(|n| n.node.name.clone());
         node.unwrap_or_else(|| "that the topology does not have".into())
@@ -201,12 +201,12 @@ impl Control {
         self.next_move - 1
     }
 
-    /// By node: its server.
+    /// The server of each node.
     pub(crate) fn servers(&self) -> Vec<usize> {
         self.topology.nodes().map(|n| n.server).collect()
     }
 
-    /// The placer's view: who takes part, and what is taken.
+    /// The placer's input: the members, and the resources in use.
     pub fn resources(&self) -> Cluster {
         let mut cluster = Cluster::new(&self.topology);
         for node in self.topology.nodes() {
@@ -226,12 +226,12 @@ impl Control {
         cluster
     }
 
-    /// Whether a node takes part now.
+    /// Whether a node is a member and heard.
     pub fn is_up(&self, node: NodeId) -> bool {
         self.members.get(&node).is_some_and(|m| m.up)
     }
 
-    /// What a node should do now.
+    /// The current plan of a node.
     pub fn plan_for(&self, node: NodeId) -> NodePlan {
         let waiting = self.apps.values().flat_map(|app| {
             let shards = app.plan.shards.iter();
@@ -241,7 +241,7 @@ impl Control {
         let peers = self.topology.nodes();
         let peers = peers
             .filter_map(|n| {
-                // A silent node that keeps its part may be cut off from the controller alone.
+                // A silent node that keeps its role may be cut off from the controller alone.
                 let takes_part = |m: &&Member| m.up || parts.contains(&n.id);
                 let member = self.members.get(&n.id).filter(takes_part)?;
                 let peer = Peer {

@@ -1,6 +1,6 @@
-//! Changing an application that runs: its code, its assets and its settings, but not its shape.
+//! Updating a running application: its code, assets and settings, but not its shape.
 //!
-//! State, placement and requests in flight stay. Each instance goes over between two requests, so
+//! State, placement and requests in flight are kept. Each instance changes between two requests, so
 //! for a short time both versions run side by side.
 
 use crate::command::{Applied, CommandError};
@@ -9,7 +9,7 @@ use e3_model::application::{ApplicationSpec, Service};
 use e3_model::plan::AppPlan;
 use std::collections::BTreeMap;
 
-/// Brings a plan to another version of its application.
+/// Updates a plan to another version of its application.
 pub(crate) fn update(
     plan: &mut AppPlan,
     app: &Application,
@@ -31,10 +31,10 @@ pub(crate) fn update(
     Ok(Applied::Changed)
 }
 
-/// The first field that differs and must not: those that placement, routing, stored state and log
-/// entries follow from.
+/// The first fixed field that differs. Placement, routing, stored state or log entries depend on the
+/// fixed fields.
 fn fixed_difference(old: &ApplicationSpec, new: &ApplicationSpec) -> Option<String> {
-    // Whoever adds a field decides here whether it may change.
+    // Decide here for each new field whether it may change.
     let ApplicationSpec {
         objective: _,
         deadline: _,

@@ -1,4 +1,4 @@
-//! What always holds, checked after every step of a test.
+//! The invariants of the controller's state, checked after every step of a test.
 
 use crate::migration::Migration;
 use crate::state::{AppState, Control};
@@ -6,7 +6,7 @@ use e3_model::plan::ShardPlan;
 use std::collections::BTreeSet;
 
 impl Control {
-    /// Panics if an invariant is broken.
+    /// Panics if an invariant is violated.
     pub fn validate(&self) {
         let servers = self.servers();
         for app in self.apps.values() {

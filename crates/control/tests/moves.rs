@@ -12,7 +12,7 @@ use script::{KEY, NODES, Script};
 fn a_shard_loses_its_state_once_however_many_nodes_go() {
     let mut s = Script::all();
     s.deploy().unwrap();
-    // Nothing was ever committed: nothing can be lost.
+    // Nothing was committed, so nothing can be lost.
     for node in 0..6 {
         s.lose(NodeId(node));
     }
@@ -21,8 +21,8 @@ fn a_shard_loses_its_state_once_however_many_nodes_go() {
     }
     s.settle();
     assert_eq!(s.state_lost(), 0);
-    // All nodes go one after the other, and come back: one loss for each of three shards, although
-    // some of them began again on nodes that were lost next.
+    // All nodes are lost one after another and return: one loss for each of three shards, although
+    // some of them restarted on nodes that were lost next.
     s.fill();
     for node in 0..6 {
         s.lose(NodeId(node));
@@ -32,13 +32,13 @@ fn a_shard_loses_its_state_once_however_many_nodes_go() {
     }
     s.settle();
     assert_eq!(s.state_lost(), 3);
-    // They have not committed anything since.
+    // The shards have committed nothing since.
     for (i, name) in NODES.iter().enumerate() {
         s.join(name, 700 + i as u64);
     }
     s.settle();
     assert_eq!(s.state_lost(), 3);
-    // News of an older primary fills nothing.
+    // An event of an older primary changes nothing.
     let stale = NodeEvent::Filled {
         key: KEY,
         incarnation: s.shard(KEY).incarnation - 1,
@@ -71,7 +71,7 @@ fn every_move_has_the_outcome_that_it_had() {
     assert_eq!(s.outcome(first), off(Cancelled::Stalled));
     assert_eq!((s.outcome(second), s.outcome(third)), (done, done));
 
-    // A late cancellation finds nothing to cancel.
+    // A late cancellation has no effect.
     assert_eq!(s.ok(Command::Cancel { key: KEY }), Applied::Nothing);
     assert_eq!(s.outcome(third), done);
 

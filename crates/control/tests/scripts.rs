@@ -1,4 +1,4 @@
-//! Scripts of a cluster: nodes come and go, shards follow.
+//! Scripts of a cluster: nodes join and are lost, and the controller re-assigns shards.
 
 mod script;
 

@@ -1,4 +1,4 @@
-//! Nodes fall silent, come back, or are gone: whose word counts, and when state is given up.
+//! Nodes fall silent, return, or are gone: whose reports count, and when state is given up.
 
 mod script;
 
@@ -52,7 +52,7 @@ impl Listener {
         lost.into_keys().collect()
     }
 
-    /// Listens for so long; the nodes that are first found lost.
+    /// Listens for this long; returns the first nodes that are found lost.
     fn listen(&mut self, span_ms: u64) -> Vec<NodeId> {
         let end_ms = self.now_ms + span_ms;
         while self.now_ms < end_ms {
@@ -123,7 +123,7 @@ fn a_controller_that_hears_nobody_may_be_cut_off() {
             .iter()
             .all(|n| l.membership.is_silent(now, *n, 1))
     );
-    // The first is heard again; the others have as long as ever to follow.
+    // The first is heard again; the others get the full time to follow.
     l.heard = vec![NodeId(3)];
     assert_eq!(l.listen(900), []);
     l.heard = all_nodes();
@@ -203,7 +203,7 @@ fn copies_that_fall_silent_together_both_count() {
         s.lose_all(&copies);
         assert_eq!(s.shard(KEY), before);
         assert_eq!(s.waits_for(KEY), copies);
-        // One is gone for good; the other has everything.
+        // One is gone for good; the other has a complete copy.
         s.restart(copies[first]);
         let other = copies[1 - first];
         assert_eq!(s.waits_for(KEY), [other]);

@@ -6,8 +6,9 @@ use crate::limits::DEADLINE_AHEAD_MAX;
 use crate::shard::{Asked, Effect, Turn, Waiting};
 use e3_invocation::Effects;
 use e3_model::{DropReason, MessageId, ShardKey, Slot, Timestamp, Via};
-use e3_wire::entry::{DeadLetter, Entry, Outcome, Output, REASON_LEN_MAX, Reply};
+use e3_wire::entry::{DeadLetter, Entry, Outcome, Output, Reply};
 use e3_wire::frame::{Ends, Link};
+use e3_wire::limits::REASON_LEN_MAX;
 use e3_wire::message::Message;
 
 /// What became of a message.

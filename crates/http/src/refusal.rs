@@ -1,13 +1,11 @@
 //! Refusals: a status and the body that every answer with a status of 400 or more has.
 
+use crate::limits::ERROR_LEN_MAX;
 use axum::Json;
 use axum::http::header::{ALLOW, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use e3_model::api::ErrorView;
-
-/// Bytes of an error's text that the framework gave.
-const ERROR_LEN_MAX: usize = 64 << 10;
 
 /// An answer with a status of 400 or more.
 #[derive(Debug)]

@@ -1,6 +1,6 @@
 //! Why a run of a handler fails.
 
-use crate::EFFECTS_LEN_MAX;
+use crate::limits::EFFECTS_LEN_MAX;
 use e3_collections::ApplyError;
 use e3_model::Nanos;
 use thiserror::Error;

@@ -5,18 +5,14 @@
 //! that the two say to each other.
 
 mod error;
+pub mod limits;
 
 pub use error::HandlerError;
 
+use crate::limits::OUTPUT_OVERHEAD_LEN;
 use e3_collections::WriteBatch;
 use e3_model::{Nanos, RequestId, Slot, Timestamp, Via};
 use std::fmt;
-
-/// Bytes of all effects of one invocation, at most: they become one log entry, which must fit in
-/// one datagram.
-pub const EFFECTS_LEN_MAX: usize = 56 * 1024;
-/// Bytes that an output adds to the effects beside its key and payload.
-pub const OUTPUT_OVERHEAD_LEN: usize = 16;
 
 /// What a handler is given.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -88,7 +84,7 @@ pub struct Effects {
 }
 
 impl Effects {
-    /// Bytes that count towards [`EFFECTS_LEN_MAX`].
+    /// Bytes that count towards [`limits::EFFECTS_LEN_MAX`].
     pub fn bytes(&self) -> usize {
         let outputs = self.outputs.iter();
         let outputs = outputs.map(|o| o.key.len() + o.payload.len() + OUTPUT_OVERHEAD_LEN);

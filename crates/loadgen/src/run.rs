@@ -182,30 +182,15 @@ impl<P: FnMut(Progress)> Run<'_, P> {
         let limit = self.client.now() + CHECK_TIME_MAX;
         loop {
             let now = self.client.now();
-            let mut wake = now + TIMELINE_STEP;
-            while self.client.requests.in_flight() < CHECKS_IN_FLIGHT_MAX {
-                match self.workload.next_baseline() {
-                    Check::Ask(call) => {
-                        self.report(Phase::Baseline, 0.0);
-                        let until = now + deadline;
-                        self.client.requests.submit(now, now, until, call);
-                    }
-                    Check::At(at) => {
-                        wake = wake.min(at);
-                        break;
-                    }
-                    Check::Wait => break,
-                    Check::Finished => {
-                        return match self.workload.baseline_unanswered() {
-                            0 => Ok(()),
-                            unanswered => Err(LoadError::Baseline {
-                                app: self.app.clone(),
-                                unanswered,
-                            }),
-                        };
-                    }
-                }
-            }
+            let Some(wake) = self.ask(now, deadline, Phase::Baseline) else {
+                return match self.workload.baseline_unanswered() {
+                    0 => Ok(()),
+                    unanswered => Err(LoadError::Baseline {
+                        app: self.app.clone(),
+                        unanswered,
+                    }),
+                };
+            };
             if now >= limit {
                 return Err(LoadError::Baseline {
                     app: self.app.clone(),
@@ -220,6 +205,30 @@ impl<P: FnMut(Progress)> Run<'_, P> {
                 }
             }
         }
+    }
+
+    /// Sends the queries of a phase that are due. Returns when to continue; None if there are no more.
+    fn ask(&mut self, now: Timestamp, deadline: Nanos, phase: Phase) -> Option<Timestamp> {
+        let wake = now + TIMELINE_STEP;
+        while self.client.requests.in_flight() < CHECKS_IN_FLIGHT_MAX {
+            let next = match phase {
+                Phase::Baseline => self.workload.next_baseline(),
+                _ => self.workload.next_check(now),
+            };
+            match next {
+                Check::Ask(call) => {
+                    if phase == Phase::Baseline {
+                        self.report(phase, 0.0);
+                    }
+                    let until = now + deadline;
+                    self.client.requests.submit(now, now, until, call);
+                }
+                Check::At(at) => return Some(wake.min(at)),
+                Check::Wait => break,
+                Check::Finished => return None,
+            }
+        }
+        Some(wake)
     }
 
     fn not_served(&self, reply: &Reply) -> LoadError {
@@ -384,21 +393,9 @@ impl<P: FnMut(Progress)> Run<'_, P> {
             if now >= give_up {
                 return Ok(());
             }
-            let mut wake = now + TIMELINE_STEP;
-            while self.client.requests.in_flight() < CHECKS_IN_FLIGHT_MAX {
-                match self.workload.next_check(now) {
-                    Check::Ask(call) => {
-                        let until = now + deadline;
-                        self.client.requests.submit(now, now, until, call);
-                    }
-                    Check::At(at) => {
-                        wake = wake.min(at);
-                        break;
-                    }
-                    Check::Wait => break,
-                    Check::Finished => return Ok(()),
-                }
-            }
+            let Some(wake) = self.ask(now, deadline, Phase::Check) else {
+                return Ok(());
+            };
             let checked = self.workload.checked();
             self.report(Phase::Check, checked);
             self.client.turn(wake)?;

@@ -1,17 +1,15 @@
 //! UDP sockets and doorbells: bytes in, bytes out, and a way to sleep until there are some.
 
+pub mod limits;
+
 use e3_model::Address;
+use limits::{DATAGRAM_LEN_MAX, SOCKET_BUFFER_LEN};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// Receive and send buffer asked of the kernel, in bytes: bursts of whole windows must fit.
-pub const SOCKET_BUFFER_LEN: usize = 4 << 20;
-/// Largest datagram.
-pub const DATAGRAM_LEN_MAX: usize = 65_536;
 
 /// Why a socket is not to be had.
 #[derive(Debug, thiserror::Error)]

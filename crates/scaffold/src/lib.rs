@@ -5,6 +5,7 @@
 
 mod build;
 mod error;
+mod limits;
 mod project;
 mod toolchain;
 

@@ -1,11 +1,9 @@
 //! New projects.
 
 use crate::ScaffoldError;
+use crate::limits::NAME_LEN_MAX;
 use std::fs;
 use std::path::{Path, PathBuf};
-
-/// Longest name of a service.
-const NAME_LEN_MAX: usize = 63;
 
 /// Language of a service.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,10 +1,10 @@
 //! Log entries and the rest of what a primary sends to its backups.
 //!
-//! One entry = identity of the message, code version, `now`, trace, write batch, outputs, reply
-//! (DESIGN: State). A backup applies the batch; it does not run the handler.
+//! An entry has the identity of the message, code version, `now`, trace, write batch, outputs and reply.
+//! A backup applies the batch; it does not run the handler.
 
 use crate::codec::{Reader, WireError, Write};
-use crate::limits::{BODY_LEN_MAX, ENTRY_OUTPUTS_MAX, REIGNS_MAX};
+use crate::limits::{BODY_LEN_MAX, ENTRY_OUTPUTS_MAX, REASON_LEN_MAX, REIGNS_MAX};
 use crate::message::{decode_id, decode_trace, encode_id, encode_trace};
 use e3_model::limits::{KEY_LEN_MAX, PAYLOAD_LEN_MAX};
 use e3_model::{EdgeId, MessageId, NodeId, Slot, Timestamp, TraceContext};
@@ -148,8 +148,6 @@ pub enum Outcome {
     Unknown,
 }
 
-/// Bytes of the reason of a dead letter.
-pub const REASON_LEN_MAX: usize = 256;
 /// Bytes of a dead letter and its name beyond reason, key and payload, at most.
 pub const DEAD_LETTER_HEADER_LEN: usize = 48;
 

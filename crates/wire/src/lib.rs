@@ -16,14 +16,14 @@ pub mod message;
 pub use codec::WireError;
 
 use e3_model::limits::{KEY_LEN_MAX, PAYLOAD_LEN_MAX};
-use limits::{BODY_LEN_MAX, DATAGRAM_LEN_MAX, DEAD_LETTERS_LEN_MAX};
+use limits::{BODY_LEN_MAX, DATAGRAM_LEN_MAX, DEAD_LETTERS_LEN_MAX, REASON_LEN_MAX};
 
 const _: () = assert!(
     PAYLOAD_LEN_MAX + KEY_LEN_MAX + message::HEADER_LEN <= BODY_LEN_MAX,
     "every message fits a frame"
 );
 const _: () = assert!(
-    entry::REASON_LEN_MAX + KEY_LEN_MAX + PAYLOAD_LEN_MAX + entry::DEAD_LETTER_HEADER_LEN
+    REASON_LEN_MAX + KEY_LEN_MAX + PAYLOAD_LEN_MAX + entry::DEAD_LETTER_HEADER_LEN
         <= DEAD_LETTERS_LEN_MAX,
     "every dead letter fits"
 );

@@ -8,6 +8,8 @@ pub const DATAGRAM_LEN_MAX: usize = 65_507;
 pub const BODY_LEN_MAX: usize = 60_000;
 /// Bytes of the dead letters in one datagram.
 pub const DEAD_LETTERS_LEN_MAX: usize = BODY_LEN_MAX;
+/// Bytes of the reason of a dead letter.
+pub const REASON_LEN_MAX: usize = 256;
 /// Reigns of primaries that a log remembers.
 pub const REIGNS_MAX: usize = 16;
 /// Outputs of one log entry.

@@ -1,4 +1,4 @@
-//! A controller with its log, and what scripts do with it.
+//! A controller with its log, and the steps of scripts.
 
 #![allow(dead_code, reason = "each test uses a part of it")]
 
@@ -100,7 +100,7 @@ impl Script {
         moved.iter().find(|m| m.id == id).map(|m| m.outcome)
     }
 
-    /// Begins a move; gives its number.
+    /// Begins a move; returns its number.
     pub fn migrate(&mut self, from: NodeId, to: NodeId) -> u64 {
         match self.ok(Command::Migrate { key: KEY, from, to }) {
             Applied::Moving(id) => id,
@@ -170,7 +170,7 @@ impl Script {
         }
     }
 
-    /// All joining backups report that they have everything; primaries that they stopped.
+    /// All joining backups report that they have everything, and primaries that they stopped.
     pub fn settle(&mut self) {
         for _ in 0..20 {
             let mut events = Vec::new();

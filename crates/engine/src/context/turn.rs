@@ -2,7 +2,8 @@
 
 use super::{Ctx, edge, id_bytes};
 use crate::limits::{COMPLETIONS_MAX, REQUEST_HEAD_LEN};
-use e3_invocation::{Completion, EFFECTS_LEN_MAX, HandlerError, Invocation, Outcome};
+use e3_invocation::limits::EFFECTS_LEN_MAX;
+use e3_invocation::{Completion, HandlerError, Invocation, Outcome};
 use std::time::{Duration, Instant};
 
 impl Ctx {
