@@ -7,8 +7,8 @@ mod garbage;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use common::running::{CHAIN, Down, all_handled, handled, run_file, start_load};
-use common::{E3, PATIENCE, are_services_built};
+use common::running::{CHAIN, all_handled, handled, run_file, start_load};
+use common::{E3, PATIENCE};
 use e3_client::{Call, Client, Completed, Duplicate, Event};
 use e3_model::api::{ClusterView, DeployRequest, EndpointsView, NodeView};
 use e3_model::{AppId, Nanos};
@@ -137,21 +137,17 @@ fn incarnations(e3: &E3) -> Vec<(String, u32)> {
 }
 
 /// A cluster with the healthy application; None if there are no modules.
-fn cluster(e3: &E3) -> Option<Down<'_>> {
-    if !are_services_built() {
-        return None;
-    }
-    let down = Down(e3);
+fn cluster() -> Option<E3> {
+    let e3 = E3::with_services()?;
     e3.good(&["up", "--detach", "--port", "0"]);
     let file = e3.file("chain.yaml", CHAIN);
     e3.good(&["deploy", &file, "--wait"]);
-    Some(down)
+    Some(e3)
 }
 
 #[test]
 fn services_that_misbehave_fail_alone() {
-    let e3 = E3::new();
-    let Some(_down) = cluster(&e3) else { return };
+    let Some(e3) = cluster() else { return };
     let before = incarnations(&e3);
     let load = start_load(&e3, "8s");
 
@@ -267,8 +263,7 @@ fn random_bytes_at_every_port_are_counted_and_dropped() {
     const SEED: u64 = 20_190_710;
     const ROUNDS: u64 = 20;
     println!("seed {SEED}");
-    let e3 = E3::new();
-    let Some(_down) = cluster(&e3) else { return };
+    let Some(e3) = cluster() else { return };
     let before = incarnations(&e3);
     let view: ClusterView = get(&e3, "/v1/cluster");
     let endpoints: EndpointsView = get(&e3, "/v1/apps/chain/endpoints");

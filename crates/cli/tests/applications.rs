@@ -5,8 +5,8 @@
 
 mod common;
 
-use common::running::{Down, handled, kill, primary};
-use common::{E3, are_services_built, ended};
+use common::running::{handled, kill, primary};
+use common::{E3, ended};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -109,11 +109,9 @@ const APPS: &[Expected] = &[
 
 #[test]
 fn every_application_keeps_its_promises_through_a_kill_and_a_move() {
-    if !are_services_built() {
+    let Some(e3) = E3::with_services() else {
         return;
-    }
-    let e3 = E3::new();
-    let _down = Down(&e3);
+    };
     e3.good(&["up", "--detach", "--port", "0"]);
     for app in APPS {
         e3.deploy_shipped(app.name);
@@ -229,11 +227,9 @@ fn move_away(e3: &E3, shard: &str) {
 /// counted later than they were sent.
 #[test]
 fn floods_raise_alarms_and_nothing_else_does() {
-    if !are_services_built() {
+    let Some(e3) = E3::with_services() else {
         return;
-    }
-    let e3 = E3::new();
-    let _down = Down(&e3);
+    };
     e3.good(&["up", "--detach", "--port", "0"]);
     for app in ["nfv-din", "nfv-ifid"] {
         e3.deploy_shipped(app);
@@ -267,11 +263,9 @@ fn stated_flows(app: &str) -> Vec<(String, f64)> {
 /// another; messages go where the page of flows says.
 #[test]
 fn loads_can_be_repeated_and_flow_as_stated() {
-    if !are_services_built() {
+    let Some(e3) = E3::with_services() else {
         return;
-    }
-    let e3 = E3::new();
-    let _down = Down(&e3);
+    };
     e3.good(&["up", "--detach", "--port", "0"]);
     for app in APPS {
         e3.deploy_shipped(app.name);
@@ -301,11 +295,9 @@ fn loads_can_be_repeated_and_flow_as_stated() {
 /// Primary and backup of a shard die at once: whatever comes of it, it is not proved.
 #[test]
 fn state_that_is_lost_is_never_proved() {
-    if !are_services_built() {
+    let Some(e3) = E3::with_services() else {
         return;
-    }
-    let e3 = E3::new();
-    let _down = Down(&e3);
+    };
     e3.good(&["up", "--detach", "--port", "0"]);
     e3.deploy_shipped("iot-ts");
     let words = [
@@ -347,11 +339,9 @@ fn state_that_is_lost_is_never_proved() {
 /// Ctrl-C ends the sending, not the report.
 #[test]
 fn a_load_that_is_interrupted_is_reported() {
-    if !are_services_built() {
+    let Some(e3) = E3::with_services() else {
         return;
-    }
-    let e3 = E3::new();
-    let _down = Down(&e3);
+    };
     e3.good(&["up", "--detach", "--port", "0"]);
     e3.deploy_shipped("rta-ptc");
     let words = [

@@ -4,8 +4,8 @@
 
 mod common;
 
-use common::running::{Down, pid, run_file};
-use common::{E3, are_services_built, ended};
+use common::running::{pid, run_file};
+use common::{E3, ended};
 use rustix::process::{Signal, kill_process};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -148,11 +148,9 @@ fn the_checker_of_histories_refuses_what_no_store_says() {
 
 #[test]
 fn nothing_is_lost_or_repeated_under_faults() {
-    if !are_services_built() {
+    let Some(e3) = E3::with_services() else {
         return;
-    }
-    let e3 = E3::new();
-    let _down = Down(&e3);
+    };
     start(&e3);
     let seed = std::env::var("E3_CHAOS_SEED").unwrap_or(SEED.into());
     let arguments = [
@@ -182,9 +180,9 @@ fn nothing_is_lost_or_repeated_under_faults() {
 
 #[test]
 fn nothing_is_lost_or_repeated_when_the_network_fails() {
-    if !are_services_built() {
+    let Some(e3) = E3::with_services() else {
         return;
-    }
+    };
     let is_root = rustix::process::geteuid().is_root();
     let has_nft = Command::new("nft").arg("--version").output().is_ok();
     if !is_root || !has_nft {
@@ -193,7 +191,7 @@ fn nothing_is_lost_or_repeated_when_the_network_fails() {
     }
     let seed = std::env::var("E3_CHAOS_SEED").unwrap_or(SEED.into());
     let report = survives(
-        &E3::new(),
+        &e3,
         &[
             "chaos",
             "kvs",
@@ -212,11 +210,9 @@ fn nothing_is_lost_or_repeated_when_the_network_fails() {
 
 #[test]
 fn what_is_paused_goes_on_after_an_interruption() {
-    if !are_services_built() {
+    let Some(e3) = E3::with_services() else {
         return;
-    }
-    let e3 = E3::new();
-    let _down = Down(&e3);
+    };
     start(&e3);
     let supervisor = pid(&run_file(&e3, "cluster.json")["supervisor"]);
     let number = supervisor.as_raw_nonzero().get();

@@ -3,9 +3,7 @@
 
 mod common;
 
-use common::running::{
-    CHAIN, Down, all_handled, handled, kill, pid, primary, run_file, start_load,
-};
+use common::running::{CHAIN, all_handled, handled, kill, pid, primary, run_file, start_load};
 use common::{E3, services};
 use rustix::process::{Signal, kill_process};
 use serde_json::Value;
@@ -19,7 +17,6 @@ fn ready(e3: &E3) -> bool {
 #[test]
 fn a_cluster_lives_and_survives_kills() {
     let e3 = E3::new();
-    let _down = Down(&e3);
     let up = e3.good(&["up", "--detach", "--port", "0"]);
     assert!(up.contains("is up: 6 nodes"), "{up}");
 

@@ -6,8 +6,8 @@ mod common;
 #[path = "common/relay.rs"]
 mod relay;
 
-use common::running::{CHAIN, Down, all_handled, handled, run_file, start_load};
-use common::{E3, PATIENCE, are_services_built};
+use common::running::{CHAIN, all_handled, handled, run_file, start_load};
+use common::{E3, PATIENCE};
 use e3_client::{Call, Client, Completed, Duplicate, Event};
 use e3_model::api::{ClusterView, EndpointsView, NodeView};
 use e3_model::{
@@ -187,11 +187,9 @@ fn flipped_bits_stop_nothing() {
     const PEER: usize = 3_600;
     const HEARTBEATS: usize = 600;
     println!("seed {SEED}");
-    let e3 = E3::new();
-    if !are_services_built() {
+    let Some(e3) = E3::with_services() else {
         return;
-    }
-    let _down = Down(&e3);
+    };
     e3.good(&["up", "--detach", "--port", "0"]);
     let file = e3.file("chain.yaml", CHAIN);
     e3.good(&["deploy", &file, "--wait"]);

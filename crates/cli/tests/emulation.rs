@@ -2,8 +2,7 @@
 
 mod common;
 
-use common::running::Down;
-use common::{E3, are_services_built};
+use common::E3;
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -117,11 +116,9 @@ fn busy_us(e3: &E3, app: &str, handled: usize) -> f64 {
 
 #[test]
 fn a_request_takes_as_much_longer_on_the_slower_kind_of_node_as_the_profile_says() {
-    if !are_services_built() {
+    let Some(e3) = E3::with_services() else {
         return;
-    }
-    let e3 = E3::new();
-    let _down = Down(&e3);
+    };
     let topology = e3.file("topology.yaml", &topology("memory: 4Gi"));
     e3.good(&["up", "--detach", "--port", "0", "--topology", &topology]);
     let mut busy = 7_u64.to_le_bytes()[..1].to_vec();
@@ -165,11 +162,9 @@ fn a_request_takes_as_much_longer_on_the_slower_kind_of_node_as_the_profile_says
 
 #[test]
 fn a_datagram_takes_the_link_latency_in_each_direction() {
-    if !are_services_built() {
+    let Some(e3) = E3::with_services() else {
         return;
-    }
-    let e3 = E3::new();
-    let _down = Down(&e3);
+    };
     let nic = format!("memory: 4Gi, linkLatency: {}ms", LINK_LATENCY.as_millis());
     let topology = e3.file("topology.yaml", &topology(&nic));
     e3.good(&["up", "--detach", "--port", "0", "--topology", &topology]);
@@ -199,11 +194,9 @@ fn a_datagram_takes_the_link_latency_in_each_direction() {
 
 #[test]
 fn a_process_uses_no_more_memory_than_its_node_has() {
-    if !are_services_built() {
+    let Some(e3) = E3::with_services() else {
         return;
-    }
-    let e3 = E3::new();
-    let _down = Down(&e3);
+    };
     let nic = format!("memory: {MEMORY_MIB}Mi");
     let topology = e3.file("topology.yaml", &topology(&nic));
     e3.good(&["up", "--detach", "--port", "0", "--topology", &topology]);

@@ -4,8 +4,8 @@ mod common;
 #[path = "common/http.rs"]
 mod http;
 
-use common::running::{CHAIN, Down, kill, primary};
-use common::{E3, PATIENCE, are_services_built};
+use common::running::{CHAIN, kill, primary};
+use common::{E3, PATIENCE};
 use http::Http;
 use serde_json::{Value, json};
 use std::path::Path;
@@ -57,11 +57,9 @@ fn counted(body: &[u8]) -> i64 {
 
 #[test]
 fn requests_and_refusals() {
-    if !are_services_built() {
+    let Some(e3) = E3::with_services() else {
         return;
-    }
-    let e3 = E3::new();
-    let _down = Down(&e3);
+    };
     let apps = [
         ("echo.yaml", single("echo", "echo.wasm", 1000)),
         (
@@ -291,11 +289,9 @@ fn stalls(http: &Http) {
 
 #[test]
 fn an_overloaded_node_says_when_to_retry_and_keeps_its_word() {
-    if !are_services_built() {
+    let Some(e3) = E3::with_services() else {
         return;
-    }
-    let e3 = E3::new();
-    let _down = Down(&e3);
+    };
     cluster(
         &e3,
         &[("misbehave.yaml", single("misbehave", "misbehave.wasm", 1))],
@@ -328,11 +324,9 @@ fn an_overloaded_node_says_when_to_retry_and_keeps_its_word() {
 
 #[test]
 fn a_repeat_gets_the_stored_answer_at_every_node() {
-    if !are_services_built() {
+    let Some(e3) = E3::with_services() else {
         return;
-    }
-    let e3 = E3::new();
-    let _down = Down(&e3);
+    };
     cluster(&e3, &[("chain.yaml", CHAIN.to_string())]);
     let http = Http::new(&e3);
     let path = "/v1/apps/chain?key=anna";
@@ -402,11 +396,9 @@ fn until_counted(http: &Http, node: usize, path: &str, key: [(&str, &str); 1]) -
 
 #[test]
 fn each_effect_takes_place_once_while_the_primary_is_killed() {
-    if !are_services_built() {
+    let Some(e3) = E3::with_services() else {
         return;
-    }
-    let e3 = E3::new();
-    let _down = Down(&e3);
+    };
     cluster(&e3, &[("chain.yaml", CHAIN.to_string())]);
     let http = Http::new(&e3);
     const CLIENTS: usize = 4;

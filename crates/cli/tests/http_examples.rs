@@ -4,8 +4,7 @@ mod common;
 #[path = "common/http.rs"]
 mod http;
 
-use common::running::Down;
-use common::{E3, are_services_built};
+use common::E3;
 use http::Http;
 use serde_json::{Value, json};
 use std::path::Path;
@@ -13,9 +12,9 @@ use std::process::Command;
 
 #[test]
 fn the_documented_examples_work() {
-    if !are_services_built() {
+    let Some(e3) = E3::with_services() else {
         return;
-    }
+    };
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let examples = root.join("docs/examples");
     let script = std::fs::read_to_string(examples.join("request.sh")).unwrap();
@@ -26,8 +25,6 @@ fn the_documented_examples_work() {
             "{page} shows docs/examples/request.sh"
         );
     }
-    let e3 = E3::new();
-    let _down = Down(&e3);
     e3.good(&["up", "--detach", "--port", "0"]);
     e3.deploy_shipped("rta-ptc");
     let http = Http::new(&e3);

@@ -3,7 +3,6 @@
 mod common;
 
 use common::E3;
-use common::running::Down;
 
 const APP: &str = "\
 apiVersion: e3.dev/v1alpha1
@@ -49,7 +48,6 @@ const ODD: &str = "1";
 #[test]
 fn a_dead_letter_is_listed_and_replayed() {
     let e3 = E3::new();
-    let _down = Down(&e3);
     std::fs::write(
         e3.dir.path().join("gate.wasm"),
         wat::parse_str(GATE).unwrap(),

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::running::{CHAIN, Down, handled, kill, run_file, signal};
+use common::running::{CHAIN, handled, kill, run_file, signal};
 use common::{E3, Ended, are_services_built, ended};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -44,7 +44,6 @@ fn restarted(e3: &E3, name: &str) {
 #[test]
 fn a_cluster_goes_on_when_no_process_can_log() {
     let e3 = E3::new();
-    let _down = Down(&e3);
     let logs = state(&e3).join("logs");
     std::fs::create_dir_all(&logs).unwrap();
     for name in ["supervisor", "controller", "s1-host", "s1-nic0"] {
@@ -62,7 +61,6 @@ fn a_cluster_goes_on_when_no_process_can_log() {
 #[test]
 fn a_cluster_goes_on_when_nobody_reads_standard_error() {
     let e3 = E3::new();
-    let _down = Down(&e3);
     let mut command = e3.command(&up(&[]));
     let mut cluster = command.stderr(Stdio::piped()).spawn().unwrap();
     let mut first = String::new();
@@ -79,7 +77,6 @@ fn a_cluster_goes_on_when_nobody_reads_standard_error() {
 #[test]
 fn log_lines_have_time_level_and_process() {
     let e3 = E3::new();
-    let _down = Down(&e3);
     e3.good(&up(&["--detach"]));
     restarted(&e3, "s1-host");
     // Another program's text commands no terminal.
@@ -128,7 +125,6 @@ fn is_alive(process: &Value) -> bool {
 /// Runs a cluster, does something to its directory, and expects it to stop for `reason`.
 fn stops_when(reason: &str, happens: impl FnOnce(&Path)) {
     let e3 = E3::new();
-    let _down = Down(&e3);
     let log = e3.dir.path().join("stderr");
     let mut command = e3.command(&up(&[]));
     let mut cluster = command.stderr(File::create(&log).unwrap()).spawn().unwrap();
@@ -249,11 +245,9 @@ fn down_answered(e3: &E3, answer: &str) -> Ended {
 
 #[test]
 fn lost_state_is_announced() {
-    if !are_services_built() {
+    let Some(e3) = E3::with_services() else {
         return;
-    }
-    let e3 = E3::new();
-    let _down = Down(&e3);
+    };
     let up = ["up", "--detach", "--port", "0"];
     let first = e3.run(&up);
     assert!(!first.err.contains("start empty"), "{first:?}");
@@ -286,11 +280,9 @@ fn lost_state_is_announced() {
 /// one ends the program.
 #[test]
 fn a_second_interrupt_ends_a_load_at_once() {
-    if !are_services_built() {
+    let Some(e3) = E3::with_services() else {
         return;
-    }
-    let e3 = E3::new();
-    let _down = Down(&e3);
+    };
     e3.good(&up(&["--detach"]));
     e3.good(&["deploy", "hello", "--wait"]);
     let load = ["load", "hello", "--rate", "200", "--duration", "600s"];
@@ -346,10 +338,9 @@ fn a_state_directory_may_have_any_name() {
 
 #[test]
 fn a_copied_program_needs_nothing_else() {
-    if !are_services_built() {
+    let Some(e3) = E3::with_services() else {
         return;
-    }
-    let e3 = E3::new();
+    };
     let program = e3.dir.path().join("bin/e3");
     let empty = e3.dir.path().join("empty");
     std::fs::create_dir_all(&empty).unwrap();
@@ -378,7 +369,6 @@ fn a_copied_program_needs_nothing_else() {
         "{found}"
     );
     run(&up(&["--detach"]));
-    let _down = Down(&e3);
     run(&["deploy", "hello", "--wait"]);
     let answer = run(&["call", "hello", "--text", "hello, world"]);
     assert!(answer.contains("hello, world"), "{answer}");

@@ -3,8 +3,8 @@
 
 mod common;
 
-use common::running::{CHAIN, Down, all_handled, kill, pid, primary, run_file, start_load};
-use common::{E3, are_services_built};
+use common::E3;
+use common::running::{CHAIN, all_handled, kill, pid, primary, run_file, start_load};
 use e3_model::NodeId;
 use e3_model::api::{AppView, ClusterView, NodeView};
 use e3_wire::heartbeat::{self, Heartbeat};
@@ -98,11 +98,9 @@ fn backup(e3: &E3, shard: &str) -> String {
 
 #[test]
 fn what_lacks_is_named_within_two_seconds() {
-    if !are_services_built() {
+    let Some(e3) = E3::with_services() else {
         return;
-    }
-    let e3 = E3::new();
-    let _down = Down(&e3);
+    };
     e3.good(&["up", "--detach", "--port", "0", "--no-restart"]);
     let file = e3.file("chain.yaml", CHAIN);
     e3.good(&["deploy", &file, "--wait"]);
@@ -136,11 +134,9 @@ fn what_lacks_is_named_within_two_seconds() {
 
 #[test]
 fn counts_never_fall_while_shards_move_and_nodes_die() {
-    if !are_services_built() {
+    let Some(e3) = E3::with_services() else {
         return;
-    }
-    let e3 = E3::new();
-    let _down = Down(&e3);
+    };
     e3.good(&["up", "--detach", "--port", "0"]);
     let file = e3.file("chain.yaml", CHAIN);
     e3.good(&["deploy", &file, "--wait"]);

@@ -2,8 +2,8 @@
 
 mod common;
 
-use common::running::{CHAIN, Down, all_handled, handled, kill, signal, start_load};
-use common::{E3, are_services_built};
+use common::E3;
+use common::running::{CHAIN, all_handled, handled, kill, signal, start_load};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::time::Duration;
@@ -69,11 +69,9 @@ fn chain_is_up(e3: &E3, manifest: &str) {
 
 #[test]
 fn a_controller_that_is_away_changes_nothing() {
-    if !are_services_built() {
+    let Some(e3) = E3::with_services() else {
         return;
-    }
-    let e3 = E3::new();
-    let _down = Down(&e3);
+    };
     chain_is_up(&e3, CHAIN);
     let before = placement(&e3);
     let load = start_load(&e3, "22s");
@@ -96,11 +94,9 @@ fn a_controller_that_is_away_changes_nothing() {
 
 #[test]
 fn nodes_that_are_silent_together_come_back_with_all_that_they_had() {
-    if !are_services_built() {
+    let Some(e3) = E3::with_services() else {
         return;
-    }
-    let e3 = E3::new();
-    let _down = Down(&e3);
+    };
     chain_is_up(&e3, CHAIN);
     let (before, had) = (placement(&e3), ops(&e3));
     pause(&e3, &NODES, Duration::from_secs(3));
@@ -119,11 +115,9 @@ fn nodes_that_are_silent_together_come_back_with_all_that_they_had() {
 
 #[test]
 fn the_only_copy_of_a_shard_is_waited_for_until_the_operator_gives_it_up() {
-    if !are_services_built() {
+    let Some(e3) = E3::with_services() else {
         return;
-    }
-    let e3 = E3::new();
-    let _down = Down(&e3);
+    };
     chain_is_up(&e3, &CHAIN.replace("replicas: 2", "replicas: 1"));
     let (before, had) = (placement(&e3), ops(&e3));
     let (shard, node) = {

@@ -3,8 +3,8 @@
 
 mod common;
 
-use common::running::{Down, handled};
-use common::{E3, are_services_built};
+use common::E3;
+use common::running::handled;
 use e3_packet::PacketBuilder;
 use std::net::Ipv4Addr;
 
@@ -73,11 +73,9 @@ fn a_bad_file_is_refused_without_a_cluster() {
 
 #[test]
 fn a_file_is_sent_whole_at_its_pace() {
-    if !are_services_built() {
+    let Some(e3) = E3::with_services() else {
         return;
-    }
-    let e3 = E3::new();
-    let _down = Down(&e3);
+    };
     e3.good(&["up", "--detach", "--port", "0"]);
     let all_accepted = |report: &serde_json::Value, count: u64| {
         let l = &report["ledger"];

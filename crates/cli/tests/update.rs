@@ -2,8 +2,8 @@
 
 mod common;
 
-use common::running::{CHAIN, Down, all_handled, kill, primary, start_load};
-use common::{E3, are_services_built};
+use common::E3;
+use common::running::{CHAIN, all_handled, kill, primary, start_load};
 use serde_json::Value;
 use std::process::Stdio;
 
@@ -51,11 +51,9 @@ fn code_version(e3: &E3) -> u64 {
 
 #[test]
 fn an_application_changes_while_it_serves() {
-    if !are_services_built() {
+    let Some(e3) = E3::with_services() else {
         return;
-    }
-    let e3 = E3::new();
-    let _down = Down(&e3);
+    };
     let manifest = e3.file("router.yaml", APP);
     e3.file("routes.txt", ROUTES);
     let deploy = ["deploy", &manifest, "--wait"];
@@ -163,11 +161,9 @@ spec:
 
 #[test]
 fn a_fail_over_does_not_wait_for_code_that_is_being_compiled() {
-    if !are_services_built() {
+    let Some(e3) = E3::with_services() else {
         return;
-    }
-    let e3 = E3::new();
-    let _down = Down(&e3);
+    };
     e3.good(&["up", "--detach", "--port", "0"]);
     let chain = e3.file("chain.yaml", CHAIN);
     e3.good(&["deploy", &chain, "--wait"]);

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 /// Longest wait for anything that should happen.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A state directory and the program on it.
+/// A state directory and the program on it. A cluster that runs there is stopped in the end.
 pub struct E3 {
     /// Temporary.
     pub dir: tempfile::TempDir,
@@ -44,12 +44,25 @@ pub fn are_services_built() -> bool {
     built
 }
 
+impl Drop for E3 {
+    fn drop(&mut self) {
+        if self.dir.path().join("state/run").exists() {
+            self.run(&["down"]);
+        }
+    }
+}
+
 impl E3 {
     /// An empty directory.
     pub fn new() -> E3 {
         E3 {
             dir: tempfile::tempdir().unwrap(),
         }
+    }
+
+    /// The same, if the modules have been built; otherwise says that the test is skipped.
+    pub fn with_services() -> Option<E3> {
+        are_services_built().then(E3::new)
     }
 
     /// A file in it.

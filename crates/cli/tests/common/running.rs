@@ -35,15 +35,6 @@ spec:
     - {name: next, from: front, to: back}
 ";
 
-/// Ends the cluster whatever becomes of the test.
-pub struct Down<'a>(pub &'a E3);
-
-impl Drop for Down<'_> {
-    fn drop(&mut self) {
-        self.0.run(&["down"]);
-    }
-}
-
 /// A file of the running cluster.
 pub fn run_file(e3: &E3, file: &str) -> Value {
     let path = e3.dir.path().join("state/run").join(file);
