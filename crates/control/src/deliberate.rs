@@ -11,6 +11,6 @@ e3_model::deliberate_faults! {
     FreezeSkipped,
     /// A lost backup is not replaced.
     BackupNotReplaced,
-    /// What a node says of an older view counts.
+    /// A node's events of an older view are applied.
     OldEventsCount,
 }

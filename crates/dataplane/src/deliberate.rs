@@ -5,7 +5,7 @@ e3_model::deliberate_faults! {
     NoLeases,
     /// A new primary does not wait until the leases of its predecessor have run out.
     ServeAtIgnored,
-    /// A node goes on granting leases to a primary that it knows to be replaced.
+    /// A node keeps granting leases to a primary that it knows to be replaced.
     LeaseForReplaced,
     /// An entry counts as committed before the backups have it.
     CommitAlone,
@@ -27,9 +27,9 @@ e3_model::deliberate_faults! {
     OutboxTrimmedEarly,
     /// Backups hear that everything is durable downstream.
     ReleasedTooFar,
-    /// Channels of former incarnations of a shard are taken.
+    /// Channels of former incarnations of a shard are accepted.
     IncarnationIgnored,
-    /// A stream of a former primary is taken.
+    /// A stream of a former primary is accepted.
     FormerPrimaryFollowed,
     /// A snapshot lacks the messages that were handled and released.
     SnapshotWithoutHandled,
@@ -37,7 +37,7 @@ e3_model::deliberate_faults! {
     SnapshotWithoutState,
     /// A backup counts as complete when its stream begins.
     SyncedAtOnce,
-    /// A frozen primary goes on handling.
+    /// A frozen primary keeps handling messages.
     FrozenHandles,
     /// A backup remembers entries and does not apply their writes.
     BackupAppliesNothing,

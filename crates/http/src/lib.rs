@@ -1,5 +1,5 @@
-//! What the HTTP servers of the controller and of the nodes have in common: who may address them,
-//! how they refuse, and how their descriptions begin.
+//! The common parts of the HTTP servers of the controller and of the nodes: checks of host and origin,
+//! refusals, and the beginning of their OpenAPI descriptions.
 
 mod limits;
 pub mod openapi;

@@ -1,8 +1,8 @@
-//! How every description of an API begins (OpenAPI 3.1).
+//! The beginning of every description of an API (OpenAPI 3.1).
 
 use serde_json::{Value, json};
 
-/// A document with version and licence, as yet without paths.
+/// A document with version and licence, and without paths.
 pub fn document(title: &str, description: &str) -> Value {
     json!({
         "openapi": "3.1.0",

@@ -1,6 +1,6 @@
-//! Whether a request is meant for this server and comes from no other site.
+//! Checks that a request is meant for this server and does not come from another site.
 //!
-//! A page in a browser on this machine is no client. A request must name a loopback address as its
+//! A page in a browser on this machine is not a client. A request must name a loopback address as its
 //! host, so that no foreign name that resolves to it passes (DNS rebinding), and must not come from a
 //! page of another origin (RFC 6454).
 
@@ -14,7 +14,7 @@ use std::net::IpAddr;
 /// A server on loopback, as its clients address it.
 #[derive(Clone, Copy, Debug)]
 pub struct Own {
-    /// What it is, for messages, such as "controller".
+    /// The kind of server, for messages, such as "controller".
     pub what: &'static str,
     /// Its TCP port.
     pub port: u16,
@@ -33,7 +33,9 @@ impl Own {
         let wanted = format!("must be 127.0.0.1:{0} or localhost:{0}", self.port);
         let refuse = |error: String| Err(Refusal::new(StatusCode::MISDIRECTED_REQUEST, error));
         let (Some(host), None) = (hosts.next(), hosts.next()) else {
-            return refuse(format!("there must be one Host header, and it {wanted}"));
+            return refuse(format!(
+                "the request must have one Host header, and it {wanted}"
+            ));
         };
         let host = String::from_utf8_lossy(host.as_bytes());
         let target = request.uri().authority().map(Authority::as_str);
@@ -68,7 +70,7 @@ impl Own {
         let address = host.trim_start_matches('[').trim_end_matches(']');
         let loopback = host.eq_ignore_ascii_case("localhost")
             || address.parse::<IpAddr>().is_ok_and(|a| a.is_loopback());
-        // A URL's default port is left out.
+        // A URL omits the default port.
         let port = parsed.port_u16().unwrap_or(80);
         loopback && port == self.port && !authority.contains('@')
     }

@@ -1,4 +1,4 @@
-//! Refusals: a status and the body that every answer with a status of 400 or more has.
+//! Refusals: a status of 400 or more, with the same kind of body in every answer.
 
 use crate::limits::ERROR_LEN_MAX;
 use axum::Json;
@@ -16,7 +16,7 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    /// Without hint and headers.
+    /// A refusal without hint and headers.
     pub fn new(status: StatusCode, error: impl Into<String>) -> Refusal {
         let error = error.into();
         Refusal {
@@ -38,7 +38,7 @@ impl Refusal {
             .header(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"))
     }
 
-    /// Adds what to do about it.
+    /// Adds a hint: what to do about it.
     pub fn hint(mut self, hint: impl Into<String>) -> Refusal {
         self.body.hint = Some(hint.into());
         self
@@ -50,7 +50,7 @@ impl Refusal {
         self
     }
 
-    /// Says when to try again.
+    /// Says when to retry.
     pub fn retry_after(self, wait_s: u64) -> Refusal {
         self.header(RETRY_AFTER, wait_s.into())
     }
@@ -66,7 +66,7 @@ impl IntoResponse for Refusal {
     }
 }
 
-/// Refusals of the framework (paths, queries, bodies, methods) in the shape of all others.
+/// Gives refusals of the framework (paths, queries, bodies, methods) the form of all others.
 pub async fn as_json(response: Response) -> Response {
     let status = response.status();
     let kind = response.headers().get(CONTENT_TYPE);

@@ -94,8 +94,8 @@ impl Stage {
         Ok(Stage { injector, own })
     }
 
-    /// Probes a shard while a fault is made; gives when the fault began, and the answers so far.
-    /// `until` says from the answers when enough came.
+    /// Probes a shard while a fault is injected. Returns when the fault began, and the answers so far;
+    /// `until` decides by the answers when to stop.
     fn probe(
         &self,
         fault: Fault,
@@ -142,7 +142,7 @@ impl Stage {
                 }
             }
             over.store(true, Ordering::Relaxed);
-            // Ends a fault that still goes on.
+            // Ends a fault that is still in progress.
             self.injector.stop.store(true, Ordering::Relaxed);
             let panicked = |_| Failure::new(Exit::Unexpected, "a thread has panicked");
             injecting.join().map_err(panicked)??;
@@ -200,7 +200,7 @@ impl Stage {
         Ok(load::drive_alone(&self.own.client, &plan, |_| {})?.achieved_rps)
     }
 
-    /// The views of all shards together: each fail-over makes one more.
+    /// The sum of the views of all shards: each fail-over adds one.
     fn views(&self) -> Result<u64, Failure> {
         let all = self.own.client.instances()?.into_iter();
         let primaries = all.filter(|i| i.role == Role::Primary);
@@ -232,7 +232,7 @@ impl Stage {
     }
 }
 
-/// Takes the answers that have come, waiting for a moment for the first.
+/// Takes the answers that have arrived; waits briefly for the first.
 fn take(answers: &Receiver<Answer>, all: &mut Vec<Answer>) {
     all.extend(answers.recv_timeout(PROBE_BEFORE / 100).ok());
     all.extend(answers.try_iter());

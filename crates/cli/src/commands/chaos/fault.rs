@@ -11,7 +11,7 @@ use std::time::Duration;
 pub enum Fault {
     /// Kill a node with SIGKILL
     Kill,
-    /// Pause a node with SIGSTOP, then continue it
+    /// Pause a node with SIGSTOP, then resume it
     Pause,
     /// Stop a node with SIGTERM
     Restart,
@@ -23,7 +23,7 @@ pub enum Fault {
     RestartController,
     /// Pause the supervisor, which restarts processes that exit
     PauseSupervisor,
-    /// Kill the supervisor, and all nodes and the controller with it; start the cluster again
+    /// Kill the supervisor, and all nodes and the controller with it; then restart the cluster
     KillSupervisor,
     /// Pause all nodes, but not the controller
     PauseNodes,
@@ -39,19 +39,19 @@ pub enum Fault {
     CutPeers,
     /// Cut a node off from the controller, but not from the other nodes
     CutController,
-    /// Lose what a node sends to nodes and controller; it still receives
+    /// Lose the datagrams that a node sends to nodes and controller; it still receives
     OneWay,
-    /// Lose one datagram in ten, of all
+    /// Lose one in ten of all datagrams
     Drop,
-    /// Start a node again with a clock that is an hour ahead, then with the right one
+    /// Restart a node with a clock that is an hour ahead, then with the right one
     #[cfg(feature = "clock-offset")]
     ClockAhead,
-    /// Start a node again with a clock that is an hour behind, then with the right one
+    /// Restart a node with a clock that is an hour behind, then with the right one
     #[cfg(feature = "clock-offset")]
     ClockBehind,
 }
 
-/// What a fault is done to.
+/// The target of a fault.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Subject {
     /// One node.
@@ -63,9 +63,8 @@ pub enum Subject {
 }
 
 impl Fault {
-    /// All of them that are chosen if none is named: those that an application with two replicas
-    /// survives. With its supervisor, every process of a cluster on one machine ends, and all state with
-    /// them.
+    /// The faults to choose from if none is named: those that an application with two replicas survives.
+    /// The loss of the supervisor ends every process of the cluster, and all state is lost.
     pub fn defaults(network: bool) -> Vec<Fault> {
         let all = Fault::value_variants().iter().copied();
         let possible = all.filter(|f| network || !f.needs_network());
@@ -82,7 +81,7 @@ impl Fault {
         }
     }
 
-    /// Whether it needs a network of the cluster's own.
+    /// Whether it needs a cluster in its own network namespace.
     pub fn needs_network(self) -> bool {
         matches!(
             self,
@@ -90,7 +89,7 @@ impl Fault {
         )
     }
 
-    /// What it is done to.
+    /// Its target.
     pub fn subject(self) -> Subject {
         match self {
             Fault::Kill | Fault::Pause | Fault::Restart => Subject::Node,
@@ -120,7 +119,7 @@ impl Fault {
         }
     }
 
-    /// Whether it can cost a shard one of its copies, so that no other such fault may come with it.
+    /// Whether it can cost a shard one of its copies, so that it excludes other such faults.
     pub fn costs_a_copy(self) -> bool {
         !matches!(
             self,

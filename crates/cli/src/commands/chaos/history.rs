@@ -1,11 +1,10 @@
-//! A history of a key-value store: what several clients asked, when, and what they were told. An
-//! independent checker (`checks/linearizability`) finds out whether one store could have said so.
+//! A history of a key-value store: what several clients asked, when, and the answers. An independent
+//! checker (`checks/linearizability`) decides whether the history is linearizable.
 //!
 //! Clients share few keys, and each has one request in flight. Every value is written once, so the
 //! value that a client read names the version that its `cas` expects. Now and then a client vanishes
 //! with its request in flight, and a new one takes its place: such a request may take effect at any
-//! later time, or never. Keys are used for a few seconds only, so that there are few such requests
-//! for each.
+//! later time, or never. Keys are used for only a few seconds, so that each has few such requests.
 
 use crate::cluster::client::Client;
 use crate::limits::{
@@ -23,7 +22,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// What is asked.
+/// An operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Op {
@@ -51,10 +50,10 @@ pub struct Operation {
     value: Option<String>,
     /// When it was asked, in nanoseconds since the history began.
     call: u64,
-    /// When the answer came; none if it never did.
+    /// When the answer came; None if it never did.
     #[serde(rename = "return")]
     end: Option<u64>,
-    /// The value read, or what became of a write; none if nobody knows or a read found nothing.
+    /// The value read, or the outcome of a write; None if it is unknown or a read found nothing.
     result: Option<String>,
 }
 
@@ -64,11 +63,11 @@ pub struct Clients<'a> {
     pub client: &'a Client,
     /// The application.
     pub app: &'a str,
-    /// Seed of what is asked.
+    /// The seed of the requests.
     pub seed: u64,
-    /// Time that a request has.
+    /// The time from sending to the deadline of a request.
     pub deadline: Duration,
-    /// Part of the keys, which no other history has.
+    /// A part of the keys that is unique to this history.
     pub run: u64,
 }
 
@@ -111,11 +110,11 @@ impl Clients<'_> {
         Sender::new(&endpoints, Some(Box::new(refresh))).map_err(failed)
     }
 
-    /// One client after another, on one thread.
+    /// Runs one client after another, on one thread.
     fn one(&self, n: u64, begin: Instant, over: &AtomicBool) -> Result<Vec<Operation>, Failure> {
         let mut random = Random::new(self.seed ^ (n + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let mut sender = self.sender()?;
-        // A client that has vanished is another one afterwards.
+        // After a client has vanished, a new one takes its place.
         let mut client = n;
         let mut seen: BTreeMap<String, Version> = BTreeMap::new();
         let mut all = Vec::new();
@@ -160,7 +159,7 @@ impl Clients<'_> {
     }
 }
 
-/// Sends a request and is gone before the answer.
+/// Sends a request and vanishes before the answer.
 fn vanish(
     sender: &mut Sender,
     key: String,
@@ -178,7 +177,7 @@ fn vanish(
     sender.turn(now).map_err(failed)
 }
 
-/// What is asked next, in memcached's protocol.
+/// The next request, in memcached's protocol.
 fn request(random: &mut Random, key: &str, value: &str, seen: Option<&Version>) -> (Op, Vec<u8>) {
     let len = value.len();
     let (op, text) = match (random.below(10), seen) {

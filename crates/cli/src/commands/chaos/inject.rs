@@ -1,4 +1,4 @@
-//! Does to the cluster what the schedule says, while the load runs on another thread.
+//! Injects the faults of the schedule into the cluster, while the load runs on another thread.
 
 use super::fault::{Fault, Subject};
 use super::network::Network;
@@ -19,30 +19,30 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// What the clock of a node is set off by.
+/// By how much the clock of a node is set off.
 #[cfg(feature = "clock-offset")]
 const CLOCK_OFFSET_MS: i64 = 3_600_000;
 
-/// What became of a planned fault.
+/// The outcome of a planned fault.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Injected {
-    /// What was planned.
+    /// The planned fault.
     #[serde(flatten)]
     pub planned: Planned,
-    /// The node that it was done to.
+    /// The node that it hit.
     pub node: Option<String>,
-    /// When it began, since the load began; None if it was not done.
+    /// When it began, since the start of the load; None if it was not injected.
     pub began_ms: Option<u64>,
-    /// When it was over: continued, or done.
+    /// When it ended.
     pub ended_ms: Option<u64>,
     /// When every shard had all its copies again.
     pub whole_ms: Option<u64>,
-    /// Why it was not done.
+    /// Why it was not injected.
     pub refused: Option<String>,
 }
 
-/// Everything that faults are made with.
+/// Everything that injecting faults needs.
 pub struct Injector {
     /// The application.
     pub app: String,
@@ -50,18 +50,18 @@ pub struct Injector {
     pub client: Client,
     /// The processes.
     pub processes: Processes,
-    /// The network, if it is one of the cluster's own.
+    /// The network, if the cluster has its own.
     pub network: Option<Network>,
     /// Further versions of the code.
     pub updates: Option<Updates>,
-    /// When it becomes true, no further fault is made.
+    /// When it becomes true, no further fault is injected.
     pub stop: Arc<AtomicBool>,
 }
 
 impl Injector {
-    /// Runs the schedule of a load that begins now and lasts this long. The faults of a round run side
-    /// by side; the next round begins when the application is whole again. The error says what the
-    /// application did not recover from.
+    /// Runs the schedule of a load that begins now and lasts this long. The faults of a round run
+    /// concurrently; the next round begins when the application has recovered. The error says from what
+    /// the application did not recover.
     pub fn run(&self, plan: &[Planned], length: Duration) -> (Vec<Injected>, Option<String>) {
         let begin = Instant::now();
         let mut all: Vec<Injected> = plan.iter().cloned().map(Injected::new).collect();
@@ -92,7 +92,7 @@ impl Injector {
         (all, stuck)
     }
 
-    /// The faults of a round, each on a thread of its own.
+    /// Injects the faults of a round, each on its own thread.
     fn round(&self, begin: Instant, round: &mut [Injected]) {
         // A round that is late keeps the distance between its faults.
         let first = round.first().map_or(Duration::ZERO, |f| f.planned.at);
@@ -127,7 +127,7 @@ impl Injector {
         });
     }
 
-    /// Makes a fault and ends it; calls `begun` when it has begun.
+    /// Injects a fault and ends it; calls `begun` when it has begun.
     pub(super) fn inject(
         &self,
         fault: &Planned,
@@ -256,7 +256,7 @@ impl Injector {
         client.deploy(&updates.next()).map(drop)
     }
 
-    /// Finds the nodes of a round. Gives the incarnations of those that end, which must come back with
+    /// Finds the nodes of a round. Returns the incarnations of those that end, which must return with
     /// higher ones.
     pub(super) fn aim(&self, round: &mut [Injected]) -> BTreeMap<String, u32> {
         let client = self.client.with_timeout(CHAOS_API_TIMEOUT);
@@ -297,7 +297,7 @@ impl Injector {
             if begin.elapsed() > CHAOS_WHOLE_MAX {
                 let seconds = CHAOS_WHOLE_MAX.as_secs();
                 return Err(format!(
-                    "{} is not whole again after {seconds} s: {why}",
+                    "{} has not recovered after {seconds} s: {why}",
                     self.app
                 ));
             }
@@ -340,7 +340,7 @@ impl fmt::Display for Injected {
     }
 }
 
-/// What an application still misses.
+/// What an application still lacks.
 fn whole(
     client: &Client,
     app: &str,

@@ -1,5 +1,5 @@
-//! `e3 chaos`: faults in a running cluster, under load. The seed decides the faults; the ledger of the
-//! load says whether anything was lost or repeated.
+//! `e3 chaos`: injects faults into a running cluster under load. The seed decides the faults; the
+//! ledger of the load shows whether anything was lost or repeated.
 
 pub mod bench;
 mod fault;
@@ -52,10 +52,10 @@ pub struct Chaos {
     /// Length of the load in minutes
     #[arg(long, value_parser = minutes, default_value = "2", value_name = "MINUTES")]
     pub minutes: f64,
-    /// Seed: the same seed makes the same faults at the same times [default: random]
+    /// Seed: the same seed gives the same faults at the same times [default: random]
     #[arg(long, value_name = "NUMBER")]
     pub seed: Option<u64>,
-    /// Faults to choose from, separated by commas [default: all but kill-supervisor, which ends all
+    /// Faults to choose from, separated by commas [default: all but kill-supervisor, which destroys all
     /// copies of the state at once]
     #[arg(long, value_enum, value_delimiter = ',', value_name = "FAULTS")]
     pub faults: Vec<Fault>,
@@ -69,11 +69,11 @@ pub struct Chaos {
     /// for each request
     #[arg(long, value_name = "FILE")]
     pub history: Option<PathBuf>,
-    /// Start a cluster of its own in a network namespace, deploy the application there, and also make
-    /// faults of the network; this needs root
+    /// Start a new cluster in a network namespace, deploy the application there, and also inject
+    /// network faults; this needs root
     #[arg(long)]
     pub network: bool,
-    /// Print the schedule and do nothing
+    /// Print the schedule and do nothing else
     #[arg(long)]
     pub dry_run: bool,
     /// Where modules and profiles come from.
@@ -164,7 +164,7 @@ impl Chaos {
     fn chosen(&self) -> Vec<Fault> {
         if self.faults.is_empty() {
             let mut all = Fault::defaults(self.network);
-            // Whoever asks for updates gives a manifest; others need none.
+            // Updates need a manifest, other faults do not.
             let known = self.manifest.is_some() || crate::documents::builtin::is_app(&self.app);
             all.retain(|f| *f != Fault::Update || known);
             return all;
@@ -173,7 +173,7 @@ impl Chaos {
         chosen.into_iter().collect()
     }
 
-    /// The command that makes the same faults again.
+    /// The command that repeats the same faults.
     fn replay(&self, seed: u64, faults: &[Fault]) -> String {
         let names: Vec<String> = faults.iter().map(Fault::to_string).collect();
         let mut line = format!(
@@ -252,7 +252,7 @@ impl Run<'_> {
         Ok(report)
     }
 
-    /// Load, faults and the clients of a history side by side.
+    /// Runs the load, the faults and the clients of a history concurrently.
     fn beside(
         &self,
         injector: &Injector,
@@ -264,7 +264,7 @@ impl Run<'_> {
             let (plan, length, over) = (&self.plan, self.length, &over);
             let injecting = scope.spawn(move || match begins.recv() {
                 Ok(()) => injector.run(plan, length),
-                // The load has failed before it began.
+                // The load failed before it began.
                 Err(_) => (Vec::new(), None),
             });
             let mut begun = Some(begun);
@@ -338,7 +338,7 @@ fn shape(processes: &Processes, client: &Client, app: &str) -> Result<Shape, Fai
     })
 }
 
-/// The flag that the first signal sets; the second one continues all processes and ends the program.
+/// The flag that the first signal sets. The second signal resumes all processes and ends the program.
 fn stop_on_signal(processes: &Processes) -> Result<Arc<AtomicBool>, Failure> {
     let stop = Arc::new(AtomicBool::new(false));
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])
@@ -350,7 +350,7 @@ fn stop_on_signal(processes: &Processes) -> Result<Arc<AtomicBool>, Failure> {
             if flag.swap(true, Ordering::Relaxed) {
                 std::process::exit(128 + signal);
             }
-            output::say("stopping: all processes are continued, then the state is read back");
+            output::say("stopping: resumes all processes, then reads the state back");
         }
     });
     Ok(stop)

@@ -1,5 +1,5 @@
-//! A network of the cluster's own: a network namespace in which this program runs again, with the
-//! cluster that it starts. Datagrams are lost by rules of nftables, which end with the namespace.
+//! The cluster's own network: a network namespace in which this program runs again, with the cluster
+//! that it starts. Rules of nftables drop datagrams; they end with the namespace.
 
 use super::fault::Fault;
 use crate::limits::CHAOS_DROP_PERCENT;
@@ -86,7 +86,7 @@ impl Network {
         }
     }
 
-    /// Loses the datagrams that a fault loses, until the result is dropped.
+    /// Drops the datagrams that a fault affects, until the result is dropped.
     pub fn cut(&self, fault: Fault, node: &str, nodes: &[NodeView]) -> Result<Cut, Failure> {
         let port = |n: &NodeView| n.address.as_ref()?.rsplit_once(':')?.1.parse::<u16>().ok();
         let found = nodes.iter().find(|n| n.name == node).and_then(port);
@@ -104,7 +104,7 @@ impl Network {
             (_, Some(own)) => rules(fault, own, &peers.collect::<Vec<_>>(), self.controller_port),
         };
         let table = format!("e3_chaos_{}", self.made.fetch_add(1, Ordering::Relaxed));
-        // On the way in: a sender would see an error of what is lost on the way out.
+        // Dropped at the receiver: a datagram dropped at the sender would give the sender an error.
         let script = format!(
             "table inet {table} {{\nchain in {{\ntype filter hook input priority 0;\n{rules}}}\n}}\n"
         );
@@ -119,7 +119,7 @@ impl Drop for Cut {
     }
 }
 
-/// The rules that lose the datagrams of a node.
+/// The rules that drop the datagrams of a node.
 fn rules(fault: Fault, own: u16, peers: &[u16], controller: u16) -> String {
     let peers: Vec<String> = peers.iter().map(u16::to_string).collect();
     let peers = peers.join(", ");

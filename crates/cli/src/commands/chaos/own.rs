@@ -1,4 +1,4 @@
-//! A cluster of the command's own, in a temporary directory, with the application on it. It ends with
+//! The command's own cluster, in a temporary directory, with the application deployed. It ends with
 //! this process.
 
 use crate::cluster::client::Client;

@@ -1,4 +1,4 @@
-//! A client that asks one shard without a pause and notes when each answer came.
+//! A client that sends requests to one shard without a pause and records when each answer came.
 
 use crate::cluster::client::Client;
 use crate::limits::{CHAOS_DEADLINE, PROBE_INTERVAL};
@@ -25,7 +25,7 @@ pub fn key_of(shard: u16, shards: u16) -> String {
     found.unwrap_or_default()
 }
 
-/// Asks for a key until `over`, at all nodes but one, and tells each answer.
+/// Sends requests for a key until `over`, to all nodes but one, and reports each answer.
 pub fn run(
     client: &Client,
     app: &str,
@@ -35,7 +35,7 @@ pub fn run(
     tell: &Tell<Answer>,
 ) -> Result<(), Failure> {
     let mut endpoints = client.endpoints(app)?;
-    // Any node takes any request: the time that a client takes to find another one is not measured.
+    // Any node accepts any request: the time that a client needs to find another node is not measured.
     endpoints.shards.clear();
     endpoints.nodes.retain(|node| node != without);
     let failed = |e: ClientError| Failure::new(Exit::Unexpected, e);

@@ -1,5 +1,5 @@
-//! The processes of one cluster, found through its state directory. Whatever happens, all are
-//! continued when this is dropped.
+//! The processes of one cluster, found through its state directory. All are resumed when this is
+//! dropped, whatever happens.
 
 use crate::cluster::process::Process;
 use crate::cluster::start::{Lifetime, Start};
@@ -22,7 +22,7 @@ struct Inner {
 }
 
 impl Processes {
-    /// Those of the cluster that runs in a state directory.
+    /// The processes of the cluster that runs in a state directory.
     pub fn of(state: &StateDir) -> Result<Processes, Failure> {
         let cluster = state.running()?.ok_or_else(|| {
             let message = format!("no cluster is up in {}", state.root().display());
@@ -52,7 +52,7 @@ impl Processes {
         nodes
     }
 
-    /// The process of a node or of the controller, as it runs now.
+    /// The running process of a node or of the controller.
     pub fn named(&self, name: &str) -> Result<Process, Failure> {
         let found = self.inner.state.process(name).filter(Process::alive);
         found.ok_or_else(|| Failure::new(Exit::NotFound, format!("{name} is not running")))
@@ -73,14 +73,14 @@ impl Processes {
         nodes.map(|(_, process)| process).collect()
     }
 
-    /// All processes of the cluster, the supervisor first: it must not take paused ones for lost.
+    /// All processes of the cluster, the supervisor first, so that it does not take paused ones for lost.
     pub fn all(&self) -> Vec<Process> {
         let alive = self.inner.state.processes_alive().into_iter();
         let alive = alive.map(|(_, process)| process);
         self.supervisor().into_iter().chain(alive).collect()
     }
 
-    /// Starts the cluster again after its supervisor was killed, at the same port.
+    /// Restarts the cluster at the same port after its supervisor was killed.
     pub fn start_again(&self) -> Result<(), Failure> {
         for (_, process) in self.inner.state.processes_alive() {
             process.wait(crate::limits::DOWN_GRACE);
@@ -89,7 +89,7 @@ impl Processes {
         start.in_background(false, Lifetime::UntilStopped).map(drop)
     }
 
-    /// Continues every process.
+    /// Resumes every process.
     pub fn heal(&self) {
         self.inner.heal();
     }
@@ -97,7 +97,7 @@ impl Processes {
 
 impl Inner {
     fn heal(&self) {
-        // A supervisor that was started again is the recorded one.
+        // After a restart the recorded supervisor is the new one.
         let running = self.state.running().ok().flatten();
         let supervisor = running.map(|cluster| cluster.supervisor);
         let alive = self.state.processes_alive().into_iter();

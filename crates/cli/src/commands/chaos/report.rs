@@ -1,4 +1,4 @@
-//! What was done, when, and what it cost.
+//! The report: which faults were injected, when, and their effects.
 
 use super::inject::Injected;
 use super::schedule::Planned;
@@ -16,19 +16,19 @@ use std::time::Duration;
 pub struct ChaosReport {
     /// The application.
     pub app: String,
-    /// Seed of schedule and load.
+    /// The seed of schedule and load.
     pub seed: u64,
     /// Length of the load.
     pub minutes: f64,
-    /// The command that makes the same faults again.
+    /// The command that repeats the same faults.
     pub replay: String,
-    /// Nothing was lost or repeated, and the application recovered from every fault.
+    /// Whether nothing was lost or repeated and the application recovered from every fault.
     pub passed: bool,
-    /// Why not.
+    /// If not, why.
     pub reasons: Vec<String>,
     /// Accepted updates that are missing.
     pub lost: u64,
-    /// Updates that took effect twice, updates of nobody, and contradictory replies.
+    /// Updates that took effect twice, unexplained updates, and contradictory replies.
     pub repeated: u64,
     /// Requests without an outcome.
     pub without_outcome: u64,
@@ -38,7 +38,7 @@ pub struct ChaosReport {
     pub load: LoadReport,
 }
 
-/// A fault and what it cost, from its beginning to that of the next round.
+/// A fault and its effects, from its beginning to that of the next round.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Cost {
@@ -53,7 +53,7 @@ pub struct Cost {
     pub not_done: u64,
 }
 
-/// What the faults cost, by the timeline of the load. Faults of one round share their costs.
+/// The effects of the faults, by the timeline of the load. The faults of one round share them.
 pub fn costs(injected: Vec<Injected>, timeline: &[Step]) -> Vec<Cost> {
     let begin_of = |round: usize| {
         let of_round = injected.iter().filter(|f| f.planned.round == round);
@@ -76,7 +76,7 @@ pub fn costs(injected: Vec<Injected>, timeline: &[Step]) -> Vec<Cost> {
             not_done: 0,
         };
         for step in timeline.iter().filter(|s| s.at_ms + STEP_MS > from) {
-            // What began before the next round is counted, whenever it ended.
+            // Everything that began before the next round is counted, whenever it ended.
             let began_in_time = |ms: f64| (step.at_ms as f64 - ms) < to as f64;
             let latency_ms = step.latency_us_max / 1e3;
             if began_in_time(step.pause_ms_max) {
@@ -92,11 +92,11 @@ pub fn costs(injected: Vec<Injected>, timeline: &[Step]) -> Vec<Cost> {
     injected.into_iter().zip(windows).map(cost).collect()
 }
 
-/// Length of a step of the timeline.
+/// The length of a step of the timeline.
 const STEP_MS: u64 = e3_loadgen::limits::TIMELINE_STEP.as_millis();
 
 impl ChaosReport {
-    /// The reasons of the load, and what it did not recover from.
+    /// The reasons of the load, and the faults that it did not recover from.
     pub fn judge(&mut self, stuck: Option<String>) {
         let ledger = &self.load.ledger;
         self.lost = ledger.rows_missing;
@@ -213,7 +213,7 @@ mod tests {
         ];
         let costs = costs(all, &timeline);
         let pauses: Vec<f64> = costs.iter().map(|c| c.pause_ms).collect();
-        // The one that ended in the last step of the round began before the next.
+        // The request that ended in the last step of the round began before the next round.
         assert_eq!(pauses, [30.0, 30.0, 0.0, 39.0]);
         let not_done: Vec<u64> = costs.iter().map(|c| c.not_done).collect();
         assert_eq!(not_done, [20, 18, 0, 10]);

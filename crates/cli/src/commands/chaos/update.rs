@@ -1,5 +1,5 @@
-//! Further versions of an application's code: the same modules, each with a section that no engine
-//! reads, so that they differ and do the same.
+//! Further versions of an application's code: the same modules, each with a custom section that no
+//! engine reads, so that they differ but behave the same.
 
 use crate::commands::deploy;
 use crate::documents::Sources;
@@ -42,7 +42,7 @@ impl Updates {
         let version = self.first + self.made.fetch_add(1, Ordering::Relaxed);
         let mut request = self.request.clone();
         for module in request.modules.values_mut() {
-            // What was encoded here is decoded.
+            // It was encoded here, so it decodes.
             let mut wasm = STANDARD.decode(&module).unwrap_or_default();
             append_section(&mut wasm, version);
             *module = STANDARD.encode(wasm);
