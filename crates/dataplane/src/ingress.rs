@@ -1,7 +1,10 @@
 //! Ingress: admits requests from clients, remembers their answers.
 //!
 //! Admission is decided here and only here: what is admitted is finished, what is not is answered
-//! "overloaded" at once. A retry of an answered request gets the same answer again.
+//! "overloaded" at once. A retry of an answered request gets the same answer again, a copy of a
+//! refused attempt the same refusal.
+
+mod refused;
 
 use crate::limits::*;
 use e3_model::application::ApplicationSpec;
@@ -10,8 +13,9 @@ use e3_model::plan::IngressCounts;
 use e3_model::{Address, AppId, DropReason, Nanos, RequestId, Timestamp};
 use e3_wire::client::Request;
 use e3_wire::entry::{Outcome, Reply};
+use refused::Refused;
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
 /// Requests that clients sent to this node.
 #[derive(Debug, Default)]
@@ -21,7 +25,11 @@ pub(crate) struct Ingress {
     order: BinaryHeap<Reverse<(Timestamp, AppId, RequestId)>>,
     /// When shards forget the requests with an idempotency key that were admitted.
     keyed: BinaryHeap<Reverse<Timestamp>>,
+    /// Requests that hold a place of their application's `admittedMax`.
     in_flight: BTreeMap<AppId, u32>,
+    /// When requests without an answer give back their places. Invariant: in order.
+    awaited: VecDeque<(Timestamp, AppId, RequestId)>,
+    refused: Refused,
     pub(crate) admitted: u64,
     pub(crate) overloaded: u64,
     /// The same by application.
@@ -46,8 +54,12 @@ struct Session {
     keyed: bool,
     deadline: Timestamp,
     reply: Option<Reply>,
+    /// It counts as in flight.
+    has_place: bool,
     /// Copies on their way to the shard: their channel keeps them until they are durable there.
     on_the_way: u32,
+    /// When it gives back its place, if it is durable at its shard and has no answer.
+    awaited_until: Timestamp,
 }
 
 impl Session {
@@ -120,7 +132,6 @@ impl Ingress {
             let later = deadline > session.deadline;
             if session.is_expired() && later {
                 session.reply = None;
-                *in_flight += 1;
             } else if let Some(reply) = &session.reply {
                 return Admission::Repeat(reply.clone());
             } else if number <= session.attempt {
@@ -131,6 +142,9 @@ impl Ingress {
                 return Admission::Wait;
             }
             session.attempt = number;
+            if !std::mem::replace(&mut session.has_place, true) {
+                *in_flight += 1;
+            }
             if later {
                 session.deadline = deadline;
                 self.order.push(Reverse((session.until(), key.0, key.1)));
@@ -156,7 +170,9 @@ impl Ingress {
             keyed,
             deadline,
             reply: None,
+            has_place: true,
             on_the_way: 0,
+            awaited_until: Timestamp::MAX,
         };
         self.order.push(Reverse((session.until(), key.0, key.1)));
         self.sessions.insert(key, session);
@@ -170,11 +186,52 @@ impl Ingress {
         }
     }
 
-    /// A copy of the request is durable at its shard.
-    pub(crate) fn on_durable(&mut self, key: (AppId, RequestId)) {
-        if let Some(session) = self.sessions.get_mut(&key) {
-            session.on_the_way = session.on_the_way.saturating_sub(1);
+    /// A copy of the request is durable at its shard, or was given to it here. Then its answer comes
+    /// soon, or comes to another node.
+    pub(crate) fn on_durable(&mut self, now: Timestamp, key: (AppId, RequestId)) {
+        let Some(session) = self.sessions.get_mut(&key) else {
+            return;
+        };
+        session.on_the_way = session.on_the_way.saturating_sub(1);
+        if session.on_the_way == 0 && session.has_place {
+            session.awaited_until = now + ANSWER_AWAITED;
+            let until = session.awaited_until;
+            self.awaited.push_back((until, key.0, key.1));
         }
+    }
+
+    /// A request gives back its place.
+    fn release(&mut self, key: (AppId, RequestId)) {
+        if let Some(session) = self.sessions.get_mut(&key)
+            && std::mem::replace(&mut session.has_place, false)
+            && let Some(n) = self.in_flight.get_mut(&key.0)
+        {
+            *n = n.saturating_sub(1);
+        }
+    }
+
+    /// What was answered to an attempt that is a copy of a refused one.
+    pub(crate) fn refused(
+        &mut self,
+        now: Timestamp,
+        key: (AppId, RequestId),
+        attempt: &Attempt,
+        oldest_seq: u64,
+    ) -> Option<Reply> {
+        self.refused.find(now, key, attempt, oldest_seq)
+    }
+
+    /// Remembers that an attempt is refused. False if it cannot be remembered: a copy of it may still
+    /// be admitted, so the client must not hear of a refusal.
+    pub(crate) fn remember_refusal(
+        &mut self,
+        now: Timestamp,
+        key: (AppId, RequestId),
+        attempt: &Attempt,
+        oldest_seq: u64,
+        reply: &Reply,
+    ) -> bool {
+        self.refused.insert(now, key, attempt, oldest_seq, reply)
     }
 
     /// The attempt that the driver's next one is.
@@ -202,12 +259,10 @@ impl Ingress {
         if session.reply.is_some() && !better {
             return Ok(None);
         }
-        if session.reply.replace(reply.clone()).is_none()
-            && let Some(n) = self.in_flight.get_mut(&app)
-        {
-            *n = n.saturating_sub(1);
-        }
-        Ok(Some((session.asker, session.attempt)))
+        session.reply = Some(reply.clone());
+        let to = (session.asker, session.attempt);
+        self.release((app, id));
+        Ok(Some(to))
     }
 
     /// Forgets what no client will ask for again.
@@ -217,14 +272,22 @@ impl Ingress {
         {
             self.order.pop();
             let session = self.sessions.get(&(app, id));
-            if session.is_some_and(|s| s.until() <= now)
-                && let Some(session) = self.sessions.remove(&(app, id))
-                && session.reply.is_none()
-                && let Some(n) = self.in_flight.get_mut(&app)
-            {
-                *n = n.saturating_sub(1);
+            if session.is_some_and(|s| s.until() <= now) {
+                self.release((app, id));
+                self.sessions.remove(&(app, id));
             }
         }
+        while let Some((until, app, id)) = self.awaited.front().copied()
+            && until <= now
+        {
+            self.awaited.pop_front();
+            // Not if it was forwarded again since.
+            let session = self.sessions.get(&(app, id));
+            if session.is_some_and(|s| s.on_the_way == 0 && s.awaited_until == until) {
+                self.release((app, id));
+            }
+        }
+        self.refused.forget(now);
         while self.keyed.peek().is_some_and(|Reverse(at)| *at <= now) {
             self.keyed.pop();
         }
@@ -233,11 +296,12 @@ impl Ingress {
     /// Forgets an application.
     pub(crate) fn delete(&mut self, app: AppId) {
         self.sessions.retain(|(a, _), _| *a != app);
+        self.refused.delete(app);
         self.in_flight.remove(&app);
         self.counts.remove(&app);
     }
 
-    /// Requests without an answer.
+    /// Requests that hold a place.
     pub(crate) fn in_flight(&self) -> u32 {
         self.in_flight.values().sum()
     }
@@ -245,7 +309,7 @@ impl Ingress {
 
 /// How far ahead of now a request's deadline may be.
 pub(crate) fn ahead_max(spec: &ApplicationSpec) -> Nanos {
-    let bound = spec.deadline.max(DEADLINE_ALLOWED) + CLOCK_AHEAD_MAX;
+    let bound = spec.deadline_max() + CLOCK_AHEAD_MAX;
     bound.min(DEADLINE_AHEAD_MAX)
 }
 

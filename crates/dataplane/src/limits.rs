@@ -12,6 +12,13 @@ pub const OUTBOX_MAX: usize = 8192;
 pub const SESSIONS_MAX: usize = 1 << 20;
 /// Dead letters that a shard keeps; the oldest make room.
 pub const DEAD_LETTERS_MAX: usize = 1024;
+/// Refused attempts that one ingress remembers, with their clients; beyond it refusals are not told.
+pub const REFUSED_MAX: usize = 1 << 18;
+/// How long a request that is durable at its shard may go without an answer before it gives back its
+/// place of the application's `admittedMax`. The answer was lost, or its client asks another node;
+/// what waits downstream is bounded by channels and outboxes. Several times what a client waits
+/// between two attempts.
+pub const ANSWER_AWAITED: Nanos = Nanos::from_secs(5);
 /// How long a handled message is remembered after its request has expired.
 pub const DEDUP_GRACE: Nanos = Nanos::from_secs(5);
 /// The same for a request with an idempotency key.
@@ -21,8 +28,6 @@ pub const KEYED_GRACE: Nanos = Nanos::from_secs(300);
 pub const KEYED_MAX: usize = 1 << 18;
 /// How far ahead of now a request's deadline may be, whatever the application's is.
 pub const DEADLINE_AHEAD_MAX: Nanos = Nanos::from_secs(3_600);
-/// Deadline that a client may set whatever the application's is.
-pub const DEADLINE_ALLOWED: Nanos = Nanos::from_secs(60);
 /// How long after its deadline a request that this node does not know may still come. Well within
 /// what shards remember, so that nothing is handled that was forgotten.
 pub const LATE_MAX: Nanos = Nanos(DEDUP_GRACE.0 / 2);

@@ -47,11 +47,43 @@ spec:
       collections: [{name: count, kind: counter}]
 ";
 
+/// One request at a time.
+const NARROW: &str = "
+apiVersion: e3.dev/v1alpha1
+kind: Application
+metadata: {name: narrow}
+spec:
+  objective: {latency: 50ms}
+  deadline: 30s
+  admittedMax: 1
+  ingress: front
+  services:
+    - name: front
+      module: s.wasm
+      stateful: true
+      resources: {cpu: 0.1, memory: 64Mi}
+      collections: [{name: count, kind: counter}]
+    - name: back
+      module: s.wasm
+      stateful: true
+      resources: {cpu: 0.1, memory: 64Mi}
+      collections: [{name: count, kind: counter}]
+  channels:
+    - {name: a, from: front, to: back}
+";
+
 /// The front end on node 0, the back end on the last one.
 fn pair(nodes: u16) -> Cluster {
     Cluster::new(PAIR, nodes, |key| match key.service.0 {
         0 => vec![0],
         _ => vec![nodes - 1],
+    })
+}
+
+fn narrow() -> Cluster {
+    Cluster::new(NARROW, 3, |key| match key.service.0 {
+        0 => vec![0],
+        _ => vec![2],
     })
 }
 
@@ -219,4 +251,80 @@ fn every_request_has_an_outcome_on_a_network_that_loses_a_fifth() {
             assert!(count <= 1, "seed {seed}: request {seq}: {count} effects");
         }
     }
+}
+
+#[test]
+fn a_refusal_is_final_for_copies_that_the_network_delivers_later() {
+    let mut c = narrow();
+    let deadline = soon(&c);
+    c.nodes.get_mut(&0).unwrap().held = true;
+    c.request(1, 1, 0, b"k", deadline);
+    c.request(1, 2, 0, b"k", deadline);
+    c.pass(5);
+    assert_eq!(c.outcomes(2), [Outcome::Overloaded]);
+    c.nodes.get_mut(&0).unwrap().held = false;
+    c.pass(50);
+    assert_eq!(c.outcomes(1), [Outcome::Done]);
+    c.request(1, 2, 0, b"k", deadline);
+    c.pass(50);
+    assert_eq!(c.outcomes(2), [Outcome::Overloaded, Outcome::Overloaded]);
+    assert_eq!(c.count(0, shard(0, 0), 1, 2), 0, "it was refused");
+    // The client tries again.
+    c.request(1, 2, 1, b"k", deadline);
+    c.pass(50);
+    assert_eq!(c.outcomes(2)[2..], [Outcome::Done]);
+    // Also of a request that its client has done with.
+    c.nodes.get_mut(&0).unwrap().held = true;
+    c.request(1, 3, 0, b"k", deadline);
+    c.request(1, 4, 0, b"k", deadline);
+    c.pass(5);
+    c.nodes.get_mut(&0).unwrap().held = false;
+    c.pass(50);
+    let mut later = c.request_of(5, 0, b"k", deadline);
+    later.oldest_seq = 5;
+    c.send_request(1, later);
+    c.pass(50);
+    assert_eq!(c.outcomes(5), [Outcome::Done]);
+    c.request(1, 4, 0, b"k", deadline);
+    c.pass(50);
+    assert_eq!(c.count(0, shard(0, 0), 1, 4), 0, "it was refused");
+}
+
+#[test]
+fn a_refusal_for_want_of_the_application_is_final_too() {
+    let mut c = narrow();
+    let deadline = soon(&c);
+    let plan = c.plan.clone();
+    c.plan.id = e3_model::AppId(2);
+    c.publish();
+    c.request(1, 1, 0, b"k", deadline);
+    c.pass(5);
+    assert_eq!(c.outcomes(1), [Outcome::Rejected]);
+    c.plan = plan;
+    c.publish();
+    c.request(1, 1, 0, b"k", deadline);
+    c.pass(50);
+    assert_eq!(c.outcomes(1), [Outcome::Rejected, Outcome::Rejected]);
+    c.request(1, 1, 1, b"k", deadline);
+    c.pass(50);
+    assert_eq!(c.outcomes(1)[2..], [Outcome::Done]);
+}
+
+#[test]
+fn a_request_whose_answer_is_lost_gives_back_its_place() {
+    let mut c = narrow();
+    let deadline = soon(&c);
+    c.cut.insert((2, 1));
+    c.request(1, 1, 0, b"k", deadline);
+    c.pass(500);
+    assert_eq!(c.count(2, shard(1, 0), 1, 1), 1);
+    // Its client has the answer from another node, and never asks this one again.
+    c.request(0, 1, 1, b"k", deadline);
+    c.pass(100);
+    assert_eq!(c.outcomes(1), [Outcome::Done]);
+    c.cut.clear();
+    c.pass(6_000);
+    c.request(1, 2, 0, b"k", deadline);
+    c.pass(100);
+    assert_eq!(c.outcomes(2), [Outcome::Done]);
 }

@@ -2,6 +2,7 @@
 
 use crate::accelerator::Accelerator;
 use crate::ids::{EdgeId, ServiceId};
+use crate::limits::DEADLINE_ALLOWED;
 use crate::topology::NodeKind;
 use crate::units::{Bytes, Nanos};
 use schemars::JsonSchema;
@@ -39,6 +40,13 @@ pub struct ApplicationSpec {
     /// Channels in the direction of the requests' flow; the order gives their ids.
     #[serde(default)]
     pub channels: Vec<Channel>,
+}
+
+impl ApplicationSpec {
+    /// The longest time that a client may give a request.
+    pub fn deadline_max(&self) -> Nanos {
+        self.deadline.max(DEADLINE_ALLOWED)
+    }
 }
 
 /// Latency objective.

@@ -18,6 +18,8 @@ pub const OUTPUTS_MAX: u32 = 64;
 pub const REQUEST_FANOUT_MAX: u64 = 1 << 20;
 /// Attempts before a request becomes a dead letter.
 pub const ATTEMPTS_MAX: u32 = 100;
+/// Deadline that a request may have whatever its application's is.
+pub const DEADLINE_ALLOWED: Nanos = Nanos::from_secs(60);
 /// Nodes of one cluster.
 pub const NODES_MAX: usize = 32_768;
 /// Characters of a name.

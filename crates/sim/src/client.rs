@@ -80,6 +80,8 @@ pub struct Request {
 struct Sent {
     number: u64,
     call: Option<Call>,
+    /// It was sent before, with an earlier deadline.
+    is_repeat: bool,
 }
 
 impl Client {
@@ -188,7 +190,7 @@ impl Client {
             key,
             payload: self.tag(self.sent).to_vec(),
         };
-        self.submit(now, self.sent, call, deadline);
+        self.submit(now, self.sent, call, deadline, false);
     }
 
     /// The part of the payload that identifies the request.
@@ -196,7 +198,14 @@ impl Client {
         (self.id << 32 | number).to_le_bytes()
     }
 
-    fn submit(&mut self, now: Timestamp, number: u64, call: Call, deadline: Nanos) {
+    fn submit(
+        &mut self,
+        now: Timestamp,
+        number: u64,
+        call: Call,
+        deadline: Nanos,
+        is_repeat: bool,
+    ) {
         let now = self.clock.shown(now);
         let seq = match self.keyed {
             None => self.requests.submit(now, now, now + deadline, call.clone()),
@@ -206,8 +215,12 @@ impl Client {
                     .submit_keyed(now, now + span, call.clone(), id)
             }
         };
-        let call = Some(call);
-        self.in_flight.insert(seq, Sent { number, call });
+        let sent = Sent {
+            number,
+            call: Some(call),
+            is_repeat,
+        };
+        self.in_flight.insert(seq, sent);
         self.numbers.insert(seq, number);
     }
 
@@ -229,9 +242,13 @@ impl Client {
         self.sent += 1;
         let now = self.clock.shown(now);
         let seq = self.requests.replay(now, now + deadline, shard, letter);
-        let (number, call) = (self.sent, None);
-        self.in_flight.insert(seq, Sent { number, call });
-        self.numbers.insert(seq, number);
+        let sent = Sent {
+            number: self.sent,
+            call: None,
+            is_repeat: false,
+        };
+        self.in_flight.insert(seq, sent);
+        self.numbers.insert(seq, self.sent);
     }
 
     /// Retries what is due.
@@ -292,19 +309,22 @@ impl Client {
             .reply
             .filter(|r| self.keyed.is_none() || r.outcome != Outcome::Expired);
         match (handled, sent.call) {
-            (Some(reply), _) => {
+            (Some(mut reply), _) => {
+                // That the repeat was refused says nothing of what was sent before.
+                if sent.is_repeat && e3_client_core::is_refusal(reply.outcome) {
+                    reply.outcome = Outcome::Unknown;
+                }
                 self.note_done(now, sent.number);
                 self.outcomes.insert(sent.number, reply);
             }
             // Not handled: the request is sent again with the same key.
             (None, Some(call)) if self.keyed.is_some() => {
-                self.submit(now, sent.number, call, Nanos::default());
+                self.submit(now, sent.number, call, Nanos::default(), true);
             }
             // Lost: the request stays without an outcome.
             (None, call) => {
-                let number = sent.number;
-                self.note_done(now, number);
-                self.in_flight.insert(completed.seq, Sent { number, call });
+                self.note_done(now, sent.number);
+                self.in_flight.insert(completed.seq, Sent { call, ..sent });
             }
         }
     }

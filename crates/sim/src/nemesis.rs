@@ -249,11 +249,13 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Whether every request has its outcome and every shard its copies.
+    /// Whether every request has its outcome and has given back its place, and every shard has its copies.
     fn is_settled(&self) -> bool {
         let waits =
             |c: &Client| !c.has_vanished && (c.open() > 0 || c.load.is_some_and(|l| l.left > 0));
-        !self.cluster.clients.iter().any(waits) && self.copies_are_complete()
+        !self.cluster.clients.iter().any(waits)
+            && self.cluster.admitted() == 0
+            && self.copies_are_complete()
     }
 
     /// Sends new requests, which must be handled now.

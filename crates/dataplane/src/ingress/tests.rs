@@ -100,3 +100,80 @@ fn keyed_requests_are_bounded_for_as_long_as_shards_remember_them() {
     ingress.forget(at(1) + KEYED_GRACE);
     assert_eq!(keyed(&mut ingress, 1, at(400)), Admission::Forward);
 }
+
+/// What a client asks: its number, its attempt.
+fn asked(number: u16, second: u64) -> Attempt {
+    Attempt {
+        number,
+        ..attempt(Asker::Client(Address::default()), at(second), false)
+    }
+}
+
+#[test]
+fn copies_of_a_refused_attempt_are_refused_until_its_client_retries() {
+    let mut refused = Refused::default();
+    let overloaded = reply(Outcome::Overloaded);
+    assert!(refused.insert(at(1), id(5), &asked(1, 60), 5, &overloaded));
+    let mut find = |seq, number| refused.find(at(2), id(seq), &asked(number, 60), 5);
+    assert_eq!(find(5, 0), Some(overloaded.clone()));
+    assert_eq!(find(5, 1), Some(overloaded));
+    assert_eq!(find(5, 2), None, "a retry");
+    assert_eq!(find(6, 0), None, "another request");
+    assert!(find(4, 9).is_some(), "its client has done with it");
+}
+
+#[test]
+fn refusals_are_remembered_until_the_deadline_or_until_the_client_has_them() {
+    let mut refused = Refused::default();
+    let overloaded = reply(Outcome::Overloaded);
+    for seq in 1..=100 {
+        assert!(refused.insert(at(1), id(seq), &asked(0, 60), seq, &overloaded));
+    }
+    assert_eq!(refused.len(), 2, "the client, and its last request");
+    assert!(refused.find(at(2), id(7), &asked(0, 60), 7).is_some());
+    refused.forget(at(62));
+    assert_eq!(refused.len(), 2);
+    refused.forget(at(63));
+    assert_eq!(refused.len(), 0);
+}
+
+#[test]
+fn a_refusal_that_cannot_be_remembered_is_not_told() {
+    let mut refused = Refused::default();
+    let overloaded = reply(Outcome::Overloaded);
+    // One client that has done with nothing fills it; the oldest of its requests make room.
+    for seq in 1..=2 * REFUSED_MAX as u64 {
+        assert!(refused.insert(at(1), id(seq), &asked(0, 60), 1, &overloaded));
+    }
+    assert_eq!(refused.len(), REFUSED_MAX);
+    assert!(refused.find(at(2), id(1), &asked(9, 60), 1).is_some());
+    let other = RequestId { client: 2, seq: 1 };
+    assert!(!refused.insert(at(1), (APP, other), &asked(0, 60), 1, &overloaded));
+    refused.delete(APP);
+    assert!(refused.insert(at(1), (APP, other), &asked(0, 60), 1, &overloaded));
+}
+
+#[test]
+fn a_request_without_an_answer_gives_back_its_place() {
+    let mut ingress = Ingress::default();
+    assert_eq!(
+        ingress.admit(id(1), &asked(0, 3_000), 1),
+        Admission::Forward
+    );
+    ingress.on_forwarded(id(1));
+    ingress.forget(at(100));
+    assert_eq!(ingress.in_flight(), 1, "it has not reached its shard");
+    ingress.on_durable(at(100), id(1));
+    ingress.forget(at(104));
+    assert_eq!(ingress.in_flight(), 1);
+    ingress.forget(at(105));
+    assert_eq!(ingress.in_flight(), 0);
+    // It takes its place again with a retry, and gives it back with the answer.
+    assert_eq!(
+        ingress.admit(id(1), &asked(1, 3_000), 1),
+        Admission::Forward
+    );
+    assert_eq!(ingress.in_flight(), 1);
+    assert!(replied(&mut ingress, id(1).1, &reply(Outcome::Done)).is_some());
+    assert_eq!(ingress.in_flight(), 0);
+}

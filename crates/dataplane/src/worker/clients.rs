@@ -57,19 +57,6 @@ impl Worker {
 
     fn on_request(&mut self, from: Asker, q: Request) {
         let key = (q.app, q.id);
-        let is_known = self.ingress.knows(key);
-        let (admitted_max, checked) = match self.world.apps.get(&q.app) {
-            Some(app) => {
-                let spec = &app.plan.app.spec;
-                let checked = check_request(self.world.now, &q, is_known, ahead_max(spec));
-                (spec.admitted_max, checked)
-            }
-            None => (0, Err("the application does not run on this node".into())),
-        };
-        if let Err(reason) = checked {
-            let reply = refuse(Outcome::Rejected, &reason);
-            return self.answer(from, key, q.attempt, reply);
-        }
         let attempt = Attempt {
             from,
             number: q.attempt,
@@ -77,6 +64,25 @@ impl Worker {
             fingerprint: q.fingerprint(),
             keyed: q.oldest_seq == 0,
         };
+        let (now, is_known) = (self.world.now, self.ingress.knows(key));
+        if !is_known
+            && from != Asker::Driver
+            && let Some(reply) = self.ingress.refused(now, key, &attempt, q.oldest_seq)
+        {
+            return self.answer(from, key, q.attempt, reply);
+        }
+        let (admitted_max, checked) = match self.world.apps.get(&q.app) {
+            Some(app) => {
+                let spec = &app.plan.app.spec;
+                let checked = check_request(now, &q, is_known, ahead_max(spec));
+                (spec.admitted_max, checked)
+            }
+            None => (0, Err("the application does not run on this node".into())),
+        };
+        if let Err(reason) = checked {
+            let reply = refuse(Outcome::Rejected, &reason);
+            return self.turn_away(&q, &attempt, reply);
+        }
         let is_full = self.world.memory_full.is_some();
         let admitted_max = if is_full { 0 } else { admitted_max };
         match self.ingress.admit(key, &attempt, admitted_max) {
@@ -84,10 +90,22 @@ impl Worker {
             Admission::Wait => {}
             Admission::Repeat(reply) => self.answer(from, key, q.attempt, reply),
             Admission::Overloaded => {
-                let reply = refuse(Outcome::Overloaded, "");
-                self.answer(from, key, q.attempt, reply);
+                self.turn_away(&q, &attempt, refuse(Outcome::Overloaded, ""));
             }
             Admission::Forward => self.forward(q),
+        }
+    }
+
+    /// Tells a client that its attempt is refused, if no copy of it can be admitted later. Otherwise
+    /// the client hears nothing, and retries. What the driver passes on comes once.
+    fn turn_away(&mut self, q: &Request, attempt: &Attempt, reply: Reply) {
+        let (now, key) = (self.world.now, (q.app, q.id));
+        if attempt.from == Asker::Driver
+            || self
+                .ingress
+                .remember_refusal(now, key, attempt, q.oldest_seq, &reply)
+        {
+            self.answer(attempt.from, key, attempt.number, reply);
         }
     }
 
@@ -262,6 +280,7 @@ impl Worker {
                 return self.count(taken);
             }
         };
+        self.ingress.on_durable(now, key);
         self.primary(id, |p, _| p.on_replay(replay.letter, message));
     }
 }

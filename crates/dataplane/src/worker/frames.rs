@@ -200,7 +200,7 @@ impl Worker {
     fn on_freed(&mut self, tag: Tag) {
         match tag {
             Tag::None => {}
-            Tag::Request(app, id) => self.ingress.on_durable((app, id)),
+            Tag::Request(app, id) => self.ingress.on_durable(self.world.now, (app, id)),
             Tag::Output(id, op, at) => {
                 self.primary(id, |p, turn| p.on_output_durable(turn, op, at));
             }

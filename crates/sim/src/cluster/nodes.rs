@@ -48,6 +48,11 @@ impl Node {
 }
 
 impl Cluster {
+    /// Requests that hold a place of their application's `admittedMax` at some node.
+    pub fn admitted(&self) -> u32 {
+        self.nodes.values().map(|n| n.worker.in_flight()).sum()
+    }
+
     /// Starts a node's process.
     pub fn start(&mut self, node: u16, incarnation: u32) {
         self.start_with_clock(node, incarnation, SimClock::TRUE);

@@ -3,7 +3,6 @@
 use super::{PROBE, RECOVERY, Run};
 use crate::client::Client;
 use crate::ledger::Reach;
-use crate::scenario::known::refused_may_act;
 use crate::scenario::{AppShape, app_id};
 use e3_collections::State;
 use e3_model::plan::ShardPlan;
@@ -50,6 +49,12 @@ impl Run<'_> {
             ));
         }
         let mut missing = Vec::new();
+        let admitted = self.cluster.admitted();
+        if admitted > 0 {
+            missing.push(format!(
+                "{admitted} requests hold a place of admittedMax {after_s} s after healing"
+            ));
+        }
         for client in self.cluster.clients.iter().filter(|c| !c.has_vanished) {
             let open = client.open();
             let left = client.load.map_or(0, |l| l.left);
@@ -130,7 +135,6 @@ impl Run<'_> {
         let states = self.states();
         let mut counted: BTreeMap<ShardKey, usize> = BTreeMap::new();
         let mut wrong = Vec::new();
-        let refused_may_act = refused_may_act(self.scenario);
         let reaches: Vec<Reach> = (0..self.scenario.apps.len())
             .map(|at| Reach::new(self.scenario, at))
             .collect();
@@ -173,7 +177,7 @@ impl Run<'_> {
                         matches!(outcome, Some(Outcome::Overloaded | Outcome::Rejected));
                     let is_wrong = match count {
                         0 => is_certain && !self.cluster.ledger.is_forfeited(shard, request.sent),
-                        1 => is_refused && !refused_may_act,
+                        1 => is_refused,
                         _ => true,
                     };
                     if is_wrong {

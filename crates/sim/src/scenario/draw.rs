@@ -106,7 +106,7 @@ fn app(random: &mut Random, replicas_max: u64, is_large: bool) -> AppShape {
         }
     }
     AppShape {
-        admitted_max: *random.pick(&known::ADMITTED_MAX),
+        admitted_max: *random.pick(&[20, 1_000, 10_000]),
         attempts: 1 + random.below(4) as u32,
         services,
         channels,

@@ -1,22 +1,11 @@
 //! What the generator leaves out: holes that are known and not closed yet. Each entry names its hole
 //! and goes when the hole is closed; an empty list is the aim.
 
-use super::{Act, Fault, Scenario};
+use super::{Act, Fault};
 
 /// Hole: a node whose clock is off by more answers "expired" to what it should handle, or handles
 /// what it should refuse.
 pub(super) const CLOCK_OFFSET_MS_MAX: u64 = 100;
-
-/// Hole: a request whose answer does not reach the node that admitted it counts against
-/// `admittedMax` there until its deadline. Seeds 61, 94 and 115 with a bound of 20.
-pub(super) const ADMITTED_MAX: [u32; 2] = [1_000, 10_000];
-
-/// Hole: a network that repeats datagrams may have a request admitted that its client was told to be
-/// refused. Seeds 167 and 185.
-pub(crate) fn refused_may_act(scenario: &Scenario) -> bool {
-    let repeats = |act: &Act| matches!(act.fault, Fault::Repetition(_));
-    scenario.network.repeat_permille > 0 || scenario.script.iter().any(repeats)
-}
 
 /// Whether the generator leaves out this fault, given those that it has.
 pub(super) fn is_avoided(act: &Act, before: &[Act]) -> bool {
