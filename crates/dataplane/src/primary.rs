@@ -5,6 +5,7 @@ use crate::check::check_message;
 use crate::dedup::{Lookup, revives};
 use crate::deliberate::{self, Fault};
 use crate::emit::{Handled, emit, emit_retry, entry};
+use crate::ingress::ahead_max;
 use crate::limits::*;
 use crate::links::Delivery;
 use crate::log::{Log, Outgoing};
@@ -226,6 +227,10 @@ impl Primary {
                     turn.complete(waiting.delivery, ACK_DELAY);
                     return None;
                 }
+            }
+            Lookup::Stale if is_of_predecessor(turn, message) => {
+                // Nobody waits for the answer.
+                waiting.message.reply_to_incarnation = 0;
             }
             Lookup::Stale => {
                 turn.complete(waiting.delivery, ACK_DELAY);
@@ -473,6 +478,16 @@ impl Primary {
             "an entry waits that could be released"
         );
     }
+}
+
+/// Whether a message whose client has the answer may have been handled by another process of a
+/// stateless service. What followed from it on other channels may be lost with that process;
+/// receivers know what they have.
+fn is_of_predecessor(turn: &Turn<'_>, message: &Message) -> bool {
+    let (app, log) = (turn.cx.app, &turn.shard.log);
+    !app.service(turn.shard.key).stateful
+        && message.deadline >= log.time(turn.cx.now)
+        && !log.knows(message, ahead_max(&app.plan.app.spec))
 }
 
 fn answer(turn: &mut Turn<'_>, message: &Message, reply: Reply) {

@@ -61,6 +61,34 @@ spec:
     - {name: a, from: front, to: back}
 ";
 
+/// A stateless service that sends to two stateful ones.
+const FORK: &str = "
+apiVersion: e3.dev/v1alpha1
+kind: Application
+metadata: {name: fork}
+spec:
+  objective: {latency: 50ms}
+  deadline: 20s
+  ingress: front
+  services:
+    - name: front
+      module: s.wasm
+      resources: {cpu: 0.1, memory: 64Mi}
+    - name: left
+      module: s.wasm
+      stateful: true
+      resources: {cpu: 0.1, memory: 64Mi}
+      collections: [{name: count, kind: counter}]
+    - name: right
+      module: s.wasm
+      stateful: true
+      resources: {cpu: 0.1, memory: 64Mi}
+      collections: [{name: count, kind: counter}]
+  channels:
+    - {name: a, from: front, to: left}
+    - {name: b, from: front, to: right}
+";
+
 fn line() -> Cluster {
     Cluster::new(LINE, 4, |key| match key.service.0 {
         0 => vec![0, 1],
@@ -109,6 +137,34 @@ fn a_copy_at_a_stateless_service_is_durable_when_its_outputs_are() {
     c.publish();
     c.pass(2_000);
     assert_eq!(c.count(3, shard(2, 0), 1, 1), 1, "the effect is lost");
+}
+
+#[test]
+fn an_answered_request_still_takes_effect_where_a_stateless_service_had_not_sent_it() {
+    let mut c = Cluster::new(FORK, 5, |key| vec![key.service.0 + 1]);
+    c.cut.insert((1, 3));
+    let deadline = soon(&c);
+    c.request(0, 1, 0, b"k", deadline);
+    c.pass(100);
+    assert_eq!(c.outcomes(1), [Outcome::Done], "by the left one");
+    assert_eq!(c.count(3, shard(2, 0), 1, 1), 0);
+    // The front end dies. Its successor first hears that the client has the answer, and then of the
+    // request, from the node that keeps it.
+    c.kill(1);
+    c.promote(shard(0, 0), 4);
+    c.version += 1;
+    for node in 2..5 {
+        c.publish_to(node);
+    }
+    let mut later = c.request_of(2, 0, b"k", deadline);
+    later.oldest_seq = 2;
+    c.send_request(2, later);
+    c.pass(1_500);
+    assert_eq!(c.outcomes(2)[..1], [Outcome::Done]);
+    c.publish_to(0);
+    c.pass(2_000);
+    assert_eq!(c.count(3, shard(2, 0), 1, 1), 1, "the effect is lost");
+    assert_eq!(c.count(2, shard(1, 0), 1, 1), 1);
 }
 
 #[test]
