@@ -153,6 +153,11 @@ fn bad_input(http: &Http) {
     let bad_headers = [
         ("e3-deadline-ms", "0", "1..=600000"),
         ("e3-deadline-ms", "soon", "soon"),
+        (
+            "e3-deadline-ms",
+            "200000",
+            "must be at most 60000 for application \"echo\"",
+        ),
         ("idempotency-key", "", "0 bytes"),
         ("e3-key", "other", "different"),
     ];

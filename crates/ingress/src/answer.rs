@@ -135,6 +135,17 @@ pub(crate) fn refused(app: &str, refused: Refused) -> Refusal {
             let refusal = overloaded(app, wait_s);
             refusal.header(OUTCOME, HeaderValue::from_static("overloaded"))
         }
+        Refused::DeadlineTooLong {
+            timeout,
+            timeout_max,
+        } => {
+            let (ms, ms_max) = (timeout.as_millis(), timeout_max.as_millis());
+            let error =
+                format!("E3-Deadline-Ms is {ms}, must be at most {ms_max} for application {app:?}");
+            Refusal::bad(error)
+                .hint("the bound is the deadline in its manifest, or a minute if that is longer")
+                .header(OUTCOME, HeaderValue::from_static("refused"))
+        }
         Refused::KeyReused => key_reused().header(OUTCOME, HeaderValue::from_static("refused")),
     }
 }

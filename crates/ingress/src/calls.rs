@@ -75,6 +75,22 @@ pub enum Refused {
     },
     /// The idempotency key was used for another request.
     KeyReused,
+    /// The deadline is further ahead than the application allows.
+    DeadlineTooLong {
+        /// What was asked for.
+        timeout: Nanos,
+        /// The longest.
+        timeout_max: Nanos,
+    },
+}
+
+/// An application that the node serves.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Served {
+    /// Its id.
+    pub id: AppId,
+    /// The longest time from now to the deadline of a request.
+    pub timeout_max: Nanos,
 }
 
 type Key = (AppId, RequestId);
@@ -114,7 +130,7 @@ impl Pending {
 /// All requests of one node's clients.
 #[derive(Debug)]
 pub struct Calls {
-    apps: Option<BTreeMap<String, AppId>>,
+    apps: Option<BTreeMap<String, Served>>,
     pending: BTreeMap<Key, Pending>,
     timers: BTreeSet<(Timestamp, Key)>,
     keys: Keys,
@@ -153,10 +169,10 @@ impl Calls {
     }
 
     /// Takes the applications that there are now; None while the node has no plan.
-    pub fn set_apps(&mut self, apps: Option<BTreeMap<String, AppId>>) {
+    pub fn set_apps(&mut self, apps: Option<BTreeMap<String, Served>>) {
         self.apps = apps;
         let Some(apps) = &self.apps else { return };
-        let ids: BTreeSet<AppId> = apps.values().copied().collect();
+        let ids: BTreeSet<AppId> = apps.values().map(|app| app.id).collect();
         self.latency.retain(|app, _| ids.contains(app));
         let gone = |(app, _): &&Key| !ids.contains(app);
         let gone: Vec<Key> = self.pending.keys().filter(gone).copied().collect();
@@ -174,7 +190,7 @@ impl Calls {
     }
 
     /// The application of a name.
-    pub fn app(&self, name: &str) -> std::result::Result<AppId, Refused> {
+    pub fn app(&self, name: &str) -> std::result::Result<Served, Refused> {
         let apps = self.apps.as_ref().ok_or(Refused::NotReady)?;
         apps.get(name).copied().ok_or_else(|| Refused::NoApp {
             known: apps.keys().cloned().collect(),
@@ -183,7 +199,16 @@ impl Calls {
 
     /// Takes a call; gives the number under which its outcome comes.
     pub fn submit(&mut self, now: Timestamp, call: Call) -> std::result::Result<u64, Refused> {
-        let app = self.app(&call.app)?;
+        let Served {
+            id: app,
+            timeout_max,
+        } = self.app(&call.app)?;
+        if call.timeout > timeout_max {
+            return Err(Refused::DeadlineTooLong {
+                timeout: call.timeout,
+                timeout_max,
+            });
+        }
         if self.waiting >= CALLS_MAX {
             let wait_s = self.overload_wait_s(app);
             return Err(Refused::Overloaded { wait_s });

@@ -3,9 +3,9 @@
 //! Adapters call [`Gate::call`] on the ingress's thread; the worker's driver holds the [`Door`] at
 //! the other end. Both ends are queues, so that neither waits for the other.
 
-use crate::calls::{Call, Calls, Given, Refused, Result as Ending};
+use crate::calls::{Call, Calls, Given, Refused, Result as Ending, Served};
 use crate::limits::QUEUE_MAX;
-use e3_model::plan::NodePlan;
+use e3_model::plan::{AppPlan, NodePlan};
 use e3_model::{AppId, RequestId, Timestamp};
 use e3_wire::client::Request;
 use e3_wire::entry::Reply;
@@ -39,7 +39,7 @@ pub struct Door {
 /// What the worker's end reports.
 pub(crate) enum WorkerEvent {
     Answer(AppId, RequestId, Reply),
-    Apps(Option<BTreeMap<String, AppId>>),
+    Apps(Option<BTreeMap<String, Served>>),
     Close,
 }
 
@@ -88,8 +88,11 @@ impl Door {
 
     /// States the plan that the worker has applied; None while it has none.
     pub fn set_plan(&self, plan: Option<&NodePlan>) {
-        let name = |app: &e3_model::plan::AppPlan| (app.app.name.clone(), app.id);
-        let apps = plan.map(|plan| plan.apps.iter().map(name).collect());
+        let served = |app: &AppPlan| {
+            let (id, timeout_max) = (app.id, app.app.spec.deadline_max());
+            (app.app.name.clone(), Served { id, timeout_max })
+        };
+        let apps = plan.map(|plan| plan.apps.iter().map(served).collect());
         self.post(WorkerEvent::Apps(apps));
     }
 

@@ -129,7 +129,7 @@ fn call() -> Value {
             parameter("app", "path", "name of the application", name),
             parameter("key", "query", "routing key: requests with the same key are handled by the same shard, in order. It may be in the header E3-Key instead", key),
             parameter("Idempotency-Key", "header", "with it a repeated request takes effect once and gets the stored answer, at every node", idempotency),
-            parameter("E3-Deadline-Ms", "header", "milliseconds after which the request is not handled any more", deadline),
+            parameter("E3-Deadline-Ms", "header", "milliseconds after which the request is not handled any more; over 60000 only if the application's deadline is as long", deadline),
         ],
         "requestBody": {
             "description": "JSON becomes a record; any other type is passed to the service as bytes",

@@ -6,9 +6,14 @@ fn at(ms: u64) -> Timestamp {
     Timestamp::ZERO + Nanos::from_millis(ms)
 }
 
+fn served(name: &str, id: AppId) -> Option<BTreeMap<String, Served>> {
+    let timeout_max = Nanos::from_secs(60);
+    Some([(name.to_string(), Served { id, timeout_max })].into())
+}
+
 fn calls() -> Calls {
     let mut calls = Calls::new(77);
-    calls.set_apps(Some([("app".to_string(), APP)].into()));
+    calls.set_apps(served("app", APP));
     calls
 }
 
@@ -200,10 +205,10 @@ fn without_a_plan_nothing_is_taken_and_what_is_in_flight_waits() {
     assert_eq!(refused, Err(Refused::NotReady));
     calls.on_timer(at(500));
     assert!(sent(&mut calls).is_empty());
-    calls.set_apps(Some([("app".to_string(), APP)].into()));
+    calls.set_apps(served("app", APP));
     calls.on_timer(at(1250));
     assert_eq!(sent(&mut calls).len(), 1);
-    calls.set_apps(Some([("new".to_string(), AppId(4))].into()));
+    calls.set_apps(served("new", AppId(4)));
     assert_eq!(given(&mut calls), [(ticket, Result::Deleted)]);
     let known = vec!["new".to_string()];
     let refused = calls.submit(at(1300), call(None, "k", "p", 9000));
@@ -222,4 +227,18 @@ fn clients_are_told_that_the_node_stops() {
     stopped.sort_by_key(|(ticket, _)| *ticket);
     assert_eq!(stopped, [(a, Result::Stopped), (b, Result::Stopped)]);
     assert_eq!(calls.next_deadline(), None);
+}
+
+#[test]
+fn a_deadline_beyond_the_application_s_bound_is_refused() {
+    let mut calls = calls();
+    let timeout_max = Nanos::from_secs(60);
+    assert!(calls.submit(at(0), call(None, "k", "p", 60_000)).is_ok());
+    let timeout = Nanos::from_millis(60_001);
+    let refused = Refused::DeadlineTooLong {
+        timeout,
+        timeout_max,
+    };
+    let asked = calls.submit(at(0), call(None, "k", "p", 60_001));
+    assert_eq!(asked, Err(refused));
 }
