@@ -114,6 +114,7 @@ fn shards(app: &Application, placement: &Placement) -> Vec<ShardPlan> {
                 predecessor: None,
                 fenced: true,
                 frozen: false,
+                era: 1,
                 filled: false,
             });
         }

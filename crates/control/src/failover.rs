@@ -306,11 +306,13 @@ impl AppState {
         self.note_moved(&migration, outcome);
     }
 
-    /// No copy of a shard is left: it begins empty as soon as a node has room.
+    /// No copy of a shard is left, in a view that has begun: it begins empty as soon as a node has
+    /// room. A copy that comes back later is of an earlier era.
     fn begin_empty(&mut self, key: ShardKey, at: Timestamp) {
         let stateful = self.plan.app.service(key.service).stateful;
         let shard = self.shard_mut(key).expect("just seen");
         shard.joining.clear();
+        shard.era = shard.view;
         let had_state = std::mem::take(&mut shard.filled);
         self.orphans.insert((key.service, key.shard));
         if stateful && had_state {

@@ -255,10 +255,41 @@ fn state_is_given_up_by_the_operator_alone() {
     let after = s.shard(KEY);
     assert!(s.control.is_up(after.primary) && after.incarnation > before.view);
     assert_eq!((s.state_lost(), after.filled), (1, false));
+    assert!(after.era > before.view && after.era <= after.incarnation);
     // A process that returns gets no role in the shard by itself.
     s.hear(before.primary);
     assert_ne!(s.shard(KEY).primary, before.primary);
     s.settle();
+    s.check();
+}
+
+#[test]
+fn copies_of_before_a_shard_began_empty_are_of_an_earlier_era() {
+    let mut s = Script::all();
+    s.deploy().unwrap();
+    s.fill();
+    let before = s.shard(KEY);
+    assert_eq!(before.era, 1);
+    // Nobody is left who could serve it: it waits for a node, and no copy has a part in it.
+    s.lose_all(&all_nodes());
+    s.ok(Command::Forget { key: KEY, at: AT });
+    let orphan = s.shard(KEY);
+    assert!(orphan.era > before.view);
+    assert_eq!(orphan.role(before.primary), None);
+    assert_eq!(orphan.role(before.backups[0]), None);
+    // The old backup comes back first, and is chosen: it begins with nothing.
+    s.hear(before.backups[0]);
+    let after = s.shard(KEY);
+    assert_eq!(after.primary, before.backups[0]);
+    assert_eq!(after.era, orphan.era, "it began once");
+    assert!(after.incarnation >= after.era);
+    // A fail-over is no new beginning.
+    for node in all_nodes() {
+        s.hear_if_silent(node);
+    }
+    s.settle();
+    s.lose(s.shard(KEY).primary);
+    assert_eq!(s.shard(KEY).era, orphan.era);
     s.check();
 }
 

@@ -215,6 +215,7 @@ mod tests {
                 predecessor: None,
                 fenced: false,
                 frozen: false,
+                era: 1,
                 filled: false,
             })
         });

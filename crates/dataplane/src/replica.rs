@@ -15,6 +15,8 @@ use std::collections::BTreeSet;
 pub(crate) struct Replica {
     pub(crate) shard: Shard,
     pub(crate) role: RoleState,
+    /// The view in which the shard had begun empty when this replica came here.
+    pub(crate) era: u32,
     /// Every primary of the shard since this replica is here: this node may have promised it not
     /// to take over.
     former: BTreeSet<NodeId>,
@@ -49,6 +51,7 @@ impl Replica {
                 error: None,
             },
             role: RoleState::Joining(Backup::default()),
+            era: plan.era,
             former: BTreeSet::from([plan.primary]),
         }
     }
@@ -175,6 +178,12 @@ impl Replica {
     /// Panics if an invariant is broken. `is_ready`: the worker is about to call its primary.
     pub(crate) fn validate(&self, cx: &Context<'_>, is_ready: bool) {
         self.shard.log.validate();
+        let key = self.shard.key;
+        assert_eq!(
+            self.era,
+            cx.app.shard(key).era,
+            "{key}: a copy of an earlier era"
+        );
         if let RoleState::Primary(primary) = &self.role {
             primary.validate(cx, &self.shard, is_ready);
         }

@@ -134,3 +134,80 @@ fn a_node_with_a_wrong_clock_does_not_join() {
     assert!(synced.iter().any(|e| matches!(e, NodeEvent::Synced { .. })));
     assert_eq!(c.count(2, shard(0, 0), 1, 2), 1);
 }
+
+/// The state of the shard was given up, and no node has room for it yet.
+fn give_up(c: &mut Cluster) {
+    let plan = c.shard(shard(0, 0));
+    plan.view += 1;
+    plan.era = plan.view;
+    plan.backups.clear();
+}
+
+/// A node has room, and the shard begins empty there.
+fn begin_empty(c: &mut Cluster, node: u16) {
+    c.promote(shard(0, 0), node);
+    c.shard(shard(0, 0)).fenced = true;
+}
+
+#[test]
+fn an_old_backup_that_comes_back_as_the_primary_begins_empty() {
+    let mut c = pair();
+    assert_eq!(c.count(1, shard(0, 0), 1, 1), 1);
+    // Its process lives, and hears of all that at once.
+    give_up(&mut c);
+    begin_empty(&mut c, 1);
+    c.publish();
+    c.pass(100);
+    assert_eq!(c.count(1, shard(0, 0), 1, 1), 0, "state that was given up");
+    let deadline = c.now + Nanos::from_secs(30);
+    c.request(0, 2, 0, b"k", deadline);
+    c.pass(100);
+    assert_eq!(c.outcomes(2), [Outcome::Done]);
+    assert_eq!(c.report(1, shard(0, 0)).op, 1);
+}
+
+#[test]
+fn an_old_backup_that_joins_again_has_the_new_state_only() {
+    let mut c = pair();
+    c.start(2, 1);
+    c.publish();
+    c.pass(100);
+    give_up(&mut c);
+    begin_empty(&mut c, 2);
+    c.shard(shard(0, 0)).joining = vec![NodeId(1)];
+    // The old backup hears of it last.
+    c.version += 1;
+    c.publish_to(2);
+    c.publish_to(0);
+    let deadline = c.now + Nanos::from_secs(30);
+    c.request(0, 2, 0, b"k", deadline);
+    c.pass(500);
+    c.publish_to(1);
+    c.pass(2_000);
+    assert_eq!(c.outcomes(2), [Outcome::Done]);
+    for node in [1, 2] {
+        assert_eq!(c.count(node, shard(0, 0), 1, 1), 0, "node {node}");
+        assert_eq!(c.count(node, shard(0, 0), 1, 2), 1, "node {node}");
+    }
+}
+
+#[test]
+fn nobody_serves_a_shard_that_has_not_begun_again() {
+    let mut c = pair();
+    give_up(&mut c);
+    c.publish();
+    // The node that the plan still names has lost its part, and so has a new process of it.
+    let has_copy = |c: &Cluster, node: u16| c.nodes[&node].worker.state(shard(0, 0)).is_some();
+    assert!(!has_copy(&c, 0) && !has_copy(&c, 1));
+    c.start(0, 2);
+    c.publish();
+    let deadline = c.now + Nanos::from_secs(30);
+    c.request(1, 2, 0, b"k", deadline);
+    c.pass(1_000);
+    assert!(!has_copy(&c, 0));
+    assert_eq!(c.outcomes(2), []);
+    begin_empty(&mut c, 0);
+    c.publish();
+    c.pass(1_000);
+    assert_eq!(c.outcomes(2), [Outcome::Done]);
+}

@@ -85,6 +85,10 @@ pub struct ShardPlan {
     pub fenced: bool,
     /// The primary must stop handling, bring every backup up to date, and confirm it.
     pub frozen: bool,
+    /// The view in which the shard last began empty: copies of before then are none of its state.
+    /// Later than `incarnation` while no node has room for it, so that nobody serves it.
+    #[serde(default)]
+    pub era: u32,
     /// The shard has committed something since it last began empty: losing all replicas loses state.
     #[serde(default)]
     pub filled: bool,
@@ -93,7 +97,9 @@ pub struct ShardPlan {
 impl ShardPlan {
     /// Part of a node in this view; None if it has none.
     pub fn role(&self, node: NodeId) -> Option<Role> {
-        if self.primary == node {
+        if self.incarnation < self.era {
+            None
+        } else if self.primary == node {
             Some(Role::Primary)
         } else if self.backups.contains(&node) {
             Some(Role::Backup)

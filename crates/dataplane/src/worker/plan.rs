@@ -95,8 +95,16 @@ impl Worker {
         let id = self.find(key);
         let have = id.and_then(|id| {
             let replica = &self.replicas.get(id.at())?.replica;
-            Some((id, replica.role(), replica.shard.incarnation))
+            Some((id, replica.role(), replica.shard.incarnation, replica.era))
         });
+        let have = match have {
+            // The shard has begun empty since: what is here is none of its state.
+            Some((id, .., era)) if era != shard.era => {
+                self.drop_replica(id);
+                None
+            }
+            have => have.map(|(id, role, incarnation, _)| (id, role, incarnation)),
+        };
         match (have, wanted) {
             (None, None) => {}
             (Some((id, ..)), None) => self.drop_replica(id),

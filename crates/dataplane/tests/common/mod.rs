@@ -158,6 +158,7 @@ impl Cluster {
                     predecessor: None,
                     fenced: false,
                     frozen: false,
+                    era: 1,
                     filled: false,
                 }
             })
