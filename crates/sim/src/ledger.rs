@@ -12,6 +12,8 @@ pub struct Ledger {
     pub violations: Vec<String>,
     /// Shards whose last copy the scenario destroyed, with the time of the last such loss.
     pub forfeited: BTreeMap<ShardKey, Timestamp>,
+    /// Shards whose state was given up, with the view in which they began empty.
+    given_up: BTreeMap<ShardKey, u32>,
     /// By replicated shard: the latest incarnation that has run a handler, and where.
     acting: BTreeMap<ShardKey, (u32, u16)>,
 }
@@ -34,6 +36,13 @@ impl Ledger {
 
     /// Records that a node runs a handler as the primary of a shard that leases protect.
     pub fn on_acting(&mut self, shard: ShardKey, incarnation: u32, node: u16) {
+        if self
+            .given_up
+            .get(&shard)
+            .is_some_and(|era| incarnation < *era)
+        {
+            return;
+        }
         let latest = self.acting.entry(shard).or_insert((incarnation, node));
         if incarnation > latest.0 {
             *latest = (incarnation, node);
@@ -48,6 +57,13 @@ impl Ledger {
     /// Records that the scenario destroys the last copy of a shard.
     pub fn on_forfeited(&mut self, shard: ShardKey, now: Timestamp) {
         self.forfeited.insert(shard, now);
+    }
+
+    /// An operator gives up the state of a shard, which begins empty in this view. Former primaries
+    /// may go on until they hear of it.
+    pub fn on_given_up(&mut self, shard: ShardKey, era: u32, now: Timestamp) {
+        self.on_forfeited(shard, now);
+        self.given_up.insert(shard, era);
     }
 
     /// Whether the effect at this shard of a request sent at `sent` may have been lost.

@@ -9,6 +9,7 @@ mod acts;
 mod agents;
 mod checks;
 mod controller;
+mod operator;
 mod shrink;
 
 pub use shrink::shrink;
@@ -22,6 +23,7 @@ use agents::Agents;
 use controller::ControllerProcess;
 use e3_model::{Nanos, Timestamp};
 use e3_random::Random;
+use operator::Operator;
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -93,6 +95,7 @@ struct Run<'a> {
     pauses: BTreeMap<u16, u32>,
     /// The kills that follow a move: when, and which node.
     kills: Vec<(Timestamp, u16)>,
+    operator: Operator,
     begin: Timestamp,
     healed_at: Timestamp,
 }
@@ -124,6 +127,7 @@ impl<'a> Run<'a> {
             active: Vec::new(),
             pauses: BTreeMap::new(),
             kills: Vec::new(),
+            operator: Operator::default(),
             begin: BEGIN,
             healed_at: Timestamp::MAX,
         }
@@ -232,6 +236,7 @@ impl<'a> Run<'a> {
     fn step(&mut self) {
         self.kill_late();
         self.vanish();
+        self.give_up_waiting();
         self.agents.step(&mut self.cluster, &mut self.controller);
         self.controller.step(&mut self.cluster, &mut self.agents);
         self.agents.take_answers(&mut self.cluster);

@@ -233,6 +233,8 @@ pub enum Fault {
     MoveAndKill(u64),
     /// Another version of an application is deployed.
     Update(usize),
+    /// An operator gives up the state of every shard that has waited so long for silent nodes.
+    Forget(u64),
 }
 
 impl Fault {
@@ -267,6 +269,7 @@ impl Fault {
             Fault::Move(_) => "move",
             Fault::MoveAndKill(_) => "moveAndKill",
             Fault::Update(_) => "update",
+            Fault::Forget(_) => "forget",
         }
     }
 }

@@ -15,7 +15,11 @@ impl Run<'_> {
     /// Begins a fault.
     pub(super) fn begin_act(&mut self, act: &Act) {
         match &act.fault {
-            Fault::Loss(_) | Fault::Repetition(_) | Fault::Reordering(_) | Fault::Damage(_) => {}
+            Fault::Loss(_)
+            | Fault::Repetition(_)
+            | Fault::Reordering(_)
+            | Fault::Damage(_)
+            | Fault::Forget(_) => {}
             Fault::Pause(node) => self.pause(*node, true),
             Fault::PauseAll => {
                 for node in 0..self.scenario.nodes() {
@@ -107,7 +111,8 @@ impl Run<'_> {
             | Fault::Damage(_)
             | Fault::Drift(..)
             | Fault::Move(_)
-            | Fault::Update(_) => {}
+            | Fault::Update(_)
+            | Fault::Forget(_) => {}
             fault => {
                 for (from, to) in self.cuts_of(fault) {
                     self.cluster.cuts.heal(from, to);

@@ -1,9 +1,9 @@
 //! What must be true after healing.
 
 use super::{PROBE, RECOVERY, Run};
-use crate::client::Client;
+use crate::client::{Client, Request};
 use crate::ledger::Reach;
-use crate::scenario::{AppShape, app_id};
+use crate::scenario::{AppShape, Place, app_id};
 use e3_collections::State;
 use e3_model::plan::ShardPlan;
 use e3_model::{AppId, Nanos, ShardKey, Timestamp};
@@ -130,6 +130,16 @@ impl Run<'_> {
         states
     }
 
+    /// Whether what a request did at a place was lost with a shard, or what should have led there.
+    fn may_be_lost(&self, reach: &Reach, place: &Place, request: &Request) -> bool {
+        let on_way = reach.places.iter();
+        let mut on_way = on_way.filter(|p| place.path.starts_with(&p.path));
+        on_way.any(|p| {
+            let shard = reach.shard(p, &request.key);
+            self.cluster.ledger.is_forfeited(shard, request.sent)
+        })
+    }
+
     /// Checks that the effects of requests are those of the reference model.
     pub(super) fn check_effects(&mut self) {
         let states = self.states();
@@ -176,7 +186,7 @@ impl Run<'_> {
                     let is_refused =
                         matches!(outcome, Some(Outcome::Overloaded | Outcome::Rejected));
                     let is_wrong = match count {
-                        0 => is_certain && !self.cluster.ledger.is_forfeited(shard, request.sent),
+                        0 => is_certain && !self.may_be_lost(reach, place, request),
                         1 => is_refused,
                         _ => true,
                     };

@@ -211,7 +211,9 @@ fn script(random: &mut Random, scenario: &Scenario) -> Vec<Act> {
     script
 }
 
-const KINDS: u64 = 28;
+const KINDS: u64 = 29;
+/// How long an operator looks for shards that wait.
+const FORGET_MS: u64 = 10_000;
 
 /// A fault of a kind, and how long it lasts.
 fn fault(random: &mut Random, kind: u64, scenario: &Scenario) -> (Fault, u64) {
@@ -265,7 +267,8 @@ fn fault(random: &mut Random, kind: u64, scenario: &Scenario) -> (Fault, u64) {
             true => Fault::Move(random.next_u64()),
             false => Fault::MoveAndKill(random.next_u64()),
         },
-        _ => Fault::Update(random.index(scenario.apps.len())),
+        27 => Fault::Update(random.index(scenario.apps.len())),
+        _ => return (Fault::Forget(*random.pick(&[0, 500, 3_000])), FORGET_MS),
     };
     (fault, span_ms)
 }
