@@ -139,7 +139,7 @@ fn incarnations(e3: &E3) -> Vec<(String, u32)> {
 /// A cluster with the healthy application; None if there are no modules.
 fn cluster() -> Option<E3> {
     let e3 = E3::with_services()?;
-    e3.good(&["up", "--detach", "--port", "0"]);
+    e3.up();
     let file = e3.file("chain.yaml", CHAIN);
     e3.good(&["deploy", &file, "--wait"]);
     Some(e3)

@@ -10,7 +10,6 @@ use common::{E3, ended};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::collections::BTreeSet;
-use std::process::Stdio;
 
 /// What an application is held to.
 struct Expected {
@@ -112,29 +111,16 @@ fn every_application_keeps_its_promises_through_a_kill_and_a_move() {
     let Some(e3) = E3::with_services() else {
         return;
     };
-    e3.good(&["up", "--detach", "--port", "0"]);
+    e3.up();
     for app in APPS {
         e3.deploy_shipped(app.name);
         let view = e3.json(&["get", "apps", "--app", app.name]);
         assert_eq!(view[0]["instances"], app.instances);
 
-        let load = e3
-            .command(&[
-                "load",
-                app.name,
-                "--rate",
-                "200",
-                "--duration",
-                "12s",
-                "--seed",
-                "5",
-                "-o",
-                "json",
-            ])
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let name = app.name;
+        let load = e3.spawn(&format!(
+            "load {name} --rate 200 --duration 12s --seed 5 -o json"
+        ));
         e3.until("the load has begun", |e3| handled(e3, app.name) > 100);
         lose_every_service(&e3, app);
         for service in app.stateful {
@@ -230,7 +216,7 @@ fn floods_raise_alarms_and_nothing_else_does() {
     let Some(e3) = E3::with_services() else {
         return;
     };
-    e3.good(&["up", "--detach", "--port", "0"]);
+    e3.up();
     for app in ["nfv-din", "nfv-ifid"] {
         e3.deploy_shipped(app);
         let words = ["--rate", "600", "--duration", "20s", "--seed", "3"];
@@ -266,7 +252,7 @@ fn loads_can_be_repeated_and_flow_as_stated() {
     let Some(e3) = E3::with_services() else {
         return;
     };
-    e3.good(&["up", "--detach", "--port", "0"]);
+    e3.up();
     for app in APPS {
         e3.deploy_shipped(app.name);
         for seed in ["3", "3", "4"] {
@@ -298,24 +284,9 @@ fn state_that_is_lost_is_never_proved() {
     let Some(e3) = E3::with_services() else {
         return;
     };
-    e3.good(&["up", "--detach", "--port", "0"]);
+    e3.up();
     e3.deploy_shipped("iot-ts");
-    let words = [
-        "load",
-        "iot-ts",
-        "--rate",
-        "200",
-        "--duration",
-        "10s",
-        "-o",
-        "json",
-    ];
-    let mut load = e3.command(&words);
-    let load = load
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let load = e3.spawn("load iot-ts --rate 200 --duration 10s -o json");
     e3.until("the load has begun", |e3| handled(e3, "iot-ts") > 300);
     let instances = e3.json(&["get", "instances"]);
     let holders = instances.as_array().unwrap().iter();
@@ -342,24 +313,9 @@ fn a_load_that_is_interrupted_is_reported() {
     let Some(e3) = E3::with_services() else {
         return;
     };
-    e3.good(&["up", "--detach", "--port", "0"]);
+    e3.up();
     e3.deploy_shipped("rta-ptc");
-    let words = [
-        "load",
-        "rta-ptc",
-        "--rate",
-        "100",
-        "--duration",
-        "600s",
-        "-o",
-        "json",
-    ];
-    let mut load = e3.command(&words);
-    let load = load
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let load = e3.spawn("load rta-ptc --rate 100 --duration 600s -o json");
     // the counts before the load are 2,000 questions to two services each
     e3.until("the load has begun", |e3| handled(e3, "rta-ptc") > 4_500);
     let pid = Pid::from_raw(load.id() as i32).unwrap();

@@ -9,7 +9,7 @@ use common::{E3, ended};
 use rustix::process::{Signal, kill_process};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 /// Seed of the schedule; another one by `E3_CHAOS_SEED`.
 const SEED: &str = "20190711";
@@ -19,7 +19,7 @@ const FAULTS: &str = "kill,restart,pause,kill-controller,pause-controller,restar
 const NETWORK_FAULTS: &str = "cut,cut-peers,cut-controller,one-way,drop";
 
 fn start(e3: &E3) {
-    e3.good(&["up", "--detach", "--port", "0"]);
+    e3.up();
     e3.good(&["deploy", "kvs", "--wait"]);
 }
 
@@ -216,23 +216,7 @@ fn what_is_paused_goes_on_after_an_interruption() {
     start(&e3);
     let supervisor = pid(&run_file(&e3, "cluster.json")["supervisor"]);
     let number = supervisor.as_raw_nonzero().get();
-    let mut chaos = e3.command(&[
-        "chaos",
-        "kvs",
-        "--minutes",
-        "2",
-        "--seed",
-        "1",
-        "--faults",
-        "pause-supervisor",
-        "-o",
-        "json",
-    ]);
-    let chaos = chaos
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let chaos = e3.spawn("chaos kvs --minutes 2 --seed 1 --faults pause-supervisor -o json");
     e3.until("the supervisor is paused", |_| state(number) == 'T');
     let this = rustix::process::Pid::from_raw(chaos.id().cast_signed()).unwrap();
     kill_process(this, Signal::INT).unwrap();

@@ -101,7 +101,7 @@ fn a_cluster_lives_and_survives_kills() {
     });
     let ended = e3.run(&["get", "nodes"]);
     assert_eq!(ended.code, 6, "{ended:?}");
-    e3.good(&["up", "--detach", "--port", "0"]);
+    e3.up();
     e3.until("the application is ready again", ready);
     e3.good(&["delete", "chain"]);
     assert_eq!(e3.json(&["get", "apps"]), Value::Array(Vec::new()));

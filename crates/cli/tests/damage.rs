@@ -190,7 +190,7 @@ fn flipped_bits_stop_nothing() {
     let Some(e3) = E3::with_services() else {
         return;
     };
-    e3.good(&["up", "--detach", "--port", "0"]);
+    e3.up();
     let file = e3.file("chain.yaml", CHAIN);
     e3.good(&["deploy", &file, "--wait"]);
     let before = incarnations(&e3);

@@ -42,7 +42,7 @@ spec:
 /// A cluster with these applications.
 #[track_caller]
 fn cluster(e3: &E3, manifests: &[(&str, String)]) {
-    e3.good(&["up", "--detach", "--port", "0"]);
+    e3.up();
     for (file, manifest) in manifests {
         let file = e3.file(file, manifest);
         e3.good(&["deploy", &file, "--wait"]);

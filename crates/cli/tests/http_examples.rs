@@ -25,7 +25,7 @@ fn the_documented_examples_work() {
             "{page} shows docs/examples/request.sh"
         );
     }
-    e3.good(&["up", "--detach", "--port", "0"]);
+    e3.up();
     e3.deploy_shipped("rta-ptc");
     let http = Http::new(&e3);
     let run = |command: &mut Command| match command.output() {

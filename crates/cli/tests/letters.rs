@@ -53,7 +53,7 @@ fn a_dead_letter_is_listed_and_replayed() {
         wat::parse_str(GATE).unwrap(),
     )
     .unwrap();
-    e3.good(&["up", "--detach", "--port", "0"]);
+    e3.up();
     e3.good(&["deploy", &e3.file("gate.yaml", APP), "--wait"]);
     let letters = |e3: &E3| {
         e3.json(&["get", "dead-letters"])

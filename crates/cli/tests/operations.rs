@@ -285,10 +285,7 @@ fn a_second_interrupt_ends_a_load_at_once() {
     };
     e3.good(&up(&["--detach"]));
     e3.good(&["deploy", "hello", "--wait"]);
-    let load = ["load", "hello", "--rate", "200", "--duration", "600s"];
-    let mut load = e3.command(&load);
-    let load = load.stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut load = load.spawn().unwrap();
+    let mut load = e3.spawn("load hello --rate 200 --duration 600s");
     e3.until("the load has begun", |e3| handled(e3, "hello") > 100);
     // Beside it neither this load nor another one could be checked.
     let file = e3.file("one.csv", "text\nhello\n");

@@ -137,7 +137,7 @@ fn counts_never_fall_while_shards_move_and_nodes_die() {
     let Some(e3) = E3::with_services() else {
         return;
     };
-    e3.good(&["up", "--detach", "--port", "0"]);
+    e3.up();
     let file = e3.file("chain.yaml", CHAIN);
     e3.good(&["deploy", &file, "--wait"]);
     let load = start_load(&e3, "8s");

@@ -57,7 +57,7 @@ fn ops(e3: &E3) -> Vec<(String, u64)> {
 }
 
 fn chain_is_up(e3: &E3, manifest: &str) {
-    e3.good(&["up", "--detach", "--port", "0"]);
+    e3.up();
     let file = e3.file("chain.yaml", manifest);
     e3.good(&["deploy", &file, "--wait"]);
     all_handled(start_load(e3, "1s"));

@@ -76,7 +76,7 @@ fn a_file_is_sent_whole_at_its_pace() {
     let Some(e3) = E3::with_services() else {
         return;
     };
-    e3.good(&["up", "--detach", "--port", "0"]);
+    e3.up();
     let all_accepted = |report: &serde_json::Value, count: u64| {
         let l = &report["ledger"];
         assert_eq!(report["verdict"], "not checked", "{report}");

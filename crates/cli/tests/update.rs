@@ -5,7 +5,6 @@ mod common;
 use common::E3;
 use common::running::{CHAIN, all_handled, kill, primary, start_load};
 use serde_json::Value;
-use std::process::Stdio;
 
 const APP: &str = "\
 apiVersion: e3.dev/v1alpha1
@@ -57,7 +56,7 @@ fn an_application_changes_while_it_serves() {
     let manifest = e3.file("router.yaml", APP);
     e3.file("routes.txt", ROUTES);
     let deploy = ["deploy", &manifest, "--wait"];
-    e3.good(&["up", "--detach", "--port", "0"]);
+    e3.up();
     // A first version that does not start is fixed by the next.
     e3.file("router.yaml", &APP.replace("203.0.113.8", "nowhere"));
     let mut short = deploy.to_vec();
@@ -74,11 +73,7 @@ fn an_application_changes_while_it_serves() {
     // Questions go on all the while; none may be lost.
     let lines = format!("{{\"key\": \"k\", \"record\": {QUESTION}}}\n").repeat(2000);
     let questions = e3.file("questions", &lines);
-    let asking = e3
-        .command(&["call", "router", "--input", &questions])
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let asking = e3.spawn(&format!("call router --input {questions}"));
     e3.file("routes.txt", &ROUTES.replace("100.2", "100.7"));
     let said = e3.good(&deploy);
     assert!(said.contains("updated router to version 3"), "{said}");
@@ -164,7 +159,7 @@ fn a_fail_over_does_not_wait_for_code_that_is_being_compiled() {
     let Some(e3) = E3::with_services() else {
         return;
     };
-    e3.good(&["up", "--detach", "--port", "0"]);
+    e3.up();
     let chain = e3.file("chain.yaml", CHAIN);
     e3.good(&["deploy", &chain, "--wait"]);
 

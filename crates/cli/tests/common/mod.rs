@@ -5,7 +5,7 @@
 pub mod running;
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 /// Longest wait for anything that should happen.
@@ -109,6 +109,20 @@ impl E3 {
         let ended = self.run(arguments);
         assert_eq!(ended.code, 0, "{arguments:?}: {ended:?}");
         ended.out
+    }
+
+    /// Starts it in the background; the words are separated by spaces.
+    pub fn spawn(&self, words: &str) -> Child {
+        let words: Vec<&str> = words.split(' ').collect();
+        let mut command = self.command(&words);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.spawn().unwrap()
+    }
+
+    /// Starts a cluster.
+    #[track_caller]
+    pub fn up(&self) {
+        self.good(&["up", "--detach", "--port", "0"]);
     }
 
     /// Deploys an application that is shipped, and waits until it is ready.

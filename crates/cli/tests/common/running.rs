@@ -3,7 +3,7 @@
 use super::{E3, Ended, ended};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use std::process::{Child, Stdio};
+use std::process::Child;
 
 /// An application of two stateful services that passes requests on.
 pub const CHAIN: &str = "\
@@ -77,13 +77,9 @@ pub fn handled(e3: &E3, app: &str) -> u64 {
 
 /// A light load on the application above.
 pub fn start_load(e3: &E3, duration: &str) -> Child {
-    let rate = ["--rate", "200", "--duration", duration, "-o", "json"];
-    let mut command = e3.command(&[&["load", "chain"], &rate[..]].concat());
-    command
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap()
+    e3.spawn(&format!(
+        "load chain --rate 200 --duration {duration} -o json"
+    ))
 }
 
 /// Waits for the end of the load and checks that all requests were handled, each with one outcome. The
