@@ -4,7 +4,7 @@ use e3_model::plan::{NodeEvent, NodeHello, NodeWelcome};
 use e3_model::{AppId, Application, NodeId, Profile, ShardKey, Timestamp, Topology};
 use e3_placement::{AdmitError, Misfit};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The first record of the log: the cluster, for [`Control::new`](crate::Control::new). Commands
 /// follow.
@@ -78,6 +78,17 @@ pub enum Command {
         /// The process.
         incarnation: u32,
         /// When it was heard again.
+        at: Timestamp,
+    },
+    /// A node reports which peers it cannot reach.
+    Reach {
+        /// The node.
+        node: NodeId,
+        /// Its process.
+        incarnation: u32,
+        /// The peers, there or back.
+        unreachable: BTreeSet<NodeId>,
+        /// When it was reported.
         at: Timestamp,
     },
     /// Give up the state of a shard whose only copies are on silent nodes.

@@ -8,10 +8,11 @@
 use crate::command::{Applied, CommandError};
 use crate::deliberate::{self, Fault};
 use crate::migration::{Cancelled, Migration, MoveOutcome, drop_copy};
+use crate::reach::{Ways, leave};
 use crate::state::{AppState, Control, Loss, Member};
 use e3_model::plan::{NodeHello, NodeWelcome, ShardPlan};
 use e3_model::{AppId, NodeId, ServiceId, ShardId, ShardKey, Timestamp};
-use e3_placement::{Request, pick_backup, pick_primary};
+use e3_placement::{Cluster, Request, pick_backup, pick_primary};
 use std::collections::{BTreeMap, BTreeSet};
 
 impl Control {
@@ -45,7 +46,11 @@ impl Control {
             process: hello.process,
             address: hello.address,
             up: true,
+            unreachable: BTreeSet::new(),
         };
+        for other in self.members.values_mut() {
+            other.unreachable.remove(&id);
+        }
         self.members.insert(id, member);
         self.settle_all();
         Ok(Applied::Joined(NodeWelcome {
@@ -94,6 +99,35 @@ impl Control {
         };
         member.up = up;
         true
+    }
+
+    /// A node reports which peers it cannot reach.
+    pub(crate) fn reach(
+        &mut self,
+        node: NodeId,
+        incarnation: u32,
+        unreachable: &BTreeSet<NodeId>,
+        at: Timestamp,
+    ) -> Applied {
+        let member = self.members.get_mut(&node);
+        let Some(member) = member.filter(|m| m.incarnation == incarnation) else {
+            return Applied::Nothing;
+        };
+        if member.unreachable == *unreachable {
+            return Applied::Nothing;
+        }
+        member.unreachable.clone_from(unreachable);
+        self.now = self.now.max(at);
+        self.settle_all();
+        Applied::Changed
+    }
+
+    /// The ways between the nodes that are heard.
+    fn ways(&self) -> Ways {
+        let members = self.members.iter();
+        let up = members.clone().filter(|(_, m)| m.up).map(|(n, _)| *n);
+        let said = members.map(|(n, m)| (*n, m.unreachable.clone()));
+        Ways::new(&up.collect(), said.collect())
     }
 
     /// The operator gives up the state of a shard that waits for its copies.
@@ -145,19 +179,28 @@ impl Control {
     /// nobody serves begins again, and missing backups are found.
     pub(crate) fn settle_all(&mut self) {
         let up = self.nodes_up();
+        let ways = self.ways();
         let (now, servers) = (self.now, self.servers());
         for app in self.apps.values_mut() {
             for at in 0..app.plan.shards.len() {
                 app.leave_silent(at, now, &servers, &up);
+                app.leave_cut(at, now, &servers, &ways, &up);
             }
         }
         let apps: Vec<AppId> = self.apps.keys().copied().collect();
         for id in apps {
             let shards = self.apps[&id].plan.shards.len();
             for at in 0..shards {
-                self.restart_orphan(id, at);
-                self.add_missing_backup(id, at);
+                self.restart_orphan(id, at, &ways);
+                self.add_missing_backup(id, at, &ways);
             }
+        }
+    }
+
+    /// Leaves nodes out of a placement.
+    fn leave_out(&self, cluster: &mut Cluster, off: impl Fn(NodeId) -> bool) {
+        for node in self.topology.nodes().filter(|n| off(n.id)) {
+            cluster.set_member(node.id, false);
         }
     }
 
@@ -181,7 +224,7 @@ impl Control {
         copies.chain(shard.backups.iter().copied()).collect()
     }
 
-    fn restart_orphan(&mut self, id: AppId, at: usize) {
+    fn restart_orphan(&mut self, id: AppId, at: usize, ways: &Ways) {
         let app = &self.apps[&id];
         let shard = &app.plan.shards[at];
         if !app.is_orphan(shard) {
@@ -189,7 +232,8 @@ impl Control {
         }
         let request = Request::new(&app.plan.app, &app.profiles);
         let parents = self.primaries_of_parent(id, &request, shard.service);
-        let cluster = self.resources();
+        let mut cluster = self.resources();
+        self.leave_out(&mut cluster, |n| ways.is_isolated(n));
         let found = pick_primary(&request, &cluster, shard.service, shard.shard, &parents);
         let Ok(decision) = found else { return };
         let app = self.apps.get_mut(&id).expect("just seen");
@@ -219,7 +263,7 @@ impl Control {
             .collect()
     }
 
-    fn add_missing_backup(&mut self, id: AppId, at: usize) {
+    fn add_missing_backup(&mut self, id: AppId, at: usize, ways: &Ways) {
         loop {
             let app = &self.apps[&id];
             let shard = &app.plan.shards[at];
@@ -234,7 +278,9 @@ impl Control {
                 return;
             }
             let request = Request::new(&app.plan.app, &app.profiles);
-            let cluster = self.resources();
+            let (primary, mut cluster) = (shard.primary, self.resources());
+            let is_off = |n| ways.is_isolated(n) || ways.are_cut(primary, n);
+            self.leave_out(&mut cluster, is_off);
             let found = pick_backup(&request, &cluster, shard.service, shard.shard, &replicas);
             // Without a free fault domain the shard waits for a node to join.
             let Ok(decision) = found else { return };
@@ -280,6 +326,41 @@ impl AppState {
         let stays = shard.primary == before;
         let key = self.plan.key(&self.plan.shards[at]);
         self.end_move(key, servers, stays, &|n| !up(n));
+        if !left {
+            self.begin_empty(key, now);
+        }
+    }
+
+    /// Takes a shard to where its nodes reach each other: a backup that its primary cannot reach is
+    /// replaced, or takes over if it reaches more nodes than the primary.
+    fn leave_cut(
+        &mut self,
+        at: usize,
+        now: Timestamp,
+        servers: &[usize],
+        ways: &Ways,
+        up: &dyn Fn(NodeId) -> bool,
+    ) {
+        let shard = &self.plan.shards[at];
+        if ways.are_whole() || self.is_orphan(shard) || !up(shard.primary) {
+            return;
+        }
+        let (primary, key) = (shard.primary, self.plan.key(shard));
+        let gone = if self.plan.app.service(shard.service).stateful {
+            leave(&mut self.plan.shards[at], ways)
+        } else if ways.is_isolated(primary) {
+            BTreeSet::from([primary])
+        } else {
+            BTreeSet::new()
+        };
+        if gone.is_empty() {
+            return;
+        }
+        let shard = &mut self.plan.shards[at];
+        let left = take_out(shard, &|n| gone.contains(&n), up);
+        self.end_move(key, servers, !gone.contains(&primary), &|n| {
+            gone.contains(&n)
+        });
         if !left {
             self.begin_empty(key, now);
         }

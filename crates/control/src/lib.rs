@@ -12,6 +12,7 @@ mod failover;
 pub mod limits;
 mod membership;
 mod migration;
+mod reach;
 mod state;
 mod update;
 mod validate;

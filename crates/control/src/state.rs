@@ -41,6 +41,9 @@ pub struct Member {
     pub address: Address,
     /// Whether it is heard. A silent process remains the node's and may return with its state.
     pub up: bool,
+    /// Peers that it cannot reach, there or back.
+    #[serde(default)]
+    pub unreachable: BTreeSet<NodeId>,
 }
 
 /// An application and the decisions about it.
@@ -165,6 +168,12 @@ impl Control {
                 incarnation,
                 at,
             } => self.hear(*node, *incarnation, *at),
+            Command::Reach {
+                node,
+                incarnation,
+                unreachable,
+                at,
+            } => self.reach(*node, *incarnation, unreachable, *at),
             Command::Forget { key, at } => self.forget(*key, *at)?,
             Command::Event(event) => self.on_event(*event),
         };

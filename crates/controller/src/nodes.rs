@@ -87,6 +87,7 @@ impl Core {
         let now = self.clock.now();
         self.progress.on_report(now, &report, &self.control);
         self.counters.on_report(now, &report, &self.control);
+        self.on_reach(now, &report);
         let events = report.events.iter().map(|e| Command::Event(*e));
         let events: Vec<Command> = events.collect();
         match self.execute_all(&events) {
@@ -103,6 +104,37 @@ impl Core {
         }
         self.progress.look(now, &self.control);
         self.reports.insert(report.node, (now, report));
+    }
+
+    /// Takes which peers a node reaches, if that has changed.
+    fn on_reach(&mut self, now: Timestamp, report: &NodeReport) {
+        let unreachable = report.unreachable.iter().copied().collect();
+        let member = self.control.members.get(&report.node);
+        if member.is_none_or(|m| m.unreachable == unreachable) {
+            return;
+        }
+        let name = self.node_name(report.node);
+        let peers: Vec<String> = report
+            .unreachable
+            .iter()
+            .map(|n| self.node_name(*n))
+            .collect();
+        let reach = Command::Reach {
+            node: report.node,
+            incarnation: report.incarnation,
+            unreachable,
+            at: now,
+        };
+        match self.execute(&reach) {
+            Ok(_) => {
+                tracing::warn!(
+                    node = name,
+                    unreachable = peers.join(", "),
+                    "reachability changed"
+                );
+            }
+            Err(e) => self.complain(format!("what node {name} reaches is not stored: {e}")),
+        }
     }
 
     /// Records a heartbeat of a member's process.

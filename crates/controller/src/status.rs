@@ -214,6 +214,14 @@ impl Core {
         for node in self.node_views().iter().filter(|n| !n.up) {
             problems.push(format!("node {} is not up", node.name));
         }
+        for node in self
+            .node_views()
+            .iter()
+            .filter(|n| !n.unreachable.is_empty())
+        {
+            let peers = node.unreachable.join(", ");
+            problems.push(format!("node {} cannot reach {peers}", node.name));
+        }
         for app in self.app_views() {
             let more = app.problems.len().saturating_sub(PROBLEMS_MAX);
             problems.extend(app.problems.into_iter().take(PROBLEMS_MAX));

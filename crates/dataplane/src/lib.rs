@@ -28,6 +28,7 @@ mod links;
 mod log;
 mod packer;
 mod primary;
+mod reach;
 mod refusal;
 mod replica;
 mod sending;

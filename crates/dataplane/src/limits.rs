@@ -50,6 +50,14 @@ pub const LEASE: Nanos = Nanos::from_secs(1);
 pub const LEASE_MARGIN: Nanos = Nanos::from_millis(100);
 /// Between two requests for a lease.
 pub const LEASE_INTERVAL: Nanos = Nanos::from_millis(200);
+/// Between two probes of the way to a peer.
+pub const PROBE_INTERVAL: Nanos = Nanos::from_millis(100);
+/// Probes without answer in a row after which a peer counts as unreachable: no sooner than the leases
+/// between the two have run out, so that nothing stops that could have gone on.
+pub const PROBES_MISSED: u32 = 8;
+/// Answers in a row after which it counts as reachable again, so that a way that comes and goes does
+/// not move shards each time.
+pub const PROBES_ANSWERED: u32 = 20;
 /// How long entries may wait without any commit before the shard counts as stalled. Longer than a
 /// lease that a backup lets run out, so that the missing lease is named first.
 pub const STALLED_AFTER: Nanos = Nanos::from_secs(1);

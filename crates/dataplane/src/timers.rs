@@ -18,6 +18,8 @@ pub(crate) enum Timer {
     Replica(ReplicaId),
     /// The notices to backups of what was released.
     Released,
+    /// The probes of the ways to peers.
+    Probes,
     /// The requests for leases.
     Leases,
 }

@@ -20,6 +20,7 @@ use crate::lease::Leases;
 use crate::limits::*;
 use crate::links::{Links, Tag};
 use crate::packer::Packer;
+use crate::reach::Reach;
 use crate::replica::Replica;
 use crate::shard::{Counts, Effect, World};
 use crate::timers::{Timer, Timers};
@@ -108,6 +109,7 @@ pub struct Worker {
     links: Links,
     packer: Packer,
     timers: Timers,
+    reach: Reach,
     ingress: Ingress,
     outputs: VecDeque<Output>,
     /// Answers to clients on their way into datagrams.
@@ -124,6 +126,7 @@ impl Worker {
     pub fn new(config: Config) -> Worker {
         let mut timers = Timers::default();
         timers.set(Timestamp::ZERO, Timer::Leases);
+        timers.set(Timestamp::ZERO, Timer::Probes);
         Worker {
             world: World {
                 config,
@@ -142,6 +145,7 @@ impl Worker {
             links: Links::default(),
             packer: Packer::new(config.node, config.cluster, config.incarnation),
             timers,
+            reach: Reach::default(),
             ingress: Ingress::default(),
             outputs: VecDeque::new(),
             client_open: BTreeMap::new(),
@@ -211,6 +215,14 @@ impl Worker {
                     self.primary(id, |p, turn| p.streams.tell_released(turn));
                 }
             }
+            Timer::Probes => {
+                let now = self.world.now;
+                self.timers.set(now + PROBE_INTERVAL, Timer::Probes);
+                let (this, peers) = (self.world.config.node, &self.world.plan.peers);
+                for node in self.reach.ask(now, this, peers) {
+                    self.packer.frame(node, &Frame::Probe { sent: now });
+                }
+            }
             Timer::Leases => {
                 self.timers
                     .set(self.world.now + LEASE_INTERVAL, Timer::Leases);
@@ -253,6 +265,11 @@ impl Worker {
     /// When [`Worker::handle_tick`] wants to be called, at the latest.
     pub fn next_deadline(&self) -> Timestamp {
         self.timers.next().unwrap_or(Timestamp::MAX)
+    }
+
+    /// Peers that could be reached, there and back, and cannot now.
+    pub fn unreachable(&self) -> Vec<NodeId> {
+        self.reach.unreachable()
     }
 
     /// Notes that the node's memory is used up, and how much it is, or that it is not.

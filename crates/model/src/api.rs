@@ -59,6 +59,9 @@ pub struct NodeView {
     pub url: Option<String>,
     /// Milliseconds since the last heartbeat.
     pub heard_ms_ago: Option<u64>,
+    /// Nodes that it cannot reach, there or back, although it could before.
+    #[serde(default)]
+    pub unreachable: Vec<String>,
     /// Version of the plan that it has applied.
     pub plan_version: u64,
     /// Instances that should run there.

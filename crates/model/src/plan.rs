@@ -203,6 +203,9 @@ pub struct NodeReport {
     pub events: Vec<NodeEvent>,
     /// Its replicas.
     pub instances: Vec<InstanceReport>,
+    /// Peers that it could reach, there and back, and cannot now.
+    #[serde(default)]
+    pub unreachable: Vec<NodeId>,
     /// What this process did as the primary of each shard that it ever served. Never falls.
     #[serde(default)]
     pub counts: Vec<ShardCounts>,

@@ -12,7 +12,7 @@ use e3_dataplane::{Config, Health, Output, Worker};
 use e3_ingress::Door;
 use e3_invocation::Invocation;
 use e3_model::plan::{NodeEvent, NodeWelcome};
-use e3_model::{Address, Bytes, Nanos, ShardKey, Timestamp};
+use e3_model::{Address, Bytes, Nanos, NodeId, ShardKey, Timestamp};
 use e3_net::{Doorbell, Socket};
 use e3_wire::heartbeat::{self, Heartbeat};
 use std::cell::RefCell;
@@ -50,8 +50,8 @@ pub(crate) struct Driver {
     next_heartbeat: Timestamp,
     next_report: Timestamp,
     events: Vec<NodeEvent>,
-    /// Health of the primaries in the last report, and the plan version of that report.
-    last_health: (u64, Vec<Health>),
+    /// Plan version, health of the primaries and unreachable peers in the last report.
+    last_health: (u64, Vec<Health>, Vec<NodeId>),
     handled: u64,
     busy: Nanos,
     /// The two directions of an emulated link.
@@ -97,7 +97,7 @@ impl Driver {
             next_heartbeat: Timestamp(0),
             next_report: Timestamp(0),
             events: Vec::new(),
-            last_health: (0, Vec::new()),
+            last_health: (0, Vec::new(), Vec::new()),
             handled: 0,
             busy: Nanos(0),
             delayed_in: DelayLine::new(welcome.link_latency),
@@ -249,7 +249,8 @@ impl Driver {
             self.next_heartbeat = now + self.heartbeat_interval;
             self.send_heartbeat();
             let events = self.worker.events();
-            let state = (self.worker.plan_version(), self.worker.health());
+            let worker = &self.worker;
+            let state = (worker.plan_version(), worker.health(), worker.unreachable());
             if events != self.events || state != self.last_health {
                 self.next_report = now;
                 self.events = events;

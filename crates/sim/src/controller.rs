@@ -120,6 +120,14 @@ impl Controller {
                     at,
                 };
                 self.apply(&hear).expect("heartbeats are never refused");
+                let unreachable = cluster.worker(node.0).map(|w| w.unreachable());
+                let reach = Command::Reach {
+                    node,
+                    incarnation,
+                    unreachable: unreachable.unwrap_or_default().into_iter().collect(),
+                    at,
+                };
+                self.apply(&reach).expect("reports are never refused");
                 for event in cluster.events(node.0) {
                     self.apply(&Command::Event(event))
                         .expect("events are never refused");

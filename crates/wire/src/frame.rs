@@ -94,6 +94,16 @@ pub enum Frame<'a> {
         /// From the request.
         sent: Timestamp,
     },
+    /// Asks whether the way there and back is open.
+    Probe {
+        /// The sender's time.
+        sent: Timestamp,
+    },
+    /// The answer to [`Frame::Probe`].
+    ProbeAnswer {
+        /// The probe's time.
+        sent: Timestamp,
+    },
     /// The answer to a request, for the ingress.
     Reply {
         /// Application.
@@ -202,6 +212,14 @@ impl<'a> Frame<'a> {
                 out.put_u8(4);
                 out.put_u64(sent.0);
             }
+            Frame::Probe { sent } => {
+                out.put_u8(6);
+                out.put_u64(sent.0);
+            }
+            Frame::ProbeAnswer { sent } => {
+                out.put_u8(7);
+                out.put_u64(sent.0);
+            }
             Frame::Reply {
                 app,
                 request,
@@ -224,7 +242,7 @@ impl<'a> Frame<'a> {
             Frame::Data { body, .. } => DATA_HEADER_LEN + body.len(),
             Frame::Ack { .. } => 1 + LINK_LEN + ACK_LEN,
             Frame::LeaseRequest { .. } => 17,
-            Frame::LeaseGrant { .. } => 9,
+            Frame::LeaseGrant { .. } | Frame::Probe { .. } | Frame::ProbeAnswer { .. } => 9,
             Frame::Reply { reply, .. } => 1 + 2 + 16 + 2 + 9 + reply.payload.len(),
         }
     }
@@ -264,6 +282,12 @@ impl<'a> Frame<'a> {
                 },
                 attempt: r.u16()?,
                 reply: Reply::decode(r)?,
+            },
+            6 => Frame::Probe {
+                sent: Timestamp(r.u64()?),
+            },
+            7 => Frame::ProbeAnswer {
+                sent: Timestamp(r.u64()?),
             },
             other => {
                 return Err(WireError::Unknown {

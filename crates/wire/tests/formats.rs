@@ -132,6 +132,8 @@ fn frames(body: &[u8]) -> Vec<Frame<'_>> {
         plan_version: 2,
     });
     frames.push(Frame::LeaseGrant { sent: Timestamp(1) });
+    frames.push(Frame::Probe { sent: Timestamp(2) });
+    frames.push(Frame::ProbeAnswer { sent: Timestamp(3) });
     frames.push(Frame::Reply {
         app: AppId(1),
         request: id().request,

@@ -107,6 +107,14 @@ impl Worker {
                 Ok(())
             }
             Frame::LeaseGrant { sent } => self.on_grant(h.from, sent),
+            Frame::Probe { sent } => {
+                self.packer.frame(h.from, &Frame::ProbeAnswer { sent });
+                Ok(())
+            }
+            Frame::ProbeAnswer { sent } => {
+                self.reach.on_answer(h.from, sent);
+                Ok(())
+            }
             Frame::Reply {
                 app,
                 request,

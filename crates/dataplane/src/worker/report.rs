@@ -111,6 +111,7 @@ impl Worker {
             plan_version: self.world.plan.version,
             events: self.events(),
             instances: instances.collect(),
+            unreachable: self.unreachable(),
             counts: present.chain(&self.past).map(counts).collect(),
             stats: NodeStats {
                 datagrams_in: self.datagrams_in,

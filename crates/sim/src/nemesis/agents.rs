@@ -1,11 +1,11 @@
 //! The agents of the nodes: they join, send heartbeats and reports, and ask for plans, as the real
 //! node does over UDP and HTTP.
 
-use super::controller::{ControllerProcess, Mail};
+use super::controller::{ControllerProcess, Mail, Report};
 use crate::clock::SimClock;
 use crate::cluster::Cluster;
 use crate::network::{Party, node_address};
-use e3_model::plan::{NodeEvent, NodeHello, NodePlan, NodeWelcome};
+use e3_model::plan::{NodeHello, NodePlan, NodeWelcome};
 use e3_model::{Nanos, NodeId, Timestamp};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -52,7 +52,7 @@ struct Agent {
     next_beat: Timestamp,
     next_report: Timestamp,
     /// The contents of the last report.
-    events: Vec<NodeEvent>,
+    report: Report,
     plan_version: u64,
     /// When it asked for a plan, if the answer has not come.
     asked: Option<Timestamp>,
@@ -85,7 +85,7 @@ impl Agents {
             next_hello: now,
             next_beat: now,
             next_report: now,
-            events: Vec::new(),
+            report: Report::default(),
             plan_version: 0,
             asked: None,
             next_ask: now,
@@ -150,14 +150,18 @@ impl Agents {
                     let mail = Mail::Heartbeat(NodeId(*node), incarnation);
                     controller.post(cluster, Nanos::ZERO, mail);
                 }
-                let events = cluster.events(*node);
-                if events != agent.events {
-                    agent.events = events;
+                let unreachable = cluster.worker(*node).map(|w| w.unreachable());
+                let report = Report {
+                    events: cluster.events(*node),
+                    unreachable: unreachable.into_iter().flatten().collect(),
+                };
+                if report != agent.report {
+                    agent.report = report;
                     agent.next_report = now;
                 }
             }
             if now >= agent.next_report && is_connected {
-                let is_quiet = agent.events.is_empty();
+                let is_quiet = agent.report.events.is_empty();
                 let interval = if is_quiet {
                     REPORT_INTERVAL
                 } else {
@@ -169,8 +173,8 @@ impl Agents {
                     false => Nanos::ZERO,
                 };
                 if !self.reports_are_lost {
-                    let events = agent.events.clone();
-                    let mail = Mail::Report(NodeId(*node), incarnation, events);
+                    let report = agent.report.clone();
+                    let mail = Mail::Report(NodeId(*node), incarnation, report);
                     controller.post(cluster, late, mail);
                 }
             }
@@ -252,7 +256,7 @@ impl Agent {
                 self.incarnation = Some(welcome.incarnation);
                 self.plan_version = 0;
                 self.asked = None;
-                self.events = Vec::new();
+                self.report = Report::default();
                 cluster.start_with_clock(node, welcome.incarnation, self.clock);
             }
             Answer::Welcome(_) => {}

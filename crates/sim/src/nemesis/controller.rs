@@ -7,7 +7,7 @@ use e3_control::limits::{HEARTBEAT_TIMEOUT, PROGRESS_TIMEOUT};
 use e3_control::{Applied, Command, Control, Membership};
 use e3_model::plan::{NodeEvent, NodeHello};
 use e3_model::{Application, Nanos, NodeId, ShardKey, Timestamp, Topology};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// `SILENCE_CHECK_INTERVAL` of the controller.
 const LOOK_INTERVAL: Nanos = Nanos::from_millis(100);
@@ -24,9 +24,16 @@ pub(super) enum Mail {
     /// A heartbeat of a node's process.
     Heartbeat(NodeId, u32),
     /// A report.
-    Report(NodeId, u32, Vec<NodeEvent>),
+    Report(NodeId, u32, Report),
     /// A request for a newer plan: node, process, incarnation, version.
     Poll(u16, u64, u32, u64),
+}
+
+/// The part of a node's report that the controller acts on.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub(super) struct Report {
+    pub(super) events: Vec<NodeEvent>,
+    pub(super) unreachable: BTreeSet<NodeId>,
 }
 
 /// The condition of the controller's disk.
@@ -222,9 +229,16 @@ impl ControllerProcess {
                     }
                 }
             }
-            Mail::Report(node, incarnation, events) => {
+            Mail::Report(node, incarnation, report) => {
                 if self.is_member(node, incarnation) {
-                    for event in events {
+                    let reach = Command::Reach {
+                        node,
+                        incarnation,
+                        unreachable: report.unreachable,
+                        at: now,
+                    };
+                    self.execute(now, &reach);
+                    for event in report.events {
                         self.execute(now, &Command::Event(event));
                     }
                 }

@@ -1,0 +1,85 @@
+//! Reachability between nodes: a primary that is cut off from its backups, but not from the
+//! controller, serves nobody. Nodes report which peers they cannot reach there and back, with
+//! hysteresis; what both ends of a way say counts, and a shard goes to where the network is whole.
+//! Design: docs/design/009.
+
+use e3_model::NodeId;
+use e3_model::plan::ShardPlan;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The ways between the nodes that are heard.
+pub(crate) struct Ways {
+    /// By node: those that it says it cannot reach.
+    said: BTreeMap<NodeId, BTreeSet<NodeId>>,
+    /// Nodes that are cut off from most of the others, while some nodes are not.
+    isolated: BTreeSet<NodeId>,
+}
+
+impl Ways {
+    /// The ways between the nodes that are heard, by what both ends say.
+    pub(crate) fn new(up: &BTreeSet<NodeId>, said: BTreeMap<NodeId, BTreeSet<NodeId>>) -> Ways {
+        let said = said.into_iter().filter(|(a, _)| up.contains(a));
+        let heard = |(a, mut of): (NodeId, BTreeSet<NodeId>)| {
+            of.retain(|b| *b != a && up.contains(b));
+            (a, of)
+        };
+        let mut ways = Ways {
+            said: said.map(heard).collect(),
+            isolated: BTreeSet::new(),
+        };
+        let cuts = |n: NodeId| up.iter().filter(|o| ways.are_cut(n, **o)).count();
+        let most = |n: &NodeId| cuts(*n) * 2 > up.len() - 1;
+        ways.isolated = up.iter().copied().filter(most).collect();
+        if ways.isolated.len() == up.len() && up.len() > 2 {
+            // Wherever a shard went, it would reach nobody.
+            ways.isolated.clear();
+            ways.said.clear();
+        }
+        ways
+    }
+
+    /// Whether two nodes cannot reach each other. It takes the word of both: a node that is dead or
+    /// stands still says nothing, and must not be taken for one that reaches more than who misses it.
+    pub(crate) fn are_cut(&self, a: NodeId, b: NodeId) -> bool {
+        self.says(a, b) && self.says(b, a)
+    }
+
+    /// Whether a node is cut off from most of the others, while some nodes are not.
+    pub(crate) fn is_isolated(&self, node: NodeId) -> bool {
+        self.isolated.contains(&node)
+    }
+
+    /// Whether `node` itself says that it cannot reach `peer`.
+    fn says(&self, node: NodeId, peer: NodeId) -> bool {
+        self.said.get(&node).is_some_and(|of| of.contains(&peer))
+    }
+
+    /// Nodes that a node says it cannot reach. Each says at once all that it misses, so that two ends
+    /// of a cut can be compared as soon as both have reported, whoever else has.
+    fn count(&self, node: NodeId) -> usize {
+        self.said.get(&node).map_or(0, BTreeSet::len)
+    }
+
+    /// No node misses any.
+    pub(crate) fn are_whole(&self) -> bool {
+        self.said.values().all(BTreeSet::is_empty)
+    }
+}
+
+/// The nodes that a shard should leave. If its primary is among them, the best backup comes first.
+pub(crate) fn leave(shard: &mut ShardPlan, ways: &Ways) -> BTreeSet<NodeId> {
+    let primary = shard.primary;
+    let is_cut = |n: &NodeId| ways.are_cut(primary, *n);
+    let cut_backups = shard.backups.iter().copied().filter(is_cut);
+    let best = cut_backups.min_by_key(|n| ways.count(*n));
+    if let Some(best) = best
+        && ways.count(best) < ways.count(primary)
+    {
+        shard.backups.retain(|n| *n != best);
+        shard.backups.insert(0, best);
+        return BTreeSet::from([primary]);
+    }
+    let is_worse = |n: &NodeId| is_cut(n) && ways.count(*n) >= ways.count(primary);
+    let copies = shard.backups.iter().chain(&shard.joining);
+    copies.copied().filter(is_worse).collect()
+}
