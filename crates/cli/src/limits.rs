@@ -33,6 +33,8 @@ pub const STATUS_INTERVAL: Duration = Duration::from_secs(1);
 pub const RESTART_QUICK: Duration = Duration::from_secs(2);
 /// Longest backoff before a restart.
 pub const RESTART_BACKOFF_MAX: Duration = Duration::from_secs(5);
+/// How long the supervisor tries to tell the controller that a node's process has ended.
+pub const EXIT_REPORT_TIME: Duration = Duration::from_secs(3);
 /// Timeout of a request to the controller.
 pub const API_TIMEOUT: Duration = Duration::from_secs(30);
 /// Timeout of a connection to the controller.

@@ -91,6 +91,15 @@ pub enum Command {
         /// When it was reported.
         at: Timestamp,
     },
+    /// A node's process has certainly ended: whoever started it has seen its exit.
+    Exit {
+        /// The node.
+        node: NodeId,
+        /// Its process.
+        incarnation: u32,
+        /// When it was told.
+        at: Timestamp,
+    },
     /// Give up the state of a shard whose only copies are on silent nodes.
     Forget {
         /// The shard.
@@ -151,6 +160,9 @@ pub enum CommandError {
         /// The names of all nodes.
         known: Vec<String>,
     },
+    /// A hello that was on its way when its process ended.
+    #[error("this process of node {0:?} has ended")]
+    Exited(String),
     /// No such shard.
     #[error("there is no shard {0}")]
     NoShard(String),

@@ -32,8 +32,12 @@ impl Control {
         };
         let (id, node) = (found.id, found.node.clone());
         self.now = self.now.max(at);
+        let exited = self.members.get(&id).map_or(0, |m| m.exited);
         let incarnation = match self.members.get(&id) {
             None => 1,
+            Some(m) if m.process == hello.process && m.exited == m.incarnation => {
+                return Err(CommandError::Exited(hello.name.clone()));
+            }
             Some(m) if m.process == hello.process => m.incarnation,
             Some(m) => {
                 let next = m.incarnation + 1;
@@ -46,6 +50,7 @@ impl Control {
             process: hello.process,
             address: hello.address,
             up: true,
+            exited,
             unreachable: BTreeSet::new(),
         };
         for other in self.members.values_mut() {
@@ -81,6 +86,21 @@ impl Control {
         Applied::Changed
     }
 
+    /// A process has certainly ended, and its copies with it. Nobody waits for it, nor for the leases
+    /// that it held.
+    pub(crate) fn exit(&mut self, node: NodeId, incarnation: u32, at: Timestamp) -> Applied {
+        let member = self.members.get_mut(&node);
+        let is_news = |m: &&mut Member| m.incarnation == incarnation && m.exited < incarnation;
+        let Some(member) = member.filter(is_news) else {
+            return Applied::Nothing;
+        };
+        member.exited = incarnation;
+        self.now = self.now.max(at);
+        self.bury(node);
+        self.settle_all();
+        Applied::Changed
+    }
+
     /// A process that was silent is heard again. It holds what it held.
     pub(crate) fn hear(&mut self, node: NodeId, incarnation: u32, at: Timestamp) -> Applied {
         if !self.set_up(node, incarnation, true) {
@@ -94,7 +114,9 @@ impl Control {
     /// True if that changed anything.
     fn set_up(&mut self, node: NodeId, incarnation: u32, up: bool) -> bool {
         let member = self.members.get_mut(&node);
-        let Some(member) = member.filter(|m| m.incarnation == incarnation && m.up != up) else {
+        let differs = |m: &&mut Member| m.incarnation == incarnation && m.up != up;
+        // A heartbeat may arrive after its process has ended.
+        let Some(member) = member.filter(|m| differs(m) && m.exited < incarnation) else {
             return false;
         };
         member.up = up;

@@ -41,6 +41,9 @@ pub struct Member {
     pub address: Address,
     /// Whether it is heard. A silent process remains the node's and may return with its state.
     pub up: bool,
+    /// The latest incarnation whose process has certainly ended; 0 if there is none.
+    #[serde(default)]
+    pub exited: u32,
     /// Peers that it cannot reach, there or back.
     #[serde(default)]
     pub unreachable: BTreeSet<NodeId>,
@@ -163,6 +166,11 @@ impl Control {
             Command::Cancel { key } => self.cancel(*key)?,
             Command::Join { hello, at } => self.join(hello, *at)?,
             Command::Lose { nodes, at } => self.lose(nodes, *at),
+            Command::Exit {
+                node,
+                incarnation,
+                at,
+            } => self.exit(*node, *incarnation, *at),
             Command::Hear {
                 node,
                 incarnation,
@@ -262,11 +270,14 @@ impl Control {
                 Some((n.id, peer))
             })
             .collect();
+        let exited = self.members.iter().filter(|(_, m)| m.exited > 0);
+        let exited = exited.map(|(n, m)| (*n, m.exited)).collect();
         NodePlan {
             version: self.version,
             cluster: self.cluster,
             node,
             peers,
+            exited,
             apps: self.apps.values().map(|a| a.plan.clone()).collect(),
         }
     }

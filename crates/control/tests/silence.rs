@@ -2,8 +2,9 @@
 
 mod script;
 
-use e3_control::{Command, CommandError, Membership};
-use e3_model::{AppId, Nanos, NodeId, ShardKey, Timestamp};
+use e3_control::{Applied, Command, CommandError, Membership};
+use e3_model::plan::NodeHello;
+use e3_model::{Address, AppId, Nanos, NodeId, ShardKey, Timestamp};
 use e3_testkit::{Random, seeds};
 use script::{AT, KEY, NODES, Script};
 use std::collections::BTreeMap;
@@ -375,4 +376,60 @@ fn the_names_are_those_of_the_topology() {
         ..KEY
     };
     assert_eq!(s.control.shard_name(none), "of a deleted application");
+}
+
+/// Whoever started a process saw it end: nobody waits for it, and what it sent before does not bring
+/// it back.
+#[test]
+fn a_process_that_has_ended_is_replaced_at_once() {
+    let mut s = Script::all();
+    s.deploy().unwrap();
+    s.fill();
+    let before = s.shard(KEY);
+    let name = s.control.node_name(before.primary);
+    let member = s.control.members[&before.primary].clone();
+    assert_eq!(s.exit(before.primary), Applied::Changed);
+    assert_eq!(s.shard(KEY).primary, before.backups[0]);
+    assert_eq!(s.state_lost(), 0);
+    // The new primary knows that it need not keep its promise.
+    let plan = s.control.plan_for(before.backups[0]);
+    assert_eq!(plan.exited, [(before.primary, member.incarnation)].into());
+    assert_eq!(s.exit(before.primary), Applied::Nothing);
+    s.hear(before.primary);
+    assert!(!s.control.is_up(before.primary));
+    let late = NodeHello {
+        name: name.clone(),
+        address: Address::default(),
+        process: member.process,
+    };
+    assert_eq!(
+        s.apply(Command::Join {
+            hello: late,
+            at: AT
+        }),
+        Err(CommandError::Exited(name.clone()))
+    );
+    s.join(&name, member.process + 1);
+    assert!(s.control.is_up(before.primary));
+    let plan = s.control.plan_for(before.backups[0]);
+    let peer = &plan.peers[&before.primary];
+    assert!(peer.incarnation > plan.exited[&before.primary]);
+    s.settle();
+    s.check();
+}
+
+#[test]
+fn a_shard_whose_only_copy_has_certainly_ended_begins_empty() {
+    let mut s = Script::all();
+    s.deploy().unwrap();
+    s.fill();
+    let before = s.shard(KEY);
+    s.lose(before.backups[0]);
+    s.lose_all(&all_nodes());
+    assert_eq!(s.shard(KEY).primary, before.primary, "it waits");
+    s.hear(before.backups[0]);
+    assert_eq!(s.state_lost(), 0);
+    s.exit(before.primary);
+    assert!(s.state_lost() > 0);
+    s.check();
 }

@@ -2,16 +2,18 @@
 
 use crate::core::Core;
 use crate::limits::{PLAN_WAIT_MAX, SILENCE_CHECK_INTERVAL};
+use crate::refusal::{bad_json, no_node};
 use crate::shared::Shared;
 use axum::Json;
+use axum::extract::rejection::JsonRejection;
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use e3_control::limits::PROGRESS_TIMEOUT;
-use e3_control::{Applied, Command, CommandError, Migration, Phase};
+use e3_control::{Applied, Command, Member, Migration, Phase};
 use e3_http::Refusal;
-use e3_model::api::{NodeView, ReportResponse};
-use e3_model::plan::{NodeEvent, NodeHello, NodeReport, NodeWelcome};
+use e3_model::api::{ExitedRequest, ExitedResponse, NodeView, ReportResponse};
+use e3_model::plan::{NodeEvent, NodeHello, NodeReport, NodeWelcome, pid_of};
 use e3_model::{NodeId, Timestamp};
 use e3_wire::datagram::Header;
 use e3_wire::heartbeat;
@@ -25,13 +27,9 @@ pub(crate) async fn node(
 ) -> Result<Json<NodeView>, Refusal> {
     let core = s.core();
     let mut views = core.node_views();
-    let known: Vec<String> = views.iter().map(|n| n.name.clone()).collect();
     match views.iter().position(|n| n.name == name) {
         Some(at) => Ok(Json(views.swap_remove(at))),
-        None => {
-            let error = CommandError::NoNode { name, known };
-            Err(Refusal::new(StatusCode::NOT_FOUND, error.to_string()))
-        }
+        None => Err(no_node(&core.control.topology, &name)),
     }
 }
 
@@ -62,6 +60,36 @@ pub(crate) async fn hello(
         }
         other => unreachable!("a node joins or is refused, not {other:?}"),
     }
+}
+
+/// Whoever started a node's process has seen its end.
+pub(crate) async fn exited(
+    State(shared): State<Shared>,
+    body: Result<Json<ExitedRequest>, JsonRejection>,
+) -> Result<Json<ExitedResponse>, Refusal> {
+    let Json(request) = body.map_err(|e| bad_json(&e))?;
+    let mut core = shared.core();
+    let named = core.control.topology.node_named(&request.node);
+    let Some(node) = named.map(|n| n.id) else {
+        return Err(no_node(&core.control.topology, &request.node));
+    };
+    let member = core.control.members.get(&node);
+    let is_meant = |m: &&Member| pid_of(m.process) == request.pid;
+    let Some(incarnation) = member.filter(is_meant).map(|m| m.incarnation) else {
+        return Ok(Json(ExitedResponse { incarnation: None }));
+    };
+    let at = core.clock.now();
+    let exit = Command::Exit {
+        node,
+        incarnation,
+        at,
+    };
+    if core.execute(&exit)? != Applied::Nothing {
+        tracing::warn!(node = request.node, incarnation, "node process ended");
+        core.forget(node);
+    }
+    let incarnation = Some(incarnation);
+    Ok(Json(ExitedResponse { incarnation }))
 }
 
 impl Core {

@@ -5,6 +5,7 @@ use axum::extract::rejection::JsonRejection;
 use axum::http::StatusCode;
 use e3_control::CommandError;
 use e3_http::Refusal;
+use e3_model::Topology;
 use e3_store::StoreError;
 
 impl From<ExecuteError> for Refusal {
@@ -17,6 +18,7 @@ impl From<ExecuteError> for Refusal {
                 | CommandError::NoReplica { .. } => StatusCode::NOT_FOUND,
                 CommandError::Fixed { .. }
                 | CommandError::NoVersion(_)
+                | CommandError::Exited(_)
                 | CommandError::Moving { .. }
                 | CommandError::Waits { .. }
                 | CommandError::NotWaiting(_)
@@ -30,6 +32,15 @@ impl From<ExecuteError> for Refusal {
         };
         Refusal::new(status, e.to_string())
     }
+}
+
+/// A node that is not in the topology.
+pub(crate) fn no_node(topology: &Topology, name: &str) -> Refusal {
+    let error = CommandError::NoNode {
+        name: name.into(),
+        known: topology.nodes().map(|n| n.node.name.clone()).collect(),
+    };
+    Refusal::new(StatusCode::NOT_FOUND, error.to_string())
 }
 
 /// The refusal of a blob that cannot be written to the disk.

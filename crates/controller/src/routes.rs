@@ -148,7 +148,7 @@ use Access::{Node, Open, Owner};
 use Answer::{Bytes, Json as Gives, Text};
 
 /// All routes. What is not in this table is refused, whatever the router says.
-pub static ROUTES: [Route; 21] = [
+pub static ROUTES: [Route; 22] = [
     route(
         Open,
         ("get", "/healthz"),
@@ -278,6 +278,15 @@ pub static ROUTES: [Route; 21] = [
     .takes(schema::<ForgetRequest>, BODY_LEN_MAX)
     .refuses(&[404, 409, 507]),
     route(
+        Owner,
+        ("post", "/v1/nodes/exited"),
+        "exitedNode",
+        "for who starts nodes: a process has ended",
+        Gives(schema::<ExitedResponse>),
+    )
+    .takes(schema::<ExitedRequest>, BODY_LEN_MAX)
+    .refuses(&[404, 507]),
+    route(
         Node,
         ("get", "/v1/blobs/{digest}"),
         "getBlob",
@@ -328,6 +337,7 @@ pub(crate) fn router(shared: Shared, gate: Gate) -> Router {
             get(async |State(s): State<Shared>| Json(s.core().node_views())),
         )
         .route("/v1/nodes/hello", post(nodes::hello))
+        .route("/v1/nodes/exited", post(nodes::exited))
         .route("/v1/nodes/{name}", get(nodes::node))
         .route("/v1/nodes/{id}/plan", get(nodes::plan))
         .route("/v1/nodes/{id}/report", post(nodes::report))

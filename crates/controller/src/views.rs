@@ -2,6 +2,7 @@
 
 use crate::core::Core;
 use crate::counters::{Totals, add};
+use crate::refusal::no_node;
 use crate::status::health;
 use axum::http::StatusCode;
 use e3_control::limits::PROGRESS_TIMEOUT;
@@ -470,14 +471,8 @@ impl Core {
             _ => *plan.backups.first().ok_or_else(none)?,
         };
         let topology = &self.control.topology;
-        let to = topology.node_named(&q.to).map(|n| n.id).ok_or_else(|| {
-            let known = topology.nodes().map(|n| n.node.name.clone()).collect();
-            let error = CommandError::NoNode {
-                name: q.to.clone(),
-                known,
-            };
-            Refusal::new(StatusCode::NOT_FOUND, error.to_string())
-        })?;
+        let to = topology.node_named(&q.to).map(|n| n.id);
+        let to = to.ok_or_else(|| no_node(topology, &q.to))?;
         Ok(Command::Migrate { key, from, to })
     }
 }

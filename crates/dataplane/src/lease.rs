@@ -17,7 +17,8 @@ pub(crate) struct Leases {
     held_until: Vec<Timestamp>,
     /// When each node was asked, as long as a grant can be of use.
     asked: BTreeMap<NodeId, VecDeque<Timestamp>>,
-    granted_until: BTreeMap<NodeId, Timestamp>,
+    /// By node: the process that has this node's promise, and until when.
+    granted: BTreeMap<NodeId, (u32, Timestamp)>,
     /// The plan that a node must have applied before it is granted anything.
     plan_required: BTreeMap<NodeId, u64>,
 }
@@ -37,7 +38,7 @@ impl Leases {
     pub(crate) fn on_request(
         &mut self,
         now: Timestamp,
-        from: NodeId,
+        (from, incarnation): (NodeId, u32),
         sent: Timestamp,
         plan_version: u64,
     ) -> bool {
@@ -52,7 +53,7 @@ impl Leases {
         {
             return false;
         }
-        self.granted_until.insert(from, now + LEASE);
+        self.granted.insert(from, (incarnation, now + LEASE));
         true
     }
 
@@ -88,24 +89,23 @@ impl Leases {
 
     /// Whether this node's promise to another one holds now.
     pub(crate) fn grants(&self, now: Timestamp, to: NodeId) -> bool {
-        self.granted_until
-            .get(&to)
-            .is_some_and(|until| now < *until)
+        self.granted.get(&to).is_some_and(|(_, until)| now < *until)
     }
 
-    /// This node replaces `predecessor` by plan `version`: when it may begin.
+    /// This node replaces `predecessor` by plan `version`: when it may begin. A process up to the
+    /// incarnation `exited` has ended, and makes no use of what it was promised.
     pub(crate) fn succeed(
         &mut self,
         now: Timestamp,
         predecessor: NodeId,
         version: u64,
+        exited: u32,
     ) -> Timestamp {
         self.plan_required.insert(predecessor, version);
-        self.granted_until
-            .get(&predecessor)
-            .copied()
-            .unwrap_or_default()
-            .max(now)
+        match self.granted.get(&predecessor) {
+            Some((incarnation, until)) if *incarnation > exited => now.max(*until),
+            _ => now,
+        }
     }
 }
 
@@ -118,15 +118,30 @@ mod tests {
         let (a, b) = (NodeId(0), NodeId(1));
         let (mut holder, mut granter) = (Leases::default(), Leases::default());
         let (asked, answered) = (Timestamp(5_000), Timestamp(9_000));
-        assert!(granter.on_request(answered, a, asked, 1));
+        assert!(granter.on_request(answered, (a, 1), asked, 1));
         holder.on_asked(asked, b);
         assert!(holder.on_grant(b, asked));
-        let begins = granter.succeed(Timestamp(10_000), a, 2);
+        let begins = granter.succeed(Timestamp(10_000), a, 2, 0);
         assert!(holder.holds(Timestamp(asked.0 + 1), b));
         assert!(!holder.holds(begins, b));
         // Nothing more is granted before the holder knows that it was replaced.
-        assert!(!granter.on_request(Timestamp(11_000), a, asked, 1));
-        assert!(granter.on_request(Timestamp(12_000), a, asked, 2));
+        assert!(!granter.on_request(Timestamp(11_000), (a, 1), asked, 1));
+        assert!(granter.on_request(Timestamp(12_000), (a, 1), asked, 2));
+    }
+
+    #[test]
+    fn what_was_promised_to_a_process_that_has_ended_is_not_kept() {
+        let a = NodeId(0);
+        let (asked, answered) = (Timestamp(5_000), Timestamp(9_000));
+        let begins = |incarnation, exited| {
+            let mut granter = Leases::default();
+            assert!(granter.on_request(answered, (a, incarnation), asked, 1));
+            granter.succeed(Timestamp(10_000), a, 2, exited)
+        };
+        assert_eq!(begins(3, 3), Timestamp(10_000));
+        assert_eq!(begins(2, 3), Timestamp(10_000));
+        // The promise is to a later process, which may live.
+        assert_eq!(begins(3, 2), answered + LEASE);
     }
 
     #[test]

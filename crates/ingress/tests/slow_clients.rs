@@ -60,6 +60,7 @@ fn plan() -> NodePlan {
         cluster: 1,
         node: NodeId(0),
         peers: BTreeMap::new(),
+        exited: BTreeMap::new(),
         apps: vec![app],
     }
 }

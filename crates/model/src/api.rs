@@ -408,6 +408,24 @@ pub struct ForgetRequest {
     pub shard: String,
 }
 
+/// `POST /v1/nodes/exited`: whoever started a node's process tells that it has ended.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ExitedRequest {
+    /// The node.
+    pub node: String,
+    /// Id of its process in the operating system.
+    pub pid: u32,
+}
+
+/// Answer to `POST /v1/nodes/exited`.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ExitedResponse {
+    /// The incarnation that has ended; none if the process was no member any more.
+    pub incarnation: Option<u32>,
+}
+
 /// Answer to `POST /v1/forget`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]

@@ -25,6 +25,10 @@ pub struct NodePlan {
     pub node: NodeId,
     /// Every node that is a member now.
     pub peers: BTreeMap<NodeId, Peer>,
+    /// By node: the latest incarnation whose process has certainly ended. Nobody needs to keep what
+    /// was promised to it.
+    #[serde(default)]
+    pub exited: BTreeMap<NodeId, u32>,
     /// Applications with all their shards.
     pub apps: Vec<AppPlan>,
 }
@@ -159,8 +163,19 @@ pub struct NodeHello {
     pub name: String,
     /// Where its data path listens.
     pub address: Address,
-    /// Chosen at random by the process, so that a repeated hello is recognised.
+    /// See [`process_number`]. It tells a repeated hello from that of another process.
     pub process: u64,
+}
+
+/// What a process calls itself: its id in the operating system, by which whoever started it knows it,
+/// and a number that differs each time it joins.
+pub fn process_number(pid: u32, joins: u32) -> u64 {
+    (u64::from(pid) << 32) | u64::from(joins)
+}
+
+/// The id in the operating system of a process that calls itself so.
+pub fn pid_of(process: u64) -> u32 {
+    (process >> 32) as u32
 }
 
 /// What the controller answers to a node process that it admits.

@@ -23,7 +23,7 @@ use agent::{Api, Outbox};
 use driver::{Driver, End};
 use e3_clock::Clock;
 use e3_engine::{EngineConfig, LogLine, Ticker};
-use e3_model::plan::NodeHello;
+use e3_model::plan::{NodeHello, process_number};
 use e3_model::{Accelerators, Nanos};
 use e3_net::Doorbell;
 use executor::Executor;
@@ -55,15 +55,17 @@ pub fn run(config: NodeConfig) -> Result<(), NodeError> {
     tracing::info!(%address, "node serves HTTP");
     // Before the node joins: from then on it must send heartbeats.
     let rates = e3_engine::accelerator_rates(Accelerators::ALL);
-    let mut session = 0u64;
+    let mut joins = 0;
+    // Differs where the system uses a process id again.
+    let started = (clock.now().0 / 1_000_000) as u32;
     while !stop.load(Ordering::Relaxed) {
         let api = Api::new(&config.controller, config.node_token.clone());
         let address = socket.local_address().map_err(system("socket"))?;
-        session += 1;
+        joins += 1;
         let hello = NodeHello {
             name: config.name.clone(),
             address: e3_net::address(address),
-            process: (u64::from(std::process::id()) << 32) ^ clock.now().0 ^ session,
+            process: process_number(std::process::id(), joins ^ started),
         };
         let Some(welcome) = agent::join(&api, &hello, &stop)? else {
             break;

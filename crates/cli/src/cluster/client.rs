@@ -8,7 +8,8 @@ use crate::ui::failure::{Exit, Failure};
 use e3_model::Token;
 use e3_model::api::{
     AppView, ChannelView, ClusterView, DeployRequest, DeployResponse, EndpointsView, ErrorView,
-    ForgetRequest, ForgetResponse, InstanceView, MigrateRequest, MigrateResponse, NodeView,
+    ExitedRequest, ExitedResponse, ForgetRequest, ForgetResponse, InstanceView, MigrateRequest,
+    MigrateResponse, NodeView,
 };
 use serde::de::DeserializeOwned;
 use std::time::Duration;
@@ -148,6 +149,16 @@ impl Client {
         let shard = shard.to_string();
         let request = self.http.post(self.path("/v1/forget"));
         self.answer(self.authorized(request).send_json(ForgetRequest { shard }))
+    }
+
+    /// `POST /v1/nodes/exited`.
+    pub fn exited(&self, node: &str, pid: u32) -> Result<ExitedResponse, Failure> {
+        let node = node.to_string();
+        let request = self.http.post(self.path("/v1/nodes/exited"));
+        self.answer(
+            self.authorized(request)
+                .send_json(ExitedRequest { node, pid }),
+        )
     }
 
     fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Failure> {

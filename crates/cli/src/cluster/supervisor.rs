@@ -10,8 +10,8 @@ use crate::cluster::credentials;
 use crate::cluster::process::Process;
 use crate::cluster::state_dir::{Lock, RunningCluster, SUPERVISOR, StateDir};
 use crate::limits::{
-    CONNECT_INTERVAL, DOWN_GRACE, LOCK_CHECK_INTERVAL, LOG_LEN_MAX, POLL_INTERVAL,
-    RESTART_BACKOFF_MAX, RESTART_QUICK, STATUS_INTERVAL, UP_TIMEOUT,
+    CONNECT_INTERVAL, DOWN_GRACE, EXIT_REPORT_TIME, LOCK_CHECK_INTERVAL, LOG_LEN_MAX,
+    POLL_INTERVAL, RESTART_BACKOFF_MAX, RESTART_QUICK, STATUS_INTERVAL, UP_TIMEOUT,
 };
 use crate::ui::failure::{Exit, Failure};
 use crate::ui::text::plural;
@@ -45,6 +45,9 @@ pub struct Supervise {
     #[arg(long)]
     pub parent: Option<u32>,
 }
+
+/// The controller's process.
+const CONTROLLER: &str = "controller";
 
 /// A process that is kept running.
 struct Managed {
@@ -176,7 +179,7 @@ impl Supervisor {
             ("--token-file", token.as_ref()),
             ("--node-token-file", node_token.as_ref()),
         ];
-        self.spawn("controller", arguments("controller-run", &more))?;
+        self.spawn(CONTROLLER, arguments("controller-run", &more))?;
         while TcpStream::connect(("127.0.0.1", self.cluster.port)).is_err() {
             self.wait_at_start(deadline, CONNECT_INTERVAL)?;
         }
@@ -258,7 +261,11 @@ impl Supervisor {
             if let Some(child) = &mut process.child
                 && let Ok(Some(status)) = child.try_wait()
             {
+                let pid = child.id();
                 process.child = None;
+                if process.name != CONTROLLER {
+                    report_exit(self.client.clone(), process.name.clone(), pid);
+                }
                 let quick = process.started.elapsed() < RESTART_QUICK;
                 process.backoff = if quick {
                     (process.backoff * 2).clamp(RESTART_QUICK / 4, RESTART_BACKOFF_MAX)
@@ -306,6 +313,21 @@ impl Supervisor {
             let _ = self.state.clear_run();
         }
     }
+}
+
+/// Tells the controller that a node's process has ended, so that it need not wait for it. A controller
+/// that is away is asked again for a while; later it learns it from the process that joins next.
+fn report_exit(client: Client, node: String, pid: u32) {
+    std::thread::spawn(move || {
+        let deadline = Instant::now() + EXIT_REPORT_TIME;
+        while let Err(failure) = client.exited(&node, pid) {
+            if Instant::now() >= deadline {
+                tracing::warn!("the end of {node} is not reported: {}", failure.message);
+                return;
+            }
+            std::thread::sleep(POLL_INTERVAL);
+        }
+    });
 }
 
 /// Kills processes of an earlier run whose supervisor is gone.

@@ -125,6 +125,16 @@ impl Script {
         self.ok(Command::Lose { nodes, at: AT });
     }
 
+    /// A node's process has certainly ended.
+    pub fn exit(&mut self, node: NodeId) -> Applied {
+        let incarnation = self.control.members[&node].incarnation;
+        self.ok(Command::Exit {
+            node,
+            incarnation,
+            at: AT,
+        })
+    }
+
     /// A silent node is heard again.
     pub fn hear(&mut self, node: NodeId) {
         let incarnation = self.control.members[&node].incarnation;

@@ -97,10 +97,12 @@ impl Worker {
             }
             Frame::LeaseRequest { sent, plan_version } => {
                 if self.may_need_lease(h.from, plan_version)
-                    && self
-                        .world
-                        .leases
-                        .on_request(self.world.now, h.from, sent, plan_version)
+                    && self.world.leases.on_request(
+                        self.world.now,
+                        (h.from, h.incarnation),
+                        sent,
+                        plan_version,
+                    )
                 {
                     self.packer.frame(h.from, &Frame::LeaseGrant { sent });
                 }

@@ -182,7 +182,10 @@ impl Worker {
         let others = former.unwrap_or_default().into_iter();
         others
             .filter(|p| *p != self.world.config.node)
-            .map(|p| self.world.leases.succeed(now, p, version))
+            .map(|p| {
+                let exited = self.world.plan.exited.get(&p).copied().unwrap_or_default();
+                self.world.leases.succeed(now, p, version, exited)
+            })
             .fold(now, Timestamp::max)
     }
 

@@ -274,6 +274,7 @@ impl Cluster {
             cluster: CLUSTER,
             node: NodeId(node),
             peers: self.peers.clone(),
+            exited: BTreeMap::new(),
             apps: vec![self.plan.clone()],
         };
         let now = self.clock(node);

@@ -1,13 +1,15 @@
 //! What each fault does when it begins and when it ends.
 
 use super::Run;
-use super::controller::Disk;
+use super::controller::{Disk, Mail};
 use crate::network::Party;
 use crate::scenario::{Act, Fault, Wire};
 use e3_control::Command;
 use e3_model::plan::ShardPlan;
 use e3_model::{Nanos, NodeId, ShardKey};
 
+/// How late the supervisor notices the end of a process.
+const EXIT_NS_MAX: u64 = 20_000_000;
 /// How long after the start of a move a node is killed.
 const MOVE_MS_MAX: u64 = 120;
 
@@ -27,11 +29,11 @@ impl Run<'_> {
                 }
             }
             Fault::Slow(node, factor) => self.cluster.slow(*node, *factor),
-            Fault::Kill(node) | Fault::Restart(node) => self.kill(&[*node]),
-            Fault::PowerCut(server) => self.kill(&self.scenario.nodes_of(*server)),
+            Fault::Kill(node) | Fault::Restart(node) => self.kill_one(*node),
+            Fault::PowerCut(server) => drop(self.kill(&self.scenario.nodes_of(*server))),
             Fault::ClockStep(node, offset_ms) => {
                 self.agents.set_wall_offset_ms(*node, *offset_ms);
-                self.kill(&[*node]);
+                self.kill_one(*node);
             }
             Fault::Drift(node, fast_ppm) => self.cluster.drift(*node, *fast_ppm),
             Fault::KillController | Fault::TornWrite => {
@@ -190,24 +192,38 @@ impl Run<'_> {
         self.cluster.pause(node, stands);
     }
 
-    /// Kills running processes and records what is lost for good. Where the scenario spares the last
-    /// copies of replicated shards, it kills no process that has one.
-    fn kill(&mut self, nodes: &[u16]) {
+    /// Kills a process. Its supervisor tells the controller.
+    fn kill_one(&mut self, node: u16) {
+        let (me, it) = (Party::Node(node), Party::Controller);
+        for process in self.kill(&[node]) {
+            if !self.cluster.cuts.is_cut(me, it) && !self.cluster.cuts.is_cut(it, me) {
+                let late = Nanos(self.cluster.random.below(EXIT_NS_MAX));
+                let mail = Mail::Exited(node, process);
+                self.controller.post(&mut self.cluster, late, mail);
+            }
+        }
+    }
+
+    /// Kills running processes and records what is lost for good; gives their process numbers. Where
+    /// the scenario spares the last copies of replicated shards, it kills no process that has one.
+    fn kill(&mut self, nodes: &[u16]) -> Vec<u64> {
         let lost = self.last_copies(nodes);
         let is_replicated = |key: &ShardKey| {
             let app = &self.controller.control.apps[&key.app];
             app.plan.app.service(key.service).replicas > 1
         };
         if self.scenario.spares_last_copies && lost.iter().any(is_replicated) {
-            return;
+            return Vec::new();
         }
         for key in lost {
             self.cluster.ledger.on_forfeited(key, self.cluster.now);
         }
+        let mut killed = Vec::new();
         for node in nodes {
-            self.agents.kill(*node);
+            killed.extend(self.agents.kill(*node));
             self.cluster.kill(*node);
         }
+        killed
     }
 
     /// Starts a node's process if it does not run.
@@ -227,7 +243,7 @@ impl Run<'_> {
             .partition(|(at, _)| *at <= now);
         self.kills = later;
         for (_, node) in due {
-            self.kill(&[node]);
+            self.kill_one(node);
         }
     }
 

@@ -97,8 +97,9 @@ impl Agents {
         self.agents.contains_key(&node)
     }
 
-    pub(super) fn kill(&mut self, node: u16) {
-        self.agents.remove(&node);
+    /// Ends a node's process; gives its process number.
+    pub(super) fn kill(&mut self, node: u16) -> Option<u64> {
+        Some(self.agents.remove(&node)?.process)
     }
 
     pub(super) fn pause(&mut self, node: u16, is_paused: bool) {

@@ -21,6 +21,8 @@ const MAIL_MAX: usize = 4_000;
 pub(super) enum Mail {
     /// A process joins.
     Hello(u16, NodeHello),
+    /// The supervisor's report that a process has ended: node, process.
+    Exited(u16, u64),
     /// A heartbeat of a node's process.
     Heartbeat(NodeId, u32),
     /// A report.
@@ -211,6 +213,19 @@ impl ControllerProcess {
                     let (id, incarnation) = (welcome.node, welcome.incarnation);
                     self.membership.on_heartbeat(now, id, incarnation);
                     agents.answer(cluster, node, process, Answer::Welcome(welcome));
+                }
+            }
+            Mail::Exited(node, process) => {
+                let (node, at) = (NodeId(node), now);
+                let member = self.control.members.get(&node);
+                let member = member.filter(|m| m.process == process);
+                if let Some(incarnation) = member.map(|m| m.incarnation) {
+                    let exit = Command::Exit {
+                        node,
+                        incarnation,
+                        at,
+                    };
+                    self.execute(now, &exit);
                 }
             }
             Mail::Heartbeat(node, incarnation) => {
