@@ -59,8 +59,8 @@ impl Ledger {
         self.forfeited.insert(shard, now);
     }
 
-    /// An operator gives up the state of a shard, which begins empty in this view. Former primaries
-    /// may go on until they hear of it.
+    /// Records that an operator gave up the state of a shard, which begins empty in this view. Former
+    /// primaries may continue until they learn of it.
     pub fn on_given_up(&mut self, shard: ShardKey, era: u32, now: Timestamp) {
         self.on_forfeited(shard, now);
         self.given_up.insert(shard, era);

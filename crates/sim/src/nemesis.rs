@@ -254,7 +254,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Whether every request has its outcome and has given back its place, and every shard has its copies.
+    /// Whether every request has its outcome and has released its place, and every shard has its copies.
     fn is_settled(&self) -> bool {
         let waits =
             |c: &Client| !c.has_vanished && (c.open() > 0 || c.load.is_some_and(|l| l.left > 0));

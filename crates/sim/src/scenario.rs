@@ -233,7 +233,7 @@ pub enum Fault {
     MoveAndKill(u64),
     /// Another version of an application is deployed.
     Update(usize),
-    /// An operator gives up the state of every shard that has waited so long for silent nodes.
+    /// The operator gives up the state of every shard that has waited this long for silent nodes.
     Forget(u64),
 }
 

@@ -130,7 +130,7 @@ impl Run<'_> {
         states
     }
 
-    /// Whether what a request did at a place was lost with a shard, or what should have led there.
+    /// Whether the effect of a request at a place was lost with a shard, or a message on the way to it.
     fn may_be_lost(&self, reach: &Reach, place: &Place, request: &Request) -> bool {
         let on_way = reach.places.iter();
         let mut on_way = on_way.filter(|p| place.path.starts_with(&p.path));

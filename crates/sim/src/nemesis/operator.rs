@@ -1,6 +1,5 @@
-//! The operator: gives up the state of shards that wait for silent nodes. That a node is silent does
-//! not say that it is dead, so what its copies still do is lost as well; the reference model hears of
-//! both.
+//! The operator: gives up the state of shards that wait for silent nodes. A silent node is not always
+//! dead, so later effects at its copies are lost too; the reference model records both losses.
 
 use super::Run;
 use crate::scenario::{Act, Fault};
@@ -11,12 +10,12 @@ use std::collections::BTreeMap;
 /// What the operator knows.
 #[derive(Debug, Default)]
 pub(super) struct Operator {
-    /// Shards that wait, and since when.
+    /// The shards that wait, and since when.
     waiting: BTreeMap<ShardKey, Timestamp>,
     given_up: Vec<GivenUp>,
 }
 
-/// A copy of state that was given up, in a process that may not have heard of that.
+/// A copy whose state was given up, in a process that may not know it yet.
 #[derive(Clone, Copy, Debug)]
 struct GivenUp {
     key: ShardKey,
@@ -82,7 +81,7 @@ impl Run<'_> {
         self.operator.given_up.extend(given_up);
     }
 
-    /// What copies that were given up do until their nodes hear of it is lost.
+    /// Records as lost the effects at given-up copies whose nodes do not know it yet.
     fn note_given_up(&mut self) {
         let (now, cluster) = (self.cluster.now, &mut self.cluster);
         self.operator.given_up.retain(|copy| {

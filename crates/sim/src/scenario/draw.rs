@@ -212,7 +212,7 @@ fn script(random: &mut Random, scenario: &Scenario) -> Vec<Act> {
 }
 
 const KINDS: u64 = 29;
-/// How long an operator looks for shards that wait.
+/// How long the operator acts on shards that wait.
 const FORGET_MS: u64 = 10_000;
 
 /// A fault of a kind, and how long it lasts.
