@@ -11,6 +11,8 @@ e3_model::deliberate_faults! {
     FreezeSkipped,
     /// A lost backup is not replaced.
     BackupNotReplaced,
+    /// Decisions are made from a log that is older than what nodes have applied.
+    OlderLogTrusted,
     /// A node's events of an older view are applied.
     OldEventsCount,
 }

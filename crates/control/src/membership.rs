@@ -92,6 +92,14 @@ impl Membership {
             .map(|h| h.last.at)
     }
 
+    /// Whether every member has been heard since the start, or has had the time for it. Before that
+    /// nothing should be decided: nodes may have seen decisions that the log lacks.
+    pub fn is_settled(&self, now: Timestamp, control: &Control) -> bool {
+        let mut up = control.members.iter().filter(|(_, m)| m.up);
+        now.since(self.started.at) > START_GRACE
+            || up.all(|(n, m)| self.heard(*n, m.incarnation).is_some())
+    }
+
     /// Whether a node's process has been silent for too long.
     pub fn is_silent(&self, now: Timestamp, node: NodeId, incarnation: u32) -> bool {
         self.silence(now, node, incarnation) == Silence::Silent

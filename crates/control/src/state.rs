@@ -1,6 +1,7 @@
 //! The controller's state and how commands change it.
 
 use crate::command::{Applied, Command, CommandError};
+use crate::deliberate::{self, Fault};
 use crate::limits::LOSSES_MAX;
 use crate::migration::{Migration, Moved};
 use e3_model::plan::{AppPlan, NodePlan, Peer, Role, ShardPlan};
@@ -149,6 +150,14 @@ impl Control {
             next_move: 1,
             now: Timestamp::ZERO,
         }
+    }
+
+    /// The version that a node has applied, of which it tells the low half, if this state is older:
+    /// then decisions are missing.
+    pub fn missing_version(&self, applied_low: u32) -> Option<u64> {
+        let ahead = applied_low.wrapping_sub(self.version as u32).cast_signed();
+        let is_ahead = ahead > 0 && !deliberate::is(Fault::OlderLogTrusted);
+        is_ahead.then(|| self.version + u64::from(ahead.unsigned_abs()))
     }
 
     /// Applies a command. An error leaves the state as it was.

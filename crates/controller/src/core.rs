@@ -58,7 +58,7 @@ pub(crate) enum ExecuteError {
     Command(#[from] CommandError),
     #[error("decision cannot be stored: {0}")]
     Store(#[from] StoreError),
-    #[error("the controller's log is broken since {0}; restart it")]
+    #[error("the controller decides nothing: {0}")]
     Broken(String),
 }
 
@@ -76,7 +76,8 @@ pub(crate) struct Core {
     /// Datagrams on the heartbeat port that are not heartbeats of members.
     pub(crate) garbage: u64,
     store: Store,
-    /// Set when it is not known what is on disk. The controller then decides nothing any more.
+    /// Why the controller decides nothing any more: it is not known what is on disk, or decisions are
+    /// missing.
     broken: Option<String>,
     /// The last message about a decision that was not stored, so that it is not logged ten times a
     /// second.
@@ -154,7 +155,7 @@ impl Core {
         }
         if next.version != self.control.version {
             if let Err(e) = self.store.sync() {
-                self.broken = Some(e.to_string());
+                self.broken = Some(format!("{e}; restart the controller"));
                 return Err(e.into());
             }
             self.show(next);
@@ -210,7 +211,29 @@ impl Core {
         }
     }
 
-    /// Whether the contents of the disk are unknown.
+    /// A node of this cluster has applied a version, of which this is the low half. If the log lacks
+    /// it, the controller decides nothing any more: other decisions in place of the missing ones could
+    /// give a shard two primaries.
+    pub(crate) fn on_applied(&mut self, node: NodeId, version_low: u32) {
+        if let Some(applied) = self.control.missing_version(version_low)
+            && self.broken.is_none()
+        {
+            let (name, version) = (self.node_name(node), self.control.version);
+            let reason = format!(
+                "node {name} has applied plan {applied}, but the controller's log ends with plan {version}; \
+                 restore the log from its newest copy and restart the controller"
+            );
+            tracing::error!("{reason}");
+            self.broken = Some(reason);
+        }
+    }
+
+    /// Whether every member was heard since this process started, or had enough time.
+    pub(crate) fn has_heard_nodes(&self) -> bool {
+        self.is_broken() || self.membership.is_settled(self.clock.now(), &self.control)
+    }
+
+    /// Whether the controller decides nothing any more.
     pub(crate) fn is_broken(&self) -> bool {
         self.broken.is_some()
     }

@@ -35,6 +35,8 @@ pub const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 pub const BODY_TIMEOUT: Duration = Duration::from_secs(60);
 /// How far back "lately dead-lettered" reaches.
 pub const LATELY: Nanos = Nanos::from_secs(60);
+/// How often a request that waits for the nodes after a start looks whether they were heard.
+pub const HEARD_CHECK_INTERVAL: Duration = Duration::from_millis(5);
 /// Age after which the figures of a report are stale, even if heartbeats continue.
 pub const REPORT_TIMEOUT: Nanos = Nanos::from_secs(5);
 /// Problems of an application that `/readyz` names one by one.

@@ -1,13 +1,14 @@
 //! The handlers for nodes: joining, heartbeats, reports and plans.
 
 use crate::core::Core;
-use crate::limits::{PLAN_WAIT_MAX, SILENCE_CHECK_INTERVAL};
+use crate::limits::{HEARD_CHECK_INTERVAL, PLAN_WAIT_MAX, SILENCE_CHECK_INTERVAL};
 use crate::refusal::{bad_json, no_node};
 use crate::shared::Shared;
 use axum::Json;
 use axum::extract::rejection::JsonRejection;
-use axum::extract::{Path, Query, State};
+use axum::extract::{Path, Query, Request, State};
 use axum::http::StatusCode;
+use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use e3_control::limits::PROGRESS_TIMEOUT;
 use e3_control::{Applied, Command, Member, Migration, Phase};
@@ -168,7 +169,7 @@ impl Core {
     /// Records a heartbeat of a member's process.
     fn on_heartbeat(&mut self, now: Timestamp, node: NodeId, incarnation: u32) {
         self.membership.on_heartbeat(now, node, incarnation);
-        if self.control.is_up(node) {
+        if self.control.is_up(node) || !self.has_heard_nodes() {
             return;
         }
         let name = self.node_name(node);
@@ -186,6 +187,9 @@ impl Core {
     /// Declares lost who is silent.
     fn look(&mut self, now: Timestamp) {
         let nodes = self.membership.lost(now, &self.control);
+        if !self.has_heard_nodes() {
+            return;
+        }
         if !nodes.is_empty() {
             let names: Vec<String> = nodes.keys().map(|n| self.node_name(*n)).collect();
             let names = names.join(", ");
@@ -307,6 +311,22 @@ pub(crate) async fn plan(
     Ok(Json(core.control.plan_for(node)).into_response())
 }
 
+/// After a start, requests that change something wait for a heartbeat of every member, which shows
+/// whether the log lacks plans that the member has applied. Silent members are waited for as long as
+/// they may be silent after a start.
+pub(crate) async fn wait_for_nodes(
+    State(shared): State<Shared>,
+    request: Request,
+    next: Next,
+) -> Response {
+    if !request.method().is_safe() {
+        while !shared.core().has_heard_nodes() {
+            tokio::time::sleep(HEARD_CHECK_INTERVAL).await;
+        }
+    }
+    next.run(request).await
+}
+
 /// Receives heartbeats and notices silence.
 pub(crate) async fn hear(shared: Shared, socket: UdpSocket) {
     let mut buffer = vec![0; 2048];
@@ -320,7 +340,11 @@ pub(crate) async fn hear(shared: Shared, socket: UdpSocket) {
                 let Ok((len, _)) = received else { continue };
                 let mut core = shared.core();
                 let now = core.clock.now();
-                match heartbeat::decode(&buffer[..len]) {
+                let decoded = heartbeat::decode(&buffer[..len]);
+                if let Ok((h, beat)) = &decoded && h.cluster == core.control.cluster {
+                    core.on_applied(h.from, beat.plan_version_low);
+                }
+                match decoded {
                     // A damaged incarnation must not make the real one look old.
                     Ok((h, beat)) if core.is_present(&h) => {
                         core.on_heartbeat(now, h.from, h.incarnation);

@@ -360,6 +360,10 @@ pub(crate) fn router(shared: Shared, gate: Gate) -> Router {
         .route("/v1/forget", post(apps::forget))
         .route("/v1/blobs/{digest}", get(apps::blob))
         .fallback(async || Refusal::new(StatusCode::NOT_FOUND, "no such path"))
+        .layer(axum::middleware::from_fn_with_state(
+            shared.clone(),
+            nodes::wait_for_nodes,
+        ))
         // Bodies are read, within the bounds of their routes, before the handlers see them.
         .layer(DefaultBodyLimit::disable())
         .layer(axum::middleware::from_fn_with_state(

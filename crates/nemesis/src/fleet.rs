@@ -34,6 +34,7 @@ struct Tally {
     done: u64,
     simulated_s: u64,
     forfeited: u64,
+    restored_logs: u64,
     recovery_ms_max: (u64, u64),
     pairs: BTreeMap<(&'static str, &'static str), u64>,
     failures: Vec<(u64, Failure)>,
@@ -174,6 +175,7 @@ impl Tally {
         self.done += summary.done;
         self.simulated_s += summary.simulated.as_secs();
         self.forfeited += summary.forfeited as u64;
+        self.restored_logs += summary.restored_logs;
         let recovery_ms = summary.recovered_after.as_millis();
         self.recovery_ms_max = self.recovery_ms_max.max((recovery_ms, seed));
         for pair in &summary.pairs {
@@ -200,8 +202,8 @@ fn report(order: &Order, tally: &Tally, start: Instant) -> Result<usize, String>
         tally.recovery_ms_max.1,
     );
     println!(
-        "{} shards lost their last copy to the script",
-        tally.forfeited
+        "{} shards lost their last copy to the script; {} logs of the controller lacked decisions and were restored",
+        tally.forfeited, tally.restored_logs
     );
     println!("{ran} seeds in {} s: {per_min} a minute", spent.as_secs());
     for (seed, failure) in &tally.failures {

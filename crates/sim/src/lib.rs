@@ -11,6 +11,7 @@ pub mod clock;
 pub mod cluster;
 pub mod controller;
 pub mod damage;
+mod disk;
 pub mod ledger;
 pub mod nemesis;
 pub mod network;

@@ -58,6 +58,8 @@ pub struct Summary {
     pub pairs: BTreeSet<(&'static str, &'static str)>,
     /// Shards whose last copy the scenario destroyed.
     pub forfeited: usize,
+    /// Logs that lacked decisions, and were restored from a copy.
+    pub restored_logs: u64,
     /// The time from healing until every request had its outcome.
     pub recovered_after: Nanos,
 }
@@ -238,7 +240,8 @@ impl<'a> Run<'a> {
         self.vanish();
         self.give_up_waiting();
         self.agents.step(&mut self.cluster, &mut self.controller);
-        self.controller.step(&mut self.cluster, &mut self.agents);
+        self.controller
+            .step(&mut self.cluster, &mut self.agents, &mut self.random);
         self.agents.take_answers(&mut self.cluster);
         self.cluster.run(STEP);
     }
@@ -315,6 +318,7 @@ impl<'a> Run<'a> {
             trace: self.cluster.trace,
             pairs,
             forfeited: self.cluster.ledger.forfeited.len(),
+            restored_logs: self.controller.restored_logs,
             recovered_after,
         }
     }

@@ -221,8 +221,12 @@ pub enum Fault {
     DiskFull,
     /// Each write to the controller's disk takes this long.
     DiskSlow(u64),
-    /// The controller is killed while it writes a record: half of it is on the disk.
+    /// The controller's machine loses power during a write, of which any sectors may be missing.
     TornWrite,
+    /// The controller's disk confirms writes that it loses when the power fails.
+    LostWrites,
+    /// The controller is killed, and a bit in one of its files flips.
+    BitRot,
     /// Reports of nodes are lost.
     ReportsLost,
     /// Reports of nodes arrive late and out of order.
@@ -264,6 +268,8 @@ impl Fault {
             Fault::DiskFull => "diskFull",
             Fault::DiskSlow(_) => "diskSlow",
             Fault::TornWrite => "tornWrite",
+            Fault::LostWrites => "lostWrites",
+            Fault::BitRot => "bitRot",
             Fault::ReportsLost => "reportsLost",
             Fault::ReportsLate => "reportsLate",
             Fault::Move(_) => "move",

@@ -1,31 +1,54 @@
 //! Write-ahead log and snapshots on disk.
 //!
-//! A directory holds `log` (records of length, checksum, number, bytes), `snapshot` (the same, one
-//! record) and `lock`. A record is durable when [`Store::sync`] returns. A record that was cut short
-//! by a crash is dropped at the next start, since it was never reported as durable. Anything else
-//! that cannot be read is an error, and is not overwritten.
+//! A directory holds `log` (records), `snapshot` (one record) and `lock`. A record is durable when
+//! [`Store::sync`] returns. What a power cut left unfinished is dropped at the next start, since it
+//! was never reported as durable. Anything else that cannot be read is an error, and is not
+//! overwritten.
 
 pub mod limits;
+
+mod directory;
 mod record;
 
-use limits::{PROBE_LEN, RECORD_LEN_MAX};
-use record::{HEADER_LEN, Scan, encode, scan};
-use std::fs::{File, OpenOptions, TryLockError};
-use std::io::{self, Read, Seek, SeekFrom, Write};
+pub use directory::Directory;
+
+use limits::RECORD_LEN_MAX;
+use record::{Scan, encode, scan};
+use std::io;
 use std::path::{Path, PathBuf};
+
+/// The files of a store, as [`Store`] needs them: on a disk ([`Directory`]), or in a simulator.
+pub trait Files {
+    /// What errors call a file.
+    fn path(&self, name: &str) -> PathBuf;
+    /// The whole log; empty if there is none.
+    fn read_log(&mut self) -> io::Result<Vec<u8>>;
+    /// The whole snapshot; None if there is none.
+    fn read_snapshot(&mut self) -> io::Result<Option<Vec<u8>>>;
+    /// Writes to the log from this offset on. After an error any part of it may be there.
+    fn write_log(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()>;
+    /// Cuts the log off at this length.
+    fn truncate_log(&mut self, len: u64) -> io::Result<()>;
+    /// Returns when everything in the log is durable.
+    fn sync_log(&mut self) -> io::Result<()>;
+    /// Returns when the new snapshot is durable. After an error the old one is intact.
+    fn replace_snapshot(&mut self, bytes: &[u8]) -> io::Result<()>;
+    /// Tries a write that leaves nothing behind.
+    fn probe(&self) -> io::Result<()>;
+}
 
 /// A log with its snapshot.
 #[derive(Debug)]
-pub struct Store {
-    dir: PathBuf,
-    log: File,
+pub struct Store<F = Directory> {
+    files: F,
     /// End of the last whole record.
     end: u64,
     /// Number of the next record.
     next: u64,
+    /// Number of the last record that is durable.
+    durable: u64,
     /// There may be more in the log than the records that count.
     dirty: bool,
-    _lock: File,
 }
 
 /// What was on disk.
@@ -85,29 +108,17 @@ fn system(file: &Path) -> impl Fn(io::Error) -> StoreError + '_ {
     }
 }
 
-fn read(file: &Path) -> Result<Option<Vec<u8>>, StoreError> {
-    match File::open(file) {
-        Ok(mut f) => {
-            let mut bytes = Vec::new();
-            f.read_to_end(&mut bytes).map_err(system(file))?;
-            Ok(Some(bytes))
-        }
-        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(e) => Err(system(file)(e)),
-    }
-}
-
 impl Store {
     /// Opens a directory, which is made if it is not there, and reads what it holds.
     pub fn open(dir: &Path) -> Result<(Store, Recovered), StoreError> {
-        std::fs::create_dir_all(dir).map_err(system(dir))?;
-        let lock_file = dir.join("lock");
-        let lock = File::create(&lock_file).map_err(system(&lock_file))?;
-        match lock.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Err(StoreError::Locked(dir.to_path_buf())),
-            Err(TryLockError::Error(e)) => return Err(system(&lock_file)(e)),
-        }
+        Store::recover(Directory::open(dir)?)
+    }
+}
+
+impl<F: Files> Store<F> {
+    /// Reads what the files hold, and drops a record that was cut short.
+    pub fn recover(mut files: F) -> Result<(Store<F>, Recovered), StoreError> {
+        let (log_file, snapshot_file) = (files.path("log"), files.path("snapshot"));
         let corrupt = |file: &Path, offset, what| StoreError::Corrupt {
             file: file.to_path_buf(),
             offset,
@@ -115,32 +126,28 @@ impl Store {
         };
         let mut recovered = Recovered::default();
         let mut next = 1;
-        let snapshot_file = dir.join("snapshot");
-        if let Some(bytes) = read(&snapshot_file)? {
+        if let Some(bytes) = files.read_snapshot().map_err(system(&snapshot_file))? {
             let mut records = Scan::default();
             scan(&bytes, &mut records).map_err(|(o, w)| corrupt(&snapshot_file, o, w))?;
             // It is renamed into place when it is whole, so a short one was not cut by a crash.
             let whole = records.end == bytes.len() as u64 && records.records.len() == 1;
-            let (number, content) = match records.records.pop() {
+            let record = match records.records.pop() {
                 Some(record) if whole => record,
                 _ => {
-                    return Err(corrupt(
-                        &snapshot_file,
-                        records.end,
-                        "snapshot is cut short",
-                    ));
+                    let what = "snapshot is cut short";
+                    return Err(corrupt(&snapshot_file, records.end, what));
                 }
             };
-            next = number + 1;
-            recovered.snapshot = Some(content);
+            next = record.number + 1;
+            recovered.snapshot = Some(record.content);
         }
-        let log_file = dir.join("log");
-        let bytes = read(&log_file)?.unwrap_or_default();
+        let bytes = files.read_log().map_err(system(&log_file))?;
         let mut records = Scan::default();
         scan(&bytes, &mut records).map_err(|(o, w)| corrupt(&log_file, o, w))?;
         recovered.torn_bytes = bytes.len() as u64 - records.end;
         let mut expected = None;
-        for (number, content) in records.records {
+        for record in records.records {
+            let number = record.number;
             if expected.is_some_and(|e| e != number) {
                 return Err(corrupt(&log_file, 0, "a record is missing"));
             }
@@ -148,32 +155,21 @@ impl Store {
             // Records that the snapshot holds are left over from a crash right after it.
             if number >= next {
                 if number > next {
-                    return Err(corrupt(
-                        &log_file,
-                        0,
-                        "records after the snapshot are missing",
-                    ));
+                    let what = "records after the snapshot are missing";
+                    return Err(corrupt(&log_file, 0, what));
                 }
-                recovered.entries.push(content);
+                recovered.entries.push(record.content);
                 next = number + 1;
             }
         }
-        let log = OpenOptions::new()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .open(&log_file)
-            .map_err(system(&log_file))?;
         let mut store = Store {
-            dir: dir.to_path_buf(),
-            log,
+            files,
             end: records.end,
             next,
+            durable: 0,
             dirty: true,
-            _lock: lock,
         };
         store.cut()?;
-        store.sync_dir()?;
         Ok((store, recovered))
     }
 
@@ -185,12 +181,12 @@ impl Store {
         if self.dirty {
             self.cut()?;
         }
-        let record = encode(self.next, bytes);
-        if let Err(e) = self.log.write_all(&record) {
+        let record = encode(self.next, self.durable, bytes);
+        if let Err(e) = self.files.write_log(self.end, &record) {
             // What is left of it must not stand before the next record.
             self.dirty = true;
             let _ = self.cut();
-            return Err(system(&self.dir.join("log"))(e));
+            return Err(system(&self.files.path("log"))(e));
         }
         self.end += record.len() as u64;
         self.next += 1;
@@ -200,7 +196,10 @@ impl Store {
     /// Returns when all records are durable. An error leaves in doubt which are: stop, and open
     /// the store again to see.
     pub fn sync(&mut self) -> Result<(), StoreError> {
-        self.log.sync_data().map_err(system(&self.dir.join("log")))
+        let synced = self.files.sync_log();
+        synced.map_err(system(&self.files.path("log")))?;
+        self.durable = self.next - 1;
+        Ok(())
     }
 
     /// Replaces all records so far by a snapshot of what they led to.
@@ -208,18 +207,9 @@ impl Store {
         if bytes.len() > RECORD_LEN_MAX {
             return Err(StoreError::TooLong(bytes.len()));
         }
-        let (new, file) = (self.dir.join("snapshot.new"), self.dir.join("snapshot"));
-        let write = || -> io::Result<()> {
-            let mut f = File::create(&new)?;
-            f.write_all(&encode(self.next - 1, bytes))?;
-            f.sync_all()?;
-            std::fs::rename(&new, &file)
-        };
-        if let Err(e) = write() {
-            let _ = std::fs::remove_file(&new);
-            return Err(system(&file)(e));
-        }
-        self.sync_dir()?;
+        let last = self.next - 1;
+        let replaced = self.files.replace_snapshot(&encode(last, last, bytes));
+        replaced.map_err(system(&self.files.path("snapshot")))?;
         self.end = 0;
         self.dirty = true;
         self.cut()
@@ -227,10 +217,9 @@ impl Store {
 
     /// Whether the disk takes writes: tries one that leaves nothing behind.
     pub fn probe(&self) -> Result<(), StoreError> {
-        let file = self.dir.join("probe");
-        let wrote = std::fs::write(&file, [0; PROBE_LEN]);
-        let removed = std::fs::remove_file(&file);
-        wrote.and(removed).map_err(system(&file))
+        self.files
+            .probe()
+            .map_err(system(&self.files.path("probe")))
     }
 
     /// Records in the log since the last snapshot, in bytes.
@@ -238,38 +227,34 @@ impl Store {
         self.end
     }
 
+    /// The files.
+    pub fn files_mut(&mut self) -> &mut F {
+        &mut self.files
+    }
+
     /// Cuts the log after the last whole record.
     fn cut(&mut self) -> Result<(), StoreError> {
-        let file = self.dir.join("log");
-        self.log.set_len(self.end).map_err(system(&file))?;
-        self.log
-            .seek(SeekFrom::Start(self.end))
-            .map_err(system(&file))?;
+        let cut = self.files.truncate_log(self.end);
+        cut.map_err(system(&self.files.path("log")))?;
         self.sync()?;
         self.dirty = false;
         Ok(())
     }
-
-    fn sync_dir(&self) -> Result<(), StoreError> {
-        File::open(&self.dir)
-            .and_then(|d| d.sync_all())
-            .map_err(system(&self.dir))
-    }
 }
-
-const _: () = assert!(HEADER_LEN == 16);
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::record::HEADER_LEN;
+    use std::fs::OpenOptions;
 
     fn filled(dir: &Path) {
         let (mut store, recovered) = Store::open(dir).unwrap();
         assert_eq!(recovered, Recovered::default());
         for i in 0..5u8 {
             store.append(&vec![i; usize::from(i) * 10]).unwrap();
+            store.sync().unwrap();
         }
-        store.sync().unwrap();
     }
 
     fn entries(dir: &Path) -> Result<Vec<usize>, StoreError> {
@@ -301,25 +286,61 @@ mod tests {
     }
 
     #[test]
+    fn records_that_were_not_durable_may_be_there_in_part() {
+        let tmp = tempfile::tempdir().unwrap();
+        let dir = tmp.path().join("a");
+        filled(&dir);
+        let durable = std::fs::read(dir.join("log")).unwrap().len();
+        let (mut store, _) = Store::open(&dir).unwrap();
+        for len in [700, 1_300, 90] {
+            store.append(&vec![b'x'; len]).unwrap();
+        }
+        drop(store);
+        let log = std::fs::read(dir.join("log")).unwrap();
+        let sectors = durable / 512..log.len().div_ceil(512);
+        // The power was cut while the sectors were written: any of them may be missing.
+        for missing in 1..1_u32 << sectors.len() {
+            let mut torn = log.clone();
+            for (bit, sector) in sectors.clone().enumerate() {
+                if missing & 1 << bit != 0 {
+                    let end = torn.len().min((sector + 1) * 512);
+                    torn[durable.max(sector * 512)..end].fill(0);
+                }
+            }
+            std::fs::write(dir.join("log"), &torn).unwrap();
+            let found = entries(&dir).unwrap();
+            assert!(
+                found.starts_with(&[0, 10, 20, 30, 40]) && found.len() < 8,
+                "missing {missing:b}: {found:?}"
+            );
+        }
+        // Once they are durable, the same is damage.
+        std::fs::write(dir.join("log"), &log).unwrap();
+        let (mut store, _) = Store::open(&dir).unwrap();
+        store.append(b"after").unwrap();
+        drop(store);
+        let mut bad = std::fs::read(dir.join("log")).unwrap();
+        bad[durable..512 * (durable / 512 + 1)].fill(0);
+        std::fs::write(dir.join("log"), &bad).unwrap();
+        assert!(matches!(entries(&dir), Err(StoreError::Corrupt { .. })));
+    }
+
+    #[test]
     fn flipped_bits_are_an_error_and_nothing_is_written_over() {
         let tmp = tempfile::tempdir().unwrap();
         let dir = tmp.path().join("a");
         filled(&dir);
         let log = std::fs::read(dir.join("log")).unwrap();
-        let last = log.len() - (HEADER_LEN + 40);
         for at in 0..log.len() {
             let mut bad = log.clone();
             bad[at] ^= 0x40;
             std::fs::write(dir.join("log"), &bad).unwrap();
-            match entries(&dir) {
-                Err(StoreError::Corrupt { .. }) => {
-                    assert_eq!(std::fs::read(dir.join("log")).unwrap(), bad, "byte {at}");
-                }
-                // A length that points beyond the end looks like a record cut short; only the
-                // last record may look like that.
-                Ok(e) => assert!(at >= last && e == [0, 10, 20, 30], "byte {at}: {e:?}"),
-                Err(e) => panic!("byte {at}: {e}"),
-            }
+            let found = entries(&dir);
+            assert!(
+                matches!(found, Err(StoreError::Corrupt { .. })),
+                "byte {at}: {found:?}"
+            );
+            assert_eq!(std::fs::read(dir.join("log")).unwrap(), bad, "byte {at}");
         }
     }
 
@@ -363,12 +384,10 @@ mod tests {
         let dir = tmp.path().join("a");
         filled(&dir);
         let (mut store, _) = Store::open(&dir).unwrap();
-        let good = std::mem::replace(
-            &mut store.log,
-            OpenOptions::new().write(true).open("/dev/full").unwrap(),
-        );
+        let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let good = store.files.replace_log(full);
         assert!(store.append(&[9; 100_000]).is_err());
-        store.log = good;
+        store.files.replace_log(good);
         store.append(b"again").unwrap();
         store.probe().unwrap();
         drop(store);

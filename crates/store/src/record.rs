@@ -1,69 +1,140 @@
-//! Records: length, checksum (CRC-32C over number and bytes), number, bytes; little endian.
+//! Records: a header and the content. The header holds its own checksum (CRC-32C), the length of the
+//! content, the record's number, the number of the last record that was durable before this one, and
+//! the content's checksum; little endian.
+//!
+//! A power cut may leave any part of what was not durable yet: sectors that were written beside
+//! sectors that were not. Such a tail is told from damage by what follows it: a record that was
+//! written when the unreadable one was durable proves damage.
 
 /// Bytes of a record beside its content.
-pub(crate) const HEADER_LEN: usize = 16;
+pub(crate) const HEADER_LEN: usize = 28;
+/// What a disk writes whole or not at all.
+const SECTOR_LEN: usize = 512;
+
+/// A record as it is read.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Record {
+    pub(crate) number: u64,
+    /// Number of the last record that was durable when this one was written.
+    durable: u64,
+    pub(crate) content: Vec<u8>,
+}
 
 /// Whole records of a file.
 #[derive(Debug, Default)]
 pub(crate) struct Scan {
-    pub(crate) records: Vec<(u64, Vec<u8>)>,
+    pub(crate) records: Vec<Record>,
     /// End of the last whole record.
     pub(crate) end: u64,
 }
 
 /// The record's bytes.
-pub(crate) fn encode(number: u64, content: &[u8]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(HEADER_LEN + content.len());
+pub(crate) fn encode(number: u64, durable: u64, content: &[u8]) -> Vec<u8> {
+    let mut out = vec![0; 4];
+    out.reserve(HEADER_LEN + content.len());
     out.extend_from_slice(&(content.len() as u32).to_le_bytes());
-    out.extend_from_slice(&[0; 4]);
     out.extend_from_slice(&number.to_le_bytes());
+    out.extend_from_slice(&durable.to_le_bytes());
+    out.extend_from_slice(&crc32c::crc32c(content).to_le_bytes());
+    let checksum = crc32c::crc32c(&out[4..]);
+    out[..4].copy_from_slice(&checksum.to_le_bytes());
     out.extend_from_slice(content);
-    let checksum = checksum(&out);
-    out[4..8].copy_from_slice(&checksum.to_le_bytes());
     out
 }
 
-/// Over everything but itself.
-fn checksum(record: &[u8]) -> u32 {
-    crc32c::crc32c_append(crc32c::crc32c(&record[..4]), &record[8..])
-}
-
-/// Reads records until the end, or until one is cut short. A damaged one is an error: where, what.
+/// Reads records until the end, or until one that a power cut left unfinished. A damaged one is an
+/// error: where, what.
 pub(crate) fn scan(bytes: &[u8], found: &mut Scan) -> Result<(), (u64, &'static str)> {
-    let mut rest = bytes;
-    while rest.len() >= HEADER_LEN {
-        let offset = (bytes.len() - rest.len()) as u64;
-        let word = |at: usize| u32::from_le_bytes(rest[at..at + 4].try_into().expect("4 bytes"));
-        let len = word(0) as usize;
-        if rest.len() - HEADER_LEN < len {
-            // Cut short, or a damaged length. After a cut nothing readable follows.
-            if readable_follows(&rest[1..]) {
-                return Err((offset, "a record's length is damaged"));
+    let mut at = 0;
+    while at < bytes.len() {
+        match read(&bytes[at..]) {
+            Ok((record, len)) => {
+                found.records.push(record);
+                at += len;
+                found.end = at as u64;
             }
-            break;
+            Err(unreadable) => {
+                let number = found.records.last().map(|r| r.number + 1);
+                let is_torn = match unreadable {
+                    Unreadable::Short => true,
+                    Unreadable::Header => has_empty_sector(bytes, at, at + HEADER_LEN),
+                    Unreadable::Content(len) => has_empty_sector(bytes, at, at + len),
+                };
+                if is_torn && !is_proved_durable(&bytes[at + 1..], number) {
+                    return Ok(());
+                }
+                return Err((at as u64, unreadable.what()));
+            }
         }
-        // File systems may make a file longer before its bytes arrive.
-        if rest.iter().all(|b| *b == 0) {
-            break;
-        }
-        let (record, after) = rest.split_at(HEADER_LEN + len);
-        if checksum(record) != word(4) {
-            return Err((offset, "a record's checksum is wrong"));
-        }
-        let number = u64::from_le_bytes(record[8..16].try_into().expect("8 bytes"));
-        found.records.push((number, record[HEADER_LEN..].to_vec()));
-        rest = after;
-        found.end = (bytes.len() - rest.len()) as u64;
     }
     Ok(())
 }
 
-/// Whether a whole record begins anywhere in these bytes.
-fn readable_follows(bytes: &[u8]) -> bool {
-    (0..bytes.len().saturating_sub(HEADER_LEN - 1)).any(|at| {
-        let rest = &bytes[at..];
-        let len = u32::from_le_bytes(rest[..4].try_into().expect("4 bytes")) as usize;
-        let stored = u32::from_le_bytes(rest[4..8].try_into().expect("4 bytes"));
-        rest.len() - HEADER_LEN >= len && checksum(&rest[..HEADER_LEN + len]) == stored
+/// Why no record can be read.
+#[derive(Clone, Copy, Debug)]
+enum Unreadable {
+    /// It would end after the file.
+    Short,
+    /// The header's checksum is wrong.
+    Header,
+    /// The content's checksum is wrong; bytes of the record.
+    Content(usize),
+}
+
+impl Unreadable {
+    fn what(self) -> &'static str {
+        match self {
+            Unreadable::Short => "a record is cut short, and later ones are there",
+            Unreadable::Header => "a record's header is damaged",
+            Unreadable::Content(_) => "a record's content is damaged",
+        }
+    }
+}
+
+/// The record at the beginning of these bytes, and its length.
+fn read(bytes: &[u8]) -> Result<(Record, usize), Unreadable> {
+    if bytes.len() < HEADER_LEN {
+        return Err(Unreadable::Short);
+    }
+    let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("4 bytes"));
+    let long = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("8 bytes"));
+    if crc32c::crc32c(&bytes[4..HEADER_LEN]) != word(0) {
+        return Err(Unreadable::Header);
+    }
+    let len = HEADER_LEN + word(4) as usize;
+    if bytes.len() < len {
+        return Err(Unreadable::Short);
+    }
+    let content = &bytes[HEADER_LEN..len];
+    if crc32c::crc32c(content) != word(24) {
+        return Err(Unreadable::Content(len));
+    }
+    let record = Record {
+        number: long(8),
+        durable: long(16),
+        content: content.to_vec(),
+    };
+    Ok((record, len))
+}
+
+/// Whether the part of some sector that lies in this range was never written.
+fn has_empty_sector(bytes: &[u8], from: usize, to: usize) -> bool {
+    let mut at = from;
+    while at < to {
+        let end = to.min((at / SECTOR_LEN + 1) * SECTOR_LEN);
+        if bytes[at..end].iter().all(|b| *b == 0) {
+            return true;
+        }
+        at = end;
+    }
+    false
+}
+
+/// Whether some record in these bytes was written when the one with this number was durable. Where
+/// the number is not known, every record proves it.
+fn is_proved_durable(bytes: &[u8], number: Option<u64>) -> bool {
+    (0..bytes.len()).any(|at| {
+        let record = read(&bytes[at..]);
+        record.is_ok_and(|(r, _)| number.is_none_or(|n| r.durable >= n))
     })
 }

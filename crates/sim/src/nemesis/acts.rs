@@ -1,7 +1,7 @@
 //! What each fault does when it begins and when it ends.
 
 use super::Run;
-use super::controller::{Disk, Mail};
+use super::controller::Mail;
 use crate::network::Party;
 use crate::scenario::{Act, Fault, Wire};
 use e3_control::Command;
@@ -36,12 +36,16 @@ impl Run<'_> {
                 self.kill_one(*node);
             }
             Fault::Drift(node, fast_ppm) => self.cluster.drift(*node, *fast_ppm),
-            Fault::KillController | Fault::TornWrite => {
+            Fault::KillController => self.controller.kill(&self.cluster, &mut self.agents),
+            Fault::BitRot => {
                 self.controller.kill(&self.cluster, &mut self.agents);
+                self.controller.rots = true;
             }
+            Fault::TornWrite => self.controller.tears_next_write = true,
+            Fault::LostWrites => self.controller.disk().lies = true,
             Fault::PauseController => self.controller.pause(true),
-            Fault::DiskFull => self.controller.disk = Disk::Full,
-            Fault::DiskSlow(ms) => self.controller.disk = Disk::Slow(Nanos::from_millis(*ms)),
+            Fault::DiskFull => self.controller.disk().is_full = true,
+            Fault::DiskSlow(ms) => self.controller.write_time = Nanos::from_millis(*ms),
             Fault::ReportsLost => self.agents.reports_are_lost = true,
             Fault::ReportsLate => self.agents.reports_are_late = true,
             Fault::Move(choice) => {
@@ -90,8 +94,15 @@ impl Run<'_> {
             }
             Fault::Slow(node, _) => self.cluster.slow(*node, 1),
             Fault::PauseController => self.controller.pause(false),
-            Fault::KillController | Fault::TornWrite => self.controller.restart(&mut self.cluster),
-            Fault::DiskFull | Fault::DiskSlow(_) => self.controller.disk = Disk::Works,
+            Fault::KillController | Fault::BitRot => self.restart_controller(),
+            Fault::TornWrite | Fault::LostWrites => {
+                let (cluster, agents) = (&self.cluster, &mut self.agents);
+                self.controller.cut_power(cluster, agents, &mut self.random);
+                self.controller.disk().lies = false;
+                self.restart_controller();
+            }
+            Fault::DiskFull => self.controller.disk().is_full = false,
+            Fault::DiskSlow(_) => self.controller.write_time = Nanos::ZERO,
             Fault::ReportsLost => self.agents.reports_are_lost = false,
             Fault::ReportsLate => self.agents.reports_are_late = false,
             Fault::Kill(node) | Fault::Restart(node) | Fault::ClockStep(node, _) => {
@@ -131,11 +142,15 @@ impl Run<'_> {
         self.kills.clear();
         self.cluster.cuts.heal_all();
         self.cluster.faults = Wire::GOOD.faults();
-        self.controller.restart(&mut self.cluster);
+        self.restart_controller();
         for node in 0..self.scenario.nodes() {
             self.revive(node);
         }
         self.healed_at = self.cluster.now;
+    }
+
+    fn restart_controller(&mut self) {
+        self.controller.restart(&mut self.cluster, &mut self.random);
     }
 
     fn set_network(&mut self) {

@@ -148,7 +148,7 @@ impl Agents {
             if now >= agent.next_beat {
                 agent.next_beat = now + HEARTBEAT_INTERVAL;
                 if is_heard && !cluster.random.chance(cluster.faults.loss_permille) {
-                    let mail = Mail::Heartbeat(NodeId(*node), incarnation);
+                    let mail = Mail::Heartbeat(NodeId(*node), incarnation, agent.plan_version);
                     controller.post(cluster, Nanos::ZERO, mail);
                 }
                 let unreachable = cluster.worker(*node).map(|w| w.unreachable());

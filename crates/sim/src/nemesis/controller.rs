@@ -1,12 +1,16 @@
-//! The controller as a process: it hears from the nodes, decides by the product's state machine, stores
-//! each decision before it acts on it, pauses, dies, and restarts from its log.
+//! The controller as a process: it hears from the nodes, decides by the product's state machine,
+//! stores each decision in the product's log before it acts on it, pauses, dies, and restarts from
+//! its log.
 
 use super::agents::{Agents, Answer};
 use crate::cluster::{CLUSTER, Cluster};
+use crate::disk::SimDisk;
 use e3_control::limits::{HEARTBEAT_TIMEOUT, PROGRESS_TIMEOUT};
 use e3_control::{Applied, Command, Control, Membership};
 use e3_model::plan::{NodeEvent, NodeHello};
 use e3_model::{Application, Nanos, NodeId, ShardKey, Timestamp, Topology};
+use e3_random::Random;
+use e3_store::{Recovered, Store};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// `SILENCE_CHECK_INTERVAL` of the controller.
@@ -15,6 +19,10 @@ const LOOK_INTERVAL: Nanos = Nanos::from_millis(100);
 const PLAN_WAIT: Nanos = Nanos::from_secs(10);
 /// Heartbeats that wait for a paused controller; the system drops any more.
 const MAIL_MAX: usize = 4_000;
+/// Bytes of log after which there is a snapshot; the product waits for more.
+const LOG_LEN_MAX: u64 = 64 << 10;
+/// How long an operator takes to restore the newest copy of a log that is too old.
+const OPERATOR_DELAY: Nanos = Nanos::from_millis(500);
 
 /// A request or datagram to the controller.
 #[derive(Clone, Debug)]
@@ -23,8 +31,8 @@ pub(super) enum Mail {
     Hello(u16, NodeHello),
     /// The supervisor's report that a process has ended: node, process.
     Exited(u16, u64),
-    /// A heartbeat of a node's process.
-    Heartbeat(NodeId, u32),
+    /// A heartbeat of a node's process, with the version of the plan that it has applied.
+    Heartbeat(NodeId, u32, u64),
     /// A report.
     Report(NodeId, u32, Report),
     /// A request for a newer plan: node, process, incarnation, version.
@@ -38,28 +46,29 @@ pub(super) struct Report {
     pub(super) unreachable: BTreeSet<NodeId>,
 }
 
-/// The condition of the controller's disk.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Disk {
-    /// It accepts writes.
-    Works,
-    /// It is full.
-    Full,
-    /// Each write takes this long.
-    Slow(Nanos),
-}
-
 /// The controller's process.
 pub(super) struct ControllerProcess {
-    /// Its state; kept while it is down, since its log leads to the same.
+    /// Its state; kept while it is down, to be compared with what its log leads to.
     pub(super) control: Control,
     topology: Topology,
     membership: Membership,
-    /// The log on its disk.
-    log: Vec<Command>,
+    store: Store<SimDisk>,
     is_up: bool,
     pauses: u32,
-    pub(super) disk: Disk,
+    /// How long a write to the disk takes.
+    pub(super) write_time: Nanos,
+    /// The power fails at the next write.
+    pub(super) tears_next_write: bool,
+    /// The power fails during a write: the state that it leads to, if it reached the disk.
+    torn: Option<Control>,
+    /// A bit in one of the files is flipped at the next start.
+    pub(super) rots: bool,
+    /// What the disk should have held when it lost writes, of which an operator has a copy.
+    copy: Option<(SimDisk, Control)>,
+    /// How often that copy was restored.
+    pub(super) restored_logs: u64,
+    /// Since when it has known that the log lacks plans that nodes have applied.
+    older_since: Option<Timestamp>,
     /// When the write to the disk that keeps it busy ends.
     busy_until: Timestamp,
     mail: BTreeMap<(Timestamp, u64), Mail>,
@@ -76,10 +85,16 @@ impl ControllerProcess {
             control: Control::new(CLUSTER, topology.clone()),
             topology,
             membership: Membership::new(now, HEARTBEAT_TIMEOUT),
-            log: Vec::new(),
+            store: open(SimDisk::default()).expect("a new disk").0,
             is_up: true,
             pauses: 0,
-            disk: Disk::Works,
+            write_time: Nanos::ZERO,
+            tears_next_write: false,
+            torn: None,
+            rots: false,
+            copy: None,
+            restored_logs: 0,
+            older_since: None,
             busy_until: Timestamp::ZERO,
             mail: BTreeMap::new(),
             next_mail: 0,
@@ -117,53 +132,123 @@ impl ControllerProcess {
         self.execute(now, &command);
     }
 
+    /// The disk.
+    pub(super) fn disk(&mut self) -> &mut SimDisk {
+        self.store.files_mut()
+    }
+
     /// Stores and applies a command; None if it is refused or cannot be stored.
     pub(super) fn execute(&mut self, now: Timestamp, command: &Command) -> Option<Applied> {
-        if self.disk == Disk::Full || !self.is_up {
+        let is_settled = self.membership.is_settled(now, &self.control);
+        let is_older = self.older_since.is_some();
+        if !self.is_up || self.torn.is_some() || is_older || !is_settled {
             return None;
         }
+        let can_fail = self.tears_next_write || self.disk().is_full;
+        let before = can_fail.then(|| self.control.clone());
         let applied = self.control.apply(command).ok()?;
-        if applied != Applied::Nothing {
-            self.control.validate();
-            self.log.push(command.clone());
-            if let Disk::Slow(span) = self.disk {
-                self.busy_until = self.busy_until.max(now) + span;
-            }
+        if applied == Applied::Nothing {
+            return Some(applied);
         }
+        self.control.validate();
+        let bytes = serde_json::to_vec(command).expect("commands have text keys only");
+        let stored = self.store.append(&bytes);
+        if let Some(before) = before {
+            let after = std::mem::replace(&mut self.control, before);
+            if stored.is_err() {
+                return None;
+            }
+            if self.tears_next_write {
+                self.torn = Some(after);
+                return None;
+            }
+            self.control = after;
+        }
+        self.copy = None;
+        self.store.sync().expect("the simulated disk never says no");
+        if self.store.log_len() > LOG_LEN_MAX {
+            let bytes = serde_json::to_vec(&self.control).expect("state has text keys only");
+            // The log goes on growing if there is no room.
+            let _ = self.store.snapshot(&bytes);
+        }
+        self.busy_until = self.busy_until.max(now) + self.write_time;
         Some(applied)
     }
 
-    /// Kills it.
+    /// Kills the process. Its files stay as they are.
     pub(super) fn kill(&mut self, cluster: &Cluster, agents: &mut Agents) {
         if self.is_up {
             self.is_up = false;
+            self.older_since = None;
             self.mail.clear();
             self.polls.clear();
             agents.disconnect(cluster.now);
         }
     }
 
+    /// Cuts the power of its machine.
+    pub(super) fn cut_power(
+        &mut self,
+        cluster: &Cluster,
+        agents: &mut Agents,
+        random: &mut Random,
+    ) {
+        self.kill(cluster, agents);
+        self.tears_next_write = false;
+        if self.disk().lies && self.copy.is_none() {
+            self.copy = Some((self.disk().clone(), self.control.clone()));
+        }
+        self.disk().cut_power(random);
+    }
+
     /// Restarts it from its log, if it is down.
-    pub(super) fn restart(&mut self, cluster: &mut Cluster) {
+    pub(super) fn restart(&mut self, cluster: &mut Cluster, random: &mut Random) {
         if self.is_up {
             return;
         }
-        let mut control = Control::new(CLUSTER, self.topology.clone());
-        for command in &self.log {
-            if let Err(e) = control.apply(command) {
-                let what = format!("the controller's log cannot be replayed: {e}");
-                cluster.ledger.violation(what);
-            }
+        let wrong = self.recover(random);
+        if let Err(what) = wrong {
+            cluster.ledger.violation(what);
         }
-        if control != self.control {
-            let what = "the controller's log leads to another state";
-            cluster.ledger.violation(what.into());
-        }
-        self.control = control;
         self.membership = Membership::new(cluster.now, HEARTBEAT_TIMEOUT);
         self.frozen.clear();
         self.busy_until = cluster.now;
         self.is_up = true;
+    }
+
+    /// Reads the log and checks that it leads to what was decided.
+    fn recover(&mut self, random: &mut Random) -> Result<(), String> {
+        if std::mem::take(&mut self.rots) {
+            let mut damaged = self.disk().clone();
+            if damaged.rot(random) && open(damaged).is_ok() {
+                return Err("a flipped bit in the controller's files is not noticed".into());
+            }
+        }
+        let disk = self.disk().clone();
+        let (store, recovered) =
+            open(disk).map_err(|e| format!("the controller does not start: {e}"))?;
+        let control = replay(&recovered, &self.topology)
+            .map_err(|e| format!("the controller's log cannot be replayed: {e}"))?;
+        let torn = self.torn.take();
+        let is_right = control == self.control || torn.is_some_and(|torn| control == torn);
+        if !is_right && self.copy.is_none() {
+            return Err("the controller's log leads to another state".into());
+        }
+        (self.store, self.control) = (store, control);
+        Ok(())
+    }
+
+    /// An operator restores the log that a node has shown to be too old.
+    fn restore(&mut self, cluster: &mut Cluster, agents: &mut Agents, random: &mut Random) {
+        let Some((disk, control)) = self.copy.take() else {
+            let what = "the controller takes its log for older than it is";
+            return cluster.ledger.violation(what.into());
+        };
+        self.restored_logs += 1;
+        self.kill(cluster, agents);
+        *self.disk() = disk;
+        self.control = control;
+        self.restart(cluster, random);
     }
 
     /// Pauses or resumes it.
@@ -176,8 +261,14 @@ impl ControllerProcess {
     }
 
     /// Takes what has arrived, checks which nodes are silent, and answers.
-    pub(super) fn step(&mut self, cluster: &mut Cluster, agents: &mut Agents) {
+    pub(super) fn step(&mut self, cluster: &mut Cluster, agents: &mut Agents, random: &mut Random) {
         let now = cluster.now;
+        if self.is_up && self.torn.is_some() {
+            self.cut_power(cluster, agents, random);
+        }
+        if self.older_since.is_some_and(|at| now > at + OPERATOR_DELAY) {
+            self.restore(cluster, agents, random);
+        }
         if !self.is_up || self.pauses > 0 {
             return;
         }
@@ -228,7 +319,11 @@ impl ControllerProcess {
                     self.execute(now, &exit);
                 }
             }
-            Mail::Heartbeat(node, incarnation) => {
+            Mail::Heartbeat(node, incarnation, applied) => {
+                let missing = self.control.missing_version(applied as u32);
+                if missing.is_some() && self.older_since.is_none() {
+                    self.older_since = Some(now);
+                }
                 let member = self.control.members.get(&node);
                 if let Some(member) = member.filter(|m| m.incarnation == incarnation) {
                     let was_lost = !member.up;
@@ -314,4 +409,21 @@ impl ControllerProcess {
             agents.answer(cluster, node, process, answer);
         }
     }
+}
+
+fn open(disk: SimDisk) -> Result<(Store<SimDisk>, Recovered), e3_store::StoreError> {
+    Store::recover(disk)
+}
+
+/// The state that the snapshot and the records after it lead to.
+fn replay(recovered: &Recovered, topology: &Topology) -> Result<Control, String> {
+    let mut control = match &recovered.snapshot {
+        Some(bytes) => serde_json::from_slice(bytes).map_err(|e| e.to_string())?,
+        None => Control::new(CLUSTER, topology.clone()),
+    };
+    for entry in &recovered.entries {
+        let command: Command = serde_json::from_slice(entry).map_err(|e| e.to_string())?;
+        control.apply(&command).map_err(|e| e.to_string())?;
+    }
+    Ok(control)
 }

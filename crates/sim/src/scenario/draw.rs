@@ -211,7 +211,7 @@ fn script(random: &mut Random, scenario: &Scenario) -> Vec<Act> {
     script
 }
 
-const KINDS: u64 = 29;
+const KINDS: u64 = 31;
 /// How long the operator acts on shards that wait.
 const FORGET_MS: u64 = 10_000;
 
@@ -268,6 +268,8 @@ fn fault(random: &mut Random, kind: u64, scenario: &Scenario) -> (Fault, u64) {
             false => Fault::MoveAndKill(random.next_u64()),
         },
         27 => Fault::Update(random.index(scenario.apps.len())),
+        28 => Fault::LostWrites,
+        29 => Fault::BitRot,
         _ => return (Fault::Forget(*random.pick(&[0, 500, 3_000])), FORGET_MS),
     };
     (fault, span_ms)

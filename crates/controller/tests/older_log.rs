@@ -1,0 +1,67 @@
+//! A log that is older than what nodes have seen: a restored copy, or a disk that lost writes.
+
+mod common;
+
+use common::{APP, Controller, NODES, free_port};
+use e3_model::api::*;
+use e3_wire::heartbeat::{self, Heartbeat};
+use std::net::UdpSocket;
+use std::time::{Duration, Instant};
+
+/// Run as a test of its own by [`Controller::start`] only.
+#[test]
+fn controller_process() {
+    common::controller_process();
+}
+
+#[test]
+fn nothing_is_decided_from_a_log_that_is_older_than_what_nodes_have_seen() {
+    let tmp = tempfile::tempdir().unwrap();
+    let address = free_port();
+    let log = tmp.path().join("log/log");
+    let controller = Controller::start(tmp.path(), address);
+    let nodes: Vec<_> = NODES.iter().map(|n| controller.join(n, 1)).collect();
+    let older = std::fs::read(&log).unwrap();
+    assert_eq!(controller.deploy(APP).0, 200);
+    let applied = controller.plan(&nodes[0]).version;
+    drop(controller);
+    let newest = std::fs::read(&log).unwrap();
+    assert!(newest.len() > older.len());
+
+    std::fs::write(&log, &older).unwrap();
+    let controller = Controller::start(tmp.path(), address);
+    let missing = controller.view::<ClusterView>("/v1/cluster").plan_version;
+    assert!(missing < applied);
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let beat = Heartbeat {
+        plan_version_low: applied as u32,
+        ..Heartbeat::default()
+    };
+    let until = Instant::now() + Duration::from_secs(20);
+    let refusal = loop {
+        let w = nodes[3];
+        let bytes = heartbeat::encode(w.cluster, w.node, w.incarnation, &beat);
+        socket.send_to(&bytes, address).unwrap();
+        let (status, body) = controller.get("/readyz");
+        if body.contains("restore the log") {
+            break (status, body);
+        }
+        assert!(Instant::now() < until, "not noticed: {body}");
+        std::thread::sleep(Duration::from_millis(10));
+    };
+    let told = format!(
+        "node {} has applied plan {applied}, but the controller's log ends with plan {missing}",
+        NODES[3]
+    );
+    assert!(refusal.0 == 503 && refusal.1.contains(&told), "{refusal:?}");
+    let (status, body) = controller.deploy(APP);
+    assert!(status == 507 && body.contains(&told), "{status}: {body}");
+    drop(controller);
+    assert_eq!(std::fs::read(&log).unwrap(), older, "nothing was decided");
+
+    std::fs::write(&log, &newest).unwrap();
+    let controller = Controller::start(tmp.path(), address);
+    assert_eq!(controller.plan(&nodes[0]).version, applied);
+    let renamed = APP.replace("two-services", "another");
+    assert_eq!(controller.deploy(&renamed).0, 200);
+}
