@@ -15,4 +15,6 @@ e3_model::deliberate_faults! {
     OlderLogTrusted,
     /// A node's events of an older view are applied.
     OldEventsCount,
+    /// A copy leaves at once, whether or not anybody acts without it.
+    CopyGivenUp,
 }

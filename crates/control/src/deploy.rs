@@ -111,6 +111,7 @@ fn shards(app: &Application, placement: &Placement) -> Vec<ShardPlan> {
                 primary: replicas[0],
                 backups: replicas[1..].to_vec(),
                 joining: Vec::new(),
+                leaving: Vec::new(),
                 predecessor: None,
                 fenced: true,
                 frozen: false,

@@ -2,14 +2,16 @@
 //! up (E3, 3.5).
 //!
 //! Silence and death differ. A silent node may be alive behind a cut: its shards continue where there is
-//! another complete copy, and otherwise wait for the node. A process that is certainly gone has lost its
-//! copies; a shard whose last copy is lost that way begins empty, which is counted. Design: docs/design/009.
+//! another complete copy, and otherwise wait for the node. It leaves a shard in two steps, see
+//! `view.rs`. A process that is certainly gone has lost its copies; a shard whose last copy is lost that
+//! way begins empty, which is counted. Design: docs/design/009.
 
 use crate::command::{Applied, CommandError};
 use crate::deliberate::{self, Fault};
 use crate::migration::{Cancelled, Migration, MoveOutcome, drop_copy};
 use crate::reach::{Ways, leave};
 use crate::state::{AppState, Control, Loss, Member};
+use crate::view::{retire, take_out, take_over};
 use e3_model::plan::{NodeHello, NodeWelcome, ShardPlan};
 use e3_model::{AppId, NodeId, ServiceId, ShardId, ShardKey, Timestamp};
 use e3_placement::{Cluster, Request, pick_backup, pick_primary};
@@ -162,12 +164,13 @@ impl Control {
             return Err(CommandError::NotWaiting(name));
         }
         self.now = self.now.max(at);
-        let now = self.now;
+        let (now, up) = (self.now, self.nodes_up());
         let app = self.apps.get_mut(&key.app).expect("just seen");
         let shard = app.shard_mut(key).expect("just seen");
         shard.view += 1;
-        shard.backups.clear();
-        app.begin_empty(key, now);
+        let given_up = std::mem::take(&mut shard.backups);
+        shard.leaving.retain(|n| !given_up.contains(n) && up(*n));
+        app.begin_again(key, now, &up);
         self.settle_all();
         Ok(Applied::Changed)
     }
@@ -182,7 +185,7 @@ impl Control {
         for app in self.apps.values_mut() {
             for at in 0..app.plan.shards.len() {
                 let shard = &mut app.plan.shards[at];
-                if shard.role(gone).is_none() || app.orphans.contains(&shard_id(shard)) {
+                if !shard.keeps(gone) || app.orphans.contains(&shard_id(shard)) {
                     continue;
                 }
                 let before = shard.primary;
@@ -191,7 +194,7 @@ impl Control {
                 let key = app.plan.key(&app.plan.shards[at]);
                 app.end_move(key, &servers, stays, &|n| n == gone);
                 if !left {
-                    app.begin_empty(key, now);
+                    app.begin_again(key, now, &up);
                 }
             }
         }
@@ -292,11 +295,13 @@ impl Control {
             let service = app.plan.app.service(shard.service);
             let moving = app.migrations.iter().any(|m| m.key == app.plan.key(shard));
             let mut replicas = vec![shard.primary];
-            replicas.extend(shard.backups.iter().chain(&shard.joining));
+            replicas.extend(shard.staying().chain(shard.joining.iter().copied()));
+            // Until it has left, a copy may be needed as it is.
+            let is_settled = shard.staying().count() == shard.backups.len();
             let complete = replicas.len() >= usize::from(service.replicas);
             let is_left = moving || deliberate::is(Fault::BackupNotReplaced);
             let served = !app.is_orphan(shard) && self.is_up(shard.primary);
-            if !service.stateful || is_left || complete || !served {
+            if !service.stateful || is_left || complete || !served || !is_settled {
                 return;
             }
             let request = Request::new(&app.plan.app, &app.profiles);
@@ -323,10 +328,8 @@ impl AppState {
         up: &dyn Fn(NodeId) -> bool,
     ) {
         let shard = &mut self.plan.shards[at];
-        let mut replicas = shard.backups.iter().chain(&shard.joining);
-        if self.orphans.contains(&shard_id(shard))
-            || (up(shard.primary) && replicas.all(|n| up(*n)))
-        {
+        let are_up = shard.staying().all(up) && shard.joining.iter().all(|n| up(*n));
+        if self.orphans.contains(&shard_id(shard)) || (up(shard.primary) && are_up) {
             return;
         }
         let stateful = self.plan.app.service(shard.service).stateful;
@@ -344,7 +347,10 @@ impl AppState {
             return;
         }
         let before = shard.primary;
-        let left = take_out(shard, &|n| !up(n), up);
+        let left = match stateful {
+            true => retire(shard, &|n| !up(n), up),
+            false => take_out(shard, &|n| !up(n), up),
+        };
         let stays = shard.primary == before;
         let key = self.plan.key(&self.plan.shards[at]);
         self.end_move(key, servers, stays, &|n| !up(n));
@@ -368,18 +374,23 @@ impl AppState {
             return;
         }
         let (primary, key) = (shard.primary, self.plan.key(shard));
-        let gone = if self.plan.app.service(shard.service).stateful {
+        let stateful = self.plan.app.service(shard.service).stateful;
+        let mut gone = if stateful {
             leave(&mut self.plan.shards[at], ways)
         } else if ways.is_isolated(primary) {
             BTreeSet::from([primary])
         } else {
             BTreeSet::new()
         };
+        let shard = &mut self.plan.shards[at];
+        gone.retain(|n| !shard.leaving.contains(n) || shard.joining.contains(n));
         if gone.is_empty() {
             return;
         }
-        let shard = &mut self.plan.shards[at];
-        let left = take_out(shard, &|n| gone.contains(&n), up);
+        let left = match stateful {
+            true => retire(shard, &|n| gone.contains(&n), up),
+            false => take_out(shard, &|n| gone.contains(&n), up),
+        };
         self.end_move(key, servers, !gone.contains(&primary), &|n| {
             gone.contains(&n)
         });
@@ -409,6 +420,28 @@ impl AppState {
         self.note_moved(&migration, outcome);
     }
 
+    /// No complete copy of a shard is left. It goes on from one that has left it, if the primary may
+    /// not have known that, and otherwise begins empty. That is a loss in either case: nobody can
+    /// tell what the primary acknowledged alone.
+    fn begin_again(&mut self, key: ShardKey, at: Timestamp, up: &dyn Fn(NodeId) -> bool) {
+        let shard = self.shard_mut(key).expect("just seen");
+        let heard = shard.leaving.iter().find(|n| up(**n));
+        let Some(heir) = heard.or(shard.leaving.first()).copied() else {
+            return self.begin_empty(key, at);
+        };
+        // They were to stand beside another primary, and have nothing yet.
+        shard.joining.clear();
+        shard.leaving.clear();
+        take_over(shard, heir, false);
+        if shard.filled {
+            self.note_loss(Loss {
+                service: key.service,
+                shard: key.shard,
+                at,
+            });
+        }
+    }
+
     /// No copy of a shard is left, in a view that has begun: it begins empty as soon as a node has
     /// room. A copy that comes back later is of an earlier era.
     fn begin_empty(&mut self, key: ShardKey, at: Timestamp) {
@@ -416,6 +449,7 @@ impl AppState {
         let shard = self.shard_mut(key).expect("just seen");
         shard.joining.clear();
         shard.era = shard.view;
+        shard.leaving.clear();
         let had_state = std::mem::take(&mut shard.filled);
         self.orphans.insert((key.service, key.shard));
         if stateful && had_state {
@@ -430,33 +464,6 @@ impl AppState {
 
 fn shard_id(shard: &ShardPlan) -> (ServiceId, ShardId) {
     (shard.service, shard.shard)
-}
-
-/// Takes nodes out of a shard in a new view. If the primary is among them, a backup takes over, one
-/// whose node is heard first. False if no complete copy is left.
-fn take_out(
-    shard: &mut ShardPlan,
-    gone: &dyn Fn(NodeId) -> bool,
-    up: &dyn Fn(NodeId) -> bool,
-) -> bool {
-    shard.view += 1;
-    shard.backups.retain(|n| !gone(*n));
-    shard.joining.retain(|n| !gone(*n));
-    if !gone(shard.primary) {
-        return true;
-    }
-    if deliberate::is(Fault::JoiningTakesOver)
-        && let Some(joining) = shard.joining.pop()
-    {
-        shard.backups.insert(0, joining);
-    }
-    if shard.backups.is_empty() {
-        return false;
-    }
-    let heard = shard.backups.iter().position(|n| up(*n));
-    let successor = shard.backups.remove(heard.unwrap_or(0));
-    take_over(shard, successor, false);
-    true
 }
 
 /// How a move ends when it loses a node.
@@ -476,15 +483,4 @@ fn outcome_of_loss(
     } else {
         Cancelled::PrimaryLost
     })
-}
-
-/// A new primary in the shard's current view.
-pub(crate) fn take_over(shard: &mut ShardPlan, primary: NodeId, fenced: bool) {
-    shard.predecessor = Some(shard.primary);
-    shard.primary = primary;
-    if !deliberate::is(Fault::IncarnationKept) {
-        shard.incarnation = shard.view;
-    }
-    shard.fenced = fenced || deliberate::is(Fault::FencedAtFailover);
-    shard.frozen = false;
 }

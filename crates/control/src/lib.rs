@@ -16,6 +16,7 @@ mod reach;
 mod state;
 mod update;
 mod validate;
+mod view;
 
 pub use command::{Applied, Command, CommandError, Genesis};
 pub use membership::Membership;

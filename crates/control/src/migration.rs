@@ -3,9 +3,9 @@
 
 use crate::command::{Applied, CommandError};
 use crate::deliberate::{self, Fault};
-use crate::failover::take_over;
 use crate::limits::MOVES_MAX;
 use crate::state::{AppState, Control};
+use crate::view::{installed, leave, leave_as_former, take_over};
 use e3_model::plan::{NodeEvent, Role, ShardPlan};
 use e3_model::{NodeId, ShardKey};
 use e3_placement::{Request, fits};
@@ -128,6 +128,7 @@ impl Control {
             return Ok(Applied::Moving(id));
         }
         if is_backup {
+            shard.leaving.retain(|n| *n != to);
             shard.frozen = true;
             migration.phase = Phase::Freezing;
         } else {
@@ -146,7 +147,7 @@ impl Control {
         let shard = shard.ok_or_else(|| CommandError::NoShard(name()))?;
         let role = match shard.role(from) {
             Some(Role::Primary) if !app.is_orphan(shard) => Role::Primary,
-            Some(Role::Backup) => Role::Backup,
+            Some(Role::Backup) if !shard.leaving.contains(&from) => Role::Backup,
             _ => {
                 let (shard, node) = (name(), self.node_name(from));
                 return Err(CommandError::NoReplica { shard, node });
@@ -168,7 +169,7 @@ impl Control {
         }
         let request = Request::new(&app.plan.app, &app.profiles);
         let mut others = vec![shard.primary];
-        others.extend(shard.backups.iter().chain(&shard.joining));
+        others.extend(shard.staying().chain(shard.joining.iter().copied()));
         others.retain(|n| *n != from && *n != to);
         let mut cluster = self.resources();
         if is_backup {
@@ -209,11 +210,16 @@ impl Control {
     pub(crate) fn on_event(&mut self, event: NodeEvent) -> Applied {
         let (NodeEvent::Synced { key, .. }
         | NodeEvent::Frozen { key, .. }
+        | NodeEvent::Installed { key, .. }
         | NodeEvent::Filled { key, .. }) = event;
         let app = self.apps.get_mut(&key.app);
         let changed = app.is_some_and(|app| match event {
             NodeEvent::Synced { view, backup, .. } => app.on_synced(key, view, backup),
             NodeEvent::Frozen { view, .. } => app.on_frozen(key, view),
+            NodeEvent::Installed { view, .. } => {
+                let shard = app.shard_mut(key);
+                shard.is_some_and(|shard| installed(shard, view))
+            }
             NodeEvent::Filled { incarnation, .. } => app.on_filled(key, incarnation),
         });
         if !changed {
@@ -237,6 +243,7 @@ impl AppState {
             return false;
         }
         shard.joining.retain(|n| *n != backup);
+        shard.leaving.retain(|n| *n != backup);
         shard.backups.push(backup);
         shard.view += 1;
         let Some(at) = moving else {
@@ -252,7 +259,7 @@ impl AppState {
             shard.frozen = true;
             self.migrations[at].phase = Phase::Freezing;
         } else {
-            shard.backups.retain(|n| *n != migration.from);
+            leave(shard, migration.from);
             self.migrations.remove(at);
             self.note_moved(&migration, MoveOutcome::Done);
         }
@@ -271,7 +278,9 @@ impl AppState {
         };
         shard.backups.retain(|n| *n != migration.to);
         shard.view += 1;
+        let former = shard.primary;
         take_over(shard, migration.to, true);
+        leave_as_former(shard, former);
         self.migrations.remove(at);
         self.note_moved(&migration, MoveOutcome::Done);
         true
@@ -302,11 +311,13 @@ pub(crate) fn drop_copy(
     shard.frozen = false;
     let to = migration.to;
     let server = |n: NodeId| servers[usize::from(n.0)];
-    let copies = || shard.backups.iter().chain(&shard.joining).copied();
+    let copies = || shard.staying().chain(shard.joining.iter().copied());
     let others = [shard.primary].into_iter().chain(copies());
     let crowded = others.filter(|n| *n != to).any(|n| server(n) == server(to));
     if crowded || 1 + copies().count() > usize::from(replicas) {
-        shard.backups.retain(|n| *n != to);
         shard.joining.retain(|n| *n != to);
+        if shard.backups.contains(&to) {
+            leave(shard, to);
+        }
     }
 }

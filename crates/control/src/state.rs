@@ -71,7 +71,8 @@ pub struct AppState {
     pub(crate) orphans: BTreeSet<(ServiceId, ShardId)>,
 }
 
-/// A loss: the last copy of a shard that had state was lost or given up, so the shard begins empty.
+/// A loss: the last copy of a shard that had state was lost or given up, so the shard begins empty, or
+/// from a copy that may lack what was acknowledged last.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Loss {
@@ -244,7 +245,9 @@ impl Control {
                 if !app.is_orphan(shard) {
                     cluster.add(&request, shard.service, Role::Primary, shard.primary);
                 }
-                for backup in shard.backups.iter().chain(&shard.joining) {
+                let has_left = |n: &&NodeId| shard.role(**n).is_none();
+                let left = shard.leaving.iter().filter(has_left);
+                for backup in shard.backups.iter().chain(&shard.joining).chain(left) {
                     cluster.add(&request, shard.service, Role::Backup, *backup);
                 }
             }
@@ -259,11 +262,14 @@ impl Control {
 
     /// The current plan of a node.
     pub fn plan_for(&self, node: NodeId) -> NodePlan {
-        let waiting = self.apps.values().flat_map(|app| {
+        let parts = self.apps.values().flat_map(|app| {
             let shards = app.plan.shards.iter();
-            shards.flat_map(|s| self.waits_for(app, s))
+            shards.flat_map(|s| {
+                let waiting = self.waits_for(app, s).into_iter();
+                waiting.chain(s.leaving.iter().copied())
+            })
         });
-        let parts: BTreeSet<NodeId> = waiting.collect();
+        let parts: BTreeSet<NodeId> = parts.collect();
         let peers = self.topology.nodes();
         let peers = peers
             .filter_map(|n| {

@@ -2,6 +2,7 @@
 
 use crate::migration::Migration;
 use crate::state::{AppState, Control};
+use e3_model::NodeId;
 use e3_model::plan::ShardPlan;
 use std::collections::BTreeSet;
 
@@ -30,11 +31,15 @@ impl Control {
         let heard = s.backups.iter().any(|n| self.is_up(*n));
         assert!(!waits || !heard, "{key}: waits beside a complete copy");
         let mut used = BTreeSet::new();
-        for node in [&s.primary].into_iter().chain(&s.backups).chain(&s.joining) {
+        let staying: Vec<NodeId> = s.staying().chain(s.joining.iter().copied()).collect();
+        for node in [&s.primary].into_iter().chain(&staying) {
             // Two copies on one server only while one replaces the other.
             let replaces = moving.is_some_and(|m| m.to == *node || m.from == *node);
             let apart = used.insert(servers[usize::from(node.0)]);
-            assert!(apart || replaces, "{key}: two replicas in one fault domain");
+            assert!(
+                apart || replaces,
+                "{key}: two replicas in one fault domain: {s:?}"
+            );
             let orphan = *node == s.primary && app.is_orphan(s);
             assert!(
                 orphan || waits || self.is_up(*node),
@@ -43,11 +48,12 @@ impl Control {
         }
         let service = app.plan.app.service(s.service);
         let extra = usize::from(moving.is_some());
-        let replicas = 1 + s.backups.len() + s.joining.len();
+        let replicas = 1 + staying.len();
         assert!(
             replicas <= usize::from(service.replicas) + extra,
             "{key}: {replicas} replicas"
         );
+        assert!(!s.leaving.contains(&s.primary), "{key}: its primary leaves");
         let at_both_ends =
             |m: &Migration| s.role(m.from).is_some() && s.role(m.to).is_some() && m.from != m.to;
         assert!(

@@ -128,3 +128,30 @@ fn what_is_refused_is_named_as_users_name_it() {
         assert!(NODES.iter().any(|n| error.contains(n)), "{error}");
     }
 }
+
+/// Where a primary went to may be dead by then.
+#[test]
+fn a_primary_that_has_moved_goes_on_if_its_successor_dies_first() {
+    let mut s = Script::all();
+    s.deploy().unwrap();
+    s.fill();
+    let before = s.shard(KEY);
+    let (from, to) = (before.primary, before.backups[0]);
+    s.migrate(from, to);
+    let view = s.shard(KEY).view;
+    s.ok(Command::Event(NodeEvent::Frozen { key: KEY, view }));
+    let moved = s.shard(KEY);
+    assert_eq!((moved.primary, moved.leaving), (to, vec![from]));
+    // Back at once: it has everything.
+    let back = s.migrate(to, from);
+    assert!(s.shard(KEY).leaving.is_empty());
+    s.ok(Command::Cancel { key: KEY });
+    assert_eq!(
+        s.outcome(back),
+        Some(MoveOutcome::Cancelled(Cancelled::Stalled))
+    );
+    s.restart(to);
+    assert_eq!((s.shard(KEY).primary, s.state_lost()), (from, 0));
+    s.settle();
+    s.check();
+}

@@ -112,6 +112,7 @@ fn a_single_cut_replaces_the_backup() {
     s.cut(before.primary, &BTreeSet::from([before.backups[0]]));
     assert_eq!(s.shard(KEY), before, "the word of one end is not enough");
     s.cut(before.backups[0], &BTreeSet::from([before.primary]));
+    s.leave();
     let after = s.shard(KEY);
     assert_eq!(after.primary, before.primary);
     assert_eq!(after.incarnation, before.incarnation, "nobody is disturbed");

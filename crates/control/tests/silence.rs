@@ -3,7 +3,7 @@
 mod script;
 
 use e3_control::{Applied, Command, CommandError, Membership};
-use e3_model::plan::NodeHello;
+use e3_model::plan::{NodeEvent, NodeHello};
 use e3_model::{Address, AppId, Nanos, NodeId, ShardKey, Timestamp};
 use e3_testkit::{Random, seeds};
 use script::{AT, KEY, NODES, Script};
@@ -157,7 +157,7 @@ fn the_only_copy_is_waited_for() {
     s.deploy().unwrap();
     s.fill();
     let before = s.shard(KEY);
-    s.lose(before.backups[0]);
+    s.lose_and_leave(before.backups[0]);
     let alone = s.shard(KEY);
     // Its new backup has no complete copy yet.
     assert_eq!((alone.backups.len(), alone.joining.len()), (0, 1));
@@ -424,12 +424,115 @@ fn a_shard_whose_only_copy_has_certainly_ended_begins_empty() {
     s.deploy().unwrap();
     s.fill();
     let before = s.shard(KEY);
-    s.lose(before.backups[0]);
+    s.lose_and_leave(before.backups[0]);
     s.lose_all(&all_nodes());
     assert_eq!(s.shard(KEY).primary, before.primary, "it waits");
     s.hear(before.backups[0]);
     assert_eq!(s.state_lost(), 0);
     s.exit(before.primary);
     assert!(s.state_lost() > 0);
+    s.check();
+}
+
+/// Nobody acts without a silent copy before its primary is known to be in a view without it.
+#[test]
+fn a_silent_backup_takes_over_from_a_primary_that_dies_meanwhile() {
+    for dies in [false, true] {
+        let mut s = Script::all();
+        s.deploy().unwrap();
+        s.fill();
+        let before = s.shard(KEY);
+        let backup = before.backups[0];
+        s.lose(backup);
+        let view = s.shard(KEY).view;
+        assert_eq!(s.shard(KEY).backups, [backup], "commits wait for it");
+        s.lose(before.primary);
+        assert_eq!(s.waits_for(KEY), [before.primary, backup]);
+        if dies {
+            s.restart(before.primary);
+        }
+        s.hear(backup);
+        assert_eq!(s.shard(KEY).primary, backup);
+        // What the primary said comes late.
+        s.ok(Command::Event(NodeEvent::Installed { key: KEY, view }));
+        assert_eq!(s.shard(KEY).primary, backup);
+        s.settle();
+        assert_eq!((s.shard(KEY).backups.len(), s.state_lost()), (1, 0));
+        s.check();
+    }
+}
+
+/// The same of a primary that falls silent: its successor may have died before.
+#[test]
+fn a_silent_primary_goes_on_if_its_successor_dies_first() {
+    let mut s = Script::all();
+    s.deploy().unwrap();
+    s.fill();
+    let before = s.shard(KEY);
+    let (primary, backup) = (before.primary, before.backups[0]);
+    s.lose(primary);
+    assert_eq!((s.shard(KEY).primary, s.waits_for(KEY)), (backup, vec![]));
+    s.lose(backup);
+    assert_eq!(s.waits_for(KEY), [backup, primary]);
+    s.hear(primary);
+    let now = s.shard(KEY);
+    assert_eq!((now.primary, now.fenced), (primary, false));
+    s.restart(backup);
+    s.settle();
+    assert_eq!((s.shard(KEY).primary, s.state_lost()), (primary, 0));
+    s.check();
+}
+
+/// A primary may die while what it says of itself is on its way: what has left is kept until it has
+/// said so twice.
+#[test]
+fn a_copy_that_has_left_is_all_there_is_when_the_primary_dies() {
+    for says_twice in [false, true] {
+        let mut s = Script::all();
+        s.deploy().unwrap();
+        s.fill();
+        let before = s.shard(KEY);
+        let backup = before.backups[0];
+        s.lose(backup);
+        let installed = |s: &mut Script| {
+            let view = s.shard(KEY).view;
+            s.ok(Command::Event(NodeEvent::Installed { key: KEY, view }));
+        };
+        installed(&mut s);
+        let now = s.shard(KEY);
+        assert_eq!((now.backups, now.leaving), (vec![], vec![backup]));
+        if says_twice {
+            installed(&mut s);
+            assert_eq!(s.shard(KEY).leaving, []);
+        }
+        // Alive, it may have acknowledged what the other does not have.
+        s.lose(before.primary);
+        s.hear(backup);
+        assert_eq!(s.waits_for(KEY), [before.primary]);
+        s.restart(before.primary);
+        let now = s.shard(KEY);
+        assert_eq!(now.primary == backup && now.era == 1, !says_twice);
+        assert_eq!(now.filled, !says_twice);
+        assert_eq!(s.state_lost(), 1, "nobody can tell");
+        s.settle();
+        s.check();
+    }
+}
+
+#[test]
+fn an_operator_gives_up_what_is_silent_but_not_a_copy_that_has_left() {
+    let mut s = Script::all();
+    s.deploy().unwrap();
+    s.fill();
+    let before = s.shard(KEY);
+    let backup = before.backups[0];
+    s.lose(backup);
+    let view = s.shard(KEY).view;
+    s.ok(Command::Event(NodeEvent::Installed { key: KEY, view }));
+    s.lose(before.primary);
+    s.hear(backup);
+    s.ok(Command::Forget { key: KEY, at: AT });
+    assert_eq!((s.shard(KEY).primary, s.state_lost()), (backup, 1));
+    s.settle();
     s.check();
 }

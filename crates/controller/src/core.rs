@@ -313,7 +313,7 @@ impl Progress {
         for app in control.apps.values() {
             for shard in &app.plan.shards {
                 let key = app.plan.key(shard);
-                if !shard.joining.is_empty() || shard.frozen {
+                if !shard.joining.is_empty() || !shard.leaving.is_empty() || shard.frozen {
                     let since = match self.shards.get(&key) {
                         Some((view, since)) if *view == shard.view => *since,
                         _ => now,

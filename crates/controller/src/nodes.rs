@@ -245,6 +245,10 @@ impl Core {
                     "primary stopped for cut-over"
                 );
             }
+            NodeEvent::Installed { key, view } => {
+                let shard = self.shard_name(*key);
+                tracing::info!(shard, view, "primary confirms that copies leave");
+            }
             NodeEvent::Filled { key, .. } => {
                 tracing::info!(shard = self.shard_name(*key), "first entry committed");
             }

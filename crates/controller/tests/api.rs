@@ -62,13 +62,14 @@ fn a_silent_node_is_lost_and_its_shards_move() {
         "the plan changes when the loss is noticed: {body}"
     );
     let after: NodePlan = serde_json::from_str(&body).unwrap();
-    assert!(!after.peers.contains_key(&victim));
+    assert_eq!(after.apps[0].shards[0].leaving, [victim]);
     assert_ne!(after.apps[0].shards[0].primary, victim);
     assert_eq!(controller.get("/readyz").0, 503);
-    // The silent process gets a plan without a role in the shard. Then it sends heartbeats again.
+    // The silent process is told to keep its copy until its successor has confirmed that it is there.
+    // Then it sends heartbeats again.
     let silent = nodes[usize::from(victim.0)];
     let told = controller.plan(&silent);
-    assert_eq!(told.apps[0].shards[0].role(victim), None);
+    assert!(told.apps[0].shards[0].keeps(victim));
     let _beats = beat(address, vec![silent]);
     let path = format!(
         "/v1/nodes/{}/plan?incarnation=1&after={}&wait_ms=15000",
@@ -131,7 +132,8 @@ fn a_move_follows_what_nodes_report_and_survives_a_kill() {
     report(&controller, NodeEvent::Frozen { key, view });
     let after = shard(&controller);
     assert_eq!((after.primary, after.fenced), (to, true));
-    assert_eq!(after.backups, before.backups);
+    assert_eq!(after.staying().collect::<Vec<_>>(), before.backups);
+    assert_eq!(after.leaving, [before.primary]);
     // Reports of a process that is not the node's current one are refused.
     let stale = NodeReport {
         node: primary.node,

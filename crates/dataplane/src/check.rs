@@ -212,6 +212,7 @@ mod tests {
                 primary: NodeId(0),
                 backups: Vec::new(),
                 joining: Vec::new(),
+                leaving: Vec::new(),
                 predecessor: None,
                 fenced: false,
                 frozen: false,

@@ -116,6 +116,13 @@ impl Log {
         self.released = self.released.max(op.min(self.op));
     }
 
+    /// What this node has sent counts for nothing: another one sends it again, or this one does.
+    pub(crate) fn reopen(&mut self) {
+        for outgoing in &mut self.outbox {
+            *outgoing = Outgoing::new(outgoing.entry.clone());
+        }
+    }
+
     /// Memory of the collections in bytes.
     pub(crate) fn memory_bytes(&self) -> Bytes {
         Bytes(self.state.borrow().memory_bytes() as u64)

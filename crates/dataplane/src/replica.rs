@@ -161,6 +161,12 @@ impl Replica {
                 });
             }
         }
+        if !plan.leaving.is_empty() {
+            events.push(NodeEvent::Installed {
+                key: *key,
+                view: plan.view,
+            });
+        }
         if !plan.filled && log.op > 0 {
             events.push(NodeEvent::Filled {
                 key: *key,

@@ -39,6 +39,8 @@ pub(crate) struct Backup {
     pub(crate) required: bool,
     /// `commit` when it became required: from there on it has all that was released.
     required_from: u64,
+    /// The controller may have been told that it has everything, and count on it.
+    was_synced: bool,
 }
 
 impl Streams {
@@ -108,7 +110,7 @@ impl Streams {
         // A joining one that nobody was told of does not hold up the shard when its stream begins
         // again.
         let is_counted = turn.cx.app.shard(turn.shard.key).backups.contains(&node);
-        let required = backup.required && (is_counted || self.is_synced(node));
+        let required = backup.required && (is_counted || backup.was_synced);
         let link = stream_link(turn.cx, turn.shard, node);
         self.begin(turn, commit, link, node, required, epoch);
     }
@@ -143,6 +145,7 @@ impl Streams {
             sending: None,
             required: true,
             required_from: commit,
+            was_synced: false,
         };
         self.backups.insert(node, backup);
     }
@@ -162,7 +165,9 @@ impl Streams {
             epoch,
             settles_at: turn.cx.now + RESTART_INTERVAL,
         });
-        let before = self.backups.get(&node).and_then(|b| b.sending.as_deref());
+        let before = self.backups.get(&node);
+        let was_synced = before.is_some_and(|b| b.link == link && b.was_synced);
+        let before = before.and_then(|b| b.sending.as_deref());
         let (sending, begin) = Sending::new(turn.cx.now, &turn.shard.log, before);
         let mut backup = Backup {
             link,
@@ -172,6 +177,7 @@ impl Streams {
             sending: Some(Box::new(sending)),
             required,
             required_from: commit,
+            was_synced,
         };
         backup.send(node, turn.effects, begin.into(), 0, Sending::on_sent);
         self.backups.insert(node, backup);
@@ -282,6 +288,7 @@ impl Streams {
             // The first item says that it goes on from its own log.
             backup.is_whole = true;
             backup.acked = backup.acked.max(op);
+            backup.was_synced |= backup.is_synced();
             return;
         };
         backup.is_whole |= sending.on_durable(now);
@@ -294,6 +301,7 @@ impl Streams {
             }
             if backup.required {
                 backup.sending = None;
+                backup.was_synced |= backup.is_synced();
                 return;
             }
         }
@@ -317,10 +325,7 @@ impl Streams {
     /// Whether a joining backup has everything, so that it may count.
     pub(crate) fn is_synced(&self, node: NodeId) -> bool {
         let backup = self.backups.get(&node);
-        backup.is_some_and(|b| {
-            b.required && b.is_whole && b.acked >= b.required_from
-                || deliberate::is(Fault::SyncedAtOnce)
-        })
+        backup.is_some_and(|b| b.is_synced() || deliberate::is(Fault::SyncedAtOnce))
     }
 
     /// Whether all backups have everything up to `op`.
@@ -371,6 +376,10 @@ fn replicate(link: Link, backup: NodeId, body: Rc<[u8]>, op: u64) -> Effect {
 }
 
 impl Backup {
+    fn is_synced(&self) -> bool {
+        self.required && self.is_whole && self.acked >= self.required_from
+    }
+
     /// Sends an item while the snapshot is on its way. Nothing before its end brings the backup to
     /// an entry.
     fn send(

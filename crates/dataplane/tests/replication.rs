@@ -211,3 +211,64 @@ fn nobody_serves_a_shard_that_has_not_begun_again() {
     c.pass(1_000);
     assert_eq!(c.outcomes(2), [Outcome::Done]);
 }
+
+/// Another node was to take over and died before it did, so the former primary goes on. It may have
+/// seen the plan in between or not.
+#[test]
+fn a_primary_that_was_replaced_goes_on_if_its_successor_never_acted() {
+    for has_seen in [false, true] {
+        let mut c = pair();
+        let key = shard(0, 0);
+        c.kill(1);
+        c.promote(key, 1);
+        let plan = c.shard(key);
+        plan.backups = vec![NodeId(0)];
+        plan.leaving = vec![NodeId(0)];
+        if has_seen {
+            c.publish();
+            assert_eq!(c.count(0, key, 1, 1), 1);
+            // It has left, as far as the controller can tell.
+            let plan = c.shard(key);
+            plan.view += 1;
+            plan.backups.clear();
+            c.publish();
+            assert_eq!(c.count(0, key, 1, 1), 1);
+            assert_eq!(c.nodes[&0].worker.events(), []);
+        }
+        c.promote(key, 0);
+        let plan = c.shard(key);
+        plan.backups.clear();
+        plan.leaving.clear();
+        c.publish();
+        let deadline = c.now + Nanos::from_secs(30);
+        c.request(0, 2, 0, b"k", deadline);
+        c.pass(2_000);
+        assert_eq!(c.outcomes(2), [Outcome::Done], "has seen {has_seen}");
+        for seq in [1, 2] {
+            assert_eq!(c.count(0, key, 1, seq), 1, "request {seq}");
+        }
+    }
+}
+
+#[test]
+fn a_primary_confirms_the_view_that_a_backup_is_to_leave() {
+    let mut c = pair();
+    let key = shard(0, 0);
+    c.cut.extend([(0, 1), (1, 0)]);
+    let plan = c.shard(key);
+    plan.view += 1;
+    plan.leaving = vec![NodeId(1)];
+    c.publish();
+    let deadline = c.now + Nanos::from_secs(30);
+    c.request(0, 2, 0, b"k", deadline);
+    c.pass(2_000);
+    assert_eq!(c.outcomes(2), [], "acknowledged without its copy");
+    let installed = NodeEvent::Installed { key, view: 2 };
+    assert!(c.nodes[&0].worker.events().contains(&installed));
+    let plan = c.shard(key);
+    plan.view += 1;
+    plan.backups.clear();
+    c.publish();
+    c.pass(2_000);
+    assert_eq!(c.outcomes(2), [Outcome::Done]);
+}

@@ -83,6 +83,11 @@ pub struct ShardPlan {
     pub backups: Vec<NodeId>,
     /// Are being brought up to date.
     pub joining: Vec<NodeId>,
+    /// Had all entries that were acknowledged before this view, and are to leave. They keep what
+    /// they have until the primary confirms the view, since it may be gone by now. Those among the
+    /// backups are waited for until then.
+    #[serde(default)]
+    pub leaving: Vec<NodeId>,
     /// The primary of the previous incarnation.
     pub predecessor: Option<NodeId>,
     /// The predecessor has confirmed that it stopped, so that its leases need not run out.
@@ -112,6 +117,17 @@ impl ShardPlan {
         } else {
             None
         }
+    }
+
+    /// Whether a node must keep what it has of the shard.
+    pub fn keeps(&self, node: NodeId) -> bool {
+        self.role(node).is_some() || self.leaving.contains(&node)
+    }
+
+    /// The backups that stay.
+    pub fn staying(&self) -> impl Iterator<Item = NodeId> + '_ {
+        let backups = self.backups.iter().copied();
+        backups.filter(|n| !self.leaving.contains(n))
     }
 }
 
@@ -248,6 +264,13 @@ pub enum NodeEvent {
         /// Shard.
         key: ShardKey,
         /// View in which it was frozen.
+        view: u32,
+    },
+    /// The primary is in a view that copies are to leave.
+    Installed {
+        /// Shard.
+        key: ShardKey,
+        /// The view.
         view: u32,
     },
     /// A shard that began empty has committed its first entry.

@@ -116,6 +116,8 @@ impl Driver {
                         self.worker.handle_plan(self.clock.now(), plan);
                         self.door.set_plan(Some(self.worker.plan()));
                         self.bring_up_to_date();
+                        // What it confirms goes out at once.
+                        self.next_heartbeat = self.clock.now();
                     }
                     AgentEvent::Supplies(supplies) => {
                         self.supplies = supplies;

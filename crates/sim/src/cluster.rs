@@ -36,6 +36,7 @@ enum Event {
     HandlerEnds {
         node: u16,
         incarnation: u32,
+        instance: u64,
         key: ShardKey,
         invocation: Invocation,
     },
@@ -208,12 +209,14 @@ impl Cluster {
             }
             Event::HandlerEnds {
                 incarnation,
+                instance,
                 key,
                 invocation,
                 ..
             } => {
-                // The shard has stopped meanwhile, so the run has no effect.
-                let (true, Some(state)) = (n.incarnation == incarnation, n.states.get(&key)) else {
+                // The instance has stopped meanwhile, so the run has no effect.
+                let state = n.states.get(&key).filter(|(of, _)| *of == instance);
+                let (true, Some((_, state))) = (n.incarnation == incarnation, state) else {
                     return;
                 };
                 let (app, service) = (usize::from(key.app.0) - 1, usize::from(key.service.0));
@@ -250,7 +253,9 @@ impl Cluster {
                 Output::Answer { .. } => unreachable!("clients send datagrams"),
                 Output::Start { key, state } => {
                     let node = self.nodes.get_mut(&id).expect("it runs");
-                    node.states.insert(key, state);
+                    let instance = node.states.get(&key).map(|(instance, _)| *instance);
+                    let instance = instance.unwrap_or(self.next_event);
+                    node.states.insert(key, (instance, state));
                 }
                 Output::Stop { key } => {
                     let node = self.nodes.get_mut(&id).expect("it runs");
@@ -279,11 +284,13 @@ impl Cluster {
         }
         node.free_at = node.free_at.max(self.now) + busy * node.slowness;
         let (at, incarnation) = (node.free_at, node.incarnation);
+        let instance = node.states.get(&key).map_or(0, |(instance, _)| *instance);
         self.push(
             at,
             Event::HandlerEnds {
                 node: id,
                 incarnation,
+                instance,
                 key,
                 invocation,
             },

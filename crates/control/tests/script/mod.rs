@@ -4,7 +4,7 @@
 
 use e3_control::{Applied, Command, CommandError, Control, MoveOutcome};
 use e3_model::document::{parse_application, parse_topology};
-use e3_model::plan::{NodeEvent, NodeHello};
+use e3_model::plan::{NodeEvent, NodeHello, ShardPlan};
 use e3_model::{Address, AppId, NodeId, ServiceId, ShardId, ShardKey, Timestamp};
 use std::collections::BTreeMap;
 
@@ -108,7 +108,7 @@ impl Script {
         }
     }
 
-    pub fn shard(&self, key: ShardKey) -> e3_model::plan::ShardPlan {
+    pub fn shard(&self, key: ShardKey) -> ShardPlan {
         self.control.apps[&key.app].shard(key).unwrap().clone()
     }
 
@@ -164,8 +164,37 @@ impl Script {
         self.control.waits_for(app, app.shard(key).unwrap())
     }
 
+    /// Primaries confirm that they are in views that copies leave; with `all` also those that are
+    /// silent. False if none has anything to confirm.
+    fn install(&mut self, all: bool) -> bool {
+        let mut events = Vec::new();
+        for app in self.control.apps.values() {
+            let heard = |s: &&ShardPlan| all || self.control.is_up(s.primary);
+            let shards = app.plan.shards.iter().filter(heard);
+            let leaving = shards.filter(|s| !s.leaving.is_empty());
+            events.extend(leaving.map(|s| (app.plan.key(s), s.view)));
+        }
+        for (key, view) in &events {
+            let (key, view) = (*key, *view);
+            self.ok(Command::Event(NodeEvent::Installed { key, view }));
+        }
+        !events.is_empty()
+    }
+
+    /// What leaves has left, as far as primaries are heard that confirm it.
+    pub fn leave(&mut self) {
+        while self.install(false) {}
+    }
+
+    /// A node falls silent, and has left.
+    pub fn lose_and_leave(&mut self, node: NodeId) {
+        self.lose(node);
+        self.leave();
+    }
+
     /// Joining backups that their primary can bring up to date have everything.
     pub fn settle_reachable(&mut self) {
+        self.install(false);
         let mut events = Vec::new();
         for app in self.control.apps.values() {
             let shards = app.plan.shards.iter();
@@ -195,11 +224,12 @@ impl Script {
                     }
                 }
             }
-            if events.is_empty() {
-                return;
-            }
+            let is_quiet = events.is_empty();
             for event in events {
                 self.ok(Command::Event(event));
+            }
+            if !self.install(true) && is_quiet {
+                return;
             }
         }
         panic!("does not settle");

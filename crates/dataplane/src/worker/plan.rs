@@ -91,7 +91,9 @@ impl Worker {
     }
 
     fn apply_shard(&mut self, key: ShardKey, shard: &ShardPlan) {
-        let wanted = shard.role(self.world.config.node);
+        let me = self.world.config.node;
+        let keeps = shard.keeps(me);
+        let wanted = shard.role(me).or(keeps.then_some(Role::Joining));
         let id = self.find(key);
         let have = id.and_then(|id| {
             let replica = &self.replicas.get(id.at())?.replica;
@@ -105,6 +107,7 @@ impl Worker {
             }
             have => have.map(|(id, role, incarnation, _)| (id, role, incarnation)),
         };
+        let stateful = self.world.apps[&key.app].service(key).stateful;
         match (have, wanted) {
             (None, None) => {}
             (Some((id, ..)), None) => self.drop_replica(id),
@@ -112,6 +115,11 @@ impl Worker {
                 if incarnation == shard.incarnation =>
             {
                 self.update_primary(id, shard);
+            }
+            // Another was to take over, and never did.
+            (Some((id, Role::Primary, _)), Some(Role::Primary)) if stateful => {
+                self.depose(id, shard, Role::Backup);
+                self.promote(id, shard);
             }
             (Some((id, Role::Backup | Role::Joining, _)), Some(Role::Primary)) => {
                 self.drop_ends(key);
@@ -122,6 +130,11 @@ impl Worker {
                     hosted.replica.follow(shard, role);
                 }
             }
+            (Some((id, Role::Primary, _)), Some(role))
+                if role == Role::Backup || shard.leaving.contains(&me) =>
+            {
+                self.depose(id, shard, role);
+            }
             (_, Some(role)) => {
                 // New here, or a primary that was replaced: what it had is not the shard's state.
                 if let Some((id, ..)) = have {
@@ -130,6 +143,23 @@ impl Worker {
                 self.add_replica(key, shard, role);
             }
         }
+    }
+
+    /// A primary stops, and keeps its copy: its successor may need it.
+    fn depose(&mut self, id: ReplicaId, shard: &ShardPlan, role: Role) {
+        let Some(hosted) = self.replicas.get_mut(id.at()) else {
+            return;
+        };
+        let key = hosted.replica.shard.key;
+        hosted.replica.follow(shard, role);
+        hosted.replica.shard.log.reopen();
+        self.drop_ends(key);
+        self.ready.retain(|ready| *ready != id);
+        self.released.retain(|released| *released != id);
+        if let Some(hosted) = self.replicas.get_mut(id.at()) {
+            (hosted.is_ready, hosted.has_released) = (false, false);
+        }
+        self.outputs.push_back(Output::Stop { key });
     }
 
     fn add_replica(&mut self, key: ShardKey, shard: &ShardPlan, role: Role) {

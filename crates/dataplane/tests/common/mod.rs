@@ -155,6 +155,7 @@ impl Cluster {
                     primary: NodeId(on[0]),
                     backups: on[1..].iter().copied().map(NodeId).collect(),
                     joining: Vec::new(),
+                    leaving: Vec::new(),
                     predecessor: None,
                     fenced: false,
                     frozen: false,

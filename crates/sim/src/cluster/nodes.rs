@@ -17,7 +17,8 @@ const HELD_MAX: usize = 2_000;
 pub(super) struct Node {
     pub(super) worker: Worker,
     pub(super) incarnation: u32,
-    pub(super) states: BTreeMap<ShardKey, Rc<RefCell<State>>>,
+    /// By shard: the number of its instance, and its state.
+    pub(super) states: BTreeMap<ShardKey, (u64, Rc<RefCell<State>>)>,
     /// When its core is free.
     pub(super) free_at: Timestamp,
     pub(super) tick_at: Timestamp,

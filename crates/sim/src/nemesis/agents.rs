@@ -264,6 +264,8 @@ impl Agent {
             Answer::Plan(plan) => {
                 self.asked = None;
                 self.plan_version = self.plan_version.max(plan.version);
+                // What it confirms goes out at once.
+                self.next_beat = now;
                 cluster.plan_now(plan);
             }
             Answer::Nothing => {

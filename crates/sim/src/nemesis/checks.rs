@@ -31,7 +31,8 @@ impl Run<'_> {
             for shard in &app.plan.shards {
                 let service = app.plan.app.service(shard.service);
                 let wanted = usize::from(service.replicas).min(servers);
-                let is_whole = shard.joining.is_empty() && !shard.frozen && !app.is_orphan(shard);
+                let is_settled = shard.joining.is_empty() && shard.leaving.is_empty();
+                let is_whole = is_settled && !shard.frozen && !app.is_orphan(shard);
                 if service.stateful && (1 + shard.backups.len() < wanted || !is_whole) {
                     return Some((app.plan.key(shard), shard.clone()));
                 }

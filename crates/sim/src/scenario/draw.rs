@@ -203,9 +203,7 @@ fn script(random: &mut Random, scenario: &Scenario) -> Vec<Act> {
             for_ms: for_ms.min(FAULTS_MS - at_ms),
             fault,
         };
-        if !known::is_avoided(&act, &script) {
-            script.push(act);
-        }
+        script.push(act);
     }
     script.sort_by_key(|act| act.at_ms);
     script
