@@ -102,6 +102,14 @@ impl Core {
             return Ok(());
         }
         let name = self.node_name(node);
+        // A process that begins anew loses what it holds. A log that may lack the process's own join
+        // does not justify that.
+        if self.is_broken() || !self.has_heard_nodes() {
+            let error = format!(
+                "it is not known yet whether incarnation {incarnation} of node {name} is a member; try again"
+            );
+            return Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, error));
+        }
         let error = format!("incarnation {incarnation} of node {name} is not a member; say hello");
         Err(Refusal::new(StatusCode::CONFLICT, error))
     }

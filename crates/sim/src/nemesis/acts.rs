@@ -224,7 +224,7 @@ impl Run<'_> {
     fn kill(&mut self, nodes: &[u16]) -> Vec<u64> {
         let lost = self.last_copies(nodes);
         let is_replicated = |key: &ShardKey| {
-            let app = &self.controller.control.apps[&key.app];
+            let app = &self.controller.decided().apps[&key.app];
             app.plan.app.service(key.service).replicas > 1
         };
         if self.scenario.spares_last_copies && lost.iter().any(is_replicated) {
@@ -264,7 +264,7 @@ impl Run<'_> {
 
     /// The shards with state whose last complete copies are on these nodes.
     fn last_copies(&self, nodes: &[u16]) -> Vec<ShardKey> {
-        let control = &self.controller.control;
+        let control = self.controller.decided();
         let holds = |node: &NodeId, key: ShardKey| {
             let member = control.members.get(node);
             member.is_some_and(|m| self.cluster.incarnation(node.0) == Some(m.incarnation))

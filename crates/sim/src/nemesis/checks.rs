@@ -3,6 +3,7 @@
 use super::{PROBE, RECOVERY, Run};
 use crate::client::{Client, Request};
 use crate::ledger::Reach;
+use crate::scenario::known::may_contradict;
 use crate::scenario::{AppShape, Place, app_id};
 use e3_collections::State;
 use e3_model::plan::ShardPlan;
@@ -153,7 +154,7 @@ impl Run<'_> {
             let app = self.app_of(client);
             let at = usize::from(app.0) - 1;
             let (reach, shape) = (&reaches[at], &self.scenario.apps[at]);
-            if client.contradictions > 0 && is_linear(shape) {
+            if client.contradictions > 0 && is_linear(shape) && !may_contradict(shape) {
                 wrong.push(format!(
                     "client {}: {} answers contradict earlier ones",
                     client.id, client.contradictions

@@ -132,16 +132,27 @@ impl ControllerProcess {
         self.execute(now, &command);
     }
 
+    /// Everything that was decided, also if the log lacks some of it.
+    pub(super) fn decided(&self) -> &Control {
+        self.copy
+            .as_ref()
+            .map_or(&self.control, |(_, control)| control)
+    }
+
     /// The disk.
     pub(super) fn disk(&mut self) -> &mut SimDisk {
         self.store.files_mut()
     }
 
+    fn can_decide(&self, now: Timestamp) -> bool {
+        let is_older = self.older_since.is_some();
+        let is_settled = self.membership.is_settled(now, &self.control);
+        self.is_up && self.torn.is_none() && !is_older && is_settled
+    }
+
     /// Stores and applies a command; None if it is refused or cannot be stored.
     pub(super) fn execute(&mut self, now: Timestamp, command: &Command) -> Option<Applied> {
-        let is_settled = self.membership.is_settled(now, &self.control);
-        let is_older = self.older_since.is_some();
-        if !self.is_up || self.torn.is_some() || is_older || !is_settled {
+        if !self.can_decide(now) {
             return None;
         }
         let can_fail = self.tears_next_write || self.disk().is_full;
@@ -247,6 +258,7 @@ impl ControllerProcess {
         self.restored_logs += 1;
         self.kill(cluster, agents);
         *self.disk() = disk;
+        self.disk().lies = false;
         self.control = control;
         self.restart(cluster, random);
     }
@@ -387,8 +399,11 @@ impl ControllerProcess {
     fn answer_polls(&mut self, cluster: &mut Cluster, agents: &mut Agents) {
         let now = cluster.now;
         let version = self.control.version;
+        // As `check_current` of the controller: who is a member must be known first.
+        let knows = self.can_decide(now);
         let is_over = |(_, incarnation, after, since): &(u64, u32, u64, Timestamp), node| {
-            version > *after || now > *since + PLAN_WAIT || !self.is_member(node, *incarnation)
+            let is_member = self.is_member(node, *incarnation);
+            is_member && version > *after || now > *since + PLAN_WAIT || !is_member && knows
         };
         let due = self.polls.iter();
         let due: Vec<u16> = due
@@ -399,9 +414,10 @@ impl ControllerProcess {
             let Some((process, incarnation, after, _)) = self.polls.remove(&node) else {
                 continue;
             };
-            let answer = if !self.is_member(NodeId(node), incarnation) {
+            let is_member = self.is_member(NodeId(node), incarnation);
+            let answer = if !is_member && knows {
                 Answer::Expelled
-            } else if version > after {
+            } else if is_member && version > after {
                 Answer::Plan(self.control.plan_for(NodeId(node)).into())
             } else {
                 Answer::Nothing

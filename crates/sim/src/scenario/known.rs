@@ -1,6 +1,14 @@
 //! What the generator leaves out: holes that are known and not closed yet. Each entry names its hole
 //! and goes when the hole is closed; an empty list is the aim.
 
+use super::AppShape;
+
 /// Hole: a node whose clock is off by more answers "expired" to what it should handle, or handles
 /// what it should refuse.
 pub(super) const CLOCK_OFFSET_MS_MAX: u64 = 100;
+
+/// Hole: two processes of a stateless service, of which one was cut off or paused while the other took
+/// its place, may answer one request differently: one says "expired" or fails, the other handled it.
+pub(crate) fn may_contradict(app: &AppShape) -> bool {
+    app.services.iter().any(|s| !s.stateful)
+}
