@@ -207,7 +207,8 @@ impl ControllerProcess {
         self.kill(cluster, agents);
         self.tears_next_write = false;
         if self.disk().lies && self.copy.is_none() {
-            self.copy = Some((self.disk().clone(), self.control.clone()));
+            let written = self.torn.clone().unwrap_or_else(|| self.control.clone());
+            self.copy = Some((self.disk().clone(), written));
         }
         self.disk().cut_power(random);
     }
