@@ -197,7 +197,7 @@ fn a_damaged_log_is_an_error_that_says_where() {
     let error = e3_controller::run(config(tmp.path(), address)).unwrap_err();
     let text = error.to_string();
     assert!(
-        text.contains("log/log: byte 0: a record's checksum is wrong"),
+        text.contains("log/log: byte 0: a record's content is damaged"),
         "{text}"
     );
     assert_eq!(std::fs::read(&log).unwrap(), bytes, "nothing is written");
