@@ -102,7 +102,7 @@ impl Core {
             return Ok(());
         }
         let name = self.node_name(node);
-        // A process that begins anew loses what it holds. A log that may lack the process's own join
+        // A process that is expelled loses what it holds. A log that may lack the process's own join
         // does not justify that.
         if self.is_broken() || !self.has_heard_nodes() {
             let error = format!(
