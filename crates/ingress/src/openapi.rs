@@ -4,7 +4,7 @@ use crate::answer::OUTCOMES;
 use crate::limits::*;
 use e3_http::openapi::document;
 use e3_model::api::ErrorView;
-use e3_model::limits::KEY_LEN_MAX;
+use e3_model::limits::{DEADLINE_ALLOWED, KEY_LEN_MAX};
 use schemars::schema_for;
 use serde_json::{Value, json};
 
@@ -97,7 +97,8 @@ fn call() -> Value {
     let deadline = json!({
         "type": "integer",
         "minimum": 1,
-        "maximum": DEADLINE_MS_MAX,
+        // What every application allows. A client that is made from this document cannot know more.
+        "maximum": DEADLINE_ALLOWED.as_millis(),
         "default": DEADLINE_MS,
     });
     let idempotency = json!({
@@ -129,7 +130,7 @@ fn call() -> Value {
             parameter("app", "path", "name of the application", name),
             parameter("key", "query", "routing key: requests with the same key are handled by the same shard, in order. It may be in the header E3-Key instead", key),
             parameter("Idempotency-Key", "header", "with it a repeated request takes effect once and gets the stored answer, at every node", idempotency),
-            parameter("E3-Deadline-Ms", "header", "milliseconds after which the request is not handled any more; over 60000 only if the application's deadline is as long", deadline),
+            parameter("E3-Deadline-Ms", "header", "milliseconds after which the request is not handled any more. An application whose manifest states a longer deadline than a minute also accepts values up to that deadline", deadline),
         ],
         "requestBody": {
             "description": "JSON becomes a record; any other type is passed to the service as bytes",
