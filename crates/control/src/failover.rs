@@ -9,7 +9,7 @@
 use crate::command::{Applied, CommandError};
 use crate::deliberate::{self, Fault};
 use crate::migration::{Cancelled, Migration, MoveOutcome, drop_copy};
-use crate::reach::{Ways, leave};
+use crate::reach::{Ways, to_leave};
 use crate::state::{AppState, Control, Loss, Member};
 use crate::view::{retire, take_out, take_over};
 use e3_model::plan::{NodeHello, NodeWelcome, ShardPlan};
@@ -346,17 +346,7 @@ impl AppState {
             }
             return;
         }
-        let before = shard.primary;
-        let left = match stateful {
-            true => retire(shard, &|n| !up(n), up),
-            false => take_out(shard, &|n| !up(n), up),
-        };
-        let stays = shard.primary == before;
-        let key = self.plan.key(&self.plan.shards[at]);
-        self.end_move(key, servers, stays, &|n| !up(n));
-        if !left {
-            self.begin_empty(key, now);
-        }
+        self.take_off(at, now, servers, &|n| !up(n), up);
     }
 
     /// Takes a shard to where its nodes reach each other: a backup that its primary cannot reach is
@@ -373,10 +363,10 @@ impl AppState {
         if ways.are_whole() || self.is_orphan(shard) || !up(shard.primary) {
             return;
         }
-        let (primary, key) = (shard.primary, self.plan.key(shard));
+        let primary = shard.primary;
         let stateful = self.plan.app.service(shard.service).stateful;
         let mut gone = if stateful {
-            leave(&mut self.plan.shards[at], ways)
+            to_leave(&mut self.plan.shards[at], ways)
         } else if ways.is_isolated(primary) {
             BTreeSet::from([primary])
         } else {
@@ -384,17 +374,30 @@ impl AppState {
         };
         let shard = &mut self.plan.shards[at];
         gone.retain(|n| !shard.leaving.contains(n) || shard.joining.contains(n));
-        if gone.is_empty() {
-            return;
+        if !gone.is_empty() {
+            self.take_off(at, now, servers, &|n| gone.contains(&n), up);
         }
-        let left = match stateful {
-            true => retire(shard, &|n| gone.contains(&n), up),
-            false => take_out(shard, &|n| gone.contains(&n), up),
+    }
+
+    /// Takes a shard off nodes that may still be alive, in a new view. What has state leaves in two
+    /// steps; a shard without a copy elsewhere begins empty.
+    fn take_off(
+        &mut self,
+        at: usize,
+        now: Timestamp,
+        servers: &[usize],
+        off: &dyn Fn(NodeId) -> bool,
+        up: &dyn Fn(NodeId) -> bool,
+    ) {
+        let shard = &mut self.plan.shards[at];
+        let primary = shard.primary;
+        let has_copy = match self.plan.app.service(shard.service).stateful {
+            true => retire(shard, off, up),
+            false => take_out(shard, off, up),
         };
-        self.end_move(key, servers, !gone.contains(&primary), &|n| {
-            gone.contains(&n)
-        });
-        if !left {
+        let key = self.plan.key(&self.plan.shards[at]);
+        self.end_move(key, servers, !off(primary), off);
+        if !has_copy {
             self.begin_empty(key, now);
         }
     }

@@ -67,7 +67,7 @@ impl Ways {
 }
 
 /// The nodes that a shard should leave. If its primary is among them, the best backup comes first.
-pub(crate) fn leave(shard: &mut ShardPlan, ways: &Ways) -> BTreeSet<NodeId> {
+pub(crate) fn to_leave(shard: &mut ShardPlan, ways: &Ways) -> BTreeSet<NodeId> {
     let primary = shard.primary;
     let is_cut = |n: &NodeId| ways.are_cut(primary, *n);
     let cut_backups = shard.backups.iter().copied().filter(is_cut);

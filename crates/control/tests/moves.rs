@@ -132,9 +132,7 @@ fn what_is_refused_is_named_as_users_name_it() {
 /// Where a primary went to may be dead by then.
 #[test]
 fn a_primary_that_has_moved_goes_on_if_its_successor_dies_first() {
-    let mut s = Script::all();
-    s.deploy().unwrap();
-    s.fill();
+    let mut s = Script::filled();
     let before = s.shard(KEY);
     let (from, to) = (before.primary, before.backups[0]);
     s.migrate(from, to);

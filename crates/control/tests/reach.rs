@@ -24,18 +24,11 @@ impl Script {
     }
 }
 
-fn deployed() -> Script {
-    let mut s = Script::all();
-    s.deploy().unwrap();
-    s.fill();
-    s
-}
-
 #[test]
 fn a_primary_that_reaches_nobody_is_replaced_by_a_backup_that_does() {
     // In any order of the reports.
     for first in [true, false] {
-        let mut s = deployed();
+        let mut s = Script::filled();
         let before = s.shard(KEY);
         let mut rest = all_nodes();
         rest.remove(&before.primary);
@@ -71,7 +64,7 @@ fn a_primary_that_reaches_nobody_is_replaced_by_a_backup_that_does() {
 /// A server lost its power: whom its last peer misses says nothing, and gets nothing.
 #[test]
 fn a_primary_that_misses_dead_nodes_keeps_its_shards() {
-    let mut s = deployed();
+    let mut s = Script::filled();
     let before = s.shard(KEY);
     let mut rest = all_nodes();
     rest.remove(&before.primary);
@@ -90,7 +83,7 @@ fn a_primary_that_misses_dead_nodes_keeps_its_shards() {
 fn a_dead_primary_keeps_its_backup_whatever_is_reported_first() {
     for first in 0..6 {
         for reports in 1..=5 {
-            let mut s = deployed();
+            let mut s = Script::filled();
             let before = s.shard(KEY);
             let order = (0..6).map(|n| NodeId((n + first) % 6));
             let others = order.filter(|n| *n != before.primary);
@@ -107,7 +100,7 @@ fn a_dead_primary_keeps_its_backup_whatever_is_reported_first() {
 
 #[test]
 fn a_single_cut_replaces_the_backup() {
-    let mut s = deployed();
+    let mut s = Script::filled();
     let before = s.shard(KEY);
     s.cut(before.primary, &BTreeSet::from([before.backups[0]]));
     assert_eq!(s.shard(KEY), before, "the word of one end is not enough");
@@ -125,7 +118,7 @@ fn a_single_cut_replaces_the_backup() {
 
 #[test]
 fn nothing_moves_when_nobody_reaches_anybody() {
-    let mut s = deployed();
+    let mut s = Script::filled();
     for node in all_nodes() {
         let mut rest = all_nodes();
         rest.remove(&node);
@@ -147,7 +140,7 @@ fn nothing_moves_when_nobody_reaches_anybody() {
 fn cuts_in_any_order_lose_nothing() {
     for seed in seeds(100) {
         let mut random = Random::new(seed);
-        let mut s = deployed();
+        let mut s = Script::filled();
         for step in 0..40 {
             println!("seed {seed}, step {step}");
             let node = NodeId(random.below(6) as u16);

@@ -153,9 +153,7 @@ fn late_heartbeats_of_an_old_process_do_not_hide_the_new_one() {
 
 #[test]
 fn the_only_copy_is_waited_for() {
-    let mut s = Script::all();
-    s.deploy().unwrap();
-    s.fill();
+    let mut s = Script::filled();
     let before = s.shard(KEY);
     s.lose_and_leave(before.backups[0]);
     let alone = s.shard(KEY);
@@ -179,9 +177,7 @@ fn the_only_copy_is_waited_for() {
 
 #[test]
 fn a_silent_node_comes_back_with_its_copies_as_a_backup() {
-    let mut s = Script::all();
-    s.deploy().unwrap();
-    s.fill();
+    let mut s = Script::filled();
     let before = s.shard(KEY);
     s.lose(before.primary);
     assert_eq!(s.shard(KEY).primary, before.backups[0]);
@@ -196,9 +192,7 @@ fn a_silent_node_comes_back_with_its_copies_as_a_backup() {
 #[test]
 fn copies_that_fall_silent_together_both_count() {
     for first in [0, 1] {
-        let mut s = Script::all();
-        s.deploy().unwrap();
-        s.fill();
+        let mut s = Script::filled();
         let before = s.shard(KEY);
         let copies = [before.primary, before.backups[0]];
         s.lose_all(&copies);
@@ -218,9 +212,7 @@ fn copies_that_fall_silent_together_both_count() {
 
 #[test]
 fn a_state_counts_as_lost_when_its_last_copy_is_certainly_gone() {
-    let mut s = Script::all();
-    s.deploy().unwrap();
-    s.fill();
+    let mut s = Script::filled();
     s.lose_all(&all_nodes());
     assert_eq!(s.state_lost(), 0);
     let shards = s.control.apps[&AppId(1)].plan.shards.clone();
@@ -244,9 +236,7 @@ fn a_state_counts_as_lost_when_its_last_copy_is_certainly_gone() {
 
 #[test]
 fn state_is_given_up_by_the_operator_alone() {
-    let mut s = Script::all();
-    s.deploy().unwrap();
-    s.fill();
+    let mut s = Script::filled();
     let before = s.shard(KEY);
     let forget = Command::Forget { key: KEY, at: AT };
     let refused = s.apply(forget.clone());
@@ -266,9 +256,7 @@ fn state_is_given_up_by_the_operator_alone() {
 
 #[test]
 fn copies_of_before_a_shard_began_empty_are_of_an_earlier_era() {
-    let mut s = Script::all();
-    s.deploy().unwrap();
-    s.fill();
+    let mut s = Script::filled();
     let before = s.shard(KEY);
     assert_eq!(before.era, 1);
     // Nobody is left who could serve it: it waits for a node, and no copy has a part in it.
@@ -321,9 +309,7 @@ fn a_move_ends_when_its_shard_waits() {
 fn silence_in_any_order_loses_nothing() {
     for seed in seeds(60) {
         let mut random = Random::new(seed);
-        let mut s = Script::all();
-        s.deploy().unwrap();
-        s.fill();
+        let mut s = Script::filled();
         for step in 0..60 {
             let node = NodeId(random.below(6) as u16);
             match random.below(4) {
@@ -382,9 +368,7 @@ fn the_names_are_those_of_the_topology() {
 /// it back.
 #[test]
 fn a_process_that_has_ended_is_replaced_at_once() {
-    let mut s = Script::all();
-    s.deploy().unwrap();
-    s.fill();
+    let mut s = Script::filled();
     let before = s.shard(KEY);
     let name = s.control.node_name(before.primary);
     let member = s.control.members[&before.primary].clone();
@@ -420,9 +404,7 @@ fn a_process_that_has_ended_is_replaced_at_once() {
 
 #[test]
 fn a_shard_whose_only_copy_has_certainly_ended_begins_empty() {
-    let mut s = Script::all();
-    s.deploy().unwrap();
-    s.fill();
+    let mut s = Script::filled();
     let before = s.shard(KEY);
     s.lose_and_leave(before.backups[0]);
     s.lose_all(&all_nodes());
@@ -438,9 +420,7 @@ fn a_shard_whose_only_copy_has_certainly_ended_begins_empty() {
 #[test]
 fn a_silent_backup_takes_over_from_a_primary_that_dies_meanwhile() {
     for dies in [false, true] {
-        let mut s = Script::all();
-        s.deploy().unwrap();
-        s.fill();
+        let mut s = Script::filled();
         let before = s.shard(KEY);
         let backup = before.backups[0];
         s.lose(backup);
@@ -465,9 +445,7 @@ fn a_silent_backup_takes_over_from_a_primary_that_dies_meanwhile() {
 /// The same of a primary that falls silent: its successor may have died before.
 #[test]
 fn a_silent_primary_goes_on_if_its_successor_dies_first() {
-    let mut s = Script::all();
-    s.deploy().unwrap();
-    s.fill();
+    let mut s = Script::filled();
     let before = s.shard(KEY);
     let (primary, backup) = (before.primary, before.backups[0]);
     s.lose(primary);
@@ -488,9 +466,7 @@ fn a_silent_primary_goes_on_if_its_successor_dies_first() {
 #[test]
 fn a_copy_that_has_left_is_all_there_is_when_the_primary_dies() {
     for says_twice in [false, true] {
-        let mut s = Script::all();
-        s.deploy().unwrap();
-        s.fill();
+        let mut s = Script::filled();
         let before = s.shard(KEY);
         let backup = before.backups[0];
         s.lose(backup);
@@ -521,9 +497,7 @@ fn a_copy_that_has_left_is_all_there_is_when_the_primary_dies() {
 
 #[test]
 fn an_operator_gives_up_what_is_silent_but_not_a_copy_that_has_left() {
-    let mut s = Script::all();
-    s.deploy().unwrap();
-    s.fill();
+    let mut s = Script::filled();
     let before = s.shard(KEY);
     let backup = before.backups[0];
     s.lose(backup);

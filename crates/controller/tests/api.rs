@@ -65,7 +65,7 @@ fn a_silent_node_is_lost_and_its_shards_move() {
     assert_eq!(after.apps[0].shards[0].leaving, [victim]);
     assert_ne!(after.apps[0].shards[0].primary, victim);
     assert_eq!(controller.get("/readyz").0, 503);
-    // The silent process is told to keep its copy until its successor has confirmed that it is there.
+    // The silent process keeps its copy until its successor has confirmed the new view.
     // Then it sends heartbeats again.
     let silent = nodes[usize::from(victim.0)];
     let told = controller.plan(&silent);

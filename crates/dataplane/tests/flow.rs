@@ -47,31 +47,6 @@ spec:
       collections: [{name: count, kind: counter}]
 ";
 
-/// One request at a time.
-const NARROW: &str = "
-apiVersion: e3.dev/v1alpha1
-kind: Application
-metadata: {name: narrow}
-spec:
-  objective: {latency: 50ms}
-  deadline: 30s
-  admittedMax: 1
-  ingress: front
-  services:
-    - name: front
-      module: s.wasm
-      stateful: true
-      resources: {cpu: 0.1, memory: 64Mi}
-      collections: [{name: count, kind: counter}]
-    - name: back
-      module: s.wasm
-      stateful: true
-      resources: {cpu: 0.1, memory: 64Mi}
-      collections: [{name: count, kind: counter}]
-  channels:
-    - {name: a, from: front, to: back}
-";
-
 /// The front end on node 0, the back end on the last one.
 fn pair(nodes: u16) -> Cluster {
     Cluster::new(PAIR, nodes, |key| match key.service.0 {
@@ -80,8 +55,10 @@ fn pair(nodes: u16) -> Cluster {
     })
 }
 
+/// One request at a time.
 fn narrow() -> Cluster {
-    Cluster::new(NARROW, 3, |key| match key.service.0 {
+    let manifest = PAIR.replace("admittedMax: 20000", "admittedMax: 1");
+    Cluster::new(&manifest, 3, |key| match key.service.0 {
         0 => vec![0],
         _ => vec![2],
     })

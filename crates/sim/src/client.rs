@@ -38,7 +38,7 @@ pub struct Client {
     pub(crate) tick_at: Timestamp,
     /// Its clock.
     pub clock: SimClock,
-    /// The nodes that it knows; None if it is told which are up.
+    /// The nodes that it knows; empty if it knows only those that are up.
     pub nodes: Vec<u16>,
     /// How many different keys its requests have.
     pub keys: u64,

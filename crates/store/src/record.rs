@@ -2,9 +2,8 @@
 //! content, the record's number, the number of the last record that was durable before this one, and
 //! the content's checksum; little endian.
 //!
-//! A power cut may leave any part of what was not durable yet: sectors that were written beside
-//! sectors that were not. Such a tail is told from damage by what follows it: a record that was
-//! written when the unreadable one was durable proves damage.
+//! After a power cut, any sectors of the records that were not durable may be missing. Such records
+//! are dropped. If a later record says that an unreadable one was durable, the file is damaged.
 
 /// Bytes of a record beside its content.
 pub(crate) const HEADER_LEN: usize = 28;

@@ -65,6 +65,14 @@ impl Script {
         ])
     }
 
+    /// All nodes, and the sample deployed with state in every shard.
+    pub fn filled() -> Script {
+        let mut s = Script::all();
+        s.deploy().unwrap();
+        s.fill();
+        s
+    }
+
     pub fn deploy(&mut self) -> Result<Applied, CommandError> {
         self.apply(Command::Deploy {
             app: Box::new(parse_application("a.yaml", APP).unwrap()),

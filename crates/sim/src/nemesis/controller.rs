@@ -85,7 +85,7 @@ impl ControllerProcess {
             control: Control::new(CLUSTER, topology.clone()),
             topology,
             membership: Membership::new(now, HEARTBEAT_TIMEOUT),
-            store: open(SimDisk::default()).expect("a new disk").0,
+            store: Store::recover(SimDisk::default()).expect("a new disk").0,
             is_up: true,
             pauses: 0,
             write_time: Nanos::ZERO,
@@ -218,8 +218,7 @@ impl ControllerProcess {
         if self.is_up {
             return;
         }
-        let wrong = self.recover(random);
-        if let Err(what) = wrong {
+        if let Err(what) = self.recover(random) {
             cluster.ledger.violation(what);
         }
         self.membership = Membership::new(cluster.now, HEARTBEAT_TIMEOUT);
@@ -232,13 +231,13 @@ impl ControllerProcess {
     fn recover(&mut self, random: &mut Random) -> Result<(), String> {
         if std::mem::take(&mut self.rots) {
             let mut damaged = self.disk().clone();
-            if damaged.rot(random) && open(damaged).is_ok() {
+            if damaged.rot(random) && Store::recover(damaged).is_ok() {
                 return Err("a flipped bit in the controller's files is not noticed".into());
             }
         }
         let disk = self.disk().clone();
         let (store, recovered) =
-            open(disk).map_err(|e| format!("the controller does not start: {e}"))?;
+            Store::recover(disk).map_err(|e| format!("the controller does not start: {e}"))?;
         let control = replay(&recovered, &self.topology)
             .map_err(|e| format!("the controller's log cannot be replayed: {e}"))?;
         let torn = self.torn.take();
@@ -426,10 +425,6 @@ impl ControllerProcess {
             agents.answer(cluster, node, process, answer);
         }
     }
-}
-
-fn open(disk: SimDisk) -> Result<(Store<SimDisk>, Recovered), e3_store::StoreError> {
-    Store::recover(disk)
 }
 
 /// The state that the snapshot and the records after it lead to.
