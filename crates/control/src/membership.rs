@@ -4,8 +4,9 @@
 //! without a gap, in two measures: time, and turns in which it took everything that had arrived. A
 //! paused process, a stepped clock and a fast clock each affect only one of them.
 
-use crate::limits::{SILENT_TURNS_MIN, START_GRACE, TOGETHER, TURN_GAP_MAX};
+use crate::limits::START_GRACE;
 use crate::state::Control;
+use e3_model::timing::{SILENT_TURNS_MIN, TOGETHER, TURN_GAP_MAX};
 use e3_model::{Nanos, NodeId, Timestamp};
 use std::collections::BTreeMap;
 

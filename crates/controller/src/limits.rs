@@ -43,8 +43,6 @@ pub const REPORT_TIMEOUT: Nanos = Nanos::from_secs(5);
 pub const PROBLEMS_MAX: usize = 3;
 /// Bytes of log after which a snapshot replaces it.
 pub const LOG_LEN_MAX: u64 = 4 << 20;
-/// Interval of the search for silent nodes and stalled migrations.
-pub const SILENCE_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 /// Longest wait at shutdown for answers that are being written.
 pub const CLOSE_GRACE: Duration = Duration::from_millis(200);
 /// Longest wait of a plan request.

@@ -1,7 +1,7 @@
 //! The handlers for nodes: joining, heartbeats, reports and plans.
 
 use crate::core::Core;
-use crate::limits::{HEARD_CHECK_INTERVAL, PLAN_WAIT_MAX, SILENCE_CHECK_INTERVAL};
+use crate::limits::{HEARD_CHECK_INTERVAL, PLAN_WAIT_MAX};
 use crate::refusal::{bad_json, no_node};
 use crate::shared::Shared;
 use axum::Json;
@@ -15,6 +15,7 @@ use e3_control::{Applied, Command, Member, Migration, Phase};
 use e3_http::Refusal;
 use e3_model::api::{ExitedRequest, ExitedResponse, NodeView, ReportResponse};
 use e3_model::plan::{NodeEvent, NodeHello, NodeReport, NodeWelcome, pid_of};
+use e3_model::timing::SILENCE_CHECK_INTERVAL;
 use e3_model::{NodeId, Timestamp};
 use e3_wire::datagram::Header;
 use e3_wire::heartbeat;
@@ -342,7 +343,7 @@ pub(crate) async fn wait_for_nodes(
 /// Receives heartbeats and notices silence.
 pub(crate) async fn hear(shared: Shared, socket: UdpSocket) {
     let mut buffer = vec![0; 2048];
-    let mut look = tokio::time::interval(SILENCE_CHECK_INTERVAL);
+    let mut look = tokio::time::interval(SILENCE_CHECK_INTERVAL.into());
     look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         tokio::select! {

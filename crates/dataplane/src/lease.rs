@@ -6,7 +6,8 @@
 //! that one has applied a plan that says so. None of this needs the controller.
 
 use crate::deliberate::{self, Fault};
-use crate::limits::*;
+use crate::limits::CLOCK_SKEW_MAX;
+use e3_model::timing::*;
 use e3_model::{NodeId, Timestamp};
 use std::collections::{BTreeMap, VecDeque};
 

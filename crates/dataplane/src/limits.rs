@@ -1,6 +1,7 @@
 //! Bounds of the data path, and its timers.
 
 use e3_model::Nanos;
+use e3_model::timing::LEASE;
 
 /// Messages that a replica holds before its channels' credit stops.
 pub const QUEUE_MAX: usize = 1024;
@@ -44,20 +45,6 @@ pub const REMEMBERED_OVERHEAD_BYTES: usize = 192;
 /// Bytes that a snapshot may hold beyond the service's memory: what handlers wrote that had begun
 /// before it was full.
 pub const SNAPSHOT_OVER_MAX: u64 = 64 << 20;
-/// Length of a lease.
-pub const LEASE: Nanos = Nanos::from_secs(1);
-/// What the holder of a lease gives away for clocks that run at different speed.
-pub const LEASE_MARGIN: Nanos = Nanos::from_millis(100);
-/// Between two requests for a lease.
-pub const LEASE_INTERVAL: Nanos = Nanos::from_millis(200);
-/// Between two probes of the way to a peer.
-pub const PROBE_INTERVAL: Nanos = Nanos::from_millis(100);
-/// Probes without answer in a row after which a peer counts as unreachable: no sooner than the leases
-/// between the two have run out, so that nothing stops that could have gone on.
-pub const PROBES_MISSED: u32 = 8;
-/// Answers in a row after which it counts as reachable again, so that a way that comes and goes does
-/// not move shards each time.
-pub const PROBES_ANSWERED: u32 = 20;
 /// How long entries may wait without any commit before the shard counts as stalled. Longer than a
 /// lease that a backup lets run out, so that the missing lease is named first.
 pub const STALLED_AFTER: Nanos = Nanos::from_secs(1);
@@ -95,12 +82,12 @@ pub const JOIN_PATIENCE_MAX: Nanos = Nanos::from_millis(160);
 pub const DATAGRAM_LEN_GOAL: usize = 32 * 1024;
 
 const _: () = assert!(
-    LEASE_INTERVAL.0 * 3 < LEASE.0 - LEASE_MARGIN.0,
-    "two grants may be lost"
-);
-const _: () = assert!(
     CLOCK_SKEW_MAX.0 > LEASE.0,
     "a request for a lease that is of use may be in flight for long"
+);
+const _: () = assert!(
+    STALLED_AFTER.0 > LEASE.0,
+    "a missing lease is named before the shard that it stops"
 );
 const _: () = assert!(
     TURN_PIECES_MAX * PIECE_LEN >= 2 * JOIN_AHEAD_LEN,

@@ -4,33 +4,42 @@
 //! but not from the controller, is noticed whether or not they have anything to say to each other.
 //! Misses are counted, not timed: a process that was paused has asked nobody meanwhile.
 
-use crate::limits::{PROBES_ANSWERED, PROBES_MISSED};
 use e3_model::plan::Peer;
-use e3_model::{NodeId, Timestamp};
-use std::collections::BTreeMap;
+use e3_model::timing::*;
+use e3_model::{Nanos, NodeId, Timestamp};
+use std::collections::{BTreeMap, VecDeque};
 
 /// What is known of the way to each peer.
 #[derive(Debug, Default)]
 pub(crate) struct Reach {
     ways: BTreeMap<NodeId, Way>,
     unreachable: Vec<NodeId>,
+    /// When the latest probes left whose answers count.
+    asked: VecDeque<Timestamp>,
 }
 
 /// The way to a peer and back.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Way {
     incarnation: u32,
-    /// When the latest probe left that counts.
-    asked: Timestamp,
+    /// In this period.
     is_answered: bool,
-    /// Answered probes, or unanswered ones, in a row.
-    run: u32,
+    /// Answered periods in a row.
+    answered: u32,
+    /// Periods without an answer in a row.
+    missed: u32,
     /// It was open since the peer's process joined. One that never was is no news.
     was_open: bool,
     is_cut: bool,
 }
 
 impl Reach {
+    /// Time between two probes of each of so many peers.
+    pub(crate) fn period(peers: usize) -> Nanos {
+        let least = Nanos(Nanos::from_secs(1).0 * peers as u64 / PROBES_PER_S_MAX);
+        least.max(PROBE_INTERVAL)
+    }
+
     /// Begins a period: the peers are asked again. What was not answered is a miss.
     pub(crate) fn ask(
         &mut self,
@@ -44,11 +53,14 @@ impl Reach {
         });
         let others: Vec<NodeId> = peers.keys().copied().filter(|n| *n != this).collect();
         for node in &others {
-            let incarnation = peers[node].incarnation;
             match self.ways.get_mut(node) {
-                Some(way) => way.on_period(now),
-                None => drop(self.ways.insert(*node, Way::new(now, incarnation))),
+                Some(way) => way.on_period(),
+                None => drop(self.ways.insert(*node, Way::new(peers[node].incarnation))),
             }
+        }
+        self.asked.push_back(now);
+        if self.asked.len() > PROBES_MISSED as usize {
+            self.asked.pop_front();
         }
         // Ways that are being cut together are reported together.
         if !self.ways.values().any(Way::is_nearly_cut) {
@@ -58,9 +70,12 @@ impl Reach {
         others.into_iter()
     }
 
-    /// A peer answers the probe of `sent`. Late answers do not count.
+    /// A peer answers the probe of `sent`. On a busy machine an answer may take several periods; one
+    /// that is older than what makes a way count as cut says nothing about it.
     pub(crate) fn on_answer(&mut self, from: NodeId, sent: Timestamp) {
-        if let Some(way) = self.ways.get_mut(&from).filter(|w| w.asked == sent) {
+        if self.asked.contains(&sent)
+            && let Some(way) = self.ways.get_mut(&from)
+        {
             way.is_answered = true;
         }
     }
@@ -69,42 +84,39 @@ impl Reach {
     pub(crate) fn unreachable(&self) -> Vec<NodeId> {
         self.unreachable.clone()
     }
+
+    /// Whether a lease that is granted to the peer would hardly arrive.
+    pub(crate) fn is_lease_futile(&self, peer: NodeId) -> bool {
+        let way = self.ways.get(&peer);
+        way.is_some_and(|w| w.was_open && w.missed >= PROBES_MISSED_UNLEASED)
+    }
 }
 
 impl Way {
-    fn new(now: Timestamp, incarnation: u32) -> Way {
+    fn new(incarnation: u32) -> Way {
         Way {
             incarnation,
-            asked: now,
-            is_answered: false,
-            run: 0,
-            was_open: false,
-            is_cut: false,
+            ..Way::default()
         }
     }
 
     /// It may become cut within a few periods.
     fn is_nearly_cut(&self) -> bool {
-        self.was_open && !self.is_cut && self.run >= PROBES_MISSED / 2
+        self.was_open && !self.is_cut && self.missed > PROBES_MISSED / 2
     }
 
-    fn on_period(&mut self, now: Timestamp) {
+    fn on_period(&mut self) {
         self.was_open |= self.is_answered;
-        // What agrees with the state ends the run of what does not.
-        self.run = if self.is_answered == self.is_cut {
-            self.run + 1
+        if std::mem::take(&mut self.is_answered) {
+            (self.answered, self.missed) = (self.answered + 1, 0);
         } else {
-            0
-        };
-        let needed = if self.is_cut {
-            PROBES_ANSWERED
-        } else {
-            PROBES_MISSED
-        };
-        if self.was_open && self.run >= needed {
-            (self.is_cut, self.run) = (!self.is_cut, 0);
+            (self.answered, self.missed) = (0, self.missed + 1);
         }
-        (self.asked, self.is_answered) = (now, false);
+        self.is_cut = if self.is_cut {
+            self.answered < PROBES_ANSWERED
+        } else {
+            self.was_open && self.missed >= PROBES_MISSED
+        };
     }
 }
 
@@ -170,13 +182,42 @@ mod tests {
     }
 
     #[test]
-    fn a_late_answer_does_not_count_and_a_new_process_begins_anew() {
+    fn a_slow_answer_counts_an_old_one_does_not_and_a_new_process_begins_anew() {
         let mut pair = Pair::new();
         pair.periods(2, true);
-        assert!(pair.periods(PROBES_MISSED + 1, false));
-        pair.reach.on_answer(PEER, Timestamp(pair.now - 1));
+        let window = u64::from(PROBES_MISSED);
+        for _ in 0..50 {
+            let sent = Timestamp(pair.now + 1);
+            assert!(!pair.periods(PROBES_MISSED - 1, false));
+            pair.reach.on_answer(PEER, sent);
+        }
+        for _ in 0..window {
+            pair.periods(1, false);
+            pair.reach.on_answer(PEER, Timestamp(pair.now - window));
+        }
         assert!(pair.periods(1, false));
         pair.peers.get_mut(&PEER).unwrap().incarnation = 2;
         assert!(!pair.periods(100, false));
+    }
+
+    #[test]
+    fn a_peer_that_hears_nothing_is_granted_nothing_until_it_answers() {
+        let mut pair = Pair::new();
+        pair.periods(100, false);
+        assert!(!pair.reach.is_lease_futile(PEER), "it may have just joined");
+        pair.periods(2, true);
+        pair.periods(PROBES_MISSED_UNLEASED, false);
+        assert!(!pair.reach.is_lease_futile(PEER));
+        pair.periods(PROBES_MISSED, false);
+        assert!(pair.reach.is_lease_futile(PEER));
+        // Sooner than it counts as reachable.
+        assert!(pair.periods(2, true));
+        assert!(!pair.reach.is_lease_futile(PEER));
+    }
+
+    #[test]
+    fn in_a_large_cluster_each_peer_is_asked_less_often() {
+        assert_eq!(Reach::period(3), PROBE_INTERVAL);
+        assert_eq!(Reach::period(400), Nanos::from_secs(1));
     }
 }

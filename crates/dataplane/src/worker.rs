@@ -17,7 +17,6 @@ use crate::config::Config;
 use crate::ends::EndId;
 use crate::ingress::Ingress;
 use crate::lease::Leases;
-use crate::limits::*;
 use crate::links::{Links, Tag};
 use crate::packer::Packer;
 use crate::reach::Reach;
@@ -26,6 +25,7 @@ use crate::shard::{Counts, Effect, World};
 use crate::timers::{Timer, Timers};
 use e3_collections::State;
 use e3_invocation::{Completion, Invocation};
+use e3_model::timing::LEASE_INTERVAL;
 use e3_model::{Address, AppId, DropReason, NodeId, RequestId, ShardKey, Timestamp};
 use e3_wire::codec::Reader;
 use e3_wire::datagram::{Header, seal};
@@ -217,8 +217,9 @@ impl Worker {
             }
             Timer::Probes => {
                 let now = self.world.now;
-                self.timers.set(now + PROBE_INTERVAL, Timer::Probes);
                 let (this, peers) = (self.world.config.node, &self.world.plan.peers);
+                let next = now + Reach::period(peers.len());
+                self.timers.set(next, Timer::Probes);
                 for node in self.reach.ask(now, this, peers) {
                     self.packer.frame(node, &Frame::Probe { sent: now });
                 }

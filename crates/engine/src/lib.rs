@@ -8,7 +8,7 @@
 
 #![allow(
     unsafe_code,
-    reason = "compiled code from the cache, data that stays on its thread, priority of the ticker"
+    reason = "compiled code from the cache, data that stays on its thread, priority of threads"
 )]
 
 mod accelerator_rates;
@@ -43,4 +43,4 @@ pub use native::Native;
 pub use solo::{Solo, SoloError};
 pub use spec::{ChannelSpec, InstanceId, InstanceSpec, StartError};
 pub use stats::{Startup, Stats};
-pub use ticker::Ticker;
+pub use ticker::{Ticker, raise_thread_priority};

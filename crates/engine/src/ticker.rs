@@ -116,7 +116,7 @@ fn run(shared: &Shared) {
     // the kernel's default slack of 50 us would nearly double a short period; if it cannot be
     // changed, preemption is just later
     let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
-    raise_priority();
+    raise_thread_priority();
     let mut ticks_idle = 0;
     while !shared.stop.load(SeqCst) {
         // not `sleep`: the drop of the last handle ends the wait
@@ -136,11 +136,11 @@ fn run(shared: &Shared) {
     }
 }
 
-/// Lets this thread run at once when its timer fires. It runs for a microsecond at a time, but if it
-/// waited for the time slice of another program to end, services would wait too. A high priority
+/// Lets this thread run at once when its timer fires. For threads that run for microseconds at a time
+/// and keep others waiting if they wait for the time slice of another program to end. A high priority
 /// alone is not enough: the scheduler lets a running thread finish its slice of some milliseconds.
-/// Where the system allows neither, preemption is later on a busy machine.
-fn raise_priority() {
+/// Where the system allows neither, the thread is late on a busy machine.
+pub fn raise_thread_priority() {
     let lowest = libc::sched_param { sched_priority: 1 };
     // SAFETY: the argument is valid for the time of the call, which changes nothing but how this
     // thread is scheduled.

@@ -16,6 +16,7 @@ pub mod plan;
 pub mod profile;
 pub mod status;
 mod time;
+pub mod timing;
 pub mod token;
 pub mod topology;
 pub mod units;

@@ -76,6 +76,22 @@ impl Socket {
     pub fn send(&self, to: Address, bytes: &[u8]) -> bool {
         self.socket.send_to(bytes, socket_addr(to)).is_ok()
     }
+
+    /// Another thread's way to send from the same address.
+    pub fn sender(&self) -> io::Result<Sender> {
+        self.socket.try_clone().map(Sender)
+    }
+}
+
+/// See [`Socket::sender`].
+#[derive(Debug)]
+pub struct Sender(UdpSocket);
+
+impl Sender {
+    /// As [`Socket::send`].
+    pub fn send(&self, to: Address, bytes: &[u8]) -> bool {
+        self.0.send_to(bytes, socket_addr(to)).is_ok()
+    }
 }
 
 /// Wakes a thread that sleeps in [`Doorbell::wait`].

@@ -14,8 +14,6 @@ pub struct NodeConfig {
     pub controller: String,
     /// Where the node keeps files. Nodes of one machine share the compiled code beside it.
     pub data_dir: PathBuf,
-    /// Between two heartbeats.
-    pub heartbeat_ms: u64,
     /// What the node presents to the controller.
     pub node_token: Token,
     /// What clients of the node's HTTP ingress present.

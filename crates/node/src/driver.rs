@@ -3,6 +3,7 @@
 use crate::agent::{AgentEvent, Outbox};
 use crate::emulation::{DelayLine, MemoryUse, memory_use};
 use crate::executor::{Executor, Started};
+use crate::heartbeats::Heartbeats;
 use crate::limits::{EVENT_INTERVAL, RECEIVE_MAX, REPORT_INTERVAL, REQUESTS_MAX};
 use crate::processor_time;
 use crate::supplies::Supplies;
@@ -12,9 +13,10 @@ use e3_dataplane::{Config, Health, Output, Worker};
 use e3_ingress::Door;
 use e3_invocation::Invocation;
 use e3_model::plan::{NodeEvent, NodeWelcome};
-use e3_model::{Address, Bytes, Nanos, NodeId, ShardKey, Timestamp};
+use e3_model::timing::HEARTBEAT_INTERVAL;
+use e3_model::{Bytes, Nanos, NodeId, ShardKey, Timestamp};
 use e3_net::{Doorbell, Socket};
-use e3_wire::heartbeat::{self, Heartbeat};
+use e3_wire::heartbeat::Heartbeat;
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -39,15 +41,16 @@ pub(crate) struct Driver {
     pub(crate) clock: Clock,
     pub(crate) agent_events: Receiver<AgentEvent>,
     pub(crate) outbox: Arc<Outbox>,
-    pub(crate) controller: Address,
-    pub(crate) heartbeat_interval: Nanos,
+    heartbeats: Heartbeats,
     pub(crate) worker: Worker,
     pub(crate) executor: Executor,
     /// Requests of users' programs.
     door: Rc<Door>,
     /// What is here of what the plan names.
     supplies: Supplies,
-    next_heartbeat: Timestamp,
+    /// When the state of the node is looked at for heartbeats and reports.
+    next_look: Timestamp,
+    looked: Timestamp,
     next_report: Timestamp,
     events: Vec<NodeEvent>,
     /// Plan version, health of the primaries and unreachable peers in the last report.
@@ -69,8 +72,7 @@ impl Driver {
         clock: Clock,
         agent_events: Receiver<AgentEvent>,
         outbox: Arc<Outbox>,
-        controller: Address,
-        heartbeat_interval: Nanos,
+        heartbeats: Heartbeats,
         executor: Executor,
         door: Rc<Door>,
     ) -> Driver {
@@ -88,13 +90,13 @@ impl Driver {
             clock,
             agent_events,
             outbox,
-            controller,
-            heartbeat_interval,
+            heartbeats,
             worker,
             executor,
             door,
             supplies: Supplies::default(),
-            next_heartbeat: Timestamp(0),
+            next_look: Timestamp(0),
+            looked: Timestamp(0),
             next_report: Timestamp(0),
             events: Vec::new(),
             last_health: (0, Vec::new(), Vec::new()),
@@ -110,6 +112,7 @@ impl Driver {
     pub(crate) fn run(mut self, stop: &AtomicBool) -> (End, Socket) {
         let mut done = Vec::new();
         while !stop.load(Ordering::Relaxed) {
+            self.heartbeats.on_turn();
             while let Ok(event) = self.agent_events.try_recv() {
                 match event {
                     AgentEvent::Plan(plan) => {
@@ -117,7 +120,7 @@ impl Driver {
                         self.door.set_plan(Some(self.worker.plan()));
                         self.bring_up_to_date();
                         // What it confirms goes out at once.
-                        self.next_heartbeat = self.clock.now();
+                        self.next_look = self.clock.now();
                     }
                     AgentEvent::Supplies(supplies) => {
                         self.supplies = supplies;
@@ -241,15 +244,15 @@ impl Driver {
         ran
     }
 
-    /// Sends delayed datagrams, heartbeats and reports that are due; when the next one is.
+    /// Sends delayed datagrams and reports that are due; when the next one is.
     fn send_due(&mut self, now: Timestamp) -> Timestamp {
         while let Some((to, bytes)) = self.delayed_out.pop_due(now) {
             self.socket.send(to, &bytes);
         }
-        if now >= self.next_heartbeat {
+        if now >= self.next_look {
             self.check_memory();
-            self.next_heartbeat = now + self.heartbeat_interval;
-            self.send_heartbeat();
+            self.set_heartbeat(now);
+            self.next_look = now + HEARTBEAT_INTERVAL;
             let events = self.worker.events();
             let worker = &self.worker;
             let state = (worker.plan_version(), worker.health(), worker.unreachable());
@@ -270,7 +273,7 @@ impl Driver {
             self.send_report();
         }
         let delayed = self.delayed_in.next_due().min(self.delayed_out.next_due());
-        self.next_heartbeat.min(self.next_report).min(delayed)
+        self.next_look.min(self.next_report).min(delayed)
     }
 
     /// Compares what the process uses with the memory of the node that it stands for.
@@ -286,8 +289,8 @@ impl Driver {
         self.worker.set_memory_full(full);
     }
 
-    fn send_heartbeat(&mut self) {
-        let interval = self.heartbeat_interval.0.max(1);
+    fn set_heartbeat(&mut self, now: Timestamp) {
+        let interval = now.since(std::mem::replace(&mut self.looked, now)).0.max(1);
         let heartbeat = Heartbeat {
             queue_len: self.worker.queue_len(),
             service_time_ns: u32::try_from(self.busy.0 / self.handled.max(1)).unwrap_or(u32::MAX),
@@ -296,9 +299,7 @@ impl Driver {
             plan_version_low: self.worker.plan_version() as u32,
         };
         (self.handled, self.busy) = (0, Nanos(0));
-        let w = &self.welcome;
-        let bytes = heartbeat::encode(w.cluster, w.node, w.incarnation, &heartbeat);
-        self.socket.send(self.controller, &bytes);
+        self.heartbeats.set(heartbeat);
     }
 
     fn send_report(&mut self) {

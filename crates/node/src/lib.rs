@@ -9,6 +9,7 @@ mod config;
 mod driver;
 mod emulation;
 mod executor;
+mod heartbeats;
 mod ingress;
 mod limits;
 mod processor_time;
@@ -23,10 +24,11 @@ use agent::{Api, Outbox};
 use driver::{Driver, End};
 use e3_clock::Clock;
 use e3_engine::{EngineConfig, LogLine, Ticker};
+use e3_model::Accelerators;
 use e3_model::plan::{NodeHello, process_number};
-use e3_model::{Accelerators, Nanos};
 use e3_net::Doorbell;
 use executor::Executor;
+use heartbeats::Heartbeats;
 use limits::{EMULATION_TIMER_SLACK_NS, INSTANCES_MAX, PREEMPTION_TICK};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -118,6 +120,8 @@ pub fn run(config: NodeConfig) -> Result<(), NodeError> {
             let _ =
                 rustix::thread::set_current_timer_slack(NonZeroU64::new(EMULATION_TIMER_SLACK_NS));
         }
+        let sender = socket.sender().map_err(system("socket"))?;
+        let heartbeats = Heartbeats::start(sender, e3_net::address(controller), welcome)?;
         let driver = Driver::new(
             welcome,
             socket,
@@ -125,8 +129,7 @@ pub fn run(config: NodeConfig) -> Result<(), NodeError> {
             clock,
             agent_events,
             outbox,
-            e3_net::address(controller),
-            Nanos::from_millis(config.heartbeat_ms.max(1)),
+            heartbeats,
             executor,
             ingress.door.clone(),
         );

@@ -3,14 +3,11 @@
 
 use crate::cluster::Cluster;
 use crate::network::node_address;
-use e3_control::limits::HEARTBEAT_TIMEOUT;
 use e3_control::{Applied, Command, CommandError, Control, Membership};
 use e3_model::plan::{NodeHello, ShardPlan};
+use e3_model::timing::{HEARTBEAT_TIMEOUT, SILENCE_CHECK_INTERVAL};
 use e3_model::{Application, Nanos, NodeId, ShardKey, Topology};
 use std::collections::BTreeMap;
-
-/// The interval at which it checks the nodes.
-const LOOK_INTERVAL: Nanos = Nanos::from_millis(50);
 
 /// A controller that drives a simulated cluster.
 pub struct Controller {
@@ -98,7 +95,7 @@ impl Controller {
         let end = cluster.now + span;
         while cluster.now < end {
             self.look(cluster);
-            cluster.run(LOOK_INTERVAL.min(end.since(cluster.now)));
+            cluster.run(SILENCE_CHECK_INTERVAL.min(end.since(cluster.now)));
         }
     }
 

@@ -1,4 +1,4 @@
-//! Heartbeat: 16 bytes of payload every 50 ms from each node to the controller (E3, ATC 2019, 3).
+//! Heartbeat: 16 bytes of payload from each node to the controller (E3, ATC 2019, section 3).
 
 use crate::codec::{WireError, Write};
 use crate::datagram::{HEADER_LEN, Header, Kind, open, seal};

@@ -3,11 +3,10 @@
 use crate::cluster::credentials::read_token;
 use crate::cluster::state_dir::StateDir;
 use crate::cluster::supervisor::end_with_parent;
-use crate::limits::{HEARTBEAT_MS, HEARTBEAT_TIMEOUT_MS};
 use crate::ui::failure::{Exit, Failure};
 use clap::Args;
 use e3_controller::{ClientTimeouts, ControllerConfig, ControllerError};
-use e3_model::Nanos;
+use e3_model::timing::HEARTBEAT_TIMEOUT;
 use e3_node::NodeConfig;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -82,7 +81,7 @@ fn run_controller(args: &ControllerRun) -> Result<(), Failure> {
         listen: SocketAddr::from(([127, 0, 0, 1], args.port)),
         dir: state.controller_dir(),
         topology: state.stored_topology()?,
-        heartbeat_timeout: Nanos::from_millis(HEARTBEAT_TIMEOUT_MS),
+        heartbeat_timeout: HEARTBEAT_TIMEOUT,
         owner_token: read_token(&args.token_file)?,
         node_token: read_token(&args.node_token_file)?,
         client_timeouts: ClientTimeouts::default(),
@@ -109,7 +108,6 @@ fn run_node(args: &NodeRun) -> Result<(), Failure> {
         name: args.name.clone(),
         controller: args.url.clone(),
         data_dir: StateDir::new(&args.state).nodes_dir(),
-        heartbeat_ms: HEARTBEAT_MS,
         node_token: read_token(&args.node_token_file)?,
         api_token: read_token(&args.api_token_file)?,
     };

@@ -97,6 +97,7 @@ impl Worker {
             }
             Frame::LeaseRequest { sent, plan_version } => {
                 if self.may_need_lease(h.from, plan_version)
+                    && !self.reach.is_lease_futile(h.from)
                     && self.world.leases.on_request(
                         self.world.now,
                         (h.from, h.incarnation),

@@ -6,11 +6,11 @@ use crate::clock::SimClock;
 use crate::cluster::Cluster;
 use crate::network::{Party, node_address};
 use e3_model::plan::{NodeHello, NodePlan, NodeWelcome};
+use e3_model::timing::HEARTBEAT_INTERVAL;
 use e3_model::{Nanos, NodeId, Timestamp};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-const HEARTBEAT_INTERVAL: Nanos = Nanos::from_millis(50);
 /// As `RETRY_INTERVAL` of the node.
 const RETRY_INTERVAL: Nanos = Nanos::from_millis(200);
 /// As `EVENT_INTERVAL` and `REPORT_INTERVAL` of the node.

@@ -5,16 +5,15 @@
 use super::agents::{Agents, Answer};
 use crate::cluster::{CLUSTER, Cluster};
 use crate::disk::SimDisk;
-use e3_control::limits::{HEARTBEAT_TIMEOUT, PROGRESS_TIMEOUT};
+use e3_control::limits::PROGRESS_TIMEOUT;
 use e3_control::{Applied, Command, Control, Membership};
 use e3_model::plan::{NodeEvent, NodeHello};
+use e3_model::timing::{HEARTBEAT_TIMEOUT, SILENCE_CHECK_INTERVAL};
 use e3_model::{Application, Nanos, NodeId, ShardKey, Timestamp, Topology};
 use e3_random::Random;
 use e3_store::{Recovered, Store};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// `SILENCE_CHECK_INTERVAL` of the controller.
-const LOOK_INTERVAL: Nanos = Nanos::from_millis(100);
 /// `PLAN_WAIT` of the node.
 const PLAN_WAIT: Nanos = Nanos::from_secs(10);
 /// Heartbeats that wait for a paused controller; the system drops any more.
@@ -292,7 +291,7 @@ impl ControllerProcess {
             self.hear(cluster, agents, mail);
         }
         if now >= self.busy_until && now >= self.next_look {
-            self.next_look = now + LOOK_INTERVAL;
+            self.next_look = now + SILENCE_CHECK_INTERVAL;
             self.look(now);
         }
         if now >= self.busy_until {
