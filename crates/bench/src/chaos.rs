@@ -10,7 +10,7 @@ The application `kvs` on a cluster of its own: controller and six nodes on this 
 namespace of its own. A fail-over is timed from the fault to the first reply to a request that was sent after it,
 with a request every 2 ms for one shard at nodes that did not fail. `chaos.lost` and `chaos.repeated` are those of
 `e3 chaos kvs` with all its faults. `--minutes` sets the length of that run; the search for false fail-overs takes half
-of it.";
+of it. `--only` measures one part.";
 
 /// Longest fail-over.
 const FAILOVER_AIM_MS: f64 = 500.0;
@@ -57,23 +57,35 @@ pub struct Run {
 }
 
 /// Everything that was measured.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug, Default)]
 pub struct Measured {
     /// By fault.
     pub failovers: Vec<Failovers>,
     /// Faults of the controller, and the longest time without a reply in milliseconds.
     pub away: Vec<(String, f64)>,
     /// Without a fault.
-    pub quiet: Quiet,
+    pub quiet: Option<Quiet>,
     /// With all of them.
-    pub run: Run,
+    pub run: Option<Run>,
     /// Faults that could not be made here, and why.
     pub missing: Option<String>,
 }
 
-/// The figures.
+/// The figures of what was measured.
 pub fn figures(m: &Measured) -> Vec<Figure> {
-    let run = &m.run;
+    let mut figures = Vec::new();
+    if !m.failovers.is_empty() {
+        figures.push(failover(m));
+    }
+    if !m.away.is_empty() {
+        figures.push(away(&m.away));
+    }
+    figures.extend(m.quiet.as_ref().map(quiet));
+    figures.extend(m.run.iter().flat_map(losses));
+    figures
+}
+
+fn losses(run: &Run) -> [Figure; 2] {
     let mut what = format!(
         "of {} sent in {} minutes with {} faults; again: {}",
         run.sent, run.minutes, run.faults, run.replay
@@ -85,25 +97,20 @@ pub fn figures(m: &Measured) -> Vec<Figure> {
         let figure = Figure::new(name, value as f64, "requests", Better::Lower);
         figure.aim(0.0).note(note)
     };
-    let quiet = &m.quiet;
-    vec![
-        failover(m),
-        away(&m.away),
-        Figure::new(
-            "chaos.false_failovers",
-            quiet.failovers as f64,
-            "fail-overs",
-            Better::Lower,
-        )
-        .aim(0.0)
-        .note(format!(
-            "without a fault in {} minutes at {:.0} requests/s, three times the highest rate, with two busy \
-             loops beside it",
-            quiet.minutes, quiet.offered_rps
-        )),
+    [
         none_of("chaos.lost", run.lost, &what),
         none_of("chaos.repeated", run.repeated, "of the same"),
     ]
+}
+
+fn quiet(quiet: &Quiet) -> Figure {
+    let name = "chaos.false_failovers";
+    let figure = Figure::new(name, quiet.failovers as f64, "fail-overs", Better::Lower);
+    figure.aim(0.0).note(format!(
+        "without a fault in {} minutes at {:.0} requests/s, three times the highest rate, with two busy loops \
+         beside it",
+        quiet.minutes, quiet.offered_rps
+    ))
 }
 
 fn failover(m: &Measured) -> Figure {
@@ -113,7 +120,7 @@ fn failover(m: &Measured) -> Figure {
     let mut note: Vec<String> = m.failovers.iter().map(one).collect();
     note.extend(m.missing.clone());
     let mut figure = Figure::new("chaos.failover_ms", worst, "ms", Better::Lower);
-    if never || m.failovers.is_empty() {
+    if never {
         figure.value = None;
     }
     figure.aim(FAILOVER_AIM_MS).note(note.join("; "))
@@ -159,12 +166,12 @@ mod tests {
                 ms: vec![Some(300.0), Some(450.0), Some(200.0)],
             }],
             away: vec![("kill-controller".into(), 12.0)],
-            quiet: Quiet {
+            quiet: Some(Quiet {
                 failovers: 0,
                 minutes: 30.0,
                 offered_rps: 30_000.0,
-            },
-            run: Run {
+            }),
+            run: Some(Run {
                 minutes: 60.0,
                 faults: 400,
                 sent: 720_000,
@@ -172,7 +179,7 @@ mod tests {
                 repeated: 0,
                 reasons: Vec::new(),
                 replay: "e3 chaos kvs".into(),
-            },
+            }),
             missing: None,
         }
     }
@@ -183,9 +190,9 @@ mod tests {
         let faults: [fn(&mut Measured); 5] = [
             |m| m.failovers[0].ms[1] = Some(501.0),
             |m| m.away[0].1 = 21.0,
-            |m| m.quiet.failovers = 1,
-            |m| m.run.lost = 1,
-            |m| m.run.repeated = 1,
+            |m| m.quiet.as_mut().unwrap().failovers = 1,
+            |m| m.run.as_mut().unwrap().lost = 1,
+            |m| m.run.as_mut().unwrap().repeated = 1,
         ];
         for (at, fault) in faults.iter().enumerate() {
             let mut m = measured();
@@ -198,6 +205,16 @@ mod tests {
                 .collect();
             assert_eq!(missed, [at]);
         }
+    }
+
+    #[test]
+    fn what_was_not_measured_has_no_figure() {
+        let only = Measured {
+            away: measured().away,
+            ..Measured::default()
+        };
+        let names: Vec<String> = figures(&only).into_iter().map(|f| f.name).collect();
+        assert_eq!(names, ["chaos.controller_away_ms"]);
     }
 
     #[test]

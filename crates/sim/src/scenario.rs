@@ -193,6 +193,9 @@ pub enum Fault {
     CutController(u16),
     /// The second node receives nothing from the first.
     OneWay(u16, u16),
+    /// The second node receives nothing from the first, whose process is killed shortly after and
+    /// restarts at the end: what it sent last is lost.
+    CutAndKill(u16, u16),
     /// The controller receives nothing from a node, but the node receives from it.
     Unheard(u16),
     /// These nodes are cut off from the others.
@@ -253,6 +256,7 @@ impl Fault {
             Fault::CutPeers(_) => "cutPeers",
             Fault::CutController(_) => "cutController",
             Fault::OneWay(..) => "oneWay",
+            Fault::CutAndKill(..) => "cutAndKill",
             Fault::Unheard(_) => "unheard",
             Fault::Split(_) => "split",
             Fault::Pause(_) => "pause",

@@ -46,6 +46,9 @@ pub struct Bench {
     /// Length of the longest run of the group chaos, in minutes; the others depend on it
     #[arg(long, value_parser = chaos::minutes, default_value = "60", value_name = "MINUTES")]
     pub minutes: f64,
+    /// Measure only this part of the group chaos
+    #[arg(long, value_enum, value_name = "PART")]
+    pub only: Option<chaos::bench::Part>,
     /// Where modules and profiles come from.
     #[command(flatten)]
     pub sources: Sources,
@@ -63,7 +66,7 @@ pub fn run(args: &Bench, settings: &Settings) -> Result<(), Failure> {
             ("services", services::ABOUT, figures)
         }
         BenchGroup::Chaos => {
-            let figures = chaos::bench::run(args.minutes, &args.sources, settings)?;
+            let figures = chaos::bench::run(args, settings)?;
             ("chaos", e3_bench::chaos::ABOUT, figures)
         }
         BenchGroup::Demo => ("demo", demo::ABOUT, demo(&args.sources, settings)?),

@@ -12,6 +12,8 @@ use e3_model::{Nanos, NodeId, ShardKey};
 const EXIT_NS_MAX: u64 = 20_000_000;
 /// How long after the start of a move a node is killed.
 const MOVE_MS_MAX: u64 = 120;
+/// How long after a way was cut the node is killed: while it may commit, or has just lost its leases.
+const CUT_MS_MAX: u64 = 300;
 
 impl Run<'_> {
     /// Begins a fault.
@@ -54,14 +56,16 @@ impl Run<'_> {
             Fault::MoveAndKill(choice) => {
                 if let Some(nodes) = self.migrate(*choice) {
                     let victim = *self.random.pick(&nodes);
-                    let after = Nanos::from_millis(1 + self.random.below(MOVE_MS_MAX));
-                    self.kills.push((self.cluster.now + after, victim));
+                    self.kill_within(MOVE_MS_MAX, victim);
                 }
             }
             Fault::Update(app) => self.update(*app),
             fault => {
                 for (from, to) in self.cuts_of(fault) {
                     self.cluster.cuts.cut(from, to);
+                }
+                if let Fault::CutAndKill(node, _) = fault {
+                    self.kill_within(CUT_MS_MAX, *node);
                 }
             }
         }
@@ -130,6 +134,9 @@ impl Run<'_> {
                 for (from, to) in self.cuts_of(fault) {
                     self.cluster.cuts.heal(from, to);
                 }
+                if let Fault::CutAndKill(node, _) = fault {
+                    self.revive(*node);
+                }
             }
         }
     }
@@ -180,7 +187,9 @@ impl Run<'_> {
                 others.flat_map(|p| both(p, Party::Node(*node))).collect()
             }
             Fault::CutController(node) => both(Party::Controller, Party::Node(*node)).to_vec(),
-            Fault::OneWay(from, to) if from != to => vec![(Party::Node(*from), Party::Node(*to))],
+            Fault::OneWay(from, to) | Fault::CutAndKill(from, to) if from != to => {
+                vec![(Party::Node(*from), Party::Node(*to))]
+            }
             Fault::Unheard(node) => vec![(Party::Node(*node), Party::Controller)],
             Fault::Split(side) => {
                 let is_inside = |p: &Party| matches!(p, Party::Node(n) if side.contains(n));
@@ -250,7 +259,12 @@ impl Run<'_> {
         }
     }
 
-    /// Carries out the kills that follow moves.
+    fn kill_within(&mut self, ms: u64, node: u16) {
+        let after = Nanos::from_millis(1 + self.random.below(ms));
+        self.kills.push((self.cluster.now + after, node));
+    }
+
+    /// Carries out the kills that follow other faults.
     pub(super) fn kill_late(&mut self) {
         let now = self.cluster.now;
         let (due, later) = std::mem::take(&mut self.kills)

@@ -209,7 +209,7 @@ fn script(random: &mut Random, scenario: &Scenario) -> Vec<Act> {
     script
 }
 
-const KINDS: u64 = 31;
+const KINDS: u64 = 32;
 /// How long the operator acts on shards that wait.
 const FORGET_MS: u64 = 10_000;
 
@@ -218,7 +218,7 @@ fn fault(random: &mut Random, kind: u64, scenario: &Scenario) -> (Fault, u64) {
     let nodes = u64::from(scenario.nodes());
     let node = random.below(nodes) as u16;
     // Below, about and above the time after which the controller takes a node for lost.
-    let span_ms = *random.pick(&[50, 200, 600, 900, 1_100, 1_500, 3_000, 8_000]);
+    let span_ms = *random.pick(&[50, 150, 270, 320, 400, 1_000, 3_000, 8_000]);
     let fault = match kind {
         0 => Fault::Loss(Wire {
             loss_permille: *random.pick(&[20, 50, 200, 500]),
@@ -268,6 +268,7 @@ fn fault(random: &mut Random, kind: u64, scenario: &Scenario) -> (Fault, u64) {
         27 => Fault::Update(random.index(scenario.apps.len())),
         28 => Fault::LostWrites,
         29 => Fault::BitRot,
+        30 => Fault::CutAndKill(node, random.below(nodes) as u16),
         _ => return (Fault::Forget(*random.pick(&[0, 500, 3_000])), FORGET_MS),
     };
     (fault, span_ms)

@@ -8,12 +8,14 @@ use super::probe::{self, Answer};
 use super::processes::Processes;
 use super::schedule::{PRIMARY_OF, Planned};
 use super::{Chaos, prepare};
+use crate::commands::bench::Bench;
 use crate::commands::load::{self, Plan};
 use crate::documents::Sources;
 use crate::limits::{CHAOS_DEADLINE, CHAOS_RATE_RPS_DEFAULT, FAILOVER_MAX, PROBE_BEFORE};
 use crate::settings::Settings;
 use crate::ui::failure::{Exit, Failure};
 use crate::ui::output::{self, Output};
+use clap::ValueEnum;
 use e3_bench::Figure;
 use e3_bench::chaos::{Failovers, Measured, Quiet, Run, figures};
 use e3_model::plan::Role;
@@ -42,35 +44,55 @@ const FLOOD_FOR: Duration = Duration::from_secs(5);
 /// Busy loops beside a load that is too high.
 const BUSY_LOOPS: usize = 2;
 
-/// Measures everything; `minutes` is the length of the run with all faults.
-pub fn run(minutes: f64, sources: &Sources, settings: &Settings) -> Result<Vec<Figure>, Failure> {
+/// Parts of the group.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Part {
+    /// Fail-overs after each fault
+    Failover,
+    /// Service while the controller is away
+    Controller,
+    /// False fail-overs under load
+    Load,
+    /// Losses in a long run with all faults
+    Run,
+}
+
+/// Measures all parts, or one; each on a cluster of its own.
+pub fn run(args: &Bench, settings: &Settings) -> Result<Vec<Figure>, Failure> {
+    let (minutes, sources) = (args.minutes, &args.sources);
     let is_root = rustix::process::geteuid().is_root();
     if is_root {
         network::enter()?;
     }
-    let rounds = ((minutes / 60.0 * ROUNDS) as u32).clamp(ROUNDS_MIN, ROUNDS as u32);
-    let stage = Stage::start(is_root, sources, settings)?;
-    let mut failovers = Vec::new();
-    for fault in FAILOVERS {
-        if fault.needs_network() && !is_root {
-            continue;
+    let stage = || Stage::start(is_root, sources, settings);
+    let mut measured = Measured::default();
+    let parts = Part::value_variants().iter().copied();
+    for part in parts.filter(|p| args.only.is_none_or(|only| only == *p)) {
+        match part {
+            Part::Failover => {
+                let rounds = (minutes / 60.0 * ROUNDS) as u32;
+                let rounds = rounds.clamp(ROUNDS_MIN, ROUNDS as u32);
+                let stage = stage()?;
+                for fault in FAILOVERS {
+                    if fault.needs_network() && !is_root {
+                        let missing = "one-way and cut-peers were not tried: they need root";
+                        measured.missing = Some(missing.into());
+                        continue;
+                    }
+                    measured.failovers.push(stage.failovers(fault, rounds)?);
+                }
+            }
+            Part::Controller => {
+                let stage = stage()?;
+                for fault in AWAY {
+                    measured.away.push((fault.to_string(), stage.away(fault)?));
+                }
+            }
+            Part::Load => measured.quiet = Some(stage()?.quiet(minutes / 2.0)?),
+            Part::Run => measured.run = Some(long_run(minutes, is_root, sources, settings)?),
         }
-        failovers.push(stage.failovers(fault, rounds)?);
     }
-    let mut away = Vec::new();
-    for fault in AWAY {
-        away.push((fault.to_string(), stage.away(fault)?));
-    }
-    let quiet = stage.quiet(minutes / 2.0)?;
-    drop(stage);
-    let missing = (!is_root).then(|| "one-way and cut-peers were not tried: they need root".into());
-    Ok(figures(&Measured {
-        failovers,
-        away,
-        quiet,
-        run: long_run(minutes, is_root, sources, settings)?,
-        missing,
-    }))
+    Ok(figures(&measured))
 }
 
 /// A cluster with the application.
@@ -167,7 +189,10 @@ impl Stage {
             let (began, all) =
                 self.probe(fault, length, |began, all, _| first(began, all).is_some())?;
             let took = first(began, &all).map(|took| took.as_secs_f64() * 1e3);
-            output::say(&format!("{fault}: fail-over after {took:.0?} ms"));
+            output::say(&match took {
+                Some(ms) => format!("{fault}: fail-over after {ms:.0} ms"),
+                None => format!("{fault}: no reply in time"),
+            });
             ms.push(took);
         }
         let fault = fault.to_string();
