@@ -27,21 +27,21 @@ pub const LEASE: Nanos = Nanos::from_millis(240);
 /// What the holder of a lease gives away for clocks that run at different speed.
 pub const LEASE_MARGIN: Nanos = Nanos::from_millis(24);
 /// Between two requests for a lease.
-pub const LEASE_INTERVAL: Nanos = Nanos::from_millis(60);
+pub const LEASE_INTERVAL: Nanos = PROBE_INTERVAL;
 
-/// Between two probes of the way to a peer.
-pub const PROBE_INTERVAL: Nanos = Nanos::from_millis(40);
+/// Between two probes of the way to a peer. Requests for leases share their datagrams.
+pub const PROBE_INTERVAL: Nanos = Nanos::from_millis(50);
 /// Probes that a node sends in a second at most. With more peers it asks each of them less often.
 pub const PROBES_PER_S_MAX: u64 = 400;
 /// Periods without an answer in a row after which a peer counts as unreachable: no sooner than the
 /// leases between the two have run out, so that nothing stops that could have gone on.
-pub const PROBES_MISSED: u32 = 7;
+pub const PROBES_MISSED: u32 = 6;
 /// The same after which it is granted no lease: it could not hear of it. So what it was promised has
 /// run out when it is replaced.
 pub const PROBES_MISSED_UNLEASED: u32 = 3;
 /// Answers in a row after which it counts as reachable again, so that a way that comes and goes does
 /// not move shards each time.
-pub const PROBES_ANSWERED: u32 = 50;
+pub const PROBES_ANSWERED: u32 = 40;
 
 const _: () = assert!(
     HEARTBEAT_INTERVAL.0 * 10 <= HEARTBEAT_TIMEOUT.0,

@@ -13,6 +13,10 @@ use e3_sim::Scenario;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+/// A scenario allocates a great deal, mostly small and short-lived.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Runs random scenarios of the simulator.
 #[derive(Parser)]
 #[command(name = "nemesis")]

@@ -2,7 +2,9 @@
 
 use e3_model::{Nanos, Timestamp};
 
-const MILLION: i128 = 1_000_000;
+const MILLION: i64 = 1_000_000;
+/// No run takes so long.
+const FOREVER: Nanos = Nanos::from_secs(100 * 365 * 86_400);
 
 /// A clock that shows `shown` at the true time `set` and runs fast by some millionths.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -22,11 +24,9 @@ impl SimClock {
 
     /// A clock that is off by `offset_ms` at the true time `now`.
     pub fn new(now: Timestamp, offset_ms: i64, fast_ppm: i64) -> SimClock {
-        let offset_ns = i128::from(offset_ms) * MILLION;
-        let shown = (i128::from(now.0) + offset_ns).max(0);
         SimClock {
             set: now,
-            shown: Timestamp(shown as u64),
+            shown: Timestamp(now.0.saturating_add_signed(offset_ms * MILLION)),
             fast_ppm,
         }
     }
@@ -36,20 +36,21 @@ impl SimClock {
         if *self == SimClock::TRUE {
             return at;
         }
-        let passed = i128::from(at.0) - i128::from(self.set.0);
-        let counted = passed * (MILLION + i128::from(self.fast_ppm)) / MILLION;
-        Timestamp((i128::from(self.shown.0) + counted).max(0) as u64)
+        let passed = difference(at, self.set);
+        let ahead = scale(passed, self.fast_ppm, MILLION);
+        Timestamp(self.shown.0.saturating_add_signed(passed + ahead))
     }
 
     /// The first true time at which it shows `shown` or more.
     pub fn when(&self, shown: Timestamp) -> Timestamp {
-        if *self == SimClock::TRUE || shown == Timestamp::MAX {
+        if *self == SimClock::TRUE || shown > self.shown + FOREVER {
             return shown;
         }
-        let counted = i128::from(shown.0) - i128::from(self.shown.0);
-        let passed = counted * MILLION / (MILLION + i128::from(self.fast_ppm));
-        let at = (i128::from(self.set.0) + passed).clamp(0, i128::from(u64::MAX - 2));
-        let mut at = Timestamp(at as u64);
+        let counted = difference(shown, self.shown);
+        let ahead = scale(counted, self.fast_ppm, MILLION + self.fast_ppm);
+        // Rounded down, since what is ahead was rounded down.
+        let passed = counted - ahead - 1;
+        let mut at = Timestamp(self.set.0.saturating_add_signed(passed));
         while self.shown(at) < shown {
             at += Nanos(1);
         }
@@ -63,6 +64,20 @@ impl SimClock {
             shown: self.shown(now),
             fast_ppm,
         }
+    }
+}
+
+/// `a - b` in nanoseconds.
+fn difference(a: Timestamp, b: Timestamp) -> i64 {
+    a.0.wrapping_sub(b.0) as i64
+}
+
+/// `span * by / of`, rounded down. The usual spans need no division of 128 bits, which takes longer
+/// than everything else that the simulator does for an event.
+fn scale(span: i64, by: i64, of: i64) -> i64 {
+    match span.checked_mul(by) {
+        Some(product) => product.div_euclid(of),
+        None => (i128::from(span) * i128::from(by)).div_euclid(i128::from(of)) as i64,
     }
 }
 
@@ -80,7 +95,9 @@ mod tests {
                 let at = clock.when(shown);
                 assert!(clock.shown(at) >= shown);
                 assert!(at <= now + Nanos(span + 1));
+                assert!(clock.shown(Timestamp(at.0 - 1)) < shown, "it is the first");
             }
+            assert_eq!(clock.when(Timestamp::MAX), Timestamp::MAX);
         }
     }
 }
