@@ -37,7 +37,7 @@ spec:
       module: {module}
       stateful: true
       replicas: 2
-      deadline: 50ms
+      deadline: 200ms
       resources: {{cpu: 0.1, memory: 16Mi}}
       collections:
         - {{name: attempts, kind: counter}}
@@ -207,13 +207,13 @@ fn services_that_misbehave_fail_alone() {
     let file = e3.file("loops.yaml", &crooked("loops", "loops.wasm"));
     e3.good(&["deploy", &file]);
     for reply in answers(&e3, "loops", &vec![vec![1]; 3]) {
-        failed(&reply, "handler exceeded its 50 ms deadline");
+        failed(&reply, "handler exceeded its 200 ms deadline");
     }
     told(
         &e3,
         "loops",
         "lastFailure",
-        "handler exceeded its 50 ms deadline",
+        "handler exceeded its 200 ms deadline",
     );
 
     // A module that runs and does everything wrong: see test-services/misbehave.
@@ -221,7 +221,7 @@ fn services_that_misbehave_fail_alone() {
     e3.good(&["deploy", &file, "--wait"]);
     let faults: [(&[u8], &str); 5] = [
         (&[1], "unreachable"),
-        (&[2], "handler exceeded its 50 ms deadline"),
+        (&[2], "handler exceeded its 200 ms deadline"),
         (&[3], "bytes of memory, must be at most 16777216"),
         (&[6, 7], "handler returned 7, must be 0"),
         (&[8], "out of bounds memory access"),
