@@ -120,7 +120,9 @@ impl Core {
             let alone = service.when_alone == WhenAlone::Refuse
                 && service.replicas > 1
                 && !own.backups.iter().any(|b| b.required);
-            let reason = if !nodes.is_empty() {
+            let reason = if own.clock_off {
+                Reason::ClockOff
+            } else if !nodes.is_empty() {
                 Reason::NoLease { nodes }
             } else if alone {
                 Reason::Alone

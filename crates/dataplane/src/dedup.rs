@@ -186,6 +186,7 @@ impl DedupTable {
     fn forget(&mut self, now: Timestamp) {
         while let Some(Reverse((until, op, slot, id))) = self.order.peek().copied()
             && until < now
+            && !deliberate::is(Fault::NothingForgotten)
         {
             self.order.pop();
             let Some(client) = self.clients.get_mut(&(slot, id.request.client)) else {
@@ -242,6 +243,11 @@ impl DedupTable {
     /// About what is remembered takes, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// Messages that have a place in the order of forgetting: those that are remembered, and more.
+    pub(crate) fn places(&self) -> usize {
+        self.order.len()
     }
 
     /// Messages remembered.

@@ -19,6 +19,8 @@ e3_model::deliberate_faults! {
     NoDuplicateCheck,
     /// Messages are forgotten as soon as another one is handled.
     ForgetEarly,
+    /// Nothing is forgotten.
+    NothingForgotten,
     /// A retry of a handled message is not answered again.
     RetryUnanswered,
     /// A new primary does not resend what its predecessor may not have sent.

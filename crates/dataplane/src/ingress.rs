@@ -301,6 +301,11 @@ impl Ingress {
         self.counts.remove(&app);
     }
 
+    /// Requests that it remembers.
+    pub(crate) fn sessions(&self) -> usize {
+        self.sessions.len()
+    }
+
     /// Requests that hold a place.
     pub(crate) fn in_flight(&self) -> u32 {
         self.in_flight.values().sum()

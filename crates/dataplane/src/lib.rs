@@ -39,4 +39,4 @@ mod transfer;
 mod worker;
 
 pub use config::Config;
-pub use worker::{Health, Output, Worker};
+pub use worker::{Health, Kept, Output, Worker};

@@ -88,6 +88,14 @@ impl Links {
         self.sender_tables.get(&link.app)?.get(cell)
     }
 
+    /// Messages that channels hold, at both ends.
+    pub(crate) fn open(&self) -> usize {
+        let sent = |end: &SendEnd| end.sender.outstanding() + end.sender.waiting();
+        let to_send: usize = self.senders.iter().map(|(_, end)| sent(end)).sum();
+        let ends = self.receivers.iter();
+        to_send + ends.map(|(_, end)| end.receiver.ready()).sum::<usize>()
+    }
+
     /// All sending ends, ordered by their channels.
     pub(crate) fn senders(&self) -> Vec<&SendEnd> {
         let mut all: Vec<_> = self.senders.iter().map(|(_, end)| end).collect();

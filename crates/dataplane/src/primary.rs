@@ -102,6 +102,7 @@ impl Primary {
         let service = cx.app.service(shard.key);
         let alone = service.replicas > 1 && self.streams.required().next().is_none();
         (cx.now >= self.serve_at || deliberate::is(Fault::ServeAtIgnored))
+            && !cx.is_clock_off
             && self
                 .streams
                 .required()

@@ -1,9 +1,13 @@
-//! Which peers can be reached, there and back.
+//! Which peers can be reached, there and back, and whose clocks agree with this node's.
 //!
 //! Every node asks every other one in short periods, so that a node that is cut off from the others,
 //! but not from the controller, is noticed whether or not they have anything to say to each other.
+//! A peer whose clock is far from this one's could get no lease, so it counts as unreachable; if most
+//! clocks are, it is this node's that is wrong.
+//!
 //! Misses are counted, not timed: a process that was paused has asked nobody meanwhile.
 
+use crate::limits::CLOCK_SKEW_MAX;
 use e3_model::plan::Peer;
 use e3_model::timing::*;
 use e3_model::{Nanos, NodeId, Timestamp};
@@ -28,9 +32,11 @@ struct Way {
     answered: u32,
     /// Periods without an answer in a row.
     missed: u32,
-    /// It was open since the peer's process joined. One that never was is no news.
+    /// The peer's process has answered since it joined. A way that never was open is no news.
     was_open: bool,
     is_cut: bool,
+    /// The last answer came with a time that is far from this node's.
+    is_clock_far: bool,
 }
 
 impl Reach {
@@ -70,14 +76,31 @@ impl Reach {
         others.into_iter()
     }
 
-    /// A peer answers the probe of `sent`. On a busy machine an answer may take several periods; one
-    /// that is older than what makes a way count as cut says nothing about it.
-    pub(crate) fn on_answer(&mut self, from: NodeId, sent: Timestamp) {
+    /// A peer answers the probe of `sent`, when its clock shows `theirs`. On a busy machine an answer
+    /// may take several periods; one that is older than what makes a way count as cut says nothing
+    /// about it.
+    pub(crate) fn on_answer(
+        &mut self,
+        now: Timestamp,
+        from: NodeId,
+        sent: Timestamp,
+        theirs: Timestamp,
+    ) {
         if self.asked.contains(&sent)
             && let Some(way) = self.ways.get_mut(&from)
         {
-            way.is_answered = true;
+            // With equal clocks it lies between the two.
+            let off = theirs.since(now).max(sent.since(theirs));
+            way.is_clock_far = off > CLOCK_SKEW_MAX;
+            way.is_answered = !way.is_clock_far;
+            way.was_open = true;
         }
+    }
+
+    /// Whether the clocks of more than half of all nodes are far from this one's.
+    pub(crate) fn is_clock_off(&self) -> bool {
+        let far = self.ways.values().filter(|w| w.is_clock_far).count();
+        far * 2 > self.ways.len() + 1
     }
 
     /// Peers that could be reached before and cannot be now.
@@ -106,7 +129,6 @@ impl Way {
     }
 
     fn on_period(&mut self) {
-        self.was_open |= self.is_answered;
         if std::mem::take(&mut self.is_answered) {
             (self.answered, self.missed) = (self.answered + 1, 0);
         } else {
@@ -149,6 +171,12 @@ mod tests {
             }
         }
 
+        /// The peer answers a probe, with the same clock.
+        fn answer(&mut self, sent: Timestamp) {
+            let now = Timestamp(self.now);
+            self.reach.on_answer(now, PEER, sent, now);
+        }
+
         /// Periods with answers or without; whether the peer is unreachable then.
         fn periods(&mut self, count: u32, answered: bool) -> bool {
             for _ in 0..count {
@@ -157,7 +185,7 @@ mod tests {
                 let asked: Vec<_> = self.reach.ask(now, THIS, &self.peers).collect();
                 assert_eq!(asked, [PEER]);
                 if answered {
-                    self.reach.on_answer(PEER, now);
+                    self.reach.on_answer(now, PEER, now, now);
                 }
             }
             self.reach.unreachable() == [PEER]
@@ -189,11 +217,11 @@ mod tests {
         for _ in 0..50 {
             let sent = Timestamp(pair.now + 1);
             assert!(!pair.periods(PROBES_MISSED - 1, false));
-            pair.reach.on_answer(PEER, sent);
+            pair.answer(sent);
         }
         for _ in 0..window {
             pair.periods(1, false);
-            pair.reach.on_answer(PEER, Timestamp(pair.now - window));
+            pair.answer(Timestamp(pair.now - window));
         }
         assert!(pair.periods(1, false));
         pair.peers.get_mut(&PEER).unwrap().incarnation = 2;
@@ -213,6 +241,33 @@ mod tests {
         // Sooner than it counts as reachable.
         assert!(pair.periods(2, true));
         assert!(!pair.reach.is_lease_futile(PEER));
+    }
+
+    #[test]
+    fn a_peer_whose_clock_is_far_away_is_unreachable_and_most_of_them_show_the_own_fault() {
+        let far = Nanos(CLOCK_SKEW_MAX.0 + 1);
+        let begin = Timestamp::ZERO + far;
+        let peer = |node| (NodeId(node), Pair::new().peers[&PEER].clone());
+        let peers: BTreeMap<NodeId, Peer> = (0..4).map(peer).collect();
+        for (off, is_own_fault) in [(0, false), (1, false), (2, false), (3, true)] {
+            let mut reach = Reach::default();
+            let mut now = begin;
+            for period in 0..=PROBES_MISSED {
+                let theirs = if period % 2 == 0 {
+                    now - far
+                } else {
+                    now + far
+                };
+                for (number, node) in (0..).zip(reach.ask(now, THIS, &peers)) {
+                    let clock = if number < off { theirs } else { now };
+                    reach.on_answer(now, node, now, clock);
+                }
+                assert_eq!(reach.is_clock_off(), is_own_fault);
+                now += PROBE_INTERVAL;
+            }
+            let _ = reach.ask(now, THIS, &peers);
+            assert_eq!(reach.unreachable().len(), off);
+        }
     }
 
     #[test]

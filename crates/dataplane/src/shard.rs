@@ -52,6 +52,8 @@ pub(crate) struct World {
     pub(crate) leases: Leases,
     /// Why nothing new is handled, if the node's memory is used up.
     pub(crate) memory_full: Option<String>,
+    /// This node's clock is wrong: what it says about deadlines, and leases, is worth nothing.
+    pub(crate) is_clock_off: bool,
 }
 
 /// The world around a replica during one transition.
@@ -63,6 +65,7 @@ pub(crate) struct Context<'a> {
     pub(crate) leases: &'a Leases,
     pub(crate) peers: &'a BTreeMap<NodeId, Peer>,
     pub(crate) memory_full: Option<&'a str>,
+    pub(crate) is_clock_off: bool,
 }
 
 impl World {
@@ -75,6 +78,7 @@ impl World {
             leases: &self.leases,
             peers: &self.plan.peers,
             memory_full: self.memory_full.as_deref(),
+            is_clock_off: self.is_clock_off,
         })
     }
 }

@@ -37,7 +37,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 
-pub use report::Health;
+pub use report::{Health, Kept};
 
 /// What the driver must do.
 #[derive(Debug)]
@@ -135,6 +135,7 @@ impl Worker {
                 apps: BTreeMap::new(),
                 leases: Leases::default(),
                 memory_full: None,
+                is_clock_off: false,
             },
             replicas: Slab::new(),
             past: BTreeMap::new(),
@@ -223,6 +224,7 @@ impl Worker {
                 for node in self.reach.ask(now, this, peers) {
                     self.packer.frame(node, &Frame::Probe { sent: now });
                 }
+                self.check_clock();
             }
             Timer::Leases => {
                 self.timers
@@ -231,6 +233,19 @@ impl Worker {
                 self.ingress.forget(self.world.now);
             }
         }
+    }
+
+    /// Stops or resumes all work as this node's clock is wrong or right.
+    fn check_clock(&mut self) {
+        let is_off = self.reach.is_clock_off();
+        if std::mem::replace(&mut self.world.is_clock_off, is_off) && !is_off {
+            self.wake_all();
+        }
+    }
+
+    /// Whether this node's clock is far from most others', so that it serves nothing.
+    pub fn is_clock_off(&self) -> bool {
+        self.world.is_clock_off
     }
 
     fn request_leases(&mut self) {

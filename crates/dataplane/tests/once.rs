@@ -289,3 +289,34 @@ fn a_wrong_clock_drops_no_message_for_good() {
     assert_eq!(letters.len(), 1, "it is nowhere");
     assert_eq!(c.shard(shard(0, 0)).primary, NodeId(0));
 }
+
+#[test]
+fn a_node_whose_clock_is_wrong_serves_nothing_and_its_peers_serve_on() {
+    for ahead_s in [3, 3_600] {
+        // Every copy is alone, so that no lease stops it.
+        let mut c = Cluster::new(LINE, 4, |key| vec![key.service.0]);
+        c.nodes.get_mut(&0).unwrap().ahead = Nanos::from_secs(ahead_s);
+        c.pass(500);
+        for (node, is_off) in [(0, true), (1, false), (2, false), (3, false)] {
+            assert_eq!(c.nodes[&node].worker.is_clock_off(), is_off, "node {node}");
+        }
+        let report = c.report(0, shard(0, 0));
+        assert!(report.clock_off && !report.serving);
+        let deadline = c.clock(1) + Nanos::from_secs(15);
+        for node in [0, 1] {
+            let seq = u64::from(node) + 1;
+            c.request(node, seq, 0, b"k", deadline);
+            c.pass(500);
+            assert_eq!(c.outcomes(seq), [], "at node {node}, {ahead_s} s ahead");
+        }
+        assert_eq!(c.count(0, shard(0, 0), 1, 2), 0);
+        // Whoever sets the clock right restarts the process.
+        c.kill(0);
+        c.start(0, 2);
+        c.publish();
+        c.pass(500);
+        c.request(0, 1, 1, b"k", deadline);
+        c.pass(500);
+        assert_eq!(c.outcomes(1), [Outcome::Done]);
+    }
+}

@@ -304,6 +304,9 @@ pub struct InstanceReport {
     /// The primary may handle and commit now.
     #[serde(default)]
     pub serving: bool,
+    /// It may not, since the clock of its node is wrong.
+    #[serde(default)]
+    pub clock_off: bool,
     /// How long entries have waited without any commit; 0 below the bound that counts as stalled.
     #[serde(default)]
     pub stalled: Nanos,

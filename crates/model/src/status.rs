@@ -129,6 +129,8 @@ pub enum Reason {
     },
     /// The leases of the primary before it still run.
     PredecessorLeased,
+    /// The clock of its node is wrong.
+    ClockOff,
     /// It has no backup, and `whenAlone` is `refuse`.
     Alone,
     /// Entries wait for the acknowledgements of these backups.
@@ -171,6 +173,9 @@ impl fmt::Display for Reason {
             Reason::NoLease { nodes } => write!(f, "no lease from {}", nodes.join(", ")),
             Reason::PredecessorLeased => {
                 f.write_str("the leases of the primary before it still run")
+            }
+            Reason::ClockOff => {
+                f.write_str("its node's clock is more than 2 s from most others': set it right and restart the node")
             }
             Reason::Alone => f.write_str("it has no backup, and whenAlone is refuse"),
             Reason::NoCommit { nodes, for_ms } => {
@@ -298,11 +303,13 @@ pub enum DropReason {
     /// A request before the node's first plan.
     #[serde(rename = "no plan")]
     NoPlan,
+    /// A request while the node's clock is wrong.
+    Clock,
 }
 
 impl DropReason {
     /// All of them.
-    pub const ALL: [DropReason; 21] = [
+    pub const ALL: [DropReason; 22] = [
         DropReason::Header,
         DropReason::Length,
         DropReason::Checksum,
@@ -324,6 +331,7 @@ impl DropReason {
         DropReason::Output,
         DropReason::Plan,
         DropReason::NoPlan,
+        DropReason::Clock,
     ];
 
     /// As in JSON and in the metrics.
@@ -350,6 +358,7 @@ impl DropReason {
             DropReason::Output => "output",
             DropReason::Plan => "plan",
             DropReason::NoPlan => "no plan",
+            DropReason::Clock => "clock",
         }
     }
 }

@@ -61,6 +61,7 @@ pub(crate) struct Driver {
     delayed_in: DelayLine,
     delayed_out: DelayLine,
     memory: MemoryUse,
+    is_clock_off: bool,
 }
 
 impl Driver {
@@ -105,6 +106,7 @@ impl Driver {
             delayed_in: DelayLine::new(welcome.link_latency),
             delayed_out: DelayLine::new(welcome.link_latency),
             memory: MemoryUse::Fits,
+            is_clock_off: false,
         }
     }
 
@@ -253,6 +255,7 @@ impl Driver {
             self.check_memory();
             self.set_heartbeat(now);
             self.next_look = now + HEARTBEAT_INTERVAL;
+            self.log_clock();
             let events = self.worker.events();
             let worker = &self.worker;
             let state = (worker.plan_version(), worker.health(), worker.unreachable());
@@ -274,6 +277,19 @@ impl Driver {
         }
         let delayed = self.delayed_in.next_due().min(self.delayed_out.next_due());
         self.next_look.min(self.next_report).min(delayed)
+    }
+
+    fn log_clock(&mut self) {
+        let is_off = self.worker.is_clock_off();
+        if std::mem::replace(&mut self.is_clock_off, is_off) == is_off {
+            return;
+        }
+        match is_off {
+            true => tracing::error!(
+                "the clock is more than 2 s from most others'; set it right and restart the node"
+            ),
+            false => tracing::info!("the clock is right; the node serves again"),
+        }
     }
 
     /// Compares what the process uses with the memory of the node that it stands for.

@@ -169,9 +169,11 @@ fn in_frame(frame: &mut Frame<'_>, random: &mut Random) {
             0 => sent.0 = other(sent.0, random),
             _ => *plan_version = other(*plan_version, random),
         },
-        Frame::LeaseGrant { sent } | Frame::Probe { sent } | Frame::ProbeAnswer { sent } => {
-            sent.0 = other(sent.0, random);
-        }
+        Frame::LeaseGrant { sent } | Frame::Probe { sent } => sent.0 = other(sent.0, random),
+        Frame::ProbeAnswer { sent, now } => match random.below(2) {
+            0 => sent.0 = other(sent.0, random),
+            _ => now.0 = other(now.0, random),
+        },
         Frame::Reply {
             app,
             request,

@@ -21,6 +21,7 @@ use crate::scenario::{Act, ClientShape, Scenario, app_id};
 use crate::service::Service;
 use agents::Agents;
 use controller::ControllerProcess;
+use e3_dataplane::limits::DEDUP_GRACE;
 use e3_model::{Nanos, Timestamp};
 use e3_random::Random;
 use operator::Operator;
@@ -37,6 +38,12 @@ pub const RECOVERY: Nanos = Nanos::from_secs(40);
 pub const PROBE: Nanos = Nanos::from_secs(10);
 /// Requests after healing that show that an application works.
 const PROBES: u64 = 20;
+/// The same after the deadlines: enough that every shard gets some, and forgets what is too old.
+const PROBES_LATE: u64 = 100;
+/// Longest deadline of a scenario that goes on until all its requests must be forgotten.
+const DEADLINE_SHORT_MS: u64 = 3_000;
+/// How long after that.
+const FORGOTTEN_AFTER: Nanos = Nanos(DEDUP_GRACE.0 + 5_000_000_000);
 /// The invariants of a node are checked once in this many of its steps, as each check looks at all
 /// channels.
 const VALIDATES_EVERY: u64 = 64;
@@ -159,7 +166,14 @@ impl<'a> Run<'a> {
             self.check_settled();
         }
         if self.is_sound() {
-            self.probe();
+            self.probe(PROBES);
+            self.check_idle();
+        }
+        let is_short = |c: &ClientShape| !c.is_keyed && c.deadline_ms <= DEADLINE_SHORT_MS;
+        if self.is_sound() && self.scenario.clients.iter().all(is_short) {
+            self.wait(Nanos::from_millis(DEADLINE_SHORT_MS) + FORGOTTEN_AFTER);
+            self.probe(PROBES_LATE);
+            self.check_forgotten();
         }
         if self.is_sound() {
             self.check_effects();
@@ -266,13 +280,20 @@ impl<'a> Run<'a> {
             && self.copies_are_complete()
     }
 
+    fn wait(&mut self, span: Nanos) {
+        let until = self.cluster.now + span;
+        while self.cluster.now < until {
+            self.step();
+        }
+    }
+
     /// Sends new requests, which must be handled now.
-    fn probe(&mut self) {
+    fn probe(&mut self, requests: u64) {
         let first = self.cluster.clients.len();
         for app in 0..self.scenario.apps.len() {
             let shape = ClientShape {
                 app,
-                requests: PROBES,
+                requests,
                 burst: 1,
                 keys: 1_000,
                 deadline_ms: PROBE.as_millis(),
@@ -293,10 +314,7 @@ impl<'a> Run<'a> {
         }
         self.check_probes(first);
         // The last requests may still have effects after their answers.
-        let quiet = self.cluster.now + Nanos::from_secs(1);
-        while self.cluster.now < quiet {
-            self.step();
-        }
+        self.wait(Nanos::from_secs(1));
     }
 
     fn summary(&self, recovered_after: Nanos) -> Summary {

@@ -214,6 +214,8 @@ pub enum Fault {
     Restart(u16),
     /// A node's wall clock steps, and its process restarts.
     ClockStep(u16, i64),
+    /// A node's process restarts with a clock that is far off, and at the end with the right one.
+    WrongClock(u16, i64),
     /// A node's clock drifts.
     Drift(u16, i64),
     /// The controller is killed and restarts from its log at the end.
@@ -266,6 +268,7 @@ impl Fault {
             Fault::PowerCut(_) => "powerCut",
             Fault::Restart(_) => "restart",
             Fault::ClockStep(..) => "clockStep",
+            Fault::WrongClock(..) => "wrongClock",
             Fault::Drift(..) => "drift",
             Fault::KillController => "killController",
             Fault::PauseController => "pauseController",

@@ -103,6 +103,8 @@ pub enum Frame<'a> {
     ProbeAnswer {
         /// The probe's time.
         sent: Timestamp,
+        /// The time of the node that answers.
+        now: Timestamp,
     },
     /// The answer to a request, for the ingress.
     Reply {
@@ -216,9 +218,10 @@ impl<'a> Frame<'a> {
                 out.put_u8(6);
                 out.put_u64(sent.0);
             }
-            Frame::ProbeAnswer { sent } => {
+            Frame::ProbeAnswer { sent, now } => {
                 out.put_u8(7);
                 out.put_u64(sent.0);
+                out.put_u64(now.0);
             }
             Frame::Reply {
                 app,
@@ -241,8 +244,8 @@ impl<'a> Frame<'a> {
         match self {
             Frame::Data { body, .. } => DATA_HEADER_LEN + body.len(),
             Frame::Ack { .. } => 1 + LINK_LEN + ACK_LEN,
-            Frame::LeaseRequest { .. } => 17,
-            Frame::LeaseGrant { .. } | Frame::Probe { .. } | Frame::ProbeAnswer { .. } => 9,
+            Frame::LeaseRequest { .. } | Frame::ProbeAnswer { .. } => 17,
+            Frame::LeaseGrant { .. } | Frame::Probe { .. } => 9,
             Frame::Reply { reply, .. } => 1 + 2 + 16 + 2 + 9 + reply.payload.len(),
         }
     }
@@ -288,6 +291,7 @@ impl<'a> Frame<'a> {
             },
             7 => Frame::ProbeAnswer {
                 sent: Timestamp(r.u64()?),
+                now: Timestamp(r.u64()?),
             },
             other => {
                 return Err(WireError::Unknown {

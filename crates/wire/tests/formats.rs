@@ -133,7 +133,10 @@ fn frames(body: &[u8]) -> Vec<Frame<'_>> {
     });
     frames.push(Frame::LeaseGrant { sent: Timestamp(1) });
     frames.push(Frame::Probe { sent: Timestamp(2) });
-    frames.push(Frame::ProbeAnswer { sent: Timestamp(3) });
+    frames.push(Frame::ProbeAnswer {
+        sent: Timestamp(3),
+        now: Timestamp(4),
+    });
     frames.push(Frame::Reply {
         app: AppId(1),
         request: id().request,

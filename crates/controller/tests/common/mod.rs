@@ -233,6 +233,7 @@ pub fn good_report(plan: &NodePlan, node: &NodeWelcome) -> NodeReport {
             dead_letters: 0,
             preemptions: 0,
             serving: primary,
+            clock_off: false,
             stalled: Nanos(0),
             backups: backups
                 .map(|node| BackupReport {

@@ -32,6 +32,10 @@ impl Worker {
         if self.world.plan.version == 0 {
             return Err(DropReason::NoPlan);
         }
+        // Nor can one whose clock is wrong judge deadlines.
+        if self.world.is_clock_off {
+            return Err(DropReason::Clock);
+        }
         while !r.is_empty() {
             match ClientFrame::decode(r).map_err(|_| DropReason::ClientFrame)? {
                 ClientFrame::Request(request) => self.on_request(Asker::Client(from), request),
@@ -52,6 +56,15 @@ impl Worker {
     pub fn handle_request(&mut self, now: Timestamp, mut request: Request) {
         self.world.now = now;
         request.attempt = self.ingress.next_attempt((request.app, request.id));
+        if self.world.is_clock_off {
+            let reply = refuse(Outcome::Overloaded, "");
+            return self.answer(
+                Asker::Driver,
+                (request.app, request.id),
+                request.attempt,
+                reply,
+            );
+        }
         self.on_request(Asker::Driver, request);
     }
 

@@ -111,11 +111,12 @@ impl Worker {
             }
             Frame::LeaseGrant { sent } => self.on_grant(h.from, sent),
             Frame::Probe { sent } => {
-                self.packer.frame(h.from, &Frame::ProbeAnswer { sent });
+                let now = self.world.now;
+                self.packer.frame(h.from, &Frame::ProbeAnswer { sent, now });
                 Ok(())
             }
-            Frame::ProbeAnswer { sent } => {
-                self.reach.on_answer(h.from, sent);
+            Frame::ProbeAnswer { sent, now } => {
+                self.reach.on_answer(self.world.now, h.from, sent, now);
                 Ok(())
             }
             Frame::Reply {

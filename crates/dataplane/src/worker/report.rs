@@ -21,7 +21,34 @@ pub struct Health {
     synced: usize,
 }
 
+/// What a node keeps in memory because of requests.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Kept {
+    /// Messages in queues, channels and outboxes.
+    pub open: usize,
+    /// Messages of clients that shards remember as handled.
+    pub remembered: usize,
+    /// Requests that the ingress remembers.
+    pub sessions: usize,
+}
+
 impl Worker {
+    /// What is kept because of requests: nothing open when all is done, and nothing remembered for
+    /// good.
+    pub fn kept(&self) -> Kept {
+        let mut kept = Kept {
+            sessions: self.ingress.sessions(),
+            open: self.links.open(),
+            ..Kept::default()
+        };
+        for (replica, _) in self.all() {
+            kept.open += replica.shard.log.outbox.len();
+            kept.open += replica.as_primary().map_or(0, Primary::queue_len);
+            kept.remembered += replica.shard.log.dedup.places();
+        }
+        kept
+    }
+
     /// All replicas here, ordered by shard, with the world around them.
     fn all(&self) -> impl Iterator<Item = (&Replica, Context<'_>)> {
         let ids = self.world.apps.values().flat_map(|app| app.replicas());
@@ -82,6 +109,7 @@ impl Worker {
             dead_letters: shard.log.dead_letters.count(),
             preemptions: 0,
             serving: primary.is_some_and(|p| p.may_serve(cx, shard)),
+            clock_off: cx.is_clock_off,
             stalled: primary.map_or(Nanos::ZERO, |p| p.stalled(cx.now)),
             backups: primary.map_or_else(Vec::new, |p| self.backups(p, cx).collect()),
             memory_bytes: shard.log.memory_bytes().0,

@@ -37,6 +37,7 @@ impl Run<'_> {
                 self.agents.set_wall_offset_ms(*node, *offset_ms);
                 self.kill_one(*node);
             }
+            Fault::WrongClock(node, offset_ms) => self.restart_with(*node, *offset_ms),
             Fault::Drift(node, fast_ppm) => self.cluster.drift(*node, *fast_ppm),
             Fault::KillController => self.controller.kill(&self.cluster, &mut self.agents),
             Fault::BitRot => {
@@ -112,6 +113,7 @@ impl Run<'_> {
             Fault::Kill(node) | Fault::Restart(node) | Fault::ClockStep(node, _) => {
                 self.revive(*node);
             }
+            Fault::WrongClock(node, _) => self.restart_with(*node, 0),
             Fault::PowerCut(server) => {
                 for node in self.scenario.nodes_of(*server) {
                     self.revive(node);
@@ -248,6 +250,13 @@ impl Run<'_> {
             self.cluster.kill(*node);
         }
         killed
+    }
+
+    /// Restarts a node's process with its clock off by so much.
+    fn restart_with(&mut self, node: u16, offset_ms: i64) {
+        self.agents.set_wall_offset_ms(node, offset_ms);
+        self.kill_one(node);
+        self.revive(node);
     }
 
     /// Starts a node's process if it does not run.

@@ -1,11 +1,12 @@
 //! What must be true after healing.
 
-use super::{PROBE, RECOVERY, Run};
+use super::{PROBE, PROBES, PROBES_LATE, RECOVERY, Run};
 use crate::client::{Client, Request};
 use crate::ledger::Reach;
 use crate::scenario::known::may_contradict;
 use crate::scenario::{AppShape, Place, app_id};
 use e3_collections::State;
+use e3_dataplane::Kept;
 use e3_model::plan::ShardPlan;
 use e3_model::{AppId, Nanos, ShardKey, Timestamp};
 use e3_wire::entry::Outcome;
@@ -15,6 +16,9 @@ use std::rc::Rc;
 
 /// A request whose client waits at least this long after healing must have an outcome.
 const ANSWERED_AFTER: Nanos = Nanos::from_secs(15);
+/// A request may expire so long before its deadline: what nodes tolerate of each other's clocks, and
+/// what the clocks of clients and nodes are off.
+const EARLY_MAX: Nanos = Nanos::from_millis(2_300);
 
 impl Run<'_> {
     fn violation(&mut self, what: String) {
@@ -66,6 +70,21 @@ impl Run<'_> {
                     client.id
                 ));
             }
+            let early = |r: &Request| r.done.is_some_and(|at| at + EARLY_MAX < r.deadline);
+            for (number, request) in (1..).zip(&client.history).filter(|(_, r)| early(r)) {
+                let outcome = client.outcomes.get(&number).map(|r| r.outcome);
+                if outcome == Some(Outcome::Expired) && !client.is_keyed() {
+                    missing.push(format!(
+                        "client {}: request {number} expired {} ms before its deadline",
+                        client.id,
+                        request
+                            .done
+                            .unwrap_or_default()
+                            .until(request.deadline)
+                            .as_millis()
+                    ));
+                }
+            }
             let waited = |at: Timestamp| at >= self.healed_at + ANSWERED_AFTER;
             for (number, request) in (1..).zip(&client.history) {
                 let is_unknown = !client.outcomes.contains_key(&number);
@@ -108,11 +127,42 @@ impl Run<'_> {
         }
     }
 
+    /// Checks that nothing is in progress on any node, though its requests have their answers.
+    pub(super) fn check_idle(&mut self) {
+        for (node, kept) in self.kept() {
+            if kept.open > 0 {
+                self.violation(format!(
+                    "node {node} keeps {} messages open after the last answer",
+                    kept.open
+                ));
+            }
+        }
+    }
+
+    /// Checks that nodes have forgotten all requests but the probes.
+    pub(super) fn check_forgotten(&mut self) {
+        let places = self.scenario.apps.iter().map(|app| app.places().len());
+        let probes = (PROBES + PROBES_LATE) as usize * places.sum::<usize>();
+        for (node, kept) in self.kept() {
+            if kept.remembered.max(kept.sessions) > probes {
+                self.violation(format!(
+                    "node {node}: {kept:?} long after the deadlines of all but {probes} messages"
+                ));
+            }
+        }
+    }
+
+    fn kept(&self) -> Vec<(u16, Kept)> {
+        let nodes = 0..self.scenario.nodes();
+        let kept = |node| Some((node, self.cluster.worker(node)?.kept()));
+        nodes.filter_map(kept).collect()
+    }
+
     fn app_of(&self, client: &Client) -> AppId {
         let at = (client.id - 100) as usize;
         match self.scenario.clients.get(at) {
             Some(shape) => app_id(shape.app),
-            None => app_id(at - self.scenario.clients.len()),
+            None => app_id((at - self.scenario.clients.len()) % self.scenario.apps.len()),
         }
     }
 

@@ -209,7 +209,10 @@ fn script(random: &mut Random, scenario: &Scenario) -> Vec<Act> {
     script
 }
 
-const KINDS: u64 = 32;
+const KINDS: u64 = 33;
+/// How far off a wrong clock is: somewhat more than its peers tolerate, and at
+/// random up to so much more.
+const WRONG_MS: (i64, u64) = (2_500, 3_600_000);
 /// How long the operator acts on shards that wait.
 const FORGET_MS: u64 = 10_000;
 
@@ -269,6 +272,11 @@ fn fault(random: &mut Random, kind: u64, scenario: &Scenario) -> (Fault, u64) {
         28 => Fault::LostWrites,
         29 => Fault::BitRot,
         30 => Fault::CutAndKill(node, random.below(nodes) as u16),
+        31 if nodes >= known::NODES_TO_TELL_CLOCKS => {
+            let off_ms = WRONG_MS.0 + random.below(WRONG_MS.1) as i64;
+            Fault::WrongClock(node, if random.one_in(2) { off_ms } else { -off_ms })
+        }
+        31 => Fault::ClockStep(node, offset_ms(random)),
         _ => return (Fault::Forget(*random.pick(&[0, 500, 3_000])), FORGET_MS),
     };
     (fault, span_ms)

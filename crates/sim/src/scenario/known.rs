@@ -3,9 +3,12 @@
 
 use super::AppShape;
 
-/// Hole: a node whose clock is off by more answers "expired" to what it should handle, or handles
-/// what it should refuse.
+/// Hole: a node whose clock is off by more, but by less than what its peers tolerate, answers
+/// "expired" to what it should handle, or handles what it should refuse.
 pub(super) const CLOCK_OFFSET_MS_MAX: u64 = 100;
+
+/// Hole: where there are fewer nodes, none can tell whose clock is wrong.
+pub(super) const NODES_TO_TELL_CLOCKS: u64 = 3;
 
 /// Hole: two processes of a stateless service, of which one was cut off or paused while the other took
 /// its place, may answer one request differently: one says "expired" or fails, the other handled it.
