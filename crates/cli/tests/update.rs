@@ -132,6 +132,15 @@ fn an_application_changes_while_it_serves() {
         failed.err
     );
     assert_eq!(both(&e3), ["198.51.100.7"; 4]);
+    // A new primary runs the old one too.
+    kill(&e3, &primary(&e3, "router/natv4/0"));
+    kill(&e3, &primary(&e3, "router/natv4/1"));
+    assert_eq!(both(&e3), ["198.51.100.7"; 4]);
+    e3.until("the new primaries refuse the new version", |e3| {
+        let app = e3.json(&["describe", "app", "router"]);
+        let problems = app.to_string();
+        problems.contains("version 4 does not start, version 3 stays")
+    });
     e3.file("router.yaml", APP);
     assert!(e3.good(&deploy).contains("to version 5"));
     assert_eq!(both(&e3), ["198.51.100.2"; 4]);

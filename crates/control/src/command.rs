@@ -43,6 +43,13 @@ pub enum Command {
         /// Its name.
         app: String,
     },
+    /// A version of an application has started at every primary.
+    Started {
+        /// The application.
+        app: AppId,
+        /// The version.
+        code_version: u32,
+    },
     /// Move a replica.
     Migrate {
         /// The shard.

@@ -26,7 +26,7 @@ impl Control {
     ) -> Result<Applied, CommandError> {
         if let Some(id) = self.app_named(&app.name) {
             let state = self.apps.get_mut(&id).expect("found by its name");
-            return update(&mut state.plan, app, modules, assets);
+            return update(state, app, modules, assets);
         }
         if self.apps.len() >= APPS_MAX {
             return Err(CommandError::TooManyApps(self.apps.len()));
@@ -44,6 +44,7 @@ impl Control {
             app: Arc::new(app.clone()),
             modules: modules.to_vec(),
             assets: assets.clone(),
+            proven: None,
             slowdown: slowdowns(app, profiles),
             shards: shards(app, &placement),
         };

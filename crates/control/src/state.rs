@@ -55,6 +55,9 @@ pub struct Member {
 pub struct AppState {
     /// Where its shards are.
     pub plan: AppPlan,
+    /// Whether its version has started at every primary.
+    #[serde(default)]
+    pub has_started: bool,
     /// The profiles of its services.
     pub profiles: BTreeMap<String, Profile>,
     /// Why each instance was placed where it was at deployment.
@@ -104,6 +107,7 @@ impl AppState {
     ) -> AppState {
         AppState {
             plan,
+            has_started: false,
             profiles,
             placed,
             migrations: Vec::new(),
@@ -172,6 +176,7 @@ impl Control {
                 overcommit,
             } => self.deploy(app, modules, assets, profiles, *overcommit)?,
             Command::Delete { app } => self.delete(app)?,
+            Command::Started { app, code_version } => self.started(*app, *code_version),
             Command::Migrate { key, from, to } => self.migrate(*key, *from, *to)?,
             Command::Cancel { key } => self.cancel(*key)?,
             Command::Join { hello, at } => self.join(hello, *at)?,

@@ -138,6 +138,9 @@ impl Core {
         &mut self,
         commands: &[Command],
     ) -> Result<Vec<Applied>, ExecuteError> {
+        if commands.is_empty() {
+            return Ok(Vec::new());
+        }
         if let Some(reason) = &self.broken {
             return Err(ExecuteError::Broken(reason.clone()));
         }

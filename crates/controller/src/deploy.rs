@@ -10,6 +10,7 @@ use e3_control::{Applied, Command, CommandError, Control};
 use e3_http::Refusal;
 use e3_model::api::{DeployRequest, DeployResponse};
 use e3_model::document::{check_fit, parse_application, parse_profile};
+use e3_model::plan::Release;
 use std::collections::BTreeMap;
 
 impl Core {
@@ -33,9 +34,10 @@ impl Core {
         if self.is_broken() {
             return;
         }
-        let plans = || self.control.apps.values().map(|a| &a.plan);
-        let modules = plans().flat_map(|p| &p.modules);
-        let assets = plans().flat_map(|p| p.assets.values());
+        let apps = self.control.apps.values();
+        let releases: Vec<Release> = apps.flat_map(|a| a.plan.releases()).collect();
+        let modules = releases.iter().flat_map(|r| &r.modules);
+        let assets = releases.iter().flat_map(|r| r.assets.values());
         let named = modules.chain(assets).map(String::as_str).collect();
         // They only take space.
         if let Err(e) = self.blobs.keep(&named) {

@@ -142,6 +142,22 @@ impl Core {
         }
         self.progress.look(now, &self.control);
         self.reports.insert(report.node, (now, report));
+        self.confirm_versions();
+    }
+
+    /// Confirms the versions of applications that have started at every primary.
+    fn confirm_versions(&mut self) {
+        let starting = self.control.apps.iter().filter(|(_, a)| !a.has_started);
+        let version = |key, node| Some(self.instance_report(key, node)?.code_version);
+        let started = starting.filter(|(_, a)| a.runs_everywhere(version));
+        let started = started.map(|(id, a)| Command::Started {
+            app: *id,
+            code_version: a.plan.code_version,
+        });
+        let started: Vec<Command> = started.collect();
+        if let Err(e) = self.execute_all(&started) {
+            self.complain(format!("that a version started is not stored: {e}"));
+        }
     }
 
     /// Takes which peers a node reaches, if that has changed.

@@ -227,6 +227,7 @@ mod tests {
             app: app.into(),
             modules: Vec::new(),
             assets: BTreeMap::new(),
+            proven: None,
             slowdown: Vec::new(),
         };
         App::new(plan).unwrap()

@@ -9,6 +9,7 @@ use crate::ingress::ahead_max;
 use crate::limits::*;
 use crate::links::Delivery;
 use crate::log::{Log, Outgoing};
+use crate::reach::ClockCheck;
 use crate::refusal::{Refusal, full, no_letter, refusal, refuse};
 use crate::shard::{Asked, Context, Effect, Shard, Turn, Waiting};
 use crate::streams::Streams;
@@ -102,7 +103,7 @@ impl Primary {
         let service = cx.app.service(shard.key);
         let alone = service.replicas > 1 && self.streams.required().next().is_none();
         (cx.now >= self.serve_at || deliberate::is(Fault::ServeAtIgnored))
-            && !cx.is_clock_off
+            && cx.clock == ClockCheck::Right
             && self
                 .streams
                 .required()

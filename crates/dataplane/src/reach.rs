@@ -13,10 +13,23 @@ use e3_model::timing::*;
 use e3_model::{Nanos, NodeId, Timestamp};
 use std::collections::{BTreeMap, VecDeque};
 
+/// What peers say of this node's clock.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum ClockCheck {
+    /// The process is new, and most peers have not told it the time yet.
+    Open,
+    /// It is far from the clocks of more than half of all nodes.
+    Off,
+    /// It is not, or nobody can tell.
+    Right,
+}
+
 /// What is known of the way to each peer.
 #[derive(Debug, Default)]
 pub(crate) struct Reach {
     ways: BTreeMap<NodeId, Way>,
+    /// Periods in which there were peers, up to [`PROBES_FIRST_MAX`].
+    periods: u32,
     unreachable: Vec<NodeId>,
     /// When the latest probes left whose answers count.
     asked: VecDeque<Timestamp>,
@@ -58,6 +71,9 @@ impl Reach {
             peer.is_some_and(|p| p.incarnation == way.incarnation)
         });
         let others: Vec<NodeId> = peers.keys().copied().filter(|n| *n != this).collect();
+        if !others.is_empty() {
+            self.periods = (self.periods + 1).min(PROBES_FIRST_MAX);
+        }
         for node in &others {
             match self.ways.get_mut(node) {
                 Some(way) => way.on_period(),
@@ -97,10 +113,17 @@ impl Reach {
         }
     }
 
-    /// Whether the clocks of more than half of all nodes are far from this one's.
-    pub(crate) fn is_clock_off(&self) -> bool {
+    /// What so many peers say of this node's clock.
+    pub(crate) fn check_clock(&self, peers: usize) -> ClockCheck {
         let far = self.ways.values().filter(|w| w.is_clock_far).count();
-        far * 2 > self.ways.len() + 1
+        let told = self.ways.values().filter(|w| w.was_open).count();
+        if far * 2 > peers + 1 {
+            ClockCheck::Off
+        } else if told * 2 < peers && self.periods < PROBES_FIRST_MAX {
+            ClockCheck::Open
+        } else {
+            ClockCheck::Right
+        }
     }
 
     /// Peers that could be reached before and cannot be now.
@@ -262,12 +285,35 @@ mod tests {
                     let clock = if number < off { theirs } else { now };
                     reach.on_answer(now, node, now, clock);
                 }
-                assert_eq!(reach.is_clock_off(), is_own_fault);
+                let is_off = reach.check_clock(3) == ClockCheck::Off;
+                assert_eq!(is_off, is_own_fault);
                 now += PROBE_INTERVAL;
             }
             let _ = reach.ask(now, THIS, &peers);
             assert_eq!(reach.unreachable().len(), off);
         }
+    }
+
+    #[test]
+    fn a_new_process_hears_the_time_from_half_of_its_peers_or_waits_in_vain_for_a_while() {
+        let peer = |node| (NodeId(node), Pair::new().peers[&PEER].clone());
+        let peers: BTreeMap<NodeId, Peer> = (0..5).map(peer).collect();
+        let mut reach = Reach::default();
+        assert_eq!(reach.check_clock(0), ClockCheck::Right);
+        assert_eq!(reach.check_clock(4), ClockCheck::Open);
+        let now = Timestamp(1);
+        let asked: Vec<NodeId> = reach.ask(now, THIS, &peers).collect();
+        reach.on_answer(now, asked[0], now, now);
+        assert_eq!(reach.check_clock(4), ClockCheck::Open);
+        reach.on_answer(now, asked[1], now, now);
+        assert_eq!(reach.check_clock(4), ClockCheck::Right);
+
+        let mut reach = Reach::default();
+        for _ in 0..PROBES_FIRST_MAX {
+            assert_eq!(reach.check_clock(4), ClockCheck::Open);
+            let _ = reach.ask(now, THIS, &peers);
+        }
+        assert_eq!(reach.check_clock(4), ClockCheck::Right);
     }
 
     #[test]

@@ -6,6 +6,7 @@ use crate::config::Config;
 use crate::lease::Leases;
 use crate::links::Delivery;
 use crate::log::Log;
+use crate::reach::ClockCheck;
 use e3_collections::State;
 use e3_invocation::Invocation;
 use e3_model::plan::{NodePlan, Peer};
@@ -52,8 +53,9 @@ pub(crate) struct World {
     pub(crate) leases: Leases,
     /// Why nothing new is handled, if the node's memory is used up.
     pub(crate) memory_full: Option<String>,
-    /// This node's clock is wrong: what it says about deadlines, and leases, is worth nothing.
-    pub(crate) is_clock_off: bool,
+    /// Unless its clock is right, nothing that the node says about deadlines, or leases, is worth
+    /// anything.
+    pub(crate) clock: ClockCheck,
 }
 
 /// The world around a replica during one transition.
@@ -65,7 +67,7 @@ pub(crate) struct Context<'a> {
     pub(crate) leases: &'a Leases,
     pub(crate) peers: &'a BTreeMap<NodeId, Peer>,
     pub(crate) memory_full: Option<&'a str>,
-    pub(crate) is_clock_off: bool,
+    pub(crate) clock: ClockCheck,
 }
 
 impl World {
@@ -78,7 +80,7 @@ impl World {
             leases: &self.leases,
             peers: &self.plan.peers,
             memory_full: self.memory_full.as_deref(),
-            is_clock_off: self.is_clock_off,
+            clock: self.clock,
         })
     }
 }

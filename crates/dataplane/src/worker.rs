@@ -19,7 +19,7 @@ use crate::ingress::Ingress;
 use crate::lease::Leases;
 use crate::links::{Links, Tag};
 use crate::packer::Packer;
-use crate::reach::Reach;
+use crate::reach::{ClockCheck, Reach};
 use crate::replica::Replica;
 use crate::shard::{Counts, Effect, World};
 use crate::timers::{Timer, Timers};
@@ -135,7 +135,7 @@ impl Worker {
                 apps: BTreeMap::new(),
                 leases: Leases::default(),
                 memory_full: None,
-                is_clock_off: false,
+                clock: ClockCheck::Right,
             },
             replicas: Slab::new(),
             past: BTreeMap::new(),
@@ -237,15 +237,18 @@ impl Worker {
 
     /// Stops or resumes all work as this node's clock is wrong or right.
     fn check_clock(&mut self) {
-        let is_off = self.reach.is_clock_off();
-        if std::mem::replace(&mut self.world.is_clock_off, is_off) && !is_off {
+        let peers = self.world.plan.peers.keys();
+        let others = peers.filter(|n| **n != self.world.config.node).count();
+        let clock = self.reach.check_clock(others);
+        let before = std::mem::replace(&mut self.world.clock, clock);
+        if before != clock && clock == ClockCheck::Right {
             self.wake_all();
         }
     }
 
     /// Whether this node's clock is far from most others', so that it serves nothing.
     pub fn is_clock_off(&self) -> bool {
-        self.world.is_clock_off
+        self.world.clock == ClockCheck::Off
     }
 
     fn request_leases(&mut self) {

@@ -52,6 +52,7 @@ fn plan() -> NodePlan {
         app: Arc::new(app),
         modules: Vec::new(),
         assets: BTreeMap::new(),
+        proven: None,
         slowdown: Vec::new(),
         shards: Vec::new(),
     };

@@ -59,10 +59,27 @@ pub struct AppPlan {
     pub modules: Vec<String>,
     /// By asset name: SHA-256 of its content, in hexadecimal.
     pub assets: BTreeMap<String, String>,
+    /// The last version that started at every primary, if it is an older one. Instances start in it
+    /// and are then updated, so that a version that does not start stops no shard.
+    #[serde(default)]
+    pub proven: Option<Release>,
     /// By service: kind of node -> how many times slower than the fastest kind (emulated nodes).
     pub slowdown: Vec<BTreeMap<NodeKind, f64>>,
     /// Every shard of every service, in order.
     pub shards: Vec<ShardPlan>,
+}
+
+/// One version of an application.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct Release {
+    /// Version of manifest and code.
+    pub code_version: u32,
+    /// The manifest.
+    pub app: Arc<Application>,
+    /// By service: SHA-256 of its module, in hexadecimal.
+    pub modules: Vec<String>,
+    /// By asset name: SHA-256 of its content, in hexadecimal.
+    pub assets: BTreeMap<String, String>,
 }
 
 /// Who serves a shard.
@@ -132,6 +149,26 @@ impl ShardPlan {
 }
 
 impl AppPlan {
+    /// The version that every instance should run.
+    pub fn wanted(&self) -> Release {
+        Release {
+            code_version: self.code_version,
+            app: self.app.clone(),
+            modules: self.modules.clone(),
+            assets: self.assets.clone(),
+        }
+    }
+
+    /// The version in which an instance starts.
+    pub fn initial(&self) -> Release {
+        self.proven.clone().unwrap_or_else(|| self.wanted())
+    }
+
+    /// All versions that may run.
+    pub fn releases(&self) -> impl Iterator<Item = Release> {
+        self.proven.clone().into_iter().chain([self.wanted()])
+    }
+
     /// The shard's key.
     pub fn key(&self, shard: &ShardPlan) -> ShardKey {
         ShardKey {

@@ -39,6 +39,8 @@ pub const PROBES_MISSED: u32 = 6;
 /// The same after which it is granted no lease: it could not hear of it. So what it was promised has
 /// run out when it is replaced.
 pub const PROBES_MISSED_UNLEASED: u32 = 3;
+/// Periods after which a new process serves although most peers have not told it the time.
+pub const PROBES_FIRST_MAX: u32 = 2 * PROBES_MISSED;
 /// Answers in a row after which it counts as reachable again, so that a way that comes and goes does
 /// not move shards each time.
 pub const PROBES_ANSWERED: u32 = 40;

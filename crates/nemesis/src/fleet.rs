@@ -33,6 +33,8 @@ struct Tally {
     requests: u64,
     done: u64,
     simulated_s: u64,
+    requests_min: Option<u64>,
+    simulated_s_min: Option<u64>,
     forfeited: u64,
     restored_logs: u64,
     recovery_ms_max: (u64, u64),
@@ -174,6 +176,9 @@ impl Tally {
         self.requests += summary.requests;
         self.done += summary.done;
         self.simulated_s += summary.simulated.as_secs();
+        let least = |least: Option<u64>, n: u64| Some(least.map_or(n, |m| m.min(n)));
+        self.requests_min = least(self.requests_min, summary.requests);
+        self.simulated_s_min = least(self.simulated_s_min, summary.simulated.as_secs());
         self.forfeited += summary.forfeited as u64;
         self.restored_logs += summary.restored_logs;
         let recovery_ms = summary.recovered_after.as_millis();
@@ -193,11 +198,13 @@ fn report(order: &Order, tally: &Tally, start: Instant) -> Result<usize, String>
     }
     let each = |n: u64| n / ran.max(1);
     println!(
-        "{} pairs of faults met; each seed: {} requests, {} handled, {} s; slowest recovery {} ms (seed {})",
+        "{} pairs of faults met; each seed: {} requests (at least {}), {} handled, {} s (at least {}); slowest recovery {} ms (seed {})",
         tally.pairs.len(),
         each(tally.requests),
+        tally.requests_min.unwrap_or(0),
         each(tally.done),
         each(tally.simulated_s),
+        tally.simulated_s_min.unwrap_or(0),
         tally.recovery_ms_max.0,
         tally.recovery_ms_max.1,
     );

@@ -8,7 +8,7 @@ use e3_engine::{
     Code, Engine, EngineConfig, EngineError, InstanceId, InstanceSpec, Loader, Startup, Successor,
 };
 use e3_invocation::{Completion, Failed, HandlerError, Invocation, Outcome};
-use e3_model::plan::{AppPlan, InstanceReport, NodePlan};
+use e3_model::plan::{AppPlan, InstanceReport, NodePlan, Release};
 use e3_model::{Accelerator, Nanos, ShardKey};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -88,7 +88,8 @@ impl Executor {
         self.engine.loader()
     }
 
-    /// Starts the instance of a shard, in the version of the plan, or keeps it waiting.
+    /// Starts the instance of a shard, or keeps it waiting. If the version of the plan has not started
+    /// everywhere yet, it starts in the one before that has, and is updated later.
     pub(crate) fn start(
         &mut self,
         key: ShardKey,
@@ -98,27 +99,32 @@ impl Executor {
     ) -> Result<Started, String> {
         self.stop(key);
         let app = app_of(plan, key)?;
-        if !supplies.suffice(app, key.service) {
+        let release = app.initial();
+        if !supplies.suffice(key.app, &release, key.service) {
             let invocations = Vec::new();
             self.waiting.insert(key, Waiting { state, invocations });
             return Ok(Started::Waits);
         }
-        let code = code(app, key, supplies)?;
+        let code = code(&release, key, supplies)?;
+        let name = plan.shard_name(key);
         let id = (0..)
             .map(InstanceId)
             .find(|i| !self.keys.contains_key(i))
             .expect("endless");
         self.engine
-            .start(id, &code, spec(app, key, supplies), state)
+            .start(id, &code, spec(&name, &release, key, supplies), state)
             .map_err(|e| e.to_string())?;
         let running = Running {
             id,
-            name: plan.shard_name(key),
-            code_version: app.code_version,
+            name,
+            code_version: release.code_version,
             refused: None,
         };
         self.running.insert(key, running);
         self.keys.insert(id, key);
+        if app.code_version != release.code_version {
+            self.handle_plan(plan, supplies);
+        }
         Ok(Started::Yes)
     }
 
@@ -134,7 +140,7 @@ impl Executor {
             app_of(plan, **key).is_ok_and(|app| {
                 app.code_version != running.code_version
                     && Some(app.code_version) != refused
-                    && supplies.suffice(app, key.service)
+                    && supplies.suffice(key.app, &app.wanted(), key.service)
             })
         };
         let outdated = self.running.iter().filter(is_outdated);
@@ -188,20 +194,21 @@ impl Executor {
         plan: &NodePlan,
         supplies: &Supplies,
     ) -> Result<bool, String> {
-        let app = app_of(plan, key)?;
+        let release = app_of(plan, key)?.wanted();
         let successor = match self.replacing.take() {
             Some(replacing) => replacing.successor,
             None => {
-                let code = code(app, key, supplies)?;
-                let (id, spec) = (self.running[&key].id, spec(app, key, supplies));
-                let successor = self.engine.successor(id, &code, spec);
+                let code = code(&release, key, supplies)?;
+                let Running { id, name, .. } = &self.running[&key];
+                let spec = spec(name, &release, key, supplies);
+                let successor = self.engine.successor(*id, &code, spec);
                 successor.map_err(|e| e.to_string())?
             }
         };
         let left = self.engine.replace(successor).map_err(|e| e.to_string())?;
         self.replacing = left.map(|successor| Replacing {
             key,
-            code_version: app.code_version,
+            code_version: release.code_version,
             successor,
         });
         Ok(self.replacing.is_none())
@@ -298,25 +305,26 @@ fn app_of(plan: &NodePlan, key: ShardKey) -> Result<&AppPlan, String> {
 }
 
 /// The code of a shard's service.
-fn code(app: &AppPlan, key: ShardKey, supplies: &Supplies) -> Result<Code, String> {
-    let code = supplies.code.get(module(app, key.service));
+fn code(release: &Release, key: ShardKey, supplies: &Supplies) -> Result<Code, String> {
+    let code = supplies.code.get(module(release, key.service));
     code.ok_or("module is not here")?.clone()
 }
 
 /// What a shard's instance is given.
-fn spec(app: &AppPlan, key: ShardKey, supplies: &Supplies) -> InstanceSpec {
-    let service = app.app.service(key.service);
+fn spec(name: &str, release: &Release, key: ShardKey, supplies: &Supplies) -> InstanceSpec {
+    let app = &release.app;
+    let service = app.service(key.service);
     let secret = |name: &String| {
         let value = supplies.secrets.get(&(key.app, name.clone()))?;
         Some((name.clone(), value.clone()))
     };
     let asset = |name: &String| {
-        let blob = supplies.assets.get(app.assets.get(name)?)?;
+        let blob = supplies.assets.get(release.assets.get(name)?)?;
         Some((name.clone(), blob.clone()))
     };
-    let channels = app.app.channels_from(key.service);
+    let channels = app.channels_from(key.service);
     InstanceSpec {
-        name: app.shard_name(key).unwrap_or_default(),
+        name: name.to_string(),
         channels: channels.map(|(_, _, c)| c.into()).collect(),
         collections: service.collections.clone(),
         secrets: service.secrets.iter().filter_map(secret).collect(),

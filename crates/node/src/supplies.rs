@@ -5,7 +5,7 @@
 use crate::agent::{AgentEvent, Api};
 use crate::limits::RETRY_INTERVAL;
 use e3_engine::{Code, Loader};
-use e3_model::plan::{AppPlan, NodePlan};
+use e3_model::plan::{AppPlan, NodePlan, Release};
 use e3_model::{AppId, NodeId, ServiceId};
 use e3_net::Doorbell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,21 +25,23 @@ pub(crate) struct Supplies {
 }
 
 impl Supplies {
-    /// Whether a service has all that it needs to start, or can never have it.
-    pub(crate) fn suffice(&self, app: &AppPlan, service: ServiceId) -> bool {
-        let spec = app.app.service(service);
-        let mut assets = spec.assets.iter().filter_map(|name| app.assets.get(name));
+    /// Whether a service has all that it needs to start in a version, or can never have it.
+    pub(crate) fn suffice(&self, app: AppId, release: &Release, service: ServiceId) -> bool {
+        let spec = release.app.service(service);
+        let names = spec.assets.iter();
+        let mut assets = names.filter_map(|name| release.assets.get(name));
         let mut secrets = spec.secrets.iter();
-        self.code.contains_key(module(app, service))
+        self.code.contains_key(module(release, service))
             && assets.all(|digest| self.assets.contains_key(digest))
-            && secrets.all(|name| self.secrets.contains_key(&(app.id, name.clone())))
+            && secrets.all(|name| self.secrets.contains_key(&(app, name.clone())))
     }
 
     fn retain(&mut self, plan: &NodePlan) {
-        let is_named = |digest: &String| plan.apps.iter().any(|a| a.modules.contains(digest));
+        let releases: Vec<Release> = plan.apps.iter().flat_map(AppPlan::releases).collect();
+        let is_named = |digest: &String| releases.iter().any(|r| r.modules.contains(digest));
         self.code.retain(|digest, _| is_named(digest));
         let is_named = |digest: &String| {
-            let mut assets = plan.apps.iter().flat_map(|a| a.assets.values());
+            let mut assets = releases.iter().flat_map(|r| r.assets.values());
             assets.any(|asset| asset == digest)
         };
         self.assets.retain(|digest, _| is_named(digest));
@@ -49,8 +51,8 @@ impl Supplies {
 }
 
 /// SHA-256 of a service's module.
-pub(crate) fn module(app: &AppPlan, service: ServiceId) -> &String {
-    &app.modules[usize::from(service.0)]
+pub(crate) fn module(release: &Release, service: ServiceId) -> &String {
+    &release.modules[usize::from(service.0)]
 }
 
 /// Fetches and compiles. It holds what it has given to the driver.
@@ -97,33 +99,27 @@ impl Supplier {
     /// Brings what is here to the plan, until a newer one comes.
     fn supply(&mut self, plan: &Arc<NodePlan>, plans: &Receiver<Arc<NodePlan>>) -> Supplied {
         self.have.retain(plan);
-        let is_named = |digest: &String| plan.apps.iter().any(|a| a.modules.contains(digest));
+        let mut needs = needs(plan, self.node);
+        let is_named = |digest: &String| {
+            let mut digests = needs.iter().map(|n| module(&n.release, n.service));
+            digests.any(|named| named == digest)
+        };
         self.modules.retain(|digest, _| is_named(digest));
         self.compiled.retain(is_named);
-        let services = plan.apps.iter().flat_map(|app| {
-            let services = (0..app.modules.len()).map(|s| ServiceId(s as u16));
-            services.map(move |service| (app, service))
-        });
-        let is_here = |(app, service): &(&AppPlan, ServiceId)| {
-            let mut shards = app.shards.iter();
-            shards.any(|s| s.service == *service && s.role(self.node).is_some())
-        };
-        let (here, elsewhere): (Vec<_>, Vec<_>) = services.partition(is_here);
-        let here = here.into_iter().map(|(app, service)| (app, service, true));
-        let elsewhere = elsewhere.into_iter().map(|(app, s)| (app, s, false));
+        needs.sort_by_key(|need| !need.is_here);
         let mut supplied = Supplied::All;
-        for (app, service, is_here) in here.chain(elsewhere) {
+        for need in &needs {
             match plans.try_recv() {
                 Ok(newer) => return Supplied::Superseded(newer),
                 Err(TryRecvError::Disconnected) => return Supplied::NotWanted,
                 Err(TryRecvError::Empty) => {}
             }
-            let fetched = self.fetch(app, service);
-            if let Err(e) = fetched.and_then(|()| self.load(app, service, is_here)) {
-                let service = &app.app.service(service).name;
+            let fetched = self.fetch(need);
+            if let Err(e) = fetched.and_then(|()| self.load(need)) {
+                let service = &need.release.app.service(need.service).name;
                 tracing::warn!(service, error = e, "not all that the service needs is here");
                 supplied = Supplied::InPart;
-            } else if is_here && !std::mem::replace(&mut self.is_told, true) {
+            } else if need.is_here && !std::mem::replace(&mut self.is_told, true) {
                 let event = AgentEvent::Supplies(self.have.clone());
                 if self.agent_events.send(event).is_err() {
                     return Supplied::NotWanted;
@@ -135,9 +131,11 @@ impl Supplier {
     }
 
     /// Fetches the assets and secrets of a service.
-    fn fetch(&mut self, app: &AppPlan, service: ServiceId) -> Result<(), String> {
-        let spec = app.app.service(service);
-        for digest in spec.assets.iter().filter_map(|name| app.assets.get(name)) {
+    fn fetch(&mut self, need: &Need) -> Result<(), String> {
+        let release = &need.release;
+        let spec = release.app.service(need.service);
+        let names = spec.assets.iter();
+        for digest in names.filter_map(|name| release.assets.get(name)) {
             if !self.have.assets.contains_key(digest) {
                 let asset = self.api.bytes(&format!("/v1/blobs/{digest}"))?;
                 self.have.assets.insert(digest.clone(), asset.into());
@@ -145,9 +143,9 @@ impl Supplier {
             }
         }
         for name in &spec.secrets {
-            let key = (app.id, name.clone());
+            let key = (need.app, name.clone());
             if !self.have.secrets.contains_key(&key) {
-                let path = format!("/v1/apps/{}/secrets/{name}", app.app.name);
+                let path = format!("/v1/apps/{}/secrets/{name}", release.app.name);
                 let secret = self.api.bytes(&path)?;
                 self.have.secrets.insert(key, secret);
                 self.is_told = false;
@@ -157,9 +155,9 @@ impl Supplier {
     }
 
     /// Compiles the module of a service, and keeps its code for shards that are here.
-    fn load(&mut self, app: &AppPlan, service: ServiceId, is_here: bool) -> Result<(), String> {
-        let digest = module(app, service);
-        let has = match is_here {
+    fn load(&mut self, need: &Need) -> Result<(), String> {
+        let digest = module(&need.release, need.service);
+        let has = match need.is_here {
             true => self.have.code.contains_key(digest),
             false => self.compiled.contains(digest),
         };
@@ -176,16 +174,45 @@ impl Supplier {
         };
         let code = self.loader.load(&wasm).map_err(|e| e.to_string());
         if let Err(e) = &code {
-            let service = &app.app.service(service).name;
+            let service = &need.release.app.service(need.service).name;
             tracing::error!(service, error = e, "module does not compile");
         }
         self.compiled.insert(digest.clone());
-        if is_here {
+        if need.is_here {
             self.have.code.insert(digest.clone(), code);
             self.is_told = false;
         }
         Ok(())
     }
+}
+
+/// A service in a version that may run.
+struct Need {
+    app: AppId,
+    release: Release,
+    service: ServiceId,
+    /// Whether the node has shards of it.
+    is_here: bool,
+}
+
+/// All services of a plan, in the versions that may run.
+fn needs(plan: &NodePlan, node: NodeId) -> Vec<Need> {
+    let mut needs = Vec::new();
+    for app in &plan.apps {
+        for release in app.releases() {
+            for service in (0..release.modules.len()).map(|s| ServiceId(s as u16)) {
+                let mut shards = app.shards.iter();
+                let is_here = shards.any(|s| s.service == service && s.role(node).is_some());
+                needs.push(Need {
+                    app: app.id,
+                    release: release.clone(),
+                    service,
+                    is_here,
+                });
+            }
+        }
+    }
+    needs
 }
 
 /// How far a plan was supplied.

@@ -32,6 +32,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 const STEP: Nanos = Nanos::from_millis(5);
 /// The time before the first fault, in which nodes join and applications start.
 const START: Nanos = Nanos::from_millis(600);
+/// The time after healing in which nodes take what arrived while they were paused.
+const BACKLOG: Nanos = Nanos::from_millis(100);
 /// How long after healing every request must have its outcome and every shard all its copies.
 pub const RECOVERY: Nanos = Nanos::from_secs(40);
 /// How long a new request may take after that.
@@ -157,6 +159,7 @@ impl<'a> Run<'a> {
             self.step();
         }
         self.heal();
+        self.wait(BACKLOG);
         let recovered_by = self.healed_at + RECOVERY;
         while self.is_sound() && self.cluster.now < recovered_by && !self.is_settled() {
             self.step();
@@ -225,7 +228,9 @@ impl<'a> Run<'a> {
         client.clock = SimClock::new(self.cluster.now, shape.offset_ms, 0);
         client.nodes = (0..self.scenario.nodes()).collect();
         client.keys = shape.keys;
-        let span = Nanos::from_millis(self.scenario.faults_ms.saturating_sub(1_000).max(1));
+        // Clients vanish with their last requests in flight.
+        let faults_ms = self.scenario.faults_ms.saturating_sub(1_000).max(1);
+        let span = Nanos::from_millis(shape.vanishes_ms.map_or(faults_ms, |ms| ms.min(faults_ms)));
         client.load = Some(Load {
             left: shape.requests,
             burst: shape.burst.max(1),
@@ -265,7 +270,8 @@ impl<'a> Run<'a> {
             let at = shape
                 .vanishes_ms
                 .map(|ms| self.begin + Nanos::from_millis(ms));
-            if at.is_some_and(|at| at <= self.cluster.now) {
+            let has_sent = client.load.is_none_or(|l| l.left == 0);
+            if at.is_some_and(|at| at <= self.cluster.now) && has_sent {
                 client.has_vanished = true;
             }
         }

@@ -157,7 +157,7 @@ pub struct ClientShape {
     pub is_keyed: bool,
     /// How far its clock is off.
     pub offset_ms: i64,
-    /// The time after which it vanishes.
+    /// When it vanishes, after its last request.
     pub vanishes_ms: Option<u64>,
 }
 

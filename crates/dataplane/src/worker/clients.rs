@@ -9,6 +9,7 @@ use crate::ingress::{Admission, Asker, Attempt, ahead_max, check_request, is_too
 use crate::limits::DATAGRAM_LEN_GOAL;
 use crate::links::Tag;
 use crate::primary::Primary;
+use crate::reach::ClockCheck;
 use crate::refusal::{no_letter, refuse};
 use crate::shard::{Asked, Shard};
 use e3_model::{
@@ -32,8 +33,8 @@ impl Worker {
         if self.world.plan.version == 0 {
             return Err(DropReason::NoPlan);
         }
-        // Nor can one whose clock is wrong judge deadlines.
-        if self.world.is_clock_off {
+        // Nor can one whose clock is wrong, or unchecked, judge deadlines.
+        if self.world.clock != ClockCheck::Right {
             return Err(DropReason::Clock);
         }
         while !r.is_empty() {
@@ -57,7 +58,7 @@ impl Worker {
         self.world.now = now;
         let key = (request.app, request.id);
         request.attempt = self.ingress.next_attempt(key);
-        if self.world.is_clock_off {
+        if self.world.clock != ClockCheck::Right {
             let reply = refuse(Outcome::Overloaded, "");
             return self.answer(Asker::Driver, key, request.attempt, reply);
         }

@@ -6,6 +6,7 @@ use crate::app::ReplicaId;
 use crate::check::LinkCheck;
 use crate::deliberate::{self, Fault};
 use crate::links::{Data, Tag};
+use crate::reach::ClockCheck;
 use crate::replica::Replica;
 use e3_channel::Number;
 use e3_model::plan::Role;
@@ -117,6 +118,9 @@ impl Worker {
             }
             Frame::ProbeAnswer { sent, now } => {
                 self.reach.on_answer(self.world.now, h.from, sent, now);
+                if self.world.clock == ClockCheck::Open {
+                    self.check_clock();
+                }
                 Ok(())
             }
             Frame::Reply {

@@ -34,6 +34,7 @@ impl Worker {
         for app in have.difference(&wanted) {
             self.delete_app(*app);
         }
+        self.check_clock();
         for app in &plan.apps {
             self.apply_app(app);
         }

@@ -3,6 +3,7 @@
 use super::Worker;
 use crate::links::SendEnd;
 use crate::primary::Primary;
+use crate::reach::ClockCheck;
 use crate::replica::Replica;
 use crate::shard::{Context, Counts};
 use e3_model::plan::{
@@ -109,7 +110,7 @@ impl Worker {
             dead_letters: shard.log.dead_letters.count(),
             preemptions: 0,
             serving: primary.is_some_and(|p| p.may_serve(cx, shard)),
-            clock_off: cx.is_clock_off,
+            clock_off: cx.clock == ClockCheck::Off,
             stalled: primary.map_or(Nanos::ZERO, |p| p.stalled(cx.now)),
             backups: primary.map_or_else(Vec::new, |p| self.backups(p, cx).collect()),
             memory_bytes: shard.log.memory_bytes().0,

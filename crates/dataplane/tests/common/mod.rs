@@ -170,6 +170,7 @@ impl Cluster {
             shards: shards.collect(),
             modules: Vec::new(),
             assets: BTreeMap::new(),
+            proven: None,
             slowdown: Vec::new(),
             app: app.into(),
         };

@@ -13,8 +13,10 @@ const REQUESTS: u64 = 2_000;
 const FAULTS_MIN: u64 = 5;
 /// Most faults of a scenario.
 const FAULTS_MAX: u64 = 14;
-/// The length of the phase with faults.
-const FAULTS_MS: u64 = 24_000;
+/// The length of the phase with faults. With start, healing and probes a run has at least 30 s.
+const FAULTS_MS: u64 = 28_500;
+/// A client does not vanish before.
+const VANISHES_MS_MIN: u64 = 500;
 /// One scenario in this many has large state.
 const LARGE_STATE_ONE_IN: u64 = 200;
 /// Most places that the requests of all applications reach; it bounds what a seed costs.
@@ -159,7 +161,9 @@ fn clients(random: &mut Random, apps: usize) -> Vec<ClientShape> {
             },
             is_keyed,
             offset_ms: offset_ms(random),
-            vanishes_ms: random.one_in(8).then(|| random.below(FAULTS_MS)),
+            vanishes_ms: random
+                .one_in(8)
+                .then(|| VANISHES_MS_MIN + random.below(FAULTS_MS - VANISHES_MS_MIN)),
         }
     };
     (0..count).map(|at| client(at, random)).collect()
