@@ -73,6 +73,7 @@ impl Peers {
             slot: Slot::of(&key),
             reply_to: header.from,
             reply_to_incarnation: header.incarnation,
+            is_branch: false,
             deadline: Timestamp(u64::MAX >> 1),
             oldest_seq: 1,
             trace: TraceContext::default(),
@@ -160,6 +161,7 @@ impl Peers {
                 app: self.app,
                 request,
                 attempt: 0,
+                is_branch: false,
                 reply,
             },
         ];

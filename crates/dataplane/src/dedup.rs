@@ -280,6 +280,7 @@ mod tests {
             oldest_seq,
             reply_to: NodeId(0),
             reply_to_incarnation: 0,
+            is_branch: false,
             trace: TraceContext::default(),
             batch: vec![],
             outputs: vec![],

@@ -21,6 +21,8 @@ e3_model::deliberate_faults! {
     ForgetEarly,
     /// Nothing is forgotten.
     NothingForgotten,
+    /// A client has its answer before all that a stateless service sent is durable.
+    AnsweredEarly,
     /// A retry of a handled message is not answered again.
     RetryUnanswered,
     /// A new primary does not resend what its predecessor may not have sent.

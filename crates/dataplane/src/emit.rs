@@ -3,7 +3,7 @@
 
 use crate::deliberate::{self, Fault};
 use crate::limits::DEADLINE_AHEAD_MAX;
-use crate::shard::{Asked, Effect, Turn, Waiting};
+use crate::shard::{Asked, Context, Effect, Shard, Turn, Waiting};
 use e3_invocation::Effects;
 use e3_model::{DropReason, MessageId, ShardKey, Slot, Timestamp, Via};
 use e3_wire::entry::{DeadLetter, Entry, Outcome, Output, Reply};
@@ -39,6 +39,7 @@ pub(crate) fn entry(
         oldest_seq: message.oldest_seq,
         reply_to: message.reply_to,
         reply_to_incarnation: message.reply_to_incarnation,
+        is_branch: message.is_branch,
         trace: message.trace,
         batch: Vec::new(),
         outputs: Vec::new(),
@@ -132,6 +133,12 @@ pub(crate) fn emit_retry(turn: &mut Turn<'_>, entry: &Entry, asked: Asked) {
     emit(turn, entry, asked, None, &open);
 }
 
+/// Whether more than one message or answer follows from an entry that is lost with its node.
+pub(crate) fn forks(cx: &Context<'_>, shard: &Shard, entry: &Entry) -> bool {
+    let follows = entry.outputs.len() + usize::from(entry.reply.is_some());
+    follows > 1 && !cx.app.service(shard.key).stateful && !deliberate::is(Fault::AnsweredEarly)
+}
+
 /// Sends an entry's outputs, but for those in `without`, and its reply. `op` is the entry that waits
 /// until they are durable.
 pub(crate) fn emit(
@@ -142,6 +149,10 @@ pub(crate) fn emit(
     without: &[u32],
 ) {
     let (app, key) = (turn.cx.app, turn.shard.key);
+    let asked = Asked {
+        is_branch: asked.is_branch || forks(turn.cx, turn.shard, entry),
+        ..asked
+    };
     for (at, output) in (0..).zip(&entry.outputs) {
         if without.contains(&at) {
             continue;
@@ -169,6 +180,7 @@ pub(crate) fn emit(
             oldest_seq: entry.oldest_seq,
             trace: entry.trace,
             code_version: entry.code_version,
+            is_branch: asked.is_branch,
             key: output.key.clone(),
             payload: output.payload.clone(),
         };

@@ -54,6 +54,8 @@ struct Session {
     keyed: bool,
     deadline: Timestamp,
     reply: Option<Reply>,
+    /// The client does not have the answer yet, since not all that follows is durable.
+    is_held: bool,
     /// It counts as in flight.
     has_place: bool,
     /// Copies on their way to the shard: their channel keeps them until they are durable there.
@@ -132,7 +134,7 @@ impl Ingress {
             let later = deadline > session.deadline;
             if session.is_expired() && later {
                 session.reply = None;
-            } else if let Some(reply) = &session.reply {
+            } else if let Some(reply) = session.reply.as_ref().filter(|_| !session.is_held) {
                 return Admission::Repeat(reply.clone());
             } else if number <= session.attempt {
                 return Admission::Wait;
@@ -170,6 +172,7 @@ impl Ingress {
             keyed,
             deadline,
             reply: None,
+            is_held: false,
             has_place: true,
             on_the_way: 0,
             awaited_until: Timestamp::MAX,
@@ -187,17 +190,29 @@ impl Ingress {
     }
 
     /// A copy of the request is durable at its shard, or was given to it here. Then its answer comes
-    /// soon, or comes to another node.
-    pub(crate) fn on_durable(&mut self, now: Timestamp, key: (AppId, RequestId)) {
-        let Some(session) = self.sessions.get_mut(&key) else {
-            return;
-        };
+    /// soon, or comes to another node. Gives an answer that waited for this, whom to send it to, and
+    /// the latest attempt.
+    pub(crate) fn on_durable(
+        &mut self,
+        now: Timestamp,
+        key: (AppId, RequestId),
+    ) -> Option<(Asker, u16, Reply)> {
+        let session = self.sessions.get_mut(&key)?;
         session.on_the_way = session.on_the_way.saturating_sub(1);
-        if session.on_the_way == 0 && session.has_place {
+        if session.on_the_way > 0 {
+            return None;
+        }
+        if std::mem::take(&mut session.is_held) {
+            let answer = (session.asker, session.attempt, session.reply.clone()?);
+            self.release(key);
+            return Some(answer);
+        }
+        if session.has_place {
             session.awaited_until = now + ANSWER_AWAITED;
             let until = session.awaited_until;
             self.awaited.push_back((until, key.0, key.1));
         }
+        None
     }
 
     /// A request gives back its place.
@@ -240,17 +255,18 @@ impl Ingress {
         session.map_or(0, |s| s.attempt.saturating_add(1))
     }
 
-    /// Takes an answer to an attempt; gives who to send it to, and its latest attempt. None if it is
-    /// known already. DropReason if this node never sent such an attempt; what has an idempotency key
+    /// Takes an answer to an attempt; gives whom to send it to, and the latest attempt. None if it is
+    /// known already, or if it is the answer of a branch and the request is not durable yet: what else
+    /// follows from it could be lost, and nobody would retry. DropReason if this node never sent such an attempt; what has an idempotency key
     /// other nodes may have sent too.
     pub(crate) fn on_reply(
         &mut self,
-        app: AppId,
-        id: RequestId,
+        key: (AppId, RequestId),
         attempt: u16,
+        is_branch: bool,
         reply: &Reply,
     ) -> Result<Option<(Asker, u16)>, DropReason> {
-        let session = self.sessions.get_mut(&(app, id)).ok_or(DropReason::Reply)?;
+        let session = self.sessions.get_mut(&key).ok_or(DropReason::Reply)?;
         if attempt > session.attempt && !session.keyed {
             return Err(DropReason::Reply);
         }
@@ -260,8 +276,12 @@ impl Ingress {
             return Ok(None);
         }
         session.reply = Some(reply.clone());
+        if is_branch && session.on_the_way > 0 && reply.outcome == Outcome::Done {
+            session.is_held = true;
+            return Ok(None);
+        }
         let to = (session.asker, session.attempt);
-        self.release((app, id));
+        self.release(key);
         Ok(Some(to))
     }
 

@@ -95,9 +95,9 @@ impl Log {
             .get_mut(usize::try_from(op.checked_sub(first)?).ok()?)
     }
 
-    /// Drops the front of the outbox if it has no open outputs and is committed; gives the
-    /// deliveries that are durable with it.
-    pub(crate) fn trim(&mut self, commit: u64) -> Option<Vec<Delivery>> {
+    /// Takes the front of the outbox out if it has no open outputs and is committed: what it came
+    /// from is durable with it.
+    pub(crate) fn trim(&mut self, commit: u64) -> Option<Outgoing> {
         let first = self.outbox.front()?;
         let is_open = first.open > 0 && !deliberate::is(Fault::OutboxTrimmedEarly);
         if is_open || first.entry.op > commit {
@@ -105,7 +105,7 @@ impl Log {
         }
         let first = self.outbox.pop_front()?;
         self.released = first.entry.op;
-        Some(first.deliveries)
+        Some(first)
     }
 
     /// The primary says that outputs up to `op` are durable.

@@ -4,7 +4,7 @@
 use crate::check::check_message;
 use crate::dedup::{Lookup, revives};
 use crate::deliberate::{self, Fault};
-use crate::emit::{Handled, emit, emit_retry, entry};
+use crate::emit::{Handled, emit, emit_retry, entry, forks};
 use crate::ingress::ahead_max;
 use crate::limits::*;
 use crate::links::Delivery;
@@ -423,7 +423,8 @@ impl Primary {
             self.commit = entry.op;
             self.progress_at = turn.cx.now;
             if stateful || deliberate::is(Fault::StatelessDurableEarly) {
-                turn.complete(pending.deliveries, ACK_DELAY);
+                let delay = ack_delay(turn, entry);
+                turn.complete(pending.deliveries, delay);
             } else if let Some(outgoing) = turn.shard.log.outgoing(entry.op) {
                 // There is no log here: the sender keeps the message until what follows from it
                 // is durable elsewhere.
@@ -449,8 +450,9 @@ impl Primary {
     /// Frees what is durable from the front of the outbox.
     pub(crate) fn trim(&mut self, turn: &mut Turn<'_>) {
         let before = turn.shard.log.released;
-        while let Some(deliveries) = turn.shard.log.trim(self.commit) {
-            turn.complete(deliveries, ACK_DELAY);
+        while let Some(first) = turn.shard.log.trim(self.commit) {
+            let delay = ack_delay(turn, &first.entry);
+            turn.complete(first.deliveries, delay);
         }
         if turn.shard.log.released > before {
             turn.effects.push(Effect::Released);
@@ -490,6 +492,15 @@ fn is_of_predecessor(turn: &Turn<'_>, message: &Message) -> bool {
     !app.service(turn.shard.key).stateful
         && message.deadline >= log.time(turn.cx.now)
         && !log.knows(message, ahead_max(&app.plan.app.spec))
+}
+
+/// How long the sender of a message may wait for the acknowledgement: not at all if a client does.
+fn ack_delay(turn: &Turn<'_>, entry: &Entry) -> Nanos {
+    if entry.is_branch || forks(turn.cx, turn.shard, entry) {
+        Nanos::ZERO
+    } else {
+        ACK_DELAY
+    }
 }
 
 fn answer(turn: &mut Turn<'_>, message: &Message, reply: Reply) {

@@ -148,6 +148,8 @@ pub(crate) struct Asked {
     pub(crate) deadline: Timestamp,
     pub(crate) reply_to: NodeId,
     pub(crate) reply_to_incarnation: u32,
+    /// See [`Message::is_branch`].
+    pub(crate) is_branch: bool,
 }
 
 /// A message that waits for its turn.
@@ -169,6 +171,7 @@ impl Asked {
             deadline: e.deadline,
             reply_to: e.reply_to,
             reply_to_incarnation: e.reply_to_incarnation,
+            is_branch: e.is_branch,
         }
     }
 
@@ -178,6 +181,7 @@ impl Asked {
             deadline: m.deadline,
             reply_to: m.reply_to,
             reply_to_incarnation: m.reply_to_incarnation,
+            is_branch: m.is_branch,
         }
     }
 

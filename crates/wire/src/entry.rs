@@ -90,6 +90,8 @@ pub struct Entry {
     pub reply_to: NodeId,
     /// Process of that node.
     pub reply_to_incarnation: u32,
+    /// See [`crate::message::Message::is_branch`].
+    pub is_branch: bool,
     /// Trace.
     pub trace: TraceContext,
     /// Encoded writes.
@@ -284,7 +286,8 @@ impl Entry {
         out.put_u8(
             flag(self.reply.is_some(), 0)
                 | flag(self.dead.is_some(), 1)
-                | flag(self.replays.is_some(), 2),
+                | flag(self.replays.is_some(), 2)
+                | flag(self.is_branch, 3),
         );
         if let Some(reply) = &self.reply {
             reply.encode(out);
@@ -326,7 +329,7 @@ impl Entry {
             });
         }
         let flags = r.u8()?;
-        if flags > 7 {
+        if flags > 15 {
             return Err(WireError::Unknown {
                 what: "flags of an entry",
                 value: flags.into(),
@@ -358,6 +361,7 @@ impl Entry {
             oldest_seq,
             reply_to,
             reply_to_incarnation,
+            is_branch: flags & 8 != 0,
             trace,
             batch,
             outputs,

@@ -3,6 +3,7 @@
 use crate::codec::{Reader, WireError, Write};
 use crate::entry::Reply;
 use crate::limits::BODY_LEN_MAX;
+use crate::message::decode_flag;
 use e3_model::{AppId, EdgeId, NodeId, RequestId, ServiceId, ShardId, Timestamp};
 
 /// Bytes of a data frame beside its body.
@@ -114,6 +115,8 @@ pub enum Frame<'a> {
         request: RequestId,
         /// The client's attempt that it answers.
         attempt: u16,
+        /// See [`crate::message::Message::is_branch`].
+        is_branch: bool,
         /// The answer.
         reply: Reply,
     },
@@ -227,6 +230,7 @@ impl<'a> Frame<'a> {
                 app,
                 request,
                 attempt,
+                is_branch,
                 reply,
             } => {
                 out.put_u8(5);
@@ -234,6 +238,7 @@ impl<'a> Frame<'a> {
                 out.put_u64(request.client);
                 out.put_u64(request.seq);
                 out.put_u16(*attempt);
+                out.put_u8(u8::from(*is_branch));
                 reply.encode(out);
             }
         }
@@ -246,7 +251,7 @@ impl<'a> Frame<'a> {
             Frame::Ack { .. } => 1 + LINK_LEN + ACK_LEN,
             Frame::LeaseRequest { .. } | Frame::ProbeAnswer { .. } => 17,
             Frame::LeaseGrant { .. } | Frame::Probe { .. } => 9,
-            Frame::Reply { reply, .. } => 1 + 2 + 16 + 2 + 9 + reply.payload.len(),
+            Frame::Reply { reply, .. } => 1 + 2 + 16 + 2 + 1 + 9 + reply.payload.len(),
         }
     }
 
@@ -284,6 +289,7 @@ impl<'a> Frame<'a> {
                     seq: r.u64()?,
                 },
                 attempt: r.u16()?,
+                is_branch: decode_flag(r)?,
                 reply: Reply::decode(r)?,
             },
             6 => Frame::Probe {

@@ -5,7 +5,7 @@ use e3_model::limits::{KEY_LEN_MAX, PAYLOAD_LEN_MAX};
 use e3_model::{EdgeId, MessageId, NodeId, RequestId, Slot, Timestamp, TraceContext, Via};
 
 /// Bytes of a message beside key and payload.
-pub const HEADER_LEN: usize = 16 + 2 + 4 + 2 + 2 + 2 + 4 + 8 + 8 + 25 + 4 + 2 + 4;
+pub const HEADER_LEN: usize = 16 + 2 + 4 + 2 + 2 + 2 + 4 + 8 + 8 + 25 + 4 + 1 + 2 + 4;
 
 /// Code of [`Via::Ingress`] in place of an edge.
 const VIA_INGRESS: u16 = u16::MAX;
@@ -33,6 +33,9 @@ pub struct Message {
     pub trace: TraceContext,
     /// Version of the code that sent it; 0 from an ingress.
     pub code_version: u32,
+    /// A stateless service before here sent something else as well, which is lost with its node. The
+    /// client gets its answer when all of it is durable.
+    pub is_branch: bool,
     /// Routing key.
     pub key: Vec<u8>,
     /// Content.
@@ -57,6 +60,7 @@ impl Message {
         out.put_u64(self.oldest_seq);
         encode_trace(&mut out, &self.trace);
         out.put_u32(self.code_version);
+        out.put_u8(u8::from(self.is_branch));
         out.put_short(&self.key);
         out.put_long(&self.payload);
         debug_assert_eq!(out.len(), HEADER_LEN + self.key.len() + self.payload.len());
@@ -77,11 +81,23 @@ impl Message {
             oldest_seq: r.u64()?,
             trace: decode_trace(r)?,
             code_version: r.u32()?,
+            is_branch: decode_flag(r)?,
             key: r.short_bytes("key", KEY_LEN_MAX)?.to_vec(),
             payload: r.long_bytes("payload", PAYLOAD_LEN_MAX)?.to_vec(),
         };
         r.end()?;
         Ok(message)
+    }
+}
+
+pub(crate) fn decode_flag(r: &mut Reader<'_>) -> Result<bool, WireError> {
+    match r.u8()? {
+        0 => Ok(false),
+        1 => Ok(true),
+        other => Err(WireError::Unknown {
+            what: "flag",
+            value: other.into(),
+        }),
     }
 }
 

@@ -36,6 +36,7 @@ fn message() -> Message {
             flags: 1,
         },
         code_version: 6,
+        is_branch: true,
         key: b"key".to_vec(),
         payload: vec![9; 300],
     }
@@ -59,6 +60,7 @@ fn entry() -> Entry {
         oldest_seq: 3,
         reply_to: NodeId(2),
         reply_to_incarnation: 1,
+        is_branch: true,
         trace: TraceContext::default(),
         batch: vec![5; 40],
         outputs: vec![output],

@@ -188,6 +188,7 @@ impl Garbage {
             app,
             request,
             attempt: 0,
+            is_branch: false,
             reply,
         }
         .encode(&mut out);

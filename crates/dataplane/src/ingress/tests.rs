@@ -20,7 +20,7 @@ fn reply(outcome: Outcome) -> Reply {
 }
 
 fn replied(ingress: &mut Ingress, id: RequestId, reply: &Reply) -> Option<Asker> {
-    let answered = ingress.on_reply(APP, id, 0, reply).unwrap();
+    let answered = ingress.on_reply((APP, id), 0, false, reply).unwrap();
     answered.map(|(asker, _)| asker)
 }
 
@@ -176,4 +176,39 @@ fn a_request_without_an_answer_gives_back_its_place() {
     assert_eq!(ingress.in_flight(), 1);
     assert!(replied(&mut ingress, id(1).1, &reply(Outcome::Done)).is_some());
     assert_eq!(ingress.in_flight(), 0);
+}
+
+#[test]
+fn the_answer_of_a_branch_waits_until_the_request_is_durable() {
+    let mut ingress = Ingress::default();
+    let done = reply(Outcome::Done);
+    assert_eq!(
+        ingress.admit(id(1), &asked(0, 3_000), 1),
+        Admission::Forward
+    );
+    ingress.on_forwarded(id(1));
+    assert_eq!(ingress.on_reply(id(1), 0, true, &done), Ok(None));
+    assert_eq!(ingress.in_flight(), 1);
+    // Neither a retry nor a second answer brings it forward.
+    assert_eq!(ingress.admit(id(1), &asked(1, 3_000), 1), Admission::Wait);
+    assert_eq!(ingress.on_reply(id(1), 0, true, &done), Ok(None));
+    let answer = ingress.on_durable(at(1), id(1)).unwrap();
+    assert_eq!((answer.1, &answer.2), (1, &done));
+    assert_eq!(ingress.in_flight(), 0);
+    assert_eq!(
+        ingress.admit(id(1), &asked(2, 3_000), 1),
+        Admission::Repeat(done.clone())
+    );
+
+    // What is durable already, and what has failed, is answered at once.
+    for (number, is_durable, outcome) in [(2, true, Outcome::Done), (3, false, Outcome::Failed)] {
+        let key = id(number);
+        assert_eq!(ingress.admit(key, &asked(0, 3_000), 1), Admission::Forward);
+        ingress.on_forwarded(key);
+        if is_durable {
+            assert_eq!(ingress.on_durable(at(1), key), None);
+        }
+        let to = ingress.on_reply(key, 0, true, &reply(outcome)).unwrap();
+        assert!(to.is_some());
+    }
 }

@@ -156,6 +156,7 @@ impl Worker {
             oldest_seq: q.oldest_seq,
             trace: q.trace,
             code_version: 0,
+            is_branch: false,
             key: q.key,
             payload: q.payload,
         };
@@ -173,14 +174,14 @@ impl Worker {
         request: RequestId,
         reply: Reply,
     ) {
-        let (node, attempt) = (asked.reply_to, asked.attempt);
+        let (node, attempt, is_branch) = (asked.reply_to, asked.attempt, asked.is_branch);
         let peer = self.packer.peers.get(&node);
         if peer.is_none_or(|p| p.incarnation != asked.reply_to_incarnation) {
             // The ingress's process is gone: the client retries through another.
             return;
         }
         if node == self.world.config.node {
-            let taken = self.on_reply(app, request, attempt, reply);
+            let taken = self.on_reply(app, request, attempt, is_branch, reply);
             self.count(taken);
         } else {
             self.packer.frame(
@@ -189,6 +190,7 @@ impl Worker {
                     app,
                     request,
                     attempt,
+                    is_branch,
                     reply,
                 },
             );
@@ -200,13 +202,22 @@ impl Worker {
         app: AppId,
         id: RequestId,
         attempt: u16,
+        is_branch: bool,
         reply: Reply,
     ) -> Result<(), DropReason> {
-        let asker = self.ingress.on_reply(app, id, attempt, &reply)?;
-        if let Some((asker, attempt)) = asker {
-            self.answer(asker, (app, id), attempt, reply);
+        let key = (app, id);
+        let to = self.ingress.on_reply(key, attempt, is_branch, &reply)?;
+        if let Some((asker, attempt)) = to {
+            self.answer(asker, key, attempt, reply);
         }
         Ok(())
+    }
+
+    /// A copy of a request is durable. Its answer may have waited for that.
+    pub(super) fn on_request_durable(&mut self, key: (AppId, RequestId)) {
+        if let Some((asker, attempt, reply)) = self.ingress.on_durable(self.world.now, key) {
+            self.answer(asker, key, attempt, reply);
+        }
     }
 
     fn answer(&mut self, to: Asker, (app, id): (AppId, RequestId), attempt: u16, reply: Reply) {
@@ -286,11 +297,11 @@ impl Worker {
         let message = match message {
             Ok(message) => message,
             Err(refused) => {
-                let taken = self.on_reply(shard.app, replay.id, replay.attempt, refused);
+                let taken = self.on_reply(shard.app, replay.id, replay.attempt, false, refused);
                 return self.count(taken);
             }
         };
-        self.ingress.on_durable(now, key);
+        self.on_request_durable(key);
         self.primary(id, |p, _| p.on_replay(replay.letter, message));
     }
 }
@@ -324,6 +335,7 @@ fn replay_message(shard: &Shard, replay: &Replay, ingress: &Config) -> Result<Me
         oldest_seq: 1,
         trace: TraceContext::default(),
         code_version: 0,
+        is_branch: false,
         key,
         payload,
     })

@@ -127,8 +127,9 @@ impl Worker {
                 app,
                 request,
                 attempt,
+                is_branch,
                 reply,
-            } => self.on_reply(app, request, attempt, reply),
+            } => self.on_reply(app, request, attempt, is_branch, reply),
         }
     }
 
@@ -216,7 +217,7 @@ impl Worker {
     fn on_freed(&mut self, tag: Tag) {
         match tag {
             Tag::None => {}
-            Tag::Request(app, id) => self.ingress.on_durable(self.world.now, (app, id)),
+            Tag::Request(app, id) => self.on_request_durable((app, id)),
             Tag::Output(id, op, at) => {
                 self.primary(id, |p, turn| p.on_output_durable(turn, op, at));
             }
