@@ -13,8 +13,6 @@ e3_model::deliberate_faults! {
     BackupNotReplaced,
     /// Decisions are made from a log that is older than what nodes have applied.
     OlderLogTrusted,
-    /// A node's events of an older view are applied.
-    OldEventsCount,
     /// A copy leaves at once, whether or not anybody acts without it.
     CopyGivenUp,
 }

@@ -238,8 +238,7 @@ impl AppState {
         let Some(shard) = self.shard_mut(key) else {
             return false;
         };
-        let is_old = shard.view != view && !deliberate::is(Fault::OldEventsCount);
-        if is_old || !shard.joining.contains(&backup) {
+        if shard.view != view || !shard.joining.contains(&backup) {
             return false;
         }
         shard.joining.retain(|n| *n != backup);

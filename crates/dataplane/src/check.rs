@@ -6,7 +6,6 @@
 
 use crate::app::App;
 use crate::config::Config;
-use crate::deliberate::{self, Fault};
 use crate::limits::{CLOCK_AHEAD_MAX, DEADLINE_AHEAD_MAX};
 use e3_collections::WriteBatch;
 use e3_model::limits::SLOTS;
@@ -41,7 +40,6 @@ impl LinkCheck<'_> {
         let is_primary = |source: ShardKey| {
             let source = app.shard(source);
             (source.primary, source.incarnation) == (from, link.from_incarnation)
-                || deliberate::is(Fault::FormerPrimaryFollowed)
         };
         match link.ends {
             Ends::Ingress { node, shard } => {
@@ -79,11 +77,7 @@ impl LinkCheck<'_> {
             Ends::Replication { .. } => {
                 !is_primary && link.to_incarnation == self.config.incarnation
             }
-            _ => {
-                is_primary
-                    && (link.to_incarnation == incarnation
-                        || deliberate::is(Fault::IncarnationIgnored))
-            }
+            _ => is_primary && link.to_incarnation == incarnation,
         };
         (is_current && is_for_me)
             .then_some(key)

@@ -13,16 +13,12 @@ e3_model::deliberate_faults! {
     ReleaseBeforeCommit,
     /// The sender hears "durable" when the handler returns.
     DurableBeforeCommit,
-    /// A stateless service says "durable" before its outputs are durable.
-    StatelessDurableEarly,
     /// Nothing is recognised as a duplicate.
     NoDuplicateCheck,
     /// Messages are forgotten as soon as another one is handled.
     ForgetEarly,
     /// Nothing is forgotten.
     NothingForgotten,
-    /// A client has its answer before all that a stateless service sent is durable.
-    AnsweredEarly,
     /// A retry of a handled message is not answered again.
     RetryUnanswered,
     /// A new primary does not resend what its predecessor may not have sent.
@@ -31,22 +27,14 @@ e3_model::deliberate_faults! {
     OutboxTrimmedEarly,
     /// Backups hear that everything is durable downstream.
     ReleasedTooFar,
-    /// Channels of former incarnations of a shard are accepted.
-    IncarnationIgnored,
-    /// A stream of a former primary is accepted.
-    FormerPrimaryFollowed,
     /// A snapshot lacks the messages that were handled and released.
     SnapshotWithoutHandled,
     /// A snapshot lacks the collections.
     SnapshotWithoutState,
     /// A backup counts as complete when its stream begins.
     SyncedAtOnce,
-    /// A frozen primary keeps handling messages.
-    FrozenHandles,
     /// A backup remembers entries and does not apply their writes.
     BackupAppliesNothing,
     /// A backup applies writes and does not remember what was handled.
     BackupRemembersNothing,
-    /// A plan that is older than the present one is applied.
-    OldPlanApplied,
 }

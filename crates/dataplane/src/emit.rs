@@ -136,7 +136,7 @@ pub(crate) fn emit_retry(turn: &mut Turn<'_>, entry: &Entry, asked: Asked) {
 /// Whether more than one message or answer follows from an entry that is lost with its node.
 pub(crate) fn forks(cx: &Context<'_>, shard: &Shard, entry: &Entry) -> bool {
     let follows = entry.outputs.len() + usize::from(entry.reply.is_some());
-    follows > 1 && !cx.app.service(shard.key).stateful && !deliberate::is(Fault::AnsweredEarly)
+    follows > 1 && !cx.app.service(shard.key).stateful
 }
 
 /// Sends an entry's outputs, but for those in `without`, and its reply. `op` is the entry that waits

@@ -5,7 +5,6 @@ use crate::check::check_message;
 use crate::dedup::{Lookup, revives};
 use crate::deliberate::{self, Fault};
 use crate::emit::{Handled, emit, emit_retry, entry, forks};
-use crate::ingress::ahead_max;
 use crate::limits::*;
 use crate::links::Delivery;
 use crate::log::{Log, Outgoing};
@@ -192,7 +191,7 @@ impl Primary {
         let Some(head) = self.queue.front() else {
             return false;
         };
-        (!self.frozen || deliberate::is(Fault::FrozenHandles))
+        !self.frozen
             && self.is_startable
             && !self.streams.are_behind(cx.now)
             && self.idle_at <= cx.now
@@ -229,10 +228,6 @@ impl Primary {
                     turn.complete(waiting.delivery, ACK_DELAY);
                     return None;
                 }
-            }
-            Lookup::Stale if is_of_predecessor(turn, message) => {
-                // Nobody waits for the answer.
-                waiting.message.reply_to_incarnation = 0;
             }
             Lookup::Stale => {
                 turn.complete(waiting.delivery, ACK_DELAY);
@@ -422,7 +417,7 @@ impl Primary {
             let entry = &pending.entry;
             self.commit = entry.op;
             self.progress_at = turn.cx.now;
-            if stateful || deliberate::is(Fault::StatelessDurableEarly) {
+            if stateful {
                 let delay = ack_delay(turn, entry);
                 turn.complete(pending.deliveries, delay);
             } else if let Some(outgoing) = turn.shard.log.outgoing(entry.op) {
@@ -482,16 +477,6 @@ impl Primary {
             "an entry waits that could be released"
         );
     }
-}
-
-/// Whether a message whose client has the answer may have been handled by another process of a
-/// stateless service. What followed from it on other channels may be lost with that process;
-/// receivers know what they have.
-fn is_of_predecessor(turn: &Turn<'_>, message: &Message) -> bool {
-    let (app, log) = (turn.cx.app, &turn.shard.log);
-    !app.service(turn.shard.key).stateful
-        && message.deadline >= log.time(turn.cx.now)
-        && !log.knows(message, ahead_max(&app.plan.app.spec))
 }
 
 /// How long the sender of a message may wait for the acknowledgement: not at all if a client does.

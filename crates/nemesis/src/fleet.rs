@@ -1,10 +1,11 @@
 //! Many seeds on many threads.
 
+use crate::record::{Record, source};
 use e3_sim::{Failure, Scenario, Summary, draw, shrink};
 use serde::Serialize;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,6 +25,9 @@ pub struct Order {
     pub shrink_runs: usize,
     /// The file for the figures.
     pub json: Option<PathBuf>,
+    /// The file that counts the seeds that have run on this source. The first seed is then the next
+    /// one of the record, if it has any.
+    pub record: Option<PathBuf>,
 }
 
 /// The results so far.
@@ -47,13 +51,13 @@ struct Tally {
 #[serde(rename_all = "camelCase")]
 struct Figures<'a> {
     commit: &'a str,
-    tree: &'a str,
     base: u64,
     seeds: u64,
-    failures: usize,
     failed_seeds: Vec<u64>,
     seeds_per_min: u64,
     pairs_met: usize,
+    /// All runs on this source.
+    record: Option<Record>,
 }
 
 thread_local! {
@@ -134,18 +138,27 @@ pub fn print_failure(scenario: &Scenario, failure: &Failure, shrink_runs: usize)
 /// Runs all seeds and prints the results. Returns how many seeds failed, or why the file of the figures
 /// could not be written.
 pub fn run(order: &Order) -> Result<usize, String> {
+    let record = match &order.record {
+        Some(file) => Some(Record::read(file, &source()?, order.base).map_err(of_file(file))?),
+        None => None,
+    };
+    let base = record.as_ref().map_or(order.base, |r| r.next_seed);
     let start = Instant::now();
-    let next = AtomicU64::new(order.base);
-    let end = order.base + order.seeds;
+    let next = AtomicU64::new(base);
+    let end = base + order.seeds;
     let tally = Mutex::new(Tally::default());
-    println!("seeds {}..{end} on {} threads", order.base, order.threads);
+    println!("seeds {base}..{end} on {} threads", order.threads);
     std::thread::scope(|scope| {
         for _ in 0..order.threads {
             scope.spawn(|| work(order, &next, end, &tally));
         }
     });
     let tally = tally.into_inner().unwrap_or_else(|e| e.into_inner());
-    report(order, &tally, start)
+    report(order, base, record, &tally, start)
+}
+
+fn of_file(file: &Path) -> impl Fn(std::io::Error) -> String {
+    move |e| format!("{}: {e}", file.display())
 }
 
 fn work(order: &Order, next: &AtomicU64, end: u64, tally: &Mutex<Tally>) {
@@ -189,7 +202,13 @@ impl Tally {
     }
 }
 
-fn report(order: &Order, tally: &Tally, start: Instant) -> Result<usize, String> {
+fn report(
+    order: &Order,
+    base: u64,
+    mut record: Option<Record>,
+    tally: &Tally,
+    start: Instant,
+) -> Result<usize, String> {
     let spent = start.elapsed();
     let ran = tally.passed + tally.failures.len() as u64;
     let per_min = (ran as f64 * 60.0 / spent.as_secs_f64()) as u64;
@@ -217,19 +236,27 @@ fn report(order: &Order, tally: &Tally, start: Instant) -> Result<usize, String>
         print_failure(&draw(*seed), failure, order.shrink_runs);
     }
     println!("{} of {ran} seeds failed", tally.failures.len());
+    let failed_seeds: Vec<u64> = tally.failures.iter().map(|(seed, _)| *seed).collect();
+    if let (Some(record), Some(file)) = (&mut record, &order.record) {
+        record.next_seed = base + ran;
+        record.seeds += ran;
+        record.failed_seeds.extend(&failed_seeds);
+        record.write(file).map_err(of_file(file))?;
+        let (seeds, failed) = (record.seeds, record.failed_seeds.len());
+        println!("on this source: {failed} of {seeds} seeds failed");
+    }
     if let Some(file) = &order.json {
         let figures = Figures {
             commit: &commit(),
-            tree: &git(&["rev-parse", "HEAD^{tree}"]),
-            base: order.base,
+            base,
             seeds: ran,
-            failures: tally.failures.len(),
-            failed_seeds: tally.failures.iter().map(|(seed, _)| *seed).collect(),
+            failed_seeds,
             seeds_per_min: per_min,
             pairs_met: tally.pairs.len(),
+            record,
         };
         let text = serde_json::to_string_pretty(&figures).expect("figures have text keys only");
-        std::fs::write(file, text).map_err(|e| format!("{}: {e}", file.display()))?;
+        std::fs::write(file, text).map_err(of_file(file))?;
     }
     Ok(tally.failures.len())
 }

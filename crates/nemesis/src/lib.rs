@@ -2,5 +2,6 @@
 //! command that replays them, and the check that deliberate faults are found.
 
 #[cfg(feature = "deliberate-faults")]
-pub mod faults;
+pub mod deliberate;
 pub mod fleet;
+pub mod record;

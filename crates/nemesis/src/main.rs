@@ -2,12 +2,8 @@
 //!
 //! `nemesis run --seeds 100000` runs many seeds, `nemesis seed 7` one; a failure is shrunk and
 //! printed with the command that replays it. `nemesis file F` runs a scenario from a file.
-//! `nemesis faults` needs the feature `deliberate-faults`, and checks that each deliberate fault is
-//! found.
 
 use clap::{Parser, Subcommand};
-#[cfg(feature = "deliberate-faults")]
-use e3_nemesis::faults;
 use e3_nemesis::fleet;
 use e3_sim::Scenario;
 use std::path::PathBuf;
@@ -47,6 +43,9 @@ enum Command {
         /// The file to write the figures to, as JSON.
         #[arg(long)]
         json: Option<PathBuf>,
+        /// The file that counts the seeds that have run on this source: continues after the last.
+        #[arg(long)]
+        record: Option<PathBuf>,
     },
     /// Runs one seed.
     Seed {
@@ -64,19 +63,6 @@ enum Command {
         /// The file, as printed by `seed N --print`.
         file: PathBuf,
     },
-    /// Checks that each deliberate fault is found.
-    #[cfg(feature = "deliberate-faults")]
-    Faults {
-        /// Seeds within which each fault must be found.
-        #[arg(long, default_value_t = 500)]
-        seeds: u64,
-        /// The first seed.
-        #[arg(long, default_value_t = 1)]
-        base: u64,
-        /// Tries only the faults whose name contains this.
-        #[arg(long, default_value = "")]
-        only: String,
-    },
 }
 
 fn main() -> ExitCode {
@@ -90,6 +76,7 @@ fn main() -> ExitCode {
             failures,
             shrink,
             json,
+            record,
         } => {
             let order = fleet::Order {
                 seeds,
@@ -98,6 +85,7 @@ fn main() -> ExitCode {
                 failures_max: failures,
                 shrink_runs: shrink,
                 json,
+                record,
             };
             match fleet::run(&order) {
                 Ok(0) => ExitCode::SUCCESS,
@@ -127,8 +115,6 @@ fn main() -> ExitCode {
                 ExitCode::FAILURE
             }
         },
-        #[cfg(feature = "deliberate-faults")]
-        Command::Faults { seeds, base, only } => faults::run(seeds, base, &only),
     }
 }
 

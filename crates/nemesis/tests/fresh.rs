@@ -23,6 +23,7 @@ fn fresh_seeds() {
         failures_max: usize::MAX,
         shrink_runs: 0,
         json: None,
+        record: None,
     };
     println!("E3_SEED_BASE={} E3_SEEDS={}", order.base, order.seeds);
     assert_eq!(fleet::run(&order), Ok(0), "seeds that failed");

@@ -57,8 +57,8 @@ pub struct Load {
     pub left: u64,
     /// How many it sends at once.
     pub burst: u64,
-    /// Mean time between two bursts.
-    pub every: Nanos,
+    /// Mean time between two requests; none if the bursts have their times from elsewhere.
+    pub every: Option<Nanos>,
     /// Time from sending to the deadline of each.
     pub deadline: Nanos,
 }

@@ -46,6 +46,10 @@ const PROBES_LATE: u64 = 100;
 const DEADLINE_SHORT_MS: u64 = 3_000;
 /// How long after that.
 const FORGOTTEN_AFTER: Nanos = Nanos(DEDUP_GRACE.0 + 5_000_000_000);
+/// Clients that rush send at most so long before a fault begins,
+const RUSH_BEFORE_MAX: Nanos = Nanos::from_millis(4);
+/// or so long after.
+const RUSH_AFTER_MAX: Nanos = Nanos::from_millis(150);
 /// The invariants of a node are checked once in this many of its steps, as each check looks at all
 /// channels.
 const VALIDATES_EVERY: u64 = 64;
@@ -214,7 +218,10 @@ impl<'a> Run<'a> {
         for (at, shape) in self.scenario.clients.iter().enumerate() {
             let client = self.client(at, shape);
             self.cluster.clients.push(client);
-            self.cluster.begin_load(at as u16);
+            match shape.is_rushing && !self.scenario.script.is_empty() {
+                true => self.rush(at),
+                false => self.cluster.begin_load(at as u16),
+            }
         }
     }
 
@@ -234,7 +241,7 @@ impl<'a> Run<'a> {
         client.load = Some(Load {
             left: shape.requests,
             burst: shape.burst.max(1),
-            every: Nanos(span.0 / shape.requests.max(1)),
+            every: Some(Nanos(span.0 / shape.requests.max(1))),
             deadline,
         });
         let first = self.random.below(u64::from(self.scenario.nodes())) as u16;
@@ -242,6 +249,24 @@ impl<'a> Run<'a> {
         let nodes: Vec<u16> = std::iter::once(first).chain(others).collect();
         client.set_routes(self.cluster.now, nodes.into_iter(), std::iter::empty());
         client
+    }
+
+    /// Has a client send its requests when faults begin: half of them just before, so that they are
+    /// in flight then, and half soon after.
+    fn rush(&mut self, client: usize) {
+        let acts = self.scenario.script.len() as u64;
+        if let Some(load) = &mut self.cluster.clients[client].load {
+            load.burst = load.left.div_ceil(acts);
+            load.every = None;
+        }
+        for act in &self.scenario.script {
+            let begins = self.begin + Nanos::from_millis(act.at_ms);
+            let at = match self.random.one_in(2) {
+                true => begins - Nanos(self.random.below(RUSH_BEFORE_MAX.0)),
+                false => begins + Nanos(self.random.below(RUSH_AFTER_MAX.0)),
+            };
+            self.cluster.load_at(client as u16, at.max(self.begin));
+        }
     }
 
     fn start_node(&mut self, node: u16) {
@@ -303,13 +328,14 @@ impl<'a> Run<'a> {
                 burst: 1,
                 keys: 1_000,
                 deadline_ms: PROBE.as_millis(),
+                is_rushing: false,
                 is_keyed: false,
                 offset_ms: 0,
                 vanishes_ms: None,
             };
             let mut client = self.client(first + app, &shape);
             if let Some(load) = &mut client.load {
-                load.every = Nanos::from_millis(20);
+                load.every = Some(Nanos::from_millis(20));
             }
             self.cluster.clients.push(client);
             self.cluster.begin_load((first + app) as u16);

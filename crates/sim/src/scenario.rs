@@ -149,6 +149,8 @@ pub struct ClientShape {
     pub requests: u64,
     /// Requests that it sends at once.
     pub burst: u64,
+    /// It sends its requests when faults begin, and not evenly.
+    pub is_rushing: bool,
     /// How many different keys its requests have.
     pub keys: u64,
     /// Time from sending to the deadline of its requests.

@@ -143,6 +143,7 @@ fn frames(body: &[u8]) -> Vec<Frame<'_>> {
         app: AppId(1),
         request: id().request,
         attempt: 3,
+        is_branch: true,
         reply,
     });
     frames

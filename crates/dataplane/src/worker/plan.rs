@@ -2,7 +2,6 @@
 
 use super::{Hosted, Output, Worker};
 use crate::app::{App, ReplicaId};
-use crate::deliberate::{self, Fault};
 use crate::replica::Replica;
 use crate::shard::Counts;
 use e3_model::plan::{AppPlan, NodePlan, Role, ShardPlan};
@@ -17,8 +16,7 @@ impl Worker {
         self.world.now = now;
         let config = &self.world.config;
         let other = plan.cluster != config.cluster || plan.node != config.node;
-        let is_old = plan.version <= self.world.plan.version;
-        if other || (is_old && !deliberate::is(Fault::OldPlanApplied)) {
+        if other || plan.version <= self.world.plan.version {
             return;
         }
         self.world.plan = plan.clone();

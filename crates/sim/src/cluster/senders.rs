@@ -3,7 +3,7 @@
 use super::{Cluster, Event};
 use crate::network::client_address;
 use e3_model::plan::Role;
-use e3_model::{MessageId, Nanos, ShardKey};
+use e3_model::{MessageId, Nanos, ShardKey, Timestamp};
 use e3_wire::entry::DeadLetter;
 
 impl Cluster {
@@ -98,7 +98,12 @@ impl Cluster {
 
     /// Starts the load of a client.
     pub fn begin_load(&mut self, client: u16) {
-        self.push(self.now, Event::Load { client });
+        self.load_at(client, self.now);
+    }
+
+    /// A client sends a burst of its load at a time.
+    pub fn load_at(&mut self, client: u16, at: Timestamp) {
+        self.push(at, Event::Load { client });
     }
 
     /// Sends a burst, and sets the time of the next one.
@@ -119,8 +124,10 @@ impl Cluster {
         if let Some(load) = &mut self.clients[at].load {
             load.left -= burst;
         }
-        let pause = Nanos(self.random.below(2 * load.every.0 * burst + 1));
-        self.push(self.now + pause, Event::Load { client });
+        if let Some(every) = load.every {
+            let pause = Nanos(self.random.below(2 * every.0 * burst + 1));
+            self.load_at(client, self.now + pause);
+        }
         self.drain_client(client);
     }
 }

@@ -154,6 +154,7 @@ fn clients(random: &mut Random, apps: usize) -> Vec<ClientShape> {
             app: at as usize % apps,
             requests: each,
             burst: *random.pick(&[1, 1, 1, 8, 100]),
+            is_rushing: random.one_in(3),
             keys: *random.pick(&[1, 8, 64, 64, 1_000]),
             deadline_ms: match is_keyed {
                 true => *random.pick(&[300, 1_000, 5_000]),
@@ -213,7 +214,7 @@ fn script(random: &mut Random, scenario: &Scenario) -> Vec<Act> {
     script
 }
 
-const KINDS: u64 = 33;
+const KINDS: u64 = 34;
 /// Least that a wrong clock is off: somewhat more than its peers tolerate.
 const WRONG_MS_MIN: i64 = 2_500;
 /// How much more it may be off.
@@ -269,7 +270,7 @@ fn fault(random: &mut Random, kind: u64, scenario: &Scenario) -> (Fault, u64) {
         23 => Fault::TornWrite,
         24 => Fault::ReportsLost,
         25 => Fault::ReportsLate,
-        26 => match random.one_in(2) {
+        26 | 33 => match random.one_in(2) {
             true => Fault::Move(random.next_u64()),
             false => Fault::MoveAndKill(random.next_u64()),
         },
