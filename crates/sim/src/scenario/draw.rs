@@ -92,7 +92,7 @@ fn app(random: &mut Random, replicas_max: u64, is_large: bool) -> AppShape {
                 random.index(to)
             },
             to,
-            messages: if random.one_in(6) { 2 } else { 1 },
+            messages: if random.one_in(4) { 2 } else { 1 },
         })
         .collect();
     if count > 2 && random.one_in(3) {
@@ -214,7 +214,7 @@ fn script(random: &mut Random, scenario: &Scenario) -> Vec<Act> {
     script
 }
 
-const KINDS: u64 = 34;
+const KINDS: u64 = 36;
 /// Least that a wrong clock is off: somewhat more than its peers tolerate.
 const WRONG_MS_MIN: i64 = 2_500;
 /// How much more it may be off.
@@ -277,7 +277,7 @@ fn fault(random: &mut Random, kind: u64, scenario: &Scenario) -> (Fault, u64) {
         27 => Fault::Update(random.index(scenario.apps.len())),
         28 => Fault::LostWrites,
         29 => Fault::BitRot,
-        30 => Fault::CutAndKill(node, random.below(nodes) as u16),
+        30 | 34 | 35 => Fault::CutAndKill(node, random.below(nodes) as u16),
         31 if nodes >= known::NODES_TO_TELL_CLOCKS => {
             let off_ms = WRONG_MS_MIN + random.below(WRONG_MS_SPAN) as i64;
             Fault::WrongClock(node, if random.one_in(2) { off_ms } else { -off_ms })
