@@ -152,7 +152,7 @@ impl Backup {
                     ..
                 }) => {
                     if let Some(letter) = &entry.replays {
-                        dead_letters.remove(letter);
+                        dead_letters.on_replayed(letter);
                     }
                     apply(cx, shard.key, log, entry, bytes, |_, batch| {
                         state.apply(batch)

@@ -36,9 +36,15 @@ impl DeadLetters {
         }
     }
 
-    pub(crate) fn remove(&mut self, id: &MessageId) {
-        if let Some(place) = self.places.remove(id) {
-            self.kept.remove(&place);
+    fn remove(&mut self, id: &MessageId) -> bool {
+        let place = self.places.remove(id);
+        place.is_some_and(|place| self.kept.remove(&place).is_some())
+    }
+
+    /// A letter was replayed. It may have made room for newer ones before.
+    pub(crate) fn on_replayed(&mut self, id: &MessageId) {
+        if !self.remove(id) {
+            self.dropped = self.dropped.saturating_sub(1);
         }
     }
 

@@ -182,6 +182,16 @@ impl DedupTable {
         self.forget(now);
     }
 
+    /// A dead letter was replayed as another message: no retry may be handled in its place.
+    pub(crate) fn on_replayed(&mut self, slot: Slot, letter: &MessageId) {
+        let client = self.clients.get_mut(&(slot, letter.request.client));
+        if let Some(entry) = client.and_then(|c| c.get_mut(letter)) {
+            self.bytes -= bytes(entry);
+            Rc::make_mut(entry).dead = None;
+            self.bytes += bytes(entry);
+        }
+    }
+
     /// Forgets what no copy can come of any more.
     fn forget(&mut self, now: Timestamp) {
         while let Some(Reverse((until, op, slot, id))) = self.order.peek().copied()

@@ -79,7 +79,8 @@ impl Log {
         self.op = entry.op;
         self.now = self.now.max(entry.now);
         if let Some(letter) = &entry.replays {
-            self.dead_letters.remove(letter);
+            self.dead_letters.on_replayed(letter);
+            self.dedup.on_replayed(entry.slot, letter);
         }
         if let Some(letter) = &entry.dead {
             self.dead_letters.keep(entry.id, letter.clone());

@@ -233,10 +233,9 @@ impl Primary {
                 turn.complete(waiting.delivery, ACK_DELAY);
                 return None;
             }
-            Lookup::Handled(entry)
-                if revives(&entry, message, log.time(turn.cx.now)) && log.dead_letters.has(&id) =>
-            {
+            Lookup::Handled(entry) if revives(&entry, message, log.time(turn.cx.now)) => {
                 waiting.replays = Some(id);
+                return Some(waiting);
             }
             Lookup::Handled(entry) => {
                 self.on_duplicate(turn, waiting, &entry);
