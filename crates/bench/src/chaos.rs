@@ -10,12 +10,20 @@ The application `kvs` on a cluster of its own: controller and six nodes on this 
 namespace of its own. A fail-over is timed from the fault to the first reply to a request that was sent after it,
 with a request every 2 ms for one shard at nodes that did not fail. `chaos.lost` and `chaos.repeated` are those of
 `e3 chaos kvs` with all its faults. `--minutes` sets the length of that run; the search for false fail-overs takes half
-of it. `--only` measures one part.";
+of it. `--only` measures one part. Seeds and deliberate faults are scenarios of the simulator, run by the programs
+`e3-nemesis` and `e3-deliberate-faults`, which must be beside `e3`; seeds that have run on the same source add up.";
 
 /// Longest fail-over.
 const FAILOVER_AIM_MS: f64 = 500.0;
 /// Longest time without service while the controller is away.
 const AWAY_AIM_MS: f64 = 20.0;
+
+/// Seeds that must have run on one source.
+const SEEDS_AIM: u64 = 100_000;
+/// On two cores.
+const SEEDS_PER_MIN_AIM: f64 = 1_000.0;
+/// Fewest deliberate faults.
+const DELIBERATE_MIN: u64 = 20;
 
 /// Fail-overs after one fault.
 #[derive(Clone, PartialEq, Debug)]
@@ -56,6 +64,30 @@ pub struct Run {
     pub replay: String,
 }
 
+/// Random scenarios of the simulator.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Seeds {
+    /// Seeds a minute on all cores.
+    pub per_min: u64,
+    /// Seeds that have run on this source.
+    pub seeds: u64,
+    /// Those that failed.
+    pub failed: Vec<u64>,
+    /// Hash of the source.
+    pub source: String,
+}
+
+/// Deliberate faults.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Deliberate {
+    /// How many were found.
+    pub found: u64,
+    /// Those that were not.
+    pub missed: Vec<String>,
+    /// Most seeds that one took.
+    pub seeds_max: u64,
+}
+
 /// Everything that was measured.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Measured {
@@ -67,6 +99,10 @@ pub struct Measured {
     pub quiet: Option<Quiet>,
     /// With all of them.
     pub run: Option<Run>,
+    /// Simulated scenarios.
+    pub seeds: Option<Seeds>,
+    /// Whether the simulator's checks find faults.
+    pub deliberate: Option<Deliberate>,
     /// Faults that could not be made here, and why.
     pub missing: Option<String>,
 }
@@ -82,7 +118,43 @@ pub fn figures(m: &Measured) -> Vec<Figure> {
     }
     figures.extend(m.quiet.as_ref().map(quiet));
     figures.extend(m.run.iter().flat_map(losses));
+    figures.extend(m.seeds.iter().flat_map(seeds));
+    figures.extend(m.deliberate.as_ref().map(deliberate));
     figures
+}
+
+fn seeds(s: &Seeds) -> [Figure; 2] {
+    let (count, failed, source) = (s.seeds, s.failed.len(), &s.source);
+    let mut note = format!("{failed} of {count} seeds so far on source {source}");
+    if failed > 0 {
+        note += &format!(": {:?}", s.failed);
+    }
+    let mut failures = Figure::new("chaos.failures", failed as f64, "seeds", Better::Lower);
+    if count < SEEDS_AIM && failed == 0 {
+        failures.value = None;
+        note += &format!("; {SEEDS_AIM} are needed");
+    }
+    let per_min = Figure::new(
+        "chaos.seeds_per_min",
+        s.per_min as f64,
+        "/min",
+        Better::Higher,
+    );
+    [
+        per_min.aim(SEEDS_PER_MIN_AIM).note("on all cores"),
+        failures.aim(0.0).note(note),
+    ]
+}
+
+fn deliberate(d: &Deliberate) -> Figure {
+    let all = d.found + d.missed.len() as u64;
+    let mut note = format!("of {all}; the last one after {} seeds", d.seeds_max);
+    if !d.missed.is_empty() {
+        note += &format!("; missed: {}", d.missed.join(", "));
+    }
+    let name = "chaos.mutants_caught";
+    let figure = Figure::new(name, d.found as f64, "faults", Better::Higher);
+    figure.aim(all.max(DELIBERATE_MIN) as f64).note(note)
 }
 
 fn losses(run: &Run) -> [Figure; 2] {
@@ -180,6 +252,17 @@ mod tests {
                 reasons: Vec::new(),
                 replay: "e3 chaos kvs".into(),
             }),
+            seeds: Some(Seeds {
+                per_min: 1_000,
+                seeds: 100_000,
+                failed: Vec::new(),
+                source: "f00d".into(),
+            }),
+            deliberate: Some(Deliberate {
+                found: 20,
+                missed: Vec::new(),
+                seeds_max: 400,
+            }),
             missing: None,
         }
     }
@@ -187,12 +270,16 @@ mod tests {
     #[test]
     fn every_aim_can_be_met_and_missed() {
         assert!(figures(&measured()).iter().all(|f| f.pass == Some(true)));
-        let faults: [fn(&mut Measured); 5] = [
+        let faults: [fn(&mut Measured); 9] = [
             |m| m.failovers[0].ms[1] = Some(501.0),
             |m| m.away[0].1 = 21.0,
             |m| m.quiet.as_mut().unwrap().failovers = 1,
             |m| m.run.as_mut().unwrap().lost = 1,
             |m| m.run.as_mut().unwrap().repeated = 1,
+            |m| m.seeds.as_mut().unwrap().per_min = 999,
+            |m| m.seeds.as_mut().unwrap().failed = vec![7],
+            |m| m.deliberate.as_mut().unwrap().missed = vec!["NoLeases".into()],
+            |m| m.deliberate.as_mut().unwrap().found = 19,
         ];
         for (at, fault) in faults.iter().enumerate() {
             let mut m = measured();
@@ -203,8 +290,19 @@ mod tests {
                 .filter(|(_, f)| f.pass == Some(false))
                 .map(|(n, _)| n)
                 .collect();
-            assert_eq!(missed, [at]);
+            assert_eq!(missed, [at.min(7)]);
         }
+    }
+
+    #[test]
+    fn too_few_seeds_without_a_failure_show_nothing() {
+        let mut m = measured();
+        m.seeds.as_mut().unwrap().seeds = 99_999;
+        let figure = &figures(&m)[6];
+        assert_eq!(
+            (figure.name.as_str(), figure.value),
+            ("chaos.failures", None)
+        );
     }
 
     #[test]

@@ -82,6 +82,10 @@ pub const CHAOS_NOTICED: Duration = Duration::from_millis(1_500);
 pub const CHAOS_WHOLE_MAX: Duration = Duration::from_secs(60);
 /// Timeout of requests to a controller that may be paused.
 pub const CHAOS_API_TIMEOUT: Duration = Duration::from_secs(5);
+/// By how much the fault `delay` delays a datagram, at most.
+pub const CHAOS_DELAY_MAX: Duration = Duration::from_millis(50);
+/// How often a relay that has nothing to send looks whether to stop.
+pub const RELAY_WAIT_MAX: Duration = Duration::from_millis(20);
 /// Datagrams in a hundred that the fault `drop` loses.
 pub const CHAOS_DROP_PERCENT: u32 = 10;
 /// Longest fail-over that is measured.

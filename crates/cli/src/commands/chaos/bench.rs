@@ -7,7 +7,7 @@ use super::own::Own;
 use super::probe::{self, Answer};
 use super::processes::Processes;
 use super::schedule::{PRIMARY_OF, Planned};
-use super::{Chaos, prepare};
+use super::{Chaos, prepare, seeds};
 use crate::commands::bench::Bench;
 use crate::commands::load::{self, Plan};
 use crate::documents::Sources;
@@ -55,13 +55,23 @@ pub enum Part {
     Load,
     /// Losses in a long run with all faults
     Run,
+    /// Random scenarios of the simulator
+    Seeds,
+    /// Deliberate faults that the simulator's checks find
+    Deliberate,
+}
+
+impl Part {
+    fn needs_cluster(self) -> bool {
+        !matches!(self, Part::Seeds | Part::Deliberate)
+    }
 }
 
 /// Measures all parts, or one; each on a cluster of its own.
 pub fn run(args: &Bench, settings: &Settings) -> Result<Vec<Figure>, Failure> {
     let (minutes, sources) = (args.minutes, &args.sources);
     let is_root = rustix::process::geteuid().is_root();
-    if is_root {
+    if is_root && args.only.is_none_or(Part::needs_cluster) {
         network::enter()?;
     }
     let stage = || Stage::start(is_root, sources, settings);
@@ -89,6 +99,8 @@ pub fn run(args: &Bench, settings: &Settings) -> Result<Vec<Figure>, Failure> {
                 }
             }
             Part::Load => measured.quiet = Some(stage()?.quiet(minutes / 2.0)?),
+            Part::Seeds => measured.seeds = Some(seeds::seeds(minutes)?),
+            Part::Deliberate => measured.deliberate = Some(seeds::deliberate()?),
             Part::Run => measured.run = Some(long_run(minutes, is_root, sources, settings)?),
         }
     }

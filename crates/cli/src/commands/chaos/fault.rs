@@ -43,6 +43,8 @@ pub enum Fault {
     OneWay,
     /// Lose one in ten of all datagrams
     Drop,
+    /// Delay all datagrams to nodes and controller by up to 50 ms, out of order
+    Delay,
     /// Restart a node with a clock that is an hour ahead, then with the right one
     #[cfg(feature = "clock-offset")]
     ClockAhead,
@@ -85,7 +87,12 @@ impl Fault {
     pub fn needs_network(self) -> bool {
         matches!(
             self,
-            Fault::Cut | Fault::CutPeers | Fault::CutController | Fault::OneWay | Fault::Drop
+            Fault::Cut
+                | Fault::CutPeers
+                | Fault::CutController
+                | Fault::OneWay
+                | Fault::Drop
+                | Fault::Delay
         )
     }
 
@@ -113,7 +120,7 @@ impl Fault {
             }
             #[cfg(feature = "clock-offset")]
             Fault::ClockAhead | Fault::ClockBehind => Some((ms(2_000), ms(8_000))),
-            Fault::Drop => Some((ms(500), ms(8_000))),
+            Fault::Drop | Fault::Delay => Some((ms(500), ms(8_000))),
             Fault::PauseNodes | Fault::PauseAll => Some((ms(50), ms(4_000))),
             _ => None,
         }
@@ -126,6 +133,7 @@ impl Fault {
             Fault::Move
                 | Fault::Update
                 | Fault::Drop
+                | Fault::Delay
                 | Fault::KillController
                 | Fault::PauseController
                 | Fault::RestartController

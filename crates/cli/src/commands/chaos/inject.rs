@@ -169,7 +169,7 @@ impl Injector {
                 begun();
                 self.update()
             }
-            Fault::Cut | Fault::CutPeers | Fault::CutController | Fault::OneWay | Fault::Drop => {
+            Fault::Cut | Fault::CutPeers | Fault::CutController | Fault::OneWay | Fault::Drop | Fault::Delay | Fault::Delay => {
                 self.cut(fault, node, begun)
             }
         }

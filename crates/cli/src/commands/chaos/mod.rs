@@ -9,8 +9,10 @@ mod network;
 mod own;
 mod probe;
 mod processes;
+mod relay;
 mod report;
 mod schedule;
+mod seeds;
 mod update;
 
 use crate::cluster::client::Client;

@@ -2,6 +2,7 @@
 //! that it starts. Rules of nftables drop datagrams; they end with the namespace.
 
 use super::fault::Fault;
+use super::relay::{MARK, Relay};
 use crate::limits::CHAOS_DROP_PERCENT;
 use crate::ui::failure::{Exit, Failure};
 use e3_model::api::NodeView;
@@ -20,9 +21,10 @@ pub struct Network {
     made: AtomicU64,
 }
 
-/// Rules, removed when this is dropped.
+/// Rules, removed when this is dropped, and the relay that they redirect to.
 pub struct Cut {
     table: String,
+    _relay: Option<Relay>,
 }
 
 /// Whether this program already runs in a namespace of its own; if not, runs it again in one. Returns
@@ -86,14 +88,22 @@ impl Network {
         }
     }
 
-    /// Drops the datagrams that a fault affects, until the result is dropped.
+    /// Drops or delays the datagrams that a fault affects, until the result is dropped.
     pub fn cut(&self, fault: Fault, node: &str, nodes: &[NodeView]) -> Result<Cut, Failure> {
+        let mut relay = None;
         let port = |n: &NodeView| n.address.as_ref()?.rsplit_once(':')?.1.parse::<u16>().ok();
         let found = nodes.iter().find(|n| n.name == node).and_then(port);
         let peers = nodes.iter().filter(|n| n.name != node).filter_map(port);
         let rules = match (fault, found) {
             (Fault::Drop, _) => {
                 format!("meta l4proto udp numgen random mod 100 < {CHAOS_DROP_PERCENT} drop\n")
+            }
+            (Fault::Delay, _) => {
+                let ports = nodes.iter().filter_map(port).chain([self.controller_port]);
+                let started = Relay::start(&ports.collect::<Vec<_>>());
+                let started = started
+                    .map_err(|e| Failure::new(Exit::Unexpected, format!("start a relay: {e}")))?;
+                redirect(&relay.insert(started).ports)
             }
             (_, None) => {
                 return Err(Failure::new(
@@ -105,11 +115,15 @@ impl Network {
         };
         let table = format!("e3_chaos_{}", self.made.fetch_add(1, Ordering::Relaxed));
         // Dropped at the receiver: a datagram dropped at the sender would give the sender an error.
+        let hook = if relay.is_some() { "output" } else { "input" };
         let script = format!(
-            "table inet {table} {{\nchain in {{\ntype filter hook input priority 0;\n{rules}}}\n}}\n"
+            "table inet {table} {{\nchain c {{\ntype filter hook {hook} priority 0;\n{rules}}}\n}}\n"
         );
         run("nft", &["-f", "-"], &script)?;
-        Ok(Cut { table })
+        Ok(Cut {
+            table,
+            _relay: relay,
+        })
     }
 }
 
@@ -140,6 +154,14 @@ fn rules(fault: Fault, own: u16, peers: &[u16], controller: u16) -> String {
             all
         }
     }
+}
+
+/// The rules that redirect what is sent to some ports.
+fn redirect(ports: &[(u16, u16)]) -> String {
+    let rule = |(port, relay): &(u16, u16)| {
+        format!("meta mark != {MARK} udp dport {port} udp dport set {relay}\n")
+    };
+    ports.iter().map(rule).collect()
 }
 
 /// Runs a tool with this input.
@@ -183,5 +205,7 @@ mod tests {
         assert_eq!(of(Fault::CutPeers), peers);
         let controller = "udp sport 1 udp dport { 9 } drop\nudp dport 1 udp sport { 9 } drop\n";
         assert_eq!(of(Fault::CutController), controller);
+        let redirected = "meta mark != 227 udp dport 1 udp dport set 4\n";
+        assert_eq!(redirect(&[(1, 4)]), redirected);
     }
 }
