@@ -21,10 +21,11 @@ e3: services
 demo: e3
 	$(E3) demo
 
-# cargo's summary is the last thing printed
+# deliberate faults need a build of their own; the summary of all other tests is the last thing printed
 test: services
 	@scripts/setup --checks
 	cargo xtask check
+	cargo test -p e3-nemesis --features deliberate-faults --test deliberate
 	cargo test --workspace
 
 # in one build, so that no crate is built with two sets of features; a missed aim stops no other group

@@ -169,9 +169,12 @@ impl Injector {
                 begun();
                 self.update()
             }
-            Fault::Cut | Fault::CutPeers | Fault::CutController | Fault::OneWay | Fault::Drop | Fault::Delay | Fault::Delay => {
-                self.cut(fault, node, begun)
-            }
+            Fault::Cut
+            | Fault::CutPeers
+            | Fault::CutController
+            | Fault::OneWay
+            | Fault::Drop
+            | Fault::Delay => self.cut(fault, node, begun),
         }
     }
 
