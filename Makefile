@@ -25,7 +25,7 @@ demo: e3
 test: services
 	@scripts/setup --checks
 	cargo xtask check
-	cargo test -p e3-nemesis --features deliberate-faults --test deliberate
+	cargo test --workspace --features e3-nemesis/deliberate-faults --test deliberate
 	cargo test --workspace
 
 # in one build, so that no crate is built with two sets of features; a missed aim stops no other group
