@@ -12,7 +12,7 @@ use e3_invocation::Invocation;
 use e3_model::plan::NodePlan;
 use e3_model::{Address, Nanos, ShardKey, Timestamp};
 use e3_random::Random;
-use nodes::Node;
+use nodes::{HandlerRun, Node};
 use slab::Slab;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -32,14 +32,8 @@ enum Event {
         to: Party,
         bytes: Vec<u8>,
     },
-    /// A handler returns.
-    HandlerEnds {
-        node: u16,
-        incarnation: u32,
-        instance: u64,
-        key: ShardKey,
-        invocation: Invocation,
-    },
+    /// The handler that a node runs returns.
+    HandlerEnds { node: u16, incarnation: u32 },
     /// A plan arrives.
     Plan { node: u16, plan: Arc<NodePlan> },
     /// A node's timer expires.
@@ -207,24 +201,17 @@ impl Cluster {
                 n.worker.handle_datagram(now, from, &bytes);
                 self.note(bytes.len() as u64);
             }
-            Event::HandlerEnds {
-                incarnation,
-                instance,
-                key,
-                invocation,
-                ..
-            } => {
-                // The instance has stopped meanwhile, so the run has no effect.
-                let state = n.states.get(&key).filter(|(of, _)| *of == instance);
-                let (true, Some((_, state))) = (n.incarnation == incarnation, state) else {
+            Event::HandlerEnds { incarnation, .. } => {
+                if n.incarnation != incarnation {
+                    return;
+                }
+                let Some(run) = n.runs.pop_front() else {
                     return;
                 };
-                let (app, service) = (usize::from(key.app.0) - 1, usize::from(key.service.0));
-                let service = &self.services[app][service];
-                let state = &mut state.borrow_mut();
-                let (random, ledger) = (&mut self.random, &mut self.ledger);
-                let done = service.handle(key, invocation, state, random, ledger);
-                n.worker.handle_completion(now, key, done);
+                if let Some(at) = n.run_ends(self.now) {
+                    self.push(at, Event::HandlerEnds { node, incarnation });
+                }
+                self.complete(node, run);
             }
             Event::Plan { plan, .. } => n.worker.handle_plan(now, plan),
             Event::Tick { incarnation, .. } => {
@@ -275,6 +262,25 @@ impl Cluster {
         }
     }
 
+    /// Gives the worker the result of a run, unless the instance has stopped meanwhile.
+    fn complete(&mut self, id: u16, run: HandlerRun) {
+        let node = self.nodes.get_mut(&id).expect("its caller has it");
+        let HandlerRun {
+            key, invocation, ..
+        } = run;
+        let state = node.states.get(&key);
+        let Some((_, state)) = state.filter(|(of, _)| *of == run.instance) else {
+            return;
+        };
+        let (app, service) = (usize::from(key.app.0) - 1, usize::from(key.service.0));
+        let service = &self.services[app][service];
+        let state = &mut state.borrow_mut();
+        let (random, ledger) = (&mut self.random, &mut self.ledger);
+        let done = service.handle(key, invocation, state, random, ledger);
+        let now = node.clock.shown(self.now);
+        node.worker.handle_completion(now, key, done);
+    }
+
     fn execute(&mut self, id: u16, key: ShardKey, invocation: Invocation) {
         let (app, service) = (usize::from(key.app.0) - 1, usize::from(key.service.0));
         let busy = self.services[app][service].service_time();
@@ -282,18 +288,17 @@ impl Cluster {
         if let Some(incarnation) = node.incarnation_under_leases(key) {
             self.ledger.on_acting(key, incarnation, id);
         }
-        node.free_at = node.free_at.max(self.now) + busy * node.slowness;
-        let (at, incarnation) = (node.free_at, node.incarnation);
         let instance = node.states.get(&key).map_or(0, |(instance, _)| *instance);
-        self.push(
-            at,
-            Event::HandlerEnds {
-                node: id,
-                incarnation,
-                instance,
-                key,
-                invocation,
-            },
-        );
+        node.runs.push_back(HandlerRun {
+            key,
+            instance,
+            invocation,
+            busy,
+        });
+        let (is_first, incarnation) = (node.runs.len() == 1, node.incarnation);
+        if let Some(at) = node.run_ends(self.now).filter(|_| is_first) {
+            let node = id;
+            self.push(at, Event::HandlerEnds { node, incarnation });
+        }
     }
 }

@@ -4,6 +4,7 @@ use super::{CLUSTER, Cluster, Event};
 use crate::clock::SimClock;
 use e3_collections::State;
 use e3_dataplane::{Config, Worker};
+use e3_invocation::Invocation;
 use e3_model::plan::{NodeEvent, NodePlan};
 use e3_model::{Nanos, NodeId, NodeKind, ShardKey, Timestamp};
 use std::cell::RefCell;
@@ -14,13 +15,23 @@ use std::sync::Arc;
 /// Datagrams that wait for a paused process; the system drops any more.
 const HELD_MAX: usize = 2_000;
 
+/// A run of a handler.
+pub(super) struct HandlerRun {
+    pub(super) key: ShardKey,
+    /// The number of the instance that it was given to.
+    pub(super) instance: u64,
+    pub(super) invocation: Invocation,
+    /// How long it takes on a node that is not slow.
+    pub(super) busy: Nanos,
+}
+
 pub(super) struct Node {
     pub(super) worker: Worker,
     pub(super) incarnation: u32,
     /// By shard: the number of its instance, and its state.
     pub(super) states: BTreeMap<ShardKey, (u64, Rc<RefCell<State>>)>,
-    /// When its core is free.
-    pub(super) free_at: Timestamp,
+    /// What its core runs, and what it runs next.
+    pub(super) runs: VecDeque<HandlerRun>,
     pub(super) tick_at: Timestamp,
     pub(super) clock: SimClock,
     pub(super) is_paused: bool,
@@ -36,6 +47,11 @@ impl Node {
         if !is_datagram || self.held.len() < HELD_MAX {
             self.held.push_back(event);
         }
+    }
+
+    /// When the run that begins now ends, if there is one.
+    pub(super) fn run_ends(&self, now: Timestamp) -> Option<Timestamp> {
+        Some(now + self.runs.front()?.busy * self.slowness)
     }
 
     /// The incarnation of a shard in this node's plan, if leases decide who serves it.
@@ -72,7 +88,7 @@ impl Cluster {
             worker: Worker::new(config),
             incarnation,
             states: BTreeMap::new(),
-            free_at: self.now,
+            runs: VecDeque::new(),
             tick_at: Timestamp::MAX,
             clock,
             is_paused: false,
