@@ -70,14 +70,23 @@ impl Part {
 /// Measures all parts, or one; each on a cluster of its own.
 pub fn run(args: &Bench, settings: &Settings) -> Result<Vec<Figure>, Failure> {
     let (minutes, sources) = (args.minutes, &args.sources);
+    let parts = Part::value_variants().iter().copied();
+    let parts = parts.filter(|p| args.only.is_none_or(|only| only == *p));
+    let parts: Vec<Part> = parts.collect();
+    // Rather than after hours.
+    if parts.contains(&Part::Seeds) {
+        seeds::nemesis()?;
+    }
+    if parts.contains(&Part::Deliberate) {
+        seeds::deliberate_faults()?;
+    }
     let is_root = rustix::process::geteuid().is_root();
     if is_root && args.only.is_none_or(Part::needs_cluster) {
         network::enter()?;
     }
     let stage = || Stage::start(is_root, sources, settings);
     let mut measured = Measured::default();
-    let parts = Part::value_variants().iter().copied();
-    for part in parts.filter(|p| args.only.is_none_or(|only| only == *p)) {
+    for part in parts {
         match part {
             Part::Failover => {
                 let rounds = (minutes / 60.0 * ROUNDS) as u32;

@@ -41,7 +41,7 @@ struct Search {
 
 /// Runs seeds for about so many minutes, after those that have run on the same source.
 pub(super) fn seeds(minutes: f64) -> Result<Seeds, Failure> {
-    let program = beside("e3-nemesis", BUILD_NEMESIS)?;
+    let program = nemesis()?;
     let record = program.with_file_name("e3-nemesis.record.json");
     let seeds = (minutes * SEEDS_PER_MIN).max(1.0) as u64;
     let arguments = [
@@ -64,13 +64,23 @@ pub(super) fn seeds(minutes: f64) -> Result<Seeds, Failure> {
 
 /// Searches for every deliberate fault.
 pub(super) fn deliberate() -> Result<Deliberate, Failure> {
-    let program = beside("e3-deliberate-faults", BUILD_DELIBERATE)?;
+    let program = deliberate_faults()?;
     let search: Search = measure(&program, &[])?;
     Ok(Deliberate {
         found: search.found,
         missed: search.missed,
         seeds_max: search.seeds_max,
     })
+}
+
+/// The program that runs scenarios.
+pub(super) fn nemesis() -> Result<PathBuf, Failure> {
+    beside("e3-nemesis", BUILD_NEMESIS)
+}
+
+/// The program that searches for deliberate faults.
+pub(super) fn deliberate_faults() -> Result<PathBuf, Failure> {
+    beside("e3-deliberate-faults", BUILD_DELIBERATE)
 }
 
 /// A program beside this one.
