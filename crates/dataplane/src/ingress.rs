@@ -257,8 +257,8 @@ impl Ingress {
 
     /// Takes an answer to an attempt; gives whom to send it to, and the latest attempt. None if it is
     /// known already, or if it is the answer of a branch and the request is not durable yet: what else
-    /// follows from it could be lost, and nobody would retry. DropReason if this node never sent such an attempt; what has an idempotency key
-    /// other nodes may have sent too.
+    /// follows from it could be lost, and nobody would retry. DropReason if this node never sent such
+    /// an attempt; what has an idempotency key other nodes may have sent too.
     pub(crate) fn on_reply(
         &mut self,
         key: (AppId, RequestId),

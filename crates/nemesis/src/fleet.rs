@@ -1,12 +1,11 @@
 //! Many seeds on many threads.
 
-use crate::record::{Record, source};
+use crate::record::{Record, output, source};
 use e3_sim::{Failure, Scenario, Summary, draw, shrink};
 use serde::Serialize;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -92,15 +91,9 @@ pub fn to_json(scenario: &Scenario) -> String {
     serde_json::to_string_pretty(scenario).expect("a scenario has text keys only")
 }
 
-fn git(arguments: &[&str]) -> String {
-    let output = Command::new("git").args(arguments).output();
-    let text = output.map(|o| String::from_utf8_lossy(&o.stdout).trim().to_string());
-    text.unwrap_or_default()
-}
-
 /// The commit that is checked out; empty if git does not say.
 pub fn commit() -> String {
-    git(&["rev-parse", "HEAD"])
+    output("git", ["rev-parse", "HEAD"]).unwrap_or_default()
 }
 
 /// Prints what failed, how to replay it, and the shortest script that fails too.
@@ -139,7 +132,7 @@ pub fn print_failure(scenario: &Scenario, failure: &Failure, shrink_runs: usize)
 /// could not be written.
 pub fn run(order: &Order) -> Result<usize, String> {
     let record = match &order.record {
-        Some(file) => Some(Record::read(file, &source()?, order.base).map_err(of_file(file))?),
+        Some(file) => Some(Record::read(file, &source()?, order.base)?),
         None => None,
     };
     let base = record.as_ref().map_or(order.base, |r| r.next_seed);
@@ -157,8 +150,10 @@ pub fn run(order: &Order) -> Result<usize, String> {
     report(order, base, record, &tally, start)
 }
 
-fn of_file(file: &Path) -> impl Fn(std::io::Error) -> String {
-    move |e| format!("{}: {e}", file.display())
+/// Writes a value to a file, as JSON. The error names the file.
+pub fn write_json(file: &Path, value: &impl Serialize) -> Result<(), String> {
+    let text = serde_json::to_string_pretty(value).expect("it has text keys only");
+    std::fs::write(file, text + "\n").map_err(|e| format!("{}: {e}", file.display()))
 }
 
 fn work(order: &Order, next: &AtomicU64, end: u64, tally: &Mutex<Tally>) {
@@ -241,7 +236,7 @@ fn report(
         record.next_seed = base + ran;
         record.seeds += ran;
         record.failed_seeds.extend(&failed_seeds);
-        record.write(file).map_err(of_file(file))?;
+        write_json(file, record)?;
         let (seeds, failed) = (record.seeds, record.failed_seeds.len());
         println!("on this source: {failed} of {seeds} seeds failed");
     }
@@ -255,8 +250,7 @@ fn report(
             pairs_met: tally.pairs.len(),
             record,
         };
-        let text = serde_json::to_string_pretty(&figures).expect("figures have text keys only");
-        std::fs::write(file, text).map_err(of_file(file))?;
+        write_json(file, &figures)?;
     }
     Ok(tally.failures.len())
 }

@@ -22,11 +22,11 @@ pub struct Record {
 
 impl Record {
     /// The record of a source, from its file if that has it. Otherwise it begins with seed `base`.
-    pub fn read(file: &Path, source: &str, base: u64) -> io::Result<Record> {
+    pub fn read(file: &Path, source: &str, base: u64) -> Result<Record, String> {
         let text = match std::fs::read(file) {
             Ok(text) => text,
             Err(e) if e.kind() == io::ErrorKind::NotFound => Vec::new(),
-            Err(e) => return Err(e),
+            Err(e) => return Err(format!("{}: {e}", file.display())),
         };
         let record = serde_json::from_slice(&text).ok();
         let record = record.filter(|r: &Record| r.source == source);
@@ -36,16 +36,11 @@ impl Record {
             ..Record::default()
         }))
     }
-
-    /// Writes the file.
-    pub fn write(&self, file: &Path) -> io::Result<()> {
-        let text = serde_json::to_string_pretty(self).expect("a record has text keys only");
-        std::fs::write(file, text + "\n")
-    }
 }
 
 /// The hash of everything that this program is built from: its crates, without their tests, and the
-/// locked versions of all others. An error if it has changes that are not committed, or if git or cargo do not answer.
+/// locked versions of all others. An error if it has changes that are not committed, or if git or
+/// cargo do not answer.
 pub fn source() -> Result<String, String> {
     let tree = "tree --package e3-nemesis --edges normal,build --prefix none --format {p} --locked";
     let tree = output("cargo", tree.split(' '))?;
@@ -78,7 +73,8 @@ fn fnv(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, step)
 }
 
-fn output(
+/// What a program prints.
+pub(crate) fn output(
     program: &str,
     arguments: impl IntoIterator<Item = impl AsRef<std::ffi::OsStr>>,
 ) -> Result<String, String> {

@@ -218,9 +218,10 @@ impl<'a> Run<'a> {
         for (at, shape) in self.scenario.clients.iter().enumerate() {
             let client = self.client(at, shape);
             self.cluster.clients.push(client);
-            match shape.is_rushing && !self.scenario.script.is_empty() {
-                true => self.rush(at),
-                false => self.cluster.begin_load(at as u16),
+            if shape.is_rushing && !self.scenario.script.is_empty() {
+                self.rush(at);
+            } else {
+                self.cluster.begin_load(at as u16);
             }
         }
     }
@@ -261,9 +262,10 @@ impl<'a> Run<'a> {
         }
         for act in &self.scenario.script {
             let begins = self.begin + Nanos::from_millis(act.at_ms);
-            let at = match self.random.one_in(2) {
-                true => begins - Nanos(self.random.below(RUSH_BEFORE_MAX.0)),
-                false => begins + Nanos(self.random.below(RUSH_AFTER_MAX.0)),
+            let at = if self.random.one_in(2) {
+                begins - Nanos(self.random.below(RUSH_BEFORE_MAX.0))
+            } else {
+                begins + Nanos(self.random.below(RUSH_AFTER_MAX.0))
             };
             self.cluster.load_at(client as u16, at.max(self.begin));
         }

@@ -73,8 +73,7 @@ fn run(arguments: &Arguments) -> Result<bool, String> {
     if let Some(dir) = &arguments.keep {
         for (fault, found) in found.clone() {
             let file = dir.join(format!("{}.json", fault.name()));
-            let text = fleet::to_json(&found.scenario) + "\n";
-            std::fs::write(&file, text).map_err(|e| format!("{}: {e}", file.display()))?;
+            fleet::write_json(&file, &found.scenario)?;
         }
     }
     let missed = results.iter().filter(|(_, found)| found.is_none());
@@ -90,8 +89,7 @@ fn run(arguments: &Arguments) -> Result<bool, String> {
         results.len()
     );
     if let Some(file) = &arguments.json {
-        let text = serde_json::to_string_pretty(&summary).expect("results have text keys only");
-        std::fs::write(file, text).map_err(|e| format!("{}: {e}", file.display()))?;
+        fleet::write_json(file, &summary)?;
     }
     Ok(summary.missed.is_empty())
 }
