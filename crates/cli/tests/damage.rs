@@ -75,6 +75,7 @@ impl Peers {
             reply_to_incarnation: header.incarnation,
             is_branch: false,
             deadline: Timestamp(u64::MAX >> 1),
+            sent: Timestamp::ZERO,
             oldest_seq: 1,
             trace: TraceContext::default(),
             code_version: 0,

@@ -35,6 +35,8 @@ pub(crate) struct Attempt {
     pub(crate) id: RequestId,
     pub(crate) number: u16,
     pub(crate) deadline: Timestamp,
+    /// When the first attempt was sent.
+    pub(crate) sent: Timestamp,
     /// See [`Request::oldest_seq`].
     pub(crate) oldest_seq: u64,
 }
@@ -49,6 +51,7 @@ impl Operation {
                 id,
                 attempt: attempt.number,
                 deadline: attempt.deadline,
+                sent: attempt.sent,
                 oldest_seq: attempt.oldest_seq,
                 trace: TraceContext {
                     trace: u128::from(id.client) << 64 | u128::from(id.seq),

@@ -23,6 +23,8 @@ struct Pending {
     tag: u64,
     operation: Operation,
     due: Timestamp,
+    /// When the first attempt was sent.
+    sent: Timestamp,
     deadline: Timestamp,
     attempts: u16,
     /// Attempts that were not admitted.
@@ -164,6 +166,7 @@ impl Requests {
             tag,
             operation,
             due,
+            sent: now,
             deadline,
             attempts: 0,
             refused: BTreeSet::new(),
@@ -189,6 +192,7 @@ impl Requests {
                 id: p.id,
                 number: p.attempts,
                 deadline: p.deadline,
+                sent: p.sent,
                 oldest_seq: if p.id.client == self.client {
                     oldest
                 } else {

@@ -286,6 +286,7 @@ mod tests {
             slot: Slot(5),
             code_version: 1,
             now: Timestamp(now),
+            sent: Timestamp(now),
             deadline: Timestamp(now + 10),
             oldest_seq,
             reply_to: NodeId(0),

@@ -35,6 +35,8 @@ e3_model::deliberate_faults! {
     SyncedAtOnce,
     /// A backup remembers entries and does not apply their writes.
     BackupAppliesNothing,
+    /// A stateless service's handler reads the clock of its node.
+    OwnClock,
     /// A backup applies writes and does not remember what was handled.
     BackupRemembersNothing,
 }

@@ -34,6 +34,7 @@ pub(crate) fn entry(
         slot: message.slot,
         code_version: turn.cx.app.plan.code_version,
         now,
+        sent: handler_now(turn, now, message),
         // A later one would be another node's wrong clock.
         deadline: message.deadline.min(now + DEADLINE_AHEAD_MAX),
         oldest_seq: message.oldest_seq,
@@ -69,6 +70,17 @@ pub(crate) fn entry(
         }
     }
     entry
+}
+
+/// What a handler is told that the time is, if its shard's is `now`. A second run at a stateless service,
+/// after the first process was lost, must send the same to the same shards.
+pub(crate) fn handler_now(turn: &Turn<'_>, now: Timestamp, message: &Message) -> Timestamp {
+    let is_stateful = turn.cx.app.service(turn.shard.key).stateful;
+    if is_stateful || deliberate::is(Fault::OwnClock) {
+        now
+    } else {
+        message.sent
+    }
 }
 
 /// Puts a handler's effects into the entry of its message.
@@ -177,6 +189,7 @@ pub(crate) fn emit(
             reply_to: asked.reply_to,
             reply_to_incarnation: asked.reply_to_incarnation,
             deadline: asked.deadline,
+            sent: entry.sent,
             oldest_seq: entry.oldest_seq,
             trace: entry.trace,
             code_version: entry.code_version,

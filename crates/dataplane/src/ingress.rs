@@ -372,6 +372,13 @@ pub(crate) fn check_request(
     Ok(())
 }
 
+/// When a request was first sent: by its client's clock, so that every ingress says the same, unless
+/// that time is impossible.
+pub(crate) fn sent_at(now: Timestamp, q: &Request, spec: &ApplicationSpec) -> Timestamp {
+    let is_possible = q.sent <= now + CLOCK_SKEW_MAX && now.since(q.sent) <= spec.deadline_max();
+    if is_possible { q.sent } else { now }
+}
+
 /// Whether a request with this deadline may have been forgotten by its shard.
 pub(crate) fn is_too_late(now: Timestamp, deadline: Timestamp) -> bool {
     deadline + LATE_MAX < now

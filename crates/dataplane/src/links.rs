@@ -1,5 +1,5 @@
-//! All channel ends of a worker. An end is found by its place in a table that follows from the
-//! plan, and touched only when something happened on it: a message, an acknowledgement, a timer.
+//! All channel ends of a worker. A table that follows from the plan gives the place of each. An end is
+//! touched only when something happened on it: a message, an acknowledgement, a timer.
 
 use crate::app::{App, ReplicaId};
 use crate::ends::{EndId, Table, forget};

@@ -4,7 +4,7 @@
 use crate::check::check_message;
 use crate::dedup::{Lookup, revives};
 use crate::deliberate::{self, Fault};
-use crate::emit::{Handled, emit, emit_retry, entry, forks};
+use crate::emit::{Handled, emit, emit_retry, entry, forks, handler_now};
 use crate::limits::*;
 use crate::links::Delivery;
 use crate::log::{Log, Outgoing};
@@ -287,12 +287,12 @@ impl Primary {
         }
         let token = self.next_token;
         self.next_token += 1;
+        let handler_now = handler_now(turn, now, &waiting.message);
         let message = &mut waiting.message;
         let invocation = Invocation {
             token,
-            request: message.id.request,
-            via: message.id.via,
-            now,
+            id: message.id,
+            now: handler_now,
             may_grow: full(turn).is_none(),
             slot: message.slot,
             key: std::mem::take(&mut message.key),

@@ -5,7 +5,10 @@ mod common;
 use common::{Cluster, Handler, count_and_forward, key_of, shard};
 use e3_invocation::HandlerError;
 use e3_model::{Nanos, NodeId, Timestamp};
+use e3_wire::client::Request;
 use e3_wire::entry::Outcome;
+use std::cell::RefCell;
+use std::rc::Rc;
 
 /// A stateful service, a stateless one, a stateful one.
 const LINE: &str = "
@@ -157,6 +160,49 @@ fn a_request_is_answered_when_all_that_a_stateless_service_sent_is_durable() {
     assert_eq!(c.outcomes(1), [Outcome::Done]);
     assert_eq!(c.count(3, shard(2, 0), 1, 1), 1, "the effect is lost");
     assert_eq!(c.count(2, shard(1, 0), 1, 1), 1);
+}
+
+#[test]
+fn a_stateless_service_is_told_the_same_time_for_every_run() {
+    let mut c = Cluster::new(FORK, 5, |key| vec![key.service.0 + 1]);
+    let told = Rc::new(RefCell::new(Vec::new()));
+    let seen = told.clone();
+    c.handler = Box::new(move |at, invocation, state| {
+        seen.borrow_mut().push((at.0, invocation.now));
+        count_and_forward(if at.0 == 0 { 2 } else { 0 }, invocation, state)
+    });
+    c.cut.extend([(1, 2), (1, 3)]);
+    let (sent, deadline) = (c.now, soon(&c));
+    let request = |c: &Cluster, attempt| Request {
+        sent,
+        ..c.request_of(1, attempt, b"k", deadline)
+    };
+    c.send_request(0, request(&c, 0));
+    c.pass(100);
+    // What the front end has sent is lost with it. The client retries at another node.
+    c.kill(1);
+    c.promote(shard(0, 0), 4);
+    c.publish();
+    c.pass(100);
+    c.send_request(3, request(&c, 1));
+    c.pass(1_000);
+    assert_eq!(c.outcomes(1)[0], Outcome::Done);
+    let at = |service| {
+        let all = told.borrow();
+        let there = all.iter().filter(|(at, _)| *at == service);
+        there.map(|(_, now)| *now).collect::<Vec<_>>()
+    };
+    assert_eq!(at(0), [sent, sent]);
+    assert!(at(1)[0] > sent, "a stateful service is told its own time");
+    // A time that cannot be is replaced by that of the ingress.
+    for (seq, sent) in [(2, Timestamp::ZERO), (3, c.now + Nanos::from_secs(10))] {
+        let before = c.now;
+        let request = c.request_of(seq, 0, b"k", soon(&c));
+        c.send_request(0, Request { sent, ..request });
+        c.pass(100);
+        let now = *at(0).last().unwrap();
+        assert!(before <= now && now <= c.now, "{sent:?}: {now:?}");
+    }
 }
 
 #[test]

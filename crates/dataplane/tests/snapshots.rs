@@ -88,7 +88,7 @@ impl Run {
         let about = value_len.clone();
         c.handler = Box::new(move |_, invocation, state| {
             n += 1;
-            let id = invocation.request;
+            let id = invocation.id.request;
             let len = about.get() + (n as usize % 50);
             Ok(write(n, id.client, id.seq, invocation.slot.0, len, state))
         });

@@ -41,6 +41,6 @@ pub use config::{EngineConfig, EngineError, LogFn, LogLine, RandomFn};
 pub use engine::{Engine, Successor};
 pub use native::Native;
 pub use solo::{Solo, SoloError};
-pub use spec::{ChannelSpec, InstanceId, InstanceSpec, StartError};
+pub use spec::{ChannelSpec, InstanceId, InstanceSpec, RandomKey, StartError};
 pub use stats::{Startup, Stats};
 pub use ticker::{Ticker, raise_thread_priority};

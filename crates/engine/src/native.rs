@@ -239,7 +239,7 @@ impl Native {
         give(self.ctx.config(name.as_bytes()), out)
     }
 
-    pub fn random(&self, out: &mut [u8]) -> i32 {
+    pub fn random(&mut self, out: &mut [u8]) -> i32 {
         self.ctx.random(out)
     }
 

@@ -5,6 +5,8 @@ use e3_collections::CollectionSpec;
 use e3_invocation::HandlerError;
 use e3_model::Accelerators;
 use e3_model::application::Channel;
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::Sha256;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
@@ -33,6 +35,9 @@ pub struct InstanceSpec {
     pub collections: Vec<CollectionSpec>,
     /// Secrets that it may read: name and value.
     pub secrets: Vec<(String, Vec<u8>)>,
+    /// Key of the random bytes of a stateless service: they are a function of the message, so that a
+    /// second run, after the first process was lost, sends the same. None: those of the system.
+    pub random_key: Option<RandomKey>,
     /// Settings that it may read.
     pub config: BTreeMap<String, String>,
     /// Assets that it may read: name and content.
@@ -43,6 +48,25 @@ pub struct InstanceSpec {
     pub memory_bytes_max: usize,
     /// Longest run of the handler, not counting the time it waits for the core.
     pub deadline: Duration,
+}
+
+/// Makes random bytes a function of the message that nobody else can compute.
+#[derive(Clone, Copy)]
+pub struct RandomKey(pub(crate) [u8; 32]);
+
+impl RandomKey {
+    /// The key that follows from a secret, which it does not reveal.
+    pub fn derive(secret: &[u8]) -> RandomKey {
+        let mac = Hmac::<Sha256>::new_from_slice(secret).expect("any length will do");
+        let mac = mac.chain_update("random bytes of stateless services");
+        RandomKey(mac.finalize().into_bytes().into())
+    }
+}
+
+impl fmt::Debug for RandomKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("RandomKey(..)")
+    }
 }
 
 /// An outgoing channel of a service.

@@ -7,7 +7,7 @@ use common::*;
 use e3_collections::State;
 use e3_engine::{Engine, InstanceSpec, LoadError, StartError};
 use e3_invocation::{Effects, HandlerError, Invocation, Outcome};
-use e3_model::{Nanos, RequestId, Slot, Timestamp};
+use e3_model::{MessageId, Nanos, RequestId, Slot, Timestamp, Via};
 use std::cell::RefCell;
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -304,9 +304,13 @@ fn the_head_of_a_request_lies_in_its_room() {
     for key_len in [1, 64, 65, 1024] {
         let key: Vec<u8> = (0..key_len).map(|n| 1 + n as u8 % 100).collect();
         let request = Invocation {
-            request: RequestId {
-                client: u64::from_le_bytes(*b"01234567"),
-                seq: u64::from_le_bytes(*b"89abcdef"),
+            id: MessageId {
+                request: RequestId {
+                    client: u64::from_le_bytes(*b"01234567"),
+                    seq: u64::from_le_bytes(*b"89abcdef"),
+                },
+                via: Via::Ingress,
+                index: 0,
             },
             now: Timestamp(0x0102_0304_0506_0708),
             slot: Slot(0x0a0b),

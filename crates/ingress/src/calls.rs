@@ -287,6 +287,7 @@ impl Calls {
             id: key.1,
             attempt: 0,
             deadline: pending.deadline(),
+            sent: pending.since,
             oldest_seq: if pending.is_keyed { 0 } else { oldest },
             trace: TraceContext {
                 trace: u128::from(key.1.client) << 64 | u128::from(key.1.seq),

@@ -11,7 +11,7 @@ pub use error::HandlerError;
 
 use crate::limits::OUTPUT_OVERHEAD_LEN;
 use e3_collections::WriteBatch;
-use e3_model::{Nanos, RequestId, Slot, Timestamp, Via};
+use e3_model::{MessageId, Nanos, RequestId, Slot, Timestamp, Via};
 use std::fmt;
 
 /// What a handler is given.
@@ -19,11 +19,10 @@ use std::fmt;
 pub struct Invocation {
     /// Names this run to its caller; the completion returns it.
     pub token: u64,
-    /// The client's request that this run belongs to.
-    pub request: RequestId,
-    /// Where the message came from.
-    pub via: Via,
-    /// The handler's clock. Invariant: never goes back within a shard.
+    /// The message. Every run of it has the same identity.
+    pub id: MessageId,
+    /// The handler's clock. Invariant: never goes back within a shard of a stateful service; at a
+    /// stateless service every run of a message has the same.
     pub now: Timestamp,
     /// Whether its writes may take more memory than they free; otherwise the run fails with
     /// [`HandlerError::Full`].
@@ -37,12 +36,15 @@ pub struct Invocation {
 }
 
 impl Invocation {
-    /// A message of a client with this key and payload. Token, request and clock are zero.
+    /// A message of a client with this key and payload. Token, identity and clock are zero.
     pub fn new(key: Vec<u8>, payload: Vec<u8>) -> Invocation {
         Invocation {
             token: 0,
-            request: RequestId::default(),
-            via: Via::Ingress,
+            id: MessageId {
+                request: RequestId::default(),
+                via: Via::Ingress,
+                index: 0,
+            },
             now: Timestamp::ZERO,
             may_grow: true,
             slot: Slot::of(&key),

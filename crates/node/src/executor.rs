@@ -5,7 +5,8 @@ use crate::processor_time;
 use crate::supplies::{Supplies, module};
 use e3_collections::State;
 use e3_engine::{
-    Code, Engine, EngineConfig, EngineError, InstanceId, InstanceSpec, Loader, Startup, Successor,
+    Code, Engine, EngineConfig, EngineError, InstanceId, InstanceSpec, Loader, RandomKey, Startup,
+    Successor,
 };
 use e3_invocation::{Completion, Failed, HandlerError, Invocation, Outcome};
 use e3_model::plan::{AppPlan, InstanceReport, NodePlan, Release};
@@ -26,6 +27,8 @@ pub(crate) struct Executor {
     outdated: Vec<ShardKey>,
     /// The replacement in progress.
     replacing: Option<Replacing>,
+    /// Makes the random bytes of stateless services.
+    random_key: RandomKey,
     /// How fast the node's accelerators are, in bytes per second.
     rates: BTreeMap<Accelerator, f64>,
 }
@@ -68,6 +71,7 @@ impl Executor {
     pub(crate) fn new(
         config: EngineConfig,
         rates: &[(Accelerator, f64)],
+        random_key: RandomKey,
     ) -> Result<Executor, EngineError> {
         let here = rates.iter().filter(|(a, _)| config.accelerators.has(*a));
         let rates = here.copied().collect();
@@ -79,6 +83,7 @@ impl Executor {
             waiting: BTreeMap::new(),
             outdated: Vec::new(),
             replacing: None,
+            random_key,
             rates,
         })
     }
@@ -112,7 +117,12 @@ impl Executor {
             .find(|i| !self.keys.contains_key(i))
             .expect("endless");
         self.engine
-            .start(id, &code, spec(&name, &release, key, supplies), state)
+            .start(
+                id,
+                &code,
+                spec(&name, &release, key, supplies, self.random_key),
+                state,
+            )
             .map_err(|e| e.to_string())?;
         let running = Running {
             id,
@@ -200,7 +210,7 @@ impl Executor {
             None => {
                 let code = code(&release, key, supplies)?;
                 let Running { id, name, .. } = &self.running[&key];
-                let spec = spec(name, &release, key, supplies);
+                let spec = spec(name, &release, key, supplies, self.random_key);
                 let successor = self.engine.successor(*id, &code, spec);
                 successor.map_err(|e| e.to_string())?
             }
@@ -311,7 +321,13 @@ fn code(release: &Release, key: ShardKey, supplies: &Supplies) -> Result<Code, S
 }
 
 /// What a shard's instance is given.
-fn spec(name: &str, release: &Release, key: ShardKey, supplies: &Supplies) -> InstanceSpec {
+fn spec(
+    name: &str,
+    release: &Release,
+    key: ShardKey,
+    supplies: &Supplies,
+    random_key: RandomKey,
+) -> InstanceSpec {
     let app = &release.app;
     let service = app.service(key.service);
     let secret = |name: &String| {
@@ -328,6 +344,7 @@ fn spec(name: &str, release: &Release, key: ShardKey, supplies: &Supplies) -> In
         channels: channels.map(|(_, _, c)| c.into()).collect(),
         collections: service.collections.clone(),
         secrets: service.secrets.iter().filter_map(secret).collect(),
+        random_key: (!service.stateful).then_some(random_key),
         config: service.config.clone(),
         assets: service.assets.iter().filter_map(asset).collect(),
         accelerators: service.accelerators.iter().copied().collect(),

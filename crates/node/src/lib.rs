@@ -23,7 +23,7 @@ pub use limits::INSTANCE_MEMORY_LEN_MAX;
 use agent::{Api, Outbox};
 use driver::{Driver, End};
 use e3_clock::Clock;
-use e3_engine::{EngineConfig, LogLine, Ticker};
+use e3_engine::{EngineConfig, LogLine, RandomKey, Ticker};
 use e3_model::Accelerators;
 use e3_model::plan::{NodeHello, process_number};
 use e3_net::Doorbell;
@@ -92,7 +92,9 @@ pub fn run(config: NodeConfig) -> Result<(), NodeError> {
             })),
             ..EngineConfig::new(ticker.clone())
         };
-        let executor = Executor::new(engine, &rates)?;
+        // All nodes of the cluster have the same token.
+        let random_key = RandomKey::derive(config.node_token.expose().as_bytes());
+        let executor = Executor::new(engine, &rates, random_key)?;
         let (plans, plans_to_supply) = mpsc::channel();
         let supplier = Supplier {
             node: welcome.node,

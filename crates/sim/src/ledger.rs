@@ -2,7 +2,7 @@
 //! from the scenario alone and knows nothing of identities, logs or views.
 
 use crate::scenario::{Place, Scenario, app_id};
-use e3_model::{AppId, ServiceId, ShardKey, Slot, Timestamp};
+use e3_model::{AppId, ServiceId, ShardId, ShardKey, Slot, Timestamp};
 use std::collections::BTreeMap;
 
 /// The effects that were observed while a scenario runs.
@@ -79,6 +79,10 @@ pub struct Reach {
     /// The stateful ones.
     pub places: Vec<Place>,
     shards: Vec<u16>,
+    /// By service.
+    draws_keys: Vec<bool>,
+    /// By place: the service that is there.
+    services: BTreeMap<Vec<u8>, ServiceId>,
     /// By place: whether a handler on the way to it can fail every attempt.
     pub can_fail: Vec<bool>,
 }
@@ -94,26 +98,43 @@ impl Reach {
             all.iter().filter(on_way).any(fails)
         };
         let stateful = |p: &&Place| shape.services[usize::from(p.service.0)].stateful;
+        let services = all.iter().map(|p| (p.path.clone(), p.service)).collect();
         let places: Vec<Place> = all.iter().filter(stateful).cloned().collect();
         Reach {
             app: app_id(at),
             can_fail: places.iter().map(before).collect(),
             places,
+            services,
+            draws_keys: shape
+                .services
+                .iter()
+                .map(|s| s.draws_keys && !s.stateful)
+                .collect(),
             shards: shape.services.iter().map(|s| s.shards).collect(),
         }
     }
 
-    /// The shard of a place for a request with this key.
-    pub fn shard(&self, place: &Place, key: &[u8]) -> ShardKey {
+    /// The shards that may have the effect at a place of a request with this key; one, unless a
+    /// service on the way draws keys.
+    pub fn shards(&self, place: &Place, key: &[u8]) -> Vec<ShardKey> {
         let mut key = key.to_vec();
-        for step in place.path.chunks(2) {
+        let mut is_drawn = false;
+        for (at, step) in place.path.chunks(2).enumerate() {
+            let ServiceId(sender) = self.services[&place.path[..2 * at]];
+            is_drawn |= self.draws_keys[usize::from(sender)];
             key = crate::service::key_after(&key, [step[0], step[1]]);
         }
-        let ServiceId(service) = place.service;
-        ShardKey {
+        let count = self.shards[usize::from(place.service.0)];
+        let shards = if is_drawn {
+            (0..count).map(ShardId).collect()
+        } else {
+            vec![Slot::of(&key).shard(count)]
+        };
+        let shard = |shard| ShardKey {
             app: self.app,
             service: place.service,
-            shard: Slot::of(&key).shard(self.shards[usize::from(service)]),
-        }
+            shard,
+        };
+        shards.into_iter().map(shard).collect()
     }
 }

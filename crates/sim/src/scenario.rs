@@ -113,6 +113,9 @@ pub struct AppShape {
 pub struct ServiceShape {
     /// Whether it keeps state.
     pub stateful: bool,
+    /// Whether the keys of its messages depend on the clock; only a stateless one's may.
+    #[serde(default)]
+    pub draws_keys: bool,
     /// Shards.
     pub shards: u16,
     /// Copies of each.

@@ -23,6 +23,8 @@ pub enum Service {
     Graph {
         /// Whether it has state.
         stateful: bool,
+        /// Whether the keys of its messages depend on the clock; not if it has state.
+        draws_keys: bool,
         /// By channel: how many messages it sends.
         messages: Vec<u8>,
         /// Service time.
@@ -57,6 +59,7 @@ impl Service {
             Outcome::Completed(match self {
                 Service::Graph {
                     stateful,
+                    draws_keys,
                     messages,
                     fill_len,
                     ..
@@ -67,7 +70,11 @@ impl Service {
                         ledger.on_repeated(key, &invocation.payload);
                     }
                     let writes = count.map(|(_, writes)| writes).unwrap_or_default();
-                    forward(messages, &invocation, writes)
+                    let mut effects = forward(messages, &invocation, writes);
+                    if *draws_keys {
+                        draw_keys(&mut effects, &invocation);
+                    }
+                    effects
                 }
                 Service::Chain { channels } => count_and_forward(*channels, &invocation, state),
                 Service::Failing => Effects::default(),
@@ -112,7 +119,7 @@ fn count(
 
 /// Counts the request, sends the message along the channels, replies if there are none.
 fn count_and_forward(channels: u16, invocation: &Invocation, state: &mut State) -> Effects {
-    let request = invocation.request;
+    let request = invocation.id.request;
     let id = [request.client.to_le_bytes(), request.seq.to_le_bytes()].concat();
     let (count, writes) = count(invocation, &id, 0, state);
     let output = |channel| Output {
@@ -162,6 +169,14 @@ fn forward(
         writes,
         outputs,
         reply,
+    }
+}
+
+/// Makes the keys of all messages depend on the handler's clock.
+fn draw_keys(effects: &mut Effects, invocation: &Invocation) {
+    let drawn = Random::new(invocation.now.0).next_u64().to_le_bytes();
+    for output in &mut effects.outputs {
+        output.key.extend(drawn);
     }
 }
 

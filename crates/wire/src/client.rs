@@ -11,7 +11,8 @@ use e3_model::{
     AppId, MessageId, RequestId, ServiceId, ShardId, ShardKey, Slot, Timestamp, TraceContext,
 };
 
-/// A request. A repeat has the same id, key, payload and deadline, and a higher attempt.
+/// A request. A repeat has the same id, key, payload, deadline and time of sending, and a higher
+/// attempt.
 ///
 /// Clients count their requests from 1. A request with an idempotency key has no number: its
 /// identity follows from the key (`id.client`) and from what it asks (`id.seq`), and its
@@ -27,6 +28,8 @@ pub struct Request {
     pub attempt: u16,
     /// When it expires, since the Unix epoch.
     pub deadline: Timestamp,
+    /// When the first attempt was sent, by the client's clock.
+    pub sent: Timestamp,
     /// All requests of this client below this one have their outcome; 0 = the request has an
     /// idempotency key and is remembered for longer.
     pub oldest_seq: u64,
@@ -141,6 +144,7 @@ impl ClientFrame {
                 out.put_u64(q.id.seq);
                 out.put_u16(q.attempt);
                 out.put_u64(q.deadline.0);
+                out.put_u64(q.sent.0);
                 out.put_u64(q.oldest_seq);
                 encode_trace(out, &q.trace);
                 out.put_short(&q.key);
@@ -193,6 +197,7 @@ impl ClientFrame {
                 },
                 attempt: r.u16()?,
                 deadline: Timestamp(r.u64()?),
+                sent: Timestamp(r.u64()?),
                 oldest_seq: r.u64()?,
                 trace: decode_trace(r)?,
                 key: r.short_bytes("key", KEY_LEN_MAX)?.to_vec(),

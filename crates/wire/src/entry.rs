@@ -29,8 +29,7 @@ pub enum Replicated {
         /// Of the primary's log, at most [`crate::limits::REIGNS_MAX`], oldest first.
         reigns: Vec<Reign>,
     },
-    /// A snapshot begins; the backup keeps what it has until the end arrives. Entries go on between
-    /// its parts.
+    /// A snapshot begins; the backup keeps what it has until the end. Entries come between its parts.
     SnapshotBegin {
         /// Last entry before it.
         op: u64,
@@ -82,6 +81,8 @@ pub struct Entry {
     pub code_version: u32,
     /// `now` of the request.
     pub now: Timestamp,
+    /// `sent` of its outputs. Invariant: `now` if the service is stateful; others do not replicate.
+    pub sent: Timestamp,
     /// When the request expires.
     pub deadline: Timestamp,
     /// The client's oldest request without an answer.
@@ -145,8 +146,7 @@ pub enum Outcome {
     Rejected,
     /// Its idempotency key belongs to another request. Nothing was done.
     Conflict,
-    /// It was not handled now, and whether it was before is not known any more; it is a dead letter
-    /// that cannot be replayed.
+    /// Nobody knows any more whether it was handled; it is a dead letter that cannot be replayed.
     Unknown,
 }
 
@@ -357,6 +357,7 @@ impl Entry {
             slot,
             code_version,
             now,
+            sent: now,
             deadline,
             oldest_seq,
             reply_to,

@@ -5,7 +5,7 @@ use e3_model::limits::{KEY_LEN_MAX, PAYLOAD_LEN_MAX};
 use e3_model::{EdgeId, MessageId, NodeId, RequestId, Slot, Timestamp, TraceContext, Via};
 
 /// Bytes of a message beside key and payload.
-pub const HEADER_LEN: usize = 16 + 2 + 4 + 2 + 2 + 2 + 4 + 8 + 8 + 25 + 4 + 1 + 2 + 4;
+pub const HEADER_LEN: usize = 16 + 2 + 4 + 2 + 2 + 2 + 4 + 8 + 8 + 8 + 25 + 4 + 1 + 2 + 4;
 
 /// Code of [`Via::Ingress`] in place of an edge.
 const VIA_INGRESS: u16 = u16::MAX;
@@ -26,6 +26,9 @@ pub struct Message {
     pub reply_to_incarnation: u32,
     /// When the request expires, since the Unix epoch.
     pub deadline: Timestamp,
+    /// When the client sent the request, or the last stateful service before here handled it: the
+    /// clock of a stateless service's handler, equal for every copy and attempt.
+    pub sent: Timestamp,
     /// The client needs no answer to requests below this one any more; 0 = the request has an
     /// idempotency key.
     pub oldest_seq: u64,
@@ -57,6 +60,7 @@ impl Message {
         out.put_u16(self.reply_to.0);
         out.put_u32(self.reply_to_incarnation);
         out.put_u64(self.deadline.0);
+        out.put_u64(self.sent.0);
         out.put_u64(self.oldest_seq);
         encode_trace(&mut out, &self.trace);
         out.put_u32(self.code_version);
@@ -78,6 +82,7 @@ impl Message {
             reply_to: NodeId(r.u16()?),
             reply_to_incarnation: r.u32()?,
             deadline: Timestamp(r.u64()?),
+            sent: Timestamp(r.u64()?),
             oldest_seq: r.u64()?,
             trace: decode_trace(r)?,
             code_version: r.u32()?,

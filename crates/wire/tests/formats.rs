@@ -29,6 +29,7 @@ fn message() -> Message {
         reply_to: NodeId(4),
         reply_to_incarnation: 2,
         deadline: Timestamp(5),
+        sent: Timestamp(6),
         oldest_seq: 3,
         trace: TraceContext {
             trace: 1 << 100,
@@ -56,6 +57,7 @@ fn entry() -> Entry {
         slot: Slot(77),
         code_version: 6,
         now: Timestamp(1),
+        sent: Timestamp(1),
         deadline: Timestamp(2),
         oldest_seq: 3,
         reply_to: NodeId(2),
@@ -204,6 +206,7 @@ fn entries_and_client_frames_round_trip() {
         id: id().request,
         attempt: 2,
         deadline: Timestamp(3),
+        sent: Timestamp(2),
         oldest_seq: 4,
         trace: TraceContext::default(),
         key: vec![5],

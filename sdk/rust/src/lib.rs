@@ -284,7 +284,9 @@ impl<'a> Request<'a> {
     }
 }
 
-/// Nanoseconds since the Unix epoch: fixed for the request, never going back within a shard.
+/// Nanoseconds since the Unix epoch, fixed for the request. It never goes back within a shard of a
+/// stateful service. In a stateless one it is the time at which the client sent the request, or the
+/// last stateful service before this one handled it.
 pub fn now() -> i64 {
     sys::now()
 }
@@ -371,8 +373,9 @@ pub fn config_or<T: FromStr>(name: &'static str, default: T) -> Result<T, Error>
     }
 }
 
-/// Fills `out`, at most [`limits::RANDOM_BYTES_MAX`] bytes, with unpredictable random bytes. A retry of
-/// the request gets other ones.
+/// Fills `out`, at most [`limits::RANDOM_BYTES_MAX`] bytes, with unpredictable random bytes. In a
+/// stateful service a further attempt gets other ones, in a stateless one every run of a message gets
+/// the same.
 pub fn random(out: &mut [u8]) -> Result<(), Error> {
     check(sys::random(out)).map(drop)
 }

@@ -190,7 +190,7 @@ fn numbered(request: &Invocation, token: u64) -> Invocation {
     let mut request = request.clone();
     request.token = token;
     request.now = Timestamp(token);
-    request.request.seq = token;
+    request.id.request.seq = token;
     request
 }
 

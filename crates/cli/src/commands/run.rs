@@ -17,7 +17,7 @@ use e3_clock::Clock;
 use e3_engine::{ChannelSpec, InstanceSpec, Solo};
 use e3_invocation::{Completion, Invocation, Outcome};
 use e3_model::application::{Collection, CollectionKind};
-use e3_model::{Accelerators, Bytes, EdgeId, RequestId, Timestamp, Via};
+use e3_model::{Accelerators, Bytes, EdgeId, MessageId, RequestId, Timestamp, Via};
 use serde::Serialize;
 use std::borrow::Cow;
 use std::io::{BufRead, BufReader, Read};
@@ -280,11 +280,14 @@ fn request(text: &str, number: u64, clock_ns: &mut u64) -> Result<Invocation, St
     };
     Ok(Invocation {
         token: number,
-        request: RequestId {
-            client: 0,
-            seq: number,
+        id: MessageId {
+            request: RequestId {
+                client: 0,
+                seq: number,
+            },
+            via,
+            index: 0,
         },
-        via,
         now: Timestamp(*clock_ns),
         ..Invocation::new(key, payload)
     })

@@ -5,7 +5,7 @@ use super::{Output, Worker};
 use crate::app::ReplicaId;
 use crate::config::Config;
 use crate::dedup::Lookup;
-use crate::ingress::{Admission, Asker, Attempt, ahead_max, check_request, is_too_late};
+use crate::ingress::{Admission, Asker, Attempt, ahead_max, check_request, is_too_late, sent_at};
 use crate::limits::DATAGRAM_LEN_GOAL;
 use crate::links::Tag;
 use crate::primary::Primary;
@@ -153,6 +153,7 @@ impl Worker {
             reply_to: config.node,
             reply_to_incarnation: config.incarnation,
             deadline: q.deadline,
+            sent: sent_at(self.world.now, &q, &app.plan.app.spec),
             oldest_seq: q.oldest_seq,
             trace: q.trace,
             code_version: 0,
@@ -277,7 +278,7 @@ impl Worker {
         if is_late || !is_valid || !primary.has_room() {
             return;
         }
-        let message = replay_message(served, &replay, &self.world.config);
+        let message = replay_message(now, served, &replay, &self.world.config);
         let admitted_max = app.map_or(0, |app| app.plan.app.spec.admitted_max);
         let from = Asker::Client(from);
         let attempt = Attempt {
@@ -307,7 +308,12 @@ impl Worker {
 }
 
 /// The message of a dead letter under a new identity, or why there is none.
-fn replay_message(shard: &Shard, replay: &Replay, ingress: &Config) -> Result<Message, Reply> {
+fn replay_message(
+    now: Timestamp,
+    shard: &Shard,
+    replay: &Replay,
+    ingress: &Config,
+) -> Result<Message, Reply> {
     let id = MessageId {
         request: replay.id,
         ..replay.letter
@@ -331,6 +337,8 @@ fn replay_message(shard: &Shard, replay: &Replay, ingress: &Config) -> Result<Me
         reply_to: ingress.node,
         reply_to_incarnation: ingress.incarnation,
         deadline: replay.deadline,
+        // The process that has the letter is the only one that can handle it.
+        sent: now,
         // Replays are numbered from 1; none of them is answered for certain.
         oldest_seq: 1,
         trace: TraceContext::default(),

@@ -102,7 +102,7 @@ pub fn count_and_forward(
     invocation: &Invocation,
     state: &mut State,
 ) -> Result<Effects, HandlerError> {
-    let request = invocation.request;
+    let request = invocation.id.request;
     let id = [request.client.to_le_bytes(), request.seq.to_le_bytes()].concat();
     let mut effects = Effects::default();
     if !state.specs().is_empty() {
@@ -434,6 +434,7 @@ impl Cluster {
             id: RequestId { client: 1, seq },
             attempt,
             deadline,
+            sent: self.now,
             oldest_seq: 1,
             trace: TraceContext::default(),
             key: key.to_vec(),

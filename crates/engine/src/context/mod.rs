@@ -2,6 +2,7 @@
 //! what the instance may use.
 
 mod collections;
+mod drawn;
 mod turn;
 
 pub(crate) use collections::{Scan, code, handle, number, there};
@@ -10,6 +11,7 @@ pub(crate) use turn::busy;
 use crate::accelerators::Accel;
 use crate::codes::{BOUND, NO_HANDLE};
 use crate::config::LogLine;
+use crate::context::drawn::Drawn;
 use crate::limits::{KEY_LEN_MAX, LOG_LEN_MAX, PAYLOAD_LEN_MAX, RANDOM_LEN_MAX, TABLE_LEN_MAX};
 use crate::shared::Shared;
 use crate::warm::Warm;
@@ -31,6 +33,8 @@ pub(crate) struct Ctx {
     pub(crate) place: RequestPlace,
     /// The request in progress.
     pub(crate) invocation: Option<Invocation>,
+    /// The random bytes of the request, if the message decides about them.
+    drawn: Option<Drawn>,
     /// What the handler did up to now, except for the writes, which are in `txn`.
     effects: Effects,
     /// Messages of the request, by channel.
@@ -76,6 +80,7 @@ impl Ctx {
             memory: None,
             place: RequestPlace::default(),
             invocation: None,
+            drawn: None,
             effects: Effects::default(),
             sent,
             started,
@@ -95,7 +100,7 @@ impl Ctx {
 
     pub(crate) fn request_id(&self) -> [u8; 16] {
         let invocation = self.invocation.as_ref();
-        invocation.map_or([0; 16], |i| id_bytes(i.request))
+        invocation.map_or([0; 16], |i| id_bytes(i.id.request))
     }
 
     pub(crate) fn request_key(&self) -> &[u8] {
@@ -110,7 +115,7 @@ impl Ctx {
 
     /// Channel that the request came by; -1 from a client and outside of a request.
     pub(crate) fn request_edge(&self) -> i32 {
-        self.invocation.as_ref().map_or(-1, |i| edge(i.via))
+        self.invocation.as_ref().map_or(-1, |i| edge(i.id.via))
     }
 
     /// Notes that the collections are read.
@@ -180,11 +185,19 @@ impl Ctx {
         self.shared.spec.config.get(name).map(|v| v.as_bytes())
     }
 
-    pub(crate) fn random(&self, out: &mut [u8]) -> i32 {
+    pub(crate) fn random(&mut self, out: &mut [u8]) -> i32 {
         if out.len() > RANDOM_LEN_MAX {
             return BOUND;
         }
-        (self.shared.core.random)(out);
+        match (&self.shared.spec.random_key, &self.invocation) {
+            (Some(key), Some(invocation)) => {
+                let drawn = self
+                    .drawn
+                    .get_or_insert_with(|| Drawn::new(key, &self.shared.spec.name, invocation));
+                drawn.fill(out);
+            }
+            _ => (self.shared.core.random)(out),
+        }
         0
     }
 

@@ -40,6 +40,7 @@ impl Ctx {
         self.started = now;
         self.busy_before = Duration::ZERO;
         self.growth_refused = None;
+        self.drawn = None;
         self.txn.begin(invocation.slot.0);
         Ok(Some(&mut self.invocation.insert(invocation).payload))
     }
@@ -52,16 +53,11 @@ impl Ctx {
             return;
         };
         let Invocation {
-            request,
-            now,
-            via,
-            slot,
-            key,
-            ..
+            id, now, slot, key, ..
         } = invocation;
-        out[..16].copy_from_slice(&id_bytes(*request));
+        out[..16].copy_from_slice(&id_bytes(id.request));
         out[16..24].copy_from_slice(&now.0.to_le_bytes());
-        out[24..28].copy_from_slice(&edge(*via).to_le_bytes());
+        out[24..28].copy_from_slice(&edge(id.via).to_le_bytes());
         out[28..30].copy_from_slice(&slot.0.to_le_bytes());
         out[30..32].copy_from_slice(&(key.len() as u16).to_le_bytes());
         // the service asks for a longer one by `request_key`

@@ -15,6 +15,7 @@ pub const B: InstanceId = InstanceId(1);
 
 pub const IMPORTS: &str = r#"
   (import "e3" "now" (func $now (result i64)))
+  (import "e3" "random" (func $random (param i32 i32) (result i32)))
   (import "e3" "request_key" (func $request_key (param i32 i32) (result i32)))
   (import "e3" "request_slot" (func $request_slot (result i32)))
   (import "e3" "request_edge" (func $request_edge (result i32)))

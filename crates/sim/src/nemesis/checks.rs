@@ -183,8 +183,8 @@ impl Run<'_> {
         let on_way = reach.places.iter();
         let mut on_way = on_way.filter(|p| place.path.starts_with(&p.path));
         on_way.any(|p| {
-            let shard = reach.shard(p, &request.key);
-            self.cluster.ledger.is_forfeited(shard, request.sent)
+            let mut shards = reach.shards(p, &request.key).into_iter();
+            shards.any(|shard| self.cluster.ledger.is_forfeited(shard, request.sent))
         })
     }
 
@@ -224,11 +224,14 @@ impl Run<'_> {
                 }
                 for (place, can_fail) in reach.places.iter().zip(&reach.can_fail) {
                     let effect = [tag.as_slice(), &place.path].concat();
-                    let shard = reach.shard(place, &request.key);
-                    let count = states
-                        .get(&shard)
-                        .map_or(0, |s| s.borrow().counter_get(0, &effect));
-                    *counted.entry(shard).or_default() += usize::from(count != 0);
+                    let shards = reach.shards(place, &request.key);
+                    let mut count = 0;
+                    for shard in &shards {
+                        let state = states.get(shard);
+                        let there = state.map_or(0, |s| s.borrow().counter_get(0, &effect));
+                        *counted.entry(*shard).or_default() += usize::from(there != 0);
+                        count += there;
+                    }
                     let is_certain = outcome == Some(Outcome::Done)
                         && (place.is_main
                             || !client.is_keyed()
@@ -243,7 +246,7 @@ impl Run<'_> {
                     };
                     if is_wrong {
                         wrong.push(format!(
-                            "client {}: request {number} of {app}, {outcome:?}, has {count} effects at {:?} in {shard}; sent {} ms after the beginning",
+                            "client {}: request {number} of {app}, {outcome:?}, has {count} effects at {:?} in {shards:?}; sent {} ms after the beginning",
                             client.id, place.path, self.begin.until(request.sent).as_millis()
                         ));
                     }

@@ -124,6 +124,7 @@ fn service(random: &mut Random, replicas_max: u64, is_large: bool) -> ServiceSha
     };
     ServiceShape {
         stateful,
+        draws_keys: !stateful && random.one_in(2),
         shards: *random.pick(&[1, 1, 2, 2, 3]),
         replicas: if stateful { replicas as u16 } else { 1 },
         refuses_alone: stateful && replicas > 1 && random.one_in(12),
