@@ -105,10 +105,8 @@ impl Reach {
             can_fail: places.iter().map(before).collect(),
             places,
             services,
-            draws_keys: shape
-                .services
-                .iter()
-                .map(|s| s.draws_keys && !s.stateful)
+            draws_keys: (0..shape.services.len())
+                .map(|s| scenario.draws_keys(shape, s))
                 .collect(),
             shards: shape.services.iter().map(|s| s.shards).collect(),
         }

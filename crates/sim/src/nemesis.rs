@@ -122,7 +122,7 @@ impl<'a> Run<'a> {
             services
                 .map(|(at, s)| Service::Graph {
                     stateful: s.stateful,
-                    draws_keys: s.draws_keys && !s.stateful,
+                    draws_keys: scenario.draws_keys(app, at),
                     messages: app.channels_of(at).iter().map(|(_, n)| *n).collect(),
                     time: Nanos::from_micros(s.service_us),
                     fails_permille: s.fails_permille,

@@ -10,6 +10,7 @@ pub use draw::draw;
 use crate::network::Faults;
 use e3_model::{AppId, ServiceId};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use std::fmt;
 
 /// The whole input of a run.
@@ -326,6 +327,15 @@ impl Scenario {
         self.clients.iter().map(|c| c.requests).sum()
     }
 
+    /// Whether a service's messages have drawn keys. Not behind a shard that the script may make forget
+    /// what it handled: it handles a request again at another time.
+    pub(crate) fn draws_keys(&self, app: &AppShape, service: usize) -> bool {
+        let keeps = |s: &ServiceShape| !s.stateful || (s.replicas > 1 && self.spares_last_copies);
+        let shape = &app.services[service];
+        let before = app.services_before(service);
+        shape.draws_keys && !shape.stateful && before.iter().all(|s| keeps(&app.services[*s]))
+    }
+
     /// The server of each node.
     pub fn servers_of_nodes(&self) -> Vec<u16> {
         let servers = self.servers.iter().zip(0..);
@@ -367,6 +377,17 @@ impl AppShape {
     pub fn channels_of(&self, service: usize) -> Vec<(usize, u8)> {
         let from = self.channels.iter().filter(|c| c.from == service);
         from.map(|c| (c.to, c.messages)).collect()
+    }
+
+    /// All services whose messages lead to this one.
+    fn services_before(&self, service: usize) -> BTreeSet<usize> {
+        let mut before = BTreeSet::new();
+        let mut open = vec![service];
+        while let Some(at) = open.pop() {
+            let senders = self.channels.iter().filter(|c| c.to == at).map(|c| c.from);
+            open.extend(senders.filter(|s| before.insert(*s)));
+        }
+        before
     }
 
     /// All places that a request reaches.
