@@ -333,7 +333,10 @@ impl Scenario {
         let keeps = |s: &ServiceShape| !s.stateful || (s.replicas > 1 && self.spares_last_copies);
         let shape = &app.services[service];
         let before = app.services_before(service);
-        shape.draws_keys && !shape.stateful && before.iter().all(|s| keeps(&app.services[*s]))
+        shape.draws_keys
+            && !shape.stateful
+            && before.iter().all(|s| keeps(&app.services[*s]))
+            && !known::may_repeat_later(self, app)
     }
 
     /// The server of each node.

@@ -1,7 +1,7 @@
 //! What the generator leaves out: holes that are known and not closed yet. Each entry names its hole
 //! and goes when the hole is closed; an empty list is the aim.
 
-use super::AppShape;
+use super::{AppShape, Scenario};
 
 /// Hole: a node whose clock is off by more, but by less than what its peers tolerate, answers
 /// "expired" to what it should handle, or handles what it should refuse.
@@ -9,6 +9,13 @@ pub(super) const CLOCK_OFFSET_MS_MAX: u64 = 100;
 
 /// Hole: where there are fewer nodes, none can tell whose clock is wrong.
 pub(super) const NODES_TO_TELL_CLOCKS: u64 = 3;
+
+/// Hole: a repeat of a request with an idempotency key has a later time of sending, and so another
+/// clock and other random bytes at a stateless service.
+pub(super) fn may_repeat_later(scenario: &Scenario, app: &AppShape) -> bool {
+    let mut clients = scenario.clients.iter();
+    clients.any(|c| c.is_keyed && scenario.apps.get(c.app) == Some(app))
+}
 
 /// Hole: two processes of a stateless service, of which one was cut off or paused while the other took
 /// its place, may answer one request differently: one says "expired" or fails, the other handled it.
