@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, VecDeque};
 /// What peers say of this node's clock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ClockCheck {
-    /// The process is new, and most peers have not told it the time yet.
+    /// The process is new, and too few peers have told it the time to say.
     Open,
     /// It is far from the clocks of more than half of all nodes.
     Off,
@@ -117,9 +117,11 @@ impl Reach {
     pub(crate) fn check_clock(&self, peers: usize) -> ClockCheck {
         let far = self.ways.values().filter(|w| w.is_clock_far).count();
         let told = self.ways.values().filter(|w| w.was_open).count();
-        if far * 2 > peers + 1 {
+        let are_most = |n: usize| n * 2 > peers + 1;
+        let is_open = told * 2 < peers || are_most(far + peers.saturating_sub(told));
+        if are_most(far) {
             ClockCheck::Off
-        } else if told * 2 < peers && self.periods < PROBES_FIRST_MAX {
+        } else if is_open && self.periods < PROBES_FIRST_MAX {
             ClockCheck::Open
         } else {
             ClockCheck::Right
@@ -307,6 +309,20 @@ mod tests {
         assert_eq!(reach.check_clock(4), ClockCheck::Open);
         reach.on_answer(now, asked[1], now, now);
         assert_eq!(reach.check_clock(4), ClockCheck::Right);
+
+        // Far from half of them: the others decide.
+        let mut reach = Reach::default();
+        let now = Timestamp(1_000_000_000_000);
+        let asked: Vec<NodeId> = reach.ask(now, THIS, &peers).collect();
+        for (node, expected) in asked.iter().zip([
+            ClockCheck::Open,
+            ClockCheck::Open,
+            ClockCheck::Off,
+            ClockCheck::Off,
+        ]) {
+            reach.on_answer(now, *node, now, now + Nanos::from_secs(10));
+            assert_eq!(reach.check_clock(4), expected);
+        }
 
         let mut reach = Reach::default();
         for _ in 0..PROBES_FIRST_MAX {
