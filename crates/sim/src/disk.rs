@@ -52,6 +52,12 @@ impl SimDisk {
         self.shown = self.durable.clone();
     }
 
+    /// Puts back the files of a copy; what is wrong with this disk stays, but for lies.
+    pub(crate) fn restore(&mut self, copy: SimDisk) {
+        (self.shown, self.durable) = (copy.shown, copy.durable);
+        self.lies = false;
+    }
+
     /// Flips a bit in one of the files; false if they are empty.
     pub(crate) fn rot(&mut self, random: &mut Random) -> bool {
         let file = match &mut self.shown.snapshot {

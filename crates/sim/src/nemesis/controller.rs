@@ -256,8 +256,7 @@ impl ControllerProcess {
         };
         self.restored_logs += 1;
         self.kill(cluster, agents);
-        *self.disk() = disk;
-        self.disk().lies = false;
+        self.disk().restore(disk);
         self.control = control;
         self.restart(cluster, random);
     }
