@@ -362,6 +362,13 @@ pub(crate) fn check_request(
             "deadline is {ahead_s} s ahead, must be at most {max_s} s: the application's deadline, or a minute if that is longer, and a minute for clocks"
         ));
     }
+    if q.sent > now + CLOCK_AHEAD_MAX && !is_known {
+        let ahead_s = q.sent.since(now).as_secs();
+        let max_s = CLOCK_AHEAD_MAX.as_secs();
+        return Err(format!(
+            "request is sent {ahead_s} s from now, must be at most {max_s} s: set the client's clock right"
+        ));
+    }
     if q.oldest_seq > q.id.seq {
         return Err("oldest request without an answer comes after this one".into());
     }
@@ -372,11 +379,10 @@ pub(crate) fn check_request(
     Ok(())
 }
 
-/// When a request was first sent: by its client's clock, so that every ingress says the same, unless
-/// that time is impossible.
-pub(crate) fn sent_at(now: Timestamp, q: &Request, spec: &ApplicationSpec) -> Timestamp {
-    let is_possible = q.sent <= now + CLOCK_SKEW_MAX && now.since(q.sent) <= spec.deadline_max();
-    if is_possible { q.sent } else { now }
+/// When a request was sent, within its application's deadline. It follows from the request alone, so
+/// that every ingress says the same, whatever its clock shows.
+pub(crate) fn sent_at(q: &Request, spec: &ApplicationSpec) -> Timestamp {
+    q.sent.min(q.deadline).max(q.deadline - spec.deadline_max())
 }
 
 /// Whether a request with this deadline may have been forgotten by its shard.

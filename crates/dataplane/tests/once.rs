@@ -194,15 +194,21 @@ fn a_stateless_service_is_told_the_same_time_for_every_run() {
     };
     assert_eq!(at(0), [sent, sent]);
     assert!(at(1)[0] > sent, "a stateful service is told its own time");
-    // A time that cannot be is replaced by that of the ingress.
-    for (seq, sent) in [(2, Timestamp::ZERO), (3, c.now + Nanos::from_secs(10))] {
-        let before = c.now;
-        let request = c.request_of(seq, 0, b"k", soon(&c));
+    // Whatever the client says, it is within the application's deadline, and hardly in the future.
+    let (now, deadline) = (c.now, soon(&c));
+    let earliest = deadline - Nanos::from_secs(60);
+    for (seq, sent, expected) in [
+        (2, Timestamp::ZERO, Some(earliest)),
+        (3, now + Nanos::from_secs(30), Some(deadline)),
+        (4, now + Nanos::from_secs(70), None),
+    ] {
+        let before = at(0).len();
+        let request = c.request_of(seq, 0, b"k", deadline);
         c.send_request(0, Request { sent, ..request });
         c.pass(100);
-        let now = *at(0).last().unwrap();
-        assert!(before <= now && now <= c.now, "{sent:?}: {now:?}");
+        assert_eq!(at(0)[before..], Vec::from_iter(expected));
     }
+    assert_eq!(c.outcomes(4), [Outcome::Rejected]);
 }
 
 #[test]

@@ -153,7 +153,7 @@ impl Worker {
             reply_to: config.node,
             reply_to_incarnation: config.incarnation,
             deadline: q.deadline,
-            sent: sent_at(self.world.now, &q, &app.plan.app.spec),
+            sent: sent_at(&q, &app.plan.app.spec),
             oldest_seq: q.oldest_seq,
             trace: q.trace,
             code_version: 0,
