@@ -384,9 +384,8 @@ fn there_is_room_to_replace_where_there_is_none_for_more() {
 #[test]
 fn random_bytes_come_from_the_engines_source() {
     let fill = |len: u32| {
-        let import = r#"(import "e3" "random" (func $random (param i32 i32) (result i32)))"#;
         module(&format!(
-            r#"{IMPORTS} {import} {EXPORTS}
+            r#"{IMPORTS} {EXPORTS}
             (func (export "e3_handle") (param $len i32) (result i32)
                 (call $reply (call $random (i32.const 0) (i32.const {len})) (i32.const 0)
                     (i32.const 256)))"#
