@@ -72,8 +72,8 @@ pub(crate) fn entry(
     entry
 }
 
-/// What a handler is told that the time is, if its shard's is `now`. A second run at a stateless service,
-/// after the first process was lost, must send the same to the same shards.
+/// The handler's clock, when that of its shard shows `now`. A stateless service may handle a message twice, if
+/// its first process was lost; both runs must send the same messages to the same shards.
 pub(crate) fn handler_now(turn: &Turn<'_>, now: Timestamp, message: &Message) -> Timestamp {
     let is_stateful = turn.cx.app.service(turn.shard.key).stateful;
     if is_stateful || deliberate::is(Fault::OwnClock) {

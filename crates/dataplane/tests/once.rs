@@ -193,7 +193,7 @@ fn a_stateless_service_is_told_the_same_time_for_every_run() {
         there.map(|(_, now)| *now).collect::<Vec<_>>()
     };
     assert_eq!(at(0), [sent, sent]);
-    assert!(at(1)[0] > sent, "a stateful service is told its own time");
+    assert!(at(1)[0] > sent, "a stateful service has a clock of its own");
     // Whatever the client says, it is within the application's deadline, and hardly in the future.
     let (now, deadline) = (c.now, soon(&c));
     let earliest = deadline - Nanos::from_secs(60);

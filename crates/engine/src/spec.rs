@@ -1,12 +1,12 @@
 //! What an instance is given, and why it may not start.
 
+use crate::context::hmac;
 use crate::limits::INSTANCE_IDS_MAX;
 use e3_collections::CollectionSpec;
 use e3_invocation::HandlerError;
 use e3_model::Accelerators;
 use e3_model::application::Channel;
-use hmac::{Hmac, KeyInit, Mac};
-use sha2::Sha256;
+use hmac::Mac;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
@@ -57,8 +57,7 @@ pub struct RandomKey(pub(crate) [u8; 32]);
 impl RandomKey {
     /// The key that follows from a secret, which it does not reveal.
     pub fn derive(secret: &[u8]) -> RandomKey {
-        let mac = Hmac::<Sha256>::new_from_slice(secret).expect("any length will do");
-        let mac = mac.chain_update("random bytes of stateless services");
+        let mac = hmac(secret).chain_update("random bytes of stateless services");
         RandomKey(mac.finalize().into_bytes().into())
     }
 }

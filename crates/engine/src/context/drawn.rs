@@ -52,6 +52,7 @@ impl Drawn {
     }
 }
 
-fn hmac(key: &[u8]) -> Hmac<Sha256> {
+/// HMAC-SHA-256 under a key.
+pub(crate) fn hmac(key: &[u8]) -> Hmac<Sha256> {
     Hmac::new_from_slice(key).expect("any length will do")
 }

@@ -6,6 +6,7 @@ mod drawn;
 mod turn;
 
 pub(crate) use collections::{Scan, code, handle, number, there};
+pub(crate) use drawn::hmac;
 pub(crate) use turn::busy;
 
 use crate::accelerators::Accel;
