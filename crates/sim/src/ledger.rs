@@ -2,8 +2,8 @@
 //! from the scenario alone and knows nothing of identities, logs or views.
 
 use crate::scenario::{Place, Scenario, app_id};
-use e3_model::{AppId, ServiceId, ShardId, ShardKey, Slot, Timestamp};
-use std::collections::BTreeMap;
+use e3_model::{AppId, ShardId, ShardKey, Slot, Timestamp};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The effects that were observed while a scenario runs.
 #[derive(Debug, Default)]
@@ -79,10 +79,8 @@ pub struct Reach {
     /// The stateful ones.
     pub places: Vec<Place>,
     shards: Vec<u16>,
-    /// By service.
-    draws_keys: Vec<bool>,
-    /// By place: the service that is there.
-    services: BTreeMap<Vec<u8>, ServiceId>,
+    /// Paths of places to which a service on the way draws the key.
+    drawn: BTreeSet<Vec<u8>>,
     /// By place: whether a handler on the way to it can fail every attempt.
     pub can_fail: Vec<bool>,
 }
@@ -93,21 +91,19 @@ impl Reach {
         let shape = &scenario.apps[at];
         let all = shape.places();
         let fails = |place: &Place| shape.services[usize::from(place.service.0)].fails_permille > 0;
-        let before = |place: &Place| {
+        let draws = |place: &Place| scenario.draws_keys(shape, usize::from(place.service.0));
+        let any_on_way = |place: &Place, is: &dyn Fn(&Place) -> bool| {
             let on_way = |p: &&Place| place.path.starts_with(&p.path);
-            all.iter().filter(on_way).any(fails)
+            all.iter().filter(on_way).any(is)
         };
         let stateful = |p: &&Place| shape.services[usize::from(p.service.0)].stateful;
-        let services = all.iter().map(|p| (p.path.clone(), p.service)).collect();
         let places: Vec<Place> = all.iter().filter(stateful).cloned().collect();
+        let drawn = all.iter().filter(|p| any_on_way(p, &draws));
         Reach {
             app: app_id(at),
-            can_fail: places.iter().map(before).collect(),
+            can_fail: places.iter().map(|p| any_on_way(p, &fails)).collect(),
+            drawn: drawn.map(|p| p.path.clone()).collect(),
             places,
-            services,
-            draws_keys: (0..shape.services.len())
-                .map(|s| scenario.draws_keys(shape, s))
-                .collect(),
             shards: shape.services.iter().map(|s| s.shards).collect(),
         }
     }
@@ -116,14 +112,11 @@ impl Reach {
     /// service on the way draws keys.
     pub fn shards(&self, place: &Place, key: &[u8]) -> Vec<ShardKey> {
         let mut key = key.to_vec();
-        let mut is_drawn = false;
-        for (at, step) in place.path.chunks(2).enumerate() {
-            let ServiceId(sender) = self.services[&place.path[..2 * at]];
-            is_drawn |= self.draws_keys[usize::from(sender)];
+        for step in place.path.chunks(2) {
             key = crate::service::key_after(&key, [step[0], step[1]]);
         }
         let count = self.shards[usize::from(place.service.0)];
-        let shards = if is_drawn {
+        let shards = if self.drawn.contains(&place.path) {
             (0..count).map(ShardId).collect()
         } else {
             vec![Slot::of(&key).shard(count)]
