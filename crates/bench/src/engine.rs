@@ -13,7 +13,7 @@ use e3_engine::{
     StartError, Ticker,
 };
 use e3_invocation::{Failed, HandlerError, Invocation, Outcome};
-use e3_model::{MessageId, RequestId, Slot, Timestamp, Via};
+use e3_model::{MessageId, RequestId, Slot, Timestamp};
 use e3_random::Random;
 use std::cell::RefCell;
 use std::hint::black_box;
@@ -237,14 +237,10 @@ fn compare(
 fn request_of(engine: &mut Engine, token: u64, payload: &[u8]) -> Invocation {
     Invocation {
         token,
-        id: MessageId {
-            request: RequestId {
-                client: 7,
-                seq: token,
-            },
-            via: Via::Ingress,
-            index: 0,
-        },
+        id: MessageId::ingress(RequestId {
+            client: 7,
+            seq: token,
+        }),
         may_grow: true,
         now: Timestamp(token),
         slot: Slot((token % 4096) as u16),

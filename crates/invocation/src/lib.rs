@@ -11,7 +11,7 @@ pub use error::HandlerError;
 
 use crate::limits::OUTPUT_OVERHEAD_LEN;
 use e3_collections::WriteBatch;
-use e3_model::{MessageId, Nanos, RequestId, Slot, Timestamp, Via};
+use e3_model::{MessageId, Nanos, RequestId, Slot, Timestamp};
 use std::fmt;
 
 /// What a handler is given.
@@ -40,11 +40,7 @@ impl Invocation {
     pub fn new(key: Vec<u8>, payload: Vec<u8>) -> Invocation {
         Invocation {
             token: 0,
-            id: MessageId {
-                request: RequestId::default(),
-                via: Via::Ingress,
-                index: 0,
-            },
+            id: MessageId::ingress(RequestId::default()),
             now: Timestamp::ZERO,
             may_grow: true,
             slot: Slot::of(&key),

@@ -32,13 +32,16 @@ id!(/// An edge of the DAG: index of the channel in the manifest.
 id!(/// A key slot, `0..SLOTS`.
     Slot(u16), "slot");
 
+/// 64-bit FNV-1a (Fowler, Noll, Vo; RFC 9923). It protects against accidents, not against attackers.
+pub fn fnv1a(bytes: &[u8]) -> u64 {
+    let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, step)
+}
+
 impl Slot {
-    /// The slot of a key: 64-bit FNV-1a, folded (Fowler, Noll, Vo; RFC 9923).
+    /// The slot of a key: [`fnv1a`], folded.
     pub fn of(key: &[u8]) -> Slot {
-        let mut h: u64 = 0xcbf2_9ce4_8422_2325;
-        for b in key {
-            h = (h ^ u64::from(*b)).wrapping_mul(0x0000_0100_0000_01b3);
-        }
+        let mut h = fnv1a(key);
         // The low bits of FNV-1a mix poorly for keys that differ in the last byte only.
         h ^= h >> 33;
         h = h.wrapping_mul(0xff51_afd7_ed55_8ccd);
@@ -109,6 +112,17 @@ pub struct MessageId {
     pub via: Via,
     /// Number of the message among those of this request on this edge.
     pub index: u32,
+}
+
+impl MessageId {
+    /// The message of a client's request, from the ingress to the first service.
+    pub fn ingress(request: RequestId) -> MessageId {
+        MessageId {
+            request,
+            via: Via::Ingress,
+            index: 0,
+        }
+    }
 }
 
 impl fmt::Display for MessageId {

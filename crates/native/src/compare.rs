@@ -11,7 +11,7 @@ use crate::side::{Side, same_random};
 use e3_bench::{Better, Figure, median};
 use e3_engine::Solo;
 use e3_invocation::{Completion, Effects, Invocation, Outcome};
-use e3_model::{MessageId, Nanos, RequestId, Slot, Timestamp, Via};
+use e3_model::{MessageId, Nanos, RequestId, Slot, Timestamp};
 use rustix::time::{ClockId, clock_gettime};
 use std::hint::black_box;
 use std::path::Path;
@@ -136,11 +136,7 @@ impl<'a> Runner<'a> {
             };
             self.batch.push(Invocation {
                 token: self.sequence,
-                id: MessageId {
-                    request,
-                    via: Via::Ingress,
-                    index: 0,
-                },
+                id: MessageId::ingress(request),
                 may_grow: true,
                 now: START + STEP * self.sequence,
                 slot: Slot::of(key),

@@ -39,22 +39,27 @@ impl Record {
 }
 
 /// The hash of everything that this program is built from: its crates, without their tests, and the
-/// locked versions of all others. An error if it has changes that are not committed, or if git or
+/// versions of all others. An error if it has changes that are not committed, or if git or
 /// cargo do not answer.
 pub fn source() -> Result<String, String> {
     let tree = "tree --package e3-nemesis --edges normal,build --prefix none --format {p} --locked";
     let tree = output("cargo", tree.split(' '))?;
-    let paths = tree.lines().filter_map(|line| {
-        let (_, rest) = line.split_once(" (")?;
-        rest.split_once(')').map(|(path, _)| path.to_string())
-    });
-    let crates = paths.filter(|path| path.starts_with('/'));
-    let mut paths: Vec<String> = crates
+    // a line is "name v1.2.3", with " (/path)" for a crate of the workspace and " (*)" for a repetition
+    let path = |line: &str| -> Option<String> {
+        let (_, rest) = line.split_once(" (/")?;
+        Some(format!("/{}", rest.split_once(')')?.0))
+    };
+    let mut paths: Vec<String> = tree
+        .lines()
+        .filter_map(path)
         .flat_map(|path| [format!("{path}/src"), format!("{path}/Cargo.toml")])
         .collect();
-    paths.push(output("git", ["rev-parse", "--show-toplevel"])? + "/Cargo.lock");
     paths.sort();
     paths.dedup();
+    let others = tree.lines().filter(|line| path(line).is_none());
+    let mut others: Vec<&str> = others.map(|line| line.trim_end_matches(" (*)")).collect();
+    others.sort_unstable();
+    others.dedup();
     let with = |words: &[&str]| {
         let words = words.iter().map(ToString::to_string);
         words.chain(paths.iter().cloned()).collect::<Vec<_>>()
@@ -64,13 +69,8 @@ pub fn source() -> Result<String, String> {
         return Err(format!("changes are not committed:\n{changed}"));
     }
     let files = output("git", with(&["ls-files", "--stage", "--"]))?;
-    Ok(format!("{:016x}", fnv(files.as_bytes())))
-}
-
-/// FNV-1a: good enough to notice an accidental change of names that are hashes themselves.
-fn fnv(bytes: &[u8]) -> u64 {
-    let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, step)
+    let all = format!("{files}{}", others.join("\n"));
+    Ok(format!("{:016x}", e3_model::ids::fnv1a(all.as_bytes())))
 }
 
 /// What a program prints.

@@ -267,11 +267,7 @@ fn a_replay_goes_to_the_primary_and_any_reply_is_its_outcome() {
         ..r.routes.clone()
     };
     r.set_routes(Timestamp(0), routes);
-    let id = MessageId {
-        request: RequestId { client: 1, seq: 1 },
-        via: e3_model::Via::Ingress,
-        index: 0,
-    };
+    let id = MessageId::ingress(RequestId { client: 1, seq: 1 });
     let content = DeadLetter {
         at: Timestamp(0),
         outcome: Outcome::Failed,

@@ -14,7 +14,7 @@ use crate::refusal::{no_letter, refuse};
 use crate::shard::{Asked, Shard};
 use e3_model::{
     Address, AppId, DropReason, MessageId, Nanos, RequestId, ShardKey, Slot, Timestamp,
-    TraceContext, Via,
+    TraceContext,
 };
 use e3_wire::client::{ClientFrame, DeadLetters, Replay, Request};
 use e3_wire::codec::Reader;
@@ -143,11 +143,7 @@ impl Worker {
             to_incarnation: route.incarnation,
         };
         let message = Message {
-            id: MessageId {
-                request: q.id,
-                via: Via::Ingress,
-                index: 0,
-            },
+            id: MessageId::ingress(q.id),
             attempt: q.attempt,
             slot,
             reply_to: config.node,
