@@ -34,7 +34,8 @@ const STEP: Nanos = Nanos::from_millis(5);
 const START: Nanos = Nanos::from_millis(600);
 /// The time after healing in which nodes take what arrived while they were paused.
 const BACKLOG: Nanos = Nanos::from_millis(100);
-/// How long after healing every request must have its outcome and every shard all its copies.
+/// How long after healing every request must have its outcome and every shard all its copies, beside
+/// the time that handlers take.
 pub const RECOVERY: Nanos = Nanos::from_secs(40);
 /// How long a new request may take after that.
 pub const PROBE: Nanos = Nanos::from_secs(10);
@@ -165,7 +166,7 @@ impl<'a> Run<'a> {
         }
         self.heal();
         self.wait(BACKLOG);
-        let recovered_by = self.healed_at + RECOVERY;
+        let recovered_by = self.healed_at + self.recovery();
         while self.is_sound() && self.cluster.now < recovered_by && !self.is_settled() {
             self.step();
         }
@@ -175,7 +176,7 @@ impl<'a> Run<'a> {
         }
         if self.is_sound() {
             self.probe(PROBES);
-            self.check_idle();
+            self.check_idle("after the last answer");
         }
         let is_short = |c: &ClientShape| !c.is_keyed && c.deadline_ms <= DEADLINE_SHORT_MS;
         if self.is_sound() && self.scenario.clients.iter().all(is_short) {
@@ -305,13 +306,20 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Whether every request has its outcome and has released its place, and every shard has its copies.
+    /// How long after healing everything must have recovered: what is in the queues then takes its time.
+    fn recovery(&self) -> Nanos {
+        RECOVERY + self.scenario.work()
+    }
+
+    /// Whether every request has its outcome and has released its place, nothing is in progress, and
+    /// every shard has its copies.
     fn is_settled(&self) -> bool {
         let waits =
             |c: &Client| !c.has_vanished && (c.open() > 0 || c.load.is_some_and(|l| l.left > 0));
         !self.cluster.clients.iter().any(waits)
             && self.cluster.admitted() == 0
             && self.copies_are_complete()
+            && self.kept().iter().all(|(_, kept)| kept.open == 0)
     }
 
     fn wait(&mut self, span: Nanos) {

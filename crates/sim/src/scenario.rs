@@ -8,7 +8,7 @@ mod manifest;
 pub use draw::draw;
 
 use crate::network::Faults;
-use e3_model::{AppId, ServiceId};
+use e3_model::{AppId, Nanos, ServiceId};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::fmt;
@@ -325,6 +325,24 @@ impl Scenario {
     /// The number of requests of all clients.
     pub fn requests(&self) -> u64 {
         self.clients.iter().map(|c| c.requests).sum()
+    }
+
+    /// The time that handlers take for all requests, were they to run one after another: no shard has
+    /// more to do.
+    pub(crate) fn work(&self) -> Nanos {
+        let of_client = |c: &ClientShape| {
+            let app = &self.apps[c.app];
+            let places = app.places().into_iter();
+            let services = places.map(|p| &app.services[usize::from(p.service.0)]);
+            let attempts = |s: &ServiceShape| match s.fails_permille {
+                0 => 1,
+                _ => u64::from(app.attempts),
+            };
+            let us: u64 = services.map(|s| s.service_us * attempts(s)).sum();
+            Nanos::from_micros(us) * c.requests
+        };
+        let all = self.clients.iter().map(of_client);
+        all.fold(Nanos::ZERO, |a, b| a + b)
     }
 
     /// Whether a service's messages have drawn keys. Not behind a shard that the script may make forget

@@ -1,6 +1,6 @@
 //! What must be true after healing.
 
-use super::{PROBE, PROBES, PROBES_LATE, RECOVERY, Run};
+use super::{PROBE, PROBES, PROBES_LATE, Run};
 use crate::client::{Client, Request};
 use crate::ledger::Reach;
 use crate::scenario::known::may_contradict;
@@ -14,7 +14,8 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-/// A request whose client waits at least this long after healing must have an outcome.
+/// A request whose client waits at least this long after healing, beside the time that handlers take,
+/// must have an outcome.
 const ANSWERED_AFTER: Nanos = Nanos::from_secs(15);
 /// A request may expire so long before its deadline: what nodes tolerate of each other's clocks, and
 /// what the clocks of clients and nodes are off.
@@ -54,6 +55,8 @@ impl Run<'_> {
                 "{key} lacks copies {after_s} s after healing: {plan:?}"
             ));
         }
+        self.check_idle(&format!("{after_s} s after healing"));
+        let answered_by = self.healed_at + ANSWERED_AFTER + self.scenario.work();
         let mut missing = Vec::new();
         let admitted = self.cluster.admitted();
         if admitted > 0 {
@@ -70,7 +73,7 @@ impl Run<'_> {
                     client.id
                 ));
             }
-            let waited = |at: Timestamp| at >= self.healed_at + ANSWERED_AFTER;
+            let waited = |at: Timestamp| at >= answered_by;
             for (number, request) in (1..).zip(&client.history) {
                 let outcome = client.outcomes.get(&number).map(|r| r.outcome);
                 if outcome == Some(Outcome::Expired)
@@ -123,12 +126,12 @@ impl Run<'_> {
         }
     }
 
-    /// Checks that nothing is in progress on any node, though its requests have their answers.
-    pub(super) fn check_idle(&mut self) {
+    /// Checks that nothing is in progress on any node.
+    pub(super) fn check_idle(&mut self, when: &str) {
         for (node, kept) in self.kept() {
             if kept.open > 0 {
                 self.violation(format!(
-                    "node {node} keeps {} messages open after the last answer",
+                    "node {node} keeps {} messages open {when}",
                     kept.open
                 ));
             }
@@ -148,7 +151,7 @@ impl Run<'_> {
         }
     }
 
-    fn kept(&self) -> Vec<(u16, Kept)> {
+    pub(super) fn kept(&self) -> Vec<(u16, Kept)> {
         let nodes = 0..self.scenario.nodes();
         let kept = |node| Some((node, self.cluster.worker(node)?.kept()));
         nodes.filter_map(kept).collect()
@@ -235,7 +238,7 @@ impl Run<'_> {
                     let is_certain = outcome == Some(Outcome::Done)
                         && (place.is_main
                             || !client.is_keyed()
-                                && request.deadline > self.healed_at + RECOVERY
+                                && request.deadline > self.healed_at + self.recovery()
                                 && !can_fail);
                     let is_refused =
                         matches!(outcome, Some(Outcome::Overloaded | Outcome::Rejected));
