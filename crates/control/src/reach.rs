@@ -30,10 +30,12 @@ impl Ways {
         let cuts = |n: NodeId| up.iter().filter(|o| ways.are_cut(n, **o)).count();
         let most = |n: &NodeId| cuts(*n) * 2 > up.len() - 1;
         ways.isolated = up.iter().copied().filter(most).collect();
-        if ways.isolated.len() == up.len() && up.len() > 2 {
-            // Wherever a shard went, it would reach nobody.
+        if ways.isolated.len() == up.len() {
+            // Wherever a shard went, it would reach nobody. Of two nodes, one can still go on alone.
             ways.isolated.clear();
-            ways.said.clear();
+            if up.len() > 2 {
+                ways.said.clear();
+            }
         }
         ways
     }

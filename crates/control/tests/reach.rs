@@ -2,26 +2,13 @@
 
 mod script;
 
-use e3_control::Command;
 use e3_model::NodeId;
 use e3_testkit::{Random, seeds};
-use script::{AT, KEY, Script};
+use script::{KEY, Script};
 use std::collections::BTreeSet;
 
 fn all_nodes() -> BTreeSet<NodeId> {
     (0..6).map(NodeId).collect()
-}
-
-impl Script {
-    fn cut(&mut self, node: NodeId, unreachable: &BTreeSet<NodeId>) {
-        let incarnation = self.control.members[&node].incarnation;
-        self.ok(Command::Reach {
-            node,
-            incarnation,
-            unreachable: unreachable.clone(),
-            at: AT,
-        });
-    }
 }
 
 #[test]

@@ -224,3 +224,47 @@ impl App {
             .unwrap_or(1.0)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::check::tests::app;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn no_two_channels_share_a_place() {
+        let app = app();
+        let nodes = || (0..4).map(NodeId);
+        let shards = |n: u16| (0..n).map(ShardId);
+        let ingress =
+            nodes().flat_map(|node| shards(2).map(move |shard| Ends::Ingress { node, shard }));
+        let edge = EdgeId(0);
+        let edges =
+            shards(2).flat_map(|from| shards(3).map(move |to| Ends::Edge { edge, from, to }));
+        let replication = app.plan.shards.iter().map(|s| (s.service, s.shard));
+        let replication = replication.flat_map(|(service, shard)| {
+            nodes().map(move |backup| Ends::Replication {
+                service,
+                shard,
+                backup,
+            })
+        });
+        let all: Vec<Ends> = ingress.chain(edges).chain(replication).collect();
+        let place = |cell: Option<Cell>| cell.map(|c| (c.row, c.column)).expect("of the plan");
+        // A node sends with its own ingress, and receives as one backup.
+        let sends = all.iter().filter(|e| match e {
+            Ends::Ingress { node, .. } => node.0 == 1,
+            _ => true,
+        });
+        let sends: Vec<_> = sends.map(|e| place(app.sending_cell(e))).collect();
+        let receives = all.iter().filter(|e| match e {
+            Ends::Replication { backup, .. } => backup.0 == 1,
+            _ => true,
+        });
+        let receives: Vec<_> = receives.map(|e| place(app.receiving_cell(e))).collect();
+        for places in [sends, receives] {
+            let distinct: BTreeSet<_> = places.iter().collect();
+            assert_eq!(distinct.len(), places.len(), "{places:?}");
+        }
+    }
+}

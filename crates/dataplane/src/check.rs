@@ -179,22 +179,34 @@ pub(crate) fn latest_deadline(now: Timestamp) -> Timestamp {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use e3_model::document::parse_application;
     use e3_model::plan::{AppPlan, ShardPlan};
-    use e3_model::{AppId, EdgeId, MessageId, NodeId, RequestId, ServiceId, ShardId, TraceContext};
+    use e3_model::{
+        AppId, EdgeId, MessageId, NodeId, NodeKind, RequestId, ServiceId, ShardId, TraceContext,
+    };
+    use e3_wire::datagram::Kind;
     use e3_wire::entry::{DeadLetter, Outcome, Output};
     use std::collections::BTreeMap;
 
     const CHAIN: &str = include_str!("../../sim/tests/chain.yaml");
-    const NOW: Timestamp = Timestamp(1 << 60);
+    pub(crate) const NOW: Timestamp = Timestamp(1 << 60);
     const HOUR_NS: u64 = 3_600_000_000_000;
 
     /// Its name, and what it does.
     type Change<T> = (&'static str, fn(&mut T));
 
-    fn app() -> App {
+    pub(crate) const CONFIG: Config = Config {
+        node: NodeId(9),
+        incarnation: 7,
+        cluster: 1,
+        kind: NodeKind::Host,
+        slowed: false,
+    };
+
+    /// Two services, of two shards and of three, all on node 0.
+    pub(crate) fn app() -> App {
         let app = parse_application("chain.yaml", CHAIN).unwrap();
         let services = app.spec.services.iter().enumerate();
         let shards = services.flat_map(|(s, service)| {
@@ -228,7 +240,7 @@ mod tests {
     }
 
     /// A key of the service's last shard, and that shard.
-    fn place(app: &App, service: u16) -> (ShardKey, Vec<u8>) {
+    pub(crate) fn place(app: &App, service: u16) -> (ShardKey, Vec<u8>) {
         let shards = app.plan.app.spec.services[usize::from(service)].shards;
         let last = |key: &Vec<u8>| Slot::of(key).shard(shards).0 == shards - 1;
         let found = (0..99u8).map(|n| vec![n]).find(last).unwrap();
@@ -249,7 +261,7 @@ mod tests {
         }
     }
 
-    fn message(key: Vec<u8>, via: Via) -> Message {
+    pub(crate) fn message(key: Vec<u8>, via: Via) -> Message {
         Message {
             id: id(via),
             attempt: 0,
@@ -379,5 +391,115 @@ mod tests {
         let (other, _) = place(&app, 1);
         assert!(check_entry(&app, NOW, other, &good).is_err());
         assert!(check_batch(good.slot, vec![1, 2, 3]).is_err());
+    }
+
+    #[test]
+    fn a_frame_is_taken_on_the_channels_of_the_plan_only() {
+        let app = app();
+        let header = Header {
+            kind: Kind::Peer,
+            from: NodeId(0),
+            cluster: 1,
+            incarnation: 4,
+            to_incarnation: CONFIG.incarnation,
+        };
+        let check = LinkCheck {
+            app: &app,
+            config: &CONFIG,
+            header: &header,
+        };
+        let ingress = |node, shard| Ends::Ingress {
+            node: NodeId(node),
+            shard: ShardId(shard),
+        };
+        let edge = |edge, from, to| Ends::Edge {
+            edge: EdgeId(edge),
+            from: ShardId(from),
+            to: ShardId(to),
+        };
+        let replication = |service, shard, backup| Ends::Replication {
+            service: ServiceId(service),
+            shard: ShardId(shard),
+            backup: NodeId(backup),
+        };
+        let of = |ends, (from_incarnation, to_incarnation), role: Option<Role>| {
+            let link = Link {
+                app: AppId(1),
+                ends,
+                from_incarnation,
+                to_incarnation,
+            };
+            let checked = check.check(&link, |_| role.map(|role| (role, 5)));
+            checked.map(|key| (key.service.0, key.shard.0))
+        };
+        // The shard here has incarnation 5, this process 7.
+        let (primary, backup) = (Some(Role::Primary), Some(Role::Backup));
+        let cases = [
+            (ingress(0, 1), (4, 5), primary, backup, (0, 1)),
+            (edge(0, 1, 2), (1, 5), primary, backup, (1, 2)),
+            (replication(0, 1, 9), (1, 7), backup, primary, (0, 1)),
+        ];
+        for (ends, (from, to), role, other_role, key) in cases {
+            assert_eq!(of(ends, (from, to), role), Ok(key), "{ends:?}");
+            for (incarnations, role) in [
+                ((from + 1, to), role),
+                ((from, to + 1), role),
+                ((from, 12 - to), role),
+                ((from, to), other_role),
+                ((from, 12 - to), other_role),
+                ((from, to), None),
+            ] {
+                let found = of(ends, incarnations, role);
+                assert_eq!(found, Err(DropReason::View), "{ends:?} {incarnations:?}");
+            }
+        }
+        for ends in [
+            ingress(0, 2),
+            ingress(1, 1),
+            edge(1, 1, 2),
+            edge(0, 2, 2),
+            edge(0, 1, 3),
+            replication(0, 2, 9),
+            replication(2, 0, 9),
+            replication(0, 1, 8),
+        ] {
+            for (to, role) in [(5, primary), (7, backup)] {
+                for from in [1, 4] {
+                    let found = of(ends, (from, to), role);
+                    assert_eq!(found, Err(DropReason::Link), "{ends:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_request_without_a_key_is_refused() {
+        let app = app();
+        let shard = Slot::of(&[]).shard(2);
+        let key = ShardKey {
+            app: AppId(1),
+            service: ServiceId(0),
+            shard,
+        };
+        let link = Link {
+            app: key.app,
+            ends: Ends::Ingress {
+                node: NodeId(3),
+                shard,
+            },
+            from_incarnation: 2,
+            to_incarnation: 1,
+        };
+        let m = message(Vec::new(), Via::Ingress);
+        assert!(!check_message(&app, key, &link, &m));
+    }
+
+    #[test]
+    fn the_time_of_a_log_may_be_a_minute_ahead_and_a_deadline_an_hour_more() {
+        let minute = HOUR_NS / 60;
+        let (ahead, deadline) = (NOW.0 + minute, NOW.0 + HOUR_NS + minute);
+        assert!(check_time(NOW, Timestamp(ahead)).is_ok());
+        assert!(check_time(NOW, Timestamp(ahead + 1)).is_err());
+        assert_eq!(latest_deadline(NOW), Timestamp(deadline));
     }
 }

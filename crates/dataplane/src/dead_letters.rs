@@ -96,3 +96,85 @@ impl DeadLetters {
         assert!(self.kept.len() <= DEAD_LETTERS_MAX);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use e3_model::{RequestId, Timestamp, Via};
+    use e3_wire::entry::Outcome;
+
+    const MAX: u64 = DEAD_LETTERS_MAX as u64;
+
+    fn id(seq: u64) -> MessageId {
+        MessageId {
+            request: RequestId { client: 1, seq },
+            via: Via::Ingress,
+            index: 0,
+        }
+    }
+
+    fn keep(letters: &mut DeadLetters, seq: u64) {
+        let letter = DeadLetter {
+            at: Timestamp(seq),
+            outcome: Outcome::Failed,
+            reason: String::new(),
+            key: Vec::new(),
+            payload: Vec::new(),
+        };
+        letters.keep(id(seq), letter);
+    }
+
+    /// Requests whose letters can be read, in their order.
+    fn seqs(letters: &DeadLetters) -> Vec<u64> {
+        letters.iter().map(|(id, _)| id.request.seq).collect()
+    }
+
+    #[test]
+    fn the_oldest_letters_make_room_and_are_still_counted() {
+        let mut letters = DeadLetters::default();
+        for seq in 0..MAX {
+            keep(&mut letters, seq);
+            assert_eq!((letters.len() as u64, letters.count()), (seq + 1, seq + 1));
+        }
+        assert!(letters.has(&id(0)));
+        for seq in [MAX, MAX + 1] {
+            keep(&mut letters, seq);
+            assert_eq!((letters.len() as u64, letters.count()), (MAX, seq + 1));
+        }
+        assert_eq!(seqs(&letters), Vec::from_iter(2..MAX + 2));
+        assert!(!letters.has(&id(1)) && letters.get(&id(1)).is_none());
+        assert!(letters.has(&id(2)) && letters.get(&id(2)).is_some());
+    }
+
+    #[test]
+    fn a_letter_that_was_replayed_is_gone_and_not_counted() {
+        let mut letters = DeadLetters::default();
+        for seq in 0..MAX + 2 {
+            keep(&mut letters, seq);
+        }
+        letters.on_replayed(&id(0));
+        assert_eq!((letters.len() as u64, letters.count()), (MAX, MAX + 1));
+        letters.on_replayed(&id(2));
+        assert_eq!((letters.len() as u64, letters.count()), (MAX - 1, MAX));
+        assert!(!letters.has(&id(2)));
+    }
+
+    #[test]
+    fn a_snapshot_finds_the_letters_before_it_and_newer_ones_come_after_them() {
+        let mut letters = DeadLetters::default();
+        (0..3).for_each(|seq| keep(&mut letters, seq));
+        let end = letters.end();
+        (3..5).for_each(|seq| keep(&mut letters, seq));
+        let places = |letters: &DeadLetters, from| -> Vec<(u64, u64)> {
+            let from = letters.from(from);
+            from.map(|(at, (id, _))| (at, id.request.seq)).collect()
+        };
+        assert_eq!(places(&letters, 1), [(1, 1), (2, 2), (3, 3), (4, 4)]);
+        assert_eq!(places(&letters, end), [(3, 3), (4, 4)]);
+        // One of the newer letters replaces an older one.
+        let mut newer = DeadLetters::default();
+        [1, 7].iter().for_each(|seq| keep(&mut newer, *seq));
+        letters.append(newer);
+        assert_eq!(seqs(&letters), [0, 2, 3, 4, 1, 7]);
+    }
+}

@@ -113,6 +113,7 @@ impl Leases {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use e3_model::Nanos;
 
     #[test]
     fn the_holder_stops_before_the_successor_begins() {
@@ -159,5 +160,30 @@ mod tests {
             holder.on_asked(Timestamp::ZERO + LEASE_INTERVAL * n, NodeId(1));
         }
         assert!(holder.asked[&NodeId(1)].len() < 10);
+    }
+
+    #[test]
+    fn a_lease_ends_at_its_time_and_a_clock_may_be_off_by_the_limit() {
+        let (holder, granter) = (NodeId(0), NodeId(1));
+        let now = Timestamp(1 << 60);
+        let begin = Timestamp(now.0 - CLOCK_SKEW_MAX.0);
+        for (sent, is_granted) in [
+            (begin, true),
+            (Timestamp(begin.0 - 1), false),
+            (now + CLOCK_SKEW_MAX, true),
+            (now + CLOCK_SKEW_MAX + Nanos(1), false),
+        ] {
+            let mut leases = Leases::default();
+            assert_eq!(leases.on_request(now, (holder, 1), sent, 1), is_granted);
+            let last = Timestamp(now.0 + LEASE.0 - 1);
+            assert_eq!(leases.grants(last, holder), is_granted);
+            assert!(!leases.grants(now + LEASE, holder));
+        }
+        let mut leases = Leases::default();
+        leases.on_asked(now, granter);
+        assert!(leases.on_grant(granter, now));
+        let end = now + (LEASE - LEASE_MARGIN);
+        assert!(leases.holds(Timestamp(end.0 - 1), granter));
+        assert!(!leases.holds(end, granter));
     }
 }

@@ -90,8 +90,7 @@ impl Links {
 
     /// Messages that channels hold, at both ends.
     pub(crate) fn open(&self) -> usize {
-        let sent = |end: &SendEnd| end.sender.outstanding() + end.sender.waiting();
-        let sent = self.senders.iter().map(|(_, end)| sent(end));
+        let sent = self.senders.iter().map(|(_, end)| end.sender.outstanding());
         sent.chain(self.receivers.iter().map(|(_, end)| end.receiver.ready()))
             .sum()
     }

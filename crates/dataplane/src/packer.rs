@@ -105,3 +105,70 @@ impl Packer {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use e3_model::{AppId, ShardId};
+    use e3_wire::frame::{Ends, Link};
+
+    fn packer() -> Packer {
+        let mut packer = Packer::new(NodeId(0), 7, 1);
+        let peer = Peer {
+            name: String::new(),
+            server: 0,
+            incarnation: 1,
+            address: Address::default(),
+        };
+        packer.peers.insert(NodeId(1), peer);
+        packer
+    }
+
+    fn data(body: &[u8]) -> Frame<'_> {
+        Frame::Data {
+            link: Link {
+                app: AppId(1),
+                ends: Ends::Ingress {
+                    node: NodeId(0),
+                    shard: ShardId(0),
+                },
+                from_incarnation: 1,
+                to_incarnation: 1,
+            },
+            epoch: 0,
+            seq: 1,
+            behind: 0,
+            body,
+        }
+    }
+
+    #[test]
+    fn a_datagram_is_filled_up_to_its_length() {
+        let room = DATAGRAM_LEN_GOAL - HEADER_LEN;
+        let half = vec![7; room / 2 - data(&[]).encoded_len()];
+        for (frames, datagrams) in [(2, 1), (3, 2), (4, 2)] {
+            let mut packer = packer();
+            for _ in 0..frames {
+                packer.frame(NodeId(1), &data(&half));
+            }
+            packer.flush();
+            assert_eq!(packer.remote.len(), datagrams, "{frames} frames");
+            let (_, first) = &packer.remote[0];
+            assert_eq!(first.len(), DATAGRAM_LEN_GOAL);
+        }
+    }
+
+    #[test]
+    fn buffers_are_used_again_and_no_more_are_kept_than_are_of_use() {
+        let mut packer = packer();
+        packer.recycle(Vec::new());
+        assert_eq!(packer.spare.len(), 0, "it holds nothing");
+        packer.recycle(vec![7; 1_000]);
+        let buffer = packer.buffer();
+        assert!(buffer.is_empty() && buffer.capacity() >= 1_000);
+        for _ in 0..2 * SPARE_BUFFERS_MAX {
+            packer.recycle(vec![7; 9]);
+        }
+        assert_eq!(packer.spare.len(), SPARE_BUFFERS_MAX);
+    }
+}

@@ -241,7 +241,7 @@ mod tests {
         let window = u64::from(PROBES_MISSED);
         for _ in 0..50 {
             let sent = Timestamp(pair.now + 1);
-            assert!(!pair.periods(PROBES_MISSED - 1, false));
+            assert!(!pair.periods(PROBES_MISSED, false));
             pair.answer(sent);
         }
         for _ in 0..window {
@@ -336,5 +336,71 @@ mod tests {
     fn in_a_large_cluster_each_peer_is_asked_less_often() {
         assert_eq!(Reach::period(3), PROBE_INTERVAL);
         assert_eq!(Reach::period(400), Nanos::from_secs(1));
+    }
+
+    #[test]
+    fn a_clock_may_be_off_by_the_limit() {
+        for (off, expected) in [(0, ClockCheck::Right), (1, ClockCheck::Off)] {
+            let mut pair = Pair::new();
+            let now = Timestamp(1 << 60);
+            let _ = pair.reach.ask(now, THIS, &pair.peers);
+            let theirs = now + CLOCK_SKEW_MAX + Nanos(off);
+            pair.reach.on_answer(now, PEER, now, theirs);
+            assert_eq!(pair.reach.ways[&PEER].is_clock_far, off > 0);
+            assert_eq!(pair.reach.check_clock(0), expected);
+        }
+    }
+
+    #[test]
+    fn the_clock_is_right_when_those_who_have_not_answered_cannot_show_it_wrong() {
+        // So many peers; how many of them answer with a far clock, and how many with the same.
+        for (count, far, near, expected) in [
+            (6, 0, 2, ClockCheck::Open),
+            (6, 0, 3, ClockCheck::Right),
+            (4, 1, 1, ClockCheck::Open),
+            (4, 1, 2, ClockCheck::Right),
+        ] {
+            let peer = |node| (NodeId(node), Pair::new().peers[&PEER].clone());
+            let peers: BTreeMap<NodeId, Peer> = (0..=count).map(peer).collect();
+            let mut reach = Reach::default();
+            let now = Timestamp(1 << 60);
+            let asked: Vec<NodeId> = reach.ask(now, THIS, &peers).collect();
+            for (at, node) in asked.iter().take(far + near).enumerate() {
+                let off = Nanos::from_secs(if at < far { 10 } else { 0 });
+                reach.on_answer(now, *node, now, now + off);
+            }
+            let found = reach.check_clock(usize::from(count));
+            assert_eq!(found, expected, "{far} far and {near} near of {count}");
+        }
+    }
+
+    #[test]
+    fn ways_that_are_cut_within_a_few_periods_are_reported_together() {
+        let peer = |node| (NodeId(node), Pair::new().peers[&PEER].clone());
+        let peers: BTreeMap<NodeId, Peer> = (0..3).map(peer).collect();
+        let half = PROBES_MISSED / 2;
+        for later in [half - 1, half] {
+            let mut reach = Reach::default();
+            let mut reported = Vec::new();
+            for period in 1..=20 {
+                let now = Timestamp(period);
+                // Node 1 is silent from period 5 on, node 2 somewhat later.
+                for node in reach.ask(now, THIS, &peers) {
+                    let answered = if node.0 == 1 { 4 } else { 4 + u64::from(later) };
+                    if period <= answered {
+                        reach.on_answer(now, node, now, now);
+                    }
+                }
+                reported.push(reach.unreachable());
+            }
+            reported.dedup();
+            let both = vec![NodeId(1), NodeId(2)];
+            let expected = if later < half {
+                vec![vec![], both]
+            } else {
+                vec![vec![], vec![NodeId(1)], both]
+            };
+            assert_eq!(reported, expected, "{later} periods later");
+        }
     }
 }

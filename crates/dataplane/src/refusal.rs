@@ -77,3 +77,53 @@ pub(crate) fn full(turn: &Turn<'_>) -> Option<String> {
     }
     turn.cx.memory_full.map(str::to_string)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::check::tests::{CONFIG, NOW, app, message, place};
+    use crate::dedup::tests::of_bytes;
+    use crate::lease::Leases;
+    use crate::reach::ClockCheck;
+    use crate::replica::Replica;
+    use crate::shard::{Context, Counts};
+    use e3_model::Via;
+    use std::collections::BTreeMap;
+
+    #[test]
+    fn a_message_is_handled_within_all_bounds_and_not_beyond_one() {
+        let app = app();
+        let (key, bytes) = place(&app, 0);
+        let (leases, peers) = (Leases::default(), BTreeMap::new());
+        let cx = Context {
+            now: NOW,
+            config: &CONFIG,
+            app: &app,
+            leases: &leases,
+            peers: &peers,
+            memory_full: None,
+            clock: ClockCheck::Right,
+        };
+        let outcome = |deadline, remembered| {
+            let plan = app.shard(key);
+            let mut replica = Replica::new(key, plan, Counts::default(), app.collections(key));
+            replica.shard.log.dedup = of_bytes(remembered);
+            let turn = Turn {
+                cx: &cx,
+                shard: &mut replica.shard,
+                effects: &mut Vec::new(),
+            };
+            let mut message = message(bytes.clone(), Via::Ingress);
+            message.deadline = Timestamp(deadline);
+            refusal(&turn, NOW, &message).map(|r| r.outcome)
+        };
+        let (full, latest) = (REMEMBERED_BYTES_MAX, latest_deadline(NOW).0);
+        assert_eq!(outcome(NOW.0 - 1, 0), Some(Outcome::Expired));
+        assert_eq!(outcome(NOW.0, full), None);
+        assert_eq!(outcome(latest, full), None);
+        assert_eq!(outcome(latest + 1, 0), Some(Outcome::Failed));
+        for over in [1, 1_000] {
+            assert_eq!(outcome(latest, full + over), Some(Outcome::Failed));
+        }
+    }
+}

@@ -6,7 +6,7 @@ use e3_control::{Applied, Command, CommandError, Control, MoveOutcome};
 use e3_model::document::{parse_application, parse_topology};
 use e3_model::plan::{NodeEvent, NodeHello, ShardPlan};
 use e3_model::{Address, AppId, NodeId, ServiceId, ShardId, ShardKey, Timestamp};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 pub const APP: &str = include_str!("../../../model/tests/two-services.yaml");
 const CLUSTER: u64 = 9;
@@ -35,6 +35,7 @@ impl Script {
             Err(_) => assert_eq!(self.control, before, "a refused command changes nothing"),
         }
         self.control.validate();
+        check_views(&before, &self.control);
         applied
     }
 
@@ -74,8 +75,13 @@ impl Script {
     }
 
     pub fn deploy(&mut self) -> Result<Applied, CommandError> {
+        self.deploy_manifest(APP)
+    }
+
+    /// Deploys an application of two services.
+    pub fn deploy_manifest(&mut self, text: &str) -> Result<Applied, CommandError> {
         self.apply(Command::Deploy {
-            app: Box::new(parse_application("a.yaml", APP).unwrap()),
+            app: Box::new(parse_application("a.yaml", text).unwrap()),
             modules: vec!["m1".into(), "m2".into()],
             assets: BTreeMap::new(),
             profiles: BTreeMap::new(),
@@ -120,6 +126,31 @@ impl Script {
         self.control.apps[&key.app].shard(key).unwrap().clone()
     }
 
+    /// The plans of all shards.
+    pub fn shards(&self) -> Vec<ShardPlan> {
+        self.control.apps[&AppId(1)].plan.shards.clone()
+    }
+
+    /// A node reports all peers that it cannot reach.
+    pub fn cut(&mut self, node: NodeId, unreachable: &BTreeSet<NodeId>) {
+        let incarnation = self.control.members[&node].incarnation;
+        self.ok(Command::Reach {
+            node,
+            incarnation,
+            unreachable: unreachable.clone(),
+            at: AT,
+        });
+    }
+
+    /// These ways are cut, and no others; both ends report it.
+    pub fn cut_ways(&mut self, ways: &[(NodeId, NodeId)]) {
+        for node in (0..6).map(NodeId) {
+            let there = ways.iter().filter(|w| w.0 == node).map(|w| w.1);
+            let back = ways.iter().filter(|w| w.1 == node).map(|w| w.0);
+            self.cut(node, &there.chain(back).collect());
+        }
+    }
+
     /// A node falls silent.
     pub fn lose(&mut self, node: NodeId) {
         self.lose_all(&[node]);
@@ -157,6 +188,13 @@ impl Script {
     pub fn hear_if_silent(&mut self, node: NodeId) {
         if !self.control.is_up(node) {
             self.hear(node);
+        }
+    }
+
+    /// A new process of a node joins, if the last one is silent or gone.
+    pub fn restart_if_silent(&mut self, node: NodeId) {
+        if !self.control.is_up(node) {
+            self.restart(node);
         }
     }
 
@@ -256,6 +294,22 @@ impl Script {
                 .unwrap();
         }
         assert_eq!(replayed, self.control);
+    }
+}
+
+/// Whoever has another part in a shard is told so by a new view.
+fn check_views(before: &Control, after: &Control) {
+    for (id, old_app) in &before.apps {
+        let Some(new_app) = after.apps.get(id) else {
+            continue;
+        };
+        for (old, new) in old_app.plan.shards.iter().zip(&new_app.plan.shards) {
+            let is_same = (old.primary, &old.backups, &old.joining, old.frozen)
+                == (new.primary, &new.backups, &new.joining, new.frozen)
+                && old_app.is_orphan(old) == new_app.is_orphan(new);
+            assert!(new.view >= old.view, "{old:?} {new:?}");
+            assert!(is_same || new.view > old.view, "{old:?} {new:?}");
+        }
     }
 }
 

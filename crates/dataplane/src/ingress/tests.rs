@@ -212,3 +212,170 @@ fn the_answer_of_a_branch_waits_until_the_request_is_durable() {
         assert!(to.is_some());
     }
 }
+
+#[test]
+fn the_answer_of_a_branch_waits_for_the_copy_that_was_sent_last() {
+    let mut ingress = Ingress::default();
+    keyed(&mut ingress, 1, at(2));
+    ingress.on_forwarded(id(1));
+    replied(&mut ingress, id(1).1, &reply(Outcome::Expired));
+    // With a later deadline it goes once more, behind the first copy.
+    assert_eq!(keyed(&mut ingress, 1, at(9)), Admission::Forward);
+    ingress.on_forwarded(id(1));
+    let done = reply(Outcome::Done);
+    assert_eq!(ingress.on_reply(id(1), 0, true, &done), Ok(None));
+    assert_eq!(ingress.on_durable(at(3), id(1)), None);
+    assert!(ingress.on_durable(at(3), id(1)).is_some());
+}
+
+#[test]
+fn an_answer_is_given_once() {
+    let mut ingress = Ingress::default();
+    assert_eq!(ingress.admit(id(1), &asked(0, 60), 9), Admission::Forward);
+    for (outcome, is_first) in [
+        (Outcome::Done, true),
+        (Outcome::Done, false),
+        (Outcome::Failed, false),
+        (Outcome::Expired, false),
+    ] {
+        let to = replied(&mut ingress, id(1).1, &reply(outcome));
+        assert_eq!(to.is_some(), is_first, "{outcome:?}");
+    }
+    let repeated = ingress.admit(id(1), &asked(1, 60), 9);
+    assert_eq!(repeated, Admission::Repeat(reply(Outcome::Done)));
+}
+
+#[test]
+fn each_request_of_the_driver_is_one_more_attempt() {
+    let mut ingress = Ingress::default();
+    for expected in 0..3 {
+        let number = ingress.next_attempt(id(1));
+        assert_eq!(number, expected);
+        assert_eq!(ingress.next_attempt(id(2)), 0, "another request");
+        ingress.admit(id(1), &asked(number, 60), 9);
+    }
+}
+
+#[test]
+fn a_request_that_is_on_its_way_again_keeps_its_place() {
+    let mut ingress = Ingress::default();
+    ingress.admit(id(1), &asked(0, 3_000), 9);
+    ingress.on_forwarded(id(1));
+    ingress.on_durable(at(100), id(1));
+    assert_eq!(
+        ingress.admit(id(1), &asked(1, 3_000), 9),
+        Admission::Forward
+    );
+    ingress.on_forwarded(id(1));
+    ingress.forget(at(200));
+    assert_eq!(ingress.in_flight(), 1);
+    ingress.on_durable(at(200), id(1));
+    ingress.forget(at(204));
+    assert_eq!(ingress.in_flight(), 1, "from the latest copy on");
+    ingress.forget(at(205));
+    assert_eq!(ingress.in_flight(), 0);
+}
+
+#[test]
+fn an_application_that_is_gone_leaves_nothing_and_another_one_stays() {
+    let mut ingress = Ingress::default();
+    let other = (AppId(2), id(7).1);
+    for key in [id(1), id(2), other] {
+        ingress.admit(key, &asked(0, 60), 9);
+    }
+    ingress.delete(APP);
+    assert!(ingress.knows(other) && !ingress.knows(id(1)));
+    assert_eq!((ingress.sessions(), ingress.in_flight()), (1, 1));
+    let counted: Vec<AppId> = ingress.counts.keys().copied().collect();
+    assert_eq!(counted, [AppId(2)]);
+}
+
+/// Its name, what it does to a request, and whether the request is still taken if it is known.
+type Change<'a> = (&'static str, &'a dyn Fn(&mut Request), bool);
+
+#[test]
+fn a_request_within_all_bounds_is_taken_and_not_beyond_one() {
+    let (now, ahead_max) = (at(1_000), Nanos::from_secs(100));
+    let good = Request {
+        app: APP,
+        id: id(5).1,
+        attempt: 0,
+        deadline: now + ahead_max,
+        sent: now + CLOCK_AHEAD_MAX,
+        oldest_seq: 5,
+        trace: e3_model::TraceContext::default(),
+        key: vec![7; KEY_LEN_MAX],
+        payload: vec![7; PAYLOAD_LEN_MAX],
+    };
+    let late = Timestamp(now.0 - LATE_MAX.0);
+    let known = |q: &Request| check_request(now, q, true, ahead_max).is_ok();
+    let new = |q: &Request| check_request(now, q, false, ahead_max).is_ok();
+    let changed = |change: &dyn Fn(&mut Request)| {
+        let mut q = good.clone();
+        change(&mut q);
+        q
+    };
+    assert!(new(&good) && known(&good));
+    let least = changed(&|q| {
+        q.key.truncate(1);
+        q.payload.clear();
+    });
+    assert!(new(&least));
+    let last = changed(&|q| q.deadline = late);
+    assert!(new(&last) && known(&last));
+    // What this node knows it has checked before, and repeats its answer.
+    let beyond: [Change<'_>; 9] = [
+        ("number", &|q| q.id.seq = 0, false),
+        ("no key", &|q| q.key.clear(), false),
+        ("long key", &|q| q.key.push(7), false),
+        ("longer key", &|q| q.key.resize(9_999, 7), false),
+        ("long payload", &|q| q.payload.push(7), false),
+        ("longer payload", &|q| q.payload.resize(99_999, 7), false),
+        ("deadline", &|q| q.deadline.0 += 1, true),
+        ("sent", &|q| q.sent.0 += 1, true),
+        ("late", &|q| q.deadline.0 = late.0 - 1, true),
+    ];
+    for (what, change, is_taken_if_known) in beyond {
+        let q = changed(change);
+        assert!(!new(&q), "{what}");
+        assert_eq!(known(&q), is_taken_if_known, "{what}");
+    }
+    assert!(!known(&changed(&|q| q.oldest_seq = 6)));
+}
+
+#[test]
+fn refusals_that_a_client_has_done_with_give_back_their_room() {
+    let mut refused = Refused::default();
+    let overloaded = reply(Outcome::Overloaded);
+    for seq in 1..=10 {
+        assert!(refused.insert(at(1), id(seq), &asked(0, 60), 1, &overloaded));
+    }
+    assert_eq!(refused.len(), 11);
+    assert_eq!(refused.find(at(2), id(11), &asked(0, 60), 6), None);
+    assert_eq!(refused.len(), 6, "the client and five requests");
+}
+
+#[test]
+fn a_refusal_is_remembered_as_long_as_a_copy_could_be_admitted() {
+    let overloaded = reply(Outcome::Overloaded);
+    let attempt = asked(0, 60);
+    let last = at(60) + LATE_MAX;
+    let mut refused = Refused::default();
+    assert!(refused.insert(last, id(1), &attempt, 1, &overloaded));
+    assert!(refused.find(last, id(1), &attempt, 1).is_some());
+    refused.forget(last);
+    assert!(refused.find(last, id(1), &attempt, 1).is_some());
+    refused.forget(last + Nanos(1));
+    assert_eq!(refused.len(), 0);
+    // Nothing is kept of what comes too late anyway.
+    assert!(refused.insert(last + Nanos(1), id(1), &attempt, 1, &overloaded));
+    assert_eq!(refused.len(), 0);
+    // A later refusal keeps what is known of its client.
+    for (seq, deadline) in [(1, 60), (2, 120)] {
+        assert!(refused.insert(at(1), id(seq), &asked(0, deadline), 1, &overloaded));
+    }
+    refused.forget(at(100));
+    assert!(refused.find(at(100), id(2), &asked(0, 120), 1).is_some());
+    refused.forget(at(123));
+    assert_eq!(refused.len(), 0);
+}

@@ -68,6 +68,8 @@ pub struct Cluster {
     /// What the client got, with the attempt.
     pub replies: Vec<(RequestId, u16, Reply)>,
     pub letters: Vec<DeadLetters>,
+    /// What nodes answered to [`Cluster::ask`].
+    pub answers: Vec<(RequestId, Reply)>,
     pub handler: Handler,
     /// Most bytes that a node sent in one turn.
     pub most_sent: usize,
@@ -187,6 +189,7 @@ impl Cluster {
             unread: None,
             replies: Vec::new(),
             letters: Vec::new(),
+            answers: Vec::new(),
             most_sent: 0,
             sent_to: BTreeMap::new(),
             narrow: None,
@@ -375,7 +378,7 @@ impl Cluster {
                         *self.sent_to.entry(to).or_default() += bytes.len();
                         self.wire.push((Some(id), to, bytes));
                     }
-                    Output::Answer { .. } => unreachable!("the client sends datagrams"),
+                    Output::Answer { id, reply, .. } => self.answers.push((id, reply)),
                     Output::Start { key, state } => {
                         node.states.insert(key, state);
                     }
@@ -444,6 +447,14 @@ impl Cluster {
 
     pub fn send_request(&mut self, node: u16, request: Request) {
         self.send(node, &ClientFrame::Request(request));
+    }
+
+    /// A client of another protocol asks a node's driver.
+    pub fn ask(&mut self, node: u16, request: Request) {
+        let now = self.clock(node);
+        let asked = self.nodes.get_mut(&node).expect("it runs");
+        asked.worker.handle_request(now, request);
+        self.drain(node);
     }
 
     /// The client asks for dead letters.

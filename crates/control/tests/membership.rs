@@ -1,0 +1,223 @@
+//! Heartbeats, to the nanosecond and the turn: who counts as heard, as silent, and as lost.
+
+mod script;
+
+use e3_control::Membership;
+use e3_control::limits::START_GRACE;
+use e3_model::timing::{SILENT_TURNS_MIN, TOGETHER, TURN_GAP_MAX};
+use e3_model::{Nanos, NodeId, Timestamp};
+use script::Script;
+
+const TIMEOUT: Nanos = Nanos::from_secs(5);
+/// Between two turns.
+const TURN: Nanos = Nanos::from_millis(50);
+const TICK: Nanos = Nanos(1);
+const A: NodeId = NodeId(0);
+const B: NodeId = NodeId(1);
+
+/// A controller of two nodes, and its clock.
+struct Listener {
+    script: Script,
+    membership: Membership,
+    now: Timestamp,
+}
+
+impl Listener {
+    fn new() -> Listener {
+        let now = Timestamp::ZERO + Nanos::from_secs(100);
+        Listener {
+            script: Script::up(&["s1-host", "s1-nic0"]),
+            membership: Membership::new(now, TIMEOUT),
+            now,
+        }
+    }
+
+    fn beat(&mut self, node: NodeId) {
+        self.membership.on_heartbeat(self.now, node, 1);
+    }
+
+    fn turn(&mut self) -> Vec<NodeId> {
+        let lost = self.membership.lost(self.now, &self.script.control);
+        lost.into_keys().collect()
+    }
+
+    /// Turns up to a time, at which there is one too; `beats` is heard before each.
+    fn turns(&mut self, until: Timestamp, beats: &[NodeId]) -> Vec<NodeId> {
+        let mut lost = Vec::new();
+        while self.now < until {
+            self.now = (self.now + TURN).min(until);
+            for node in beats {
+                self.beat(*node);
+            }
+            lost = self.turn();
+        }
+        lost
+    }
+
+    fn is_settled(&self, at: Timestamp) -> bool {
+        self.membership.is_settled(at, &self.script.control)
+    }
+}
+
+#[test]
+fn a_start_is_settled_when_all_are_heard_or_had_the_time() {
+    let mut l = Listener::new();
+    let begin = l.now;
+    assert!(!l.is_settled(begin));
+    assert!(!l.is_settled(begin + START_GRACE));
+    assert!(l.is_settled(begin + START_GRACE + TICK));
+    l.beat(A);
+    assert!(!l.is_settled(begin));
+    l.beat(B);
+    assert!(l.is_settled(begin));
+
+    // A node that is down is not waited for.
+    let mut l = Listener::new();
+    l.script.lose(B);
+    assert!(!l.is_settled(begin));
+    l.beat(A);
+    assert!(l.is_settled(begin));
+}
+
+#[test]
+fn a_heartbeat_is_of_one_process() {
+    let mut l = Listener::new();
+    let first = l.now;
+    l.membership.on_heartbeat(first, A, 2);
+    assert_eq!(l.membership.heard(A, 2), Some(first));
+    assert_eq!(l.membership.heard(A, 1), None);
+    assert_eq!(l.membership.heard(B, 1), None);
+    // A late one of the process before.
+    l.membership.on_heartbeat(first + TICK, A, 1);
+    assert_eq!(l.membership.heard(A, 2), Some(first));
+    l.membership.on_heartbeat(first + TICK, A, 2);
+    assert_eq!(l.membership.heard(A, 2), Some(first + TICK));
+}
+
+#[test]
+fn silence_counts_from_the_last_heartbeat() {
+    let mut l = Listener::new();
+    l.turns(l.now + Nanos::from_secs(1), &[A, B]);
+    let last = l.now;
+    assert_eq!(l.turns(last + TIMEOUT, &[A]), []);
+    let is_silent = |l: &Listener, node| l.membership.is_silent(l.now, node, 1);
+    assert!(!is_silent(&l, B), "no longer than the timeout");
+    assert!(!is_silent(&l, A));
+    assert_eq!(l.turns(last + TIMEOUT + TICK, &[A]), [B]);
+    assert!(is_silent(&l, B));
+    assert!(!is_silent(&l, A));
+    assert!(!l.membership.is_deaf());
+}
+
+#[test]
+fn silence_counts_in_turns_too() {
+    let mut l = Listener::new();
+    l.membership = Membership::new(l.now, TURN_GAP_MAX * 2);
+    l.turns(l.now + Nanos::from_secs(1), &[A, B]);
+    // The clock runs fast, as far as it may without a gap.
+    l.beat(A);
+    l.beat(B);
+    for turn in 1..=SILENT_TURNS_MIN {
+        l.now += TURN_GAP_MAX;
+        l.beat(A);
+        assert_eq!(l.turn(), [], "turn {turn}");
+    }
+    l.now += TURN_GAP_MAX;
+    l.beat(A);
+    assert_eq!(l.turn(), [B]);
+}
+
+#[test]
+fn a_node_that_was_never_heard_has_the_grace_of_a_start_once() {
+    let timeout = Nanos(START_GRACE.0 / 2);
+    let mut l = Listener::new();
+    l.membership = Membership::new(l.now, timeout);
+    let begin = l.now;
+    assert_eq!(l.turns(begin + START_GRACE, &[A]), []);
+    assert_eq!(l.turns(begin + START_GRACE + TICK, &[A]), [B]);
+    // After a gap the node has the timeout.
+    let mut l = Listener::new();
+    l.membership = Membership::new(l.now, timeout);
+    l.turns(l.now + TURN, &[A]);
+    let gap_end = l.now + TURN_GAP_MAX + TICK;
+    l.now = gap_end;
+    l.beat(A);
+    assert_eq!(l.turn(), []);
+    assert_eq!(l.turns(gap_end + timeout, &[A]), []);
+    assert_eq!(l.turns(gap_end + timeout + TICK, &[A]), [B]);
+}
+
+#[test]
+fn a_gap_is_longer_than_its_bound() {
+    let mut l = Listener::new();
+    l.turns(l.now + Nanos::from_secs(1), &[A, B]);
+    let last = l.now;
+    l.turns(last + TIMEOUT - TURN_GAP_MAX, &[A]);
+    // As long as the bound: B has been silent for all that time.
+    l.now += TURN_GAP_MAX;
+    l.beat(A);
+    assert_eq!(l.turn(), []);
+    assert_eq!(l.turns(last + TIMEOUT + TICK, &[A]), [B]);
+}
+
+#[test]
+fn those_who_fall_silent_together_are_named_together() {
+    const C: NodeId = NodeId(2);
+    let start = || {
+        let mut l = Listener::new();
+        l.script.join("s2-host", 7);
+        l.turns(l.now + Nanos::from_secs(1), &[A, B, C]);
+        l
+    };
+    // C was heard by just so much later that it may be falling silent with B.
+    let mut l = start();
+    let last = l.now;
+    l.turns(last + TOGETHER - TICK, &[A]);
+    l.beat(C);
+    let (b_silent, c_silent) = (last + TIMEOUT, l.now + TIMEOUT);
+    assert_eq!(l.turns(b_silent + TICK, &[A]), [], "C is near");
+    assert_eq!(l.turns(c_silent + TICK, &[A]), [B, C]);
+    // It was heard later: B is lost alone.
+    let mut l = start();
+    let last = l.now;
+    l.turns(last + TOGETHER + TICK, &[A]);
+    l.beat(C);
+    assert_eq!(l.turns(last + TIMEOUT + TICK, &[A]), [B]);
+    // C goes on being near: B is not waited for without end.
+    let mut l = start();
+    let last = l.now;
+    // One of the turns is at the very end of the wait.
+    l.turns(last + TIMEOUT + TOGETHER - TURN * 3, &[A]);
+    let mut first_lost = None;
+    while first_lost.is_none() {
+        l.now += TURN;
+        l.beat(A);
+        l.membership.on_heartbeat(l.now + TICK * 2 - TIMEOUT, C, 1);
+        first_lost = (!l.turn().is_empty()).then_some(l.now);
+        assert!(l.now < last + TIMEOUT * 2);
+    }
+    let waited = last.until(first_lost.unwrap_or_default());
+    assert!(waited > TIMEOUT + TOGETHER, "{waited:?}");
+    assert!(waited <= TIMEOUT + TOGETHER + TURN, "{waited:?}");
+}
+
+#[test]
+fn a_controller_that_hears_nobody_is_deaf_until_it_hears_somebody() {
+    let mut l = Listener::new();
+    l.turns(l.now + Nanos::from_secs(1), &[A, B]);
+    let end = l.now + TIMEOUT * 3;
+    assert_eq!(l.turns(end, &[]), []);
+    assert!(l.membership.is_deaf());
+    assert!(l.membership.is_silent(l.now, A, 1));
+    l.beat(A);
+    assert!(!l.membership.is_deaf());
+    assert!(
+        !l.membership.is_silent(l.now, B, 1),
+        "it has the time to follow"
+    );
+    // Without members there is nobody to hear.
+    let mut empty = Listener::new();
+    empty.script = Script::new();
+    assert_eq!(empty.turn(), []);
+    assert!(!empty.membership.is_deaf());
+}
