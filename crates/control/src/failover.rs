@@ -33,6 +33,15 @@ impl Control {
             });
         };
         let (id, node) = (found.id, found.node.clone());
+        if let Some(on_disk) = &hello.on_disk
+            && on_disk.cluster != self.cluster
+        {
+            return Err(CommandError::OtherCluster {
+                node: hello.name.clone(),
+                found: on_disk.cluster,
+                expected: self.cluster,
+            });
+        }
         self.now = self.now.max(at);
         let exited = self.members.get(&id).map_or(0, |m| m.exited);
         let incarnation = match self.members.get(&id) {
@@ -43,7 +52,8 @@ impl Control {
             Some(m) if m.process == hello.process => m.incarnation,
             Some(m) => {
                 let next = m.incarnation + 1;
-                self.bury(id);
+                self.bury(id, &|key, era| hello.holds(key, era));
+                self.succeed_itself(id);
                 next
             }
         };
@@ -88,8 +98,8 @@ impl Control {
         Applied::Changed
     }
 
-    /// A process has certainly ended, and its copies with it. Nobody waits for it, nor for the leases
-    /// that it held.
+    /// A process has certainly ended, and its copies in memory with it. Nobody waits for it, nor for the
+    /// leases that it held. What is on its disk may come back.
     pub(crate) fn exit(&mut self, node: NodeId, incarnation: u32, at: Timestamp) -> Applied {
         let member = self.members.get_mut(&node);
         let is_news = |m: &&mut Member| m.incarnation == incarnation && m.exited < incarnation;
@@ -98,7 +108,7 @@ impl Control {
         };
         member.exited = incarnation;
         self.now = self.now.max(at);
-        self.bury(node);
+        self.bury(node, &|_, _| true);
         self.settle_all();
         Applied::Changed
     }
@@ -175,8 +185,9 @@ impl Control {
         Ok(Applied::Changed)
     }
 
-    /// Removes a process that is certainly gone, with its copies, from all shards.
-    fn bury(&mut self, gone: NodeId) {
+    /// Removes a process that is certainly gone, with its copies, from all shards. It keeps those that are
+    /// on its disk, of services that have their state there.
+    fn bury(&mut self, gone: NodeId, is_there: &dyn Fn(ShardKey, u32) -> bool) {
         if let Some(member) = self.members.get_mut(&gone) {
             member.up = false;
         }
@@ -188,6 +199,13 @@ impl Control {
                 if !shard.keeps(gone) || app.orphans.contains(&shard_id(shard)) {
                     continue;
                 }
+                let on_disk = app.plan.app.service(shard.service).is_on_disk();
+                let (key, era) = (app.plan.key(&app.plan.shards[at]), app.plan.shards[at].era);
+                if on_disk && is_there(key, era) {
+                    app.end_moves_of(at, &servers, gone);
+                    continue;
+                }
+                let shard = &mut app.plan.shards[at];
                 let before = shard.primary;
                 let left = take_out(shard, &|n| n == gone, &up);
                 let stays = shard.primary == before;
@@ -195,6 +213,23 @@ impl Control {
                 app.end_move(key, &servers, stays, &|n| n == gone);
                 if !left {
                     app.begin_again(key, now, &up);
+                }
+            }
+        }
+    }
+
+    /// A new process of a node goes on as the primary of the shards that are on its disk.
+    fn succeed_itself(&mut self, node: NodeId) {
+        for app in self.apps.values_mut() {
+            for shard in &mut app.plan.shards {
+                let id = shard_id(shard);
+                if shard.primary == node
+                    && app.plan.app.service(shard.service).is_on_disk()
+                    && !app.orphans.contains(&id)
+                {
+                    shard.view += 1;
+                    // Others may hold leases that the process before granted, and forgot.
+                    take_over(shard, node, false);
                 }
             }
         }
@@ -319,6 +354,17 @@ impl Control {
 }
 
 impl AppState {
+    /// Ends the move of a shard, in a new view, if a process that has ended took part in it.
+    fn end_moves_of(&mut self, at: usize, servers: &[usize], gone: NodeId) {
+        let shard = &self.plan.shards[at];
+        let (key, stays) = (self.plan.key(shard), shard.primary != gone);
+        let takes_part = |m: &Migration| m.key == key && (!stays || m.from == gone || m.to == gone);
+        if self.migrations.iter().any(takes_part) {
+            self.plan.shards[at].view += 1;
+            self.end_move(key, servers, stays, &|n| n == gone);
+        }
+    }
+
     /// Replaces silent nodes of a shard, as far as a complete copy is on a node that is heard.
     fn leave_silent(
         &mut self,

@@ -121,6 +121,9 @@ pub struct ServiceShape {
     pub shards: u16,
     /// Copies of each.
     pub replicas: u16,
+    /// Whether its state is on disk.
+    #[serde(default)]
+    pub on_disk: bool,
     /// Whether it refuses requests while it has no backup.
     pub refuses_alone: bool,
     /// Service time.
@@ -216,6 +219,10 @@ pub enum Fault {
     Kill(u16),
     /// The processes of all nodes of a server are killed and restart at the end.
     PowerCut(u16),
+    /// The processes of all nodes and the controller are killed together, and restart at the end.
+    Blackout,
+    /// A node's disk takes this long, in milliseconds, to make records durable.
+    NodeDiskSlow(u16, u64),
     /// A node's process is killed and restarts at once.
     Restart(u16),
     /// A node's wall clock steps, and its process restarts.
@@ -272,6 +279,8 @@ impl Fault {
             Fault::Slow(..) => "slow",
             Fault::Kill(_) => "kill",
             Fault::PowerCut(_) => "powerCut",
+            Fault::Blackout => "blackout",
+            Fault::NodeDiskSlow(..) => "nodeDiskSlow",
             Fault::Restart(_) => "restart",
             Fault::ClockStep(..) => "clockStep",
             Fault::WrongClock(..) => "wrongClock",
@@ -348,7 +357,9 @@ impl Scenario {
     /// Whether a service's messages have drawn keys. Not behind a shard that the script may make forget
     /// what it handled: it handles a request again at another time.
     pub(crate) fn draws_keys(&self, app: &AppShape, service: usize) -> bool {
-        let keeps = |s: &ServiceShape| !s.stateful || (s.replicas > 1 && self.spares_last_copies);
+        let keeps = |s: &ServiceShape| {
+            !s.stateful || s.on_disk || (s.replicas > 1 && self.spares_last_copies)
+        };
         let shape = &app.services[service];
         let before = app.services_before(service);
         shape.draws_keys

@@ -3,6 +3,7 @@
 use super::Run;
 use super::controller::Mail;
 use crate::network::Party;
+use crate::scenario::known::NODES_TO_TELL_CLOCKS;
 use crate::scenario::{Act, Fault, Wire};
 use e3_control::Command;
 use e3_model::plan::ShardPlan;
@@ -12,6 +13,8 @@ use e3_model::{Nanos, NodeId, ShardKey};
 const EXIT_NS_MAX: u64 = 20_000_000;
 /// How long after the start of a move a node is killed.
 const MOVE_MS_MAX: u64 = 120;
+/// How long after a blackout the last node is back.
+const RETURN_MS_MAX: u64 = 3_000;
 /// How long after a way was cut the node is killed: while it may commit, or has just lost its leases.
 const CUT_MS_MAX: u64 = 300;
 
@@ -33,11 +36,23 @@ impl Run<'_> {
             Fault::Slow(node, factor) => self.cluster.slow(*node, *factor),
             Fault::Kill(node) | Fault::Restart(node) => self.kill_one(*node),
             Fault::PowerCut(server) => drop(self.kill(&self.scenario.nodes_of(*server))),
+            Fault::Blackout => {
+                let nodes: Vec<u16> = (0..self.scenario.nodes()).collect();
+                self.kill(&nodes);
+                self.controller.kill(&self.cluster, &mut self.agents);
+            }
+            Fault::NodeDiskSlow(node, ms) => {
+                self.cluster.slow_disk(*node, Some(Nanos::from_millis(*ms)));
+            }
             Fault::ClockStep(node, offset_ms) => {
                 self.agents.set_wall_offset_ms(*node, *offset_ms);
                 self.kill_one(*node);
             }
-            Fault::WrongClock(node, offset_ms) => self.restart_with(*node, *offset_ms),
+            Fault::WrongClock(node, offset_ms) => {
+                if self.agents.joined() as u64 >= NODES_TO_TELL_CLOCKS {
+                    self.restart_with(*node, *offset_ms);
+                }
+            }
             Fault::Drift(node, fast_ppm) => self.cluster.drift(*node, *fast_ppm),
             Fault::KillController => self.controller.kill(&self.cluster, &mut self.agents),
             Fault::BitRot => {
@@ -100,6 +115,14 @@ impl Run<'_> {
             Fault::Slow(node, _) => self.cluster.slow(*node, 1),
             Fault::PauseController => self.controller.pause(false),
             Fault::KillController | Fault::BitRot => self.restart_controller(),
+            Fault::Blackout => {
+                self.restart_controller();
+                for node in 0..self.scenario.nodes() {
+                    let after = Nanos::from_millis(self.random.below(RETURN_MS_MAX));
+                    self.revivals.push((self.cluster.now + after, node));
+                }
+            }
+            Fault::NodeDiskSlow(node, _) => self.cluster.slow_disk(*node, None),
             Fault::TornWrite | Fault::LostWrites => {
                 let (cluster, agents) = (&self.cluster, &mut self.agents);
                 self.controller.cut_power(cluster, agents, &mut self.random);
@@ -149,6 +172,7 @@ impl Run<'_> {
             self.end_act(&act);
         }
         self.kills.clear();
+        self.revivals.clear();
         self.cluster.cuts.heal_all();
         self.cluster.faults = Wire::GOOD.faults();
         self.restart_controller();
@@ -273,6 +297,18 @@ impl Run<'_> {
         self.kills.push((self.cluster.now + after, node));
     }
 
+    /// Starts the nodes whose time has come after a blackout.
+    pub(super) fn revive_late(&mut self) {
+        let now = self.cluster.now;
+        let (due, later) = std::mem::take(&mut self.revivals)
+            .into_iter()
+            .partition(|(at, _)| *at <= now);
+        self.revivals = later;
+        for (_, node) in due {
+            self.revive(node);
+        }
+    }
+
     /// Carries out the kills that follow other faults.
     pub(super) fn kill_late(&mut self) {
         let now = self.cluster.now;
@@ -285,7 +321,7 @@ impl Run<'_> {
         }
     }
 
-    /// The shards with state whose last complete copies are on these nodes.
+    /// The shards with state in memory only whose last complete copies are on these nodes.
     fn last_copies(&self, nodes: &[u16]) -> Vec<ShardKey> {
         let control = self.controller.decided();
         let holds = |node: &NodeId, key: ShardKey| {
@@ -302,9 +338,10 @@ impl Run<'_> {
                     all.filter(|n| holds(n, key)).collect()
                 };
                 let copies = copies(shard);
-                let stateful = app.plan.app.service(shard.service).stateful;
+                let service = app.plan.app.service(shard.service);
+                let in_memory = service.stateful && !service.is_on_disk();
                 let is_hit = |n: &NodeId| nodes.contains(&n.0);
-                if stateful && copies.iter().any(is_hit) && copies.iter().all(is_hit) {
+                if in_memory && copies.iter().any(is_hit) && copies.iter().all(is_hit) {
                     last.push(key);
                 }
             }
