@@ -100,17 +100,13 @@ impl DeadLetters {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use e3_model::{RequestId, Timestamp, Via};
+    use e3_model::{RequestId, Timestamp};
     use e3_wire::entry::Outcome;
 
     const MAX: u64 = DEAD_LETTERS_MAX as u64;
 
     fn id(seq: u64) -> MessageId {
-        MessageId {
-            request: RequestId { client: 1, seq },
-            via: Via::Ingress,
-            index: 0,
-        }
+        MessageId::ingress(RequestId { client: 1, seq })
     }
 
     fn keep(letters: &mut DeadLetters, seq: u64) {

@@ -3,6 +3,7 @@
 
 mod common;
 
+use common::manifests::{PAIR, STATELESS};
 use common::{Cluster, address, shard};
 use e3_dataplane::Kept;
 use e3_model::plan::{AppPlan, ChannelReport, NodePlan, NodeStats};
@@ -11,44 +12,6 @@ use e3_wire::datagram::{Header, Kind, seal};
 use e3_wire::entry::Outcome;
 use e3_wire::frame::{Ack, Ends, Frame, Link};
 use std::sync::Arc;
-
-const PAIR: &str = "
-apiVersion: e3.dev/v1alpha1
-kind: Application
-metadata: {name: pair}
-spec:
-  objective: {latency: 50ms}
-  deadline: 30s
-  admittedMax: 20000
-  ingress: front
-  services:
-    - name: front
-      module: s.wasm
-      stateful: true
-      resources: {cpu: 0.1, memory: 64Mi}
-      collections: [{name: count, kind: counter}]
-    - name: back
-      module: s.wasm
-      stateful: true
-      resources: {cpu: 0.1, memory: 64Mi}
-      collections: [{name: count, kind: counter}]
-  channels:
-    - {name: a, from: front, to: back}
-";
-
-const ONE: &str = "
-apiVersion: e3.dev/v1alpha1
-kind: Application
-metadata: {name: one}
-spec:
-  objective: {latency: 50ms}
-  deadline: 30s
-  ingress: only
-  services:
-    - name: only
-      module: s.wasm
-      resources: {cpu: 0.1, memory: 64Mi}
-";
 
 /// The front end on node 0, the back end on node 2.
 fn pair() -> Cluster {
@@ -308,7 +271,7 @@ fn what_waits_for_a_node_that_is_gone_is_kept() {
 #[test]
 fn a_plan_disturbs_no_channel_of_another_application() {
     let mut c = pair();
-    let mut other = Cluster::new(ONE, 3, |_| vec![1]).plan;
+    let mut other = Cluster::new(STATELESS, 3, |_| vec![1]).plan;
     other.id = AppId(9);
     let both = [c.plan.clone(), other];
     publish(&mut c, &both);

@@ -2,6 +2,7 @@
 
 mod common;
 
+use common::manifests::ONE;
 use common::{Cluster, address, shard};
 use e3_dataplane::Output;
 use e3_model::{Address, DropReason, NodeId, Timestamp};
@@ -11,22 +12,6 @@ use e3_wire::datagram::{Header, Kind, open, seal};
 use e3_wire::frame::Frame;
 use std::collections::BTreeMap;
 
-const ONE: &str = "
-apiVersion: e3.dev/v1alpha1
-kind: Application
-metadata: {name: one}
-spec:
-  objective: {latency: 50ms}
-  deadline: 60s
-  ingress: only
-  services:
-    - name: only
-      module: only.wasm
-      stateful: true
-      replicas: 2
-      resources: {cpu: 0.1, memory: 64Mi}
-      collections: [{name: count, kind: counter}]
-";
 const CLIENT: Address = Address {
     ip: [0; 16],
     port: 9_999,

@@ -2,34 +2,11 @@
 
 mod common;
 
+use common::manifests::PAIR;
 use common::{APP, Cluster, DELETE, address, shard};
 use e3_client_core::{Call, Event, Requests, Routes};
 use e3_model::{Nanos, Timestamp};
 use e3_wire::entry::Outcome;
-
-const PAIR: &str = "
-apiVersion: e3.dev/v1alpha1
-kind: Application
-metadata: {name: pair}
-spec:
-  objective: {latency: 50ms}
-  deadline: 30s
-  admittedMax: 20000
-  ingress: front
-  services:
-    - name: front
-      module: s.wasm
-      stateful: true
-      resources: {cpu: 0.1, memory: 64Mi}
-      collections: [{name: count, kind: counter}]
-    - name: back
-      module: s.wasm
-      stateful: true
-      resources: {cpu: 0.1, memory: 64Mi}
-      collections: [{name: count, kind: counter}]
-  channels:
-    - {name: a, from: front, to: back}
-";
 
 const SMALL: &str = "
 apiVersion: e3.dev/v1alpha1

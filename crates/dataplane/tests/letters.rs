@@ -2,27 +2,11 @@
 
 mod common;
 
+use common::manifests::ONE;
 use common::{Cluster, count_and_forward, shard};
 use e3_invocation::HandlerError;
 use e3_model::{Nanos, NodeId};
 use e3_wire::entry::Outcome;
-
-const ONE: &str = "
-apiVersion: e3.dev/v1alpha1
-kind: Application
-metadata: {name: one}
-spec:
-  objective: {latency: 50ms}
-  deadline: 60s
-  ingress: only
-  services:
-    - name: only
-      module: only.wasm
-      stateful: true
-      replicas: 2
-      resources: {cpu: 0.1, memory: 64Mi}
-      collections: [{name: count, kind: counter}]
-";
 
 /// Requests that are done come first, then so many that fail.
 fn failed(c: &mut Cluster, done: u64, letters: u64) {

@@ -3,6 +3,7 @@
 
 mod common;
 
+use common::manifests::STATELESS;
 use common::{Cluster, count_and_forward, key_of, shard};
 use e3_invocation::{Completion, Invocation, Outcome as Run};
 use e3_model::document::parse_application;
@@ -56,21 +57,6 @@ spec:
       replicas: 2
       resources: {cpu: 0.1, memory: 64Mi}
       collections: [{name: count, kind: counter}]
-";
-
-/// One service without state.
-const STATELESS: &str = "
-apiVersion: e3.dev/v1alpha1
-kind: Application
-metadata: {name: stateless}
-spec:
-  objective: {latency: 50ms}
-  deadline: 30s
-  ingress: only
-  services:
-    - name: only
-      module: s.wasm
-      resources: {cpu: 0.1, memory: 64Mi}
 ";
 
 /// Both shards on node 0, with backups on node 1.

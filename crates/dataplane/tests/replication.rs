@@ -2,27 +2,11 @@
 
 mod common;
 
+use common::manifests::ONE;
 use common::{Cluster, shard};
 use e3_model::plan::NodeEvent;
 use e3_model::{Nanos, NodeId};
 use e3_wire::entry::Outcome;
-
-const ONE: &str = "
-apiVersion: e3.dev/v1alpha1
-kind: Application
-metadata: {name: one}
-spec:
-  objective: {latency: 50ms}
-  deadline: 60s
-  ingress: only
-  services:
-    - name: only
-      module: only.wasm
-      stateful: true
-      replicas: 2
-      resources: {cpu: 0.1, memory: 64Mi}
-      collections: [{name: count, kind: counter}]
-";
 
 /// A service with one shard on nodes 0 and 1, after its first request.
 fn pair() -> Cluster {

@@ -297,7 +297,7 @@ impl Script {
     }
 }
 
-/// Whoever has another part in a shard is told so by a new view.
+/// A node's part in a shard changes only with a new view.
 fn check_views(before: &Control, after: &Control) {
     for (id, old_app) in &before.apps {
         let Some(new_app) = after.apps.get(id) else {

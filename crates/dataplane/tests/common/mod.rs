@@ -4,6 +4,8 @@
 
 #![allow(dead_code, reason = "each test uses a part of it")]
 
+pub mod manifests;
+
 use e3_collections::{State, Txn};
 use e3_dataplane::{Config, Output, Worker};
 use e3_invocation::{Completion, Effects, Failed, HandlerError, Invocation};

@@ -194,6 +194,7 @@ impl Run<'_> {
     /// Checks that the effects of requests are those of the reference model.
     pub(super) fn check_effects(&mut self) {
         let states = self.states();
+        let recovered_by = self.healed_at + self.recovery();
         let mut counted: BTreeMap<ShardKey, usize> = BTreeMap::new();
         let mut wrong = Vec::new();
         let reaches: Vec<Reach> = (0..self.scenario.apps.len())
@@ -237,9 +238,7 @@ impl Run<'_> {
                     }
                     let is_certain = outcome == Some(Outcome::Done)
                         && (place.is_main
-                            || !client.is_keyed()
-                                && request.deadline > self.healed_at + self.recovery()
-                                && !can_fail);
+                            || !client.is_keyed() && request.deadline > recovered_by && !can_fail);
                     let is_refused =
                         matches!(outcome, Some(Outcome::Overloaded | Outcome::Rejected));
                     let is_wrong = match count {
