@@ -167,6 +167,18 @@ pub enum CommandError {
         /// The names of all nodes.
         known: Vec<String>,
     },
+    /// The disk of a node holds shards of another cluster.
+    #[error(
+        "the journal of node {node} is of cluster {found:016x}, this is cluster {expected:016x}; move the node's journal away to start without it"
+    )]
+    OtherCluster {
+        /// The node.
+        node: String,
+        /// What its journal says.
+        found: u64,
+        /// This cluster.
+        expected: u64,
+    },
     /// A hello that was on its way when its process ended.
     #[error("this process of node {0:?} has ended")]
     Exited(String),

@@ -8,12 +8,11 @@
 
 use crate::command::{Applied, CommandError};
 use crate::deliberate::{self, Fault};
-use crate::migration::{Cancelled, Migration, MoveOutcome, drop_copy};
-use crate::reach::{Ways, to_leave};
-use crate::state::{AppState, Control, Loss, Member};
-use crate::view::{retire, take_out, take_over};
+use crate::reach::Ways;
+use crate::state::{AppState, Control, Member};
+use crate::view::{take_out, take_over};
 use e3_model::plan::{NodeHello, NodeWelcome, ShardPlan};
-use e3_model::{AppId, NodeId, ServiceId, ShardId, ShardKey, Timestamp};
+use e3_model::{AppId, NodeId, ServiceId, ShardKey, Timestamp};
 use e3_placement::{Cluster, Request, pick_backup, pick_primary};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -33,6 +32,15 @@ impl Control {
             });
         };
         let (id, node) = (found.id, found.node.clone());
+        if let Some(on_disk) = &hello.on_disk
+            && on_disk.cluster != self.cluster
+        {
+            return Err(CommandError::OtherCluster {
+                node: hello.name.clone(),
+                found: on_disk.cluster,
+                expected: self.cluster,
+            });
+        }
         self.now = self.now.max(at);
         let exited = self.members.get(&id).map_or(0, |m| m.exited);
         let incarnation = match self.members.get(&id) {
@@ -43,7 +51,8 @@ impl Control {
             Some(m) if m.process == hello.process => m.incarnation,
             Some(m) => {
                 let next = m.incarnation + 1;
-                self.bury(id);
+                self.bury(id, &|key, era| hello.holds(key, era));
+                self.succeed_itself(id);
                 next
             }
         };
@@ -88,8 +97,8 @@ impl Control {
         Applied::Changed
     }
 
-    /// A process has certainly ended, and its copies with it. Nobody waits for it, nor for the leases
-    /// that it held.
+    /// A process has certainly ended, and its copies in memory with it. Nobody waits for it, nor for the
+    /// leases that it held. What is on its disk may come back.
     pub(crate) fn exit(&mut self, node: NodeId, incarnation: u32, at: Timestamp) -> Applied {
         let member = self.members.get_mut(&node);
         let is_news = |m: &&mut Member| m.incarnation == incarnation && m.exited < incarnation;
@@ -98,7 +107,7 @@ impl Control {
         };
         member.exited = incarnation;
         self.now = self.now.max(at);
-        self.bury(node);
+        self.bury(node, &|_, _| true);
         self.settle_all();
         Applied::Changed
     }
@@ -175,8 +184,9 @@ impl Control {
         Ok(Applied::Changed)
     }
 
-    /// Removes a process that is certainly gone, with its copies, from all shards.
-    fn bury(&mut self, gone: NodeId) {
+    /// Removes a process that is certainly gone, with its copies, from all shards. It keeps those that are
+    /// on its disk, of services that have their state there.
+    fn bury(&mut self, gone: NodeId, is_there: &dyn Fn(ShardKey, u32) -> bool) {
         if let Some(member) = self.members.get_mut(&gone) {
             member.up = false;
         }
@@ -184,10 +194,17 @@ impl Control {
         let (now, servers) = (self.now, self.servers());
         for app in self.apps.values_mut() {
             for at in 0..app.plan.shards.len() {
-                let shard = &mut app.plan.shards[at];
-                if !shard.keeps(gone) || app.orphans.contains(&shard_id(shard)) {
+                let shard = &app.plan.shards[at];
+                if !shard.keeps(gone) || app.is_orphan(shard) {
                     continue;
                 }
+                let on_disk = app.plan.app.service(shard.service).is_on_disk();
+                let (key, era) = (app.plan.key(&app.plan.shards[at]), app.plan.shards[at].era);
+                if on_disk && is_there(key, era) {
+                    app.end_moves_of(at, &servers, gone);
+                    continue;
+                }
+                let shard = &mut app.plan.shards[at];
                 let before = shard.primary;
                 let left = take_out(shard, &|n| n == gone, &up);
                 let stays = shard.primary == before;
@@ -195,6 +212,22 @@ impl Control {
                 app.end_move(key, &servers, stays, &|n| n == gone);
                 if !left {
                     app.begin_again(key, now, &up);
+                }
+            }
+        }
+    }
+
+    /// A new process of a node goes on as the primary of the shards that are on its disk.
+    fn succeed_itself(&mut self, node: NodeId) {
+        for app in self.apps.values_mut() {
+            for shard in &mut app.plan.shards {
+                if shard.primary == node
+                    && app.plan.app.service(shard.service).is_on_disk()
+                    && !app.orphans.contains(&shard.id())
+                {
+                    shard.view += 1;
+                    // Others may hold leases that the process before granted, and forgot.
+                    take_over(shard, node, false);
                 }
             }
         }
@@ -263,7 +296,7 @@ impl Control {
         let Ok(decision) = found else { return };
         let app = self.apps.get_mut(&id).expect("just seen");
         let shard = &mut app.plan.shards[at];
-        app.orphans.remove(&shard_id(shard));
+        app.orphans.remove(&shard.id());
         shard.view += 1;
         // Nobody is left who could have granted a lease, and a stateless one needs none.
         take_over(shard, decision.node, true);
@@ -316,174 +349,4 @@ impl Control {
             shard.view += 1;
         }
     }
-}
-
-impl AppState {
-    /// Replaces silent nodes of a shard, as far as a complete copy is on a node that is heard.
-    fn leave_silent(
-        &mut self,
-        at: usize,
-        now: Timestamp,
-        servers: &[usize],
-        up: &dyn Fn(NodeId) -> bool,
-    ) {
-        let shard = &mut self.plan.shards[at];
-        let are_up = shard.staying().all(up) && shard.joining.iter().all(|n| up(*n));
-        if self.orphans.contains(&shard_id(shard)) || (up(shard.primary) && are_up) {
-            return;
-        }
-        let stateful = self.plan.app.service(shard.service).stateful;
-        let is_up = |n: &NodeId| up(*n);
-        let has_heir = shard.backups.iter().any(is_up)
-            || (deliberate::is(Fault::JoiningTakesOver) && shard.joining.iter().any(is_up));
-        let waits = !up(shard.primary) && !has_heir;
-        if waits && stateful {
-            // A move needs a primary. The copies stay where they are.
-            let key = self.plan.key(&self.plan.shards[at]);
-            if self.migrations.iter().any(|m| m.key == key) {
-                self.plan.shards[at].view += 1;
-                self.end_move(key, servers, false, &|n| !up(n));
-            }
-            return;
-        }
-        self.take_off(at, now, servers, &|n| !up(n), up);
-    }
-
-    /// Takes a shard to where its nodes reach each other: a backup that its primary cannot reach is
-    /// replaced, or takes over if it reaches more nodes than the primary.
-    fn leave_cut(
-        &mut self,
-        at: usize,
-        now: Timestamp,
-        servers: &[usize],
-        ways: &Ways,
-        up: &dyn Fn(NodeId) -> bool,
-    ) {
-        let shard = &self.plan.shards[at];
-        if ways.are_whole() || self.is_orphan(shard) || !up(shard.primary) {
-            return;
-        }
-        let primary = shard.primary;
-        let stateful = self.plan.app.service(shard.service).stateful;
-        let mut gone = if stateful {
-            to_leave(&mut self.plan.shards[at], ways)
-        } else if ways.is_isolated(primary) {
-            BTreeSet::from([primary])
-        } else {
-            BTreeSet::new()
-        };
-        let shard = &mut self.plan.shards[at];
-        gone.retain(|n| !shard.leaving.contains(n) || shard.joining.contains(n));
-        if !gone.is_empty() {
-            self.take_off(at, now, servers, &|n| gone.contains(&n), up);
-        }
-    }
-
-    /// Takes a shard off nodes that may still be alive, in a new view. What has state leaves in two
-    /// steps; a shard without a copy elsewhere begins empty.
-    fn take_off(
-        &mut self,
-        at: usize,
-        now: Timestamp,
-        servers: &[usize],
-        off: &dyn Fn(NodeId) -> bool,
-        up: &dyn Fn(NodeId) -> bool,
-    ) {
-        let shard = &mut self.plan.shards[at];
-        let primary = shard.primary;
-        let has_copy = match self.plan.app.service(shard.service).stateful {
-            true => retire(shard, off, up),
-            false => take_out(shard, off, up),
-        };
-        let key = self.plan.key(&self.plan.shards[at]);
-        self.end_move(key, servers, !off(primary), off);
-        if !has_copy {
-            self.begin_empty(key, now);
-        }
-    }
-
-    /// Ends the move of a shard, in a view that has begun, if it lost one of its ends or the primary
-    /// that copies.
-    fn end_move(
-        &mut self,
-        key: ShardKey,
-        servers: &[usize],
-        primary_stays: bool,
-        lost: &dyn Fn(NodeId) -> bool,
-    ) {
-        let off = |m: &Migration| m.key == key && (!primary_stays || lost(m.from) || lost(m.to));
-        let Some(at) = self.migrations.iter().position(off) else {
-            return;
-        };
-        let migration = self.migrations.remove(at);
-        let replicas = self.plan.app.service(key.service).replicas;
-        let shard = self.shard_mut(key).expect("it moves");
-        drop_copy(shard, &migration, replicas, servers);
-        let outcome = outcome_of_loss(&migration, shard, lost);
-        self.note_moved(&migration, outcome);
-    }
-
-    /// No complete copy of a shard is left. It goes on from one that has left it, if the primary may
-    /// not have known that, and otherwise begins empty. That is a loss in either case: nobody can
-    /// tell what the primary acknowledged alone.
-    fn begin_again(&mut self, key: ShardKey, at: Timestamp, up: &dyn Fn(NodeId) -> bool) {
-        let shard = self.shard_mut(key).expect("just seen");
-        let heard = shard.leaving.iter().find(|n| up(**n));
-        let Some(heir) = heard.or(shard.leaving.first()).copied() else {
-            return self.begin_empty(key, at);
-        };
-        // They were to stand beside another primary, and have nothing yet.
-        shard.joining.clear();
-        shard.leaving.clear();
-        take_over(shard, heir, false);
-        if shard.filled {
-            self.note_loss(Loss {
-                service: key.service,
-                shard: key.shard,
-                at,
-            });
-        }
-    }
-
-    /// No copy of a shard is left, in a view that has begun: it begins empty as soon as a node has
-    /// room. A copy that comes back later is of an earlier era.
-    fn begin_empty(&mut self, key: ShardKey, at: Timestamp) {
-        let stateful = self.plan.app.service(key.service).stateful;
-        let shard = self.shard_mut(key).expect("just seen");
-        shard.joining.clear();
-        shard.era = shard.view;
-        shard.leaving.clear();
-        let had_state = std::mem::take(&mut shard.filled);
-        self.orphans.insert((key.service, key.shard));
-        if stateful && had_state {
-            self.note_loss(Loss {
-                service: key.service,
-                shard: key.shard,
-                at,
-            });
-        }
-    }
-}
-
-fn shard_id(shard: &ShardPlan) -> (ServiceId, ShardId) {
-    (shard.service, shard.shard)
-}
-
-/// How a move ends when it loses a node.
-fn outcome_of_loss(
-    migration: &Migration,
-    shard: &ShardPlan,
-    lost: &dyn Fn(NodeId) -> bool,
-) -> MoveOutcome {
-    if lost(migration.from) && shard.primary == migration.to {
-        // The copy took over, which is what the move was for.
-        return MoveOutcome::Done;
-    }
-    MoveOutcome::Cancelled(if lost(migration.to) {
-        Cancelled::TargetLost
-    } else if lost(migration.from) {
-        Cancelled::SourceLost
-    } else {
-        Cancelled::PrimaryLost
-    })
 }

@@ -9,6 +9,7 @@ mod command;
 pub mod deliberate;
 mod deploy;
 mod failover;
+mod leaving;
 pub mod limits;
 mod membership;
 mod migration;

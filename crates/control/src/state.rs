@@ -138,7 +138,7 @@ impl AppState {
 
     /// Whether no copy of the shard is left and no node has room for it yet.
     pub fn is_orphan(&self, shard: &ShardPlan) -> bool {
-        self.orphans.contains(&(shard.service, shard.shard))
+        self.orphans.contains(&shard.id())
     }
 }
 

@@ -38,6 +38,7 @@ fn too_few_fault_domains_are_refused() {
         name: "x".into(),
         address: Address::default(),
         process: 1,
+        on_disk: None,
     };
     assert!(matches!(
         s.apply(Command::Join { hello, at: AT }),
@@ -277,6 +278,7 @@ fn random_commands_keep_the_invariants() {
                             name,
                             address: Address::default(),
                             process,
+                            on_disk: None,
                         },
                         at: AT,
                     }

@@ -385,6 +385,7 @@ fn a_process_that_has_ended_is_replaced_at_once() {
         name: name.clone(),
         address: Address::default(),
         process: member.process,
+        on_disk: None,
     };
     assert_eq!(
         s.apply(Command::Join {

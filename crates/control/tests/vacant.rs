@@ -171,6 +171,7 @@ fn the_latest_losses_are_remembered() {
                 name: (*name).into(),
                 address: Address::default(),
                 process,
+                on_disk: None,
             };
             s.ok(Command::Join { hello, at });
         }

@@ -18,6 +18,7 @@ impl From<ExecuteError> for Refusal {
                 | CommandError::NoReplica { .. } => StatusCode::NOT_FOUND,
                 CommandError::Fixed { .. }
                 | CommandError::NoVersion(_)
+                | CommandError::OtherCluster { .. }
                 | CommandError::Exited(_)
                 | CommandError::Moving { .. }
                 | CommandError::Waits { .. }

@@ -361,6 +361,7 @@ impl Core {
                 shards: s.shards,
                 replicas: s.replicas,
                 stateful: s.stateful,
+                on_disk: s.is_on_disk(),
                 nodes: BTreeMap::new(),
                 handled: 0,
                 failed: 0,

@@ -9,7 +9,7 @@ use crate::limits::SNAPSHOT_OVER_MAX;
 use crate::log::{Log, Outgoing};
 use crate::shard::{Context, Shard};
 use e3_collections::{ApplyError, Restore, WriteBatch};
-use e3_model::ShardKey;
+use e3_model::{ShardKey, Timestamp};
 use e3_wire::entry::{Entry, Replicated};
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -48,6 +48,50 @@ const NO_SNAPSHOT: &str = "no snapshot has begun";
 /// No error: the primary offers what may not suit.
 const CANNOT_RESUME: &str = "the primary's log does not go on from this one";
 
+/// What an item is checked against.
+pub(crate) enum Checks<'a> {
+    /// It came from the shard's primary.
+    Primary(&'a Context<'a>, ShardKey),
+    /// This node wrote it down itself, after it had been checked.
+    Disk,
+}
+
+impl Checks<'_> {
+    fn time(&self, then: Timestamp) -> Result<(), &'static str> {
+        match self {
+            Checks::Primary(cx, _) => check_time(cx.now, then),
+            Checks::Disk => Ok(()),
+        }
+    }
+
+    fn entry(&self, entry: &Entry) -> Result<(), &'static str> {
+        match self {
+            Checks::Primary(cx, key) => check_entry(cx.app, cx.now, *key, entry),
+            Checks::Disk => Ok(()),
+        }
+    }
+
+    fn memory_max(&self) -> u64 {
+        match self {
+            Checks::Primary(cx, key) => cx.app.service(*key).resources.memory.0,
+            Checks::Disk => u64::MAX,
+        }
+    }
+}
+
+/// What came of an item.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Taken {
+    /// Nothing: the log had it.
+    Known,
+    /// It is part of the log, or of a snapshot that is arriving.
+    New,
+    /// A snapshot begins to arrive.
+    SnapshotBegin,
+    /// The snapshot is the log now.
+    SnapshotEnd,
+}
+
 impl Backup {
     /// Takes one item of the stream. After an error the primary must begin again with a snapshot.
     pub(crate) fn on_item(
@@ -55,29 +99,36 @@ impl Backup {
         cx: &Context<'_>,
         shard: &mut Shard,
         bytes: &[u8],
-    ) -> Result<(), &'static str> {
-        let item = Replicated::decode(bytes).map_err(|_| "what came cannot be read");
-        let taken = item.and_then(|item| self.take(cx, shard, item, bytes));
-        if let Err(reason) = taken {
-            if reason != CANNOT_RESUME {
+    ) -> Result<Taken, &'static str> {
+        let taken = self.take(&Checks::Primary(cx, shard.key), &mut shard.log, bytes);
+        match taken {
+            Ok(Taken::SnapshotEnd) => shard.error = None,
+            Ok(_) | Err(CANNOT_RESUME) => {}
+            Err(reason) => {
                 shard.error = Some(format!("replication: {reason}"));
                 self.is_lost = true;
             }
+        }
+        if taken.is_err() {
             self.incoming = None;
         }
         taken
     }
 
-    fn take(
+    /// Whether a snapshot is arriving.
+    pub(crate) fn has_incoming(&self) -> bool {
+        self.incoming.is_some()
+    }
+
+    /// Applies an item to a log, or to the snapshot that is to replace it.
+    pub(crate) fn take(
         &mut self,
-        cx: &Context<'_>,
-        shard: &mut Shard,
-        item: Replicated,
+        checks: &Checks<'_>,
+        log: &mut Log,
         bytes: &[u8],
-    ) -> Result<(), &'static str> {
-        match item {
+    ) -> Result<Taken, &'static str> {
+        match Replicated::decode(bytes).map_err(|_| "what came cannot be read")? {
             Replicated::Resume { first_op, reigns } => {
-                let log = &mut shard.log;
                 let has_common = log.history.is_within(&reigns, log.op);
                 if self.is_lost || !has_common || first_op > log.op + 1 {
                     return Err(CANNOT_RESUME);
@@ -85,7 +136,6 @@ impl Backup {
                 self.incoming = None;
                 self.resumed_at = log.op;
                 log.history.follow(reigns);
-                Ok(())
             }
             Replicated::SnapshotBegin {
                 op,
@@ -94,11 +144,11 @@ impl Backup {
                 released,
                 reigns,
             } => {
-                check_time(cx.now, now)?;
+                checks.time(now)?;
                 if released > op {
                     return Err("outputs released of entries that are not there");
                 }
-                let collections = shard.log.state.borrow().specs().to_vec();
+                let collections = log.state.borrow().specs().to_vec();
                 let mut log = Log::new(&collections);
                 (log.op, log.now, log.since, log.released) = (op, now, since, released);
                 log.history = History::new(reigns);
@@ -109,42 +159,38 @@ impl Backup {
                     outbox: VecDeque::new(),
                     dead_letters: DeadLetters::default(),
                 });
-                Ok(())
+                return Ok(Taken::SnapshotBegin);
             }
             Replicated::SnapshotOutgoing(entry) => {
                 let incoming = self.incoming.as_mut().ok_or(NO_SNAPSHOT)?;
-                check_entry(cx.app, cx.now, shard.key, &entry)?;
-                incoming.take_outgoing(entry)
+                checks.entry(&entry)?;
+                incoming.take_outgoing(entry)?;
             }
             Replicated::SnapshotSeen(entry) => {
                 let incoming = self.incoming.as_mut().ok_or(NO_SNAPSHOT)?;
-                check_entry(cx.app, cx.now, shard.key, &entry)?;
+                checks.entry(&entry)?;
                 incoming.check_old(&entry)?;
                 incoming.log.dedup.insert(Rc::new(entry));
-                Ok(())
             }
             Replicated::SnapshotDead(id, dead) => {
                 let incoming = self.incoming.as_mut().ok_or(NO_SNAPSHOT)?;
                 incoming.dead_letters.keep(id, dead);
-                Ok(())
             }
             Replicated::SnapshotState { op, piece } => {
-                let memory_max = cx.app.service(shard.key).resources.memory.0;
                 let incoming = self.incoming.as_mut().ok_or(NO_SNAPSHOT)?;
-                incoming.take_piece(op, &piece, memory_max)
+                incoming.take_piece(op, &piece, checks.memory_max())?;
             }
             Replicated::SnapshotEnd { op } => {
                 let incoming = self.incoming.take().ok_or(NO_SNAPSHOT)?;
-                shard.log = incoming.finish(op)?;
-                shard.error = None;
+                *log = incoming.finish(op)?;
                 (self.is_lost, self.resumed_at) = (false, 0);
-                Ok(())
+                return Ok(Taken::SnapshotEnd);
             }
             Replicated::Entry(entry) => match &mut self.incoming {
-                None if entry.op <= self.resumed_at => Ok(()),
-                None => apply(cx, shard.key, &mut shard.log, entry, bytes, |log, batch| {
+                None if entry.op <= self.resumed_at => return Ok(Taken::Known),
+                None => apply(checks, log, entry, bytes, |log, batch| {
                     log.state.borrow_mut().apply(batch)
-                }),
+                })?,
                 Some(Incoming {
                     state,
                     log,
@@ -154,14 +200,12 @@ impl Backup {
                     if let Some(letter) = &entry.replays {
                         dead_letters.on_replayed(letter);
                     }
-                    apply(cx, shard.key, log, entry, bytes, |_, batch| {
-                        state.apply(batch)
-                    })
+                    apply(checks, log, entry, bytes, |_, batch| state.apply(batch))?;
                 }
             },
             Replicated::Released(op) => {
                 let log = match &mut self.incoming {
-                    None => &mut shard.log,
+                    None => log,
                     Some(incoming) => {
                         let outbox = &mut incoming.outbox;
                         while outbox.front().is_some_and(|o| o.entry.op <= op) {
@@ -174,9 +218,9 @@ impl Backup {
                     return Err("outputs released of entries that are not there");
                 }
                 log.release(op);
-                Ok(())
             }
         }
+        Ok(Taken::New)
     }
 }
 
@@ -234,8 +278,7 @@ impl Incoming {
 
 /// Takes the next entry of a log, whose item is `bytes`; `write` applies its batch.
 fn apply(
-    cx: &Context<'_>,
-    key: ShardKey,
+    checks: &Checks<'_>,
     log: &mut Log,
     mut entry: Entry,
     bytes: &[u8],
@@ -244,7 +287,7 @@ fn apply(
     if entry.op != log.op + 1 {
         return Err("a gap in the log");
     }
-    check_entry(cx.app, cx.now, key, &entry)?;
+    checks.entry(&entry)?;
     let batch = std::mem::take(&mut entry.batch);
     if let Some(batch) = check_batch(entry.slot, batch)?
         && !deliberate::is(Fault::BackupAppliesNothing)

@@ -202,6 +202,7 @@ pub(crate) mod tests {
         incarnation: 7,
         cluster: 1,
         kind: NodeKind::Host,
+        journal_len_min: u64::MAX,
         slowed: false,
     };
 

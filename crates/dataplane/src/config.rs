@@ -13,6 +13,8 @@ pub struct Config {
     pub cluster: u64,
     /// Kind of node that it is or stands for.
     pub kind: NodeKind,
+    /// Bytes that the journal has before a checkpoint makes it shorter.
+    pub journal_len_min: u64,
     /// Whether services take as many times longer as the plan's slowdown says, by idling.
     pub slowed: bool,
 }

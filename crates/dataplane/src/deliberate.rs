@@ -39,4 +39,12 @@ e3_model::deliberate_faults! {
     OwnClock,
     /// A backup applies writes and does not remember what was handled.
     BackupRemembersNothing,
+    /// A primary commits before its own disk has the entry.
+    JournalNotAwaited,
+    /// A backup acknowledges before its disk has the entry.
+    AckBeforeDisk,
+    /// A process that reads its journal does not wait for the leases that the one before granted.
+    PromisesForgotten,
+    /// The journal is cut off before a checkpoint replaces it.
+    JournalTrimmedEarly,
 }

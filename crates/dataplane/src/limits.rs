@@ -58,6 +58,8 @@ pub const SPARE_BUFFERS_MAX: usize = 64;
 pub const PIECE_LEN: usize = 16 * 1024;
 /// Entries that are looked at for them.
 pub const PIECE_ENTRIES_MAX: usize = 4096;
+/// Bytes of a checkpoint that are made at a time; more when they are durable.
+pub const CHECKPOINT_LEN: usize = 256 * 1024;
 /// How often that is done in one turn.
 pub const TURN_PIECES_MAX: usize = 16;
 /// Latest entries that a replica keeps as they were sent, in bytes: where replicas differ by no more

@@ -400,7 +400,11 @@ impl Primary {
     /// Whether the oldest entry that waits may be released.
     fn can_release(&self, cx: &Context<'_>, shard: &Shard) -> bool {
         self.pending.front().is_some_and(|p| {
-            p.release_at <= cx.now && p.entry.op <= self.streams.acked_by_all(shard.log.op)
+            let durable = self
+                .streams
+                .acked_by_all(shard.log.op)
+                .min(shard.op_on_disk());
+            p.release_at <= cx.now && p.entry.op <= durable
         })
     }
 

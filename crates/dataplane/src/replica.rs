@@ -1,13 +1,15 @@
 //! One replica of a shard: its log, its role, and the changes from one role to another.
 
-use crate::backup::Backup;
+use crate::backup::{Backup, Taken};
 use crate::deliberate::{self, Fault};
+use crate::journal::Awaited;
 use crate::log::Log;
 use crate::primary::Primary;
 use crate::shard::{Context, Counts, Effect, Shard, Turn};
 use e3_collections::CollectionSpec;
 use e3_model::plan::{NodeEvent, Role, ShardPlan};
 use e3_model::{NodeId, ShardKey, Timestamp};
+use e3_wire::journal::{Record, Step};
 use std::collections::BTreeSet;
 
 /// A replica of a shard on this node.
@@ -17,6 +19,8 @@ pub(crate) struct Replica {
     pub(crate) role: RoleState,
     /// The view in which the shard had begun empty when this replica came here.
     pub(crate) era: u32,
+    /// Its log was on disk: the process before may have granted leases.
+    pub(crate) is_recovered: bool,
     /// Every primary of the shard since this replica is here: this node may have promised it not
     /// to take over.
     former: BTreeSet<NodeId>,
@@ -47,13 +51,21 @@ impl Replica {
                 view: plan.view,
                 incarnation: plan.incarnation,
                 log: Log::new(collections),
+                disk: None,
                 counts,
                 error: None,
             },
             role: RoleState::Joining(Backup::default()),
             era: plan.era,
+            is_recovered: false,
             former: BTreeSet::from([plan.primary]),
         }
+    }
+
+    /// Takes a log that was on disk.
+    pub(crate) fn recover(&mut self, log: Log) {
+        self.shard.log = log;
+        self.is_recovered = true;
     }
 
     pub(crate) fn role(&self) -> Role {
@@ -86,12 +98,24 @@ impl Replica {
     }
 
     /// Takes an item of the primary's stream.
-    pub(crate) fn on_item(&mut self, cx: &Context<'_>, bytes: &[u8]) -> Result<(), &'static str> {
+    pub(crate) fn on_item(
+        &mut self,
+        cx: &Context<'_>,
+        bytes: &[u8],
+    ) -> Result<Taken, &'static str> {
         match &mut self.role {
             RoleState::Backup(backup) | RoleState::Joining(backup) => {
                 backup.on_item(cx, &mut self.shard, bytes)
             }
             RoleState::Primary(_) => Err("a primary takes no stream"),
+        }
+    }
+
+    /// Whether a snapshot is arriving.
+    pub(crate) fn has_incoming(&self) -> bool {
+        match &self.role {
+            RoleState::Primary(_) => false,
+            RoleState::Backup(backup) | RoleState::Joining(backup) => backup.has_incoming(),
         }
     }
 
@@ -134,6 +158,12 @@ impl Replica {
             .log
             .history
             .begin_reign(plan.view, self.shard.log.op);
+        if let Some(disk) = &mut self.shard.disk {
+            disk.abandon_checkpoint();
+            let (key, step) = (self.shard.key, Step::Reign(plan.view));
+            let record = Record { key, step }.encode();
+            effects.push(Effect::Journal(record, Awaited::Nothing));
+        }
         let primary = Primary::new(now, &self.shard.log, serve_at, generation);
         self.role = RoleState::Primary(Box::new(primary));
         effects.push(Effect::Start(self.shard.log.state.clone()));

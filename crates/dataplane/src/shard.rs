@@ -3,6 +3,7 @@
 
 use crate::app::App;
 use crate::config::Config;
+use crate::journal::{Awaited, Disk};
 use crate::lease::Leases;
 use crate::links::Delivery;
 use crate::log::Log;
@@ -26,6 +27,8 @@ pub(crate) struct Shard {
     pub(crate) view: u32,
     pub(crate) incarnation: u32,
     pub(crate) log: Log,
+    /// What of it is on the node's disk; none if the service is in memory only.
+    pub(crate) disk: Option<Disk>,
     pub(crate) counts: Counts,
     /// Why its service does not run here, or why its replication stopped.
     pub(crate) error: Option<String>,
@@ -53,6 +56,8 @@ pub(crate) struct World {
     pub(crate) leases: Leases,
     /// Why nothing new is handled, if the node's memory is used up.
     pub(crate) memory_full: Option<String>,
+    /// When this process read its journal: what the one before promised has run out a lease later.
+    pub(crate) recovered_at: Timestamp,
     /// Unless its clock is right, nothing that the node says about deadlines, or leases, is worth
     /// anything.
     pub(crate) clock: ClockCheck,
@@ -137,6 +142,10 @@ pub(crate) enum Effect {
     WakeAt(Timestamp),
     /// The backups do not know yet which outputs are durable.
     Released,
+    /// Append a record to the journal; when it is durable, so much is so.
+    Journal(Vec<u8>, Awaited),
+    /// Note when all records so far are durable.
+    Await(Awaited),
     /// Count something that was dropped.
     Drop(DropReason),
 }

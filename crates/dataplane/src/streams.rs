@@ -1,6 +1,7 @@
 //! The primary's streams to its backups: a snapshot first, then every entry.
 
 use crate::deliberate::{self, Fault};
+use crate::journal::Awaited;
 use crate::limits::{QUEUE_MAX, RESTART_INTERVAL};
 use crate::sending::Sending;
 use crate::shard::{Context, Effect, Shard, Turn};
@@ -8,6 +9,7 @@ use e3_model::plan::ShardPlan;
 use e3_model::{Nanos, NodeId, Timestamp};
 use e3_wire::entry::{Entry, Replicated};
 use e3_wire::frame::{Ends, Link};
+use e3_wire::journal::Record;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
@@ -219,10 +221,16 @@ impl Streams {
 
     /// Sends an entry to all backups.
     pub(crate) fn replicate(&mut self, turn: &mut Turn<'_>, entry: &Entry) {
-        if self.backups.is_empty() {
+        let is_on_disk = turn.shard.disk.is_some();
+        if self.backups.is_empty() && !is_on_disk {
             return turn.shard.log.history.skip();
         }
         let body: Rc<[u8]> = Replicated::encode_entry(entry).into();
+        if is_on_disk {
+            let record = Record::encode_item(turn.shard.key, &body);
+            turn.effects
+                .push(Effect::Journal(record, Awaited::Op(entry.op)));
+        }
         turn.shard.log.history.push(body.clone());
         self.send(turn, body, entry.op, Sending::on_entry);
     }
@@ -317,7 +325,11 @@ impl Streams {
         }
         if std::mem::replace(&mut self.released_told, released) != released {
             // Behind the last entry in the stream, so its acknowledgement covers that too.
-            let body = Replicated::Released(released).encode().into();
+            let body: Rc<[u8]> = Replicated::Released(released).encode().into();
+            if turn.shard.disk.is_some() {
+                let record = Record::encode_item(turn.shard.key, &body);
+                turn.effects.push(Effect::Journal(record, Awaited::Nothing));
+            }
             self.send(turn, body, op, Sending::on_sent);
         }
     }

@@ -20,6 +20,8 @@ pub(crate) enum Timer {
     Released,
     /// The probes of the ways to peers.
     Probes,
+    /// The next pieces of a checkpoint.
+    Checkpoint,
     /// The requests for leases.
     Leases,
 }

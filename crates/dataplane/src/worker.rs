@@ -7,6 +7,7 @@
 //! are called when something came for them or their timer fired, and looked at by number.
 
 mod clients;
+mod disk;
 mod frames;
 mod plan;
 mod report;
@@ -16,10 +17,12 @@ use crate::app::ReplicaId;
 use crate::config::Config;
 use crate::ends::EndId;
 use crate::ingress::Ingress;
+use crate::journal::Journal;
 use crate::lease::Leases;
 use crate::links::{Links, Tag};
 use crate::packer::Packer;
 use crate::reach::{ClockCheck, Reach};
+use crate::recovery::Copy;
 use crate::replica::Replica;
 use crate::shard::{Counts, Effect, World};
 use crate::timers::{Timer, Timers};
@@ -78,6 +81,18 @@ pub enum Output {
         /// What the handler is given.
         invocation: Invocation,
     },
+    /// Append a record to the journal. [`Worker::handle_journaled`] takes how far it is durable.
+    Journal {
+        /// Its number: one more than that of the record before.
+        number: u64,
+        /// Its content.
+        record: Vec<u8>,
+    },
+    /// No record before this one is needed.
+    TrimJournal {
+        /// The first that is.
+        before: u64,
+    },
 }
 
 /// A replica, and what the worker knows of its work.
@@ -110,6 +125,9 @@ pub struct Worker {
     packer: Packer,
     timers: Timers,
     reach: Reach,
+    journal: Journal,
+    /// What was on disk, until a plan says what becomes of it.
+    recovered: BTreeMap<ShardKey, Copy>,
     ingress: Ingress,
     outputs: VecDeque<Output>,
     /// Answers to clients on their way into datagrams.
@@ -135,6 +153,7 @@ impl Worker {
                 apps: BTreeMap::new(),
                 leases: Leases::default(),
                 memory_full: None,
+                recovered_at: Timestamp::ZERO,
                 clock: ClockCheck::Right,
             },
             replicas: Slab::new(),
@@ -147,6 +166,8 @@ impl Worker {
             packer: Packer::new(config.node, config.cluster, config.incarnation),
             timers,
             reach: Reach::default(),
+            journal: Journal::new(),
+            recovered: BTreeMap::new(),
             ingress: Ingress::default(),
             outputs: VecDeque::new(),
             client_open: BTreeMap::new(),
@@ -216,6 +237,7 @@ impl Worker {
                     self.primary(id, |p, turn| p.streams.tell_released(turn));
                 }
             }
+            Timer::Checkpoint => self.checkpoint(),
             Timer::Probes => {
                 let now = self.world.now;
                 let (this, peers) = (self.world.config.node, &self.world.plan.peers);

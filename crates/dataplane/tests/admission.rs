@@ -169,6 +169,7 @@ fn an_emulated_node_is_as_slow_as_the_plan_says() {
         incarnation: 2,
         cluster: c.nodes[&2].worker.plan().cluster,
         kind: NodeKind::SmartNic,
+        journal_len_min: u64::MAX,
         slowed: true,
     };
     // The back end's handlers take a microsecond each.

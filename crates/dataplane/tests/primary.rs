@@ -437,6 +437,7 @@ fn answered_after(slowdown: f64) -> Vec<u64> {
         incarnation: 2,
         cluster,
         kind: NodeKind::Host,
+        journal_len_min: u64::MAX,
         slowed: true,
     };
     c.nodes.get_mut(&0).unwrap().worker = Worker::new(config);

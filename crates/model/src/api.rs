@@ -210,6 +210,9 @@ pub struct ServiceView {
     /// Whether it has collections.
     #[serde(default)]
     pub stateful: bool,
+    /// Whether its state is on disk, and so survives the end of all processes.
+    #[serde(default)]
+    pub on_disk: bool,
     /// Nodes of its primaries, with how many are there.
     pub nodes: BTreeMap<String, u32>,
     /// Requests that have an outcome, dead-lettered ones included. This and the counts below are

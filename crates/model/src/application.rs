@@ -156,6 +156,13 @@ pub struct Service {
     pub assets: Vec<String>,
 }
 
+impl Service {
+    /// Whether its state is on disk.
+    pub fn is_on_disk(&self) -> bool {
+        self.stateful && self.durability == Durability::Disk
+    }
+}
+
 /// What a commit waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]

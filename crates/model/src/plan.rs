@@ -121,6 +121,11 @@ pub struct ShardPlan {
 }
 
 impl ShardPlan {
+    /// Which of its application's shards it is.
+    pub fn id(&self) -> (ServiceId, ShardId) {
+        (self.service, self.shard)
+    }
+
     /// Part of a node in this view; None if it has none.
     pub fn role(&self, node: NodeId) -> Option<Role> {
         if self.incarnation < self.era {
@@ -218,6 +223,37 @@ pub struct NodeHello {
     pub address: Address,
     /// See [`process_number`]. It tells a repeated hello from that of another process.
     pub process: u64,
+    /// What its disk holds of shards; none if it holds nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub on_disk: Option<OnDisk>,
+}
+
+/// Copies of shards on the disk of a node.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct OnDisk {
+    /// The cluster that they are of.
+    pub cluster: u64,
+    /// The copies.
+    pub copies: Vec<CopyOnDisk>,
+}
+
+/// A copy of a shard on the disk of a node.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct CopyOnDisk {
+    /// The shard.
+    pub key: ShardKey,
+    /// See [`ShardPlan::era`].
+    pub era: u32,
+}
+
+impl NodeHello {
+    /// Whether the disk holds a copy of the shard as it is since it last began empty.
+    pub fn holds(&self, key: ShardKey, era: u32) -> bool {
+        let copies = self.on_disk.iter().flat_map(|on_disk| &on_disk.copies);
+        copies
+            .into_iter()
+            .any(|copy| (copy.key, copy.era) == (key, era))
+    }
 }
 
 /// What a process calls itself: its id in the operating system, by which whoever started it knows it,

@@ -176,11 +176,10 @@ fn service(app: &Application, at: &str, s: &Service) -> Check {
         field("collections"),
         || of("a stateless service has no collections; set stateful: true".into()),
     )?;
-    // Better refused than silently weaker than asked for.
     ensure(
-        s.durability == Durability::Memory,
+        s.stateful || s.durability == Durability::Memory,
         field("durability"),
-        || of("durability \"disk\" is not available yet, must be \"memory\"".into()),
+        || of("a stateless service keeps nothing on disk; set stateful: true".into()),
     )?;
     ensure(s.deadline.0 > 0, field("deadline"), || {
         of("deadline is 0, must be more than 0".into())

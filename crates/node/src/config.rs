@@ -1,8 +1,10 @@
 //! Settings of a node process, and the errors that end it.
 
+use e3_dataplane::RecoveryError;
 use e3_engine::EngineError;
 use e3_model::Token;
 use e3_net::NetError;
+use e3_store::StoreError;
 use std::path::PathBuf;
 
 /// Settings of a node process.
@@ -14,6 +16,8 @@ pub struct NodeConfig {
     pub controller: String,
     /// Where the node keeps files. Nodes of one machine share the compiled code beside it.
     pub data_dir: PathBuf,
+    /// Where this node alone keeps the state of services with `durability: disk`.
+    pub journal_dir: PathBuf,
     /// What the node presents to the controller.
     pub node_token: Token,
     /// What clients of the node's HTTP ingress present.
@@ -49,6 +53,25 @@ pub enum NodeError {
         name: String,
         /// How much it used, and how much it has.
         text: String,
+    },
+    /// What was written to its journal may be lost: the next process reads what is there.
+    #[error("node {name:?}: its disk failed: {text}")]
+    Disk {
+        /// The node.
+        name: String,
+        /// What the system says.
+        text: String,
+    },
+    /// The journal cannot be read.
+    #[error(transparent)]
+    Journal(#[from] StoreError),
+    /// The journal makes no sense.
+    #[error("{dir}: {source}; restore the directory from a copy, or move it away to start without it", dir = dir.display())]
+    Recovery {
+        /// Where it is.
+        dir: PathBuf,
+        /// What is wrong.
+        source: RecoveryError,
     },
     /// No socket.
     #[error(transparent)]

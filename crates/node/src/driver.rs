@@ -4,12 +4,13 @@ use crate::agent::{AgentEvent, Outbox};
 use crate::emulation::{DelayLine, MemoryUse, memory_use};
 use crate::executor::{Executor, Started};
 use crate::heartbeats::Heartbeats;
-use crate::limits::{EVENT_INTERVAL, RECEIVE_MAX, REPORT_INTERVAL, REQUESTS_MAX};
+use crate::journal::{JournalWriter, Trouble};
+use crate::limits::{EVENT_INTERVAL, JOURNAL_LEN_MIN, RECEIVE_MAX, REPORT_INTERVAL, REQUESTS_MAX};
 use crate::processor_time;
 use crate::supplies::Supplies;
 use e3_clock::Clock;
 use e3_collections::State;
-use e3_dataplane::{Config, Health, Output, Worker};
+use e3_dataplane::{Config, Health, Output, Recovery, Worker};
 use e3_ingress::Door;
 use e3_invocation::Invocation;
 use e3_model::plan::{NodeEvent, NodeWelcome};
@@ -32,6 +33,8 @@ pub(crate) enum End {
     Expelled,
     /// An emulated node exceeded its memory. The text says by how much.
     OutOfMemory(String),
+    /// Nothing is known of what was written to disk. The text says why.
+    DiskFailed(String),
 }
 
 pub(crate) struct Driver {
@@ -62,6 +65,8 @@ pub(crate) struct Driver {
     delayed_out: DelayLine,
     memory: MemoryUse,
     is_clock_off: bool,
+    journal: JournalWriter,
+    trouble: Option<Trouble>,
 }
 
 impl Driver {
@@ -76,14 +81,18 @@ impl Driver {
         heartbeats: Heartbeats,
         executor: Executor,
         door: Rc<Door>,
+        journal: JournalWriter,
+        recovery: Recovery,
     ) -> Driver {
-        let worker = Worker::new(Config {
+        let mut worker = Worker::new(Config {
             node: welcome.node,
             incarnation: welcome.incarnation,
             cluster: welcome.cluster,
             kind: welcome.kind,
+            journal_len_min: JOURNAL_LEN_MIN,
             slowed: welcome.slowed,
         });
+        worker.handle_recovery(clock.now(), recovery);
         Driver {
             welcome,
             socket,
@@ -107,6 +116,8 @@ impl Driver {
             delayed_out: DelayLine::new(welcome.link_latency),
             memory: MemoryUse::Fits,
             is_clock_off: false,
+            journal,
+            trouble: None,
         }
     }
 
@@ -156,6 +167,9 @@ impl Driver {
                 self.worker.handle_request(self.clock.now(), request);
                 requests += 1;
             }
+            if let Some(durable) = self.journal.poll() {
+                self.worker.handle_journaled(self.clock.now(), durable);
+            }
             let updating = self.executor.update(self.worker.plan(), &self.supplies);
             let more = self.executor.run(&mut done) || updating;
             let finished = !done.is_empty();
@@ -170,6 +184,9 @@ impl Driver {
             let next = self.send_due(now);
             if let MemoryUse::Exceeded(text) = &self.memory {
                 return (End::OutOfMemory(text.clone()), self.socket);
+            }
+            if let Some(Trouble::Failed(text)) = &self.trouble {
+                return (End::DiskFailed(text.clone()), self.socket);
             }
             let waiting = received == RECEIVE_MAX || requests == REQUESTS_MAX;
             if !more && !ran && !finished && !waiting {
@@ -237,6 +254,8 @@ impl Driver {
                     self.start(key, state);
                 }
                 Output::Stop { key } => self.executor.stop(key),
+                Output::Journal { number, record } => self.journal.append(number, record),
+                Output::TrimJournal { before } => self.journal.trim(before),
                 Output::Execute { key, invocation } => {
                     ran = true;
                     self.submit(key, invocation);
@@ -256,6 +275,7 @@ impl Driver {
             self.set_heartbeat(now);
             self.next_look = now + HEARTBEAT_INTERVAL;
             self.log_clock();
+            self.log_trouble();
             let events = self.worker.events();
             let worker = &self.worker;
             let state = (worker.plan_version(), worker.health(), worker.unreachable());
@@ -290,6 +310,22 @@ impl Driver {
             ),
             false => tracing::info!("the clock is right; the node serves again"),
         }
+    }
+
+    fn log_trouble(&mut self) {
+        let trouble = self.journal.trouble();
+        if trouble == self.trouble {
+            return;
+        }
+        match &trouble {
+            Some(Trouble::Full(text)) => tracing::error!(
+                error = text,
+                "the disk is full; services with durability: disk wait until there is room"
+            ),
+            Some(Trouble::Failed(text)) => tracing::error!(error = text, "the disk failed"),
+            None => tracing::info!("the disk takes writes again"),
+        }
+        self.trouble = trouble;
     }
 
     /// Compares what the process uses with the memory of the node that it stands for.

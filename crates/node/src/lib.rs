@@ -11,6 +11,7 @@ mod emulation;
 mod executor;
 mod heartbeats;
 mod ingress;
+mod journal;
 mod limits;
 mod processor_time;
 mod supplies;
@@ -29,6 +30,7 @@ use e3_model::plan::{NodeHello, process_number};
 use e3_net::Doorbell;
 use executor::Executor;
 use heartbeats::Heartbeats;
+use journal::JournalWriter;
 use limits::{EMULATION_TIMER_SLACK_NS, INSTANCES_MAX, PREEMPTION_TICK};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -64,10 +66,12 @@ pub fn run(config: NodeConfig) -> Result<(), NodeError> {
         let api = Api::new(&config.controller, config.node_token.clone());
         let address = socket.local_address().map_err(system("socket"))?;
         joins += 1;
+        let (journal, recovery, on_disk) = journal::read(&config.journal_dir)?;
         let hello = NodeHello {
             name: config.name.clone(),
             address: e3_net::address(address),
             process: process_number(std::process::id(), joins ^ started),
+            on_disk,
         };
         let Some(welcome) = agent::join(&api, &hello, &stop)? else {
             break;
@@ -134,13 +138,15 @@ pub fn run(config: NodeConfig) -> Result<(), NodeError> {
             heartbeats,
             executor,
             ingress.door.clone(),
+            JournalWriter::start(journal, bell.clone()),
+            recovery,
         );
         let end;
         (end, socket) = driver.run(&stop);
         left.store(true, Ordering::Relaxed);
         match end {
             End::Stopped => {}
-            // What this process holds may be old: begin again with nothing.
+            // What this process holds may be old: begin again with what is on disk.
             End::Expelled => {
                 tracing::warn!(
                     "the controller gave this node's shards to other nodes; joining again"
@@ -150,6 +156,10 @@ pub fn run(config: NodeConfig) -> Result<(), NodeError> {
             End::OutOfMemory(text) => {
                 let name = config.name;
                 return Err(NodeError::OutOfMemory { name, text });
+            }
+            End::DiskFailed(text) => {
+                let name = config.name;
+                return Err(NodeError::Disk { name, text });
             }
         }
     }

@@ -17,6 +17,10 @@ pub const PLAN_WAIT: Duration = Duration::from_secs(10);
 pub const API_TIMEOUT: Duration = Duration::from_secs(15);
 /// Longest time that a connection is kept without use, which is less than the controller keeps it.
 pub const IDLE_MAX: Duration = Duration::from_secs(5);
+/// Bytes that a journal has before a checkpoint makes it shorter.
+pub const JOURNAL_LEN_MIN: u64 = 64 << 20;
+/// Between two tries while the disk is full.
+pub const DISK_RETRY_INTERVAL: Duration = Duration::from_millis(100);
 /// Between two tries while the controller is away.
 pub const RETRY_INTERVAL: Duration = Duration::from_millis(200);
 /// Longest wait of the thread that delivers reports before it looks whether the node stops.

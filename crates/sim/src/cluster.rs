@@ -1,5 +1,6 @@
 //! A cluster in virtual time: workers, clients and network. A controller outside makes the plans.
 
+mod disks;
 mod nodes;
 mod senders;
 
@@ -7,6 +8,7 @@ use crate::client::Client;
 use crate::ledger::Ledger;
 use crate::network::{Cuts, Faults, Party, node_address, party};
 use crate::service::Service;
+use disks::Disk;
 use e3_dataplane::Output;
 use e3_invocation::Invocation;
 use e3_model::plan::NodePlan;
@@ -36,6 +38,12 @@ enum Event {
     HandlerEnds { node: u16, incarnation: u32 },
     /// A plan arrives.
     Plan { node: u16, plan: Arc<NodePlan> },
+    /// A node's disk has made records durable, up to this one.
+    Synced {
+        node: u16,
+        incarnation: u32,
+        number: u64,
+    },
     /// A node's timer expires.
     Tick { node: u16, incarnation: u32 },
     /// A client's timer expires.
@@ -54,6 +62,7 @@ impl Event {
             }
             | Event::HandlerEnds { node, .. }
             | Event::Plan { node, .. }
+            | Event::Synced { node, .. }
             | Event::Tick { node, .. } => Some(*node),
             Event::Datagram { .. } | Event::ClientTick { .. } | Event::Load { .. } => None,
         }
@@ -73,6 +82,7 @@ pub struct Cluster {
     /// The source of everything random.
     pub random: Random,
     nodes: BTreeMap<u16, Node>,
+    disks: BTreeMap<u16, Disk>,
     /// How the applications' services behave, by application and service.
     pub services: Vec<Vec<Service>>,
     /// The effects that were observed.
@@ -98,6 +108,7 @@ impl Cluster {
             clients: Vec::new(),
             random: Random::new(seed),
             nodes: BTreeMap::new(),
+            disks: BTreeMap::new(),
             services: vec![services],
             ledger: Ledger::default(),
             events: BinaryHeap::new(),
@@ -214,6 +225,16 @@ impl Cluster {
                 self.complete(node, run);
             }
             Event::Plan { plan, .. } => n.worker.handle_plan(now, plan),
+            Event::Synced {
+                incarnation,
+                number,
+                ..
+            } => {
+                if n.incarnation != incarnation {
+                    return;
+                }
+                self.on_synced(node, number);
+            }
             Event::Tick { incarnation, .. } => {
                 if n.incarnation != incarnation || n.tick_at > self.now {
                     return;
@@ -249,6 +270,10 @@ impl Cluster {
                     node.states.remove(&key);
                 }
                 Output::Execute { key, invocation } => self.execute(id, key, invocation),
+                Output::Journal { number, record } => self.append(id, number, record),
+                Output::TrimJournal { before } => {
+                    self.disk(id).trim(before);
+                }
             }
         }
         let node = self.nodes.get_mut(&id).expect("it runs");

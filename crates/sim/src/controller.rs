@@ -48,6 +48,7 @@ impl Controller {
             name,
             address: node_address(node),
             process: self.next_process,
+            on_disk: None,
         };
         self.next_process += 1;
         let joined = self.apply(&Command::Join {

@@ -111,6 +111,8 @@ struct Run<'a> {
     pauses: BTreeMap<u16, u32>,
     /// The kills that follow other faults: when, and which node.
     kills: Vec<(Timestamp, u16)>,
+    /// The nodes that come back one after another: when, and which node.
+    revivals: Vec<(Timestamp, u16)>,
     operator: Operator,
     begin: Timestamp,
     healed_at: Timestamp,
@@ -144,6 +146,7 @@ impl<'a> Run<'a> {
             active: Vec::new(),
             pauses: BTreeMap::new(),
             kills: Vec::new(),
+            revivals: Vec::new(),
             operator: Operator::default(),
             begin: BEGIN,
             healed_at: Timestamp::MAX,
@@ -285,6 +288,7 @@ impl<'a> Run<'a> {
     /// One turn of controller and agents, and the events until the next one.
     fn step(&mut self) {
         self.kill_late();
+        self.revive_late();
         self.vanish();
         self.give_up_waiting();
         self.agents.step(&mut self.cluster, &mut self.controller);

@@ -121,6 +121,9 @@ pub struct ServiceShape {
     pub shards: u16,
     /// Copies of each.
     pub replicas: u16,
+    /// Whether its state is on disk.
+    #[serde(default)]
+    pub on_disk: bool,
     /// Whether it refuses requests while it has no backup.
     pub refuses_alone: bool,
     /// Service time.
@@ -202,6 +205,9 @@ pub enum Fault {
     /// The second node receives nothing from the first, whose process is killed shortly after and
     /// restarts at the end: what it sent last is lost.
     CutAndKill(u16, u16),
+    /// The first node and the controller do not hear each other, and soon after the second node's
+    /// process restarts.
+    CutAndRestart(u16, u16),
     /// The controller receives nothing from a node, but the node receives from it.
     Unheard(u16),
     /// These nodes are cut off from the others.
@@ -216,6 +222,11 @@ pub enum Fault {
     Kill(u16),
     /// The processes of all nodes of a server are killed and restart at the end.
     PowerCut(u16),
+    /// The processes of all nodes and the controller are killed together. At the end the controller
+    /// restarts, and each node within this many milliseconds.
+    Blackout(u64),
+    /// A node's disk takes this long, in milliseconds, to make records durable.
+    NodeDiskSlow(u16, u64),
     /// A node's process is killed and restarts at once.
     Restart(u16),
     /// A node's wall clock steps, and its process restarts.
@@ -265,6 +276,7 @@ impl Fault {
             Fault::CutController(_) => "cutController",
             Fault::OneWay(..) => "oneWay",
             Fault::CutAndKill(..) => "cutAndKill",
+            Fault::CutAndRestart(..) => "cutAndRestart",
             Fault::Unheard(_) => "unheard",
             Fault::Split(_) => "split",
             Fault::Pause(_) => "pause",
@@ -272,6 +284,8 @@ impl Fault {
             Fault::Slow(..) => "slow",
             Fault::Kill(_) => "kill",
             Fault::PowerCut(_) => "powerCut",
+            Fault::Blackout(_) => "blackout",
+            Fault::NodeDiskSlow(..) => "nodeDiskSlow",
             Fault::Restart(_) => "restart",
             Fault::ClockStep(..) => "clockStep",
             Fault::WrongClock(..) => "wrongClock",
@@ -348,7 +362,9 @@ impl Scenario {
     /// Whether a service's messages have drawn keys. Not behind a shard that the script may make forget
     /// what it handled: it handles a request again at another time.
     pub(crate) fn draws_keys(&self, app: &AppShape, service: usize) -> bool {
-        let keeps = |s: &ServiceShape| !s.stateful || (s.replicas > 1 && self.spares_last_copies);
+        let keeps = |s: &ServiceShape| {
+            !s.stateful || s.on_disk || (s.replicas > 1 && self.spares_last_copies)
+        };
         let shape = &app.services[service];
         let before = app.services_before(service);
         shape.draws_keys

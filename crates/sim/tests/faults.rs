@@ -220,6 +220,7 @@ fn random_bytes_are_counted_and_dropped() {
         incarnation: 1,
         cluster: CLUSTER,
         kind: NodeKind::Host,
+        journal_len_min: u64::MAX,
         slowed: false,
     });
     worker.handle_plan(

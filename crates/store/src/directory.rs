@@ -14,17 +14,27 @@ pub struct Directory {
     _lock: File,
 }
 
+/// Locks a directory for this process, as long as the file lives.
+pub(crate) fn lock(dir: &Path) -> Result<File, StoreError> {
+    let file = dir.join("lock");
+    let lock = File::create(&file).map_err(system(&file))?;
+    match lock.try_lock() {
+        Ok(()) => Ok(lock),
+        Err(TryLockError::WouldBlock) => Err(StoreError::Locked(dir.to_path_buf())),
+        Err(TryLockError::Error(e)) => Err(system(&file)(e)),
+    }
+}
+
+/// Returns when the names of the files in a directory are durable.
+pub(crate) fn sync_dir(dir: &Path) -> io::Result<()> {
+    File::open(dir).and_then(|d| d.sync_all())
+}
+
 impl Directory {
     /// Opens a directory, which is made if it is not there, and locks it.
     pub fn open(dir: &Path) -> Result<Directory, StoreError> {
         std::fs::create_dir_all(dir).map_err(system(dir))?;
-        let lock_file = dir.join("lock");
-        let lock = File::create(&lock_file).map_err(system(&lock_file))?;
-        match lock.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Err(StoreError::Locked(dir.to_path_buf())),
-            Err(TryLockError::Error(e)) => return Err(system(&lock_file)(e)),
-        }
+        let lock = lock(dir)?;
         let log_file = dir.join("log");
         let log = OpenOptions::new()
             .create(true)
@@ -38,12 +48,8 @@ impl Directory {
             log,
             _lock: lock,
         };
-        directory.sync_dir().map_err(system(dir))?;
+        sync_dir(dir).map_err(system(dir))?;
         Ok(directory)
-    }
-
-    fn sync_dir(&self) -> io::Result<()> {
-        File::open(&self.dir).and_then(|d| d.sync_all())
     }
 
     #[cfg(test)]
@@ -96,7 +102,7 @@ impl Files for Directory {
             let _ = std::fs::remove_file(&new);
             return Err(e);
         }
-        self.sync_dir()
+        sync_dir(&self.dir)
     }
 
     fn probe(&self) -> io::Result<()> {

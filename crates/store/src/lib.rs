@@ -8,9 +8,11 @@
 pub mod limits;
 
 mod directory;
+mod journal;
 mod record;
 
 pub use directory::Directory;
+pub use journal::Journal;
 
 use limits::RECORD_LEN_MAX;
 use record::{Scan, encode, scan};

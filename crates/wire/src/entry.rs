@@ -462,6 +462,11 @@ impl Replicated {
         out
     }
 
+    /// Whether these are the bytes of [`Replicated::SnapshotBegin`].
+    pub fn begins_snapshot(bytes: &[u8]) -> bool {
+        bytes.first() == Some(&1)
+    }
+
     /// Reads one that fills the whole slice.
     pub fn decode(bytes: &[u8]) -> Result<Replicated, WireError> {
         let r = &mut Reader(bytes);

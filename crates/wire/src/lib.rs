@@ -10,6 +10,7 @@ pub mod datagram;
 pub mod entry;
 pub mod frame;
 pub mod heartbeat;
+pub mod journal;
 pub mod limits;
 pub mod message;
 

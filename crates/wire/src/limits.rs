@@ -2,6 +2,8 @@
 
 /// Version of all formats here.
 pub const WIRE_VERSION: u8 = 5;
+/// Version of the records of a journal.
+pub const JOURNAL_VERSION: u8 = 1;
 /// Bytes of a datagram, header included: what UDP over IPv4 can carry.
 pub const DATAGRAM_LEN_MAX: usize = 65_507;
 /// Bytes of one encoded message or log entry: one frame in one datagram.
@@ -12,5 +14,7 @@ pub const DEAD_LETTERS_LEN_MAX: usize = BODY_LEN_MAX;
 pub const REASON_LEN_MAX: usize = 256;
 /// Reigns of primaries that a log remembers.
 pub const REIGNS_MAX: usize = 16;
+/// Collections of one service.
+pub const COLLECTIONS_MAX: usize = 1024;
 /// Outputs of one log entry.
 pub const ENTRY_OUTPUTS_MAX: usize = 4096;

@@ -104,10 +104,12 @@ fn run_node(args: &NodeRun) -> Result<(), Failure> {
         let text = std::fs::read_to_string(file).unwrap_or_default();
         e3_node::set_offset_ms(text.trim().parse().unwrap_or_default());
     }
+    let state = StateDir::new(&args.state);
     let config = NodeConfig {
         name: args.name.clone(),
         controller: args.url.clone(),
-        data_dir: StateDir::new(&args.state).nodes_dir(),
+        data_dir: state.nodes_dir(),
+        journal_dir: state.journal_dir(&args.name),
         node_token: read_token(&args.node_token_file)?,
         api_token: read_token(&args.api_token_file)?,
     };

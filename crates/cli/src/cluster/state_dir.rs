@@ -157,6 +157,10 @@ impl StateDir {
     pub fn nodes_dir(&self) -> PathBuf {
         self.root.join("nodes")
     }
+    /// Where a node keeps the state of services with `durability: disk`.
+    pub fn journal_dir(&self, node: &str) -> PathBuf {
+        self.nodes_dir().join(node).join("journal")
+    }
     /// Directory of the logs.
     pub fn logs_dir(&self) -> PathBuf {
         self.root.join("logs")

@@ -3,12 +3,13 @@
 use crate::cluster::client::Client;
 use crate::cluster::state_dir::{PARTS, StateDir};
 use crate::cluster::stop::stop;
-use crate::commands::up::stateful;
+use crate::commands::up::in_memory;
 use crate::limits::STATUS_INTERVAL;
 use crate::settings::Settings;
 use crate::ui::failure::{Exit, Failure};
 use crate::ui::output;
 use clap::Args;
+use e3_model::api::AppView;
 use std::io::{IsTerminal, Write};
 
 /// `e3 down`.
@@ -28,7 +29,7 @@ pub fn run(args: &Down, settings: &Settings) -> Result<(), Failure> {
     if !args.yes
         && let Some(cluster) = state.running()?
     {
-        confirm(Client::of(&state, &cluster))?;
+        confirm(Client::of(&state, &cluster), args.purge)?;
     }
     let ended = stop(&state)?;
     let dir = settings.dir.display();
@@ -44,16 +45,26 @@ pub fn run(args: &Down, settings: &Settings) -> Result<(), Failure> {
 }
 
 /// Warns of the state that is lost; on a terminal, asks for confirmation.
-fn confirm(client: Result<Client, Failure>) -> Result<(), Failure> {
-    let lost = match client.and_then(|c| c.with_timeout(STATUS_INTERVAL * 2).apps()) {
-        Ok(apps) => stateful(&apps).join(", "),
-        Err(_) => "all stateful applications (the controller does not respond)".into(),
+fn confirm(client: Result<Client, Failure>, purge: bool) -> Result<(), Failure> {
+    let apps = client.and_then(|c| c.with_timeout(STATUS_INTERVAL * 2).apps());
+    let (lost, why) = match (apps, purge) {
+        (Ok(apps), false) => (in_memory(&apps), "state is in memory only"),
+        (Ok(apps), true) => {
+            let keeps = |a: &AppView| a.services.iter().any(|s| s.stateful);
+            let apps = apps.into_iter().filter(keeps).map(|a| a.name);
+            (apps.collect(), "--purge removes state on disk too")
+        }
+        (Err(_), _) => (
+            vec!["all that keep state in memory".to_string()],
+            "the controller does not respond",
+        ),
     };
     if lost.is_empty() {
         return Ok(());
     }
     output::say(&format!(
-        "warning: state is in memory only; these applications lose theirs: {lost}"
+        "warning: {why}; these applications lose theirs: {}",
+        lost.join(", ")
     ));
     if !(std::io::stdin().is_terminal() && std::io::stderr().is_terminal()) {
         return Ok(());

@@ -56,7 +56,7 @@ pub fn run(args: &Up, settings: &Settings) -> Result<(), Failure> {
 /// Names the applications that lost their state when the cluster was stopped.
 fn report_lost_state(client: Result<Client, Failure>) {
     let apps = client.and_then(|c| c.with_timeout(STATUS_INTERVAL * 2).apps());
-    let names = stateful(&apps.unwrap_or_default());
+    let names = in_memory(&apps.unwrap_or_default());
     if !names.is_empty() {
         let names = names.join(", ");
         output::say(&format!(
@@ -65,9 +65,9 @@ fn report_lost_state(client: Result<Client, Failure>) {
     }
 }
 
-/// Names of the applications that keep state.
-pub fn stateful(apps: &[AppView]) -> Vec<String> {
-    let keeps = |a: &&AppView| a.services.iter().any(|s| s.stateful);
+/// Names of the applications that keep state in memory only.
+pub fn in_memory(apps: &[AppView]) -> Vec<String> {
+    let keeps = |a: &&AppView| a.services.iter().any(|s| s.stateful && !s.on_disk);
     apps.iter().filter(keeps).map(|a| a.name.clone()).collect()
 }
 

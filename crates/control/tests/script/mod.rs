@@ -9,7 +9,7 @@ use e3_model::{Address, AppId, NodeId, ServiceId, ShardId, ShardKey, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
 
 pub const APP: &str = include_str!("../../../model/tests/two-services.yaml");
-const CLUSTER: u64 = 9;
+pub const CLUSTER: u64 = 9;
 const TOPOLOGY: &str = include_str!("../../../../topologies/3x-type1.yaml");
 
 /// A controller with its log, so that every test also checks replay.
@@ -48,6 +48,7 @@ impl Script {
             name: name.into(),
             address: Address::default(),
             process,
+            on_disk: None,
         };
         self.ok(Command::Join { hello, at: AT });
     }

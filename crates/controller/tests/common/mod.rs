@@ -165,6 +165,7 @@ impl Controller {
             name: name.into(),
             address: Address::default(),
             process,
+            on_disk: None,
         };
         let (status, body) = self.post("/v1/nodes/hello", &hello);
         assert_eq!(status, 200, "{body}");

@@ -174,15 +174,24 @@ impl Worker {
             return;
         };
         let (key, timers, links) = (hosted.replica.shard.key, &mut self.timers, &mut self.links);
+        let mut written = Vec::new();
         while let Some((delivery, body)) = links.pop(key, &mut hosted.inputs) {
-            if hosted.replica.on_item(&cx, &body).is_ok() {
-                links.complete(cx.now, timers, &delivery, Nanos::ZERO);
-            } else {
-                // Not acknowledged, so never counted as a copy. The primary begins again with a
-                // snapshot.
-                *self.dropped.entry(DropReason::Replication).or_default() += 1;
-                links.ask_again(cx.now, timers, &delivery);
+            match hosted.replica.on_item(&cx, &body) {
+                Ok(taken) if hosted.replica.shard.disk.is_some() => {
+                    let op = hosted.replica.shard.log.op;
+                    written.push((delivery, taken, body, op));
+                }
+                Ok(_) => links.complete(cx.now, timers, &delivery, Nanos::ZERO),
+                Err(_) => {
+                    // Not acknowledged, so never counted as a copy. The primary begins again with a
+                    // snapshot.
+                    *self.dropped.entry(DropReason::Replication).or_default() += 1;
+                    links.ask_again(cx.now, timers, &delivery);
+                }
             }
+        }
+        for (delivery, taken, body, op) in written {
+            self.write_item(id, delivery, taken, &body, op);
         }
     }
 

@@ -2,9 +2,11 @@
 
 use super::{Hosted, Output, Worker};
 use crate::app::{App, ReplicaId};
+use crate::deliberate::{self, Fault};
 use crate::replica::Replica;
 use crate::shard::Counts;
 use e3_model::plan::{AppPlan, NodePlan, Role, ShardPlan};
+use e3_model::timing::LEASE;
 use e3_model::{AppId, DropReason, ShardKey, Timestamp};
 use e3_wire::frame::{Ends, Link};
 use std::collections::{BTreeSet, VecDeque};
@@ -36,6 +38,7 @@ impl Worker {
         for app in &plan.apps {
             self.apply_app(app);
         }
+        self.drop_recovered();
         self.wake_all();
         // Before the first data of new streams, which are taken under a lease only.
         self.request_leases();
@@ -167,7 +170,17 @@ impl Worker {
         };
         let counts = self.past.remove(&key).unwrap_or_default();
         let mut replica = Replica::new(key, shard, counts, app.collections(key));
+        let is_on_disk = app.service(key).is_on_disk();
+        if role == Role::Primary && shard.predecessor.is_some() {
+            replica.shard.log.since = self.world.now;
+        }
+        if is_on_disk {
+            self.put_on_disk(&mut replica);
+        }
         replica.follow(shard, role);
+        let Some(app) = self.world.apps.get_mut(&key.app) else {
+            return;
+        };
         let id = ReplicaId::new(self.replicas.insert(Hosted {
             replica,
             inputs: VecDeque::new(),
@@ -176,11 +189,6 @@ impl Worker {
         }));
         app.set_replica(key, Some(id));
         if role == Role::Primary {
-            if shard.predecessor.is_some()
-                && let Some(hosted) = self.replicas.get_mut(id.at())
-            {
-                hosted.replica.shard.log.since = self.world.now;
-            }
             self.promote(id, shard);
         }
     }
@@ -206,16 +214,24 @@ impl Worker {
         if shard.fenced {
             return now;
         }
-        let hosted = self.replicas.get(id.at());
-        let former = hosted.map(|h| h.replica.former_primaries(shard));
-        let others = former.unwrap_or_default().into_iter();
+        let Some(Hosted { replica, .. }) = self.replicas.get(id.at()) else {
+            return now;
+        };
+        let is_bound = replica.is_recovered && !deliberate::is(Fault::PromisesForgotten);
+        // What the process before promised is forgotten, and has run out by then.
+        let from = match is_bound {
+            true => now.max(self.world.recovered_at + LEASE),
+            false => now,
+        };
+        let former = replica.former_primaries(shard);
+        let others = former.into_iter();
         others
             .filter(|p| *p != self.world.config.node)
             .map(|p| {
                 let exited = self.world.plan.exited.get(&p).copied().unwrap_or_default();
                 self.world.leases.succeed(now, p, version, exited)
             })
-            .fold(now, Timestamp::max)
+            .fold(from, Timestamp::max)
     }
 
     /// Brings a primary to the view.
@@ -232,6 +248,7 @@ impl Worker {
         let Some(Hosted { replica, .. }) = self.replicas.try_remove(id.at()) else {
             return;
         };
+        self.drop_from_disk(&replica);
         let is_primary = replica.role() == Role::Primary;
         let key = replica.shard.key;
         let counts = Counts {

@@ -149,6 +149,11 @@ impl Worker {
                     self.released.push(id);
                 }
             }
+            Effect::Journal(record, what) => {
+                self.append_record(record);
+                self.await_disk(id, what, None);
+            }
+            Effect::Await(what) => self.await_disk(id, what, None),
             Effect::Drop(reason) => self.drop_for(reason),
         }
     }

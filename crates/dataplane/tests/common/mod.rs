@@ -4,8 +4,10 @@
 
 #![allow(dead_code, reason = "each test uses a part of it")]
 
+mod disk;
 pub mod manifests;
 
+use disk::Disk;
 use e3_collections::{State, Txn};
 use e3_dataplane::{Config, Output, Worker};
 use e3_invocation::{Completion, Effects, Failed, HandlerError, Invocation};
@@ -77,6 +79,10 @@ pub struct Cluster {
     pub most_sent: usize,
     /// Bytes sent so far, by receiver.
     sent_to: BTreeMap<Address, usize>,
+    /// What the disk of each node holds.
+    pub disks: BTreeMap<u16, Disk>,
+    /// Of nodes that start: see [`Config::journal_len_min`].
+    pub journal_len_min: u64,
     /// A node, and how many bytes reach it in a millisecond; others wait.
     pub narrow: Option<(u16, usize)>,
 }
@@ -194,6 +200,8 @@ impl Cluster {
             answers: Vec::new(),
             most_sent: 0,
             sent_to: BTreeMap::new(),
+            disks: BTreeMap::new(),
+            journal_len_min: u64::MAX,
             narrow: None,
             handler: Box::new(move |service, invocation, state| {
                 let channels = channels[usize::from(service.0)];
@@ -216,13 +224,17 @@ impl Cluster {
             incarnation,
             cluster: CLUSTER,
             kind: NodeKind::Host,
+            journal_len_min: self.journal_len_min,
             slowed: false,
         };
+        let mut worker = Worker::new(config);
+        let disk = self.disks.entry(node).or_default();
+        worker.handle_recovery(self.now, disk.recover());
         let ahead = self.nodes.get(&node).map_or(Nanos::ZERO, |n| n.ahead);
         self.nodes.insert(
             node,
             Node {
-                worker: Worker::new(config),
+                worker,
                 incarnation,
                 states: BTreeMap::new(),
                 waiting: Vec::new(),
@@ -316,6 +328,7 @@ impl Cluster {
             for id in nodes {
                 let node = self.nodes.get_mut(&id).expect("it runs");
                 node.budget = node.per_ms;
+                self.sync_disk(id);
                 self.drain(id);
             }
         }
@@ -389,6 +402,12 @@ impl Cluster {
                         node.waiting.retain(|(k, _)| *k != key);
                     }
                     Output::Execute { key, invocation } => node.waiting.push((key, invocation)),
+                    Output::Journal { number, record } => {
+                        self.disks.entry(id).or_default().append(number, record);
+                    }
+                    Output::TrimJournal { before } => {
+                        self.disks.entry(id).or_default().trim(before);
+                    }
                 }
             }
             self.most_sent = self.most_sent.max(sent);

@@ -12,6 +12,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 
+/// Short, so that there are many checkpoints.
+const JOURNAL_LEN_MIN: u64 = 20_000;
 /// Datagrams that wait for a paused process; the system drops any more.
 const HELD_MAX: usize = 2_000;
 
@@ -82,10 +84,15 @@ impl Cluster {
             incarnation,
             cluster: CLUSTER,
             kind: NodeKind::Host,
+            journal_len_min: JOURNAL_LEN_MIN,
             slowed: false,
         };
+        let mut worker = Worker::new(config);
+        if let Some(disk) = self.disks.get(&node) {
+            worker.handle_recovery(clock.shown(self.now), disk.recover());
+        }
         let new = Node {
-            worker: Worker::new(config),
+            worker,
             incarnation,
             states: BTreeMap::new(),
             runs: VecDeque::new(),
@@ -98,9 +105,12 @@ impl Cluster {
         self.nodes.insert(node, new);
     }
 
-    /// Kills a node's process: everything in its memory is gone.
+    /// Kills a node's process: everything in its memory is gone, and what is not durable on its disk may be.
     pub fn kill(&mut self, node: u16) {
         self.nodes.remove(&node);
+        if let Some(disk) = self.disks.get_mut(&node) {
+            disk.crash(&mut self.random);
+        }
     }
 
     /// Pauses a node's process, or resumes it.

@@ -3,15 +3,18 @@
 use super::Run;
 use super::controller::Mail;
 use crate::network::Party;
+use crate::scenario::known::NODES_TO_TELL_CLOCKS;
 use crate::scenario::{Act, Fault, Wire};
 use e3_control::Command;
 use e3_model::plan::ShardPlan;
-use e3_model::{Nanos, NodeId, ShardKey};
+use e3_model::{Nanos, NodeId, ShardKey, Timestamp};
 
 /// How late the supervisor notices the end of a process.
 const EXIT_NS_MAX: u64 = 20_000_000;
 /// How long after the start of a move a node is killed.
 const MOVE_MS_MAX: u64 = 120;
+/// How long a process that restarts is away.
+const AWAY_MS_MAX: u64 = 50;
 /// How long after a way was cut the node is killed: while it may commit, or has just lost its leases.
 const CUT_MS_MAX: u64 = 300;
 
@@ -33,11 +36,23 @@ impl Run<'_> {
             Fault::Slow(node, factor) => self.cluster.slow(*node, *factor),
             Fault::Kill(node) | Fault::Restart(node) => self.kill_one(*node),
             Fault::PowerCut(server) => drop(self.kill(&self.scenario.nodes_of(*server))),
+            Fault::Blackout(_) => {
+                let nodes: Vec<u16> = (0..self.scenario.nodes()).collect();
+                self.kill(&nodes);
+                self.controller.kill(&self.cluster, &mut self.agents);
+            }
+            Fault::NodeDiskSlow(node, ms) => {
+                self.cluster.slow_disk(*node, Some(Nanos::from_millis(*ms)));
+            }
             Fault::ClockStep(node, offset_ms) => {
                 self.agents.set_wall_offset_ms(*node, *offset_ms);
                 self.kill_one(*node);
             }
-            Fault::WrongClock(node, offset_ms) => self.restart_with(*node, *offset_ms),
+            Fault::WrongClock(node, offset_ms) => {
+                if self.agents.joined() as u64 >= NODES_TO_TELL_CLOCKS {
+                    self.restart_with(*node, *offset_ms);
+                }
+            }
             Fault::Drift(node, fast_ppm) => self.cluster.drift(*node, *fast_ppm),
             Fault::KillController => self.controller.kill(&self.cluster, &mut self.agents),
             Fault::BitRot => {
@@ -65,8 +80,14 @@ impl Run<'_> {
                 for (from, to) in self.cuts_of(fault) {
                     self.cluster.cuts.cut(from, to);
                 }
-                if let Fault::CutAndKill(node, _) = fault {
-                    self.kill_within(CUT_MS_MAX, *node);
+                match fault {
+                    Fault::CutAndKill(node, _) => drop(self.kill_within(CUT_MS_MAX, *node)),
+                    Fault::CutAndRestart(_, node) => {
+                        let killed = self.kill_within(CUT_MS_MAX, *node);
+                        let away = Nanos::from_millis(1 + self.random.below(AWAY_MS_MAX));
+                        self.revivals.push((killed + away, *node));
+                    }
+                    _ => {}
                 }
             }
         }
@@ -100,6 +121,14 @@ impl Run<'_> {
             Fault::Slow(node, _) => self.cluster.slow(*node, 1),
             Fault::PauseController => self.controller.pause(false),
             Fault::KillController | Fault::BitRot => self.restart_controller(),
+            Fault::Blackout(return_ms_max) => {
+                self.restart_controller();
+                for node in 0..self.scenario.nodes() {
+                    let after = Nanos::from_millis(self.random.below(*return_ms_max));
+                    self.revivals.push((self.cluster.now + after, node));
+                }
+            }
+            Fault::NodeDiskSlow(node, _) => self.cluster.slow_disk(*node, None),
             Fault::TornWrite | Fault::LostWrites => {
                 let (cluster, agents) = (&self.cluster, &mut self.agents);
                 self.controller.cut_power(cluster, agents, &mut self.random);
@@ -149,6 +178,7 @@ impl Run<'_> {
             self.end_act(&act);
         }
         self.kills.clear();
+        self.revivals.clear();
         self.cluster.cuts.heal_all();
         self.cluster.faults = Wire::GOOD.faults();
         self.restart_controller();
@@ -188,7 +218,9 @@ impl Run<'_> {
                 let others = nodes().filter(|p| *p != Party::Node(*node));
                 others.flat_map(|p| both(p, Party::Node(*node))).collect()
             }
-            Fault::CutController(node) => both(Party::Controller, Party::Node(*node)).to_vec(),
+            Fault::CutController(node) | Fault::CutAndRestart(node, _) => {
+                both(Party::Controller, Party::Node(*node)).to_vec()
+            }
             Fault::OneWay(from, to) | Fault::CutAndKill(from, to) if from != to => {
                 vec![(Party::Node(*from), Party::Node(*to))]
             }
@@ -268,9 +300,23 @@ impl Run<'_> {
         }
     }
 
-    fn kill_within(&mut self, ms: u64, node: u16) {
-        let after = Nanos::from_millis(1 + self.random.below(ms));
-        self.kills.push((self.cluster.now + after, node));
+    /// Kills a node within a time, and gives the moment.
+    fn kill_within(&mut self, ms: u64, node: u16) -> Timestamp {
+        let at = self.cluster.now + Nanos::from_millis(1 + self.random.below(ms));
+        self.kills.push((at, node));
+        at
+    }
+
+    /// Starts the nodes whose time has come to return.
+    pub(super) fn revive_late(&mut self) {
+        let now = self.cluster.now;
+        let (due, later) = std::mem::take(&mut self.revivals)
+            .into_iter()
+            .partition(|(at, _)| *at <= now);
+        self.revivals = later;
+        for (_, node) in due {
+            self.revive(node);
+        }
     }
 
     /// Carries out the kills that follow other faults.
@@ -285,7 +331,7 @@ impl Run<'_> {
         }
     }
 
-    /// The shards with state whose last complete copies are on these nodes.
+    /// The shards with state in memory only whose last complete copies are on these nodes.
     fn last_copies(&self, nodes: &[u16]) -> Vec<ShardKey> {
         let control = self.controller.decided();
         let holds = |node: &NodeId, key: ShardKey| {
@@ -302,9 +348,10 @@ impl Run<'_> {
                     all.filter(|n| holds(n, key)).collect()
                 };
                 let copies = copies(shard);
-                let stateful = app.plan.app.service(shard.service).stateful;
+                let service = app.plan.app.service(shard.service);
+                let in_memory = service.stateful && !service.is_on_disk();
                 let is_hit = |n: &NodeId| nodes.contains(&n.0);
-                if stateful && copies.iter().any(is_hit) && copies.iter().all(is_hit) {
+                if in_memory && copies.iter().any(is_hit) && copies.iter().all(is_hit) {
                     last.push(key);
                 }
             }

@@ -140,6 +140,7 @@ impl Agents {
                         name: agent.name.clone(),
                         address: node_address(*node),
                         process: agent.process,
+                        on_disk: cluster.on_disk(*node),
                     };
                     controller.post(cluster, Nanos::ZERO, Mail::Hello(*node, hello));
                 }

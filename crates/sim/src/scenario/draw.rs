@@ -77,11 +77,16 @@ fn apps(random: &mut Random, replicas_max: u64, is_large: bool) -> Vec<AppShape>
 
 fn app(random: &mut Random, replicas_max: u64, is_large: bool) -> AppShape {
     let count = *random.pick(&[1, 1, 2, 2, 2, 3, 3, 4, 5]);
+    // All services on disk, so that all processes may die at once, or some.
+    let on_disk_permille = *random.pick(&[0, 0, 300, 1_000]);
     let mut services: Vec<ServiceShape> = (0..count)
         .map(|_| service(random, replicas_max, is_large))
         .collect();
     if services.iter().all(|s| !s.stateful) {
         services[count - 1].stateful = true;
+    }
+    for service in services.iter_mut().filter(|s| s.stateful) {
+        service.on_disk = random.chance(on_disk_permille);
     }
     // Every service has a channel from an earlier one, so that all are reached.
     let mut channels: Vec<ChannelShape> = (1..count)
@@ -127,6 +132,7 @@ fn service(random: &mut Random, replicas_max: u64, is_large: bool) -> ServiceSha
         draws_keys: !stateful && random.one_in(2),
         shards: *random.pick(&[1, 1, 2, 2, 3]),
         replicas: if stateful { replicas as u16 } else { 1 },
+        on_disk: false,
         refuses_alone: stateful && replicas > 1 && random.one_in(12),
         service_us: *random.pick(&[5, 5, 50, 50, 500, 3_000]),
         fails_permille: *random.pick(&[0, 0, 0, 0, 0, 20, 300]),
@@ -215,7 +221,7 @@ fn script(random: &mut Random, scenario: &Scenario) -> Vec<Act> {
     script
 }
 
-const KINDS: u64 = 36;
+const KINDS: u64 = 40;
 /// Least that a wrong clock is off: somewhat more than its peers tolerate.
 const WRONG_MS_MIN: i64 = 2_500;
 /// How much more it may be off.
@@ -284,6 +290,9 @@ fn fault(random: &mut Random, kind: u64, scenario: &Scenario) -> (Fault, u64) {
             Fault::WrongClock(node, if random.one_in(2) { off_ms } else { -off_ms })
         }
         31 => Fault::ClockStep(node, offset_ms(random)),
+        36 | 38 => Fault::Blackout(*random.pick(&[100, 3_000, 12_000])),
+        39 => Fault::CutAndRestart(node, random.below(nodes) as u16),
+        37 => Fault::NodeDiskSlow(node, *random.pick(&[2, 20, 300, 3_000])),
         _ => return (Fault::Forget(*random.pick(&[0, 500, 3_000])), FORGET_MS),
     };
     (fault, span_ms)

@@ -8,7 +8,7 @@ use super::{AppShape, Scenario};
 pub(super) const CLOCK_OFFSET_MS_MAX: u64 = 100;
 
 /// Hole: where there are fewer nodes, none can tell whose clock is wrong.
-pub(super) const NODES_TO_TELL_CLOCKS: u64 = 3;
+pub(crate) const NODES_TO_TELL_CLOCKS: u64 = 3;
 
 /// Hole: a repeat of a request with an idempotency key has a later time of sending, and so another
 /// clock and other random bytes at a stateless service.

@@ -48,6 +48,9 @@ impl AppShape {
                     "      collections: [{{name: effects, kind: counter}}, {{name: fill, kind: hash-map}}]"
                 );
             }
+            if s.on_disk {
+                let _ = writeln!(text, "      durability: disk");
+            }
             if s.refuses_alone {
                 let _ = writeln!(text, "      whenAlone: refuse");
             }

@@ -1,0 +1,154 @@
+//! `durability: disk` on real processes: a power cut of everything, and a stop and start, keep all state.
+
+mod common;
+
+use common::running::kill;
+use common::{E3, Ended, ended};
+use serde_json::Value;
+use std::path::Path;
+
+const NODES: [&str; 6] = [
+    "s1-host", "s1-nic0", "s2-host", "s2-nic0", "s3-host", "s3-nic0",
+];
+
+/// The shipped key-value store, on disk.
+fn deploy_on_disk(e3: &E3) {
+    let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../apps/kvs.yaml");
+    let text = std::fs::read_to_string(shipped).unwrap();
+    let on_disk = text.replace("stateful: true", "stateful: true\n      durability: disk");
+    assert_ne!(text, on_disk);
+    let file = e3.file("kvs.yaml", &on_disk);
+    e3.good(&["deploy", &file, "--wait"]);
+}
+
+/// By shard: the last entry in the log of its primary.
+fn ops(e3: &E3) -> Vec<(String, u64)> {
+    let all = e3.json(&["get", "instances"]);
+    let primaries = all
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|i| i["role"] == "primary");
+    let op = |i: &Value| (i["instance"].to_string(), i["op"].as_u64().unwrap());
+    primaries.map(op).collect()
+}
+
+fn is_ready(e3: &E3) -> bool {
+    let ended = e3.run(&["get", "apps", "-o", "json"]);
+    let apps: Value = serde_json::from_str(&ended.out).unwrap_or_default();
+    apps[0]["ready"] == true
+}
+
+/// Every request has one outcome, and the state agrees with the ledger.
+#[track_caller]
+fn proved(ended: &Ended) -> Value {
+    assert_eq!(ended.code, 0, "{ended:?}");
+    let report: Value = serde_json::from_str(&ended.out).unwrap();
+    assert_eq!(report["verdict"], "proved", "{report}");
+    report
+}
+
+#[test]
+fn a_power_cut_of_everything_loses_nothing() {
+    let Some(e3) = E3::with_services() else {
+        return;
+    };
+    e3.up();
+    deploy_on_disk(&e3);
+    let load = e3.spawn("load kvs --rate 200 --duration 20s -o json");
+    e3.until("the load has begun", |e3| {
+        ops(e3).iter().map(|(_, op)| op).sum::<u64>() > 400
+    });
+    for name in NODES.iter().chain(&["controller"]) {
+        kill(&e3, name);
+    }
+    let ended = ended(load.wait_with_output().unwrap());
+    let report = proved(&ended);
+    let ledger = &report["ledger"];
+    assert_eq!(ledger["done"], ledger["sent"], "{ledger}");
+    let app = e3.json(&["describe", "app", "kvs"]);
+    assert_eq!(app["stateLost"], 0, "{app}");
+}
+
+#[test]
+fn what_is_on_disk_survives_a_stop() {
+    let Some(e3) = E3::with_services() else {
+        return;
+    };
+    e3.up();
+    deploy_on_disk(&e3);
+    proved(&e3.run(&[
+        "load",
+        "kvs",
+        "--rate",
+        "200",
+        "--duration",
+        "3s",
+        "-o",
+        "json",
+    ]));
+    e3.until("the load is reported", |e3| {
+        ops(e3).iter().map(|(_, op)| op).sum::<u64>() >= 600
+    });
+    let before = ops(&e3);
+    let down = e3.run(&["down"]);
+    assert_eq!(down.code, 0, "{down:?}");
+    assert!(!down.err.contains("warning"), "{down:?}");
+    let up = e3.run(&["up", "--detach", "--port", "0"]);
+    assert_eq!(up.code, 0, "{up:?}");
+    assert!(!up.err.contains("start empty"), "{up:?}");
+    e3.until("it is ready again", is_ready);
+    // The last report before the stop may lack a few entries.
+    for (after, before) in ops(&e3).iter().zip(&before) {
+        assert!(
+            after.0 == before.0 && after.1 >= before.1,
+            "{after:?}, before {before:?}"
+        );
+    }
+    // Only a purge removes it, and says so.
+    let down = e3.run(&["down", "--purge"]);
+    assert!(
+        down.err.contains("--purge removes state on disk too"),
+        "{down:?}"
+    );
+}
+
+#[test]
+fn a_damaged_journal_is_named_and_left_as_it_is() {
+    let Some(e3) = E3::with_services() else {
+        return;
+    };
+    e3.up();
+    deploy_on_disk(&e3);
+    proved(&e3.run(&[
+        "load",
+        "kvs",
+        "--rate",
+        "200",
+        "--duration",
+        "3s",
+        "-o",
+        "json",
+    ]));
+    let node = common::running::primary(&e3, "kvs/kvs/0");
+    e3.good(&["down"]);
+    let dir = e3
+        .dir
+        .path()
+        .join("state/nodes")
+        .join(&node)
+        .join("journal");
+    let files = std::fs::read_dir(&dir).unwrap().map(|f| f.unwrap().path());
+    let mut files: Vec<_> = files.filter(|f| f.extension().is_some()).collect();
+    files.sort();
+    let mut bytes = std::fs::read(&files[0]).unwrap();
+    bytes[100] ^= 1;
+    std::fs::write(&files[0], &bytes).unwrap();
+    e3.run(&["up", "--detach", "--port", "0"]);
+    let logs = e3.dir.path().join("state/logs").join(format!("{node}.log"));
+    e3.until("the node says what is wrong", |_| {
+        let log = std::fs::read_to_string(&logs).unwrap_or_default();
+        log.contains("is damaged") && log.contains(".journal")
+    });
+    assert_eq!(std::fs::read(&files[0]).unwrap(), bytes);
+}

@@ -1,0 +1,185 @@
+//! Services with `durability: disk`: the end of a process is not the end of its copies.
+
+mod script;
+
+use e3_control::{Command, CommandError};
+use e3_model::document::parse_application;
+use e3_model::plan::{CopyOnDisk, NodeHello, OnDisk};
+use e3_model::{Address, NodeId};
+use script::{APP, AT, CLUSTER, KEY, NODES, Script};
+use std::collections::BTreeMap;
+
+/// All nodes, and the sample on disk with state in every shard.
+fn filled() -> Script {
+    let mut s = Script::all();
+    let text = APP.replace("stateful: true", "stateful: true\n      durability: disk");
+    s.ok(Command::Deploy {
+        app: Box::new(parse_application("a.yaml", &text).unwrap()),
+        modules: vec!["m1".into(), "m2".into()],
+        assets: BTreeMap::new(),
+        profiles: BTreeMap::new(),
+        overcommit: false,
+    });
+    s.fill();
+    s
+}
+
+/// What the disk of a node holds: a copy of every shard that it keeps.
+fn disk(s: &Script, node: NodeId) -> Vec<CopyOnDisk> {
+    let mut copies = Vec::new();
+    for app in s.control.apps.values() {
+        let kept = app.plan.shards.iter().filter(|shard| shard.keeps(node));
+        copies.extend(kept.map(|shard| CopyOnDisk {
+            key: app.plan.key(shard),
+            era: shard.era,
+        }));
+    }
+    copies
+}
+
+fn hello(s: &Script, node: NodeId, cluster: u64, copies: Vec<CopyOnDisk>) -> Command {
+    let hello = NodeHello {
+        name: NODES[usize::from(node.0)].into(),
+        address: Address::default(),
+        process: 1_000 + s.log.len() as u64,
+        on_disk: Some(OnDisk { cluster, copies }),
+    };
+    Command::Join { hello, at: AT }
+}
+
+/// A new process of a node joins, with these copies on its disk.
+fn restart(s: &mut Script, node: NodeId, copies: Vec<CopyOnDisk>) {
+    let join = hello(s, node, CLUSTER, copies);
+    s.ok(join);
+}
+
+fn all_nodes() -> Vec<NodeId> {
+    (0..6).map(NodeId).collect()
+}
+
+#[test]
+fn a_power_cut_of_everything_loses_nothing() {
+    let mut s = filled();
+    let disks: Vec<_> = all_nodes().into_iter().map(|n| disk(&s, n)).collect();
+    for node in all_nodes() {
+        s.exit(node);
+    }
+    let shards = s.control.apps[&KEY.app].plan.shards.clone();
+    for shard in &shards {
+        let key = s.control.apps[&KEY.app].plan.key(shard);
+        if !s.control.apps[&KEY.app]
+            .plan
+            .app
+            .service(key.service)
+            .stateful
+        {
+            continue;
+        }
+        assert!(s.waits_for(key).contains(&shard.primary), "{key}");
+    }
+    for (node, copies) in all_nodes().into_iter().zip(disks) {
+        restart(&mut s, node, copies);
+    }
+    s.settle();
+    assert_eq!(s.state_lost(), 0);
+    assert_eq!(s.waits_for(KEY), []);
+    assert!(s.control.is_up(s.shard(KEY).primary));
+    s.check();
+}
+
+#[test]
+fn a_primary_that_restarts_goes_on_in_a_new_incarnation() {
+    let mut s = filled();
+    let before = s.shard(KEY);
+    let copies = disk(&s, before.primary);
+    restart(&mut s, before.primary, copies);
+    let after = s.shard(KEY);
+    assert_eq!(after.primary, before.primary);
+    assert!(after.incarnation > before.incarnation);
+    assert_eq!(after.predecessor, Some(before.primary));
+    assert!(
+        !after.fenced,
+        "leases that its process granted are not known"
+    );
+    assert_eq!(s.state_lost(), 0);
+    s.check();
+}
+
+#[test]
+fn what_is_not_on_the_disk_is_lost() {
+    let mut s = filled();
+    let copies: Vec<_> = all_nodes().into_iter().map(|n| disk(&s, n)).collect();
+    for node in all_nodes() {
+        s.exit(node);
+    }
+    let earlier = |copies: &[CopyOnDisk]| {
+        let copies = copies.iter().map(|c| CopyOnDisk {
+            era: c.era - 1,
+            ..*c
+        });
+        copies.collect::<Vec<_>>()
+    };
+    // Some come back with an empty disk, others with one of an earlier era.
+    for (node, copies) in all_nodes().into_iter().zip(copies) {
+        let copies = if node.0 % 2 == 0 {
+            Vec::new()
+        } else {
+            earlier(&copies)
+        };
+        restart(&mut s, node, copies);
+    }
+    s.settle();
+    assert_eq!(s.state_lost(), 3, "each shard once");
+    s.check();
+}
+
+#[test]
+fn a_backup_takes_over_while_the_process_is_away_and_its_disk_is_used_when_it_returns() {
+    let mut s = filled();
+    let before = s.shard(KEY);
+    let Some(backup) = before.backups.first().copied() else {
+        panic!("the sample has backups");
+    };
+    let copies = disk(&s, before.primary);
+    s.exit(before.primary);
+    assert_eq!(s.shard(KEY).primary, backup);
+    s.settle();
+    restart(&mut s, before.primary, copies);
+    s.settle();
+    assert_eq!(s.shard(KEY).primary, backup);
+    assert_eq!(s.shard(KEY).backups.len(), before.backups.len());
+    assert_eq!(s.state_lost(), 0);
+    s.check();
+}
+
+#[test]
+fn a_move_ends_when_a_process_of_it_restarts() {
+    for restarts_source in [true, false] {
+        let mut s = filled();
+        let from = s.shard(KEY).primary;
+        let to = all_nodes()
+            .into_iter()
+            .find(|n| s.shard(KEY).role(*n).is_none())
+            .unwrap();
+        let id = s.migrate(from, to);
+        let node = if restarts_source { from } else { to };
+        let copies = disk(&s, node);
+        restart(&mut s, node, copies);
+        assert!(s.outcome(id).is_some());
+        assert!(!s.shard(KEY).frozen);
+        s.settle();
+        assert_eq!(s.state_lost(), 0);
+        s.check();
+    }
+}
+
+#[test]
+fn a_disk_of_another_cluster_is_refused() {
+    let mut s = filled();
+    let join = hello(&s, NodeId(0), CLUSTER + 1, Vec::new());
+    let error = s.apply(join).unwrap_err();
+    assert!(
+        matches!(error, CommandError::OtherCluster { .. }),
+        "{error}"
+    );
+}

@@ -1,0 +1,189 @@
+//! Reading a node's journal: what is on disk becomes copies of shards again.
+//!
+//! A copy is what its records make of it, by the code of a backup. A checkpoint is built beside it and
+//! takes its place when it is whole, so one that was cut off changes nothing.
+
+use crate::backup::{Backup, Checks, Taken};
+use crate::journal::Position;
+use crate::log::Log;
+use e3_model::ShardKey;
+use e3_wire::WireError;
+use e3_wire::entry::Replicated;
+use e3_wire::journal::{Origin, Record, Step};
+use std::collections::BTreeMap;
+
+/// The journal of a node, as far as it was read.
+#[derive(Debug)]
+pub struct Recovery {
+    end: Position,
+    cluster: Option<u64>,
+    shards: BTreeMap<ShardKey, Known>,
+}
+
+/// What the journal says of one shard.
+#[derive(Debug, Default)]
+struct Known {
+    /// None if its beginning was trimmed, since a later checkpoint replaces it.
+    copy: Option<Copy>,
+    /// The checkpoint that has begun last, until it is whole.
+    checkpoint: Option<Copy>,
+}
+
+/// A copy of a shard that was on disk.
+#[derive(Debug)]
+pub(crate) struct Copy {
+    pub(crate) origin: Origin,
+    /// Nothing from before is needed.
+    pub(crate) base: Position,
+    pub(crate) log: Log,
+    backup: Backup,
+}
+
+/// Why a journal cannot be used.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum RecoveryError {
+    /// A record that this version does not understand.
+    #[error("record {number} of the journal: {source}")]
+    Record {
+        /// Its number.
+        number: u64,
+        /// What is wrong.
+        source: WireError,
+    },
+    /// A record that does not follow from those before.
+    #[error("record {number} of the journal, of shard {key}: {what}")]
+    Sequence {
+        /// Its number.
+        number: u64,
+        /// The shard.
+        key: ShardKey,
+        /// What is wrong.
+        what: &'static str,
+    },
+    /// Copies of two clusters.
+    #[error("record {number} of the journal is of cluster {found}, others are of {expected}")]
+    Cluster {
+        /// Its number.
+        number: u64,
+        /// Its cluster.
+        found: u64,
+        /// The cluster of others.
+        expected: u64,
+    },
+}
+
+impl Default for Recovery {
+    fn default() -> Recovery {
+        Recovery {
+            end: Position {
+                number: 1,
+                bytes: 0,
+            },
+            cluster: None,
+            shards: BTreeMap::new(),
+        }
+    }
+}
+
+impl Recovery {
+    /// Takes the next record.
+    pub fn take(&mut self, number: u64, bytes: &[u8]) -> Result<(), RecoveryError> {
+        let at = Position {
+            number,
+            bytes: self.end.bytes,
+        };
+        self.end = Position {
+            number: number + 1,
+            bytes: at.bytes + bytes.len() as u64,
+        };
+        let record = Record::decode(bytes);
+        let Record { key, step } =
+            record.map_err(|source| RecoveryError::Record { number, source })?;
+        if let Step::Begin(Origin { cluster, .. }) | Step::Checkpoint(Origin { cluster, .. }) = step
+        {
+            let expected = *self.cluster.get_or_insert(cluster);
+            if cluster != expected {
+                return Err(RecoveryError::Cluster {
+                    number,
+                    found: cluster,
+                    expected,
+                });
+            }
+        }
+        let known = self.shards.entry(key).or_default();
+        let applied = known.apply(at, step);
+        applied.map_err(|what| RecoveryError::Sequence { number, key, what })
+    }
+
+    /// The cluster that the copies are of, if there are any.
+    pub fn cluster(&self) -> Option<u64> {
+        self.cluster
+    }
+
+    /// The shards with a copy, and the era of each.
+    pub fn copies(&self) -> impl Iterator<Item = (ShardKey, u32)> {
+        let copies = self.shards.iter();
+        copies.filter_map(|(key, known)| Some((*key, known.copy.as_ref()?.origin.era)))
+    }
+
+    /// Where the journal goes on, and what it holds.
+    pub(crate) fn finish(self) -> (Position, BTreeMap<ShardKey, Copy>) {
+        let copies = self.shards.into_iter();
+        let copies = copies.filter_map(|(key, known)| Some((key, known.copy?)));
+        (self.end, copies.collect())
+    }
+}
+
+impl Known {
+    fn apply(&mut self, at: Position, step: Step) -> Result<(), &'static str> {
+        match step {
+            Step::Begin(origin) => {
+                self.copy = Some(Copy::new(origin, at));
+                self.checkpoint = None;
+            }
+            Step::Checkpoint(origin) => self.checkpoint = Some(Copy::new(origin, at)),
+            Step::Piece(item) => {
+                if let Some(checkpoint) = &mut self.checkpoint
+                    && checkpoint.take(&item)? == Taken::SnapshotEnd
+                {
+                    self.copy = self.checkpoint.take();
+                }
+            }
+            Step::Item(item) => {
+                if Replicated::begins_snapshot(&item) {
+                    self.checkpoint = None;
+                }
+                for copy in [&mut self.copy, &mut self.checkpoint].into_iter().flatten() {
+                    copy.take(&item)?;
+                }
+            }
+            Step::Reign(view) => {
+                self.checkpoint = None;
+                if let Some(copy) = &mut self.copy {
+                    // A snapshot that was arriving is of no use to a primary.
+                    copy.backup = Backup::default();
+                    copy.log.history.begin_reign(view, copy.log.op);
+                }
+            }
+            Step::Drop => *self = Known::default(),
+        }
+        Ok(())
+    }
+}
+
+impl Copy {
+    fn new(origin: Origin, base: Position) -> Copy {
+        let mut log = Log::new(&origin.collections);
+        log.since = origin.since;
+        Copy {
+            origin,
+            base,
+            log,
+            backup: Backup::default(),
+        }
+    }
+
+    fn take(&mut self, item: &[u8]) -> Result<Taken, &'static str> {
+        self.backup.take(&Checks::Disk, &mut self.log, item)
+    }
+}

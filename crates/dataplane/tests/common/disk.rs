@@ -1,0 +1,73 @@
+//! The disk of a node: what is durable survives the process.
+
+use super::Cluster;
+use e3_dataplane::Recovery;
+use std::collections::BTreeMap;
+
+/// A journal.
+#[derive(Default)]
+pub struct Disk {
+    /// Durable records, by number.
+    pub records: BTreeMap<u64, Vec<u8>>,
+    /// Those that are not durable yet.
+    pending: Vec<(u64, Vec<u8>)>,
+    /// Nothing becomes durable.
+    pub held: bool,
+}
+
+impl Disk {
+    pub fn append(&mut self, number: u64, record: Vec<u8>) {
+        let last = self.records.keys().next_back().copied().unwrap_or(0);
+        let expected = self.pending.last().map_or(last, |(number, _)| *number) + 1;
+        assert!(
+            number == expected || self.records.is_empty(),
+            "{number} after {expected}"
+        );
+        self.pending.push((number, record));
+    }
+
+    /// Everything before this record is needed no more. Whole files are deleted, so some stays.
+    pub fn trim(&mut self, before: u64) {
+        let keep = before - before % 7;
+        self.records.retain(|number, _| *number >= keep);
+    }
+
+    /// What a new process reads.
+    pub fn recover(&mut self) -> Recovery {
+        self.pending.clear();
+        let mut recovery = Recovery::default();
+        for (number, record) in &self.records {
+            recovery.take(*number, record).unwrap();
+        }
+        recovery
+    }
+
+    /// Bytes of all records.
+    pub fn len(&self) -> usize {
+        self.records.values().map(Vec::len).sum()
+    }
+}
+
+impl Cluster {
+    /// What a node has written becomes durable.
+    pub fn sync_disk(&mut self, id: u16) {
+        let now = self.clock(id);
+        let disk = self.disks.entry(id).or_default();
+        let Some((last, _)) = disk.pending.last() else {
+            return;
+        };
+        if disk.held {
+            return;
+        }
+        let last = *last;
+        disk.records.extend(std::mem::take(&mut disk.pending));
+        let node = self.nodes.get_mut(&id).expect("it runs");
+        node.worker.handle_journaled(now, last);
+    }
+
+    /// The process of a node is killed, and another one starts from its disk.
+    pub fn restart(&mut self, node: u16) {
+        let incarnation = self.nodes[&node].incarnation + 1;
+        self.start(node, incarnation);
+    }
+}

@@ -1,0 +1,211 @@
+//! Services with `durability: disk`: what is acknowledged is on disk, and comes back.
+
+mod common;
+
+use common::{Cluster, shard};
+use e3_collections::Txn;
+use e3_invocation::Effects;
+use e3_model::{Nanos, ShardKey};
+use e3_wire::entry::Outcome;
+
+const KEY: ShardKey = shard_key();
+
+const fn shard_key() -> ShardKey {
+    use e3_model::{AppId, ServiceId, ShardId};
+    ShardKey {
+        app: AppId(1),
+        service: ServiceId(0),
+        shard: ShardId(0),
+    }
+}
+
+fn manifest(replicas: u16) -> String {
+    format!(
+        "apiVersion: e3.dev/v1alpha1
+kind: Application
+metadata: {{name: counter}}
+spec:
+  objective: {{latency: 50ms}}
+  deadline: 60s
+  ingress: count
+  services:
+    - name: count
+      module: count.wasm
+      stateful: true
+      replicas: {replicas}
+      durability: disk
+      resources: {{cpu: 0.1, memory: 64Mi}}
+      collections: [{{name: requests, kind: counter}}]
+"
+    )
+}
+
+/// A shard on nodes 0.., the first of which is the primary.
+fn cluster(replicas: u16) -> Cluster {
+    assert_eq!(KEY, shard(0, 0));
+    Cluster::new(&manifest(replicas), replicas, |_| (0..replicas).collect())
+}
+
+fn request(c: &mut Cluster, node: u16, seq: u64) {
+    let deadline = c.now + Nanos::from_secs(60);
+    c.request(node, seq, 0, &seq.to_le_bytes(), deadline);
+}
+
+/// Node 0 is killed and goes on as the primary.
+fn restart_primary(c: &mut Cluster) {
+    c.restart(0);
+    c.promote(KEY, 0);
+    c.publish();
+    c.pass(600);
+}
+
+fn counts(c: &Cluster, node: u16, requests: u64) -> Vec<i64> {
+    (1..=requests)
+        .map(|seq| c.count(node, KEY, 1, seq))
+        .collect()
+}
+
+#[test]
+fn nothing_is_answered_before_it_is_on_every_disk() {
+    for held in [0, 1] {
+        let mut c = cluster(2);
+        c.disks.get_mut(&held).unwrap().held = true;
+        request(&mut c, 0, 1);
+        c.pass(200);
+        assert_eq!(c.outcomes(1), [], "disk of node {held}");
+        c.disks.get_mut(&held).unwrap().held = false;
+        c.pass(200);
+        assert_eq!(c.outcomes(1), [Outcome::Done], "disk of node {held}");
+    }
+}
+
+#[test]
+fn the_only_copy_comes_back_with_everything_that_was_answered() {
+    let mut c = cluster(1);
+    for seq in 1..=50 {
+        request(&mut c, 0, seq);
+        c.pass(1);
+    }
+    c.pass(20);
+    // These are handled and not durable.
+    c.disks.get_mut(&0).unwrap().held = true;
+    for seq in 51..=60 {
+        request(&mut c, 0, seq);
+    }
+    c.pass(20);
+    c.disks.get_mut(&0).unwrap().held = false;
+    restart_primary(&mut c);
+    assert_eq!(counts(&c, 0, 60), [vec![1; 50], vec![0; 10]].concat());
+    // A client that does not know asks again: what was answered is not done twice.
+    for seq in 1..=60 {
+        request(&mut c, 0, seq);
+    }
+    c.pass(200);
+    assert_eq!(counts(&c, 0, 60), [1; 60]);
+    assert_eq!(c.outcomes(60), [Outcome::Done]);
+}
+
+#[test]
+fn copies_that_stop_together_go_on_together() {
+    let mut c = cluster(2);
+    for seq in 1..=30 {
+        request(&mut c, 0, seq);
+    }
+    c.pass(200);
+    c.restart(1);
+    restart_primary(&mut c);
+    for seq in 31..=40 {
+        request(&mut c, 0, seq);
+    }
+    c.pass(500);
+    for node in [0, 1] {
+        assert_eq!(counts(&c, node, 40), [1; 40], "node {node}");
+    }
+    // The backup has what the primary has, so it can take over.
+    c.kill(0);
+    c.promote(KEY, 1);
+    c.publish();
+    c.pass(600);
+    request(&mut c, 1, 41);
+    c.pass(100);
+    assert_eq!(c.outcomes(41), [Outcome::Done]);
+}
+
+#[test]
+fn a_new_process_waits_for_the_leases_that_the_one_before_granted() {
+    // Node 2 tells the new process the time.
+    let mut c = Cluster::new(&manifest(2), 3, |_| vec![0, 1]);
+    request(&mut c, 0, 1);
+    c.pass(100);
+    // Node 0 is cut off from the controller only and goes on; node 1 restarts and takes over.
+    c.restart(1);
+    c.promote(KEY, 1);
+    c.version += 1;
+    c.publish_to(1);
+    c.publish_to(2);
+    c.pass(230);
+    assert!(!c.report(1, KEY).serving, "a lease is longer");
+    c.pass(20);
+    assert!(c.report(1, KEY).serving);
+}
+
+#[test]
+fn checkpoints_keep_the_journal_short_while_the_shard_serves() {
+    let mut c = cluster(1);
+    c.journal_len_min = 20_000;
+    c.handler = Box::new(|_, invocation, state| {
+        let (mut txn, mut effects) = (Txn::new(), Effects::default());
+        txn.begin(invocation.slot.0);
+        txn.counter_add(state, 0, b"all", 1).unwrap();
+        effects.writes = txn.finish();
+        state.apply(&effects.writes).unwrap();
+        Ok(effects)
+    });
+    restart_primary(&mut c);
+    let mut longest = 0;
+    for seq in 1..=2_000 {
+        let deadline = c.now + Nanos::from_secs(1);
+        c.request(0, seq, 0, b"k", deadline);
+        c.pass(10);
+        longest = longest.max(c.disks[&0].len());
+    }
+    let first = *c.disks[&0].records.keys().next().unwrap();
+    assert!(first > 1_000, "the journal begins with record {first}");
+    // What is remembered of requests is in every checkpoint: 6 s of them, 100 a second.
+    assert!(longest < 400_000, "{longest} bytes");
+    restart_primary(&mut c);
+    let state = c.nodes[&0].worker.state(KEY).unwrap();
+    assert_eq!(state.borrow().counter_get(0, b"all"), 2_000);
+}
+
+#[test]
+fn whatever_record_is_the_last_the_state_is_that_of_its_entry() {
+    let mut c = cluster(1);
+    c.journal_len_min = 3_000;
+    restart_primary(&mut c);
+    for seq in 1..=60 {
+        request(&mut c, 0, seq);
+        c.pass(1);
+    }
+    c.pass(50);
+    let whole = c.disks[&0].records.clone();
+    let mut before = 0;
+    for last in whole.keys() {
+        let mut one = cluster(1);
+        one.disks.get_mut(&0).unwrap().records =
+            whole.range(..=last).map(|(n, r)| (*n, r.clone())).collect();
+        one.nodes.remove(&0);
+        one.start(0, 2);
+        one.promote(KEY, 0);
+        one.publish();
+        let done = counts(&one, 0, 60);
+        let known = done.iter().take_while(|n| **n == 1).count();
+        assert!(
+            done[known..].iter().all(|n| *n == 0),
+            "record {last}: {done:?}"
+        );
+        assert!(known >= before, "record {last}: {known} after {before}");
+        before = known;
+    }
+    assert_eq!(before, 60);
+}

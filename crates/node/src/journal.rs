@@ -1,0 +1,210 @@
+//! The node's journal: a thread that writes records and waits for the disk, so that the loop does not.
+//!
+//! All records that came while the disk was at work share the next wait (group commit).
+
+use crate::config::NodeError;
+use crate::limits::DISK_RETRY_INTERVAL;
+use e3_dataplane::{Recovery, RecoveryError};
+use e3_model::plan::{CopyOnDisk, OnDisk};
+use e3_net::Doorbell;
+use e3_store::{Journal, StoreError};
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
+
+/// The journal as the loop sees it.
+pub(crate) struct JournalWriter {
+    orders: Option<Sender<Order>>,
+    shared: Arc<Shared>,
+    /// What the loop knows to be durable.
+    seen: u64,
+    thread: Option<JoinHandle<()>>,
+}
+
+enum Order {
+    Append { number: u64, record: Vec<u8> },
+    Trim { before: u64 },
+}
+
+#[derive(Default)]
+struct Shared {
+    /// Number of the last record that is durable.
+    durable: AtomicU64,
+    trouble: Mutex<Option<Trouble>>,
+}
+
+/// Why records do not become durable.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Trouble {
+    /// The disk is full. It is tried again.
+    Full(String),
+    /// Nothing is known of what was written: the process must start again.
+    Failed(String),
+}
+
+/// Reads the journal in a directory: what it holds, and what a hello says of it.
+pub(crate) fn read(dir: &Path) -> Result<(Journal, Recovery, Option<OnDisk>), NodeError> {
+    let mut recovery = Recovery::default();
+    let mut wrong: Option<RecoveryError> = None;
+    let journal = Journal::open(dir, |number, record| {
+        if wrong.is_none() {
+            wrong = recovery.take(number, &record).err();
+        }
+    })?;
+    if let Some(source) = wrong {
+        let dir = dir.to_path_buf();
+        return Err(NodeError::Recovery { dir, source });
+    }
+    let copies = recovery.copies().map(|(key, era)| CopyOnDisk { key, era });
+    let on_disk = recovery.cluster().map(|cluster| OnDisk {
+        cluster,
+        copies: copies.collect(),
+    });
+    Ok((journal, recovery, on_disk))
+}
+
+impl JournalWriter {
+    /// Starts the thread, which rings the bell when records are durable.
+    pub(crate) fn start(journal: Journal, bell: Doorbell) -> JournalWriter {
+        let (orders, taken) = mpsc::channel();
+        let shared = Arc::new(Shared::default());
+        let of_thread = shared.clone();
+        let thread = thread::spawn(move || write(journal, &taken, &of_thread, &bell));
+        JournalWriter {
+            orders: Some(orders),
+            shared,
+            seen: 0,
+            thread: Some(thread),
+        }
+    }
+
+    pub(crate) fn append(&self, number: u64, record: Vec<u8>) {
+        self.order(Order::Append { number, record });
+    }
+
+    pub(crate) fn trim(&self, before: u64) {
+        self.order(Order::Trim { before });
+    }
+
+    fn order(&self, order: Order) {
+        if let Some(orders) = &self.orders {
+            // The thread ends only after it has noted that it failed.
+            let _ = orders.send(order);
+        }
+    }
+
+    /// The last record that is durable, if there are more than at the last call.
+    pub(crate) fn poll(&mut self) -> Option<u64> {
+        let durable = self.shared.durable.load(Ordering::Acquire);
+        let is_new = durable > self.seen;
+        self.seen = durable;
+        is_new.then_some(durable)
+    }
+
+    /// Why records do not become durable, if they do not.
+    pub(crate) fn trouble(&self) -> Option<Trouble> {
+        self.shared.trouble.lock().ok()?.clone()
+    }
+}
+
+impl Drop for JournalWriter {
+    /// Waits until the files are closed, so that they can be opened again.
+    fn drop(&mut self) {
+        self.orders = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The thread: takes what is there, writes it, waits for the disk.
+fn write(mut journal: Journal, orders: &Receiver<Order>, shared: &Shared, bell: &Doorbell) {
+    let set = |trouble| {
+        if let Ok(mut slot) = shared.trouble.lock() {
+            *slot = trouble;
+        }
+    };
+    while let Ok(first) = orders.recv() {
+        let mut trim = None;
+        for order in std::iter::once(first).chain(orders.try_iter()) {
+            match order {
+                Order::Append { number, record } => {
+                    let appended = journal.append(&record);
+                    if !matches!(appended, Ok(at) if at == number) {
+                        let text = format!("record {number} of the journal: {appended:?}");
+                        set(Some(Trouble::Failed(text)));
+                        return bell.ring();
+                    }
+                }
+                Order::Trim { before } => trim = Some(before),
+            }
+        }
+        let durable = loop {
+            match journal.sync() {
+                Ok(durable) => break durable,
+                Err(e @ StoreError::Full(_)) => {
+                    set(Some(Trouble::Full(e.to_string())));
+                    thread::sleep(DISK_RETRY_INTERVAL);
+                }
+                Err(e) => {
+                    set(Some(Trouble::Failed(e.to_string())));
+                    return bell.ring();
+                }
+            }
+        };
+        set(None);
+        shared.durable.store(durable, Ordering::Release);
+        bell.ring();
+        if let Some(before) = trim
+            && let Err(e) = journal.trim(before)
+        {
+            tracing::warn!(error = %e, "the journal cannot be made shorter");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn records_become_durable_and_are_read_again() {
+        let tmp = tempfile::tempdir().unwrap();
+        let (journal, _, on_disk) = read(tmp.path()).unwrap();
+        assert_eq!(on_disk, None);
+        let bell = Doorbell::new().unwrap();
+        let mut writer = JournalWriter::start(journal, bell);
+        let record = e3_wire::journal::Record {
+            key: e3_model::ShardKey {
+                app: e3_model::AppId(1),
+                service: e3_model::ServiceId(0),
+                shard: e3_model::ShardId(0),
+            },
+            step: e3_wire::journal::Step::Drop,
+        };
+        for number in 1..=100 {
+            writer.append(number, record.encode());
+        }
+        let mut waited = 0;
+        while writer.poll() != Some(100) {
+            thread::sleep(Duration::from_millis(1));
+            waited += 1;
+            assert!(waited < 10_000, "{:?}", writer.trouble());
+        }
+        assert_eq!(writer.poll(), None);
+        drop(writer);
+        let (journal, ..) = read(tmp.path()).unwrap();
+        assert_eq!(journal.next(), 101);
+        // A record that makes no sense is named.
+        drop(journal);
+        let (mut journal, ..) = read(tmp.path()).unwrap();
+        journal.append(b"?").unwrap();
+        journal.sync().unwrap();
+        drop(journal);
+        let error = read(tmp.path()).err().expect("it is refused").to_string();
+        assert!(error.contains("record 101 of the journal"), "{error}");
+    }
+}

@@ -1,0 +1,348 @@
+//! An append-only sequence of records that is cut off at the front: the journal of a node.
+//!
+//! It consists of segments, one file each, named after their first record. Records are appended to a
+//! buffer; [`Journal::sync`] writes all of them and returns when they are durable, so that many share one
+//! wait for the disk. Records that are not needed any more go with their segment.
+//!
+//! What a power cut left unfinished at the end of the last segment is dropped, since it was never
+//! reported as durable. Anything else that cannot be read is an error that names file and byte.
+
+use crate::directory::{lock, sync_dir};
+use crate::limits::{RECORD_LEN_MAX, SEGMENT_LEN};
+use crate::record::{Scan, encode, scan};
+use crate::{StoreError, system};
+use std::collections::VecDeque;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+/// A journal in a directory, which one process uses at a time.
+#[derive(Debug)]
+pub struct Journal {
+    dir: PathBuf,
+    _lock: File,
+    segments: VecDeque<Segment>,
+    /// The last segment.
+    file: File,
+    /// Records that are not written, and their number.
+    buffer: Vec<u8>,
+    buffered: u64,
+    /// Number of the next record.
+    next: u64,
+}
+
+/// A file of the journal.
+#[derive(Clone, Copy, Debug)]
+struct Segment {
+    /// Number of its first record.
+    first: u64,
+    /// Bytes of it that are durable.
+    len: u64,
+}
+
+const SUFFIX: &str = ".journal";
+
+fn segment_path(dir: &Path, first: u64) -> PathBuf {
+    dir.join(format!("{first:020}{SUFFIX}"))
+}
+
+impl Journal {
+    /// Opens a directory, which is made if it is not there, and gives `take` number and content of every
+    /// record in order.
+    pub fn open(dir: &Path, mut take: impl FnMut(u64, Vec<u8>)) -> Result<Journal, StoreError> {
+        std::fs::create_dir_all(dir).map_err(system(dir))?;
+        let lock = lock(dir)?;
+        let firsts = segments(dir).map_err(system(dir))?;
+        let mut segments = VecDeque::new();
+        let mut next = firsts.first().copied().unwrap_or(1);
+        for (at, first) in firsts.iter().copied().enumerate() {
+            let path = segment_path(dir, first);
+            let corrupt = |offset, what| StoreError::Corrupt {
+                file: path.clone(),
+                offset,
+                what,
+            };
+            if first != next {
+                return Err(corrupt(0, "records before this file are missing"));
+            }
+            let bytes = std::fs::read(&path).map_err(system(&path))?;
+            let mut found = Scan::default();
+            scan(&bytes, &mut found).map_err(|(offset, what)| corrupt(offset, what))?;
+            let is_last = at + 1 == firsts.len();
+            if !is_last && found.end != bytes.len() as u64 {
+                return Err(corrupt(found.end, "the file is cut short"));
+            }
+            for record in found.records {
+                if record.number != next {
+                    return Err(corrupt(0, "a record is missing"));
+                }
+                next += 1;
+                take(record.number, record.content);
+            }
+            let len = found.end;
+            segments.push_back(Segment { first, len });
+        }
+        if segments.is_empty() {
+            segments.push_back(Segment {
+                first: next,
+                len: 0,
+            });
+        }
+        let last = segments[segments.len() - 1];
+        let file = open_segment(dir, last.first)?;
+        let mut journal = Journal {
+            dir: dir.to_path_buf(),
+            _lock: lock,
+            segments,
+            file,
+            buffer: Vec::new(),
+            buffered: 0,
+            next,
+        };
+        // What was dropped at the end must not stand before the next record.
+        journal.write_and_sync()?;
+        Ok(journal)
+    }
+
+    /// Appends a record, to be written with the next [`Journal::sync`]; gives its number.
+    pub fn append(&mut self, content: &[u8]) -> Result<u64, StoreError> {
+        if content.len() > RECORD_LEN_MAX {
+            return Err(StoreError::TooLong(content.len()));
+        }
+        let number = self.next + self.buffered;
+        let record = encode(number, self.next - 1, content);
+        self.buffer.extend_from_slice(&record);
+        self.buffered += 1;
+        Ok(number)
+    }
+
+    /// Returns when all records are durable, with the number of the last one. After
+    /// [`StoreError::Full`] it can be called again; after any other error the journal must be opened
+    /// again.
+    pub fn sync(&mut self) -> Result<u64, StoreError> {
+        if self.buffered == 0 {
+            return Ok(self.next - 1);
+        }
+        if self.segments[self.segments.len() - 1].len >= SEGMENT_LEN {
+            self.begin_segment()?;
+        }
+        self.write_and_sync()?;
+        let len = self.buffer.len() as u64;
+        if let Some(last) = self.segments.back_mut() {
+            last.len += len;
+        }
+        self.buffer.clear();
+        self.next += std::mem::take(&mut self.buffered);
+        Ok(self.next - 1)
+    }
+
+    /// Deletes segments in which all records are before this one.
+    pub fn trim(&mut self, before: u64) -> Result<(), StoreError> {
+        let mut removed = false;
+        while let [first, second, ..] = self.segments.make_contiguous()
+            && second.first <= before
+        {
+            let path = segment_path(&self.dir, first.first);
+            std::fs::remove_file(&path).map_err(system(&path))?;
+            self.segments.pop_front();
+            removed = true;
+        }
+        if removed {
+            sync_dir(&self.dir).map_err(system(&self.dir))?;
+        }
+        Ok(())
+    }
+
+    /// Number of the next record.
+    pub fn next(&self) -> u64 {
+        self.next + self.buffered
+    }
+
+    /// Bytes of all segments.
+    pub fn len_bytes(&self) -> u64 {
+        self.segments.iter().map(|s| s.len).sum()
+    }
+
+    fn begin_segment(&mut self) -> Result<(), StoreError> {
+        let file = open_segment(&self.dir, self.next)?;
+        self.file = file;
+        self.segments.push_back(Segment {
+            first: self.next,
+            len: 0,
+        });
+        Ok(())
+    }
+
+    /// Writes the buffer behind what is durable, in place of whatever is there.
+    fn write_and_sync(&mut self) -> Result<(), StoreError> {
+        let last = self.segments[self.segments.len() - 1];
+        let write = |file: &mut File, bytes: &[u8]| -> io::Result<()> {
+            file.set_len(last.len)?;
+            file.seek(SeekFrom::Start(last.len))?;
+            file.write_all(bytes)?;
+            file.sync_data()
+        };
+        let written = write(&mut self.file, &self.buffer);
+        written.map_err(|e| system(&segment_path(&self.dir, last.first))(e))
+    }
+}
+
+/// The first records of all segments, in order.
+fn segments(dir: &Path) -> io::Result<Vec<u64>> {
+    let mut firsts = Vec::new();
+    for file in std::fs::read_dir(dir)? {
+        let name = file?.file_name();
+        let number = name.to_str().and_then(|n| n.strip_suffix(SUFFIX));
+        firsts.extend(number.and_then(|n| n.parse::<u64>().ok()));
+    }
+    firsts.sort_unstable();
+    Ok(firsts)
+}
+
+fn open_segment(dir: &Path, first: u64) -> Result<File, StoreError> {
+    let path = segment_path(dir, first);
+    let mut options = OpenOptions::new();
+    options.create(true).truncate(false).read(true).write(true);
+    let file = options.open(&path).map_err(system(&path))?;
+    sync_dir(dir).map_err(system(dir))?;
+    Ok(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(dir: &Path) -> Result<Vec<(u64, usize)>, StoreError> {
+        let mut found = Vec::new();
+        Journal::open(dir, |number, content| found.push((number, content.len())))?;
+        Ok(found)
+    }
+
+    fn files(dir: &Path) -> Vec<PathBuf> {
+        let firsts = segments(dir).unwrap().into_iter();
+        firsts.map(|first| segment_path(dir, first)).collect()
+    }
+
+    /// Three segments of three records each.
+    fn filled(dir: &Path) {
+        let mut journal = Journal::open(dir, |_, _| panic!("it is new")).unwrap();
+        for number in 1..=9u64 {
+            let content = vec![number as u8; SEGMENT_LEN as usize / 3 + 1];
+            assert_eq!(journal.append(&content).unwrap(), number);
+            assert_eq!(journal.sync().unwrap(), number);
+        }
+    }
+
+    #[test]
+    fn records_are_there_in_order_over_all_segments() {
+        let tmp = tempfile::tempdir().unwrap();
+        filled(tmp.path());
+        assert_eq!(files(tmp.path()).len(), 3);
+        let found = read(tmp.path()).unwrap();
+        assert!(found.iter().map(|(number, _)| *number).eq(1..=9));
+        let mut journal = Journal::open(tmp.path(), |_, _| ()).unwrap();
+        assert_eq!(journal.next(), 10);
+        assert!(matches!(read(tmp.path()), Err(StoreError::Locked(_))));
+        for before in 1..=3 {
+            journal.trim(before).unwrap();
+            assert_eq!(files(tmp.path()).len(), 3, "record 3 is needed");
+        }
+        journal.trim(8).unwrap();
+        assert_eq!(files(tmp.path()).len(), 1);
+        drop(journal);
+        assert!(read(tmp.path()).unwrap().iter().map(|r| r.0).eq(7..=9));
+    }
+
+    #[test]
+    fn many_records_share_one_wait_and_none_counts_before_it() {
+        let tmp = tempfile::tempdir().unwrap();
+        let mut journal = Journal::open(tmp.path(), |_, _| ()).unwrap();
+        for _ in 0..5 {
+            journal.append(b"a").unwrap();
+        }
+        let file = &files(tmp.path())[0];
+        assert_eq!(std::fs::metadata(file).unwrap().len(), 0);
+        assert_eq!(journal.sync().unwrap(), 5);
+        assert_eq!(journal.sync().unwrap(), 5);
+        drop(journal);
+        assert_eq!(read(tmp.path()).unwrap().len(), 5);
+    }
+
+    #[test]
+    fn a_tail_that_was_not_durable_is_dropped() {
+        let tmp = tempfile::tempdir().unwrap();
+        let mut journal = Journal::open(tmp.path(), |_, _| ()).unwrap();
+        journal.append(b"one").unwrap();
+        journal.sync().unwrap();
+        let durable = journal.len_bytes() as usize;
+        for _ in 0..3 {
+            journal.append(&[7; 600]).unwrap();
+        }
+        journal.sync().unwrap();
+        drop(journal);
+        let file = files(tmp.path()).remove(0);
+        let whole = std::fs::read(&file).unwrap();
+        for len in (durable..whole.len()).step_by(13) {
+            std::fs::write(&file, &whole[..len]).unwrap();
+            let found = read(tmp.path()).unwrap();
+            assert_eq!(found[0], (1, 3), "cut at {len}");
+            assert_eq!(std::fs::read(&file).unwrap()[..durable], whole[..durable]);
+            // What follows stands right behind what was kept.
+            let mut journal = Journal::open(tmp.path(), |_, _| ()).unwrap();
+            journal.append(b"next").unwrap();
+            journal.sync().unwrap();
+            drop(journal);
+            assert_eq!(read(tmp.path()).unwrap().len(), found.len() + 1);
+        }
+    }
+
+    #[test]
+    fn damage_is_named_and_nothing_is_written_over() {
+        let tmp = tempfile::tempdir().unwrap();
+        filled(tmp.path());
+        let files = files(tmp.path());
+        for file in &files {
+            let good = std::fs::read(file).unwrap();
+            for at in [0, 30, good.len() / 2, good.len() - 1] {
+                let mut bad = good.clone();
+                bad[at] ^= 0x10;
+                std::fs::write(file, &bad).unwrap();
+                let found = read(tmp.path()).map(|_| ());
+                assert!(
+                    matches!(&found, Err(StoreError::Corrupt { file: f, .. }) if f == file),
+                    "{} byte {at}: {found:?}",
+                    file.display()
+                );
+                assert!(std::fs::read(file).unwrap() == bad);
+            }
+            std::fs::write(file, &good).unwrap();
+        }
+        // A file in the middle is gone, or cut short.
+        let good = std::fs::read(&files[1]).unwrap();
+        std::fs::write(&files[1], &good[..good.len() - 10]).unwrap();
+        assert!(matches!(read(tmp.path()), Err(StoreError::Corrupt { .. })));
+        std::fs::remove_file(&files[1]).unwrap();
+        let error = read(tmp.path()).unwrap_err().to_string();
+        assert!(
+            error.contains("records before this file are missing"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn a_full_disk_is_an_error_and_the_same_records_can_be_written_later() {
+        let tmp = tempfile::tempdir().unwrap();
+        let mut journal = Journal::open(tmp.path(), |_, _| ()).unwrap();
+        journal.append(b"one").unwrap();
+        journal.sync().unwrap();
+        let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let good = std::mem::replace(&mut journal.file, full);
+        journal.append(b"two").unwrap();
+        assert!(journal.sync().is_err());
+        journal.file = good;
+        journal.append(b"three").unwrap();
+        assert_eq!(journal.sync().unwrap(), 3);
+        drop(journal);
+        assert_eq!(read(tmp.path()).unwrap(), [(1, 3), (2, 3), (3, 5)]);
+    }
+}
