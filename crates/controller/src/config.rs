@@ -1,6 +1,7 @@
 //! Settings of the program.
 
 use crate::limits::ClientTimeouts;
+use e3_model::application::Durability;
 use e3_model::{Nanos, Token, Topology};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -14,6 +15,8 @@ pub struct ControllerConfig {
     pub dir: PathBuf,
     /// The topology. Used at the first start only; later the one on disk counts.
     pub topology: Topology,
+    /// Durability of stateful services whose manifests give none.
+    pub durability: Durability,
     /// Silence after which a node counts as lost.
     pub heartbeat_timeout: Nanos,
     /// The token of the cluster's owner.

@@ -6,6 +6,7 @@ use crate::counters::Counters;
 use crate::limits::LOG_LEN_MAX;
 use e3_clock::Clock;
 use e3_control::{Applied, Command, CommandError, Control, Genesis, Membership};
+use e3_model::application::Durability;
 use e3_model::plan::NodeReport;
 use e3_model::{Nanos, NodeId, ShardKey, Timestamp};
 use e3_store::{Recovered, Store, StoreError};
@@ -73,6 +74,8 @@ pub(crate) struct Core {
     pub(crate) counters: Counters,
     pub(crate) blobs: Blobs,
     pub(crate) clock: Clock,
+    /// Of services whose manifests give none.
+    pub(crate) durability: Durability,
     /// Datagrams on the heartbeat port that are not heartbeats of members.
     pub(crate) garbage: u64,
     store: Store,
@@ -116,6 +119,7 @@ impl Core {
             counters: Counters::default(),
             blobs: Blobs::open(&config.dir)?,
             clock,
+            durability: config.durability,
             garbage: 0,
             store,
             broken: None,

@@ -8,6 +8,7 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use e3_control::{Applied, Command, CommandError, Control};
 use e3_http::Refusal;
+use e3_model::Application;
 use e3_model::api::{DeployRequest, DeployResponse};
 use e3_model::document::{check_fit, parse_application, parse_profile};
 use e3_model::plan::Release;
@@ -45,10 +46,26 @@ impl Core {
         }
     }
 
+    /// Fills in what the manifest leaves to the cluster: as the application runs, or by default.
+    fn complete(&self, app: &mut Application) {
+        let running = self.control.app_named(&app.name);
+        let running = running.map(|id| self.control.apps[&id].plan.app.clone());
+        for service in app.spec.services.iter_mut().filter(|s| s.stateful) {
+            let services = running.iter().flat_map(|app| &app.spec.services);
+            let same = services.into_iter().find(|s| s.name == service.name);
+            let default = match same {
+                Some(same) => same.durability,
+                None => Some(self.durability),
+            };
+            service.durability = service.durability.or(default);
+        }
+    }
+
     fn try_deploy(&mut self, q: &DeployRequest, dry_run: bool) -> Result<DeployResponse, Refusal> {
         let unprocessable = |error: String| Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, error);
-        let app =
+        let mut app =
             parse_application(&q.file, &q.manifest).map_err(|e| unprocessable(e.to_string()))?;
+        self.complete(&mut app);
         let topology = &self.control.topology;
         check_fit(&q.file, &q.manifest, &app, topology)
             .map_err(|e| unprocessable(e.to_string()))?;

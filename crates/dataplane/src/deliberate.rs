@@ -43,8 +43,6 @@ e3_model::deliberate_faults! {
     JournalNotAwaited,
     /// A backup acknowledges before its disk has the entry.
     AckBeforeDisk,
-    /// A process that reads its journal does not wait for the leases that the one before granted.
-    PromisesForgotten,
     /// The journal is cut off before a checkpoint replaces it.
     JournalTrimmedEarly,
 }

@@ -125,9 +125,10 @@ pub struct Service {
     /// Copies of each shard, the primary included, each in a fault domain of its own.
     #[serde(default = "one")]
     pub replicas: u16,
-    /// What a commit waits for.
-    #[serde(default)]
-    pub durability: Durability,
+    /// What a commit waits for. If it is not given, the cluster's default is taken when the
+    /// application is deployed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub durability: Option<Durability>,
     /// What to do when a backup is lost and no view without it has been recorded yet.
     #[serde(default)]
     pub when_alone: WhenAlone,
@@ -159,16 +160,15 @@ pub struct Service {
 impl Service {
     /// Whether its state is on disk.
     pub fn is_on_disk(&self) -> bool {
-        self.stateful && self.durability == Durability::Disk
+        self.stateful && self.durability == Some(Durability::Disk)
     }
 }
 
 /// What a commit waits for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Durability {
     /// All backups have the entry in memory.
-    #[default]
     Memory,
     /// Also a write-ahead log on disk.
     Disk,

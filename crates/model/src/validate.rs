@@ -177,7 +177,7 @@ fn service(app: &Application, at: &str, s: &Service) -> Check {
         || of("a stateless service has no collections; set stateful: true".into()),
     )?;
     ensure(
-        s.stateful || s.durability == Durability::Memory,
+        s.stateful || s.durability != Some(Durability::Disk),
         field("durability"),
         || of("a stateless service keeps nothing on disk; set stateful: true".into()),
     )?;

@@ -318,11 +318,7 @@ impl Driver {
             return;
         }
         match &trouble {
-            Some(Trouble::Full(text)) => tracing::error!(
-                error = text,
-                "the disk is full; services with durability: disk wait until there is room"
-            ),
-            Some(Trouble::Failed(text)) => tracing::error!(error = text, "the disk failed"),
+            Some(trouble) => tracing::error!("{trouble}"),
             None => tracing::info!("the disk takes writes again"),
         }
         self.trouble = trouble;
@@ -361,8 +357,20 @@ impl Driver {
         report.stats.accelerators = self.executor.rates().clone();
         for instance in &mut report.instances {
             self.executor.report(instance);
+            if let Some(trouble) = &self.trouble
+                && instance.error.is_none()
+                && self.is_on_disk(instance.key)
+            {
+                instance.error = Some(trouble.to_string());
+            }
         }
         self.outbox.put(report);
+    }
+
+    fn is_on_disk(&self, key: ShardKey) -> bool {
+        let plan = self.worker.plan();
+        let app = plan.apps.iter().find(|app| app.id == key.app);
+        app.is_some_and(|app| app.app.service(key.service).is_on_disk())
     }
 }
 

@@ -36,11 +36,13 @@ struct Shared {
 }
 
 /// Why records do not become durable.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub(crate) enum Trouble {
     /// The disk is full. It is tried again.
+    #[error("the node's disk is full, and entries wait until there is room: {0}")]
     Full(String),
     /// Nothing is known of what was written: the process must start again.
+    #[error("the node's disk failed: {0}")]
     Failed(String),
 }
 

@@ -81,6 +81,7 @@ fn run_controller(args: &ControllerRun) -> Result<(), Failure> {
         listen: SocketAddr::from(([127, 0, 0, 1], args.port)),
         dir: state.controller_dir(),
         topology: state.stored_topology()?,
+        durability: state.durability(),
         heartbeat_timeout: HEARTBEAT_TIMEOUT,
         owner_token: read_token(&args.token_file)?,
         node_token: read_token(&args.node_token_file)?,

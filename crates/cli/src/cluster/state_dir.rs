@@ -19,6 +19,7 @@ use crate::cluster::process::Process;
 use crate::documents::files::read_text;
 use crate::ui::failure::{Exit, Failure};
 use e3_model::Topology;
+use e3_model::application::Durability;
 use e3_model::document::parse_topology;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -57,12 +58,13 @@ impl RunningCluster {
 }
 
 /// The entries of a state directory.
-pub const PARTS: [&str; 7] = [
+pub const PARTS: [&str; 8] = [
     "run",
     "controller",
     "nodes",
     "logs",
     "topology.yaml",
+    "durability",
     "token",
     "node-token",
 ];
@@ -161,6 +163,28 @@ impl StateDir {
     pub fn journal_dir(&self, node: &str) -> PathBuf {
         self.nodes_dir().join(node).join("journal")
     }
+    fn durability_file(&self) -> PathBuf {
+        self.root.join("durability")
+    }
+
+    /// Durability of services whose manifests give none: on disk, unless something else was chosen.
+    pub fn durability(&self) -> Durability {
+        match std::fs::read_to_string(self.durability_file()) {
+            Ok(text) if text.trim() == "memory" => Durability::Memory,
+            _ => Durability::Disk,
+        }
+    }
+
+    /// Chooses the durability of services whose manifests give none.
+    pub fn set_durability(&self, durability: Durability) -> Result<(), Failure> {
+        let text = match durability {
+            Durability::Memory => "memory\n",
+            Durability::Disk => "disk\n",
+        };
+        let path = self.durability_file();
+        std::fs::write(&path, text).map_err(|e| Failure::file("write", &path, &e))
+    }
+
     /// Directory of the logs.
     pub fn logs_dir(&self) -> PathBuf {
         self.root.join("logs")

@@ -10,6 +10,7 @@ use crate::ui::output;
 use crate::ui::text::{plural, rate};
 use clap::Args;
 use e3_model::api::AppView;
+use e3_model::application::Durability;
 use std::io::{IsTerminal, Write};
 use std::time::Instant;
 
@@ -25,6 +26,10 @@ pub struct Up {
     /// Port of the controller on 127.0.0.1; 0 chooses a free one [default: 7300]
     #[arg(long, env = "E3_PORT", value_name = "PORT")]
     pub port: Option<u16>,
+    /// Where stateful services keep their state if their manifests do not say: "disk" survives the
+    /// end of all processes [default: disk, or as before]
+    #[arg(long, value_name = "disk|memory", value_parser = parse_durability)]
+    pub durability: Option<Durability>,
     /// Do not restart processes that exit
     #[arg(long)]
     pub no_restart: bool,
@@ -38,6 +43,9 @@ pub fn run(args: &Up, settings: &Settings) -> Result<(), Failure> {
         .clone()
         .or_else(|| settings.file.topology.clone());
     let start = Start::prepare(&state, topology.as_deref(), settings.port(args.port)?)?;
+    if let Some(durability) = args.durability {
+        state.set_durability(durability)?;
+    }
     let begin = Instant::now();
     if args.detach {
         let cluster = start.in_background(args.no_restart, Lifetime::UntilStopped)?;
@@ -51,6 +59,14 @@ pub fn run(args: &Up, settings: &Settings) -> Result<(), Failure> {
     report_lost_state(Client::of(&state, cluster));
     let mut status = StatusLine::new();
     supervisor.run(|client| status.update(client))
+}
+
+fn parse_durability(text: &str) -> Result<Durability, String> {
+    match text {
+        "disk" => Ok(Durability::Disk),
+        "memory" => Ok(Durability::Memory),
+        _ => Err("must be disk or memory".into()),
+    }
 }
 
 /// Names the applications that lost their state when the cluster was stopped.

@@ -4,6 +4,7 @@
 
 use e3_controller::{ClientTimeouts, ControllerConfig};
 use e3_model::api::*;
+use e3_model::application::Durability;
 use e3_model::document::parse_topology;
 use e3_model::plan::{
     BackupReport, InstanceReport, NodeHello, NodePlan, NodeReport, NodeWelcome, Role, ShardPlan,
@@ -46,6 +47,7 @@ pub fn config(dir: &Path, listen: SocketAddr) -> ControllerConfig {
         listen,
         dir: dir.to_path_buf(),
         topology: parse_topology("t.yaml", TOPOLOGY).unwrap(),
+        durability: Durability::Memory,
         heartbeat_timeout: Nanos::from_secs(1),
         owner_token: owner_token(),
         node_token: node_token(),

@@ -2,7 +2,6 @@
 
 use super::{Hosted, Output, Worker};
 use crate::app::{App, ReplicaId};
-use crate::deliberate::{self, Fault};
 use crate::replica::Replica;
 use crate::shard::Counts;
 use e3_model::plan::{AppPlan, NodePlan, Role, ShardPlan};
@@ -217,9 +216,8 @@ impl Worker {
         let Some(Hosted { replica, .. }) = self.replicas.get(id.at()) else {
             return now;
         };
-        let is_bound = replica.is_recovered && !deliberate::is(Fault::PromisesForgotten);
         // What the process before promised is forgotten, and has run out by then.
-        let from = match is_bound {
+        let from = match replica.is_recovered {
             true => now.max(self.world.recovered_at + LEASE),
             false => now,
         };

@@ -12,6 +12,7 @@ use crate::limits::DEPLOY_TIMEOUT;
 use crate::settings::Settings;
 use crate::ui::failure::{Exit, Failure};
 use crate::ui::output;
+use e3_model::application::Durability;
 
 /// A cluster, removed when it is dropped.
 pub struct Own {
@@ -33,6 +34,7 @@ impl Own {
             .map_err(|e| Failure::new(Exit::Unexpected, format!("temporary directory: {e}")))?;
         let state = StateDir::new(dir.path());
         let start = Start::prepare(&state, None, 0)?;
+        state.set_durability(Durability::Memory)?;
         output::say(&format!("starting a cluster in {}", dir.path().display()));
         let cluster = start.in_background(false, Lifetime::ThisProcess)?;
         let own = Own {

@@ -24,6 +24,7 @@ use clap::Args;
 use e3_loadgen::LoadReport;
 use e3_model::Application;
 use e3_model::api::{AppView, DeployRequest, InstanceView};
+use e3_model::application::Durability;
 use e3_model::document::{API_VERSION, Document, Kind, Metadata};
 use model::{Modelled, Subject};
 use serde::Serialize;
@@ -224,6 +225,7 @@ impl Stage {
             None => 0,
         };
         let start = Start::prepare(&state, topology, port)?;
+        state.set_durability(Durability::Memory)?;
         output::say(&format!("starting a cluster in {}", root.display()));
         let begin = Instant::now();
         let lifetime = if keep.is_some() {
