@@ -284,7 +284,7 @@ fn state_that_is_lost_is_never_proved() {
     let Some(e3) = E3::with_services() else {
         return;
     };
-    e3.up();
+    e3.up_in_memory();
     e3.deploy_shipped("iot-ts");
     let load = e3.spawn("load iot-ts --rate 200 --duration 10s -o json");
     e3.until("the load has begun", |e3| handled(e3, "iot-ts") > 300);

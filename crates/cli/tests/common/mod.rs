@@ -125,6 +125,11 @@ impl E3 {
         self.good(&["up", "--detach", "--port", "0"]);
     }
 
+    /// Starts a cluster whose state is in memory only.
+    pub fn up_in_memory(&self) {
+        self.good(&["up", "--detach", "--port", "0", "--durability", "memory"]);
+    }
+
     /// Deploys an application that is shipped, and waits until it is ready.
     #[track_caller]
     pub fn deploy_shipped(&self, app: &str) {
