@@ -240,7 +240,7 @@ impl Core {
     fn cancel_stalled_migrations(&mut self, now: Timestamp) {
         let (stuck, _) = self.progress.stuck(now, PROGRESS_TIMEOUT);
         for key in stuck {
-            let moves = |m: &Migration| m.key == key && m.phase == Phase::Freezing;
+            let moves = |m: &Migration| m.key == key && m.is_frozen();
             let app = self.control.apps.get(&key.app);
             if !app.is_some_and(|a| a.migrations.iter().any(moves)) {
                 continue;

@@ -358,6 +358,7 @@ impl Driver {
         let mut report = self.worker.report();
         report.stats.cpu_seconds = processor_time::of_process().as_secs_f64();
         report.stats.resident_bytes = resident_bytes();
+        report.stats.journal = self.journal.counts();
         report.stats.accelerators = self.executor.rates().clone();
         for instance in &mut report.instances {
             self.executor.report(instance);
