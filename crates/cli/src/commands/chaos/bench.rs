@@ -8,14 +8,13 @@ use super::probe::{self, Answer};
 use super::processes::Processes;
 use super::schedule::{PRIMARY_OF, Planned};
 use super::{Chaos, prepare, seeds};
-use crate::commands::bench::Bench;
+use crate::commands::bench::{Bench, Part};
 use crate::commands::load::{self, Plan};
 use crate::documents::Sources;
 use crate::limits::{CHAOS_DEADLINE, CHAOS_RATE_RPS_DEFAULT, FAILOVER_MAX, PROBE_BEFORE};
 use crate::settings::Settings;
 use crate::ui::failure::{Exit, Failure};
 use crate::ui::output::{self, Output};
-use clap::ValueEnum;
 use e3_bench::Figure;
 use e3_bench::chaos::{Failovers, Measured, Quiet, Run, figures};
 use e3_model::plan::Role;
@@ -44,35 +43,10 @@ const FLOOD_FOR: Duration = Duration::from_secs(5);
 /// Busy loops beside a load that is too high.
 const BUSY_LOOPS: usize = 2;
 
-/// Parts of the group.
-#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Part {
-    /// Fail-overs after each fault
-    Failover,
-    /// Service while the controller is away
-    Controller,
-    /// False fail-overs under load
-    Load,
-    /// Losses in a long run with all faults
-    Run,
-    /// Random scenarios of the simulator
-    Seeds,
-    /// Deliberate faults that the simulator's checks find
-    Deliberate,
-}
-
-impl Part {
-    fn needs_cluster(self) -> bool {
-        !matches!(self, Part::Seeds | Part::Deliberate)
-    }
-}
-
 /// Measures all parts, or one; each on a cluster of its own.
 pub fn run(args: &Bench, settings: &Settings) -> Result<Vec<Figure>, Failure> {
     let (minutes, sources) = (args.minutes, &args.sources);
-    let parts = Part::value_variants().iter().copied();
-    let parts = parts.filter(|p| args.only.is_none_or(|only| only == *p));
-    let parts: Vec<Part> = parts.collect();
+    let parts = args.parts()?;
     // Rather than after hours.
     if parts.contains(&Part::Seeds) {
         seeds::nemesis()?;
@@ -80,10 +54,11 @@ pub fn run(args: &Bench, settings: &Settings) -> Result<Vec<Figure>, Failure> {
     if parts.contains(&Part::Deliberate) {
         seeds::deliberate_faults()?;
     }
-    let is_root = rustix::process::geteuid().is_root();
-    if is_root && args.only.is_none_or(Part::needs_cluster) {
-        network::enter()?;
+    let needs_no_cluster = |p: &Part| matches!(p, Part::Seeds | Part::Deliberate);
+    if !parts.iter().all(needs_no_cluster) {
+        enter_network()?;
     }
+    let is_root = is_root();
     let stage = || Stage::start(is_root, sources, settings);
     let mut measured = Measured::default();
     for part in parts {
@@ -91,15 +66,8 @@ pub fn run(args: &Bench, settings: &Settings) -> Result<Vec<Figure>, Failure> {
             Part::Failover => {
                 let rounds = (minutes / 60.0 * ROUNDS) as u32;
                 let rounds = rounds.clamp(ROUNDS_MIN, ROUNDS as u32);
-                let stage = stage()?;
-                for fault in FAILOVERS {
-                    if fault.needs_network() && !is_root {
-                        let missing = "one-way and cut-peers were not tried: they need root";
-                        measured.missing = Some(missing.into());
-                        continue;
-                    }
-                    measured.failovers.push(stage.failovers(fault, rounds)?);
-                }
+                let (failovers, missing) = failovers(rounds, sources, settings)?;
+                (measured.failovers, measured.missing) = (failovers, missing);
             }
             Part::Controller => {
                 let stage = stage()?;
@@ -111,9 +79,39 @@ pub fn run(args: &Bench, settings: &Settings) -> Result<Vec<Figure>, Failure> {
             Part::Seeds => measured.seeds = Some(seeds::seeds(minutes)?),
             Part::Deliberate => measured.deliberate = Some(seeds::deliberate()?),
             Part::Run => measured.run = Some(long_run(minutes, is_root, sources, settings)?),
+            // Of the group state.
+            _ => {}
         }
     }
     Ok(figures(&measured))
+}
+
+/// Root runs this program again in a network namespace of its own, for faults of the network.
+pub fn enter_network() -> Result<(), Failure> {
+    if is_root() { network::enter() } else { Ok(()) }
+}
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// So many fail-overs after each fault, on a cluster of its own; and which faults were not tried.
+pub fn failovers(
+    rounds: u32,
+    sources: &Sources,
+    settings: &Settings,
+) -> Result<(Vec<Failovers>, Option<String>), Failure> {
+    let is_root = is_root();
+    let stage = Stage::start(is_root, sources, settings)?;
+    let (mut measured, mut missing) = (Vec::new(), None);
+    for fault in FAILOVERS {
+        if fault.needs_network() && !is_root {
+            missing = Some("one-way and cut-peers were not tried: they need root".to_string());
+            continue;
+        }
+        measured.push(stage.failovers(fault, rounds)?);
+    }
+    Ok((measured, missing))
 }
 
 /// A cluster with the application.
