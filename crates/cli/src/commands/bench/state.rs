@@ -29,15 +29,17 @@ pub fn run(args: &Bench, settings: &Settings) -> Result<Vec<Figure>, Failure> {
     {
         check_disk(&std::env::temp_dir())?;
     }
-    if parts.contains(&Part::Failover) {
-        chaos::bench::enter_network()?;
-    }
+    let has_network = match parts.contains(&Part::Failover) {
+        true => chaos::bench::enter_network(),
+        false => Ok(()),
+    };
     let sources = &args.sources;
     let mut measured = Measured::default();
     for part in parts {
         match part {
             Part::Failover => {
-                let (failovers, missing) = chaos::bench::failovers(args.rounds, sources, settings)?;
+                let (failovers, missing) =
+                    chaos::bench::failovers(args.rounds, has_network.clone(), sources, settings)?;
                 (measured.failovers, measured.missing) = (failovers, missing);
             }
             Part::Migration => {

@@ -24,6 +24,8 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 const APP: &str = "kvs";
+/// Why there are no faults of the network.
+const NEEDS_ROOT: &str = "they need root";
 /// Fail-overs after each fault in a run of an hour; fewer in a shorter one.
 const ROUNDS: f64 = 20.0;
 const ROUNDS_MIN: u32 = 3;
@@ -54,11 +56,11 @@ pub fn run(args: &Bench, settings: &Settings) -> Result<Vec<Figure>, Failure> {
     if parts.contains(&Part::Deliberate) {
         seeds::deliberate_faults()?;
     }
+    let is_root = rustix::process::geteuid().is_root();
     let needs_no_cluster = |p: &Part| matches!(p, Part::Seeds | Part::Deliberate);
-    if !parts.iter().all(needs_no_cluster) {
-        enter_network()?;
+    if is_root && !parts.iter().all(needs_no_cluster) {
+        network::enter()?;
     }
-    let is_root = is_root();
     let stage = || Stage::start(is_root, sources, settings);
     let mut measured = Measured::default();
     for part in parts {
@@ -66,7 +68,12 @@ pub fn run(args: &Bench, settings: &Settings) -> Result<Vec<Figure>, Failure> {
             Part::Failover => {
                 let rounds = (minutes / 60.0 * ROUNDS) as u32;
                 let rounds = rounds.clamp(ROUNDS_MIN, ROUNDS as u32);
-                let (failovers, missing) = failovers(rounds, sources, settings)?;
+                let has_network = if is_root {
+                    Ok(())
+                } else {
+                    Err(NEEDS_ROOT.into())
+                };
+                let (failovers, missing) = failovers(rounds, has_network, sources, settings)?;
                 (measured.failovers, measured.missing) = (failovers, missing);
             }
             Part::Controller => {
@@ -86,31 +93,32 @@ pub fn run(args: &Bench, settings: &Settings) -> Result<Vec<Figure>, Failure> {
     Ok(figures(&measured))
 }
 
-/// Root runs this program again in a network namespace of its own, for faults of the network.
-pub fn enter_network() -> Result<(), Failure> {
-    if is_root() { network::enter() } else { Ok(()) }
-}
-
-fn is_root() -> bool {
-    rustix::process::geteuid().is_root()
+/// Runs this program again in a network namespace of its own, for faults of the network; or says why
+/// there can be none.
+pub fn enter_network() -> Result<(), String> {
+    if !rustix::process::geteuid().is_root() {
+        return Err(NEEDS_ROOT.into());
+    }
+    network::enter().map_err(|e| e.message)
 }
 
 /// So many fail-overs after each fault, on a cluster of its own; and which faults were not tried.
 pub fn failovers(
     rounds: u32,
+    has_network: Result<(), String>,
     sources: &Sources,
     settings: &Settings,
 ) -> Result<(Vec<Failovers>, Option<String>), Failure> {
-    let is_root = is_root();
-    let stage = Stage::start(is_root, sources, settings)?;
-    let (mut measured, mut missing) = (Vec::new(), None);
+    let stage = Stage::start(has_network.is_ok(), sources, settings)?;
+    let why = has_network.err();
+    let mut measured = Vec::new();
     for fault in FAILOVERS {
-        if fault.needs_network() && !is_root {
-            missing = Some("one-way and cut-peers were not tried: they need root".to_string());
+        if fault.needs_network() && why.is_some() {
             continue;
         }
         measured.push(stage.failovers(fault, rounds)?);
     }
+    let missing = why.map(|why| format!("one-way and cut-peers were not tried: {why}"));
     Ok((measured, missing))
 }
 

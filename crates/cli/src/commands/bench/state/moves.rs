@@ -197,7 +197,7 @@ fn load(stage: &Stage, over: &AtomicBool) -> Result<Vec<Instant>, Failure> {
                 true => submit(&mut sender, set(&key)),
                 false => submit(&mut sender, (key.clone(), format!("get {key}\r\n"))),
             }
-            due = due + INTERVAL;
+            due += INTERVAL;
         }
         sender.turn(due).map_err(failed)?;
         replies.extend(take(&mut sender)?.iter().map(|c| at(c.at)));

@@ -72,12 +72,23 @@ impl Stage {
         let requests = bytes.div_ceil(per_request);
         let mut sender = self.sender()?;
         let (mut sent, mut done) = (0, 0);
+        let stored = "STORED\r\n".repeat(FILL_VALUES as usize);
         while done < requests {
             while sent < requests && sender.requests.in_flight() < FILL_CLIENTS {
                 submit(&mut sender, fill_request(sent));
                 sent += 1;
             }
-            done += completed(&mut sender)?.len() as u64;
+            for c in completed(&mut sender)? {
+                let reply = c.reply.map(|r| r.payload).unwrap_or_default();
+                if reply != stored.as_bytes() {
+                    let message = format!(
+                        "the state is not stored: {}",
+                        String::from_utf8_lossy(&reply)
+                    );
+                    return Err(Failure::new(Exit::Check, message));
+                }
+                done += 1;
+            }
         }
         Ok(requests * per_request)
     }
@@ -130,8 +141,6 @@ pub fn take(sender: &mut Client) -> Result<Vec<Completed>, Failure> {
         if let Event::Completed(c) = event {
             match c.reply.as_ref().map(|r| r.outcome) {
                 Some(Outcome::Done) => all.push(c),
-                // It waits for room.
-                Some(Outcome::Overloaded) => {}
                 other => {
                     let message = format!("a request ended with {other:?}, not with a reply");
                     return Err(Failure::new(Exit::Check, message));
@@ -152,7 +161,7 @@ pub fn set(key: &str) -> (String, String) {
 /// Many values under one routing key.
 fn fill_request(number: u64) -> (String, String) {
     let value = "f".repeat(FILL_VALUE_LEN as usize);
-    let set = |n| format!("set f{number}-{n} 0 0 {FILL_VALUE_LEN} noreply\r\n{value}\r\n");
+    let set = |n| format!("set f{number}-{n} 0 0 {FILL_VALUE_LEN}\r\n{value}\r\n");
     let payload = (0..FILL_VALUES).map(set).collect();
     (format!("f{number}"), payload)
 }
