@@ -22,7 +22,7 @@ const PAUSE_16MB_AIM_MS: f64 = 5.0;
 const PAUSE_256MB_AIM_MS: f64 = 10.0;
 /// How many times longer a cold move pauses.
 const LIVE_VS_COLD_AIM: f64 = 20.0;
-/// Pauses shorter than this cannot be told apart: the time between two requests.
+/// Pauses shorter than the time between two requests cannot be distinguished.
 const PAUSE_MIN_MS: f64 = 0.5;
 /// Longest fail-over.
 const FAILOVER_AIM_MS: f64 = 300.0;

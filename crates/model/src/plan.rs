@@ -440,7 +440,7 @@ pub struct IngressCounts {
     pub overloaded: u64,
 }
 
-/// What a node wrote to its journal, since its process started.
+/// What a node wrote to its journal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct JournalCounts {
     /// Records.

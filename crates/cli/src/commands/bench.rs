@@ -1,6 +1,6 @@
 //! `e3 bench`: runs a group of benchmarks.
 
-mod part;
+pub mod part;
 mod state;
 
 use crate::commands::chaos;
@@ -11,12 +11,12 @@ use crate::settings::Settings;
 use crate::ui::failure::{Exit, Failure};
 use crate::ui::output::{self, Output, Paint, Table};
 use crate::ui::text::{micros, plural, rate};
-use clap::{Args, ValueEnum};
+use clap::Args;
 use e3_bench::demo::{self, Load, Run};
 use e3_bench::services::{self, ServicesError};
 use e3_bench::{Figure, Report, engine, page};
 use e3_loadgen::LoadReport;
-pub use part::Part;
+use part::{BenchGroup, Part};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -24,21 +24,6 @@ use std::time::Duration;
 const SERVICES: u64 = 16;
 /// How to build it.
 const BUILD: &str = "build it with: cargo build --release -p e3-cli -p e3-native";
-
-/// Groups of benchmarks.
-#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
-pub enum BenchGroup {
-    /// Requests on one core: WebAssembly calls, collections, preemption
-    Engine,
-    /// Each service on one core, in WebAssembly and compiled natively
-    Services,
-    /// The thermostat application at the highest rate that this machine sustains
-    Demo,
-    /// Fail-overs, pauses and losses under faults
-    Chaos,
-    /// Migration, fail-over, recovery and replicated writes, against etcd and Redis
-    State,
-}
 
 /// `e3 bench`.
 #[derive(Args, Debug, Clone)]
@@ -91,7 +76,7 @@ pub fn run(args: &Bench, settings: &Settings) -> Result<(), Failure> {
             ("services", services::ABOUT, figures)
         }
         BenchGroup::Chaos => {
-            let figures = chaos::bench::run(args, settings)?;
+            let figures = chaos::bench::run(args.minutes, &args.parts()?, &args.sources, settings)?;
             ("chaos", e3_bench::chaos::ABOUT, figures)
         }
         BenchGroup::State => ("state", e3_bench::state::ABOUT, state::run(args, settings)?),

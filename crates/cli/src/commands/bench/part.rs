@@ -1,8 +1,22 @@
-//! Parts of groups of benchmarks, which `--only` chooses.
+//! Groups of benchmarks, and their parts, which `--only` chooses.
 
-use super::BenchGroup;
 use crate::ui::failure::{Exit, Failure};
 use clap::ValueEnum;
+
+/// Groups of benchmarks.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum BenchGroup {
+    /// Requests on one core: WebAssembly calls, collections, preemption
+    Engine,
+    /// Each service on one core, in WebAssembly and compiled natively
+    Services,
+    /// The thermostat application at the highest rate that this machine sustains
+    Demo,
+    /// Fail-overs, pauses and losses under faults
+    Chaos,
+    /// Migration, fail-over, recovery and replicated writes, against etcd and Redis
+    State,
+}
 
 /// Parts of the groups chaos and state.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]

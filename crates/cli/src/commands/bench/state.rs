@@ -5,7 +5,8 @@ mod recover;
 mod stage;
 mod writes;
 
-use super::{Bench, Part};
+use super::Bench;
+use super::part::Part;
 use crate::commands::chaos;
 use crate::settings::Settings;
 use crate::ui::failure::{Exit, Failure};

@@ -8,7 +8,7 @@ use super::probe::{self, Answer};
 use super::processes::Processes;
 use super::schedule::{PRIMARY_OF, Planned};
 use super::{Chaos, prepare, seeds};
-use crate::commands::bench::{Bench, Part};
+use crate::commands::bench::part::Part;
 use crate::commands::load::{self, Plan};
 use crate::documents::Sources;
 use crate::limits::{CHAOS_DEADLINE, CHAOS_RATE_RPS_DEFAULT, FAILOVER_MAX, PROBE_BEFORE};
@@ -46,9 +46,12 @@ const FLOOD_FOR: Duration = Duration::from_secs(5);
 const BUSY_LOOPS: usize = 2;
 
 /// Measures all parts, or one; each on a cluster of its own.
-pub fn run(args: &Bench, settings: &Settings) -> Result<Vec<Figure>, Failure> {
-    let (minutes, sources) = (args.minutes, &args.sources);
-    let parts = args.parts()?;
+pub fn run(
+    minutes: f64,
+    parts: &[Part],
+    sources: &Sources,
+    settings: &Settings,
+) -> Result<Vec<Figure>, Failure> {
     // Rather than after hours.
     if parts.contains(&Part::Seeds) {
         seeds::nemesis()?;
