@@ -111,7 +111,14 @@ pub struct Measured {
 pub fn figures(m: &Measured) -> Vec<Figure> {
     let mut figures = Vec::new();
     if !m.failovers.is_empty() {
-        figures.push(failover(m));
+        let missing = m.missing.as_deref();
+        let name = "chaos.failover_ms";
+        figures.push(failover_figure(
+            name,
+            FAILOVER_AIM_MS,
+            &m.failovers,
+            missing,
+        ));
     }
     if !m.away.is_empty() {
         figures.push(away(&m.away));
@@ -185,17 +192,23 @@ fn quiet(quiet: &Quiet) -> Figure {
     ))
 }
 
-fn failover(m: &Measured) -> Figure {
-    let all = m.failovers.iter().flat_map(|f| &f.ms);
+/// The worst fail-over; none if one never came. `missing` says which faults were not tried.
+pub(crate) fn failover_figure(
+    name: &str,
+    aim: f64,
+    failovers: &[Failovers],
+    missing: Option<&str>,
+) -> Figure {
+    let all = failovers.iter().flat_map(|f| &f.ms);
     let never = all.clone().any(Option::is_none);
     let worst = all.flatten().copied().fold(0.0, f64::max);
-    let mut note: Vec<String> = m.failovers.iter().map(one).collect();
-    note.extend(m.missing.clone());
-    let mut figure = Figure::new("chaos.failover_ms", worst, "ms", Better::Lower);
+    let mut note: Vec<String> = failovers.iter().map(one).collect();
+    note.extend(missing.map(String::from));
+    let mut figure = Figure::new(name, worst, "ms", Better::Lower);
     if never {
         figure.value = None;
     }
-    figure.aim(FAILOVER_AIM_MS).note(note.join("; "))
+    figure.aim(aim).note(note.join("; "))
 }
 
 /// Median and worst of a fault.

@@ -58,6 +58,9 @@ pub enum Command {
         from: NodeId,
         /// Where it goes.
         to: NodeId,
+        /// The shard stops before its state is copied, instead of serving meanwhile.
+        #[serde(default)]
+        cold: bool,
     },
     /// Cancel the move of a shard that makes no progress; the shard stays where it is.
     Cancel {
@@ -199,6 +202,16 @@ pub enum CommandError {
         /// The shard.
         shard: String,
         /// The node.
+        node: String,
+    },
+    /// Only a primary serves, so only a primary can stop for a move.
+    #[error(
+        "the backup of {shard} on node {node} cannot move cold: it serves nobody that could wait"
+    )]
+    ColdBackup {
+        /// The shard.
+        shard: String,
+        /// The node of the backup.
         node: String,
     },
     /// The shard is already moving.

@@ -1,5 +1,7 @@
-//! Pre-copy migration (E3, 3.4): copy while the source serves, freeze, cut over. Every step is a view
-//! of the shard and waits until the node has confirmed the previous step.
+//! Pre-copy migration: copy while the source serves, freeze, cut over. Every step is a view of the
+//! shard and waits until the node has confirmed the previous step.
+//!
+//! A cold move (E3, 3.4) goes through the same phases, but the shard is frozen from the first view on.
 
 use crate::command::{Applied, CommandError};
 use crate::deliberate::{self, Fault};
@@ -25,13 +27,16 @@ pub struct Migration {
     pub to: NodeId,
     /// Its phase.
     pub phase: Phase,
+    /// The shard has been frozen since the move began.
+    #[serde(default)]
+    pub cold: bool,
 }
 
 /// The phase of a move.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Phase {
-    /// The new node receives the state; the old one serves.
+    /// The new node receives the state; the old one serves, unless the move is cold.
     Copying,
     /// The old primary has stopped handling messages and transfers the rest.
     Freezing,
@@ -96,8 +101,9 @@ impl AppState {
 }
 
 impl Migration {
-    pub(crate) fn is_freezing(&self) -> bool {
-        self.phase == Phase::Freezing
+    /// Whether the shard is frozen, so that it serves nobody until the move ends.
+    pub fn is_frozen(&self) -> bool {
+        self.cold || self.phase == Phase::Freezing
     }
 }
 
@@ -108,8 +114,9 @@ impl Control {
         key: ShardKey,
         from: NodeId,
         to: NodeId,
+        cold: bool,
     ) -> Result<Applied, CommandError> {
-        let is_backup = self.check_move(key, from, to)?;
+        let is_backup = self.check_move(key, from, to, cold)?;
         let id = self.next_migration();
         let app = self.apps.get_mut(&key.app).expect("just seen");
         let stateful = app.plan.app.service(key.service).stateful;
@@ -121,6 +128,7 @@ impl Control {
             from,
             to,
             phase: Phase::Copying,
+            cold,
         };
         if !stateful {
             take_over(shard, to, true);
@@ -133,13 +141,20 @@ impl Control {
             migration.phase = Phase::Freezing;
         } else {
             shard.joining.push(to);
+            shard.frozen = cold;
         }
         app.migrations.push(migration);
         Ok(Applied::Moving(id))
     }
 
     /// Checks whether a replica may move; true if the target node holds a backup of the shard.
-    fn check_move(&self, key: ShardKey, from: NodeId, to: NodeId) -> Result<bool, CommandError> {
+    fn check_move(
+        &self,
+        key: ShardKey,
+        from: NodeId,
+        to: NodeId,
+        cold: bool,
+    ) -> Result<bool, CommandError> {
         let name = || self.shard_name(key);
         let app = self.apps.get(&key.app);
         let app = app.ok_or_else(|| CommandError::NoShard(name()))?;
@@ -153,6 +168,10 @@ impl Control {
                 return Err(CommandError::NoReplica { shard, node });
             }
         };
+        if cold && role == Role::Backup {
+            let (shard, node) = (name(), self.node_name(from));
+            return Err(CommandError::ColdBackup { shard, node });
+        }
         if !self.is_up(shard.primary) {
             let (shard, node) = (name(), self.node_name(shard.primary));
             return Err(CommandError::Waits { shard, node });
@@ -267,7 +286,9 @@ impl AppState {
 
     /// The old primary has stopped: the new one takes over. Returns whether that changed anything.
     fn on_frozen(&mut self, key: ShardKey, view: u32) -> bool {
-        let Some(at) = self.migrations.iter().position(|m| m.key == key) else {
+        // The primary of a cold move is at rest before the new node has everything.
+        let freezing = |m: &Migration| m.key == key && m.phase == Phase::Freezing;
+        let Some(at) = self.migrations.iter().position(freezing) else {
             return false;
         };
         let migration = self.migrations[at];

@@ -177,7 +177,12 @@ impl Control {
             } => self.deploy(app, modules, assets, profiles, *overcommit)?,
             Command::Delete { app } => self.delete(app)?,
             Command::Started { app, code_version } => self.started(*app, *code_version),
-            Command::Migrate { key, from, to } => self.migrate(*key, *from, *to)?,
+            Command::Migrate {
+                key,
+                from,
+                to,
+                cold,
+            } => self.migrate(*key, *from, *to, *cold)?,
             Command::Cancel { key } => self.cancel(*key)?,
             Command::Join { hello, at } => self.join(hello, *at)?,
             Command::Lose { nodes, at } => self.lose(nodes, *at),

@@ -117,7 +117,12 @@ fn what_is_refused_is_named_as_users_name_it() {
         .map(NodeId)
         .find(|n| shard.role(*n).is_none())
         .unwrap();
-    let migrate = |from, to| Command::Migrate { key: KEY, from, to };
+    let migrate = |from, to| Command::Migrate {
+        key: KEY,
+        from,
+        to,
+        cold: false,
+    };
     let errors = [
         text(s.apply(migrate(nowhere, shard.primary))),
         text(s.apply(migrate(shard.primary, shard.primary))),
@@ -127,6 +132,72 @@ fn what_is_refused_is_named_as_users_name_it() {
         assert!(error.starts_with("two-services/back/0 "), "{error}");
         assert!(NODES.iter().any(|n| error.contains(n)), "{error}");
     }
+}
+
+#[test]
+fn a_cold_move_stops_the_shard_before_its_state_is_copied() {
+    let mut s = Script::filled();
+    let before = s.shard(KEY);
+    let (from, to) = (before.primary, NodeId(before.primary.0 ^ 1));
+    let cold = |from, to| Command::Migrate {
+        key: KEY,
+        from,
+        to,
+        cold: true,
+    };
+    let synced = |s: &Script| NodeEvent::Synced {
+        key: KEY,
+        view: s.shard(KEY).view,
+        backup: to,
+    };
+    let frozen = |s: &Script| NodeEvent::Frozen {
+        key: KEY,
+        view: s.shard(KEY).view,
+    };
+    let Applied::Moving(id) = s.ok(cold(from, to)) else {
+        panic!("it has begun")
+    };
+    assert!(s.shard(KEY).frozen);
+    assert_eq!(s.shard(KEY).joining, [to]);
+    // The primary is at rest at once, long before the new node has the state.
+    let at_rest = frozen(&s);
+    assert_eq!(s.ok(Command::Event(at_rest)), Applied::Nothing);
+    assert_eq!(s.shard(KEY).primary, from);
+    let has_all = synced(&s);
+    s.ok(Command::Event(has_all));
+    assert!(s.shard(KEY).frozen);
+    let at_rest = frozen(&s);
+    s.ok(Command::Event(at_rest));
+    let after = s.shard(KEY);
+    assert_eq!((after.primary, after.frozen), (to, false));
+    assert_eq!(s.outcome(id), Some(MoveOutcome::Done));
+    s.settle();
+
+    // Cancelled, and the target lost: the shard serves where it was.
+    let back = s.migrate_cold(to, from);
+    s.ok(Command::Cancel { key: KEY });
+    assert!(!s.shard(KEY).frozen);
+    let stalled = MoveOutcome::Cancelled(Cancelled::Stalled);
+    assert_eq!(s.outcome(back), Some(stalled));
+    s.leave();
+    let again = s.migrate_cold(to, from);
+    s.lose(from);
+    assert_eq!((s.shard(KEY).primary, s.shard(KEY).frozen), (to, false));
+    let lost = MoveOutcome::Cancelled(Cancelled::TargetLost);
+    assert_eq!(s.outcome(again), Some(lost));
+
+    // A backup serves nobody.
+    let backup = s.shard(KEY).backups[0];
+    let refused = s.apply(cold(backup, NodeId(backup.0 ^ 1))).unwrap_err();
+    let name = NODES[usize::from(backup.0)];
+    assert_eq!(
+        refused.to_string(),
+        format!(
+            "the backup of two-services/back/0 on node {name} cannot move cold: it serves nobody that \
+             could wait"
+        )
+    );
+    s.check();
 }
 
 /// Where a primary went to may be dead by then.

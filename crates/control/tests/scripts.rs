@@ -122,11 +122,13 @@ fn a_shard_moves_by_copy_freeze_and_switch() {
         key: KEY,
         from: before.primary,
         to,
+        cold: false,
     });
     let again = s.apply(Command::Migrate {
         key: KEY,
         from: before.primary,
         to,
+        cold: false,
     });
     assert!(matches!(again, Err(CommandError::Moving { .. })));
     assert_eq!(
@@ -154,6 +156,7 @@ fn a_move_is_refused_where_it_may_not_go_and_ends_when_its_target_dies() {
         key: KEY,
         from: before.primary,
         to: beside_backup,
+        cold: false,
     });
     assert!(
         matches!(refused, Err(CommandError::Misfit { .. })),
@@ -164,6 +167,7 @@ fn a_move_is_refused_where_it_may_not_go_and_ends_when_its_target_dies() {
         key: KEY,
         from: before.primary,
         to,
+        cold: false,
     });
     s.lose(to);
     assert!(s.control.apps[&AppId(1)].migrations.is_empty());
@@ -179,11 +183,21 @@ fn a_move_given_up_leaves_the_shard_as_it_was() {
     let before = s.shard(KEY);
     let to = NodeId(before.primary.0 ^ 1);
     let from = before.primary;
-    s.ok(Command::Migrate { key: KEY, from, to });
+    s.ok(Command::Migrate {
+        key: KEY,
+        from,
+        to,
+        cold: false,
+    });
     s.ok(Command::Cancel { key: KEY });
     let view = s.shard(KEY).view;
     assert_eq!(s.ok(Command::Cancel { key: KEY }), Applied::Nothing);
-    s.ok(Command::Migrate { key: KEY, from, to });
+    s.ok(Command::Migrate {
+        key: KEY,
+        from,
+        to,
+        cold: false,
+    });
     let synced = NodeEvent::Synced {
         key: KEY,
         view: view + 1,
@@ -210,6 +224,7 @@ fn a_backup_that_moves_and_is_promoted_stays_where_it_is() {
         key: KEY,
         from: backup,
         to: NodeId(backup.0 ^ 1),
+        cold: false,
     });
     s.lose(before.primary);
     let after = s.shard(KEY);
@@ -287,12 +302,14 @@ fn random_commands_keep_the_invariants() {
                     key,
                     from: s.shard(key).primary,
                     to: node,
+                    cold: step % 2 == 0,
                 },
                 3 => match s.shard(key).backups.first() {
                     Some(from) => Command::Migrate {
                         key,
                         from: *from,
                         to: node,
+                        cold: false,
                     },
                     None => continue,
                 },

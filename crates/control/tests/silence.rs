@@ -163,7 +163,12 @@ fn the_only_copy_is_waited_for() {
     assert_eq!(s.waits_for(KEY), [before.primary]);
     assert_eq!(s.shard(KEY).incarnation, before.incarnation);
     let (from, to) = (before.primary, NodeId(before.primary.0 ^ 1));
-    let refused = s.apply(Command::Migrate { key: KEY, from, to });
+    let refused = s.apply(Command::Migrate {
+        key: KEY,
+        from,
+        to,
+        cold: false,
+    });
     assert!(matches!(refused, Err(CommandError::Waits { .. })));
     s.hear(before.primary);
     assert_eq!(s.waits_for(KEY), []);

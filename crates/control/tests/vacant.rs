@@ -48,7 +48,12 @@ impl Script {
     fn bring(&mut self, key: ShardKey, to: NodeId) {
         let from = self.shard(key).primary;
         if from != to {
-            self.ok(Command::Migrate { key, from, to });
+            self.ok(Command::Migrate {
+                key,
+                from,
+                to,
+                cold: false,
+            });
         }
     }
 

@@ -78,6 +78,10 @@ fn nodes(core: &Core, f: &Families) -> Result<()> {
     let dropped = f.counter("e3_node_dropped_datagrams_total", help, &["node", "reason"])?;
     let help = "Messages sent again for want of an acknowledgement.";
     let again = f.counter("e3_node_retransmitted_messages_total", help, by)?;
+    let help = "Records written to the journal, for services with durability: disk.";
+    let records = f.counter("e3_node_journal_records_total", help, by)?;
+    let help = "Waits for the disk; records that come meanwhile share the next one.";
+    let syncs = f.counter("e3_node_journal_syncs_total", help, by)?;
     for n in core.node_views() {
         let node = n.name.as_str();
         up(&[node, n.kind.name()], f64::from(u8::from(n.up)));
@@ -93,6 +97,8 @@ fn nodes(core: &Core, f: &Families) -> Result<()> {
         datagrams(&[node, "in"], n.datagrams_in as f64);
         datagrams(&[node, "out"], n.datagrams_out as f64);
         again(&[node], n.retransmitted as f64);
+        records(&[node], n.journal_records as f64);
+        syncs(&[node], n.journal_syncs as f64);
         for (reason, count) in &n.dropped {
             dropped(&[node, reason.name()], *count as f64);
         }

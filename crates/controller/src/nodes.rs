@@ -11,7 +11,7 @@ use axum::http::StatusCode;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use e3_control::limits::PROGRESS_TIMEOUT;
-use e3_control::{Applied, Command, Member, Migration, Phase};
+use e3_control::{Applied, Command, Member, Migration};
 use e3_http::Refusal;
 use e3_model::api::{ExitedRequest, ExitedResponse, NodeView, ReportResponse};
 use e3_model::plan::{NodeEvent, NodeHello, NodeReport, NodeWelcome, pid_of};
@@ -240,7 +240,7 @@ impl Core {
     fn cancel_stalled_migrations(&mut self, now: Timestamp) {
         let (stuck, _) = self.progress.stuck(now, PROGRESS_TIMEOUT);
         for key in stuck {
-            let moves = |m: &Migration| m.key == key && m.phase == Phase::Freezing;
+            let moves = |m: &Migration| m.key == key && m.is_frozen();
             let app = self.control.apps.get(&key.app);
             if !app.is_some_and(|a| a.migrations.iter().any(moves)) {
                 continue;

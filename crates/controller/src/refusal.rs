@@ -26,6 +26,7 @@ impl From<ExecuteError> for Refusal {
                 | CommandError::AlreadyThere { .. } => StatusCode::CONFLICT,
                 CommandError::Admit(_)
                 | CommandError::Misfit { .. }
+                | CommandError::ColdBackup { .. }
                 | CommandError::NoAppId
                 | CommandError::TooManyApps(_) => StatusCode::UNPROCESSABLE_ENTITY,
             },

@@ -91,6 +91,8 @@ impl Core {
                 datagrams_in: stats.datagrams_in,
                 datagrams_out: stats.datagrams_out,
                 retransmitted: stats.retransmitted,
+                journal_records: stats.journal.records,
+                journal_syncs: stats.journal.syncs,
                 dropped: stats.dropped,
                 energy: self.counters.node(n.id).map(|e| NodeEnergyView {
                     provenance: Provenance::Modelled,
@@ -474,7 +476,12 @@ impl Core {
         let topology = &self.control.topology;
         let to = topology.node_named(&q.to).map(|n| n.id);
         let to = to.ok_or_else(|| no_node(topology, &q.to))?;
-        Ok(Command::Migrate { key, from, to })
+        Ok(Command::Migrate {
+            key,
+            from,
+            to,
+            cold: q.cold,
+        })
     }
 }
 

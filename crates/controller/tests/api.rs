@@ -94,6 +94,7 @@ fn a_move_follows_what_nodes_report_and_survives_a_kill() {
     let request = MigrateRequest {
         instance: "two-services/back/0".into(),
         to: NODES[usize::from(to.0)].into(),
+        cold: false,
     };
     let (status, body) = controller.post("/v1/migrations", &request);
     assert_eq!(status, 200, "{body}");
@@ -247,6 +248,7 @@ fn bad_input_is_refused_in_one_line_and_changes_nothing() {
     let migrate = |i: &str| MigrateRequest {
         instance: i.into(),
         to: "s1-host".into(),
+        cold: false,
     };
     assert_eq!(controller.post("/v1/migrations", &migrate("x")).0, 404);
     assert_eq!(controller.plan(&nodes[0]), before);

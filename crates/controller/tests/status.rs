@@ -387,6 +387,7 @@ fn a_move_is_remembered_with_its_outcome_over_a_kill() {
     let request = MigrateRequest {
         instance: "two-services/back/0".into(),
         to: NODES[to].into(),
+        cold: false,
     };
     let (status, body) = cluster.c().post("/v1/migrations", &request);
     assert_eq!(status, 200, "{body}");

@@ -74,6 +74,12 @@ pub enum Output {
         /// The shard.
         key: ShardKey,
     },
+    /// Free the collections of a replica that is not here any more. That takes long if they have many
+    /// entries, so a driver does it beside its loop.
+    Discard {
+        /// The collections; an instance that ran on them has been stopped before.
+        state: Rc<RefCell<State>>,
+    },
     /// Run the handler of the shard's service.
     Execute {
         /// The shard.

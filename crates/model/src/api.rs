@@ -84,6 +84,12 @@ pub struct NodeView {
     pub datagrams_out: u64,
     /// Messages sent again.
     pub retransmitted: u64,
+    /// Records that it wrote to its journal, for services with `durability: disk`.
+    #[serde(default)]
+    pub journal_records: u64,
+    /// How often it waited for the disk; records that come meanwhile share the next wait.
+    #[serde(default)]
+    pub journal_syncs: u64,
     /// Datagrams dropped, by reason.
     pub dropped: BTreeMap<DropReason, u64>,
     /// Energy since the controller started, if there is a power model of its server.
@@ -393,6 +399,9 @@ pub struct MigrateRequest {
     pub instance: String,
     /// Name of the node that it goes to.
     pub to: String,
+    /// The primary stops first and the state is copied then, instead of serving meanwhile.
+    #[serde(default)]
+    pub cold: bool,
 }
 
 /// Answer to `POST /v1/migrations`.

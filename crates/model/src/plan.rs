@@ -440,6 +440,15 @@ pub struct IngressCounts {
     pub overloaded: u64,
 }
 
+/// What a node wrote to its journal.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+pub struct JournalCounts {
+    /// Records.
+    pub records: u64,
+    /// How often it waited for the disk; records that come meanwhile share the next wait.
+    pub syncs: u64,
+}
+
 /// Figures of a node. Counts are totals since the process started.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct NodeStats {
@@ -458,6 +467,9 @@ pub struct NodeStats {
     pub dropped: BTreeMap<DropReason, u64>,
     /// Messages sent again for want of an acknowledgement.
     pub retransmitted: u64,
+    /// What was written for services with `durability: disk`.
+    #[serde(default)]
+    pub journal: JournalCounts,
     /// Requests admitted from clients.
     pub admitted: u64,
     /// Requests answered "overloaded".

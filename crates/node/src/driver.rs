@@ -1,6 +1,7 @@
 //! The node's loop: everything in, everything out, one sleep.
 
 use crate::agent::{AgentEvent, Outbox};
+use crate::discard::Discarder;
 use crate::emulation::{DelayLine, MemoryUse, memory_use};
 use crate::executor::{Executor, Started};
 use crate::heartbeats::Heartbeats;
@@ -66,6 +67,7 @@ pub(crate) struct Driver {
     memory: MemoryUse,
     is_clock_off: bool,
     journal: JournalWriter,
+    discarder: Discarder,
     trouble: Option<Trouble>,
 }
 
@@ -117,6 +119,7 @@ impl Driver {
             memory: MemoryUse::Fits,
             is_clock_off: false,
             journal,
+            discarder: Discarder::start(),
             trouble: None,
         }
     }
@@ -254,6 +257,7 @@ impl Driver {
                     self.start(key, state);
                 }
                 Output::Stop { key } => self.executor.stop(key),
+                Output::Discard { state } => self.discarder.discard(state),
                 Output::Journal { number, record } => self.journal.append(number, record),
                 Output::TrimJournal { before } => self.journal.trim(before),
                 Output::Execute { key, invocation } => {
@@ -354,6 +358,7 @@ impl Driver {
         let mut report = self.worker.report();
         report.stats.cpu_seconds = processor_time::of_process().as_secs_f64();
         report.stats.resident_bytes = resident_bytes();
+        report.stats.journal = self.journal.counts();
         report.stats.accelerators = self.executor.rates().clone();
         for instance in &mut report.instances {
             self.executor.report(instance);

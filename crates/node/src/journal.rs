@@ -5,7 +5,7 @@
 use crate::config::NodeError;
 use crate::limits::DISK_RETRY_INTERVAL;
 use e3_dataplane::{Recovery, RecoveryError};
-use e3_model::plan::{CopyOnDisk, OnDisk};
+use e3_model::plan::{CopyOnDisk, JournalCounts, OnDisk};
 use e3_net::Doorbell;
 use e3_store::{Journal, StoreError};
 use std::path::Path;
@@ -32,6 +32,9 @@ enum Order {
 struct Shared {
     /// Number of the last record that is durable.
     durable: AtomicU64,
+    records: AtomicU64,
+    /// Waits for the disk.
+    syncs: AtomicU64,
     trouble: Mutex<Option<Trouble>>,
 }
 
@@ -105,6 +108,14 @@ impl JournalWriter {
         is_new.then_some(durable)
     }
 
+    /// What was written.
+    pub(crate) fn counts(&self) -> JournalCounts {
+        JournalCounts {
+            records: self.shared.records.load(Ordering::Relaxed),
+            syncs: self.shared.syncs.load(Ordering::Relaxed),
+        }
+    }
+
     /// Why records do not become durable, if they do not.
     pub(crate) fn trouble(&self) -> Option<Trouble> {
         self.shared.trouble.lock().ok()?.clone()
@@ -129,7 +140,7 @@ fn write(mut journal: Journal, orders: &Receiver<Order>, shared: &Shared, bell: 
         }
     };
     while let Ok(first) = orders.recv() {
-        let mut trim = None;
+        let (mut trim, mut records) = (None, 0);
         for order in std::iter::once(first).chain(orders.try_iter()) {
             match order {
                 Order::Append { number, record } => {
@@ -139,6 +150,7 @@ fn write(mut journal: Journal, orders: &Receiver<Order>, shared: &Shared, bell: 
                         set(Some(Trouble::Failed(text)));
                         return bell.ring();
                     }
+                    records += 1;
                 }
                 Order::Trim { before } => trim = Some(before),
             }
@@ -157,6 +169,10 @@ fn write(mut journal: Journal, orders: &Receiver<Order>, shared: &Shared, bell: 
             }
         };
         set(None);
+        shared.records.fetch_add(records, Ordering::Relaxed);
+        shared
+            .syncs
+            .fetch_add(u64::from(records > 0), Ordering::Relaxed);
         shared.durable.store(durable, Ordering::Release);
         bell.ring();
         if let Some(before) = trim
@@ -197,6 +213,9 @@ mod tests {
             assert!(waited < 10_000, "{:?}", writer.trouble());
         }
         assert_eq!(writer.poll(), None);
+        let counts = writer.counts();
+        assert_eq!(counts.records, 100);
+        assert!((1..=100).contains(&counts.syncs), "{counts:?}");
         drop(writer);
         let (journal, ..) = read(tmp.path()).unwrap();
         assert_eq!(journal.next(), 101);

@@ -6,6 +6,7 @@
 
 mod agent;
 mod config;
+mod discard;
 mod driver;
 mod emulation;
 mod executor;

@@ -269,6 +269,7 @@ impl Cluster {
                     let node = self.nodes.get_mut(&id).expect("it runs");
                     node.states.remove(&key);
                 }
+                Output::Discard { .. } => {}
                 Output::Execute { key, invocation } => self.execute(id, key, invocation),
                 Output::Journal { number, record } => self.append(id, number, record),
                 Output::TrimJournal { before } => {

@@ -93,12 +93,17 @@ fn shards_move_with_their_state_while_requests_come() {
     for mut run in runs() {
         run.cluster.faults = Faults::BAD;
         let key = back(0);
-        for _ in 0..3 {
+        for cold in [false, true, false] {
             let from = run.controller.shard(key).primary;
             // The other node of its server: its fault domain has no other copy.
             let to = NodeId(from.0 ^ 1);
             run.controller
-                .apply(&Command::Migrate { key, from, to })
+                .apply(&Command::Migrate {
+                    key,
+                    from,
+                    to,
+                    cold,
+                })
                 .unwrap();
             run.load(600);
             run.pass(10_000);

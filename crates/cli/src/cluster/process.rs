@@ -39,6 +39,12 @@ impl Process {
         ))
     }
 
+    /// When it started, as a time since boot.
+    pub fn started(&self) -> Duration {
+        let ticks_per_second = rustix::param::clock_ticks_per_second() as f64;
+        Duration::from_secs_f64(self.start_ticks as f64 / ticks_per_second)
+    }
+
     /// Whether it runs. A zombie does not.
     pub fn alive(&self) -> bool {
         stat(self.pid).is_some_and(|s| s.start_ticks == self.start_ticks && s.state != 'Z')
@@ -82,6 +88,16 @@ impl Process {
             let _ = kill_process(pid, signal);
         }
     }
+}
+
+/// The time since boot, to 10 ms (Linux, proc_uptime(5)).
+pub fn since_boot() -> Duration {
+    let text = std::fs::read_to_string("/proc/uptime").unwrap_or_default();
+    let seconds = text
+        .split_ascii_whitespace()
+        .next()
+        .and_then(|s| s.parse().ok());
+    Duration::from_secs_f64(seconds.unwrap_or_default())
 }
 
 struct Stat {
@@ -129,6 +145,7 @@ mod tests {
     fn an_id_of_another_time_is_another_process() {
         let this = Process::this().unwrap();
         assert!(this.alive());
+        assert!(this.started() <= since_boot() + Duration::from_millis(20));
         let other = Process {
             start_ticks: this.start_ticks + 1,
             ..this

@@ -1,5 +1,8 @@
 //! `e3 bench`: runs a group of benchmarks.
 
+pub mod part;
+mod state;
+
 use crate::commands::chaos;
 use crate::commands::demo::Stage;
 use crate::commands::load;
@@ -8,11 +11,12 @@ use crate::settings::Settings;
 use crate::ui::failure::{Exit, Failure};
 use crate::ui::output::{self, Output, Paint, Table};
 use crate::ui::text::{micros, plural, rate};
-use clap::{Args, ValueEnum};
+use clap::Args;
 use e3_bench::demo::{self, Load, Run};
 use e3_bench::services::{self, ServicesError};
 use e3_bench::{Figure, Report, engine, page};
 use e3_loadgen::LoadReport;
+use part::{BenchGroup, Part};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -20,19 +24,6 @@ use std::time::Duration;
 const SERVICES: u64 = 16;
 /// How to build it.
 const BUILD: &str = "build it with: cargo build --release -p e3-cli -p e3-native";
-
-/// Groups of benchmarks.
-#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
-pub enum BenchGroup {
-    /// Requests on one core: WebAssembly calls, collections, preemption
-    Engine,
-    /// Each service on one core, in WebAssembly and compiled natively
-    Services,
-    /// The thermostat application at the highest rate that this machine sustains
-    Demo,
-    /// Fail-overs, pauses and losses under faults
-    Chaos,
-}
 
 /// `e3 bench`.
 #[derive(Args, Debug, Clone)]
@@ -46,9 +37,15 @@ pub struct Bench {
     /// Length of the longest run of the group chaos, in minutes; the others depend on it
     #[arg(long, value_parser = chaos::minutes, default_value = "60", value_name = "MINUTES")]
     pub minutes: f64,
-    /// Measure only this part of the group chaos
+    /// Measure only this part of the group
     #[arg(long, value_enum, value_name = "PART")]
-    pub only: Option<chaos::bench::Part>,
+    pub only: Option<Part>,
+    /// Migrations and fail-overs of the group state
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    pub rounds: u32,
+    /// Length of each load of the group state in seconds
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=3_600))]
+    pub seconds: u64,
     /// Where modules and profiles come from.
     #[command(flatten)]
     pub sources: Sources,
@@ -57,8 +54,21 @@ pub struct Bench {
     pub output: Output,
 }
 
+impl Bench {
+    /// The parts to measure.
+    pub fn parts(&self) -> Result<Vec<Part>, Failure> {
+        Part::of(self.group, self.only)
+    }
+
+    /// Length of a load.
+    fn length(&self) -> Duration {
+        Duration::from_secs(self.seconds)
+    }
+}
+
 /// `e3 bench`.
 pub fn run(args: &Bench, settings: &Settings) -> Result<(), Failure> {
+    args.parts()?;
     let (group, about, figures) = match args.group {
         BenchGroup::Engine => ("engine", engine::ABOUT, engine::run()),
         BenchGroup::Services => {
@@ -66,9 +76,10 @@ pub fn run(args: &Bench, settings: &Settings) -> Result<(), Failure> {
             ("services", services::ABOUT, figures)
         }
         BenchGroup::Chaos => {
-            let figures = chaos::bench::run(args, settings)?;
+            let figures = chaos::bench::run(args.minutes, &args.parts()?, &args.sources, settings)?;
             ("chaos", e3_bench::chaos::ABOUT, figures)
         }
+        BenchGroup::State => ("state", e3_bench::state::ABOUT, state::run(args, settings)?),
         BenchGroup::Demo => ("demo", demo::ABOUT, demo(&args.sources, settings)?),
     };
     let report = Report::new(group, figures);

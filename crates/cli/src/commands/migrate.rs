@@ -20,6 +20,9 @@ pub struct Migrate {
     /// Target node
     #[arg(long, value_name = "NODE")]
     pub to: String,
+    /// Stop the primary first and copy its state then, instead of copying while it serves
+    #[arg(long)]
+    pub cold: bool,
     /// Maximum wait
     #[arg(long, value_parser = duration, default_value = "60s", value_name = "TIME")]
     pub timeout: Duration,
@@ -47,6 +50,7 @@ pub fn run(args: &Migrate, settings: &Settings) -> Result<(), Failure> {
         .migrate(&MigrateRequest {
             instance: args.instance.clone(),
             to: args.to.clone(),
+            cold: args.cold,
         })?
         .id;
     let spinner = output::spinner(&format!("{} -> {}", args.instance, args.to));

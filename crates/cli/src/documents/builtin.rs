@@ -2,7 +2,9 @@
 
 use crate::documents::files::read_text;
 use crate::ui::failure::{Exit, Failure};
-use e3_model::document::{parse_application, parse_profile, parse_topology};
+use e3_model::document::{
+    API_VERSION, Document, Kind, Metadata, parse_application, parse_profile, parse_topology,
+};
 use e3_model::{Application, Profile, Topology};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -81,6 +83,26 @@ pub struct Text {
     pub text: String,
     /// Directory of the file; None if it is built in.
     pub dir: Option<PathBuf>,
+}
+
+impl Text {
+    /// The same manifest after a change of its application.
+    pub fn with(&self, app: &Application) -> Text {
+        let document = Document {
+            api_version: API_VERSION.to_string(),
+            kind: Kind::Application.name().to_string(),
+            metadata: Metadata {
+                name: app.name.clone(),
+                description: None,
+            },
+            spec: app.spec.clone(),
+        };
+        Text {
+            // JSON is YAML.
+            text: serde_json::to_string(&document).expect("plain data"),
+            ..self.clone()
+        }
+    }
 }
 
 /// The file of this name, else the built-in document.

@@ -117,7 +117,22 @@ impl Script {
 
     /// Begins a move; returns its number.
     pub fn migrate(&mut self, from: NodeId, to: NodeId) -> u64 {
-        match self.ok(Command::Migrate { key: KEY, from, to }) {
+        self.begin_move(from, to, false)
+    }
+
+    /// Begins a cold move; returns its number.
+    pub fn migrate_cold(&mut self, from: NodeId, to: NodeId) -> u64 {
+        self.begin_move(from, to, true)
+    }
+
+    fn begin_move(&mut self, from: NodeId, to: NodeId, cold: bool) -> u64 {
+        let command = Command::Migrate {
+            key: KEY,
+            from,
+            to,
+            cold,
+        };
+        match self.ok(command) {
             Applied::Moving(id) => id,
             other => panic!("{other:?}"),
         }

@@ -265,6 +265,8 @@ impl Worker {
         if is_primary {
             self.outputs.push_back(Output::Stop { key });
         }
+        let state = replica.shard.log.state.clone();
+        self.outputs.push_back(Output::Discard { state });
     }
 
     /// Drops all channel ends of a replica.

@@ -401,6 +401,7 @@ impl Cluster {
                         node.states.remove(&key);
                         node.waiting.retain(|(k, _)| *k != key);
                     }
+                    Output::Discard { .. } => {}
                     Output::Execute { key, invocation } => node.waiting.push((key, invocation)),
                     Output::Journal { number, record } => {
                         self.disks.entry(id).or_default().append(number, record);

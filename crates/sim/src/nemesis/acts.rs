@@ -379,7 +379,13 @@ impl Run<'_> {
             let from = *random.pick(copies);
             let to = NodeId(random.below(u64::from(self.scenario.nodes())) as u16);
             let (key, now) = (*key, self.cluster.now);
-            let command = Command::Migrate { key, from, to };
+            let cold = choice.is_multiple_of(4) && copies.first() == Some(&from);
+            let command = Command::Migrate {
+                key,
+                from,
+                to,
+                cold,
+            };
             if self.controller.execute(now, &command).is_some() {
                 let nodes = copies.iter().map(|n| n.0).chain([to.0]);
                 return Some(nodes.collect());

@@ -8,14 +8,13 @@ use super::probe::{self, Answer};
 use super::processes::Processes;
 use super::schedule::{PRIMARY_OF, Planned};
 use super::{Chaos, prepare, seeds};
-use crate::commands::bench::Bench;
+use crate::commands::bench::part::Part;
 use crate::commands::load::{self, Plan};
 use crate::documents::Sources;
 use crate::limits::{CHAOS_DEADLINE, CHAOS_RATE_RPS_DEFAULT, FAILOVER_MAX, PROBE_BEFORE};
 use crate::settings::Settings;
 use crate::ui::failure::{Exit, Failure};
 use crate::ui::output::{self, Output};
-use clap::ValueEnum;
 use e3_bench::Figure;
 use e3_bench::chaos::{Failovers, Measured, Quiet, Run, figures};
 use e3_model::plan::Role;
@@ -25,6 +24,8 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 const APP: &str = "kvs";
+/// Why there are no faults of the network.
+const NEEDS_ROOT: &str = "they need root";
 /// Fail-overs after each fault in a run of an hour; fewer in a shorter one.
 const ROUNDS: f64 = 20.0;
 const ROUNDS_MIN: u32 = 3;
@@ -44,35 +45,13 @@ const FLOOD_FOR: Duration = Duration::from_secs(5);
 /// Busy loops beside a load that is too high.
 const BUSY_LOOPS: usize = 2;
 
-/// Parts of the group.
-#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Part {
-    /// Fail-overs after each fault
-    Failover,
-    /// Service while the controller is away
-    Controller,
-    /// False fail-overs under load
-    Load,
-    /// Losses in a long run with all faults
-    Run,
-    /// Random scenarios of the simulator
-    Seeds,
-    /// Deliberate faults that the simulator's checks find
-    Deliberate,
-}
-
-impl Part {
-    fn needs_cluster(self) -> bool {
-        !matches!(self, Part::Seeds | Part::Deliberate)
-    }
-}
-
 /// Measures all parts, or one; each on a cluster of its own.
-pub fn run(args: &Bench, settings: &Settings) -> Result<Vec<Figure>, Failure> {
-    let (minutes, sources) = (args.minutes, &args.sources);
-    let parts = Part::value_variants().iter().copied();
-    let parts = parts.filter(|p| args.only.is_none_or(|only| only == *p));
-    let parts: Vec<Part> = parts.collect();
+pub fn run(
+    minutes: f64,
+    parts: &[Part],
+    sources: &Sources,
+    settings: &Settings,
+) -> Result<Vec<Figure>, Failure> {
     // Rather than after hours.
     if parts.contains(&Part::Seeds) {
         seeds::nemesis()?;
@@ -81,7 +60,8 @@ pub fn run(args: &Bench, settings: &Settings) -> Result<Vec<Figure>, Failure> {
         seeds::deliberate_faults()?;
     }
     let is_root = rustix::process::geteuid().is_root();
-    if is_root && args.only.is_none_or(Part::needs_cluster) {
+    let needs_no_cluster = |p: &Part| matches!(p, Part::Seeds | Part::Deliberate);
+    if is_root && !parts.iter().all(needs_no_cluster) {
         network::enter()?;
     }
     let stage = || Stage::start(is_root, sources, settings);
@@ -91,15 +71,13 @@ pub fn run(args: &Bench, settings: &Settings) -> Result<Vec<Figure>, Failure> {
             Part::Failover => {
                 let rounds = (minutes / 60.0 * ROUNDS) as u32;
                 let rounds = rounds.clamp(ROUNDS_MIN, ROUNDS as u32);
-                let stage = stage()?;
-                for fault in FAILOVERS {
-                    if fault.needs_network() && !is_root {
-                        let missing = "one-way and cut-peers were not tried: they need root";
-                        measured.missing = Some(missing.into());
-                        continue;
-                    }
-                    measured.failovers.push(stage.failovers(fault, rounds)?);
-                }
+                let has_network = if is_root {
+                    Ok(())
+                } else {
+                    Err(NEEDS_ROOT.into())
+                };
+                let (failovers, missing) = failovers(rounds, has_network, sources, settings)?;
+                (measured.failovers, measured.missing) = (failovers, missing);
             }
             Part::Controller => {
                 let stage = stage()?;
@@ -111,9 +89,40 @@ pub fn run(args: &Bench, settings: &Settings) -> Result<Vec<Figure>, Failure> {
             Part::Seeds => measured.seeds = Some(seeds::seeds(minutes)?),
             Part::Deliberate => measured.deliberate = Some(seeds::deliberate()?),
             Part::Run => measured.run = Some(long_run(minutes, is_root, sources, settings)?),
+            // Of the group state.
+            _ => {}
         }
     }
     Ok(figures(&measured))
+}
+
+/// Runs this program again in a network namespace of its own, for faults of the network; or says why
+/// there can be none.
+pub fn enter_network() -> Result<(), String> {
+    if !rustix::process::geteuid().is_root() {
+        return Err(NEEDS_ROOT.into());
+    }
+    network::enter().map_err(|e| e.message)
+}
+
+/// So many fail-overs after each fault, on a cluster of its own; and which faults were not tried.
+pub fn failovers(
+    rounds: u32,
+    has_network: Result<(), String>,
+    sources: &Sources,
+    settings: &Settings,
+) -> Result<(Vec<Failovers>, Option<String>), Failure> {
+    let stage = Stage::start(has_network.is_ok(), sources, settings)?;
+    let why = has_network.err();
+    let mut measured = Vec::new();
+    for fault in FAILOVERS {
+        if fault.needs_network() && why.is_some() {
+            continue;
+        }
+        measured.push(stage.failovers(fault, rounds)?);
+    }
+    let missing = why.map(|why| format!("one-way and cut-peers were not tried: {why}"));
+    Ok((measured, missing))
 }
 
 /// A cluster with the application.

@@ -245,6 +245,7 @@ impl Injector {
         let request = MigrateRequest {
             instance: shard.into(),
             to: to.into(),
+            cold: false,
         };
         let client = self.client.with_timeout(CHAOS_API_TIMEOUT);
         client.migrate(&request).map(drop)

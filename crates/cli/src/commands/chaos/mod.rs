@@ -6,7 +6,7 @@ mod fault;
 mod history;
 mod inject;
 mod network;
-mod own;
+pub mod own;
 mod probe;
 mod processes;
 mod relay;

@@ -7,11 +7,12 @@ use crate::cluster::state_dir::StateDir;
 use crate::cluster::stop::stop;
 use crate::commands::deploy;
 use crate::documents::Sources;
-use crate::documents::builtin;
+use crate::documents::builtin::{self, Text};
 use crate::limits::DEPLOY_TIMEOUT;
 use crate::settings::Settings;
 use crate::ui::failure::{Exit, Failure};
 use crate::ui::output;
+use e3_model::Application;
 use e3_model::application::Durability;
 
 /// A cluster, removed when it is dropped.
@@ -27,13 +28,24 @@ impl Own {
     /// Starts it and deploys the application of a manifest.
     pub fn start(manifest: &str, sources: &Sources, settings: &Settings) -> Result<Own, Failure> {
         let (text, app) = builtin::application(manifest)?;
-        let request = deploy::request(&text, &app, sources, settings)?;
+        Own::with(&text, &app, None, sources, settings)
+    }
+
+    /// Starts it with this topology, or else the default one, and deploys this application.
+    pub fn with(
+        text: &Text,
+        app: &Application,
+        topology: Option<&str>,
+        sources: &Sources,
+        settings: &Settings,
+    ) -> Result<Own, Failure> {
+        let request = deploy::request(text, app, sources, settings)?;
         let dir = tempfile::Builder::new()
             .prefix("e3-chaos-")
             .tempdir()
             .map_err(|e| Failure::new(Exit::Unexpected, format!("temporary directory: {e}")))?;
         let state = StateDir::new(dir.path());
-        let start = Start::prepare(&state, None, 0)?;
+        let start = Start::prepare(&state, topology, 0)?;
         state.set_durability(Durability::Memory)?;
         output::say(&format!("starting a cluster in {}", dir.path().display()));
         let cluster = start.in_background(false, Lifetime::ThisProcess)?;

@@ -25,7 +25,6 @@ use e3_loadgen::LoadReport;
 use e3_model::Application;
 use e3_model::api::{AppView, DeployRequest, InstanceView};
 use e3_model::application::Durability;
-use e3_model::document::{API_VERSION, Document, Kind, Metadata};
 use model::{Modelled, Subject};
 use serde::Serialize;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -282,18 +281,8 @@ impl Stage {
             service.shards *= shards_factor;
         }
         let instances = app.instances() as usize;
-        let document = Document {
-            api_version: API_VERSION.to_string(),
-            kind: Kind::Application.name().to_string(),
-            metadata: Metadata {
-                name: app.name,
-                description: None,
-            },
-            spec: app.spec,
-        };
         let mut request = self.request.clone();
-        // JSON is YAML.
-        request.manifest = serde_json::to_string(&document).expect("plain data");
+        request.manifest = self.text.with(&app).text;
         self.deploy(&request)?;
         Ok(instances)
     }

@@ -105,6 +105,14 @@ fn traffic(n: &NodeView) -> Vec<(&'static str, String)> {
             ),
         ),
         ("Dropped", list(dropped)),
+        (
+            "Journal",
+            format!(
+                "{} records written with {} waits for the disk",
+                count(n.journal_records),
+                count(n.journal_syncs)
+            ),
+        ),
     ]
 }
 
