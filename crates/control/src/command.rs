@@ -64,6 +64,16 @@ pub enum Command {
         /// The shard.
         key: ShardKey,
     },
+    /// Take a node out of service: its replicas move elsewhere, and it gets no new ones.
+    Drain {
+        /// The node.
+        node: NodeId,
+    },
+    /// Take a drained node back into service.
+    Resume {
+        /// The node.
+        node: NodeId,
+    },
     /// A node's process joins.
     Join {
         /// What it says of itself.

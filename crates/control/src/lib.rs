@@ -8,18 +8,21 @@
 mod command;
 pub mod deliberate;
 mod deploy;
+mod drain;
 mod failover;
 mod leaving;
 pub mod limits;
 mod membership;
 mod migration;
 mod reach;
+mod returned;
 mod state;
 mod update;
 mod validate;
 mod view;
 
 pub use command::{Applied, Command, CommandError, Genesis};
+pub use drain::{Stays, Undrained};
 pub use membership::Membership;
 pub use migration::{Cancelled, Migration, MoveOutcome, Moved, Phase};
 pub use state::{AppState, Control, Loss, Member, Placed};

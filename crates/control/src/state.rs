@@ -25,6 +25,15 @@ pub struct Control {
     pub members: BTreeMap<NodeId, Member>,
     /// Applications.
     pub apps: BTreeMap<AppId, AppState>,
+    /// Nodes that an operator has taken out of service.
+    #[serde(default)]
+    pub drained: BTreeSet<NodeId>,
+    /// Nodes that came back, each with the moves that may still go there. See `returned.rs`.
+    #[serde(default)]
+    pub(crate) returned: BTreeMap<NodeId, u16>,
+    /// Shards whose last move stalled: they are moved again when a node comes or an operator asks.
+    #[serde(default)]
+    pub(crate) stalled: BTreeSet<ShardKey>,
     pub(crate) next_app: u16,
     next_move: u64,
     /// The latest time in a command.
@@ -151,6 +160,9 @@ impl Control {
             topology,
             members: BTreeMap::new(),
             apps: BTreeMap::new(),
+            drained: BTreeSet::new(),
+            returned: BTreeMap::new(),
+            stalled: BTreeSet::new(),
             next_app: 1,
             next_move: 1,
             now: Timestamp::ZERO,
@@ -179,6 +191,8 @@ impl Control {
             Command::Started { app, code_version } => self.started(*app, *code_version),
             Command::Migrate { key, from, to } => self.migrate(*key, *from, *to)?,
             Command::Cancel { key } => self.cancel(*key)?,
+            Command::Drain { node } => self.drain(*node)?,
+            Command::Resume { node } => self.resume(*node)?,
             Command::Join { hello, at } => self.join(hello, *at)?,
             Command::Lose { nodes, at } => self.lose(nodes, *at),
             Command::Exit {
@@ -201,6 +215,8 @@ impl Control {
             Command::Event(event) => self.on_event(*event),
         };
         if applied != Applied::Nothing {
+            self.move_drained();
+            self.move_back();
             self.version += 1;
         }
         Ok(applied)
@@ -243,6 +259,7 @@ impl Control {
         let mut cluster = Cluster::new(&self.topology);
         for node in self.topology.nodes() {
             cluster.set_member(node.id, self.is_up(node.id));
+            cluster.set_drained(node.id, self.drained.contains(&node.id));
         }
         for app in self.apps.values() {
             let request = Request::new(&app.plan.app, &app.profiles);
