@@ -259,6 +259,7 @@ impl Control {
             for at in 0..shards {
                 self.restart_orphan(id, at, &ways);
                 self.add_missing_backup(id, at, &ways);
+                self.remove_extra_backups(id, at);
             }
         }
     }

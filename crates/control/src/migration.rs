@@ -77,6 +77,8 @@ pub enum Cancelled {
     Stalled,
     /// The target node was taken out of service.
     Drained,
+    /// The service was scaled to fewer copies.
+    Scaled,
 }
 
 impl AppState {

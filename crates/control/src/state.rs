@@ -4,7 +4,8 @@ use crate::command::{Applied, Command, CommandError};
 use crate::deliberate::{self, Fault};
 use crate::limits::LOSSES_MAX;
 use crate::migration::{Migration, Moved};
-use e3_model::plan::{AppPlan, NodePlan, Peer, Role, ShardPlan};
+use crate::update::RolledBack;
+use e3_model::plan::{AppPlan, NodePlan, Peer, Release, Role, ShardPlan};
 use e3_model::{
     Address, AppId, NodeId, Profile, ServiceId, ShardId, ShardKey, Timestamp, Topology,
 };
@@ -67,6 +68,19 @@ pub struct AppState {
     /// Whether its version has started at every primary.
     #[serde(default)]
     pub has_started: bool,
+    /// The versions that ran before the last one that started, the oldest first, at most
+    /// [`crate::limits::RELEASES_MAX`].
+    #[serde(default)]
+    pub history: VecDeque<Release>,
+    /// Whether its version is an earlier one that was deployed again: then what it replaced is not kept.
+    #[serde(default)]
+    pub(crate) is_rollback: bool,
+    /// The rollbacks, the oldest first, at most [`crate::limits::ROLLBACKS_MAX`].
+    #[serde(default)]
+    pub rollbacks: VecDeque<RolledBack>,
+    /// By service that was scaled: how many replicas the manifest says.
+    #[serde(default)]
+    pub scaled: BTreeMap<ServiceId, u16>,
     /// The profiles of its services.
     pub profiles: BTreeMap<String, Profile>,
     /// Why each instance was placed where it was at deployment.
@@ -117,6 +131,10 @@ impl AppState {
         AppState {
             plan,
             has_started: false,
+            history: VecDeque::new(),
+            is_rollback: false,
+            rollbacks: VecDeque::new(),
+            scaled: BTreeMap::new(),
             profiles,
             placed,
             migrations: Vec::new(),
@@ -191,6 +209,17 @@ impl Control {
             Command::Started { app, code_version } => self.started(*app, *code_version),
             Command::Migrate { key, from, to } => self.migrate(*key, *from, *to)?,
             Command::Cancel { key } => self.cancel(*key)?,
+            Command::Scale {
+                app,
+                service,
+                replicas,
+            } => self.scale(*app, *service, *replicas)?,
+            Command::Rollback {
+                app,
+                code_version,
+                why,
+                at,
+            } => self.rollback(*app, *code_version, why.as_deref(), *at)?,
             Command::Drain { node } => self.drain(*node)?,
             Command::Resume { node } => self.resume(*node)?,
             Command::Join { hello, at } => self.join(hello, *at)?,

@@ -50,7 +50,7 @@ impl Control {
         let extra = usize::from(moving.is_some());
         let replicas = 1 + staying.len();
         assert!(
-            replicas <= usize::from(service.replicas) + extra,
+            waits || replicas <= usize::from(service.replicas) + extra,
             "{key}: {replicas} replicas"
         );
         assert!(!s.leaving.contains(&s.primary), "{key}: its primary leaves");
