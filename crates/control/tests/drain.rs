@@ -158,8 +158,10 @@ fn a_shard_whose_move_stalled_is_moved_again_when_nodes_change() {
 
 #[test]
 fn placement_comes_back_to_a_node_that_returned_and_comes_to_rest() {
-    // The pinned source makes its neighbours prefer its node.
-    let pinned = APP.replacen("stateful: true\n", "stateful: true\n      pin: {kind: host}\n", 1);
+    // The second service stands on the SmartNIC beside the first.
+    let pinned = APP
+        .replacen("replicas: 2\n", "replicas: 2\n      pin: {kind: host}\n", 1)
+        .replacen("shards: 2\n", "shards: 2\n      pin: {kind: smartnic}\n", 1);
     let mut s = Script::all();
     s.deploy_manifest(&pinned).unwrap();
     s.fill();

@@ -8,6 +8,7 @@ use axum::http::StatusCode;
 use e3_control::limits::PROGRESS_TIMEOUT;
 use e3_control::{
     AppState, Cancelled, Command, CommandError, Loss, Migration, MoveOutcome, Moved, Phase,
+    RolledBack,
 };
 use e3_http::Refusal;
 use e3_model::api::*;
@@ -66,6 +67,8 @@ impl Core {
                 cores: n.node.cores,
                 memory: n.node.memory,
                 up,
+                drained: self.control.drained.contains(&n.id),
+                undrained: self.undrained(n.id),
                 incarnation,
                 address: member.filter(|_| up).map(|m| address(m.address)),
                 url: member.filter(|_| up).map(|m| url(m.address)),
@@ -278,6 +281,8 @@ impl Core {
             name: app.name.clone(),
             id: id.0,
             code_version: state.plan.code_version,
+            earlier_version: state.earlier().map(|r| r.code_version),
+            rollbacks: state.rollbacks.iter().map(rollback_view).collect(),
             instances: app.instances(),
             instances_ready: ready,
             ready: is_ready,
@@ -360,6 +365,7 @@ impl Core {
                 name: s.name.clone(),
                 shards: s.shards,
                 replicas: s.replicas,
+                replicas_in_manifest: state.scaled.get(&id).copied(),
                 stateful: s.stateful,
                 on_disk: s.is_on_disk(),
                 nodes: BTreeMap::new(),
@@ -405,6 +411,8 @@ impl Core {
                     Cancelled::TargetLost => format!("node {to} was lost"),
                     Cancelled::SourceLost => format!("node {from} was lost"),
                     Cancelled::PrimaryLost => "the node of the primary was lost".to_string(),
+                    Cancelled::Drained => format!("node {to} was drained"),
+                    Cancelled::Scaled => "the service was scaled to fewer replicas".to_string(),
                     Cancelled::Stalled => {
                         let limit = PROGRESS_TIMEOUT.as_secs_f64();
                         format!("it made no progress for {limit} s")
@@ -475,6 +483,16 @@ impl Core {
         let to = topology.node_named(&q.to).map(|n| n.id);
         let to = to.ok_or_else(|| no_node(topology, &q.to))?;
         Ok(Command::Migrate { key, from, to })
+    }
+}
+
+fn rollback_view(r: &RolledBack) -> RollbackView {
+    RollbackView {
+        from: r.from,
+        to: r.to,
+        code_version: r.code_version,
+        why: r.why.clone(),
+        at_unix_ms: r.at.since(Timestamp::ZERO).as_millis(),
     }
 }
 

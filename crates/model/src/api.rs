@@ -50,6 +50,12 @@ pub struct NodeView {
     pub memory: Bytes,
     /// Takes part now.
     pub up: bool,
+    /// An operator has taken it out of service: its replicas move elsewhere, and it gets no new ones.
+    #[serde(default)]
+    pub drained: bool,
+    /// The replicas that are still there although it is drained.
+    #[serde(default)]
+    pub undrained: Vec<UndrainedView>,
     /// Number of its process.
     pub incarnation: u32,
     /// Where its data path listens.
@@ -89,6 +95,18 @@ pub struct NodeView {
     /// Energy since the controller started, if there is a power model of its server.
     #[serde(default)]
     pub energy: Option<NodeEnergyView>,
+}
+
+/// A replica that is still on a drained node.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct UndrainedView {
+    /// `app/service/shard`.
+    pub instance: String,
+    /// Whether it cannot leave until something else changes.
+    pub blocked: bool,
+    /// Why it is still there, in one line.
+    pub why: String,
 }
 
 /// Energy of a node.
@@ -133,6 +151,12 @@ pub struct AppView {
     pub id: u16,
     /// Version of manifest and code.
     pub code_version: u32,
+    /// The version that a rollback would deploy again, if one is kept.
+    #[serde(default)]
+    pub earlier_version: Option<u32>,
+    /// Rollbacks, the oldest first, at most 16.
+    #[serde(default)]
+    pub rollbacks: Vec<RollbackView>,
     /// Instances that should run.
     pub instances: u32,
     /// Instances that run and are up to date.
@@ -175,6 +199,23 @@ pub struct AppView {
     pub moves: Vec<MigrationView>,
 }
 
+/// An earlier version of an application was deployed again.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RollbackView {
+    /// The version that was left.
+    pub from: u32,
+    /// The version that was deployed again.
+    pub to: u32,
+    /// Its new number.
+    pub code_version: u32,
+    /// Why the controller did it by itself; none if an operator asked for it.
+    #[serde(default)]
+    pub why: Option<String>,
+    /// When, in milliseconds since the Unix epoch.
+    pub at_unix_ms: u64,
+}
+
 /// A shard whose only copies are on silent nodes.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -207,6 +248,9 @@ pub struct ServiceView {
     pub shards: u16,
     /// Copies of each shard.
     pub replicas: u16,
+    /// What the manifest says of that, if the service was scaled since.
+    #[serde(default)]
+    pub replicas_in_manifest: Option<u16>,
     /// Whether it has collections.
     #[serde(default)]
     pub stateful: bool,
@@ -409,6 +453,72 @@ pub struct MigrateResponse {
 pub struct ForgetRequest {
     /// `app/service/shard`.
     pub shard: String,
+}
+
+/// `POST /v1/drain` and `POST /v1/resume`.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct DrainRequest {
+    /// The node.
+    pub node: String,
+}
+
+/// Answer to `POST /v1/drain` and `POST /v1/resume`.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DrainResponse {
+    /// The node.
+    pub node: String,
+    /// Whether it is drained now. Its replicas may still be there.
+    pub drained: bool,
+    /// False if it was so already.
+    pub changed: bool,
+}
+
+/// `POST /v1/scale`.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ScaleRequest {
+    /// `app/service`.
+    pub service: String,
+    /// Copies of each shard.
+    pub replicas: u16,
+}
+
+/// Answer to `POST /v1/scale`. The copies are added and removed in the background.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ScaleResponse {
+    /// `app/service`.
+    pub service: String,
+    /// Copies of each shard from now on.
+    pub replicas: u16,
+    /// Copies of each shard before.
+    pub replicas_before: u16,
+    /// What the manifest says, which holds again from the next deployment on.
+    pub replicas_in_manifest: u16,
+}
+
+/// `POST /v1/rollback`.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct RollbackRequest {
+    /// The application.
+    pub app: String,
+}
+
+/// Answer to `POST /v1/rollback`.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RollbackResponse {
+    /// The application.
+    pub app: String,
+    /// The version that was left.
+    pub from: u32,
+    /// The version that is deployed again.
+    pub to: u32,
+    /// Its new number.
+    pub code_version: u32,
 }
 
 /// `POST /v1/nodes/exited`: whoever started a node's process tells that it has ended.
