@@ -66,6 +66,7 @@ struct Watch {
     before: Attempts,
     /// What had been attempted when this version was first seen, then when it had started.
     begin: Attempts,
+    /// Since when it could have started: it is deployed, and all primaries are up.
     since: Timestamp,
     /// Since when it has failed to start without a gap.
     failing: Option<Timestamp>,
@@ -149,8 +150,12 @@ impl Watch {
     fn does_not_start(&mut self, now: Timestamp, seen: &Seen, is_up: bool) -> Option<String> {
         let Some(error) = &seen.error else {
             self.failing = None;
+            if !is_up {
+                // Nothing starts without its node; the time counts from when that is back.
+                self.since = now;
+            }
             let limit = START_TIME_MAX;
-            return (is_up && now > self.since + limit).then(|| {
+            return (now > self.since + limit).then(|| {
                 let seconds = limit.as_secs();
                 format!("it has not started at every primary within {seconds} s")
             });

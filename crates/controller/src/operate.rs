@@ -8,7 +8,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::extract::rejection::JsonRejection;
 use axum::http::StatusCode;
-use e3_control::{Applied, Command, CommandError, Seen, Stays, Undrained};
+use e3_control::{Applied, Command, CommandError, RolledBack, Seen, Stays, Undrained};
 use e3_http::Refusal;
 use e3_model::api::*;
 use e3_model::{AppId, NodeId, ServiceId, Timestamp};
@@ -243,5 +243,16 @@ impl Core {
             blocked,
             why,
         }
+    }
+}
+
+/// A rollback as the API shows it.
+pub(crate) fn rollback_view(r: &RolledBack) -> RollbackView {
+    RollbackView {
+        from: r.from,
+        to: r.to,
+        code_version: r.code_version,
+        why: r.why.clone(),
+        at_unix_ms: r.at.since(Timestamp::ZERO).as_millis(),
     }
 }

@@ -2,13 +2,13 @@
 
 use crate::core::Core;
 use crate::counters::{Totals, add};
+use crate::operate::rollback_view;
 use crate::refusal::no_node;
 use crate::status::health;
 use axum::http::StatusCode;
 use e3_control::limits::PROGRESS_TIMEOUT;
 use e3_control::{
     AppState, Cancelled, Command, CommandError, Loss, Migration, MoveOutcome, Moved, Phase,
-    RolledBack,
 };
 use e3_http::Refusal;
 use e3_model::api::*;
@@ -483,16 +483,6 @@ impl Core {
         let to = topology.node_named(&q.to).map(|n| n.id);
         let to = to.ok_or_else(|| no_node(topology, &q.to))?;
         Ok(Command::Migrate { key, from, to })
-    }
-}
-
-fn rollback_view(r: &RolledBack) -> RollbackView {
-    RollbackView {
-        from: r.from,
-        to: r.to,
-        code_version: r.code_version,
-        why: r.why.clone(),
-        at_unix_ms: r.at.since(Timestamp::ZERO).as_millis(),
     }
 }
 
