@@ -53,7 +53,7 @@ fn nodes_leave_and_services_grow_while_they_serve() {
 
     // With every server but one drained, the rest cannot leave: it stays, and says why.
     for node in ["s2-host", "s2-nic0", "s3-host"] {
-        e3.good(&["node", "drain", node, "--no-wait"]);
+        e3.good(&["node", "drain", node]);
     }
     let failed = e3.run(&["node", "drain", "s3-nic0"]);
     assert_eq!(failed.code, 5, "{failed:?}");
@@ -63,6 +63,8 @@ fn nodes_leave_and_services_grow_while_they_serve() {
     );
     let text = e3.good(&["describe", "node", "s3-nic0"]);
     assert!(text.contains("Left to drain"), "{text}");
+    let said = e3.good(&["node", "drain", "s3-nic0", "--no-wait"]);
+    assert!(said.contains("s3-nic0 is being drained: "), "{said}");
     for (arguments, code) in [
         (&["node", "drain", "s9"][..], 3),
         (&["scale", "chain", "--replicas", "2"], 2),

@@ -1,5 +1,5 @@
 //! Whether a new version of an application is any good. Soft state beside the log: it is lost with the
-//! process, and then the version is watched anew.
+//! process, and then the version is watched again.
 //!
 //! The controller goes back by itself from a version that does not start, and from one that fails most
 //! of its requests right after it started where the one before did not. Never from a version that it

@@ -24,7 +24,7 @@ fn moves(s: &Script) -> usize {
     s.control.apps[&AppId(1)].migrations.len()
 }
 
-/// Every shard has its primary and one complete backup, and nothing is under way.
+/// Every shard has its primary and one complete backup, and nothing is in flight.
 fn is_whole(s: &Script) -> bool {
     let whole =
         |p: &ShardPlan| p.backups.len() == 1 && p.joining.is_empty() && p.leaving.is_empty();
