@@ -60,6 +60,10 @@ impl Control {
             moving.is_none_or(at_both_ends),
             "{key}: migrates between nodes without a replica"
         );
+        assert!(
+            moving.is_none_or(|m| !self.drained.contains(&m.to)),
+            "{key}: moves to a drained node"
+        );
         let freezing = moving.is_some_and(Migration::is_freezing);
         assert_eq!(s.frozen, freezing, "{key}: frozen");
     }

@@ -202,7 +202,7 @@ impl Placement {
 pub enum PlaceError {
     /// No node is allowed.
     #[error(
-        "service {service:?}: none of {nodes} nodes can run it; a node must be up, and match its pin"
+        "service {service:?}: none of {nodes} nodes can run it; a node must be up, in service, and match its pin"
     )]
     NoNode {
         /// Service.

@@ -250,7 +250,7 @@ fn too_few_fault_domains_is_an_error() {
         .unwrap_err();
     assert_eq!(
         error.to_string(),
-        "service \"apigw\": none of 6 nodes can run it; a node must be up, and match its pin"
+        "service \"apigw\": none of 6 nodes can run it; a node must be up, in service, and match its pin"
     );
 }
 
