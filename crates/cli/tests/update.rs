@@ -48,6 +48,13 @@ fn code_version(e3: &E3) -> u64 {
     app["codeVersion"].as_u64().unwrap()
 }
 
+/// Whether the application has gone back to the second version that ran, under this number, and that
+/// has started everywhere: then the first that ran is the one before it.
+fn has_started(e3: &E3, version: u64) -> bool {
+    let app = e3.json(&["describe", "app", "router"]);
+    app["codeVersion"] == version && app["earlierVersion"] == 2
+}
+
 #[test]
 fn an_application_changes_while_it_serves() {
     let Some(e3) = E3::with_services() else {
@@ -120,30 +127,47 @@ fn an_application_changes_while_it_serves() {
     );
     assert_eq!(code_version(&e3), 3);
 
-    // A version that does not start is reported, and the old one goes on.
+    // A version that does not start is reported, and the old one goes on, also at a new primary.
     e3.file("router.yaml", &APP.replace("203.0.113.8", "nowhere"));
-    let failed = e3.run(&short);
-    assert_eq!(failed.code, 7, "{}", failed.err);
-    assert!(
-        failed
-            .err
-            .contains("version 4 does not start, version 3 stays"),
-        "{}",
-        failed.err
-    );
-    assert_eq!(both(&e3), ["198.51.100.7"; 4]);
-    // A new primary runs the old one too.
-    kill(&e3, &primary(&e3, "router/natv4/0"));
-    kill(&e3, &primary(&e3, "router/natv4/1"));
-    assert_eq!(both(&e3), ["198.51.100.7"; 4]);
-    e3.until("the new primaries refuse the new version", |e3| {
+    e3.good(&["deploy", &manifest]);
+    e3.until("the version does not start", |e3| {
         let app = e3.json(&["describe", "app", "router"]);
         let problems = app.to_string();
         problems.contains("version 4 does not start, version 3 stays")
     });
+    assert_eq!(both(&e3), ["198.51.100.7"; 4]);
+    kill(&e3, &primary(&e3, "router/natv4/0"));
+    kill(&e3, &primary(&e3, "router/natv4/1"));
+    assert_eq!(both(&e3), ["198.51.100.7"; 4]);
+    // The controller goes back by itself.
+    e3.until("it is rolled back", |e3| has_started(e3, 5));
+    assert_eq!(both(&e3), ["198.51.100.7"; 4]);
+    // Who waits for such a version is told.
+    let failed = e3.run(&deploy);
+    assert_eq!(failed.code, 5, "{}", failed.err);
+    assert!(
+        failed.err.contains(
+            "version 6 of router was rolled back to version 5, which is now version 7: \
+             router/natv4/"
+        ) && failed.err.contains("nowhere"),
+        "{}",
+        failed.err
+    );
+    let text = e3.good(&["describe", "app", "router"]);
+    assert!(text.contains("rolled back from version 6 to 5"), "{text}");
+    e3.until("the old one runs again", |e3| has_started(e3, 7));
     e3.file("router.yaml", APP);
-    assert!(e3.good(&deploy).contains("to version 5"));
+    assert!(e3.good(&deploy).contains("to version 8"));
     assert_eq!(both(&e3), ["198.51.100.2"; 4]);
+    // An operator goes back; the table of then is routed by again.
+    let said = e3.good(&["rollback", "router", "--wait"]);
+    assert!(
+        said.contains("rolled back router from version 8 to version 7, which is now version 9"),
+        "{said}"
+    );
+    assert_eq!(both(&e3), ["198.51.100.7"; 4]);
+    let refused = e3.run(&["rollback", "nobody"]);
+    assert_eq!(refused.code, 3, "{}", refused.err);
 }
 
 const PLAIN: &str = "\

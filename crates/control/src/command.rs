@@ -1,8 +1,9 @@
 //! The commands that change the controller's state. They are logged; replaying them gives the same state.
 
+use e3_model::limits::REPLICAS_MAX;
 use e3_model::plan::{NodeEvent, NodeHello, NodeWelcome};
-use e3_model::{AppId, Application, NodeId, Profile, ShardKey, Timestamp, Topology};
-use e3_placement::{AdmitError, Misfit};
+use e3_model::{AppId, Application, NodeId, Profile, ServiceId, ShardKey, Timestamp, Topology};
+use e3_placement::{AdmitError, Misfit, PlaceError};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -66,6 +67,36 @@ pub enum Command {
     Cancel {
         /// The shard.
         key: ShardKey,
+    },
+    /// Take a node out of service: its replicas move elsewhere, and it gets no new ones.
+    Drain {
+        /// The node.
+        node: NodeId,
+    },
+    /// Take a drained node back into service.
+    Resume {
+        /// The node.
+        node: NodeId,
+    },
+    /// Change how many copies each shard of a stateful service has.
+    Scale {
+        /// The application.
+        app: AppId,
+        /// The service.
+        service: ServiceId,
+        /// The number of copies.
+        replicas: u16,
+    },
+    /// Deploy the version before the running one again, as a new version.
+    Rollback {
+        /// The application.
+        app: AppId,
+        /// The version that is left. Another one has come since if the application has another.
+        code_version: u32,
+        /// Why the controller rolls back by itself; none if an operator asks for it.
+        why: Option<String>,
+        /// When.
+        at: Timestamp,
     },
     /// A node's process joins.
     Join {
@@ -153,6 +184,33 @@ pub enum CommandError {
     /// All version numbers of the application are used.
     #[error("application {0:?} has been changed {max} times; delete it first", max = u32::MAX)]
     NoVersion(String),
+    /// No version has run before the present one.
+    #[error("application {0:?} has no earlier version that ran")]
+    NoEarlier(String),
+    /// No such service.
+    #[error("application {app:?} has no service {service:?}; it has {}", known.join(", "))]
+    NoService {
+        /// The application.
+        app: String,
+        /// The name that was given.
+        service: String,
+        /// The names of its services.
+        known: Vec<String>,
+    },
+    /// A service without state has one copy of each shard.
+    #[error("service {0:?} is stateless: it has no copies to add or remove")]
+    Stateless(String),
+    /// A number of copies that no service may have.
+    #[error("service {service:?}: replicas is {replicas}, must be 1..={max}", max = REPLICAS_MAX)]
+    Replicas {
+        /// The service.
+        service: String,
+        /// The number that was given.
+        replicas: u16,
+    },
+    /// Too few servers for the copies.
+    #[error(transparent)]
+    Place(#[from] PlaceError),
     /// Too many applications.
     #[error("there are {0} applications, must be at most {max}", max = crate::limits::APPS_MAX)]
     TooManyApps(usize),

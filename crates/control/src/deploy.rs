@@ -26,7 +26,11 @@ impl Control {
     ) -> Result<Applied, CommandError> {
         if let Some(id) = self.app_named(&app.name) {
             let state = self.apps.get_mut(&id).expect("found by its name");
-            return update(state, app, modules, assets);
+            let applied = update(state, app, modules, assets)?;
+            if applied != Applied::Nothing {
+                self.settle_scale(id);
+            }
+            return Ok(applied);
         }
         if self.apps.len() >= APPS_MAX {
             return Err(CommandError::TooManyApps(self.apps.len()));

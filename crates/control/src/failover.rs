@@ -67,6 +67,13 @@ impl Control {
         for other in self.members.values_mut() {
             other.unreachable.remove(&id);
         }
+        if self
+            .members
+            .get(&id)
+            .is_none_or(|m| !m.up || m.incarnation != incarnation)
+        {
+            self.note_return(id);
+        }
         self.members.insert(id, member);
         self.settle_all();
         Ok(Applied::Joined(NodeWelcome {
@@ -118,6 +125,7 @@ impl Control {
             return Applied::Nothing;
         }
         self.now = self.now.max(at);
+        self.note_return(node);
         self.settle_all();
         Applied::Changed
     }
@@ -156,7 +164,7 @@ impl Control {
     }
 
     /// The ways between the nodes that are heard.
-    fn ways(&self) -> Ways {
+    pub(crate) fn ways(&self) -> Ways {
         let members = self.members.iter();
         let up = members.clone().filter(|(_, m)| m.up).map(|(n, _)| *n);
         let said = members.map(|(n, m)| (*n, m.unreachable.clone()));
@@ -251,12 +259,13 @@ impl Control {
             for at in 0..shards {
                 self.restart_orphan(id, at, &ways);
                 self.add_missing_backup(id, at, &ways);
+                self.remove_extra_backups(id, at);
             }
         }
     }
 
     /// Leaves nodes out of a placement.
-    fn leave_out(&self, cluster: &mut Cluster, off: impl Fn(NodeId) -> bool) {
+    pub(crate) fn leave_out(&self, cluster: &mut Cluster, off: impl Fn(NodeId) -> bool) {
         for node in self.topology.nodes().filter(|n| off(n.id)) {
             cluster.set_member(node.id, false);
         }
@@ -292,7 +301,14 @@ impl Control {
         let parents = self.primaries_of_parent(id, &request, shard.service);
         let mut cluster = self.resources();
         self.leave_out(&mut cluster, |n| ways.is_isolated(n));
-        let found = pick_primary(&request, &cluster, shard.service, shard.shard, &parents);
+        let found = pick_primary(
+            &request,
+            &cluster,
+            shard.service,
+            shard.shard,
+            &parents,
+            &[],
+        );
         let Ok(decision) = found else { return };
         let app = self.apps.get_mut(&id).expect("just seen");
         let shard = &mut app.plan.shards[at];
@@ -303,7 +319,7 @@ impl Control {
     }
 
     /// Primaries of the first service that sends to this one.
-    fn primaries_of_parent(
+    pub(crate) fn primaries_of_parent(
         &self,
         id: AppId,
         request: &Request<'_>,

@@ -8,18 +8,25 @@
 mod command;
 pub mod deliberate;
 mod deploy;
+mod drain;
 mod failover;
 mod leaving;
 pub mod limits;
 mod membership;
 mod migration;
+mod probation;
 mod reach;
+mod returned;
+mod scale;
 mod state;
 mod update;
 mod validate;
 mod view;
 
 pub use command::{Applied, Command, CommandError, Genesis};
+pub use drain::{Stays, Undrained};
 pub use membership::Membership;
 pub use migration::{Cancelled, Migration, MoveOutcome, Moved, Phase};
+pub use probation::{Probation, Seen};
 pub use state::{AppState, Control, Loss, Member, Placed};
+pub use update::RolledBack;

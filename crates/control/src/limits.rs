@@ -10,5 +10,28 @@ pub const START_GRACE: Nanos = Nanos::from_secs(3);
 pub const MOVES_MAX: usize = 64;
 /// Losses of state that an application remembers by shard and time; the count goes on.
 pub const LOSSES_MAX: usize = 64;
+/// Moves in flight at which draining begins no other: each copies the state of a shard.
+pub const DRAIN_MOVES_MAX: usize = 2;
+/// Replicas that move to a node because it came back, for each time that it does.
+pub const RETURN_MOVES_MAX: u16 = 64;
+/// Earlier versions of an application that are kept, to go back to.
+pub const RELEASES_MAX: usize = 3;
+/// Rollbacks that an application remembers.
+pub const ROLLBACKS_MAX: usize = 16;
+/// How long a version must fail to start at a primary before the application goes back by itself.
+pub const START_FAILED_TIME: Nanos = Nanos::from_secs(10);
+/// How long a version may take to start at every primary before the application goes back by itself.
+pub const START_TIME_MAX: Nanos = Nanos::from_secs(180);
+/// How long after its start the failed attempts of a version are compared with those of the one before.
+pub const PROBATION_TIME: Nanos = Nanos::from_secs(60);
+/// Fewest attempts of a version that say anything about it.
+pub const PROBATION_ATTEMPTS_MIN: u64 = 20;
+/// Part of the attempts of a new version that must fail for the application to go back, in percent.
+pub const FAILED_PERCENT_MAX: u64 = 50;
+/// Part of the attempts of the version before that failed at most, for the new one to be the reason.
+pub const FAILED_BEFORE_PERCENT_MAX: u64 = 10;
 /// Time without progress after which a migration or a joining backup counts as stalled.
 pub const PROGRESS_TIMEOUT: Nanos = Nanos::from_secs(30);
+
+const _: () = assert!(FAILED_BEFORE_PERCENT_MAX < FAILED_PERCENT_MAX);
+const _: () = assert!(START_FAILED_TIME.0 < START_TIME_MAX.0);

@@ -80,6 +80,10 @@ pub enum Cancelled {
     PrimaryLost,
     /// It made no progress.
     Stalled,
+    /// The target node was taken out of service.
+    Drained,
+    /// The service was scaled to fewer copies.
+    Scaled,
 }
 
 impl AppState {
@@ -206,22 +210,35 @@ impl Control {
 
     /// Cancels a move that makes no progress. The replica that serves continues.
     pub(crate) fn cancel(&mut self, key: ShardKey) -> Result<Applied, CommandError> {
-        let servers = self.servers();
-        let name = self.shard_name(key);
-        let app = self.apps.get_mut(&key.app);
-        let app = app.ok_or_else(|| CommandError::NoShard(name.clone()))?;
-        let Some(at) = app.migrations.iter().position(|m| m.key == key) else {
+        let app = self.apps.get(&key.app);
+        let shard = app.and_then(|app| app.shard(key));
+        if shard.is_none() {
+            return Err(CommandError::NoShard(self.shard_name(key)));
+        }
+        if !self.undo_move(key, Cancelled::Stalled) {
             return Ok(Applied::Nothing);
+        }
+        self.stalled.insert(key);
+        self.settle_all();
+        Ok(Applied::Changed)
+    }
+
+    /// Ends the move of a shard, which stays where it is. False if it does not move.
+    pub(crate) fn undo_move(&mut self, key: ShardKey, why: Cancelled) -> bool {
+        let servers = self.servers();
+        let Some(app) = self.apps.get_mut(&key.app) else {
+            return false;
+        };
+        let Some(at) = app.migrations.iter().position(|m| m.key == key) else {
+            return false;
         };
         let migration = app.migrations.remove(at);
         let replicas = app.plan.app.service(key.service).replicas;
-        let shard = app.shard_mut(key);
-        let shard = shard.ok_or(CommandError::NoShard(name))?;
+        let shard = app.shard_mut(key).expect("it moves");
         shard.view += 1;
         drop_copy(shard, &migration, replicas, &servers);
-        app.note_moved(&migration, MoveOutcome::Cancelled(Cancelled::Stalled));
-        self.settle_all();
-        Ok(Applied::Changed)
+        app.note_moved(&migration, MoveOutcome::Cancelled(why));
+        true
     }
 
     /// Applies an event of a node that the next step waits for. Events of an older view and repeated

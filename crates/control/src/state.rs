@@ -4,7 +4,8 @@ use crate::command::{Applied, Command, CommandError};
 use crate::deliberate::{self, Fault};
 use crate::limits::LOSSES_MAX;
 use crate::migration::{Migration, Moved};
-use e3_model::plan::{AppPlan, NodePlan, Peer, Role, ShardPlan};
+use crate::update::RolledBack;
+use e3_model::plan::{AppPlan, NodePlan, Peer, Release, Role, ShardPlan};
 use e3_model::{
     Address, AppId, NodeId, Profile, ServiceId, ShardId, ShardKey, Timestamp, Topology,
 };
@@ -25,6 +26,15 @@ pub struct Control {
     pub members: BTreeMap<NodeId, Member>,
     /// Applications.
     pub apps: BTreeMap<AppId, AppState>,
+    /// Nodes that an operator has taken out of service.
+    #[serde(default)]
+    pub drained: BTreeSet<NodeId>,
+    /// Nodes that came back, each with the moves that may still go there. See `returned.rs`.
+    #[serde(default)]
+    pub(crate) returned: BTreeMap<NodeId, u16>,
+    /// Shards whose last move stalled: they are moved again when a node comes or an operator asks.
+    #[serde(default)]
+    pub(crate) stalled: BTreeSet<ShardKey>,
     pub(crate) next_app: u16,
     next_move: u64,
     /// The latest time in a command.
@@ -58,6 +68,19 @@ pub struct AppState {
     /// Whether its version has started at every primary.
     #[serde(default)]
     pub has_started: bool,
+    /// The versions that ran before the last one that started, the oldest first, at most
+    /// [`crate::limits::RELEASES_MAX`].
+    #[serde(default)]
+    pub history: VecDeque<Release>,
+    /// Whether its version is an earlier one that was deployed again: then what it replaced is not kept.
+    #[serde(default)]
+    pub(crate) is_rollback: bool,
+    /// The rollbacks, the oldest first, at most [`crate::limits::ROLLBACKS_MAX`].
+    #[serde(default)]
+    pub rollbacks: VecDeque<RolledBack>,
+    /// By service that was scaled: how many replicas the manifest says.
+    #[serde(default)]
+    pub scaled: BTreeMap<ServiceId, u16>,
     /// The profiles of its services.
     pub profiles: BTreeMap<String, Profile>,
     /// Why each instance was placed where it was at deployment.
@@ -108,6 +131,10 @@ impl AppState {
         AppState {
             plan,
             has_started: false,
+            history: VecDeque::new(),
+            is_rollback: false,
+            rollbacks: VecDeque::new(),
+            scaled: BTreeMap::new(),
             profiles,
             placed,
             migrations: Vec::new(),
@@ -151,6 +178,9 @@ impl Control {
             topology,
             members: BTreeMap::new(),
             apps: BTreeMap::new(),
+            drained: BTreeSet::new(),
+            returned: BTreeMap::new(),
+            stalled: BTreeSet::new(),
             next_app: 1,
             next_move: 1,
             now: Timestamp::ZERO,
@@ -184,6 +214,19 @@ impl Control {
                 cold,
             } => self.migrate(*key, *from, *to, *cold)?,
             Command::Cancel { key } => self.cancel(*key)?,
+            Command::Scale {
+                app,
+                service,
+                replicas,
+            } => self.scale(*app, *service, *replicas)?,
+            Command::Rollback {
+                app,
+                code_version,
+                why,
+                at,
+            } => self.rollback(*app, *code_version, why.as_deref(), *at)?,
+            Command::Drain { node } => self.drain(*node)?,
+            Command::Resume { node } => self.resume(*node)?,
             Command::Join { hello, at } => self.join(hello, *at)?,
             Command::Lose { nodes, at } => self.lose(nodes, *at),
             Command::Exit {
@@ -206,6 +249,8 @@ impl Control {
             Command::Event(event) => self.on_event(*event),
         };
         if applied != Applied::Nothing {
+            self.move_drained();
+            self.move_back();
             self.version += 1;
         }
         Ok(applied)
@@ -248,6 +293,7 @@ impl Control {
         let mut cluster = Cluster::new(&self.topology);
         for node in self.topology.nodes() {
             cluster.set_member(node.id, self.is_up(node.id));
+            cluster.set_drained(node.id, self.drained.contains(&node.id));
         }
         for app in self.apps.values() {
             let request = Request::new(&app.plan.app, &app.profiles);

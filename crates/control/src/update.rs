@@ -5,11 +5,14 @@
 //! primary, the plan keeps the last one that has.
 
 use crate::command::{Applied, CommandError};
+use crate::limits::{RELEASES_MAX, ROLLBACKS_MAX};
 use crate::state::{AppState, Control};
 use e3_model::application::{ApplicationSpec, Service};
-use e3_model::plan::Role;
-use e3_model::{AppId, Application, NodeId, ShardKey};
+use e3_model::plan::{Release, Role};
+use e3_model::{AppId, Application, NodeId, ShardKey, Timestamp};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 impl Control {
     /// A version has started at every primary: no older one is needed.
@@ -21,12 +24,125 @@ impl Control {
             return Applied::Nothing;
         }
         app.has_started = true;
-        app.plan.proven = None;
+        let before = app.plan.proven.take();
+        if !std::mem::take(&mut app.is_rollback)
+            && let Some(before) = before
+        {
+            app.history.push_back(before);
+            if app.history.len() > RELEASES_MAX {
+                app.history.pop_front();
+            }
+        }
         Applied::Changed
+    }
+
+    /// Deploys the version before the present one again, as a new version.
+    pub(crate) fn rollback(
+        &mut self,
+        app: AppId,
+        code_version: u32,
+        why: Option<&str>,
+        at: Timestamp,
+    ) -> Result<Applied, CommandError> {
+        let none = || CommandError::NoApp(format!("with id {app}"));
+        let state = self.apps.get_mut(&app).ok_or_else(none)?;
+        if state.plan.code_version != code_version {
+            return Ok(Applied::Nothing);
+        }
+        let name = &state.plan.app.name;
+        let target = state.earlier().cloned();
+        let target = target.ok_or_else(|| CommandError::NoEarlier(name.clone()))?;
+        let next = code_version.checked_add(1);
+        let next = next.ok_or_else(|| CommandError::NoVersion(name.clone()))?;
+        if state.has_started {
+            state.history.pop_back();
+        }
+        let to = target.code_version;
+        state.replace(Release {
+            code_version: next,
+            ..target
+        });
+        state.is_rollback = true;
+        state.note_rollback(RolledBack {
+            from: code_version,
+            to,
+            code_version: next,
+            why: why.map(String::from),
+            at,
+        });
+        self.now = self.now.max(at);
+        self.settle_all();
+        Ok(Applied::Changed)
     }
 }
 
+/// A rollback.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RolledBack {
+    /// The version that was left.
+    pub from: u32,
+    /// The earlier version that was deployed again.
+    pub to: u32,
+    /// Its new number.
+    pub code_version: u32,
+    /// Why the controller did it by itself; none if an operator asked for it.
+    pub why: Option<String>,
+    /// When.
+    pub at: Timestamp,
+}
+
 impl AppState {
+    /// The version that a rollback deploys again: the last one that started at every primary, or the one
+    /// before if that is the present one.
+    pub fn earlier(&self) -> Option<&Release> {
+        match self.has_started {
+            true => self.history.back(),
+            false => self.plan.proven.as_ref(),
+        }
+    }
+
+    /// Whether the controller may leave the present version by itself: not one that it went back to.
+    pub(crate) fn may_roll_back(&self) -> bool {
+        !self.is_rollback && self.earlier().is_some()
+    }
+
+    /// The manifest as it was deployed.
+    pub fn manifest(&self) -> Arc<Application> {
+        let mut app = self.plan.app.clone();
+        if !self.scaled.is_empty() {
+            let services = &mut Arc::make_mut(&mut app).spec.services;
+            for (service, replicas) in &self.scaled {
+                services[usize::from(service.0)].replicas = *replicas;
+            }
+        }
+        app
+    }
+
+    /// Puts another version in place of the present one, which is kept if it has started.
+    fn replace(&mut self, release: Release) {
+        if std::mem::take(&mut self.has_started) {
+            let app = self.manifest();
+            self.plan.proven = Some(Release {
+                app,
+                ..self.plan.wanted()
+            });
+        }
+        self.scaled.clear();
+        self.is_rollback = false;
+        self.plan.code_version = release.code_version;
+        self.plan.app = release.app;
+        self.plan.modules = release.modules;
+        self.plan.assets = release.assets;
+    }
+
+    fn note_rollback(&mut self, rollback: RolledBack) {
+        self.rollbacks.push_back(rollback);
+        if self.rollbacks.len() > ROLLBACKS_MAX {
+            self.rollbacks.pop_front();
+        }
+    }
+
     /// Whether the version of the plan runs at every primary, given which version a node runs of a
     /// shard.
     pub fn runs_everywhere(&self, version: impl Fn(ShardKey, NodeId) -> Option<u32>) -> bool {
@@ -45,23 +161,28 @@ pub(crate) fn update(
     modules: &[String],
     assets: &BTreeMap<String, String>,
 ) -> Result<Applied, CommandError> {
-    let plan = &mut state.plan;
-    if *plan.app == *app && plan.modules == modules && plan.assets == *assets {
-        return Ok(Applied::Nothing);
+    let (plan, manifest) = (&state.plan, state.manifest());
+    if *manifest == *app && plan.modules == modules && plan.assets == *assets {
+        if state.scaled.is_empty() {
+            return Ok(Applied::Nothing);
+        }
+        // The manifest decides again how many replicas there are.
+        state.plan.app = manifest;
+        state.scaled.clear();
+        return Ok(Applied::Changed);
     }
-    if let Some(field) = fixed_difference(&plan.app.spec, &app.spec) {
+    if let Some(field) = fixed_difference(&manifest.spec, &app.spec) {
         let app = app.name.clone();
         return Err(CommandError::Fixed { app, field });
     }
     let next = plan.code_version.checked_add(1);
     let next = next.ok_or_else(|| CommandError::NoVersion(app.name.clone()))?;
-    if std::mem::take(&mut state.has_started) {
-        plan.proven = Some(plan.wanted());
-    }
-    plan.code_version = next;
-    plan.app = app.clone().into();
-    plan.modules = modules.to_vec();
-    plan.assets = assets.clone();
+    state.replace(Release {
+        code_version: next,
+        app: app.clone().into(),
+        modules: modules.to_vec(),
+        assets: assets.clone(),
+    });
     Ok(Applied::Changed)
 }
 
@@ -105,7 +226,7 @@ fn fixed_service_difference(old: &Service, new: &Service) -> Option<&'static str
         profile,
         stateful,
         shards,
-        replicas,
+        replicas: _,
         durability,
         when_alone,
         deadline: _,
@@ -121,7 +242,6 @@ fn fixed_service_difference(old: &Service, new: &Service) -> Option<&'static str
         ("profile", old.profile == *profile),
         ("stateful", old.stateful == *stateful),
         ("shards", old.shards == *shards),
-        ("replicas", old.replicas == *replicas),
         ("durability", old.durability == *durability),
         ("whenAlone", old.when_alone == *when_alone),
         ("resources", old.resources == *resources),
@@ -225,11 +345,6 @@ mod tests {
     fn what_state_and_placement_follow_from_stays() {
         for (from, to, field) in [
             ("shards: 2", "shards: 5", "shards of service \"back\""),
-            (
-                "replicas: 2",
-                "replicas: 1",
-                "replicas of service \"front\"",
-            ),
             (
                 "memory: 64Mi",
                 "memory: 65Mi",

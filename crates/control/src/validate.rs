@@ -50,7 +50,7 @@ impl Control {
         let extra = usize::from(moving.is_some());
         let replicas = 1 + staying.len();
         assert!(
-            replicas <= usize::from(service.replicas) + extra,
+            waits || replicas <= usize::from(service.replicas) + extra,
             "{key}: {replicas} replicas"
         );
         assert!(!s.leaving.contains(&s.primary), "{key}: its primary leaves");
@@ -59,6 +59,10 @@ impl Control {
         assert!(
             moving.is_none_or(at_both_ends),
             "{key}: migrates between nodes without a replica"
+        );
+        assert!(
+            moving.is_none_or(|m| !self.drained.contains(&m.to)),
+            "{key}: moves to a drained node"
         );
         let frozen = moving.is_some_and(Migration::is_frozen);
         assert_eq!(s.frozen, frozen, "{key}: frozen");

@@ -5,7 +5,7 @@ use crate::config::ControllerConfig;
 use crate::counters::Counters;
 use crate::limits::LOG_LEN_MAX;
 use e3_clock::Clock;
-use e3_control::{Applied, Command, CommandError, Control, Genesis, Membership};
+use e3_control::{Applied, Command, CommandError, Control, Genesis, Membership, Probation};
 use e3_model::application::Durability;
 use e3_model::plan::NodeReport;
 use e3_model::{Nanos, NodeId, ShardKey, Timestamp};
@@ -72,6 +72,7 @@ pub(crate) struct Core {
     pub(crate) heartbeats: BTreeMap<NodeId, Heartbeat>,
     pub(crate) progress: Progress,
     pub(crate) counters: Counters,
+    pub(crate) probation: Probation,
     pub(crate) blobs: Blobs,
     pub(crate) clock: Clock,
     /// Of services whose manifests give none.
@@ -117,6 +118,7 @@ impl Core {
             heartbeats: BTreeMap::new(),
             progress: Progress::default(),
             counters: Counters::default(),
+            probation: Probation::default(),
             blobs: Blobs::open(&config.dir)?,
             clock,
             durability: config.durability,

@@ -29,14 +29,15 @@ impl Core {
         deployed
     }
 
-    /// Removes modules and assets that no application names.
+    /// Removes modules and assets that no version names that runs or is kept.
     pub(crate) fn sweep(&self) {
         // If the contents of the disk are unknown, the log may name what was refused.
         if self.is_broken() {
             return;
         }
         let apps = self.control.apps.values();
-        let releases: Vec<Release> = apps.flat_map(|a| a.plan.releases()).collect();
+        let kept = apps.flat_map(|a| a.plan.releases().chain(a.history.iter().cloned()));
+        let releases: Vec<Release> = kept.collect();
         let modules = releases.iter().flat_map(|r| &r.modules);
         let assets = releases.iter().flat_map(|r| r.assets.values());
         let named = modules.chain(assets).map(String::as_str).collect();

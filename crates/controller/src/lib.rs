@@ -16,6 +16,7 @@ mod limits;
 mod metrics;
 mod nodes;
 mod openapi;
+mod operate;
 mod refusal;
 mod routes;
 mod shared;

@@ -143,6 +143,7 @@ impl Core {
         self.progress.look(now, &self.control);
         self.reports.insert(report.node, (now, report));
         self.confirm_versions();
+        self.watch_versions(now);
     }
 
     /// Confirms the versions of applications that have started at every primary.
@@ -280,7 +281,7 @@ impl Core {
         }
     }
 
-    fn complain(&mut self, text: String) {
+    pub(crate) fn complain(&mut self, text: String) {
         if self.complaint.as_ref() != Some(&text) {
             tracing::warn!("{text}");
             self.complaint = Some(text);

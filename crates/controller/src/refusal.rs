@@ -15,9 +15,11 @@ impl From<ExecuteError> for Refusal {
                 CommandError::NoApp(_)
                 | CommandError::NoNode { .. }
                 | CommandError::NoShard(_)
+                | CommandError::NoService { .. }
                 | CommandError::NoReplica { .. } => StatusCode::NOT_FOUND,
                 CommandError::Fixed { .. }
                 | CommandError::NoVersion(_)
+                | CommandError::NoEarlier(_)
                 | CommandError::OtherCluster { .. }
                 | CommandError::Exited(_)
                 | CommandError::Moving { .. }
@@ -27,6 +29,9 @@ impl From<ExecuteError> for Refusal {
                 CommandError::Admit(_)
                 | CommandError::Misfit { .. }
                 | CommandError::ColdBackup { .. }
+                | CommandError::Place(_)
+                | CommandError::Replicas { .. }
+                | CommandError::Stateless(_)
                 | CommandError::NoAppId
                 | CommandError::TooManyApps(_) => StatusCode::UNPROCESSABLE_ENTITY,
             },

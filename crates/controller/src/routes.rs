@@ -3,7 +3,7 @@
 use crate::access::{self, Access, Gate};
 use crate::limits::{BODY_LEN_MAX, DEPLOY_LEN_MAX, REPORT_LEN_MAX};
 use crate::shared::Shared;
-use crate::{apps, metrics, nodes, openapi::openapi};
+use crate::{apps, metrics, nodes, openapi::openapi, operate};
 use axum::extract::{DefaultBodyLimit, State};
 use axum::http::{Method, StatusCode};
 use axum::routing::{get, post};
@@ -148,7 +148,7 @@ use Access::{Node, Open, Owner};
 use Answer::{Bytes, Json as Gives, Text};
 
 /// All routes. What is not in this table is refused, whatever the router says.
-pub static ROUTES: [Route; 22] = [
+pub static ROUTES: [Route; 26] = [
     route(
         Open,
         ("get", "/healthz"),
@@ -279,6 +279,42 @@ pub static ROUTES: [Route; 22] = [
     .refuses(&[404, 409, 507]),
     route(
         Owner,
+        ("post", "/v1/drain"),
+        "drainNode",
+        "take a node out of service: its replicas move elsewhere",
+        Gives(schema::<DrainResponse>),
+    )
+    .takes(schema::<DrainRequest>, BODY_LEN_MAX)
+    .refuses(&[404, 507]),
+    route(
+        Owner,
+        ("post", "/v1/resume"),
+        "resumeNode",
+        "take a drained node back into service",
+        Gives(schema::<DrainResponse>),
+    )
+    .takes(schema::<DrainRequest>, BODY_LEN_MAX)
+    .refuses(&[404, 507]),
+    route(
+        Owner,
+        ("post", "/v1/scale"),
+        "scaleService",
+        "change how many copies the shards of a service have",
+        Gives(schema::<ScaleResponse>),
+    )
+    .takes(schema::<ScaleRequest>, BODY_LEN_MAX)
+    .refuses(&[404, 507]),
+    route(
+        Owner,
+        ("post", "/v1/rollback"),
+        "rollBackApp",
+        "deploy the version before the running one again",
+        Gives(schema::<RollbackResponse>),
+    )
+    .takes(schema::<RollbackRequest>, BODY_LEN_MAX)
+    .refuses(&[404, 409, 507]),
+    route(
+        Owner,
         ("post", "/v1/nodes/exited"),
         "exitedNode",
         "for who starts nodes: a process has ended",
@@ -358,6 +394,10 @@ pub(crate) fn router(shared: Shared, gate: Gate) -> Router {
         )
         .route("/v1/migrations", post(apps::migrate))
         .route("/v1/forget", post(apps::forget))
+        .route("/v1/drain", post(operate::drain))
+        .route("/v1/resume", post(operate::resume))
+        .route("/v1/scale", post(operate::scale))
+        .route("/v1/rollback", post(operate::rollback))
         .route("/v1/blobs/{digest}", get(apps::blob))
         .fallback(async || Refusal::new(StatusCode::NOT_FOUND, "no such path"))
         .layer(axum::middleware::from_fn_with_state(

@@ -2,6 +2,7 @@
 
 use crate::core::Core;
 use crate::counters::{Totals, add};
+use crate::operate::rollback_view;
 use crate::refusal::no_node;
 use crate::status::health;
 use axum::http::StatusCode;
@@ -66,6 +67,8 @@ impl Core {
                 cores: n.node.cores,
                 memory: n.node.memory,
                 up,
+                drained: self.control.drained.contains(&n.id),
+                undrained: self.undrained(n.id),
                 incarnation,
                 address: member.filter(|_| up).map(|m| address(m.address)),
                 url: member.filter(|_| up).map(|m| url(m.address)),
@@ -280,6 +283,8 @@ impl Core {
             name: app.name.clone(),
             id: id.0,
             code_version: state.plan.code_version,
+            earlier_version: state.earlier().map(|r| r.code_version),
+            rollbacks: state.rollbacks.iter().map(rollback_view).collect(),
             instances: app.instances(),
             instances_ready: ready,
             ready: is_ready,
@@ -362,6 +367,7 @@ impl Core {
                 name: s.name.clone(),
                 shards: s.shards,
                 replicas: s.replicas,
+                replicas_in_manifest: state.scaled.get(&id).copied(),
                 stateful: s.stateful,
                 on_disk: s.is_on_disk(),
                 nodes: BTreeMap::new(),
@@ -407,6 +413,8 @@ impl Core {
                     Cancelled::TargetLost => format!("node {to} was lost"),
                     Cancelled::SourceLost => format!("node {from} was lost"),
                     Cancelled::PrimaryLost => "the node of the primary was lost".to_string(),
+                    Cancelled::Drained => format!("node {to} was drained"),
+                    Cancelled::Scaled => "the service was scaled to fewer replicas".to_string(),
                     Cancelled::Stalled => {
                         let limit = PROGRESS_TIMEOUT.as_secs_f64();
                         format!("it made no progress for {limit} s")

@@ -1,6 +1,10 @@
 //! Requests and responses of the controller's HTTP API, as JSON. Nodes use the types of [`crate::plan`].
 
 use crate::accelerator::Accelerator;
+pub use crate::operate::{
+    DrainRequest, DrainResponse, RollbackRequest, RollbackResponse, RollbackView, ScaleRequest,
+    ScaleResponse, UndrainedView,
+};
 use crate::plan::{ChannelReport, Role};
 use crate::profile::Provenance;
 pub use crate::status::{DropReason, Health, InstanceStatus, MovePhase, ProcessStatus, Reason};
@@ -50,6 +54,12 @@ pub struct NodeView {
     pub memory: Bytes,
     /// Takes part now.
     pub up: bool,
+    /// An operator has taken it out of service: its replicas move elsewhere, and it gets no new ones.
+    #[serde(default)]
+    pub drained: bool,
+    /// The replicas that are still there although it is drained.
+    #[serde(default)]
+    pub undrained: Vec<UndrainedView>,
     /// Number of its process.
     pub incarnation: u32,
     /// Where its data path listens.
@@ -139,6 +149,12 @@ pub struct AppView {
     pub id: u16,
     /// Version of manifest and code.
     pub code_version: u32,
+    /// The version that a rollback would deploy again, if one is kept.
+    #[serde(default)]
+    pub earlier_version: Option<u32>,
+    /// Rollbacks, the oldest first, at most 16.
+    #[serde(default)]
+    pub rollbacks: Vec<RollbackView>,
     /// Instances that should run.
     pub instances: u32,
     /// Instances that run and are up to date.
@@ -213,6 +229,9 @@ pub struct ServiceView {
     pub shards: u16,
     /// Copies of each shard.
     pub replicas: u16,
+    /// What the manifest says of that, if the service was scaled since.
+    #[serde(default)]
+    pub replicas_in_manifest: Option<u16>,
     /// Whether it has collections.
     #[serde(default)]
     pub stateful: bool,

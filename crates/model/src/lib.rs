@@ -12,6 +12,7 @@ mod deliberate;
 pub mod document;
 pub mod ids;
 pub mod limits;
+mod operate;
 pub mod plan;
 pub mod profile;
 pub mod status;

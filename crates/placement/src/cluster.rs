@@ -27,6 +27,9 @@ pub struct NodeState {
     pub bandwidth_gbps: f64,
     /// Takes part in the cluster now.
     pub member: bool,
+    /// An operator has taken it out of service: it gets no instance.
+    #[serde(default)]
+    pub drained: bool,
     /// Requests that wait on it, from its reports.
     pub outstanding: u64,
     /// Reserved by the instances on it.
@@ -88,6 +91,7 @@ impl Cluster {
                 memory_bytes: n.node.memory.0,
                 bandwidth_gbps: n.node.bandwidth_gbps,
                 member: true,
+                drained: false,
                 outstanding: 0,
                 used: Demand::default(),
                 standby_cpu_cores: 0.0,
@@ -128,6 +132,13 @@ impl Cluster {
         }
     }
 
+    /// Says whether an operator has taken a node out of service; such a node gets nothing.
+    pub fn set_drained(&mut self, id: NodeId, drained: bool) {
+        if let Some(node) = self.nodes.get_mut(usize::from(id.0)) {
+            node.drained = drained;
+        }
+    }
+
     /// Records how many requests wait on a node.
     pub fn set_outstanding(&mut self, id: NodeId, outstanding: u64) {
         if let Some(node) = self.nodes.get_mut(usize::from(id.0)) {
@@ -162,11 +173,12 @@ impl Cluster {
         }
     }
 
-    /// Fault domains with a member on which the pin allows an instance.
+    /// Fault domains with a member in service on which the pin allows an instance.
     pub fn fault_domains(&self, pin: Option<&Pin>) -> usize {
         let usable = |id: &NodeId| {
             let node = self.node(*id);
             node.member
+                && !node.drained
                 && match pin {
                     None => true,
                     Some(Pin::Kind(kind)) => node.kind == *kind,

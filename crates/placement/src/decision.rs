@@ -63,6 +63,9 @@ pub enum Misfit {
     /// The node is down or has not joined.
     #[error("the node is down or has not joined")]
     NotMember,
+    /// An operator has taken the node out of service.
+    #[error("the node is drained")]
+    Drained,
     /// The placer does not use this kind of node.
     #[error("{} nodes are not used by this placer", .0.name())]
     Excluded(NodeKind),
@@ -125,6 +128,7 @@ impl Misfit {
         match self {
             Misfit::Unknown(_)
             | Misfit::NotMember
+            | Misfit::Drained
             | Misfit::Excluded(_)
             | Misfit::Pin(_)
             | Misfit::FaultDomain { .. } => true,
@@ -198,7 +202,7 @@ impl Placement {
 pub enum PlaceError {
     /// No node is allowed.
     #[error(
-        "service {service:?}: none of {nodes} nodes can run it; a node must be up, and match its pin"
+        "service {service:?}: none of {nodes} nodes can run it; a node must be up, in service, and match its pin"
     )]
     NoNode {
         /// Service.

@@ -25,7 +25,7 @@ pub(crate) struct Ask<'a> {
     pub(crate) kinds: Kinds,
 }
 
-/// Checks what no overcommitment may break: membership, pin, fault domain.
+/// Checks what no overcommitment may break: membership, drain, pin, fault domain.
 pub(crate) fn check_hard(
     request: &Request<'_>,
     cluster: &Cluster,
@@ -35,6 +35,9 @@ pub(crate) fn check_hard(
     let node = cluster.get(id).ok_or(Misfit::Unknown(id))?;
     if !node.member {
         return Err(Misfit::NotMember);
+    }
+    if node.drained {
+        return Err(Misfit::Drained);
     }
     if ask.kinds == Kinds::HostsOnly && node.kind != NodeKind::Host {
         return Err(Misfit::Excluded(node.kind));

@@ -86,7 +86,7 @@ pub(crate) fn place(
                 cluster: &cluster,
                 kinds,
             };
-            let decision = search.primary(instance(service, shard, 0), near)?;
+            let decision = search.primary(instance(service, shard, 0), near, &[])?;
             cluster.add(request, service, Role::Primary, decision.node);
             primaries.entry(service).or_default().push(decision.node);
             placement.decisions.push(decision);
@@ -127,16 +127,17 @@ pub(crate) fn parent_shard(shard: ShardId, shards: u16, parents: u16) -> ShardId
 }
 
 impl Search<'_> {
-    /// A node for a primary, near another instance or anywhere.
+    /// A node for a primary, near another instance or anywhere, apart from its shard's backups.
     pub(crate) fn primary(
         &self,
         key: InstanceKey,
         near: Option<Near>,
+        apart: &[NodeId],
     ) -> Result<Decision, PlaceError> {
         let ask = Ask {
             service: key.service,
             role: Role::Primary,
-            apart: &[],
+            apart,
             kinds: self.kinds,
         };
         let mut rejected = Rejected::default();

@@ -8,6 +8,7 @@
 //! Nothing here reads a clock or draws a random number: the same input gives the same output.
 
 mod admit;
+mod better;
 mod cluster;
 mod decision;
 mod fit;
@@ -16,6 +17,7 @@ pub mod limits;
 mod request;
 
 pub use admit::{AdmitError, Shortage, admit};
+pub use better::{better_backup, better_primary};
 pub use cluster::{Cluster, NodeState};
 pub use decision::{
     Decision, Explanation, InstanceKey, Level, Misfit, Near, PlaceError, Placement, Rule,
@@ -73,18 +75,35 @@ impl Placer for HostsOnly {
     }
 }
 
-/// A node for the primary of one shard that has lost it: near the shard of its first parent, whose
-/// primaries are on `parents` (by shard; empty for the source of the DAG).
+/// A node for the primary of one shard: near the shard of its first parent, whose primaries are on
+/// `parents` (by shard; empty for the source of the DAG), and apart from its backups.
 pub fn pick_primary(
     request: &Request<'_>,
     cluster: &Cluster,
     service: ServiceId,
     shard: ShardId,
     parents: &[NodeId],
+    backups: &[NodeId],
 ) -> Result<Decision, PlaceError> {
+    let near = near_parent(request, service, shard, parents);
+    let key = InstanceKey {
+        service,
+        shard,
+        replica: 0,
+    };
+    search(request, cluster).primary(key, near, backups)
+}
+
+/// What the primary of a shard should be near to.
+fn near_parent(
+    request: &Request<'_>,
+    service: ServiceId,
+    shard: ShardId,
+    parents: &[NodeId],
+) -> Option<Near> {
     let walk = request.walk().iter();
     let parent = walk.filter(|(s, _)| *s == service).find_map(|(_, p)| *p);
-    let near = parent.filter(|_| !parents.is_empty()).map(|parent| {
+    parent.filter(|_| !parents.is_empty()).map(|parent| {
         let shards = request.app.service(service).shards;
         let of = hcm::parent_shard(shard, shards, parents.len() as u16);
         Near {
@@ -95,13 +114,7 @@ pub fn pick_primary(
             },
             node: parents[usize::from(of.0)],
         }
-    });
-    let key = InstanceKey {
-        service,
-        shard,
-        replica: 0,
-    };
-    search(request, cluster).primary(key, near)
+    })
 }
 
 /// A node for a new backup of a shard whose other replicas are on `replicas`, the primary first.
@@ -121,7 +134,7 @@ pub fn pick_backup(
     search(request, cluster).backup(key, replicas)
 }
 
-/// Whether an operator may move an instance to a node: membership, pin, fault domain of the shard's
+/// Whether an operator may move an instance to a node: membership, drain, pin, fault domain of the shard's
 /// `others` (without the instance that moves) and memory. Cores and bandwidth are the operator's
 /// risk; see [`fits_fully`].
 pub fn fits(

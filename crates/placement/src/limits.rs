@@ -19,5 +19,10 @@ pub const OUTSTANDING_PER_CORE_MAX: u64 = 64;
 /// of a core fit on one core.
 pub const ROUNDING: f64 = 1e-6;
 
+/// Part of a node's cores by which a backup's node must be less loaded after fail-over for the backup
+/// to move there.
+pub const LOAD_GAIN_MIN: f64 = 0.1;
+
 const _: () = assert!(REJECTED_MAX > 0);
+const _: () = assert!(LOAD_GAIN_MIN > ROUNDING);
 const _: () = assert!(BACKUP_CPU_FRACTION > 0.0 && BACKUP_CPU_FRACTION < 1.0);

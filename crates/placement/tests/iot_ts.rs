@@ -174,9 +174,9 @@ fn single_instances_follow_the_same_rules() {
     let mut cluster = Cluster::new(&topology);
     let (sql, ema, shard) = (ServiceId(1), ServiceId(2), ShardId(0));
     let (host1, nic1, host2, nic2) = (NodeId(0), NodeId(1), NodeId(2), NodeId(3));
-    let near = pick_primary(&request, &cluster, ema, shard, &[host2; 12]).unwrap();
+    let near = pick_primary(&request, &cluster, ema, shard, &[host2; 12], &[]).unwrap();
     assert_eq!((near.node, near.level), (nic2, Some(Level::SameServer)));
-    let source = pick_primary(&request, &cluster, ServiceId(0), shard, &[]).unwrap();
+    let source = pick_primary(&request, &cluster, ServiceId(0), shard, &[], &[]).unwrap();
     assert_eq!((source.node, source.rule), (host1, Rule::FirstFit));
 
     cluster.set_member(host2, false);
@@ -250,7 +250,7 @@ fn too_few_fault_domains_is_an_error() {
         .unwrap_err();
     assert_eq!(
         error.to_string(),
-        "service \"apigw\": none of 6 nodes can run it; a node must be up, and match its pin"
+        "service \"apigw\": none of 6 nodes can run it; a node must be up, in service, and match its pin"
     );
 }
 

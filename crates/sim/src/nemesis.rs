@@ -291,6 +291,7 @@ impl<'a> Run<'a> {
         self.revive_late();
         self.vanish();
         self.give_up_waiting();
+        self.drain();
         self.agents.step(&mut self.cluster, &mut self.controller);
         self.controller
             .step(&mut self.cluster, &mut self.agents, &mut self.random);

@@ -259,6 +259,12 @@ pub enum Fault {
     MoveAndKill(u64),
     /// Another version of an application is deployed.
     Update(usize),
+    /// A node is drained, and taken back into service at the end.
+    Drain(u16),
+    /// A service is scaled; the number chooses which, and to how many copies.
+    Scale(u64),
+    /// The present version of an application counts as started, the next one is rolled back.
+    Rollback(usize),
     /// The operator gives up the state of every shard that has waited this long for silent nodes.
     Forget(u64),
 }
@@ -302,6 +308,9 @@ impl Fault {
             Fault::Move(_) => "move",
             Fault::MoveAndKill(_) => "moveAndKill",
             Fault::Update(_) => "update",
+            Fault::Drain(_) => "drain",
+            Fault::Scale(_) => "scale",
+            Fault::Rollback(_) => "rollback",
             Fault::Forget(_) => "forget",
         }
     }

@@ -7,9 +7,10 @@ use crate::settings::Settings;
 use crate::ui::failure::{Exit, Failure};
 use e3_model::Token;
 use e3_model::api::{
-    AppView, ChannelView, ClusterView, DeployRequest, DeployResponse, EndpointsView, ErrorView,
-    ExitedRequest, ExitedResponse, ForgetRequest, ForgetResponse, InstanceView, MigrateRequest,
-    MigrateResponse, NodeView,
+    AppView, ChannelView, ClusterView, DeployRequest, DeployResponse, DrainRequest, DrainResponse,
+    EndpointsView, ErrorView, ExitedRequest, ExitedResponse, ForgetRequest, ForgetResponse,
+    InstanceView, MigrateRequest, MigrateResponse, NodeView, RollbackRequest, RollbackResponse,
+    ScaleRequest, ScaleResponse,
 };
 use serde::de::DeserializeOwned;
 use std::time::Duration;
@@ -149,6 +150,33 @@ impl Client {
         let shard = shard.to_string();
         let request = self.http.post(self.path("/v1/forget"));
         self.answer(self.authorized(request).send_json(ForgetRequest { shard }))
+    }
+
+    /// `POST /v1/drain`.
+    pub fn drain(&self, node: &str) -> Result<DrainResponse, Failure> {
+        let node = node.to_string();
+        let request = self.http.post(self.path("/v1/drain"));
+        self.answer(self.authorized(request).send_json(DrainRequest { node }))
+    }
+
+    /// `POST /v1/resume`.
+    pub fn resume(&self, node: &str) -> Result<DrainResponse, Failure> {
+        let node = node.to_string();
+        let request = self.http.post(self.path("/v1/resume"));
+        self.answer(self.authorized(request).send_json(DrainRequest { node }))
+    }
+
+    /// `POST /v1/scale`.
+    pub fn scale(&self, request: &ScaleRequest) -> Result<ScaleResponse, Failure> {
+        let post = self.http.post(self.path("/v1/scale"));
+        self.answer(self.authorized(post).send_json(request))
+    }
+
+    /// `POST /v1/rollback`.
+    pub fn rollback(&self, app: &str) -> Result<RollbackResponse, Failure> {
+        let app = app.to_string();
+        let post = self.http.post(self.path("/v1/rollback"));
+        self.answer(self.authorized(post).send_json(RollbackRequest { app }))
     }
 
     /// `POST /v1/nodes/exited`.

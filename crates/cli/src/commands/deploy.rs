@@ -17,7 +17,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use clap::Args;
 use e3_model::Application;
-use e3_model::api::{AppView, DeployRequest, NodeView};
+use e3_model::api::{AppView, DeployRequest, NodeView, RollbackView};
 use e3_node::INSTANCE_MEMORY_LEN_MAX;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -66,7 +66,7 @@ pub fn run(args: &Deploy, settings: &Settings) -> Result<(), Failure> {
         (true, _) => format!("updated {name} to version {version}: {instances}\n"),
     })?;
     if args.wait {
-        wait_ready(&client, &name, args.timeout)?;
+        wait_ready(&client, &name, version, args.timeout)?;
         output::print(&format!("{name} is ready\n"))?;
     }
     Ok(())
@@ -183,12 +183,22 @@ fn profiles_dir<'a>(sources: &'a Sources, settings: &'a Settings) -> Option<&'a 
 }
 
 /// Waits until all instances of an application run and all nodes accept requests for it.
-pub fn wait_ready(client: &Client, name: &str, timeout: Duration) -> Result<AppView, Failure> {
+/// Fails if the controller goes back from this version meanwhile.
+pub fn wait_ready(
+    client: &Client,
+    name: &str,
+    code_version: u32,
+    timeout: Duration,
+) -> Result<AppView, Failure> {
     let begin = Instant::now();
     let bar = output::progress(0, "starting");
     let version = client.cluster()?.plan_version;
     loop {
         let app = client.app(name)?;
+        if let Some(back) = app.rollbacks.iter().find(|r| r.from == code_version) {
+            bar.finish_and_clear();
+            return Err(rolled_back(name, back));
+        }
         bar.set_length(app.instances.into());
         bar.set_position(app.instances_ready.into());
         // A node without instances of the application accepts requests for it too, once it has the plan.
@@ -204,6 +214,16 @@ pub fn wait_ready(client: &Client, name: &str, timeout: Duration) -> Result<AppV
         }
         std::thread::sleep(POLL_INTERVAL);
     }
+}
+
+/// The controller, or an operator, has gone back from a version.
+fn rolled_back(name: &str, back: &RollbackView) -> Failure {
+    let (from, to, version) = (back.from, back.to, back.code_version);
+    let why = back.why.as_deref().unwrap_or("an operator asked for it");
+    let message = format!(
+        "version {from} of {name} was rolled back to version {to}, which is now version {version}: {why}"
+    );
+    Failure::new(Exit::Check, message).hint(format!("see: e3 describe app {name}, e3 logs"))
 }
 
 /// The application is not ready in time; `behind` is a node without its plan.

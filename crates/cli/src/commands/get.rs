@@ -5,7 +5,7 @@ use crate::commands::replay;
 use crate::settings::Settings;
 use crate::ui::failure::Failure;
 use crate::ui::output::{self, Output, Paint, Table};
-use crate::ui::text::{bytes, count};
+use crate::ui::text::{bytes, count, plural};
 use clap::{Args, ValueEnum};
 use e3_model::api::{
     AppView, ChannelView, Health, InstanceStatus, InstanceView, NodeView, ServiceView,
@@ -140,6 +140,19 @@ pub fn joules(joules: f64) -> String {
     }
 }
 
+/// Whether a node is up and in service.
+pub fn node_state(n: &NodeView, paint: Paint) -> String {
+    let up = paint.verdict(n.up, if n.up { "up" } else { "down" });
+    match (n.drained, n.undrained.len()) {
+        (false, _) => up,
+        (true, 0) => format!("{up}, {}", paint.yellow("drained")),
+        (true, left) => {
+            let draining = format!("draining, {} left", plural(left, "replica"));
+            format!("{up}, {}", paint.yellow(&draining))
+        }
+    }
+}
+
 fn nodes(all: &[NodeView], paint: Paint) -> String {
     let mut table = Table::new(&[
         "NODE",
@@ -162,7 +175,7 @@ fn nodes(all: &[NodeView], paint: Paint) -> String {
             n.name.clone(),
             kind,
             n.server.clone(),
-            paint.verdict(n.up, if n.up { "up" } else { "down" }),
+            node_state(n, paint),
             n.url.clone().unwrap_or_else(|| "-".into()),
             n.instances.to_string(),
             n.queue.to_string(),

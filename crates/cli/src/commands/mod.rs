@@ -17,10 +17,13 @@ mod load;
 mod logs;
 mod migrate;
 mod new;
+mod node;
 mod place;
 mod profile;
 mod replay;
+mod rollback;
 mod run;
+mod scale;
 mod schema;
 mod up;
 
@@ -64,6 +67,12 @@ pub enum Command {
     Describe(describe::Describe),
     /// Move an instance to another node
     Migrate(migrate::Migrate),
+    /// Take nodes out of service and back
+    Node(node::Node),
+    /// Change how many replicas a service has
+    Scale(scale::Scale),
+    /// Deploy the version before the running one again
+    Rollback(rollback::Rollback),
     /// Give up the state of shards whose only copies are on silent nodes
     Forget(forget::Forget),
     /// Create a project for a new service, with its manifest and the SDK
@@ -118,6 +127,9 @@ impl Command {
             Command::Get(args) => get::run(&args, settings),
             Command::Describe(args) => describe::run(&args, settings),
             Command::Migrate(args) => migrate::run(&args, settings),
+            Command::Node(args) => node::run(&args, settings),
+            Command::Scale(args) => scale::run(&args, settings),
+            Command::Rollback(args) => rollback::run(&args, settings),
             Command::Forget(args) => forget::run(&args, settings),
             Command::New(args) => new::run(&args),
             Command::Build(args) => build::run(&args),

@@ -5,7 +5,7 @@
 use e3_control::{Applied, Command, CommandError, Control, MoveOutcome};
 use e3_model::document::{parse_application, parse_topology};
 use e3_model::plan::{NodeEvent, NodeHello, ShardPlan};
-use e3_model::{Address, AppId, NodeId, ServiceId, ShardId, ShardKey, Timestamp};
+use e3_model::{Address, AppId, Nanos, NodeId, ServiceId, ShardId, ShardKey, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
 
 pub const APP: &str = include_str!("../../../model/tests/two-services.yaml");
@@ -16,6 +16,8 @@ const TOPOLOGY: &str = include_str!("../../../../topologies/3x-type1.yaml");
 pub struct Script {
     pub control: Control,
     pub log: Vec<String>,
+    /// Seconds that have passed.
+    pub seconds: u64,
 }
 
 impl Script {
@@ -24,6 +26,7 @@ impl Script {
         Script {
             control: Control::new(CLUSTER, topology),
             log: Vec::new(),
+            seconds: 0,
         }
     }
 
@@ -198,6 +201,12 @@ impl Script {
             incarnation,
             at: AT,
         });
+    }
+
+    /// The time, a second later at each look.
+    pub fn next_second(&mut self) -> Timestamp {
+        self.seconds += 1;
+        AT + Nanos::from_secs(self.seconds)
     }
 
     /// A node is heard, if it was silent.

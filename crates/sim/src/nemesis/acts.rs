@@ -26,6 +26,7 @@ impl Run<'_> {
             | Fault::Repetition(_)
             | Fault::Reordering(_)
             | Fault::Damage(_)
+            | Fault::Drain(_)
             | Fault::Forget(_) => {}
             Fault::Pause(node) => self.pause(*node, true),
             Fault::PauseAll => {
@@ -76,6 +77,8 @@ impl Run<'_> {
                 }
             }
             Fault::Update(app) => self.update(*app),
+            Fault::Scale(choice) => self.scale(*choice),
+            Fault::Rollback(app) => self.rollback(*app),
             fault => {
                 for (from, to) in self.cuts_of(fault) {
                     self.cluster.cuts.cut(from, to);
@@ -160,6 +163,9 @@ impl Run<'_> {
             | Fault::Drift(..)
             | Fault::Move(_)
             | Fault::Update(_)
+            | Fault::Drain(_)
+            | Fault::Scale(_)
+            | Fault::Rollback(_)
             | Fault::Forget(_) => {}
             fault => {
                 for (from, to) in self.cuts_of(fault) {
@@ -395,7 +401,7 @@ impl Run<'_> {
     }
 
     /// Deploys another version of an application.
-    fn update(&mut self, app: usize) {
+    pub(super) fn update(&mut self, app: usize) {
         let now = self.cluster.now;
         let latency_ms = 51 + now.0 / 1_000_000 % 10_000;
         if let Some(shape) = self.scenario.apps.get(app) {

@@ -26,9 +26,10 @@ impl Run<'_> {
         self.cluster.ledger.violation(what);
     }
 
-    /// Whether every shard has as many copies as it wants and as the fault domains allow.
+    /// Whether every shard has as many copies as it wants and as the fault domains allow, and no node
+    /// is drained any more.
     pub(super) fn copies_are_complete(&self) -> bool {
-        self.incomplete().is_none()
+        self.incomplete().is_none() && self.controller.control.drained.is_empty()
     }
 
     fn incomplete(&self) -> Option<(ShardKey, ShardPlan)> {

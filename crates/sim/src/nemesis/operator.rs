@@ -1,11 +1,15 @@
-//! The operator: gives up the state of shards that wait for silent nodes. A silent node is not always
-//! dead, so later effects at its copies are lost too; the reference model records both losses.
+//! The operator: drains nodes, scales services, rolls versions back, and gives up the state of shards
+//! that wait for silent nodes. A silent node is not always dead, so later effects at its copies are
+//! lost too; the reference model records both losses.
 
 use super::Run;
-use crate::scenario::{Act, Fault};
+use crate::scenario::{Act, Fault, app_id};
 use e3_control::Command;
-use e3_model::{Nanos, NodeId, ShardKey, Timestamp};
-use std::collections::BTreeMap;
+use e3_model::{Nanos, NodeId, ServiceId, ShardKey, Timestamp};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Most copies that a service is scaled to.
+const REPLICAS_MAX: u64 = 3;
 
 /// What the operator knows.
 #[derive(Debug, Default)]
@@ -26,6 +30,63 @@ struct GivenUp {
 }
 
 impl Run<'_> {
+    /// Drains the nodes that faults in progress drain, and resumes the others, as soon as the
+    /// controller takes it.
+    pub(super) fn drain(&mut self) {
+        let node = |act: &Act| match act.fault {
+            Fault::Drain(node) => Some(NodeId(node)),
+            _ => None,
+        };
+        let wanted: BTreeSet<NodeId> = self.active.iter().filter_map(node).collect();
+        let drained = self.controller.control.drained.clone();
+        let now = self.cluster.now;
+        for node in wanted.difference(&drained).copied() {
+            self.controller.execute(now, &Command::Drain { node });
+        }
+        for node in drained.difference(&wanted).copied() {
+            self.controller.execute(now, &Command::Resume { node });
+        }
+    }
+
+    /// Scales a service. One that is replicated stays so: kills spare the last copies of its shards.
+    pub(super) fn scale(&mut self, choice: u64) {
+        let mut random = e3_random::Random::new(choice);
+        let at = random.index(self.scenario.apps.len());
+        let services = (0..).zip(&self.scenario.apps[at].services);
+        let stateful: Vec<(u16, u16)> = services
+            .filter(|(_, s)| s.stateful)
+            .map(|(service, s)| (service, s.replicas))
+            .collect();
+        let (service, replicas) = *random.pick(&stateful);
+        let min = u64::from(replicas.min(2));
+        let scale = Command::Scale {
+            app: app_id(at),
+            service: ServiceId(service),
+            replicas: (min + random.below(REPLICAS_MAX + 1 - min)) as u16,
+        };
+        self.controller.execute(self.cluster.now, &scale);
+    }
+
+    /// Updates an application from a version that counts as started, and goes back.
+    pub(super) fn rollback(&mut self, at: usize) {
+        let (now, app) = (self.cluster.now, app_id(at));
+        let version = |run: &Run<'_>| {
+            let state = run.controller.control.apps.get(&app);
+            state.map_or(0, |state| state.plan.code_version)
+        };
+        let code_version = version(self);
+        let started = Command::Started { app, code_version };
+        self.controller.execute(now, &started);
+        self.update(at);
+        let rollback = Command::Rollback {
+            app,
+            code_version: version(self),
+            why: None,
+            at: now,
+        };
+        self.controller.execute(now, &rollback);
+    }
+
     pub(super) fn give_up_waiting(&mut self) {
         self.note_given_up();
         let now = self.cluster.now;

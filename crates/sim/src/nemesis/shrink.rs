@@ -103,9 +103,10 @@ fn without_app(scenario: &mut Scenario, at: usize) {
     for client in &mut scenario.clients {
         client.app -= usize::from(client.app > at);
     }
-    scenario.script.retain(|act| act.fault != Fault::Update(at));
+    let of_app = [Fault::Update(at), Fault::Rollback(at)];
+    scenario.script.retain(|act| !of_app.contains(&act.fault));
     for act in &mut scenario.script {
-        if let Fault::Update(app) = &mut act.fault {
+        if let Fault::Update(app) | Fault::Rollback(app) = &mut act.fault {
             *app -= usize::from(*app > at);
         }
     }

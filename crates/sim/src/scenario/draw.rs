@@ -221,7 +221,7 @@ fn script(random: &mut Random, scenario: &Scenario) -> Vec<Act> {
     script
 }
 
-const KINDS: u64 = 40;
+const KINDS: u64 = 43;
 /// Least that a wrong clock is off: somewhat more than its peers tolerate.
 const WRONG_MS_MIN: i64 = 2_500;
 /// How much more it may be off.
@@ -292,6 +292,9 @@ fn fault(random: &mut Random, kind: u64, scenario: &Scenario) -> (Fault, u64) {
         31 => Fault::ClockStep(node, offset_ms(random)),
         36 | 38 => Fault::Blackout(*random.pick(&[100, 3_000, 12_000])),
         39 => Fault::CutAndRestart(node, random.below(nodes) as u16),
+        40 => Fault::Drain(node),
+        41 => Fault::Scale(random.next_u64()),
+        42 => Fault::Rollback(random.index(scenario.apps.len())),
         37 => Fault::NodeDiskSlow(node, *random.pick(&[2, 20, 300, 3_000])),
         _ => return (Fault::Forget(*random.pick(&[0, 500, 3_000])), FORGET_MS),
     };

@@ -54,8 +54,8 @@ impl Own {
             state,
             _dir: dir,
         };
-        own.client.deploy(&request)?;
-        deploy::wait_ready(&own.client, &app.name, DEPLOY_TIMEOUT)?;
+        let version = own.client.deploy(&request)?.code_version;
+        deploy::wait_ready(&own.client, &app.name, version, DEPLOY_TIMEOUT)?;
         Ok(own)
     }
 }

@@ -259,8 +259,8 @@ impl Stage {
     }
 
     fn deploy(&self, request: &DeployRequest) -> Result<(), Failure> {
-        self.client.deploy(request)?;
-        deploy::wait_ready(&self.client, APP, DEPLOY_TIMEOUT)?;
+        let version = self.client.deploy(request)?.code_version;
+        deploy::wait_ready(&self.client, APP, version, DEPLOY_TIMEOUT)?;
         Ok(())
     }
 

@@ -36,7 +36,7 @@ fn summary(app: &AppView, paint: Paint) -> Vec<(&'static str, String)> {
     let mut rows = vec![
         ("Application", app.name.clone()),
         ("State", health(app.health, paint)),
-        ("Code version", app.code_version.to_string()),
+        ("Code version", version(app)),
         (
             "Instances",
             format!("{} of {} run", app.instances_ready, app.instances),
@@ -93,7 +93,10 @@ fn services(services: &[ServiceView], paint: Paint) -> String {
         table.row([
             s.name.clone(),
             s.shards.to_string(),
-            s.replicas.to_string(),
+            match s.replicas_in_manifest {
+                Some(manifest) => format!("{} (manifest: {manifest})", s.replicas),
+                None => s.replicas.to_string(),
+            },
             count(s.handled),
             count(s.failed),
             count(s.dead_lettered),
@@ -105,6 +108,23 @@ fn services(services: &[ServiceView], paint: Paint) -> String {
         ]);
     }
     table.render()
+}
+
+/// The version, the one that a rollback would deploy, and the last rollback.
+fn version(app: &AppView) -> String {
+    let mut text = app.code_version.to_string();
+    if let Some(earlier) = app.earlier_version {
+        let _ = write!(text, "; e3 rollback deploys version {earlier} again");
+    }
+    if let Some(r) = app.rollbacks.last() {
+        let (from, to, at) = (r.from, r.to, utc(r.at_unix_ms));
+        let why = r.why.as_deref().unwrap_or("an operator asked for it");
+        let _ = write!(
+            text,
+            "; rolled back from version {from} to {to} at {at}: {why}"
+        );
+    }
+    text
 }
 
 /// A shard that waits for its copies.

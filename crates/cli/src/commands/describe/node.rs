@@ -2,12 +2,13 @@
 
 use super::layout::{facts, heading, list};
 use crate::cluster::client::Client;
-use crate::commands::get::{instances, joules};
+use crate::commands::get::{instances, joules, node_state};
 use crate::ui::failure::Failure;
 use crate::ui::output::Paint;
 use crate::ui::text::{bytes, count};
 use e3_model::api::{InstanceView, NodeView};
 use serde::Serialize;
+use std::fmt::Write as _;
 
 /// A node with its instances.
 #[derive(Serialize)]
@@ -33,6 +34,12 @@ impl NodeDetails {
         rows.extend(traffic(&self.node));
         rows.extend(energy(&self.node));
         let mut text = facts(rows);
+        if !self.node.undrained.is_empty() {
+            heading(&mut text, paint, "Left to drain");
+            for left in &self.node.undrained {
+                let _ = writeln!(text, "  {}: {}", left.instance, left.why);
+            }
+        }
         let title = format!("Instances ({})", self.instances.len());
         heading(&mut text, paint, &title);
         text + &instances(&self.instances, paint)
@@ -40,7 +47,7 @@ impl NodeDetails {
 }
 
 fn hardware(n: &NodeView, paint: Paint) -> Vec<(&'static str, String)> {
-    let state = paint.verdict(n.up, if n.up { "up" } else { "down" });
+    let state = node_state(n, paint);
     let emulated = if n.emulated {
         ", emulated by this machine"
     } else {

@@ -54,7 +54,7 @@ impl ServiceDetails {
             ("Service", s.name.clone()),
             (
                 "Shards",
-                format!("{}, {} replicas each", s.shards, s.replicas),
+                format!("{}, {} replicas each{}", s.shards, s.replicas, scaled(s)),
             ),
             ("Primaries on", primaries(s)),
             (
@@ -83,6 +83,12 @@ impl ServiceDetails {
         heading(&mut text, paint, "Placement at deployment");
         text + &why(&self.placed)
     }
+}
+
+/// That the number of replicas is not the manifest's, if so.
+fn scaled(s: &ServiceView) -> String {
+    let manifest = s.replicas_in_manifest;
+    manifest.map_or_else(String::new, |n| format!(" (scaled; the manifest says {n})"))
 }
 
 fn energy(s: &ServiceView) -> Option<(&'static str, String)> {

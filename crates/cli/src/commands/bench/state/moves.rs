@@ -1,6 +1,6 @@
 //! How long clients get no reply while a shard moves.
 
-use super::stage::{APP, Stage, Store, failed, set, submit, take};
+use super::stage::{APP, Stage, Store, VERSION, failed, set, submit, take};
 use crate::commands::deploy;
 use crate::documents::Sources;
 use crate::limits::{DEPLOY_TIMEOUT, POLL_INTERVAL};
@@ -136,7 +136,7 @@ impl Stage {
         std::thread::sleep(TAIL);
         let end = Instant::now();
         let moved = Window { begin, end };
-        deploy::wait_ready(&self.client, APP, DEPLOY_TIMEOUT)?;
+        deploy::wait_ready(&self.client, APP, VERSION, DEPLOY_TIMEOUT)?;
         self.wait_left()?;
         windows.still.push(self.window(moved.len()));
         windows.moved.push(moved);

@@ -1,6 +1,6 @@
 //! How long a node takes to serve a state again that is on its disk.
 
-use super::stage::{APP, Stage, Store, failed, submit, take};
+use super::stage::{APP, Stage, Store, VERSION, failed, submit, take};
 use crate::cluster::process::{Process, since_boot};
 use crate::commands::deploy;
 use crate::documents::Sources;
@@ -35,7 +35,7 @@ pub fn measure(sources: &Sources, settings: &Settings) -> Result<Recovery, Failu
     let bytes = stage.fill(BYTES)?;
     let mut s = Vec::new();
     for _ in 0..ROUNDS {
-        deploy::wait_ready(&stage.client, APP, DEPLOY_TIMEOUT)?;
+        deploy::wait_ready(&stage.client, APP, VERSION, DEPLOY_TIMEOUT)?;
         let took = recover(&stage)?;
         output::say(&format!("recovered after {took:.2} s"));
         s.push(took);

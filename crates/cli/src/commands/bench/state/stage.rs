@@ -15,6 +15,8 @@ use std::ops::Deref;
 use std::time::{Duration, Instant};
 
 pub const APP: &str = "kvs";
+/// Of the application: it is deployed once.
+pub const VERSION: u32 = 1;
 const TOPOLOGY: &str = "3x-beefy";
 /// How long a request may take.
 const DEADLINE: Nanos = Nanos::from_secs(60);
@@ -54,7 +56,7 @@ impl Stage {
         for service in &mut app.spec.services {
             service.shards = store.shards;
             service.replicas = store.replicas;
-            service.durability = store.durability;
+            service.durability = Some(store.durability);
             service.resources.memory = store.memory;
         }
         let text = text.with(&app);

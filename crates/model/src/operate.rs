@@ -1,0 +1,100 @@
+//! The part of the controller's API that takes nodes out of service, scales services and rolls versions
+//! back.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// A replica that is still on a drained node.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct UndrainedView {
+    /// `app/service/shard`.
+    pub instance: String,
+    /// Whether it cannot leave until something else changes.
+    pub blocked: bool,
+    /// Why it is still there, in one line.
+    pub why: String,
+}
+
+/// An earlier version of an application was deployed again.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RollbackView {
+    /// The version that was left.
+    pub from: u32,
+    /// The version that was deployed again.
+    pub to: u32,
+    /// Its new number.
+    pub code_version: u32,
+    /// Why the controller did it by itself; none if an operator asked for it.
+    #[serde(default)]
+    pub why: Option<String>,
+    /// When, in milliseconds since the Unix epoch.
+    pub at_unix_ms: u64,
+}
+
+/// `POST /v1/drain` and `POST /v1/resume`.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct DrainRequest {
+    /// The node.
+    pub node: String,
+}
+
+/// Answer to `POST /v1/drain` and `POST /v1/resume`.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DrainResponse {
+    /// The node.
+    pub node: String,
+    /// Whether it is drained now. Its replicas may still be there.
+    pub drained: bool,
+    /// False if it was so already.
+    pub changed: bool,
+}
+
+/// `POST /v1/scale`.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ScaleRequest {
+    /// `app/service`.
+    pub service: String,
+    /// Copies of each shard.
+    pub replicas: u16,
+}
+
+/// Answer to `POST /v1/scale`. The copies are added and removed in the background.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ScaleResponse {
+    /// `app/service`.
+    pub service: String,
+    /// Copies of each shard from now on.
+    pub replicas: u16,
+    /// Copies of each shard before.
+    pub replicas_before: u16,
+    /// What the manifest says, which holds again from the next deployment on.
+    pub replicas_in_manifest: u16,
+}
+
+/// `POST /v1/rollback`.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct RollbackRequest {
+    /// The application.
+    pub app: String,
+}
+
+/// Answer to `POST /v1/rollback`.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RollbackResponse {
+    /// The application.
+    pub app: String,
+    /// The version that was left.
+    pub from: u32,
+    /// The version that is deployed again.
+    pub to: u32,
+    /// Its new number.
+    pub code_version: u32,
+}
