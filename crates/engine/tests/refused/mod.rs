@@ -1,8 +1,6 @@
 //! Bad input to collections: the code that the service gets, and the reason that its client gets.
 
-mod common;
-
-use common::{A, Pair};
+use crate::common::{A, Pair};
 
 /// Every call is refused; the handler returns its code.
 #[test]
