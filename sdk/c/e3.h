@@ -53,6 +53,9 @@ E3_IMPORT(collection) int32_t e3_collection(const char *name, size_t name_len);
 E3_IMPORT(get) int32_t e3_get(int32_t coll, const void *key, size_t key_len, void *out, size_t cap);
 E3_IMPORT(put) int32_t e3_put(int32_t coll, const void *key, size_t key_len,
                               const void *ptr, size_t len);
+/* The key lives for ttl nanoseconds, more than 0. */
+E3_IMPORT(put_ttl) int32_t e3_put_ttl(int32_t coll, const void *key, size_t key_len,
+                                      const void *ptr, size_t len, int64_t ttl);
 E3_IMPORT(delete) int32_t e3_delete(int32_t coll, const void *key, size_t key_len);
 E3_IMPORT(scan) int32_t e3_scan(int32_t coll, const void *from, size_t from_len,
                                 const void *to, size_t to_len, uint32_t limit, uint32_t reverse,

@@ -241,7 +241,7 @@ fn request_of(engine: &mut Engine, token: u64, payload: &[u8]) -> Invocation {
             client: 7,
             seq: token,
         }),
-        may_grow: true,
+        state_bytes_max: u64::MAX,
         now: Timestamp(token),
         slot: Slot((token % 4096) as u16),
         key: engine.buffer(&token.to_le_bytes()),
@@ -264,6 +264,7 @@ fn getput() -> Result<Cost> {
     let collections = [CollectionSpec {
         name: "map".into(),
         kind: Kind::HashMap,
+        ttl: None,
     }];
     let mut state = State::new(&collections);
     let mut txn = Txn::new();

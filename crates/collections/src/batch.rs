@@ -1,9 +1,11 @@
 //! Write batches: what one request changes, as bytes.
 //!
-//! Layout, little endian: `u16 slot`, then operations in order, each `u8 tag, u16 collection,
-//! u16 key length, key` and what the tag needs. A batch without operations has no bytes at all.
+//! Layout, little endian: `u16 slot`, then writes in order, each `u8 tag, u16 collection,
+//! u16 key length`, the time at which the key expires (`u64`) if the tag says so, the key, and what
+//! the tag needs. A batch without writes has no bytes at all.
 
-use crate::limits::{BATCH_LEN_MAX, KEY_LEN_MAX, VALUE_LEN_MAX, WRITES_MAX};
+use crate::limits::{BATCH_LEN_MAX, EXPIRED_KEYS_MAX, KEY_LEN_MAX, VALUE_LEN_MAX, WRITES_MAX};
+use e3_model::Timestamp;
 use thiserror::Error;
 
 const TAG_PUT: u8 = 1;
@@ -12,11 +14,15 @@ const TAG_ARRAY_PUSH: u8 = 3;
 const TAG_ARRAY_PUT: u8 = 4;
 const TAG_ARRAY_POP_FRONT: u8 = 5;
 const TAG_COUNTER_ADD: u8 = 6;
+/// Bit of a tag: the key expires.
+const EXPIRES: u8 = 0x80;
 
-/// Bytes before the first operation.
+/// Bytes before the first write.
 pub(crate) const HEADER_LEN: usize = 2;
-/// Bytes of an operation without key and value, at most.
-pub(crate) const OP_OVERHEAD_MAX: usize = 5 + 8 + 2;
+/// Bytes of a write without key and value, at most.
+pub(crate) const OP_OVERHEAD_MAX: usize = 5 + 8 + 8 + 2;
+/// Bytes of the removal of a key without the key.
+const DELETE_OVERHEAD: usize = 5;
 
 /// One operation of a batch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -35,6 +41,19 @@ pub enum Op<'a> {
     CounterAdd(i64),
 }
 
+/// One write of a batch.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Write<'a> {
+    /// Number of the collection.
+    pub collection: u16,
+    /// The key. Invariant: not empty.
+    pub key: &'a [u8],
+    /// What is done to it.
+    pub op: Op<'a>,
+    /// When the key expires; [`Timestamp::MAX`] if never. Whatever was said before is void.
+    pub expires: Timestamp,
+}
+
 /// Why bytes are not a write batch.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum BatchError {
@@ -48,7 +67,7 @@ pub enum BatchError {
     #[error("write batch: has a header but no operation")]
     NoOperation,
     /// Unknown tag.
-    #[error("write batch: tag {tag} at byte {at}, must be 1..={TAG_COUNTER_ADD}")]
+    #[error("write batch: tag {tag} at byte {at} is unknown")]
     UnknownTag {
         /// The tag.
         tag: u8,
@@ -95,10 +114,10 @@ impl WriteBatch {
             let mut at = HEADER_LEN;
             let mut count = 0;
             while at < bytes.len() {
-                let (_, _, _, next) = decode(&bytes, at)?;
+                let (_, next) = decode(&bytes, at)?;
                 at = next;
                 count += 1;
-                if count > WRITES_MAX {
+                if count > WRITES_MAX + EXPIRED_KEYS_MAX {
                     return Err(BatchError::TooManyOperations);
                 }
             }
@@ -141,22 +160,43 @@ impl WriteBatch {
         }
     }
 
-    /// Its operations in order: (collection, key, operation).
-    pub fn ops(&self) -> impl Iterator<Item = (u16, &[u8], Op<'_>)> {
+    /// Adds the removal of a key that has expired; whether there is room.
+    pub(crate) fn remove(&mut self, slot: u16, collection: u16, key: &[u8]) -> bool {
+        if self.bytes.is_empty() {
+            self.bytes.extend_from_slice(&slot.to_le_bytes());
+        }
+        let has_room = self.bytes.len() + DELETE_OVERHEAD + key.len() <= BATCH_LEN_MAX;
+        if has_room {
+            let (op, expires) = (Op::Delete, Timestamp::MAX);
+            let write = Write {
+                collection,
+                key,
+                op,
+                expires,
+            };
+            encode(&mut self.bytes, &write);
+        } else if self.bytes.len() == HEADER_LEN {
+            self.bytes.clear();
+        }
+        has_room
+    }
+
+    /// Its writes in order.
+    pub fn writes(&self) -> impl Iterator<Item = Write<'_>> {
         let mut at = HEADER_LEN;
         std::iter::from_fn(move || {
             if at >= self.bytes.len() {
                 return None;
             }
-            let (collection, key, op, next) = decode(&self.bytes, at).ok()?;
+            let (write, next) = decode(&self.bytes, at).ok()?;
             at = next;
-            Some((collection, key, op))
+            Some(write)
         })
     }
 }
 
-/// Decodes the operation at `at`: (collection, key, operation, end).
-fn decode(bytes: &[u8], at: usize) -> Result<(u16, &[u8], Op<'_>, usize), BatchError> {
+/// Decodes the write at `at`, and where it ends.
+fn decode(bytes: &[u8], at: usize) -> Result<(Write<'_>, usize), BatchError> {
     let mut r = Reader {
         bytes,
         start: at,
@@ -168,10 +208,14 @@ fn decode(bytes: &[u8], at: usize) -> Result<(u16, &[u8], Op<'_>, usize), BatchE
     if key_len == 0 || key_len > KEY_LEN_MAX {
         return Err(BatchError::KeyLen { len: key_len, at });
     }
+    let expires = match tag & EXPIRES {
+        0 => Timestamp::MAX,
+        _ => Timestamp(u64::from_le_bytes(*r.take()?)),
+    };
     let key = r.slice(key_len)?;
-    let op = match tag {
+    let op = match tag & !EXPIRES {
         TAG_PUT => Op::Put(r.value()?),
-        TAG_DELETE => Op::Delete,
+        TAG_DELETE if tag == TAG_DELETE => Op::Delete,
         TAG_ARRAY_PUSH => Op::ArrayPush(r.value()?),
         TAG_ARRAY_PUT => {
             let index = u64::from_le_bytes(*r.take()?);
@@ -181,7 +225,13 @@ fn decode(bytes: &[u8], at: usize) -> Result<(u16, &[u8], Op<'_>, usize), BatchE
         TAG_COUNTER_ADD => Op::CounterAdd(i64::from_le_bytes(*r.take()?)),
         _ => return Err(BatchError::UnknownTag { tag, at }),
     };
-    Ok((collection, key, op, r.at))
+    let write = Write {
+        collection,
+        key,
+        op,
+        expires,
+    };
+    Ok((write, r.at))
 }
 
 struct Reader<'a> {
@@ -221,14 +271,19 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Appends an operation. The caller has checked the bounds. Returns where the key and where the
-/// value (empty if there is none) lie.
+/// Appends a write. The caller has checked the bounds. Returns where the key and where the value
+/// (empty if there is none) lie.
 pub(crate) fn encode(
     buf: &mut Vec<u8>,
-    collection: u16,
-    key: &[u8],
-    op: Op<'_>,
+    write: &Write<'_>,
 ) -> (std::ops::Range<u32>, std::ops::Range<u32>) {
+    let Write {
+        collection,
+        key,
+        op,
+        expires,
+    } = *write;
+    let expires = Some(expires).filter(|at| *at != Timestamp::MAX);
     let tag = match op {
         Op::Put(_) => TAG_PUT,
         Op::Delete => TAG_DELETE,
@@ -239,7 +294,11 @@ pub(crate) fn encode(
     };
     let [c0, c1] = collection.to_le_bytes();
     let [k0, k1] = (key.len() as u16).to_le_bytes();
-    buf.extend_from_slice(&[tag, c0, c1, k0, k1]);
+    let flag = if expires.is_some() { EXPIRES } else { 0 };
+    buf.extend_from_slice(&[tag | flag, c0, c1, k0, k1]);
+    if let Some(at) = expires {
+        buf.extend_from_slice(&at.0.to_le_bytes());
+    }
     let key_at = buf.len() as u32;
     buf.extend_from_slice(key);
     let key_end = buf.len() as u32;

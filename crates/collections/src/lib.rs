@@ -5,7 +5,10 @@
 //! batches in the same order to a [`State`] has the same contents, so backups never run handlers.
 //! Source: the reliable collections of "E3" (USENIX ATC 2019), section 3.
 
+mod apply;
 mod batch;
+mod commit;
+mod expiry;
 mod growth;
 mod hash;
 pub mod limits;
@@ -15,8 +18,10 @@ mod state;
 mod table;
 mod txn;
 
-pub use batch::{BatchError, Op, WriteBatch};
+pub use apply::ApplyError;
+pub use batch::{BatchError, Op, Write, WriteBatch};
+pub use commit::CommitError;
 pub use e3_model::application::{Collection as CollectionSpec, CollectionKind as Kind};
 pub use snapshot::{PieceMax, Restore, RestoreError, Walk};
-pub use state::{ApplyError, State};
+pub use state::State;
 pub use txn::{Txn, TxnError};

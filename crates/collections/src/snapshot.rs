@@ -11,21 +11,28 @@
 //! wrong value or be absent, so a batch that expects an element there does nothing.
 //!
 //! A piece is the number of records before it (`u64`), then records, little endian: `u16 collection,
-//! u16 slot, u16 key length, u32 value length, key, value`. A counter's value is 8 bytes. An array is
-//! one record for each element, whose value begins with its index (`u64`).
+//! u16 slot, u16 key length, u32 value length`, the time at which the key expires (`u64`) if the first
+//! bit of the key length is set, `key, value`. A counter's value is 8 bytes. An array is one record for
+//! each element, whose value begins with its index (`u64`).
 
-use crate::batch::{Op, WriteBatch};
+use crate::apply::ApplyError;
+use crate::batch::{Op, Write, WriteBatch};
 use crate::hash::digest;
 use crate::limits::{
-    INDEX_LEN, KEY_LEN_MAX, PIECE_HEADER_LEN, PIECE_SORT_MAX, RECORD_HEADER_LEN, VALUE_LEN_MAX,
+    INDEX_LEN, KEY_LEN_MAX, PIECE_HEADER_LEN, PIECE_SORT_MAX, RECORD_EXPIRES_LEN,
+    RECORD_HEADER_LEN, VALUE_LEN_MAX,
 };
 use crate::map::Entry;
-use crate::state::{ApplyError, Array, Contents, Counter, Ordered};
+use crate::state::{Array, Contents, Counter, Ordered};
 use crate::table::{Hashed, Rest, Table};
 use crate::{CollectionSpec, Kind, State};
+use e3_model::Timestamp;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use thiserror::Error;
+
+/// Bit of a record's key length: the key expires.
+const EXPIRES: u16 = 0x8000;
 
 /// Why a snapshot's piece is refused.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
@@ -130,19 +137,25 @@ impl Piece {
     fn put(
         &mut self,
         (collection, slot, key): (u16, u16, &[u8]),
+        expires: Timestamp,
         index: &[u8],
         value: &[u8],
     ) -> Result<(), Full> {
         let value_len = index.len() + value.len();
-        let len = RECORD_HEADER_LEN + key.len() + value_len;
+        let (flag, expires_len) = match expires {
+            Timestamp::MAX => (0, 0),
+            _ => (EXPIRES, RECORD_EXPIRES_LEN),
+        };
+        let len = RECORD_HEADER_LEN + expires_len + key.len() + value_len;
         if self.records > 0 && self.bytes.len() + len > self.max.bytes {
             return Err(Full);
         }
         let out = &mut self.bytes;
         out.extend_from_slice(&collection.to_le_bytes());
         out.extend_from_slice(&slot.to_le_bytes());
-        out.extend_from_slice(&(key.len() as u16).to_le_bytes());
+        out.extend_from_slice(&(key.len() as u16 | flag).to_le_bytes());
         out.extend_from_slice(&(value_len as u32).to_le_bytes());
+        out.extend_from_slice(&expires.0.to_le_bytes()[..expires_len]);
         out.extend_from_slice(key);
         out.extend_from_slice(index);
         out.extend_from_slice(value);
@@ -198,7 +211,12 @@ impl Piece {
         let mut room = Ok(());
         for (key, entry) in map.range::<[u8], _>((from, Bound::Unbounded)) {
             self.entries += 1;
-            room = self.put((collection, entry.slot, key), &[], &entry.value);
+            room = self.put(
+                (collection, entry.slot, key),
+                entry.expires,
+                &[],
+                &entry.value,
+            );
             if room.is_err() {
                 break;
             }
@@ -221,7 +239,8 @@ impl Piece {
         for (index, item) in array.items.iter().enumerate().skip(first as usize) {
             self.entries += 1;
             let at = (collection, array.slot, &*array.key);
-            if self.put(at, &(index as u64).to_le_bytes(), item).is_err() {
+            let number = (index as u64).to_le_bytes();
+            if self.put(at, array.expires, &number, item).is_err() {
                 *within = Some(Within {
                     born: array.born,
                     popped: array.popped,
@@ -238,14 +257,14 @@ impl Piece {
         let (c, after, within) = (walk.collection, &mut walk.after, &mut walk.within);
         match contents {
             Contents::Hash(table) => self.table(table, after, |piece, e: &Entry| {
-                piece.put((c, e.slot(), e.key()), &[], e.value())
+                piece.put((c, e.slot(), e.key()), e.expires(), &[], e.value())
             }),
             Contents::Ordered(map) => self.ordered(c, map, &mut after.1),
             Contents::Array(table) => {
                 self.table(table, after, |piece, a: &Array| piece.array(c, a, within))
             }
             Contents::Counter(table) => self.table(table, after, |piece, e: &Counter| {
-                piece.put((c, e.slot, &e.key), &[], &e.value.to_le_bytes())
+                piece.put((c, e.slot, &e.key), e.expires, &[], &e.value.to_le_bytes())
             }),
         }
     }
@@ -300,6 +319,7 @@ fn piece_digest(mut h: u64, mut rest: &[u8]) -> u64 {
     while let Ok((record, after)) = Record::parse(rest, 0) {
         let head = u64::from(record.collection) << 16 | u64::from(record.slot);
         h = digest(digest(h, &head.to_le_bytes()), record.key);
+        h = digest(h, &record.expires.0.to_le_bytes());
         h = digest(h, record.value);
         rest = after;
     }
@@ -311,6 +331,7 @@ struct Record<'a> {
     collection: u16,
     slot: u16,
     key: &'a [u8],
+    expires: Timestamp,
     value: &'a [u8],
 }
 
@@ -322,17 +343,27 @@ impl<'a> Record<'a> {
             .split_first_chunk::<RECORD_HEADER_LEN>()
             .ok_or(truncated.clone())?;
         let [c0, c1, s0, s1, k0, k1, v0, v1, v2, v3] = *head;
-        let key_len = usize::from(u16::from_le_bytes([k0, k1]));
+        let key_len = u16::from_le_bytes([k0, k1]);
+        let (flag, key_len) = (key_len & EXPIRES, usize::from(key_len & !EXPIRES));
         let value_len = u32::from_le_bytes([v0, v1, v2, v3]) as usize;
         if key_len == 0 || key_len > KEY_LEN_MAX || value_len > INDEX_LEN + VALUE_LEN_MAX {
             return Err(RestoreError::Lengths { key_len, value_len });
         }
+        let (expires, body) = match flag {
+            0 => (Timestamp::MAX, body),
+            _ => {
+                let split = body.split_first_chunk::<RECORD_EXPIRES_LEN>();
+                let (at, body) = split.ok_or(truncated.clone())?;
+                (Timestamp(u64::from_le_bytes(*at)), body)
+            }
+        };
         let (key, body) = body.split_at_checked(key_len).ok_or(truncated.clone())?;
         let (value, after) = body.split_at_checked(value_len).ok_or(truncated)?;
         let record = Record {
             collection: u16::from_le_bytes([c0, c1]),
             slot: u16::from_le_bytes([s0, s1]),
             key,
+            expires,
             value,
         };
         Ok((record, after))
@@ -379,9 +410,16 @@ impl Restore {
             collection,
             slot,
             key,
+            expires,
             value,
         } = *record;
         let wrong = RestoreError::Value(value.len());
+        let write = |op, expires| Write {
+            collection,
+            key,
+            op,
+            expires,
+        };
         let op = match self.state.kind(collection) {
             Some(Kind::Array) => {
                 let (index, item) = value.split_first_chunk::<INDEX_LEN>().ok_or(wrong)?;
@@ -396,19 +434,20 @@ impl Restore {
             }
             Some(Kind::Counter) => {
                 let value = value.try_into().map_err(|_| wrong)?;
-                self.state.apply_op(slot, collection, key, Op::Delete)?;
+                let delete = write(Op::Delete, Timestamp::MAX);
+                self.state.apply_write(slot, &delete)?;
                 Op::CounterAdd(i64::from_le_bytes(value))
             }
             _ if value.len() > VALUE_LEN_MAX => return Err(wrong),
             _ => Op::Put(value),
         };
-        Ok(self.state.apply_op(slot, collection, key, op)?)
+        Ok(self.state.apply_write(slot, &write(op, expires))?)
     }
 
     /// Applies a batch that was applied to the state since the walk began.
     pub fn apply(&mut self, batch: &WriteBatch) -> Result<(), ApplyError> {
-        for (collection, key, op) in batch.ops() {
-            match self.state.apply_op(batch.slot(), collection, key, op) {
+        for write in batch.writes() {
+            match self.state.apply_write(batch.slot(), &write) {
                 // Its array has not come, or not so far.
                 Ok(()) | Err(ApplyError::Index { .. }) => {}
                 Err(e) => return Err(e),

@@ -1,42 +1,49 @@
 //! The contents of one shard's collections.
 
-use crate::batch::{Op, WriteBatch};
+use crate::expiry::Expiries;
 use crate::hash::key_hash;
-use crate::limits::{
-    ARRAY_ENTRY_BYTES, COLLECTIONS_MAX, COUNTER_ENTRY_BYTES, ELEMENT_BYTES, HASH_ENTRY_BYTES,
-    ORDERED_ENTRY_BYTES, WARM_KEYS_MAX,
-};
+use crate::limits::{COLLECTIONS_MAX, ELEMENT_BYTES, WARM_KEYS_MAX};
 use crate::map::Entry;
 use crate::table::{Hashed, Table};
 use crate::{CollectionSpec, Kind};
+use e3_model::Timestamp;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
-use thiserror::Error;
 
 /// Entry of an ordered map.
 pub(crate) struct Ordered {
     pub(crate) slot: u16,
     pub(crate) value: Box<[u8]>,
+    pub(crate) expires: Timestamp,
 }
 
 /// An array. Invariant: not empty.
 pub(crate) struct Array {
     pub(crate) key: Box<[u8]>,
-    hash: u32,
+    pub(crate) hash: u32,
     pub(crate) slot: u16,
     /// Number of this array among all that the state ever had: its key may come back.
     pub(crate) born: u64,
     /// Elements that were dropped from the front.
     pub(crate) popped: u64,
     pub(crate) items: VecDeque<Box<[u8]>>,
+    pub(crate) expires: Timestamp,
+}
+
+impl Array {
+    /// Accounted memory of the elements.
+    pub(crate) fn items_bytes(&self) -> usize {
+        self.items.iter().map(|i| i.len() + ELEMENT_BYTES).sum()
+    }
 }
 
 /// A counter.
 pub(crate) struct Counter {
     pub(crate) key: Box<[u8]>,
-    hash: u32,
+    pub(crate) hash: u32,
     pub(crate) slot: u16,
     pub(crate) value: i64,
+    pub(crate) expires: Timestamp,
 }
 
 impl Hashed for Array {
@@ -87,44 +94,15 @@ impl Contents {
     }
 }
 
-/// Why a batch does not fit a state: the two have diverged, or belong to different services.
-#[derive(Clone, PartialEq, Eq, Debug, Error)]
-pub enum ApplyError {
-    /// No such collection.
-    #[error("collection {collection}: there are only {collections}")]
-    NoCollection {
-        /// The id.
-        collection: u16,
-        /// How many there are.
-        collections: usize,
-    },
-    /// The operation does not suit the collection's kind.
-    #[error("collection {collection}: the operation does not suit a collection of kind {kind:?}")]
-    WrongKind {
-        /// The id.
-        collection: u16,
-        /// Its kind.
-        kind: Kind,
-    },
-    /// An element that is not there is replaced.
-    #[error("collection {collection}: index {index}, must be below {len}")]
-    Index {
-        /// The id.
-        collection: u16,
-        /// The index.
-        index: u64,
-        /// Elements of the array.
-        len: usize,
-    },
-}
-
 /// The contents of one shard's collections. Every entry carries the slot of the request that wrote
-/// it last, so that a shard can be split by slots.
+/// it last, so that a shard can be split by slots. Reads do not see what has expired at [`State::now`].
 pub struct State {
-    specs: Vec<CollectionSpec>,
+    pub(crate) specs: Vec<CollectionSpec>,
     pub(crate) contents: Vec<Contents>,
-    memory_bytes: usize,
-    arrays_born: u64,
+    pub(crate) memory_bytes: usize,
+    pub(crate) arrays_born: u64,
+    pub(crate) expiries: Expiries,
+    pub(crate) now: Timestamp,
 }
 
 impl std::fmt::Debug for State {
@@ -148,6 +126,8 @@ impl State {
             specs: specs.to_vec(),
             memory_bytes: 0,
             arrays_born: 0,
+            expiries: Expiries::new(),
+            now: Timestamp::ZERO,
         }
     }
 
@@ -170,12 +150,12 @@ impl State {
             .map(Contents::kind)
     }
 
-    /// Accounted memory of all entries: keys, values and their overhead.
+    /// Accounted memory of all entries, expired ones included: keys, values and their overhead.
     pub fn memory_bytes(&self) -> usize {
         self.memory_bytes
     }
 
-    /// Keys in a collection.
+    /// Keys in a collection, expired ones included.
     pub fn len(&self, collection: u16) -> usize {
         match self.contents.get(usize::from(collection)) {
             Some(Contents::Hash(m)) => m.len(),
@@ -199,8 +179,14 @@ impl State {
     #[inline]
     pub(crate) fn get_hashed(&self, collection: u16, hash: u32, key: &[u8]) -> Option<&[u8]> {
         match self.contents.get(usize::from(collection))? {
-            Contents::Hash(m) => m.get(hash, key).map(Entry::value),
-            Contents::Ordered(m) => m.get(key).map(|e| &*e.value),
+            Contents::Hash(m) => {
+                let entry = m.get(hash, key)?;
+                (entry.expires() > self.now).then(|| entry.value())
+            }
+            Contents::Ordered(m) => {
+                let entry = m.get(key)?;
+                (entry.expires > self.now).then_some(&*entry.value)
+            }
             Contents::Array(_) | Contents::Counter(_) => None,
         }
     }
@@ -240,6 +226,7 @@ impl State {
         map.map(|m| m.range::<[u8], _>((Bound::Included(from), upper)))
             .into_iter()
             .flatten()
+            .filter(|(_, e)| e.expires > self.now)
             .map(|(k, e)| (&**k, &*e.value))
     }
 
@@ -250,7 +237,9 @@ impl State {
             _ => None,
         };
         map.into_iter()
-            .flat_map(|m| m.iter().map(|e| (e.key(), e.value())))
+            .flat_map(|m| m.iter())
+            .filter(|e| e.expires() > self.now)
+            .map(|e| (e.key(), e.value()))
     }
 
     /// Arrays: elements of the array at a key.
@@ -272,197 +261,15 @@ impl State {
 
     pub(crate) fn array(&self, collection: u16, key: &[u8]) -> Option<&Array> {
         match self.contents.get(usize::from(collection))? {
-            Contents::Array(m) => m.get(key_hash(key), key),
+            Contents::Array(m) => m.get(key_hash(key), key).filter(|a| a.expires > self.now),
             _ => None,
         }
     }
 
     pub(crate) fn counter(&self, collection: u16, key: &[u8]) -> Option<&Counter> {
         match self.contents.get(usize::from(collection))? {
-            Contents::Counter(m) => m.get(key_hash(key), key),
+            Contents::Counter(m) => m.get(key_hash(key), key).filter(|c| c.expires > self.now),
             _ => None,
         }
-    }
-
-    /// Applies a batch. After an error the state holds a part of it and must be rebuilt from a
-    /// snapshot: batches made against the same contents never fail.
-    pub fn apply(&mut self, batch: &WriteBatch) -> Result<(), ApplyError> {
-        let slot = batch.slot();
-        for (collection, key, op) in batch.ops() {
-            self.apply_op(slot, collection, key, op)?;
-        }
-        Ok(())
-    }
-
-    pub(crate) fn apply_op(
-        &mut self,
-        slot: u16,
-        collection: u16,
-        key: &[u8],
-        op: Op<'_>,
-    ) -> Result<(), ApplyError> {
-        let collections = self.contents.len();
-        let contents =
-            self.contents
-                .get_mut(usize::from(collection))
-                .ok_or(ApplyError::NoCollection {
-                    collection,
-                    collections,
-                })?;
-        let kind = contents.kind();
-        let memory = &mut self.memory_bytes;
-        match (contents, op) {
-            (Contents::Hash(m), Op::Put(value)) => {
-                match m.put(key_hash(key), slot, key, value) {
-                    Some(old_len) => *memory -= old_len,
-                    None => *memory += key.len() + HASH_ENTRY_BYTES,
-                }
-                *memory += value.len();
-            }
-            (Contents::Hash(m), Op::Delete) => {
-                if let Some(old) = m.remove(key_hash(key), key) {
-                    *memory -= key.len() + old.value().len() + HASH_ENTRY_BYTES;
-                }
-            }
-            (Contents::Ordered(m), Op::Put(value)) => put_ordered(m, memory, slot, key, value),
-            (Contents::Ordered(m), Op::Delete) => {
-                if let Some(old) = m.remove(key) {
-                    *memory -= key.len() + old.value.len() + ORDERED_ENTRY_BYTES;
-                }
-            }
-            (Contents::Array(m), Op::Delete) => {
-                if let Some(old) = m.remove(key_hash(key), key) {
-                    let items: usize = old.items.iter().map(|i| i.len() + ELEMENT_BYTES).sum();
-                    *memory -= key.len() + items + ARRAY_ENTRY_BYTES;
-                }
-            }
-            (Contents::Array(m), Op::ArrayPush(value)) => {
-                *memory += value.len() + ELEMENT_BYTES;
-                let hash = key_hash(key);
-                if let Some(array) = m.get_mut(hash, key) {
-                    array.slot = slot;
-                    array.items.push_back(value.into());
-                } else {
-                    self.arrays_born += 1;
-                    m.insert(Array {
-                        key: key.into(),
-                        hash,
-                        slot,
-                        born: self.arrays_born,
-                        popped: 0,
-                        items: VecDeque::from([value.into()]),
-                    });
-                    *memory += key.len() + ARRAY_ENTRY_BYTES;
-                }
-            }
-            (Contents::Array(m), Op::ArrayPut(index, value)) => {
-                let array = m.get_mut(key_hash(key), key);
-                let len = array.as_ref().map_or(0, |a| a.items.len());
-                let Some(array) = array.filter(|_| index < len as u64) else {
-                    return Err(ApplyError::Index {
-                        collection,
-                        index,
-                        len,
-                    });
-                };
-                array.slot = slot;
-                let item = &mut array.items[index as usize];
-                *memory = *memory - item.len() + value.len();
-                overwrite(item, value);
-            }
-            (Contents::Array(m), Op::ArrayPopFront) => {
-                let hash = key_hash(key);
-                let Some(array) = m.get_mut(hash, key) else {
-                    return Ok(());
-                };
-                array.slot = slot;
-                let old = array.items.pop_front().expect("arrays are not empty");
-                array.popped += 1;
-                *memory -= old.len() + ELEMENT_BYTES;
-                if array.items.is_empty() {
-                    m.remove(hash, key);
-                    *memory -= key.len() + ARRAY_ENTRY_BYTES;
-                }
-            }
-            (Contents::Counter(m), Op::CounterAdd(delta)) => {
-                let hash = key_hash(key);
-                match m.get_mut(hash, key) {
-                    Some(counter) => {
-                        counter.slot = slot;
-                        counter.value = counter.value.wrapping_add(delta);
-                    }
-                    None => {
-                        m.insert(Counter {
-                            key: key.into(),
-                            hash,
-                            slot,
-                            value: delta,
-                        });
-                        *memory += key.len() + COUNTER_ENTRY_BYTES;
-                    }
-                }
-            }
-            (Contents::Counter(m), Op::Delete) => {
-                if m.remove(key_hash(key), key).is_some() {
-                    *memory -= key.len() + COUNTER_ENTRY_BYTES;
-                }
-            }
-            _ => return Err(ApplyError::WrongKind { collection, kind }),
-        }
-        Ok(())
-    }
-}
-
-impl State {
-    /// Arrays: drops the elements from `len` on.
-    pub(crate) fn truncate(&mut self, collection: u16, key: &[u8], len: usize) {
-        let Some(Contents::Array(m)) = self.contents.get_mut(usize::from(collection)) else {
-            return;
-        };
-        let hash = key_hash(key);
-        let Some(array) = m.get_mut(hash, key) else {
-            return;
-        };
-        for old in array.items.drain(len.min(array.items.len())..) {
-            self.memory_bytes -= old.len() + ELEMENT_BYTES;
-        }
-        if array.items.is_empty() {
-            m.remove(hash, key);
-            self.memory_bytes -= key.len() + ARRAY_ENTRY_BYTES;
-        }
-    }
-}
-
-fn put_ordered(
-    map: &mut BTreeMap<Box<[u8]>, Ordered>,
-    memory: &mut usize,
-    slot: u16,
-    key: &[u8],
-    value: &[u8],
-) {
-    match map.get_mut(key) {
-        Some(old) => {
-            *memory -= old.value.len();
-            old.slot = slot;
-            overwrite(&mut old.value, value);
-        }
-        None => {
-            let entry = Ordered {
-                slot,
-                value: value.into(),
-            };
-            map.insert(key.into(), entry);
-            *memory += key.len() + ORDERED_ENTRY_BYTES;
-        }
-    }
-    *memory += value.len();
-}
-
-/// Replaces a value, in place where the length allows.
-fn overwrite(old: &mut Box<[u8]>, new: &[u8]) {
-    if old.len() == new.len() {
-        old.copy_from_slice(new);
-    } else {
-        *old = new.into();
     }
 }

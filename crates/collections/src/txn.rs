@@ -2,11 +2,13 @@
 
 mod arrays;
 
-use crate::batch::{HEADER_LEN, OP_OVERHEAD_MAX, Op, WriteBatch, encode};
+use crate::batch::{HEADER_LEN, OP_OVERHEAD_MAX, Op, Write, WriteBatch, encode};
 use crate::hash::{key_hash, widen};
 use crate::limits::{BATCH_LEN_MAX, KEY_LEN_MAX, OVERLAY_LINEAR_MAX, VALUE_LEN_MAX, WRITES_MAX};
 use crate::{Kind, State};
+use e3_model::{Nanos, Timestamp};
 use hashbrown::HashTable;
+use std::cell::Cell;
 use std::cmp::Ordering;
 use std::ops::Range;
 use thiserror::Error;
@@ -15,19 +17,34 @@ use thiserror::Error;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum TxnError {
     /// No such collection.
-    #[error("no such collection")]
+    #[error("is not in the manifest")]
     NoCollection,
-    /// A key, a value, or all writes of the request together are out of bounds.
-    #[error(
-        "key must have 1..={KEY_LEN_MAX} bytes, value at most {VALUE_LEN_MAX}, all writes at most {BATCH_LEN_MAX} bytes and {WRITES_MAX} writes"
-    )]
-    Bound,
+    /// The key is empty or too long.
+    #[error("key has {0} bytes, must be 1..={KEY_LEN_MAX}")]
+    KeyLen(usize),
+    /// The value is too long.
+    #[error("value has {0} bytes, must be at most {VALUE_LEN_MAX}")]
+    ValueLen(usize),
+    /// All writes of the request together are too long.
+    #[error("all writes of a request have {0} bytes, must be at most {BATCH_LEN_MAX}")]
+    WritesLen(usize),
+    /// The request has too many writes.
+    #[error("a request has more than {WRITES_MAX} writes")]
+    TooManyWrites,
+    /// A time to live of nothing.
+    #[error("time to live is 0, must be more than 0")]
+    Ttl,
     /// The operation does not suit the collection's kind.
-    #[error("wrong kind of collection")]
-    WrongKind,
+    #[error("is of kind {0}, which the call does not suit")]
+    WrongKind(Kind),
     /// No such element.
-    #[error("index out of range")]
-    Index,
+    #[error("index {index}, must be below {len}")]
+    Index {
+        /// The index.
+        index: u64,
+        /// Elements of the array.
+        len: u64,
+    },
 }
 
 impl TxnError {
@@ -35,9 +52,13 @@ impl TxnError {
     pub fn code(self) -> i32 {
         match self {
             TxnError::NoCollection => -1,
-            TxnError::Bound => -2,
-            TxnError::WrongKind => -3,
-            TxnError::Index => -4,
+            TxnError::KeyLen(_)
+            | TxnError::ValueLen(_)
+            | TxnError::WritesLen(_)
+            | TxnError::TooManyWrites
+            | TxnError::Ttl => -2,
+            TxnError::WrongKind(_) => -3,
+            TxnError::Index { .. } => -4,
         }
     }
 }
@@ -78,6 +99,10 @@ pub struct Txn {
     /// Places in `touched`, once there are more than `OVERLAY_LINEAR_MAX`.
     index: HashTable<u32>,
     scratch: Vec<u32>,
+    /// The first access that was refused, and its collection.
+    refused: Cell<Option<(u16, TxnError)>>,
+    /// A write was refused that cannot tell its caller.
+    is_write_lost: bool,
 }
 
 fn bytes_of<'a>(buf: &'a [u8], range: &Range<u32>) -> &'a [u8] {
@@ -95,9 +120,39 @@ impl Txn {
         self.buf.clear();
         self.buf.extend_from_slice(&slot.to_le_bytes());
         self.writes = 0;
+        self.refused.set(None);
+        self.is_write_lost = false;
         self.touched.clear();
         if !self.index.is_empty() {
             self.index.clear();
+        }
+    }
+
+    /// The first access that was refused since the request began: collection and reason.
+    pub fn refused(&self) -> Option<(u16, TxnError)> {
+        self.refused.get()
+    }
+
+    /// Whether a write was refused that cannot tell its caller, so that the request must not commit.
+    pub fn is_write_lost(&self) -> bool {
+        self.is_write_lost
+    }
+
+    /// Notes that an access is refused.
+    #[cold]
+    fn refuse<T>(&self, collection: u16, error: TxnError) -> Result<T, TxnError> {
+        self.refused
+            .set(self.refused.get().or(Some((collection, error))));
+        Err(error)
+    }
+
+    /// The collection must be of one of these kinds.
+    #[inline]
+    fn expect_kind(&self, state: &State, collection: u16, kinds: &[Kind]) -> Result<(), TxnError> {
+        match state.kind(collection) {
+            Some(kind) if kinds.contains(&kind) => Ok(()),
+            Some(kind) => self.refuse(collection, TxnError::WrongKind(kind)),
+            None => self.refuse(collection, TxnError::NoCollection),
         }
     }
 
@@ -126,7 +181,7 @@ impl Txn {
         collection: u16,
         key: &[u8],
     ) -> Result<Option<&'a [u8]>, TxnError> {
-        expect_kind(state, collection, &[Kind::HashMap, Kind::OrderedMap])?;
+        self.expect_kind(state, collection, &[Kind::HashMap, Kind::OrderedMap])?;
         let hash = key_hash(key);
         match self.find(hash, collection, WHOLE, key) {
             Some(at) => Ok(self.value_of(at)),
@@ -134,7 +189,7 @@ impl Txn {
         }
     }
 
-    /// Maps: insert or replace.
+    /// Maps: insert or replace. The key lives as long as the collection's keys do by default.
     pub fn put(
         &mut self,
         state: &State,
@@ -142,8 +197,34 @@ impl Txn {
         key: &[u8],
         value: &[u8],
     ) -> Result<(), TxnError> {
-        expect_kind(state, collection, &[Kind::HashMap, Kind::OrderedMap])?;
-        let (key_at, value_at) = self.write(collection, key, Op::Put(value))?;
+        self.put_until(state, collection, key, value, expiry(state, collection))
+    }
+
+    /// Maps: insert or replace; the key lives for `ttl`.
+    pub fn put_for(
+        &mut self,
+        state: &State,
+        collection: u16,
+        key: &[u8],
+        value: &[u8],
+        ttl: Nanos,
+    ) -> Result<(), TxnError> {
+        if ttl == Nanos::ZERO {
+            return self.refuse(collection, TxnError::Ttl);
+        }
+        self.put_until(state, collection, key, value, state.now() + ttl)
+    }
+
+    fn put_until(
+        &mut self,
+        state: &State,
+        collection: u16,
+        key: &[u8],
+        value: &[u8],
+        expires: Timestamp,
+    ) -> Result<(), TxnError> {
+        self.expect_kind(state, collection, &[Kind::HashMap, Kind::OrderedMap])?;
+        let (key_at, value_at) = self.write(collection, key, Op::Put(value), expires)?;
         let effect = Effect::Value(value_at);
         self.touch(key_hash(key), collection, WHOLE, key_at, effect);
         Ok(())
@@ -151,7 +232,10 @@ impl Txn {
 
     /// Any kind: removes what is at the key; whether something was there.
     pub fn delete(&mut self, state: &State, collection: u16, key: &[u8]) -> Result<bool, TxnError> {
-        let there = match state.kind(collection).ok_or(TxnError::NoCollection)? {
+        let Some(kind) = state.kind(collection) else {
+            return self.refuse(collection, TxnError::NoCollection);
+        };
+        let there = match kind {
             Kind::HashMap | Kind::OrderedMap => self.get(state, collection, key)?.is_some(),
             Kind::Array => self.array_len(state, collection, key)? > 0,
             Kind::Counter => self.counter(state, collection, key).is_some(),
@@ -161,7 +245,7 @@ impl Txn {
                 Some((_, end)) => Effect::Array { front: end, end },
                 None => Effect::Gone,
             };
-            let (key_at, _) = self.write(collection, key, Op::Delete)?;
+            let (key_at, _) = self.write(collection, key, Op::Delete, Timestamp::MAX)?;
             self.touch(key_hash(key), collection, WHOLE, key_at, effect);
         }
         Ok(there)
@@ -178,7 +262,7 @@ impl Txn {
         reverse: bool,
         mut visit: impl FnMut(&[u8], &[u8]) -> bool,
     ) -> Result<(), TxnError> {
-        expect_kind(state, collection, &[Kind::OrderedMap])?;
+        self.expect_kind(state, collection, &[Kind::OrderedMap])?;
         let (buf, touched, own) = (&self.buf, &self.touched, &mut self.scratch);
         let key_of = |at: u32| bytes_of(buf, &touched[at as usize].key);
         own.clear();
@@ -228,7 +312,8 @@ impl Txn {
         }
     }
 
-    /// Counters: fetch-and-add, wrapping; the value before.
+    /// Counters: fetch-and-add, wrapping; the value before. Any value may stand for itself, so a service
+    /// cannot see an error: see [`Txn::is_write_lost`].
     pub fn counter_add(
         &mut self,
         state: &State,
@@ -236,9 +321,26 @@ impl Txn {
         key: &[u8],
         delta: i64,
     ) -> Result<i64, TxnError> {
-        expect_kind(state, collection, &[Kind::Counter])?;
-        let before = self.counter(state, collection, key).unwrap_or(0);
-        let (key_at, _) = self.write(collection, key, Op::CounterAdd(delta))?;
+        let added = self.add(state, collection, key, delta);
+        self.is_write_lost |= added.is_err();
+        added
+    }
+
+    fn add(
+        &mut self,
+        state: &State,
+        collection: u16,
+        key: &[u8],
+        delta: i64,
+    ) -> Result<i64, TxnError> {
+        self.expect_kind(state, collection, &[Kind::Counter])?;
+        let before = self.counter(state, collection, key);
+        if before.is_none() {
+            self.remove_expired(state, collection, key)?;
+        }
+        let before = before.unwrap_or(0);
+        let expires = expiry(state, collection);
+        let (key_at, _) = self.write(collection, key, Op::CounterAdd(delta), expires)?;
         let effect = Effect::Count(before.wrapping_add(delta));
         self.touch(key_hash(key), collection, WHOLE, key_at, effect);
         Ok(before)
@@ -246,7 +348,7 @@ impl Txn {
 
     /// Counters: the value, 0 if absent.
     pub fn counter_get(&self, state: &State, collection: u16, key: &[u8]) -> Result<i64, TxnError> {
-        expect_kind(state, collection, &[Kind::Counter])?;
+        self.expect_kind(state, collection, &[Kind::Counter])?;
         Ok(self.counter(state, collection, key).unwrap_or(0))
     }
 
@@ -274,6 +376,7 @@ impl Txn {
         collection: u16,
         key: &[u8],
         op: Op<'_>,
+        expires: Timestamp,
     ) -> Result<(Range<u32>, Range<u32>), TxnError> {
         let value_len = match op {
             Op::Put(v) | Op::ArrayPush(v) | Op::ArrayPut(_, v) => v.len(),
@@ -283,16 +386,45 @@ impl Txn {
             self.begin(0);
         }
         let len = self.buf.len() + OP_OVERHEAD_MAX + key.len() + value_len;
-        if key.is_empty()
-            || key.len() > KEY_LEN_MAX
-            || value_len > VALUE_LEN_MAX
-            || len > BATCH_LEN_MAX
-            || self.writes == WRITES_MAX
-        {
-            return Err(TxnError::Bound);
+        let error = if key.is_empty() || key.len() > KEY_LEN_MAX {
+            Some(TxnError::KeyLen(key.len()))
+        } else if value_len > VALUE_LEN_MAX {
+            Some(TxnError::ValueLen(value_len))
+        } else if len > BATCH_LEN_MAX {
+            Some(TxnError::WritesLen(len))
+        } else if self.writes == WRITES_MAX {
+            Some(TxnError::TooManyWrites)
+        } else {
+            None
+        };
+        if let Some(error) = error {
+            return self.refuse(collection, error);
         }
         self.writes += 1;
-        Ok(encode(&mut self.buf, collection, key, op))
+        let write = Write {
+            collection,
+            key,
+            op,
+            expires,
+        };
+        Ok(encode(&mut self.buf, &write))
+    }
+
+    /// Removes a key that has expired and that the request has not touched, so that a write that adds
+    /// to what is there begins anew.
+    #[inline]
+    fn remove_expired(
+        &mut self,
+        state: &State,
+        collection: u16,
+        key: &[u8],
+    ) -> Result<(), TxnError> {
+        if state.is_expired(collection, key)
+            && self.find(key_hash(key), collection, WHOLE, key).is_none()
+        {
+            self.write(collection, key, Op::Delete, Timestamp::MAX)?;
+        }
+        Ok(())
     }
 
     #[inline]
@@ -340,11 +472,9 @@ impl Txn {
     }
 }
 
+/// When a key that is written now expires by default.
 #[inline]
-fn expect_kind(state: &State, collection: u16, kinds: &[Kind]) -> Result<(), TxnError> {
-    match state.kind(collection) {
-        Some(kind) if kinds.contains(&kind) => Ok(()),
-        Some(_) => Err(TxnError::WrongKind),
-        None => Err(TxnError::NoCollection),
-    }
+fn expiry(state: &State, collection: u16) -> Timestamp {
+    let ttl = state.ttl(collection);
+    ttl.map_or(Timestamp::MAX, |ttl| state.now() + ttl)
 }

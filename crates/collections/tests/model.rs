@@ -35,6 +35,7 @@ fn specs() -> Vec<CollectionSpec> {
     .map(|(name, kind)| CollectionSpec {
         name: name.into(),
         kind,
+        ttl: None,
     })
     .to_vec()
 }
@@ -78,7 +79,10 @@ fn step(random: &mut Random, txn: &mut Txn, state: &State, model: &mut Model) {
                     *item = value.clone();
                     Ok(())
                 }
-                None => Err(TxnError::Index),
+                None => Err(TxnError::Index {
+                    index,
+                    len: items.len() as u64,
+                }),
             };
             assert_eq!(txn.array_put(state, ARRAY, &key, index, &value), expected);
         }
@@ -266,15 +270,36 @@ fn bounds_and_kinds_are_errors() {
     txn.begin(0);
     let big = vec![0; 32 * 1024];
     assert_eq!(txn.put(&state, 4, b"a", b""), Err(TxnError::NoCollection));
-    assert_eq!(txn.put(&state, ARRAY, b"a", b""), Err(TxnError::WrongKind));
-    assert_eq!(txn.get(&state, COUNTER, b"a"), Err(TxnError::WrongKind));
-    assert_eq!(txn.put(&state, HASH, b"", b""), Err(TxnError::Bound));
-    assert_eq!(
-        txn.put(&state, HASH, &big[..1025], b""),
-        Err(TxnError::Bound)
-    );
+    assert_eq!(txn.refused(), Some((4, TxnError::NoCollection)));
+    let wrong = TxnError::WrongKind;
+    assert_eq!(txn.put(&state, ARRAY, b"a", b""), Err(wrong(Kind::Array)));
+    assert_eq!(txn.get(&state, COUNTER, b"a"), Err(wrong(Kind::Counter)));
+    for key in [&b""[..], &big[..1025]] {
+        let error = TxnError::KeyLen(key.len());
+        assert_eq!(txn.put(&state, HASH, key, b""), Err(error));
+        assert!(!txn.is_write_lost());
+        assert_eq!(txn.counter_add(&state, COUNTER, key, 1), Err(error));
+        assert!(txn.is_write_lost());
+        txn.begin(0);
+        assert_eq!((txn.refused(), txn.is_write_lost()), (None, false));
+    }
+    let long = [&big[..], b"1"].concat();
+    let error = TxnError::ValueLen(long.len());
+    assert_eq!(txn.array_push(&state, ARRAY, b"a", &long), Err(error));
     txn.put(&state, HASH, b"a", &big).unwrap();
-    assert_eq!(txn.put(&state, HASH, b"b", &big), Err(TxnError::Bound));
+    let second = txn.put(&state, HASH, b"b", &big);
+    assert!(matches!(second, Err(TxnError::WritesLen(_))), "{second:?}");
+    txn.delete(&state, HASH, b"a").unwrap();
+    let again = txn.array_put(&state, ARRAY, b"a", 3, b"");
+    assert_eq!(again, Err(TxnError::Index { index: 3, len: 0 }));
+    txn.begin(0);
+    for n in 0..4096u32 {
+        txn.counter_add(&state, COUNTER, &[1], n.into()).ok();
+    }
+    // 4096 writes of one byte's key are too long together.
+    assert!(matches!(txn.refused(), Some((_, TxnError::WritesLen(_)))));
+    txn.begin(0);
+    txn.put(&state, HASH, b"a", &big).unwrap();
     assert_eq!(txn.get(&state, HASH, b"a"), Ok(Some(&*big)));
     assert_eq!(txn.get(&state, HASH, b"b"), Ok(None));
 }

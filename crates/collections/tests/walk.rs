@@ -16,6 +16,7 @@ fn specs() -> Vec<CollectionSpec> {
         .map(|(at, kind)| CollectionSpec {
             name: format!("c{at}"),
             kind,
+            ttl: None,
         })
         .collect()
 }

@@ -7,7 +7,7 @@
 use crate::command::{Applied, CommandError};
 use crate::limits::{RELEASES_MAX, ROLLBACKS_MAX};
 use crate::state::{AppState, Control};
-use e3_model::application::{ApplicationSpec, Service};
+use e3_model::application::{ApplicationSpec, Collection, Resources, Service};
 use e3_model::plan::{Release, Role};
 use e3_model::{AppId, Application, NodeId, ShardKey, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -244,13 +244,35 @@ fn fixed_service_difference(old: &Service, new: &Service) -> Option<&'static str
         ("shards", old.shards == *shards),
         ("durability", old.durability == *durability),
         ("whenAlone", old.when_alone == *when_alone),
-        ("resources", old.resources == *resources),
+        ("resources", is_same_placed(&old.resources, resources)),
         ("pin", old.pin == *pin),
-        ("collections", old.collections == *collections),
+        ("collections", is_same_kind(&old.collections, collections)),
         ("secrets", old.secrets == *secrets),
     ]
     .into_iter()
     .find_map(|(field, same)| (!same).then_some(field))
+}
+
+/// Whether placement sees no difference. The quota of the collections may change.
+fn is_same_placed(old: &Resources, new: &Resources) -> bool {
+    let Resources {
+        cpu,
+        memory,
+        state: _,
+    } = new;
+    (old.cpu, old.memory) == (*cpu, *memory)
+}
+
+/// Whether what is stored stays readable. How long keys live may change.
+fn is_same_kind(old: &[Collection], new: &[Collection]) -> bool {
+    let of = |collections: &[Collection]| -> Vec<Collection> {
+        let of = |c: &Collection| Collection {
+            ttl: None,
+            ..c.clone()
+        };
+        collections.iter().map(of).collect()
+    };
+    of(old) == of(new)
 }
 
 #[cfg(test)]
@@ -299,6 +321,18 @@ mod tests {
                 &modules,
                 &assets,
                 4,
+            ),
+            (
+                &changed("memory: 64Mi}", "memory: 64Mi, state: 1Mi}"),
+                &modules,
+                &assets,
+                5,
+            ),
+            (
+                &changed("kind: hash-map}", "kind: hash-map, ttl: 1h}"),
+                &modules,
+                &assets,
+                6,
             ),
         ] {
             update(&mut state, app, modules, assets).unwrap();

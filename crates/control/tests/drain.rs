@@ -69,6 +69,7 @@ fn a_drained_node_loses_its_replicas_and_gets_none() {
         key: KEY,
         from: s.shard(KEY).primary,
         to: node,
+        cold: false,
     });
     let Err(CommandError::Misfit { misfit, .. }) = refused else {
         panic!("{refused:?}");

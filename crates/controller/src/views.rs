@@ -167,6 +167,7 @@ impl Core {
                 preemptions: report.map_or(0, |r| r.preemptions),
                 busy_seconds: totals.busy_seconds,
                 memory_bytes: report.map_or(0, |r| r.memory_bytes),
+                quota_bytes: app.plan.app.service(key.service).quota().0,
                 error: report.and_then(|r| r.error.clone()),
                 last_failure: report.and_then(|r| r.last_failure.clone()),
             }
@@ -231,6 +232,8 @@ impl Core {
             add(&mut service.dead_lettered, primary.dead_lettered);
             add(&mut service.expired, primary.expired);
             service.queue = service.queue.saturating_add(primary.queue);
+            add(&mut service.state_bytes, primary.memory_bytes);
+            service.state_bytes_max = service.state_bytes_max.max(primary.memory_bytes);
             service.busy_seconds += primary.busy_seconds;
             add(&mut service.dead_letters, primary.dead_letters);
             add(&mut dead_letters, primary.dead_letters);
@@ -370,6 +373,9 @@ impl Core {
                 replicas_in_manifest: state.scaled.get(&id).copied(),
                 stateful: s.stateful,
                 on_disk: s.is_on_disk(),
+                state_bytes: 0,
+                state_bytes_max: 0,
+                quota_bytes: s.quota().0,
                 nodes: BTreeMap::new(),
                 handled: 0,
                 failed: 0,

@@ -124,11 +124,19 @@ pub(crate) fn check_entry(
     e: &Entry,
 ) -> Result<(), &'static str> {
     let must = |so: bool, what| if so { Ok(()) } else { Err(what) };
+    must(owns(app, key, e.slot), "an entry of another shard")?;
+    if e.is_expiry {
+        let answers = e.reply.is_some() || e.dead.is_some() || e.replays.is_some();
+        must(
+            !answers && e.outputs.is_empty(),
+            "a removal of expired keys that answers a message",
+        )?;
+        return check_time(now, e.now);
+    }
     must(
         fits_service(app, key, e.id.via, e.id.index),
         "an entry of another service",
     )?;
-    must(owns(app, key, e.slot), "an entry of another shard")?;
     must(
         e.oldest_seq <= e.id.request.seq,
         "an entry that forgets itself",
@@ -355,6 +363,7 @@ pub(crate) mod tests {
             reply_to: NodeId(3),
             reply_to_incarnation: 2,
             is_branch: false,
+            is_expiry: false,
             trace: TraceContext::default(),
             batch: Vec::new(),
             outputs: vec![output],

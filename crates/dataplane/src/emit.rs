@@ -2,10 +2,10 @@
 //! durable and again for each retry that asks for them.
 
 use crate::deliberate::{self, Fault};
-use crate::limits::DEADLINE_AHEAD_MAX;
+use crate::limits::{ACK_DELAY, DEADLINE_AHEAD_MAX};
 use crate::shard::{Asked, Context, Effect, Shard, Turn, Waiting};
 use e3_invocation::Effects;
-use e3_model::{DropReason, MessageId, ShardKey, Slot, Timestamp, Via};
+use e3_model::{DropReason, MessageId, Nanos, ShardKey, Slot, Timestamp, Via};
 use e3_wire::entry::{DeadLetter, Entry, Outcome, Output, Reply};
 use e3_wire::frame::{Ends, Link};
 use e3_wire::limits::REASON_LEN_MAX;
@@ -41,6 +41,7 @@ pub(crate) fn entry(
         reply_to: message.reply_to,
         reply_to_incarnation: message.reply_to_incarnation,
         is_branch: message.is_branch,
+        is_expiry: false,
         trace: message.trace,
         batch: Vec::new(),
         outputs: Vec::new(),
@@ -223,4 +224,22 @@ pub(crate) fn emit(
             reply: reply.clone(),
         });
     }
+}
+
+/// How long the sender of a message may wait for the acknowledgement: not at all if a client does.
+pub(crate) fn ack_delay(turn: &Turn<'_>, entry: &Entry) -> Nanos {
+    if entry.is_branch || forks(turn.cx, turn.shard, entry) {
+        Nanos::ZERO
+    } else {
+        ACK_DELAY
+    }
+}
+
+/// Answers the client of a message.
+pub(crate) fn answer(turn: &mut Turn<'_>, message: &Message, reply: Reply) {
+    turn.effects.push(Effect::Reply {
+        asked: Asked::by_message(message),
+        request: message.id.request,
+        reply,
+    });
 }

@@ -20,6 +20,7 @@ mod dedup;
 pub mod deliberate;
 mod emit;
 mod ends;
+mod expiry;
 mod history;
 mod ingress;
 mod journal;

@@ -52,6 +52,12 @@ pub const STALLED_AFTER: Nanos = Nanos::from_secs(1);
 pub const ACK_DELAY: Nanos = Nanos::from_millis(2);
 /// Between two notices to the backups of what was released.
 pub const RELEASED_INTERVAL: Nanos = Nanos::from_millis(50);
+/// How long an expired key may wait for others, or for a request, before the primary makes an entry
+/// that removes it.
+pub const EXPIRY_DELAY: Nanos = Nanos::from_millis(100);
+/// How long it may hold memory under load; then the primary removes what has expired before it
+/// handles more.
+pub const EXPIRY_LAG_MAX: Nanos = Nanos::from_secs(1);
 /// Datagram buffers that are kept for reuse.
 pub const SPARE_BUFFERS_MAX: usize = 64;
 /// Bytes of a snapshot that are made at a time. A single item may be longer.
@@ -95,6 +101,7 @@ const _: () = assert!(
     TURN_PIECES_MAX * PIECE_LEN >= 2 * JOIN_AHEAD_LEN,
     "a turn makes all that may be open"
 );
+const _: () = assert!(EXPIRY_DELAY.0 < EXPIRY_LAG_MAX.0);
 const _: () = assert!(KEYED_MAX < SESSIONS_MAX);
 const _: () = assert!(DEDUP_GRACE.0 < KEYED_GRACE.0);
 const _: () = assert!(DATAGRAM_LEN_GOAL <= e3_wire::limits::DATAGRAM_LEN_MAX);

@@ -86,7 +86,9 @@ impl Log {
             self.dead_letters.keep(entry.id, letter.clone());
         }
         self.outbox.push_back(Outgoing::new(entry.clone()));
-        self.dedup.insert(entry);
+        if !entry.is_expiry {
+            self.dedup.insert(entry);
+        }
     }
 
     /// An entry of the outbox.

@@ -4,18 +4,19 @@
 use crate::check::check_message;
 use crate::dedup::{Lookup, revives};
 use crate::deliberate::{self, Fault};
-use crate::emit::{Handled, emit, emit_retry, entry, forks, handler_now};
+use crate::emit::{Handled, ack_delay, answer, emit, emit_retry, entry, handler_now};
+use crate::expiry::Expiry;
 use crate::limits::*;
 use crate::links::Delivery;
 use crate::log::{Log, Outgoing};
 use crate::reach::ClockCheck;
-use crate::refusal::{Refusal, full, no_letter, refusal, refuse};
+use crate::refusal::{Refusal, full, no_letter, refusal, refuse, state_bytes_max};
 use crate::shard::{Asked, Context, Effect, Shard, Turn, Waiting};
 use crate::streams::Streams;
 use e3_invocation::{Completion, HandlerError, Invocation, Outcome as Run};
 use e3_model::application::WhenAlone;
 use e3_model::{DropReason, MessageId, Nanos, Timestamp, Via};
-use e3_wire::entry::{Entry, Outcome, Reply};
+use e3_wire::entry::{Entry, Outcome};
 use e3_wire::message::Message;
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -42,6 +43,7 @@ pub(crate) struct Primary {
     pub(crate) is_startable: bool,
     /// When an entry was committed last, or the oldest that waits was appended.
     progress_at: Timestamp,
+    pub(crate) expiry: Expiry,
     next_token: u64,
 }
 
@@ -93,6 +95,7 @@ impl Primary {
             frozen: false,
             is_startable: true,
             progress_at: now,
+            expiry: Expiry::default(),
             next_token: u64::from(generation) << 32,
         }
     }
@@ -113,6 +116,11 @@ impl Primary {
     /// Messages that wait or are being handled.
     pub(crate) fn queue_len(&self) -> usize {
         self.queue.len() + self.in_flight.len()
+    }
+
+    /// Whether a handler runs, or is to run next.
+    pub(crate) fn is_handling(&self) -> bool {
+        !self.in_flight.is_empty()
     }
 
     /// Whether a message waits.
@@ -193,6 +201,7 @@ impl Primary {
         };
         !self.frozen
             && self.is_startable
+            && !self.expiry.is_first
             && !self.streams.are_behind(cx.now)
             && self.idle_at <= cx.now
             && self.in_flight.len() < IN_FLIGHT_MAX
@@ -293,7 +302,7 @@ impl Primary {
             token,
             id: message.id,
             now: handler_now,
-            may_grow: full(turn).is_none(),
+            state_bytes_max: state_bytes_max(turn),
             slot: message.slot,
             key: std::mem::take(&mut message.key),
             payload: std::mem::take(&mut message.payload),
@@ -323,6 +332,7 @@ impl Primary {
             }
             Run::Failed(failed) => self.on_failure(turn, now, waiting, *failed),
         }
+        self.plan_expiry(turn);
     }
 
     /// An emulated core is busy for longer than the handler was.
@@ -343,11 +353,17 @@ impl Primary {
         mut waiting: Waiting,
         failed: e3_invocation::Failed,
     ) {
-        let is_full = failed.error == HandlerError::Full;
-        let full = is_full.then(|| full(turn)).flatten();
-        let reason = full.unwrap_or_else(|| failed.error.to_string());
         waiting.message.key = failed.invocation.key;
         waiting.message.payload = failed.invocation.payload;
+        let full = match failed.error {
+            HandlerError::Full { used, growth, max } => Some(full(turn, used, growth, max)),
+            _ => None,
+        };
+        if full.is_some() && self.expires_for_room(turn.shard) {
+            return self.queue.push_front(waiting);
+        }
+        let is_full = full.is_some();
+        let reason = full.unwrap_or_else(|| failed.error.to_string());
         waiting.failures += 1;
         turn.shard.counts.failed += 1;
         turn.shard.counts.last_failure = Some(reason.clone());
@@ -371,8 +387,13 @@ impl Primary {
     }
 
     /// Appends an entry to the log and sends it to the backups.
-    fn append(&mut self, turn: &mut Turn<'_>, mut entry: Entry, delivery: Option<Delivery>) {
-        turn.shard.counts.handled += 1;
+    pub(crate) fn append(
+        &mut self,
+        turn: &mut Turn<'_>,
+        mut entry: Entry,
+        delivery: Option<Delivery>,
+    ) {
+        turn.shard.counts.handled += u64::from(!entry.is_expiry);
         let mut delivery = delivery;
         if deliberate::is(Fault::DurableBeforeCommit) {
             turn.complete(delivery.take(), ACK_DELAY);
@@ -480,21 +501,4 @@ impl Primary {
             "an entry waits that could be released"
         );
     }
-}
-
-/// How long the sender of a message may wait for the acknowledgement: not at all if a client does.
-fn ack_delay(turn: &Turn<'_>, entry: &Entry) -> Nanos {
-    if entry.is_branch || forks(turn.cx, turn.shard, entry) {
-        Nanos::ZERO
-    } else {
-        ACK_DELAY
-    }
-}
-
-fn answer(turn: &mut Turn<'_>, message: &Message, reply: Reply) {
-    turn.effects.push(Effect::Reply {
-        asked: Asked::by_message(message),
-        request: message.id.request,
-        reply,
-    });
 }

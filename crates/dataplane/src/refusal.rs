@@ -68,14 +68,31 @@ pub(crate) fn refusal(turn: &Turn<'_>, now: Timestamp, message: &Message) -> Opt
     Some(Refusal { outcome, reason })
 }
 
-/// Why handlers may only free memory, if they may not take more.
-pub(crate) fn full(turn: &Turn<'_>) -> Option<String> {
-    if turn.shard.is_over(turn.cx.app) {
-        let memory_max = turn.cx.app.service(turn.shard.key).resources.memory;
-        let reason = format!("collections exceed the service's memory of {memory_max}");
-        return Some(reason);
+/// Bytes that the shard's collections may hold with the writes of a handler that runs now.
+pub(crate) fn state_bytes_max(turn: &Turn<'_>) -> u64 {
+    match turn.cx.memory_full {
+        // Handlers may only free memory.
+        Some(_) => 0,
+        None => turn.cx.app.service(turn.shard.key).quota().0,
     }
-    turn.cx.memory_full.map(str::to_string)
+}
+
+/// Why writes were refused that would have added `growth` to `used` bytes of at most `max`.
+pub(crate) fn full(turn: &Turn<'_>, used: u64, growth: u64, max: u64) -> String {
+    let service = turn.cx.app.service(turn.shard.key);
+    let quota = service.quota();
+    if max < quota.0 && used + growth <= quota.0 {
+        let reason = "the memory of the node was used up: writes may only free some";
+        return turn.cx.memory_full.unwrap_or(reason).to_string();
+    }
+    let field = match service.resources.state {
+        Some(_) => "resources.state",
+        None => "resources.memory",
+    };
+    format!(
+        "service {:?}: its collections in shard {} hold {used} bytes and the request adds {growth}, which exceeds the quota of {quota} ({field})",
+        service.name, turn.shard.key.shard
+    )
 }
 
 #[cfg(test)]

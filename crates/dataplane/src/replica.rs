@@ -164,6 +164,9 @@ impl Replica {
             let record = Record { key, step }.encode();
             effects.push(Effect::Journal(record, Awaited::Nothing));
         }
+        // What an instance reads when it starts has not expired either.
+        let time = self.shard.log.time(now);
+        self.shard.log.state.borrow_mut().advance(time);
         let primary = Primary::new(now, &self.shard.log, serve_at, generation);
         self.role = RoleState::Primary(Box::new(primary));
         effects.push(Effect::Start(self.shard.log.state.clone()));

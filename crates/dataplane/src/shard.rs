@@ -200,13 +200,6 @@ impl Asked {
     }
 }
 
-impl Shard {
-    /// True if the collections hold more than the service may use.
-    pub(crate) fn is_over(&self, app: &App) -> bool {
-        self.log.memory_bytes() > app.service(self.key).resources.memory
-    }
-}
-
 impl Turn<'_> {
     /// States that messages are durable here. The acknowledgement may wait for company.
     pub(crate) fn complete(

@@ -108,6 +108,7 @@ impl Backup {
             reply_to: NodeId(0),
             reply_to_incarnation: 1,
             is_branch: false,
+            is_expiry: false,
             trace: TraceContext::default(),
             batch: Vec::new(),
             outputs: Vec::new(),

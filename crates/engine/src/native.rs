@@ -8,7 +8,7 @@
 
 use crate::accelerators::crc32;
 use crate::config::EngineConfig;
-use crate::context::{Ctx, Scan, code, handle, number, there};
+use crate::context::{Ctx, Scan, code, handle, number, there, time_to_live};
 use crate::shared::{Core, Shared};
 use crate::spec::{InstanceId, InstanceSpec};
 use e3_collections::State;
@@ -140,6 +140,12 @@ impl Native {
     pub fn put(&mut self, coll: i32, key: &[u8], value: &[u8]) -> i32 {
         let state = self.ctx.state.borrow();
         code(self.ctx.txn.put(&state, handle(coll), key, value))
+    }
+
+    pub fn put_ttl(&mut self, coll: i32, key: &[u8], value: &[u8], ttl: i64) -> i32 {
+        let state = self.ctx.state.borrow();
+        let ttl = time_to_live(ttl);
+        code(self.ctx.txn.put_for(&state, handle(coll), key, value, ttl))
     }
 
     pub fn delete(&mut self, coll: i32, key: &[u8]) -> i32 {

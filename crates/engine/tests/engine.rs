@@ -2,6 +2,7 @@
 
 #[allow(dead_code, reason = "each file of tests uses another part")]
 mod common;
+mod refused;
 
 use common::*;
 use e3_collections::State;

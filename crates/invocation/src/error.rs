@@ -1,7 +1,7 @@
 //! Why a run of a handler fails.
 
 use crate::limits::EFFECTS_LEN_MAX;
-use e3_collections::ApplyError;
+use e3_collections::{ApplyError, CommitError, TxnError};
 use e3_model::Nanos;
 use thiserror::Error;
 
@@ -17,6 +17,17 @@ pub enum HandlerError {
     /// The handler returned this instead of 0.
     #[error("handler returned {0}, must be 0")]
     Code(i32),
+    /// An access to a collection was refused, and the handler returned a code; or the access was a
+    /// `counter_add`, which cannot tell the handler.
+    #[error("collection {collection:?}: {error}; handler returned {code}")]
+    Refused {
+        /// Name of the collection, or its handle if there is none.
+        collection: String,
+        /// Why it was refused.
+        error: TxnError,
+        /// What the handler returned.
+        code: i32,
+    },
     /// The code trapped.
     #[error("{0}")]
     Trap(String),
@@ -62,9 +73,16 @@ pub enum HandlerError {
         /// Bytes of the effects.
         len: usize,
     },
-    /// The shard's collections or the node's memory are full.
-    #[error("memory is full: writes may only free some")]
-    Full,
+    /// The shard's collections would take more memory than they may.
+    #[error("collections hold {used} bytes, the writes add {growth}, the quota is {max}")]
+    Full {
+        /// Bytes that the collections hold.
+        used: u64,
+        /// Bytes that the writes would add.
+        growth: u64,
+        /// Bytes that the collections may hold.
+        max: u64,
+    },
     /// `e3_init` returned this instead of 0.
     #[error("e3_init returned {code}, must be 0{}", said.as_ref().map(|s| format!(" ({s})")).unwrap_or_default())]
     Init {
@@ -105,6 +123,15 @@ pub enum HandlerError {
     /// The system has no memory, stack or address space for the instance.
     #[error("the system has no memory for an instance: {0}")]
     OutOfMemory(String),
+}
+
+impl From<CommitError> for HandlerError {
+    fn from(error: CommitError) -> HandlerError {
+        match error {
+            CommitError::Full { used, growth, max } => HandlerError::Full { used, growth, max },
+            CommitError::Apply(error) => HandlerError::State(error),
+        }
+    }
 }
 
 /// A span in the largest unit that gives a whole number.

@@ -24,9 +24,9 @@ pub struct Invocation {
     /// The handler's clock. Invariant: never goes back within a shard of a stateful service; at a
     /// stateless service every run of a message has the same.
     pub now: Timestamp,
-    /// Whether its writes may take more memory than they free; otherwise the run fails with
-    /// [`HandlerError::Full`].
-    pub may_grow: bool,
+    /// Bytes that the collections may hold with its writes. If they would hold more, and the writes
+    /// take more memory than they free, the run fails with [`HandlerError::Full`].
+    pub state_bytes_max: u64,
     /// Slot of the key.
     pub slot: Slot,
     /// Key that the message was routed by.
@@ -42,7 +42,7 @@ impl Invocation {
             token: 0,
             id: MessageId::ingress(RequestId::default()),
             now: Timestamp::ZERO,
-            may_grow: true,
+            state_bytes_max: u64::MAX,
             slot: Slot::of(&key),
             key,
             payload,

@@ -238,6 +238,15 @@ pub struct ServiceView {
     /// Whether its state is on disk, and so survives the end of all processes.
     #[serde(default)]
     pub on_disk: bool,
+    /// Memory of the collections of its primaries together.
+    #[serde(default)]
+    pub state_bytes: u64,
+    /// The same of the shard with the most.
+    #[serde(default)]
+    pub state_bytes_max: u64,
+    /// What the collections of one shard may take; 0 if the service is stateless.
+    #[serde(default)]
+    pub quota_bytes: u64,
     /// Nodes of its primaries, with how many are there.
     pub nodes: BTreeMap<String, u32>,
     /// Requests that have an outcome, dead-lettered ones included. This and the counts below are
@@ -338,6 +347,9 @@ pub struct InstanceView {
     pub busy_seconds: f64,
     /// Memory of its collections.
     pub memory_bytes: u64,
+    /// What its collections may take; 0 if the service is stateless.
+    #[serde(default)]
+    pub quota_bytes: u64,
     /// Why it does not run, if it does not.
     pub error: Option<String>,
     /// Why the last attempt failed that did.

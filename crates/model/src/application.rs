@@ -8,6 +8,7 @@ use crate::units::{Bytes, Nanos};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::fmt;
 
 /// `spec` of a document of kind `Application`.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
@@ -158,6 +159,14 @@ pub struct Service {
 }
 
 impl Service {
+    /// Bytes that the collections of one shard may take; 0 if it has none.
+    pub fn quota(&self) -> Bytes {
+        match self.stateful {
+            true => self.resources.state.unwrap_or(self.resources.memory),
+            false => Bytes(0),
+        }
+    }
+
     /// Whether its state is on disk.
     pub fn is_on_disk(&self) -> bool {
         self.stateful && self.durability == Some(Durability::Disk)
@@ -193,6 +202,10 @@ pub struct Resources {
     pub cpu: f64,
     /// Memory: linear memory and collections.
     pub memory: Bytes,
+    /// Quota of the collections of one shard, at most `memory`; by default `memory`. A request whose
+    /// writes would exceed it fails.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<Bytes>,
 }
 
 /// Where a service must run.
@@ -253,6 +266,10 @@ pub struct Collection {
     pub name: String,
     /// Kind.
     pub kind: CollectionKind,
+    /// How long a key lives after its last write, unless that write says otherwise; by default for
+    /// ever.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ttl: Option<Nanos>,
 }
 
 /// Kind of collection.
@@ -267,6 +284,17 @@ pub enum CollectionKind {
     Array,
     /// A 64-bit counter at each key.
     Counter,
+}
+
+impl fmt::Display for CollectionKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            CollectionKind::HashMap => "hash-map",
+            CollectionKind::OrderedMap => "ordered-map",
+            CollectionKind::Array => "array",
+            CollectionKind::Counter => "counter",
+        })
+    }
 }
 
 /// A channel between two services.

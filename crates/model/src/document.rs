@@ -353,6 +353,18 @@ pub(crate) mod tests {
             quantity.starts_with("a.yaml:6: spec.objective"),
             "{quantity}"
         );
+        for (state, shown) in [("0Mi", "0"), ("65Mi", "65Mi")] {
+            let quota = error("memory: 64Mi}", &format!("memory: 64Mi, state: {state}}}"));
+            let expected = format!(
+                "a.yaml:13: spec.services[0].resources.state: service \"front\": state is {shown}, must be more than 0 and at most memory, 64Mi"
+            );
+            assert_eq!(quota, expected);
+        }
+        let ttl = error("kind: counter}", "kind: counter, ttl: 0s}");
+        assert_eq!(
+            ttl,
+            "a.yaml:15: spec.services[0].collections[0].ttl: service \"front\": ttl of collection \"seen\" is 0, must be more than 0"
+        );
         let kind = error("kind: Application", "kind: Pod");
         assert_eq!(
             kind,

@@ -1,10 +1,11 @@
 //! Checks of whole documents: bounds, names, references.
 
-use crate::application::{Application, Durability, Pin, Service};
+use crate::application::{Application, Durability, Pin, Resources, Service};
 use crate::dag::{Dag, DagError};
 use crate::limits::*;
 use crate::profile::Profile;
 use crate::topology::{NodeKind, NodeRef, Topology};
+use crate::units::Nanos;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What is wrong with which field.
@@ -191,6 +192,22 @@ fn service(app: &Application, at: &str, s: &Service) -> Check {
     ensure(s.resources.memory.0 > 0, field("resources.memory"), || {
         of("memory is 0, must be more than 0".into())
     })?;
+    let Resources { memory, state, .. } = &s.resources;
+    ensure(
+        s.stateful || state.is_none(),
+        field("resources.state"),
+        || of("a stateless service has no collections; set stateful: true".into()),
+    )?;
+    ensure(
+        state.is_none_or(|state| state.0 > 0 && state <= *memory),
+        field("resources.state"),
+        || {
+            let state = s.quota();
+            of(format!(
+                "state is {state}, must be more than 0 and at most memory, {memory}"
+            ))
+        },
+    )?;
     ensure(!s.module.is_empty(), field("module"), || {
         of("module is empty".into())
     })?;
@@ -199,6 +216,18 @@ fn service(app: &Application, at: &str, s: &Service) -> Check {
         s.collections.iter().map(|c| c.name.as_str()),
         |i| format!("{at}.collections[{i}].name"),
     )?;
+    for (i, c) in s.collections.iter().enumerate() {
+        ensure(
+            c.ttl != Some(Nanos::ZERO),
+            format!("{at}.collections[{i}].ttl"),
+            || {
+                of(format!(
+                    "ttl of collection {:?} is 0, must be more than 0",
+                    c.name
+                ))
+            },
+        )?;
+    }
     for (list, declared, what) in [
         (
             &s.secrets,

@@ -27,7 +27,7 @@ macro_rules! sdk {
 }
 
 /// The SDK for Rust, file by file.
-const SDK: [(&str, &str); 13] = sdk![
+const SDK: [(&str, &str); 16] = sdk![
     "accel.rs",
     "accel_portable.rs",
     "collections.rs",
@@ -40,7 +40,10 @@ const SDK: [(&str, &str); 13] = sdk![
     "native.rs",
     "sys_wasm.rs",
     "testing.rs",
-    "testing_calls.rs"
+    "testing_calls.rs",
+    "typed.rs",
+    "typed_key.rs",
+    "typed_value.rs"
 ];
 /// The manifest of the SDK, from which the dependencies are copied.
 const SDK_MANIFEST: &str = include_str!("../../../sdk/rust/Cargo.toml");

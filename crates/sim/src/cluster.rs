@@ -300,9 +300,8 @@ impl Cluster {
         };
         let (app, service) = (usize::from(key.app.0) - 1, usize::from(key.service.0));
         let service = &self.services[app][service];
-        let state = &mut state.borrow_mut();
         let (random, ledger) = (&mut self.random, &mut self.ledger);
-        let done = service.handle(key, invocation, state, random, ledger);
+        let done = service.handle(key, invocation, &mut state.borrow_mut(), random, ledger);
         let now = node.clock.shown(self.now);
         node.worker.handle_completion(now, key, done);
     }

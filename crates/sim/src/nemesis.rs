@@ -130,6 +130,7 @@ impl<'a> Run<'a> {
                     time: Nanos::from_micros(s.service_us),
                     fails_permille: s.fails_permille,
                     fill_len: (s.state_bytes / 500).min(32 << 10) as usize,
+                    ttl: (s.ttl_ms > 0).then(|| Nanos::from_millis(s.ttl_ms)),
                 })
                 .collect()
         });
@@ -179,6 +180,7 @@ impl<'a> Run<'a> {
         }
         if self.is_sound() {
             self.probe(PROBES);
+            self.outlive();
             self.check_idle("after the last answer");
         }
         let is_short = |c: &ClientShape| !c.is_keyed && c.deadline_ms <= DEADLINE_SHORT_MS;
@@ -188,6 +190,7 @@ impl<'a> Run<'a> {
             self.check_forgotten();
         }
         if self.is_sound() {
+            self.outlive();
             self.check_effects();
             self.check_copies();
         }

@@ -132,6 +132,13 @@ pub struct ServiceShape {
     pub fails_permille: u64,
     /// Bytes of state in each shard beside the effects.
     pub state_bytes: u64,
+    /// How long some of its keys live; 0 if it has none that expire.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub ttl_ms: u64,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// A channel.

@@ -1,11 +1,12 @@
 //! Services as plain functions, in place of WebAssembly.
 
 use crate::ledger::Ledger;
+use e3_collections::limits::EXPIRED_LEN_MAX;
 use e3_collections::{State, Txn};
 use e3_invocation::{
     Completion, Effects, Failed, HandlerError, Invocation, Outcome, Output, Reply,
 };
-use e3_model::{Nanos, ShardKey};
+use e3_model::{Nanos, ShardKey, Timestamp};
 use e3_random::Random;
 
 /// A service of the simulated applications.
@@ -33,6 +34,8 @@ pub enum Service {
         fails_permille: u64,
         /// Bytes that it writes beside the count.
         fill_len: usize,
+        /// How long the marks live that it makes, if it does.
+        ttl: Option<Nanos>,
     },
 }
 
@@ -62,10 +65,18 @@ impl Service {
                     draws_keys,
                     messages,
                     fill_len,
+                    ttl,
                     ..
                 } => {
                     let effect = &invocation.payload;
-                    let count = (*stateful).then(|| count(&invocation, effect, *fill_len, state));
+                    let beside = |txn: &mut Txn, state: &State| {
+                        fill(txn, state, effect, *fill_len);
+                        if let Some(wrong) = ttl.and_then(|ttl| mark(txn, state, &invocation, ttl))
+                        {
+                            ledger.violation(format!("{key}: {wrong}"));
+                        }
+                    };
+                    let count = (*stateful).then(|| count(&invocation, effect, state, beside));
                     if count.as_ref().is_some_and(|(count, _)| *count != 1) {
                         ledger.on_repeated(key, &invocation.payload);
                     }
@@ -96,24 +107,81 @@ impl Service {
     }
 }
 
-/// Counts an effect; returns the new count.
-fn count(
-    invocation: &Invocation,
-    effect: &[u8],
-    fill_len: usize,
-    state: &mut State,
-) -> (i64, e3_collections::WriteBatch) {
-    let mut txn = Txn::new();
-    txn.begin(invocation.slot.0);
-    let before = txn
-        .counter_add(state, 0, effect, 1)
-        .expect("collection 0 is a counter");
+/// Marks of a shard.
+const MARKS: u8 = 8;
+
+/// How long a mark lives: as long as its collection says, or as its write says.
+fn mark_ttl(mark: u8, ttl: Nanos) -> Nanos {
+    match mark % 2 {
+        0 => ttl,
+        _ => Nanos(ttl.0 / 2),
+    }
+}
+
+/// Checks that each mark lives exactly as long as it must, then makes one of them anew. Collection 2
+/// has the marks, which expire, collection 3 when each was made. Returns what is wrong.
+fn mark(txn: &mut Txn, state: &State, invocation: &Invocation, ttl: Nanos) -> Option<String> {
+    let now = invocation.now;
+    if state.now() != now {
+        return Some(format!(
+            "the clock went back from {:?} to {now:?}",
+            state.now()
+        ));
+    }
+    let mut scanned = Vec::new();
+    let visit = |key: &[u8], made: &[u8]| {
+        scanned.push((key.to_vec(), made.to_vec()));
+        true
+    };
+    txn.scan(state, 2, b"", b"", false, visit)
+        .expect("collection 2 is an ordered map");
+    let mut living = Vec::new();
+    for mark in 0..MARKS {
+        let made = txn.get(state, 3, &[mark]).expect("collection 3 is a map");
+        let made = made.and_then(|bytes| bytes.try_into().ok());
+        let made = made.map(|bytes| Timestamp(u64::from_be_bytes(bytes)));
+        if let Some(made) = made.filter(|made| *made + mark_ttl(mark, ttl) > now) {
+            living.push((vec![mark], made.0.to_be_bytes().to_vec()));
+        }
+    }
+    let mark = invocation.slot.0 as u8 % MARKS;
+    let at = now.0.to_be_bytes();
+    let made = match mark % 2 {
+        0 => txn.put(state, 2, &[mark], &at),
+        _ => txn.put_for(state, 2, &[mark], &at, mark_ttl(mark, ttl)),
+    };
+    made.expect("collection 2 is a map");
+    txn.put(state, 3, &[mark], &at)
+        .expect("collection 3 is a map");
+    (scanned != living).then(|| format!("marks {scanned:?} live at {now:?}, must be {living:?}"))
+}
+
+/// Writes so many bytes.
+fn fill(txn: &mut Txn, state: &State, effect: &[u8], fill_len: usize) {
     if fill_len > 0 {
         txn.put(state, 1, effect, &vec![7; fill_len])
             .expect("collection 1 is a map");
     }
-    let writes = txn.finish();
-    state.apply(&writes).expect("made against this state");
+}
+
+/// Counts an effect; returns the new count. `beside` makes further writes.
+fn count(
+    invocation: &Invocation,
+    effect: &[u8],
+    state: &mut State,
+    beside: impl FnOnce(&mut Txn, &State),
+) -> (i64, e3_collections::WriteBatch) {
+    let mut txn = Txn::new();
+    txn.begin(invocation.slot.0);
+    state.advance(invocation.now);
+    let before = txn
+        .counter_add(state, 0, effect, 1)
+        .expect("collection 0 is a counter");
+    beside(&mut txn, state);
+    let mut writes = txn.finish();
+    state
+        .commit(&mut writes, invocation.slot.0, u64::MAX, EXPIRED_LEN_MAX)
+        .expect("made against this state");
     (before + 1, writes)
 }
 
@@ -121,7 +189,7 @@ fn count(
 fn count_and_forward(channels: u16, invocation: &Invocation, state: &mut State) -> Effects {
     let request = invocation.id.request;
     let id = [request.client.to_le_bytes(), request.seq.to_le_bytes()].concat();
-    let (count, writes) = count(invocation, &id, 0, state);
+    let (count, writes) = count(invocation, &id, state, |_, _| {});
     let output = |channel| Output {
         channel,
         key: invocation.key.clone(),

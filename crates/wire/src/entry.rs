@@ -66,7 +66,7 @@ pub enum Replicated {
     Released(u64),
 }
 
-/// One committed message.
+/// One committed message, or the removal of keys that have expired.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Entry {
     /// Number in the shard's log, from 1.
@@ -93,6 +93,8 @@ pub struct Entry {
     pub reply_to_incarnation: u32,
     /// See [`crate::message::Message::is_branch`].
     pub is_branch: bool,
+    /// The primary made it by itself, to remove keys that have expired: it answers no message.
+    pub is_expiry: bool,
     /// Trace.
     pub trace: TraceContext,
     /// Encoded writes.
@@ -287,7 +289,8 @@ impl Entry {
             flag(self.reply.is_some(), 0)
                 | flag(self.dead.is_some(), 1)
                 | flag(self.replays.is_some(), 2)
-                | flag(self.is_branch, 3),
+                | flag(self.is_branch, 3)
+                | flag(self.is_expiry, 4),
         );
         if let Some(reply) = &self.reply {
             reply.encode(out);
@@ -329,7 +332,7 @@ impl Entry {
             });
         }
         let flags = r.u8()?;
-        if flags > 15 {
+        if flags > 31 {
             return Err(WireError::Unknown {
                 what: "flags of an entry",
                 value: flags.into(),
@@ -363,6 +366,7 @@ impl Entry {
             reply_to,
             reply_to_incarnation,
             is_branch: flags & 8 != 0,
+            is_expiry: flags & 16 != 0,
             trace,
             batch,
             outputs,

@@ -7,7 +7,7 @@ use crate::codec::{Reader, WireError, Write};
 use crate::limits::{BODY_LEN_MAX, COLLECTIONS_MAX, JOURNAL_VERSION};
 use e3_model::application::{Collection, CollectionKind};
 use e3_model::limits::NAME_LEN_MAX;
-use e3_model::{AppId, ServiceId, ShardId, ShardKey, Timestamp};
+use e3_model::{AppId, Nanos, ServiceId, ShardId, ShardKey, Timestamp};
 
 /// One record.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -141,6 +141,7 @@ impl Origin {
                 CollectionKind::Array => 2,
                 CollectionKind::Counter => 3,
             });
+            out.put_u64(collection.ttl.map_or(0, |ttl| ttl.0));
             out.put_short(collection.name.as_bytes());
         }
         Record::encode_bytes(key, kind, &out)
@@ -170,10 +171,11 @@ impl Origin {
                     });
                 }
             };
+            let ttl = Some(Nanos(r.u64()?)).filter(|ttl| *ttl != Nanos::ZERO);
             let name = r.short_bytes("name of a collection", NAME_LEN_MAX)?;
             let name = str::from_utf8(name).map_err(|_| WireError::Text("name of a collection"))?;
             let name = name.to_owned();
-            Ok(Collection { name, kind })
+            Ok(Collection { name, kind, ttl })
         };
         let collections = (0..len).map(|_| collection(r)).collect::<Result<_, _>>()?;
         Ok(Origin {

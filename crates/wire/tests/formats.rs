@@ -63,6 +63,7 @@ fn entry() -> Entry {
         reply_to: NodeId(2),
         reply_to_incarnation: 1,
         is_branch: true,
+        is_expiry: false,
         trace: TraceContext::default(),
         batch: vec![5; 40],
         outputs: vec![output],

@@ -1,7 +1,7 @@
 //! Records of a journal are read back as they were written; anything else is an error.
 
 use e3_model::application::{Collection, CollectionKind};
-use e3_model::{AppId, ServiceId, ShardId, ShardKey, Timestamp};
+use e3_model::{AppId, Nanos, ServiceId, ShardId, ShardKey, Timestamp};
 use e3_testkit::{Random, seeds};
 use e3_wire::WireError;
 use e3_wire::journal::{Origin, Record, Step};
@@ -16,6 +16,7 @@ fn records() -> Vec<Record> {
     let collection = |name: &str, kind| Collection {
         name: name.into(),
         kind,
+        ttl: (name > "b").then(|| Nanos::from_secs(1)),
     };
     let origin = Origin {
         cluster: 7,

@@ -2,6 +2,7 @@
 
 use alloc::vec;
 use alloc::vec::Vec;
+use core::time::Duration;
 
 use crate::limits::{FIRST_READ_BYTES, SCAN_CHUNK_BYTES};
 use crate::{Error, check, sys};
@@ -30,10 +31,13 @@ pub(crate) fn read_vec(mut call: impl FnMut(&mut [u8]) -> i32) -> Option<Vec<u8>
 
 fn get_into<'a>(handle: i32, key: &[u8], out: &'a mut [u8]) -> Result<Option<&'a [u8]>, Error> {
     let cap = out.len();
-    match usize::try_from(sys::get(handle, key, out)) {
-        Ok(len) if len <= cap => Ok(Some(&out[..len])),
-        Ok(len) => Err(Error::Short { len, cap }),
-        Err(_) => Ok(None),
+    match sys::get(handle, key, out) {
+        // Also the code of a handle that is none, but this one is.
+        -1 => Ok(None),
+        code => match check(code)? as usize {
+            len if len <= cap => Ok(Some(&out[..len])),
+            len => Err(Error::Short { len, cap }),
+        },
     }
 }
 
@@ -58,6 +62,13 @@ macro_rules! map_methods {
         /// Inserts or replaces.
         pub fn put(&self, key: &[u8], value: &[u8]) -> Result<(), Error> {
             check(sys::put(self.handle, key, value)).map(drop)
+        }
+
+        /// Inserts or replaces; the key lives for `ttl`, which must be more than 0, whatever the manifest
+        /// says.
+        pub fn put_for(&self, key: &[u8], value: &[u8], ttl: Duration) -> Result<(), Error> {
+            let ttl = i64::try_from(ttl.as_nanos()).unwrap_or(i64::MAX);
+            check(sys::put_ttl(self.handle, key, value, ttl)).map(drop)
         }
 
         /// Removes; true if something was there.
@@ -221,6 +232,10 @@ pub struct Array {
 }
 
 impl Array {
+    pub(crate) fn handle(self) -> i32 {
+        self.handle
+    }
+
     /// Opens the collection that the manifest declares under `name`.
     pub fn open(name: &'static str) -> Result<Self, Error> {
         open(name).map(|handle| Self { handle })

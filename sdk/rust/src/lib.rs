@@ -2,7 +2,7 @@
 //!
 //! A service is a type that implements [`Service`]; [`service!`] exports it from a WebAssembly
 //! module. State that must last goes into collections ([`HashMap`], [`OrderedMap`], [`Array`],
-//! [`Counter`]); the fields of the type are a cache that may be lost between two requests. On
+//! [`Counter`], and with types in [`typed`]); the fields of the type are a cache that may be lost between two requests. On
 //! targets other than wasm32 the same calls go to the in-memory host of [`testing`], so `cargo test`
 //! tests a service.
 //!
@@ -48,6 +48,7 @@ mod sys;
 pub mod testing;
 #[cfg(not(target_arch = "wasm32"))]
 mod testing_calls;
+pub mod typed;
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -130,6 +131,8 @@ pub enum Error {
         /// Length of the buffer.
         cap: usize,
     },
+    /// What lies in a collection is no key or no value of the expected type.
+    Type(&'static str),
     /// The service's own reason; must not be 0.
     Code(i32),
 }
@@ -153,6 +156,7 @@ impl Error {
             Self::Asset { .. } => -16,
             Self::NoAsset(_) => -18,
             Self::SecretLength { .. } => -17,
+            Self::Type(_) => -19,
             Self::Code(code) => *code,
         }
     }
@@ -184,6 +188,7 @@ impl fmt::Display for Error {
                 write!(f, "secret {name:?}: has {len} bytes, must be {must_be}")
             }
             Self::Short { len, cap } => write!(f, "value: has {len} bytes, must be at most {cap}"),
+            Self::Type(what) => write!(f, "{what}: is not of the expected type"),
             Self::Code(code) => write!(f, "code {code}"),
         }
     }

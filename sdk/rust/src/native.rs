@@ -103,6 +103,7 @@ calls! {
     fn collection(name: &str) -> i32;
     fn get(coll: i32, key: &[u8], out: &mut [u8]) -> i32;
     fn put(coll: i32, key: &[u8], value: &[u8]) -> i32;
+    fn put_ttl(coll: i32, key: &[u8], value: &[u8], ttl: i64) -> i32;
     fn delete(coll: i32, key: &[u8]) -> i32;
     fn scan(coll: i32, from: &[u8], to: &[u8], limit: u32, reverse: bool, out: &mut [u8]) -> i32;
     fn array_len(coll: i32, key: &[u8]) -> i64;

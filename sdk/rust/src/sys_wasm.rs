@@ -54,6 +54,14 @@ mod raw {
         pub fn collection(name: *const u8, len: usize) -> i32;
         pub fn get(coll: i32, key: *const u8, key_len: usize, out: *mut u8, cap: usize) -> i32;
         pub fn put(coll: i32, key: *const u8, key_len: usize, ptr: *const u8, len: usize) -> i32;
+        pub fn put_ttl(
+            coll: i32,
+            key: *const u8,
+            key_len: usize,
+            ptr: *const u8,
+            len: usize,
+            ttl: i64,
+        ) -> i32;
         pub fn delete(coll: i32, key: *const u8, key_len: usize) -> i32;
         pub fn scan(
             coll: i32,
@@ -226,6 +234,12 @@ pub(crate) fn get(coll: i32, key: &[u8], out: &mut [u8]) -> i32 {
 pub(crate) fn put(coll: i32, key: &[u8], value: &[u8]) -> i32 {
     // SAFETY: live slices.
     unsafe { raw::put(coll, key.as_ptr(), key.len(), value.as_ptr(), value.len()) }
+}
+
+pub(crate) fn put_ttl(coll: i32, key: &[u8], value: &[u8], ttl: i64) -> i32 {
+    let (ptr, len) = (value.as_ptr(), value.len());
+    // SAFETY: live slices.
+    unsafe { raw::put_ttl(coll, key.as_ptr(), key.len(), ptr, len, ttl) }
 }
 
 pub(crate) fn delete(coll: i32, key: &[u8]) -> i32 {

@@ -13,6 +13,7 @@
 //! ```
 
 use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 
@@ -138,9 +139,15 @@ pub(crate) struct Inner {
     pub(crate) assets: Vec<(String, Vec<u8>)>,
     pub(crate) logs: Vec<(i32, String)>,
     collections: Vec<Collection>,
+    /// By collection: how long its keys live, in nanoseconds.
+    ttls: Vec<Option<i64>>,
+    /// When keys expire that do.
+    expiries: BTreeMap<(i32, Vec<u8>), i64>,
     replies: Vec<(u32, Vec<u8>)>,
     sent: Vec<Sent>,
     written_bytes: usize,
+    /// A `counter_add` was refused, which cannot tell the service: the request fails.
+    pub(crate) is_write_lost: bool,
     seed: u64,
     digests: u64,
 }
@@ -148,6 +155,32 @@ pub(crate) struct Inner {
 impl Inner {
     pub(crate) fn collection_at(&mut self, handle: i32) -> Option<&mut Collection> {
         self.collections.get_mut(usize::try_from(handle).ok()?)
+    }
+
+    /// Notes that a key was written, to live for `ttl` or as its collection says.
+    pub(crate) fn wrote(&mut self, coll: i32, key: &[u8], ttl: Option<i64>) {
+        let default = usize::try_from(coll).ok().and_then(|at| self.ttls[at]);
+        let at = (coll, key.to_vec());
+        match ttl.or(default) {
+            Some(ttl) => drop(self.expiries.insert(at, self.now.saturating_add(ttl))),
+            None => drop(self.expiries.remove(&at)),
+        }
+    }
+
+    /// Removes the keys that have expired.
+    fn expire(&mut self) {
+        let now = self.now;
+        let all = std::mem::take(&mut self.expiries);
+        let (expired, rest): (Vec<_>, Vec<_>) = all.into_iter().partition(|(_, at)| *at <= now);
+        self.expiries = rest.into_iter().collect();
+        for ((coll, key), _) in expired {
+            match self.collection_at(coll) {
+                Some(Collection::Hash(map) | Collection::Ordered(map)) => drop(map.remove(&key)),
+                Some(Collection::Array(map)) => drop(map.remove(&key)),
+                Some(Collection::Counter(map)) => drop(map.remove(&key)),
+                None => {}
+            }
+        }
     }
 
     /// The code for a write beyond the bounds.
@@ -234,12 +267,25 @@ impl Host {
     pub fn collection(self, name: &str, kind: Kind) -> Self {
         with(|host| {
             host.names.push(name.into());
+            host.ttls.push(None);
             host.collections.push(match kind {
                 Kind::Hash => Collection::Hash(BTreeMap::new()),
                 Kind::Ordered => Collection::Ordered(BTreeMap::new()),
                 Kind::Array => Collection::Array(BTreeMap::new()),
                 Kind::Counter => Collection::Counter(BTreeMap::new()),
             });
+        });
+        self
+    }
+
+    /// How long keys of the collection that was added last live after their last write.
+    #[must_use]
+    pub fn ttl(self, ttl: Duration) -> Self {
+        let ttl = i64::try_from(ttl.as_nanos()).unwrap_or(i64::MAX);
+        with(|host| {
+            if let Some(last) = host.ttls.last_mut() {
+                *last = Some(ttl);
+            }
         });
         self
     }
@@ -304,23 +350,25 @@ impl Host {
             host.key.clone_from(&call.key);
             host.edge = call.edge;
             host.written_bytes = 0;
+            host.is_write_lost = false;
             host.replies.clear();
             host.sent.clear();
             host.logs.clear();
+            host.expire();
             // Each request clones the state, so tests with much state should make few requests.
-            host.collections.clone()
+            (host.collections.clone(), host.expiries.clone())
         });
         let result = service.handle(&Request::new(&call.payload));
         with(|host| {
             let result = result.and_then(|()| {
-                if host.effects_fit() {
+                if host.effects_fit() && !host.is_write_lost {
                     Ok(())
                 } else {
                     Err(Error::Bound)
                 }
             });
             if result.is_err() {
-                host.collections = before;
+                (host.collections, host.expiries) = before;
                 host.replies.clear();
                 host.sent.clear();
             }

@@ -46,24 +46,20 @@ impl Host for Inner {
             Some(Collection::Hash(map) | Collection::Ordered(map)) => {
                 map.get(key).map_or(-1, |value| copy(value, out))
             }
-            _ => -1,
+            Some(_) => -3,
+            None => -1,
         }
     }
 
     fn put(&mut self, coll: i32, key: &[u8], value: &[u8]) -> i32 {
-        {
-            if let Some(code) = self.refuses_write(key, value) {
-                return code;
-            }
-            match self.collection_at(coll) {
-                Some(Collection::Hash(map) | Collection::Ordered(map)) => {
-                    map.insert(key.to_vec(), value.to_vec());
-                    0
-                }
-                Some(_) => -3,
-                None => -1,
-            }
+        self.put_map(coll, key, value, None)
+    }
+
+    fn put_ttl(&mut self, coll: i32, key: &[u8], value: &[u8], ttl: i64) -> i32 {
+        if ttl <= 0 {
+            return BOUND;
         }
+        self.put_map(coll, key, value, Some(ttl))
     }
 
     fn delete(&mut self, coll: i32, key: &[u8]) -> i32 {
@@ -178,6 +174,7 @@ impl Host for Inner {
                     map.entry(key.to_vec())
                         .or_default()
                         .push_back(value.to_vec());
+                    self.wrote(coll, key, None);
                     0
                 }
                 Some(_) => -3,
@@ -199,6 +196,7 @@ impl Host for Inner {
                     match element {
                         Some(element) => {
                             *element = value.to_vec();
+                            self.wrote(coll, key, None);
                             0
                         }
                         None => -4,
@@ -220,6 +218,7 @@ impl Host for Inner {
                 if array.is_empty() {
                     map.remove(key);
                 }
+                self.wrote(coll, key, None);
                 i32::from(popped)
             }
             Some(_) => -3,
@@ -228,11 +227,16 @@ impl Host for Inner {
     }
 
     fn counter_add(&mut self, coll: i32, key: &[u8], delta: i64) -> i64 {
+        if let Some(code) = self.refuses_write(key, &[]) {
+            self.is_write_lost = true;
+            return code.into();
+        }
         match self.collection_at(coll) {
             Some(Collection::Counter(map)) => {
                 let counter = map.entry(key.to_vec()).or_default();
                 let before = *counter;
                 *counter = counter.wrapping_add(delta);
+                self.wrote(coll, key, None);
                 before
             }
             Some(_) => -3,
@@ -355,6 +359,24 @@ impl Host for Inner {
     }
 }
 
+impl Inner {
+    /// Maps: insert or replace.
+    fn put_map(&mut self, coll: i32, key: &[u8], value: &[u8], ttl: Option<i64>) -> i32 {
+        if let Some(code) = self.refuses_write(key, value) {
+            return code;
+        }
+        match self.collection_at(coll) {
+            Some(Collection::Hash(map) | Collection::Ordered(map)) => {
+                map.insert(key.to_vec(), value.to_vec());
+                self.wrote(coll, key, ttl);
+                0
+            }
+            Some(_) => -3,
+            None => -1,
+        }
+    }
+}
+
 /// The `out`/`cap` protocol: all or nothing.
 fn copy(value: &[u8], out: &mut [u8]) -> i32 {
     if value.len() <= out.len() {
@@ -371,6 +393,9 @@ fn position<'a>(mut names: impl Iterator<Item = &'a str>, name: &str) -> i32 {
 
 /// This host has no accelerator: tests run the portable code.
 const ABSENT: i32 = -5;
+
+/// A bound is reached.
+const BOUND: i32 = -2;
 
 /// And so there are no handles.
 const NO_HANDLE: i32 = -1;

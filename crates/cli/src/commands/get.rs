@@ -250,6 +250,7 @@ pub fn instances(all: &[InstanceView], paint: Paint) -> String {
         ">DEAD-LETTERED",
         ">EXPIRED",
         ">STATE SIZE",
+        ">STATE QUOTA",
         "REASON",
     ]);
     for i in all {
@@ -267,6 +268,10 @@ pub fn instances(all: &[InstanceView], paint: Paint) -> String {
             count(i.dead_lettered),
             count(i.expired),
             bytes(i.memory_bytes),
+            match i.quota_bytes {
+                0 => "-".into(),
+                quota => bytes(quota),
+            },
             i.reason
                 .as_ref()
                 .map_or_else(String::new, ToString::to_string),

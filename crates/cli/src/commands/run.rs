@@ -86,7 +86,8 @@ fn collection(text: &str) -> Result<Collection, String> {
         }
     };
     let name = text.split(':').next().unwrap_or_default().to_string();
-    Ok(Collection { name, kind })
+    let ttl = None;
+    Ok(Collection { name, kind, ttl })
 }
 
 fn channel(text: &str) -> Result<ChannelSpec, String> {

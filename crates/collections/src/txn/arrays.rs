@@ -1,6 +1,6 @@
 //! Arrays in a request's view.
 
-use super::{Effect, Txn, TxnError, WHOLE, expect_kind};
+use super::{Effect, Txn, TxnError, WHOLE, expiry};
 use crate::batch::Op;
 use crate::hash::{key_hash, with_index};
 use crate::{Kind, State};
@@ -61,8 +61,13 @@ impl Txn {
         key: &[u8],
         value: &[u8],
     ) -> Result<(), TxnError> {
-        let (front, end) = self.bounds(state, collection, key)?.unwrap_or_default();
-        let (key_at, value_at) = self.write(collection, key, Op::ArrayPush(value))?;
+        let bounds = self.bounds(state, collection, key)?;
+        if bounds.is_none() {
+            self.remove_expired(state, collection, key)?;
+        }
+        let (front, end) = bounds.unwrap_or_default();
+        let expires = expiry(state, collection);
+        let (key_at, value_at) = self.write(collection, key, Op::ArrayPush(value), expires)?;
         let hash = key_hash(key);
         let grown = Effect::Array {
             front,
@@ -84,10 +89,13 @@ impl Txn {
         value: &[u8],
     ) -> Result<(), TxnError> {
         let (front, end) = self.bounds(state, collection, key)?.unwrap_or_default();
-        if index >= end - front {
-            return Err(TxnError::Index);
+        let len = end - front;
+        if index >= len {
+            return self.refuse(collection, TxnError::Index { index, len });
         }
-        let (key_at, value_at) = self.write(collection, key, Op::ArrayPut(index, value))?;
+        let expires = expiry(state, collection);
+        let (key_at, value_at) =
+            self.write(collection, key, Op::ArrayPut(index, value), expires)?;
         let sub = front + index;
         let hash = with_index(key_hash(key), sub);
         self.touch(hash, collection, sub, key_at, Effect::Value(value_at));
@@ -107,7 +115,8 @@ impl Txn {
         if front == end {
             return Ok(false);
         }
-        let (key_at, _) = self.write(collection, key, Op::ArrayPopFront)?;
+        let expires = expiry(state, collection);
+        let (key_at, _) = self.write(collection, key, Op::ArrayPopFront, expires)?;
         let shrunk = Effect::Array {
             front: front + 1,
             end,
@@ -123,7 +132,7 @@ impl Txn {
         collection: u16,
         key: &[u8],
     ) -> Result<Option<(u64, u64)>, TxnError> {
-        expect_kind(state, collection, &[Kind::Array])?;
+        self.expect_kind(state, collection, &[Kind::Array])?;
         Ok(self.array_bounds(state, collection, key))
     }
 

@@ -28,6 +28,7 @@ fn entry(seq: u64, via: Via, now: u64, oldest_seq: u64) -> Rc<Entry> {
         reply_to: NodeId(0),
         reply_to_incarnation: 0,
         is_branch: false,
+        is_expiry: false,
         trace: TraceContext::default(),
         batch: vec![],
         outputs: vec![],

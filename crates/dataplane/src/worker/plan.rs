@@ -235,6 +235,8 @@ impl Worker {
     /// Brings a primary to the view.
     fn update_primary(&mut self, id: ReplicaId, shard: &ShardPlan) {
         self.primary(id, |p, turn| {
+            let collections = turn.cx.app.collections(turn.shard.key);
+            turn.shard.log.state.borrow_mut().set_ttls(collections);
             turn.shard.view = shard.view;
             p.frozen = shard.frozen;
             p.streams.update(turn, p.commit, shard);

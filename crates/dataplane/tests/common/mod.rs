@@ -8,6 +8,7 @@ mod disk;
 pub mod manifests;
 
 use disk::Disk;
+use e3_collections::limits::EXPIRED_LEN_MAX;
 use e3_collections::{State, Txn};
 use e3_dataplane::{Config, Output, Worker};
 use e3_invocation::{Completion, Effects, Failed, HandlerError, Invocation};
@@ -118,16 +119,15 @@ pub fn count_and_forward(
     if !state.specs().is_empty() {
         let mut txn = Txn::new();
         txn.begin(invocation.slot.0);
+        state.advance(invocation.now);
         match invocation.key.strip_prefix(DELETE) {
             Some(key) => txn.delete(state, 0, key).map(|_| ()),
             None => txn.counter_add(state, 0, &id, 1).map(|_| ()),
         }
         .expect("a counter");
         effects.writes = txn.finish();
-        if !invocation.may_grow && state.growth_bytes(&effects.writes) > 0 {
-            return Err(HandlerError::Full);
-        }
-        state.apply(&effects.writes).expect("made against it");
+        let (slot, bytes_max) = (invocation.slot.0, invocation.state_bytes_max);
+        state.commit(&mut effects.writes, slot, bytes_max, EXPIRED_LEN_MAX)?;
     }
     let output = |channel| Message {
         channel,

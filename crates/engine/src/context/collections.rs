@@ -1,11 +1,20 @@
 //! Scans of collections, packed as the service ABI has them.
 
 use super::{Ctx, position};
+use crate::codes::NO_HANDLE;
 use e3_collections::TxnError;
+use e3_invocation::HandlerError;
+use e3_model::Nanos;
+use e3_model::limits::NAME_LEN_MAX;
 
 /// Collection ids have 16 bits; a larger handle does not exist.
 pub(crate) fn handle(collection: i32) -> u16 {
     u16::try_from(collection).unwrap_or(u16::MAX)
+}
+
+/// A time to live in nanoseconds; a negative one is none, which is an error.
+pub(crate) fn time_to_live(ttl: i64) -> Nanos {
+    Nanos(u64::try_from(ttl).unwrap_or(0))
 }
 
 /// 0, or the code of an error.
@@ -39,7 +48,35 @@ impl Ctx {
     /// Handle of a collection by name.
     pub(crate) fn collection(&self, name: &[u8]) -> i32 {
         let names = self.shared.spec.collections.iter().map(|s| &*s.name);
-        position(names, name)
+        let handle = position(names, name);
+        if handle == NO_HANDLE {
+            let name = String::from_utf8_lossy(&name[..name.len().min(NAME_LEN_MAX)]);
+            *self.unknown.borrow_mut() = Some(name.into_owned());
+        }
+        handle
+    }
+
+    /// Why a handler failed that returned this.
+    #[cold]
+    pub(crate) fn failed(&self, code: i32) -> HandlerError {
+        let unknown = self.unknown.borrow_mut().take();
+        if let Some((collection, error)) = self.txn.refused() {
+            let spec = self.shared.spec.collections.get(usize::from(collection));
+            let collection = spec.map_or_else(|| format!("#{collection}"), |s| s.name.clone());
+            return HandlerError::Refused {
+                collection,
+                error,
+                code,
+            };
+        }
+        match unknown {
+            Some(collection) => HandlerError::Refused {
+                collection,
+                error: TxnError::NoCollection,
+                code,
+            },
+            None => HandlerError::Code(code),
+        }
     }
 
     /// Packs the entries of a scan into `out`.

@@ -5,7 +5,7 @@ mod collections;
 mod drawn;
 mod turn;
 
-pub(crate) use collections::{Scan, code, handle, number, there};
+pub(crate) use collections::{Scan, code, handle, number, there, time_to_live};
 pub(crate) use drawn::hmac;
 pub(crate) use turn::busy;
 
@@ -29,6 +29,8 @@ pub(crate) struct Ctx {
     pub(crate) shared: Rc<Shared>,
     pub(crate) state: Rc<RefCell<State>>,
     pub(crate) txn: Txn,
+    /// The last name of a collection that is not in the manifest.
+    unknown: RefCell<Option<String>>,
     warm: Warm,
     pub(crate) memory: Option<Memory>,
     pub(crate) place: RequestPlace,
@@ -77,6 +79,7 @@ impl Ctx {
             shared,
             state,
             txn: Txn::new(),
+            unknown: RefCell::default(),
             warm: Warm::default(),
             memory: None,
             place: RequestPlace::default(),

@@ -16,8 +16,8 @@ impl Ctx {
         status: i32,
     ) -> Result<Option<&mut Vec<u8>>, HandlerError> {
         if self.invocation.is_some() {
-            if status != 0 {
-                return Err(HandlerError::Code(status));
+            if status != 0 || self.txn.is_write_lost() {
+                return Err(self.failed(status));
             }
             commit(self, now)?;
             self.shared.is_within_request.set(false);
@@ -41,7 +41,9 @@ impl Ctx {
         self.busy_before = Duration::ZERO;
         self.growth_refused = None;
         self.drawn = None;
+        *self.unknown.get_mut() = None;
         self.txn.begin(invocation.slot.0);
+        self.state.borrow_mut().advance(invocation.now);
         Ok(Some(&mut self.invocation.insert(invocation).payload))
     }
 
@@ -82,14 +84,19 @@ fn commit(ctx: &mut Ctx, now: Instant) -> Result<(), HandlerError> {
     if len > EFFECTS_LEN_MAX {
         return Err(HandlerError::EffectsTooLong { len });
     }
-    if !ctx.effects.writes.is_empty() {
-        let mut state = ctx.state.borrow_mut();
-        let may_grow = ctx.invocation.as_ref().is_none_or(|i| i.may_grow);
-        if !may_grow && state.growth_bytes(&ctx.effects.writes) > 0 {
-            return Err(HandlerError::Full);
-        }
-        state.apply(&ctx.effects.writes)?;
-    }
+    let Some(Invocation {
+        slot,
+        state_bytes_max,
+        ..
+    }) = &ctx.invocation
+    else {
+        return Ok(());
+    };
+    let writes = &mut ctx.effects.writes;
+    let room = EFFECTS_LEN_MAX - len;
+    ctx.state
+        .borrow_mut()
+        .commit(writes, slot.0, *state_bytes_max, room)?;
     let Some(invocation) = ctx.invocation.take() else {
         return Ok(());
     };

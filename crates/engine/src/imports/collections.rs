@@ -1,6 +1,6 @@
 //! Collections: reads see the request's own writes, writes are buffered.
 
-use crate::context::{Ctx, Scan, code, handle, number, there};
+use crate::context::{Ctx, Scan, code, handle, number, there, time_to_live};
 use crate::memory::{bytes, found, import, parts, range};
 use wasmtime::{Caller, Linker, Result};
 
@@ -33,6 +33,16 @@ fn define_maps(linker: &mut Linker<Ctx>) -> Result<()> {
             let state = ctx.state.borrow();
             let (key, value) = (bytes(memory, key, key_len)?, bytes(memory, ptr, len)?);
             code(ctx.txn.put(&state, handle(coll), key, value))
+        }
+    );
+    import!(linker,
+        put_ttl(coll: i32, key: i32, key_len: i32, ptr: i32, len: i32, ttl: i64) -> i32,
+        |memory, ctx| {
+            ctx.in_request("put_ttl")?;
+            let state = ctx.state.borrow();
+            let (key, value) = (bytes(memory, key, key_len)?, bytes(memory, ptr, len)?);
+            let ttl = time_to_live(ttl);
+            code(ctx.txn.put_for(&state, handle(coll), key, value, ttl))
         }
     );
     import!(linker, delete(coll: i32, key: i32, key_len: i32) -> i32, |memory, ctx| {

@@ -24,6 +24,9 @@ pub const IMPORTS: &str = r#"
   (import "e3" "send" (func $send (param i32 i32 i32 i32 i32) (result i32)))
   (import "e3" "get" (func $get (param i32 i32 i32 i32 i32) (result i32)))
   (import "e3" "put" (func $put (param i32 i32 i32 i32 i32) (result i32)))
+  (import "e3" "put_ttl" (func $put_ttl (param i32 i32 i32 i32 i32 i64) (result i32)))
+  (import "e3" "delete" (func $delete (param i32 i32 i32) (result i32)))
+  (import "e3" "collection" (func $collection (param i32 i32) (result i32)))
   (import "e3" "scan"
     (func $scan (param i32 i32 i32 i32 i32 i32 i32 i32 i32) (result i32)))
   (import "e3" "counter_add" (func $counter_add (param i32 i32 i32 i64) (result i64)))"#;
@@ -60,6 +63,7 @@ pub fn collections() -> Vec<CollectionSpec> {
         .map(|(name, kind)| CollectionSpec {
             name: name.into(),
             kind,
+            ttl: None,
         })
         .to_vec()
 }

@@ -57,7 +57,11 @@ impl Case {
 
     pub(crate) fn collection(mut self, name: &str, kind: Kind) -> Case {
         let name = name.into();
-        self.spec.collections.push(CollectionSpec { name, kind });
+        self.spec.collections.push(CollectionSpec {
+            name,
+            kind,
+            ttl: None,
+        });
         self
     }
 

@@ -7,6 +7,7 @@ use crate::scenario::known::may_contradict;
 use crate::scenario::{AppShape, Place, app_id};
 use e3_collections::State;
 use e3_dataplane::Kept;
+use e3_dataplane::limits::EXPIRY_LAG_MAX;
 use e3_model::plan::ShardPlan;
 use e3_model::{AppId, Nanos, ShardKey, Timestamp};
 use e3_wire::entry::Outcome;
@@ -20,6 +21,10 @@ const ANSWERED_AFTER: Nanos = Nanos::from_secs(15);
 /// A request may expire so long before its deadline: what nodes tolerate of each other's clocks, and
 /// what the clocks of clients and nodes are off.
 const EARLY_MAX: Nanos = Nanos::from_millis(2_300);
+
+/// When the memory of a key that has expired is free at the latest: the primary removes it by itself, by
+/// the clock of its shard, which may be ahead of that of its node.
+const FREED_WITHIN: Nanos = Nanos(EARLY_MAX.0 + 2 * EXPIRY_LAG_MAX.0);
 
 impl Run<'_> {
     fn violation(&mut self, what: String) {
@@ -269,6 +274,22 @@ impl Run<'_> {
         }
         for what in wrong {
             self.violation(what);
+        }
+    }
+
+    /// Waits until all that expires has expired, and checks that its memory is free.
+    pub(super) fn outlive(&mut self) {
+        let services = self.scenario.apps.iter().flat_map(|app| &app.services);
+        let ttl_ms = services.map(|s| s.ttl_ms).max().unwrap_or(0);
+        if ttl_ms == 0 {
+            return;
+        }
+        self.wait(Nanos::from_millis(ttl_ms) + FREED_WITHIN);
+        for (key, state) in self.states() {
+            let expiring = state.borrow().expiring();
+            if expiring > 0 {
+                self.violation(format!("{key}: {expiring} keys that expired hold memory"));
+            }
         }
     }
 

@@ -13,6 +13,8 @@ const REQUESTS: u64 = 2_000;
 const FAULTS_MIN: u64 = 5;
 /// Most faults of a scenario.
 const FAULTS_MAX: u64 = 14;
+/// Longest time to live.
+const TTL_MS_MAX: u64 = 2_000;
 /// The length of the phase with faults. With start, healing and probes a run has at least 30 s.
 const FAULTS_MS: u64 = 28_500;
 /// A client does not vanish before.
@@ -42,7 +44,18 @@ pub fn draw(seed: u64) -> Scenario {
     };
     scenario.clocks = clocks(random, scenario.nodes());
     scenario.script = script(random, &scenario);
+    times_to_live(&mut scenario);
     scenario
+}
+
+/// Has keys of some services expire. From random numbers of its own, so that the rest of a seed's
+/// scenario stays as it is.
+fn times_to_live(scenario: &mut Scenario) {
+    let random = &mut Random::new(scenario.seed ^ 0x0e3_771);
+    let services = scenario.apps.iter_mut().flat_map(|app| &mut app.services);
+    for service in services.filter(|s| s.stateful) {
+        service.ttl_ms = *random.pick(&[0, 0, 5, 100, 600, TTL_MS_MAX]);
+    }
 }
 
 /// Draws one to six servers, mostly three, some with SmartNICs.
@@ -140,6 +153,7 @@ fn service(random: &mut Random, replicas_max: u64, is_large: bool) -> ServiceSha
             true if stateful => 1 << (20 + random.below(5)),
             _ => 0,
         },
+        ttl_ms: 0,
     }
 }
 

@@ -43,9 +43,15 @@ impl AppShape {
                 s.stateful, s.shards, s.replicas
             );
             if s.stateful {
+                let marks = match s.ttl_ms {
+                    0 => String::new(),
+                    ttl => format!(
+                        ", {{name: marks, kind: ordered-map, ttl: {ttl}ms}}, {{name: made, kind: hash-map}}"
+                    ),
+                };
                 let _ = writeln!(
                     text,
-                    "      collections: [{{name: effects, kind: counter}}, {{name: fill, kind: hash-map}}]"
+                    "      collections: [{{name: effects, kind: counter}}, {{name: fill, kind: hash-map}}{marks}]"
                 );
             }
             if s.on_disk {

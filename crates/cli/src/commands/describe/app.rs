@@ -5,7 +5,7 @@ use super::why::{primaries, why_grouped};
 use crate::commands::get::{health, joules};
 use crate::limits::LOSSES_SHOWN;
 use crate::ui::output::{Paint, Table};
-use crate::ui::text::count;
+use crate::ui::text::{bytes, count};
 use e3_model::api::{AppView, NodeView, ServiceView, WaitingView};
 use std::fmt::Write as _;
 
@@ -83,6 +83,8 @@ fn services(services: &[ServiceView], paint: Paint) -> String {
         ">DEAD-LETTERED",
         ">QUEUE",
         ">BUSY (s)",
+        ">FULLEST SHARD",
+        ">STATE QUOTA",
         ">MODELLED ENERGY/REQUEST",
         "PRIMARIES ON",
         "ERROR",
@@ -102,6 +104,8 @@ fn services(services: &[ServiceView], paint: Paint) -> String {
             count(s.dead_lettered),
             s.queue.to_string(),
             format!("{:.2}", s.busy_seconds),
+            if_stateful(s, s.state_bytes_max),
+            if_stateful(s, s.quota_bytes),
             energy.map_or_else(|| "-".into(), joules),
             primaries(s),
             trouble(s.error.as_deref(), s.last_failure.as_deref(), paint),
@@ -125,6 +129,14 @@ fn version(app: &AppView) -> String {
         );
     }
     text
+}
+
+/// A size of a service's state.
+fn if_stateful(s: &ServiceView, size: u64) -> String {
+    match s.stateful {
+        true => bytes(size),
+        false => "-".into(),
+    }
 }
 
 /// A shard that waits for its copies.

@@ -79,6 +79,10 @@ fn replica(r: &InstanceView, paint: Paint) -> Vec<(&'static str, String)> {
         count(r.dead_lettered),
         count(r.expired)
     );
+    let size = match r.quota_bytes {
+        0 => bytes(r.memory_bytes),
+        quota => format!("{} of {}", bytes(r.memory_bytes), bytes(quota)),
+    };
     let mut rows = vec![
         ("Instance", format!("{} {}", r.instance, role(r.role))),
         ("State", state),
@@ -89,7 +93,7 @@ fn replica(r: &InstanceView, paint: Paint) -> Vec<(&'static str, String)> {
         ("Dead letters kept", count(r.dead_letters)),
         ("Preempted", count(r.preemptions)),
         ("Busy", format!("{:.3} s", r.busy_seconds)),
-        ("State size", bytes(r.memory_bytes)),
+        ("State size", size),
     ];
     let error = r.error.as_ref().map(|e| ("Error", paint.red(e)));
     let failure = r.last_failure.as_ref();

@@ -6,7 +6,7 @@ use crate::cluster::client::Client;
 use crate::commands::get::{instances, joules};
 use crate::ui::failure::{Exit, Failure};
 use crate::ui::output::Paint;
-use crate::ui::text::count;
+use crate::ui::text::{bytes, count};
 use e3_model::api::{InstanceView, PlacedView, ServiceView};
 use serde::Serialize;
 
@@ -70,6 +70,12 @@ impl ServiceDetails {
             ("Waiting", s.queue.to_string()),
             ("Busy", format!("{:.2} s", s.busy_seconds)),
         ];
+        if s.stateful {
+            let [all, max, quota] = [s.state_bytes, s.state_bytes_max, s.quota_bytes].map(bytes);
+            let text =
+                format!("{all} in all shards; {max} in the fullest, of its quota of {quota}");
+            rows.push(("State", text));
+        }
         rows.extend(energy(s));
         if let Some(error) = &s.error {
             rows.push(("Error", paint.red(error)));
