@@ -5,7 +5,7 @@ use crate::deliberate::{self, Fault};
 use crate::limits::DEADLINE_AHEAD_MAX;
 use crate::shard::{Asked, Context, Effect, Shard, Turn, Waiting};
 use e3_invocation::Effects;
-use e3_model::{DropReason, MessageId, ShardKey, Slot, Timestamp, Via};
+use e3_model::{DropReason, MessageId, NodeId, ShardKey, Slot, Timestamp, Via};
 use e3_wire::entry::{DeadLetter, Entry, Outcome, Output, Reply};
 use e3_wire::frame::{Ends, Link};
 use e3_wire::limits::REASON_LEN_MAX;
@@ -47,6 +47,8 @@ pub(crate) fn entry(
         reply: None,
         dead: None,
         replays: waiting.replays,
+        fired: waiting.fired(),
+        timers: Vec::new(),
     };
     match handled {
         Handled::Completed(effects) => fill(turn, &mut entry, message, effects),
@@ -55,7 +57,7 @@ pub(crate) fn entry(
             mut reason,
         } => {
             reason.truncate(reason.floor_char_boundary(REASON_LEN_MAX));
-            entry.reply = Some(Reply {
+            entry.reply = is_awaited(message).then(|| Reply {
                 outcome,
                 status: 0,
                 payload: reason.clone().into_bytes(),
@@ -66,6 +68,10 @@ pub(crate) fn entry(
                 reason,
                 key: message.key.clone(),
                 payload: message.payload.clone(),
+                timer: waiting
+                    .timer
+                    .as_ref()
+                    .map_or_else(String::new, |t| t.name.clone()),
             });
         }
     }
@@ -83,19 +89,27 @@ pub(crate) fn handler_now(turn: &Turn<'_>, now: Timestamp, message: &Message) ->
     }
 }
 
+/// Whether a client waits for an answer: not to the request of a timer, unless it is a replay.
+fn is_awaited(message: &Message) -> bool {
+    message.reply_to != NodeId::NOBODY
+}
+
 /// Puts a handler's effects into the entry of its message.
 fn fill(turn: &mut Turn<'_>, entry: &mut Entry, message: &Message, effects: Effects) {
     let app = turn.cx.app;
     // Nobody further downstream can answer the client: this is the end of its request.
-    let ends = message.id.via == Via::Ingress && effects.outputs.is_empty();
+    let begins = matches!(message.id.via, Via::Ingress | Via::Timer);
+    let ends = begins && effects.outputs.is_empty();
     let given = effects.reply.map(|r| (r.status, r.payload));
     let reply = given.or_else(|| ends.then(|| (0, Vec::new())));
+    let reply = reply.filter(|_| is_awaited(message));
     entry.reply = reply.map(|(status, payload)| Reply {
         outcome: Outcome::Done,
         status,
         payload,
     });
     entry.batch = effects.writes.into_bytes();
+    entry.timers = effects.timers;
     let run = app.dag.run(message.id.via, message.id.index).unwrap_or(0);
     let channels = &app.channels[usize::from(turn.shard.key.service.0)];
     let mut counts = vec![0u32; channels.len()];

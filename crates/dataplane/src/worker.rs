@@ -228,6 +228,7 @@ impl Worker {
             Timer::Replica(id) => self.primary(id, |p, turn| {
                 p.streams.pump(turn);
                 p.advance(turn);
+                p.arm(turn);
             }),
             Timer::Released => {
                 for id in std::mem::take(&mut self.released) {

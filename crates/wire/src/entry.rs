@@ -6,7 +6,9 @@
 use crate::codec::{Reader, WireError, Write};
 use crate::limits::{BODY_LEN_MAX, ENTRY_OUTPUTS_MAX, REASON_LEN_MAX, REIGNS_MAX};
 use crate::message::{decode_id, decode_trace, encode_id, encode_trace};
+use crate::timer::{self, Timer, TimerName};
 use e3_model::limits::{KEY_LEN_MAX, PAYLOAD_LEN_MAX};
+use e3_model::timer::TimerChange;
 use e3_model::{EdgeId, MessageId, NodeId, Slot, Timestamp, TraceContext};
 
 /// The entries that one primary appended.
@@ -48,6 +50,8 @@ pub enum Replicated {
     SnapshotSeen(Entry),
     /// A dead letter from before the snapshot.
     SnapshotDead(MessageId, DeadLetter),
+    /// A timer, as the last entry before left it.
+    SnapshotTimer(Timer),
     /// Part of the collections.
     SnapshotState {
         /// Last entry in it.
@@ -105,6 +109,11 @@ pub struct Entry {
     pub dead: Option<DeadLetter>,
     /// Set if the message was a dead letter that was replayed: it is no dead letter any more.
     pub replays: Option<MessageId>,
+    /// Set if the message was a timer's request, and the timer has fired with this entry. Not if it
+    /// was a replay.
+    pub fired: Option<TimerName>,
+    /// What it does to timers, in this order, after `fired`.
+    pub timers: Vec<TimerChange>,
 }
 
 /// An outgoing message; the rest of it follows from the entry.
@@ -151,7 +160,7 @@ pub enum Outcome {
 }
 
 /// Bytes of a dead letter and its name beyond reason, key and payload, at most.
-pub const DEAD_LETTER_HEADER_LEN: usize = 48;
+pub const DEAD_LETTER_HEADER_LEN: usize = 50;
 
 /// A message that was dead-lettered.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -166,6 +175,8 @@ pub struct DeadLetter {
     pub key: Vec<u8>,
     /// The message's payload.
     pub payload: Vec<u8>,
+    /// Name of the timer whose request it was; empty if there was none.
+    pub timer: String,
 }
 
 impl Outcome {
@@ -221,7 +232,8 @@ impl Reply {
 impl DeadLetter {
     /// Bytes that it takes in a datagram of [`crate::client::DeadLetters`], at most.
     pub(crate) fn len_estimate(&self) -> usize {
-        DEAD_LETTER_HEADER_LEN + self.reason.len() + self.key.len() + self.payload.len()
+        let text = self.reason.len() + self.timer.len();
+        DEAD_LETTER_HEADER_LEN + text + self.key.len() + self.payload.len()
     }
 
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
@@ -230,6 +242,7 @@ impl DeadLetter {
         out.put_short(self.reason.as_bytes());
         out.put_short(&self.key);
         out.put_long(&self.payload);
+        out.put_short(self.timer.as_bytes());
     }
 
     pub(crate) fn decode(r: &mut Reader<'_>) -> Result<DeadLetter, WireError> {
@@ -241,6 +254,7 @@ impl DeadLetter {
                 .to_owned(),
             key: r.short_bytes("key", KEY_LEN_MAX)?.to_vec(),
             payload: r.long_bytes("payload", PAYLOAD_LEN_MAX)?.to_vec(),
+            timer: timer::decode_name(r)?,
         })
     }
 }
@@ -259,7 +273,14 @@ impl Entry {
             .map(|o| 12 + o.key.len() + o.payload.len())
             .sum();
         let dead = self.dead.as_ref().map_or(0, DeadLetter::len_estimate);
-        192 + self.batch.len() + outputs + self.reply.as_ref().map_or(0, |r| r.payload.len()) + dead
+        let fired = self.fired.as_ref().map_or(0, TimerName::bytes);
+        let timers: usize = self.timers.iter().map(|t| 24 + t.bytes()).sum();
+        let timers = fired + timers;
+        192 + self.batch.len()
+            + outputs
+            + timers
+            + self.reply.as_ref().map_or(0, |r| r.payload.len())
+            + dead
     }
 
     fn encode(&self, out: &mut Vec<u8>) {
@@ -287,7 +308,9 @@ impl Entry {
             flag(self.reply.is_some(), 0)
                 | flag(self.dead.is_some(), 1)
                 | flag(self.replays.is_some(), 2)
-                | flag(self.is_branch, 3),
+                | flag(self.is_branch, 3)
+                | flag(self.fired.is_some(), 4)
+                | flag(!self.timers.is_empty(), 5),
         );
         if let Some(reply) = &self.reply {
             reply.encode(out);
@@ -297,6 +320,12 @@ impl Entry {
         }
         if let Some(letter) = &self.replays {
             encode_id(out, letter);
+        }
+        if let Some(fired) = &self.fired {
+            fired.encode(out);
+        }
+        if !self.timers.is_empty() {
+            timer::encode_changes(out, &self.timers);
         }
     }
 
@@ -329,7 +358,7 @@ impl Entry {
             });
         }
         let flags = r.u8()?;
-        if flags > 15 {
+        if flags > 63 {
             return Err(WireError::Unknown {
                 what: "flags of an entry",
                 value: flags.into(),
@@ -350,6 +379,14 @@ impl Entry {
         } else {
             None
         };
+        let fired = match flags & 16 {
+            0 => None,
+            _ => Some(TimerName::decode(r)?),
+        };
+        let timers = match flags & 32 {
+            0 => Vec::new(),
+            _ => timer::decode_changes(r)?,
+        };
         Ok(Entry {
             op,
             id,
@@ -369,6 +406,8 @@ impl Entry {
             reply,
             dead,
             replays,
+            fired,
+            timers,
         })
     }
 }
@@ -436,6 +475,10 @@ impl Replicated {
                 encode_id(&mut out, id);
                 dead.encode(&mut out);
             }
+            Replicated::SnapshotTimer(timer) => {
+                out.put_u8(10);
+                timer.encode(&mut out);
+            }
             Replicated::SnapshotState { op, piece } => {
                 out.put_u8(2);
                 out.put_u64(*op);
@@ -492,6 +535,7 @@ impl Replicated {
                 first_op: r.u64()?,
                 reigns: decode_reigns(r)?,
             },
+            10 => Replicated::SnapshotTimer(Timer::decode(r)?),
             other => {
                 return Err(WireError::Unknown {
                     what: "kind of replicated item",

@@ -34,6 +34,8 @@ fn entry(seq: u64, via: Via, now: u64, oldest_seq: u64) -> Rc<Entry> {
         reply: None,
         dead: None,
         replays: None,
+        fired: None,
+        timers: Vec::new(),
     })
 }
 
@@ -142,6 +144,7 @@ fn expired(deadline: u64) -> Entry {
         reason: String::new(),
         key: vec![],
         payload: vec![7; 100],
+        timer: String::new(),
     });
     expired
 }

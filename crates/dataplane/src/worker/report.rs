@@ -108,6 +108,7 @@ impl Worker {
             commit: primary.map_or(shard.log.released, |p| p.commit),
             queue: primary.map_or(0, |p| p.queue_len() as u32),
             dead_letters: shard.log.dead_letters.count(),
+            timers: shard.log.timers.len() as u64,
             preemptions: 0,
             serving: primary.is_some_and(|p| p.may_serve(cx, shard)),
             clock_off: cx.clock == ClockCheck::Off,
