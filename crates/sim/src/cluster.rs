@@ -301,6 +301,7 @@ impl Cluster {
         let service = &self.services[app][service];
         let state = &mut state.borrow_mut();
         let (random, ledger) = (&mut self.random, &mut self.ledger);
+        ledger.now = self.now;
         let done = service.handle(key, invocation, state, random, ledger);
         let now = node.clock.shown(self.now);
         node.worker.handle_completion(now, key, done);

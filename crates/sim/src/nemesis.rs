@@ -43,6 +43,8 @@ pub const PROBE: Nanos = Nanos::from_secs(10);
 const PROBES: u64 = 20;
 /// The same after the deadlines: enough that every shard gets some, and forgets what is too old.
 const PROBES_LATE: u64 = 100;
+/// How long after its time a timer has fired: clocks are off by no more, and little else is to be done.
+const TIMERS_FIRED_AFTER: Nanos = Nanos::from_secs(3);
 /// Longest deadline of a scenario that goes on until all its requests must be forgotten.
 const DEADLINE_SHORT_MS: u64 = 3_000;
 /// How long after that.
@@ -129,6 +131,7 @@ impl<'a> Run<'a> {
                     messages: app.channels_of(at).iter().map(|(_, n)| *n).collect(),
                     time: Nanos::from_micros(s.service_us),
                     fails_permille: s.fails_permille,
+                    timer: Nanos::from_millis(s.timer_ms),
                     fill_len: (s.state_bytes / 500).min(32 << 10) as usize,
                 })
                 .collect()
@@ -188,6 +191,8 @@ impl<'a> Run<'a> {
             self.check_forgotten();
         }
         if self.is_sound() {
+            self.wait(self.scenario.longest_timer() + TIMERS_FIRED_AFTER);
+            self.check_idle("after the last timer");
             self.check_effects();
             self.check_copies();
         }

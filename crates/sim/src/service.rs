@@ -5,8 +5,12 @@ use e3_collections::{State, Txn};
 use e3_invocation::{
     Completion, Effects, Failed, HandlerError, Invocation, Outcome, Output, Reply,
 };
-use e3_model::{Nanos, ShardKey};
+use e3_model::timer::{TimerChange, TimerSet, When};
+use e3_model::{Nanos, ShardKey, Timestamp};
 use e3_random::Random;
+
+/// The collection that counts the timers that fired.
+pub(crate) const FIRED: u16 = 2;
 
 /// A service of the simulated applications.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -33,6 +37,8 @@ pub enum Service {
         fails_permille: u64,
         /// Bytes that it writes beside the count.
         fill_len: usize,
+        /// How long after each message a timer of it fires; none if zero. Only with state.
+        timer: Nanos,
     },
 }
 
@@ -57,11 +63,15 @@ impl Service {
             Outcome::Failed(Box::new(Failed { error, invocation }))
         } else {
             Outcome::Completed(match self {
+                Service::Graph { .. } if invocation.timer.is_some() => {
+                    count_fired(key, &invocation, state, ledger)
+                }
                 Service::Graph {
                     stateful,
                     draws_keys,
                     messages,
                     fill_len,
+                    timer,
                     ..
                 } => {
                     let effect = &invocation.payload;
@@ -73,6 +83,9 @@ impl Service {
                     let mut effects = forward(messages, &invocation, writes);
                     if *draws_keys {
                         draw_keys(&mut effects, &invocation);
+                    }
+                    if *stateful && *timer > Nanos::ZERO {
+                        effects.timers.push(timer_for(&invocation, *timer));
                     }
                     effects
                 }
@@ -117,6 +130,47 @@ fn count(
     (before + 1, writes)
 }
 
+/// A timer that bears witness to a message: its time and its effect.
+fn timer_for(invocation: &Invocation, after: Nanos) -> TimerChange {
+    let (effect, at) = (&invocation.payload, invocation.now + after);
+    TimerChange {
+        name: effect.iter().map(|byte| format!("{byte:02x}")).collect(),
+        key: invocation.key.clone(),
+        set: Some(TimerSet {
+            when: When::At(at),
+            payload: [at.0.to_le_bytes().as_slice(), effect].concat(),
+        }),
+    }
+}
+
+/// Counts the effect of a timer's request in collection 2.
+fn count_fired(
+    key: ShardKey,
+    invocation: &Invocation,
+    state: &mut State,
+    ledger: &mut Ledger,
+) -> Effects {
+    let (at, effect) = invocation
+        .payload
+        .split_first_chunk()
+        .expect("set by this service");
+    ledger.on_fired(key, Timestamp(u64::from_le_bytes(*at)), invocation.now);
+    let mut txn = Txn::new();
+    txn.begin(invocation.slot.0);
+    let before = txn
+        .counter_add(state, FIRED, effect, 1)
+        .expect("it is a counter");
+    if before != 0 {
+        ledger.on_repeated(key, &invocation.payload);
+    }
+    let writes = txn.finish();
+    state.apply(&writes).expect("made against this state");
+    Effects {
+        writes,
+        ..Effects::default()
+    }
+}
+
 /// Counts the request, sends the message along the channels, replies if there are none.
 fn count_and_forward(channels: u16, invocation: &Invocation, state: &mut State) -> Effects {
     let request = invocation.id.request;
@@ -135,6 +189,7 @@ fn count_and_forward(channels: u16, invocation: &Invocation, state: &mut State) 
         writes,
         outputs: (0..channels).map(output).collect(),
         reply,
+        timers: Vec::new(),
     }
 }
 
@@ -169,6 +224,7 @@ fn forward(
         writes,
         outputs,
         reply,
+        timers: Vec::new(),
     }
 }
 

@@ -82,9 +82,12 @@ fn commit(ctx: &mut Ctx, now: Instant) -> Result<(), HandlerError> {
     if len > EFFECTS_LEN_MAX {
         return Err(HandlerError::EffectsTooLong { len });
     }
+    let may_grow = ctx.invocation.as_ref().is_none_or(|i| i.may_grow);
+    if !may_grow && ctx.effects.timers.iter().any(|timer| timer.set.is_some()) {
+        return Err(HandlerError::Full);
+    }
     if !ctx.effects.writes.is_empty() {
         let mut state = ctx.state.borrow_mut();
-        let may_grow = ctx.invocation.as_ref().is_none_or(|i| i.may_grow);
         if !may_grow && state.growth_bytes(&ctx.effects.writes) > 0 {
             return Err(HandlerError::Full);
         }

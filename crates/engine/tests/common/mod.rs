@@ -66,6 +66,7 @@ pub fn collections() -> Vec<CollectionSpec> {
 
 pub fn spec() -> InstanceSpec {
     InstanceSpec {
+        stateful: true,
         name: "service".into(),
         channels: vec![ChannelSpec {
             name: "out".into(),

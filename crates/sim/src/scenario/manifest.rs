@@ -45,7 +45,7 @@ impl AppShape {
             if s.stateful {
                 let _ = writeln!(
                     text,
-                    "      collections: [{{name: effects, kind: counter}}, {{name: fill, kind: hash-map}}]"
+                    "      collections: [{{name: effects, kind: counter}}, {{name: fill, kind: hash-map}}, {{name: fired, kind: counter}}]"
                 );
             }
             if s.on_disk {
