@@ -182,6 +182,7 @@ impl<'a> Run<'a> {
         }
         if self.is_sound() {
             self.probe(PROBES);
+            self.wait_for_timers();
             self.check_idle("after the last answer");
         }
         let is_short = |c: &ClientShape| !c.is_keyed && c.deadline_ms <= DEADLINE_SHORT_MS;
@@ -191,8 +192,7 @@ impl<'a> Run<'a> {
             self.check_forgotten();
         }
         if self.is_sound() {
-            self.wait(self.scenario.longest_timer() + TIMERS_FIRED_AFTER);
-            self.check_idle("after the last timer");
+            self.wait_for_timers();
             self.check_effects();
             self.check_copies();
         }
@@ -200,6 +200,14 @@ impl<'a> Run<'a> {
             return Err(Failure(self.cluster.ledger.violations));
         }
         Ok(self.summary(recovered_after))
+    }
+
+    /// Waits until all timers must have fired.
+    fn wait_for_timers(&mut self) {
+        let longest = self.scenario.longest_timer();
+        if longest > Nanos::ZERO {
+            self.wait(longest + TIMERS_FIRED_AFTER);
+        }
     }
 
     fn is_sound(&self) -> bool {
