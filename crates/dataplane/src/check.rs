@@ -335,7 +335,7 @@ pub(crate) mod tests {
                 ("other via", |m| {
                     m.id.via = match m.id.via {
                         Via::Ingress => Via::Edge(EdgeId(0)),
-                        Via::Edge(_) => Via::Ingress,
+                        Via::Edge(_) | Via::Timer => Via::Ingress,
                     }
                 }),
                 ("index", |m| m.id.index = 1),

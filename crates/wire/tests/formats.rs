@@ -218,6 +218,14 @@ fn entries_and_client_frames_round_trip() {
         Replicated::SnapshotOutgoing(entry()),
         Replicated::SnapshotSeen(entry()),
         Replicated::SnapshotDead(id(), letter(0)),
+        Replicated::SnapshotTimer(Timer {
+            name: timer_name(),
+            next: Timestamp(9),
+            set_at: Timestamp(3),
+            seq: 65,
+            when: When::At(Timestamp(9)),
+            payload: vec![6; 30],
+        }),
         Replicated::SnapshotState {
             op: 6,
             piece: vec![1; 9],

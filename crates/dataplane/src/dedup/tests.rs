@@ -1,5 +1,5 @@
 use super::*;
-use e3_model::{NodeId, RequestId, TraceContext};
+use e3_model::{EdgeId, NodeId, RequestId, TraceContext};
 use e3_wire::entry::{DeadLetter, Reply};
 
 /// As if so much was remembered.
