@@ -217,7 +217,7 @@ fn who_joins_gets_the_timers_as_they_are_while_they_change() {
     let when = move |ms| When::At(base + Nanos::from_millis(ms));
     let fired = handle(&mut c, move |seq| match seq {
         n if n <= TIMERS => vec![set(&name(n), b"k", when(8_000), &payload)],
-        // While the snapshot is sent: some are cancelled, some set anew, one at each end.
+        // While the snapshot is sent: some are cancelled, some are set again, one at each end.
         n if n % 3 == 0 => vec![cancel(&name(n - TIMERS), b"k"), cancel(&name(1), b"k")],
         n if n % 3 == 1 => vec![set(&name(n - TIMERS), b"k", when(8_500), b"new")],
         n => vec![set(&format!("n{n}"), b"k", when(8_500), b"more")],

@@ -21,7 +21,7 @@
 //!     fn handle(&mut self, request: &Request<'_>) -> Result<(), Error> {
 //!         match request.timer() {
 //!             Some(_) => Ok(()), // the session has expired
-//!             // set anew by each request
+//!             // each request sets it again
 //!             None => timers::set_after("expire", b"", Duration::from_secs(900), b""),
 //!         }
 //!     }
