@@ -295,7 +295,7 @@ impl<'a> Request<'a> {
 
     /// Name of the timer whose request it is; `None` from a client or a channel.
     pub fn timer(&self) -> Option<String> {
-        if sys::request_edge() != timers::EDGE {
+        if sys::request_edge() != limits::TIMER_EDGE {
             return None;
         }
         let name = collections::read_vec(|out| sys::timer_name(out))?;

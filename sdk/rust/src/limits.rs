@@ -30,4 +30,6 @@ pub const REQUEST_TIMERS_MAX: usize = 64;
 pub const TIMER_AHEAD_NS_MAX: i64 = 366 * 24 * 3_600 * 1_000_000_000;
 /// Most random bytes that a service asks for at once.
 pub const RANDOM_BYTES_MAX: usize = 256;
+/// What `request_edge` returns for the request of a timer.
+pub(crate) const TIMER_EDGE: i32 = -2;
 const _: () = assert!(SCAN_CHUNK_BYTES > KEY_BYTES_MAX);

@@ -60,7 +60,7 @@ impl Host for Inner {
 
     fn timer_name(&mut self, out: &mut [u8]) -> i32 {
         match self.edge {
-            crate::timers::EDGE => copy(self.timer.as_bytes(), out),
+            crate::limits::TIMER_EDGE => copy(self.timer.as_bytes(), out),
             _ => -1,
         }
     }

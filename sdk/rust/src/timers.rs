@@ -35,9 +35,6 @@
 use crate::{Error, check, now, sys};
 use core::time::Duration;
 
-/// What `request_edge` returns for the request of a timer.
-pub(crate) const EDGE: i32 = -2;
-
 /// Sets a timer for a time, in nanoseconds since the Unix epoch, at most a year ahead. It replaces one of
 /// the same name and key.
 pub fn set_at(name: &str, key: &[u8], at: i64, payload: &[u8]) -> Result<(), Error> {
