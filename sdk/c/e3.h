@@ -19,14 +19,17 @@
 
 #define E3_ABI_VERSION 1
 
-/* Errors of the calls that write, and of the accelerators. */
+/* Errors of the calls that write, of timers, and of the accelerators. */
 enum {
     E3_NO_HANDLE = -1,   /* no such handle */
     E3_BOUND = -2,       /* the request's bound on outputs, writes or bytes is reached */
     E3_WRONG_KIND = -3,  /* the collection is of another kind */
     E3_INDEX = -4,       /* the index is out of range */
     E3_ABSENT = -5,      /* the node does not have the accelerator */
-    E3_LENGTH = -6       /* a length that the accelerator does not accept */
+    E3_LENGTH = -6,      /* a length that is not allowed */
+    E3_TIME = -7,        /* a time more than a year ahead */
+    E3_CRON = -8,        /* no cron expression */
+    E3_SLOT = -9         /* a key of another slot than the request's */
 };
 
 enum { E3_ERROR = 1, E3_WARN = 2, E3_INFO = 3, E3_DEBUG = 4 };
@@ -46,6 +49,21 @@ E3_IMPORT(reply) int32_t e3_reply(int32_t status, const void *ptr, size_t len);
 E3_IMPORT(channel) int32_t e3_channel(const char *name, size_t name_len);
 E3_IMPORT(send) int32_t e3_send(int32_t channel, const void *key, size_t key_len,
                                 const void *ptr, size_t len);
+
+/* Timers, of services with state: requests of the service to itself at a later time. An empty key stands
+ * for the request's. e3_request_edge returns E3_EDGE_TIMER for such a request, e3_timer_name its name, or
+ * -1 for any other. */
+enum { E3_EDGE_TIMER = -2 };
+E3_IMPORT(timer_set) int32_t e3_timer_set(const char *name, size_t name_len,
+                                          const void *key, size_t key_len, int64_t at_ns,
+                                          const void *ptr, size_t len);
+E3_IMPORT(timer_cron) int32_t e3_timer_cron(const char *name, size_t name_len,
+                                            const void *key, size_t key_len,
+                                            const char *cron, size_t cron_len,
+                                            const void *ptr, size_t len);
+E3_IMPORT(timer_cancel) int32_t e3_timer_cancel(const char *name, size_t name_len,
+                                                const void *key, size_t key_len);
+E3_IMPORT(timer_name) int32_t e3_timer_name(char *out, size_t cap);
 
 /* Collections. A function with out and cap returns the full length; if that is more than cap,
  * nothing is copied. */

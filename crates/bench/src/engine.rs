@@ -246,6 +246,7 @@ fn request_of(engine: &mut Engine, token: u64, payload: &[u8]) -> Invocation {
         slot: Slot((token % 4096) as u16),
         key: engine.buffer(&token.to_le_bytes()),
         payload: engine.buffer(payload),
+        timer: None,
     }
 }
 

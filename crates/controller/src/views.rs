@@ -164,6 +164,7 @@ impl Core {
                 dead_lettered: totals.dead_lettered,
                 expired: totals.expired,
                 dead_letters: report.map_or(0, |r| r.dead_letters),
+                timers: report.map_or(0, |r| r.timers),
                 preemptions: report.map_or(0, |r| r.preemptions),
                 busy_seconds: totals.busy_seconds,
                 memory_bytes: report.map_or(0, |r| r.memory_bytes),
@@ -237,6 +238,7 @@ impl Core {
             service.busy_seconds += primary.busy_seconds;
             add(&mut service.dead_letters, primary.dead_letters);
             add(&mut dead_letters, primary.dead_letters);
+            add(&mut service.timers, primary.timers);
             if let Some(energy) = &mut service.energy {
                 energy.joules += self.counters.shard(key).joules;
             }
@@ -383,6 +385,7 @@ impl Core {
                 expired: 0,
                 busy_seconds: 0.0,
                 dead_letters: 0,
+                timers: 0,
                 queue: 0,
                 energy,
                 error: None,

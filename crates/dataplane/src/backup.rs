@@ -1,6 +1,6 @@
 //! The backup's part: takes the primary's stream. Nothing in it is acknowledged before it is taken.
 
-use crate::check::{check_batch, check_entry, check_time};
+use crate::check::{check_batch, check_entry, check_time, check_timer};
 use crate::dead_letters::DeadLetters;
 use crate::dedup::DedupTable;
 use crate::deliberate::{self, Fault};
@@ -11,6 +11,7 @@ use crate::shard::{Context, Shard};
 use e3_collections::{ApplyError, Restore, WriteBatch};
 use e3_model::{ShardKey, Timestamp};
 use e3_wire::entry::{Entry, Replicated};
+use e3_wire::timer::Timer;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
@@ -67,6 +68,13 @@ impl Checks<'_> {
     fn entry(&self, entry: &Entry) -> Result<(), &'static str> {
         match self {
             Checks::Primary(cx, key) => check_entry(cx.app, cx.now, *key, entry),
+            Checks::Disk => Ok(()),
+        }
+    }
+
+    fn timer(&self, timer: &Timer) -> Result<(), &'static str> {
+        match self {
+            Checks::Primary(cx, key) => check_timer(cx.app, *key, timer),
             Checks::Disk => Ok(()),
         }
     }
@@ -176,6 +184,12 @@ impl Backup {
                 let incoming = self.incoming.as_mut().ok_or(NO_SNAPSHOT)?;
                 incoming.dead_letters.keep(id, dead);
             }
+            Replicated::SnapshotTimer(timer) => {
+                let incoming = self.incoming.as_mut().ok_or(NO_SNAPSHOT)?;
+                checks.timer(&timer)?;
+                incoming.log.timers.restore(timer);
+                incoming.check_memory(checks.memory_max())?;
+            }
             Replicated::SnapshotState { op, piece } => {
                 let incoming = self.incoming.as_mut().ok_or(NO_SNAPSHOT)?;
                 incoming.take_piece(op, &piece, checks.memory_max())?;
@@ -228,7 +242,7 @@ impl Incoming {
     /// An entry from before the snapshot, without its writes.
     fn check_old(&self, entry: &Entry) -> Result<(), &'static str> {
         match entry {
-            e if !e.batch.is_empty() => Err("writes beside a snapshot"),
+            e if !e.batch.is_empty() || !e.timers.is_empty() => Err("writes beside a snapshot"),
             e if e.op > self.begin_op => Err("an entry of after the snapshot's begin"),
             _ => Ok(()),
         }
@@ -249,7 +263,12 @@ impl Incoming {
         }
         let accepted = self.state.accept(piece);
         accepted.map_err(|_| "a snapshot's piece does not fit")?;
-        if self.state.memory_bytes() as u64 > memory_max.saturating_add(SNAPSHOT_OVER_MAX) {
+        self.check_memory(memory_max)
+    }
+
+    fn check_memory(&self, memory_max: u64) -> Result<(), &'static str> {
+        let bytes = self.state.memory_bytes() + self.log.timers.bytes();
+        if bytes as u64 > memory_max.saturating_add(SNAPSHOT_OVER_MAX) {
             return Err("the snapshot is larger than the service's memory");
         }
         Ok(())
@@ -296,7 +315,7 @@ fn apply(
         written.map_err(|_| "a write batch that does not fit the collections")?;
     }
     log.history.push(bytes.into());
-    log.record(Rc::new(entry));
+    log.record(entry);
     if deliberate::is(Fault::BackupRemembersNothing) {
         log.dedup = DedupTable::default();
     }

@@ -15,6 +15,7 @@ use e3_wire::datagram::Header;
 use e3_wire::entry::Entry;
 use e3_wire::frame::{Ends, Link};
 use e3_wire::message::Message;
+use e3_wire::timer::Timer;
 
 /// What the plan must allow before a frame on a channel is taken.
 pub(crate) struct LinkCheck<'a> {
@@ -89,6 +90,7 @@ fn fits_service(app: &App, key: ShardKey, via: Via, index: u32) -> bool {
     let service = match via {
         Via::Ingress => Some(app.dag.source()),
         Via::Edge(edge) => app.dag.receiver(edge),
+        Via::Timer => app.service(key).stateful.then_some(key.service),
     };
     service == Some(key.service) && app.dag.run(via, index).is_some()
 }
@@ -155,9 +157,28 @@ pub(crate) fn check_entry(
         "an output that the service cannot send",
     )?;
     must(
-        e.dead.is_none() || (e.batch.is_empty() && e.outputs.is_empty()),
+        e.dead.is_none() || (e.batch.is_empty() && e.outputs.is_empty() && e.timers.is_empty()),
         "a dead letter with effects",
+    )?;
+    let fired = e.fired.as_ref();
+    must(
+        fired.is_none_or(|fired| e.id.via == Via::Timer && Slot::of(&fired.key) == e.slot),
+        "a timer of another slot",
+    )?;
+    must(
+        e.timers
+            .iter()
+            .all(|change| Slot::of(&change.key) == e.slot),
+        "a timer set in another slot",
     )
+}
+
+/// A timer of a snapshot.
+pub(crate) fn check_timer(app: &App, key: ShardKey, timer: &Timer) -> Result<(), &'static str> {
+    match owns(app, key, Slot::of(&timer.name.key)) {
+        true => Ok(()),
+        false => Err("a timer of another shard"),
+    }
 }
 
 /// A write batch of an entry that [`check_entry`] has passed; none if it is empty.
@@ -191,11 +212,13 @@ pub(crate) mod tests {
     use super::*;
     use e3_model::document::parse_application;
     use e3_model::plan::{AppPlan, ShardPlan};
+    use e3_model::timer::TimerChange;
     use e3_model::{
         AppId, EdgeId, MessageId, NodeId, NodeKind, RequestId, ServiceId, ShardId, TraceContext,
     };
     use e3_wire::datagram::Kind;
     use e3_wire::entry::{DeadLetter, Outcome, Output};
+    use e3_wire::timer::TimerName;
     use std::collections::BTreeMap;
 
     const CHAIN: &str = include_str!("../../sim/tests/chain.yaml");
@@ -320,7 +343,7 @@ pub(crate) mod tests {
                 ("other via", |m| {
                     m.id.via = match m.id.via {
                         Via::Ingress => Via::Edge(EdgeId(0)),
-                        Via::Edge(_) => Via::Ingress,
+                        Via::Edge(_) | Via::Timer => Via::Ingress,
                     }
                 }),
                 ("index", |m| m.id.index = 1),
@@ -370,9 +393,11 @@ pub(crate) mod tests {
             reply: None,
             dead: None,
             replays: None,
+            fired: None,
+            timers: Vec::new(),
         };
         assert_eq!(check_entry(&app, NOW, key, &good), Ok(()));
-        let wrong: [Change<Entry>; 11] = [
+        let wrong: [Change<Entry>; 14] = [
             ("via", |e| e.id.via = Via::Edge(EdgeId(0))),
             ("index", |e| e.id.index = 1),
             ("slot", |e| e.slot.0 = 0),
@@ -383,6 +408,26 @@ pub(crate) mod tests {
             ("oldest request", |e| e.oldest_seq = 6),
             ("edge", |e| e.outputs[0].edge.0 = 1),
             ("output's index", |e| e.outputs[0].index = 1 << 20),
+            ("timer that did not fire", |e| {
+                e.fired = Some(TimerName {
+                    key: e.outputs[0].key.clone(),
+                    name: "t".into(),
+                });
+            }),
+            ("timer of another slot", |e| {
+                e.id.via = Via::Timer;
+                e.fired = Some(TimerName {
+                    key: Vec::new(),
+                    name: "t".into(),
+                });
+            }),
+            ("timer set in another slot", |e| {
+                e.timers.push(TimerChange {
+                    name: "t".into(),
+                    key: Vec::new(),
+                    set: None,
+                });
+            }),
             ("dead letter", |e| {
                 e.dead = Some(DeadLetter {
                     at: NOW,
@@ -390,6 +435,7 @@ pub(crate) mod tests {
                     reason: String::new(),
                     key: Vec::new(),
                     payload: Vec::new(),
+                    timer: String::new(),
                 });
             }),
         ];

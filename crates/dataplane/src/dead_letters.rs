@@ -116,6 +116,7 @@ mod tests {
             reason: String::new(),
             key: Vec::new(),
             payload: Vec::new(),
+            timer: String::new(),
         };
         letters.keep(id(seq), letter);
     }

@@ -8,7 +8,7 @@
 
 use crate::deliberate::{self, Fault};
 use crate::limits::{DEDUP_GRACE, KEYED_GRACE, REMEMBERED_OVERHEAD_BYTES};
-use e3_model::{EdgeId, MessageId, RequestId, Slot, Timestamp, Via};
+use e3_model::{MessageId, RequestId, Slot, Timestamp, Via};
 use e3_wire::entry::{Entry, Outcome};
 use e3_wire::message::Message;
 use std::cmp::Reverse;
@@ -37,8 +37,8 @@ struct Client {
     /// What came from clients, apart from the rest: answered requests are forgotten from the
     /// front, without a look at what stays.
     requests: BTreeMap<(u64, u32), Rc<Entry>>,
-    /// What came from other shards.
-    messages: BTreeMap<(u64, EdgeId, u32), Rc<Entry>>,
+    /// What came from other shards, and replays of timers' requests.
+    messages: BTreeMap<(u64, Via, u32), Rc<Entry>>,
 }
 
 impl Client {
@@ -46,7 +46,7 @@ impl Client {
         let seq = id.request.seq;
         match id.via {
             Via::Ingress => self.requests.get(&(seq, id.index)),
-            Via::Edge(edge) => self.messages.get(&(seq, edge, id.index)),
+            via => self.messages.get(&(seq, via, id.index)),
         }
     }
 
@@ -54,7 +54,7 @@ impl Client {
         let seq = id.request.seq;
         match id.via {
             Via::Ingress => self.requests.get_mut(&(seq, id.index)),
-            Via::Edge(edge) => self.messages.get_mut(&(seq, edge, id.index)),
+            via => self.messages.get_mut(&(seq, via, id.index)),
         }
     }
 
@@ -67,7 +67,7 @@ impl Client {
         } = entry.id;
         match via {
             Via::Ingress => self.requests.insert((request.seq, index), entry),
-            Via::Edge(edge) => self.messages.insert((request.seq, edge, index), entry),
+            via => self.messages.insert((request.seq, via, index), entry),
         }
     }
 
@@ -75,7 +75,7 @@ impl Client {
         let seq = id.request.seq;
         match id.via {
             Via::Ingress => self.requests.remove(&(seq, id.index)),
-            Via::Edge(edge) => self.messages.remove(&(seq, edge, id.index)),
+            via => self.messages.remove(&(seq, via, id.index)),
         }
     }
 
@@ -101,9 +101,9 @@ impl Client {
         let (request, message) = match id.via {
             Via::Ingress => (Excluded((seq, id.index)), Unbounded),
             // Messages come after all requests.
-            Via::Edge(edge) => (
+            via => (
                 Excluded((u64::MAX, u32::MAX)),
-                Excluded((seq, edge, id.index)),
+                Excluded((seq, via, id.index)),
             ),
         };
         let requests = self.requests.range((request, Unbounded));

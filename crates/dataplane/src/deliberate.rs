@@ -45,4 +45,8 @@ e3_model::deliberate_faults! {
     AckBeforeDisk,
     /// The journal is cut off before a checkpoint replaces it.
     JournalTrimmedEarly,
+    /// The entry that handles a timer's request does not remove the timer.
+    TimerFiresTwice,
+    /// A snapshot lacks the timers.
+    TimersLostOnFailover,
 }

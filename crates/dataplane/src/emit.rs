@@ -5,7 +5,7 @@ use crate::deliberate::{self, Fault};
 use crate::limits::{ACK_DELAY, DEADLINE_AHEAD_MAX};
 use crate::shard::{Asked, Context, Effect, Shard, Turn, Waiting};
 use e3_invocation::Effects;
-use e3_model::{DropReason, MessageId, Nanos, ShardKey, Slot, Timestamp, Via};
+use e3_model::{DropReason, MessageId, Nanos, NodeId, ShardKey, Slot, Timestamp, Via};
 use e3_wire::entry::{DeadLetter, Entry, Outcome, Output, Reply};
 use e3_wire::frame::{Ends, Link};
 use e3_wire::limits::REASON_LEN_MAX;
@@ -48,6 +48,8 @@ pub(crate) fn entry(
         reply: None,
         dead: None,
         replays: waiting.replays,
+        fired: waiting.fired(),
+        timers: Vec::new(),
     };
     match handled {
         Handled::Completed(effects) => fill(turn, &mut entry, message, effects),
@@ -56,7 +58,7 @@ pub(crate) fn entry(
             mut reason,
         } => {
             reason.truncate(reason.floor_char_boundary(REASON_LEN_MAX));
-            entry.reply = Some(Reply {
+            entry.reply = is_awaited(message).then(|| Reply {
                 outcome,
                 status: 0,
                 payload: reason.clone().into_bytes(),
@@ -67,6 +69,10 @@ pub(crate) fn entry(
                 reason,
                 key: message.key.clone(),
                 payload: message.payload.clone(),
+                timer: waiting
+                    .timer
+                    .as_ref()
+                    .map_or_else(String::new, |t| t.name.clone()),
             });
         }
     }
@@ -84,19 +90,27 @@ pub(crate) fn handler_now(turn: &Turn<'_>, now: Timestamp, message: &Message) ->
     }
 }
 
+/// Whether a client waits for an answer: not to the request of a timer, unless it is a replay.
+fn is_awaited(message: &Message) -> bool {
+    message.reply_to != NodeId::NOBODY
+}
+
 /// Puts a handler's effects into the entry of its message.
 fn fill(turn: &mut Turn<'_>, entry: &mut Entry, message: &Message, effects: Effects) {
     let app = turn.cx.app;
     // Nobody further downstream can answer the client: this is the end of its request.
-    let ends = message.id.via == Via::Ingress && effects.outputs.is_empty();
+    let begins = matches!(message.id.via, Via::Ingress | Via::Timer);
+    let ends = begins && effects.outputs.is_empty();
     let given = effects.reply.map(|r| (r.status, r.payload));
     let reply = given.or_else(|| ends.then(|| (0, Vec::new())));
+    let reply = reply.filter(|_| is_awaited(message));
     entry.reply = reply.map(|(status, payload)| Reply {
         outcome: Outcome::Done,
         status,
         payload,
     });
     entry.batch = effects.writes.into_bytes();
+    entry.timers = effects.timers;
     let run = app.dag.run(message.id.via, message.id.index).unwrap_or(0);
     let channels = &app.channels[usize::from(turn.shard.key.service.0)];
     let mut counts = vec![0u32; channels.len()];
@@ -233,13 +247,4 @@ pub(crate) fn ack_delay(turn: &Turn<'_>, entry: &Entry) -> Nanos {
     } else {
         ACK_DELAY
     }
-}
-
-/// Answers the client of a message.
-pub(crate) fn answer(turn: &mut Turn<'_>, message: &Message, reply: Reply) {
-    turn.effects.push(Effect::Reply {
-        asked: Asked::by_message(message),
-        request: message.id.request,
-        reply,
-    });
 }

@@ -116,5 +116,7 @@ fn removal(turn: &Turn<'_>, now: Timestamp, slot: Slot, batch: WriteBatch) -> En
         reply: None,
         dead: None,
         replays: None,
+        fired: None,
+        timers: Vec::new(),
     }
 }

@@ -37,6 +37,7 @@ mod replica;
 mod sending;
 mod shard;
 mod streams;
+mod timer_table;
 mod timers;
 mod transfer;
 mod worker;

@@ -20,6 +20,11 @@ pub const REFUSED_MAX: usize = 1 << 18;
 /// what waits downstream is bounded by channels and outboxes. Several times what a client waits
 /// between two attempts.
 pub const ANSWER_AWAITED: Nanos = Nanos::from_secs(5);
+/// How far ahead a primary has itself woken for its service's timers: what is cancelled meanwhile costs
+/// a place in the worker's queue no longer than this.
+pub const TIMER_WAKE_AHEAD: Nanos = Nanos::from_secs(60);
+/// Bytes that a timer takes beside key, name, cron expression and payload, about.
+pub const TIMER_OVERHEAD_BYTES: usize = 256;
 /// How long a handled message is remembered after its request has expired.
 pub const DEDUP_GRACE: Nanos = Nanos::from_secs(5);
 /// The same for a request with an idempotency key.

@@ -1,11 +1,12 @@
 //! The log of a shard, as primary and backups have it in common: collections, dedup table, dead
-//! letters, and the entries whose outputs are not durable downstream.
+//! letters, timers, and the entries whose outputs are not durable downstream.
 
 use crate::dead_letters::DeadLetters;
 use crate::dedup::{DedupTable, remembered_until};
 use crate::deliberate::{self, Fault};
 use crate::history::History;
 use crate::links::Delivery;
+use crate::timer_table::TimerTable;
 use e3_collections::{CollectionSpec, State};
 use e3_model::{Bytes, Nanos, Timestamp};
 use e3_wire::entry::Entry;
@@ -31,6 +32,7 @@ pub(crate) struct Log {
     /// Entries after `released`, in order.
     pub(crate) outbox: VecDeque<Outgoing>,
     pub(crate) dead_letters: DeadLetters,
+    pub(crate) timers: TimerTable,
     pub(crate) history: History,
 }
 
@@ -57,6 +59,7 @@ impl Log {
             released: 0,
             outbox: VecDeque::new(),
             dead_letters: DeadLetters::default(),
+            timers: TimerTable::default(),
             history: History::default(),
         }
     }
@@ -74,8 +77,10 @@ impl Log {
             && (self.since == Timestamp::ZERO || message.deadline > self.since + created_within)
     }
 
-    /// Takes an entry whose writes are applied already.
-    pub(crate) fn record(&mut self, entry: Rc<Entry>) {
+    /// Takes an entry whose writes are applied already, and gives what is kept of it.
+    pub(crate) fn record(&mut self, mut entry: Entry) -> Rc<Entry> {
+        self.timers.apply(&mut entry);
+        let entry = Rc::new(entry);
         self.op = entry.op;
         self.now = self.now.max(entry.now);
         if let Some(letter) = &entry.replays {
@@ -86,9 +91,11 @@ impl Log {
             self.dead_letters.keep(entry.id, letter.clone());
         }
         self.outbox.push_back(Outgoing::new(entry.clone()));
-        if !entry.is_expiry {
-            self.dedup.insert(entry);
+        // Whether a timer has fired the table of timers says.
+        if !entry.is_expiry && entry.fired.is_none() {
+            self.dedup.insert(entry.clone());
         }
+        entry
     }
 
     /// An entry of the outbox.
@@ -126,9 +133,9 @@ impl Log {
         }
     }
 
-    /// Memory of the collections in bytes.
+    /// Memory of the collections and timers in bytes.
     pub(crate) fn memory_bytes(&self) -> Bytes {
-        Bytes(self.state.borrow().memory_bytes() as u64)
+        Bytes((self.state.borrow().memory_bytes() + self.timers.bytes()) as u64)
     }
 
     /// Panics if an invariant is broken.
@@ -140,6 +147,7 @@ impl Log {
             "the outbox has a gap"
         );
         self.dead_letters.validate();
+        self.timers.validate();
     }
 }
 

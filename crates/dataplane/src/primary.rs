@@ -1,21 +1,23 @@
 //! The primary: hands messages to the executor, logs what comes of them, and releases outputs when
 //! the backups have them.
 
+mod duplicates;
+mod timers;
+
 use crate::check::check_message;
-use crate::dedup::{Lookup, revives};
 use crate::deliberate::{self, Fault};
-use crate::emit::{Handled, ack_delay, answer, emit, emit_retry, entry, handler_now};
+use crate::emit::{Handled, ack_delay, emit, emit_retry, entry, handler_now};
 use crate::expiry::Expiry;
 use crate::limits::*;
 use crate::links::Delivery;
 use crate::log::{Log, Outgoing};
 use crate::reach::ClockCheck;
-use crate::refusal::{Refusal, full, no_letter, refusal, refuse, state_bytes_max};
+use crate::refusal::{Refusal, full, refusal, state_bytes_max};
 use crate::shard::{Asked, Context, Effect, Shard, Turn, Waiting};
 use crate::streams::Streams;
 use e3_invocation::{Completion, HandlerError, Invocation, Outcome as Run};
 use e3_model::application::WhenAlone;
-use e3_model::{DropReason, MessageId, Nanos, Timestamp, Via};
+use e3_model::{DropReason, Nanos, Timestamp};
 use e3_wire::entry::{Entry, Outcome};
 use e3_wire::message::Message;
 use std::collections::VecDeque;
@@ -30,6 +32,10 @@ pub(crate) struct Primary {
     pub(crate) pending: VecDeque<Pending>,
     /// Arrived, not begun.
     queue: VecDeque<Waiting>,
+    /// The request of a timer that is due, after an attempt that failed.
+    timer: Option<Waiting>,
+    /// When it is woken next for a timer, if that is ahead.
+    armed: Timestamp,
     /// With the executor, in the order in which they went there.
     in_flight: VecDeque<InFlight>,
     pub(crate) streams: Streams,
@@ -67,12 +73,6 @@ pub(crate) struct Pending {
     retries: Vec<Asked>,
 }
 
-/// Whether two requests have the same idempotency key: what becomes of one decides about the other.
-fn share_key(a: &Message, b: &Message) -> bool {
-    let of_client = |m: &Message| m.is_keyed() && m.id.via == Via::Ingress;
-    of_client(a) && of_client(b) && a.id.request.client == b.id.request.client
-}
-
 impl Primary {
     /// A primary that goes on with what the log has. What its predecessor may not have sent waits,
     /// like anything new, until the backups of this view have it. No two primaries of a process
@@ -88,6 +88,8 @@ impl Primary {
             commit: log.released,
             pending: log.outbox.iter().map(pending).collect(),
             queue: VecDeque::new(),
+            timer: None,
+            armed: Timestamp::MAX,
             in_flight: VecDeque::new(),
             streams: Streams::new(log.released),
             serve_at,
@@ -115,7 +117,7 @@ impl Primary {
 
     /// Messages that wait or are being handled.
     pub(crate) fn queue_len(&self) -> usize {
-        self.queue.len() + self.in_flight.len()
+        self.queue.len() + self.in_flight.len() + usize::from(self.timer.is_some())
     }
 
     /// Whether a handler runs, or is to run next.
@@ -123,9 +125,9 @@ impl Primary {
         !self.in_flight.is_empty()
     }
 
-    /// Whether a message waits.
-    pub(crate) fn has_waiting(&self) -> bool {
-        !self.queue.is_empty()
+    /// Whether a message waits, or a timer is due.
+    pub(crate) fn has_waiting(&self, now: Timestamp, log: &Log) -> bool {
+        !self.queue.is_empty() || self.is_timer_due(now, log)
     }
 
     /// Whether it takes messages from its channels; otherwise they wait at their senders.
@@ -158,6 +160,7 @@ impl Primary {
                 delivery: Some(delivery),
                 replays: None,
                 message,
+                timer: None,
                 failures: 0,
             }),
             None => {
@@ -168,28 +171,19 @@ impl Primary {
         }
     }
 
-    /// A client wants a dead letter to be replayed.
-    pub(crate) fn on_replay(&mut self, letter: MessageId, message: Message) {
-        let in_flight = self.in_flight.iter().map(|f| &f.waiting);
-        let mut known = self.queue.iter().chain(in_flight);
-        if known.any(|w| w.message.id == message.id) {
-            return;
-        }
-        self.queue.push_back(Waiting {
-            delivery: None,
-            replays: Some(letter),
-            message,
-            failures: 0,
-        });
-    }
-
     /// Gives the executor as much as it may have.
     pub(crate) fn dispatch(&mut self, turn: &mut Turn<'_>) {
-        while self.can_dispatch(turn.cx, turn.shard)
-            && let Some(waiting) = self.queue.pop_front()
-        {
-            if let Some(waiting) = self.deduplicate(turn, waiting) {
-                self.run(turn, waiting);
+        loop {
+            if self.can_fire(turn.cx, turn.shard) {
+                self.fire(turn);
+            } else if self.can_dispatch(turn.cx, turn.shard)
+                && let Some(waiting) = self.queue.pop_front()
+            {
+                if let Some(waiting) = self.deduplicate(turn, waiting) {
+                    self.run(turn, waiting);
+                }
+            } else {
+                return;
             }
         }
     }
@@ -199,6 +193,13 @@ impl Primary {
         let Some(head) = self.queue.front() else {
             return false;
         };
+        !self.is_in_flight(head)
+            && !self.waits_for_timer(cx.now, &shard.log)
+            && self.may_handle(cx, shard)
+    }
+
+    /// Whether anything may be handled now.
+    fn may_handle(&self, cx: &Context<'_>, shard: &Shard) -> bool {
         !self.frozen
             && self.is_startable
             && !self.expiry.is_first
@@ -206,80 +207,7 @@ impl Primary {
             && self.idle_at <= cx.now
             && self.in_flight.len() < IN_FLIGHT_MAX
             && shard.log.outbox.len() < OUTBOX_MAX
-            && !self.is_in_flight(head)
             && self.may_serve(cx, shard)
-    }
-
-    /// Whether another copy is being handled; what becomes of it decides about this one.
-    fn is_in_flight(&self, head: &Waiting) -> bool {
-        let id = head.message.id;
-        self.in_flight.iter().any(|InFlight { waiting: w, .. }| {
-            w.message.id == id
-                || (w.replays.is_some() && w.replays == head.replays)
-                || w.replays == Some(id)
-                || share_key(&w.message, &head.message)
-        })
-    }
-
-    /// Gives the message back if it has not been handled; otherwise does what its copy asks for.
-    fn deduplicate(&mut self, turn: &mut Turn<'_>, mut waiting: Waiting) -> Option<Waiting> {
-        let (log, message) = (&turn.shard.log, &waiting.message);
-        let id = message.id;
-        match log.dedup.look_up(message.slot, &id) {
-            _ if deliberate::is(Fault::NoDuplicateCheck) => {}
-            Lookup::New => {
-                if message.is_keyed()
-                    && id.via == Via::Ingress
-                    && log.dedup.has_other(message.slot, id.request)
-                {
-                    let reason = "the idempotency key was used for another request";
-                    answer(turn, message, refuse(Outcome::Conflict, reason));
-                    turn.complete(waiting.delivery, ACK_DELAY);
-                    return None;
-                }
-            }
-            Lookup::Stale => {
-                turn.complete(waiting.delivery, ACK_DELAY);
-                return None;
-            }
-            Lookup::Handled(entry) if revives(&entry, message, log.time(turn.cx.now)) => {
-                waiting.replays = Some(id);
-                return Some(waiting);
-            }
-            Lookup::Handled(entry) => {
-                self.on_duplicate(turn, waiting, &entry);
-                return None;
-            }
-        }
-        if let Some(letter) = waiting.replays
-            && !turn.shard.log.dead_letters.has(&letter)
-        {
-            answer(turn, &waiting.message, no_letter());
-            turn.complete(waiting.delivery, ACK_DELAY);
-            return None;
-        }
-        Some(waiting)
-    }
-
-    /// A message that was handled before. A retry by the client gets again what the first attempt
-    /// got, as soon as that is durable.
-    fn on_duplicate(&mut self, turn: &mut Turn<'_>, duplicate: Waiting, entry: &Entry) {
-        let asked = Asked::by_message(&duplicate.message);
-        let first = self.commit + 1;
-        let place = entry.op.checked_sub(first);
-        let Some(pending) = place.and_then(|at| self.pending.get_mut(at as usize)) else {
-            let stateful = turn.cx.app.service(turn.shard.key).stateful;
-            match turn.shard.log.outgoing(entry.op).filter(|_| !stateful) {
-                // As durable as the first copy.
-                Some(outgoing) => outgoing.deliveries.extend(duplicate.delivery),
-                None => turn.complete(duplicate.delivery, ACK_DELAY),
-            }
-            return emit_retry(turn, entry, asked);
-        };
-        pending.deliveries.extend(duplicate.delivery);
-        if !asked.is_at(&Asked::by_entry(entry)) || asked.deadline > entry.deadline {
-            pending.retries.push(asked);
-        }
     }
 
     /// Hands a message to the executor, or ends it if it cannot be handled.
@@ -306,6 +234,7 @@ impl Primary {
             slot: message.slot,
             key: std::mem::take(&mut message.key),
             payload: std::mem::take(&mut message.payload),
+            timer: waiting.timer.as_ref().map(|timer| timer.name.clone()),
         };
         turn.effects.push(Effect::Run(invocation));
         self.in_flight.push_back(InFlight {
@@ -370,6 +299,8 @@ impl Primary {
         if is_full || waiting.failures >= turn.cx.app.plan.app.spec.attempts {
             let outcome = Outcome::Failed;
             self.give_up(turn, now, waiting, Refusal { outcome, reason });
+        } else if waiting.fired().is_some() {
+            self.timer = Some(waiting);
         } else {
             self.queue.push_front(waiting);
         }
@@ -377,7 +308,11 @@ impl Primary {
 
     /// Commits a message without effects, answers its client, keeps it as a dead letter.
     fn give_up(&mut self, turn: &mut Turn<'_>, now: Timestamp, waiting: Waiting, refusal: Refusal) {
-        let Refusal { outcome, reason } = refusal.of(turn, &waiting.message);
+        let Refusal { outcome, reason } = match waiting.fired() {
+            // It was not handled before: it would not be there.
+            Some(_) => refusal,
+            None => refusal.of(turn, &waiting.message),
+        };
         let counts = &mut turn.shard.counts;
         counts.dead_lettered += 1;
         counts.expired += u64::from(outcome == Outcome::Expired);
@@ -404,17 +339,17 @@ impl Primary {
         self.streams.replicate(turn, &entry);
         // Applied and sent: nobody reads the writes again.
         entry.batch = Vec::new();
-        let entry = Rc::new(entry);
+        let entry = turn.shard.log.record(entry);
         if self.pending.is_empty() {
             self.progress_at = turn.cx.now;
         }
         self.pending.push_back(Pending {
-            entry: entry.clone(),
+            entry,
             deliveries: delivery.into_iter().collect(),
             release_at: self.idle_at,
             retries: Vec::new(),
         });
-        turn.shard.log.record(entry);
+        self.arm(turn);
         self.advance(turn);
     }
 
@@ -496,6 +431,7 @@ impl Primary {
             is_ready || !self.can_dispatch(cx, shard),
             "a message waits that could be handled"
         );
+        self.validate_timers(cx, shard, is_ready);
         assert!(
             !self.can_release(cx, shard) || !self.may_serve(cx, shard),
             "an entry waits that could be released"

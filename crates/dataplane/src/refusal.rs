@@ -73,7 +73,12 @@ pub(crate) fn state_bytes_max(turn: &Turn<'_>) -> u64 {
     match turn.cx.memory_full {
         // Handlers may only free memory.
         Some(_) => 0,
-        None => turn.cx.app.service(turn.shard.key).quota().0,
+        // Timers count too.
+        None => {
+            let timers = turn.shard.log.timers.bytes() as u64;
+            let quota = turn.cx.app.service(turn.shard.key).quota();
+            quota.0.saturating_sub(timers)
+        }
     }
 }
 

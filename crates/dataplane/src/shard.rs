@@ -11,10 +11,11 @@ use crate::reach::ClockCheck;
 use e3_collections::State;
 use e3_invocation::Invocation;
 use e3_model::plan::{NodePlan, Peer};
-use e3_model::{AppId, DropReason, MessageId, Nanos, NodeId, RequestId, ShardKey, Timestamp};
+use e3_model::{AppId, DropReason, MessageId, Nanos, NodeId, RequestId, ShardKey, Timestamp, Via};
 use e3_wire::entry::{Entry, Reply};
 use e3_wire::frame::Link;
 use e3_wire::message::Message;
+use e3_wire::timer::TimerName;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -164,13 +165,23 @@ pub(crate) struct Asked {
 /// A message that waits for its turn.
 #[derive(Debug)]
 pub(crate) struct Waiting {
-    /// How it came; none for the replay of a dead letter.
+    /// How it came; none for the replay of a dead letter, and for the request of a timer.
     pub(crate) delivery: Option<Delivery>,
     /// The dead letter that it was.
     pub(crate) replays: Option<MessageId>,
     pub(crate) message: Message,
+    /// The timer whose request it is, or of whose request it is a replay.
+    pub(crate) timer: Option<TimerName>,
     /// Attempts that failed.
     pub(crate) failures: u32,
+}
+
+impl Waiting {
+    /// The timer that fires with it.
+    pub(crate) fn fired(&self) -> Option<TimerName> {
+        let fires = self.replays.is_none() && self.message.id.via == Via::Timer;
+        self.timer.clone().filter(|_| fires)
+    }
 }
 
 impl Asked {

@@ -3,6 +3,7 @@
 //! - Entries after `begin_op` are streamed, so parts other than the collections leave them out.
 //! - Each part walks in an order that writes do not disturb, so nothing is missed, and holds what is
 //!   there when it is made. What the log forgets later, the backup forgets by the same entries.
+//! - Timers are sent as the last entry left them; the backup applies later entries to those it has.
 //! - The collections' pieces are current to the last entry, see [`e3_collections::Walk`].
 //!
 //! docs/design/001-exactly-once.md says why the result is the log.
@@ -10,9 +11,11 @@
 use crate::deliberate::{self, Fault};
 use crate::limits::{PIECE_ENTRIES_MAX, PIECE_LEN};
 use crate::log::Log;
+use crate::timer_table::Place;
 use e3_collections::{PieceMax, Walk};
 use e3_model::{MessageId, Slot};
 use e3_wire::entry::Replicated;
+use std::rc::Rc;
 
 /// What of a snapshot was made.
 #[derive(Debug)]
@@ -33,6 +36,8 @@ enum Part {
     Handled(Option<(Slot, MessageId)>),
     /// Dead letters from this place on.
     Letters(u64),
+    /// Timers after this place.
+    Timers(Option<Rc<Place>>),
     State(Walk),
     End,
     Nothing,
@@ -109,6 +114,19 @@ impl Transfer {
                     *from = at + 1;
                     !put(Replicated::SnapshotDead(*id, letter.clone()))
                 });
+                (!is_full).then_some(Part::Timers(None))
+            }
+            Part::Timers(_) if deliberate::is(Fault::TimersLostOnFailover) => {
+                Some(Part::State(Walk::default()))
+            }
+            Part::Timers(after) => {
+                let mut last = after.take();
+                let mut timers = log.timers.after(last.clone());
+                let is_full = timers.any(|(place, timer)| {
+                    last = Some(place.clone());
+                    !put(Replicated::SnapshotTimer(timer))
+                });
+                *after = last;
                 (!is_full).then(|| Part::State(Walk::default()))
             }
             Part::State(_) if deliberate::is(Fault::SnapshotWithoutState) => Some(Part::End),

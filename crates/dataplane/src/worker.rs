@@ -235,6 +235,7 @@ impl Worker {
                 p.streams.pump(turn);
                 p.advance(turn);
                 p.expire(turn);
+                p.arm(turn);
             }),
             Timer::Released => {
                 for id in std::mem::take(&mut self.released) {

@@ -115,6 +115,8 @@ impl Backup {
             reply: None,
             dead: None,
             replays: None,
+            fired: None,
+            timers: Vec::new(),
         }
     }
 }

@@ -66,6 +66,7 @@ fn write(n: u64, client: u64, seq: u64, slot: u16, len: usize, state: &mut State
         payload: b"ok".to_vec(),
     });
     Effects {
+        timers: Vec::new(),
         writes,
         outputs: Vec::new(),
         reply,

@@ -10,3 +10,9 @@ pub(crate) const WRONG_KIND: i32 = -3;
 pub(crate) const ABSENT: i32 = -5;
 /// A length that is not allowed.
 pub(crate) const LENGTH: i32 = -6;
+/// A time that is too far ahead.
+pub(crate) const TIME: i32 = -7;
+/// No cron expression.
+pub(crate) const CRON: i32 = -8;
+/// A key of another slot than the request's.
+pub(crate) const SLOT: i32 = -9;

@@ -25,6 +25,8 @@ pub const KEY_LEN_MAX: usize = e3_model::limits::KEY_LEN_MAX;
 pub const REQUEST_HEAD_LEN: usize = 96;
 /// Bytes of a message or reply.
 pub const PAYLOAD_LEN_MAX: usize = e3_model::limits::PAYLOAD_LEN_MAX;
+/// Bytes of a timer's name.
+pub const TIMER_NAME_LEN_MAX: usize = e3_model::limits::TIMER_NAME_LEN_MAX;
 /// Bytes of a log line; longer ones are cut.
 pub const LOG_LEN_MAX: usize = 512;
 /// Most random bytes that a service asks for at once.

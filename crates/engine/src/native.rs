@@ -125,6 +125,23 @@ impl Native {
         self.ctx.send(channel, key, payload)
     }
 
+    pub fn timer_set(&mut self, name: &str, key: &[u8], at: i64, payload: &[u8]) -> i32 {
+        self.ctx.timer_set(name.as_bytes(), key, at, payload)
+    }
+
+    pub fn timer_cron(&mut self, name: &str, key: &[u8], cron: &str, payload: &[u8]) -> i32 {
+        let (name, cron) = (name.as_bytes(), cron.as_bytes());
+        self.ctx.timer_cron(name, key, cron, payload)
+    }
+
+    pub fn timer_cancel(&mut self, name: &str, key: &[u8]) -> i32 {
+        self.ctx.timer_cancel(name.as_bytes(), key)
+    }
+
+    pub fn timer_name(&self, out: &mut [u8]) -> i32 {
+        give(self.ctx.timer_name(), out)
+    }
+
     pub fn collection(&self, name: &str) -> i32 {
         self.ctx.collection(name.as_bytes())
     }

@@ -29,6 +29,8 @@ impl fmt::Display for InstanceId {
 pub struct InstanceSpec {
     /// Name of the service, as logs and statistics show it.
     pub name: String,
+    /// Whether it has state, which timers are part of.
+    pub stateful: bool,
     /// Outgoing channels. Their order gives the indices in [`e3_invocation::Output::channel`].
     pub channels: Vec<ChannelSpec>,
     /// Collections. Their order gives their ids. Invariant: the same as those of the state.

@@ -28,6 +28,7 @@ fn requests_end_in_order_with_their_replies() {
             reply: Some(reply),
             writes,
             outputs,
+            timers: _,
         }) = &c.outcome
         else {
             panic!("{c:?}");
@@ -64,6 +65,7 @@ fn writes_and_messages_come_out_together() {
         writes,
         outputs,
         reply,
+        timers: _,
     }) = p.outcome(A, b"value")
     else {
         panic!("should be done");

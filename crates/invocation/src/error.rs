@@ -117,6 +117,9 @@ pub enum HandlerError {
     /// `e3_init` called an import that only a handler may call.
     #[error("import \"{0}\" was called outside of a request")]
     OutsideRequest(&'static str),
+    /// A service without state set or cancelled a timer.
+    #[error("import \"{0}\" was called by a service without state: timers need `stateful: true`")]
+    Stateless(&'static str),
     /// The collections refused the writes: something else changed them meanwhile.
     #[error("{0}")]
     State(#[from] ApplyError),

@@ -9,8 +9,9 @@ pub mod limits;
 
 pub use error::HandlerError;
 
-use crate::limits::OUTPUT_OVERHEAD_LEN;
+use crate::limits::{OUTPUT_OVERHEAD_LEN, TIMER_OVERHEAD_LEN};
 use e3_collections::WriteBatch;
+use e3_model::timer::TimerChange;
 use e3_model::{MessageId, Nanos, RequestId, Slot, Timestamp};
 use std::fmt;
 
@@ -33,6 +34,8 @@ pub struct Invocation {
     pub key: Vec<u8>,
     /// Payload of the message.
     pub payload: Vec<u8>,
+    /// Name of the timer whose request it is, if it is one.
+    pub timer: Option<String>,
 }
 
 impl Invocation {
@@ -46,6 +49,7 @@ impl Invocation {
             slot: Slot::of(&key),
             key,
             payload,
+            timer: None,
         }
     }
 }
@@ -79,6 +83,8 @@ pub struct Effects {
     pub outputs: Vec<Output>,
     /// Answer to the client, if the handler gave one.
     pub reply: Option<Reply>,
+    /// Timers of the request's slot that it sets and cancels, in order.
+    pub timers: Vec<TimerChange>,
 }
 
 impl Effects {
@@ -87,7 +93,8 @@ impl Effects {
         let outputs = self.outputs.iter();
         let outputs = outputs.map(|o| o.key.len() + o.payload.len() + OUTPUT_OVERHEAD_LEN);
         let reply = self.reply.as_ref().map_or(0, |r| r.payload.len());
-        self.writes.as_bytes().len() + outputs.sum::<usize>() + reply
+        let timers = self.timers.iter().map(|t| t.bytes() + TIMER_OVERHEAD_LEN);
+        self.writes.as_bytes().len() + outputs.sum::<usize>() + reply + timers.sum::<usize>()
     }
 }
 

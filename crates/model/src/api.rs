@@ -263,6 +263,9 @@ pub struct ServiceView {
     pub busy_seconds: f64,
     /// Dead letters that its shards keep or have dropped, less those that were replayed.
     pub dead_letters: u64,
+    /// Timers that are set in its shards.
+    #[serde(default)]
+    pub timers: u64,
     /// Requests waiting at its primaries.
     pub queue: u32,
     /// Energy, if there is a profile.
@@ -341,6 +344,9 @@ pub struct InstanceView {
     pub expired: u64,
     /// Dead letters that it keeps or has dropped, less those that were replayed.
     pub dead_letters: u64,
+    /// Timers that are set in it.
+    #[serde(default)]
+    pub timers: u64,
     /// Handler runs that were preempted.
     pub preemptions: u64,
     /// Time spent in the handler in seconds.

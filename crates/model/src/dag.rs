@@ -134,7 +134,8 @@ impl Dag {
     /// The number of the run that a message causes at its receiver; None if no such message exists.
     pub fn run(&self, via: Via, index: u32) -> Option<u32> {
         match via {
-            Via::Ingress => (index == 0).then_some(0),
+            // A request of its own, which begins at the service.
+            Via::Ingress | Via::Timer => (index == 0).then_some(0),
             Via::Edge(e) => {
                 let edge = self.edges.get(usize::from(e.0))?;
                 let messages = self.runs[usize::from(edge.from.0)] * edge.outputs;

@@ -98,6 +98,8 @@ pub enum Via {
     Ingress,
     /// Along a channel of the application.
     Edge(EdgeId),
+    /// From a timer of the service itself.
+    Timer,
 }
 
 /// Identity of a message, the same for every copy and every attempt.
@@ -112,6 +114,11 @@ pub struct MessageId {
     pub via: Via,
     /// Number of the message among those of this request on this edge.
     pub index: u32,
+}
+
+impl NodeId {
+    /// In place of an ingress, where no client waits for an answer.
+    pub const NOBODY: NodeId = NodeId(u16::MAX);
 }
 
 impl MessageId {
@@ -130,6 +137,7 @@ impl fmt::Display for MessageId {
         match self.via {
             Via::Ingress => write!(f, "{}", self.request),
             Via::Edge(e) => write!(f, "{}/{}/{}", self.request, e, self.index),
+            Via::Timer => write!(f, "{}/timer", self.request),
         }
     }
 }

@@ -34,6 +34,14 @@ pub const DOCUMENT_DEPTH_MAX: usize = 64;
 pub const KEY_LEN_MAX: usize = 1024;
 /// Bytes of a message's payload.
 pub const PAYLOAD_LEN_MAX: usize = 32 * 1024;
+/// Bytes of a timer's name.
+pub const TIMER_NAME_LEN_MAX: usize = NAME_LEN_MAX;
+/// How far ahead a timer may be set: a year.
+pub const TIMER_AHEAD_MAX: Nanos = Nanos::from_secs(366 * 24 * 3_600);
+/// Timers that one request may set or cancel.
+pub const REQUEST_TIMERS_MAX: usize = 64;
+/// Bytes of a cron expression.
+pub const CRON_LEN_MAX: usize = 128;
 /// Smallest memory of an emulated node: what its process needs before any service runs.
 pub const EMULATED_MEMORY_MIN: Bytes = Bytes(64 << 20);
 /// Longest one-way latency of an emulated link.

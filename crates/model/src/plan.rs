@@ -372,6 +372,9 @@ pub struct InstanceReport {
     pub queue: u32,
     /// Dead letters that the shard keeps or has dropped, less those that were replayed.
     pub dead_letters: u64,
+    /// Timers of its service that are set.
+    #[serde(default)]
+    pub timers: u64,
     /// Handler runs that were preempted.
     pub preemptions: u64,
     /// The primary may handle and commit now.
@@ -386,7 +389,7 @@ pub struct InstanceReport {
     /// The backups as their primary sees them; empty in a backup.
     #[serde(default)]
     pub backups: Vec<BackupReport>,
-    /// Memory of its collections in bytes.
+    /// Memory of its collections and timers in bytes.
     pub memory_bytes: u64,
     /// Version of the application that runs here; 0 if nothing does, as in a backup or before the
     /// first start is done.

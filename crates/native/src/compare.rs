@@ -137,6 +137,7 @@ impl<'a> Runner<'a> {
             self.batch.push(Invocation {
                 token: self.sequence,
                 id: MessageId::ingress(request),
+                timer: None,
                 state_bytes_max: u64::MAX,
                 now: START + STEP * self.sequence,
                 slot: Slot::of(key),

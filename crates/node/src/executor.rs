@@ -341,6 +341,7 @@ fn spec(
     let channels = app.channels_from(key.service);
     InstanceSpec {
         name: name.to_string(),
+        stateful: service.stateful,
         channels: channels.map(|(_, _, c)| c.into()).collect(),
         collections: service.collections.clone(),
         secrets: service.secrets.iter().filter_map(secret).collect(),

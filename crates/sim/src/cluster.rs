@@ -301,6 +301,7 @@ impl Cluster {
         let (app, service) = (usize::from(key.app.0) - 1, usize::from(key.service.0));
         let service = &self.services[app][service];
         let (random, ledger) = (&mut self.random, &mut self.ledger);
+        ledger.now = self.now;
         let done = service.handle(key, invocation, &mut state.borrow_mut(), random, ledger);
         let now = node.clock.shown(self.now);
         node.worker.handle_completion(now, key, done);

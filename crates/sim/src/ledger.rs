@@ -2,7 +2,7 @@
 //! from the scenario alone and knows nothing of identities, logs or views.
 
 use crate::scenario::{Place, Scenario, app_id};
-use e3_model::{AppId, ShardId, ShardKey, Slot, Timestamp};
+use e3_model::{AppId, Nanos, ShardId, ShardKey, Slot, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The effects that were observed while a scenario runs.
@@ -10,6 +10,8 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct Ledger {
     /// The first violations.
     pub violations: Vec<String>,
+    /// The true time.
+    pub now: Timestamp,
     /// Shards whose last copy the scenario destroyed, with the time of the last such loss.
     pub forfeited: BTreeMap<ShardKey, Timestamp>,
     /// Shards whose state was given up, with the view in which they began empty.
@@ -18,6 +20,8 @@ pub struct Ledger {
     acting: BTreeMap<ShardKey, (u32, u16)>,
 }
 
+/// How far the clock of a node that serves may be off.
+const CLOCK_OFF_MAX: Nanos = Nanos::from_millis(2_300);
 /// How many violations are kept.
 const VIOLATIONS_MAX: usize = 8;
 
@@ -32,6 +36,14 @@ impl Ledger {
     /// Records that an effect took place a second time in one copy of the state.
     pub fn on_repeated(&mut self, shard: ShardKey, payload: &[u8]) {
         self.violation(format!("{shard}: effect {payload:?} took place twice"));
+    }
+
+    /// Records that a timer that was set for `at` is handled by a clock that says `now`.
+    pub fn on_fired(&mut self, shard: ShardKey, at: Timestamp, now: Timestamp) {
+        if now < at || self.now + CLOCK_OFF_MAX < at {
+            let early = self.now.until(at).as_millis();
+            self.violation(format!("{shard}: a timer fires {early} ms early"));
+        }
     }
 
     /// Records that a node runs a handler as the primary of a shard that leases protect.

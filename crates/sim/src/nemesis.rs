@@ -43,6 +43,8 @@ pub const PROBE: Nanos = Nanos::from_secs(10);
 const PROBES: u64 = 20;
 /// The same after the deadlines: enough that every shard gets some, and forgets what is too old.
 const PROBES_LATE: u64 = 100;
+/// How long after its time a timer has fired: clocks are off by no more, and little else is to be done.
+const TIMERS_FIRED_AFTER: Nanos = Nanos::from_secs(3);
 /// Longest deadline of a scenario that goes on until all its requests must be forgotten.
 const DEADLINE_SHORT_MS: u64 = 3_000;
 /// How long after that.
@@ -129,6 +131,7 @@ impl<'a> Run<'a> {
                     messages: app.channels_of(at).iter().map(|(_, n)| *n).collect(),
                     time: Nanos::from_micros(s.service_us),
                     fails_permille: s.fails_permille,
+                    timer: Nanos::from_millis(s.timer_ms),
                     fill_len: (s.state_bytes / 500).min(32 << 10) as usize,
                     ttl: (s.ttl_ms > 0).then(|| Nanos::from_millis(s.ttl_ms)),
                 })
@@ -181,6 +184,7 @@ impl<'a> Run<'a> {
         if self.is_sound() {
             self.probe(PROBES);
             self.outlive();
+            self.wait_for_timers();
             self.check_idle("after the last answer");
         }
         let is_short = |c: &ClientShape| !c.is_keyed && c.deadline_ms <= DEADLINE_SHORT_MS;
@@ -191,6 +195,7 @@ impl<'a> Run<'a> {
         }
         if self.is_sound() {
             self.outlive();
+            self.wait_for_timers();
             self.check_effects();
             self.check_copies();
         }
@@ -198,6 +203,14 @@ impl<'a> Run<'a> {
             return Err(Failure(self.cluster.ledger.violations));
         }
         Ok(self.summary(recovered_after))
+    }
+
+    /// Waits until all timers must have fired.
+    fn wait_for_timers(&mut self) {
+        let longest = self.scenario.longest_timer();
+        if longest > Nanos::ZERO {
+            self.wait(longest + TIMERS_FIRED_AFTER);
+        }
     }
 
     fn is_sound(&self) -> bool {

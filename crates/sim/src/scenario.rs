@@ -132,6 +132,9 @@ pub struct ServiceShape {
     pub fails_permille: u64,
     /// Bytes of state in each shard beside the effects.
     pub state_bytes: u64,
+    /// How long after each message a timer fires that its handler sets; none if 0.
+    #[serde(default)]
+    pub timer_ms: u64,
     /// How long some of its keys live; 0 if it has none that expire.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub ttl_ms: u64,
@@ -368,11 +371,19 @@ impl Scenario {
                 0 => 1,
                 _ => u64::from(app.attempts),
             };
-            let us: u64 = services.map(|s| s.service_us * attempts(s)).sum();
+            let runs = |s: &ServiceShape| attempts(s) * if s.timer_ms > 0 { 2 } else { 1 };
+            let us: u64 = services.map(|s| s.service_us * runs(s)).sum();
             Nanos::from_micros(us) * c.requests
         };
         let all = self.clients.iter().map(of_client);
         all.fold(Nanos::ZERO, |a, b| a + b)
+    }
+
+    /// The longest time that a timer is set ahead.
+    pub(crate) fn longest_timer(&self) -> Nanos {
+        let services = self.apps.iter().flat_map(|app| &app.services);
+        let longest = services.map(|s| s.timer_ms).max();
+        Nanos::from_millis(longest.unwrap_or(0))
     }
 
     /// Whether a service's messages have drawn keys. Not behind a shard that the script may make forget

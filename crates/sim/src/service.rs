@@ -6,8 +6,13 @@ use e3_collections::{State, Txn};
 use e3_invocation::{
     Completion, Effects, Failed, HandlerError, Invocation, Outcome, Output, Reply,
 };
+use e3_model::limits::SLOTS;
+use e3_model::timer::{TimerChange, TimerSet, When};
 use e3_model::{Nanos, ShardKey, Timestamp};
 use e3_random::Random;
+
+/// The collection that counts the timers that fired.
+pub(crate) const FIRED: u16 = 2;
 
 /// A service of the simulated applications.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -36,6 +41,8 @@ pub enum Service {
         fill_len: usize,
         /// How long the marks live that it makes, if it does.
         ttl: Option<Nanos>,
+        /// How long after each message a timer of it fires; none if zero. Only with state.
+        timer: Nanos,
     },
 }
 
@@ -60,12 +67,16 @@ impl Service {
             Outcome::Failed(Box::new(Failed { error, invocation }))
         } else {
             Outcome::Completed(match self {
+                Service::Graph { .. } if invocation.timer.is_some() => {
+                    count_fired(key, &invocation, state, ledger)
+                }
                 Service::Graph {
                     stateful,
                     draws_keys,
                     messages,
                     fill_len,
                     ttl,
+                    timer,
                     ..
                 } => {
                     let effect = &invocation.payload;
@@ -84,6 +95,9 @@ impl Service {
                     let mut effects = forward(messages, &invocation, writes);
                     if *draws_keys {
                         draw_keys(&mut effects, &invocation);
+                    }
+                    if *stateful && *timer > Nanos::ZERO {
+                        effects.timers.push(timer_for(&invocation, *timer));
                     }
                     effects
                 }
@@ -107,19 +121,20 @@ impl Service {
     }
 }
 
-/// Marks of a shard.
-const MARKS: u8 = 8;
+/// Every so many slots one has a mark.
+const MARK_SLOTS: u16 = 32;
 
 /// How long a mark lives: as long as its collection says, or as its write says.
-fn mark_ttl(mark: u8, ttl: Nanos) -> Nanos {
-    match mark % 2 {
+fn mark_ttl(mark: u16, ttl: Nanos) -> Nanos {
+    match mark / MARK_SLOTS % 2 {
         0 => ttl,
         _ => Nanos(ttl.0 / 2),
     }
 }
 
-/// Checks that each mark lives exactly as long as it must, then makes one of them anew. Collection 2
-/// has the marks, which expire, collection 3 when each was made. Returns what is wrong.
+/// Checks that each mark lives exactly as long as it must, then makes that of the slot again, if it
+/// has one. Collection 3 has the marks, which expire, collection 4 when each was made. Returns what is
+/// wrong.
 fn mark(txn: &mut Txn, state: &State, invocation: &Invocation, ttl: Nanos) -> Option<String> {
     let now = invocation.now;
     if state.now() != now {
@@ -133,26 +148,29 @@ fn mark(txn: &mut Txn, state: &State, invocation: &Invocation, ttl: Nanos) -> Op
         scanned.push((key.to_vec(), made.to_vec()));
         true
     };
-    txn.scan(state, 2, b"", b"", false, visit)
-        .expect("collection 2 is an ordered map");
+    txn.scan(state, 3, b"", b"", false, visit)
+        .expect("collection 3 is an ordered map");
     let mut living = Vec::new();
-    for mark in 0..MARKS {
-        let made = txn.get(state, 3, &[mark]).expect("collection 3 is a map");
+    for mark in (0..SLOTS).step_by(usize::from(MARK_SLOTS)) {
+        let key = mark.to_be_bytes();
+        let made = txn.get(state, 4, &key).expect("collection 4 is a map");
         let made = made.and_then(|bytes| bytes.try_into().ok());
         let made = made.map(|bytes| Timestamp(u64::from_be_bytes(bytes)));
         if let Some(made) = made.filter(|made| *made + mark_ttl(mark, ttl) > now) {
-            living.push((vec![mark], made.0.to_be_bytes().to_vec()));
+            living.push((key.to_vec(), made.0.to_be_bytes().to_vec()));
         }
     }
-    let mark = invocation.slot.0 as u8 % MARKS;
-    let at = now.0.to_be_bytes();
-    let made = match mark % 2 {
-        0 => txn.put(state, 2, &[mark], &at),
-        _ => txn.put_for(state, 2, &[mark], &at, mark_ttl(mark, ttl)),
-    };
-    made.expect("collection 2 is a map");
-    txn.put(state, 3, &[mark], &at)
-        .expect("collection 3 is a map");
+    // A mark is of one slot, so that it stays whole when shards are split and merged.
+    let mark = invocation.slot.0;
+    if mark.is_multiple_of(MARK_SLOTS) {
+        let (key, at) = (mark.to_be_bytes(), now.0.to_be_bytes());
+        let made = match mark / MARK_SLOTS % 2 {
+            0 => txn.put(state, 3, &key, &at),
+            _ => txn.put_for(state, 3, &key, &at, mark_ttl(mark, ttl)),
+        };
+        made.expect("collection 3 is a map");
+        txn.put(state, 4, &key, &at).expect("collection 4 is a map");
+    }
     (scanned != living).then(|| format!("marks {scanned:?} live at {now:?}, must be {living:?}"))
 }
 
@@ -185,6 +203,47 @@ fn count(
     (before + 1, writes)
 }
 
+/// A timer that bears witness to a message: its time and its effect.
+fn timer_for(invocation: &Invocation, after: Nanos) -> TimerChange {
+    let (effect, at) = (&invocation.payload, invocation.now + after);
+    TimerChange {
+        name: effect.iter().map(|byte| format!("{byte:02x}")).collect(),
+        key: invocation.key.clone(),
+        set: Some(TimerSet {
+            when: When::At(at),
+            payload: [at.0.to_le_bytes().as_slice(), effect].concat(),
+        }),
+    }
+}
+
+/// Counts the effect of a timer's request in collection 2.
+fn count_fired(
+    key: ShardKey,
+    invocation: &Invocation,
+    state: &mut State,
+    ledger: &mut Ledger,
+) -> Effects {
+    let (at, effect) = invocation
+        .payload
+        .split_first_chunk()
+        .expect("set by this service");
+    ledger.on_fired(key, Timestamp(u64::from_le_bytes(*at)), invocation.now);
+    let mut txn = Txn::new();
+    txn.begin(invocation.slot.0);
+    let before = txn
+        .counter_add(state, FIRED, effect, 1)
+        .expect("it is a counter");
+    if before != 0 {
+        ledger.on_repeated(key, &invocation.payload);
+    }
+    let writes = txn.finish();
+    state.apply(&writes).expect("made against this state");
+    Effects {
+        writes,
+        ..Effects::default()
+    }
+}
+
 /// Counts the request, sends the message along the channels, replies if there are none.
 fn count_and_forward(channels: u16, invocation: &Invocation, state: &mut State) -> Effects {
     let request = invocation.id.request;
@@ -203,6 +262,7 @@ fn count_and_forward(channels: u16, invocation: &Invocation, state: &mut State) 
         writes,
         outputs: (0..channels).map(output).collect(),
         reply,
+        timers: Vec::new(),
     }
 }
 
@@ -237,6 +297,7 @@ fn forward(
         writes,
         outputs,
         reply,
+        timers: Vec::new(),
     }
 }
 

@@ -42,6 +42,9 @@ pub enum WireError {
     /// Text that is not UTF-8.
     #[error("{0} is not UTF-8")]
     Text(&'static str),
+    /// Text that is no cron expression.
+    #[error("a cron expression that cannot be read")]
+    Cron,
     /// A discriminant that is not defined.
     #[error("{what} is {value}, which is not defined")]
     Unknown {

@@ -6,7 +6,9 @@
 use crate::codec::{Reader, WireError, Write};
 use crate::limits::{BODY_LEN_MAX, ENTRY_OUTPUTS_MAX, REASON_LEN_MAX, REIGNS_MAX};
 use crate::message::{decode_id, decode_trace, encode_id, encode_trace};
+use crate::timer::{self, Timer, TimerName};
 use e3_model::limits::{KEY_LEN_MAX, PAYLOAD_LEN_MAX};
+use e3_model::timer::TimerChange;
 use e3_model::{EdgeId, MessageId, NodeId, Slot, Timestamp, TraceContext};
 
 /// The entries that one primary appended.
@@ -48,6 +50,8 @@ pub enum Replicated {
     SnapshotSeen(Entry),
     /// A dead letter from before the snapshot.
     SnapshotDead(MessageId, DeadLetter),
+    /// A timer, as the last entry before left it.
+    SnapshotTimer(Timer),
     /// Part of the collections.
     SnapshotState {
         /// Last entry in it.
@@ -107,6 +111,11 @@ pub struct Entry {
     pub dead: Option<DeadLetter>,
     /// Set if the message was a dead letter that was replayed: it is no dead letter any more.
     pub replays: Option<MessageId>,
+    /// Set if the message was a timer's request, and the timer has fired with this entry. Not if it
+    /// was a replay.
+    pub fired: Option<TimerName>,
+    /// What it does to timers, in this order, after `fired`.
+    pub timers: Vec<TimerChange>,
 }
 
 /// An outgoing message; the rest of it follows from the entry.
@@ -153,7 +162,7 @@ pub enum Outcome {
 }
 
 /// Bytes of a dead letter and its name beyond reason, key and payload, at most.
-pub const DEAD_LETTER_HEADER_LEN: usize = 48;
+pub const DEAD_LETTER_HEADER_LEN: usize = 50;
 
 /// A message that was dead-lettered.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -168,6 +177,8 @@ pub struct DeadLetter {
     pub key: Vec<u8>,
     /// The message's payload.
     pub payload: Vec<u8>,
+    /// Name of the timer whose request it was; empty if there was none.
+    pub timer: String,
 }
 
 impl Outcome {
@@ -223,7 +234,8 @@ impl Reply {
 impl DeadLetter {
     /// Bytes that it takes in a datagram of [`crate::client::DeadLetters`], at most.
     pub(crate) fn len_estimate(&self) -> usize {
-        DEAD_LETTER_HEADER_LEN + self.reason.len() + self.key.len() + self.payload.len()
+        let text = self.reason.len() + self.timer.len();
+        DEAD_LETTER_HEADER_LEN + text + self.key.len() + self.payload.len()
     }
 
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
@@ -232,6 +244,7 @@ impl DeadLetter {
         out.put_short(self.reason.as_bytes());
         out.put_short(&self.key);
         out.put_long(&self.payload);
+        out.put_short(self.timer.as_bytes());
     }
 
     pub(crate) fn decode(r: &mut Reader<'_>) -> Result<DeadLetter, WireError> {
@@ -243,6 +256,7 @@ impl DeadLetter {
                 .to_owned(),
             key: r.short_bytes("key", KEY_LEN_MAX)?.to_vec(),
             payload: r.long_bytes("payload", PAYLOAD_LEN_MAX)?.to_vec(),
+            timer: timer::decode_name(r)?,
         })
     }
 }
@@ -261,7 +275,14 @@ impl Entry {
             .map(|o| 12 + o.key.len() + o.payload.len())
             .sum();
         let dead = self.dead.as_ref().map_or(0, DeadLetter::len_estimate);
-        192 + self.batch.len() + outputs + self.reply.as_ref().map_or(0, |r| r.payload.len()) + dead
+        let fired = self.fired.as_ref().map_or(0, TimerName::bytes);
+        let timers: usize = self.timers.iter().map(|t| 24 + t.bytes()).sum();
+        let timers = fired + timers;
+        192 + self.batch.len()
+            + outputs
+            + timers
+            + self.reply.as_ref().map_or(0, |r| r.payload.len())
+            + dead
     }
 
     fn encode(&self, out: &mut Vec<u8>) {
@@ -290,7 +311,9 @@ impl Entry {
                 | flag(self.dead.is_some(), 1)
                 | flag(self.replays.is_some(), 2)
                 | flag(self.is_branch, 3)
-                | flag(self.is_expiry, 4),
+                | flag(self.is_expiry, 4)
+                | flag(self.fired.is_some(), 5)
+                | flag(!self.timers.is_empty(), 6),
         );
         if let Some(reply) = &self.reply {
             reply.encode(out);
@@ -300,6 +323,12 @@ impl Entry {
         }
         if let Some(letter) = &self.replays {
             encode_id(out, letter);
+        }
+        if let Some(fired) = &self.fired {
+            fired.encode(out);
+        }
+        if !self.timers.is_empty() {
+            timer::encode_changes(out, &self.timers);
         }
     }
 
@@ -332,7 +361,7 @@ impl Entry {
             });
         }
         let flags = r.u8()?;
-        if flags > 31 {
+        if flags > 127 {
             return Err(WireError::Unknown {
                 what: "flags of an entry",
                 value: flags.into(),
@@ -352,6 +381,14 @@ impl Entry {
             Some(decode_id(r)?)
         } else {
             None
+        };
+        let fired = match flags & 32 {
+            0 => None,
+            _ => Some(TimerName::decode(r)?),
+        };
+        let timers = match flags & 64 {
+            0 => Vec::new(),
+            _ => timer::decode_changes(r)?,
         };
         Ok(Entry {
             op,
@@ -373,6 +410,8 @@ impl Entry {
             reply,
             dead,
             replays,
+            fired,
+            timers,
         })
     }
 }
@@ -440,6 +479,10 @@ impl Replicated {
                 encode_id(&mut out, id);
                 dead.encode(&mut out);
             }
+            Replicated::SnapshotTimer(timer) => {
+                out.put_u8(10);
+                timer.encode(&mut out);
+            }
             Replicated::SnapshotState { op, piece } => {
                 out.put_u8(2);
                 out.put_u64(*op);
@@ -496,6 +539,7 @@ impl Replicated {
                 first_op: r.u64()?,
                 reigns: decode_reigns(r)?,
             },
+            10 => Replicated::SnapshotTimer(Timer::decode(r)?),
             other => {
                 return Err(WireError::Unknown {
                     what: "kind of replicated item",

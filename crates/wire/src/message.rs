@@ -9,6 +9,8 @@ pub const HEADER_LEN: usize = 16 + 2 + 4 + 2 + 2 + 2 + 4 + 8 + 8 + 8 + 25 + 4 + 
 
 /// Code of [`Via::Ingress`] in place of an edge.
 const VIA_INGRESS: u16 = u16::MAX;
+/// The same of [`Via::Timer`].
+const VIA_TIMER: u16 = u16::MAX - 1;
 
 /// One message.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -111,6 +113,7 @@ pub(crate) fn encode_id(out: &mut Vec<u8>, id: &MessageId) {
     out.put_u64(id.request.seq);
     out.put_u16(match id.via {
         Via::Ingress => VIA_INGRESS,
+        Via::Timer => VIA_TIMER,
         Via::Edge(e) => e.0,
     });
     out.put_u32(id.index);
@@ -123,6 +126,7 @@ pub(crate) fn decode_id(r: &mut Reader<'_>) -> Result<MessageId, WireError> {
     };
     let via = match r.u16()? {
         VIA_INGRESS => Via::Ingress,
+        VIA_TIMER => Via::Timer,
         e => Via::Edge(EdgeId(e)),
     };
     Ok(MessageId {

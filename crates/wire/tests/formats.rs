@@ -1,6 +1,7 @@
 //! What is written is read back; what is random or cut short is an error.
 
 use e3_model::limits::PAYLOAD_LEN_MAX;
+use e3_model::timer::{TimerChange, TimerSet, When};
 use e3_model::*;
 use e3_testkit::Random;
 use e3_wire::WireError;
@@ -12,6 +13,7 @@ use e3_wire::frame::{Ack, Ends, Frame, Link};
 use e3_wire::heartbeat::{self, Heartbeat, PAYLOAD_LEN};
 use e3_wire::limits::{DATAGRAM_LEN_MAX, REIGNS_MAX};
 use e3_wire::message::Message;
+use e3_wire::timer::{Timer, TimerName};
 
 fn id() -> MessageId {
     MessageId {
@@ -73,12 +75,37 @@ fn entry() -> Entry {
             payload: vec![3; 5],
         }),
         replays: Some(id()),
+        fired: Some(timer_name()),
+        timers: vec![
+            change(None),
+            change(Some(When::At(Timestamp(8)))),
+            change(Some(When::Cron("*/5 * * * *".parse().unwrap()))),
+        ],
         dead: Some(DeadLetter {
             at: Timestamp(9),
             outcome: Outcome::Failed,
             reason: "why".into(),
             key: vec![1],
             payload: vec![2],
+            timer: "again".into(),
+        }),
+    }
+}
+
+fn timer_name() -> TimerName {
+    TimerName {
+        key: b"key".to_vec(),
+        name: "again".into(),
+    }
+}
+
+fn change(when: Option<When>) -> TimerChange {
+    TimerChange {
+        name: "again".into(),
+        key: b"key".to_vec(),
+        set: when.map(|when| TimerSet {
+            when,
+            payload: vec![4; 20],
         }),
     }
 }
@@ -192,6 +219,14 @@ fn entries_and_client_frames_round_trip() {
         Replicated::SnapshotOutgoing(entry()),
         Replicated::SnapshotSeen(entry()),
         Replicated::SnapshotDead(id(), letter(0)),
+        Replicated::SnapshotTimer(Timer {
+            name: timer_name(),
+            next: Timestamp(9),
+            set_at: Timestamp(3),
+            seq: 65,
+            when: When::At(Timestamp(9)),
+            payload: vec![6; 30],
+        }),
         Replicated::SnapshotState {
             op: 6,
             piece: vec![1; 9],
@@ -262,6 +297,7 @@ fn letter(payload_len: usize) -> DeadLetter {
         reason: "x".into(),
         key: vec![1],
         payload: vec![2; payload_len],
+        timer: "again".into(),
     }
 }
 

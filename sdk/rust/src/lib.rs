@@ -48,6 +48,7 @@ mod sys;
 pub mod testing;
 #[cfg(not(target_arch = "wasm32"))]
 mod testing_calls;
+pub mod timers;
 pub mod typed;
 
 use alloc::string::String;
@@ -89,8 +90,14 @@ pub enum Error {
     Index,
     /// The node does not have the accelerator.
     Absent,
-    /// A length that an accelerator does not take.
+    /// A length that an accelerator, or the name of a timer, may not have.
     Length,
+    /// The time is more than a year ahead.
+    TooFarAhead,
+    /// The text is no cron expression; the service's log says why.
+    Cron,
+    /// The key belongs to another slot than the request's.
+    OtherSlot,
     /// The manifest declares no such collection for the service.
     NoCollection(&'static str),
     /// The manifest gives the service no such outgoing channel.
@@ -147,6 +154,9 @@ impl Error {
             Self::Index => -4,
             Self::Absent => -5,
             Self::Length => -6,
+            Self::TooFarAhead => -7,
+            Self::Cron => -8,
+            Self::OtherSlot => -9,
             Self::NoCollection(_) => -10,
             Self::NoChannel(_) => -11,
             Self::NoSecret(_) => -12,
@@ -170,7 +180,10 @@ impl fmt::Display for Error {
             Self::WrongKind => f.write_str("the collection is of another kind"),
             Self::Index => f.write_str("the index is out of range"),
             Self::Absent => f.write_str("the node does not have the accelerator"),
-            Self::Length => f.write_str("the accelerator does not accept this length"),
+            Self::Length => f.write_str("a length that is not allowed"),
+            Self::TooFarAhead => f.write_str("the time is more than a year ahead"),
+            Self::Cron => f.write_str("the text is no cron expression of five fields"),
+            Self::OtherSlot => f.write_str("the key belongs to another slot than the request's"),
             Self::NoCollection(name) => write!(f, "collection {name:?}: is not in the manifest"),
             Self::NoChannel(name) => write!(f, "channel {name:?}: is not in the manifest"),
             Self::NoSecret(name) => write!(f, "secret {name:?}: is not in the manifest"),
@@ -206,6 +219,9 @@ fn check(code: i32) -> Result<u32, Error> {
         -4 => Err(Error::Index),
         -5 => Err(Error::Absent),
         -6 => Err(Error::Length),
+        -7 => Err(Error::TooFarAhead),
+        -8 => Err(Error::Cron),
+        -9 => Err(Error::OtherSlot),
         _ => Err(Error::Code(code)),
     }
 }
@@ -282,8 +298,17 @@ impl<'a> Request<'a> {
         u16::try_from(sys::request_slot()).unwrap_or_default()
     }
 
+    /// Name of the timer whose request it is; `None` from a client or a channel.
+    pub fn timer(&self) -> Option<String> {
+        if sys::request_edge() != limits::TIMER_EDGE {
+            return None;
+        }
+        let name = collections::read_vec(|out| sys::timer_name(out))?;
+        String::from_utf8(name).ok()
+    }
+
     /// Index of the channel that the message came by, in the manifest's order; `None` from a
-    /// client.
+    /// client or a timer.
     pub fn edge(&self) -> Option<u32> {
         u32::try_from(sys::request_edge()).ok()
     }

@@ -22,6 +22,14 @@ pub const PATTERN_BYTES_MAX: usize = 256 << 10;
 pub(crate) const DFA_PATTERN_BYTES_MAX: usize = 2 << 10;
 /// Occurrences that one search of a text may find.
 pub const MATCHES_MAX: usize = 1 << 16;
+/// Longest name of a timer in bytes.
+pub const TIMER_NAME_BYTES_MAX: usize = 63;
+/// Timers that one request may set or cancel.
+pub const REQUEST_TIMERS_MAX: usize = 64;
+/// How far ahead a timer may be set, in nanoseconds: a year.
+pub const TIMER_AHEAD_NS_MAX: i64 = 366 * 24 * 3_600 * 1_000_000_000;
 /// Most random bytes that a service asks for at once.
 pub const RANDOM_BYTES_MAX: usize = 256;
+/// What `request_edge` returns for the request of a timer.
+pub(crate) const TIMER_EDGE: i32 = -2;
 const _: () = assert!(SCAN_CHUNK_BYTES > KEY_BYTES_MAX);

@@ -51,6 +51,32 @@ mod raw {
             ptr: *const u8,
             len: usize,
         ) -> i32;
+        pub fn timer_set(
+            name: *const u8,
+            name_len: usize,
+            key: *const u8,
+            key_len: usize,
+            at: i64,
+            ptr: *const u8,
+            len: usize,
+        ) -> i32;
+        pub fn timer_cron(
+            name: *const u8,
+            name_len: usize,
+            key: *const u8,
+            key_len: usize,
+            cron: *const u8,
+            cron_len: usize,
+            ptr: *const u8,
+            len: usize,
+        ) -> i32;
+        pub fn timer_cancel(
+            name: *const u8,
+            name_len: usize,
+            key: *const u8,
+            key_len: usize,
+        ) -> i32;
+        pub fn timer_name(out: *mut u8, cap: usize) -> i32;
         pub fn collection(name: *const u8, len: usize) -> i32;
         pub fn get(coll: i32, key: *const u8, key_len: usize, out: *mut u8, cap: usize) -> i32;
         pub fn put(coll: i32, key: *const u8, key_len: usize, ptr: *const u8, len: usize) -> i32;
@@ -219,6 +245,49 @@ pub(crate) fn send(channel: i32, key: &[u8], payload: &[u8]) -> i32 {
             payload.len(),
         )
     }
+}
+
+pub(crate) fn timer_set(name: &str, key: &[u8], at: i64, payload: &[u8]) -> i32 {
+    let (name, name_len) = (name.as_ptr(), name.len());
+    let (key, key_len) = (key.as_ptr(), key.len());
+    // SAFETY: live slices.
+    unsafe {
+        raw::timer_set(
+            name,
+            name_len,
+            key,
+            key_len,
+            at,
+            payload.as_ptr(),
+            payload.len(),
+        )
+    }
+}
+
+pub(crate) fn timer_cron(name: &str, key: &[u8], cron: &str, payload: &[u8]) -> i32 {
+    // SAFETY: live slices.
+    unsafe {
+        raw::timer_cron(
+            name.as_ptr(),
+            name.len(),
+            key.as_ptr(),
+            key.len(),
+            cron.as_ptr(),
+            cron.len(),
+            payload.as_ptr(),
+            payload.len(),
+        )
+    }
+}
+
+pub(crate) fn timer_cancel(name: &str, key: &[u8]) -> i32 {
+    // SAFETY: live slices.
+    unsafe { raw::timer_cancel(name.as_ptr(), name.len(), key.as_ptr(), key.len()) }
+}
+
+pub(crate) fn timer_name(out: &mut [u8]) -> i32 {
+    // SAFETY: a live mutable slice.
+    unsafe { raw::timer_name(out.as_mut_ptr(), out.len()) }
 }
 
 pub(crate) fn collection(name: &str) -> i32 {

@@ -17,7 +17,9 @@ use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 
-use crate::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
+use crate::limits::{
+    KEY_BYTES_MAX, REQUEST_TIMERS_MAX, TIMER_AHEAD_NS_MAX, TIMER_NAME_BYTES_MAX, VALUE_BYTES_MAX,
+};
 use crate::native::with_testing as with;
 use crate::{Error, Request, RequestId, Service};
 
@@ -79,6 +81,28 @@ pub struct Sent {
     pub payload: Vec<u8>,
 }
 
+/// A timer that a service set or cancelled.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TimerCall {
+    /// Its name.
+    pub name: String,
+    /// Its key; empty for that of the request.
+    pub key: Vec<u8>,
+    /// When it fires; none if it is cancelled.
+    pub when: Option<When>,
+    /// The payload of its request.
+    pub payload: Vec<u8>,
+}
+
+/// When a timer fires.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum When {
+    /// Once, in nanoseconds since the Unix epoch.
+    At(i64),
+    /// By a cron expression, of which only the number of fields is checked here.
+    Cron(String),
+}
+
 /// A request for [`Host::call`].
 #[derive(Clone, Debug)]
 pub struct Call {
@@ -86,8 +110,10 @@ pub struct Call {
     pub id: RequestId,
     /// Its routing key.
     pub key: Vec<u8>,
-    /// The channel that it came by; -1 = from a client.
+    /// The channel that it came by; -1 = from a client, -2 = from a timer.
     pub edge: i32,
+    /// The name of the timer, if it came from one.
+    pub timer: String,
     /// Its time in nanoseconds since the Unix epoch.
     pub now: i64,
     /// Its payload.
@@ -103,6 +129,7 @@ impl Default for Call {
             },
             key: vec![0],
             edge: -1,
+            timer: String::new(),
             now: 1_700_000_000_000_000_000,
             payload: Vec::new(),
         }
@@ -118,6 +145,8 @@ pub struct Outcome {
     pub replies: Vec<(u32, Vec<u8>)>,
     /// Messages.
     pub sent: Vec<Sent>,
+    /// Timers that it set and cancelled, in order.
+    pub timers: Vec<TimerCall>,
     /// Log lines with their level.
     pub logs: Vec<(i32, String)>,
 }
@@ -132,6 +161,8 @@ pub(crate) struct Inner {
     pub(crate) request_id: [u8; 16],
     pub(crate) key: Vec<u8>,
     pub(crate) edge: i32,
+    pub(crate) timer: String,
+    pub(crate) timers: Vec<TimerCall>,
     pub(crate) channels: Vec<String>,
     pub(crate) names: Vec<String>,
     pub(crate) secrets: BTreeMap<String, Vec<u8>>,
@@ -150,6 +181,16 @@ pub(crate) struct Inner {
     pub(crate) is_write_lost: bool,
     seed: u64,
     digests: u64,
+}
+
+impl TimerCall {
+    fn bytes(&self) -> usize {
+        let cron = match &self.when {
+            Some(When::Cron(text)) => text.len(),
+            _ => 0,
+        };
+        24 + self.name.len() + self.key.len() + cron + self.payload.len()
+    }
 }
 
 impl Inner {
@@ -201,7 +242,9 @@ impl Inner {
         let replies = self.replies.iter().map(|(_, payload)| payload.len());
         let sent = self.sent.iter();
         let sent = sent.map(|s| s.key.len() + s.payload.len() + OVERHEAD_BYTES);
-        self.written_bytes + replies.sum::<usize>() + sent.sum::<usize>() <= EFFECT_BYTES_MAX
+        let timers = self.timers.iter().map(TimerCall::bytes).sum::<usize>();
+        self.written_bytes + replies.sum::<usize>() + sent.sum::<usize>() + timers
+            <= EFFECT_BYTES_MAX
     }
 
     /// Random bytes: digests of the seed and a counter, one for each 32 bytes.
@@ -211,6 +254,34 @@ impl Inner {
             let both = [self.seed.to_le_bytes(), self.digests.to_le_bytes()];
             chunk.copy_from_slice(&Sha256::digest(both.concat())[..chunk.len()]);
         }
+    }
+
+    /// Notes a timer, or gives the code for one beyond the bounds.
+    pub(crate) fn change_timer(&mut self, timer: TimerCall) -> i32 {
+        let key = match timer.key.as_slice() {
+            [] => &self.key,
+            key => key,
+        };
+        let ahead = match timer.when {
+            Some(When::At(at)) => at.saturating_sub(self.now),
+            _ => 0,
+        };
+        let is_cron = |text: &String| text.split_ascii_whitespace().count() == 5;
+        match &timer.when {
+            _ if !(1..=TIMER_NAME_BYTES_MAX).contains(&timer.name.len()) => return -6,
+            _ if self.timers.len() >= REQUEST_TIMERS_MAX
+                || key.len() > KEY_BYTES_MAX
+                || timer.payload.len() > VALUE_BYTES_MAX =>
+            {
+                return -2;
+            }
+            _ if ahead > TIMER_AHEAD_NS_MAX => return -7,
+            Some(When::Cron(text)) if !is_cron(text) => return -8,
+            _ if slot_of(key) != slot_of(&self.key) => return -9,
+            _ => {}
+        }
+        self.timers.push(timer);
+        0
     }
 
     fn outputs_full(&self, payload: &[u8]) -> bool {
@@ -349,6 +420,8 @@ impl Host {
             host.request_id = id.to_le_bytes();
             host.key.clone_from(&call.key);
             host.edge = call.edge;
+            host.timer.clone_from(&call.timer);
+            host.timers.clear();
             host.written_bytes = 0;
             host.is_write_lost = false;
             host.replies.clear();
@@ -371,11 +444,13 @@ impl Host {
                 (host.collections, host.expiries) = before;
                 host.replies.clear();
                 host.sent.clear();
+                host.timers.clear();
             }
             Outcome {
                 result,
                 replies: std::mem::take(&mut host.replies),
                 sent: std::mem::take(&mut host.sent),
+                timers: std::mem::take(&mut host.timers),
                 logs: std::mem::take(&mut host.logs),
             }
         })

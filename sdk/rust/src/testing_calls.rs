@@ -2,7 +2,16 @@
 
 use crate::limits::RANDOM_BYTES_MAX;
 use crate::native::Host;
-use crate::testing::{Collection, Inner, slot_of};
+use crate::testing::{Collection, Inner, TimerCall, When, slot_of};
+
+fn timer(name: &str, key: &[u8], when: Option<When>, payload: &[u8]) -> TimerCall {
+    TimerCall {
+        name: name.into(),
+        key: key.to_vec(),
+        when,
+        payload: payload.to_vec(),
+    }
+}
 
 impl Host for Inner {
     fn now(&mut self) -> i64 {
@@ -35,6 +44,25 @@ impl Host for Inner {
 
     fn send(&mut self, channel: i32, key: &[u8], payload: &[u8]) -> i32 {
         self.send(channel, key, payload)
+    }
+
+    fn timer_set(&mut self, name: &str, key: &[u8], at: i64, payload: &[u8]) -> i32 {
+        self.change_timer(timer(name, key, Some(When::At(at)), payload))
+    }
+
+    fn timer_cron(&mut self, name: &str, key: &[u8], cron: &str, payload: &[u8]) -> i32 {
+        self.change_timer(timer(name, key, Some(When::Cron(cron.into())), payload))
+    }
+
+    fn timer_cancel(&mut self, name: &str, key: &[u8]) -> i32 {
+        self.change_timer(timer(name, key, None, b""))
+    }
+
+    fn timer_name(&mut self, out: &mut [u8]) -> i32 {
+        match self.edge {
+            crate::limits::TIMER_EDGE => copy(self.timer.as_bytes(), out),
+            _ => -1,
+        }
     }
 
     fn collection(&mut self, name: &str) -> i32 {

@@ -197,6 +197,7 @@ pub fn service(args: &Run, settings: &Settings) -> Result<(Vec<u8>, InstanceSpec
     let services = services.or(settings.file.services.as_deref());
     let mut spec = InstanceSpec {
         name: args.module.clone(),
+        stateful: true,
         memory_bytes_max: RUN_MEMORY_BYTES,
         deadline: RUN_DEADLINE,
         ..InstanceSpec::default()
@@ -227,6 +228,7 @@ fn from_manifest(
         let message = format!("{} has no service {name:?}", text.file);
         return Err(Failure::new(Exit::NotFound, message));
     };
+    spec.stateful = service.stateful;
     spec.collections = service.collections.clone();
     spec.channels = app.channels_from(id).map(|(_, _, c)| c.into()).collect();
     spec.config = service.config.clone();

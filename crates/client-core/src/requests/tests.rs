@@ -273,6 +273,7 @@ fn a_replay_goes_to_the_primary_and_any_reply_is_its_outcome() {
         outcome: Outcome::Failed,
         key: b"k".to_vec(),
         payload: vec![],
+        timer: String::new(),
         reason: String::new(),
     };
     let seq = r.replay(Timestamp(0), Timestamp(5 * SECOND), shard(), &(id, content));

@@ -234,6 +234,7 @@ pub fn good_report(plan: &NodePlan, node: &NodeWelcome) -> NodeReport {
             commit: 0,
             queue: 0,
             dead_letters: 0,
+            timers: 0,
             preemptions: 0,
             serving: primary,
             clock_off: false,

@@ -1,5 +1,5 @@
 use super::*;
-use e3_model::{NodeId, RequestId, TraceContext};
+use e3_model::{EdgeId, NodeId, RequestId, TraceContext};
 use e3_wire::entry::{DeadLetter, Reply};
 
 /// As if so much was remembered.
@@ -35,6 +35,8 @@ fn entry(seq: u64, via: Via, now: u64, oldest_seq: u64) -> Rc<Entry> {
         reply: None,
         dead: None,
         replays: None,
+        fired: None,
+        timers: Vec::new(),
     })
 }
 
@@ -143,6 +145,7 @@ fn expired(deadline: u64) -> Entry {
         reason: String::new(),
         key: vec![],
         payload: vec![7; 100],
+        timer: String::new(),
     });
     expired
 }

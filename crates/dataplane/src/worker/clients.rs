@@ -299,7 +299,7 @@ impl Worker {
             }
         };
         self.on_request_durable(key);
-        self.primary(id, |p, _| p.on_replay(replay.letter, message));
+        self.primary(id, |p, turn| p.on_replay(turn, replay.letter, message));
     }
 }
 

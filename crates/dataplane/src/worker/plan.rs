@@ -241,6 +241,7 @@ impl Worker {
             p.frozen = shard.frozen;
             p.streams.update(turn, p.commit, shard);
             p.advance(turn);
+            p.arm(turn);
         });
     }
 

@@ -25,7 +25,7 @@ pub struct Health {
 /// What a node keeps in memory because of requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Kept {
-    /// Messages in queues, channels and outboxes.
+    /// Messages in queues, channels and outboxes, and shards with a timer that is due.
     pub open: usize,
     /// Messages of clients that shards remember as handled.
     pub remembered: usize,
@@ -44,7 +44,10 @@ impl Worker {
         };
         for (replica, _) in self.all() {
             kept.open += replica.shard.log.outbox.len();
-            kept.open += replica.as_primary().map_or(0, Primary::queue_len);
+            if let Some(primary) = replica.as_primary() {
+                let is_due = replica.shard.log.timers.is_due(self.world.now);
+                kept.open += primary.queue_len() + usize::from(is_due);
+            }
             kept.remembered += replica.shard.log.dedup.places();
         }
         kept
@@ -108,6 +111,7 @@ impl Worker {
             commit: primary.map_or(shard.log.released, |p| p.commit),
             queue: primary.map_or(0, |p| p.queue_len() as u32),
             dead_letters: shard.log.dead_letters.count(),
+            timers: shard.log.timers.len() as u64,
             preemptions: 0,
             serving: primary.is_some_and(|p| p.may_serve(cx, shard)),
             clock_off: cx.clock == ClockCheck::Off,

@@ -49,7 +49,8 @@ impl Worker {
         let Some(hosted) = self.replicas.get_mut(id.at()) else {
             return;
         };
-        let waits = |p: &Primary| p.has_waiting() || !hosted.inputs.is_empty();
+        let (now, log) = (self.world.now, &hosted.replica.shard.log);
+        let waits = |p: &Primary| p.has_waiting(now, log) || !hosted.inputs.is_empty();
         if !hosted.is_ready && hosted.replica.as_primary().is_some_and(waits) {
             hosted.is_ready = true;
             self.ready.push_back(id);

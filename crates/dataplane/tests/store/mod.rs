@@ -62,6 +62,7 @@ impl Store {
             let writes = txn.finish();
             state.apply(&writes).unwrap();
             Ok(Effects {
+                timers: Vec::new(),
                 writes,
                 outputs: Vec::new(),
                 reply: Some(Reply {

@@ -25,6 +25,7 @@ impl Drawn {
         let id = &invocation.id;
         let via = match id.via {
             Via::Ingress => u32::MAX,
+            Via::Timer => u32::MAX - 1,
             Via::Edge(edge) => edge.0.into(),
         };
         for number in [id.request.client, id.request.seq, invocation.now.0] {

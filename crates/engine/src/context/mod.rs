@@ -3,6 +3,7 @@
 
 mod collections;
 mod drawn;
+mod timers;
 mod turn;
 
 pub(crate) use collections::{Scan, code, handle, number, there, time_to_live};
@@ -117,7 +118,7 @@ impl Ctx {
         invocation.map_or(-1, |i| i32::from(i.slot.0))
     }
 
-    /// Channel that the request came by; -1 from a client and outside of a request.
+    /// Channel that the request came by; -1 from a client and outside of a request, -2 from a timer.
     pub(crate) fn request_edge(&self) -> i32 {
         self.invocation.as_ref().map_or(-1, |i| edge(i.id.via))
     }
@@ -258,6 +259,7 @@ fn edge(via: Via) -> i32 {
     match via {
         Via::Ingress => -1,
         Via::Edge(edge) => i32::from(edge.0),
+        Via::Timer => -2,
     }
 }
 

@@ -4,6 +4,7 @@ use super::{Ctx, edge, id_bytes};
 use crate::limits::{COMPLETIONS_MAX, REQUEST_HEAD_LEN};
 use e3_invocation::limits::EFFECTS_LEN_MAX;
 use e3_invocation::{Completion, HandlerError, Invocation, Outcome};
+use e3_model::timer::TimerChange;
 use std::time::{Duration, Instant};
 
 impl Ctx {
@@ -92,6 +93,16 @@ fn commit(ctx: &mut Ctx, now: Instant) -> Result<(), HandlerError> {
     else {
         return Ok(());
     };
+    let (used, max) = (ctx.state.borrow().memory_bytes() as u64, *state_bytes_max);
+    let set = ctx
+        .effects
+        .timers
+        .iter()
+        .filter(|timer| timer.set.is_some());
+    let growth = set.map(TimerChange::bytes).sum::<usize>() as u64;
+    if growth > 0 && used + growth > max {
+        return Err(HandlerError::Full { used, growth, max });
+    }
     let writes = &mut ctx.effects.writes;
     let room = EFFECTS_LEN_MAX - len;
     ctx.state

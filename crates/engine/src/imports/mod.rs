@@ -4,6 +4,7 @@ mod accelerators;
 mod collections;
 mod request;
 mod surroundings;
+mod timers;
 
 use crate::context::Ctx;
 use wasmtime::{Linker, Result};
@@ -12,6 +13,7 @@ use wasmtime::{Linker, Result};
 pub(crate) fn define(linker: &mut Linker<Ctx>) -> Result<()> {
     request::define(linker)?;
     collections::define(linker)?;
+    timers::define(linker)?;
     accelerators::define(linker)?;
     surroundings::define(linker)
 }

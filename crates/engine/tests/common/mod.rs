@@ -70,6 +70,7 @@ pub fn collections() -> Vec<CollectionSpec> {
 
 pub fn spec() -> InstanceSpec {
     InstanceSpec {
+        stateful: true,
         name: "service".into(),
         channels: vec![ChannelSpec {
             name: "out".into(),

@@ -5,6 +5,7 @@ use crate::client::{Client, Request};
 use crate::ledger::Reach;
 use crate::scenario::known::may_contradict;
 use crate::scenario::{AppShape, Place, app_id};
+use crate::service::FIRED;
 use e3_collections::State;
 use e3_dataplane::Kept;
 use e3_dataplane::limits::EXPIRY_LAG_MAX;
@@ -202,6 +203,7 @@ impl Run<'_> {
         let states = self.states();
         let recovered_by = self.healed_at + self.recovery();
         let mut counted: BTreeMap<ShardKey, usize> = BTreeMap::new();
+        let mut witnessed: BTreeMap<ShardKey, usize> = BTreeMap::new();
         let mut wrong = Vec::new();
         let reaches: Vec<Reach> = (0..self.scenario.apps.len())
             .map(|at| Reach::new(self.scenario, at))
@@ -241,6 +243,16 @@ impl Run<'_> {
                         let there = state.map_or(0, |s| s.borrow().counter_get(0, &effect));
                         *counted.entry(*shard).or_default() += usize::from(there != 0);
                         count += there;
+                        let fired = state.map_or(0, |s| s.borrow().counter_get(FIRED, &effect));
+                        *witnessed.entry(*shard).or_default() += usize::from(fired != 0);
+                        let service = &shape.services[usize::from(place.service.0)];
+                        let expected = i64::from(service.timer_ms > 0 && there != 0);
+                        if fired != expected && (fired > expected || service.fails_permille == 0) {
+                            wrong.push(format!(
+                                "{shard}: the timer of request {number} of client {} fired {fired} times",
+                                client.id
+                            ));
+                        }
                     }
                     let is_certain = outcome == Some(Outcome::Done)
                         && (place.is_main
@@ -269,6 +281,13 @@ impl Run<'_> {
             if there != known {
                 wrong.push(format!(
                     "{key}: {there} effects, of which requests account for {known}"
+                ));
+            }
+            let fired = state.borrow().len(FIRED);
+            let known = witnessed.get(key).copied().unwrap_or(0);
+            if fired != known {
+                wrong.push(format!(
+                    "{key}: {fired} timers fired, of which requests account for {known}"
                 ));
             }
         }

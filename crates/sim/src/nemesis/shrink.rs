@@ -82,6 +82,7 @@ fn smaller(scenario: &Scenario) -> Vec<Scenario> {
             with(&|s| s.apps[app].services[at].service_us = 5);
             with(&|s| s.apps[app].services[at].state_bytes = 0);
             with(&|s| s.apps[app].services[at].ttl_ms = 0);
+            with(&|s| s.apps[app].services[at].timer_ms = 0);
         }
         with(&|s| s.apps[app].channels.iter_mut().for_each(|c| c.messages = 1));
     }

@@ -30,7 +30,9 @@ pub fn draw(seed: u64) -> Scenario {
     let servers = servers(random);
     let replicas_max = servers.len().min(3) as u64;
     let is_large = seed.is_multiple_of(LARGE_STATE_ONE_IN);
-    let apps = apps(random, replicas_max, is_large);
+    let mut apps = apps(random, replicas_max, is_large);
+    // Drawn apart, so that all else of a seed stays what it was.
+    timers(&mut Random::new(seed ^ 0x71_3e25), &mut apps);
     let mut scenario = Scenario {
         seed,
         servers,
@@ -153,7 +155,19 @@ fn service(random: &mut Random, replicas_max: u64, is_large: bool) -> ServiceSha
             true if stateful => 1 << (20 + random.below(5)),
             _ => 0,
         },
+        timer_ms: 0,
         ttl_ms: 0,
+    }
+}
+
+/// Services with state set timers, in one scenario of two.
+fn timers(random: &mut Random, apps: &mut [AppShape]) {
+    if random.one_in(2) {
+        return;
+    }
+    let services = apps.iter_mut().flat_map(|app| &mut app.services);
+    for service in services.filter(|s| s.stateful) {
+        service.timer_ms = *random.pick(&[0, 1, 100, 1_000, 5_000]);
     }
 }
 

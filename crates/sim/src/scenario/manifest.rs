@@ -51,7 +51,7 @@ impl AppShape {
                 };
                 let _ = writeln!(
                     text,
-                    "      collections: [{{name: effects, kind: counter}}, {{name: fill, kind: hash-map}}{marks}]"
+                    "      collections: [{{name: effects, kind: counter}}, {{name: fill, kind: hash-map}}, {{name: fired, kind: counter}}{marks}]"
                 );
             }
             if s.on_disk {

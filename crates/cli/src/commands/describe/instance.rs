@@ -91,6 +91,7 @@ fn replica(r: &InstanceView, paint: Paint) -> Vec<(&'static str, String)> {
         ("Log", log),
         ("Handled", handled),
         ("Dead letters kept", count(r.dead_letters)),
+        ("Timers set", count(r.timers)),
         ("Preempted", count(r.preemptions)),
         ("Busy", format!("{:.3} s", r.busy_seconds)),
         ("State size", size),

@@ -1,0 +1,126 @@
+//! Timers on real processes: each fires once, also if the node that is to fire it is killed, if all nodes
+//! are stopped when it is due, and if its service is updated meanwhile.
+
+mod common;
+#[path = "common/http.rs"]
+mod http;
+
+use common::E3;
+use common::running::{kill, primary};
+use http::Http;
+use serde_json::Value;
+
+const BYTES: [(&str, &str); 1] = [("content-type", "application/octet-stream")];
+
+fn manifest(durability: &str) -> String {
+    format!(
+        "\
+apiVersion: e3.dev/v1alpha1
+kind: Application
+metadata:
+  name: alarm
+spec:
+  objective: {{latency: 100ms}}
+  ingress: alarm
+  attempts: 2
+  services:
+    - name: alarm
+      module: alarm.wasm
+      stateful: true
+      replicas: 2
+      durability: {durability}
+      resources: {{cpu: 0.1, memory: 16Mi}}
+      collections:
+        - {{name: fired, kind: counter}}
+"
+    )
+}
+
+fn deploy(e3: &E3, durability: &str) {
+    e3.good(&[
+        "deploy",
+        &e3.file("alarm.yaml", &manifest(durability)),
+        "--wait",
+    ]);
+}
+
+/// What the service answers to a command, for one of many keys.
+#[track_caller]
+fn told(http: &Http, key: usize, command: &str) -> String {
+    let path = format!("/v1/apps/alarm?key=k{key}");
+    let ask = |node| http.post(node, &path, &BYTES, command.as_bytes()).ok();
+    // One of the nodes may have been killed.
+    let answer = (0..http.nodes.len()).find_map(ask).expect("a node answers");
+    assert_eq!(answer.status, 200, "{command}: {answer:?}");
+    String::from_utf8(answer.body).unwrap()
+}
+
+fn timers(e3: &E3) -> Value {
+    e3.json(&["describe", "app", "alarm"])["services"][0]["timers"].clone()
+}
+
+/// How often the timers `t` of all keys have fired.
+fn fired(http: &Http, keys: usize) -> Vec<String> {
+    (0..keys).map(|key| told(http, key, "fired t")).collect()
+}
+
+#[test]
+fn each_timer_fires_once_though_its_primary_is_killed() {
+    const KEYS: usize = 100;
+    let Some(e3) = E3::with_services() else {
+        return;
+    };
+    e3.up();
+    deploy(&e3, "memory");
+    let http = Http::new(&e3);
+    assert!(told(&http, 0, "cron t * * *").contains("cron expression"));
+    assert!(told(&http, 0, "set t 99999999999").contains("more than a year ahead"));
+    assert_eq!(told(&http, 0, "set gone 1000"), "ok");
+    assert_eq!(told(&http, 0, "cancel gone"), "ok");
+    assert_eq!(told(&http, 0, "set fails 1"), "ok");
+    for key in 0..KEYS {
+        // Due while the primary is alive, while nobody serves, and later.
+        let ms = 1_000 + 20 * key;
+        assert_eq!(told(&http, key, &format!("set t {ms}")), "ok");
+    }
+    e3.until("the first has fired", |_| told(&http, 0, "fired t") == "1");
+    kill(&e3, &primary(&e3, "alarm/alarm/0"));
+    e3.until("all have fired", |e3| {
+        timers(e3) == 0 && fired(&http, KEYS).iter().all(|count| count != "0")
+    });
+    assert!(fired(&http, KEYS).iter().all(|count| count == "1"));
+    assert_eq!(told(&http, 0, "fired gone"), "0");
+    let letters = e3.json(&["get", "dead-letters"]);
+    assert_eq!(letters.as_array().unwrap().len(), 1, "{letters}");
+}
+
+#[test]
+fn timers_on_disk_survive_a_stop_and_an_update() {
+    const KEYS: usize = 20;
+    let Some(e3) = E3::with_services() else {
+        return;
+    };
+    e3.up();
+    deploy(&e3, "disk");
+    let http = Http::new(&e3);
+    for key in 0..KEYS {
+        assert_eq!(told(&http, key, "set t 5000"), "ok");
+    }
+    assert_eq!(told(&http, 0, "set later 3600000"), "ok");
+    assert_eq!(told(&http, 0, "cron often * * * * *"), "ok");
+    e3.until("they are reported", |e3| timers(e3) == KEYS + 2);
+    let text = e3.good(&["describe", "instance", "alarm/alarm/0"]);
+    assert!(text.contains("Timers set"), "{text}");
+    // Another version of the application.
+    let changed = manifest("disk").replace("attempts: 2", "attempts: 3");
+    e3.good(&["deploy", &e3.file("alarm.yaml", &changed), "--wait"]);
+    e3.good(&["down"]);
+    e3.good(&["up", "--detach", "--port", "0"]);
+    let http = Http::new(&e3);
+    e3.until("all have fired", |e3| {
+        let app = e3.json(&["describe", "app", "alarm"]);
+        app["ready"] == true && fired(&http, KEYS).iter().all(|count| count == "1")
+    });
+    e3.until("the others are left", |e3| timers(e3) == 2);
+    assert_eq!(told(&http, 0, "fired later"), "0");
+}

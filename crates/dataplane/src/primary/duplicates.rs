@@ -1,0 +1,126 @@
+//! Messages that come again: copies and retries of what was handled, and replays of dead letters.
+
+use super::{InFlight, Primary};
+use crate::dedup::{Lookup, revives};
+use crate::deliberate::{self, Fault};
+use crate::emit::emit_retry;
+use crate::limits::ACK_DELAY;
+use crate::refusal::{no_letter, refuse};
+use crate::shard::{Asked, Effect, Turn, Waiting};
+use e3_model::{MessageId, Via};
+use e3_wire::entry::{Entry, Outcome, Reply};
+use e3_wire::message::Message;
+use e3_wire::timer::TimerName;
+
+/// Whether two requests have the same idempotency key: what becomes of one decides about the other.
+fn share_key(a: &Message, b: &Message) -> bool {
+    let of_client = |m: &Message| m.is_keyed() && m.id.via == Via::Ingress;
+    of_client(a) && of_client(b) && a.id.request.client == b.id.request.client
+}
+
+impl Primary {
+    /// A client wants a dead letter to be replayed.
+    pub(crate) fn on_replay(&mut self, turn: &Turn<'_>, letter: MessageId, message: Message) {
+        let in_flight = self.in_flight.iter().map(|f| &f.waiting);
+        let mut known = self.queue.iter().chain(in_flight);
+        if known.any(|w| w.message.id == message.id) {
+            return;
+        }
+        let content = turn.shard.log.dead_letters.get(&letter);
+        let timer = content.filter(|_| message.id.via == Via::Timer);
+        self.queue.push_back(Waiting {
+            delivery: None,
+            replays: Some(letter),
+            message,
+            timer: timer.map(|content| TimerName {
+                key: content.key.clone(),
+                name: content.timer.clone(),
+            }),
+            failures: 0,
+        });
+    }
+
+    /// Whether another copy is being handled; what becomes of it decides about this one.
+    pub(super) fn is_in_flight(&self, head: &Waiting) -> bool {
+        let id = head.message.id;
+        self.in_flight.iter().any(|InFlight { waiting: w, .. }| {
+            w.message.id == id
+                || (w.replays.is_some() && w.replays == head.replays)
+                || w.replays == Some(id)
+                || share_key(&w.message, &head.message)
+        })
+    }
+
+    /// Gives the message back if it has not been handled; otherwise does what its copy asks for.
+    pub(super) fn deduplicate(
+        &mut self,
+        turn: &mut Turn<'_>,
+        mut waiting: Waiting,
+    ) -> Option<Waiting> {
+        let (log, message) = (&turn.shard.log, &waiting.message);
+        let id = message.id;
+        match log.dedup.look_up(message.slot, &id) {
+            _ if deliberate::is(Fault::NoDuplicateCheck) => {}
+            Lookup::New => {
+                if message.is_keyed()
+                    && id.via == Via::Ingress
+                    && log.dedup.has_other(message.slot, id.request)
+                {
+                    let reason = "the idempotency key was used for another request";
+                    answer(turn, message, refuse(Outcome::Conflict, reason));
+                    turn.complete(waiting.delivery, ACK_DELAY);
+                    return None;
+                }
+            }
+            Lookup::Stale => {
+                turn.complete(waiting.delivery, ACK_DELAY);
+                return None;
+            }
+            Lookup::Handled(entry) if revives(&entry, message, log.time(turn.cx.now)) => {
+                waiting.replays = Some(id);
+                return Some(waiting);
+            }
+            Lookup::Handled(entry) => {
+                self.on_duplicate(turn, waiting, &entry);
+                return None;
+            }
+        }
+        if let Some(letter) = waiting.replays
+            && !turn.shard.log.dead_letters.has(&letter)
+        {
+            answer(turn, &waiting.message, no_letter());
+            turn.complete(waiting.delivery, ACK_DELAY);
+            return None;
+        }
+        Some(waiting)
+    }
+
+    /// A message that was handled before. A retry by the client gets again what the first attempt
+    /// got, as soon as that is durable.
+    fn on_duplicate(&mut self, turn: &mut Turn<'_>, duplicate: Waiting, entry: &Entry) {
+        let asked = Asked::by_message(&duplicate.message);
+        let first = self.commit + 1;
+        let place = entry.op.checked_sub(first);
+        let Some(pending) = place.and_then(|at| self.pending.get_mut(at as usize)) else {
+            let stateful = turn.cx.app.service(turn.shard.key).stateful;
+            match turn.shard.log.outgoing(entry.op).filter(|_| !stateful) {
+                // As durable as the first copy.
+                Some(outgoing) => outgoing.deliveries.extend(duplicate.delivery),
+                None => turn.complete(duplicate.delivery, ACK_DELAY),
+            }
+            return emit_retry(turn, entry, asked);
+        };
+        pending.deliveries.extend(duplicate.delivery);
+        if !asked.is_at(&Asked::by_entry(entry)) || asked.deadline > entry.deadline {
+            pending.retries.push(asked);
+        }
+    }
+}
+
+fn answer(turn: &mut Turn<'_>, message: &Message, reply: Reply) {
+    turn.effects.push(Effect::Reply {
+        asked: Asked::by_message(message),
+        request: message.id.request,
+        reply,
+    });
+}

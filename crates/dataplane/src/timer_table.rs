@@ -1,0 +1,223 @@
+//! The timers of a shard's service: requests of the service to itself at a later time. Not to be
+//! confused with [`crate::timers`], the worker's own.
+//!
+//! They are a function of the log like all else of a shard. An entry sets and cancels timers, and the
+//! entry that handles a timer's request removes it or sets its next time. So a timer is handled
+//! exactly once, whoever is the primary. Timers are ordered by slot, key and name, which writes do
+//! not change: a snapshot walks them in that order, and a slot's timers lie together.
+
+use crate::deliberate::{self, Fault};
+use crate::limits::TIMER_OVERHEAD_BYTES;
+use e3_model::limits::REQUEST_TIMERS_MAX;
+use e3_model::timer::{When, request};
+use e3_model::{Nanos, RequestId, ShardKey, Slot, Timestamp};
+use e3_wire::entry::Entry;
+use e3_wire::timer::{Timer, TimerName};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound::{Excluded, Unbounded};
+use std::rc::Rc;
+
+/// Where a timer is among those of its service.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct Place {
+    pub(crate) slot: Slot,
+    pub(crate) key: Vec<u8>,
+    pub(crate) name: String,
+}
+
+/// A timer that is set, at its place.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Pending {
+    pub(crate) next: Timestamp,
+    set_at: Timestamp,
+    seq: u64,
+    pub(crate) when: When,
+    pub(crate) payload: Vec<u8>,
+}
+
+/// Timers of a shard.
+#[derive(Debug, Default)]
+pub(crate) struct TimerTable {
+    timers: BTreeMap<Rc<Place>, Pending>,
+    by_time: BTreeSet<(Timestamp, Rc<Place>)>,
+    bytes: usize,
+}
+
+impl Place {
+    pub(crate) fn of(name: &TimerName) -> Place {
+        Place {
+            slot: Slot::of(&name.key),
+            key: name.key.clone(),
+            name: name.name.clone(),
+        }
+    }
+}
+
+impl Pending {
+    /// The identity of its request at this shard.
+    pub(crate) fn request(&self, place: &Place, shard: ShardKey) -> RequestId {
+        let of = (shard.app, shard.service, place.slot);
+        request(of, self.set_at, self.seq)
+    }
+}
+
+/// About what a timer takes.
+fn bytes(place: &Place, pending: &Pending) -> usize {
+    let cron = match &pending.when {
+        When::At(_) => 0,
+        When::Cron(cron) => cron.as_str().len(),
+    };
+    TIMER_OVERHEAD_BYTES + place.key.len() + place.name.len() + cron + pending.payload.len()
+}
+
+/// Number of the `n`th timer that an entry sets, in its log.
+fn seq(op: u64, n: usize) -> u64 {
+    op * (REQUEST_TIMERS_MAX as u64 + 1) + n as u64
+}
+
+impl TimerTable {
+    /// Takes what an entry does to timers out of it. A backup that is sent a snapshot may not have a
+    /// timer yet that the entry changes; it gets it as the entry leaves it.
+    pub(crate) fn apply(&mut self, entry: &mut Entry) {
+        let now = entry.now;
+        if let Some(fired) = &entry.fired {
+            self.on_fired(Place::of(fired), entry);
+        }
+        for (n, change) in (1..).zip(std::mem::take(&mut entry.timers)) {
+            let place = Place {
+                slot: entry.slot,
+                key: change.key,
+                name: change.name,
+            };
+            self.remove(&place);
+            let Some(set) = change.set else { continue };
+            if let Some(next) = set.when.first(now) {
+                let pending = Pending {
+                    next,
+                    set_at: now,
+                    seq: seq(entry.op, n),
+                    when: set.when,
+                    payload: set.payload,
+                };
+                self.insert(place, pending);
+            }
+        }
+    }
+
+    fn on_fired(&mut self, place: Place, entry: &Entry) {
+        let Some(mut pending) = self.remove(&place) else {
+            return;
+        };
+        if deliberate::is(Fault::TimerFiresTwice) {
+            pending.next = entry.now + Nanos::from_millis(100);
+            return self.insert(place, pending);
+        }
+        if let Some(next) = pending.when.after(entry.now) {
+            (pending.next, pending.set_at) = (next, entry.now);
+            pending.seq = seq(entry.op, 0);
+            self.insert(place, pending);
+        }
+    }
+
+    fn insert(&mut self, place: Place, pending: Pending) {
+        let place = Rc::new(place);
+        self.bytes += bytes(&place, &pending);
+        self.by_time.insert((pending.next, place.clone()));
+        self.timers.insert(place, pending);
+    }
+
+    fn remove(&mut self, place: &Place) -> Option<Pending> {
+        let (place, pending) = self.timers.remove_entry(place)?;
+        self.bytes -= bytes(&place, &pending);
+        self.by_time.remove(&(pending.next, place));
+        Some(pending)
+    }
+
+    /// Takes a timer of a snapshot.
+    pub(crate) fn restore(&mut self, timer: Timer) {
+        let place = Place::of(&timer.name);
+        self.remove(&place);
+        let Timer {
+            next,
+            set_at,
+            seq,
+            when,
+            payload,
+            ..
+        } = timer;
+        let pending = Pending {
+            next,
+            set_at,
+            seq,
+            when,
+            payload,
+        };
+        self.insert(place, pending);
+    }
+
+    /// Timers behind this place, in their order.
+    pub(crate) fn after(
+        &self,
+        place: Option<Rc<Place>>,
+    ) -> impl Iterator<Item = (&Rc<Place>, Timer)> {
+        let from = place.map_or(Unbounded, Excluded);
+        let timers = self.timers.range((from, Unbounded));
+        timers.map(|(place, pending)| (place, timer(place, pending)))
+    }
+
+    /// When the next timer fires.
+    pub(crate) fn next(&self) -> Option<Timestamp> {
+        self.by_time.first().map(|(at, _)| *at)
+    }
+
+    /// Whether a timer is due.
+    pub(crate) fn is_due(&self, now: Timestamp) -> bool {
+        self.next().is_some_and(|at| at <= now)
+    }
+
+    /// The timer that is due first.
+    pub(crate) fn due(&self, now: Timestamp) -> Option<(&Place, &Pending)> {
+        let (at, place) = self.by_time.first()?;
+        let pending = self.timers.get(place).filter(|_| *at <= now)?;
+        Some((place, pending))
+    }
+
+    /// The timer at a place.
+    pub(crate) fn get(&self, place: &Place) -> Option<&Pending> {
+        self.timers.get(place)
+    }
+
+    /// Timers that are set.
+    pub(crate) fn len(&self) -> usize {
+        self.timers.len()
+    }
+
+    /// About what they take, in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Panics if an invariant is broken.
+    pub(crate) fn validate(&self) {
+        assert_eq!(
+            self.timers.len(),
+            self.by_time.len(),
+            "a timer has two times"
+        );
+        assert!(self.timers.is_empty() == (self.bytes == 0), "timers' bytes");
+    }
+}
+
+fn timer(place: &Place, pending: &Pending) -> Timer {
+    Timer {
+        name: TimerName {
+            key: place.key.clone(),
+            name: place.name.clone(),
+        },
+        next: pending.next,
+        set_at: pending.set_at,
+        seq: pending.seq,
+        when: pending.when.clone(),
+        payload: pending.payload.clone(),
+    }
+}

@@ -1,0 +1,158 @@
+//! Timers of services, in log entries, snapshots and answers to clients.
+
+use crate::codec::{Reader, WireError, Write};
+use e3_model::Timestamp;
+use e3_model::cron::Cron;
+use e3_model::limits::{
+    CRON_LEN_MAX, KEY_LEN_MAX, PAYLOAD_LEN_MAX, REQUEST_TIMERS_MAX, TIMER_NAME_LEN_MAX,
+};
+use e3_model::timer::{TimerChange, TimerSet, When};
+
+/// What names a timer within its service.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TimerName {
+    /// Its key, which decides its slot.
+    pub key: Vec<u8>,
+    /// Its name.
+    pub name: String,
+}
+
+/// A timer that is set.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Timer {
+    /// What names it.
+    pub name: TimerName,
+    /// When it fires next.
+    pub next: Timestamp,
+    /// Time of the entry that set it, or in which it was last handled.
+    pub set_at: Timestamp,
+    /// Its number among all timers of the log: with `set_at`, the identity of its request.
+    pub seq: u64,
+    /// When it fires.
+    pub when: When,
+    /// Payload of its request.
+    pub payload: Vec<u8>,
+}
+
+impl TimerName {
+    /// Bytes of what it holds.
+    pub fn bytes(&self) -> usize {
+        self.key.len() + self.name.len()
+    }
+
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        out.put_short(&self.key);
+        out.put_short(self.name.as_bytes());
+    }
+
+    pub(crate) fn decode(r: &mut Reader<'_>) -> Result<TimerName, WireError> {
+        Ok(TimerName {
+            key: r.short_bytes("key", KEY_LEN_MAX)?.to_vec(),
+            name: decode_name(r)?,
+        })
+    }
+}
+
+impl Timer {
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        self.name.encode(out);
+        out.put_u64(self.next.0);
+        out.put_u64(self.set_at.0);
+        out.put_u64(self.seq);
+        encode_when(out, &self.when);
+        out.put_long(&self.payload);
+    }
+
+    pub(crate) fn decode(r: &mut Reader<'_>) -> Result<Timer, WireError> {
+        Ok(Timer {
+            name: TimerName::decode(r)?,
+            next: Timestamp(r.u64()?),
+            set_at: Timestamp(r.u64()?),
+            seq: r.u64()?,
+            when: decode_when(r)?,
+            payload: r.long_bytes("payload", PAYLOAD_LEN_MAX)?.to_vec(),
+        })
+    }
+}
+
+pub(crate) fn decode_name(r: &mut Reader<'_>) -> Result<String, WireError> {
+    let name = r.short_bytes("name of a timer", TIMER_NAME_LEN_MAX)?;
+    let name = str::from_utf8(name).map_err(|_| WireError::Text("name of a timer"))?;
+    Ok(name.to_owned())
+}
+
+fn encode_when(out: &mut Vec<u8>, when: &When) {
+    match when {
+        When::At(at) => {
+            out.put_u8(1);
+            out.put_u64(at.0);
+        }
+        When::Cron(cron) => {
+            out.put_u8(2);
+            out.put_short(cron.as_str().as_bytes());
+        }
+    }
+}
+
+fn decode_when(r: &mut Reader<'_>) -> Result<When, WireError> {
+    match r.u8()? {
+        1 => Ok(When::At(Timestamp(r.u64()?))),
+        2 => {
+            let text = r.short_bytes("cron expression", CRON_LEN_MAX)?;
+            let text = str::from_utf8(text).ok();
+            let cron = text.and_then(|text| text.parse::<Cron>().ok());
+            cron.map(When::Cron).ok_or(WireError::Cron)
+        }
+        other => Err(unknown(other)),
+    }
+}
+
+fn unknown(value: u8) -> WireError {
+    WireError::Unknown {
+        what: "kind of timer",
+        value: value.into(),
+    }
+}
+
+pub(crate) fn encode_changes(out: &mut Vec<u8>, changes: &[TimerChange]) {
+    out.put_u8(u8::try_from(changes.len()).expect("bounded by the executor"));
+    for TimerChange { name, key, set } in changes {
+        out.put_short(name.as_bytes());
+        out.put_short(key);
+        match set {
+            None => out.put_u8(0),
+            Some(set) => {
+                encode_when(out, &set.when);
+                out.put_long(&set.payload);
+            }
+        }
+    }
+}
+
+pub(crate) fn decode_changes(r: &mut Reader<'_>) -> Result<Vec<TimerChange>, WireError> {
+    let len = usize::from(r.u8()?);
+    if len > REQUEST_TIMERS_MAX {
+        return Err(WireError::TooLong {
+            what: "timers of an entry",
+            len,
+            max: REQUEST_TIMERS_MAX,
+        });
+    }
+    (0..len).map(|_| decode_change(r)).collect()
+}
+
+fn decode_change(r: &mut Reader<'_>) -> Result<TimerChange, WireError> {
+    let name = decode_name(r)?;
+    let key = r.short_bytes("key", KEY_LEN_MAX)?.to_vec();
+    let set = match r.0.first() {
+        Some(0) => {
+            r.u8()?;
+            None
+        }
+        _ => Some(TimerSet {
+            when: decode_when(r)?,
+            payload: r.long_bytes("payload", PAYLOAD_LEN_MAX)?.to_vec(),
+        }),
+    };
+    Ok(TimerChange { name, key, set })
+}
