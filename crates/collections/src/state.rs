@@ -123,8 +123,8 @@ pub enum ApplyError {
 pub struct State {
     specs: Vec<CollectionSpec>,
     pub(crate) contents: Vec<Contents>,
-    memory_bytes: usize,
-    arrays_born: u64,
+    pub(crate) memory_bytes: usize,
+    pub(crate) arrays_born: u64,
 }
 
 impl std::fmt::Debug for State {

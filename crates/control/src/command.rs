@@ -1,7 +1,7 @@
 //! The commands that change the controller's state. They are logged; replaying them gives the same state.
 
 use e3_model::plan::{NodeEvent, NodeHello, NodeWelcome};
-use e3_model::{AppId, Application, NodeId, Profile, ShardKey, Timestamp, Topology};
+use e3_model::{AppId, Application, NodeId, Profile, ServiceId, ShardKey, Timestamp, Topology};
 use e3_placement::{AdmitError, Misfit};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -63,6 +63,15 @@ pub enum Command {
     Cancel {
         /// The shard.
         key: ShardKey,
+    },
+    /// Change the number of shards of a service.
+    Reshard {
+        /// The application.
+        app: AppId,
+        /// The service.
+        service: ServiceId,
+        /// How many it is to have.
+        shards: u16,
     },
     /// A node's process joins.
     Join {
@@ -220,6 +229,41 @@ pub enum CommandError {
     /// Only the state of a shard that waits can be given up.
     #[error("{0} does not wait for a silent node; its state is there")]
     NotWaiting(String),
+    /// The number of shards cannot become this.
+    #[error(
+        "{service} has {now} shards and cannot have {wanted}: it must be a multiple or a divisor of that, 1 to {max}",
+        max = e3_model::limits::SHARDS_MAX
+    )]
+    Shards {
+        /// The service.
+        service: String,
+        /// What it has.
+        now: u16,
+        /// What was asked for.
+        wanted: u16,
+    },
+    /// The number of shards of a service is being changed.
+    #[error("the number of shards of {service} is being changed to {shards}")]
+    Resharding {
+        /// The service.
+        service: String,
+        /// What it becomes.
+        shards: u16,
+    },
+    /// Shards that would be merged are on different nodes.
+    #[error(
+        "{one} and {other} cannot be merged, since they are on different nodes: {nodes}, and {others} (primary first); move replicas with e3 migrate"
+    )]
+    Apart {
+        /// A shard.
+        one: String,
+        /// Another.
+        other: String,
+        /// Nodes of the first.
+        nodes: String,
+        /// Nodes of the other.
+        others: String,
+    },
     /// The replica may not go there.
     #[error("{shard} cannot go to node {node}: {misfit}")]
     Misfit {

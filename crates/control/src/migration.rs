@@ -157,6 +157,11 @@ impl Control {
             let (shard, node) = (name(), self.node_name(shard.primary));
             return Err(CommandError::Waits { shard, node });
         }
+        if app.is_resharding(key) {
+            let service = self.service_name(app, key.service);
+            let shards = app.resharding.as_ref().map_or(0, |r| r.split.after);
+            return Err(CommandError::Resharding { service, shards });
+        }
         if let Some(m) = app.migrations.iter().find(|m| m.key == key) {
             let (shard, to) = (name(), self.node_name(m.to));
             return Err(CommandError::Moving { shard, to });
@@ -191,6 +196,10 @@ impl Control {
         let name = self.shard_name(key);
         let app = self.apps.get_mut(&key.app);
         let app = app.ok_or_else(|| CommandError::NoShard(name.clone()))?;
+        if app.cancel_resharding(key.service) {
+            self.settle_all();
+            return Ok(Applied::Changed);
+        }
         let Some(at) = app.migrations.iter().position(|m| m.key == key) else {
             return Ok(Applied::Nothing);
         };
@@ -215,7 +224,7 @@ impl Control {
         let app = self.apps.get_mut(&key.app);
         let changed = app.is_some_and(|app| match event {
             NodeEvent::Synced { view, backup, .. } => app.on_synced(key, view, backup),
-            NodeEvent::Frozen { view, .. } => app.on_frozen(key, view),
+            NodeEvent::Frozen { view, .. } => app.on_stopped(key, view) || app.on_frozen(key, view),
             NodeEvent::Installed { view, .. } => {
                 let shard = app.shard_mut(key);
                 shard.is_some_and(|shard| installed(shard, view))

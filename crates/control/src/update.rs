@@ -155,6 +155,7 @@ mod tests {
             modules: vec!["m1".into(), "m2".into()],
             assets: BTreeMap::new(),
             proven: None,
+            resharded: Vec::new(),
             slowdown: Vec::new(),
             shards: Vec::new(),
         };

@@ -60,7 +60,7 @@ impl Control {
             moving.is_none_or(at_both_ends),
             "{key}: migrates between nodes without a replica"
         );
-        let freezing = moving.is_some_and(Migration::is_freezing);
+        let freezing = moving.is_some_and(Migration::is_freezing) || app.is_resharding(key);
         assert_eq!(s.frozen, freezing, "{key}: frozen");
     }
 }

@@ -223,6 +223,7 @@ pub(crate) mod tests {
                 predecessor: None,
                 fenced: false,
                 frozen: false,
+                quiet: false,
                 era: 1,
                 filled: false,
             })
@@ -235,6 +236,7 @@ pub(crate) mod tests {
             modules: Vec::new(),
             assets: BTreeMap::new(),
             proven: None,
+            resharded: Vec::new(),
             slowdown: Vec::new(),
         };
         App::new(plan).unwrap()

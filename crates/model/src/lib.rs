@@ -14,6 +14,7 @@ pub mod ids;
 pub mod limits;
 pub mod plan;
 pub mod profile;
+pub mod reshard;
 pub mod status;
 mod time;
 pub mod timing;

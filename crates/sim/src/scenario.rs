@@ -257,6 +257,8 @@ pub enum Fault {
     Move(u64),
     /// A replica moves, and a node of its shard is killed meanwhile.
     MoveAndKill(u64),
+    /// The number of shards of a service changes; the number chooses which, and to what.
+    Reshard(u64),
     /// Another version of an application is deployed.
     Update(usize),
     /// The operator gives up the state of every shard that has waited this long for silent nodes.
@@ -300,6 +302,7 @@ impl Fault {
             Fault::ReportsLost => "reportsLost",
             Fault::ReportsLate => "reportsLate",
             Fault::Move(_) => "move",
+            Fault::Reshard(_) => "reshard",
             Fault::MoveAndKill(_) => "moveAndKill",
             Fault::Update(_) => "update",
             Fault::Forget(_) => "forget",
