@@ -127,6 +127,11 @@ impl<T> Sender<T> {
         self.durable + self.items.len() as u64
     }
 
+    /// The messages that are not durable yet, in order, for another channel.
+    pub fn into_messages(self) -> impl Iterator<Item = (Rc<[u8]>, T)> {
+        self.items.into_iter().map(|item| (item.body, item.tag))
+    }
+
     /// The next message to put on the wire: what was lost first, then what has credit.
     pub fn poll_transmit(&mut self, now: Timestamp) -> Option<Transmit> {
         let lost = (self.lost > 0).then(|| self.items.iter().position(|i| i.lost));

@@ -13,6 +13,7 @@ mod growth;
 mod hash;
 pub mod limits;
 mod map;
+mod reshard;
 mod snapshot;
 mod state;
 mod table;

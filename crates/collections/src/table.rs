@@ -145,6 +145,11 @@ impl<E: Hashed> Table<E> {
         self.parts.iter().flat_map(|part| part.entries.iter())
     }
 
+    /// All entries, in no order.
+    pub(crate) fn into_entries(self) -> impl Iterator<Item = E> {
+        self.parts.into_iter().flat_map(|part| part.entries)
+    }
+
     /// The entries after `from`, which is a hash and a key, in that order: at most `most`, and only
     /// of the part that holds `from`.
     pub(crate) fn after(&self, from: (u32, &[u8]), most: usize) -> After<'_, E> {

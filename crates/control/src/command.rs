@@ -87,6 +87,15 @@ pub enum Command {
         /// The number of copies.
         replicas: u16,
     },
+    /// Change the number of shards of a service.
+    Reshard {
+        /// The application.
+        app: AppId,
+        /// The service.
+        service: ServiceId,
+        /// How many it is to have.
+        shards: u16,
+    },
     /// Deploy the version before the running one again, as a new version.
     Rollback {
         /// The application.
@@ -291,6 +300,41 @@ pub enum CommandError {
     /// Only the state of a shard that waits can be given up.
     #[error("{0} does not wait for a silent node; its state is there")]
     NotWaiting(String),
+    /// The number of shards cannot become this.
+    #[error(
+        "{service} has {now} shards and cannot have {wanted}: it must be a multiple or a divisor of that, 1 to {max}",
+        max = e3_model::limits::SHARDS_MAX
+    )]
+    Shards {
+        /// The service.
+        service: String,
+        /// What it has.
+        now: u16,
+        /// What was asked for.
+        wanted: u16,
+    },
+    /// The number of shards of a service is being changed.
+    #[error("the number of shards of {service} is being changed to {shards}")]
+    Resharding {
+        /// The service.
+        service: String,
+        /// What it becomes.
+        shards: u16,
+    },
+    /// Shards that would be merged are on different nodes.
+    #[error(
+        "{one} and {other} cannot be merged, since they are on different nodes: {nodes}, and {others} (primary first); move replicas with e3 migrate"
+    )]
+    Apart {
+        /// A shard.
+        one: String,
+        /// Another.
+        other: String,
+        /// Nodes of the first.
+        nodes: String,
+        /// Nodes of the other.
+        others: String,
+    },
     /// The replica may not go there.
     #[error("{shard} cannot go to node {node}: {misfit}")]
     Misfit {

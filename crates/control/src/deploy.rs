@@ -49,6 +49,7 @@ impl Control {
             modules: modules.to_vec(),
             assets: assets.clone(),
             proven: None,
+            resharded: Vec::new(),
             slowdown: slowdowns(app, profiles),
             shards: shards(app, &placement),
         };
@@ -120,6 +121,7 @@ fn shards(app: &Application, placement: &Placement) -> Vec<ShardPlan> {
                 predecessor: None,
                 fenced: true,
                 frozen: false,
+                quiet: false,
                 era: 1,
                 filled: false,
             });

@@ -11,7 +11,7 @@ use crate::deliberate::{self, Fault};
 use crate::reach::Ways;
 use crate::state::{AppState, Control, Member};
 use crate::view::{take_out, take_over};
-use e3_model::plan::{NodeHello, NodeWelcome, ShardPlan};
+use e3_model::plan::{AppPlan, NodeHello, NodeWelcome, ShardPlan};
 use e3_model::{AppId, NodeId, ServiceId, ShardKey, Timestamp};
 use e3_placement::{Cluster, Request, pick_backup, pick_primary};
 use std::collections::{BTreeMap, BTreeSet};
@@ -51,7 +51,7 @@ impl Control {
             Some(m) if m.process == hello.process => m.incarnation,
             Some(m) => {
                 let next = m.incarnation + 1;
-                self.bury(id, &|key, era| hello.holds(key, era));
+                self.bury(id, &|plan, shard| plan.is_held(hello, shard));
                 self.succeed_itself(id);
                 next
             }
@@ -194,7 +194,7 @@ impl Control {
 
     /// Removes a process that is certainly gone, with its copies, from all shards. It keeps those that are
     /// on its disk, of services that have their state there.
-    fn bury(&mut self, gone: NodeId, is_there: &dyn Fn(ShardKey, u32) -> bool) {
+    fn bury(&mut self, gone: NodeId, is_there: &dyn Fn(&AppPlan, &ShardPlan) -> bool) {
         if let Some(member) = self.members.get_mut(&gone) {
             member.up = false;
         }
@@ -207,8 +207,7 @@ impl Control {
                     continue;
                 }
                 let on_disk = app.plan.app.service(shard.service).is_on_disk();
-                let (key, era) = (app.plan.key(&app.plan.shards[at]), app.plan.shards[at].era);
-                if on_disk && is_there(key, era) {
+                if on_disk && is_there(&app.plan, &app.plan.shards[at]) {
                     app.end_moves_of(at, &servers, gone);
                     continue;
                 }
@@ -261,6 +260,7 @@ impl Control {
                 self.add_missing_backup(id, at, &ways);
                 self.remove_extra_backups(id, at);
             }
+            self.settle_resharding(id);
         }
     }
 
@@ -348,7 +348,9 @@ impl Control {
             // Until it has left, a copy may be needed as it is.
             let is_settled = shard.staying().count() == shard.backups.len();
             let complete = replicas.len() >= usize::from(service.replicas);
-            let is_left = moving || deliberate::is(Fault::BackupNotReplaced);
+            let is_left = moving
+                || app.is_resharding(app.plan.key(shard))
+                || deliberate::is(Fault::BackupNotReplaced);
             let served = !app.is_orphan(shard) && self.is_up(shard.primary);
             if !service.stateful || is_left || complete || !served || !is_settled {
                 return;

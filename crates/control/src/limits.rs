@@ -32,6 +32,9 @@ pub const FAILED_PERCENT_MAX: u64 = 50;
 pub const FAILED_BEFORE_PERCENT_MAX: u64 = 10;
 /// Time without progress after which a migration or a joining backup counts as stalled.
 pub const PROGRESS_TIMEOUT: Nanos = Nanos::from_secs(30);
+/// How long the shards of a service may take to stop before they are split or merged. Then the change
+/// is cancelled.
+pub const RESHARD_TIMEOUT: Nanos = Nanos::from_secs(5);
 
 const _: () = assert!(FAILED_BEFORE_PERCENT_MAX < FAILED_PERCENT_MAX);
 const _: () = assert!(START_FAILED_TIME.0 < START_TIME_MAX.0);

@@ -180,6 +180,11 @@ impl Control {
             let (shard, node) = (name(), self.node_name(shard.primary));
             return Err(CommandError::Waits { shard, node });
         }
+        if app.is_resharding(key) {
+            let service = self.service_name(app, key.service);
+            let shards = app.resharding.as_ref().map_or(0, |r| r.split.after);
+            return Err(CommandError::Resharding { service, shards });
+        }
         if let Some(m) = app.migrations.iter().find(|m| m.key == key) {
             let (shard, to) = (name(), self.node_name(m.to));
             return Err(CommandError::Moving { shard, to });
@@ -214,6 +219,12 @@ impl Control {
         let shard = app.and_then(|app| app.shard(key));
         if shard.is_none() {
             return Err(CommandError::NoShard(self.shard_name(key)));
+        }
+        if let Some(app) = self.apps.get_mut(&key.app)
+            && app.cancel_resharding(key.service)
+        {
+            self.settle_all();
+            return Ok(Applied::Changed);
         }
         if !self.undo_move(key, Cancelled::Stalled) {
             return Ok(Applied::Nothing);
@@ -251,7 +262,7 @@ impl Control {
         let app = self.apps.get_mut(&key.app);
         let changed = app.is_some_and(|app| match event {
             NodeEvent::Synced { view, backup, .. } => app.on_synced(key, view, backup),
-            NodeEvent::Frozen { view, .. } => app.on_frozen(key, view),
+            NodeEvent::Frozen { view, .. } => app.on_stopped(key, view) || app.on_frozen(key, view),
             NodeEvent::Installed { view, .. } => {
                 let shard = app.shard_mut(key);
                 shard.is_some_and(|shard| installed(shard, view))

@@ -4,6 +4,7 @@ use crate::command::{Applied, Command, CommandError};
 use crate::deliberate::{self, Fault};
 use crate::limits::LOSSES_MAX;
 use crate::migration::{Migration, Moved};
+use crate::reshard::Resharding;
 use crate::update::RolledBack;
 use e3_model::plan::{AppPlan, NodePlan, Peer, Release, Role, ShardPlan};
 use e3_model::{
@@ -87,6 +88,9 @@ pub struct AppState {
     pub placed: Vec<Placed>,
     /// Moves in flight.
     pub migrations: Vec<Migration>,
+    /// The change of a service's number of shards that is wanted, if one is.
+    #[serde(default)]
+    pub resharding: Option<Resharding>,
     /// Finished moves, the oldest first, at most [`crate::limits::MOVES_MAX`].
     pub moved: VecDeque<Moved>,
     /// How often the last copy of a shard that had state was lost, or given up by an operator.
@@ -138,6 +142,7 @@ impl AppState {
             profiles,
             placed,
             migrations: Vec::new(),
+            resharding: None,
             moved: VecDeque::new(),
             state_lost: 0,
             losses: VecDeque::new(),
@@ -227,6 +232,11 @@ impl Control {
             } => self.rollback(*app, *code_version, why.as_deref(), *at)?,
             Command::Drain { node } => self.drain(*node)?,
             Command::Resume { node } => self.resume(*node)?,
+            Command::Reshard {
+                app,
+                service,
+                shards,
+            } => self.reshard(*app, *service, *shards)?,
             Command::Join { hello, at } => self.join(hello, *at)?,
             Command::Lose { nodes, at } => self.lose(nodes, *at),
             Command::Exit {

@@ -120,7 +120,17 @@ impl AppState {
     }
 
     /// Puts another version in place of the present one, which is kept if it has started.
-    fn replace(&mut self, release: Release) {
+    fn replace(&mut self, mut release: Release) {
+        // The number of shards is that of the state.
+        let running = &self.plan.app.spec.services;
+        if (release.app.spec.services.iter().zip(running))
+            .any(|(new, old)| new.shards != old.shards)
+        {
+            let services = &mut Arc::make_mut(&mut release.app).spec.services;
+            for (new, old) in services.iter_mut().zip(running) {
+                new.shards = old.shards;
+            }
+        }
         if std::mem::take(&mut self.has_started) {
             let app = self.manifest();
             self.plan.proven = Some(Release {
@@ -297,6 +307,7 @@ mod tests {
             modules: vec!["m1".into(), "m2".into()],
             assets: BTreeMap::new(),
             proven: None,
+            resharded: Vec::new(),
             slowdown: Vec::new(),
             shards: Vec::new(),
         };

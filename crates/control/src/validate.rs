@@ -64,7 +64,7 @@ impl Control {
             moving.is_none_or(|m| !self.drained.contains(&m.to)),
             "{key}: moves to a drained node"
         );
-        let frozen = moving.is_some_and(Migration::is_frozen);
+        let frozen = moving.is_some_and(Migration::is_frozen) || app.is_resharding(key);
         assert_eq!(s.frozen, frozen, "{key}: frozen");
     }
 }

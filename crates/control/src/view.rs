@@ -119,6 +119,7 @@ pub(crate) fn take_over(shard: &mut ShardPlan, primary: NodeId, fenced: bool) {
     if !deliberate::is(Fault::IncarnationKept) {
         shard.incarnation = shard.view;
     }
+    shard.quiet = false;
     shard.fenced = fenced || deliberate::is(Fault::FencedAtFailover);
     shard.frozen = false;
 }

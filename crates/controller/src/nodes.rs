@@ -10,7 +10,7 @@ use axum::extract::{Path, Query, Request, State};
 use axum::http::StatusCode;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use e3_control::limits::PROGRESS_TIMEOUT;
+use e3_control::limits::{PROGRESS_TIMEOUT, RESHARD_TIMEOUT};
 use e3_control::{Applied, Command, Member, Migration};
 use e3_http::Refusal;
 use e3_model::api::{ExitedRequest, ExitedResponse, NodeView, ReportResponse};
@@ -235,6 +235,7 @@ impl Core {
         }
         self.progress.look(now, &self.control);
         self.cancel_stalled_migrations(now);
+        self.cancel_stalled_resharding(now);
     }
 
     /// Cancels moves that make no progress, because a frozen shard serves nobody.
@@ -254,6 +255,32 @@ impl Core {
                 }
                 Err(e) => self.complain(format!(
                     "the stalled migration of {name} cannot be cancelled: {e}"
+                )),
+            }
+        }
+    }
+
+    /// Cancels changes of the number of shards for which a shard does not stop.
+    fn cancel_stalled_resharding(&mut self, now: Timestamp) {
+        let (stuck, _) = self.progress.stuck(now, RESHARD_TIMEOUT);
+        for key in stuck {
+            let app = self.control.apps.get(&key.app);
+            let resharding = app.and_then(|app| app.resharding.as_ref());
+            if resharding.is_none_or(|r| !r.is_freezing || r.service != key.service) {
+                continue;
+            }
+            let name = self.shard_name(key);
+            match self.execute(&Command::Cancel { key }) {
+                Ok(_) => {
+                    let stalled_s = RESHARD_TIMEOUT.as_secs();
+                    tracing::warn!(
+                        shard = name,
+                        stalled_s,
+                        "shard does not stop, change of the number of shards cancelled"
+                    );
+                }
+                Err(e) => self.complain(format!(
+                    "the stalled change of the number of shards of {name} cannot be cancelled: {e}"
                 )),
             }
         }

@@ -37,6 +37,14 @@ pub(crate) async fn scale(
     s.core().scale(request).map(Json)
 }
 
+pub(crate) async fn reshard(
+    State(s): State<Shared>,
+    body: Result<Json<ReshardRequest>, JsonRejection>,
+) -> Result<Json<ReshardResponse>, Refusal> {
+    let Json(request) = body.map_err(|e| bad_json(&e))?;
+    s.core().reshard(request).map(Json)
+}
+
 pub(crate) async fn rollback(
     State(s): State<Shared>,
     body: Result<Json<RollbackRequest>, JsonRejection>,
@@ -95,6 +103,32 @@ impl Core {
             replicas: after,
             replicas_before: before,
             replicas_in_manifest: in_manifest,
+        })
+    }
+
+    fn reshard(&mut self, q: ReshardRequest) -> Result<ReshardResponse, Refusal> {
+        let (app, service) = self.service_named(&q.service)?;
+        let before = self.control.apps[&app].plan.app.service(service).shards;
+        let command = Command::Reshard {
+            app,
+            service,
+            shards: q.shards,
+        };
+        let changed = self.execute(&command)? != Applied::Nothing;
+        if changed {
+            let (service, after) = (&q.service, q.shards);
+            tracing::info!(
+                service,
+                before,
+                after,
+                "operator changes the number of shards"
+            );
+        }
+        Ok(ReshardResponse {
+            service: q.service,
+            shards: q.shards,
+            shards_before: before,
+            changed,
         })
     }
 

@@ -24,6 +24,8 @@ impl From<ExecuteError> for Refusal {
                 | CommandError::Exited(_)
                 | CommandError::Moving { .. }
                 | CommandError::Waits { .. }
+                | CommandError::Resharding { .. }
+                | CommandError::Apart { .. }
                 | CommandError::NotWaiting(_)
                 | CommandError::AlreadyThere { .. } => StatusCode::CONFLICT,
                 CommandError::Admit(_)
@@ -31,6 +33,7 @@ impl From<ExecuteError> for Refusal {
                 | CommandError::ColdBackup { .. }
                 | CommandError::Place(_)
                 | CommandError::Replicas { .. }
+                | CommandError::Shards { .. }
                 | CommandError::Stateless(_)
                 | CommandError::NoAppId
                 | CommandError::TooManyApps(_) => StatusCode::UNPROCESSABLE_ENTITY,

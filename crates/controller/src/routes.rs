@@ -148,7 +148,7 @@ use Access::{Node, Open, Owner};
 use Answer::{Bytes, Json as Gives, Text};
 
 /// All routes. What is not in this table is refused, whatever the router says.
-pub static ROUTES: [Route; 26] = [
+pub static ROUTES: [Route; 27] = [
     route(
         Open,
         ("get", "/healthz"),
@@ -306,6 +306,15 @@ pub static ROUTES: [Route; 26] = [
     .refuses(&[404, 507]),
     route(
         Owner,
+        ("post", "/v1/reshard"),
+        "reshardService",
+        "change the number of shards of a service",
+        Gives(schema::<ReshardResponse>),
+    )
+    .takes(schema::<ReshardRequest>, BODY_LEN_MAX)
+    .refuses(&[404, 409, 507]),
+    route(
+        Owner,
         ("post", "/v1/rollback"),
         "rollBackApp",
         "deploy the version before the running one again",
@@ -397,6 +406,7 @@ pub(crate) fn router(shared: Shared, gate: Gate) -> Router {
         .route("/v1/drain", post(operate::drain))
         .route("/v1/resume", post(operate::resume))
         .route("/v1/scale", post(operate::scale))
+        .route("/v1/reshard", post(operate::reshard))
         .route("/v1/rollback", post(operate::rollback))
         .route("/v1/blobs/{digest}", get(apps::blob))
         .fallback(async || Refusal::new(StatusCode::NOT_FOUND, "no such path"))

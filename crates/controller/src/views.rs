@@ -371,6 +371,9 @@ impl Core {
             ServiceView {
                 name: s.name.clone(),
                 shards: s.shards,
+                shards_wanted: (state.resharding.as_ref())
+                    .filter(|r| r.service == id)
+                    .map(|r| r.split.after),
                 replicas: s.replicas,
                 replicas_in_manifest: state.scaled.get(&id).copied(),
                 stateful: s.stateful,

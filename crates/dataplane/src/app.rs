@@ -195,6 +195,16 @@ impl App {
         self.has(key).then(|| self.route(key))
     }
 
+    /// The service that a channel leads to, and its number of shards; none for replication.
+    pub(crate) fn receiving_shards(&self, ends: &Ends) -> Option<(ServiceId, u16)> {
+        let service = match *ends {
+            Ends::Ingress { .. } => self.dag.source(),
+            Ends::Edge { edge, .. } => self.dag.receiver(edge)?,
+            Ends::Replication { .. } => return None,
+        };
+        Some((service, self.plan.app.service(service).shards))
+    }
+
     pub(crate) fn route(&self, key: ShardKey) -> Route {
         let shard = self.shard(key);
         Route {

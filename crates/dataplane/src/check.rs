@@ -254,6 +254,7 @@ pub(crate) mod tests {
                 predecessor: None,
                 fenced: false,
                 frozen: false,
+                quiet: false,
                 era: 1,
                 filled: false,
             })
@@ -266,6 +267,7 @@ pub(crate) mod tests {
             modules: Vec::new(),
             assets: BTreeMap::new(),
             proven: None,
+            resharded: Vec::new(),
             slowdown: Vec::new(),
         };
         App::new(plan).unwrap()

@@ -6,7 +6,7 @@
 //! the client asks and wherever the primary moves.
 
 use crate::limits::DEAD_LETTERS_MAX;
-use e3_model::MessageId;
+use e3_model::{MessageId, Slot};
 use e3_wire::entry::DeadLetter;
 use std::collections::BTreeMap;
 
@@ -78,6 +78,23 @@ impl DeadLetters {
         for (_, (id, letter)) in newer.kept {
             self.keep(id, letter);
         }
+    }
+
+    /// Divides the letters of some shards among `count` others; `place` says which of them has a slot.
+    /// Those that were dropped are counted in the first.
+    pub(crate) fn reshard(
+        from: Vec<DeadLetters>,
+        count: usize,
+        place: impl Fn(Slot) -> usize,
+    ) -> Vec<DeadLetters> {
+        let mut to: Vec<DeadLetters> = (0..count).map(|_| DeadLetters::default()).collect();
+        for letters in from {
+            to[0].dropped += letters.dropped;
+            for (_, (id, letter)) in letters.kept {
+                to[place(Slot::of(&letter.key))].keep(id, letter);
+            }
+        }
+        to
     }
 
     /// Letters that can be read.

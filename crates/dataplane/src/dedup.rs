@@ -250,6 +250,28 @@ impl DedupTable {
         within.into_iter().flatten().chain(rest)
     }
 
+    /// Divides what some shards remember among `count` others; `place` says which of them has a slot.
+    pub(crate) fn reshard(
+        from: Vec<DedupTable>,
+        count: usize,
+        place: impl Fn(Slot) -> usize,
+    ) -> Vec<DedupTable> {
+        let mut to: Vec<DedupTable> = (0..count).map(|_| DedupTable::default()).collect();
+        for table in from {
+            for (key, client) in table.clients {
+                let table = &mut to[place(key.0)];
+                table.bytes += client.entries().map(bytes).sum::<usize>();
+                table.clients.insert(key, client);
+            }
+            for Reverse(place_in_order) in table.order {
+                to[place(place_in_order.2)]
+                    .order
+                    .push(Reverse(place_in_order));
+            }
+        }
+        to
+    }
+
     /// About what is remembered takes, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes

@@ -1,6 +1,8 @@
 //! All channel ends of a worker. A table that follows from the plan gives the place of each. An end is
 //! touched only when something happened on it: a message, an acknowledgement, a timer.
 
+mod reroute;
+
 use crate::app::{App, ReplicaId};
 use crate::ends::{EndId, Table, forget};
 use crate::limits::*;
@@ -315,46 +317,6 @@ impl Links {
             end.receiver.complete(delivery.taken);
             self.ack_within(now, timers, delivery.end, delay);
         }
-    }
-
-    /// Points the sending ends of an application to where their receivers are now, and brings the
-    /// tables to its present shape.
-    pub(crate) fn reroute(&mut self, app: &App) {
-        let id = app.plan.id;
-        self.drop_senders(|l| l.app == id && app.sending_cell(&l.ends).is_none());
-        self.drop_receivers(|l| l.app == id && app.receiving_cell(&l.ends).is_none());
-        let mut moved = Vec::new();
-        let mut table = Table::default();
-        for (at, end) in self.senders.iter_mut() {
-            if !is_of_app(&end.link, id) {
-                continue;
-            }
-            if let Some(cell) = app.sending_cell(&end.link.ends) {
-                table.set(cell, EndId::new(at));
-            }
-            if let Some(route) = app.route_of(&end.link.ends)
-                && (end.to, end.link.to_incarnation) != (route.primary, route.incarnation)
-            {
-                end.to = route.primary;
-                end.link.to_incarnation = route.incarnation;
-                end.sender.restart(end.sender.next_epoch());
-            }
-            // The node may be a new peer.
-            moved.push(EndId::new(at));
-        }
-        self.sender_tables.insert(id, table);
-        for end in moved {
-            self.list(end);
-        }
-        let mut table = Table::default();
-        for (at, end) in &self.receivers {
-            if is_of_app(&end.link, id)
-                && let Some(cell) = app.receiving_cell(&end.link.ends)
-            {
-                table.set(cell, EndId::new(at));
-            }
-        }
-        self.receiver_tables.insert(id, table);
     }
 
     /// Drops sending ends.

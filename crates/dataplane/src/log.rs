@@ -8,8 +8,9 @@ use crate::history::History;
 use crate::links::Delivery;
 use crate::timer_table::TimerTable;
 use e3_collections::{CollectionSpec, State};
-use e3_model::{Bytes, Nanos, Timestamp};
-use e3_wire::entry::Entry;
+use e3_model::reshard::Split;
+use e3_model::{Bytes, Nanos, ShardId, Slot, Timestamp};
+use e3_wire::entry::{Entry, Reign};
 use e3_wire::message::Message;
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -62,6 +63,50 @@ impl Log {
             timers: TimerTable::default(),
             history: History::default(),
         }
+    }
+
+    /// The logs of the shards that are made of one shard, or of several beginning with it. None of
+    /// `from` has anything to send. Every copy comes to the same, and this division is what copies
+    /// have in common: the first reign of their logs.
+    pub(crate) fn reshard(from: Vec<Log>, split: Split, first: ShardId, era: u32) -> Vec<Log> {
+        let children = split.children(first);
+        let count = children.len();
+        let place = |slot: Slot| usize::from(slot.shard(split.after).0 - children.start);
+        let op = from.iter().map(|log| log.op).max().unwrap_or_default();
+        let now = from.iter().map(|log| log.now).max().unwrap_or_default();
+        let since = from.iter().map(|log| log.since).max().unwrap_or_default();
+        let (mut states, mut tables) = (Vec::new(), Vec::new());
+        let (mut letters, mut timers) = (Vec::new(), Vec::new());
+        for log in from {
+            states.push(log.state.replace(State::new(&[])));
+            if !deliberate::is(Fault::ReshardedWithoutHandled) {
+                tables.push(log.dedup);
+            }
+            letters.push(log.dead_letters);
+            timers.push(log.timers);
+        }
+        let states = State::reshard(states, count, |slot| place(Slot(slot)));
+        let tables = DedupTable::reshard(tables, count, place);
+        let letters = DeadLetters::reshard(letters, count, place);
+        let timers = TimerTable::reshard(timers, count, place);
+        let first = Reign {
+            view: era,
+            first_op: 1,
+        };
+        let parts = states.into_iter().zip(tables).zip(letters).zip(timers);
+        let log = |(((state, dedup), dead_letters), timers)| Log {
+            state: Rc::new(RefCell::new(state)),
+            dedup,
+            op,
+            now,
+            since,
+            released: op,
+            outbox: VecDeque::new(),
+            dead_letters,
+            timers,
+            history: History::new(vec![first]),
+        };
+        parts.map(log).collect()
     }
 
     /// The time of the shard, on a node whose clock says `now`.

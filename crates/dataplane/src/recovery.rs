@@ -6,7 +6,8 @@
 use crate::backup::{Backup, Checks, Taken};
 use crate::journal::Position;
 use crate::log::Log;
-use e3_model::ShardKey;
+use e3_model::reshard::Split;
+use e3_model::{ShardId, ShardKey};
 use e3_wire::WireError;
 use e3_wire::entry::Replicated;
 use e3_wire::journal::{Origin, Record, Step};
@@ -110,9 +111,54 @@ impl Recovery {
                 });
             }
         }
-        let known = self.shards.entry(key).or_default();
-        let applied = known.apply(at, step);
+        let applied = match step {
+            Step::Reshard(split, era) => self.reshard(key, split, era),
+            step => self.shards.entry(key).or_default().apply(at, step),
+        };
         applied.map_err(|what| RecoveryError::Sequence { number, key, what })
+    }
+
+    /// The copies of one shard, or of several beginning with it, become those of the shards after a
+    /// change of their number.
+    fn reshard(&mut self, key: ShardKey, split: Split, era: u32) -> Result<(), &'static str> {
+        let children = split.children(key.shard);
+        let parents = split.parents(ShardId(children.start));
+        let of = |shard| ShardKey {
+            shard: ShardId(shard),
+            ..key
+        };
+        let known = parents.map(|shard| self.shards.remove(&of(shard))?.copy);
+        let copies: Option<Vec<Copy>> = known.collect();
+        let Some(copies) = copies else {
+            // Trimmed, since later checkpoints replace what is made of it.
+            children.for_each(|shard| drop(self.shards.remove(&of(shard))));
+            return Ok(());
+        };
+        let bases = copies.iter().map(|copy| copy.base);
+        let base = bases.min().ok_or("it is made of no shard")?;
+        let mut origin = copies[0].origin.clone();
+        origin.era = era;
+        let logs = Log::reshard(
+            copies.into_iter().map(|c| c.log).collect(),
+            split,
+            key.shard,
+            era,
+        );
+        for (shard, log) in children.zip(logs) {
+            origin.since = log.since;
+            let copy = Copy {
+                origin: origin.clone(),
+                base,
+                log,
+                backup: Backup::default(),
+            };
+            let known = Known {
+                copy: Some(copy),
+                checkpoint: None,
+            };
+            self.shards.insert(of(shard), known);
+        }
+        Ok(())
     }
 
     /// The cluster that the copies are of, if there are any.
@@ -166,6 +212,7 @@ impl Known {
                 }
             }
             Step::Drop => *self = Known::default(),
+            Step::Reshard(..) => return Err("a change of the number of shards is of several"),
         }
         Ok(())
     }

@@ -62,6 +62,21 @@ impl Replica {
         }
     }
 
+    /// An up-to-date replica with the log of the shards that its shard was made of.
+    pub(crate) fn of_shards_before(
+        key: ShardKey,
+        plan: &ShardPlan,
+        counts: Counts,
+        log: Log,
+        former: BTreeSet<NodeId>,
+    ) -> Replica {
+        let mut replica = Replica::new(key, plan, counts, &[]);
+        replica.shard.log = log;
+        replica.role = RoleState::Backup(Backup::default());
+        replica.former.extend(former);
+        replica
+    }
+
     /// Takes a log that was on disk.
     pub(crate) fn recover(&mut self, log: Log) {
         self.shard.log = log;
@@ -117,6 +132,11 @@ impl Replica {
             RoleState::Primary(_) => false,
             RoleState::Backup(backup) | RoleState::Joining(backup) => backup.has_incoming(),
         }
+    }
+
+    /// Every primary of the shard since this replica is here.
+    pub(crate) fn former(&self) -> impl Iterator<Item = NodeId> {
+        self.former.iter().copied()
     }
 
     /// Nodes that may still serve the shard by a lease of this node.
@@ -206,7 +226,10 @@ impl Replica {
                 incarnation: self.shard.incarnation,
             });
         }
-        if primary.frozen && primary.is_at_rest(log) && primary.streams.all_have(log.op) {
+        let is_quiet =
+            !plan.quiet || log.outbox.is_empty() || deliberate::is(Fault::ReshardedEarly);
+        if primary.frozen && is_quiet && primary.is_at_rest(log) && primary.streams.all_have(log.op)
+        {
             events.push(NodeEvent::Frozen {
                 key: *key,
                 view: plan.view,

@@ -155,6 +155,21 @@ impl TimerTable {
         self.insert(place, pending);
     }
 
+    /// Divides the timers of some shards among `count` others; `to` says which of them has a slot.
+    pub(crate) fn reshard(
+        from: Vec<TimerTable>,
+        count: usize,
+        to: impl Fn(Slot) -> usize,
+    ) -> Vec<TimerTable> {
+        let mut tables: Vec<TimerTable> = (0..count).map(|_| TimerTable::default()).collect();
+        for table in from {
+            for (place, pending) in table.timers {
+                tables[to(place.slot)].insert(Place::clone(&place), pending);
+            }
+        }
+        tables
+    }
+
     /// Timers behind this place, in their order.
     pub(crate) fn after(
         &self,

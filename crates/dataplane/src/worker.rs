@@ -11,6 +11,7 @@ mod disk;
 mod frames;
 mod plan;
 mod report;
+mod reshard;
 mod routing;
 
 use crate::app::ReplicaId;

@@ -53,6 +53,7 @@ fn plan() -> NodePlan {
         modules: Vec::new(),
         assets: BTreeMap::new(),
         proven: None,
+        resharded: Vec::new(),
         slowdown: Vec::new(),
         shards: Vec::new(),
     };

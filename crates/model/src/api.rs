@@ -2,8 +2,8 @@
 
 use crate::accelerator::Accelerator;
 pub use crate::operate::{
-    DrainRequest, DrainResponse, RollbackRequest, RollbackResponse, RollbackView, ScaleRequest,
-    ScaleResponse, UndrainedView,
+    DrainRequest, DrainResponse, ReshardRequest, ReshardResponse, RollbackRequest,
+    RollbackResponse, RollbackView, ScaleRequest, ScaleResponse, UndrainedView,
 };
 use crate::plan::{ChannelReport, Role};
 use crate::profile::Provenance;
@@ -227,6 +227,9 @@ pub struct ServiceView {
     pub name: String,
     /// Shards.
     pub shards: u16,
+    /// What the number of shards is being changed to.
+    #[serde(default)]
+    pub shards_wanted: Option<u16>,
     /// Copies of each shard.
     pub replicas: u16,
     /// What the manifest says of that, if the service was scaled since.

@@ -16,6 +16,7 @@ pub mod limits;
 mod operate;
 pub mod plan;
 pub mod profile;
+pub mod reshard;
 pub mod status;
 mod time;
 pub mod timer;

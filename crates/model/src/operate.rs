@@ -77,6 +77,30 @@ pub struct ScaleResponse {
     pub replicas_in_manifest: u16,
 }
 
+/// `POST /v1/reshard`.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ReshardRequest {
+    /// `app/service`.
+    pub service: String,
+    /// Shards: a multiple or a divisor of what the service has.
+    pub shards: u16,
+}
+
+/// Answer to `POST /v1/reshard`. The shards change as soon as all copies are in place.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ReshardResponse {
+    /// `app/service`.
+    pub service: String,
+    /// What was asked for.
+    pub shards: u16,
+    /// Shards before.
+    pub shards_before: u16,
+    /// False if the service has so many already.
+    pub changed: bool,
+}
+
 /// `POST /v1/rollback`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]

@@ -6,6 +6,7 @@
 use crate::accelerator::{Accelerator, Accelerators};
 use crate::application::Application;
 use crate::ids::{Address, AppId, NodeId, ServiceId, ShardId, ShardKey};
+use crate::reshard::Resharded;
 use crate::status::DropReason;
 use crate::topology::NodeKind;
 use crate::units::{Bytes, Nanos};
@@ -67,6 +68,9 @@ pub struct AppPlan {
     pub slowdown: Vec<BTreeMap<NodeKind, f64>>,
     /// Every shard of every service, in order.
     pub shards: Vec<ShardPlan>,
+    /// By service whose number of shards has changed: how it changed last.
+    #[serde(default)]
+    pub resharded: Vec<Resharded>,
 }
 
 /// One version of an application.
@@ -111,6 +115,9 @@ pub struct ShardPlan {
     pub fenced: bool,
     /// The primary must stop handling, bring every backup up to date, and confirm it.
     pub frozen: bool,
+    /// The frozen primary confirms it only when its outputs are durable at their receivers too.
+    #[serde(default)]
+    pub quiet: bool,
     /// The view in which the shard last began empty: copies of before then are none of its state.
     /// Later than `incarnation` while no node has room for it, so that nobody serves it.
     #[serde(default)]
@@ -180,6 +187,35 @@ impl AppPlan {
             app: self.id,
             service: shard.service,
             shard: shard.shard,
+        }
+    }
+
+    /// Whether a node's disk holds a copy of a shard, or those of all shards that it was made of.
+    pub fn is_held(&self, hello: &NodeHello, shard: &ShardPlan) -> bool {
+        let made_of = self.made_of(shard);
+        hello.holds(self.key(shard), shard.era)
+            || made_of.is_some_and(|all| all.iter().all(|(key, era)| hello.holds(*key, *era)))
+    }
+
+    /// The shards that a shard was made of since it last began empty, each with its era; none if it
+    /// began so.
+    pub fn made_of(&self, shard: &ShardPlan) -> Option<Vec<(ShardKey, u32)>> {
+        let mut changes = self.resharded.iter();
+        let change = changes.find(|r| (r.service, r.era) == (shard.service, shard.era))?;
+        let parents = change.split.parents(shard.shard);
+        let made_of = parents.map(|parent| {
+            let key = self.key_of(shard.service, parent);
+            Some((key, *change.eras.get(usize::from(parent))?))
+        });
+        made_of.collect()
+    }
+
+    /// The key of a shard of this application.
+    pub fn key_of(&self, service: ServiceId, shard: u16) -> ShardKey {
+        ShardKey {
+            app: self.id,
+            service,
+            shard: ShardId(shard),
         }
     }
 

@@ -39,6 +39,7 @@ struct Tally {
     requests_min: Option<u64>,
     simulated_s_min: Option<u64>,
     forfeited: u64,
+    resharded: u64,
     restored_logs: u64,
     recovery_ms_max: (u64, u64),
     pairs: BTreeMap<(&'static str, &'static str), u64>,
@@ -188,6 +189,7 @@ impl Tally {
         self.requests_min = least(self.requests_min, summary.requests);
         self.simulated_s_min = least(self.simulated_s_min, summary.simulated.as_secs());
         self.forfeited += summary.forfeited as u64;
+        self.resharded += summary.resharded;
         self.restored_logs += summary.restored_logs;
         let recovery_ms = summary.recovered_after.as_millis();
         self.recovery_ms_max = self.recovery_ms_max.max((recovery_ms, seed));
@@ -223,8 +225,8 @@ fn report(
         tally.recovery_ms_max.1,
     );
     println!(
-        "{} shards lost their last copy to the script; {} logs of the controller lacked decisions and were restored",
-        tally.forfeited, tally.restored_logs
+        "{} shards lost their last copy to the script; {} services changed their number of shards; {} logs of the controller lacked decisions and were restored",
+        tally.forfeited, tally.resharded, tally.restored_logs
     );
     println!("{ran} seeds in {} s: {per_min} a minute", spent.as_secs());
     for (seed, failure) in &tally.failures {

@@ -2,7 +2,7 @@
 //! from the scenario alone and knows nothing of identities, logs or views.
 
 use crate::scenario::{Place, Scenario, app_id};
-use e3_model::{AppId, Nanos, ShardId, ShardKey, Slot, Timestamp};
+use e3_model::{AppId, Application, Nanos, ShardId, ShardKey, Slot, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The effects that were observed while a scenario runs.
@@ -12,8 +12,9 @@ pub struct Ledger {
     pub violations: Vec<String>,
     /// The true time.
     pub now: Timestamp,
-    /// Shards whose last copy the scenario destroyed, with the time of the last such loss.
-    pub forfeited: BTreeMap<ShardKey, Timestamp>,
+    /// Shards whose last copy the scenario destroyed, each with the number of its service's shards
+    /// then, and the time of the last such loss.
+    pub forfeited: BTreeMap<(ShardKey, u16), Timestamp>,
     /// Shards whose state was given up, with the view in which they began empty.
     given_up: BTreeMap<ShardKey, u32>,
     /// By replicated shard: the latest incarnation that has run a handler, and where.
@@ -66,21 +67,29 @@ impl Ledger {
         }
     }
 
-    /// Records that the scenario destroys the last copy of a shard.
-    pub fn on_forfeited(&mut self, shard: ShardKey, now: Timestamp) {
-        self.forfeited.insert(shard, now);
+    /// Records that the scenario destroys the last copy of a shard, one of so many.
+    pub fn on_forfeited(&mut self, shard: ShardKey, of: u16, now: Timestamp) {
+        self.forfeited.insert((shard, of), now);
     }
 
     /// Records that an operator gave up the state of a shard, which begins empty in this view. Former
     /// primaries may continue until they learn of it.
-    pub fn on_given_up(&mut self, shard: ShardKey, era: u32, now: Timestamp) {
-        self.on_forfeited(shard, now);
+    pub fn on_given_up(&mut self, shard: ShardKey, of: u16, era: u32, now: Timestamp) {
+        self.on_forfeited(shard, of, now);
         self.given_up.insert(shard, era);
     }
 
-    /// Whether the effect at this shard of a request sent at `sent` may have been lost.
-    pub fn is_forfeited(&self, shard: ShardKey, sent: Timestamp) -> bool {
-        self.forfeited.get(&shard).is_some_and(|at| sent <= *at)
+    /// Whether the effect at this shard, one of so many, of a request sent at `sent` may have been
+    /// lost.
+    pub fn is_forfeited(&self, shard: ShardKey, of: u16, sent: Timestamp) -> bool {
+        let mut forfeited = self.forfeited.iter();
+        forfeited.any(|((lost, lost_of), at)| {
+            let is_service = (lost.app, lost.service) == (shard.app, shard.service);
+            let (one, other) = (u32::from(shard.shard.0), u32::from(lost.shard.0));
+            let (of, lost_of) = (u32::from(of), u32::from(*lost_of));
+            let have_slots = one * lost_of < (other + 1) * of && other * of < (one + 1) * lost_of;
+            is_service && have_slots && sent <= *at
+        })
     }
 }
 
@@ -90,6 +99,7 @@ pub struct Reach {
     app: AppId,
     /// The stateful ones.
     pub places: Vec<Place>,
+    /// By service.
     shards: Vec<u16>,
     /// Paths of places to which a service on the way draws the key.
     drawn: BTreeSet<Vec<u8>>,
@@ -98,8 +108,8 @@ pub struct Reach {
 }
 
 impl Reach {
-    /// The places of the application at this index.
-    pub fn new(scenario: &Scenario, at: usize) -> Reach {
+    /// The places of the application at this index, as it runs.
+    pub fn new(scenario: &Scenario, at: usize, running: &Application) -> Reach {
         let shape = &scenario.apps[at];
         let all = shape.places();
         let fails = |place: &Place| shape.services[usize::from(place.service.0)].fails_permille > 0;
@@ -116,8 +126,13 @@ impl Reach {
             can_fail: places.iter().map(|p| any_on_way(p, &fails)).collect(),
             drawn: drawn.map(|p| p.path.clone()).collect(),
             places,
-            shards: shape.services.iter().map(|s| s.shards).collect(),
+            shards: running.spec.services.iter().map(|s| s.shards).collect(),
         }
+    }
+
+    /// How many shards the service of a shard has.
+    pub fn shards_of(&self, shard: ShardKey) -> u16 {
+        self.shards[usize::from(shard.service.0)]
     }
 
     /// The shards that may have the effect at a place of a request with this key; one, unless a

@@ -74,6 +74,8 @@ pub struct Summary {
     pub pairs: BTreeSet<(&'static str, &'static str)>,
     /// Shards whose last copy the scenario destroyed.
     pub forfeited: usize,
+    /// Services whose number of shards changed.
+    pub resharded: u64,
     /// Logs that lacked decisions, and were restored from a copy.
     pub restored_logs: u64,
     /// The time from healing until every request had its outcome.
@@ -400,6 +402,9 @@ impl<'a> Run<'a> {
             trace: self.cluster.trace,
             pairs,
             forfeited: self.cluster.ledger.forfeited.len(),
+            resharded: (self.controller.control.apps.values())
+                .map(|app| app.plan.resharded.len() as u64)
+                .sum(),
             restored_logs: self.controller.restored_logs,
             recovered_after,
         }

@@ -267,6 +267,8 @@ pub enum Fault {
     Move(u64),
     /// A replica moves, and a node of its shard is killed meanwhile.
     MoveAndKill(u64),
+    /// The number of shards of a service changes; the number chooses which, and to what.
+    Reshard(u64),
     /// Another version of an application is deployed.
     Update(usize),
     /// A node is drained, and taken back into service at the end.
@@ -316,6 +318,7 @@ impl Fault {
             Fault::ReportsLost => "reportsLost",
             Fault::ReportsLate => "reportsLate",
             Fault::Move(_) => "move",
+            Fault::Reshard(_) => "reshard",
             Fault::MoveAndKill(_) => "moveAndKill",
             Fault::Update(_) => "update",
             Fault::Drain(_) => "drain",

@@ -7,6 +7,7 @@ use crate::codec::{Reader, WireError, Write};
 use crate::limits::{BODY_LEN_MAX, COLLECTIONS_MAX, JOURNAL_VERSION};
 use e3_model::application::{Collection, CollectionKind};
 use e3_model::limits::NAME_LEN_MAX;
+use e3_model::reshard::Split;
 use e3_model::{AppId, Nanos, ServiceId, ShardId, ShardKey, Timestamp};
 
 /// One record.
@@ -33,6 +34,9 @@ pub enum Step {
     Reign(u32),
     /// The copy was dropped.
     Drop,
+    /// The copy, and those of the shards that it is merged with, became copies of the shards after a
+    /// change of their number, in this era.
+    Reshard(Split, u32),
 }
 
 /// What a copy is of.
@@ -58,6 +62,13 @@ impl Record {
             Step::Item(item) => Record::encode_item(self.key, item),
             Step::Reign(view) => Record::encode_bytes(self.key, 5, &view.to_le_bytes()),
             Step::Drop => Record::encode_bytes(self.key, 6, &[]),
+            Step::Reshard(Split { before, after }, era) => {
+                let mut out = Vec::new();
+                out.put_u16(*before);
+                out.put_u16(*after);
+                out.put_u32(*era);
+                Record::encode_bytes(self.key, 7, &out)
+            }
         }
     }
 
@@ -100,6 +111,20 @@ impl Record {
             4 => Step::Item(rest(r)?),
             5 => Step::Reign(r.u32()?),
             6 => Step::Drop,
+            7 => {
+                let (before, after) = (r.u16()?, r.u16()?);
+                let split = Split::new(before, after).ok_or(WireError::Unknown {
+                    what: "number of shards",
+                    value: after.into(),
+                })?;
+                if key.shard.0 >= before {
+                    return Err(WireError::Unknown {
+                        what: "shard",
+                        value: key.shard.0.into(),
+                    });
+                }
+                Step::Reshard(split, r.u32()?)
+            }
             other => {
                 return Err(WireError::Unknown {
                     what: "kind of a journal's record",

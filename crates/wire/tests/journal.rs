@@ -1,6 +1,7 @@
 //! Records of a journal are read back as they were written; anything else is an error.
 
 use e3_model::application::{Collection, CollectionKind};
+use e3_model::reshard::Split;
 use e3_model::{AppId, Nanos, ServiceId, ShardId, ShardKey, Timestamp};
 use e3_testkit::{Random, seeds};
 use e3_wire::WireError;
@@ -36,6 +37,7 @@ fn records() -> Vec<Record> {
         Step::Item(vec![2; 300]),
         Step::Reign(5),
         Step::Drop,
+        Step::Reshard(Split::new(3, 12).unwrap(), 9),
     ];
     steps.map(|step| Record { key: KEY, step }).into()
 }

@@ -9,8 +9,8 @@ use e3_model::Token;
 use e3_model::api::{
     AppView, ChannelView, ClusterView, DeployRequest, DeployResponse, DrainRequest, DrainResponse,
     EndpointsView, ErrorView, ExitedRequest, ExitedResponse, ForgetRequest, ForgetResponse,
-    InstanceView, MigrateRequest, MigrateResponse, NodeView, RollbackRequest, RollbackResponse,
-    ScaleRequest, ScaleResponse,
+    InstanceView, MigrateRequest, MigrateResponse, NodeView, ReshardRequest, ReshardResponse,
+    RollbackRequest, RollbackResponse, ScaleRequest, ScaleResponse,
 };
 use serde::de::DeserializeOwned;
 use std::time::Duration;
@@ -169,6 +169,12 @@ impl Client {
     /// `POST /v1/scale`.
     pub fn scale(&self, request: &ScaleRequest) -> Result<ScaleResponse, Failure> {
         let post = self.http.post(self.path("/v1/scale"));
+        self.answer(self.authorized(post).send_json(request))
+    }
+
+    /// `POST /v1/reshard`.
+    pub fn reshard(&self, request: &ReshardRequest) -> Result<ReshardResponse, Failure> {
+        let post = self.http.post(self.path("/v1/reshard"));
         self.answer(self.authorized(post).send_json(request))
     }
 

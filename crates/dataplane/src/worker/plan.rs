@@ -63,6 +63,7 @@ impl Worker {
         let Some(mut app) = App::new(plan.clone()) else {
             return self.drop_for(DropReason::Plan);
         };
+        let made = self.reshard(&app.plan);
         for id in self.replicas_of(plan.id) {
             let hosted = self.replicas.get(id.at());
             match hosted.map(|h| h.replica.shard.key) {
@@ -70,8 +71,11 @@ impl Worker {
                 _ => self.drop_replica(id),
             }
         }
-        self.links.reroute(&app);
+        self.links.reroute(self.world.apps.get(&plan.id), &app);
         let before = self.world.apps.insert(plan.id, app);
+        for replica in made {
+            self.host(replica);
+        }
         for shard in &plan.shards {
             self.apply_shard(plan.key(shard), shard);
         }
@@ -177,19 +181,25 @@ impl Worker {
             self.put_on_disk(&mut replica);
         }
         replica.follow(shard, role);
-        let Some(app) = self.world.apps.get_mut(&key.app) else {
-            return;
-        };
+        let id = self.host(replica);
+        if role == Role::Primary {
+            self.promote(id, shard);
+        }
+    }
+
+    /// Gives a replica its place.
+    fn host(&mut self, replica: Replica) -> ReplicaId {
+        let key = replica.shard.key;
         let id = ReplicaId::new(self.replicas.insert(Hosted {
             replica,
             inputs: VecDeque::new(),
             is_ready: false,
             has_released: false,
         }));
-        app.set_replica(key, Some(id));
-        if role == Role::Primary {
-            self.promote(id, shard);
+        if let Some(app) = self.world.apps.get_mut(&key.app) {
+            app.set_replica(key, Some(id));
         }
+        id
     }
 
     /// Makes a replica the primary.
@@ -246,15 +256,21 @@ impl Worker {
     }
 
     fn drop_replica(&mut self, id: ReplicaId) {
-        let Some(Hosted { replica, .. }) = self.replicas.try_remove(id.at()) else {
-            return;
-        };
-        self.drop_from_disk(&replica);
+        if let Some(replica) = self.take_replica(id) {
+            self.drop_from_disk(&replica);
+            let state = replica.shard.log.state;
+            self.outputs.push_back(Output::Discard { state });
+        }
+    }
+
+    /// Takes a replica out of its place. What is on disk of it stays there.
+    pub(super) fn take_replica(&mut self, id: ReplicaId) -> Option<Replica> {
+        let Hosted { mut replica, .. } = self.replicas.try_remove(id.at())?;
         let is_primary = replica.role() == Role::Primary;
         let key = replica.shard.key;
         let counts = Counts {
             last_failure: None,
-            ..replica.shard.counts
+            ..std::mem::take(&mut replica.shard.counts)
         };
         if counts != Counts::default() {
             self.past.insert(key, counts);
@@ -268,8 +284,7 @@ impl Worker {
         if is_primary {
             self.outputs.push_back(Output::Stop { key });
         }
-        let state = replica.shard.log.state.clone();
-        self.outputs.push_back(Output::Discard { state });
+        Some(replica)
     }
 
     /// Drops all channel ends of a replica.

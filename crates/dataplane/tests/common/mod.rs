@@ -169,6 +169,7 @@ impl Cluster {
                     predecessor: None,
                     fenced: false,
                     frozen: false,
+                    quiet: false,
                     era: 1,
                     filled: false,
                 }
@@ -181,6 +182,7 @@ impl Cluster {
             modules: Vec::new(),
             assets: BTreeMap::new(),
             proven: None,
+            resharded: Vec::new(),
             slowdown: Vec::new(),
             app: app.into(),
         };

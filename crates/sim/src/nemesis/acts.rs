@@ -4,10 +4,10 @@ use super::Run;
 use super::controller::Mail;
 use crate::network::Party;
 use crate::scenario::known::NODES_TO_TELL_CLOCKS;
-use crate::scenario::{Act, Fault, Wire};
+use crate::scenario::{Act, Fault, Wire, app_id};
 use e3_control::Command;
-use e3_model::plan::ShardPlan;
-use e3_model::{Nanos, NodeId, ShardKey, Timestamp};
+use e3_model::plan::{AppPlan, ShardPlan};
+use e3_model::{AppId, Nanos, NodeId, ServiceId, ShardKey, Timestamp};
 
 /// How late the supervisor notices the end of a process.
 const EXIT_NS_MAX: u64 = 20_000_000;
@@ -15,6 +15,8 @@ const EXIT_NS_MAX: u64 = 20_000_000;
 const MOVE_MS_MAX: u64 = 120;
 /// How long a process that restarts is away.
 const AWAY_MS_MAX: u64 = 50;
+/// Most shards that the number of a service's shards is changed to.
+const SHARDS_MAX: u16 = 12;
 /// How long after a way was cut the node is killed: while it may commit, or has just lost its leases.
 const CUT_MS_MAX: u64 = 300;
 
@@ -79,6 +81,7 @@ impl Run<'_> {
             Fault::Update(app) => self.update(*app),
             Fault::Scale(choice) => self.scale(*choice),
             Fault::Rollback(app) => self.rollback(*app),
+            Fault::Reshard(choice) => self.reshard(*choice),
             fault => {
                 for (from, to) in self.cuts_of(fault) {
                     self.cluster.cuts.cut(from, to);
@@ -162,6 +165,7 @@ impl Run<'_> {
             | Fault::Damage(_)
             | Fault::Drift(..)
             | Fault::Move(_)
+            | Fault::Reshard(_)
             | Fault::Update(_)
             | Fault::Drain(_)
             | Fault::Scale(_)
@@ -280,7 +284,9 @@ impl Run<'_> {
             return Vec::new();
         }
         for key in lost {
-            self.cluster.ledger.on_forfeited(key, self.cluster.now);
+            let app = &self.controller.decided().apps[&key.app];
+            let of = app.plan.app.service(key.service).shards;
+            self.cluster.ledger.on_forfeited(key, of, self.cluster.now);
         }
         let mut killed = Vec::new();
         for node in nodes {
@@ -340,10 +346,14 @@ impl Run<'_> {
     /// The shards with state in memory only whose last complete copies are on these nodes.
     fn last_copies(&self, nodes: &[u16]) -> Vec<ShardKey> {
         let control = self.controller.decided();
-        let holds = |node: &NodeId, key: ShardKey| {
+        let holds = |node: &NodeId, plan: &AppPlan, shard: &ShardPlan| {
             let member = control.members.get(node);
+            // What the shard was made of, if the node has not made it yet.
+            let made_of = plan.made_of(shard).unwrap_or_default().into_iter();
+            let mut all = made_of.map(|(key, _)| key);
             member.is_some_and(|m| self.cluster.incarnation(node.0) == Some(m.incarnation))
-                && self.cluster.state(node.0, key).is_some()
+                && (self.cluster.state(node.0, plan.key(shard)).is_some()
+                    || all.len() > 0 && all.all(|key| self.cluster.state(node.0, key).is_some()))
         };
         let mut last = Vec::new();
         for app in control.apps.values() {
@@ -351,7 +361,7 @@ impl Run<'_> {
                 let key = app.plan.key(shard);
                 let copies = |s: &ShardPlan| -> Vec<NodeId> {
                     let all = [s.primary].into_iter().chain(s.backups.iter().copied());
-                    all.filter(|n| holds(n, key)).collect()
+                    all.filter(|n| holds(n, &app.plan, s)).collect()
                 };
                 let copies = copies(shard);
                 let service = app.plan.app.service(shard.service);
@@ -400,13 +410,50 @@ impl Run<'_> {
         None
     }
 
+    /// Changes the number of shards of a service.
+    fn reshard(&mut self, choice: u64) {
+        let mut random = e3_random::Random::new(choice);
+        let now = self.cluster.now;
+        for _ in 0..8 {
+            let apps: Vec<AppId> = self.controller.control.apps.keys().copied().collect();
+            let Some(app) = (!apps.is_empty()).then(|| *random.pick(&apps)) else {
+                return;
+            };
+            let services = &self.controller.control.apps[&app].plan.app.spec.services;
+            let service = random.index(services.len());
+            let before = services[service].shards;
+            let times = 2 + random.below(2) as u16;
+            let shards = match random.one_in(2) {
+                true => before * times,
+                false => before / times,
+            };
+            let command = Command::Reshard {
+                app,
+                service: ServiceId(service as u16),
+                shards,
+            };
+            if shards <= SHARDS_MAX && self.controller.execute(now, &command).is_some() {
+                return;
+            }
+        }
+    }
+
     /// Deploys another version of an application.
     pub(super) fn update(&mut self, app: usize) {
         let now = self.cluster.now;
         let latency_ms = 51 + now.0 / 1_000_000 % 10_000;
         if let Some(shape) = self.scenario.apps.get(app) {
-            self.controller
-                .deploy(now, shape.application(app, latency_ms));
+            let mut manifest = shape.application(app, latency_ms);
+            let running = self.controller.control.apps.get(&app_id(app));
+            for (service, running) in manifest
+                .spec
+                .services
+                .iter_mut()
+                .zip(running.iter().flat_map(|a| &a.plan.app.spec.services))
+            {
+                service.shards = running.shards;
+            }
+            self.controller.deploy(now, manifest);
         }
     }
 }

@@ -42,11 +42,15 @@ impl Run<'_> {
         let servers = self.scenario.servers.len();
         for app in self.controller.control.apps.values() {
             for shard in &app.plan.shards {
+                let is_resharding = app.resharding.as_ref();
+                let is_resharding = is_resharding.is_some_and(|r| r.service == shard.service);
                 let service = app.plan.app.service(shard.service);
                 let wanted = usize::from(service.replicas).min(servers);
                 let is_settled = shard.joining.is_empty() && shard.leaving.is_empty();
                 let is_whole = is_settled && !shard.frozen && !app.is_orphan(shard);
-                if service.stateful && (1 + shard.backups.len() < wanted || !is_whole) {
+                if is_resharding
+                    || service.stateful && (1 + shard.backups.len() < wanted || !is_whole)
+                {
                     return Some((app.plan.key(shard), shard.clone()));
                 }
             }
@@ -194,7 +198,10 @@ impl Run<'_> {
         let mut on_way = on_way.filter(|p| place.path.starts_with(&p.path));
         on_way.any(|p| {
             let mut shards = reach.shards(p, &request.key).into_iter();
-            shards.any(|shard| self.cluster.ledger.is_forfeited(shard, request.sent))
+            shards.any(|shard| {
+                let of = reach.shards_of(shard);
+                self.cluster.ledger.is_forfeited(shard, of, request.sent)
+            })
         })
     }
 
@@ -206,14 +213,22 @@ impl Run<'_> {
         let mut witnessed: BTreeMap<ShardKey, usize> = BTreeMap::new();
         let mut wrong = Vec::new();
         let reaches: Vec<Reach> = (0..self.scenario.apps.len())
-            .map(|at| Reach::new(self.scenario, at))
+            .map(|at| {
+                let running = &self.controller.control.apps[&app_id(at)].plan.app;
+                Reach::new(self.scenario, at, running)
+            })
             .collect();
         for client in &self.cluster.clients {
             let app = self.app_of(client);
             let at = usize::from(app.0) - 1;
             let (reach, shape) = (&reaches[at], &self.scenario.apps[at]);
             // A shard that begins empty no longer knows what it answered.
-            let keeps_answers = !self.cluster.ledger.forfeited.keys().any(|k| k.app == app);
+            let keeps_answers = !self
+                .cluster
+                .ledger
+                .forfeited
+                .keys()
+                .any(|(k, _)| k.app == app);
             let is_certain = is_linear(shape) && keeps_answers && !may_contradict(shape);
             if client.contradictions > 0 && is_certain {
                 wrong.push(format!(

@@ -5,7 +5,7 @@
 use super::agents::{Agents, Answer};
 use crate::cluster::{CLUSTER, Cluster};
 use crate::disk::SimDisk;
-use e3_control::limits::PROGRESS_TIMEOUT;
+use e3_control::limits::{PROGRESS_TIMEOUT, RESHARD_TIMEOUT};
 use e3_control::{Applied, Command, Control, Membership};
 use e3_model::plan::{NodeEvent, NodeHello};
 use e3_model::timing::{HEARTBEAT_TIMEOUT, SILENCE_CHECK_INTERVAL};
@@ -386,8 +386,13 @@ impl ControllerProcess {
             }
         }
         self.frozen = frozen;
-        let late = |since: Timestamp| now > since + PROGRESS_TIMEOUT;
-        let stuck = self.frozen.iter().filter(|(_, (_, since))| late(*since));
+        let stops = |key: &ShardKey| self.control.apps[&key.app].is_resharding(*key);
+        let timeout = |key: &ShardKey| match stops(key) {
+            true => RESHARD_TIMEOUT,
+            false => PROGRESS_TIMEOUT,
+        };
+        let stuck = self.frozen.iter();
+        let stuck = stuck.filter(|(key, (_, since))| now > *since + timeout(key));
         let stuck: Vec<ShardKey> = stuck.map(|(key, _)| *key).collect();
         for key in stuck {
             self.execute(now, &Command::Cancel { key });

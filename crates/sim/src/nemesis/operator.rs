@@ -23,6 +23,8 @@ pub(super) struct Operator {
 #[derive(Clone, Copy, Debug)]
 struct GivenUp {
     key: ShardKey,
+    /// Shards of its service then.
+    of: u16,
     node: NodeId,
     incarnation: u32,
     /// The first plan that says so.
@@ -131,10 +133,13 @@ impl Run<'_> {
             return;
         }
         let control = &self.controller.control;
-        let era = control.apps[&key.app].shard(key).map_or(0, |s| s.era);
-        self.cluster.ledger.on_given_up(key, era, now);
+        let app = &control.apps[&key.app];
+        let era = app.shard(key).map_or(0, |s| s.era);
+        let of = app.plan.app.service(key.service).shards;
+        self.cluster.ledger.on_given_up(key, of, era, now);
         let given_up = copies.into_iter().map(|(node, incarnation)| GivenUp {
             key,
+            of,
             node,
             incarnation,
             version: control.version,
@@ -146,7 +151,7 @@ impl Run<'_> {
     fn note_given_up(&mut self) {
         let (now, cluster) = (self.cluster.now, &mut self.cluster);
         self.operator.given_up.retain(|copy| {
-            cluster.ledger.on_forfeited(copy.key, now);
+            cluster.ledger.on_forfeited(copy.key, copy.of, now);
             let node = copy.node.0;
             let lives = cluster.incarnation(node) == Some(copy.incarnation);
             let plan = cluster.worker(node).map(|w| w.plan_version());

@@ -249,7 +249,7 @@ fn script(random: &mut Random, scenario: &Scenario) -> Vec<Act> {
     script
 }
 
-const KINDS: u64 = 43;
+const KINDS: u64 = 45;
 /// Least that a wrong clock is off: somewhat more than its peers tolerate.
 const WRONG_MS_MIN: i64 = 2_500;
 /// How much more it may be off.
@@ -309,6 +309,7 @@ fn fault(random: &mut Random, kind: u64, scenario: &Scenario) -> (Fault, u64) {
             true => Fault::Move(random.next_u64()),
             false => Fault::MoveAndKill(random.next_u64()),
         },
+        43 | 44 => Fault::Reshard(random.next_u64()),
         27 => Fault::Update(random.index(scenario.apps.len())),
         28 => Fault::LostWrites,
         29 => Fault::BitRot,

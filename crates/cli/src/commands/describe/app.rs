@@ -94,7 +94,10 @@ fn services(services: &[ServiceView], paint: Paint) -> String {
         let energy = s.energy.as_ref().and_then(|e| e.joules_per_request);
         table.row([
             s.name.clone(),
-            s.shards.to_string(),
+            match s.shards_wanted {
+                Some(wanted) => format!("{}, becomes {wanted}", s.shards),
+                None => s.shards.to_string(),
+            },
             match s.replicas_in_manifest {
                 Some(manifest) => format!("{} (manifest: {manifest})", s.replicas),
                 None => s.replicas.to_string(),

@@ -1,0 +1,156 @@
+//! Splitting and merging the copies of a service's shards on this node, when their number changes.
+//!
+//! Every primary has confirmed that it stopped, that its backups have everything, and that nothing of
+//! it is on its way. So each node with a copy of the shards before makes the same of it, and no state
+//! moves. docs/design/011.
+
+use super::Worker;
+use crate::app::ReplicaId;
+use crate::journal::{Disk, Position};
+use crate::log::Log;
+use crate::replica::Replica;
+use e3_model::plan::{AppPlan, Role, ShardPlan};
+use e3_model::reshard::{Resharded, Split};
+use e3_model::{NodeId, ShardId, ShardKey};
+use e3_wire::journal::{Record, Step};
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+/// What was here of the shards that others are made of.
+#[derive(Default)]
+struct Before {
+    logs: Vec<Log>,
+    former: BTreeSet<NodeId>,
+    /// Where the journal begins that is needed for them, if they are on disk.
+    base: Option<Position>,
+    is_recovered: bool,
+}
+
+impl Worker {
+    /// Takes out the replicas of shards that were split or merged, and gives those that they become.
+    pub(super) fn reshard(&mut self, plan: &AppPlan) -> Vec<Replica> {
+        let mut made = Vec::new();
+        for change in &plan.resharded {
+            for parents in families(change.split) {
+                let children = change.split.children(ShardId(parents.start));
+                let wanted: Vec<&ShardPlan> = plan
+                    .shards
+                    .iter()
+                    .filter(|s| s.service == change.service && children.contains(&s.shard.0))
+                    .filter(|s| self.is_made_here(plan, change, s))
+                    .collect();
+                let keys = parents.map(|shard| plan.key_of(change.service, shard));
+                let keys: Vec<ShardKey> = keys.collect();
+                if !wanted.is_empty() && keys.iter().all(|key| self.has_before(*key, change)) {
+                    self.reshard_family(plan, change, &keys, &wanted, &mut made);
+                }
+            }
+        }
+        made
+    }
+
+    /// Whether this node had complete copies of what the shard was made of, and has none of it yet.
+    fn is_made_here(&self, plan: &AppPlan, change: &Resharded, shard: &ShardPlan) -> bool {
+        let me = self.world.config.node;
+        // Who joined since has nothing; who is to leave now was a backup then.
+        let keeps = matches!(shard.role(me), Some(Role::Primary | Role::Backup))
+            || shard.leaving.contains(&me);
+        let id = self.find(plan.key(shard));
+        let hosted = id.and_then(|id| self.replicas.get(id.at()));
+        keeps && shard.era == change.era && hosted.is_none_or(|h| h.replica.era != change.era)
+    }
+
+    /// The replica of a shard before, or its copy on disk, that the change was made with.
+    fn has_before(&self, key: ShardKey, change: &Resharded) -> bool {
+        let era = change.eras.get(usize::from(key.shard.0)).copied();
+        let hosted = self.find(key).and_then(|id| self.replicas.get(id.at()));
+        let is_complete = |r: &Replica| r.role() != Role::Joining && Some(r.era) == era;
+        let recovered = self.recovered.get(&key);
+        hosted.is_some_and(|h| is_complete(&h.replica))
+            || recovered.is_some_and(|copy| Some(copy.origin.era) == era)
+    }
+
+    /// Makes the shards of one family, whose slots are those of the shards in `keys`.
+    fn reshard_family(
+        &mut self,
+        plan: &AppPlan,
+        change: &Resharded,
+        keys: &[ShardKey],
+        wanted: &[&ShardPlan],
+        made: &mut Vec<Replica>,
+    ) {
+        let mut before = Before::default();
+        for key in keys {
+            self.take_before(*key, &mut before);
+        }
+        let is_on_disk = plan.app.service(change.service).is_on_disk();
+        if is_on_disk {
+            let step = Step::Reshard(change.split, change.era);
+            self.append_record(Record { key: keys[0], step }.encode());
+        }
+        let children = change.split.children(keys[0].shard);
+        let logs = Log::reshard(before.logs, change.split, keys[0].shard, change.era);
+        for (shard, log) in children.map(ShardId).zip(logs) {
+            let key = ShardKey { shard, ..keys[0] };
+            let Some(shard) = wanted.iter().find(|s| s.shard == shard) else {
+                if is_on_disk {
+                    self.append_record(
+                        Record {
+                            key,
+                            step: Step::Drop,
+                        }
+                        .encode(),
+                    );
+                }
+                continue;
+            };
+            let counts = self.past.remove(&key).unwrap_or_default();
+            let former = before.former.clone();
+            let mut replica = Replica::of_shards_before(key, shard, counts, log, former);
+            replica.is_recovered = before.is_recovered;
+            if is_on_disk {
+                let base = before.base.unwrap_or(self.journal.end());
+                let copy = self.journal.next_copy();
+                replica.shard.disk = Some(Disk::new(copy, replica.shard.log.op, base));
+            }
+            made.push(replica);
+        }
+    }
+
+    fn take_before(&mut self, key: ShardKey, before: &mut Before) {
+        let base = match self
+            .find(key)
+            .and_then(|id: ReplicaId| self.take_replica(id))
+        {
+            Some(replica) => {
+                before.former.extend(replica.former());
+                before.is_recovered |= replica.is_recovered;
+                before.logs.push(replica.shard.log);
+                replica.shard.disk.map(|disk| disk.base)
+            }
+            None => self.recovered.remove(&key).map(|copy| {
+                before.is_recovered = true;
+                before.logs.push(copy.log);
+                copy.base
+            }),
+        };
+        before.base = before.base.into_iter().chain(base).min();
+    }
+}
+
+/// The shards before that are split, or merged with each other, in such an order that no shard after
+/// takes the place of one that is needed later: so records of it can be read.
+fn families(split: Split) -> Vec<Range<u16>> {
+    let mut families = Vec::new();
+    let mut first = 0;
+    while first < split.before {
+        let child = split.children(ShardId(first)).start;
+        let parents = split.parents(ShardId(child));
+        first = parents.end;
+        families.push(parents);
+    }
+    if split.after > split.before {
+        families.reverse();
+    }
+    families
+}
