@@ -178,7 +178,8 @@ fn a_version_that_fails_where_the_one_before_did_not_goes_back_by_itself() {
     // Few requests say nothing, and half of them is not most.
     deploy_and_start(&mut s, "b");
     assert_eq!(watch(&mut s, &mut p, 10, &mut seen, (0, 1)), None);
-    assert_eq!(watch(&mut s, &mut p, 100, &mut seen, (5, 4)), None);
+    assert_eq!(watch(&mut s, &mut p, 1, &mut seen, (10, 0)), None);
+    assert_eq!(watch(&mut s, &mut p, 100, &mut seen, (5, 5)), None);
     // The version before failed too.
     deploy_and_start(&mut s, "c");
     assert_eq!(watch(&mut s, &mut p, 100, &mut seen, (0, 10)), None);

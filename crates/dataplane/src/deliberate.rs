@@ -45,8 +45,6 @@ e3_model::deliberate_faults! {
     AckBeforeDisk,
     /// Shards that are made of others forget what those handled.
     ReshardedWithoutHandled,
-    /// Shards are split while outputs are on their way.
-    ReshardedEarly,
     /// The journal is cut off before a checkpoint replaces it.
     JournalTrimmedEarly,
     /// The entry that handles a timer's request does not remove the timer.

@@ -226,8 +226,7 @@ impl Replica {
                 incarnation: self.shard.incarnation,
             });
         }
-        let is_quiet =
-            !plan.quiet || log.outbox.is_empty() || deliberate::is(Fault::ReshardedEarly);
+        let is_quiet = !plan.quiet || log.outbox.is_empty();
         if primary.frozen && is_quiet && primary.is_at_rest(log) && primary.streams.all_have(log.op)
         {
             events.push(NodeEvent::Frozen {

@@ -61,17 +61,17 @@ fn the_format_is_fixed() {
         step: Step::Reign(5),
     }
     .encode();
-    assert_eq!(bytes, [1, 3, 0, 2, 0, 1, 0, 5, 5, 0, 0, 0]);
+    assert_eq!(bytes, [2, 3, 0, 2, 0, 1, 0, 5, 5, 0, 0, 0]);
 }
 
 #[test]
 fn another_version_is_named() {
     let mut bytes = records()[4].encode();
-    bytes[0] = 2;
+    bytes[0] = 3;
     let error = Record::decode(&bytes).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "version of a journal's record is 2, which is not defined"
+        "version of a journal's record is 3, which is not defined"
     );
 }
 
@@ -100,7 +100,7 @@ fn what_is_cut_short_or_random_is_an_error_or_another_record() {
             .map(|_| random.next_u64() as u8)
             .collect();
         if let Some(version) = bytes.first_mut() {
-            *version = 1;
+            *version = 2;
         }
         let _ = Record::decode(&bytes);
     }

@@ -3,6 +3,7 @@
 use super::{Links, Tag, is_of_app};
 use crate::app::App;
 use crate::ends::{EndId, Table};
+use e3_channel::Sender;
 use e3_model::ShardKey;
 use e3_wire::frame::{Ends, Link};
 use e3_wire::message::Message;
@@ -55,7 +56,7 @@ impl Links {
         }
     }
 
-    /// Takes the channels to services whose number of shards has changed, with their messages.
+    /// Takes the messages out of the channels to services whose number of shards has changed.
     fn take_astray(&mut self, before: &App, app: &App) -> Vec<(Link, Vec<(Rc<[u8]>, Tag)>)> {
         let (id, mut astray) = (app.plan.id, Vec::new());
         let changed = |l: &Link| {
@@ -63,12 +64,12 @@ impl Links {
         };
         for (_, end) in self.senders.iter_mut() {
             if changed(&end.link) {
-                let sender = std::mem::take(&mut end.sender);
+                let next = Sender::new(end.sender.next_epoch());
+                let sender = std::mem::replace(&mut end.sender, next);
                 self.retransmitted_before += sender.retransmitted();
                 astray.push((end.link, sender.into_messages().collect()));
             }
         }
-        self.drop_senders(changed);
         astray
     }
 
