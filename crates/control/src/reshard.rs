@@ -3,7 +3,7 @@
 //! Each node splits or merges the copies that it has, so that no state moves. For that the shards of
 //! the service stop together: all copies are complete and nothing of them is on its way. When every
 //! primary has confirmed that, the shards after the change take the places of those before.
-//! docs/design/011.
+//! docs/design/014.
 
 use crate::command::{Applied, CommandError};
 use crate::state::{AppState, Control, Placed};

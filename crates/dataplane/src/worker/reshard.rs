@@ -2,7 +2,7 @@
 //!
 //! Every primary has confirmed that it stopped, that its backups have everything, and that nothing of
 //! it is on its way. So each node with a copy of the shards before makes the same of it, and no state
-//! moves. docs/design/011.
+//! moves. docs/design/014.
 
 use super::Worker;
 use crate::app::ReplicaId;
