@@ -79,10 +79,17 @@ fn unknown(span: &str, program: &Command) -> Vec<String> {
         if name.starts_with(|c: char| !c.is_ascii_lowercase()) {
             return Vec::new();
         }
-        let Some(command) = program.find_subcommand(name) else {
+        let Some(mut command) = program.find_subcommand(name) else {
             return vec![format!("e3 {name}")];
         };
         known.extend(options(command));
+        for word in line.split(' ').skip(1) {
+            let Some(next) = command.find_subcommand(word) else {
+                break;
+            };
+            command = next;
+            known.extend(options(command));
+        }
     } else if span.starts_with('-') {
         known.extend(program.get_subcommands().flat_map(options));
         known.extend(FOREIGN.map(str::to_string));
