@@ -120,7 +120,7 @@ fn watch(
         seen.succeeded += each.0;
         seen.failed += each.1;
         let due = p.look(now, &s.control, |_| seen.clone());
-        for command in due {
+        if let Some(command) = due.into_iter().next() {
             let Command::Rollback { why, .. } = &command else {
                 panic!("{command:?}");
             };

@@ -37,7 +37,7 @@ impl Split {
     pub fn new(before: u16, after: u16) -> Option<Split> {
         let numbers = 1..=SHARDS_MAX;
         let fits = numbers.contains(&before) && numbers.contains(&after);
-        let is_whole = fits && (after % before == 0 || before % after == 0);
+        let is_whole = fits && (after.is_multiple_of(before) || before.is_multiple_of(after));
         is_whole.then_some(Split { before, after })
     }
 

@@ -225,7 +225,7 @@ mod tests {
         journal.append(b"?").unwrap();
         journal.sync().unwrap();
         drop(journal);
-        let error = read(tmp.path()).err().expect("it is refused").to_string();
+        let error = read(tmp.path()).map(drop).unwrap_err().to_string();
         assert!(error.contains("record 101 of the journal"), "{error}");
     }
 }

@@ -303,7 +303,7 @@ impl<'a> Request<'a> {
         if sys::request_edge() != limits::TIMER_EDGE {
             return None;
         }
-        let name = collections::read_vec(|out| sys::timer_name(out))?;
+        let name = collections::read_vec(sys::timer_name)?;
         String::from_utf8(name).ok()
     }
 

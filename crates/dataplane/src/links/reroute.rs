@@ -9,6 +9,9 @@ use e3_wire::frame::{Ends, Link};
 use e3_wire::message::Message;
 use std::rc::Rc;
 
+/// What a channel has not delivered, in order.
+type Messages = Vec<(Rc<[u8]>, Tag)>;
+
 impl Links {
     /// Points the sending ends of an application to where their receivers are now, and brings the
     /// tables to its present shape. `before`: the application until now.
@@ -57,7 +60,7 @@ impl Links {
     }
 
     /// Takes the messages out of the channels to services whose number of shards has changed.
-    fn take_astray(&mut self, before: &App, app: &App) -> Vec<(Link, Vec<(Rc<[u8]>, Tag)>)> {
+    fn take_astray(&mut self, before: &App, app: &App) -> Vec<(Link, Messages)> {
         let (id, mut astray) = (app.plan.id, Vec::new());
         let changed = |l: &Link| {
             is_of_app(l, id) && before.receiving_shards(&l.ends) != app.receiving_shards(&l.ends)
