@@ -27,7 +27,7 @@ macro_rules! sdk {
 }
 
 /// The SDK for Rust, file by file.
-const SDK: [(&str, &str); 16] = sdk![
+const SDK: [(&str, &str); 17] = sdk![
     "accel.rs",
     "accel_portable.rs",
     "collections.rs",
@@ -41,6 +41,7 @@ const SDK: [(&str, &str); 16] = sdk![
     "sys_wasm.rs",
     "testing.rs",
     "testing_calls.rs",
+    "timers.rs",
     "typed.rs",
     "typed_key.rs",
     "typed_value.rs"
