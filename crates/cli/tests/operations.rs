@@ -248,7 +248,7 @@ fn lost_state_is_announced() {
     let Some(e3) = E3::with_services() else {
         return;
     };
-    let up = ["up", "--detach", "--port", "0"];
+    let up = ["up", "--detach", "--port", "0", "--durability", "memory"];
     let first = e3.run(&up);
     assert!(!first.err.contains("start empty"), "{first:?}");
     let warning = "warning: state is in memory only; these applications lose theirs: chain";

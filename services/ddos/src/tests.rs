@@ -77,7 +77,7 @@ impl Service for Feed<'_> {
 }
 
 fn feed(host: &Host, ddos: &mut Ddos, packets: &[(u16, Address, Address)], now: i64) {
-    for packets in packets.chunks(200) {
+    for packets in packets.chunks(100) {
         let mut feed = Feed {
             ddos: &mut *ddos,
             packets,

@@ -70,15 +70,16 @@ fn estimates_keep_the_promised_error() {
     let epsilon = core::f64::consts::E / f64::from(width);
     let (mut asked, mut beyond) = (0, 0);
     for seed in seeds(60) {
-        let _host = host();
+        let host = host();
         let mut sketch = Sketch::open(width, depth, 0.5, seed).unwrap();
         let mut random = Random::new(seed);
         let mut exact: BTreeMap<u32, u64> = BTreeMap::new();
-        for _ in 0..packets {
+        let counted = (0..packets).map(|_| {
             let number = random.zipf(1_000) as u32;
             *exact.entry(number).or_default() += 1;
-            sketch.add(part(7, 99), &flow(number).to_bytes()).unwrap();
-        }
+            (part(7, 99), flow(number).to_bytes())
+        });
+        feed(&host, &mut sketch, counted.collect());
         for number in 0..1_000 {
             let count = exact.get(&number).copied().unwrap_or_default();
             let estimate = sketch.estimate(part(7, 99), &flow(number).to_bytes());

@@ -36,7 +36,7 @@ fn each_refusal_names_collection_value_and_bound() {
         ),
         (
             format!("(drop {}) {}", put(1, 30_000), put(2, 30_000)),
-            "collection \"map\": all writes of a request have 60034 bytes, must be at most 40960; handler returned -2",
+            "collection \"map\": all writes of a request have 60035 bytes, must be at most 40960; handler returned -2",
         ),
         (
             on(7),
@@ -101,7 +101,7 @@ fn too_many_writes_are_refused() {
     );
     let reason = p.failure(A, b"x").to_string();
     assert!(
-        reason.starts_with("collection \"map\": all writes of a request have 40"),
+        reason.starts_with("collection \"map\": a request has more than 4096 writes"),
         "{reason}"
     );
     assert!(state.borrow().is_empty());
