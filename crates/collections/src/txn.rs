@@ -411,7 +411,7 @@ impl Txn {
     }
 
     /// Removes a key that has expired and that the request has not touched, so that a write that adds
-    /// to what is there begins anew.
+    /// to what is there begins again.
     #[inline]
     fn remove_expired(
         &mut self,

@@ -30,5 +30,4 @@ pub use membership::Membership;
 pub use migration::{Cancelled, Migration, MoveOutcome, Moved, Phase};
 pub use probation::{Probation, Seen};
 pub use reshard::Resharding;
-pub use state::{AppState, Control, Loss, Member, Placed};
-pub use update::RolledBack;
+pub use state::{AppState, Control, Loss, Member, Placed, RolledBack};

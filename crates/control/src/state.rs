@@ -5,7 +5,6 @@ use crate::deliberate::{self, Fault};
 use crate::limits::LOSSES_MAX;
 use crate::migration::{Migration, Moved};
 use crate::reshard::Resharding;
-use crate::update::RolledBack;
 use e3_model::plan::{AppPlan, NodePlan, Peer, Release, Role, ShardPlan};
 use e3_model::{
     Address, AppId, NodeId, Profile, ServiceId, ShardId, ShardKey, Timestamp, Topology,
@@ -110,6 +109,22 @@ pub struct Loss {
     pub service: ServiceId,
     /// Shard.
     pub shard: ShardId,
+    /// When.
+    pub at: Timestamp,
+}
+
+/// A rollback.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RolledBack {
+    /// The version that was left.
+    pub from: u32,
+    /// The earlier version that was deployed again.
+    pub to: u32,
+    /// Its new number.
+    pub code_version: u32,
+    /// Why the controller did it by itself; none if an operator asked for it.
+    pub why: Option<String>,
     /// When.
     pub at: Timestamp,
 }

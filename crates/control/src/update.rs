@@ -6,11 +6,10 @@
 
 use crate::command::{Applied, CommandError};
 use crate::limits::{RELEASES_MAX, ROLLBACKS_MAX};
-use crate::state::{AppState, Control};
+use crate::state::{AppState, Control, RolledBack};
 use e3_model::application::{ApplicationSpec, Collection, Resources, Service};
 use e3_model::plan::{Release, Role};
 use e3_model::{AppId, Application, NodeId, ShardKey, Timestamp};
-use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -74,22 +73,6 @@ impl Control {
         self.settle_all();
         Ok(Applied::Changed)
     }
-}
-
-/// A rollback.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct RolledBack {
-    /// The version that was left.
-    pub from: u32,
-    /// The earlier version that was deployed again.
-    pub to: u32,
-    /// Its new number.
-    pub code_version: u32,
-    /// Why the controller did it by itself; none if an operator asked for it.
-    pub why: Option<String>,
-    /// When.
-    pub at: Timestamp,
 }
 
 impl AppState {
