@@ -44,6 +44,13 @@ fn proved(ended: &Ended) -> Value {
     report
 }
 
+/// 600 requests.
+#[track_caller]
+fn load_for_3_s(e3: &E3) {
+    let load = e3.spawn("load kvs --rate 200 --duration 3s -o json");
+    proved(&ended(load.wait_with_output().unwrap()));
+}
+
 #[test]
 fn a_power_cut_of_everything_loses_nothing() {
     let Some(e3) = E3::with_services() else {
@@ -73,16 +80,7 @@ fn what_is_on_disk_survives_a_stop() {
     };
     e3.up();
     deploy_on_disk(&e3);
-    proved(&e3.run(&[
-        "load",
-        "kvs",
-        "--rate",
-        "200",
-        "--duration",
-        "3s",
-        "-o",
-        "json",
-    ]));
+    load_for_3_s(&e3);
     e3.until("the load is reported", |e3| {
         ops(e3).iter().map(|(_, op)| op).sum::<u64>() >= 600
     });
@@ -116,16 +114,7 @@ fn a_damaged_journal_is_named_and_left_as_it_is() {
     };
     e3.up();
     deploy_on_disk(&e3);
-    proved(&e3.run(&[
-        "load",
-        "kvs",
-        "--rate",
-        "200",
-        "--duration",
-        "3s",
-        "-o",
-        "json",
-    ]));
+    load_for_3_s(&e3);
     let node = common::running::primary(&e3, "kvs/kvs/0");
     e3.good(&["down"]);
     let dir = e3

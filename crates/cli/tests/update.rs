@@ -142,7 +142,7 @@ fn an_application_changes_while_it_serves() {
     // The controller goes back by itself.
     e3.until("it is rolled back", |e3| has_started(e3, 5));
     assert_eq!(both(&e3), ["198.51.100.7"; 4]);
-    // Who waits for such a version is told.
+    // A deployment that waits for such a version reports it.
     let failed = e3.run(&deploy);
     assert_eq!(failed.code, 5, "{}", failed.err);
     assert!(

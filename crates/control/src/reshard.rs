@@ -263,7 +263,7 @@ impl AppState {
         self.set_shards(service, split);
     }
 
-    /// Notes the number of shards wherever it is told.
+    /// Updates the number of shards in the manifests and in the reasons of placement.
     fn set_shards(&mut self, service: ServiceId, split: Split) {
         let at = usize::from(service.0);
         let proven = self.plan.proven.as_mut().map(|release| &mut release.app);

@@ -265,8 +265,7 @@ impl Core {
         let (stuck, _) = self.progress.stuck(now, RESHARD_TIMEOUT);
         for key in stuck {
             let app = self.control.apps.get(&key.app);
-            let resharding = app.and_then(|app| app.resharding.as_ref());
-            if resharding.is_none_or(|r| !r.is_freezing || r.service != key.service) {
+            if !app.is_some_and(|app| app.is_resharding(key)) {
                 continue;
             }
             let name = self.shard_name(key);

@@ -156,9 +156,10 @@ impl<const N: usize> Key for [u8; N] {
     }
 }
 
+/// Tuples are encoded part by part, keys as well as values.
 macro_rules! tuple {
-    ($($part:ident),+) => {
-        impl<$($part: Key),+> Key for ($($part,)+) {
+    ($trait:ident: $($part:ident),+) => {
+        impl<$($part: $trait),+> $trait for ($($part,)+) {
             #[expect(non_snake_case, reason = "parts are named by their types")]
             fn encode(&self, out: &mut Vec<u8>) {
                 let ($($part,)+) = self;
@@ -172,6 +173,8 @@ macro_rules! tuple {
     };
 }
 
-tuple!(A, B);
-tuple!(A, B, C);
-tuple!(A, B, C, D);
+pub(crate) use tuple;
+
+tuple!(Key: A, B);
+tuple!(Key: A, B, C);
+tuple!(Key: A, B, C, D);

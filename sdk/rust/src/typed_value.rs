@@ -3,7 +3,7 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use super::key::take;
+use super::key::{take, tuple};
 use crate::Error;
 
 /// A value that can be stored: numbers, texts, bytes, and tuples and options of them.
@@ -112,22 +112,6 @@ impl<T: Value> Value for Option<T> {
     }
 }
 
-macro_rules! tuple {
-    ($($part:ident),+) => {
-        impl<$($part: Value),+> Value for ($($part,)+) {
-            #[expect(non_snake_case, reason = "parts are named by their types")]
-            fn encode(&self, out: &mut Vec<u8>) {
-                let ($($part,)+) = self;
-                $($part.encode(out);)+
-            }
-
-            fn decode(bytes: &mut &[u8]) -> Option<Self> {
-                Some(($($part::decode(bytes)?,)+))
-            }
-        }
-    };
-}
-
-tuple!(A, B);
-tuple!(A, B, C);
-tuple!(A, B, C, D);
+tuple!(Value: A, B);
+tuple!(Value: A, B, C);
+tuple!(Value: A, B, C, D);

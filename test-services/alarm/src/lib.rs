@@ -1,4 +1,4 @@
-//! Sets and cancels timers as it is told, and counts those that fire; for tests.
+//! Sets and cancels the timers that requests name, and counts those that fire; for tests.
 //!
 //! A payload is a word and what belongs to it: `set NAME MS` sets a timer so many milliseconds ahead,
 //! `cron NAME EXPRESSION` one that repeats, `cancel NAME` cancels one. `fired NAME` is answered with

@@ -41,7 +41,7 @@ impl Worker {
         self.outputs.push_back(Output::Journal { number, record });
     }
 
-    fn append_step(&mut self, key: ShardKey, step: Step) {
+    pub(super) fn append_step(&mut self, key: ShardKey, step: Step) {
         self.append_record(Record { key, step }.encode());
     }
 

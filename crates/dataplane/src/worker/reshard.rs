@@ -12,7 +12,7 @@ use crate::replica::Replica;
 use e3_model::plan::{AppPlan, Role, ShardPlan};
 use e3_model::reshard::{Resharded, Split};
 use e3_model::{NodeId, ShardId, ShardKey};
-use e3_wire::journal::{Record, Step};
+use e3_wire::journal::Step;
 use std::collections::BTreeSet;
 use std::ops::Range;
 
@@ -31,14 +31,18 @@ impl Worker {
     pub(super) fn reshard(&mut self, plan: &AppPlan) -> Vec<Replica> {
         let mut made = Vec::new();
         for change in &plan.resharded {
+            let shards = plan.shards.iter().filter(|s| s.service == change.service);
+            let all: Vec<&ShardPlan> = shards
+                .filter(|s| self.is_made_here(plan, change, s))
+                .collect();
+            if all.is_empty() {
+                continue;
+            }
             for parents in families(change.split) {
                 let children = change.split.children(ShardId(parents.start));
-                let wanted: Vec<&ShardPlan> = plan
-                    .shards
-                    .iter()
-                    .filter(|s| s.service == change.service && children.contains(&s.shard.0))
-                    .filter(|s| self.is_made_here(plan, change, s))
-                    .collect();
+                let wanted = all.iter().copied();
+                let wanted = wanted.filter(|s| children.contains(&s.shard.0));
+                let wanted: Vec<&ShardPlan> = wanted.collect();
                 let keys = parents.map(|shard| plan.key_of(change.service, shard));
                 let keys: Vec<ShardKey> = keys.collect();
                 if !wanted.is_empty() && keys.iter().all(|key| self.has_before(*key, change)) {
@@ -85,8 +89,7 @@ impl Worker {
         }
         let is_on_disk = plan.app.service(change.service).is_on_disk();
         if is_on_disk {
-            let step = Step::Reshard(change.split, change.era);
-            self.append_record(Record { key: keys[0], step }.encode());
+            self.append_step(keys[0], Step::Reshard(change.split, change.era));
         }
         let children = change.split.children(keys[0].shard);
         let logs = Log::reshard(before.logs, change.split, keys[0].shard, change.era);
@@ -94,13 +97,7 @@ impl Worker {
             let key = ShardKey { shard, ..keys[0] };
             let Some(shard) = wanted.iter().find(|s| s.shard == shard) else {
                 if is_on_disk {
-                    self.append_record(
-                        Record {
-                            key,
-                            step: Step::Drop,
-                        }
-                        .encode(),
-                    );
+                    self.append_step(key, Step::Drop);
                 }
                 continue;
             };
