@@ -210,7 +210,7 @@ class Tunnel:
         return done.stdout
 
     def __enter__(self):
-        self.e3("up", "--detach", "--port", "0")
+        self.e3("up", "--detach", "--port", "0", "--durability", "memory")
         return self
 
     def __exit__(self, *_):
