@@ -235,6 +235,7 @@ impl Primary {
             key: std::mem::take(&mut message.key),
             payload: std::mem::take(&mut message.payload),
             timer: waiting.timer.as_ref().map(|timer| timer.name.clone()),
+            answer: None,
         };
         turn.effects.push(Effect::Run(invocation));
         self.in_flight.push_back(InFlight {

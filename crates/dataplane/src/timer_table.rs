@@ -63,11 +63,8 @@ impl Pending {
 
 /// About what a timer takes.
 fn bytes(place: &Place, pending: &Pending) -> usize {
-    let cron = match &pending.when {
-        When::At(_) => 0,
-        When::Cron(cron) => cron.as_str().len(),
-    };
-    TIMER_OVERHEAD_BYTES + place.key.len() + place.name.len() + cron + pending.payload.len()
+    let content = pending.when.bytes() + pending.payload.len();
+    TIMER_OVERHEAD_BYTES + place.key.len() + place.name.len() + content
 }
 
 /// Number of the `n`th timer that an entry sets, in its log.

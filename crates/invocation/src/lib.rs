@@ -11,6 +11,7 @@ pub use error::HandlerError;
 
 use crate::limits::{OUTPUT_OVERHEAD_LEN, TIMER_OVERHEAD_LEN};
 use e3_collections::WriteBatch;
+use e3_model::outbound::Answer;
 use e3_model::timer::TimerChange;
 use e3_model::{MessageId, Nanos, RequestId, Slot, Timestamp};
 use std::fmt;
@@ -36,6 +37,8 @@ pub struct Invocation {
     pub payload: Vec<u8>,
     /// Name of the timer whose request it is, if it is one.
     pub timer: Option<String>,
+    /// The answer to the outbound request of that name, if it brings one; the payload is its content.
+    pub answer: Option<Answer>,
 }
 
 impl Invocation {
@@ -50,6 +53,7 @@ impl Invocation {
             key,
             payload,
             timer: None,
+            answer: None,
         }
     }
 }

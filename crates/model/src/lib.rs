@@ -14,6 +14,8 @@ pub mod document;
 pub mod ids;
 pub mod limits;
 mod operate;
+pub mod outbound;
+mod outcome;
 pub mod plan;
 pub mod profile;
 pub mod reshard;
@@ -34,6 +36,7 @@ pub use ids::{
     Address, AppId, EdgeId, MessageId, NodeId, RequestId, ServiceId, ShardId, ShardKey, Slot,
     TraceContext, Via,
 };
+pub use outcome::Outcome;
 pub use profile::Profile;
 pub use status::DropReason;
 pub use time::Timestamp;

@@ -40,6 +40,14 @@ pub const TIMER_NAME_LEN_MAX: usize = NAME_LEN_MAX;
 pub const TIMER_AHEAD_MAX: Nanos = Nanos::from_secs(366 * 24 * 3_600);
 /// Timers that one request may set or cancel.
 pub const REQUEST_TIMERS_MAX: usize = 64;
+/// How long an outbound request may be repeated: a day.
+pub const OUTBOUND_AHEAD_MAX: Nanos = Nanos::from_secs(24 * 3_600);
+/// Bytes of the address of an outbound HTTP request.
+pub const URL_LEN_MAX: usize = 2048;
+/// Header fields of an outbound HTTP request.
+pub const HTTP_HEADERS_MAX: usize = 32;
+/// Bytes of all header fields of an outbound HTTP request.
+pub const HTTP_HEADERS_LEN_MAX: usize = 8 * 1024;
 /// Bytes of a cron expression.
 pub const CRON_LEN_MAX: usize = 128;
 /// Smallest memory of an emulated node: what its process needs before any service runs.

@@ -5,6 +5,7 @@
 
 use crate::cron::Cron;
 use crate::ids::{AppId, RequestId, ServiceId, Slot};
+use crate::outbound::Outbound;
 use crate::time::Timestamp;
 
 /// When a timer fires.
@@ -14,14 +15,26 @@ pub enum When {
     At(Timestamp),
     /// Repeatedly.
     Cron(Cron),
+    /// Once, when the answer to an outbound request has come, or does not come in time.
+    Answered(Box<Outbound>),
 }
 
 impl When {
+    /// Bytes of what it holds.
+    pub fn bytes(&self) -> usize {
+        match self {
+            When::At(_) => 0,
+            When::Cron(cron) => cron.as_str().len(),
+            When::Answered(outbound) => outbound.bytes(),
+        }
+    }
+
     /// The first time, if it is set at `now`; none if there is none.
     pub fn first(&self, now: Timestamp) -> Option<Timestamp> {
         match self {
             When::At(at) => Some(*at),
             When::Cron(cron) => cron.next(now),
+            When::Answered(outbound) => Some(outbound.deadline),
         }
     }
 
@@ -29,7 +42,7 @@ impl When {
     /// left out.
     pub fn after(&self, now: Timestamp) -> Option<Timestamp> {
         match self {
-            When::At(_) => None,
+            When::At(_) | When::Answered(_) => None,
             When::Cron(cron) => cron.next(now),
         }
     }
@@ -58,13 +71,8 @@ pub struct TimerSet {
 impl TimerChange {
     /// Bytes of what it holds.
     pub fn bytes(&self) -> usize {
-        let set = self.set.as_ref().map_or(0, |set| {
-            let cron = match &set.when {
-                When::At(_) => 0,
-                When::Cron(cron) => cron.as_str().len(),
-            };
-            cron + set.payload.len()
-        });
+        let set = self.set.as_ref();
+        let set = set.map_or(0, |set| set.when.bytes() + set.payload.len());
         self.name.len() + self.key.len() + set
     }
 }

@@ -7,6 +7,7 @@ use crate::codec::{Reader, WireError, Write};
 use crate::limits::{BODY_LEN_MAX, ENTRY_OUTPUTS_MAX, REASON_LEN_MAX, REIGNS_MAX};
 use crate::message::{decode_id, decode_trace, encode_id, encode_trace};
 use crate::timer::{self, Timer, TimerName};
+pub use e3_model::Outcome;
 use e3_model::limits::{KEY_LEN_MAX, PAYLOAD_LEN_MAX};
 use e3_model::timer::TimerChange;
 use e3_model::{EdgeId, MessageId, NodeId, Slot, Timestamp, TraceContext};
@@ -142,25 +143,6 @@ pub struct Reply {
     pub payload: Vec<u8>,
 }
 
-/// Outcome of a request, as the platform sees it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Outcome {
-    /// Handled; the application's status says more.
-    Done,
-    /// Not admitted: too many requests are in flight. Nothing was done.
-    Overloaded,
-    /// It was not handled before its deadline; it is a dead letter.
-    Expired,
-    /// Every attempt failed; it is a dead letter.
-    Failed,
-    /// No such application here, or a request out of bounds. Nothing was done.
-    Rejected,
-    /// Its idempotency key belongs to another request. Nothing was done.
-    Conflict,
-    /// Nobody knows any more whether it was handled; it is a dead letter that cannot be replayed.
-    Unknown,
-}
-
 /// Bytes of a dead letter and its name beyond reason, key and payload, at most.
 pub const DEAD_LETTER_HEADER_LEN: usize = 50;
 
@@ -181,38 +163,12 @@ pub struct DeadLetter {
     pub timer: String,
 }
 
-impl Outcome {
-    /// Code on the wire.
-    pub fn code(self) -> u8 {
-        match self {
-            Outcome::Done => 0,
-            Outcome::Overloaded => 1,
-            Outcome::Expired => 2,
-            Outcome::Failed => 3,
-            Outcome::Rejected => 4,
-            Outcome::Conflict => 5,
-            Outcome::Unknown => 6,
-        }
-    }
-
-    /// From the code on the wire.
-    pub fn from_code(code: u8) -> Result<Outcome, WireError> {
-        Ok(match code {
-            0 => Outcome::Done,
-            1 => Outcome::Overloaded,
-            2 => Outcome::Expired,
-            3 => Outcome::Failed,
-            4 => Outcome::Rejected,
-            5 => Outcome::Conflict,
-            6 => Outcome::Unknown,
-            other => {
-                return Err(WireError::Unknown {
-                    what: "outcome",
-                    value: other.into(),
-                });
-            }
-        })
-    }
+pub(crate) fn decode_outcome(r: &mut Reader<'_>) -> Result<Outcome, WireError> {
+    let code = r.u8()?;
+    Outcome::from_code(code).ok_or(WireError::Unknown {
+        what: "outcome",
+        value: code.into(),
+    })
 }
 
 impl Reply {
@@ -224,7 +180,7 @@ impl Reply {
 
     pub(crate) fn decode(r: &mut Reader<'_>) -> Result<Reply, WireError> {
         Ok(Reply {
-            outcome: Outcome::from_code(r.u8()?)?,
+            outcome: decode_outcome(r)?,
             status: r.u32()?,
             payload: r.long_bytes("reply", PAYLOAD_LEN_MAX)?.to_vec(),
         })
@@ -250,7 +206,7 @@ impl DeadLetter {
     pub(crate) fn decode(r: &mut Reader<'_>) -> Result<DeadLetter, WireError> {
         Ok(DeadLetter {
             at: Timestamp(r.u64()?),
-            outcome: Outcome::from_code(r.u8()?)?,
+            outcome: decode_outcome(r)?,
             reason: str::from_utf8(r.short_bytes("reason", REASON_LEN_MAX)?)
                 .map_err(|_| WireError::Text("reason"))?
                 .to_owned(),

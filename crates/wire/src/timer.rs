@@ -4,8 +4,10 @@ use crate::codec::{Reader, WireError, Write};
 use e3_model::Timestamp;
 use e3_model::cron::Cron;
 use e3_model::limits::{
-    CRON_LEN_MAX, KEY_LEN_MAX, PAYLOAD_LEN_MAX, REQUEST_TIMERS_MAX, TIMER_NAME_LEN_MAX,
+    CRON_LEN_MAX, HTTP_HEADERS_LEN_MAX, HTTP_HEADERS_MAX, KEY_LEN_MAX, NAME_LEN_MAX,
+    PAYLOAD_LEN_MAX, REQUEST_TIMERS_MAX, TIMER_NAME_LEN_MAX, URL_LEN_MAX,
 };
+use e3_model::outbound::{Destination, HttpMethod, HttpRequest, Outbound};
 use e3_model::timer::{TimerChange, TimerSet, When};
 
 /// What names a timer within its service.
@@ -76,9 +78,7 @@ impl Timer {
 }
 
 pub(crate) fn decode_name(r: &mut Reader<'_>) -> Result<String, WireError> {
-    let name = r.short_bytes("name of a timer", TIMER_NAME_LEN_MAX)?;
-    let name = str::from_utf8(name).map_err(|_| WireError::Text("name of a timer"))?;
-    Ok(name.to_owned())
+    text(r, "name of a timer", TIMER_NAME_LEN_MAX)
 }
 
 fn encode_when(out: &mut Vec<u8>, when: &When) {
@@ -90,6 +90,36 @@ fn encode_when(out: &mut Vec<u8>, when: &When) {
         When::Cron(cron) => {
             out.put_u8(2);
             out.put_short(cron.as_str().as_bytes());
+        }
+        When::Answered(outbound) => {
+            out.put_u8(3);
+            encode_outbound(out, outbound);
+        }
+    }
+}
+
+fn encode_outbound(out: &mut Vec<u8>, outbound: &Outbound) {
+    out.put_u64(outbound.deadline.0);
+    match &outbound.to {
+        Destination::Service { service, key } => {
+            out.put_u8(1);
+            out.put_short(service.as_bytes());
+            out.put_short(key);
+        }
+        Destination::Application { application, key } => {
+            out.put_u8(2);
+            out.put_short(application.as_bytes());
+            out.put_short(key);
+        }
+        Destination::Http(http) => {
+            out.put_u8(3);
+            out.put_short(http.method.as_str().as_bytes());
+            out.put_short(http.url.as_bytes());
+            out.put_u8(u8::try_from(http.headers.len()).expect("bounded by the executor"));
+            for (name, value) in &http.headers {
+                out.put_short(name.as_bytes());
+                out.put_short(value.as_bytes());
+            }
         }
     }
 }
@@ -103,13 +133,62 @@ fn decode_when(r: &mut Reader<'_>) -> Result<When, WireError> {
             let cron = text.and_then(|text| text.parse::<Cron>().ok());
             cron.map(When::Cron).ok_or(WireError::Cron)
         }
-        other => Err(unknown(other)),
+        3 => Ok(When::Answered(Box::new(decode_outbound(r)?))),
+        other => Err(unknown("kind of timer", other)),
     }
 }
 
-fn unknown(value: u8) -> WireError {
+fn decode_outbound(r: &mut Reader<'_>) -> Result<Outbound, WireError> {
+    let deadline = Timestamp(r.u64()?);
+    let to = match r.u8()? {
+        1 => Destination::Service {
+            service: text(r, "name of a service", NAME_LEN_MAX)?,
+            key: r.short_bytes("key", KEY_LEN_MAX)?.to_vec(),
+        },
+        2 => Destination::Application {
+            application: text(r, "name of an application", NAME_LEN_MAX)?,
+            key: r.short_bytes("key", KEY_LEN_MAX)?.to_vec(),
+        },
+        3 => Destination::Http(decode_http(r)?),
+        other => return Err(unknown("destination", other)),
+    };
+    Ok(Outbound { to, deadline })
+}
+
+fn decode_http(r: &mut Reader<'_>) -> Result<HttpRequest, WireError> {
+    const METHOD: &str = "method";
+    let method = text(r, METHOD, NAME_LEN_MAX)?;
+    let method = HttpMethod::from_name(&method).ok_or(WireError::Text(METHOD))?;
+    let url = text(r, "address", URL_LEN_MAX)?;
+    let len = usize::from(r.u8()?);
+    if len > HTTP_HEADERS_MAX {
+        return Err(WireError::TooLong {
+            what: "header fields of a request",
+            len,
+            max: HTTP_HEADERS_MAX,
+        });
+    }
+    let mut header = || -> Result<_, WireError> {
+        let name = text(r, "name of a header field", HTTP_HEADERS_LEN_MAX)?;
+        Ok((name, text(r, "header field", HTTP_HEADERS_LEN_MAX)?))
+    };
+    let headers = (0..len).map(|_| header()).collect::<Result<_, _>>()?;
+    Ok(HttpRequest {
+        method,
+        url,
+        headers,
+    })
+}
+
+fn text(r: &mut Reader<'_>, what: &'static str, len_max: usize) -> Result<String, WireError> {
+    let bytes = r.short_bytes(what, len_max)?;
+    let text = str::from_utf8(bytes).map_err(|_| WireError::Text(what))?;
+    Ok(text.to_owned())
+}
+
+fn unknown(what: &'static str, value: u8) -> WireError {
     WireError::Unknown {
-        what: "kind of timer",
+        what,
         value: value.into(),
     }
 }

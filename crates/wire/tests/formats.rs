@@ -1,6 +1,7 @@
 //! What is written is read back; what is random or cut short is an error.
 
 use e3_model::limits::PAYLOAD_LEN_MAX;
+use e3_model::outbound::{Destination, HttpMethod, HttpRequest, Outbound};
 use e3_model::timer::{TimerChange, TimerSet, When};
 use e3_model::*;
 use e3_testkit::Random;
@@ -80,6 +81,19 @@ fn entry() -> Entry {
             change(None),
             change(Some(When::At(Timestamp(8)))),
             change(Some(When::Cron("*/5 * * * *".parse().unwrap()))),
+            change(Some(outbound(Destination::Service {
+                service: "stock".into(),
+                key: vec![1],
+            }))),
+            change(Some(outbound(Destination::Application {
+                application: "shop".into(),
+                key: vec![2],
+            }))),
+            change(Some(outbound(Destination::Http(HttpRequest {
+                method: HttpMethod::Post,
+                url: "https://pay.example/charge".into(),
+                headers: vec![("accept".into(), "application/json".into())],
+            })))),
         ],
         dead: Some(DeadLetter {
             at: Timestamp(9),
@@ -90,6 +104,11 @@ fn entry() -> Entry {
             timer: "again".into(),
         }),
     }
+}
+
+fn outbound(to: Destination) -> When {
+    let deadline = Timestamp(9);
+    When::Answered(Box::new(Outbound { to, deadline }))
 }
 
 fn timer_name() -> TimerName {
