@@ -80,6 +80,7 @@ impl Control {
             cluster: self.cluster,
             node: id,
             incarnation,
+            now: at,
             kind: node.kind,
             emulated: node.emulated,
             slowed: self.topology.nodes().any(|n| n.node.emulated),

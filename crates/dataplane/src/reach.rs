@@ -3,7 +3,8 @@
 //! Every node asks every other one in short periods, so that a node that is cut off from the others,
 //! but not from the controller, is noticed whether or not they have anything to say to each other.
 //! A peer whose clock is far from this one's could get no lease, so it counts as unreachable; if most
-//! clocks are, it is this node's that is wrong.
+//! clocks are, it is this node's that is wrong. The controller's clock, compared when the node joined,
+//! decides where peers do not: of two nodes whose clocks differ, without peers, and when too few answer.
 //!
 //! Misses are counted, not timed: a process that was paused has asked nobody meanwhile.
 
@@ -18,7 +19,8 @@ use std::collections::{BTreeMap, VecDeque};
 pub(crate) enum ClockCheck {
     /// The process is new, and too few peers have told it the time to say.
     Open,
-    /// It is far from the clocks of more than half of all nodes.
+    /// It is far from the clocks of more than half of all nodes; or from that of the controller, and
+    /// no majority says otherwise.
     Off,
     /// It is not, or nobody can tell.
     Right,
@@ -31,6 +33,8 @@ pub(crate) struct Reach {
     /// Periods in which there were peers, up to [`PROBES_FIRST_MAX`].
     periods: u32,
     unreachable: Vec<NodeId>,
+    /// The controller's clock was far from this node's.
+    is_controller_far: bool,
     /// When the latest probes left whose answers count.
     asked: VecDeque<Timestamp>,
 }
@@ -105,24 +109,35 @@ impl Reach {
         if self.asked.contains(&sent)
             && let Some(way) = self.ways.get_mut(&from)
         {
-            // With equal clocks it lies between the two.
-            let off = theirs.since(now).max(sent.since(theirs));
-            way.is_clock_far = off > CLOCK_SKEW_MAX;
+            way.is_clock_far = is_far(now, sent, theirs);
             way.is_answered = !way.is_clock_far;
             way.was_open = true;
         }
     }
 
-    /// What so many peers say of this node's clock.
+    /// The controller answered what this node sent at `sent`, when its clock showed `theirs`.
+    pub(crate) fn on_controller_time(
+        &mut self,
+        now: Timestamp,
+        sent: Timestamp,
+        theirs: Timestamp,
+    ) {
+        self.is_controller_far = is_far(now, sent, theirs);
+    }
+
+    /// What so many peers, and the controller, say of this node's clock.
     pub(crate) fn check_clock(&self, peers: usize) -> ClockCheck {
         let far = self.ways.values().filter(|w| w.is_clock_far).count();
         let told = self.ways.values().filter(|w| w.was_open).count();
         let are_most = |n: usize| n * 2 > peers + 1;
         let is_open = told * 2 < peers || are_most(far + peers.saturating_sub(told));
+        let is_tie = peers == 0 || far * 2 == peers + 1;
         if are_most(far) {
             ClockCheck::Off
         } else if is_open && self.periods < PROBES_FIRST_MAX {
             ClockCheck::Open
+        } else if (is_open || is_tie) && self.is_controller_far {
+            ClockCheck::Off
         } else {
             ClockCheck::Right
         }
@@ -138,6 +153,12 @@ impl Reach {
         let way = self.ways.get(&peer);
         way.is_some_and(|w| w.was_open && w.missed >= PROBES_MISSED_UNLEASED)
     }
+}
+
+/// Whether a clock that showed `theirs` between `sent` and `now` of this node's is certainly far from
+/// it.
+fn is_far(now: Timestamp, sent: Timestamp, theirs: Timestamp) -> bool {
+    theirs.since(now).max(sent.since(theirs)) > CLOCK_SKEW_MAX
 }
 
 impl Way {
@@ -371,6 +392,46 @@ mod tests {
             }
             let found = reach.check_clock(usize::from(count));
             assert_eq!(found, expected, "{far} far and {near} near of {count}");
+        }
+    }
+
+    #[test]
+    fn the_controllers_clock_decides_what_peers_do_not() {
+        const FAR: Nanos = Nanos::from_secs(10);
+        // So many peers; how many answer with a far clock, and how many with the same; what is found
+        // at last if the controller's clock is near, and if it is far.
+        for (count, far, near, with_near, with_far) in [
+            (0, 0, 0, ClockCheck::Right, ClockCheck::Off),
+            (1, 1, 0, ClockCheck::Right, ClockCheck::Off),
+            (1, 0, 1, ClockCheck::Right, ClockCheck::Right),
+            (1, 0, 0, ClockCheck::Right, ClockCheck::Off),
+            (2, 1, 1, ClockCheck::Right, ClockCheck::Right),
+            (2, 2, 0, ClockCheck::Off, ClockCheck::Off),
+            (3, 2, 1, ClockCheck::Right, ClockCheck::Off),
+            (4, 0, 1, ClockCheck::Right, ClockCheck::Off),
+            (4, 0, 2, ClockCheck::Right, ClockCheck::Right),
+        ] {
+            for (is_far, expected) in [(false, with_near), (true, with_far)] {
+                let peer = |node| (NodeId(node), Pair::new().peers[&PEER].clone());
+                let peers: BTreeMap<NodeId, Peer> = (0..=count).map(peer).collect();
+                let mut reach = Reach::default();
+                let mut now = Timestamp(1 << 60);
+                let off = if is_far { FAR } else { Nanos::ZERO };
+                reach.on_controller_time(now, now, now + off);
+                for _ in 0..PROBES_FIRST_MAX {
+                    let asked: Vec<NodeId> = reach.ask(now, THIS, &peers).collect();
+                    for (at, node) in asked.iter().take(far + near).enumerate() {
+                        let off = if at < far { FAR } else { Nanos::ZERO };
+                        reach.on_answer(now, *node, now, now + off);
+                    }
+                    now += PROBE_INTERVAL;
+                }
+                let found = reach.check_clock(usize::from(count));
+                assert_eq!(
+                    found, expected,
+                    "{far} far, {near} near of {count}: {is_far}"
+                );
+            }
         }
     }
 

@@ -266,6 +266,12 @@ impl Worker {
         }
     }
 
+    /// Takes the time that the controller's clock showed between `sent`, when this process asked to
+    /// join, and `now`.
+    pub fn handle_controller_time(&mut self, now: Timestamp, sent: Timestamp, theirs: Timestamp) {
+        self.reach.on_controller_time(now, sent, theirs);
+    }
+
     /// Stops or resumes all work as this node's clock is wrong or right.
     fn check_clock(&mut self) {
         let peers = self.world.plan.peers.keys();

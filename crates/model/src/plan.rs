@@ -8,6 +8,7 @@ use crate::application::Application;
 use crate::ids::{Address, AppId, NodeId, ServiceId, ShardId, ShardKey};
 use crate::reshard::Resharded;
 use crate::status::DropReason;
+use crate::time::Timestamp;
 use crate::topology::NodeKind;
 use crate::units::{Bytes, Nanos};
 use schemars::JsonSchema;
@@ -312,6 +313,8 @@ pub struct NodeWelcome {
     pub node: NodeId,
     /// Its incarnation.
     pub incarnation: u32,
+    /// The controller's clock.
+    pub now: Timestamp,
     /// Kind of node that it is or stands for.
     pub kind: NodeKind,
     /// Whether it only stands for that kind.

@@ -175,7 +175,7 @@ impl fmt::Display for Reason {
                 f.write_str("the leases of the primary before it still run")
             }
             Reason::ClockOff => {
-                f.write_str("its node's clock is more than 2 s from most others': set it right and restart the node")
+                f.write_str("its node's clock is more than 2 s from most others' or the controller's: set it right and restart the node")
             }
             Reason::Alone => f.write_str("it has no backup, and whenAlone is refuse"),
             Reason::NoCommit { nodes, for_ms } => {

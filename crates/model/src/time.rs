@@ -3,6 +3,7 @@
 //! All arithmetic saturates: a deadline from the network may be any number.
 
 use crate::units::Nanos;
+use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::iter::Sum;
 use std::ops::{Add, AddAssign, Div, Mul, Sub, SubAssign};
@@ -10,8 +11,8 @@ use std::time::Duration;
 
 /// A point in time: nanoseconds since the Unix epoch, or since the start of a simulation.
 /// Written in JSON as the span since then, as text.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
-pub struct Timestamp(pub u64);
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, JsonSchema)]
+pub struct Timestamp(#[schemars(with = "Nanos")] pub u64);
 
 impl Serialize for Timestamp {
     fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {

@@ -6,8 +6,9 @@ use crate::limits::{
     ANSWER_LEN_MAX, API_TIMEOUT, BLOB_LEN_MAX, IDLE_MAX, OUTBOX_WAIT, PLAN_WAIT, RETRY_INTERVAL,
 };
 use crate::supplies::Supplies;
-use e3_model::Token;
+use e3_clock::Clock;
 use e3_model::plan::{NodeHello, NodePlan, NodeReport, NodeWelcome};
+use e3_model::{Timestamp, Token};
 use e3_net::Doorbell;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -122,16 +123,34 @@ fn answer<T: DeserializeOwned>(
     }
 }
 
+/// A process that the controller has made a member.
+pub(crate) struct Joined {
+    pub(crate) welcome: NodeWelcome,
+    /// When it asked.
+    pub(crate) asked: Timestamp,
+    /// When it was answered.
+    pub(crate) answered: Timestamp,
+}
+
 /// Joins the cluster; waits for the controller as long as it takes.
 pub(crate) fn join(
     api: &Api,
     hello: &NodeHello,
+    clock: &Clock,
     stop: &AtomicBool,
-) -> Result<Option<NodeWelcome>, NodeError> {
+) -> Result<Option<Joined>, NodeError> {
     let mut logged = false;
     while !stop.load(Ordering::Relaxed) {
+        let asked = clock.now();
         match api.post("/v1/nodes/hello", hello) {
-            Ok(Answer::Ok(welcome)) => return Ok(Some(welcome)),
+            Ok(Answer::Ok(welcome)) => {
+                let answered = clock.now();
+                return Ok(Some(Joined {
+                    welcome,
+                    asked,
+                    answered,
+                }));
+            }
             Ok(Answer::Refused(status @ 400..=499, text)) => {
                 return Err(NodeError::Refused {
                     name: hello.name.clone(),

@@ -1,6 +1,6 @@
 //! The node's loop: everything in, everything out, one sleep.
 
-use crate::agent::{AgentEvent, Outbox};
+use crate::agent::{AgentEvent, Joined, Outbox};
 use crate::discard::Discarder;
 use crate::emulation::{DelayLine, MemoryUse, memory_use};
 use crate::executor::{Executor, Started};
@@ -74,7 +74,7 @@ pub(crate) struct Driver {
 impl Driver {
     #[allow(clippy::too_many_arguments, reason = "one caller, right beside")]
     pub(crate) fn new(
-        welcome: NodeWelcome,
+        joined: Joined,
         socket: Socket,
         bell: Doorbell,
         clock: Clock,
@@ -86,6 +86,7 @@ impl Driver {
         journal: JournalWriter,
         recovery: Recovery,
     ) -> Driver {
+        let welcome = joined.welcome;
         let mut worker = Worker::new(Config {
             node: welcome.node,
             incarnation: welcome.incarnation,
@@ -94,6 +95,7 @@ impl Driver {
             journal_len_min: JOURNAL_LEN_MIN,
             slowed: welcome.slowed,
         });
+        worker.handle_controller_time(joined.answered, joined.asked, welcome.now);
         worker.handle_recovery(clock.now(), recovery);
         Driver {
             welcome,
@@ -310,7 +312,7 @@ impl Driver {
         }
         match is_off {
             true => tracing::error!(
-                "the clock is more than 2 s from most others'; set it right and restart the node"
+                "the clock is more than 2 s from most others' or the controller's; set it right and restart the node"
             ),
             false => tracing::info!("the clock is right; the node serves again"),
         }

@@ -74,9 +74,10 @@ pub fn run(config: NodeConfig) -> Result<(), NodeError> {
             process: process_number(std::process::id(), joins ^ started),
             on_disk,
         };
-        let Some(welcome) = agent::join(&api, &hello, &stop)? else {
+        let Some(joined) = agent::join(&api, &hello, &clock, &stop)? else {
             break;
         };
+        let welcome = joined.welcome;
         tracing::info!(incarnation = welcome.incarnation, "joined the cluster");
         let (sender, agent_events) = mpsc::channel();
         let left = Arc::new(AtomicBool::new(false));
@@ -130,7 +131,7 @@ pub fn run(config: NodeConfig) -> Result<(), NodeError> {
         let sender = socket.sender().map_err(system("socket"))?;
         let heartbeats = Heartbeats::start(sender, e3_net::address(controller), welcome)?;
         let driver = Driver::new(
-            welcome,
+            joined,
             socket,
             bell.clone(),
             clock,

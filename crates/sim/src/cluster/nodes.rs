@@ -105,6 +105,14 @@ impl Cluster {
         self.nodes.insert(node, new);
     }
 
+    /// Tells a node what the controller's clock showed after `asked`.
+    pub fn take_controller_time(&mut self, node: u16, asked: Timestamp, theirs: Timestamp) {
+        if let Some(n) = self.nodes.get_mut(&node) {
+            let (now, asked) = (n.clock.shown(self.now), n.clock.shown(asked));
+            n.worker.handle_controller_time(now, asked, theirs);
+        }
+    }
+
     /// Kills a node's process: everything in its memory is gone, and what is not durable on its disk may be.
     pub fn kill(&mut self, node: u16) {
         self.nodes.remove(&node);

@@ -3,7 +3,7 @@
 use super::Run;
 use super::controller::Mail;
 use crate::network::Party;
-use crate::scenario::known::NODES_TO_TELL_CLOCKS;
+use crate::scenario::known::MAY_LOSE_LOG_AND_MEMORY;
 use crate::scenario::{Act, Fault, Wire, app_id};
 use e3_control::Command;
 use e3_model::plan::{AppPlan, ShardPlan};
@@ -39,6 +39,7 @@ impl Run<'_> {
             Fault::Slow(node, factor) => self.cluster.slow(*node, *factor),
             Fault::Kill(node) | Fault::Restart(node) => self.kill_one(*node),
             Fault::PowerCut(server) => drop(self.kill(&self.scenario.nodes_of(*server))),
+            Fault::Blackout(_) if self.controller.disk().lies && !MAY_LOSE_LOG_AND_MEMORY => {}
             Fault::Blackout(_) => {
                 let nodes: Vec<u16> = (0..self.scenario.nodes()).collect();
                 self.kill(&nodes);
@@ -51,11 +52,7 @@ impl Run<'_> {
                 self.agents.set_wall_offset_ms(*node, *offset_ms);
                 self.kill_one(*node);
             }
-            Fault::WrongClock(node, offset_ms) => {
-                if self.agents.joined() as u64 >= NODES_TO_TELL_CLOCKS {
-                    self.restart_with(*node, *offset_ms);
-                }
-            }
+            Fault::WrongClock(node, offset_ms) => self.restart_with(*node, *offset_ms),
             Fault::Drift(node, fast_ppm) => self.cluster.drift(*node, *fast_ppm),
             Fault::KillController => self.controller.kill(&self.cluster, &mut self.agents),
             Fault::BitRot => {

@@ -49,6 +49,8 @@ struct Agent {
     is_paused: bool,
     incarnation: Option<u32>,
     next_hello: Timestamp,
+    /// When it said hello last.
+    greeted: Timestamp,
     next_beat: Timestamp,
     next_report: Timestamp,
     /// The contents of the last report.
@@ -83,6 +85,7 @@ impl Agents {
             is_paused: false,
             incarnation: None,
             next_hello: now,
+            greeted: now,
             next_beat: now,
             next_report: now,
             report: Report::default(),
@@ -135,7 +138,7 @@ impl Agents {
             let is_connected = is_heard && !cluster.cuts.is_cut(it, me);
             let Some(incarnation) = agent.incarnation else {
                 if now >= agent.next_hello && is_connected {
-                    agent.next_hello = now + RETRY_INTERVAL;
+                    (agent.greeted, agent.next_hello) = (now, now + RETRY_INTERVAL);
                     let hello = NodeHello {
                         name: agent.name.clone(),
                         address: node_address(*node),
@@ -260,6 +263,7 @@ impl Agent {
                 self.asked = None;
                 self.report = Report::default();
                 cluster.start_with_clock(node, welcome.incarnation, self.clock);
+                cluster.take_controller_time(node, self.greeted, welcome.now);
             }
             Answer::Welcome(_) => {}
             Answer::Plan(plan) => {

@@ -314,11 +314,10 @@ fn fault(random: &mut Random, kind: u64, scenario: &Scenario) -> (Fault, u64) {
         28 => Fault::LostWrites,
         29 => Fault::BitRot,
         30 | 34 | 35 => Fault::CutAndKill(node, random.below(nodes) as u16),
-        31 if nodes >= known::NODES_TO_TELL_CLOCKS => {
+        31 => {
             let off_ms = WRONG_MS_MIN + random.below(WRONG_MS_SPAN) as i64;
             Fault::WrongClock(node, if random.one_in(2) { off_ms } else { -off_ms })
         }
-        31 => Fault::ClockStep(node, offset_ms(random)),
         36 | 38 => Fault::Blackout(*random.pick(&[100, 3_000, 12_000])),
         39 => Fault::CutAndRestart(node, random.below(nodes) as u16),
         40 => Fault::Drain(node),
