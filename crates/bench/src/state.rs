@@ -26,6 +26,8 @@ const LIVE_VS_COLD_AIM: f64 = 20.0;
 const PAUSE_MIN_MS: f64 = 0.5;
 /// Longest fail-over.
 const FAILOVER_AIM_MS: f64 = 300.0;
+/// What is longest in a move.
+const GAP: &str = "gap between replies";
 /// Longest pause when a service gets more shards.
 const RESHARD_AIM_MS: f64 = 20.0;
 /// Throughput on disk relative to etcd's, and in memory relative to Redis's.
@@ -40,15 +42,26 @@ const COMMIT_VS_FDATASYNC_AIM: f64 = 2.0;
 /// Longest recovery of 1 GB.
 const RECOVERY_AIM_S: f64 = 5.0;
 
-/// The longest gaps between two replies, in milliseconds.
+/// The longest that clients went without a reply, in milliseconds.
 #[derive(Clone, PartialEq, Debug, Default)]
-pub struct Gaps {
-    /// While the shard moved.
-    pub moved: Vec<f64>,
-    /// In windows of the same lengths without a move.
+pub struct Longest {
+    /// In windows with a change.
+    pub changed: Vec<f64>,
+    /// In windows of the same lengths without one.
     pub still: Vec<f64>,
-    /// How long the moves took.
+    /// How long the changes took.
     pub took: Vec<f64>,
+}
+
+/// Changes of the number of shards of a service.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Reshards {
+    /// Keys of its state.
+    pub keys: u64,
+    /// Twice as many shards.
+    pub splits: Longest,
+    /// Half as many.
+    pub merges: Longest,
 }
 
 /// Moves of a shard of some size.
@@ -56,10 +69,10 @@ pub struct Gaps {
 pub struct Moves {
     /// Bytes of its values.
     pub bytes: u64,
-    /// Pre-copy.
-    pub live: Gaps,
+    /// Pre-copy. Times between two replies.
+    pub live: Longest,
     /// The shard stops first. Empty if that was not tried.
-    pub cold: Gaps,
+    pub cold: Longest,
 }
 
 /// E3 against a peer, a load each in turn.
@@ -119,8 +132,8 @@ pub struct Measured {
     pub failovers: Vec<Failovers>,
     /// Faults that could not be made here, and why.
     pub missing: Option<String>,
-    /// Why re-sharding is not measured.
-    pub reshard: Option<String>,
+    /// Re-sharding.
+    pub reshard: Option<Reshards>,
     /// `durability: disk` with three copies.
     pub etcd: Option<Against>,
     /// `durability: memory` with two copies.
@@ -159,10 +172,7 @@ pub fn figures(m: &Measured) -> Vec<Figure> {
             missing,
         ));
     }
-    if let Some(why) = &m.reshard {
-        let name = "state.reshard_pause_ms";
-        figures.push(none(name, "ms", Better::Lower, RESHARD_AIM_MS, why));
-    }
+    figures.extend(m.reshard.as_ref().map(reshard));
     let disk = "durability: disk, 3 copies";
     figures.extend(
         m.etcd
@@ -177,19 +187,20 @@ pub fn figures(m: &Measured) -> Vec<Figure> {
     figures
 }
 
-impl Gaps {
-    /// The median of the longest gaps of moves, less that of the windows without.
+impl Longest {
+    /// The median of the windows with a change, less that of those without.
     fn pause_ms(&self) -> f64 {
-        median(self.moved.clone()) - median(self.still.clone())
+        median(self.changed.clone()) - median(self.still.clone())
     }
 
-    fn note(&self) -> String {
-        let worst = self.moved.iter().copied().fold(0.0, f64::max);
+    /// `what` is the longest, and which `change` was made.
+    fn note(&self, what: &str, change: &str) -> String {
+        let worst = self.changed.iter().copied().fold(0.0, f64::max);
         format!(
-            "longest gap between replies: median of {} moves {:.1} ms, worst {worst:.1} ms; without a move {:.1} ms; \
-             a move took {:.0} ms",
-            self.moved.len(),
-            median(self.moved.clone()),
+            "longest {what}: median of {} {change}s {:.1} ms, worst {worst:.1} ms; without a {change} {:.1} ms; \
+             a {change} took {:.0} ms",
+            self.changed.len(),
+            median(self.changed.clone()),
             median(self.still.clone()),
             median(self.took.clone())
         )
@@ -205,7 +216,23 @@ fn none(name: &str, unit: &str, better: Better, aim: f64, why: &str) -> Figure {
 
 fn pause(name: &str, aim: f64, moves: &Moves) -> Figure {
     let figure = Figure::new(name, moves.live.pause_ms(), "ms", Better::Lower);
-    figure.aim(aim).note(moves.live.note())
+    figure.aim(aim).note(moves.live.note(GAP, "move"))
+}
+
+fn reshard(r: &Reshards) -> Figure {
+    let wait = "wait for a reply";
+    let (splits, merges) = (r.splits.note(wait, "split"), r.merges.note(wait, "merge"));
+    Figure::new(
+        "state.reshard_pause_ms",
+        r.splits.pause_ms(),
+        "ms",
+        Better::Lower,
+    )
+    .aim(RESHARD_AIM_MS)
+    .note(format!(
+        "12 to 24 shards with {} keys; {splits}; back: {merges}",
+        r.keys
+    ))
 }
 
 fn live_vs_cold(moves: &Moves) -> Figure {
@@ -213,7 +240,7 @@ fn live_vs_cold(moves: &Moves) -> Figure {
     let figure = Figure::new("state.live_vs_cold", ratio, "times", Better::Higher);
     figure.aim(LIVE_VS_COLD_AIM).note(format!(
         "pause of a cold move relative to a live one, which counts as {PAUSE_MIN_MS} ms at least; cold: {}",
-        moves.cold.note()
+        moves.cold.note(GAP, "move")
     ))
 }
 
@@ -305,9 +332,9 @@ fn recovery(r: &Recovery) -> Figure {
 mod tests {
     use super::*;
 
-    fn gaps(ms: f64) -> Gaps {
-        Gaps {
-            moved: vec![ms + 2.0; 3],
+    fn longest(ms: f64) -> Longest {
+        Longest {
+            changed: vec![ms + 2.0; 3],
             still: vec![2.0; 3],
             took: vec![200.0; 3],
         }
@@ -336,20 +363,24 @@ mod tests {
         Measured {
             small: Some(Moves {
                 bytes: 16_000_000,
-                live: gaps(5.0),
-                cold: gaps(100.0),
+                live: longest(5.0),
+                cold: longest(100.0),
             }),
             large: Some(Moves {
                 bytes: 256_000_000,
-                live: gaps(10.0),
-                cold: Gaps::default(),
+                live: longest(10.0),
+                cold: Longest::default(),
             }),
             failovers: vec![Failovers {
                 fault: "kill".into(),
                 ms: vec![Some(300.0)],
             }],
             missing: None,
-            reshard: None,
+            reshard: Some(Reshards {
+                keys: 1_000_000,
+                splits: longest(20.0),
+                merges: longest(100.0),
+            }),
             etcd: against(10_000.0),
             redis: against(2_000.0),
             sharing: Some(Sharing {
@@ -374,18 +405,18 @@ mod tests {
         type Change = fn(&mut Measured);
         let faults: [(&str, Change); 9] = [
             ("state.migrate_16mb_pause_ms", |m| {
-                m.small.as_mut().unwrap().live = gaps(5.1);
-                m.small.as_mut().unwrap().cold = gaps(200.0);
+                m.small.as_mut().unwrap().live = longest(5.1);
+                m.small.as_mut().unwrap().cold = longest(200.0);
             }),
             ("state.live_vs_cold", |m| {
-                m.small.as_mut().unwrap().cold = gaps(99.0);
+                m.small.as_mut().unwrap().cold = longest(99.0);
             }),
             ("state.migrate_256mb_pause_ms", |m| {
-                m.large.as_mut().unwrap().live = gaps(10.1);
+                m.large.as_mut().unwrap().live = longest(10.1);
             }),
             ("state.failover_ms", |m| m.failovers[0].ms.push(Some(301.0))),
             ("state.reshard_pause_ms", |m| {
-                m.reshard = Some("not built".into())
+                m.reshard.as_mut().unwrap().splits = longest(20.1)
             }),
             ("state.vs_etcd", |m| m.etcd = against(9_999.0)),
             ("state.vs_redis_wait_p99", |m| {

@@ -39,7 +39,12 @@ pub fn run(args: &Scale, settings: &Settings) -> Result<(), Failure> {
     };
     let client = Client::connect(settings)?;
     if let Some(shards) = args.shards {
-        reshard(&client, app, service, shards, args.timeout)?;
+        let before = reshard(&client, app, service, shards, args.timeout)?;
+        let (name, count) = (&args.service, plural(usize::from(shards), "shard"));
+        output::print(&match before == shards {
+            true => format!("{name} has {count}, as before\n"),
+            false => format!("{name} had {before} and now has {count}\n"),
+        })?;
     }
     if let Some(replicas) = args.replicas {
         scale(&client, &args.service, replicas)?;
@@ -68,22 +73,22 @@ fn scale(client: &Client, service: &str, replicas: u16) -> Result<(), Failure> {
     output::print(&(text + "\n"))
 }
 
-/// Changes the number of shards, and waits until it has changed.
-fn reshard(
+/// Changes the number of shards, and waits until it has changed; gives the number before.
+pub fn reshard(
     client: &Client,
     app: &str,
     service: &str,
     shards: u16,
     timeout: Duration,
-) -> Result<(), Failure> {
+) -> Result<u16, Failure> {
     let name = format!("{app}/{service}");
     let begun = client.reshard(&ReshardRequest {
         service: name.clone(),
         shards,
     })?;
-    let (before, count) = (begun.shards_before, plural(usize::from(shards), "shard"));
+    let before = begun.shards_before;
     if !begun.changed {
-        return output::print(&format!("{name} has {count}, as before\n"));
+        return Ok(before);
     }
     let begin = Instant::now();
     loop {
@@ -91,9 +96,7 @@ fn reshard(
         let now = view.services.iter().find(|s| s.name == service);
         let now = now.map(|s| (s.shards, s.shards_wanted));
         match now {
-            Some((now, _)) if now == shards => {
-                return output::print(&format!("{name} had {before} and now has {count}\n"));
-            }
+            Some((now, _)) if now == shards => return Ok(before),
             Some((_, Some(_))) => {}
             _ => {
                 let message = format!("{name} still has {before} shards: one did not stop in time");

@@ -2,7 +2,9 @@
 
 mod moves;
 mod recover;
+mod reshard;
 mod stage;
+mod windows;
 mod writes;
 
 use super::Bench;
@@ -50,8 +52,7 @@ pub fn run(args: &Bench, settings: &Settings) -> Result<Vec<Figure>, Failure> {
                 measured.large = Some(moves(LARGE_BYTES, false)?);
             }
             Part::Reshard => {
-                let why = "this command does not measure it yet";
-                measured.reshard = Some(why.into());
+                measured.reshard = Some(reshard::measure(args.rounds, sources, settings)?);
             }
             Part::Writes => {
                 let length = args.length();

@@ -22,9 +22,9 @@ const TOPOLOGY: &str = "3x-beefy";
 const DEADLINE: Nanos = Nanos::from_secs(60);
 /// Requests in flight while a state is filled.
 const FILL_CLIENTS: usize = 64;
-/// Values of a request that fills a state, and bytes of each.
-const FILL_VALUES: u64 = 28;
-const FILL_VALUE_LEN: u64 = 1_000;
+/// Values of a request that fills a state, and bytes of each: few large ones, or many small ones.
+const FEW: (u64, u64) = (28, 1_000);
+const MANY: (u64, u64) = (250, 64);
 
 /// What is deployed.
 pub struct Store {
@@ -70,14 +70,27 @@ impl Stage {
 
     /// Stores about so many bytes of values; returns how many.
     pub fn fill(&self, bytes: u64) -> Result<u64, Failure> {
-        let per_request = FILL_VALUES * FILL_VALUE_LEN;
-        let requests = bytes.div_ceil(per_request);
+        let (values, len) = FEW;
+        let requests = bytes.div_ceil(values * len);
+        self.fill_with(requests, FEW)?;
+        Ok(requests * values * len)
+    }
+
+    /// Stores at least so many keys with small values; returns how many.
+    pub fn fill_keys(&self, keys: u64) -> Result<u64, Failure> {
+        let (values, _) = MANY;
+        let requests = keys.div_ceil(values);
+        self.fill_with(requests, MANY)?;
+        Ok(requests * values)
+    }
+
+    fn fill_with(&self, requests: u64, (values, len): (u64, u64)) -> Result<(), Failure> {
         let mut sender = self.sender()?;
         let (mut sent, mut done) = (0, 0);
-        let stored = "STORED\r\n".repeat(FILL_VALUES as usize);
+        let stored = "STORED\r\n".repeat(values as usize);
         while done < requests {
             while sent < requests && sender.requests.in_flight() < FILL_CLIENTS {
-                submit(&mut sender, fill_request(sent));
+                submit(&mut sender, fill_request(sent, values, len));
                 sent += 1;
             }
             for c in completed(&mut sender)? {
@@ -92,7 +105,7 @@ impl Stage {
                 done += 1;
             }
         }
-        Ok(requests * per_request)
+        Ok(())
     }
 
     /// So many clients, each of which waits for its answer before its next write.
@@ -161,10 +174,10 @@ pub fn set(key: &str) -> (String, String) {
 }
 
 /// Many values under one routing key.
-fn fill_request(number: u64) -> (String, String) {
-    let value = "f".repeat(FILL_VALUE_LEN as usize);
-    let set = |n| format!("set f{number}-{n} 0 0 {FILL_VALUE_LEN}\r\n{value}\r\n");
-    let payload = (0..FILL_VALUES).map(set).collect();
+fn fill_request(number: u64, values: u64, len: u64) -> (String, String) {
+    let value = "f".repeat(len as usize);
+    let set = |n| format!("set f{number}-{n} 0 0 {len}\r\n{value}\r\n");
+    let payload = (0..values).map(set).collect();
     (format!("f{number}"), payload)
 }
 
@@ -180,8 +193,10 @@ mod tests {
 
     #[test]
     fn a_request_that_fills_is_no_longer_than_any_may_be() {
-        let (key, payload) = fill_request(u64::from(u32::MAX));
-        assert!(payload.len() <= PAYLOAD_LEN_MAX, "{}", payload.len());
-        assert_eq!(key, "f4294967295");
+        for (values, len) in [FEW, MANY] {
+            let (key, payload) = fill_request(u64::from(u32::MAX), values, len);
+            assert!(payload.len() <= PAYLOAD_LEN_MAX, "{}", payload.len());
+            assert_eq!(key, "f4294967295");
+        }
     }
 }
