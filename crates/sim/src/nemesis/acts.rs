@@ -3,7 +3,7 @@
 use super::Run;
 use super::controller::Mail;
 use crate::network::Party;
-use crate::scenario::known::MAY_LOSE_LOG_AND_MEMORY;
+use crate::scenario::known::may_lose_log_and_memory;
 use crate::scenario::{Act, Fault, Wire, app_id};
 use e3_control::Command;
 use e3_model::plan::{AppPlan, ShardPlan};
@@ -39,7 +39,7 @@ impl Run<'_> {
             Fault::Slow(node, factor) => self.cluster.slow(*node, *factor),
             Fault::Kill(node) | Fault::Restart(node) => self.kill_one(*node),
             Fault::PowerCut(server) => drop(self.kill(&self.scenario.nodes_of(*server))),
-            Fault::Blackout(_) if self.controller.disk().lies && !MAY_LOSE_LOG_AND_MEMORY => {}
+            Fault::Blackout(_) if may_lose_log_and_memory(&self.scenario) => {}
             Fault::Blackout(_) => {
                 let nodes: Vec<u16> = (0..self.scenario.nodes()).collect();
                 self.kill(&nodes);

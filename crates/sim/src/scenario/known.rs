@@ -1,7 +1,7 @@
 //! What the generator leaves out: holes that are known and not closed yet. Each entry names its hole
 //! and goes when the hole is closed; an empty list is the aim.
 
-use super::{AppShape, Scenario};
+use super::{AppShape, Fault, Scenario};
 
 /// Hole: a node whose clock is off by more, but by less than what its peers tolerate, answers
 /// "expired" to what it should handle, or handles what it should refuse.
@@ -9,7 +9,10 @@ pub(super) const CLOCK_OFFSET_MS_MAX: u64 = 100;
 
 /// Hole: if the controller's disk loses confirmed writes, and a power cut takes what the nodes know of
 /// them from memory, a view may be given twice.
-pub(crate) const MAY_LOSE_LOG_AND_MEMORY: bool = false;
+pub(crate) fn may_lose_log_and_memory(scenario: &Scenario) -> bool {
+    let mut acts = scenario.script.iter();
+    acts.any(|act| matches!(act.fault, Fault::LostWrites))
+}
 
 /// Hole: a repeat of a request with an idempotency key has a later time of sending, and so another
 /// clock and other random bytes at a stateless service.
