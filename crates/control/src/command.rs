@@ -323,7 +323,7 @@ pub enum CommandError {
     },
     /// Shards that would be merged are on different nodes.
     #[error(
-        "{one} and {other} cannot be merged, since they are on different nodes: {nodes}, and {others} (primary first); move replicas with e3 migrate"
+        "{one} and {other} cannot be merged: they are on different nodes ({nodes}, and {others}, primary first), and no copy of {other} can move to those of {one}; make room there, or move replicas with e3 migrate"
     )]
     Apart {
         /// A shard.

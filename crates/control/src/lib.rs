@@ -10,6 +10,7 @@ pub mod deliberate;
 mod deploy;
 mod drain;
 mod failover;
+mod gather;
 mod leaving;
 pub mod limits;
 mod membership;

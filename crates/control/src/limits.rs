@@ -12,6 +12,8 @@ pub const MOVES_MAX: usize = 64;
 pub const LOSSES_MAX: usize = 64;
 /// Moves in flight at which draining begins no other: each copies the state of a shard.
 pub const DRAIN_MOVES_MAX: usize = 2;
+/// The same for bringing shards together that are to be merged.
+pub const GATHER_MOVES_MAX: usize = 2;
 /// Replicas that move to a node because it came back, for each time that it does.
 pub const RETURN_MOVES_MAX: u16 = 64;
 /// Earlier versions of an application that are kept, to go back to.

@@ -152,7 +152,7 @@ impl Control {
     }
 
     /// Checks whether a replica may move; true if the target node holds a backup of the shard.
-    fn check_move(
+    pub(crate) fn check_move(
         &self,
         key: ShardKey,
         from: NodeId,

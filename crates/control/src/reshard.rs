@@ -1,11 +1,12 @@
 //! Changing the number of shards of a service while it serves.
 //!
-//! Each node splits or merges the copies that it has, so that no state moves. For that the shards of
-//! the service stop together: all copies are complete and nothing of them is on its way. When every
+//! Each node splits or merges the copies that it has, so that no state moves. Shards that are to be
+//! merged are on the same nodes by then (`gather.rs`). The shards of the service stop together: all copies are complete and nothing of them is on its way. When every
 //! primary has confirmed that, the shards after the change take the places of those before.
 //! docs/design/014.
 
 use crate::command::{Applied, CommandError};
+use crate::gather::Apart;
 use crate::state::{AppState, Control, Placed};
 use e3_model::plan::{Role, ShardPlan};
 use e3_model::reshard::{Resharded, Split};
@@ -57,6 +58,9 @@ impl Control {
         })?;
         let stateful = spec.stateful;
         self.check_split(app, service, split)?;
+        if stateful {
+            self.check_apart(app, service, split)?;
+        }
         let app = self.apps.get_mut(&id).expect("just seen");
         app.resharding = Some(Resharding {
             service,
@@ -72,8 +76,7 @@ impl Control {
         Ok(Applied::Changed)
     }
 
-    /// Whether every node has room for its shards after the change. Shards that are merged must have
-    /// the same nodes.
+    /// Whether every node has room for its shards after a split.
     fn check_split(
         &self,
         app: &AppState,
@@ -83,22 +86,13 @@ impl Control {
         let request = Request::new(&app.plan.app, &app.profiles);
         let mut cluster = self.resources();
         for child in (0..split.after).map(ShardId) {
-            let mut parents = split.parents(child);
-            let first = app.shard(app.plan.key_of(service, parents.start));
-            let first = first.expect("every shard is there");
-            parents.next();
-            for parent in parents {
-                let other = app.shard(app.plan.key_of(service, parent));
-                let other = other.expect("every shard is there");
-                if copies(first) != copies(other) {
-                    return Err(self.apart(app, first, other));
-                }
-            }
-            let is_further = split.children(first.shard).start != child.0;
-            if split.after < split.before || !is_further {
+            let parent = split.parents(child).start;
+            let is_first = split.children(ShardId(parent)).start == child.0;
+            if split.after < split.before || is_first {
                 continue;
             }
-            for (node, role) in copies(first) {
+            let parent = app.shard(app.plan.key_of(service, parent));
+            for (node, role) in copies(parent.expect("every shard is there")) {
                 let fits = fits(&request, &cluster, service, role, node, &[]);
                 fits.map_err(|misfit| CommandError::Misfit {
                     shard: format!("{}/{child}", self.service_name(app, service)),
@@ -117,7 +111,26 @@ impl Control {
         format!("{}/{name}", app.plan.app.name)
     }
 
-    fn apart(&self, app: &AppState, one: &ShardPlan, other: &ShardPlan) -> CommandError {
+    /// Whether shards that are on different nodes can begin to come together.
+    fn check_apart(
+        &self,
+        app: &AppState,
+        service: ServiceId,
+        split: Split,
+    ) -> Result<(), CommandError> {
+        let settled = |s| self.is_in_place(app, s);
+        let apart = app.apart(service, split);
+        let mut stuck = apart
+            .iter()
+            .filter(|a| settled(a.first) && settled(a.other));
+        match stuck.find(|a| self.step(app, a).is_none()) {
+            Some(stuck) => Err(self.cannot_gather(app, stuck)),
+            None => Ok(()),
+        }
+    }
+
+    fn cannot_gather(&self, app: &AppState, apart: &Apart<'_>) -> CommandError {
+        let Apart { first: one, other } = apart;
         let nodes = |s: &ShardPlan| {
             let nodes = copies(s).into_iter().map(|(node, _)| self.node_name(node));
             nodes.collect::<Vec<_>>().join(", ")
@@ -136,22 +149,26 @@ impl Control {
         let Some(resharding) = &app.resharding else {
             return;
         };
-        let (service, is_freezing) = (resharding.service, resharding.is_freezing);
+        let (service, split) = (resharding.service, resharding.split);
+        let is_freezing = resharding.is_freezing;
         let shards = || app.plan.shards.iter().filter(|s| s.service == service);
         let in_place = shards().all(|s| self.is_in_place(app, s));
         let frozen = shards().filter(|s| s.frozen && s.quiet).count();
         let all_frozen = frozen == shards().count();
+        let apart = !app.apart(service, split).is_empty();
         let app = self.apps.get_mut(&id).expect("just seen");
         if is_freezing && !(in_place && all_frozen) {
             app.thaw_shards();
         }
-        if in_place && !(is_freezing && all_frozen) {
+        if apart {
+            self.gather(id, service, split);
+        } else if in_place && !(is_freezing && all_frozen) {
             app.freeze_shards(service);
         }
     }
 
     /// Whether all copies of a shard are where they should be, and heard.
-    fn is_in_place(&self, app: &AppState, shard: &ShardPlan) -> bool {
+    pub(crate) fn is_in_place(&self, app: &AppState, shard: &ShardPlan) -> bool {
         let key = app.plan.key(shard);
         let mut nodes = copies(shard).into_iter();
         shard.joining.is_empty()
@@ -163,7 +180,7 @@ impl Control {
 }
 
 /// The nodes with complete copies of a shard.
-fn copies(shard: &ShardPlan) -> Vec<(NodeId, Role)> {
+pub(crate) fn copies(shard: &ShardPlan) -> Vec<(NodeId, Role)> {
     let mut backups: Vec<NodeId> = shard.backups.clone();
     backups.sort_unstable();
     let backups = backups.into_iter().map(|node| (node, Role::Backup));

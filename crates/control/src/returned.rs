@@ -51,14 +51,16 @@ impl Control {
         }
     }
 
-    /// Whether anything moves, is being copied, waits or is cut off.
+    /// Whether anything moves, is being copied, split or merged, waits or is cut off.
     fn is_busy(&self) -> bool {
         let is_unsettled = |app: &AppState, s: &ShardPlan| {
             let changes = !s.joining.is_empty() || !s.leaving.is_empty() || s.frozen;
             changes || app.is_orphan(s) || !self.is_up(s.primary)
         };
         let mut apps = self.apps.values();
-        let unsettled = apps.any(|app| app.plan.shards.iter().any(|s| is_unsettled(app, s)));
+        let unsettled = apps.any(|app| {
+            app.resharding.is_some() || app.plan.shards.iter().any(|s| is_unsettled(app, s))
+        });
         unsettled || self.moves() > 0 || !self.ways().are_whole()
     }
 

@@ -6,6 +6,7 @@ use e3_control::{Applied, Command, CommandError};
 use e3_model::plan::{NodeEvent, ShardPlan};
 use e3_model::{AppId, NodeId, ServiceId, ShardKey};
 use script::Script;
+use std::collections::BTreeSet;
 
 /// The service with two shards.
 const BACK: ServiceId = ServiceId(1);
@@ -92,31 +93,110 @@ fn what_cannot_be_is_refused() {
     // Each node's share of a thousand more does not fit.
     let error = reshard(&mut s, 4096).unwrap_err();
     assert!(matches!(error, CommandError::Misfit { .. }), "{error}");
-    // Shards on different nodes.
-    let [one, other] = [shards(&s)[0].clone(), shards(&s)[1].clone()];
-    if (one.primary, &one.backups) == (other.primary, &other.backups) {
-        let free = (0..6).map(NodeId).find(|n| one.role(*n).is_none()).unwrap();
-        let moved = s.apply(Command::Migrate {
-            key: key(&s, &other),
-            from: other.primary,
-            to: free,
-            cold: false,
-        });
-        if moved.is_ok() {
-            s.settle();
-        }
-    }
-    let [one, other] = [shards(&s)[0].clone(), shards(&s)[1].clone()];
-    if (one.primary, &one.backups) != (other.primary, &other.backups) {
-        let error = reshard(&mut s, 1).unwrap_err();
-        assert!(matches!(error, CommandError::Apart { .. }), "{error}");
-    }
     reshard(&mut s, 4).unwrap();
     let error = reshard(&mut s, 8).unwrap_err();
     assert!(
         matches!(error, CommandError::Resharding { shards: 4, .. }),
         "{error}"
     );
+    s.check();
+}
+
+/// Moves a replica of the second shard, and waits until it is there.
+fn move_other(s: &mut Script, from: NodeId, to: NodeId) {
+    let key = key(s, &shards(s)[1]);
+    s.ok(Command::Migrate {
+        key,
+        from,
+        to,
+        cold: false,
+    });
+    s.settle();
+}
+
+fn places(shard: &ShardPlan) -> (NodeId, BTreeSet<NodeId>) {
+    (shard.primary, shard.backups.iter().copied().collect())
+}
+
+#[test]
+fn shards_on_different_nodes_come_together_and_are_merged() {
+    // Host and SmartNIC of a server are numbered one after the other.
+    for (primary, backup) in [(0, 2), (0, 4), (1, 2), (2, 0), (3, 4), (4, 2), (5, 3)] {
+        let mut s = Script::filled();
+        let first = shards(&s)[0].clone();
+        for (from, to) in [
+            (shards(&s)[1].backups[0], NodeId(backup)),
+            (shards(&s)[1].primary, NodeId(primary)),
+            (shards(&s)[1].backups[0], NodeId(backup)),
+        ] {
+            let key = key(&s, &shards(&s)[1]);
+            let moves = Command::Migrate {
+                key,
+                from,
+                to,
+                cold: false,
+            };
+            if s.apply(moves).is_ok() {
+                s.settle();
+            }
+        }
+        let lost = s.state_lost();
+        let other = shards(&s)[1].clone();
+        println!("{:?} and {:?}", places(&first), places(&other));
+        reshard(&mut s, 1).unwrap();
+        assert_eq!(are_frozen(&s), places(&first) == places(&other));
+        s.settle();
+        let merged = shards(&s);
+        assert_eq!(merged.len(), 1, "{:?}", places(&other));
+        assert_eq!(places(&merged[0]), places(&first));
+        assert_eq!(s.state_lost(), lost);
+        s.check();
+    }
+}
+
+#[test]
+fn shards_that_a_fail_over_takes_apart_are_not_merged_there() {
+    let mut s = Script::filled();
+    let first = shards(&s)[0].clone();
+    let node = shards(&s)[1].primary;
+    if node != first.primary {
+        move_other(&mut s, node, first.primary);
+    }
+    reshard(&mut s, 1).unwrap();
+    let there = shards(&s)[1].clone();
+    s.lose(there.primary);
+    assert!(shards(&s).iter().all(|shard| !shard.frozen));
+    s.settle_reachable();
+    // Both have gone on elsewhere; whenever they stop, they are on the same nodes.
+    for _ in 0..10 {
+        if are_frozen(&s) {
+            let [one, other] = [shards(&s)[0].clone(), shards(&s)[1].clone()];
+            assert_eq!(places(&one), places(&other));
+        }
+        s.settle_reachable();
+    }
+    s.check();
+}
+
+#[test]
+fn shards_that_cannot_come_together_are_not_merged() {
+    // Two servers, each with one copy of each shard: no copy has a third server to go to.
+    let mut s = Script::up(&["s1-host", "s1-nic0", "s2-host", "s2-nic0"]);
+    s.deploy().unwrap();
+    s.fill();
+    let first = shards(&s)[0].clone();
+    let beside = |n: NodeId| NodeId(n.0 ^ 1);
+    let other = shards(&s)[1].clone();
+    assert_eq!(other.primary, first.primary);
+    move_other(&mut s, other.primary, other.backups[0]);
+    let backup = shards(&s)[1].backups[0];
+    if backup == first.primary {
+        move_other(&mut s, backup, beside(backup));
+    }
+    let swapped = (other.backups[0], [beside(first.primary)].into());
+    assert_eq!(places(&shards(&s)[1]), swapped);
+    let error = reshard(&mut s, 1).unwrap_err();
+    assert!(matches!(error, CommandError::Apart { .. }), "{error}");
     s.check();
 }
 

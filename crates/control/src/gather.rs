@@ -1,0 +1,87 @@
+//! Shards that are to be merged are brought to the same nodes first: to those of the first of them.
+//!
+//! Every step is an ordinary move. Which steps are due follows from where the copies are, so that
+//! fail-overs and moves by hand in between only change what is left to do.
+
+use crate::limits::GATHER_MOVES_MAX;
+use crate::reshard::copies;
+use crate::state::{AppState, Control};
+use e3_model::plan::ShardPlan;
+use e3_model::reshard::Split;
+use e3_model::{AppId, NodeId, ServiceId, ShardId, ShardKey};
+
+/// Two shards that are to be merged and are on different nodes.
+pub(crate) struct Apart<'a> {
+    /// The first of those that are merged.
+    pub(crate) first: &'a ShardPlan,
+    /// Another.
+    pub(crate) other: &'a ShardPlan,
+}
+
+impl AppState {
+    /// The shards that a merge needs together and that are not.
+    pub(crate) fn apart(&self, service: ServiceId, split: Split) -> Vec<Apart<'_>> {
+        let shard = |n| self.shard(self.plan.key_of(service, n));
+        let mut apart = Vec::new();
+        for child in (0..split.after).map(ShardId) {
+            let mut parents = split.parents(child).filter_map(shard);
+            if let Some(first) = parents.next() {
+                let others = parents.filter(|other| copies(other) != copies(first));
+                apart.extend(others.map(|other| Apart { first, other }));
+            }
+        }
+        apart
+    }
+}
+
+impl Control {
+    /// Begins moves that bring shards together, a few at a time.
+    pub(crate) fn gather(&mut self, id: AppId, service: ServiceId, split: Split) {
+        while self.moves() < GATHER_MOVES_MAX {
+            let app = &self.apps[&id];
+            let apart = app.apart(service, split);
+            let steps = apart.iter().filter(|a| self.is_in_place(app, a.first));
+            let mut steps = steps.filter_map(|a| self.step(app, a));
+            let Some((key, from, to)) = steps.next() else {
+                return;
+            };
+            if self.migrate(key, from, to, false).is_err() {
+                return;
+            }
+        }
+    }
+
+    /// A move that can begin now and brings a shard closer to where the first is.
+    pub(crate) fn step(
+        &self,
+        app: &AppState,
+        apart: &Apart<'_>,
+    ) -> Option<(ShardKey, NodeId, NodeId)> {
+        let Apart { first, other } = apart;
+        let key = app.plan.key(other);
+        if !self.is_in_place(app, other) {
+            return None;
+        }
+        let primary = (other.primary != first.primary).then_some((other.primary, first.primary));
+        let stray = other.backups.iter().filter(|n| !first.backups.contains(n));
+        let free = || first.backups.iter().filter(|n| !other.backups.contains(n));
+        let backups = stray.flat_map(|from| free().map(|to| (*from, *to)));
+        let aside = self.moves_out_of_the_way(apart);
+        let mut moves = primary.into_iter().chain(backups).chain(aside);
+        let (from, to) = moves.find(|&(from, to)| {
+            !self.drained.contains(&to) && self.check_move(key, from, to, false).is_ok()
+        })?;
+        Some((key, from, to))
+    }
+
+    /// A backup on the server to which the primary is to go leaves for any other first.
+    fn moves_out_of_the_way(&self, apart: &Apart<'_>) -> Vec<(NodeId, NodeId)> {
+        let servers = self.servers();
+        let taken = servers[usize::from(apart.first.primary.0)];
+        let is_there = |n: &&NodeId| servers[usize::from(n.0)] == taken;
+        let backups = apart.other.backups.iter().filter(is_there);
+        let others = || self.topology.nodes().filter(|n| n.server != taken);
+        let moves = backups.flat_map(|from| others().map(|to| (*from, to.id)));
+        moves.collect()
+    }
+}
