@@ -173,10 +173,14 @@ impl Worker {
             None => id.to_string(),
         };
         let (name, from, to) = match end.link.ends {
-            Ends::Ingress { node: n, shard } => (
+            Ends::Ingress {
+                node: n,
+                service: s,
+                shard,
+            } => (
                 "ingress".into(),
                 node(n),
-                format!("{}/{shard}", service(app.dag.source())),
+                format!("{}/{shard}", service(s)),
             ),
             Ends::Edge { edge, from, to } => (
                 app.plan.app.spec.channels[usize::from(edge.0)]
