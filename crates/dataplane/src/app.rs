@@ -167,10 +167,7 @@ impl App {
                 node,
                 service,
                 shard,
-            } => (
-                self.plan.shards.len() + self.index(service, shard)?,
-                node.0,
-            ),
+            } => (self.plan.shards.len() + self.index(service, shard)?, node.0),
             Ends::Edge { edge, from, to } => {
                 self.index(self.dag.sender(edge)?, from)?;
                 self.index(self.dag.receiver(edge)?, to)?;
@@ -249,7 +246,12 @@ mod tests {
         let app = app();
         let nodes = || (0..4).map(NodeId);
         let shards = |n: u16| (0..n).map(ShardId);
-        let places: Vec<_> = app.plan.shards.iter().map(|s| (s.service, s.shard)).collect();
+        let places: Vec<_> = app
+            .plan
+            .shards
+            .iter()
+            .map(|s| (s.service, s.shard))
+            .collect();
         let ingress = nodes().flat_map(|node| {
             let ends = |(service, shard): &(ServiceId, ShardId)| Ends::Ingress {
                 node,

@@ -47,8 +47,9 @@ pub(crate) struct Outbounds {
     begun: Option<OutboundPlace>,
     /// When requests are made again.
     retries: BTreeSet<(Timestamp, RequestId)>,
-    /// Answers that wait to be handled, by the time when they came.
-    answered: BTreeSet<(Timestamp, RequestId)>,
+    /// Answers that wait to be handled, in the order in which they came.
+    answered: BTreeMap<u64, RequestId>,
+    answers: u64,
     /// Requests of entries up to this one a predecessor may have made.
     inherited: u64,
 }
@@ -73,6 +74,8 @@ enum Progress {
     },
     /// Its answer has come.
     Answered {
+        /// Its number among all answers.
+        number: u64,
         at: Timestamp,
         answer: Answer,
         content: Vec<u8>,
@@ -98,7 +101,8 @@ impl Outbounds {
             open: BTreeMap::new(),
             begun: None,
             retries: BTreeSet::new(),
-            answered: BTreeSet::new(),
+            answered: BTreeMap::new(),
+            answers: 0,
             inherited: op,
         }
     }
@@ -199,19 +203,25 @@ impl Outbounds {
         };
         if let Progress::Asked { retry_at, .. } = open.progress {
             self.retries.remove(&(retry_at, id));
-            self.answered.insert((now, id));
+            self.answered.insert(self.answers, id);
             open.progress = Progress::Answered {
+                number: self.answers,
                 at: now,
                 answer,
                 content,
             };
+            self.answers += 1;
         }
     }
 
     /// When the oldest answer came that waits, and where its request is in the table.
     pub(crate) fn first_answered(&self) -> Option<(Timestamp, &Rc<Place>)> {
-        let (at, id) = self.answered.first()?;
-        Some((*at, &self.open.get(id)?.place))
+        let (_, id) = self.answered.first_key_value()?;
+        let open = self.open.get(id)?;
+        match open.progress {
+            Progress::Answered { at, .. } => Some((at, &open.place)),
+            Progress::Asked { .. } | Progress::Handling => None,
+        }
     }
 
     /// Whether an answer waits to be handled.
@@ -230,11 +240,12 @@ impl Outbounds {
         };
         match std::mem::replace(&mut open.progress, Progress::Handling) {
             Progress::Answered {
-                at,
+                number,
                 answer,
                 content,
+                ..
             } => {
-                self.answered.remove(&(at, id));
+                self.answered.remove(&number);
                 Known::Answer(answer, content)
             }
             Progress::Asked {
@@ -258,8 +269,8 @@ impl Outbounds {
             Some(Progress::Asked { retry_at, .. }) => {
                 self.retries.remove(&(retry_at, id));
             }
-            Some(Progress::Answered { at, .. }) => {
-                self.answered.remove(&(at, id));
+            Some(Progress::Answered { number, .. }) => {
+                self.answered.remove(&number);
             }
             Some(Progress::Handling) | None => {}
         }
@@ -277,9 +288,8 @@ impl Outbounds {
             let open = self.open.values();
             open.filter(|open| is(&open.progress)).count()
         };
-        let retried = count(
-            |p| matches!(p, Progress::Asked { retry_at, .. } if *retry_at < Timestamp::MAX),
-        );
+        let retried =
+            count(|p| matches!(p, Progress::Asked { retry_at, .. } if *retry_at < Timestamp::MAX));
         assert_eq!(self.retries.len(), retried, "requests that are repeated");
         let answered = count(|p| matches!(p, Progress::Answered { .. }));
         assert_eq!(self.answered.len(), answered, "answers that wait");

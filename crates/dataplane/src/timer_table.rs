@@ -240,7 +240,10 @@ impl TimerTable {
         after: Option<&OutboundPlace>,
     ) -> Option<(&OutboundPlace, &Pending)> {
         let from = after.map_or(Unbounded, Excluded);
-        let next = self.outbound.range::<OutboundPlace, _>((from, Unbounded)).next()?;
+        let next = self
+            .outbound
+            .range::<OutboundPlace, _>((from, Unbounded))
+            .next()?;
         Some((next, self.timers.get(&next.1)?))
     }
 

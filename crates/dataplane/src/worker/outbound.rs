@@ -74,7 +74,9 @@ impl Worker {
             deadline,
         } = ask;
         let (app, service, key) = match to {
-            Destination::Http(request) => return self.ask_http(from, id, request, payload, deadline),
+            Destination::Http(request) => {
+                return self.ask_http(from, id, request, payload, deadline);
+            }
             Destination::Service { service, key } => match self.service_of(from, &service) {
                 Ok(service) => (from.app, service, key),
                 Err(reason) => return self.refuse_ask(from, id, &reason),

@@ -177,11 +177,7 @@ impl Worker {
                 node: n,
                 service: s,
                 shard,
-            } => (
-                "ingress".into(),
-                node(n),
-                format!("{}/{shard}", service(s)),
-            ),
+            } => ("ingress".into(), node(n), format!("{}/{shard}", service(s))),
             Ends::Edge { edge, from, to } => (
                 app.plan.app.spec.channels[usize::from(edge.0)]
                     .name()
