@@ -15,7 +15,7 @@ use e3_dataplane::{Config, Health, HttpAsk, Output, Recovery, Worker};
 use e3_ingress::Door;
 use e3_invocation::Invocation;
 use e3_model::outbound::Answer;
-use e3_model::outcome::Outcome;
+use e3_model::Outcome;
 use e3_model::plan::{NodeEvent, NodeWelcome};
 use e3_model::timing::HEARTBEAT_INTERVAL;
 use e3_model::{Bytes, Nanos, NodeId, ShardKey, Timestamp};

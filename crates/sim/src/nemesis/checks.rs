@@ -1,5 +1,6 @@
 //! What must be true after healing.
 
+use super::asks::Asking;
 use super::{PROBE, PROBES, PROBES_LATE, Run};
 use crate::client::{Client, Request};
 use crate::ledger::Reach;
@@ -269,6 +270,15 @@ impl Run<'_> {
                             ));
                         }
                     }
+                    let asking = Asking {
+                        app: at,
+                        place,
+                        effect: &effect,
+                        sent: request.sent,
+                        count,
+                        may_repeat: self.may_be_lost(reach, place, request),
+                    };
+                    wrong.extend(self.check_ask(&states, &asking, &mut witnessed));
                     let is_certain = outcome == Some(Outcome::Done)
                         && (place.is_main
                             || !client.is_keyed() && request.deadline > recovered_by && !can_fail);
@@ -302,7 +312,7 @@ impl Run<'_> {
             let known = witnessed.get(key).copied().unwrap_or(0);
             if fired != known {
                 wrong.push(format!(
-                    "{key}: {fired} timers fired, of which requests account for {known}"
+                    "{key}: {fired} timers fired, requests were asked or answered, of which clients account for {known}"
                 ));
             }
         }
