@@ -4,8 +4,8 @@
 use super::{Cluster, Event};
 use e3_dataplane::HttpAsk;
 use e3_model::Nanos;
-use e3_model::outbound::Answer;
 use e3_model::Outcome;
+use e3_model::outbound::Answer;
 use std::rc::Rc;
 
 /// How long a driver waits for an answer.
