@@ -65,8 +65,10 @@ struct Open {
 enum Progress {
     /// It was made.
     Asked {
-        /// When it is made again; never if the driver repeats it.
+        /// When it is made again, if that is ahead.
         retry_at: Timestamp,
+        /// It is made again until it is answered. If not, the driver repeats it.
+        repeats: bool,
         /// Between this attempt and the next.
         wait: Nanos,
         /// It was admitted, as far as this primary knows.
@@ -139,6 +141,7 @@ impl Outbounds {
         let retry_at = if repeats { now + wait } else { Timestamp::MAX };
         let progress = Progress::Asked {
             retry_at,
+            repeats,
             wait,
             is_passed_on: true,
         };
@@ -148,15 +151,26 @@ impl Outbounds {
         self.open.insert(id, Open { place, progress });
     }
 
-    /// A request that is to be made again now; it is `again` later. None if there is none.
+    /// A request that is to be made again now; none if there is none.
     pub(crate) fn pop_retry(&mut self, now: Timestamp) -> Option<(RequestId, Rc<Place>)> {
         let (at, id) = *self.retries.first().filter(|(at, _)| *at <= now)?;
         self.retries.remove(&(at, id));
         let open = self.open.get_mut(&id)?;
-        if let Progress::Asked { retry_at, wait, .. } = &mut open.progress {
-            *retry_at = now + *wait;
+        if let Progress::Asked {
+            retry_at,
+            repeats,
+            wait,
+            ..
+        } = &mut open.progress
+        {
             *wait = Nanos(wait.0 * 3 / 2).min(OUTBOUND_RETRY_AFTER_MAX);
-            self.retries.insert((*retry_at, id));
+            *retry_at = match repeats {
+                true => now + *wait,
+                false => Timestamp::MAX,
+            };
+            if *repeats {
+                self.retries.insert((*retry_at, id));
+            }
         }
         Some((id, open.place.clone()))
     }
@@ -175,18 +189,27 @@ impl Outbounds {
 
     /// Notes that a request is made again.
     pub(crate) fn on_asked_again(&mut self, id: RequestId) {
-        self.set_passed_on(id, true);
+        let progress = self.open.get_mut(&id).map(|open| &mut open.progress);
+        if let Some(Progress::Asked { is_passed_on, .. }) = progress {
+            *is_passed_on = true;
+        }
     }
 
     /// A request was not admitted. It is made again in time.
-    pub(crate) fn on_overloaded(&mut self, id: RequestId) {
-        self.set_passed_on(id, false);
-    }
-
-    fn set_passed_on(&mut self, id: RequestId, passed_on: bool) {
+    pub(crate) fn on_overloaded(&mut self, now: Timestamp, id: RequestId) {
         let progress = self.open.get_mut(&id).map(|open| &mut open.progress);
-        if let Some(Progress::Asked { is_passed_on, .. }) = progress {
-            *is_passed_on = passed_on;
+        if let Some(Progress::Asked {
+            is_passed_on,
+            retry_at,
+            wait,
+            ..
+        }) = progress
+        {
+            *is_passed_on = false;
+            if *retry_at == Timestamp::MAX {
+                *retry_at = now + *wait;
+                self.retries.insert((*retry_at, id));
+            }
         }
     }
 

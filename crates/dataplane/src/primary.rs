@@ -295,7 +295,7 @@ impl Primary {
             _ => None,
         };
         if full.is_some() && self.expires_for_room(turn.shard) {
-            return self.queue.push_front(waiting);
+            return self.run_again(waiting);
         }
         let is_full = full.is_some();
         let reason = full.unwrap_or_else(|| failed.error.to_string());
@@ -305,10 +305,16 @@ impl Primary {
         if is_full || waiting.failures >= turn.cx.app.plan.app.spec.attempts {
             let outcome = Outcome::Failed;
             self.give_up(turn, now, waiting, Refusal { outcome, reason });
-        } else if waiting.fired().is_some() {
-            self.timer = Some(waiting);
         } else {
-            self.queue.push_front(waiting);
+            self.run_again(waiting);
+        }
+    }
+
+    /// A message is handled again, before those that came after it.
+    fn run_again(&mut self, waiting: Waiting) {
+        match waiting.fired() {
+            Some(_) => self.timer = Some(waiting),
+            None => self.queue.push_front(waiting),
         }
     }
 

@@ -65,7 +65,8 @@ pub enum Output {
         reply: Reply,
     },
     /// Make a request over HTTP for a service. [`Worker::on_http_answer`] takes the answer. On failures
-    /// to connect, and on answers that say so, the driver repeats it until its deadline.
+    /// to connect, and on answers that say so, the driver repeats it until its deadline. If it cannot
+    /// begin now, it answers [`e3_wire::entry::Outcome::Overloaded`] and is asked again.
     Http(HttpAsk),
     /// Make an instance of the shard's service ready.
     Start {

@@ -1,193 +1,17 @@
-//! Outbound requests: what a service asks of others takes effect once, and each answer is handled
-//! once, wherever the shards are that ask and that are asked.
+//! Outbound requests to services: what is asked takes effect once, and each answer is handled once,
+//! wherever the shards are that ask and that are asked.
 
 mod common;
 
+use common::outbound::*;
 use common::{Cluster, Handler, shard};
-use e3_collections::{State, Txn};
-use e3_invocation::{Effects, HandlerError, Invocation, Output, Reply};
-use e3_model::outbound::{Answer, Destination, HttpMethod, HttpRequest, Outbound};
-use e3_model::timer::{TimerChange, TimerSet, When};
-use e3_model::{AppId, Nanos, ServiceId, ShardKey, Timestamp, Via};
+use e3_invocation::{Effects, HandlerError};
+use e3_model::outbound::Destination;
+use e3_model::timer::TimerChange;
+use e3_model::{AppId, ServiceId, ShardKey, Via};
 use e3_wire::entry::Outcome;
 use std::cell::RefCell;
 use std::rc::Rc;
-
-const FLOW: &str = "\
-apiVersion: e3.dev/v1alpha1
-kind: Application
-metadata: {name: flow}
-spec:
-  objective: {latency: 50ms}
-  deadline: 60s
-  admittedMax: 64
-  ingress: front
-  services:
-    - name: front
-      module: s.wasm
-      stateful: true
-      replicas: 2
-      resources: {cpu: 0.1, memory: 64Mi}
-      collections: [{name: count, kind: counter}]
-    - name: back
-      module: s.wasm
-      stateful: true
-      replicas: 2
-      resources: {cpu: 0.1, memory: 64Mi}
-      collections: [{name: count, kind: counter}]
-    - name: end
-      module: s.wasm
-      stateful: true
-      replicas: 2
-      resources: {cpu: 0.1, memory: 64Mi}
-      collections: [{name: count, kind: counter}]
-  channels:
-    - {from: front, to: back}
-    - {from: back, to: end}
-";
-
-/// What the front handled: name, answer and its content.
-type Answers = Rc<RefCell<Vec<(String, Answer, Vec<u8>)>>>;
-
-const DONE: Answer = Answer {
-    outcome: Outcome::Done,
-    status: 7,
-};
-
-fn nobody(outcome: Outcome) -> Answer {
-    Answer { outcome, status: 0 }
-}
-
-/// The front asks from nodes 0 and 1, the back is on nodes 2 and 3, the end on 3 and 2.
-fn cluster() -> Cluster {
-    Cluster::new(FLOW, 5, |key| match key.service.0 {
-        0 => vec![0, 1],
-        1 => vec![2, 3],
-        _ => vec![3, 2],
-    })
-}
-
-fn to(service: &str) -> Destination {
-    Destination::Service {
-        service: service.into(),
-        key: b"asked".to_vec(),
-    }
-}
-
-fn http() -> HttpRequest {
-    HttpRequest {
-        method: HttpMethod::Post,
-        url: "https://pay.example/charge".into(),
-        headers: Vec::new(),
-    }
-}
-
-fn ask(name: &str, to: Destination, deadline: Timestamp, payload: &[u8]) -> TimerChange {
-    TimerChange {
-        name: name.into(),
-        key: b"k".to_vec(),
-        set: Some(TimerSet {
-            when: When::Answered(Box::new(Outbound { to, deadline })),
-            payload: payload.to_vec(),
-        }),
-    }
-}
-
-fn cancel(name: &str) -> TimerChange {
-    TimerChange {
-        name: name.into(),
-        key: b"k".to_vec(),
-        set: None,
-    }
-}
-
-/// Adds to a counter of collection 0.
-fn count(invocation: &Invocation, state: &mut State, name: &[u8]) -> Effects {
-    let mut txn = Txn::new();
-    txn.begin(invocation.slot.0);
-    txn.counter_add(state, 0, name, 1).unwrap();
-    let writes = txn.finish();
-    state.apply(&writes).unwrap();
-    Effects {
-        writes,
-        ..Effects::default()
-    }
-}
-
-fn reply(status: u32, payload: Vec<u8>) -> Option<Reply> {
-    Some(Reply { status, payload })
-}
-
-/// The back counts what it is asked, and answers or leaves that to the end; the end answers.
-fn serve(
-    service: ServiceId,
-    invocation: &Invocation,
-    state: &mut State,
-) -> Result<Effects, HandlerError> {
-    let mut effects = count(invocation, state, &invocation.payload);
-    let payload = invocation.payload.clone();
-    if service == ServiceId(1) && payload.starts_with(b"on") {
-        effects.outputs.push(Output {
-            channel: 0,
-            key: invocation.key.clone(),
-            payload,
-        });
-    } else {
-        effects.reply = reply(7, [b"re ", payload.as_slice()].concat());
-    }
-    Ok(effects)
-}
-
-/// The front counts each answer under its name. Each request of a client asks as `asks` says of its
-/// number.
-fn handler(asks: impl Fn(u64) -> Vec<TimerChange> + 'static) -> (Handler, Answers) {
-    let answers = Answers::default();
-    let noted = answers.clone();
-    let handler: Handler = Box::new(move |service, invocation, state| {
-        if service != ServiceId(0) {
-            return serve(service, invocation, state);
-        }
-        let Some(name) = &invocation.timer else {
-            let mut effects = count(invocation, state, b"requests");
-            effects.timers = asks(invocation.id.request.seq);
-            return Ok(effects);
-        };
-        let answer = invocation.answer.expect("it is no mere timer");
-        let content = invocation.payload.clone();
-        noted.borrow_mut().push((name.clone(), answer, content));
-        Ok(count(invocation, state, name.as_bytes()))
-    });
-    (handler, answers)
-}
-
-fn handle(c: &mut Cluster, asks: impl Fn(u64) -> Vec<TimerChange> + 'static) -> Answers {
-    let (handler, answers) = handler(asks);
-    c.handler = handler;
-    answers
-}
-
-/// The client asks at a node that is not otherwise involved.
-fn request(c: &mut Cluster, seq: u64) {
-    let deadline = c.now + Nanos::from_secs(50);
-    c.request(4, seq, 0, b"k", deadline);
-}
-
-fn after(c: &Cluster, ms: u64) -> Timestamp {
-    c.now + Nanos::from_millis(ms)
-}
-
-fn counted(c: &Cluster, node: u16, key: ShardKey, name: &[u8]) -> i64 {
-    let state = c.nodes[&node].worker.state(key).unwrap();
-    state.borrow().counter_get(0, name)
-}
-
-fn open(c: &Cluster, node: u16) -> u64 {
-    c.report(node, shard(0, 0)).timers
-}
-
-fn one(name: &str, answer: Answer, content: &[u8]) -> [(String, Answer, Vec<u8>); 1] {
-    [(name.to_string(), answer, content.to_vec())]
-}
 
 #[test]
 fn an_answer_is_handled_once_and_what_is_asked_takes_effect_once() {
@@ -456,75 +280,6 @@ fn an_answer_to_what_is_cancelled_or_asked_again_is_not_handled() {
     assert_eq!(open(&c, 0), 0);
 }
 
-/// All HTTP requests so far are answered.
-fn answer_http(c: &mut Cluster, status: u32, payload: &[u8]) {
-    let outcome = Outcome::Done;
-    for (node, ask) in std::mem::take(&mut c.http) {
-        let now = c.clock(node);
-        let Some(node) = c.nodes.get_mut(&node) else {
-            continue;
-        };
-        let answer = Answer { outcome, status };
-        let payload = payload.to_vec();
-        node.worker.on_http_answer(now, ask.ticket, answer, payload);
-    }
-}
-
-#[test]
-fn a_request_over_http_is_made_once_by_each_primary_with_the_same_idempotency_key() {
-    let mut c = cluster();
-    let deadline = after(&c, 30_000);
-    let answers = handle(&mut c, move |_| {
-        let to = Destination::Http(http());
-        vec![
-            ask("h", to.clone(), deadline, b"one"),
-            ask("i", to, deadline, b"two"),
-        ]
-    });
-    request(&mut c, 1);
-    c.pass(5_000);
-    let first: Vec<_> = c.http.drain(..).map(|(_, ask)| ask).collect();
-    let bodies: Vec<_> = first.iter().map(|ask| ask.body.as_slice()).collect();
-    assert_eq!(bodies, [b"one", b"two"]);
-    assert_eq!((&first[0].request, first[0].deadline), (&http(), deadline));
-    assert_eq!(first[0].idempotency_key.len(), 32);
-    assert_ne!(first[0].idempotency_key, first[1].idempotency_key);
-    c.kill(0);
-    c.promote(shard(0, 0), 1);
-    c.publish();
-    c.pass(3_000);
-    let again: Vec<_> = c.http.iter().map(|(_, ask)| &ask.idempotency_key).collect();
-    let keys: Vec<_> = first.iter().map(|ask| &ask.idempotency_key).collect();
-    assert_eq!(again, keys);
-    answer_http(&mut c, 201, b"charged");
-    c.pass(100);
-    let created = Answer {
-        outcome: Outcome::Done,
-        status: 201,
-    };
-    assert_eq!(answers.borrow()[0], one("h", created, b"charged")[0]);
-    assert_eq!((answers.borrow().len(), open(&c, 1)), (2, 0));
-    c.pass(40_000);
-    assert_eq!((answers.borrow().len(), c.http.len()), (2, 0));
-}
-
-#[test]
-fn an_http_answer_that_is_too_long_is_a_failure() {
-    let mut c = cluster();
-    let deadline = after(&c, 30_000);
-    let answers = handle(&mut c, move |_| {
-        vec![ask("h", Destination::Http(http()), deadline, b"")]
-    });
-    request(&mut c, 1);
-    c.pass(50);
-    answer_http(&mut c, 200, &vec![1; 100_000]);
-    c.pass(50);
-    let (_, answer, reason) = answers.borrow()[0].clone();
-    assert_eq!(answer, nobody(Outcome::Failed));
-    let reason = String::from_utf8(reason).unwrap();
-    assert!(reason.starts_with("answer of 100000 bytes"), "{reason}");
-}
-
 #[test]
 fn services_that_do_not_exist_and_requests_out_of_bounds_are_rejected() {
     let mut c = cluster();
@@ -642,35 +397,6 @@ fn services_that_ask_each_other_and_themselves_do_not_block_each_other() {
     assert_eq!([at(1), at(2), at(3)], [120, 180, 300]);
     assert_eq!(*answers.borrow(), 120 + 180 + 300);
     assert_eq!((open(&c, 0), c.report(2, shard(1, 0)).timers), (0, 0));
-}
-
-#[test]
-fn more_requests_than_may_be_in_progress_take_turns() {
-    let mut c = cluster();
-    let deadline = after(&c, 50_000);
-    let answers = handle(&mut c, move |seq| {
-        let asks = (0..60).map(|n| {
-            let name = format!("q{seq} {n}");
-            ask(&name, Destination::Http(http()), deadline, name.as_bytes())
-        });
-        asks.collect()
-    });
-    for seq in 1..=10 {
-        request(&mut c, seq);
-    }
-    c.pass(100);
-    assert_eq!((c.http.len(), open(&c, 0)), (256, 600));
-    let mut made: Vec<_> = c.http.iter().map(|(_, ask)| ask.body.clone()).collect();
-    answer_http(&mut c, 200, b"");
-    c.pass(1_000);
-    assert_eq!((answers.borrow().len(), c.http.len()), (256, 256));
-    made.extend(c.http.iter().map(|(_, ask)| ask.body.clone()));
-    answer_http(&mut c, 200, b"");
-    c.pass(1_000);
-    made.extend(c.http.iter().map(|(_, ask)| ask.body.clone()));
-    made.sort();
-    made.dedup();
-    assert_eq!(made.len(), 600, "each was made once");
 }
 
 #[test]

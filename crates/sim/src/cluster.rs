@@ -280,7 +280,7 @@ impl Cluster {
             match output {
                 Output::Send { to, bytes } => self.transmit(node_address(id), to, bytes),
                 Output::Answer { .. } => unreachable!("clients send datagrams"),
-                Output::Http(ask) => self.ask_http(id, Rc::new(ask)),
+                Output::Http(ask) => self.begin_http(id, ask),
                 Output::Start { key, state } => {
                     let node = self.nodes.get_mut(&id).expect("it runs");
                     let instance = node.states.get(&key).map(|(instance, _)| *instance);

@@ -85,12 +85,13 @@ impl Primary {
         answer: Answer,
         content: Vec<u8>,
     ) {
+        let now = turn.cx.now;
         match answer.outcome {
-            Outcome::Overloaded => self.outbounds.on_overloaded(id),
-            _ => {
-                let now = turn.cx.now;
-                self.outbounds.on_answer(now, id, answer, content);
+            Outcome::Overloaded => {
+                self.outbounds.on_overloaded(now, id);
+                self.arm(turn);
             }
+            _ => self.outbounds.on_answer(now, id, answer, content),
         }
     }
 

@@ -6,6 +6,7 @@
 
 mod disk;
 pub mod manifests;
+pub mod outbound;
 
 use disk::Disk;
 use e3_collections::limits::EXPIRED_LEN_MAX;

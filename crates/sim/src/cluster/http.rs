@@ -12,14 +12,35 @@ use std::rc::Rc;
 const RETRY_AFTER: Nanos = Nanos::from_millis(300);
 /// Requests, and answers, that are lost, of 1000.
 const LOST_PERMILLE: u64 = 100;
+/// Requests that the driver has no room for, of 1000.
+const OVERLOADED_PERMILLE: u64 = 50;
 /// Answers that come twice, of 1000.
 const TWICE_PERMILLE: u64 = 100;
 /// Longest time from a request to its answer.
 const ANSWER_WITHIN: Nanos = Nanos::from_millis(50);
 
 impl Cluster {
+    /// A node is to make a request over HTTP.
+    pub(super) fn begin_http(&mut self, node: u16, ask: HttpAsk) {
+        let Some(n) = self.nodes.get(&node) else {
+            return;
+        };
+        let (incarnation, ask) = (n.incarnation, Rc::new(ask));
+        if !self.random.chance(OVERLOADED_PERMILLE) {
+            return self.ask_http(node, ask);
+        }
+        let outcome = Outcome::Overloaded;
+        let refused = Event::HttpAnswer {
+            node,
+            incarnation,
+            ask,
+            answer: Some(Answer { outcome, status: 0 }),
+        };
+        self.push(self.now, refused);
+    }
+
     /// A node makes a request over HTTP.
-    pub(super) fn ask_http(&mut self, node: u16, ask: Rc<HttpAsk>) {
+    fn ask_http(&mut self, node: u16, ask: Rc<HttpAsk>) {
         let Some(n) = self.nodes.get(&node) else {
             return;
         };
