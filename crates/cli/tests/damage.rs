@@ -99,6 +99,7 @@ impl Peers {
         let ends = match self.random.below(3) {
             0 => Ends::Ingress {
                 node,
+                service: ServiceId(self.random.below(2) as u16),
                 shard: self.shard(),
             },
             1 => Ends::Edge {

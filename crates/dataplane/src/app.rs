@@ -83,12 +83,10 @@ impl App {
         let shards = |service: Option<ServiceId>| {
             service.map_or(0, |s| usize::from(services[usize::from(s.0)].shards))
         };
-        // Before them come replication (a row a shard) and the ingress.
+        // Before them come replication (a row a shard) and the ingress: a row a service where it
+        // sends, a row a shard where it is received.
         let mut rows = Vec::new();
-        let mut next = (
-            plan.shards.len() + 1,
-            plan.shards.len() + shards(Some(dag.source())),
-        );
+        let mut next = (plan.shards.len() + services.len(), 2 * plan.shards.len());
         for edge in (0..plan.app.spec.channels.len()).map(|e| EdgeId(e as u16)) {
             rows.push(next);
             next.0 += shards(dag.sender(edge));
@@ -146,9 +144,9 @@ impl App {
                 shard,
                 backup,
             } => (self.index(service, shard)?, backup.0),
-            Ends::Ingress { shard, .. } => {
-                self.index(self.dag.source(), shard)?;
-                (self.plan.shards.len(), shard.0)
+            Ends::Ingress { service, shard, .. } => {
+                self.index(service, shard)?;
+                (self.plan.shards.len() + usize::from(service.0), shard.0)
             }
             Ends::Edge { edge, from, to } => {
                 self.index(self.dag.sender(edge)?, from)?;
@@ -165,10 +163,11 @@ impl App {
     pub(crate) fn receiving_cell(&self, ends: &Ends) -> Option<Cell> {
         let (row, column) = match *ends {
             Ends::Replication { service, shard, .. } => (self.index(service, shard)?, 0),
-            Ends::Ingress { node, shard } => {
-                self.index(self.dag.source(), shard)?;
-                (self.plan.shards.len() + usize::from(shard.0), node.0)
-            }
+            Ends::Ingress {
+                node,
+                service,
+                shard,
+            } => (self.plan.shards.len() + self.index(service, shard)?, node.0),
             Ends::Edge { edge, from, to } => {
                 self.index(self.dag.sender(edge)?, from)?;
                 self.index(self.dag.receiver(edge)?, to)?;
@@ -183,7 +182,7 @@ impl App {
     /// Where a channel's receiver is served; none for replication, which names its node.
     pub(crate) fn route_of(&self, ends: &Ends) -> Option<Route> {
         let (service, shard) = match *ends {
-            Ends::Ingress { shard, .. } => (self.dag.source(), shard),
+            Ends::Ingress { service, shard, .. } => (service, shard),
             Ends::Edge { edge, to, .. } => (self.dag.receiver(edge)?, to),
             Ends::Replication { .. } => return None,
         };
@@ -198,11 +197,12 @@ impl App {
     /// The service that a channel leads to, and its number of shards; none for replication.
     pub(crate) fn receiving_shards(&self, ends: &Ends) -> Option<(ServiceId, u16)> {
         let service = match *ends {
-            Ends::Ingress { .. } => self.dag.source(),
+            Ends::Ingress { service, .. } => service,
             Ends::Edge { edge, .. } => self.dag.receiver(edge)?,
             Ends::Replication { .. } => return None,
         };
-        Some((service, self.plan.app.service(service).shards))
+        let spec = self.plan.app.spec.services.get(usize::from(service.0))?;
+        Some((service, spec.shards))
     }
 
     pub(crate) fn route(&self, key: ShardKey) -> Route {
@@ -246,8 +246,20 @@ mod tests {
         let app = app();
         let nodes = || (0..4).map(NodeId);
         let shards = |n: u16| (0..n).map(ShardId);
-        let ingress =
-            nodes().flat_map(|node| shards(2).map(move |shard| Ends::Ingress { node, shard }));
+        let places: Vec<_> = app
+            .plan
+            .shards
+            .iter()
+            .map(|s| (s.service, s.shard))
+            .collect();
+        let ingress = nodes().flat_map(|node| {
+            let ends = |(service, shard): &(ServiceId, ShardId)| Ends::Ingress {
+                node,
+                service: *service,
+                shard: *shard,
+            };
+            places.iter().map(ends).collect::<Vec<_>>()
+        });
         let edge = EdgeId(0);
         let edges =
             shards(2).flat_map(|from| shards(3).map(move |to| Ends::Edge { edge, from, to }));

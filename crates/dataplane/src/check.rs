@@ -43,8 +43,12 @@ impl LinkCheck<'_> {
             (source.primary, source.incarnation) == (from, link.from_incarnation)
         };
         match link.ends {
-            Ends::Ingress { node, shard } => {
-                let key = has(app.dag.source(), shard)?;
+            Ends::Ingress {
+                node,
+                service,
+                shard,
+            } => {
+                let key = has(service, shard)?;
                 let current = link.from_incarnation == self.header.incarnation;
                 (node == from).then_some((key, current))
             }
@@ -88,7 +92,8 @@ impl LinkCheck<'_> {
 
 fn fits_service(app: &App, key: ShardKey, via: Via, index: u32) -> bool {
     let service = match via {
-        Via::Ingress => Some(app.dag.source()),
+        // Of a client at the source service, or of a service that asks this one.
+        Via::Ingress => Some(key.service),
         Via::Edge(edge) => app.dag.receiver(edge),
         Via::Timer => app.service(key).stateful.then_some(key.service),
     };
@@ -318,6 +323,12 @@ pub(crate) mod tests {
         let app = app();
         let ingress = |shard| Ends::Ingress {
             node: NodeId(3),
+            service: ServiceId(0),
+            shard,
+        };
+        let asked = |shard| Ends::Ingress {
+            node: NodeId(3),
+            service: ServiceId(1),
             shard,
         };
         let edge = |to| Ends::Edge {
@@ -327,6 +338,7 @@ pub(crate) mod tests {
         };
         let cases = [
             (0, Via::Ingress, ingress as fn(ShardId) -> Ends),
+            (1, Via::Ingress, asked),
             (1, Via::Edge(EdgeId(0)), edge),
         ];
         for (service, via, ends) in cases {
@@ -438,6 +450,7 @@ pub(crate) mod tests {
                     key: Vec::new(),
                     payload: Vec::new(),
                     timer: String::new(),
+                    answer: None,
                 });
             }),
         ];
@@ -466,10 +479,12 @@ pub(crate) mod tests {
             config: &CONFIG,
             header: &header,
         };
-        let ingress = |node, shard| Ends::Ingress {
+        let asked = |node, service, shard| Ends::Ingress {
             node: NodeId(node),
+            service: ServiceId(service),
             shard: ShardId(shard),
         };
+        let ingress = |node, shard| asked(node, 0, shard);
         let edge = |edge, from, to| Ends::Edge {
             edge: EdgeId(edge),
             from: ShardId(from),
@@ -494,6 +509,7 @@ pub(crate) mod tests {
         let (primary, backup) = (Some(Role::Primary), Some(Role::Backup));
         let cases = [
             (ingress(0, 1), (4, 5), primary, backup, (0, 1)),
+            (asked(0, 1, 2), (4, 5), primary, backup, (1, 2)),
             (edge(0, 1, 2), (1, 5), primary, backup, (1, 2)),
             (replication(0, 1, 9), (1, 7), backup, primary, (0, 1)),
         ];
@@ -514,6 +530,8 @@ pub(crate) mod tests {
         for ends in [
             ingress(0, 2),
             ingress(1, 1),
+            asked(0, 1, 3),
+            asked(0, 2, 0),
             edge(1, 1, 2),
             edge(0, 2, 2),
             edge(0, 1, 3),
@@ -543,6 +561,7 @@ pub(crate) mod tests {
             app: key.app,
             ends: Ends::Ingress {
                 node: NodeId(3),
+                service: ServiceId(0),
                 shard,
             },
             from_incarnation: 2,

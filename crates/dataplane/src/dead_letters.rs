@@ -134,6 +134,7 @@ mod tests {
             key: Vec::new(),
             payload: Vec::new(),
             timer: String::new(),
+            answer: None,
         };
         letters.keep(id(seq), letter);
     }

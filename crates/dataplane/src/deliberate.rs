@@ -51,4 +51,8 @@ e3_model::deliberate_faults! {
     TimerFiresTwice,
     /// A snapshot lacks the timers.
     TimersLostOnFailover,
+    /// An outbound request is made before its entry is committed.
+    AskedBeforeCommit,
+    /// The entry that handles an answer does not remove the outbound request.
+    AnswerHandledTwice,
 }

@@ -73,6 +73,7 @@ pub(crate) fn entry(
                     .timer
                     .as_ref()
                     .map_or_else(String::new, |t| t.name.clone()),
+                answer: waiting.answer,
             });
         }
     }

@@ -10,7 +10,7 @@ use crate::limits::*;
 use e3_model::application::ApplicationSpec;
 use e3_model::limits::{KEY_LEN_MAX, PAYLOAD_LEN_MAX};
 use e3_model::plan::IngressCounts;
-use e3_model::{Address, AppId, DropReason, Nanos, RequestId, Timestamp};
+use e3_model::{Address, AppId, DropReason, Nanos, RequestId, ShardKey, Timestamp};
 use e3_wire::client::Request;
 use e3_wire::entry::{Outcome, Reply};
 use refused::Refused;
@@ -43,6 +43,18 @@ pub(crate) enum Asker {
     Client(Address),
     /// This node's driver, for the clients of another protocol.
     Driver,
+    /// A shard here, for its service.
+    Shard(ShardKey),
+}
+
+impl Asker {
+    /// Whether each attempt comes once: it is not brought by a network, which may deliver it again.
+    pub(crate) fn is_local(self) -> bool {
+        match self {
+            Asker::Client(_) => false,
+            Asker::Driver | Asker::Shard(_) => true,
+        }
+    }
 }
 
 #[derive(Debug)]

@@ -28,6 +28,7 @@ mod lease;
 pub mod limits;
 mod links;
 mod log;
+mod outbound;
 mod packer;
 mod primary;
 mod reach;
@@ -43,5 +44,6 @@ mod transfer;
 mod worker;
 
 pub use config::Config;
+pub use outbound::HttpAsk;
 pub use recovery::{Recovery, RecoveryError};
 pub use worker::{Health, Kept, Output, Worker};

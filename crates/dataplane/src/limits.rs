@@ -23,6 +23,14 @@ pub const ANSWER_AWAITED: Nanos = Nanos::from_secs(5);
 /// How far ahead a primary has itself woken for its service's timers: what is cancelled meanwhile costs
 /// a place in the worker's queue no longer than this.
 pub const TIMER_WAKE_AHEAD: Nanos = Nanos::from_secs(60);
+/// Outbound requests of one shard that are in progress at a time; the rest wait in their order.
+pub const OUTBOUND_OPEN_MAX: usize = 256;
+/// How long an outbound request without an answer waits before it is made again, the first time.
+pub const OUTBOUND_RETRY_AFTER: Nanos = Nanos::from_millis(200);
+/// The same after several times.
+pub const OUTBOUND_RETRY_AFTER_MAX: Nanos = Nanos::from_secs(2);
+/// How long after its deadline the answer to an outbound request may still come.
+pub const OUTBOUND_GRACE: Nanos = Nanos::from_secs(1);
 /// Bytes that a timer takes beside key, name, cron expression and payload, about.
 pub const TIMER_OVERHEAD_BYTES: usize = 256;
 /// How long a handled message is remembered after its request has expired.
@@ -109,4 +117,8 @@ const _: () = assert!(
 const _: () = assert!(EXPIRY_DELAY.0 < EXPIRY_LAG_MAX.0);
 const _: () = assert!(KEYED_MAX < SESSIONS_MAX);
 const _: () = assert!(DEDUP_GRACE.0 < KEYED_GRACE.0);
+const _: () = assert!(
+    OUTBOUND_GRACE.0 < LATE_MAX.0,
+    "the ingress takes an outbound request until its answer is given up"
+);
 const _: () = assert!(DATAGRAM_LEN_GOAL <= e3_wire::limits::DATAGRAM_LEN_MAX);

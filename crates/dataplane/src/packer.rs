@@ -109,7 +109,7 @@ impl Packer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use e3_model::{AppId, ShardId};
+    use e3_model::{AppId, ServiceId, ShardId};
     use e3_wire::frame::{Ends, Link};
 
     fn packer() -> Packer {
@@ -130,6 +130,7 @@ mod tests {
                 app: AppId(1),
                 ends: Ends::Ingress {
                     node: NodeId(0),
+                    service: ServiceId(0),
                     shard: ShardId(0),
                 },
                 from_incarnation: 1,

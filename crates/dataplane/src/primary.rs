@@ -2,6 +2,7 @@
 //! the backups have them.
 
 mod duplicates;
+mod outbound;
 mod timers;
 
 use crate::check::check_message;
@@ -11,6 +12,7 @@ use crate::expiry::Expiry;
 use crate::limits::*;
 use crate::links::Delivery;
 use crate::log::{Log, Outgoing};
+use crate::outbound::Outbounds;
 use crate::reach::ClockCheck;
 use crate::refusal::{Refusal, full, refusal, state_bytes_max};
 use crate::shard::{Asked, Context, Effect, Shard, Turn, Waiting};
@@ -34,7 +36,8 @@ pub(crate) struct Primary {
     queue: VecDeque<Waiting>,
     /// The request of a timer that is due, after an attempt that failed.
     timer: Option<Waiting>,
-    /// When it is woken next for a timer, if that is ahead.
+    outbounds: Outbounds,
+    /// When it is woken next for a timer or an outbound request, if that is ahead.
     armed: Timestamp,
     /// With the executor, in the order in which they went there.
     in_flight: VecDeque<InFlight>,
@@ -89,6 +92,7 @@ impl Primary {
             pending: log.outbox.iter().map(pending).collect(),
             queue: VecDeque::new(),
             timer: None,
+            outbounds: Outbounds::new(log.op),
             armed: Timestamp::MAX,
             in_flight: VecDeque::new(),
             streams: Streams::new(log.released),
@@ -161,6 +165,7 @@ impl Primary {
                 replays: None,
                 message,
                 timer: None,
+                answer: None,
                 failures: 0,
             }),
             None => {
@@ -235,7 +240,7 @@ impl Primary {
             key: std::mem::take(&mut message.key),
             payload: std::mem::take(&mut message.payload),
             timer: waiting.timer.as_ref().map(|timer| timer.name.clone()),
-            answer: None,
+            answer: waiting.answer,
         };
         turn.effects.push(Effect::Run(invocation));
         self.in_flight.push_back(InFlight {
@@ -290,7 +295,7 @@ impl Primary {
             _ => None,
         };
         if full.is_some() && self.expires_for_room(turn.shard) {
-            return self.queue.push_front(waiting);
+            return self.run_again(waiting);
         }
         let is_full = full.is_some();
         let reason = full.unwrap_or_else(|| failed.error.to_string());
@@ -300,10 +305,16 @@ impl Primary {
         if is_full || waiting.failures >= turn.cx.app.plan.app.spec.attempts {
             let outcome = Outcome::Failed;
             self.give_up(turn, now, waiting, Refusal { outcome, reason });
-        } else if waiting.fired().is_some() {
-            self.timer = Some(waiting);
         } else {
-            self.queue.push_front(waiting);
+            self.run_again(waiting);
+        }
+    }
+
+    /// A message is handled again, before those that came after it.
+    fn run_again(&mut self, waiting: Waiting) {
+        match waiting.fired() {
+            Some(_) => self.timer = Some(waiting),
+            None => self.queue.push_front(waiting),
         }
     }
 
@@ -337,6 +348,7 @@ impl Primary {
         if deliberate::is(Fault::ReleaseBeforeCommit) {
             emit(turn, &entry, Asked::by_entry(&entry), None, &[]);
         }
+        self.end_outbound(turn.shard, &entry);
         self.streams.replicate(turn, &entry);
         // Applied and sent: nobody reads the writes again.
         entry.batch = Vec::new();
@@ -365,8 +377,14 @@ impl Primary {
         })
     }
 
-    /// Releases what all backups have and an emulated core is done with.
+    /// Releases what all backups have and an emulated core is done with, and makes the outbound
+    /// requests that may be made.
     pub(crate) fn advance(&mut self, turn: &mut Turn<'_>) {
+        self.release(turn);
+        self.ask(turn);
+    }
+
+    fn release(&mut self, turn: &mut Turn<'_>) {
         if !self.can_release(turn.cx, turn.shard) || !self.may_serve(turn.cx, turn.shard) {
             return;
         }
@@ -433,6 +451,7 @@ impl Primary {
             "a message waits that could be handled"
         );
         self.validate_timers(cx, shard, is_ready);
+        self.validate_outbound(cx, shard);
         assert!(
             !self.can_release(cx, shard) || !self.may_serve(cx, shard),
             "an entry waits that could be released"

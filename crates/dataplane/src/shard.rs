@@ -7,9 +7,11 @@ use crate::journal::{Awaited, Disk};
 use crate::lease::Leases;
 use crate::links::Delivery;
 use crate::log::Log;
+use crate::outbound::Ask;
 use crate::reach::ClockCheck;
 use e3_collections::State;
 use e3_invocation::Invocation;
+use e3_model::outbound::Answer;
 use e3_model::plan::{NodePlan, Peer};
 use e3_model::{AppId, DropReason, MessageId, Nanos, NodeId, RequestId, ShardKey, Timestamp, Via};
 use e3_wire::entry::{Entry, Reply};
@@ -139,6 +141,8 @@ pub(crate) enum Effect {
         request: RequestId,
         reply: Reply,
     },
+    /// Make an outbound request of the service.
+    Ask(Box<Ask>),
     /// Call the replica again at this time.
     WakeAt(Timestamp),
     /// The backups do not know yet which outputs are durable.
@@ -172,6 +176,8 @@ pub(crate) struct Waiting {
     pub(crate) message: Message,
     /// The timer whose request it is, or of whose request it is a replay.
     pub(crate) timer: Option<TimerName>,
+    /// The answer to an outbound request that it brings; the payload is its content.
+    pub(crate) answer: Option<Answer>,
     /// Attempts that failed.
     pub(crate) failures: u32,
 }

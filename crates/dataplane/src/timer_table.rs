@@ -7,7 +7,7 @@
 //! not change: a snapshot walks them in that order, and a slot's timers lie together.
 
 use crate::deliberate::{self, Fault};
-use crate::limits::TIMER_OVERHEAD_BYTES;
+use crate::limits::{OUTBOUND_GRACE, TIMER_OVERHEAD_BYTES};
 use e3_model::limits::REQUEST_TIMERS_MAX;
 use e3_model::timer::{When, request};
 use e3_model::{Nanos, RequestId, ShardKey, Slot, Timestamp};
@@ -29,17 +29,23 @@ pub(crate) struct Place {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Pending {
     pub(crate) next: Timestamp,
-    set_at: Timestamp,
+    pub(crate) set_at: Timestamp,
     seq: u64,
     pub(crate) when: When,
     pub(crate) payload: Vec<u8>,
 }
+
+/// Place of an outbound request: the number of its timer in the log, and its place. Of two logs that
+/// became one, two timers may have the same number.
+pub(crate) type OutboundPlace = (u64, Rc<Place>);
 
 /// Timers of a shard.
 #[derive(Debug, Default)]
 pub(crate) struct TimerTable {
     timers: BTreeMap<Rc<Place>, Pending>,
     by_time: BTreeSet<(Timestamp, Rc<Place>)>,
+    /// Outbound requests, in the order in which they were set.
+    outbound: BTreeSet<OutboundPlace>,
     bytes: usize,
 }
 
@@ -59,6 +65,15 @@ impl Pending {
         let of = (shard.app, shard.service, place.slot);
         request(of, self.set_at, self.seq)
     }
+
+    /// The entry that set it, or in which it was last handled.
+    pub(crate) fn op(&self) -> u64 {
+        self.seq / SEQS_PER_ENTRY
+    }
+
+    fn is_outbound(&self) -> bool {
+        matches!(self.when, When::Answered(_))
+    }
 }
 
 /// About what a timer takes.
@@ -67,9 +82,22 @@ fn bytes(place: &Place, pending: &Pending) -> usize {
     TIMER_OVERHEAD_BYTES + place.key.len() + place.name.len() + content
 }
 
+/// Numbers of timers that one entry may give.
+const SEQS_PER_ENTRY: u64 = REQUEST_TIMERS_MAX as u64 + 1;
+
 /// Number of the `n`th timer that an entry sets, in its log.
 fn seq(op: u64, n: usize) -> u64 {
-    op * (REQUEST_TIMERS_MAX as u64 + 1) + n as u64
+    op * SEQS_PER_ENTRY + n as u64
+}
+
+/// When a timer fires that is set at `now`. A service asks for the answer for a while after the
+/// deadline, as clients do.
+fn first(when: &When, now: Timestamp) -> Option<Timestamp> {
+    let first = when.first(now)?;
+    match when {
+        When::Answered(_) => Some(first + OUTBOUND_GRACE),
+        When::At(_) | When::Cron(_) => Some(first),
+    }
 }
 
 impl TimerTable {
@@ -88,7 +116,7 @@ impl TimerTable {
             };
             self.remove(&place);
             let Some(set) = change.set else { continue };
-            if let Some(next) = set.when.first(now) {
+            if let Some(next) = first(&set.when, now) {
                 let pending = Pending {
                     next,
                     set_at: now,
@@ -105,7 +133,8 @@ impl TimerTable {
         let Some(mut pending) = self.remove(&place) else {
             return;
         };
-        if deliberate::is(Fault::TimerFiresTwice) {
+        let is_kept = deliberate::is(Fault::AnswerHandledTwice) && pending.is_outbound();
+        if is_kept || deliberate::is(Fault::TimerFiresTwice) {
             pending.next = entry.now + Nanos::from_millis(100);
             return self.insert(place, pending);
         }
@@ -120,12 +149,18 @@ impl TimerTable {
         let place = Rc::new(place);
         self.bytes += bytes(&place, &pending);
         self.by_time.insert((pending.next, place.clone()));
+        if pending.is_outbound() {
+            self.outbound.insert((pending.seq, place.clone()));
+        }
         self.timers.insert(place, pending);
     }
 
     fn remove(&mut self, place: &Place) -> Option<Pending> {
         let (place, pending) = self.timers.remove_entry(place)?;
         self.bytes -= bytes(&place, &pending);
+        if pending.is_outbound() {
+            self.outbound.remove(&(pending.seq, place.clone()));
+        }
         self.by_time.remove(&(pending.next, place));
         Some(pending)
     }
@@ -199,6 +234,19 @@ impl TimerTable {
         self.timers.get(place)
     }
 
+    /// The next outbound request behind this one, in the order in which they were set.
+    pub(crate) fn next_outbound(
+        &self,
+        after: Option<&OutboundPlace>,
+    ) -> Option<(&OutboundPlace, &Pending)> {
+        let from = after.map_or(Unbounded, Excluded);
+        let next = self
+            .outbound
+            .range::<OutboundPlace, _>((from, Unbounded))
+            .next()?;
+        Some((next, self.timers.get(&next.1)?))
+    }
+
     /// Timers that are set.
     pub(crate) fn len(&self) -> usize {
         self.timers.len()
@@ -217,6 +265,8 @@ impl TimerTable {
             "a timer has two times"
         );
         assert!(self.timers.is_empty() == (self.bytes == 0), "timers' bytes");
+        let outbound = self.timers.values().filter(|p| p.is_outbound());
+        assert_eq!(self.outbound.len(), outbound.count(), "outbound requests");
     }
 }
 

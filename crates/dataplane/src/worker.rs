@@ -9,6 +9,7 @@
 mod clients;
 mod disk;
 mod frames;
+mod outbound;
 mod plan;
 mod report;
 mod reshard;
@@ -21,6 +22,7 @@ use crate::ingress::Ingress;
 use crate::journal::Journal;
 use crate::lease::Leases;
 use crate::links::{Links, Tag};
+use crate::outbound::{HttpAsk, Passage};
 use crate::packer::Packer;
 use crate::reach::{ClockCheck, Reach};
 use crate::recovery::Copy;
@@ -62,6 +64,10 @@ pub enum Output {
         /// The answer.
         reply: Reply,
     },
+    /// Make a request over HTTP for a service. [`Worker::on_http_answer`] takes the answer. On failures
+    /// to connect, and on answers that say so, the driver repeats it until its deadline. If it cannot
+    /// begin now, it answers [`e3_wire::entry::Outcome::Overloaded`] and is asked again.
+    Http(HttpAsk),
     /// Make an instance of the shard's service ready.
     Start {
         /// The shard.
@@ -136,6 +142,7 @@ pub struct Worker {
     /// What was on disk, until a plan says what becomes of it.
     recovered: BTreeMap<ShardKey, Copy>,
     ingress: Ingress,
+    passage: Passage,
     outputs: VecDeque<Output>,
     /// Answers to clients on their way into datagrams.
     client_open: BTreeMap<Address, Vec<u8>>,
@@ -176,6 +183,7 @@ impl Worker {
             journal: Journal::new(),
             recovered: BTreeMap::new(),
             ingress: Ingress::default(),
+            passage: Passage::default(),
             outputs: VecDeque::new(),
             client_open: BTreeMap::new(),
             generation: 0,
@@ -201,8 +209,12 @@ impl Worker {
             self.on_timer(timer);
         }
         loop {
-            while let Some(id) = self.ready.pop_front() {
-                self.dispatch(id);
+            loop {
+                if let Some(id) = self.ready.pop_front() {
+                    self.dispatch(id);
+                } else if !self.pass_outbound() {
+                    break;
+                }
             }
             self.links.flush(now, &mut self.timers, &mut self.packer);
             let Some(bytes) = self.packer.pop_local() else {
@@ -236,6 +248,7 @@ impl Worker {
                 p.streams.pump(turn);
                 p.advance(turn);
                 p.expire(turn);
+                p.ask_again(turn);
                 p.arm(turn);
             }),
             Timer::Released => {

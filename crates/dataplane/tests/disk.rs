@@ -2,11 +2,15 @@
 
 mod common;
 
-use common::{Cluster, shard};
+use common::{Cluster, count_and_forward, shard};
 use e3_collections::Txn;
 use e3_invocation::Effects;
+use e3_model::outbound::{Answer, Destination, HttpMethod, HttpRequest, Outbound};
+use e3_model::timer::{TimerChange, TimerSet, When};
 use e3_model::{Nanos, ShardKey};
 use e3_wire::entry::Outcome;
+use std::cell::RefCell;
+use std::rc::Rc;
 
 const KEY: ShardKey = shard_key();
 
@@ -208,4 +212,58 @@ fn whatever_record_is_the_last_the_state_is_that_of_its_entry() {
         before = known;
     }
     assert_eq!(before, 60);
+}
+
+#[test]
+fn what_was_asked_before_a_restart_is_asked_again_and_answered_once() {
+    let mut c = cluster(1);
+    let deadline = c.now + Nanos::from_secs(60);
+    let answers = Rc::new(RefCell::new(Vec::new()));
+    let noted = answers.clone();
+    let ask = move |name: &str, key: &[u8], to| TimerChange {
+        name: name.into(),
+        key: key.to_vec(),
+        set: Some(TimerSet {
+            when: When::Answered(Box::new(Outbound { to, deadline })),
+            payload: b"asked".to_vec(),
+        }),
+    };
+    c.handler = Box::new(move |_, invocation, state| {
+        let mut effects = count_and_forward(0, invocation, state)?;
+        if invocation.answer.is_some() {
+            noted.borrow_mut().push(invocation.timer.clone().unwrap());
+        } else if invocation.payload != b"asked" {
+            let key = &invocation.key;
+            let itself = Destination::Service {
+                service: "count".into(),
+                key: key.clone(),
+            };
+            let http = Destination::Http(HttpRequest {
+                method: HttpMethod::Get,
+                url: "http://server.example/".into(),
+                headers: Vec::new(),
+            });
+            effects.timers = vec![ask("itself", key, itself), ask("http", key, http)];
+        }
+        Ok(effects)
+    });
+    request(&mut c, 0, 1);
+    c.pass(200);
+    let (_, first) = c.http.pop().unwrap();
+    restart_primary(&mut c);
+    let (_, again) = c.http.pop().unwrap();
+    assert_eq!(first.idempotency_key, again.idempotency_key);
+    let answer = Answer {
+        outcome: Outcome::Done,
+        status: 200,
+    };
+    let now = c.now;
+    let worker = &mut c.nodes.get_mut(&0).unwrap().worker;
+    worker.on_http_answer(now, again.ticket, answer, Vec::new());
+    c.pass(200);
+    assert_eq!(*answers.borrow(), ["itself", "http"]);
+    restart_primary(&mut c);
+    c.pass(1_000);
+    assert_eq!((answers.borrow().len(), c.http.len()), (2, 0));
+    assert_eq!(c.report(0, KEY).timers, 0);
 }

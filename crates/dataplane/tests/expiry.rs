@@ -6,8 +6,11 @@ use common::{Cluster, shard};
 use e3_collections::limits::EXPIRED_LEN_MAX;
 use e3_collections::{State, Txn};
 use e3_invocation::{Effects, Invocation, Reply};
+use e3_model::timer::{TimerChange, TimerSet, When};
 use e3_model::{Nanos, ShardKey};
 use e3_wire::entry::Outcome;
+use std::cell::RefCell;
+use std::rc::Rc;
 
 const QUOTA: u64 = 8 << 10;
 const TTL_S: u64 = 2;
@@ -265,4 +268,47 @@ fn a_request_gets_the_room_that_expired_keys_still_hold() {
     for seq in 11..=16 {
         assert_eq!(c.outcomes(seq), [Outcome::Done], "request {seq}");
     }
+}
+
+#[test]
+fn a_timer_that_waits_for_room_fires_once() {
+    let mut c = store(1, "memory");
+    let (deadline, due) = (
+        c.now + Nanos::from_secs(30),
+        c.now + Nanos::from_millis(TTL_S * 1_000 + 20),
+    );
+    let mut serve = std::mem::replace(&mut c.handler, Box::new(|_, _, _| Ok(Effects::default())));
+    let runs = Rc::new(RefCell::new((0, 0)));
+    let noted = runs.clone();
+    c.handler = Box::new(move |service, invocation, state| {
+        if invocation.timer.is_some() {
+            noted.borrow_mut().0 += 1;
+            let put = Invocation {
+                key: b"put late".to_vec(),
+                ..invocation.clone()
+            };
+            let effects = serve(service, &put, state)?;
+            noted.borrow_mut().1 += 1;
+            return Ok(effects);
+        }
+        let mut effects = serve(service, invocation, state)?;
+        if invocation.key == b"set" {
+            effects.timers.push(TimerChange {
+                name: "t".into(),
+                key: invocation.key.clone(),
+                set: Some(TimerSet {
+                    when: When::At(due),
+                    payload: Vec::new(),
+                }),
+            });
+        }
+        Ok(effects)
+    });
+    c.request(0, 1, 0, b"set", deadline);
+    for seq in 2..=7 {
+        c.request(0, seq, 0, format!("put {seq}").as_bytes(), deadline);
+    }
+    c.pass(TTL_S * 1_000 + 500);
+    assert_eq!(*runs.borrow(), (2, 1), "it finds no room, and then some");
+    assert_eq!(c.report(0, key()).dead_letters, 0);
 }

@@ -2,12 +2,16 @@
 
 mod common;
 
-use common::{APP, Cluster};
+use common::{APP, Cluster, count_and_forward};
+use e3_model::outbound::{Answer, Destination, HttpMethod, HttpRequest, Outbound};
 use e3_model::plan::{NodeEvent, ShardPlan};
 use e3_model::reshard::{Resharded, Split};
+use e3_model::timer::{TimerChange, TimerSet, When};
 use e3_model::{Nanos, ServiceId, ShardId, ShardKey, Slot};
 use e3_wire::entry::Outcome;
-use std::collections::BTreeMap;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 
 const SERVICE: ServiceId = ServiceId(1);
 
@@ -324,5 +328,99 @@ fn a_power_cut_around_the_change_loses_nothing() {
             let wrong: Vec<_> = wrong.collect();
             assert_eq!(wrong, [], "to {after} shards, moment {moment}");
         }
+    }
+}
+
+/// Who is asked for a request: an HTTP server, or the front.
+fn asked(seq: u64) -> Destination {
+    match seq % 2 {
+        0 => Destination::Http(HttpRequest {
+            method: HttpMethod::Get,
+            url: "http://server.example/".into(),
+            headers: Vec::new(),
+        }),
+        _ => Destination::Service {
+            service: "front".into(),
+            key: seq.to_le_bytes().to_vec(),
+        },
+    }
+}
+
+/// The back asks for each message; the payloads of the answers that it handled are noted.
+fn handle_asks(c: &mut Cluster) -> Rc<RefCell<Vec<u64>>> {
+    let answers = Rc::new(RefCell::new(Vec::new()));
+    let noted = answers.clone();
+    let deadline = c.now + Nanos::from_secs(60);
+    c.handler = Box::new(move |service, invocation, state| {
+        let seq = u64::from_le_bytes(invocation.key.as_slice().try_into().unwrap());
+        if invocation.answer.is_some() {
+            assert_eq!(invocation.answer.unwrap().outcome, Outcome::Done);
+            noted.borrow_mut().push(seq);
+            return count_and_forward(0, invocation, state);
+        }
+        let is_asked = invocation.payload == b"asked";
+        let channels = u16::from(service != SERVICE && !is_asked);
+        let mut effects = count_and_forward(channels, invocation, state)?;
+        if service == SERVICE {
+            let to = asked(seq);
+            effects.timers.push(TimerChange {
+                name: "ask".into(),
+                key: invocation.key.clone(),
+                set: Some(TimerSet {
+                    when: When::Answered(Box::new(Outbound { to, deadline })),
+                    payload: b"asked".to_vec(),
+                }),
+            });
+        }
+        Ok(effects)
+    });
+    answers
+}
+
+/// The HTTP server answers all that it was asked; gives the idempotency keys.
+fn answer_http(c: &mut Cluster) -> BTreeSet<String> {
+    let mut keys = BTreeSet::new();
+    for (node, ask) in std::mem::take(&mut c.http) {
+        let now = c.clock(node);
+        let answer = Answer {
+            outcome: Outcome::Done,
+            status: 200,
+        };
+        let worker = &mut c.nodes.get_mut(&node).unwrap().worker;
+        worker.on_http_answer(now, ask.ticket, answer, Vec::new());
+        assert!(keys.insert(ask.idempotency_key), "asked by two shards");
+    }
+    keys
+}
+
+#[test]
+fn outbound_requests_follow_their_slots_and_are_answered_once() {
+    for (durability, after) in [("memory", 6), ("disk", 6), ("memory", 1), ("disk", 1)] {
+        let mut c = cluster(durability);
+        let answers = handle_asks(&mut c);
+        for seq in 1..=40 {
+            request(&mut c, seq);
+        }
+        c.pass(100);
+        assert_eq!(answers.borrow().len(), 20, "the front has answered");
+        let asked: BTreeSet<String> = c.http.drain(..).map(|(_, a)| a.idempotency_key).collect();
+        freeze(&mut c);
+        // These reach the front, which goes on, and the back when it is another.
+        for seq in 41..=60 {
+            request(&mut c, seq);
+        }
+        wait_until_stopped(&mut c);
+        switch(&mut c, after);
+        c.publish();
+        c.pass(300);
+        let again = answer_http(&mut c);
+        assert_eq!((asked.len(), again.len()), (20, 30), "{durability}");
+        assert!(again.is_superset(&asked), "under the same identities");
+        c.pass(1_000);
+        each_once(&c, 60);
+        let mut answered = answers.borrow().clone();
+        answered.sort();
+        assert_eq!(answered, Vec::from_iter(1..=60), "{durability}, {after}");
+        assert_eq!(c.http.len(), 0);
     }
 }

@@ -91,6 +91,14 @@ pub fn request(
     RequestId { client, seq }
 }
 
+/// Identity under which the outbound request of a timer is made, given that of the timer's own request.
+/// Each has a client of its own, as a request with an idempotency key has.
+pub fn outbound_request(timer: RequestId) -> RequestId {
+    let client = mix(timer.client ^ mix(timer.seq ^ 0x6f75_7462_6f75_6e64));
+    let seq = mix(client ^ timer.seq).max(1);
+    RequestId { client, seq }
+}
+
 /// A permutation whose result depends on each bit alike (the finalizer of SplitMix64).
 fn mix(x: u64) -> u64 {
     let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -105,14 +113,18 @@ mod tests {
 
     #[test]
     fn no_two_timers_have_the_same_request() {
-        let mut requests = BTreeSet::new();
+        let (mut requests, mut clients) = (BTreeSet::new(), BTreeSet::new());
         for app in 0..3 {
             for service in 0..3 {
                 for slot in 0..20 {
                     for at in 0..20 {
                         let place = (AppId(app), ServiceId(service), Slot(slot));
-                        assert!(requests.insert(request(place, Timestamp(at), 1)));
-                        assert!(requests.insert(request(place, Timestamp(at), 2)));
+                        for seq in [1, 2] {
+                            let timer = request(place, Timestamp(at), seq);
+                            assert!(requests.insert(timer));
+                            assert!(requests.insert(outbound_request(timer)));
+                            assert!(clients.insert(outbound_request(timer).client));
+                        }
                     }
                 }
             }

@@ -11,9 +11,11 @@ use crate::processor_time;
 use crate::supplies::Supplies;
 use e3_clock::Clock;
 use e3_collections::State;
-use e3_dataplane::{Config, Health, Output, Recovery, Worker};
+use e3_dataplane::{Config, Health, HttpAsk, Output, Recovery, Worker};
 use e3_ingress::Door;
 use e3_invocation::Invocation;
+use e3_model::outbound::Answer;
+use e3_model::Outcome;
 use e3_model::plan::{NodeEvent, NodeWelcome};
 use e3_model::timing::HEARTBEAT_INTERVAL;
 use e3_model::{Bytes, Nanos, NodeId, ShardKey, Timestamp};
@@ -254,6 +256,10 @@ impl Driver {
                     }
                 }
                 Output::Answer { app, id, reply } => self.door.answer(app, id, reply),
+                Output::Http(ask) => {
+                    ran = true;
+                    self.ask_http(&ask);
+                }
                 Output::Start { key, state } => {
                     ran = true;
                     self.start(key, state);
@@ -269,6 +275,17 @@ impl Driver {
             }
         }
         ran
+    }
+
+    /// A service asks over HTTP.
+    fn ask_http(&mut self, ask: &HttpAsk) {
+        let answer = Answer {
+            outcome: Outcome::Rejected,
+            status: 0,
+        };
+        let reason = b"this node makes no HTTP requests".to_vec();
+        let now = self.clock.now();
+        self.worker.on_http_answer(now, ask.ticket, answer, reason);
     }
 
     /// Sends delayed datagrams and reports that are due; when the next one is.

@@ -1,16 +1,19 @@
 //! A cluster in virtual time: workers, clients and network. A controller outside makes the plans.
 
 mod disks;
+mod http;
 mod nodes;
 mod senders;
 
+use crate::asks::HttpServer;
 use crate::client::Client;
 use crate::ledger::Ledger;
 use crate::network::{Cuts, Faults, Party, node_address, party};
 use crate::service::Service;
 use disks::Disk;
-use e3_dataplane::Output;
+use e3_dataplane::{HttpAsk, Output};
 use e3_invocation::Invocation;
+use e3_model::outbound::Answer;
 use e3_model::plan::NodePlan;
 use e3_model::{Address, Nanos, ShardKey, Timestamp};
 use e3_random::Random;
@@ -18,6 +21,7 @@ use nodes::{HandlerRun, Node};
 use slab::Slab;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
+use std::rc::Rc;
 use std::sync::Arc;
 
 /// The cluster id of all simulated clusters.
@@ -44,6 +48,13 @@ enum Event {
         incarnation: u32,
         number: u64,
     },
+    /// The answer to a request over HTTP arrives at a node, or none has come in time.
+    HttpAnswer {
+        node: u16,
+        incarnation: u32,
+        ask: Rc<HttpAsk>,
+        answer: Option<Answer>,
+    },
     /// A node's timer expires.
     Tick { node: u16, incarnation: u32 },
     /// A client's timer expires.
@@ -63,6 +74,7 @@ impl Event {
             | Event::HandlerEnds { node, .. }
             | Event::Plan { node, .. }
             | Event::Synced { node, .. }
+            | Event::HttpAnswer { node, .. }
             | Event::Tick { node, .. } => Some(*node),
             Event::Datagram { .. } | Event::ClientTick { .. } | Event::Load { .. } => None,
         }
@@ -87,6 +99,8 @@ pub struct Cluster {
     pub services: Vec<Vec<Service>>,
     /// The effects that were observed.
     pub ledger: Ledger,
+    /// What services ask over HTTP.
+    pub http: HttpServer,
     events: BinaryHeap<Reverse<(Timestamp, u64, usize)>>,
     bodies: Slab<Event>,
     next_event: u64,
@@ -111,6 +125,7 @@ impl Cluster {
             disks: BTreeMap::new(),
             services: vec![services],
             ledger: Ledger::default(),
+            http: HttpServer::default(),
             events: BinaryHeap::new(),
             bodies: Slab::new(),
             next_event: 0,
@@ -235,6 +250,12 @@ impl Cluster {
                 }
                 self.on_synced(node, number);
             }
+            Event::HttpAnswer {
+                incarnation,
+                ask,
+                answer,
+                ..
+            } => self.on_http_answer(node, incarnation, ask, answer),
             Event::Tick { incarnation, .. } => {
                 if n.incarnation != incarnation || n.tick_at > self.now {
                     return;
@@ -259,6 +280,7 @@ impl Cluster {
             match output {
                 Output::Send { to, bytes } => self.transmit(node_address(id), to, bytes),
                 Output::Answer { .. } => unreachable!("clients send datagrams"),
+                Output::Http(ask) => self.begin_http(id, ask),
                 Output::Start { key, state } => {
                     let node = self.nodes.get_mut(&id).expect("it runs");
                     let instance = node.states.get(&key).map(|(instance, _)| *instance);

@@ -194,8 +194,13 @@ fn in_link(link: &mut Link, random: &mut Random) {
         1 => link.from_incarnation = other(link.from_incarnation.into(), random) as u32,
         2 => link.to_incarnation = other(link.to_incarnation.into(), random) as u32,
         field => match &mut link.ends {
-            Ends::Ingress { node, shard } => match field {
+            Ends::Ingress {
+                node,
+                service,
+                shard,
+            } => match field {
                 3 => *node = NodeId(n(node.0, random)),
+                4 => *service = ServiceId(n(service.0, random)),
                 _ => *shard = ShardId(n(shard.0, random)),
             },
             Ends::Edge { edge, from, to } => match field {

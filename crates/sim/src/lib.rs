@@ -6,6 +6,7 @@
 //! functions with a service time, so nothing here needs WebAssembly. Each state machine checks its
 //! invariants as it runs.
 
+pub mod asks;
 pub mod client;
 pub mod clock;
 pub mod cluster;

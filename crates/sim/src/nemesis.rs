@@ -7,6 +7,7 @@
 
 mod acts;
 mod agents;
+mod asks;
 mod checks;
 mod controller;
 mod operator;
@@ -14,6 +15,7 @@ mod shrink;
 
 pub use shrink::shrink;
 
+use crate::asks::Ask;
 use crate::client::{Client, Load};
 use crate::clock::SimClock;
 use crate::cluster::{BEGIN, Cluster};
@@ -124,7 +126,7 @@ struct Run<'a> {
 
 impl<'a> Run<'a> {
     fn new(scenario: &'a Scenario) -> Run<'a> {
-        let services = scenario.apps.iter().map(|app| {
+        let services = scenario.apps.iter().enumerate().map(|(number, app)| {
             let services = app.services.iter().enumerate();
             services
                 .map(|(at, s)| Service::Graph {
@@ -134,6 +136,7 @@ impl<'a> Run<'a> {
                     time: Nanos::from_micros(s.service_us),
                     fails_permille: s.fails_permille,
                     timer: Nanos::from_millis(s.timer_ms),
+                    ask: Ask::of(scenario, number, at),
                     fill_len: (s.state_bytes / 500).min(32 << 10) as usize,
                     ttl: (s.ttl_ms > 0).then(|| Nanos::from_millis(s.ttl_ms)),
                 })
@@ -190,7 +193,9 @@ impl<'a> Run<'a> {
             self.check_idle("after the last answer");
         }
         let is_short = |c: &ClientShape| !c.is_keyed && c.deadline_ms <= DEADLINE_SHORT_MS;
-        if self.is_sound() && self.scenario.clients.iter().all(is_short) {
+        // What services ask is remembered for minutes.
+        let asks = !self.scenario.asks.is_empty();
+        if self.is_sound() && !asks && self.scenario.clients.iter().all(is_short) {
             self.wait(Nanos::from_millis(DEADLINE_SHORT_MS) + FORGOTTEN_AFTER);
             self.probe(PROBES_LATE);
             self.check_forgotten();
@@ -207,9 +212,12 @@ impl<'a> Run<'a> {
         Ok(self.summary(recovered_after))
     }
 
-    /// Waits until all timers must have fired.
+    /// Waits until all timers must have fired, and outbound requests must have their answers.
     fn wait_for_timers(&mut self) {
-        let longest = self.scenario.longest_timer();
+        let longest = self
+            .scenario
+            .longest_timer()
+            .max(self.scenario.longest_ask());
         if longest > Nanos::ZERO {
             self.wait(longest + TIMERS_FIRED_AFTER);
         }

@@ -23,6 +23,9 @@ pub struct Scenario {
     pub servers: Vec<u8>,
     /// The applications.
     pub apps: Vec<AppShape>,
+    /// What services ask of others.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub asks: Vec<AskShape>,
     /// The clients.
     pub clients: Vec<ClientShape>,
     /// The network, to which faults add.
@@ -154,6 +157,32 @@ pub struct ChannelShape {
     pub to: usize,
     /// Messages for each handler run.
     pub messages: u8,
+}
+
+/// What a service with state asks of another for each message that it handles.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct AskShape {
+    /// Index of its application.
+    pub app: usize,
+    /// Index of the service.
+    pub service: usize,
+    /// Who is asked.
+    pub to: AskTarget,
+    /// Time from the message to the deadline of the request.
+    pub deadline_ms: u64,
+}
+
+/// Who is asked.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub enum AskTarget {
+    /// A service of the same application, which may be the one that asks.
+    Service(usize),
+    /// An application.
+    App(usize),
+    /// An HTTP server.
+    Http,
 }
 
 /// A client.
@@ -376,7 +405,9 @@ impl Scenario {
             };
             let runs = |s: &ServiceShape| attempts(s) * if s.timer_ms > 0 { 2 } else { 1 };
             let us: u64 = services.map(|s| s.service_us * runs(s)).sum();
-            Nanos::from_micros(us) * c.requests
+            let asks = app.places().into_iter();
+            let asks = asks.map(|p| self.work_of_ask(c.app, usize::from(p.service.0)));
+            Nanos::from_micros(us + asks.sum::<u64>()) * c.requests
         };
         let all = self.clients.iter().map(of_client);
         all.fold(Nanos::ZERO, |a, b| a + b)

@@ -1,5 +1,6 @@
 //! Services as plain functions, in place of WebAssembly.
 
+use crate::asks::{self, Ask};
 use crate::ledger::Ledger;
 use e3_collections::limits::EXPIRED_LEN_MAX;
 use e3_collections::{State, Txn};
@@ -11,7 +12,7 @@ use e3_model::timer::{TimerChange, TimerSet, When};
 use e3_model::{Nanos, ShardKey, Timestamp};
 use e3_random::Random;
 
-/// The collection that counts the timers that fired.
+/// The collection that counts the timers that fired, and what becomes of outbound requests.
 pub(crate) const FIRED: u16 = 2;
 
 /// A service of the simulated applications.
@@ -43,6 +44,8 @@ pub enum Service {
         ttl: Option<Nanos>,
         /// How long after each message a timer of it fires; none if zero. Only with state.
         timer: Nanos,
+        /// What it asks for each message; only with state.
+        ask: Option<Ask>,
     },
 }
 
@@ -67,8 +70,12 @@ impl Service {
             Outcome::Failed(Box::new(Failed { error, invocation }))
         } else {
             Outcome::Completed(match self {
-                Service::Graph { .. } if invocation.timer.is_some() => {
-                    count_fired(key, &invocation, state, ledger)
+                Service::Graph { .. } if invocation.timer.is_some() => match invocation.answer {
+                    Some(answer) => asks::count_answer(key, &invocation, answer, state, ledger),
+                    None => count_fired(key, &invocation, state, ledger),
+                },
+                Service::Graph { messages, .. } if asks::is_asked(&invocation.payload) => {
+                    asks::serve(&invocation, state, messages.len())
                 }
                 Service::Graph {
                     stateful,
@@ -77,6 +84,7 @@ impl Service {
                     fill_len,
                     ttl,
                     timer,
+                    ask,
                     ..
                 } => {
                     let effect = &invocation.payload;
@@ -98,6 +106,9 @@ impl Service {
                     }
                     if *stateful && *timer > Nanos::ZERO {
                         effects.timers.push(timer_for(&invocation, *timer));
+                    }
+                    if *stateful && let Some(ask) = ask {
+                        effects.timers.push(ask.change(key, &invocation));
                     }
                     effects
                 }

@@ -5,10 +5,11 @@
 
 use crate::codec::{Reader, WireError, Write};
 use crate::limits::{BODY_LEN_MAX, ENTRY_OUTPUTS_MAX, REASON_LEN_MAX, REIGNS_MAX};
-use crate::message::{decode_id, decode_trace, encode_id, encode_trace};
+use crate::message::{decode_flag, decode_id, decode_trace, encode_id, encode_trace};
 use crate::timer::{self, Timer, TimerName};
 pub use e3_model::Outcome;
 use e3_model::limits::{KEY_LEN_MAX, PAYLOAD_LEN_MAX};
+use e3_model::outbound::Answer;
 use e3_model::timer::TimerChange;
 use e3_model::{EdgeId, MessageId, NodeId, Slot, Timestamp, TraceContext};
 
@@ -161,6 +162,8 @@ pub struct DeadLetter {
     pub payload: Vec<u8>,
     /// Name of the timer whose request it was; empty if there was none.
     pub timer: String,
+    /// The answer to an outbound request, if it brought one: the payload is its content.
+    pub answer: Option<Answer>,
 }
 
 pub(crate) fn decode_outcome(r: &mut Reader<'_>) -> Result<Outcome, WireError> {
@@ -169,6 +172,16 @@ pub(crate) fn decode_outcome(r: &mut Reader<'_>) -> Result<Outcome, WireError> {
         what: "outcome",
         value: code.into(),
     })
+}
+
+fn decode_answer(r: &mut Reader<'_>) -> Result<Option<Answer>, WireError> {
+    if !decode_flag(r)? {
+        return Ok(None);
+    }
+    Ok(Some(Answer {
+        outcome: decode_outcome(r)?,
+        status: r.u32()?,
+    }))
 }
 
 impl Reply {
@@ -201,6 +214,11 @@ impl DeadLetter {
         out.put_short(&self.key);
         out.put_long(&self.payload);
         out.put_short(self.timer.as_bytes());
+        out.put_u8(u8::from(self.answer.is_some()));
+        if let Some(answer) = self.answer {
+            out.put_u8(answer.outcome.code());
+            out.put_u32(answer.status);
+        }
     }
 
     pub(crate) fn decode(r: &mut Reader<'_>) -> Result<DeadLetter, WireError> {
@@ -213,6 +231,7 @@ impl DeadLetter {
             key: r.short_bytes("key", KEY_LEN_MAX)?.to_vec(),
             payload: r.long_bytes("payload", PAYLOAD_LEN_MAX)?.to_vec(),
             timer: timer::decode_name(r)?,
+            answer: decode_answer(r)?,
         })
     }
 }

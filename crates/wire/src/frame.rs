@@ -16,10 +16,13 @@ pub const SELECTIVE_WORDS: usize = 4;
 /// The ends of a channel. They are logical shards, so a migration changes nothing.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Ends {
-    /// From the ingress of a node to a shard of the application's source service.
+    /// From the ingress of a node to a shard: of the application's source service, or of one that
+    /// another service asks.
     Ingress {
         /// The node.
         node: NodeId,
+        /// Service of the receiving shard.
+        service: ServiceId,
         /// Receiving shard.
         shard: ShardId,
     },
@@ -139,7 +142,11 @@ pub struct Ack {
 
 fn encode_link(out: &mut Vec<u8>, link: &Link) {
     let (edge, from, to) = match link.ends {
-        Ends::Ingress { node, shard } => (INGRESS, node.0, shard.0),
+        Ends::Ingress {
+            node,
+            service,
+            shard,
+        } => (INGRESS | service.0, node.0, shard.0),
         Ends::Edge { edge, from, to } => (edge.0, from.0, to.0),
         Ends::Replication {
             service,
@@ -158,14 +165,15 @@ fn decode_link(r: &mut Reader<'_>) -> Result<Link, WireError> {
     let app = AppId(r.u16()?);
     let (edge, from, to) = (r.u16()?, r.u16()?, r.u16()?);
     let ends = match edge {
-        INGRESS => Ends::Ingress {
-            node: NodeId(from),
-            shard: ShardId(to),
-        },
         e if e & REPLICATION != 0 => Ends::Replication {
             service: ServiceId(e & !REPLICATION),
             shard: ShardId(from),
             backup: NodeId(to),
+        },
+        e if e & INGRESS != 0 => Ends::Ingress {
+            node: NodeId(from),
+            service: ServiceId(e & !INGRESS),
+            shard: ShardId(to),
         },
         e => Ends::Edge {
             edge: EdgeId(e),

@@ -1,7 +1,7 @@
 //! What is written is read back; what is random or cut short is an error.
 
 use e3_model::limits::PAYLOAD_LEN_MAX;
-use e3_model::outbound::{Destination, HttpMethod, HttpRequest, Outbound};
+use e3_model::outbound::{Answer, Destination, HttpMethod, HttpRequest, Outbound};
 use e3_model::timer::{TimerChange, TimerSet, When};
 use e3_model::*;
 use e3_testkit::Random;
@@ -102,6 +102,10 @@ fn entry() -> Entry {
             key: vec![1],
             payload: vec![2],
             timer: "again".into(),
+            answer: Some(Answer {
+                outcome: Outcome::Unknown,
+                status: 503,
+            }),
         }),
     }
 }
@@ -133,6 +137,7 @@ fn frames(body: &[u8]) -> Vec<Frame<'_>> {
     let ends = [
         Ends::Ingress {
             node: NodeId(1),
+            service: ServiceId(4),
             shard: ShardId(2),
         },
         Ends::Edge {
@@ -317,6 +322,7 @@ fn letter(payload_len: usize) -> DeadLetter {
         key: vec![1],
         payload: vec![2; payload_len],
         timer: "again".into(),
+        answer: None,
     }
 }
 

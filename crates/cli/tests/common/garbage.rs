@@ -72,6 +72,7 @@ impl Garbage {
         let ends = match r.below(3) {
             0 => Ends::Ingress {
                 node: NodeId(n(r)),
+                service: ServiceId(n(r) % 4),
                 shard: ShardId(n(r)),
             },
             1 => Ends::Edge {
@@ -120,7 +121,11 @@ impl Garbage {
             Some(DropReason::View) => {
                 let (node, shard) = (header.from, ShardId(self.random.below(2) as u16));
                 let link = Link {
-                    ends: Ends::Ingress { node, shard },
+                    ends: Ends::Ingress {
+                        node,
+                        service: ServiceId(0),
+                        shard,
+                    },
                     from_incarnation: header.incarnation,
                     ..self.link(self.app)
                 };

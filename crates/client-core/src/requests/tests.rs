@@ -274,6 +274,7 @@ fn a_replay_goes_to_the_primary_and_any_reply_is_its_outcome() {
         key: b"k".to_vec(),
         payload: vec![],
         timer: String::new(),
+        answer: None,
         reason: String::new(),
     };
     let seq = r.replay(Timestamp(0), Timestamp(5 * SECOND), shard(), &(id, content));

@@ -146,6 +146,7 @@ fn expired(deadline: u64) -> Entry {
         key: vec![],
         payload: vec![7; 100],
         timer: String::new(),
+        answer: None,
     });
     expired
 }

@@ -86,7 +86,11 @@ impl Links {
         };
         let to = message.slot.shard(shards);
         let ends = match link.ends {
-            Ends::Ingress { node, .. } => Ends::Ingress { node, shard: to },
+            Ends::Ingress { node, .. } => Ends::Ingress {
+                node,
+                service,
+                shard: to,
+            },
             Ends::Edge { edge, from, .. } => Ends::Edge { edge, from, to },
             Ends::Replication { .. } => return,
         };

@@ -32,6 +32,7 @@ impl Primary {
             delivery: None,
             replays: Some(letter),
             message,
+            answer: timer.and_then(|content| content.answer),
             timer: timer.map(|content| TimerName {
                 key: content.key.clone(),
                 name: content.timer.clone(),

@@ -16,7 +16,7 @@ use e3_wire::timer::TimerName;
 impl Primary {
     /// Whether the request of a timer waits, or is being handled.
     pub(super) fn is_timer_due(&self, now: Timestamp, log: &Log) -> bool {
-        self.timer.is_some() || log.timers.is_due(now)
+        self.timer.is_some() || self.outbounds.has_answers() || log.timers.is_due(now)
     }
 
     /// Whether messages wait for a timer that is due, and not being handled.
@@ -33,15 +33,13 @@ impl Primary {
             && self.may_handle(cx, shard)
     }
 
-    /// Handles the request of the timer that is due first, or once more the one that failed.
+    /// Handles the request of the timer that is due first, or the answer that came first, or once more
+    /// what failed.
     pub(super) fn fire(&mut self, turn: &mut Turn<'_>) {
         let (now, key, log) = (turn.cx.now, turn.shard.key, &turn.shard.log);
         let failed = self.timer.take().filter(|w| is_set(w, key, log));
-        let due = || {
-            let (place, pending) = log.timers.due(now)?;
-            Some(waiting(place, pending, key))
-        };
-        let Some(mut waiting) = failed.or_else(due) else {
+        let next = failed.or_else(|| self.next_timer(now, key, log));
+        let Some(mut waiting) = next else {
             return;
         };
         let message = &mut waiting.message;
@@ -50,13 +48,13 @@ impl Primary {
         self.run(turn, waiting);
     }
 
-    /// Sees that it is woken for the next timer.
+    /// Sees that it is woken for the next timer, and the next outbound request that is made again.
     pub(crate) fn arm(&mut self, turn: &mut Turn<'_>) {
         let now = turn.cx.now;
         if self.armed <= now {
             self.armed = Timestamp::MAX;
         }
-        let next = turn.shard.log.timers.next().filter(|next| *next > now);
+        let next = self.next_wake(now, &turn.shard.log);
         let Some(at) = next.map(|next| next.min(now + TIMER_WAKE_AHEAD)) else {
             return;
         };
@@ -66,13 +64,18 @@ impl Primary {
         }
     }
 
+    fn next_wake(&self, now: Timestamp, log: &Log) -> Option<Timestamp> {
+        let times = [log.timers.next(), self.outbounds.next_retry()];
+        times.into_iter().flatten().filter(|at| *at > now).min()
+    }
+
     /// Panics if an invariant is broken.
     pub(super) fn validate_timers(&self, cx: &Context<'_>, shard: &Shard, is_ready: bool) {
         assert!(
             is_ready || !self.can_fire(cx, shard),
             "a timer is due that could be handled"
         );
-        let next = shard.log.timers.next().filter(|next| *next > cx.now);
+        let next = self.next_wake(cx.now, &shard.log);
         let latest = next.map(|next| next.min(cx.now + TIMER_WAKE_AHEAD));
         assert!(
             latest.is_none_or(|latest| self.armed <= latest),
@@ -91,7 +94,7 @@ fn is_set(waiting: &Waiting, key: ShardKey, log: &Log) -> bool {
 }
 
 /// The request of a timer; its time and deadline are those of the attempt.
-fn waiting(place: &Place, pending: &Pending, key: ShardKey) -> Waiting {
+pub(super) fn waiting(place: &Place, pending: &Pending, key: ShardKey) -> Waiting {
     let request = pending.request(place, key);
     let id = MessageId {
         request,
@@ -121,6 +124,7 @@ fn waiting(place: &Place, pending: &Pending, key: ShardKey) -> Waiting {
             key: place.key.clone(),
             name: place.name.clone(),
         }),
+        answer: None,
         failures: 0,
     }
 }

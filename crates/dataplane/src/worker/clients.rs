@@ -13,7 +13,7 @@ use crate::reach::ClockCheck;
 use crate::refusal::{no_letter, refuse};
 use crate::shard::{Asked, Shard};
 use e3_model::{
-    Address, AppId, DropReason, MessageId, Nanos, RequestId, ShardKey, Slot, Timestamp,
+    Address, AppId, DropReason, MessageId, Nanos, RequestId, ServiceId, ShardKey, Slot, Timestamp,
     TraceContext,
 };
 use e3_wire::client::{ClientFrame, DeadLetters, Replay, Request};
@@ -39,7 +39,9 @@ impl Worker {
         }
         while !r.is_empty() {
             match ClientFrame::decode(r).map_err(|_| DropReason::ClientFrame)? {
-                ClientFrame::Request(request) => self.on_request(Asker::Client(from), request),
+                ClientFrame::Request(request) => {
+                    self.on_request(Asker::Client(from), None, request);
+                }
                 ClientFrame::ReadDeadLetters { shard, skip } => {
                     self.on_read_dead_letters(from, shard, skip);
                 }
@@ -62,10 +64,11 @@ impl Worker {
             let reply = refuse(Outcome::Overloaded, "");
             return self.answer(Asker::Driver, key, request.attempt, reply);
         }
-        self.on_request(Asker::Driver, request);
+        self.on_request(Asker::Driver, None, request);
     }
 
-    fn on_request(&mut self, from: Asker, q: Request) {
+    /// Decides on a request to a service, or to the source service of its application.
+    pub(super) fn on_request(&mut self, from: Asker, to: Option<ServiceId>, q: Request) {
         let key = (q.app, q.id);
         let attempt = Attempt {
             from,
@@ -76,7 +79,7 @@ impl Worker {
         };
         let (now, is_known) = (self.world.now, self.ingress.knows(key));
         if !is_known
-            && from != Asker::Driver
+            && !from.is_local()
             && let Some(reply) = self.ingress.refused(now, key, &attempt, q.oldest_seq)
         {
             return self.answer(from, key, q.attempt, reply);
@@ -102,15 +105,15 @@ impl Worker {
             Admission::Overloaded => {
                 self.turn_away(&q, &attempt, refuse(Outcome::Overloaded, ""));
             }
-            Admission::Forward => self.forward(q),
+            Admission::Forward => self.forward(to, q),
         }
     }
 
     /// Tells a client that its attempt is refused, if no copy of it can be admitted later. Otherwise
-    /// the client hears nothing, and retries. What the driver passes on comes once.
+    /// the client hears nothing, and retries.
     fn turn_away(&mut self, q: &Request, attempt: &Attempt, reply: Reply) {
         let (now, key) = (self.world.now, (q.app, q.id));
-        if attempt.from == Asker::Driver
+        if attempt.from.is_local()
             || self
                 .ingress
                 .remember_refusal(now, key, attempt, q.oldest_seq, &reply)
@@ -119,13 +122,13 @@ impl Worker {
         }
     }
 
-    /// Sends a request to the shard of the source service that owns its key.
-    fn forward(&mut self, q: Request) {
+    /// Sends a request to the shard that owns its key: of this service, or of the source service.
+    fn forward(&mut self, to: Option<ServiceId>, q: Request) {
         let Some(app) = self.world.apps.get(&q.app) else {
             return;
         };
         let config = &self.world.config;
-        let service = app.dag.source();
+        let service = to.unwrap_or(app.dag.source());
         let slot = Slot::of(&q.key);
         let shard = slot.shard(app.plan.app.service(service).shards);
         let route = app.route(ShardKey {
@@ -137,6 +140,7 @@ impl Worker {
             app: q.app,
             ends: Ends::Ingress {
                 node: config.node,
+                service,
                 shard,
             },
             from_incarnation: config.incarnation,
@@ -224,6 +228,7 @@ impl Worker {
                 self.outputs.push_back(Output::Answer { app, id, reply });
                 return;
             }
+            Asker::Shard(shard) => return self.answer_ask(shard, id, reply),
         };
         let buffer = self.client_open.entry(to).or_insert_with(|| {
             let mut buffer = self.packer.buffer();

@@ -304,7 +304,7 @@ impl Worker {
             Ends::Ingress { .. } | Ends::Replication { .. } => false,
         };
         let receives = |link: &Link| match link.ends {
-            Ends::Ingress { shard, .. } => shard == key.shard && dag.source() == key.service,
+            Ends::Ingress { service, shard, .. } => (service, shard) == (key.service, key.shard),
             Ends::Edge { edge, to, .. } => {
                 to == key.shard && dag.receiver(edge) == Some(key.service)
             }

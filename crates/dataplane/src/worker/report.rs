@@ -173,11 +173,11 @@ impl Worker {
             None => id.to_string(),
         };
         let (name, from, to) = match end.link.ends {
-            Ends::Ingress { node: n, shard } => (
-                "ingress".into(),
-                node(n),
-                format!("{}/{shard}", service(app.dag.source())),
-            ),
+            Ends::Ingress {
+                node: n,
+                service: s,
+                shard,
+            } => ("ingress".into(), node(n), format!("{}/{shard}", service(s))),
             Ends::Edge { edge, from, to } => (
                 app.plan.app.spec.channels[usize::from(edge.0)]
                     .name()

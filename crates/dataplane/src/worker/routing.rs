@@ -141,6 +141,7 @@ impl Worker {
                 request,
                 reply,
             } => self.send_reply(key.app, asked, request, reply),
+            Effect::Ask(ask) => self.passage.asks.push_back((key, *ask)),
             Effect::WakeAt(at) => self.timers.set(at, Timer::Replica(id)),
             Effect::Released => {
                 if !std::mem::replace(&mut hosted.has_released, true) {

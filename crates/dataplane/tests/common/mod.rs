@@ -6,11 +6,12 @@
 
 mod disk;
 pub mod manifests;
+pub mod outbound;
 
 use disk::Disk;
 use e3_collections::limits::EXPIRED_LEN_MAX;
 use e3_collections::{State, Txn};
-use e3_dataplane::{Config, Output, Worker};
+use e3_dataplane::{Config, HttpAsk, Output, Worker};
 use e3_invocation::{Completion, Effects, Failed, HandlerError, Invocation};
 use e3_invocation::{Outcome as Run, Output as Message};
 use e3_model::document::parse_application;
@@ -76,6 +77,10 @@ pub struct Cluster {
     /// What nodes answered to [`Cluster::ask`].
     pub answers: Vec<(RequestId, Reply)>,
     pub handler: Handler,
+    /// Another application on all nodes, and its handlers.
+    pub other: Option<(AppPlan, Handler)>,
+    /// Requests over HTTP that nodes asked their drivers to make.
+    pub http: Vec<(u16, HttpAsk)>,
     /// Most bytes that a node sent in one turn.
     pub most_sent: usize,
     /// Bytes sent so far, by receiver.
@@ -205,6 +210,8 @@ impl Cluster {
             disks: BTreeMap::new(),
             journal_len_min: u64::MAX,
             narrow: None,
+            other: None,
+            http: Vec::new(),
             handler: Box::new(move |service, invocation, state| {
                 let channels = channels[usize::from(service.0)];
                 count_and_forward(channels, invocation, state)
@@ -288,6 +295,11 @@ impl Cluster {
         }
     }
 
+    fn apps(&self) -> Vec<AppPlan> {
+        let other = self.other.as_ref().map(|(plan, _)| plan);
+        std::iter::once(&self.plan).chain(other).cloned().collect()
+    }
+
     /// Gives one node the plan as it is now.
     pub fn publish_to(&mut self, node: u16) {
         let plan = NodePlan {
@@ -296,7 +308,7 @@ impl Cluster {
             node: NodeId(node),
             peers: self.peers.clone(),
             exited: BTreeMap::new(),
-            apps: vec![self.plan.clone()],
+            apps: self.apps(),
         };
         let now = self.clock(node);
         let to = self.nodes.get_mut(&node).expect("it runs");
@@ -396,6 +408,7 @@ impl Cluster {
                         self.wire.push((Some(id), to, bytes));
                     }
                     Output::Answer { id, reply, .. } => self.answers.push((id, reply)),
+                    Output::Http(ask) => self.http.push((id, ask)),
                     Output::Start { key, state } => {
                         node.states.insert(key, state);
                     }
@@ -423,7 +436,11 @@ impl Cluster {
                 let Some(state) = node.states.get(&key) else {
                     continue;
                 };
-                let done = (self.handler)(key.service, &invocation, &mut state.borrow_mut());
+                let handler = match &mut self.other {
+                    Some((other, handler)) if other.id == key.app => handler,
+                    _ => &mut self.handler,
+                };
+                let done = handler(key.service, &invocation, &mut state.borrow_mut());
                 let token = invocation.token;
                 let outcome = match done {
                     Ok(effects) => Run::Completed(effects),

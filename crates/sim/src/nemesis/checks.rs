@@ -1,5 +1,6 @@
 //! What must be true after healing.
 
+use super::asks::Asking;
 use super::{PROBE, PROBES, PROBES_LATE, Run};
 use crate::client::{Client, Request};
 use crate::ledger::Reach;
@@ -115,12 +116,15 @@ impl Run<'_> {
     /// Checks that all requests of the clients from `first` on were handled.
     pub(super) fn check_probes(&mut self, first: usize) {
         let mut missing = Vec::new();
+        // What services ask takes places of `admittedMax` too.
+        let asks = !self.scenario.asks.is_empty();
         for client in &self.cluster.clients[first..] {
             let app = &self.scenario.apps[usize::from(self.app_of(client).0) - 1];
             let can_fail = app.services.iter().any(|s| s.fails_permille > 0);
             for (number, request) in (1..).zip(&client.history) {
                 let outcome = client.outcomes.get(&number).map(|r| r.outcome);
                 let is_handled = outcome == Some(Outcome::Done)
+                    || (asks && outcome == Some(Outcome::Overloaded))
                     || (can_fail && matches!(outcome, Some(Outcome::Failed | Outcome::Unknown)));
                 if !is_handled {
                     missing.push(format!(
@@ -269,6 +273,15 @@ impl Run<'_> {
                             ));
                         }
                     }
+                    let asking = Asking {
+                        app: at,
+                        place,
+                        effect: &effect,
+                        sent: request.sent,
+                        count,
+                        may_repeat: self.may_be_lost(reach, place, request),
+                    };
+                    wrong.extend(self.check_ask(&states, &asking, &mut witnessed));
                     let is_certain = outcome == Some(Outcome::Done)
                         && (place.is_main
                             || !client.is_keyed() && request.deadline > recovered_by && !can_fail);
@@ -302,7 +315,7 @@ impl Run<'_> {
             let known = witnessed.get(key).copied().unwrap_or(0);
             if fired != known {
                 wrong.push(format!(
-                    "{key}: {fired} timers fired, of which requests account for {known}"
+                    "{key}: {fired} timers fired, requests were asked or answered, of which clients account for {known}"
                 ));
             }
         }

@@ -48,6 +48,11 @@ fn smaller(scenario: &Scenario) -> Vec<Scenario> {
             with(&|s| without_app(s, at));
         }
     }
+    for at in 0..scenario.asks.len() {
+        with(&|s| {
+            s.asks.remove(at);
+        });
+    }
     if scenario.clients.len() > 1 {
         for at in 0..scenario.clients.len() {
             with(&|s| {
@@ -102,6 +107,10 @@ fn without_app(scenario: &mut Scenario, at: usize) {
     use crate::scenario::Fault;
     scenario.apps.remove(at);
     scenario.clients.retain(|c| c.app != at);
+    scenario.asks.retain(|ask| ask.app != at);
+    for ask in &mut scenario.asks {
+        ask.app -= usize::from(ask.app > at);
+    }
     for client in &mut scenario.clients {
         client.app -= usize::from(client.app > at);
     }
@@ -118,6 +127,9 @@ fn without_last_service(scenario: &mut Scenario, app: usize) {
     let shape = &mut scenario.apps[app];
     shape.services.pop();
     let count = shape.services.len();
+    scenario
+        .asks
+        .retain(|ask| ask.app != app || ask.service < count);
     shape.channels.retain(|c| c.to < count && c.from < count);
     if shape.services.iter().all(|s| !s.stateful) {
         shape.services[count - 1].stateful = true;

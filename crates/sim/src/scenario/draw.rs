@@ -3,7 +3,10 @@
 //! The distributions are uneven on purpose: small topologies and short chains meet the most faults
 //! for each second of processor time, but rare shapes must occur too.
 
-use super::{Act, AppShape, ChannelShape, ClientShape, ClockShape, Fault, Scenario, ServiceShape};
+use super::{
+    Act, AppShape, AskShape, AskTarget, ChannelShape, ClientShape, ClockShape, Fault, Scenario,
+    ServiceShape,
+};
 use super::{Wire, known};
 use e3_random::Random;
 
@@ -38,6 +41,7 @@ pub fn draw(seed: u64) -> Scenario {
         servers,
         clients: clients(random, apps.len()),
         apps,
+        asks: Vec::new(),
         network: base_network(random),
         clocks: Vec::new(),
         spares_last_copies: !random.one_in(6),
@@ -47,6 +51,7 @@ pub fn draw(seed: u64) -> Scenario {
     scenario.clocks = clocks(random, scenario.nodes());
     scenario.script = script(random, &scenario);
     times_to_live(&mut scenario);
+    asks(&mut scenario);
     scenario
 }
 
@@ -57,6 +62,33 @@ fn times_to_live(scenario: &mut Scenario) {
     let services = scenario.apps.iter_mut().flat_map(|app| &mut app.services);
     for service in services.filter(|s| s.stateful) {
         service.ttl_ms = *random.pick(&[0, 0, 5, 100, 600, TTL_MS_MAX]);
+    }
+}
+
+/// Has services with state ask others, in one scenario of three. Drawn apart, as times to live are.
+fn asks(scenario: &mut Scenario) {
+    let random = &mut Random::new(scenario.seed ^ 0x0e3_a5c);
+    if !random.one_in(3) {
+        return;
+    }
+    let apps = scenario.apps.len();
+    for (app, shape) in scenario.apps.iter().enumerate() {
+        for (service, s) in shape.services.iter().enumerate() {
+            if !s.stateful || random.one_in(3) {
+                continue;
+            }
+            let to = match random.below(4) {
+                0 => AskTarget::Http,
+                1 => AskTarget::App(random.index(apps)),
+                _ => AskTarget::Service(random.index(shape.services.len())),
+            };
+            scenario.asks.push(AskShape {
+                app,
+                service,
+                to,
+                deadline_ms: *random.pick(&[20, 500, 3_000, 8_000]),
+            });
+        }
     }
 }
 

@@ -1,0 +1,159 @@
+//! Makes the outbound requests of the primaries here: as a client of this node's own ingress, or by
+//! way of the driver. Answers go back to the primary that asked, if it is here still.
+
+use super::{Output, Worker};
+use crate::ingress::Asker;
+use crate::outbound::{Answered, Ask, HttpAsk};
+use crate::refusal::refuse;
+use e3_model::limits::PAYLOAD_LEN_MAX;
+use e3_model::outbound::{Answer, Destination, HttpRequest};
+use e3_model::{AppId, RequestId, ServiceId, ShardKey, Timestamp, TraceContext};
+use e3_wire::client::Request;
+use e3_wire::entry::{Outcome, Reply};
+
+impl Worker {
+    /// Takes the answer to an [`Output::Http`]. One to a request that is cancelled, or whose shard
+    /// is not served here any more, is dropped.
+    pub fn on_http_answer(
+        &mut self,
+        now: Timestamp,
+        ticket: u64,
+        answer: Answer,
+        payload: Vec<u8>,
+    ) {
+        self.world.now = now;
+        let Some((shard, id)) = self.passage.tickets.remove(&ticket) else {
+            return;
+        };
+        let (answer, content) = match payload.len() {
+            0..=PAYLOAD_LEN_MAX => (answer, payload),
+            len => {
+                let reason = format!(
+                    "answer of {len} bytes, must be at most {PAYLOAD_LEN_MAX}; its status was {}",
+                    answer.status
+                );
+                let outcome = Outcome::Failed;
+                (Answer { outcome, status: 0 }, reason.into_bytes())
+            }
+        };
+        self.passage.answers.push_back(Answered {
+            shard,
+            id,
+            answer,
+            content,
+        });
+    }
+
+    /// Passes on an outbound request, or an answer; false if there is none.
+    pub(super) fn pass_outbound(&mut self) -> bool {
+        if let Some((shard, ask)) = self.passage.asks.pop_front() {
+            self.ask(shard, ask);
+            return true;
+        }
+        let Some(answered) = self.passage.answers.pop_front() else {
+            return false;
+        };
+        let Answered {
+            shard,
+            id,
+            answer,
+            content,
+        } = answered;
+        if let Some(replica) = self.find(shard) {
+            self.primary(replica, |p, turn| p.on_answer(turn, id, answer, content));
+        }
+        true
+    }
+
+    fn ask(&mut self, from: ShardKey, ask: Ask) {
+        let Ask {
+            id,
+            to,
+            payload,
+            sent,
+            deadline,
+        } = ask;
+        let (app, service, key) = match to {
+            Destination::Http(request) => {
+                return self.ask_http(from, id, request, payload, deadline);
+            }
+            Destination::Service { service, key } => match self.service_of(from, &service) {
+                Ok(service) => (from.app, service, key),
+                Err(reason) => return self.refuse_ask(from, id, &reason),
+            },
+            Destination::Application { application, key } => match self.source_of(&application) {
+                Some((app, service)) => (app, service, key),
+                None => {
+                    let reason = format!("application {application:?} does not run here");
+                    return self.refuse_ask(from, id, &reason);
+                }
+            },
+        };
+        let request = Request {
+            app,
+            id,
+            attempt: self.ingress.next_attempt((app, id)),
+            deadline,
+            sent,
+            // Remembered for as long as anybody may ask.
+            oldest_seq: 0,
+            trace: TraceContext::default(),
+            key,
+            payload,
+        };
+        self.on_request(Asker::Shard(from), Some(service), request);
+    }
+
+    fn ask_http(
+        &mut self,
+        from: ShardKey,
+        id: RequestId,
+        request: HttpRequest,
+        body: Vec<u8>,
+        deadline: Timestamp,
+    ) {
+        let ticket = self.passage.next_ticket;
+        self.passage.next_ticket += 1;
+        self.passage.tickets.insert(ticket, (from, id));
+        self.outputs.push_back(Output::Http(HttpAsk {
+            ticket,
+            request,
+            body,
+            deadline,
+            idempotency_key: format!("{:016x}{:016x}", id.client, id.seq),
+        }));
+    }
+
+    /// A service of the application of a shard, or why there is none.
+    fn service_of(&self, from: ShardKey, name: &str) -> Result<ServiceId, String> {
+        let app = self.world.apps.get(&from.app).map(|app| &app.plan.app);
+        let app = app.ok_or("the application does not run here")?;
+        let service = app.service_named(name).map(|(id, _)| id);
+        service.ok_or_else(|| format!("application {:?} has no service {name:?}", app.name))
+    }
+
+    /// An application that runs here, and its ingress service.
+    fn source_of(&self, name: &str) -> Option<(AppId, ServiceId)> {
+        let mut apps = self.world.apps.iter();
+        let (id, app) = apps.find(|(_, app)| app.plan.app.name == name)?;
+        Some((*id, app.dag.source()))
+    }
+
+    fn refuse_ask(&mut self, from: ShardKey, id: RequestId, reason: &str) {
+        self.answer_ask(from, id, refuse(Outcome::Rejected, reason));
+    }
+
+    /// Answers a shard that asked.
+    pub(super) fn answer_ask(&mut self, shard: ShardKey, id: RequestId, reply: Reply) {
+        let answer = Answer {
+            outcome: reply.outcome,
+            status: reply.status,
+        };
+        self.passage.answers.push_back(Answered {
+            shard,
+            id,
+            answer,
+            content: reply.payload,
+        });
+    }
+}

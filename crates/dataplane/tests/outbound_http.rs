@@ -1,0 +1,114 @@
+//! Outbound requests over HTTP: the driver is asked once by each primary, and each answer is handled
+//! once.
+
+mod common;
+
+use common::outbound::*;
+use common::shard;
+use e3_model::outbound::{Answer, Destination};
+use e3_wire::entry::Outcome;
+
+#[test]
+fn a_request_over_http_is_made_once_by_each_primary_with_the_same_idempotency_key() {
+    let mut c = cluster();
+    let deadline = after(&c, 30_000);
+    let answers = handle(&mut c, move |_| {
+        let to = Destination::Http(http());
+        vec![
+            ask("h", to.clone(), deadline, b"one"),
+            ask("i", to, deadline, b"two"),
+        ]
+    });
+    request(&mut c, 1);
+    c.pass(5_000);
+    let first: Vec<_> = c.http.drain(..).map(|(_, ask)| ask).collect();
+    let bodies: Vec<_> = first.iter().map(|ask| ask.body.as_slice()).collect();
+    assert_eq!(bodies, [b"one", b"two"]);
+    assert_eq!((&first[0].request, first[0].deadline), (&http(), deadline));
+    assert_eq!(first[0].idempotency_key.len(), 32);
+    assert_ne!(first[0].idempotency_key, first[1].idempotency_key);
+    c.kill(0);
+    c.promote(shard(0, 0), 1);
+    c.publish();
+    c.pass(3_000);
+    let again: Vec<_> = c.http.iter().map(|(_, ask)| &ask.idempotency_key).collect();
+    let keys: Vec<_> = first.iter().map(|ask| &ask.idempotency_key).collect();
+    assert_eq!(again, keys);
+    answer_http(&mut c, 201, b"charged");
+    c.pass(100);
+    let created = Answer {
+        outcome: Outcome::Done,
+        status: 201,
+    };
+    assert_eq!(answers.borrow()[0], one("h", created, b"charged")[0]);
+    assert_eq!((answers.borrow().len(), open(&c, 1)), (2, 0));
+    c.pass(40_000);
+    assert_eq!((answers.borrow().len(), c.http.len()), (2, 0));
+}
+
+#[test]
+fn an_http_answer_that_is_too_long_is_a_failure() {
+    let mut c = cluster();
+    let deadline = after(&c, 30_000);
+    let answers = handle(&mut c, move |_| {
+        vec![ask("h", Destination::Http(http()), deadline, b"")]
+    });
+    request(&mut c, 1);
+    c.pass(50);
+    answer_http(&mut c, 200, &vec![1; 100_000]);
+    c.pass(50);
+    let (_, answer, reason) = answers.borrow()[0].clone();
+    assert_eq!(answer, nobody(Outcome::Failed));
+    let reason = String::from_utf8(reason).unwrap();
+    assert!(reason.starts_with("answer of 100000 bytes"), "{reason}");
+}
+
+#[test]
+fn more_requests_than_may_be_in_progress_take_turns() {
+    let mut c = cluster();
+    let deadline = after(&c, 50_000);
+    let answers = handle(&mut c, move |seq| {
+        let asks = (0..60).map(|n| {
+            let name = format!("q{seq} {n}");
+            ask(&name, Destination::Http(http()), deadline, name.as_bytes())
+        });
+        asks.collect()
+    });
+    for seq in 1..=10 {
+        request(&mut c, seq);
+    }
+    c.pass(100);
+    assert_eq!((c.http.len(), open(&c, 0)), (256, 600));
+    let mut made: Vec<_> = c.http.iter().map(|(_, ask)| ask.body.clone()).collect();
+    answer_http(&mut c, 200, b"");
+    c.pass(1_000);
+    assert_eq!((answers.borrow().len(), c.http.len()), (256, 256));
+    made.extend(c.http.iter().map(|(_, ask)| ask.body.clone()));
+    answer_http(&mut c, 200, b"");
+    c.pass(1_000);
+    made.extend(c.http.iter().map(|(_, ask)| ask.body.clone()));
+    made.sort();
+    made.dedup();
+    assert_eq!(made.len(), 600, "each was made once");
+}
+
+#[test]
+fn a_driver_without_room_is_asked_again() {
+    let mut c = cluster();
+    let deadline = after(&c, 30_000);
+    let answers = handle(&mut c, move |_| {
+        vec![ask("h", Destination::Http(http()), deadline, b"")]
+    });
+    request(&mut c, 1);
+    c.pass(50);
+    let (node, first) = c.http.pop().unwrap();
+    let now = c.clock(node);
+    let worker = &mut c.nodes.get_mut(&node).unwrap().worker;
+    worker.on_http_answer(now, first.ticket, nobody(Outcome::Overloaded), Vec::new());
+    c.pass(5_000);
+    assert_eq!((answers.borrow().len(), c.http.len()), (0, 1));
+    assert_eq!(c.http[0].1.idempotency_key, first.idempotency_key);
+    answer_http(&mut c, 200, b"at last");
+    c.pass(50);
+    assert_eq!(answers.borrow()[0].2, b"at last");
+}
