@@ -194,7 +194,9 @@ impl fmt::Display for Error {
             Self::Cron => f.write_str("the text is no cron expression of five fields"),
             Self::OtherSlot => f.write_str("the key belongs to another slot than the request's"),
             Self::Url => f.write_str("the address, method or a header field is not valid"),
-            Self::NotAllowed => f.write_str("the manifest does not allow asking this service or host"),
+            Self::NotAllowed => {
+                f.write_str("the manifest does not allow asking this service or host")
+            }
             Self::NoCollection(name) => write!(f, "collection {name:?}: is not in the manifest"),
             Self::NoChannel(name) => write!(f, "channel {name:?}: is not in the manifest"),
             Self::NoSecret(name) => write!(f, "secret {name:?}: is not in the manifest"),
