@@ -57,7 +57,7 @@ impl Outbound {
         self.advance();
     }
 
-    /// Gives a request up: no answer comes. An attempt that is under way may still reach the server.
+    /// Gives a request up: no answer comes. An attempt that is in flight may still reach the server.
     pub fn cancel(&mut self, ticket: u64) {
         self.waiting.retain(|request| request.ticket != ticket);
         self.shared.lock().cancel(ticket);

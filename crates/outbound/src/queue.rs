@@ -38,7 +38,7 @@ pub(crate) struct Queue {
     due: BTreeMap<(Instant, u64), Job>,
     /// Those without an answer: ticket and number of the request.
     tickets: BTreeMap<u64, u64>,
-    /// Attempts under way, by host and port.
+    /// Attempts in flight, by host and port.
     running: BTreeMap<String, usize>,
     threads: usize,
     idle: usize,

@@ -27,7 +27,7 @@ macro_rules! sdk {
 }
 
 /// The SDK for Rust, file by file.
-const SDK: [(&str, &str); 17] = sdk![
+const SDK: [(&str, &str); 20] = sdk![
     "accel.rs",
     "accel_portable.rs",
     "collections.rs",
@@ -38,13 +38,16 @@ const SDK: [(&str, &str); 17] = sdk![
     "logging.rs",
     "math.rs",
     "native.rs",
+    "outbound.rs",
     "sys_wasm.rs",
+    "sys_wasm_outbound.rs",
     "testing.rs",
     "testing_calls.rs",
+    "testing_outbound.rs",
     "timers.rs",
     "typed.rs",
     "typed_key.rs",
-    "typed_value.rs"
+    "typed_value.rs",
 ];
 /// The manifest of the SDK, from which the dependencies are copied.
 const SDK_MANIFEST: &str = include_str!("../../../sdk/rust/Cargo.toml");

@@ -8,6 +8,8 @@
 //! `running STEP`, `undoing STEP`, `completed`, or `compensated` and why. The status is 0, or 1 for an order
 //! that nobody placed, or 2 for a text that is none of these.
 //!
+//! `supply SERVICE GOODS N` and `left SERVICE GOODS` go on to `stock` or `shipping`, which replies.
+//!
 //! Configuration: `payments`, the address of the payment server; `timeout-ms`, how long a step may take;
 //! `retry-ms`, the wait before an undo that failed is tried again.
 
@@ -17,9 +19,10 @@ extern crate alloc;
 
 use alloc::format;
 use alloc::string::{String, ToString};
+use alloc::vec::Vec;
 use core::time::Duration;
 use e3_sdk::outbound::{Answer, HttpRequest, Method, Outbound, Outcome};
-use e3_sdk::{Error, HashMap, Request, Service, config, config_or, reply, timers};
+use e3_sdk::{Channel, Error, HashMap, Request, Service, config, config_or, reply, timers};
 
 mod record;
 
@@ -119,9 +122,15 @@ impl Orders {
     }
 
     fn on_command(&self, order: &str, text: &str) -> Result<(), Error> {
-        let words: alloc::vec::Vec<&str> = text.split(' ').collect();
-        let known = self.load(order);
-        match (words.as_slice(), known) {
+        let words: Vec<&str> = text.split(' ').collect();
+        match words.as_slice() {
+            ["supply", service, goods, count] => {
+                return pass_on(service, goods, &format!("add {count}"));
+            }
+            ["left", service, goods] => return pass_on(service, goods, "left"),
+            _ => {}
+        }
+        match (words.as_slice(), self.load(order)) {
             (["status"], None) => reply(STATUS_ABSENT, b"nobody placed this order"),
             (["status"] | ["place", ..], Some(record)) => reply(0, record.told().as_bytes()),
             (["place", goods, quantity, cents], None) => {
@@ -136,11 +145,19 @@ impl Orders {
     }
 }
 
+/// Passes a command on to a service of stocks.
+fn pass_on(service: &str, goods: &str, text: &str) -> Result<(), Error> {
+    match Channel::named(service) {
+        Some(channel) if record::is_name(goods) => channel.send(goods.as_bytes(), text.as_bytes()),
+        _ => malformed(),
+    }
+}
+
 fn malformed() -> Result<(), Error> {
     reply(
         STATUS_MALFORMED,
-        b"must be: place GOODS QUANTITY CENTS, or status; numbers are 1 to 1000000, \
-          names 1 to 64 letters, digits and hyphens",
+        b"must be: place GOODS QUANTITY CENTS, status, supply SERVICE GOODS N, or left SERVICE GOODS; \
+          numbers are 1 to 1000000, names 1 to 64 letters, digits and hyphens",
     )
 }
 

@@ -1,7 +1,6 @@
 //! Every way through the workflow, on the host of the SDK.
 
 use super::*;
-use alloc::vec::Vec;
 use e3_sdk::testing::{Asked, Call, Host, Kind, To};
 
 const DONE: (Outcome, u32) = (Outcome::Done, 0);
@@ -16,6 +15,8 @@ impl Shop {
     fn new() -> Shop {
         let host = Host::new()
             .collection("orders", Kind::Hash)
+            .channel("stock")
+            .channel("shipping")
             .asks("stock")
             .asks("shipping")
             .http_host("pay.example.com")
@@ -189,6 +190,29 @@ fn repetitions_and_late_answers_change_nothing() {
 }
 
 #[test]
+fn what_is_for_a_stock_goes_on_to_it() {
+    let shop = &mut Shop::new();
+    for (text, channel, key, sent) in [
+        ("supply stock apples 3", "stock", "apples", "add 3"),
+        ("left shipping parcels", "shipping", "parcels", "left"),
+    ] {
+        let call = Call {
+            payload: text.into(),
+            key: b"any".to_vec(),
+            ..Call::default()
+        };
+        let outcome = shop.host.call(&mut shop.orders, &call);
+        let message = &outcome.sent[0];
+        assert_eq!(outcome.replies, []);
+        assert_eq!(message.channel, channel);
+        assert_eq!(
+            (&message.key[..], &message.payload[..]),
+            (key.as_bytes(), sent.as_bytes())
+        );
+    }
+}
+
+#[test]
 fn what_is_no_command_is_refused() {
     let mut shop = Shop::new();
     for bad in [
@@ -199,6 +223,8 @@ fn what_is_no_command_is_refused() {
         "place apples 1 x",
         "place app/les 1 1",
         "place a|b 1 1",
+        "left order apples",
+        "supply stock app/les 1",
     ] {
         assert_eq!(shop.told(bad).0, STATUS_MALFORMED, "{bad:?}");
     }
