@@ -47,7 +47,7 @@ const SDK: [(&str, &str); 20] = sdk![
     "timers.rs",
     "typed.rs",
     "typed_key.rs",
-    "typed_value.rs",
+    "typed_value.rs"
 ];
 /// The manifest of the SDK, from which the dependencies are copied.
 const SDK_MANIFEST: &str = include_str!("../../../sdk/rust/Cargo.toml");
