@@ -27,9 +27,10 @@ macro_rules! sdk {
 }
 
 /// The SDK for Rust, file by file.
-const SDK: [(&str, &str); 20] = sdk![
+const SDK: [(&str, &str); 21] = sdk![
     "accel.rs",
     "accel_portable.rs",
+    "answer.rs",
     "collections.rs",
     "export.rs",
     "free_list.rs",

@@ -30,6 +30,7 @@ extern crate alloc;
 
 pub mod accel;
 mod accel_portable;
+mod answer;
 mod collections;
 #[cfg(target_arch = "wasm32")]
 #[doc(hidden)]
@@ -324,13 +325,13 @@ impl<'a> Request<'a> {
 
     /// The answer to an outbound request of the service, if the request brings one; its payload is the
     /// content.
-    pub fn answer(&self) -> Option<outbound::Answer> {
+    pub fn answer(&self) -> Option<answer::Answer> {
         if sys::request_edge() != limits::ANSWER_EDGE {
             return None;
         }
         let name = collections::read_vec(sys::timer_name)?;
         let name = String::from_utf8(name).ok()?;
-        Some(outbound::Answer::new(name, sys::answer()))
+        Some(answer::Answer::new(name, sys::answer()))
     }
 
     /// Index of the channel that the message came by, in the manifest's order; `None` from a
