@@ -11,6 +11,8 @@ use http::Http;
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -251,4 +253,73 @@ fn each_order_ends_in_one_of_two_states_though_a_node_is_killed_at_each_step() {
         assert_eq!(told(&http, &name, "status"), end, "{round}");
     }
     assert!(completed > 0);
+}
+
+#[test]
+fn the_documented_commands_work() {
+    let Some(e3) = E3::with_services() else {
+        return;
+    };
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let page = std::fs::read_to_string(root.join("docs/workflows.md")).unwrap();
+    let (_, script) = page.split_once("```sh\n").unwrap();
+    let (script, _) = script.split_once("```").unwrap();
+    let manifest = root.join("docs/examples/order.yaml");
+    let manifest = std::fs::read_to_string(manifest).unwrap();
+    let port = free_port();
+    let manifest = e3.file("order.yaml", &manifest.replace("8099", &port));
+    let python = root.join("docs/examples/payments.py");
+    let Ok(payments) = Command::new("python3").arg(python).arg(&port).spawn() else {
+        println!("SKIPPED: python3 is missing");
+        return;
+    };
+    let _stopped = Stopped(payments);
+    let commands = script.lines().filter_map(|line| {
+        let (command, said) = line.split_once('#').unwrap_or((line, ""));
+        Some((command.trim().strip_prefix("e3 ")?, said.trim()))
+    });
+    for (command, said) in commands {
+        let mut words = words(command);
+        match words[0].as_str() {
+            "up" => words.extend(["--port", "0"].map(String::from)),
+            "deploy" => words[1] = manifest.clone(),
+            _ => {}
+        }
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        e3.until(command, |e3| {
+            let out = e3.good(&words);
+            // An order takes a moment.
+            assert!(!said.is_empty() || !out.contains("must be"), "{out}");
+            out.contains(said)
+        });
+    }
+}
+
+/// A port that nobody uses now.
+fn free_port() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap().port().to_string()
+}
+
+/// Words of a command, of which those in quotes are one.
+fn words(command: &str) -> Vec<String> {
+    let parts = command.split('"').enumerate();
+    let mut words = Vec::new();
+    for (number, part) in parts {
+        match number % 2 {
+            0 => words.extend(part.split_whitespace().map(String::from)),
+            _ => words.push(part.to_string()),
+        }
+    }
+    words
+}
+
+/// A process that ends with the test.
+struct Stopped(Child);
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }

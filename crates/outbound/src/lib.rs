@@ -92,10 +92,7 @@ impl Outbound {
             && let Some(request) = self.waiting.pop_front()
         {
             queue.push(request);
-            if queue.needs_thread() {
-                Shared::start_thread(&self.shared, &mut queue);
-            }
-            self.shared.changed.notify_one();
+            self.shared.call_thread(&mut queue);
         }
     }
 }

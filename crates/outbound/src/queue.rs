@@ -100,9 +100,13 @@ impl Queue {
         self.tickets.clear();
     }
 
-    /// Whether another thread would have something to do.
-    pub(crate) fn needs_thread(&self) -> bool {
-        self.idle == 0 && self.threads < THREADS_MAX
+    /// Whether more threads have something to do than wait for it. One waits for attempts that are not
+    /// due yet, since all others may be held up by servers.
+    fn needs_thread(&self, now: Instant) -> bool {
+        let due = self.due.keys().take_while(|(at, _)| *at <= now);
+        let due = due.take(self.idle + 1).count();
+        let later = usize::from(self.next_due(now).is_some());
+        self.threads < THREADS_MAX && due + later > self.idle
     }
 
     /// The next attempt that is due, at a host with room for it.
@@ -158,21 +162,26 @@ impl Shared {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Starts a thread. If the system has none, those that there are do the work.
-    pub(crate) fn start_thread(shared: &Arc<Shared>, queue: &mut Queue) {
-        let thread = thread::Builder::new().name("e3-outbound".into());
-        let work = shared.clone();
-        if thread.spawn(move || work.run()).is_ok() {
-            queue.threads += 1;
+    /// Wakes a thread, or starts one if too few wait. If the system has none left, those that there are
+    /// do the work.
+    pub(crate) fn call_thread(self: &Arc<Shared>, queue: &mut Queue) {
+        if queue.needs_thread(Instant::now()) {
+            let thread = thread::Builder::new().name("e3-outbound".into());
+            let work = self.clone();
+            if thread.spawn(move || work.run()).is_ok() {
+                queue.threads += 1;
+            }
         }
+        self.changed.notify_one();
     }
 
     /// Performs attempts until the end.
-    fn run(&self) {
+    fn run(self: Arc<Shared>) {
         let mut queue = self.lock();
         while !queue.is_stopped {
             let now = Instant::now();
             if let Some(mut job) = queue.next(now) {
+                self.call_thread(&mut queue);
                 drop(queue);
                 let next = self.attempt(&mut job);
                 queue = self.lock();

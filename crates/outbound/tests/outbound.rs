@@ -5,8 +5,9 @@ mod server;
 use e3_model::Outcome;
 use e3_model::limits::PAYLOAD_LEN_MAX;
 use e3_model::outbound::{HttpMethod, HttpRequest};
+use e3_outbound::limits::HOST_REQUESTS_MAX;
 use e3_outbound::{Answered, Outbound, Request};
-use server::{Server, response, says, serve};
+use server::{Server, read, response, says, serve};
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::sync::Arc;
@@ -184,8 +185,7 @@ fn a_server_that_is_not_there_yet_is_reached_later() {
     client.outbound.start(request(&url, LONG));
     let listener = TcpListener::bind(address).unwrap();
     let (mut stream, _) = listener.accept().unwrap();
-    let mut some = [0; 64];
-    let _ = stream.read(&mut some).unwrap();
+    read(&stream);
     stream
         .write_all(response("200 OK", "here").as_bytes())
         .unwrap();
@@ -345,6 +345,35 @@ fn an_answer_to_a_request_that_was_given_up_does_not_come() {
         (2, &b"second"[..])
     );
     assert!(client.outbound.is_empty());
+}
+
+#[test]
+fn requests_of_one_moment_are_performed_at_the_same_time() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/", listener.local_addr().unwrap());
+    let server = thread::spawn(move || {
+        for together in [1, HOST_REQUESTS_MAX] {
+            // Answers when all are here.
+            let accept = |_| listener.accept().unwrap().0;
+            let streams: Vec<_> = (0..together).map(accept).collect();
+            for mut stream in streams {
+                read(&stream);
+                let text = response("200 OK", "ok");
+                stream.write_all(text.as_bytes()).unwrap();
+            }
+        }
+    });
+    let mut client = Client::new();
+    assert_eq!(client.ask(request(&url, LONG)), done(200, "ok"));
+    for ticket in 0..HOST_REQUESTS_MAX as u64 {
+        let mut request = request(&url, LONG);
+        request.ticket = ticket;
+        client.outbound.start(request);
+    }
+    for _ in 0..HOST_REQUESTS_MAX {
+        assert_eq!(client.answer().answer.status, 200);
+    }
+    server.join().unwrap();
 }
 
 #[test]

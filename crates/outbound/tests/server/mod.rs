@@ -60,7 +60,8 @@ pub fn response(status: &str, body: &str) -> String {
     format!("HTTP/1.1 {status}\r\ncontent-length: {len}\r\nconnection: close\r\n\r\n{body}")
 }
 
-fn read(stream: &TcpStream) -> Seen {
+/// Reads a request.
+pub fn read(stream: &TcpStream) -> Seen {
     let mut reader = BufReader::new(stream);
     let mut line = String::new();
     reader.read_line(&mut line).unwrap();
