@@ -29,7 +29,9 @@ enum {
     E3_LENGTH = -6,      /* a length that is not allowed */
     E3_TIME = -7,        /* a time more than a year ahead */
     E3_CRON = -8,        /* no cron expression */
-    E3_SLOT = -9         /* a key of another slot than the request's */
+    E3_SLOT = -9,        /* a key of another slot than the request's */
+    E3_URL = -20,        /* no address, method or header field */
+    E3_NOT_ALLOWED = -21 /* the manifest does not allow to ask this service or host */
 };
 
 enum { E3_ERROR = 1, E3_WARN = 2, E3_INFO = 3, E3_DEBUG = 4 };
@@ -64,6 +66,34 @@ E3_IMPORT(timer_cron) int32_t e3_timer_cron(const char *name, size_t name_len,
 E3_IMPORT(timer_cancel) int32_t e3_timer_cancel(const char *name, size_t name_len,
                                                 const void *key, size_t key_len);
 E3_IMPORT(timer_name) int32_t e3_timer_name(char *out, size_t cap);
+
+/* Outbound requests, of services with state. The answer comes as a request to the service itself:
+ * e3_request_edge returns E3_EDGE_ANSWER, e3_timer_name the name, e3_answer the outcome in the high 32
+ * bits and the status in the low ones (-1 for any other request), and the payload is the content. `to` is the
+ * key that routes the request, the time-out at most a day. Header fields are packed as u32 name_len,
+ * u32 value_len, name, value. */
+enum { E3_EDGE_ANSWER = -4 };
+enum {
+    E3_DONE = 0, E3_OVERLOADED = 1, E3_EXPIRED = 2, E3_FAILED = 3, E3_REJECTED = 4,
+    E3_CONFLICT = 5, E3_UNKNOWN = 6
+};
+E3_IMPORT(outbound_service) int32_t e3_outbound_service(const char *name, size_t name_len,
+                                                        const void *key, size_t key_len,
+                                                        const char *service, size_t service_len,
+                                                        const void *to, size_t to_len,
+                                                        const void *ptr, size_t len,
+                                                        int64_t timeout_ns);
+E3_IMPORT(outbound_application) int32_t e3_outbound_application(
+    const char *name, size_t name_len, const void *key, size_t key_len,
+    const char *application, size_t application_len, const void *to, size_t to_len,
+    const void *ptr, size_t len, int64_t timeout_ns);
+E3_IMPORT(outbound_http) int32_t e3_outbound_http(const char *name, size_t name_len,
+                                                  const void *key, size_t key_len,
+                                                  const char *method, size_t method_len,
+                                                  const char *url, size_t url_len,
+                                                  const void *headers, size_t headers_len,
+                                                  const void *ptr, size_t len, int64_t timeout_ns);
+E3_IMPORT(answer) int64_t e3_answer(void);
 
 /* Collections. A function with out and cap returns the full length; if that is more than cap,
  * nothing is copied. */

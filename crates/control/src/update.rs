@@ -230,6 +230,8 @@ fn fixed_service_difference(old: &Service, new: &Service) -> Option<&'static str
         config: _,
         secrets,
         assets: _,
+        asks: _,
+        http: _,
     } = new;
     [
         ("profile", old.profile == *profile),

@@ -16,3 +16,7 @@ pub(crate) const TIME: i32 = -7;
 pub(crate) const CRON: i32 = -8;
 /// A key of another slot than the request's.
 pub(crate) const SLOT: i32 = -9;
+/// No address, method or header field of an outbound request.
+pub(crate) const URL: i32 = -20;
+/// The manifest does not allow whom an outbound request asks.
+pub(crate) const NOT_ALLOWED: i32 = -21;

@@ -8,7 +8,7 @@
 
 use crate::accelerators::crc32;
 use crate::config::EngineConfig;
-use crate::context::{Ctx, Scan, code, handle, number, there, time_to_live};
+use crate::context::{Asked, Ctx, HttpParts, Scan, code, handle, number, there, time_to_live};
 use crate::shared::{Core, Shared};
 use crate::spec::{InstanceId, InstanceSpec};
 use e3_collections::State;
@@ -140,6 +140,57 @@ impl Native {
 
     pub fn timer_name(&self, out: &mut [u8]) -> i32 {
         give(self.ctx.timer_name(), out)
+    }
+
+    pub fn outbound_service(
+        &mut self,
+        name: &str,
+        key: &[u8],
+        service: &str,
+        to: &[u8],
+        payload: &[u8],
+        timeout: i64,
+    ) -> i32 {
+        let asked = Asked::new(name, key, payload, timeout);
+        self.ctx.outbound_service(&asked, service.as_bytes(), to)
+    }
+
+    pub fn outbound_application(
+        &mut self,
+        name: &str,
+        key: &[u8],
+        application: &str,
+        to: &[u8],
+        payload: &[u8],
+        timeout: i64,
+    ) -> i32 {
+        let asked = Asked::new(name, key, payload, timeout);
+        let application = application.as_bytes();
+        self.ctx.outbound_application(&asked, application, to)
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the service ABI's signatures")]
+    pub fn outbound_http(
+        &mut self,
+        name: &str,
+        key: &[u8],
+        method: &str,
+        url: &str,
+        headers: &[u8],
+        payload: &[u8],
+        timeout: i64,
+    ) -> i32 {
+        let asked = Asked::new(name, key, payload, timeout);
+        let http = HttpParts {
+            method: method.as_bytes(),
+            url: url.as_bytes(),
+            headers,
+        };
+        self.ctx.outbound_http(&asked, &http)
+    }
+
+    pub fn answer(&self) -> i64 {
+        self.ctx.answer()
     }
 
     pub fn collection(&self, name: &str) -> i32 {

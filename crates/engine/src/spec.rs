@@ -6,6 +6,7 @@ use e3_collections::CollectionSpec;
 use e3_invocation::HandlerError;
 use e3_model::Accelerators;
 use e3_model::application::Channel;
+use e3_model::http_access::HttpAccess;
 use hmac::Mac;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -44,6 +45,10 @@ pub struct InstanceSpec {
     pub config: BTreeMap<String, String>,
     /// Assets that it may read: name and content.
     pub assets: Vec<(String, Arc<[u8]>)>,
+    /// Services that it may ask by outbound requests.
+    pub asks: Vec<String>,
+    /// What it may ask over HTTP.
+    pub http: HttpAccess,
     /// Accelerators that it uses. It finds those of them that its engine has.
     pub accelerators: Accelerators,
     /// Bound of its linear memory, in bytes.

@@ -117,8 +117,10 @@ pub enum HandlerError {
     /// `e3_init` called an import that only a handler may call.
     #[error("import \"{0}\" was called outside of a request")]
     OutsideRequest(&'static str),
-    /// A service without state set or cancelled a timer.
-    #[error("import \"{0}\" was called by a service without state: timers need `stateful: true`")]
+    /// A service without state set or cancelled a timer, or made an outbound request.
+    #[error(
+        "import \"{0}\" was called by a service without state: timers and outbound requests need `stateful: true`"
+    )]
     Stateless(&'static str),
     /// The collections refused the writes: something else changed them meanwhile.
     #[error("{0}")]

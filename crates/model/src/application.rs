@@ -1,6 +1,7 @@
 //! An application as its manifest writes it: services, channels, and what they may use.
 
 use crate::accelerator::Accelerator;
+use crate::http_access::HttpAccess;
 use crate::ids::{EdgeId, ServiceId};
 use crate::limits::DEADLINE_ALLOWED;
 use crate::topology::NodeKind;
@@ -156,6 +157,13 @@ pub struct Service {
     /// Assets that it may read.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub assets: Vec<String>,
+    /// Services of the application that it asks by outbound requests. These alone may reach a
+    /// service.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub asks: Vec<String>,
+    /// What it may ask over HTTP; by default nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub http: Option<HttpAccess>,
 }
 
 impl Service {

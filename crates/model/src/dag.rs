@@ -36,7 +36,7 @@ pub enum DagError {
     #[error("channels form a cycle: {}", .0.join(" -> "))]
     Cycle(Vec<String>),
     /// A service that no request can reach.
-    #[error("service {0:?} cannot be reached from the ingress service")]
+    #[error("service {0:?} cannot be reached from the ingress service, and no service asks it")]
     Unreachable(String),
     /// More runs than can be numbered.
     #[error(
@@ -71,6 +71,9 @@ impl Dag {
         })?;
         let mut runs = vec![0u64; spec.services.len()];
         runs[usize::from(source.0)] = 1;
+        for service in entries(app) {
+            runs[usize::from(service.0)] = 1;
+        }
         let mut edges: Vec<Edge> = ends
             .iter()
             .zip(&spec.channels)
@@ -151,6 +154,22 @@ impl Dag {
     }
 }
 
+/// Services that no channel reaches and another service asks: an outbound request is one of its
+/// own, which begins there. The ingress service is not among them.
+pub fn entries(app: &Application) -> Vec<ServiceId> {
+    let spec = &app.spec;
+    let is_entry = |name: &String| {
+        let is_asked = spec.services.iter().any(|s| s.asks.contains(name));
+        let is_reached = spec.channels.iter().any(|c| c.to == *name);
+        is_asked && !is_reached && spec.ingress != *name
+    };
+    let services = spec.services.iter().enumerate();
+    services
+        .filter(|(_, service)| is_entry(&service.name))
+        .map(|(i, _)| ServiceId(i as u16))
+        .collect()
+}
+
 /// Order of `n` services in which every edge goes forward, or the services around a cycle.
 fn topological(
     n: usize,
@@ -221,6 +240,18 @@ mod tests {
         assert_eq!(runs, [0, 1, 2, 3, 4, 5, 6]);
         assert_eq!(dag.index(EdgeId(2), 0, 3), None);
         assert_eq!(dag.run(Via::Edge(EdgeId(2)), 6), None);
+    }
+
+    #[test]
+    fn a_service_may_be_reached_by_outbound_requests_alone() {
+        let mut app = application(&[("a", "b", 2), ("c", "d", 3)]);
+        let error = Dag::new(&app).unwrap_err();
+        assert_eq!(error, DagError::Unreachable("c".into()));
+        app.spec.services[1].asks = vec!["c".into(), "a".into()];
+        let dag = Dag::new(&app).unwrap();
+        assert_eq!(entries(&app), [ServiceId(2)]);
+        assert_eq!(dag.runs(ServiceId(3)), 3);
+        assert_eq!(dag.run(Via::Edge(EdgeId(1)), 2), Some(2));
     }
 
     #[test]

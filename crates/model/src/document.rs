@@ -328,6 +328,41 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn whom_a_service_asks_is_checked() {
+        let with = |text: &str| {
+            let text = format!("    {text}\n    - name: back");
+            let from = "    - name: back".to_string();
+            parse_application("a.yaml", &GOOD.replacen(&from, &text, 1))
+        };
+        let error = |text: &str| with(text).unwrap_err().to_string();
+        let app = with("  asks: [back, front]\n      http: {hosts: [api.example.com]}").unwrap();
+        assert_eq!(app.spec.services[0].asks, ["back", "front"]);
+        assert!(
+            error("  asks: [stock]").ends_with("service \"front\": there is no service \"stock\"")
+        );
+        assert!(error("  asks: [back, back]").ends_with("names \"back\" twice"));
+        assert!(error("  http: {hosts: []}").ends_with("0 hosts, must be 1..=64"));
+        let url = error("  http: {hosts: [\"http://a.com\"]}");
+        assert!(
+            url.ends_with("host \"http://a.com\" must be a host without scheme and path"),
+            "{url}"
+        );
+        let stateless = GOOD.replacen("stateful: true\n      replicas: 2", "stateful: false", 1);
+        let stateless = stateless.replacen(
+            "      collections:\n        - {name: seen, kind: counter}",
+            "      asks: [back]",
+            1,
+        );
+        let error = parse_application("a.yaml", &stateless)
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.ends_with("a stateless service makes no outbound requests; set stateful: true"),
+            "{error}"
+        );
+    }
+
+    #[test]
     fn errors_name_file_line_field_value_and_bound() {
         assert_eq!(
             error("shards: 2", "shards: 0"),

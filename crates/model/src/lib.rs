@@ -11,6 +11,7 @@ pub mod cron;
 pub mod dag;
 mod deliberate;
 pub mod document;
+pub mod http_access;
 pub mod ids;
 pub mod limits;
 mod operate;

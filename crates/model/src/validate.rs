@@ -2,6 +2,7 @@
 
 use crate::application::{Application, Durability, Pin, Resources, Service};
 use crate::dag::{Dag, DagError};
+use crate::http_access::{HTTP_HOSTS_MAX, HttpAccess};
 use crate::limits::*;
 use crate::profile::Profile;
 use crate::topology::{NodeKind, NodeRef, Topology};
@@ -141,7 +142,10 @@ pub(crate) fn application(app: &Application) -> Check {
     Dag::new(app).map(|_| ()).map_err(|e| match e {
         DagError::Unreachable(name) => {
             let at = app.service_named(&name).map_or(0, |(id, _)| id.0);
-            let message = format!("service {name:?} cannot be reached from {:?}", spec.ingress);
+            let ingress = &spec.ingress;
+            let message = format!(
+                "service {name:?} cannot be reached from {ingress:?}, and no service asks it"
+            );
             Fault::new(format!("spec.services[{at}]"), message)
         }
         DagError::Cycle(_) | DagError::Fanout { .. } => Fault::new("spec.channels", e.to_string()),
@@ -246,11 +250,47 @@ fn service(app: &Application, at: &str, s: &Service) -> Check {
             })?;
         }
     }
+    outbound(app, at, s)?;
     if let Some(Pin::Node(node)) = &s.pin {
         ensure(s.shards == 1 && s.replicas == 1, field("pin"), || {
             of(format!(
                 "pinned to node {node:?}, so shards and replicas must be 1"
             ))
+        })?;
+    }
+    Ok(())
+}
+
+/// Whom it may ask by outbound requests.
+fn outbound(app: &Application, at: &str, s: &Service) -> Check {
+    let of = |m: String| format!("service {:?}: {m}", s.name);
+    for (field, is_set) in [("asks", !s.asks.is_empty()), ("http", s.http.is_some())] {
+        ensure(s.stateful || !is_set, format!("{at}.{field}"), || {
+            of("a stateless service makes no outbound requests; set stateful: true".into())
+        })?;
+    }
+    for (i, asked) in s.asks.iter().enumerate() {
+        let field = || format!("{at}.asks[{i}]");
+        ensure(app.service_named(asked).is_some(), field(), || {
+            of(format!("there is no service {asked:?}"))
+        })?;
+        ensure(!s.asks[..i].contains(asked), field(), || {
+            of(format!("names {asked:?} twice"))
+        })?;
+    }
+    let Some(HttpAccess { hosts }) = &s.http else {
+        return Ok(());
+    };
+    let count = hosts.len();
+    ensure(
+        (1..=HTTP_HOSTS_MAX).contains(&count),
+        format!("{at}.http.hosts"),
+        || of(format!("{count} hosts, must be 1..={HTTP_HOSTS_MAX}")),
+    )?;
+    for (i, host) in hosts.iter().enumerate() {
+        let fault = HttpAccess::fault_of(host);
+        ensure(fault.is_none(), format!("{at}.http.hosts[{i}]"), || {
+            of(fault.unwrap_or_default())
         })?;
     }
     Ok(())

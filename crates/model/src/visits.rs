@@ -2,7 +2,7 @@
 //! (Denning and Buzen, "The Operational Analysis of Queueing Network Models", 1978).
 
 use crate::application::Application;
-use crate::dag::Dag;
+use crate::dag::{Dag, entries};
 use crate::ids::EdgeId;
 use crate::profile::Profile;
 use std::collections::BTreeMap;
@@ -12,6 +12,10 @@ use std::collections::BTreeMap;
 pub fn visits(app: &Application, dag: &Dag, outputs: impl Fn(EdgeId) -> f64) -> Vec<f64> {
     let mut ratio = vec![0.0; app.spec.services.len()];
     ratio[usize::from(dag.source().0)] = 1.0;
+    // How often it is asked is not known: once for each request of a client.
+    for service in entries(app) {
+        ratio[usize::from(service.0)] = 1.0;
+    }
     for &service in dag.order() {
         for (edge, to, _) in app.channels_from(service) {
             ratio[usize::from(to.0)] += ratio[usize::from(service.0)] * outputs(edge);
@@ -45,6 +49,10 @@ mod tests {
         let per_edge = [0.5, 0.1, 2.0];
         let ratio = visits(&app, &dag, |e| per_edge[usize::from(e.0)]);
         assert_eq!(ratio, [1.0, 0.5, 1.1]);
+        let mut asked = application(&[("a", "b", 1), ("c", "d", 1)]);
+        asked.spec.services[0].asks = vec!["c".into()];
+        let dag = Dag::new(&asked).unwrap();
+        assert_eq!(visits(&asked, &dag, |_| 0.5), [1.0, 0.5, 1.0, 0.5]);
         assert_eq!(declared_outputs(&app, &BTreeMap::new(), EdgeId(0)), None);
     }
 }

@@ -38,6 +38,12 @@ impl Host for EngineHost {
         fn timer_cron(name: &str, key: &[u8], cron: &str, payload: &[u8]) -> i32;
         fn timer_cancel(name: &str, key: &[u8]) -> i32;
         fn timer_name(out: &mut [u8]) -> i32;
+        fn outbound_service(n: &str, k: &[u8], service: &str, to: &[u8], p: &[u8], t: i64) -> i32;
+        fn outbound_application(n: &str, k: &[u8], app: &str, to: &[u8], p: &[u8], t: i64) -> i32;
+        fn outbound_http(
+            name: &str, key: &[u8], method: &str, url: &str, headers: &[u8], body: &[u8], t: i64
+        ) -> i32;
+        fn answer() -> i64;
         fn collection(name: &str) -> i32;
         fn get(coll: i32, key: &[u8], out: &mut [u8]) -> i32;
         fn put(coll: i32, key: &[u8], value: &[u8]) -> i32;

@@ -348,6 +348,8 @@ fn spec(
         random_key: (!service.stateful).then_some(random_key),
         config: service.config.clone(),
         assets: service.assets.iter().filter_map(asset).collect(),
+        asks: service.asks.clone(),
+        http: service.http.clone().unwrap_or_default(),
         accelerators: service.accelerators.iter().copied().collect(),
         memory_bytes_max: usize::try_from(service.resources.memory.0).unwrap_or(usize::MAX),
         deadline: Duration::from_nanos(service.deadline.0),

@@ -13,7 +13,7 @@
 
 use crate::limits::{BACKUP_CPU_FRACTION, REQUEST_BYTES_DEFAULT};
 use e3_model::application::Application;
-use e3_model::dag::Dag;
+use e3_model::dag::{Dag, entries};
 use e3_model::plan::Role;
 use e3_model::profile::Provenance;
 use e3_model::visits::{declared_outputs, visits};
@@ -285,13 +285,24 @@ fn breadth_first(app: &Application, source: ServiceId) -> Vec<(ServiceId, Option
     let mut walk = Vec::new();
     let mut next = VecDeque::from([(source, None)]);
     seen[usize::from(source.0)] = true;
-    while let Some((service, parent)) = next.pop_front() {
-        walk.push((service, parent));
-        for (_, to, _) in app.channels_from(service) {
-            if !std::mem::replace(&mut seen[usize::from(to.0)], true) {
-                next.push_back((to, Some(service)));
+    // Those that only ask each other come last.
+    let mut entries = entries(app).into_iter();
+    loop {
+        while let Some((service, parent)) = next.pop_front() {
+            walk.push((service, parent));
+            let channels = app.channels_from(service).map(|(_, to, _)| to);
+            let asks = app.service(service).asks.iter();
+            let asks = asks.filter_map(|name| Some(app.service_named(name)?.0));
+            for to in channels.chain(asks) {
+                if !std::mem::replace(&mut seen[usize::from(to.0)], true) {
+                    next.push_back((to, Some(service)));
+                }
             }
         }
+        let unseen = |id: &ServiceId| !std::mem::replace(&mut seen[usize::from(id.0)], true);
+        match entries.find(unseen) {
+            Some(entry) => next.push_back((entry, None)),
+            None => return walk,
+        }
     }
-    walk
 }

@@ -27,9 +27,10 @@ macro_rules! sdk {
 }
 
 /// The SDK for Rust, file by file.
-const SDK: [(&str, &str); 17] = sdk![
+const SDK: [(&str, &str); 21] = sdk![
     "accel.rs",
     "accel_portable.rs",
+    "answer.rs",
     "collections.rs",
     "export.rs",
     "free_list.rs",
@@ -38,9 +39,12 @@ const SDK: [(&str, &str); 17] = sdk![
     "logging.rs",
     "math.rs",
     "native.rs",
+    "outbound.rs",
     "sys_wasm.rs",
+    "sys_wasm_outbound.rs",
     "testing.rs",
     "testing_calls.rs",
+    "testing_outbound.rs",
     "timers.rs",
     "typed.rs",
     "typed_key.rs",

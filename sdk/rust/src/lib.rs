@@ -30,6 +30,7 @@ extern crate alloc;
 
 pub mod accel;
 mod accel_portable;
+mod answer;
 mod collections;
 #[cfg(target_arch = "wasm32")]
 #[doc(hidden)]
@@ -41,6 +42,7 @@ mod logging;
 pub mod math;
 #[cfg(not(target_arch = "wasm32"))]
 pub mod native;
+pub mod outbound;
 #[cfg(target_arch = "wasm32")]
 #[path = "sys_wasm.rs"]
 mod sys;
@@ -48,6 +50,8 @@ mod sys;
 pub mod testing;
 #[cfg(not(target_arch = "wasm32"))]
 mod testing_calls;
+#[cfg(not(target_arch = "wasm32"))]
+mod testing_outbound;
 pub mod timers;
 pub mod typed;
 
@@ -92,12 +96,16 @@ pub enum Error {
     Absent,
     /// A length that an accelerator, or the name of a timer, may not have.
     Length,
-    /// The time is more than a year ahead.
+    /// The time is more than a year ahead; for an outbound request the time-out is 0, or more than a day.
     TooFarAhead,
     /// The text is no cron expression; the service's log says why.
     Cron,
     /// The key belongs to another slot than the request's.
     OtherSlot,
+    /// The address, the method or a header field of an outbound request is not valid; the service's log says why.
+    Url,
+    /// The manifest does not allow the service to ask this service or host.
+    NotAllowed,
     /// The manifest declares no such collection for the service.
     NoCollection(&'static str),
     /// The manifest gives the service no such outgoing channel.
@@ -167,6 +175,8 @@ impl Error {
             Self::NoAsset(_) => -18,
             Self::SecretLength { .. } => -17,
             Self::Type(_) => -19,
+            Self::Url => -20,
+            Self::NotAllowed => -21,
             Self::Code(code) => *code,
         }
     }
@@ -184,6 +194,10 @@ impl fmt::Display for Error {
             Self::TooFarAhead => f.write_str("the time is more than a year ahead"),
             Self::Cron => f.write_str("the text is no cron expression of five fields"),
             Self::OtherSlot => f.write_str("the key belongs to another slot than the request's"),
+            Self::Url => f.write_str("the address, method or a header field is not valid"),
+            Self::NotAllowed => {
+                f.write_str("the manifest does not allow asking this service or host")
+            }
             Self::NoCollection(name) => write!(f, "collection {name:?}: is not in the manifest"),
             Self::NoChannel(name) => write!(f, "channel {name:?}: is not in the manifest"),
             Self::NoSecret(name) => write!(f, "secret {name:?}: is not in the manifest"),
@@ -222,6 +236,8 @@ fn check(code: i32) -> Result<u32, Error> {
         -7 => Err(Error::TooFarAhead),
         -8 => Err(Error::Cron),
         -9 => Err(Error::OtherSlot),
+        -20 => Err(Error::Url),
+        -21 => Err(Error::NotAllowed),
         _ => Err(Error::Code(code)),
     }
 }
@@ -307,8 +323,19 @@ impl<'a> Request<'a> {
         String::from_utf8(name).ok()
     }
 
+    /// The answer to an outbound request of the service, if the request brings one; its payload is the
+    /// content.
+    pub fn answer(&self) -> Option<answer::Answer> {
+        if sys::request_edge() != limits::ANSWER_EDGE {
+            return None;
+        }
+        let name = collections::read_vec(sys::timer_name)?;
+        let name = String::from_utf8(name).ok()?;
+        Some(answer::Answer::new(name, sys::answer()))
+    }
+
     /// Index of the channel that the message came by, in the manifest's order; `None` from a
-    /// client or a timer.
+    /// client or a timer, and with an answer.
     pub fn edge(&self) -> Option<u32> {
         u32::try_from(sys::request_edge()).ok()
     }

@@ -28,8 +28,12 @@ pub const TIMER_NAME_BYTES_MAX: usize = 63;
 pub const REQUEST_TIMERS_MAX: usize = 64;
 /// How far ahead a timer may be set, in nanoseconds: a year.
 pub const TIMER_AHEAD_NS_MAX: i64 = 366 * 24 * 3_600 * 1_000_000_000;
+/// How long an outbound request may take, in nanoseconds: a day.
+pub const OUTBOUND_AHEAD_NS_MAX: i64 = 24 * 3_600 * 1_000_000_000;
 /// Most random bytes that a service asks for at once.
 pub const RANDOM_BYTES_MAX: usize = 256;
 /// What `request_edge` returns for the request of a timer.
 pub(crate) const TIMER_EDGE: i32 = -2;
+/// What `request_edge` returns for a request that brings an answer.
+pub(crate) const ANSWER_EDGE: i32 = -4;
 const _: () = assert!(SCAN_CHUNK_BYTES > KEY_BYTES_MAX);

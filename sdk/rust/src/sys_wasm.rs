@@ -8,6 +8,11 @@
 
 use core::cell::UnsafeCell;
 
+#[path = "sys_wasm_outbound.rs"]
+mod outbound;
+
+pub(crate) use outbound::*;
+
 mod raw {
     #[link(wasm_import_module = "e3")]
     unsafe extern "C" {

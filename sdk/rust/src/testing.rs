@@ -21,6 +21,8 @@ use crate::limits::{
     KEY_BYTES_MAX, REQUEST_TIMERS_MAX, TIMER_AHEAD_NS_MAX, TIMER_NAME_BYTES_MAX, VALUE_BYTES_MAX,
 };
 use crate::native::with_testing as with;
+use crate::outbound;
+pub use crate::testing_outbound::{Asked, To};
 use crate::{Error, Request, RequestId, Service};
 
 /// Bytes that all writes of a request may have together.
@@ -110,10 +112,12 @@ pub struct Call {
     pub id: RequestId,
     /// Its routing key.
     pub key: Vec<u8>,
-    /// The channel that it came by; -1 = from a client, -2 = from a timer.
+    /// The channel that it came by; -1 = from a client, -2 = from a timer, -4 = with an answer.
     pub edge: i32,
-    /// The name of the timer, if it came from one.
+    /// The name of the timer, if it came from one, or of the outbound request that it answers.
     pub timer: String,
+    /// Outcome and status of the answer that it brings, see [`Asked::answered`].
+    pub answer: Option<(outbound::Outcome, u32)>,
     /// Its time in nanoseconds since the Unix epoch.
     pub now: i64,
     /// Its payload.
@@ -130,6 +134,7 @@ impl Default for Call {
             key: vec![0],
             edge: -1,
             timer: String::new(),
+            answer: None,
             now: 1_700_000_000_000_000_000,
             payload: Vec::new(),
         }
@@ -147,6 +152,8 @@ pub struct Outcome {
     pub sent: Vec<Sent>,
     /// Timers that it set and cancelled, in order.
     pub timers: Vec<TimerCall>,
+    /// Outbound requests, in order.
+    pub outbound: Vec<Asked>,
     /// Log lines with their level.
     pub logs: Vec<(i32, String)>,
 }
@@ -163,6 +170,10 @@ pub(crate) struct Inner {
     pub(crate) edge: i32,
     pub(crate) timer: String,
     pub(crate) timers: Vec<TimerCall>,
+    pub(crate) answer: Option<(outbound::Outcome, u32)>,
+    pub(crate) outbound: Vec<Asked>,
+    pub(crate) asks: Vec<String>,
+    pub(crate) http_hosts: Vec<String>,
     pub(crate) channels: Vec<String>,
     pub(crate) names: Vec<String>,
     pub(crate) secrets: BTreeMap<String, Vec<u8>>,
@@ -243,7 +254,8 @@ impl Inner {
         let sent = self.sent.iter();
         let sent = sent.map(|s| s.key.len() + s.payload.len() + OVERHEAD_BYTES);
         let timers = self.timers.iter().map(TimerCall::bytes).sum::<usize>();
-        self.written_bytes + replies.sum::<usize>() + sent.sum::<usize>() + timers
+        let outbound = self.outbound.iter().map(Asked::bytes).sum::<usize>();
+        self.written_bytes + replies.sum::<usize>() + sent.sum::<usize>() + timers + outbound
             <= EFFECT_BYTES_MAX
     }
 
@@ -269,7 +281,7 @@ impl Inner {
         let is_cron = |text: &String| text.split_ascii_whitespace().count() == 5;
         match &timer.when {
             _ if !(1..=TIMER_NAME_BYTES_MAX).contains(&timer.name.len()) => return -6,
-            _ if self.timers.len() >= REQUEST_TIMERS_MAX
+            _ if self.timers.len() + self.outbound.len() >= REQUEST_TIMERS_MAX
                 || key.len() > KEY_BYTES_MAX
                 || timer.payload.len() > VALUE_BYTES_MAX =>
             {
@@ -330,6 +342,20 @@ impl Host {
     #[must_use]
     pub fn channel(self, name: &str) -> Self {
         with(|host| host.channels.push(name.into()));
+        self
+    }
+
+    /// Lets the service ask a service of the application.
+    #[must_use]
+    pub fn asks(self, service: &str) -> Self {
+        with(|host| host.asks.push(service.into()));
+        self
+    }
+
+    /// Lets the service ask a host over HTTP: host and port as in the address, or `*.example.com`.
+    #[must_use]
+    pub fn http_host(self, host: &str) -> Self {
+        with(|inner| inner.http_hosts.push(host.into()));
         self
     }
 
@@ -422,6 +448,8 @@ impl Host {
             host.edge = call.edge;
             host.timer.clone_from(&call.timer);
             host.timers.clear();
+            host.answer = call.answer;
+            host.outbound.clear();
             host.written_bytes = 0;
             host.is_write_lost = false;
             host.replies.clear();
@@ -445,12 +473,14 @@ impl Host {
                 host.replies.clear();
                 host.sent.clear();
                 host.timers.clear();
+                host.outbound.clear();
             }
             Outcome {
                 result,
                 replies: std::mem::take(&mut host.replies),
                 sent: std::mem::take(&mut host.sent),
                 timers: std::mem::take(&mut host.timers),
+                outbound: std::mem::take(&mut host.outbound),
                 logs: std::mem::take(&mut host.logs),
             }
         })

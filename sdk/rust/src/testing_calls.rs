@@ -1,8 +1,9 @@
 //! The calls of docs/abi.md, answered by the [`testing`](crate::testing) host.
 
-use crate::limits::RANDOM_BYTES_MAX;
+use crate::limits::{ANSWER_EDGE, RANDOM_BYTES_MAX, TIMER_EDGE};
 use crate::native::Host;
-use crate::testing::{Collection, Inner, TimerCall, When, slot_of};
+use crate::testing::{Collection, Inner, TimerCall, To, When, slot_of};
+use crate::testing_outbound::unpacked;
 
 fn timer(name: &str, key: &[u8], when: Option<When>, payload: &[u8]) -> TimerCall {
     TimerCall {
@@ -60,8 +61,68 @@ impl Host for Inner {
 
     fn timer_name(&mut self, out: &mut [u8]) -> i32 {
         match self.edge {
-            crate::limits::TIMER_EDGE => copy(self.timer.as_bytes(), out),
+            TIMER_EDGE | ANSWER_EDGE => copy(self.timer.as_bytes(), out),
             _ => -1,
+        }
+    }
+
+    fn outbound_service(
+        &mut self,
+        name: &str,
+        key: &[u8],
+        service: &str,
+        to: &[u8],
+        payload: &[u8],
+        timeout: i64,
+    ) -> i32 {
+        let to = To::Service {
+            service: service.into(),
+            key: to.to_vec(),
+        };
+        self.ask((name, key), to, payload, timeout)
+    }
+
+    fn outbound_application(
+        &mut self,
+        name: &str,
+        key: &[u8],
+        application: &str,
+        to: &[u8],
+        payload: &[u8],
+        timeout: i64,
+    ) -> i32 {
+        let to = To::Application {
+            application: application.into(),
+            key: to.to_vec(),
+        };
+        self.ask((name, key), to, payload, timeout)
+    }
+
+    fn outbound_http(
+        &mut self,
+        name: &str,
+        key: &[u8],
+        method: &str,
+        url: &str,
+        headers: &[u8],
+        body: &[u8],
+        timeout: i64,
+    ) -> i32 {
+        let Some(headers) = unpacked(headers) else {
+            return -20;
+        };
+        let to = To::Http {
+            method: method.into(),
+            url: url.into(),
+            headers,
+        };
+        self.ask((name, key), to, body, timeout)
+    }
+
+    fn answer(&mut self) -> i64 {
+        match self.answer {
+            Some((outcome, status)) => outcome.code() << 32 | i64::from(status),
+            None => -1,
         }
     }
 

@@ -232,6 +232,8 @@ fn from_manifest(
     spec.collections = service.collections.clone();
     spec.channels = app.channels_from(id).map(|(_, _, c)| c.into()).collect();
     spec.config = service.config.clone();
+    spec.asks = service.asks.clone();
+    spec.http = service.http.clone().unwrap_or_default();
     spec.accelerators = service.accelerators.iter().copied().collect();
     spec.memory_bytes_max = service.resources.memory.0 as usize;
     spec.deadline = Duration::from_nanos(service.deadline.0);

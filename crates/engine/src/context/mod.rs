@@ -3,11 +3,13 @@
 
 mod collections;
 mod drawn;
+mod outbound;
 mod timers;
 mod turn;
 
 pub(crate) use collections::{Scan, code, handle, number, there, time_to_live};
 pub(crate) use drawn::hmac;
+pub(crate) use outbound::{Asked, HttpParts};
 pub(crate) use turn::busy;
 
 use crate::accelerators::Accel;
@@ -118,9 +120,10 @@ impl Ctx {
         invocation.map_or(-1, |i| i32::from(i.slot.0))
     }
 
-    /// Channel that the request came by; -1 from a client and outside of a request, -2 from a timer.
+    /// Channel that the request came by; -1 from a client and outside of a request, -2 from a timer,
+    /// -4 with an answer.
     pub(crate) fn request_edge(&self) -> i32 {
-        self.invocation.as_ref().map_or(-1, |i| edge(i.id.via))
+        self.invocation.as_ref().map_or(-1, edge)
     }
 
     /// Notes that the collections are read.
@@ -255,8 +258,9 @@ fn id_bytes(id: RequestId) -> [u8; 16] {
 }
 
 /// A message's origin as the service ABI has it.
-fn edge(via: Via) -> i32 {
-    match via {
+fn edge(invocation: &Invocation) -> i32 {
+    match invocation.id.via {
+        _ if invocation.answer.is_some() => -4,
         Via::Ingress => -1,
         Via::Edge(edge) => i32::from(edge.0),
         Via::Timer => -2,

@@ -27,7 +27,11 @@ impl Ctx {
         let (now, at) = (self.now() as u64, at.max(0) as u64);
         if Timestamp(at) > Timestamp(now) + TIMER_AHEAD_MAX {
             let days = (at - now) / (24 * 3_600_000_000_000);
-            self.refuse(name, &format!("is {days} days ahead, must be at most 366"));
+            self.refuse(
+                "timer",
+                name,
+                &format!("is {days} days ahead, must be at most 366"),
+            );
             return TIME;
         }
         self.set_timer(name, key, When::At(Timestamp(at)), payload)
@@ -44,7 +48,7 @@ impl Ctx {
         match String::from_utf8_lossy(expression).parse::<Cron>() {
             Ok(cron) => self.set_timer(name, key, When::Cron(cron), payload),
             Err(error) => {
-                self.refuse(name, &error.to_string());
+                self.refuse("timer", name, &error.to_string());
                 CRON
             }
         }
@@ -63,12 +67,18 @@ impl Ctx {
         self.change_timer(name, key, None)
     }
 
-    fn change_timer(&mut self, name: &[u8], key: &[u8], set: Option<TimerSet>) -> i32 {
+    /// Notes what a handler does to a timer or an outbound request.
+    pub(super) fn change_timer(&mut self, name: &[u8], key: &[u8], set: Option<TimerSet>) -> i32 {
+        let what = match set.as_ref().map(|set| &set.when) {
+            Some(When::Answered(_)) => "outbound request",
+            _ => "timer",
+        };
         let text = str::from_utf8(name);
         let fits = (1..=TIMER_NAME_LEN_MAX).contains(&name.len());
         let Some(text) = text.ok().filter(|_| fits).map(str::to_owned) else {
             let len = name.len();
             self.refuse(
+                what,
                 name,
                 &format!(
                     "its name has {len} bytes, must be 1..={TIMER_NAME_LEN_MAX} bytes of UTF-8"
@@ -86,6 +96,7 @@ impl Ctx {
         let is_own = key == self.request_key();
         if !is_own && i32::from(Slot::of(&key).0) != self.request_slot() {
             self.refuse(
+                what,
                 name,
                 "its key belongs to another slot than the request's, must be of the same",
             );
@@ -96,14 +107,15 @@ impl Ctx {
         0
     }
 
-    /// Name of the timer whose request this is.
+    /// Name of the timer, or of the outbound request, whose request this is.
     pub(crate) fn timer_name(&self) -> Option<&[u8]> {
         let timer = self.invocation.as_ref()?.timer.as_ref()?;
         Some(timer.as_bytes())
     }
 
-    fn refuse(&mut self, name: &[u8], why: &str) {
+    /// Tells in the log why a timer or an outbound request is refused.
+    pub(super) fn refuse(&mut self, what: &str, name: &[u8], why: &str) {
         let name = String::from_utf8_lossy(&name[..name.len().min(TIMER_NAME_LEN_MAX)]);
-        self.log(WARN, format!("timer {name:?}: {why}").as_bytes());
+        self.log(WARN, format!("{what} {name:?}: {why}").as_bytes());
     }
 }

@@ -60,7 +60,7 @@ impl Ctx {
         } = invocation;
         out[..16].copy_from_slice(&id_bytes(id.request));
         out[16..24].copy_from_slice(&now.0.to_le_bytes());
-        out[24..28].copy_from_slice(&edge(id.via).to_le_bytes());
+        out[24..28].copy_from_slice(&edge(invocation).to_le_bytes());
         out[28..30].copy_from_slice(&slot.0.to_le_bytes());
         out[30..32].copy_from_slice(&(key.len() as u16).to_le_bytes());
         // the service asks for a longer one by `request_key`

@@ -2,6 +2,7 @@
 
 mod accelerators;
 mod collections;
+mod outbound;
 mod request;
 mod surroundings;
 mod timers;
@@ -14,6 +15,7 @@ pub(crate) fn define(linker: &mut Linker<Ctx>) -> Result<()> {
     request::define(linker)?;
     collections::define(linker)?;
     timers::define(linker)?;
+    outbound::define(linker)?;
     accelerators::define(linker)?;
     surroundings::define(linker)
 }

@@ -1,0 +1,226 @@
+//! Requests in order of their next attempt, and the threads that perform them.
+
+use crate::attempt::Client;
+use crate::limits::{HOST_REQUESTS_MAX, THREADS_MAX};
+use crate::request::{Answered, Next, Progress, Request};
+use e3_model::http_access::HttpUrl;
+use e3_random::Random;
+use std::collections::BTreeMap;
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Instant;
+
+/// What the threads share.
+pub(crate) struct Shared {
+    pub(crate) queue: Mutex<Queue>,
+    /// Something to do, or the end.
+    pub(crate) changed: Condvar,
+    pub(crate) client: Client,
+    pub(crate) answers: Sender<Answered>,
+    pub(crate) wake: Box<dyn Fn() + Send + Sync>,
+}
+
+/// A request between two attempts.
+pub(crate) struct Job {
+    request: Request,
+    number: u64,
+    /// Host and port.
+    place: String,
+    progress: Progress,
+    draw: Random,
+}
+
+/// Requests in progress.
+#[derive(Default)]
+pub(crate) struct Queue {
+    /// By the time of the next attempt, then in order.
+    due: BTreeMap<(Instant, u64), Job>,
+    /// Those without an answer: ticket and number of the request.
+    tickets: BTreeMap<u64, u64>,
+    /// Attempts in flight, by host and port.
+    running: BTreeMap<String, usize>,
+    threads: usize,
+    idle: usize,
+    numbers: u64,
+    is_stopped: bool,
+}
+
+impl Queue {
+    /// Requests without an answer.
+    pub(crate) fn len(&self) -> usize {
+        self.tickets.len()
+    }
+
+    /// Adds a request, due now.
+    pub(crate) fn push(&mut self, request: Request) {
+        self.numbers += 1;
+        let number = self.numbers;
+        self.tickets.insert(request.ticket, number);
+        let url = HttpUrl::parse(&request.http.url);
+        let place = url.map_or_else(
+            |_| String::new(),
+            |url| format!("{}:{}", url.host, url.port),
+        );
+        // Requests that fail together are not to be repeated together.
+        let seed = request.idempotency_key.bytes();
+        let seed = seed.fold(number, |hash, b| {
+            hash.wrapping_mul(0x0100_0000_01b3) ^ u64::from(b)
+        });
+        let job = Job {
+            request,
+            number,
+            place,
+            progress: Progress::default(),
+            draw: Random::new(seed),
+        };
+        self.due.insert((Instant::now(), number), job);
+    }
+
+    /// Gives a request up.
+    pub(crate) fn cancel(&mut self, ticket: u64) {
+        if let Some(number) = self.tickets.remove(&ticket) {
+            self.due.retain(|(_, n), _| *n != number);
+        }
+    }
+
+    /// Forgets a request that has an answer; whether it was still wanted.
+    pub(crate) fn finish(&mut self, ticket: u64, number: u64) -> bool {
+        let is_wanted = self.tickets.get(&ticket) == Some(&number);
+        if is_wanted {
+            self.tickets.remove(&ticket);
+        }
+        is_wanted
+    }
+
+    /// Ends the threads.
+    pub(crate) fn stop(&mut self) {
+        self.is_stopped = true;
+        self.due.clear();
+        self.tickets.clear();
+    }
+
+    /// Whether more threads have something to do than wait for it. One waits for attempts that are not
+    /// due yet, since all others may be held up by servers.
+    fn needs_thread(&self, now: Instant) -> bool {
+        let due = self.due.keys().take_while(|(at, _)| *at <= now);
+        let due = due.take(self.idle + 1).count();
+        let later = usize::from(self.next_due(now).is_some());
+        self.threads < THREADS_MAX && due + later > self.idle
+    }
+
+    /// The next attempt that is due, at a host with room for it.
+    fn next(&mut self, now: Instant) -> Option<Job> {
+        let has_room = |job: &Job| {
+            let running = self.running.get(&job.place);
+            running.is_none_or(|count| *count < HOST_REQUESTS_MAX)
+        };
+        let mut due = self.due.iter().take_while(|((at, _), _)| *at <= now);
+        let (place, _) = due.find(|(_, job)| has_room(job))?;
+        let place = *place;
+        let job = self.due.remove(&place)?;
+        *self.running.entry(job.place.clone()).or_default() += 1;
+        Some(job)
+    }
+
+    /// When the next attempt is due that is not yet.
+    fn next_due(&self, now: Instant) -> Option<Instant> {
+        let (at, _) = self.due.range((now, u64::MAX)..).next()?.0;
+        Some(*at)
+    }
+
+    /// An attempt has ended: goes on with its request, if it is still wanted.
+    fn ended(&mut self, job: Job, next: Next) -> Option<Answered> {
+        if let Some(count) = self.running.get_mut(&job.place) {
+            *count -= 1;
+            if *count == 0 {
+                self.running.remove(&job.place);
+            }
+        }
+        let (ticket, number) = (job.request.ticket, job.number);
+        if self.tickets.get(&ticket) != Some(&number) {
+            return None;
+        }
+        match next {
+            Next::Again(at) => {
+                self.due.insert((at, number), job);
+                None
+            }
+            Next::End(answer, payload) => Some(Answered {
+                ticket,
+                answer,
+                payload,
+                number,
+            }),
+        }
+    }
+}
+
+impl Shared {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Queue> {
+        // Each change is complete before anything in it could panic.
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Wakes a thread, or starts one if too few wait. If the system has none left, those that there are
+    /// do the work.
+    pub(crate) fn call_thread(self: &Arc<Shared>, queue: &mut Queue) {
+        if queue.needs_thread(Instant::now()) {
+            let thread = thread::Builder::new().name("e3-outbound".into());
+            let work = self.clone();
+            if thread.spawn(move || work.run()).is_ok() {
+                queue.threads += 1;
+            }
+        }
+        self.changed.notify_one();
+    }
+
+    /// Performs attempts until the end.
+    fn run(self: Arc<Shared>) {
+        let mut queue = self.lock();
+        while !queue.is_stopped {
+            let now = Instant::now();
+            if let Some(mut job) = queue.next(now) {
+                self.call_thread(&mut queue);
+                drop(queue);
+                let next = self.attempt(&mut job);
+                queue = self.lock();
+                if let Some(answered) = queue.ended(job, next) {
+                    // Nobody takes it at the end.
+                    let _ = self.answers.send(answered);
+                    (self.wake)();
+                }
+                // Another attempt may have waited for room at its host.
+                self.changed.notify_one();
+                continue;
+            }
+            queue.idle += 1;
+            queue = match queue.next_due(now) {
+                Some(at) => {
+                    let waited = self.changed.wait_timeout(queue, at - now);
+                    waited.unwrap_or_else(PoisonError::into_inner).0
+                }
+                None => {
+                    let waited = self.changed.wait(queue);
+                    waited.unwrap_or_else(PoisonError::into_inner)
+                }
+            };
+            queue.idle -= 1;
+        }
+    }
+
+    fn attempt(&self, job: &mut Job) -> Next {
+        let Job {
+            request,
+            progress,
+            draw,
+            ..
+        } = job;
+        let left = request.deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return progress.give_up();
+        }
+        let attempt = self.client.attempt(request, left);
+        progress.on_attempt(attempt, Instant::now(), request.deadline, draw)
+    }
+}
