@@ -16,3 +16,9 @@ pub(crate) const TIME: i32 = -7;
 pub(crate) const CRON: i32 = -8;
 /// A key of another slot than the request's.
 pub(crate) const SLOT: i32 = -9;
+/// No node serves the shard that was called.
+pub(crate) const UNAVAILABLE: i32 = -10;
+/// No answer to a call in time.
+pub(crate) const TIMED_OUT: i32 = -11;
+/// The called handler failed.
+pub(crate) const FAILED: i32 = -12;

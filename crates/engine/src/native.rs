@@ -7,6 +7,7 @@
 //! into and out of it, checks of bounds, and preemption.
 
 use crate::accelerators::crc32;
+use crate::codes::{NO_HANDLE, UNAVAILABLE};
 use crate::config::EngineConfig;
 use crate::context::{Ctx, Scan, code, handle, number, there, time_to_live};
 use crate::shared::{Core, Shared};
@@ -140,6 +141,14 @@ impl Native {
 
     pub fn timer_name(&self, out: &mut [u8]) -> i32 {
         give(self.ctx.timer_name(), out)
+    }
+
+    /// Nobody serves what it calls.
+    pub fn call(&self, service: &str, _key: &[u8], _payload: &[u8]) -> i32 {
+        match self.ctx.shared.spec.calls.iter().any(|c| c == service) {
+            true => UNAVAILABLE,
+            false => NO_HANDLE,
+        }
     }
 
     pub fn collection(&self, name: &str) -> i32 {

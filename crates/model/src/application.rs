@@ -156,6 +156,9 @@ pub struct Service {
     /// Assets that it may read.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub assets: Vec<String>,
+    /// Services of the application that it may call: their handlers answer while its own waits.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub calls: Vec<String>,
 }
 
 impl Service {

@@ -1,6 +1,7 @@
 //! The imports of the service ABI (docs/abi.md): functions in module `e3`.
 
 mod accelerators;
+mod calls;
 mod collections;
 mod request;
 mod surroundings;
@@ -14,6 +15,7 @@ pub(crate) fn define(linker: &mut Linker<Ctx>) -> Result<()> {
     request::define(linker)?;
     collections::define(linker)?;
     timers::define(linker)?;
+    calls::define(linker)?;
     accelerators::define(linker)?;
     surroundings::define(linker)
 }
