@@ -230,6 +230,7 @@ fn fixed_service_difference(old: &Service, new: &Service) -> Option<&'static str
         config: _,
         secrets,
         assets: _,
+        calls: _,
     } = new;
     [
         ("profile", old.profile == *profile),

@@ -51,4 +51,8 @@ e3_model::deliberate_faults! {
     TimerFiresTwice,
     /// A snapshot lacks the timers.
     TimersLostOnFailover,
+    /// A primary answers calls without leases.
+    CallWithoutLease,
+    /// The answer to a call leaves before what its handler read is committed.
+    CallOfUncommitted,
 }

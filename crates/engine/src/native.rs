@@ -151,6 +151,14 @@ impl Native {
         }
     }
 
+    pub fn call_status(&self) -> i32 {
+        self.ctx.call_status()
+    }
+
+    pub fn call_answer(&self, out: &mut [u8]) -> i32 {
+        give(self.ctx.call_answer(), out)
+    }
+
     pub fn collection(&self, name: &str) -> i32 {
         self.ctx.collection(name.as_bytes())
     }

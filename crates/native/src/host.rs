@@ -38,6 +38,9 @@ impl Host for EngineHost {
         fn timer_cron(name: &str, key: &[u8], cron: &str, payload: &[u8]) -> i32;
         fn timer_cancel(name: &str, key: &[u8]) -> i32;
         fn timer_name(out: &mut [u8]) -> i32;
+        fn call(service: &str, key: &[u8], payload: &[u8]) -> i32;
+        fn call_status() -> i32;
+        fn call_answer(out: &mut [u8]) -> i32;
         fn collection(name: &str) -> i32;
         fn get(coll: i32, key: &[u8], out: &mut [u8]) -> i32;
         fn put(coll: i32, key: &[u8], value: &[u8]) -> i32;

@@ -182,6 +182,9 @@ impl Driver {
                 self.busy += completion.busy;
                 self.worker.handle_completion(now, key, completion);
             }
+            for (key, call) in self.executor.calls() {
+                self.worker.handle_call(now, key, call);
+            }
             self.worker.handle_tick(now);
             let ran = self.drain();
             let next = self.send_due(now);
@@ -263,6 +266,14 @@ impl Driver {
                 Output::Execute { key, invocation } => {
                     ran = true;
                     self.submit(key, invocation);
+                }
+                Output::CallAnswer {
+                    key,
+                    awaited,
+                    answer,
+                } => {
+                    ran = true;
+                    self.executor.answer(key, awaited, answer);
                 }
             }
         }

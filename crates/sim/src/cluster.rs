@@ -271,6 +271,7 @@ impl Cluster {
                 }
                 Output::Discard { .. } => {}
                 Output::Execute { key, invocation } => self.execute(id, key, invocation),
+                Output::CallAnswer { .. } => unreachable!("no simulated service calls another"),
                 Output::Journal { number, record } => self.append(id, number, record),
                 Output::TrimJournal { before } => {
                     self.disk(id).trim(before);

@@ -30,6 +30,7 @@ extern crate alloc;
 
 pub mod accel;
 mod accel_portable;
+pub mod calls;
 mod collections;
 #[cfg(target_arch = "wasm32")]
 #[doc(hidden)]
@@ -59,6 +60,7 @@ use core::str::FromStr;
 #[cfg(not(target_arch = "wasm32"))]
 use native::calls as sys;
 
+pub use calls::call;
 pub use collections::{Array, Counter, Entry, HashMap, OrderedMap, Scan};
 pub use logging::Level;
 #[doc(hidden)]
@@ -138,6 +140,14 @@ pub enum Error {
         /// Length of the buffer.
         cap: usize,
     },
+    /// The manifest does not let the service call one of that name.
+    NoService,
+    /// No node serves the shard that was called.
+    Unavailable,
+    /// A call brought no answer in time.
+    TimedOut,
+    /// The called handler failed; the service's log says why.
+    CallFailed,
     /// What lies in a collection is no key or no value of the expected type.
     Type(&'static str),
     /// The service's own reason; must not be 0.
@@ -167,6 +177,10 @@ impl Error {
             Self::NoAsset(_) => -18,
             Self::SecretLength { .. } => -17,
             Self::Type(_) => -19,
+            Self::NoService => -20,
+            Self::Unavailable => -21,
+            Self::TimedOut => -22,
+            Self::CallFailed => -23,
             Self::Code(code) => *code,
         }
     }
@@ -201,6 +215,10 @@ impl fmt::Display for Error {
                 write!(f, "secret {name:?}: has {len} bytes, must be {must_be}")
             }
             Self::Short { len, cap } => write!(f, "value: has {len} bytes, must be at most {cap}"),
+            Self::NoService => f.write_str("the manifest does not name the called service"),
+            Self::Unavailable => f.write_str("no node serves the shard that was called"),
+            Self::TimedOut => f.write_str("the call brought no answer in time"),
+            Self::CallFailed => f.write_str("the called handler failed"),
             Self::Type(what) => write!(f, "{what}: is not of the expected type"),
             Self::Code(code) => write!(f, "code {code}"),
         }
@@ -307,8 +325,14 @@ impl<'a> Request<'a> {
         String::from_utf8(name).ok()
     }
 
+    /// Whether another service calls: its handler waits for the reply. A write, a message or a timer makes
+    /// the call fail, and so does the lack of a reply.
+    pub fn is_call(&self) -> bool {
+        sys::request_edge() == limits::CALL_EDGE
+    }
+
     /// Index of the channel that the message came by, in the manifest's order; `None` from a
-    /// client or a timer.
+    /// client, a timer or a call.
     pub fn edge(&self) -> Option<u32> {
         u32::try_from(sys::request_edge()).ok()
     }

@@ -32,4 +32,8 @@ pub const TIMER_AHEAD_NS_MAX: i64 = 366 * 24 * 3_600 * 1_000_000_000;
 pub const RANDOM_BYTES_MAX: usize = 256;
 /// What `request_edge` returns for the request of a timer.
 pub(crate) const TIMER_EDGE: i32 = -2;
+/// What it returns for a call.
+pub(crate) const CALL_EDGE: i32 = -3;
+/// Calls that one request may make.
+pub const REQUEST_CALLS_MAX: usize = 64;
 const _: () = assert!(SCAN_CHUNK_BYTES > KEY_BYTES_MAX);
