@@ -82,10 +82,16 @@ fn a_called_service_may_not_write_and_the_caller_hears_why() {
     assert_eq!(count(&request(&http, "apple", "a1", b"ask")), 1);
     let failed = request(&http, "apple", "f1", b"write");
     let text = String::from_utf8_lossy(&failed.body);
-    assert_eq!((failed.header("e3-status"), &*text), ("1", "the called handler failed"));
+    assert_eq!(
+        (failed.header("e3-status"), &*text),
+        ("1", "the called handler failed")
+    );
     assert_eq!(count(&request(&http, "apple", "a2", b"ask")), 1);
     let told = e3.good(&["logs", "front"]);
-    assert!(told.contains("in a call it may only read and reply"), "{told}");
+    assert!(
+        told.contains("in a call it may only read and reply"),
+        "{told}"
+    );
 }
 
 #[test]
@@ -133,7 +139,9 @@ fn calls_hear_all_that_was_answered_though_the_called_primary_is_killed() {
         more(50);
         stop.store(true, Ordering::Relaxed);
         let ended = writers.into_iter().map(|w| w.join());
-        ended.map(|w| w.expect("a writer that found no fault")).collect()
+        ended
+            .map(|w| w.expect("a writer that found no fault"))
+            .collect()
     });
     for (at, written) in written.iter().enumerate() {
         let heard = request(&http, &format!("k{at}"), &format!("end{at}"), b"ask");

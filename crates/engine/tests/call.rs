@@ -208,7 +208,10 @@ fn an_answer_to_another_call_is_dropped() {
 fn waiting_is_no_processor_time_and_does_not_exceed_the_deadline() {
     let mut p = Pair::new();
     let deadline = Duration::from_millis(20);
-    let spec = InstanceSpec { deadline, ..caller() };
+    let spec = InstanceSpec {
+        deadline,
+        ..caller()
+    };
     p.start_with(A, &module(MODULE), spec);
     p.submit(A, 1, b"c");
     let call = next_call(&mut p);

@@ -18,7 +18,8 @@ use std::time::Duration;
 use sha2::{Digest, Sha256};
 
 use crate::limits::{
-    CALL_EDGE, KEY_BYTES_MAX, REQUEST_CALLS_MAX, REQUEST_TIMERS_MAX, TIMER_AHEAD_NS_MAX, TIMER_NAME_BYTES_MAX, VALUE_BYTES_MAX,
+    CALL_EDGE, KEY_BYTES_MAX, REQUEST_CALLS_MAX, REQUEST_TIMERS_MAX, TIMER_AHEAD_NS_MAX,
+    TIMER_NAME_BYTES_MAX, VALUE_BYTES_MAX,
 };
 use crate::native::with_testing as with;
 use crate::{Error, Request, RequestId, Service};

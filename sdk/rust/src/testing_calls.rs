@@ -70,7 +70,9 @@ impl Host for Inner {
     }
 
     fn call_status(&mut self) -> i32 {
-        self.called.as_ref().map_or(-1, |(status, _)| *status as i32)
+        self.called
+            .as_ref()
+            .map_or(-1, |(status, _)| *status as i32)
     }
 
     fn call_answer(&mut self, out: &mut [u8]) -> i32 {

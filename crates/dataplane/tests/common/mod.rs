@@ -441,9 +441,7 @@ impl Cluster {
                     continue;
                 };
                 let (worker, at) = (&mut node.worker, (now, key));
-                let run = node
-                    .calling
-                    .begin(worker, at, invocation, &mut self.caller);
+                let run = node.calling.begin(worker, at, invocation, &mut self.caller);
                 let Some(invocation) = run else { continue };
                 let done = (self.handler)(key.service, &invocation, &mut state.borrow_mut());
                 let token = invocation.token;

@@ -31,7 +31,10 @@ async fn call(
 ) -> Result<i32> {
     let (memory, ctx) = parts(caller)?;
     ctx.in_request("call")?;
-    let (service, key) = (bytes(memory, service, service_len)?, bytes(memory, key, key_len)?);
+    let (service, key) = (
+        bytes(memory, service, service_len)?,
+        bytes(memory, key, key_len)?,
+    );
     if let Some(code) = ctx.begin_call(service, key, bytes(memory, ptr, len)?) {
         return Ok(code);
     }
