@@ -19,7 +19,7 @@
 
 #define E3_ABI_VERSION 1
 
-/* Errors of the calls that write, of timers, and of the accelerators. */
+/* Errors of the calls that write, of timers, of calls of services, and of the accelerators. */
 enum {
     E3_NO_HANDLE = -1,   /* no such handle */
     E3_BOUND = -2,       /* the request's bound on outputs, writes or bytes is reached */
@@ -30,6 +30,9 @@ enum {
     E3_TIME = -7,        /* a time more than a year ahead */
     E3_CRON = -8,        /* no cron expression */
     E3_SLOT = -9,        /* a key of another slot than the request's */
+    E3_UNAVAILABLE = -10, /* no node serves the shard that was called */
+    E3_TIMED_OUT = -11,  /* no answer to a call in time */
+    E3_CALL_FAILED = -12, /* the called handler failed */
     E3_URL = -20,        /* no address, method or header field */
     E3_NOT_ALLOWED = -21 /* the manifest does not allow to ask this service or host */
 };
@@ -94,6 +97,15 @@ E3_IMPORT(outbound_http) int32_t e3_outbound_http(const char *name, size_t name_
                                                   const void *headers, size_t headers_len,
                                                   const void *ptr, size_t len, int64_t timeout_ns);
 E3_IMPORT(answer) int64_t e3_answer(void);
+
+/* Calls of other services that the manifest names: the handler waits for the answer. e3_call returns its
+ * length, e3_call_answer copies it. e3_request_edge returns E3_EDGE_CALL in the called service, whose
+ * handler may read and must reply. */
+enum { E3_EDGE_CALL = -3 };
+E3_IMPORT(call) int32_t e3_call(const char *service, size_t service_len,
+                                const void *key, size_t key_len, const void *ptr, size_t len);
+E3_IMPORT(call_status) int32_t e3_call_status(void);
+E3_IMPORT(call_answer) int32_t e3_call_answer(void *out, size_t cap);
 
 /* Collections. A function with out and cap returns the full length; if that is more than cap,
  * nothing is copied. */

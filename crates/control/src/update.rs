@@ -232,6 +232,7 @@ fn fixed_service_difference(old: &Service, new: &Service) -> Option<&'static str
         assets: _,
         asks: _,
         http: _,
+        calls: _,
     } = new;
     [
         ("profile", old.profile == *profile),

@@ -193,6 +193,7 @@ fn counts(key: ShardKey, handled: u64, dead_lettered: u64, expired: u64) -> Shar
         failed: dead_lettered.saturating_mul(2),
         dead_lettered,
         expired,
+        calls: 0,
         busy: Nanos(handled.saturating_mul(1_000)),
     }
 }

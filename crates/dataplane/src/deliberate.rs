@@ -55,4 +55,8 @@ e3_model::deliberate_faults! {
     AskedBeforeCommit,
     /// The entry that handles an answer does not remove the outbound request.
     AnswerHandledTwice,
+    /// A primary answers calls without leases.
+    CallWithoutLease,
+    /// The answer to a call leaves before what its handler read is committed.
+    CallOfUncommitted,
 }

@@ -7,6 +7,15 @@ use e3_model::timing::LEASE;
 pub const QUEUE_MAX: usize = 1024;
 /// Requests of one replica that the executor holds at a time.
 pub const IN_FLIGHT_MAX: usize = 32;
+/// Calls of one replica that wait, run, or have an answer that may not leave yet.
+pub const CALLS_MAX: usize = 1024;
+/// Until a call without an answer is repeated; then twice as long, and so on.
+pub const CALL_INTERVAL: Nanos = Nanos::from_millis(20);
+/// The longest of these times: what is lost while a node takes over is not missed for long.
+pub const CALL_INTERVAL_MAX: Nanos = Nanos::from_millis(320);
+/// How long a handler waits for a call at most, if its request's deadline is later. Fail-over takes about
+/// half a second.
+pub const CALL_WAIT_MAX: Nanos = Nanos::from_secs(5);
 /// Entries of one replica whose outputs are not durable yet; no handler starts beyond it.
 pub const OUTBOX_MAX: usize = 8192;
 /// Requests that one ingress remembers.

@@ -1,6 +1,7 @@
 //! The primary: hands messages to the executor, logs what comes of them, and releases outputs when
 //! the backups have them.
 
+mod calls;
 mod duplicates;
 mod outbound;
 mod timers;
@@ -25,6 +26,8 @@ use e3_wire::message::Message;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
+pub(crate) use calls::{Called, Caller, Run as CallRun};
+
 /// What only a primary needs. Nothing here survives it.
 #[derive(Debug)]
 pub(crate) struct Primary {
@@ -41,6 +44,7 @@ pub(crate) struct Primary {
     armed: Timestamp,
     /// With the executor, in the order in which they went there.
     in_flight: VecDeque<InFlight>,
+    calls: calls::Calls,
     pub(crate) streams: Streams,
     /// Leases of the predecessor run out.
     pub(crate) serve_at: Timestamp,
@@ -61,6 +65,8 @@ pub(crate) struct Primary {
 struct InFlight {
     token: u64,
     now: Timestamp,
+    /// The clock that its handler sees.
+    handler_now: Timestamp,
     waiting: Waiting,
 }
 
@@ -95,6 +101,7 @@ impl Primary {
             outbounds: Outbounds::new(log.op),
             armed: Timestamp::MAX,
             in_flight: VecDeque::new(),
+            calls: calls::Calls::default(),
             streams: Streams::new(log.released),
             serve_at,
             idle_at: now,
@@ -119,19 +126,20 @@ impl Primary {
             && !(alone && service.when_alone == WhenAlone::Refuse)
     }
 
-    /// Messages that wait or are being handled.
+    /// Messages and calls that wait or are being handled.
     pub(crate) fn queue_len(&self) -> usize {
-        self.queue.len() + self.in_flight.len() + usize::from(self.timer.is_some())
+        let messages = self.queue.len() + self.in_flight.len() + usize::from(self.timer.is_some());
+        messages + self.calls.len()
     }
 
     /// Whether a handler runs, or is to run next.
     pub(crate) fn is_handling(&self) -> bool {
-        !self.in_flight.is_empty()
+        !self.in_flight.is_empty() || self.calls.running() > 0
     }
 
-    /// Whether a message waits, or a timer is due.
+    /// Whether a message or a call waits, or a timer is due.
     pub(crate) fn has_waiting(&self, now: Timestamp, log: &Log) -> bool {
-        !self.queue.is_empty() || self.is_timer_due(now, log)
+        !self.queue.is_empty() || self.calls.is_waiting() || self.is_timer_due(now, log)
     }
 
     /// Whether it takes messages from its channels; otherwise they wait at their senders.
@@ -139,9 +147,10 @@ impl Primary {
         self.queue.len() < QUEUE_MAX
     }
 
-    /// Whether nothing is being handled and everything is committed.
+    /// Whether nothing is being handled, everything is committed, and no answer waits that a successor
+    /// could make wrong.
     pub(crate) fn is_at_rest(&self, log: &Log) -> bool {
-        self.in_flight.is_empty() && self.commit == log.op
+        self.in_flight.is_empty() && self.calls.is_quiet() && self.commit == log.op
     }
 
     /// How long entries have waited without any commit; zero if that is not too long.
@@ -179,7 +188,9 @@ impl Primary {
     /// Gives the executor as much as it may have.
     pub(crate) fn dispatch(&mut self, turn: &mut Turn<'_>) {
         loop {
-            if self.can_fire(turn.cx, turn.shard) {
+            if self.is_call_next(turn.cx, turn.shard) {
+                self.run_call(turn);
+            } else if self.can_fire(turn.cx, turn.shard) {
                 self.fire(turn);
             } else if self.can_dispatch(turn.cx, turn.shard)
                 && let Some(waiting) = self.queue.pop_front()
@@ -205,14 +216,19 @@ impl Primary {
 
     /// Whether anything may be handled now.
     fn may_handle(&self, cx: &Context<'_>, shard: &Shard) -> bool {
+        !self.streams.are_behind(cx.now)
+            && shard.log.outbox.len() < OUTBOX_MAX
+            && self.has_executor(cx)
+            && self.may_serve(cx, shard)
+    }
+
+    /// Whether the executor can take anything now.
+    fn has_executor(&self, cx: &Context<'_>) -> bool {
         !self.frozen
             && self.is_startable
             && !self.expiry.is_first
-            && !self.streams.are_behind(cx.now)
             && self.idle_at <= cx.now
-            && self.in_flight.len() < IN_FLIGHT_MAX
-            && shard.log.outbox.len() < OUTBOX_MAX
-            && self.may_serve(cx, shard)
+            && self.in_flight.len() + self.calls.running() < IN_FLIGHT_MAX
     }
 
     /// Hands a message to the executor, or ends it if it cannot be handled.
@@ -241,11 +257,14 @@ impl Primary {
             payload: std::mem::take(&mut message.payload),
             timer: waiting.timer.as_ref().map(|timer| timer.name.clone()),
             answer: waiting.answer,
+            is_call: false,
         };
         turn.effects.push(Effect::Run(invocation));
+        self.calls.on_message();
         self.in_flight.push_back(InFlight {
             token,
             now,
+            handler_now,
             waiting,
         });
     }
@@ -255,7 +274,7 @@ impl Primary {
         let at = self.in_flight.iter().position(|f| f.token == done.token);
         let Some(InFlight { now, waiting, .. }) = at.and_then(|at| self.in_flight.remove(at))
         else {
-            return;
+            return self.on_called(turn, done);
         };
         turn.shard.counts.busy += done.busy;
         self.idle(turn, done.busy);
@@ -377,14 +396,15 @@ impl Primary {
         })
     }
 
-    /// Releases what all backups have and an emulated core is done with, and makes the outbound
-    /// requests that may be made.
+    /// Releases what all backups have and an emulated core is done with, and the answers to calls that
+    /// waited for it; makes the outbound requests that may be made.
     pub(crate) fn advance(&mut self, turn: &mut Turn<'_>) {
-        self.release(turn);
+        self.release_entries(turn);
+        self.release_answers(turn);
         self.ask(turn);
     }
 
-    fn release(&mut self, turn: &mut Turn<'_>) {
+    fn release_entries(&mut self, turn: &mut Turn<'_>) {
         if !self.can_release(turn.cx, turn.shard) || !self.may_serve(turn.cx, turn.shard) {
             return;
         }
@@ -444,7 +464,6 @@ impl Primary {
             log.op,
             "pending has a gap"
         );
-        assert!(self.in_flight.len() <= IN_FLIGHT_MAX);
         self.streams.validate(self.commit, log.op);
         assert!(
             is_ready || !self.can_dispatch(cx, shard),
@@ -452,6 +471,7 @@ impl Primary {
         );
         self.validate_timers(cx, shard, is_ready);
         self.validate_outbound(cx, shard);
+        self.validate_calls(cx, shard, is_ready);
         assert!(
             !self.can_release(cx, shard) || !self.may_serve(cx, shard),
             "an entry waits that could be released"

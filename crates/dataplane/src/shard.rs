@@ -8,9 +8,10 @@ use crate::lease::Leases;
 use crate::links::Delivery;
 use crate::log::Log;
 use crate::outbound::Ask;
+use crate::primary::Caller;
 use crate::reach::ClockCheck;
 use e3_collections::State;
-use e3_invocation::Invocation;
+use e3_invocation::{CallAnswer, Invocation};
 use e3_model::outbound::Answer;
 use e3_model::plan::{NodePlan, Peer};
 use e3_model::{AppId, DropReason, MessageId, Nanos, NodeId, RequestId, ShardKey, Timestamp, Via};
@@ -44,6 +45,8 @@ pub(crate) struct Counts {
     pub(crate) failed: u64,
     pub(crate) dead_lettered: u64,
     pub(crate) expired: u64,
+    /// Calls that were handled.
+    pub(crate) calls: u64,
     /// Why the last attempt failed that did.
     pub(crate) last_failure: Option<String>,
     pub(crate) busy: Nanos,
@@ -143,6 +146,8 @@ pub(crate) enum Effect {
     },
     /// Make an outbound request of the service.
     Ask(Box<Ask>),
+    /// Answer a call.
+    Answer { caller: Caller, answer: CallAnswer },
     /// Call the replica again at this time.
     WakeAt(Timestamp),
     /// The backups do not know yet which outputs are durable.

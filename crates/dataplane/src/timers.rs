@@ -16,6 +16,8 @@ pub(crate) enum Timer {
     Retransmit(EndId),
     /// Something that a replica waits for.
     Replica(ReplicaId),
+    /// The repeat of a call, by its token.
+    Call(u64),
     /// The notices to backups of what was released.
     Released,
     /// The probes of the ways to peers.

@@ -6,6 +6,7 @@
 //! to channels, ingress and executor. A turn costs what happened in it: replicas and channel ends
 //! are called when something came for them or their timer fired, and looked at by number.
 
+mod calls;
 mod clients;
 mod disk;
 mod frames;
@@ -30,7 +31,7 @@ use crate::replica::Replica;
 use crate::shard::{Counts, Effect, World};
 use crate::timers::{Timer, Timers};
 use e3_collections::State;
-use e3_invocation::{Completion, Invocation};
+use e3_invocation::{CallAnswer, Completion, Invocation};
 use e3_model::timing::LEASE_INTERVAL;
 use e3_model::{Address, AppId, DropReason, NodeId, RequestId, ShardKey, Timestamp};
 use e3_wire::codec::Reader;
@@ -94,6 +95,15 @@ pub enum Output {
         /// What the handler is given.
         invocation: Invocation,
     },
+    /// Hand a handler the answer to its call, see [`Worker::handle_call`].
+    CallAnswer {
+        /// The shard whose handler waits.
+        key: ShardKey,
+        /// Token of its invocation, and index of the call.
+        awaited: (u64, u32),
+        /// What the call brings.
+        answer: CallAnswer,
+    },
     /// Append a record to the journal. [`Worker::handle_journaled`] takes how far it is durable.
     Journal {
         /// Its number: one more than that of the record before.
@@ -135,6 +145,7 @@ pub struct Worker {
     effects: Vec<Effect>,
     freed: Vec<Tag>,
     links: Links,
+    calls: calls::Calls,
     packer: Packer,
     timers: Timers,
     reach: Reach,
@@ -177,6 +188,7 @@ impl Worker {
             effects: Vec::new(),
             freed: Vec::new(),
             links: Links::default(),
+            calls: calls::Calls::default(),
             packer: Packer::new(config.node, config.cluster, config.incarnation),
             timers,
             reach: Reach::default(),
@@ -251,6 +263,7 @@ impl Worker {
                 p.ask_again(turn);
                 p.arm(turn);
             }),
+            Timer::Call(token) => self.on_call_timer(token),
             Timer::Released => {
                 for id in std::mem::take(&mut self.released) {
                     if let Some(hosted) = self.replicas.get_mut(id.at()) {

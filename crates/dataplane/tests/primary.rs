@@ -245,6 +245,7 @@ fn what_a_primary_did_is_counted() {
         failed,
         dead_lettered,
         expired,
+        calls: 0,
         busy: Nanos::from_micros(busy),
     };
     let deadline = soon(&c);

@@ -132,6 +132,7 @@ fn the_counts_of_a_shard_never_fall() {
         failed: 3,
         dead_lettered: 2,
         expired: 1,
+        calls: 0,
         // 33 that were done and three attempts at one.
         busy: Nanos::from_micros(36),
     };

@@ -20,3 +20,9 @@ pub(crate) const SLOT: i32 = -9;
 pub(crate) const URL: i32 = -20;
 /// The manifest does not allow whom an outbound request asks.
 pub(crate) const NOT_ALLOWED: i32 = -21;
+/// No node serves the shard that was called.
+pub(crate) const UNAVAILABLE: i32 = -10;
+/// No answer to a call in time.
+pub(crate) const TIMED_OUT: i32 = -11;
+/// The called handler failed.
+pub(crate) const FAILED: i32 = -12;

@@ -15,7 +15,7 @@ use crate::spec::{InstanceId, InstanceSpec, StartError};
 use crate::stats::Stats;
 use crate::ticker::Watch;
 use e3_collections::State;
-use e3_invocation::{Completion, Failed, HandlerError, Invocation};
+use e3_invocation::{Call, CallAnswer, Completion, Failed, HandlerError, Invocation};
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -269,6 +269,7 @@ impl Engine {
                 .completions
                 .borrow_mut()
                 .retain(|(of, _)| *of != id);
+            self.core.calls.borrow_mut().retain(|(of, _)| *of != id);
         }
     }
 
@@ -283,7 +284,7 @@ impl Engine {
             return refused(HandlerError::QueueFull(QUEUE_LEN_MAX), invocation);
         }
         queue.push_back(invocation);
-        if !instance.is_queued {
+        if !instance.is_queued && !instance.is_waiting() {
             instance.is_queued = true;
             self.ready.push_back(id);
         }
@@ -348,10 +349,32 @@ impl Engine {
         if instance.is_suspended() {
             instance.is_queued = true;
             self.preempted.push_back(id);
-        } else if !instance.shared().queue.borrow().is_empty() {
+        } else if !instance.is_waiting() && !instance.shared().queue.borrow().is_empty() {
             instance.is_queued = true;
             self.ready.push_back(id);
         }
+    }
+
+    /// Takes the calls that handlers made since the last time. Each handler waits until
+    /// [`Engine::answer`].
+    pub fn calls(&mut self) -> Vec<(InstanceId, Call)> {
+        std::mem::take(&mut *self.core.calls.borrow_mut())
+    }
+
+    /// Hands a handler the answer to its call of that token and index. An answer that nobody waits for
+    /// is dropped.
+    pub fn answer(&mut self, id: InstanceId, awaited: (u64, u32), answer: CallAnswer) {
+        if let Some(Some(instance)) = self.slots.get_mut(id.0 as usize)
+            && instance.take_answer(awaited, answer)
+        {
+            instance.is_queued = true;
+            self.ready.push_back(id);
+        }
+    }
+
+    /// Whether the instance's handler waits for the answer to a call.
+    pub fn is_waiting(&self, id: InstanceId) -> bool {
+        self.instance(id).is_some_and(Instance::is_waiting)
     }
 
     /// Takes the completions, in the order they ended.

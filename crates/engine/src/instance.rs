@@ -3,7 +3,7 @@
 use crate::fiber::{Ended, Fiber, Parts, fiber};
 use crate::shared::{Phase, Shared};
 use crate::stats::{Startup, Stats, bump};
-use e3_invocation::HandlerError;
+use e3_invocation::{CallAnswer, HandlerError};
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
@@ -46,6 +46,23 @@ impl Instance {
     /// Whether it was preempted within its start or a request.
     pub(crate) fn is_suspended(&self) -> bool {
         self.fiber.is_some() && self.parts.shared.phase.get() == Phase::Suspended
+    }
+
+    /// Whether its handler waits for the answer to a call.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.fiber.is_some() && self.parts.shared.phase.get() == Phase::Waiting
+    }
+
+    /// Takes the answer to a call. False if its handler does not wait for that one.
+    pub(crate) fn take_answer(&self, awaited: (u64, u32), answer: CallAnswer) -> bool {
+        let shared = &self.parts.shared;
+        if !self.is_waiting() || shared.awaited.get() != Some(awaited) {
+            return false;
+        }
+        shared.awaited.set(None);
+        shared.answer.set(Some(answer));
+        shared.phase.set(Phase::Suspended);
+        true
     }
 
     /// How far its start is.

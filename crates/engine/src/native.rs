@@ -7,6 +7,7 @@
 //! into and out of it, checks of bounds, and preemption.
 
 use crate::accelerators::crc32;
+use crate::codes::{NO_HANDLE, UNAVAILABLE};
 use crate::config::EngineConfig;
 use crate::context::{Asked, Ctx, HttpParts, Scan, code, handle, number, there, time_to_live};
 use crate::shared::{Core, Shared};
@@ -191,6 +192,22 @@ impl Native {
 
     pub fn answer(&self) -> i64 {
         self.ctx.answer()
+    }
+
+    /// Nobody serves what it calls.
+    pub fn call(&self, service: &str, _key: &[u8], _payload: &[u8]) -> i32 {
+        match self.ctx.shared.spec.calls.iter().any(|c| c == service) {
+            true => UNAVAILABLE,
+            false => NO_HANDLE,
+        }
+    }
+
+    pub fn call_status(&self) -> i32 {
+        self.ctx.call_status()
+    }
+
+    pub fn call_answer(&self, out: &mut [u8]) -> i32 {
+        give(self.ctx.call_answer(), out)
     }
 
     pub fn collection(&self, name: &str) -> i32 {

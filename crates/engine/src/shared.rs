@@ -4,7 +4,7 @@ use crate::config::{EngineConfig, LogFn, RandomFn};
 use crate::limits::{BUFFER_LEN_MAX, BUFFERS_MAX};
 use crate::spec::{InstanceId, InstanceSpec};
 use crate::stats::Counters;
-use e3_invocation::{Completion, Failed, HandlerError, Invocation, Outcome};
+use e3_invocation::{Call, CallAnswer, Completion, Failed, HandlerError, Invocation, Outcome};
 use e3_model::Accelerators;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -14,6 +14,8 @@ use std::time::{Duration, Instant};
 /// What all instances of an engine share.
 pub(crate) struct Core {
     pub(crate) completions: RefCell<Vec<(InstanceId, Completion)>>,
+    /// Calls that handlers made and wait for.
+    pub(crate) calls: RefCell<Vec<(InstanceId, Call)>>,
     /// Used buffers, for reuse.
     buffers: RefCell<Vec<Vec<u8>>>,
     /// When the caller of `run` wants the core back.
@@ -28,6 +30,7 @@ impl Core {
     pub(crate) fn new(config: &EngineConfig, now: Instant) -> Core {
         Core {
             completions: RefCell::default(),
+            calls: RefCell::default(),
             buffers: RefCell::default(),
             run_until: Cell::new(now),
             log: config.log.clone(),
@@ -67,6 +70,8 @@ pub(crate) enum Phase {
     Suspended,
     /// It waits for requests.
     Idle,
+    /// Its handler waits for the answer to a call.
+    Waiting,
 }
 
 /// What an instance and its fiber share. It outlives the fiber.
@@ -76,6 +81,10 @@ pub(crate) struct Shared {
     pub(crate) core: Rc<Core>,
     pub(crate) queue: RefCell<VecDeque<Invocation>>,
     pub(crate) phase: Cell<Phase>,
+    /// Token and index of the call that the handler waits for.
+    pub(crate) awaited: Cell<Option<(u64, u32)>>,
+    /// Its answer, until the fiber takes it.
+    pub(crate) answer: Cell<Option<CallAnswer>>,
     /// When the fiber was last resumed.
     pub(crate) resumed: Cell<Instant>,
     pub(crate) memory_bytes: Cell<usize>,
@@ -104,6 +113,8 @@ impl Shared {
             core,
             queue: RefCell::default(),
             phase: Cell::new(Phase::Suspended),
+            awaited: Cell::new(None),
+            answer: Cell::new(None),
             resumed: Cell::new(Instant::now()),
             memory_bytes: Cell::new(0),
             has_started: Cell::new(false),

@@ -8,7 +8,7 @@ use crate::spec::{InstanceId, InstanceSpec, StartError};
 use crate::stats::{Startup, Stats};
 use crate::ticker::Ticker;
 use e3_collections::State;
-use e3_invocation::{Completion, Failed, Invocation};
+use e3_invocation::{Call, CallAnswer, CallError, Completion, Failed, Invocation};
 use std::cell::RefCell;
 use std::rc::Rc;
 use thiserror::Error;
@@ -39,6 +39,8 @@ pub enum SoloError {
 pub struct Solo {
     engine: Engine,
     state: Rc<RefCell<State>>,
+    /// Answers the calls of the service.
+    answers: Box<dyn FnMut(&Call) -> CallAnswer>,
 }
 
 impl Solo {
@@ -65,13 +67,24 @@ impl Solo {
         // A start that takes longer than a tick goes on in turns.
         loop {
             match engine.stats(ID).unwrap_or_default().startup {
-                Startup::Started => return Ok(Solo { engine, state }),
+                Startup::Started => {
+                    return Ok(Solo {
+                        engine,
+                        state,
+                        answers: Box::new(|_| Err(CallError::Unavailable)),
+                    });
+                }
                 Startup::Failed(error) => {
                     return Err(StartError::Failed { service, error }.into());
                 }
                 Startup::Starting => engine.run(TURN_ALONE),
             };
         }
+    }
+
+    /// Has `answers` answer the calls of the service. Before that nobody serves what it calls.
+    pub fn answer_calls(&mut self, answers: impl FnMut(&Call) -> CallAnswer + 'static) {
+        self.answers = Box::new(answers);
     }
 
     /// Handles requests one after the other; adds their completions to `ended`, in order.
@@ -84,7 +97,12 @@ impl Solo {
             self.engine.submit(ID, request)?;
         }
         loop {
-            let more = self.engine.run(TURN_ALONE);
+            let mut more = self.engine.run(TURN_ALONE);
+            for (id, call) in self.engine.calls() {
+                let answer = (self.answers)(&call);
+                self.engine.answer(id, (call.token, call.index), answer);
+                more = true;
+            }
             ended.extend(self.engine.completions().map(|(_, completion)| completion));
             if !more {
                 return Ok(());

@@ -41,6 +41,8 @@ pub struct InstanceSpec {
     /// Key of the random bytes of a stateless service: they are a function of the message, so that a
     /// second run, after the first process was lost, sends the same. None: those of the system.
     pub random_key: Option<RandomKey>,
+    /// Names of the services that it may call.
+    pub calls: Vec<String>,
     /// Settings that it may read.
     pub config: BTreeMap<String, String>,
     /// Assets that it may read: name and content.

@@ -122,6 +122,12 @@ pub enum HandlerError {
         "import \"{0}\" was called by a service without state: timers and outbound requests need `stateful: true`"
     )]
     Stateless(&'static str),
+    /// A called handler had an effect beside its reply. What it was: a write, a message, a timer.
+    #[error("called handler made {0}: in a call it may only read and reply")]
+    CallEffect(&'static str),
+    /// A called handler gave no reply.
+    #[error("called handler gave no reply: the caller waits for one")]
+    CallUnanswered,
     /// The collections refused the writes: something else changed them meanwhile.
     #[error("{0}")]
     State(#[from] ApplyError),

@@ -4,9 +4,11 @@
 //! (the engine on a node, plain functions in the simulator) runs the handler. These types are all
 //! that the two say to each other.
 
+mod call;
 mod error;
 pub mod limits;
 
+pub use call::{Call, CallAnswer, CallError};
 pub use error::HandlerError;
 
 use crate::limits::{OUTPUT_OVERHEAD_LEN, TIMER_OVERHEAD_LEN};
@@ -39,6 +41,8 @@ pub struct Invocation {
     pub timer: Option<String>,
     /// The answer to the outbound request of that name, if it brings one; the payload is its content.
     pub answer: Option<Answer>,
+    /// Another handler calls and waits: the run may read and reply, nothing else.
+    pub is_call: bool,
 }
 
 impl Invocation {
@@ -54,6 +58,7 @@ impl Invocation {
             payload,
             timer: None,
             answer: None,
+            is_call: false,
         }
     }
 }

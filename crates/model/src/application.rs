@@ -164,6 +164,9 @@ pub struct Service {
     /// What it may ask over HTTP; by default nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub http: Option<HttpAccess>,
+    /// Services of the application that it may call: their handlers answer while its own waits.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub calls: Vec<String>,
 }
 
 impl Service {

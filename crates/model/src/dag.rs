@@ -12,7 +12,7 @@ use crate::limits::REQUEST_FANOUT_MAX;
 /// Numbers of runs and messages that a request can cause.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Dag {
-    /// Services in an order in which every channel goes forward.
+    /// Services in an order in which every channel and every call goes forward.
     order: Vec<ServiceId>,
     /// By edge: sender, receiver, first run number at the receiver, messages allowed per run.
     edges: Vec<Edge>,
@@ -35,6 +35,9 @@ pub enum DagError {
     /// Names in order around the cycle.
     #[error("channels form a cycle: {}", .0.join(" -> "))]
     Cycle(Vec<String>),
+    /// Names in order around a cycle that calls are part of.
+    #[error("calls and channels form a cycle: {}", .0.join(" -> "))]
+    CallCycle(Vec<String>),
     /// A service that no request can reach.
     #[error("service {0:?} cannot be reached from the ingress service, and no service asks it")]
     Unreachable(String),
@@ -51,7 +54,7 @@ pub enum DagError {
 }
 
 impl Dag {
-    /// Numbers the application's runs. Channels must name existing services.
+    /// Numbers the application's runs. Channels and calls must name existing services.
     pub fn new(app: &Application) -> Result<Dag, DagError> {
         let spec = &app.spec;
         let id = |name: &str| app.service_named(name).expect("checked by the caller").0;
@@ -61,14 +64,21 @@ impl Dag {
             .iter()
             .map(|c| (id(&c.from), id(&c.to)))
             .collect();
-        let order = topological(spec.services.len(), &ends).map_err(|cycle| {
-            DagError::Cycle(
-                cycle
-                    .into_iter()
-                    .map(|s| app.service(s).name.clone())
-                    .collect(),
-            )
-        })?;
+        let names = |cycle: Vec<ServiceId>| -> Vec<String> {
+            let names = cycle.into_iter().map(|s| app.service(s).name.clone());
+            names.collect()
+        };
+        let count = spec.services.len();
+        topological(count, &ends).map_err(|cycle| DagError::Cycle(names(cycle)))?;
+        let calls: Vec<(ServiceId, ServiceId)> = spec
+            .services
+            .iter()
+            .flat_map(|s| s.calls.iter().map(|to| (id(&s.name), id(to))))
+            .collect();
+        let order = topological(count, &[ends.as_slice(), &calls].concat())
+            .map_err(|cycle| DagError::CallCycle(names(cycle)))?;
+        // A service that is only called runs for no message.
+        let mut is_called = vec![false; count];
         let mut runs = vec![0u64; spec.services.len()];
         runs[usize::from(source.0)] = 1;
         for service in entries(app) {
@@ -87,7 +97,7 @@ impl Dag {
         for &service in &order {
             let reached = runs[usize::from(service.0)];
             let name = || app.service(service).name.clone();
-            if reached == 0 {
+            if reached == 0 && !is_called[usize::from(service.0)] {
                 return Err(DagError::Unreachable(name()));
             }
             if reached > REQUEST_FANOUT_MAX {
@@ -95,6 +105,9 @@ impl Dag {
                     service: name(),
                     runs: reached,
                 });
+            }
+            for (_, to) in calls.iter().filter(|(from, _)| *from == service) {
+                is_called[usize::from(to.0)] = true;
             }
             for edge in edges.iter_mut().filter(|e| e.from == service) {
                 edge.first_run = runs[usize::from(edge.to.0)];
@@ -109,7 +122,7 @@ impl Dag {
         })
     }
 
-    /// Services in an order in which every channel goes forward.
+    /// Services in an order in which every channel and every call goes forward.
     pub fn order(&self) -> &[ServiceId] {
         &self.order
     }
@@ -252,6 +265,32 @@ mod tests {
         assert_eq!(entries(&app), [ServiceId(2)]);
         assert_eq!(dag.runs(ServiceId(3)), 3);
         assert_eq!(dag.run(Via::Edge(EdgeId(1)), 2), Some(2));
+    }
+
+    #[test]
+    fn a_service_that_is_only_called_is_reached_and_runs_for_no_message() {
+        let mut app = application(&[("a", "b", 1), ("c", "d", 1)]);
+        let unreachable = |app: &Application| match Dag::new(app) {
+            Err(DagError::Unreachable(name)) => name,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(unreachable(&app), "c");
+        app.spec.services[1].calls = vec!["c".into()];
+        assert_eq!(unreachable(&app), "d", "a called service sends nothing");
+        app.spec.channels.pop();
+        app.spec.services[2].calls = vec!["d".into()];
+        let dag = Dag::new(&app).unwrap();
+        assert_eq!([0, 1, 2, 3].map(|s| dag.runs(ServiceId(s))), [1, 1, 0, 0]);
+    }
+
+    #[test]
+    fn a_cycle_of_calls_and_channels_is_named() {
+        let mut app = application(&[("a", "b", 1), ("b", "c", 1)]);
+        app.spec.services[2].calls = vec!["b".into()];
+        let error = Dag::new(&app).unwrap_err().to_string();
+        let expected = ["b -> c -> b", "c -> b -> c"]
+            .map(|cycle| format!("calls and channels form a cycle: {cycle}"));
+        assert!(expected.contains(&error), "{error}");
     }
 
     #[test]

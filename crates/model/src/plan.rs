@@ -469,6 +469,9 @@ pub struct ShardCounts {
     pub dead_lettered: u64,
     /// Of these, requests whose deadline had passed.
     pub expired: u64,
+    /// Calls of other services that were answered; they are not among the requests.
+    #[serde(default)]
+    pub calls: u64,
     /// Time spent in the handler.
     pub busy: Nanos,
 }

@@ -294,6 +294,8 @@ pub enum DropReason {
     Request,
     /// A message that its shard cannot take.
     Message,
+    /// A call of a shard at which too many wait; the caller repeats it.
+    Call,
     /// An item of a replication stream that its backup cannot take.
     Replication,
     /// A message that the service's manifest does not allow.
@@ -309,7 +311,7 @@ pub enum DropReason {
 
 impl DropReason {
     /// All of them.
-    pub const ALL: [DropReason; 22] = [
+    pub const ALL: [DropReason; 23] = [
         DropReason::Header,
         DropReason::Length,
         DropReason::Checksum,
@@ -327,6 +329,7 @@ impl DropReason {
         DropReason::Reply,
         DropReason::Request,
         DropReason::Message,
+        DropReason::Call,
         DropReason::Replication,
         DropReason::Output,
         DropReason::Plan,
@@ -354,6 +357,7 @@ impl DropReason {
             DropReason::Reply => "reply",
             DropReason::Request => "request",
             DropReason::Message => "message",
+            DropReason::Call => "call",
             DropReason::Replication => "replication",
             DropReason::Output => "output",
             DropReason::Plan => "plan",

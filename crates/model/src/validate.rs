@@ -148,6 +148,12 @@ pub(crate) fn application(app: &Application) -> Check {
             );
             Fault::new(format!("spec.services[{at}]"), message)
         }
+        DagError::CallCycle(cycle) => {
+            let at = cycle.first().and_then(|name| app.service_named(name));
+            let at = at.map_or(0, |(id, _)| id.0);
+            let field = format!("spec.services[{at}].calls");
+            Fault::new(field, DagError::CallCycle(cycle).to_string())
+        }
         DagError::Cycle(_) | DagError::Fanout { .. } => Fault::new("spec.channels", e.to_string()),
     })
 }
@@ -251,6 +257,18 @@ fn service(app: &Application, at: &str, s: &Service) -> Check {
         }
     }
     outbound(app, at, s)?;
+    for (i, called) in s.calls.iter().enumerate() {
+        let field = format!("{at}.calls[{i}]");
+        ensure(app.service_named(called).is_some(), &field, || {
+            of(format!("calls {called:?}: there is no service {called:?}"))
+        })?;
+        ensure(*called != s.name, &field, || {
+            of("calls itself, must name another service".into())
+        })?;
+        ensure(!s.calls[..i].contains(called), &field, || {
+            of(format!("calls {called:?} twice, must name it once"))
+        })?;
+    }
     if let Some(Pin::Node(node)) = &s.pin {
         ensure(s.shards == 1 && s.replicas == 1, field("pin"), || {
             of(format!(

@@ -7,7 +7,7 @@ use crate::ids::EdgeId;
 use crate::profile::Profile;
 use std::collections::BTreeMap;
 
-/// Handled messages per client request, by service. `outputs` gives the messages that one handled
+/// Handled messages and calls per client request, by service. `outputs` gives the messages that one handled
 /// message of the sender puts on an edge.
 pub fn visits(app: &Application, dag: &Dag, outputs: impl Fn(EdgeId) -> f64) -> Vec<f64> {
     let mut ratio = vec![0.0; app.spec.services.len()];
@@ -19,6 +19,11 @@ pub fn visits(app: &Application, dag: &Dag, outputs: impl Fn(EdgeId) -> f64) -> 
     for &service in dag.order() {
         for (edge, to, _) in app.channels_from(service) {
             ratio[usize::from(to.0)] += ratio[usize::from(service.0)] * outputs(edge);
+        }
+        // How often a handler calls depends on its workload: once is taken.
+        for called in &app.service(service).calls {
+            let (to, _) = app.service_named(called).expect("checked when parsed");
+            ratio[usize::from(to.0)] += ratio[usize::from(service.0)];
         }
     }
     ratio
@@ -53,6 +58,10 @@ mod tests {
         asked.spec.services[0].asks = vec!["c".into()];
         let dag = Dag::new(&asked).unwrap();
         assert_eq!(visits(&asked, &dag, |_| 0.5), [1.0, 0.5, 1.0, 0.5]);
+        let mut calling = app.clone();
+        calling.spec.services[1].calls = vec!["c".into()];
+        let ratio = visits(&calling, &dag, |e| per_edge[usize::from(e.0)]);
+        assert_eq!(ratio, [1.0, 0.5, 1.6]);
         assert_eq!(declared_outputs(&app, &BTreeMap::new(), EdgeId(0)), None);
     }
 }

@@ -44,6 +44,9 @@ impl Host for EngineHost {
             name: &str, key: &[u8], method: &str, url: &str, headers: &[u8], body: &[u8], t: i64
         ) -> i32;
         fn answer() -> i64;
+        fn call(service: &str, key: &[u8], payload: &[u8]) -> i32;
+        fn call_status() -> i32;
+        fn call_answer(out: &mut [u8]) -> i32;
         fn collection(name: &str) -> i32;
         fn get(coll: i32, key: &[u8], out: &mut [u8]) -> i32;
         fn put(coll: i32, key: &[u8], value: &[u8]) -> i32;

@@ -14,8 +14,8 @@ use e3_collections::State;
 use e3_dataplane::{Config, Health, HttpAsk, Output, Recovery, Worker};
 use e3_ingress::Door;
 use e3_invocation::Invocation;
-use e3_model::outbound::Answer;
 use e3_model::Outcome;
+use e3_model::outbound::Answer;
 use e3_model::plan::{NodeEvent, NodeWelcome};
 use e3_model::timing::HEARTBEAT_INTERVAL;
 use e3_model::{Bytes, Nanos, NodeId, ShardKey, Timestamp};
@@ -186,6 +186,9 @@ impl Driver {
                 self.busy += completion.busy;
                 self.worker.handle_completion(now, key, completion);
             }
+            for (key, call) in self.executor.calls() {
+                self.worker.handle_call(now, key, call);
+            }
             self.worker.handle_tick(now);
             let ran = self.drain();
             let next = self.send_due(now);
@@ -271,6 +274,14 @@ impl Driver {
                 Output::Execute { key, invocation } => {
                     ran = true;
                     self.submit(key, invocation);
+                }
+                Output::CallAnswer {
+                    key,
+                    awaited,
+                    answer,
+                } => {
+                    ran = true;
+                    self.executor.answer(key, awaited, answer);
                 }
             }
         }

@@ -8,7 +8,7 @@ use e3_engine::{
     Code, Engine, EngineConfig, EngineError, InstanceId, InstanceSpec, Loader, RandomKey, Startup,
     Successor,
 };
-use e3_invocation::{Completion, Failed, HandlerError, Invocation, Outcome};
+use e3_invocation::{Call, CallAnswer, Completion, Failed, HandlerError, Invocation, Outcome};
 use e3_model::plan::{AppPlan, InstanceReport, NodePlan, Release};
 use e3_model::{Accelerator, Nanos, ShardKey};
 use std::cell::RefCell;
@@ -173,12 +173,14 @@ impl Executor {
                 self.outdated.iter().find(pauses).copied()
             }
         };
+        // While a handler waits for the answer to a call there is nothing to do.
+        let can_go_on = |key: &ShardKey| !self.engine.is_waiting(self.running[key].id);
         let Some(key) = next else {
-            return !self.outdated.is_empty();
+            return self.outdated.iter().any(can_go_on);
         };
         let replaced = self.replace(key, plan, supplies);
         if replaced == Ok(false) {
-            return true;
+            return !self.engine.is_waiting(self.running[&key].id);
         }
         self.outdated.retain(|k| *k != key);
         let running = self.running.get_mut(&key).expect("it is outdated");
@@ -281,6 +283,20 @@ impl Executor {
         self.engine.has_work()
     }
 
+    /// Takes the calls that handlers made. Each waits until [`Executor::answer`].
+    pub(crate) fn calls(&mut self) -> Vec<(ShardKey, Call)> {
+        let calls = self.engine.calls().into_iter();
+        let calls = calls.filter_map(|(id, call)| Some((*self.keys.get(&id)?, call)));
+        calls.collect()
+    }
+
+    /// Hands a handler the answer to its call of that token and index.
+    pub(crate) fn answer(&mut self, key: ShardKey, awaited: (u64, u32), answer: CallAnswer) {
+        if let Some(running) = self.running.get(&key) {
+            self.engine.answer(running.id, awaited, answer);
+        }
+    }
+
     /// How fast the node's accelerators are, in bytes per second.
     pub(crate) fn rates(&self) -> &BTreeMap<Accelerator, f64> {
         &self.rates
@@ -346,6 +362,7 @@ fn spec(
         collections: service.collections.clone(),
         secrets: service.secrets.iter().filter_map(secret).collect(),
         random_key: (!service.stateful).then_some(random_key),
+        calls: service.calls.clone(),
         config: service.config.clone(),
         assets: service.assets.iter().filter_map(asset).collect(),
         asks: service.asks.clone(),

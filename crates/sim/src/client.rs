@@ -193,6 +193,11 @@ impl Client {
         self.submit(now, self.sent, call, deadline, false);
     }
 
+    /// Its application.
+    pub(crate) fn app(&self) -> AppId {
+        self.app
+    }
+
     /// The part of the payload that identifies the request.
     pub fn tag(&self, number: u64) -> [u8; 8] {
         (self.id << 32 | number).to_le_bytes()

@@ -1,5 +1,6 @@
 //! A cluster in virtual time: workers, clients and network. A controller outside makes the plans.
 
+mod calls;
 mod disks;
 mod http;
 mod nodes;
@@ -10,6 +11,7 @@ use crate::client::Client;
 use crate::ledger::Ledger;
 use crate::network::{Cuts, Faults, Party, node_address, party};
 use crate::service::Service;
+pub(crate) use calls::Effects;
 use disks::Disk;
 use e3_dataplane::{HttpAsk, Output};
 use e3_invocation::Invocation;
@@ -231,13 +233,7 @@ impl Cluster {
                 if n.incarnation != incarnation {
                     return;
                 }
-                let Some(run) = n.runs.pop_front() else {
-                    return;
-                };
-                if let Some(at) = n.run_ends(self.now) {
-                    self.push(at, Event::HandlerEnds { node, incarnation });
-                }
-                self.complete(node, run);
+                self.on_handler_end(node, incarnation);
             }
             Event::Plan { plan, .. } => n.worker.handle_plan(now, plan),
             Event::Synced {
@@ -271,11 +267,27 @@ impl Cluster {
     fn drain(&mut self, id: u16) {
         let now = self.now;
         let validates = self.next_event.is_multiple_of(self.validates_every);
+        while self.drain_once(id, validates) {}
+        let node = self.nodes.get_mut(&id).expect("it runs");
+        let next = node.clock.when(node.worker.next_deadline());
+        let next = next.max(now + Nanos(1));
+        if next < node.tick_at {
+            node.tick_at = next;
+            let incarnation = node.incarnation;
+            let node = id;
+            self.push(next, Event::Tick { node, incarnation });
+        }
+    }
+
+    /// One turn of the loop; whether a handler goes on with the answer to its call.
+    fn drain_once(&mut self, id: u16, validates: bool) -> bool {
+        let now = self.now;
         let node = self.nodes.get_mut(&id).expect("its caller has it");
         node.worker.handle_tick(node.clock.shown(now));
         if validates {
             node.worker.validate();
         }
+        let mut goes_on = false;
         while let Some(output) = self.nodes.get_mut(&id).and_then(|n| n.worker.poll_output()) {
             match output {
                 Output::Send { to, bytes } => self.transmit(node_address(id), to, bytes),
@@ -290,28 +302,41 @@ impl Cluster {
                 Output::Stop { key } => {
                     let node = self.nodes.get_mut(&id).expect("it runs");
                     node.states.remove(&key);
+                    self.stop_calls(id, key);
                 }
                 Output::Discard { .. } => {}
                 Output::Execute { key, invocation } => self.execute(id, key, invocation),
+                Output::CallAnswer {
+                    key,
+                    awaited: (token, _),
+                    answer,
+                } => {
+                    goes_on = true;
+                    self.on_call_answer(id, (key, token), answer);
+                }
                 Output::Journal { number, record } => self.append(id, number, record),
                 Output::TrimJournal { before } => {
                     self.disk(id).trim(before);
                 }
             }
         }
-        let node = self.nodes.get_mut(&id).expect("it runs");
-        let next = node.clock.when(node.worker.next_deadline());
-        let next = next.max(now + Nanos(1));
-        if next < node.tick_at {
-            node.tick_at = next;
-            let incarnation = node.incarnation;
-            let node = id;
-            self.push(next, Event::Tick { node, incarnation });
-        }
+        goes_on
     }
 
-    /// Gives the worker the result of a run, unless the instance has stopped meanwhile.
+    /// Gives the worker the result of a run, unless the instance has stopped meanwhile, or the run waits
+    /// for a call.
     fn complete(&mut self, id: u16, run: HandlerRun) {
+        let node = &self.nodes[&id];
+        if !node
+            .states
+            .get(&run.key)
+            .is_some_and(|(of, _)| *of == run.instance)
+        {
+            return;
+        }
+        let Some(run) = self.begin_call(id, run) else {
+            return;
+        };
         let node = self.nodes.get_mut(&id).expect("its caller has it");
         let HandlerRun {
             key, invocation, ..
@@ -341,6 +366,7 @@ impl Cluster {
             key,
             instance,
             invocation,
+            has_called: false,
             busy,
         });
         let (is_first, incarnation) = (node.runs.len() == 1, node.incarnation);

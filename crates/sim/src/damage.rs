@@ -184,6 +184,11 @@ fn in_frame(frame: &mut Frame<'_>, random: &mut Random) {
             1 => request.client = other(request.client, random),
             _ => *attempt = other((*attempt).into(), random) as u16,
         },
+        Frame::Call(call) => match random.below(2) {
+            0 => call.token = other(call.token, random),
+            _ => call.deadline.0 = other(call.deadline.0, random),
+        },
+        Frame::CallAnswer(answer) => answer.token = other(answer.token, random),
     }
 }
 

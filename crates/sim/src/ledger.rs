@@ -1,6 +1,7 @@
 //! The reference model: what the requests must have done to the state of all services. It follows
 //! from the scenario alone and knows nothing of identities, logs or views.
 
+use crate::cluster::Effects;
 use crate::scenario::{Place, Scenario, app_id};
 use e3_model::{AppId, Application, Nanos, ShardId, ShardKey, Slot, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,6 +18,8 @@ pub struct Ledger {
     pub forfeited: BTreeMap<(ShardKey, u16), Timestamp>,
     /// Shards whose state was given up, with the view in which they began empty.
     given_up: BTreeMap<ShardKey, u32>,
+    /// Effects that calls ask for.
+    pub effects: Effects,
     /// By replicated shard: the latest incarnation that has run a handler, and where.
     acting: BTreeMap<ShardKey, (u32, u16)>,
 }
@@ -37,6 +40,12 @@ impl Ledger {
     /// Records that an effect took place a second time in one copy of the state.
     pub fn on_repeated(&mut self, shard: ShardKey, payload: &[u8]) {
         self.violation(format!("{shard}: effect {payload:?} took place twice"));
+    }
+
+    /// Records that a handler makes an effect.
+    pub fn on_effect(&mut self, shard: ShardKey, key: &[u8], effect: &[u8]) {
+        let service = (shard.app, shard.service);
+        self.effects.on_effect(service, key, effect);
     }
 
     /// Records that a timer that was set for `at` is handled by a clock that says `now`.

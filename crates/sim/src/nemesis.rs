@@ -20,7 +20,7 @@ use crate::client::{Client, Load};
 use crate::clock::SimClock;
 use crate::cluster::{BEGIN, Cluster};
 use crate::scenario::{Act, ClientShape, Scenario, app_id};
-use crate::service::Service;
+use crate::service::{Calls, Service};
 use agents::Agents;
 use controller::ControllerProcess;
 use e3_dataplane::limits::DEDUP_GRACE;
@@ -139,6 +139,10 @@ impl<'a> Run<'a> {
                     ask: Ask::of(scenario, number, at),
                     fill_len: (s.state_bytes / 500).min(32 << 10) as usize,
                     ttl: (s.ttl_ms > 0).then(|| Nanos::from_millis(s.ttl_ms)),
+                    calls: s.calls.map(|service| Calls {
+                        service,
+                        steps: scenario.steps_to_called(app, service),
+                    }),
                 })
                 .collect()
         });

@@ -141,6 +141,9 @@ pub struct ServiceShape {
     /// How long some of its keys live; 0 if it has none that expire.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub ttl_ms: u64,
+    /// A later service with state that its handlers call, if they call any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub calls: Option<usize>,
 }
 
 fn is_zero(number: &u64) -> bool {
@@ -404,7 +407,9 @@ impl Scenario {
                 _ => u64::from(app.attempts),
             };
             let runs = |s: &ServiceShape| attempts(s) * if s.timer_ms > 0 { 2 } else { 1 };
-            let us: u64 = services.map(|s| s.service_us * runs(s)).sum();
+            let called = |s: &ServiceShape| s.calls.map_or(0, |at| app.services[at].service_us);
+            let us = services.map(|s| (s.service_us + called(s)) * runs(s));
+            let us: u64 = us.sum();
             let asks = app.places().into_iter();
             let asks = asks.map(|p| self.work_of_ask(c.app, usize::from(p.service.0)));
             Nanos::from_micros(us + asks.sum::<u64>()) * c.requests
@@ -432,6 +437,14 @@ impl Scenario {
             && !shape.stateful
             && before.iter().all(|s| keeps(&app.services[*s]))
             && !known::may_repeat_later(self, app)
+    }
+
+    /// How many first messages on first channels lead to a service, if their keys are those of the
+    /// requests.
+    pub(crate) fn steps_to_called(&self, app: &AppShape, service: usize) -> Option<usize> {
+        let before = app.services_before(service);
+        let draws = before.iter().any(|s| self.draws_keys(app, *s));
+        app.main_steps_to(service).filter(|_| !draws)
     }
 
     /// The server of each node.
@@ -475,6 +488,13 @@ impl AppShape {
     pub fn channels_of(&self, service: usize) -> Vec<(usize, u8)> {
         let from = self.channels.iter().filter(|c| c.from == service);
         from.map(|c| (c.to, c.messages)).collect()
+    }
+
+    /// How many first messages on first channels lead to a service, if they do.
+    pub(crate) fn main_steps_to(&self, service: usize) -> Option<usize> {
+        let mut places = self.places().into_iter();
+        let place = places.find(|p| p.is_main && usize::from(p.service.0) == service)?;
+        Some(place.path.len() / 2)
     }
 
     /// All services whose messages lead to this one.

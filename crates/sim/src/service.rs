@@ -46,8 +46,22 @@ pub enum Service {
         timer: Nanos,
         /// What it asks for each message; only with state.
         ask: Option<Ask>,
+        /// Which service its handlers call, if they do.
+        calls: Option<Calls>,
     },
 }
+
+/// Which service handlers call.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Calls {
+    /// Its index; it has state.
+    pub service: usize,
+    /// How many first messages on first channels lead to it, if their keys are those of the requests.
+    pub steps: Option<usize>,
+}
+
+/// Handler runs of such a service that make a call, of 1000.
+pub(crate) const CALL_PERMILLE: u64 = 250;
 
 impl Service {
     /// Runs the handler, applies its writes to the state and records each effect in the ledger.
@@ -70,6 +84,7 @@ impl Service {
             Outcome::Failed(Box::new(Failed { error, invocation }))
         } else {
             Outcome::Completed(match self {
+                Service::Graph { .. } if invocation.is_call => answer(&invocation, state),
                 Service::Graph { .. } if invocation.timer.is_some() => match invocation.answer {
                     Some(answer) => asks::count_answer(key, &invocation, answer, state, ledger),
                     None => count_fired(key, &invocation, state, ledger),
@@ -99,6 +114,9 @@ impl Service {
                     if count.as_ref().is_some_and(|(count, _)| *count != 1) {
                         ledger.on_repeated(key, &invocation.payload);
                     }
+                    if *stateful {
+                        ledger.on_effect(key, &invocation.key, effect);
+                    }
                     let writes = count.map(|(_, writes)| writes).unwrap_or_default();
                     let mut effects = forward(messages, &invocation, writes);
                     if *draws_keys {
@@ -120,6 +138,14 @@ impl Service {
             token,
             outcome,
             busy: self.service_time(),
+        }
+    }
+
+    /// Which service its handlers call.
+    pub(crate) fn calls(&self) -> Option<Calls> {
+        match self {
+            Service::Graph { calls, .. } => *calls,
+            Service::Chain { .. } | Service::Failing => None,
         }
     }
 
@@ -212,6 +238,19 @@ fn count(
         .commit(&mut writes, invocation.slot.0, u64::MAX, EXPIRED_LEN_MAX)
         .expect("made against this state");
     (before + 1, writes)
+}
+
+/// Answers a call: how often the effect took place.
+fn answer(invocation: &Invocation, state: &mut State) -> Effects {
+    state.advance(invocation.now);
+    let count = state.counter_get(0, &invocation.payload);
+    Effects {
+        reply: Some(Reply {
+            status: 0,
+            payload: count.to_le_bytes().to_vec(),
+        }),
+        ..Effects::default()
+    }
 }
 
 /// A timer that bears witness to a message: its time and its effect.

@@ -1,5 +1,6 @@
 //! Frames between nodes. Several share a datagram.
 
+use crate::call::{Call, CallAnswer};
 use crate::codec::{Reader, WireError, Write};
 use crate::entry::Reply;
 use crate::limits::BODY_LEN_MAX;
@@ -123,6 +124,10 @@ pub enum Frame<'a> {
         /// The answer.
         reply: Reply,
     },
+    /// A handler asks a shard of another service.
+    Call(Call<'a>),
+    /// The answer to [`Frame::Call`].
+    CallAnswer(CallAnswer<'a>),
 }
 
 /// State of the receiving end of a channel; absolute, so that late and repeated ones do no harm.
@@ -249,6 +254,14 @@ impl<'a> Frame<'a> {
                 out.put_u8(u8::from(*is_branch));
                 reply.encode(out);
             }
+            Frame::Call(call) => {
+                out.put_u8(8);
+                call.encode(out);
+            }
+            Frame::CallAnswer(answer) => {
+                out.put_u8(9);
+                answer.encode(out);
+            }
         }
     }
 
@@ -260,6 +273,8 @@ impl<'a> Frame<'a> {
             Frame::LeaseRequest { .. } | Frame::ProbeAnswer { .. } => 17,
             Frame::LeaseGrant { .. } | Frame::Probe { .. } => 9,
             Frame::Reply { reply, .. } => 1 + 2 + 16 + 2 + 1 + 9 + reply.payload.len(),
+            Frame::Call(call) => 1 + call.encoded_len(),
+            Frame::CallAnswer(answer) => 1 + answer.encoded_len(),
         }
     }
 
@@ -307,6 +322,8 @@ impl<'a> Frame<'a> {
                 sent: Timestamp(r.u64()?),
                 now: Timestamp(r.u64()?),
             },
+            8 => Frame::Call(Call::decode(r)?),
+            9 => Frame::CallAnswer(CallAnswer::decode(r)?),
             other => {
                 return Err(WireError::Unknown {
                     what: "kind of frame",

@@ -4,6 +4,7 @@
 //! All integers are little endian. Decoding is total: any bytes give a value or an error, never a panic. Every
 //! length is checked before it is used.
 
+pub mod call;
 pub mod client;
 pub mod codec;
 pub mod datagram;
@@ -28,6 +29,10 @@ const _: () = assert!(
     REASON_LEN_MAX + KEY_LEN_MAX + PAYLOAD_LEN_MAX + entry::DEAD_LETTER_HEADER_LEN
         <= DEAD_LETTERS_LEN_MAX,
     "every dead letter fits"
+);
+const _: () = assert!(
+    PAYLOAD_LEN_MAX + KEY_LEN_MAX + call::HEADER_LEN + datagram::HEADER_LEN <= DATAGRAM_LEN_MAX,
+    "every call fits a datagram"
 );
 const _: () = assert!(
     BODY_LEN_MAX + 4 + frame::DATA_HEADER_LEN + datagram::HEADER_LEN <= DATAGRAM_LEN_MAX,

@@ -6,6 +6,7 @@ use e3_model::timer::{TimerChange, TimerSet, When};
 use e3_model::*;
 use e3_testkit::Random;
 use e3_wire::WireError;
+use e3_wire::call::{Call, CallAnswer, CallResult};
 use e3_wire::client::{ClientFrame, DeadLetters, Replay, Request};
 use e3_wire::codec::Reader;
 use e3_wire::datagram::{HEADER_LEN, Header, Kind, open, seal};
@@ -200,6 +201,24 @@ fn frames(body: &[u8]) -> Vec<Frame<'_>> {
         is_branch: true,
         reply,
     });
+    frames.push(Frame::Call(Call {
+        token: u64::MAX - 1,
+        app: AppId(1),
+        service: ServiceId(2),
+        request: id().request,
+        sent: Timestamp(5),
+        deadline: Timestamp(6),
+        key: b"key",
+        payload: body,
+    }));
+    let results = [
+        CallResult::Replied {
+            status: 7,
+            payload: body,
+        },
+        CallResult::Failed("handler returned 1, must be 0"),
+    ];
+    frames.extend(results.map(|result| Frame::CallAnswer(CallAnswer { token: 8, result })));
     frames
 }
 

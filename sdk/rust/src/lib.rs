@@ -31,6 +31,7 @@ extern crate alloc;
 pub mod accel;
 mod accel_portable;
 mod answer;
+pub mod calls;
 mod collections;
 #[cfg(target_arch = "wasm32")]
 #[doc(hidden)]
@@ -63,6 +64,7 @@ use core::str::FromStr;
 #[cfg(not(target_arch = "wasm32"))]
 use native::calls as sys;
 
+pub use calls::call;
 pub use collections::{Array, Counter, Entry, HashMap, OrderedMap, Scan};
 pub use logging::Level;
 #[doc(hidden)]
@@ -146,6 +148,14 @@ pub enum Error {
         /// Length of the buffer.
         cap: usize,
     },
+    /// The manifest does not let the service call one of that name.
+    NoService,
+    /// No node serves the shard that was called.
+    Unavailable,
+    /// A call brought no answer in time.
+    TimedOut,
+    /// The called handler failed; the service's log says why.
+    CallFailed,
     /// What lies in a collection is no key or no value of the expected type.
     Type(&'static str),
     /// The service's own reason; must not be 0.
@@ -177,6 +187,10 @@ impl Error {
             Self::Type(_) => -19,
             Self::Url => -20,
             Self::NotAllowed => -21,
+            Self::NoService => -22,
+            Self::Unavailable => -23,
+            Self::TimedOut => -24,
+            Self::CallFailed => -25,
             Self::Code(code) => *code,
         }
     }
@@ -215,6 +229,10 @@ impl fmt::Display for Error {
                 write!(f, "secret {name:?}: has {len} bytes, must be {must_be}")
             }
             Self::Short { len, cap } => write!(f, "value: has {len} bytes, must be at most {cap}"),
+            Self::NoService => f.write_str("the manifest does not name the called service"),
+            Self::Unavailable => f.write_str("no node serves the shard that was called"),
+            Self::TimedOut => f.write_str("the call brought no answer in time"),
+            Self::CallFailed => f.write_str("the called handler failed"),
             Self::Type(what) => write!(f, "{what}: is not of the expected type"),
             Self::Code(code) => write!(f, "code {code}"),
         }
@@ -334,8 +352,14 @@ impl<'a> Request<'a> {
         Some(answer::Answer::new(name, sys::answer()))
     }
 
+    /// Whether another service calls: its handler waits for the reply. A write, a message or a timer makes
+    /// the call fail, and so does the lack of a reply.
+    pub fn is_call(&self) -> bool {
+        sys::request_edge() == limits::CALL_EDGE
+    }
+
     /// Index of the channel that the message came by, in the manifest's order; `None` from a
-    /// client or a timer, and with an answer.
+    /// client, a timer or a call, and with an answer.
     pub fn edge(&self) -> Option<u32> {
         u32::try_from(sys::request_edge()).ok()
     }

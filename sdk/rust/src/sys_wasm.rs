@@ -82,6 +82,16 @@ mod raw {
             key_len: usize,
         ) -> i32;
         pub fn timer_name(out: *mut u8, cap: usize) -> i32;
+        pub fn call(
+            service: *const u8,
+            service_len: usize,
+            key: *const u8,
+            key_len: usize,
+            ptr: *const u8,
+            len: usize,
+        ) -> i32;
+        pub fn call_status() -> i32;
+        pub fn call_answer(out: *mut u8, cap: usize) -> i32;
         pub fn collection(name: *const u8, len: usize) -> i32;
         pub fn get(coll: i32, key: *const u8, key_len: usize, out: *mut u8, cap: usize) -> i32;
         pub fn put(coll: i32, key: *const u8, key_len: usize, ptr: *const u8, len: usize) -> i32;
@@ -293,6 +303,30 @@ pub(crate) fn timer_cancel(name: &str, key: &[u8]) -> i32 {
 pub(crate) fn timer_name(out: &mut [u8]) -> i32 {
     // SAFETY: a live mutable slice.
     unsafe { raw::timer_name(out.as_mut_ptr(), out.len()) }
+}
+
+pub(crate) fn call(service: &str, key: &[u8], payload: &[u8]) -> i32 {
+    // SAFETY: live slices.
+    unsafe {
+        raw::call(
+            service.as_ptr(),
+            service.len(),
+            key.as_ptr(),
+            key.len(),
+            payload.as_ptr(),
+            payload.len(),
+        )
+    }
+}
+
+pub(crate) fn call_status() -> i32 {
+    // SAFETY: takes no memory.
+    unsafe { raw::call_status() }
+}
+
+pub(crate) fn call_answer(out: &mut [u8]) -> i32 {
+    // SAFETY: a live mutable slice.
+    unsafe { raw::call_answer(out.as_mut_ptr(), out.len()) }
 }
 
 pub(crate) fn collection(name: &str) -> i32 {

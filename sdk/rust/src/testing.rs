@@ -18,7 +18,8 @@ use std::time::Duration;
 use sha2::{Digest, Sha256};
 
 use crate::limits::{
-    KEY_BYTES_MAX, REQUEST_TIMERS_MAX, TIMER_AHEAD_NS_MAX, TIMER_NAME_BYTES_MAX, VALUE_BYTES_MAX,
+    CALL_EDGE, KEY_BYTES_MAX, REQUEST_CALLS_MAX, REQUEST_TIMERS_MAX, TIMER_AHEAD_NS_MAX,
+    TIMER_NAME_BYTES_MAX, VALUE_BYTES_MAX,
 };
 use crate::native::with_testing as with;
 use crate::outbound;
@@ -112,7 +113,7 @@ pub struct Call {
     pub id: RequestId,
     /// Its routing key.
     pub key: Vec<u8>,
-    /// The channel that it came by; -1 = from a client, -2 = from a timer, -4 = with an answer.
+    /// The channel that it came by; -1 = from a client, -2 = from a timer, -3 = a call, -4 = with an answer.
     pub edge: i32,
     /// The name of the timer, if it came from one, or of the outbound request that it answers.
     pub timer: String,
@@ -162,6 +163,9 @@ pub struct Outcome {
 #[derive(Debug)]
 pub struct Host(());
 
+/// Answers a call of this service, with key and payload: by status and payload, or an error.
+type Answers = Box<dyn FnMut(&str, &[u8], &[u8]) -> Result<(u32, Vec<u8>), Error>>;
+
 #[derive(Default)]
 pub(crate) struct Inner {
     pub(crate) now: i64,
@@ -188,6 +192,11 @@ pub(crate) struct Inner {
     replies: Vec<(u32, Vec<u8>)>,
     sent: Vec<Sent>,
     written_bytes: usize,
+    /// Answers the calls that the service makes.
+    answers: Option<Answers>,
+    calls_made: usize,
+    /// What the last call brought.
+    pub(crate) called: Option<(u32, Vec<u8>)>,
     /// A `counter_add` was refused, which cannot tell the service: the request fails.
     pub(crate) is_write_lost: bool,
     seed: u64,
@@ -249,6 +258,12 @@ impl Inner {
         None
     }
 
+    /// Whether a request replies and does nothing else, as a call must.
+    fn only_replies(&self, before: &[Collection]) -> bool {
+        let is_quiet = self.sent.is_empty() && self.timers.is_empty() && self.written_bytes == 0;
+        is_quiet && self.collections == before && !self.replies.is_empty()
+    }
+
     fn effects_fit(&self) -> bool {
         let replies = self.replies.iter().map(|(_, payload)| payload.len());
         let sent = self.sent.iter();
@@ -294,6 +309,26 @@ impl Inner {
         }
         self.timers.push(timer);
         0
+    }
+
+    /// Makes a call: the length of what it brings, or the code of its failure.
+    pub(crate) fn make_call(&mut self, service: &str, key: &[u8], payload: &[u8]) -> i32 {
+        self.called = None;
+        let Some(answers) = &mut self.answers else {
+            return -1;
+        };
+        let fits = (1..=KEY_BYTES_MAX).contains(&key.len()) && payload.len() <= VALUE_BYTES_MAX;
+        if !fits || self.calls_made >= REQUEST_CALLS_MAX {
+            return -2;
+        }
+        self.calls_made += 1;
+        match answers(service, key, payload) {
+            Ok(answer) => self.called.insert(answer).1.len() as i32,
+            Err(Error::NoService) => -1,
+            Err(Error::Unavailable) => -10,
+            Err(Error::TimedOut) => -11,
+            Err(_) => -12,
+        }
     }
 
     fn outputs_full(&self, payload: &[u8]) -> bool {
@@ -401,6 +436,18 @@ impl Host {
         self
     }
 
+    /// Answers the calls that the service makes: `answers` gets service, key and payload, and returns
+    /// status and payload of the reply, or [`Error::NoService`], [`Error::Unavailable`],
+    /// [`Error::TimedOut`] or [`Error::CallFailed`]. Without it there is no service to call.
+    #[must_use]
+    pub fn answers(
+        self,
+        answers: impl FnMut(&str, &[u8], &[u8]) -> Result<(u32, Vec<u8>), Error> + 'static,
+    ) -> Self {
+        with(|host| host.answers = Some(Box::new(answers)));
+        self
+    }
+
     /// The seed of the random bytes; hosts with the same seed give the same bytes.
     #[must_use]
     pub fn seed(self, seed: u64) -> Self {
@@ -438,7 +485,8 @@ impl Host {
     }
 
     /// Calls `service` with a request. An error undoes its writes, as on the platform. If writes, messages
-    /// and reply have more than 56 KiB together, the result is [`Error::Bound`].
+    /// and reply have more than 56 KiB together, the result is [`Error::Bound`]; if the request is a call, and
+    /// there are writes, messages or timers, or no reply, it is [`Error::CallFailed`].
     pub fn call<S: Service>(&self, service: &mut S, call: &Call) -> Outcome {
         let before = with(|host| {
             host.now = call.now;
@@ -450,6 +498,8 @@ impl Host {
             host.timers.clear();
             host.answer = call.answer;
             host.outbound.clear();
+            host.calls_made = 0;
+            host.called = None;
             host.written_bytes = 0;
             host.is_write_lost = false;
             host.replies.clear();
@@ -462,7 +512,9 @@ impl Host {
         let result = service.handle(&Request::new(&call.payload));
         with(|host| {
             let result = result.and_then(|()| {
-                if host.effects_fit() && !host.is_write_lost {
+                if host.edge == CALL_EDGE && !host.only_replies(&before.0) {
+                    Err(Error::CallFailed)
+                } else if host.effects_fit() && !host.is_write_lost {
                     Ok(())
                 } else {
                     Err(Error::Bound)

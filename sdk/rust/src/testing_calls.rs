@@ -126,6 +126,21 @@ impl Host for Inner {
         }
     }
 
+    fn call(&mut self, service: &str, key: &[u8], payload: &[u8]) -> i32 {
+        self.make_call(service, key, payload)
+    }
+
+    fn call_status(&mut self) -> i32 {
+        self.called
+            .as_ref()
+            .map_or(-1, |(status, _)| *status as i32)
+    }
+
+    fn call_answer(&mut self, out: &mut [u8]) -> i32 {
+        let answer = self.called.as_ref();
+        answer.map_or(-1, |(_, payload)| copy(payload, out))
+    }
+
     fn collection(&mut self, name: &str) -> i32 {
         position(self.names.iter().map(String::as_str), name)
     }

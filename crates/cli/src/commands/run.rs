@@ -231,6 +231,7 @@ fn from_manifest(
     spec.stateful = service.stateful;
     spec.collections = service.collections.clone();
     spec.channels = app.channels_from(id).map(|(_, _, c)| c.into()).collect();
+    spec.calls = service.calls.clone();
     spec.config = service.config.clone();
     spec.asks = service.asks.clone();
     spec.http = service.http.clone().unwrap_or_default();

@@ -130,6 +130,8 @@ impl Worker {
                 is_branch,
                 reply,
             } => self.on_reply(app, request, attempt, is_branch, reply),
+            Frame::Call(call) => self.on_call(h, &call),
+            Frame::CallAnswer(answer) => self.on_call_answer(h.from, &answer),
         }
     }
 

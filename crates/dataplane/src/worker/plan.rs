@@ -39,6 +39,7 @@ impl Worker {
         }
         self.drop_recovered();
         self.wake_all();
+        self.ask_again();
         // Before the first data of new streams, which are taken under a lease only.
         self.request_leases();
     }

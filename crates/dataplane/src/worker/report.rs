@@ -39,7 +39,7 @@ impl Worker {
     pub fn kept(&self) -> Kept {
         let mut kept = Kept {
             sessions: self.ingress.sessions(),
-            open: self.links.open(),
+            open: self.links.open() + self.calls.len(),
             ..Kept::default()
         };
         for (replica, _) in self.all() {
@@ -135,6 +135,7 @@ impl Worker {
             failed: c.failed,
             dead_lettered: c.dead_lettered,
             expired: c.expired,
+            calls: c.calls,
             busy: c.busy,
         };
         let instances = self.all().map(|(r, cx)| self.instance_report(r, &cx));

@@ -142,6 +142,7 @@ impl Worker {
                 reply,
             } => self.send_reply(key.app, asked, request, reply),
             Effect::Ask(ask) => self.passage.asks.push_back((key, *ask)),
+            Effect::Answer { caller, answer } => self.send_call_answer(caller, &answer),
             Effect::WakeAt(at) => self.timers.set(at, Timer::Replica(id)),
             Effect::Released => {
                 if !std::mem::replace(&mut hosted.has_released, true) {

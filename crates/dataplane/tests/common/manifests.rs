@@ -57,3 +57,31 @@ spec:
       module: s.wasm
       resources: {cpu: 0.1, memory: 64Mi}
 ";
+
+/// A stateful service that passes messages to another, and calls it; each has a backup.
+pub const SHOP: &str = "\
+apiVersion: e3.dev/v1alpha1
+kind: Application
+metadata: {name: shop}
+spec:
+  objective: {latency: 50ms}
+  deadline: 30s
+  admittedMax: 20000
+  ingress: shop
+  services:
+    - name: shop
+      module: s.wasm
+      stateful: true
+      replicas: 2
+      calls: [stock]
+      resources: {cpu: 0.1, memory: 64Mi}
+      collections: [{name: count, kind: counter}]
+    - name: stock
+      module: s.wasm
+      stateful: true
+      replicas: 2
+      resources: {cpu: 0.1, memory: 64Mi}
+      collections: [{name: count, kind: counter}]
+  channels:
+    - {name: a, from: shop, to: stock}
+";

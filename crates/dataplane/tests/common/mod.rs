@@ -4,6 +4,7 @@
 
 #![allow(dead_code, reason = "each test uses a part of it")]
 
+pub mod calls;
 mod disk;
 pub mod manifests;
 pub mod outbound;
@@ -46,6 +47,7 @@ pub struct Node {
     states: BTreeMap<ShardKey, Rc<RefCell<State>>>,
     /// What the executor has been given.
     pub waiting: Vec<(ShardKey, Invocation)>,
+    pub calling: calls::Calling,
     /// Its executor runs nothing.
     pub held: bool,
     /// Handlers that its executor runs in a millisecond.
@@ -81,6 +83,9 @@ pub struct Cluster {
     pub other: Option<(AppPlan, Handler)>,
     /// Requests over HTTP that nodes asked their drivers to make.
     pub http: Vec<(u16, HttpAsk)>,
+    /// Which calls handlers make.
+    pub caller: calls::Caller,
+    pub called: calls::Answers,
     /// Most bytes that a node sent in one turn.
     pub most_sent: usize,
     /// Bytes sent so far, by receiver.
@@ -212,6 +217,8 @@ impl Cluster {
             narrow: None,
             other: None,
             http: Vec::new(),
+            caller: Box::new(|_, _| None),
+            called: calls::Answers::default(),
             handler: Box::new(move |service, invocation, state| {
                 let channels = channels[usize::from(service.0)];
                 count_and_forward(channels, invocation, state)
@@ -247,6 +254,7 @@ impl Cluster {
                 incarnation,
                 states: BTreeMap::new(),
                 waiting: Vec::new(),
+                calling: calls::Calling::default(),
                 held: false,
                 per_ms: usize::MAX,
                 budget: usize::MAX,
@@ -415,9 +423,18 @@ impl Cluster {
                     Output::Stop { key } => {
                         node.states.remove(&key);
                         node.waiting.retain(|(k, _)| *k != key);
+                        node.calling.stop(key);
                     }
                     Output::Discard { .. } => {}
                     Output::Execute { key, invocation } => node.waiting.push((key, invocation)),
+                    Output::CallAnswer {
+                        key,
+                        awaited,
+                        answer,
+                    } => {
+                        let run = node.calling.on_answer(key, awaited, answer, &self.called);
+                        node.waiting.extend(run);
+                    }
                     Output::Journal { number, record } => {
                         self.disks.entry(id).or_default().append(number, record);
                     }
@@ -436,6 +453,9 @@ impl Cluster {
                 let Some(state) = node.states.get(&key) else {
                     continue;
                 };
+                let (worker, at) = (&mut node.worker, (now, key));
+                let run = node.calling.begin(worker, at, invocation, &mut self.caller);
+                let Some(invocation) = run else { continue };
                 let handler = match &mut self.other {
                     Some((other, handler)) if other.id == key.app => handler,
                     _ => &mut self.handler,

@@ -1,6 +1,7 @@
 //! What host functions see of their instance: the request in progress, its effects up to now, and
 //! what the instance may use.
 
+mod calls;
 mod collections;
 mod drawn;
 mod outbound;
@@ -15,6 +16,7 @@ pub(crate) use turn::busy;
 use crate::accelerators::Accel;
 use crate::codes::{BOUND, NO_HANDLE};
 use crate::config::LogLine;
+use crate::context::calls::Calls;
 use crate::context::drawn::Drawn;
 use crate::limits::{KEY_LEN_MAX, LOG_LEN_MAX, PAYLOAD_LEN_MAX, RANDOM_LEN_MAX, TABLE_LEN_MAX};
 use crate::shared::Shared;
@@ -45,6 +47,8 @@ pub(crate) struct Ctx {
     effects: Effects,
     /// Messages of the request, by channel.
     sent: Vec<u32>,
+    /// Calls that it makes.
+    calls: Calls,
     /// When the request, or the start of the instance, began.
     started: Instant,
     /// How long it ran before it was last preempted.
@@ -90,6 +94,7 @@ impl Ctx {
             drawn: None,
             effects: Effects::default(),
             sent,
+            calls: Calls::default(),
             started,
             busy_before: Duration::ZERO,
             growth_refused: None,
@@ -120,8 +125,8 @@ impl Ctx {
         invocation.map_or(-1, |i| i32::from(i.slot.0))
     }
 
-    /// Channel that the request came by; -1 from a client and outside of a request, -2 from a timer,
-    /// -4 with an answer.
+    /// Channel that the request came by; -1 from a client and outside of a request, -2 from a timer, -3
+    /// from a call, -4 with an answer.
     pub(crate) fn request_edge(&self) -> i32 {
         self.invocation.as_ref().map_or(-1, edge)
     }
@@ -257,9 +262,10 @@ fn id_bytes(id: RequestId) -> [u8; 16] {
     bytes.to_le_bytes()
 }
 
-/// A message's origin as the service ABI has it.
+/// A request's origin as the service ABI has it.
 fn edge(invocation: &Invocation) -> i32 {
     match invocation.id.via {
+        _ if invocation.is_call => -3,
         _ if invocation.answer.is_some() => -4,
         Via::Ingress => -1,
         Via::Edge(edge) => i32::from(edge.0),

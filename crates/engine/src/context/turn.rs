@@ -1,5 +1,6 @@
 //! From one request to the next: commit what the handler did, take the next one from the queue.
 
+use super::calls::Calls;
 use super::{Ctx, edge, id_bytes};
 use crate::limits::{COMPLETIONS_MAX, REQUEST_HEAD_LEN};
 use e3_invocation::limits::EFFECTS_LEN_MAX;
@@ -42,6 +43,7 @@ impl Ctx {
         self.busy_before = Duration::ZERO;
         self.growth_refused = None;
         self.drawn = None;
+        self.calls = Calls::default();
         *self.unknown.get_mut() = None;
         self.txn.begin(invocation.slot.0);
         self.state.borrow_mut().advance(invocation.now);
@@ -78,6 +80,7 @@ pub(crate) fn busy(ctx: &Ctx, now: Instant) -> Duration {
 
 /// Applies the writes of a handled request and reports its completion.
 fn commit(ctx: &mut Ctx, now: Instant) -> Result<(), HandlerError> {
+    ctx.check_called()?;
     if ctx.txn.writes() > 0 {
         ctx.effects.writes = ctx.txn.finish_in(ctx.shared.core.buffer_with(&[]));
     }

@@ -1,6 +1,7 @@
 //! The imports of the service ABI (docs/abi.md): functions in module `e3`.
 
 mod accelerators;
+mod calls;
 mod collections;
 mod outbound;
 mod request;
@@ -16,6 +17,7 @@ pub(crate) fn define(linker: &mut Linker<Ctx>) -> Result<()> {
     collections::define(linker)?;
     timers::define(linker)?;
     outbound::define(linker)?;
+    calls::define(linker)?;
     accelerators::define(linker)?;
     surroundings::define(linker)
 }

@@ -1,5 +1,6 @@
 //! The nodes of a simulated cluster: processes that start, pause and die.
 
+use super::calls::Calling;
 use super::{CLUSTER, Cluster, Event};
 use crate::clock::SimClock;
 use e3_collections::State;
@@ -23,6 +24,8 @@ pub(super) struct HandlerRun {
     /// The number of the instance that it was given to.
     pub(super) instance: u64,
     pub(super) invocation: Invocation,
+    /// It has decided about its call.
+    pub(super) has_called: bool,
     /// How long it takes on a node that is not slow.
     pub(super) busy: Nanos,
 }
@@ -34,6 +37,10 @@ pub(super) struct Node {
     pub(super) states: BTreeMap<ShardKey, (u64, Rc<RefCell<State>>)>,
     /// What its core runs, and what it runs next.
     pub(super) runs: VecDeque<HandlerRun>,
+    /// Runs that wait for the answer to their call, by shard and token.
+    pub(super) calling: BTreeMap<(ShardKey, u64), Calling>,
+    /// Runs that come after one of these at the same instance.
+    pub(super) blocked: VecDeque<HandlerRun>,
     pub(super) tick_at: Timestamp,
     pub(super) clock: SimClock,
     pub(super) is_paused: bool,
@@ -96,6 +103,8 @@ impl Cluster {
             incarnation,
             states: BTreeMap::new(),
             runs: VecDeque::new(),
+            calling: BTreeMap::new(),
+            blocked: VecDeque::new(),
             tick_at: Timestamp::MAX,
             clock,
             is_paused: false,

@@ -88,6 +88,7 @@ fn smaller(scenario: &Scenario) -> Vec<Scenario> {
             with(&|s| s.apps[app].services[at].state_bytes = 0);
             with(&|s| s.apps[app].services[at].ttl_ms = 0);
             with(&|s| s.apps[app].services[at].timer_ms = 0);
+            with(&|s| s.apps[app].services[at].calls = None);
         }
         with(&|s| s.apps[app].channels.iter_mut().for_each(|c| c.messages = 1));
     }
@@ -131,6 +132,9 @@ fn without_last_service(scenario: &mut Scenario, app: usize) {
         .asks
         .retain(|ask| ask.app != app || ask.service < count);
     shape.channels.retain(|c| c.to < count && c.from < count);
+    for service in &mut shape.services {
+        service.calls.take_if(|called| *called >= count);
+    }
     if shape.services.iter().all(|s| !s.stateful) {
         shape.services[count - 1].stateful = true;
     }

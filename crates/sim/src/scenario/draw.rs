@@ -36,6 +36,7 @@ pub fn draw(seed: u64) -> Scenario {
     let mut apps = apps(random, replicas_max, is_large);
     // Drawn apart, so that all else of a seed stays what it was.
     timers(&mut Random::new(seed ^ 0x71_3e25), &mut apps);
+    calls(&mut Random::new(seed ^ 0xca11), &mut apps);
     let mut scenario = Scenario {
         seed,
         servers,
@@ -189,6 +190,25 @@ fn service(random: &mut Random, replicas_max: u64, is_large: bool) -> ServiceSha
         },
         timer_ms: 0,
         ttl_ms: 0,
+        calls: None,
+    }
+}
+
+/// Services call a later one with backups, in one scenario of two.
+fn calls(random: &mut Random, apps: &mut [AppShape]) {
+    if random.one_in(2) {
+        return;
+    }
+    for app in apps {
+        for at in 0..app.services.len() {
+            let later = at + 1..app.services.len();
+            let called: Vec<usize> = later
+                .filter(|s| app.services[*s].stateful && app.services[*s].replicas > 1)
+                .collect();
+            if !called.is_empty() && !random.one_in(3) {
+                app.services[at].calls = Some(*random.pick(&called));
+            }
+        }
     }
 }
 

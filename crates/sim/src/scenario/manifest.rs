@@ -54,6 +54,9 @@ impl AppShape {
                     "      collections: [{{name: effects, kind: counter}}, {{name: fill, kind: hash-map}}, {{name: fired, kind: counter}}{marks}]"
                 );
             }
+            if let Some(called) = s.calls {
+                let _ = writeln!(text, "      calls: [svc{called}]");
+            }
             if s.on_disk {
                 let _ = writeln!(text, "      durability: disk");
             }

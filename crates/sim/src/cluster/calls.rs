@@ -1,0 +1,201 @@
+//! Calls that simulated handlers make, and what their answers must say.
+//!
+//! A handler asks another service how often an effect took place there. An effect is there if its request was
+//! answered before the call, or if an earlier call saw it.
+
+use super::nodes::HandlerRun;
+use super::{Cluster, Event};
+use crate::service::{CALL_PERMILLE, Calls};
+use e3_invocation::{Call, CallAnswer};
+use e3_model::{AppId, ServiceId, ShardKey};
+use e3_random::Random;
+use e3_wire::entry::Outcome;
+use std::collections::{BTreeMap, VecDeque};
+
+/// Effects of a service that are remembered to be asked for.
+const EFFECTS_MAX: usize = 64;
+
+/// An effect at a service: the routing key of its message, and its name.
+pub(crate) type Effect = (Vec<u8>, Vec<u8>);
+
+/// What is known of the effects at services that are called.
+#[derive(Debug, Default)]
+pub struct Effects {
+    by_service: BTreeMap<(AppId, ServiceId), Known>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    /// A handler made them; nobody knows whether they last.
+    recent: VecDeque<Effect>,
+    /// Calls have seen them.
+    seen: VecDeque<Effect>,
+}
+
+fn keep(list: &mut VecDeque<Effect>, effect: Effect) {
+    list.push_back(effect);
+    if list.len() > EFFECTS_MAX {
+        list.pop_front();
+    }
+}
+
+fn one_of(list: &VecDeque<Effect>, random: &mut Random) -> Option<Effect> {
+    let count = list.len();
+    (count > 0).then(|| list[random.index(count)].clone())
+}
+
+impl Effects {
+    /// A handler of the service makes an effect.
+    pub(crate) fn on_effect(&mut self, service: (AppId, ServiceId), key: &[u8], effect: &[u8]) {
+        if let Some(known) = self.by_service.get_mut(&service) {
+            keep(&mut known.recent, (key.to_vec(), effect.to_vec()));
+        }
+    }
+}
+
+/// A handler that waits for the answer to its call.
+pub(super) struct Calling {
+    run: HandlerRun,
+    service: (AppId, ServiceId),
+    effect: Effect,
+    /// Whether the effect must be there.
+    is_certain: bool,
+}
+
+impl Cluster {
+    /// Makes the call of a run, if it makes one; otherwise gives the run back.
+    pub(super) fn begin_call(&mut self, id: u16, mut run: HandlerRun) -> Option<HandlerRun> {
+        let (app, service) = (run.key.app, usize::from(run.key.service.0));
+        let calls = self.services[usize::from(app.0) - 1][service].calls();
+        let invocation = &run.invocation;
+        let may_call = !run.has_called && !invocation.is_call && invocation.timer.is_none();
+        let Some(calls) = calls.filter(|_| may_call) else {
+            return Some(run);
+        };
+        run.has_called = true;
+        let asks = self.random.chance(CALL_PERMILLE);
+        let picked = self.pick(app, calls);
+        let Some((effect, is_certain)) = picked.filter(|_| asks) else {
+            return Some(run);
+        };
+        let call = Call {
+            token: run.invocation.token,
+            index: 0,
+            service: format!("svc{}", calls.service),
+            key: effect.0.clone(),
+            payload: effect.1.clone(),
+        };
+        let node = self.nodes.get_mut(&id).expect("its caller has it");
+        let (key, now) = (run.key, node.clock.shown(self.now));
+        let calling = Calling {
+            run,
+            service: (app, ServiceId(calls.service as u16)),
+            effect,
+            is_certain,
+        };
+        node.calling.insert((key, call.token), calling);
+        node.worker.handle_call(now, key, call);
+        None
+    }
+
+    /// An effect to ask for, and whether it must be there.
+    fn pick(&mut self, app: AppId, calls: Calls) -> Option<(Effect, bool)> {
+        let service = (app, ServiceId(calls.service as u16));
+        let known = self.ledger.effects.by_service.entry(service).or_default();
+        let random = &mut self.random;
+        match random.below(3) {
+            0 => one_of(&known.recent, random).map(|effect| (effect, false)),
+            1 => one_of(&known.seen, random).map(|effect| (effect, true)),
+            _ => self
+                .answered(app, calls.steps?)
+                .map(|effect| (effect, true)),
+        }
+    }
+
+    /// An effect of a request that was answered, at the service that its first messages on first
+    /// channels reach in so many steps.
+    fn answered(&mut self, app: AppId, steps: usize) -> Option<Effect> {
+        let clients = self.clients.iter().filter(|c| c.app() == app);
+        let clients: Vec<_> = clients.filter(|c| !c.outcomes.is_empty()).collect();
+        let client = *clients.get(self.random.index(clients.len().max(1)))?;
+        let from = 1 + self.random.below(client.sent());
+        let mut done = client.outcomes.range(from..);
+        let (number, _) = done.find(|(_, reply)| reply.outcome == Outcome::Done)?;
+        let key = client.history[*number as usize - 1].key.clone();
+        let effect = [client.tag(*number).as_slice(), &vec![0; 2 * steps]].concat();
+        Some((key, effect))
+    }
+
+    /// An answer has come: the run goes on, and those of its instance that waited for it.
+    pub(super) fn on_call_answer(
+        &mut self,
+        id: u16,
+        (key, token): (ShardKey, u64),
+        answer: CallAnswer,
+    ) {
+        let node = self.nodes.get_mut(&id).expect("its caller has it");
+        let Some(calling) = node.calling.remove(&(key, token)) else {
+            return;
+        };
+        self.check_answer(&calling, answer);
+        let mut next = Some(calling.run);
+        while let Some(run) = next {
+            self.complete(id, run);
+            let node = self.nodes.get_mut(&id).expect("it runs");
+            let waits = node.calling.keys().any(|(of, _)| *of == key);
+            let blocked = node.blocked.iter().position(|run| run.key == key);
+            next = blocked
+                .filter(|_| !waits)
+                .and_then(|at| node.blocked.remove(at));
+        }
+    }
+
+    fn check_answer(&mut self, calling: &Calling, answer: CallAnswer) {
+        let Ok(reply) = answer else { return };
+        let count = reply.payload.as_slice().try_into().ok();
+        let count = count.map(i64::from_le_bytes);
+        let ((app, service), (key, effect)) = (calling.service, &calling.effect);
+        // What the scenario destroyed may be gone.
+        let is_whole = self.ledger.forfeited.is_empty();
+        match count {
+            Some(0) if calling.is_certain && is_whole => self.ledger.violation(format!(
+                "a call of {app}/{service} with key {key:?} does not see effect {effect:?}"
+            )),
+            Some(0 | 1) => {}
+            _ => self.ledger.violation(format!(
+                "a call of {app}/{service} brings {:?} for effect {effect:?}",
+                reply.payload
+            )),
+        }
+        if count == Some(1) && !calling.is_certain {
+            let known = self.ledger.effects.by_service.entry((app, service));
+            keep(&mut known.or_default().seen, calling.effect.clone());
+        }
+    }
+
+    /// Runs that wait for a call of their own, or for that of the one before them, end with their
+    /// instance.
+    pub(super) fn stop_calls(&mut self, id: u16, key: ShardKey) {
+        let node = self.nodes.get_mut(&id).expect("it runs");
+        node.calling.retain(|(of, _), _| *of != key);
+        node.blocked.retain(|run| run.key != key);
+    }
+
+    /// The handler that a node ran returns, or calls.
+    pub(super) fn on_handler_end(&mut self, id: u16, incarnation: u32) {
+        let node = self.nodes.get_mut(&id).expect("its caller has it");
+        let Some(run) = node.runs.pop_front() else {
+            return;
+        };
+        if let Some(at) = node.run_ends(self.now) {
+            let node = id;
+            self.push(at, Event::HandlerEnds { node, incarnation });
+        }
+        let node = self.nodes.get_mut(&id).expect("it runs");
+        // An instance has one run at a time.
+        if node.calling.keys().any(|(of, _)| *of == run.key) {
+            return node.blocked.push_back(run);
+        }
+        self.complete(id, run);
+    }
+}
