@@ -67,6 +67,15 @@ fn count(answer: &Answer) -> i64 {
     i64::from_le_bytes(bytes.unwrap_or_else(|_| panic!("{text}: {answer:?}")))
 }
 
+/// Stops the writers when the test ends, however it does.
+struct StopAtEnd<'a>(&'a AtomicBool);
+
+impl Drop for StopAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 fn up() -> Option<(E3, Http)> {
     let e3 = E3::with_services()?;
     e3.up();
@@ -87,7 +96,7 @@ fn a_called_service_may_not_write_and_the_caller_hears_why() {
         ("1", "the called handler failed")
     );
     assert_eq!(count(&request(&http, "apple", "a2", b"ask")), 1);
-    let told = e3.good(&["logs", "front"]);
+    let told = e3.good(&["logs", "--lines", "200"]);
     assert!(
         told.contains("in a call it may only read and reply"),
         "{told}"
@@ -125,15 +134,17 @@ fn calls_hear_all_that_was_answered_though_the_called_primary_is_killed() {
                 done() || asked.load(Ordering::Relaxed) > begin + than
             });
         };
+        let _stop = StopAtEnd(&stop);
         more(50);
         for shard in ["shop/stock/0", "shop/stock/1"] {
             let node = primary(&e3, shard);
             kill(&e3, &node);
             more(50);
-            e3.until("the node is back", |e3| {
+            e3.until("all copies are back", |e3| {
                 let nodes = e3.json(&["get", "nodes"]);
                 let mut nodes = nodes.as_array().unwrap().iter();
-                nodes.all(|n| n["status"] == "ready")
+                let app = e3.json(&["describe", "app", "shop"]);
+                nodes.all(|n| n["up"] == true) && app["ready"] == true
             });
         }
         more(50);

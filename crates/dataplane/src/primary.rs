@@ -26,7 +26,7 @@ use e3_wire::message::Message;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-pub(crate) use calls::{Called, Caller, Run as CallRun};
+pub(crate) use calls::{Called, Run as CallRun};
 
 /// What only a primary needs. Nothing here survives it.
 #[derive(Debug)]

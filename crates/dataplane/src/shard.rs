@@ -8,7 +8,6 @@ use crate::lease::Leases;
 use crate::links::Delivery;
 use crate::log::Log;
 use crate::outbound::Ask;
-use crate::primary::Caller;
 use crate::reach::ClockCheck;
 use e3_collections::State;
 use e3_invocation::{CallAnswer, Invocation};
@@ -169,6 +168,14 @@ pub(crate) struct Asked {
     pub(crate) reply_to_incarnation: u32,
     /// See [`Message::is_branch`].
     pub(crate) is_branch: bool,
+}
+
+/// Who waits for the answer to a call: the process of a node, and its name for the call.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct Caller {
+    pub(crate) node: NodeId,
+    pub(crate) incarnation: u32,
+    pub(crate) token: u64,
 }
 
 /// A message that waits for its turn.

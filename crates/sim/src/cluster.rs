@@ -11,7 +11,6 @@ use crate::client::Client;
 use crate::ledger::Ledger;
 use crate::network::{Cuts, Faults, Party, node_address, party};
 use crate::service::Service;
-pub(crate) use calls::Effects;
 use disks::Disk;
 use e3_dataplane::{HttpAsk, Output};
 use e3_invocation::Invocation;

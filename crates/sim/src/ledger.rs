@@ -1,7 +1,7 @@
 //! The reference model: what the requests must have done to the state of all services. It follows
 //! from the scenario alone and knows nothing of identities, logs or views.
 
-use crate::cluster::Effects;
+use crate::effects::Effects;
 use crate::scenario::{Place, Scenario, app_id};
 use e3_model::{AppId, Application, Nanos, ShardId, ShardKey, Slot, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,7 +19,7 @@ pub struct Ledger {
     /// Shards whose state was given up, with the view in which they began empty.
     given_up: BTreeMap<ShardKey, u32>,
     /// Effects that calls ask for.
-    pub effects: Effects,
+    pub(crate) effects: Effects,
     /// By replicated shard: the latest incarnation that has run a handler, and where.
     acting: BTreeMap<ShardKey, (u32, u16)>,
 }

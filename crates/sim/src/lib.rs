@@ -13,6 +13,7 @@ pub mod cluster;
 pub mod controller;
 pub mod damage;
 mod disk;
+mod effects;
 pub mod ledger;
 pub mod nemesis;
 pub mod network;

@@ -61,7 +61,7 @@ pub struct Calls {
 }
 
 /// Handler runs of such a service that make a call, of 1000.
-pub(crate) const CALL_PERMILLE: u64 = 250;
+pub(crate) const CALL_PERMILLE: u64 = 500;
 
 impl Service {
     /// Runs the handler, applies its writes to the state and records each effect in the ledger.

@@ -8,19 +8,11 @@ use super::Primary;
 use crate::deliberate::{self, Fault};
 use crate::limits::{CALLS_MAX, IN_FLIGHT_MAX};
 use crate::refusal::state_bytes_max;
-use crate::shard::{Context, Effect, Shard, Turn};
+use crate::shard::{Caller, Context, Effect, Shard, Turn};
 use e3_invocation::{CallAnswer, CallError, Completion, Invocation, Outcome};
-use e3_model::{DropReason, MessageId, NodeId, RequestId, Slot, Timestamp};
+use e3_model::{DropReason, MessageId, RequestId, Slot, Timestamp};
 use e3_wire::call::Call;
 use std::collections::{BTreeSet, VecDeque};
-
-/// Who waits for the answer to a call: the process of a node, and its name for the call.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) struct Caller {
-    pub(crate) node: NodeId,
-    pub(crate) incarnation: u32,
-    pub(crate) token: u64,
-}
 
 /// A call that has arrived.
 #[derive(Debug)]

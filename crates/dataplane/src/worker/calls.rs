@@ -3,7 +3,8 @@
 use super::{Output, Worker};
 use crate::app::App;
 use crate::limits::{CALL_INTERVAL, CALL_INTERVAL_MAX, CALL_WAIT_MAX};
-use crate::primary::{CallRun, Called, Caller};
+use crate::primary::{CallRun, Called};
+use crate::shard::Caller;
 use crate::timers::Timer;
 use e3_invocation::{Call, CallAnswer, CallError, Reply};
 use e3_model::{DropReason, Nanos, NodeId, ServiceId, ShardKey, Slot, Timestamp};

@@ -3,64 +3,13 @@
 //! A handler asks another service how often an effect took place there. An effect is there if its request was
 //! answered before the call, or if an earlier call saw it.
 
-use super::nodes::HandlerRun;
+use super::nodes::{Calling, HandlerRun};
 use super::{Cluster, Event};
+use crate::effects::Effect;
 use crate::service::{CALL_PERMILLE, Calls};
 use e3_invocation::{Call, CallAnswer};
 use e3_model::{AppId, ServiceId, ShardKey};
-use e3_random::Random;
 use e3_wire::entry::Outcome;
-use std::collections::{BTreeMap, VecDeque};
-
-/// Effects of a service that are remembered to be asked for.
-const EFFECTS_MAX: usize = 64;
-
-/// An effect at a service: the routing key of its message, and its name.
-pub(crate) type Effect = (Vec<u8>, Vec<u8>);
-
-/// What is known of the effects at services that are called.
-#[derive(Debug, Default)]
-pub struct Effects {
-    by_service: BTreeMap<(AppId, ServiceId), Known>,
-}
-
-#[derive(Debug, Default)]
-struct Known {
-    /// A handler made them; nobody knows whether they last.
-    recent: VecDeque<Effect>,
-    /// Calls have seen them.
-    seen: VecDeque<Effect>,
-}
-
-fn keep(list: &mut VecDeque<Effect>, effect: Effect) {
-    list.push_back(effect);
-    if list.len() > EFFECTS_MAX {
-        list.pop_front();
-    }
-}
-
-fn one_of(list: &VecDeque<Effect>, random: &mut Random) -> Option<Effect> {
-    let count = list.len();
-    (count > 0).then(|| list[random.index(count)].clone())
-}
-
-impl Effects {
-    /// A handler of the service makes an effect.
-    pub(crate) fn on_effect(&mut self, service: (AppId, ServiceId), key: &[u8], effect: &[u8]) {
-        if let Some(known) = self.by_service.get_mut(&service) {
-            keep(&mut known.recent, (key.to_vec(), effect.to_vec()));
-        }
-    }
-}
-
-/// A handler that waits for the answer to its call.
-pub(super) struct Calling {
-    run: HandlerRun,
-    service: (AppId, ServiceId),
-    effect: Effect,
-    /// Whether the effect must be there.
-    is_certain: bool,
-}
 
 impl Cluster {
     /// Makes the call of a run, if it makes one; otherwise gives the run back.
@@ -101,14 +50,11 @@ impl Cluster {
     /// An effect to ask for, and whether it must be there.
     fn pick(&mut self, app: AppId, calls: Calls) -> Option<(Effect, bool)> {
         let service = (app, ServiceId(calls.service as u16));
-        let known = self.ledger.effects.by_service.entry(service).or_default();
-        let random = &mut self.random;
+        let (effects, random) = (&mut self.ledger.effects, &mut self.random);
         match random.below(3) {
-            0 => one_of(&known.recent, random).map(|effect| (effect, false)),
-            1 => one_of(&known.seen, random).map(|effect| (effect, true)),
-            _ => self
-                .answered(app, calls.steps?)
-                .map(|effect| (effect, true)),
+            0 => Some((effects.recent(service, random)?, false)),
+            1 => Some((effects.seen(service, random)?, true)),
+            _ => Some((self.answered(app, calls.steps?)?, true)),
         }
     }
 
@@ -168,8 +114,8 @@ impl Cluster {
             )),
         }
         if count == Some(1) && !calling.is_certain {
-            let known = self.ledger.effects.by_service.entry((app, service));
-            keep(&mut known.or_default().seen, calling.effect.clone());
+            let effect = calling.effect.clone();
+            self.ledger.effects.on_seen((app, service), effect);
         }
     }
 

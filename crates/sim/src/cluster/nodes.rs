@@ -1,13 +1,13 @@
 //! The nodes of a simulated cluster: processes that start, pause and die.
 
-use super::calls::Calling;
 use super::{CLUSTER, Cluster, Event};
 use crate::clock::SimClock;
+use crate::effects::Effect;
 use e3_collections::State;
 use e3_dataplane::{Config, Worker};
 use e3_invocation::Invocation;
 use e3_model::plan::{NodeEvent, NodePlan};
-use e3_model::{Nanos, NodeId, NodeKind, ShardKey, Timestamp};
+use e3_model::{AppId, Nanos, NodeId, NodeKind, ServiceId, ShardKey, Timestamp};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
@@ -28,6 +28,15 @@ pub(super) struct HandlerRun {
     pub(super) has_called: bool,
     /// How long it takes on a node that is not slow.
     pub(super) busy: Nanos,
+}
+
+/// A handler that waits for the answer to its call.
+pub(super) struct Calling {
+    pub(super) run: HandlerRun,
+    pub(super) service: (AppId, ServiceId),
+    pub(super) effect: Effect,
+    /// Whether the effect must be there.
+    pub(super) is_certain: bool,
 }
 
 pub(super) struct Node {
