@@ -50,6 +50,8 @@ impl Control {
             assets: assets.clone(),
             proven: None,
             resharded: Vec::new(),
+            backup: None,
+            restored: None,
             slowdown: slowdowns(app, profiles),
             shards: shards(app, &placement),
         };

@@ -13,6 +13,7 @@ pub mod heartbeat;
 pub mod journal;
 pub mod limits;
 pub mod message;
+pub mod part;
 pub mod timer;
 
 pub use codec::WireError;

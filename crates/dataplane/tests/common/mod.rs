@@ -183,6 +183,8 @@ impl Cluster {
             assets: BTreeMap::new(),
             proven: None,
             resharded: Vec::new(),
+            backup: None,
+            restored: None,
             slowdown: Vec::new(),
             app: app.into(),
         };
