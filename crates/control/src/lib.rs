@@ -5,6 +5,7 @@
 //! date, so only the decisions based on them become commands. Source: E3 (USENIX ATC
 //! 2019), 3.2 placement, 3.4 migration, 3.5 fail-over.
 
+mod backup;
 mod command;
 pub mod deliberate;
 mod deploy;
@@ -24,6 +25,7 @@ mod update;
 mod validate;
 mod view;
 
+pub use backup::Backup;
 pub use command::{Applied, Command, CommandError, Genesis};
 pub use drain::{Stays, Undrained};
 pub use membership::Membership;
