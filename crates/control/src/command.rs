@@ -214,7 +214,9 @@ pub enum CommandError {
     #[error("there is an application {0:?} already")]
     Exists(String),
     /// The shards of the backup are not those of the manifest.
-    #[error("the backup has the state of {found} shards, application {app:?} has {expected} with state")]
+    #[error(
+        "the backup has the state of {found} shards, application {app:?} has {expected} with state"
+    )]
     Parts {
         /// The application.
         app: String,

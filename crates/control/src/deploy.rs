@@ -34,6 +34,7 @@ impl Control {
             let applied = update(state, app, modules, assets)?;
             if applied != Applied::Nothing {
                 self.settle_scale(id);
+                self.settle_backup(id);
             }
             return Ok(applied);
         }
@@ -133,11 +134,7 @@ fn slowdowns(
 }
 
 /// All shards in their first view.
-fn shards(
-    app: &Application,
-    placement: &Placement,
-    restored: Option<&Restored>,
-) -> Vec<ShardPlan> {
+fn shards(app: &Application, placement: &Placement, restored: Option<&Restored>) -> Vec<ShardPlan> {
     let mut shards = Vec::new();
     for (service, spec) in (0..).map(ServiceId).zip(&app.spec.services) {
         for shard in (0..spec.shards).map(ShardId) {

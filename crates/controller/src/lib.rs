@@ -6,6 +6,7 @@
 
 mod access;
 mod apps;
+mod backups;
 mod blobs;
 mod config;
 mod connections;
@@ -17,6 +18,7 @@ mod metrics;
 mod nodes;
 mod openapi;
 mod operate;
+mod parts;
 mod refusal;
 mod routes;
 mod shared;

@@ -230,7 +230,11 @@ impl Replica {
             });
         }
         let is_quiet = !plan.quiet || log.outbox.is_empty();
-        if plan.frozen && primary.frozen && is_quiet && primary.is_at_rest(log) && primary.streams.all_have(log.op)
+        if plan.frozen
+            && primary.frozen
+            && is_quiet
+            && primary.is_at_rest(log)
+            && primary.streams.all_have(log.op)
         {
             events.push(NodeEvent::Frozen {
                 key: *key,

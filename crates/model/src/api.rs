@@ -2,7 +2,8 @@
 
 use crate::accelerator::Accelerator;
 pub use crate::backup::{
-    BackupFile, BackupHead, BackupPhase, BackupRequest, BackupView, ChunkResponse, RestoreRequest, RestoreResponse,
+    BackupFile, BackupHead, BackupPhase, BackupRequest, BackupView, ChunkResponse, RestoreRequest,
+    RestoreResponse,
 };
 pub use crate::operate::{
     DrainRequest, DrainResponse, ReshardRequest, ReshardResponse, RollbackRequest,

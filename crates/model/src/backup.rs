@@ -171,6 +171,9 @@ pub struct RestoreRequest {
     pub cut_at_unix_ms: u64,
     /// One for each shard with state.
     pub parts: Vec<Part>,
+    /// Make generated secrets again that have no value here.
+    #[serde(default)]
+    pub new_secrets: bool,
 }
 
 /// Answer to a chunk of a part.

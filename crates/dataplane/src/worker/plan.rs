@@ -173,13 +173,7 @@ impl Worker {
         self.outputs.push_back(Output::Stop { key });
     }
 
-    fn add_replica(
-        &mut self,
-        key: ShardKey,
-        shard: &ShardPlan,
-        role: Role,
-        awaited: Option<Part>,
-    ) {
+    fn add_replica(&mut self, key: ShardKey, shard: &ShardPlan, role: Role, awaited: Option<Part>) {
         let Some(app) = self.world.apps.get_mut(&key.app) else {
             return;
         };
