@@ -247,6 +247,7 @@ fn request_of(engine: &mut Engine, token: u64, payload: &[u8]) -> Invocation {
         key: engine.buffer(&token.to_le_bytes()),
         payload: engine.buffer(payload),
         timer: None,
+        answer: None,
     }
 }
 

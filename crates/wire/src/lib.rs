@@ -4,6 +4,7 @@
 //! All integers are little endian. Decoding is total: any bytes give a value or an error, never a panic. Every
 //! length is checked before it is used.
 
+pub mod archive;
 pub mod client;
 pub mod codec;
 pub mod datagram;
