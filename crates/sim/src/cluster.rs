@@ -272,6 +272,8 @@ impl Cluster {
                 Output::Discard { .. } => {}
                 Output::Execute { key, invocation } => self.execute(id, key, invocation),
                 Output::Journal { number, record } => self.append(id, number, record),
+                // In the simulator nobody takes a backup.
+                Output::Export { .. } | Output::Fetch { .. } => {}
                 Output::TrimJournal { before } => {
                     self.disk(id).trim(before);
                 }

@@ -47,6 +47,8 @@ impl Worker {
         let restored = app.plan.restored.as_ref()?;
         let part = restored.part(key.service, key.shard)?;
         let hosted = self.find(key).and_then(|id| self.replicas.get(id.at()));
+        // What is of an earlier era goes.
+        let hosted = hosted.filter(|h| h.replica.era == shard.era);
         let is_here = match hosted {
             Some(h) => h.replica.role() != Role::Joining || h.replica.is_restored,
             None => {
