@@ -6,6 +6,7 @@ use crate::limits::{BACKUP_KEPT, CHUNK_LEN_MAX};
 use crate::parts::Written;
 use crate::refusal::bad_json;
 use crate::shared::Shared;
+use crate::taking::Taking;
 use axum::Json;
 use axum::body::Bytes;
 use axum::extract::rejection::JsonRejection;
@@ -19,33 +20,6 @@ use e3_model::backup::{Part, Restored};
 use e3_model::document::{API_VERSION, Document, Metadata};
 use e3_model::{AppId, Application, Nanos, Timestamp};
 use serde::{Deserialize, Serialize};
-
-/// What this process knows of a backup.
-pub(crate) struct Taking {
-    pub(crate) app: AppId,
-    number: u64,
-    /// When its shards were told to stop.
-    froze_at: Option<Timestamp>,
-    /// When they were told to go on.
-    cut_at: Option<Timestamp>,
-    /// When bytes came last, or were fetched, and how many had come.
-    moved: (Timestamp, u64),
-    /// Why the rest does not come.
-    failed: Option<String>,
-}
-
-impl Taking {
-    fn new(app: AppId, number: u64, now: Timestamp) -> Taking {
-        Taking {
-            app,
-            number,
-            froze_at: None,
-            cut_at: None,
-            moved: (now, 0),
-            failed: None,
-        }
-    }
-}
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -1,11 +1,11 @@
 //! State, log and soft state under one lock. A command is on disk before its effects are visible.
 
-use crate::backups::Taking;
 use crate::blobs::Blobs;
 use crate::config::ControllerConfig;
 use crate::counters::Counters;
 use crate::limits::LOG_LEN_MAX;
 use crate::parts::Parts;
+use crate::taking::Taking;
 use e3_clock::Clock;
 use e3_control::{Applied, Command, CommandError, Control, Genesis, Membership, Probation};
 use e3_model::application::Durability;

@@ -23,6 +23,7 @@ mod refusal;
 mod routes;
 mod shared;
 mod status;
+mod taking;
 mod views;
 
 pub use access::Access;

@@ -33,7 +33,10 @@ impl Archive {
         let mut frames = Frames::open(path)?;
         let mut header = [0; HEADER_LEN];
         frames.fill(&mut header, 0)?;
-        check_header(&header).map_err(|e| frames.wrong(0, &e))?;
+        check_header(&header).map_err(|e| {
+            let at = if e == ArchiveError::Magic { 0 } else { 8 };
+            frames.wrong(at, &e)
+        })?;
         let (at, kind, content) = frames.next()?;
         if kind != FrameKind::Head {
             return Err(frames.wrong(at, &ArchiveError::Kind(2)));
