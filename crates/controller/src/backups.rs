@@ -18,7 +18,7 @@ use e3_http::Refusal;
 use e3_model::api::*;
 use e3_model::backup::{Part, Restored};
 use e3_model::document::{API_VERSION, Document, Metadata};
-use e3_model::{AppId, Application, Nanos, Timestamp};
+use e3_model::{AppId, Application, Nanos, ShardKey, Timestamp};
 use serde::{Deserialize, Serialize};
 
 #[derive(Deserialize)]
@@ -187,7 +187,7 @@ impl Core {
     fn touch(&mut self, number: u64) {
         let now = self.clock.now();
         if let Some(taking) = self.taking.iter_mut().find(|t| t.number == number) {
-            taking.moved.0 = now;
+            taking.used = now;
         }
     }
 
@@ -207,7 +207,7 @@ impl Core {
         let found = self.backup_of(number);
         let (taking, app, backup) = found.ok_or_else(|| no_backup(number))?;
         let is_freezing = app.plan.backup.is_some_and(|b| b.is_freezing);
-        let missing = self.missing_part(number, backup);
+        let missing = self.missing_part(taking.app, number, backup);
         let damage = missing.as_ref().err().cloned().or(taking.failed.clone());
         let (phase, why) = match (&backup.outcome, damage) {
             (Some(Err(why)), _) => (BackupPhase::Cancelled, Some(why.clone())),
@@ -237,14 +237,20 @@ impl Core {
 
     /// Whether bytes of a backup whose shards go on are still to come. An error if what came is not
     /// what was sent.
-    fn missing_part(&self, number: u64, backup: &Backup) -> Result<bool, String> {
+    fn missing_part(&self, app: AppId, number: u64, backup: &Backup) -> Result<bool, String> {
         let mut is_missing = false;
         for part in &backup.cut {
             let Written { len, crc } = self.backups.written(number, &part.file());
             if len > part.len || (len == part.len && crc != part.crc) {
+                let (service, shard) = (part.service, part.shard);
+                let key = ShardKey {
+                    app,
+                    service,
+                    shard,
+                };
                 return Err(format!(
-                    "the state of shard {} arrived damaged",
-                    part.file()
+                    "the state of {} arrived damaged",
+                    self.shard_name(key)
                 ));
             }
             is_missing |= len < part.len;
@@ -361,11 +367,15 @@ impl Core {
     }
 
     fn forget_parts(&mut self, now: Timestamp) {
-        for taking in &mut self.taking {
-            if taking
-                .cut_at
-                .is_some_and(|_| now > taking.moved.0 + PROGRESS_TIMEOUT)
-            {
+        let is_late = |t: &Taking| {
+            let found = self.backup_of(t.number);
+            let misses = |b| self.missing_part(t.app, t.number, b) == Ok(true);
+            let is_cut = t.cut_at.is_some() && now > t.moved.0 + PROGRESS_TIMEOUT;
+            is_cut && found.is_some_and(|(.., backup)| misses(backup))
+        };
+        let late: Vec<bool> = self.taking.iter().map(is_late).collect();
+        for (taking, is_late) in self.taking.iter_mut().zip(late) {
+            if is_late {
                 let seconds = PROGRESS_TIMEOUT.as_secs();
                 let why = format!("the rest of the state did not come within {seconds} s");
                 taking.failed.get_or_insert(why);
@@ -377,7 +387,7 @@ impl Core {
                 .apps
                 .get(&t.app)
                 .is_some_and(AppState::is_backing_up);
-            !runs && now > t.moved.0 + BACKUP_KEPT
+            !runs && now > t.used + BACKUP_KEPT
         };
         let old: Vec<u64> = self
             .taking
@@ -411,10 +421,11 @@ impl Core {
             self.restores.written(q.restore, &part.file()) == Written { len, crc }
         };
         if let Some(part) = q.parts.iter().find(|p| !dry_run && !is_here(p)) {
-            let shard = part.file();
-            let name = &app.name;
-            let error =
-                format!("the state of shard {shard} of application {name:?} is not all here");
+            let (name, shard) = (&app.name, part.shard);
+            let services = &app.spec.services;
+            let service = services.get(usize::from(part.service.0));
+            let service = service.map_or("?", |service| &service.name);
+            let error = format!("the state of {name}/{service}/{shard} is not all here");
             return Err(Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, error));
         }
         let cut_at = Timestamp::ZERO + Nanos::from_millis(q.cut_at_unix_ms);

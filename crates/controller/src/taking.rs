@@ -10,8 +10,10 @@ pub(crate) struct Taking {
     pub(crate) froze_at: Option<Timestamp>,
     /// When they were told to go on.
     pub(crate) cut_at: Option<Timestamp>,
-    /// When bytes came last, or were fetched, and how many had come.
+    /// When bytes came last, and how many had come.
     pub(crate) moved: (Timestamp, u64),
+    /// When its owner asked for it last.
+    pub(crate) used: Timestamp,
     /// Why the rest does not come.
     pub(crate) failed: Option<String>,
 }
@@ -24,6 +26,7 @@ impl Taking {
             froze_at: None,
             cut_at: None,
             moved: (now, 0),
+            used: now,
             failed: None,
         }
     }

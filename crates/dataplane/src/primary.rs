@@ -267,6 +267,10 @@ impl Primary {
             Run::Failed(failed) => self.on_failure(turn, now, waiting, *failed),
         }
         self.plan_expiry(turn);
+        if self.export.is_some() && self.frozen {
+            // It may stand still now.
+            turn.effects.push(Effect::WakeAt(turn.cx.now));
+        }
     }
 
     /// An emulated core is busy for longer than the handler was.
