@@ -180,6 +180,9 @@ fn a_restored_application_has_what_was_acknowledged_before_and_nothing_that_came
             {
                 kill(&e3, node);
             }
+            e3.until("the controller is back", |e3| {
+                e3.run(&["get", "nodes"]).code == 0
+            });
             let http = Http::new(&e3);
             e3.until("it serves again", |e3| {
                 e3.json(&["describe", "app", "chain"])["ready"] == true
