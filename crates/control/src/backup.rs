@@ -5,42 +5,12 @@
 //! version, the backup is cancelled. docs/design/015.
 
 use crate::command::{Applied, CommandError};
+use crate::cut::Backup;
 use crate::state::{AppState, Control};
 use e3_model::backup::{BackupOrder, Part};
 use e3_model::plan::{Role, ShardPlan};
-use e3_model::{AppId, ServiceId, ShardId, ShardKey};
-use serde::{Deserialize, Serialize};
+use e3_model::{AppId, ShardKey};
 use std::collections::BTreeSet;
-
-/// The last backup of an application.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Backup {
-    /// Its number, unique in the cluster.
-    pub number: u64,
-    /// The version of the application.
-    code_version: u32,
-    /// The shards with state, each with the view in which its primary took over.
-    primaries: Vec<(ServiceId, ShardId, u32)>,
-    /// Shards whose snapshot is whole.
-    copied: BTreeSet<(ServiceId, ShardId)>,
-    /// Shards whose position is fixed.
-    pub cut: Vec<Part>,
-    /// Whether it is over, and why it was cancelled if it was.
-    pub outcome: Option<Result<(), String>>,
-}
-
-impl Backup {
-    /// Shards with state.
-    pub fn shards(&self) -> usize {
-        self.primaries.len()
-    }
-
-    fn is_of(&self, key: ShardKey, incarnation: u32) -> bool {
-        let of = (key.service, key.shard, incarnation);
-        self.outcome.is_none() && self.primaries.contains(&of)
-    }
-}
 
 impl Control {
     /// Begins a backup of an application.

@@ -7,6 +7,7 @@
 
 mod backup;
 mod command;
+mod cut;
 pub mod deliberate;
 mod deploy;
 mod drain;
@@ -25,8 +26,8 @@ mod update;
 mod validate;
 mod view;
 
-pub use backup::Backup;
 pub use command::{Applied, Command, CommandError, Genesis};
+pub use cut::Backup;
 pub use drain::{Stays, Undrained};
 pub use membership::Membership;
 pub use migration::{Cancelled, Migration, MoveOutcome, Moved, Phase};

@@ -1,7 +1,7 @@
 //! The controller's state and how commands change it.
 
-use crate::backup::Backup;
 use crate::command::{Applied, Command, CommandError};
+use crate::cut::Backup;
 use crate::deliberate::{self, Fault};
 use crate::limits::LOSSES_MAX;
 use crate::migration::{Migration, Moved};

@@ -138,6 +138,7 @@ impl<'a> Runner<'a> {
                 token: self.sequence,
                 id: MessageId::ingress(request),
                 timer: None,
+                answer: None,
                 state_bytes_max: u64::MAX,
                 now: START + STEP * self.sequence,
                 slot: Slot::of(key),
