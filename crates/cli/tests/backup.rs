@@ -4,9 +4,10 @@ mod common;
 #[path = "common/http.rs"]
 mod http;
 
-use common::running::{CHAIN, all_handled, handled, kill, start_load};
+use common::running::{CHAIN, all_handled, handled, kill, primary, signal, start_load};
 use common::{E3, Ended};
 use http::Http;
+use rustix::process::Signal;
 use serde_json::Value;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -283,4 +284,36 @@ fn damaged_files_are_refused_with_the_offset_and_nothing_is_changed() {
     assert_eq!(e3.json(&["get", "apps"]), Value::Array(Vec::new()));
     e3.good(&["restore", &file]);
     assert_eq!(counts(&http, "chain", 100), [5; KEYS]);
+}
+
+#[test]
+fn a_backup_without_a_primary_is_given_up_and_the_application_serves_on() {
+    let Some(e3) = E3::with_services() else {
+        return;
+    };
+    e3.up();
+    deploy(&e3);
+    let http = Http::new(&e3);
+    let node = primary(&e3, "chain/front/0");
+    signal(&e3, &node, Signal::STOP);
+    let (path_of, file) = path(&e3, "chain.e3b");
+    let given_up = e3.run(&["backup", "chain", "-o", &file]);
+    signal(&e3, &node, Signal::CONT);
+    // The controller may know already that the node is silent.
+    assert!([1, 4].contains(&given_up.code), "{given_up:?}");
+    assert!(given_up.err.contains("primary"), "{given_up:?}");
+    assert!(!path_of.exists());
+    e3.until("it serves again", |e3| {
+        e3.json(&["describe", "app", "chain"])["ready"] == true
+    });
+    let at = |name: &str| http.nodes.iter().position(|(n, _)| n != name).unwrap();
+    let mut other = http.clone();
+    other.nodes.swap(0, at(&node));
+    for number in 0..2 * KEYS {
+        assert!(count(&other, "chain", number).count > 0);
+    }
+    e3.good(&["backup", "chain", "-o", &file]);
+    e3.good(&["delete", "chain"]);
+    e3.good(&["restore", &file]);
+    assert_eq!(counts(&other, "chain", 100), [2; KEYS]);
 }
