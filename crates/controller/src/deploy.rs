@@ -184,6 +184,10 @@ impl Core {
             }
         }
         let applied = self.execute(&command)?;
+        if let Some(restore) = &q.restore {
+            // From here on the shards that wait for them keep them.
+            self.uploads.remove(&restore.restore);
+        }
         if applied != Applied::Nothing {
             self.sweep();
         }
