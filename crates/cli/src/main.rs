@@ -4,6 +4,7 @@
 //! talks to its controller. [`documents`] finds manifests, profiles, modules and assets. [`ui`] prints
 //! results and reports failures.
 
+mod archive;
 mod cluster;
 mod commands;
 mod documents;

@@ -1,5 +1,6 @@
 //! The commands that change the controller's state. They are logged; replaying them gives the same state.
 
+use e3_model::backup::Restored;
 use e3_model::limits::REPLICAS_MAX;
 use e3_model::plan::{NodeEvent, NodeHello, NodeWelcome};
 use e3_model::{AppId, Application, NodeId, Profile, ServiceId, ShardKey, Timestamp, Topology};
@@ -38,6 +39,9 @@ pub enum Command {
         /// Accept cores, bandwidth and waiting requests beyond what nodes have free.
         #[serde(default)]
         overcommit: bool,
+        /// The state that it begins with. Then the application must be new.
+        #[serde(default)]
+        restored: Option<Restored>,
     },
     /// Delete an application and its state.
     Delete {
@@ -95,6 +99,20 @@ pub enum Command {
         service: ServiceId,
         /// How many it is to have.
         shards: u16,
+    },
+    /// Take a backup of an application.
+    Backup {
+        /// The application.
+        app: AppId,
+    },
+    /// Give up a backup.
+    CancelBackup {
+        /// The application.
+        app: AppId,
+        /// The backup.
+        number: u64,
+        /// Why.
+        why: String,
     },
     /// Deploy the version before the running one again, as a new version.
     Rollback {
@@ -174,6 +192,8 @@ pub enum Applied {
     Joined(NodeWelcome),
     /// A move has begun; this is its number.
     Moving(u64),
+    /// A backup has begun; this is its number.
+    BackingUp(u64),
 }
 
 /// Why a command is refused. A refused command changes nothing.
@@ -182,6 +202,29 @@ pub enum CommandError {
     /// No such application.
     #[error("there is no application {0:?}")]
     NoApp(String),
+    /// The application cannot do this now.
+    #[error("application {app:?} is busy: {what}; try again")]
+    Busy {
+        /// The application.
+        app: String,
+        /// What it is doing.
+        what: String,
+    },
+    /// An application with state from a backup must be new.
+    #[error("there is an application {0:?} already")]
+    Exists(String),
+    /// The shards of the backup are not those of the manifest.
+    #[error(
+        "the backup has the state of {found} shards, application {app:?} has {expected} with state"
+    )]
+    Parts {
+        /// The application.
+        app: String,
+        /// In the backup.
+        found: usize,
+        /// In the manifest.
+        expected: usize,
+    },
     /// The running application of that name differs in a field that is fixed while it runs.
     #[error("{field} of application {app:?} cannot change while it runs; delete it first")]
     Fixed {

@@ -4,6 +4,7 @@ use crate::command::{Applied, CommandError};
 use crate::limits::APPS_MAX;
 use crate::state::{AppState, Control, Placed};
 use crate::update::update;
+use e3_model::backup::{Part, Restored};
 use e3_model::plan::{AppPlan, Role, ShardPlan};
 use e3_model::{AppId, Application, NodeKind, Profile, ServiceId, ShardId};
 use e3_placement::limits::REQUEST_BYTES_DEFAULT;
@@ -23,12 +24,17 @@ impl Control {
         assets: &BTreeMap<String, String>,
         profiles: &BTreeMap<String, Profile>,
         overcommit: bool,
+        restored: Option<&Restored>,
     ) -> Result<Applied, CommandError> {
+        if let Some(restored) = restored {
+            self.check_restore(app, restored)?;
+        }
         if let Some(id) = self.app_named(&app.name) {
             let state = self.apps.get_mut(&id).expect("found by its name");
             let applied = update(state, app, modules, assets)?;
             if applied != Applied::Nothing {
                 self.settle_scale(id);
+                self.settle_backup(id);
             }
             return Ok(applied);
         }
@@ -50,13 +56,37 @@ impl Control {
             assets: assets.clone(),
             proven: None,
             resharded: Vec::new(),
+            backup: None,
+            restored: restored.cloned(),
             slowdown: slowdowns(app, profiles),
-            shards: shards(app, &placement),
+            shards: shards(app, &placement, restored),
         };
         let placed = explain(&request, cluster, &placement);
         let state = AppState::new(plan, profiles.clone(), placed);
         self.apps.insert(id, state);
         Ok(Applied::Deployed(id))
+    }
+
+    /// Whether an application can begin with the state of a backup: a part for each shard with state.
+    fn check_restore(&self, app: &Application, restored: &Restored) -> Result<(), CommandError> {
+        let name = &app.name;
+        if self.app_named(name).is_some() {
+            return Err(CommandError::Exists(name.clone()));
+        }
+        let services = (0..).map(ServiceId).zip(&app.spec.services);
+        let stateful = services.filter(|(_, spec)| spec.stateful);
+        let expected: Vec<_> = stateful
+            .flat_map(|(service, spec)| (0..spec.shards).map(move |s| (service, ShardId(s))))
+            .collect();
+        let parts = restored.parts.iter();
+        match parts.map(Part::id).eq(expected.iter().copied()) {
+            true => Ok(()),
+            false => Err(CommandError::Parts {
+                app: name.clone(),
+                found: restored.parts.len(),
+                expected: expected.len(),
+            }),
+        }
     }
 
     /// Deletes an application and its state.
@@ -104,23 +134,29 @@ fn slowdowns(
 }
 
 /// All shards in their first view.
-fn shards(app: &Application, placement: &Placement) -> Vec<ShardPlan> {
+fn shards(app: &Application, placement: &Placement, restored: Option<&Restored>) -> Vec<ShardPlan> {
     let mut shards = Vec::new();
     for (service, spec) in (0..).map(ServiceId).zip(&app.spec.services) {
         for shard in (0..spec.shards).map(ShardId) {
             let replicas = placement.replicas(service, shard);
+            let is_restored = restored.is_some_and(|r| r.part(service, shard).is_some());
+            // No copy is complete before its primary has the state.
+            let (backups, joining) = match is_restored {
+                true => (Vec::new(), replicas[1..].to_vec()),
+                false => (replicas[1..].to_vec(), Vec::new()),
+            };
             shards.push(ShardPlan {
                 service,
                 shard,
                 view: 1,
                 incarnation: 1,
                 primary: replicas[0],
-                backups: replicas[1..].to_vec(),
-                joining: Vec::new(),
+                backups,
+                joining,
                 leaving: Vec::new(),
                 predecessor: None,
                 fenced: true,
-                frozen: false,
+                frozen: is_restored,
                 quiet: false,
                 era: 1,
                 filled: false,

@@ -262,6 +262,7 @@ impl Control {
                 self.remove_extra_backups(id, at);
             }
             self.settle_resharding(id);
+            self.settle_backup(id);
         }
     }
 

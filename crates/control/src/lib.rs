@@ -5,7 +5,9 @@
 //! date, so only the decisions based on them become commands. Source: E3 (USENIX ATC
 //! 2019), 3.2 placement, 3.4 migration, 3.5 fail-over.
 
+mod backup;
 mod command;
+mod cut;
 pub mod deliberate;
 mod deploy;
 mod drain;
@@ -26,6 +28,7 @@ mod validate;
 mod view;
 
 pub use command::{Applied, Command, CommandError, Genesis};
+pub use cut::Backup;
 pub use drain::{Stays, Undrained};
 pub use membership::Membership;
 pub use migration::{Cancelled, Migration, MoveOutcome, Moved, Phase};

@@ -37,6 +37,8 @@ pub const PROGRESS_TIMEOUT: Nanos = Nanos::from_secs(30);
 /// How long the shards of a service may take to stop before they are split or merged. Then the change
 /// is cancelled.
 pub const RESHARD_TIMEOUT: Nanos = Nanos::from_secs(5);
+/// How long the shards of an application may stand still for a backup. Then the backup is cancelled.
+pub const BACKUP_FREEZE_TIMEOUT: Nanos = Nanos::from_secs(5);
 
 const _: () = assert!(FAILED_BEFORE_PERCENT_MAX < FAILED_PERCENT_MAX);
 const _: () = assert!(START_FAILED_TIME.0 < START_TIME_MAX.0);

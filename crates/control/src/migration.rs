@@ -8,6 +8,7 @@ use crate::deliberate::{self, Fault};
 use crate::limits::MOVES_MAX;
 use crate::state::{AppState, Control};
 use crate::view::{installed, leave, leave_as_former, take_over};
+use e3_model::backup::Part;
 use e3_model::plan::{NodeEvent, Role, ShardPlan};
 use e3_model::{NodeId, ShardKey};
 use e3_placement::{Request, fits};
@@ -185,6 +186,11 @@ impl Control {
             let shards = app.resharding.as_ref().map_or(0, |r| r.split.after);
             return Err(CommandError::Resharding { service, shards });
         }
+        if app.is_restoring(key) {
+            let what = format!("{} is being restored", name());
+            let app = app.plan.app.name.clone();
+            return Err(CommandError::Busy { app, what });
+        }
         if let Some(m) = app.migrations.iter().find(|m| m.key == key) {
             let (shard, to) = (name(), self.node_name(m.to));
             return Err(CommandError::Moving { shard, to });
@@ -258,7 +264,10 @@ impl Control {
         let (NodeEvent::Synced { key, .. }
         | NodeEvent::Frozen { key, .. }
         | NodeEvent::Installed { key, .. }
-        | NodeEvent::Filled { key, .. }) = event;
+        | NodeEvent::Filled { key, .. }
+        | NodeEvent::Copied { key, .. }
+        | NodeEvent::Cut { key, .. }
+        | NodeEvent::Restored { key, .. }) = event;
         let app = self.apps.get_mut(&key.app);
         let changed = app.is_some_and(|app| match event {
             NodeEvent::Synced { view, backup, .. } => app.on_synced(key, view, backup),
@@ -268,6 +277,30 @@ impl Control {
                 shard.is_some_and(|shard| installed(shard, view))
             }
             NodeEvent::Filled { incarnation, .. } => app.on_filled(key, incarnation),
+            NodeEvent::Copied {
+                incarnation,
+                number,
+                ..
+            } => app.on_copied(key, incarnation, number),
+            NodeEvent::Cut {
+                incarnation,
+                number,
+                op,
+                len,
+                crc,
+                ..
+            } => {
+                let (service, shard) = (key.service, key.shard);
+                let part = Part {
+                    service,
+                    shard,
+                    op,
+                    len,
+                    crc,
+                };
+                app.on_cut(key, incarnation, number, part)
+            }
+            NodeEvent::Restored { view, .. } => app.on_restored(key, view),
         });
         if !changed {
             return Applied::Nothing;
@@ -336,7 +369,7 @@ impl AppState {
 
     /// A shard that began empty has state. True if that changed anything.
     fn on_filled(&mut self, key: ShardKey, incarnation: u32) -> bool {
-        if self.orphans.contains(&(key.service, key.shard)) {
+        if self.orphans.contains(&(key.service, key.shard)) || self.is_restoring(key) {
             return false;
         }
         let shard = self.shard_mut(key);

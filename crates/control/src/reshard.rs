@@ -48,6 +48,11 @@ impl Control {
                 shards: running.split.after,
             });
         }
+        let restored = app.plan.restored.as_ref();
+        if restored.is_some_and(|r| !r.parts.is_empty()) {
+            let (app, what) = (app.plan.app.name.clone(), "it is being restored".into());
+            return Err(CommandError::Busy { app, what });
+        }
         if spec.shards == shards {
             return Ok(Applied::Nothing);
         }

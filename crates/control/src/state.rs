@@ -1,6 +1,7 @@
 //! The controller's state and how commands change it.
 
 use crate::command::{Applied, Command, CommandError};
+use crate::cut::Backup;
 use crate::deliberate::{self, Fault};
 use crate::limits::LOSSES_MAX;
 use crate::migration::{Migration, Moved};
@@ -90,6 +91,9 @@ pub struct AppState {
     /// The change of a service's number of shards that is wanted, if one is.
     #[serde(default)]
     pub resharding: Option<Resharding>,
+    /// The last backup.
+    #[serde(default)]
+    pub backup: Option<Backup>,
     /// Finished moves, the oldest first, at most [`crate::limits::MOVES_MAX`].
     pub moved: VecDeque<Moved>,
     /// How often the last copy of a shard that had state was lost, or given up by an operator.
@@ -158,6 +162,7 @@ impl AppState {
             placed,
             migrations: Vec::new(),
             resharding: None,
+            backup: None,
             moved: VecDeque::new(),
             state_lost: 0,
             losses: VecDeque::new(),
@@ -224,7 +229,13 @@ impl Control {
                 assets,
                 profiles,
                 overcommit,
-            } => self.deploy(app, modules, assets, profiles, *overcommit)?,
+                restored,
+            } => {
+                let restored = restored.as_ref();
+                self.deploy(app, modules, assets, profiles, *overcommit, restored)?
+            }
+            Command::Backup { app } => self.backup(*app)?,
+            Command::CancelBackup { app, number, why } => self.cancel_backup(*app, *number, why),
             Command::Delete { app } => self.delete(app)?,
             Command::Started { app, code_version } => self.started(*app, *code_version),
             Command::Migrate {

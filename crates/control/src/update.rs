@@ -294,6 +294,8 @@ mod tests {
             assets: BTreeMap::new(),
             proven: None,
             resharded: Vec::new(),
+            backup: None,
+            restored: None,
             slowdown: Vec::new(),
             shards: Vec::new(),
         };

@@ -64,7 +64,9 @@ impl Control {
             moving.is_none_or(|m| !self.drained.contains(&m.to)),
             "{key}: moves to a drained node"
         );
-        let frozen = moving.is_some_and(Migration::is_frozen) || app.is_resharding(key);
+        let is_waiting = app.is_restoring(key) && !app.is_orphan(s);
+        let frozen =
+            moving.is_some_and(Migration::is_frozen) || app.is_resharding(key) || is_waiting;
         assert_eq!(s.frozen, frozen, "{key}: frozen");
     }
 }

@@ -19,6 +19,7 @@ fn filled() -> Script {
         assets: BTreeMap::new(),
         profiles: BTreeMap::new(),
         overcommit: false,
+        restored: None,
     });
     s.fill();
     s

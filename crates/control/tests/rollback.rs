@@ -30,6 +30,7 @@ fn deploy(s: &mut Script, module: &str) {
         assets: BTreeMap::new(),
         profiles: BTreeMap::new(),
         overcommit: false,
+        restored: None,
     });
 }
 

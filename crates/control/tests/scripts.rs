@@ -246,6 +246,7 @@ fn an_application_that_no_memory_holds_is_refused() {
         assets: BTreeMap::new(),
         profiles: BTreeMap::new(),
         overcommit: true,
+        restored: None,
     });
     let Err(CommandError::Admit(AdmitError::NoRoom(_))) = &refused else {
         panic!("{refused:?}")

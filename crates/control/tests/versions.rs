@@ -114,6 +114,7 @@ spec:
         assets: BTreeMap::new(),
         profiles: BTreeMap::from([("back".into(), profile)]),
         overcommit: false,
+        restored: None,
     });
     let factors =
         |smartnic| BTreeMap::from([(NodeKind::Host, 1.0), (NodeKind::SmartNic, smartnic)]);

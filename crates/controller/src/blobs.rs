@@ -2,6 +2,7 @@
 //! before the decision that names them.
 
 use crate::limits::SECRET_LEN;
+use crate::parts::read_from;
 use e3_store::StoreError;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeSet;
@@ -84,6 +85,16 @@ impl Blobs {
         let good = digest.len() == 64 && digest.bytes().all(|b| b.is_ascii_hexdigit());
         good.then(|| fs::read(self.blobs.join(digest)).ok())
             .flatten()
+    }
+
+    /// Bytes of a blob.
+    pub(crate) fn len(&self, digest: &str) -> Option<u64> {
+        Some(fs::metadata(self.blobs.join(digest)).ok()?.len())
+    }
+
+    /// Bytes of a blob that a plan names, from an offset on.
+    pub(crate) fn read(&self, digest: &str, offset: u64, len_max: u64) -> Option<Vec<u8>> {
+        read_from(&self.blobs.join(digest), offset, len_max).ok()
     }
 
     /// Removes all blobs except these.

@@ -4,6 +4,8 @@ use crate::blobs::Blobs;
 use crate::config::ControllerConfig;
 use crate::counters::Counters;
 use crate::limits::LOG_LEN_MAX;
+use crate::parts::Parts;
+use crate::taking::Taking;
 use e3_clock::Clock;
 use e3_control::{Applied, Command, CommandError, Control, Genesis, Membership, Probation};
 use e3_model::application::Durability;
@@ -74,6 +76,13 @@ pub(crate) struct Core {
     pub(crate) counters: Counters,
     pub(crate) probation: Probation,
     pub(crate) blobs: Blobs,
+    /// States of shards in backups that were taken since this process started.
+    pub(crate) backups: Parts,
+    pub(crate) taking: Vec<Taking>,
+    /// States that applications begin with.
+    pub(crate) restores: Parts,
+    /// By number: when the last bytes of parts came that no application is deployed with yet.
+    pub(crate) uploads: BTreeMap<u64, Timestamp>,
     pub(crate) clock: Clock,
     /// Of services whose manifests give none.
     pub(crate) durability: Durability,
@@ -111,6 +120,11 @@ impl Core {
             Some(control) => control,
             None => found(&mut store, config)?,
         };
+        let is_restored = |number| {
+            let mut apps = control.apps.values();
+            apps.any(|a| a.plan.restored.as_ref().is_some_and(|r| r.number == number))
+        };
+        let restores = Parts::open(config.dir.join("restores"), is_restored)?;
         let core = Core {
             membership: Membership::new(clock.now(), config.heartbeat_timeout),
             control,
@@ -120,6 +134,10 @@ impl Core {
             counters: Counters::default(),
             probation: Probation::default(),
             blobs: Blobs::open(&config.dir)?,
+            backups: Parts::open(config.dir.join("backups"), |_| false)?,
+            taking: Vec::new(),
+            restores,
+            uploads: BTreeMap::new(),
             clock,
             durability: config.durability,
             garbage: 0,

@@ -1,5 +1,6 @@
 //! Deploying: everything is checked before anything is written.
 
+use crate::backups::EXISTS_HINT;
 use crate::blobs::digest;
 use crate::core::{Core, ExecuteError};
 use crate::refusal::not_stored;
@@ -9,7 +10,7 @@ use base64::prelude::BASE64_STANDARD;
 use e3_control::{Applied, Command, CommandError, Control};
 use e3_http::Refusal;
 use e3_model::Application;
-use e3_model::api::{DeployRequest, DeployResponse};
+use e3_model::api::{DeployRequest, DeployResponse, RestoreRequest};
 use e3_model::document::{check_fit, parse_application, parse_profile};
 use e3_model::plan::Release;
 use std::collections::BTreeMap;
@@ -62,6 +63,26 @@ impl Core {
         }
     }
 
+    /// What was encrypted under a generated secret cannot be read under another one, so a restored
+    /// application gets a new one only if its owner says so.
+    fn check_secrets(&self, app: &Application, q: &RestoreRequest) -> Result<(), Refusal> {
+        let mut generated = app.spec.secrets.iter().filter(|s| s.generate);
+        let missing = generated.find(|s| self.blobs.secret(&app.name, &s.name).is_none());
+        let Some(secret) = missing.filter(|_| !q.new_secrets) else {
+            return Ok(());
+        };
+        let file = self.blobs.secret_file(&app.name, &secret.name);
+        let error = format!(
+            "secret {:?}, which was generated, has no value here; a backup holds no secrets",
+            secret.name
+        );
+        let hint = format!(
+            "write the one that the application had to {} (mode 0600), or make another with --new-secrets: what was encrypted under it is lost then",
+            file.display()
+        );
+        Err(Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, error).hint(hint))
+    }
+
     fn try_deploy(&mut self, q: &DeployRequest, dry_run: bool) -> Result<DeployResponse, Refusal> {
         let unprocessable = |error: String| Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, error);
         let mut app =
@@ -106,6 +127,13 @@ impl Core {
                 return Err(unprocessable(error).hint(hint));
             }
         }
+        let restored = match &q.restore {
+            None => None,
+            Some(restore) => {
+                self.check_secrets(&app, restore)?;
+                Some(self.restored(&app, restore, dry_run)?)
+            }
+        };
         let digests = |blobs: &[Vec<u8>]| blobs.iter().map(|b| digest(b)).collect();
         let named = assets.iter().map(|(name, b)| (name.clone(), digest(b)));
         let command = Command::Deploy {
@@ -114,11 +142,15 @@ impl Core {
             assets: named.collect(),
             profiles,
             overcommit: q.overcommit,
+            restored,
         };
         let refused = |e: &CommandError| match e {
             CommandError::Admit(why) => {
                 let error = format!("{}: {why}", q.file);
                 Some(unprocessable(error).hint(why.hint()))
+            }
+            CommandError::Exists(_) => {
+                Some(Refusal::new(StatusCode::CONFLICT, e.to_string()).hint(EXISTS_HINT))
             }
             _ => None,
         };
@@ -146,7 +178,16 @@ impl Core {
             let generated = self.blobs.generate_secret(&app.name, &secret.name);
             generated.map_err(not_stored)?;
         }
+        if let Some(restore) = &q.restore {
+            for part in &restore.parts {
+                self.restores.sync(restore.restore, &part.file())?;
+            }
+        }
         let applied = self.execute(&command)?;
+        if let Some(restore) = &q.restore {
+            // From here on the shards that wait for them keep them.
+            self.uploads.remove(&restore.restore);
+        }
         if applied != Applied::Nothing {
             self.sweep();
         }

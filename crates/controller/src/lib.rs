@@ -6,6 +6,7 @@
 
 mod access;
 mod apps;
+mod backups;
 mod blobs;
 mod config;
 mod connections;
@@ -17,10 +18,12 @@ mod metrics;
 mod nodes;
 mod openapi;
 mod operate;
+mod parts;
 mod refusal;
 mod routes;
 mod shared;
 mod status;
+mod taking;
 mod views;
 
 pub use access::Access;

@@ -29,6 +29,10 @@ pub const REPORT_LEN_MAX: usize = 64 << 20;
 pub const SECRET_LEN: usize = 32;
 /// Bytes of any other request's body.
 pub const BODY_LEN_MAX: usize = 64 << 10;
+/// Bytes of a shard's state in one request, or in one answer.
+pub const CHUNK_LEN_MAX: usize = 1 << 20;
+/// How long the files of a backup that nobody fetches are kept, and parts that nobody deploys.
+pub const BACKUP_KEPT: Nanos = Nanos::from_secs(600);
 /// See [`ClientTimeouts::header`].
 pub const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 /// See [`ClientTimeouts::body`].

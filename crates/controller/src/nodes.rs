@@ -140,6 +140,7 @@ impl Core {
                 self.complain(format!("agent events of node {name} are not stored: {e}"));
             }
         }
+        self.look_at_backups(now);
         self.progress.look(now, &self.control);
         self.reports.insert(report.node, (now, report));
         self.confirm_versions();
@@ -236,6 +237,7 @@ impl Core {
         self.progress.look(now, &self.control);
         self.cancel_stalled_migrations(now);
         self.cancel_stalled_resharding(now);
+        self.look_at_backups(now);
     }
 
     /// Cancels moves that make no progress, because a frozen shard serves nobody.
@@ -300,6 +302,22 @@ impl Core {
             NodeEvent::Installed { key, view } => {
                 let shard = self.shard_name(*key);
                 tracing::info!(shard, view, "primary confirms that copies leave");
+            }
+            NodeEvent::Copied { key, number, .. } => {
+                let shard = self.shard_name(*key);
+                tracing::info!(shard, number, "state copied for a backup");
+            }
+            NodeEvent::Cut {
+                key, number, op, ..
+            } => {
+                let shard = self.shard_name(*key);
+                tracing::info!(shard, number, op, "position in a backup is fixed");
+            }
+            NodeEvent::Restored { key, .. } => {
+                tracing::info!(
+                    shard = self.shard_name(*key),
+                    "state restored from a backup"
+                );
             }
             NodeEvent::Filled { key, .. } => {
                 tracing::info!(shard = self.shard_name(*key), "first entry committed");

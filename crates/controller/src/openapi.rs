@@ -67,6 +67,7 @@ fn operation(route: &Route, schemas: &mut SchemaGenerator) -> Value {
         QueryOf::None => {}
         QueryOf::Deploy => parameters.push(dry_run()),
         QueryOf::Plan => parameters.extend(plan_parameters()),
+        QueryOf::Offset => parameters.push(offset()),
     }
     let security = match route.access {
         Access::Open => json!([]),
@@ -82,10 +83,14 @@ fn operation(route: &Route, schemas: &mut SchemaGenerator) -> Value {
     });
     if let Some(body) = &route.body {
         let description = format!("At most {} bytes.", body.len_max);
+        let content = match body.schema {
+            Some(schema) => json_content(schema, schemas),
+            None => json!({ "application/octet-stream": {} }),
+        };
         operation["requestBody"] = json!({
             "required": true,
             "description": description,
-            "content": json_content(body.schema, schemas),
+            "content": content,
         });
     }
     operation
@@ -100,6 +105,18 @@ fn path_parameter(name: &str) -> Value {
         "id" => (
             "a node's id",
             json_schema!({ "type": "integer", "minimum": 0, "maximum": u16::MAX }),
+        ),
+        "backup" | "restore" => (
+            "its number",
+            json_schema!({ "type": "integer", "minimum": 0, "maximum": u64::MAX }),
+        ),
+        "part" => (
+            "numbers of service and shard",
+            json_schema!({ "type": "string", "pattern": "^[0-9]+-[0-9]+$" }),
+        ),
+        "file" => (
+            "numbers of service and shard, or SHA-256 in hexadecimal",
+            json_schema!({ "type": "string", "pattern": "^([0-9]+-[0-9]+|[0-9a-f]{64})$" }),
         ),
         "digest" => (
             "SHA-256 in hexadecimal",
@@ -125,6 +142,16 @@ fn dry_run() -> Value {
         "required": false,
         "description": "check only: the same answer, and nothing changes",
         "schema": { "type": "boolean", "default": false },
+    })
+}
+
+fn offset() -> Value {
+    json!({
+        "name": "offset",
+        "in": "query",
+        "required": false,
+        "description": "place of the first byte in the file",
+        "schema": { "type": "integer", "minimum": 0, "maximum": u64::MAX, "default": 0 },
     })
 }
 

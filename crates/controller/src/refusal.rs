@@ -23,6 +23,8 @@ impl From<ExecuteError> for Refusal {
                 | CommandError::OtherCluster { .. }
                 | CommandError::Exited(_)
                 | CommandError::Moving { .. }
+                | CommandError::Busy { .. }
+                | CommandError::Exists(_)
                 | CommandError::Waits { .. }
                 | CommandError::Resharding { .. }
                 | CommandError::Apart { .. }
@@ -34,6 +36,7 @@ impl From<ExecuteError> for Refusal {
                 | CommandError::Place(_)
                 | CommandError::Replicas { .. }
                 | CommandError::Shards { .. }
+                | CommandError::Parts { .. }
                 | CommandError::Stateless(_)
                 | CommandError::NoAppId
                 | CommandError::TooManyApps(_) => StatusCode::UNPROCESSABLE_ENTITY,

@@ -1,9 +1,9 @@
 //! The HTTP API: the table of routes, and the router that serves them.
 
 use crate::access::{self, Access, Gate};
-use crate::limits::{BODY_LEN_MAX, DEPLOY_LEN_MAX, REPORT_LEN_MAX};
+use crate::limits::{BODY_LEN_MAX, CHUNK_LEN_MAX, DEPLOY_LEN_MAX, REPORT_LEN_MAX};
 use crate::shared::Shared;
-use crate::{apps, metrics, nodes, openapi::openapi, operate};
+use crate::{apps, backups, metrics, nodes, openapi::openapi, operate};
 use axum::extract::{DefaultBodyLimit, State};
 use axum::http::{Method, StatusCode};
 use axum::routing::{get, post};
@@ -23,10 +23,10 @@ fn schema<T: JsonSchema>(schemas: &mut SchemaGenerator) -> Schema {
     schemas.subschema_for::<T>()
 }
 
-/// A body that a route takes: JSON.
+/// A body that a route takes: JSON, or bytes if it has no schema.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Body {
-    pub(crate) schema: SchemaOf,
+    pub(crate) schema: Option<SchemaOf>,
     pub(crate) len_max: usize,
 }
 
@@ -45,6 +45,7 @@ pub(crate) enum QueryOf {
     None,
     Deploy,
     Plan,
+    Offset,
 }
 
 /// One route of the API.
@@ -89,6 +90,13 @@ const fn route(
 
 impl Route {
     const fn takes(mut self, schema: SchemaOf, len_max: usize) -> Route {
+        let schema = Some(schema);
+        self.body = Some(Body { schema, len_max });
+        self
+    }
+
+    const fn takes_bytes(mut self, len_max: usize) -> Route {
+        let schema = None;
         self.body = Some(Body { schema, len_max });
         self
     }
@@ -137,8 +145,11 @@ impl Route {
         if self.query != QueryOf::None {
             statuses.insert(400);
         }
-        if self.body.is_some() {
-            statuses.extend([400, 408, 413, 415, 422]);
+        if let Some(body) = &self.body {
+            statuses.extend([400, 408, 413]);
+            if body.schema.is_some() {
+                statuses.extend([415, 422]);
+            }
         }
         statuses
     }
@@ -148,7 +159,7 @@ use Access::{Node, Open, Owner};
 use Answer::{Bytes, Json as Gives, Text};
 
 /// All routes. What is not in this table is refused, whatever the router says.
-pub static ROUTES: [Route; 27] = [
+pub static ROUTES: [Route; 35] = [
     route(
         Open,
         ("get", "/healthz"),
@@ -324,6 +335,57 @@ pub static ROUTES: [Route; 27] = [
     .refuses(&[404, 409, 507]),
     route(
         Owner,
+        ("post", "/v1/backups"),
+        "beginBackup",
+        "take a backup of an application while it serves",
+        Gives(schema::<BackupView>),
+    )
+    .takes(schema::<BackupRequest>, BODY_LEN_MAX)
+    .refuses(&[404, 409, 507]),
+    route(
+        Owner,
+        ("get", "/v1/backups/{backup}"),
+        "getBackup",
+        "how far a backup is, and what its file is to hold",
+        Gives(schema::<BackupView>),
+    ),
+    route(
+        Owner,
+        ("delete", "/v1/backups/{backup}"),
+        "endBackup",
+        "give up a backup, or remove its files after they were fetched",
+        Gives(schema::<DeleteResponse>),
+    )
+    .refuses(&[507]),
+    route(
+        Owner,
+        ("get", "/v1/backups/{backup}/{file}"),
+        "getBackupFile",
+        "bytes of a shard's state, or of a module or asset by its SHA-256",
+        Bytes,
+    )
+    .query(QueryOf::Offset),
+    route(
+        Owner,
+        ("post", "/v1/restores"),
+        "beginRestore",
+        "where the states of shards go with which an application is to begin",
+        Gives(schema::<RestoreResponse>),
+    )
+    .takes(schema::<BackupRequest>, BODY_LEN_MAX)
+    .refuses(&[409, 507]),
+    route(
+        Owner,
+        ("post", "/v1/restores/{restore}/{part}"),
+        "putRestorePart",
+        "bytes of the state of a shard",
+        Gives(schema::<ChunkResponse>),
+    )
+    .takes_bytes(CHUNK_LEN_MAX)
+    .query(QueryOf::Offset)
+    .refuses(&[409, 507]),
+    route(
+        Owner,
         ("post", "/v1/nodes/exited"),
         "exitedNode",
         "for who starts nodes: a process has ended",
@@ -365,6 +427,24 @@ pub static ROUTES: [Route; 27] = [
     )
     .takes(schema::<NodeReport>, REPORT_LEN_MAX)
     .refuses(&[409]),
+    route(
+        Node,
+        ("post", "/v1/nodes/{id}/backups/{backup}/{part}"),
+        "putBackupPart",
+        "for nodes: bytes of the state of a shard",
+        Gives(schema::<ChunkResponse>),
+    )
+    .takes_bytes(CHUNK_LEN_MAX)
+    .query(QueryOf::Offset)
+    .refuses(&[409, 507]),
+    route(
+        Node,
+        ("get", "/v1/nodes/{id}/restores/{restore}/{part}"),
+        "getRestorePart",
+        "for nodes: bytes of the state with which a shard begins",
+        Bytes,
+    )
+    .query(QueryOf::Offset),
 ];
 
 pub(crate) fn router(shared: Shared, gate: Gate) -> Router {
@@ -408,6 +488,22 @@ pub(crate) fn router(shared: Shared, gate: Gate) -> Router {
         .route("/v1/scale", post(operate::scale))
         .route("/v1/reshard", post(operate::reshard))
         .route("/v1/rollback", post(operate::rollback))
+        .route("/v1/backups", post(backups::begin))
+        .route(
+            "/v1/backups/{backup}",
+            get(backups::view).delete(backups::end),
+        )
+        .route("/v1/backups/{backup}/{file}", get(backups::fetch))
+        .route("/v1/restores", post(backups::begin_restore))
+        .route("/v1/restores/{restore}/{part}", post(backups::upload))
+        .route(
+            "/v1/nodes/{id}/backups/{backup}/{part}",
+            post(backups::take),
+        )
+        .route(
+            "/v1/nodes/{id}/restores/{restore}/{part}",
+            get(backups::restored),
+        )
         .route("/v1/blobs/{digest}", get(apps::blob))
         .fallback(async || Refusal::new(StatusCode::NOT_FOUND, "no such path"))
         .layer(axum::middleware::from_fn_with_state(

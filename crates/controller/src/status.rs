@@ -91,6 +91,9 @@ impl Core {
         if let Some(message) = own.error.clone() {
             return Some((S::Failed, Reason::Error { message }));
         }
+        if is_primary && k.app.is_restoring(k.key) {
+            return Some((S::Frozen, Reason::Restoring));
+        }
         match k.shard.role(k.node) {
             Some(Role::Primary) => self.primary_not_running(k, own),
             role => self.backup_not_running(k, role == Some(Role::Joining)),

@@ -297,7 +297,11 @@ fn every_route_is_served_and_described() {
             .replace("{name}", "1")
             .replace("{id}", "1")
             .replace("{secret}", "s")
-            .replace("{digest}", "d");
+            .replace("{digest}", "d")
+            .replace("{backup}", "1")
+            .replace("{restore}", "1")
+            .replace("{part}", "0-0")
+            .replace("{file}", "0-0");
         let url = format!("http://{}{path}", controller.address);
         let (agent, token) = (Controller::agent(), token_for(&path).authorization());
         let answer = match r.method {

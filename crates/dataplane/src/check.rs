@@ -273,6 +273,8 @@ pub(crate) mod tests {
             assets: BTreeMap::new(),
             proven: None,
             resharded: Vec::new(),
+            backup: None,
+            restored: None,
             slowdown: Vec::new(),
         };
         App::new(plan).unwrap()

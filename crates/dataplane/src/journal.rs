@@ -266,6 +266,7 @@ impl Shard {
         }
         *len += made as u64;
         if made > 0 && transfer.is_done() {
+            effects.push(Effect::Await(Awaited::Op(log.op)));
             effects.push(Effect::Await(Awaited::Base(*begin)));
         }
     }

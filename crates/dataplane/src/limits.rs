@@ -88,6 +88,10 @@ pub const PIECE_LEN: usize = 16 * 1024;
 pub const PIECE_ENTRIES_MAX: usize = 4096;
 /// Bytes of a checkpoint that are made at a time; more when they are durable.
 pub const CHECKPOINT_LEN: usize = 256 * 1024;
+/// Bytes of a shard's part of a backup that may wait on the node for more of it to be made.
+pub const EXPORT_AHEAD_LEN: u64 = 1 << 20;
+/// Bytes that may wait before the part is given up: more is written than leaves the node.
+pub const EXPORT_LEN_MAX: u64 = 64 << 20;
 /// How often that is done in one turn.
 pub const TURN_PIECES_MAX: usize = 16;
 /// Latest entries that a replica keeps as they were sent, in bytes: where replicas differ by no more
@@ -123,6 +127,7 @@ const _: () = assert!(
     TURN_PIECES_MAX * PIECE_LEN >= 2 * JOIN_AHEAD_LEN,
     "a turn makes all that may be open"
 );
+const _: () = assert!(EXPORT_AHEAD_LEN < EXPORT_LEN_MAX);
 const _: () = assert!(EXPIRY_DELAY.0 < EXPIRY_LAG_MAX.0);
 const _: () = assert!(KEYED_MAX < SESSIONS_MAX);
 const _: () = assert!(DEDUP_GRACE.0 < KEYED_GRACE.0);

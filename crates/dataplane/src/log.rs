@@ -178,6 +178,29 @@ impl Log {
         }
     }
 
+    /// The log of a shard that begins with the state of a backup. Deadlines move by the time that has
+    /// passed since: what was in flight is still handled, and what was handled is known as long as then.
+    pub(crate) fn renew(&mut self, shift: Nanos) {
+        let entries: Vec<_> = self.dedup.entries_after(None).cloned().collect();
+        self.dedup = DedupTable::default();
+        for mut entry in entries {
+            Rc::make_mut(&mut entry).deadline += shift;
+            self.dedup.insert(entry);
+        }
+        for outgoing in &mut self.outbox {
+            Rc::make_mut(&mut outgoing.entry).deadline += shift;
+        }
+        if self.since != Timestamp::ZERO {
+            self.since += shift;
+        }
+        // No view of this application appended what is here.
+        let first = Reign {
+            view: 0,
+            first_op: 1,
+        };
+        self.history = History::new(vec![first]);
+    }
+
     /// Memory of the collections and timers in bytes.
     pub(crate) fn memory_bytes(&self) -> Bytes {
         Bytes((self.state.borrow().memory_bytes() + self.timers.bytes()) as u64)

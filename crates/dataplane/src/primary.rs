@@ -10,6 +10,7 @@ use crate::check::check_message;
 use crate::deliberate::{self, Fault};
 use crate::emit::{Handled, ack_delay, emit, emit_retry, entry, handler_now};
 use crate::expiry::Expiry;
+use crate::export::Export;
 use crate::limits::*;
 use crate::links::Delivery;
 use crate::log::{Log, Outgoing};
@@ -52,6 +53,8 @@ pub(crate) struct Primary {
     idle_at: Timestamp,
     /// Stop handling.
     pub(crate) frozen: bool,
+    /// Its part of a backup that is being taken of the application.
+    pub(crate) export: Option<Export>,
     /// What its service needs to run is here.
     pub(crate) is_startable: bool,
     /// When an entry was committed last, or the oldest that waits was appended.
@@ -106,6 +109,7 @@ impl Primary {
             serve_at,
             idle_at: now,
             frozen: false,
+            export: None,
             is_startable: true,
             progress_at: now,
             expiry: Expiry::default(),
@@ -287,6 +291,10 @@ impl Primary {
             Run::Failed(failed) => self.on_failure(turn, now, waiting, *failed),
         }
         self.plan_expiry(turn);
+        if self.export.is_some() && self.frozen {
+            // It may stand still now.
+            turn.effects.push(Effect::WakeAt(turn.cx.now));
+        }
     }
 
     /// An emulated core is busy for longer than the handler was.
@@ -369,6 +377,7 @@ impl Primary {
         }
         self.end_outbound(turn.shard, &entry);
         self.streams.replicate(turn, &entry);
+        self.export_entry(turn.effects, &entry);
         // Applied and sent: nobody reads the writes again.
         entry.batch = Vec::new();
         let entry = turn.shard.log.record(entry);
@@ -430,6 +439,9 @@ impl Primary {
             }
         }
         self.trim(turn);
+        if self.export.is_some() && self.frozen {
+            turn.effects.push(Effect::WakeAt(turn.cx.now));
+        }
     }
 
     /// One output of an entry is durable at its receiver.

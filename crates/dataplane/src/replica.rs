@@ -7,7 +7,7 @@ use crate::log::Log;
 use crate::primary::Primary;
 use crate::shard::{Context, Counts, Effect, Shard, Turn};
 use e3_collections::CollectionSpec;
-use e3_model::plan::{NodeEvent, Role, ShardPlan};
+use e3_model::plan::{AppPlan, NodeEvent, Role, ShardPlan};
 use e3_model::{NodeId, ShardKey, Timestamp};
 use e3_wire::journal::{Record, Step};
 use std::collections::BTreeSet;
@@ -21,6 +21,8 @@ pub(crate) struct Replica {
     pub(crate) era: u32,
     /// Its log was on disk: the process before may have granted leases.
     pub(crate) is_recovered: bool,
+    /// Its log is that of a backup of the application.
+    pub(crate) is_restored: bool,
     /// Every primary of the shard since this replica is here: this node may have promised it not
     /// to take over.
     former: BTreeSet<NodeId>,
@@ -58,6 +60,7 @@ impl Replica {
             role: RoleState::Joining(Backup::default()),
             era: plan.era,
             is_recovered: false,
+            is_restored: false,
             former: BTreeSet::from([plan.primary]),
         }
     }
@@ -201,7 +204,7 @@ impl Replica {
     }
 
     /// What the controller must hear, until a plan shows that it has.
-    pub(crate) fn events(&self, plan: &ShardPlan, events: &mut Vec<NodeEvent>) {
+    pub(crate) fn events(&self, app: &AppPlan, plan: &ShardPlan, events: &mut Vec<NodeEvent>) {
         let (Some(primary), Shard { key, log, .. }) = (self.as_primary(), &self.shard) else {
             return;
         };
@@ -227,9 +230,25 @@ impl Replica {
             });
         }
         let is_quiet = !plan.quiet || log.outbox.is_empty();
-        if primary.frozen && is_quiet && primary.is_at_rest(log) && primary.streams.all_have(log.op)
+        if plan.frozen
+            && primary.frozen
+            && is_quiet
+            && primary.is_at_rest(log)
+            && primary.streams.all_have(log.op)
         {
             events.push(NodeEvent::Frozen {
+                key: *key,
+                view: plan.view,
+            });
+        }
+        if let Some(order) = &app.backup {
+            primary.export_events(&self.shard, order, events);
+        }
+        let restored = app.restored.as_ref();
+        let part = restored.and_then(|r| r.part(key.service, key.shard));
+        let is_everywhere = self.shard.op_on_disk() >= log.op && primary.streams.all_have(log.op);
+        if part.is_some() && is_everywhere {
+            events.push(NodeEvent::Restored {
                 key: *key,
                 view: plan.view,
             });

@@ -153,6 +153,12 @@ pub(crate) enum Effect {
     Released,
     /// Append a record to the journal; when it is durable, so much is so.
     Journal(Vec<u8>, Awaited),
+    /// Send bytes of the shard's part of a backup, which begin at this offset.
+    Export {
+        number: u64,
+        offset: u64,
+        bytes: Vec<u8>,
+    },
     /// Note when all records so far are durable.
     Await(Awaited),
     /// Count something that was dropped.

@@ -14,6 +14,7 @@ mod outbound;
 mod plan;
 mod report;
 mod reshard;
+mod restore;
 mod routing;
 
 use crate::app::ReplicaId;
@@ -28,10 +29,12 @@ use crate::packer::Packer;
 use crate::reach::{ClockCheck, Reach};
 use crate::recovery::Copy;
 use crate::replica::Replica;
+use crate::restore::Reading;
 use crate::shard::{Counts, Effect, World};
 use crate::timers::{Timer, Timers};
 use e3_collections::State;
 use e3_invocation::{CallAnswer, Completion, Invocation};
+use e3_model::backup::Part;
 use e3_model::timing::LEASE_INTERVAL;
 use e3_model::{Address, AppId, DropReason, NodeId, RequestId, ShardKey, Timestamp};
 use e3_wire::codec::Reader;
@@ -111,6 +114,27 @@ pub enum Output {
         /// Its content.
         record: Vec<u8>,
     },
+    /// Send bytes of a shard's part of a backup to the controller. [`Worker::handle_exported`] takes
+    /// how many have left.
+    Export {
+        /// The shard.
+        key: ShardKey,
+        /// Number of the backup.
+        number: u64,
+        /// Place of the first byte in the part.
+        offset: u64,
+        /// The bytes.
+        bytes: Vec<u8>,
+    },
+    /// Fetch the state with which a shard begins, for [`Worker::handle_part`].
+    Fetch {
+        /// The shard.
+        key: ShardKey,
+        /// Number of the parts at the controller.
+        number: u64,
+        /// Which part.
+        part: Part,
+    },
     /// No record before this one is needed.
     TrimJournal {
         /// The first that is.
@@ -152,6 +176,8 @@ pub struct Worker {
     journal: Journal,
     /// What was on disk, until a plan says what becomes of it.
     recovered: BTreeMap<ShardKey, Copy>,
+    /// Shards that wait for their state.
+    restoring: BTreeMap<ShardKey, Reading>,
     ingress: Ingress,
     passage: Passage,
     outputs: VecDeque<Output>,
@@ -194,6 +220,7 @@ impl Worker {
             reach: Reach::default(),
             journal: Journal::new(),
             recovered: BTreeMap::new(),
+            restoring: BTreeMap::new(),
             ingress: Ingress::default(),
             passage: Passage::default(),
             outputs: VecDeque::new(),
@@ -258,6 +285,7 @@ impl Worker {
             }
             Timer::Replica(id) => self.primary(id, |p, turn| {
                 p.streams.pump(turn);
+                p.pump_export(turn);
                 p.advance(turn);
                 p.expire(turn);
                 p.ask_again(turn);

@@ -5,7 +5,6 @@
 //! while it is in flight wait for one answer together. That the worker has not taken a request
 //! (overloaded, rejected) counts only for the first attempt: later, an earlier one may be in flight.
 
-use crate::identity;
 use crate::keys::Keys;
 use crate::limits::*;
 use e3_client_core::Backoff;
@@ -89,6 +88,8 @@ pub enum Refused {
 pub struct Served {
     /// Its id.
     pub id: AppId,
+    /// In whose name the identities of requests with an idempotency key are made.
+    pub identity: AppId,
     /// The longest time from now to the deadline of a request.
     pub timeout_max: Nanos,
 }
@@ -201,6 +202,7 @@ impl Calls {
     pub fn submit(&mut self, now: Timestamp, call: Call) -> std::result::Result<u64, Refused> {
         let Served {
             id: app,
+            identity,
             timeout_max,
         } = self.app(&call.app)?;
         if call.timeout > timeout_max {
@@ -214,7 +216,7 @@ impl Calls {
             return Err(Refused::Overloaded { wait_s });
         }
         let id = match &call.idempotency_key {
-            Some(key) => identity::keyed(app, key, &call.key, &call.payload),
+            Some(key) => crate::identity::keyed(identity, key, &call.key, &call.payload),
             None => RequestId {
                 client: self.client,
                 seq: self.next_seq,

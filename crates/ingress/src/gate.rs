@@ -90,7 +90,13 @@ impl Door {
     pub fn set_plan(&self, plan: Option<&NodePlan>) {
         let served = |app: &AppPlan| {
             let (id, timeout_max) = (app.id, app.app.spec.deadline_max());
-            (app.app.name.clone(), Served { id, timeout_max })
+            let identity = app.restored.as_ref().map_or(id, |r| r.identity);
+            let served = Served {
+                id,
+                identity,
+                timeout_max,
+            };
+            (app.app.name.clone(), served)
         };
         let apps = plan.map(|plan| plan.apps.iter().map(served).collect());
         self.post(WorkerEvent::Apps(apps));

@@ -54,6 +54,8 @@ fn plan() -> NodePlan {
         assets: BTreeMap::new(),
         proven: None,
         resharded: Vec::new(),
+        backup: None,
+        restored: None,
         slowdown: Vec::new(),
         shards: Vec::new(),
     };

@@ -1,6 +1,10 @@
 //! Requests and responses of the controller's HTTP API, as JSON. Nodes use the types of [`crate::plan`].
 
 use crate::accelerator::Accelerator;
+pub use crate::backup::{
+    BackupFile, BackupHead, BackupPhase, BackupRequest, BackupView, ChunkResponse, RestoreRequest,
+    RestoreResponse,
+};
 pub use crate::operate::{
     DrainRequest, DrainResponse, ReshardRequest, ReshardResponse, RollbackRequest,
     RollbackResponse, RollbackView, ScaleRequest, ScaleResponse, UndrainedView,
@@ -414,6 +418,9 @@ pub struct DeployRequest {
     /// longer. Memory is never overcommitted.
     #[serde(default)]
     pub overcommit: bool,
+    /// The state that it begins with, of a backup. Then the application must be new.
+    #[serde(default)]
+    pub restore: Option<RestoreRequest>,
 }
 
 /// Answer to `POST /v1/apps`.

@@ -6,6 +6,7 @@
 pub mod accelerator;
 pub mod api;
 pub mod application;
+pub mod backup;
 mod bounds;
 pub mod cron;
 pub mod dag;

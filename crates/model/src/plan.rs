@@ -5,6 +5,7 @@
 
 use crate::accelerator::{Accelerator, Accelerators};
 use crate::application::Application;
+use crate::backup::{BackupOrder, Restored};
 use crate::ids::{Address, AppId, NodeId, ServiceId, ShardId, ShardKey};
 use crate::reshard::Resharded;
 use crate::status::DropReason;
@@ -72,6 +73,12 @@ pub struct AppPlan {
     /// By service whose number of shards has changed: how it changed last.
     #[serde(default)]
     pub resharded: Vec<Resharded>,
+    /// The backup that is being taken of it.
+    #[serde(default)]
+    pub backup: Option<BackupOrder>,
+    /// Where its state came from, if it was restored.
+    #[serde(default)]
+    pub restored: Option<Restored>,
 }
 
 /// One version of an application.
@@ -391,6 +398,37 @@ pub enum NodeEvent {
         key: ShardKey,
         /// View in which its primary took over.
         incarnation: u32,
+    },
+    /// A primary has sent a whole snapshot for a backup of the application; entries follow.
+    Copied {
+        /// Shard.
+        key: ShardKey,
+        /// View in which it took over.
+        incarnation: u32,
+        /// The backup.
+        number: u64,
+    },
+    /// A primary that has stopped has fixed its position for a backup of the application.
+    Cut {
+        /// Shard.
+        key: ShardKey,
+        /// View in which it took over.
+        incarnation: u32,
+        /// The backup.
+        number: u64,
+        /// Last entry.
+        op: u64,
+        /// Bytes that it has sent, or will send.
+        len: u64,
+        /// CRC-32C of them.
+        crc: u32,
+    },
+    /// A primary has its state from a backup, and every copy of the shard has it.
+    Restored {
+        /// Shard.
+        key: ShardKey,
+        /// View that it is in.
+        view: u32,
     },
 }
 

@@ -122,6 +122,8 @@ pub enum Reason {
     PrimarySilent,
     /// It moves to another node.
     HandsOver,
+    /// Not all its copies have their state from a backup of the application.
+    Restoring,
     /// The primary holds no lease of these backups.
     NoLease {
         /// Their nodes.
@@ -169,6 +171,9 @@ impl fmt::Display for Reason {
                 write!(f, "its copy is not complete: entry {acked} of {op}")
             }
             Reason::PrimarySilent => f.write_str("its primary has not reported its progress"),
+            Reason::Restoring => {
+                f.write_str("not all its copies have their state from the backup yet")
+            }
             Reason::HandsOver => f.write_str("it hands over to another node"),
             Reason::NoLease { nodes } => write!(f, "no lease from {}", nodes.join(", ")),
             Reason::PredecessorLeased => {

@@ -82,6 +82,17 @@ impl Api {
         )
     }
 
+    /// Sends bytes; gives the status.
+    pub(crate) fn send_bytes(&self, path: &str, bytes: &[u8]) -> Result<u16, ureq::Error> {
+        let request = self.http.post(format!("{}{path}", self.base));
+        let mut response = request
+            .header("Authorization", self.token.authorization())
+            .send(bytes)?;
+        // What is read to its end leaves the connection for the next request.
+        let _ = response.body_mut().read_to_vec();
+        Ok(response.status().as_u16())
+    }
+
     pub(crate) fn bytes(&self, path: &str) -> Result<Vec<u8>, String> {
         let mut response = self.fetch(path).map_err(|e| e.to_string())?;
         if response.status() != 200 {

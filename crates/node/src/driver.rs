@@ -7,6 +7,7 @@ use crate::executor::{Executor, Started};
 use crate::heartbeats::Heartbeats;
 use crate::journal::{JournalWriter, Trouble};
 use crate::limits::{EVENT_INTERVAL, JOURNAL_LEN_MIN, RECEIVE_MAX, REPORT_INTERVAL, REQUESTS_MAX};
+use crate::parts::{Export, Fetch, Parts};
 use crate::processor_time;
 use crate::supplies::Supplies;
 use e3_clock::Clock;
@@ -69,6 +70,7 @@ pub(crate) struct Driver {
     memory: MemoryUse,
     is_clock_off: bool,
     journal: JournalWriter,
+    parts: Parts,
     discarder: Discarder,
     trouble: Option<Trouble>,
 }
@@ -86,6 +88,7 @@ impl Driver {
         executor: Executor,
         door: Rc<Door>,
         journal: JournalWriter,
+        parts: Parts,
         recovery: Recovery,
     ) -> Driver {
         let welcome = joined.welcome;
@@ -123,6 +126,7 @@ impl Driver {
             memory: MemoryUse::Fits,
             is_clock_off: false,
             journal,
+            parts,
             discarder: Discarder::start(),
             trouble: None,
         }
@@ -177,6 +181,7 @@ impl Driver {
             if let Some(durable) = self.journal.poll() {
                 self.worker.handle_journaled(self.clock.now(), durable);
             }
+            let has_part = self.pass_parts();
             let updating = self.executor.update(self.worker.plan(), &self.supplies);
             let more = self.executor.run(&mut done) || updating;
             let finished = !done.is_empty();
@@ -198,7 +203,7 @@ impl Driver {
             if let Some(Trouble::Failed(text)) = &self.trouble {
                 return (End::DiskFailed(text.clone()), self.socket);
             }
-            let waiting = received == RECEIVE_MAX || requests == REQUESTS_MAX;
+            let waiting = received == RECEIVE_MAX || requests == REQUESTS_MAX || has_part;
             if !more && !ran && !finished && !waiting {
                 let until = self.worker.next_deadline().min(next);
                 let wait = self.clock.now().until(until);
@@ -208,6 +213,25 @@ impl Driver {
             }
         }
         (End::Stopped, self.socket)
+    }
+
+    /// Passes in what the controller has of states for backups, and the next bytes of one that a shard
+    /// begins with. True if there may be more of these.
+    fn pass_parts(&mut self) -> bool {
+        for done in self.parts.exported() {
+            let now = self.clock.now();
+            self.worker
+                .handle_exported(now, done.key, done.number, done.len);
+        }
+        let Some(fetched) = self.parts.fetched() else {
+            return false;
+        };
+        let now = self.clock.now();
+        self.worker
+            .handle_part(now, fetched.key, fetched.number, &fetched.bytes);
+        // What it confirms goes out at once.
+        self.next_look = now;
+        true
     }
 
     /// Plan or supplies are new: starts what waited for them, and looks for what is outdated.
@@ -270,6 +294,20 @@ impl Driver {
                 Output::Stop { key } => self.executor.stop(key),
                 Output::Discard { state } => self.discarder.discard(state),
                 Output::Journal { number, record } => self.journal.append(number, record),
+                Output::Export {
+                    key,
+                    number,
+                    offset,
+                    bytes,
+                } => self.parts.export(Export {
+                    key,
+                    number,
+                    offset,
+                    bytes,
+                }),
+                Output::Fetch { key, number, part } => {
+                    self.parts.fetch(Fetch { key, number, part })
+                }
                 Output::TrimJournal { before } => self.journal.trim(before),
                 Output::Execute { key, invocation } => {
                     ran = true;

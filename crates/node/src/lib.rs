@@ -14,6 +14,7 @@ mod heartbeats;
 mod ingress;
 mod journal;
 mod limits;
+mod parts;
 mod processor_time;
 mod supplies;
 
@@ -22,6 +23,7 @@ pub use config::{NodeConfig, NodeError};
 pub use e3_clock::set_offset_ms;
 pub use limits::INSTANCE_MEMORY_LEN_MAX;
 
+use crate::parts::Parts;
 use agent::{Api, Outbox};
 use driver::{Driver, End};
 use e3_clock::Clock;
@@ -122,6 +124,7 @@ pub fn run(config: NodeConfig) -> Result<(), NodeError> {
             bell.clone(),
             left.clone(),
         );
+        let parts = Parts::start(api.clone(), welcome.node, bell.clone(), left.clone());
         agent::deliver_reports(api, outbox.clone(), left.clone());
         if welcome.slowed || welcome.link_latency.0 > 0 {
             // The usual slack of 50 us would dwarf the delays that are emulated.
@@ -141,6 +144,7 @@ pub fn run(config: NodeConfig) -> Result<(), NodeError> {
             executor,
             ingress.door.clone(),
             JournalWriter::start(journal, bell.clone()),
+            parts,
             recovery,
         );
         let end;

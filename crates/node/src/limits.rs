@@ -17,6 +17,10 @@ pub const PLAN_WAIT: Duration = Duration::from_secs(10);
 pub const API_TIMEOUT: Duration = Duration::from_secs(15);
 /// Longest time that a connection is kept without use, which is less than the controller keeps it.
 pub const IDLE_MAX: Duration = Duration::from_secs(5);
+/// Bytes of a shard's state in one request to the controller.
+pub const CHUNK_LEN_MAX: usize = 1 << 20;
+/// Chunks of states that were fetched and not read yet.
+pub const CHUNKS_AHEAD: usize = 4;
 /// Bytes that a journal has before a checkpoint makes it shorter.
 pub const JOURNAL_LEN_MIN: u64 = 64 << 20;
 /// Between two tries while the disk is full.

@@ -74,6 +74,7 @@ impl Controller {
             assets,
             profiles,
             overcommit: false,
+            restored: None,
         })
     }
 

@@ -4,6 +4,7 @@
 //! All integers are little endian. Decoding is total: any bytes give a value or an error, never a panic. Every
 //! length is checked before it is used.
 
+pub mod archive;
 pub mod call;
 pub mod client;
 pub mod codec;
@@ -14,6 +15,7 @@ pub mod heartbeat;
 pub mod journal;
 pub mod limits;
 pub mod message;
+pub mod part;
 pub mod timer;
 
 pub use codec::WireError;

@@ -7,10 +7,11 @@ use crate::settings::Settings;
 use crate::ui::failure::{Exit, Failure};
 use e3_model::Token;
 use e3_model::api::{
-    AppView, ChannelView, ClusterView, DeployRequest, DeployResponse, DrainRequest, DrainResponse,
-    EndpointsView, ErrorView, ExitedRequest, ExitedResponse, ForgetRequest, ForgetResponse,
-    InstanceView, MigrateRequest, MigrateResponse, NodeView, ReshardRequest, ReshardResponse,
-    RollbackRequest, RollbackResponse, ScaleRequest, ScaleResponse,
+    AppView, BackupRequest, BackupView, ChannelView, ChunkResponse, ClusterView, DeployRequest,
+    DeployResponse, DrainRequest, DrainResponse, EndpointsView, ErrorView, ExitedRequest,
+    ExitedResponse, ForgetRequest, ForgetResponse, InstanceView, MigrateRequest, MigrateResponse,
+    NodeView, ReshardRequest, ReshardResponse, RestoreResponse, RollbackRequest, RollbackResponse,
+    ScaleRequest, ScaleResponse,
 };
 use serde::de::DeserializeOwned;
 use std::time::Duration;
@@ -183,6 +184,50 @@ impl Client {
         let app = app.to_string();
         let post = self.http.post(self.path("/v1/rollback"));
         self.answer(self.authorized(post).send_json(RollbackRequest { app }))
+    }
+
+    /// `POST /v1/backups`.
+    pub fn begin_backup(&self, app: &str) -> Result<BackupView, Failure> {
+        let app = app.to_string();
+        let post = self.http.post(self.path("/v1/backups"));
+        self.answer(self.authorized(post).send_json(BackupRequest { app }))
+    }
+
+    /// `GET /v1/backups/{backup}`.
+    pub fn backup(&self, backup: u64) -> Result<BackupView, Failure> {
+        self.get(&format!("/v1/backups/{backup}"))
+    }
+
+    /// `GET /v1/backups/{backup}/{file}`: bytes from an offset on.
+    pub fn backup_file(&self, backup: u64, file: &str, offset: u64) -> Result<Vec<u8>, Failure> {
+        let path = self.path(&format!("/v1/backups/{backup}/{file}?offset={offset}"));
+        self.body(self.authorized(self.http.get(path)).call())
+    }
+
+    /// `DELETE /v1/backups/{backup}`.
+    pub fn end_backup(&self, backup: u64) -> Result<(), Failure> {
+        let path = self.path(&format!("/v1/backups/{backup}"));
+        self.body(self.authorized(self.http.delete(path)).call())
+            .map(drop)
+    }
+
+    /// `POST /v1/restores`.
+    pub fn begin_restore(&self, app: &str) -> Result<RestoreResponse, Failure> {
+        let app = app.to_string();
+        let post = self.http.post(self.path("/v1/restores"));
+        self.answer(self.authorized(post).send_json(BackupRequest { app }))
+    }
+
+    /// `POST /v1/restores/{restore}/{part}`.
+    pub fn restore_part(
+        &self,
+        restore: u64,
+        part: &str,
+        offset: u64,
+        bytes: &[u8],
+    ) -> Result<ChunkResponse, Failure> {
+        let path = self.path(&format!("/v1/restores/{restore}/{part}?offset={offset}"));
+        self.answer(self.authorized(self.http.post(path)).send(bytes))
     }
 
     /// `POST /v1/nodes/exited`.

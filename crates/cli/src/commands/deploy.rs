@@ -172,6 +172,7 @@ pub fn request(
         assets,
         profiles: profiles.texts,
         overcommit: false,
+        restore: None,
     })
 }
 

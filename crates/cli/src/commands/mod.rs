@@ -1,5 +1,6 @@
 //! The command line. Each command has a file or folder, which owns its arguments.
 
+mod backup;
 mod bench;
 mod build;
 mod call;
@@ -21,6 +22,7 @@ mod node;
 mod place;
 mod profile;
 mod replay;
+mod restore;
 mod rollback;
 mod run;
 mod scale;
@@ -61,6 +63,10 @@ pub enum Command {
     Deploy(deploy::Deploy),
     /// Delete an application
     Delete(delete::Delete),
+    /// Write an application with its state to a file, while it serves
+    Backup(backup::Backup),
+    /// Deploy an application with the state of a backup
+    Restore(restore::Restore),
     /// List nodes, applications, instances, channels or dead letters
     Get(get::Get),
     /// Show the details of a node, application, service or instance
@@ -124,6 +130,8 @@ impl Command {
             Command::Down(args) => down::run(&args, settings),
             Command::Deploy(args) => deploy::run(&args, settings),
             Command::Delete(args) => delete::run(&args, settings),
+            Command::Backup(args) => backup::run(&args, settings),
+            Command::Restore(args) => restore::run(&args, settings),
             Command::Get(args) => get::run(&args, settings),
             Command::Describe(args) => describe::run(&args, settings),
             Command::Migrate(args) => migrate::run(&args, settings),

@@ -90,6 +90,7 @@ impl Script {
             assets: BTreeMap::new(),
             profiles: BTreeMap::new(),
             overcommit: false,
+            restored: None,
         })
     }
 

@@ -36,7 +36,14 @@ pub fn token_for(path: &str) -> Token {
     match parts[..] {
         [_, "v1", "blobs", ..]
         | [_, "v1", "nodes", "hello", ..]
-        | [_, "v1", "nodes", _, "plan" | "report", ..]
+        | [
+            _,
+            "v1",
+            "nodes",
+            _,
+            "plan" | "report" | "backups" | "restores",
+            ..,
+        ]
         | [_, "v1", "apps", _, "secrets", ..] => node_token(),
         _ => owner_token(),
     }

@@ -141,7 +141,7 @@ impl Worker {
         self.append_step(key, Step::Begin(origin));
     }
 
-    fn origin(&self, replica: &Replica) -> Origin {
+    pub(super) fn origin(&self, replica: &Replica) -> Origin {
         let log = &replica.shard.log;
         Origin {
             cluster: self.world.config.cluster,

@@ -4,6 +4,7 @@ use super::{Hosted, Output, Worker};
 use crate::app::{App, ReplicaId};
 use crate::replica::Replica;
 use crate::shard::Counts;
+use e3_model::backup::Part;
 use e3_model::plan::{AppPlan, NodePlan, Role, ShardPlan};
 use e3_model::timing::LEASE;
 use e3_model::{AppId, DropReason, ShardKey, Timestamp};
@@ -96,10 +97,15 @@ impl Worker {
         }
     }
 
-    fn apply_shard(&mut self, key: ShardKey, shard: &ShardPlan) {
+    pub(super) fn apply_shard(&mut self, key: ShardKey, shard: &ShardPlan) {
         let me = self.world.config.node;
         let keeps = shard.keeps(me);
-        let wanted = shard.role(me).or(keeps.then_some(Role::Joining));
+        let awaited = self.awaited_part(key, shard);
+        let awaited = awaited.filter(|_| shard.role(me) == Some(Role::Primary));
+        let wanted = match awaited {
+            Some(_) => Some(Role::Joining),
+            None => shard.role(me).or(keeps.then_some(Role::Joining)),
+        };
         let id = self.find(key);
         let have = id.and_then(|id| {
             let replica = &self.replicas.get(id.at())?.replica;
@@ -146,7 +152,7 @@ impl Worker {
                 if let Some((id, ..)) = have {
                     self.drop_replica(id);
                 }
-                self.add_replica(key, shard, role);
+                self.add_replica(key, shard, role, awaited);
             }
         }
     }
@@ -168,7 +174,7 @@ impl Worker {
         self.outputs.push_back(Output::Stop { key });
     }
 
-    fn add_replica(&mut self, key: ShardKey, shard: &ShardPlan, role: Role) {
+    fn add_replica(&mut self, key: ShardKey, shard: &ShardPlan, role: Role, awaited: Option<Part>) {
         let Some(app) = self.world.apps.get_mut(&key.app) else {
             return;
         };
@@ -178,11 +184,15 @@ impl Worker {
         if role == Role::Primary && shard.predecessor.is_some() {
             replica.shard.log.since = self.world.now;
         }
-        if is_on_disk {
+        // What waits for its state has nothing that could be found on disk.
+        if is_on_disk && awaited.is_none() {
             self.put_on_disk(&mut replica);
         }
         replica.follow(shard, role);
         let id = self.host(replica);
+        if let Some(part) = awaited {
+            self.begin_restore(key, part);
+        }
         if role == Role::Primary {
             self.promote(id, shard);
         }
@@ -249,7 +259,10 @@ impl Worker {
             let collections = turn.cx.app.collections(turn.shard.key);
             turn.shard.log.state.borrow_mut().set_ttls(collections);
             turn.shard.view = shard.view;
-            p.frozen = shard.frozen;
+            let service = turn.cx.app.service(turn.shard.key);
+            let backup = turn.cx.app.plan.backup.filter(|_| service.stateful);
+            p.frozen = shard.frozen || backup.is_some_and(|b| b.is_freezing);
+            p.follow_backup(turn, backup);
             p.streams.update(turn, p.commit, shard);
             p.advance(turn);
             p.arm(turn);
@@ -277,6 +290,7 @@ impl Worker {
             self.past.insert(key, counts);
         }
         self.drop_ends(key);
+        self.restoring.remove(&key);
         self.ready.retain(|ready| *ready != id);
         self.released.retain(|released| *released != id);
         if let Some(app) = self.world.apps.get_mut(&key.app) {

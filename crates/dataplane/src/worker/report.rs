@@ -80,7 +80,7 @@ impl Worker {
     pub fn events(&self) -> Vec<NodeEvent> {
         let mut events = Vec::new();
         for (replica, cx) in self.all() {
-            replica.events(cx.app.shard(replica.shard.key), &mut events);
+            replica.events(&cx.app.plan, cx.app.shard(replica.shard.key), &mut events);
         }
         events
     }

@@ -152,6 +152,16 @@ impl Worker {
                     self.released.push(id);
                 }
             }
+            Effect::Export {
+                number,
+                offset,
+                bytes,
+            } => self.outputs.push_back(Output::Export {
+                key,
+                number,
+                offset,
+                bytes,
+            }),
             Effect::Journal(record, what) => {
                 self.append_record(record);
                 self.await_disk(id, what, None);

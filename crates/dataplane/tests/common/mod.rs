@@ -94,6 +94,12 @@ pub struct Cluster {
     pub disks: BTreeMap<u16, Disk>,
     /// Of nodes that start: see [`Config::journal_len_min`].
     pub journal_len_min: u64,
+    /// By backup and shard: what came of its state. A controller keeps it.
+    pub exports: BTreeMap<(u64, ShardKey), Vec<u8>>,
+    /// By shard: the state that it begins with.
+    pub parts: BTreeMap<ShardKey, Vec<u8>>,
+    /// Nodes that asked for these.
+    fetches: Vec<(u16, ShardKey, u64)>,
     /// A node, and how many bytes reach it in a millisecond; others wait.
     pub narrow: Option<(u16, usize)>,
 }
@@ -193,6 +199,8 @@ impl Cluster {
             assets: BTreeMap::new(),
             proven: None,
             resharded: Vec::new(),
+            backup: None,
+            restored: None,
             slowdown: Vec::new(),
             app: app.into(),
         };
@@ -213,6 +221,9 @@ impl Cluster {
             most_sent: 0,
             sent_to: BTreeMap::new(),
             disks: BTreeMap::new(),
+            exports: BTreeMap::new(),
+            parts: BTreeMap::new(),
+            fetches: Vec::new(),
             journal_len_min: u64::MAX,
             narrow: None,
             other: None,
@@ -346,12 +357,24 @@ impl Cluster {
                 }
                 self.deliver(from, to, &bytes);
             }
+            self.give_parts();
             let nodes: Vec<u16> = self.nodes.keys().copied().collect();
             for id in nodes {
                 let node = self.nodes.get_mut(&id).expect("it runs");
                 node.budget = node.per_ms;
                 self.sync_disk(id);
                 self.drain(id);
+            }
+        }
+    }
+
+    /// Gives nodes the states that they asked for.
+    fn give_parts(&mut self) {
+        for (id, key, number) in std::mem::take(&mut self.fetches) {
+            let now = self.clock(id);
+            let node = self.nodes.get_mut(&id).expect("it runs");
+            for chunk in self.parts[&key].chunks(1_000) {
+                node.worker.handle_part(now, key, number, chunk);
             }
         }
     }
@@ -438,6 +461,19 @@ impl Cluster {
                     Output::Journal { number, record } => {
                         self.disks.entry(id).or_default().append(number, record);
                     }
+                    Output::Export {
+                        key,
+                        number,
+                        offset,
+                        bytes,
+                    } => {
+                        let part = self.exports.entry((number, key)).or_default();
+                        assert_eq!(offset, part.len() as u64, "{key}: a gap");
+                        part.extend(bytes);
+                        let len = part.len() as u64;
+                        node.worker.handle_exported(now, key, number, len);
+                    }
+                    Output::Fetch { key, number, .. } => self.fetches.push((id, key, number)),
                     Output::TrimJournal { before } => {
                         self.disks.entry(id).or_default().trim(before);
                     }

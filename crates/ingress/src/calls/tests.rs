@@ -8,7 +8,17 @@ fn at(ms: u64) -> Timestamp {
 
 fn served(name: &str, id: AppId) -> Option<BTreeMap<String, Served>> {
     let timeout_max = Nanos::from_secs(60);
-    Some([(name.to_string(), Served { id, timeout_max })].into())
+    Some(
+        [(
+            name.to_string(),
+            Served {
+                id,
+                identity: id,
+                timeout_max,
+            },
+        )]
+        .into(),
+    )
 }
 
 fn calls() -> Calls {

@@ -127,6 +127,7 @@ impl ControllerProcess {
             assets: BTreeMap::new(),
             profiles: BTreeMap::new(),
             overcommit: true,
+            restored: None,
         };
         self.execute(now, &command);
     }

@@ -1,0 +1,178 @@
+//! States of shards on the controller's disk: those of backups, until they are fetched, and those that
+//! restored applications begin with.
+
+use e3_http::Refusal;
+use e3_wire::part::checksum;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use axum::http::StatusCode;
+use e3_store::StoreError;
+
+/// A directory with a folder for each number, and a file for each shard in it.
+pub(crate) struct Parts {
+    dir: PathBuf,
+    /// Numbers of the folders.
+    numbers: BTreeSet<u64>,
+    /// What came since this process started.
+    written: BTreeMap<(u64, String), Written>,
+}
+
+/// What came of a part.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Written {
+    /// Bytes.
+    pub(crate) len: u64,
+    /// Their checksum.
+    pub(crate) crc: u32,
+}
+
+impl Parts {
+    /// Opens the directory. What no number in `keep` needs is removed.
+    pub(crate) fn open(dir: PathBuf, keep: impl Fn(u64) -> bool) -> Result<Parts, StoreError> {
+        let mut numbers = BTreeSet::new();
+        let mut read = || -> io::Result<()> {
+            fs::create_dir_all(&dir)?;
+            for entry in fs::read_dir(&dir)? {
+                let entry = entry?;
+                let name = entry.file_name();
+                let number = name.to_str().and_then(|name| name.parse().ok());
+                match number.filter(|number| keep(*number)) {
+                    Some(number) => drop(numbers.insert(number)),
+                    None => fs::remove_dir_all(entry.path())?,
+                }
+            }
+            Ok(())
+        };
+        read().map_err(|source| StoreError::System {
+            file: dir.clone(),
+            source,
+        })?;
+        Ok(Parts {
+            dir,
+            numbers,
+            written: BTreeMap::new(),
+        })
+    }
+
+    /// The numbers that are there.
+    pub(crate) fn numbers(&self) -> impl Iterator<Item = u64> {
+        self.numbers.iter().copied()
+    }
+
+    /// Makes room for parts.
+    pub(crate) fn create(&mut self, number: u64) -> Result<(), Refusal> {
+        let dir = self.dir.join(number.to_string());
+        fs::create_dir_all(&dir).map_err(|e| not_written(&dir, &e))?;
+        self.numbers.insert(number);
+        Ok(())
+    }
+
+    /// Removes all parts of a number.
+    pub(crate) fn remove(&mut self, number: u64) {
+        if !self.numbers.remove(&number) {
+            return;
+        }
+        self.written.retain(|(n, _), _| *n != number);
+        // They only take space.
+        if let Err(e) = fs::remove_dir_all(self.dir.join(number.to_string())) {
+            tracing::warn!(error = %e, number, "states of shards cannot be removed");
+        }
+    }
+
+    /// What came of a part.
+    pub(crate) fn written(&self, number: u64, file: &str) -> Written {
+        let written = self.written.get(&(number, file.to_string()));
+        written.copied().unwrap_or_default()
+    }
+
+    /// Bytes that came of all parts of a number.
+    pub(crate) fn bytes(&self, number: u64) -> u64 {
+        let all = self.written.iter().filter(|((n, _), _)| *n == number);
+        all.map(|(_, written)| written.len).sum()
+    }
+
+    /// Appends a chunk. One that came before changes nothing. `file` is a name that this process made.
+    pub(crate) fn append(
+        &mut self,
+        number: u64,
+        file: &str,
+        offset: u64,
+        bytes: &[u8],
+    ) -> Result<u64, Refusal> {
+        let before = self.written(number, file);
+        let end = offset.saturating_add(bytes.len() as u64);
+        if end <= before.len {
+            return Ok(before.len);
+        }
+        if offset != before.len {
+            let error = format!(
+                "chunk of part {file} begins at byte {offset}, must begin at {}",
+                before.len
+            );
+            return Err(Refusal::new(StatusCode::CONFLICT, error));
+        }
+        let path = self.file(number, file);
+        let append = || -> io::Result<()> {
+            let mut options = OpenOptions::new();
+            let options = options.create(true).truncate(false).write(true).mode(0o600);
+            let mut f = options.open(&path)?;
+            // A chunk that was cut off before is written over.
+            f.set_len(offset)?;
+            f.seek(SeekFrom::Start(offset))?;
+            f.write_all(bytes)
+        };
+        append().map_err(|e| not_written(&path, &e))?;
+        let written = Written {
+            len: end,
+            crc: checksum(before.crc, bytes),
+        };
+        self.written.insert((number, file.to_string()), written);
+        Ok(end)
+    }
+
+    /// Sees that a part survives a power cut.
+    pub(crate) fn sync(&self, number: u64, file: &str) -> Result<(), Refusal> {
+        let path = self.file(number, file);
+        let sync = || -> io::Result<()> {
+            if path.exists() {
+                File::open(&path)?.sync_all()?;
+            }
+            File::open(self.dir.join(number.to_string()))?.sync_all()?;
+            File::open(&self.dir)?.sync_all()
+        };
+        sync().map_err(|e| not_written(&path, &e))
+    }
+
+    /// Bytes of a part from an offset on, at most `len_max`; none if there is no such part.
+    pub(crate) fn read(
+        &self,
+        number: u64,
+        file: &str,
+        offset: u64,
+        len_max: u64,
+    ) -> Option<Vec<u8>> {
+        read_from(&self.file(number, file), offset, len_max).ok()
+    }
+
+    fn file(&self, number: u64, file: &str) -> PathBuf {
+        self.dir.join(number.to_string()).join(file)
+    }
+}
+
+/// Bytes of a file from an offset on, at most `len_max`.
+pub(crate) fn read_from(path: &Path, offset: u64, len_max: u64) -> io::Result<Vec<u8>> {
+    let mut f = File::open(path)?;
+    f.seek(SeekFrom::Start(offset))?;
+    let mut bytes = Vec::new();
+    f.take(len_max).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+fn not_written(path: &Path, e: &io::Error) -> Refusal {
+    let error = format!("{} cannot be written: {e}", path.display());
+    Refusal::new(StatusCode::INSUFFICIENT_STORAGE, error)
+}

@@ -1,0 +1,33 @@
+//! What the controller's process knows of a backup that is being taken, beside the decisions.
+
+use e3_model::{AppId, Timestamp};
+
+/// What this process knows of a backup.
+pub(crate) struct Taking {
+    pub(crate) app: AppId,
+    pub(crate) number: u64,
+    /// When its shards were told to stop.
+    pub(crate) froze_at: Option<Timestamp>,
+    /// When they were told to go on.
+    pub(crate) cut_at: Option<Timestamp>,
+    /// When bytes came last, and how many had come.
+    pub(crate) moved: (Timestamp, u64),
+    /// When its owner asked for it last.
+    pub(crate) used: Timestamp,
+    /// Why the rest does not come.
+    pub(crate) failed: Option<String>,
+}
+
+impl Taking {
+    pub(crate) fn new(app: AppId, number: u64, now: Timestamp) -> Taking {
+        Taking {
+            app,
+            number,
+            froze_at: None,
+            cut_at: None,
+            moved: (now, 0),
+            used: now,
+            failed: None,
+        }
+    }
+}

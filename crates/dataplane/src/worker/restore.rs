@@ -1,0 +1,110 @@
+//! Shards that begin with the state of a backup: their primaries wait for it, and then take it.
+
+use super::{Output, Worker};
+use crate::app::ReplicaId;
+use crate::journal::Disk;
+use crate::log::Log;
+use crate::replica::Replica;
+use crate::restore::Reading;
+use e3_model::backup::Part;
+use e3_model::plan::{Role, ShardPlan};
+use e3_model::{ShardKey, Timestamp};
+
+impl Worker {
+    /// Takes the next bytes of a part that was asked for by [`Output::Fetch`].
+    pub fn handle_part(&mut self, now: Timestamp, key: ShardKey, number: u64, bytes: &[u8]) {
+        self.world.now = now;
+        let reading = self.restoring.get_mut(&key);
+        let reading = reading.filter(|reading| reading.number == number);
+        let (Some(reading), Some(cx)) = (reading, self.world.context(key.app)) else {
+            return;
+        };
+        match reading.take(&cx, key, bytes) {
+            Ok(None) => {}
+            Ok(Some(log)) => {
+                self.restoring.remove(&key);
+                self.restore(key, log);
+            }
+            Err(e) => {
+                self.restoring.remove(&key);
+                let error = format!("its state in the backup cannot be used: {e}");
+                self.handle_start_failed(key, error);
+            }
+        }
+    }
+
+    /// Bytes of a shard's part of a backup up to this one have left the node.
+    pub fn handle_exported(&mut self, now: Timestamp, key: ShardKey, number: u64, len: u64) {
+        self.world.now = now;
+        if let Some(id) = self.find(key) {
+            self.primary(id, |p, turn| p.on_exported(turn, number, len));
+        }
+    }
+
+    /// The part with which a shard is to begin here, unless a copy of it is here already.
+    pub(super) fn awaited_part(&self, key: ShardKey, shard: &ShardPlan) -> Option<Part> {
+        let app = self.world.apps.get(&key.app)?;
+        let restored = app.plan.restored.as_ref()?;
+        let part = restored.part(key.service, key.shard)?;
+        let hosted = self.find(key).and_then(|id| self.replicas.get(id.at()));
+        // What is of an earlier era goes.
+        let hosted = hosted.filter(|h| h.replica.era == shard.era);
+        let is_here = match hosted {
+            Some(h) => h.replica.role() != Role::Joining || h.replica.is_restored,
+            None => {
+                let recovered = self.recovered.get(&key);
+                recovered.is_some_and(|copy| copy.origin.era == shard.era)
+            }
+        };
+        (!is_here).then_some(*part)
+    }
+
+    /// Asks for the state of a shard.
+    pub(super) fn begin_restore(&mut self, key: ShardKey, part: Part) {
+        let Some(app) = self.world.apps.get(&key.app) else {
+            return;
+        };
+        let Some(restored) = &app.plan.restored else {
+            return;
+        };
+        let (number, log) = (restored.number, Log::new(app.collections(key)));
+        let reading = Reading::new(number, part, restored.shift, log);
+        self.restoring.insert(key, reading);
+        self.outputs.push_back(Output::Fetch { key, number, part });
+    }
+
+    /// A shard has its state. It becomes the primary, and writes a checkpoint of it.
+    fn restore(&mut self, key: ShardKey, log: Log) {
+        let Some(id) = self.find(key) else { return };
+        let app = self.world.apps.get(&key.app);
+        let Some(app) = app else { return };
+        let (is_on_disk, shard) = (app.service(key).is_on_disk(), app.shard(key).clone());
+        let (number, end) = (self.journal.next_copy(), self.journal.end());
+        let Some(hosted) = self.replicas.get_mut(id.at()) else {
+            return;
+        };
+        let replica = &mut hosted.replica;
+        replica.shard.log = log;
+        replica.is_restored = true;
+        replica.shard.disk = is_on_disk.then(|| Disk::new(number, 0, end));
+        self.apply_shard(key, &shard);
+        if is_on_disk {
+            self.checkpoint_restored(id);
+        }
+    }
+
+    /// Nothing is handled before the checkpoint is durable: the journal has no other beginning.
+    fn checkpoint_restored(&mut self, id: ReplicaId) {
+        let begin = self.journal.end();
+        let Some(hosted) = self.replicas.get(id.at()) else {
+            return;
+        };
+        let replica: &Replica = &hosted.replica;
+        let origin = self.origin(replica);
+        let shard = &mut self.replicas[id.at()].replica.shard;
+        shard.begin_checkpoint(origin, begin, &mut self.effects);
+        shard.pump_checkpoint(&mut self.effects);
+        self.journal.is_checkpointing = true;
+        self.route(id);
+    }
+}

@@ -1,0 +1,201 @@
+//! States of shards on their way to the controller, for backups, and from it, for restored
+//! applications. Two threads, so that the loop waits for neither.
+
+use crate::agent::Api;
+use crate::limits::{CHUNK_LEN_MAX, CHUNKS_AHEAD, RETRY_INTERVAL};
+use e3_model::backup::{Part, part_file};
+use e3_model::{NodeId, ShardKey};
+use e3_net::Doorbell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver, Sender, SyncSender};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+
+/// Both ways, as the loop sees them.
+pub(crate) struct Parts {
+    exports: Sender<Export>,
+    exported: Arc<Mutex<Vec<Exported>>>,
+    orders: Sender<Fetch>,
+    fetched: Receiver<Fetched>,
+}
+
+/// Bytes for a backup.
+pub(crate) struct Export {
+    pub(crate) key: ShardKey,
+    pub(crate) number: u64,
+    pub(crate) offset: u64,
+    pub(crate) bytes: Vec<u8>,
+}
+
+/// Bytes of a shard's part that the controller has.
+#[derive(Clone, Copy)]
+pub(crate) struct Exported {
+    pub(crate) key: ShardKey,
+    pub(crate) number: u64,
+    pub(crate) len: u64,
+}
+
+/// A part that a shard begins with.
+pub(crate) struct Fetch {
+    pub(crate) key: ShardKey,
+    pub(crate) number: u64,
+    pub(crate) part: Part,
+}
+
+/// Its next bytes.
+pub(crate) struct Fetched {
+    pub(crate) key: ShardKey,
+    pub(crate) number: u64,
+    pub(crate) bytes: Vec<u8>,
+}
+
+/// What both threads need.
+#[derive(Clone)]
+struct Way {
+    api: Api,
+    node: NodeId,
+    bell: Doorbell,
+    left: Arc<AtomicBool>,
+}
+
+impl Parts {
+    /// Starts the threads. They end when the node leaves, or the loop does.
+    pub(crate) fn start(api: Api, node: NodeId, bell: Doorbell, left: Arc<AtomicBool>) -> Parts {
+        let way = Way {
+            api,
+            node,
+            bell,
+            left,
+        };
+        let (exports, to_send) = mpsc::channel();
+        let (orders, to_fetch) = mpsc::channel();
+        let (chunks, fetched) = mpsc::sync_channel(CHUNKS_AHEAD);
+        let exported = Arc::new(Mutex::new(Vec::new()));
+        let (sending, noted) = (way.clone(), exported.clone());
+        thread::spawn(move || sending.send_all(&to_send, &noted));
+        thread::spawn(move || way.fetch_all(&to_fetch, &chunks));
+        Parts {
+            exports,
+            exported,
+            orders,
+            fetched,
+        }
+    }
+
+    pub(crate) fn export(&self, export: Export) {
+        // Without the thread the node is about to leave.
+        let _ = self.exports.send(export);
+    }
+
+    pub(crate) fn fetch(&self, fetch: Fetch) {
+        let _ = self.orders.send(fetch);
+    }
+
+    /// What the controller has got since the last call.
+    pub(crate) fn exported(&self) -> Vec<Exported> {
+        let mut exported = self.exported.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::take(&mut *exported)
+    }
+
+    /// The next bytes that were fetched.
+    pub(crate) fn fetched(&self) -> Option<Fetched> {
+        self.fetched.try_recv().ok()
+    }
+}
+
+impl Way {
+    fn has_left(&self) -> bool {
+        self.left.load(Ordering::Relaxed)
+    }
+
+    fn send_all(&self, exports: &Receiver<Export>, exported: &Mutex<Vec<Exported>>) {
+        let mut open: BTreeMap<(u64, ShardKey), (u64, Vec<u8>)> = BTreeMap::new();
+        let mut refused = BTreeSet::new();
+        while !self.has_left() {
+            let first = match open.is_empty() {
+                true => match exports.recv() {
+                    Ok(first) => Some(first),
+                    Err(_) => return,
+                },
+                false => None,
+            };
+            for e in first.into_iter().chain(exports.try_iter()) {
+                let empty = || (e.offset, Vec::new());
+                let (_, bytes) = open.entry((e.number, e.key)).or_insert_with(empty);
+                bytes.extend_from_slice(&e.bytes);
+            }
+            open.retain(|(number, _), _| !refused.contains(number));
+            let Some(((number, key), (offset, mut bytes))) = open.pop_first() else {
+                continue;
+            };
+            let rest = bytes.split_off(bytes.len().min(CHUNK_LEN_MAX));
+            let len = offset + bytes.len() as u64;
+            match self.send((number, key), offset, &bytes) {
+                true => {
+                    let mut exported = exported.lock().unwrap_or_else(PoisonError::into_inner);
+                    exported.push(Exported { key, number, len });
+                    drop(exported);
+                    self.bell.ring();
+                }
+                false => drop(refused.insert(number)),
+            }
+            if !rest.is_empty() {
+                open.insert((number, key), (len, rest));
+            }
+        }
+    }
+
+    /// Sends a chunk, as often as it takes. False if the controller does not want it.
+    fn send(&self, (number, key): (u64, ShardKey), offset: u64, bytes: &[u8]) -> bool {
+        let (node, part) = (self.node.0, part_file(key.service, key.shard));
+        let path = format!("/v1/nodes/{node}/backups/{number}/{part}?offset={offset}");
+        while !self.has_left() {
+            match self.api.send_bytes(&path, bytes) {
+                Ok(200) => return true,
+                Ok(status @ 400..=499) => {
+                    tracing::warn!(
+                        status,
+                        number,
+                        "the controller wants no more of this backup"
+                    );
+                    return false;
+                }
+                // Its disk is full, or it is away.
+                Ok(_) | Err(_) => thread::sleep(RETRY_INTERVAL),
+            }
+        }
+        false
+    }
+
+    fn fetch_all(&self, orders: &Receiver<Fetch>, chunks: &SyncSender<Fetched>) {
+        while let Ok(Fetch { key, number, part }) = orders.recv() {
+            let mut offset = 0;
+            while offset < part.len && !self.has_left() {
+                let (node, file) = (self.node.0, part.file());
+                let path = format!("/v1/nodes/{node}/restores/{number}/{file}?offset={offset}");
+                let bytes = match self.api.bytes(&path) {
+                    Ok(bytes) if !bytes.is_empty() => bytes,
+                    Ok(_) => {
+                        tracing::error!(number, offset, "the state of a shard is cut short");
+                        break;
+                    }
+                    Err(e) if e.ends_with("status 404") => {
+                        tracing::warn!(number, error = e, "the state of a shard is gone");
+                        break;
+                    }
+                    Err(_) => {
+                        thread::sleep(RETRY_INTERVAL);
+                        continue;
+                    }
+                };
+                offset += bytes.len() as u64;
+                let fetched = Fetched { key, number, bytes };
+                if chunks.send(fetched).is_err() {
+                    return;
+                }
+                self.bell.ring();
+            }
+        }
+    }
+}
