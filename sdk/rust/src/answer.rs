@@ -7,7 +7,8 @@ use alloc::string::String;
 pub enum Outcome {
     /// It was answered; the status says more.
     Done,
-    /// It was not admitted in time: too many requests were in flight. Nothing was done.
+    /// Too many requests were in flight. Nothing was done. The platform asks again, so an answer does
+    /// not say this.
     Overloaded,
     /// It was not handled in time. A service keeps it as a dead letter, which an operator may replay.
     Expired,

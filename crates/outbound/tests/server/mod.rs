@@ -24,6 +24,9 @@ impl Seen {
     }
 }
 
+/// Answers one request.
+pub type Answer = Box<dyn FnOnce(&mut TcpStream) + Send>;
+
 /// A server, and what it has seen.
 pub struct Server {
     pub address: String,
@@ -31,7 +34,7 @@ pub struct Server {
 }
 
 /// Answers the requests one after the other, one for each connection; then refuses.
-pub fn serve(answers: Vec<Box<dyn FnOnce(&mut TcpStream) + Send>>) -> Server {
+pub fn serve(answers: Vec<Answer>) -> Server {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let (sender, seen) = mpsc::channel();
@@ -46,7 +49,7 @@ pub fn serve(answers: Vec<Box<dyn FnOnce(&mut TcpStream) + Send>>) -> Server {
 }
 
 /// Answers with these bytes and closes.
-pub fn says(text: impl Into<Vec<u8>>) -> Box<dyn FnOnce(&mut TcpStream) + Send> {
+pub fn says(text: impl Into<Vec<u8>>) -> Answer {
     let bytes = text.into();
     Box::new(move |stream| {
         // The client may have gone.
