@@ -190,6 +190,7 @@ impl Log {
         for outgoing in &mut self.outbox {
             Rc::make_mut(&mut outgoing.entry).deadline += shift;
         }
+        self.timers.postpone_outbound(shift);
         if self.since != Timestamp::ZERO {
             self.since += shift;
         }

@@ -375,7 +375,7 @@ impl Primary {
         if deliberate::is(Fault::ReleaseBeforeCommit) {
             emit(turn, &entry, Asked::by_entry(&entry), None, &[]);
         }
-        self.end_outbound(turn.shard, &entry);
+        self.end_outbound(turn.cx, turn.shard, &entry);
         self.streams.replicate(turn, &entry);
         self.export_entry(turn.effects, &entry);
         // Applied and sent: nobody reads the writes again.

@@ -145,6 +145,23 @@ impl TimerTable {
         }
     }
 
+    /// Moves the deadlines of outbound requests.
+    pub(crate) fn postpone_outbound(&mut self, by: Nanos) {
+        let all = self.timers.iter();
+        let outbound = all.filter(|(_, p)| matches!(p.when, When::Answered(_)));
+        let places: Vec<Rc<Place>> = outbound.map(|(place, _)| place.clone()).collect();
+        for place in places {
+            let Some(mut pending) = self.remove(&place) else {
+                continue;
+            };
+            if let When::Answered(outbound) = &mut pending.when {
+                outbound.deadline += by;
+                pending.next += by;
+            }
+            self.insert(Place::clone(&place), pending);
+        }
+    }
+
     fn insert(&mut self, place: Place, pending: Pending) {
         let place = Rc::new(place);
         self.bytes += bytes(&place, &pending);

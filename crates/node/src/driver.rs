@@ -15,18 +15,18 @@ use e3_collections::State;
 use e3_dataplane::{Config, Health, HttpAsk, Output, Recovery, Worker};
 use e3_ingress::Door;
 use e3_invocation::Invocation;
-use e3_model::Outcome;
-use e3_model::outbound::Answer;
 use e3_model::plan::{NodeEvent, NodeWelcome};
 use e3_model::timing::HEARTBEAT_INTERVAL;
 use e3_model::{Bytes, Nanos, NodeId, ShardKey, Timestamp};
 use e3_net::{Doorbell, Socket};
+use e3_outbound::Outbound;
 use e3_wire::heartbeat::Heartbeat;
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
+use std::time::{Duration, Instant};
 
 /// Why the loop ended.
 #[derive(PartialEq, Eq)]
@@ -71,6 +71,8 @@ pub(crate) struct Driver {
     is_clock_off: bool,
     journal: JournalWriter,
     parts: Parts,
+    /// Outbound requests of services over HTTP.
+    http: Outbound,
     discarder: Discarder,
     trouble: Option<Trouble>,
 }
@@ -102,6 +104,8 @@ impl Driver {
         });
         worker.handle_controller_time(joined.answered, joined.asked, welcome.now);
         worker.handle_recovery(clock.now(), recovery);
+        let wake = bell.clone();
+        let http = Outbound::new(env!("CARGO_PKG_VERSION"), move || wake.ring());
         Driver {
             welcome,
             socket,
@@ -127,6 +131,7 @@ impl Driver {
             is_clock_off: false,
             journal,
             parts,
+            http,
             discarder: Discarder::start(),
             trouble: None,
         }
@@ -177,6 +182,11 @@ impl Driver {
             {
                 self.worker.handle_request(self.clock.now(), request);
                 requests += 1;
+            }
+            while let Some(answered) = self.http.poll() {
+                let (now, ticket) = (self.clock.now(), answered.ticket);
+                let (answer, payload) = (answered.answer, answered.payload);
+                self.worker.on_http_answer(now, ticket, answer, payload);
             }
             if let Some(durable) = self.journal.poll() {
                 self.worker.handle_journaled(self.clock.now(), durable);
@@ -285,7 +295,7 @@ impl Driver {
                 Output::Answer { app, id, reply } => self.door.answer(app, id, reply),
                 Output::Http(ask) => {
                     ran = true;
-                    self.ask_http(&ask);
+                    self.ask_http(ask);
                 }
                 Output::Start { key, state } => {
                     ran = true;
@@ -327,14 +337,15 @@ impl Driver {
     }
 
     /// A service asks over HTTP.
-    fn ask_http(&mut self, ask: &HttpAsk) {
-        let answer = Answer {
-            outcome: Outcome::Rejected,
-            status: 0,
-        };
-        let reason = b"this node makes no HTTP requests".to_vec();
-        let now = self.clock.now();
-        self.worker.on_http_answer(now, ask.ticket, answer, reason);
+    fn ask_http(&mut self, ask: HttpAsk) {
+        let left = self.clock.now().until(ask.deadline);
+        self.http.start(e3_outbound::Request {
+            ticket: ask.ticket,
+            http: ask.request,
+            body: ask.body,
+            deadline: Instant::now() + Duration::from(left),
+            idempotency_key: ask.idempotency_key,
+        });
     }
 
     /// Sends delayed datagrams and reports that are due; when the next one is.

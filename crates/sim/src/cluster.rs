@@ -314,6 +314,8 @@ impl Cluster {
                     self.on_call_answer(id, (key, token), answer);
                 }
                 Output::Journal { number, record } => self.append(id, number, record),
+                // In the simulator nobody takes a backup.
+                Output::Export { .. } | Output::Fetch { .. } => {}
                 Output::TrimJournal { before } => {
                     self.disk(id).trim(before);
                 }

@@ -28,7 +28,7 @@ impl Primary {
     pub(super) fn ask(&mut self, turn: &mut Turn<'_>) {
         let mut has_asked = false;
         while self.can_ask(turn.cx, turn.shard) {
-            let (log, key) = (&turn.shard.log, turn.shard.key);
+            let (log, key) = (&turn.shard.log, identity(turn.cx, turn.shard));
             let Some((place, pending)) = log.timers.next_outbound(self.outbounds.begun()) else {
                 return;
             };
@@ -58,7 +58,7 @@ impl Primary {
     pub(crate) fn ask_again(&mut self, turn: &mut Turn<'_>) {
         let now = turn.cx.now;
         while let Some((id, place)) = self.outbounds.pop_retry(now) {
-            let (log, key) = (&turn.shard.log, turn.shard.key);
+            let (log, key) = (&turn.shard.log, identity(turn.cx, turn.shard));
             let Some(pending) = log.timers.get(&place) else {
                 continue;
             };
@@ -135,7 +135,7 @@ impl Primary {
 
     /// Forgets the requests that an entry ends: their answers are handled, or they are cancelled or
     /// replaced.
-    pub(super) fn end_outbound(&mut self, shard: &Shard, entry: &Entry) {
+    pub(super) fn end_outbound(&mut self, cx: &Context<'_>, shard: &Shard, entry: &Entry) {
         let fired = entry.fired.as_ref().map(Place::of);
         let changed = entry.timers.iter().map(|change| Place {
             slot: entry.slot,
@@ -146,7 +146,8 @@ impl Primary {
             if let Some(pending) = shard.log.timers.get(&place)
                 && let When::Answered(_) = pending.when
             {
-                self.outbounds.forget(ask_id(&place, pending, shard.key));
+                let id = ask_id(&place, pending, identity(cx, shard));
+                self.outbounds.forget(id);
             }
         }
     }
@@ -158,6 +159,16 @@ impl Primary {
             !self.can_ask(cx, shard),
             "an outbound request waits that could be made"
         );
+    }
+}
+
+/// The shard in whose name the identities of timers and outbound requests are made. What was asked
+/// before a backup is asked again under the same identity after a restore.
+pub(super) fn identity(cx: &Context<'_>, shard: &Shard) -> ShardKey {
+    let restored = cx.app.plan.restored.as_ref();
+    ShardKey {
+        app: restored.map_or(shard.key.app, |r| r.identity),
+        ..shard.key
     }
 }
 

@@ -4,6 +4,7 @@
 //! counts for it, and that is known when the handler is done. What comes later may follow it to the
 //! executor. So many due timers do not keep messages waiting for long, nor the reverse.
 
+use super::outbound::identity;
 use super::{InFlight, Primary};
 use crate::limits::TIMER_WAKE_AHEAD;
 use crate::log::Log;
@@ -36,7 +37,8 @@ impl Primary {
     /// Handles the request of the timer that is due first, or the answer that came first, or once more
     /// what failed.
     pub(super) fn fire(&mut self, turn: &mut Turn<'_>) {
-        let (now, key, log) = (turn.cx.now, turn.shard.key, &turn.shard.log);
+        let (now, log) = (turn.cx.now, &turn.shard.log);
+        let key = identity(turn.cx, turn.shard);
         let failed = self.timer.take().filter(|w| is_set(w, key, log));
         let next = failed.or_else(|| self.next_timer(now, key, log));
         let Some(mut waiting) = next else {
