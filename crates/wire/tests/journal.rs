@@ -61,17 +61,17 @@ fn the_format_is_fixed() {
         step: Step::Reign(5),
     }
     .encode();
-    assert_eq!(bytes, [2, 3, 0, 2, 0, 1, 0, 5, 5, 0, 0, 0]);
+    assert_eq!(bytes, [3, 3, 0, 2, 0, 1, 0, 5, 5, 0, 0, 0]);
 }
 
 #[test]
 fn another_version_is_named() {
     let mut bytes = records()[4].encode();
-    bytes[0] = 3;
+    bytes[0] = 4;
     let error = Record::decode(&bytes).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "version of a journal's record is 3, which is not defined"
+        "version of a journal's record is 4, which is not defined"
     );
 }
 
