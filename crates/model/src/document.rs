@@ -400,6 +400,28 @@ pub(crate) mod tests {
             ttl,
             "a.yaml:15: spec.services[0].collections[0].ttl: service \"front\": ttl of collection \"seen\" is 0, must be more than 0"
         );
+        for (calls, expected) in [
+            (
+                "gone",
+                "a.yaml:12: spec.services[0].calls[0]: service \"front\": calls \"gone\": there is no service \"gone\"",
+            ),
+            (
+                "front",
+                "a.yaml:12: spec.services[0].calls[0]: service \"front\": calls itself, must name another service",
+            ),
+        ] {
+            let calls = format!("stateful: true\n      calls: [{calls}]");
+            let said = error("stateful: true", &calls);
+            assert_eq!(said, expected);
+        }
+        let cycle = error(
+            "stateful: true\n      shards",
+            "stateful: true\n      calls: [front]\n      shards",
+        );
+        assert!(
+            cycle.contains("spec.services[1].calls: calls and channels form a cycle"),
+            "{cycle}"
+        );
         let kind = error("kind: Application", "kind: Pod");
         assert_eq!(
             kind,

@@ -149,8 +149,12 @@ pub(crate) fn application(app: &Application) -> Check {
             Fault::new(format!("spec.services[{at}]"), message)
         }
         DagError::CallCycle(cycle) => {
-            let at = cycle.first().and_then(|name| app.service_named(name));
-            let at = at.map_or(0, |(id, _)| id.0);
+            let mut steps = cycle.windows(2);
+            let at = steps.find_map(|step| {
+                let (id, service) = app.service_named(&step[0])?;
+                service.calls.contains(&step[1]).then_some(id.0)
+            });
+            let at = at.unwrap_or(0);
             let field = format!("spec.services[{at}].calls");
             Fault::new(field, DagError::CallCycle(cycle).to_string())
         }
