@@ -3,6 +3,7 @@
 //! Every step is an ordinary move. Which steps are due follows from where the copies are, so that
 //! fail-overs and moves by hand in between only change what is left to do.
 
+use crate::command::CommandError;
 use crate::limits::GATHER_MOVES_MAX;
 use crate::reshard::copies;
 use crate::state::{AppState, Control};
@@ -35,6 +36,38 @@ impl AppState {
 }
 
 impl Control {
+    /// Whether shards that are on different nodes can begin to come together.
+    pub(crate) fn check_apart(
+        &self,
+        app: &AppState,
+        service: ServiceId,
+        split: Split,
+    ) -> Result<(), CommandError> {
+        let settled = |s| self.is_in_place(app, s);
+        let apart = app.apart(service, split);
+        let mut stuck = apart
+            .iter()
+            .filter(|a| settled(a.first) && settled(a.other));
+        match stuck.find(|a| self.step(app, a).is_none()) {
+            Some(stuck) => Err(self.cannot_gather(app, stuck)),
+            None => Ok(()),
+        }
+    }
+
+    fn cannot_gather(&self, app: &AppState, apart: &Apart<'_>) -> CommandError {
+        let Apart { first: one, other } = apart;
+        let nodes = |s: &ShardPlan| {
+            let nodes = copies(s).into_iter().map(|(node, _)| self.node_name(node));
+            nodes.collect::<Vec<_>>().join(", ")
+        };
+        CommandError::Apart {
+            one: self.shard_name(app.plan.key(one)),
+            other: self.shard_name(app.plan.key(other)),
+            nodes: nodes(one),
+            others: nodes(other),
+        }
+    }
+
     /// Begins moves that bring shards together, a few at a time.
     pub(crate) fn gather(&mut self, id: AppId, service: ServiceId, split: Split) {
         while self.moves() < GATHER_MOVES_MAX {
@@ -52,11 +85,7 @@ impl Control {
     }
 
     /// A move that can begin now and brings a shard closer to where the first is.
-    pub(crate) fn step(
-        &self,
-        app: &AppState,
-        apart: &Apart<'_>,
-    ) -> Option<(ShardKey, NodeId, NodeId)> {
+    fn step(&self, app: &AppState, apart: &Apart<'_>) -> Option<(ShardKey, NodeId, NodeId)> {
         let Apart { first, other } = apart;
         let key = app.plan.key(other);
         if !self.is_in_place(app, other) {

@@ -6,7 +6,6 @@
 //! docs/design/014.
 
 use crate::command::{Applied, CommandError};
-use crate::gather::Apart;
 use crate::state::{AppState, Control, Placed};
 use e3_model::plan::{Role, ShardPlan};
 use e3_model::reshard::{Resharded, Split};
@@ -114,38 +113,6 @@ impl Control {
     pub(crate) fn service_name(&self, app: &AppState, service: ServiceId) -> String {
         let name = &app.plan.app.service(service).name;
         format!("{}/{name}", app.plan.app.name)
-    }
-
-    /// Whether shards that are on different nodes can begin to come together.
-    fn check_apart(
-        &self,
-        app: &AppState,
-        service: ServiceId,
-        split: Split,
-    ) -> Result<(), CommandError> {
-        let settled = |s| self.is_in_place(app, s);
-        let apart = app.apart(service, split);
-        let mut stuck = apart
-            .iter()
-            .filter(|a| settled(a.first) && settled(a.other));
-        match stuck.find(|a| self.step(app, a).is_none()) {
-            Some(stuck) => Err(self.cannot_gather(app, stuck)),
-            None => Ok(()),
-        }
-    }
-
-    fn cannot_gather(&self, app: &AppState, apart: &Apart<'_>) -> CommandError {
-        let Apart { first: one, other } = apart;
-        let nodes = |s: &ShardPlan| {
-            let nodes = copies(s).into_iter().map(|(node, _)| self.node_name(node));
-            nodes.collect::<Vec<_>>().join(", ")
-        };
-        CommandError::Apart {
-            one: self.shard_name(app.plan.key(one)),
-            other: self.shard_name(app.plan.key(other)),
-            nodes: nodes(one),
-            others: nodes(other),
-        }
     }
 
     /// Brings a change of the number of shards to what the members and shards are now.

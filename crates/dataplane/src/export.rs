@@ -6,12 +6,11 @@
 //! its receiver is in its sender's outbox. docs/design/017.
 
 use crate::limits::{EXPORT_AHEAD_LEN, EXPORT_LEN_MAX, TURN_PIECES_MAX};
-use crate::primary::Primary;
+use crate::log::Log;
 use crate::shard::{Effect, Shard, Turn};
 use crate::transfer::Transfer;
-use e3_model::backup::BackupOrder;
+use e3_model::Nanos;
 use e3_model::plan::NodeEvent;
-use e3_model::{Nanos, ShardKey};
 use e3_wire::entry::{Entry, Replicated};
 use e3_wire::part::{checksum, put_item};
 
@@ -19,7 +18,7 @@ use e3_wire::part::{checksum, put_item};
 #[derive(Debug)]
 pub(crate) struct Export {
     /// Number of the backup.
-    number: u64,
+    pub(crate) number: u64,
     transfer: Transfer,
     /// Bytes so far.
     len: u64,
@@ -55,108 +54,81 @@ impl Export {
     fn open(&self) -> u64 {
         self.len.saturating_sub(self.sent)
     }
-}
 
-impl Primary {
-    /// Begins, goes on with or drops the shard's part of a backup, as the plan says.
-    pub(crate) fn follow_backup(&mut self, turn: &mut Turn<'_>, order: Option<BackupOrder>) {
-        let number = order.map(|order| order.number);
-        if self.export.as_ref().map(|e| e.number) != number {
-            self.export = number.map(|number| {
-                let (transfer, first) = Transfer::new(&turn.shard.log);
-                let mut export = Export {
-                    number,
-                    transfer,
-                    len: 0,
-                    crc: 0,
-                    sent: 0,
-                    cut: None,
-                    is_over: false,
-                };
-                export.put(&first.encode(), turn.effects);
-                export
-            });
-        }
-        if self.export.is_some() {
-            // In the next tick, when all completions are in: see `Streams`.
-            turn.effects.push(Effect::WakeAt(turn.cx.now));
-        }
+    /// Begins with the snapshot.
+    pub(crate) fn begin(number: u64, log: &Log, effects: &mut Vec<Effect>) -> Export {
+        let (transfer, first) = Transfer::new(log);
+        let mut export = Export {
+            number,
+            transfer,
+            len: 0,
+            crc: 0,
+            sent: 0,
+            cut: None,
+            is_over: false,
+        };
+        export.put(&first.encode(), effects);
+        export
     }
 
     /// Bytes up to this one have left the node.
-    pub(crate) fn on_exported(&mut self, turn: &mut Turn<'_>, number: u64, len: u64) {
-        if let Some(export) = self.export.as_mut().filter(|e| e.number == number) {
-            export.sent = export.sent.max(len.min(export.len));
-            turn.effects.push(Effect::WakeAt(turn.cx.now));
-        }
+    pub(crate) fn on_sent(&mut self, len: u64) {
+        self.sent = self.sent.max(len.min(self.len));
     }
 
     /// Adds an entry that was appended, with its writes.
-    pub(crate) fn export_entry(&mut self, effects: &mut Vec<Effect>, entry: &Entry) {
-        if let Some(export) = self.export.as_mut().filter(|e| e.cut.is_none()) {
-            export.put(&Replicated::encode_entry(entry), effects);
+    pub(crate) fn add(&mut self, effects: &mut Vec<Effect>, entry: &Entry) {
+        if self.cut.is_none() {
+            self.put(&Replicated::encode_entry(entry), effects);
         }
     }
 
     /// Makes more of the snapshot. When that is whole and the primary stands still, fixes the position.
-    pub(crate) fn pump_export(&mut self, turn: &mut Turn<'_>) {
-        let is_at_rest = self.frozen && self.is_at_rest(&turn.shard.log);
-        let Some(export) = self.export.as_mut().filter(|e| e.cut.is_none()) else {
+    pub(crate) fn pump(&mut self, turn: &mut Turn<'_>, is_at_rest: bool) {
+        if self.cut.is_some() {
             return;
-        };
+        }
         let mut items = Vec::new();
         for _ in 0..TURN_PIECES_MAX {
-            if export.transfer.is_done() || export.open() >= EXPORT_AHEAD_LEN {
+            if self.transfer.is_done() || self.open() >= EXPORT_AHEAD_LEN {
                 break;
             }
             let log = &turn.shard.log;
-            export.transfer.make(log, |item| items.push(item));
+            self.transfer.make(log, |item| items.push(item));
             for item in items.drain(..) {
-                export.put(&item, turn.effects);
+                self.put(&item, turn.effects);
             }
         }
-        if !export.transfer.is_done() {
-            if export.open() < EXPORT_AHEAD_LEN {
+        if !self.transfer.is_done() {
+            if self.open() < EXPORT_AHEAD_LEN {
                 // In the next turn: others wait too.
                 turn.effects.push(Effect::WakeAt(turn.cx.now + Nanos(1)));
             }
-        } else if is_at_rest && !export.is_over {
+        } else if is_at_rest && !self.is_over {
             let released = Replicated::Released(turn.shard.log.released);
-            export.put(&released.encode(), turn.effects);
-            export.cut = Some(turn.shard.log.op);
+            self.put(&released.encode(), turn.effects);
+            self.cut = Some(turn.shard.log.op);
         }
     }
 
     /// What the controller must hear of it.
-    pub(crate) fn export_events(
-        &self,
-        shard: &Shard,
-        order: &BackupOrder,
-        events: &mut Vec<NodeEvent>,
-    ) {
-        let key: ShardKey = shard.key;
-        let (incarnation, number) = (shard.incarnation, order.number);
-        let export = self.export.as_ref();
-        match export.filter(|e| e.number == number && !e.is_over) {
-            Some(Export {
-                cut: Some(op),
-                len,
-                crc,
-                ..
-            }) => events.push(NodeEvent::Cut {
+    pub(crate) fn event(&self, shard: &Shard) -> Option<NodeEvent> {
+        let (key, incarnation, number) = (shard.key, shard.incarnation, self.number);
+        match self.cut {
+            _ if self.is_over => None,
+            Some(op) => Some(NodeEvent::Cut {
                 key,
                 incarnation,
                 number,
-                op: *op,
-                len: *len,
-                crc: *crc,
+                op,
+                len: self.len,
+                crc: self.crc,
             }),
-            Some(export) if export.transfer.is_done() => events.push(NodeEvent::Copied {
+            None => self.transfer.is_done().then_some(NodeEvent::Copied {
                 key,
                 incarnation,
                 number,
             }),
-            _ => {}
         }
     }
 }

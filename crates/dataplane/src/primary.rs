@@ -3,6 +3,7 @@
 
 mod calls;
 mod duplicates;
+mod export;
 mod outbound;
 mod timers;
 

@@ -242,7 +242,7 @@ impl Replica {
             });
         }
         if let Some(order) = &app.backup {
-            primary.export_events(&self.shard, order, events);
+            events.extend(primary.export_event(&self.shard, order));
         }
         let restored = app.restored.as_ref();
         let part = restored.and_then(|r| r.part(key.service, key.shard));

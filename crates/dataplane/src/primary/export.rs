@@ -1,0 +1,52 @@
+//! What the plan says of a backup, and what becomes of it at the primary.
+
+use super::Primary;
+use crate::export::Export;
+use crate::shard::{Effect, Shard, Turn};
+use e3_model::backup::BackupOrder;
+use e3_model::plan::NodeEvent;
+use e3_wire::entry::Entry;
+
+impl Primary {
+    /// Begins, goes on with or drops the shard's part of a backup, as the plan says.
+    pub(crate) fn follow_backup(&mut self, turn: &mut Turn<'_>, order: Option<BackupOrder>) {
+        let number = order.map(|order| order.number);
+        if self.export.as_ref().map(|e| e.number) != number {
+            let begin = |number| Export::begin(number, &turn.shard.log, turn.effects);
+            self.export = number.map(begin);
+        }
+        if self.export.is_some() {
+            // In the next tick, when all completions are in: see `Streams`.
+            turn.effects.push(Effect::WakeAt(turn.cx.now));
+        }
+    }
+
+    /// Bytes up to this one have left the node.
+    pub(crate) fn on_exported(&mut self, turn: &mut Turn<'_>, number: u64, len: u64) {
+        if let Some(export) = self.export.as_mut().filter(|e| e.number == number) {
+            export.on_sent(len);
+            turn.effects.push(Effect::WakeAt(turn.cx.now));
+        }
+    }
+
+    /// Adds an entry that was appended, with its writes.
+    pub(crate) fn export_entry(&mut self, effects: &mut Vec<Effect>, entry: &Entry) {
+        if let Some(export) = &mut self.export {
+            export.add(effects, entry);
+        }
+    }
+
+    /// Makes more of the snapshot. When that is whole and the primary stands still, fixes the position.
+    pub(crate) fn pump_export(&mut self, turn: &mut Turn<'_>) {
+        let is_at_rest = self.frozen && self.is_at_rest(&turn.shard.log);
+        if let Some(export) = &mut self.export {
+            export.pump(turn, is_at_rest);
+        }
+    }
+
+    /// What the controller must hear of it.
+    pub(crate) fn export_event(&self, shard: &Shard, order: &BackupOrder) -> Option<NodeEvent> {
+        let export = self.export.as_ref();
+        export.filter(|e| e.number == order.number)?.event(shard)
+    }
+}
