@@ -2,12 +2,12 @@
 
 mod common;
 
-use common::{APP, Cluster, count_and_forward, shard};
+use common::{APP, Cluster, count_and_forward, outbound, shard};
 use e3_invocation::HandlerError;
 use e3_model::backup::{BackupOrder, Part, Restored};
 use e3_model::plan::{NodeEvent, Role};
 use e3_model::timer::{TimerChange, TimerSet, When};
-use e3_model::{Nanos, NodeId, ServiceId, ShardKey, Via};
+use e3_model::{AppId, Nanos, NodeId, ServiceId, ShardKey, Via};
 use e3_wire::entry::Outcome;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,6 +16,8 @@ const FRONT: ServiceId = ServiceId(0);
 const FAILS: u64 = 7;
 /// A request of this number sets a timer.
 const SETS: u64 = 8;
+/// A request of this number asks the other service, which does not answer.
+const ASKS: u64 = 100_000;
 
 fn manifest(durability: &str) -> String {
     format!(
@@ -50,17 +52,30 @@ spec:
 
 /// Every request is counted at a shard of `front` and then at `back`. One fails, and one sets a timer.
 fn cluster(durability: &str) -> Cluster {
-    let mut c = Cluster::new(&manifest(durability), 3, |key| match key.service {
-        FRONT => vec![0, 1],
-        _ => vec![1, 0],
+    cluster_on(durability, [[0, 1], [1, 0]])
+}
+
+/// The same, on these nodes: of `front`, and of `back`.
+fn cluster_on(durability: &str, nodes: [[u16; 2]; 2]) -> Cluster {
+    let mut c = Cluster::new(&manifest(durability), 3, |key| {
+        nodes[usize::from(key.service.0)].to_vec()
     });
     c.handler = Box::new(|service, invocation, state| {
         let seq = invocation.id.request.seq;
         if service == FRONT && seq == FAILS {
             return Err(HandlerError::Trap("it always fails".into()));
         }
+        if service != FRONT && invocation.key == b"asked" {
+            return Ok(outbound::count(invocation, state, b"asked"));
+        }
         let channels = u16::from(service == FRONT && invocation.id.via != Via::Timer);
         let mut effects = count_and_forward(channels, invocation, state)?;
+        if service == FRONT && seq == ASKS {
+            let deadline = invocation.now + Nanos::from_secs(50);
+            let mut ask = outbound::ask("open", outbound::to("back"), deadline, b"");
+            ask.key = invocation.key.to_vec();
+            effects.timers = vec![ask];
+        }
         if service == FRONT && seq == SETS {
             let when = When::At(invocation.now + Nanos::from_secs(3_600));
             effects.timers = vec![TimerChange {
@@ -316,6 +331,36 @@ fn a_retry_after_a_restore_is_answered_as_before_and_does_nothing() {
         assert_eq!(counts[&seq], (1, 1), "request {seq}");
     }
     assert_eq!(c.outcomes(FAILS), [Outcome::Failed]);
+}
+
+#[test]
+fn what_was_asked_before_a_backup_is_asked_again_under_the_identity_of_then() {
+    // The second restore makes identities in the name of another application, and shows that they count.
+    for (identity, effects) in [(APP, 1), (AppId(77), 2)] {
+        let mut c = cluster_on("memory", [[0, 2], [1, 2]]);
+        // The answer does not arrive before the backup.
+        c.cut.insert((1, 0));
+        request(&mut c, ASKS);
+        c.pass(500);
+        let asked = |c: &Cluster| outbound::counted(c, 1, shard(1, 0), b"asked");
+        assert_eq!(asked(&c), 1);
+        let (parts, _) = back_up(&mut c, ASKS + 1);
+        begin_with(&mut c, &parts, Nanos::from_secs(3_600));
+        if let Some(restored) = &mut c.plan.restored {
+            restored.identity = identity;
+        }
+        c.publish();
+        wait_until_restored(&mut c);
+        go_on(&mut c);
+        c.pass(5_000);
+        assert_eq!(asked(&c), effects, "{identity}");
+        let timers = |c: &Cluster| letters_and_timers(c).1;
+        assert_eq!(timers(&c), 1, "its deadline has moved");
+        c.cut.clear();
+        c.pass(5_000);
+        assert_eq!(timers(&c), 0, "it is answered");
+        assert_eq!(asked(&c), effects, "{identity}");
+    }
 }
 
 #[test]
