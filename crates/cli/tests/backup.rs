@@ -119,6 +119,12 @@ fn counts(http: &Http, app: &str, first: usize) -> Vec<i64> {
         .collect()
 }
 
+/// Of the processes of all nodes.
+fn incarnations(nodes: &Value) -> Vec<u64> {
+    let nodes = nodes.as_array().into_iter().flatten();
+    nodes.filter_map(|n| n["incarnation"].as_u64()).collect()
+}
+
 #[test]
 fn a_restored_application_has_what_was_acknowledged_before_and_nothing_that_came_after() {
     for durability in ["disk", "memory"] {
@@ -173,6 +179,7 @@ fn a_restored_application_has_what_was_acknowledged_before_and_nothing_that_came
         }
         if durability == "disk" {
             // All processes end at once.
+            let before = incarnations(&e3.json(&["get", "nodes"]));
             for node in http
                 .nodes
                 .iter()
@@ -181,8 +188,11 @@ fn a_restored_application_has_what_was_acknowledged_before_and_nothing_that_came
             {
                 kill(&e3, node);
             }
-            e3.until("the controller is back", |e3| {
-                e3.run(&["get", "nodes"]).code == 0
+            e3.until("all nodes have joined again", |e3| {
+                let got = e3.run(&["get", "nodes", "--output", "json"]);
+                let nodes = serde_json::from_str(&got.out).unwrap_or_default();
+                let now = incarnations(&nodes);
+                now.len() == before.len() && now.iter().zip(&before).all(|(now, old)| now > old)
             });
             let http = Http::new(&e3);
             e3.until("it serves again", |e3| {
