@@ -27,10 +27,11 @@ macro_rules! sdk {
 }
 
 /// The SDK for Rust, file by file.
-const SDK: [(&str, &str); 21] = sdk![
+const SDK: [(&str, &str); 22] = sdk![
     "accel.rs",
     "accel_portable.rs",
     "answer.rs",
+    "calls.rs",
     "collections.rs",
     "export.rs",
     "free_list.rs",
