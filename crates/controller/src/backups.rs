@@ -80,8 +80,17 @@ pub(crate) async fn take(
     if !is_known || !is_part(&file) {
         return Err(no_backup(number));
     }
+    check_chunk(&bytes)?;
     let len = core.backups.append(number, &file, offset, &bytes)?;
     Ok(Json(ChunkResponse { len }))
+}
+
+fn check_chunk(bytes: &Bytes) -> Result<(), Refusal> {
+    if !bytes.is_empty() {
+        return Ok(());
+    }
+    let error = format!("the body is empty, must have 1 to {CHUNK_LEN_MAX} bytes");
+    Err(Refusal::new(StatusCode::BAD_REQUEST, error))
 }
 
 pub(crate) async fn begin_restore(
@@ -118,6 +127,7 @@ pub(crate) async fn upload(
     let Some(used) = used else {
         return Err(no_restore(number));
     };
+    check_chunk(&bytes)?;
     *used = now;
     let len = core.restores.append(number, &file, offset, &bytes)?;
     Ok(Json(ChunkResponse { len }))

@@ -5,7 +5,7 @@ mod common;
 use common::{APP, Controller, NODES, beat, config, free_port, token_for};
 use e3_controller::{Access, ControllerError, ROUTES, openapi};
 use e3_model::api::*;
-use e3_model::plan::{NodeEvent, NodePlan, NodeReport};
+use e3_model::plan::{NodeEvent, NodePlan, NodeReport, NodeWelcome};
 use e3_model::{AppId, NodeId, ShardKey};
 use std::net::UdpSocket;
 use std::path::Path;
@@ -31,7 +31,10 @@ fn a_killed_controller_has_lost_nothing() {
     let controller = Controller::start(tmp.path(), address);
     assert_eq!(controller.plan(&nodes[0]), before);
     // The same process joins again: it is the same member.
-    assert_eq!(controller.join(NODES[0], 1), nodes[0]);
+    let again = controller.join(NODES[0], 1);
+    assert!(again.now > nodes[0].now);
+    let now = nodes[0].now;
+    assert_eq!(NodeWelcome { now, ..again }, nodes[0]);
     let (status, body) = controller.get("/v1/apps/two-services");
     let view: AppView = serde_json::from_str(&body).unwrap();
     assert_eq!((status, view.instances, view.placed.len()), (200, 6, 6));

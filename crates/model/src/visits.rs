@@ -56,8 +56,8 @@ mod tests {
         assert_eq!(ratio, [1.0, 0.5, 1.1]);
         let mut asked = application(&[("a", "b", 1), ("c", "d", 1)]);
         asked.spec.services[0].asks = vec!["c".into()];
-        let dag = Dag::new(&asked).unwrap();
-        assert_eq!(visits(&asked, &dag, |_| 0.5), [1.0, 0.5, 1.0, 0.5]);
+        let with_asked = Dag::new(&asked).unwrap();
+        assert_eq!(visits(&asked, &with_asked, |_| 0.5), [1.0, 0.5, 1.0, 0.5]);
         let mut calling = app.clone();
         calling.spec.services[1].calls = vec!["c".into()];
         let ratio = visits(&calling, &dag, |e| per_edge[usize::from(e.0)]);
