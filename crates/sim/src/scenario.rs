@@ -428,8 +428,11 @@ impl Scenario {
     /// Whether a service's messages have drawn keys. Not behind a shard that the script may make forget
     /// what it handled: it handles a request again at another time.
     pub(crate) fn draws_keys(&self, app: &AppShape, service: usize) -> bool {
+        let mut acts = self.script.iter();
+        let is_given_up = acts.any(|act| matches!(act.fault, Fault::Forget(_)));
         let keeps = |s: &ServiceShape| {
-            !s.stateful || s.on_disk || (s.replicas > 1 && self.spares_last_copies)
+            let survives = s.on_disk || (s.replicas > 1 && self.spares_last_copies);
+            !s.stateful || (survives && !is_given_up)
         };
         let shape = &app.services[service];
         let before = app.services_before(service);
