@@ -85,7 +85,10 @@ fn operation(route: &Route, schemas: &mut SchemaGenerator) -> Value {
         let description = format!("At most {} bytes.", body.len_max);
         let content = match body.schema {
             Some(schema) => json_content(schema, schemas),
-            None => json!({ "application/octet-stream": {} }),
+            None => {
+                let some = json!({ "type": "string", "format": "binary", "minLength": 1 });
+                json!({ "application/octet-stream": { "schema": some } })
+            }
         };
         operation["requestBody"] = json!({
             "required": true,
