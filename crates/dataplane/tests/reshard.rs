@@ -353,8 +353,8 @@ fn handle_asks(c: &mut Cluster) -> Rc<RefCell<Vec<u64>>> {
     let deadline = c.now + Nanos::from_secs(60);
     c.handler = Box::new(move |service, invocation, state| {
         let seq = u64::from_le_bytes(invocation.key.as_slice().try_into().unwrap());
-        if invocation.answer.is_some() {
-            assert_eq!(invocation.answer.unwrap().outcome, Outcome::Done);
+        if let Some(answer) = invocation.answer {
+            assert_eq!(answer.outcome, Outcome::Done);
             noted.borrow_mut().push(seq);
             return count_and_forward(0, invocation, state);
         }

@@ -328,11 +328,8 @@ impl Cluster {
     /// for a call.
     fn complete(&mut self, id: u16, run: HandlerRun) {
         let node = &self.nodes[&id];
-        if !node
-            .states
-            .get(&run.key)
-            .is_some_and(|(of, _)| *of == run.instance)
-        {
+        let state = node.states.get(&run.key);
+        if state.is_none_or(|(of, _)| *of != run.instance) {
             return;
         }
         let Some(run) = self.begin_call(id, run) else {

@@ -39,7 +39,7 @@ impl Run<'_> {
             Fault::Slow(node, factor) => self.cluster.slow(*node, *factor),
             Fault::Kill(node) | Fault::Restart(node) => self.kill_one(*node),
             Fault::PowerCut(server) => drop(self.kill(&self.scenario.nodes_of(*server))),
-            Fault::Blackout(_) if may_lose_log_and_memory(&self.scenario) => {}
+            Fault::Blackout(_) if may_lose_log_and_memory(self.scenario) => {}
             Fault::Blackout(_) => {
                 let nodes: Vec<u16> = (0..self.scenario.nodes()).collect();
                 self.kill(&nodes);
