@@ -1,5 +1,5 @@
 //! What operators change in a running cluster: nodes in and out of service, copies of a service,
-//! versions that go back. And the watch over new versions.
+//! versions that go back, the cluster's format. And the watch over new versions.
 
 use crate::core::Core;
 use crate::refusal::{bad_json, no_node};
@@ -11,6 +11,7 @@ use axum::http::StatusCode;
 use e3_control::{Applied, Command, CommandError, RolledBack, Seen, Stays, Undrained};
 use e3_http::Refusal;
 use e3_model::api::*;
+use e3_model::format::RELEASE;
 use e3_model::{AppId, NodeId, ServiceId, Timestamp};
 
 pub(crate) async fn drain(
@@ -27,6 +28,12 @@ pub(crate) async fn resume(
 ) -> Result<Json<DrainResponse>, Refusal> {
     let Json(request) = body.map_err(|e| bad_json(&e))?;
     s.core().set_drained(request.node, false).map(Json)
+}
+
+pub(crate) async fn raise_format(
+    State(s): State<Shared>,
+) -> Result<Json<FormatResponse>, Refusal> {
+    s.core().raise_format().map(Json)
 }
 
 pub(crate) async fn scale(
@@ -74,6 +81,24 @@ impl Core {
             node: name,
             drained,
             changed,
+        })
+    }
+
+    /// Makes the controller's newest format the active one.
+    fn raise_format(&mut self) -> Result<FormatResponse, Refusal> {
+        let format_before = self.control.format;
+        let raise = Command::RaiseFormat {
+            to: self.formats.newest(),
+            release: RELEASE.into(),
+        };
+        if self.execute(&raise)? != Applied::Nothing {
+            let (format, release) = (self.control.format.0, RELEASE);
+            tracing::info!(format, release, "operator raised the cluster's format");
+        }
+        Ok(FormatResponse {
+            format: self.control.format,
+            format_before,
+            release: RELEASE.into(),
         })
     }
 

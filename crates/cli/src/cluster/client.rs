@@ -8,7 +8,7 @@ use crate::ui::failure::{Exit, Failure};
 use e3_model::Token;
 use e3_model::api::{
     AppView, BackupRequest, BackupView, ChannelView, ChunkResponse, ClusterView, DeployRequest,
-    DeployResponse, DrainRequest, DrainResponse, EndpointsView, ErrorView, ExitedRequest,
+    DeployResponse, DrainRequest, DrainResponse, EndpointsView, ErrorView, ExitedRequest, FormatResponse,
     ExitedResponse, ForgetRequest, ForgetResponse, InstanceView, MigrateRequest, MigrateResponse,
     NodeView, ReshardRequest, ReshardResponse, RestoreResponse, RollbackRequest, RollbackResponse,
     ScaleRequest, ScaleResponse,
@@ -165,6 +165,12 @@ impl Client {
         let node = node.to_string();
         let request = self.http.post(self.path("/v1/resume"));
         self.answer(self.authorized(request).send_json(DrainRequest { node }))
+    }
+
+    /// `POST /v1/format`.
+    pub fn raise_format(&self) -> Result<FormatResponse, Failure> {
+        let post = self.http.post(self.path("/v1/format"));
+        self.answer(self.authorized(post).send_empty())
     }
 
     /// `POST /v1/scale`.
