@@ -10,7 +10,10 @@ use common::running::{CHAIN, all_handled, handled, run_file, start_load};
 use common::{E3, PATIENCE};
 use e3_client::{Call, Client, Completed, Duplicate, Event};
 use e3_model::api::{ClusterView, EndpointsView, NodeView};
-use e3_model::{AppId, DropReason, EdgeId, Format, MessageId, Nanos, NodeId, RequestId, ServiceId, ShardId, Slot, Timestamp, TraceContext, Via};
+use e3_model::{
+    AppId, DropReason, EdgeId, Format, MessageId, Nanos, NodeId, RequestId, ServiceId, ShardId,
+    Slot, Timestamp, TraceContext, Via,
+};
 use e3_random::Random;
 use e3_wire::datagram::{Header, Kind, seal};
 use e3_wire::entry::{Outcome, Replicated, Reply};

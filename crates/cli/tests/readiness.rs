@@ -3,9 +3,9 @@
 
 mod common;
 
-use e3_model::Format;
 use common::E3;
 use common::running::{CHAIN, all_handled, kill, pid, primary, run_file, start_load};
+use e3_model::Format;
 use e3_model::NodeId;
 use e3_model::api::{AppView, ClusterView, NodeView};
 use e3_wire::heartbeat::{self, Heartbeat};

@@ -8,10 +8,10 @@ use crate::ui::failure::{Exit, Failure};
 use e3_model::Token;
 use e3_model::api::{
     AppView, BackupRequest, BackupView, ChannelView, ChunkResponse, ClusterView, DeployRequest,
-    DeployResponse, DrainRequest, DrainResponse, EndpointsView, ErrorView, ExitedRequest, FormatResponse,
-    ExitedResponse, ForgetRequest, ForgetResponse, InstanceView, MigrateRequest, MigrateResponse,
-    NodeView, ReshardRequest, ReshardResponse, RestoreResponse, RollbackRequest, RollbackResponse,
-    ScaleRequest, ScaleResponse,
+    DeployResponse, DrainRequest, DrainResponse, EndpointsView, ErrorView, ExitedRequest,
+    ExitedResponse, ForgetRequest, ForgetResponse, FormatResponse, InstanceView, MigrateRequest,
+    MigrateResponse, NodeView, ReshardRequest, ReshardResponse, RestoreResponse, RollbackRequest,
+    RollbackResponse, ScaleRequest, ScaleResponse,
 };
 use serde::de::DeserializeOwned;
 use std::time::Duration;

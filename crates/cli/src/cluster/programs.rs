@@ -94,7 +94,7 @@ pub fn formats() -> Result<Formats, Failure> {
     let formats = ends.and_then(|(oldest, newest)| Formats::new(oldest, newest).ok());
     formats.ok_or_else(|| {
         let message = format!("E3_FORMATS is {text:?}, must be two formats such as 7-8");
-        Failure::new(Exit::BadInput, message)
+        Failure::new(Exit::Input, message)
     })
 }
 

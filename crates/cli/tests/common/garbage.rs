@@ -2,7 +2,9 @@
 //! client or a heartbeat could have sent, but damaged.
 
 use e3_model::api::NodeView;
-use e3_model::{AppId, DropReason, EdgeId, Format, NodeId, RequestId, ServiceId, ShardId, Timestamp};
+use e3_model::{
+    AppId, DropReason, EdgeId, Format, NodeId, RequestId, ServiceId, ShardId, Timestamp,
+};
 use e3_random::Random;
 use e3_wire::client::ClientFrame;
 use e3_wire::datagram::{Header, Kind, seal};
@@ -218,8 +220,20 @@ impl Garbage {
         let beat = Heartbeat::default();
         match self.random.below(4) {
             0 => self.bytes(100),
-            1 => heartbeat::encode(Format::NEWEST, self.cluster, id, self.other(incarnation), &beat),
-            2 => heartbeat::encode(Format::NEWEST, u64::from(self.other(0)), id, incarnation, &beat),
+            1 => heartbeat::encode(
+                Format::NEWEST,
+                self.cluster,
+                id,
+                self.other(incarnation),
+                &beat,
+            ),
+            2 => heartbeat::encode(
+                Format::NEWEST,
+                u64::from(self.other(0)),
+                id,
+                incarnation,
+                &beat,
+            ),
             _ => {
                 let whole = heartbeat::encode(Format::NEWEST, self.cluster, id, incarnation, &beat);
                 let cut = self.random.below(whole.len() as u64) as usize;
