@@ -1,7 +1,6 @@
 //! `e3 upgrade` on real processes: to another release and back under load, and past the point of no
 //! return. One build stands for both releases: `E3_FORMATS` says which formats it has
 //! (`cargo test -p e3-cli --features formats --test upgrade`).
-#![cfg(feature = "formats")]
 
 mod common;
 

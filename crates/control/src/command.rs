@@ -3,7 +3,9 @@
 use e3_model::backup::Restored;
 use e3_model::limits::REPLICAS_MAX;
 use e3_model::plan::{NodeEvent, NodeHello, NodeWelcome};
-use e3_model::{AppId, Application, Format, Formats, NodeId, Profile, ServiceId, ShardKey, Timestamp, Topology};
+use e3_model::{
+    AppId, Application, Format, Formats, NodeId, Profile, ServiceId, ShardKey, Timestamp, Topology,
+};
 use e3_placement::{AdmitError, Misfit, PlaceError};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};

@@ -8,7 +8,8 @@ use crate::migration::{Migration, Moved};
 use crate::reshard::Resharding;
 use e3_model::plan::{AppPlan, NodePlan, Peer, Release, Role, ShardPlan};
 use e3_model::{
-    Address, AppId, Format, Formats, NodeId, Profile, ServiceId, ShardId, ShardKey, Timestamp, Topology,
+    Address, AppId, Format, Formats, NodeId, Profile, ServiceId, ShardId, ShardKey, Timestamp,
+    Topology,
 };
 use e3_placement::{Cluster, InstanceKey, Request};
 use serde::{Deserialize, Serialize};

@@ -45,7 +45,10 @@ fn nodes_of_both_releases_join_until_the_format_is_raised() {
     let mut s = Script::filled();
     s.ok(hello(NODES[0], 500, OLDER, NEWER));
     let member = &s.control.members[&NodeId(0)];
-    assert_eq!((member.release.as_str(), member.formats.newest()), ("0.8", NEWER));
+    assert_eq!(
+        (member.release.as_str(), member.formats.newest()),
+        ("0.8", NEWER)
+    );
     // It goes back.
     s.ok(hello(NODES[0], 501, OLDER, OLDER));
     assert_eq!(plan_format(&s), OLDER);

@@ -39,8 +39,8 @@ fn too_few_fault_domains_are_refused() {
         address: Address::default(),
         process: 1,
         on_disk: None,
- ..NodeHello::default()
-};
+        ..NodeHello::default()
+    };
     assert!(matches!(
         s.apply(Command::Join { hello, at: AT }),
         Err(CommandError::NoNode { .. })
@@ -296,8 +296,8 @@ fn random_commands_keep_the_invariants() {
                             address: Address::default(),
                             process,
                             on_disk: None,
- ..NodeHello::default()
-},
+                            ..NodeHello::default()
+                        },
                         at: AT,
                     }
                 }

@@ -177,8 +177,8 @@ fn the_latest_losses_are_remembered() {
                 address: Address::default(),
                 process,
                 on_disk: None,
- ..NodeHello::default()
-};
+                ..NodeHello::default()
+            };
             s.ok(Command::Join { hello, at });
         }
         s.settle();

@@ -12,7 +12,7 @@ use e3_control::{Applied, Command, CommandError, RolledBack, Seen, Stays, Undrai
 use e3_http::Refusal;
 use e3_model::api::*;
 use e3_model::format::RELEASE;
-use e3_model::{AppId, NodeId, ServiceId, Timestamp};
+use e3_model::{AppId, Format, NodeId, ServiceId, Timestamp};
 
 pub(crate) async fn drain(
     State(s): State<Shared>,
@@ -32,8 +32,10 @@ pub(crate) async fn resume(
 
 pub(crate) async fn raise_format(
     State(s): State<Shared>,
+    body: Result<Json<FormatRequest>, JsonRejection>,
 ) -> Result<Json<FormatResponse>, Refusal> {
-    s.core().raise_format().map(Json)
+    let Json(request) = body.map_err(|e| bad_json(&e))?;
+    s.core().raise_format(request.format).map(Json)
 }
 
 pub(crate) async fn scale(
@@ -84,11 +86,18 @@ impl Core {
         })
     }
 
-    /// Makes the controller's newest format the active one.
-    fn raise_format(&mut self) -> Result<FormatResponse, Refusal> {
+    /// Makes a format the active one. It does not go back.
+    fn raise_format(&mut self, to: Format) -> Result<FormatResponse, Refusal> {
         let format_before = self.control.format;
+        if to < format_before || !self.formats.include(to) {
+            let error = format!(
+                "format {to} cannot become the cluster's: it is {format_before} now, and the controller has formats {}",
+                self.formats
+            );
+            return Err(Refusal::new(StatusCode::CONFLICT, error));
+        }
         let raise = Command::RaiseFormat {
-            to: self.formats.newest(),
+            to,
             release: RELEASE.into(),
         };
         if self.execute(&raise)? != Applied::Nothing {

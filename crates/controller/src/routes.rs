@@ -310,9 +310,10 @@ pub static ROUTES: [Route; 36] = [
         Owner,
         ("post", "/v1/format"),
         "raiseFormat",
-        "make the newest format the active one, when every node has it",
+        "make a newer format the active one, when every node has it",
         Gives(schema::<FormatResponse>),
     )
+    .takes(schema::<FormatRequest>, BODY_LEN_MAX)
     .refuses(&[409, 507]),
     route(
         Owner,

@@ -11,9 +11,9 @@ use e3_control::{
     AppState, Cancelled, Command, CommandError, Loss, Migration, MoveOutcome, Moved, Phase,
 };
 use e3_http::Refusal;
-use e3_model::format::RELEASE;
 use e3_model::api::*;
 use e3_model::application::Service;
+use e3_model::format::RELEASE;
 use e3_model::plan::{NodeReport, Role, ShardPlan};
 use e3_model::profile::Provenance;
 use e3_model::{AppId, NodeId, NodeKind, ServiceId, ShardId, ShardKey, Timestamp};

@@ -2,8 +2,8 @@
 
 mod common;
 
-use e3_model::Format;
 use common::{APP, Controller, NODES, free_port};
+use e3_model::Format;
 use e3_model::api::*;
 use e3_wire::heartbeat::{self, Heartbeat};
 use std::net::UdpSocket;

@@ -219,7 +219,8 @@ pub(crate) mod tests {
     use e3_model::plan::{AppPlan, ShardPlan};
     use e3_model::timer::TimerChange;
     use e3_model::{
-        AppId, EdgeId, Formats, MessageId, NodeId, NodeKind, RequestId, ServiceId, ShardId, TraceContext,
+        AppId, EdgeId, Formats, MessageId, NodeId, NodeKind, RequestId, ServiceId, ShardId,
+        TraceContext,
     };
     use e3_wire::datagram::Kind;
     use e3_wire::entry::{DeadLetter, Outcome, Output};

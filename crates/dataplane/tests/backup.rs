@@ -5,7 +5,9 @@ mod common;
 use common::{APP, Cluster, address, shard};
 use e3_collections::{PieceMax, State, Txn, Walk};
 use e3_dataplane::limits::{PIECE_ENTRIES_MAX, PIECE_LEN, SNAPSHOT_OVER_MAX};
-use e3_model::{Format, MessageId, NodeId, RequestId, ServiceId, ShardId, Slot, Timestamp, TraceContext};
+use e3_model::{
+    Format, MessageId, NodeId, RequestId, ServiceId, ShardId, Slot, Timestamp, TraceContext,
+};
 use e3_wire::datagram::{Header, Kind, seal};
 use e3_wire::entry::{Entry, Replicated};
 use e3_wire::frame::{Ends, Frame, Link};

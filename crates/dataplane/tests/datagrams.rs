@@ -131,7 +131,10 @@ fn a_buffer_that_was_sent_is_used_again() {
     c.nodes.get_mut(&0).unwrap().worker.recycle(large);
     let sent = deliver(&mut c, 0, address(2), &datagram(header(2), &probe(now)));
     assert!(sent[0].1.capacity() >= 60_000);
-    assert!(open(Formats::PROGRAM, &sent[0].1).is_ok(), "without what it held before");
+    assert!(
+        open(Formats::PROGRAM, &sent[0].1).is_ok(),
+        "without what it held before"
+    );
 }
 
 /// Whether node 1, which has a backup, grants its lease.

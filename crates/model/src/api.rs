@@ -7,8 +7,8 @@ pub use crate::backup::{
 };
 use crate::format::{Format, Formats};
 pub use crate::operate::{
-    DrainRequest, DrainResponse, FormatResponse, ReshardRequest, ReshardResponse, RollbackRequest,
-    RollbackResponse, RollbackView, ScaleRequest, ScaleResponse, UndrainedView,
+    DrainRequest, DrainResponse, FormatRequest, FormatResponse, ReshardRequest, ReshardResponse,
+    RollbackRequest, RollbackResponse, RollbackView, ScaleRequest, ScaleResponse, UndrainedView,
 };
 use crate::plan::{ChannelReport, Role};
 use crate::profile::Provenance;

@@ -124,7 +124,15 @@ pub struct RollbackResponse {
     pub code_version: u32,
 }
 
-/// `POST /v1/format`: the newest format that the controller can write is the active one.
+/// `POST /v1/format`.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct FormatRequest {
+    /// The format that becomes the active one.
+    pub format: Format,
+}
+
+/// Answer to [`FormatRequest`].
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct FormatResponse {

@@ -2,9 +2,9 @@
 //! to do is not taken for lost. If the loop makes no turns, the heartbeats end.
 
 use crate::config::NodeError;
-use e3_model::{Address, Format};
 use e3_model::plan::NodeWelcome;
 use e3_model::timing::{HEARTBEAT_INTERVAL, STUCK_AFTER};
+use e3_model::{Address, Format};
 use e3_net::Sender;
 use e3_wire::heartbeat::{self, Heartbeat};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

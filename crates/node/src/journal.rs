@@ -232,7 +232,10 @@ mod tests {
         journal.append(b"?").unwrap();
         journal.sync().unwrap();
         drop(journal);
-        let error = read(tmp.path(), Formats::PROGRAM).map(drop).unwrap_err().to_string();
+        let error = read(tmp.path(), Formats::PROGRAM)
+            .map(drop)
+            .unwrap_err()
+            .to_string();
         assert!(error.contains("record 101 of the journal"), "{error}");
     }
 }

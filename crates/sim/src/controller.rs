@@ -49,8 +49,8 @@ impl Controller {
             address: node_address(node),
             process: self.next_process,
             on_disk: None,
- ..NodeHello::default()
-};
+            ..NodeHello::default()
+        };
         self.next_process += 1;
         let joined = self.apply(&Command::Join {
             hello,

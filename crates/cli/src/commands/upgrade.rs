@@ -35,7 +35,8 @@ pub fn run(args: &Upgrade, settings: &Settings) -> Result<(), Failure> {
 }
 
 fn finish(client: &Client) -> Result<(), Failure> {
-    let done = client.raise_format()?;
+    let newest = client.cluster()?.formats.newest();
+    let done = client.raise_format(newest)?;
     let (format, before) = (done.format, done.format_before);
     output::print(&if format == before {
         let release = done.release;

@@ -1,6 +1,6 @@
-use e3_model::{Format, Formats};
 use super::*;
 use e3_model::AppId;
+use e3_model::{Format, Formats};
 use e3_wire::client::Request;
 
 const SECOND: u64 = 1_000_000_000;
@@ -310,13 +310,22 @@ fn a_keyed_request_keeps_its_identity_and_gets_more_time() {
     assert_eq!(attempt.deadline, Timestamp(SECOND));
     r.on_timer(Timestamp(SECOND / 2));
     assert_eq!(sent(&mut r).remove(0).1.deadline, Timestamp(3 * SECOND));
-    r.on_datagram(Timestamp(SECOND), &reply(Outcome::Expired).to_datagram(Format::NEWEST));
+    r.on_datagram(
+        Timestamp(SECOND),
+        &reply(Outcome::Expired).to_datagram(Format::NEWEST),
+    );
     assert_eq!(outcome(&mut r), Some(Some(Outcome::Expired)));
     // sent again with the same key: a late reply belongs to it
     let second = r.submit_keyed(Timestamp(SECOND), Timestamp(3 * SECOND), call(2), id);
-    r.on_datagram(Timestamp(SECOND), &reply(Outcome::Done).to_datagram(Format::NEWEST));
+    r.on_datagram(
+        Timestamp(SECOND),
+        &reply(Outcome::Done).to_datagram(Format::NEWEST),
+    );
     let done = r.poll_event();
     assert!(matches!(done, Some(Event::Completed(c)) if (c.seq, c.tag) == (second, 2)));
-    r.on_datagram(Timestamp(SECOND), &reply(Outcome::Done).to_datagram(Format::NEWEST));
+    r.on_datagram(
+        Timestamp(SECOND),
+        &reply(Outcome::Done).to_datagram(Format::NEWEST),
+    );
     assert!(matches!(r.poll_event(), Some(Event::Duplicate(d)) if d.seq == second));
 }

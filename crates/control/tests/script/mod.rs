@@ -52,8 +52,8 @@ impl Script {
             address: Address::default(),
             process,
             on_disk: None,
- ..NodeHello::default()
-};
+            ..NodeHello::default()
+        };
         self.ok(Command::Join { hello, at: AT });
     }
 

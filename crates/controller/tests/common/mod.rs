@@ -176,8 +176,8 @@ impl Controller {
             address: Address::default(),
             process,
             on_disk: None,
- ..NodeHello::default()
-};
+            ..NodeHello::default()
+        };
         let (status, body) = self.post("/v1/nodes/hello", &hello);
         assert_eq!(status, 200, "{body}");
         serde_json::from_str(&body).unwrap()
@@ -284,8 +284,13 @@ pub fn beat(controller: SocketAddr, nodes: Vec<NodeWelcome>) -> std::sync::Arc<(
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         while watch.upgrade().is_some() {
             for w in &nodes {
-                let bytes =
-                    heartbeat::encode(Format::NEWEST, w.cluster, w.node, w.incarnation, &Heartbeat::default());
+                let bytes = heartbeat::encode(
+                    Format::NEWEST,
+                    w.cluster,
+                    w.node,
+                    w.incarnation,
+                    &Heartbeat::default(),
+                );
                 let _ = socket.send_to(&bytes, controller);
             }
             std::thread::sleep(Duration::from_millis(50));

@@ -262,7 +262,8 @@ impl Worker {
         let letters = &served.log.dead_letters;
         let rest = letters.iter().skip(skip as usize);
         let letters = DeadLetters::of(shard, skip, letters.len() as u32, rest);
-        let bytes = ClientFrame::DeadLetters(letters).to_datagram(self.world.config.client_format());
+        let bytes =
+            ClientFrame::DeadLetters(letters).to_datagram(self.world.config.client_format());
         self.outputs.push_back(Output::Send { to, bytes });
     }
 

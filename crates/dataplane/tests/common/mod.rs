@@ -17,7 +17,10 @@ use e3_invocation::{Completion, Effects, Failed, HandlerError, Invocation};
 use e3_invocation::{Outcome as Run, Output as Message};
 use e3_model::document::parse_application;
 use e3_model::plan::{AppPlan, InstanceReport, NodePlan, Peer, ShardPlan};
-use e3_model::{Address, AppId, Format, Formats, Nanos, NodeId, NodeKind, RequestId, ServiceId, ShardId, ShardKey, Slot, Timestamp, TraceContext};
+use e3_model::{
+    Address, AppId, Format, Formats, Nanos, NodeId, NodeKind, RequestId, ServiceId, ShardId,
+    ShardKey, Slot, Timestamp, TraceContext,
+};
 use e3_random::Random;
 use e3_wire::client::{ClientFrame, DeadLetters, Replay, Request};
 use e3_wire::datagram::open;
@@ -524,7 +527,8 @@ impl Cluster {
     }
 
     fn send(&mut self, node: u16, frame: &ClientFrame) {
-        self.wire.push((None, address(node), frame.to_datagram(Format::NEWEST)));
+        self.wire
+            .push((None, address(node), frame.to_datagram(Format::NEWEST)));
     }
 
     /// The client sends an attempt at a request.

@@ -2,8 +2,8 @@
 
 use super::{Cluster, Event};
 use e3_dataplane::Recovery;
-use e3_model::{Formats, Nanos};
 use e3_model::plan::{CopyOnDisk, OnDisk};
+use e3_model::{Formats, Nanos};
 use e3_random::Random;
 use std::collections::VecDeque;
 

@@ -1,9 +1,9 @@
 //! A fake cluster: two ingresses over one thermostat application in memory, with faults on order.
 
-use e3_model::{Format, Formats};
 use ciborium::Value;
 use e3_model::RequestId;
 use e3_model::api::EndpointsView;
+use e3_model::{Format, Formats};
 use e3_wire::client::{ClientFrame, Request};
 use e3_wire::datagram::open;
 use e3_wire::entry::{Outcome, Reply};
@@ -148,7 +148,9 @@ fn serve(socket: &UdpSocket, node: u64, faults: Faults, state: &Mutex<State>) {
             for reply in replies {
                 let (id, attempt) = (q.id, q.attempt);
                 let frame = ClientFrame::Reply { id, attempt, reply };
-                socket.send_to(&frame.to_datagram(Format::NEWEST), from).unwrap();
+                socket
+                    .send_to(&frame.to_datagram(Format::NEWEST), from)
+                    .unwrap();
             }
         }
     }
