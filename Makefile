@@ -21,11 +21,11 @@ e3: services
 demo: e3
 	$(E3) demo
 
-# deliberate faults need a build of their own; the summary of all other tests is the last thing printed
+# deliberate faults and other formats need a build of their own; the summary of all other tests is the last thing printed
 test: services
 	@scripts/setup --checks
 	cargo xtask check
-	cargo test --workspace --features e3-nemesis/deliberate-faults --test deliberate
+	cargo test --workspace --features e3-nemesis/deliberate-faults,e3-cli/formats --test deliberate --test upgrade
 	cargo test --workspace
 
 # in one build, so that no crate is built with two sets of features; a missed aim stops no other group

@@ -7,6 +7,9 @@ use std::time::Duration;
 pub const PORT_DEFAULT: u16 = 7300;
 /// Longest wait of `e3 up` for all nodes.
 pub const UP_TIMEOUT: Duration = Duration::from_secs(60);
+/// Longest wait of `e3 upgrade` for a process to start again, a node to drain or all copies to be
+/// complete.
+pub const UPGRADE_TIMEOUT: Duration = Duration::from_secs(120);
 /// Longest wait of `e3 demo` for the application, whose code is compiled the first time.
 pub const DEPLOY_TIMEOUT: Duration = Duration::from_secs(180);
 /// How often the reports of the nodes are read until they stop changing.

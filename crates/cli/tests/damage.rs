@@ -11,8 +11,8 @@ use common::{E3, PATIENCE};
 use e3_client::{Call, Client, Completed, Duplicate, Event};
 use e3_model::api::{ClusterView, EndpointsView, NodeView};
 use e3_model::{
-    AppId, DropReason, EdgeId, MessageId, Nanos, NodeId, RequestId, ServiceId, ShardId, Slot,
-    Timestamp, TraceContext, Via,
+    AppId, DropReason, EdgeId, Format, MessageId, Nanos, NodeId, RequestId, ServiceId, ShardId,
+    Slot, Timestamp, TraceContext, Via,
 };
 use e3_random::Random;
 use e3_wire::datagram::{Header, Kind, seal};
@@ -171,7 +171,7 @@ impl Peers {
         for frame in &frames[first..] {
             frame.encode(&mut out);
         }
-        seal(&mut out);
+        seal(Format::NEWEST, &mut out);
         out
     }
 }
@@ -223,7 +223,7 @@ fn flipped_bits_stop_nothing() {
             let at = peers.random.below(nodes.len() as u64) as usize;
             let (id, incarnation) = (NodeId(peers.nodes[at].id), peers.nodes[at].incarnation);
             let beat = Heartbeat::default();
-            let mut beat = heartbeat::encode(peers.cluster, id, incarnation, &beat);
+            let mut beat = heartbeat::encode(Format::NEWEST, peers.cluster, id, incarnation, &beat);
             flip_bits(&mut peers.random, &mut beat);
             from.send_to(&beat, controller).unwrap();
         }

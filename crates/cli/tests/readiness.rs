@@ -5,6 +5,7 @@ mod common;
 
 use common::E3;
 use common::running::{CHAIN, all_handled, kill, pid, primary, run_file, start_load};
+use e3_model::Format;
 use e3_model::NodeId;
 use e3_model::api::{AppView, ClusterView, NodeView};
 use e3_wire::heartbeat::{self, Heartbeat};
@@ -72,6 +73,7 @@ fn speak_for(e3: &E3, node: &str) -> Arc<()> {
     let view: NodeView = get(e3, &format!("/v1/nodes/{node}"));
     let port = run_file(e3, "cluster.json")["port"].as_u64().unwrap() as u16;
     let bytes = heartbeat::encode(
+        Format::NEWEST,
         cluster,
         NodeId(view.id),
         view.incarnation,

@@ -8,7 +8,7 @@
 //!
 //! ```
 //! use e3_client_core::{Call, Event, Requests, Routes};
-//! use e3_model::{Address, AppId, Nanos, RequestId, Timestamp};
+//! use e3_model::{Address, AppId, Format, Nanos, RequestId, Timestamp};
 //! use e3_wire::client::ClientFrame;
 //! use e3_wire::entry::{Outcome, Reply};
 //!
@@ -30,7 +30,7 @@
 //! // the node replies
 //! let id = RequestId { client: 42, seq };
 //! let reply = Reply { outcome: Outcome::Done, status: 0, payload: b"hi".to_vec() };
-//! let datagram = ClientFrame::Reply { id, attempt: 1, reply }.to_datagram();
+//! let datagram = ClientFrame::Reply { id, attempt: 1, reply }.to_datagram(Format::NEWEST);
 //! requests.on_datagram(retry_at, &datagram);
 //! let Some(Event::Completed(completed)) = requests.poll_event() else { panic!() };
 //! assert_eq!((completed.tag, completed.attempts), (7, 2));

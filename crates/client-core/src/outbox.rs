@@ -1,7 +1,7 @@
 //! Outgoing frames, packed into datagrams by destination.
 
 use crate::limits::DATAGRAM_LEN_GOAL;
-use e3_model::Address;
+use e3_model::{Address, Format};
 use e3_wire::client::ClientFrame;
 use e3_wire::datagram::seal;
 use std::collections::{BTreeMap, VecDeque};
@@ -23,7 +23,7 @@ impl Outbox {
         frame.encode(buffer);
         if buffer.len() > DATAGRAM_LEN_GOAL {
             let mut bytes = std::mem::take(buffer);
-            seal(&mut bytes);
+            seal(Format::OLDEST, &mut bytes);
             self.full.push_back((to, bytes));
         }
     }
@@ -35,7 +35,7 @@ impl Outbox {
         }
         while let Some((to, mut bytes)) = self.open.pop_first() {
             if !bytes.is_empty() {
-                seal(&mut bytes);
+                seal(Format::OLDEST, &mut bytes);
                 return Some((to, bytes));
             }
         }

@@ -11,7 +11,7 @@ use crate::limits::*;
 use crate::operation::{Attempt, Call, Operation};
 use crate::outbox::Outbox;
 use crate::routes::Routes;
-use e3_model::{Address, MessageId, RequestId, ShardKey, Slot, Timestamp};
+use e3_model::{Address, Formats, MessageId, RequestId, ShardKey, Slot, Timestamp};
 use e3_wire::client::{ClientFrame, DeadLetters};
 use e3_wire::datagram::{Header, open};
 use e3_wire::entry::{DeadLetter, Outcome, Reply};
@@ -270,7 +270,7 @@ impl Requests {
 
     /// Takes a datagram; what is not a reply is counted.
     pub fn on_datagram(&mut self, now: Timestamp, bytes: &[u8]) {
-        let Ok((Header::CLIENT, mut r)) = open(bytes) else {
+        let Ok((Header::CLIENT, mut r)) = open(Formats::PROGRAM, bytes) else {
             self.stray += 1;
             return;
         };

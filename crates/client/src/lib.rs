@@ -8,6 +8,7 @@
 //! ```
 //! use e3_client::Client;
 //! use e3_model::Nanos;
+//! # use e3_model::{Format, Formats};
 //! # use e3_wire::client::ClientFrame;
 //! # use e3_wire::datagram::open;
 //! # use e3_wire::entry::{Outcome, Reply};
@@ -16,11 +17,11 @@
 //! # std::thread::spawn(move || {
 //! #     let mut buffer = [0; 1 << 16];
 //! #     let (len, client) = node.recv_from(&mut buffer).unwrap();
-//! #     let (_, mut frames) = open(&buffer[..len]).unwrap();
+//! #     let (_, mut frames) = open(Formats::PROGRAM, &buffer[..len]).unwrap();
 //! #     let Ok(ClientFrame::Request(q)) = ClientFrame::decode(&mut frames) else { panic!() };
 //! #     let reply = Reply { outcome: Outcome::Done, status: 0, payload: q.payload };
 //! #     let frame = ClientFrame::Reply { id: q.id, attempt: q.attempt, reply };
-//! #     node.send_to(&frame.to_datagram(), client).unwrap();
+//! #     node.send_to(&frame.to_datagram(Format::NEWEST), client).unwrap();
 //! # });
 //! # let body = format!(r#"{{"app": 1, "shards": [], "nodes": ["{address}"]}}"#);
 //! let endpoints = serde_json::from_str(&body)?;

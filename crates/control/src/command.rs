@@ -3,7 +3,9 @@
 use e3_model::backup::Restored;
 use e3_model::limits::REPLICAS_MAX;
 use e3_model::plan::{NodeEvent, NodeHello, NodeWelcome};
-use e3_model::{AppId, Application, NodeId, Profile, ServiceId, ShardKey, Timestamp, Topology};
+use e3_model::{
+    AppId, Application, Format, Formats, NodeId, Profile, ServiceId, ShardKey, Timestamp, Topology,
+};
 use e3_placement::{AdmitError, Misfit, PlaceError};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,6 +21,12 @@ pub enum Genesis {
         cluster: u64,
         /// The hardware.
         topology: Topology,
+        /// The active format.
+        #[serde(default)]
+        format: Format,
+        /// Release of the controller.
+        #[serde(default)]
+        release: String,
     },
 }
 
@@ -71,6 +79,13 @@ pub enum Command {
     Cancel {
         /// The shard.
         key: ShardKey,
+    },
+    /// Make a newer format the active one. Every member can write it.
+    RaiseFormat {
+        /// The format.
+        to: Format,
+        /// Release of the controller, which can write it.
+        release: String,
     },
     /// Take a node out of service: its replicas move elsewhere, and it gets no new ones.
     Drain {
@@ -291,6 +306,47 @@ pub enum CommandError {
         found: u64,
         /// This cluster.
         expected: u64,
+    },
+    /// The program of a node does not write the active format.
+    #[error(
+        "node {node} cannot join: release {release:?} has formats {formats}, the cluster writes format {active}; {}",
+        if *active > formats.newest() {
+            "start a newer release of the program on it"
+        } else {
+            "raise the cluster's format first (e3 upgrade --finish)"
+        }
+    )]
+    Format {
+        /// The node.
+        node: String,
+        /// Its release.
+        release: String,
+        /// What it has.
+        formats: Formats,
+        /// The active one.
+        active: Format,
+    },
+    /// A member does not have the format that is to become the active one.
+    #[error(
+        "format {to} cannot become the cluster's: node {node} has formats {formats} (release {release:?}); upgrade it first (e3 upgrade --program PATH)"
+    )]
+    OlderMember {
+        /// The format.
+        to: Format,
+        /// The node.
+        node: String,
+        /// Its release.
+        release: String,
+        /// What it has.
+        formats: Formats,
+    },
+    /// A silent member may be of the older release.
+    #[error("format {to} cannot become the cluster's: node {node} is silent; start it first")]
+    SilentMember {
+        /// The format.
+        to: Format,
+        /// The node.
+        node: String,
     },
     /// A hello that was on its way when its process ended.
     #[error("this process of node {0:?} has ended")]

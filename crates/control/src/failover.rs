@@ -41,6 +41,14 @@ impl Control {
                 expected: self.cluster,
             });
         }
+        if !hello.formats.include(self.format) {
+            return Err(CommandError::Format {
+                node: hello.name.clone(),
+                release: hello.release.clone(),
+                formats: hello.formats,
+                active: self.format,
+            });
+        }
         self.now = self.now.max(at);
         let exited = self.members.get(&id).map_or(0, |m| m.exited);
         let incarnation = match self.members.get(&id) {
@@ -59,6 +67,8 @@ impl Control {
         let member = Member {
             incarnation,
             process: hello.process,
+            release: hello.release.clone(),
+            formats: hello.formats,
             address: hello.address,
             up: true,
             exited,
@@ -80,6 +90,7 @@ impl Control {
             cluster: self.cluster,
             node: id,
             incarnation,
+            format: self.format,
             now: at,
             kind: node.kind,
             emulated: node.emulated,

@@ -12,6 +12,7 @@ pub mod deliberate;
 mod deploy;
 mod drain;
 mod failover;
+mod format;
 mod gather;
 mod leaving;
 pub mod limits;

@@ -8,7 +8,8 @@ use crate::migration::{Migration, Moved};
 use crate::reshard::Resharding;
 use e3_model::plan::{AppPlan, NodePlan, Peer, Release, Role, ShardPlan};
 use e3_model::{
-    Address, AppId, NodeId, Profile, ServiceId, ShardId, ShardKey, Timestamp, Topology,
+    Address, AppId, Format, Formats, NodeId, Profile, ServiceId, ShardId, ShardKey, Timestamp,
+    Topology,
 };
 use e3_placement::{Cluster, InstanceKey, Request};
 use serde::{Deserialize, Serialize};
@@ -21,6 +22,12 @@ pub struct Control {
     pub version: u64,
     /// Random id of the cluster, not 0.
     pub cluster: u64,
+    /// The active format: what every process of the cluster writes.
+    #[serde(default)]
+    pub format: Format,
+    /// Release of the controller that made it the active one; empty if it did not say.
+    #[serde(default)]
+    pub format_release: String,
     /// The topology.
     pub topology: Topology,
     /// Nodes that have ever joined.
@@ -49,6 +56,12 @@ pub struct Member {
     pub incarnation: u32,
     /// What the process says of itself.
     pub process: u64,
+    /// Release of its program; empty if it did not say.
+    #[serde(default)]
+    pub release: String,
+    /// Formats that it reads and can write.
+    #[serde(default)]
+    pub formats: Formats,
     /// Its address.
     pub address: Address,
     /// Whether it is heard. A silent process remains the node's and may return with its state.
@@ -200,6 +213,8 @@ impl Control {
         Control {
             version: 1,
             cluster,
+            format: Format::default(),
+            format_release: String::new(),
             topology,
             members: BTreeMap::new(),
             apps: BTreeMap::new(),
@@ -256,6 +271,7 @@ impl Control {
                 why,
                 at,
             } => self.rollback(*app, *code_version, why.as_deref(), *at)?,
+            Command::RaiseFormat { to, release } => self.raise_format(*to, release)?,
             Command::Drain { node } => self.drain(*node)?,
             Command::Resume { node } => self.resume(*node)?,
             Command::Reshard {
@@ -382,6 +398,7 @@ impl Control {
         NodePlan {
             version: self.version,
             cluster: self.cluster,
+            format: self.format,
             node,
             peers,
             exited,

@@ -44,6 +44,7 @@ fn hello(s: &Script, node: NodeId, cluster: u64, copies: Vec<CopyOnDisk>) -> Com
         address: Address::default(),
         process: 1_000 + s.log.len() as u64,
         on_disk: Some(OnDisk { cluster, copies }),
+        ..NodeHello::default()
     };
     Command::Join { hello, at: AT }
 }

@@ -39,6 +39,7 @@ fn too_few_fault_domains_are_refused() {
         address: Address::default(),
         process: 1,
         on_disk: None,
+        ..NodeHello::default()
     };
     assert!(matches!(
         s.apply(Command::Join { hello, at: AT }),
@@ -295,6 +296,7 @@ fn random_commands_keep_the_invariants() {
                             address: Address::default(),
                             process,
                             on_disk: None,
+                            ..NodeHello::default()
                         },
                         at: AT,
                     }

@@ -391,6 +391,7 @@ fn a_process_that_has_ended_is_replaced_at_once() {
         address: Address::default(),
         process: member.process,
         on_disk: None,
+        ..NodeHello::default()
     };
     assert_eq!(
         s.apply(Command::Join {

@@ -177,6 +177,7 @@ fn the_latest_losses_are_remembered() {
                 address: Address::default(),
                 process,
                 on_disk: None,
+                ..NodeHello::default()
             };
             s.ok(Command::Join { hello, at });
         }

@@ -2,7 +2,7 @@
 
 use crate::limits::ClientTimeouts;
 use e3_model::application::Durability;
-use e3_model::{Nanos, Token, Topology};
+use e3_model::{Formats, Nanos, Token, Topology};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -11,6 +11,8 @@ use std::path::PathBuf;
 pub struct ControllerConfig {
     /// Where the API listens; heartbeats go to the UDP port of the same number.
     pub listen: SocketAddr,
+    /// Formats that this process reads and can write.
+    pub formats: Formats,
     /// The directory of all files.
     pub dir: PathBuf,
     /// The topology. Used at the first start only; later the one on disk counts.

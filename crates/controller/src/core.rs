@@ -9,10 +9,12 @@ use crate::taking::Taking;
 use e3_clock::Clock;
 use e3_control::{Applied, Command, CommandError, Control, Genesis, Membership, Probation};
 use e3_model::application::Durability;
+use e3_model::format::RELEASE;
 use e3_model::plan::NodeReport;
-use e3_model::{Nanos, NodeId, ShardKey, Timestamp};
+use e3_model::{Format, Formats, Nanos, NodeId, ShardKey, Timestamp};
 use e3_store::{Recovered, Store, StoreError};
 use e3_wire::heartbeat::Heartbeat;
+use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
@@ -49,6 +51,21 @@ pub enum ControllerError {
         /// What cannot be read.
         what: String,
     },
+    /// The cluster has gone on to a newer release.
+    #[error(
+        "{dir}: the cluster writes format {found}, this program (release {own}) has formats {formats}; start release {release:?} or a newer one",
+        own = e3_model::format::RELEASE
+    )]
+    Newer {
+        /// The directory.
+        dir: PathBuf,
+        /// The cluster's active format.
+        found: Format,
+        /// What this process has.
+        formats: Formats,
+        /// The release that made it the active one.
+        release: String,
+    },
     /// Another error of the system.
     #[error("controller: {0}")]
     Runtime(io::Error),
@@ -84,6 +101,8 @@ pub(crate) struct Core {
     /// By number: when the last bytes of parts came that no application is deployed with yet.
     pub(crate) uploads: BTreeMap<u64, Timestamp>,
     pub(crate) clock: Clock,
+    /// Formats that this process reads and can write.
+    pub(crate) formats: Formats,
     /// Of services whose manifests give none.
     pub(crate) durability: Durability,
     /// Datagrams on the heartbeat port that are not heartbeats of members.
@@ -112,10 +131,8 @@ impl Core {
                 "dropped the torn last record, which was never acknowledged"
             );
         }
-        let control = replay(&recovered).map_err(|what| ControllerError::Unreadable {
-            dir: config.dir.join("log"),
-            what,
-        })?;
+        let dir = config.dir.join("log");
+        let control = replay(&recovered, config.formats).map_err(|e| e.in_dir(dir))?;
         let control = match control {
             Some(control) => control,
             None => found(&mut store, config)?,
@@ -139,6 +156,7 @@ impl Core {
             restores,
             uploads: BTreeMap::new(),
             clock,
+            formats: config.formats,
             durability: config.durability,
             garbage: 0,
             store,
@@ -295,31 +313,88 @@ fn found(store: &mut Store, config: &ControllerConfig) -> Result<Control, Contro
         .map_err(|e| ControllerError::Runtime(io::Error::other(e.to_string())))?;
     let cluster = u64::from_le_bytes(id) | 1;
     let topology = config.topology.clone();
-    let genesis = Genesis::Init { cluster, topology };
+    let genesis = Genesis::Init {
+        cluster,
+        topology,
+        format: config.formats.newest(),
+        release: RELEASE.into(),
+    };
     let bytes = serde_json::to_vec(&genesis).expect("topologies have text keys only");
     store.append(&bytes)?;
     store.sync()?;
-    let Genesis::Init { cluster, topology } = genesis;
-    Ok(Control::new(cluster, topology))
+    Ok(Control::founded(genesis))
 }
 
-/// The state that follows from the snapshot and the records after it; None if the log is new.
-fn replay(recovered: &Recovered) -> Result<Option<Control>, String> {
-    let read = |i: usize, e| format!("command {} cannot be read: {e}", i + 1);
+/// Why a log cannot be used.
+#[derive(Debug)]
+enum LogError {
+    Unreadable(String),
+    /// The active format, which this process does not have, and the release that chose it.
+    Newer {
+        found: Format,
+        formats: Formats,
+        release: String,
+    },
+}
+
+impl LogError {
+    fn in_dir(self, dir: PathBuf) -> ControllerError {
+        match self {
+            LogError::Unreadable(what) => ControllerError::Unreadable { dir, what },
+            LogError::Newer {
+                found,
+                formats,
+                release,
+            } => ControllerError::Newer {
+                dir,
+                found,
+                formats,
+                release,
+            },
+        }
+    }
+}
+
+/// What every snapshot says of its format, whatever else it holds.
+#[derive(Deserialize)]
+struct FormatOfSnapshot {
+    #[serde(default)]
+    format: Format,
+    #[serde(default)]
+    format_release: String,
+}
+
+/// The state that follows from the snapshot and the records after it; None if the log is new. Nothing
+/// is read that follows a change to a format that this process does not have.
+fn replay(recovered: &Recovered, formats: Formats) -> Result<Option<Control>, LogError> {
+    let read = |i: usize, e| LogError::Unreadable(format!("command {} cannot be read: {e}", i + 1));
+    let check = |found: Format, release: &str| match formats.include(found) {
+        true => Ok(()),
+        false => Err(LogError::Newer {
+            found,
+            formats,
+            release: release.to_string(),
+        }),
+    };
     let mut entries = recovered.entries.iter().enumerate();
     let mut control: Control = if let Some(snapshot) = &recovered.snapshot {
-        serde_json::from_slice(snapshot).map_err(|e| format!("snapshot cannot be read: {e}"))?
+        let of = |e| LogError::Unreadable(format!("snapshot cannot be read: {e}"));
+        let head: FormatOfSnapshot = serde_json::from_slice(snapshot).map_err(of)?;
+        check(head.format, &head.format_release)?;
+        serde_json::from_slice(snapshot).map_err(of)?
     } else if let Some((i, first)) = entries.next() {
-        let first = serde_json::from_slice(first).map_err(|e| read(i, e))?;
-        let Genesis::Init { cluster, topology } = first;
-        Control::new(cluster, topology)
+        Control::founded(serde_json::from_slice(first).map_err(|e| read(i, e))?)
     } else {
         return Ok(None);
     };
+    check(control.format, &control.format_release)?;
     for (i, entry) in entries {
         let command: Command = serde_json::from_slice(entry).map_err(|e| read(i, e))?;
         let applied = control.apply(&command);
-        applied.map_err(|e| format!("command {} cannot be replayed: {e}", i + 1))?;
+        applied.map_err(|e| {
+            LogError::Unreadable(format!("command {} cannot be replayed: {e}", i + 1))
+        })?;
+        check(control.format, &control.format_release)?;
     }
     Ok(Some(control))
 }

@@ -414,7 +414,7 @@ pub(crate) async fn hear(shared: Shared, socket: UdpSocket) {
                 let Ok((len, _)) = received else { continue };
                 let mut core = shared.core();
                 let now = core.clock.now();
-                let decoded = heartbeat::decode(&buffer[..len]);
+                let decoded = heartbeat::decode(core.formats, &buffer[..len]);
                 if let Ok((h, beat)) = &decoded && h.cluster == core.control.cluster {
                     core.on_applied(h.from, beat.plan_version_low);
                 }

@@ -1,5 +1,5 @@
 //! What operators change in a running cluster: nodes in and out of service, copies of a service,
-//! versions that go back. And the watch over new versions.
+//! versions that go back, the cluster's format. And the watch over new versions.
 
 use crate::core::Core;
 use crate::refusal::{bad_json, no_node};
@@ -11,7 +11,8 @@ use axum::http::StatusCode;
 use e3_control::{Applied, Command, CommandError, RolledBack, Seen, Stays, Undrained};
 use e3_http::Refusal;
 use e3_model::api::*;
-use e3_model::{AppId, NodeId, ServiceId, Timestamp};
+use e3_model::format::RELEASE;
+use e3_model::{AppId, Format, NodeId, ServiceId, Timestamp};
 
 pub(crate) async fn drain(
     State(s): State<Shared>,
@@ -27,6 +28,14 @@ pub(crate) async fn resume(
 ) -> Result<Json<DrainResponse>, Refusal> {
     let Json(request) = body.map_err(|e| bad_json(&e))?;
     s.core().set_drained(request.node, false).map(Json)
+}
+
+pub(crate) async fn raise_format(
+    State(s): State<Shared>,
+    body: Result<Json<FormatRequest>, JsonRejection>,
+) -> Result<Json<FormatResponse>, Refusal> {
+    let Json(request) = body.map_err(|e| bad_json(&e))?;
+    s.core().raise_format(request.format).map(Json)
 }
 
 pub(crate) async fn scale(
@@ -74,6 +83,31 @@ impl Core {
             node: name,
             drained,
             changed,
+        })
+    }
+
+    /// Makes a format the active one. It does not go back.
+    fn raise_format(&mut self, to: Format) -> Result<FormatResponse, Refusal> {
+        let format_before = self.control.format;
+        if to < format_before || !self.formats.include(to) {
+            let error = format!(
+                "format {to} cannot become the cluster's: it is {format_before} now, and the controller has formats {}",
+                self.formats
+            );
+            return Err(Refusal::new(StatusCode::CONFLICT, error));
+        }
+        let raise = Command::RaiseFormat {
+            to,
+            release: RELEASE.into(),
+        };
+        if self.execute(&raise)? != Applied::Nothing {
+            let (format, release) = (self.control.format.0, RELEASE);
+            tracing::info!(format, release, "operator raised the cluster's format");
+        }
+        Ok(FormatResponse {
+            format: self.control.format,
+            format_before,
+            release: RELEASE.into(),
         })
     }
 

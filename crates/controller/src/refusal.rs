@@ -21,6 +21,9 @@ impl From<ExecuteError> for Refusal {
                 | CommandError::NoVersion(_)
                 | CommandError::NoEarlier(_)
                 | CommandError::OtherCluster { .. }
+                | CommandError::Format { .. }
+                | CommandError::OlderMember { .. }
+                | CommandError::SilentMember { .. }
                 | CommandError::Exited(_)
                 | CommandError::Moving { .. }
                 | CommandError::Busy { .. }

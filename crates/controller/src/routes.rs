@@ -159,7 +159,7 @@ use Access::{Node, Open, Owner};
 use Answer::{Bytes, Json as Gives, Text};
 
 /// All routes. What is not in this table is refused, whatever the router says.
-pub static ROUTES: [Route; 35] = [
+pub static ROUTES: [Route; 36] = [
     route(
         Open,
         ("get", "/healthz"),
@@ -306,6 +306,15 @@ pub static ROUTES: [Route; 35] = [
     )
     .takes(schema::<DrainRequest>, BODY_LEN_MAX)
     .refuses(&[404, 507]),
+    route(
+        Owner,
+        ("post", "/v1/format"),
+        "raiseFormat",
+        "make a newer format the active one, when every node has it",
+        Gives(schema::<FormatResponse>),
+    )
+    .takes(schema::<FormatRequest>, BODY_LEN_MAX)
+    .refuses(&[409, 507]),
     route(
         Owner,
         ("post", "/v1/scale"),
@@ -484,6 +493,7 @@ pub(crate) fn router(shared: Shared, gate: Gate) -> Router {
         .route("/v1/migrations", post(apps::migrate))
         .route("/v1/forget", post(apps::forget))
         .route("/v1/drain", post(operate::drain))
+        .route("/v1/format", post(operate::raise_format))
         .route("/v1/resume", post(operate::resume))
         .route("/v1/scale", post(operate::scale))
         .route("/v1/reshard", post(operate::reshard))

@@ -13,6 +13,7 @@ use e3_control::{
 use e3_http::Refusal;
 use e3_model::api::*;
 use e3_model::application::Service;
+use e3_model::format::RELEASE;
 use e3_model::plan::{NodeReport, Role, ShardPlan};
 use e3_model::profile::Provenance;
 use e3_model::{AppId, NodeId, NodeKind, ServiceId, ShardId, ShardKey, Timestamp};
@@ -44,6 +45,9 @@ impl Core {
                 .values()
                 .map(|a| a.plan.app.name.clone())
                 .collect(),
+            release: RELEASE.into(),
+            formats: self.formats,
+            format: self.control.format,
         }
     }
 
@@ -70,6 +74,8 @@ impl Core {
                 drained: self.control.drained.contains(&n.id),
                 undrained: self.undrained(n.id),
                 incarnation,
+                release: member.map_or_else(String::new, |m| m.release.clone()),
+                formats: member.map(|m| m.formats).unwrap_or_default(),
                 address: member.filter(|_| up).map(|m| address(m.address)),
                 url: member.filter(|_| up).map(|m| url(m.address)),
                 heard_ms_ago: self

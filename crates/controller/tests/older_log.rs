@@ -3,6 +3,7 @@
 mod common;
 
 use common::{APP, Controller, NODES, free_port};
+use e3_model::Format;
 use e3_model::api::*;
 use e3_wire::heartbeat::{self, Heartbeat};
 use std::net::UdpSocket;
@@ -40,7 +41,7 @@ fn nothing_is_decided_from_a_log_that_is_older_than_what_nodes_have_seen() {
     let until = Instant::now() + Duration::from_secs(20);
     let refusal = loop {
         let w = nodes[3];
-        let bytes = heartbeat::encode(w.cluster, w.node, w.incarnation, &beat);
+        let bytes = heartbeat::encode(Format::NEWEST, w.cluster, w.node, w.incarnation, &beat);
         socket.send_to(&bytes, address).unwrap();
         let (status, body) = controller.get("/readyz");
         if body.contains("restore the log") {

@@ -219,7 +219,8 @@ pub(crate) mod tests {
     use e3_model::plan::{AppPlan, ShardPlan};
     use e3_model::timer::TimerChange;
     use e3_model::{
-        AppId, EdgeId, MessageId, NodeId, NodeKind, RequestId, ServiceId, ShardId, TraceContext,
+        AppId, EdgeId, Formats, MessageId, NodeId, NodeKind, RequestId, ServiceId, ShardId,
+        TraceContext,
     };
     use e3_wire::datagram::Kind;
     use e3_wire::entry::{DeadLetter, Outcome, Output};
@@ -237,6 +238,7 @@ pub(crate) mod tests {
         node: NodeId(9),
         incarnation: 7,
         cluster: 1,
+        formats: Formats::PROGRAM,
         kind: NodeKind::Host,
         journal_len_min: u64::MAX,
         slowed: false,

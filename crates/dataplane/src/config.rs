@@ -1,6 +1,6 @@
 //! Who a worker is.
 
-use e3_model::{NodeId, NodeKind};
+use e3_model::{Format, Formats, NodeId, NodeKind};
 
 /// Who a worker is.
 #[derive(Clone, Copy, Debug)]
@@ -11,10 +11,20 @@ pub struct Config {
     pub incarnation: u32,
     /// Its cluster.
     pub cluster: u64,
+    /// Formats that it reads and can write.
+    pub formats: Formats,
     /// Kind of node that it is or stands for.
     pub kind: NodeKind,
     /// Bytes that the journal has before a checkpoint makes it shorter.
     pub journal_len_min: u64,
     /// Whether services take as many times longer as the plan's slowdown says, by idling.
     pub slowed: bool,
+}
+
+impl Config {
+    /// What clients are answered in. They do not know the cluster's format: both sides write the oldest
+    /// that their program has.
+    pub(crate) fn client_format(&self) -> Format {
+        self.formats.oldest()
+    }
 }

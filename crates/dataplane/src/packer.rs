@@ -3,7 +3,7 @@
 
 use crate::limits::*;
 use e3_model::plan::Peer;
-use e3_model::{Address, NodeId};
+use e3_model::{Address, Format, NodeId};
 use e3_wire::datagram::{HEADER_LEN, Header, Kind, seal};
 use e3_wire::frame::Frame;
 use std::collections::{BTreeMap, VecDeque};
@@ -14,6 +14,8 @@ pub(crate) struct Packer {
     cluster: u64,
     node: NodeId,
     incarnation: u32,
+    /// The cluster's active one.
+    format: Format,
     pub(crate) peers: BTreeMap<NodeId, Peer>,
     open: BTreeMap<NodeId, Vec<u8>>,
     /// Whole datagrams for other nodes.
@@ -31,11 +33,20 @@ impl Packer {
             cluster,
             node,
             incarnation,
+            format: Format::default(),
             peers: BTreeMap::new(),
             open: BTreeMap::new(),
             remote: VecDeque::new(),
             local: VecDeque::new(),
             spare: Vec::new(),
+        }
+    }
+
+    /// Changes the format of all datagrams from now on. What is open is closed in the one before.
+    pub(crate) fn set_format(&mut self, format: Format) {
+        if format != self.format {
+            self.flush();
+            self.format = format;
         }
     }
 
@@ -82,7 +93,7 @@ impl Packer {
         if to == self.node {
             self.local.push_back(buffer);
         } else if let Some(peer) = self.peers.get(&to) {
-            seal(&mut buffer);
+            seal(self.format, &mut buffer);
             self.remote.push_back((peer.address, buffer));
         }
     }

@@ -7,7 +7,7 @@ use crate::backup::{Backup, Checks, Taken};
 use crate::journal::Position;
 use crate::log::Log;
 use e3_model::reshard::Split;
-use e3_model::{ShardId, ShardKey};
+use e3_model::{Formats, ShardId, ShardKey};
 use e3_wire::WireError;
 use e3_wire::entry::Replicated;
 use e3_wire::journal::{Origin, Record, Step};
@@ -16,6 +16,7 @@ use std::collections::BTreeMap;
 /// The journal of a node, as far as it was read.
 #[derive(Debug)]
 pub struct Recovery {
+    formats: Formats,
     end: Position,
     cluster: Option<u64>,
     shards: BTreeMap<ShardKey, Known>,
@@ -73,9 +74,11 @@ pub enum RecoveryError {
     },
 }
 
-impl Default for Recovery {
-    fn default() -> Recovery {
+impl Recovery {
+    /// Nothing read yet, by a process that reads these formats.
+    pub fn new(formats: Formats) -> Recovery {
         Recovery {
+            formats,
             end: Position {
                 number: 1,
                 bytes: 0,
@@ -84,9 +87,7 @@ impl Default for Recovery {
             shards: BTreeMap::new(),
         }
     }
-}
 
-impl Recovery {
     /// Takes the next record.
     pub fn take(&mut self, number: u64, bytes: &[u8]) -> Result<(), RecoveryError> {
         let at = Position {
@@ -97,7 +98,7 @@ impl Recovery {
             number: number + 1,
             bytes: at.bytes + bytes.len() as u64,
         };
-        let record = Record::decode(bytes);
+        let record = Record::decode(self.formats, bytes);
         let Record { key, step } =
             record.map_err(|source| RecoveryError::Record { number, source })?;
         if let Step::Begin(Origin { cluster, .. }) | Step::Checkpoint(Origin { cluster, .. }) = step

@@ -270,7 +270,7 @@ impl Worker {
             self.outputs.push_back(Output::Send { to, bytes });
         }
         while let Some((to, mut bytes)) = self.client_open.pop_first() {
-            seal(&mut bytes);
+            seal(self.world.config.client_format(), &mut bytes);
             self.outputs.push_back(Output::Send { to, bytes });
         }
     }

@@ -5,7 +5,7 @@ mod common;
 use common::{APP, Cluster, shard};
 use e3_dataplane::{Config, Kept, Worker};
 use e3_model::plan::IngressCounts;
-use e3_model::{Nanos, NodeId, NodeKind, Timestamp};
+use e3_model::{Formats, Nanos, NodeId, NodeKind, Timestamp};
 use e3_wire::client::Request;
 use e3_wire::entry::Outcome;
 
@@ -168,6 +168,7 @@ fn an_emulated_node_is_as_slow_as_the_plan_says() {
         node: NodeId(2),
         incarnation: 2,
         cluster: c.nodes[&2].worker.plan().cluster,
+        formats: Formats::PROGRAM,
         kind: NodeKind::SmartNic,
         journal_len_min: u64::MAX,
         slowed: true,

@@ -5,7 +5,9 @@ mod common;
 use common::{APP, Cluster, address, shard};
 use e3_collections::{PieceMax, State, Txn, Walk};
 use e3_dataplane::limits::{PIECE_ENTRIES_MAX, PIECE_LEN, SNAPSHOT_OVER_MAX};
-use e3_model::{MessageId, NodeId, RequestId, ServiceId, ShardId, Slot, Timestamp, TraceContext};
+use e3_model::{
+    Format, MessageId, NodeId, RequestId, ServiceId, ShardId, Slot, Timestamp, TraceContext,
+};
 use e3_wire::datagram::{Header, Kind, seal};
 use e3_wire::entry::{Entry, Replicated};
 use e3_wire::frame::{Ends, Frame, Link};
@@ -72,7 +74,7 @@ impl Backup {
                 body: &item.encode(),
             };
             frame.encode(&mut bytes);
-            seal(&mut bytes);
+            seal(Format::NEWEST, &mut bytes);
             worker.handle_datagram(self.c.now, address(0), &bytes);
         }
         self.c.pass(1);

@@ -7,7 +7,7 @@ use common::manifests::{PAIR, STATELESS};
 use common::{Cluster, address, shard};
 use e3_dataplane::Kept;
 use e3_model::plan::{AppPlan, ChannelReport, NodePlan, NodeStats};
-use e3_model::{AppId, DropReason, EdgeId, Nanos, NodeId, ShardId, Timestamp};
+use e3_model::{AppId, DropReason, EdgeId, Format, Nanos, NodeId, ShardId, Timestamp};
 use e3_wire::datagram::{Header, Kind, seal};
 use e3_wire::entry::Outcome;
 use e3_wire::frame::{Ack, Ends, Frame, Link};
@@ -48,7 +48,7 @@ fn forge(c: &mut Cluster, from: u16, to: u16, frame: &Frame<'_>) {
     let mut bytes = Vec::new();
     header.encode(&mut bytes);
     frame.encode(&mut bytes);
-    seal(&mut bytes);
+    seal(Format::NEWEST, &mut bytes);
     c.send_raw(address(to), bytes);
     c.pass(1);
 }

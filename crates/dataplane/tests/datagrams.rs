@@ -5,7 +5,7 @@ mod common;
 use common::manifests::ONE;
 use common::{Cluster, address, shard};
 use e3_dataplane::Output;
-use e3_model::{Address, DropReason, NodeId, Timestamp};
+use e3_model::{Address, DropReason, Format, Formats, NodeId, Timestamp};
 use e3_wire::client::ClientFrame;
 use e3_wire::codec::Reader;
 use e3_wire::datagram::{Header, Kind, open, seal};
@@ -37,7 +37,7 @@ fn datagram(header: Header, frames: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();
     header.encode(&mut bytes);
     bytes.extend(frames);
-    seal(&mut bytes);
+    seal(Format::NEWEST, &mut bytes);
     bytes
 }
 
@@ -114,7 +114,7 @@ fn a_probe_is_answered_with_one_datagram() {
     assert_eq!(sent.len(), 1);
     let (to, bytes) = &sent[0];
     assert_eq!(*to, address(2));
-    let (_, mut reader) = open(bytes).unwrap();
+    let (_, mut reader) = open(Formats::PROGRAM, bytes).unwrap();
     let answer = Frame::ProbeAnswer { sent: now, now };
     assert_eq!(Frame::decode(&mut reader), Ok(answer));
     let stats = c.nodes[&0].worker.report().stats;
@@ -131,7 +131,10 @@ fn a_buffer_that_was_sent_is_used_again() {
     c.nodes.get_mut(&0).unwrap().worker.recycle(large);
     let sent = deliver(&mut c, 0, address(2), &datagram(header(2), &probe(now)));
     assert!(sent[0].1.capacity() >= 60_000);
-    assert!(open(&sent[0].1).is_ok(), "without what it held before");
+    assert!(
+        open(Formats::PROGRAM, &sent[0].1).is_ok(),
+        "without what it held before"
+    );
 }
 
 /// Whether node 1, which has a backup, grants its lease.
@@ -141,7 +144,7 @@ fn grants(c: &mut Cluster, to: u16, plan_version: u64) -> bool {
     Frame::LeaseRequest { sent, plan_version }.encode(&mut bytes);
     let answers = deliver(c, 1, address(to), &datagram(header(to), &bytes));
     answers.iter().any(|(_, bytes)| {
-        let (_, mut reader) = open(bytes).unwrap();
+        let (_, mut reader) = open(Formats::PROGRAM, bytes).unwrap();
         is_granted(&mut reader, sent)
     })
 }
@@ -175,7 +178,7 @@ fn a_client_that_sends_what_nodes_send_is_refused() {
         total: 0,
         letters: Vec::new(),
     };
-    let bytes = ClientFrame::DeadLetters(letters).to_datagram();
+    let bytes = ClientFrame::DeadLetters(letters).to_datagram(Format::NEWEST);
     assert_eq!(deliver(&mut c, 0, CLIENT, &bytes), []);
     let dropped = c.nodes[&0].worker.report().stats.dropped;
     assert_eq!(dropped[&DropReason::ClientFrame], 1);

@@ -6,7 +6,7 @@ use common::{Cluster, address, count_and_forward, shard};
 use e3_dataplane::{Config, Output, Worker};
 use e3_invocation::HandlerError;
 use e3_model::plan::{NodeEvent, NodePlan, ShardCounts};
-use e3_model::{Nanos, NodeId, NodeKind, RequestId, ShardKey, Slot, Timestamp};
+use e3_model::{Format, Formats, Nanos, NodeId, NodeKind, RequestId, ShardKey, Slot, Timestamp};
 use e3_wire::client::{ClientFrame, Replay, Request};
 use e3_wire::entry::Outcome;
 use std::cell::Cell;
@@ -99,7 +99,7 @@ fn replay(c: &mut Cluster, seq: u64, attempt: u16) {
         attempt,
         deadline: soon(c),
     });
-    c.send_raw(address(0), frame.to_datagram());
+    c.send_raw(address(0), frame.to_datagram(Format::NEWEST));
     c.pass(5);
 }
 
@@ -437,6 +437,7 @@ fn answered_after(slowdown: f64) -> Vec<u64> {
         node: NodeId(0),
         incarnation: 2,
         cluster,
+        formats: Formats::PROGRAM,
         kind: NodeKind::Host,
         journal_len_min: u64::MAX,
         slowed: true,

@@ -5,7 +5,7 @@ mod common;
 use common::{Cluster, address, count_and_forward, shard};
 use e3_dataplane::limits::DATAGRAM_LEN_GOAL;
 use e3_invocation::HandlerError;
-use e3_model::{Nanos, Slot, Timestamp};
+use e3_model::{Format, Formats, Nanos, Slot, Timestamp};
 use e3_wire::client::{ClientFrame, Replay, Request};
 use e3_wire::datagram::open;
 use e3_wire::entry::Outcome;
@@ -193,7 +193,7 @@ fn answers_of_one_turn_share_datagrams_of_a_good_length() {
 }
 
 fn answers_in(bytes: &[u8]) -> usize {
-    let (_, mut reader) = open(bytes).unwrap();
+    let (_, mut reader) = open(Formats::PROGRAM, bytes).unwrap();
     let mut answers = 0;
     while !reader.is_empty() {
         let frame = ClientFrame::decode(&mut reader).unwrap();
@@ -225,7 +225,7 @@ fn dead_letter() -> (Cluster, Replay) {
 }
 
 fn replay(c: &mut Cluster, replay: &Replay) {
-    let bytes = ClientFrame::Replay(replay.clone()).to_datagram();
+    let bytes = ClientFrame::Replay(replay.clone()).to_datagram(Format::NEWEST);
     c.send_raw(address(0), bytes);
     c.pass(20);
 }

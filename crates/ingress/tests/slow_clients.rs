@@ -6,7 +6,7 @@ use e3_ingress::{http, pair};
 use e3_model::api::ErrorView;
 use e3_model::document::parse_application;
 use e3_model::plan::{AppPlan, NodePlan};
-use e3_model::{AppId, NodeId, Timestamp, Token};
+use e3_model::{AppId, Format, NodeId, Timestamp, Token};
 use e3_wire::entry::{Outcome, Reply};
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read as _, Write as _};
@@ -62,6 +62,7 @@ fn plan() -> NodePlan {
     NodePlan {
         version: 1,
         cluster: 1,
+        format: Format::NEWEST,
         node: NodeId(0),
         peers: BTreeMap::new(),
         exited: BTreeMap::new(),

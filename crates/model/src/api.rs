@@ -5,9 +5,10 @@ pub use crate::backup::{
     BackupFile, BackupHead, BackupPhase, BackupRequest, BackupView, ChunkResponse, RestoreRequest,
     RestoreResponse,
 };
+use crate::format::{Format, Formats};
 pub use crate::operate::{
-    DrainRequest, DrainResponse, ReshardRequest, ReshardResponse, RollbackRequest,
-    RollbackResponse, RollbackView, ScaleRequest, ScaleResponse, UndrainedView,
+    DrainRequest, DrainResponse, FormatRequest, FormatResponse, ReshardRequest, ReshardResponse,
+    RollbackRequest, RollbackResponse, RollbackView, ScaleRequest, ScaleResponse, UndrainedView,
 };
 use crate::plan::{ChannelReport, Role};
 use crate::profile::Provenance;
@@ -34,6 +35,15 @@ pub struct ClusterView {
     pub nodes_up: u32,
     /// Names of the applications.
     pub apps: Vec<String>,
+    /// Release of the controller.
+    #[serde(default)]
+    pub release: String,
+    /// Formats that the controller reads and can write.
+    #[serde(default)]
+    pub formats: Formats,
+    /// The active format: what the cluster's processes write.
+    #[serde(default)]
+    pub format: Format,
 }
 
 /// An element of `GET /v1/nodes`.
@@ -66,6 +76,12 @@ pub struct NodeView {
     pub undrained: Vec<UndrainedView>,
     /// Number of its process.
     pub incarnation: u32,
+    /// Release of its program; empty if it has not joined or does not say.
+    #[serde(default)]
+    pub release: String,
+    /// Formats that its program reads and can write.
+    #[serde(default)]
+    pub formats: Formats,
     /// Where its data path listens.
     pub address: Option<String>,
     /// Where programs send requests over HTTP: the TCP port of the same number.

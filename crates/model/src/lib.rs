@@ -12,6 +12,7 @@ pub mod cron;
 pub mod dag;
 mod deliberate;
 pub mod document;
+pub mod format;
 pub mod http_access;
 pub mod ids;
 pub mod limits;
@@ -34,6 +35,7 @@ pub mod visits;
 pub use accelerator::{Accelerator, Accelerators};
 pub use application::{Application, AssetFormat};
 pub use document::{Document, Kind, ManifestError};
+pub use format::{Format, Formats};
 pub use ids::{
     Address, AppId, EdgeId, MessageId, NodeId, RequestId, ServiceId, ShardId, ShardKey, Slot,
     TraceContext, Via,

@@ -1,6 +1,7 @@
-//! The part of the controller's API that takes nodes out of service, scales services and rolls versions
-//! back.
+//! The part of the controller's API that takes nodes out of service, scales services, rolls versions
+//! back and raises the cluster's format.
 
+use crate::format::Format;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -121,4 +122,24 @@ pub struct RollbackResponse {
     pub to: u32,
     /// Its new number.
     pub code_version: u32,
+}
+
+/// `POST /v1/format`.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct FormatRequest {
+    /// The format that becomes the active one.
+    pub format: Format,
+}
+
+/// Answer to [`FormatRequest`].
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct FormatResponse {
+    /// The active format.
+    pub format: Format,
+    /// The one before.
+    pub format_before: Format,
+    /// Release of the controller.
+    pub release: String,
 }

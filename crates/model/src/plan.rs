@@ -6,6 +6,7 @@
 use crate::accelerator::{Accelerator, Accelerators};
 use crate::application::Application;
 use crate::backup::{BackupOrder, Restored};
+use crate::format::{Format, Formats};
 use crate::ids::{Address, AppId, NodeId, ServiceId, ShardId, ShardKey};
 use crate::reshard::Resharded;
 use crate::status::DropReason;
@@ -24,6 +25,9 @@ pub struct NodePlan {
     pub version: u64,
     /// The cluster that this plan belongs to.
     pub cluster: u64,
+    /// The cluster's active format: what the node writes.
+    #[serde(default)]
+    pub format: Format,
     /// The node that it is for.
     pub node: NodeId,
     /// Every node that is a member now.
@@ -259,7 +263,7 @@ pub enum Role {
 }
 
 /// What a node process says when it starts.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct NodeHello {
     /// Its name in the topology.
     pub name: String,
@@ -270,6 +274,12 @@ pub struct NodeHello {
     /// What its disk holds of shards; none if it holds nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_disk: Option<OnDisk>,
+    /// Release of its program; empty if it does not say.
+    #[serde(default)]
+    pub release: String,
+    /// Formats that it reads and can write.
+    #[serde(default)]
+    pub formats: Formats,
 }
 
 /// Copies of shards on the disk of a node.
@@ -320,6 +330,9 @@ pub struct NodeWelcome {
     pub node: NodeId,
     /// Its incarnation.
     pub incarnation: u32,
+    /// The cluster's active format: what the node writes until its first plan.
+    #[serde(default)]
+    pub format: Format,
     /// The controller's clock.
     pub now: Timestamp,
     /// Kind of node that it is or stands for.

@@ -264,8 +264,10 @@ impl MovePhase {
 )]
 #[serde(rename_all = "lowercase")]
 pub enum DropReason {
-    /// The header is none of this version's, or says what cannot be.
+    /// The header is none of a datagram, or says what cannot be.
     Header,
+    /// Its format is none that this process reads.
+    Format,
     /// The header states another length.
     Length,
     /// The checksum does not suit: the wire damaged it.
@@ -316,8 +318,9 @@ pub enum DropReason {
 
 impl DropReason {
     /// All of them.
-    pub const ALL: [DropReason; 23] = [
+    pub const ALL: [DropReason; 24] = [
         DropReason::Header,
+        DropReason::Format,
         DropReason::Length,
         DropReason::Checksum,
         DropReason::Empty,
@@ -346,6 +349,7 @@ impl DropReason {
     pub fn name(self) -> &'static str {
         match self {
             DropReason::Header => "header",
+            DropReason::Format => "format",
             DropReason::Length => "length",
             DropReason::Checksum => "checksum",
             DropReason::Empty => "empty",

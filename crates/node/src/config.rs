@@ -2,7 +2,7 @@
 
 use e3_dataplane::RecoveryError;
 use e3_engine::EngineError;
-use e3_model::Token;
+use e3_model::{Formats, Token};
 use e3_net::NetError;
 use e3_store::StoreError;
 use std::path::PathBuf;
@@ -12,6 +12,8 @@ use std::path::PathBuf;
 pub struct NodeConfig {
     /// The node's name in the topology.
     pub name: String,
+    /// Formats that this process reads and can write.
+    pub formats: Formats,
     /// The controller, such as `http://127.0.0.1:7300`; heartbeats go to the same port.
     pub controller: String,
     /// Where the node keeps files. Nodes of one machine share the compiled code beside it.

@@ -17,7 +17,7 @@ use e3_ingress::Door;
 use e3_invocation::Invocation;
 use e3_model::plan::{NodeEvent, NodeWelcome};
 use e3_model::timing::HEARTBEAT_INTERVAL;
-use e3_model::{Bytes, Nanos, NodeId, ShardKey, Timestamp};
+use e3_model::{Bytes, Formats, Nanos, NodeId, ShardKey, Timestamp};
 use e3_net::{Doorbell, Socket};
 use e3_outbound::Outbound;
 use e3_wire::heartbeat::Heartbeat;
@@ -81,6 +81,7 @@ impl Driver {
     #[allow(clippy::too_many_arguments, reason = "one caller, right beside")]
     pub(crate) fn new(
         joined: Joined,
+        formats: Formats,
         socket: Socket,
         bell: Doorbell,
         clock: Clock,
@@ -98,6 +99,7 @@ impl Driver {
             node: welcome.node,
             incarnation: welcome.incarnation,
             cluster: welcome.cluster,
+            formats,
             kind: welcome.kind,
             journal_len_min: JOURNAL_LEN_MIN,
             slowed: welcome.slowed,
@@ -430,7 +432,8 @@ impl Driver {
             plan_version_low: self.worker.plan_version() as u32,
         };
         (self.handled, self.busy) = (0, Nanos(0));
-        self.heartbeats.set(heartbeat);
+        let format = self.worker.plan().format;
+        self.heartbeats.set(format, heartbeat);
     }
 
     fn send_report(&mut self) {

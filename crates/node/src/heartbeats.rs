@@ -2,9 +2,9 @@
 //! to do is not taken for lost. If the loop makes no turns, the heartbeats end.
 
 use crate::config::NodeError;
-use e3_model::Address;
 use e3_model::plan::NodeWelcome;
 use e3_model::timing::{HEARTBEAT_INTERVAL, STUCK_AFTER};
+use e3_model::{Address, Format};
 use e3_net::Sender;
 use e3_wire::heartbeat::{self, Heartbeat};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -24,8 +24,8 @@ pub(crate) struct Heartbeats {
 struct Shared {
     /// Turns of the loop so far.
     turns: AtomicU64,
-    /// What the loop said last.
-    latest: Mutex<Heartbeat>,
+    /// What the loop said last, and the format to say it in.
+    latest: Mutex<(Format, Heartbeat)>,
     stop: AtomicBool,
 }
 
@@ -36,19 +36,23 @@ impl Heartbeats {
         controller: Address,
         welcome: NodeWelcome,
     ) -> Result<Heartbeats, NodeError> {
-        let shared = Arc::new(Shared::default());
-        let of_thread = shared.clone();
         let NodeWelcome {
             cluster,
             node,
             incarnation,
+            format,
             ..
         } = welcome;
+        let shared = Arc::new(Shared {
+            latest: Mutex::new((format, Heartbeat::default())),
+            ..Shared::default()
+        });
+        let of_thread = shared.clone();
         let thread = thread::Builder::new().name("e3-heartbeats".into());
         let thread = thread.spawn(move || {
             e3_engine::raise_thread_priority();
-            of_thread.run(|beat| {
-                let bytes = heartbeat::encode(cluster, node, incarnation, beat);
+            of_thread.run(|format, beat| {
+                let bytes = heartbeat::encode(format, cluster, node, incarnation, beat);
                 sender.send(controller, &bytes);
             });
         });
@@ -68,11 +72,11 @@ impl Heartbeats {
     }
 
     /// Changes what heartbeats say. What confirms a plan is sent at once.
-    pub(crate) fn set(&self, beat: Heartbeat) {
+    pub(crate) fn set(&self, format: Format, beat: Heartbeat) {
         let latest = self.shared.latest.lock();
         let mut latest = latest.unwrap_or_else(PoisonError::into_inner);
-        let is_new = latest.plan_version_low != beat.plan_version_low;
-        *latest = beat;
+        let is_new = latest.1.plan_version_low != beat.plan_version_low;
+        *latest = (format, beat);
         drop(latest);
         if is_new && let Some(thread) = &self.thread {
             thread.thread().unpark();
@@ -92,16 +96,16 @@ impl Drop for Heartbeats {
 }
 
 impl Shared {
-    fn run(&self, mut send: impl FnMut(&Heartbeat)) {
-        let mut beat = Heartbeat::default();
+    fn run(&self, mut send: impl FnMut(Format, &Heartbeat)) {
+        let (mut format, mut beat) = <(Format, Heartbeat)>::default();
         let mut pulse = Pulse::default();
         while !self.stop.load(Ordering::Relaxed) {
             // It does not wait for the loop, which may hold the lock while it waits for a processor.
             if let Ok(latest) = self.latest.try_lock() {
-                beat = *latest;
+                (format, beat) = *latest;
             }
             if pulse.on_period(self.turns.load(Ordering::Relaxed)) {
-                send(&beat);
+                send(format, &beat);
             }
             thread::park_timeout(HEARTBEAT_INTERVAL.into());
         }

@@ -5,6 +5,7 @@
 use crate::config::NodeError;
 use crate::limits::DISK_RETRY_INTERVAL;
 use e3_dataplane::{Recovery, RecoveryError};
+use e3_model::Formats;
 use e3_model::plan::{CopyOnDisk, JournalCounts, OnDisk};
 use e3_net::Doorbell;
 use e3_store::{Journal, StoreError};
@@ -50,8 +51,11 @@ pub(crate) enum Trouble {
 }
 
 /// Reads the journal in a directory: what it holds, and what a hello says of it.
-pub(crate) fn read(dir: &Path) -> Result<(Journal, Recovery, Option<OnDisk>), NodeError> {
-    let mut recovery = Recovery::default();
+pub(crate) fn read(
+    dir: &Path,
+    formats: Formats,
+) -> Result<(Journal, Recovery, Option<OnDisk>), NodeError> {
+    let mut recovery = Recovery::new(formats);
     let mut wrong: Option<RecoveryError> = None;
     let journal = Journal::open(dir, |number, record| {
         if wrong.is_none() {
@@ -186,12 +190,13 @@ fn write(mut journal: Journal, orders: &Receiver<Order>, shared: &Shared, bell: 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use e3_model::Format;
     use std::time::Duration;
 
     #[test]
     fn records_become_durable_and_are_read_again() {
         let tmp = tempfile::tempdir().unwrap();
-        let (journal, _, on_disk) = read(tmp.path()).unwrap();
+        let (journal, _, on_disk) = read(tmp.path(), Formats::PROGRAM).unwrap();
         assert_eq!(on_disk, None);
         let bell = Doorbell::new().unwrap();
         let mut writer = JournalWriter::start(journal, bell);
@@ -204,7 +209,9 @@ mod tests {
             step: e3_wire::journal::Step::Drop,
         };
         for number in 1..=100 {
-            writer.append(number, record.encode());
+            let mut bytes = record.encode();
+            e3_wire::journal::seal(Format::NEWEST, &mut bytes);
+            writer.append(number, bytes);
         }
         let mut waited = 0;
         while writer.poll() != Some(100) {
@@ -217,15 +224,18 @@ mod tests {
         assert_eq!(counts.records, 100);
         assert!((1..=100).contains(&counts.syncs), "{counts:?}");
         drop(writer);
-        let (journal, ..) = read(tmp.path()).unwrap();
+        let (journal, ..) = read(tmp.path(), Formats::PROGRAM).unwrap();
         assert_eq!(journal.next(), 101);
         // A record that makes no sense is named.
         drop(journal);
-        let (mut journal, ..) = read(tmp.path()).unwrap();
+        let (mut journal, ..) = read(tmp.path(), Formats::PROGRAM).unwrap();
         journal.append(b"?").unwrap();
         journal.sync().unwrap();
         drop(journal);
-        let error = read(tmp.path()).map(drop).unwrap_err().to_string();
+        let error = read(tmp.path(), Formats::PROGRAM)
+            .map(drop)
+            .unwrap_err()
+            .to_string();
         assert!(error.contains("record 101 of the journal"), "{error}");
     }
 }

@@ -29,6 +29,7 @@ use driver::{Driver, End};
 use e3_clock::Clock;
 use e3_engine::{EngineConfig, LogLine, RandomKey, Ticker};
 use e3_model::Accelerators;
+use e3_model::format::RELEASE;
 use e3_model::plan::{NodeHello, process_number};
 use e3_net::Doorbell;
 use executor::Executor;
@@ -69,12 +70,14 @@ pub fn run(config: NodeConfig) -> Result<(), NodeError> {
         let api = Api::new(&config.controller, config.node_token.clone());
         let address = socket.local_address().map_err(system("socket"))?;
         joins += 1;
-        let (journal, recovery, on_disk) = journal::read(&config.journal_dir)?;
+        let (journal, recovery, on_disk) = journal::read(&config.journal_dir, config.formats)?;
         let hello = NodeHello {
             name: config.name.clone(),
             address: e3_net::address(address),
             process: process_number(std::process::id(), joins ^ started),
             on_disk,
+            release: RELEASE.into(),
+            formats: config.formats,
         };
         let Some(joined) = agent::join(&api, &hello, &clock, &stop)? else {
             break;
@@ -135,6 +138,7 @@ pub fn run(config: NodeConfig) -> Result<(), NodeError> {
         let heartbeats = Heartbeats::start(sender, e3_net::address(controller), welcome)?;
         let driver = Driver::new(
             joined,
+            config.formats,
             socket,
             bell.clone(),
             clock,

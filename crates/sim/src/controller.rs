@@ -49,6 +49,7 @@ impl Controller {
             address: node_address(node),
             process: self.next_process,
             on_disk: None,
+            ..NodeHello::default()
         };
         self.next_process += 1;
         let joined = self.apply(&Command::Join {

@@ -1,6 +1,6 @@
 //! Damage to datagrams, by a bad wire or a faulty peer.
 
-use e3_model::{AppId, EdgeId, NodeId, ServiceId, ShardId};
+use e3_model::{AppId, EdgeId, Format, Formats, NodeId, ServiceId, ShardId};
 use e3_random::Random;
 use e3_wire::datagram::{HEADER_LEN, Header, Kind, open, seal};
 use e3_wire::frame::{Ack, Ends, Frame, Link};
@@ -33,7 +33,7 @@ impl Damage {
                 };
                 let mut damaged = bytes(datagram, from, random);
                 damaged.resize(damaged.len().max(HEADER_LEN), 0);
-                seal(&mut damaged);
+                seal(Format::NEWEST, &mut damaged);
                 damaged
             }
         };
@@ -97,7 +97,7 @@ fn other(old: u64, random: &mut Random) -> u64 {
 }
 
 fn records(datagram: &[u8], random: &mut Random) -> Option<Vec<u8>> {
-    let (mut header, mut r) = open(datagram).ok()?;
+    let (mut header, mut r) = open(Formats::PROGRAM, datagram).ok()?;
     if header.kind != Kind::Peer {
         return None;
     }
@@ -116,7 +116,7 @@ fn records(datagram: &[u8], random: &mut Random) -> Option<Vec<u8>> {
     for frame in &frames {
         frame.encode(&mut out);
     }
-    seal(&mut out);
+    seal(Format::NEWEST, &mut out);
     (out != datagram).then_some(out)
 }
 

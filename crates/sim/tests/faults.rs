@@ -10,14 +10,13 @@ use common::{APP, CHAIN_SERVICES, Run, runs};
 use e3_control::Command;
 use e3_dataplane::{Config, Worker};
 use e3_model::plan::Role;
-use e3_model::{Nanos, NodeId, NodeKind, ServiceId, ShardId, ShardKey, Timestamp};
+use e3_model::{Format, Formats, Nanos, NodeId, NodeKind, ServiceId, ShardId, ShardKey, Timestamp};
 use e3_sim::cluster::CLUSTER;
 use e3_sim::network::node_address;
 use e3_sim::service::Service;
 use e3_sim::{Client, Faults};
 use e3_wire::datagram::{HEADER_LEN, seal};
 use e3_wire::entry::Outcome;
-use e3_wire::limits::WIRE_VERSION;
 use std::sync::Arc;
 
 /// A shard of the second service.
@@ -224,6 +223,7 @@ fn random_bytes_are_counted_and_dropped() {
         node: NodeId(0),
         incarnation: 1,
         cluster: CLUSTER,
+        formats: Formats::PROGRAM,
         kind: NodeKind::Host,
         journal_len_min: u64::MAX,
         slowed: false,
@@ -239,9 +239,9 @@ fn random_bytes_are_counted_and_dropped() {
         // Half of them have a valid header and checksum.
         if random.chance(500) && len >= HEADER_LEN {
             let kind = 1 + random.below(3) as u8;
-            bytes[..4].copy_from_slice(&[0x01, 0xE3, WIRE_VERSION, kind]);
+            bytes[..4].copy_from_slice(&[0x01, 0xE3, Format::NEWEST.0, kind]);
             bytes[12..20].copy_from_slice(&CLUSTER.to_le_bytes());
-            seal(&mut bytes);
+            seal(Format::NEWEST, &mut bytes);
         }
         worker.handle_datagram(Timestamp(2), node_address(1), &bytes);
         worker.handle_tick(Timestamp(2));

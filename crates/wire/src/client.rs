@@ -8,7 +8,8 @@ use crate::limits::DEAD_LETTERS_LEN_MAX;
 use crate::message::{decode_id, decode_trace, encode_id, encode_trace};
 use e3_model::limits::{KEY_LEN_MAX, PAYLOAD_LEN_MAX};
 use e3_model::{
-    AppId, MessageId, RequestId, ServiceId, ShardId, ShardKey, Slot, Timestamp, TraceContext,
+    AppId, Format, MessageId, RequestId, ServiceId, ShardId, ShardKey, Slot, Timestamp,
+    TraceContext,
 };
 
 /// A request. A repeat has the same id, key, payload, deadline and time of sending, and a higher
@@ -126,11 +127,11 @@ impl ClientFrame {
     }
 
     /// A datagram that holds this item alone.
-    pub fn to_datagram(&self) -> Vec<u8> {
+    pub fn to_datagram(&self, format: Format) -> Vec<u8> {
         let mut out = Vec::new();
         ClientFrame::start(&mut out);
         self.encode(&mut out);
-        seal(&mut out);
+        seal(format, &mut out);
         out
     }
 

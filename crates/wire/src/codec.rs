@@ -1,7 +1,6 @@
 //! Reading and writing integers and byte strings.
 
-use crate::limits::WIRE_VERSION;
-use e3_model::DropReason;
+use e3_model::{DropReason, Format, Formats};
 
 /// Why bytes cannot be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -17,9 +16,21 @@ pub enum WireError {
     /// Not a datagram of this program.
     #[error("magic number is {0:#06x}, must be {magic:#06x}", magic = crate::datagram::MAGIC)]
     Magic(u16),
-    /// Another version of the format.
-    #[error("wire version is {0}, must be {WIRE_VERSION}")]
-    Version(u8),
+    /// A format that this process does not read.
+    #[error(
+        "format is {found}, this process reads {accepted}; {}",
+        if *found > accepted.newest() {
+            "start a newer release of the program"
+        } else {
+            "an older release wrote it: start that one, or one in between"
+        }
+    )]
+    Format {
+        /// What the bytes say.
+        found: Format,
+        /// What this process reads.
+        accepted: Formats,
+    },
     /// Truncated, or followed by other bytes.
     #[error("header says {stated} bytes, datagram has {len}")]
     Length {
@@ -71,6 +82,7 @@ impl WireError {
         match self {
             WireError::Checksum { .. } => DropReason::Checksum,
             WireError::Length { .. } => DropReason::Length,
+            WireError::Format { .. } => DropReason::Format,
             _ => DropReason::Header,
         }
     }
@@ -88,6 +100,15 @@ macro_rules! read_int {
             Ok(<$int>::from_le_bytes(bytes.try_into().expect("N bytes")))
         }
     };
+}
+
+/// Refuses formats that this process does not read.
+pub(crate) fn check_format(found: u8, accepted: Formats) -> Result<(), WireError> {
+    let found = Format(found);
+    match accepted.include(found) {
+        true => Ok(()),
+        false => Err(WireError::Format { found, accepted }),
+    }
 }
 
 impl<'a> Reader<'a> {

@@ -3,7 +3,7 @@
 //! | at | bytes | field |
 //! |---|---|---|
 //! | 0 | 2 | magic number |
-//! | 2 | 1 | version of the format |
+//! | 2 | 1 | format, [`e3_model::Format`] |
 //! | 3 | 1 | kind: 1 peer, 2 client, 3 heartbeat |
 //! | 4 | 2 | sending node, 0 from and to clients |
 //! | 6 | 2 | bytes of the datagram, header included |
@@ -20,14 +20,15 @@
 //! guarantee for few bits; processors have an instruction for this CRC and for none of 64 bits.
 //! `cargo bench -p e3-wire` measures it. Neither stops an attacker: that takes authentication.
 
-use crate::codec::{Reader, WireError, Write};
-use crate::limits::{DATAGRAM_LEN_MAX, WIRE_VERSION};
-use e3_model::NodeId;
+use crate::codec::{Reader, WireError, Write, check_format};
+use crate::limits::DATAGRAM_LEN_MAX;
+use e3_model::{Format, Formats, NodeId};
 
 /// First two bytes of every datagram.
 pub const MAGIC: u16 = 0xE301;
 /// Bytes of [`Header`].
 pub const HEADER_LEN: usize = 28;
+const FORMAT_AT: usize = 2;
 const LEN_AT: usize = 6;
 const CHECKSUM_AT: usize = 8;
 const CHECKSUM_END: usize = CHECKSUM_AT + 4;
@@ -70,11 +71,11 @@ impl Header {
         to_incarnation: 0,
     };
 
-    /// Appends the header. When the frames are there, [`seal`] fills in length and checksum.
+    /// Appends the header. When the frames are there, [`seal`] fills in format, length and checksum.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let start = out.len();
         out.put_u16(MAGIC);
-        out.put_u8(WIRE_VERSION);
+        out.put_u8(0);
         out.put_u8(match self.kind {
             Kind::Peer => 1,
             Kind::Client => 2,
@@ -89,17 +90,15 @@ impl Header {
         assert_eq!(out.len() - start, HEADER_LEN);
     }
 
-    /// Reads a header that never left this process: neither length nor checksum is looked at.
+    /// Reads a header that never left this process: neither format nor length nor checksum is looked
+    /// at.
     /// What came from outside goes through [`open`]. The reader is left at the first frame.
     pub fn decode(r: &mut Reader<'_>) -> Result<Header, WireError> {
         let magic = r.u16()?;
         if magic != MAGIC {
             return Err(WireError::Magic(magic));
         }
-        let version = r.u8()?;
-        if version != WIRE_VERSION {
-            return Err(WireError::Version(version));
-        }
+        r.u8()?;
         let kind = match r.u8()? {
             1 => Kind::Peer,
             2 => Kind::Client,
@@ -124,18 +123,19 @@ impl Header {
     }
 }
 
-/// Fills in length and checksum of a whole datagram, which begins with its header.
-pub fn seal(datagram: &mut [u8]) {
+/// Fills in format, length and checksum of a whole datagram, which begins with its header.
+pub fn seal(format: Format, datagram: &mut [u8]) {
     assert!((HEADER_LEN..=DATAGRAM_LEN_MAX).contains(&datagram.len()));
+    datagram[FORMAT_AT] = format.0;
     let len = datagram.len() as u16;
     datagram[LEN_AT..CHECKSUM_AT].copy_from_slice(&len.to_le_bytes());
     let sum = checksum(datagram);
     datagram[CHECKSUM_AT..CHECKSUM_END].copy_from_slice(&sum.to_le_bytes());
 }
 
-/// Reads the header of a datagram that has come in whole and undamaged; the reader is left at the
-/// first frame.
-pub fn open(datagram: &[u8]) -> Result<(Header, Reader<'_>), WireError> {
+/// Reads the header of a datagram that has come in whole and undamaged, in one of the accepted
+/// formats; the reader is left at the first frame.
+pub fn open(accepted: Formats, datagram: &[u8]) -> Result<(Header, Reader<'_>), WireError> {
     if datagram.len() < HEADER_LEN {
         return Err(WireError::Short {
             needed: HEADER_LEN,
@@ -146,9 +146,7 @@ pub fn open(datagram: &[u8]) -> Result<(Header, Reader<'_>), WireError> {
     if magic != MAGIC {
         return Err(WireError::Magic(magic));
     }
-    if datagram[2] != WIRE_VERSION {
-        return Err(WireError::Version(datagram[2]));
-    }
+    check_format(datagram[FORMAT_AT], accepted)?;
     let stated = u16::from_le_bytes([datagram[LEN_AT], datagram[LEN_AT + 1]]);
     if usize::from(stated) != datagram.len() {
         return Err(WireError::Length {

@@ -2,7 +2,7 @@
 
 use crate::codec::{WireError, Write};
 use crate::datagram::{HEADER_LEN, Header, Kind, open, seal};
-use e3_model::NodeId;
+use e3_model::{Format, Formats, NodeId};
 
 /// Bytes of [`Heartbeat`] after the datagram's header.
 pub const PAYLOAD_LEN: usize = 16;
@@ -23,7 +23,13 @@ pub struct Heartbeat {
 }
 
 /// A heartbeat as a whole datagram.
-pub fn encode(cluster: u64, node: NodeId, incarnation: u32, h: &Heartbeat) -> Vec<u8> {
+pub fn encode(
+    format: Format,
+    cluster: u64,
+    node: NodeId,
+    incarnation: u32,
+    h: &Heartbeat,
+) -> Vec<u8> {
     let mut out = Vec::with_capacity(HEADER_LEN + PAYLOAD_LEN);
     Header {
         kind: Kind::Heartbeat,
@@ -39,13 +45,13 @@ pub fn encode(cluster: u64, node: NodeId, incarnation: u32, h: &Heartbeat) -> Ve
     out.put_u16(h.flags);
     out.put_u32(h.plan_version_low);
     assert_eq!(out.len(), HEADER_LEN + PAYLOAD_LEN);
-    seal(&mut out);
+    seal(format, &mut out);
     out
 }
 
 /// Reads a heartbeat datagram: sender, its incarnation, cluster, payload.
-pub fn decode(datagram: &[u8]) -> Result<(Header, Heartbeat), WireError> {
-    let (header, mut r) = open(datagram)?;
+pub fn decode(accepted: Formats, datagram: &[u8]) -> Result<(Header, Heartbeat), WireError> {
+    let (header, mut r) = open(accepted, datagram)?;
     if header.kind != Kind::Heartbeat {
         return Err(WireError::Unknown {
             what: "kind of datagram here",

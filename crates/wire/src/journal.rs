@@ -3,12 +3,12 @@
 //! A copy of a shard begins empty or as a checkpoint of itself. What follows are the items of its
 //! replication stream, as a backup receives them and as a primary sends them. docs/design/010.
 
-use crate::codec::{Reader, WireError, Write};
-use crate::limits::{BODY_LEN_MAX, COLLECTIONS_MAX, JOURNAL_VERSION};
+use crate::codec::{Reader, WireError, Write, check_format};
+use crate::limits::{BODY_LEN_MAX, COLLECTIONS_MAX};
 use e3_model::application::{Collection, CollectionKind};
 use e3_model::limits::NAME_LEN_MAX;
 use e3_model::reshard::Split;
-use e3_model::{AppId, Nanos, ServiceId, ShardId, ShardKey, Timestamp};
+use e3_model::{AppId, Format, Formats, Nanos, ServiceId, ShardId, ShardKey, Timestamp};
 
 /// One record.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -53,7 +53,7 @@ pub struct Origin {
 }
 
 impl Record {
-    /// Bytes of the record.
+    /// Bytes of the record. [`seal`] fills in the format.
     pub fn encode(&self) -> Vec<u8> {
         match &self.step {
             Step::Begin(origin) => origin.encode(self.key, 1),
@@ -79,7 +79,7 @@ impl Record {
 
     fn encode_bytes(key: ShardKey, kind: u8, bytes: &[u8]) -> Vec<u8> {
         let mut out = Vec::with_capacity(HEAD_LEN + bytes.len());
-        out.put_u8(JOURNAL_VERSION);
+        out.put_u8(0);
         out.put_u16(key.app.0);
         out.put_u16(key.service.0);
         out.put_u16(key.shard.0);
@@ -88,16 +88,10 @@ impl Record {
         out
     }
 
-    /// Reads a record that fills the whole slice.
-    pub fn decode(bytes: &[u8]) -> Result<Record, WireError> {
+    /// Reads a record that fills the whole slice, in one of the accepted formats.
+    pub fn decode(accepted: Formats, bytes: &[u8]) -> Result<Record, WireError> {
         let r = &mut Reader(bytes);
-        let version = r.u8()?;
-        if version != JOURNAL_VERSION {
-            return Err(WireError::Unknown {
-                what: "version of a journal's record",
-                value: version.into(),
-            });
-        }
+        check_format(r.u8()?, accepted)?;
         let key = ShardKey {
             app: AppId(r.u16()?),
             service: ServiceId(r.u16()?),
@@ -135,6 +129,11 @@ impl Record {
         r.end()?;
         Ok(Record { key, step })
     }
+}
+
+/// Fills in the format of an encoded record.
+pub fn seal(format: Format, record: &mut [u8]) {
+    record[0] = format.0;
 }
 
 /// Bytes before a record's content.

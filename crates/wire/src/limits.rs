@@ -1,9 +1,5 @@
 //! Bounds of the wire formats.
 
-/// Version of all formats here.
-pub const WIRE_VERSION: u8 = 7;
-/// Version of the records of a journal.
-pub const JOURNAL_VERSION: u8 = 3;
 /// Bytes of a datagram, header included: what UDP over IPv4 can carry.
 pub const DATAGRAM_LEN_MAX: usize = 65_507;
 /// Bytes of one encoded message or log entry: one frame in one datagram.

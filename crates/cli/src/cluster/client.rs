@@ -5,14 +5,14 @@ use crate::cluster::state_dir::{RunningCluster, StateDir};
 use crate::limits::{API_BODY_LEN_MAX, API_IDLE_MAX, API_TIMEOUT, CONNECT_TIMEOUT};
 use crate::settings::Settings;
 use crate::ui::failure::{Exit, Failure};
-use e3_model::Token;
 use e3_model::api::{
     AppView, BackupRequest, BackupView, ChannelView, ChunkResponse, ClusterView, DeployRequest,
     DeployResponse, DrainRequest, DrainResponse, EndpointsView, ErrorView, ExitedRequest,
-    ExitedResponse, ForgetRequest, ForgetResponse, InstanceView, MigrateRequest, MigrateResponse,
-    NodeView, ReshardRequest, ReshardResponse, RestoreResponse, RollbackRequest, RollbackResponse,
-    ScaleRequest, ScaleResponse,
+    ExitedResponse, ForgetRequest, ForgetResponse, FormatRequest, FormatResponse, InstanceView,
+    MigrateRequest, MigrateResponse, NodeView, ReshardRequest, ReshardResponse, RestoreResponse,
+    RollbackRequest, RollbackResponse, ScaleRequest, ScaleResponse,
 };
+use e3_model::{Format, Token};
 use serde::de::DeserializeOwned;
 use std::time::Duration;
 use ureq::RequestBuilder;
@@ -165,6 +165,12 @@ impl Client {
         let node = node.to_string();
         let request = self.http.post(self.path("/v1/resume"));
         self.answer(self.authorized(request).send_json(DrainRequest { node }))
+    }
+
+    /// `POST /v1/format`.
+    pub fn raise_format(&self, format: Format) -> Result<FormatResponse, Failure> {
+        let post = self.http.post(self.path("/v1/format"));
+        self.answer(self.authorized(post).send_json(FormatRequest { format }))
     }
 
     /// `POST /v1/scale`.

@@ -4,6 +4,7 @@
 use crate::limits::POLL_INTERVAL;
 use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// A process, past or present.
@@ -43,6 +44,11 @@ impl Process {
     pub fn started(&self) -> Duration {
         let ticks_per_second = rustix::param::clock_ticks_per_second() as f64;
         Duration::from_secs_f64(self.start_ticks as f64 / ticks_per_second)
+    }
+
+    /// The file that it runs, if the system says so.
+    pub fn program(&self) -> Option<PathBuf> {
+        std::fs::read_link(format!("/proc/{}/exe", self.pid)).ok()
     }
 
     /// Whether it runs. A zombie does not.

@@ -6,6 +6,9 @@ use crate::cluster::supervisor::end_with_parent;
 use crate::ui::failure::{Exit, Failure};
 use clap::Args;
 use e3_controller::{ClientTimeouts, ControllerConfig, ControllerError};
+#[cfg(feature = "formats")]
+use e3_model::Format;
+use e3_model::Formats;
 use e3_model::timing::HEARTBEAT_TIMEOUT;
 use e3_node::NodeConfig;
 use std::net::SocketAddr;
@@ -72,12 +75,36 @@ fn recorded(state: &Path, name: &str, ended: Result<(), Failure>) -> Result<(), 
     })
 }
 
+/// The formats that this program reads and can write.
+#[cfg(not(feature = "formats"))]
+pub fn formats() -> Result<Formats, Failure> {
+    Ok(Formats::PROGRAM)
+}
+
+/// What `E3_FORMATS` says, such as `7-8`, so that one build can stand for two releases. Format 8 of
+/// these builds is format 7 with another number.
+#[cfg(feature = "formats")]
+pub fn formats() -> Result<Formats, Failure> {
+    let Ok(text) = std::env::var("E3_FORMATS") else {
+        return Ok(Formats::PROGRAM);
+    };
+    let number = |text: &str| text.parse().ok().map(Format);
+    let ends = text.split_once('-');
+    let ends = ends.and_then(|(oldest, newest)| Some((number(oldest)?, number(newest)?)));
+    let formats = ends.and_then(|(oldest, newest)| Formats::new(oldest, newest).ok());
+    formats.ok_or_else(|| {
+        let message = format!("E3_FORMATS is {text:?}, must be two formats such as 7-8");
+        Failure::new(Exit::Input, message)
+    })
+}
+
 fn run_controller(args: &ControllerRun) -> Result<(), Failure> {
     if let Some(parent) = args.parent {
         end_with_parent(parent)?;
     }
     let state = StateDir::new(&args.state);
     let config = ControllerConfig {
+        formats: formats()?,
         listen: SocketAddr::from(([127, 0, 0, 1], args.port)),
         dir: state.controller_dir(),
         topology: state.stored_topology()?,
@@ -108,6 +135,7 @@ fn run_node(args: &NodeRun) -> Result<(), Failure> {
     let state = StateDir::new(&args.state);
     let config = NodeConfig {
         name: args.name.clone(),
+        formats: formats()?,
         controller: args.url.clone(),
         data_dir: state.nodes_dir(),
         journal_dir: state.journal_dir(&args.name),

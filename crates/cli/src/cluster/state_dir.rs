@@ -11,6 +11,7 @@
 //! DIR/run/load-APP.lock    locked by a load of an application while it runs
 //! DIR/run/cluster.json     supervisor, port, whether it is ready
 //! DIR/run/process-NAME.json  id and start time of each process
+//! DIR/run/program.json     the program of the processes, if `e3 upgrade` has changed it
 //! DIR/run/failure-NAME.json  why the start of a process failed
 //! ```
 
@@ -364,6 +365,21 @@ impl StateDir {
             message: found.message,
             hint: found.hint,
         })
+    }
+
+    /// Removes the record of a failed start.
+    pub fn remove_start_failure(&self, name: &str) {
+        let _ = std::fs::remove_file(self.run_file(&format!("failure-{name}")));
+    }
+
+    /// The program that `e3 upgrade` has chosen for the processes; none if it is the supervisor's.
+    pub fn program(&self) -> Result<Option<PathBuf>, Failure> {
+        self.read("program")
+    }
+
+    /// Chooses the program of processes that start from now on, until the supervisor ends.
+    pub fn write_program(&self, program: &Path) -> Result<(), Failure> {
+        self.write("program", &program)
     }
 
     /// Removes the records of an earlier run. The lock file stays: another supervisor may be about to

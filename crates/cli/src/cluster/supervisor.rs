@@ -349,7 +349,8 @@ fn launch(process: &mut Managed, program: &Path, state: &StateDir) -> Result<(),
             (Stdio::null(), Stdio::null(), 0)
         }
     };
-    let child = Command::new(program)
+    let mut command = Command::new(chosen_program(state, program));
+    let child = command
         .args(&process.arguments)
         .stdin(Stdio::null())
         .stdout(out)
@@ -368,6 +369,23 @@ fn launch(process: &mut Managed, program: &Path, state: &StateDir) -> Result<(),
         tracing::error!("{}: {}", process.name, failure.message);
     }
     Ok(())
+}
+
+/// The program that `e3 upgrade` has chosen, as long as it is there; otherwise the supervisor's own.
+fn chosen_program(state: &StateDir, own: &Path) -> PathBuf {
+    let chosen = state.program().and_then(|chosen| match &chosen {
+        Some(path) => match std::fs::metadata(path) {
+            Ok(_) => Ok(chosen),
+            Err(e) => Err(Failure::file("start", path, &e)),
+        },
+        None => Ok(None),
+    });
+    let chosen = chosen.unwrap_or_else(|failure| {
+        let (own, why) = (own.display(), failure.message);
+        tracing::error!("the program that was chosen with e3 upgrade is gone, using {own}: {why}");
+        None
+    });
+    chosen.unwrap_or_else(|| own.to_path_buf())
 }
 
 /// A log as standard output and standard error, and its length.

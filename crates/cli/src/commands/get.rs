@@ -167,6 +167,7 @@ fn nodes(all: &[NodeView], paint: Paint) -> String {
         ">MEMORY",
         ">MODELLED ENERGY",
         ">LAST SEEN",
+        "RELEASE",
     ]);
     for n in all {
         let emulated = if n.emulated { " (emulated)" } else { "" };
@@ -187,6 +188,10 @@ fn nodes(all: &[NodeView], paint: Paint) -> String {
                 .map_or_else(|| "-".into(), |e| joules(e.idle_joules + e.active_joules)),
             n.heard_ms_ago
                 .map_or_else(|| "never".into(), |ms| format!("{ms} ms")),
+            match n.release.as_str() {
+                "" => "-".into(),
+                release => release.into(),
+            },
         ]);
     }
     table.render()

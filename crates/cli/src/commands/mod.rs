@@ -13,6 +13,7 @@ mod describe;
 mod doctor;
 mod down;
 mod forget;
+mod formats;
 mod get;
 mod load;
 mod logs;
@@ -28,6 +29,7 @@ mod run;
 mod scale;
 mod schema;
 mod up;
+mod upgrade;
 
 use crate::cluster::programs::{self, ControllerRun, NodeRun};
 use crate::cluster::supervisor::{self, Supervise};
@@ -81,6 +83,8 @@ pub enum Command {
     Rollback(rollback::Rollback),
     /// Give up the state of shards whose only copies are on silent nodes
     Forget(forget::Forget),
+    /// Replace the program of the cluster's processes one by one, and raise the cluster's format
+    Upgrade(upgrade::Upgrade),
     /// Create a project for a new service, with its manifest and the SDK
     New(new::New),
     /// Build a service to WebAssembly
@@ -111,6 +115,9 @@ pub enum Command {
     Schema(schema::Schema),
     /// Print a completion script for a shell
     Completions(completions::Completions),
+    /// Print release and formats of this program (used by `upgrade`)
+    #[command(hide = true)]
+    Formats,
     /// Run the supervisor (used by `up --detach`)
     #[command(hide = true)]
     Supervise(Supervise),
@@ -139,6 +146,7 @@ impl Command {
             Command::Scale(args) => scale::run(&args, settings),
             Command::Rollback(args) => rollback::run(&args, settings),
             Command::Forget(args) => forget::run(&args, settings),
+            Command::Upgrade(args) => upgrade::run(&args, settings),
             Command::New(args) => new::run(&args),
             Command::Build(args) => build::run(&args),
             Command::Run(args) => run::run(&args, settings),
@@ -154,6 +162,7 @@ impl Command {
             Command::Doctor(args) => doctor::run(&args, settings),
             Command::Schema(args) => schema::run(&args),
             Command::Completions(args) => completions::run(&args, Cli::command()),
+            Command::Formats => formats::run(),
             Command::Supervise(args) => supervisor::run_detached(&args),
             Command::ControllerRun(args) => programs::controller(&args),
             Command::NodeRun(args) => programs::node(&args),

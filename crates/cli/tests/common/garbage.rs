@@ -2,7 +2,9 @@
 //! client or a heartbeat could have sent, but damaged.
 
 use e3_model::api::NodeView;
-use e3_model::{AppId, DropReason, EdgeId, NodeId, RequestId, ServiceId, ShardId, Timestamp};
+use e3_model::{
+    AppId, DropReason, EdgeId, Format, NodeId, RequestId, ServiceId, ShardId, Timestamp,
+};
 use e3_random::Random;
 use e3_wire::client::ClientFrame;
 use e3_wire::datagram::{Header, Kind, seal};
@@ -141,7 +143,7 @@ impl Garbage {
         let mut datagram = Vec::new();
         header.encode(&mut datagram);
         datagram.append(&mut frames);
-        seal(&mut datagram);
+        seal(Format::NEWEST, &mut datagram);
         match REASONS.get(reason) {
             Some(DropReason::Header) => datagram[self.random.below(3) as usize] ^= 0x10,
             Some(DropReason::Length) => datagram.truncate(datagram.len() - 1),
@@ -207,7 +209,7 @@ impl Garbage {
         let mut bytes = self.bytes(300);
         bytes[0] = 1;
         out.append(&mut bytes);
-        seal(&mut out);
+        seal(Format::NEWEST, &mut out);
         out
     }
 
@@ -218,10 +220,22 @@ impl Garbage {
         let beat = Heartbeat::default();
         match self.random.below(4) {
             0 => self.bytes(100),
-            1 => heartbeat::encode(self.cluster, id, self.other(incarnation), &beat),
-            2 => heartbeat::encode(u64::from(self.other(0)), id, incarnation, &beat),
+            1 => heartbeat::encode(
+                Format::NEWEST,
+                self.cluster,
+                id,
+                self.other(incarnation),
+                &beat,
+            ),
+            2 => heartbeat::encode(
+                Format::NEWEST,
+                u64::from(self.other(0)),
+                id,
+                incarnation,
+                &beat,
+            ),
             _ => {
-                let whole = heartbeat::encode(self.cluster, id, incarnation, &beat);
+                let whole = heartbeat::encode(Format::NEWEST, self.cluster, id, incarnation, &beat);
                 let cut = self.random.below(whole.len() as u64) as usize;
                 whole[..cut].to_vec()
             }

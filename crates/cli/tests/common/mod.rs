@@ -98,6 +98,20 @@ impl E3 {
         command
     }
 
+    /// Runs another program, with this one's surroundings, to its end.
+    pub fn run_as(&self, program: &str, arguments: &[&str]) -> Ended {
+        let of_this = self.command(arguments);
+        let mut command = Command::new(program);
+        command.args(arguments).stdin(Stdio::null());
+        for (name, value) in of_this.get_envs() {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        ended(command.output().unwrap())
+    }
+
     /// Runs it to its end.
     pub fn run(&self, arguments: &[&str]) -> Ended {
         ended(self.command(arguments).output().unwrap())

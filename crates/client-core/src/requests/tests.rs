@@ -1,5 +1,6 @@
 use super::*;
 use e3_model::AppId;
+use e3_model::{Format, Formats};
 use e3_wire::client::Request;
 
 const SECOND: u64 = 1_000_000_000;
@@ -36,7 +37,7 @@ fn submit(r: &mut Requests) -> u64 {
 fn sent(r: &mut Requests) -> Vec<(u16, Request)> {
     let mut out = Vec::new();
     while let Some((to, bytes)) = r.poll_transmit() {
-        let (_, mut reader) = open(&bytes).unwrap();
+        let (_, mut reader) = open(Formats::PROGRAM, &bytes).unwrap();
         while !reader.is_empty() {
             let ClientFrame::Request(q) = ClientFrame::decode(&mut reader).unwrap() else {
                 panic!("a client sends requests");
@@ -57,7 +58,7 @@ fn answer(r: &mut Requests, now: u64, seq: u64, outcome: Outcome) {
     };
     let id = RequestId { client: 7, seq };
     let frame = ClientFrame::Reply { id, attempt, reply };
-    r.on_datagram(Timestamp(now), &frame.to_datagram());
+    r.on_datagram(Timestamp(now), &frame.to_datagram(Format::NEWEST));
 }
 
 fn outcome(r: &mut Requests) -> Option<Option<Outcome>> {
@@ -198,7 +199,7 @@ fn a_damaged_answer_is_none() {
         attempt: 0,
         reply,
     };
-    let whole = frame.to_datagram();
+    let whole = frame.to_datagram(Format::NEWEST);
     for at in 0..whole.len() * 8 {
         let mut damaged = whole.clone();
         damaged[at / 8] ^= 1 << (at % 8);
@@ -219,7 +220,7 @@ fn shard() -> ShardKey {
 
 fn frames(r: &mut Requests) -> Vec<(u16, ClientFrame)> {
     let (to, bytes) = r.poll_transmit().unwrap();
-    let (_, mut reader) = open(&bytes).unwrap();
+    let (_, mut reader) = open(Formats::PROGRAM, &bytes).unwrap();
     let mut out = Vec::new();
     while !reader.is_empty() {
         out.push((to.port, ClientFrame::decode(&mut reader).unwrap()));
@@ -251,7 +252,7 @@ fn dead_letters_are_read_at_the_primary_as_soon_as_it_is_known() {
     };
     for skipped in [0, 3] {
         let frame = ClientFrame::DeadLetters(page(skipped));
-        r.on_datagram(Timestamp(2), &frame.to_datagram());
+        r.on_datagram(Timestamp(2), &frame.to_datagram(Format::NEWEST));
     }
     let letters = page(3);
     let found = Event::DeadLetters(DeadLetterPage { seq, letters });
@@ -309,13 +310,22 @@ fn a_keyed_request_keeps_its_identity_and_gets_more_time() {
     assert_eq!(attempt.deadline, Timestamp(SECOND));
     r.on_timer(Timestamp(SECOND / 2));
     assert_eq!(sent(&mut r).remove(0).1.deadline, Timestamp(3 * SECOND));
-    r.on_datagram(Timestamp(SECOND), &reply(Outcome::Expired).to_datagram());
+    r.on_datagram(
+        Timestamp(SECOND),
+        &reply(Outcome::Expired).to_datagram(Format::NEWEST),
+    );
     assert_eq!(outcome(&mut r), Some(Some(Outcome::Expired)));
     // sent again with the same key: a late reply belongs to it
     let second = r.submit_keyed(Timestamp(SECOND), Timestamp(3 * SECOND), call(2), id);
-    r.on_datagram(Timestamp(SECOND), &reply(Outcome::Done).to_datagram());
+    r.on_datagram(
+        Timestamp(SECOND),
+        &reply(Outcome::Done).to_datagram(Format::NEWEST),
+    );
     let done = r.poll_event();
     assert!(matches!(done, Some(Event::Completed(c)) if (c.seq, c.tag) == (second, 2)));
-    r.on_datagram(Timestamp(SECOND), &reply(Outcome::Done).to_datagram());
+    r.on_datagram(
+        Timestamp(SECOND),
+        &reply(Outcome::Done).to_datagram(Format::NEWEST),
+    );
     assert!(matches!(r.poll_event(), Some(Event::Duplicate(d)) if d.seq == second));
 }

@@ -52,6 +52,7 @@ impl Script {
             address: Address::default(),
             process,
             on_disk: None,
+            ..NodeHello::default()
         };
         self.ok(Command::Join { hello, at: AT });
     }

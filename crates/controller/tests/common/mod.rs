@@ -9,7 +9,7 @@ use e3_model::document::parse_topology;
 use e3_model::plan::{
     BackupReport, InstanceReport, NodeHello, NodePlan, NodeReport, NodeWelcome, Role, ShardPlan,
 };
-use e3_model::{Address, Nanos, Token};
+use e3_model::{Address, Format, Formats, Nanos, Token};
 use e3_wire::heartbeat::{self, Heartbeat};
 use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::path::Path;
@@ -51,6 +51,7 @@ pub fn token_for(path: &str) -> Token {
 
 pub fn config(dir: &Path, listen: SocketAddr) -> ControllerConfig {
     ControllerConfig {
+        formats: Formats::PROGRAM,
         listen,
         dir: dir.to_path_buf(),
         topology: parse_topology("t.yaml", TOPOLOGY).unwrap(),
@@ -175,6 +176,7 @@ impl Controller {
             address: Address::default(),
             process,
             on_disk: None,
+            ..NodeHello::default()
         };
         let (status, body) = self.post("/v1/nodes/hello", &hello);
         assert_eq!(status, 200, "{body}");
@@ -282,8 +284,13 @@ pub fn beat(controller: SocketAddr, nodes: Vec<NodeWelcome>) -> std::sync::Arc<(
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         while watch.upgrade().is_some() {
             for w in &nodes {
-                let bytes =
-                    heartbeat::encode(w.cluster, w.node, w.incarnation, &Heartbeat::default());
+                let bytes = heartbeat::encode(
+                    Format::NEWEST,
+                    w.cluster,
+                    w.node,
+                    w.incarnation,
+                    &Heartbeat::default(),
+                );
                 let _ = socket.send_to(&bytes, controller);
             }
             std::thread::sleep(Duration::from_millis(50));

@@ -239,7 +239,7 @@ impl Worker {
         if buffer.len() > DATAGRAM_LEN_GOAL / 2
             && let Some(mut bytes) = self.client_open.remove(&to)
         {
-            seal(&mut bytes);
+            seal(self.world.config.client_format(), &mut bytes);
             self.outputs.push_back(Output::Send { to, bytes });
         }
     }
@@ -262,7 +262,8 @@ impl Worker {
         let letters = &served.log.dead_letters;
         let rest = letters.iter().skip(skip as usize);
         let letters = DeadLetters::of(shard, skip, letters.len() as u32, rest);
-        let bytes = ClientFrame::DeadLetters(letters).to_datagram();
+        let bytes =
+            ClientFrame::DeadLetters(letters).to_datagram(self.world.config.client_format());
         self.outputs.push_back(Output::Send { to, bytes });
     }
 

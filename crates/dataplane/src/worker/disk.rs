@@ -10,7 +10,7 @@ use crate::recovery::Recovery;
 use crate::replica::Replica;
 use crate::timers::Timer;
 use e3_model::{Nanos, ShardKey, Timestamp};
-use e3_wire::journal::{Origin, Record, Step};
+use e3_wire::journal::{Origin, Record, Step, seal};
 
 impl Worker {
     /// Takes what was on disk, before the first plan.
@@ -35,7 +35,8 @@ impl Worker {
     }
 
     /// Appends a record to the journal.
-    pub(super) fn append_record(&mut self, record: Vec<u8>) {
+    pub(super) fn append_record(&mut self, mut record: Vec<u8>) {
+        seal(self.world.plan.format, &mut record);
         let number = self.journal.end().number;
         self.journal.on_append(record.len());
         self.outputs.push_back(Output::Journal { number, record });

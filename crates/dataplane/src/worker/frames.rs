@@ -20,7 +20,7 @@ impl Worker {
     pub fn handle_datagram(&mut self, now: Timestamp, from: Address, bytes: &[u8]) {
         self.world.now = now;
         self.datagrams_in += 1;
-        let taken = match open(bytes) {
+        let taken = match open(self.world.config.formats, bytes) {
             Err(e) => Err(e.drop_reason()),
             Ok((_, reader)) if reader.is_empty() => Err(DropReason::Empty),
             Ok((Header::CLIENT, mut reader)) => self.on_client(from, &mut reader),

@@ -21,6 +21,11 @@ impl Worker {
         if other || plan.version <= self.world.plan.version {
             return;
         }
+        // The controller raises the format only when every member can write the new one.
+        if !config.formats.include(plan.format) {
+            return self.drop_for(DropReason::Plan);
+        }
+        self.packer.set_format(plan.format);
         self.world.plan = plan.clone();
         let before = std::mem::replace(&mut self.packer.peers, plan.peers.clone());
         for (node, peer) in before {

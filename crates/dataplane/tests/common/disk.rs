@@ -2,6 +2,7 @@
 
 use super::Cluster;
 use e3_dataplane::Recovery;
+use e3_model::Formats;
 use std::collections::BTreeMap;
 
 /// A journal.
@@ -33,9 +34,9 @@ impl Disk {
     }
 
     /// What a new process reads.
-    pub fn recover(&mut self) -> Recovery {
+    pub fn recover(&mut self, formats: Formats) -> Recovery {
         self.pending.clear();
-        let mut recovery = Recovery::default();
+        let mut recovery = Recovery::new(formats);
         for (number, record) in &self.records {
             recovery.take(*number, record).unwrap();
         }

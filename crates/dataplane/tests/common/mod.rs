@@ -18,8 +18,8 @@ use e3_invocation::{Outcome as Run, Output as Message};
 use e3_model::document::parse_application;
 use e3_model::plan::{AppPlan, InstanceReport, NodePlan, Peer, ShardPlan};
 use e3_model::{
-    Address, AppId, Nanos, NodeId, NodeKind, RequestId, ServiceId, ShardId, ShardKey, Slot,
-    Timestamp, TraceContext,
+    Address, AppId, Format, Formats, Nanos, NodeId, NodeKind, RequestId, ServiceId, ShardId,
+    ShardKey, Slot, Timestamp, TraceContext,
 };
 use e3_random::Random;
 use e3_wire::client::{ClientFrame, DeadLetters, Replay, Request};
@@ -63,6 +63,10 @@ pub struct Cluster {
     pub now: Timestamp,
     pub nodes: BTreeMap<u16, Node>,
     peers: BTreeMap<NodeId, Peer>,
+    /// The active format.
+    pub format: Format,
+    /// Formats of nodes that start.
+    pub formats: Formats,
     pub plan: AppPlan,
     pub version: u64,
     wire: Vec<(Option<u16>, Address, Vec<u8>)>,
@@ -208,6 +212,8 @@ impl Cluster {
             now: Timestamp(1_000_000_000_000_000),
             nodes: BTreeMap::new(),
             peers: BTreeMap::new(),
+            format: Format::NEWEST,
+            formats: Formats::PROGRAM,
             plan,
             version: 0,
             wire: Vec::new(),
@@ -250,13 +256,14 @@ impl Cluster {
             node: NodeId(node),
             incarnation,
             cluster: CLUSTER,
+            formats: self.formats,
             kind: NodeKind::Host,
             journal_len_min: self.journal_len_min,
             slowed: false,
         };
         let mut worker = Worker::new(config);
         let disk = self.disks.entry(node).or_default();
-        worker.handle_recovery(self.now, disk.recover());
+        worker.handle_recovery(self.now, disk.recover(self.formats));
         let ahead = self.nodes.get(&node).map_or(Nanos::ZERO, |n| n.ahead);
         self.nodes.insert(
             node,
@@ -324,6 +331,7 @@ impl Cluster {
         let plan = NodePlan {
             version: self.version,
             cluster: CLUSTER,
+            format: self.format,
             node: NodeId(node),
             peers: self.peers.clone(),
             exited: BTreeMap::new(),
@@ -406,7 +414,7 @@ impl Cluster {
     }
 
     fn on_client_datagram(&mut self, bytes: &[u8]) {
-        let (_, mut reader) = open(bytes).unwrap();
+        let (_, mut reader) = open(Formats::PROGRAM, bytes).unwrap();
         while !reader.is_empty() {
             match ClientFrame::decode(&mut reader).unwrap() {
                 ClientFrame::Reply { id, attempt, reply } => {
@@ -519,7 +527,8 @@ impl Cluster {
     }
 
     fn send(&mut self, node: u16, frame: &ClientFrame) {
-        self.wire.push((None, address(node), frame.to_datagram()));
+        self.wire
+            .push((None, address(node), frame.to_datagram(Format::NEWEST)));
     }
 
     /// The client sends an attempt at a request.

@@ -2,8 +2,8 @@
 
 use super::{Cluster, Event};
 use e3_dataplane::Recovery;
-use e3_model::Nanos;
 use e3_model::plan::{CopyOnDisk, OnDisk};
+use e3_model::{Formats, Nanos};
 use e3_random::Random;
 use std::collections::VecDeque;
 
@@ -61,7 +61,7 @@ impl Disk {
 
     /// What a process that starts reads.
     pub(super) fn recover(&self) -> Recovery {
-        let mut recovery = Recovery::default();
+        let mut recovery = Recovery::new(Formats::PROGRAM);
         for (number, record) in &self.durable {
             recovery.take(*number, record).expect("as it was written");
         }

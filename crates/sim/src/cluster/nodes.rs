@@ -7,7 +7,7 @@ use e3_collections::State;
 use e3_dataplane::{Config, Worker};
 use e3_invocation::Invocation;
 use e3_model::plan::{NodeEvent, NodePlan};
-use e3_model::{AppId, Nanos, NodeId, NodeKind, ServiceId, ShardKey, Timestamp};
+use e3_model::{AppId, Formats, Nanos, NodeId, NodeKind, ServiceId, ShardKey, Timestamp};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
@@ -99,6 +99,7 @@ impl Cluster {
             node: NodeId(node),
             incarnation,
             cluster: CLUSTER,
+            formats: Formats::PROGRAM,
             kind: NodeKind::Host,
             journal_len_min: JOURNAL_LEN_MIN,
             slowed: false,

@@ -144,6 +144,7 @@ impl Agents {
                         address: node_address(*node),
                         process: agent.process,
                         on_disk: cluster.on_disk(*node),
+                        ..NodeHello::default()
                     };
                     controller.post(cluster, Nanos::ZERO, Mail::Hello(*node, hello));
                 }

@@ -3,6 +3,7 @@
 use ciborium::Value;
 use e3_model::RequestId;
 use e3_model::api::EndpointsView;
+use e3_model::{Format, Formats};
 use e3_wire::client::{ClientFrame, Request};
 use e3_wire::datagram::open;
 use e3_wire::entry::{Outcome, Reply};
@@ -126,7 +127,7 @@ fn serve(socket: &UdpSocket, node: u64, faults: Faults, state: &Mutex<State>) {
         if &buffer[..len] == b"stop" {
             return;
         }
-        let (_, mut r) = open(&buffer[..len]).unwrap();
+        let (_, mut r) = open(Formats::PROGRAM, &buffer[..len]).unwrap();
         while !r.is_empty() {
             let ClientFrame::Request(q) = ClientFrame::decode(&mut r).unwrap() else {
                 panic!("clients send requests");
@@ -147,7 +148,9 @@ fn serve(socket: &UdpSocket, node: u64, faults: Faults, state: &Mutex<State>) {
             for reply in replies {
                 let (id, attempt) = (q.id, q.attempt);
                 let frame = ClientFrame::Reply { id, attempt, reply };
-                socket.send_to(&frame.to_datagram(), from).unwrap();
+                socket
+                    .send_to(&frame.to_datagram(Format::NEWEST), from)
+                    .unwrap();
             }
         }
     }

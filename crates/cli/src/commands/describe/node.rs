@@ -75,6 +75,7 @@ fn process(n: &NodeView) -> Vec<(&'static str, String)> {
             "Process",
             format!("incarnation {}, plan {}", n.incarnation, n.plan_version),
         ),
+        ("Release", release(n)),
         ("Address", n.address.clone().unwrap_or_else(|| "-".into())),
         ("HTTP", n.url.clone().unwrap_or_else(|| "-".into())),
         ("Last seen", seen.unwrap_or_else(|| "never".into())),
@@ -87,6 +88,13 @@ fn process(n: &NodeView) -> Vec<(&'static str, String)> {
             ),
         ),
     ]
+}
+
+fn release(n: &NodeView) -> String {
+    match n.release.as_str() {
+        "" => "-".into(),
+        release => format!("{release}, formats {}", n.formats),
+    }
 }
 
 fn traffic(n: &NodeView) -> Vec<(&'static str, String)> {

@@ -1,0 +1,285 @@
+//! `e3 upgrade`: replaces the program of the cluster's processes one by one while applications serve,
+//! and raises the cluster's format when that is done. Design: docs/design/019-upgrades.md.
+
+use crate::cluster::client::Client;
+use crate::cluster::state_dir::{RunningCluster, StateDir};
+use crate::commands::formats::{self, Release};
+use crate::limits::{DOWN_GRACE, DRAIN_BLOCKED_TIME, POLL_INTERVAL, UPGRADE_TIMEOUT};
+use crate::settings::Settings;
+use crate::ui::failure::{Exit, Failure};
+use crate::ui::output;
+use clap::Args;
+use e3_model::api::{AppView, Health, InstanceStatus, InstanceView, NodeView, UndrainedView};
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+/// `e3 upgrade`.
+#[derive(Args, Debug, Clone)]
+#[group(required = true, multiple = false)]
+pub struct Upgrade {
+    /// Run the processes of the cluster on this machine with the program at this path, one after
+    /// another; also to go back
+    #[arg(long, value_name = "PATH")]
+    pub program: Option<PathBuf>,
+    /// Raise the cluster's format to the newest; earlier releases that lack it cannot join any more
+    #[arg(long)]
+    pub finish: bool,
+}
+
+/// `e3 upgrade`.
+pub fn run(args: &Upgrade, settings: &Settings) -> Result<(), Failure> {
+    match &args.program {
+        Some(program) => replace(program, settings),
+        None => finish(&Client::connect(settings)?),
+    }
+}
+
+fn finish(client: &Client) -> Result<(), Failure> {
+    let newest = client.cluster()?.formats.newest();
+    let done = client.raise_format(newest)?;
+    let (format, before) = (done.format, done.format_before);
+    output::print(&if format == before {
+        let release = done.release;
+        format!("the cluster's format is {format} already, the newest of release {release}\n")
+    } else {
+        format!(
+            "the cluster's format is {format}, it was {before}: releases without it cannot join any more\n"
+        )
+    })
+}
+
+fn replace(program: &Path, settings: &Settings) -> Result<(), Failure> {
+    let program = std::fs::canonicalize(program)
+        .map_err(|e| Failure::new(Exit::Input, format!("{}: {e}", program.display())))?;
+    let release = formats::of(&program)?;
+    let state = StateDir::new(&settings.dir);
+    let Some(cluster) = state.running()? else {
+        let message = format!("no cluster is up in {}", settings.dir.display());
+        return Err(Failure::new(Exit::Unreachable, message).hint("start one with: e3 up --detach"));
+    };
+    let client = Client::of(&state, &cluster)?;
+    let active = client.cluster()?.format;
+    if !release.formats.include(active) {
+        let (name, formats) = (&release.release, release.formats);
+        let message = format!(
+            "release {name} has formats {formats}, the cluster writes format {active}: its processes could not join"
+        );
+        return Err(Failure::new(Exit::Conflict, message));
+    }
+    let before = state.program()?.or_else(|| cluster.supervisor.program());
+    let upgrade = Running {
+        client,
+        release,
+        back: match before {
+            Some(path) => format!("to go back: e3 upgrade --program {}", path.display()),
+            None => "to go back: e3 upgrade --program PATH, with the earlier program".into(),
+        },
+        state,
+    };
+    upgrade.wait_until_whole()?;
+    upgrade.state.write_program(&program)?;
+    upgrade
+        .all(&cluster)
+        .map_err(|failure| failure.hint(&upgrade.back))?;
+    let (name, formats) = (&upgrade.release.release, upgrade.release.formats);
+    let back = &upgrade.back;
+    output::print(&format!(
+        "all processes run release {name} (formats {formats}); {back}\n"
+    ))?;
+    if formats.newest() > active {
+        let newest = formats.newest();
+        output::print(&format!(
+            "to raise the cluster's format from {active} to {newest}, after which there is no way back: e3 upgrade --finish\n"
+        ))?;
+    }
+    Ok(())
+}
+
+/// A cluster whose processes are being replaced.
+struct Running {
+    state: StateDir,
+    client: Client,
+    /// What they become.
+    release: Release,
+    /// How to go back.
+    back: String,
+}
+
+impl Running {
+    fn all(&self, cluster: &RunningCluster) -> Result<(), Failure> {
+        self.controller()?;
+        for node in &cluster.nodes {
+            self.node(node)?;
+        }
+        Ok(())
+    }
+
+    /// Ends a process, which the supervisor starts again with the stored program.
+    fn end(&self, name: &str) -> Result<(), Failure> {
+        self.state.remove_start_failure(name);
+        if let Some(process) = self.state.process(name) {
+            process.terminate();
+            if !process.wait(DOWN_GRACE) {
+                process.kill();
+            }
+        }
+        Ok(())
+    }
+
+    fn controller(&self) -> Result<(), Failure> {
+        let begin = Instant::now();
+        let name = "controller";
+        self.end(name)?;
+        self.wait(name, || {
+            let cluster = self.client.cluster()?;
+            Ok(cluster.release == self.release.release && cluster.formats == self.release.formats)
+        })?;
+        // The nodes are heard again before anything is decided.
+        self.wait_until_whole()?;
+        done(name, begin)
+    }
+
+    fn node(&self, name: &str) -> Result<(), Failure> {
+        let begin = Instant::now();
+        let before = self.client.node(name)?;
+        self.client.drain(name)?;
+        let replaced = self.drained(name).and_then(|()| {
+            self.end(name)?;
+            self.wait(name, || {
+                let node = self.client.node(name)?;
+                let release = Release {
+                    release: node.release,
+                    formats: node.formats,
+                };
+                Ok(node.up && node.incarnation > before.incarnation && release == self.release)
+            })
+        });
+        if !before.drained {
+            self.client.resume(name)?;
+        }
+        replaced?;
+        self.wait_until_whole()?;
+        done(name, begin)
+    }
+
+    /// Waits until nothing on the node would be lost with its process.
+    fn drained(&self, name: &str) -> Result<(), Failure> {
+        let begin = Instant::now();
+        let mut blocked: Option<Instant> = None;
+        loop {
+            let node = self.client.node(name)?;
+            let left = &node.undrained;
+            if left.is_empty() {
+                return Ok(());
+            }
+            let is_blocked = left.iter().all(|left| left.blocked);
+            blocked = blocked.filter(|_| is_blocked);
+            if is_blocked && blocked.get_or_insert_with(Instant::now).elapsed() > DRAIN_BLOCKED_TIME
+            {
+                return self.check_other_copies(&node);
+            }
+            if begin.elapsed() > UPGRADE_TIMEOUT {
+                return Err(not_drained(name, Exit::Timeout, left.first()));
+            }
+            std::thread::sleep(POLL_INTERVAL);
+        }
+    }
+
+    /// What cannot leave the node may be without it for a while if its state is on disk or elsewhere.
+    fn check_other_copies(&self, node: &NodeView) -> Result<(), Failure> {
+        let (apps, instances) = (self.client.apps()?, self.client.instances()?);
+        let only = |left: &&UndrainedView| !survives(left, node, &apps, &instances);
+        match node.undrained.iter().find(only) {
+            None => Ok(()),
+            left => Err(not_drained(&node.name, Exit::Check, left)),
+        }
+    }
+
+    /// Waits until every node is up and every shard has all its copies.
+    fn wait_until_whole(&self) -> Result<(), Failure> {
+        let begin = Instant::now();
+        loop {
+            let missing = match self.missing() {
+                Ok(None) => return Ok(()),
+                Ok(Some(missing)) => missing,
+                Err(e) if matches!(e.exit, Exit::Unreachable | Exit::Timeout) => e.message,
+                Err(e) => return Err(e),
+            };
+            if begin.elapsed() > UPGRADE_TIMEOUT {
+                let seconds = UPGRADE_TIMEOUT.as_secs();
+                let message = format!("the cluster is not complete after {seconds} s: {missing}");
+                return Err(Failure::new(Exit::Timeout, message));
+            }
+            std::thread::sleep(POLL_INTERVAL);
+        }
+    }
+
+    fn missing(&self) -> Result<Option<String>, Failure> {
+        if let Some(node) = self.client.nodes()?.into_iter().find(|n| !n.up) {
+            return Ok(Some(format!("node {} is not up", node.name)));
+        }
+        let apps = self.client.apps()?;
+        let app = apps.into_iter().find(|a| a.health == Health::NotReady);
+        Ok(app.map(|app| format!("application {} is not ready", app.name)))
+    }
+
+    /// Waits until a process has started again.
+    fn wait(
+        &self,
+        name: &str,
+        has_started: impl Fn() -> Result<bool, Failure>,
+    ) -> Result<(), Failure> {
+        let begin = Instant::now();
+        loop {
+            match has_started() {
+                Ok(true) => return Ok(()),
+                Ok(false) => {}
+                Err(e) if matches!(e.exit, Exit::Unreachable | Exit::Timeout) => {}
+                Err(e) => return Err(e),
+            }
+            if let Some(failure) = self.state.start_failure(name) {
+                let message = format!("{name} does not start: {}", failure.message);
+                return Err(Failure { message, ..failure });
+            }
+            if begin.elapsed() > UPGRADE_TIMEOUT {
+                let seconds = UPGRADE_TIMEOUT.as_secs();
+                let release = &self.release.release;
+                let message = format!("{name} does not run release {release} after {seconds} s");
+                return Err(Failure::new(Exit::Timeout, message));
+            }
+            std::thread::sleep(POLL_INTERVAL);
+        }
+    }
+}
+
+/// Whether a shard outlives the process of a node that it cannot leave.
+fn survives(
+    left: &UndrainedView,
+    node: &NodeView,
+    apps: &[AppView],
+    instances: &[InstanceView],
+) -> bool {
+    let mut names = left.instance.split('/');
+    let (app, service) = (names.next(), names.next());
+    let app = apps.iter().find(|a| Some(a.name.as_str()) == app);
+    let service = app.and_then(|a| a.services.iter().find(|s| Some(s.name.as_str()) == service));
+    let is_kept = service.is_some_and(|s| !s.stateful || s.on_disk);
+    is_kept
+        || instances.iter().any(|i| {
+            i.instance == left.instance
+                && i.node != node.name
+                && i.status == InstanceStatus::Running
+        })
+}
+
+fn not_drained(node: &str, exit: Exit, left: Option<&UndrainedView>) -> Failure {
+    let what = left.map_or_else(String::new, |left| {
+        format!(": {} has its only copy there ({})", left.instance, left.why)
+    });
+    Failure::new(exit, format!("node {node} cannot be restarted{what}"))
+}
+
+fn done(name: &str, begin: Instant) -> Result<(), Failure> {
+    let seconds = begin.elapsed().as_secs_f64();
+    output::print(&format!("{name}: upgraded in {seconds:.1} s\n"))
+}

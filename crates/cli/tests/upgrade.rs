@@ -1,0 +1,87 @@
+//! `e3 upgrade` on real processes: to another release and back under load, and past the point of no
+//! return. One build stands for both releases: `E3_FORMATS` says which formats it has
+//! (`cargo test -p e3-cli --features formats --test upgrade`).
+
+mod common;
+
+use common::{E3, ended};
+use serde_json::Value;
+use std::os::unix::fs::PermissionsExt;
+
+/// The program with these formats.
+fn release(e3: &E3, name: &str, formats: &str) -> String {
+    let program = env!("CARGO_BIN_EXE_e3");
+    let text = format!("#!/bin/sh\nE3_FORMATS={formats} exec {program} \"$@\"\n");
+    let path = e3.file(name, &text);
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    path
+}
+
+/// The newest format of each node.
+fn newest(e3: &E3) -> Vec<u64> {
+    let nodes = e3.json(&["get", "nodes"]);
+    let nodes = nodes.as_array().unwrap().iter();
+    nodes
+        .map(|n| n["formats"]["newest"].as_u64().unwrap())
+        .collect()
+}
+
+#[test]
+fn a_cluster_goes_to_the_next_release_and_back_under_load_and_loses_nothing() {
+    let Some(e3) = E3::with_services() else {
+        return;
+    };
+    let (older, newer) = (release(&e3, "older", "7-7"), release(&e3, "newer", "7-8"));
+    e3.up();
+    e3.deploy_shipped("kvs");
+    let load = e3.spawn("load kvs --rate 100 --duration 300s -o json");
+    for (program, expected) in [(&newer, 8), (&older, 7), (&newer, 8)] {
+        let said = e3.good(&["upgrade", "--program", program]);
+        assert!(said.contains("s3-nic0: upgraded"), "{said}");
+        assert_eq!(newest(&e3), [expected; 6]);
+        if expected == 7 {
+            let said = e3.good(&["upgrade", "--finish"]);
+            assert!(said.contains("the cluster's format is 7 already"), "{said}");
+        }
+    }
+    let said = e3.good(&["upgrade", "--finish"]);
+    assert!(said.contains("format is 8, it was 7"), "{said}");
+    // There is no way back.
+    let refused = e3.run(&["upgrade", "--program", &older]);
+    assert_eq!(refused.code, 4, "{refused:?}");
+    let why = "has formats 7 to 7, the cluster writes format 8";
+    assert!(refused.err.contains(why), "{}", refused.err);
+    // The load ends early, with a verdict on what was sent.
+    rustix::process::kill_process(
+        rustix::process::Pid::from_child(&load),
+        rustix::process::Signal::INT,
+    )
+    .unwrap();
+    let ended = ended(load.wait_with_output().unwrap());
+    assert_eq!(ended.code, 0, "{ended:?}");
+    let report: Value = serde_json::from_str(&ended.out).unwrap();
+    assert_eq!(report["verdict"], "proved", "{report}");
+    // Neither is there after a restart with the older program.
+    e3.good(&["down", "--yes"]);
+    let up = e3.run_as(&older, &["up", "--detach", "--port", "0"]);
+    assert_ne!(up.code, 0);
+    let why = "the cluster writes format 8, this program";
+    assert!(up.err.contains(why), "{}", up.err);
+}
+
+#[test]
+fn a_program_that_is_none_or_does_not_start_changes_nothing() {
+    let Some(e3) = E3::with_services() else {
+        return;
+    };
+    e3.up();
+    let nothing = e3.run(&["upgrade", "--program", "/no/such/program"]);
+    assert_eq!(nothing.code, 2, "{nothing:?}");
+    let other = e3.run(&["upgrade", "--program", "/bin/false"]);
+    assert_eq!(other.code, 2, "{other:?}");
+    assert!(other.err.contains("is no e3 program"), "{}", other.err);
+    let ahead = release(&e3, "ahead", "8-9");
+    let refused = e3.run(&["upgrade", "--program", &ahead]);
+    assert_eq!(refused.code, 4, "{refused:?}");
+    assert_eq!(newest(&e3), [7; 6]);
+}
