@@ -1,5 +1,7 @@
 //! Bounds of the wire formats.
 
+use e3_model::limits::KEY_LEN_MAX;
+
 /// Version of all formats here.
 pub const WIRE_VERSION: u8 = 7;
 /// Version of the records of a journal.
@@ -18,3 +20,6 @@ pub const REIGNS_MAX: usize = 16;
 pub const COLLECTIONS_MAX: usize = 1024;
 /// Outputs of one log entry.
 pub const ENTRY_OUTPUTS_MAX: usize = 4096;
+/// Confirmed publications of one log entry.
+pub const ENTRY_CONFIRMED_MAX: usize = 48;
+const _: () = assert!(ENTRY_CONFIRMED_MAX * (KEY_LEN_MAX + 10) + 256 < BODY_LEN_MAX);

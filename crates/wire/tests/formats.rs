@@ -3,6 +3,7 @@
 use e3_model::limits::PAYLOAD_LEN_MAX;
 use e3_model::outbound::{Answer, Destination, HttpMethod, HttpRequest, Outbound};
 use e3_model::timer::{TimerChange, TimerSet, When};
+use e3_model::topic::{Publication, Topic};
 use e3_model::*;
 use e3_testkit::Random;
 use e3_wire::WireError;
@@ -15,7 +16,7 @@ use e3_wire::frame::{Ack, Ends, Frame, Link};
 use e3_wire::heartbeat::{self, Heartbeat, PAYLOAD_LEN};
 use e3_wire::limits::{DATAGRAM_LEN_MAX, REIGNS_MAX};
 use e3_wire::message::Message;
-use e3_wire::timer::{Timer, TimerName};
+use e3_wire::timer::{PublicationName, Timer, TimerName};
 
 fn id() -> MessageId {
     MessageId {
@@ -42,6 +43,7 @@ fn message() -> Message {
         },
         code_version: 6,
         is_branch: true,
+        topic: Some(topic()),
         key: b"key".to_vec(),
         payload: vec![9; 300],
     }
@@ -95,7 +97,15 @@ fn entry() -> Entry {
                 url: "https://pay.example/charge".into(),
                 headers: vec![("accept".into(), "application/json".into())],
             })))),
+            change(Some(When::Published(Box::new(Publication {
+                topic: "orders".into(),
+                key: vec![3],
+            })))),
         ],
+        confirmed: vec![PublicationName {
+            key: vec![4],
+            seq: 130,
+        }],
         dead: Some(DeadLetter {
             at: Timestamp(9),
             outcome: Outcome::Failed,
@@ -107,6 +117,7 @@ fn entry() -> Entry {
                 outcome: Outcome::Unknown,
                 status: 503,
             }),
+            topic: Some(topic()),
         }),
     }
 }
@@ -342,7 +353,15 @@ fn letter(payload_len: usize) -> DeadLetter {
         payload: vec![2; payload_len],
         timer: "again".into(),
         answer: None,
+        topic: None,
     }
+}
+
+fn topic() -> Box<Topic> {
+    Box::new(Topic {
+        application: "shop".into(),
+        name: "orders".into(),
+    })
 }
 
 #[test]
