@@ -4,9 +4,7 @@
 //! A backup applies the batch; it does not run the handler.
 
 use crate::codec::{Reader, WireError, Write};
-use crate::limits::{
-    BODY_LEN_MAX, ENTRY_OUTPUTS_MAX, REASON_LEN_MAX, REIGNS_MAX,
-};
+use crate::limits::{BODY_LEN_MAX, ENTRY_OUTPUTS_MAX, REASON_LEN_MAX, REIGNS_MAX};
 use crate::message::{
     decode_flag, decode_id, decode_topic, decode_trace, encode_id, encode_topic, encode_trace,
     topic_len,
