@@ -96,7 +96,7 @@ impl Inner {
             [] => self.key.as_slice(),
             key => key,
         };
-        let count = self.timers.len() + self.outbound.len();
+        let count = self.timers.len() + self.outbound.len() + self.published.len();
         let key_to = match &to {
             To::Service { key, .. } | To::Application { key, .. } => key.len(),
             To::Http { .. } => 1,
