@@ -4,7 +4,6 @@
 use super::{Cluster, Handler, shard};
 use e3_collections::{State, Txn};
 use e3_invocation::{Effects, HandlerError, Invocation, Reply};
-use e3_model::document::parse_application;
 use e3_model::plan::AppPlan;
 use e3_model::timer::{TimerChange, TimerSet, When};
 use e3_model::topic::Publication;
@@ -81,16 +80,19 @@ fn cluster_of(durability: &str) -> Cluster {
         _ => vec![2, 3],
     });
     c.handler = handler();
-    c.other = Some((audit(), handler()));
+    c.other = Some((audit("shop", 4, &[3, 2]), handler()));
     c.publish();
     c.pass(500);
     c
 }
 
-fn audit() -> AppPlan {
-    let mut plan = Cluster::new(AUDIT, 4, |_| vec![3, 2]).plan;
+/// An application that is subscribed to topics of another one; its service is on these nodes.
+pub fn audit(of: &str, nodes: u16, copies: &[u16]) -> AppPlan {
+    let manifest = AUDIT
+        .replace("shop/", &format!("{of}/"))
+        .replace("replicas: 2", &format!("replicas: {}", copies.len()));
+    let mut plan = Cluster::new(&manifest, nodes, |_| copies.to_vec()).plan;
     plan.id = AppId(2);
-    plan.app = parse_application("audit.yaml", AUDIT).unwrap().into();
     plan
 }
 
@@ -104,20 +106,27 @@ pub fn handler() -> Handler {
         let mut effects = count(invocation, state);
         let text = str::from_utf8(&invocation.payload).unwrap();
         let (topic, _) = text.split_once(' ').unwrap();
-        let publication = Publication {
-            topic: topic.into(),
-            key: invocation.key.clone(),
-        };
-        effects.timers.push(TimerChange {
-            name: String::new(),
-            key: invocation.key.clone(),
-            set: Some(TimerSet {
-                when: When::Published(Box::new(publication)),
-                payload: invocation.payload.clone(),
-            }),
-        });
+        effects
+            .timers
+            .push(publication(topic, invocation, &invocation.payload));
         Ok(effects)
     })
+}
+
+/// What a handler does to publish under the key of its request.
+pub fn publication(topic: &str, invocation: &Invocation, payload: &[u8]) -> TimerChange {
+    let publication = Publication {
+        topic: topic.into(),
+        key: invocation.key.clone(),
+    };
+    TimerChange {
+        name: String::new(),
+        key: invocation.key.clone(),
+        set: Some(TimerSet {
+            when: When::Published(Box::new(publication)),
+            payload: payload.to_vec(),
+        }),
+    }
 }
 
 /// Counts the request under its number. Those of a key must come in ascending order.
@@ -235,7 +244,7 @@ pub fn subscribe_only_audit(c: &mut Cluster) {
 }
 
 /// Notes the room that each request of the front finds.
-pub fn quota_left(c: &mut Cluster) -> Rc<RefCell<Vec<u64>>> {
+pub fn room_found(c: &mut Cluster) -> Rc<RefCell<Vec<u64>>> {
     let room = Rc::new(RefCell::new(Vec::new()));
     let (noted, mut inner) = (room.clone(), handler());
     c.handler = Box::new(move |service, invocation, state| {
