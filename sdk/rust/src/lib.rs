@@ -53,9 +53,8 @@ pub mod testing;
 mod testing_calls;
 #[cfg(not(target_arch = "wasm32"))]
 mod testing_outbound;
-#[cfg(not(target_arch = "wasm32"))]
-mod testing_topics;
 pub mod timers;
+mod topic;
 pub mod topics;
 pub mod typed;
 
@@ -357,12 +356,12 @@ impl<'a> Request<'a> {
     }
 
     /// The topic of the publication that the request brings, if it does.
-    pub fn topic(&self) -> Option<topics::Topic> {
+    pub fn topic(&self) -> Option<topic::Topic> {
         if sys::request_edge() != limits::TOPIC_EDGE {
             return None;
         }
         let topic = collections::read_vec(sys::topic)?;
-        topics::Topic::parse(str::from_utf8(&topic).ok()?)
+        topic::Topic::parse(str::from_utf8(&topic).ok()?)
     }
 
     /// Whether another service calls: its handler waits for the reply. A write, a message or a timer makes

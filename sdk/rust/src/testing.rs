@@ -23,9 +23,8 @@ use crate::limits::{
 };
 use crate::native::with_testing as with;
 use crate::outbound;
-pub use crate::testing_outbound::{Asked, To};
-pub use crate::testing_topics::Published;
-use crate::topics::Topic;
+pub use crate::testing_outbound::{Asked, Published, To};
+use crate::topic::Topic;
 use crate::{Error, Request, RequestId, Service};
 
 /// Bytes that all writes of a request may have together.

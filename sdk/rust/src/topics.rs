@@ -30,30 +30,8 @@
 //! assert_eq!(delivery.key, b"customer 7");
 //! ```
 
-use alloc::borrow::ToOwned;
-use alloc::string::String;
-
+pub use crate::topic::Topic;
 use crate::{Error, check, sys};
-
-/// The topic of a publication.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Topic {
-    /// The application that published.
-    pub application: String,
-    /// The name of the topic there.
-    pub name: String,
-}
-
-impl Topic {
-    /// From `APPLICATION/TOPIC`.
-    pub(crate) fn parse(text: &str) -> Option<Self> {
-        let (application, name) = text.split_once('/')?;
-        Some(Self {
-            application: application.to_owned(),
-            name: name.to_owned(),
-        })
-    }
-}
 
 /// Publishes on a topic of the application, which the manifest names in `publishes`. Each subscriber
 /// routes the publication by `key`.
