@@ -442,10 +442,11 @@ pub(crate) mod tests {
             ("publication of another shard", |e| {
                 e.is_expiry = true;
                 e.outputs.clear();
-                e.confirmed.push(PublicationName {
-                    key: Vec::new(),
+                let names = (0..64).map(|n| PublicationName {
+                    key: vec![n],
                     seq: 66,
                 });
+                e.confirmed.extend(names);
             }),
             ("via", |e| e.id.via = Via::Edge(EdgeId(0))),
             ("index", |e| e.id.index = 1),
