@@ -98,6 +98,14 @@ E3_IMPORT(outbound_http) int32_t e3_outbound_http(const char *name, size_t name_
                                                   const void *ptr, size_t len, int64_t timeout_ns);
 E3_IMPORT(answer) int64_t e3_answer(void);
 
+/* Topics: a service with state publishes, and the services that are subscribed get each publication as a
+ * request: e3_request_edge returns E3_EDGE_TOPIC, and e3_topic copies "APPLICATION/TOPIC" and returns its
+ * length, or -1 for any other request. */
+enum { E3_EDGE_TOPIC = -5 };
+E3_IMPORT(publish) int32_t e3_publish(const char *topic, size_t topic_len,
+                                      const void *key, size_t key_len, const void *ptr, size_t len);
+E3_IMPORT(topic) int32_t e3_topic(char *out, size_t cap);
+
 /* Calls of other services that the manifest names: the handler waits for the answer. e3_call returns its
  * length, e3_call_answer copies it. e3_request_edge returns E3_EDGE_CALL in the called service, whose
  * handler may read and must reply. */

@@ -248,6 +248,7 @@ fn request_of(engine: &mut Engine, token: u64, payload: &[u8]) -> Invocation {
         payload: engine.buffer(payload),
         timer: None,
         answer: None,
+        topic: None,
         is_call: false,
     }
 }

@@ -79,6 +79,7 @@ impl Peers {
             oldest_seq: 1,
             trace: TraceContext::default(),
             code_version: 0,
+            topic: None,
             key,
             payload: vec![7; 200],
         }

@@ -194,6 +194,8 @@ fn fixed_difference(old: &ApplicationSpec, new: &ApplicationSpec) -> Option<Stri
         assets: _,
         services,
         channels,
+        topics: _,
+        subscriptions: _,
     } = new;
     let mut fields = vec![
         ("ingress", old.ingress == *ingress),
@@ -233,6 +235,7 @@ fn fixed_service_difference(old: &Service, new: &Service) -> Option<&'static str
         asks: _,
         http: _,
         calls: _,
+        publishes: _,
     } = new;
     [
         ("profile", old.profile == *profile),

@@ -15,7 +15,7 @@ use e3_wire::datagram::Header;
 use e3_wire::entry::Entry;
 use e3_wire::frame::{Ends, Link};
 use e3_wire::message::Message;
-use e3_wire::timer::Timer;
+use e3_wire::timer::{PublicationName, Timer};
 
 /// What the plan must allow before a frame on a channel is taken.
 pub(crate) struct LinkCheck<'a> {
@@ -117,6 +117,7 @@ pub(crate) fn check_message(app: &App, key: ShardKey, link: &Link, m: &Message) 
         Ends::Replication { .. } => false,
     };
     came_by
+        && (m.topic.is_none() || m.id.via == Via::Ingress)
         && fits_service(app, key, m.id.via, m.id.index)
         && m.slot == Slot::of(&m.key)
         && owns(app, key, m.slot)
@@ -136,10 +137,19 @@ pub(crate) fn check_entry(
         let answers = e.reply.is_some() || e.dead.is_some() || e.replays.is_some();
         must(
             !answers && e.outputs.is_empty(),
-            "a removal of expired keys that answers a message",
+            "an entry of the primary's own that answers a message",
+        )?;
+        let is_own = |c: &PublicationName| owns(app, key, Slot::of(&c.key));
+        must(
+            e.confirmed.iter().all(is_own),
+            "a publication of another shard",
         )?;
         return check_time(now, e.now);
     }
+    must(
+        e.confirmed.is_empty(),
+        "a message's entry that removes publications",
+    )?;
     must(
         fits_service(app, key, e.id.via, e.id.index),
         "an entry of another service",
@@ -218,6 +228,7 @@ pub(crate) mod tests {
     use e3_model::document::parse_application;
     use e3_model::plan::{AppPlan, ShardPlan};
     use e3_model::timer::TimerChange;
+    use e3_model::topic::Topic;
     use e3_model::{
         AppId, EdgeId, Formats, MessageId, NodeId, NodeKind, RequestId, ServiceId, ShardId,
         TraceContext,
@@ -317,6 +328,7 @@ pub(crate) mod tests {
             oldest_seq: 5,
             trace: TraceContext::default(),
             code_version: 0,
+            topic: None,
             key,
             payload: Vec::new(),
         }
@@ -356,6 +368,12 @@ pub(crate) mod tests {
             let passes = |m: &Message| check_message(&app, key, &link, m);
             let good = message(bytes, via);
             assert!(passes(&good));
+            let mut published = good.clone();
+            published.topic = Some(Box::new(Topic {
+                application: "shop".into(),
+                name: "orders".into(),
+            }));
+            assert_eq!(passes(&published), via == Via::Ingress);
             let wrong: [Change<Message>; 7] = [
                 ("via", |m| m.id.via = Via::Edge(EdgeId(7))),
                 ("other via", |m| {
@@ -413,9 +431,25 @@ pub(crate) mod tests {
             replays: None,
             fired: None,
             timers: Vec::new(),
+            confirmed: Vec::new(),
         };
         assert_eq!(check_entry(&app, NOW, key, &good), Ok(()));
-        let wrong: [Change<Entry>; 14] = [
+        let wrong: [Change<Entry>; 16] = [
+            ("publication that a message removes", |e| {
+                e.confirmed.push(PublicationName {
+                    key: e.outputs[0].key.clone(),
+                    seq: 66,
+                });
+            }),
+            ("publication of another shard", |e| {
+                e.is_expiry = true;
+                e.outputs.clear();
+                let names = (0..64).map(|n| PublicationName {
+                    key: vec![n],
+                    seq: 66,
+                });
+                e.confirmed.extend(names);
+            }),
             ("via", |e| e.id.via = Via::Edge(EdgeId(0))),
             ("index", |e| e.id.index = 1),
             ("slot", |e| e.slot.0 = 0),
@@ -455,6 +489,7 @@ pub(crate) mod tests {
                     payload: Vec::new(),
                     timer: String::new(),
                     answer: None,
+                    topic: None,
                 });
             }),
         ];

@@ -135,6 +135,7 @@ mod tests {
             payload: Vec::new(),
             timer: String::new(),
             answer: None,
+            topic: None,
         };
         letters.keep(id(seq), letter);
     }

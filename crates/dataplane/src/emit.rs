@@ -5,6 +5,7 @@ use crate::deliberate::{self, Fault};
 use crate::limits::{ACK_DELAY, DEADLINE_AHEAD_MAX};
 use crate::shard::{Asked, Context, Effect, Shard, Turn, Waiting};
 use e3_invocation::Effects;
+use e3_model::timer::{TimerChange, When};
 use e3_model::{DropReason, MessageId, Nanos, NodeId, ShardKey, Slot, Timestamp, Via};
 use e3_wire::entry::{DeadLetter, Entry, Outcome, Output, Reply};
 use e3_wire::frame::{Ends, Link};
@@ -50,6 +51,7 @@ pub(crate) fn entry(
         replays: waiting.replays,
         fired: waiting.fired(),
         timers: Vec::new(),
+        confirmed: Vec::new(),
     };
     match handled {
         Handled::Completed(effects) => fill(turn, &mut entry, message, effects),
@@ -74,6 +76,7 @@ pub(crate) fn entry(
                     .as_ref()
                     .map_or_else(String::new, |t| t.name.clone()),
                 answer: waiting.answer,
+                topic: message.topic.clone(),
             });
         }
     }
@@ -112,6 +115,9 @@ fn fill(turn: &mut Turn<'_>, entry: &mut Entry, message: &Message, effects: Effe
     });
     entry.batch = effects.writes.into_bytes();
     entry.timers = effects.timers;
+    entry
+        .timers
+        .retain(|change| has_subscribers(turn.cx, change));
     let run = app.dag.run(message.id.via, message.id.index).unwrap_or(0);
     let channels = &app.channels[usize::from(turn.shard.key.service.0)];
     let mut counts = vec![0u32; channels.len()];
@@ -133,6 +139,14 @@ fn fill(turn: &mut Turn<'_>, entry: &mut Entry, message: &Message, effects: Effe
             }),
             None => turn.effects.push(Effect::Drop(DropReason::Output)),
         }
+    }
+}
+
+/// Whether anybody gets a publication; true of what is none.
+fn has_subscribers(cx: &Context<'_>, change: &TimerChange) -> bool {
+    match change.set.as_ref().map(|set| &set.when) {
+        Some(When::Published(p)) => !cx.subscribers(p).is_empty(),
+        _ => true,
     }
 }
 
@@ -210,6 +224,7 @@ pub(crate) fn emit(
             trace: entry.trace,
             code_version: entry.code_version,
             is_branch: asked.is_branch,
+            topic: None,
             key: output.key.clone(),
             payload: output.payload.clone(),
         };

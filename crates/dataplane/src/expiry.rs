@@ -87,7 +87,7 @@ impl Primary {
 }
 
 /// A slot of the shard.
-fn any_slot(turn: &Turn<'_>) -> Slot {
+pub(crate) fn any_slot(turn: &Turn<'_>) -> Slot {
     let shards = turn.cx.app.service(turn.shard.key).shards;
     let mut slots = (0..SLOTS).map(Slot);
     let mine = slots.find(|slot| slot.shard(shards) == turn.shard.key.shard);
@@ -96,6 +96,14 @@ fn any_slot(turn: &Turn<'_>) -> Slot {
 
 /// The entry that removes keys.
 fn removal(turn: &Turn<'_>, now: Timestamp, slot: Slot, batch: WriteBatch) -> Entry {
+    Entry {
+        batch: batch.into_bytes(),
+        ..own_entry(turn, now, slot)
+    }
+}
+
+/// An entry that the primary makes by itself: it answers no message.
+pub(crate) fn own_entry(turn: &Turn<'_>, now: Timestamp, slot: Slot) -> Entry {
     Entry {
         op: turn.shard.log.op + 1,
         id: MessageId::ingress(RequestId::default()),
@@ -111,12 +119,13 @@ fn removal(turn: &Turn<'_>, now: Timestamp, slot: Slot, batch: WriteBatch) -> En
         is_branch: false,
         is_expiry: true,
         trace: TraceContext::default(),
-        batch: batch.into_bytes(),
+        batch: Vec::new(),
         outputs: Vec::new(),
         reply: None,
         dead: None,
         replays: None,
         fired: None,
         timers: Vec::new(),
+        confirmed: Vec::new(),
     }
 }

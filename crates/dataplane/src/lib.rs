@@ -32,6 +32,7 @@ mod log;
 mod outbound;
 mod packer;
 mod primary;
+mod publications;
 mod reach;
 mod recovery;
 mod refusal;

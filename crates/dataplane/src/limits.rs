@@ -38,6 +38,8 @@ pub const OUTBOUND_OPEN_MAX: usize = 256;
 pub const OUTBOUND_RETRY_AFTER: Nanos = Nanos::from_millis(200);
 /// The same after several times.
 pub const OUTBOUND_RETRY_AFTER_MAX: Nanos = Nanos::from_secs(2);
+/// Publications that a primary has in progress, each of another key.
+pub const PUBLICATIONS_OPEN_MAX: usize = 256;
 /// How long after its deadline the answer to an outbound request may still come.
 pub const OUTBOUND_GRACE: Nanos = Nanos::from_secs(1);
 /// Bytes that a timer takes beside key, name, cron expression and payload, about.

@@ -6,8 +6,10 @@
 //! is begun and what waits follows from one place in the table.
 
 use crate::limits::{OUTBOUND_OPEN_MAX, OUTBOUND_RETRY_AFTER, OUTBOUND_RETRY_AFTER_MAX};
+use crate::publications::Subscriber;
 use crate::timer_table::{OutboundPlace, Place};
 use e3_model::outbound::{Answer, Destination, HttpRequest};
+use e3_model::topic::Topic;
 use e3_model::{Nanos, RequestId, ShardKey, Timestamp};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
@@ -17,11 +19,24 @@ use std::rc::Rc;
 pub(crate) struct Ask {
     /// Its identity, the same whoever asks and however often.
     pub(crate) id: RequestId,
-    pub(crate) to: Destination,
+    pub(crate) to: Receiver,
     pub(crate) payload: Vec<u8>,
     /// When the handler asked.
     pub(crate) sent: Timestamp,
     pub(crate) deadline: Timestamp,
+}
+
+/// Who gets an outbound request.
+#[derive(Debug)]
+pub(crate) enum Receiver {
+    /// As its service said.
+    Destination(Destination),
+    /// A subscriber of the topic, by this key.
+    Subscriber {
+        subscriber: Subscriber,
+        topic: Box<Topic>,
+        key: Vec<u8>,
+    },
 }
 
 /// An outbound HTTP request for the driver.

@@ -5,6 +5,7 @@ mod calls;
 mod duplicates;
 mod export;
 mod outbound;
+mod publications;
 mod timers;
 
 use crate::check::check_message;
@@ -16,6 +17,7 @@ use crate::limits::*;
 use crate::links::Delivery;
 use crate::log::{Log, Outgoing};
 use crate::outbound::Outbounds;
+use crate::publications::Publications;
 use crate::reach::ClockCheck;
 use crate::refusal::{Refusal, full, refusal, state_bytes_max};
 use crate::shard::{Asked, Context, Effect, Shard, Turn, Waiting};
@@ -42,6 +44,7 @@ pub(crate) struct Primary {
     /// The request of a timer that is due, after an attempt that failed.
     timer: Option<Waiting>,
     outbounds: Outbounds,
+    publications: Publications,
     /// When it is woken next for a timer or an outbound request, if that is ahead.
     armed: Timestamp,
     /// With the executor, in the order in which they went there.
@@ -103,6 +106,7 @@ impl Primary {
             queue: VecDeque::new(),
             timer: None,
             outbounds: Outbounds::new(log.op),
+            publications: Publications::default(),
             armed: Timestamp::MAX,
             in_flight: VecDeque::new(),
             calls: calls::Calls::default(),
@@ -262,6 +266,7 @@ impl Primary {
             payload: std::mem::take(&mut message.payload),
             timer: waiting.timer.as_ref().map(|timer| timer.name.clone()),
             answer: waiting.answer,
+            topic: message.topic.clone(),
             is_call: false,
         };
         turn.effects.push(Effect::Run(invocation));
@@ -407,11 +412,12 @@ impl Primary {
     }
 
     /// Releases what all backups have and an emulated core is done with, and the answers to calls that
-    /// waited for it; makes the outbound requests that may be made.
+    /// waited for it; makes the outbound requests and publications that may be made.
     pub(crate) fn advance(&mut self, turn: &mut Turn<'_>) {
         self.release_entries(turn);
         self.release_answers(turn);
         self.ask(turn);
+        self.publish(turn);
     }
 
     fn release_entries(&mut self, turn: &mut Turn<'_>) {
@@ -484,6 +490,7 @@ impl Primary {
         );
         self.validate_timers(cx, shard, is_ready);
         self.validate_outbound(cx, shard);
+        self.validate_publications(cx, shard);
         self.validate_calls(cx, shard, is_ready);
         assert!(
             !self.can_release(cx, shard) || !self.may_serve(cx, shard),

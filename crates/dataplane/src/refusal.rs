@@ -106,6 +106,7 @@ mod tests {
     use crate::check::tests::{CONFIG, NOW, app, message, place};
     use crate::dedup::tests::of_bytes;
     use crate::lease::Leases;
+    use crate::publications::Subscribers;
     use crate::reach::ClockCheck;
     use crate::replica::Replica;
     use crate::shard::{Context, Counts};
@@ -117,7 +118,9 @@ mod tests {
         let app = app();
         let (key, bytes) = place(&app, 0);
         let (leases, peers) = (Leases::default(), BTreeMap::new());
+        let subscribers = Subscribers::default();
         let cx = Context {
+            subscribers: &subscribers,
             now: NOW,
             config: &CONFIG,
             app: &app,

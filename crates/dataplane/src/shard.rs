@@ -8,11 +8,13 @@ use crate::lease::Leases;
 use crate::links::Delivery;
 use crate::log::Log;
 use crate::outbound::Ask;
+use crate::publications::{Subscriber, Subscribers};
 use crate::reach::ClockCheck;
 use e3_collections::State;
 use e3_invocation::{CallAnswer, Invocation};
 use e3_model::outbound::Answer;
 use e3_model::plan::{NodePlan, Peer};
+use e3_model::topic::Publication;
 use e3_model::{AppId, DropReason, MessageId, Nanos, NodeId, RequestId, ShardKey, Timestamp, Via};
 use e3_wire::entry::{Entry, Reply};
 use e3_wire::frame::Link;
@@ -58,6 +60,8 @@ pub(crate) struct World {
     pub(crate) now: Timestamp,
     pub(crate) plan: Arc<NodePlan>,
     pub(crate) apps: BTreeMap<AppId, App>,
+    /// Of all applications of the plan.
+    pub(crate) subscribers: Subscribers,
     pub(crate) leases: Leases,
     /// Why nothing new is handled, if the node's memory is used up.
     pub(crate) memory_full: Option<String>,
@@ -74,6 +78,7 @@ pub(crate) struct Context<'a> {
     pub(crate) now: Timestamp,
     pub(crate) config: &'a Config,
     pub(crate) app: &'a App,
+    pub(crate) subscribers: &'a Subscribers,
     pub(crate) leases: &'a Leases,
     pub(crate) peers: &'a BTreeMap<NodeId, Peer>,
     pub(crate) memory_full: Option<&'a str>,
@@ -87,11 +92,19 @@ impl World {
             now: self.now,
             config: &self.config,
             app: self.apps.get(&app)?,
+            subscribers: &self.subscribers,
             leases: &self.leases,
             peers: &self.plan.peers,
             memory_full: self.memory_full.as_deref(),
             clock: self.clock,
         })
+    }
+}
+
+impl Context<'_> {
+    /// Who gets a publication of the application.
+    pub(crate) fn subscribers(&self, publication: &Publication) -> &[Subscriber] {
+        self.subscribers.of(&self.app.plan.app.name, publication)
     }
 }
 

@@ -9,7 +9,7 @@
 use crate::deliberate::{self, Fault};
 use crate::limits::{OUTBOUND_GRACE, TIMER_OVERHEAD_BYTES};
 use e3_model::limits::REQUEST_TIMERS_MAX;
-use e3_model::timer::{When, request};
+use e3_model::timer::{TimerChange, When, request};
 use e3_model::{Nanos, RequestId, ShardKey, Slot, Timestamp};
 use e3_wire::entry::Entry;
 use e3_wire::timer::{Timer, TimerName};
@@ -23,6 +23,8 @@ pub(crate) struct Place {
     pub(crate) slot: Slot,
     pub(crate) key: Vec<u8>,
     pub(crate) name: String,
+    /// Of a publication, which has no name: the number of its timer. 0 for others.
+    pub(crate) number: u64,
 }
 
 /// A timer that is set, at its place.
@@ -35,7 +37,7 @@ pub(crate) struct Pending {
     pub(crate) payload: Vec<u8>,
 }
 
-/// Place of an outbound request: the number of its timer in the log, and its place. Of two logs that
+/// Place of an outbound request, or of a publication: the number of its timer in the log, and its place. Of two logs that
 /// became one, two timers may have the same number.
 pub(crate) type OutboundPlace = (u64, Rc<Place>);
 
@@ -46,6 +48,8 @@ pub(crate) struct TimerTable {
     by_time: BTreeSet<(Timestamp, Rc<Place>)>,
     /// Outbound requests, in the order in which they were set.
     outbound: BTreeSet<OutboundPlace>,
+    /// By key: its oldest publication.
+    publications: BTreeSet<OutboundPlace>,
     bytes: usize,
 }
 
@@ -55,7 +59,35 @@ impl Place {
             slot: Slot::of(&name.key),
             key: name.key.clone(),
             name: name.name.clone(),
+            number: 0,
         }
+    }
+
+    /// Of a publication.
+    pub(crate) fn of_publication(key: Vec<u8>, number: u64) -> Place {
+        Place {
+            slot: Slot::of(&key),
+            key,
+            name: String::new(),
+            number,
+        }
+    }
+
+    /// What an entry does to a timer, at this place; `seq`: the number that the timer gets.
+    pub(crate) fn changed(slot: Slot, change: &TimerChange, seq: u64) -> Place {
+        let when = change.set.as_ref().map(|set| &set.when);
+        let is_publication = matches!(when, Some(When::Published(_)));
+        Place {
+            slot,
+            key: change.key.clone(),
+            name: change.name.clone(),
+            number: if is_publication { seq } else { 0 },
+        }
+    }
+
+    /// Whether it is that of a publication of the same key.
+    fn follows(&self, other: &Place) -> bool {
+        self.number > 0 && (self.slot, &self.key) == (other.slot, &other.key)
     }
 }
 
@@ -73,6 +105,10 @@ impl Pending {
 
     fn is_outbound(&self) -> bool {
         matches!(self.when, When::Answered(_))
+    }
+
+    fn is_publication(&self) -> bool {
+        matches!(self.when, When::Published(_))
     }
 }
 
@@ -96,7 +132,7 @@ fn first(when: &When, now: Timestamp) -> Option<Timestamp> {
     let first = when.first(now)?;
     match when {
         When::Answered(_) => Some(first + OUTBOUND_GRACE),
-        When::At(_) | When::Cron(_) => Some(first),
+        When::At(_) | When::Cron(_) | When::Published(_) => Some(first),
     }
 }
 
@@ -108,19 +144,19 @@ impl TimerTable {
         if let Some(fired) = &entry.fired {
             self.on_fired(Place::of(fired), entry);
         }
+        for publication in std::mem::take(&mut entry.confirmed) {
+            self.remove(&Place::of_publication(publication.key, publication.seq));
+        }
         for (n, change) in (1..).zip(std::mem::take(&mut entry.timers)) {
-            let place = Place {
-                slot: entry.slot,
-                key: change.key,
-                name: change.name,
-            };
+            let seq = seq(entry.op, n);
+            let place = Place::changed(entry.slot, &change, seq);
             self.remove(&place);
             let Some(set) = change.set else { continue };
             if let Some(next) = first(&set.when, now) {
                 let pending = Pending {
                     next,
                     set_at: now,
-                    seq: seq(entry.op, n),
+                    seq,
                     when: set.when,
                     payload: set.payload,
                 };
@@ -165,7 +201,16 @@ impl TimerTable {
     fn insert(&mut self, place: Place, pending: Pending) {
         let place = Rc::new(place);
         self.bytes += bytes(&place, &pending);
-        self.by_time.insert((pending.next, place.clone()));
+        if pending.next < Timestamp::MAX {
+            self.by_time.insert((pending.next, place.clone()));
+        }
+        if pending.is_publication() {
+            let first = self.first_publication(&place);
+            if first.as_ref().is_none_or(|(seq, _)| pending.seq < *seq) {
+                first.map(|first| self.publications.remove(&first));
+                self.publications.insert((pending.seq, place.clone()));
+            }
+        }
         if pending.is_outbound() {
             self.outbound.insert((pending.seq, place.clone()));
         }
@@ -178,13 +223,31 @@ impl TimerTable {
         if pending.is_outbound() {
             self.outbound.remove(&(pending.seq, place.clone()));
         }
+        if self.publications.remove(&(pending.seq, place.clone())) {
+            let next = self.first_publication(&place);
+            self.publications.extend(next);
+        }
         self.by_time.remove(&(pending.next, place));
         Some(pending)
     }
 
+    /// The oldest publication of the key of this place.
+    fn first_publication(&self, place: &Place) -> Option<OutboundPlace> {
+        let from = Place {
+            name: String::new(),
+            number: 0,
+            ..place.clone()
+        };
+        let (first, pending) = self.timers.range::<Place, _>(from..).next()?;
+        first.follows(place).then(|| (pending.seq, first.clone()))
+    }
+
     /// Takes a timer of a snapshot.
     pub(crate) fn restore(&mut self, timer: Timer) {
-        let place = Place::of(&timer.name);
+        let mut place = Place::of(&timer.name);
+        if let When::Published(_) = timer.when {
+            place.number = timer.seq;
+        }
         self.remove(&place);
         let Timer {
             next,
@@ -264,6 +327,24 @@ impl TimerTable {
         Some((next, self.timers.get(&next.1)?))
     }
 
+    /// The oldest publication of each key, in the order in which they were published, beginning behind this
+    /// one.
+    pub(crate) fn publications(
+        &self,
+        after: Option<&OutboundPlace>,
+    ) -> impl Iterator<Item = (&OutboundPlace, &Pending)> {
+        let from = after.map_or(Unbounded, Excluded);
+        let places = self
+            .publications
+            .range::<OutboundPlace, _>((from, Unbounded));
+        places.filter_map(|place| Some((place, self.timers.get(&place.1)?)))
+    }
+
+    /// Keys with publications.
+    pub(crate) fn publishing(&self) -> usize {
+        self.publications.len()
+    }
+
     /// Timers that are set.
     pub(crate) fn len(&self) -> usize {
         self.timers.len()
@@ -276,11 +357,13 @@ impl TimerTable {
 
     /// Panics if an invariant is broken.
     pub(crate) fn validate(&self) {
-        assert_eq!(
-            self.timers.len(),
-            self.by_time.len(),
-            "a timer has two times"
-        );
+        let timed = self.timers.values().filter(|p| p.next < Timestamp::MAX);
+        assert_eq!(timed.count(), self.by_time.len(), "a timer has two times");
+        let published = self.timers.iter().filter(|(_, p)| p.is_publication());
+        let keys: BTreeSet<_> = published
+            .map(|(place, _)| (place.slot, &place.key))
+            .collect();
+        assert_eq!(self.publications.len(), keys.len(), "publications");
         assert!(self.timers.is_empty() == (self.bytes == 0), "timers' bytes");
         let outbound = self.timers.values().filter(|p| p.is_outbound());
         assert_eq!(self.outbound.len(), outbound.count(), "outbound requests");

@@ -26,6 +26,7 @@ use crate::lease::Leases;
 use crate::links::{Links, Tag};
 use crate::outbound::{HttpAsk, Passage};
 use crate::packer::Packer;
+use crate::publications::Subscribers;
 use crate::reach::{ClockCheck, Reach};
 use crate::recovery::Copy;
 use crate::replica::Replica;
@@ -202,6 +203,7 @@ impl Worker {
                 now: Timestamp::ZERO,
                 plan: Arc::default(),
                 apps: BTreeMap::new(),
+                subscribers: Subscribers::default(),
                 leases: Leases::default(),
                 memory_full: None,
                 recovered_at: Timestamp::ZERO,
@@ -289,6 +291,8 @@ impl Worker {
                 p.advance(turn);
                 p.expire(turn);
                 p.ask_again(turn);
+                p.publish_again(turn);
+                p.remove_confirmed(turn);
                 p.arm(turn);
             }),
             Timer::Call(token) => self.on_call_timer(token),

@@ -119,6 +119,7 @@ impl Backup {
             replays: None,
             fired: None,
             timers: Vec::new(),
+            confirmed: Vec::new(),
         }
     }
 }

@@ -2,7 +2,9 @@
 
 mod common;
 
-use common::{APP, Cluster, count_and_forward};
+use common::topics::{audit, publication};
+use common::{APP, Cluster, Handler, count_and_forward};
+use e3_invocation::Effects;
 use e3_model::outbound::{Answer, Destination, HttpMethod, HttpRequest, Outbound};
 use e3_model::plan::{NodeEvent, ShardPlan};
 use e3_model::reshard::{Resharded, Split};
@@ -423,4 +425,62 @@ fn outbound_requests_follow_their_slots_and_are_answered_once() {
         assert_eq!(answered, Vec::from_iter(1..=60), "{durability}, {after}");
         assert_eq!(c.http.len(), 0);
     }
+}
+
+/// The back publishes each request's number; an application on node 2 notes what it gets.
+fn handle_publications(c: &mut Cluster) -> Rc<RefCell<Vec<u64>>> {
+    let handled = Rc::new(RefCell::new(Vec::new()));
+    let noted = handled.clone();
+    let subscriber: Handler = Box::new(move |_, invocation, _| {
+        let seq = u64::from_le_bytes(invocation.payload[..].try_into().unwrap());
+        noted.borrow_mut().push(seq);
+        Ok(Effects::default())
+    });
+    c.other = Some((audit("chain", 3, &[2]), subscriber));
+    c.handler = Box::new(|service, invocation, state| {
+        let channels = u16::from(service != SERVICE);
+        let mut effects = count_and_forward(channels, invocation, state)?;
+        if service == SERVICE {
+            let change = publication("orders", invocation, &invocation.key);
+            effects.timers.push(change);
+        }
+        Ok(effects)
+    });
+    c.publish();
+    c.pass(500);
+    handled
+}
+
+#[test]
+fn publications_follow_their_slots_and_arrive_once() {
+    for (durability, after) in [("memory", 6), ("disk", 6), ("memory", 1), ("disk", 1)] {
+        let mut c = cluster(durability);
+        let handled = handle_publications(&mut c);
+        c.nodes.get_mut(&2).unwrap().held = true;
+        for seq in 1..=40 {
+            request(&mut c, seq);
+        }
+        c.pass(100);
+        freeze(&mut c);
+        wait_until_stopped(&mut c);
+        switch(&mut c, after);
+        c.publish();
+        for seq in 41..=60 {
+            request(&mut c, seq);
+        }
+        c.pass(300);
+        c.nodes.get_mut(&2).unwrap().held = false;
+        c.pass(5_000);
+        each_once(&c, 60);
+        let mut handled = handled.borrow().clone();
+        handled.sort();
+        assert_eq!(handled, Vec::from_iter(1..=60), "{durability}, {after}");
+        let open: u64 = [0, 1].map(|node| timers(&c, node)).iter().sum();
+        assert_eq!(open, 0, "{durability}, {after}");
+    }
+}
+
+fn timers(c: &Cluster, node: u16) -> u64 {
+    let report = c.nodes[&node].worker.report();
+    report.instances.iter().map(|i| i.timers).sum()
 }

@@ -18,7 +18,7 @@ pub(crate) const CRON: i32 = -8;
 pub(crate) const SLOT: i32 = -9;
 /// No address, method or header field of an outbound request.
 pub(crate) const URL: i32 = -20;
-/// The manifest does not allow whom an outbound request asks.
+/// The manifest does not allow whom an outbound request asks, or the topic.
 pub(crate) const NOT_ALLOWED: i32 = -21;
 /// No node serves the shard that was called.
 pub(crate) const UNAVAILABLE: i32 = -10;

@@ -143,6 +143,14 @@ impl Native {
         give(self.ctx.timer_name(), out)
     }
 
+    pub fn publish(&mut self, topic: &str, key: &[u8], payload: &[u8]) -> i32 {
+        self.ctx.publish(topic.as_bytes(), key, payload)
+    }
+
+    pub fn topic(&self, out: &mut [u8]) -> i32 {
+        give(self.ctx.topic().as_deref().map(str::as_bytes), out)
+    }
+
     pub fn outbound_service(
         &mut self,
         name: &str,

@@ -51,6 +51,8 @@ pub struct InstanceSpec {
     pub asks: Vec<String>,
     /// What it may ask over HTTP.
     pub http: HttpAccess,
+    /// Topics on which it may publish.
+    pub publishes: Vec<String>,
     /// Accelerators that it uses. It finds those of them that its engine has.
     pub accelerators: Accelerators,
     /// Bound of its linear memory, in bytes.

@@ -15,6 +15,7 @@ use crate::limits::{OUTPUT_OVERHEAD_LEN, TIMER_OVERHEAD_LEN};
 use e3_collections::WriteBatch;
 use e3_model::outbound::Answer;
 use e3_model::timer::TimerChange;
+use e3_model::topic::Topic;
 use e3_model::{MessageId, Nanos, RequestId, Slot, Timestamp};
 use std::fmt;
 
@@ -41,6 +42,8 @@ pub struct Invocation {
     pub timer: Option<String>,
     /// The answer to the outbound request of that name, if it brings one; the payload is its content.
     pub answer: Option<Answer>,
+    /// The topic of the publication that it brings, if it does.
+    pub topic: Option<Box<Topic>>,
     /// Another handler calls and waits: the run may read and reply, nothing else.
     pub is_call: bool,
 }
@@ -58,6 +61,7 @@ impl Invocation {
             payload,
             timer: None,
             answer: None,
+            topic: None,
             is_call: false,
         }
     }

@@ -4,6 +4,7 @@ use crate::accelerator::Accelerator;
 use crate::http_access::HttpAccess;
 use crate::ids::{EdgeId, ServiceId};
 use crate::limits::DEADLINE_ALLOWED;
+use crate::topic::Topic;
 use crate::topology::NodeKind;
 use crate::units::{Bytes, Nanos};
 use schemars::JsonSchema;
@@ -42,6 +43,12 @@ pub struct ApplicationSpec {
     /// Channels in the direction of the requests' flow; the order gives their ids.
     #[serde(default)]
     pub channels: Vec<Channel>,
+    /// Topics on which its services publish.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub topics: Vec<String>,
+    /// Topics that its services are subscribed to.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub subscriptions: Vec<Subscription>,
 }
 
 impl ApplicationSpec {
@@ -167,6 +174,9 @@ pub struct Service {
     /// Services of the application that it may call: their handlers answer while its own waits.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub calls: Vec<String>,
+    /// Topics of the application on which it publishes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub publishes: Vec<String>,
 }
 
 impl Service {
@@ -324,6 +334,16 @@ pub struct Channel {
     pub outputs: u32,
 }
 
+/// A service that gets what is published on a topic.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Subscription {
+    /// A topic of this application by its name, one of another application as `APPLICATION/TOPIC`.
+    pub topic: String,
+    /// The service that handles the publications.
+    pub service: String,
+}
+
 /// A checked application.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Application {
@@ -357,6 +377,25 @@ impl Application {
     /// The service of that id. Panics on an id of another application.
     pub fn service(&self, id: ServiceId) -> &Service {
         &self.spec.services[usize::from(id.0)]
+    }
+
+    /// The topic that a subscription is for.
+    pub fn topic_of(&self, subscription: &Subscription) -> Topic {
+        let (application, name) = subscription
+            .topic
+            .split_once('/')
+            .unwrap_or((&self.name, &subscription.topic));
+        Topic {
+            application: application.into(),
+            name: name.into(),
+        }
+    }
+
+    /// The services that are subscribed to a topic.
+    pub fn subscribers<'a>(&'a self, topic: &'a Topic) -> impl Iterator<Item = ServiceId> + 'a {
+        let all = self.spec.subscriptions.iter();
+        let subscriptions = all.filter(move |s| self.topic_of(s) == *topic);
+        subscriptions.filter_map(|s| Some(self.service_named(&s.service)?.0))
     }
 
     /// The channels that leave a service, in the manifest's order: (edge, receiver, channel).

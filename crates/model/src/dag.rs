@@ -39,7 +39,9 @@ pub enum DagError {
     #[error("calls and channels form a cycle: {}", .0.join(" -> "))]
     CallCycle(Vec<String>),
     /// A service that no request can reach.
-    #[error("service {0:?} cannot be reached from the ingress service, and no service asks it")]
+    #[error(
+        "service {0:?} cannot be reached from the ingress service, no service asks it, and it has no subscription"
+    )]
     Unreachable(String),
     /// More runs than can be numbered.
     #[error(
@@ -167,14 +169,16 @@ impl Dag {
     }
 }
 
-/// Services that no channel reaches and another service asks: an outbound request is one of its
-/// own, which begins there. The ingress service is not among them.
+/// Services that no channel reaches, and that another service asks or a subscription names: an outbound
+/// request or a publication is a request of its own, which begins there. The ingress service is not
+/// among them.
 pub fn entries(app: &Application) -> Vec<ServiceId> {
     let spec = &app.spec;
     let is_entry = |name: &String| {
         let is_asked = spec.services.iter().any(|s| s.asks.contains(name));
+        let is_subscribed = spec.subscriptions.iter().any(|s| s.service == *name);
         let is_reached = spec.channels.iter().any(|c| c.to == *name);
-        is_asked && !is_reached && spec.ingress != *name
+        (is_asked || is_subscribed) && !is_reached && spec.ingress != *name
     };
     let services = spec.services.iter().enumerate();
     services

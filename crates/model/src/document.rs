@@ -278,6 +278,7 @@ fn line_of(text: &str, field: &str) -> Option<usize> {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use crate::topic::Topic;
 
     /// An application of stateless one-shard services joined by `(from, to, outputs)`.
     pub(crate) fn application(channels: &[(&str, &str, u32)]) -> Application {
@@ -325,6 +326,63 @@ pub(crate) mod tests {
         let app = parse_application("a.yaml", GOOD).unwrap();
         assert_eq!(app.instances(), 2 + 4);
         assert_eq!(app.channels_from(ServiceId(0)).count(), 1);
+    }
+
+    #[test]
+    fn topics_and_subscriptions_are_checked() {
+        let with = |publishes: &str, end: &str| {
+            let from = "    - name: back";
+            let text = GOOD.replacen(from, &format!("      {publishes}\n{from}"), 1);
+            parse_application("a.yaml", &format!("{text}\n  {end}\n"))
+        };
+        let error = |publishes, end| with(publishes, end).unwrap_err().to_string();
+        let both = "topics: [orders]\n  subscriptions: [{topic: orders, service: back}, {topic: \
+                    shop/orders, service: back}]";
+        let app = with("publishes: [orders]", both).unwrap();
+        let topic = |application: &str| Topic {
+            application: application.into(),
+            name: "orders".into(),
+        };
+        for application in [app.name.as_str(), "shop"] {
+            let topic = topic(application);
+            assert!(app.subscribers(&topic).eq([ServiceId(1)]), "{topic}");
+        }
+        assert_eq!(app.subscribers(&topic("other")).count(), 0);
+        for (publishes, end, says) in [
+            (
+                "publishes: [orders]",
+                "topics: [sales]",
+                "service \"front\": there is no topic \"orders\" in spec.topics",
+            ),
+            (
+                "publishes: [orders, orders]",
+                "topics: [orders]",
+                "names topic \"orders\" twice",
+            ),
+            ("asks: []", "topics: [a, a]", "names topic \"a\" twice"),
+            (
+                "asks: []",
+                "subscriptions: [{topic: sales, service: back}]",
+                "there is no topic \"sales\"; add it to spec.topics, or name one of another \
+                 application as APPLICATION/TOPIC",
+            ),
+            (
+                "asks: []",
+                "subscriptions: [{topic: shop/sales, service: books}]",
+                "there is no service \"books\"",
+            ),
+            (
+                "asks: []",
+                "subscriptions: [{topic: a/b, service: back}, {topic: a/b, service: back}]",
+                "service \"back\" is subscribed to topic \"a/b\" twice",
+            ),
+        ] {
+            let error = error(publishes, end);
+            assert!(error.ends_with(says), "{error}");
+        }
+        assert!(
+            error("asks: []", "subscriptions: [{topic: a/b/c, service: back}]").contains("b/c")
+        );
     }
 
     #[test]

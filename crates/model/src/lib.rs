@@ -27,6 +27,7 @@ mod time;
 pub mod timer;
 pub mod timing;
 pub mod token;
+pub mod topic;
 pub mod topology;
 pub mod units;
 mod validate;

@@ -40,6 +40,10 @@ pub const TIMER_NAME_LEN_MAX: usize = NAME_LEN_MAX;
 pub const TIMER_AHEAD_MAX: Nanos = Nanos::from_secs(366 * 24 * 3_600);
 /// Timers that one request may set or cancel.
 pub const REQUEST_TIMERS_MAX: usize = 64;
+/// Topics of an application.
+pub const TOPICS_MAX: usize = 64;
+/// Subscriptions of an application.
+pub const SUBSCRIPTIONS_MAX: usize = 64;
 /// Calls that one handler run may make.
 pub const REQUEST_CALLS_MAX: usize = 64;
 /// How long an outbound request may be repeated: a day.

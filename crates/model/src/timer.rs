@@ -7,6 +7,7 @@ use crate::cron::Cron;
 use crate::ids::{AppId, RequestId, ServiceId, Slot};
 use crate::outbound::Outbound;
 use crate::time::Timestamp;
+use crate::topic::Publication;
 
 /// When a timer fires.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -17,6 +18,8 @@ pub enum When {
     Cron(Cron),
     /// Once, when the answer to an outbound request has come, or does not come in time.
     Answered(Box<Outbound>),
+    /// Never: a publication, kept until all subscribers have confirmed it.
+    Published(Box<Publication>),
 }
 
 impl When {
@@ -26,6 +29,7 @@ impl When {
             When::At(_) => 0,
             When::Cron(cron) => cron.as_str().len(),
             When::Answered(outbound) => outbound.bytes(),
+            When::Published(publication) => publication.bytes(),
         }
     }
 
@@ -35,6 +39,7 @@ impl When {
             When::At(at) => Some(*at),
             When::Cron(cron) => cron.next(now),
             When::Answered(outbound) => Some(outbound.deadline),
+            When::Published(_) => Some(Timestamp::MAX),
         }
     }
 
@@ -42,7 +47,7 @@ impl When {
     /// left out.
     pub fn after(&self, now: Timestamp) -> Option<Timestamp> {
         match self {
-            When::At(_) | When::Answered(_) => None,
+            When::At(_) | When::Answered(_) | When::Published(_) => None,
             When::Cron(cron) => cron.next(now),
         }
     }
@@ -51,7 +56,8 @@ impl When {
 /// What a handler does to a timer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TimerChange {
-    /// Of the timer; at most [`crate::limits::TIMER_NAME_LEN_MAX`] bytes.
+    /// Of the timer; at most [`crate::limits::TIMER_NAME_LEN_MAX`] bytes. Empty for a publication, which
+    /// replaces none.
     pub name: String,
     /// Its key.
     pub key: Vec<u8>,
@@ -99,6 +105,15 @@ pub fn outbound_request(timer: RequestId) -> RequestId {
     RequestId { client, seq }
 }
 
+/// Identity under which a subscriber gets a publication, given that of the publication's timer: each
+/// subscriber's copy has its own.
+pub fn publication_request(timer: RequestId, (app, service): (AppId, ServiceId)) -> RequestId {
+    let subscriber = u64::from(app.0) << 16 | u64::from(service.0);
+    let client = mix(mix(timer.client ^ 0x746f_7069_6300_0000) ^ mix(subscriber) ^ timer.seq);
+    let seq = mix(client ^ subscriber).max(1);
+    RequestId { client, seq }
+}
+
 /// A permutation whose result depends on each bit alike (the finalizer of SplitMix64).
 fn mix(x: u64) -> u64 {
     let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -124,6 +139,11 @@ mod tests {
                             assert!(requests.insert(timer));
                             assert!(requests.insert(outbound_request(timer)));
                             assert!(clients.insert(outbound_request(timer).client));
+                            for to in [(AppId(1), ServiceId(0)), (AppId(0), ServiceId(1))] {
+                                let copy = publication_request(timer, to);
+                                assert!(requests.insert(copy));
+                                assert!(clients.insert(copy.client));
+                            }
                         }
                     }
                 }

@@ -1,6 +1,6 @@
 //! Checks of whole documents: bounds, names, references.
 
-use crate::application::{Application, Durability, Pin, Resources, Service};
+use crate::application::{Application, Durability, Pin, Resources, Service, Subscription};
 use crate::dag::{Dag, DagError};
 use crate::http_access::{HTTP_HOSTS_MAX, HttpAccess};
 use crate::limits::*;
@@ -139,12 +139,14 @@ pub(crate) fn application(app: &Application) -> Check {
             || format!("outputs is {}, must be 1..={OUTPUTS_MAX}", c.outputs),
         )?;
     }
+    topics(app)?;
     Dag::new(app).map(|_| ()).map_err(|e| match e {
         DagError::Unreachable(name) => {
             let at = app.service_named(&name).map_or(0, |(id, _)| id.0);
             let ingress = &spec.ingress;
             let message = format!(
-                "service {name:?} cannot be reached from {ingress:?}, and no service asks it"
+                "service {name:?} cannot be reached from {ingress:?}, no service asks it, and it has no \
+                 subscription"
             );
             Fault::new(format!("spec.services[{at}]"), message)
         }
@@ -261,6 +263,7 @@ fn service(app: &Application, at: &str, s: &Service) -> Check {
         }
     }
     outbound(app, at, s)?;
+    publishes(app, at, s)?;
     for (i, called) in s.calls.iter().enumerate() {
         let field = format!("{at}.calls[{i}]");
         ensure(app.service_named(called).is_some(), &field, || {
@@ -278,6 +281,68 @@ fn service(app: &Application, at: &str, s: &Service) -> Check {
             of(format!(
                 "pinned to node {node:?}, so shards and replicas must be 1"
             ))
+        })?;
+    }
+    Ok(())
+}
+
+/// The topics of the application, and who is subscribed to what.
+fn topics(app: &Application) -> Check {
+    let spec = &app.spec;
+    for (field, len, max) in [
+        ("topics", spec.topics.len(), TOPICS_MAX),
+        ("subscriptions", spec.subscriptions.len(), SUBSCRIPTIONS_MAX),
+    ] {
+        ensure(len <= max, format!("spec.{field}"), || {
+            format!("{len} {field}, must be at most {max}")
+        })?;
+    }
+    for (i, topic) in spec.topics.iter().enumerate() {
+        let field = format!("spec.topics[{i}]");
+        name(&field, topic)?;
+        ensure(!spec.topics[..i].contains(topic), field, || {
+            format!("names topic {topic:?} twice")
+        })?;
+    }
+    for (i, subscription) in spec.subscriptions.iter().enumerate() {
+        let at = |field: &str| format!("spec.subscriptions[{i}]{field}");
+        let Subscription { topic, service } = subscription;
+        let of = app.topic_of(subscription);
+        name(&at(".topic"), &of.application)?;
+        name(&at(".topic"), &of.name)?;
+        let is_known = of.application != app.name || spec.topics.contains(&of.name);
+        ensure(is_known, at(".topic"), || {
+            format!(
+                "there is no topic {:?}; add it to spec.topics, or name one of another application as \
+                 APPLICATION/TOPIC",
+                of.name
+            )
+        })?;
+        ensure(app.service_named(service).is_some(), at(".service"), || {
+            format!("there is no service {service:?}")
+        })?;
+        let is_same = |other: &Subscription| other.service == *service && app.topic_of(other) == of;
+        ensure(!spec.subscriptions[..i].iter().any(is_same), at(""), || {
+            format!("service {service:?} is subscribed to topic {topic:?} twice")
+        })?;
+    }
+    Ok(())
+}
+
+/// On which topics it publishes.
+fn publishes(app: &Application, at: &str, s: &Service) -> Check {
+    let of = |m: String| format!("service {:?}: {m}", s.name);
+    let is_allowed = s.stateful || s.publishes.is_empty();
+    ensure(is_allowed, format!("{at}.publishes"), || {
+        of("a stateless service does not publish; set stateful: true".into())
+    })?;
+    for (i, topic) in s.publishes.iter().enumerate() {
+        let field = || format!("{at}.publishes[{i}]");
+        ensure(app.spec.topics.contains(topic), field(), || {
+            of(format!("there is no topic {topic:?} in spec.topics"))
+        })?;
+        ensure(!s.publishes[..i].contains(topic), field(), || {
+            of(format!("names topic {topic:?} twice"))
         })?;
     }
     Ok(())

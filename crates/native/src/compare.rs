@@ -139,6 +139,7 @@ impl<'a> Runner<'a> {
                 id: MessageId::ingress(request),
                 timer: None,
                 answer: None,
+                topic: None,
                 is_call: false,
                 state_bytes_max: u64::MAX,
                 now: START + STEP * self.sequence,

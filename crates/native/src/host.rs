@@ -38,6 +38,8 @@ impl Host for EngineHost {
         fn timer_cron(name: &str, key: &[u8], cron: &str, payload: &[u8]) -> i32;
         fn timer_cancel(name: &str, key: &[u8]) -> i32;
         fn timer_name(out: &mut [u8]) -> i32;
+        fn publish(topic: &str, key: &[u8], payload: &[u8]) -> i32;
+        fn topic(out: &mut [u8]) -> i32;
         fn outbound_service(n: &str, k: &[u8], service: &str, to: &[u8], p: &[u8], t: i64) -> i32;
         fn outbound_application(n: &str, k: &[u8], app: &str, to: &[u8], p: &[u8], t: i64) -> i32;
         fn outbound_http(

@@ -366,6 +366,7 @@ fn spec(
         config: service.config.clone(),
         assets: service.assets.iter().filter_map(asset).collect(),
         asks: service.asks.clone(),
+        publishes: service.publishes.clone(),
         http: service.http.clone().unwrap_or_default(),
         accelerators: service.accelerators.iter().copied().collect(),
         memory_bytes_max: usize::try_from(service.resources.memory.0).unwrap_or(usize::MAX),

@@ -5,12 +5,16 @@
 
 use crate::codec::{Reader, WireError, Write};
 use crate::limits::{BODY_LEN_MAX, ENTRY_OUTPUTS_MAX, REASON_LEN_MAX, REIGNS_MAX};
-use crate::message::{decode_flag, decode_id, decode_trace, encode_id, encode_trace};
-use crate::timer::{self, Timer, TimerName};
+use crate::message::{
+    decode_flag, decode_id, decode_topic, decode_trace, encode_id, encode_topic, encode_trace,
+    topic_len,
+};
+use crate::timer::{self, PublicationName, Timer, TimerName};
 pub use e3_model::Outcome;
 use e3_model::limits::{KEY_LEN_MAX, PAYLOAD_LEN_MAX};
 use e3_model::outbound::Answer;
 use e3_model::timer::TimerChange;
+use e3_model::topic::Topic;
 use e3_model::{EdgeId, MessageId, NodeId, Slot, Timestamp, TraceContext};
 
 /// The entries that one primary appended.
@@ -118,6 +122,9 @@ pub struct Entry {
     pub fired: Option<TimerName>,
     /// What it does to timers, in this order, after `fired`.
     pub timers: Vec<TimerChange>,
+    /// Publications that all subscribers have confirmed; at most [`crate::limits::ENTRY_CONFIRMED_MAX`]. Only in an entry
+    /// that the primary made by itself.
+    pub confirmed: Vec<PublicationName>,
 }
 
 /// An outgoing message; the rest of it follows from the entry.
@@ -145,7 +152,7 @@ pub struct Reply {
 }
 
 /// Bytes of a dead letter and its name beyond reason, key and payload, at most.
-pub const DEAD_LETTER_HEADER_LEN: usize = 50;
+pub const DEAD_LETTER_HEADER_LEN: usize = 51;
 
 /// A message that was dead-lettered.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -164,6 +171,8 @@ pub struct DeadLetter {
     pub timer: String,
     /// The answer to an outbound request, if it brought one: the payload is its content.
     pub answer: Option<Answer>,
+    /// The topic of the publication that it brought, if it did.
+    pub topic: Option<Box<Topic>>,
 }
 
 pub(crate) fn decode_outcome(r: &mut Reader<'_>) -> Result<Outcome, WireError> {
@@ -203,7 +212,8 @@ impl Reply {
 impl DeadLetter {
     /// Bytes that it takes in a datagram of [`crate::client::DeadLetters`], at most.
     pub(crate) fn len_estimate(&self) -> usize {
-        let text = self.reason.len() + self.timer.len();
+        let topic = self.topic.as_ref().map_or(0, |topic| topic_len(topic));
+        let text = self.reason.len() + self.timer.len() + topic;
         DEAD_LETTER_HEADER_LEN + text + self.key.len() + self.payload.len()
     }
 
@@ -219,6 +229,10 @@ impl DeadLetter {
             out.put_u8(answer.outcome.code());
             out.put_u32(answer.status);
         }
+        out.put_u8(u8::from(self.topic.is_some()));
+        if let Some(topic) = &self.topic {
+            encode_topic(out, topic);
+        }
     }
 
     pub(crate) fn decode(r: &mut Reader<'_>) -> Result<DeadLetter, WireError> {
@@ -232,6 +246,10 @@ impl DeadLetter {
             payload: r.long_bytes("payload", PAYLOAD_LEN_MAX)?.to_vec(),
             timer: timer::decode_name(r)?,
             answer: decode_answer(r)?,
+            topic: match decode_flag(r)? {
+                true => Some(Box::new(decode_topic(r)?)),
+                false => None,
+            },
         })
     }
 }
@@ -252,7 +270,8 @@ impl Entry {
         let dead = self.dead.as_ref().map_or(0, DeadLetter::len_estimate);
         let fired = self.fired.as_ref().map_or(0, TimerName::bytes);
         let timers: usize = self.timers.iter().map(|t| 24 + t.bytes()).sum();
-        let timers = fired + timers;
+        let confirmed = self.confirmed.iter().map(|c| 10 + c.key.len());
+        let timers = fired + timers + confirmed.sum::<usize>();
         192 + self.batch.len()
             + outputs
             + timers
@@ -288,7 +307,8 @@ impl Entry {
                 | flag(self.is_branch, 3)
                 | flag(self.is_expiry, 4)
                 | flag(self.fired.is_some(), 5)
-                | flag(!self.timers.is_empty(), 6),
+                | flag(!self.timers.is_empty(), 6)
+                | flag(!self.confirmed.is_empty(), 7),
         );
         if let Some(reply) = &self.reply {
             reply.encode(out);
@@ -304,6 +324,9 @@ impl Entry {
         }
         if !self.timers.is_empty() {
             timer::encode_changes(out, &self.timers);
+        }
+        if !self.confirmed.is_empty() {
+            timer::encode_confirmed(out, &self.confirmed);
         }
     }
 
@@ -336,12 +359,6 @@ impl Entry {
             });
         }
         let flags = r.u8()?;
-        if flags > 127 {
-            return Err(WireError::Unknown {
-                what: "flags of an entry",
-                value: flags.into(),
-            });
-        }
         let reply = if flags & 1 != 0 {
             Some(Reply::decode(r)?)
         } else {
@@ -365,6 +382,10 @@ impl Entry {
             0 => Vec::new(),
             _ => timer::decode_changes(r)?,
         };
+        let confirmed = match flags & 128 {
+            0 => Vec::new(),
+            _ => timer::decode_confirmed(r)?,
+        };
         Ok(Entry {
             op,
             id,
@@ -387,6 +408,7 @@ impl Entry {
             replays,
             fired,
             timers,
+            confirmed,
         })
     }
 }

@@ -1,5 +1,7 @@
 //! Bounds of the wire formats.
 
+use e3_model::limits::KEY_LEN_MAX;
+
 /// Bytes of a datagram, header included: what UDP over IPv4 can carry.
 pub const DATAGRAM_LEN_MAX: usize = 65_507;
 /// Bytes of one encoded message or log entry: one frame in one datagram.
@@ -14,3 +16,6 @@ pub const REIGNS_MAX: usize = 16;
 pub const COLLECTIONS_MAX: usize = 1024;
 /// Outputs of one log entry.
 pub const ENTRY_OUTPUTS_MAX: usize = 4096;
+/// Confirmed publications of one log entry.
+pub const ENTRY_CONFIRMED_MAX: usize = 48;
+const _: () = assert!(ENTRY_CONFIRMED_MAX * (KEY_LEN_MAX + 10) + 256 < BODY_LEN_MAX);

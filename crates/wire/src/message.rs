@@ -1,7 +1,9 @@
 //! A message between shards: identity, routing, deadline, trace, key and payload.
 
 use crate::codec::{Reader, WireError, Write};
-use e3_model::limits::{KEY_LEN_MAX, PAYLOAD_LEN_MAX};
+use crate::timer::text;
+use e3_model::limits::{KEY_LEN_MAX, NAME_LEN_MAX, PAYLOAD_LEN_MAX};
+use e3_model::topic::Topic;
 use e3_model::{EdgeId, MessageId, NodeId, RequestId, Slot, Timestamp, TraceContext, Via};
 
 /// Bytes of a message beside key and payload.
@@ -41,6 +43,8 @@ pub struct Message {
     /// A stateless service before here sent something else as well, which is lost with its node. The
     /// client gets its answer when all of it is durable.
     pub is_branch: bool,
+    /// The topic of the publication that it brings, if it does.
+    pub topic: Option<Box<Topic>>,
     /// Routing key.
     pub key: Vec<u8>,
     /// Content.
@@ -55,7 +59,9 @@ impl Message {
 
     /// The message's bytes.
     pub fn encode(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(HEADER_LEN + self.key.len() + self.payload.len());
+        let topic_len = self.topic.as_ref().map_or(0, |topic| topic_len(topic));
+        let len = HEADER_LEN + topic_len + self.key.len() + self.payload.len();
+        let mut out = Vec::with_capacity(len);
         encode_id(&mut out, &self.id);
         out.put_u16(self.attempt);
         out.put_u16(self.slot.0);
@@ -66,19 +72,21 @@ impl Message {
         out.put_u64(self.oldest_seq);
         encode_trace(&mut out, &self.trace);
         out.put_u32(self.code_version);
-        out.put_u8(u8::from(self.is_branch));
+        out.put_u8(u8::from(self.is_branch) | u8::from(self.topic.is_some()) << 1);
+        if let Some(topic) = &self.topic {
+            encode_topic(&mut out, topic);
+        }
         out.put_short(&self.key);
         out.put_long(&self.payload);
-        debug_assert_eq!(out.len(), HEADER_LEN + self.key.len() + self.payload.len());
+        debug_assert_eq!(out.len(), len);
         out
     }
 
     /// Reads a message that fills the whole slice.
     pub fn decode(bytes: &[u8]) -> Result<Message, WireError> {
         let r = &mut Reader(bytes);
-        let id = decode_id(r)?;
-        let message = Message {
-            id,
+        let mut message = Message {
+            id: decode_id(r)?,
             attempt: r.u16()?,
             slot: Slot(r.u16()?),
             reply_to: NodeId(r.u16()?),
@@ -88,13 +96,44 @@ impl Message {
             oldest_seq: r.u64()?,
             trace: decode_trace(r)?,
             code_version: r.u32()?,
-            is_branch: decode_flag(r)?,
-            key: r.short_bytes("key", KEY_LEN_MAX)?.to_vec(),
-            payload: r.long_bytes("payload", PAYLOAD_LEN_MAX)?.to_vec(),
+            is_branch: false,
+            topic: None,
+            key: Vec::new(),
+            payload: Vec::new(),
         };
+        let flags = r.u8()?;
+        if flags > 3 {
+            return Err(WireError::Unknown {
+                what: "flags of a message",
+                value: flags.into(),
+            });
+        }
+        message.is_branch = flags & 1 != 0;
+        if flags & 2 != 0 {
+            message.topic = Some(Box::new(decode_topic(r)?));
+        }
+        message.key = r.short_bytes("key", KEY_LEN_MAX)?.to_vec();
+        message.payload = r.long_bytes("payload", PAYLOAD_LEN_MAX)?.to_vec();
         r.end()?;
         Ok(message)
     }
+}
+
+/// Bytes of an encoded topic.
+pub(crate) fn topic_len(topic: &Topic) -> usize {
+    2 + topic.application.len() + 2 + topic.name.len()
+}
+
+pub(crate) fn encode_topic(out: &mut Vec<u8>, topic: &Topic) {
+    out.put_short(topic.application.as_bytes());
+    out.put_short(topic.name.as_bytes());
+}
+
+pub(crate) fn decode_topic(r: &mut Reader<'_>) -> Result<Topic, WireError> {
+    Ok(Topic {
+        application: text(r, "name of an application", NAME_LEN_MAX)?,
+        name: text(r, "name of a topic", NAME_LEN_MAX)?,
+    })
 }
 
 pub(crate) fn decode_flag(r: &mut Reader<'_>) -> Result<bool, WireError> {

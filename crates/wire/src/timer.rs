@@ -1,6 +1,7 @@
 //! Timers of services, in log entries, snapshots and answers to clients.
 
 use crate::codec::{Reader, WireError, Write};
+use crate::limits::ENTRY_CONFIRMED_MAX;
 use e3_model::Timestamp;
 use e3_model::cron::Cron;
 use e3_model::limits::{
@@ -9,6 +10,7 @@ use e3_model::limits::{
 };
 use e3_model::outbound::{Destination, HttpMethod, HttpRequest, Outbound};
 use e3_model::timer::{TimerChange, TimerSet, When};
+use e3_model::topic::Publication;
 
 /// What names a timer within its service.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -17,6 +19,15 @@ pub struct TimerName {
     pub key: Vec<u8>,
     /// Its name.
     pub name: String,
+}
+
+/// What names a publication within its service.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PublicationName {
+    /// Key of the request that published it.
+    pub key: Vec<u8>,
+    /// Number of its timer, see [`Timer::seq`].
+    pub seq: u64,
 }
 
 /// A timer that is set.
@@ -95,6 +106,11 @@ fn encode_when(out: &mut Vec<u8>, when: &When) {
             out.put_u8(3);
             encode_outbound(out, outbound);
         }
+        When::Published(publication) => {
+            out.put_u8(4);
+            out.put_short(publication.topic.as_bytes());
+            out.put_short(&publication.key);
+        }
     }
 }
 
@@ -134,6 +150,10 @@ fn decode_when(r: &mut Reader<'_>) -> Result<When, WireError> {
             cron.map(When::Cron).ok_or(WireError::Cron)
         }
         3 => Ok(When::Answered(Box::new(decode_outbound(r)?))),
+        4 => Ok(When::Published(Box::new(Publication {
+            topic: text(r, "name of a topic", NAME_LEN_MAX)?,
+            key: r.short_bytes("key", KEY_LEN_MAX)?.to_vec(),
+        }))),
         other => Err(unknown("kind of timer", other)),
     }
 }
@@ -180,7 +200,11 @@ fn decode_http(r: &mut Reader<'_>) -> Result<HttpRequest, WireError> {
     })
 }
 
-fn text(r: &mut Reader<'_>, what: &'static str, len_max: usize) -> Result<String, WireError> {
+pub(crate) fn text(
+    r: &mut Reader<'_>,
+    what: &'static str,
+    len_max: usize,
+) -> Result<String, WireError> {
     let bytes = r.short_bytes(what, len_max)?;
     let text = str::from_utf8(bytes).map_err(|_| WireError::Text(what))?;
     Ok(text.to_owned())
@@ -234,4 +258,30 @@ fn decode_change(r: &mut Reader<'_>) -> Result<TimerChange, WireError> {
         }),
     };
     Ok(TimerChange { name, key, set })
+}
+
+pub(crate) fn encode_confirmed(out: &mut Vec<u8>, confirmed: &[PublicationName]) {
+    out.put_u16(u16::try_from(confirmed.len()).expect("bounded by the primary"));
+    for publication in confirmed {
+        out.put_short(&publication.key);
+        out.put_u64(publication.seq);
+    }
+}
+
+pub(crate) fn decode_confirmed(r: &mut Reader<'_>) -> Result<Vec<PublicationName>, WireError> {
+    let len = usize::from(r.u16()?);
+    if len > ENTRY_CONFIRMED_MAX {
+        return Err(WireError::TooLong {
+            what: "confirmed publications of an entry",
+            len,
+            max: ENTRY_CONFIRMED_MAX,
+        });
+    }
+    let mut one = || -> Result<_, WireError> {
+        Ok(PublicationName {
+            key: r.short_bytes("key", KEY_LEN_MAX)?.to_vec(),
+            seq: r.u64()?,
+        })
+    };
+    (0..len).map(|_| one()).collect()
 }

@@ -54,6 +54,8 @@ mod testing_calls;
 #[cfg(not(target_arch = "wasm32"))]
 mod testing_outbound;
 pub mod timers;
+mod topic;
+pub mod topics;
 pub mod typed;
 
 use alloc::string::String;
@@ -69,6 +71,7 @@ pub use collections::{Array, Counter, Entry, HashMap, OrderedMap, Scan};
 pub use logging::Level;
 #[doc(hidden)]
 pub use logging::log_fmt;
+pub use topics::publish;
 
 /// Version of the ABI that the module is built for.
 pub const ABI_VERSION: i32 = 1;
@@ -106,7 +109,7 @@ pub enum Error {
     OtherSlot,
     /// The address, the method or a header field of an outbound request is not valid; the service's log says why.
     Url,
-    /// The manifest does not allow the service to ask this service or host.
+    /// The manifest does not allow the service to ask this service or host, or to publish on this topic.
     NotAllowed,
     /// The manifest declares no such collection for the service.
     NoCollection(&'static str),
@@ -352,6 +355,15 @@ impl<'a> Request<'a> {
         Some(answer::Answer::new(name, sys::answer()))
     }
 
+    /// The topic of the publication that the request brings, if it does.
+    pub fn topic(&self) -> Option<topic::Topic> {
+        if sys::request_edge() != limits::TOPIC_EDGE {
+            return None;
+        }
+        let topic = collections::read_vec(sys::topic)?;
+        topic::Topic::parse(str::from_utf8(&topic).ok()?)
+    }
+
     /// Whether another service calls: its handler waits for the reply. A write, a message or a timer makes
     /// the call fail, and so does the lack of a reply.
     pub fn is_call(&self) -> bool {
@@ -359,7 +371,7 @@ impl<'a> Request<'a> {
     }
 
     /// Index of the channel that the message came by, in the manifest's order; `None` from a
-    /// client, a timer or a call, and with an answer.
+    /// client, a timer or a call, and with an answer or a publication.
     pub fn edge(&self) -> Option<u32> {
         u32::try_from(sys::request_edge()).ok()
     }

@@ -36,6 +36,8 @@ pub const RANDOM_BYTES_MAX: usize = 256;
 pub(crate) const TIMER_EDGE: i32 = -2;
 /// What `request_edge` returns for a request that brings an answer.
 pub(crate) const ANSWER_EDGE: i32 = -4;
+/// What it returns for a request that brings a publication.
+pub(crate) const TOPIC_EDGE: i32 = -5;
 /// What it returns for a call.
 pub(crate) const CALL_EDGE: i32 = -3;
 /// Calls that one request may make.

@@ -104,6 +104,8 @@ calls! {
     fn timer_cron(name: &str, key: &[u8], cron: &str, payload: &[u8]) -> i32;
     fn timer_cancel(name: &str, key: &[u8]) -> i32;
     fn timer_name(out: &mut [u8]) -> i32;
+    fn publish(topic: &str, key: &[u8], payload: &[u8]) -> i32;
+    fn topic(out: &mut [u8]) -> i32;
     fn outbound_service(name: &str, key: &[u8], service: &str, to: &[u8], payload: &[u8], timeout: i64) -> i32;
     fn outbound_application(name: &str, key: &[u8], application: &str, to: &[u8], payload: &[u8], timeout: i64) -> i32;
     fn outbound_http(name: &str, key: &[u8], method: &str, url: &str, headers: &[u8], body: &[u8], timeout: i64) -> i32;

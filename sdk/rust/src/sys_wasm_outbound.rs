@@ -1,4 +1,4 @@
-//! The imports of docs/abi.md for outbound requests; sound for the reason that `sys_wasm.rs` gives.
+//! The imports of docs/abi.md for outbound requests and topics; sound for the reason that `sys_wasm.rs` gives.
 
 #![allow(unsafe_code)]
 
@@ -47,6 +47,15 @@ mod raw {
             timeout: i64,
         ) -> i32;
         pub fn answer() -> i64;
+        pub fn publish(
+            topic: *const u8,
+            topic_len: usize,
+            key: *const u8,
+            key_len: usize,
+            ptr: *const u8,
+            len: usize,
+        ) -> i32;
+        pub fn topic(out: *mut u8, cap: usize) -> i32;
     }
 }
 
@@ -134,4 +143,23 @@ pub(crate) fn outbound_http(
 pub(crate) fn answer() -> i64 {
     // SAFETY: takes no memory.
     unsafe { raw::answer() }
+}
+
+pub(crate) fn publish(topic: &str, key: &[u8], payload: &[u8]) -> i32 {
+    // SAFETY: live slices.
+    unsafe {
+        raw::publish(
+            topic.as_ptr(),
+            topic.len(),
+            key.as_ptr(),
+            key.len(),
+            payload.as_ptr(),
+            payload.len(),
+        )
+    }
+}
+
+pub(crate) fn topic(out: &mut [u8]) -> i32 {
+    // SAFETY: a live slice.
+    unsafe { raw::topic(out.as_mut_ptr(), out.len()) }
 }

@@ -23,7 +23,8 @@ use crate::limits::{
 };
 use crate::native::with_testing as with;
 use crate::outbound;
-pub use crate::testing_outbound::{Asked, To};
+pub use crate::testing_outbound::{Asked, Published, To};
+use crate::topic::Topic;
 use crate::{Error, Request, RequestId, Service};
 
 /// Bytes that all writes of a request may have together.
@@ -31,7 +32,7 @@ const WRITE_BYTES_MAX: usize = 40 * 1024;
 /// Bytes that writes, messages and reply of a request may have together.
 const EFFECT_BYTES_MAX: usize = 56 * 1024;
 /// What a write or a message counts beside key and value.
-const OVERHEAD_BYTES: usize = 16;
+pub(crate) const OVERHEAD_BYTES: usize = 16;
 /// Outputs (replies and messages) that a request may have unless a test says otherwise.
 const OUTPUTS_MAX: usize = 8;
 
@@ -113,12 +114,15 @@ pub struct Call {
     pub id: RequestId,
     /// Its routing key.
     pub key: Vec<u8>,
-    /// The channel that it came by; -1 = from a client, -2 = from a timer, -3 = a call, -4 = with an answer.
+    /// The channel that it came by; -1 = from a client, -2 = from a timer, -3 = a call, -4 = with an answer,
+    /// -5 = with a publication.
     pub edge: i32,
     /// The name of the timer, if it came from one, or of the outbound request that it answers.
     pub timer: String,
     /// Outcome and status of the answer that it brings, see [`Asked::answered`].
     pub answer: Option<(outbound::Outcome, u32)>,
+    /// The topic of the publication that it brings, see [`Published::delivered`].
+    pub topic: Option<Topic>,
     /// Its time in nanoseconds since the Unix epoch.
     pub now: i64,
     /// Its payload.
@@ -136,6 +140,7 @@ impl Default for Call {
             edge: -1,
             timer: String::new(),
             answer: None,
+            topic: None,
             now: 1_700_000_000_000_000_000,
             payload: Vec::new(),
         }
@@ -155,6 +160,8 @@ pub struct Outcome {
     pub timers: Vec<TimerCall>,
     /// Outbound requests, in order.
     pub outbound: Vec<Asked>,
+    /// Publications, in order.
+    pub published: Vec<Published>,
     /// Log lines with their level.
     pub logs: Vec<(i32, String)>,
 }
@@ -177,6 +184,9 @@ pub(crate) struct Inner {
     pub(crate) answer: Option<(outbound::Outcome, u32)>,
     pub(crate) outbound: Vec<Asked>,
     pub(crate) asks: Vec<String>,
+    pub(crate) topic: Option<Topic>,
+    pub(crate) published: Vec<Published>,
+    pub(crate) publishes: Vec<String>,
     pub(crate) http_hosts: Vec<String>,
     pub(crate) channels: Vec<String>,
     pub(crate) names: Vec<String>,
@@ -260,7 +270,10 @@ impl Inner {
 
     /// Whether a request replies and does nothing else, as a call must.
     fn only_replies(&self, before: &[Collection]) -> bool {
-        let is_quiet = self.sent.is_empty() && self.timers.is_empty() && self.written_bytes == 0;
+        let is_quiet = self.sent.is_empty()
+            && self.timers.is_empty()
+            && self.published.is_empty()
+            && self.written_bytes == 0;
         is_quiet && self.collections == before && !self.replies.is_empty()
     }
 
@@ -270,8 +283,9 @@ impl Inner {
         let sent = sent.map(|s| s.key.len() + s.payload.len() + OVERHEAD_BYTES);
         let timers = self.timers.iter().map(TimerCall::bytes).sum::<usize>();
         let outbound = self.outbound.iter().map(Asked::bytes).sum::<usize>();
-        self.written_bytes + replies.sum::<usize>() + sent.sum::<usize>() + timers + outbound
-            <= EFFECT_BYTES_MAX
+        let published = self.published.iter().map(Published::bytes).sum::<usize>();
+        let kept = timers + outbound + published;
+        self.written_bytes + replies.sum::<usize>() + sent.sum::<usize>() + kept <= EFFECT_BYTES_MAX
     }
 
     /// Random bytes: digests of the seed and a counter, one for each 32 bytes.
@@ -296,7 +310,8 @@ impl Inner {
         let is_cron = |text: &String| text.split_ascii_whitespace().count() == 5;
         match &timer.when {
             _ if !(1..=TIMER_NAME_BYTES_MAX).contains(&timer.name.len()) => return -6,
-            _ if self.timers.len() + self.outbound.len() >= REQUEST_TIMERS_MAX
+            _ if self.timers.len() + self.outbound.len() + self.published.len()
+                >= REQUEST_TIMERS_MAX
                 || key.len() > KEY_BYTES_MAX
                 || timer.payload.len() > VALUE_BYTES_MAX =>
             {
@@ -384,6 +399,13 @@ impl Host {
     #[must_use]
     pub fn asks(self, service: &str) -> Self {
         with(|host| host.asks.push(service.into()));
+        self
+    }
+
+    /// Lets the service publish on a topic.
+    #[must_use]
+    pub fn publishes(self, topic: &str) -> Self {
+        with(|host| host.publishes.push(topic.into()));
         self
     }
 
@@ -498,6 +520,8 @@ impl Host {
             host.timers.clear();
             host.answer = call.answer;
             host.outbound.clear();
+            host.topic.clone_from(&call.topic);
+            host.published.clear();
             host.calls_made = 0;
             host.called = None;
             host.written_bytes = 0;
@@ -526,6 +550,7 @@ impl Host {
                 host.sent.clear();
                 host.timers.clear();
                 host.outbound.clear();
+                host.published.clear();
             }
             Outcome {
                 result,
@@ -533,6 +558,7 @@ impl Host {
                 sent: std::mem::take(&mut host.sent),
                 timers: std::mem::take(&mut host.timers),
                 outbound: std::mem::take(&mut host.outbound),
+                published: std::mem::take(&mut host.published),
                 logs: std::mem::take(&mut host.logs),
             }
         })

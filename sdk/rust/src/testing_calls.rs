@@ -66,6 +66,17 @@ impl Host for Inner {
         }
     }
 
+    fn publish(&mut self, topic: &str, key: &[u8], payload: &[u8]) -> i32 {
+        self.note_published(topic, key, payload)
+    }
+
+    fn topic(&mut self, out: &mut [u8]) -> i32 {
+        match self.topic_text() {
+            Some(topic) => copy(topic.as_bytes(), out),
+            None => -1,
+        }
+    }
+
     fn outbound_service(
         &mut self,
         name: &str,

@@ -234,6 +234,7 @@ fn from_manifest(
     spec.calls = service.calls.clone();
     spec.config = service.config.clone();
     spec.asks = service.asks.clone();
+    spec.publishes = service.publishes.clone();
     spec.http = service.http.clone().unwrap_or_default();
     spec.accelerators = service.accelerators.iter().copied().collect();
     spec.memory_bytes_max = service.resources.memory.0 as usize;

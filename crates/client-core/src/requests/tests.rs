@@ -276,6 +276,7 @@ fn a_replay_goes_to_the_primary_and_any_reply_is_its_outcome() {
         payload: vec![],
         timer: String::new(),
         answer: None,
+        topic: None,
         reason: String::new(),
     };
     let seq = r.replay(Timestamp(0), Timestamp(5 * SECOND), shard(), &(id, content));

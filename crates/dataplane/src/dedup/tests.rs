@@ -37,6 +37,7 @@ fn entry(seq: u64, via: Via, now: u64, oldest_seq: u64) -> Rc<Entry> {
         replays: None,
         fired: None,
         timers: Vec::new(),
+        confirmed: Vec::new(),
     })
 }
 
@@ -147,6 +148,7 @@ fn expired(deadline: u64) -> Entry {
         payload: vec![7; 100],
         timer: String::new(),
         answer: None,
+        topic: None,
     });
     expired
 }
@@ -165,6 +167,7 @@ fn only_a_keyed_retry_of_an_expired_message_with_time_left_is_handled_now() {
         oldest_seq,
         trace: TraceContext::default(),
         code_version: 1,
+        topic: None,
         key: vec![],
         payload: vec![],
     };

@@ -171,6 +171,7 @@ impl Primary {
             payload: called.payload,
             timer: None,
             answer: None,
+            topic: None,
             is_call: true,
         }));
     }

@@ -5,7 +5,7 @@ use super::Primary;
 use super::timers::waiting;
 use crate::deliberate::{self, Fault};
 use crate::log::Log;
-use crate::outbound::{Ask, Known};
+use crate::outbound::{Ask, Known, Receiver};
 use crate::shard::{Context, Effect, Shard, Turn, Waiting};
 use crate::timer_table::{Pending, Place};
 use e3_model::outbound::{Answer, Destination, Outbound};
@@ -86,6 +86,9 @@ impl Primary {
         content: Vec<u8>,
     ) {
         let now = turn.cx.now;
+        if self.publications.is_copy(id) {
+            return self.on_confirmed(turn, id, answer.outcome);
+        }
         match answer.outcome {
             Outcome::Overloaded => {
                 self.outbounds.on_overloaded(now, id);
@@ -137,11 +140,8 @@ impl Primary {
     /// replaced.
     pub(super) fn end_outbound(&mut self, cx: &Context<'_>, shard: &Shard, entry: &Entry) {
         let fired = entry.fired.as_ref().map(Place::of);
-        let changed = entry.timers.iter().map(|change| Place {
-            slot: entry.slot,
-            key: change.key.clone(),
-            name: change.name.clone(),
-        });
+        let changes = entry.timers.iter();
+        let changed = changes.map(|change| Place::changed(entry.slot, change, 0));
         for place in fired.into_iter().chain(changed) {
             if let Some(pending) = shard.log.timers.get(&place)
                 && let When::Answered(_) = pending.when
@@ -180,7 +180,7 @@ fn ask_id(place: &Place, pending: &Pending, key: ShardKey) -> RequestId {
 fn ask_of(id: RequestId, pending: &Pending, outbound: &Outbound) -> Ask {
     Ask {
         id,
-        to: outbound.to.clone(),
+        to: Receiver::Destination(outbound.to.clone()),
         payload: pending.payload.clone(),
         sent: pending.set_at,
         deadline: outbound.deadline,

@@ -67,8 +67,9 @@ impl Primary {
     }
 
     fn next_wake(&self, now: Timestamp, log: &Log) -> Option<Timestamp> {
-        let times = [log.timers.next(), self.outbounds.next_retry()];
-        times.into_iter().flatten().filter(|at| *at > now).min()
+        let retries = [self.outbounds.next_retry(), self.publications.next_retry()];
+        let times = retries.into_iter().chain([log.timers.next()]);
+        times.flatten().filter(|at| *at > now).min()
     }
 
     /// Panics if an invariant is broken.
@@ -115,6 +116,7 @@ pub(super) fn waiting(place: &Place, pending: &Pending, key: ShardKey) -> Waitin
         trace: TraceContext::default(),
         code_version: 0,
         is_branch: false,
+        topic: None,
         key: place.key.clone(),
         payload: pending.payload.clone(),
     };

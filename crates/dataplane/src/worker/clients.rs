@@ -12,6 +12,7 @@ use crate::primary::Primary;
 use crate::reach::ClockCheck;
 use crate::refusal::{no_letter, refuse};
 use crate::shard::{Asked, Shard};
+use e3_model::topic::Topic;
 use e3_model::{
     Address, AppId, DropReason, MessageId, Nanos, RequestId, ServiceId, ShardKey, Slot, Timestamp,
     TraceContext,
@@ -22,6 +23,15 @@ use e3_wire::datagram::seal;
 use e3_wire::entry::{Outcome, Reply};
 use e3_wire::frame::{Ends, Frame, Link};
 use e3_wire::message::Message;
+
+/// Where a request enters its application.
+#[derive(Debug, Default)]
+pub(super) struct RequestEntry {
+    /// The source service, if it is none.
+    pub(super) service: Option<ServiceId>,
+    /// The topic of the publication that it brings.
+    pub(super) topic: Option<Box<Topic>>,
+}
 
 impl Worker {
     pub(super) fn on_client(
@@ -40,7 +50,7 @@ impl Worker {
         while !r.is_empty() {
             match ClientFrame::decode(r).map_err(|_| DropReason::ClientFrame)? {
                 ClientFrame::Request(request) => {
-                    self.on_request(Asker::Client(from), None, request);
+                    self.on_request(Asker::Client(from), RequestEntry::default(), request);
                 }
                 ClientFrame::ReadDeadLetters { shard, skip } => {
                     self.on_read_dead_letters(from, shard, skip);
@@ -64,11 +74,11 @@ impl Worker {
             let reply = refuse(Outcome::Overloaded, "");
             return self.answer(Asker::Driver, key, request.attempt, reply);
         }
-        self.on_request(Asker::Driver, None, request);
+        self.on_request(Asker::Driver, RequestEntry::default(), request);
     }
 
-    /// Decides on a request to a service, or to the source service of its application.
-    pub(super) fn on_request(&mut self, from: Asker, to: Option<ServiceId>, q: Request) {
+    /// Decides on a request.
+    pub(super) fn on_request(&mut self, from: Asker, to: RequestEntry, q: Request) {
         let key = (q.app, q.id);
         let attempt = Attempt {
             from,
@@ -122,13 +132,13 @@ impl Worker {
         }
     }
 
-    /// Sends a request to the shard that owns its key: of this service, or of the source service.
-    fn forward(&mut self, to: Option<ServiceId>, q: Request) {
+    /// Sends a request to the shard that owns its key.
+    fn forward(&mut self, to: RequestEntry, q: Request) {
         let Some(app) = self.world.apps.get(&q.app) else {
             return;
         };
         let config = &self.world.config;
-        let service = to.unwrap_or(app.dag.source());
+        let service = to.service.unwrap_or(app.dag.source());
         let slot = Slot::of(&q.key);
         let shard = slot.shard(app.plan.app.service(service).shards);
         let route = app.route(ShardKey {
@@ -158,6 +168,7 @@ impl Worker {
             trace: q.trace,
             code_version: 0,
             is_branch: false,
+            topic: to.topic,
             key: q.key,
             payload: q.payload,
         };
@@ -320,7 +331,9 @@ fn replay_message(
         request: replay.id,
         ..replay.letter
     };
-    let (slot, key, payload) = match shard.log.dead_letters.get(&replay.letter) {
+    let letters = &shard.log.dead_letters;
+    let topic = letters.get(&replay.letter).and_then(|l| l.topic.clone());
+    let (slot, key, payload) = match letters.get(&replay.letter) {
         Some(l) if l.outcome == Outcome::Unknown => {
             let reason = "it may have been handled already: a replay could have its effects twice";
             return Err(refuse(Outcome::Rejected, reason));
@@ -346,6 +359,7 @@ fn replay_message(
         trace: TraceContext::default(),
         code_version: 0,
         is_branch: false,
+        topic,
         key,
         payload,
     })

@@ -1,9 +1,10 @@
 //! Makes the outbound requests of the primaries here: as a client of this node's own ingress, or by
 //! way of the driver. Answers go back to the primary that asked, if it is here still.
 
+use super::clients::RequestEntry;
 use super::{Output, Worker};
 use crate::ingress::Asker;
-use crate::outbound::{Answered, Ask, HttpAsk};
+use crate::outbound::{Answered, Ask, HttpAsk, Receiver};
 use crate::refusal::refuse;
 use e3_model::limits::PAYLOAD_LEN_MAX;
 use e3_model::outbound::{Answer, Destination, HttpRequest};
@@ -73,21 +74,29 @@ impl Worker {
             sent,
             deadline,
         } = ask;
-        let (app, service, key) = match to {
-            Destination::Http(request) => {
+        let (app, entry, key) = match to {
+            Receiver::Destination(Destination::Http(request)) => {
                 return self.ask_http(from, id, request, payload, deadline);
             }
-            Destination::Service { service, key } => match self.service_of(from, &service) {
-                Ok(service) => (from.app, service, key),
+            Receiver::Destination(to) => match self.entry_of(from, to) {
+                Ok(found) => found,
                 Err(reason) => return self.refuse_ask(from, id, &reason),
             },
-            Destination::Application { application, key } => match self.source_of(&application) {
-                Some((app, service)) => (app, service, key),
-                None => {
-                    let reason = format!("application {application:?} does not run here");
-                    return self.refuse_ask(from, id, &reason);
+            Receiver::Subscriber {
+                subscriber,
+                topic,
+                key,
+            } => {
+                // It is in the plan, and will be here.
+                if !self.world.apps.contains_key(&subscriber.app) {
+                    return;
                 }
-            },
+                let entry = RequestEntry {
+                    service: Some(subscriber.service),
+                    topic: Some(topic),
+                };
+                (subscriber.app, entry, key)
+            }
         };
         let request = Request {
             app,
@@ -101,7 +110,32 @@ impl Worker {
             key,
             payload,
         };
-        self.on_request(Asker::Shard(from), Some(service), request);
+        self.on_request(Asker::Shard(from), entry, request);
+    }
+
+    /// Where a request to a service or an application enters, and its key; or why it cannot.
+    fn entry_of(
+        &self,
+        from: ShardKey,
+        to: Destination,
+    ) -> Result<(AppId, RequestEntry, Vec<u8>), String> {
+        let (app, service, key) = match to {
+            Destination::Service { service, key } => {
+                (from.app, self.service_of(from, &service)?, key)
+            }
+            Destination::Application { application, key } => {
+                let source = self.source_of(&application);
+                let (app, service) = source
+                    .ok_or_else(|| format!("application {application:?} does not run here"))?;
+                (app, service, key)
+            }
+            Destination::Http(_) => return Err("asked by the driver".into()),
+        };
+        let entry = RequestEntry {
+            service: Some(service),
+            topic: None,
+        };
+        Ok((app, entry, key))
     }
 
     fn ask_http(

@@ -2,6 +2,7 @@
 
 use super::{Hosted, Output, Worker};
 use crate::app::{App, ReplicaId};
+use crate::publications::Subscribers;
 use crate::replica::Replica;
 use crate::shard::Counts;
 use e3_model::backup::Part;
@@ -27,6 +28,7 @@ impl Worker {
         }
         self.packer.set_format(plan.format);
         self.world.plan = plan.clone();
+        self.world.subscribers = Subscribers::new(&plan.apps);
         let before = std::mem::replace(&mut self.packer.peers, plan.peers.clone());
         for (node, peer) in before {
             let runs = plan.peers.get(&node).map(|p| p.incarnation);

@@ -8,6 +8,7 @@ pub mod calls;
 mod disk;
 pub mod manifests;
 pub mod outbound;
+pub mod topics;
 
 use disk::Disk;
 use e3_collections::limits::EXPIRED_LEN_MAX;

@@ -6,6 +6,7 @@ mod collections;
 mod drawn;
 mod outbound;
 mod timers;
+mod topics;
 mod turn;
 
 pub(crate) use collections::{Scan, code, handle, number, there, time_to_live};
@@ -126,7 +127,7 @@ impl Ctx {
     }
 
     /// Channel that the request came by; -1 from a client and outside of a request, -2 from a timer, -3
-    /// from a call, -4 with an answer.
+    /// from a call, -4 with an answer, -5 with a publication.
     pub(crate) fn request_edge(&self) -> i32 {
         self.invocation.as_ref().map_or(-1, edge)
     }
@@ -267,6 +268,7 @@ fn edge(invocation: &Invocation) -> i32 {
     match invocation.id.via {
         _ if invocation.is_call => -3,
         _ if invocation.answer.is_some() => -4,
+        _ if invocation.topic.is_some() => -5,
         Via::Ingress => -1,
         Via::Edge(edge) => i32::from(edge.0),
         Via::Timer => -2,

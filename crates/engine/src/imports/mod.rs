@@ -7,6 +7,7 @@ mod outbound;
 mod request;
 mod surroundings;
 mod timers;
+mod topics;
 
 use crate::context::Ctx;
 use wasmtime::{Linker, Result};
@@ -17,6 +18,7 @@ pub(crate) fn define(linker: &mut Linker<Ctx>) -> Result<()> {
     collections::define(linker)?;
     timers::define(linker)?;
     outbound::define(linker)?;
+    topics::define(linker)?;
     calls::define(linker)?;
     accelerators::define(linker)?;
     surroundings::define(linker)

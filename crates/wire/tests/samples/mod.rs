@@ -6,6 +6,7 @@ use e3_model::application::{Collection, CollectionKind};
 use e3_model::outbound::{Answer, Destination, HttpMethod, HttpRequest, Outbound};
 use e3_model::reshard::Split;
 use e3_model::timer::{TimerChange, TimerSet, When};
+use e3_model::topic::{Publication, Topic};
 use e3_model::*;
 use e3_wire::call::{Call, CallAnswer, CallResult};
 use e3_wire::client::{ClientFrame, DeadLetters, Replay, Request};
@@ -14,7 +15,7 @@ use e3_wire::frame::{Ack, Ends, Frame, Link};
 use e3_wire::journal::{Origin, Record, Step};
 use e3_wire::limits::REIGNS_MAX;
 use e3_wire::message::Message;
-use e3_wire::timer::{Timer, TimerName};
+use e3_wire::timer::{PublicationName, Timer, TimerName};
 
 pub fn id() -> MessageId {
     MessageId {
@@ -41,6 +42,7 @@ pub fn message() -> Message {
         },
         code_version: 6,
         is_branch: true,
+        topic: Some(topic()),
         key: b"key".to_vec(),
         payload: vec![9; 300],
     }
@@ -94,7 +96,15 @@ pub fn entry() -> Entry {
                 url: "https://pay.example/charge".into(),
                 headers: vec![("accept".into(), "application/json".into())],
             })))),
+            change(Some(When::Published(Box::new(Publication {
+                topic: "orders".into(),
+                key: vec![3],
+            })))),
         ],
+        confirmed: vec![PublicationName {
+            key: vec![4],
+            seq: 130,
+        }],
         dead: Some(DeadLetter {
             at: Timestamp(9),
             outcome: Outcome::Failed,
@@ -106,6 +116,7 @@ pub fn entry() -> Entry {
                 outcome: Outcome::Unknown,
                 status: 503,
             }),
+            topic: Some(topic()),
         }),
     }
 }
@@ -230,6 +241,7 @@ pub fn letter(payload_len: usize) -> DeadLetter {
         payload: vec![2; payload_len],
         timer: "again".into(),
         answer: None,
+        topic: None,
     }
 }
 
@@ -349,4 +361,11 @@ pub fn records() -> Vec<Record> {
         Step::Reshard(Split::new(3, 12).unwrap(), 9),
     ];
     steps.map(|step| Record { key: KEY, step }).into()
+}
+
+fn topic() -> Box<Topic> {
+    Box::new(Topic {
+        application: "shop".into(),
+        name: "orders".into(),
+    })
 }

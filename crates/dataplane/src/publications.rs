@@ -1,0 +1,245 @@
+//! Publications of a shard's service that its primary has in progress, and who is subscribed.
+//!
+//! A publication is in the table of timers until all subscribers have confirmed it. Of each key the
+//! primary has the oldest in progress, so that each subscriber gets those of a key in their order.
+//! Nothing here survives the primary: a successor asks again, under the same identities.
+
+use crate::limits::{OUTBOUND_RETRY_AFTER, OUTBOUND_RETRY_AFTER_MAX, PUBLICATIONS_OPEN_MAX};
+use crate::timer_table::OutboundPlace;
+use e3_model::plan::AppPlan;
+use e3_model::topic::{Publication, Topic};
+use e3_model::{AppId, Nanos, RequestId, ServiceId, Timestamp};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A service that is subscribed to a topic.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Subscriber {
+    pub(crate) app: AppId,
+    pub(crate) service: ServiceId,
+    /// In whose name it is known: that of the application whose state it began with.
+    pub(crate) identity: AppId,
+    /// How long it may take.
+    pub(crate) deadline: Nanos,
+}
+
+/// The subscribers of all topics.
+#[derive(Debug, Default)]
+pub(crate) struct Subscribers(BTreeMap<String, BTreeMap<String, Vec<Subscriber>>>);
+
+impl Subscribers {
+    pub(crate) fn new(apps: &[AppPlan]) -> Subscribers {
+        let mut all = Subscribers::default();
+        for plan in apps {
+            for subscription in &plan.app.spec.subscriptions {
+                let Topic { application, name } = plan.app.topic_of(subscription);
+                let Some((service, _)) = plan.app.service_named(&subscription.service) else {
+                    continue;
+                };
+                let restored = plan.restored.as_ref();
+                let subscriber = Subscriber {
+                    app: plan.id,
+                    service,
+                    identity: restored.map_or(plan.id, |r| r.identity),
+                    deadline: plan.app.spec.deadline,
+                };
+                let topics = all.0.entry(application).or_default();
+                topics.entry(name).or_default().push(subscriber);
+            }
+        }
+        all
+    }
+
+    /// Who gets a publication of an application.
+    pub(crate) fn of(&self, application: &str, publication: &Publication) -> &[Subscriber] {
+        let topics = self.0.get(application);
+        let subscribers = topics.and_then(|topics| topics.get(&publication.topic));
+        subscribers.map_or(&[], Vec::as_slice)
+    }
+}
+
+/// Publications that a primary has in progress.
+#[derive(Debug, Default)]
+pub(crate) struct Publications {
+    open: BTreeMap<OutboundPlace, Open>,
+    /// The publication of each copy that has no answer.
+    copies: BTreeMap<RequestId, OutboundPlace>,
+    /// When copies are sent again.
+    retries: BTreeSet<(Timestamp, OutboundPlace)>,
+    /// Confirmed by all subscribers, not removed yet.
+    confirmed: BTreeSet<OutboundPlace>,
+    /// Who has confirmed a publication that gave way to others.
+    aside: BTreeMap<OutboundPlace, BTreeSet<RequestId>>,
+    /// The one that was begun last.
+    begun: Option<OutboundPlace>,
+    /// The entry that removed some last.
+    pub(crate) removed_at: Option<u64>,
+    /// When the primary is called to remove more.
+    pub(crate) wakes_at: Option<Timestamp>,
+}
+
+/// A publication in progress.
+#[derive(Debug)]
+struct Open {
+    retry_at: Timestamp,
+    /// Between this attempt and the next.
+    wait: Nanos,
+    /// Copies that were sent.
+    asked: BTreeSet<RequestId>,
+    /// The deadlines of copies that may still be handled.
+    deadlines: BTreeMap<RequestId, Timestamp>,
+    /// Copies that are confirmed.
+    confirmed: BTreeSet<RequestId>,
+}
+
+impl Publications {
+    /// Whether one more may be begun.
+    pub(crate) fn has_room(&self) -> bool {
+        self.len() < PUBLICATIONS_OPEN_MAX
+    }
+
+    /// How many of the table it has.
+    pub(crate) fn len(&self) -> usize {
+        self.open.len() + self.confirmed.len()
+    }
+
+    /// Whether it has one of the table.
+    pub(crate) fn has(&self, place: &OutboundPlace) -> bool {
+        self.open.contains_key(place) || self.confirmed.contains(place)
+    }
+
+    /// The one that was begun last: others have their turn first.
+    pub(crate) fn begun(&self) -> Option<&OutboundPlace> {
+        self.begun.as_ref()
+    }
+
+    /// Begins a publication.
+    pub(crate) fn begin(&mut self, now: Timestamp, place: &OutboundPlace) {
+        let wait = OUTBOUND_RETRY_AFTER;
+        let open = Open {
+            retry_at: now + wait,
+            wait,
+            asked: BTreeSet::new(),
+            deadlines: BTreeMap::new(),
+            confirmed: self.aside.remove(place).unwrap_or_default(),
+        };
+        self.retries.insert((open.retry_at, place.clone()));
+        self.open.insert(place.clone(), open);
+        self.begun = Some(place.clone());
+    }
+
+    /// The deadline with which a copy is sent now; none if it is confirmed. It stays the same until it
+    /// has passed.
+    pub(crate) fn deadline(
+        &mut self,
+        now: Timestamp,
+        place: &OutboundPlace,
+        (copy, within): (RequestId, Nanos),
+    ) -> Option<Timestamp> {
+        let open = self.open.get_mut(place)?;
+        if open.confirmed.contains(&copy) {
+            return None;
+        }
+        self.copies.insert(copy, place.clone());
+        open.asked.insert(copy);
+        let deadline = open.deadlines.entry(copy).or_default();
+        if *deadline < now {
+            *deadline = now + within;
+        }
+        Some(*deadline)
+    }
+
+    /// Whether a copy of a publication in progress has this identity, and no answer.
+    pub(crate) fn is_copy(&self, id: RequestId) -> bool {
+        self.copies.contains_key(&id)
+    }
+
+    /// A subscriber did not handle its copy in time: it gets a later deadline.
+    pub(crate) fn on_expired(&mut self, id: RequestId) {
+        let open = self.copies.get(&id).and_then(|at| self.open.get_mut(at));
+        if let Some(open) = open {
+            open.deadlines.remove(&id);
+        }
+    }
+
+    /// A subscriber has confirmed its copy; gives the publication.
+    pub(crate) fn on_confirmed(&mut self, id: RequestId) -> Option<OutboundPlace> {
+        let place = self.copies.remove(&id)?;
+        let open = self.open.get_mut(&place)?;
+        open.deadlines.remove(&id);
+        open.confirmed.insert(id);
+        Some(place)
+    }
+
+    /// Whether a copy is confirmed.
+    pub(crate) fn is_confirmed(&self, place: &OutboundPlace, copy: RequestId) -> bool {
+        let open = self.open.get(place);
+        open.is_some_and(|open| open.confirmed.contains(&copy))
+    }
+
+    /// All subscribers have confirmed a publication.
+    pub(crate) fn complete(&mut self, place: &OutboundPlace) {
+        if self.close(place).is_some() {
+            self.confirmed.insert(place.clone());
+        }
+    }
+
+    /// Has a publication whose copies wait for long give way to others. It has its turn after them.
+    pub(crate) fn set_aside(&mut self, place: &OutboundPlace) {
+        let confirmed = self.close(place).map(|open| open.confirmed);
+        if let Some(confirmed) = confirmed.filter(|all| !all.is_empty()) {
+            self.aside.insert(place.clone(), confirmed);
+        }
+    }
+
+    fn close(&mut self, place: &OutboundPlace) -> Option<Open> {
+        let open = self.open.remove(place)?;
+        self.retries.remove(&(open.retry_at, place.clone()));
+        for copy in &open.asked {
+            self.copies.remove(copy);
+        }
+        Some(open)
+    }
+
+    /// A publication whose copies are to be sent again now, and whether it has waited for long.
+    pub(crate) fn pop_retry(&mut self, now: Timestamp) -> Option<(OutboundPlace, bool)> {
+        self.retries.first().filter(|(at, _)| *at <= now)?;
+        let (_, place) = self.retries.pop_first()?;
+        let open = self.open.get_mut(&place)?;
+        let is_long = open.wait == OUTBOUND_RETRY_AFTER_MAX;
+        open.wait = Nanos(open.wait.0 * 3 / 2).min(OUTBOUND_RETRY_AFTER_MAX);
+        open.retry_at = now + open.wait;
+        self.retries.insert((open.retry_at, place.clone()));
+        Some((place, is_long))
+    }
+
+    /// When copies are sent again next.
+    pub(crate) fn next_retry(&self) -> Option<Timestamp> {
+        self.retries.first().map(|(at, _)| *at)
+    }
+
+    /// Whether some are confirmed and not removed.
+    pub(crate) fn has_confirmed(&self) -> bool {
+        !self.confirmed.is_empty()
+    }
+
+    /// Takes out as many that are confirmed as one entry removes.
+    pub(crate) fn take_confirmed(&mut self, count_max: usize) -> Vec<OutboundPlace> {
+        let confirmed = std::iter::from_fn(|| self.confirmed.pop_first());
+        confirmed.take(count_max).collect()
+    }
+
+    /// Panics if an invariant is broken.
+    pub(crate) fn validate(&self) {
+        assert!(
+            self.len() <= PUBLICATIONS_OPEN_MAX,
+            "publications in progress"
+        );
+        assert_eq!(
+            self.retries.len(),
+            self.open.len(),
+            "publications that are repeated"
+        );
+        let is_open = |at: &OutboundPlace| self.open.contains_key(at);
+        assert!(self.copies.values().all(is_open), "a copy of nothing");
+    }
+}

@@ -1,0 +1,243 @@
+//! Topics: each subscription gets each publication once, in the order of its key, wherever the shards
+//! are that publish and that are subscribed.
+
+mod common;
+
+use common::topics::*;
+use common::{Cluster, shard};
+use e3_wire::entry::Outcome;
+
+#[test]
+fn every_subscriber_handles_a_publication_once() {
+    let mut c = cluster();
+    publish(&mut c, 1, b"k");
+    c.pass(100);
+    assert_eq!(c.outcomes(1), [Outcome::Done]);
+    for subscriber in SUBSCRIBERS {
+        assert_eq!(handled(&c, subscriber), [1]);
+    }
+    c.pass(5_000);
+    for subscriber in SUBSCRIBERS {
+        assert_eq!(handled(&c, subscriber), [1]);
+    }
+    for node in [0, 1] {
+        assert_eq!(open(&c, node), 0, "nothing is kept of it at node {node}");
+    }
+}
+
+#[test]
+fn the_handler_is_told_the_topic() {
+    let mut c = cluster();
+    let topics = note_topics(&mut c);
+    publish(&mut c, 1, b"k");
+    c.pass(100);
+    assert_eq!(*topics.borrow(), ["shop/orders", "shop/orders"]);
+}
+
+#[test]
+fn publications_of_a_key_arrive_in_order_under_loss() {
+    let mut c = cluster();
+    c.loss_permille = 200;
+    for seq in 1..=60 {
+        publish(&mut c, seq, key(seq));
+        c.pass(5);
+    }
+    c.pass(20_000);
+    c.loss_permille = 0;
+    c.pass(5_000);
+    let published = published(&c, 0);
+    assert!(published.len() > 30, "{published:?}");
+    for subscriber in SUBSCRIBERS {
+        assert_eq!(handled(&c, subscriber), published, "{subscriber}");
+    }
+    assert_eq!(open(&c, 0), 0);
+}
+
+#[test]
+fn a_new_primary_of_the_publisher_publishes_again_what_is_not_confirmed() {
+    for lost in [(2, 0), (0, 2), (0, 1)] {
+        let mut c = cluster();
+        c.cut.insert(lost);
+        for seq in 1..=20 {
+            publish(&mut c, seq, key(seq));
+        }
+        c.pass(100);
+        c.kill(0);
+        c.promote(shard(0, 0), 1);
+        c.publish();
+        c.pass(10_000);
+        let published = published(&c, 1);
+        for subscriber in SUBSCRIBERS {
+            assert_eq!(handled(&c, subscriber), published, "{subscriber} {lost:?}");
+        }
+        assert_eq!(open(&c, 1), 0, "{lost:?}");
+    }
+}
+
+#[test]
+fn a_subscriber_that_fails_over_gets_each_publication_once() {
+    for lost in [(2, 0), (0, 2), (2, 3)] {
+        let mut c = cluster();
+        c.cut.insert(lost);
+        for seq in 1..=20 {
+            publish(&mut c, seq, key(seq));
+        }
+        c.pass(100);
+        c.kill(2);
+        c.promote(shard(1, 0), 3);
+        leave(&mut c, 2);
+        c.publish();
+        c.pass(10_000);
+        for subscriber in SUBSCRIBERS {
+            let handled = handled(&c, subscriber);
+            assert_eq!(handled, published(&c, 0), "{subscriber} {lost:?}");
+        }
+    }
+}
+
+#[test]
+fn a_subscriber_that_is_away_beyond_its_deadline_gets_the_publication_when_it_is_back() {
+    let mut c = cluster();
+    c.cut.extend([(0, 2), (2, 0)]);
+    publish(&mut c, 1, b"k");
+    publish(&mut c, 2, b"k");
+    c.pass(25_000);
+    assert!(handled(&c, "back").is_empty());
+    assert_eq!(handled(&c, "audit"), [1], "the next of a key waits for all");
+    c.cut.clear();
+    c.pass(15_000);
+    for subscriber in SUBSCRIBERS {
+        assert_eq!(handled(&c, subscriber), [1, 2]);
+    }
+    assert_eq!(open(&c, 0), 0);
+}
+
+#[test]
+fn a_slow_subscriber_delays_only_its_keys() {
+    let mut c = cluster();
+    c.nodes.get_mut(&2).unwrap().held = true;
+    publish(&mut c, 1, b"slow");
+    publish(&mut c, 2, b"slow");
+    publish_on(&mut c, "sales", 3, b"quick");
+    publish_on(&mut c, "sales", 4, b"quick");
+    c.pass(200);
+    assert_eq!(handled(&c, "audit"), [1, 3, 4]);
+    c.nodes.get_mut(&2).unwrap().held = false;
+    c.pass(5_000);
+    assert_eq!(handled(&c, "audit"), [1, 2, 3, 4]);
+    assert_eq!(handled(&c, "back"), [1, 2]);
+}
+
+#[test]
+fn a_deleted_subscription_is_waited_for_no_more() {
+    let mut c = cluster();
+    c.nodes.get_mut(&2).unwrap().held = true;
+    publish(&mut c, 1, b"k");
+    publish(&mut c, 2, b"k");
+    c.pass(50);
+    subscribe_only_audit(&mut c);
+    c.pass(3_000);
+    assert_eq!(handled(&c, "audit"), [1, 2]);
+    assert_eq!(open(&c, 0), 0);
+}
+
+#[test]
+fn more_keys_than_may_be_in_progress_do_not_hold_up_others() {
+    let mut c = cluster();
+    // Who is subscribed to refunds does not answer; who is to orders does.
+    c.nodes.get_mut(&2).unwrap().held = true;
+    for seq in 1..=300u64 {
+        publish_on(&mut c, "refunds", seq, &seq.to_le_bytes());
+        c.pass(1);
+    }
+    c.pass(100);
+    publish_on(&mut c, "sales", 301, b"k");
+    c.pass(10_000);
+    assert_eq!(handled(&c, "audit"), [301]);
+    c.nodes.get_mut(&2).unwrap().held = false;
+    c.pass(30_000);
+    assert_eq!(handled(&c, "back").len(), 300);
+    assert_eq!(open(&c, 0), 0);
+}
+
+#[test]
+fn without_subscribers_nothing_is_kept() {
+    let mut c = cluster();
+    publish_on(&mut c, "nobody", 1, b"k");
+    c.pass(100);
+    assert_eq!(published(&c, 0), [1]);
+    assert_eq!(open(&c, 0), 0);
+}
+
+#[test]
+fn a_deleted_subscriber_holds_nothing_up() {
+    let mut c = cluster();
+    c.nodes.get_mut(&3).unwrap().held = true;
+    for seq in 1..=100u64 {
+        publish_on(&mut c, "sales", seq, &(seq % 50).to_le_bytes());
+    }
+    c.pass(200);
+    assert_eq!(open(&c, 0), 100);
+    c.other = None;
+    c.publish();
+    c.pass(5_000);
+    assert_eq!(open(&c, 0), 0);
+}
+
+#[test]
+fn a_failing_subscriber_keeps_a_dead_letter_and_its_replay_brings_the_topic() {
+    let mut c = cluster();
+    fail_at_back(&mut c);
+    publish(&mut c, 1, b"k");
+    publish(&mut c, 2, b"k");
+    c.pass(500);
+    assert_eq!(handled(&c, "audit"), [1, 2], "a failure is final");
+    assert_eq!(c.report(2, shard(1, 0)).dead_letters, 2);
+    c.handler = handler();
+    let topics = note_topics(&mut c);
+    c.replay_first(2, shard(1, 0), 1);
+    assert_eq!(handled(&c, "back"), [1]);
+    assert_eq!(*topics.borrow(), ["shop/orders"]);
+}
+
+#[test]
+fn publications_come_back_from_disk() {
+    let mut c = disk_cluster();
+    c.cut.insert((0, 2));
+    for seq in 1..=20 {
+        publish(&mut c, seq, key(seq));
+    }
+    c.pass(300);
+    let before = published(&c, 0);
+    assert_eq!(before.len(), 20);
+    assert_eq!(open(&c, 0), 20);
+    c.restart(0);
+    c.promote(shard(0, 0), 0);
+    c.cut.clear();
+    c.publish();
+    c.pass(10_000);
+    for subscriber in SUBSCRIBERS {
+        assert_eq!(handled(&c, subscriber), before, "{subscriber}");
+    }
+    assert_eq!(open(&c, 0), 0);
+}
+
+#[test]
+fn a_publication_counts_towards_the_quota() {
+    let mut c = cluster();
+    c.nodes.get_mut(&2).unwrap().held = true;
+    let room = room_found(&mut c);
+    for seq in 1..=2 {
+        publish(&mut c, seq, b"k");
+        c.pass(50);
+    }
+    let room = room.borrow();
+    assert!(room[1] + 100 < room[0], "{room:?}");
+}
+
+fn leave(c: &mut Cluster, node: u16) {
+    let (plan, _) = c.other.as_mut().unwrap();
+    for shard in &mut plan.shards {
+        shard.backups.retain(|n| n.0 != node);
+    }
+}

@@ -1,0 +1,37 @@
+//! Topics: a service publishes on one, and every subscription gets each publication once.
+//!
+//! A publication is kept in the publisher's table of timers until all subscribers have confirmed it:
+//! see [`crate::timer::When::Published`].
+
+use std::fmt;
+
+/// A topic of an application.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Topic {
+    /// The application whose services publish on it.
+    pub application: String,
+    /// Its name there.
+    pub name: String,
+}
+
+/// What a service publishes; its payload is that of its timer.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Publication {
+    /// Name of the topic, which is of the publisher's application.
+    pub topic: String,
+    /// Key by which each subscriber routes it.
+    pub key: Vec<u8>,
+}
+
+impl Publication {
+    /// Bytes of what it holds.
+    pub fn bytes(&self) -> usize {
+        self.topic.len() + self.key.len()
+    }
+}
+
+impl fmt::Display for Topic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.application, self.name)
+    }
+}
