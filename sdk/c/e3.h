@@ -34,7 +34,7 @@ enum {
     E3_TIMED_OUT = -11,  /* no answer to a call in time */
     E3_CALL_FAILED = -12, /* the called handler failed */
     E3_URL = -20,        /* no address, method or header field */
-    E3_NOT_ALLOWED = -21 /* the manifest does not allow to ask this service or host */
+    E3_NOT_ALLOWED = -21 /* the manifest does not allow to ask this service or host, or to publish on this topic */
 };
 
 enum { E3_ERROR = 1, E3_WARN = 2, E3_INFO = 3, E3_DEBUG = 4 };

@@ -201,6 +201,18 @@ fn a_failing_subscriber_keeps_a_dead_letter_and_its_replay_brings_the_topic() {
 }
 
 #[test]
+fn a_subscriber_without_state_gets_publications_in_order() {
+    let mut c = cluster();
+    let handled = without_state(&mut c);
+    for seq in 1..=20 {
+        publish(&mut c, seq, b"k");
+    }
+    c.pass(5_000);
+    assert_eq!(*handled.borrow(), Vec::from_iter(1..=20));
+    assert_eq!(open(&c, 0), 0);
+}
+
+#[test]
 fn publications_come_back_from_disk() {
     let mut c = disk_cluster();
     c.cut.insert((0, 2));

@@ -255,3 +255,28 @@ pub fn room_found(c: &mut Cluster) -> Rc<RefCell<Vec<u64>>> {
     });
     room
 }
+
+/// Gives the audit no state; what it handles is noted.
+pub fn without_state(c: &mut Cluster) -> Rc<RefCell<Vec<u64>>> {
+    let handled = Rc::new(RefCell::new(Vec::new()));
+    let noted = handled.clone();
+    let (mut plan, _) = c.other.take().unwrap();
+    c.publish();
+    plan.id = AppId(3);
+    let mut app = (*plan.app).clone();
+    let service = &mut app.spec.services[0];
+    (service.stateful, service.replicas) = (false, 1);
+    service.collections.clear();
+    plan.app = app.into();
+    plan.shards[0].backups.clear();
+    let handler: Handler = Box::new(move |_, invocation, _| {
+        let text = str::from_utf8(&invocation.payload).unwrap();
+        let (_, seq) = text.split_once(' ').unwrap();
+        noted.borrow_mut().push(seq.parse().unwrap());
+        Ok(Effects::default())
+    });
+    c.other = Some((plan, handler));
+    c.publish();
+    c.pass(500);
+    handled
+}
