@@ -27,7 +27,7 @@ macro_rules! sdk {
 }
 
 /// The SDK for Rust, file by file.
-const SDK: [(&str, &str); 22] = sdk![
+const SDK: [(&str, &str); 24] = sdk![
     "accel.rs",
     "accel_portable.rs",
     "answer.rs",
@@ -47,6 +47,8 @@ const SDK: [(&str, &str); 22] = sdk![
     "testing_calls.rs",
     "testing_outbound.rs",
     "timers.rs",
+    "topic.rs",
+    "topics.rs",
     "typed.rs",
     "typed_key.rs",
     "typed_value.rs"
