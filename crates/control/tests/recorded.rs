@@ -4,6 +4,8 @@
 //!
 //! `E3_UPDATE=1 cargo test -p e3-control --test recorded` writes files that are missing.
 
+#![allow(clippy::disallowed_methods, reason = "the recorded bytes are files")]
+
 mod script;
 
 use e3_control::{Command, Control, Genesis};

@@ -4,6 +4,8 @@
 //! `recorded/FORMAT/` holds the bytes. When a format changes, those of the one before stay, and
 //! `E3_UPDATE=1 cargo test -p e3-wire --test recorded` records those of the new one.
 
+#![allow(clippy::disallowed_methods, reason = "the recorded bytes are files")]
+
 mod samples;
 
 use e3_model::{Format, Formats, NodeId};
