@@ -220,6 +220,9 @@ impl Control {
                 }
                 let on_disk = app.plan.app.service(shard.service).is_on_disk();
                 if on_disk && is_there(&app.plan, &app.plan.shards[at]) {
+                    let shard = &mut app.plan.shards[at];
+                    // What is reported of this process says nothing about the next.
+                    shard.view += u32::from(shard.joining.contains(&gone));
                     app.end_moves_of(at, &servers, gone);
                     continue;
                 }

@@ -2,9 +2,9 @@
 
 mod script;
 
-use e3_control::{Command, CommandError};
+use e3_control::{Applied, Command, CommandError};
 use e3_model::document::parse_application;
-use e3_model::plan::{CopyOnDisk, NodeHello, OnDisk};
+use e3_model::plan::{CopyOnDisk, NodeEvent, NodeHello, OnDisk};
 use e3_model::{Address, NodeId};
 use script::{APP, AT, CLUSTER, KEY, NODES, Script};
 use std::collections::BTreeMap;
@@ -184,4 +184,28 @@ fn a_disk_of_another_cluster_is_refused() {
         matches!(error, CommandError::OtherCluster { .. }),
         "{error}"
     );
+}
+
+#[test]
+fn what_was_reported_of_a_joining_process_does_not_count_for_the_next() {
+    let mut s = filled();
+    s.ok(Command::Scale {
+        app: KEY.app,
+        service: KEY.service,
+        replicas: 3,
+    });
+    let before = s.shard(KEY);
+    let joining = before.joining[0];
+    let copies = disk(&s, joining);
+    restart(&mut s, joining, copies);
+    assert!(s.shard(KEY).joining.contains(&joining));
+    // The primary told it of the process before; commits went on without the next.
+    let late = Command::Event(NodeEvent::Synced {
+        key: KEY,
+        view: before.view,
+        backup: joining,
+    });
+    assert_eq!(s.ok(late), Applied::Nothing);
+    assert!(!s.shard(KEY).backups.contains(&joining));
+    s.check();
 }
