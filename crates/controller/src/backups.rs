@@ -298,13 +298,12 @@ impl Core {
                 len: len.ok_or_else(|| Refusal::new(StatusCode::CONFLICT, error()))?,
             });
         }
-        let identity = plan.restored.as_ref().map_or(plan.id, |r| r.identity);
         let cut_at = taking.cut_at.unwrap_or(self.clock.now());
         let profiles = app.profiles.values();
         let profiles = profiles.map(|p| document("Profile", &p.name, &p.spec));
         Ok(BackupHead {
             app: plan.app.name.clone(),
-            identity,
+            identity: plan.identity(),
             cut_at_unix_ms: cut_at.since(Timestamp::ZERO).as_millis(),
             manifest: manifest(&app.manifest()),
             profiles: profiles.collect(),

@@ -35,11 +35,10 @@ impl Subscribers {
                 let Some((service, _)) = plan.app.service_named(&subscription.service) else {
                     continue;
                 };
-                let restored = plan.restored.as_ref();
                 let subscriber = Subscriber {
                     app: plan.id,
                     service,
-                    identity: restored.map_or(plan.id, |r| r.identity),
+                    identity: plan.identity(),
                     deadline: plan.app.spec.deadline,
                 };
                 let topics = all.0.entry(application).or_default();

@@ -90,10 +90,9 @@ impl Door {
     pub fn set_plan(&self, plan: Option<&NodePlan>) {
         let served = |app: &AppPlan| {
             let (id, timeout_max) = (app.id, app.app.spec.deadline_max());
-            let identity = app.restored.as_ref().map_or(id, |r| r.identity);
             let served = Served {
                 id,
-                identity,
+                identity: app.identity(),
                 timeout_max,
             };
             (app.app.name.clone(), served)

@@ -173,6 +173,11 @@ impl ShardPlan {
 }
 
 impl AppPlan {
+    /// In whose name identities are made: the application whose state it began with, or itself.
+    pub fn identity(&self) -> AppId {
+        self.restored.as_ref().map_or(self.id, |r| r.identity)
+    }
+
     /// The version that every instance should run.
     pub fn wanted(&self) -> Release {
         Release {

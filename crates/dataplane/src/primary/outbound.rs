@@ -165,9 +165,8 @@ impl Primary {
 /// The shard in whose name the identities of timers and outbound requests are made. What was asked
 /// before a backup is asked again under the same identity after a restore.
 pub(super) fn identity(cx: &Context<'_>, shard: &Shard) -> ShardKey {
-    let restored = cx.app.plan.restored.as_ref();
     ShardKey {
-        app: restored.map_or(shard.key.app, |r| r.identity),
+        app: cx.app.plan.identity(),
         ..shard.key
     }
 }
