@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// The placement policy of deployments.
-const PLACER: &str = "hcm";
+const PLACER: &str = "hcm-kind";
 
 impl Control {
     /// Places a new application, or updates one that runs.
@@ -43,9 +43,8 @@ impl Control {
         }
         let next_app = self.next_app.checked_add(1).ok_or(CommandError::NoAppId)?;
         let request = Request::new(app, profiles);
-        let cluster = self.resources();
         let placer = by_name(PLACER).expect("it exists");
-        let placement = admit(&*placer, &request, &cluster, overcommit)?;
+        let placement = admit(&*placer, &request, &mut self.resources(), overcommit)?;
         let id = AppId(self.next_app);
         self.next_app = next_app;
         let plan = AppPlan {
@@ -61,7 +60,7 @@ impl Control {
             slowdown: slowdowns(app, profiles),
             shards: shards(app, &placement, restored),
         };
-        let placed = explain(&request, cluster, &placement);
+        let placed = explain(&request, self.resources(), &placement);
         let state = AppState::new(plan, profiles.clone(), placed);
         self.apps.insert(id, state);
         Ok(Applied::Deployed(id))

@@ -1,16 +1,6 @@
-//! Power models and meters: what a placement costs in watts and joules.
-//!
-//! [`power`] says what a server draws (from the paper's Tables 1 and 4), [`knee`] how fast an
-//! application can go on given nodes and what that costs, [`paper`] holds the tables and derives the
-//! profiles from them, [`meter`] reads the meters of the machine at hand. Whatever comes from a model
-//! carries [`e3_model::profile::Provenance::Modelled`].
+//! Meters of the machine at hand: what it draws, measured.
 
-pub mod knee;
 pub mod limits;
 pub mod meter;
-pub mod paper;
-pub mod power;
 
-pub use knee::{Bottleneck, Instance, Knee, KneeInput, ModelError, NodeUse, ServerUse};
 pub use meter::{Meter, MeterError, Probe, Reading};
-pub use power::{HostFit, PowerModel, Residual, System, UnknownSystem};

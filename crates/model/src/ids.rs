@@ -117,6 +117,19 @@ pub struct MessageId {
 }
 
 impl NodeId {
+    /// Position in a table of all nodes.
+    pub fn index(self) -> usize {
+        usize::from(self.0)
+    }
+
+    /// The node at a position of such a table.
+    ///
+    /// # Panics
+    /// Beyond the most nodes that a topology may have.
+    pub fn of_index(index: usize) -> NodeId {
+        NodeId(index.try_into().expect("a topology bounds its nodes"))
+    }
+
     /// In place of an ingress, where no client waits for an answer.
     pub const NOBODY: NodeId = NodeId(u16::MAX);
 }

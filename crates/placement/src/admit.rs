@@ -89,27 +89,39 @@ impl AdmitError {
 }
 
 /// Places an application, or says why it is not admitted. `overcommit` accepts more cores, bandwidth
-/// and waiting requests than nodes have free; never more memory.
+/// and waiting requests than nodes have free; never more memory. What it takes is reserved; an error
+/// leaves the cluster as it was.
 pub fn admit(
     placer: &dyn Placer,
     request: &Request<'_>,
-    cluster: &Cluster,
+    cluster: &mut Cluster,
     overcommit: bool,
 ) -> Result<Placement, AdmitError> {
-    let placement = placer.place(request, cluster)?;
+    let placement = cluster.try_out(|cluster| placer.place(request, cluster))?;
     let kinds = if placer.name() == HostsOnly.name() {
         Kinds::HostsOnly
     } else {
         Kinds::All
     };
-    let mut cluster = cluster.clone();
+    cluster.attempt(|cluster| check_decisions(request, cluster, &placement, kinds, overcommit))?;
+    Ok(placement)
+}
+
+/// Reserves what a placement takes, or says what it lacks.
+fn check_decisions(
+    request: &Request<'_>,
+    cluster: &mut Cluster,
+    placement: &Placement,
+    kinds: Kinds,
+    overcommit: bool,
+) -> Result<(), AdmitError> {
     let mut refused: Option<AdmitError> = None;
     for d in &placement.decisions {
         if let Some(misfit) = &d.overcommitted {
             let search = Lack {
                 request,
-                cluster: &cluster,
-                placement: &placement,
+                cluster: &*cluster,
+                placement,
                 kinds,
                 decision: d,
             };
@@ -125,7 +137,7 @@ pub fn admit(
         }
         cluster.add(request, d.key.service, role(d), d.node);
     }
-    refused.map_or(Ok(placement), Err)
+    refused.map_or(Ok(()), Err)
 }
 
 fn role(d: &Decision) -> Role {

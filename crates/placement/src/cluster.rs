@@ -1,15 +1,17 @@
 //! The cluster as placement sees it: what each node has, what is reserved on it, and the soft state
 //! that the caller knows (membership, outstanding requests).
 
+use crate::index::Index;
 use crate::limits::ROUNDING;
 use crate::request::{Demand, Request};
 use e3_model::application::Pin;
 use e3_model::plan::Role;
 use e3_model::{NodeId, NodeKind, ServiceId, Topology};
-use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::ops::Range;
 
 /// A node with what is reserved on it.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct NodeState {
     /// Name in the topology.
     pub name: String,
@@ -28,7 +30,6 @@ pub struct NodeState {
     /// Takes part in the cluster now.
     pub member: bool,
     /// An operator has taken it out of service: it gets no instance.
-    #[serde(default)]
     pub drained: bool,
     /// Requests that wait on it, from its reports.
     pub outstanding: u64,
@@ -39,15 +40,27 @@ pub struct NodeState {
 }
 
 /// All nodes, by id, with their reservations.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug)]
 pub struct Cluster {
     nodes: Vec<NodeState>,
     /// By server: its nodes.
     servers: Vec<Vec<NodeId>>,
-    /// By rack: its nodes.
-    racks: Vec<Vec<NodeId>>,
+    /// By rack: its part of `order`.
+    racks: Vec<Range<usize>>,
     /// Order of first fit: servers as in the topology, SmartNICs before the host.
     order: Vec<NodeId>,
+    names: BTreeMap<String, NodeId>,
+    index: Index,
+    /// Nodes as they were before each change, while an attempt is made.
+    undo: Option<Vec<Before>>,
+}
+
+/// What was reserved on a node before a change.
+#[derive(Clone, Copy, Debug)]
+struct Before {
+    node: NodeId,
+    used: Demand,
+    standby_cpu_cores: f64,
 }
 
 impl NodeState {
@@ -70,19 +83,16 @@ impl NodeState {
 impl Cluster {
     /// An empty cluster in which every node is a member.
     pub fn new(topology: &Topology) -> Cluster {
-        let mut cluster = Cluster {
-            nodes: Vec::new(),
-            servers: Vec::new(),
-            racks: vec![Vec::new(); topology.spec.racks.len()],
-            order: Vec::new(),
-        };
+        let mut nodes = Vec::new();
+        let mut servers: Vec<Vec<NodeId>> = Vec::new();
+        let mut rack_of_server = Vec::new();
         for n in topology.nodes() {
-            if n.server == cluster.servers.len() {
-                cluster.servers.push(Vec::new());
+            if n.server == servers.len() {
+                servers.push(Vec::new());
+                rack_of_server.push(n.rack);
             }
-            cluster.servers[n.server].push(n.id);
-            cluster.racks[n.rack].push(n.id);
-            cluster.nodes.push(NodeState {
+            servers[n.server].push(n.id);
+            nodes.push(NodeState {
                 name: n.node.name.clone(),
                 kind: n.node.kind,
                 rack: n.rack,
@@ -97,26 +107,41 @@ impl Cluster {
                 standby_cpu_cores: 0.0,
             });
         }
-        for server in &cluster.servers {
+        let mut order = Vec::new();
+        let mut racks = vec![0..0; topology.spec.racks.len()];
+        for (server, rack) in servers.iter().zip(rack_of_server) {
             let of = |kind| {
-                let nodes = &cluster.nodes;
-                let is = move |n: &&NodeId| nodes[usize::from(n.0)].kind == kind;
+                let nodes = &nodes;
+                let is = move |id: &&NodeId| nodes[id.index()].kind == kind;
                 server.iter().filter(is).copied()
             };
-            cluster.order.extend(of(NodeKind::SmartNic));
-            cluster.order.extend(of(NodeKind::Host));
+            if racks[rack].is_empty() {
+                racks[rack] = order.len()..order.len();
+            }
+            order.extend(of(NodeKind::SmartNic));
+            order.extend(of(NodeKind::Host));
+            racks[rack].end = order.len();
         }
-        cluster
+        let names = nodes.iter().map(|n| n.name.clone());
+        Cluster {
+            names: names.zip((0..).map(NodeId)).collect(),
+            index: Index::new(&nodes, &order),
+            nodes,
+            servers,
+            racks,
+            order,
+            undo: None,
+        }
     }
 
     /// The node of that id. Panics on an id of another topology; see [`Cluster::get`].
     pub fn node(&self, id: NodeId) -> &NodeState {
-        &self.nodes[usize::from(id.0)]
+        &self.nodes[id.index()]
     }
 
     /// The node of that id, if there is one.
     pub fn get(&self, id: NodeId) -> Option<&NodeState> {
-        self.nodes.get(usize::from(id.0))
+        self.nodes.get(id.index())
     }
 
     /// All nodes in the order of their ids.
@@ -125,51 +150,112 @@ impl Cluster {
         ids.zip(&self.nodes)
     }
 
+    /// The node of that name.
+    pub fn named(&self, name: &str) -> Option<NodeId> {
+        self.names.get(name).copied()
+    }
+
     /// Says whether a node takes part; nodes that do not get nothing.
     pub fn set_member(&mut self, id: NodeId, member: bool) {
-        if let Some(node) = self.nodes.get_mut(usize::from(id.0)) {
-            node.member = member;
-        }
+        self.change(id, |node| node.member = member);
     }
 
     /// Says whether an operator has taken a node out of service; such a node gets nothing.
     pub fn set_drained(&mut self, id: NodeId, drained: bool) {
-        if let Some(node) = self.nodes.get_mut(usize::from(id.0)) {
-            node.drained = drained;
-        }
+        self.change(id, |node| node.drained = drained);
     }
 
     /// Records how many requests wait on a node.
     pub fn set_outstanding(&mut self, id: NodeId, outstanding: u64) {
-        if let Some(node) = self.nodes.get_mut(usize::from(id.0)) {
-            node.outstanding = outstanding;
+        self.change(id, |node| node.outstanding = outstanding);
+    }
+
+    fn change(&mut self, id: NodeId, change: impl FnOnce(&mut NodeState)) {
+        if let Some(node) = self.nodes.get_mut(id.index()) {
+            change(node);
+            self.index.update(id, node);
         }
     }
 
     /// Reserves what an instance needs on a node. Panics on an id of another topology.
     pub fn add(&mut self, request: &Request<'_>, service: ServiceId, role: Role, id: NodeId) {
-        let node = &mut self.nodes[usize::from(id.0)];
-        let demand = request.demand(service, role, node.kind);
-        node.used.cpu_cores += demand.cpu_cores;
-        node.used.memory_bytes = node.used.memory_bytes.saturating_add(demand.memory_bytes);
-        node.used.bandwidth_gbps += demand.bandwidth_gbps;
-        if role != Role::Primary {
-            let full = request.demand(service, Role::Primary, node.kind);
-            node.standby_cpu_cores += full.cpu_cores - demand.cpu_cores;
-        }
+        self.remember(id);
+        let kind = self.node(id).kind;
+        let demand = request.demand(service, role, kind);
+        let full = request.demand(service, Role::Primary, kind);
+        self.change(id, |node| {
+            node.used.cpu_cores += demand.cpu_cores;
+            node.used.memory_bytes = node.used.memory_bytes.saturating_add(demand.memory_bytes);
+            node.used.bandwidth_gbps += demand.bandwidth_gbps;
+            if role != Role::Primary {
+                node.standby_cpu_cores += full.cpu_cores - demand.cpu_cores;
+            }
+        });
     }
 
     /// Gives back what [`Cluster::add`] reserved.
     pub fn remove(&mut self, request: &Request<'_>, service: ServiceId, role: Role, id: NodeId) {
-        let node = &mut self.nodes[usize::from(id.0)];
-        let demand = request.demand(service, role, node.kind);
-        node.used.cpu_cores = (node.used.cpu_cores - demand.cpu_cores).max(0.0);
-        node.used.memory_bytes = node.used.memory_bytes.saturating_sub(demand.memory_bytes);
-        node.used.bandwidth_gbps = (node.used.bandwidth_gbps - demand.bandwidth_gbps).max(0.0);
-        if role != Role::Primary {
-            let full = request.demand(service, Role::Primary, node.kind);
-            let standby = full.cpu_cores - demand.cpu_cores;
-            node.standby_cpu_cores = (node.standby_cpu_cores - standby).max(0.0);
+        self.remember(id);
+        let kind = self.node(id).kind;
+        let demand = request.demand(service, role, kind);
+        let full = request.demand(service, Role::Primary, kind);
+        self.change(id, |node| {
+            let used = &mut node.used;
+            used.cpu_cores = (used.cpu_cores - demand.cpu_cores).max(0.0);
+            used.memory_bytes = used.memory_bytes.saturating_sub(demand.memory_bytes);
+            used.bandwidth_gbps = (used.bandwidth_gbps - demand.bandwidth_gbps).max(0.0);
+            if role != Role::Primary {
+                let standby = full.cpu_cores - demand.cpu_cores;
+                node.standby_cpu_cores = (node.standby_cpu_cores - standby).max(0.0);
+            }
+        });
+    }
+
+    /// Does something to the reservations; takes it back if it fails.
+    pub fn attempt<T, E>(
+        &mut self,
+        work: impl FnOnce(&mut Cluster) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let (result, changes) = self.recorded(work);
+        match (&result, &mut self.undo) {
+            (Err(_), _) => self.take_back(changes),
+            (Ok(_), Some(outer)) => outer.extend(changes),
+            (Ok(_), None) => {}
+        }
+        result
+    }
+
+    /// Does something to the reservations, and takes it back.
+    pub fn try_out<T>(&mut self, work: impl FnOnce(&mut Cluster) -> T) -> T {
+        let (result, changes) = self.recorded(work);
+        self.take_back(changes);
+        result
+    }
+
+    fn recorded<T>(&mut self, work: impl FnOnce(&mut Cluster) -> T) -> (T, Vec<Before>) {
+        let outer = self.undo.replace(Vec::new());
+        let result = work(self);
+        let changes = std::mem::replace(&mut self.undo, outer);
+        (result, changes.unwrap_or_default())
+    }
+
+    fn take_back(&mut self, changes: Vec<Before>) {
+        for before in changes.into_iter().rev() {
+            self.change(before.node, |node| {
+                node.used = before.used;
+                node.standby_cpu_cores = before.standby_cpu_cores;
+            });
+        }
+    }
+
+    fn remember(&mut self, id: NodeId) {
+        if let Some(undo) = &mut self.undo {
+            let node = &self.nodes[id.index()];
+            undo.push(Before {
+                node: id,
+                used: node.used,
+                standby_cpu_cores: node.standby_cpu_cores,
+            });
         }
     }
 
@@ -202,12 +288,17 @@ impl Cluster {
         &self.servers[self.node(id).server]
     }
 
-    pub(crate) fn rack_of(&self, id: NodeId) -> &[NodeId] {
-        &self.racks[self.node(id).rack]
+    /// The part of the order of first fit that is the rack of a node.
+    pub(crate) fn rack_of(&self, id: NodeId) -> Range<usize> {
+        self.racks[self.node(id).rack].clone()
     }
 
     pub(crate) fn first_fit_order(&self) -> &[NodeId] {
         &self.order
+    }
+
+    pub(crate) fn index(&self) -> &Index {
+        &self.index
     }
 
     pub(crate) fn racks(&self) -> usize {

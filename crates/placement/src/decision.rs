@@ -247,6 +247,16 @@ impl Decision {
 }
 
 impl Level {
+    /// All of them, closest first.
+    pub const ALL: [Level; 6] = [
+        Level::SameNode,
+        Level::SameServer,
+        Level::RackSmartNic,
+        Level::RackHost,
+        Level::FarSmartNic,
+        Level::FarHost,
+    ];
+
     /// Number as in the paper's Algorithm 1.
     pub fn number(self) -> u8 {
         self as u8 + 1

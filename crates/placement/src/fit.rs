@@ -2,6 +2,8 @@
 
 use crate::cluster::{Cluster, NodeState};
 use crate::decision::{Level, Misfit};
+use crate::find::Wanted;
+use crate::index::Need;
 use crate::limits::{OUTSTANDING_PER_CORE_MAX, ROUNDING};
 use crate::request::Request;
 use e3_model::application::Pin;
@@ -25,6 +27,39 @@ pub(crate) struct Ask<'a> {
     pub(crate) kinds: Kinds,
 }
 
+/// What a node is looked for: the same conditions as [`check`], for a search of many.
+pub(crate) fn wanted(request: &Request<'_>, cluster: &Cluster, ask: Ask<'_>) -> Wanted {
+    let pin = request.app.service(ask.service).pin.as_ref();
+    let of = |kind| {
+        let excluded = match (ask.kinds, pin) {
+            (Kinds::HostsOnly, _) => kind == NodeKind::SmartNic,
+            (Kinds::All, Some(Pin::Kind(pinned))) => kind != *pinned,
+            (Kinds::All, _) => false,
+        };
+        let over = one_core(request, kind, ask).is_some_and(|(n, bound)| n > bound + ROUNDING);
+        (!excluded && !over).then(|| request.demand(ask.service, ask.role, kind))
+    };
+    let need = Need {
+        host: of(NodeKind::Host),
+        smartnic: of(NodeKind::SmartNic),
+    };
+    let apart = ask.apart.iter().filter_map(|id| cluster.get(*id));
+    Wanted {
+        need,
+        only: match pin {
+            Some(Pin::Node(name)) if !is_dropped(cluster, ask, name) => Some(cluster.named(name)),
+            _ => None,
+        },
+        apart: apart.map(|n| n.server).collect(),
+    }
+}
+
+/// Whether a pin to a node does not count, since the placer does not use SmartNICs.
+fn is_dropped(cluster: &Cluster, ask: Ask<'_>, name: &str) -> bool {
+    let pinned = cluster.named(name).map(|id| cluster.node(id).kind);
+    ask.kinds == Kinds::HostsOnly && pinned == Some(NodeKind::SmartNic)
+}
+
 /// Checks what no overcommitment may break: membership, drain, pin, fault domain.
 pub(crate) fn check_hard(
     request: &Request<'_>,
@@ -46,12 +81,8 @@ pub(crate) fn check_hard(
         Some(Pin::Kind(kind)) if *kind != node.kind && ask.kinds == Kinds::All => {
             return Err(Misfit::Pin(format!("nodes of kind {}", kind.name())));
         }
-        Some(Pin::Node(name)) if *name != node.name => {
-            let named = |n: &NodeState| n.name == *name && n.kind == NodeKind::SmartNic;
-            let dropped = ask.kinds == Kinds::HostsOnly && cluster.nodes().any(|(_, n)| named(n));
-            if !dropped {
-                return Err(Misfit::Pin(format!("node {name:?}")));
-            }
+        Some(Pin::Node(name)) if *name != node.name && !is_dropped(cluster, ask, name) => {
+            return Err(Misfit::Pin(format!("node {name:?}")));
         }
         _ => {}
     }
@@ -100,7 +131,7 @@ pub(crate) fn check(
     check_memory(request, cluster, ask, id)?;
     let node = cluster.node(id);
     let demand = request.demand(ask.service, ask.role, node.kind);
-    if let Some((need, bound)) = one_core(request, node, ask)
+    if let Some((need, bound)) = one_core(request, node.kind, ask)
         && need > bound + ROUNDING
     {
         return Err(Misfit::OneCore { need, bound });
@@ -130,20 +161,11 @@ pub(crate) fn check(
 /// Cores that a shard needs as a primary (a backup must be able to take over) and those that it can
 /// get. None if that binds nothing: stateless work uses many cores, and a service time that is only
 /// an upper bound proves nothing.
-fn one_core(request: &Request<'_>, node: &NodeState, ask: Ask<'_>) -> Option<(f64, f64)> {
+fn one_core(request: &Request<'_>, kind: NodeKind, ask: Ask<'_>) -> Option<(f64, f64)> {
     let service = request.app.service(ask.service);
-    let known = !request.cost(ask.service, node.kind).lower_bound;
-    let need = request.demand(ask.service, Role::Primary, node.kind);
+    let known = !request.cost(ask.service, kind).lower_bound;
+    let need = request.demand(ask.service, Role::Primary, kind);
     (service.stateful && known).then(|| (need.cpu_cores, service.resources.cpu.max(1.0)))
-}
-
-/// What would be left on a node as the sum of the free parts of cores and memory: best fit takes the
-/// smallest.
-pub(crate) fn left_after(request: &Request<'_>, node: &NodeState, ask: Ask<'_>) -> f64 {
-    let demand = request.demand(ask.service, ask.role, node.kind);
-    let cpu = (node.cpu_left_cores() - demand.cpu_cores) / node.cores;
-    let memory = node.memory_left_bytes() as f64 - demand.memory_bytes as f64;
-    cpu + memory / node.memory_bytes as f64
 }
 
 /// How far a node would be exceeded: memory first, since a node that runs out of it stops working
@@ -155,7 +177,7 @@ pub(crate) fn excess(request: &Request<'_>, node: &NodeState, ask: Ask<'_>) -> (
     let ratio = (memory as f64 / node.memory_bytes as f64)
         .max((node.used.cpu_cores + demand.cpu_cores) / node.cores)
         .max((node.used.bandwidth_gbps + demand.bandwidth_gbps) / node.bandwidth_gbps)
-        .max(one_core(request, node, ask).map_or(0.0, |(need, bound)| need / bound));
+        .max(one_core(request, node.kind, ask).map_or(0.0, |(need, bound)| need / bound));
     (memory > node.memory_bytes, ratio)
 }
 

@@ -11,10 +11,13 @@ mod admit;
 mod better;
 mod cluster;
 mod decision;
+mod find;
 mod fit;
 mod hcm;
+mod index;
 pub mod limits;
 mod request;
+mod search;
 
 pub use admit::{AdmitError, Shortage, admit};
 pub use better::{better_backup, better_primary};
@@ -26,43 +29,89 @@ pub use request::{Demand, KindCost, Preference, Request};
 
 use e3_model::plan::Role;
 use e3_model::{NodeId, ServiceId, ShardId};
+use find::{Indexed, Linear};
 use fit::{Ask, Kinds};
+use hcm::Variant;
+use search::{Levels, Search};
 
 /// A way to place applications.
 pub trait Placer {
     /// Name in the configuration.
     fn name(&self) -> &'static str;
-    /// Places all instances of an application. The cluster holds what is reserved already; the
-    /// caller adds the result if it accepts it, for some decisions may be flagged as overcommitted.
-    fn place(&self, request: &Request<'_>, cluster: &Cluster) -> Result<Placement, PlaceError>;
+    /// Places all instances of an application beside what is reserved already, and reserves what they
+    /// take. Some decisions may be flagged as overcommitted. An error leaves the cluster as it was.
+    fn place(&self, request: &Request<'_>, cluster: &mut Cluster) -> Result<Placement, PlaceError>;
 }
 
 /// Names of the placers.
-pub const PLACERS: [&str; 2] = ["hcm", "hosts-only"];
+pub const PLACERS: [&str; 3] = ["hcm", "hcm-kind", "hosts-only"];
 
 /// The placer of that name.
 pub fn by_name(name: &str) -> Option<Box<dyn Placer>> {
     match name {
         "hcm" => Some(Box::new(Hcm)),
+        "hcm-kind" => Some(Box::new(HcmKind)),
         "hosts-only" => Some(Box::new(HostsOnly)),
         _ => None,
     }
 }
 
-/// Hierarchical, communication-aware placement.
+/// Hierarchical, communication-aware placement as E3 prints it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Hcm;
 
-/// The baseline: the same as if the cluster had no SmartNICs. Pins to SmartNICs do not count.
+/// [`Hcm`] that searches by walking all nodes: the same decisions, for comparison.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct HcmLinear;
+
+/// [`Hcm`] that prefers, at an equal distance in servers, the kind of node with fewer joules for a
+/// request.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct HcmKind;
+
+/// The baseline: [`HcmKind`] as if the cluster had no SmartNICs. Pins to SmartNICs do not count.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct HostsOnly;
+
+const PRINTED: Variant<'static> = Variant {
+    kinds: Kinds::All,
+    levels: Levels::AsPrinted,
+    find: &Indexed,
+};
+
+const KIND_FIRST: Variant<'static> = Variant {
+    levels: Levels::KindFirst,
+    ..PRINTED
+};
 
 impl Placer for Hcm {
     fn name(&self) -> &'static str {
         "hcm"
     }
-    fn place(&self, request: &Request<'_>, cluster: &Cluster) -> Result<Placement, PlaceError> {
-        hcm::place(request, cluster, Kinds::All)
+    fn place(&self, request: &Request<'_>, cluster: &mut Cluster) -> Result<Placement, PlaceError> {
+        cluster.attempt(|cluster| hcm::place(request, cluster, PRINTED))
+    }
+}
+
+impl Placer for HcmLinear {
+    fn name(&self) -> &'static str {
+        "hcm-linear"
+    }
+    fn place(&self, request: &Request<'_>, cluster: &mut Cluster) -> Result<Placement, PlaceError> {
+        let variant = Variant {
+            find: &Linear,
+            ..PRINTED
+        };
+        cluster.attempt(|cluster| hcm::place(request, cluster, variant))
+    }
+}
+
+impl Placer for HcmKind {
+    fn name(&self) -> &'static str {
+        "hcm-kind"
+    }
+    fn place(&self, request: &Request<'_>, cluster: &mut Cluster) -> Result<Placement, PlaceError> {
+        cluster.attempt(|cluster| hcm::place(request, cluster, KIND_FIRST))
     }
 }
 
@@ -70,8 +119,12 @@ impl Placer for HostsOnly {
     fn name(&self) -> &'static str {
         "hosts-only"
     }
-    fn place(&self, request: &Request<'_>, cluster: &Cluster) -> Result<Placement, PlaceError> {
-        hcm::place(request, cluster, Kinds::HostsOnly)
+    fn place(&self, request: &Request<'_>, cluster: &mut Cluster) -> Result<Placement, PlaceError> {
+        let variant = Variant {
+            kinds: Kinds::HostsOnly,
+            ..KIND_FIRST
+        };
+        cluster.attempt(|cluster| hcm::place(request, cluster, variant))
     }
 }
 
@@ -105,15 +158,7 @@ fn near_parent(
     let parent = walk.filter(|(s, _)| *s == service).find_map(|(_, p)| *p);
     parent.filter(|_| !parents.is_empty()).map(|parent| {
         let shards = request.app.service(service).shards;
-        let of = hcm::parent_shard(shard, shards, parents.len() as u16);
-        Near {
-            instance: InstanceKey {
-                service: parent,
-                shard: of,
-                replica: 0,
-            },
-            node: parents[usize::from(of.0)],
-        }
+        hcm::near(shard, shards, parent, parents)
     })
 }
 
@@ -171,10 +216,6 @@ fn ask(service: ServiceId, role: Role, apart: &[NodeId]) -> Ask<'_> {
     }
 }
 
-fn search<'a>(request: &'a Request<'a>, cluster: &'a Cluster) -> hcm::Search<'a> {
-    hcm::Search {
-        request,
-        cluster,
-        kinds: Kinds::All,
-    }
+fn search<'a>(request: &'a Request<'a>, cluster: &'a Cluster) -> Search<'a> {
+    Search::new(request, cluster, KIND_FIRST)
 }

@@ -17,7 +17,13 @@ fn app(from: &str, to: &str) -> Application {
 fn refused(app: &Application, cluster: &Cluster, overcommit: bool) -> Option<AdmitError> {
     let profiles = BTreeMap::new();
     let request = Request::new(app, &profiles);
-    admit(&*by_name("hcm").unwrap(), &request, cluster, overcommit).err()
+    admit(
+        &*by_name("hcm-kind").unwrap(),
+        &request,
+        &mut cluster.clone(),
+        overcommit,
+    )
+    .err()
 }
 
 fn empty() -> Cluster {

@@ -44,7 +44,10 @@ fn every_service_runs_where_a_request_costs_the_fewest_joules() {
     let (app, profiles, topology) = (app(APP), profiles(), topology());
     let request = Request::new(&app, &profiles);
     let cluster = Cluster::new(&topology);
-    let placement = by_name("hcm").unwrap().place(&request, &cluster).unwrap();
+    let placement = by_name("hcm-kind")
+        .unwrap()
+        .place(&request, &mut cluster.clone())
+        .unwrap();
     assert_eq!(placement.decisions.len(), 108);
     assert_eq!(placement.overcommitted().count(), 0);
     // Table 1: gateway and database cost less on the host, the other three on the SmartNIC.
@@ -82,8 +85,11 @@ fn backups_are_in_other_servers_and_spread() {
     let (app, profiles, topology) = (app(APP), profiles(), topology());
     let request = Request::new(&app, &profiles);
     let cluster = Cluster::new(&topology);
-    for name in ["hcm", "hosts-only"] {
-        let placement = by_name(name).unwrap().place(&request, &cluster).unwrap();
+    for name in ["hcm-kind", "hosts-only"] {
+        let placement = by_name(name)
+            .unwrap()
+            .place(&request, &mut cluster.clone())
+            .unwrap();
         for d in &placement.decisions {
             let replicas = placement.replicas(d.key.service, d.key.shard);
             let servers: BTreeSet<_> = replicas.iter().map(|n| cluster.node(*n).server).collect();
@@ -115,7 +121,7 @@ fn the_baseline_uses_no_smartnic_even_if_pinned() {
     let cluster = Cluster::new(&topology);
     let placement = by_name("hosts-only")
         .unwrap()
-        .place(&request, &cluster)
+        .place(&request, &mut cluster.clone())
         .unwrap();
     for d in &placement.decisions {
         assert_eq!(cluster.node(d.node).kind, NodeKind::Host);
@@ -131,7 +137,10 @@ fn a_full_cluster_gets_flagged_decisions() {
     );
     let request = Request::new(&app, &profiles);
     let cluster = Cluster::new(&topology);
-    let placement = by_name("hcm").unwrap().place(&request, &cluster).unwrap();
+    let placement = by_name("hcm-kind")
+        .unwrap()
+        .place(&request, &mut cluster.clone())
+        .unwrap();
     let flagged: Vec<_> = placement.overcommitted().collect();
     assert!(
         flagged
@@ -148,7 +157,10 @@ fn explanations_say_where_how_and_why_not_elsewhere() {
     let (app, profiles, topology) = (app(APP), profiles(), topology());
     let request = Request::new(&app, &profiles);
     let cluster = Cluster::new(&topology);
-    let placement = by_name("hcm").unwrap().place(&request, &cluster).unwrap();
+    let placement = by_name("hcm-kind")
+        .unwrap()
+        .place(&request, &mut cluster.clone())
+        .unwrap();
     let text = |d: &Decision| d.explain(&request, &cluster).to_string();
     assert_eq!(
         text(&placement.decisions[0]),
@@ -235,18 +247,18 @@ fn too_few_fault_domains_is_an_error() {
     let request = Request::new(&app, &profiles);
     let mut cluster = Cluster::new(&topology);
     (2..6).for_each(|n| cluster.set_member(NodeId(n), false));
-    let error = by_name("hcm")
+    let error = by_name("hcm-kind")
         .unwrap()
-        .place(&request, &cluster)
+        .place(&request, &mut cluster.clone())
         .unwrap_err();
     assert_eq!(
         error.to_string(),
         "service \"apigw\": 2 replicas need 2 fault domains (servers), usable: 1"
     );
     (0..2).for_each(|n| cluster.set_member(NodeId(n), false));
-    let error = by_name("hcm")
+    let error = by_name("hcm-kind")
         .unwrap()
-        .place(&request, &cluster)
+        .place(&request, &mut cluster.clone())
         .unwrap_err();
     assert_eq!(
         error.to_string(),

@@ -25,7 +25,7 @@ pub struct Place {
     #[arg(long, env = "E3_PROFILES", value_name = "DIR")]
     pub profiles: Option<PathBuf>,
     /// Placement policy
-    #[arg(long, default_value = "hcm", value_parser = e3_placement::PLACERS)]
+    #[arg(long, default_value = "hcm-kind", value_parser = e3_placement::PLACERS)]
     pub placer: String,
     /// Output format.
     #[command(flatten)]
@@ -116,9 +116,9 @@ pub fn admitted(
     overcommit: bool,
 ) -> Result<Placement, Failure> {
     check_fit(&text.file, &text.text, app, topology)?;
-    let (request, cluster) = (Request::new(app, profiles), Cluster::new(topology));
-    let placer = by_name("hcm").expect("it exists");
-    admit(&*placer, &request, &cluster, overcommit).map_err(|e| not_admitted(&text.file, &e))
+    let (request, mut cluster) = (Request::new(app, profiles), Cluster::new(topology));
+    let placer = by_name("hcm-kind").expect("it exists");
+    admit(&*placer, &request, &mut cluster, overcommit).map_err(|e| not_admitted(&text.file, &e))
 }
 
 /// Places an application on an empty cluster.
@@ -133,11 +133,11 @@ pub fn place(
     let input = |e: String| Failure::new(Exit::Input, format!("{}: {e}", text.file));
     let placer = by_name(placer).ok_or_else(|| input(format!("no placer {placer:?}")))?;
     let request = Request::new(app, profiles);
-    let cluster = Cluster::new(topology);
-    let placement = placer
-        .place(&request, &cluster)
+    let mut cluster = Cluster::new(topology);
+    let placement = cluster
+        .try_out(|cluster| placer.place(&request, cluster))
         .map_err(|e| input(e.to_string()))?;
-    let refused = admit(&*placer, &request, &cluster, false).err();
+    let refused = cluster.try_out(|cluster| admit(&*placer, &request, cluster, false).err());
     let refused = refused.map(|e| not_admitted(&text.file, &e));
     let line = |d: &e3_placement::Decision| {
         let whole = d.explain(&request, &cluster).to_string();

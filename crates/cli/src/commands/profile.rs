@@ -7,7 +7,7 @@ use crate::ui::failure::{Exit, Failure};
 use crate::ui::output;
 use clap::Args;
 use e3_bench::Machine;
-use e3_energy::PowerModel;
+use e3_power::PowerModel;
 use e3_engine::{InstanceSpec, Solo};
 use e3_invocation::{Completion, Invocation, Outcome};
 use e3_model::document::{API_VERSION, Document, Kind, Metadata, parse_profile};

@@ -136,7 +136,7 @@ fn find(name: &str, builtin: &[(&str, &str)]) -> Result<Text, Failure> {
 pub fn topology(name: &str) -> Result<(Text, Topology), Failure> {
     let found = find(name, &TOPOLOGIES)?;
     let topology = parse_topology(&found.file, &found.text)?;
-    let power = e3_energy::PowerModel::paper();
+    let power = e3_power::PowerModel::paper();
     let known: Vec<&str> = power.systems().keys().map(String::as_str).collect();
     e3_model::document::check_systems(&found.file, &found.text, &topology, &known)?;
     Ok((found, topology))

@@ -1,13 +1,13 @@
 //! The modelled knee, by hand on a small case and by comparison on IOT-TS.
 
-use e3_energy::limits::KNEE_UTILISATION;
-use e3_energy::{Bottleneck, Instance, Knee, KneeInput, PowerModel, knee};
 use e3_model::document::{parse_application, parse_profile, parse_topology};
 use e3_model::plan::Role;
 use e3_model::profile::Provenance;
 use e3_model::{Application, NodeId, NodeKind, Profile, ServiceId, ShardId, Topology};
 use e3_placement::limits::BACKUP_CPU_FRACTION;
 use e3_placement::{Cluster, Request, by_name};
+use e3_power::limits::KNEE_UTILISATION;
+use e3_power::{Bottleneck, Instance, Knee, KneeInput, PowerModel, knee};
 use std::collections::BTreeMap;
 
 fn profiles() -> BTreeMap<String, Profile> {
@@ -124,7 +124,7 @@ fn a_port_can_be_what_bounds() {
     let input = model(&app, &profiles, &topology, &instances, &[1.0], &power);
     let found = knee::knee(&input).unwrap();
     assert_eq!(found.bottleneck, Bottleneck::Port { node: NodeId(0) });
-    let wire_bits = f64::from(512 + e3_energy::limits::WIRE_OVERHEAD_BYTES) * 8.0;
+    let wire_bits = f64::from(512 + e3_power::limits::WIRE_OVERHEAD_BYTES) * 8.0;
     assert!((found.rate_rps * wire_bits / (0.1e9 * KNEE_UTILISATION) - 1.0).abs() < 1e-9);
 }
 
@@ -169,7 +169,10 @@ fn iot_ts(placer: &str, topology: &str, triggers: [f64; 3]) -> (Knee, usize) {
     let topology = parse_topology("t", topology).unwrap();
     let request = Request::new(&app, &profiles);
     let cluster = Cluster::new(&topology);
-    let placement = by_name(placer).unwrap().place(&request, &cluster).unwrap();
+    let placement = by_name(placer)
+        .unwrap()
+        .place(&request, &mut cluster.clone())
+        .unwrap();
     let instances: Vec<Instance> = placement
         .decisions
         .iter()
@@ -196,7 +199,11 @@ fn iot_ts(placer: &str, topology: &str, triggers: [f64; 3]) -> (Knee, usize) {
 #[test]
 fn iot_ts_has_a_knee_on_every_cluster() {
     for triggers in [[1.0, 1.0, 0.05], [0.3, 0.3, 0.1]] {
-        for (placer, topology) in [("hcm", TYPE1), ("hosts-only", TYPE1), ("hosts-only", BEEFY)] {
+        for (placer, topology) in [
+            ("hcm-kind", TYPE1),
+            ("hosts-only", TYPE1),
+            ("hosts-only", BEEFY),
+        ] {
             let (knee, on_smartnics) = iot_ts(placer, topology, triggers);
             assert!((knee.bottleneck_utilisation - KNEE_UTILISATION).abs() < 1e-9);
             for node in &knee.nodes {
@@ -205,7 +212,7 @@ fn iot_ts_has_a_knee_on_every_cluster() {
             }
             let watts: f64 = knee.servers.iter().map(|s| s.watts.0).sum();
             assert!((watts - knee.watts_total.0).abs() < 1e-9);
-            assert_eq!(on_smartnics > 0, placer == "hcm");
+            assert_eq!(on_smartnics > 0, placer == "hcm-kind");
         }
     }
 }

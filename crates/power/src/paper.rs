@@ -164,7 +164,7 @@ pub fn profile_yaml(row: &Table1Row) -> String {
 fn write_profile(row: &Table1Row, out: &mut String) -> std::fmt::Result {
     let name = &row.service;
     writeln!(out, "# Derived from table1.csv; do not edit:")?;
-    writeln!(out, "#   cargo run -p e3-energy --example paper_profiles")?;
+    writeln!(out, "#   cargo run -p e3-power --example paper_profiles")?;
     writeln!(out, "apiVersion: e3.dev/v1alpha1\nkind: Profile\nmetadata:")?;
     writeln!(out, "  name: {name}\nspec:\n  provenance: paper")?;
     writeln!(

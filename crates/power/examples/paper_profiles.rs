@@ -1,6 +1,6 @@
 //! Writes `profiles/paper/*.yaml` from `profiles/paper/table1.csv`.
 
-use e3_energy::paper;
+use e3_power::paper;
 use std::path::Path;
 
 fn main() -> std::io::Result<()> {

@@ -1,9 +1,9 @@
 //! Tables, profiles and topologies as committed, against each other and against what the literature
 //! says of them.
 
-use e3_energy::{PowerModel, paper};
 use e3_model::document::{parse_profile, parse_topology};
 use e3_model::{NodeKind, Topology};
+use e3_power::{PowerModel, paper};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 

@@ -1,0 +1,57 @@
+//! Random clusters and applications.
+
+use e3_model::document::{parse_application, parse_topology};
+use e3_model::{Application, Topology};
+use e3_testkit::Random;
+use std::fmt::Write;
+
+/// Up to four racks of up to five servers with at most two SmartNICs each.
+pub fn topology(random: &mut Random) -> Topology {
+    let mut text =
+        "apiVersion: e3.dev/v1alpha1\nkind: Topology\nmetadata: {name: any}\nspec:\n  racks:\n"
+            .to_string();
+    for rack in 0..=random.below(3) {
+        writeln!(text, "    - name: r{rack}\n      servers:").unwrap();
+        for server in 0..=random.below(4) {
+            let name = format!("r{rack}s{server}");
+            writeln!(
+                text,
+                "        - name: {name}\n          system: any\n          nodes:"
+            )
+            .unwrap();
+            let memory = 128 << random.below(4);
+            writeln!(
+                text,
+                "            - {{name: {name}h, kind: host, cores: 8, memory: {memory}Mi}}"
+            )
+            .unwrap();
+            for nic in 0..random.below(3) {
+                let memory = 64 << random.below(3);
+                writeln!(text, "            - {{name: {name}n{nic}, kind: smartnic, cores: 4, memory: {memory}Mi}}").unwrap();
+            }
+        }
+    }
+    parse_topology("any", &text).unwrap()
+}
+
+/// Up to five services with up to eight shards and three replicas.
+pub fn application(random: &mut Random) -> Application {
+    let mut text = "apiVersion: e3.dev/v1alpha1\nkind: Application\nmetadata: {name: any}\nspec:\n  objective: {latency: 5ms}\n  ingress: s0\n  services:\n".to_string();
+    let services = 1 + random.below(5);
+    for s in 0..services {
+        let (shards, replicas) = (1 + random.below(8), 1 + random.below(3));
+        let (cpu, memory) = (1 + random.below(20), 8 << random.below(4));
+        let pin = match random.below(6) {
+            0 => ", pin: {kind: host}",
+            1 => ", pin: {kind: smartnic}",
+            _ => "",
+        };
+        writeln!(text, "    - {{name: s{s}, module: m, stateful: true, shards: {shards}, replicas: {replicas}, resources: {{cpu: 0.{cpu}, memory: {memory}Mi}}{pin}}}").unwrap();
+    }
+    text.push_str("  channels:");
+    text.push_str(if services == 1 { " []\n" } else { "\n" });
+    for to in 1..services {
+        writeln!(text, "    - {{from: s{}, to: s{to}}}", random.below(to)).unwrap();
+    }
+    parse_application("any", &text).unwrap()
+}
