@@ -46,7 +46,8 @@ pub struct Rack {
     pub servers: Vec<Server>,
 }
 
-/// A server: one host and up to four SmartNICs on one power supply.
+/// A server: a host and up to four SmartNICs on one power supply. One without a host has wimpy cores
+/// only, which count as a SmartNIC.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Server {

@@ -409,8 +409,11 @@ pub(crate) fn topology(t: &Topology) -> Check {
                 .iter()
                 .filter(|n| n.kind == NodeKind::Host)
                 .count();
-            ensure(hosts == 1, format!("{at}.nodes"), || {
-                format!("server {:?} has {hosts} hosts, must be 1", server.name)
+            ensure(hosts <= 1, format!("{at}.nodes"), || {
+                format!("server {:?} has {hosts} hosts, must be at most 1", server.name)
+            })?;
+            ensure(!server.nodes.is_empty(), format!("{at}.nodes"), || {
+                format!("server {:?} has no node, must have 1 or more", server.name)
             })?;
             let nics = server.nodes.len() - hosts;
             ensure(nics <= 4, format!("{at}.nodes"), || {

@@ -7,6 +7,7 @@ use crate::request::{Demand, Request};
 use e3_model::application::Pin;
 use e3_model::plan::Role;
 use e3_model::{NodeId, NodeKind, ServiceId, Topology};
+use e3_power::{PowerModel, Scale};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -50,6 +51,9 @@ pub struct Cluster {
     /// Order of first fit: servers as in the topology, SmartNICs before the host.
     order: Vec<NodeId>,
     names: BTreeMap<String, NodeId>,
+    /// By server: idle power and scale.
+    power: Vec<Scale>,
+    model: PowerModel,
     index: Index,
     /// Nodes as they were before each change, while an attempt is made.
     undo: Option<Vec<Before>>,
@@ -123,7 +127,15 @@ impl Cluster {
             racks[rack].end = order.len();
         }
         let names = nodes.iter().map(|n| n.name.clone());
+        let model = PowerModel::paper();
+        let all = topology.spec.racks.iter().flat_map(|rack| &rack.servers);
+        let power = all.map(|server| {
+            let parts = server.nodes.iter().map(|n| (n.kind, f64::from(n.cores)));
+            model.scale(&server.system, parts)
+        });
         Cluster {
+            power: power.collect(),
+            model,
             names: names.zip((0..).map(NodeId)).collect(),
             index: Index::new(&nodes, &order),
             nodes,
@@ -282,6 +294,21 @@ impl Cluster {
                 && n.used.cpu_cores <= n.cores + ROUNDING
                 && n.used.bandwidth_gbps <= n.bandwidth_gbps + ROUNDING
         })
+    }
+
+    /// The nodes of each server.
+    pub(crate) fn servers(&self) -> &[Vec<NodeId>] {
+        &self.servers
+    }
+
+    /// Idle power and scale of a server.
+    pub(crate) fn scale(&self, server: usize) -> Scale {
+        self.power[server]
+    }
+
+    /// The power model.
+    pub(crate) fn power(&self) -> &PowerModel {
+        &self.model
     }
 
     pub(crate) fn server_of(&self, id: NodeId) -> &[NodeId] {

@@ -3,7 +3,7 @@
 use crate::cluster::Cluster;
 use crate::limits::OUTSTANDING_PER_CORE_MAX;
 use crate::request::{Preference, Request};
-use e3_model::{Bytes, NodeId, NodeKind, ServiceId, ShardId};
+use e3_model::{Bytes, Nanos, NodeId, NodeKind, ServiceId, ShardId};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -48,6 +48,8 @@ pub enum Rule {
     FirstFit,
     /// Nothing fits: the node that is exceeded least.
     Closest,
+    /// The request needs the fewest joules this way, of the ways that were tried.
+    FewestJoules,
     /// A backup: another rack if there is one, then the node that would be the least loaded if all
     /// its backups took over.
     Spread,
@@ -170,8 +172,24 @@ pub struct Decision {
     pub rejected: Vec<(NodeId, Misfit)>,
     /// Nodes that were tried beyond those.
     pub rejected_more: u32,
+    /// What a request would cost on nodes that were considered, the cheapest first, at most
+    /// [`crate::limits::CONSIDERED_MAX`]; empty for placers that do not look at costs.
+    #[serde(default)]
+    pub considered: Vec<Cost>,
     /// Set if the node is overcommitted: what it lacks.
     pub overcommitted: Option<Misfit>,
+}
+
+/// What it would cost to have one instance of a service on a node.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Cost {
+    /// Node.
+    pub node: NodeId,
+    /// Modelled energy that a request of a client adds at the knee, in microjoules.
+    pub uj: f64,
+    /// Service time there, if the profile knows it.
+    pub service_time: Option<Nanos>,
 }
 
 /// Decisions for all instances of an application.
@@ -281,6 +299,7 @@ impl fmt::Display for Rule {
             Rule::BestFit => "best fit",
             Rule::FirstFit => "first fit",
             Rule::Closest => "nothing fits, closest to fitting",
+            Rule::FewestJoules => "fewest joules a request",
             Rule::Spread => "backup in another fault domain, least loaded after fail-over",
         })
     }

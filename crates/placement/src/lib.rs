@@ -11,10 +11,12 @@ mod admit;
 mod better;
 mod cluster;
 mod decision;
+pub mod evaluate;
 mod find;
 mod fit;
 mod hcm;
 mod index;
+mod joules;
 pub mod limits;
 mod request;
 mod search;
@@ -23,8 +25,9 @@ pub use admit::{AdmitError, Shortage, admit};
 pub use better::{better_backup, better_primary};
 pub use cluster::{Cluster, NodeState};
 pub use decision::{
-    Decision, Explanation, InstanceKey, Level, Misfit, Near, PlaceError, Placement, Rule,
+    Cost, Decision, Explanation, InstanceKey, Level, Misfit, Near, PlaceError, Placement, Rule,
 };
+pub use evaluate::{Score, evaluate};
 pub use request::{Demand, KindCost, Preference, Request};
 
 use e3_model::plan::Role;
@@ -44,13 +47,14 @@ pub trait Placer {
 }
 
 /// Names of the placers.
-pub const PLACERS: [&str; 3] = ["hcm", "hcm-kind", "hosts-only"];
+pub const PLACERS: [&str; 4] = ["hcm", "hcm-kind", "joules", "hosts-only"];
 
 /// The placer of that name.
 pub fn by_name(name: &str) -> Option<Box<dyn Placer>> {
     match name {
         "hcm" => Some(Box::new(Hcm)),
         "hcm-kind" => Some(Box::new(HcmKind)),
+        "joules" => Some(Box::new(Joules)),
         "hosts-only" => Some(Box::new(HostsOnly)),
         _ => None,
     }
@@ -68,6 +72,10 @@ pub struct HcmLinear;
 /// request.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct HcmKind;
+
+/// Places for the fewest joules a request under the latency objective.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Joules;
 
 /// The baseline: [`HcmKind`] as if the cluster had no SmartNICs. Pins to SmartNICs do not count.
 #[derive(Clone, Copy, Debug, Default)]
@@ -112,6 +120,15 @@ impl Placer for HcmKind {
     }
     fn place(&self, request: &Request<'_>, cluster: &mut Cluster) -> Result<Placement, PlaceError> {
         cluster.attempt(|cluster| hcm::place(request, cluster, KIND_FIRST))
+    }
+}
+
+impl Placer for Joules {
+    fn name(&self) -> &'static str {
+        "joules"
+    }
+    fn place(&self, request: &Request<'_>, cluster: &mut Cluster) -> Result<Placement, PlaceError> {
+        cluster.attempt(|cluster| joules::place(request, cluster))
     }
 }
 

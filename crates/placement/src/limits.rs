@@ -3,6 +3,9 @@
 /// Rejected nodes that a decision names; the rest is counted.
 pub const REJECTED_MAX: usize = 8;
 
+/// Nodes whose cost a decision names.
+pub const CONSIDERED_MAX: usize = 8;
+
 /// Bytes of a request if the manifest does not say: that of Table 1.
 pub const REQUEST_BYTES_DEFAULT: u32 = 512;
 
@@ -22,6 +25,18 @@ pub const ROUNDING: f64 = 1e-6;
 /// Part of a node's cores by which a backup's node must be less loaded after fail-over for the backup
 /// to move there.
 pub const LOAD_GAIN_MIN: f64 = 0.1;
+
+/// Round trip between two hosts through the switch with kernel bypass. An assumption: the paper's Fig. 3
+/// gives ratios to it.
+pub const ROUND_TRIP_HOSTS_US: f64 = 20.0;
+
+/// Round trip between SmartNICs through the switch, against that between hosts: up to 86.2 % lower
+/// (E3, ATC 2019, Fig. 3).
+pub const ROUND_TRIP_SMARTNICS: f64 = 1.0 - 0.862;
+
+/// Round trip between a SmartNIC and its host over PCIe, against that between hosts: up to 83.3 % lower
+/// (same figure).
+pub const ROUND_TRIP_PCIE: f64 = 1.0 - 0.833;
 
 const _: () = assert!(REJECTED_MAX > 0);
 const _: () = assert!(LOAD_GAIN_MIN > ROUNDING);

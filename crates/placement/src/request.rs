@@ -87,6 +87,7 @@ struct Cost {
     preference: Preference,
     bandwidth_primary_gbps: f64,
     bandwidth_backup_gbps: f64,
+    write_bytes: f64,
 }
 
 /// An application to place.
@@ -94,6 +95,9 @@ pub struct Request<'a> {
     /// The application, checked.
     pub app: &'a Application,
     costs: Vec<Cost>,
+    visits: Vec<f64>,
+    bytes: u32,
+    rate_rps: f64,
     /// Services breadth-first, each with the first parent that reaches it.
     walk: Vec<(ServiceId, Option<ServiceId>)>,
 }
@@ -113,7 +117,7 @@ impl<'a> Request<'a> {
         let profile = |s: ServiceId| profiles.get(app.service(s).profile());
         let through = longest_paths(app, &dag, |s| fastest(profile(s), bytes));
         let ids = (0..app.spec.services.len()).map(|i| ServiceId(i as u16));
-        let costs = ids
+        let costs: Vec<Cost> = ids
             .map(|id| {
                 let i = usize::from(id.0);
                 let profile = profile(id);
@@ -123,21 +127,46 @@ impl<'a> Request<'a> {
                 let kind_cost = |kind| kind_cost(profile, kind, bytes, late);
                 let (host, smartnic) = (kind_cost(NodeKind::Host), kind_cost(NodeKind::SmartNic));
                 let per_shard = rate_rps * ratio[i] / f64::from(app.spec.services[i].shards);
+                let write_bytes = profile.map_or(0.0, |p| p.spec.write_bytes as f64);
                 let gbps = |bytes: f64| per_shard * bytes * 8.0 / 1e9;
                 Cost {
                     preference: prefer(&host, &smartnic, profile),
                     host,
                     smartnic,
                     bandwidth_primary_gbps: gbps(f64::from(bytes)),
-                    bandwidth_backup_gbps: gbps(profile.map_or(0.0, |p| p.spec.write_bytes as f64)),
+                    bandwidth_backup_gbps: gbps(write_bytes),
+                    write_bytes,
                 }
             })
             .collect();
         Request {
             app,
             costs,
+            visits: ratio,
+            bytes,
+            rate_rps,
             walk: breadth_first(app, dag.source()),
         }
+    }
+
+    /// Messages of a service that a client's request causes.
+    pub fn visits(&self, service: ServiceId) -> f64 {
+        self.visits[usize::from(service.0)]
+    }
+
+    /// Bytes of a request.
+    pub fn request_bytes(&self) -> u32 {
+        self.bytes
+    }
+
+    /// Requests per second of the manifest's load; 0 if it names none.
+    pub fn rate_rps(&self) -> f64 {
+        self.rate_rps
+    }
+
+    /// Bytes that a service writes for a message.
+    pub(crate) fn write_bytes(&self, service: ServiceId) -> f64 {
+        self.costs[usize::from(service.0)].write_bytes
     }
 
     /// All services, in the manifest's order.

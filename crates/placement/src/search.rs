@@ -152,6 +152,7 @@ impl<'a> Search<'a> {
             preference: self.request.preference(key.service),
             rejected: rejected.nodes.iter().filter_map(misfit).collect(),
             rejected_more: rejected.more,
+            considered: Vec::new(),
             overcommitted: check(self.request, self.cluster, ask, node).err(),
         }
     }

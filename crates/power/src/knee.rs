@@ -30,6 +30,15 @@ pub struct Instance {
     pub node: NodeId,
 }
 
+/// What a server without an instance does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum IdleServers {
+    /// It draws its idle power, as in the paper's experiments.
+    On,
+    /// It sleeps and draws nothing.
+    Asleep,
+}
+
 /// What the model needs.
 #[derive(Clone, Copy)]
 pub struct KneeInput<'a> {
@@ -37,8 +46,10 @@ pub struct KneeInput<'a> {
     pub app: &'a Application,
     /// Profiles by name.
     pub profiles: &'a BTreeMap<String, Profile>,
-    /// The cluster; every server of it counts with its idle power.
+    /// The cluster.
     pub topology: &'a Topology,
+    /// What its servers without an instance do.
+    pub idle_servers: IdleServers,
     /// All instances.
     pub instances: &'a [Instance],
     /// Handled messages per client request, by service: measured, or from
@@ -195,11 +206,19 @@ pub fn power_at(input: &KneeInput<'_>, rate_rps: f64) -> Result<Knee, ModelError
 fn at(input: &KneeInput<'_>, costs: &Costs, rate_rps: f64) -> Result<Knee, ModelError> {
     let mut nodes = Vec::new();
     let mut servers = Vec::new();
+    let mut used = vec![false; costs.nodes.len()];
+    for instance in input.instances {
+        used[instance.node.index()] = true;
+    }
     let mut first = 0;
     for server in input.topology.spec.racks.iter().flat_map(|r| &r.servers) {
         let per = &costs.nodes[first..first + server.nodes.len()];
         let busy: Vec<f64> = per.iter().map(|p| p.core_seconds * rate_rps).collect();
-        let power = input.power.server(server, &busy)?;
+        let mut power = input.power.server(server, &busy)?;
+        let is_used = used[first..first + server.nodes.len()].contains(&true);
+        if input.idle_servers == IdleServers::Asleep && !is_used {
+            power.idle = Watts(0.0);
+        }
         for (i, n) in server.nodes.iter().enumerate() {
             nodes.push(NodeUse {
                 node: NodeId((first + i) as u16),

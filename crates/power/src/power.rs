@@ -55,6 +55,15 @@ pub struct ServerPower {
     pub active: Vec<Watts>,
 }
 
+/// How the parts of a server make up the whole.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Scale {
+    /// Power when idle.
+    pub idle_w: f64,
+    /// By this the nodes' parts are multiplied, so that together they draw what Table 4 says.
+    pub factor: f64,
+}
+
 /// A system that Table 4 does not know.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("server {server:?}: no power model for system {system:?}, known are {known}")]
@@ -162,20 +171,48 @@ impl PowerModel {
                 system: server.system.clone(),
                 known: self.systems.keys().cloned().collect::<Vec<_>>().join(", "),
             })?;
-        let part = |kind, cores: u16, busy: f64| match kind {
-            NodeKind::Host => self.host.watts(busy, f64::from(cores)),
-            NodeKind::SmartNic if busy > 0.0 => self.smartnic_w,
-            NodeKind::SmartNic => 0.0,
-        };
-        let full = |n: &e3_model::topology::Node| part(n.kind, n.cores, f64::from(n.cores));
-        let parts: f64 = server.nodes.iter().map(full).sum();
-        let scale = (system.peak_w - system.idle_w) / parts;
-        let nodes = server.nodes.iter().zip(busy_cores);
-        let active = nodes.map(|(n, busy)| Watts(part(n.kind, n.cores, *busy) * scale));
+        let nodes = || server.nodes.iter().map(|n| (n.kind, f64::from(n.cores)));
+        let scale = self.scale_of(system, nodes());
+        let active = nodes()
+            .zip(busy_cores)
+            .map(|((kind, cores), busy)| Watts(self.node_w(kind, cores, *busy) * scale.factor));
         Ok(ServerPower {
-            idle: Watts(system.idle_w),
+            idle: Watts(scale.idle_w),
             active: active.collect(),
         })
+    }
+
+    /// What a node draws above idle with `busy` cores of work, before scaling.
+    pub fn node_w(&self, kind: NodeKind, cores: f64, busy: f64) -> f64 {
+        match kind {
+            NodeKind::Host => self.host.watts(busy, cores),
+            NodeKind::SmartNic if busy > 0.0 => self.smartnic_w,
+            NodeKind::SmartNic => 0.0,
+        }
+    }
+
+    /// Idle power and scale of a server of that system with these nodes and their cores. A system that
+    /// Table 4 does not know is taken to draw as much when idle as its nodes add at their full: the
+    /// systems of Table 4 with a host draw 0.4 to 0.8 times as much.
+    pub fn scale(&self, system: &str, nodes: impl Iterator<Item = (NodeKind, f64)> + Clone) -> Scale {
+        match self.systems.get(system) {
+            Some(system) => self.scale_of(system, nodes),
+            None => Scale {
+                idle_w: self.full_w(nodes),
+                factor: 1.0,
+            },
+        }
+    }
+
+    fn scale_of(&self, system: &System, nodes: impl Iterator<Item = (NodeKind, f64)>) -> Scale {
+        Scale {
+            idle_w: system.idle_w,
+            factor: (system.peak_w - system.idle_w) / self.full_w(nodes),
+        }
+    }
+
+    fn full_w(&self, nodes: impl Iterator<Item = (NodeKind, f64)>) -> f64 {
+        nodes.map(|(kind, cores)| self.node_w(kind, cores, cores)).sum()
     }
 
     /// How far the parts are from the whole, for the single servers with a host.

@@ -7,7 +7,7 @@ use e3_model::{Application, NodeId, NodeKind, Profile, ServiceId, ShardId, Topol
 use e3_placement::limits::BACKUP_CPU_FRACTION;
 use e3_placement::{Cluster, Request, by_name};
 use e3_power::limits::KNEE_UTILISATION;
-use e3_power::{Bottleneck, Instance, Knee, KneeInput, PowerModel, knee};
+use e3_power::{Bottleneck, IdleServers, Instance, Knee, KneeInput, PowerModel, knee};
 use std::collections::BTreeMap;
 
 fn profiles() -> BTreeMap<String, Profile> {
@@ -75,6 +75,7 @@ fn model<'a>(
         app,
         profiles,
         topology,
+        idle_servers: IdleServers::On,
         instances,
         visits,
         request_bytes: 512,

@@ -7,7 +7,7 @@ use crate::commands::place;
 use crate::documents::builtin;
 use crate::ui::failure::{Exit, Failure};
 use e3_power::knee::knee;
-use e3_power::{Bottleneck, Instance, Knee, KneeInput, PowerModel};
+use e3_power::{Bottleneck, IdleServers, Instance, Knee, KneeInput, PowerModel};
 use e3_model::api::InstanceView;
 use e3_model::plan::Role;
 use e3_model::{Application, NodeId, Profile, ServiceId, ShardId, Topology};
@@ -127,6 +127,7 @@ fn modelled(
         app: subject.app,
         profiles: subject.profiles,
         topology,
+        idle_servers: IdleServers::On,
         instances,
         visits: &subject.visits,
         request_bytes: load.map_or(512, |l| l.request_bytes),

@@ -1,0 +1,220 @@
+//! How good a placement is: one measure for all placers. All of it is modelled.
+
+use crate::cluster::Cluster;
+use crate::decision::{Level, Placement};
+use crate::fit::level;
+use crate::limits::{BACKUP_CPU_FRACTION, ROUND_TRIP_HOSTS_US, ROUND_TRIP_PCIE, ROUND_TRIP_SMARTNICS};
+use crate::request::Request;
+use e3_model::plan::Role;
+use e3_model::{NodeId, NodeKind, Profile, ServiceId, Topology, Watts};
+use e3_power::knee::knee;
+use e3_power::{IdleServers, Instance, Knee, KneeInput, ModelError, PowerModel};
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// The marks of a placement.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Score {
+    /// Requests per joule at the knee. Servers without an instance sleep.
+    pub requests_per_joule: f64,
+    /// Requests per second at the knee.
+    pub rate_rps: f64,
+    /// Power at the knee.
+    pub watts: Watts,
+    /// Servers with an instance.
+    pub servers: usize,
+    /// Time that the messages of a request spend between nodes, in microseconds; one direction.
+    pub communication_us: f64,
+    /// Time of the longest path through an idle cluster, in microseconds.
+    pub latency_us: f64,
+    /// Part of its node's cores that others use at the knee, as a message finds it on average.
+    pub interference: f64,
+    /// Conditions that it breaks, in words.
+    pub violations: Vec<String>,
+}
+
+/// Judges a placement of an application on a cluster that runs nothing else.
+pub fn evaluate(
+    request: &Request<'_>,
+    topology: &Topology,
+    profiles: &BTreeMap<String, Profile>,
+    placement: &Placement,
+) -> Result<Score, ModelError> {
+    let power = PowerModel::paper();
+    let visits: Vec<f64> = request.services().map(|s| request.visits(s)).collect();
+    let instances = instances(placement);
+    let knee = knee(&KneeInput {
+        app: request.app,
+        profiles,
+        topology,
+        idle_servers: IdleServers::Asleep,
+        instances: &instances,
+        visits: &visits,
+        request_bytes: request.request_bytes(),
+        backup_cpu_fraction: BACKUP_CPU_FRACTION,
+        power: &power,
+    })?;
+    let cluster = Cluster::new(topology);
+    let judged = Judged {
+        request,
+        cluster: &cluster,
+        placement,
+        knee: &knee,
+    };
+    Ok(Score {
+        requests_per_joule: knee.requests_per_joule,
+        rate_rps: knee.rate_rps,
+        watts: knee.watts_total,
+        servers: knee.servers.iter().filter(|s| s.watts.0 > 0.0).count(),
+        communication_us: judged.communication_us(),
+        latency_us: judged.latency_us(),
+        interference: judged.interference(),
+        violations: judged.violations(),
+    })
+}
+
+fn instances(placement: &Placement) -> Vec<Instance> {
+    let decisions = placement.decisions.iter();
+    let instance = decisions.map(|d| Instance {
+        service: d.key.service,
+        shard: d.key.shard,
+        role: match d.key.replica {
+            0 => Role::Primary,
+            _ => Role::Backup,
+        },
+        node: d.node,
+    });
+    instance.collect()
+}
+
+/// Time of a message from one node to another, in microseconds: half a round trip. Over PCIe and the
+/// switch, the parts add up; a host sends through a SmartNIC of its server where that has one.
+pub fn hop_us(cluster: &Cluster, from: NodeId, to: NodeId) -> f64 {
+    let (one, other) = (cluster.node(from), cluster.node(to));
+    let hosts = u32::from(one.kind == NodeKind::Host) + u32::from(other.kind == NodeKind::Host);
+    let round_trip = match (level((from, one), (to, other)), hosts) {
+        (Level::SameNode, _) => 0.0,
+        // Between SmartNICs of one server the switch is the fastest way.
+        (Level::SameServer, 0) | (_, 0) => ROUND_TRIP_SMARTNICS,
+        (Level::SameServer, _) => ROUND_TRIP_PCIE,
+        (_, 1) => ROUND_TRIP_SMARTNICS + ROUND_TRIP_PCIE,
+        (_, _) => 1.0,
+    };
+    round_trip * ROUND_TRIP_HOSTS_US / 2.0
+}
+
+struct Judged<'a> {
+    request: &'a Request<'a>,
+    cluster: &'a Cluster,
+    placement: &'a Placement,
+    knee: &'a Knee,
+}
+
+impl Judged<'_> {
+    fn primaries(&self, service: ServiceId) -> Vec<NodeId> {
+        let of = self.placement.decisions.iter();
+        let of = of.filter(|d| d.key.service == service && d.key.replica == 0);
+        of.map(|d| d.node).collect()
+    }
+
+    /// Mean time of a message between two services whose messages spread evenly.
+    fn mean_hop_us(&self, from: ServiceId, to: ServiceId) -> f64 {
+        let (senders, receivers) = (self.primaries(from), self.primaries(to));
+        let pairs = senders.iter().flat_map(|s| receivers.iter().map(move |r| (*s, *r)));
+        mean(pairs.map(|(s, r)| hop_us(self.cluster, s, r)))
+    }
+
+    fn communication_us(&self) -> f64 {
+        let app = self.request.app;
+        let channels = self.request.services().flat_map(|from| {
+            let to = app.channels_from(from).map(move |(_, to, _)| (from, to));
+            to.collect::<Vec<_>>()
+        });
+        let parents = |to: ServiceId| {
+            let all = self.request.services();
+            let of = all.filter(move |s| app.channels_from(*s).any(|(_, t, _)| t == to));
+            of.map(|s| self.request.visits(s)).sum::<f64>()
+        };
+        let cost = channels.map(|(from, to)| {
+            let all = parents(to);
+            let share = if all > 0.0 { self.request.visits(from) / all } else { 0.0 };
+            self.request.visits(to) * share * self.mean_hop_us(from, to)
+        });
+        cost.sum()
+    }
+
+    fn mean_time_us(&self, service: ServiceId) -> f64 {
+        let nodes = self.primaries(service);
+        mean(nodes.iter().map(|id| {
+            let kind = self.cluster.node(*id).kind;
+            let time = self.request.cost(service, kind).time;
+            time.map_or(0.0, |t| t.as_secs_f64() * 1e6)
+        }))
+    }
+
+    fn latency_us(&self) -> f64 {
+        let source = self.request.walk().first().map(|(s, _)| *s);
+        source.map_or(0.0, |s| self.longest_us(s))
+    }
+
+    fn longest_us(&self, service: ServiceId) -> f64 {
+        let next = self.request.app.channels_from(service);
+        let after = next.map(|(_, to, _)| self.mean_hop_us(service, to) + self.longest_us(to));
+        self.mean_time_us(service) + after.fold(0.0, f64::max)
+    }
+
+    /// Cores that a primary of a service keeps busy on a node at the knee.
+    fn busy_cores(&self, service: ServiceId, node: NodeId) -> f64 {
+        let kind = self.cluster.node(node).kind;
+        let time = self.request.cost(service, kind).time;
+        let shards = f64::from(self.request.app.service(service).shards);
+        let rate = self.knee.rate_rps * self.request.visits(service) / shards;
+        rate * time.map_or(0.0, |t| t.as_secs_f64())
+    }
+
+    fn interference(&self) -> f64 {
+        let (mut met, mut messages) = (0.0, 0.0);
+        for d in self.placement.decisions.iter().filter(|d| d.key.replica == 0) {
+            let shards = f64::from(self.request.app.service(d.key.service).shards);
+            let of_shard = self.request.visits(d.key.service) / shards;
+            let used = self.knee.nodes[d.node.index()].utilisation;
+            let own = self.busy_cores(d.key.service, d.node) / self.cluster.node(d.node).cores;
+            met += of_shard * (used - own).max(0.0);
+            messages += of_shard;
+        }
+        if messages > 0.0 { met / messages } else { 0.0 }
+    }
+
+    fn violations(&self) -> Vec<String> {
+        let app = self.request.app;
+        let mut found = Vec::new();
+        for d in &self.placement.decisions {
+            let name = &app.service(d.key.service).name;
+            let at = &self.cluster.node(d.node).name;
+            let instance = format!("{name}/{} replica {} on {at}", d.key.shard, d.key.replica);
+            if let Some(misfit) = &d.overcommitted {
+                found.push(format!("{instance}: {misfit}"));
+            }
+            let replicas = self.placement.replicas(d.key.service, d.key.shard);
+            let before = replicas.iter().take(usize::from(d.key.replica));
+            let server = |id: &NodeId| self.cluster.node(*id).server;
+            if before.map(server).any(|s| s == server(&d.node)) {
+                found.push(format!("{instance}: another replica is on the same server"));
+            }
+        }
+        let (latency, objective) = (self.latency_us(), app.spec.objective.latency.as_secs_f64());
+        if latency > objective * 1e6 {
+            found.push(format!(
+                "the longest path takes {latency:.0} us, the objective is {:.0} us",
+                objective * 1e6
+            ));
+        }
+        found
+    }
+}
+
+fn mean(values: impl Iterator<Item = f64>) -> f64 {
+    let (sum, count) = values.fold((0.0, 0.0), |(s, c), v| (s + v, c + 1.0));
+    if count > 0.0 { sum / count } else { 0.0 }
+}

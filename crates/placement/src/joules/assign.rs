@@ -1,0 +1,117 @@
+//! From counts to shards: which shard's primary and backups stand where.
+//!
+//! Primaries stand near the shard of their parent as far as the counts allow. Backups get servers
+//! that hold no other replica of their shard, in another rack if possible, by augmenting paths (Kuhn
+//! 1955): the counts allow it for every shard.
+
+use super::model::{Counts, Model};
+use crate::cluster::Cluster;
+use crate::fit::level;
+use crate::hcm::parent_shard;
+use e3_model::plan::Role;
+use e3_model::{NodeId, ShardId};
+
+/// By part of the model, by shard: the sites of its replicas, the primary first.
+pub(super) type Sites = Vec<Vec<Vec<usize>>>;
+
+/// Assigns all replicas. `parents` gives the part that each is near to.
+pub(super) fn assign(
+    cluster: &Cluster,
+    model: &Model,
+    counts: &Counts,
+    parents: &[Option<usize>],
+) -> Sites {
+    let mut all: Sites = Vec::new();
+    for (i, part) in model.parts.iter().enumerate() {
+        let near = |shard: u16| {
+            let parent = &all[parents[i]?];
+            let of = parent_shard(ShardId(shard), part.shards as u16, parent.len() as u16);
+            Some(model.sites[parent[usize::from(of.0)][0]].id)
+        };
+        let mut left = counts.of(i, Role::Primary).to_vec();
+        let shards = (0..part.shards as u16).map(|shard| {
+            let site = nearest(cluster, model, &left, near(shard));
+            left[site] -= 1;
+            vec![site]
+        });
+        let mut shards: Vec<Vec<usize>> = shards.collect();
+        let mut left = counts.of(i, Role::Backup).to_vec();
+        for _ in 1..part.replicas {
+            backups(cluster, model, &mut shards, &mut left);
+        }
+        all.push(shards);
+    }
+    all
+}
+
+/// Of the sites with something left, the closest.
+fn nearest(cluster: &Cluster, model: &Model, left: &[u16], near: Option<NodeId>) -> usize {
+    let with = |id: NodeId| (id, cluster.node(id));
+    let distance = |site: &usize| {
+        let near = near?;
+        Some(level(with(near), with(model.sites[*site].id)))
+    };
+    let sites = (0..left.len()).filter(|site| left[*site] > 0);
+    sites.min_by_key(distance).expect("as many sites as shards")
+}
+
+/// One more replica for each shard.
+fn backups(cluster: &Cluster, model: &Model, shards: &mut [Vec<usize>], left: &mut [u16]) {
+    let server = |site: usize| model.sites[site].server;
+    let rack = |site: usize| cluster.node(model.sites[site].id).rack;
+    let mut slots: Vec<usize> = Vec::new();
+    // Of a service with more than two replicas the servers with most left go first, so that the
+    // later rounds find enough different ones.
+    for _ in 0..shards.len() {
+        let site = (0..left.len()).max_by_key(|s| (left[*s], usize::MAX - s));
+        let site = site.filter(|s| left[*s] > 0).expect("as many sites as backups");
+        left[site] -= 1;
+        slots.push(site);
+    }
+    let apart = |shard: &[usize], slot: usize| shard.iter().all(|s| server(*s) != server(slot));
+    let far = |shard: &[usize], slot: usize| shard.iter().all(|s| rack(*s) != rack(slot));
+    let mut shard_of_slot = vec![None; slots.len()];
+    for is_far in [true, false] {
+        for shard in 0..shards.len() {
+            if shard_of_slot.contains(&Some(shard)) {
+                continue;
+            }
+            let allowed = |shard: usize, slot: usize| {
+                let (replicas, site) = (&shards[shard], slots[slot]);
+                apart(replicas, site) && (!is_far || far(replicas, site))
+            };
+            let mut seen = vec![false; slots.len()];
+            augment(shard, &allowed, &mut seen, &mut shard_of_slot);
+        }
+    }
+    for (slot, shard) in shard_of_slot.into_iter().enumerate() {
+        match shard {
+            Some(shard) => shards[shard].push(slots[slot]),
+            None => left[slots[slot]] += 1,
+        }
+    }
+}
+
+/// Finds a slot for a shard, moving others if need be.
+fn augment(
+    shard: usize,
+    allowed: &impl Fn(usize, usize) -> bool,
+    seen: &mut [bool],
+    shard_of_slot: &mut [Option<usize>],
+) -> bool {
+    for slot in 0..shard_of_slot.len() {
+        if seen[slot] || !allowed(shard, slot) {
+            continue;
+        }
+        seen[slot] = true;
+        let is_free = match shard_of_slot[slot] {
+            None => true,
+            Some(other) => augment(other, allowed, seen, shard_of_slot),
+        };
+        if is_free {
+            shard_of_slot[slot] = Some(shard);
+            return true;
+        }
+    }
+    false
+}

@@ -1,0 +1,159 @@
+//! Counts that keep the rules: what each node has left, and how many replicas of a service a server
+//! may hold.
+
+use super::model::{Counts, Knee, Model};
+use crate::index::Free;
+use e3_model::plan::Role;
+use e3_model::NodeKind;
+
+/// Instances on sites, with what that leaves.
+#[derive(Clone)]
+pub(super) struct Layout<'a> {
+    pub(super) model: &'a Model,
+    pub(super) counts: Counts,
+    /// Servers that may be used: the first ones.
+    servers: usize,
+    left: Vec<Free>,
+    /// Core seconds for one request of a client, by site.
+    core_s: Vec<f64>,
+    /// Instances of a part on a server.
+    on_server: Vec<u16>,
+}
+
+/// A place for an instance: the site, and its use there, 1 for all that others leave.
+pub(super) type Choice = (usize, f64);
+
+impl<'a> Layout<'a> {
+    /// Nothing yet, on the first `servers` servers.
+    pub(super) fn new(model: &'a Model, servers: usize) -> Layout<'a> {
+        Layout {
+            counts: Counts::new(model.parts.len(), model.sites.len()),
+            servers,
+            left: model.sites.iter().map(|s| s.free).collect(),
+            core_s: vec![0.0; model.sites.len()],
+            on_server: vec![0; model.parts.len() * model.servers.len()],
+            model,
+        }
+    }
+
+    /// Sites that may be used.
+    pub(super) fn sites(&self) -> usize {
+        let within = |s: &super::model::Site| s.server < self.servers;
+        self.model.sites.partition_point(within)
+    }
+
+    fn place_on_server(&self, part: usize, site: usize) -> usize {
+        part * self.model.servers.len() + self.model.sites[site].server
+    }
+
+    /// Whether an instance fits on a site. With replicas a server holds at most as many instances of a
+    /// service as that has shards: then all replicas of each shard can stand on different servers.
+    pub(super) fn fits(&self, part: usize, role: Role, site: usize) -> bool {
+        let (p, s) = (&self.model.parts[part], &self.model.sites[site]);
+        let Some(work) = p.work(role, s.kind) else {
+            return false;
+        };
+        p.only.is_none_or(|only| only == Some(s.id))
+            && self.left[site].holds(&work.demand)
+            && (p.replicas == 1
+                || usize::from(self.on_server[self.place_on_server(part, site)]) < p.shards)
+    }
+
+    pub(super) fn add(&mut self, part: usize, role: Role, site: usize) {
+        self.change(part, role, site, 1.0);
+        self.counts.of_mut(part, role)[site] += 1;
+        let place = self.place_on_server(part, site);
+        self.on_server[place] += 1;
+    }
+
+    pub(super) fn remove(&mut self, part: usize, role: Role, site: usize) {
+        self.change(part, role, site, -1.0);
+        self.counts.of_mut(part, role)[site] -= 1;
+        let place = self.place_on_server(part, site);
+        self.on_server[place] -= 1;
+    }
+
+    fn change(&mut self, part: usize, role: Role, site: usize, sign: f64) {
+        let kind = self.model.sites[site].kind;
+        let Some(work) = self.model.parts[part].work(role, kind) else {
+            return;
+        };
+        let left = &mut self.left[site];
+        left.cpu_cores -= sign * work.demand.cpu_cores;
+        left.bandwidth_gbps -= sign * work.demand.bandwidth_gbps;
+        let bytes = work.demand.memory_bytes;
+        left.memory_bytes = if sign > 0.0 {
+            left.memory_bytes.saturating_sub(bytes)
+        } else {
+            left.memory_bytes.saturating_add(bytes)
+        };
+        self.core_s[site] += sign * work.core_s;
+    }
+
+    /// Of the sites that `is_wanted` the one with the lowest use afterwards, those already in use
+    /// first.
+    pub(super) fn least_used(
+        &self,
+        part: usize,
+        role: Role,
+        is_wanted: impl Fn(usize) -> bool,
+    ) -> Option<Choice> {
+        let mut best: Option<((bool, f64), usize)> = None;
+        for site in (0..self.sites()).filter(|s| is_wanted(*s)) {
+            if !self.fits(part, role, site) {
+                continue;
+            }
+            let s = &self.model.sites[site];
+            let work = self.model.parts[part].work(role, s.kind);
+            let core_s = self.core_s[site] + work.map_or(0.0, |w| w.core_s);
+            let is_idle = role != Role::Primary && self.counts.on(site) == 0;
+            let score = (is_idle, core_s / s.cores_left.max(1e-9));
+            if best.is_none_or(|(b, _)| score < b) {
+                best = Some((score, site));
+            }
+        }
+        best.map(|((_, used), site)| (site, used))
+    }
+
+    /// All instances, each on the site with the lowest use: of each service so many primaries on
+    /// SmartNICs as `on_smartnics` says, or on the other kind where there is no room. None if some
+    /// instance fits nowhere.
+    pub(super) fn balanced(
+        model: &'a Model,
+        servers: usize,
+        on_smartnics: &[usize],
+    ) -> Option<Layout<'a>> {
+        let mut layout = Layout::new(model, servers);
+        let mut order: Vec<usize> = (0..model.parts.len()).collect();
+        order.sort_by(|a, b| {
+            let weight = |i: &usize| model.parts[*i].weight() / model.parts[*i].shards as f64;
+            weight(b).total_cmp(&weight(a))
+        });
+        for part in &order {
+            for shard in 0..model.parts[*part].shards {
+                let kind = if shard < on_smartnics[*part] {
+                    NodeKind::SmartNic
+                } else {
+                    NodeKind::Host
+                };
+                let is_kind = |site: usize| model.sites[site].kind == kind;
+                let choice = layout
+                    .least_used(*part, Role::Primary, is_kind)
+                    .or_else(|| layout.least_used(*part, Role::Primary, |_| true));
+                layout.add(*part, Role::Primary, choice?.0);
+            }
+        }
+        for part in order {
+            let p = &model.parts[part];
+            for _ in 0..p.shards * (p.replicas - 1) {
+                let (site, _) = layout.least_used(part, Role::Backup, |_| true)?;
+                layout.add(part, Role::Backup, site);
+            }
+        }
+        Some(layout)
+    }
+
+    pub(super) fn knee(&self) -> Option<Knee> {
+        self.model.knee(&self.counts)
+    }
+}

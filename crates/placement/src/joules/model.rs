@@ -1,0 +1,376 @@
+//! What an application costs on some servers, as a function of how many primaries and backups of
+//! each service stand on each node.
+//!
+//! It is the model of [`e3_power::knee`] (a test holds it against that) with two differences. What
+//! runs there already keeps its cores, and its servers and nodes are powered in any case: only what
+//! the application adds counts. And a server without an instance is asleep.
+
+use crate::cluster::Cluster;
+use crate::fit::{Ask, Kinds, wanted};
+use crate::index::Free;
+use crate::request::{Demand, Request};
+use e3_model::plan::Role;
+use e3_model::{NodeId, NodeKind, ServiceId};
+use e3_power::PowerModel;
+use e3_power::limits::{KNEE_UTILISATION, WIRE_OVERHEAD_BYTES};
+
+const KINDS: [NodeKind; 2] = [NodeKind::Host, NodeKind::SmartNic];
+/// Service time of a service without a profile: that of a small handler. It only matters relative to
+/// those that have one.
+const UNKNOWN_TIME_S: f64 = 10e-6;
+
+/// What one instance takes on a kind of node.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Work {
+    /// Core seconds for one request of a client.
+    pub(super) core_s: f64,
+    /// What is reserved at the load of the manifest.
+    pub(super) demand: Demand,
+}
+
+/// A service.
+#[derive(Clone, Debug)]
+pub(super) struct Part {
+    pub(super) service: ServiceId,
+    pub(super) shards: usize,
+    pub(super) replicas: usize,
+    stateful: bool,
+    /// The node to which it is pinned.
+    pub(super) only: Option<Option<NodeId>>,
+    /// By kind; None where it may not run.
+    primary: [Option<Work>; 2],
+    backup: [Option<Work>; 2],
+    /// Messages of one shard for one request of a client.
+    messages: f64,
+    /// Parents, with the part of its messages that comes from them.
+    parents: Vec<(usize, f64)>,
+    is_source: bool,
+    entry_bytes: f64,
+}
+
+/// A node that may be used.
+#[derive(Clone, Debug)]
+pub(super) struct Site {
+    pub(super) id: NodeId,
+    pub(super) kind: NodeKind,
+    /// Index of its server among those of the model.
+    pub(super) server: usize,
+    cores: f64,
+    /// Cores that others leave.
+    pub(super) cores_left: f64,
+    port_left_bps: f64,
+    pub(super) free: Free,
+    /// Cores that others keep busy at the knee.
+    busy: f64,
+}
+
+/// A server that may be used.
+#[derive(Clone, Debug)]
+pub(super) struct Server {
+    /// Idle power that it adds; 0 if it is awake in any case.
+    idle_w: f64,
+    factor: f64,
+}
+
+/// An application on some servers.
+pub(super) struct Model {
+    pub(super) parts: Vec<Part>,
+    pub(super) sites: Vec<Site>,
+    pub(super) servers: Vec<Server>,
+    power: PowerModel,
+    wire_bytes: f64,
+}
+
+/// How many instances of each service stand on each site.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) struct Counts {
+    sites: usize,
+    primaries: Vec<u16>,
+    backups: Vec<u16>,
+}
+
+/// The application at its knee.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) struct Knee {
+    /// Requests per second.
+    pub(super) rate_rps: f64,
+    /// Energy that a request adds.
+    pub(super) joules: f64,
+    /// The site that bounds the rate.
+    pub(super) bound: usize,
+}
+
+fn slot(kind: NodeKind) -> usize {
+    match kind {
+        NodeKind::Host => 0,
+        NodeKind::SmartNic => 1,
+    }
+}
+
+impl Part {
+    /// What an instance takes on a kind of node; None if it may not run there.
+    pub(super) fn work(&self, role: Role, kind: NodeKind) -> Option<&Work> {
+        let by_kind = match role {
+            Role::Primary => &self.primary,
+            Role::Backup | Role::Joining => &self.backup,
+        };
+        by_kind[slot(kind)].as_ref()
+    }
+
+    /// Core seconds of a primary on a SmartNIC against those on a host: services with less gain more
+    /// from a SmartNIC. None if it may run on one kind only.
+    pub(super) fn advantage(&self) -> Option<f64> {
+        let [host, smartnic] = self.primary;
+        Some(smartnic?.core_s / host?.core_s)
+    }
+
+    /// Core seconds of all primaries on the kind that takes least.
+    pub(super) fn weight(&self) -> f64 {
+        let least = self.primary.iter().flatten().map(|w| w.core_s);
+        least.fold(f64::INFINITY, f64::min) * self.shards as f64
+    }
+}
+
+impl Counts {
+    pub(super) fn new(parts: usize, sites: usize) -> Counts {
+        Counts {
+            sites,
+            primaries: vec![0; parts * sites],
+            backups: vec![0; parts * sites],
+        }
+    }
+
+    /// Instances of a service in a role, by site.
+    pub(super) fn of(&self, part: usize, role: Role) -> &[u16] {
+        let row = part * self.sites..(part + 1) * self.sites;
+        match role {
+            Role::Primary => &self.primaries[row],
+            Role::Backup | Role::Joining => &self.backups[row],
+        }
+    }
+
+    pub(super) fn of_mut(&mut self, part: usize, role: Role) -> &mut [u16] {
+        let row = part * self.sites..(part + 1) * self.sites;
+        match role {
+            Role::Primary => &mut self.primaries[row],
+            Role::Backup | Role::Joining => &mut self.backups[row],
+        }
+    }
+
+    /// All instances on a site.
+    pub(super) fn on(&self, site: usize) -> usize {
+        let rows = self.primaries.chunks(self.sites).chain(self.backups.chunks(self.sites));
+        rows.map(|row| usize::from(row[site])).sum()
+    }
+}
+
+impl Model {
+    /// The application on the servers with these indices in the cluster.
+    pub(super) fn new(request: &Request<'_>, cluster: &Cluster, servers: &[usize]) -> Model {
+        let sites = servers.iter().enumerate().flat_map(|(server, index)| {
+            let nodes = cluster.servers()[*index].iter();
+            nodes.map(move |id| site(cluster, *id, server))
+        });
+        Model {
+            parts: request.walk().iter().map(|(s, _)| part(request, cluster, *s)).collect(),
+            sites: sites.collect(),
+            servers: servers.iter().map(|s| server(cluster, *s)).collect(),
+            power: cluster.power().clone(),
+            wire_bytes: f64::from(request.request_bytes() + WIRE_OVERHEAD_BYTES),
+        }
+    }
+
+    /// The knee of these counts; None if nothing is used.
+    pub(super) fn knee(&self, counts: &Counts) -> Option<Knee> {
+        let mut use_of = vec![Use::default(); self.sites.len()];
+        let mut bound = (0.0, 0);
+        for (i, part) in self.parts.iter().enumerate() {
+            self.add_work(part, counts, i, &mut use_of, &mut bound);
+            self.add_traffic(part, counts, i, &mut use_of);
+        }
+        for (at, (site, of)) in self.sites.iter().zip(&use_of).enumerate() {
+            let port = of.bytes_in.max(of.bytes_out) * 8.0 / site.port_left_bps;
+            // An overloaded site bounds the rate all the more.
+            let cores = of.core_s / site.cores_left.max(site.cores * 1e-3);
+            let worst = cores.max(if port.is_nan() { 0.0 } else { port });
+            if worst > bound.0 {
+                bound = (worst, at);
+            }
+        }
+        if bound.0 <= 0.0 {
+            return None;
+        }
+        let rate_rps = KNEE_UTILISATION / bound.0;
+        Some(Knee {
+            rate_rps,
+            joules: self.watts(counts, &use_of, rate_rps) / rate_rps,
+            bound: bound.1,
+        })
+    }
+
+    fn add_work(
+        &self,
+        part: &Part,
+        counts: &Counts,
+        i: usize,
+        use_of: &mut [Use],
+        bound: &mut (f64, usize),
+    ) {
+        for role in [Role::Primary, Role::Backup] {
+            for (at, count) in counts.of(i, role).iter().enumerate() {
+                let work = part.work(role, self.sites[at].kind);
+                let Some(work) = work.filter(|_| *count > 0) else {
+                    continue;
+                };
+                use_of[at].core_s += work.core_s * f64::from(*count);
+                if part.stateful && work.core_s > bound.0 {
+                    *bound = (work.core_s, at);
+                }
+            }
+        }
+    }
+
+    /// What crosses the ports, as [`e3_power::knee`] counts it.
+    fn add_traffic(&self, part: &Part, counts: &Counts, i: usize, use_of: &mut [Use]) {
+        let entry = part.messages * part.entry_bytes;
+        let primaries = counts.of(i, Role::Primary);
+        for (at, of) in use_of.iter_mut().enumerate() {
+            let (p, q) = (f64::from(primaries[at]), f64::from(counts.of(i, Role::Backup)[at]));
+            if part.is_source {
+                of.bytes_in += p * part.messages * self.wire_bytes;
+                of.bytes_out += p * part.messages * self.wire_bytes;
+            }
+            of.bytes_in += q * entry;
+            of.bytes_out += p * (part.replicas - 1) as f64 * entry;
+        }
+        for (parent, share) in &part.parents {
+            let senders = counts.of(*parent, Role::Primary);
+            let sending = self.by_server(senders);
+            let receiving = self.by_server(primaries);
+            let all: f64 = sending.iter().sum();
+            let received: f64 = receiving.iter().sum();
+            let each = part.messages * share / all * self.wire_bytes;
+            for (at, site) in self.sites.iter().enumerate() {
+                let from_others = all - sending[site.server];
+                use_of[at].bytes_in += f64::from(primaries[at]) * from_others * each;
+                let to_others = received - receiving[site.server];
+                use_of[at].bytes_out += f64::from(senders[at]) * to_others * each;
+            }
+        }
+    }
+
+    fn by_server(&self, of_sites: &[u16]) -> Vec<f64> {
+        let mut sums = vec![0.0; self.servers.len()];
+        for (site, count) in self.sites.iter().zip(of_sites) {
+            sums[site.server] += f64::from(*count);
+        }
+        sums
+    }
+
+    /// Power that the application adds at a rate.
+    fn watts(&self, counts: &Counts, use_of: &[Use], rate_rps: f64) -> f64 {
+        let mut awake = vec![false; self.servers.len()];
+        let mut watts = 0.0;
+        for (at, site) in self.sites.iter().enumerate() {
+            if counts.on(at) == 0 {
+                continue;
+            }
+            awake[site.server] = true;
+            let w = |busy| self.power.node_w(site.kind, site.cores, busy);
+            let added = w(site.busy + use_of[at].core_s * rate_rps) - w(site.busy);
+            watts += added * self.servers[site.server].factor;
+        }
+        let idle = self.servers.iter().zip(awake).filter(|(_, awake)| *awake);
+        watts + idle.map(|(server, _)| server.idle_w).sum::<f64>()
+    }
+}
+
+/// What one request of a client takes of a site.
+#[derive(Clone, Copy, Default)]
+struct Use {
+    core_s: f64,
+    bytes_in: f64,
+    bytes_out: f64,
+}
+
+fn site(cluster: &Cluster, id: NodeId, server: usize) -> Site {
+    let node = cluster.node(id);
+    let busy = node.used.cpu_cores.min(node.cores) * KNEE_UTILISATION;
+    Site {
+        id,
+        kind: node.kind,
+        server,
+        cores: node.cores,
+        cores_left: node.cpu_left_cores(),
+        port_left_bps: node.bandwidth_left_gbps().max(node.bandwidth_gbps * 1e-3) * 1e9,
+        free: Free::of(node),
+        busy,
+    }
+}
+
+fn server(cluster: &Cluster, index: usize) -> Server {
+    let nodes = cluster.servers()[index].iter();
+    let is_awake = nodes.map(|id| cluster.node(*id)).any(|n| n.used != Demand::default());
+    let scale = cluster.scale(index);
+    Server {
+        idle_w: if is_awake { 0.0 } else { scale.idle_w },
+        factor: scale.factor,
+    }
+}
+
+fn part(request: &Request<'_>, cluster: &Cluster, service: ServiceId) -> Part {
+    let spec = request.app.service(service);
+    let messages = request.visits(service) / f64::from(spec.shards);
+    let ask = |role| Ask {
+        service,
+        role,
+        apart: &[],
+        kinds: Kinds::All,
+    };
+    let late = |kind| request.cost(service, kind).late;
+    let both_late = KINDS.iter().all(|k| late(*k));
+    let work = |role: Role| {
+        let wanted = wanted(request, cluster, ask(role));
+        KINDS.map(|kind| {
+            let demand = *wanted.need.of(kind)?;
+            if late(kind) && !both_late {
+                return None;
+            }
+            let time = request.cost(service, kind).time;
+            let time_s = time.map_or(UNKNOWN_TIME_S, |t| t.as_secs_f64());
+            let part = match role {
+                Role::Primary => 1.0,
+                Role::Backup | Role::Joining => crate::limits::BACKUP_CPU_FRACTION,
+            };
+            let core_s = messages * time_s * part;
+            Some(Work { core_s, demand })
+        })
+    };
+    Part {
+        service,
+        shards: usize::from(spec.shards),
+        replicas: usize::from(spec.replicas),
+        stateful: spec.stateful,
+        only: wanted(request, cluster, ask(Role::Primary)).only,
+        primary: work(Role::Primary),
+        backup: work(Role::Backup),
+        messages,
+        parents: parents(request, service),
+        is_source: spec.name == request.app.spec.ingress,
+        entry_bytes: request.write_bytes(service) + f64::from(WIRE_OVERHEAD_BYTES),
+    }
+}
+
+/// Parents by their place in the walk, each with its part of the messages.
+fn parents(request: &Request<'_>, service: ServiceId) -> Vec<(usize, f64)> {
+    let app = request.app;
+    let name = &app.service(service).name;
+    let channels = app.spec.channels.iter().filter(|c| c.to == *name);
+    let from = channels.filter_map(|c| Some(app.service_named(&c.from)?.0));
+    let from: Vec<_> = from.collect();
+    let all: f64 = from.iter().map(|s| request.visits(*s)).sum();
+    let place = |s: &ServiceId| request.walk().iter().position(|(w, _)| w == s);
+    let known = from.iter().filter_map(|s| Some((place(s)?, request.visits(*s) / all)));
+    known.filter(|(_, share)| *share > 0.0).collect()
+}
+

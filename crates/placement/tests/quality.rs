@@ -1,0 +1,93 @@
+//! The placers on the paper's eight applications and five clusters, by the one measure.
+
+use e3_model::document::{parse_application, parse_profile, parse_topology};
+use e3_model::{Application, Profile, Topology};
+use e3_placement::{Cluster, Request, Score, by_name, evaluate};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+const APPS: [&str; 8] = [
+    "nfv-fin", "nfv-din", "nfv-ifid", "rta-ptc", "rta-sf", "rta-shm", "iot-dh", "iot-ts",
+];
+const CLUSTERS: [&str; 5] = [
+    "4x-beefy",
+    "4x-wimpy",
+    "2x-beefy-2x-wimpy",
+    "2x-type2",
+    "1x-superbeefy",
+];
+
+fn file(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
+}
+
+fn app(name: &str) -> Application {
+    let text = fs::read_to_string(file(&format!("apps/{name}.yaml"))).unwrap();
+    parse_application(name, &text).unwrap()
+}
+
+fn topology(name: &str) -> Topology {
+    let text = fs::read_to_string(file(&format!("topologies/{name}.yaml"))).unwrap();
+    parse_topology(name, &text).unwrap()
+}
+
+fn profiles() -> BTreeMap<String, Profile> {
+    let dir = fs::read_dir(file("profiles/paper")).unwrap();
+    let paths = dir.map(|entry| entry.unwrap().path());
+    let yaml = paths.filter(|p| p.extension().is_some_and(|e| e == "yaml"));
+    let parse = |p: PathBuf| parse_profile("profile", &fs::read_to_string(p).unwrap()).unwrap();
+    yaml.map(parse).map(|p| (p.name.clone(), p)).collect()
+}
+
+/// On one server there is no second fault domain.
+fn fitted(mut app: Application, topology: &Topology) -> Application {
+    let servers = topology.spec.racks.iter().map(|r| r.servers.len()).sum::<usize>();
+    for service in &mut app.spec.services {
+        service.replicas = service.replicas.min(servers as u16);
+    }
+    app
+}
+
+fn score(placer: &str, app: &Application, topology: &Topology) -> Result<Score, String> {
+    let profiles = profiles();
+    let request = Request::new(app, &profiles);
+    let mut cluster = Cluster::new(topology);
+    let placed = by_name(placer).unwrap().place(&request, &mut cluster);
+    let placed = placed.map_err(|e| e.to_string())?;
+    evaluate(&request, topology, &profiles, &placed).map_err(|e| e.to_string())
+}
+
+#[test]
+fn joules_need_fewer_joules_than_hcm() {
+    let (mut product, mut count) = (1.0_f64, 0);
+    let mut worse = Vec::new();
+    for cluster in CLUSTERS {
+        let topology = topology(cluster);
+        for name in APPS {
+            let app = fitted(app(name), &topology);
+            let scores = ["hcm", "hcm-kind", "joules"].map(|p| score(p, &app, &topology));
+            let line = scores.iter().map(|s| match s {
+                Ok(s) => format!(
+                    "{:9.0} ({} servers, {} violations, {:.1} us, {:.2})",
+                    s.requests_per_joule, s.servers, s.violations.len(), s.communication_us, s.interference
+                ),
+                Err(e) => e.clone(),
+            });
+            println!("{cluster:18} {name:9} {}", line.collect::<Vec<_>>().join("  "));
+            let [Ok(hcm), _, Ok(joules)] = &scores else {
+                continue;
+            };
+            let ratio = joules.requests_per_joule / hcm.requests_per_joule;
+            product *= ratio;
+            count += 1;
+            if ratio < 0.99 {
+                worse.push(format!("{name} on {cluster}: {ratio:.3}"));
+            }
+        }
+    }
+    let mean = product.powf(1.0 / f64::from(count));
+    println!("geometric mean of {count}: {mean:.3}");
+    assert!(worse.is_empty(), "{worse:#?}");
+    assert!(mean >= 1.1, "{mean}");
+}
