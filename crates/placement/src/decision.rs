@@ -50,6 +50,14 @@ pub enum Rule {
     Closest,
     /// The request needs the fewest joules this way, of the ways that were tried.
     FewestJoules,
+    /// The service's instances are spread evenly, then the node with the most free.
+    Even,
+    /// A SmartNIC with enough memory if there is one.
+    SmartNicFirst,
+    /// The result of simulated annealing.
+    Annealed,
+    /// The result of an integer program.
+    Optimised,
     /// A backup: another rack if there is one, then the node that would be the least loaded if all
     /// its backups took over.
     Spread,
@@ -300,6 +308,10 @@ impl fmt::Display for Rule {
             Rule::FirstFit => "first fit",
             Rule::Closest => "nothing fits, closest to fitting",
             Rule::FewestJoules => "fewest joules a request",
+            Rule::Even => "spread evenly, least allocated",
+            Rule::SmartNicFirst => "smartnics first, by memory",
+            Rule::Annealed => "simulated annealing",
+            Rule::Optimised => "integer program",
             Rule::Spread => "backup in another fault domain, least loaded after fail-over",
         })
     }

@@ -3,7 +3,9 @@
 use crate::cluster::Cluster;
 use crate::decision::{Level, Placement};
 use crate::fit::level;
-use crate::limits::{BACKUP_CPU_FRACTION, ROUND_TRIP_HOSTS_US, ROUND_TRIP_PCIE, ROUND_TRIP_SMARTNICS};
+use crate::limits::{
+    BACKUP_CPU_FRACTION, ROUND_TRIP_HOSTS_US, ROUND_TRIP_PCIE, ROUND_TRIP_SMARTNICS,
+};
 use crate::request::Request;
 use e3_model::plan::Role;
 use e3_model::{NodeId, NodeKind, Profile, ServiceId, Topology, Watts};
@@ -121,7 +123,9 @@ impl Judged<'_> {
     /// Mean time of a message between two services whose messages spread evenly.
     fn mean_hop_us(&self, from: ServiceId, to: ServiceId) -> f64 {
         let (senders, receivers) = (self.primaries(from), self.primaries(to));
-        let pairs = senders.iter().flat_map(|s| receivers.iter().map(move |r| (*s, *r)));
+        let pairs = senders
+            .iter()
+            .flat_map(|s| receivers.iter().map(move |r| (*s, *r)));
         mean(pairs.map(|(s, r)| hop_us(self.cluster, s, r)))
     }
 
@@ -138,7 +142,11 @@ impl Judged<'_> {
         };
         let cost = channels.map(|(from, to)| {
             let all = parents(to);
-            let share = if all > 0.0 { self.request.visits(from) / all } else { 0.0 };
+            let share = if all > 0.0 {
+                self.request.visits(from) / all
+            } else {
+                0.0
+            };
             self.request.visits(to) * share * self.mean_hop_us(from, to)
         });
         cost.sum()
@@ -175,7 +183,12 @@ impl Judged<'_> {
 
     fn interference(&self) -> f64 {
         let (mut met, mut messages) = (0.0, 0.0);
-        for d in self.placement.decisions.iter().filter(|d| d.key.replica == 0) {
+        for d in self
+            .placement
+            .decisions
+            .iter()
+            .filter(|d| d.key.replica == 0)
+        {
             let shards = f64::from(self.request.app.service(d.key.service).shards);
             let of_shard = self.request.visits(d.key.service) / shards;
             let used = self.knee.nodes[d.node.index()].utilisation;

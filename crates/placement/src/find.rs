@@ -58,7 +58,15 @@ pub(crate) struct Indexed;
 pub(crate) struct Linear;
 
 impl Wanted {
-    fn accepts(&self, id: NodeId, node: &NodeState) -> bool {
+    /// The same under other needs.
+    pub(crate) fn with(&self, need: Need) -> Wanted {
+        Wanted {
+            need,
+            ..self.clone()
+        }
+    }
+
+    pub(crate) fn accepts(&self, id: NodeId, node: &NodeState) -> bool {
         self.only.is_none_or(|only| only == Some(id)) && !self.apart.contains(&node.server)
     }
 }

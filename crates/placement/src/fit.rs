@@ -27,8 +27,8 @@ pub(crate) struct Ask<'a> {
     pub(crate) kinds: Kinds,
 }
 
-/// What a node is looked for: the same conditions as [`check`], for a search of many.
-pub(crate) fn wanted(request: &Request<'_>, cluster: &Cluster, ask: Ask<'_>) -> Wanted {
+/// What an instance takes on the kinds of node that the placer uses and the pin allows.
+pub(crate) fn allowed(request: &Request<'_>, ask: Ask<'_>) -> Need {
     let pin = request.app.service(ask.service).pin.as_ref();
     let of = |kind| {
         let excluded = match (ask.kinds, pin) {
@@ -36,17 +36,26 @@ pub(crate) fn wanted(request: &Request<'_>, cluster: &Cluster, ask: Ask<'_>) -> 
             (Kinds::All, Some(Pin::Kind(pinned))) => kind != *pinned,
             (Kinds::All, _) => false,
         };
-        let over = one_core(request, kind, ask).is_some_and(|(n, bound)| n > bound + ROUNDING);
-        (!excluded && !over).then(|| request.demand(ask.service, ask.role, kind))
+        (!excluded).then(|| request.demand(ask.service, ask.role, kind))
     };
-    let need = Need {
+    Need {
         host: of(NodeKind::Host),
         smartnic: of(NodeKind::SmartNic),
-    };
+    }
+}
+
+/// What a node is looked for: the same conditions as [`check`], for a search of many.
+pub(crate) fn wanted(request: &Request<'_>, cluster: &Cluster, ask: Ask<'_>) -> Wanted {
+    let over = |kind| one_core(request, kind, ask).is_some_and(|(n, bound)| n > bound + ROUNDING);
+    let allowed = allowed(request, ask);
+    let of = |kind| allowed.of(kind).copied().filter(|_| !over(kind));
     let apart = ask.apart.iter().filter_map(|id| cluster.get(*id));
     Wanted {
-        need,
-        only: match pin {
+        need: Need {
+            host: of(NodeKind::Host),
+            smartnic: of(NodeKind::SmartNic),
+        },
+        only: match &request.app.service(ask.service).pin {
             Some(Pin::Node(name)) if !is_dropped(cluster, ask, name) => Some(cluster.named(name)),
             _ => None,
         },

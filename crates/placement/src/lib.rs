@@ -8,6 +8,8 @@
 //! Nothing here reads a clock or draws a random number: the same input gives the same output.
 
 mod admit;
+mod annealing;
+mod assignment;
 mod better;
 mod cluster;
 mod decision;
@@ -18,24 +20,30 @@ mod hcm;
 mod index;
 mod joules;
 pub mod limits;
+mod nicfirst;
+mod placers;
 mod request;
 mod search;
+mod spread;
 
 pub use admit::{AdmitError, Shortage, admit};
+pub use annealing::Cooling;
 pub use better::{better_backup, better_primary};
 pub use cluster::{Cluster, NodeState};
 pub use decision::{
     Cost, Decision, Explanation, InstanceKey, Level, Misfit, Near, PlaceError, Placement, Rule,
 };
 pub use evaluate::{Score, evaluate};
+pub use placers::{
+    Annealing, Hcm, HcmKind, HcmLinear, HostsOnly, Joules, NicFirst, PLACERS, Spread, by_name,
+};
 pub use request::{Demand, KindCost, Preference, Request};
 
 use e3_model::plan::Role;
 use e3_model::{NodeId, ServiceId, ShardId};
-use find::{Indexed, Linear};
 use fit::{Ask, Kinds};
-use hcm::Variant;
-use search::{Levels, Search};
+use placers::KIND_FIRST;
+use search::Search;
 
 /// A way to place applications.
 pub trait Placer {
@@ -44,105 +52,6 @@ pub trait Placer {
     /// Places all instances of an application beside what is reserved already, and reserves what they
     /// take. Some decisions may be flagged as overcommitted. An error leaves the cluster as it was.
     fn place(&self, request: &Request<'_>, cluster: &mut Cluster) -> Result<Placement, PlaceError>;
-}
-
-/// Names of the placers.
-pub const PLACERS: [&str; 4] = ["hcm", "hcm-kind", "joules", "hosts-only"];
-
-/// The placer of that name.
-pub fn by_name(name: &str) -> Option<Box<dyn Placer>> {
-    match name {
-        "hcm" => Some(Box::new(Hcm)),
-        "hcm-kind" => Some(Box::new(HcmKind)),
-        "joules" => Some(Box::new(Joules)),
-        "hosts-only" => Some(Box::new(HostsOnly)),
-        _ => None,
-    }
-}
-
-/// Hierarchical, communication-aware placement as E3 prints it.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Hcm;
-
-/// [`Hcm`] that searches by walking all nodes: the same decisions, for comparison.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct HcmLinear;
-
-/// [`Hcm`] that prefers, at an equal distance in servers, the kind of node with fewer joules for a
-/// request.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct HcmKind;
-
-/// Places for the fewest joules a request under the latency objective.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Joules;
-
-/// The baseline: [`HcmKind`] as if the cluster had no SmartNICs. Pins to SmartNICs do not count.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct HostsOnly;
-
-const PRINTED: Variant<'static> = Variant {
-    kinds: Kinds::All,
-    levels: Levels::AsPrinted,
-    find: &Indexed,
-};
-
-const KIND_FIRST: Variant<'static> = Variant {
-    levels: Levels::KindFirst,
-    ..PRINTED
-};
-
-impl Placer for Hcm {
-    fn name(&self) -> &'static str {
-        "hcm"
-    }
-    fn place(&self, request: &Request<'_>, cluster: &mut Cluster) -> Result<Placement, PlaceError> {
-        cluster.attempt(|cluster| hcm::place(request, cluster, PRINTED))
-    }
-}
-
-impl Placer for HcmLinear {
-    fn name(&self) -> &'static str {
-        "hcm-linear"
-    }
-    fn place(&self, request: &Request<'_>, cluster: &mut Cluster) -> Result<Placement, PlaceError> {
-        let variant = Variant {
-            find: &Linear,
-            ..PRINTED
-        };
-        cluster.attempt(|cluster| hcm::place(request, cluster, variant))
-    }
-}
-
-impl Placer for HcmKind {
-    fn name(&self) -> &'static str {
-        "hcm-kind"
-    }
-    fn place(&self, request: &Request<'_>, cluster: &mut Cluster) -> Result<Placement, PlaceError> {
-        cluster.attempt(|cluster| hcm::place(request, cluster, KIND_FIRST))
-    }
-}
-
-impl Placer for Joules {
-    fn name(&self) -> &'static str {
-        "joules"
-    }
-    fn place(&self, request: &Request<'_>, cluster: &mut Cluster) -> Result<Placement, PlaceError> {
-        cluster.attempt(|cluster| joules::place(request, cluster))
-    }
-}
-
-impl Placer for HostsOnly {
-    fn name(&self) -> &'static str {
-        "hosts-only"
-    }
-    fn place(&self, request: &Request<'_>, cluster: &mut Cluster) -> Result<Placement, PlaceError> {
-        let variant = Variant {
-            kinds: Kinds::HostsOnly,
-            ..KIND_FIRST
-        };
-        cluster.attempt(|cluster| hcm::place(request, cluster, variant))
-    }
 }
 
 /// A node for the primary of one shard: near the shard of its first parent, whose primaries are on

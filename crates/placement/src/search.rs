@@ -203,13 +203,10 @@ impl<'a> Search<'a> {
 
     fn of_kinds(&self, wanted: &Wanted, is_wanted: impl Fn(NodeKind) -> bool) -> Wanted {
         let of = |kind| wanted.need.of(kind).copied().filter(|_| is_wanted(kind));
-        Wanted {
-            need: Need {
-                host: of(NodeKind::Host),
-                smartnic: of(NodeKind::SmartNic),
-            },
-            ..wanted.clone()
-        }
+        wanted.with(Need {
+            host: of(NodeKind::Host),
+            smartnic: of(NodeKind::SmartNic),
+        })
     }
 
     fn first_fit(&self, ask: Ask<'_>, wanted: &Wanted, rejected: &mut Rejected) -> Option<NodeId> {
@@ -241,7 +238,7 @@ impl<'a> Search<'a> {
     }
 
     /// The node that is exceeded least among those that are allowed at all.
-    fn closest(&self, ask: Ask<'_>) -> Result<NodeId, PlaceError> {
+    pub(crate) fn closest(&self, ask: Ask<'_>) -> Result<NodeId, PlaceError> {
         let mut best: Option<((bool, f64), NodeId)> = None;
         for (id, node) in self.cluster.nodes() {
             if check_hard(self.request, self.cluster, ask, id).is_err() {

@@ -19,7 +19,9 @@ const CLUSTERS: [&str; 5] = [
 ];
 
 fn file(path: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../..")
+        .join(path)
 }
 
 fn app(name: &str) -> Application {
@@ -42,7 +44,12 @@ fn profiles() -> BTreeMap<String, Profile> {
 
 /// On one server there is no second fault domain.
 fn fitted(mut app: Application, topology: &Topology) -> Application {
-    let servers = topology.spec.racks.iter().map(|r| r.servers.len()).sum::<usize>();
+    let servers = topology
+        .spec
+        .racks
+        .iter()
+        .map(|r| r.servers.len())
+        .sum::<usize>();
     for service in &mut app.spec.services {
         service.replicas = service.replicas.min(servers as u16);
     }
@@ -66,16 +73,31 @@ fn joules_need_fewer_joules_than_hcm() {
         let topology = topology(cluster);
         for name in APPS {
             let app = fitted(app(name), &topology);
-            let scores = ["hcm", "hcm-kind", "joules"].map(|p| score(p, &app, &topology));
+            let placers = [
+                "hcm",
+                "hcm-kind",
+                "joules",
+                "annealing",
+                "spread",
+                "nicfirst",
+            ];
+            let scores = placers.map(|p| score(p, &app, &topology));
             let line = scores.iter().map(|s| match s {
                 Ok(s) => format!(
                     "{:9.0} ({} servers, {} violations, {:.1} us, {:.2})",
-                    s.requests_per_joule, s.servers, s.violations.len(), s.communication_us, s.interference
+                    s.requests_per_joule,
+                    s.servers,
+                    s.violations.len(),
+                    s.communication_us,
+                    s.interference
                 ),
                 Err(e) => e.clone(),
             });
-            println!("{cluster:18} {name:9} {}", line.collect::<Vec<_>>().join("  "));
-            let [Ok(hcm), _, Ok(joules)] = &scores else {
+            println!(
+                "{cluster:18} {name:9} {}",
+                line.collect::<Vec<_>>().join("  ")
+            );
+            let [Ok(hcm), _, Ok(joules), ..] = &scores else {
                 continue;
             };
             let ratio = joules.requests_per_joule / hcm.requests_per_joule;

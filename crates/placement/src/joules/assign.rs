@@ -14,13 +14,14 @@ use e3_model::{NodeId, ShardId};
 /// By part of the model, by shard: the sites of its replicas, the primary first.
 pub(super) type Sites = Vec<Vec<Vec<usize>>>;
 
-/// Assigns all replicas. `parents` gives the part that each is near to.
+/// Assigns all replicas. `parents` gives the part that each is near to. None if no way was found to
+/// part the replicas of all shards; with two replicas there always is one.
 pub(super) fn assign(
     cluster: &Cluster,
     model: &Model,
     counts: &Counts,
     parents: &[Option<usize>],
-) -> Sites {
+) -> Option<Sites> {
     let mut all: Sites = Vec::new();
     for (i, part) in model.parts.iter().enumerate() {
         let near = |shard: u16| {
@@ -39,9 +40,45 @@ pub(super) fn assign(
         for _ in 1..part.replicas {
             backups(cluster, model, &mut shards, &mut left);
         }
+        if !repair(model, &mut shards, &mut left, part.replicas) {
+            return None;
+        }
         all.push(shards);
     }
-    all
+    Some(all)
+}
+
+/// Gives shards that lack replicas those that are left, if need be by way of another shard. False if
+/// there is no such way.
+fn repair(model: &Model, shards: &mut [Vec<usize>], left: &mut [u16], replicas: usize) -> bool {
+    let server = |site: usize| model.sites[site].server;
+    let is_on = |shard: &[usize], site: usize| shard.iter().any(|s| server(*s) == server(site));
+    for lacks in 0..shards.len() {
+        while shards[lacks].len() < replicas {
+            let sites = (0..left.len()).filter(|s| left[*s] > 0);
+            let found = sites.clone().find(|s| !is_on(&shards[lacks], *s));
+            if let Some(site) = found {
+                left[site] -= 1;
+                shards[lacks].push(site);
+                continue;
+            }
+            let others = sites.flat_map(|site| (0..shards.len()).map(move |other| (site, other)));
+            let by_way = others.filter(|(site, other)| !is_on(&shards[*other], *site));
+            let mut by_way = by_way.flat_map(|(site, other)| {
+                let backups = 1..shards[other].len();
+                backups.map(move |replica| (site, other, replica))
+            });
+            let swap =
+                by_way.find(|(_, other, replica)| !is_on(&shards[lacks], shards[*other][*replica]));
+            let Some((site, other, replica)) = swap else {
+                return false;
+            };
+            left[site] -= 1;
+            let given = std::mem::replace(&mut shards[other][replica], site);
+            shards[lacks].push(given);
+        }
+    }
+    true
 }
 
 /// Of the sites with something left, the closest.
@@ -64,7 +101,9 @@ fn backups(cluster: &Cluster, model: &Model, shards: &mut [Vec<usize>], left: &m
     // later rounds find enough different ones.
     for _ in 0..shards.len() {
         let site = (0..left.len()).max_by_key(|s| (left[*s], usize::MAX - s));
-        let site = site.filter(|s| left[*s] > 0).expect("as many sites as backups");
+        let site = site
+            .filter(|s| left[*s] > 0)
+            .expect("as many sites as backups");
         left[site] -= 1;
         slots.push(site);
     }

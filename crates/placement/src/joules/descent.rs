@@ -90,8 +90,8 @@ fn swaps<'a>(from: &Layout<'a>, bound: usize, best: &mut Best<'a>) {
                 let mut trial = from.clone();
                 trial.remove(one, Role::Primary, bound);
                 trial.remove(other, Role::Primary, site);
-                let fits = trial.fits(one, Role::Primary, site)
-                    && trial.fits(other, Role::Primary, bound);
+                let fits =
+                    trial.fits(one, Role::Primary, site) && trial.fits(other, Role::Primary, bound);
                 if fits {
                     trial.add(one, Role::Primary, site);
                     trial.add(other, Role::Primary, bound);

@@ -3,8 +3,8 @@
 
 use super::model::{Counts, Knee, Model};
 use crate::index::Free;
-use e3_model::plan::Role;
 use e3_model::NodeKind;
+use e3_model::plan::Role;
 
 /// Instances on sites, with what that leaves.
 #[derive(Clone)]

@@ -14,24 +14,25 @@
 //! 4. *Descent.* Single changes are made as long as they save energy.
 //! 5. *Shards.* Primaries near their parents' shards as far as the counts allow; replicas apart.
 //!
-//! What fits nowhere by these rules is placed as `hcm-kind` places it, with its flags.
+//! If the reservations at the load of the manifest leave no such placement, only memory binds, and the
+//! decisions that exceed a node are flagged. What does not fit even so is placed as `hcm-kind` does.
 
 mod assign;
 mod descent;
 mod layout;
 mod model;
 
+use crate::assignment::{self, Assignment};
 use crate::cluster::Cluster;
-use crate::decision::{Cost, Decision, InstanceKey, PlaceError, Placement, Rule};
-use crate::fit::{Ask, Kinds, check, level};
-use crate::hcm::{instance, near};
+use crate::decision::{Cost, PlaceError, Placement, Rule};
+use crate::limits::CONSIDERED_MAX;
 use crate::request::{Demand, Request};
 use crate::{HcmKind, Placer};
+use e3_model::ServiceId;
+use e3_model::application::Pin;
 use e3_model::plan::Role;
-use e3_model::{NodeId, ServiceId};
 use layout::Layout;
-use model::Model;
-use std::collections::BTreeMap;
+use model::{Model, Reserved};
 
 /// Servers are left asleep if the energy of a request is at most so much above the best.
 const CONSOLIDATION: f64 = 1.02;
@@ -41,15 +42,17 @@ const SERVERS_MAX: usize = 16;
 const PATIENCE: usize = 3;
 
 /// Places a whole application and reserves what it takes.
-pub(crate) fn place(
-    request: &Request<'_>,
-    cluster: &mut Cluster,
-) -> Result<Placement, PlaceError> {
-    let model = Model::new(request, cluster, &servers(request, cluster));
-    match best(&model) {
-        Some(layout) => Ok(reserve(request, cluster, &layout)),
-        None => HcmKind.place(request, cluster),
+pub(crate) fn place(request: &Request<'_>, cluster: &mut Cluster) -> Result<Placement, PlaceError> {
+    let servers = servers(request, cluster);
+    for reserved in [Reserved::All, Reserved::Memory] {
+        let model = Model::new(request, cluster, &servers, reserved);
+        let layout = best(&model);
+        let placement = layout.and_then(|layout| reserve(request, cluster, &layout));
+        if let Some(placement) = placement {
+            return Ok(placement);
+        }
     }
+    HcmKind.place(request, cluster)
 }
 
 /// Servers in the order in which they would be used.
@@ -74,14 +77,18 @@ fn servers(request: &Request<'_>, cluster: &Cluster) -> Vec<usize> {
     }
     ranked.sort_unstable_by(by_rank);
     let ranked: Vec<usize> = ranked.into_iter().map(|(_, _, index)| index).collect();
-    let has_replicas = request.services().any(|s| request.app.service(s).replicas > 1);
+    let has_replicas = request
+        .services()
+        .any(|s| request.app.service(s).replicas > 1);
     let mut servers = match has_replicas && cluster.racks() > 1 {
         true => two_racks_in_turn(cluster, &ranked),
         false => ranked,
     };
     let replicas = request.services().map(|s| request.app.service(s).replicas);
     let needed = usize::from(replicas.max().unwrap_or(1));
-    let pinned = request.services().filter_map(|s| pinned_server(request, cluster, s));
+    let pinned = request
+        .services()
+        .filter_map(|s| pinned_server(request, cluster, s));
     for server in pinned {
         servers.retain(|s| *s != server);
         servers.insert(0, server);
@@ -92,8 +99,8 @@ fn servers(request: &Request<'_>, cluster: &Cluster) -> Vec<usize> {
 
 fn pinned_server(request: &Request<'_>, cluster: &Cluster, service: ServiceId) -> Option<usize> {
     match request.app.service(service).pin.as_ref()? {
-        e3_model::application::Pin::Node(name) => Some(cluster.node(cluster.named(name)?).server),
-        e3_model::application::Pin::Kind(_) => None,
+        Pin::Node(name) => Some(cluster.node(cluster.named(name)?).server),
+        Pin::Kind(_) => None,
     }
 }
 
@@ -138,7 +145,9 @@ fn best(model: &Model) -> Option<Layout<'_>> {
             break;
         }
     }
-    let chosen = tried.into_iter().find(|(joules, _)| *joules <= lowest * CONSOLIDATION);
+    let chosen = tried
+        .into_iter()
+        .find(|(joules, _)| *joules <= lowest * CONSOLIDATION);
     chosen.map(|(_, layout)| descent::descend(layout))
 }
 
@@ -163,7 +172,10 @@ fn best_split(model: &Model, servers: usize) -> Option<(f64, Layout<'_>)> {
             continue;
         };
         let Some(knee) = layout.knee() else { continue };
-        if best.as_ref().is_none_or(|(joules, _)| knee.joules < *joules) {
+        if best
+            .as_ref()
+            .is_none_or(|(joules, _)| knee.joules < *joules)
+        {
             best = Some((knee.joules, layout));
         }
     }
@@ -171,94 +183,29 @@ fn best_split(model: &Model, servers: usize) -> Option<(f64, Layout<'_>)> {
 }
 
 /// Turns counts into decisions and reserves what they take.
-fn reserve(request: &Request<'_>, cluster: &mut Cluster, layout: &Layout<'_>) -> Placement {
+fn reserve(request: &Request<'_>, cluster: &mut Cluster, layout: &Layout<'_>) -> Option<Placement> {
     let model = layout.model;
     let walk = request.walk();
     let place = |s: ServiceId| walk.iter().position(|(w, _)| *w == s);
     let parents: Vec<Option<usize>> = walk.iter().map(|(_, p)| p.and_then(place)).collect();
-    let sites = assign::assign(cluster, model, &layout.counts, &parents);
-    let mut primaries: BTreeMap<ServiceId, Vec<NodeId>> = BTreeMap::new();
-    let mut placement = Placement::default();
-    for is_primary in [true, false] {
-        for (part, &(service, parent)) in walk.iter().enumerate() {
-            let considered = considered(request, layout, part, is_primary);
-            for (shard, replicas) in (0..).map(e3_model::ShardId).zip(&sites[part]) {
-                let nodes: Vec<NodeId> = replicas.iter().map(|s| model.sites[*s].id).collect();
-                let of_role = if is_primary { 0..1 } else { 1..nodes.len() };
-                for replica in of_role {
-                    let near = match (is_primary, parent) {
-                        (true, None) => None,
-                        (true, Some(parent)) => {
-                            let shards = request.app.service(service).shards;
-                            Some(near(shard, shards, parent, &primaries[&parent]))
-                        }
-                        (false, _) => Some(crate::Near {
-                            instance: instance(service, shard, 0),
-                            node: nodes[0],
-                        }),
-                    };
-                    let key = instance(service, shard, replica as u16);
-                    let apart = &nodes[..replica];
-                    let mut decision = decision(request, cluster, key, nodes[replica], apart, near);
-                    decision.considered = considered.clone();
-                    let role = role(key);
-                    cluster.add(request, service, role, decision.node);
-                    placement.decisions.push(decision);
-                }
-                if is_primary {
-                    primaries.entry(service).or_default().push(nodes[0]);
-                }
-            }
-        }
-    }
-    placement
-}
-
-fn role(key: InstanceKey) -> Role {
-    match key.replica {
-        0 => Role::Primary,
-        _ => Role::Backup,
-    }
-}
-
-fn decision(
-    request: &Request<'_>,
-    cluster: &Cluster,
-    key: InstanceKey,
-    node: NodeId,
-    apart: &[NodeId],
-    near: Option<crate::Near>,
-) -> Decision {
-    let with = |id: NodeId| (id, cluster.node(id));
-    let ask = Ask {
-        service: key.service,
-        role: role(key),
-        apart,
-        kinds: Kinds::All,
-    };
-    Decision {
-        key,
-        node,
-        near,
-        level: near.map(|near| level(with(near.node), with(node))),
-        rule: Rule::FewestJoules,
-        preference: request.preference(key.service),
-        rejected: Vec::new(),
-        rejected_more: 0,
-        considered: Vec::new(),
-        overcommitted: check(request, cluster, ask, node).err(),
-    }
+    let sites = assign::assign(cluster, model, &layout.counts, &parents)?;
+    let nodes = |replicas: Vec<usize>| replicas.iter().map(|s| model.sites[*s].id).collect();
+    let of_part = |shards: Vec<Vec<usize>>| shards.into_iter().map(nodes).collect();
+    let assignment: Assignment = sites.into_iter().map(of_part).collect();
+    let costs = |part, role| considered(request, layout, part, role);
+    let rule = Rule::FewestJoules;
+    Some(assignment::reserve(
+        request,
+        cluster,
+        &assignment,
+        rule,
+        costs,
+    ))
 }
 
 /// What a request would cost with one instance of a service elsewhere: on each node that was
 /// considered, the cheapest ones first.
-fn considered(
-    request: &Request<'_>,
-    layout: &Layout<'_>,
-    part: usize,
-    is_primary: bool,
-) -> Vec<Cost> {
-    let role = if is_primary { Role::Primary } else { Role::Backup };
+fn considered(request: &Request<'_>, layout: &Layout<'_>, part: usize, role: Role) -> Vec<Cost> {
     let model = layout.model;
     let counts = layout.counts.of(part, role);
     let Some(from) = (0..counts.len()).find(|s| counts[*s] > 0) else {
@@ -285,6 +232,6 @@ fn considered(
         }
     }
     costs.sort_by(|a, b| a.uj.total_cmp(&b.uj).then(a.node.cmp(&b.node)));
-    costs.truncate(crate::limits::CONSIDERED_MAX);
+    costs.truncate(CONSIDERED_MAX);
     costs
 }

@@ -6,7 +6,7 @@
 //! the application adds counts. And a server without an instance is asleep.
 
 use crate::cluster::Cluster;
-use crate::fit::{Ask, Kinds, wanted};
+use crate::fit::{Ask, Kinds, allowed, wanted};
 use crate::index::Free;
 use crate::request::{Demand, Request};
 use e3_model::plan::Role;
@@ -18,6 +18,15 @@ const KINDS: [NodeKind; 2] = [NodeKind::Host, NodeKind::SmartNic];
 /// Service time of a service without a profile: that of a small handler. It only matters relative to
 /// those that have one.
 const UNKNOWN_TIME_S: f64 = 10e-6;
+
+/// Which reservations bind.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Reserved {
+    /// Cores, bandwidth and memory.
+    All,
+    /// Memory.
+    Memory,
+}
 
 /// What one instance takes on a kind of node.
 #[derive(Clone, Copy, Debug)]
@@ -159,20 +168,32 @@ impl Counts {
 
     /// All instances on a site.
     pub(super) fn on(&self, site: usize) -> usize {
-        let rows = self.primaries.chunks(self.sites).chain(self.backups.chunks(self.sites));
+        let rows = self
+            .primaries
+            .chunks(self.sites)
+            .chain(self.backups.chunks(self.sites));
         rows.map(|row| usize::from(row[site])).sum()
     }
 }
 
 impl Model {
     /// The application on the servers with these indices in the cluster.
-    pub(super) fn new(request: &Request<'_>, cluster: &Cluster, servers: &[usize]) -> Model {
+    pub(super) fn new(
+        request: &Request<'_>,
+        cluster: &Cluster,
+        servers: &[usize],
+        reserved: Reserved,
+    ) -> Model {
         let sites = servers.iter().enumerate().flat_map(|(server, index)| {
             let nodes = cluster.servers()[*index].iter();
-            nodes.map(move |id| site(cluster, *id, server))
+            nodes.map(move |id| site(cluster, *id, server, reserved))
         });
         Model {
-            parts: request.walk().iter().map(|(s, _)| part(request, cluster, *s)).collect(),
+            parts: request
+                .walk()
+                .iter()
+                .map(|(s, _)| part(request, cluster, *s, reserved))
+                .collect(),
             sites: sites.collect(),
             servers: servers.iter().map(|s| server(cluster, *s)).collect(),
             power: cluster.power().clone(),
@@ -235,7 +256,10 @@ impl Model {
         let entry = part.messages * part.entry_bytes;
         let primaries = counts.of(i, Role::Primary);
         for (at, of) in use_of.iter_mut().enumerate() {
-            let (p, q) = (f64::from(primaries[at]), f64::from(counts.of(i, Role::Backup)[at]));
+            let (p, q) = (
+                f64::from(primaries[at]),
+                f64::from(counts.of(i, Role::Backup)[at]),
+            );
             if part.is_source {
                 of.bytes_in += p * part.messages * self.wire_bytes;
                 of.bytes_out += p * part.messages * self.wire_bytes;
@@ -293,9 +317,14 @@ struct Use {
     bytes_out: f64,
 }
 
-fn site(cluster: &Cluster, id: NodeId, server: usize) -> Site {
+fn site(cluster: &Cluster, id: NodeId, server: usize, reserved: Reserved) -> Site {
     let node = cluster.node(id);
     let busy = node.used.cpu_cores.min(node.cores) * KNEE_UTILISATION;
+    let mut free = Free::of(node);
+    if reserved == Reserved::Memory && free != Free::NOTHING {
+        free.cpu_cores = f64::INFINITY;
+        free.bandwidth_gbps = f64::INFINITY;
+    }
     Site {
         id,
         kind: node.kind,
@@ -303,14 +332,16 @@ fn site(cluster: &Cluster, id: NodeId, server: usize) -> Site {
         cores: node.cores,
         cores_left: node.cpu_left_cores(),
         port_left_bps: node.bandwidth_left_gbps().max(node.bandwidth_gbps * 1e-3) * 1e9,
-        free: Free::of(node),
+        free,
         busy,
     }
 }
 
 fn server(cluster: &Cluster, index: usize) -> Server {
     let nodes = cluster.servers()[index].iter();
-    let is_awake = nodes.map(|id| cluster.node(*id)).any(|n| n.used != Demand::default());
+    let is_awake = nodes
+        .map(|id| cluster.node(*id))
+        .any(|n| n.used != Demand::default());
     let scale = cluster.scale(index);
     Server {
         idle_w: if is_awake { 0.0 } else { scale.idle_w },
@@ -318,7 +349,7 @@ fn server(cluster: &Cluster, index: usize) -> Server {
     }
 }
 
-fn part(request: &Request<'_>, cluster: &Cluster, service: ServiceId) -> Part {
+fn part(request: &Request<'_>, cluster: &Cluster, service: ServiceId, reserved: Reserved) -> Part {
     let spec = request.app.service(service);
     let messages = request.visits(service) / f64::from(spec.shards);
     let ask = |role| Ask {
@@ -330,9 +361,12 @@ fn part(request: &Request<'_>, cluster: &Cluster, service: ServiceId) -> Part {
     let late = |kind| request.cost(service, kind).late;
     let both_late = KINDS.iter().all(|k| late(*k));
     let work = |role: Role| {
-        let wanted = wanted(request, cluster, ask(role));
+        let need = match reserved {
+            Reserved::All => wanted(request, cluster, ask(role)).need,
+            Reserved::Memory => allowed(request, ask(role)),
+        };
         KINDS.map(|kind| {
-            let demand = *wanted.need.of(kind)?;
+            let demand = *need.of(kind)?;
             if late(kind) && !both_late {
                 return None;
             }
@@ -370,7 +404,8 @@ fn parents(request: &Request<'_>, service: ServiceId) -> Vec<(usize, f64)> {
     let from: Vec<_> = from.collect();
     let all: f64 = from.iter().map(|s| request.visits(*s)).sum();
     let place = |s: &ServiceId| request.walk().iter().position(|(w, _)| w == s);
-    let known = from.iter().filter_map(|s| Some((place(s)?, request.visits(*s) / all)));
+    let known = from
+        .iter()
+        .filter_map(|s| Some((place(s)?, request.visits(*s) / all)));
     known.filter(|(_, share)| *share > 0.0).collect()
 }
-
