@@ -6,12 +6,13 @@ mod state;
 use crate::commands::chaos;
 use crate::commands::demo::Stage;
 use crate::commands::load;
-use crate::documents::{Sources, modules};
+use crate::documents::{Sources, builtin, modules};
 use crate::settings::Settings;
 use crate::ui::failure::{Exit, Failure};
 use crate::ui::output::{self, Output, Paint, Table};
 use crate::ui::text::{micros, plural, rate};
 use clap::Args;
+use e3_bench::control::{self, Paper};
 use e3_bench::demo::{self, Load, Run};
 use e3_bench::services::{self, ServicesError};
 use e3_bench::{Figure, Report, engine, page};
@@ -22,6 +23,18 @@ use std::time::Duration;
 
 /// Services that `e3-native` measures.
 const SERVICES: u64 = 16;
+/// The paper's applications.
+const APPS: [&str; 8] = [
+    "nfv-fin", "nfv-din", "nfv-ifid", "rta-ptc", "rta-sf", "rta-shm", "iot-dh", "iot-ts",
+];
+/// The clusters of its Table 4.
+const CLUSTERS: [&str; 5] = [
+    "4x-beefy",
+    "4x-wimpy",
+    "2x-beefy-2x-wimpy",
+    "2x-type2",
+    "1x-superbeefy",
+];
 /// How to build it.
 const BUILD: &str = "build it with: cargo build --release -p e3-cli -p e3-native";
 
@@ -80,6 +93,10 @@ pub fn run(args: &Bench, settings: &Settings) -> Result<(), Failure> {
             ("chaos", e3_bench::chaos::ABOUT, figures)
         }
         BenchGroup::State => ("state", e3_bench::state::ABOUT, state::run(args, settings)?),
+        BenchGroup::Control => {
+            let figures = control::run(&paper(&args.sources, settings)?);
+            ("control", control::ABOUT, figures)
+        }
         BenchGroup::Demo => ("demo", demo::ABOUT, demo(&args.sources, settings)?),
     };
     let report = Report::new(group, figures);
@@ -95,6 +112,19 @@ pub fn run(args: &Bench, settings: &Settings) -> Result<(), Failure> {
             Err(Failure::new(Exit::Check, message))
         }
     }
+}
+
+/// The paper's applications and clusters.
+fn paper(sources: &Sources, settings: &Settings) -> Result<Paper, Failure> {
+    let dir = sources.profiles.as_deref();
+    let dir = dir.or(settings.file.profiles.as_deref());
+    let apps = APPS.iter().map(|name| Ok(builtin::application(name)?.1));
+    let clusters = CLUSTERS.iter().map(|name| Ok(builtin::topology(name)?.1));
+    Ok(Paper {
+        apps: apps.collect::<Result<_, Failure>>()?,
+        clusters: clusters.collect::<Result<_, Failure>>()?,
+        profiles: builtin::profiles(dir)?.by_name,
+    })
 }
 
 /// Runs the program that measures, which is beside this one.

@@ -12,20 +12,6 @@ use std::path::{Path, PathBuf};
 /// Topology of `e3 up` and `e3 place`.
 pub const TOPOLOGY_DEFAULT: &str = "3x-type1";
 
-const TOPOLOGIES: [(&str, &str); 3] = [
-    (
-        "3x-type1",
-        include_str!("../../../../topologies/3x-type1.yaml"),
-    ),
-    (
-        "3x-beefy",
-        include_str!("../../../../topologies/3x-beefy.yaml"),
-    ),
-    (
-        "1x-type1",
-        include_str!("../../../../topologies/1x-type1.yaml"),
-    ),
-];
 macro_rules! apps {
     ($($name:literal),*) => {
         [$(($name, include_str!(concat!("../../../../apps/", $name, ".yaml")))),*]
@@ -34,6 +20,21 @@ macro_rules! apps {
 const APPS: [(&str, &str); 10] = apps![
     "hello", "iot-dh", "iot-ts", "kvs", "nfv-din", "nfv-fin", "nfv-ifid", "rta-ptc", "rta-sf",
     "rta-shm"
+];
+macro_rules! topologies {
+    ($($name:literal),*) => {
+        [$(($name, include_str!(concat!("../../../../topologies/", $name, ".yaml")))),*]
+    };
+}
+const TOPOLOGIES: [(&str, &str); 8] = topologies![
+    "3x-type1",
+    "3x-beefy",
+    "1x-type1",
+    "4x-beefy",
+    "4x-wimpy",
+    "2x-beefy-2x-wimpy",
+    "2x-type2",
+    "1x-superbeefy"
 ];
 macro_rules! assets {
     ($($name:literal),*) => {

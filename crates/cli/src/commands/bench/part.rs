@@ -14,6 +14,8 @@ pub enum BenchGroup {
     Demo,
     /// Fail-overs, pauses and losses under faults
     Chaos,
+    /// Placement in large clusters
+    Control,
     /// Migration, fail-over, recovery and replicated writes, against etcd and Redis
     State,
 }

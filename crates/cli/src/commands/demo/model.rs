@@ -6,12 +6,12 @@ use crate::commands::load::figures::Figures;
 use crate::commands::place;
 use crate::documents::builtin;
 use crate::ui::failure::{Exit, Failure};
-use e3_power::knee::knee;
-use e3_power::{Bottleneck, IdleServers, Instance, Knee, KneeInput, PowerModel};
 use e3_model::api::InstanceView;
 use e3_model::plan::Role;
 use e3_model::{Application, NodeId, Profile, ServiceId, ShardId, Topology};
 use e3_placement::limits::BACKUP_CPU_FRACTION;
+use e3_power::knee::knee;
+use e3_power::{Bottleneck, IdleServers, Instance, Knee, KneeInput, PowerModel};
 use serde::Serialize;
 use std::collections::BTreeMap;
 

@@ -1,0 +1,91 @@
+//! Placement: how long a decision takes in large clusters, and how good it is.
+
+mod quality;
+mod scene;
+
+use crate::{Better, Figure, median};
+use e3_model::{Application, Profile, Topology};
+use e3_placement::{Hcm, HcmLinear, Joules, Placer};
+use scene::Scene;
+use std::collections::BTreeMap;
+
+/// What the group runs.
+pub const ABOUT: &str = "\
+Placement in this process. The clusters are racks of 40 Type2 servers (a host and four SmartNICs), 90 % full of
+instances that came and went at random; applications of 2 to 12 services, sizes mixed, come and the oldest go, so that
+the cluster stays as full. A decision is one instance placed, its reservation included. The index and the walk over all
+nodes place the same applications in turn. The quality is the modelled requests per joule at the knee, servers without
+an instance asleep, on the paper's eight applications and the five clusters of its Table 4; where a cluster has one
+server the replicas are left out.";
+
+const HCM_1K_AIM_US: f64 = 5.0;
+const HCM_50K_AIM_US: f64 = 25.0;
+const HCM_50K_P99_AIM_US: f64 = 250.0;
+const JOULES_1K_AIM_US: f64 = 100.0;
+const JOULES_VS_HCM_AIM: f64 = 1.1;
+
+/// Instances that are placed in a measurement.
+const INSTANCES: usize = 10_000;
+/// Of those that the walk over all nodes places too.
+const LINEAR_INSTANCES: usize = 2_000;
+
+/// What the quality is judged on.
+pub struct Paper {
+    /// The eight applications.
+    pub apps: Vec<Application>,
+    /// The five clusters.
+    pub clusters: Vec<Topology>,
+    /// The profiles of their services.
+    pub profiles: BTreeMap<String, Profile>,
+}
+
+/// Runs the group.
+pub fn run(paper: &Paper) -> Vec<Figure> {
+    let mut figures = hcm(1_000, "control.hcm_1k_us", HCM_1K_AIM_US, None);
+    let p99 = Some(("control.hcm_50k_us_p99", HCM_50K_P99_AIM_US));
+    figures.extend(hcm(50_000, "control.hcm_50k_us", HCM_50K_AIM_US, p99));
+    figures.push(joules());
+    figures.extend(quality::figures(paper, JOULES_VS_HCM_AIM));
+    figures
+}
+
+/// HCM on so many servers, beside the walk over all nodes.
+fn hcm(servers: usize, name: &str, aim: f64, p99: Option<(&str, f64)>) -> Vec<Figure> {
+    let mut scene = Scene::new(servers, 1);
+    let linear = scene.time(&HcmLinear, LINEAR_INSTANCES * 1_000 / servers.max(1_000));
+    let indexed = scene.time(&Hcm, INSTANCES);
+    let (mean_us, linear_us) = (indexed.mean_us(), linear.mean_us());
+    let note = format!(
+        "{} instances on {servers} servers ({} nodes), {:.0} % of the cores reserved; a walk over all nodes takes \
+         {linear_us:.0} us, {:.0} times as long; median {:.2} us",
+        indexed.instances,
+        servers * scene::NODES_PER_SERVER,
+        scene.used() * 100.0,
+        linear_us / mean_us,
+        median(indexed.us.clone()),
+    );
+    let mean = Figure::new(name, mean_us, "us", Better::Lower)
+        .aim(aim)
+        .note(note);
+    let p99 = p99.map(|(name, aim)| {
+        let note = "of the applications' means over their instances";
+        Figure::new(name, indexed.p99_us(), "us", Better::Lower)
+            .aim(aim)
+            .note(note)
+    });
+    std::iter::once(mean).chain(p99).collect()
+}
+
+fn joules() -> Figure {
+    let mut scene = Scene::new(1_000, 2);
+    let times = scene.time(&Joules, INSTANCES);
+    let note = format!(
+        "{} instances on 1,000 servers, {:.0} % of the cores reserved; {} takes {:.1} us on the same",
+        times.instances,
+        scene.used() * 100.0,
+        Hcm.name(),
+        scene.time(&Hcm, INSTANCES).mean_us(),
+    );
+    let mean = Figure::new("control.joules_1k_us", times.mean_us(), "us", Better::Lower);
+    mean.aim(JOULES_1K_AIM_US).note(note)
+}

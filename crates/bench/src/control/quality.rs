@@ -1,0 +1,77 @@
+//! How good the placers' results are.
+
+use super::Paper;
+use crate::{Better, Figure};
+use e3_model::{Application, Topology};
+use e3_placement::{Cluster, PLACERS, Request, Score, by_name, evaluate};
+
+/// An application on a cluster.
+struct Case<'a> {
+    app: Application,
+    topology: &'a Topology,
+    /// Requests per joule of HCM.
+    hcm: Score,
+}
+
+/// Each placer's requests per joule against HCM's.
+pub(super) fn figures(paper: &Paper, aim: f64) -> Vec<Figure> {
+    let cases = cases(paper);
+    let others = PLACERS.into_iter().filter(|p| *p != "hcm");
+    let figures = others.map(|placer| {
+        let name = format!("control.{}_vs_hcm", placer.replace('-', "_"));
+        let figure = figure(paper, &cases, placer, name);
+        if placer == "joules" {
+            figure.aim(aim)
+        } else {
+            figure
+        }
+    });
+    figures.collect()
+}
+
+fn cases(paper: &Paper) -> Vec<Case<'_>> {
+    let pairs = paper
+        .clusters
+        .iter()
+        .flat_map(|t| paper.apps.iter().map(move |app| (app, t)));
+    let case = |(app, topology): (&Application, _)| {
+        let app = fitted(app.clone(), topology);
+        let hcm = score(paper, "hcm", &app, topology)?;
+        Some(Case { app, topology, hcm })
+    };
+    pairs.filter_map(case).collect()
+}
+
+/// On one server there is no second fault domain.
+fn fitted(mut app: Application, topology: &Topology) -> Application {
+    let servers: usize = topology.spec.racks.iter().map(|r| r.servers.len()).sum();
+    for service in &mut app.spec.services {
+        service.replicas = service.replicas.min(servers as u16);
+    }
+    app
+}
+
+fn score(paper: &Paper, placer: &str, app: &Application, topology: &Topology) -> Option<Score> {
+    let request = Request::new(app, &paper.profiles);
+    let mut cluster = Cluster::new(topology);
+    let placement = by_name(placer)?.place(&request, &mut cluster).ok()?;
+    evaluate(&request, topology, &paper.profiles, &placement).ok()
+}
+
+fn figure(paper: &Paper, cases: &[Case<'_>], placer: &str, name: String) -> Figure {
+    let mut ratios = Vec::new();
+    for case in cases {
+        if let Some(score) = score(paper, placer, &case.app, case.topology) {
+            let ratio = score.requests_per_joule / case.hcm.requests_per_joule;
+            ratios.push((
+                ratio,
+                format!("{} on {}", case.app.name, case.topology.name),
+            ));
+        }
+    }
+    let mean = ratios.iter().map(|(r, _)| r.ln()).sum::<f64>() / ratios.len() as f64;
+    let worst = ratios.iter().min_by(|a, b| a.0.total_cmp(&b.0));
+    let worst = worst.map_or_else(String::new, |(r, case)| format!("; lowest {r:.2} ({case})"));
+    let note = format!("geometric mean of {} cases{worst}; modelled", ratios.len());
+    Figure::new(name, mean.exp(), "of hcm", Better::Higher).note(note)
+}
