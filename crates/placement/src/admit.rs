@@ -98,17 +98,27 @@ pub fn admit(
     overcommit: bool,
 ) -> Result<Placement, AdmitError> {
     let placement = cluster.try_out(|cluster| placer.place(request, cluster))?;
-    let kinds = if placer.name() == HostsOnly.name() {
+    accept(placer.name(), request, cluster, &placement, overcommit)?;
+    Ok(placement)
+}
+
+/// As [`admit`], with the placement of the placer of that name.
+pub fn accept(
+    placer: &str,
+    request: &Request<'_>,
+    cluster: &mut Cluster,
+    placement: &Placement,
+    overcommit: bool,
+) -> Result<(), AdmitError> {
+    let kinds = if placer == HostsOnly.name() {
         Kinds::HostsOnly
     } else {
         Kinds::All
     };
-    cluster.attempt(|cluster| check_decisions(request, cluster, &placement, kinds, overcommit))?;
-    Ok(placement)
+    cluster.attempt(|cluster| reserve(request, cluster, placement, kinds, overcommit))
 }
 
-/// Reserves what a placement takes, or says what it lacks.
-fn check_decisions(
+fn reserve(
     request: &Request<'_>,
     cluster: &mut Cluster,
     placement: &Placement,

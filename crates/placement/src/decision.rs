@@ -236,6 +236,9 @@ pub enum PlaceError {
         /// Nodes of the cluster.
         nodes: usize,
     },
+    /// The solver has no solution.
+    #[error("the solver gives no placement: {0}")]
+    Solver(String),
     /// Too few servers.
     #[error(
         "service {service:?}: {replicas} replicas need {replicas} fault domains (servers), usable: {domains}"

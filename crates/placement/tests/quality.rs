@@ -66,6 +66,30 @@ fn score(placer: &str, app: &Application, topology: &Topology) -> Result<Score, 
 }
 
 #[test]
+fn the_model_that_joules_descends_in_is_the_one_that_judges() {
+    let (app, topology, profiles) = (app("iot-dh"), topology("2x-type2"), profiles());
+    let request = Request::new(&app, &profiles);
+    let mut cluster = Cluster::new(&topology);
+    let placed = by_name("joules")
+        .unwrap()
+        .place(&request, &mut cluster)
+        .unwrap();
+    let score = evaluate(&request, &topology, &profiles, &placed).unwrap();
+    let here = placed.decisions.iter().filter_map(|d| {
+        let cost = d.considered.iter().find(|c| c.node == d.node)?;
+        Some(1e6 / cost.uj)
+    });
+    let here: Vec<f64> = here.collect();
+    let same = |value: &&f64| (**value / score.requests_per_joule - 1.0).abs() < 1e-9;
+    // The first node of each service is the one that its costs are counted from.
+    assert!(
+        here.iter().filter(same).count() >= 10,
+        "{} of {here:?}",
+        score.requests_per_joule
+    );
+}
+
+#[test]
 fn joules_need_fewer_joules_than_hcm() {
     let (mut product, mut count) = (1.0_f64, 0);
     let mut worse = Vec::new();

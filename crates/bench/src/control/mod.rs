@@ -6,6 +6,7 @@ mod scene;
 use crate::{Better, Figure, median};
 use e3_model::{Application, Profile, Topology};
 use e3_placement::{Hcm, HcmLinear, Joules, Placer};
+use e3_solver::Ilp;
 use scene::Scene;
 use std::collections::BTreeMap;
 
@@ -23,6 +24,7 @@ const HCM_50K_AIM_US: f64 = 25.0;
 const HCM_50K_P99_AIM_US: f64 = 250.0;
 const JOULES_1K_AIM_US: f64 = 100.0;
 const JOULES_VS_HCM_AIM: f64 = 1.1;
+const JOULES_GAP_AIM_PERCENT: f64 = 5.0;
 
 /// Instances that are placed in a measurement.
 const INSTANCES: usize = 10_000;
@@ -37,6 +39,8 @@ pub struct Paper {
     pub clusters: Vec<Topology>,
     /// The profiles of their services.
     pub profiles: BTreeMap<String, Profile>,
+    /// The integer program that bounds it.
+    pub ilp: Ilp,
 }
 
 /// Runs the group.
@@ -46,6 +50,7 @@ pub fn run(paper: &Paper) -> Vec<Figure> {
     figures.extend(hcm(50_000, "control.hcm_50k_us", HCM_50K_AIM_US, p99));
     figures.push(joules());
     figures.extend(quality::figures(paper, JOULES_VS_HCM_AIM));
+    figures.push(quality::gap(paper, &paper.ilp, JOULES_GAP_AIM_PERCENT));
     figures
 }
 

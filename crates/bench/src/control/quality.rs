@@ -4,6 +4,7 @@ use super::Paper;
 use crate::{Better, Figure};
 use e3_model::{Application, Topology};
 use e3_placement::{Cluster, PLACERS, Request, Score, by_name, evaluate};
+use e3_solver::Ilp;
 
 /// An application on a cluster.
 struct Case<'a> {
@@ -11,6 +12,45 @@ struct Case<'a> {
     topology: &'a Topology,
     /// Requests per joule of HCM.
     hcm: Score,
+}
+
+/// The part of what no placement can exceed that `joules` reaches, where the solver has a bound.
+pub(super) fn gap(paper: &Paper, ilp: &Ilp, aim: f64) -> Figure {
+    let name = "control.joules_gap";
+    let (mut parts, mut failed) = (Vec::new(), None);
+    for case in cases(paper) {
+        let request = Request::new(&case.app, &paper.profiles);
+        let mut cluster = Cluster::new(case.topology);
+        match ilp.solve(&request, &mut cluster) {
+            Ok(solved) => {
+                let score = score(paper, "joules", &case.app, case.topology);
+                let reached = score.map_or(0.0, |s| s.requests_per_joule) * solved.bound_uj / 1e6;
+                let what = format!("{} on {}", case.app.name, case.topology.name);
+                parts.push((reached, what));
+            }
+            Err(e) => failed = Some(e.to_string()),
+        }
+    }
+    let Some(worst) = parts.iter().min_by(|a, b| a.0.total_cmp(&b.0)) else {
+        let why = failed.unwrap_or_default();
+        let none = Figure::new(name, 0.0, "%", Better::Lower).note(why);
+        return Figure {
+            value: None,
+            ..none
+        }
+        .aim(aim);
+    };
+    let mean = parts.iter().map(|(r, _)| r.ln()).sum::<f64>() / parts.len() as f64;
+    let note = format!(
+        "below the bound of the integer program, geometric mean of {} cases that it solves; most: {:.1} % ({})",
+        parts.len(),
+        (1.0 - worst.0) * 100.0,
+        worst.1
+    );
+    let gap = (1.0 - mean.exp()) * 100.0;
+    Figure::new(name, gap, "%", Better::Lower)
+        .aim(aim)
+        .note(note)
 }
 
 /// Each placer's requests per joule against HCM's.

@@ -16,7 +16,6 @@ pub(super) const NODES_PER_SERVER: usize = 5;
 const SERVERS_PER_RACK: usize = 40;
 /// Part of the cores that is reserved.
 const FULL: f64 = 0.9;
-const MI: u64 = 1 << 20;
 const GI: u64 = 1 << 30;
 
 /// The cluster and the applications that come and go.
@@ -185,7 +184,7 @@ fn topology(servers: usize) -> Topology {
 /// One service with a shard that takes up to two cores and 256 MiB.
 fn filler(random: &mut Random) -> Application {
     let cpu = 0.05 + random.unit() * random.unit() * 2.0;
-    let memory = (16 + random.below(240)) * MI;
+    let memory = 16 + random.below(240);
     let service = service("s0", cpu, memory, 1, 1);
     parse(&format!("{service}  channels: []\n"))
 }
@@ -196,7 +195,7 @@ fn application(random: &mut Random) -> Application {
     let mut text = String::new();
     for s in 0..services {
         let cpu = 0.01 + random.unit() * random.unit() * 0.8;
-        let memory = (8 + random.below(120)) * MI;
+        let memory = 8 + random.below(120);
         let (shards, replicas) = (1 + random.below(8), 1 + random.below(2));
         text += &service(&format!("s{s}"), cpu, memory, shards, replicas);
     }
@@ -210,7 +209,7 @@ fn application(random: &mut Random) -> Application {
 fn service(name: &str, cpu: f64, memory: u64, shards: u64, replicas: u64) -> String {
     format!(
         "    - {{name: {name}, module: m, stateful: true, shards: {shards}, replicas: {replicas}, \
-         resources: {{cpu: {cpu:.3}, memory: {memory}}}}}\n"
+         resources: {{cpu: {cpu:.3}, memory: {memory}Mi}}}}\n"
     )
 }
 

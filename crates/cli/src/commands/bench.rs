@@ -17,6 +17,7 @@ use e3_bench::demo::{self, Load, Run};
 use e3_bench::services::{self, ServicesError};
 use e3_bench::{Figure, Report, engine, page};
 use e3_loadgen::LoadReport;
+use e3_solver::Ilp;
 use part::{BenchGroup, Part};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -35,6 +36,8 @@ const CLUSTERS: [&str; 5] = [
     "2x-type2",
     "1x-superbeefy",
 ];
+/// Time for each integer program of the group control.
+const SOLVER_LIMIT: Duration = Duration::from_secs(10);
 /// How to build it.
 const BUILD: &str = "build it with: cargo build --release -p e3-cli -p e3-native";
 
@@ -116,6 +119,7 @@ pub fn run(args: &Bench, settings: &Settings) -> Result<(), Failure> {
 
 /// The paper's applications and clusters.
 fn paper(sources: &Sources, settings: &Settings) -> Result<Paper, Failure> {
+    let highs = std::env::var_os("E3_HIGHS").unwrap_or_else(|| "highs".into());
     let dir = sources.profiles.as_deref();
     let dir = dir.or(settings.file.profiles.as_deref());
     let apps = APPS.iter().map(|name| Ok(builtin::application(name)?.1));
@@ -124,6 +128,7 @@ fn paper(sources: &Sources, settings: &Settings) -> Result<Paper, Failure> {
         apps: apps.collect::<Result<_, Failure>>()?,
         clusters: clusters.collect::<Result<_, Failure>>()?,
         profiles: builtin::profiles(dir)?.by_name,
+        ilp: Ilp::new(highs, SOLVER_LIMIT),
     })
 }
 

@@ -4,13 +4,23 @@ use crate::documents::builtin::{self, Text};
 use crate::settings::Settings;
 use crate::ui::failure::{Exit, Failure};
 use crate::ui::output::{self, Output, Table};
+use crate::ui::values::duration;
 use clap::Args;
+use clap::builder::PossibleValuesParser;
 use e3_model::document::check_fit;
 use e3_model::{Application, Profile, Topology};
-use e3_placement::{AdmitError, Cluster, Placement, Preference, Request, admit, by_name};
+use e3_placement::{
+    AdmitError, Cluster, Cost, Decision, PLACERS, PlaceError, Placement, Preference, Request,
+    Score, accept, admit, by_name, evaluate,
+};
+use e3_solver::Ilp;
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
+use std::time::Duration;
+
+/// The algorithm of the controller.
+pub const PLACER_DEFAULT: &str = "hcm-kind";
 
 /// `e3 place`.
 #[derive(Args, Debug, Clone)]
@@ -24,12 +34,63 @@ pub struct Place {
     /// Directory of profiles [default: the built-in ones, from the paper]
     #[arg(long, env = "E3_PROFILES", value_name = "DIR")]
     pub profiles: Option<PathBuf>,
-    /// Placement policy
-    #[arg(long, default_value = "hcm-kind", value_parser = e3_placement::PLACERS)]
-    pub placer: String,
+    /// How it is placed.
+    #[command(flatten)]
+    pub placer: PlacerArgs,
+    /// Show what each service would cost on the nodes that were considered
+    #[arg(long)]
+    pub explain: bool,
     /// Output format.
     #[command(flatten)]
     pub output: Output,
+}
+
+/// Which algorithm places, and its limits.
+#[derive(Args, Debug, Clone)]
+pub struct PlacerArgs {
+    /// Placement algorithm
+    #[arg(long, default_value = PLACER_DEFAULT, value_parser = placers())]
+    pub placer: String,
+    /// Time limit of ilp
+    #[arg(long, default_value = "10s", value_parser = duration)]
+    pub time_limit: Duration,
+    /// Program of the solver HiGHS, which ilp needs
+    #[arg(long, env = "E3_HIGHS", default_value = "highs", value_name = "FILE")]
+    pub highs: PathBuf,
+}
+
+fn placers() -> PossibleValuesParser {
+    PossibleValuesParser::new(PLACERS.into_iter().chain([e3_solver::NAME]))
+}
+
+impl PlacerArgs {
+    /// The algorithm of that name without limits.
+    pub fn named(name: &str) -> PlacerArgs {
+        PlacerArgs {
+            placer: name.into(),
+            time_limit: Duration::from_secs(10),
+            highs: "highs".into(),
+        }
+    }
+
+    /// Places, and says what the solver proved if one was used.
+    fn place(
+        &self,
+        request: &Request<'_>,
+        cluster: &mut Cluster,
+    ) -> Result<(Placement, Option<SolverView>), PlaceError> {
+        if self.placer == e3_solver::NAME {
+            let solved = Ilp::new(&self.highs, self.time_limit).solve(request, cluster)?;
+            let view = SolverView {
+                bound_uj: solved.bound_uj,
+                gap: solved.gap,
+                timed_out: solved.timed_out,
+            };
+            return Ok((solved.placement, Some(view)));
+        }
+        let placer = by_name(&self.placer).expect("checked when parsed");
+        Ok((placer.place(request, cluster)?, None))
+    }
 }
 
 /// What `e3 place -o json` prints.
@@ -46,8 +107,36 @@ pub struct PlaceView {
     pub instances: Vec<InstanceLine>,
     /// Decisions for which a node has too little free.
     pub overcommitted: usize,
+    /// How good it is, if the profiles know all services. Modelled.
+    pub score: Option<Score>,
+    /// What the solver proved, if one was used.
+    pub solver: Option<SolverView>,
     /// Why `e3 deploy` would refuse this on an empty cluster, if it would.
     pub refused: Option<String>,
+}
+
+/// What a solver proved.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SolverView {
+    /// Modelled energy of a request that no placement can be below, in microjoules.
+    pub bound_uj: f64,
+    /// How far its solution is above that in its own model, as a part of it.
+    pub gap: f64,
+    /// It had to stop before it had proved its solution the best.
+    pub timed_out: bool,
+}
+
+/// What an instance would cost on a node.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CostView {
+    /// Node.
+    pub node: String,
+    /// Modelled energy that a client's request adds at the knee, in microjoules.
+    pub uj: f64,
+    /// Service time there in microseconds, if the profile knows it.
+    pub service_time_us: Option<f64>,
 }
 
 /// A decision.
@@ -65,6 +154,8 @@ pub struct InstanceLine {
     pub preference: Preference,
     /// The reason.
     pub why: String,
+    /// What it would cost on nodes that were considered, the cheapest first.
+    pub considered: Vec<CostView>,
 }
 
 /// A placement with its reasons.
@@ -92,7 +183,9 @@ pub fn run(args: &Place, settings: &Settings) -> Result<(), Failure> {
     let profiles = builtin::profiles(dir)?;
     let placed = place(&text, &app, &topology, &profiles.by_name, &args.placer)?;
     let format = settings.format(args.output);
-    output::show(format, &placed.view, || table(&placed.view, settings))?;
+    output::show(format, &placed.view, || {
+        table(&placed.view, args.explain, settings)
+    })?;
     match placed.refused {
         Some(refused) => Err(Failure {
             exit: Exit::Check,
@@ -117,7 +210,7 @@ pub fn admitted(
 ) -> Result<Placement, Failure> {
     check_fit(&text.file, &text.text, app, topology)?;
     let (request, mut cluster) = (Request::new(app, profiles), Cluster::new(topology));
-    let placer = by_name("hcm-kind").expect("it exists");
+    let placer = by_name(PLACER_DEFAULT).expect("it exists");
     admit(&*placer, &request, &mut cluster, overcommit).map_err(|e| not_admitted(&text.file, &e))
 }
 
@@ -127,39 +220,25 @@ pub fn place(
     app: &Application,
     topology: &Topology,
     profiles: &BTreeMap<String, Profile>,
-    placer: &str,
+    placer: &PlacerArgs,
 ) -> Result<Placed, Failure> {
     check_fit(&text.file, &text.text, app, topology)?;
-    let input = |e: String| Failure::new(Exit::Input, format!("{}: {e}", text.file));
-    let placer = by_name(placer).ok_or_else(|| input(format!("no placer {placer:?}")))?;
     let request = Request::new(app, profiles);
     let mut cluster = Cluster::new(topology);
-    let placement = cluster
-        .try_out(|cluster| placer.place(&request, cluster))
-        .map_err(|e| input(e.to_string()))?;
-    let refused = cluster.try_out(|cluster| admit(&*placer, &request, cluster, false).err());
-    let refused = refused.map(|e| not_admitted(&text.file, &e));
-    let line = |d: &e3_placement::Decision| {
-        let whole = d.explain(&request, &cluster).to_string();
-        let why = whole
-            .split_once(": ")
-            .map_or(whole.as_str(), |(_, why)| why);
-        InstanceLine {
-            instance: format!("{}/{}", app.service(d.key.service).name, d.key.shard),
-            replica: d.key.replica,
-            node: cluster
-                .get(d.node)
-                .map_or_else(|| "?".into(), |n| n.name.clone()),
-            preference: d.preference,
-            why: why.to_string(),
-        }
-    };
+    let placed = cluster.try_out(|cluster| placer.place(&request, cluster));
+    let (placement, solver) = placed.map_err(|e| not_admitted(&text.file, &e.into()))?;
+    let accepted =
+        cluster.try_out(|cluster| accept(&placer.placer, &request, cluster, &placement, false));
+    let refused = accepted.err().map(|e| not_admitted(&text.file, &e));
+    let decisions = placement.decisions.iter();
     let view = PlaceView {
         app: app.name.clone(),
         topology: topology.name.clone(),
-        placer: placer.name().to_string(),
-        instances: placement.decisions.iter().map(line).collect(),
+        placer: placer.placer.clone(),
+        instances: decisions.map(|d| line(d, &request, &cluster)).collect(),
         overcommitted: placement.overcommitted().count(),
+        score: evaluate(&request, topology, profiles, &placement).ok(),
+        solver,
         refused: refused.as_ref().map(|f| f.message.clone()),
     };
     Ok(Placed {
@@ -169,7 +248,35 @@ pub fn place(
     })
 }
 
-fn table(view: &PlaceView, settings: &Settings) -> String {
+fn line(d: &Decision, request: &Request<'_>, cluster: &Cluster) -> InstanceLine {
+    let whole = d.explain(request, cluster).to_string();
+    let why = whole.split_once(": ");
+    let why = why.map_or(whole.as_str(), |(_, why)| why);
+    let name = |id| {
+        cluster
+            .get(id)
+            .map_or_else(|| "?".into(), |n| n.name.clone())
+    };
+    let cost = |cost: &Cost| CostView {
+        node: name(cost.node),
+        uj: cost.uj,
+        service_time_us: cost.service_time.map(|t| t.as_secs_f64() * 1e6),
+    };
+    InstanceLine {
+        instance: format!(
+            "{}/{}",
+            request.app.service(d.key.service).name,
+            d.key.shard
+        ),
+        replica: d.key.replica,
+        node: name(d.node),
+        preference: d.preference,
+        why: why.to_string(),
+        considered: d.considered.iter().map(cost).collect(),
+    }
+}
+
+fn table(view: &PlaceView, explain: bool, settings: &Settings) -> String {
     let paint = settings.paint();
     let mut decisions = Table::new(&["INSTANCE", "ROLE", "NODE", "REASON"]);
     let mut per_node: BTreeMap<&str, (u32, u32)> = BTreeMap::new();
@@ -205,5 +312,65 @@ fn table(view: &PlaceView, settings: &Settings) -> String {
         view.topology,
         view.placer,
         nodes.render(),
+    ) + &marks(view)
+        + &if explain { costs(view) } else { String::new() }
+}
+
+/// How good the placement is.
+fn marks(view: &PlaceView) -> String {
+    let mut text = String::new();
+    if let Some(s) = &view.score {
+        text = format!(
+            "\nat the knee, modelled: {:.0} requests/J, {:.0} requests/s, {:.0} W on {} awake servers\n\
+             between nodes {:.1} us a request, longest path {:.0} us, others use {:.0} % of a message's node\n",
+            s.requests_per_joule,
+            s.rate_rps,
+            s.watts.0,
+            s.servers,
+            s.communication_us,
+            s.latency_us,
+            s.interference * 100.0,
+        );
+    }
+    if let Some(s) = &view.solver {
+        let time = if s.timed_out { ", out of time" } else { "" };
+        let bound = 1e6 / s.bound_uj;
+        let gap = s.gap * 100.0;
+        text += &format!(
+            "no placement exceeds {bound:.0} requests/J (gap of the solver {gap:.1} %{time})\n"
+        );
+    }
+    text
+}
+
+/// What each service would cost on the nodes that were considered: one line for primaries, one for
+/// backups.
+fn costs(view: &PlaceView) -> String {
+    let mut table = Table::new(&["SERVICE", "ROLE", "NODE", ">UJ/REQUEST", ">SERVICE US"]);
+    let mut seen = BTreeSet::new();
+    for line in &view.instances {
+        let service = line.instance.split('/').next().unwrap_or_default();
+        let role = if line.replica == 0 {
+            "primary"
+        } else {
+            "backup"
+        };
+        if !seen.insert((service, role)) {
+            continue;
+        }
+        for cost in &line.considered {
+            let time = cost.service_time_us;
+            table.row([
+                service.to_string(),
+                role.to_string(),
+                cost.node.clone(),
+                format!("{:.2}", cost.uj),
+                time.map_or_else(|| "-".into(), |t| format!("{t:.1}")),
+            ]);
+        }
+    }
+    format!(
+        "\nwith one instance of the service there:\n{}",
+        table.render()
     )
 }

@@ -1,8 +1,8 @@
 //! Counts that keep the rules: what each node has left, and how many replicas of a service a server
 //! may hold.
 
-use super::model::{Counts, Knee, Model};
 use crate::index::Free;
+use crate::model::{Counts, Knee, Model};
 use e3_model::NodeKind;
 use e3_model::plan::Role;
 
@@ -38,7 +38,7 @@ impl<'a> Layout<'a> {
 
     /// Sites that may be used.
     pub(super) fn sites(&self) -> usize {
-        let within = |s: &super::model::Site| s.server < self.servers;
+        let within = |s: &crate::model::Site| s.server < self.servers;
         self.model.sites.partition_point(within)
     }
 

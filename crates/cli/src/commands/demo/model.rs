@@ -101,7 +101,7 @@ fn placed(
         subject.app,
         topology,
         subject.profiles,
-        placer,
+        &place::PlacerArgs::named(placer),
     )?;
     let instance = |d: &e3_placement::Decision| Instance {
         service: d.key.service,

@@ -4,19 +4,48 @@
 //! that hold no other replica of their shard, in another rack if possible, by augmenting paths (Kuhn
 //! 1955): the counts allow it for every shard.
 
-use super::model::{Counts, Model};
+use crate::assignment::{self, Assignment};
 use crate::cluster::Cluster;
+use crate::decision::{Cost, Placement, Rule};
 use crate::fit::level;
 use crate::hcm::parent_shard;
+use crate::model::{Counts, Model};
+use crate::request::Request;
 use e3_model::plan::Role;
-use e3_model::{NodeId, ShardId};
+use e3_model::{NodeId, ServiceId, ShardId};
+
+/// Turns counts into decisions and reserves what they take. None if the replicas of some shard cannot
+/// be parted.
+pub(crate) fn reserve(
+    request: &Request<'_>,
+    cluster: &mut Cluster,
+    model: &Model,
+    counts: &Counts,
+    rule: Rule,
+    costs: impl Fn(usize, Role) -> Vec<Cost>,
+) -> Option<Placement> {
+    let walk = request.walk();
+    let place = |s: ServiceId| walk.iter().position(|(w, _)| *w == s);
+    let parents: Vec<Option<usize>> = walk.iter().map(|(_, p)| p.and_then(place)).collect();
+    let sites = assign(cluster, model, counts, &parents)?;
+    let nodes = |replicas: Vec<usize>| replicas.iter().map(|s| model.sites[*s].id).collect();
+    let of_part = |shards: Vec<Vec<usize>>| shards.into_iter().map(nodes).collect();
+    let assignment: Assignment = sites.into_iter().map(of_part).collect();
+    Some(assignment::reserve(
+        request,
+        cluster,
+        &assignment,
+        rule,
+        costs,
+    ))
+}
 
 /// By part of the model, by shard: the sites of its replicas, the primary first.
-pub(super) type Sites = Vec<Vec<Vec<usize>>>;
+type Sites = Vec<Vec<Vec<usize>>>;
 
 /// Assigns all replicas. `parents` gives the part that each is near to. None if no way was found to
 /// part the replicas of all shards; with two replicas there always is one.
-pub(super) fn assign(
+fn assign(
     cluster: &Cluster,
     model: &Model,
     counts: &Counts,

@@ -5,7 +5,9 @@
 //! runs there already keeps its cores, and its servers and nodes are powered in any case: only what
 //! the application adds counts. And a server without an instance is asleep.
 
+use crate::assignment::role;
 use crate::cluster::Cluster;
+use crate::decision::Placement;
 use crate::fit::{Ask, Kinds, allowed, wanted};
 use crate::index::Free;
 use crate::request::{Demand, Request};
@@ -21,7 +23,7 @@ const UNKNOWN_TIME_S: f64 = 10e-6;
 
 /// Which reservations bind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Reserved {
+pub(crate) enum Reserved {
     /// Cores, bandwidth and memory.
     All,
     /// Memory.
@@ -30,27 +32,27 @@ pub(super) enum Reserved {
 
 /// What one instance takes on a kind of node.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Work {
+pub(crate) struct Work {
     /// Core seconds for one request of a client.
-    pub(super) core_s: f64,
+    pub(crate) core_s: f64,
     /// What is reserved at the load of the manifest.
-    pub(super) demand: Demand,
+    pub(crate) demand: Demand,
 }
 
 /// A service.
 #[derive(Clone, Debug)]
-pub(super) struct Part {
-    pub(super) service: ServiceId,
-    pub(super) shards: usize,
-    pub(super) replicas: usize,
-    stateful: bool,
+pub(crate) struct Part {
+    pub(crate) service: ServiceId,
+    pub(crate) shards: usize,
+    pub(crate) replicas: usize,
+    pub(crate) stateful: bool,
     /// The node to which it is pinned.
-    pub(super) only: Option<Option<NodeId>>,
+    pub(crate) only: Option<Option<NodeId>>,
     /// By kind; None where it may not run.
     primary: [Option<Work>; 2],
     backup: [Option<Work>; 2],
     /// Messages of one shard for one request of a client.
-    messages: f64,
+    pub(crate) messages: f64,
     /// Parents, with the part of its messages that comes from them.
     parents: Vec<(usize, f64)>,
     is_source: bool,
@@ -59,40 +61,40 @@ pub(super) struct Part {
 
 /// A node that may be used.
 #[derive(Clone, Debug)]
-pub(super) struct Site {
-    pub(super) id: NodeId,
-    pub(super) kind: NodeKind,
+pub(crate) struct Site {
+    pub(crate) id: NodeId,
+    pub(crate) kind: NodeKind,
     /// Index of its server among those of the model.
-    pub(super) server: usize,
-    cores: f64,
+    pub(crate) server: usize,
+    pub(crate) cores: f64,
     /// Cores that others leave.
-    pub(super) cores_left: f64,
-    port_left_bps: f64,
-    pub(super) free: Free,
+    pub(crate) cores_left: f64,
+    pub(crate) port_left_bps: f64,
+    pub(crate) free: Free,
     /// Cores that others keep busy at the knee.
-    busy: f64,
+    pub(crate) busy: f64,
 }
 
 /// A server that may be used.
 #[derive(Clone, Debug)]
-pub(super) struct Server {
+pub(crate) struct Server {
     /// Idle power that it adds; 0 if it is awake in any case.
-    idle_w: f64,
-    factor: f64,
+    pub(crate) idle_w: f64,
+    pub(crate) factor: f64,
 }
 
 /// An application on some servers.
-pub(super) struct Model {
-    pub(super) parts: Vec<Part>,
-    pub(super) sites: Vec<Site>,
-    pub(super) servers: Vec<Server>,
-    power: PowerModel,
+pub(crate) struct Model {
+    pub(crate) parts: Vec<Part>,
+    pub(crate) sites: Vec<Site>,
+    pub(crate) servers: Vec<Server>,
+    pub(crate) power: PowerModel,
     wire_bytes: f64,
 }
 
 /// How many instances of each service stand on each site.
 #[derive(Clone, PartialEq, Debug)]
-pub(super) struct Counts {
+pub(crate) struct Counts {
     sites: usize,
     primaries: Vec<u16>,
     backups: Vec<u16>,
@@ -100,13 +102,13 @@ pub(super) struct Counts {
 
 /// The application at its knee.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub(super) struct Knee {
+pub(crate) struct Knee {
     /// Requests per second.
-    pub(super) rate_rps: f64,
+    pub(crate) rate_rps: f64,
     /// Energy that a request adds.
-    pub(super) joules: f64,
+    pub(crate) joules: f64,
     /// The site that bounds the rate.
-    pub(super) bound: usize,
+    pub(crate) bound: usize,
 }
 
 fn slot(kind: NodeKind) -> usize {
@@ -118,7 +120,7 @@ fn slot(kind: NodeKind) -> usize {
 
 impl Part {
     /// What an instance takes on a kind of node; None if it may not run there.
-    pub(super) fn work(&self, role: Role, kind: NodeKind) -> Option<&Work> {
+    pub(crate) fn work(&self, role: Role, kind: NodeKind) -> Option<&Work> {
         let by_kind = match role {
             Role::Primary => &self.primary,
             Role::Backup | Role::Joining => &self.backup,
@@ -128,20 +130,30 @@ impl Part {
 
     /// Core seconds of a primary on a SmartNIC against those on a host: services with less gain more
     /// from a SmartNIC. None if it may run on one kind only.
-    pub(super) fn advantage(&self) -> Option<f64> {
+    pub(crate) fn advantage(&self) -> Option<f64> {
         let [host, smartnic] = self.primary;
         Some(smartnic?.core_s / host?.core_s)
     }
 
+    /// Core seconds of all instances on the kind that takes most.
+    pub(crate) fn slowest_s(&self) -> f64 {
+        let most = |by_kind: &[Option<Work>; 2]| {
+            let all = by_kind.iter().flatten().map(|w| w.core_s);
+            all.fold(0.0, f64::max)
+        };
+        let backups = (self.replicas - 1) as f64 * most(&self.backup);
+        (most(&self.primary) + backups) * self.shards as f64
+    }
+
     /// Core seconds of all primaries on the kind that takes least.
-    pub(super) fn weight(&self) -> f64 {
+    pub(crate) fn weight(&self) -> f64 {
         let least = self.primary.iter().flatten().map(|w| w.core_s);
         least.fold(f64::INFINITY, f64::min) * self.shards as f64
     }
 }
 
 impl Counts {
-    pub(super) fn new(parts: usize, sites: usize) -> Counts {
+    pub(crate) fn new(parts: usize, sites: usize) -> Counts {
         Counts {
             sites,
             primaries: vec![0; parts * sites],
@@ -150,7 +162,7 @@ impl Counts {
     }
 
     /// Instances of a service in a role, by site.
-    pub(super) fn of(&self, part: usize, role: Role) -> &[u16] {
+    pub(crate) fn of(&self, part: usize, role: Role) -> &[u16] {
         let row = part * self.sites..(part + 1) * self.sites;
         match role {
             Role::Primary => &self.primaries[row],
@@ -158,7 +170,7 @@ impl Counts {
         }
     }
 
-    pub(super) fn of_mut(&mut self, part: usize, role: Role) -> &mut [u16] {
+    pub(crate) fn of_mut(&mut self, part: usize, role: Role) -> &mut [u16] {
         let row = part * self.sites..(part + 1) * self.sites;
         match role {
             Role::Primary => &mut self.primaries[row],
@@ -167,7 +179,7 @@ impl Counts {
     }
 
     /// All instances on a site.
-    pub(super) fn on(&self, site: usize) -> usize {
+    pub(crate) fn on(&self, site: usize) -> usize {
         let rows = self
             .primaries
             .chunks(self.sites)
@@ -178,7 +190,7 @@ impl Counts {
 
 impl Model {
     /// The application on the servers with these indices in the cluster.
-    pub(super) fn new(
+    pub(crate) fn new(
         request: &Request<'_>,
         cluster: &Cluster,
         servers: &[usize],
@@ -201,8 +213,22 @@ impl Model {
         }
     }
 
+    /// How many instances a placement has where; None if it uses a node that the model does not have.
+    pub(crate) fn counts(&self, request: &Request<'_>, placement: &Placement) -> Option<Counts> {
+        let mut counts = Counts::new(self.parts.len(), self.sites.len());
+        for d in &placement.decisions {
+            let part = request
+                .walk()
+                .iter()
+                .position(|(s, _)| *s == d.key.service)?;
+            let site = self.sites.iter().position(|s| s.id == d.node)?;
+            counts.of_mut(part, role(d.key))[site] += 1;
+        }
+        Some(counts)
+    }
+
     /// The knee of these counts; None if nothing is used.
-    pub(super) fn knee(&self, counts: &Counts) -> Option<Knee> {
+    pub(crate) fn knee(&self, counts: &Counts) -> Option<Knee> {
         let mut use_of = vec![Use::default(); self.sites.len()];
         let mut bound = (0.0, 0);
         for (i, part) in self.parts.iter().enumerate() {

@@ -1,0 +1,82 @@
+//! The servers that placers of whole applications consider.
+
+use crate::cluster::Cluster;
+use crate::request::{Demand, Request};
+use e3_model::ServiceId;
+use e3_model::application::Pin;
+
+/// Servers that are considered, unless the replicas need more.
+const SERVERS_MAX: usize = 16;
+
+/// Servers in the order in which they would be used.
+pub(crate) fn servers(request: &Request<'_>, cluster: &Cluster) -> Vec<usize> {
+    let mut ranked: Vec<(bool, f64, usize)> = Vec::new();
+    for (index, nodes) in cluster.servers().iter().enumerate() {
+        let nodes = nodes.iter().map(|id| cluster.node(*id));
+        let usable = nodes.clone().filter(|n| n.member && !n.drained);
+        let left = usable.map(|n| n.cpu_left_cores().max(0.0)).sum::<f64>();
+        if left > 0.0 {
+            let is_asleep = nodes.clone().all(|n| n.used == Demand::default());
+            ranked.push((is_asleep, -left, index));
+        }
+    }
+    let by_rank = |a: &(bool, f64, usize), b: &(bool, f64, usize)| {
+        a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)).then(a.2.cmp(&b.2))
+    };
+    // Awake servers and as many sleeping ones: more would not be used.
+    if ranked.len() > 4 * SERVERS_MAX {
+        ranked.select_nth_unstable_by(4 * SERVERS_MAX, by_rank);
+        ranked.truncate(4 * SERVERS_MAX);
+    }
+    ranked.sort_unstable_by(by_rank);
+    let ranked: Vec<usize> = ranked.into_iter().map(|(_, _, index)| index).collect();
+    let has_replicas = request
+        .services()
+        .any(|s| request.app.service(s).replicas > 1);
+    let mut servers = match has_replicas && cluster.racks() > 1 {
+        true => two_racks_in_turn(cluster, &ranked),
+        false => ranked,
+    };
+    let replicas = request.services().map(|s| request.app.service(s).replicas);
+    let needed = usize::from(replicas.max().unwrap_or(1));
+    let pinned = request
+        .services()
+        .filter_map(|s| pinned_server(request, cluster, s));
+    for server in pinned {
+        servers.retain(|s| *s != server);
+        servers.insert(0, server);
+    }
+    servers.truncate(SERVERS_MAX.max(needed));
+    servers
+}
+
+fn pinned_server(request: &Request<'_>, cluster: &Cluster, service: ServiceId) -> Option<usize> {
+    match request.app.service(service).pin.as_ref()? {
+        Pin::Node(name) => Some(cluster.node(cluster.named(name)?).server),
+        Pin::Kind(_) => None,
+    }
+}
+
+/// The first server, the next one in another rack, and so on with these two racks; then the rest.
+fn two_racks_in_turn(cluster: &Cluster, ranked: &[usize]) -> Vec<usize> {
+    let rack = |server: &usize| cluster.node(cluster.servers()[*server][0]).rack;
+    let Some(one) = ranked.first().map(rack) else {
+        return Vec::new();
+    };
+    let Some(other) = ranked.iter().map(rack).find(|r| *r != one) else {
+        return ranked.to_vec();
+    };
+    let of = |wanted: usize| ranked.iter().copied().filter(move |s| rack(s) == wanted);
+    let (mut ones, mut others) = (of(one), of(other));
+    let mut servers = Vec::new();
+    loop {
+        let pair = [ones.next(), others.next()];
+        if pair == [None, None] {
+            break;
+        }
+        servers.extend(pair.into_iter().flatten());
+    }
+    let rest = ranked.iter().copied();
+    servers.extend(rest.filter(|s| rack(s) != one && rack(s) != other));
+    servers
+}

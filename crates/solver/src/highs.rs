@@ -1,0 +1,195 @@
+//! The solver as a process.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Output of the solver that an error cites.
+const OUTPUT_MAX: usize = 400;
+
+/// The program `highs`.
+#[derive(Clone, Debug)]
+pub struct Highs {
+    /// Its path, or its name among the programs of the system.
+    pub program: PathBuf,
+    /// When it has to stop.
+    pub limit: Duration,
+}
+
+/// Values of a solution.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Solution {
+    /// By name of the variable.
+    pub values: BTreeMap<String, f64>,
+    /// Of this solution.
+    pub objective: f64,
+    /// No solution has a lower objective.
+    pub bound: f64,
+    /// It stopped before it had proved that.
+    pub timed_out: bool,
+}
+
+/// Why there is no solution.
+#[derive(Debug, thiserror::Error)]
+pub enum SolverError {
+    /// The program cannot be started.
+    #[error(
+        "{program} cannot be started ({error}); install HiGHS (pip install highsbox contains it) and name its program \
+         with --highs or E3_HIGHS", program = .program.display()
+    )]
+    Start {
+        /// Path.
+        program: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// A file could not be written or read.
+    #[error("{}: {error}", .file.display())]
+    File {
+        /// Path.
+        file: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// There is none.
+    #[error("no placement keeps all conditions")]
+    Infeasible,
+    /// It found none in time.
+    #[error("it found none within {:.1} s; allow more with --time-limit", .0.as_secs_f64())]
+    Time(Duration),
+    /// It printed what this version does not understand.
+    #[error("its output is not understood: {0}")]
+    Output(String),
+}
+
+impl Solution {
+    /// How far the objective is above the bound, as a part of it.
+    pub fn gap(&self) -> f64 {
+        if self.objective.abs() < 1e-12 {
+            return 0.0;
+        }
+        ((self.objective - self.bound) / self.objective.abs()).max(0.0)
+    }
+}
+
+/// A directory for one run, removed afterwards.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new() -> Result<Scratch, SolverError> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("e3-solver-{}-{number}", std::process::id());
+        let dir = std::env::temp_dir().join(name);
+        fs::create_dir_all(&dir).map_err(|error| SolverError::File {
+            file: dir.clone(),
+            error,
+        })?;
+        Ok(Scratch(dir))
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // Nothing depends on it.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+impl Highs {
+    /// Minimises a program in the LP format.
+    pub fn solve(&self, program: &str) -> Result<Solution, SolverError> {
+        let scratch = Scratch::new()?;
+        let (model, solution) = (scratch.file("model.lp"), scratch.file("solution.txt"));
+        let file = |file: &Path, error| SolverError::File {
+            file: file.to_path_buf(),
+            error,
+        };
+        fs::write(&model, program).map_err(|e| file(&model, e))?;
+        let run = Command::new(&self.program)
+            .arg("--time_limit")
+            .arg(self.limit.as_secs_f64().to_string())
+            .arg("--random_seed=1")
+            .arg("--solution_file")
+            .arg(&solution)
+            .arg(&model)
+            .stdin(Stdio::null())
+            .output();
+        let run = run.map_err(|error| SolverError::Start {
+            program: self.program.clone(),
+            error,
+        })?;
+        let output = String::from_utf8_lossy(&run.stdout).into_owned();
+        let values = fs::read_to_string(&solution).map_err(|_| {
+            let from = output.len().saturating_sub(OUTPUT_MAX);
+            let errors = String::from_utf8_lossy(&run.stderr);
+            SolverError::Output(format!(
+                "{}{errors}",
+                output.get(from..).unwrap_or_default()
+            ))
+        })?;
+        self.read(&output, &values)
+    }
+
+    /// Reads its report and its solution file.
+    fn read(&self, output: &str, values: &str) -> Result<Solution, SolverError> {
+        let mut lines = values.lines();
+        let status = lines
+            .by_ref()
+            .skip_while(|l| !l.starts_with("Model status"))
+            .nth(1);
+        let status = status.unwrap_or_default().trim();
+        let timed_out = status == "Time limit reached";
+        match status {
+            "Optimal" | "Time limit reached" => {}
+            "Infeasible" => return Err(SolverError::Infeasible),
+            other => return Err(SolverError::Output(format!("status {other:?}"))),
+        }
+        let mut objective = None;
+        let mut all = BTreeMap::new();
+        let mut in_columns = false;
+        for line in lines {
+            if let Some(value) = line.strip_prefix("Objective ") {
+                objective = objective.or(value.trim().parse::<f64>().ok());
+            } else if line.starts_with("# ") {
+                in_columns = line.starts_with("# Columns");
+                if !in_columns && !all.is_empty() {
+                    break;
+                }
+            } else if in_columns && let Some((name, value)) = line.split_once(' ') {
+                let value = value.trim().parse();
+                let value = value.map_err(|_| SolverError::Output(line.to_string()))?;
+                all.insert(name.to_string(), value);
+            }
+        }
+        let Some(objective) = objective.filter(|_| !all.is_empty()) else {
+            return Err(match timed_out {
+                true => SolverError::Time(self.limit),
+                false => SolverError::Output("the solution has no values".into()),
+            });
+        };
+        Ok(Solution {
+            values: all,
+            objective,
+            bound: bound(output).unwrap_or(if timed_out { 0.0 } else { objective }),
+            timed_out,
+        })
+    }
+}
+
+/// The bound that it reports at the end.
+fn bound(output: &str) -> Option<f64> {
+    let line = output
+        .lines()
+        .rev()
+        .find(|l| l.trim_start().starts_with("Dual bound"))?;
+    line.split_whitespace().nth(2)?.parse().ok()
+}
