@@ -6,10 +6,11 @@
 //! every node's cores and port, unless the caller accepts overcommitment: then some requests only
 //! take longer.
 
-use crate::cluster::{Cluster, NodeState};
+use crate::cluster::Cluster;
 use crate::decision::{Decision, Misfit, PlaceError, Placement};
 use crate::fit::{Ask, Kinds, check_hard};
 use crate::limits::ROUNDING;
+use crate::node_state::NodeState;
 use crate::request::Request;
 use crate::{HostsOnly, Placer};
 use e3_model::plan::Role;

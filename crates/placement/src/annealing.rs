@@ -14,9 +14,8 @@ use crate::cluster::Cluster;
 use crate::decision::{PlaceError, Placement, Rule};
 use crate::fit::{Ask, Kinds, check_hard, wanted};
 use crate::limits::ROUNDING;
-use crate::placers::PRINTED;
 use crate::request::{Demand, Request};
-use crate::search::Search;
+use crate::search::{PRINTED, Search};
 use e3_model::plan::Role;
 use e3_model::{NodeId, ServiceId};
 use e3_random::Random;
@@ -56,7 +55,7 @@ struct Item {
     role: Role,
 }
 
-/// An assignment under way.
+/// An assignment that is being improved.
 struct State<'a> {
     request: &'a Request<'a>,
     cluster: &'a Cluster,

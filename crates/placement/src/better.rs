@@ -6,10 +6,11 @@
 //! distance, the kind of node with its joules; for a backup also a load that is lower by
 //! [`LOAD_GAIN_MIN`]. Every such move lowers the same measure, so a series of them ends.
 
-use crate::cluster::{Cluster, NodeState};
+use crate::cluster::Cluster;
 use crate::decision::{Decision, Level};
 use crate::fit::{check, level, load_after_fail_over};
 use crate::limits::LOAD_GAIN_MIN;
+use crate::node_state::NodeState;
 use crate::request::Request;
 use crate::{ask, near_parent, pick_backup, pick_primary};
 use e3_model::plan::Role;

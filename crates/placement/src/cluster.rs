@@ -3,6 +3,7 @@
 
 use crate::index::Index;
 use crate::limits::ROUNDING;
+use crate::node_state::NodeState;
 use crate::request::{Demand, Request};
 use e3_model::application::Pin;
 use e3_model::plan::Role;
@@ -10,35 +11,6 @@ use e3_model::{NodeId, NodeKind, ServiceId, Topology};
 use e3_power::{PowerModel, Scale};
 use std::collections::BTreeMap;
 use std::ops::Range;
-
-/// A node with what is reserved on it.
-#[derive(Clone, PartialEq, Debug)]
-pub struct NodeState {
-    /// Name in the topology.
-    pub name: String,
-    /// Host or SmartNIC.
-    pub kind: NodeKind,
-    /// Index of its rack.
-    pub rack: usize,
-    /// Index of its server: its fault domain.
-    pub server: usize,
-    /// Cores.
-    pub cores: f64,
-    /// Memory.
-    pub memory_bytes: u64,
-    /// Bandwidth of its port.
-    pub bandwidth_gbps: f64,
-    /// Takes part in the cluster now.
-    pub member: bool,
-    /// An operator has taken it out of service: it gets no instance.
-    pub drained: bool,
-    /// Requests that wait on it, from its reports.
-    pub outstanding: u64,
-    /// Reserved by the instances on it.
-    pub used: Demand,
-    /// Cores that its backups would need on top if all of them took over.
-    pub standby_cpu_cores: f64,
-}
 
 /// All nodes, by id, with their reservations.
 #[derive(Clone, Debug)]
@@ -65,23 +37,6 @@ struct Before {
     node: NodeId,
     used: Demand,
     standby_cpu_cores: f64,
-}
-
-impl NodeState {
-    /// Cores that are not reserved.
-    pub fn cpu_left_cores(&self) -> f64 {
-        self.cores - self.used.cpu_cores
-    }
-
-    /// Memory that is not reserved.
-    pub fn memory_left_bytes(&self) -> u64 {
-        self.memory_bytes.saturating_sub(self.used.memory_bytes)
-    }
-
-    /// Bandwidth that is not reserved.
-    pub fn bandwidth_left_gbps(&self) -> f64 {
-        self.bandwidth_gbps - self.used.bandwidth_gbps
-    }
 }
 
 impl Cluster {

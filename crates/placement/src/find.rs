@@ -1,11 +1,12 @@
 //! The three questions that a search asks of a cluster, answered by the index or, for comparison, by
 //! walking all nodes. Both give the same answers.
 
-use crate::cluster::{Cluster, NodeState};
+use crate::cluster::Cluster;
 use crate::decision::Level;
 use crate::fit::level;
 use crate::index::{Class, Free, Need, Visit, slack, slack_taken, standby};
 use crate::limits::ROUNDING;
+use crate::node_state::NodeState;
 use crate::request::Demand;
 use e3_model::NodeId;
 use std::ops::Range;

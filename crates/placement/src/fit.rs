@@ -1,10 +1,11 @@
 //! Whether a node can hold one more instance.
 
-use crate::cluster::{Cluster, NodeState};
+use crate::cluster::Cluster;
 use crate::decision::{Level, Misfit};
 use crate::find::Wanted;
 use crate::index::Need;
 use crate::limits::{OUTSTANDING_PER_CORE_MAX, ROUNDING};
+use crate::node_state::NodeState;
 use crate::request::Request;
 use e3_model::application::Pin;
 use e3_model::plan::Role;

@@ -23,22 +23,12 @@
 
 use crate::cluster::Cluster;
 use crate::decision::{InstanceKey, Near, PlaceError, Placement};
-use crate::find::Find;
-use crate::fit::Kinds;
 use crate::request::Request;
-use crate::search::{Levels, Search};
+use crate::search::{Search, Variant};
 use e3_model::limits::SLOTS;
 use e3_model::plan::Role;
 use e3_model::{NodeId, ServiceId, ShardId, Slot};
 use std::collections::BTreeMap;
-
-/// A variant of the algorithm.
-#[derive(Clone, Copy)]
-pub(crate) struct Variant<'a> {
-    pub(crate) kinds: Kinds,
-    pub(crate) levels: Levels,
-    pub(crate) find: &'a dyn Find,
-}
 
 /// Places a whole application and reserves what it takes.
 pub(crate) fn place(

@@ -15,10 +15,10 @@
 use crate::candidates;
 use crate::cluster::Cluster;
 use crate::decision::{PlaceError, Placement, Rule};
+use crate::joules;
 use crate::model::{Counts, Model, Part, Reserved, Site};
 use crate::request::Request;
 use crate::shards;
-use crate::{Joules, Placer};
 use e3_model::NodeKind;
 use e3_model::plan::Role;
 use e3_power::limits::KNEE_UTILISATION;
@@ -40,7 +40,7 @@ impl Program {
     pub fn new(request: &Request<'_>, cluster: &mut Cluster) -> Result<Program, PlaceError> {
         let servers = candidates::servers(request, cluster);
         let model = Model::new(request, cluster, &servers, Reserved::All);
-        let placed = cluster.try_out(|cluster| Joules.place(request, cluster))?;
+        let placed = cluster.try_out(|cluster| joules::place(request, cluster))?;
         let counts = model.counts(request, &placed);
         let known = counts.and_then(|counts| model.knee(&counts));
         let text = Writer::new(&model, known.map(|k| k.joules)).write();

@@ -24,6 +24,7 @@ mod joules;
 pub mod limits;
 mod model;
 mod nicfirst;
+mod node_state;
 mod placers;
 mod request;
 mod search;
@@ -33,11 +34,12 @@ mod spread;
 pub use admit::{AdmitError, Shortage, accept, admit};
 pub use annealing::Cooling;
 pub use better::{better_backup, better_primary};
-pub use cluster::{Cluster, NodeState};
+pub use cluster::Cluster;
 pub use decision::{
     Cost, Decision, Explanation, InstanceKey, Level, Misfit, Near, PlaceError, Placement, Rule,
 };
 pub use evaluate::{Score, evaluate};
+pub use node_state::NodeState;
 pub use placers::{
     Annealing, Hcm, HcmKind, HcmLinear, HostsOnly, Joules, NicFirst, PLACERS, Spread, by_name,
 };
@@ -46,8 +48,7 @@ pub use request::{Demand, KindCost, Preference, Request};
 use e3_model::plan::Role;
 use e3_model::{NodeId, ServiceId, ShardId};
 use fit::{Ask, Kinds};
-use placers::KIND_FIRST;
-use search::Search;
+use search::{KIND_FIRST, Search};
 
 /// A way to place applications.
 pub trait Placer {

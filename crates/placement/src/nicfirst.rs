@@ -8,9 +8,8 @@ use crate::find::{Find, Indexed};
 use crate::fit::{Ask, Kinds, wanted};
 use crate::hcm::instance;
 use crate::index::Need;
-use crate::placers::PRINTED;
 use crate::request::{Demand, Request};
-use crate::search::Search;
+use crate::search::{PRINTED, Search};
 use e3_model::{NodeId, ShardId};
 
 /// Places a whole application and reserves what it takes.

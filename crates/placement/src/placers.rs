@@ -3,11 +3,10 @@
 use crate::annealing::{self, Cooling};
 use crate::cluster::Cluster;
 use crate::decision::{PlaceError, Placement};
-use crate::find::{Indexed, Linear};
+use crate::find::Linear;
 use crate::fit::Kinds;
-use crate::hcm::Variant;
 use crate::request::Request;
-use crate::search::Levels;
+use crate::search::{KIND_FIRST, PRINTED, Variant};
 use crate::{Placer, hcm, joules, nicfirst, spread};
 use e3_random::Random;
 
@@ -73,17 +72,6 @@ pub struct NicFirst;
 /// The baseline: [`HcmKind`] as if the cluster had no SmartNICs. Pins to SmartNICs do not count.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct HostsOnly;
-
-pub(crate) const PRINTED: Variant<'static> = Variant {
-    kinds: Kinds::All,
-    levels: Levels::AsPrinted,
-    find: &Indexed,
-};
-
-pub(crate) const KIND_FIRST: Variant<'static> = Variant {
-    levels: Levels::KindFirst,
-    ..PRINTED
-};
 
 impl Placer for Hcm {
     fn name(&self) -> &'static str {

@@ -2,9 +2,8 @@
 
 use crate::cluster::Cluster;
 use crate::decision::{Decision, InstanceKey, Level, Misfit, Near, PlaceError, Rule};
-use crate::find::{Find, Wanted};
+use crate::find::{Find, Indexed, Wanted};
 use crate::fit::{Ask, Kinds, check, check_hard, excess, level, wanted};
-use crate::hcm::Variant;
 use crate::index::Need;
 use crate::limits::REJECTED_MAX;
 use crate::request::Request;
@@ -21,6 +20,25 @@ pub(crate) enum Levels {
     /// before joules. A kind that breaks the latency objective comes after all levels of the other.
     KindFirst,
 }
+
+/// A variant of the algorithm.
+#[derive(Clone, Copy)]
+pub(crate) struct Variant<'a> {
+    pub(crate) kinds: Kinds,
+    pub(crate) levels: Levels,
+    pub(crate) find: &'a dyn Find,
+}
+
+pub(crate) const PRINTED: Variant<'static> = Variant {
+    kinds: Kinds::All,
+    levels: Levels::AsPrinted,
+    find: &Indexed,
+};
+
+pub(crate) const KIND_FIRST: Variant<'static> = Variant {
+    levels: Levels::KindFirst,
+    ..PRINTED
+};
 
 /// Looks for nodes; holds nothing of its own.
 #[derive(Clone, Copy)]

@@ -10,9 +10,8 @@ use crate::find::Wanted;
 use crate::fit::{Ask, Kinds, wanted};
 use crate::hcm::instance;
 use crate::index::slack_taken;
-use crate::placers::PRINTED;
 use crate::request::Request;
-use crate::search::Search;
+use crate::search::{PRINTED, Search};
 use e3_model::{NodeId, ShardId};
 use std::collections::BTreeMap;
 

@@ -1,6 +1,6 @@
 //! Nodes in a fixed order, found by the first that fits.
 
-use super::{Free, Need};
+use super::free::{Free, Need};
 use e3_model::NodeKind;
 use std::ops::Range;
 

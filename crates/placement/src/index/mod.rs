@@ -6,78 +6,16 @@
 //! changes, that of what is left: there the first node that fits is the best one.
 
 mod first_fit;
+mod free;
 mod ordered;
 
 pub(crate) use first_fit::{FirstFit, Visit};
+pub(crate) use free::{Free, Need};
 pub(crate) use ordered::Ordered;
 
-use crate::cluster::NodeState;
-use crate::limits::{OUTSTANDING_PER_CORE_MAX, ROUNDING};
+use crate::node_state::NodeState;
 use crate::request::Demand;
 use e3_model::{NodeId, NodeKind};
-
-/// What a node has left; the maxima of several.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub(crate) struct Free {
-    pub(crate) cpu_cores: f64,
-    pub(crate) memory_bytes: u64,
-    pub(crate) bandwidth_gbps: f64,
-}
-
-impl Free {
-    /// Of a node that takes nothing at all.
-    pub(crate) const NOTHING: Free = Free {
-        cpu_cores: f64::NEG_INFINITY,
-        memory_bytes: 0,
-        bandwidth_gbps: f64::NEG_INFINITY,
-    };
-
-    /// What a node has for another instance.
-    pub(crate) fn of(node: &NodeState) -> Free {
-        let waiting_max = node.cores as u64 * OUTSTANDING_PER_CORE_MAX;
-        if !node.member || node.drained || node.outstanding > waiting_max {
-            return Free::NOTHING;
-        }
-        Free {
-            cpu_cores: node.cpu_left_cores(),
-            memory_bytes: node.memory_left_bytes(),
-            bandwidth_gbps: node.bandwidth_left_gbps(),
-        }
-    }
-
-    /// Whether it is enough.
-    pub(crate) fn holds(&self, need: &Demand) -> bool {
-        need.cpu_cores <= self.cpu_cores + ROUNDING
-            && need.memory_bytes <= self.memory_bytes
-            && need.bandwidth_gbps <= self.bandwidth_gbps + ROUNDING
-    }
-
-    /// Component-wise maxima.
-    pub(crate) fn max(self, other: Free) -> Free {
-        Free {
-            cpu_cores: self.cpu_cores.max(other.cpu_cores),
-            memory_bytes: self.memory_bytes.max(other.memory_bytes),
-            bandwidth_gbps: self.bandwidth_gbps.max(other.bandwidth_gbps),
-        }
-    }
-}
-
-/// What an instance needs of a node, by kind; None where that kind is not allowed.
-#[derive(Clone, Copy, PartialEq, Debug, Default)]
-pub(crate) struct Need {
-    pub(crate) host: Option<Demand>,
-    pub(crate) smartnic: Option<Demand>,
-}
-
-impl Need {
-    /// Of a node of that kind.
-    pub(crate) fn of(&self, kind: NodeKind) -> Option<&Demand> {
-        match kind {
-            NodeKind::Host => self.host.as_ref(),
-            NodeKind::SmartNic => self.smartnic.as_ref(),
-        }
-    }
-}
 
 /// Nodes of the same kind and size: a demand takes the same part of each.
 #[derive(Clone, Debug)]

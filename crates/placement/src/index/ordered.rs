@@ -1,6 +1,6 @@
 //! Nodes in the order of a key that changes, found by the first or the last that fits.
 
-use super::Free;
+use super::free::Free;
 use crate::request::Demand;
 use e3_model::NodeId;
 

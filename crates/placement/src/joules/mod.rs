@@ -26,7 +26,8 @@ use crate::decision::{Cost, PlaceError, Placement, Rule};
 use crate::limits::CONSIDERED_MAX;
 use crate::model::{Model, Reserved};
 use crate::request::Request;
-use crate::{HcmKind, Placer, shards};
+use crate::search::KIND_FIRST;
+use crate::{hcm, shards};
 use e3_model::plan::Role;
 use layout::Layout;
 
@@ -50,7 +51,7 @@ pub(crate) fn place(request: &Request<'_>, cluster: &mut Cluster) -> Result<Plac
             return Ok(placement);
         }
     }
-    HcmKind.place(request, cluster)
+    hcm::place(request, cluster, KIND_FIRST)
 }
 
 /// The layout that is descended from, and its descent.
