@@ -9,6 +9,9 @@ use e3_placement::{Cluster, Decision, Hcm, HcmLinear, Placer, Request};
 use e3_testkit::{Random, seeds};
 use std::collections::BTreeMap;
 
+/// An application with its instances.
+type Running = (Application, Vec<(ServiceId, Role, NodeId)>);
+
 /// What the two must agree on. Which unfit nodes a search has seen is its own affair.
 fn outcome(d: &Decision) -> impl PartialEq + std::fmt::Debug + use<> {
     (d.key, d.node, d.level, d.rule, d.overcommitted.clone())
@@ -37,7 +40,7 @@ fn indexed_and_linear_searches_decide_alike() {
     for seed in seeds(400) {
         let mut random = Random::new(seed);
         let mut cluster = Cluster::new(&topology(&mut random));
-        let mut running: Vec<(Application, Vec<(ServiceId, Role, NodeId)>)> = Vec::new();
+        let mut running: Vec<Running> = Vec::new();
         for _ in 0..8 {
             if random.one_in(3) {
                 disturb(&mut random, &mut cluster);

@@ -17,6 +17,10 @@ fn rules_hold_for_any_cluster_and_application() {
         let request = Request::new(&app, &BTreeMap::new());
         let empty = Cluster::new(&topology);
         for name in e3_placement::PLACERS {
+            // It takes as long as all others together.
+            if name == "annealing" && seed % 5 != 0 {
+                continue;
+            }
             let placer = by_name(name).unwrap();
             let result = placer.place(&request, &mut empty.clone());
             assert_eq!(

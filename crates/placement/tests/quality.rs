@@ -1,5 +1,7 @@
 //! The placers on the paper's eight applications and five clusters, by the one measure.
 
+#![expect(clippy::disallowed_methods, reason = "reads files of the repository")]
+
 use e3_model::document::{parse_application, parse_profile, parse_topology};
 use e3_model::{Application, Profile, Topology};
 use e3_placement::{Cluster, Request, Score, by_name, evaluate};
