@@ -44,6 +44,9 @@ pub struct Rack {
     pub name: String,
     /// Servers.
     pub servers: Vec<Server>,
+    /// The most that its servers may draw together in watts with all that is reserved on them at work; no bound by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub power_budget_w: Option<f64>,
 }
 
 /// A server: a host and up to four SmartNICs on one power supply. One without a host has wimpy cores
@@ -57,6 +60,9 @@ pub struct Server {
     pub system: String,
     /// The host first, then the SmartNICs.
     pub nodes: Vec<Node>,
+    /// The most that it may draw in watts with all that is reserved on it at work; no bound by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub power_budget_w: Option<f64>,
 }
 
 /// A place that runs code.

@@ -410,7 +410,10 @@ pub(crate) fn topology(t: &Topology) -> Check {
                 .filter(|n| n.kind == NodeKind::Host)
                 .count();
             ensure(hosts <= 1, format!("{at}.nodes"), || {
-                format!("server {:?} has {hosts} hosts, must be at most 1", server.name)
+                format!(
+                    "server {:?} has {hosts} hosts, must be at most 1",
+                    server.name
+                )
             })?;
             ensure(!server.nodes.is_empty(), format!("{at}.nodes"), || {
                 format!("server {:?} has no node, must have 1 or more", server.name)

@@ -1,7 +1,7 @@
 //! Whether an application is admitted. Deploying and its dry run call this and nothing else, so that
 //! they never disagree.
 //!
-//! Memory is never overcommitted, and no instance is admitted that asks for more cores than any node
+//! Memory and power budgets are never overcommitted, and no instance is admitted that asks for more cores than any node
 //! has. Beyond that the sum of what is reserved at design load (`resources`, `load`) must be within
 //! every node's cores and port, unless the caller accepts overcommitment: then some requests only
 //! take longer.
@@ -81,6 +81,10 @@ impl AdmitError {
             AdmitError::NoRoom(s) if matches!(s.misfit, Misfit::Memory { .. }) => {
                 "ask for less memory, or delete another application"
             }
+            AdmitError::NoRoom(s) if matches!(s.misfit, Misfit::Power { .. }) => {
+                "ask for less in resources, delete another application, or raise powerBudgetW in the \
+                 topology"
+            }
             AdmitError::NoRoom(_) => {
                 "ask for less in resources, delete another application, or accept slower requests \
                  with --overcommit"
@@ -90,7 +94,7 @@ impl AdmitError {
 }
 
 /// Places an application, or says why it is not admitted. `overcommit` accepts more cores, bandwidth
-/// and waiting requests than nodes have free; never more memory. What it takes is reserved; an error
+/// and waiting requests than nodes have free; never more memory or power. What it takes is reserved; an error
 /// leaves the cluster as it was.
 pub fn admit(
     placer: &dyn Placer,
@@ -141,8 +145,8 @@ fn reserve(
             if search.too_large(misfit) {
                 return Err(AdmitError::TooLarge(shortage()));
             }
-            let memory = matches!(misfit, Misfit::Memory { .. });
-            if refused.is_none() && (memory || !overcommit) {
+            let is_firm = matches!(misfit, Misfit::Memory { .. } | Misfit::Power { .. });
+            if refused.is_none() && (is_firm || !overcommit) {
                 refused = Some(AdmitError::NoRoom(shortage()));
             }
         }

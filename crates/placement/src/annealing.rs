@@ -6,6 +6,8 @@
 //!    and bandwidth, times the cost of moves (1 where nothing runs yet). The start temperature is the
 //!    mean change of energy over [`PROBES`] random moves; it is multiplied by a factor after each round.
 //!
+//! Power budgets are not part of the walk; a placement that exceeds one is refused at admission.
+//!
 //! It ends when it is cold or when the caller has no more time. The same seed gives the same result,
 //! time permitting.
 

@@ -1,6 +1,8 @@
 //! The cluster as placement sees it: what each node has, what is reserved on it, and the soft state
 //! that the caller knows (membership, outstanding requests).
 
+use crate::budget::Budgets;
+use crate::decision::Misfit;
 use crate::index::Index;
 use crate::limits::ROUNDING;
 use crate::node_state::NodeState;
@@ -26,6 +28,7 @@ pub struct Cluster {
     /// By server: idle power and scale.
     power: Vec<Scale>,
     model: PowerModel,
+    budgets: Option<Budgets>,
     index: Index,
     /// Nodes as they were before each change, while an attempt is made.
     undo: Option<Vec<Before>>,
@@ -91,6 +94,7 @@ impl Cluster {
         Cluster {
             power: power.collect(),
             model,
+            budgets: Budgets::new(topology),
             names: names.zip((0..).map(NodeId)).collect(),
             index: Index::new(&nodes, &order),
             nodes,
@@ -141,6 +145,9 @@ impl Cluster {
         if let Some(node) = self.nodes.get_mut(id.index()) {
             change(node);
             self.index.update(id, node);
+            if let Some(budgets) = &mut self.budgets {
+                budgets.update(id, node, &self.model, self.power[node.server]);
+            }
         }
     }
 
@@ -249,6 +256,18 @@ impl Cluster {
                 && n.used.cpu_cores <= n.cores + ROUNDING
                 && n.used.bandwidth_gbps <= n.bandwidth_gbps + ROUNDING
         })
+    }
+
+    /// The power budget that a demand at a node would exceed.
+    pub(crate) fn power_misfit(&self, id: NodeId, need: &Demand) -> Option<Misfit> {
+        let (budgets, node) = (self.budgets.as_ref()?, self.node(id));
+        budgets.misfit(id, node, need, &self.model, self.power[node.server])
+    }
+
+    /// Watts that a server and its rack may draw beyond what is reserved; None if nothing is bounded.
+    pub(crate) fn power_left_w(&self, server: usize) -> Option<(f64, f64)> {
+        let rack = self.node(self.servers[server][0]).rack;
+        Some(self.budgets.as_ref()?.left_w(server, rack))
     }
 
     /// The nodes of each server.

@@ -120,6 +120,16 @@ pub enum Misfit {
         /// What is free.
         left_gbps: f64,
     },
+    /// A power budget.
+    #[error("its {what} would draw {need_w:.1} W more, {left_w:.1} W of its power budget are left")]
+    Power {
+        /// `server NAME` or `rack NAME`.
+        what: String,
+        /// What the instance adds.
+        need_w: f64,
+        /// What is left.
+        left_w: f64,
+    },
     /// Too many requests wait there.
     #[error(
         "{outstanding} requests wait there, must be at most {bound} ({OUTSTANDING_PER_CORE_MAX} a core)"
@@ -146,6 +156,7 @@ impl Misfit {
             | Misfit::Cpu { .. }
             | Misfit::OneCore { .. }
             | Misfit::Bandwidth { .. }
+            | Misfit::Power { .. }
             | Misfit::Outstanding { .. } => false,
         }
     }

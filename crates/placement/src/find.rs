@@ -67,8 +67,13 @@ impl Wanted {
         }
     }
 
-    pub(crate) fn accepts(&self, id: NodeId, node: &NodeState) -> bool {
-        self.only.is_none_or(|only| only == Some(id)) && !self.apart.contains(&node.server)
+    /// Whether a node that is large enough may be taken.
+    pub(crate) fn accepts(&self, cluster: &Cluster, id: NodeId) -> bool {
+        let node = cluster.node(id);
+        let is_powered = |need| cluster.power_misfit(id, need).is_none();
+        self.only.is_none_or(|only| only == Some(id))
+            && !self.apart.contains(&node.server)
+            && self.need.of(node.kind).is_none_or(is_powered)
     }
 }
 
@@ -115,7 +120,7 @@ fn best_of(
         let need = wanted.need.of(node.kind);
         if !need.is_some_and(|n| Free::of(node).holds(n)) {
             small(&[id]);
-        } else if wanted.accepts(id, node) {
+        } else if wanted.accepts(cluster, id) {
             lower(&mut best, score(wanted, id, node));
         }
     }
@@ -126,7 +131,7 @@ impl Find for Indexed {
     fn first(&self, cluster: &Cluster, wanted: &Wanted, small: TooSmall<'_>) -> Option<NodeId> {
         let order = cluster.first_fit_order();
         let visit = |visit| match visit {
-            Visit::Fits(at) => wanted.accepts(order[at], cluster.node(order[at])),
+            Visit::Fits(at) => wanted.accepts(cluster, order[at]),
             Visit::TooSmall(range) => {
                 small(&order[range]);
                 false
@@ -174,7 +179,7 @@ impl Find for Indexed {
             };
             let accept = |id| {
                 let node = cluster.node(id);
-                wanted.accepts(id, node) && !racks.contains(&node.rack)
+                wanted.accepts(cluster, id) && !racks.contains(&node.rack)
             };
             let found = class.by_standby.first(f64::NEG_INFINITY, need, accept);
             let score = found.and_then(|(_, id)| load_score(full, id, cluster.node(id)));
@@ -198,7 +203,7 @@ fn best_in_rack(
         match visit {
             Visit::Fits(place) => {
                 let (id, node) = (order[place], cluster.node(order[place]));
-                if is_at(cluster, from, id, at) && wanted.accepts(id, node) {
+                if is_at(cluster, from, id, at) && wanted.accepts(cluster, id) {
                     lower(&mut best, score(wanted, id, node));
                 }
             }
@@ -236,7 +241,7 @@ fn best_elsewhere(cluster: &Cluster, wanted: &Wanted, from: NodeId, at: Level) -
         };
         let accept = |id| {
             let node = cluster.node(id);
-            node.rack != rack && wanted.accepts(id, node)
+            node.rack != rack && wanted.accepts(cluster, id)
         };
         let found = class
             .by_slack
@@ -262,7 +267,7 @@ impl Find for Linear {
             if !fits {
                 small(&[*id]);
             }
-            fits && wanted.accepts(*id, node)
+            fits && wanted.accepts(cluster, *id)
         })
     }
 
@@ -290,7 +295,7 @@ impl Find for Linear {
         for (id, node) in cluster.nodes() {
             let need = wanted.need.of(node.kind);
             let fits = need.is_some_and(|n| Free::of(node).holds(n));
-            if fits && wanted.accepts(id, node) && !racks.contains(&node.rack) {
+            if fits && wanted.accepts(cluster, id) && !racks.contains(&node.rack) {
                 lower(&mut best, load_score(full, id, node));
             }
         }

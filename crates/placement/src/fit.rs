@@ -141,6 +141,10 @@ pub(crate) fn check(
     check_memory(request, cluster, ask, id)?;
     let node = cluster.node(id);
     let demand = request.demand(ask.service, ask.role, node.kind);
+    // Before what an operator may accept to be exceeded.
+    if let Some(misfit) = cluster.power_misfit(id, &demand) {
+        return Err(misfit);
+    }
     if let Some((need, bound)) = one_core(request, node.kind, ask)
         && need > bound + ROUNDING
     {

@@ -16,7 +16,7 @@ use crate::candidates;
 use crate::cluster::Cluster;
 use crate::decision::{PlaceError, Placement, Rule};
 use crate::joules;
-use crate::model::{Counts, Model, Part, Reserved, Site};
+use crate::model::{Counts, Model, Part, Reserved, Server, Site};
 use crate::request::Request;
 use crate::shards;
 use e3_model::NodeKind;
@@ -299,6 +299,64 @@ impl<'a> Writer<'a> {
             self.costs(idle_w, &product);
         }
         self.binaries.push(is_awake);
+        self.budget(server);
+    }
+
+    /// The power budgets of a server and its rack, with a host's fixed power counted whole.
+    fn budget(&mut self, server: usize) {
+        let Some((left_w, rack_left_w)) = self.model.servers[server].power_left_w else {
+            return;
+        };
+        let terms = self.most_w(server);
+        if left_w.is_finite() {
+            self.rule(&terms, "<=", left_w);
+        }
+        let rack = self.model.servers[server].rack;
+        let servers =
+            || (0..self.model.servers.len()).filter(|s| self.model.servers[*s].rack == rack);
+        if rack_left_w.is_finite() && servers().next() == Some(server) {
+            let all: Vec<_> = servers().flat_map(|s| self.most_w(s)).collect();
+            self.rule(&all, "<=", rack_left_w);
+        }
+    }
+
+    /// What a server draws at most with what is reserved on it.
+    fn most_w(&self, server: usize) -> Vec<(f64, String)> {
+        let Server { idle_w, factor, .. } = self.model.servers[server];
+        let mut terms = vec![(idle_w, format!("y_{server}"))];
+        for (at, site) in self
+            .model
+            .sites
+            .iter()
+            .enumerate()
+            .filter(|(_, s)| s.server == server)
+        {
+            let is_busy = site.busy > 0.0;
+            let fixed_w = match site.kind {
+                NodeKind::Host => self.model.power.host().fixed_w,
+                NodeKind::SmartNic => self.model.power.smartnic().0,
+            };
+            terms.push((
+                if is_busy { 0.0 } else { fixed_w * factor },
+                format!("z_{at}"),
+            ));
+            if site.kind == NodeKind::Host {
+                let per_core_w = self.model.power.host().per_core_w * factor;
+                for (part, p) in self.model.parts.iter().enumerate() {
+                    for (role, letter) in ROLES {
+                        let of = self
+                            .of(part, role, letter)
+                            .into_iter()
+                            .find(|(s, _)| *s == at);
+                        let work = p.work(role, site.kind);
+                        if let (Some((_, name)), Some(work)) = (of, work) {
+                            terms.push((per_core_w * work.demand.cpu_cores, name));
+                        }
+                    }
+                }
+            }
+        }
+        terms
     }
 
     /// `name` is at least `u` where the binary variable is 1.

@@ -11,6 +11,7 @@ mod admit;
 mod annealing;
 mod assignment;
 mod better;
+mod budget;
 mod candidates;
 mod cluster;
 mod decision;
@@ -34,6 +35,7 @@ mod spread;
 pub use admit::{AdmitError, Shortage, accept, admit};
 pub use annealing::Cooling;
 pub use better::{better_backup, better_primary};
+pub use budget::{BudgetError, check_budgets};
 pub use cluster::Cluster;
 pub use decision::{
     Cost, Decision, Explanation, InstanceKey, Level, Misfit, Near, PlaceError, Placement, Rule,

@@ -67,6 +67,8 @@ pub(crate) struct Site {
     /// Index of its server among those of the model.
     pub(crate) server: usize,
     pub(crate) cores: f64,
+    /// Cores that others have reserved.
+    pub(crate) reserved: f64,
     /// Cores that others leave.
     pub(crate) cores_left: f64,
     pub(crate) port_left_bps: f64,
@@ -78,6 +80,9 @@ pub(crate) struct Site {
 /// A server that may be used.
 #[derive(Clone, Debug)]
 pub(crate) struct Server {
+    pub(crate) rack: usize,
+    /// What its power budget and its rack's leave; None if nothing is bounded.
+    pub(crate) power_left_w: Option<(f64, f64)>,
     /// Idle power that it adds; 0 if it is awake in any case.
     pub(crate) idle_w: f64,
     pub(crate) factor: f64,
@@ -356,6 +361,7 @@ fn site(cluster: &Cluster, id: NodeId, server: usize, reserved: Reserved) -> Sit
         kind: node.kind,
         server,
         cores: node.cores,
+        reserved: node.used.cpu_cores,
         cores_left: node.cpu_left_cores(),
         port_left_bps: node.bandwidth_left_gbps().max(node.bandwidth_gbps * 1e-3) * 1e9,
         free,
@@ -370,6 +376,8 @@ fn server(cluster: &Cluster, index: usize) -> Server {
         .any(|n| n.used != Demand::default());
     let scale = cluster.scale(index);
     Server {
+        rack: cluster.node(cluster.servers()[index][0]).rack,
+        power_left_w: cluster.power_left_w(index),
         idle_w: if is_awake { 0.0 } else { scale.idle_w },
         factor: scale.factor,
     }

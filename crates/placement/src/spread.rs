@@ -89,7 +89,7 @@ fn most_free(
         let accept = |id: NodeId| {
             let node = cluster.node(id);
             let there = on_servers.get(&node.server).copied().unwrap_or(0);
-            there <= most && wanted.accepts(id, node)
+            there <= most && wanted.accepts(cluster, id)
         };
         if let Some((slack, id)) = class.by_slack.last(need, accept) {
             let left = slack - slack_taken(need, class.cores, class.memory_bytes);

@@ -162,6 +162,7 @@ fn topology(servers: usize) -> Topology {
         Server {
             name: format!("s{number}"),
             system: "Type2-SmartNIC".into(),
+            power_budget_w: None,
             nodes: std::iter::once(host).chain((0..4).map(smartnic)).collect(),
         }
     };
@@ -170,6 +171,7 @@ fn topology(servers: usize) -> Topology {
         let last = (first + SERVERS_PER_RACK).min(servers);
         Rack {
             name: format!("r{rack}"),
+            power_budget_w: None,
             servers: (first..last).map(server).collect(),
         }
     });

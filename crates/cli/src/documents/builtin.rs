@@ -6,6 +6,7 @@ use e3_model::document::{
     API_VERSION, Document, Kind, Metadata, parse_application, parse_profile, parse_topology,
 };
 use e3_model::{Application, Profile, Topology};
+use e3_placement::check_budgets;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -140,6 +141,10 @@ pub fn topology(name: &str) -> Result<(Text, Topology), Failure> {
     let power = e3_power::PowerModel::paper();
     let known: Vec<&str> = power.systems().keys().map(String::as_str).collect();
     e3_model::document::check_systems(&found.file, &found.text, &topology, &known)?;
+    check_budgets(&topology, &power).map_err(|e| {
+        let hint = "raise powerBudgetW, or leave it out";
+        Failure::new(Exit::Input, format!("{}: {e}", found.file)).hint(hint)
+    })?;
     Ok((found, topology))
 }
 

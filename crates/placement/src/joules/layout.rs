@@ -2,9 +2,11 @@
 //! may hold.
 
 use crate::index::Free;
+use crate::limits::ROUNDING;
 use crate::model::{Counts, Knee, Model};
 use e3_model::NodeKind;
 use e3_model::plan::Role;
+use std::collections::BTreeMap;
 
 /// Instances on sites, with what that leaves.
 #[derive(Clone)]
@@ -14,14 +16,39 @@ pub(super) struct Layout<'a> {
     /// Servers that may be used: the first ones.
     servers: usize,
     left: Vec<Free>,
+    /// Cores that it reserves, by site.
+    cores: Vec<f64>,
     /// Core seconds for one request of a client, by site.
     core_s: Vec<f64>,
     /// Instances of a part on a server.
     on_server: Vec<u16>,
+    power: Option<PowerLeft>,
+}
+
+/// What the power budgets leave.
+#[derive(Clone)]
+struct PowerLeft {
+    servers_w: Vec<f64>,
+    racks_w: BTreeMap<usize, f64>,
+    /// Instances on a server.
+    instances: Vec<u32>,
 }
 
 /// A place for an instance: the site, and its use there, 1 for all that others leave.
 pub(super) type Choice = (usize, f64);
+
+impl PowerLeft {
+    fn new(model: &Model) -> Option<PowerLeft> {
+        let lefts = model.servers.iter().map(|s| s.power_left_w);
+        let lefts: Vec<(f64, f64)> = lefts.collect::<Option<_>>()?;
+        let racks = model.servers.iter().map(|s| s.rack);
+        Some(PowerLeft {
+            servers_w: lefts.iter().map(|(server, _)| *server).collect(),
+            racks_w: racks.zip(lefts.iter().map(|(_, rack)| *rack)).collect(),
+            instances: vec![0; model.servers.len()],
+        })
+    }
+}
 
 impl<'a> Layout<'a> {
     /// Nothing yet, on the first `servers` servers.
@@ -30,8 +57,10 @@ impl<'a> Layout<'a> {
             counts: Counts::new(model.parts.len(), model.sites.len()),
             servers,
             left: model.sites.iter().map(|s| s.free).collect(),
+            cores: vec![0.0; model.sites.len()],
             core_s: vec![0.0; model.sites.len()],
             on_server: vec![0; model.parts.len() * model.servers.len()],
+            power: PowerLeft::new(model),
             model,
         }
     }
@@ -55,8 +84,33 @@ impl<'a> Layout<'a> {
         };
         p.only.is_none_or(|only| only == Some(s.id))
             && self.left[site].holds(&work.demand)
+            && self.is_powered(work.demand.cpu_cores, site)
             && (p.replicas == 1
                 || usize::from(self.on_server[self.place_on_server(part, site)]) < p.shards)
+    }
+
+    /// Watts that so many more or fewer reserved cores change on a site, and whether that wakes its server
+    /// or lets it sleep.
+    fn watts(&self, cores: f64, site: usize) -> f64 {
+        let s = &self.model.sites[site];
+        let reserved = s.reserved + self.cores[site];
+        let w = |cores: f64| self.model.power.node_w(s.kind, s.cores, cores.max(0.0));
+        (w(reserved + cores) - w(reserved)) * self.model.servers[s.server].factor
+    }
+
+    fn is_powered(&self, cores: f64, site: usize) -> bool {
+        let Some(left) = &self.power else {
+            return true;
+        };
+        let server = self.model.sites[site].server;
+        let s = &self.model.servers[server];
+        let wakes = if left.instances[server] == 0 {
+            s.idle_w
+        } else {
+            0.0
+        };
+        let need = self.watts(cores, site) + wakes;
+        need <= left.servers_w[server] + ROUNDING && need <= left.racks_w[&s.rack] + ROUNDING
     }
 
     pub(super) fn add(&mut self, part: usize, role: Role, site: usize) {
@@ -78,6 +132,8 @@ impl<'a> Layout<'a> {
         let Some(work) = self.model.parts[part].work(role, kind) else {
             return;
         };
+        self.draw(sign * work.demand.cpu_cores, sign > 0.0, site);
+        self.cores[site] += sign * work.demand.cpu_cores;
         let left = &mut self.left[site];
         left.cpu_cores -= sign * work.demand.cpu_cores;
         left.bandwidth_gbps -= sign * work.demand.bandwidth_gbps;
@@ -88,6 +144,27 @@ impl<'a> Layout<'a> {
             left.memory_bytes.saturating_add(bytes)
         };
         self.core_s[site] += sign * work.core_s;
+    }
+
+    /// Takes what an instance draws from the power budgets, or gives it back.
+    fn draw(&mut self, cores: f64, comes: bool, site: usize) {
+        let server = self.model.sites[site].server;
+        let mut watts = self.watts(cores, site);
+        let Some(left) = &mut self.power else {
+            return;
+        };
+        let s = &self.model.servers[server];
+        let before = left.instances[server];
+        left.instances[server] = if comes { before + 1 } else { before - 1 };
+        match (before, left.instances[server]) {
+            (0, _) => watts += s.idle_w,
+            (_, 0) => watts -= s.idle_w,
+            _ => {}
+        }
+        left.servers_w[server] -= watts;
+        if let Some(rack_w) = left.racks_w.get_mut(&s.rack) {
+            *rack_w -= watts;
+        }
     }
 
     /// Of the sites that `is_wanted` the one with the lowest use afterwards, those already in use
