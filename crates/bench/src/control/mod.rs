@@ -1,5 +1,6 @@
 //! Placement: how long a decision takes in large clusters, and how good it is.
 
+mod growth;
 mod quality;
 mod scene;
 
@@ -17,7 +18,8 @@ instances that came and went at random; applications of 2 to 12 services, sizes 
 the cluster stays as full. A decision is one instance placed, its reservation included. The index and the walk over all
 nodes place the same applications in turn. The quality is the modelled requests per joule at the knee, servers without
 an instance asleep, on the paper's eight applications and the five clusters of its Table 4; where a cluster has one
-server the replicas are left out.";
+server the replicas are left out. The growth is the slope of the logarithms of time and servers (the sizes of the paper's
+Table 6 and beyond); an application has 10 s, after which annealing and the integer program give their best so far.";
 
 const HCM_1K_AIM_US: f64 = 5.0;
 const HCM_50K_AIM_US: f64 = 25.0;
@@ -50,6 +52,7 @@ pub fn run(paper: &Paper) -> Vec<Figure> {
     figures.extend(hcm(50_000, "control.hcm_50k_us", HCM_50K_AIM_US, p99));
     figures.push(joules());
     figures.extend(quality::figures(paper, JOULES_VS_HCM_AIM));
+    figures.extend(growth::figures(&paper.ilp));
     figures.push(quality::gap(paper, &paper.ilp, JOULES_GAP_AIM_PERCENT));
     figures
 }

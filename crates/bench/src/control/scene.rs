@@ -5,11 +5,11 @@ use e3_model::document::parse_application;
 use e3_model::plan::Role;
 use e3_model::topology::{Node, Rack, Server, TopologySpec};
 use e3_model::{Bytes, NodeId, NodeKind, ServiceId, Topology};
-use e3_placement::{Cluster, Placement, Placer, Request};
+use e3_placement::{Cluster, PlaceError, Placement, Placer, Request};
 use e3_random::Random;
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// A host and four SmartNICs.
 pub(super) const NODES_PER_SERVER: usize = 5;
@@ -101,6 +101,28 @@ impl Scene {
                 (used + n.used.cpu_cores, all + n.cores)
             });
         used / all
+    }
+
+    /// Mean time of a decision in microseconds, over applications that are placed for so long and
+    /// removed again; one at least.
+    pub(super) fn time_for(
+        &mut self,
+        length: Duration,
+        place: &mut dyn FnMut(&Request<'_>, &mut Cluster) -> Result<Placement, PlaceError>,
+    ) -> Result<f64, String> {
+        let (mut total, mut instances) = (Duration::ZERO, 0);
+        while total < length {
+            let app = application(&mut self.random);
+            let request = Request::new(&app, &BTreeMap::new());
+            let placed = self.cluster.try_out(|cluster| {
+                let start = Instant::now();
+                let placed = place(&request, cluster);
+                total += start.elapsed();
+                placed
+            });
+            instances += placed.map_err(|e| e.to_string())?.decisions.len();
+        }
+        Ok(total.as_secs_f64() * 1e6 / instances as f64)
     }
 
     /// Places applications of so many instances in all; the oldest ones go as others come.
