@@ -74,6 +74,7 @@ impl AdmitError {
     /// What to do about it.
     pub fn hint(&self) -> &'static str {
         match self {
+            AdmitError::Place(PlaceError::Solver(_)) => "choose another placer, such as joules",
             AdmitError::Place(_) => "see which nodes are up: e3 get nodes",
             AdmitError::TooLarge(_) => {
                 "ask for less in resources, or spread the load over more shards"
