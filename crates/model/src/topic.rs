@@ -17,7 +17,8 @@ pub struct Topic {
 /// What a service publishes; its payload is that of its timer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Publication {
-    /// Name of the topic, which is of the publisher's application.
+    /// Name of the topic, which is of the publisher's application. Empty in a log's record of who has
+    /// confirmed another publication.
     pub topic: String,
     /// Key by which each subscriber routes it.
     pub key: Vec<u8>,
