@@ -19,6 +19,7 @@ pub mod nemesis;
 pub mod network;
 pub mod scenario;
 pub mod service;
+pub mod topics;
 
 pub use client::Client;
 pub use cluster::Cluster;

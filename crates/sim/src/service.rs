@@ -2,6 +2,7 @@
 
 use crate::asks::{self, Ask};
 use crate::ledger::Ledger;
+use crate::topics::{self, Publishes};
 use e3_collections::limits::EXPIRED_LEN_MAX;
 use e3_collections::{State, Txn};
 use e3_invocation::{
@@ -12,6 +13,8 @@ use e3_model::timer::{TimerChange, TimerSet, When};
 use e3_model::{Nanos, ShardKey, Timestamp};
 use e3_random::Random;
 
+/// The collection of bytes written beside the effects.
+pub(crate) const FILL: u16 = 1;
 /// The collection that counts the timers that fired, and what becomes of outbound requests.
 pub(crate) const FIRED: u16 = 2;
 
@@ -46,6 +49,8 @@ pub enum Service {
         timer: Nanos,
         /// What it asks for each message; only with state.
         ask: Option<Ask>,
+        /// What it publishes; only with state.
+        publishes: Option<Publishes>,
         /// Which service its handlers call, if they do.
         calls: Option<Calls>,
     },
@@ -92,6 +97,9 @@ impl Service {
                 Service::Graph { messages, .. } if asks::is_asked(&invocation.payload) => {
                     asks::serve(&invocation, state, messages.len())
                 }
+                Service::Graph { messages, .. } if topics::is_publication(&invocation.payload) => {
+                    topics::serve(key, &invocation, state, messages.len(), ledger)
+                }
                 Service::Graph {
                     stateful,
                     draws_keys,
@@ -100,8 +108,10 @@ impl Service {
                     ttl,
                     timer,
                     ask,
+                    publishes,
                     ..
                 } => {
+                    let mut number = None;
                     let effect = &invocation.payload;
                     let beside = |txn: &mut Txn, state: &State| {
                         fill(txn, state, effect, *fill_len);
@@ -109,6 +119,7 @@ impl Service {
                         {
                             ledger.violation(format!("{key}: {wrong}"));
                         }
+                        number = publishes.and_then(|p| p.number(txn, state, &invocation));
                     };
                     let count = (*stateful).then(|| count(&invocation, effect, state, beside));
                     if count.as_ref().is_some_and(|(count, _)| *count != 1) {
@@ -128,6 +139,8 @@ impl Service {
                     if *stateful && let Some(ask) = ask {
                         effects.timers.push(ask.change(key, &invocation));
                     }
+                    let published = number.map(|n| topics::publication(key, &invocation, n));
+                    effects.timers.extend(published);
                     effects
                 }
                 Service::Chain { channels } => count_and_forward(*channels, &invocation, state),
@@ -214,7 +227,7 @@ fn mark(txn: &mut Txn, state: &State, invocation: &Invocation, ttl: Nanos) -> Op
 /// Writes so many bytes.
 fn fill(txn: &mut Txn, state: &State, effect: &[u8], fill_len: usize) {
     if fill_len > 0 {
-        txn.put(state, 1, effect, &vec![7; fill_len])
+        txn.put(state, FILL, effect, &vec![7; fill_len])
             .expect("collection 1 is a map");
     }
 }

@@ -116,7 +116,7 @@ impl Run<'_> {
 }
 
 /// The value of a counter over all shards of a service.
-fn sum(
+pub(super) fn sum(
     states: &States,
     app: usize,
     service: ServiceId,
