@@ -51,7 +51,7 @@ pub(super) fn draw(scenario: &mut Scenario) {
                 scenario.topics.push(TopicShape {
                     app,
                     service,
-                    every: *random.pick(&[4, 16, 64]),
+                    every: *random.pick(&[1, 4, 16]),
                     subscribers: subscribers(random, scenario),
                 });
             }
@@ -80,11 +80,14 @@ fn subscribers(random: &mut Random, scenario: &Scenario) -> Vec<SubscriberShape>
 
 /// A node is slow, or away, for long.
 fn away(random: &mut Random, scenario: &Scenario) -> Act {
-    let node = random.below(u64::from(scenario.nodes())) as u16;
-    let fault = match random.below(4) {
+    let nodes = u64::from(scenario.nodes());
+    let (node, other) = (random.below(nodes) as u16, random.below(nodes) as u16);
+    let fault = match random.below(6) {
         0 => Fault::Slow(node, 100),
         1 => Fault::Isolate(node),
         2 => Fault::Pause(node),
+        // What a publisher sends last may reach a subscriber, and no backup.
+        3 | 4 => Fault::CutAndKill(node, other),
         _ => Fault::Kill(node),
     };
     Act {
