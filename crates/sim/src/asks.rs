@@ -2,9 +2,9 @@
 //! HTTP server for each message that it handles. Who is asked counts that, and so does every service
 //! behind it along its first channel; the one that asks counts the answer by its outcome.
 
+use crate::layout::FIRED;
 use crate::ledger::Ledger;
 use crate::scenario::{AskShape, AskTarget, Scenario, app_id};
-use crate::service::FIRED;
 use e3_collections::{State, Txn, WriteBatch};
 use e3_invocation::{Effects, Invocation, Output, Reply};
 use e3_model::Outcome;

@@ -22,7 +22,7 @@ use crate::clock::SimClock;
 use crate::cluster::{BEGIN, Cluster};
 use crate::scenario::{Act, ClientShape, Scenario, app_id};
 use crate::service::{Calls, Service};
-use crate::topics::Publishes;
+use crate::topics::{Published, Publishes};
 use agents::Agents;
 use controller::ControllerProcess;
 use e3_dataplane::limits::DEDUP_GRACE;
@@ -31,7 +31,6 @@ use e3_random::Random;
 use operator::Operator;
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use topics::Published;
 
 /// The interval between two turns of the controller and the agents.
 const STEP: Nanos = Nanos::from_millis(5);

@@ -1,6 +1,7 @@
 //! Services as plain functions, in place of WebAssembly.
 
 use crate::asks::{self, Ask};
+use crate::layout::{FILL, FIRED, TAG_LEN, key_after};
 use crate::ledger::Ledger;
 use crate::topics::{self, Publishes};
 use e3_collections::limits::EXPIRED_LEN_MAX;
@@ -12,11 +13,6 @@ use e3_model::limits::SLOTS;
 use e3_model::timer::{TimerChange, TimerSet, When};
 use e3_model::{Nanos, ShardKey, Timestamp};
 use e3_random::Random;
-
-/// The collection of bytes written beside the effects.
-pub(crate) const FILL: u16 = 1;
-/// The collection that counts the timers that fired, and what becomes of outbound requests.
-pub(crate) const FIRED: u16 = 2;
 
 /// A service of the simulated applications.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -329,9 +325,6 @@ fn count_and_forward(channels: u16, invocation: &Invocation, state: &mut State) 
     }
 }
 
-/// Bytes of a payload that identify the request; its path follows.
-pub(crate) const TAG_LEN: usize = 8;
-
 /// Sends the message along all channels and adds the step to its path. The service at the end of the
 /// path of first messages on first channels answers the client with the identity of its request.
 fn forward(
@@ -370,15 +363,4 @@ fn draw_keys(effects: &mut Effects, invocation: &Invocation) {
     for output in &mut effects.outputs {
         output.key.extend(drawn);
     }
-}
-
-/// The key of a message that a handler sends on. It differs from step to step, so that the messages
-/// of one request reach several shards.
-pub(crate) fn key_after(key: &[u8], step: [u8; 2]) -> Vec<u8> {
-    if step == [0, 0] {
-        return key.to_vec();
-    }
-    let mut key = key.to_vec();
-    key.extend(step);
-    key
 }

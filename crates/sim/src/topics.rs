@@ -3,9 +3,9 @@
 //! channel. A publication has a number among those of its key, by which subscribers check the order.
 
 use crate::asks::count_in_fired;
+use crate::layout::{FILL, TAG_LEN};
 use crate::ledger::Ledger;
 use crate::scenario::{Scenario, SubscriberShape, TopicShape, app_id};
-use crate::service::{FILL, TAG_LEN};
 use e3_collections::{State, Txn};
 use e3_invocation::{Effects, Invocation, Output, Reply};
 use e3_model::timer::{TimerChange, TimerSet, When};
@@ -43,6 +43,15 @@ impl Publishes {
             number
         })
     }
+}
+
+/// Publications of a run.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Published {
+    /// Publications of effects that took place.
+    pub(crate) published: u64,
+    /// How often subscribers handled one.
+    pub(crate) received: u64,
 }
 
 /// Whether something is published for an effect.

@@ -1,13 +1,13 @@
 //! What must be true after healing.
 
 use super::asks::Asking;
-use super::topics::Published;
 use super::{PROBE, PROBES, PROBES_LATE, Run};
 use crate::client::{Client, Request};
+use crate::layout::FIRED;
 use crate::ledger::Reach;
 use crate::scenario::known::may_contradict;
 use crate::scenario::{AppShape, Place, app_id};
-use crate::service::FIRED;
+use crate::topics::Published;
 use e3_collections::State;
 use e3_dataplane::Kept;
 use e3_dataplane::limits::EXPIRY_LAG_MAX;

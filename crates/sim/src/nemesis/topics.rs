@@ -5,18 +5,9 @@
 use super::Run;
 use super::asks::{Asking, States, sum};
 use crate::scenario::{SubscriberShape, TopicShape, app_id};
-use crate::topics::received_key;
+use crate::topics::{Published, received_key};
 use e3_model::{ServiceId, ShardKey};
 use std::collections::BTreeMap;
-
-/// Publications of a run.
-#[derive(Clone, Copy, Default)]
-pub(super) struct Published {
-    /// Publications of effects that took place.
-    pub(super) published: u64,
-    /// How often subscribers handled one.
-    pub(super) received: u64,
-}
 
 impl Run<'_> {
     /// Checks what came of what a message published. `witnessed` counts the keys by which that is known.
