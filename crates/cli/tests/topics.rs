@@ -8,6 +8,7 @@ mod http;
 use common::E3;
 use common::running::{kill, primary};
 use http::Http;
+use serde_json::json;
 
 const KEYS: usize = 4;
 
@@ -93,6 +94,12 @@ fn both_subscribers_get_each_publication_once_and_in_order_though_nodes_are_kill
     e3.up();
     deploy(&e3, "shop", SHOP);
     deploy(&e3, "books", BOOKS);
+    let described = e3.json(&["describe", "app", "shop"]);
+    let topic = json!([{"name": "events", "publishers": ["front"],
+                        "subscribers": ["shop/copy", "books/audit"]}]);
+    assert_eq!(described["topics"], topic);
+    let text = e3.good(&["describe", "app", "shop"]);
+    assert!(text.contains("shop/copy, books/audit"), "{text}");
     let http = Http::new(&e3);
     let mut published = vec![Vec::new(); KEYS];
     for n in 0..200 {

@@ -24,6 +24,7 @@ mod routes;
 mod shared;
 mod status;
 mod taking;
+mod topics;
 mod views;
 
 pub use access::Access;

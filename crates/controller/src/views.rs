@@ -310,6 +310,16 @@ impl Core {
             overloaded,
             modelled_joules_per_request: joules_per_request(&services, &app.spec.ingress),
             services,
+            topics: if whole {
+                self.topic_views(state)
+            } else {
+                Vec::new()
+            },
+            subscriptions: if whole {
+                self.subscription_views(state)
+            } else {
+                Vec::new()
+            },
             placed: placed.collect(),
             migrations: migrations.map(|m| self.migration_view(m)).collect(),
             moves: moves.map(|m| self.moved_view(m)).collect(),

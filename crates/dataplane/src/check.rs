@@ -10,6 +10,7 @@ use crate::limits::{CLOCK_AHEAD_MAX, DEADLINE_AHEAD_MAX};
 use e3_collections::WriteBatch;
 use e3_model::limits::SLOTS;
 use e3_model::plan::Role;
+use e3_model::timer::TimerChange;
 use e3_model::{DropReason, ShardKey, Slot, Timestamp, Via};
 use e3_wire::datagram::Header;
 use e3_wire::entry::Entry;
@@ -144,6 +145,11 @@ pub(crate) fn check_entry(
             e.confirmed.iter().all(is_own),
             "a publication of another shard",
         )?;
+        let is_of_slot = |change: &TimerChange| Slot::of(&change.key) == e.slot;
+        must(
+            e.timers.iter().all(is_of_slot),
+            "a partial confirmation of another slot",
+        )?;
         return check_time(now, e.now);
     }
     must(
@@ -227,7 +233,6 @@ pub(crate) mod tests {
     use super::*;
     use e3_model::document::parse_application;
     use e3_model::plan::{AppPlan, ShardPlan};
-    use e3_model::timer::TimerChange;
     use e3_model::topic::Topic;
     use e3_model::{
         AppId, EdgeId, Formats, MessageId, NodeId, NodeKind, RequestId, ServiceId, ShardId,
@@ -434,7 +439,7 @@ pub(crate) mod tests {
             confirmed: Vec::new(),
         };
         assert_eq!(check_entry(&app, NOW, key, &good), Ok(()));
-        let wrong: [Change<Entry>; 16] = [
+        let wrong: [Change<Entry>; 17] = [
             ("publication that a message removes", |e| {
                 e.confirmed.push(PublicationName {
                     key: e.outputs[0].key.clone(),
@@ -449,6 +454,15 @@ pub(crate) mod tests {
                     seq: 66,
                 });
                 e.confirmed.extend(names);
+            }),
+            ("partial confirmation of another slot", |e| {
+                e.is_expiry = true;
+                e.outputs.clear();
+                e.timers.push(TimerChange {
+                    name: String::new(),
+                    key: Vec::new(),
+                    set: None,
+                });
             }),
             ("via", |e| e.id.via = Via::Edge(EdgeId(0))),
             ("index", |e| e.id.index = 1),

@@ -55,6 +55,10 @@ e3_model::deliberate_faults! {
     AskedBeforeCommit,
     /// The entry that handles an answer does not remove the outbound request.
     AnswerHandledTwice,
+    /// A publication is made before its entry is committed.
+    PublishedBeforeCommit,
+    /// The confirmation of one subscriber counts for all.
+    ConfirmedByOne,
     /// A primary answers calls without leases.
     CallWithoutLease,
     /// The answer to a call leaves before what its handler read is committed.

@@ -31,6 +31,7 @@ mod links;
 mod log;
 mod outbound;
 mod packer;
+mod partial;
 mod primary;
 mod publications;
 mod reach;

@@ -1,6 +1,7 @@
 //! Bounds of the data path, and its timers.
 
 use e3_model::Nanos;
+use e3_model::limits::KEY_LEN_MAX;
 use e3_model::timing::LEASE;
 
 /// Messages that a replica holds before its channels' credit stops.
@@ -40,6 +41,14 @@ pub const OUTBOUND_RETRY_AFTER: Nanos = Nanos::from_millis(200);
 pub const OUTBOUND_RETRY_AFTER_MAX: Nanos = Nanos::from_secs(2);
 /// Publications that a primary has in progress, each of another key.
 pub const PUBLICATIONS_OPEN_MAX: usize = 256;
+/// How long one subscriber may have confirmed a publication, and another not, before the log says so.
+pub const PARTIAL_AFTER: Nanos = Nanos::from_secs(10);
+/// Partial confirmations that one entry writes.
+pub const PARTIALS_MAX: usize = 8;
+/// Bytes of copies' identities beyond which an entry takes no further one.
+pub const PARTIALS_LEN_MAX: usize = 12 << 10;
+/// Copies of a publication that the log knows to be confirmed; of more it does not.
+pub const PARTIAL_COPIES_MAX: usize = 1_000;
 /// How long after its deadline the answer to an outbound request may still come.
 pub const OUTBOUND_GRACE: Nanos = Nanos::from_secs(1);
 /// Bytes that a timer takes beside key, name, cron expression and payload, about.
@@ -136,5 +145,14 @@ const _: () = assert!(DEDUP_GRACE.0 < KEYED_GRACE.0);
 const _: () = assert!(
     OUTBOUND_GRACE.0 < LATE_MAX.0,
     "the ingress takes an outbound request until its answer is given up"
+);
+const _: () = assert!(
+    PARTIAL_AFTER.0 * 10 < KEYED_GRACE.0,
+    "the log knows who has confirmed long before a subscriber forgets that it has"
+);
+const _: () = assert!(
+    PARTIALS_LEN_MAX + 16 * (PARTIAL_COPIES_MAX + 1) + PARTIALS_MAX * (2 * KEY_LEN_MAX + 64) + 256
+        < e3_wire::limits::BODY_LEN_MAX,
+    "an entry with partial confirmations fits"
 );
 const _: () = assert!(DATAGRAM_LEN_GOAL <= e3_wire::limits::DATAGRAM_LEN_MAX);

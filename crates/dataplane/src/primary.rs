@@ -106,7 +106,7 @@ impl Primary {
             queue: VecDeque::new(),
             timer: None,
             outbounds: Outbounds::new(log.op),
-            publications: Publications::default(),
+            publications: Publications::new(&log.timers),
             armed: Timestamp::MAX,
             in_flight: VecDeque::new(),
             calls: calls::Calls::default(),

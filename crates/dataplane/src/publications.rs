@@ -2,13 +2,17 @@
 //!
 //! A publication is in the table of timers until all subscribers have confirmed it. Of each key the
 //! primary has the oldest in progress, so that each subscriber gets those of a key in their order.
-//! Nothing here survives the primary: a successor asks again, under the same identities.
+//! A successor asks again, under the same identities. Of what is here it knows who has confirmed a
+//! publication that others have not confirmed for a while ([`crate::partial`]).
 
 use crate::limits::{OUTBOUND_RETRY_AFTER, OUTBOUND_RETRY_AFTER_MAX, PUBLICATIONS_OPEN_MAX};
-use crate::timer_table::OutboundPlace;
+use crate::partial::{Confirmed, Partials};
+use crate::timer_table::{OutboundPlace, TimerTable};
 use e3_model::plan::AppPlan;
+use e3_model::timer::TimerChange;
 use e3_model::topic::{Publication, Topic};
-use e3_model::{AppId, Nanos, RequestId, ServiceId, Timestamp};
+use e3_model::{AppId, Nanos, RequestId, ServiceId, Slot, Timestamp};
+use e3_wire::timer::PublicationName;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A service that is subscribed to a topic.
@@ -66,8 +70,10 @@ pub(crate) struct Publications {
     retries: BTreeSet<(Timestamp, OutboundPlace)>,
     /// Confirmed by all subscribers, not removed yet.
     confirmed: BTreeSet<OutboundPlace>,
-    /// Who has confirmed a publication that gave way to others.
-    aside: BTreeMap<OutboundPlace, BTreeSet<RequestId>>,
+    /// Who has confirmed a publication that is not in progress.
+    aside: BTreeMap<OutboundPlace, Confirmed>,
+    /// Who has confirmed what, by the log.
+    pub(crate) partials: Partials,
     /// The one that was begun last.
     begun: Option<OutboundPlace>,
     /// The entry that removed some last.
@@ -87,10 +93,20 @@ struct Open {
     /// The deadlines of copies that may still be handled.
     deadlines: BTreeMap<RequestId, Timestamp>,
     /// Copies that are confirmed.
-    confirmed: BTreeSet<RequestId>,
+    confirmed: Confirmed,
 }
 
 impl Publications {
+    /// Those of a primary that goes on with what the log has.
+    pub(crate) fn new(table: &TimerTable) -> Publications {
+        let (partials, aside) = Partials::read(table);
+        Publications {
+            aside,
+            partials,
+            ..Publications::default()
+        }
+    }
+
     /// Whether one more may be begun.
     pub(crate) fn has_room(&self) -> bool {
         self.len() < PUBLICATIONS_OPEN_MAX
@@ -178,12 +194,14 @@ impl Publications {
     /// All subscribers have confirmed a publication.
     pub(crate) fn complete(&mut self, place: &OutboundPlace) {
         if self.close(place).is_some() {
+            self.partials.cancel(place);
             self.confirmed.insert(place.clone());
         }
     }
 
     /// Has a publication whose copies wait for long give way to others. It has its turn after them.
-    pub(crate) fn set_aside(&mut self, place: &OutboundPlace) {
+    pub(crate) fn set_aside(&mut self, now: Timestamp, place: &OutboundPlace) {
+        self.partials.hasten(now, place);
         let confirmed = self.close(place).map(|open| open.confirmed);
         if let Some(confirmed) = confirmed.filter(|all| !all.is_empty()) {
             self.aside.insert(place.clone(), confirmed);
@@ -221,10 +239,37 @@ impl Publications {
         !self.confirmed.is_empty()
     }
 
-    /// Takes out as many that are confirmed as one entry removes.
-    pub(crate) fn take_confirmed(&mut self, count_max: usize) -> Vec<OutboundPlace> {
-        let confirmed = std::iter::from_fn(|| self.confirmed.pop_first());
-        confirmed.take(count_max).collect()
+    /// Takes out those that are confirmed, and what the log has of their confirmations: so many names at
+    /// most.
+    pub(crate) fn take_confirmed(&mut self, count_max: usize) -> Vec<PublicationName> {
+        let mut names = Vec::new();
+        while let Some(place) = self.confirmed.first().cloned() {
+            let count = 1 + usize::from(self.partials.is_written(&place));
+            if names.len() + count > count_max {
+                break;
+            }
+            self.confirmed.remove(&place);
+            let partial = self.partials.remove(&place);
+            let numbers = [Some(place.1.number), partial].into_iter().flatten();
+            names.extend(numbers.map(|seq| PublicationName {
+                key: place.1.key.clone(),
+                seq,
+            }));
+        }
+        names
+    }
+
+    /// Takes partial confirmations of a slot that are to be written, see [`Partials::take_due`].
+    pub(crate) fn take_due(
+        &mut self,
+        at: (Timestamp, Slot),
+        number: impl Fn(usize) -> u64,
+    ) -> (Vec<TimerChange>, Vec<PublicationName>) {
+        let confirmed = |place: &OutboundPlace| {
+            let open = self.open.get(place).map(|open| &open.confirmed);
+            open.or_else(|| self.aside.get(place))
+        };
+        self.partials.take_due(at, confirmed, number)
     }
 
     /// Panics if an invariant is broken.
@@ -240,5 +285,6 @@ impl Publications {
         );
         let is_open = |at: &OutboundPlace| self.open.contains_key(at);
         assert!(self.copies.values().all(is_open), "a copy of nothing");
+        self.partials.validate();
     }
 }

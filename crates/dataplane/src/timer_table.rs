@@ -12,7 +12,7 @@ use e3_model::limits::REQUEST_TIMERS_MAX;
 use e3_model::timer::{TimerChange, When, request};
 use e3_model::{Nanos, RequestId, ShardKey, Slot, Timestamp};
 use e3_wire::entry::Entry;
-use e3_wire::timer::{Timer, TimerName};
+use e3_wire::timer::{PartialConfirmation, Timer, TimerName};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound::{Excluded, Unbounded};
 use std::rc::Rc;
@@ -122,7 +122,7 @@ fn bytes(place: &Place, pending: &Pending) -> usize {
 const SEQS_PER_ENTRY: u64 = REQUEST_TIMERS_MAX as u64 + 1;
 
 /// Number of the `n`th timer that an entry sets, in its log.
-fn seq(op: u64, n: usize) -> u64 {
+pub(crate) fn seq(op: u64, n: usize) -> u64 {
     op * SEQS_PER_ENTRY + n as u64
 }
 
@@ -338,6 +338,25 @@ impl TimerTable {
             .publications
             .range::<OutboundPlace, _>((from, Unbounded));
         places.filter_map(|place| Some((place, self.timers.get(&place.1)?)))
+    }
+
+    /// Partial confirmations: the publication, the number of what is kept of it, and the copies. Those of
+    /// publications that are not there are left out.
+    pub(crate) fn partial_confirmations(
+        &self,
+    ) -> impl Iterator<Item = (OutboundPlace, u64, Vec<RequestId>)> {
+        self.timers.iter().filter_map(|(place, pending)| {
+            let When::Published(publication) = &pending.when else {
+                return None;
+            };
+            if !publication.topic.is_empty() {
+                return None;
+            }
+            let partial = PartialConfirmation::decode(&pending.payload).ok()?;
+            let of = Place::of_publication(place.key.clone(), partial.publication);
+            let (of, confirmed) = self.timers.get_key_value(&of)?;
+            Some(((confirmed.seq, of.clone()), pending.seq, partial.copies))
+        })
     }
 
     /// Keys with publications.

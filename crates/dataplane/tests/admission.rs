@@ -99,6 +99,7 @@ fn a_node_knows_what_it_keeps_because_of_requests() {
     let kept = |node: u16| c.nodes[&node].worker.kept();
     let expected = |remembered, sessions| Kept {
         open: 0,
+        publishing: 0,
         remembered,
         sessions,
     };

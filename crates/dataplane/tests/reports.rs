@@ -277,6 +277,7 @@ fn all_that_is_kept_because_of_requests_is_counted() {
     // Five outputs in outbox and channel, three messages in queue and channel.
     let expected = Kept {
         open: 2 * 5 + 2 * 3,
+        publishing: 0,
         remembered: 5,
         sessions: 8,
     };

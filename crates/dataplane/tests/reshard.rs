@@ -5,6 +5,7 @@ mod common;
 use common::topics::{audit, publication};
 use common::{APP, Cluster, Handler, count_and_forward};
 use e3_invocation::Effects;
+use e3_model::application::Subscription;
 use e3_model::outbound::{Answer, Destination, HttpMethod, HttpRequest, Outbound};
 use e3_model::plan::{NodeEvent, ShardPlan};
 use e3_model::reshard::{Resharded, Split};
@@ -475,6 +476,59 @@ fn publications_follow_their_slots_and_arrive_once() {
         let mut handled = handled.borrow().clone();
         handled.sort();
         assert_eq!(handled, Vec::from_iter(1..=60), "{durability}, {after}");
+        let open: u64 = [0, 1].map(|node| timers(&c, node)).iter().sum();
+        assert_eq!(open, 0, "{durability}, {after}");
+    }
+}
+
+/// The front is subscribed too; what it gets is noted.
+fn subscribe_the_front(c: &mut Cluster) -> Rc<RefCell<Vec<u64>>> {
+    let app = std::sync::Arc::make_mut(&mut c.plan.app);
+    app.spec.subscriptions.push(Subscription {
+        topic: "orders".into(),
+        service: "front".into(),
+    });
+    let handled = Rc::new(RefCell::new(Vec::new()));
+    let noted = handled.clone();
+    let mut inner = std::mem::replace(&mut c.handler, Box::new(|_, _, _| unreachable!()));
+    c.handler = Box::new(move |service, invocation, state| {
+        if invocation.topic.is_none() {
+            return inner(service, invocation, state);
+        }
+        let seq = u64::from_le_bytes(invocation.payload[..].try_into().unwrap());
+        noted.borrow_mut().push(seq);
+        count_and_forward(0, invocation, state)
+    });
+    c.publish();
+    handled
+}
+
+#[test]
+fn who_has_confirmed_a_publication_follows_its_slot() {
+    for (durability, after) in [("memory", 6), ("disk", 1)] {
+        let mut c = cluster(durability);
+        let late = handle_publications(&mut c);
+        let early = subscribe_the_front(&mut c);
+        c.nodes.get_mut(&2).unwrap().held = true;
+        for seq in 1..=10 {
+            request(&mut c, seq);
+        }
+        // The front forgets what it has confirmed, with the next that it handles.
+        c.pass_coarsely(400);
+        request(&mut c, 11);
+        c.pass_coarsely(1);
+        freeze(&mut c);
+        wait_until_stopped(&mut c);
+        switch(&mut c, after);
+        c.publish();
+        c.pass(3_000);
+        c.nodes.get_mut(&2).unwrap().held = false;
+        c.pass(10_000);
+        for handled in [&early, &late] {
+            let mut handled = handled.borrow().clone();
+            handled.sort();
+            assert_eq!(handled, Vec::from_iter(1..=11), "{durability}, {after}");
+        }
         let open: u64 = [0, 1].map(|node| timers(&c, node)).iter().sum();
         assert_eq!(open, 0, "{durability}, {after}");
     }

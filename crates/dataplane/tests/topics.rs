@@ -113,6 +113,69 @@ fn a_subscriber_that_is_away_beyond_its_deadline_gets_the_publication_when_it_is
 }
 
 #[test]
+fn a_subscriber_that_confirmed_gets_no_second_copy_after_it_forgot_the_first() {
+    let mut c = cluster();
+    back_is_away_until_the_audit_forgets(&mut c);
+    c.kill(0);
+    c.promote(shard(0, 0), 1);
+    back_returns(&mut c);
+    assert_eq!(handled(&c, "back"), [1]);
+    assert_eq!(handled(&c, "audit"), [1, 2]);
+    assert_eq!(open(&c, 1), 0, "nothing is kept of who has confirmed");
+}
+
+#[test]
+fn a_joining_backup_learns_who_has_confirmed() {
+    let mut c = cluster();
+    back_is_away_until_the_audit_forgets(&mut c);
+    // The former backup is gone; another node gets a snapshot.
+    let shop = c.shard(shard(0, 0));
+    shop.backups.clear();
+    shop.joining.push(e3_model::NodeId(4));
+    c.publish();
+    c.pass(500);
+    let shop = c.shard(shard(0, 0));
+    shop.backups = std::mem::take(&mut shop.joining);
+    c.publish();
+    c.pass(500);
+    c.kill(0);
+    c.promote(shard(0, 0), 4);
+    back_returns(&mut c);
+    assert_eq!(handled(&c, "back"), [1]);
+    assert_eq!(handled(&c, "audit"), [1, 2]);
+    assert_eq!(open(&c, 4), 0);
+}
+
+#[test]
+fn who_has_confirmed_comes_back_from_disk() {
+    let mut c = disk_cluster();
+    back_is_away_until_the_audit_forgets(&mut c);
+    c.restart(0);
+    c.promote(shard(0, 0), 0);
+    back_returns(&mut c);
+    assert_eq!(handled(&c, "back"), [1]);
+    assert_eq!(handled(&c, "audit"), [1, 2]);
+    assert_eq!(open(&c, 0), 0);
+}
+
+#[test]
+fn who_has_confirmed_is_written_once_and_not_for_what_all_confirm() {
+    let mut c = cluster();
+    publish(&mut c, 1, b"all");
+    c.pass_coarsely(60);
+    assert_eq!(open(&c, 0), 0);
+    c.cut.extend([(0, 2), (2, 0)]);
+    publish(&mut c, 2, b"k");
+    c.pass(500);
+    assert_eq!(open(&c, 0), 1, "not at once");
+    c.pass_coarsely(60);
+    assert_eq!(open(&c, 0), 2, "the publication, and who has confirmed it");
+    let written = c.report(0, shard(0, 0)).op;
+    c.pass_coarsely(60);
+    assert_eq!(c.report(0, shard(0, 0)).op, written);
+}
+
+#[test]
 fn a_slow_subscriber_delays_only_its_keys() {
     let mut c = cluster();
     c.nodes.get_mut(&2).unwrap().held = true;

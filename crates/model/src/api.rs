@@ -13,6 +13,7 @@ pub use crate::operate::{
 use crate::plan::{ChannelReport, Role};
 use crate::profile::Provenance;
 pub use crate::status::{DropReason, Health, InstanceStatus, MovePhase, ProcessStatus, Reason};
+pub use crate::topic::{SubscriptionView, TopicView};
 use crate::topology::NodeKind;
 use crate::units::Bytes;
 use schemars::JsonSchema;
@@ -206,6 +207,12 @@ pub struct AppView {
     pub modelled_joules_per_request: Option<f64>,
     /// Services.
     pub services: Vec<ServiceView>,
+    /// Topics. Empty in the list of applications.
+    #[serde(default)]
+    pub topics: Vec<TopicView>,
+    /// Topics to which services are subscribed. Empty in the list of applications.
+    #[serde(default)]
+    pub subscriptions: Vec<SubscriptionView>,
     /// Why every instance was placed where it was at deployment. Empty in the list of applications.
     #[serde(default)]
     pub placed: Vec<PlacedView>,

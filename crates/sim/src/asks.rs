@@ -2,9 +2,9 @@
 //! HTTP server for each message that it handles. Who is asked counts that, and so does every service
 //! behind it along its first channel; the one that asks counts the answer by its outcome.
 
+use crate::layout::FIRED;
 use crate::ledger::Ledger;
 use crate::scenario::{AskShape, AskTarget, Scenario, app_id};
-use crate::service::FIRED;
 use e3_collections::{State, Txn, WriteBatch};
 use e3_invocation::{Effects, Invocation, Output, Reply};
 use e3_model::Outcome;
@@ -97,7 +97,7 @@ pub(crate) fn answered_key(effect: &[u8], outcome: Outcome) -> Vec<u8> {
 pub(crate) fn serve(invocation: &Invocation, state: &mut State, channels: usize) -> Effects {
     let payload = &invocation.payload;
     let is_stateful = !state.specs().is_empty();
-    let writes = is_stateful.then(|| count(invocation, state, payload).1);
+    let writes = is_stateful.then(|| count_in_fired(invocation, state, payload, |_, _| {}).1);
     let output = Output {
         channel: 0,
         key: invocation.key.clone(),
@@ -133,7 +133,8 @@ pub(crate) fn count_answer(
     if OUTCOMES.iter().any(|outcome| before(outcome) != 0) {
         ledger.violation(format!("{key}: {name:?} is answered twice"));
     }
-    let (_, writes) = count(invocation, state, &answered_key(&effect, answer.outcome));
+    let counted = answered_key(&effect, answer.outcome);
+    let (_, writes) = count_in_fired(invocation, state, &counted, |_, _| {});
     Effects {
         writes,
         ..Effects::default()
@@ -148,12 +149,20 @@ fn effect_of(name: &str) -> Vec<u8> {
     pairs.filter_map(byte).collect()
 }
 
-fn count(invocation: &Invocation, state: &mut State, key: &[u8]) -> (i64, WriteBatch) {
+/// Counts something that is not the effect of a request; returns the count before. `beside` makes
+/// further writes.
+pub(crate) fn count_in_fired(
+    invocation: &Invocation,
+    state: &mut State,
+    key: &[u8],
+    beside: impl FnOnce(&mut Txn, &State),
+) -> (i64, WriteBatch) {
     let mut txn = Txn::new();
     txn.begin(invocation.slot.0);
     let before = txn
         .counter_add(state, FIRED, key, 1)
         .expect("it is a counter");
+    beside(&mut txn, state);
     let writes = txn.finish();
     state.apply(&writes).expect("made against this state");
     (before, writes)
@@ -163,11 +172,19 @@ impl Scenario {
     /// The services that handle an outbound request, first the one that is asked; none if there is no
     /// such service.
     pub(crate) fn asked_by(&self, ask: &AskShape) -> Vec<(usize, ServiceId)> {
-        let (app, mut service) = match ask.to {
-            AskTarget::Service(service) => (ask.app, service),
-            AskTarget::App(app) => (app, 0),
-            AskTarget::Http => return Vec::new(),
-        };
+        match ask.to {
+            AskTarget::Service(service) => self.services_behind(ask.app, service),
+            AskTarget::App(app) => self.services_behind(app, 0),
+            AskTarget::Http => Vec::new(),
+        }
+    }
+
+    /// A service and those behind it along first channels.
+    pub(crate) fn services_behind(
+        &self,
+        app: usize,
+        mut service: usize,
+    ) -> Vec<(usize, ServiceId)> {
         let mut on_way = Vec::new();
         while let Some(shape) = self.apps.get(app)
             && service < shape.services.len()

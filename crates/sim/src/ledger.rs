@@ -3,7 +3,7 @@
 
 use crate::effects::Effects;
 use crate::scenario::{Place, Scenario, app_id};
-use e3_model::{AppId, Application, Nanos, ShardId, ShardKey, Slot, Timestamp};
+use e3_model::{AppId, Application, Nanos, ServiceId, ShardId, ShardKey, Slot, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The effects that were observed while a scenario runs.
@@ -20,6 +20,8 @@ pub struct Ledger {
     given_up: BTreeMap<ShardKey, u32>,
     /// Effects that calls ask for.
     pub(crate) effects: Effects,
+    /// Publications that services without state handled, each as its subscribers count it.
+    pub(crate) received: BTreeSet<Vec<u8>>,
     /// By replicated shard: the latest incarnation that has run a handler, and where.
     acting: BTreeMap<ShardKey, (u32, u16)>,
 }
@@ -88,6 +90,12 @@ impl Ledger {
         self.given_up.insert(shard, era);
     }
 
+    /// Whether a service has lost the last copy of any of its shards.
+    pub(crate) fn has_lost(&self, service: (AppId, ServiceId)) -> bool {
+        let mut lost = self.forfeited.keys();
+        lost.any(|(shard, _)| (shard.app, shard.service) == service)
+    }
+
     /// Whether the effect at this shard, one of so many, of a request sent at `sent` may have been
     /// lost.
     pub fn is_forfeited(&self, shard: ShardKey, of: u16, sent: Timestamp) -> bool {
@@ -149,7 +157,7 @@ impl Reach {
     pub fn shards(&self, place: &Place, key: &[u8]) -> Vec<ShardKey> {
         let mut key = key.to_vec();
         for step in place.path.chunks(2) {
-            key = crate::service::key_after(&key, [step[0], step[1]]);
+            key = crate::layout::key_after(&key, [step[0], step[1]]);
         }
         let count = self.shards[usize::from(place.service.0)];
         let shards = if self.drawn.contains(&place.path) {

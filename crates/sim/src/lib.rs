@@ -14,11 +14,13 @@ pub mod controller;
 pub mod damage;
 mod disk;
 mod effects;
+mod layout;
 pub mod ledger;
 pub mod nemesis;
 pub mod network;
 pub mod scenario;
 pub mod service;
+pub mod topics;
 
 pub use client::Client;
 pub use cluster::Cluster;

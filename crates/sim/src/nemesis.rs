@@ -12,6 +12,7 @@ mod checks;
 mod controller;
 mod operator;
 mod shrink;
+mod topics;
 
 pub use shrink::shrink;
 
@@ -21,6 +22,7 @@ use crate::clock::SimClock;
 use crate::cluster::{BEGIN, Cluster};
 use crate::scenario::{Act, ClientShape, Scenario, app_id};
 use crate::service::{Calls, Service};
+use crate::topics::{Published, Publishes};
 use agents::Agents;
 use controller::ControllerProcess;
 use e3_dataplane::limits::DEDUP_GRACE;
@@ -80,6 +82,10 @@ pub struct Summary {
     pub resharded: u64,
     /// Logs that lacked decisions, and were restored from a copy.
     pub restored_logs: u64,
+    /// Publications of effects that took place.
+    pub published: u64,
+    /// How often subscribers handled one.
+    pub received: u64,
     /// The time from healing until every request had its outcome.
     pub recovered_after: Nanos,
 }
@@ -120,6 +126,7 @@ struct Run<'a> {
     /// The nodes that come back one after another: when, and which node.
     revivals: Vec<(Timestamp, u16)>,
     operator: Operator,
+    published: Published,
     begin: Timestamp,
     healed_at: Timestamp,
 }
@@ -137,6 +144,7 @@ impl<'a> Run<'a> {
                     fails_permille: s.fails_permille,
                     timer: Nanos::from_millis(s.timer_ms),
                     ask: Ask::of(scenario, number, at),
+                    publishes: Publishes::of(scenario, number, at),
                     fill_len: (s.state_bytes / 500).min(32 << 10) as usize,
                     ttl: (s.ttl_ms > 0).then(|| Nanos::from_millis(s.ttl_ms)),
                     calls: s.calls.map(|service| Calls {
@@ -161,6 +169,7 @@ impl<'a> Run<'a> {
             kills: Vec::new(),
             revivals: Vec::new(),
             operator: Operator::default(),
+            published: Published::default(),
             begin: BEGIN,
             healed_at: Timestamp::MAX,
         }
@@ -197,8 +206,8 @@ impl<'a> Run<'a> {
             self.check_idle("after the last answer");
         }
         let is_short = |c: &ClientShape| !c.is_keyed && c.deadline_ms <= DEADLINE_SHORT_MS;
-        // What services ask is remembered for minutes.
-        let asks = !self.scenario.asks.is_empty();
+        // What services ask and publish is remembered for minutes.
+        let asks = self.asks_or_publishes();
         if self.is_sound() && !asks && self.scenario.clients.iter().all(is_short) {
             self.wait(Nanos::from_millis(DEADLINE_SHORT_MS) + FORGOTTEN_AFTER);
             self.probe(PROBES_LATE);
@@ -241,9 +250,9 @@ impl<'a> Run<'a> {
         {
             self.step();
         }
-        for (at, app) in self.scenario.apps.iter().enumerate() {
-            self.controller
-                .deploy(self.cluster.now, app.application(at, 50));
+        for at in 0..self.scenario.apps.len() {
+            let manifest = self.scenario.application(at, 50);
+            self.controller.deploy(self.cluster.now, manifest);
         }
         while self.cluster.now < until {
             self.step();
@@ -343,18 +352,23 @@ impl<'a> Run<'a> {
 
     /// How long after healing everything must have recovered: what is in the queues then takes its time.
     fn recovery(&self) -> Nanos {
-        RECOVERY + self.scenario.work()
+        RECOVERY + self.scenario.work() + self.scenario.publishing_time()
     }
 
-    /// Whether every request has its outcome and has released its place, nothing is in progress, and
-    /// every shard has its copies.
+    /// Whether services ask others, or publish: such requests take places of `admittedMax`.
+    fn asks_or_publishes(&self) -> bool {
+        !self.scenario.asks.is_empty() || !self.scenario.topics.is_empty()
+    }
+
+    /// Whether every request has its outcome and has released its place, nothing is in progress, all
+    /// publications are confirmed, and every shard has its copies.
     fn is_settled(&self) -> bool {
         let waits =
             |c: &Client| !c.has_vanished && (c.open() > 0 || c.load.is_some_and(|l| l.left > 0));
         !self.cluster.clients.iter().any(waits)
             && self.cluster.admitted() == 0
             && self.copies_are_complete()
-            && self.kept().iter().all(|(_, kept)| kept.open == 0)
+            && (self.kept().iter()).all(|(_, kept)| kept.open == 0 && kept.publishing == 0)
     }
 
     fn wait(&mut self, span: Nanos) {
@@ -418,6 +432,8 @@ impl<'a> Run<'a> {
                 .map(|app| app.plan.resharded.len() as u64)
                 .sum(),
             restored_logs: self.controller.restored_logs,
+            published: self.published.published,
+            received: self.published.received,
             recovered_after,
         }
     }

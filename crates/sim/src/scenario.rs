@@ -4,8 +4,10 @@
 mod draw;
 pub(crate) mod known;
 mod manifest;
+mod topics;
 
 pub use draw::draw;
+pub use topics::{SubscriberShape, TopicShape};
 
 use crate::network::Faults;
 use e3_model::{AppId, Nanos, ServiceId};
@@ -26,6 +28,9 @@ pub struct Scenario {
     /// What services ask of others.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub asks: Vec<AskShape>,
+    /// What services publish.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub topics: Vec<TopicShape>,
     /// The clients.
     pub clients: Vec<ClientShape>,
     /// The network, to which faults add.
@@ -411,7 +416,10 @@ impl Scenario {
             let us = services.map(|s| (s.service_us + called(s)) * runs(s));
             let us: u64 = us.sum();
             let asks = app.places().into_iter();
-            let asks = asks.map(|p| self.work_of_ask(c.app, usize::from(p.service.0)));
+            let asks = asks.map(|p| {
+                let service = usize::from(p.service.0);
+                self.work_of_ask(c.app, service) + self.work_of_topic(c.app, service)
+            });
             Nanos::from_micros(us + asks.sum::<u64>()) * c.requests
         };
         let all = self.clients.iter().map(of_client);

@@ -1,7 +1,9 @@
 //! Services as plain functions, in place of WebAssembly.
 
 use crate::asks::{self, Ask};
+use crate::layout::{FILL, FIRED, TAG_LEN, key_after};
 use crate::ledger::Ledger;
+use crate::topics::{self, Publishes};
 use e3_collections::limits::EXPIRED_LEN_MAX;
 use e3_collections::{State, Txn};
 use e3_invocation::{
@@ -11,9 +13,6 @@ use e3_model::limits::SLOTS;
 use e3_model::timer::{TimerChange, TimerSet, When};
 use e3_model::{Nanos, ShardKey, Timestamp};
 use e3_random::Random;
-
-/// The collection that counts the timers that fired, and what becomes of outbound requests.
-pub(crate) const FIRED: u16 = 2;
 
 /// A service of the simulated applications.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -46,6 +45,8 @@ pub enum Service {
         timer: Nanos,
         /// What it asks for each message; only with state.
         ask: Option<Ask>,
+        /// What it publishes; only with state.
+        publishes: Option<Publishes>,
         /// Which service its handlers call, if they do.
         calls: Option<Calls>,
     },
@@ -92,6 +93,9 @@ impl Service {
                 Service::Graph { messages, .. } if asks::is_asked(&invocation.payload) => {
                     asks::serve(&invocation, state, messages.len())
                 }
+                Service::Graph { messages, .. } if topics::is_publication(&invocation.payload) => {
+                    topics::serve(key, &invocation, state, messages.len(), ledger)
+                }
                 Service::Graph {
                     stateful,
                     draws_keys,
@@ -100,8 +104,10 @@ impl Service {
                     ttl,
                     timer,
                     ask,
+                    publishes,
                     ..
                 } => {
+                    let mut number = None;
                     let effect = &invocation.payload;
                     let beside = |txn: &mut Txn, state: &State| {
                         fill(txn, state, effect, *fill_len);
@@ -109,6 +115,7 @@ impl Service {
                         {
                             ledger.violation(format!("{key}: {wrong}"));
                         }
+                        number = publishes.and_then(|p| p.number(txn, state, &invocation));
                     };
                     let count = (*stateful).then(|| count(&invocation, effect, state, beside));
                     if count.as_ref().is_some_and(|(count, _)| *count != 1) {
@@ -128,6 +135,8 @@ impl Service {
                     if *stateful && let Some(ask) = ask {
                         effects.timers.push(ask.change(key, &invocation));
                     }
+                    let published = number.map(|n| topics::publication(key, &invocation, n));
+                    effects.timers.extend(published);
                     effects
                 }
                 Service::Chain { channels } => count_and_forward(*channels, &invocation, state),
@@ -214,7 +223,7 @@ fn mark(txn: &mut Txn, state: &State, invocation: &Invocation, ttl: Nanos) -> Op
 /// Writes so many bytes.
 fn fill(txn: &mut Txn, state: &State, effect: &[u8], fill_len: usize) {
     if fill_len > 0 {
-        txn.put(state, 1, effect, &vec![7; fill_len])
+        txn.put(state, FILL, effect, &vec![7; fill_len])
             .expect("collection 1 is a map");
     }
 }
@@ -316,9 +325,6 @@ fn count_and_forward(channels: u16, invocation: &Invocation, state: &mut State) 
     }
 }
 
-/// Bytes of a payload that identify the request; its path follows.
-pub(crate) const TAG_LEN: usize = 8;
-
 /// Sends the message along all channels and adds the step to its path. The service at the end of the
 /// path of first messages on first channels answers the client with the identity of its request.
 fn forward(
@@ -357,15 +363,4 @@ fn draw_keys(effects: &mut Effects, invocation: &Invocation) {
     for output in &mut effects.outputs {
         output.key.extend(drawn);
     }
-}
-
-/// The key of a message that a handler sends on. It differs from step to step, so that the messages
-/// of one request reach several shards.
-pub(crate) fn key_after(key: &[u8], step: [u8; 2]) -> Vec<u8> {
-    if step == [0, 0] {
-        return key.to_vec();
-    }
-    let mut key = key.to_vec();
-    key.extend(step);
-    key
 }

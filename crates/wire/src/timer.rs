@@ -2,7 +2,6 @@
 
 use crate::codec::{Reader, WireError, Write};
 use crate::limits::ENTRY_CONFIRMED_MAX;
-use e3_model::Timestamp;
 use e3_model::cron::Cron;
 use e3_model::limits::{
     CRON_LEN_MAX, HTTP_HEADERS_LEN_MAX, HTTP_HEADERS_MAX, KEY_LEN_MAX, NAME_LEN_MAX,
@@ -11,6 +10,7 @@ use e3_model::limits::{
 use e3_model::outbound::{Destination, HttpMethod, HttpRequest, Outbound};
 use e3_model::timer::{TimerChange, TimerSet, When};
 use e3_model::topic::Publication;
+use e3_model::{RequestId, Timestamp};
 
 /// What names a timer within its service.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -28,6 +28,17 @@ pub struct PublicationName {
     pub key: Vec<u8>,
     /// Number of its timer, see [`Timer::seq`].
     pub seq: u64,
+}
+
+/// Which copies of a publication are confirmed, while others are not: the payload of a publication
+/// without a topic, which is never sent. A release that does not know it removes it as one that nobody is
+/// subscribed to.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PartialConfirmation {
+    /// The publication, which has the same key: the number of its timer.
+    pub publication: u64,
+    /// Identities of the copies.
+    pub copies: Vec<RequestId>,
 }
 
 /// A timer that is set.
@@ -62,6 +73,36 @@ impl TimerName {
         Ok(TimerName {
             key: r.short_bytes("key", KEY_LEN_MAX)?.to_vec(),
             name: decode_name(r)?,
+        })
+    }
+}
+
+impl PartialConfirmation {
+    /// Bytes of it.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(8 + 16 * self.copies.len());
+        out.put_u64(self.publication);
+        for copy in &self.copies {
+            out.put_u64(copy.client);
+            out.put_u64(copy.seq);
+        }
+        out
+    }
+
+    /// Reads one that fills the whole slice.
+    pub fn decode(bytes: &[u8]) -> Result<PartialConfirmation, WireError> {
+        let mut r = Reader(bytes);
+        let publication = r.u64()?;
+        let mut copies = Vec::new();
+        while !r.is_empty() {
+            copies.push(RequestId {
+                client: r.u64()?,
+                seq: r.u64()?,
+            });
+        }
+        Ok(PartialConfirmation {
+            publication,
+            copies,
         })
     }
 }

@@ -14,6 +14,7 @@ use e3_wire::frame::Frame;
 use e3_wire::heartbeat::{self, Heartbeat, PAYLOAD_LEN};
 use e3_wire::limits::DATAGRAM_LEN_MAX;
 use e3_wire::message::Message;
+use e3_wire::timer::PartialConfirmation;
 use samples::{client_frames, entry, frames, id, letter, message, replicated};
 
 #[test]
@@ -209,5 +210,24 @@ fn a_heartbeat_with_a_flipped_bit_is_none() {
             heartbeat::decode(Formats::PROGRAM, &bad).is_err(),
             "bit {at}"
         );
+    }
+}
+
+#[test]
+fn a_partial_confirmation_has_the_number_of_the_publication_and_each_copy() {
+    let partial = PartialConfirmation {
+        publication: 130,
+        copies: vec![
+            RequestId { client: 7, seq: 9 },
+            RequestId { client: 8, seq: 1 },
+        ],
+    };
+    let bytes = partial.encode();
+    let numbers = [130u64, 7, 9, 8, 1].map(u64::to_le_bytes);
+    assert_eq!(bytes, numbers.concat());
+    assert_eq!(PartialConfirmation::decode(&bytes), Ok(partial));
+    for len in (0..bytes.len()).filter(|len| len % 16 != 8) {
+        let cut = PartialConfirmation::decode(&bytes[..len]);
+        assert!(cut.is_err(), "{len} bytes");
     }
 }

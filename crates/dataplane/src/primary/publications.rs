@@ -1,20 +1,21 @@
 //! Publications: the primary sends those whose entries are committed to all subscribers, again until
-//! they have confirmed them, and then removes them in entries of its own.
+//! they have confirmed them, and then removes them in entries of its own. Others say who has confirmed
+//! a publication that a subscriber has not confirmed for a while.
 
 use super::Primary;
 use super::outbound::identity;
+use crate::deliberate::{self, Fault};
 use crate::expiry::{any_slot, own_entry};
 use crate::limits::{EXPIRY_DELAY, OUTBOX_MAX};
 use crate::outbound::{Ask, Receiver};
 use crate::publications::Subscriber;
 use crate::shard::{Context, Effect, Shard, Turn};
-use crate::timer_table::{OutboundPlace, Pending};
+use crate::timer_table::{OutboundPlace, Pending, seq};
 use e3_model::timer::{When, publication_request};
 use e3_model::topic::{Publication, Topic};
 use e3_model::{Nanos, RequestId, Timestamp};
 use e3_wire::entry::{Entry, Outcome};
 use e3_wire::limits::ENTRY_CONFIRMED_MAX;
-use e3_wire::timer::PublicationName;
 
 impl Primary {
     /// The publication whose turn it is, if one may be begun.
@@ -25,7 +26,8 @@ impl Primary {
             return None;
         }
         // Those of entries that are not committed come last.
-        let committed = |(_, pending): &(_, &Pending)| pending.op() <= self.commit;
+        let is_early = deliberate::is(Fault::PublishedBeforeCommit);
+        let committed = |(_, pending): &(_, &Pending)| pending.op() <= self.commit || is_early;
         let behind = table.publications(mine.begun()).take_while(committed);
         let all = table.publications(None).take_while(committed);
         let mut places = behind.chain(all).map(|(place, _)| place);
@@ -52,7 +54,7 @@ impl Primary {
         while let Some((place, is_long)) = self.publications.pop_retry(turn.cx.now) {
             let others = turn.shard.log.timers.publishing() > self.publications.len();
             if is_long && others && !self.publications.has_room() {
-                self.publications.set_aside(&place);
+                self.publications.set_aside(turn.cx.now, &place);
             } else if !self.frozen && self.may_serve(turn.cx, turn.shard) {
                 self.send_copies(turn, &place);
             }
@@ -99,6 +101,8 @@ impl Primary {
             Outcome::Expired => self.publications.on_expired(id),
             _ => {
                 if let Some(place) = self.publications.on_confirmed(id) {
+                    let partials = &mut self.publications.partials;
+                    partials.on_confirmed(turn.cx.now, &place);
                     self.complete_if_confirmed(turn, &place);
                     self.plan_removal(turn);
                 }
@@ -115,13 +119,17 @@ impl Primary {
             let copy = copy_id(turn.cx, turn.shard, (place, pending), subscriber);
             self.publications.is_confirmed(place, copy)
         };
-        if subscribers.all(has_confirmed) {
+        let are_all = match deliberate::is(Fault::ConfirmedByOne) {
+            true => subscribers.len() == 0 || subscribers.any(has_confirmed),
+            false => subscribers.all(has_confirmed),
+        };
+        if are_all {
             self.publications.complete(place);
         }
     }
 
-    /// Whether publications may be removed now: not before the removal before is committed, so that one
-    /// entry removes many.
+    /// Whether an entry of its own may be made now: not before the one before is committed, so that one
+    /// entry removes many publications.
     fn can_remove(&self, cx: &Context<'_>, shard: &Shard) -> bool {
         !self.frozen
             && self
@@ -143,33 +151,53 @@ impl Primary {
             return;
         }
         self.publications.wakes_at = None;
-        if self.publications.has_confirmed() && self.can_remove(turn.cx, turn.shard) {
-            let name = |(seq, place): OutboundPlace| PublicationName {
-                key: place.key.clone(),
-                seq,
-            };
-            let confirmed = self.publications.take_confirmed(ENTRY_CONFIRMED_MAX);
-            let now = turn.shard.log.time(turn.cx.now);
-            let entry = Entry {
-                confirmed: confirmed.into_iter().map(name).collect(),
-                ..own_entry(turn, now, any_slot(turn))
-            };
+        if self.can_remove(turn.cx, turn.shard)
+            && let Some(entry) = self.confirming_entry(turn)
+        {
             self.publications.removed_at = Some(entry.op);
             self.append(turn, entry, None);
         }
         self.plan_removal(turn);
     }
 
-    /// Sees that what is confirmed is removed.
-    fn plan_removal(&mut self, turn: &mut Turn<'_>) {
-        if !self.publications.has_confirmed() {
-            return;
+    /// An entry with what is to be written of confirmations. Partial ones come first, as they are few.
+    fn confirming_entry(&mut self, turn: &Turn<'_>) -> Option<Entry> {
+        let now = turn.shard.log.time(turn.cx.now);
+        if let Some(slot) = self.publications.partials.due_slot(turn.cx.now) {
+            let entry = own_entry(turn, now, slot);
+            let number = |n| seq(entry.op, n);
+            let (timers, confirmed) = self.publications.take_due((turn.cx.now, slot), number);
+            return Some(Entry {
+                timers,
+                confirmed,
+                ..entry
+            });
         }
+        let confirmed = self.publications.take_confirmed(ENTRY_CONFIRMED_MAX);
+        (!confirmed.is_empty()).then(|| Entry {
+            confirmed,
+            ..own_entry(turn, now, any_slot(turn))
+        })
+    }
+
+    /// When something is to be written of confirmations, if anything is.
+    fn confirming_at(&self, now: Timestamp) -> Option<Timestamp> {
+        match self.publications.has_confirmed() {
+            true => Some(now),
+            false => self.publications.partials.next_due(),
+        }
+    }
+
+    /// Sees that what is confirmed is removed, or written.
+    fn plan_removal(&mut self, turn: &mut Turn<'_>) {
+        let Some(due) = self.confirming_at(turn.cx.now) else {
+            return;
+        };
         let wait = match self.can_remove(turn.cx, turn.shard) {
             true => Nanos(1),
             false => EXPIRY_DELAY,
         };
-        let at: Timestamp = turn.cx.now + wait;
+        let at = due.max(turn.cx.now + wait);
         if self
             .publications
             .wakes_at
@@ -188,8 +216,8 @@ impl Primary {
             "a publication waits that could be made"
         );
         assert!(
-            !self.publications.has_confirmed() || self.publications.wakes_at.is_some(),
-            "nothing removes what is confirmed"
+            self.confirming_at(cx.now).is_none() || self.publications.wakes_at.is_some(),
+            "nothing removes or writes what is confirmed"
         );
     }
 }

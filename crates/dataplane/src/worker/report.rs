@@ -29,6 +29,8 @@ pub struct Kept {
     pub open: usize,
     /// Messages of clients that shards remember as handled.
     pub remembered: usize,
+    /// Keys with publications that are not confirmed by all subscribers, or not removed.
+    pub publishing: usize,
     /// Requests that the ingress remembers.
     pub sessions: usize,
 }
@@ -47,6 +49,7 @@ impl Worker {
             if let Some(primary) = replica.as_primary() {
                 let is_due = replica.shard.log.timers.is_due(self.world.now);
                 kept.open += primary.queue_len() + usize::from(is_due);
+                kept.publishing += replica.shard.log.timers.publishing();
             }
             kept.remembered += replica.shard.log.dedup.places();
         }

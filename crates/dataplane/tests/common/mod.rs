@@ -377,6 +377,16 @@ impl Cluster {
         }
     }
 
+    /// Lets many seconds pass, in steps that leases survive. A datagram takes a step.
+    pub fn pass_coarsely(&mut self, seconds: u64) {
+        const STEP: Nanos = Nanos::from_millis(20);
+        let until = self.now + Nanos::from_secs(seconds);
+        while self.now < until {
+            self.now += STEP;
+            self.pass(1);
+        }
+    }
+
     /// Gives nodes the states that they asked for.
     fn give_parts(&mut self) {
         for (id, key, number) in std::mem::take(&mut self.fetches) {

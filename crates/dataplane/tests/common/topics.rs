@@ -165,6 +165,26 @@ pub fn publish_on(c: &mut Cluster, topic: &str, seq: u64, key: &[u8]) {
     c.send_request(4, request);
 }
 
+/// The audit confirms a publication, and remembers that no more. The back is away meanwhile.
+pub fn back_is_away_until_the_audit_forgets(c: &mut Cluster) {
+    c.cut
+        .extend([(0, 2), (2, 0), (1, 2), (2, 1), (4, 2), (2, 4)]);
+    publish(c, 1, b"k");
+    c.pass_coarsely(330);
+    // It forgets when it handles another.
+    publish_on(c, "sales", 2, b"other");
+    c.pass_coarsely(5);
+    assert_eq!(handled(c, "audit"), [1, 2]);
+    assert!(handled(c, "back").is_empty());
+}
+
+/// The back gets what it missed.
+pub fn back_returns(c: &mut Cluster) {
+    c.cut.clear();
+    c.publish();
+    c.pass(10_000);
+}
+
 /// One of few keys.
 pub fn key(seq: u64) -> &'static [u8] {
     [&b"a"[..], b"b", b"c", b"d"][seq as usize % 4]

@@ -439,8 +439,8 @@ impl Run<'_> {
     pub(super) fn update(&mut self, app: usize) {
         let now = self.cluster.now;
         let latency_ms = 51 + now.0 / 1_000_000 % 10_000;
-        if let Some(shape) = self.scenario.apps.get(app) {
-            let mut manifest = shape.application(app, latency_ms);
+        if app < self.scenario.apps.len() {
+            let mut manifest = self.scenario.application(app, latency_ms);
             let running = self.controller.control.apps.get(&app_id(app));
             for (service, running) in manifest
                 .spec

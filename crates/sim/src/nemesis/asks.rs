@@ -3,8 +3,8 @@
 
 use super::Run;
 use crate::asks::{OUTCOMES, answered_key, payload};
+use crate::layout::FIRED;
 use crate::scenario::{AskShape, AskTarget, Place, app_id};
-use crate::service::FIRED;
 use e3_collections::State;
 use e3_model::Outcome;
 use e3_model::{ServiceId, ShardKey, Timestamp};
@@ -116,7 +116,7 @@ impl Run<'_> {
 }
 
 /// The value of a counter over all shards of a service.
-fn sum(
+pub(super) fn sum(
     states: &States,
     app: usize,
     service: ServiceId,

@@ -3,10 +3,11 @@
 use super::asks::Asking;
 use super::{PROBE, PROBES, PROBES_LATE, Run};
 use crate::client::{Client, Request};
+use crate::layout::FIRED;
 use crate::ledger::Reach;
 use crate::scenario::known::may_contradict;
 use crate::scenario::{AppShape, Place, app_id};
-use crate::service::FIRED;
+use crate::topics::Published;
 use e3_collections::State;
 use e3_dataplane::Kept;
 use e3_dataplane::limits::EXPIRY_LAG_MAX;
@@ -116,8 +117,7 @@ impl Run<'_> {
     /// Checks that all requests of the clients from `first` on were handled.
     pub(super) fn check_probes(&mut self, first: usize) {
         let mut missing = Vec::new();
-        // What services ask takes places of `admittedMax` too.
-        let asks = !self.scenario.asks.is_empty();
+        let asks = self.asks_or_publishes();
         for client in &self.cluster.clients[first..] {
             let app = &self.scenario.apps[usize::from(self.app_of(client).0) - 1];
             let can_fail = app.services.iter().any(|s| s.fails_permille > 0);
@@ -148,6 +148,12 @@ impl Run<'_> {
                 self.violation(format!(
                     "node {node} keeps {} messages open {when}",
                     kept.open
+                ));
+            }
+            if kept.publishing > 0 {
+                self.violation(format!(
+                    "node {node} has publications of {} keys left {when}",
+                    kept.publishing
                 ));
             }
         }
@@ -215,7 +221,7 @@ impl Run<'_> {
         let recovered_by = self.healed_at + self.recovery();
         let mut counted: BTreeMap<ShardKey, usize> = BTreeMap::new();
         let mut witnessed: BTreeMap<ShardKey, usize> = BTreeMap::new();
-        let mut wrong = Vec::new();
+        let (mut wrong, mut published) = (Vec::new(), Published::default());
         let reaches: Vec<Reach> = (0..self.scenario.apps.len())
             .map(|at| {
                 let running = &self.controller.control.apps[&app_id(at)].plan.app;
@@ -282,6 +288,8 @@ impl Run<'_> {
                         may_repeat: self.may_be_lost(reach, place, request),
                     };
                     wrong.extend(self.check_ask(&states, &asking, &mut witnessed));
+                    let (witnessed, published) = (&mut witnessed, &mut published);
+                    wrong.extend(self.check_published(&states, &asking, witnessed, published));
                     let is_certain = outcome == Some(Outcome::Done)
                         && (place.is_main
                             || !client.is_keyed() && request.deadline > recovered_by && !can_fail);
@@ -315,10 +323,11 @@ impl Run<'_> {
             let known = witnessed.get(key).copied().unwrap_or(0);
             if fired != known {
                 wrong.push(format!(
-                    "{key}: {fired} timers fired, requests were asked or answered, of which clients account for {known}"
+                    "{key}: {fired} timers fired, requests were asked or answered, publications received, of which clients account for {known}"
                 ));
             }
         }
+        self.published = published;
         for what in wrong {
             self.violation(what);
         }

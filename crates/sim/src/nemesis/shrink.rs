@@ -53,6 +53,16 @@ fn smaller(scenario: &Scenario) -> Vec<Scenario> {
             s.asks.remove(at);
         });
     }
+    for at in 0..scenario.topics.len() {
+        with(&|s| {
+            s.topics.remove(at);
+        });
+        for subscriber in 0..scenario.topics[at].subscribers.len() {
+            with(&|s| {
+                s.topics[at].subscribers.remove(subscriber);
+            });
+        }
+    }
     if scenario.clients.len() > 1 {
         for at in 0..scenario.clients.len() {
             with(&|s| {
@@ -112,6 +122,7 @@ fn without_app(scenario: &mut Scenario, at: usize) {
     for ask in &mut scenario.asks {
         ask.app -= usize::from(ask.app > at);
     }
+    scenario.remove_topics_of_app(at);
     for client in &mut scenario.clients {
         client.app -= usize::from(client.app > at);
     }
@@ -138,4 +149,5 @@ fn without_last_service(scenario: &mut Scenario, app: usize) {
     if shape.services.iter().all(|s| !s.stateful) {
         shape.services[count - 1].stateful = true;
     }
+    scenario.remove_topics_from(app, count);
 }

@@ -7,7 +7,7 @@ use super::{
     Act, AppShape, AskShape, AskTarget, ChannelShape, ClientShape, ClockShape, Fault, Scenario,
     ServiceShape,
 };
-use super::{Wire, known};
+use super::{Wire, known, topics};
 use e3_random::Random;
 
 /// Requests of a scenario.
@@ -43,6 +43,7 @@ pub fn draw(seed: u64) -> Scenario {
         clients: clients(random, apps.len()),
         apps,
         asks: Vec::new(),
+        topics: Vec::new(),
         network: base_network(random),
         clocks: Vec::new(),
         spares_last_copies: !random.one_in(6),
@@ -53,6 +54,7 @@ pub fn draw(seed: u64) -> Scenario {
     scenario.script = script(random, &scenario);
     times_to_live(&mut scenario);
     asks(&mut scenario);
+    topics::draw(&mut scenario);
     scenario
 }
 

@@ -25,18 +25,20 @@ impl Scenario {
     }
 }
 
-impl AppShape {
-    /// The application's manifest.
+impl Scenario {
+    /// The manifest of the application at this index.
     pub fn application(&self, at: usize, latency_ms: u64) -> Application {
         let AppShape {
             admitted_max,
             attempts,
-            ..
-        } = self;
+            services,
+            channels,
+        } = &self.apps[at];
         let mut text = format!(
-            "apiVersion: e3.dev/v1alpha1\nkind: Application\nmetadata: {{name: app{at}}}\nspec:\n  objective: {{latency: {latency_ms}ms}}\n  deadline: 1h\n  attempts: {attempts}\n  admittedMax: {admitted_max}\n  ingress: svc0\n  services:\n"
+            "apiVersion: e3.dev/v1alpha1\nkind: Application\nmetadata: {{name: app{at}}}\nspec:\n  objective: {{latency: {latency_ms}ms}}\n  deadline: 1h\n  attempts: {attempts}\n  admittedMax: {admitted_max}\n  ingress: svc0\n{}  services:\n",
+            self.topics_of(at)
         );
-        for (n, s) in self.services.iter().enumerate() {
+        for (n, s) in services.iter().enumerate() {
             let _ = writeln!(
                 text,
                 "    - name: svc{n}\n      module: m.wasm\n      stateful: {}\n      shards: {}\n      replicas: {}\n      resources: {{cpu: 0.01, memory: 1Gi}}",
@@ -54,6 +56,7 @@ impl AppShape {
                     "      collections: [{{name: effects, kind: counter}}, {{name: fill, kind: hash-map}}, {{name: fired, kind: counter}}{marks}]"
                 );
             }
+            text += &self.publishes(at, n);
             if let Some(called) = s.calls {
                 let _ = writeln!(text, "      calls: [svc{called}]");
             }
@@ -64,10 +67,10 @@ impl AppShape {
                 let _ = writeln!(text, "      whenAlone: refuse");
             }
         }
-        if !self.channels.is_empty() {
+        if !channels.is_empty() {
             let _ = writeln!(text, "  channels:");
         }
-        for (n, c) in self.channels.iter().enumerate() {
+        for (n, c) in channels.iter().enumerate() {
             let _ = writeln!(
                 text,
                 "    - {{name: c{n}, from: svc{}, to: svc{}, outputs: {}}}",

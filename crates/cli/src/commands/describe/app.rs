@@ -1,12 +1,12 @@
 //! `e3 describe app`.
 
-use super::layout::{facts, heading};
+use super::layout::{facts, heading, list};
 use super::why::{primaries, why_grouped};
 use crate::commands::get::{health, joules};
 use crate::limits::LOSSES_SHOWN;
 use crate::ui::output::{Paint, Table};
 use crate::ui::text::{bytes, count};
-use e3_model::api::{AppView, NodeView, ServiceView, WaitingView};
+use e3_model::api::{AppView, NodeView, ServiceView, SubscriptionView, TopicView, WaitingView};
 use std::fmt::Write as _;
 
 /// The details of an application as text.
@@ -20,6 +20,14 @@ pub fn text(app: &AppView, nodes: &[NodeView], paint: Paint) -> String {
     }
     heading(&mut text, paint, "Services");
     text += &services(&app.services, paint);
+    if !app.topics.is_empty() {
+        heading(&mut text, paint, "Topics");
+        text += &topics(&app.topics);
+    }
+    if !app.subscriptions.is_empty() {
+        heading(&mut text, paint, "Subscriptions");
+        text += &subscriptions(&app.subscriptions, paint);
+    }
     if !app.migrations.is_empty() {
         heading(&mut text, paint, "Migrations");
         for m in &app.migrations {
@@ -112,6 +120,33 @@ fn services(services: &[ServiceView], paint: Paint) -> String {
             energy.map_or_else(|| "-".into(), joules),
             primaries(s),
             trouble(s.error.as_deref(), s.last_failure.as_deref(), paint),
+        ]);
+    }
+    table.render()
+}
+
+fn topics(topics: &[TopicView]) -> String {
+    let mut table = Table::new(&["TOPIC", "PUBLISHED BY", "SUBSCRIBERS"]).indent(2);
+    for topic in topics {
+        table.row([
+            topic.name.clone(),
+            list(topic.publishers.clone()),
+            list(topic.subscribers.clone()),
+        ]);
+    }
+    table.render()
+}
+
+fn subscriptions(subscriptions: &[SubscriptionView], paint: Paint) -> String {
+    let mut table = Table::new(&["SERVICE", "SUBSCRIBED TO", ""]).indent(2);
+    for subscription in subscriptions {
+        table.row([
+            subscription.service.clone(),
+            subscription.topic.clone(),
+            match subscription.exists {
+                true => String::new(),
+                false => paint.yellow("no deployed application has this topic"),
+            },
         ]);
     }
     table.render()
