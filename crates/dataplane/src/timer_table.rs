@@ -314,6 +314,12 @@ impl TimerTable {
         self.timers.get(place)
     }
 
+    /// Whether a timer is set that repeats.
+    pub(crate) fn repeats(&self, name: &TimerName) -> bool {
+        let pending = self.get(&Place::of(name));
+        pending.is_some_and(|p| matches!(p.when, When::Cron(_)))
+    }
+
     /// The next outbound request behind this one, in the order in which they were set.
     pub(crate) fn next_outbound(
         &self,

@@ -19,6 +19,7 @@ pub mod nemesis;
 pub mod network;
 pub mod scenario;
 pub mod service;
+mod ticks;
 
 pub use client::Client;
 pub use cluster::Cluster;

@@ -21,6 +21,7 @@ use crate::clock::SimClock;
 use crate::cluster::{BEGIN, Cluster};
 use crate::scenario::{Act, ClientShape, Scenario, app_id};
 use crate::service::{Calls, Service};
+use crate::ticks;
 use agents::Agents;
 use controller::ControllerProcess;
 use e3_dataplane::limits::DEDUP_GRACE;
@@ -47,6 +48,8 @@ const PROBES: u64 = 20;
 const PROBES_LATE: u64 = 100;
 /// How long after its time a timer has fired: clocks are off by no more, and little else is to be done.
 const TIMERS_FIRED_AFTER: Nanos = Nanos::from_secs(3);
+/// The same of timers that repeat: those of all keys fire together.
+const TICKS_FIRED_AFTER: Nanos = Nanos::from_secs(10);
 /// Longest deadline of a scenario that goes on until all its requests must be forgotten.
 const DEADLINE_SHORT_MS: u64 = 3_000;
 /// How long after that.
@@ -122,6 +125,8 @@ struct Run<'a> {
     operator: Operator,
     begin: Timestamp,
     healed_at: Timestamp,
+    /// When every shard had its copies again.
+    whole_at: Timestamp,
 }
 
 impl<'a> Run<'a> {
@@ -136,6 +141,7 @@ impl<'a> Run<'a> {
                     time: Nanos::from_micros(s.service_us),
                     fails_permille: s.fails_permille,
                     timer: Nanos::from_millis(s.timer_ms),
+                    ticks: s.ticks.then(|| ticks::collection(s.ttl_ms > 0)),
                     ask: Ask::of(scenario, number, at),
                     fill_len: (s.state_bytes / 500).min(32 << 10) as usize,
                     ttl: (s.ttl_ms > 0).then(|| Nanos::from_millis(s.ttl_ms)),
@@ -163,6 +169,7 @@ impl<'a> Run<'a> {
             operator: Operator::default(),
             begin: BEGIN,
             healed_at: Timestamp::MAX,
+            whole_at: Timestamp::MAX,
         }
     }
 
@@ -186,7 +193,8 @@ impl<'a> Run<'a> {
         while self.is_sound() && self.cluster.now < recovered_by && !self.is_settled() {
             self.step();
         }
-        let recovered_after = self.healed_at.until(self.cluster.now);
+        self.whole_at = self.cluster.now;
+        let recovered_after = self.healed_at.until(self.whole_at);
         if self.is_sound() {
             self.check_settled();
         }
@@ -207,7 +215,9 @@ impl<'a> Run<'a> {
         if self.is_sound() {
             self.outlive();
             self.wait_for_timers();
+            self.wait_for_tick();
             self.check_effects();
+            self.check_ticks();
             self.check_copies();
         }
         if !self.is_sound() {
@@ -224,6 +234,14 @@ impl<'a> Run<'a> {
             .max(self.scenario.longest_ask());
         if longest > Nanos::ZERO {
             self.wait(longest + TIMERS_FIRED_AFTER);
+        }
+    }
+
+    /// Waits until timers that repeat must have fired once more.
+    fn wait_for_tick(&mut self) {
+        if self.scenario.ticks() {
+            let into = self.cluster.now.0 % ticks::INTERVAL.0;
+            self.wait(Nanos(ticks::INTERVAL.0 - into) + TICKS_FIRED_AFTER);
         }
     }
 

@@ -138,6 +138,9 @@ pub struct ServiceShape {
     /// How long after each message a timer fires that its handler sets; none if 0.
     #[serde(default)]
     pub timer_ms: u64,
+    /// Whether it sets timers that repeat each minute.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub ticks: bool,
     /// How long some of its keys live; 0 if it has none that expire.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub ttl_ms: u64,
@@ -148,6 +151,10 @@ pub struct ServiceShape {
 
 fn is_zero(number: &u64) -> bool {
     *number == 0
+}
+
+fn is_false(is: &bool) -> bool {
+    !is
 }
 
 /// A channel.
@@ -423,6 +430,12 @@ impl Scenario {
         let services = self.apps.iter().flat_map(|app| &app.services);
         let longest = services.map(|s| s.timer_ms).max();
         Nanos::from_millis(longest.unwrap_or(0))
+    }
+
+    /// Whether a service sets timers that repeat.
+    pub(crate) fn ticks(&self) -> bool {
+        let mut services = self.apps.iter().flat_map(|app| &app.services);
+        services.any(|s| s.ticks)
     }
 
     /// Whether a service's messages have drawn keys. Not behind a shard that the script may make forget

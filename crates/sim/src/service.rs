@@ -2,6 +2,7 @@
 
 use crate::asks::{self, Ask};
 use crate::ledger::Ledger;
+use crate::ticks;
 use e3_collections::limits::EXPIRED_LEN_MAX;
 use e3_collections::{State, Txn};
 use e3_invocation::{
@@ -44,6 +45,8 @@ pub enum Service {
         ttl: Option<Nanos>,
         /// How long after each message a timer of it fires; none if zero. Only with state.
         timer: Nanos,
+        /// The collection of its timers that repeat, if it sets any. Only with state.
+        ticks: Option<u16>,
         /// What it asks for each message; only with state.
         ask: Option<Ask>,
         /// Which service its handlers call, if they do.
@@ -85,10 +88,19 @@ impl Service {
         } else {
             Outcome::Completed(match self {
                 Service::Graph { .. } if invocation.is_call => answer(&invocation, state),
-                Service::Graph { .. } if invocation.timer.is_some() => match invocation.answer {
-                    Some(answer) => asks::count_answer(key, &invocation, answer, state, ledger),
-                    None => count_fired(key, &invocation, state, ledger),
-                },
+                Service::Graph { ticks, .. } if invocation.timer.is_some() => {
+                    match (invocation.answer, ticks) {
+                        (Some(answer), _) => {
+                            asks::count_answer(key, &invocation, answer, state, ledger)
+                        }
+                        (None, Some(collection))
+                            if invocation.timer.as_deref() == Some(ticks::NAME) =>
+                        {
+                            ticks::on_fired(key, *collection, &invocation, state, ledger)
+                        }
+                        (None, _) => count_fired(key, &invocation, state, ledger),
+                    }
+                }
                 Service::Graph { messages, .. } if asks::is_asked(&invocation.payload) => {
                     asks::serve(&invocation, state, messages.len())
                 }
@@ -99,11 +111,16 @@ impl Service {
                     fill_len,
                     ttl,
                     timer,
+                    ticks,
                     ask,
                     ..
                 } => {
                     let effect = &invocation.payload;
+                    let mut tick = None;
                     let beside = |txn: &mut Txn, state: &State| {
+                        if let Some(collection) = ticks {
+                            tick = ticks::set(txn, state, *collection, &invocation);
+                        }
                         fill(txn, state, effect, *fill_len);
                         if let Some(wrong) = ttl.and_then(|ttl| mark(txn, state, &invocation, ttl))
                         {
@@ -125,6 +142,7 @@ impl Service {
                     if *stateful && *timer > Nanos::ZERO {
                         effects.timers.push(timer_for(&invocation, *timer));
                     }
+                    effects.timers.extend(tick);
                     if *stateful && let Some(ask) = ask {
                         effects.timers.push(ask.change(key, &invocation));
                     }

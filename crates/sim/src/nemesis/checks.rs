@@ -1,12 +1,13 @@
 //! What must be true after healing.
 
 use super::asks::Asking;
-use super::{PROBE, PROBES, PROBES_LATE, Run};
+use super::{PROBE, PROBES, PROBES_LATE, Run, TICKS_FIRED_AFTER};
 use crate::client::{Client, Request};
 use crate::ledger::Reach;
 use crate::scenario::known::may_contradict;
-use crate::scenario::{AppShape, Place, app_id};
+use crate::scenario::{AppShape, Place, ServiceShape, app_id};
 use crate::service::FIRED;
+use crate::ticks;
 use e3_collections::State;
 use e3_dataplane::Kept;
 use e3_dataplane::limits::EXPIRY_LAG_MAX;
@@ -338,6 +339,39 @@ impl Run<'_> {
                 self.violation(format!("{key}: {expiring} keys that expired hold memory"));
             }
         }
+    }
+
+    /// Checks that timers that repeat fired at each of their times, or as soon as their shard was served
+    /// again.
+    pub(super) fn check_ticks(&mut self) {
+        let (now, whole) = (self.cluster.now, self.whole_at);
+        let mut wrong = Vec::new();
+        for (key, state) in &self.states() {
+            let Some(shape) = self.shape_of(*key).filter(|s| s.ticks) else {
+                continue;
+            };
+            // A timer whose every attempt fails is a dead letter.
+            if shape.fails_permille > 0 {
+                continue;
+            }
+            let collection = ticks::collection(shape.ttl_ms > 0);
+            for (of, ticks) in ticks::Ticks::all(&state.borrow(), collection) {
+                if let Some(due) = ticks::missed(&ticks, whole, TICKS_FIRED_AFTER, now) {
+                    wrong.push(format!(
+                        "{key}: the repeating timer of key {of:?} did not fire in minute {due}: {ticks:?}"
+                    ));
+                }
+            }
+        }
+        for what in wrong {
+            self.violation(what);
+        }
+    }
+
+    /// The shape of a shard's service.
+    fn shape_of(&self, key: ShardKey) -> Option<&ServiceShape> {
+        let app = self.scenario.apps.get(usize::from(key.app.0) - 1)?;
+        app.services.get(usize::from(key.service.0))
     }
 
     /// Checks that all copies of a shard are equal.

@@ -88,6 +88,7 @@ fn smaller(scenario: &Scenario) -> Vec<Scenario> {
             with(&|s| s.apps[app].services[at].state_bytes = 0);
             with(&|s| s.apps[app].services[at].ttl_ms = 0);
             with(&|s| s.apps[app].services[at].timer_ms = 0);
+            with(&|s| s.apps[app].services[at].ticks = false);
             with(&|s| s.apps[app].services[at].calls = None);
         }
         with(&|s| s.apps[app].channels.iter_mut().for_each(|c| c.messages = 1));

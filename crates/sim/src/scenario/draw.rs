@@ -37,6 +37,7 @@ pub fn draw(seed: u64) -> Scenario {
     // Drawn apart, so that all else of a seed stays what it was.
     timers(&mut Random::new(seed ^ 0x71_3e25), &mut apps);
     calls(&mut Random::new(seed ^ 0xca11), &mut apps);
+    ticks(&mut Random::new(seed ^ 0x71c5), &mut apps);
     let mut scenario = Scenario {
         seed,
         servers,
@@ -189,6 +190,7 @@ fn service(random: &mut Random, replicas_max: u64, is_large: bool) -> ServiceSha
             _ => 0,
         },
         timer_ms: 0,
+        ticks: false,
         ttl_ms: 0,
         calls: None,
     }
@@ -220,6 +222,17 @@ fn timers(random: &mut Random, apps: &mut [AppShape]) {
     let services = apps.iter_mut().flat_map(|app| &mut app.services);
     for service in services.filter(|s| s.stateful) {
         service.timer_ms = *random.pick(&[0, 1, 100, 1_000, 5_000]);
+    }
+}
+
+/// Services with state set timers that repeat, in one scenario of three.
+fn ticks(random: &mut Random, apps: &mut [AppShape]) {
+    if !random.one_in(3) {
+        return;
+    }
+    let services = apps.iter_mut().flat_map(|app| &mut app.services);
+    for service in services.filter(|s| s.stateful) {
+        service.ticks = random.chance(700);
     }
 }
 

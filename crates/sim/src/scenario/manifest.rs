@@ -49,9 +49,13 @@ impl AppShape {
                         ", {{name: marks, kind: ordered-map, ttl: {ttl}ms}}, {{name: made, kind: hash-map}}"
                     ),
                 };
+                let ticks = match s.ticks {
+                    true => ", {name: ticks, kind: ordered-map}",
+                    false => "",
+                };
                 let _ = writeln!(
                     text,
-                    "      collections: [{{name: effects, kind: counter}}, {{name: fill, kind: hash-map}}, {{name: fired, kind: counter}}{marks}]"
+                    "      collections: [{{name: effects, kind: counter}}, {{name: fill, kind: hash-map}}, {{name: fired, kind: counter}}{marks}{ticks}]"
                 );
             }
             if let Some(called) = s.calls {
