@@ -41,6 +41,7 @@ struct Tally {
     forfeited: u64,
     resharded: u64,
     restored_logs: u64,
+    backups: [u64; 3],
     recovery_ms_max: (u64, u64),
     pairs: BTreeMap<(&'static str, &'static str), u64>,
     failures: Vec<(u64, Failure)>,
@@ -191,6 +192,9 @@ impl Tally {
         self.forfeited += summary.forfeited as u64;
         self.resharded += summary.resharded;
         self.restored_logs += summary.restored_logs;
+        for (all, here) in self.backups.iter_mut().zip(summary.backups) {
+            *all += here;
+        }
         let recovery_ms = summary.recovered_after.as_millis();
         self.recovery_ms_max = self.recovery_ms_max.max((recovery_ms, seed));
         for pair in &summary.pairs {
@@ -227,6 +231,10 @@ fn report(
     println!(
         "{} shards lost their last copy to the script; {} services changed their number of shards; {} logs of the controller lacked decisions and were restored",
         tally.forfeited, tally.resharded, tally.restored_logs
+    );
+    let [complete, cancelled, restored] = tally.backups;
+    println!(
+        "{complete} backups were complete, {cancelled} were cancelled; {restored} applications began with one"
     );
     println!("{ran} seeds in {} s: {per_min} a minute", spent.as_secs());
     for (seed, failure) in &tally.failures {

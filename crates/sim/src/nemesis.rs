@@ -8,9 +8,11 @@
 mod acts;
 mod agents;
 mod asks;
+mod backups;
 mod checks;
 mod controller;
 mod operator;
+mod restored;
 mod shrink;
 
 pub use shrink::shrink;
@@ -23,6 +25,7 @@ use crate::scenario::{Act, ClientShape, Scenario, app_id};
 use crate::service::{Calls, Service};
 use crate::ticks;
 use agents::Agents;
+use backups::Backups;
 use controller::ControllerProcess;
 use e3_dataplane::limits::DEDUP_GRACE;
 use e3_model::{Nanos, Timestamp};
@@ -83,6 +86,8 @@ pub struct Summary {
     pub resharded: u64,
     /// Logs that lacked decisions, and were restored from a copy.
     pub restored_logs: u64,
+    /// Backups that were complete, that were given up, and applications that began with one.
+    pub backups: [u64; 3],
     /// The time from healing until every request had its outcome.
     pub recovered_after: Nanos,
 }
@@ -123,6 +128,7 @@ struct Run<'a> {
     /// The nodes that come back one after another: when, and which node.
     revivals: Vec<(Timestamp, u16)>,
     operator: Operator,
+    backups: Backups,
     begin: Timestamp,
     healed_at: Timestamp,
     /// When every shard had its copies again.
@@ -167,6 +173,7 @@ impl<'a> Run<'a> {
             kills: Vec::new(),
             revivals: Vec::new(),
             operator: Operator::default(),
+            backups: Backups::default(),
             begin: BEGIN,
             healed_at: Timestamp::MAX,
             whole_at: Timestamp::MAX,
@@ -203,6 +210,7 @@ impl<'a> Run<'a> {
             self.outlive();
             self.wait_for_timers();
             self.check_idle("after the last answer");
+            self.check_backups();
         }
         let is_short = |c: &ClientShape| !c.is_keyed && c.deadline_ms <= DEADLINE_SHORT_MS;
         // What services ask is remembered for minutes.
@@ -344,6 +352,7 @@ impl<'a> Run<'a> {
         self.controller
             .step(&mut self.cluster, &mut self.agents, &mut self.random);
         self.agents.take_answers(&mut self.cluster);
+        self.step_backups();
         self.cluster.run(STEP);
     }
 
@@ -372,6 +381,7 @@ impl<'a> Run<'a> {
         !self.cluster.clients.iter().any(waits)
             && self.cluster.admitted() == 0
             && self.copies_are_complete()
+            && !self.is_backing_up()
             && self.kept().iter().all(|(_, kept)| kept.open == 0)
     }
 
@@ -436,6 +446,11 @@ impl<'a> Run<'a> {
                 .map(|app| app.plan.resharded.len() as u64)
                 .sum(),
             restored_logs: self.controller.restored_logs,
+            backups: [
+                self.backups.complete,
+                self.backups.cancelled,
+                self.backups.checked,
+            ],
             recovered_after,
         }
     }

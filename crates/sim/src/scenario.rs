@@ -318,6 +318,10 @@ pub enum Fault {
     Rollback(usize),
     /// The operator gives up the state of every shard that has waited this long for silent nodes.
     Forget(u64),
+    /// A backup of an application is taken, and again if it is cancelled.
+    Backup(usize),
+    /// Another application begins with the last backup of this one.
+    Restore(usize),
 }
 
 impl Fault {
@@ -364,6 +368,19 @@ impl Fault {
             Fault::Scale(_) => "scale",
             Fault::Rollback(_) => "rollback",
             Fault::Forget(_) => "forget",
+            Fault::Backup(_) => "backup",
+            Fault::Restore(_) => "restore",
+        }
+    }
+
+    /// The application that it acts on, if it names one.
+    pub(crate) fn app_mut(&mut self) -> Option<&mut usize> {
+        match self {
+            Fault::Update(app)
+            | Fault::Rollback(app)
+            | Fault::Backup(app)
+            | Fault::Restore(app) => Some(app),
+            _ => None,
         }
     }
 }

@@ -88,17 +88,16 @@ impl Service {
         } else {
             Outcome::Completed(match self {
                 Service::Graph { .. } if invocation.is_call => answer(&invocation, state),
-                Service::Graph { ticks, .. } if invocation.timer.is_some() => {
-                    match (invocation.answer, ticks) {
-                        (Some(answer), _) => {
-                            asks::count_answer(key, &invocation, answer, state, ledger)
+                Service::Graph { ticks, ask, .. } if invocation.timer.is_some() => {
+                    let is_tick = invocation.timer.as_deref() == Some(ticks::NAME);
+                    match (ask, invocation.answer, ticks) {
+                        (Some(ask), Some(answer), _) => {
+                            ask.count_answer(key, &invocation, answer, state, ledger)
                         }
-                        (None, Some(collection))
-                            if invocation.timer.as_deref() == Some(ticks::NAME) =>
-                        {
+                        (_, _, Some(collection)) if is_tick => {
                             ticks::on_fired(key, *collection, &invocation, state, ledger)
                         }
-                        (None, _) => count_fired(key, &invocation, state, ledger),
+                        _ => count_fired(key, &invocation, state, ledger),
                     }
                 }
                 Service::Graph { messages, .. } if asks::is_asked(&invocation.payload) => {

@@ -29,6 +29,8 @@ impl Run<'_> {
             | Fault::Reordering(_)
             | Fault::Damage(_)
             | Fault::Drain(_)
+            | Fault::Backup(_)
+            | Fault::Restore(_)
             | Fault::Forget(_) => {}
             Fault::Pause(node) => self.pause(*node, true),
             Fault::PauseAll => {
@@ -167,6 +169,8 @@ impl Run<'_> {
             | Fault::Drain(_)
             | Fault::Scale(_)
             | Fault::Rollback(_)
+            | Fault::Backup(_)
+            | Fault::Restore(_)
             | Fault::Forget(_) => {}
             fault => {
                 for (from, to) in self.cuts_of(fault) {

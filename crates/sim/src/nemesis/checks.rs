@@ -30,7 +30,7 @@ const EARLY_MAX: Nanos = Nanos::from_millis(2_300);
 const FREED_WITHIN: Nanos = Nanos(EARLY_MAX.0 + 2 * EXPIRY_LAG_MAX.0);
 
 impl Run<'_> {
-    fn violation(&mut self, what: String) {
+    pub(super) fn violation(&mut self, what: String) {
         self.cluster.ledger.violation(what);
     }
 
@@ -67,6 +67,9 @@ impl Run<'_> {
             self.violation(format!(
                 "{key} lacks copies {after_s} s after healing: {plan:?}"
             ));
+        }
+        if self.is_backing_up() {
+            self.violation(format!("a backup is not over {after_s} s after healing"));
         }
         self.check_idle(&format!("{after_s} s after healing"));
         let answered_by = self.healed_at + ANSWERED_AFTER + self.scenario.work();
@@ -173,7 +176,7 @@ impl Run<'_> {
         nodes.filter_map(kept).collect()
     }
 
-    fn app_of(&self, client: &Client) -> AppId {
+    pub(super) fn app_of(&self, client: &Client) -> AppId {
         let at = (client.id - 100) as usize;
         match self.scenario.clients.get(at) {
             Some(shape) => app_id(shape.app),
@@ -182,7 +185,7 @@ impl Run<'_> {
     }
 
     /// By stateful shard: the state of its primary.
-    fn states(&self) -> BTreeMap<ShardKey, Rc<RefCell<State>>> {
+    pub(super) fn states(&self) -> BTreeMap<ShardKey, Rc<RefCell<State>>> {
         let mut states = BTreeMap::new();
         for app in self.controller.control.apps.values() {
             for shard in &app.plan.shards {
@@ -198,7 +201,7 @@ impl Run<'_> {
     }
 
     /// Whether the effect of a request at a place was lost with a shard, or a message on the way to it.
-    fn may_be_lost(&self, reach: &Reach, place: &Place, request: &Request) -> bool {
+    pub(super) fn may_be_lost(&self, reach: &Reach, place: &Place, request: &Request) -> bool {
         let on_way = reach.places.iter();
         let mut on_way = on_way.filter(|p| place.path.starts_with(&p.path));
         on_way.any(|p| {
@@ -219,7 +222,7 @@ impl Run<'_> {
         let mut wrong = Vec::new();
         let reaches: Vec<Reach> = (0..self.scenario.apps.len())
             .map(|at| {
-                let running = &self.controller.control.apps[&app_id(at)].plan.app;
+                let running = &self.controller.control.apps[&app_id(at)].plan;
                 Reach::new(self.scenario, at, running)
             })
             .collect();
@@ -302,7 +305,9 @@ impl Run<'_> {
                 }
             }
         }
-        for (key, state) in &states {
+        let apps = self.scenario.apps.len();
+        let of_apps = |key: &ShardKey| usize::from(key.app.0) <= apps;
+        for (key, state) in states.iter().filter(|(key, _)| of_apps(key)) {
             let (there, known) = (
                 state.borrow().len(0),
                 counted.get(key).copied().unwrap_or(0),

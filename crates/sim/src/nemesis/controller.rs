@@ -53,6 +53,8 @@ pub(super) struct ControllerProcess {
     membership: Membership,
     store: Store<SimDisk>,
     is_up: bool,
+    /// Number of the process.
+    pub(super) process: u64,
     pauses: u32,
     /// How long a write to the disk takes.
     pub(super) write_time: Nanos,
@@ -86,6 +88,7 @@ impl ControllerProcess {
             membership: Membership::new(now, HEARTBEAT_TIMEOUT),
             store: Store::recover(SimDisk::default()).expect("a new disk").0,
             is_up: true,
+            process: 0,
             pauses: 0,
             write_time: Nanos::ZERO,
             tears_next_write: false,
@@ -225,6 +228,12 @@ impl ControllerProcess {
         self.frozen.clear();
         self.busy_until = cluster.now;
         self.is_up = true;
+        self.process += 1;
+    }
+
+    /// Whether it takes what arrives.
+    pub(super) fn hears(&self) -> bool {
+        self.is_up && self.pauses == 0
     }
 
     /// Reads the log and checks that it leads to what was decided.

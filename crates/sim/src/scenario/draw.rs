@@ -20,6 +20,10 @@ const FAULTS_MAX: u64 = 14;
 const TTL_MS_MAX: u64 = 2_000;
 /// The length of the phase with faults. With start, healing and probes a run has at least 30 s.
 const FAULTS_MS: u64 = 28_500;
+/// How long an operator tries to take a backup.
+const BACKUP_MS_MAX: u64 = 6_000;
+/// How long it tries to restore it.
+const RESTORE_MS: u64 = 4_000;
 /// A client does not vanish before.
 const VANISHES_MS_MIN: u64 = 500;
 /// One scenario in this many has large state.
@@ -54,7 +58,37 @@ pub fn draw(seed: u64) -> Scenario {
     scenario.script = script(random, &scenario);
     times_to_live(&mut scenario);
     asks(&mut scenario);
+    backups(&mut scenario);
     scenario
+}
+
+/// Has applications backed up and restored in one scenario of three. Drawn apart, as times to live are.
+fn backups(scenario: &mut Scenario) {
+    let random = &mut Random::new(scenario.seed ^ 0x0e3_bac);
+    if !random.one_in(3) || scenario.seed.is_multiple_of(LARGE_STATE_ONE_IN) {
+        return;
+    }
+    let apps = scenario.apps.len();
+    for _ in 0..1 + random.below(3) {
+        let app = random.index(apps);
+        let at_ms = random.below(FAULTS_MS - BACKUP_MS_MAX - RESTORE_MS);
+        let backup = Act {
+            at_ms,
+            for_ms: *random.pick(&[50, 1_000, BACKUP_MS_MAX]),
+            fault: Fault::Backup(app),
+        };
+        let at_ms = backup.end_ms() + random.below(RESTORE_MS);
+        let restore = Act {
+            at_ms,
+            for_ms: RESTORE_MS.min(FAULTS_MS - at_ms),
+            fault: Fault::Restore(app),
+        };
+        scenario.script.push(backup);
+        if random.one_in(2) {
+            scenario.script.push(restore);
+        }
+    }
+    scenario.script.sort_by_key(|act| act.at_ms);
 }
 
 /// Has keys of some services expire. From random numbers of its own, so that the rest of a seed's
