@@ -309,6 +309,12 @@ impl TimerTable {
         Some((place, pending))
     }
 
+    /// Timers that have a time, in the order of their times.
+    pub(crate) fn by_time(&self) -> impl Iterator<Item = (&Rc<Place>, &Pending)> {
+        let places = self.by_time.iter().map(|(_, place)| place);
+        places.filter_map(|place| Some((place, self.timers.get(place)?)))
+    }
+
     /// The timer at a place.
     pub(crate) fn get(&self, place: &Place) -> Option<&Pending> {
         self.timers.get(place)

@@ -366,7 +366,8 @@ impl Run<'_> {
                 };
                 let copies = copies(shard);
                 let service = app.plan.app.service(shard.service);
-                let in_memory = service.stateful && !service.is_on_disk();
+                // A shard that waits for its state begins with it again.
+                let in_memory = service.stateful && !service.is_on_disk() && !app.is_restoring(key);
                 let is_hit = |n: &NodeId| nodes.contains(&n.0);
                 if in_memory && copies.iter().any(is_hit) && copies.iter().all(is_hit) {
                     last.push(key);

@@ -262,7 +262,8 @@ impl Run<'_> {
                     taking.froze_at.get_or_insert(now);
                 }
                 let is_late = |at: Timestamp| now > at + BACKUP_FREEZE_TIMEOUT;
-                if !taking.froze_at.is_some_and(is_late) && now <= taking.moved_at + PROGRESS_TIMEOUT
+                if !taking.froze_at.is_some_and(is_late)
+                    && now <= taking.moved_at + PROGRESS_TIMEOUT
                 {
                     continue;
                 }

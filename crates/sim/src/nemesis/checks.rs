@@ -64,8 +64,12 @@ impl Run<'_> {
     pub(super) fn check_settled(&mut self) {
         let after_s = self.healed_at.until(self.cluster.now).as_secs();
         if let Some((key, plan)) = self.incomplete() {
+            let error = self.cluster.worker(plan.primary.0).and_then(|worker| {
+                let shards = worker.report().instances;
+                shards.into_iter().find(|s| s.key == key)?.error
+            });
             self.violation(format!(
-                "{key} lacks copies {after_s} s after healing: {plan:?}"
+                "{key} lacks copies {after_s} s after healing: {plan:?}; {error:?}"
             ));
         }
         if self.is_backing_up() {

@@ -62,7 +62,10 @@ impl Run<'_> {
                 for number in 1..=client.history.len() as u64 {
                     let found = self.check_copy_of(&copy, client, number, &mut counted);
                     wrong.extend(found.map(|what| {
-                        format!("{id}, restored: request {number} of client {} {what}", client.id)
+                        format!(
+                            "{id}, restored: request {number} of client {} {what}",
+                            client.id
+                        )
                     }));
                 }
             }
@@ -95,7 +98,8 @@ impl Run<'_> {
         let count = |place: &Place| {
             let effect = [tag.as_slice(), &place.path].concat();
             let shards = reach.shards(place, &request.key).into_iter();
-            let states = shards.filter_map(|shard| Some((shard, copy.states.get(&shard)?.borrow())));
+            let states =
+                shards.filter_map(|shard| Some((shard, copy.states.get(&shard)?.borrow())));
             states.fold((0, 0, None), |(count, fired, at), (shard, state)| {
                 let there = state.counter_get(0, &effect);
                 let at = at.or((there != 0).then_some(shard));
@@ -119,7 +123,9 @@ impl Run<'_> {
             let path = &place.path;
             let is_lost = self.may_be_lost(reach, place, request)
                 || self.may_be_lost(&copy.origin, place, request);
-            let parent = (0..at).rev().find(|p| path.starts_with(&reach.places[*p].path));
+            let parent = (0..at)
+                .rev()
+                .find(|p| path.starts_with(&reach.places[*p].path));
             let before = parent.map_or(0, |p| counts[p].0);
             let is_certain = is_done(taken.froze_at) && place.is_main;
             let follows = before == 1 && lasts && !reach.can_fail[at];
@@ -129,7 +135,9 @@ impl Run<'_> {
                 return Some(format!("has {count} effects at {path:?}"));
             }
             if count == 1 && request.sent > taken.cut_at {
-                return Some(format!("was sent after the cut, and has an effect at {path:?}"));
+                return Some(format!(
+                    "was sent after the cut, and has an effect at {path:?}"
+                ));
             }
             if count == 0 && (is_certain || follows) && !is_lost {
                 return Some(format!(
@@ -137,7 +145,9 @@ impl Run<'_> {
                 ));
             }
             if count == 1 && parent.is_some() && before == 0 && !is_lost {
-                return Some(format!("has an effect at {path:?}, and none at the place before"));
+                return Some(format!(
+                    "has an effect at {path:?}, and none at the place before"
+                ));
             }
             if fired > timers || (fired < timers && shape.fails_permille == 0) {
                 return Some(format!("has a timer at {path:?} that fired {fired} times"));
