@@ -42,6 +42,7 @@ struct Tally {
     resharded: u64,
     restored_logs: u64,
     backups: [u64; 3],
+    upgrades: [u64; 3],
     recovery_ms_max: (u64, u64),
     pairs: BTreeMap<(&'static str, &'static str), u64>,
     failures: Vec<(u64, Failure)>,
@@ -195,6 +196,9 @@ impl Tally {
         for (all, here) in self.backups.iter_mut().zip(summary.backups) {
             *all += here;
         }
+        for (all, here) in self.upgrades.iter_mut().zip(summary.upgrades) {
+            *all += here;
+        }
         let recovery_ms = summary.recovered_after.as_millis();
         self.recovery_ms_max = self.recovery_ms_max.max((recovery_ms, seed));
         for pair in &summary.pairs {
@@ -235,6 +239,10 @@ fn report(
     let [complete, cancelled, restored] = tally.backups;
     println!(
         "{complete} backups were complete, {cancelled} were cancelled; {restored} applications began with one"
+    );
+    let [forth, back, raised] = tally.upgrades;
+    println!(
+        "{forth} processes were replaced by those of the next release, {back} by those of the one before; {raised} clusters raised their format"
     );
     println!("{ran} seeds in {} s: {per_min} a minute", spent.as_secs());
     for (seed, failure) in &tally.failures {

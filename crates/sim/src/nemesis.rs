@@ -14,6 +14,7 @@ mod controller;
 mod operator;
 mod restored;
 mod shrink;
+mod upgrade;
 
 pub use shrink::shrink;
 
@@ -31,6 +32,7 @@ use e3_dataplane::limits::DEDUP_GRACE;
 use e3_model::{Nanos, Timestamp};
 use e3_random::Random;
 use operator::Operator;
+use upgrade::Releases;
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -88,6 +90,9 @@ pub struct Summary {
     pub restored_logs: u64,
     /// Backups that were complete, that were given up, and applications that began with one.
     pub backups: [u64; 3],
+    /// Processes that were replaced by those of the next release, by those of the one before, and
+    /// whether the format was raised.
+    pub upgrades: [u64; 3],
     /// The time from healing until every request had its outcome.
     pub recovered_after: Nanos,
 }
@@ -129,6 +134,7 @@ struct Run<'a> {
     revivals: Vec<(Timestamp, u16)>,
     operator: Operator,
     backups: Backups,
+    releases: Releases,
     begin: Timestamp,
     healed_at: Timestamp,
     /// When every shard had its copies again.
@@ -174,6 +180,7 @@ impl<'a> Run<'a> {
             revivals: Vec::new(),
             operator: Operator::default(),
             backups: Backups::default(),
+            releases: Releases::default(),
             begin: BEGIN,
             healed_at: Timestamp::MAX,
             whole_at: Timestamp::MAX,
@@ -338,7 +345,9 @@ impl<'a> Run<'a> {
         let offset_ms = self.agents.wall_offset_ms(node).unwrap_or(shape.offset_ms);
         let clock = SimClock::new(self.cluster.now, offset_ms, shape.fast_ppm);
         let name = self.controller.name(node);
-        self.agents.start(self.cluster.now, node, name, clock);
+        let formats = self.formats_of(node);
+        self.agents
+            .start(self.cluster.now, node, name, clock, formats);
     }
 
     /// One turn of controller and agents, and the events until the next one.
@@ -353,6 +362,8 @@ impl<'a> Run<'a> {
             .step(&mut self.cluster, &mut self.agents, &mut self.random);
         self.agents.take_answers(&mut self.cluster);
         self.step_backups();
+        self.step_upgrade();
+        self.replace_older();
         self.cluster.run(STEP);
     }
 
@@ -450,6 +461,11 @@ impl<'a> Run<'a> {
                 self.backups.complete,
                 self.backups.cancelled,
                 self.backups.checked,
+            ],
+            upgrades: [
+                self.releases.replaced[0],
+                self.releases.replaced[1],
+                u64::from(self.is_raised()),
             ],
             recovered_after,
         }

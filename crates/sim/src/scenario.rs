@@ -322,6 +322,11 @@ pub enum Fault {
     Backup(usize),
     /// Another application begins with the last backup of this one.
     Restore(usize),
+    /// The processes of controller and nodes are replaced one by one by those of the next release, each
+    /// this many milliseconds after the one before, and then the cluster's format is raised.
+    Upgrade(u64),
+    /// They are replaced by those of the release before, unless the format was raised.
+    Downgrade(u64),
 }
 
 impl Fault {
@@ -370,6 +375,8 @@ impl Fault {
             Fault::Forget(_) => "forget",
             Fault::Backup(_) => "backup",
             Fault::Restore(_) => "restore",
+            Fault::Upgrade(_) => "upgrade",
+            Fault::Downgrade(_) => "downgrade",
         }
     }
 

@@ -90,23 +90,23 @@ impl Cluster {
 
     /// Starts a node's process.
     pub fn start(&mut self, node: u16, incarnation: u32) {
-        self.start_with_clock(node, incarnation, SimClock::TRUE);
+        self.start_with(node, incarnation, SimClock::TRUE, Formats::PROGRAM);
     }
 
-    /// Starts a node's process with this clock.
-    pub fn start_with_clock(&mut self, node: u16, incarnation: u32, clock: SimClock) {
+    /// Starts a node's process with this clock, of a program that has these formats.
+    pub fn start_with(&mut self, node: u16, incarnation: u32, clock: SimClock, formats: Formats) {
         let config = Config {
             node: NodeId(node),
             incarnation,
             cluster: CLUSTER,
-            formats: Formats::PROGRAM,
+            formats,
             kind: NodeKind::Host,
             journal_len_min: JOURNAL_LEN_MIN,
             slowed: false,
         };
         let mut worker = Worker::new(config);
         if let Some(disk) = self.disks.get(&node) {
-            worker.handle_recovery(clock.shown(self.now), disk.recover());
+            worker.handle_recovery(clock.shown(self.now), disk.recover(formats));
         }
         let new = Node {
             worker,

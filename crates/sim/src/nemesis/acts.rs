@@ -31,6 +31,8 @@ impl Run<'_> {
             | Fault::Drain(_)
             | Fault::Backup(_)
             | Fault::Restore(_)
+            | Fault::Upgrade(_)
+            | Fault::Downgrade(_)
             | Fault::Forget(_) => {}
             Fault::Pause(node) => self.pause(*node, true),
             Fault::PauseAll => {
@@ -171,6 +173,8 @@ impl Run<'_> {
             | Fault::Rollback(_)
             | Fault::Backup(_)
             | Fault::Restore(_)
+            | Fault::Upgrade(_)
+            | Fault::Downgrade(_)
             | Fault::Forget(_) => {}
             fault => {
                 for (from, to) in self.cuts_of(fault) {
@@ -199,7 +203,7 @@ impl Run<'_> {
         self.healed_at = self.cluster.now;
     }
 
-    fn restart_controller(&mut self) {
+    pub(super) fn restart_controller(&mut self) {
         self.controller.restart(&mut self.cluster, &mut self.random);
     }
 
@@ -262,7 +266,7 @@ impl Run<'_> {
     }
 
     /// Kills a process. Its supervisor tells the controller.
-    fn kill_one(&mut self, node: u16) {
+    pub(super) fn kill_one(&mut self, node: u16) {
         let (me, it) = (Party::Node(node), Party::Controller);
         for process in self.kill(&[node]) {
             if !self.cluster.cuts.is_cut(me, it) && !self.cluster.cuts.is_cut(it, me) {
@@ -305,7 +309,7 @@ impl Run<'_> {
     }
 
     /// Starts a node's process if it does not run.
-    fn revive(&mut self, node: u16) {
+    pub(super) fn revive(&mut self, node: u16) {
         if !self.agents.is_up(node) {
             self.start_node(node);
             let stands = self.pauses.get(&node).is_some_and(|count| *count > 0);

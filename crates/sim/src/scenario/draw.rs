@@ -24,6 +24,8 @@ const FAULTS_MS: u64 = 28_500;
 const BACKUP_MS_MAX: u64 = 6_000;
 /// How long it tries to restore it.
 const RESTORE_MS: u64 = 4_000;
+/// An upgrade begins within this time.
+const UPGRADE_MS: u64 = 12_000;
 /// A client does not vanish before.
 const VANISHES_MS_MIN: u64 = 500;
 /// One scenario in this many has large state.
@@ -59,7 +61,42 @@ pub fn draw(seed: u64) -> Scenario {
     times_to_live(&mut scenario);
     asks(&mut scenario);
     backups(&mut scenario);
+    upgrades(&mut scenario);
+    scenario.script.sort_by_key(|act| act.at_ms);
     scenario
+}
+
+/// Has the release change in one scenario of four, forth, or forth and back and forth. Drawn apart, as
+/// times to live are.
+fn upgrades(scenario: &mut Scenario) {
+    let random = &mut Random::new(scenario.seed ^ 0x0e3_519);
+    if !random.one_in(4) {
+        return;
+    }
+    let mut at_ms = random.below(UPGRADE_MS);
+    let goes_back = random.one_in(2);
+    for is_next in [true, false, true] {
+        if at_ms >= FAULTS_MS || (!goes_back && at_ms >= UPGRADE_MS) {
+            return;
+        }
+        let gap_ms = *random.pick(&[20, 300, 700, 1_500]);
+        let for_ms = match goes_back {
+            true => 500 + random.below(UPGRADE_MS),
+            false => FAULTS_MS,
+        };
+        let for_ms = for_ms.min(FAULTS_MS - at_ms);
+        let fault = match is_next {
+            true => Fault::Upgrade(gap_ms),
+            false => Fault::Downgrade(gap_ms),
+        };
+        let act = Act {
+            at_ms,
+            for_ms,
+            fault,
+        };
+        at_ms = act.end_ms();
+        scenario.script.push(act);
+    }
 }
 
 /// Has applications backed up and restored in one scenario of three. Drawn apart, as times to live are.
@@ -88,7 +125,6 @@ fn backups(scenario: &mut Scenario) {
             scenario.script.push(restore);
         }
     }
-    scenario.script.sort_by_key(|act| act.at_ms);
 }
 
 /// Has keys of some services expire. From random numbers of its own, so that the rest of a seed's
