@@ -43,6 +43,7 @@ struct Tally {
     restored_logs: u64,
     backups: [u64; 3],
     upgrades: [u64; 3],
+    went_back: u64,
     recovery_ms_max: (u64, u64),
     pairs: BTreeMap<(&'static str, &'static str), u64>,
     failures: Vec<(u64, Failure)>,
@@ -199,6 +200,7 @@ impl Tally {
         for (all, here) in self.upgrades.iter_mut().zip(summary.upgrades) {
             *all += here;
         }
+        self.went_back += summary.went_back;
         let recovery_ms = summary.recovered_after.as_millis();
         self.recovery_ms_max = self.recovery_ms_max.max((recovery_ms, seed));
         for pair in &summary.pairs {
@@ -242,7 +244,8 @@ fn report(
     );
     let [forth, back, raised] = tally.upgrades;
     println!(
-        "{forth} processes were replaced by those of the next release, {back} by those of the one before; {raised} clusters raised their format"
+        "{forth} processes were replaced by those of the next release, {back} by those of the one before; {raised} clusters raised their format; {} versions were left for the one before",
+        tally.went_back
     );
     println!("{ran} seeds in {} s: {per_min} a minute", spent.as_secs());
     for (seed, failure) in &tally.failures {

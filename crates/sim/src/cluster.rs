@@ -10,6 +10,7 @@ mod senders;
 use crate::asks::HttpServer;
 use crate::client::Client;
 use crate::ledger::Ledger;
+use crate::nemesis::versions::FAILING;
 use crate::network::{Cuts, Faults, Party, node_address, party};
 use crate::service::Service;
 use disks::Disk;
@@ -371,7 +372,11 @@ impl Cluster {
             return;
         };
         let (app, service) = (usize::from(key.app.0) - 1, usize::from(key.service.0));
-        let service = &self.services[app][service];
+        let plan = node.worker.plan().apps.iter().find(|a| a.id == key.app);
+        let service = match plan.is_some_and(|plan| plan.modules[service] == FAILING) {
+            true => &Service::Failing,
+            false => &self.services[app][service],
+        };
         let (random, ledger) = (&mut self.random, &mut self.ledger);
         ledger.now = self.now;
         let done = service.handle(key, invocation, &mut state.borrow_mut(), random, ledger);

@@ -122,7 +122,10 @@ impl Reach {
     pub fn new(scenario: &Scenario, at: usize, running: &AppPlan) -> Reach {
         let shape = &scenario.apps[at];
         let all = shape.places();
-        let fails = |place: &Place| shape.services[usize::from(place.service.0)].fails_permille > 0;
+        let fails = |place: &Place| {
+            let service = &shape.services[usize::from(place.service.0)];
+            scenario.fails(at, service)
+        };
         let draws = |place: &Place| scenario.draws_keys(shape, usize::from(place.service.0));
         let any_on_way = |place: &Place, is: &dyn Fn(&Place) -> bool| {
             let on_way = |p: &&Place| place.path.starts_with(&p.path);

@@ -15,6 +15,7 @@ mod operator;
 mod restored;
 mod shrink;
 mod upgrade;
+pub(crate) mod versions;
 
 pub use shrink::shrink;
 
@@ -90,6 +91,8 @@ pub struct Summary {
     pub restored_logs: u64,
     /// Backups that were complete, that were given up, and applications that began with one.
     pub backups: [u64; 3],
+    /// Versions that the controller went back from by itself.
+    pub went_back: u64,
     /// Processes that were replaced by those of the next release, by those of the one before, and
     /// whether the format was raised.
     pub upgrades: [u64; 3],
@@ -135,6 +138,8 @@ struct Run<'a> {
     operator: Operator,
     backups: Backups,
     releases: Releases,
+    /// Versions that the controller went back from by itself.
+    went_back: u64,
     begin: Timestamp,
     healed_at: Timestamp,
     /// When every shard had its copies again.
@@ -168,11 +173,13 @@ impl<'a> Run<'a> {
         cluster.services = services.collect();
         cluster.validates_every = VALIDATES_EVERY;
         let controller = ControllerProcess::new(cluster.now, scenario.topology());
+        let mut agents = Agents::default();
+        agents.reports_figures = scenario.has_bad_versions();
         Run {
             scenario,
             cluster,
             controller,
-            agents: Agents::default(),
+            agents,
             random: Random::new(scenario.seed ^ 0xac75),
             active: Vec::new(),
             pauses: BTreeMap::new(),
@@ -181,6 +188,7 @@ impl<'a> Run<'a> {
             operator: Operator::default(),
             backups: Backups::default(),
             releases: Releases::default(),
+            went_back: 0,
             begin: BEGIN,
             healed_at: Timestamp::MAX,
             whole_at: Timestamp::MAX,
@@ -213,6 +221,7 @@ impl<'a> Run<'a> {
             self.check_settled();
         }
         if self.is_sound() {
+            self.leave_bad_versions();
             self.probe(PROBES);
             self.outlive();
             self.wait_for_timers();
@@ -462,6 +471,7 @@ impl<'a> Run<'a> {
                 self.backups.cancelled,
                 self.backups.checked,
             ],
+            went_back: self.went_back,
             upgrades: [
                 self.releases.replaced[0],
                 self.releases.replaced[1],

@@ -322,6 +322,9 @@ pub enum Fault {
     Backup(usize),
     /// Another application begins with the last backup of this one.
     Restore(usize),
+    /// A version of an application is deployed that is no good: its handlers fail, or, if not that, it
+    /// does not start.
+    BadVersion(usize, bool),
     /// The processes of controller and nodes are replaced one by one by those of the next release, each
     /// this many milliseconds after the one before, and then the cluster's format is raised.
     Upgrade(u64),
@@ -375,6 +378,7 @@ impl Fault {
             Fault::Forget(_) => "forget",
             Fault::Backup(_) => "backup",
             Fault::Restore(_) => "restore",
+            Fault::BadVersion(..) => "badVersion",
             Fault::Upgrade(_) => "upgrade",
             Fault::Downgrade(_) => "downgrade",
         }
@@ -385,6 +389,7 @@ impl Fault {
         match self {
             Fault::Update(app)
             | Fault::Rollback(app)
+            | Fault::BadVersion(app, _)
             | Fault::Backup(app)
             | Fault::Restore(app) => Some(app),
             _ => None,
@@ -433,9 +438,9 @@ impl Scenario {
             let app = &self.apps[c.app];
             let places = app.places().into_iter();
             let services = places.map(|p| &app.services[usize::from(p.service.0)]);
-            let attempts = |s: &ServiceShape| match s.fails_permille {
-                0 => 1,
-                _ => u64::from(app.attempts),
+            let attempts = |s: &ServiceShape| match self.fails(c.app, s) {
+                false => 1,
+                true => u64::from(app.attempts),
             };
             let runs = |s: &ServiceShape| attempts(s) * if s.timer_ms > 0 { 2 } else { 1 };
             let called = |s: &ServiceShape| s.calls.map_or(0, |at| app.services[at].service_us);
@@ -454,6 +459,19 @@ impl Scenario {
         let services = self.apps.iter().flat_map(|app| &app.services);
         let longest = services.map(|s| s.timer_ms).max();
         Nanos::from_millis(longest.unwrap_or(0))
+    }
+
+    /// Whether handlers of a service fail: by themselves, or in a version that is no good.
+    pub(crate) fn fails(&self, app: usize, service: &ServiceShape) -> bool {
+        let mut acts = self.script.iter();
+        let is_bad = |act: &Act| act.fault == Fault::BadVersion(app, true);
+        service.fails_permille > 0 || acts.any(is_bad)
+    }
+
+    /// Whether versions are deployed that are no good.
+    pub(crate) fn has_bad_versions(&self) -> bool {
+        let mut acts = self.script.iter();
+        acts.any(|act| matches!(act.fault, Fault::BadVersion(..)))
     }
 
     /// Whether a service sets timers that repeat.

@@ -7,7 +7,7 @@ use crate::scenario::known::may_lose_log_and_memory;
 use crate::scenario::{Act, Fault, Wire, app_id};
 use e3_control::Command;
 use e3_model::plan::{AppPlan, ShardPlan};
-use e3_model::{AppId, Nanos, NodeId, ServiceId, ShardKey, Timestamp};
+use e3_model::{AppId, Application, Nanos, NodeId, ServiceId, ShardKey, Timestamp};
 
 /// How late the supervisor notices the end of a process.
 const EXIT_NS_MAX: u64 = 20_000_000;
@@ -80,6 +80,7 @@ impl Run<'_> {
                 }
             }
             Fault::Update(app) => self.update(*app),
+            Fault::BadVersion(app, starts) => self.deploy_bad(*app, *starts),
             Fault::Scale(choice) => self.scale(*choice),
             Fault::Rollback(app) => self.rollback(*app),
             Fault::Reshard(choice) => self.reshard(*choice),
@@ -168,6 +169,7 @@ impl Run<'_> {
             | Fault::Move(_)
             | Fault::Reshard(_)
             | Fault::Update(_)
+            | Fault::BadVersion(..)
             | Fault::Drain(_)
             | Fault::Scale(_)
             | Fault::Rollback(_)
@@ -446,20 +448,20 @@ impl Run<'_> {
 
     /// Deploys another version of an application.
     pub(super) fn update(&mut self, app: usize) {
-        let now = self.cluster.now;
-        let latency_ms = 51 + now.0 / 1_000_000 % 10_000;
-        if let Some(shape) = self.scenario.apps.get(app) {
-            let mut manifest = shape.application(app, latency_ms);
-            let running = self.controller.control.apps.get(&app_id(app));
-            for (service, running) in manifest
-                .spec
-                .services
-                .iter_mut()
-                .zip(running.iter().flat_map(|a| &a.plan.app.spec.services))
-            {
-                service.shards = running.shards;
-            }
-            self.controller.deploy(now, manifest);
+        if let Some(manifest) = self.next_manifest(app) {
+            self.controller.deploy(self.cluster.now, manifest);
         }
+    }
+
+    /// The manifest of another version of an application.
+    pub(super) fn next_manifest(&self, app: usize) -> Option<Application> {
+        let latency_ms = 51 + self.cluster.now.0 / 1_000_000 % 10_000;
+        let mut manifest = self.scenario.apps.get(app)?.application(app, latency_ms);
+        let running = self.controller.control.apps.get(&app_id(app));
+        let running = running.iter().flat_map(|a| &a.plan.app.spec.services);
+        for (service, running) in manifest.spec.services.iter_mut().zip(running) {
+            service.shards = running.shards;
+        }
+        Some(manifest)
     }
 }

@@ -2,6 +2,7 @@
 //! node does over UDP and HTTP.
 
 use super::controller::{ControllerProcess, Mail, Report};
+use super::versions::Figures;
 use crate::clock::SimClock;
 use crate::cluster::Cluster;
 use crate::network::{Party, node_address};
@@ -70,6 +71,8 @@ pub(super) struct Agents {
     letters: BTreeMap<(Timestamp, u64), Letter>,
     wall_offsets_ms: BTreeMap<u16, i64>,
     next: u64,
+    /// Reports say which versions run, and how well.
+    pub(super) reports_figures: bool,
     /// Reports do not arrive.
     pub(super) reports_are_lost: bool,
     /// Reports arrive late and out of order.
@@ -177,6 +180,7 @@ impl Agents {
                 let report = Report {
                     events: cluster.events(*node),
                     unreachable: unreachable.into_iter().flatten().collect(),
+                    figures: None,
                 };
                 if report != agent.report {
                     agent.report = report;
@@ -196,7 +200,10 @@ impl Agents {
                     false => Nanos::ZERO,
                 };
                 if !self.reports_are_lost {
-                    let report = agent.report.clone();
+                    let report = Report {
+                        figures: self.reports_figures.then(|| Figures::of(cluster, *node)).flatten(),
+                        ..agent.report.clone()
+                    };
                     let mail = Mail::Report(NodeId(*node), incarnation, report);
                     controller.post(cluster, late, mail);
                 }

@@ -48,8 +48,8 @@ impl Run<'_> {
         let answered = |outcome| sum(states, app, place.service, &key(outcome), witnessed);
         let by_outcome: Vec<i64> = OUTCOMES.iter().map(answered).collect();
         let answers: i64 = by_outcome.iter().sum();
-        let can_fail =
-            self.scenario.apps[app].services[usize::from(place.service.0)].fails_permille > 0;
+        let service = &self.scenario.apps[app].services[usize::from(place.service.0)];
+        let can_fail = self.scenario.fails(app, service);
         let expected = count.min(1);
         if answers > expected || (answers < expected && !can_fail) {
             return Some(format!(

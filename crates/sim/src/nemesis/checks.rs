@@ -274,7 +274,7 @@ impl Run<'_> {
                         *witnessed.entry(*shard).or_default() += usize::from(fired != 0);
                         let service = &shape.services[usize::from(place.service.0)];
                         let expected = i64::from(service.timer_ms > 0 && there != 0);
-                        if fired != expected && (fired > expected || service.fails_permille == 0) {
+                        if fired != expected && (fired > expected || !self.scenario.fails(at, service)) {
                             wrong.push(format!(
                                 "{shard}: the timer of request {number} of client {} fired {fired} times",
                                 client.id
@@ -360,7 +360,7 @@ impl Run<'_> {
                 continue;
             };
             // A timer whose every attempt fails is a dead letter.
-            if shape.fails_permille > 0 {
+            if self.scenario.fails(usize::from(key.app.0) - 1, shape) {
                 continue;
             }
             let collection = ticks::collection(shape.ttl_ms > 0);

@@ -3,6 +3,7 @@
 //! its log.
 
 use super::agents::{Agents, Answer};
+use super::versions::{Figures, Versions};
 use crate::cluster::{CLUSTER, Cluster};
 use crate::disk::SimDisk;
 use e3_control::limits::{PROGRESS_TIMEOUT, RESHARD_TIMEOUT};
@@ -43,6 +44,8 @@ pub(super) enum Mail {
 pub(super) struct Report {
     pub(super) events: Vec<NodeEvent>,
     pub(super) unreachable: BTreeSet<NodeId>,
+    /// In scenarios that need them.
+    pub(super) figures: Option<Figures>,
 }
 
 /// The controller's process.
@@ -76,6 +79,7 @@ pub(super) struct ControllerProcess {
     next_mail: u64,
     polls: BTreeMap<u16, (u64, u32, u64, Timestamp)>,
     next_look: Timestamp,
+    pub(super) versions: Versions,
     /// The frozen shards: since when, in which view.
     frozen: BTreeMap<ShardKey, (u32, Timestamp)>,
 }
@@ -102,6 +106,7 @@ impl ControllerProcess {
             next_mail: 0,
             polls: BTreeMap::new(),
             next_look: now,
+            versions: Versions::default(),
             frozen: BTreeMap::new(),
         }
     }
@@ -123,7 +128,13 @@ impl ControllerProcess {
 
     /// Deploys an application.
     pub(super) fn deploy(&mut self, now: Timestamp, app: Application) {
-        let modules = vec![String::new(); app.spec.services.len()];
+        let modules = vec![""; app.spec.services.len()];
+        self.deploy_modules(now, app, &modules);
+    }
+
+    /// Deploys an application with these modules.
+    pub(super) fn deploy_modules(&mut self, now: Timestamp, app: Application, modules: &[&str]) {
+        let modules = modules.iter().map(ToString::to_string).collect();
         let command = Command::Deploy {
             app: Box::new(app),
             modules,
@@ -226,6 +237,7 @@ impl ControllerProcess {
         }
         self.membership = Membership::new(cluster.now, HEARTBEAT_TIMEOUT);
         self.frozen.clear();
+        self.versions = Versions::default();
         self.busy_until = cluster.now;
         self.is_up = true;
         self.process += 1;
@@ -323,6 +335,7 @@ impl ControllerProcess {
                 if let Some(Applied::Joined(welcome)) = joined {
                     let (id, incarnation) = (welcome.node, welcome.incarnation);
                     self.membership.on_heartbeat(now, id, incarnation);
+                    self.versions.on_join(id, incarnation);
                     agents.answer(cluster, node, process, Answer::Welcome(welcome));
                 }
             }
@@ -370,6 +383,10 @@ impl ControllerProcess {
                     self.execute(now, &reach);
                     for event in report.events {
                         self.execute(now, &Command::Event(event));
+                    }
+                    if let Some(figures) = report.figures {
+                        self.versions.on_report(node, incarnation, figures);
+                        super::versions::watch(self, now);
                     }
                 }
             }

@@ -149,7 +149,7 @@ impl Run<'_> {
                     "has an effect at {path:?}, and none at the place before"
                 ));
             }
-            if fired > timers || (fired < timers && shape.fails_permille == 0) {
+            if fired > timers || (fired < timers && !self.scenario.fails(taken.app, shape)) {
                 return Some(format!("has a timer at {path:?} that fired {fired} times"));
             }
         }

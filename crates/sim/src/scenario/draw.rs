@@ -62,8 +62,25 @@ pub fn draw(seed: u64) -> Scenario {
     asks(&mut scenario);
     backups(&mut scenario);
     upgrades(&mut scenario);
+    bad_versions(&mut scenario);
     scenario.script.sort_by_key(|act| act.at_ms);
     scenario
+}
+
+/// Deploys versions that are no good in one scenario of six. Drawn apart, as times to live are.
+fn bad_versions(scenario: &mut Scenario) {
+    let random = &mut Random::new(scenario.seed ^ 0x0e3_bad);
+    if !random.one_in(6) {
+        return;
+    }
+    for _ in 0..1 + random.below(2) {
+        let app = random.index(scenario.apps.len());
+        scenario.script.push(Act {
+            at_ms: 1_000 + random.below(FAULTS_MS - 2_000),
+            for_ms: 1_000,
+            fault: Fault::BadVersion(app, random.one_in(2)),
+        });
+    }
 }
 
 /// Has the release change in one scenario of four, forth, or forth and back and forth. Drawn apart, as
