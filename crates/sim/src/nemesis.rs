@@ -33,9 +33,9 @@ use e3_dataplane::limits::DEDUP_GRACE;
 use e3_model::{Nanos, Timestamp};
 use e3_random::Random;
 use operator::Operator;
-use upgrade::Releases;
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use upgrade::Releases;
 
 /// The interval between two turns of the controller and the agents.
 const STEP: Nanos = Nanos::from_millis(5);

@@ -201,7 +201,10 @@ impl Agents {
                 };
                 if !self.reports_are_lost {
                     let report = Report {
-                        figures: self.reports_figures.then(|| Figures::of(cluster, *node)).flatten(),
+                        figures: self
+                            .reports_figures
+                            .then(|| Figures::of(cluster, *node))
+                            .flatten(),
                         ..agent.report.clone()
                     };
                     let mail = Mail::Report(NodeId(*node), incarnation, report);

@@ -274,7 +274,9 @@ impl Run<'_> {
                         *witnessed.entry(*shard).or_default() += usize::from(fired != 0);
                         let service = &shape.services[usize::from(place.service.0)];
                         let expected = i64::from(service.timer_ms > 0 && there != 0);
-                        if fired != expected && (fired > expected || !self.scenario.fails(at, service)) {
+                        if fired != expected
+                            && (fired > expected || !self.scenario.fails(at, service))
+                        {
                             wrong.push(format!(
                                 "{shard}: the timer of request {number} of client {} fired {fired} times",
                                 client.id

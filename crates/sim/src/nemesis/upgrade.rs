@@ -45,7 +45,8 @@ impl Run<'_> {
             Fault::Downgrade(gap_ms) => Some((false, gap_ms)),
             _ => None,
         });
-        let Some((is_next, gap_ms)) = order.filter(|_| self.cluster.now >= self.releases.due) else {
+        let Some((is_next, gap_ms)) = order.filter(|_| self.cluster.now >= self.releases.due)
+        else {
             return;
         };
         self.releases.due = self.cluster.now + Nanos::from_millis(gap_ms);
