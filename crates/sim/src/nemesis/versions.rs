@@ -132,6 +132,12 @@ impl Run<'_> {
         }
     }
 
+    /// Whether the version of an application does not start.
+    pub(super) fn is_stuck(&self, app: AppId) -> bool {
+        let app = self.controller.control.apps.get(&app);
+        app.is_some_and(|app| app.plan.modules[0] == NOT_STARTING)
+    }
+
     /// Checks that the controller went back from versions that do not start, and does what an operator
     /// does where it cannot know that a version is no good.
     pub(super) fn leave_bad_versions(&mut self) {
@@ -144,7 +150,7 @@ impl Run<'_> {
                 continue;
             };
             let plan = &app.plan;
-            if plan.modules[0] == NOT_STARTING && plan.proven.is_some() {
+            if self.is_stuck(plan.id) && plan.proven.is_some() {
                 self.cluster.ledger.violation(format!(
                     "application {at} is still in version {}, which does not start",
                     plan.code_version
