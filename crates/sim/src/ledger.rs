@@ -153,7 +153,7 @@ impl Reach {
     pub fn shards(&self, place: &Place, key: &[u8]) -> Vec<ShardKey> {
         let mut key = key.to_vec();
         for step in place.path.chunks(2) {
-            key = crate::service::key_after(&key, [step[0], step[1]]);
+            key = crate::keys::key_after(&key, [step[0], step[1]]);
         }
         let count = self.shards[usize::from(place.service.0)];
         let shards = if self.drawn.contains(&place.path) {

@@ -14,6 +14,7 @@ pub mod controller;
 pub mod damage;
 mod disk;
 mod effects;
+mod keys;
 pub mod ledger;
 pub mod nemesis;
 pub mod network;

@@ -12,10 +12,13 @@ mod backups;
 mod checks;
 mod controller;
 mod operator;
+mod probation;
+mod releases;
 mod restored;
 mod shrink;
+mod taken;
 mod upgrade;
-pub(crate) mod versions;
+mod versions;
 
 pub use shrink::shrink;
 
@@ -27,15 +30,15 @@ use crate::scenario::{Act, ClientShape, Scenario, app_id};
 use crate::service::{Calls, Service};
 use crate::ticks;
 use agents::Agents;
-use backups::Backups;
 use controller::ControllerProcess;
 use e3_dataplane::limits::DEDUP_GRACE;
 use e3_model::{Nanos, Timestamp};
 use e3_random::Random;
 use operator::Operator;
+use releases::Releases;
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use upgrade::Releases;
+use taken::Backups;
 
 /// The interval between two turns of the controller and the agents.
 const STEP: Nanos = Nanos::from_millis(5);

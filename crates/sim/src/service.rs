@@ -1,6 +1,7 @@
 //! Services as plain functions, in place of WebAssembly.
 
 use crate::asks::{self, Ask};
+use crate::keys::key_after;
 use crate::ledger::Ledger;
 use crate::ticks;
 use e3_collections::limits::EXPIRED_LEN_MAX;
@@ -13,6 +14,8 @@ use e3_model::timer::{TimerChange, TimerSet, When};
 use e3_model::{Nanos, ShardKey, Timestamp};
 use e3_random::Random;
 
+/// Name of the modules of a version whose handlers fail.
+pub(crate) const FAILING: &str = "failing";
 /// The collection that counts the timers that fired, and what becomes of outbound requests.
 pub(crate) const FIRED: u16 = 2;
 
@@ -374,15 +377,4 @@ fn draw_keys(effects: &mut Effects, invocation: &Invocation) {
     for output in &mut effects.outputs {
         output.key.extend(drawn);
     }
-}
-
-/// The key of a message that a handler sends on. It differs from step to step, so that the messages
-/// of one request reach several shards.
-pub(crate) fn key_after(key: &[u8], step: [u8; 2]) -> Vec<u8> {
-    if step == [0, 0] {
-        return key.to_vec();
-    }
-    let mut key = key.to_vec();
-    key.extend(step);
-    key
 }

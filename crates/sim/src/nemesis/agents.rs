@@ -2,7 +2,7 @@
 //! node does over UDP and HTTP.
 
 use super::controller::{ControllerProcess, Mail, Report};
-use super::versions::Figures;
+use super::probation::Figures;
 use crate::clock::SimClock;
 use crate::cluster::Cluster;
 use crate::network::{Party, node_address};

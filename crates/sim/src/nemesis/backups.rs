@@ -6,76 +6,23 @@
 
 use super::Run;
 use super::controller::ControllerProcess;
+use super::taken::{Cut, Taken, Taking};
 use crate::cluster::{Cluster, Export, Fetch};
 use crate::network::Party;
 use crate::scenario::{Fault, app_id};
 use crate::service::Service;
 use e3_control::limits::{BACKUP_FREEZE_TIMEOUT, PROGRESS_TIMEOUT};
 use e3_control::{Applied, Backup, Command};
-use e3_model::backup::{Part, Restored};
-use e3_model::{AppId, Application, Nanos, ServiceId, ShardId, Timestamp};
+use e3_model::backup::Restored;
+use e3_model::{AppId, Application, Nanos, Timestamp};
 use e3_wire::part::checksum;
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use std::sync::Arc;
 
 /// Bytes that a node sends, or gets, in a turn of the controller; the product sends more.
 const CHUNK_LEN_MAX: usize = 256 << 10;
 /// How often an operator tries again.
 const RETRY_INTERVAL: Nanos = Nanos::from_millis(100);
-
-type PartId = (ServiceId, ShardId);
-
-/// All backups of a scenario.
-#[derive(Default)]
-pub(super) struct Backups {
-    taking: Vec<Taking>,
-    /// By application: the last complete one, and whether it was restored.
-    taken: BTreeMap<usize, (Rc<Taken>, bool)>,
-    /// By number of its parts: what an application was restored from, or was to be.
-    pub(super) restored: BTreeMap<u64, Rc<Taken>>,
-    next_try: Timestamp,
-    /// Backups that became complete.
-    pub(super) complete: u64,
-    /// Backups that were given up.
-    pub(super) cancelled: u64,
-    /// Applications that began with a backup, and were what they must be.
-    pub(super) checked: u64,
-}
-
-/// A backup that is being taken.
-struct Taking {
-    app: usize,
-    number: u64,
-    /// The process of the controller that takes it.
-    process: u64,
-    froze_at: Option<Timestamp>,
-    cut: Option<Cut>,
-    /// When bytes came last.
-    moved_at: Timestamp,
-    parts: BTreeMap<PartId, Vec<u8>>,
-}
-
-/// The moment at which all shards had fixed their positions.
-struct Cut {
-    at: Timestamp,
-    manifest: Arc<Application>,
-    identity: AppId,
-}
-
-/// A complete backup.
-pub(super) struct Taken {
-    /// Index of the application.
-    pub(super) app: usize,
-    /// When its shards were told to stop. What was answered before is in it.
-    pub(super) froze_at: Timestamp,
-    /// When they were told to go on. Nothing that was sent later is in it.
-    pub(super) cut_at: Timestamp,
-    identity: AppId,
-    manifest: Arc<Application>,
-    parts: Vec<Part>,
-    bytes: BTreeMap<PartId, Vec<u8>>,
-}
 
 impl Run<'_> {
     /// One turn of the operator and of what the controller does beside its decisions.

@@ -3,7 +3,7 @@
 //! its log.
 
 use super::agents::{Agents, Answer};
-use super::versions::{Figures, Versions};
+use super::probation::{Figures, Versions};
 use crate::cluster::{CLUSTER, Cluster};
 use crate::disk::SimDisk;
 use e3_control::limits::{PROGRESS_TIMEOUT, RESHARD_TIMEOUT};
@@ -386,7 +386,9 @@ impl ControllerProcess {
                     }
                     if let Some(figures) = report.figures {
                         self.versions.on_report(node, incarnation, figures);
-                        super::versions::watch(self, now);
+                        for command in self.versions.look(now, &self.control) {
+                            self.execute(now, &command);
+                        }
                     }
                 }
             }

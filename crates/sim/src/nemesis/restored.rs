@@ -3,7 +3,7 @@
 //! in it, what was sent after is not, and of what was in flight either everything or nothing.
 
 use super::asks::States;
-use super::backups::Taken;
+use super::taken::Taken;
 use super::{RECOVERY, Run};
 use crate::client::Client;
 use crate::ledger::Reach;

@@ -5,32 +5,10 @@
 //! tests on real processes. docs/design/019.
 
 use super::Run;
+use super::releases::{FORMAT, NEXT_FORMAT, formats};
 use crate::scenario::Fault;
 use e3_control::Command;
-use e3_model::{Format, Formats, Nanos, Timestamp};
-use std::collections::BTreeMap;
-
-const FORMAT: Format = Format(7);
-const NEXT_FORMAT: Format = Format(8);
-
-/// Which release each process is of.
-#[derive(Debug, Default)]
-pub(super) struct Releases {
-    /// By node: whether its process is of the next release.
-    next: BTreeMap<u16, bool>,
-    /// Whether the controller's is.
-    controller: bool,
-    /// When the next process is replaced.
-    due: Timestamp,
-    /// Processes that were replaced by those of the next release, and by those of the one before.
-    pub(super) replaced: [u64; 2],
-}
-
-/// The formats of a release.
-fn formats(is_next: bool) -> Formats {
-    let newest = if is_next { NEXT_FORMAT } else { FORMAT };
-    Formats::new(FORMAT, newest).expect("it does not end before it begins")
-}
+use e3_model::{Formats, Nanos};
 
 impl Run<'_> {
     /// The formats of the process that a node starts.
