@@ -68,8 +68,9 @@ impl Run<'_> {
                 let shards = worker.report().instances;
                 shards.into_iter().find(|s| s.key == key)?.error
             });
+            let error = error.unwrap_or_default();
             self.violation(format!(
-                "{key} lacks copies {after_s} s after healing: {plan:?}; {error:?}"
+                "{key} lacks copies {after_s} s after healing: {plan:?} {error}"
             ));
         }
         if self.is_backing_up() {
