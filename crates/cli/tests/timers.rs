@@ -124,3 +124,59 @@ fn timers_on_disk_survive_a_stop_and_an_update() {
     e3.until("the others are left", |e3| timers(e3) == 2);
     assert_eq!(told(&http, 0, "fired later"), "0");
 }
+
+#[test]
+fn an_owner_sees_what_is_pending_at_each_shard() {
+    const KEYS: usize = 150;
+    let Some(e3) = E3::with_services() else {
+        return;
+    };
+    e3.up();
+    deploy(&e3, "memory");
+    let http = Http::new(&e3);
+    for key in 0..KEYS {
+        assert_eq!(told(&http, key, "set later 3600000"), "ok");
+    }
+    assert_eq!(told(&http, 7, "cron often */5 * * * *"), "ok");
+    let shards = e3.json(&["get", "timers", "alarm"]);
+    let shard = &shards[0];
+    assert_eq!(shard["instance"], "alarm/alarm/0", "{shards}");
+    assert_eq!(shard["node"], primary(&e3, "alarm/alarm/0"));
+    assert_eq!(shard["count"], KEYS + 1, "{shards}");
+    let pending = shard["pending"].as_array().unwrap();
+    assert_eq!(pending.len(), 100, "the list is bounded");
+    assert_eq!(shard["leftOut"], KEYS + 1 - 100);
+    let first = &pending[0];
+    let expected = ("often", "k7", "*/5 * * * *", "timer");
+    let found = ["name", "key", "repeats", "kind"].map(|field| first[field].as_str().unwrap());
+    assert_eq!(
+        found,
+        <[&str; 4]>::from(expected),
+        "what is due first is listed first"
+    );
+    let text = e3.good(&["get", "timers", "alarm", "alarm"]);
+    for part in [
+        "*/5 * * * *",
+        "alarm/alarm/0: 51 more",
+        "151 pending at 1 shard",
+    ] {
+        assert!(text.contains(part), "{text}");
+    }
+    let refused = [
+        (
+            "alarm clock",
+            r#"application "alarm" has no service "clock"; it has alarm"#,
+        ),
+        ("clock", r#"there is no application "clock""#),
+    ];
+    for (of, why) in refused {
+        let words: Vec<&str> = "get timers".split(' ').chain(of.split(' ')).collect();
+        let ended = e3.run(&words);
+        assert!(ended.code == 3 && ended.err.contains(why), "{ended:?}");
+    }
+    // The successor of the primary says the same.
+    kill(&e3, &primary(&e3, "alarm/alarm/0"));
+    e3.until("the successor knows them", |e3| {
+        e3.json(&["get", "timers", "alarm"])[0]["count"] == KEYS + 1
+    });
+}

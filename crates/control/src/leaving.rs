@@ -160,6 +160,8 @@ impl AppState {
         shard.joining.clear();
         shard.era = shard.view;
         shard.leaving.clear();
+        // It stands still anyway; if it waits for the state of a backup, it stops again with its next node.
+        shard.frozen = false;
         let had_state = std::mem::take(&mut shard.filled);
         self.orphans.insert((key.service, key.shard));
         if stateful && had_state {

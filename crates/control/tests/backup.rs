@@ -251,6 +251,30 @@ fn a_shard_that_loses_its_primary_before_begins_with_its_state_again() {
     s.check();
 }
 
+#[test]
+fn a_shard_without_any_node_begins_with_its_state_as_soon_as_one_has_room() {
+    let mut s = restoring();
+    let (key, shard) = waiting(&s).remove(0);
+    for node in (0..6).map(NodeId) {
+        s.exit(node);
+        s.check();
+    }
+    let now = s.shard(key);
+    assert!(
+        s.control.apps[&AppId(2)].is_orphan(&now) && !now.frozen,
+        "{now:?}"
+    );
+    for node in (0..6).map(NodeId) {
+        s.restart(node);
+        s.check();
+    }
+    let now = s.shard(key);
+    assert!(now.era > shard.era && now.frozen, "{now:?}");
+    restored(&mut s, key);
+    assert!(!s.shard(key).frozen);
+    s.check();
+}
+
 fn parts_of_two(s: &Script) -> usize {
     let restored = s.control.apps[&AppId(2)].plan.restored.as_ref();
     restored.map_or(0, |r| r.parts.len())

@@ -230,7 +230,7 @@ impl Core {
         let pause = taking.froze_at.zip(taking.cut_at);
         let pause = pause.map_or(Nanos::ZERO, |(froze, cut)| cut.since(froze));
         let head = match phase {
-            BackupPhase::Complete => Some(self.backup_head(taking, app, backup)?),
+            BackupPhase::Complete => taking.head.clone(),
             _ => None,
         };
         Ok(BackupView {
@@ -273,7 +273,7 @@ impl Core {
         taking: &Taking,
         app: &AppState,
         backup: &Backup,
-    ) -> Result<BackupHead, Refusal> {
+    ) -> Result<BackupHead, String> {
         let plan = &app.plan;
         let mut files: Vec<BackupFile> = Vec::new();
         let modules = plan.app.spec.services.iter().map(|s| (false, &s.module));
@@ -295,7 +295,7 @@ impl Core {
                 is_asset,
                 name: name.clone(),
                 digest: digest.clone(),
-                len: len.ok_or_else(|| Refusal::new(StatusCode::CONFLICT, error()))?,
+                len: len.ok_or_else(error)?,
             });
         }
         let cut_at = taking.cut_at.unwrap_or(self.clock.now());
@@ -314,10 +314,10 @@ impl Core {
 
     /// Bytes of a part, or of a module or asset by its digest.
     fn backup_bytes(&self, number: u64, file: &str, offset: u64) -> Result<Vec<u8>, Refusal> {
-        let (_, app, _) = self.backup_of(number).ok_or_else(|| no_backup(number))?;
+        let (taking, ..) = self.backup_of(number).ok_or_else(|| no_backup(number))?;
         let len_max = CHUNK_LEN_MAX as u64;
-        let mut digests = app.plan.modules.iter().chain(app.plan.assets.values());
-        let bytes = match digests.any(|digest| digest == file) {
+        let mut files = taking.head.iter().flat_map(|head| &head.files);
+        let bytes = match files.any(|known| known.digest == file) {
             true => self.blobs.read(file, offset, len_max),
             false if is_part(file) => self.backups.read(number, file, offset, len_max),
             false => None,
@@ -328,6 +328,7 @@ impl Core {
     /// Notes how far backups are, gives up those that make no progress, and removes what nobody needs.
     pub(crate) fn look_at_backups(&mut self, now: Timestamp) {
         let backups = &self.backups;
+        let mut cut = Vec::new();
         for taking in &mut self.taking {
             let bytes = backups.bytes(taking.number);
             if bytes > taking.moved.1 {
@@ -342,7 +343,11 @@ impl Core {
             if backup.is_some_and(|b| b.outcome == Some(Ok(()))) && taking.cut_at.is_none() {
                 taking.cut_at = Some(now);
                 taking.moved.0 = now;
+                cut.push(taking.number);
             }
+        }
+        for number in cut {
+            self.note_head(number);
         }
         let apps = self.control.apps.values();
         let running = apps.filter_map(|a| Some((a.plan.id, a.plan.backup?)));
@@ -373,6 +378,18 @@ impl Core {
             }
         }
         self.forget_parts(now);
+    }
+
+    /// Notes what the file of a backup is to hold, at the moment of the cut.
+    fn note_head(&mut self, number: u64) {
+        let found = self.backup_of(number);
+        let head = found.map(|(taking, app, backup)| self.backup_head(taking, app, backup));
+        let taking = self.taking.iter_mut().find(|t| t.number == number);
+        match (taking, head) {
+            (Some(taking), Some(Ok(head))) => taking.head = Some(head),
+            (Some(taking), Some(Err(why))) => drop(taking.failed.get_or_insert(why)),
+            _ => {}
+        }
     }
 
     fn forget_parts(&mut self, now: Timestamp) {

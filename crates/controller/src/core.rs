@@ -5,6 +5,7 @@ use crate::config::ControllerConfig;
 use crate::counters::Counters;
 use crate::limits::LOG_LEN_MAX;
 use crate::parts::Parts;
+use crate::pending::Questions;
 use crate::taking::Taking;
 use e3_clock::Clock;
 use e3_control::{Applied, Command, CommandError, Control, Genesis, Membership, Probation};
@@ -100,6 +101,8 @@ pub(crate) struct Core {
     pub(crate) restores: Parts,
     /// By number: when the last bytes of parts came that no application is deployed with yet.
     pub(crate) uploads: BTreeMap<u64, Timestamp>,
+    /// What owners want to know of primaries.
+    pub(crate) questions: Questions,
     pub(crate) clock: Clock,
     /// Formats that this process reads and can write.
     pub(crate) formats: Formats,
@@ -155,6 +158,7 @@ impl Core {
             taking: Vec::new(),
             restores,
             uploads: BTreeMap::new(),
+            questions: Questions::default(),
             clock,
             formats: config.formats,
             durability: config.durability,

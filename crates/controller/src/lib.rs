@@ -19,6 +19,7 @@ mod nodes;
 mod openapi;
 mod operate;
 mod parts;
+mod pending;
 mod refusal;
 mod routes;
 mod shared;

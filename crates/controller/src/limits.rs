@@ -51,6 +51,10 @@ pub const LOG_LEN_MAX: u64 = 4 << 20;
 pub const CLOSE_GRACE: Duration = Duration::from_millis(200);
 /// Longest wait of a plan request.
 pub const PLAN_WAIT_MAX: Duration = Duration::from_secs(30);
+/// Longest wait for what primaries say of their pending timers: a node reports at least once a second.
+pub const PENDING_WAIT_MAX: Duration = Duration::from_secs(5);
+/// Between two looks whether they have said it.
+pub const PENDING_CHECK_INTERVAL: Duration = Duration::from_millis(20);
 /// Most connections that have presented no valid token. The oldest makes room for a new one.
 pub const ANONYMOUS_MAX: usize = 64;
 /// Longest life of such a connection; it serves at most one request.

@@ -336,7 +336,7 @@ impl Core {
 pub(crate) async fn report(
     State(shared): State<Shared>,
     Path(node): Path<u16>,
-    Json(report): Json<NodeReport>,
+    Json(mut report): Json<NodeReport>,
 ) -> Result<Json<ReportResponse>, Refusal> {
     let mut core = shared.core();
     if report.node != NodeId(node) {
@@ -345,9 +345,14 @@ pub(crate) async fn report(
         return Err(Refusal::new(StatusCode::BAD_REQUEST, error));
     }
     core.check_current(report.node, report.incarnation)?;
+    let pending = report.pending.take();
     core.on_report(report);
+    if let Some(pending) = pending {
+        core.on_pending(NodeId(node), pending);
+    }
     Ok(Json(ReportResponse {
         plan_version: core.control.version,
+        pending: core.pending_asked(NodeId(node)),
     }))
 }
 

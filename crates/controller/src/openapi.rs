@@ -68,6 +68,7 @@ fn operation(route: &Route, schemas: &mut SchemaGenerator) -> Value {
         QueryOf::Deploy => parameters.push(dry_run()),
         QueryOf::Plan => parameters.extend(plan_parameters()),
         QueryOf::Offset => parameters.push(offset()),
+        QueryOf::Service => parameters.push(service()),
     }
     let security = match route.access {
         Access::Open => json!([]),
@@ -155,6 +156,16 @@ fn offset() -> Value {
         "required": false,
         "description": "place of the first byte in the file",
         "schema": { "type": "integer", "minimum": 0, "maximum": u64::MAX, "default": 0 },
+    })
+}
+
+fn service() -> Value {
+    json!({
+        "name": "service",
+        "in": "query",
+        "required": false,
+        "description": "only this service of the application",
+        "schema": { "type": "string", "maxLength": NAME_LEN_MAX },
     })
 }
 

@@ -3,7 +3,7 @@
 use crate::access::{self, Access, Gate};
 use crate::limits::{BODY_LEN_MAX, CHUNK_LEN_MAX, DEPLOY_LEN_MAX, REPORT_LEN_MAX};
 use crate::shared::Shared;
-use crate::{apps, backups, metrics, nodes, openapi::openapi, operate};
+use crate::{apps, backups, metrics, nodes, openapi::openapi, operate, pending};
 use axum::extract::{DefaultBodyLimit, State};
 use axum::http::{Method, StatusCode};
 use axum::routing::{get, post};
@@ -46,6 +46,7 @@ pub(crate) enum QueryOf {
     Deploy,
     Plan,
     Offset,
+    Service,
 }
 
 /// One route of the API.
@@ -159,7 +160,7 @@ use Access::{Node, Open, Owner};
 use Answer::{Bytes, Json as Gives, Text};
 
 /// All routes. What is not in this table is refused, whatever the router says.
-pub static ROUTES: [Route; 36] = [
+pub static ROUTES: [Route; 37] = [
     route(
         Open,
         ("get", "/healthz"),
@@ -249,6 +250,14 @@ pub static ROUTES: [Route; 36] = [
         "where clients send requests",
         Gives(schema::<EndpointsView>),
     ),
+    route(
+        Owner,
+        ("get", "/v1/apps/{name}/timers"),
+        "listTimers",
+        "timers, outbound requests and publications that are pending at each shard",
+        Gives(schema::<Vec<PendingView>>),
+    )
+    .query(QueryOf::Service),
     route(
         Node,
         ("get", "/v1/apps/{name}/secrets/{secret}"),
@@ -481,6 +490,7 @@ pub(crate) fn router(shared: Shared, gate: Gate) -> Router {
         )
         .route("/v1/apps/{name}", get(apps::app).delete(apps::delete_app))
         .route("/v1/apps/{name}/endpoints", get(apps::endpoints))
+        .route("/v1/apps/{name}/timers", get(pending::timers))
         .route("/v1/apps/{name}/secrets/{secret}", get(apps::secret))
         .route(
             "/v1/instances",

@@ -1,5 +1,6 @@
 //! What the controller's process knows of a backup that is being taken, beside the decisions.
 
+use e3_model::backup::BackupHead;
 use e3_model::{AppId, Timestamp};
 
 /// What this process knows of a backup.
@@ -10,6 +11,9 @@ pub(crate) struct Taking {
     pub(crate) froze_at: Option<Timestamp>,
     /// When they were told to go on.
     pub(crate) cut_at: Option<Timestamp>,
+    /// What the file is to hold: the application as it was at the cut. It may be updated before the file is
+    /// fetched.
+    pub(crate) head: Option<BackupHead>,
     /// When bytes came last, and how many had come.
     pub(crate) moved: (Timestamp, u64),
     /// When its owner asked for it last.
@@ -25,6 +29,7 @@ impl Taking {
             number,
             froze_at: None,
             cut_at: None,
+            head: None,
             moved: (now, 0),
             used: now,
             failed: None,

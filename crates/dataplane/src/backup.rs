@@ -315,6 +315,9 @@ fn apply(
         written.map_err(|_| "a write batch that does not fit the collections")?;
     }
     log.history.push(bytes.into());
+    if deliberate::is(Fault::RepeatSetWithoutEntry) {
+        entry.fired.take_if(|fired| log.timers.repeats(fired));
+    }
     log.record(entry);
     if deliberate::is(Fault::BackupRemembersNothing) {
         log.dedup = DedupTable::default();

@@ -49,6 +49,8 @@ e3_model::deliberate_faults! {
     JournalTrimmedEarly,
     /// The entry that handles a timer's request does not remove the timer.
     TimerFiresTwice,
+    /// A timer that repeats gets its next time at the primary alone: the entry does not say that it fired.
+    RepeatSetWithoutEntry,
     /// A snapshot lacks the timers.
     TimersLostOnFailover,
     /// An outbound request is made before its entry is committed.
@@ -63,4 +65,6 @@ e3_model::deliberate_faults! {
     CallWithoutLease,
     /// The answer to a call leaves before what its handler read is committed.
     CallOfUncommitted,
+    /// A backup of an application lacks the outputs that are not confirmed at the cut.
+    CutWithoutOutbox,
 }

@@ -5,6 +5,7 @@
 //! messages was sent by entries within that one's position, and what was sent and is not durable at
 //! its receiver is in its sender's outbox. docs/design/017.
 
+use crate::deliberate::{self, Fault};
 use crate::limits::{EXPORT_AHEAD_LEN, EXPORT_LEN_MAX, TURN_PIECES_MAX};
 use crate::log::Log;
 use crate::shard::{Effect, Shard, Turn};
@@ -105,7 +106,11 @@ impl Export {
                 turn.effects.push(Effect::WakeAt(turn.cx.now + Nanos(1)));
             }
         } else if is_at_rest && !self.is_over {
-            let released = Replicated::Released(turn.shard.log.released);
+            let log = &turn.shard.log;
+            let released = match deliberate::is(Fault::CutWithoutOutbox) {
+                true => Replicated::Released(log.op),
+                false => Replicated::Released(log.released),
+            };
             self.put(&released.encode(), turn.effects);
             self.cut = Some(turn.shard.log.op);
         }

@@ -97,6 +97,10 @@ pub const SPARE_BUFFERS_MAX: usize = 64;
 pub const PIECE_LEN: usize = 16 * 1024;
 /// Entries that are looked at for them.
 pub const PIECE_ENTRIES_MAX: usize = 4096;
+/// Pending timers of one shard that a report lists.
+pub const PENDING_SHARD_MAX: usize = 100;
+/// The same of all shards of a node.
+pub const PENDING_NODE_MAX: usize = 2_000;
 /// Bytes of a checkpoint that are made at a time; more when they are durable.
 pub const CHECKPOINT_LEN: usize = 256 * 1024;
 /// Bytes of a shard's part of a backup that may wait on the node for more of it to be made.

@@ -74,6 +74,8 @@ pub(crate) struct Outbounds {
 struct Open {
     place: Rc<Place>,
     progress: Progress,
+    /// How often it was made.
+    attempts: u32,
 }
 
 #[derive(Debug)]
@@ -163,7 +165,18 @@ impl Outbounds {
         if repeats {
             self.retries.insert((retry_at, id));
         }
-        self.open.insert(id, Open { place, progress });
+        let open = Open {
+            place,
+            progress,
+            attempts: 1,
+        };
+        self.open.insert(id, open);
+    }
+
+    /// How often a request was made, and whether whoever was asked had no room for it.
+    pub(crate) fn attempts(&self, id: RequestId) -> (u32, bool) {
+        let open = self.open.get(&id);
+        open.map_or((0, false), |open| (open.attempts, self.is_refused(id)))
     }
 
     /// A request that is to be made again now; none if there is none.
@@ -204,9 +217,12 @@ impl Outbounds {
 
     /// Notes that a request is made again.
     pub(crate) fn on_asked_again(&mut self, id: RequestId) {
-        let progress = self.open.get_mut(&id).map(|open| &mut open.progress);
-        if let Some(Progress::Asked { is_passed_on, .. }) = progress {
+        let Some(open) = self.open.get_mut(&id) else {
+            return;
+        };
+        if let Progress::Asked { is_passed_on, .. } = &mut open.progress {
             *is_passed_on = true;
+            open.attempts = open.attempts.saturating_add(1);
         }
     }
 

@@ -5,6 +5,7 @@ mod calls;
 mod duplicates;
 mod export;
 mod outbound;
+mod pending;
 mod publications;
 mod timers;
 

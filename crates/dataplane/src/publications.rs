@@ -94,6 +94,8 @@ struct Open {
     deadlines: BTreeMap<RequestId, Timestamp>,
     /// Copies that are confirmed.
     confirmed: Confirmed,
+    /// How often copies were sent.
+    attempts: u32,
 }
 
 impl Publications {
@@ -136,6 +138,7 @@ impl Publications {
             asked: BTreeSet::new(),
             deadlines: BTreeMap::new(),
             confirmed: self.aside.remove(place).unwrap_or_default(),
+            attempts: 1,
         };
         self.retries.insert((open.retry_at, place.clone()));
         self.open.insert(place.clone(), open);
@@ -225,8 +228,14 @@ impl Publications {
         let is_long = open.wait == OUTBOUND_RETRY_AFTER_MAX;
         open.wait = Nanos(open.wait.0 * 3 / 2).min(OUTBOUND_RETRY_AFTER_MAX);
         open.retry_at = now + open.wait;
+        open.attempts = open.attempts.saturating_add(1);
         self.retries.insert((open.retry_at, place.clone()));
         Some((place, is_long))
+    }
+
+    /// How often copies of a publication were sent.
+    pub(crate) fn attempts(&self, place: &OutboundPlace) -> u32 {
+        self.open.get(place).map_or(0, |open| open.attempts)
     }
 
     /// When copies are sent again next.

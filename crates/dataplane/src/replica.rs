@@ -21,8 +21,8 @@ pub(crate) struct Replica {
     pub(crate) era: u32,
     /// Its log was on disk: the process before may have granted leases.
     pub(crate) is_recovered: bool,
-    /// Its log is that of a backup of the application.
-    pub(crate) is_restored: bool,
+    /// It waits for the state of a backup, with which it begins as the primary.
+    pub(crate) awaits_state: bool,
     /// Every primary of the shard since this replica is here: this node may have promised it not
     /// to take over.
     former: BTreeSet<NodeId>,
@@ -60,7 +60,7 @@ impl Replica {
             role: RoleState::Joining(Backup::default()),
             era: plan.era,
             is_recovered: false,
-            is_restored: false,
+            awaits_state: false,
             former: BTreeSet::from([plan.primary]),
         }
     }

@@ -309,9 +309,21 @@ impl TimerTable {
         Some((place, pending))
     }
 
+    /// Timers that have a time, in the order of their times.
+    pub(crate) fn by_time(&self) -> impl Iterator<Item = (&Rc<Place>, &Pending)> {
+        let places = self.by_time.iter().map(|(_, place)| place);
+        places.filter_map(|place| Some((place, self.timers.get(place)?)))
+    }
+
     /// The timer at a place.
     pub(crate) fn get(&self, place: &Place) -> Option<&Pending> {
         self.timers.get(place)
+    }
+
+    /// Whether a timer is set that repeats.
+    pub(crate) fn repeats(&self, name: &TimerName) -> bool {
+        let pending = self.get(&Place::of(name));
+        pending.is_some_and(|p| matches!(p.when, When::Cron(_)))
     }
 
     /// The next outbound request behind this one, in the order in which they were set.

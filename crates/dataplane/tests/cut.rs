@@ -364,6 +364,46 @@ fn what_was_asked_before_a_backup_is_asked_again_under_the_identity_of_then() {
 }
 
 #[test]
+fn a_copy_that_takes_over_during_a_restore_does_not_wait_for_the_state_that_it_has() {
+    let mut c = cluster("memory");
+    let before = load(&mut c, 1, 20);
+    c.pass(100);
+    let (parts, _) = back_up(&mut c, before);
+    c.pass(100);
+    begin_with(&mut c, &parts, Nanos::from_secs(60));
+    let key = shard(1, 0);
+    let of_key = |c: &Cluster, is: fn(&NodeEvent) -> Option<ShardKey>| {
+        events(c).iter().any(|e| is(e) == Some(key))
+    };
+    while !of_key(&c, |e| match e {
+        NodeEvent::Synced { key, .. } => Some(*key),
+        _ => None,
+    }) {
+        c.pass(1);
+    }
+    // The plan in which the copy is a backup does not reach its node.
+    let shard = c.shard(key);
+    let (former, heir) = (shard.primary, shard.joining.remove(0));
+    shard.view += 3;
+    (shard.incarnation, shard.predecessor) = (shard.view, Some(former));
+    (shard.primary, shard.backups) = (heir, vec![former]);
+    c.publish();
+    c.pass(2_000);
+    let is_restored = of_key(&c, |e| match e {
+        NodeEvent::Restored { key, .. } => Some(*key),
+        _ => None,
+    });
+    assert!(is_restored, "{:?}", events(&c));
+    wait_until_restored(&mut c);
+    go_on(&mut c);
+    c.pass(500);
+    for (seq, counts) in counts(&c, before, Role::Primary) {
+        let times = i64::from(seq != FAILS);
+        assert_eq!(counts, (times, times), "request {seq}");
+    }
+}
+
+#[test]
 fn shards_go_on_after_a_cut_that_is_cancelled() {
     let mut c = cluster("memory");
     c.plan.backup = Some(BackupOrder {

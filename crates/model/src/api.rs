@@ -10,6 +10,7 @@ pub use crate::operate::{
     DrainRequest, DrainResponse, FormatRequest, FormatResponse, ReshardRequest, ReshardResponse,
     RollbackRequest, RollbackResponse, RollbackView, ScaleRequest, ScaleResponse, UndrainedView,
 };
+pub use crate::pending::{PendingAsked, PendingView};
 use crate::plan::{ChannelReport, Role};
 use crate::profile::Provenance;
 pub use crate::status::{DropReason, Health, InstanceStatus, MovePhase, ProcessStatus, Reason};
@@ -533,6 +534,9 @@ pub struct DeleteResponse {}
 pub struct ReportResponse {
     /// Version of the desired state after the report.
     pub plan_version: u64,
+    /// What an owner wants to know of shards: the next report is to say it, and to come at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pending: Option<PendingAsked>,
 }
 
 /// Body of every answer with a status of 400 or more.

@@ -19,6 +19,7 @@ pub mod limits;
 mod operate;
 pub mod outbound;
 mod outcome;
+pub mod pending;
 pub mod plan;
 pub mod profile;
 pub mod reshard;

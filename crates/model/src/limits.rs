@@ -36,6 +36,8 @@ pub const KEY_LEN_MAX: usize = 1024;
 pub const PAYLOAD_LEN_MAX: usize = 32 * 1024;
 /// Bytes of a timer's name.
 pub const TIMER_NAME_LEN_MAX: usize = NAME_LEN_MAX;
+/// Bytes of a key that lists of pending timers show.
+pub const PENDING_KEY_LEN_MAX: usize = 64;
 /// How far ahead a timer may be set: a year.
 pub const TIMER_AHEAD_MAX: Nanos = Nanos::from_secs(366 * 24 * 3_600);
 /// Timers that one request may set or cancel.

@@ -8,6 +8,7 @@ use crate::application::Application;
 use crate::backup::{BackupOrder, Restored};
 use crate::format::{Format, Formats};
 use crate::ids::{Address, AppId, NodeId, ServiceId, ShardId, ShardKey};
+use crate::pending::PendingReport;
 use crate::reshard::Resharded;
 use crate::status::DropReason;
 use crate::time::Timestamp;
@@ -377,6 +378,9 @@ pub struct NodeReport {
     /// What this process did as the primary of each shard that it ever served. Never falls.
     #[serde(default)]
     pub counts: Vec<ShardCounts>,
+    /// What is pending at the shards that the controller asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pending: Option<PendingReport>,
     /// Figures of the whole node.
     pub stats: NodeStats,
 }

@@ -44,6 +44,9 @@ struct Tally {
     publishing: u64,
     published: u64,
     received: u64,
+    backups: [u64; 3],
+    upgrades: [u64; 3],
+    went_back: u64,
     recovery_ms_max: (u64, u64),
     pairs: BTreeMap<(&'static str, &'static str), u64>,
     failures: Vec<(u64, Failure)>,
@@ -197,6 +200,13 @@ impl Tally {
         self.publishing += u64::from(summary.published > 0);
         self.published += summary.published;
         self.received += summary.received;
+        for (all, here) in self.backups.iter_mut().zip(summary.backups) {
+            *all += here;
+        }
+        for (all, here) in self.upgrades.iter_mut().zip(summary.upgrades) {
+            *all += here;
+        }
+        self.went_back += summary.went_back;
         let recovery_ms = summary.recovered_after.as_millis();
         self.recovery_ms_max = self.recovery_ms_max.max((recovery_ms, seed));
         for pair in &summary.pairs {
@@ -237,6 +247,15 @@ fn report(
     println!(
         "{} publications in {} seeds; subscribers handled {} copies",
         tally.published, tally.publishing, tally.received
+    );
+    let [complete, cancelled, restored] = tally.backups;
+    println!(
+        "{complete} backups were complete, {cancelled} were cancelled; {restored} applications began with one"
+    );
+    let [forth, back, raised] = tally.upgrades;
+    println!(
+        "{forth} processes were replaced by those of the next release, {back} by those of the one before; {raised} clusters raised their format; {} versions were left for the one before",
+        tally.went_back
     );
     println!("{ran} seeds in {} s: {per_min} a minute", spent.as_secs());
     for (seed, failure) in &tally.failures {

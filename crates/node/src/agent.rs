@@ -7,6 +7,7 @@ use crate::limits::{
 };
 use crate::supplies::Supplies;
 use e3_clock::Clock;
+use e3_model::api::{PendingAsked, ReportResponse};
 use e3_model::plan::{NodeHello, NodePlan, NodeReport, NodeWelcome};
 use e3_model::{Timestamp, Token};
 use e3_net::Doorbell;
@@ -14,7 +15,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 /// What reaches the driver from the agent.
@@ -237,6 +238,8 @@ pub(crate) fn follow_plan(
 pub(crate) struct Outbox {
     slot: Mutex<Option<NodeReport>>,
     filled: Condvar,
+    /// What the controller wants the next report to say of pending timers.
+    asked: Mutex<Option<PendingAsked>>,
 }
 
 impl Outbox {
@@ -246,6 +249,20 @@ impl Outbox {
             .lock()
             .expect("never poisoned: no code panics under it") = Some(report);
         self.filled.notify_one();
+    }
+
+    fn asked(&self) -> MutexGuard<'_, Option<PendingAsked>> {
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the controller waits for a report.
+    pub(crate) fn is_asked(&self) -> bool {
+        self.asked().is_some()
+    }
+
+    /// What the report that is made now is to say of pending timers.
+    pub(crate) fn take_asked(&self) -> Option<PendingAsked> {
+        self.asked().take()
     }
 }
 
@@ -265,7 +282,9 @@ pub(crate) fn deliver_reports(api: Api, outbox: Arc<Outbox>, stop: Arc<AtomicBoo
             drop(guard);
             // What could not be delivered is part of the next report too.
             let path = format!("/v1/nodes/{}/report", report.node.0);
-            let _ = api.post::<serde_json::Value>(&path, &report);
+            if let Ok(Answer::Ok(ReportResponse { pending, .. })) = api.post(&path, &report) {
+                *outbox.asked() = pending;
+            }
         }
     });
 }

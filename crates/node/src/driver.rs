@@ -364,6 +364,9 @@ impl Driver {
             let events = self.worker.events();
             let worker = &self.worker;
             let state = (worker.plan_version(), worker.health(), worker.unreachable());
+            if self.outbox.is_asked() {
+                self.next_report = now;
+            }
             if events != self.events || state != self.last_health {
                 self.next_report = now;
                 self.events = events;
@@ -438,6 +441,8 @@ impl Driver {
 
     fn send_report(&mut self) {
         let mut report = self.worker.report();
+        let asked = self.outbox.take_asked();
+        report.pending = asked.map(|asked| self.worker.pending(&asked));
         report.stats.cpu_seconds = processor_time::of_process().as_secs_f64();
         report.stats.resident_bytes = resident_bytes();
         report.stats.journal = self.journal.counts();

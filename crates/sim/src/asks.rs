@@ -10,7 +10,7 @@ use e3_invocation::{Effects, Invocation, Output, Reply};
 use e3_model::Outcome;
 use e3_model::outbound::{Answer, Destination, HttpMethod, HttpRequest, Outbound};
 use e3_model::timer::{TimerChange, TimerSet, When};
-use e3_model::{Nanos, ServiceId, ShardKey};
+use e3_model::{AppId, Nanos, ServiceId, ShardKey};
 use std::collections::BTreeMap;
 
 /// What the payload of an outbound request begins with; no client has this number.
@@ -30,6 +30,8 @@ pub(crate) const OUTCOMES: [Outcome; 7] = [
 /// What a service asks for each message that it handles.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Ask {
+    /// The application of the scenario, also where another began with its backup.
+    app: AppId,
     to: AskTarget,
     deadline: Nanos,
 }
@@ -40,6 +42,7 @@ impl Ask {
         let mut asks = scenario.asks.iter();
         let shape = asks.find(|ask| (ask.app, ask.service) == (app, service))?;
         Some(Ask {
+            app: app_id(app),
             to: shape.to.clone(),
             deadline: Nanos::from_millis(shape.deadline_ms),
         })
@@ -71,8 +74,43 @@ impl Ask {
             key: invocation.key.clone(),
             set: Some(TimerSet {
                 when: When::Answered(Box::new(Outbound { to, deadline })),
-                payload: payload(key, effect),
+                payload: payload(self.asker(key), effect),
             }),
+        }
+    }
+
+    fn asker(&self, key: ShardKey) -> ShardKey {
+        ShardKey {
+            app: self.app,
+            ..key
+        }
+    }
+
+    /// Counts an answer.
+    pub(crate) fn count_answer(
+        &self,
+        key: ShardKey,
+        invocation: &Invocation,
+        answer: Answer,
+        state: &mut State,
+        ledger: &mut Ledger,
+    ) -> Effects {
+        let name = invocation.timer.as_deref().unwrap_or_default();
+        let effect = effect_of(name);
+        let asked = payload(self.asker(key), &effect);
+        if answer.outcome == Outcome::Done && invocation.payload != asked {
+            let content = &invocation.payload;
+            ledger.violation(format!("{key}: the answer to {name:?} is {content:?}"));
+        }
+        let before = |outcome: &Outcome| state.counter_get(FIRED, &answered_key(&effect, *outcome));
+        if OUTCOMES.iter().any(|outcome| before(outcome) != 0) {
+            ledger.violation(format!("{key}: {name:?} is answered twice"));
+        }
+        let counted = answered_key(&effect, answer.outcome);
+        let (_, writes) = count_in_fired(invocation, state, &counted, |_, _| {});
+        Effects {
+            writes,
+            ..Effects::default()
         }
     }
 }
@@ -112,32 +150,6 @@ pub(crate) fn serve(invocation: &Invocation, state: &mut State, channels: usize)
         outputs: Vec::from_iter((channels > 0).then_some(output)),
         reply: (channels == 0).then_some(reply),
         timers: Vec::new(),
-    }
-}
-
-/// Counts an answer.
-pub(crate) fn count_answer(
-    key: ShardKey,
-    invocation: &Invocation,
-    answer: Answer,
-    state: &mut State,
-    ledger: &mut Ledger,
-) -> Effects {
-    let name = invocation.timer.as_deref().unwrap_or_default();
-    let effect = effect_of(name);
-    if answer.outcome == Outcome::Done && invocation.payload != payload(key, &effect) {
-        let content = &invocation.payload;
-        ledger.violation(format!("{key}: the answer to {name:?} is {content:?}"));
-    }
-    let before = |outcome: &Outcome| state.counter_get(FIRED, &answered_key(&effect, *outcome));
-    if OUTCOMES.iter().any(|outcome| before(outcome) != 0) {
-        ledger.violation(format!("{key}: {name:?} is answered twice"));
-    }
-    let counted = answered_key(&effect, answer.outcome);
-    let (_, writes) = count_in_fired(invocation, state, &counted, |_, _| {});
-    Effects {
-        writes,
-        ..Effects::default()
     }
 }
 

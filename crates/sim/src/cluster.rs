@@ -4,13 +4,14 @@ mod calls;
 mod disks;
 mod http;
 mod nodes;
+mod parts;
 mod senders;
 
 use crate::asks::HttpServer;
 use crate::client::Client;
 use crate::ledger::Ledger;
 use crate::network::{Cuts, Faults, Party, node_address, party};
-use crate::service::Service;
+use crate::service::{FAILING, Service};
 use disks::Disk;
 use e3_dataplane::{HttpAsk, Output};
 use e3_invocation::Invocation;
@@ -19,6 +20,7 @@ use e3_model::plan::NodePlan;
 use e3_model::{Address, Nanos, ShardKey, Timestamp};
 use e3_random::Random;
 use nodes::{HandlerRun, Node};
+pub(crate) use parts::{Export, Fetch};
 use slab::Slab;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -102,6 +104,10 @@ pub struct Cluster {
     pub ledger: Ledger,
     /// What services ask over HTTP.
     pub http: HttpServer,
+    /// What nodes have for backups.
+    pub(crate) exports: Vec<Export>,
+    /// What nodes need of restored applications.
+    pub(crate) fetches: Vec<Fetch>,
     events: BinaryHeap<Reverse<(Timestamp, u64, usize)>>,
     bodies: Slab<Event>,
     next_event: u64,
@@ -127,6 +133,8 @@ impl Cluster {
             services: vec![services],
             ledger: Ledger::default(),
             http: HttpServer::default(),
+            exports: Vec::new(),
+            fetches: Vec::new(),
             events: BinaryHeap::new(),
             bodies: Slab::new(),
             next_event: 0,
@@ -314,8 +322,27 @@ impl Cluster {
                     self.on_call_answer(id, (key, token), answer);
                 }
                 Output::Journal { number, record } => self.append(id, number, record),
-                // In the simulator nobody takes a backup.
-                Output::Export { .. } | Output::Fetch { .. } => {}
+                Output::Export {
+                    key,
+                    number,
+                    offset,
+                    bytes,
+                } => self.exports.push(Export {
+                    node: id,
+                    incarnation: self.nodes[&id].incarnation,
+                    key,
+                    number,
+                    offset,
+                    bytes,
+                }),
+                Output::Fetch { key, number, part } => self.fetches.push(Fetch {
+                    node: id,
+                    incarnation: self.nodes[&id].incarnation,
+                    key,
+                    number,
+                    part,
+                    len: 0,
+                }),
                 Output::TrimJournal { before } => {
                     self.disk(id).trim(before);
                 }
@@ -344,7 +371,11 @@ impl Cluster {
             return;
         };
         let (app, service) = (usize::from(key.app.0) - 1, usize::from(key.service.0));
-        let service = &self.services[app][service];
+        let plan = node.worker.plan().apps.iter().find(|a| a.id == key.app);
+        let service = match plan.is_some_and(|plan| plan.modules[service] == FAILING) {
+            true => &Service::Failing,
+            false => &self.services[app][service],
+        };
         let (random, ledger) = (&mut self.random, &mut self.ledger);
         ledger.now = self.now;
         let done = service.handle(key, invocation, &mut state.borrow_mut(), random, ledger);

@@ -2,8 +2,9 @@
 //! from the scenario alone and knows nothing of identities, logs or views.
 
 use crate::effects::Effects;
-use crate::scenario::{Place, Scenario, app_id};
-use e3_model::{AppId, Application, Nanos, ServiceId, ShardId, ShardKey, Slot, Timestamp};
+use crate::scenario::{Place, Scenario};
+use e3_model::plan::AppPlan;
+use e3_model::{AppId, Nanos, ServiceId, ShardId, ShardKey, Slot, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The effects that were observed while a scenario runs.
@@ -125,11 +126,14 @@ pub struct Reach {
 }
 
 impl Reach {
-    /// The places of the application at this index, as it runs.
-    pub fn new(scenario: &Scenario, at: usize, running: &Application) -> Reach {
+    /// The places of the application at this index, as it runs, or another that began with its backup.
+    pub fn new(scenario: &Scenario, at: usize, running: &AppPlan) -> Reach {
         let shape = &scenario.apps[at];
         let all = shape.places();
-        let fails = |place: &Place| shape.services[usize::from(place.service.0)].fails_permille > 0;
+        let fails = |place: &Place| {
+            let service = &shape.services[usize::from(place.service.0)];
+            scenario.fails(at, service)
+        };
         let draws = |place: &Place| scenario.draws_keys(shape, usize::from(place.service.0));
         let any_on_way = |place: &Place, is: &dyn Fn(&Place) -> bool| {
             let on_way = |p: &&Place| place.path.starts_with(&p.path);
@@ -139,11 +143,11 @@ impl Reach {
         let places: Vec<Place> = all.iter().filter(stateful).cloned().collect();
         let drawn = all.iter().filter(|p| any_on_way(p, &draws));
         Reach {
-            app: app_id(at),
+            app: running.id,
             can_fail: places.iter().map(|p| any_on_way(p, &fails)).collect(),
             drawn: drawn.map(|p| p.path.clone()).collect(),
             places,
-            shards: running.spec.services.iter().map(|s| s.shards).collect(),
+            shards: running.app.spec.services.iter().map(|s| s.shards).collect(),
         }
     }
 

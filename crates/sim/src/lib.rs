@@ -20,6 +20,7 @@ pub mod nemesis;
 pub mod network;
 pub mod scenario;
 pub mod service;
+mod ticks;
 pub mod topics;
 
 pub use client::Client;

@@ -8,11 +8,18 @@
 mod acts;
 mod agents;
 mod asks;
+mod backups;
 mod checks;
 mod controller;
 mod operator;
+mod probation;
+mod releases;
+mod restored;
 mod shrink;
+mod taken;
 mod topics;
+mod upgrade;
+mod versions;
 
 pub use shrink::shrink;
 
@@ -22,6 +29,7 @@ use crate::clock::SimClock;
 use crate::cluster::{BEGIN, Cluster};
 use crate::scenario::{Act, ClientShape, Scenario, app_id};
 use crate::service::{Calls, Service};
+use crate::ticks;
 use crate::topics::{Published, Publishes};
 use agents::Agents;
 use controller::ControllerProcess;
@@ -29,8 +37,10 @@ use e3_dataplane::limits::DEDUP_GRACE;
 use e3_model::{Nanos, Timestamp};
 use e3_random::Random;
 use operator::Operator;
+use releases::Releases;
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use taken::Backups;
 
 /// The interval between two turns of the controller and the agents.
 const STEP: Nanos = Nanos::from_millis(5);
@@ -49,6 +59,8 @@ const PROBES: u64 = 20;
 const PROBES_LATE: u64 = 100;
 /// How long after its time a timer has fired: clocks are off by no more, and little else is to be done.
 const TIMERS_FIRED_AFTER: Nanos = Nanos::from_secs(3);
+/// The same of timers that repeat: those of all keys fire together.
+const TICKS_FIRED_AFTER: Nanos = Nanos::from_secs(10);
 /// Longest deadline of a scenario that goes on until all its requests must be forgotten.
 const DEADLINE_SHORT_MS: u64 = 3_000;
 /// How long after that.
@@ -86,6 +98,13 @@ pub struct Summary {
     pub published: u64,
     /// How often subscribers handled one.
     pub received: u64,
+    /// Backups that were complete, that were given up, and applications that began with one.
+    pub backups: [u64; 3],
+    /// Versions that the controller went back from by itself.
+    pub went_back: u64,
+    /// Processes that were replaced by those of the next release, by those of the one before, and
+    /// whether the format was raised.
+    pub upgrades: [u64; 3],
     /// The time from healing until every request had its outcome.
     pub recovered_after: Nanos,
 }
@@ -127,8 +146,14 @@ struct Run<'a> {
     revivals: Vec<(Timestamp, u16)>,
     operator: Operator,
     published: Published,
+    backups: Backups,
+    releases: Releases,
+    /// Versions that the controller went back from by itself.
+    went_back: u64,
     begin: Timestamp,
     healed_at: Timestamp,
+    /// When every shard had its copies again.
+    whole_at: Timestamp,
 }
 
 impl<'a> Run<'a> {
@@ -143,6 +168,7 @@ impl<'a> Run<'a> {
                     time: Nanos::from_micros(s.service_us),
                     fails_permille: s.fails_permille,
                     timer: Nanos::from_millis(s.timer_ms),
+                    ticks: s.ticks.then(|| ticks::collection(s.ttl_ms > 0)),
                     ask: Ask::of(scenario, number, at),
                     publishes: Publishes::of(scenario, number, at),
                     fill_len: (s.state_bytes / 500).min(32 << 10) as usize,
@@ -158,11 +184,13 @@ impl<'a> Run<'a> {
         cluster.services = services.collect();
         cluster.validates_every = VALIDATES_EVERY;
         let controller = ControllerProcess::new(cluster.now, scenario.topology());
+        let mut agents = Agents::default();
+        agents.reports_figures = scenario.has_bad_versions();
         Run {
             scenario,
             cluster,
             controller,
-            agents: Agents::default(),
+            agents,
             random: Random::new(scenario.seed ^ 0xac75),
             active: Vec::new(),
             pauses: BTreeMap::new(),
@@ -170,8 +198,12 @@ impl<'a> Run<'a> {
             revivals: Vec::new(),
             operator: Operator::default(),
             published: Published::default(),
+            backups: Backups::default(),
+            releases: Releases::default(),
+            went_back: 0,
             begin: BEGIN,
             healed_at: Timestamp::MAX,
+            whole_at: Timestamp::MAX,
         }
     }
 
@@ -195,15 +227,18 @@ impl<'a> Run<'a> {
         while self.is_sound() && self.cluster.now < recovered_by && !self.is_settled() {
             self.step();
         }
-        let recovered_after = self.healed_at.until(self.cluster.now);
+        self.whole_at = self.cluster.now;
+        let recovered_after = self.healed_at.until(self.whole_at);
         if self.is_sound() {
             self.check_settled();
         }
         if self.is_sound() {
+            self.leave_bad_versions();
             self.probe(PROBES);
             self.outlive();
             self.wait_for_timers();
             self.check_idle("after the last answer");
+            self.check_backups();
         }
         let is_short = |c: &ClientShape| !c.is_keyed && c.deadline_ms <= DEADLINE_SHORT_MS;
         // What services ask and publish is remembered for minutes.
@@ -216,7 +251,9 @@ impl<'a> Run<'a> {
         if self.is_sound() {
             self.outlive();
             self.wait_for_timers();
+            self.wait_for_tick();
             self.check_effects();
+            self.check_ticks();
             self.check_copies();
         }
         if !self.is_sound() {
@@ -233,6 +270,14 @@ impl<'a> Run<'a> {
             .max(self.scenario.longest_ask());
         if longest > Nanos::ZERO {
             self.wait(longest + TIMERS_FIRED_AFTER);
+        }
+    }
+
+    /// Waits until timers that repeat must have fired once more.
+    fn wait_for_tick(&mut self) {
+        if self.scenario.ticks() {
+            let into = self.cluster.now.0 % ticks::INTERVAL.0;
+            self.wait(Nanos(ticks::INTERVAL.0 - into) + TICKS_FIRED_AFTER);
         }
     }
 
@@ -321,7 +366,9 @@ impl<'a> Run<'a> {
         let offset_ms = self.agents.wall_offset_ms(node).unwrap_or(shape.offset_ms);
         let clock = SimClock::new(self.cluster.now, offset_ms, shape.fast_ppm);
         let name = self.controller.name(node);
-        self.agents.start(self.cluster.now, node, name, clock);
+        let formats = self.formats_of(node);
+        self.agents
+            .start(self.cluster.now, node, name, clock, formats);
     }
 
     /// One turn of controller and agents, and the events until the next one.
@@ -335,6 +382,9 @@ impl<'a> Run<'a> {
         self.controller
             .step(&mut self.cluster, &mut self.agents, &mut self.random);
         self.agents.take_answers(&mut self.cluster);
+        self.step_backups();
+        self.step_upgrade();
+        self.replace_older();
         self.cluster.run(STEP);
     }
 
@@ -368,6 +418,7 @@ impl<'a> Run<'a> {
         !self.cluster.clients.iter().any(waits)
             && self.cluster.admitted() == 0
             && self.copies_are_complete()
+            && !self.is_backing_up()
             && (self.kept().iter()).all(|(_, kept)| kept.open == 0 && kept.publishing == 0)
     }
 
@@ -434,6 +485,17 @@ impl<'a> Run<'a> {
             restored_logs: self.controller.restored_logs,
             published: self.published.published,
             received: self.published.received,
+            backups: [
+                self.backups.complete,
+                self.backups.cancelled,
+                self.backups.checked,
+            ],
+            went_back: self.went_back,
+            upgrades: [
+                self.releases.replaced[0],
+                self.releases.replaced[1],
+                u64::from(self.is_raised()),
+            ],
             recovered_after,
         }
     }

@@ -143,6 +143,9 @@ pub struct ServiceShape {
     /// How long after each message a timer fires that its handler sets; none if 0.
     #[serde(default)]
     pub timer_ms: u64,
+    /// Whether it sets timers that repeat each minute.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub ticks: bool,
     /// How long some of its keys live; 0 if it has none that expire.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub ttl_ms: u64,
@@ -153,6 +156,10 @@ pub struct ServiceShape {
 
 fn is_zero(number: &u64) -> bool {
     *number == 0
+}
+
+fn is_false(is: &bool) -> bool {
+    !is
 }
 
 /// A channel.
@@ -316,6 +323,18 @@ pub enum Fault {
     Rollback(usize),
     /// The operator gives up the state of every shard that has waited this long for silent nodes.
     Forget(u64),
+    /// A backup of an application is taken, and again if it is cancelled.
+    Backup(usize),
+    /// Another application begins with the last backup of this one.
+    Restore(usize),
+    /// A version of an application is deployed that is no good: its handlers fail, or, if not that, it
+    /// does not start.
+    BadVersion(usize, bool),
+    /// The processes of controller and nodes are replaced one by one by those of the next release, each
+    /// this many milliseconds after the one before, and then the cluster's format is raised.
+    Upgrade(u64),
+    /// They are replaced by those of the release before, unless the format was raised.
+    Downgrade(u64),
 }
 
 impl Fault {
@@ -362,6 +381,23 @@ impl Fault {
             Fault::Scale(_) => "scale",
             Fault::Rollback(_) => "rollback",
             Fault::Forget(_) => "forget",
+            Fault::Backup(_) => "backup",
+            Fault::Restore(_) => "restore",
+            Fault::BadVersion(..) => "badVersion",
+            Fault::Upgrade(_) => "upgrade",
+            Fault::Downgrade(_) => "downgrade",
+        }
+    }
+
+    /// The application that it acts on, if it names one.
+    pub(crate) fn app_mut(&mut self) -> Option<&mut usize> {
+        match self {
+            Fault::Update(app)
+            | Fault::Rollback(app)
+            | Fault::BadVersion(app, _)
+            | Fault::Backup(app)
+            | Fault::Restore(app) => Some(app),
+            _ => None,
         }
     }
 }
@@ -407,9 +443,9 @@ impl Scenario {
             let app = &self.apps[c.app];
             let places = app.places().into_iter();
             let services = places.map(|p| &app.services[usize::from(p.service.0)]);
-            let attempts = |s: &ServiceShape| match s.fails_permille {
-                0 => 1,
-                _ => u64::from(app.attempts),
+            let attempts = |s: &ServiceShape| match self.fails(c.app, s) {
+                false => 1,
+                true => u64::from(app.attempts),
             };
             let runs = |s: &ServiceShape| attempts(s) * if s.timer_ms > 0 { 2 } else { 1 };
             let called = |s: &ServiceShape| s.calls.map_or(0, |at| app.services[at].service_us);
@@ -431,6 +467,25 @@ impl Scenario {
         let services = self.apps.iter().flat_map(|app| &app.services);
         let longest = services.map(|s| s.timer_ms).max();
         Nanos::from_millis(longest.unwrap_or(0))
+    }
+
+    /// Whether handlers of a service fail: by themselves, or in a version that is no good.
+    pub(crate) fn fails(&self, app: usize, service: &ServiceShape) -> bool {
+        let mut acts = self.script.iter();
+        let is_bad = |act: &Act| act.fault == Fault::BadVersion(app, true);
+        service.fails_permille > 0 || acts.any(is_bad)
+    }
+
+    /// Whether versions are deployed that are no good.
+    pub(crate) fn has_bad_versions(&self) -> bool {
+        let mut acts = self.script.iter();
+        acts.any(|act| matches!(act.fault, Fault::BadVersion(..)))
+    }
+
+    /// Whether a service sets timers that repeat.
+    pub(crate) fn ticks(&self) -> bool {
+        let mut services = self.apps.iter().flat_map(|app| &app.services);
+        services.any(|s| s.ticks)
     }
 
     /// Whether a service's messages have drawn keys. Not behind a shard that the script may make forget

@@ -3,6 +3,7 @@
 use crate::asks::{self, Ask};
 use crate::layout::{FILL, FIRED, TAG_LEN, key_after};
 use crate::ledger::Ledger;
+use crate::ticks;
 use crate::topics::{self, Publishes};
 use e3_collections::limits::EXPIRED_LEN_MAX;
 use e3_collections::{State, Txn};
@@ -13,6 +14,9 @@ use e3_model::limits::SLOTS;
 use e3_model::timer::{TimerChange, TimerSet, When};
 use e3_model::{Nanos, ShardKey, Timestamp};
 use e3_random::Random;
+
+/// Name of the modules of a version whose handlers fail.
+pub(crate) const FAILING: &str = "failing";
 
 /// A service of the simulated applications.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -43,6 +47,8 @@ pub enum Service {
         ttl: Option<Nanos>,
         /// How long after each message a timer of it fires; none if zero. Only with state.
         timer: Nanos,
+        /// The collection of its timers that repeat, if it sets any. Only with state.
+        ticks: Option<u16>,
         /// What it asks for each message; only with state.
         ask: Option<Ask>,
         /// What it publishes; only with state.
@@ -86,10 +92,18 @@ impl Service {
         } else {
             Outcome::Completed(match self {
                 Service::Graph { .. } if invocation.is_call => answer(&invocation, state),
-                Service::Graph { .. } if invocation.timer.is_some() => match invocation.answer {
-                    Some(answer) => asks::count_answer(key, &invocation, answer, state, ledger),
-                    None => count_fired(key, &invocation, state, ledger),
-                },
+                Service::Graph { ticks, ask, .. } if invocation.timer.is_some() => {
+                    let is_tick = invocation.timer.as_deref() == Some(ticks::NAME);
+                    match (ask, invocation.answer, ticks) {
+                        (Some(ask), Some(answer), _) => {
+                            ask.count_answer(key, &invocation, answer, state, ledger)
+                        }
+                        (_, _, Some(collection)) if is_tick => {
+                            ticks::on_fired(key, *collection, &invocation, state, ledger)
+                        }
+                        _ => count_fired(key, &invocation, state, ledger),
+                    }
+                }
                 Service::Graph { messages, .. } if asks::is_asked(&invocation.payload) => {
                     asks::serve(&invocation, state, messages.len())
                 }
@@ -103,13 +117,18 @@ impl Service {
                     fill_len,
                     ttl,
                     timer,
+                    ticks,
                     ask,
                     publishes,
                     ..
                 } => {
                     let mut number = None;
                     let effect = &invocation.payload;
+                    let mut tick = None;
                     let beside = |txn: &mut Txn, state: &State| {
+                        if let Some(collection) = ticks {
+                            tick = ticks::set(txn, state, *collection, &invocation);
+                        }
                         fill(txn, state, effect, *fill_len);
                         if let Some(wrong) = ttl.and_then(|ttl| mark(txn, state, &invocation, ttl))
                         {
@@ -132,6 +151,7 @@ impl Service {
                     if *stateful && *timer > Nanos::ZERO {
                         effects.timers.push(timer_for(&invocation, *timer));
                     }
+                    effects.timers.extend(tick);
                     if *stateful && let Some(ask) = ask {
                         effects.timers.push(ask.change(key, &invocation));
                     }

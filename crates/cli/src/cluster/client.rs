@@ -9,8 +9,8 @@ use e3_model::api::{
     AppView, BackupRequest, BackupView, ChannelView, ChunkResponse, ClusterView, DeployRequest,
     DeployResponse, DrainRequest, DrainResponse, EndpointsView, ErrorView, ExitedRequest,
     ExitedResponse, ForgetRequest, ForgetResponse, FormatRequest, FormatResponse, InstanceView,
-    MigrateRequest, MigrateResponse, NodeView, ReshardRequest, ReshardResponse, RestoreResponse,
-    RollbackRequest, RollbackResponse, ScaleRequest, ScaleResponse,
+    MigrateRequest, MigrateResponse, NodeView, PendingView, ReshardRequest, ReshardResponse,
+    RestoreResponse, RollbackRequest, RollbackResponse, ScaleRequest, ScaleResponse,
 };
 use e3_model::{Format, Token};
 use serde::de::DeserializeOwned;
@@ -115,6 +115,17 @@ impl Client {
     /// `GET /v1/channels`.
     pub fn channels(&self) -> Result<Vec<ChannelView>, Failure> {
         self.get("/v1/channels")
+    }
+    /// `GET /v1/apps/{name}/timers`.
+    pub fn timers(&self, app: &str, service: Option<&str>) -> Result<Vec<PendingView>, Failure> {
+        let query = match service {
+            Some(service) => format!("?service={}", segment("service", service)?),
+            None => String::new(),
+        };
+        self.get(&format!(
+            "/v1/apps/{}/timers{query}",
+            segment("application", app)?
+        ))
     }
     /// `GET /v1/apps/{name}/endpoints`.
     pub fn endpoints(&self, app: &str) -> Result<EndpointsView, Failure> {

@@ -1,9 +1,9 @@
-//! `e3 get`: lists nodes, applications, instances, channels and dead letters.
+//! `e3 get`: lists nodes, applications, instances, channels, dead letters and pending timers.
 
 use crate::cluster::client::Client;
-use crate::commands::replay;
+use crate::commands::{pending, replay};
 use crate::settings::Settings;
-use crate::ui::failure::Failure;
+use crate::ui::failure::{Exit, Failure};
 use crate::ui::output::{self, Output, Paint, Table};
 use crate::ui::text::{bytes, count, plural};
 use clap::{Args, ValueEnum};
@@ -30,6 +30,9 @@ pub enum Things {
     /// Dead letters: requests that failed too often or expired
     #[value(alias = "dead-letter")]
     DeadLetters,
+    /// Timers, outbound requests and publications that are pending: e3 get timers APP [SERVICE]
+    #[value(alias = "timer")]
+    Timers,
 }
 
 /// `e3 get`.
@@ -38,6 +41,12 @@ pub struct Get {
     /// What to list
     #[arg(value_enum)]
     pub what: Things,
+    /// Of timers: the application
+    #[arg(value_name = "APP", conflicts_with = "app")]
+    pub of: Option<String>,
+    /// Of timers: only this service
+    #[arg(value_name = "SERVICE")]
+    pub service: Option<String>,
     /// Only this application
     #[arg(long, value_name = "APP")]
     pub app: Option<String>,
@@ -51,6 +60,10 @@ pub struct Get {
 
 /// `e3 get`.
 pub fn run(args: &Get, settings: &Settings) -> Result<(), Failure> {
+    if let Some(of) = args.of.as_ref().filter(|_| args.what != Things::Timers) {
+        let message = format!("{of:?} follows what to list; only timers are listed like that");
+        return Err(Failure::new(Exit::Input, message).hint("use --app or --node"));
+    }
     let client = Client::connect(settings)?;
     let format = settings.format(args.output);
     let paint = settings.paint();
@@ -84,6 +97,15 @@ pub fn run(args: &Get, settings: &Settings) -> Result<(), Failure> {
                 all.retain(|l| here.contains(&l.instance));
             }
             output::show(format, &all, || replay::table(&all))
+        }
+        Things::Timers => {
+            let app = args.of.as_ref().or(args.app.as_ref()).ok_or_else(|| {
+                let message = "timers of which application?";
+                Failure::new(Exit::Input, message).hint("e3 get timers APP [SERVICE]")
+            })?;
+            let mut all = client.timers(app, args.service.as_deref())?;
+            all.retain(|shard| wanted(&args.node, &shard.node));
+            output::show(format, &all, || pending::text(&all))
         }
         Things::Channels => {
             let mut all = client.channels()?;

@@ -20,6 +20,7 @@ mod logs;
 mod migrate;
 mod new;
 mod node;
+mod pending;
 mod place;
 mod profile;
 mod replay;

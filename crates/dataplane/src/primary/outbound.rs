@@ -172,7 +172,7 @@ pub(super) fn identity(cx: &Context<'_>, shard: &Shard) -> ShardKey {
 }
 
 /// The identity under which others are asked.
-fn ask_id(place: &Place, pending: &Pending, key: ShardKey) -> RequestId {
+pub(super) fn ask_id(place: &Place, pending: &Pending, key: ShardKey) -> RequestId {
     outbound_request(pending.request(place, key))
 }
 

@@ -187,6 +187,7 @@ impl Worker {
         };
         let counts = self.past.remove(&key).unwrap_or_default();
         let mut replica = Replica::new(key, shard, counts, app.collections(key));
+        replica.awaits_state = awaited.is_some();
         let is_on_disk = app.service(key).is_on_disk();
         if role == Role::Primary && shard.predecessor.is_some() {
             replica.shard.log.since = self.world.now;

@@ -1,11 +1,13 @@
 //! What the controller hears of a node.
 
 use super::Worker;
+use crate::limits::{PENDING_NODE_MAX, PENDING_SHARD_MAX};
 use crate::links::SendEnd;
 use crate::primary::Primary;
 use crate::reach::ClockCheck;
 use crate::replica::Replica;
 use crate::shard::{Context, Counts};
+use e3_model::pending::{PendingAsked, PendingReport};
 use e3_model::plan::{
     BackupReport, ChannelReport, InstanceReport, NodeEvent, NodeReport, NodeStats, ShardCounts,
 };
@@ -150,6 +152,7 @@ impl Worker {
             instances: instances.collect(),
             unreachable: self.unreachable(),
             counts: present.chain(&self.past).map(counts).collect(),
+            pending: None,
             stats: NodeStats {
                 datagrams_in: self.datagrams_in,
                 datagrams_out: self.datagrams_out,
@@ -161,6 +164,22 @@ impl Worker {
                 channels: self.channel_reports(),
                 ..NodeStats::default()
             },
+        }
+    }
+
+    /// What is pending at those of the shards whose primary is here and may serve.
+    pub fn pending(&self, asked: &PendingAsked) -> PendingReport {
+        let each_max = PENDING_NODE_MAX / asked.shards.len().max(1);
+        let count_max = each_max.clamp(1, PENDING_SHARD_MAX);
+        let of = |key: &ShardKey| {
+            let replica = &self.replicas.get(self.find(*key)?.at())?.replica;
+            let (cx, primary) = (self.world.context(key.app)?, replica.as_primary()?);
+            let serves = primary.may_serve(&cx, &replica.shard);
+            serves.then(|| primary.pending(&cx, &replica.shard, count_max))
+        };
+        PendingReport {
+            number: asked.number,
+            shards: asked.shards.iter().filter_map(of).collect(),
         }
     }
 

@@ -7,7 +7,7 @@ use crate::log::Log;
 use crate::replica::Replica;
 use crate::restore::Reading;
 use e3_model::backup::Part;
-use e3_model::plan::{Role, ShardPlan};
+use e3_model::plan::ShardPlan;
 use e3_model::{ShardKey, Timestamp};
 
 impl Worker {
@@ -50,7 +50,8 @@ impl Worker {
         // What is of an earlier era goes.
         let hosted = hosted.filter(|h| h.replica.era == shard.era);
         let is_here = match hosted {
-            Some(h) => h.replica.role() != Role::Joining || h.replica.is_restored,
+            // One that was joining has the state if it is the primary now: the plans between said so.
+            Some(h) => !h.replica.awaits_state,
             None => {
                 let recovered = self.recovered.get(&key);
                 recovered.is_some_and(|copy| copy.origin.era == shard.era)
@@ -85,7 +86,7 @@ impl Worker {
         };
         let replica = &mut hosted.replica;
         replica.shard.log = log;
-        replica.is_restored = true;
+        replica.awaits_state = false;
         replica.shard.disk = is_on_disk.then(|| Disk::new(number, 0, end));
         self.apply_shard(key, &shard);
         if is_on_disk {

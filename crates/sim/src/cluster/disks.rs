@@ -60,8 +60,8 @@ impl Disk {
     }
 
     /// What a process that starts reads.
-    pub(super) fn recover(&self) -> Recovery {
-        let mut recovery = Recovery::new(Formats::PROGRAM);
+    pub(super) fn recover(&self, formats: Formats) -> Recovery {
+        let mut recovery = Recovery::new(formats);
         for (number, record) in &self.durable {
             recovery.take(*number, record).expect("as it was written");
         }
@@ -71,8 +71,8 @@ impl Disk {
 
 impl Cluster {
     /// What a node's process says of its disk when it joins.
-    pub fn on_disk(&self, node: u16) -> Option<OnDisk> {
-        let recovery = self.disks.get(&node)?.recover();
+    pub fn on_disk(&self, node: u16, formats: Formats) -> Option<OnDisk> {
+        let recovery = self.disks.get(&node)?.recover(formats);
         let copies = recovery.copies().map(|(key, era)| CopyOnDisk { key, era });
         Some(OnDisk {
             cluster: recovery.cluster()?,

@@ -90,23 +90,23 @@ impl Cluster {
 
     /// Starts a node's process.
     pub fn start(&mut self, node: u16, incarnation: u32) {
-        self.start_with_clock(node, incarnation, SimClock::TRUE);
+        self.start_with(node, incarnation, SimClock::TRUE, Formats::PROGRAM);
     }
 
-    /// Starts a node's process with this clock.
-    pub fn start_with_clock(&mut self, node: u16, incarnation: u32, clock: SimClock) {
+    /// Starts a node's process with this clock, of a program that has these formats.
+    pub fn start_with(&mut self, node: u16, incarnation: u32, clock: SimClock, formats: Formats) {
         let config = Config {
             node: NodeId(node),
             incarnation,
             cluster: CLUSTER,
-            formats: Formats::PROGRAM,
+            formats,
             kind: NodeKind::Host,
             journal_len_min: JOURNAL_LEN_MIN,
             slowed: false,
         };
         let mut worker = Worker::new(config);
         if let Some(disk) = self.disks.get(&node) {
-            worker.handle_recovery(clock.shown(self.now), disk.recover());
+            worker.handle_recovery(clock.shown(self.now), disk.recover(formats));
         }
         let new = Node {
             worker,
@@ -210,5 +210,32 @@ impl Cluster {
     /// The same, to be changed.
     pub fn worker_mut(&mut self, node: u16) -> Option<&mut Worker> {
         Some(&mut self.nodes.get_mut(&node)?.worker)
+    }
+
+    /// Whether this process of a node runs; None if it is gone.
+    pub(crate) fn runs(&self, node: u16, incarnation: u32) -> Option<bool> {
+        let n = self.nodes.get(&node);
+        let n = n.filter(|n| n.incarnation == incarnation)?;
+        Some(!n.is_paused)
+    }
+
+    /// Bytes of a shard's part of a backup up to this one have left a node.
+    pub(crate) fn on_exported(&mut self, node: u16, key: ShardKey, number: u64, len: u64) {
+        let Some(n) = self.nodes.get_mut(&node) else {
+            return;
+        };
+        let now = n.clock.shown(self.now);
+        n.worker.handle_exported(now, key, number, len);
+        self.drain(node);
+    }
+
+    /// The next bytes of a part arrive at a node.
+    pub(crate) fn on_part(&mut self, node: u16, key: ShardKey, number: u64, bytes: &[u8]) {
+        let Some(n) = self.nodes.get_mut(&node) else {
+            return;
+        };
+        let now = n.clock.shown(self.now);
+        n.worker.handle_part(now, key, number, bytes);
+        self.drain(node);
     }
 }

@@ -7,7 +7,7 @@ use crate::scenario::known::may_lose_log_and_memory;
 use crate::scenario::{Act, Fault, Wire, app_id};
 use e3_control::Command;
 use e3_model::plan::{AppPlan, ShardPlan};
-use e3_model::{AppId, Nanos, NodeId, ServiceId, ShardKey, Timestamp};
+use e3_model::{AppId, Application, Nanos, NodeId, ServiceId, ShardKey, Timestamp};
 
 /// How late the supervisor notices the end of a process.
 const EXIT_NS_MAX: u64 = 20_000_000;
@@ -29,6 +29,10 @@ impl Run<'_> {
             | Fault::Reordering(_)
             | Fault::Damage(_)
             | Fault::Drain(_)
+            | Fault::Backup(_)
+            | Fault::Restore(_)
+            | Fault::Upgrade(_)
+            | Fault::Downgrade(_)
             | Fault::Forget(_) => {}
             Fault::Pause(node) => self.pause(*node, true),
             Fault::PauseAll => {
@@ -76,6 +80,7 @@ impl Run<'_> {
                 }
             }
             Fault::Update(app) => self.update(*app),
+            Fault::BadVersion(app, starts) => self.deploy_bad(*app, *starts),
             Fault::Scale(choice) => self.scale(*choice),
             Fault::Rollback(app) => self.rollback(*app),
             Fault::Reshard(choice) => self.reshard(*choice),
@@ -164,9 +169,14 @@ impl Run<'_> {
             | Fault::Move(_)
             | Fault::Reshard(_)
             | Fault::Update(_)
+            | Fault::BadVersion(..)
             | Fault::Drain(_)
             | Fault::Scale(_)
             | Fault::Rollback(_)
+            | Fault::Backup(_)
+            | Fault::Restore(_)
+            | Fault::Upgrade(_)
+            | Fault::Downgrade(_)
             | Fault::Forget(_) => {}
             fault => {
                 for (from, to) in self.cuts_of(fault) {
@@ -195,7 +205,7 @@ impl Run<'_> {
         self.healed_at = self.cluster.now;
     }
 
-    fn restart_controller(&mut self) {
+    pub(super) fn restart_controller(&mut self) {
         self.controller.restart(&mut self.cluster, &mut self.random);
     }
 
@@ -258,7 +268,7 @@ impl Run<'_> {
     }
 
     /// Kills a process. Its supervisor tells the controller.
-    fn kill_one(&mut self, node: u16) {
+    pub(super) fn kill_one(&mut self, node: u16) {
         let (me, it) = (Party::Node(node), Party::Controller);
         for process in self.kill(&[node]) {
             if !self.cluster.cuts.is_cut(me, it) && !self.cluster.cuts.is_cut(it, me) {
@@ -301,7 +311,7 @@ impl Run<'_> {
     }
 
     /// Starts a node's process if it does not run.
-    fn revive(&mut self, node: u16) {
+    pub(super) fn revive(&mut self, node: u16) {
         if !self.agents.is_up(node) {
             self.start_node(node);
             let stands = self.pauses.get(&node).is_some_and(|count| *count > 0);
@@ -362,7 +372,8 @@ impl Run<'_> {
                 };
                 let copies = copies(shard);
                 let service = app.plan.app.service(shard.service);
-                let in_memory = service.stateful && !service.is_on_disk();
+                // A shard that waits for its state begins with it again.
+                let in_memory = service.stateful && !service.is_on_disk() && !app.is_restoring(key);
                 let is_hit = |n: &NodeId| nodes.contains(&n.0);
                 if in_memory && copies.iter().any(is_hit) && copies.iter().all(is_hit) {
                     last.push(key);
@@ -437,20 +448,21 @@ impl Run<'_> {
 
     /// Deploys another version of an application.
     pub(super) fn update(&mut self, app: usize) {
-        let now = self.cluster.now;
-        let latency_ms = 51 + now.0 / 1_000_000 % 10_000;
-        if app < self.scenario.apps.len() {
-            let mut manifest = self.scenario.application(app, latency_ms);
-            let running = self.controller.control.apps.get(&app_id(app));
-            for (service, running) in manifest
-                .spec
-                .services
-                .iter_mut()
-                .zip(running.iter().flat_map(|a| &a.plan.app.spec.services))
-            {
-                service.shards = running.shards;
-            }
-            self.controller.deploy(now, manifest);
+        if let Some(manifest) = self.next_manifest(app) {
+            self.controller.deploy(self.cluster.now, manifest);
         }
+    }
+
+    /// The manifest of another version of an application.
+    pub(super) fn next_manifest(&self, app: usize) -> Option<Application> {
+        let latency_ms = 51 + self.cluster.now.0 / 1_000_000 % 10_000;
+        self.scenario.apps.get(app)?;
+        let mut manifest = self.scenario.application(app, latency_ms);
+        let running = self.controller.control.apps.get(&app_id(app));
+        let running = running.iter().flat_map(|a| &a.plan.app.spec.services);
+        for (service, running) in manifest.spec.services.iter_mut().zip(running) {
+            service.shards = running.shards;
+        }
+        Some(manifest)
     }
 }

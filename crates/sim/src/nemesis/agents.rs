@@ -2,12 +2,13 @@
 //! node does over UDP and HTTP.
 
 use super::controller::{ControllerProcess, Mail, Report};
+use super::probation::Figures;
 use crate::clock::SimClock;
 use crate::cluster::Cluster;
 use crate::network::{Party, node_address};
 use e3_model::plan::{NodeHello, NodePlan, NodeWelcome};
 use e3_model::timing::HEARTBEAT_INTERVAL;
-use e3_model::{Nanos, NodeId, Timestamp};
+use e3_model::{Formats, Nanos, NodeId, Timestamp};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -46,6 +47,8 @@ struct Agent {
     name: String,
     process: u64,
     clock: SimClock,
+    /// Those of its program.
+    formats: Formats,
     is_paused: bool,
     incarnation: Option<u32>,
     next_hello: Timestamp,
@@ -68,6 +71,8 @@ pub(super) struct Agents {
     letters: BTreeMap<(Timestamp, u64), Letter>,
     wall_offsets_ms: BTreeMap<u16, i64>,
     next: u64,
+    /// Reports say which versions run, and how well.
+    pub(super) reports_figures: bool,
     /// Reports do not arrive.
     pub(super) reports_are_lost: bool,
     /// Reports arrive late and out of order.
@@ -76,12 +81,20 @@ pub(super) struct Agents {
 
 impl Agents {
     /// Starts a node's process.
-    pub(super) fn start(&mut self, now: Timestamp, node: u16, name: String, clock: SimClock) {
+    pub(super) fn start(
+        &mut self,
+        now: Timestamp,
+        node: u16,
+        name: String,
+        clock: SimClock,
+        formats: Formats,
+    ) {
         self.next += 1;
         let agent = Agent {
             name,
             process: self.next,
             clock,
+            formats,
             is_paused: false,
             incarnation: None,
             next_hello: now,
@@ -98,6 +111,12 @@ impl Agents {
 
     pub(super) fn is_up(&self, node: u16) -> bool {
         self.agents.contains_key(&node)
+    }
+
+    /// Whether the process of a node has joined.
+    pub(super) fn is_member(&self, node: u16) -> bool {
+        let agent = self.agents.get(&node);
+        agent.is_some_and(|a| a.incarnation.is_some())
     }
 
     /// Ends a node's process; gives its process number.
@@ -143,7 +162,8 @@ impl Agents {
                         name: agent.name.clone(),
                         address: node_address(*node),
                         process: agent.process,
-                        on_disk: cluster.on_disk(*node),
+                        on_disk: cluster.on_disk(*node, agent.formats),
+                        formats: agent.formats,
                         ..NodeHello::default()
                     };
                     controller.post(cluster, Nanos::ZERO, Mail::Hello(*node, hello));
@@ -160,6 +180,7 @@ impl Agents {
                 let report = Report {
                     events: cluster.events(*node),
                     unreachable: unreachable.into_iter().flatten().collect(),
+                    figures: None,
                 };
                 if report != agent.report {
                     agent.report = report;
@@ -179,7 +200,13 @@ impl Agents {
                     false => Nanos::ZERO,
                 };
                 if !self.reports_are_lost {
-                    let report = agent.report.clone();
+                    let report = Report {
+                        figures: self
+                            .reports_figures
+                            .then(|| Figures::of(cluster, *node))
+                            .flatten(),
+                        ..agent.report.clone()
+                    };
                     let mail = Mail::Report(NodeId(*node), incarnation, report);
                     controller.post(cluster, late, mail);
                 }
@@ -263,7 +290,7 @@ impl Agent {
                 self.plan_version = 0;
                 self.asked = None;
                 self.report = Report::default();
-                cluster.start_with_clock(node, welcome.incarnation, self.clock);
+                cluster.start_with(node, welcome.incarnation, self.clock, self.formats);
                 cluster.take_controller_time(node, self.greeted, welcome.now);
             }
             Answer::Welcome(_) => {}

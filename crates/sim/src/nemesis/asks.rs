@@ -48,8 +48,8 @@ impl Run<'_> {
         let answered = |outcome| sum(states, app, place.service, &key(outcome), witnessed);
         let by_outcome: Vec<i64> = OUTCOMES.iter().map(answered).collect();
         let answers: i64 = by_outcome.iter().sum();
-        let can_fail =
-            self.scenario.apps[app].services[usize::from(place.service.0)].fails_permille > 0;
+        let service = &self.scenario.apps[app].services[usize::from(place.service.0)];
+        let can_fail = self.scenario.fails(app, service);
         let expected = count.min(1);
         if answers > expected || (answers < expected && !can_fail) {
             return Some(format!(
@@ -75,7 +75,8 @@ impl Run<'_> {
         } = *asking;
         if ask.to == AskTarget::Http {
             let keys = self.cluster.http.effects(app, place.service, effect);
-            let is_wrong = (is_done && keys == 0) || (keys > 1 && !asking.may_repeat);
+            let may_repeat = asking.may_repeat || self.has_copy(app);
+            let is_wrong = (is_done && keys == 0) || (keys > 1 && !may_repeat);
             return is_wrong
                 .then(|| format!("{effect:?} was asked over HTTP under {keys} idempotency keys"));
         }
@@ -93,7 +94,10 @@ impl Run<'_> {
             let mut lost = self.cluster.ledger.forfeited.iter();
             lost.any(|((shard, _), at)| shard.app == app_id(*app) && asking.sent <= *at)
         };
-        let is_forfeited = on_way.iter().any(forfeited) || asking.may_repeat;
+        // An application that began with a backup asks again what it handles again.
+        let others = ask.to != AskTarget::Service(on_way[0].1.0.into());
+        let is_asked_by_copy = others && self.has_copy(app);
+        let is_forfeited = on_way.iter().any(forfeited) || asking.may_repeat || is_asked_by_copy;
         for (app, service) in on_way {
             if !self.scenario.apps[app].services[usize::from(service.0)].stateful {
                 continue;

@@ -1,12 +1,13 @@
 //! What must be true after healing.
 
 use super::asks::Asking;
-use super::{PROBE, PROBES, PROBES_LATE, Run};
+use super::{PROBE, PROBES, PROBES_LATE, Run, TICKS_FIRED_AFTER};
 use crate::client::{Client, Request};
 use crate::layout::FIRED;
 use crate::ledger::Reach;
 use crate::scenario::known::may_contradict;
-use crate::scenario::{AppShape, Place, app_id};
+use crate::scenario::{AppShape, Place, ServiceShape, app_id};
+use crate::ticks;
 use crate::topics::Published;
 use e3_collections::State;
 use e3_dataplane::Kept;
@@ -30,7 +31,7 @@ const EARLY_MAX: Nanos = Nanos::from_millis(2_300);
 const FREED_WITHIN: Nanos = Nanos(EARLY_MAX.0 + 2 * EXPIRY_LAG_MAX.0);
 
 impl Run<'_> {
-    fn violation(&mut self, what: String) {
+    pub(super) fn violation(&mut self, what: String) {
         self.cluster.ledger.violation(what);
     }
 
@@ -64,9 +65,17 @@ impl Run<'_> {
     pub(super) fn check_settled(&mut self) {
         let after_s = self.healed_at.until(self.cluster.now).as_secs();
         if let Some((key, plan)) = self.incomplete() {
+            let error = self.cluster.worker(plan.primary.0).and_then(|worker| {
+                let shards = worker.report().instances;
+                shards.into_iter().find(|s| s.key == key)?.error
+            });
+            let error = error.unwrap_or_default();
             self.violation(format!(
-                "{key} lacks copies {after_s} s after healing: {plan:?}"
+                "{key} lacks copies {after_s} s after healing: {plan:?} {error}"
             ));
+        }
+        if self.is_backing_up() {
+            self.violation(format!("a backup is not over {after_s} s after healing"));
         }
         self.check_idle(&format!("{after_s} s after healing"));
         let answered_by = self.healed_at + ANSWERED_AFTER + self.scenario.work();
@@ -178,7 +187,7 @@ impl Run<'_> {
         nodes.filter_map(kept).collect()
     }
 
-    fn app_of(&self, client: &Client) -> AppId {
+    pub(super) fn app_of(&self, client: &Client) -> AppId {
         let at = (client.id - 100) as usize;
         match self.scenario.clients.get(at) {
             Some(shape) => app_id(shape.app),
@@ -187,7 +196,7 @@ impl Run<'_> {
     }
 
     /// By stateful shard: the state of its primary.
-    fn states(&self) -> BTreeMap<ShardKey, Rc<RefCell<State>>> {
+    pub(super) fn states(&self) -> BTreeMap<ShardKey, Rc<RefCell<State>>> {
         let mut states = BTreeMap::new();
         for app in self.controller.control.apps.values() {
             for shard in &app.plan.shards {
@@ -203,7 +212,7 @@ impl Run<'_> {
     }
 
     /// Whether the effect of a request at a place was lost with a shard, or a message on the way to it.
-    fn may_be_lost(&self, reach: &Reach, place: &Place, request: &Request) -> bool {
+    pub(super) fn may_be_lost(&self, reach: &Reach, place: &Place, request: &Request) -> bool {
         let on_way = reach.places.iter();
         let mut on_way = on_way.filter(|p| place.path.starts_with(&p.path));
         on_way.any(|p| {
@@ -224,7 +233,7 @@ impl Run<'_> {
         let (mut wrong, mut published) = (Vec::new(), Published::default());
         let reaches: Vec<Reach> = (0..self.scenario.apps.len())
             .map(|at| {
-                let running = &self.controller.control.apps[&app_id(at)].plan.app;
+                let running = &self.controller.control.apps[&app_id(at)].plan;
                 Reach::new(self.scenario, at, running)
             })
             .collect();
@@ -272,7 +281,9 @@ impl Run<'_> {
                         *witnessed.entry(*shard).or_default() += usize::from(fired != 0);
                         let service = &shape.services[usize::from(place.service.0)];
                         let expected = i64::from(service.timer_ms > 0 && there != 0);
-                        if fired != expected && (fired > expected || service.fails_permille == 0) {
+                        if fired != expected
+                            && (fired > expected || !self.scenario.fails(at, service))
+                        {
                             wrong.push(format!(
                                 "{shard}: the timer of request {number} of client {} fired {fired} times",
                                 client.id
@@ -309,7 +320,9 @@ impl Run<'_> {
                 }
             }
         }
-        for (key, state) in &states {
+        let apps = self.scenario.apps.len();
+        let of_apps = |key: &ShardKey| usize::from(key.app.0) <= apps;
+        for (key, state) in states.iter().filter(|(key, _)| of_apps(key)) {
             let (there, known) = (
                 state.borrow().len(0),
                 counted.get(key).copied().unwrap_or(0),
@@ -347,6 +360,39 @@ impl Run<'_> {
                 self.violation(format!("{key}: {expiring} keys that expired hold memory"));
             }
         }
+    }
+
+    /// Checks that timers that repeat fired at each of their times, or as soon as their shard was served
+    /// again.
+    pub(super) fn check_ticks(&mut self) {
+        let (now, whole) = (self.cluster.now, self.whole_at);
+        let mut wrong = Vec::new();
+        for (key, state) in &self.states() {
+            let Some(shape) = self.shape_of(*key).filter(|s| s.ticks) else {
+                continue;
+            };
+            // A timer whose every attempt fails is a dead letter.
+            if self.scenario.fails(usize::from(key.app.0) - 1, shape) {
+                continue;
+            }
+            let collection = ticks::collection(shape.ttl_ms > 0);
+            for (of, ticks) in ticks::Ticks::all(&state.borrow(), collection) {
+                if let Some(due) = ticks::missed(&ticks, whole, TICKS_FIRED_AFTER, now) {
+                    wrong.push(format!(
+                        "{key}: the repeating timer of key {of:?} did not fire in minute {due}: {ticks:?}"
+                    ));
+                }
+            }
+        }
+        for what in wrong {
+            self.violation(what);
+        }
+    }
+
+    /// The shape of a shard's service.
+    fn shape_of(&self, key: ShardKey) -> Option<&ServiceShape> {
+        let app = self.scenario.apps.get(usize::from(key.app.0) - 1)?;
+        app.services.get(usize::from(key.service.0))
     }
 
     /// Checks that all copies of a shard are equal.

@@ -3,6 +3,7 @@
 //! its log.
 
 use super::agents::{Agents, Answer};
+use super::probation::{Figures, Versions};
 use crate::cluster::{CLUSTER, Cluster};
 use crate::disk::SimDisk;
 use e3_control::limits::{PROGRESS_TIMEOUT, RESHARD_TIMEOUT};
@@ -43,6 +44,8 @@ pub(super) enum Mail {
 pub(super) struct Report {
     pub(super) events: Vec<NodeEvent>,
     pub(super) unreachable: BTreeSet<NodeId>,
+    /// In scenarios that need them.
+    pub(super) figures: Option<Figures>,
 }
 
 /// The controller's process.
@@ -53,6 +56,8 @@ pub(super) struct ControllerProcess {
     membership: Membership,
     store: Store<SimDisk>,
     is_up: bool,
+    /// Number of the process.
+    pub(super) process: u64,
     pauses: u32,
     /// How long a write to the disk takes.
     pub(super) write_time: Nanos,
@@ -74,6 +79,7 @@ pub(super) struct ControllerProcess {
     next_mail: u64,
     polls: BTreeMap<u16, (u64, u32, u64, Timestamp)>,
     next_look: Timestamp,
+    pub(super) versions: Versions,
     /// The frozen shards: since when, in which view.
     frozen: BTreeMap<ShardKey, (u32, Timestamp)>,
 }
@@ -86,6 +92,7 @@ impl ControllerProcess {
             membership: Membership::new(now, HEARTBEAT_TIMEOUT),
             store: Store::recover(SimDisk::default()).expect("a new disk").0,
             is_up: true,
+            process: 0,
             pauses: 0,
             write_time: Nanos::ZERO,
             tears_next_write: false,
@@ -99,6 +106,7 @@ impl ControllerProcess {
             next_mail: 0,
             polls: BTreeMap::new(),
             next_look: now,
+            versions: Versions::default(),
             frozen: BTreeMap::new(),
         }
     }
@@ -120,7 +128,13 @@ impl ControllerProcess {
 
     /// Deploys an application.
     pub(super) fn deploy(&mut self, now: Timestamp, app: Application) {
-        let modules = vec![String::new(); app.spec.services.len()];
+        let modules = vec![""; app.spec.services.len()];
+        self.deploy_modules(now, app, &modules);
+    }
+
+    /// Deploys an application with these modules.
+    pub(super) fn deploy_modules(&mut self, now: Timestamp, app: Application, modules: &[&str]) {
+        let modules = modules.iter().map(ToString::to_string).collect();
         let command = Command::Deploy {
             app: Box::new(app),
             modules,
@@ -223,8 +237,15 @@ impl ControllerProcess {
         }
         self.membership = Membership::new(cluster.now, HEARTBEAT_TIMEOUT);
         self.frozen.clear();
+        self.versions = Versions::default();
         self.busy_until = cluster.now;
         self.is_up = true;
+        self.process += 1;
+    }
+
+    /// Whether it takes what arrives.
+    pub(super) fn hears(&self) -> bool {
+        self.is_up && self.pauses == 0
     }
 
     /// Reads the log and checks that it leads to what was decided.
@@ -314,6 +335,7 @@ impl ControllerProcess {
                 if let Some(Applied::Joined(welcome)) = joined {
                     let (id, incarnation) = (welcome.node, welcome.incarnation);
                     self.membership.on_heartbeat(now, id, incarnation);
+                    self.versions.on_join(id, incarnation);
                     agents.answer(cluster, node, process, Answer::Welcome(welcome));
                 }
             }
@@ -361,6 +383,12 @@ impl ControllerProcess {
                     self.execute(now, &reach);
                     for event in report.events {
                         self.execute(now, &Command::Event(event));
+                    }
+                    if let Some(figures) = report.figures {
+                        self.versions.on_report(node, incarnation, figures);
+                        for command in self.versions.look(now, &self.control) {
+                            self.execute(now, &command);
+                        }
                     }
                 }
             }

@@ -77,8 +77,10 @@ impl Run<'_> {
             state.map_or(0, |state| state.plan.code_version)
         };
         let code_version = version(self);
-        let started = Command::Started { app, code_version };
-        self.controller.execute(now, &started);
+        if !self.is_stuck(app) {
+            let started = Command::Started { app, code_version };
+            self.controller.execute(now, &started);
+        }
         self.update(at);
         let rollback = Command::Rollback {
             app,

@@ -98,6 +98,7 @@ fn smaller(scenario: &Scenario) -> Vec<Scenario> {
             with(&|s| s.apps[app].services[at].state_bytes = 0);
             with(&|s| s.apps[app].services[at].ttl_ms = 0);
             with(&|s| s.apps[app].services[at].timer_ms = 0);
+            with(&|s| s.apps[app].services[at].ticks = false);
             with(&|s| s.apps[app].services[at].calls = None);
         }
         with(&|s| s.apps[app].channels.iter_mut().for_each(|c| c.messages = 1));
@@ -115,7 +116,6 @@ fn smaller(scenario: &Scenario) -> Vec<Scenario> {
 }
 
 fn without_app(scenario: &mut Scenario, at: usize) {
-    use crate::scenario::Fault;
     scenario.apps.remove(at);
     scenario.clients.retain(|c| c.app != at);
     scenario.asks.retain(|ask| ask.app != at);
@@ -126,10 +126,11 @@ fn without_app(scenario: &mut Scenario, at: usize) {
     for client in &mut scenario.clients {
         client.app -= usize::from(client.app > at);
     }
-    let of_app = [Fault::Update(at), Fault::Rollback(at)];
-    scenario.script.retain(|act| !of_app.contains(&act.fault));
+    scenario
+        .script
+        .retain_mut(|act| act.fault.app_mut().is_none_or(|app| *app != at));
     for act in &mut scenario.script {
-        if let Fault::Update(app) | Fault::Rollback(app) = &mut act.fault {
+        if let Some(app) = act.fault.app_mut() {
             *app -= usize::from(*app > at);
         }
     }

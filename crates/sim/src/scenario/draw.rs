@@ -20,6 +20,12 @@ const FAULTS_MAX: u64 = 14;
 const TTL_MS_MAX: u64 = 2_000;
 /// The length of the phase with faults. With start, healing and probes a run has at least 30 s.
 const FAULTS_MS: u64 = 28_500;
+/// How long an operator tries to take a backup.
+const BACKUP_MS_MAX: u64 = 6_000;
+/// How long it tries to restore it.
+const RESTORE_MS: u64 = 4_000;
+/// An upgrade begins within this time.
+const UPGRADE_MS: u64 = 12_000;
 /// A client does not vanish before.
 const VANISHES_MS_MIN: u64 = 500;
 /// One scenario in this many has large state.
@@ -37,6 +43,7 @@ pub fn draw(seed: u64) -> Scenario {
     // Drawn apart, so that all else of a seed stays what it was.
     timers(&mut Random::new(seed ^ 0x71_3e25), &mut apps);
     calls(&mut Random::new(seed ^ 0xca11), &mut apps);
+    ticks(&mut Random::new(seed ^ 0x71c5), &mut apps);
     let mut scenario = Scenario {
         seed,
         servers,
@@ -55,7 +62,88 @@ pub fn draw(seed: u64) -> Scenario {
     times_to_live(&mut scenario);
     asks(&mut scenario);
     topics::draw(&mut scenario);
+    backups(&mut scenario);
+    upgrades(&mut scenario);
+    bad_versions(&mut scenario);
+    scenario.script.sort_by_key(|act| act.at_ms);
     scenario
+}
+
+/// Deploys versions that are no good in one scenario of six. Drawn apart, as times to live are.
+fn bad_versions(scenario: &mut Scenario) {
+    let random = &mut Random::new(scenario.seed ^ 0x0e3_bad);
+    if !random.one_in(6) {
+        return;
+    }
+    for _ in 0..1 + random.below(2) {
+        let app = random.index(scenario.apps.len());
+        scenario.script.push(Act {
+            at_ms: 1_000 + random.below(FAULTS_MS - 2_000),
+            for_ms: 1_000,
+            fault: Fault::BadVersion(app, random.one_in(2)),
+        });
+    }
+}
+
+/// Has the release change in one scenario of four, forth, or forth and back and forth. Drawn apart, as
+/// times to live are.
+fn upgrades(scenario: &mut Scenario) {
+    let random = &mut Random::new(scenario.seed ^ 0x0e3_519);
+    if !random.one_in(4) {
+        return;
+    }
+    let mut at_ms = random.below(UPGRADE_MS);
+    let goes_back = random.one_in(2);
+    for is_next in [true, false, true] {
+        if at_ms >= FAULTS_MS || (!goes_back && at_ms >= UPGRADE_MS) {
+            return;
+        }
+        let gap_ms = *random.pick(&[20, 300, 700, 1_500]);
+        let for_ms = match goes_back {
+            true => 500 + random.below(UPGRADE_MS),
+            false => FAULTS_MS,
+        };
+        let for_ms = for_ms.min(FAULTS_MS - at_ms);
+        let fault = match is_next {
+            true => Fault::Upgrade(gap_ms),
+            false => Fault::Downgrade(gap_ms),
+        };
+        let act = Act {
+            at_ms,
+            for_ms,
+            fault,
+        };
+        at_ms = act.end_ms();
+        scenario.script.push(act);
+    }
+}
+
+/// Has applications backed up and restored in one scenario of three. Drawn apart, as times to live are.
+fn backups(scenario: &mut Scenario) {
+    let random = &mut Random::new(scenario.seed ^ 0x0e3_bac);
+    if !random.one_in(3) || scenario.seed.is_multiple_of(LARGE_STATE_ONE_IN) {
+        return;
+    }
+    let apps = scenario.apps.len();
+    for _ in 0..1 + random.below(3) {
+        let app = random.index(apps);
+        let at_ms = random.below(FAULTS_MS - BACKUP_MS_MAX - RESTORE_MS);
+        let backup = Act {
+            at_ms,
+            for_ms: *random.pick(&[50, 1_000, BACKUP_MS_MAX]),
+            fault: Fault::Backup(app),
+        };
+        let at_ms = backup.end_ms() + random.below(RESTORE_MS);
+        let restore = Act {
+            at_ms,
+            for_ms: RESTORE_MS.min(FAULTS_MS - at_ms),
+            fault: Fault::Restore(app),
+        };
+        scenario.script.push(backup);
+        if random.one_in(2) {
+            scenario.script.push(restore);
+        }
+    }
 }
 
 /// Has keys of some services expire. From random numbers of its own, so that the rest of a seed's
@@ -191,6 +279,7 @@ fn service(random: &mut Random, replicas_max: u64, is_large: bool) -> ServiceSha
             _ => 0,
         },
         timer_ms: 0,
+        ticks: false,
         ttl_ms: 0,
         calls: None,
     }
@@ -222,6 +311,17 @@ fn timers(random: &mut Random, apps: &mut [AppShape]) {
     let services = apps.iter_mut().flat_map(|app| &mut app.services);
     for service in services.filter(|s| s.stateful) {
         service.timer_ms = *random.pick(&[0, 1, 100, 1_000, 5_000]);
+    }
+}
+
+/// Services with state set timers that repeat, in one scenario of three.
+fn ticks(random: &mut Random, apps: &mut [AppShape]) {
+    if !random.one_in(3) {
+        return;
+    }
+    let services = apps.iter_mut().flat_map(|app| &mut app.services);
+    for service in services.filter(|s| s.stateful) {
+        service.ticks = random.chance(700);
     }
 }
 

@@ -51,9 +51,13 @@ impl Scenario {
                         ", {{name: marks, kind: ordered-map, ttl: {ttl}ms}}, {{name: made, kind: hash-map}}"
                     ),
                 };
+                let ticks = match s.ticks {
+                    true => ", {name: ticks, kind: ordered-map}",
+                    false => "",
+                };
                 let _ = writeln!(
                     text,
-                    "      collections: [{{name: effects, kind: counter}}, {{name: fill, kind: hash-map}}, {{name: fired, kind: counter}}{marks}]"
+                    "      collections: [{{name: effects, kind: counter}}, {{name: fill, kind: hash-map}}, {{name: fired, kind: counter}}{marks}{ticks}]"
                 );
             }
             text += &self.publishes(at, n);

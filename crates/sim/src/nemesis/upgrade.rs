@@ -1,0 +1,87 @@
+//! Upgrades of E3 itself: the processes of nodes and controller are replaced one by one by those of the
+//! next release, and then the cluster's format is raised; or before that they go back.
+//!
+//! The releases differ in the formats that they have. Format 8 is format 7 with another number, as in the
+//! tests on real processes. docs/design/019.
+
+use super::Run;
+use super::releases::{FORMAT, NEXT_FORMAT, formats};
+use crate::scenario::Fault;
+use e3_control::Command;
+use e3_model::{Formats, Nanos};
+
+impl Run<'_> {
+    /// The formats of the process that a node starts.
+    pub(super) fn formats_of(&self, node: u16) -> Formats {
+        formats(self.releases.next.get(&node).copied().unwrap_or(false))
+    }
+
+    /// Goes on with upgrades in progress.
+    pub(super) fn step_upgrade(&mut self) {
+        let order = self.active.iter().find_map(|act| match act.fault {
+            Fault::Upgrade(gap_ms) => Some((true, gap_ms)),
+            Fault::Downgrade(gap_ms) => Some((false, gap_ms)),
+            _ => None,
+        });
+        let Some((is_next, gap_ms)) = order.filter(|_| self.cluster.now >= self.releases.due)
+        else {
+            return;
+        };
+        self.releases.due = self.cluster.now + Nanos::from_millis(gap_ms);
+        // A release without the cluster's format cannot join.
+        if !is_next && self.controller.decided().format != FORMAT {
+            return;
+        }
+        if self.releases.controller != is_next {
+            self.releases.controller = is_next;
+            self.releases.replaced[usize::from(!is_next)] += 1;
+            self.controller.kill(&self.cluster, &mut self.agents);
+            return self.restart_controller();
+        }
+        let is_other = |node: &u16| self.formats_of(*node) != formats(is_next);
+        match (0..self.scenario.nodes()).find(is_other) {
+            Some(node) => self.replace(node, is_next),
+            None if is_next => {
+                let raise = Command::RaiseFormat {
+                    to: NEXT_FORMAT,
+                    release: "next".into(),
+                };
+                self.controller.execute(self.cluster.now, &raise);
+            }
+            None => {}
+        }
+    }
+
+    /// Replaces the process of a node, unless that must wait for copies of its shards elsewhere.
+    fn replace(&mut self, node: u16, is_next: bool) {
+        if !self.agents.is_up(node) {
+            return;
+        }
+        self.kill_one(node);
+        if !self.agents.is_up(node) {
+            self.releases.next.insert(node, is_next);
+            self.releases.replaced[usize::from(!is_next)] += 1;
+            self.revive(node);
+        }
+    }
+
+    /// Whether the cluster's format was raised.
+    pub(super) fn is_raised(&self) -> bool {
+        self.controller.control.format == NEXT_FORMAT
+    }
+
+    /// An operator replaces processes of nodes that cannot join any more: a power cut at the time of the
+    /// decision hid that the format was raised.
+    pub(super) fn replace_older(&mut self) {
+        if !self.is_raised() {
+            return;
+        }
+        for node in 0..self.scenario.nodes() {
+            if !self.formats_of(node).include(NEXT_FORMAT) && !self.agents.is_member(node) {
+                self.releases.next.insert(node, true);
+                self.kill_one(node);
+                self.revive(node);
+            }
+        }
+    }
+}
