@@ -279,6 +279,9 @@ pub struct NodeHello {
     /// What its disk holds of shards; none if it holds nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_disk: Option<OnDisk>,
+    /// What of its journal is damaged: file, byte, and what is wrong there. It holds no copy then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub damaged: Option<String>,
     /// Release of its program; empty if it does not say.
     #[serde(default)]
     pub release: String,

@@ -18,6 +18,7 @@ pub mod ledger;
 pub mod nemesis;
 pub mod network;
 pub mod scenario;
+mod segments;
 pub mod service;
 
 pub use client::Client;

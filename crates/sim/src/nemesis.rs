@@ -10,6 +10,7 @@ mod agents;
 mod asks;
 mod checks;
 mod controller;
+mod disks;
 mod operator;
 mod shrink;
 
@@ -120,6 +121,10 @@ struct Run<'a> {
     /// The nodes that come back one after another: when, and which node.
     revivals: Vec<(Timestamp, u16)>,
     operator: Operator,
+    /// The nodes whose power fails during their next write to disk.
+    tears: Vec<u16>,
+    /// The nodes that are refused for their damaged journals, and since when.
+    damaged: BTreeMap<u16, Timestamp>,
     begin: Timestamp,
     healed_at: Timestamp,
 }
@@ -161,6 +166,8 @@ impl<'a> Run<'a> {
             kills: Vec::new(),
             revivals: Vec::new(),
             operator: Operator::default(),
+            tears: Vec::new(),
+            damaged: BTreeMap::new(),
             begin: BEGIN,
             healed_at: Timestamp::MAX,
         }
@@ -318,9 +325,11 @@ impl<'a> Run<'a> {
     /// One turn of controller and agents, and the events until the next one.
     fn step(&mut self) {
         self.kill_late();
+        self.tear_writes();
         self.revive_late();
         self.vanish();
         self.give_up_waiting();
+        self.give_up_damaged();
         self.drain();
         self.agents.step(&mut self.cluster, &mut self.controller);
         self.controller

@@ -10,9 +10,11 @@ pub mod limits;
 mod directory;
 mod journal;
 mod record;
+mod segments;
 
 pub use directory::Directory;
 pub use journal::Journal;
+pub use segments::{SegmentDirectory, SegmentFiles, set_aside};
 
 use limits::RECORD_LEN_MAX;
 use record::{Scan, encode, scan};

@@ -139,11 +139,15 @@ impl Agents {
             let Some(incarnation) = agent.incarnation else {
                 if now >= agent.next_hello && is_connected {
                     (agent.greeted, agent.next_hello) = (now, now + RETRY_INTERVAL);
+                    let Some(found) = cluster.read_disk(*node) else {
+                        continue;
+                    };
                     let hello = NodeHello {
                         name: agent.name.clone(),
                         address: node_address(*node),
                         process: agent.process,
-                        on_disk: cluster.on_disk(*node),
+                        on_disk: found.on_disk,
+                        damaged: found.damaged,
                         ..NodeHello::default()
                     };
                     controller.post(cluster, Nanos::ZERO, Mail::Hello(*node, hello));
