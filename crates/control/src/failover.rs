@@ -287,6 +287,31 @@ impl Control {
         }
     }
 
+    /// A backup has entries that its primary did not find on its disk when it started. Every backup has
+    /// everything that was acknowledged, so it takes over. The primary has handled nothing.
+    pub(crate) fn on_ahead(&mut self, key: ShardKey, view: u32, backup: NodeId) -> Applied {
+        let servers = self.servers();
+        let Some(app) = self.apps.get_mut(&key.app) else {
+            return Applied::Nothing;
+        };
+        let Some(shard) = app.shard_mut(key) else {
+            return Applied::Nothing;
+        };
+        let is_ahead = shard.succeeds_itself() && shard.backups.contains(&backup);
+        if shard.view != view || !is_ahead {
+            return Applied::Nothing;
+        }
+        let former = shard.primary;
+        shard.view += 1;
+        shard.leaving.retain(|n| *n != backup);
+        shard.backups.retain(|n| *n != backup);
+        shard.backups.push(former);
+        take_over(shard, backup, false);
+        app.end_move(key, &servers, false, &|n| n == former);
+        self.settle_all();
+        Applied::Changed
+    }
+
     /// Brings every shard to what the members are now: primaries that are silent are replaced, what
     /// nobody serves begins again, and missing backups are found.
     pub(crate) fn settle_all(&mut self) {

@@ -165,6 +165,12 @@ impl ShardPlan {
         self.role(node).is_some() || self.leaving.contains(&node)
     }
 
+    /// Whether the primary is a new process of the node that was it before: its log is what the disk
+    /// had.
+    pub fn succeeds_itself(&self) -> bool {
+        self.predecessor == Some(self.primary)
+    }
+
     /// The backups that stay.
     pub fn staying(&self) -> impl Iterator<Item = NodeId> + '_ {
         let backups = self.backups.iter().copied();
@@ -412,6 +418,15 @@ pub enum NodeEvent {
         key: ShardKey,
         /// The view.
         view: u32,
+    },
+    /// A backup has entries that its primary, a new process of the same node, did not find on its disk.
+    Ahead {
+        /// Shard.
+        key: ShardKey,
+        /// View that the backup is in.
+        view: u32,
+        /// The backup.
+        backup: NodeId,
     },
     /// A shard that began empty has committed its first entry.
     Filled {

@@ -330,7 +330,9 @@ impl Run<'_> {
             }
         }
         if end == End::Rot && !killed.is_empty() {
-            nodes.iter().for_each(|node| drop(self.cluster.rot_disk(*node)));
+            for node in nodes {
+                self.cluster.rot_disk(*node);
+            }
         }
         killed
     }
