@@ -136,7 +136,8 @@ impl Backup {
     /// complete copy has everything that was acknowledged, and the primary's log does not go on from it.
     fn has_more(&self, cx: &Context<'_>, shard: &Shard) -> bool {
         let plan = cx.app.shard(shard.key);
-        plan.succeeds_itself()
+        shard.disk.is_some()
+            && plan.succeeds_itself()
             && plan.incarnation == shard.incarnation
             && plan.backups.contains(&cx.config.node)
             && shard.log.op > 0

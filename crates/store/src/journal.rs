@@ -7,6 +7,7 @@
 //! What a power cut left unfinished at the end of the last segment is dropped, since it was never
 //! reported as durable. Anything else that cannot be read is an error that names file and byte.
 
+use crate::deliberate::{self, Fault};
 use crate::limits::{RECORD_LEN_MAX, SEGMENT_LEN};
 use crate::record::{Scan, encode, scan};
 use crate::segments::{SegmentDirectory, SegmentFiles};
@@ -67,8 +68,11 @@ impl<F: SegmentFiles> Journal<F> {
             }
             let bytes = files.read(first).map_err(system(&path))?;
             let mut found = Scan::default();
-            scan(&bytes, &mut found).map_err(|(offset, what)| corrupt(offset, what))?;
-            let is_last = at + 1 == firsts.len();
+            let mut is_last = at + 1 == firsts.len();
+            match scan(&bytes, &mut found) {
+                Err(_) if deliberate::is(Fault::DamageDropped) => is_last = true,
+                scanned => scanned.map_err(|(offset, what)| corrupt(offset, what))?,
+            }
             if !is_last && found.end != bytes.len() as u64 {
                 return Err(corrupt(found.end, "the file is cut short"));
             }
@@ -81,6 +85,12 @@ impl<F: SegmentFiles> Journal<F> {
             }
             let len = found.end;
             segments.push_back(Segment { first, len });
+            if is_last {
+                for later in &firsts[at + 1..] {
+                    files.remove(*later).map_err(system(&path))?;
+                }
+                break;
+            }
         }
         if segments.is_empty() {
             segments.push_back(Segment {

@@ -5,6 +5,7 @@
 //! was never reported as durable. Anything else that cannot be read is an error, and is not
 //! overwritten.
 
+pub mod deliberate;
 pub mod limits;
 
 mod directory;
