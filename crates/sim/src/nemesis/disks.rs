@@ -58,7 +58,9 @@ impl Run<'_> {
             let is_member = |m: &e3_control::Member| {
                 m.up && self.cluster.incarnation(other.0) == Some(m.incarnation)
             };
-            other != me && member.is_some_and(is_member) && self.cluster.state(other.0, key).is_some()
+            other != me
+                && member.is_some_and(is_member)
+                && self.cluster.state(other.0, key).is_some()
         };
         let mut apps = control.apps.values();
         let has_others = apps.all(|app| {
