@@ -159,3 +159,79 @@ impl SegmentFiles for SimSegments {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use e3_store::{Journal, StoreError};
+
+    const SEGMENT_LEN: u64 = 2_000;
+
+    fn read(files: SimSegments) -> Result<(u64, Journal<SimSegments>), StoreError> {
+        let mut records = 0;
+        let journal = Journal::recover(files, SEGMENT_LEN, |_, _| records += 1)?;
+        Ok((records, journal))
+    }
+
+    /// A journal with this many records that are durable.
+    fn filled(records: u64, random: &mut Random) -> Journal<SimSegments> {
+        let (_, mut journal) = read(SimSegments::default()).unwrap();
+        for _ in 0..records {
+            let content = vec![7; random.index(900)];
+            journal.append(&content).unwrap();
+            journal.sync().unwrap();
+        }
+        journal
+    }
+
+    #[test]
+    fn a_power_cut_during_a_write_leaves_what_was_durable() {
+        for seed in 0..300 {
+            let random = &mut Random::new(seed);
+            let mut journal = filled(9, random);
+            for len in [20, 700, 1_500] {
+                journal.append(&vec![7; len]).unwrap();
+            }
+            journal.files_mut().stops_write = Some(u64::MAX);
+            assert!(journal.sync().is_err());
+            let mut files = journal.into_files();
+            files.stops_write = None;
+            files.cut_power(random);
+            let (records, mut journal) = read(files).unwrap();
+            assert!((9..=12).contains(&records), "seed {seed}: {records}");
+            journal.append(b"next").unwrap();
+            assert_eq!(journal.sync().unwrap(), records + 1);
+            assert_eq!(read(journal.into_files()).unwrap().0, records + 1);
+        }
+    }
+
+    #[test]
+    fn a_flipped_bit_of_what_was_durable_is_found() {
+        for seed in 0..300 {
+            let random = &mut Random::new(seed);
+            let mut files = filled(9, random).into_files();
+            assert!(files.rot(random));
+            let found = read(files).map(drop);
+            assert!(
+                matches!(found, Err(StoreError::Corrupt { .. })),
+                "seed {seed}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_disk_that_lies_loses_what_it_confirmed() {
+        let random = &mut Random::new(1);
+        let mut journal = filled(5, random);
+        journal.files_mut().lies = true;
+        for number in 6..=20 {
+            journal.append(&[7; 500]).unwrap();
+            assert_eq!(journal.sync().unwrap(), number);
+        }
+        journal.trim(9).unwrap();
+        let mut files = journal.into_files();
+        assert_eq!(read(files.clone()).unwrap().1.next(), 21);
+        files.cut_power(random);
+        assert_eq!(read(files).unwrap().1.next(), 6);
+    }
+}

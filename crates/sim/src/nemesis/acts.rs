@@ -2,6 +2,7 @@
 
 use super::Run;
 use super::controller::Mail;
+use super::disks::End;
 use crate::network::Party;
 use crate::scenario::known::may_lose_log_and_memory;
 use crate::scenario::{Act, Fault, Wire, app_id};
@@ -19,17 +20,6 @@ const AWAY_MS_MAX: u64 = 50;
 const SHARDS_MAX: u16 = 12;
 /// How long after a way was cut the node is killed: while it may commit, or has just lost its leases.
 const CUT_MS_MAX: u64 = 300;
-
-/// How a process ends.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum End {
-    /// It is killed.
-    Kill,
-    /// The power fails: what is not durable on its disk may be gone.
-    PowerCut,
-    /// It is killed, and its journal is damaged.
-    Rot,
-}
 
 impl Run<'_> {
     /// Begins a fault.

@@ -8,13 +8,23 @@
 //!   complete copy runs, and goes on running until the node is up to date: see [`known`].
 
 use super::Run;
-use super::acts::End;
 use crate::scenario::known;
 use e3_model::{Nanos, NodeId, Timestamp};
 use std::collections::BTreeMap;
 
 /// How long an operator takes to give up what waits for a damaged journal.
 const OPERATOR_DELAY: Nanos = Nanos::from_secs(2);
+
+/// How a process ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum End {
+    /// It is killed.
+    Kill,
+    /// The power fails: what is not durable on its disk may be gone.
+    PowerCut,
+    /// It is killed, and its journal is damaged.
+    Rot,
+}
 
 impl Run<'_> {
     /// Cuts the power of the nodes that are to lose it during a write.
