@@ -108,7 +108,7 @@ fn what_is_on_disk_survives_a_stop() {
 }
 
 #[test]
-fn a_damaged_journal_is_named_and_left_as_it_is() {
+fn a_damaged_journal_is_named_and_moved_away_and_other_nodes_have_the_state() {
     let Some(e3) = E3::with_services() else {
         return;
     };
@@ -135,5 +135,12 @@ fn a_damaged_journal_is_named_and_left_as_it_is() {
         let log = std::fs::read_to_string(&logs).unwrap_or_default();
         log.contains("is damaged") && log.contains(".journal")
     });
-    assert_eq!(std::fs::read(&files[0]).unwrap(), bytes);
+    let kept = dir.with_file_name("journal.damaged-1");
+    let kept = kept.join(files[0].file_name().unwrap());
+    e3.until("it is moved away", |_| kept.exists());
+    assert_eq!(std::fs::read(&kept).unwrap(), bytes);
+    e3.until("it is ready again", is_ready);
+    let app = e3.json(&["describe", "app", "kvs"]);
+    assert_eq!(app["stateLost"], 0, "{app}");
+    load_for_3_s(&e3);
 }

@@ -307,6 +307,19 @@ pub enum CommandError {
         /// This cluster.
         expected: u64,
     },
+    /// The journal of a node is damaged, and other nodes lack some of what was in it.
+    #[error(
+        "the journal of node {node} is damaged ({damage}), and no other node has a complete copy of {}; restore the file from a copy, or give up their state with e3 forget",
+        shards.join(", ")
+    )]
+    Damaged {
+        /// The node.
+        node: String,
+        /// File, byte, and what is wrong there.
+        damage: String,
+        /// The shards.
+        shards: Vec<String>,
+    },
     /// The program of a node does not write the active format.
     #[error(
         "node {node} cannot join: release {release:?} has formats {formats}, the cluster writes format {active}; {}",

@@ -13,6 +13,8 @@ e3_model::deliberate_faults! {
     BackupNotReplaced,
     /// Decisions are made from a log that is older than what nodes have applied.
     OlderLogTrusted,
+    /// A node whose journal is damaged joins though nobody else has a complete copy of what was in it.
+    DamagedCopyDropped,
     /// A copy leaves at once, whether or not anybody acts without it.
     CopyGivenUp,
 }

@@ -41,6 +41,7 @@ impl Control {
                 expected: self.cluster,
             });
         }
+        self.check_damage(id, hello)?;
         if !hello.formats.include(self.format) {
             return Err(CommandError::Format {
                 node: hello.name.clone(),
@@ -99,6 +100,37 @@ impl Control {
             memory_max: node.emulated.then_some(node.memory),
             accelerators: node.accelerators,
         }))
+    }
+
+    /// A node whose journal is damaged joins without its copies. It may not while one of them is the last:
+    /// its shard waits until the journal is restored, or an operator gives up the state.
+    fn check_damage(&self, node: NodeId, hello: &NodeHello) -> Result<(), CommandError> {
+        let Some(damage) = &hello.damaged else {
+            return Ok(());
+        };
+        let is_member = |m: &Member| m.process == hello.process;
+        if self.members.get(&node).is_some_and(is_member) {
+            return Ok(());
+        }
+        let needs = |app: &AppState, shard: &ShardPlan| {
+            let is_on_disk = app.plan.app.service(shard.service).is_on_disk();
+            let is_last = shard.primary == node && shard.backups.is_empty();
+            is_on_disk && is_last && !app.is_orphan(shard)
+        };
+        let apps = self.apps.values();
+        let shards = apps.flat_map(|app| {
+            let last = app.plan.shards.iter().filter(|s| needs(app, s));
+            last.map(|s| self.shard_name(app.plan.key(s)))
+        });
+        let shards: Vec<String> = shards.collect();
+        if shards.is_empty() || deliberate::is(Fault::DamagedCopyDropped) {
+            return Ok(());
+        }
+        Err(CommandError::Damaged {
+            node: hello.name.clone(),
+            damage: damage.clone(),
+            shards,
+        })
     }
 
     /// Nodes, each with its incarnation, have fallen silent. They are handled together, so that no shard
@@ -253,6 +285,31 @@ impl Control {
                 }
             }
         }
+    }
+
+    /// A backup has entries that its primary did not find on its disk when it started. Every backup has
+    /// everything that was acknowledged, so it takes over. The primary has handled nothing.
+    pub(crate) fn on_ahead(&mut self, key: ShardKey, view: u32, backup: NodeId) -> Applied {
+        let servers = self.servers();
+        let Some(app) = self.apps.get_mut(&key.app) else {
+            return Applied::Nothing;
+        };
+        let Some(shard) = app.shard_mut(key) else {
+            return Applied::Nothing;
+        };
+        let is_ahead = shard.succeeds_itself() && shard.backups.contains(&backup);
+        if shard.view != view || !is_ahead {
+            return Applied::Nothing;
+        }
+        let former = shard.primary;
+        shard.view += 1;
+        shard.leaving.retain(|n| *n != backup);
+        shard.backups.retain(|n| *n != backup);
+        shard.backups.push(former);
+        take_over(shard, backup, false);
+        app.end_move(key, &servers, false, &|n| n == former);
+        self.settle_all();
+        Applied::Changed
     }
 
     /// Brings every shard to what the members are now: primaries that are silent are replaced, what

@@ -261,7 +261,11 @@ impl Control {
     /// Applies an event of a node that the next step waits for. Events of an older view and repeated
     /// events change nothing.
     pub(crate) fn on_event(&mut self, event: NodeEvent) -> Applied {
+        if let NodeEvent::Ahead { key, view, backup } = event {
+            return self.on_ahead(key, view, backup);
+        }
         let (NodeEvent::Synced { key, .. }
+        | NodeEvent::Ahead { key, .. }
         | NodeEvent::Frozen { key, .. }
         | NodeEvent::Installed { key, .. }
         | NodeEvent::Filled { key, .. }
@@ -276,6 +280,7 @@ impl Control {
                 let shard = app.shard_mut(key);
                 shard.is_some_and(|shard| installed(shard, view))
             }
+            NodeEvent::Ahead { .. } => false,
             NodeEvent::Filled { incarnation, .. } => app.on_filled(key, incarnation),
             NodeEvent::Copied {
                 incarnation,

@@ -4,7 +4,7 @@ mod script;
 
 use e3_control::{Applied, Command, CommandError};
 use e3_model::document::parse_application;
-use e3_model::plan::{CopyOnDisk, NodeEvent, NodeHello, OnDisk};
+use e3_model::plan::{CopyOnDisk, NodeEvent, NodeHello, OnDisk, Role};
 use e3_model::{Address, NodeId};
 use script::{APP, AT, CLUSTER, KEY, NODES, Script};
 use std::collections::BTreeMap;
@@ -207,5 +207,105 @@ fn what_was_reported_of_a_joining_process_does_not_count_for_the_next() {
     });
     assert_eq!(s.ok(late), Applied::Nothing);
     assert!(!s.shard(KEY).backups.contains(&joining));
+    s.check();
+}
+
+/// A new process of a node finds its journal damaged.
+fn damaged(s: &Script, node: NodeId) -> Command {
+    let hello = NodeHello {
+        name: NODES[usize::from(node.0)].into(),
+        address: Address::default(),
+        process: 1_000 + s.log.len() as u64,
+        damaged: Some("1.journal: byte 7: a record's content is damaged".into()),
+        ..NodeHello::default()
+    };
+    Command::Join { hello, at: AT }
+}
+
+#[test]
+fn a_damaged_journal_loses_nothing_that_other_nodes_have() {
+    for role in [Role::Primary, Role::Backup] {
+        let mut s = filled();
+        let before = s.shard(KEY);
+        let node = match role {
+            Role::Primary => before.primary,
+            _ => before.backups[0],
+        };
+        let join = damaged(&s, node);
+        s.ok(join);
+        assert_ne!(s.shard(KEY).primary, node);
+        assert!(!s.shard(KEY).backups.contains(&node), "it has no copy");
+        s.settle();
+        assert_eq!(s.shard(KEY).backups.len(), before.backups.len());
+        assert_eq!(s.state_lost(), 0);
+        s.check();
+    }
+}
+
+#[test]
+fn a_shard_whose_last_copy_is_damaged_waits_until_it_is_given_up() {
+    let mut s = filled();
+    let last = s.shard(KEY).primary;
+    for node in all_nodes().into_iter().filter(|n| *n != last) {
+        s.exit(node);
+        s.leave();
+    }
+    s.exit(last);
+    let join = damaged(&s, last);
+    let error = s.apply(join).unwrap_err();
+    let text = error.to_string();
+    let CommandError::Damaged { shards, .. } = error else {
+        panic!("{text}")
+    };
+    let name = s.control.shard_name(KEY);
+    assert!(text.contains("1.journal: byte 7"), "{text}");
+    assert!(
+        shards.contains(&name) && text.contains("e3 forget"),
+        "{text}"
+    );
+    assert_eq!(s.waits_for(KEY), [last]);
+    assert_eq!(s.state_lost(), 0);
+    // The operator gives up all that it names.
+    let apps = s.control.apps.values();
+    let keys = apps.flat_map(|app| app.plan.shards.iter().map(|shard| app.plan.key(shard)));
+    let keys: Vec<_> = keys.collect();
+    for key in keys {
+        if shards.contains(&s.control.shard_name(key)) {
+            s.ok(Command::Forget { key, at: AT });
+        }
+    }
+    assert_eq!(s.state_lost(), shards.len() as u64);
+    let join = damaged(&s, last);
+    s.ok(join);
+    s.settle();
+    assert_eq!(s.waits_for(KEY), []);
+    s.check();
+}
+
+#[test]
+fn a_backup_takes_over_that_has_more_than_the_disk_of_its_primary() {
+    let mut s = filled();
+    let before = s.shard(KEY);
+    let (former, backup) = (before.primary, before.backups[0]);
+    let ahead = |view| {
+        let key = KEY;
+        Command::Event(NodeEvent::Ahead { key, view, backup })
+    };
+    assert_eq!(
+        s.ok(ahead(before.view)),
+        Applied::Nothing,
+        "its primary has not restarted"
+    );
+    let copies = disk(&s, former);
+    restart(&mut s, former, copies);
+    let view = s.shard(KEY).view;
+    assert_eq!(s.ok(ahead(view - 1)), Applied::Nothing, "an older view");
+    assert_eq!(s.ok(ahead(view)), Applied::Changed);
+    let after = s.shard(KEY);
+    assert_eq!((after.primary, after.predecessor), (backup, Some(former)));
+    assert!(after.backups.contains(&former) && !after.fenced);
+    assert_eq!(s.ok(ahead(after.view)), Applied::Nothing);
+    s.settle();
+    assert_eq!(s.state_lost(), 0);
     s.check();
 }

@@ -299,6 +299,14 @@ impl Core {
                     "primary stopped for cut-over"
                 );
             }
+            NodeEvent::Ahead { key, backup, .. } => {
+                let (shard, node) = (self.shard_name(*key), self.node_name(*backup));
+                tracing::warn!(
+                    shard,
+                    node,
+                    "the primary's disk lacks entries that its backup has; the backup takes over"
+                );
+            }
             NodeEvent::Installed { key, view } => {
                 let shard = self.shard_name(*key);
                 tracing::info!(shard, view, "primary confirms that copies leave");

@@ -21,6 +21,7 @@ impl From<ExecuteError> for Refusal {
                 | CommandError::NoVersion(_)
                 | CommandError::NoEarlier(_)
                 | CommandError::OtherCluster { .. }
+                | CommandError::Damaged { .. }
                 | CommandError::Format { .. }
                 | CommandError::OlderMember { .. }
                 | CommandError::SilentMember { .. }

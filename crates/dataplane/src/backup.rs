@@ -24,6 +24,9 @@ pub(crate) struct Backup {
     is_lost: bool,
     /// The last entry that was here when the stream began; earlier ones may come again.
     resumed_at: u64,
+    /// The incarnation of the shard whose primary lacks entries that are here, and may have been
+    /// acknowledged. Nothing is taken from it.
+    ahead_in: Option<u32>,
 }
 
 /// A snapshot on its way in, and the log from where it began. The replica keeps what it has until
@@ -108,7 +111,13 @@ impl Backup {
         shard: &mut Shard,
         bytes: &[u8],
     ) -> Result<Taken, &'static str> {
+        if self.is_ahead(shard) {
+            return Err(CANNOT_RESUME);
+        }
         let taken = self.take(&Checks::Primary(cx, shard.key), &mut shard.log, bytes);
+        if taken == Err(CANNOT_RESUME) && self.has_more(cx, shard) {
+            self.ahead_in = Some(shard.incarnation);
+        }
         match taken {
             Ok(Taken::SnapshotEnd) => shard.error = None,
             Ok(_) | Err(CANNOT_RESUME) => {}
@@ -121,6 +130,24 @@ impl Backup {
             self.incoming = None;
         }
         taken
+    }
+
+    /// Whether this log may have acknowledged entries that the primary lacks: its disk has lost them. A
+    /// complete copy has everything that was acknowledged, and the primary's log does not go on from it.
+    fn has_more(&self, cx: &Context<'_>, shard: &Shard) -> bool {
+        let plan = cx.app.shard(shard.key);
+        shard.disk.is_some()
+            && plan.succeeds_itself()
+            && plan.incarnation == shard.incarnation
+            && plan.backups.contains(&cx.config.node)
+            && shard.log.op > 0
+            && !self.is_lost
+            && !deliberate::is(Fault::AheadIgnored)
+    }
+
+    /// Whether the shard's primary lacks entries that are here.
+    pub(crate) fn is_ahead(&self, shard: &Shard) -> bool {
+        self.ahead_in == Some(shard.incarnation)
     }
 
     /// Whether a snapshot is arriving.

@@ -41,6 +41,8 @@ e3_model::deliberate_faults! {
     BackupRemembersNothing,
     /// A primary commits before its own disk has the entry.
     JournalNotAwaited,
+    /// A backup gives up entries that its primary did not find on its disk.
+    AheadIgnored,
     /// A backup acknowledges before its disk has the entry.
     AckBeforeDisk,
     /// Shards that are made of others forget what those handled.

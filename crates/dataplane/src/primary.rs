@@ -129,6 +129,7 @@ impl Primary {
         let alone = service.replicas > 1 && self.streams.required().next().is_none();
         (cx.now >= self.serve_at || deliberate::is(Fault::ServeAtIgnored))
             && cx.clock == ClockCheck::Right
+            && !self.streams.has_unheard()
             && self
                 .streams
                 .required()

@@ -204,7 +204,22 @@ impl Replica {
     }
 
     /// What the controller must hear, until a plan shows that it has.
-    pub(crate) fn events(&self, app: &AppPlan, plan: &ShardPlan, events: &mut Vec<NodeEvent>) {
+    pub(crate) fn events(
+        &self,
+        me: NodeId,
+        app: &AppPlan,
+        plan: &ShardPlan,
+        events: &mut Vec<NodeEvent>,
+    ) {
+        if let RoleState::Backup(backup) = &self.role
+            && backup.is_ahead(&self.shard)
+        {
+            events.push(NodeEvent::Ahead {
+                key: self.shard.key,
+                view: plan.view,
+                backup: me,
+            });
+        }
         let (Some(primary), Shard { key, log, .. }) = (self.as_primary(), &self.shard) else {
             return;
         };

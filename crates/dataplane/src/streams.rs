@@ -23,6 +23,9 @@ pub(crate) struct Streams {
     will_pump: bool,
     /// Backups of the first view may have the log already.
     is_new: bool,
+    /// Backups that may have more than a log that was on disk: nothing is handled before they go on
+    /// from it.
+    unheard: BTreeSet<NodeId>,
 }
 
 /// A backup as its primary sees it.
@@ -53,7 +56,13 @@ impl Streams {
             released_told: released,
             will_pump: false,
             is_new: true,
+            unheard: BTreeSet::new(),
         }
+    }
+
+    /// Whether a backup may have more than the log that was on disk.
+    pub(crate) fn has_unheard(&self) -> bool {
+        !self.unheard.is_empty()
     }
 
     /// All backups.
@@ -90,12 +99,17 @@ impl Streams {
         // and joins again.
         let epoch = turn.shard.view;
         let is_new = std::mem::take(&mut self.is_new);
+        let was_on_disk = is_new && plan.succeeds_itself() && turn.shard.disk.is_some();
+        if was_on_disk {
+            self.unheard.extend(&plan.backups);
+        }
+        self.unheard.retain(|node| plan.backups.contains(node));
         for node in wanted {
             let required = plan.backups.contains(&node);
             let link = stream_link(turn.cx, turn.shard, node);
             match self.backups.get_mut(&node) {
                 Some(backup) if backup.link == link => backup.required |= required,
-                None if required && is_new && turn.shard.log.op > 0 => {
+                None if required && is_new && (turn.shard.log.op > 0 || was_on_disk) => {
                     self.resume(turn, commit, link, node, epoch);
                 }
                 // A node that restarted has nothing of what its process before had.
@@ -295,12 +309,14 @@ impl Streams {
         let Some(sending) = &mut backup.sending else {
             // The first item says that it goes on from its own log.
             backup.is_whole = true;
+            self.unheard.remove(&node);
             backup.acked = backup.acked.max(op);
             backup.was_synced |= backup.is_synced();
             return;
         };
         backup.is_whole |= sending.on_durable(now);
         if backup.is_whole {
+            self.unheard.remove(&node);
             backup.acked = backup.acked.max(op);
             // From here on commits wait for it, so that it cannot fall behind again.
             if !backup.required && backup.acked + QUEUE_MAX as u64 >= log_op {

@@ -6,8 +6,9 @@ use common::{Cluster, count_and_forward, shard};
 use e3_collections::Txn;
 use e3_invocation::Effects;
 use e3_model::outbound::{Answer, Destination, HttpMethod, HttpRequest, Outbound};
+use e3_model::plan::NodeEvent;
 use e3_model::timer::{TimerChange, TimerSet, When};
-use e3_model::{Nanos, ShardKey};
+use e3_model::{Nanos, NodeId, ShardKey};
 use e3_wire::entry::Outcome;
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -133,6 +134,44 @@ fn copies_that_stop_together_go_on_together() {
     request(&mut c, 1, 41);
     c.pass(100);
     assert_eq!(c.outcomes(41), [Outcome::Done]);
+}
+
+#[test]
+fn a_backup_gives_nothing_up_that_the_disk_of_its_primary_has_lost() {
+    for kept in [1, 10] {
+        let mut c = cluster(2);
+        for seq in 1..=30 {
+            request(&mut c, 0, seq);
+        }
+        c.pass(200);
+        assert_eq!(c.outcomes(30), [Outcome::Done]);
+        // The disk had confirmed the rest too.
+        let disk = c.disks.get_mut(&0).unwrap();
+        disk.records.retain(|number, _| *number <= kept);
+        restart_primary(&mut c);
+        request(&mut c, 0, 31);
+        c.pass(300);
+        assert_eq!(c.outcomes(31), [], "{kept} records kept");
+        assert!(!c.report(0, KEY).serving);
+        let (key, view) = (KEY, c.shard(KEY).view);
+        let backup = NodeId(1);
+        let events = c.nodes[&1].worker.events();
+        assert_eq!(events, [NodeEvent::Ahead { key, view, backup }]);
+        // The controller has it take over.
+        c.promote(KEY, 1);
+        c.shard(KEY).backups.push(NodeId(0));
+        c.publish();
+        c.pass(600);
+        request(&mut c, 1, 32);
+        c.pass(200);
+        assert_eq!(c.outcomes(32), [Outcome::Done]);
+        for node in [0, 1] {
+            assert_eq!(counts(&c, node, 30), [1; 30], "node {node}, {kept} kept");
+        }
+        let events = c.nodes[&1].worker.events();
+        let is_ahead = |event: &NodeEvent| matches!(event, NodeEvent::Ahead { .. });
+        assert!(!events.iter().any(is_ahead), "{events:?}");
+    }
 }
 
 #[test]

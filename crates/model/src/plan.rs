@@ -166,6 +166,12 @@ impl ShardPlan {
         self.role(node).is_some() || self.leaving.contains(&node)
     }
 
+    /// Whether the primary is a new process of the node that was it before: its log is what the disk
+    /// had.
+    pub fn succeeds_itself(&self) -> bool {
+        self.predecessor == Some(self.primary)
+    }
+
     /// The backups that stay.
     pub fn staying(&self) -> impl Iterator<Item = NodeId> + '_ {
         let backups = self.backups.iter().copied();
@@ -280,6 +286,9 @@ pub struct NodeHello {
     /// What its disk holds of shards; none if it holds nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_disk: Option<OnDisk>,
+    /// What of its journal is damaged: file, byte, and what is wrong there. It holds no copy then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub damaged: Option<String>,
     /// Release of its program; empty if it does not say.
     #[serde(default)]
     pub release: String,
@@ -413,6 +422,15 @@ pub enum NodeEvent {
         key: ShardKey,
         /// The view.
         view: u32,
+    },
+    /// A backup has entries that its primary, a new process of the same node, did not find on its disk.
+    Ahead {
+        /// Shard.
+        key: ShardKey,
+        /// View that the backup is in.
+        view: u32,
+        /// The backup.
+        backup: NodeId,
     },
     /// A shard that began empty has committed its first entry.
     Filled {

@@ -4,6 +4,7 @@ use crate::fleet::{attempt, cores};
 use e3_control::deliberate as control;
 use e3_dataplane::deliberate as dataplane;
 use e3_sim::{Scenario, draw, shrink};
+use e3_store::deliberate as store;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -14,6 +15,8 @@ pub enum Fault {
     DataPath(dataplane::Fault),
     /// Of the controller.
     Controller(control::Fault),
+    /// Of the journal.
+    Store(store::Fault),
 }
 
 /// How a deliberate fault was found.
@@ -32,7 +35,8 @@ impl Fault {
     pub fn all() -> Vec<Fault> {
         let data_path = dataplane::Fault::ALL.iter().copied().map(Fault::DataPath);
         let controller = control::Fault::ALL.iter().copied().map(Fault::Controller);
-        data_path.chain(controller).collect()
+        let store = store::Fault::ALL.iter().copied().map(Fault::Store);
+        data_path.chain(controller).chain(store).collect()
     }
 
     /// Its name.
@@ -40,6 +44,7 @@ impl Fault {
         match self {
             Fault::DataPath(fault) => format!("{fault:?}"),
             Fault::Controller(fault) => format!("{fault:?}"),
+            Fault::Store(fault) => format!("{fault:?}"),
         }
     }
 
@@ -48,10 +53,12 @@ impl Fault {
         match self {
             Fault::DataPath(fault) => dataplane::choose(Some(fault)),
             Fault::Controller(fault) => control::choose(Some(fault)),
+            Fault::Store(fault) => store::choose(Some(fault)),
         }
         let result = attempt(scenario);
         dataplane::choose(None);
         control::choose(None);
+        store::choose(None);
         Some(result.err()?.0.first().cloned().unwrap_or_default())
     }
 

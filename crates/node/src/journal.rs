@@ -50,18 +50,39 @@ pub(crate) enum Trouble {
     Failed(String),
 }
 
-/// Reads the journal in a directory: what it holds, and what a hello says of it.
-pub(crate) fn read(
-    dir: &Path,
-    formats: Formats,
-) -> Result<(Journal, Recovery, Option<OnDisk>), NodeError> {
+/// What a process finds in its journal when it starts.
+pub(crate) struct Found {
+    /// None if it is damaged.
+    journal: Option<Journal>,
+    recovery: Recovery,
+    /// What a hello says of the copies in it.
+    pub(crate) on_disk: Option<OnDisk>,
+    /// What is wrong with it, and where.
+    pub(crate) damaged: Option<String>,
+}
+
+/// Reads the journal in a directory.
+pub(crate) fn read(dir: &Path, formats: Formats) -> Result<Found, NodeError> {
     let mut recovery = Recovery::new(formats);
     let mut wrong: Option<RecoveryError> = None;
     let journal = Journal::open(dir, |number, record| {
         if wrong.is_none() {
             wrong = recovery.take(number, &record).err();
         }
-    })?;
+    });
+    let journal = match journal {
+        Err(StoreError::Corrupt { file, offset, what }) => {
+            let damaged = format!("{}: byte {offset}: {what}", file.display());
+            tracing::error!("the journal is damaged: {damaged}");
+            return Ok(Found {
+                journal: None,
+                recovery: Recovery::new(formats),
+                on_disk: None,
+                damaged: Some(damaged),
+            });
+        }
+        journal => journal?,
+    };
     if let Some(source) = wrong {
         let dir = dir.to_path_buf();
         return Err(NodeError::Recovery { dir, source });
@@ -71,7 +92,25 @@ pub(crate) fn read(
         cluster,
         copies: copies.collect(),
     });
-    Ok((journal, recovery, on_disk))
+    Ok(Found {
+        journal: Some(journal),
+        recovery,
+        on_disk,
+        damaged: None,
+    })
+}
+
+impl Found {
+    /// The node has joined: the journal to write, and what it holds. A damaged one is moved away, since
+    /// other nodes have all that was in it.
+    pub(crate) fn begin(self, dir: &Path) -> Result<(Journal, Recovery), NodeError> {
+        if let Some(journal) = self.journal {
+            return Ok((journal, self.recovery));
+        }
+        let moved = e3_store::set_aside(dir)?;
+        tracing::warn!(to = %moved.display(), "the damaged journal is moved away; its shards are copied from other nodes");
+        Ok((Journal::open(dir, |_, _| ())?, self.recovery))
+    }
 }
 
 impl JournalWriter {
@@ -196,8 +235,9 @@ mod tests {
     #[test]
     fn records_become_durable_and_are_read_again() {
         let tmp = tempfile::tempdir().unwrap();
-        let (journal, _, on_disk) = read(tmp.path(), Formats::PROGRAM).unwrap();
-        assert_eq!(on_disk, None);
+        let found = read(tmp.path(), Formats::PROGRAM).unwrap();
+        assert_eq!(found.on_disk, None);
+        let (journal, _) = found.begin(tmp.path()).unwrap();
         let bell = Doorbell::new().unwrap();
         let mut writer = JournalWriter::start(journal, bell);
         let record = e3_wire::journal::Record {
@@ -224,11 +264,10 @@ mod tests {
         assert_eq!(counts.records, 100);
         assert!((1..=100).contains(&counts.syncs), "{counts:?}");
         drop(writer);
-        let (journal, ..) = read(tmp.path(), Formats::PROGRAM).unwrap();
+        let found = read(tmp.path(), Formats::PROGRAM).unwrap();
+        let (mut journal, _) = found.begin(tmp.path()).unwrap();
         assert_eq!(journal.next(), 101);
         // A record that makes no sense is named.
-        drop(journal);
-        let (mut journal, ..) = read(tmp.path(), Formats::PROGRAM).unwrap();
         journal.append(b"?").unwrap();
         journal.sync().unwrap();
         drop(journal);
@@ -237,5 +276,35 @@ mod tests {
             .unwrap_err()
             .to_string();
         assert!(error.contains("record 101 of the journal"), "{error}");
+    }
+
+    #[test]
+    fn a_damaged_journal_is_named_and_moved_away_when_the_node_has_joined() {
+        let tmp = tempfile::tempdir().unwrap();
+        let dir = tmp.path().join("journal");
+        let mut journal = Journal::open(&dir, |_, _| ()).unwrap();
+        journal.append(b"one").unwrap();
+        journal.sync().unwrap();
+        drop(journal);
+        let files = std::fs::read_dir(&dir).unwrap().map(|f| f.unwrap().path());
+        let mut files = files.filter(|f| f.extension().is_some());
+        let file = files.next().unwrap();
+        let mut bytes = std::fs::read(&file).unwrap();
+        bytes[29] ^= 4;
+        std::fs::write(&file, &bytes).unwrap();
+        for _ in 0..2 {
+            // Until then it stays as it is.
+            let found = read(&dir, Formats::PROGRAM).unwrap();
+            let damaged = found.damaged.unwrap();
+            let name = file.display().to_string();
+            assert!(damaged.starts_with(&name), "{damaged}");
+            assert!(damaged.contains("byte 0: a record's content"), "{damaged}");
+        }
+        let found = read(&dir, Formats::PROGRAM).unwrap();
+        let (journal, _) = found.begin(&dir).unwrap();
+        assert_eq!(journal.next(), 1);
+        let kept = tmp.path().join("journal.damaged-1");
+        let kept = kept.join(file.file_name().unwrap());
+        assert_eq!(std::fs::read(kept).unwrap(), bytes);
     }
 }

@@ -70,12 +70,13 @@ pub fn run(config: NodeConfig) -> Result<(), NodeError> {
         let api = Api::new(&config.controller, config.node_token.clone());
         let address = socket.local_address().map_err(system("socket"))?;
         joins += 1;
-        let (journal, recovery, on_disk) = journal::read(&config.journal_dir, config.formats)?;
+        let found = journal::read(&config.journal_dir, config.formats)?;
         let hello = NodeHello {
             name: config.name.clone(),
             address: e3_net::address(address),
             process: process_number(std::process::id(), joins ^ started),
-            on_disk,
+            on_disk: found.on_disk.clone(),
+            damaged: found.damaged.clone(),
             release: RELEASE.into(),
             formats: config.formats,
         };
@@ -84,6 +85,7 @@ pub fn run(config: NodeConfig) -> Result<(), NodeError> {
         };
         let welcome = joined.welcome;
         tracing::info!(incarnation = welcome.incarnation, "joined the cluster");
+        let (journal, recovery) = found.begin(&config.journal_dir)?;
         let (sender, agent_events) = mpsc::channel();
         let left = Arc::new(AtomicBool::new(false));
         let outbox = Arc::new(Outbox::default());

@@ -13,6 +13,7 @@ use crate::ledger::Ledger;
 use crate::network::{Cuts, Faults, Party, node_address, party};
 use crate::service::{FAILING, Service};
 use disks::Disk;
+pub use disks::Found;
 use e3_dataplane::{HttpAsk, Output};
 use e3_invocation::Invocation;
 use e3_model::outbound::Answer;
@@ -45,12 +46,8 @@ enum Event {
     HandlerEnds { node: u16, incarnation: u32 },
     /// A plan arrives.
     Plan { node: u16, plan: Arc<NodePlan> },
-    /// A node's disk has made records durable, up to this one.
-    Synced {
-        node: u16,
-        incarnation: u32,
-        number: u64,
-    },
+    /// A node's disk has done its work.
+    Synced { node: u16, incarnation: u32 },
     /// The answer to a request over HTTP arrives at a node, or none has come in time.
     HttpAnswer {
         node: u16,
@@ -243,15 +240,11 @@ impl Cluster {
                 self.on_handler_end(node, incarnation);
             }
             Event::Plan { plan, .. } => n.worker.handle_plan(now, plan),
-            Event::Synced {
-                incarnation,
-                number,
-                ..
-            } => {
+            Event::Synced { incarnation, .. } => {
                 if n.incarnation != incarnation {
                     return;
                 }
-                self.on_synced(node, number);
+                self.on_synced(node);
             }
             Event::HttpAnswer {
                 incarnation,

@@ -19,6 +19,7 @@ pub mod ledger;
 pub mod nemesis;
 pub mod network;
 pub mod scenario;
+mod segments;
 pub mod service;
 mod ticks;
 pub mod topics;

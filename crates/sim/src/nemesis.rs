@@ -11,6 +11,7 @@ mod asks;
 mod backups;
 mod checks;
 mod controller;
+mod disks;
 mod operator;
 mod probation;
 mod releases;
@@ -150,6 +151,10 @@ struct Run<'a> {
     releases: Releases,
     /// Versions that the controller went back from by itself.
     went_back: u64,
+    /// The nodes whose power fails during their next write to disk.
+    tears: Vec<u16>,
+    /// The nodes that are refused for their damaged journals, and since when.
+    damaged: BTreeMap<u16, Timestamp>,
     begin: Timestamp,
     healed_at: Timestamp,
     /// When every shard had its copies again.
@@ -201,6 +206,8 @@ impl<'a> Run<'a> {
             backups: Backups::default(),
             releases: Releases::default(),
             went_back: 0,
+            tears: Vec::new(),
+            damaged: BTreeMap::new(),
             begin: BEGIN,
             healed_at: Timestamp::MAX,
             whole_at: Timestamp::MAX,
@@ -374,9 +381,11 @@ impl<'a> Run<'a> {
     /// One turn of controller and agents, and the events until the next one.
     fn step(&mut self) {
         self.kill_late();
+        self.tear_writes();
         self.revive_late();
         self.vanish();
         self.give_up_waiting();
+        self.give_up_damaged();
         self.drain();
         self.agents.step(&mut self.cluster, &mut self.controller);
         self.controller

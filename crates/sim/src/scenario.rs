@@ -281,6 +281,14 @@ pub enum Fault {
     Blackout(u64),
     /// A node's disk takes this long, in milliseconds, to make records durable.
     NodeDiskSlow(u16, u64),
+    /// A node's disk is full.
+    NodeDiskFull(u16),
+    /// The power of a node fails during a write to its disk, of which any sectors may be missing.
+    NodeTornWrite(u16),
+    /// A node's process is killed, a bit of its journal flips, and it restarts at the end.
+    NodeBitRot(u16),
+    /// A node's disk confirms writes that it loses at the end, when the power of the node fails.
+    NodeLostWrites(u16),
     /// A node's process is killed and restarts at once.
     Restart(u16),
     /// A node's wall clock steps, and its process restarts.
@@ -360,6 +368,10 @@ impl Fault {
             Fault::PowerCut(_) => "powerCut",
             Fault::Blackout(_) => "blackout",
             Fault::NodeDiskSlow(..) => "nodeDiskSlow",
+            Fault::NodeDiskFull(_) => "nodeDiskFull",
+            Fault::NodeTornWrite(_) => "nodeTornWrite",
+            Fault::NodeBitRot(_) => "nodeBitRot",
+            Fault::NodeLostWrites(_) => "nodeLostWrites",
             Fault::Restart(_) => "restart",
             Fault::ClockStep(..) => "clockStep",
             Fault::WrongClock(..) => "wrongClock",
@@ -492,7 +504,8 @@ impl Scenario {
     /// what it handled: it handles a request again at another time.
     pub(crate) fn draws_keys(&self, app: &AppShape, service: usize) -> bool {
         let mut acts = self.script.iter();
-        let is_given_up = acts.any(|act| matches!(act.fault, Fault::Forget(_)));
+        let gives_up = |fault: &Fault| matches!(fault, Fault::Forget(_) | Fault::NodeBitRot(_));
+        let is_given_up = acts.any(|act| gives_up(&act.fault));
         let keeps = |s: &ServiceShape| {
             let survives = s.on_disk || (s.replicas > 1 && self.spares_last_copies);
             !s.stateful || (survives && !is_given_up)

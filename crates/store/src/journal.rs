@@ -7,23 +7,21 @@
 //! What a power cut left unfinished at the end of the last segment is dropped, since it was never
 //! reported as durable. Anything else that cannot be read is an error that names file and byte.
 
-use crate::directory::{lock, sync_dir};
+use crate::deliberate::{self, Fault};
 use crate::limits::{RECORD_LEN_MAX, SEGMENT_LEN};
 use crate::record::{Scan, encode, scan};
+use crate::segments::{SegmentDirectory, SegmentFiles};
 use crate::{StoreError, system};
 use std::collections::VecDeque;
-use std::fs::{File, OpenOptions};
-use std::io::{self, Seek, SeekFrom, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-/// A journal in a directory, which one process uses at a time.
+/// A journal, in a directory unless other files are given.
 #[derive(Debug)]
-pub struct Journal {
-    dir: PathBuf,
-    _lock: File,
+pub struct Journal<F = SegmentDirectory> {
+    files: F,
+    /// Bytes after which another segment begins.
+    segment_len: u64,
     segments: VecDeque<Segment>,
-    /// The last segment.
-    file: File,
     /// Records that are not written, and their number.
     buffer: Vec<u8>,
     buffered: u64,
@@ -40,23 +38,26 @@ struct Segment {
     len: u64,
 }
 
-const SUFFIX: &str = ".journal";
-
-fn segment_path(dir: &Path, first: u64) -> PathBuf {
-    dir.join(format!("{first:020}{SUFFIX}"))
-}
-
 impl Journal {
     /// Opens a directory, which is made if it is not there, and gives `take` number and content of every
     /// record in order.
-    pub fn open(dir: &Path, mut take: impl FnMut(u64, Vec<u8>)) -> Result<Journal, StoreError> {
-        std::fs::create_dir_all(dir).map_err(system(dir))?;
-        let lock = lock(dir)?;
-        let firsts = segments(dir).map_err(system(dir))?;
+    pub fn open(dir: &Path, take: impl FnMut(u64, Vec<u8>)) -> Result<Journal, StoreError> {
+        Journal::recover(SegmentDirectory::open(dir)?, SEGMENT_LEN, take)
+    }
+}
+
+impl<F: SegmentFiles> Journal<F> {
+    /// Reads what the files hold, and gives `take` number and content of every record in order.
+    pub fn recover(
+        mut files: F,
+        segment_len: u64,
+        mut take: impl FnMut(u64, Vec<u8>),
+    ) -> Result<Journal<F>, StoreError> {
+        let firsts = files.list().map_err(system(&files.dir()))?;
         let mut segments = VecDeque::new();
         let mut next = firsts.first().copied().unwrap_or(1);
         for (at, first) in firsts.iter().copied().enumerate() {
-            let path = segment_path(dir, first);
+            let path = files.path(first);
             let corrupt = |offset, what| StoreError::Corrupt {
                 file: path.clone(),
                 offset,
@@ -65,10 +66,13 @@ impl Journal {
             if first != next {
                 return Err(corrupt(0, "records before this file are missing"));
             }
-            let bytes = std::fs::read(&path).map_err(system(&path))?;
+            let bytes = files.read(first).map_err(system(&path))?;
             let mut found = Scan::default();
-            scan(&bytes, &mut found).map_err(|(offset, what)| corrupt(offset, what))?;
-            let is_last = at + 1 == firsts.len();
+            let mut is_last = at + 1 == firsts.len();
+            match scan(&bytes, &mut found) {
+                Err(_) if deliberate::is(Fault::DamageDropped) => is_last = true,
+                scanned => scanned.map_err(|(offset, what)| corrupt(offset, what))?,
+            }
             if !is_last && found.end != bytes.len() as u64 {
                 return Err(corrupt(found.end, "the file is cut short"));
             }
@@ -81,6 +85,12 @@ impl Journal {
             }
             let len = found.end;
             segments.push_back(Segment { first, len });
+            if is_last {
+                for later in &firsts[at + 1..] {
+                    files.remove(*later).map_err(system(&path))?;
+                }
+                break;
+            }
         }
         if segments.is_empty() {
             segments.push_back(Segment {
@@ -88,13 +98,12 @@ impl Journal {
                 len: 0,
             });
         }
-        let last = segments[segments.len() - 1];
-        let file = open_segment(dir, last.first)?;
+        let last = segments[segments.len() - 1].first;
+        files.open(last).map_err(system(&files.path(last)))?;
         let mut journal = Journal {
-            dir: dir.to_path_buf(),
-            _lock: lock,
+            files,
+            segment_len,
             segments,
-            file,
             buffer: Vec::new(),
             buffered: 0,
             next,
@@ -123,7 +132,7 @@ impl Journal {
         if self.buffered == 0 {
             return Ok(self.next - 1);
         }
-        if self.segments[self.segments.len() - 1].len >= SEGMENT_LEN {
+        if self.segments[self.segments.len() - 1].len >= self.segment_len {
             self.begin_segment()?;
         }
         self.write_and_sync()?;
@@ -142,13 +151,14 @@ impl Journal {
         while let [first, second, ..] = self.segments.make_contiguous()
             && second.first <= before
         {
-            let path = segment_path(&self.dir, first.first);
-            std::fs::remove_file(&path).map_err(system(&path))?;
+            let path = self.files.path(first.first);
+            self.files.remove(first.first).map_err(system(&path))?;
             self.segments.pop_front();
             removed = true;
         }
         if removed {
-            sync_dir(&self.dir).map_err(system(&self.dir))?;
+            let synced = self.files.sync_names();
+            synced.map_err(system(&self.files.dir()))?;
         }
         Ok(())
     }
@@ -163,54 +173,38 @@ impl Journal {
         self.segments.iter().map(|s| s.len).sum()
     }
 
+    /// The files.
+    pub fn files_mut(&mut self) -> &mut F {
+        &mut self.files
+    }
+
+    /// The files, of which nothing is written any more.
+    pub fn into_files(self) -> F {
+        self.files
+    }
+
     fn begin_segment(&mut self) -> Result<(), StoreError> {
-        let file = open_segment(&self.dir, self.next)?;
-        self.file = file;
-        self.segments.push_back(Segment {
-            first: self.next,
-            len: 0,
-        });
+        let first = self.next;
+        let opened = self.files.open(first);
+        opened.map_err(system(&self.files.path(first)))?;
+        self.segments.push_back(Segment { first, len: 0 });
         Ok(())
     }
 
     /// Writes the buffer behind what is durable, in place of whatever is there.
     fn write_and_sync(&mut self) -> Result<(), StoreError> {
         let last = self.segments[self.segments.len() - 1];
-        let write = |file: &mut File, bytes: &[u8]| -> io::Result<()> {
-            file.set_len(last.len)?;
-            file.seek(SeekFrom::Start(last.len))?;
-            file.write_all(bytes)?;
-            file.sync_data()
-        };
-        let written = write(&mut self.file, &self.buffer);
-        written.map_err(|e| system(&segment_path(&self.dir, last.first))(e))
+        let written = self.files.write(last.len, &self.buffer);
+        let synced = written.and_then(|()| self.files.sync());
+        synced.map_err(system(&self.files.path(last.first)))
     }
-}
-
-/// The first records of all segments, in order.
-fn segments(dir: &Path) -> io::Result<Vec<u64>> {
-    let mut firsts = Vec::new();
-    for file in std::fs::read_dir(dir)? {
-        let name = file?.file_name();
-        let number = name.to_str().and_then(|n| n.strip_suffix(SUFFIX));
-        firsts.extend(number.and_then(|n| n.parse::<u64>().ok()));
-    }
-    firsts.sort_unstable();
-    Ok(firsts)
-}
-
-fn open_segment(dir: &Path, first: u64) -> Result<File, StoreError> {
-    let path = segment_path(dir, first);
-    let mut options = OpenOptions::new();
-    options.create(true).truncate(false).read(true).write(true);
-    let file = options.open(&path).map_err(system(&path))?;
-    sync_dir(dir).map_err(system(dir))?;
-    Ok(file)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs::OpenOptions;
+    use std::path::PathBuf;
 
     fn read(dir: &Path) -> Result<Vec<(u64, usize)>, StoreError> {
         let mut found = Vec::new();
@@ -219,8 +213,10 @@ mod tests {
     }
 
     fn files(dir: &Path) -> Vec<PathBuf> {
-        let firsts = segments(dir).unwrap().into_iter();
-        firsts.map(|first| segment_path(dir, first)).collect()
+        let all = std::fs::read_dir(dir).unwrap().map(|f| f.unwrap().path());
+        let mut files: Vec<PathBuf> = all.filter(|f| f.extension().is_some()).collect();
+        files.sort();
+        files
     }
 
     /// Three segments of three records each.
@@ -336,10 +332,10 @@ mod tests {
         journal.append(b"one").unwrap();
         journal.sync().unwrap();
         let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
-        let good = std::mem::replace(&mut journal.file, full);
+        let good = journal.files.replace_file(full).unwrap();
         journal.append(b"two").unwrap();
         assert!(journal.sync().is_err());
-        journal.file = good;
+        journal.files.replace_file(good);
         journal.append(b"three").unwrap();
         assert_eq!(journal.sync().unwrap(), 3);
         drop(journal);

@@ -5,14 +5,17 @@
 //! was never reported as durable. Anything else that cannot be read is an error, and is not
 //! overwritten.
 
+pub mod deliberate;
 pub mod limits;
 
 mod directory;
 mod journal;
 mod record;
+mod segments;
 
 pub use directory::Directory;
 pub use journal::Journal;
+pub use segments::{SegmentDirectory, SegmentFiles, set_aside};
 
 use limits::RECORD_LEN_MAX;
 use record::{Scan, encode, scan};

@@ -116,11 +116,12 @@ fn read(bytes: &[u8]) -> Result<(Record, usize), Unreadable> {
     Ok((record, len))
 }
 
-/// Whether the part of some sector that lies in this range was never written.
+/// Whether some sector of this range was never written: from the range's beginning it is empty to its
+/// end, or to that of the file.
 fn has_empty_sector(bytes: &[u8], from: usize, to: usize) -> bool {
     let mut at = from;
     while at < to {
-        let end = to.min((at / SECTOR_LEN + 1) * SECTOR_LEN);
+        let end = bytes.len().min((at / SECTOR_LEN + 1) * SECTOR_LEN);
         if bytes[at..end].iter().all(|b| *b == 0) {
             return true;
         }

@@ -85,7 +85,8 @@ impl Worker {
     pub fn events(&self) -> Vec<NodeEvent> {
         let mut events = Vec::new();
         for (replica, cx) in self.all() {
-            replica.events(&cx.app.plan, cx.app.shard(replica.shard.key), &mut events);
+            let (plan, shard) = (&cx.app.plan, cx.app.shard(replica.shard.key));
+            replica.events(cx.config.node, plan, shard, &mut events);
         }
         events
     }

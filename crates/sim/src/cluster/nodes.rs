@@ -105,8 +105,9 @@ impl Cluster {
             slowed: false,
         };
         let mut worker = Worker::new(config);
-        if let Some(disk) = self.disks.get(&node) {
-            worker.handle_recovery(clock.shown(self.now), disk.recover(formats));
+        let recovery = self.disks.get_mut(&node).and_then(|disk| disk.begin(formats));
+        if let Some(recovery) = recovery {
+            worker.handle_recovery(clock.shown(self.now), recovery);
         }
         let new = Node {
             worker,
@@ -132,12 +133,17 @@ impl Cluster {
         }
     }
 
-    /// Kills a node's process: everything in its memory is gone, and what is not durable on its disk may be.
+    /// Kills a node's process: everything in its memory is gone, and of its last write to its disk a part
+    /// may be there.
     pub fn kill(&mut self, node: u16) {
         self.nodes.remove(&node);
-        if let Some(disk) = self.disks.get_mut(&node) {
-            disk.crash(&mut self.random);
-        }
+        self.crash_disk(node, false);
+    }
+
+    /// Cuts the power of a node: of what is not durable on its disk, any parts may be gone too.
+    pub fn cut_power(&mut self, node: u16) {
+        self.nodes.remove(&node);
+        self.crash_disk(node, true);
     }
 
     /// Pauses a node's process, or resumes it.

@@ -2,6 +2,7 @@
 
 use super::Run;
 use super::controller::Mail;
+use super::disks::End;
 use crate::network::Party;
 use crate::scenario::known::may_lose_log_and_memory;
 use crate::scenario::{Act, Fault, Wire, app_id};
@@ -42,16 +43,22 @@ impl Run<'_> {
             }
             Fault::Slow(node, factor) => self.cluster.slow(*node, *factor),
             Fault::Kill(node) | Fault::Restart(node) => self.kill_one(*node),
-            Fault::PowerCut(server) => drop(self.kill(&self.scenario.nodes_of(*server))),
+            Fault::PowerCut(server) => {
+                drop(self.kill(&self.scenario.nodes_of(*server), End::PowerCut));
+            }
             Fault::Blackout(_) if may_lose_log_and_memory(self.scenario) => {}
             Fault::Blackout(_) => {
                 let nodes: Vec<u16> = (0..self.scenario.nodes()).collect();
-                self.kill(&nodes);
+                self.kill(&nodes, End::PowerCut);
                 self.controller.kill(&self.cluster, &mut self.agents);
             }
             Fault::NodeDiskSlow(node, ms) => {
                 self.cluster.slow_disk(*node, Some(Nanos::from_millis(*ms)));
             }
+            Fault::NodeDiskFull(node) => self.cluster.fill_disk(*node, true),
+            Fault::NodeTornWrite(node) => self.tears.push(*node),
+            Fault::NodeBitRot(node) => self.end_process(*node, End::Rot),
+            Fault::NodeLostWrites(node) => self.cluster.let_disk_lie(*node, true),
             Fault::ClockStep(node, offset_ms) => {
                 self.agents.set_wall_offset_ms(*node, *offset_ms);
                 self.kill_one(*node);
@@ -137,6 +144,16 @@ impl Run<'_> {
                 }
             }
             Fault::NodeDiskSlow(node, _) => self.cluster.slow_disk(*node, None),
+            Fault::NodeDiskFull(node) => self.cluster.fill_disk(*node, false),
+            Fault::NodeTornWrite(node) => {
+                if self.tears.contains(node) {
+                    self.tears.retain(|n| n != node);
+                    self.end_process(*node, End::PowerCut);
+                }
+                self.revive(*node);
+            }
+            Fault::NodeBitRot(node) => self.revive(*node),
+            Fault::NodeLostWrites(node) => self.lose_writes(*node),
             Fault::TornWrite | Fault::LostWrites => {
                 let (cluster, agents) = (&self.cluster, &mut self.agents);
                 self.controller.cut_power(cluster, agents, &mut self.random);
@@ -267,10 +284,15 @@ impl Run<'_> {
         self.cluster.pause(node, stands);
     }
 
-    /// Kills a process. Its supervisor tells the controller.
+    /// Kills a process.
     pub(super) fn kill_one(&mut self, node: u16) {
+        self.end_process(node, End::Kill);
+    }
+
+    /// Ends a process. Its supervisor tells the controller.
+    pub(super) fn end_process(&mut self, node: u16, end: End) {
         let (me, it) = (Party::Node(node), Party::Controller);
-        for process in self.kill(&[node]) {
+        for process in self.kill(&[node], end) {
             if !self.cluster.cuts.is_cut(me, it) && !self.cluster.cuts.is_cut(it, me) {
                 let late = Nanos(self.cluster.random.below(EXIT_NS_MAX));
                 let mail = Mail::Exited(node, process);
@@ -281,8 +303,8 @@ impl Run<'_> {
 
     /// Kills running processes and records what is lost for good; gives their process numbers. Where
     /// the scenario spares the last copies of replicated shards, it kills no process that has one.
-    fn kill(&mut self, nodes: &[u16]) -> Vec<u64> {
-        let lost = self.last_copies(nodes);
+    fn kill(&mut self, nodes: &[u16], end: End) -> Vec<u64> {
+        let lost = self.last_copies(nodes, end == End::Rot);
         let is_replicated = |key: &ShardKey| {
             let app = &self.controller.decided().apps[&key.app];
             app.plan.app.service(key.service).replicas > 1
@@ -292,13 +314,25 @@ impl Run<'_> {
         }
         for key in lost {
             let app = &self.controller.decided().apps[&key.app];
-            let of = app.plan.app.service(key.service).shards;
-            self.cluster.ledger.on_forfeited(key, of, self.cluster.now);
+            let service = app.plan.app.service(key.service);
+            // What is on disk is lost only if an operator gives it up.
+            if !service.is_on_disk() {
+                let of = service.shards;
+                self.cluster.ledger.on_forfeited(key, of, self.cluster.now);
+            }
         }
         let mut killed = Vec::new();
         for node in nodes {
             killed.extend(self.agents.kill(*node));
-            self.cluster.kill(*node);
+            match end {
+                End::PowerCut => self.cut_power(*node),
+                End::Kill | End::Rot => self.cluster.kill(*node),
+            }
+        }
+        if end == End::Rot && !killed.is_empty() {
+            for node in nodes {
+                self.cluster.rot_disk(*node);
+            }
         }
         killed
     }
@@ -350,8 +384,9 @@ impl Run<'_> {
         }
     }
 
-    /// The shards with state in memory only whose last complete copies are on these nodes.
-    fn last_copies(&self, nodes: &[u16]) -> Vec<ShardKey> {
+    /// The shards with state in memory only, or also those on disk, whose last complete copies are on
+    /// these nodes.
+    fn last_copies(&self, nodes: &[u16], on_disk_too: bool) -> Vec<ShardKey> {
         let control = self.controller.decided();
         let holds = |node: &NodeId, plan: &AppPlan, shard: &ShardPlan| {
             let member = control.members.get(node);
@@ -373,9 +408,11 @@ impl Run<'_> {
                 let copies = copies(shard);
                 let service = app.plan.app.service(shard.service);
                 // A shard that waits for its state begins with it again.
-                let in_memory = service.stateful && !service.is_on_disk() && !app.is_restoring(key);
+                let counts = service.stateful
+                    && (on_disk_too || !service.is_on_disk())
+                    && !app.is_restoring(key);
                 let is_hit = |n: &NodeId| nodes.contains(&n.0);
-                if in_memory && copies.iter().any(is_hit) && copies.iter().all(is_hit) {
+                if counts && copies.iter().any(is_hit) && copies.iter().all(is_hit) {
                     last.push(key);
                 }
             }

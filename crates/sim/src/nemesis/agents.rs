@@ -158,11 +158,15 @@ impl Agents {
             let Some(incarnation) = agent.incarnation else {
                 if now >= agent.next_hello && is_connected {
                     (agent.greeted, agent.next_hello) = (now, now + RETRY_INTERVAL);
+                    let Some(found) = cluster.read_disk(*node, agent.formats) else {
+                        continue;
+                    };
                     let hello = NodeHello {
                         name: agent.name.clone(),
                         address: node_address(*node),
                         process: agent.process,
-                        on_disk: cluster.on_disk(*node, agent.formats),
+                        on_disk: found.on_disk,
+                        damaged: found.damaged,
                         formats: agent.formats,
                         ..NodeHello::default()
                     };

@@ -7,7 +7,7 @@ use super::probation::{Figures, Versions};
 use crate::cluster::{CLUSTER, Cluster};
 use crate::disk::SimDisk;
 use e3_control::limits::{PROGRESS_TIMEOUT, RESHARD_TIMEOUT};
-use e3_control::{Applied, Command, Control, Membership};
+use e3_control::{Applied, Command, CommandError, Control, Membership};
 use e3_model::plan::{NodeEvent, NodeHello};
 use e3_model::timing::{HEARTBEAT_TIMEOUT, SILENCE_CHECK_INTERVAL};
 use e3_model::{Application, Nanos, NodeId, ShardKey, Timestamp, Topology};
@@ -80,6 +80,8 @@ pub(super) struct ControllerProcess {
     polls: BTreeMap<u16, (u64, u32, u64, Timestamp)>,
     next_look: Timestamp,
     pub(super) versions: Versions,
+    /// Nodes that were refused for their damaged journals.
+    refused_damaged: BTreeSet<u16>,
     /// The frozen shards: since when, in which view.
     frozen: BTreeMap<ShardKey, (u32, Timestamp)>,
 }
@@ -107,8 +109,14 @@ impl ControllerProcess {
             polls: BTreeMap::new(),
             next_look: now,
             versions: Versions::default(),
+            refused_damaged: BTreeSet::new(),
             frozen: BTreeMap::new(),
         }
+    }
+
+    /// The nodes that were refused for their damaged journals when they last asked.
+    pub(super) fn refused_damaged(&self) -> Vec<u16> {
+        self.refused_damaged.iter().copied().collect()
     }
 
     /// The name of a node.
@@ -331,7 +339,16 @@ impl ControllerProcess {
         match mail {
             Mail::Hello(node, hello) => {
                 let process = hello.process;
-                let joined = self.execute(now, &Command::Join { hello, at: now });
+                let is_damaged = hello.damaged.is_some();
+                let join = Command::Join { hello, at: now };
+                let joined = self.execute(now, &join);
+                self.refused_damaged.remove(&node);
+                if is_damaged && joined.is_none() {
+                    let refused = self.control.clone().apply(&join);
+                    if matches!(refused, Err(CommandError::Damaged { .. })) {
+                        self.refused_damaged.insert(node);
+                    }
+                }
                 if let Some(Applied::Joined(welcome)) = joined {
                     let (id, incarnation) = (welcome.node, welcome.incarnation);
                     self.membership.on_heartbeat(now, id, incarnation);

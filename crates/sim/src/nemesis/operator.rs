@@ -121,6 +121,21 @@ impl Run<'_> {
         }
     }
 
+    /// Gives up the shards that wait for a node only.
+    pub(super) fn give_up_last_of(&mut self, node: NodeId) {
+        let control = &self.controller.control;
+        let apps = control.apps.values();
+        let waiting = apps.flat_map(|app| {
+            let shards = app.plan.shards.iter();
+            let waiting = shards.filter(|s| control.waits_for(app, s) == [node]);
+            waiting.map(|s| app.plan.key(s))
+        });
+        let waiting: Vec<ShardKey> = waiting.collect();
+        for key in waiting {
+            self.give_up(key);
+        }
+    }
+
     fn give_up(&mut self, key: ShardKey) {
         let control = &self.controller.control;
         let app = &control.apps[&key.app];

@@ -16,6 +16,8 @@ const REQUESTS: u64 = 2_000;
 const FAULTS_MIN: u64 = 5;
 /// Most faults of a scenario.
 const FAULTS_MAX: u64 = 14;
+/// Most faults of the disks of nodes.
+const DISK_FAULTS_MAX: u64 = 4;
 /// Longest time to live.
 const TTL_MS_MAX: u64 = 2_000;
 /// The length of the phase with faults. With start, healing and probes a run has at least 30 s.
@@ -65,6 +67,7 @@ pub fn draw(seed: u64) -> Scenario {
     backups(&mut scenario);
     upgrades(&mut scenario);
     bad_versions(&mut scenario);
+    disk_faults(&mut scenario);
     scenario.script.sort_by_key(|act| act.at_ms);
     scenario
 }
@@ -181,6 +184,33 @@ fn asks(scenario: &mut Scenario) {
             });
         }
     }
+}
+
+/// Adds faults of the nodes' disks where services have their state there. Drawn apart, as times to live
+/// are.
+fn disk_faults(scenario: &mut Scenario) {
+    let random = &mut Random::new(scenario.seed ^ 0x0e3_d15c);
+    let mut services = scenario.apps.iter().flat_map(|app| &app.services);
+    if !services.any(|s| s.on_disk) || random.one_in(3) {
+        return;
+    }
+    for _ in 0..=random.below(DISK_FAULTS_MAX) {
+        let node = random.below(u64::from(scenario.nodes())) as u16;
+        let fault = match random.below(4) {
+            0 => Fault::NodeDiskFull(node),
+            1 => Fault::NodeTornWrite(node),
+            2 => Fault::NodeBitRot(node),
+            _ => Fault::NodeLostWrites(node),
+        };
+        let at_ms = random.below(FAULTS_MS - 1_000);
+        let span_ms = *random.pick(&[50, 270, 400, 1_000, 3_000]);
+        scenario.script.push(Act {
+            at_ms,
+            for_ms: span_ms.min(FAULTS_MS - at_ms),
+            fault,
+        });
+    }
+    scenario.script.sort_by_key(|act| act.at_ms);
 }
 
 /// Draws one to six servers, mostly three, some with SmartNICs.

@@ -14,6 +14,40 @@ pub(crate) fn may_lose_log_and_memory(scenario: &Scenario) -> bool {
     acts.any(|act| matches!(act.fault, Fault::LostWrites))
 }
 
+/// How long after the loss of confirmed writes a node is up to date again.
+const UP_TO_DATE_MS: u64 = 3_000;
+
+/// Hole: confirmed writes that a node's disk loses leave no trace there. Until the node is up to date, it
+/// may take over if the other copies end or fall silent, and nobody can tell that its own lacks something.
+pub(crate) fn may_hide_losses(scenario: &Scenario, node: u16, now_ms: u64) -> bool {
+    let acts = scenario.script.iter();
+    let mut near =
+        acts.filter(|act| act.at_ms <= now_ms + UP_TO_DATE_MS && now_ms <= act.end_ms() + 1_000);
+    near.any(|act| match act.fault {
+        Fault::NodeLostWrites(other) => other != node,
+        Fault::Isolate(_)
+        | Fault::CutPeers(_)
+        | Fault::CutController(_)
+        | Fault::OneWay(..)
+        | Fault::CutAndKill(..)
+        | Fault::CutAndRestart(..)
+        | Fault::Unheard(_)
+        | Fault::Split(_)
+        | Fault::Pause(_)
+        | Fault::PauseAll
+        | Fault::Kill(_)
+        | Fault::PowerCut(_)
+        | Fault::Blackout(_)
+        | Fault::NodeTornWrite(_)
+        | Fault::NodeBitRot(_)
+        | Fault::Restart(_)
+        | Fault::ClockStep(..)
+        | Fault::WrongClock(..)
+        | Fault::MoveAndKill(_) => true,
+        _ => false,
+    })
+}
+
 /// Hole: a repeat of a request with an idempotency key has a later time of sending, and so another
 /// clock and other random bytes at a stateless service.
 pub(super) fn may_repeat_later(scenario: &Scenario, app: &AppShape) -> bool {

@@ -1,0 +1,104 @@
+//! Faults of the disks of nodes, and what remains promised for each.
+//!
+//! - Slow, full, or torn by a power cut: nothing that was acknowledged is lost.
+//! - A flipped bit is found at the next start. The node has no copy then: the others go on, and it is
+//!   brought up to date. If it had the last copy of a shard, its process is refused, and the shard waits
+//!   until an operator gives up its state.
+//! - Confirmed writes that a power cut loses leave no trace on the disk. Nothing is lost if another
+//!   complete copy runs, and goes on running until the node is up to date: see [`known`].
+
+use super::Run;
+use crate::scenario::known;
+use e3_model::{Nanos, NodeId, Timestamp};
+use std::collections::BTreeMap;
+
+/// How long an operator takes to give up what waits for a damaged journal.
+const OPERATOR_DELAY: Nanos = Nanos::from_secs(2);
+
+/// How a process ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum End {
+    /// It is killed.
+    Kill,
+    /// The power fails: what is not durable on its disk may be gone.
+    PowerCut,
+    /// It is killed, and its journal is damaged.
+    Rot,
+}
+
+impl Run<'_> {
+    /// Cuts the power of the nodes that are to lose it during a write.
+    pub(super) fn tear_writes(&mut self) {
+        let tears = std::mem::take(&mut self.tears);
+        let (due, later) = tears
+            .into_iter()
+            .partition(|node| self.cluster.is_writing(*node));
+        self.tears = later;
+        let due: Vec<u16> = due;
+        for node in due {
+            self.end_process(node, End::PowerCut);
+        }
+    }
+
+    /// Cuts the power of a node, whose disk loses what it only confirmed if others can make up for it.
+    pub(super) fn cut_power(&mut self, node: u16) {
+        if !self.can_lose_writes(node) {
+            self.cluster.settle_disk(node);
+        }
+        self.cluster.cut_power(node);
+    }
+
+    /// Cuts the power of a node whose disk lies. It restarts at once.
+    pub(super) fn lose_writes(&mut self, node: u16) {
+        self.end_process(node, End::PowerCut);
+        // Where the power was not cut, what was confirmed becomes true.
+        self.cluster.settle_disk(node);
+        self.cluster.let_disk_lie(node, false);
+        self.revive(node);
+    }
+
+    /// Whether another complete copy of each shard on the node's disk runs and is heard, and no fault
+    /// ends or hides one before the node is up to date again.
+    fn can_lose_writes(&self, node: u16) -> bool {
+        let now_ms = self.begin.until(self.cluster.now).as_millis();
+        let control = self.controller.decided();
+        let me = NodeId(node);
+        let runs = |other: NodeId, key| {
+            let member = control.members.get(&other);
+            let is_member = |m: &e3_control::Member| {
+                m.up && self.cluster.incarnation(other.0) == Some(m.incarnation)
+            };
+            other != me
+                && member.is_some_and(is_member)
+                && self.cluster.state(other.0, key).is_some()
+        };
+        let mut apps = control.apps.values();
+        let has_others = apps.all(|app| {
+            let mut shards = app.plan.shards.iter();
+            shards.all(|shard| {
+                let key = app.plan.key(shard);
+                let service = app.plan.app.service(shard.service);
+                let mut others = std::iter::once(shard.primary).chain(shard.staying());
+                !service.is_on_disk() || !shard.keeps(me) || others.any(|n| runs(n, key))
+            })
+        });
+        has_others && !known::may_hide_losses(self.scenario, node, now_ms)
+    }
+
+    /// The operator gives up the shards whose last copy is in a damaged journal.
+    pub(super) fn give_up_damaged(&mut self) {
+        let now = self.cluster.now;
+        let mut waiting = BTreeMap::new();
+        for node in self.controller.refused_damaged() {
+            let since = self.damaged.get(&node).copied().unwrap_or(now);
+            waiting.insert(node, since);
+        }
+        self.damaged = waiting;
+        let is_due = |since: &Timestamp| *since + OPERATOR_DELAY <= now;
+        let due = self.damaged.iter().filter(|(_, since)| is_due(since));
+        let due: Vec<u16> = due.map(|(node, _)| *node).collect();
+        for node in due {
+            self.give_up_last_of(NodeId(node));
+        }
+    }
+}
