@@ -5,6 +5,7 @@
 //! date, so only the decisions based on them become commands. Source: E3 (USENIX ATC
 //! 2019), 3.2 placement, 3.4 migration, 3.5 fail-over.
 
+mod access;
 mod backup;
 mod command;
 mod cut;
@@ -28,6 +29,7 @@ mod update;
 mod validate;
 mod view;
 
+pub use access::{ApiToken, SecretState, Secrets};
 pub use command::{Applied, Command, CommandError, Genesis};
 pub use cut::Backup;
 pub use drain::{Stays, Undrained};

@@ -103,6 +103,7 @@ impl Core {
         if self.execute(&raise)? != Applied::Nothing {
             let (format, release) = (self.control.format.0, RELEASE);
             tracing::info!(format, release, "operator raised the cluster's format");
+            self.import_secrets();
         }
         Ok(FormatResponse {
             format: self.control.format,
