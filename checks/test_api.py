@@ -132,7 +132,7 @@ def test_controller_answers_as_described():
         "getPlan": {"id": 0, "incarnation": 1, "after": 0},
     }
     with Cluster() as cluster:
-        tokens = {"owner": cluster.token("token"), "node": cluster.token("node-token")}
+        tokens = {"token": cluster.token("token"), "node": cluster.token("node-token")}
         settings = configuration(tokens, real, EXCLUDED)
         schemathesis(cluster, "openapi.json", cluster.url, settings, EXAMPLES_MAX)
 

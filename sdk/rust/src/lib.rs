@@ -451,7 +451,7 @@ pub fn secret(name: &'static str) -> Result<Vec<u8>, Error> {
 /// The value that a secret had before the present one, until it is retired: what was made with the old
 /// value is still accepted meanwhile. None if there is none.
 pub fn previous_secret(name: &str) -> Option<Vec<u8>> {
-    let name = format!("{name}@previous");
+    let name = alloc::format!("{name}@previous");
     collections::read_vec(|out| sys::secret(&name, out))
 }
 
