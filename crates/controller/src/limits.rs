@@ -68,8 +68,6 @@ pub const RATE_LIMIT: RateLimit = RateLimit {
     per_second: 500,
     burst: 2_000,
 };
-/// Milliseconds after which a token may expire, at most: a hundred years.
-pub const TOKEN_AGE_MS_MAX: u64 = 100 * 366 * 24 * 3_600_000;
 /// Bytes of one of the two files of the audit log.
 pub const AUDIT_FILE_LEN_MAX: u64 = 8 << 20;
 /// Bytes of each text in a record of the audit log.

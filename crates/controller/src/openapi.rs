@@ -89,7 +89,12 @@ fn operation(route: &Route, schemas: &mut SchemaGenerator) -> Value {
         let content = match body.schema {
             Some(schema) => json_content(schema, schemas),
             None => {
-                let some = json!({ "type": "string", "format": "binary", "minLength": 1 });
+                let some = json!({
+                    "type": "string",
+                    "format": "binary",
+                    "minLength": 1,
+                    "maxLength": body.len_max,
+                });
                 json!({ "application/octet-stream": { "schema": some } })
             }
         };

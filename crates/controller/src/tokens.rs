@@ -1,6 +1,5 @@
 //! The handlers for tokens. A token's text leaves with the answer that creates it and is stored nowhere.
 
-use crate::limits::TOKEN_AGE_MS_MAX;
 use crate::refusal::bad_json;
 use crate::seal::{hex, random};
 use crate::shared::Shared;
@@ -11,7 +10,7 @@ use axum::http::StatusCode;
 use e3_control::{ApiToken, Command};
 use e3_http::Refusal;
 use e3_model::api::{RevokeResponse, TokenRequest, TokenResponse, TokenView};
-use e3_model::limits::NAME_LEN_MAX;
+use e3_model::limits::{NAME_LEN_MAX, TOKEN_AGE_MS_MAX};
 use e3_model::{AccessRole, Nanos, Timestamp, Token, is_name};
 use sha2::{Digest, Sha256};
 

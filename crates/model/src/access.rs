@@ -1,6 +1,7 @@
 //! Who may do what with the controller: roles of tokens, and the part of the API for tokens, secrets
 //! and the audit log. docs/design/020-access.md.
 
+use crate::limits::{NAME_LEN_MAX, TOKEN_AGE_MS_MAX};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -56,11 +57,13 @@ pub struct Sealed {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct TokenRequest {
     /// Its name: lower-case letters, digits and hyphens.
+    #[schemars(extend("pattern" = "^[a-z0-9][a-z0-9-]*$", "maxLength" = NAME_LEN_MAX))]
     pub name: String,
     /// What it allows.
     pub role: AccessRole,
     /// Milliseconds after which it is no longer valid; none if it does not expire.
     #[serde(default)]
+    #[schemars(extend("minimum" = 1, "maximum" = TOKEN_AGE_MS_MAX))]
     pub expires_in_ms: Option<u64>,
 }
 

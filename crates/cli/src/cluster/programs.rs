@@ -81,8 +81,7 @@ pub fn formats() -> Result<Formats, Failure> {
     Ok(Formats::PROGRAM)
 }
 
-/// What `E3_FORMATS` says, such as `7-8`, so that one build can stand for two releases. Format 8 of
-/// these builds is format 7 with another number.
+/// What `E3_FORMATS` says, such as `7-8`, so that one build can stand for two releases.
 #[cfg(feature = "formats")]
 pub fn formats() -> Result<Formats, Failure> {
     let Ok(text) = std::env::var("E3_FORMATS") else {
