@@ -1,6 +1,6 @@
 //! The commands that change the controller's state. They are logged; replaying them gives the same state.
 
-use crate::access::ApiToken;
+use crate::credentials::ApiToken;
 use e3_model::backup::Restored;
 use e3_model::limits::REPLICAS_MAX;
 use e3_model::plan::{NodeEvent, NodeHello, NodeWelcome};

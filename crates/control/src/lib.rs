@@ -8,6 +8,7 @@
 mod access;
 mod backup;
 mod command;
+mod credentials;
 mod cut;
 pub mod deliberate;
 mod deploy;
@@ -29,8 +30,8 @@ mod update;
 mod validate;
 mod view;
 
-pub use access::{ApiToken, SecretState, Secrets};
 pub use command::{Applied, Command, CommandError, Genesis};
+pub use credentials::{ApiToken, SecretState, Secrets};
 pub use cut::Backup;
 pub use drain::{Stays, Undrained};
 pub use membership::Membership;

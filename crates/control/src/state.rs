@@ -1,7 +1,7 @@
 //! The controller's state and how commands change it.
 
-use crate::access::{ApiToken, Secrets};
 use crate::command::{Applied, Command, CommandError};
+use crate::credentials::{ApiToken, Secrets};
 use crate::cut::Backup;
 use crate::deliberate::{self, Fault};
 use crate::limits::LOSSES_MAX;

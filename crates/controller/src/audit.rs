@@ -2,15 +2,9 @@
 //! leaves. There are two files, and the older one is dropped when the newer one is full, so its length
 //! is bounded.
 
-use crate::limits::{AUDIT_ANSWER_MAX, AUDIT_FILE_LEN_MAX, AUDIT_TEXT_LEN_MAX};
-use crate::shared::Shared;
-use axum::Json;
-use axum::extract::{Query, State};
-use axum::http::StatusCode;
-use e3_http::Refusal;
+use crate::limits::{AUDIT_FILE_LEN_MAX, AUDIT_TEXT_LEN_MAX};
 use e3_model::api::AuditView;
 use e3_store::StoreError;
-use serde::Deserialize;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -91,7 +85,12 @@ impl AuditLog {
     }
 
     /// The last records, at most `count_max`, of those with greater numbers that are not older.
-    fn read(&self, after: u64, since_ms: u64, count_max: usize) -> io::Result<Vec<AuditView>> {
+    pub(crate) fn read(
+        &self,
+        after: u64,
+        since_ms: u64,
+        count_max: usize,
+    ) -> io::Result<Vec<AuditView>> {
         let mut found = Vec::new();
         for file in [older(&self.dir), newer(&self.dir)] {
             let text = match fs::read(&file) {
@@ -129,26 +128,6 @@ pub(crate) fn cut(text: &mut String, len_max: usize) {
         text.truncate(end.unwrap_or(0));
         text.push_str("...");
     }
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(crate) struct AuditQuery {
-    #[serde(default)]
-    after: u64,
-    #[serde(default)]
-    since_unix_ms: u64,
-}
-
-pub(crate) async fn list(
-    State(s): State<Shared>,
-    Query(q): Query<AuditQuery>,
-) -> Result<Json<Vec<AuditView>>, Refusal> {
-    let read = s.audit().read(q.after, q.since_unix_ms, AUDIT_ANSWER_MAX);
-    read.map(Json).map_err(|e| {
-        let error = format!("the audit log cannot be read: {e}");
-        Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, error)
-    })
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@
 mod access;
 mod apps;
 mod audit;
+mod audit_route;
 mod backups;
 mod blobs;
 mod config;

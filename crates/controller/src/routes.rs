@@ -3,7 +3,9 @@
 use crate::access::{self, Access, Gate};
 use crate::limits::{BODY_LEN_MAX, CHUNK_LEN_MAX, DEPLOY_LEN_MAX, REPORT_LEN_MAX};
 use crate::shared::Shared;
-use crate::{apps, audit, backups, metrics, nodes, openapi::openapi, operate, secrets, tokens};
+use crate::{
+    apps, audit_route, backups, metrics, nodes, openapi::openapi, operate, secrets, tokens,
+};
 use axum::extract::{DefaultBodyLimit, State};
 use axum::http::{Method, StatusCode};
 use axum::routing::{delete, get, post};
@@ -608,7 +610,7 @@ pub(crate) fn router(shared: Shared, gate: Gate) -> Router {
         )
         .route("/v1/tokens", get(tokens::list).post(tokens::create))
         .route("/v1/tokens/{token}", delete(tokens::revoke))
-        .route("/v1/audit", get(audit::list))
+        .route("/v1/audit", get(audit_route::list))
         .route(
             "/v1/instances",
             get(async |State(s): State<Shared>| Json(s.core().instance_views())),

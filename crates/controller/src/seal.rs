@@ -2,7 +2,9 @@
 //! in a file of its own. The names of application and secret are authenticated with the value, so that
 //! one secret cannot be put in place of another.
 
+use crate::config::ControllerConfig;
 use aes_gcm::{AeadInOut, Aes256Gcm, KeyInit};
+use e3_control::Control;
 use e3_model::Sealed;
 use sha2::{Digest, Sha256};
 use std::fs::{self, OpenOptions};
@@ -192,6 +194,40 @@ impl SecretKey {
             secret: secret.into(),
         })
     }
+}
+
+/// The key that the secrets of a log are encrypted under. A missing one is made only if nothing is
+/// encrypted yet.
+pub(crate) fn provide_key(
+    config: &ControllerConfig,
+    control: Option<&Control>,
+) -> Result<SecretKey, SecretKeyError> {
+    let file = &config.secret_key_file;
+    let secrets = control.iter().flat_map(|c| &c.secrets);
+    let mut sealed = secrets.flat_map(|(app, of_app)| {
+        of_app
+            .iter()
+            .flat_map(move |(name, s)| s.all().map(move |sealed| (app, name, sealed)))
+    });
+    let key = match SecretKey::read(file) {
+        Err(SecretKeyError::Missing(_)) if config.makes_secret_key && sealed.next().is_none() => {
+            return SecretKey::create(file);
+        }
+        read => read?,
+    };
+    for (app, name, sealed) in sealed {
+        if sealed.key != key.id() {
+            return Err(SecretKeyError::Other {
+                file: file.clone(),
+                found: key.id().into(),
+                expected: sealed.key.clone(),
+                app: app.clone(),
+                secret: name.clone(),
+            });
+        }
+        key.open(app, name, sealed)?;
+    }
+    Ok(key)
 }
 
 impl std::fmt::Debug for SecretKey {

@@ -2,57 +2,22 @@
 //! The log and its snapshots hold them encrypted. Before format 8 they are files in the clear, which
 //! are moved into the log when the cluster has that format. Design: docs/design/020.
 
-use crate::config::ControllerConfig;
 use crate::core::Core;
 use crate::limits::SECRET_LEN;
-use crate::seal::{SecretKey, SecretKeyError, hex, random};
+use crate::seal::{hex, random};
 use crate::shared::Shared;
 use axum::Json;
 use axum::body::Bytes;
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use e3_control::limits::SECRET_LEN_MAX;
-use e3_control::{Command, CommandError, Control, SecretState};
+use e3_control::{Command, CommandError, SecretState};
 use e3_http::Refusal;
 use e3_model::api::{DeleteSecretResponse, SecretValue, SecretView};
 use e3_model::limits::NAME_LEN_MAX;
 use e3_model::{Application, Format, NodeId, Sealed, Timestamp, is_name};
 use serde::Deserialize;
 use std::io;
-
-/// The key that the secrets of a log are encrypted under. A missing one is made only if nothing is
-/// encrypted yet.
-pub(crate) fn provide_key(
-    config: &ControllerConfig,
-    control: Option<&Control>,
-) -> Result<SecretKey, SecretKeyError> {
-    let file = &config.secret_key_file;
-    let secrets = control.iter().flat_map(|c| &c.secrets);
-    let mut sealed = secrets.flat_map(|(app, of_app)| {
-        of_app
-            .iter()
-            .flat_map(move |(name, s)| s.all().map(move |sealed| (app, name, sealed)))
-    });
-    let key = match SecretKey::read(file) {
-        Err(SecretKeyError::Missing(_)) if config.makes_secret_key && sealed.next().is_none() => {
-            return SecretKey::create(file);
-        }
-        read => read?,
-    };
-    for (app, name, sealed) in sealed {
-        if sealed.key != key.id() {
-            return Err(SecretKeyError::Other {
-                file: file.clone(),
-                found: key.id().into(),
-                expected: sealed.key.clone(),
-                app: app.clone(),
-                secret: name.clone(),
-            });
-        }
-        key.open(app, name, sealed)?;
-    }
-    Ok(key)
-}
 
 impl Core {
     /// Whether a secret has a value.

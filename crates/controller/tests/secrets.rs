@@ -1,4 +1,4 @@
-//! Secrets: encrypted wherever they are stored, given to the nodes that need them only, and set anew
+//! Secrets: encrypted wherever they are stored, given to the nodes that need them only, and set again
 //! while the application runs.
 
 mod common;
@@ -181,7 +181,7 @@ fn a_secret_reaches_the_nodes_only_that_run_a_service_that_may_read_it() {
 }
 
 #[test]
-fn a_secret_that_is_set_anew_has_another_version_and_keeps_the_value_before_until_it_is_retired() {
+fn a_secret_that_is_set_again_has_another_version_and_keeps_the_value_before_until_it_is_retired() {
     let tmp = tempfile::tempdir().unwrap();
     let address = free_port();
     let c = Controller::start(tmp.path(), address);
