@@ -74,7 +74,7 @@ fn a_secret_is_set_again_under_load_and_nothing_is_lost_or_readable() {
     );
     check("after the load");
     let backup = state.join("backup");
-    e3.good(&["backup", "iot-ts", backup.to_str().unwrap()]);
+    e3.good(&["backup", "iot-ts", "--out", backup.to_str().unwrap()]);
     check("in the backup");
     e3.good(&["secret", "retire", "iot-ts", "token-key"]);
     e3.good(&["down", "--yes"]);
