@@ -63,9 +63,9 @@ pub const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// Pause after the system refuses a connection, for example for lack of file descriptors.
 pub const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Requests of one token, see [`RateLimit`].
+/// Requests of one token, see [`RateLimit`]. A backup or a restore makes one for each [`CHUNK_LEN_MAX`].
 pub const RATE_LIMIT: RateLimit = RateLimit {
-    per_second: 500,
+    per_second: 1_000,
     burst: 2_000,
 };
 /// Bytes of one of the two files of the audit log.

@@ -96,6 +96,11 @@ impl Core {
             );
             return Err(Refusal::new(StatusCode::CONFLICT, error));
         }
+        if let Some(why) = self.not_importable(to) {
+            let error = format!("format {to} cannot become the cluster's: {why}");
+            let hint = "put a shorter value into its file, or remove it if no application needs it";
+            return Err(Refusal::new(StatusCode::CONFLICT, error).hint(hint));
+        }
         let raise = Command::RaiseFormat {
             to,
             release: RELEASE.into(),

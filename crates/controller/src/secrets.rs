@@ -10,7 +10,7 @@ use axum::Json;
 use axum::body::Bytes;
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
-use e3_control::limits::SECRET_LEN_MAX;
+use e3_control::limits::{SECRET_LEN_MAX, SECRETS_MAX};
 use e3_control::{Command, CommandError, SecretState};
 use e3_http::Refusal;
 use e3_model::api::{DeleteSecretResponse, SecretValue, SecretView};
@@ -55,6 +55,28 @@ impl Core {
                 tracing::error!("secret {name:?} of application {app:?} stays in its file: {e}");
             }
         }
+    }
+
+    /// Why secrets in files cannot move into the log when the cluster has this format.
+    pub(crate) fn not_importable(&self, to: Format) -> Option<String> {
+        if self.control.format >= Format::ACCESS || to < Format::ACCESS {
+            return None;
+        }
+        let names = self.blobs.secret_names();
+        if names.len() > SECRETS_MAX {
+            let count = names.len();
+            return Some(format!(
+                "there are {count} secrets, must be at most {SECRETS_MAX}"
+            ));
+        }
+        names.into_iter().find_map(|(app, name)| {
+            let len = self.blobs.secret(&app, &name)?.len();
+            (len > SECRET_LEN_MAX).then(|| {
+                format!(
+                    "secret {name:?} of application {app:?} has {len} bytes, must be at most {SECRET_LEN_MAX}"
+                )
+            })
+        })
     }
 
     fn import_secret(&mut self, app: &str, name: &str) -> Result<(), String> {

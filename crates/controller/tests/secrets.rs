@@ -317,6 +317,10 @@ fn secrets_in_files_move_into_the_log_when_the_cluster_has_the_format() {
     assert!(c.plan(&nodes[0]).apps[0].secrets.is_empty());
 
     let raise = FormatRequest { format: Format(8) };
+    std::fs::write(dir.join("long"), [1; 8193]).unwrap();
+    let (status, body) = c.post("/v1/format", &raise);
+    assert!(status == 409 && body.contains("has 8193 bytes"), "{body}");
+    std::fs::remove_file(dir.join("long")).unwrap();
     let (status, body) = c.post("/v1/format", &raise);
     assert_eq!(status, 200, "{body}");
     let until = Instant::now() + Duration::from_secs(20);
