@@ -23,8 +23,11 @@ pub fn run(
     });
     let mut all = client.audit(0, since_unix_ms)?;
     output::show(format, &all, || table(&all))?;
+    if !watch {
+        return Ok(());
+    }
     let mut last = all.last().map_or(0, |r| r.number);
-    while watch {
+    loop {
         std::thread::sleep(POLL_INTERVAL);
         all = client.audit(last, since_unix_ms)?;
         for record in &all {
@@ -32,7 +35,6 @@ pub fn run(
             output::show(format, record, || line(record) + "\n")?;
         }
     }
-    Ok(())
 }
 
 fn outcome(r: &AuditView) -> String {
