@@ -82,8 +82,8 @@ fn a_program_that_is_none_or_does_not_start_changes_nothing() {
     let other = e3.run(&["upgrade", "--program", "/bin/false"]);
     assert_eq!(other.code, 2, "{other:?}");
     assert!(other.err.contains("is no e3 program"), "{}", other.err);
-    let ahead = release(&e3, "ahead", "8-9");
+    let ahead = release(&e3, "ahead", "9-10");
     let refused = e3.run(&["upgrade", "--program", &ahead]);
     assert_eq!(refused.code, 4, "{refused:?}");
-    assert_eq!(newest(&e3), [7; 6]);
+    assert_eq!(newest(&e3), [8; 6]);
 }
