@@ -198,6 +198,7 @@ class Tunnel:
         self.state = directory / "state"
         self.manifest = directory / "tunnel.yaml"
         self.manifest.write_text(MANIFEST)
+        self.master, self.master_file = os.urandom(32), directory / "master"
         self.environment = dict(os.environ, E3_DIR=str(self.state))
 
     def try_e3(self, *words, lines=None):
@@ -228,9 +229,11 @@ class Tunnel:
                  for k, p in sent]
         return [base64.b64decode(reply["base64"]) for reply in self.call(lines)]
 
-    def secret(self):
-        [file] = self.state.glob("controller/secrets/tunnel/master")
-        return file.read_bytes()
+    def deploy(self):
+        """Deploys the tunnel with the secret of this test, which is deleted with the application."""
+        self.master_file.write_bytes(self.master)
+        self.e3("secret", "set", "tunnel", "master", "--file", self.master_file)
+        self.e3("deploy", self.manifest, "--wait")
 
     def epochs(self, keys):
         """The epochs that are reported, by SPI."""
@@ -303,7 +306,7 @@ def test_a_cluster_whose_state_is_gone_repeats_no_key_with_an_iv(tmp_path):
         """Sends all packets, and opens them with the epochs that are reported."""
         sealed = tunnel.seal(sent)
         epochs = tunnel.epochs({key for key, _ in sent})
-        master = tunnel.secret()
+        master = tunnel.master
         number = {}
         for (key, packet), one in zip(sent, sealed, strict=True):
             esp = IP(one)[ESP]
@@ -315,7 +318,7 @@ def test_a_cluster_whose_state_is_gone_repeats_no_key_with_an_iv(tmp_path):
         return master, epochs, number, [one[28:44] for one in sealed]
 
     with Tunnel(tmp_path) as tunnel:
-        tunnel.e3("deploy", tunnel.manifest, "--wait")
+        tunnel.deploy()
         runs = [run(tunnel, None)]
         # another node goes on with numbers and epochs
         for shard in range(4):
@@ -323,10 +326,10 @@ def test_a_cluster_whose_state_is_gone_repeats_no_key_with_an_iv(tmp_path):
         again = run(tunnel, runs[0][2])
         assert again[:2] == runs[0][:2]
         tunnel.e3("delete", "tunnel")
-        tunnel.e3("deploy", tunnel.manifest, "--wait")
+        tunnel.deploy()
         runs.append(run(tunnel, None))
     with tunnel:
-        tunnel.e3("deploy", tunnel.manifest, "--wait")
+        tunnel.deploy()
         runs.append(run(tunnel, None))
     # the secret is the same and numbers start again: epochs differ, and so do all vectors
     assert len({master for master, *_ in runs}) == 1
@@ -340,7 +343,7 @@ def test_a_cluster_whose_state_is_gone_repeats_no_key_with_an_iv(tmp_path):
 def test_fail_over_and_migration_under_traffic_repeat_no_number_under_a_key(tmp_path):
     """Nodes that hold primaries are killed, and shards move, while several clients send."""
     with Tunnel(tmp_path) as tunnel:
-        tunnel.e3("deploy", tunnel.manifest, "--wait")
+        tunnel.deploy()
         # the clients share the keys, and so the associations
         streams = [packets(seed, 1 << 20) for seed in (5, 6, 7)]
         before = tunnel.epochs({b"flow %d" % flow for flow in range(20)})
@@ -357,7 +360,7 @@ def test_fail_over_and_migration_under_traffic_repeat_no_number_under_a_key(tmp_
                 goes_on()
         epochs = tunnel.epochs({key for (key, _), _ in done})
         assert epochs == before
-        master = tunnel.secret()
+        master = tunnel.master
     numbers = {spi: [] for spi in epochs}
     for (key, packet), sealed in done:
         esp = IP(sealed)[ESP]

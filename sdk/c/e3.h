@@ -172,6 +172,7 @@ E3_IMPORT(match_find) int32_t e3_match_find(int32_t set, const void *ptr, size_t
 E3_IMPORT(asset) int32_t e3_asset(const char *name, size_t name_len);
 E3_IMPORT(asset_len) int64_t e3_asset_len(int32_t asset);
 E3_IMPORT(asset_read) int32_t e3_asset_read(int32_t asset, int64_t offset, void *out, size_t cap);
+/* "NAME@previous" is the value before the present one, until it is retired. */
 E3_IMPORT(secret) int32_t e3_secret(const char *name, size_t name_len, void *out, size_t cap);
 E3_IMPORT(config) int32_t e3_config(const char *name, size_t name_len, void *out, size_t cap);
 /* At most 256 bytes that nobody can predict: 0, or E3_BOUND. */

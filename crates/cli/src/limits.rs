@@ -73,6 +73,8 @@ pub const FILE_DURATION_MIN: Duration = Duration::from_millis(1);
 pub const RUN_MEMORY_BYTES: usize = 64 << 20;
 /// Deadline of a handler under `e3 run`, unless given.
 pub const RUN_DEADLINE: Duration = Duration::from_secs(1);
+/// Bytes of a secret. The controller has the same bound.
+pub const SECRET_LEN_MAX: u64 = 8 << 10;
 /// Period of the drawing of a spinner.
 pub const SPINNER_INTERVAL: Duration = Duration::from_millis(120);
 /// Load of `e3 chaos`, unless given, in requests per second.

@@ -1,10 +1,12 @@
 //! The commands that change the controller's state. They are logged; replaying them gives the same state.
 
+use crate::credentials::ApiToken;
 use e3_model::backup::Restored;
 use e3_model::limits::REPLICAS_MAX;
 use e3_model::plan::{NodeEvent, NodeHello, NodeWelcome};
 use e3_model::{
-    AppId, Application, Format, Formats, NodeId, Profile, ServiceId, ShardKey, Timestamp, Topology,
+    AppId, Application, Format, Formats, NodeId, Profile, Sealed, ServiceId, ShardKey, Timestamp,
+    Topology,
 };
 use e3_placement::{AdmitError, Misfit, PlaceError};
 use serde::{Deserialize, Serialize};
@@ -192,6 +194,43 @@ pub enum Command {
     },
     /// A node reports an event.
     Event(NodeEvent),
+    /// Create a token of the API.
+    CreateToken {
+        /// Its name.
+        name: String,
+        /// What is known of it.
+        token: ApiToken,
+    },
+    /// Revoke a token of the API.
+    RevokeToken {
+        /// Its name.
+        name: String,
+    },
+    /// Give a secret a value. Services can still read the one before.
+    SetSecret {
+        /// Name of the application, which need not run yet.
+        app: String,
+        /// Its name.
+        name: String,
+        /// The encrypted value.
+        value: Sealed,
+        /// When.
+        at: Timestamp,
+    },
+    /// Services can no longer read the value of a secret that was before the present one.
+    RetireSecret {
+        /// Name of the application.
+        app: String,
+        /// Its name.
+        name: String,
+    },
+    /// Remove a secret that no running application names.
+    DeleteSecret {
+        /// Name of the application.
+        app: String,
+        /// Its name.
+        name: String,
+    },
 }
 
 /// The result of a command.
@@ -457,4 +496,57 @@ pub enum CommandError {
         /// Why.
         misfit: Misfit,
     },
+    /// The active format has no such thing.
+    #[error(
+        "{what} need format {needed}, the cluster writes format {active}; raise it first (e3 upgrade --finish)"
+    )]
+    OlderFormat {
+        /// What was asked for.
+        what: &'static str,
+        /// The first format that has it.
+        needed: Format,
+        /// The active one.
+        active: Format,
+    },
+    /// No token of that name.
+    #[error("there is no token {name:?}; there are {}", if known.is_empty() { "none".into() } else { known.join(", ") })]
+    NoToken {
+        /// The name that was given.
+        name: String,
+        /// The names of all tokens.
+        known: Vec<String>,
+    },
+    /// A token of that name.
+    #[error("there is a token {0:?} already; revoke it first (e3 token revoke {0})")]
+    TokenExists(String),
+    /// Too many tokens.
+    #[error("there are {0} tokens, must be at most {max}; revoke one first (e3 token revoke NAME)", max = crate::limits::TOKENS_MAX)]
+    TooManyTokens(usize),
+    /// No such secret.
+    #[error("application {app:?} has no secret {name:?}")]
+    NoSecret {
+        /// The application.
+        app: String,
+        /// The name that was given.
+        name: String,
+    },
+    /// A running application names the secret.
+    #[error("application {app:?} runs and names secret {name:?}; delete the application first")]
+    SecretInUse {
+        /// The application.
+        app: String,
+        /// The secret.
+        name: String,
+    },
+    /// The secret is too long.
+    #[error("secret {name:?} of application {app:?} is too long, must be at most {max} bytes", max = crate::limits::SECRET_LEN_MAX)]
+    SecretLength {
+        /// The application.
+        app: String,
+        /// The secret.
+        name: String,
+    },
+    /// Too many secrets.
+    #[error("there are {0} secrets, must be at most {max}; delete one first (e3 secret delete APP NAME)", max = crate::limits::SECRETS_MAX)]
+    TooManySecrets(usize),
 }

@@ -56,6 +56,7 @@ impl Control {
             proven: None,
             resharded: Vec::new(),
             backup: None,
+            secrets: BTreeMap::new(),
             restored: restored.cloned(),
             slowdown: slowdowns(app, profiles),
             shards: shards(app, &placement, restored),
@@ -63,6 +64,7 @@ impl Control {
         let placed = explain(&request, self.resources(), &placement);
         let state = AppState::new(plan, profiles.clone(), placed);
         self.apps.insert(id, state);
+        self.settle_secrets(&app.name);
         Ok(Applied::Deployed(id))
     }
 
@@ -93,6 +95,7 @@ impl Control {
         let id = self.app_named(name);
         let id = id.ok_or_else(|| CommandError::NoApp(name.into()))?;
         self.apps.remove(&id);
+        self.secrets.remove(name);
         Ok(Applied::Changed)
     }
 }

@@ -5,8 +5,10 @@
 //! date, so only the decisions based on them become commands. Source: E3 (USENIX ATC
 //! 2019), 3.2 placement, 3.4 migration, 3.5 fail-over.
 
+mod access;
 mod backup;
 mod command;
+mod credentials;
 mod cut;
 pub mod deliberate;
 mod deploy;
@@ -29,6 +31,7 @@ mod validate;
 mod view;
 
 pub use command::{Applied, Command, CommandError, Genesis};
+pub use credentials::{ApiToken, SecretState, Secrets};
 pub use cut::Backup;
 pub use drain::{Stays, Undrained};
 pub use membership::Membership;

@@ -40,5 +40,14 @@ pub const RESHARD_TIMEOUT: Nanos = Nanos::from_secs(5);
 /// How long the shards of an application may stand still for a backup. Then the backup is cancelled.
 pub const BACKUP_FREEZE_TIMEOUT: Nanos = Nanos::from_secs(5);
 
+/// Tokens of the API at a time, beside the owner's.
+pub const TOKENS_MAX: usize = 256;
+/// Secrets at a time, of all applications.
+pub const SECRETS_MAX: usize = 1024;
+/// Bytes of a secret.
+pub const SECRET_LEN_MAX: usize = 8 << 10;
+/// Hexadecimal digits of an encrypted secret and its tag of 16 bytes.
+pub const SECRET_SEALED_LEN_MAX: usize = 2 * (SECRET_LEN_MAX + 16);
+
 const _: () = assert!(FAILED_BEFORE_PERCENT_MAX < FAILED_PERCENT_MAX);
 const _: () = assert!(START_FAILED_TIME.0 < START_TIME_MAX.0);

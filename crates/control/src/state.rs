@@ -1,6 +1,7 @@
 //! The controller's state and how commands change it.
 
 use crate::command::{Applied, Command, CommandError};
+use crate::credentials::{ApiToken, Secrets};
 use crate::cut::Backup;
 use crate::deliberate::{self, Fault};
 use crate::limits::LOSSES_MAX;
@@ -34,6 +35,12 @@ pub struct Control {
     pub members: BTreeMap<NodeId, Member>,
     /// Applications.
     pub apps: BTreeMap<AppId, AppState>,
+    /// Tokens of the API by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub tokens: BTreeMap<String, ApiToken>,
+    /// Secrets of applications.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub secrets: Secrets,
     /// Nodes that an operator has taken out of service.
     #[serde(default)]
     pub drained: BTreeSet<NodeId>,
@@ -218,6 +225,8 @@ impl Control {
             topology,
             members: BTreeMap::new(),
             apps: BTreeMap::new(),
+            tokens: BTreeMap::new(),
+            secrets: Secrets::new(),
             drained: BTreeSet::new(),
             returned: BTreeMap::new(),
             stalled: BTreeSet::new(),
@@ -299,6 +308,16 @@ impl Control {
             } => self.reach(*node, *incarnation, unreachable, *at),
             Command::Forget { key, at } => self.forget(*key, *at)?,
             Command::Event(event) => self.on_event(*event),
+            Command::CreateToken { name, token } => self.create_token(name, token)?,
+            Command::RevokeToken { name } => self.revoke_token(name)?,
+            Command::SetSecret {
+                app,
+                name,
+                value,
+                at,
+            } => self.set_secret(app, name, value, *at)?,
+            Command::RetireSecret { app, name } => self.retire_secret(app, name)?,
+            Command::DeleteSecret { app, name } => self.delete_secret(app, name)?,
         };
         if applied != Applied::Nothing {
             self.move_drained();

@@ -298,6 +298,7 @@ mod tests {
             proven: None,
             resharded: Vec::new(),
             backup: None,
+            secrets: BTreeMap::new(),
             restored: None,
             slowdown: Vec::new(),
             shards: Vec::new(),

@@ -1,4 +1,4 @@
-//! The log and a snapshot that a controller of format 7 wrote: this one reads both, and they give the
+//! The log and a snapshot that controllers of each format wrote: this one reads both, and they give the
 //! same plans. A log holds what was decided on, not the outcome, so a later release must decide the
 //! same when it replays it.
 //!
@@ -8,9 +8,9 @@
 
 mod script;
 
-use e3_control::{Command, Control, Genesis};
+use e3_control::{ApiToken, Command, Control, Genesis};
 use e3_model::plan::{NodeHello, NodePlan};
-use e3_model::{AppId, Format, Formats, NodeId, ServiceId};
+use e3_model::{AccessRole, AppId, Format, Formats, Nanos, NodeId, Sealed, ServiceId};
 use script::{APP, AT, CLUSTER, KEY, NODES, Script};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -81,14 +81,54 @@ fn shards_of(s: &Script, service: ServiceId) -> u16 {
 }
 
 /// A recorded file; written first if it is missing and that is asked for.
-fn recorded(name: &str, written: impl FnOnce() -> String) -> String {
-    let dir = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/recorded/7");
+fn recorded(format: Format, name: &str, written: impl FnOnce() -> String) -> String {
+    let dir = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    let dir = dir.join("tests/recorded").join(format.to_string());
     let path = dir.join(name);
     if std::env::var_os("E3_UPDATE").is_some() && !path.exists() {
         std::fs::create_dir_all(&dir).unwrap();
         std::fs::write(&path, written()).unwrap();
     }
     std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+}
+
+/// The same, and then what format 8 has: tokens and secrets.
+fn history_with_access() -> Script {
+    let mut s = history();
+    let (to, release) = (Format(8), "0.1.0".into());
+    s.ok(Command::RaiseFormat { to, release });
+    let token = |role| ApiToken {
+        role,
+        hash: "5d".repeat(32),
+        created: AT,
+        expires: Some(AT + Nanos::from_secs(60)),
+    };
+    for (name, role) in [("ci", AccessRole::Deploy), ("eye", AccessRole::Read)] {
+        let (name, token) = (name.into(), token(role));
+        s.ok(Command::CreateToken { name, token });
+    }
+    s.ok(Command::RevokeToken { name: "eye".into() });
+    for (app, name) in [("shop", "key"), ("shop", "key"), ("shop", "other")] {
+        let (app, name) = (app.into(), name.into());
+        let value = Sealed {
+            key: "11".repeat(8),
+            nonce: "22".repeat(12),
+            bytes: "33".repeat(48),
+        };
+        s.ok(Command::SetSecret {
+            app,
+            name,
+            value,
+            at: AT,
+        });
+    }
+    let named = |name: &str| ("shop".to_string(), name.to_string());
+    let (app, name) = named("key");
+    s.ok(Command::RetireSecret { app, name });
+    let (app, name) = named("other");
+    s.ok(Command::DeleteSecret { app, name });
+    s.check();
+    s
 }
 
 fn log_of(s: &Script) -> String {
@@ -109,8 +149,19 @@ fn plans(control: &Control) -> BTreeMap<NodeId, NodePlan> {
 
 #[test]
 fn the_log_and_the_snapshot_of_format_7_give_the_same_plans() {
-    let log = recorded("log.jsonl", || log_of(&history()));
-    let snapshot = recorded("snapshot.json", || {
+    check_format(Format(7), history, 14);
+}
+
+#[test]
+fn the_log_and_the_snapshot_of_format_8_give_the_same_plans() {
+    let control = check_format(Format(8), history_with_access, 20);
+    assert_eq!(control.tokens.len(), 1);
+    assert_eq!(control.secret("shop", "key").unwrap().version, 3);
+}
+
+fn check_format(format: Format, history: fn() -> Script, kinds_min: usize) -> Control {
+    let log = recorded(format, "log.jsonl", || log_of(&history()));
+    let snapshot = recorded(format, "snapshot.json", || {
         serde_json::to_string(&history().control).unwrap() + "\n"
     });
     let mut lines = log.lines();
@@ -125,9 +176,14 @@ fn the_log_and_the_snapshot_of_format_7_give_the_same_plans() {
         control.apply(&command).unwrap();
         control.validate();
     }
-    assert!(kinds.len() >= 14, "{kinds:?}");
+    assert!(kinds.len() >= kinds_min, "{kinds:?}");
     let read: Control = serde_json::from_str(&snapshot).unwrap();
     assert_eq!(plans(&control), plans(&read));
     assert_eq!(plans(&control)[&NodeId(0)].apps.len(), 2);
     assert!(control.apps.contains_key(&OTHER));
+    assert_eq!(
+        (&control.tokens, &control.secrets),
+        (&read.tokens, &read.secrets)
+    );
+    control
 }

@@ -1,14 +1,16 @@
 //! The handlers of the API for applications: deploying, reading, moving and forgetting.
 
+use crate::audit::Subject;
 use crate::refusal::bad_json;
 use crate::shared::Shared;
-use axum::Json;
 use axum::extract::rejection::JsonRejection;
 use axum::extract::{Path, Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
 use e3_control::CommandError;
 use e3_http::Refusal;
+use e3_model::Format;
 use e3_model::api::*;
 
 fn no_app(name: &str) -> Refusal {
@@ -38,9 +40,11 @@ pub(crate) async fn deploy(
     State(s): State<Shared>,
     Query(query): Query<DeployQuery>,
     body: Result<Json<DeployRequest>, JsonRejection>,
-) -> Result<Json<DeployResponse>, Refusal> {
+) -> Result<(Extension<Subject>, Json<DeployResponse>), Refusal> {
     let Json(request) = body.map_err(|e| bad_json(&e))?;
-    Ok(Json(s.core().deploy(&request, query.dry_run)?))
+    let response = s.core().deploy(&request, query.dry_run)?;
+    let subject = serde_json::to_string(&response).expect("answers have text keys only");
+    Ok((Extension(Subject(subject)), Json(response)))
 }
 
 pub(crate) async fn delete_app(
@@ -48,7 +52,11 @@ pub(crate) async fn delete_app(
     Path(app): Path<String>,
 ) -> Result<Json<DeleteResponse>, Refusal> {
     let mut core = s.core();
+    let name = app.clone();
     core.execute(&e3_control::Command::Delete { app })?;
+    if core.control.format >= Format::ACCESS {
+        core.blobs.remove_secrets(&name);
+    }
     core.sweep();
     Ok(Json(DeleteResponse {}))
 }
@@ -60,26 +68,6 @@ pub(crate) async fn endpoints(
     let core = s.core();
     let id = core.control.app_named(&name).ok_or_else(|| no_app(&name))?;
     Ok(Json(core.endpoints_view(id)))
-}
-
-pub(crate) async fn secret(
-    State(s): State<Shared>,
-    Path((app, name)): Path<(String, String)>,
-) -> Result<Vec<u8>, Refusal> {
-    let core = s.core();
-    let id = core.control.app_named(&app).ok_or_else(|| no_app(&app))?;
-    let declared = core.control.apps[&id]
-        .plan
-        .app
-        .spec
-        .secrets
-        .iter()
-        .any(|s| s.name == name);
-    let value = declared.then(|| core.blobs.secret(&app, &name)).flatten();
-    value.ok_or_else(|| {
-        let error = format!("application {app:?} has no secret {name:?}");
-        Refusal::new(StatusCode::NOT_FOUND, error)
-    })
 }
 
 pub(crate) async fn migrate(

@@ -3,6 +3,7 @@
 
 use crate::limits::SECRET_LEN;
 use crate::parts::read_from;
+use e3_model::is_name;
 use e3_store::StoreError;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeSet;
@@ -120,6 +121,38 @@ impl Blobs {
     /// A secret's value.
     pub(crate) fn secret(&self, app: &str, name: &str) -> Option<Vec<u8>> {
         fs::read(self.secret_file(app, name)).ok()
+    }
+
+    /// Applications and names of the secrets that are files.
+    pub(crate) fn secret_names(&self) -> Vec<(String, String)> {
+        let names = |dir: &Path| -> Vec<String> {
+            let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+            let names = entries.filter_map(|e| e.file_name().into_string().ok());
+            names.filter(|name| is_name(name)).collect()
+        };
+        let apps = names(&self.secrets).into_iter();
+        apps.flat_map(|app| {
+            let of_app = names(&self.secrets.join(&app)).into_iter();
+            of_app.map(move |name| (app.clone(), name))
+        })
+        .collect()
+    }
+
+    /// Removes the file of a secret, and the directory of its application if it is empty then.
+    pub(crate) fn remove_secret(&self, app: &str, name: &str) -> io::Result<()> {
+        fs::remove_file(self.secret_file(app, name))?;
+        let _ = fs::remove_dir(self.secrets.join(app));
+        Ok(())
+    }
+
+    /// Removes the files of an application's secrets.
+    pub(crate) fn remove_secrets(&self, app: &str) {
+        let all = self.secret_names();
+        for (app, name) in all.iter().filter(|(of, _)| of == app) {
+            if let Err(e) = self.remove_secret(app, name) {
+                tracing::warn!(app, name, error = %e, "the file of a secret cannot be removed");
+            }
+        }
     }
 
     /// Makes a random secret if there is none.

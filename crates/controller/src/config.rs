@@ -1,6 +1,7 @@
 //! Settings of the program.
 
 use crate::limits::ClientTimeouts;
+use crate::rate::RateLimit;
 use e3_model::application::Durability;
 use e3_model::{Formats, Nanos, Token, Topology};
 use std::net::SocketAddr;
@@ -25,6 +26,12 @@ pub struct ControllerConfig {
     pub owner_token: Token,
     /// The token of the nodes.
     pub node_token: Token,
+    /// File of the key that secrets are encrypted under.
+    pub secret_key_file: PathBuf,
+    /// Whether the key is made if the file is missing and nothing is encrypted yet.
+    pub makes_secret_key: bool,
+    /// How many requests each token may make.
+    pub rate_limit: RateLimit,
     /// How long clients may take.
     pub client_timeouts: ClientTimeouts,
 }

@@ -6,6 +6,7 @@ use crate::counters::Counters;
 use crate::limits::LOG_LEN_MAX;
 use crate::parts::Parts;
 use crate::pending::Questions;
+use crate::seal::{SecretKey, SecretKeyError, provide_key};
 use crate::taking::Taking;
 use e3_clock::Clock;
 use e3_control::{Applied, Command, CommandError, Control, Genesis, Membership, Probation};
@@ -67,6 +68,9 @@ pub enum ControllerError {
         /// The release that made it the active one.
         release: String,
     },
+    /// The secrets cannot be read.
+    #[error(transparent)]
+    SecretKey(#[from] SecretKeyError),
     /// Another error of the system.
     #[error("controller: {0}")]
     Runtime(io::Error),
@@ -94,6 +98,9 @@ pub(crate) struct Core {
     pub(crate) counters: Counters,
     pub(crate) probation: Probation,
     pub(crate) blobs: Blobs,
+    pub(crate) secret_key: SecretKey,
+    /// Whether there may be secrets in files, which belong into the log.
+    pub(crate) secret_files: bool,
     /// States of shards in backups that were taken since this process started.
     pub(crate) backups: Parts,
     pub(crate) taking: Vec<Taking>,
@@ -136,6 +143,7 @@ impl Core {
         }
         let dir = config.dir.join("log");
         let control = replay(&recovered, config.formats).map_err(|e| e.in_dir(dir))?;
+        let secret_key = provide_key(config, control.as_ref())?;
         let control = match control {
             Some(control) => control,
             None => found(&mut store, config)?,
@@ -154,6 +162,8 @@ impl Core {
             counters: Counters::default(),
             probation: Probation::default(),
             blobs: Blobs::open(&config.dir)?,
+            secret_key,
+            secret_files: true,
             backups: Parts::open(config.dir.join("backups"), |_| false)?,
             taking: Vec::new(),
             restores,

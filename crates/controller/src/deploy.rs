@@ -9,10 +9,10 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use e3_control::{Applied, Command, CommandError, Control};
 use e3_http::Refusal;
-use e3_model::Application;
 use e3_model::api::{DeployRequest, DeployResponse, RestoreRequest};
 use e3_model::document::{check_fit, parse_application, parse_profile};
 use e3_model::plan::Release;
+use e3_model::{Application, Format};
 use std::collections::BTreeMap;
 
 impl Core {
@@ -23,6 +23,7 @@ impl Core {
         q: &DeployRequest,
         dry_run: bool,
     ) -> Result<DeployResponse, Refusal> {
+        self.import_secrets();
         let deployed = self.try_deploy(q, dry_run);
         if deployed.is_err() && !dry_run {
             self.sweep();
@@ -67,20 +68,32 @@ impl Core {
     /// application gets a new one only if its owner says so.
     fn check_secrets(&self, app: &Application, q: &RestoreRequest) -> Result<(), Refusal> {
         let mut generated = app.spec.secrets.iter().filter(|s| s.generate);
-        let missing = generated.find(|s| self.blobs.secret(&app.name, &s.name).is_none());
+        let missing = generated.find(|s| !self.has_secret(&app.name, &s.name));
         let Some(secret) = missing.filter(|_| !q.new_secrets) else {
             return Ok(());
         };
-        let file = self.blobs.secret_file(&app.name, &secret.name);
         let error = format!(
             "secret {:?}, which was generated, has no value here; a backup holds no secrets",
             secret.name
         );
         let hint = format!(
-            "write the one that the application had to {} (mode 0600), or make another with --new-secrets: what was encrypted under it is lost then",
-            file.display()
+            "{}, or make another with --new-secrets: what was encrypted under it is lost then",
+            self.how_to_set(
+                &app.name,
+                &secret.name,
+                "set the one that the application had"
+            )
         );
         Err(Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, error).hint(hint))
+    }
+
+    /// How a user gives a secret its value.
+    fn how_to_set(&self, app: &str, name: &str, what: &str) -> String {
+        if self.control.format >= Format::ACCESS {
+            return format!("{what}: e3 secret set {app} {name} --file FILE");
+        }
+        let file = self.blobs.secret_file(app, name);
+        format!("{what}: write it to {} (mode 0600)", file.display())
     }
 
     fn try_deploy(&mut self, q: &DeployRequest, dry_run: bool) -> Result<DeployResponse, Refusal> {
@@ -120,10 +133,9 @@ impl Core {
             assets.push((asset.name.clone(), decode(&q.assets, &asset.name)?));
         }
         for secret in app.spec.secrets.iter().filter(|s| !s.generate) {
-            if self.blobs.secret(&app.name, &secret.name).is_none() {
-                let file = self.blobs.secret_file(&app.name, &secret.name);
+            if !self.has_secret(&app.name, &secret.name) {
                 let error = format!("secret {:?} has no value", secret.name);
-                let hint = format!("write it to {} (mode 0600)", file.display());
+                let hint = self.how_to_set(&app.name, &secret.name, "set it");
                 return Err(unprocessable(error).hint(hint));
             }
         }
@@ -174,16 +186,25 @@ impl Core {
         for blob in modules.iter().chain(assets.iter().map(|(_, bytes)| bytes)) {
             self.blobs.put(blob).map_err(not_stored)?;
         }
-        for secret in app.spec.secrets.iter().filter(|s| s.generate) {
-            let generated = self.blobs.generate_secret(&app.name, &secret.name);
-            generated.map_err(not_stored)?;
+        let mut commands = Vec::new();
+        if self.control.format >= Format::ACCESS {
+            let generated = self.generate_secrets(&app);
+            commands = generated
+                .map_err(|e| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, e.to_string()))?;
+        } else {
+            for secret in app.spec.secrets.iter().filter(|s| s.generate) {
+                let generated = self.blobs.generate_secret(&app.name, &secret.name);
+                generated.map_err(not_stored)?;
+            }
         }
         if let Some(restore) = &q.restore {
             for part in &restore.parts {
                 self.restores.sync(restore.restore, &part.file())?;
             }
         }
-        let applied = self.execute(&command)?;
+        commands.push(command);
+        let applied = self.execute_all(&commands)?.pop();
+        let applied = applied.expect("one for each command");
         if let Some(restore) = &q.restore {
             // From here on the shards that wait for them keep them.
             self.uploads.remove(&restore.restore);

@@ -6,6 +6,8 @@
 
 mod access;
 mod apps;
+mod audit;
+mod audit_route;
 mod backups;
 mod blobs;
 mod config;
@@ -20,23 +22,31 @@ mod openapi;
 mod operate;
 mod parts;
 mod pending;
+mod rate;
 mod refusal;
 mod routes;
+mod seal;
+mod secrets;
 mod shared;
 mod status;
 mod taking;
 mod topics;
+mod tokens;
 mod views;
 
 pub use access::Access;
 pub use config::ControllerConfig;
 pub use core::ControllerError;
-pub use limits::ClientTimeouts;
+pub use limits::{ClientTimeouts, RATE_LIMIT};
 pub use openapi::openapi;
+pub use rate::RateLimit;
 pub use routes::{ROUTES, Route};
+pub use seal::{SecretKey, SecretKeyError};
 
+use crate::audit::AuditLog;
 use crate::core::Core;
 use crate::limits::CLOSE_GRACE;
+use crate::rate::Buckets;
 use crate::shared::Shared;
 use e3_clock::Clock;
 use e3_http::Own;
@@ -69,9 +79,11 @@ async fn serve(config: ControllerConfig) -> Result<(), ControllerError> {
     let heartbeats = UdpSocket::bind(address).await.map_err(bind)?;
     let (version_out, version) = watch::channel(0);
     let core = Core::open(&config, Clock::new(), version_out)?;
+    let audit = AuditLog::open(config.dir.join("audit"))?;
     let shared = Shared {
         core: Arc::new(Mutex::new(core)),
         version,
+        audit: Arc::new(Mutex::new(audit)),
     };
     tracing::info!(%address, "controller serves HTTP");
     let mut hearing = tokio::spawn(nodes::hear(shared.clone(), heartbeats));
@@ -83,6 +95,8 @@ async fn serve(config: ControllerConfig) -> Result<(), ControllerError> {
             port: address.port(),
         },
         body_timeout: config.client_timeouts.body,
+        buckets: Mutex::new(Buckets::new(config.rate_limit)),
+        shared: shared.clone(),
     };
     let header_timeout = config.client_timeouts.header;
     let served = connections::serve(listener, routes::router(shared, gate), header_timeout);

@@ -1,5 +1,6 @@
 //! Bounds and periods of the controller's HTTP side.
 
+use crate::rate::RateLimit;
 use e3_model::Nanos;
 use std::time::Duration;
 
@@ -65,6 +66,18 @@ pub const TRUSTED_MAX: usize = 8192;
 pub const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// Pause after the system refuses a connection, for example for lack of file descriptors.
 pub const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// Requests of one token, see [`RateLimit`]. A backup or a restore makes one for each [`CHUNK_LEN_MAX`].
+pub const RATE_LIMIT: RateLimit = RateLimit {
+    per_second: 1_000,
+    burst: 2_000,
+};
+/// Bytes of one of the two files of the audit log.
+pub const AUDIT_FILE_LEN_MAX: u64 = 8 << 20;
+/// Bytes of each text in a record of the audit log.
+pub const AUDIT_TEXT_LEN_MAX: usize = 500;
+/// Records in one answer.
+pub const AUDIT_ANSWER_MAX: usize = 1_000;
 
 const _: () = assert!(HEADER_TIMEOUT.as_secs() < ANONYMOUS_AGE_MAX.as_secs());
 const _: () = assert!(BODY_LEN_MAX <= REPORT_LEN_MAX && REPORT_LEN_MAX <= DEPLOY_LEN_MAX);

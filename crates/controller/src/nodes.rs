@@ -96,7 +96,7 @@ pub(crate) async fn exited(
 
 impl Core {
     /// Refuses processes that are not the node's present one.
-    fn check_current(&self, node: NodeId, incarnation: u32) -> Result<(), Refusal> {
+    pub(crate) fn check_current(&self, node: NodeId, incarnation: u32) -> Result<(), Refusal> {
         let member = self.control.members.get(&node);
         // A silent process stays a member until another one takes its place.
         if member.is_some_and(|m| m.incarnation == incarnation) {
@@ -234,6 +234,7 @@ impl Core {
                 Err(e) => self.complain(format!("the silence of {names} is not stored: {e}")),
             }
         }
+        self.import_secrets();
         self.progress.look(now, &self.control);
         self.cancel_stalled_migrations(now);
         self.cancel_stalled_resharding(now);

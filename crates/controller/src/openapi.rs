@@ -40,7 +40,7 @@ pub fn openapi() -> Value {
     document["components"] = json!({
         "schemas": schemas.take_definitions(true),
         "securitySchemes": {
-            "owner": token("The owner's token: the file `token` of the state directory."),
+            "token": token("A token with the role that the operation names, or one that includes it: read, deploy, admin. The owner's, in the file `token` of the state directory, has the role admin."),
             "node": token("The nodes' token: the file `node-token` of the state directory."),
         },
     });
@@ -69,10 +69,13 @@ fn operation(route: &Route, schemas: &mut SchemaGenerator) -> Value {
         QueryOf::Plan => parameters.extend(plan_parameters()),
         QueryOf::Offset => parameters.push(offset()),
         QueryOf::Service => parameters.push(service()),
+        QueryOf::Process => parameters.push(incarnation()),
+        QueryOf::Audit => parameters.extend(audit_parameters()),
     }
     let security = match route.access {
         Access::Open => json!([]),
-        Access::Owner => json!([{ "owner": [] }]),
+        // Names of roles that are required (OpenAPI 3.1, section 4.8.30).
+        Access::Role(role) => json!([{ "token": [role.name()] }]),
         Access::Node => json!([{ "node": [] }]),
     };
     let mut operation = json!({
@@ -87,7 +90,12 @@ fn operation(route: &Route, schemas: &mut SchemaGenerator) -> Value {
         let content = match body.schema {
             Some(schema) => json_content(schema, schemas),
             None => {
-                let some = json!({ "type": "string", "format": "binary", "minLength": 1 });
+                let some = json!({
+                    "type": "string",
+                    "format": "binary",
+                    "minLength": 1,
+                    "maxLength": body.len_max,
+                });
                 json!({ "application/octet-stream": { "schema": some } })
             }
         };
@@ -169,35 +177,43 @@ fn service() -> Value {
     })
 }
 
+/// A number in the query; 0 if it is not required and not there.
+fn number(name: &str, required: bool, what: &str, maximum: u64) -> Value {
+    let mut schema = json!({ "type": "integer", "minimum": 0, "maximum": maximum });
+    if !required {
+        schema["default"] = 0.into();
+    }
+    json!({
+        "name": name,
+        "in": "query",
+        "required": required,
+        "description": what,
+        "schema": schema,
+    })
+}
+
+fn incarnation() -> Value {
+    let what = "the process's incarnation";
+    number("incarnation", true, what, u32::MAX.into())
+}
+
 fn plan_parameters() -> [Value; 3] {
-    let parameter = |name: &str, required: bool, what: &str, maximum: u64| {
-        let mut schema = json!({ "type": "integer", "minimum": 0, "maximum": maximum });
-        if !required {
-            schema["default"] = 0.into();
-        }
-        json!({
-            "name": name,
-            "in": "query",
-            "required": required,
-            "description": what,
-            "schema": schema,
-        })
-    };
+    let after = "version of the plan that it has";
+    let wait = "longest wait for a newer plan in milliseconds";
     let wait_max = PLAN_WAIT_MAX.as_millis() as u64;
     [
-        parameter(
-            "incarnation",
-            true,
-            "the process's incarnation",
-            u32::MAX.into(),
-        ),
-        parameter("after", false, "version of the plan that it has", u64::MAX),
-        parameter(
-            "wait_ms",
-            false,
-            "longest wait for a newer plan in milliseconds",
-            wait_max,
-        ),
+        incarnation(),
+        number("after", false, after, u64::MAX),
+        number("wait_ms", false, wait, wait_max),
+    ]
+}
+
+fn audit_parameters() -> [Value; 2] {
+    let after = "only records with greater numbers";
+    let since = "only records from then on, in milliseconds since the Unix epoch";
+    [
+        number("after", false, after, u64::MAX),
+        number("sinceUnixMs", false, since, u64::MAX),
     ]
 }
 
@@ -223,6 +239,10 @@ fn responses(route: &Route, schemas: &mut SchemaGenerator) -> Value {
             "description": reason.unwrap_or("refused").to_lowercase(),
             "content": json_content(|s| s.subschema_for::<ErrorView>(), schemas),
         });
+        if status == StatusCode::TOO_MANY_REQUESTS {
+            let seconds = json!({ "schema": { "type": "integer", "minimum": 1 } });
+            refused["headers"] = json!({ "Retry-After": seconds });
+        }
         if status == StatusCode::UNAUTHORIZED {
             let challenge = json!({ "schema": { "type": "string", "const": "Bearer" } });
             refused["headers"] = json!({ "WWW-Authenticate": challenge });

@@ -96,6 +96,11 @@ impl Core {
             );
             return Err(Refusal::new(StatusCode::CONFLICT, error));
         }
+        if let Some(why) = self.not_importable(to) {
+            let error = format!("format {to} cannot become the cluster's: {why}");
+            let hint = "put a shorter value into its file, or remove it if no application needs it";
+            return Err(Refusal::new(StatusCode::CONFLICT, error).hint(hint));
+        }
         let raise = Command::RaiseFormat {
             to,
             release: RELEASE.into(),
@@ -103,6 +108,7 @@ impl Core {
         if self.execute(&raise)? != Applied::Nothing {
             let (format, release) = (self.control.format.0, RELEASE);
             tracing::info!(format, release, "operator raised the cluster's format");
+            self.import_secrets();
         }
         Ok(FormatResponse {
             format: self.control.format,

@@ -16,7 +16,9 @@ impl From<ExecuteError> for Refusal {
                 | CommandError::NoNode { .. }
                 | CommandError::NoShard(_)
                 | CommandError::NoService { .. }
-                | CommandError::NoReplica { .. } => StatusCode::NOT_FOUND,
+                | CommandError::NoReplica { .. }
+                | CommandError::NoToken { .. }
+                | CommandError::NoSecret { .. } => StatusCode::NOT_FOUND,
                 CommandError::Fixed { .. }
                 | CommandError::NoVersion(_)
                 | CommandError::NoEarlier(_)
@@ -33,6 +35,11 @@ impl From<ExecuteError> for Refusal {
                 | CommandError::Resharding { .. }
                 | CommandError::Apart { .. }
                 | CommandError::NotWaiting(_)
+                | CommandError::OlderFormat { .. }
+                | CommandError::TokenExists(_)
+                | CommandError::TooManyTokens(_)
+                | CommandError::TooManySecrets(_)
+                | CommandError::SecretInUse { .. }
                 | CommandError::AlreadyThere { .. } => StatusCode::CONFLICT,
                 CommandError::Admit(_)
                 | CommandError::Misfit { .. }
@@ -43,6 +50,7 @@ impl From<ExecuteError> for Refusal {
                 | CommandError::Parts { .. }
                 | CommandError::Stateless(_)
                 | CommandError::NoAppId
+                | CommandError::SecretLength { .. }
                 | CommandError::TooManyApps(_) => StatusCode::UNPROCESSABLE_ENTITY,
             },
             ExecuteError::Store(_) | ExecuteError::Broken(_) => StatusCode::INSUFFICIENT_STORAGE,

@@ -3,14 +3,18 @@
 use crate::access::{self, Access, Gate};
 use crate::limits::{BODY_LEN_MAX, CHUNK_LEN_MAX, DEPLOY_LEN_MAX, REPORT_LEN_MAX};
 use crate::shared::Shared;
-use crate::{apps, backups, metrics, nodes, openapi::openapi, operate, pending};
+use crate::{
+    apps, audit_route, backups, metrics, nodes, openapi::openapi, operate, pending, secrets, tokens,
+};
 use axum::extract::{DefaultBodyLimit, State};
 use axum::http::{Method, StatusCode};
-use axum::routing::{get, post};
+use axum::routing::{delete, get, post};
 use axum::{Json, Router};
+use e3_control::limits::SECRET_LEN_MAX;
 use e3_http::{Refusal, as_json};
 use e3_model::api::*;
 use e3_model::plan::{NodeHello, NodePlan, NodeReport, NodeWelcome};
+use e3_model::{AccessRole, Sealed};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
@@ -47,6 +51,9 @@ pub(crate) enum QueryOf {
     Plan,
     Offset,
     Service,
+    /// Which process of a node asks.
+    Process,
+    Audit,
 }
 
 /// One route of the API.
@@ -126,6 +133,19 @@ impl Route {
         self.body.map(|b| b.len_max)
     }
 
+    /// Whether it changes something, and so is written to the audit log. The many requests that upload
+    /// a state are not: the deployment that uses it is.
+    pub(crate) fn is_command(&self) -> bool {
+        let uploads = self.query == QueryOf::Offset;
+        self.method != "get" && matches!(self.access, Access::Role(_)) && !uploads
+    }
+
+    /// Whether its body goes to the audit log: short JSON, never bytes, which may be a secret.
+    pub(crate) fn body_is_audited(&self) -> bool {
+        let short = |b: Body| b.schema.is_some() && b.len_max <= BODY_LEN_MAX;
+        self.body.is_some_and(short)
+    }
+
     /// Names of the parameters in its path.
     pub(crate) fn path_parameters(&self) -> impl Iterator<Item = &'static str> {
         let parts = self.path.split('/');
@@ -137,8 +157,10 @@ impl Route {
         // Any request: a foreign origin, another host, no place for the connection.
         let mut statuses = BTreeSet::from([403, 421, 503]);
         statuses.extend(self.refusals);
-        if self.access != Access::Open {
-            statuses.insert(401);
+        match self.access {
+            Access::Open => {}
+            Access::Node => drop(statuses.insert(401)),
+            Access::Role(_) => statuses.extend([401, 429]),
         }
         if self.path_parameters().next().is_some() {
             statuses.extend([400, 404]);
@@ -156,11 +178,15 @@ impl Route {
     }
 }
 
-use Access::{Node, Open, Owner};
+use Access::{Node, Open};
 use Answer::{Bytes, Json as Gives, Text};
 
+const READ: Access = Access::Role(AccessRole::Read);
+const DEPLOY: Access = Access::Role(AccessRole::Deploy);
+const ADMIN: Access = Access::Role(AccessRole::Admin);
+
 /// All routes. What is not in this table is refused, whatever the router says.
-pub static ROUTES: [Route; 37] = [
+pub static ROUTES: [Route; 47] = [
     route(
         Open,
         ("get", "/healthz"),
@@ -176,7 +202,7 @@ pub static ROUTES: [Route; 37] = [
         Gives(schema::<StatusView>),
     ),
     route(
-        Owner,
+        READ,
         ("get", "/metrics"),
         "getMetrics",
         "figures in Prometheus' text format, base units",
@@ -191,35 +217,35 @@ pub static ROUTES: [Route; 37] = [
         Gives(schema::<Map<String, Value>>),
     ),
     route(
-        Owner,
+        READ,
         ("get", "/v1/cluster"),
         "getCluster",
         "the cluster",
         Gives(schema::<ClusterView>),
     ),
     route(
-        Owner,
+        READ,
         ("get", "/v1/nodes"),
         "listNodes",
         "all nodes",
         Gives(schema::<Vec<NodeView>>),
     ),
     route(
-        Owner,
+        READ,
         ("get", "/v1/nodes/{name}"),
         "getNode",
         "one node",
         Gives(schema::<NodeView>),
     ),
     route(
-        Owner,
+        READ,
         ("get", "/v1/apps"),
         "listApps",
         "all applications",
         Gives(schema::<Vec<AppView>>),
     ),
     route(
-        Owner,
+        DEPLOY,
         ("post", "/v1/apps"),
         "deployApp",
         "deploy an application, or update it in place",
@@ -229,14 +255,14 @@ pub static ROUTES: [Route; 37] = [
     .query(QueryOf::Deploy)
     .refuses(&[409, 507]),
     route(
-        Owner,
+        READ,
         ("get", "/v1/apps/{name}"),
         "getApp",
         "one application",
         Gives(schema::<AppView>),
     ),
     route(
-        Owner,
+        DEPLOY,
         ("delete", "/v1/apps/{name}"),
         "deleteApp",
         "delete an application and its state",
@@ -244,14 +270,14 @@ pub static ROUTES: [Route; 37] = [
     )
     .refuses(&[507]),
     route(
-        Owner,
+        READ,
         ("get", "/v1/apps/{name}/endpoints"),
         "getEndpoints",
         "where clients send requests",
         Gives(schema::<EndpointsView>),
     ),
     route(
-        Owner,
+        READ,
         ("get", "/v1/apps/{name}/timers"),
         "listTimers",
         "timers, outbound requests and publications that are pending at each shard",
@@ -259,28 +285,101 @@ pub static ROUTES: [Route; 37] = [
     )
     .query(QueryOf::Service),
     route(
+        DEPLOY,
+        ("get", "/v1/apps/{name}/secrets"),
+        "listSecrets",
+        "secrets of an application, without their values",
+        Gives(schema::<Vec<SecretView>>),
+    ),
+    route(
+        DEPLOY,
+        ("post", "/v1/apps/{name}/secrets/{secret}"),
+        "setSecret",
+        "give a secret a value; the one before stays readable for services",
+        Gives(schema::<SecretView>),
+    )
+    .takes_bytes(SECRET_LEN_MAX)
+    .refuses(&[409, 422, 500, 507]),
+    route(
+        DEPLOY,
+        ("delete", "/v1/apps/{name}/secrets/{secret}"),
+        "deleteSecret",
+        "delete a secret that no running application names",
+        Gives(schema::<DeleteSecretResponse>),
+    )
+    .refuses(&[409, 507]),
+    route(
+        DEPLOY,
+        ("delete", "/v1/apps/{name}/secrets/{secret}/previous"),
+        "retireSecret",
+        "services can no longer read the value before the present one",
+        Gives(schema::<SecretView>),
+    )
+    .refuses(&[507]),
+    route(
+        ADMIN,
+        ("get", "/v1/apps/{name}/secrets/{secret}/sealed"),
+        "getSealedSecret",
+        "a secret as it is stored: encrypted",
+        Gives(schema::<Sealed>),
+    ),
+    route(
         Node,
         ("get", "/v1/apps/{name}/secrets/{secret}"),
         "getSecret",
-        "a secret's bytes, for nodes",
+        "a secret's bytes, for nodes of clusters with format 7",
         Bytes,
+    )
+    .refuses(&[409]),
+    route(
+        ADMIN,
+        ("get", "/v1/tokens"),
+        "listTokens",
+        "tokens and their roles, without their texts",
+        Gives(schema::<Vec<TokenView>>),
     ),
     route(
-        Owner,
+        ADMIN,
+        ("post", "/v1/tokens"),
+        "createToken",
+        "create a token, which is shown this once",
+        Gives(schema::<TokenResponse>),
+    )
+    .takes(schema::<TokenRequest>, BODY_LEN_MAX)
+    .refuses(&[409, 500, 507]),
+    route(
+        ADMIN,
+        ("delete", "/v1/tokens/{token}"),
+        "revokeToken",
+        "revoke a token: its next request is refused",
+        Gives(schema::<RevokeResponse>),
+    )
+    .refuses(&[409, 507]),
+    route(
+        ADMIN,
+        ("get", "/v1/audit"),
+        "listAudit",
+        "the last commands, who gave them, and what came of them",
+        Gives(schema::<Vec<AuditView>>),
+    )
+    .query(QueryOf::Audit)
+    .refuses(&[500]),
+    route(
+        READ,
         ("get", "/v1/instances"),
         "listInstances",
         "all instances",
         Gives(schema::<Vec<InstanceView>>),
     ),
     route(
-        Owner,
+        READ,
         ("get", "/v1/channels"),
         "listChannels",
         "all channels, as their senders see them",
         Gives(schema::<Vec<ChannelView>>),
     ),
     route(
-        Owner,
+        DEPLOY,
         ("post", "/v1/migrations"),
         "moveReplica",
         "move a replica to another node",
@@ -289,7 +388,7 @@ pub static ROUTES: [Route; 37] = [
     .takes(schema::<MigrateRequest>, BODY_LEN_MAX)
     .refuses(&[404, 409, 507]),
     route(
-        Owner,
+        ADMIN,
         ("post", "/v1/forget"),
         "forgetShard",
         "give up the state of a shard whose only copies are on silent nodes",
@@ -298,7 +397,7 @@ pub static ROUTES: [Route; 37] = [
     .takes(schema::<ForgetRequest>, BODY_LEN_MAX)
     .refuses(&[404, 409, 507]),
     route(
-        Owner,
+        ADMIN,
         ("post", "/v1/drain"),
         "drainNode",
         "take a node out of service: its replicas move elsewhere",
@@ -307,7 +406,7 @@ pub static ROUTES: [Route; 37] = [
     .takes(schema::<DrainRequest>, BODY_LEN_MAX)
     .refuses(&[404, 507]),
     route(
-        Owner,
+        ADMIN,
         ("post", "/v1/resume"),
         "resumeNode",
         "take a drained node back into service",
@@ -316,7 +415,7 @@ pub static ROUTES: [Route; 37] = [
     .takes(schema::<DrainRequest>, BODY_LEN_MAX)
     .refuses(&[404, 507]),
     route(
-        Owner,
+        ADMIN,
         ("post", "/v1/format"),
         "raiseFormat",
         "make a newer format the active one, when every node has it",
@@ -325,7 +424,7 @@ pub static ROUTES: [Route; 37] = [
     .takes(schema::<FormatRequest>, BODY_LEN_MAX)
     .refuses(&[409, 507]),
     route(
-        Owner,
+        DEPLOY,
         ("post", "/v1/scale"),
         "scaleService",
         "change how many copies the shards of a service have",
@@ -334,7 +433,7 @@ pub static ROUTES: [Route; 37] = [
     .takes(schema::<ScaleRequest>, BODY_LEN_MAX)
     .refuses(&[404, 507]),
     route(
-        Owner,
+        DEPLOY,
         ("post", "/v1/reshard"),
         "reshardService",
         "change the number of shards of a service",
@@ -343,7 +442,7 @@ pub static ROUTES: [Route; 37] = [
     .takes(schema::<ReshardRequest>, BODY_LEN_MAX)
     .refuses(&[404, 409, 507]),
     route(
-        Owner,
+        DEPLOY,
         ("post", "/v1/rollback"),
         "rollBackApp",
         "deploy the version before the running one again",
@@ -352,7 +451,7 @@ pub static ROUTES: [Route; 37] = [
     .takes(schema::<RollbackRequest>, BODY_LEN_MAX)
     .refuses(&[404, 409, 507]),
     route(
-        Owner,
+        DEPLOY,
         ("post", "/v1/backups"),
         "beginBackup",
         "take a backup of an application while it serves",
@@ -361,14 +460,14 @@ pub static ROUTES: [Route; 37] = [
     .takes(schema::<BackupRequest>, BODY_LEN_MAX)
     .refuses(&[404, 409, 507]),
     route(
-        Owner,
+        DEPLOY,
         ("get", "/v1/backups/{backup}"),
         "getBackup",
         "how far a backup is, and what its file is to hold",
         Gives(schema::<BackupView>),
     ),
     route(
-        Owner,
+        DEPLOY,
         ("delete", "/v1/backups/{backup}"),
         "endBackup",
         "give up a backup, or remove its files after they were fetched",
@@ -376,7 +475,7 @@ pub static ROUTES: [Route; 37] = [
     )
     .refuses(&[507]),
     route(
-        Owner,
+        DEPLOY,
         ("get", "/v1/backups/{backup}/{file}"),
         "getBackupFile",
         "bytes of a shard's state, or of a module or asset by its SHA-256",
@@ -384,7 +483,7 @@ pub static ROUTES: [Route; 37] = [
     )
     .query(QueryOf::Offset),
     route(
-        Owner,
+        DEPLOY,
         ("post", "/v1/restores"),
         "beginRestore",
         "where the states of shards go with which an application is to begin",
@@ -393,7 +492,7 @@ pub static ROUTES: [Route; 37] = [
     .takes(schema::<BackupRequest>, BODY_LEN_MAX)
     .refuses(&[409, 507]),
     route(
-        Owner,
+        DEPLOY,
         ("post", "/v1/restores/{restore}/{part}"),
         "putRestorePart",
         "bytes of the state of a shard",
@@ -403,7 +502,7 @@ pub static ROUTES: [Route; 37] = [
     .query(QueryOf::Offset)
     .refuses(&[409, 507]),
     route(
-        Owner,
+        ADMIN,
         ("post", "/v1/nodes/exited"),
         "exitedNode",
         "for who starts nodes: a process has ended",
@@ -463,6 +562,15 @@ pub static ROUTES: [Route; 37] = [
         Bytes,
     )
     .query(QueryOf::Offset),
+    route(
+        Node,
+        ("get", "/v1/nodes/{id}/secrets/{name}/{secret}"),
+        "getSecretValue",
+        "for nodes: a secret of a service that runs there",
+        Gives(schema::<SecretValue>),
+    )
+    .query(QueryOf::Process)
+    .refuses(&[409, 500]),
 ];
 
 pub(crate) fn router(shared: Shared, gate: Gate) -> Router {
@@ -491,7 +599,28 @@ pub(crate) fn router(shared: Shared, gate: Gate) -> Router {
         .route("/v1/apps/{name}", get(apps::app).delete(apps::delete_app))
         .route("/v1/apps/{name}/endpoints", get(apps::endpoints))
         .route("/v1/apps/{name}/timers", get(pending::timers))
-        .route("/v1/apps/{name}/secrets/{secret}", get(apps::secret))
+        .route("/v1/apps/{name}/secrets", get(secrets::list))
+        .route(
+            "/v1/apps/{name}/secrets/{secret}",
+            get(secrets::for_older_node)
+                .post(secrets::set)
+                .delete(secrets::delete),
+        )
+        .route(
+            "/v1/apps/{name}/secrets/{secret}/previous",
+            delete(secrets::retire),
+        )
+        .route(
+            "/v1/apps/{name}/secrets/{secret}/sealed",
+            get(secrets::sealed),
+        )
+        .route(
+            "/v1/nodes/{id}/secrets/{name}/{secret}",
+            get(secrets::for_node),
+        )
+        .route("/v1/tokens", get(tokens::list).post(tokens::create))
+        .route("/v1/tokens/{token}", delete(tokens::revoke))
+        .route("/v1/audit", get(audit_route::list))
         .route(
             "/v1/instances",
             get(async |State(s): State<Shared>| Json(s.core().instance_views())),

@@ -1,5 +1,6 @@
 //! The state that the handlers share.
 
+use crate::audit::AuditLog;
 use crate::core::Core;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
@@ -10,9 +11,14 @@ pub(crate) struct Shared {
     pub(crate) core: Arc<Mutex<Core>>,
     /// The version of the plans, for requests that wait for a newer one.
     pub(crate) version: watch::Receiver<u64>,
+    pub(crate) audit: Arc<Mutex<AuditLog>>,
 }
 
 impl Shared {
+    pub(crate) fn audit(&self) -> MutexGuard<'_, AuditLog> {
+        self.audit.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     pub(crate) fn core(&self) -> MutexGuard<'_, Core> {
         // A panic in one request must not stop the controller. The state is replaced whole or not at
         // all, so it is consistent.

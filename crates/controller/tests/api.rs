@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{APP, Controller, NODES, beat, config, free_port, token_for};
+use common::{APP, Controller, NODES, beat, config, free_port, node_token, owner_token};
 use e3_controller::{Access, ControllerError, ROUTES, openapi};
 use e3_model::api::*;
 use e3_model::plan::{NodeEvent, NodePlan, NodeReport, NodeWelcome};
@@ -300,13 +300,18 @@ fn every_route_is_served_and_described() {
             .replace("{name}", "1")
             .replace("{id}", "1")
             .replace("{secret}", "s")
+            .replace("{token}", "t")
             .replace("{digest}", "d")
             .replace("{backup}", "1")
             .replace("{restore}", "1")
             .replace("{part}", "0-0")
             .replace("{file}", "0-0");
         let url = format!("http://{}{path}", controller.address);
-        let (agent, token) = (Controller::agent(), token_for(&path).authorization());
+        let token = match r.access {
+            Access::Node => node_token(),
+            _ => owner_token(),
+        };
+        let (agent, token) = (Controller::agent(), token.authorization());
         let answer = match r.method {
             "get" => agent.get(url).header("Authorization", token).call(),
             "delete" => agent.delete(url).header("Authorization", token).call(),

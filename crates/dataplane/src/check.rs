@@ -292,6 +292,7 @@ pub(crate) mod tests {
             proven: None,
             resharded: Vec::new(),
             backup: None,
+            secrets: BTreeMap::new(),
             restored: None,
             slowdown: Vec::new(),
         };

@@ -14,8 +14,8 @@ use e3_wire::frame::Frame;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-const OLDER: Format = Format(7);
-const NEWER: Format = Format(8);
+const OLDER: Format = Format::NEWEST;
+const NEWER: Format = Format(Format::NEWEST.0 + 1);
 
 fn only(format: Format) -> Formats {
     Formats::new(format, format).unwrap()
@@ -123,7 +123,7 @@ fn nodes_of_two_releases_work_together_and_either_may_go_back() {
     upgrade(&mut c, only(OLDER));
     ask(&mut c, 4);
     for node in [0, 1] {
-        assert_eq!(on_disk(&c, node), BTreeSet::from([7]), "node {node}");
+        assert_eq!(on_disk(&c, node), BTreeSet::from([OLDER.0]), "node {node}");
         for seq in 1..=4 {
             assert_eq!(c.count(node, shard(0, 0), 1, seq), 1, "request {seq}");
         }
@@ -139,7 +139,11 @@ fn a_plan_raises_the_format_of_datagrams_and_records() {
     ask(&mut c, 2);
     assert_eq!(probe(&mut c, OLDER), Some(NEWER), "a plan that is late");
     for node in [0, 1] {
-        assert_eq!(on_disk(&c, node), BTreeSet::from([7, 8]), "node {node}");
+        assert_eq!(
+            on_disk(&c, node),
+            BTreeSet::from([OLDER.0, NEWER.0]),
+            "node {node}"
+        );
     }
     // A journal with records of both is read.
     upgrade(&mut c, both());
@@ -152,7 +156,7 @@ fn a_plan_raises_the_format_of_datagrams_and_records() {
     let mut records = c.disks[&0].records.iter();
     let error = records.find_map(|(number, record)| recovery.take(*number, record).err());
     let error = error.unwrap().to_string();
-    let why = "format is 8, this process reads 7 to 7; start a newer release of the program";
+    let why = "format is 9, this process reads 8 to 8; start a newer release of the program";
     assert!(error.ends_with(why), "{error}");
 }
 

@@ -7,4 +7,4 @@ mod own;
 mod refusal;
 
 pub use own::Own;
-pub use refusal::{Refusal, as_json};
+pub use refusal::{Reason, Refusal, as_json};

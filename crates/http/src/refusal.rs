@@ -34,7 +34,7 @@ impl Refusal {
     /// Status 401: the token is missing or wrong.
     pub fn unauthorized(error: &str) -> Refusal {
         Refusal::new(StatusCode::UNAUTHORIZED, error)
-            .hint("send the header `Authorization: Bearer TOKEN`; the owner's TOKEN is in the file `token` of the cluster's state directory")
+            .hint("send the header `Authorization: Bearer TOKEN`; an administrator makes TOKEN with `e3 token create`, and the owner's is in the file `token` of the cluster's state directory")
             .header(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"))
     }
 
@@ -56,9 +56,15 @@ impl Refusal {
     }
 }
 
+/// Why a request was refused: beside every refusal, for those who log it.
+#[derive(Clone, Debug)]
+pub struct Reason(pub String);
+
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
+        let reason = Reason(self.body.error.clone());
         let mut response = (self.status, Json(self.body)).into_response();
+        response.extensions_mut().insert(reason);
         for (name, value) in self.headers {
             response.headers_mut().insert(name, value);
         }

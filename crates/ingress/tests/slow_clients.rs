@@ -55,6 +55,7 @@ fn plan() -> NodePlan {
         proven: None,
         resharded: Vec::new(),
         backup: None,
+        secrets: BTreeMap::new(),
         restored: None,
         slowdown: Vec::new(),
         shards: Vec::new(),

@@ -1,6 +1,10 @@
 //! Requests and responses of the controller's HTTP API, as JSON. Nodes use the types of [`crate::plan`].
 
 use crate::accelerator::Accelerator;
+pub use crate::access::{
+    AuditView, DeleteSecretResponse, RevokeResponse, SecretValue, SecretView, TokenRequest,
+    TokenResponse, TokenView,
+};
 pub use crate::backup::{
     BackupFile, BackupHead, BackupPhase, BackupRequest, BackupView, ChunkResponse, RestoreRequest,
     RestoreResponse,

@@ -21,9 +21,11 @@ pub const RELEASE: &str = env!("CARGO_PKG_VERSION");
 pub struct Format(pub u8);
 
 impl Format {
+    /// From this format on the controller's log has tokens and secrets.
+    pub const ACCESS: Format = Format(8);
     /// The newest that this program writes. When a format changes, this goes up by one, and the
     /// recorded bytes of the one before stay (`crates/wire/tests/recorded`).
-    pub const NEWEST: Format = Format(7);
+    pub const NEWEST: Format = Format(8);
     /// The oldest that this program reads and writes.
     pub const OLDEST: Format = Format(7);
 }

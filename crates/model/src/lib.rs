@@ -4,6 +4,7 @@
 //! Every crate shares these types, so this one knows neither files nor clocks nor networks.
 
 pub mod accelerator;
+mod access;
 pub mod api;
 pub mod application;
 pub mod backup;
@@ -35,6 +36,7 @@ mod validate;
 pub mod visits;
 
 pub use accelerator::{Accelerator, Accelerators};
+pub use access::{AccessRole, Sealed};
 pub use application::{Application, AssetFormat};
 pub use document::{Document, Kind, ManifestError};
 pub use format::{Format, Formats};
@@ -48,4 +50,6 @@ pub use status::DropReason;
 pub use time::Timestamp;
 pub use token::{Token, TokenError};
 pub use topology::{NodeKind, Topology};
+
 pub use units::{Bytes, Joules, Nanos, Watts};
+pub use validate::is_name;

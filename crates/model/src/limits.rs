@@ -24,6 +24,8 @@ pub const DEADLINE_ALLOWED: Nanos = Nanos::from_secs(60);
 pub const NODES_MAX: usize = 32_768;
 /// Characters of a name.
 pub const NAME_LEN_MAX: usize = 63;
+/// Milliseconds after which a token may expire, at most: a hundred years.
+pub const TOKEN_AGE_MS_MAX: u64 = 100 * 366 * 24 * 3_600_000;
 /// Bytes of a manifest, topology, profile or configuration.
 pub const DOCUMENT_LEN_MAX: usize = 4 << 20;
 /// Bytes that all aliases of a document together stand for.

@@ -84,6 +84,9 @@ pub struct AppPlan {
     /// Where its state came from, if it was restored.
     #[serde(default)]
     pub restored: Option<Restored>,
+    /// By secret: its version. A node that holds another one fetches it again.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub secrets: BTreeMap<String, u64>,
 }
 
 /// One version of an application.

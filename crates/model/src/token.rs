@@ -34,6 +34,12 @@ impl Token {
         }
     }
 
+    /// The token that the value of an `Authorization` header presents.
+    pub fn presented(authorization: &[u8]) -> Option<Token> {
+        let text = std::str::from_utf8(bearer(authorization)?).ok()?;
+        Token::parse(text).ok()
+    }
+
     /// The token's text: for its file and for the `Authorization` header only.
     pub fn expose(&self) -> &str {
         &self.0

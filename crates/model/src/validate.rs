@@ -34,6 +34,11 @@ fn ensure(good: bool, field: impl Into<String>, message: impl FnOnce() -> String
     }
 }
 
+/// Whether a text may name an application, a service, a secret, a token.
+pub fn is_name(name: &str) -> bool {
+    self::name("", name).is_ok()
+}
+
 pub(crate) fn name(field: &str, name: &str) -> Check {
     let good = !name.is_empty()
         && name.len() <= NAME_LEN_MAX

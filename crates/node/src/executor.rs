@@ -10,7 +10,7 @@ use e3_engine::{
 };
 use e3_invocation::{Call, CallAnswer, Completion, Failed, HandlerError, Invocation, Outcome};
 use e3_model::plan::{AppPlan, InstanceReport, NodePlan, Release};
-use e3_model::{Accelerator, Nanos, ShardKey};
+use e3_model::{Accelerator, AppId, Nanos, ServiceId, ShardKey};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -38,10 +38,28 @@ struct Running {
     id: InstanceId,
     /// As users name it: `app/service/shard`.
     name: String,
-    /// Its version of the application.
+    /// What it was started with.
+    inputs: Inputs,
+    /// What it did not start with, and why.
+    refused: Option<(Inputs, String)>,
+}
+
+/// What an instance is started with, as far as it may change while the instance serves.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Inputs {
+    /// Version of the application.
     code_version: u32,
-    /// The version that did not start, and why.
-    refused: Option<(u32, String)>,
+    /// By secret: its version.
+    secrets: BTreeMap<String, u64>,
+}
+
+impl Inputs {
+    fn of(app: AppId, release: &Release, service: ServiceId, supplies: &Supplies) -> Inputs {
+        Inputs {
+            code_version: release.code_version,
+            secrets: supplies.secret_versions(app, release.app.service(service)),
+        }
+    }
 }
 
 /// A shard to start later: its collections, and what it is to run then.
@@ -62,7 +80,7 @@ pub(crate) enum Started {
 /// A replacement in progress.
 struct Replacing {
     key: ShardKey,
-    code_version: u32,
+    inputs: Inputs,
     successor: Successor,
 }
 
@@ -127,7 +145,7 @@ impl Executor {
         let running = Running {
             id,
             name,
-            code_version: release.code_version,
+            inputs: Inputs::of(key.app, &release, key.service, supplies),
             refused: None,
         };
         self.running.insert(key, running);
@@ -143,23 +161,25 @@ impl Executor {
         std::mem::take(&mut self.waiting)
     }
 
-    /// Finds the instances that a plan has in another version, which is here.
+    /// Finds the instances that a plan has in another version, which is here, or whose secrets were set
+    /// since they started.
     pub(crate) fn handle_plan(&mut self, plan: &NodePlan, supplies: &Supplies) {
+        let wanted = |key: &ShardKey| {
+            let release = app_of(plan, *key).ok()?.wanted();
+            let is_here = supplies.suffice(key.app, &release, key.service);
+            is_here.then(|| Inputs::of(key.app, &release, key.service, supplies))
+        };
         let is_outdated = |(key, running): &(&ShardKey, &Running)| {
-            let refused = running.refused.as_ref().map(|(version, _)| *version);
-            app_of(plan, **key).is_ok_and(|app| {
-                app.code_version != running.code_version
-                    && Some(app.code_version) != refused
-                    && supplies.suffice(key.app, &app.wanted(), key.service)
-            })
+            let refused = running.refused.as_ref().map(|(inputs, _)| inputs);
+            wanted(key).is_some_and(|w| w != running.inputs && Some(&w) != refused)
         };
         let outdated = self.running.iter().filter(is_outdated);
         self.outdated = outdated.map(|(key, _)| *key).collect();
         let outdated = &self.outdated;
-        self.replacing = self.replacing.take().filter(|r| {
-            let app = app_of(plan, r.key);
-            outdated.contains(&r.key) && app.is_ok_and(|app| app.code_version == r.code_version)
-        });
+        self.replacing = self
+            .replacing
+            .take()
+            .filter(|r| outdated.contains(&r.key) && wanted(&r.key).as_ref() == Some(&r.inputs));
     }
 
     /// Continues, for at most a tick, to replace outdated instances, one after the other. An
@@ -184,17 +204,20 @@ impl Executor {
         }
         self.outdated.retain(|k| *k != key);
         let running = self.running.get_mut(&key).expect("it is outdated");
-        let version = app_of(plan, key).map_or(0, |app| app.code_version);
-        match replaced {
-            Ok(_) => {
-                running.code_version = version;
+        let wanted = app_of(plan, key).map(AppPlan::wanted);
+        let inputs = wanted.map(|w| Inputs::of(key.app, &w, key.service, supplies));
+        match (replaced, inputs) {
+            (Ok(_), Ok(inputs)) => {
+                running.inputs = inputs;
                 running.refused = None;
             }
-            Err(reason) => {
-                let name = &running.name;
+            (Err(reason), Ok(inputs)) => {
+                let (name, version) = (&running.name, inputs.code_version);
                 tracing::error!("{name}: version {version} does not start: {reason}");
-                running.refused = Some((version, reason));
+                running.refused = Some((inputs, reason));
             }
+            // The application has been deleted.
+            (_, Err(_)) => {}
         }
         !self.outdated.is_empty()
     }
@@ -220,7 +243,7 @@ impl Executor {
         let left = self.engine.replace(successor).map_err(|e| e.to_string())?;
         self.replacing = left.map(|successor| Replacing {
             key,
-            code_version: release.code_version,
+            inputs: Inputs::of(key.app, &release, key.service, supplies),
             successor,
         });
         Ok(self.replacing.is_none())
@@ -313,9 +336,19 @@ impl Executor {
             (Startup::Starting, _) => (0, None),
             (Startup::Failed(error), _) => (0, Some(format!("does not start: {error}"))),
             (Startup::Started, refused) => {
-                let old = running.code_version;
-                let refusal = |(version, reason): &(u32, String)| {
-                    format!("version {version} does not start, version {old} stays: {reason}")
+                let old = running.inputs.code_version;
+                let refusal = |(inputs, reason): &(Inputs, String)| {
+                    let version = inputs.code_version;
+                    match version == old {
+                        true => format!(
+                            "does not start with its new secrets, the old ones stay: {reason}"
+                        ),
+                        false => {
+                            format!(
+                                "version {version} does not start, version {old} stays: {reason}"
+                            )
+                        }
+                    }
                 };
                 (old, refused.as_ref().map(refusal))
             }
@@ -346,9 +379,13 @@ fn spec(
 ) -> InstanceSpec {
     let app = &release.app;
     let service = app.service(key.service);
-    let secret = |name: &String| {
-        let value = supplies.secrets.get(&(key.app, name.clone()))?;
-        Some((name.clone(), value.clone()))
+    let values = |name: &String| {
+        let secret = supplies.secrets.get(&(key.app, name.clone()));
+        let previous = secret.and_then(|s| s.previous.clone());
+        let value = secret.map(|s| (name.clone(), s.value.clone()));
+        value
+            .into_iter()
+            .chain(previous.map(|value| (format!("{name}@previous"), value)))
     };
     let asset = |name: &String| {
         let blob = supplies.assets.get(release.assets.get(name)?)?;
@@ -360,7 +397,7 @@ fn spec(
         stateful: service.stateful,
         channels: channels.map(|(_, _, c)| c.into()).collect(),
         collections: service.collections.clone(),
-        secrets: service.secrets.iter().filter_map(secret).collect(),
+        secrets: service.secrets.iter().flat_map(values).collect(),
         random_key: (!service.stateful).then_some(random_key),
         calls: service.calls.clone(),
         config: service.config.clone(),

@@ -111,6 +111,7 @@ pub fn run(config: NodeConfig) -> Result<(), NodeError> {
         let (plans, plans_to_supply) = mpsc::channel();
         let supplier = Supplier {
             node: welcome.node,
+            incarnation: welcome.incarnation,
             api: api.clone(),
             loader: executor.loader(),
             have: Supplies::default(),

@@ -5,6 +5,8 @@
 use crate::agent::{AgentEvent, Api};
 use crate::limits::RETRY_INTERVAL;
 use e3_engine::{Code, Loader};
+use e3_model::api::SecretValue;
+use e3_model::application::Service;
 use e3_model::plan::{AppPlan, NodePlan, Release};
 use e3_model::{AppId, NodeId, ServiceId};
 use e3_net::Doorbell;
@@ -20,8 +22,18 @@ pub(crate) struct Supplies {
     pub(crate) code: BTreeMap<String, Result<Code, String>>,
     /// By SHA-256.
     pub(crate) assets: BTreeMap<String, Arc<[u8]>>,
-    /// By application and name.
-    pub(crate) secrets: BTreeMap<(AppId, String), Vec<u8>>,
+    /// By application and name: those of services with shards here.
+    pub(crate) secrets: BTreeMap<(AppId, String), Secret>,
+}
+
+/// A secret.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct Secret {
+    /// Grows each time it is set.
+    pub(crate) version: u64,
+    pub(crate) value: Vec<u8>,
+    /// The value before, while services may still read it.
+    pub(crate) previous: Option<Vec<u8>>,
 }
 
 impl Supplies {
@@ -36,7 +48,17 @@ impl Supplies {
             && secrets.all(|name| self.secrets.contains_key(&(app, name.clone())))
     }
 
-    fn retain(&mut self, plan: &NodePlan) {
+    /// Versions of the secrets of a service.
+    pub(crate) fn secret_versions(&self, app: AppId, service: &Service) -> BTreeMap<String, u64> {
+        let names = service.secrets.iter();
+        let versions = names.filter_map(|name| {
+            let secret = self.secrets.get(&(app, name.clone()))?;
+            Some((name.clone(), secret.version))
+        });
+        versions.collect()
+    }
+
+    fn retain(&mut self, plan: &NodePlan, needs: &[Need]) {
         let releases: Vec<Release> = plan.apps.iter().flat_map(AppPlan::releases).collect();
         let is_named = |digest: &String| releases.iter().any(|r| r.modules.contains(digest));
         self.code.retain(|digest, _| is_named(digest));
@@ -45,8 +67,11 @@ impl Supplies {
             assets.any(|asset| asset == digest)
         };
         self.assets.retain(|digest, _| is_named(digest));
-        let apps: BTreeSet<AppId> = plan.apps.iter().map(|a| a.id).collect();
-        self.secrets.retain(|(app, _), _| apps.contains(app));
+        let reads = |app: AppId, name: &String| {
+            let mut here = needs.iter().filter(|n| n.is_here && n.app == app);
+            here.any(|n| n.release.app.service(n.service).secrets.contains(name))
+        };
+        self.secrets.retain(|(app, name), _| reads(*app, name));
     }
 }
 
@@ -58,6 +83,7 @@ pub(crate) fn module(release: &Release, service: ServiceId) -> &String {
 /// Fetches and compiles. It holds what it has given to the driver.
 pub(crate) struct Supplier {
     pub(crate) node: NodeId,
+    pub(crate) incarnation: u32,
     pub(crate) api: Api,
     pub(crate) loader: Loader,
     pub(crate) have: Supplies,
@@ -98,8 +124,8 @@ impl Supplier {
 
     /// Brings what is here to the plan, until a newer one comes.
     fn supply(&mut self, plan: &Arc<NodePlan>, plans: &Receiver<Arc<NodePlan>>) -> Supplied {
-        self.have.retain(plan);
         let mut needs = needs(plan, self.node);
+        self.have.retain(plan, &needs);
         let is_named = |digest: &String| {
             let mut digests = needs.iter().map(|n| module(&n.release, n.service));
             digests.any(|named| named == digest)
@@ -142,16 +168,44 @@ impl Supplier {
                 self.is_told = false;
             }
         }
-        for name in &spec.secrets {
+        // A node has the secrets of what runs there only.
+        let here = spec.secrets.iter().filter(|_| need.is_here);
+        for name in here {
+            let wanted = need.secrets.get(name).copied();
             let key = (need.app, name.clone());
-            if !self.have.secrets.contains_key(&key) {
-                let path = format!("/v1/apps/{}/secrets/{name}", release.app.name);
-                let secret = self.api.bytes(&path)?;
+            let held = self.have.secrets.get(&key).map(|s| s.version);
+            if held.is_none() || held < wanted {
+                let secret = self.secret(&release.app.name, name, wanted.is_some())?;
                 self.have.secrets.insert(key, secret);
                 self.is_told = false;
             }
         }
         Ok(())
+    }
+
+    /// Fetches a secret. In clusters before format 8 the plan does not have its version, and the
+    /// controller gives its bytes.
+    fn secret(&self, app: &str, name: &str, has_version: bool) -> Result<Secret, String> {
+        if !has_version {
+            let value = self.api.bytes(&format!("/v1/apps/{app}/secrets/{name}"))?;
+            return Ok(Secret {
+                version: 0,
+                value,
+                previous: None,
+            });
+        }
+        let (node, incarnation) = (self.node.0, self.incarnation);
+        let path = format!("/v1/nodes/{node}/secrets/{app}/{name}?incarnation={incarnation}");
+        let bytes = self.api.bytes(&path)?;
+        // What is wrong with it is not said: an error's text may quote it.
+        let unreadable = || format!("secret {name:?} of application {app:?} cannot be read");
+        let read: SecretValue = serde_json::from_slice(&bytes).map_err(|_| unreadable())?;
+        let unhex = |text: &str| unhex(text).ok_or_else(unreadable);
+        Ok(Secret {
+            version: read.version,
+            value: unhex(&read.value)?,
+            previous: read.previous.as_deref().map(unhex).transpose()?,
+        })
     }
 
     /// Compiles the module of a service, and keeps its code for shards that are here.
@@ -186,9 +240,21 @@ impl Supplier {
     }
 }
 
+/// Bytes of hexadecimal digits.
+fn unhex(text: &str) -> Option<Vec<u8>> {
+    let digits = text.as_bytes().chunks(2);
+    let byte = |pair: &[u8]| match pair {
+        [_, _] => u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok(),
+        _ => None,
+    };
+    digits.map(byte).collect()
+}
+
 /// A service in a version that may run.
 struct Need {
     app: AppId,
+    /// By secret of the application: its version.
+    secrets: BTreeMap<String, u64>,
     release: Release,
     service: ServiceId,
     /// Whether the node has shards of it.
@@ -205,6 +271,7 @@ fn needs(plan: &NodePlan, node: NodeId) -> Vec<Need> {
                 let is_here = shards.any(|s| s.service == service && s.role(node).is_some());
                 needs.push(Need {
                     app: app.id,
+                    secrets: app.secrets.clone(),
                     release: release.clone(),
                     service,
                     is_here,

@@ -101,7 +101,15 @@ fn variant(value: &impl Debug) -> String {
 
 #[test]
 fn what_format_7_wrote_is_read_and_written_in_the_same_way() {
-    let format = Format(7);
+    check_format(Format(7));
+}
+
+#[test]
+fn what_format_8_wrote_is_read_and_written_in_the_same_way() {
+    check_format(Format(8));
+}
+
+fn check_format(format: Format) {
     let mut recorded = Recorded::of(format);
     let body = samples::message().encode();
     recorded.check("message", &body, &samples::message(), |bytes| {

@@ -448,6 +448,13 @@ pub fn secret(name: &'static str) -> Result<Vec<u8>, Error> {
     collections::read_vec(|out| sys::secret(name, out)).ok_or(Error::NoSecret(name))
 }
 
+/// The value that a secret had before the present one, until it is retired: what was made with the old
+/// value is still accepted meanwhile. None if there is none.
+pub fn previous_secret(name: &str) -> Option<Vec<u8>> {
+    let name = alloc::format!("{name}@previous");
+    collections::read_vec(|out| sys::secret(&name, out))
+}
+
 /// A value of the manifest's `config`, if it is there and text.
 pub fn config(name: &str) -> Option<String> {
     let bytes = collections::read_vec(|out| sys::config(name, out))?;

@@ -3,7 +3,7 @@
 //! Input: a record that names its client and proves it: `user` (text or bytes; config `user` names the
 //! field), `expiry` (seconds since the Unix epoch, when the token expires) and `token`, 32 bytes:
 //! HMAC-SHA256 (RFC 2104) over the bytes of the user and the expiry as 8 bytes, big endian, under the secret
-//! `token-key`. The operator makes the tokens. Each request takes one permit from the client's token bucket
+//! `token-key`, or under its value before until that is retired. The operator makes the tokens. Each request takes one permit from the client's token bucket
 //! ([`bucket`]).
 //!
 //! *Guarantees* downstream: the routing key of the request is the user's bytes; the sender had a valid token
@@ -41,7 +41,9 @@ use alloc::vec::Vec;
 use bucket::{Bucket, Limit};
 use e3_pipeline::{Builder, Record, RecordError, Stage, status};
 use e3_sdk::accel::{HmacSha256, same_tag};
-use e3_sdk::{Channel, Error, HashMap, Request, Service, config, now, reply, secret};
+use e3_sdk::{
+    Channel, Error, HashMap, Request, Service, config, now, previous_secret, reply, secret,
+};
 use routes::Routes;
 
 /// Bytes of a token.
@@ -59,6 +61,8 @@ pub struct ApiGateway {
     routes: Option<Routes>,
     user: String,
     token_key: HmacSha256,
+    /// The key before, while tokens made with it are accepted.
+    previous_key: Option<HmacSha256>,
     limit: Limit,
     buckets: HashMap,
     out: Builder,
@@ -106,6 +110,9 @@ impl Service for ApiGateway {
             channels,
             user: config("user").unwrap_or_else(|| "user".into()),
             token_key: HmacSha256::new(&secret("token-key")?)?,
+            previous_key: previous_secret("token-key")
+                .map(|key| HmacSha256::new(&key))
+                .transpose()?,
             limit: Limit::open()?,
             buckets: HashMap::open("buckets")?,
             out: Builder::new(),
@@ -181,7 +188,11 @@ impl ApiGateway {
         };
         let signed = [user, &expiry.to_be_bytes()].concat();
         let refused = |why: String| Ok(Err(Refusal(status::REFUSED, why)));
-        if !same_tag(&self.token_key.tag(&signed)?, token) {
+        let mut is_signed = same_tag(&self.token_key.tag(&signed)?, token);
+        if let Some(previous) = &self.previous_key {
+            is_signed |= same_tag(&previous.tag(&signed)?, token);
+        }
+        if !is_signed {
             return refused("token: does not match the user and expiry".into());
         }
         let now_s = now().div_euclid(NANOS);

@@ -66,6 +66,31 @@ fn refusal(outcome: &Outcome) -> (u32, String) {
 }
 
 #[test]
+fn a_token_of_the_key_before_is_accepted_until_that_is_retired() {
+    let new: &[u8] = b"the key after a rotation";
+    let signed = |key: &[u8]| {
+        let expiry = START_S + 600;
+        record("ann", expiry, &token(key, b"ann", expiry), &[])
+    };
+    let rotated = || host().secret("token-key", new);
+    for (keeps, key, accepted) in [
+        (true, new, true),
+        (true, KEY, true),
+        (true, b"another", false),
+        (false, new, true),
+        (false, KEY, false),
+    ] {
+        let host = match keeps {
+            true => rotated().secret("token-key@previous", KEY),
+            false => rotated(),
+        };
+        let mut gate = ApiGateway::init().unwrap();
+        let outcome = send(&host, &mut gate, 0, "ann", &signed(key));
+        assert_eq!(!outcome.sent.is_empty(), accepted, "{keeps} {key:?}");
+    }
+}
+
+#[test]
 fn what_is_authentic_goes_on_without_its_token() {
     let host = host();
     let mut gate = ApiGateway::init().unwrap();

@@ -21,7 +21,7 @@ use ureq::RequestBuilder;
 #[derive(Clone)]
 pub struct Client {
     base: String,
-    http: ureq::Agent,
+    pub(super) http: ureq::Agent,
     token: Option<Token>,
 }
 
@@ -46,6 +46,9 @@ impl Client {
             };
         }
         match running? {
+            Some(cluster) if settings.token_file.is_some() => {
+                Ok(Client::new(&cluster.url(), settings.token()?, API_TIMEOUT))
+            }
             Some(cluster) => Client::of(&state, &cluster),
             None => Err(Failure::new(
                 Exit::Unreachable,
@@ -257,22 +260,22 @@ impl Client {
         )
     }
 
-    fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Failure> {
+    pub(super) fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Failure> {
         self.answer(self.authorized(self.http.get(self.path(path))).call())
     }
 
-    fn authorized<B>(&self, request: RequestBuilder<B>) -> RequestBuilder<B> {
+    pub(super) fn authorized<B>(&self, request: RequestBuilder<B>) -> RequestBuilder<B> {
         match &self.token {
             Some(token) => request.header("Authorization", token.authorization()),
             None => request,
         }
     }
 
-    fn path(&self, path: &str) -> String {
+    pub(super) fn path(&self, path: &str) -> String {
         format!("{}{path}", self.base)
     }
 
-    fn answer<T: DeserializeOwned>(&self, response: Response) -> Result<T, Failure> {
+    pub(super) fn answer<T: DeserializeOwned>(&self, response: Response) -> Result<T, Failure> {
         let body = self.body(response)?;
         serde_json::from_slice(&body).map_err(|e| {
             let message = format!("controller {}: unreadable response: {e}", self.base);
@@ -303,7 +306,7 @@ impl Client {
             404 => Exit::NotFound,
             409 => Exit::Conflict,
             400 | 401 | 403 | 413 | 421 | 422 => Exit::Input,
-            503 => Exit::Unreachable,
+            429 | 503 => Exit::Unreachable,
             _ => Exit::Unexpected,
         };
         let view = serde_json::from_slice(&body).unwrap_or_else(|_| ErrorView {
@@ -315,7 +318,7 @@ impl Client {
         });
         if status == 401 {
             let failure = Failure::new(exit, format!("controller {}: {}", self.base, view.error));
-            let hint = "set E3_TOKEN, or give --token-file FILE; the owner's token is in the file `token` of the cluster's state directory";
+            let hint = "set E3_TOKEN, or give --token-file FILE; e3 token create makes one, and the owner's token is in the file `token` of the cluster's state directory";
             return Err(failure.hint(hint));
         }
         let failure = Failure::new(exit, view.error);
@@ -329,7 +332,7 @@ impl Client {
 type Response = Result<ureq::http::Response<ureq::Body>, ureq::Error>;
 
 /// A name as a part of a path. Valid names need no escapes.
-fn segment<'a>(what: &str, name: &'a str) -> Result<&'a str, Failure> {
+pub(super) fn segment<'a>(what: &str, name: &'a str) -> Result<&'a str, Failure> {
     let good = |c: char| c.is_ascii_alphanumeric() || c == '-';
     if !name.is_empty() && name.chars().all(good) {
         Ok(name)

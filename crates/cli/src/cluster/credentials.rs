@@ -1,6 +1,6 @@
 //! The credentials of a cluster: two random tokens in files of the state directory. Only the owner of
-//! the directory can read them. `token` is the owner's and gives access to the whole API except
-//! secrets; `node-token` is for the node processes.
+//! the directory can read them. `token` is the owner's and has the role admin; `node-token` is for the
+//! node processes. Other tokens are in the controller's log (`e3 token`).
 
 use crate::cluster::state_dir::{PARTS, StateDir};
 use crate::limits::TOKEN_FILE_LEN_MAX;

@@ -1,5 +1,6 @@
 //! A cluster on this machine: its processes, its state directory, and its controller's API.
 
+pub mod access;
 pub mod client;
 pub mod credentials;
 pub mod process;

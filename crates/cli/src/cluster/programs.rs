@@ -5,7 +5,7 @@ use crate::cluster::state_dir::StateDir;
 use crate::cluster::supervisor::end_with_parent;
 use crate::ui::failure::{Exit, Failure};
 use clap::Args;
-use e3_controller::{ClientTimeouts, ControllerConfig, ControllerError};
+use e3_controller::{ClientTimeouts, ControllerConfig, ControllerError, RATE_LIMIT};
 #[cfg(feature = "formats")]
 use e3_model::Format;
 use e3_model::Formats;
@@ -81,8 +81,7 @@ pub fn formats() -> Result<Formats, Failure> {
     Ok(Formats::PROGRAM)
 }
 
-/// What `E3_FORMATS` says, such as `7-8`, so that one build can stand for two releases. Format 8 of
-/// these builds is format 7 with another number.
+/// What `E3_FORMATS` says, such as `7-8`, so that one build can stand for two releases.
 #[cfg(feature = "formats")]
 pub fn formats() -> Result<Formats, Failure> {
     let Ok(text) = std::env::var("E3_FORMATS") else {
@@ -112,12 +111,16 @@ fn run_controller(args: &ControllerRun) -> Result<(), Failure> {
         heartbeat_timeout: HEARTBEAT_TIMEOUT,
         owner_token: read_token(&args.token_file)?,
         node_token: read_token(&args.node_token_file)?,
+        secret_key_file: state.secret_key_file()?,
+        makes_secret_key: state.makes_secret_key(),
+        rate_limit: RATE_LIMIT,
         client_timeouts: ClientTimeouts::default(),
     };
     e3_controller::run(config).map_err(|e| match e {
         ControllerError::InUse(_) => {
             Failure::new(Exit::Conflict, e).hint("choose another with --port PORT")
         }
+        ControllerError::SecretKey(_) => Failure::new(Exit::Input, e),
         _ => Failure::new(Exit::Unexpected, e),
     })
 }

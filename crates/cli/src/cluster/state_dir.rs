@@ -3,6 +3,8 @@
 //! ```text
 //! DIR/token                the owner's token (mode 0600)
 //! DIR/node-token           the nodes' token (mode 0600)
+//! DIR/secret-key           the key that secrets are encrypted under (mode 0600)
+//! DIR/secret-key-file      the path of its file, if it is another one
 //! DIR/topology.yaml        the topology that it was started with
 //! DIR/controller/          the controller's log and snapshots
 //! DIR/nodes/               files of the nodes: compiled code
@@ -24,8 +26,10 @@ use e3_model::application::Durability;
 use e3_model::document::parse_topology;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use std::ffi::OsString;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read, Write};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -59,7 +63,7 @@ impl RunningCluster {
 }
 
 /// The entries of a state directory.
-pub const PARTS: [&str; 8] = [
+pub const PARTS: [&str; 10] = [
     "run",
     "controller",
     "nodes",
@@ -68,6 +72,8 @@ pub const PARTS: [&str; 8] = [
     "durability",
     "token",
     "node-token",
+    "secret-key",
+    "secret-key-file",
 ];
 
 /// Name of the supervisor process.
@@ -148,11 +154,45 @@ impl StateDir {
     pub fn node_token_file(&self) -> PathBuf {
         self.root.join("node-token")
     }
+    fn own_secret_key_file(&self) -> PathBuf {
+        self.root.join("secret-key")
+    }
+    fn secret_key_choice(&self) -> PathBuf {
+        self.root.join("secret-key-file")
+    }
+    /// File of the key that secrets are encrypted under: the one that was chosen, else that of this
+    /// directory.
+    pub fn secret_key_file(&self) -> Result<PathBuf, Failure> {
+        let path = self.secret_key_choice();
+        match std::fs::read(&path) {
+            Ok(bytes) => Ok(PathBuf::from(OsString::from_vec(bytes))),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(self.own_secret_key_file()),
+            Err(e) => Err(Failure::file("read", &path, &e)),
+        }
+    }
+    /// Whether the key is made if it is missing: not one that is kept elsewhere.
+    pub fn makes_secret_key(&self) -> bool {
+        !self.secret_key_choice().exists()
+    }
+    /// Chooses the file of the key that secrets are encrypted under.
+    pub fn set_secret_key_file(&self, file: &Path) -> Result<(), Failure> {
+        let path = self.secret_key_choice();
+        let file = std::path::absolute(file).map_err(|e| Failure::file("find", file, &e))?;
+        let same = std::path::absolute(self.own_secret_key_file()).is_ok_and(|own| own == file);
+        let chosen = match same {
+            true => match std::fs::remove_file(&path) {
+                Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(()),
+                removed => removed,
+            },
+            false => std::fs::write(&path, file.as_os_str().as_bytes()),
+        };
+        chosen.map_err(|e| Failure::file("write", &path, &e))
+    }
     /// Directory of the controller.
     pub fn controller_dir(&self) -> PathBuf {
         self.root.join("controller")
     }
-    /// Directory of an application's secrets.
+    /// Directory of an application's secrets in clusters before format 8.
     pub fn secrets_dir(&self, app: &str) -> PathBuf {
         self.controller_dir().join("secrets").join(app)
     }

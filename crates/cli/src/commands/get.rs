@@ -1,16 +1,18 @@
-//! `e3 get`: lists nodes, applications, instances, channels, dead letters and pending timers.
+//! `e3 get`: lists nodes, applications, instances, channels, dead letters, pending timers and commands.
 
 use crate::cluster::client::Client;
-use crate::commands::{pending, replay};
+use crate::commands::{audit, pending, replay};
 use crate::settings::Settings;
 use crate::ui::failure::{Exit, Failure};
 use crate::ui::output::{self, Output, Paint, Table};
 use crate::ui::text::{bytes, count, plural};
+use crate::ui::values::duration;
 use clap::{Args, ValueEnum};
 use e3_model::api::{
     AppView, ChannelView, Health, InstanceStatus, InstanceView, NodeView, ServiceView,
 };
 use e3_model::plan::Role;
+use std::time::Duration;
 
 /// Kinds of things that `e3 get` lists.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
@@ -33,6 +35,8 @@ pub enum Things {
     /// Timers, outbound requests and publications that are pending: e3 get timers APP [SERVICE]
     #[value(alias = "timer")]
     Timers,
+    /// Commands that the controller was given, by whom, and what came of them
+    Audit,
 }
 
 /// `e3 get`.
@@ -53,6 +57,12 @@ pub struct Get {
     /// Only this node
     #[arg(long, value_name = "NODE")]
     pub node: Option<String>,
+    /// Only commands of this time until now, such as 1h (audit)
+    #[arg(long, value_parser = duration, value_name = "TIME")]
+    pub since: Option<Duration>,
+    /// Print new commands as they are given (audit)
+    #[arg(long)]
+    pub watch: bool,
     /// Output format.
     #[command(flatten)]
     pub output: Output,
@@ -64,12 +74,17 @@ pub fn run(args: &Get, settings: &Settings) -> Result<(), Failure> {
         let message = format!("{of:?} follows what to list; only timers are listed like that");
         return Err(Failure::new(Exit::Input, message).hint("use --app or --node"));
     }
+    if args.what != Things::Audit && (args.watch || args.since.is_some()) {
+        let message = "--since and --watch are for `e3 get audit` only";
+        return Err(Failure::new(Exit::Input, message));
+    }
     let client = Client::connect(settings)?;
     let format = settings.format(args.output);
     let paint = settings.paint();
     let wanted =
         |filter: &Option<String>, value: &str| filter.as_deref().is_none_or(|f| f == value);
     match args.what {
+        Things::Audit => audit::run(&client, format, args.since, args.watch),
         Things::Nodes => {
             let mut all = client.nodes()?;
             all.retain(|n| wanted(&args.node, &n.name));

@@ -1,5 +1,6 @@
 //! The command line. Each command has a file or folder, which owns its arguments.
 
+mod audit;
 mod backup;
 mod bench;
 mod build;
@@ -29,6 +30,8 @@ mod rollback;
 mod run;
 mod scale;
 mod schema;
+mod secret;
+mod token;
 mod up;
 mod upgrade;
 
@@ -82,6 +85,10 @@ pub enum Command {
     Scale(scale::Scale),
     /// Deploy the version before the running one again
     Rollback(rollback::Rollback),
+    /// Set the secrets of applications
+    Secret(secret::Secret),
+    /// Create, list and revoke tokens of the controller's API
+    Token(token::Token),
     /// Give up the state of shards whose only copies are on silent nodes
     Forget(forget::Forget),
     /// Replace the program of the cluster's processes one by one, and raise the cluster's format
@@ -146,6 +153,8 @@ impl Command {
             Command::Node(args) => node::run(&args, settings),
             Command::Scale(args) => scale::run(&args, settings),
             Command::Rollback(args) => rollback::run(&args, settings),
+            Command::Secret(args) => secret::run(&args, settings),
+            Command::Token(args) => token::run(&args, settings),
             Command::Forget(args) => forget::run(&args, settings),
             Command::Upgrade(args) => upgrade::run(&args, settings),
             Command::New(args) => new::run(&args),

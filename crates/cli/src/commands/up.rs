@@ -12,6 +12,7 @@ use clap::Args;
 use e3_model::api::AppView;
 use e3_model::application::Durability;
 use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
 use std::time::Instant;
 
 /// `e3 up`.
@@ -30,6 +31,10 @@ pub struct Up {
     /// end of all processes [default: disk, or as before]
     #[arg(long, value_name = "disk|memory", value_parser = parse_durability)]
     pub durability: Option<Durability>,
+    /// File of the key that secrets are encrypted under [default: secret-key in the state directory, or
+    /// as before]
+    #[arg(long, env = "E3_SECRET_KEY_FILE", value_name = "FILE")]
+    pub secret_key_file: Option<PathBuf>,
     /// Do not restart processes that exit
     #[arg(long)]
     pub no_restart: bool,
@@ -45,6 +50,9 @@ pub fn run(args: &Up, settings: &Settings) -> Result<(), Failure> {
     let start = Start::prepare(&state, topology.as_deref(), settings.port(args.port)?)?;
     if let Some(durability) = args.durability {
         state.set_durability(durability)?;
+    }
+    if let Some(file) = &args.secret_key_file {
+        state.set_secret_key_file(file)?;
     }
     let begin = Instant::now();
     if args.detach {

@@ -1,6 +1,6 @@
 //! Reads files, each with a bound on its length.
 
-use crate::limits::{BLOB_LEN_MAX, REQUESTS_LEN_MAX};
+use crate::limits::{BLOB_LEN_MAX, REQUESTS_LEN_MAX, SECRET_LEN_MAX};
 use crate::ui::failure::{Exit, Failure};
 use e3_model::limits::DOCUMENT_LEN_MAX;
 use std::io::Read;
@@ -22,6 +22,14 @@ pub fn read_requests(path: &Path) -> Result<String, Failure> {
         read_file(path, REQUESTS_LEN_MAX)?
     };
     text(path, bytes)
+}
+
+/// Reads the value of a secret, byte for byte; `-` is standard input.
+pub fn read_secret(path: &Path) -> Result<Vec<u8>, Failure> {
+    if path.as_os_str() == "-" {
+        return read(std::io::stdin(), path, SECRET_LEN_MAX);
+    }
+    read_file(path, SECRET_LEN_MAX)
 }
 
 fn read_file(path: &Path, len_max: u64) -> Result<Vec<u8>, Failure> {

@@ -58,9 +58,39 @@ pub fn plural(value: usize, one: &str) -> String {
     }
 }
 
+/// Date and time of day in UTC, as in RFC 3339, of milliseconds since the Unix epoch. The calendar is
+/// computed as by H. Hinnant's `civil_from_days`.
+pub fn time(unix_ms: u64) -> String {
+    let s = unix_ms / 1_000;
+    let (h, min, sec) = (s / 3_600 % 24, s / 60 % 60, s % 60);
+    // Years begin in March, so that the leap day is the last of its year.
+    let days = s / 86_400 + 719_468;
+    let (era, day) = (days / 146_097, days % 146_097);
+    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let (d, m) = (day - (153 * month + 2) / 5 + 1, (month + 2) % 12 + 1);
+    let y = era * 400 + year + u64::from(m <= 2);
+    format!("{y:04}-{m:02}-{d:02}T{h:02}:{min:02}:{sec:02}Z")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn times_are_those_of_the_calendar() {
+        for (unix_s, text) in [
+            (0, "1970-01-01T00:00:00Z"),
+            (951_782_400, "2000-02-29T00:00:00Z"),
+            (1_709_251_199, "2024-02-29T23:59:59Z"),
+            (1_709_251_200, "2024-03-01T00:00:00Z"),
+            (1_767_225_599, "2025-12-31T23:59:59Z"),
+            (4_107_542_400, "2100-03-01T00:00:00Z"),
+        ] {
+            assert_eq!(time(unix_s * 1_000), text);
+        }
+    }
 
     #[test]
     fn numbers_read_well() {

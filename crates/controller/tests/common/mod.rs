@@ -2,7 +2,7 @@
 
 #![allow(dead_code, reason = "each test uses a part of it")]
 
-use e3_controller::{ClientTimeouts, ControllerConfig};
+use e3_controller::{ClientTimeouts, ControllerConfig, RATE_LIMIT, RateLimit};
 use e3_model::api::*;
 use e3_model::application::Durability;
 use e3_model::document::parse_topology;
@@ -41,10 +41,9 @@ pub fn token_for(path: &str) -> Token {
             "v1",
             "nodes",
             _,
-            "plan" | "report" | "backups" | "restores",
+            "plan" | "report" | "backups" | "restores" | "secrets",
             ..,
-        ]
-        | [_, "v1", "apps", _, "secrets", ..] => node_token(),
+        ] => node_token(),
         _ => owner_token(),
     }
 }
@@ -59,6 +58,9 @@ pub fn config(dir: &Path, listen: SocketAddr) -> ControllerConfig {
         heartbeat_timeout: Nanos::from_secs(1),
         owner_token: owner_token(),
         node_token: node_token(),
+        secret_key_file: dir.join("secret-key"),
+        makes_secret_key: true,
+        rate_limit: RATE_LIMIT,
         client_timeouts: ClientTimeouts::default(),
     }
 }
@@ -90,6 +92,11 @@ pub fn controller_process() {
                 body: timeout,
             };
         }
+        if let Ok(burst) = std::env::var("E3_TEST_BURST") {
+            let burst = burst.parse().unwrap();
+            let per_second = 1;
+            config.rate_limit = RateLimit { per_second, burst };
+        }
         e3_controller::run(config).unwrap();
     }
 }
@@ -108,6 +115,16 @@ impl Controller {
 
     /// Starts one with these timeouts for clients.
     pub fn start_with(dir: &Path, address: SocketAddr, timeout_ms: Option<u64>) -> Controller {
+        let timeout = timeout_ms.map(|ms| ("E3_TEST_TIMEOUT_MS", ms.to_string()));
+        Controller::start_in(dir, address, timeout)
+    }
+
+    /// Starts one whose tokens have so many requests, and one more each second.
+    pub fn start_slow(dir: &Path, address: SocketAddr, burst: u32) -> Controller {
+        Controller::start_in(dir, address, Some(("E3_TEST_BURST", burst.to_string())))
+    }
+
+    fn start_in(dir: &Path, address: SocketAddr, env: Option<(&str, String)>) -> Controller {
         let mut command = std::process::Command::new(std::env::current_exe().unwrap());
         command
             .args([
@@ -119,9 +136,7 @@ impl Controller {
             .env("E3_TEST_DIR", dir)
             .env("E3_TEST_LISTEN", address.to_string())
             .stdout(std::process::Stdio::null());
-        if let Some(timeout) = timeout_ms {
-            command.env("E3_TEST_TIMEOUT_MS", timeout.to_string());
-        }
+        command.envs(env);
         let child = command.spawn().unwrap();
         let controller = Controller { address, child };
         controller.until("/v1/cluster");
@@ -170,12 +185,43 @@ impl Controller {
         (r.status().as_u16(), r.body_mut().read_to_string().unwrap())
     }
 
+    /// The answer to a request with this token, if any.
+    pub fn send(&self, method: &str, path: &str, token: Option<&str>, body: &[u8]) -> Answer {
+        let mut request = ureq::http::Request::builder()
+            .method(method.to_ascii_uppercase().as_str())
+            .uri(format!("http://{}{path}", self.address));
+        if let Some(token) = token {
+            request = request.header("Authorization", format!("Bearer {token}"));
+        }
+        // It does not matter for routes that take bytes.
+        request = request.header("Content-Type", "application/json");
+        let sent = Self::agent().run(request.body(body.to_vec()).unwrap());
+        let mut answer = sent.unwrap();
+        let retry_after = answer.headers().get("retry-after");
+        Answer {
+            status: answer.status().as_u16(),
+            retry_after: retry_after.map(|v| v.to_str().unwrap().to_string()),
+            body: answer.body_mut().read_to_string().unwrap(),
+        }
+    }
+
+    /// Creates a token with the owner's.
+    #[track_caller]
+    pub fn create_token(&self, name: &str, role: &str) -> String {
+        let request = serde_json::json!({"name": name, "role": role});
+        let (status, body) = self.post("/v1/tokens", &request);
+        assert_eq!(status, 200, "{body}");
+        let created: TokenResponse = serde_json::from_str(&body).unwrap();
+        created.token
+    }
+
     pub fn join(&self, name: &str, process: u64) -> NodeWelcome {
         let hello = NodeHello {
             name: name.into(),
             address: Address::default(),
             process,
             on_disk: None,
+            formats: Formats::PROGRAM,
             ..NodeHello::default()
         };
         let (status, body) = self.post("/v1/nodes/hello", &hello);
@@ -214,6 +260,42 @@ impl Controller {
         let line = line.unwrap_or_else(|| panic!("no {name} in {text}"));
         line.trim().parse().unwrap()
     }
+}
+
+/// An answer.
+#[derive(Debug)]
+pub struct Answer {
+    pub status: u16,
+    pub retry_after: Option<String>,
+    pub body: String,
+}
+
+impl Answer {
+    /// It is a refusal with this status, whose error has this text.
+    #[track_caller]
+    pub fn refused(&self, status: u16, text: &str) {
+        assert_eq!(self.status, status, "{self:?}");
+        let error: ErrorView = serde_json::from_str(&self.body).unwrap();
+        assert!(error.error.contains(text), "{self:?}");
+    }
+}
+
+/// The files below a directory that hold these bytes.
+pub fn files_with(dir: &Path, bytes: &[u8]) -> Vec<std::path::PathBuf> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(files_with(&path, bytes));
+        } else if std::fs::read(&path)
+            .unwrap()
+            .windows(bytes.len())
+            .any(|w| w == bytes)
+        {
+            found.push(path);
+        }
+    }
+    found
 }
 
 /// The request that deploys the sample.

@@ -205,6 +205,7 @@ impl Cluster {
             proven: None,
             resharded: Vec::new(),
             backup: None,
+            secrets: BTreeMap::new(),
             restored: None,
             slowdown: Vec::new(),
             app: app.into(),

@@ -8,6 +8,7 @@ use super::probe::{self, Answer};
 use super::processes::Processes;
 use super::schedule::{PRIMARY_OF, Planned};
 use super::{Chaos, prepare, seeds};
+use crate::cluster::access::SecretsOf;
 use crate::commands::bench::part::Part;
 use crate::commands::load::{self, Plan};
 use crate::documents::Sources;
@@ -248,7 +249,7 @@ impl Stage {
             duration,
             seed: 1,
             senders: None,
-            secrets: self.own.state.secrets_dir(APP),
+            secrets: SecretsOf::Cluster(self.own.state.clone()),
             deadline: CHAOS_DEADLINE,
             stop: Arc::new(AtomicBool::new(false)),
         };

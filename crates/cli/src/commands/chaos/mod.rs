@@ -15,6 +15,7 @@ mod schedule;
 mod seeds;
 mod update;
 
+use crate::cluster::access::SecretsOf;
 use crate::cluster::client::Client;
 use crate::cluster::state_dir::StateDir;
 use crate::commands::load::figures::Losses;
@@ -227,7 +228,7 @@ impl Run<'_> {
             duration: self.length,
             seed: self.seed,
             senders: None,
-            secrets: self.processes.state().secrets_dir(app),
+            secrets: SecretsOf::Cluster(self.processes.state().clone()),
             deadline: CHAOS_DEADLINE,
             stop: stop.clone(),
         };

@@ -4,6 +4,7 @@
 mod model;
 mod report;
 
+use crate::cluster::access::SecretsOf;
 use crate::cluster::client::Client;
 use crate::cluster::process::Process;
 use crate::cluster::start::{Lifetime, Start};
@@ -295,7 +296,7 @@ impl Stage {
             duration,
             seed,
             senders: None,
-            secrets: self.state.secrets_dir(APP),
+            secrets: SecretsOf::Cluster(self.state.clone()),
             deadline: load::DEADLINE_DEFAULT,
             stop: Arc::new(AtomicBool::new(false)),
         }

@@ -3,6 +3,7 @@
 pub mod figures;
 pub mod report;
 
+use crate::cluster::access::SecretsOf;
 use crate::cluster::client::Client;
 use crate::cluster::state_dir::StateDir;
 use crate::limits::{FILE_DURATION_MIN, LOAD_DURATION_DEFAULT};
@@ -94,8 +95,8 @@ pub struct Plan {
     pub seed: u64,
     /// Senders; None = as many as suit.
     pub senders: Option<u32>,
-    /// Directory of the controller's secrets.
-    pub secrets: PathBuf,
+    /// Where the application's secrets are.
+    pub secrets: SecretsOf,
     /// Time that a request has.
     pub deadline: Duration,
     /// When it becomes true, no more requests are sent.
@@ -152,10 +153,10 @@ pub fn run(args: &Load, settings: &Settings) -> Result<(), Failure> {
         duration: args.duration.unwrap_or(LOAD_DURATION_DEFAULT),
         seed: args.seed.unwrap_or_else(fresh_seed),
         senders: args.senders,
-        secrets: args.secrets.clone().unwrap_or_else(|| {
-            let state = StateDir::new(&settings.dir);
-            state.secrets_dir(&args.app)
-        }),
+        secrets: match &args.secrets {
+            Some(dir) => SecretsOf::Dir(dir.clone()),
+            None => SecretsOf::Cluster(StateDir::new(&settings.dir)),
+        },
         deadline: DEADLINE_DEFAULT,
         stop: stop_on_signal()?,
     };
@@ -238,7 +239,7 @@ impl File {
             duration: self.duration,
             seed: 0,
             senders: None,
-            secrets: PathBuf::new(),
+            secrets: SecretsOf::Dir(PathBuf::new()),
             deadline: DEADLINE_DEFAULT,
             stop,
         };
@@ -250,7 +251,7 @@ impl File {
 /// Runs a load with a progress bar.
 pub fn drive(client: &Client, plan: &Plan) -> Result<Ran, Failure> {
     let endpoints = client.endpoints(&plan.app)?;
-    drive_workload(client, plan, endpoints, workload(plan)?.as_mut())
+    drive_workload(client, plan, endpoints, workload(client, plan)?.as_mut())
 }
 
 /// The same without the figures of the cluster, whose controller and nodes may be away.
@@ -260,18 +261,18 @@ pub fn drive_alone(
     on_phase: impl FnMut(Phase),
 ) -> Result<LoadReport, Failure> {
     let endpoints = client.endpoints(&plan.app)?;
-    let mut workload = workload(plan)?;
+    let mut workload = workload(client, plan)?;
     send(client, plan, endpoints, workload.as_mut(), on_phase)
 }
 
 /// What the application of a plan is sent.
-fn workload(plan: &Plan) -> Result<Box<dyn Workload>, Failure> {
+fn workload(client: &Client, plan: &Plan) -> Result<Box<dyn Workload>, Failure> {
     let inputs = Inputs {
         seed: plan.seed,
         rate_rps: plan.rate_rps,
         duration: plan.duration,
         now: Clock::new().now(),
-        secrets: read_secrets(plan)?,
+        secrets: read_secrets(client, plan)?,
         senders: plan.senders,
         run: unique().map_err(|e| failure(e.into()))?,
     };
@@ -343,15 +344,9 @@ fn draw(bar: &ProgressBar, p: Progress) {
     ));
 }
 
-fn read_secrets(plan: &Plan) -> Result<BTreeMap<String, Vec<u8>>, Failure> {
+fn read_secrets(client: &Client, plan: &Plan) -> Result<BTreeMap<String, Vec<u8>>, Failure> {
     let read = |name: &&str| {
-        let path = plan.secrets.join(name);
-        let value = std::fs::read(&path).map_err(|e| {
-            let failure = Failure::file("read the secret", &path, &e);
-            failure.hint(
-                "the load generator signs requests with it; give its directory with --secrets DIR",
-            )
-        })?;
+        let value = plan.secrets.read(client, &plan.app, name)?;
         Ok((name.to_string(), value))
     };
     secrets(&plan.app).iter().map(read).collect()
