@@ -1,13 +1,23 @@
 //! How the time of a decision grows with the cluster: the paper's Table 6, continued.
 
-use super::scene::Scene;
+use super::scene::{self, Scene};
 use crate::{Better, Figure};
 use e3_placement::{Annealing, HcmLinear, PLACERS, Placer, by_name};
 use e3_solver::Ilp;
 use std::time::{Duration, Instant};
 
 /// The sizes of Table 6 and beyond.
-const SERVERS: [usize; 9] = [100, 200, 400, 600, 800, 1_000, 5_000, 10_000, 50_000];
+const SERVERS: [usize; 9] = [
+    100,
+    200,
+    400,
+    600,
+    800,
+    1_000,
+    2_000,
+    5_000,
+    scene::SERVERS_MAX,
+];
 /// Time for one application.
 const LIMIT: Duration = Duration::from_secs(10);
 /// Time that a size is measured for.

@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 
 /// A host and four SmartNICs.
 pub(super) const NODES_PER_SERVER: usize = 5;
+/// The largest cluster whose nodes have ids of 16 bits, rounded down.
+pub(super) const SERVERS_MAX: usize = 13_000;
 const SERVERS_PER_RACK: usize = 40;
 /// Part of the cores that is reserved.
 const FULL: f64 = 0.9;
