@@ -8,7 +8,7 @@ use e3_model::{
     AppId, Application, Format, Formats, NodeId, Profile, Sealed, ServiceId, ShardKey, Timestamp,
     Topology,
 };
-use e3_placement::{AdmitError, Misfit, PlaceError};
+use e3_placement::{AdmitError, InstanceKey, Misfit, PlaceError};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -32,6 +32,18 @@ pub enum Genesis {
     },
 }
 
+/// Where an instance of a new application goes.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Placed {
+    /// The instance.
+    pub key: InstanceKey,
+    /// Its node.
+    pub node: NodeId,
+    /// The reason, in one line.
+    pub why: String,
+}
+
 /// A change.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -52,6 +64,10 @@ pub enum Command {
         /// The state that it begins with. Then the application must be new.
         #[serde(default)]
         restored: Option<Restored>,
+        /// Where the instances of a new application go. Empty for one that runs, and in a log of
+        /// format 7: then they go where `hcm-kind` puts them.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        placed: Vec<Placed>,
     },
     /// Delete an application and its state.
     Delete {
@@ -326,6 +342,14 @@ pub enum CommandError {
     /// It cannot be placed.
     #[error(transparent)]
     Admit(#[from] AdmitError),
+    /// What was decided before it was logged does not hold any more, or never did.
+    #[error("the placement is out of date: instance {instance}: {why}; deploy again")]
+    Placed {
+        /// `service/shard replica N`.
+        instance: String,
+        /// What is wrong.
+        why: String,
+    },
     /// No node of that name.
     #[error("there is no node {name:?}; the topology has {}", known.join(", "))]
     NoNode {

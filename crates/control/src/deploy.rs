@@ -1,31 +1,44 @@
 //! Deploying, updating and deleting applications.
 
-use crate::command::{Applied, CommandError};
+use crate::command::{Applied, CommandError, Placed};
 use crate::limits::APPS_MAX;
-use crate::state::{AppState, Control, Placed};
+use crate::state::{AppState, Control};
 use crate::update::update;
 use e3_model::backup::{Part, Restored};
 use e3_model::plan::{AppPlan, Role, ShardPlan};
 use e3_model::{AppId, Application, NodeKind, Profile, ServiceId, ShardId};
 use e3_placement::limits::REQUEST_BYTES_DEFAULT;
-use e3_placement::{Cluster, Placement, Request, admit, by_name};
+use e3_placement::{Cluster, InstanceKey, Placement, Request, accept, admit, by_name, given};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The placement policy of deployments.
+/// How logs of format 7 place.
 const PLACER: &str = "hcm-kind";
+
+/// A command to deploy an application; see [`Command::Deploy`](crate::Command::Deploy).
+#[derive(Clone, Copy)]
+pub(crate) struct Deployment<'a> {
+    pub(crate) app: &'a Application,
+    pub(crate) modules: &'a [String],
+    pub(crate) assets: &'a BTreeMap<String, String>,
+    pub(crate) profiles: &'a BTreeMap<String, Profile>,
+    pub(crate) overcommit: bool,
+    pub(crate) restored: Option<&'a Restored>,
+    pub(crate) placed: &'a [Placed],
+}
 
 impl Control {
     /// Places a new application, or updates one that runs.
-    pub(crate) fn deploy(
-        &mut self,
-        app: &Application,
-        modules: &[String],
-        assets: &BTreeMap<String, String>,
-        profiles: &BTreeMap<String, Profile>,
-        overcommit: bool,
-        restored: Option<&Restored>,
-    ) -> Result<Applied, CommandError> {
+    pub(crate) fn deploy(&mut self, d: &Deployment<'_>) -> Result<Applied, CommandError> {
+        let Deployment {
+            app,
+            modules,
+            assets,
+            profiles,
+            overcommit,
+            restored,
+            placed,
+        } = *d;
         if let Some(restored) = restored {
             self.check_restore(app, restored)?;
         }
@@ -43,8 +56,7 @@ impl Control {
         }
         let next_app = self.next_app.checked_add(1).ok_or(CommandError::NoAppId)?;
         let request = Request::new(app, profiles);
-        let placer = by_name(PLACER).expect("it exists");
-        let placement = admit(&*placer, &request, &mut self.resources(), overcommit)?;
+        let placement = self.placement(&request, placed, overcommit)?;
         let id = AppId(self.next_app);
         self.next_app = next_app;
         let plan = AppPlan {
@@ -61,11 +73,56 @@ impl Control {
             slowdown: slowdowns(app, profiles),
             shards: shards(app, &placement, restored),
         };
-        let placed = explain(&request, self.resources(), &placement);
+        let placed = match placed {
+            [] => explain(&request, self.resources(), &placement),
+            placed => placed.to_vec(),
+        };
         let state = AppState::new(plan, profiles.clone(), placed);
         self.apps.insert(id, state);
         self.settle_secrets(&app.name);
         Ok(Applied::Deployed(id))
+    }
+
+    /// Where the instances go. What was decided before is checked like any placement: it may have been
+    /// overtaken.
+    fn placement(
+        &self,
+        request: &Request<'_>,
+        placed: &[Placed],
+        overcommit: bool,
+    ) -> Result<Placement, CommandError> {
+        let mut cluster = self.resources();
+        if placed.is_empty() {
+            let placer = by_name(PLACER).expect("it exists");
+            return Ok(admit(&*placer, request, &mut cluster, overcommit)?);
+        }
+        let refused = |key: InstanceKey, why: String| CommandError::Placed {
+            instance: format!(
+                "{}/{} replica {}",
+                request.app.service(key.service).name,
+                key.shard,
+                key.replica
+            ),
+            why,
+        };
+        let nodes: BTreeMap<_, _> = placed.iter().map(|p| (p.key, p.node)).collect();
+        let node_of = |key| nodes.get(&key).copied();
+        let placement = cluster
+            .try_out(|cluster| given(request, cluster, node_of))
+            .map_err(|key| refused(key, "it has no node".into()))?;
+        if let Some(extra) = placed.get(placement.decisions.len()) {
+            return Err(refused(
+                extra.key,
+                "there are more nodes than instances".into(),
+            ));
+        }
+        for d in &placement.decisions {
+            if let Some(misfit) = d.overcommitted.as_ref().filter(|m| m.is_hard()) {
+                return Err(refused(d.key, misfit.to_string()));
+            }
+        }
+        accept(PLACER, request, &mut cluster, &placement, overcommit)?;
+        Ok(placement)
     }
 
     /// Whether an application can begin with the state of a backup: a part for each shard with state.
@@ -100,8 +157,8 @@ impl Control {
     }
 }
 
-/// The reason of each decision, given the reservations of those before it.
-fn explain(request: &Request<'_>, mut cluster: Cluster, placement: &Placement) -> Vec<Placed> {
+/// The decisions of a placer with the reason of each, given the reservations of those before it.
+pub fn explain(request: &Request<'_>, mut cluster: Cluster, placement: &Placement) -> Vec<Placed> {
     let mut placed = Vec::new();
     for d in &placement.decisions {
         let role = if d.key.replica == 0 {

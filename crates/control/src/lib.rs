@@ -30,12 +30,13 @@ mod update;
 mod validate;
 mod view;
 
-pub use command::{Applied, Command, CommandError, Genesis};
+pub use command::{Applied, Command, CommandError, Genesis, Placed};
 pub use credentials::{ApiToken, SecretState, Secrets};
 pub use cut::Backup;
+pub use deploy::explain;
 pub use drain::{Stays, Undrained};
 pub use membership::Membership;
 pub use migration::{Cancelled, Migration, MoveOutcome, Moved, Phase};
 pub use probation::{Probation, Seen};
 pub use reshard::Resharding;
-pub use state::{AppState, Control, Loss, Member, Placed, RolledBack};
+pub use state::{AppState, Control, Loss, Member, RolledBack};

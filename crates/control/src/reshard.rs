@@ -5,8 +5,8 @@
 //! primary has confirmed that, the shards after the change take the places of those before.
 //! docs/design/014.
 
-use crate::command::{Applied, CommandError};
-use crate::state::{AppState, Control, Placed};
+use crate::command::{Applied, CommandError, Placed};
+use crate::state::{AppState, Control};
 use e3_model::plan::{Role, ShardPlan};
 use e3_model::reshard::{Resharded, Split};
 use e3_model::{AppId, NodeId, ServiceId, ShardId, ShardKey};

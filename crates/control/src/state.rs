@@ -1,9 +1,10 @@
 //! The controller's state and how commands change it.
 
-use crate::command::{Applied, Command, CommandError};
+use crate::command::{Applied, Command, CommandError, Placed};
 use crate::credentials::{ApiToken, Secrets};
 use crate::cut::Backup;
 use crate::deliberate::{self, Fault};
+use crate::deploy::Deployment;
 use crate::limits::LOSSES_MAX;
 use crate::migration::{Migration, Moved};
 use crate::reshard::Resharding;
@@ -12,7 +13,7 @@ use e3_model::{
     Address, AppId, Format, Formats, NodeId, Profile, ServiceId, ShardId, ShardKey, Timestamp,
     Topology,
 };
-use e3_placement::{Cluster, InstanceKey, Request};
+use e3_placement::{Cluster, Request};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -153,18 +154,6 @@ pub struct RolledBack {
     pub at: Timestamp,
 }
 
-/// A decision of the placer.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Placed {
-    /// The instance.
-    pub key: InstanceKey,
-    /// Its node.
-    pub node: NodeId,
-    /// The reason, in one line.
-    pub why: String,
-}
-
 impl AppState {
     pub(crate) fn new(
         plan: AppPlan,
@@ -254,10 +243,16 @@ impl Control {
                 profiles,
                 overcommit,
                 restored,
-            } => {
-                let restored = restored.as_ref();
-                self.deploy(app, modules, assets, profiles, *overcommit, restored)?
-            }
+                placed,
+            } => self.deploy(&Deployment {
+                app,
+                modules,
+                assets,
+                profiles,
+                overcommit: *overcommit,
+                restored: restored.as_ref(),
+                placed,
+            })?,
             Command::Backup { app } => self.backup(*app)?,
             Command::CancelBackup { app, number, why } => self.cancel_backup(*app, *number, why),
             Command::Delete { app } => self.delete(app)?,

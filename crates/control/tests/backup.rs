@@ -176,6 +176,7 @@ fn restore(s: &mut Script, name: &str, parts: Vec<Part>) -> Result<Applied, Comm
             shift: Nanos::from_secs(60),
             parts,
         }),
+        placed: Vec::new(),
     })
 }
 

@@ -20,6 +20,7 @@ fn filled() -> Script {
         profiles: BTreeMap::new(),
         overcommit: false,
         restored: None,
+        placed: Vec::new(),
     });
     s.fill();
     s

@@ -31,6 +31,7 @@ fn deploy(s: &mut Script, module: &str) {
         profiles: BTreeMap::new(),
         overcommit: false,
         restored: None,
+        placed: Vec::new(),
     });
 }
 

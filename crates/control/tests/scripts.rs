@@ -248,6 +248,7 @@ fn an_application_that_no_memory_holds_is_refused() {
         profiles: BTreeMap::new(),
         overcommit: true,
         restored: None,
+        placed: Vec::new(),
     });
     let Err(CommandError::Admit(AdmitError::NoRoom(_))) = &refused else {
         panic!("{refused:?}")

@@ -115,6 +115,7 @@ spec:
         profiles: BTreeMap::from([("back".into(), profile)]),
         overcommit: false,
         restored: None,
+        placed: Vec::new(),
     });
     let factors =
         |smartnic| BTreeMap::from([(NodeKind::Host, 1.0), (NodeKind::SmartNic, smartnic)]);

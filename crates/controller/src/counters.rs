@@ -10,10 +10,10 @@
 
 use crate::limits::LATELY;
 use e3_control::Control;
-use e3_power::PowerModel;
 use e3_model::plan::{IngressCounts, NodeReport, ShardCounts};
 use e3_model::{AppId, NodeId, NodeKind, ShardKey, Timestamp};
 use e3_placement::Request;
+use e3_power::PowerModel;
 use std::collections::{BTreeMap, VecDeque};
 
 /// Totals of a shard.

@@ -7,12 +7,13 @@ use crate::refusal::not_stored;
 use axum::http::StatusCode;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use e3_control::{Applied, Command, CommandError, Control};
+use e3_control::{Applied, Command, CommandError, Control, Placed, explain};
 use e3_http::Refusal;
 use e3_model::api::{DeployRequest, DeployResponse, RestoreRequest};
 use e3_model::document::{check_fit, parse_application, parse_profile};
 use e3_model::plan::Release;
-use e3_model::{Application, Format};
+use e3_model::{Application, Format, Profile};
+use e3_placement::{AdmitError, PLACER_DEFAULT, PLACERS, Request, admit, by_name};
 use std::collections::BTreeMap;
 
 impl Core {
@@ -96,6 +97,50 @@ impl Core {
         format!("{what}: write it to {} (mode 0600)", file.display())
     }
 
+    /// Where the instances of a new application go: decided here, so that the log holds the decisions
+    /// whatever placers become. Empty for one that runs, and where the log's format has no decisions.
+    fn place(
+        &self,
+        app: &Application,
+        profiles: &BTreeMap<String, Profile>,
+        q: &DeployRequest,
+    ) -> Result<Vec<Placed>, Refusal> {
+        let unprocessable = |error: String| Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, error);
+        let name = q.placer.as_deref();
+        if self.control.app_named(&app.name).is_some() {
+            return match name {
+                None => Ok(Vec::new()),
+                Some(_) => Err(unprocessable(format!(
+                    "application {:?} runs; a placer is for new applications",
+                    app.name
+                ))
+                .hint("leave out --placer: an update changes no placement")),
+            };
+        }
+        let name = name.unwrap_or(PLACER_DEFAULT);
+        let placer = by_name(name).ok_or_else(|| {
+            let known = PLACERS.join(", ");
+            unprocessable(format!("no placer {name:?}, there are {known}"))
+        })?;
+        if self.control.format < Format::PLACED {
+            if name == PLACER_DEFAULT {
+                return Ok(Vec::new());
+            }
+            let error = format!(
+                "placer {name:?}: the cluster writes format {}, which has only {PLACER_DEFAULT}",
+                self.control.format
+            );
+            return Err(
+                unprocessable(error).hint("raise the cluster's format first: e3 upgrade --finish")
+            );
+        }
+        let request = Request::new(app, profiles);
+        let mut cluster = self.control.resources();
+        let placed = cluster.try_out(|cluster| admit(&*placer, &request, cluster, q.overcommit));
+        let placement = placed.map_err(|why| not_admitted(q, &why))?;
+        Ok(explain(&request, cluster, &placement))
+    }
+
     fn try_deploy(&mut self, q: &DeployRequest, dry_run: bool) -> Result<DeployResponse, Refusal> {
         let unprocessable = |error: String| Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, error);
         let mut app =
@@ -146,6 +191,7 @@ impl Core {
                 Some(self.restored(&app, restore, dry_run)?)
             }
         };
+        let placed = self.place(&app, &profiles, q)?;
         let digests = |blobs: &[Vec<u8>]| blobs.iter().map(|b| digest(b)).collect();
         let named = assets.iter().map(|(name, b)| (name.clone(), digest(b)));
         let command = Command::Deploy {
@@ -155,12 +201,10 @@ impl Core {
             profiles,
             overcommit: q.overcommit,
             restored,
+            placed,
         };
         let refused = |e: &CommandError| match e {
-            CommandError::Admit(why) => {
-                let error = format!("{}: {why}", q.file);
-                Some(unprocessable(error).hint(why.hint()))
-            }
+            CommandError::Admit(why) => Some(not_admitted(q, why)),
             CommandError::Exists(_) => {
                 Some(Refusal::new(StatusCode::CONFLICT, e.to_string()).hint(EXISTS_HINT))
             }
@@ -214,4 +258,9 @@ impl Core {
         }
         Ok(response(&applied, &self.control))
     }
+}
+
+fn not_admitted(q: &DeployRequest, why: &AdmitError) -> Refusal {
+    let error = format!("{}: {why}", q.file);
+    Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, error).hint(why.hint())
 }

@@ -30,8 +30,8 @@ mod secrets;
 mod shared;
 mod status;
 mod taking;
-mod topics;
 mod tokens;
+mod topics;
 mod views;
 
 pub use access::Access;

@@ -40,6 +40,7 @@ impl From<ExecuteError> for Refusal {
                 | CommandError::TooManyTokens(_)
                 | CommandError::TooManySecrets(_)
                 | CommandError::SecretInUse { .. }
+                | CommandError::Placed { .. }
                 | CommandError::AlreadyThere { .. } => StatusCode::CONFLICT,
                 CommandError::Admit(_)
                 | CommandError::Misfit { .. }

@@ -482,6 +482,7 @@ fn a_dry_run_answers_as_deploying_does_and_changes_nothing() {
     assert_eq!((dry.0, cluster.c().post("/v1/apps", &changed)), (409, dry));
     let accepted = DeployRequest {
         overcommit: true,
+        placer: None,
         restore: None,
         ..deployment(&other.replace("cpu: 0.5", "cpu: 11.99"))
     };

@@ -446,6 +446,9 @@ pub struct DeployRequest {
     /// longer. Memory is never overcommitted.
     #[serde(default)]
     pub overcommit: bool,
+    /// The algorithm that places a new application; the controller's own by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub placer: Option<String>,
     /// The state that it begins with, of a backup. Then the application must be new.
     #[serde(default)]
     pub restore: Option<RestoreRequest>,

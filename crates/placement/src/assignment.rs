@@ -12,6 +12,38 @@ use std::collections::BTreeMap;
 /// By service in the order of the walk, by shard: the nodes of its replicas, the primary first.
 pub(crate) type Assignment = Vec<Vec<Vec<NodeId>>>;
 
+/// The placement that puts each instance on the node that `node_of` gives, with what it lacks there;
+/// reserves what the instances take. An error is an instance without a node, or with one that is not
+/// in the cluster.
+pub fn given(
+    request: &Request<'_>,
+    cluster: &mut Cluster,
+    node_of: impl Fn(InstanceKey) -> Option<NodeId>,
+) -> Result<Placement, InstanceKey> {
+    let mut assignment = Assignment::new();
+    for (service, _) in request.walk() {
+        let spec = request.app.service(*service);
+        let nodes = |shard| {
+            let keys = (0..spec.replicas).map(move |replica| instance(*service, shard, replica));
+            let known = |key| {
+                node_of(key)
+                    .filter(|id| cluster.get(*id).is_some())
+                    .ok_or(key)
+            };
+            keys.map(known).collect::<Result<Vec<_>, _>>()
+        };
+        let shards = (0..spec.shards).map(ShardId);
+        assignment.push(shards.map(nodes).collect::<Result<_, _>>()?);
+    }
+    Ok(reserve(
+        request,
+        cluster,
+        &assignment,
+        Rule::Given,
+        |_, _| Vec::new(),
+    ))
+}
+
 /// The role of an instance.
 pub(crate) fn role(key: InstanceKey) -> Role {
     match key.replica {

@@ -54,6 +54,8 @@ pub enum Rule {
     Even,
     /// A SmartNIC with enough memory if there is one.
     SmartNicFirst,
+    /// Decided before.
+    Given,
     /// The result of simulated annealing.
     Annealed,
     /// The result of an integer program.
@@ -324,6 +326,7 @@ impl fmt::Display for Rule {
             Rule::FewestJoules => "fewest joules a request",
             Rule::Even => "spread evenly, least allocated",
             Rule::SmartNicFirst => "smartnics first, by memory",
+            Rule::Given => "decided before",
             Rule::Annealed => "simulated annealing",
             Rule::Optimised => "integer program",
             Rule::Spread => "backup in another fault domain, least loaded after fail-over",

@@ -34,6 +34,7 @@ mod spread;
 
 pub use admit::{AdmitError, Shortage, accept, admit};
 pub use annealing::Cooling;
+pub use assignment::given;
 pub use better::{better_backup, better_primary};
 pub use budget::{BudgetError, check_budgets};
 pub use cluster::Cluster;
@@ -43,7 +44,8 @@ pub use decision::{
 pub use evaluate::{Score, evaluate};
 pub use node_state::NodeState;
 pub use placers::{
-    Annealing, Hcm, HcmKind, HcmLinear, HostsOnly, Joules, NicFirst, PLACERS, Spread, by_name,
+    Annealing, Hcm, HcmKind, HcmLinear, HostsOnly, Joules, NicFirst, PLACER_DEFAULT, PLACERS,
+    Spread, by_name,
 };
 pub use request::{Demand, KindCost, Preference, Request};
 

@@ -10,6 +10,9 @@ use crate::search::{KIND_FIRST, PRINTED, Variant};
 use crate::{Placer, hcm, joules, nicfirst, spread};
 use e3_random::Random;
 
+/// The placer that is used where none is named.
+pub const PLACER_DEFAULT: &str = "hcm-kind";
+
 /// Names of the placers.
 pub const PLACERS: [&str; 7] = [
     "hcm",

@@ -76,6 +76,7 @@ impl Controller {
             profiles,
             overcommit: false,
             restored: None,
+            placed: Vec::new(),
         })
     }
 

@@ -19,6 +19,7 @@ use clap::Args;
 use e3_model::Application;
 use e3_model::api::{AppView, DeployRequest, NodeView, RollbackView};
 use e3_node::INSTANCE_MEMORY_LEN_MAX;
+use e3_placement::{PLACER_DEFAULT, PLACERS};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -42,6 +43,9 @@ pub struct Deploy {
     /// then take longer
     #[arg(long)]
     pub overcommit: bool,
+    /// Algorithm that places a new application [default: hcm-kind]
+    #[arg(long, value_parser = PLACERS)]
+    pub placer: Option<String>,
     /// Make --dry-run check against this topology, empty, instead of the running cluster
     #[arg(long, env = "E3_TOPOLOGY", value_name = "FILE|NAME")]
     pub topology: Option<String>,
@@ -103,7 +107,15 @@ fn dry_run(
         (wanted, _) => builtin::topology(wanted.map_or(TOPOLOGY_DEFAULT, String::as_str))?.1,
     };
     let profiles = builtin::profiles(profiles_dir(&args.sources, settings))?;
-    place::admitted(text, app, &topology, &profiles.by_name, args.overcommit)?;
+    let placer = args.placer.as_deref().unwrap_or(PLACER_DEFAULT);
+    place::admitted(
+        text,
+        app,
+        &topology,
+        &profiles.by_name,
+        placer,
+        args.overcommit,
+    )?;
     request(text, app, &args.sources, settings)?;
     let topology = &topology.name;
     output::print(&format!(
@@ -129,6 +141,7 @@ fn checked(
     let client = Client::connect(settings)?;
     let mut request = request(text, app, &args.sources, settings)?;
     request.overcommit = args.overcommit;
+    request.placer.clone_from(&args.placer);
     Ok((client, request))
 }
 
@@ -172,6 +185,7 @@ pub fn request(
         assets,
         profiles: profiles.texts,
         overcommit: false,
+        placer: None,
         restore: None,
     })
 }

@@ -10,17 +10,14 @@ use clap::builder::PossibleValuesParser;
 use e3_model::document::check_fit;
 use e3_model::{Application, Profile, Topology};
 use e3_placement::{
-    AdmitError, Cluster, Cost, Decision, PLACERS, PlaceError, Placement, Preference, Request,
-    Score, accept, admit, by_name, evaluate,
+    AdmitError, Cluster, Cost, Decision, PLACER_DEFAULT, PLACERS, PlaceError, Placement,
+    Preference, Request, Score, accept, admit, by_name, evaluate,
 };
 use e3_solver::Ilp;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
-
-/// The algorithm of the controller.
-pub const PLACER_DEFAULT: &str = "hcm-kind";
 
 /// `e3 place`.
 #[derive(Args, Debug, Clone)]
@@ -206,11 +203,12 @@ pub fn admitted(
     app: &Application,
     topology: &Topology,
     profiles: &BTreeMap<String, Profile>,
+    placer: &str,
     overcommit: bool,
 ) -> Result<Placement, Failure> {
     check_fit(&text.file, &text.text, app, topology)?;
     let (request, mut cluster) = (Request::new(app, profiles), Cluster::new(topology));
-    let placer = by_name(PLACER_DEFAULT).expect("it exists");
+    let placer = by_name(placer).expect("checked when parsed");
     admit(&*placer, &request, &mut cluster, overcommit).map_err(|e| not_admitted(&text.file, &e))
 }
 

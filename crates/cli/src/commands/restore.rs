@@ -109,6 +109,7 @@ fn request(args: &Restore, archive: &Archive) -> Result<DeployRequest, Failure> 
         assets,
         profiles: head.profiles.clone(),
         overcommit: args.overcommit,
+        placer: None,
         restore: Some(RestoreRequest {
             restore: 0,
             identity: head.identity,

@@ -92,6 +92,7 @@ impl Script {
             profiles: BTreeMap::new(),
             overcommit: false,
             restored: None,
+            placed: Vec::new(),
         })
     }
 

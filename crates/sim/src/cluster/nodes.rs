@@ -105,7 +105,10 @@ impl Cluster {
             slowed: false,
         };
         let mut worker = Worker::new(config);
-        let recovery = self.disks.get_mut(&node).and_then(|disk| disk.begin(formats));
+        let recovery = self
+            .disks
+            .get_mut(&node)
+            .and_then(|disk| disk.begin(formats));
         if let Some(recovery) = recovery {
             worker.handle_recovery(clock.shown(self.now), recovery);
         }

@@ -97,6 +97,7 @@ impl Run<'_> {
                 shift: taken.cut_at.until(now),
                 parts: taken.parts.clone(),
             }),
+            placed: Vec::new(),
         };
         // What it will be is known before, since a torn write may have been written.
         let Ok(Applied::Deployed(id)) = self.controller.control.clone().apply(&command) else {

@@ -150,6 +150,7 @@ impl ControllerProcess {
             profiles: BTreeMap::new(),
             overcommit: true,
             restored: None,
+            placed: Vec::new(),
         };
         self.execute(now, &command);
     }
