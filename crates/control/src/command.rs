@@ -44,6 +44,18 @@ pub struct Placed {
     pub why: String,
 }
 
+/// A command to deploy an application; see [`Command::Deploy`].
+#[derive(Clone, Copy)]
+pub(crate) struct Deployment<'a> {
+    pub(crate) app: &'a Application,
+    pub(crate) modules: &'a [String],
+    pub(crate) assets: &'a BTreeMap<String, String>,
+    pub(crate) profiles: &'a BTreeMap<String, Profile>,
+    pub(crate) overcommit: bool,
+    pub(crate) restored: Option<&'a Restored>,
+    pub(crate) placed: &'a [Placed],
+}
+
 /// A change.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

@@ -1,6 +1,6 @@
 //! Deploying, updating and deleting applications.
 
-use crate::command::{Applied, CommandError, Placed};
+use crate::command::{Applied, CommandError, Deployment, Placed};
 use crate::limits::APPS_MAX;
 use crate::state::{AppState, Control};
 use crate::update::update;
@@ -14,18 +14,6 @@ use std::sync::Arc;
 
 /// How logs of format 7 place.
 const PLACER: &str = "hcm-kind";
-
-/// A command to deploy an application; see [`Command::Deploy`](crate::Command::Deploy).
-#[derive(Clone, Copy)]
-pub(crate) struct Deployment<'a> {
-    pub(crate) app: &'a Application,
-    pub(crate) modules: &'a [String],
-    pub(crate) assets: &'a BTreeMap<String, String>,
-    pub(crate) profiles: &'a BTreeMap<String, Profile>,
-    pub(crate) overcommit: bool,
-    pub(crate) restored: Option<&'a Restored>,
-    pub(crate) placed: &'a [Placed],
-}
 
 impl Control {
     /// Places a new application, or updates one that runs.

@@ -1,10 +1,9 @@
 //! The controller's state and how commands change it.
 
-use crate::command::{Applied, Command, CommandError, Placed};
+use crate::command::{Applied, Command, CommandError, Deployment, Placed};
 use crate::credentials::{ApiToken, Secrets};
 use crate::cut::Backup;
 use crate::deliberate::{self, Fault};
-use crate::deploy::Deployment;
 use crate::limits::LOSSES_MAX;
 use crate::migration::{Migration, Moved};
 use crate::reshard::Resharding;

@@ -34,7 +34,7 @@ fn drawn(cluster: &Cluster) -> Vec<f64> {
         "Type1-SmartNIC",
         [(NodeKind::Host, 12.0), (NodeKind::SmartNic, 12.0)].into_iter(),
     );
-    let mut servers = vec![0.0; 4];
+    let mut servers = [0.0; 4];
     for (_, node) in cluster.nodes() {
         servers[node.server] +=
             power.node_w(node.kind, node.cores, node.used.cpu_cores) * scale.factor;

@@ -1,9 +1,6 @@
 //! Writes `profiles/paper/*.yaml` from `profiles/paper/table1.csv`.
 
-#![expect(
-    clippy::disallowed_methods,
-    reason = "writes files of the repository"
-)]
+#![expect(clippy::disallowed_methods, reason = "writes files of the repository")]
 
 use e3_power::paper;
 use std::path::Path;

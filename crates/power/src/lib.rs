@@ -9,5 +9,7 @@ pub mod limits;
 pub mod paper;
 pub mod power;
 
-pub use knee::{Bottleneck, IdleServers, Instance, Knee, KneeInput, ModelError, NodeUse, ServerUse};
+pub use knee::{
+    Bottleneck, IdleServers, Instance, Knee, KneeInput, ModelError, NodeUse, ServerUse,
+};
 pub use power::{HostFit, PowerModel, Residual, Scale, System, UnknownSystem};

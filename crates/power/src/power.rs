@@ -194,7 +194,11 @@ impl PowerModel {
     /// Idle power and scale of a server of that system with these nodes and their cores. A system that
     /// Table 4 does not know is taken to draw as much when idle as its nodes add at their full: the
     /// systems of Table 4 with a host draw 0.4 to 0.8 times as much.
-    pub fn scale(&self, system: &str, nodes: impl Iterator<Item = (NodeKind, f64)> + Clone) -> Scale {
+    pub fn scale(
+        &self,
+        system: &str,
+        nodes: impl Iterator<Item = (NodeKind, f64)> + Clone,
+    ) -> Scale {
         match self.systems.get(system) {
             Some(system) => self.scale_of(system, nodes),
             None => Scale {
@@ -212,7 +216,9 @@ impl PowerModel {
     }
 
     fn full_w(&self, nodes: impl Iterator<Item = (NodeKind, f64)>) -> f64 {
-        nodes.map(|(kind, cores)| self.node_w(kind, cores, cores)).sum()
+        nodes
+            .map(|(kind, cores)| self.node_w(kind, cores, cores))
+            .sum()
     }
 
     /// How far the parts are from the whole, for the single servers with a host.

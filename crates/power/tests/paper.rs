@@ -1,10 +1,7 @@
 //! Tables, profiles and topologies as committed, against each other and against what the literature
 //! says of them.
 
-#![expect(
-    clippy::disallowed_methods,
-    reason = "reads files of the repository"
-)]
+#![expect(clippy::disallowed_methods, reason = "reads files of the repository")]
 
 use e3_model::document::{parse_profile, parse_topology};
 use e3_model::{NodeKind, Topology};

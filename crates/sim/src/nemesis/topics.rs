@@ -57,7 +57,7 @@ impl Run<'_> {
         let is_lost = asking.may_repeat || on_way.iter().any(forfeited);
         let (mut can_fail, mut wrong) = (false, None);
         for place in &on_way {
-            can_fail |= shape(place).fails_permille > 0;
+            can_fail |= self.scenario.fails(place.0, shape(place));
             let (app, service) = *place;
             let effects = match shape(place).stateful {
                 true => sum(states, app, service, &key, witnessed),
