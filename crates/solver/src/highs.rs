@@ -114,7 +114,14 @@ impl Highs {
             error,
         };
         fs::write(&model, program).map_err(|e| file(&model, e))?;
-        let run = Command::new(&self.program)
+        // A bare name is looked up; a path counts from here, not from the directory of the run, in which
+        // the solver leaves a log.
+        let program = match self.program.components().count() {
+            0 | 1 => self.program.clone(),
+            _ => std::path::absolute(&self.program).map_err(|e| file(&self.program, e))?,
+        };
+        let run = Command::new(&program)
+            .current_dir(&scratch.0)
             .arg("--time_limit")
             .arg(self.limit.as_secs_f64().to_string())
             .arg("--random_seed=1")
