@@ -338,11 +338,9 @@ fn a_copied_program_needs_nothing_else() {
     let Some(e3) = E3::with_services() else {
         return;
     };
-    let program = e3.dir.path().join("bin/e3");
+    let program = e3.program("bin/e3", env!("CARGO_BIN_EXE_e3"));
     let empty = e3.dir.path().join("empty");
     std::fs::create_dir_all(&empty).unwrap();
-    std::fs::create_dir_all(program.parent().unwrap()).unwrap();
-    std::fs::copy(env!("CARGO_BIN_EXE_e3"), &program).unwrap();
     let run = |arguments: &[&str]| {
         let mut command = Command::new(&program);
         command.args(arguments).current_dir(&empty).env_clear();

@@ -6,15 +6,13 @@ mod common;
 
 use common::{E3, ended};
 use serde_json::Value;
-use std::os::unix::fs::PermissionsExt;
 
 /// The program with these formats.
 fn release(e3: &E3, name: &str, formats: &str) -> String {
     let program = env!("CARGO_BIN_EXE_e3");
     let text = format!("#!/bin/sh\nE3_FORMATS={formats} exec {program} \"$@\"\n");
-    let path = e3.file(name, &text);
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
-    path
+    let script = e3.file(&format!("{name}.sh"), &text);
+    e3.program(name, &script)
 }
 
 /// The newest format of each node.

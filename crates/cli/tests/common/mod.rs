@@ -72,6 +72,17 @@ impl E3 {
         path.to_str().unwrap().to_string()
     }
 
+    /// A copy of a program that can be run at once. Another process writes it: if this one did, a
+    /// process that another thread starts meanwhile could inherit the open file, and running the
+    /// copy would fail with "Text file busy".
+    pub fn program(&self, name: &str, from: &str) -> String {
+        let path = self.dir.path().join(name);
+        let mut install = Command::new("install");
+        let ended = install.args(["-D", "-m", "755", from]).arg(&path).status();
+        assert!(ended.unwrap().success(), "cannot copy {from}");
+        path.to_str().unwrap().to_string()
+    }
+
     /// What presents the token in a file of the state directory to the controller.
     pub fn authorization(&self, file: &str) -> String {
         let state = self.dir.path().join("state");
