@@ -5,7 +5,7 @@ use crate::limits::APPS_MAX;
 use crate::state::{AppState, Control};
 use crate::update::update;
 use e3_model::backup::{Part, Restored};
-use e3_model::plan::{AppPlan, Role, ShardPlan};
+use e3_model::plan::{AppPlan, ShardPlan};
 use e3_model::{AppId, Application, NodeKind, Profile, ServiceId, ShardId};
 use e3_placement::limits::REQUEST_BYTES_DEFAULT;
 use e3_placement::{Cluster, InstanceKey, Placement, Request, accept, admit, by_name, given};
@@ -149,17 +149,12 @@ impl Control {
 pub fn explain(request: &Request<'_>, mut cluster: Cluster, placement: &Placement) -> Vec<Placed> {
     let mut placed = Vec::new();
     for d in &placement.decisions {
-        let role = if d.key.replica == 0 {
-            Role::Primary
-        } else {
-            Role::Backup
-        };
         placed.push(Placed {
             key: d.key,
             node: d.node,
             why: d.explain(request, &cluster).to_string(),
         });
-        cluster.add(request, d.key.service, role, d.node);
+        cluster.add(request, d.key.service, d.key.role(), d.node);
     }
     placed
 }

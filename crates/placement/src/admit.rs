@@ -13,7 +13,6 @@ use crate::limits::ROUNDING;
 use crate::node_state::NodeState;
 use crate::request::Request;
 use crate::{HostsOnly, Placer};
-use e3_model::plan::Role;
 use e3_model::{Bytes, NodeId};
 use std::fmt;
 
@@ -151,16 +150,9 @@ fn reserve(
                 refused = Some(AdmitError::NoRoom(shortage()));
             }
         }
-        cluster.add(request, d.key.service, role(d), d.node);
+        cluster.add(request, d.key.service, d.key.role(), d.node);
     }
     refused.map_or(Ok(()), Err)
-}
-
-fn role(d: &Decision) -> Role {
-    match d.key.replica {
-        0 => Role::Primary,
-        _ => Role::Backup,
-    }
 }
 
 /// A decision that exceeds its node, beside what was reserved before it.
@@ -181,7 +173,7 @@ impl Lack<'_> {
         self.cluster.nodes().filter(move |(id, _)| {
             let ask = Ask {
                 service: d.key.service,
-                role: role(d),
+                role: d.key.role(),
                 apart: &apart,
                 kinds: self.kinds,
             };
@@ -192,7 +184,7 @@ impl Lack<'_> {
     fn too_large(&self, misfit: &Misfit) -> bool {
         let d = self.decision;
         self.allowed().all(|(_, n)| {
-            let demand = self.request.demand(d.key.service, role(d), n.kind);
+            let demand = self.request.demand(d.key.service, d.key.role(), n.kind);
             match misfit {
                 Misfit::Memory { .. } => demand.memory_bytes > n.memory_bytes,
                 Misfit::Cpu { .. } | Misfit::OneCore { .. } => {
@@ -233,9 +225,11 @@ impl Lack<'_> {
                 (need, (format!("one with {}", -waiting), on))
             }
             _ => {
-                let demand =
-                    self.request
-                        .demand(d.key.service, role(d), self.cluster.node(d.node).kind);
+                let demand = self.request.demand(
+                    d.key.service,
+                    d.key.role(),
+                    self.cluster.node(d.node).kind,
+                );
                 let (free, on) = most(&NodeState::cpu_left_cores);
                 let free = format!("{:.2} cores", free.max(0.0));
                 (format!("{:.2} cores", demand.cpu_cores), (free, on))

@@ -14,7 +14,7 @@
 use crate::assignment::{Assignment, reserve};
 use crate::cluster::Cluster;
 use crate::decision::{PlaceError, Placement, Rule};
-use crate::fit::{Ask, Kinds, check_hard, wanted};
+use crate::fit::{Ask, check_hard, wanted};
 use crate::limits::ROUNDING;
 use crate::request::{Demand, Request};
 use crate::search::{PRINTED, Search};
@@ -148,12 +148,7 @@ impl<'a> State<'a> {
     }
 
     fn allowed(&self, service: ServiceId) -> Result<Vec<NodeId>, PlaceError> {
-        let ask = Ask {
-            service,
-            role: Role::Primary,
-            apart: &[],
-            kinds: Kinds::All,
-        };
+        let ask = Ask::new(service, Role::Primary, &[]);
         let wanted = wanted(self.request, self.cluster, ask);
         let nodes = self.cluster.nodes().filter(|(id, node)| {
             check_hard(self.request, self.cluster, ask, *id).is_ok()
@@ -318,12 +313,7 @@ impl<'a> State<'a> {
             } = self.items[item];
             let others = self.shards[place][shard].iter().filter(|i| **i != item);
             let apart: Vec<NodeId> = others.map(|i| self.at[*i]).collect();
-            let ask = Ask {
-                service,
-                role,
-                apart: &apart,
-                kinds: Kinds::All,
-            };
+            let ask = Ask::new(service, role, &apart);
             let to = Search::new(self.request, self.cluster, PRINTED).closest(ask)?;
             self.move_to(item, to);
         }

@@ -2,7 +2,7 @@
 
 use crate::cluster::Cluster;
 use crate::decision::{Cost, Decision, InstanceKey, Near, Placement, Rule};
-use crate::fit::{Ask, Kinds, check, level};
+use crate::fit::{Ask, check, level};
 use crate::hcm::{instance, near};
 use crate::request::Request;
 use e3_model::plan::Role;
@@ -42,14 +42,6 @@ pub fn given(
         Rule::Given,
         |_, _| Vec::new(),
     ))
-}
-
-/// The role of an instance.
-pub(crate) fn role(key: InstanceKey) -> Role {
-    match key.replica {
-        0 => Role::Primary,
-        _ => Role::Backup,
-    }
 }
 
 /// Decides as assigned, primaries first, and reserves what the instances take. `costs` gives what was
@@ -111,12 +103,7 @@ fn decision(
         nodes[usize::from(key.replica)],
     );
     let with = |id: NodeId| (id, cluster.node(id));
-    let ask = Ask {
-        service: key.service,
-        role: role(key),
-        apart: before,
-        kinds: Kinds::All,
-    };
+    let ask = Ask::new(key.service, key.role(), before);
     Decision {
         key,
         node,

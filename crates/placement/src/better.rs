@@ -8,11 +8,11 @@
 
 use crate::cluster::Cluster;
 use crate::decision::{Decision, Level};
-use crate::fit::{check, level, load_after_fail_over};
+use crate::fit::{Ask, check, level, load_after_fail_over};
 use crate::limits::LOAD_GAIN_MIN;
 use crate::node_state::NodeState;
 use crate::request::Request;
-use crate::{ask, near_parent, pick_backup, pick_primary};
+use crate::{near_parent, pick_backup, pick_primary};
 use e3_model::plan::Role;
 use e3_model::{NodeId, NodeKind, ServiceId, ShardId};
 
@@ -31,7 +31,7 @@ pub fn better_primary(
     let near = near_parent(request, service, shard, parents).map(|near| near.node);
     let cost = |id| {
         let node = cluster.get(id)?;
-        let ask = ask(service, Role::Primary, backups);
+        let ask = Ask::new(service, Role::Primary, backups);
         let exceeds = check(request, cluster, ask, id).is_err();
         let near = near.and_then(|near| Some((near, cluster.get(near)?)));
         let level = near.map(|near| level(near, (id, node)));
@@ -59,7 +59,7 @@ pub fn better_backup(
     };
     let cost = |id| {
         let node = cluster.get(id)?;
-        let ask = ask(service, Role::Backup, replicas);
+        let ask = Ask::new(service, Role::Backup, replicas);
         let exceeds = check(request, cluster, ask, id).is_err();
         let other_kind = is_other_kind(request, service, node.kind);
         let load = load_after_fail_over(request, node, service);

@@ -3,6 +3,7 @@
 use crate::cluster::Cluster;
 use crate::limits::OUTSTANDING_PER_CORE_MAX;
 use crate::request::{Preference, Request};
+use e3_model::plan::Role;
 use e3_model::{Bytes, Nanos, NodeId, NodeKind, ServiceId, ShardId};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -18,6 +19,16 @@ pub struct InstanceKey {
     pub shard: ShardId,
     /// 0 = primary, 1.. = backups.
     pub replica: u16,
+}
+
+impl InstanceKey {
+    /// Its part at deployment.
+    pub fn role(&self) -> Role {
+        match self.replica {
+            0 => Role::Primary,
+            _ => Role::Backup,
+        }
+    }
 }
 
 /// Distance of two nodes, closest first (E3, ATC 2019, Algorithm 1; further racks added).

@@ -7,7 +7,6 @@ use crate::limits::{
     BACKUP_CPU_FRACTION, ROUND_TRIP_HOSTS_US, ROUND_TRIP_PCIE, ROUND_TRIP_SMARTNICS,
 };
 use crate::request::Request;
-use e3_model::plan::Role;
 use e3_model::{NodeId, NodeKind, Profile, ServiceId, Topology, Watts};
 use e3_power::knee::knee;
 use e3_power::{IdleServers, Instance, Knee, KneeInput, ModelError, PowerModel};
@@ -81,10 +80,7 @@ fn instances(placement: &Placement) -> Vec<Instance> {
     let instance = decisions.map(|d| Instance {
         service: d.key.service,
         shard: d.key.shard,
-        role: match d.key.replica {
-            0 => Role::Primary,
-            _ => Role::Backup,
-        },
+        role: d.key.role(),
         node: d.node,
     });
     instance.collect()

@@ -67,6 +67,12 @@ impl Wanted {
         }
     }
 
+    /// Whether a node is large enough.
+    fn fits(&self, node: &NodeState) -> bool {
+        let need = self.need.of(node.kind);
+        need.is_some_and(|need| Free::of(node).holds(need))
+    }
+
     /// Whether a node that is large enough may be taken.
     pub(crate) fn accepts(&self, cluster: &Cluster, id: NodeId) -> bool {
         let node = cluster.node(id);
@@ -117,8 +123,7 @@ fn best_of(
     let mut best = None;
     for id in nodes {
         let node = cluster.node(id);
-        let need = wanted.need.of(node.kind);
-        if !need.is_some_and(|n| Free::of(node).holds(n)) {
+        if !wanted.fits(node) {
             small(&[id]);
         } else if wanted.accepts(cluster, id) {
             lower(&mut best, score(wanted, id, node));
@@ -262,8 +267,7 @@ impl Find for Linear {
         let mut order = cluster.first_fit_order().iter().copied();
         order.find(|id| {
             let node = cluster.node(*id);
-            let need = wanted.need.of(node.kind);
-            let fits = need.is_some_and(|n| Free::of(node).holds(n));
+            let fits = wanted.fits(node);
             if !fits {
                 small(&[*id]);
             }
@@ -293,9 +297,7 @@ impl Find for Linear {
     ) -> Option<(f64, NodeId)> {
         let mut best = None;
         for (id, node) in cluster.nodes() {
-            let need = wanted.need.of(node.kind);
-            let fits = need.is_some_and(|n| Free::of(node).holds(n));
-            if fits && wanted.accepts(cluster, id) && !racks.contains(&node.rack) {
+            if wanted.fits(node) && wanted.accepts(cluster, id) && !racks.contains(&node.rack) {
                 lower(&mut best, load_score(full, id, node));
             }
         }

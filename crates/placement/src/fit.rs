@@ -28,6 +28,18 @@ pub(crate) struct Ask<'a> {
     pub(crate) kinds: Kinds,
 }
 
+impl<'a> Ask<'a> {
+    /// By a placer that uses all kinds of nodes.
+    pub(crate) fn new(service: ServiceId, role: Role, apart: &'a [NodeId]) -> Ask<'a> {
+        Ask {
+            service,
+            role,
+            apart,
+            kinds: Kinds::All,
+        }
+    }
+}
+
 /// What an instance takes on the kinds of node that the placer uses and the pin allows.
 pub(crate) fn allowed(request: &Request<'_>, ask: Ask<'_>) -> Need {
     let pin = request.app.service(ask.service).pin.as_ref();

@@ -51,7 +51,7 @@ pub use request::{Demand, KindCost, Preference, Request};
 
 use e3_model::plan::Role;
 use e3_model::{NodeId, ServiceId, ShardId};
-use fit::{Ask, Kinds};
+use fit::Ask;
 use search::{KIND_FIRST, Search};
 
 /// A way to place applications.
@@ -125,7 +125,7 @@ pub fn fits(
     to: NodeId,
     others: &[NodeId],
 ) -> Result<(), Misfit> {
-    let ask = ask(service, role, others);
+    let ask = Ask::new(service, role, others);
     fit::check_hard(request, cluster, ask, to)?;
     fit::check_memory(request, cluster, ask, to)
 }
@@ -139,16 +139,7 @@ pub fn fits_fully(
     to: NodeId,
     others: &[NodeId],
 ) -> Result<(), Misfit> {
-    fit::check(request, cluster, ask(service, role, others), to)
-}
-
-fn ask(service: ServiceId, role: Role, apart: &[NodeId]) -> Ask<'_> {
-    Ask {
-        service,
-        role,
-        apart,
-        kinds: Kinds::All,
-    }
+    fit::check(request, cluster, Ask::new(service, role, others), to)
 }
 
 fn search<'a>(request: &'a Request<'a>, cluster: &'a Cluster) -> Search<'a> {

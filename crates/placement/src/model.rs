@@ -5,10 +5,9 @@
 //! runs there already keeps its cores, and its servers and nodes are powered in any case: only what
 //! the application adds counts. And a server without an instance is asleep.
 
-use crate::assignment::role;
 use crate::cluster::Cluster;
 use crate::decision::Placement;
-use crate::fit::{Ask, Kinds, allowed, wanted};
+use crate::fit::{Ask, allowed, wanted};
 use crate::index::Free;
 use crate::request::{Demand, Request};
 use e3_model::plan::Role;
@@ -227,7 +226,7 @@ impl Model {
                 .iter()
                 .position(|(s, _)| *s == d.key.service)?;
             let site = self.sites.iter().position(|s| s.id == d.node)?;
-            counts.of_mut(part, role(d.key))[site] += 1;
+            counts.of_mut(part, d.key.role())[site] += 1;
         }
         Some(counts)
     }
@@ -386,12 +385,7 @@ fn server(cluster: &Cluster, index: usize) -> Server {
 fn part(request: &Request<'_>, cluster: &Cluster, service: ServiceId, reserved: Reserved) -> Part {
     let spec = request.app.service(service);
     let messages = request.visits(service) / f64::from(spec.shards);
-    let ask = |role| Ask {
-        service,
-        role,
-        apart: &[],
-        kinds: Kinds::All,
-    };
+    let ask = |role| Ask::new(service, role, &[]);
     let late = |kind| request.cost(service, kind).late;
     let both_late = KINDS.iter().all(|k| late(*k));
     let work = |role: Role| {

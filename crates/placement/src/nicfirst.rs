@@ -1,11 +1,11 @@
 //! As many services on SmartNICs as their memory holds, whatever that does to their cores; the rest as
 //! [`crate::Hcm`] places it. E3's experiment on overload (ATC 2019, 5.2) starts from this.
 
-use crate::assignment::{Assignment, reserve, role};
+use crate::assignment::{Assignment, reserve};
 use crate::cluster::Cluster;
 use crate::decision::{InstanceKey, PlaceError, Placement, Rule};
 use crate::find::{Find, Indexed};
-use crate::fit::{Ask, Kinds, wanted};
+use crate::fit::{Ask, wanted};
 use crate::hcm::instance;
 use crate::index::Need;
 use crate::request::{Demand, Request};
@@ -38,7 +38,7 @@ fn assign(request: &Request<'_>, cluster: &mut Cluster) -> Result<Assignment, Pl
             for (shard, nodes) in (0..).map(ShardId).zip(&mut assignment[place]) {
                 let key = instance(*service, shard, replica);
                 let node = node(request, cluster, key, nodes)?;
-                cluster.add(request, *service, role(key), node);
+                cluster.add(request, *service, key.role(), node);
                 nodes.push(node);
             }
         }
@@ -52,12 +52,7 @@ fn node(
     key: InstanceKey,
     apart: &[NodeId],
 ) -> Result<NodeId, PlaceError> {
-    let ask = Ask {
-        service: key.service,
-        role: role(key),
-        apart,
-        kinds: Kinds::All,
-    };
+    let ask = Ask::new(key.service, key.role(), apart);
     let wanted = wanted(request, cluster, ask);
     let memory_only = wanted.need.smartnic.map(|need| Demand {
         cpu_cores: f64::NEG_INFINITY,

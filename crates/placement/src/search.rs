@@ -158,7 +158,7 @@ impl<'a> Search<'a> {
         let from = |near: Near| Some((near.node, self.cluster.get(near.node)?));
         let misfit = |id: &NodeId| {
             let why = check(self.request, self.cluster, ask, *id).err()?;
-            // That a replica's own server is no choice goes without saying.
+            // The servers of the other replicas are never a choice, so they are not listed.
             (!matches!(why, Misfit::FaultDomain { .. })).then_some((*id, why))
         };
         Decision {

@@ -2,12 +2,11 @@
 //! instances so far (even spread over servers) and, of those, to the node with the most free
 //! (least allocated). Distance, energy and kinds of node do not count.
 
-use crate::assignment::role;
 use crate::assignment::{Assignment, reserve};
 use crate::cluster::Cluster;
 use crate::decision::{InstanceKey, PlaceError, Placement, Rule};
 use crate::find::Wanted;
-use crate::fit::{Ask, Kinds, wanted};
+use crate::fit::{Ask, wanted};
 use crate::hcm::instance;
 use crate::index::slack_taken;
 use crate::request::Request;
@@ -41,7 +40,7 @@ fn assign(request: &Request<'_>, cluster: &mut Cluster) -> Result<Assignment, Pl
             for replica in 0..spec.replicas {
                 let key = instance(*service, shard, replica);
                 let node = node(request, cluster, key, &replicas, &on_servers)?;
-                cluster.add(request, *service, role(key), node);
+                cluster.add(request, *service, key.role(), node);
                 *on_servers.entry(cluster.node(node).server).or_default() += 1;
                 replicas.push(node);
             }
@@ -59,12 +58,7 @@ fn node(
     apart: &[NodeId],
     on_servers: &OnServers,
 ) -> Result<NodeId, PlaceError> {
-    let ask = Ask {
-        service: key.service,
-        role: role(key),
-        apart,
-        kinds: Kinds::All,
-    };
+    let ask = Ask::new(key.service, key.role(), apart);
     let wanted = wanted(request, cluster, ask);
     let most = on_servers.values().max().copied().unwrap_or(0);
     let found = (0..=most).find_map(|most| most_free(cluster, &wanted, on_servers, most));

@@ -159,11 +159,8 @@ impl Scene {
         };
         let request = Request::new(&app, &BTreeMap::new());
         for d in &placement.decisions {
-            let role = match d.key.replica {
-                0 => Role::Primary,
-                _ => Role::Backup,
-            };
-            self.cluster.remove(&request, d.key.service, role, d.node);
+            self.cluster
+                .remove(&request, d.key.service, d.key.role(), d.node);
         }
     }
 }

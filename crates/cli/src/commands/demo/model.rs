@@ -7,7 +7,6 @@ use crate::commands::place;
 use crate::documents::builtin;
 use crate::ui::failure::{Exit, Failure};
 use e3_model::api::InstanceView;
-use e3_model::plan::Role;
 use e3_model::{Application, NodeId, Profile, ServiceId, ShardId, Topology};
 use e3_placement::limits::BACKUP_CPU_FRACTION;
 use e3_power::knee::knee;
@@ -106,10 +105,7 @@ fn placed(
     let instance = |d: &e3_placement::Decision| Instance {
         service: d.key.service,
         shard: d.key.shard,
-        role: match d.key.replica {
-            0 => Role::Primary,
-            _ => Role::Backup,
-        },
+        role: d.key.role(),
         node: d.node,
     };
     Ok(placed.placement.decisions.iter().map(instance).collect())
