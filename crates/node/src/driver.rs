@@ -431,7 +431,7 @@ impl Driver {
             queue_len: self.worker.queue_len(),
             service_time_ns: u32::try_from(self.busy.0 / self.handled.max(1)).unwrap_or(u32::MAX),
             busy_permille: u16::try_from(self.busy.0 * 1000 / interval).unwrap_or(u16::MAX),
-            flags: 0,
+            port_permille: 0,
             plan_version_low: self.worker.plan_version() as u32,
         };
         (self.handled, self.busy) = (0, Nanos(0));

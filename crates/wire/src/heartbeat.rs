@@ -10,14 +10,16 @@ pub const PAYLOAD_LEN: usize = 16;
 /// Soft state of a node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Heartbeat {
-    /// Requests queued on the node.
+    /// Requests that wait on the node. On a SmartNIC that relays, what waits at its traffic manager
+    /// counts too.
     pub queue_len: u32,
     /// Mean handler time since the last heartbeat.
     pub service_time_ns: u32,
     /// Share of a core that was busy since the last heartbeat, in thousandths, summed over cores.
     pub busy_permille: u16,
-    /// Reserved.
-    pub flags: u16,
+    /// Share of its port's bandwidth that was used since the last heartbeat, in thousandths, of the
+    /// busier direction. 0 also if the node does not measure it.
+    pub port_permille: u16,
     /// Low half of the plan version that the node has applied.
     pub plan_version_low: u32,
 }
@@ -42,7 +44,7 @@ pub fn encode(
     out.put_u32(h.queue_len);
     out.put_u32(h.service_time_ns);
     out.put_u16(h.busy_permille);
-    out.put_u16(h.flags);
+    out.put_u16(h.port_permille);
     out.put_u32(h.plan_version_low);
     assert_eq!(out.len(), HEADER_LEN + PAYLOAD_LEN);
     seal(format, &mut out);
@@ -62,7 +64,7 @@ pub fn decode(accepted: Formats, datagram: &[u8]) -> Result<(Header, Heartbeat),
         queue_len: r.u32()?,
         service_time_ns: r.u32()?,
         busy_permille: r.u16()?,
-        flags: r.u16()?,
+        port_permille: r.u16()?,
         plan_version_low: r.u32()?,
     };
     r.end()?;

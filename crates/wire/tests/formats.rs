@@ -68,7 +68,7 @@ fn a_heartbeat_has_sixteen_bytes_of_payload() {
         queue_len: 1,
         service_time_ns: 2,
         busy_permille: 3,
-        flags: 0,
+        port_permille: 0,
         plan_version_low: 4,
     };
     let bytes = heartbeat::encode(Format::NEWEST, 9, NodeId(3), 2, &h);

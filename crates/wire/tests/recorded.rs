@@ -135,7 +135,7 @@ fn check_format(format: Format) {
         queue_len: 1,
         service_time_ns: 2,
         busy_permille: 3,
-        flags: 0,
+        port_permille: 0,
         plan_version_low: 4,
     };
     let written = heartbeat::encode(format, 9, NodeId(3), 2, &beat);
