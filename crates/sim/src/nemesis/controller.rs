@@ -28,15 +28,15 @@ const OPERATOR_DELAY: Nanos = Nanos::from_millis(500);
 #[derive(Clone, Debug)]
 pub(super) enum Mail {
     /// A process joins.
-    Hello(u16, NodeHello),
+    Hello(u32, NodeHello),
     /// The supervisor's report that a process has ended: node, process.
-    Exited(u16, u64),
+    Exited(u32, u64),
     /// A heartbeat of a node's process, with the version of the plan that it has applied.
     Heartbeat(NodeId, u32, u64),
     /// A report.
     Report(NodeId, u32, Report),
     /// A request for a newer plan: node, process, incarnation, version.
-    Poll(u16, u64, u32, u64),
+    Poll(u32, u64, u32, u64),
 }
 
 /// The part of a node's report that the controller acts on.
@@ -77,11 +77,11 @@ pub(super) struct ControllerProcess {
     busy_until: Timestamp,
     mail: BTreeMap<(Timestamp, u64), Mail>,
     next_mail: u64,
-    polls: BTreeMap<u16, (u64, u32, u64, Timestamp)>,
+    polls: BTreeMap<u32, (u64, u32, u64, Timestamp)>,
     next_look: Timestamp,
     pub(super) versions: Versions,
     /// Nodes that were refused for their damaged journals.
-    refused_damaged: BTreeSet<u16>,
+    refused_damaged: BTreeSet<u32>,
     /// The frozen shards: since when, in which view.
     frozen: BTreeMap<ShardKey, (u32, Timestamp)>,
 }
@@ -115,12 +115,12 @@ impl ControllerProcess {
     }
 
     /// The nodes that were refused for their damaged journals when they last asked.
-    pub(super) fn refused_damaged(&self) -> Vec<u16> {
+    pub(super) fn refused_damaged(&self) -> Vec<u32> {
         self.refused_damaged.iter().copied().collect()
     }
 
     /// The name of a node.
-    pub(super) fn name(&self, node: u16) -> String {
+    pub(super) fn name(&self, node: u32) -> String {
         self.control.node_name(NodeId(node))
     }
 
@@ -456,7 +456,7 @@ impl ControllerProcess {
             is_member && version > *after || now > *since + PLAN_WAIT || !is_member && knows
         };
         let due = self.polls.iter();
-        let due: Vec<u16> = due
+        let due: Vec<u32> = due
             .filter(|(node, poll)| is_over(poll, NodeId(**node)))
             .map(|(node, _)| *node)
             .collect();
