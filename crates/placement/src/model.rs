@@ -233,17 +233,9 @@ impl Model {
 
     /// The knee of these counts; None if nothing is used.
     pub(crate) fn knee(&self, counts: &Counts) -> Option<Knee> {
-        let mut use_of = vec![Use::default(); self.sites.len()];
-        let mut bound = (0.0, 0);
-        for (i, part) in self.parts.iter().enumerate() {
-            self.add_work(part, counts, i, &mut use_of, &mut bound);
-            self.add_traffic(part, counts, i, &mut use_of);
-        }
+        let (use_of, mut bound) = self.use_of(counts);
         for (at, (site, of)) in self.sites.iter().zip(&use_of).enumerate() {
-            let port = of.bytes_in.max(of.bytes_out) * 8.0 / site.port_left_bps;
-            // An overloaded site bounds the rate all the more.
-            let cores = of.core_s / site.cores_left.max(site.cores * 1e-3);
-            let worst = cores.max(if port.is_nan() { 0.0 } else { port });
+            let worst = of.worst(site);
             if worst > bound.0 {
                 bound = (worst, at);
             }
@@ -257,6 +249,44 @@ impl Model {
             joules: self.watts(counts, &use_of, rate_rps) / rate_rps,
             bound: bound.1,
         })
+    }
+
+    /// By how much a rate exceeds what can be carried: for nodes, and for the one core of each stateful
+    /// shard, the sum of the squares of what is beyond their use at the knee. 0 if all carry it.
+    pub(crate) fn excess(&self, counts: &Counts, rate_rps: f64) -> f64 {
+        let (use_of, _) = self.use_of(counts);
+        let beyond = |used: f64| (used * rate_rps - KNEE_UTILISATION).max(0.0).powi(2);
+        let sites = self.sites.iter().zip(&use_of);
+        let of_sites: f64 = sites.map(|(site, of)| beyond(of.worst(site))).sum();
+        let stateful = (0..self.parts.len()).filter(|i| self.parts[*i].stateful);
+        let of_shards: f64 = stateful
+            .flat_map(|i| [Role::Primary, Role::Backup].map(|role| (i, role)))
+            .map(|(i, role)| {
+                let counts = self.sites.iter().zip(counts.of(i, role));
+                let work = |site: &Site| self.parts[i].work(role, site.kind);
+                let of_site = |(site, count): (&Site, &u16)| {
+                    work(site).map_or(0.0, |w| f64::from(*count) * beyond(w.core_s))
+                };
+                counts.map(of_site).sum::<f64>()
+            })
+            .sum();
+        of_sites + of_shards
+    }
+
+    /// Power that the application adds at a rate.
+    pub(crate) fn watts_at(&self, counts: &Counts, rate_rps: f64) -> f64 {
+        self.watts(counts, &self.use_of(counts).0, rate_rps)
+    }
+
+    /// What one request takes of each site, and the use of the one shard's core that is used most.
+    fn use_of(&self, counts: &Counts) -> (Vec<Use>, (f64, usize)) {
+        let mut use_of = vec![Use::default(); self.sites.len()];
+        let mut bound = (0.0, 0);
+        for (i, part) in self.parts.iter().enumerate() {
+            self.add_work(part, counts, i, &mut use_of, &mut bound);
+            self.add_traffic(part, counts, i, &mut use_of);
+        }
+        (use_of, bound)
     }
 
     fn add_work(
@@ -345,6 +375,16 @@ struct Use {
     core_s: f64,
     bytes_in: f64,
     bytes_out: f64,
+}
+
+impl Use {
+    /// Use of the site's cores or port, whichever is higher.
+    fn worst(&self, site: &Site) -> f64 {
+        let port = self.bytes_in.max(self.bytes_out) * 8.0 / site.port_left_bps;
+        // An overloaded site bounds the rate all the more.
+        let cores = self.core_s / site.cores_left.max(site.cores * 1e-3);
+        cores.max(if port.is_nan() { 0.0 } else { port })
+    }
 }
 
 fn site(cluster: &Cluster, id: NodeId, server: usize, reserved: Reserved) -> Site {

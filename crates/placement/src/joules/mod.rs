@@ -18,6 +18,7 @@
 //! decisions that exceed a node are flagged. What does not fit even so is placed as `hcm-kind` does.
 
 mod descent;
+mod follow;
 mod layout;
 
 use crate::candidates;
@@ -30,6 +31,8 @@ use crate::search::KIND_FIRST;
 use crate::{hcm, shards};
 use e3_model::plan::Role;
 use layout::Layout;
+
+pub use follow::{Following, Move, Offered, follow};
 
 /// Servers are left asleep if the energy of a request is at most so much above the best.
 const CONSOLIDATION: f64 = 1.02;
