@@ -1,6 +1,8 @@
-//! Placement: how long a decision takes in large clusters, and how good it is.
+//! The control plane in large clusters: how long placement and re-planning take, how good placements
+//! are, what nodes are sent.
 
 mod growth;
+mod plans;
 mod quality;
 mod scene;
 
@@ -52,6 +54,7 @@ pub fn run(paper: &Paper) -> Vec<Figure> {
     figures.push(joules());
     figures.extend(quality::figures(paper, JOULES_VS_HCM_AIM));
     figures.extend(growth::figures(&paper.ilp));
+    figures.extend(plans::figures());
     figures.push(quality::gap(paper, &paper.ilp, JOULES_GAP_AIM_PERCENT));
     figures
 }
