@@ -36,7 +36,7 @@ impl Control {
         for node in [&s.primary].into_iter().chain(&staying) {
             // Two copies on one server only while one replaces the other.
             let replaces = moving.is_some_and(|m| m.to == *node || m.from == *node);
-            let apart = used.insert(servers[usize::from(node.0)]);
+            let apart = used.insert(servers[node.index()]);
             assert!(
                 apart || replaces,
                 "{key}: two replicas in one fault domain: {s:?}"

@@ -41,7 +41,7 @@ fn disk(s: &Script, node: NodeId) -> Vec<CopyOnDisk> {
 
 fn hello(s: &Script, node: NodeId, cluster: u64, copies: Vec<CopyOnDisk>) -> Command {
     let hello = NodeHello {
-        name: NODES[usize::from(node.0)].into(),
+        name: NODES[node.index()].into(),
         address: Address::default(),
         process: 1_000 + s.log.len() as u64,
         on_disk: Some(OnDisk { cluster, copies }),
@@ -214,7 +214,7 @@ fn what_was_reported_of_a_joining_process_does_not_count_for_the_next() {
 /// A new process of a node finds its journal damaged.
 fn damaged(s: &Script, node: NodeId) -> Command {
     let hello = NodeHello {
-        name: NODES[usize::from(node.0)].into(),
+        name: NODES[node.index()].into(),
         address: Address::default(),
         process: 1_000 + s.log.len() as u64,
         damaged: Some("1.journal: byte 7: a record's content is damaged".into()),

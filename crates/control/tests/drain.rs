@@ -196,7 +196,7 @@ fn placement_comes_back_to_a_node_that_returned_and_comes_to_rest() {
 #[test]
 fn returning_nodes_never_set_off_endless_moves() {
     let mut s = Script::filled();
-    for round in 0..30u16 {
+    for round in 0..30u32 {
         let node = NodeId(round * 5 % 6);
         match round % 3 {
             0 => {

@@ -79,12 +79,12 @@ fn every_move_has_the_outcome_that_it_had() {
     let fourth = s.migrate(from, to);
     s.lose(to);
     assert_eq!(s.outcome(fourth), off(Cancelled::TargetLost));
-    s.join(NODES[usize::from(to.0)], 900);
+    s.join(NODES[to.index()], 900);
     s.settle();
     let fifth = s.migrate(from, to);
     s.lose(from);
     assert_eq!(s.outcome(fifth), off(Cancelled::SourceLost));
-    s.join(NODES[usize::from(from.0)], 902);
+    s.join(NODES[from.index()], 902);
     s.settle();
 
     // Its backup is where it goes, and takes over because the primary is lost: it is there.
@@ -95,7 +95,7 @@ fn every_move_has_the_outcome_that_it_had() {
     assert_eq!(s.outcome(sixth), done);
 
     // No more are kept than the bound says.
-    s.join(NODES[usize::from(from.0)], 901);
+    s.join(NODES[from.index()], 901);
     s.settle();
     for _ in 0..MOVES_MAX {
         let from = s.shard(KEY).primary;
@@ -189,7 +189,7 @@ fn a_cold_move_stops_the_shard_before_its_state_is_copied() {
     // A backup serves nobody.
     let backup = s.shard(KEY).backups[0];
     let refused = s.apply(cold(backup, NodeId(backup.0 ^ 1))).unwrap_err();
-    let name = NODES[usize::from(backup.0)];
+    let name = NODES[backup.index()];
     assert_eq!(
         refused.to_string(),
         format!(

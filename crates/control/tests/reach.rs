@@ -130,7 +130,7 @@ fn cuts_in_any_order_lose_nothing() {
         let mut s = Script::filled();
         for step in 0..40 {
             println!("seed {seed}, step {step}");
-            let node = NodeId(random.below(6) as u16);
+            let node = NodeId(random.below(6) as u32);
             match random.below(4) {
                 0 | 1 => {
                     let some = all_nodes().into_iter();

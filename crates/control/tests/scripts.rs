@@ -102,7 +102,7 @@ fn a_restarted_process_has_lost_what_it_held() {
     let names = [
         "s1-host", "s1-nic0", "s2-host", "s2-nic0", "s3-host", "s3-nic0",
     ];
-    let primary = usize::from(before.primary.0);
+    let primary = before.primary.index();
     s.join(names[primary], 100 + primary as u64);
     assert_eq!(s.shard(KEY), before, "the same process again is no news");
     s.join(names[primary], 999);
@@ -269,7 +269,7 @@ fn random_commands_keep_the_invariants() {
             "s1-host", "s1-nic0", "s2-host", "s2-nic0", "s3-host", "s3-nic0",
         ];
         for step in 0..60 {
-            let node = NodeId(random.below(6) as u16);
+            let node = NodeId(random.below(6) as u32);
             let key = ShardKey {
                 shard: ShardId(random.below(2) as u16),
                 ..KEY
@@ -290,7 +290,7 @@ fn random_commands_keep_the_invariants() {
                 },
                 7 => Command::Forget { key, at: AT },
                 1 => {
-                    let (name, process) = (names[usize::from(node.0)].into(), 1000 * seed + step);
+                    let (name, process) = (names[node.index()].into(), 1000 * seed + step);
                     Command::Join {
                         hello: NodeHello {
                             name,

@@ -316,7 +316,7 @@ fn silence_in_any_order_loses_nothing() {
         let mut random = Random::new(seed);
         let mut s = Script::filled();
         for step in 0..60 {
-            let node = NodeId(random.below(6) as u16);
+            let node = NodeId(random.below(6) as u32);
             match random.below(4) {
                 0 => s.lose(node),
                 1 => {

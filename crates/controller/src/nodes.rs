@@ -346,7 +346,7 @@ impl Core {
 
 pub(crate) async fn report(
     State(shared): State<Shared>,
-    Path(node): Path<u16>,
+    Path(node): Path<u32>,
     Json(mut report): Json<NodeReport>,
 ) -> Result<Json<ReportResponse>, Refusal> {
     let mut core = shared.core();
@@ -381,7 +381,7 @@ pub(crate) struct PlanQuery {
 
 pub(crate) async fn plan(
     State(mut shared): State<Shared>,
-    Path(node): Path<u16>,
+    Path(node): Path<u32>,
     Query(q): Query<PlanQuery>,
 ) -> Result<Response, Refusal> {
     let node = NodeId(node);

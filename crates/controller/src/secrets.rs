@@ -235,7 +235,7 @@ pub(crate) struct OfProcess {
 /// A node that runs an instance of a service that may read the secret fetches it.
 pub(crate) async fn for_node(
     State(s): State<Shared>,
-    Path((node, app, name)): Path<(u16, String, String)>,
+    Path((node, app, name)): Path<(u32, String, String)>,
     Query(q): Query<OfProcess>,
 ) -> Result<Json<SecretValue>, Refusal> {
     let core = s.core();

@@ -70,7 +70,7 @@ fn a_silent_node_is_lost_and_its_shards_move() {
     assert_eq!(controller.get("/readyz").0, 503);
     // The silent process keeps its copy until its successor has confirmed the new view.
     // Then it sends heartbeats again.
-    let silent = nodes[usize::from(victim.0)];
+    let silent = nodes[victim.index()];
     let told = controller.plan(&silent);
     assert!(told.apps[0].shards[0].keeps(victim));
     let _beats = beat(address, vec![silent]);
@@ -79,7 +79,7 @@ fn a_silent_node_is_lost_and_its_shards_move() {
         victim.0, told.version
     );
     assert_eq!(controller.get(&path).0, 200, "it is a member again");
-    let view: NodeView = controller.view(&format!("/v1/nodes/{}", NODES[usize::from(victim.0)]));
+    let view: NodeView = controller.view(&format!("/v1/nodes/{}", NODES[victim.index()]));
     assert_eq!((view.up, view.incarnation), (true, 1));
 }
 
@@ -96,7 +96,7 @@ fn a_move_follows_what_nodes_report_and_survives_a_kill() {
     let to = NodeId(before.primary.0 ^ 1);
     let request = MigrateRequest {
         instance: "two-services/back/0".into(),
-        to: NODES[usize::from(to.0)].into(),
+        to: NODES[to.index()].into(),
         cold: false,
     };
     let (status, body) = controller.post("/v1/migrations", &request);
@@ -107,7 +107,7 @@ fn a_move_follows_what_nodes_report_and_survives_a_kill() {
         service: before.service,
         shard: before.shard,
     };
-    let primary = nodes[usize::from(before.primary.0)];
+    let primary = nodes[before.primary.index()];
     let report = |c: &Controller, event: NodeEvent| {
         let report = NodeReport {
             node: primary.node,

@@ -77,7 +77,7 @@ fn a_drained_node_says_what_is_left_and_stays_drained() {
     let tmp = tempfile::tempdir().unwrap();
     let c = Cluster::start(tmp.path());
     let primary = c.controller.plan(&c.nodes[0]).apps[0].shards[0].primary;
-    let name = NODES[usize::from(primary.0)];
+    let name = NODES[primary.index()];
     let drain = DrainRequest { node: name.into() };
     let (status, body) = c.controller.post("/v1/drain", &drain);
     let answer: DrainResponse = serde_json::from_str(&body).unwrap();
@@ -150,7 +150,7 @@ fn what_cannot_be_done_is_refused_and_changes_nothing() {
     let tmp = tempfile::tempdir().unwrap();
     let c = Cluster::start(tmp.path());
     let shard = c.controller.plan(&c.nodes[0]).apps[0].shards[1].clone();
-    let node = |n: e3_model::NodeId| NODES[usize::from(n.0)];
+    let node = |n: e3_model::NodeId| NODES[n.index()];
     let beside_backup = node(e3_model::NodeId(shard.backups[0].0 ^ 1));
     let back = |to: &str| json!({"instance": "two-services/back/0", "to": to});
     let instance = |name: &str| json!({"instance": name, "to": "s1-host"});

@@ -83,7 +83,7 @@ impl Cluster {
         let plan = self.plan();
         let app = &plan.apps[0];
         let shard = app.shards.iter().find(|s| app.key(s) == key).unwrap();
-        usize::from(shard.primary.0)
+        shard.primary.index()
     }
 
     /// Reports a change to a primary; everything else is good.
@@ -115,7 +115,7 @@ impl Cluster {
 fn ready_means_that_every_shard_can_commit_and_has_its_copies() {
     let cluster = Cluster::new();
     cluster.ready();
-    let name = |n: NodeId| NODES[usize::from(n.0)];
+    let name = |n: NodeId| NODES[n.index()];
 
     cluster.tell(FRONT, |i| {
         i.serving = false;
@@ -169,7 +169,7 @@ fn ready_means_that_every_shard_can_commit_and_has_its_copies() {
 fn a_backup_is_never_shown_ahead_of_its_primary() {
     let cluster = Cluster::new();
     let plan = cluster.plan();
-    let backup = usize::from(plan.apps[0].shards[0].backups[0].0);
+    let backup = plan.apps[0].shards[0].backups[0].index();
     cluster.tell(FRONT, |i| {
         (i.op, i.commit) = (10, 8);
         i.backups[0].acked = 9;
@@ -409,7 +409,7 @@ fn a_move_is_remembered_with_its_outcome_over_a_kill() {
         c.c().report(&report);
     };
     assert_eq!(phase(&cluster), Some(MovePhase::Copying));
-    let backup = NodeId(to as u16);
+    let backup = NodeId(to as u32);
     event(&cluster, &|view| NodeEvent::Synced { key, view, backup });
     assert_eq!(phase(&cluster), Some(MovePhase::Freezing));
     cluster.restart();

@@ -143,19 +143,21 @@ impl App {
                 service,
                 shard,
                 backup,
-            } => (self.index(service, shard)?, backup.0),
+            } => (self.index(service, shard)?, backup.index()),
             Ends::Ingress { service, shard, .. } => {
                 self.index(service, shard)?;
-                (self.plan.shards.len() + usize::from(service.0), shard.0)
+                (
+                    self.plan.shards.len() + usize::from(service.0),
+                    shard.0.into(),
+                )
             }
             Ends::Edge { edge, from, to } => {
                 self.index(self.dag.sender(edge)?, from)?;
                 self.index(self.dag.receiver(edge)?, to)?;
                 let (first, _) = self.rows[usize::from(edge.0)];
-                (first + usize::from(from.0), to.0)
+                (first + usize::from(from.0), to.0.into())
             }
         };
-        let column = usize::from(column);
         Some(Cell { row, column })
     }
 
@@ -167,15 +169,17 @@ impl App {
                 node,
                 service,
                 shard,
-            } => (self.plan.shards.len() + self.index(service, shard)?, node.0),
+            } => (
+                self.plan.shards.len() + self.index(service, shard)?,
+                node.index(),
+            ),
             Ends::Edge { edge, from, to } => {
                 self.index(self.dag.sender(edge)?, from)?;
                 self.index(self.dag.receiver(edge)?, to)?;
                 let (_, first) = self.rows[usize::from(edge.0)];
-                (first + usize::from(to.0), from.0)
+                (first + usize::from(to.0), from.0.into())
             }
         };
-        let column = usize::from(column);
         Some(Cell { row, column })
     }
 

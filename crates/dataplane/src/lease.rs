@@ -64,7 +64,7 @@ impl Leases {
             return false;
         }
         let until = sent + (LEASE - LEASE_MARGIN);
-        let node = usize::from(from.0);
+        let node = from.index();
         if self.held_until.len() <= node {
             self.held_until.resize(node + 1, Timestamp::ZERO);
         }
@@ -76,7 +76,7 @@ impl Leases {
     /// promised it holds.
     pub(crate) fn forget(&mut self, node: NodeId) {
         self.asked.remove(&node);
-        if let Some(until) = self.held_until.get_mut(usize::from(node.0)) {
+        if let Some(until) = self.held_until.get_mut(node.index()) {
             *until = Timestamp::ZERO;
         }
     }
@@ -84,7 +84,7 @@ impl Leases {
     /// Whether the node's promise holds now.
     pub(crate) fn holds(&self, now: Timestamp, from: NodeId) -> bool {
         self.held_until
-            .get(usize::from(from.0))
+            .get(from.index())
             .is_some_and(|until| now < *until)
     }
 

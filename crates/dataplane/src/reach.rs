@@ -390,7 +390,7 @@ mod tests {
                 let off = Nanos::from_secs(if at < far { 10 } else { 0 });
                 reach.on_answer(now, *node, now, now + off);
             }
-            let found = reach.check_clock(usize::from(count));
+            let found = reach.check_clock(count as usize);
             assert_eq!(found, expected, "{far} far and {near} near of {count}");
         }
     }
@@ -426,7 +426,7 @@ mod tests {
                     }
                     now += PROBE_INTERVAL;
                 }
-                let found = reach.check_clock(usize::from(count));
+                let found = reach.check_clock(count as usize);
                 assert_eq!(
                     found, expected,
                     "{far} far, {near} near of {count}: {is_far}"

@@ -62,7 +62,7 @@ spec:
 
 /// The front on node 0, the middle on node 1, the back on node 2; node 3 has none of them.
 fn line() -> Cluster {
-    Cluster::new(LINE, 4, |key| vec![key.service.0])
+    Cluster::new(LINE, 4, |key| vec![key.service.0.into()])
 }
 
 fn soon(c: &Cluster) -> Timestamp {
@@ -96,7 +96,7 @@ fn a_node_knows_what_it_keeps_because_of_requests() {
         c.request(3, seq, 0, b"k", deadline);
         c.pass(100);
     }
-    let kept = |node: u16| c.nodes[&node].worker.kept();
+    let kept = |node: u32| c.nodes[&node].worker.kept();
     let expected = |remembered, sessions| Kept {
         open: 0,
         publishing: 0,
@@ -126,7 +126,7 @@ fn a_request_that_a_node_knows_is_answered_again_after_its_deadline() {
 fn the_only_answer_waits_for_no_acknowledgement() {
     // Also if a service was stateless that it came by: it forwards one message only.
     for manifest in [LINE, STATELESS_FRONT] {
-        let mut c = Cluster::new(manifest, 4, |key| vec![key.service.0]);
+        let mut c = Cluster::new(manifest, 4, |key| vec![key.service.0.into()]);
         c.cut.insert((0, 3));
         let deadline = soon(&c);
         c.request(3, 1, 0, b"k", deadline);

@@ -97,12 +97,12 @@ fn heard_count(c: &Cluster, seq: u64) -> Option<i64> {
 }
 
 /// Calls that a node has handled.
-fn calls(c: &Cluster, node: u16) -> u64 {
+fn calls(c: &Cluster, node: u32) -> u64 {
     let counts = c.nodes[&node].worker.report().counts;
     counts.iter().map(|counts| counts.calls).sum()
 }
 
-fn dropped(c: &Cluster, node: u16, reason: DropReason) -> u64 {
+fn dropped(c: &Cluster, node: u32, reason: DropReason) -> u64 {
     let stats = c.nodes[&node].worker.report().stats;
     stats.dropped.get(&reason).copied().unwrap_or(0)
 }
@@ -138,7 +138,7 @@ fn a_call_on_the_same_node_and_of_a_stateless_service_is_answered() {
 
     let asked = "    - {name: stock, module: s.wasm, resources: {cpu: 0.1, memory: 64Mi}}\n";
     let manifest = STATELESS.replace("module: s.wasm\n", "module: s.wasm\n      calls: [stock]\n");
-    let mut c = Cluster::new(&(manifest + asked), 2, |key| vec![key.service.0]);
+    let mut c = Cluster::new(&(manifest + asked), 2, |key| vec![key.service.0.into()]);
     behave(&mut c);
     c.handler = Box::new(|_, invocation, _| {
         Ok(Effects {

@@ -15,29 +15,29 @@ use std::sync::Arc;
 
 /// The front end on node 0, the back end on node 2.
 fn pair() -> Cluster {
-    Cluster::new(PAIR, 3, |key| vec![2 * key.service.0])
+    Cluster::new(PAIR, 3, |key| vec![2 * u32::from(key.service.0)])
 }
 
 fn soon(c: &Cluster) -> Timestamp {
     c.now + Nanos::from_secs(20)
 }
 
-fn stats(c: &Cluster, node: u16) -> NodeStats {
+fn stats(c: &Cluster, node: u32) -> NodeStats {
     c.nodes[&node].worker.report().stats
 }
 
-fn dropped(c: &Cluster, node: u16, reason: DropReason) -> u64 {
+fn dropped(c: &Cluster, node: u32, reason: DropReason) -> u64 {
     stats(c, node).dropped.get(&reason).copied().unwrap_or(0)
 }
 
 /// A node's channel of this name.
-fn channel(c: &Cluster, node: u16, name: &str) -> ChannelReport {
+fn channel(c: &Cluster, node: u32, name: &str) -> ChannelReport {
     let mut channels = stats(c, node).channels.into_iter();
     channels.find(|c| c.name == name).expect("it has sent")
 }
 
 /// A frame arrives, as if it came from the first process of another node.
-fn forge(c: &mut Cluster, from: u16, to: u16, frame: &Frame<'_>) {
+fn forge(c: &mut Cluster, from: u32, to: u32, frame: &Frame<'_>) {
     let header = Header {
         kind: Kind::Peer,
         from: NodeId(from),
@@ -222,7 +222,7 @@ fn an_application_that_goes_leaves_nothing_behind() {
         c.request(0, 10 + seq, 0, b"k", deadline);
         c.pass(100);
     }
-    let kept = |c: &Cluster, node: u16| c.nodes[&node].worker.kept();
+    let kept = |c: &Cluster, node: u32| c.nodes[&node].worker.kept();
     assert!(kept(&c, 0).open > 0 && kept(&c, 1).open > 0);
     publish(&mut c, &[]);
     let sent = |c: &Cluster| -> Vec<u64> { (0..3).map(|n| stats(c, n).retransmitted).collect() };

@@ -56,7 +56,7 @@ fn cluster(durability: &str) -> Cluster {
 }
 
 /// The same, on these nodes: of `front`, and of `back`.
-fn cluster_on(durability: &str, nodes: [[u16; 2]; 2]) -> Cluster {
+fn cluster_on(durability: &str, nodes: [[u32; 2]; 2]) -> Cluster {
     let mut c = Cluster::new(&manifest(durability), 3, |key| {
         nodes[usize::from(key.service.0)].to_vec()
     });

@@ -23,7 +23,7 @@ fn three() -> Cluster {
 }
 
 /// As a node writes to any other.
-fn header(from: u16) -> Header {
+fn header(from: u32) -> Header {
     Header {
         kind: Kind::Peer,
         from: NodeId(from),
@@ -48,7 +48,7 @@ fn probe(sent: Timestamp) -> Vec<u8> {
 }
 
 /// A datagram reaches a node; what it sends at once.
-fn deliver(c: &mut Cluster, node: u16, from: Address, bytes: &[u8]) -> Vec<(Address, Vec<u8>)> {
+fn deliver(c: &mut Cluster, node: u32, from: Address, bytes: &[u8]) -> Vec<(Address, Vec<u8>)> {
     let now = c.now;
     let worker = &mut c.nodes.get_mut(&node).unwrap().worker;
     worker.handle_datagram(now, from, bytes);
@@ -138,7 +138,7 @@ fn a_buffer_that_was_sent_is_used_again() {
 }
 
 /// Whether node 1, which has a backup, grants its lease.
-fn grants(c: &mut Cluster, to: u16, plan_version: u64) -> bool {
+fn grants(c: &mut Cluster, to: u32, plan_version: u64) -> bool {
     let sent = c.now;
     let mut bytes = Vec::new();
     Frame::LeaseRequest { sent, plan_version }.encode(&mut bytes);

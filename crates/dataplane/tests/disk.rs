@@ -48,10 +48,12 @@ spec:
 /// A shard on nodes 0.., the first of which is the primary.
 fn cluster(replicas: u16) -> Cluster {
     assert_eq!(KEY, shard(0, 0));
-    Cluster::new(&manifest(replicas), replicas, |_| (0..replicas).collect())
+    Cluster::new(&manifest(replicas), replicas.into(), |_| {
+        (0..replicas.into()).collect()
+    })
 }
 
-fn request(c: &mut Cluster, node: u16, seq: u64) {
+fn request(c: &mut Cluster, node: u32, seq: u64) {
     let deadline = c.now + Nanos::from_secs(60);
     c.request(node, seq, 0, &seq.to_le_bytes(), deadline);
 }
@@ -64,7 +66,7 @@ fn restart_primary(c: &mut Cluster) {
     c.pass(600);
 }
 
-fn counts(c: &Cluster, node: u16, requests: u64) -> Vec<i64> {
+fn counts(c: &Cluster, node: u32, requests: u64) -> Vec<i64> {
     (1..=requests)
         .map(|seq| c.count(node, KEY, 1, seq))
         .collect()

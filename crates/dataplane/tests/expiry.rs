@@ -39,7 +39,9 @@ spec:
       collections: [{{name: keys, kind: ordered-map, ttl: {TTL_S}s}}]
 "
     );
-    let mut c = Cluster::new(&manifest, replicas, |_| (0..replicas).collect());
+    let mut c = Cluster::new(&manifest, replicas.into(), |_| {
+        (0..replicas.into()).collect()
+    });
     c.handler = Box::new(|_, invocation, state| {
         let mut effects = Effects::default();
         state.advance(invocation.now);
@@ -75,7 +77,7 @@ fn handle(txn: &mut Txn, invocation: &Invocation, state: &State) {
 }
 
 /// What comes of a request: its outcome, and the keys that live or the reason.
-fn ask(c: &mut Cluster, node: u16, seq: u64, key: &str) -> (Outcome, Result<u32, String>) {
+fn ask(c: &mut Cluster, node: u32, seq: u64, key: &str) -> (Outcome, Result<u32, String>) {
     let deadline = c.now + Nanos::from_secs(30);
     c.request(node, seq, 0, key.as_bytes(), deadline);
     c.pass(40);
@@ -87,21 +89,21 @@ fn ask(c: &mut Cluster, node: u16, seq: u64, key: &str) -> (Outcome, Result<u32,
     (reply.outcome, shown)
 }
 
-fn put(c: &mut Cluster, node: u16, seq: u64, request: &str) {
+fn put(c: &mut Cluster, node: u32, seq: u64, request: &str) {
     assert_eq!(ask(c, node, seq, request).0, Outcome::Done, "{request}");
 }
 
-fn living(c: &mut Cluster, node: u16, seq: u64) -> u32 {
+fn living(c: &mut Cluster, node: u32, seq: u64) -> u32 {
     ask(c, node, seq, "count").1.unwrap()
 }
 
-fn memory(c: &Cluster, node: u16) -> u64 {
+fn memory(c: &Cluster, node: u32) -> u64 {
     c.report(node, key()).memory_bytes
 }
 
 /// Both copies hold the same.
-fn assert_equal(c: &Cluster, nodes: [u16; 2]) {
-    let digest = |node: u16| {
+fn assert_equal(c: &Cluster, nodes: [u32; 2]) {
+    let digest = |node: u32| {
         let state = c.nodes[&node].worker.state(key()).unwrap();
         state.borrow().digest()
     };

@@ -25,7 +25,7 @@ spec:
 ";
 
 /// The front end on node 0, the back end on the last one.
-fn pair(nodes: u16) -> Cluster {
+fn pair(nodes: u32) -> Cluster {
     Cluster::new(PAIR, nodes, |key| match key.service.0 {
         0 => vec![0],
         _ => vec![nodes - 1],
@@ -82,7 +82,7 @@ fn retries_at_other_nodes_put_no_copies_behind_an_output() {
     c.nodes.get_mut(&2).unwrap().held = true;
     let deadline = soon(&c);
     for attempt in 0..6 {
-        c.request(attempt % 3, 1, attempt, b"k", deadline);
+        c.request((attempt % 3).into(), 1, attempt, b"k", deadline);
         c.pass(500);
     }
     assert_eq!(c.report(2, shard(1, 0)).queue, 1);

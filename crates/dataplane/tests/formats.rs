@@ -60,7 +60,7 @@ fn ask(c: &mut Cluster, seq: u64) {
 }
 
 /// The formats of the records that a node's disk holds.
-fn on_disk(c: &Cluster, node: u16) -> BTreeSet<u8> {
+fn on_disk(c: &Cluster, node: u32) -> BTreeSet<u8> {
     let records = c.disks[&node].records.values();
     records.map(|record| record[0]).collect()
 }

@@ -20,7 +20,7 @@ fn lose_primary(s: &mut Store) -> usize {
 }
 
 /// Whether a backup took the end of the log that a primary offered it.
-fn has_resumed(s: &Store, node: u16) -> bool {
+fn has_resumed(s: &Store, node: u32) -> bool {
     s.dropped(node, DropReason::Replication) == 0
 }
 

@@ -95,7 +95,7 @@ spec:
 fn line() -> Cluster {
     Cluster::new(LINE, 4, |key| match key.service.0 {
         0 => vec![0, 1],
-        service => vec![service + 1],
+        service => vec![u32::from(service) + 1],
     })
 }
 
@@ -144,7 +144,7 @@ fn a_copy_at_a_stateless_service_is_durable_when_its_outputs_are() {
 
 #[test]
 fn a_request_is_answered_when_all_that_a_stateless_service_sent_is_durable() {
-    let mut c = Cluster::new(FORK, 5, |key| vec![key.service.0 + 1]);
+    let mut c = Cluster::new(FORK, 5, |key| vec![u32::from(key.service.0) + 1]);
     c.cut.insert((1, 3));
     let deadline = soon(&c);
     c.request(0, 1, 0, b"k", deadline);
@@ -164,7 +164,7 @@ fn a_request_is_answered_when_all_that_a_stateless_service_sent_is_durable() {
 
 #[test]
 fn a_stateless_service_is_told_the_same_time_for_every_run() {
-    let mut c = Cluster::new(FORK, 5, |key| vec![key.service.0 + 1]);
+    let mut c = Cluster::new(FORK, 5, |key| vec![u32::from(key.service.0) + 1]);
     let told = Rc::new(RefCell::new(Vec::new()));
     let seen = told.clone();
     c.handler = Box::new(move |at, invocation, state| {
@@ -289,7 +289,7 @@ fn what_a_successor_cannot_handle_may_have_been_handled() {
 fn a_clock_that_was_ahead_makes_no_shard_repeat_what_it_forgot() {
     let mut c = Cluster::new(LINE, 4, |key| match key.service.0 {
         0 => vec![0],
-        service => vec![service + 1],
+        service => vec![u32::from(service) + 1],
     });
     let deadline = soon(&c);
     c.request(0, 1, 0, b"k", deadline);
@@ -338,7 +338,7 @@ fn a_wrong_clock_drops_no_message_for_good() {
 fn a_node_whose_clock_is_wrong_serves_nothing_and_its_peers_serve_on() {
     for ahead_s in [3, 3_600] {
         // Every copy is alone, so that no lease stops it.
-        let mut c = Cluster::new(LINE, 4, |key| vec![key.service.0]);
+        let mut c = Cluster::new(LINE, 4, |key| vec![key.service.0.into()]);
         c.nodes.get_mut(&0).unwrap().ahead = Nanos::from_secs(ahead_s);
         c.pass(500);
         for (node, is_off) in [(0, true), (1, false), (2, false), (3, false)] {

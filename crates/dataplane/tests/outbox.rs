@@ -69,7 +69,7 @@ fn soon(c: &Cluster) -> Timestamp {
 
 #[test]
 fn a_retry_repeats_what_is_durable_and_not_what_is_on_its_way() {
-    let mut c = Cluster::new(FORK, 5, |key| vec![key.service.0]);
+    let mut c = Cluster::new(FORK, 5, |key| vec![key.service.0.into()]);
     // The left one handles it, and its answer is lost; the right one stands still.
     c.nodes.get_mut(&2).unwrap().held = true;
     c.cut.insert((1, 3));
@@ -86,7 +86,7 @@ fn a_retry_repeats_what_is_durable_and_not_what_is_on_its_way() {
 
 #[test]
 fn a_retry_repeats_what_is_durable_while_an_earlier_message_is_on_its_way() {
-    let mut c = Cluster::new(SPLIT, 5, |key| vec![key.service.0 + key.shard.0]);
+    let mut c = Cluster::new(SPLIT, 5, |key| vec![(key.service.0 + key.shard.0).into()]);
     c.nodes.get_mut(&1).unwrap().held = true;
     c.cut.insert((2, 3));
     let deadline = soon(&c);
@@ -106,7 +106,7 @@ fn a_primary_that_comes_back_keeps_what_was_not_durable() {
     let front = shard(0, 0);
     let mut c = Cluster::new(FORK, 5, |key| match key.service.0 {
         0 => vec![0, 1],
-        service => vec![service + 1],
+        service => vec![u32::from(service) + 1],
     });
     c.cut.insert((0, 3));
     let deadline = soon(&c);

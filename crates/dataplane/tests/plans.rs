@@ -68,7 +68,7 @@ fn soon(c: &Cluster) -> Timestamp {
     c.now + Nanos::from_secs(20)
 }
 
-fn hold(c: &mut Cluster, node: u16, held: bool) {
+fn hold(c: &mut Cluster, node: u32, held: bool) {
     c.nodes.get_mut(&node).unwrap().held = held;
 }
 
@@ -84,7 +84,7 @@ fn fill(c: &mut Cluster) {
 }
 
 /// Gives a plan to one node, so that the others still follow the one before.
-fn publish_first_to(c: &mut Cluster, node: u16) {
+fn publish_first_to(c: &mut Cluster, node: u32) {
     c.version += 1;
     c.publish_to(node);
 }
@@ -142,7 +142,7 @@ fn plans_of_other_clusters_and_nodes_and_older_ones_are_ignored() {
 #[test]
 fn a_shard_that_leaves_takes_its_own_channels_with_it_and_no_others() {
     for service in [0, 1] {
-        let home = |key: ShardKey| u16::from(key.service.0 != service);
+        let home = |key: ShardKey| u32::from(key.service.0 != service);
         let mut c = Cluster::new(GRID, 3, |key| vec![home(key)]);
         hold(&mut c, 0, true);
         // More than a queue takes: the rest waits in the channels.
@@ -299,7 +299,7 @@ fn a_successor_of_a_primary_that_heard_nothing_for_long_serves_at_once() {
 }
 
 /// The only message that a node's executor has.
-fn given(c: &Cluster, node: u16) -> Invocation {
+fn given(c: &Cluster, node: u32) -> Invocation {
     let waiting = &c.nodes[&node].waiting;
     assert_eq!(waiting.len(), 1);
     waiting[0].1.clone()

@@ -37,12 +37,12 @@ fn key() -> ShardKey {
 }
 
 /// A shard on node 0 alone, of several nodes.
-fn single(nodes: u16) -> Cluster {
+fn single(nodes: u32) -> Cluster {
     Cluster::new(ONE, nodes, |_| vec![0])
 }
 
 /// A shard on nodes 0 and 1, of several, after its first request.
-fn pair(nodes: u16) -> Cluster {
+fn pair(nodes: u32) -> Cluster {
     let mut c = Cluster::new(ONE, nodes, |_| vec![0, 1]);
     let deadline = soon(&c);
     c.request(0, 1, 0, b"k", deadline);
@@ -64,12 +64,12 @@ fn keyed(c: &Cluster, client: u64, seq: u64, deadline: Timestamp) -> Request {
     }
 }
 
-fn hold(c: &mut Cluster, node: u16, is_held: bool) {
+fn hold(c: &mut Cluster, node: u32, is_held: bool) {
     c.nodes.get_mut(&node).unwrap().held = is_held;
 }
 
 /// Requests that a node's executor has, by client and number.
-fn running(c: &Cluster, node: u16) -> Vec<(u64, u64)> {
+fn running(c: &Cluster, node: u32) -> Vec<(u64, u64)> {
     let waiting = c.nodes[&node].waiting.iter();
     let ids = waiting.map(|(_, i)| (i.id.request.client, i.id.request.seq));
     ids.collect()
@@ -156,8 +156,8 @@ fn a_copy_waits_while_the_request_runs() {
     let mut c = single(2);
     hold(&mut c, 0, true);
     let deadline = soon(&c);
-    for node in [0, 1] {
-        c.request(node, 1, node, b"k", deadline);
+    for node in [0u16, 1] {
+        c.request(node.into(), 1, node, b"k", deadline);
     }
     c.pass(20);
     assert_eq!(running(&c, 0), [(1, 1)]);

@@ -128,7 +128,7 @@ fn give_up(c: &mut Cluster) {
 }
 
 /// A node has room, and the shard begins empty there.
-fn begin_empty(c: &mut Cluster, node: u16) {
+fn begin_empty(c: &mut Cluster, node: u32) {
     c.promote(shard(0, 0), node);
     c.shard(shard(0, 0)).fenced = true;
 }
@@ -181,7 +181,7 @@ fn nobody_serves_a_shard_that_has_not_begun_again() {
     give_up(&mut c);
     c.publish();
     // The node that the plan still names has lost its part, and so has a new process of it.
-    let has_copy = |c: &Cluster, node: u16| c.nodes[&node].worker.state(shard(0, 0)).is_some();
+    let has_copy = |c: &Cluster, node: u32| c.nodes[&node].worker.state(shard(0, 0)).is_some();
     assert!(!has_copy(&c, 0) && !has_copy(&c, 1));
     c.start(0, 2);
     c.publish();

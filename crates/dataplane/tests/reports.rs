@@ -49,7 +49,7 @@ fn soon(c: &Cluster) -> Timestamp {
     c.now + Nanos::from_secs(20)
 }
 
-fn hold(c: &mut Cluster, node: u16, held: bool) {
+fn hold(c: &mut Cluster, node: u32, held: bool) {
     c.nodes.get_mut(&node).unwrap().held = held;
 }
 
@@ -66,7 +66,7 @@ fn fail_bad_ones(c: &mut Cluster) {
 }
 
 /// What a node did for the front end.
-fn counts(c: &Cluster, node: u16) -> Option<ShardCounts> {
+fn counts(c: &Cluster, node: u32) -> Option<ShardCounts> {
     let counts = c.nodes[&node].worker.report().counts;
     counts.into_iter().find(|c| c.key == shard(0, 0))
 }
@@ -291,7 +291,7 @@ fn all_that_is_kept_because_of_requests_is_counted() {
 #[test]
 fn a_peer_that_cannot_be_reached_is_reported_until_it_can() {
     let mut c = pair();
-    let unreachable = |c: &Cluster, node: u16| c.nodes[&node].worker.report().unreachable;
+    let unreachable = |c: &Cluster, node: u32| c.nodes[&node].worker.report().unreachable;
     assert_eq!(unreachable(&c, 0), []);
     c.cut.extend([(0, 2), (2, 0)]);
     c.pass(1_000);

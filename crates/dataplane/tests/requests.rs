@@ -36,7 +36,7 @@ fn soon(c: &Cluster) -> Timestamp {
     c.now + Nanos::from_secs(20)
 }
 
-fn hold(c: &mut Cluster, node: u16, held: bool) {
+fn hold(c: &mut Cluster, node: u32, held: bool) {
     c.nodes.get_mut(&node).unwrap().held = held;
 }
 

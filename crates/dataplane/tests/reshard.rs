@@ -534,7 +534,7 @@ fn who_has_confirmed_a_publication_follows_its_slot() {
     }
 }
 
-fn timers(c: &Cluster, node: u16) -> u64 {
+fn timers(c: &Cluster, node: u32) -> u64 {
     let report = c.nodes[&node].worker.report();
     report.instances.iter().map(|i| i.timers).sum()
 }

@@ -82,7 +82,7 @@ struct Run {
 
 impl Run {
     /// So many nodes; the first ones are primary and backups of a shard with so many large values.
-    fn new(nodes: u16, members: u16, values: u32) -> Run {
+    fn new(nodes: u32, members: u32, values: u32) -> Run {
         let mut c = Cluster::new(APP, nodes, |_| (0..members).collect());
         let value_len = Rc::new(Cell::new(VALUE_LEN));
         let mut n = 0;
@@ -115,7 +115,7 @@ impl Run {
     }
 
     /// Lets time pass, with so many requests each millisecond.
-    fn load(&mut self, to: u16, ms: u64, each: u64) {
+    fn load(&mut self, to: u32, ms: u64, each: u64) {
         for _ in 0..ms {
             for _ in 0..each {
                 self.sent += 1;
@@ -126,14 +126,14 @@ impl Run {
         }
     }
 
-    fn join(&mut self, node: u16) {
+    fn join(&mut self, node: u32) {
         let shard = self.c.shard(key());
         shard.view += 1;
         shard.joining.push(NodeId(node));
         self.c.publish();
     }
 
-    fn is_synced(&self, primary: u16, node: u16) -> bool {
+    fn is_synced(&self, primary: u32, node: u32) -> bool {
         let events = self.c.nodes[&primary].worker.events();
         let synced =
             |e: &NodeEvent| matches!(e, NodeEvent::Synced { backup, .. } if backup.0 == node);
@@ -141,7 +141,7 @@ impl Run {
     }
 
     /// Runs until the joiner has everything; makes it a backup.
-    fn until_synced(&mut self, primary: u16, node: u16, each: u64) {
+    fn until_synced(&mut self, primary: u32, node: u32, each: u64) {
         let begin = self.c.now;
         while !self.is_synced(primary, node) {
             self.load(primary, 1, each);
@@ -155,14 +155,14 @@ impl Run {
         self.c.publish();
     }
 
-    fn digest(&self, node: u16) -> u64 {
+    fn digest(&self, node: u32) -> u64 {
         let state = self.c.nodes[&node].worker.state(key()).unwrap();
         let state: Rc<_> = state;
         state.borrow().digest()
     }
 
     /// Every request was answered once it is quiet, and all have the same.
-    fn check(&mut self, replicas: &[u16]) {
+    fn check(&mut self, replicas: &[u32]) {
         self.c.pass(1_500);
         for seq in 1..=self.sent {
             let outcomes = self.c.outcomes(seq);

@@ -10,7 +10,7 @@ use store::{Store, key};
 
 /// Node 1 joins and is silent. Requests come to these nodes at once, so many to each; how many are
 /// handled at once, and how many when the primary has waited.
-fn handled_with_a_silent_joiner(s: &mut Store, nodes: &[u16], each: u64) -> (u64, u64) {
+fn handled_with_a_silent_joiner(s: &mut Store, nodes: &[u32], each: u64) -> (u64, u64) {
     s.c.cut.insert((1, 0));
     s.join(1);
     let patient_until = s.c.now + JOIN_PATIENCE;

@@ -72,17 +72,17 @@ fn handle(c: &mut Cluster, changes: impl Fn(u64) -> Vec<TimerChange> + 'static) 
     fired
 }
 
-fn request(c: &mut Cluster, node: u16, seq: u64) {
+fn request(c: &mut Cluster, node: u32, seq: u64) {
     let deadline = c.now + Nanos::from_secs(50);
     c.request(node, seq, 0, b"k", deadline);
 }
 
-fn counted(c: &Cluster, node: u16, name: &str) -> i64 {
+fn counted(c: &Cluster, node: u32, name: &str) -> i64 {
     let state = c.nodes[&node].worker.state(shard(0, 0)).unwrap();
     state.borrow().counter_get(0, name.as_bytes())
 }
 
-fn timers(c: &Cluster, node: u16) -> u64 {
+fn timers(c: &Cluster, node: u32) -> u64 {
     c.report(node, shard(0, 0)).timers
 }
 

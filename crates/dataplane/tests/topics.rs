@@ -310,7 +310,7 @@ fn a_publication_counts_towards_the_quota() {
     assert!(room[1] + 100 < room[0], "{room:?}");
 }
 
-fn leave(c: &mut Cluster, node: u16) {
+fn leave(c: &mut Cluster, node: u32) {
     let (plan, _) = c.other.as_mut().unwrap();
     for shard in &mut plan.shards {
         shard.backups.retain(|n| n.0 != node);

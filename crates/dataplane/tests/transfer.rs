@@ -37,9 +37,9 @@ spec:
   channels:
     - {name: a, from: front, to: back}
 ";
-const FRONT: u16 = 0;
-const JOINER: u16 = 1;
-const BACK: u16 = 2;
+const FRONT: u32 = 0;
+const JOINER: u32 = 1;
+const BACK: u32 = 2;
 /// Longer than a piece.
 const LONG: usize = 20_000;
 const FAIL: &[u8] = b"fail";

@@ -59,7 +59,7 @@ pub struct NodeView {
     /// Name.
     pub name: String,
     /// Id.
-    pub id: u16,
+    pub id: u32,
     /// Kind.
     pub kind: NodeKind,
     /// Its server: its fault domain.

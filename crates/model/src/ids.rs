@@ -20,7 +20,7 @@ macro_rules! id {
 }
 
 id!(/// A node: index in the topology.
-    NodeId(u16), "n");
+    NodeId(u32), "n");
 id!(/// An application; never reused within a cluster.
     AppId(u16), "a");
 id!(/// A service: index in the application's manifest.
@@ -119,7 +119,7 @@ pub struct MessageId {
 impl NodeId {
     /// Position in a table of all nodes.
     pub fn index(self) -> usize {
-        usize::from(self.0)
+        self.0 as usize
     }
 
     /// The node at a position of such a table.
@@ -131,7 +131,7 @@ impl NodeId {
     }
 
     /// In place of an ingress, where no client waits for an answer.
-    pub const NOBODY: NodeId = NodeId(u16::MAX);
+    pub const NOBODY: NodeId = NodeId(u32::MAX);
 }
 
 impl MessageId {

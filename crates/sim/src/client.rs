@@ -39,7 +39,7 @@ pub struct Client {
     /// Its clock.
     pub clock: SimClock,
     /// The nodes that it knows; empty if it knows only those that are up.
-    pub nodes: Vec<u16>,
+    pub nodes: Vec<u32>,
     /// How many different keys its requests have.
     pub keys: u64,
     /// The requests that it still has to send.
@@ -148,8 +148,8 @@ impl Client {
     pub fn set_routes(
         &mut self,
         now: Timestamp,
-        nodes: impl Iterator<Item = u16>,
-        primaries: impl Iterator<Item = (ShardKey, u16)>,
+        nodes: impl Iterator<Item = u32>,
+        primaries: impl Iterator<Item = (ShardKey, u32)>,
     ) {
         let routes = Routes {
             app: self.app,

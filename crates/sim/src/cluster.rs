@@ -43,20 +43,20 @@ enum Event {
         bytes: Vec<u8>,
     },
     /// The handler that a node runs returns.
-    HandlerEnds { node: u16, incarnation: u32 },
+    HandlerEnds { node: u32, incarnation: u32 },
     /// A plan arrives.
-    Plan { node: u16, plan: Arc<NodePlan> },
+    Plan { node: u32, plan: Arc<NodePlan> },
     /// A node's disk has done its work.
-    Synced { node: u16, incarnation: u32 },
+    Synced { node: u32, incarnation: u32 },
     /// The answer to a request over HTTP arrives at a node, or none has come in time.
     HttpAnswer {
-        node: u16,
+        node: u32,
         incarnation: u32,
         ask: Rc<HttpAsk>,
         answer: Option<Answer>,
     },
     /// A node's timer expires.
-    Tick { node: u16, incarnation: u32 },
+    Tick { node: u32, incarnation: u32 },
     /// A client's timer expires.
     ClientTick { client: u16 },
     /// A client sends the next burst of its load.
@@ -65,7 +65,7 @@ enum Event {
 
 impl Event {
     /// The node on which it happens.
-    fn node(&self) -> Option<u16> {
+    fn node(&self) -> Option<u32> {
         match self {
             Event::Datagram {
                 to: Party::Node(node),
@@ -93,8 +93,8 @@ pub struct Cluster {
     pub clients: Vec<Client>,
     /// The source of everything random.
     pub random: Random,
-    nodes: BTreeMap<u16, Node>,
-    disks: BTreeMap<u16, Disk>,
+    nodes: BTreeMap<u32, Node>,
+    disks: BTreeMap<u32, Disk>,
     /// How the applications' services behave, by application and service.
     pub services: Vec<Vec<Service>>,
     /// The effects that were observed.
@@ -220,7 +220,7 @@ impl Cluster {
         }
     }
 
-    fn step_node(&mut self, node: u16, event: Event) {
+    fn step_node(&mut self, node: u32, event: Event) {
         let Some(n) = self.nodes.get_mut(&node) else {
             return;
         };
@@ -264,7 +264,7 @@ impl Cluster {
     }
 
     /// The driver's loop: drains all outputs, then sets one timer.
-    fn drain(&mut self, id: u16) {
+    fn drain(&mut self, id: u32) {
         let now = self.now;
         let validates = self.next_event.is_multiple_of(self.validates_every);
         while self.drain_once(id, validates) {}
@@ -280,7 +280,7 @@ impl Cluster {
     }
 
     /// One turn of the loop; whether a handler goes on with the answer to its call.
-    fn drain_once(&mut self, id: u16, validates: bool) -> bool {
+    fn drain_once(&mut self, id: u32, validates: bool) -> bool {
         let now = self.now;
         let node = self.nodes.get_mut(&id).expect("its caller has it");
         node.worker.handle_tick(node.clock.shown(now));
@@ -346,7 +346,7 @@ impl Cluster {
 
     /// Gives the worker the result of a run, unless the instance has stopped meanwhile, or the run waits
     /// for a call.
-    fn complete(&mut self, id: u16, run: HandlerRun) {
+    fn complete(&mut self, id: u32, run: HandlerRun) {
         let node = &self.nodes[&id];
         let state = node.states.get(&run.key);
         if state.is_none_or(|(of, _)| *of != run.instance) {
@@ -376,7 +376,7 @@ impl Cluster {
         node.worker.handle_completion(now, key, done);
     }
 
-    fn execute(&mut self, id: u16, key: ShardKey, invocation: Invocation) {
+    fn execute(&mut self, id: u32, key: ShardKey, invocation: Invocation) {
         let (app, service) = (usize::from(key.app.0) - 1, usize::from(key.service.0));
         let busy = self.services[app][service].service_time();
         let node = self.nodes.get_mut(&id).expect("its caller has it");

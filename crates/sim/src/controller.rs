@@ -22,7 +22,7 @@ pub struct Controller {
 impl Controller {
     /// A controller of this topology, all of whose nodes start and join.
     pub fn new(cluster: &mut Cluster, topology: Topology) -> Controller {
-        let nodes: Vec<u16> = topology.nodes().map(|n| n.id.0).collect();
+        let nodes: Vec<u32> = topology.nodes().map(|n| n.id.0).collect();
         let mut controller = Controller {
             control: Control::new(crate::cluster::CLUSTER, topology),
             membership: Membership::new(cluster.now, HEARTBEAT_TIMEOUT),
@@ -36,7 +36,7 @@ impl Controller {
     }
 
     /// Starts a node's process, which joins.
-    pub fn start(&mut self, cluster: &mut Cluster, node: u16) {
+    pub fn start(&mut self, cluster: &mut Cluster, node: u32) {
         let topology = &self.control.topology;
         let name = topology
             .node(NodeId(node))

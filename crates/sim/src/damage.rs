@@ -1,5 +1,6 @@
 //! Damage to datagrams, by a bad wire or a faulty peer.
 
+use e3_model::limits::NODES_MAX;
 use e3_model::{AppId, EdgeId, Format, Formats, NodeId, ServiceId, ShardId};
 use e3_random::Random;
 use e3_wire::datagram::{HEADER_LEN, Header, Kind, open, seal};
@@ -193,7 +194,11 @@ fn in_frame(frame: &mut Frame<'_>, random: &mut Random) {
 }
 
 fn in_link(link: &mut Link, random: &mut Random) {
-    let n = |old: u16, random: &mut Random| other(old.into(), random) as u16 & 0x3fff;
+    // A service and a node's id have 10 and 20 bits on the wire.
+    let n = |old: u16, random: &mut Random| other(old.into(), random) as u16 & 0x3ff;
+    let of_node = |old: NodeId, random: &mut Random| {
+        NodeId(other(old.0.into(), random) as u32 % NODES_MAX as u32)
+    };
     match random.below(6) {
         0 => link.app = AppId(n(link.app.0, random)),
         1 => link.from_incarnation = other(link.from_incarnation.into(), random) as u32,
@@ -204,7 +209,7 @@ fn in_link(link: &mut Link, random: &mut Random) {
                 service,
                 shard,
             } => match field {
-                3 => *node = NodeId(n(node.0, random)),
+                3 => *node = of_node(*node, random),
                 4 => *service = ServiceId(n(service.0, random)),
                 _ => *shard = ShardId(n(shard.0, random)),
             },
@@ -220,7 +225,7 @@ fn in_link(link: &mut Link, random: &mut Random) {
             } => match field {
                 3 => *service = ServiceId(n(service.0, random)),
                 4 => *shard = ShardId(n(shard.0, random)),
-                _ => *backup = NodeId(n(backup.0, random)),
+                _ => *backup = of_node(*backup, random),
             },
         },
     }

@@ -24,7 +24,7 @@ pub struct Ledger {
     /// Publications that services without state handled, each as its subscribers count it.
     pub(crate) received: BTreeSet<Vec<u8>>,
     /// By replicated shard: the latest incarnation that has run a handler, and where.
-    acting: BTreeMap<ShardKey, (u32, u16)>,
+    acting: BTreeMap<ShardKey, (u32, u32)>,
 }
 
 /// How far the clock of a node that serves may be off.
@@ -60,7 +60,7 @@ impl Ledger {
     }
 
     /// Records that a node runs a handler as the primary of a shard that leases protect.
-    pub fn on_acting(&mut self, shard: ShardKey, incarnation: u32, node: u16) {
+    pub fn on_acting(&mut self, shard: ShardKey, incarnation: u32, node: u32) {
         if self
             .given_up
             .get(&shard)

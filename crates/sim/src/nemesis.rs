@@ -140,11 +140,11 @@ struct Run<'a> {
     /// The faults in progress.
     active: Vec<Act>,
     /// By node: how many faults pause it.
-    pauses: BTreeMap<u16, u32>,
+    pauses: BTreeMap<u32, u32>,
     /// The kills that follow other faults: when, and which node.
-    kills: Vec<(Timestamp, u16)>,
+    kills: Vec<(Timestamp, u32)>,
     /// The nodes that come back one after another: when, and which node.
-    revivals: Vec<(Timestamp, u16)>,
+    revivals: Vec<(Timestamp, u32)>,
     operator: Operator,
     published: Published,
     backups: Backups,
@@ -152,9 +152,9 @@ struct Run<'a> {
     /// Versions that the controller went back from by itself.
     went_back: u64,
     /// The nodes whose power fails during their next write to disk.
-    tears: Vec<u16>,
+    tears: Vec<u32>,
     /// The nodes that are refused for their damaged journals, and since when.
-    damaged: BTreeMap<u16, Timestamp>,
+    damaged: BTreeMap<u32, Timestamp>,
     begin: Timestamp,
     healed_at: Timestamp,
     /// When every shard had its copies again.
@@ -298,8 +298,7 @@ impl<'a> Run<'a> {
             self.start_node(node);
         }
         let until = self.cluster.now + START;
-        while self.agents.joined() < usize::from(self.scenario.nodes()) && self.cluster.now < until
-        {
+        while self.agents.joined() < self.scenario.nodes() as usize && self.cluster.now < until {
             self.step();
         }
         for at in 0..self.scenario.apps.len() {
@@ -341,9 +340,9 @@ impl<'a> Run<'a> {
             every: Some(Nanos(span.0 / shape.requests.max(1))),
             deadline,
         });
-        let first = self.random.below(u64::from(self.scenario.nodes())) as u16;
+        let first = self.random.below(u64::from(self.scenario.nodes())) as u32;
         let others = client.nodes.clone().into_iter().filter(|n| *n != first);
-        let nodes: Vec<u16> = std::iter::once(first).chain(others).collect();
+        let nodes: Vec<u32> = std::iter::once(first).chain(others).collect();
         client.set_routes(self.cluster.now, nodes.into_iter(), std::iter::empty());
         client
     }
@@ -367,8 +366,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn start_node(&mut self, node: u16) {
-        let shape = self.scenario.clocks.get(usize::from(node));
+    fn start_node(&mut self, node: u32) {
+        let shape = self.scenario.clocks.get(node as usize);
         let shape = shape.copied().unwrap_or_default();
         let offset_ms = self.agents.wall_offset_ms(node).unwrap_or(shape.offset_ms);
         let clock = SimClock::new(self.cluster.now, offset_ms, shape.fast_ppm);

@@ -58,10 +58,13 @@ impl Faults {
 }
 
 /// The address of a simulated node.
-pub fn node_address(node: u16) -> Address {
+pub fn node_address(node: u32) -> Address {
     let mut ip = [0; 16];
     ip[0] = 1;
-    Address { ip, port: node }
+    Address {
+        ip,
+        port: node.try_into().expect("a simulated cluster is small"),
+    }
 }
 
 /// The address of a simulated client.
@@ -74,7 +77,7 @@ pub fn client_address(client: u16) -> Address {
 /// The simulated party that an address belongs to.
 pub fn party(a: Address) -> Option<Party> {
     match a.ip[0] {
-        1 => Some(Party::Node(a.port)),
+        1 => Some(Party::Node(a.port.into())),
         2 => Some(Party::Client(a.port)),
         _ => None,
     }
@@ -86,7 +89,7 @@ pub enum Party {
     /// The controller.
     Controller,
     /// A node.
-    Node(u16),
+    Node(u32),
     /// A client.
     Client(u16),
 }

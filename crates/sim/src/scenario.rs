@@ -249,54 +249,54 @@ pub enum Fault {
     /// It damages them.
     Damage(Wire),
     /// A node is cut off from all others, the controller and the clients.
-    Isolate(u16),
+    Isolate(u32),
     /// A node is cut off from the other nodes, but not from the controller and the clients.
-    CutPeers(u16),
+    CutPeers(u32),
     /// A node is cut off from the controller only.
-    CutController(u16),
+    CutController(u32),
     /// The second node receives nothing from the first.
-    OneWay(u16, u16),
+    OneWay(u32, u32),
     /// The second node receives nothing from the first, whose process is killed shortly after and
     /// restarts at the end: what it sent last is lost.
-    CutAndKill(u16, u16),
+    CutAndKill(u32, u32),
     /// The first node and the controller do not hear each other, and soon after the second node's
     /// process restarts.
-    CutAndRestart(u16, u16),
+    CutAndRestart(u32, u32),
     /// The controller receives nothing from a node, but the node receives from it.
-    Unheard(u16),
+    Unheard(u32),
     /// These nodes are cut off from the others.
-    Split(Vec<u16>),
+    Split(Vec<u32>),
     /// A node's process is paused.
-    Pause(u16),
+    Pause(u32),
     /// The processes of all nodes are paused.
     PauseAll,
     /// A node's handlers are slower by this factor.
-    Slow(u16, u64),
+    Slow(u32, u64),
     /// A node's process is killed and restarts at the end.
-    Kill(u16),
+    Kill(u32),
     /// The processes of all nodes of a server are killed and restart at the end.
-    PowerCut(u16),
+    PowerCut(u32),
     /// The processes of all nodes and the controller are killed together. At the end the controller
     /// restarts, and each node within this many milliseconds.
     Blackout(u64),
     /// A node's disk takes this long, in milliseconds, to make records durable.
-    NodeDiskSlow(u16, u64),
+    NodeDiskSlow(u32, u64),
     /// A node's disk is full.
-    NodeDiskFull(u16),
+    NodeDiskFull(u32),
     /// The power of a node fails during a write to its disk, of which any sectors may be missing.
-    NodeTornWrite(u16),
+    NodeTornWrite(u32),
     /// A node's process is killed, a bit of its journal flips, and it restarts at the end.
-    NodeBitRot(u16),
+    NodeBitRot(u32),
     /// A node's disk confirms writes that it loses at the end, when the power of the node fails.
-    NodeLostWrites(u16),
+    NodeLostWrites(u32),
     /// A node's process is killed and restarts at once.
-    Restart(u16),
+    Restart(u32),
     /// A node's wall clock steps, and its process restarts.
-    ClockStep(u16, i64),
+    ClockStep(u32, i64),
     /// A node's process restarts with a clock that is far off, and at the end with the right one.
-    WrongClock(u16, i64),
+    WrongClock(u32, i64),
     /// A node's clock drifts.
-    Drift(u16, i64),
+    Drift(u32, i64),
     /// The controller is killed and restarts from its log at the end.
     KillController,
     /// The controller is paused.
@@ -324,7 +324,7 @@ pub enum Fault {
     /// Another version of an application is deployed.
     Update(usize),
     /// A node is drained, and taken back into service at the end.
-    Drain(u16),
+    Drain(u32),
     /// A service is scaled; the number chooses which, and to how many copies.
     Scale(u64),
     /// The present version of an application counts as started, the next one is rolled back.
@@ -439,8 +439,8 @@ impl fmt::Display for Act {
 
 impl Scenario {
     /// The number of nodes.
-    pub fn nodes(&self) -> u16 {
-        self.servers.iter().map(|nics| 1 + u16::from(*nics)).sum()
+    pub fn nodes(&self) -> u32 {
+        self.servers.iter().map(|nics| 1 + u32::from(*nics)).sum()
     }
 
     /// The number of requests of all clients.
@@ -527,7 +527,7 @@ impl Scenario {
     }
 
     /// The server of each node.
-    pub fn servers_of_nodes(&self) -> Vec<u16> {
+    pub fn servers_of_nodes(&self) -> Vec<u32> {
         let servers = self.servers.iter().zip(0..);
         servers
             .flat_map(|(nics, server)| vec![server; 1 + usize::from(*nics)])
@@ -535,7 +535,7 @@ impl Scenario {
     }
 
     /// The nodes of a server.
-    pub fn nodes_of(&self, server: u16) -> Vec<u16> {
+    pub fn nodes_of(&self, server: u32) -> Vec<u32> {
         let servers = self.servers_of_nodes().into_iter().zip(0..);
         servers
             .filter(|(s, _)| *s == server)

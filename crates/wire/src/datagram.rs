@@ -4,8 +4,8 @@
 //! |---|---|---|
 //! | 0 | 2 | magic number |
 //! | 2 | 1 | format, [`e3_model::Format`] |
-//! | 3 | 1 | kind: 1 peer, 2 client, 3 heartbeat |
-//! | 4 | 2 | sending node, 0 from and to clients |
+//! | 3 | 1 | low 4 bits: kind, 1 peer, 2 client, 3 heartbeat; upper 4: of the sending node |
+//! | 4 | 2 | sending node, low 16 bits of 20; 0 from and to clients |
 //! | 6 | 2 | bytes of the datagram, header included |
 //! | 8 | 4 | checksum over all other bytes of the datagram |
 //! | 12 | 8 | cluster, 0 from and to clients |
@@ -22,6 +22,7 @@
 
 use crate::codec::{Reader, WireError, Write, check_format};
 use crate::limits::DATAGRAM_LEN_MAX;
+use crate::node;
 use e3_model::{Format, Formats, NodeId};
 
 /// First two bytes of every datagram.
@@ -76,12 +77,14 @@ impl Header {
         let start = out.len();
         out.put_u16(MAGIC);
         out.put_u8(0);
-        out.put_u8(match self.kind {
+        let kind = match self.kind {
             Kind::Peer => 1,
             Kind::Client => 2,
             Kind::Heartbeat => 3,
-        });
-        out.put_u16(self.from.0);
+        };
+        let (low, high) = node::code(self.from);
+        out.put_u8(kind | high << node::HIGH_BITS);
+        out.put_u16(low);
         out.put_u16(0);
         out.put_u32(0);
         out.put_u64(self.cluster);
@@ -99,7 +102,12 @@ impl Header {
             return Err(WireError::Magic(magic));
         }
         r.u8()?;
-        let kind = match r.u8()? {
+        let field = r.u8()?;
+        let (kind, high) = (
+            field & ((1 << node::HIGH_BITS) - 1),
+            field >> node::HIGH_BITS,
+        );
+        let kind = match kind {
             1 => Kind::Peer,
             2 => Kind::Client,
             3 => Kind::Heartbeat,
@@ -110,7 +118,7 @@ impl Header {
                 });
             }
         };
-        let from = NodeId(r.u16()?);
+        let from = node::node(r.u16()?, high);
         r.u16()?;
         r.u32()?;
         Ok(Header {

@@ -9,6 +9,7 @@ use crate::message::{
     decode_flag, decode_id, decode_topic, decode_trace, encode_id, encode_topic, encode_trace,
     topic_len,
 };
+use crate::node;
 use crate::timer::{self, PublicationName, Timer, TimerName};
 pub use e3_model::Outcome;
 use e3_model::limits::{KEY_LEN_MAX, PAYLOAD_LEN_MAX};
@@ -283,12 +284,13 @@ impl Entry {
         out.put_u64(self.op);
         encode_id(out, &self.id);
         out.put_u16(self.attempt);
-        out.put_u16(self.slot.0);
+        let (low, high) = node::code(self.reply_to);
+        out.put_u16(node::with_slot(self.slot, high));
         out.put_u32(self.code_version);
         out.put_u64(self.now.0);
         out.put_u64(self.deadline.0);
         out.put_u64(self.oldest_seq);
-        out.put_u16(self.reply_to.0);
+        out.put_u16(low);
         out.put_u32(self.reply_to_incarnation);
         encode_trace(out, &self.trace);
         out.put_long(&self.batch);
@@ -334,11 +336,11 @@ impl Entry {
         let op = r.u64()?;
         let id = decode_id(r)?;
         let attempt = r.u16()?;
-        let slot = Slot(r.u16()?);
+        let (slot, high) = node::slot_and_high(r.u16()?);
         let code_version = r.u32()?;
         let (now, deadline) = (Timestamp(r.u64()?), Timestamp(r.u64()?));
         let oldest_seq = r.u64()?;
-        let (reply_to, reply_to_incarnation) = (NodeId(r.u16()?), r.u32()?);
+        let (reply_to, reply_to_incarnation) = (node::node(r.u16()?, high), r.u32()?);
         let trace = decode_trace(r)?;
         let batch = r.long_bytes("write batch", BODY_LEN_MAX)?.to_vec();
         let count = usize::from(r.u16()?);

@@ -5,6 +5,8 @@ use crate::codec::{Reader, WireError, Write};
 use crate::entry::Reply;
 use crate::limits::BODY_LEN_MAX;
 use crate::message::decode_flag;
+use crate::node;
+use e3_model::limits::SERVICES_MAX;
 use e3_model::{AppId, EdgeId, NodeId, RequestId, ServiceId, ShardId, Timestamp};
 
 /// Bytes of a data frame beside its body.
@@ -62,6 +64,14 @@ pub struct Link {
 
 const REPLICATION: u16 = 0x8000;
 const INGRESS: u16 = 0x4000;
+/// Bits of a service in the same field; the upper part of a node's code follows.
+const SERVICE_BITS: u32 = 10;
+
+const _: () = assert!(SERVICES_MAX <= 1 << SERVICE_BITS, "a service has 10 bits");
+const _: () = assert!(
+    SERVICE_BITS + node::HIGH_BITS <= 14,
+    "two bits say which kind of link"
+);
 
 /// One frame.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -146,18 +156,26 @@ pub struct Ack {
 }
 
 fn encode_link(out: &mut Vec<u8>, link: &Link) {
+    let with_service =
+        |kind, service: ServiceId, high| kind | u16::from(high) << SERVICE_BITS | service.0;
     let (edge, from, to) = match link.ends {
         Ends::Ingress {
             node,
             service,
             shard,
-        } => (INGRESS | service.0, node.0, shard.0),
+        } => {
+            let (low, high) = node::code(node);
+            (with_service(INGRESS, service, high), low, shard.0)
+        }
         Ends::Edge { edge, from, to } => (edge.0, from.0, to.0),
         Ends::Replication {
             service,
             shard,
             backup,
-        } => (REPLICATION | service.0, shard.0, backup.0),
+        } => {
+            let (low, high) = node::code(backup);
+            (with_service(REPLICATION, service, high), shard.0, low)
+        }
     };
     for v in [link.app.0, edge, from, to] {
         out.put_u16(v);
@@ -169,15 +187,17 @@ fn encode_link(out: &mut Vec<u8>, link: &Link) {
 fn decode_link(r: &mut Reader<'_>) -> Result<Link, WireError> {
     let app = AppId(r.u16()?);
     let (edge, from, to) = (r.u16()?, r.u16()?, r.u16()?);
+    let service = ServiceId(edge & ((1 << SERVICE_BITS) - 1));
+    let high = (edge >> SERVICE_BITS) as u8 & ((1 << node::HIGH_BITS) - 1);
     let ends = match edge {
         e if e & REPLICATION != 0 => Ends::Replication {
-            service: ServiceId(e & !REPLICATION),
+            service,
             shard: ShardId(from),
-            backup: NodeId(to),
+            backup: node::node(to, high),
         },
         e if e & INGRESS != 0 => Ends::Ingress {
-            node: NodeId(from),
-            service: ServiceId(e & !INGRESS),
+            node: node::node(from, high),
+            service,
             shard: ShardId(to),
         },
         e => Ends::Edge {

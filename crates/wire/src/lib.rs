@@ -15,6 +15,7 @@ pub mod heartbeat;
 pub mod journal;
 pub mod limits;
 pub mod message;
+mod node;
 pub mod part;
 pub mod timer;
 

@@ -1,6 +1,7 @@
 //! A message between shards: identity, routing, deadline, trace, key and payload.
 
 use crate::codec::{Reader, WireError, Write};
+use crate::node;
 use crate::timer::text;
 use e3_model::limits::{KEY_LEN_MAX, NAME_LEN_MAX, PAYLOAD_LEN_MAX};
 use e3_model::topic::Topic;
@@ -64,8 +65,9 @@ impl Message {
         let mut out = Vec::with_capacity(len);
         encode_id(&mut out, &self.id);
         out.put_u16(self.attempt);
-        out.put_u16(self.slot.0);
-        out.put_u16(self.reply_to.0);
+        let (low, high) = node::code(self.reply_to);
+        out.put_u16(node::with_slot(self.slot, high));
+        out.put_u16(low);
         out.put_u32(self.reply_to_incarnation);
         out.put_u64(self.deadline.0);
         out.put_u64(self.sent.0);
@@ -85,11 +87,13 @@ impl Message {
     /// Reads a message that fills the whole slice.
     pub fn decode(bytes: &[u8]) -> Result<Message, WireError> {
         let r = &mut Reader(bytes);
+        let (id, attempt) = (decode_id(r)?, r.u16()?);
+        let (slot, high) = node::slot_and_high(r.u16()?);
         let mut message = Message {
-            id: decode_id(r)?,
-            attempt: r.u16()?,
-            slot: Slot(r.u16()?),
-            reply_to: NodeId(r.u16()?),
+            id,
+            attempt,
+            slot,
+            reply_to: node::node(r.u16()?, high),
             reply_to_incarnation: r.u32()?,
             deadline: Timestamp(r.u64()?),
             sent: Timestamp(r.u64()?),

@@ -2,15 +2,15 @@
 
 mod samples;
 
-use e3_model::limits::PAYLOAD_LEN_MAX;
+use e3_model::limits::{NODES_MAX, PAYLOAD_LEN_MAX, SERVICES_MAX, SHARDS_MAX, SLOTS};
 use e3_model::*;
 use e3_testkit::Random;
 use e3_wire::WireError;
 use e3_wire::client::{ClientFrame, DeadLetters};
 use e3_wire::codec::Reader;
 use e3_wire::datagram::{HEADER_LEN, Header, Kind, open, seal};
-use e3_wire::entry::Replicated;
-use e3_wire::frame::Frame;
+use e3_wire::entry::{Entry, Replicated};
+use e3_wire::frame::{Ack, Ends, Frame, Link};
 use e3_wire::heartbeat::{self, Heartbeat, PAYLOAD_LEN};
 use e3_wire::limits::DATAGRAM_LEN_MAX;
 use e3_wire::message::Message;
@@ -44,6 +44,55 @@ fn entries_and_client_frames_round_trip() {
         frame.encode(&mut bytes);
         assert_eq!(ClientFrame::decode(&mut Reader(&bytes)).unwrap(), frame);
     }
+}
+
+#[test]
+fn the_last_of_250_000_nodes_is_known_in_whatever_names_it() {
+    let last = NodeId(NODES_MAX as u32 - 1);
+    for node in [last, NodeId(65_535), NodeId(65_536), NodeId::NOBODY] {
+        let sent = Message {
+            reply_to: node,
+            slot: Slot(SLOTS - 1),
+            ..message()
+        };
+        assert_eq!(Message::decode(&sent.encode()).unwrap(), sent);
+        let logged = Replicated::Entry(Entry {
+            reply_to: node,
+            slot: Slot(SLOTS - 1),
+            ..entry()
+        });
+        assert_eq!(Replicated::decode(&logged.encode()).unwrap(), logged);
+    }
+    let service = ServiceId(SERVICES_MAX as u16 - 1);
+    let shard = ShardId(SHARDS_MAX - 1);
+    for ends in [
+        Ends::Ingress {
+            node: last,
+            service,
+            shard,
+        },
+        Ends::Replication {
+            service,
+            shard,
+            backup: last,
+        },
+    ] {
+        let frame = Frame::Ack {
+            link: Link {
+                app: AppId(1),
+                ends,
+                from_incarnation: 2,
+                to_incarnation: 3,
+            },
+            ack: Ack::default(),
+        };
+        let mut bytes = Vec::new();
+        frame.encode(&mut bytes);
+        assert_eq!(Frame::decode(&mut Reader(&bytes)).unwrap(), frame);
+    }
+    let beat = heartbeat::encode(Format::NEWEST, 9, last, 2, &Heartbeat::default());
+    let (header, _) = heartbeat::decode(Formats::PROGRAM, &beat).unwrap();
+    assert_eq!(header.from, last);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use e3_model::application::Application;
 use e3_model::document::parse_application;
+use e3_model::limits::NODES_MAX;
 use e3_model::plan::Role;
 use e3_model::topology::{Node, Rack, Server, TopologySpec};
 use e3_model::{Bytes, NodeId, NodeKind, ServiceId, Topology};
@@ -13,12 +14,8 @@ use std::time::{Duration, Instant};
 
 /// A host and four SmartNICs.
 pub(super) const NODES_PER_SERVER: usize = 5;
-/// The largest cluster that is measured: fewer servers while ids of nodes have 16 bits.
-pub(super) const SERVERS_MAX: usize = if size_of::<NodeId>() > 2 {
-    50_000
-} else {
-    13_000
-};
+/// The largest cluster: as many nodes as a topology may have.
+pub(super) const SERVERS_MAX: usize = NODES_MAX / NODES_PER_SERVER;
 const SERVERS_PER_RACK: usize = 40;
 /// Part of the cores that is reserved.
 const FULL: f64 = 0.9;

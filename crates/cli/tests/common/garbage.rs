@@ -69,11 +69,11 @@ impl Garbage {
     }
 
     fn link(&mut self, app: AppId) -> Link {
-        let n = |random: &mut Random| random.next_u64() as u16 & 0x3fff;
+        let n = |random: &mut Random| random.next_u64() as u16 & 0x3ff;
         let r = &mut self.random;
         let ends = match r.below(3) {
             0 => Ends::Ingress {
-                node: NodeId(n(r)),
+                node: NodeId(n(r).into()),
                 service: ServiceId(n(r) % 4),
                 shard: ShardId(n(r)),
             },
@@ -85,7 +85,7 @@ impl Garbage {
             _ => Ends::Replication {
                 service: ServiceId(n(r) % 4),
                 shard: ShardId(n(r) % 4),
-                backup: NodeId(n(r) % 8),
+                backup: NodeId((n(r) % 8).into()),
             },
         };
         Link {

@@ -260,7 +260,7 @@ impl Script {
     /// A new process of a node joins.
     pub fn restart(&mut self, node: NodeId) {
         let process = 1_000 + self.log.len() as u64;
-        self.join(NODES[usize::from(node.0)], process);
+        self.join(NODES[node.index()], process);
     }
 
     /// The nodes that a shard waits for.

@@ -51,7 +51,7 @@ impl Disk {
 
 impl Cluster {
     /// What a node has written becomes durable.
-    pub fn sync_disk(&mut self, id: u16) {
+    pub fn sync_disk(&mut self, id: u32) {
         let now = self.clock(id);
         let disk = self.disks.entry(id).or_default();
         let Some((last, _)) = disk.pending.last() else {
@@ -67,7 +67,7 @@ impl Cluster {
     }
 
     /// The process of a node is killed, and another one starts from its disk.
-    pub fn restart(&mut self, node: u16) {
+    pub fn restart(&mut self, node: u32) {
         let incarnation = self.nodes[&node].incarnation + 1;
         self.start(node, incarnation);
     }

@@ -62,7 +62,7 @@ pub struct Node {
 
 pub struct Cluster {
     pub now: Timestamp,
-    pub nodes: BTreeMap<u16, Node>,
+    pub nodes: BTreeMap<u32, Node>,
     peers: BTreeMap<NodeId, Peer>,
     /// The active format.
     pub format: Format,
@@ -70,9 +70,9 @@ pub struct Cluster {
     pub formats: Formats,
     pub plan: AppPlan,
     pub version: u64,
-    wire: Vec<(Option<u16>, Address, Vec<u8>)>,
+    wire: Vec<(Option<u32>, Address, Vec<u8>)>,
     /// From and to: what is lost.
-    pub cut: BTreeSet<(u16, u16)>,
+    pub cut: BTreeSet<(u32, u32)>,
     /// Of a thousand datagrams so many are lost.
     pub loss_permille: u64,
     pub random: Random,
@@ -87,7 +87,7 @@ pub struct Cluster {
     /// Another application on all nodes, and its handlers.
     pub other: Option<(AppPlan, Handler)>,
     /// Requests over HTTP that nodes asked their drivers to make.
-    pub http: Vec<(u16, HttpAsk)>,
+    pub http: Vec<(u32, HttpAsk)>,
     /// Which calls handlers make.
     pub caller: calls::Caller,
     pub called: calls::Answers,
@@ -96,7 +96,7 @@ pub struct Cluster {
     /// Bytes sent so far, by receiver.
     sent_to: BTreeMap<Address, usize>,
     /// What the disk of each node holds.
-    pub disks: BTreeMap<u16, Disk>,
+    pub disks: BTreeMap<u32, Disk>,
     /// Of nodes that start: see [`Config::journal_len_min`].
     pub journal_len_min: u64,
     /// By backup and shard: what came of its state. A controller keeps it.
@@ -104,15 +104,15 @@ pub struct Cluster {
     /// By shard: the state that it begins with.
     pub parts: BTreeMap<ShardKey, Vec<u8>>,
     /// Nodes that asked for these.
-    fetches: Vec<(u16, ShardKey, u64)>,
+    fetches: Vec<(u32, ShardKey, u64)>,
     /// A node, and how many bytes reach it in a millisecond; others wait.
-    pub narrow: Option<(u16, usize)>,
+    pub narrow: Option<(u32, usize)>,
 }
 
-pub fn address(node: u16) -> Address {
+pub fn address(node: u32) -> Address {
     Address {
         ip: [0; 16],
-        port: node + 1,
+        port: u16::try_from(node + 1).expect("a test has few nodes"),
     }
 }
 
@@ -168,7 +168,7 @@ pub fn count_and_forward(
 impl Cluster {
     /// Nodes 0.., which have the application; every shard's primary and backups are given by
     /// `place`.
-    pub fn new(manifest: &str, nodes: u16, place: impl Fn(ShardKey) -> Vec<u16>) -> Cluster {
+    pub fn new(manifest: &str, nodes: u32, place: impl Fn(ShardKey) -> Vec<u32>) -> Cluster {
         let app = parse_application("test.yaml", manifest).unwrap();
         let channels: Vec<u16> = (0..app.spec.services.len())
             .map(|s| app.channels_from(ServiceId(s as u16)).count() as u16)
@@ -253,7 +253,7 @@ impl Cluster {
 
     /// Starts a node's process, in place of the one before. Nobody knows of it before
     /// [`Cluster::publish`].
-    pub fn start(&mut self, node: u16, incarnation: u32) {
+    pub fn start(&mut self, node: u32, incarnation: u32) {
         let config = Config {
             node: NodeId(node),
             incarnation,
@@ -292,7 +292,7 @@ impl Cluster {
     }
 
     /// Kills a node's process and takes it out of the cluster.
-    pub fn kill(&mut self, node: u16) {
+    pub fn kill(&mut self, node: u32) {
         self.nodes.remove(&node);
         self.peers.remove(&NodeId(node));
     }
@@ -305,7 +305,7 @@ impl Cluster {
     }
 
     /// A backup takes over.
-    pub fn promote(&mut self, key: ShardKey, node: u16) {
+    pub fn promote(&mut self, key: ShardKey, node: u32) {
         let shard = self.shard(key);
         shard.view += 1;
         shard.incarnation = shard.view;
@@ -317,7 +317,7 @@ impl Cluster {
     /// Gives all nodes the plan.
     pub fn publish(&mut self) {
         self.version += 1;
-        let nodes: Vec<u16> = self.nodes.keys().copied().collect();
+        let nodes: Vec<u32> = self.nodes.keys().copied().collect();
         for node in nodes {
             self.publish_to(node);
         }
@@ -329,7 +329,7 @@ impl Cluster {
     }
 
     /// Gives one node the plan as it is now.
-    pub fn publish_to(&mut self, node: u16) {
+    pub fn publish_to(&mut self, node: u32) {
         let plan = NodePlan {
             version: self.version,
             cluster: CLUSTER,
@@ -345,7 +345,7 @@ impl Cluster {
         self.drain(node);
     }
 
-    pub fn clock(&self, node: u16) -> Timestamp {
+    pub fn clock(&self, node: u32) -> Timestamp {
         let node = &self.nodes[&node];
         Timestamp((self.now + node.ahead).0 - node.behind.0)
     }
@@ -368,7 +368,7 @@ impl Cluster {
                 self.deliver(from, to, &bytes);
             }
             self.give_parts();
-            let nodes: Vec<u16> = self.nodes.keys().copied().collect();
+            let nodes: Vec<u32> = self.nodes.keys().copied().collect();
             for id in nodes {
                 let node = self.nodes.get_mut(&id).expect("it runs");
                 node.budget = node.per_ms;
@@ -399,7 +399,7 @@ impl Cluster {
         }
     }
 
-    fn deliver(&mut self, from: Option<u16>, to: Address, bytes: &[u8]) {
+    fn deliver(&mut self, from: Option<u32>, to: Address, bytes: &[u8]) {
         if self.random.chance(self.loss_permille) {
             return;
         }
@@ -411,7 +411,7 @@ impl Cluster {
         if to == CLIENT {
             return self.on_client_datagram(bytes);
         }
-        let node = to.port - 1;
+        let node = u32::from(to.port) - 1;
         if from.is_some_and(|from| self.cut.contains(&(from, node))) {
             return;
         }
@@ -439,12 +439,12 @@ impl Cluster {
     }
 
     /// Bytes that were sent to a node so far.
-    pub fn sent_to(&self, node: u16) -> usize {
+    pub fn sent_to(&self, node: u32) -> usize {
         self.sent_to.get(&address(node)).copied().unwrap_or(0)
     }
 
     /// The driver's loop of a node.
-    pub fn drain(&mut self, id: u16) {
+    pub fn drain(&mut self, id: u32) {
         let now = self.clock(id);
         let node = self.nodes.get_mut(&id).expect("it runs");
         loop {
@@ -538,13 +538,13 @@ impl Cluster {
         self.wire.push((None, to, bytes));
     }
 
-    fn send(&mut self, node: u16, frame: &ClientFrame) {
+    fn send(&mut self, node: u32, frame: &ClientFrame) {
         self.wire
             .push((None, address(node), frame.to_datagram(Format::NEWEST)));
     }
 
     /// The client sends an attempt at a request.
-    pub fn request(&mut self, node: u16, seq: u64, attempt: u16, key: &[u8], deadline: Timestamp) {
+    pub fn request(&mut self, node: u32, seq: u64, attempt: u16, key: &[u8], deadline: Timestamp) {
         let request = self.request_of(seq, attempt, key, deadline);
         self.send(node, &ClientFrame::Request(request));
     }
@@ -563,12 +563,12 @@ impl Cluster {
         }
     }
 
-    pub fn send_request(&mut self, node: u16, request: Request) {
+    pub fn send_request(&mut self, node: u32, request: Request) {
         self.send(node, &ClientFrame::Request(request));
     }
 
     /// A client of another protocol asks a node's driver.
-    pub fn ask(&mut self, node: u16, request: Request) {
+    pub fn ask(&mut self, node: u32, request: Request) {
         let now = self.clock(node);
         let asked = self.nodes.get_mut(&node).expect("it runs");
         asked.worker.handle_request(now, request);
@@ -576,7 +576,7 @@ impl Cluster {
     }
 
     /// The client asks for dead letters.
-    pub fn read_letters(&mut self, node: u16, key: ShardKey) -> DeadLetters {
+    pub fn read_letters(&mut self, node: u32, key: ShardKey) -> DeadLetters {
         self.letters.clear();
         let frame = ClientFrame::ReadDeadLetters {
             shard: key,
@@ -588,7 +588,7 @@ impl Cluster {
     }
 
     /// The client has the first dead letter of a shard replayed.
-    pub fn replay_first(&mut self, node: u16, key: ShardKey, seq: u64) {
+    pub fn replay_first(&mut self, node: u32, key: ShardKey, seq: u64) {
         let letters = self.read_letters(node, key).letters;
         let (letter, content) = &letters[0];
         let frame = ClientFrame::Replay(Replay {
@@ -610,14 +610,14 @@ impl Cluster {
     }
 
     /// How often a request was counted at a node's replica of a shard.
-    pub fn count(&self, node: u16, key: ShardKey, client: u64, seq: u64) -> i64 {
+    pub fn count(&self, node: u32, key: ShardKey, client: u64, seq: u64) -> i64 {
         let id = [client.to_le_bytes(), seq.to_le_bytes()].concat();
         let state = self.nodes[&node].worker.state(key);
         state.map_or(0, |s| s.borrow().counter_get(0, &id))
     }
 
     /// What a node reports of a shard.
-    pub fn report(&self, node: u16, key: ShardKey) -> InstanceReport {
+    pub fn report(&self, node: u32, key: ShardKey) -> InstanceReport {
         let report = self.nodes[&node].worker.report();
         let mut instances = report.instances.into_iter();
         instances.find(|i| i.key == key).expect("it has a replica")

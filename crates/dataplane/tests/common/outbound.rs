@@ -174,12 +174,12 @@ pub fn after(c: &Cluster, ms: u64) -> Timestamp {
     c.now + Nanos::from_millis(ms)
 }
 
-pub fn counted(c: &Cluster, node: u16, key: ShardKey, name: &[u8]) -> i64 {
+pub fn counted(c: &Cluster, node: u32, key: ShardKey, name: &[u8]) -> i64 {
     let state = c.nodes[&node].worker.state(key).unwrap();
     state.borrow().counter_get(0, name)
 }
 
-pub fn open(c: &Cluster, node: u16) -> u64 {
+pub fn open(c: &Cluster, node: u32) -> u64 {
     c.report(node, shard(0, 0)).timers
 }
 

@@ -87,7 +87,7 @@ fn cluster_of(durability: &str) -> Cluster {
 }
 
 /// An application that is subscribed to topics of another one; its service is on these nodes.
-pub fn audit(of: &str, nodes: u16, copies: &[u16]) -> AppPlan {
+pub fn audit(of: &str, nodes: u32, copies: &[u32]) -> AppPlan {
     let manifest = AUDIT
         .replace("shop/", &format!("{of}/"))
         .replace("replicas: 2", &format!("replicas: {}", copies.len()));
@@ -191,7 +191,7 @@ pub fn key(seq: u64) -> &'static [u8] {
 }
 
 /// Numbers of the requests that the front handled at a node.
-pub fn published(c: &Cluster, node: u16) -> Vec<u64> {
+pub fn published(c: &Cluster, node: u32) -> Vec<u64> {
     counted(c, node, shard(0, 0))
 }
 
@@ -204,7 +204,7 @@ pub fn handled(c: &Cluster, subscriber: &str) -> Vec<u64> {
             ..shard(0, 0)
         },
     };
-    let is_served = |node: &u16| {
+    let is_served = |node: &u32| {
         let report = c.nodes[node].worker.report();
         let mut instances = report.instances.iter();
         instances.any(|i| i.key == key && i.role == e3_model::plan::Role::Primary)
@@ -214,7 +214,7 @@ pub fn handled(c: &Cluster, subscriber: &str) -> Vec<u64> {
     counted(c, node, key)
 }
 
-fn counted(c: &Cluster, node: u16, key: ShardKey) -> Vec<u64> {
+fn counted(c: &Cluster, node: u32, key: ShardKey) -> Vec<u64> {
     let state = c.nodes[&node].worker.state(key).unwrap();
     let state = state.borrow();
     let times = |seq: &u64| state.counter_get(0, &seq.to_le_bytes());
@@ -224,7 +224,7 @@ fn counted(c: &Cluster, node: u16, key: ShardKey) -> Vec<u64> {
 }
 
 /// Publications in the table of a node.
-pub fn open(c: &Cluster, node: u16) -> u64 {
+pub fn open(c: &Cluster, node: u32) -> u64 {
     c.report(node, shard(0, 0)).timers
 }
 

@@ -46,7 +46,7 @@ pub struct Store {
 impl Store {
     /// So many nodes; the first ones are primary and backups of a shard with values of so many bytes
     /// that were written long ago.
-    pub fn new(nodes: u16, members: u16, values: &[usize]) -> Store {
+    pub fn new(nodes: u32, members: u32, values: &[usize]) -> Store {
         let mut c = Cluster::new(APP, nodes, |_| (0..members).collect());
         let value_len = Rc::new(Cell::new(100));
         let len = value_len.clone();
@@ -91,7 +91,7 @@ impl Store {
     }
 
     /// Sends a request to a node.
-    pub fn request(&mut self, to: u16) -> u64 {
+    pub fn request(&mut self, to: u32) -> u64 {
         self.sent += 1;
         let deadline = self.c.now + Nanos::from_secs(15);
         // The client has had the answers to most of those before.
@@ -108,7 +108,7 @@ impl Store {
     }
 
     /// Lets time pass, with so many requests each millisecond.
-    pub fn load(&mut self, to: u16, ms: u64, each: u64) {
+    pub fn load(&mut self, to: u32, ms: u64, each: u64) {
         for _ in 0..ms {
             for _ in 0..each {
                 self.request(to);
@@ -118,7 +118,7 @@ impl Store {
     }
 
     /// Has a node join.
-    pub fn join(&mut self, node: u16) {
+    pub fn join(&mut self, node: u32) {
         let shard = self.c.shard(key());
         shard.view += 1;
         shard.joining.push(NodeId(node));
@@ -126,7 +126,7 @@ impl Store {
     }
 
     /// The primary has told the controller that this node has everything.
-    pub fn is_synced(&self, primary: u16, node: u16) -> bool {
+    pub fn is_synced(&self, primary: u32, node: u32) -> bool {
         let events = self.c.nodes[&primary].worker.events();
         let synced =
             |e: &NodeEvent| matches!(e, NodeEvent::Synced { backup, .. } if backup.0 == node);
@@ -134,7 +134,7 @@ impl Store {
     }
 
     /// Lets time pass, with so many requests each millisecond, until the node has everything.
-    pub fn until_synced(&mut self, primary: u16, node: u16, each: u64) {
+    pub fn until_synced(&mut self, primary: u32, node: u32, each: u64) {
         let begin = self.c.now;
         while !self.is_synced(primary, node) {
             self.load(primary, 1, each);
@@ -144,20 +144,20 @@ impl Store {
     }
 
     /// What a primary says of a backup.
-    pub fn backup(&self, primary: u16, node: u16) -> BackupReport {
+    pub fn backup(&self, primary: u32, node: u32) -> BackupReport {
         let report = self.c.report(primary, key());
         let mut backups = report.backups.into_iter();
         backups.find(|b| b.node.0 == node).unwrap()
     }
 
     /// What a node dropped for this reason.
-    pub fn dropped(&self, node: u16, reason: DropReason) -> u64 {
+    pub fn dropped(&self, node: u32, reason: DropReason) -> u64 {
         let report = self.c.nodes[&node].worker.report();
         report.stats.dropped.get(&reason).copied().unwrap_or(0)
     }
 
     /// Items of a primary's only stream that its backup has not confirmed.
-    pub fn open(&self, primary: u16) -> u64 {
+    pub fn open(&self, primary: u32) -> u64 {
         let report = self.c.nodes[&primary].worker.report();
         let mut channels = report.stats.channels.into_iter();
         let stream = channels.find(|ch| ch.name == "replication").unwrap();
@@ -165,13 +165,13 @@ impl Store {
     }
 
     /// Digest of a node's copy.
-    pub fn digest(&self, node: u16) -> u64 {
+    pub fn digest(&self, node: u32) -> u64 {
         let state = self.c.nodes[&node].worker.state(key()).unwrap();
         state.borrow().digest()
     }
 
     /// The clock of a node is hours behind, so that it refuses what comes.
-    pub fn set_behind(&mut self, node: u16, is_behind: bool) {
+    pub fn set_behind(&mut self, node: u32, is_behind: bool) {
         let behind = Nanos::from_secs(if is_behind { 7_200 } else { 0 });
         self.c.nodes.get_mut(&node).unwrap().behind = behind;
     }

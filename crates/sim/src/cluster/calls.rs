@@ -13,7 +13,7 @@ use e3_wire::entry::Outcome;
 
 impl Cluster {
     /// Makes the call of a run, if it makes one; otherwise gives the run back.
-    pub(super) fn begin_call(&mut self, id: u16, mut run: HandlerRun) -> Option<HandlerRun> {
+    pub(super) fn begin_call(&mut self, id: u32, mut run: HandlerRun) -> Option<HandlerRun> {
         let (app, service) = (run.key.app, usize::from(run.key.service.0));
         let calls = self.services[usize::from(app.0) - 1][service].calls();
         let invocation = &run.invocation;
@@ -75,7 +75,7 @@ impl Cluster {
     /// An answer has come: the run goes on, and those of its instance that waited for it.
     pub(super) fn on_call_answer(
         &mut self,
-        id: u16,
+        id: u32,
         (key, token): (ShardKey, u64),
         answer: CallAnswer,
     ) {
@@ -121,14 +121,14 @@ impl Cluster {
 
     /// Runs that wait for a call of their own, or for that of the one before them, end with their
     /// instance.
-    pub(super) fn stop_calls(&mut self, id: u16, key: ShardKey) {
+    pub(super) fn stop_calls(&mut self, id: u32, key: ShardKey) {
         let node = self.nodes.get_mut(&id).expect("it runs");
         node.calling.retain(|(of, _), _| *of != key);
         node.blocked.retain(|run| run.key != key);
     }
 
     /// The handler that a node ran returns, or calls.
-    pub(super) fn on_handler_end(&mut self, id: u16, incarnation: u32) {
+    pub(super) fn on_handler_end(&mut self, id: u32, incarnation: u32) {
         let node = self.nodes.get_mut(&id).expect("its caller has it");
         let Some(run) = node.runs.pop_front() else {
             return;

@@ -170,7 +170,7 @@ impl Disk {
 
 impl Cluster {
     /// What a node's process finds on its disk when it starts; none if it cannot start.
-    pub fn read_disk(&mut self, node: u16, formats: Formats) -> Option<Found> {
+    pub fn read_disk(&mut self, node: u32, formats: Formats) -> Option<Found> {
         let none = Found {
             on_disk: None,
             damaged: None,
@@ -182,27 +182,27 @@ impl Cluster {
     }
 
     /// Sets how long a node's disk takes to make records durable; none as it was.
-    pub fn slow_disk(&mut self, node: u16, sync_time: Option<Nanos>) {
+    pub fn slow_disk(&mut self, node: u32, sync_time: Option<Nanos>) {
         self.disk(node).slow = sync_time;
     }
 
     /// Sets whether a node's disk refuses writes.
-    pub fn fill_disk(&mut self, node: u16, is_full: bool) {
+    pub fn fill_disk(&mut self, node: u32, is_full: bool) {
         self.disk(node).files().is_full = is_full;
     }
 
     /// Sets whether a node's disk confirms what the next power cut loses.
-    pub fn let_disk_lie(&mut self, node: u16, lies: bool) {
+    pub fn let_disk_lie(&mut self, node: u32, lies: bool) {
         self.disk(node).files().lies = lies;
     }
 
     /// Makes everything durable that a node's disk confirmed.
-    pub fn settle_disk(&mut self, node: u16) {
+    pub fn settle_disk(&mut self, node: u32) {
         self.disk(node).files().settle();
     }
 
     /// Flips a bit in the journal of a node without a process; false if it is empty.
-    pub fn rot_disk(&mut self, node: u16) -> bool {
+    pub fn rot_disk(&mut self, node: u32) -> bool {
         let random = &mut self.random;
         let disk = self.disks.get_mut(&node);
         let disk = disk.filter(|disk| matches!(disk.journal, Process::Down(_)));
@@ -210,29 +210,29 @@ impl Cluster {
     }
 
     /// Whether a node's disk is at work.
-    pub fn is_writing(&self, node: u16) -> bool {
+    pub fn is_writing(&self, node: u32) -> bool {
         self.disks.get(&node).is_some_and(|disk| disk.is_syncing)
     }
 
     /// Ends a node's process: what is not durable on its disk may be gone.
-    pub(super) fn crash_disk(&mut self, node: u16, is_power_cut: bool) {
+    pub(super) fn crash_disk(&mut self, node: u32, is_power_cut: bool) {
         if let Some(disk) = self.disks.get_mut(&node) {
             disk.crash(is_power_cut, &mut self.random);
         }
     }
 
-    pub(super) fn disk(&mut self, node: u16) -> &mut Disk {
+    pub(super) fn disk(&mut self, node: u32) -> &mut Disk {
         let random = &mut self.random;
         self.disks.entry(node).or_insert_with(|| Disk::new(random))
     }
 
-    pub(super) fn append(&mut self, node: u16, number: u64, record: Vec<u8>) {
+    pub(super) fn append(&mut self, node: u32, number: u64, record: Vec<u8>) {
         self.disk(node).queue.push_back((number, record));
         self.sync(node);
     }
 
     /// Begins to make what is there durable, unless the disk is at work.
-    fn sync(&mut self, node: u16) {
+    fn sync(&mut self, node: u32) {
         let disk = self.disk(node);
         if disk.queue.is_empty() || disk.is_syncing {
             return;
@@ -253,14 +253,14 @@ impl Cluster {
         self.sync_after(node, span);
     }
 
-    fn sync_after(&mut self, node: u16, span: Nanos) {
+    fn sync_after(&mut self, node: u32, span: Nanos) {
         let incarnation = self.incarnation(node).unwrap_or_default();
         let event = Event::Synced { node, incarnation };
         self.push(self.now + span, event);
     }
 
     /// The disk has done its work.
-    pub(super) fn on_synced(&mut self, node: u16) {
+    pub(super) fn on_synced(&mut self, node: u32) {
         let disk = self.disk(node);
         let Process::Running(journal) = &mut disk.journal else {
             return;

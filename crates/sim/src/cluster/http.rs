@@ -21,7 +21,7 @@ const ANSWER_WITHIN: Nanos = Nanos::from_millis(50);
 
 impl Cluster {
     /// A node is to make a request over HTTP.
-    pub(super) fn begin_http(&mut self, node: u16, ask: HttpAsk) {
+    pub(super) fn begin_http(&mut self, node: u32, ask: HttpAsk) {
         let Some(n) = self.nodes.get(&node) else {
             return;
         };
@@ -40,7 +40,7 @@ impl Cluster {
     }
 
     /// A node makes a request over HTTP.
-    fn ask_http(&mut self, node: u16, ask: Rc<HttpAsk>) {
+    fn ask_http(&mut self, node: u32, ask: Rc<HttpAsk>) {
         let Some(n) = self.nodes.get(&node) else {
             return;
         };
@@ -78,7 +78,7 @@ impl Cluster {
     /// An answer arrives at a node, or none has come in time.
     pub(super) fn on_http_answer(
         &mut self,
-        node: u16,
+        node: u32,
         incarnation: u32,
         ask: Rc<HttpAsk>,
         answer: Option<Answer>,

@@ -89,12 +89,12 @@ impl Cluster {
     }
 
     /// Starts a node's process.
-    pub fn start(&mut self, node: u16, incarnation: u32) {
+    pub fn start(&mut self, node: u32, incarnation: u32) {
         self.start_with(node, incarnation, SimClock::TRUE, Formats::PROGRAM);
     }
 
     /// Starts a node's process with this clock, of a program that has these formats.
-    pub fn start_with(&mut self, node: u16, incarnation: u32, clock: SimClock, formats: Formats) {
+    pub fn start_with(&mut self, node: u32, incarnation: u32, clock: SimClock, formats: Formats) {
         let config = Config {
             node: NodeId(node),
             incarnation,
@@ -129,7 +129,7 @@ impl Cluster {
     }
 
     /// Tells a node what the controller's clock showed after `asked`.
-    pub fn take_controller_time(&mut self, node: u16, asked: Timestamp, theirs: Timestamp) {
+    pub fn take_controller_time(&mut self, node: u32, asked: Timestamp, theirs: Timestamp) {
         if let Some(n) = self.nodes.get_mut(&node) {
             let (now, asked) = (n.clock.shown(self.now), n.clock.shown(asked));
             n.worker.handle_controller_time(now, asked, theirs);
@@ -138,19 +138,19 @@ impl Cluster {
 
     /// Kills a node's process: everything in its memory is gone, and of its last write to its disk a part
     /// may be there.
-    pub fn kill(&mut self, node: u16) {
+    pub fn kill(&mut self, node: u32) {
         self.nodes.remove(&node);
         self.crash_disk(node, false);
     }
 
     /// Cuts the power of a node: of what is not durable on its disk, any parts may be gone too.
-    pub fn cut_power(&mut self, node: u16) {
+    pub fn cut_power(&mut self, node: u32) {
         self.nodes.remove(&node);
         self.crash_disk(node, true);
     }
 
     /// Pauses a node's process, or resumes it.
-    pub fn pause(&mut self, node: u16, is_paused: bool) {
+    pub fn pause(&mut self, node: u32, is_paused: bool) {
         let Some(n) = self.nodes.get_mut(&node) else {
             return;
         };
@@ -163,26 +163,26 @@ impl Cluster {
     }
 
     /// Slows a node's handlers down by this factor.
-    pub fn slow(&mut self, node: u16, slowness: u64) {
+    pub fn slow(&mut self, node: u32, slowness: u64) {
         if let Some(n) = self.nodes.get_mut(&node) {
             n.slowness = slowness;
         }
     }
 
     /// Lets a node's clock drift from now on.
-    pub fn drift(&mut self, node: u16, fast_ppm: i64) {
+    pub fn drift(&mut self, node: u32, fast_ppm: i64) {
         if let Some(n) = self.nodes.get_mut(&node) {
             n.clock = n.clock.drift(self.now, fast_ppm);
         }
     }
 
     /// The nodes whose process runs.
-    pub fn up(&self) -> Vec<u16> {
+    pub fn up(&self) -> Vec<u32> {
         self.nodes.keys().copied().collect()
     }
 
     /// The incarnation of a node, if its process runs.
-    pub fn incarnation(&self, node: u16) -> Option<u32> {
+    pub fn incarnation(&self, node: u32) -> Option<u32> {
         Some(self.nodes.get(&node)?.incarnation)
     }
 
@@ -201,35 +201,35 @@ impl Cluster {
     }
 
     /// The events that a node has for the controller.
-    pub fn events(&self, node: u16) -> Vec<NodeEvent> {
+    pub fn events(&self, node: u32) -> Vec<NodeEvent> {
         let node = self.nodes.get(&node);
         node.map(|n| n.worker.events()).unwrap_or_default()
     }
 
     /// The collections of a shard on a node.
-    pub fn state(&self, node: u16, key: ShardKey) -> Option<Rc<RefCell<State>>> {
+    pub fn state(&self, node: u32, key: ShardKey) -> Option<Rc<RefCell<State>>> {
         self.nodes.get(&node)?.worker.state(key)
     }
 
     /// The worker of a node.
-    pub fn worker(&self, node: u16) -> Option<&Worker> {
+    pub fn worker(&self, node: u32) -> Option<&Worker> {
         Some(&self.nodes.get(&node)?.worker)
     }
 
     /// The same, to be changed.
-    pub fn worker_mut(&mut self, node: u16) -> Option<&mut Worker> {
+    pub fn worker_mut(&mut self, node: u32) -> Option<&mut Worker> {
         Some(&mut self.nodes.get_mut(&node)?.worker)
     }
 
     /// Whether this process of a node runs; None if it is gone.
-    pub(crate) fn runs(&self, node: u16, incarnation: u32) -> Option<bool> {
+    pub(crate) fn runs(&self, node: u32, incarnation: u32) -> Option<bool> {
         let n = self.nodes.get(&node);
         let n = n.filter(|n| n.incarnation == incarnation)?;
         Some(!n.is_paused)
     }
 
     /// Bytes of a shard's part of a backup up to this one have left a node.
-    pub(crate) fn on_exported(&mut self, node: u16, key: ShardKey, number: u64, len: u64) {
+    pub(crate) fn on_exported(&mut self, node: u32, key: ShardKey, number: u64, len: u64) {
         let Some(n) = self.nodes.get_mut(&node) else {
             return;
         };
@@ -239,7 +239,7 @@ impl Cluster {
     }
 
     /// The next bytes of a part arrive at a node.
-    pub(crate) fn on_part(&mut self, node: u16, key: ShardKey, number: u64, bytes: &[u8]) {
+    pub(crate) fn on_part(&mut self, node: u32, key: ShardKey, number: u64, bytes: &[u8]) {
         let Some(n) = self.nodes.get_mut(&node) else {
             return;
         };

@@ -6,7 +6,7 @@ use e3_model::backup::Part;
 /// Bytes for a backup that have not left their node.
 #[derive(Debug)]
 pub(crate) struct Export {
-    pub(crate) node: u16,
+    pub(crate) node: u32,
     pub(crate) incarnation: u32,
     pub(crate) key: ShardKey,
     pub(crate) number: u64,
@@ -17,7 +17,7 @@ pub(crate) struct Export {
 /// A part that a node fetches.
 #[derive(Debug)]
 pub(crate) struct Fetch {
-    pub(crate) node: u16,
+    pub(crate) node: u32,
     pub(crate) incarnation: u32,
     pub(crate) key: ShardKey,
     pub(crate) number: u64,

@@ -8,7 +8,7 @@ use e3_wire::entry::DeadLetter;
 
 impl Cluster {
     /// A client sends a request to a node.
-    pub fn request(&mut self, client: u16, to: u16, deadline: Nanos) {
+    pub fn request(&mut self, client: u16, to: u32, deadline: Nanos) {
         self.set_routes(client, to);
         let sender = &mut self.clients[usize::from(client)];
         sender.request(self.now, &mut self.random, deadline);
@@ -16,7 +16,7 @@ impl Cluster {
     }
 
     /// A client asks a node for the dead letters of a shard.
-    pub fn read_dead_letters(&mut self, client: u16, to: u16, shard: ShardKey) {
+    pub fn read_dead_letters(&mut self, client: u16, to: u32, shard: ShardKey) {
         self.set_routes(client, to);
         self.clients[usize::from(client)].read_dead_letters(self.now, shard);
         self.drain_client(client);
@@ -26,7 +26,7 @@ impl Cluster {
     pub fn replay(
         &mut self,
         client: u16,
-        to: u16,
+        to: u32,
         shard: ShardKey,
         letter: &(MessageId, DeadLetter),
         deadline: Nanos,
@@ -39,21 +39,21 @@ impl Cluster {
     /// Tells a client which nodes there are (this one first, the others in random order) and, if it
     /// waits for a replay, which are primaries. A client that knows the topology gets all nodes, any
     /// other client those that are up.
-    fn set_routes(&mut self, client: u16, first: u16) {
+    fn set_routes(&mut self, client: u16, first: u32) {
         let known = &self.clients[usize::from(client)].nodes;
         let all = if known.is_empty() {
             self.up()
         } else {
             known.clone()
         };
-        let mut others: Vec<u16> = all.into_iter().filter(|n| *n != first).collect();
+        let mut others: Vec<u32> = all.into_iter().filter(|n| *n != first).collect();
         for at in (1..others.len()).rev() {
             others.swap(at, self.random.below(at as u64 + 1) as usize);
         }
         let nodes = std::iter::once(first).chain(others);
         let client = &mut self.clients[usize::from(client)];
         let asked = self.nodes.iter().filter(|_| client.replays());
-        let primaries: Vec<(ShardKey, u16)> = asked
+        let primaries: Vec<(ShardKey, u32)> = asked
             .flat_map(|(id, node)| {
                 let instances = node.worker.report().instances.into_iter();
                 let primaries = instances.filter(|i| i.role == Role::Primary);

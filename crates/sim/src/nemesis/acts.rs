@@ -48,7 +48,7 @@ impl Run<'_> {
             }
             Fault::Blackout(_) if may_lose_log_and_memory(self.scenario) => {}
             Fault::Blackout(_) => {
-                let nodes: Vec<u16> = (0..self.scenario.nodes()).collect();
+                let nodes: Vec<u32> = (0..self.scenario.nodes()).collect();
                 self.kill(&nodes, End::PowerCut);
                 self.controller.kill(&self.cluster, &mut self.agents);
             }
@@ -272,7 +272,7 @@ impl Run<'_> {
     }
 
     /// Pauses a node, or resumes it if no other fault pauses it.
-    fn pause(&mut self, node: u16, is_paused: bool) {
+    fn pause(&mut self, node: u32, is_paused: bool) {
         let count = self.pauses.entry(node).or_default();
         *count = if is_paused {
             *count + 1
@@ -285,12 +285,12 @@ impl Run<'_> {
     }
 
     /// Kills a process.
-    pub(super) fn kill_one(&mut self, node: u16) {
+    pub(super) fn kill_one(&mut self, node: u32) {
         self.end_process(node, End::Kill);
     }
 
     /// Ends a process. Its supervisor tells the controller.
-    pub(super) fn end_process(&mut self, node: u16, end: End) {
+    pub(super) fn end_process(&mut self, node: u32, end: End) {
         let (me, it) = (Party::Node(node), Party::Controller);
         for process in self.kill(&[node], end) {
             if !self.cluster.cuts.is_cut(me, it) && !self.cluster.cuts.is_cut(it, me) {
@@ -303,7 +303,7 @@ impl Run<'_> {
 
     /// Kills running processes and records what is lost for good; gives their process numbers. Where
     /// the scenario spares the last copies of replicated shards, it kills no process that has one.
-    fn kill(&mut self, nodes: &[u16], end: End) -> Vec<u64> {
+    fn kill(&mut self, nodes: &[u32], end: End) -> Vec<u64> {
         let lost = self.last_copies(nodes, end == End::Rot);
         let is_replicated = |key: &ShardKey| {
             let app = &self.controller.decided().apps[&key.app];
@@ -338,14 +338,14 @@ impl Run<'_> {
     }
 
     /// Restarts a node's process with its clock off by so much.
-    fn restart_with(&mut self, node: u16, offset_ms: i64) {
+    fn restart_with(&mut self, node: u32, offset_ms: i64) {
         self.agents.set_wall_offset_ms(node, offset_ms);
         self.kill_one(node);
         self.revive(node);
     }
 
     /// Starts a node's process if it does not run.
-    pub(super) fn revive(&mut self, node: u16) {
+    pub(super) fn revive(&mut self, node: u32) {
         if !self.agents.is_up(node) {
             self.start_node(node);
             let stands = self.pauses.get(&node).is_some_and(|count| *count > 0);
@@ -354,7 +354,7 @@ impl Run<'_> {
     }
 
     /// Kills a node within a time, and gives the moment.
-    fn kill_within(&mut self, ms: u64, node: u16) -> Timestamp {
+    fn kill_within(&mut self, ms: u64, node: u32) -> Timestamp {
         let at = self.cluster.now + Nanos::from_millis(1 + self.random.below(ms));
         self.kills.push((at, node));
         at
@@ -386,7 +386,7 @@ impl Run<'_> {
 
     /// The shards with state in memory only, or also those on disk, whose last complete copies are on
     /// these nodes.
-    fn last_copies(&self, nodes: &[u16], on_disk_too: bool) -> Vec<ShardKey> {
+    fn last_copies(&self, nodes: &[u32], on_disk_too: bool) -> Vec<ShardKey> {
         let control = self.controller.decided();
         let holds = |node: &NodeId, plan: &AppPlan, shard: &ShardPlan| {
             let member = control.members.get(node);
@@ -421,7 +421,7 @@ impl Run<'_> {
     }
 
     /// Moves a replica; returns the nodes that take part.
-    fn migrate(&mut self, choice: u64) -> Option<Vec<u16>> {
+    fn migrate(&mut self, choice: u64) -> Option<Vec<u32>> {
         let mut random = e3_random::Random::new(choice);
         let apps = &self.controller.control.apps;
         let all: Vec<(ShardKey, Vec<NodeId>)> = apps
@@ -438,7 +438,7 @@ impl Run<'_> {
         for _ in 0..8 {
             let (key, copies) = random.pick(&all);
             let from = *random.pick(copies);
-            let to = NodeId(random.below(u64::from(self.scenario.nodes())) as u16);
+            let to = NodeId(random.below(u64::from(self.scenario.nodes())) as u32);
             let (key, now) = (*key, self.cluster.now);
             let cold = choice.is_multiple_of(4) && copies.first() == Some(&from);
             let command = Command::Migrate {

@@ -39,7 +39,7 @@ pub(super) enum Answer {
 /// An answer on its way.
 #[derive(Debug)]
 struct Letter {
-    node: u16,
+    node: u32,
     process: u64,
     sent: Timestamp,
     answer: Answer,
@@ -72,9 +72,9 @@ struct Agent {
 /// All agents whose processes run.
 #[derive(Debug, Default)]
 pub(super) struct Agents {
-    agents: BTreeMap<u16, Agent>,
+    agents: BTreeMap<u32, Agent>,
     letters: BTreeMap<(Timestamp, u64), Letter>,
-    wall_offsets_ms: BTreeMap<u16, i64>,
+    wall_offsets_ms: BTreeMap<u32, i64>,
     next: u64,
     /// Reports say which versions run, and how well.
     pub(super) reports_figures: bool,
@@ -89,7 +89,7 @@ impl Agents {
     pub(super) fn start(
         &mut self,
         now: Timestamp,
-        node: u16,
+        node: u32,
         name: String,
         clock: SimClock,
         formats: Formats,
@@ -115,22 +115,22 @@ impl Agents {
         self.agents.insert(node, agent);
     }
 
-    pub(super) fn is_up(&self, node: u16) -> bool {
+    pub(super) fn is_up(&self, node: u32) -> bool {
         self.agents.contains_key(&node)
     }
 
     /// Whether the process of a node has joined.
-    pub(super) fn is_member(&self, node: u16) -> bool {
+    pub(super) fn is_member(&self, node: u32) -> bool {
         let agent = self.agents.get(&node);
         agent.is_some_and(|a| a.incarnation.is_some())
     }
 
     /// Ends a node's process; gives its process number.
-    pub(super) fn kill(&mut self, node: u16) -> Option<u64> {
+    pub(super) fn kill(&mut self, node: u32) -> Option<u64> {
         Some(self.agents.remove(&node)?.process)
     }
 
-    pub(super) fn pause(&mut self, node: u16, is_paused: bool) {
+    pub(super) fn pause(&mut self, node: u32, is_paused: bool) {
         if let Some(agent) = self.agents.get_mut(&node) {
             agent.is_paused = is_paused;
         }
@@ -143,11 +143,11 @@ impl Agents {
     }
 
     /// Sets the wall clock of a node off by this much, for processes that start from now on.
-    pub(super) fn set_wall_offset_ms(&mut self, node: u16, offset_ms: i64) {
+    pub(super) fn set_wall_offset_ms(&mut self, node: u32, offset_ms: i64) {
         self.wall_offsets_ms.insert(node, offset_ms);
     }
 
-    pub(super) fn wall_offset_ms(&self, node: u16) -> Option<i64> {
+    pub(super) fn wall_offset_ms(&self, node: u32) -> Option<i64> {
         self.wall_offsets_ms.get(&node).copied()
     }
 
@@ -242,7 +242,7 @@ impl Agents {
     pub(super) fn answer(
         &mut self,
         cluster: &mut Cluster,
-        node: u16,
+        node: u32,
         process: u64,
         answer: Answer,
     ) {
@@ -307,7 +307,7 @@ impl Agent {
         cluster.plan_now(plan);
     }
 
-    fn take(&mut self, cluster: &mut Cluster, node: u16, answer: Answer) {
+    fn take(&mut self, cluster: &mut Cluster, node: u32, answer: Answer) {
         let now = cluster.now;
         match answer {
             Answer::Welcome(welcome) if self.incarnation.is_none() => {

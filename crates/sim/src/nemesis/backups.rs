@@ -333,7 +333,7 @@ impl Run<'_> {
 fn is_connected(
     cluster: &Cluster,
     controller: &ControllerProcess,
-    node: u16,
+    node: u32,
     incarnation: u32,
 ) -> Option<bool> {
     let (me, it) = (Party::Node(node), Party::Controller);

@@ -181,7 +181,7 @@ impl Run<'_> {
         }
     }
 
-    pub(super) fn kept(&self) -> Vec<(u16, Kept)> {
+    pub(super) fn kept(&self) -> Vec<(u32, Kept)> {
         let nodes = 0..self.scenario.nodes();
         let kept = |node| Some((node, self.cluster.worker(node)?.kept()));
         nodes.filter_map(kept).collect()
@@ -404,7 +404,7 @@ impl Run<'_> {
                 if !app.plan.app.service(shard.service).stateful {
                     continue;
                 }
-                let digest = |node: u16| {
+                let digest = |node: u32| {
                     let state = self.cluster.state(node, key);
                     state.map(|s| s.borrow().digest())
                 };

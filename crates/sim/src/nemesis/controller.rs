@@ -28,15 +28,15 @@ const OPERATOR_DELAY: Nanos = Nanos::from_millis(500);
 #[derive(Clone, Debug)]
 pub(super) enum Mail {
     /// A process joins.
-    Hello(u16, NodeHello),
+    Hello(u32, NodeHello),
     /// The supervisor's report that a process has ended: node, process.
-    Exited(u16, u64),
+    Exited(u32, u64),
     /// A heartbeat of a node's process, with the version of the plan that it has applied.
     Heartbeat(NodeId, u32, u64),
     /// A report.
     Report(NodeId, u32, Report),
     /// A request for a newer plan.
-    Poll(u16, Poll),
+    Poll(u32, Poll),
 }
 
 /// A request for a newer plan.
@@ -89,12 +89,12 @@ pub(super) struct ControllerProcess {
     busy_until: Timestamp,
     mail: BTreeMap<(Timestamp, u64), Mail>,
     next_mail: u64,
-    polls: BTreeMap<u16, (Poll, Timestamp)>,
+    polls: BTreeMap<u32, (Poll, Timestamp)>,
     plans: Plans,
     next_look: Timestamp,
     pub(super) versions: Versions,
     /// Nodes that were refused for their damaged journals.
-    refused_damaged: BTreeSet<u16>,
+    refused_damaged: BTreeSet<u32>,
     /// The frozen shards: since when, in which view.
     frozen: BTreeMap<ShardKey, (u32, Timestamp)>,
 }
@@ -129,12 +129,12 @@ impl ControllerProcess {
     }
 
     /// The nodes that were refused for their damaged journals when they last asked.
-    pub(super) fn refused_damaged(&self) -> Vec<u16> {
+    pub(super) fn refused_damaged(&self) -> Vec<u32> {
         self.refused_damaged.iter().copied().collect()
     }
 
     /// The name of a node.
-    pub(super) fn name(&self, node: u16) -> String {
+    pub(super) fn name(&self, node: u32) -> String {
         self.control.node_name(NodeId(node))
     }
 
@@ -472,7 +472,7 @@ impl ControllerProcess {
             is_member && version > poll.after || now > *since + PLAN_WAIT || !is_member && knows
         };
         let due = self.polls.iter();
-        let due: Vec<u16> = due
+        let due: Vec<u32> = due
             .filter(|(node, poll)| is_over(poll, NodeId(**node)))
             .map(|(node, _)| *node)
             .collect();
@@ -493,7 +493,7 @@ impl ControllerProcess {
     }
 
     /// What has changed, if this process sent the plan that the node has; otherwise the whole plan.
-    fn answer_poll(&self, node: u16, poll: Poll) -> Answer {
+    fn answer_poll(&self, node: u32, poll: Poll) -> Answer {
         let is_known = poll.source == Some(self.process);
         let change = is_known.then(|| self.plans.change(&self.control, poll.after));
         match change.flatten() {

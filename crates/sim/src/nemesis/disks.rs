@@ -34,14 +34,14 @@ impl Run<'_> {
             .into_iter()
             .partition(|node| self.cluster.is_writing(*node));
         self.tears = later;
-        let due: Vec<u16> = due;
+        let due: Vec<u32> = due;
         for node in due {
             self.end_process(node, End::PowerCut);
         }
     }
 
     /// Cuts the power of a node, whose disk loses what it only confirmed if others can make up for it.
-    pub(super) fn cut_power(&mut self, node: u16) {
+    pub(super) fn cut_power(&mut self, node: u32) {
         if !self.can_lose_writes(node) {
             self.cluster.settle_disk(node);
         }
@@ -49,7 +49,7 @@ impl Run<'_> {
     }
 
     /// Cuts the power of a node whose disk lies. It restarts at once.
-    pub(super) fn lose_writes(&mut self, node: u16) {
+    pub(super) fn lose_writes(&mut self, node: u32) {
         self.end_process(node, End::PowerCut);
         // Where the power was not cut, what was confirmed becomes true.
         self.cluster.settle_disk(node);
@@ -59,7 +59,7 @@ impl Run<'_> {
 
     /// Whether another complete copy of each shard on the node's disk runs and is heard, and no fault
     /// ends or hides one before the node is up to date again.
-    fn can_lose_writes(&self, node: u16) -> bool {
+    fn can_lose_writes(&self, node: u32) -> bool {
         let now_ms = self.begin.until(self.cluster.now).as_millis();
         let control = self.controller.decided();
         let me = NodeId(node);
@@ -96,7 +96,7 @@ impl Run<'_> {
         self.damaged = waiting;
         let is_due = |since: &Timestamp| *since + OPERATOR_DELAY <= now;
         let due = self.damaged.iter().filter(|(_, since)| is_due(since));
-        let due: Vec<u16> = due.map(|(node, _)| *node).collect();
+        let due: Vec<u32> = due.map(|(node, _)| *node).collect();
         for node in due {
             self.give_up_last_of(NodeId(node));
         }

@@ -33,7 +33,7 @@ pub(super) struct Figures {
 
 impl Figures {
     /// What a node reports.
-    pub(super) fn of(cluster: &Cluster, node: u16) -> Option<Figures> {
+    pub(super) fn of(cluster: &Cluster, node: u32) -> Option<Figures> {
         let worker = cluster.worker(node)?;
         let NodeReport { counts, .. } = worker.report();
         let attempts = counts.iter().map(|c| {

@@ -12,7 +12,7 @@ pub(super) const NEXT_FORMAT: Format = Format(8);
 #[derive(Debug, Default)]
 pub(super) struct Releases {
     /// By node: whether its process is of the next release.
-    pub(super) next: BTreeMap<u16, bool>,
+    pub(super) next: BTreeMap<u32, bool>,
     /// Whether the controller's is.
     pub(super) controller: bool,
     /// When the next process is replaced.

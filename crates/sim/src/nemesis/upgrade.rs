@@ -12,7 +12,7 @@ use e3_model::{Formats, Nanos};
 
 impl Run<'_> {
     /// The formats of the process that a node starts.
-    pub(super) fn formats_of(&self, node: u16) -> Formats {
+    pub(super) fn formats_of(&self, node: u32) -> Formats {
         formats(self.releases.next.get(&node).copied().unwrap_or(false))
     }
 
@@ -38,7 +38,7 @@ impl Run<'_> {
             self.controller.kill(&self.cluster, &mut self.agents);
             return self.restart_controller();
         }
-        let is_other = |node: &u16| self.formats_of(*node) != formats(is_next);
+        let is_other = |node: &u32| self.formats_of(*node) != formats(is_next);
         match (0..self.scenario.nodes()).find(is_other) {
             Some(node) => self.replace(node, is_next),
             None if is_next => {
@@ -53,7 +53,7 @@ impl Run<'_> {
     }
 
     /// Replaces the process of a node, unless that must wait for copies of its shards elsewhere.
-    fn replace(&mut self, node: u16, is_next: bool) {
+    fn replace(&mut self, node: u32, is_next: bool) {
         if !self.agents.is_up(node) {
             return;
         }

@@ -197,7 +197,7 @@ fn disk_faults(scenario: &mut Scenario) {
         return;
     }
     for _ in 0..=random.below(DISK_FAULTS_MAX) {
-        let node = random.below(u64::from(scenario.nodes())) as u16;
+        let node = random.below(u64::from(scenario.nodes())) as u32;
         let fault = match random.below(4) {
             0 => Fault::NodeDiskFull(node),
             1 => Fault::NodeTornWrite(node),
@@ -402,7 +402,7 @@ fn offset_ms(random: &mut Random) -> i64 {
     }
 }
 
-fn clocks(random: &mut Random, nodes: u16) -> Vec<ClockShape> {
+fn clocks(random: &mut Random, nodes: u32) -> Vec<ClockShape> {
     let clock = |random: &mut Random| ClockShape {
         offset_ms: offset_ms(random),
         fast_ppm: random.below(401) as i64 - 200,
@@ -449,7 +449,7 @@ const FORGET_MS: u64 = 10_000;
 /// A fault of a kind, and how long it lasts.
 fn fault(random: &mut Random, kind: u64, scenario: &Scenario) -> (Fault, u64) {
     let nodes = u64::from(scenario.nodes());
-    let node = random.below(nodes) as u16;
+    let node = random.below(nodes) as u32;
     // Below, about and above the time after which the controller takes a node for lost.
     let span_ms = *random.pick(&[50, 150, 270, 320, 400, 1_000, 3_000, 8_000]);
     let fault = match kind {
@@ -472,18 +472,18 @@ fn fault(random: &mut Random, kind: u64, scenario: &Scenario) -> (Fault, u64) {
         4 => Fault::Isolate(node),
         5 => Fault::CutPeers(node),
         6 => Fault::CutController(node),
-        7 => Fault::OneWay(node, random.below(nodes) as u16),
+        7 => Fault::OneWay(node, random.below(nodes) as u32),
         8 => Fault::Unheard(node),
         9 => {
             let side =
-                |random: &mut Random| (0..nodes as u16).filter(|_| random.one_in(2)).collect();
+                |random: &mut Random| (0..nodes as u32).filter(|_| random.one_in(2)).collect();
             Fault::Split(side(random))
         }
         10 => Fault::Pause(node),
         11 => Fault::PauseAll,
         12 => Fault::Slow(node, *random.pick(&[2, 10, 100])),
         13 | 14 => Fault::Kill(node),
-        15 => Fault::PowerCut(random.index(scenario.servers.len()) as u16),
+        15 => Fault::PowerCut(random.index(scenario.servers.len()) as u32),
         16 => Fault::Restart(node),
         17 => Fault::ClockStep(node, offset_ms(random)),
         18 => Fault::Drift(node, random.below(2_001) as i64 - 1_000),
@@ -502,13 +502,13 @@ fn fault(random: &mut Random, kind: u64, scenario: &Scenario) -> (Fault, u64) {
         27 => Fault::Update(random.index(scenario.apps.len())),
         28 => Fault::LostWrites,
         29 => Fault::BitRot,
-        30 | 34 | 35 => Fault::CutAndKill(node, random.below(nodes) as u16),
+        30 | 34 | 35 => Fault::CutAndKill(node, random.below(nodes) as u32),
         31 => {
             let off_ms = WRONG_MS_MIN + random.below(WRONG_MS_SPAN) as i64;
             Fault::WrongClock(node, if random.one_in(2) { off_ms } else { -off_ms })
         }
         36 | 38 => Fault::Blackout(*random.pick(&[100, 3_000, 12_000])),
-        39 => Fault::CutAndRestart(node, random.below(nodes) as u16),
+        39 => Fault::CutAndRestart(node, random.below(nodes) as u32),
         40 => Fault::Drain(node),
         41 => Fault::Scale(random.next_u64()),
         42 => Fault::Rollback(random.index(scenario.apps.len())),

@@ -33,7 +33,7 @@ const UP_TO_DATE_MS: u64 = 3_000;
 
 /// Hole: confirmed writes that a node's disk loses leave no trace there. Until the node is up to date, it
 /// may take over if the other copies end or fall silent, and nobody can tell that its own lacks something.
-pub(crate) fn may_hide_losses(scenario: &Scenario, node: u16, now_ms: u64) -> bool {
+pub(crate) fn may_hide_losses(scenario: &Scenario, node: u32, now_ms: u64) -> bool {
     let acts = scenario.script.iter();
     let mut near =
         acts.filter(|act| act.at_ms <= now_ms + UP_TO_DATE_MS && now_ms <= act.end_ms() + 1_000);

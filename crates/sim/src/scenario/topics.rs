@@ -81,7 +81,7 @@ fn subscribers(random: &mut Random, scenario: &Scenario) -> Vec<SubscriberShape>
 /// A node is slow, or away, for long.
 fn away(random: &mut Random, scenario: &Scenario) -> Act {
     let nodes = u64::from(scenario.nodes());
-    let (node, other) = (random.below(nodes) as u16, random.below(nodes) as u16);
+    let (node, other) = (random.below(nodes) as u32, random.below(nodes) as u32);
     let fault = match random.below(6) {
         0 => Fault::Slow(node, 100),
         1 => Fault::Isolate(node),
