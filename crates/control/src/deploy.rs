@@ -62,7 +62,7 @@ impl Control {
             shards: shards(app, &placement, restored),
         };
         let placed = match placed {
-            [] => explain(&request, self.resources(), &placement),
+            [] => self.try_resources(|cluster| explain(&request, cluster, &placement)),
             placed => placed.to_vec(),
         };
         let state = AppState::new(plan, profiles.clone(), placed);
@@ -79,10 +79,18 @@ impl Control {
         placed: &[Placed],
         overcommit: bool,
     ) -> Result<Placement, CommandError> {
-        let mut cluster = self.resources();
+        self.try_resources(|cluster| Control::place(request, cluster, placed, overcommit))
+    }
+
+    fn place(
+        request: &Request<'_>,
+        cluster: &mut Cluster,
+        placed: &[Placed],
+        overcommit: bool,
+    ) -> Result<Placement, CommandError> {
         if placed.is_empty() {
             let placer = by_name(PLACER).expect("it exists");
-            return Ok(admit(&*placer, request, &mut cluster, overcommit)?);
+            return Ok(admit(&*placer, request, cluster, overcommit)?);
         }
         let refused = |key: InstanceKey, why: String| CommandError::Placed {
             instance: format!(
@@ -109,7 +117,7 @@ impl Control {
                 return Err(refused(d.key, misfit.to_string()));
             }
         }
-        accept(PLACER, request, &mut cluster, &placement, overcommit)?;
+        accept(PLACER, request, cluster, &placement, overcommit)?;
         Ok(placement)
     }
 
@@ -146,13 +154,13 @@ impl Control {
 }
 
 /// The decisions of a placer with the reason of each, given the reservations of those before it.
-pub fn explain(request: &Request<'_>, mut cluster: Cluster, placement: &Placement) -> Vec<Placed> {
+pub fn explain(request: &Request<'_>, cluster: &mut Cluster, placement: &Placement) -> Vec<Placed> {
     let mut placed = Vec::new();
     for d in &placement.decisions {
         placed.push(Placed {
             key: d.key,
             node: d.node,
-            why: d.explain(request, &cluster).to_string(),
+            why: d.explain(request, cluster).to_string(),
         });
         cluster.add(request, d.key.service, d.key.role(), d.node);
     }

@@ -79,7 +79,7 @@ impl Control {
     }
 
     fn check_node(&self, node: NodeId) -> Result<(), CommandError> {
-        if self.topology.node(node).is_some() {
+        if self.index().cluster.get(node).is_some() {
             return Ok(());
         }
         let known = self.topology.nodes().map(|n| n.node.name.clone()).collect();
@@ -94,10 +94,10 @@ impl Control {
         }
         let ways = self.ways();
         let mut left = Vec::new();
-        for app in self.apps.values() {
-            let shards = app.plan.shards.iter();
-            for shard in shards.filter(|s| s.keeps(node) && !app.is_orphan(s)) {
-                let key = app.plan.key(shard);
+        for key in self.shards_on(node) {
+            let app = &self.apps[&key.app];
+            let shard = app.shard(key).expect("the index names it");
+            if shard.keeps(node) && !app.is_orphan(shard) {
                 let stays = match self.target(app, shard, node, &ways) {
                     Ok(_) => Stays::Queued,
                     Err(stays) => stays,
@@ -118,11 +118,14 @@ impl Control {
         for node in self.drained.clone() {
             for key in self.shards_on(node) {
                 let app = &self.apps[&key.app];
+                let shard = app.shard(key).expect("the index names it");
+                if shard.role(node).is_none() {
+                    continue;
+                }
                 let stateful = app.plan.app.service(key.service).stateful;
                 if stateful && self.moves() >= DRAIN_MOVES_MAX {
                     continue;
                 }
-                let shard = app.shard(key).expect("just listed");
                 if let Ok(to) = self.target(app, shard, node, &ways) {
                     // What is refused is tried again at the next change.
                     let _ = self.migrate(key, node, to, false);
@@ -134,15 +137,6 @@ impl Control {
     /// Moves in flight.
     pub(crate) fn moves(&self) -> usize {
         self.apps.values().map(|app| app.migrations.len()).sum()
-    }
-
-    fn shards_on(&self, node: NodeId) -> Vec<ShardKey> {
-        let of_app = |app: &AppState| -> Vec<ShardKey> {
-            let shards = app.plan.shards.iter();
-            let there = shards.filter(|s| s.role(node).is_some());
-            there.map(|s| app.plan.key(s)).collect()
-        };
-        self.apps.values().flat_map(of_app).collect()
     }
 
     /// Where a replica on a drained node goes now.
@@ -172,33 +166,33 @@ impl Control {
             return Err(Stays::Stalled);
         }
         let request = Request::new(&app.plan.app, &app.profiles);
-        let mut cluster = self.resources();
         let primary = shard.primary;
-        self.leave_out(&mut cluster, |n| {
-            ways.is_isolated(n) || (n != from && ways.are_cut(primary, n))
-        });
         let (service, number) = (shard.service, shard.shard);
         let mut others = vec![primary];
         others.extend(shard.staying());
         others.retain(|n| *n != from);
-        let (role, found) = if from == primary {
-            let parents = self.primaries_of_parent(key.app, &request, service);
-            let found = pick_primary(&request, &cluster, service, number, &parents, &others);
-            (Role::Primary, found)
-        } else {
-            let found = pick_backup(&request, &cluster, service, number, &others);
-            (Role::Backup, found)
-        };
-        // Cores and bandwidth may be exceeded, as with a move by hand; memory may not.
-        let has_room = |d: &Decision| !matches!(d.overcommitted, Some(Misfit::Memory { .. }));
-        if let Some(decision) = found.ok().filter(has_room) {
-            return Ok(decision.node);
-        }
-        let nodes = self.topology.nodes().map(|n| n.id).filter(|n| *n != from);
-        let misfits = nodes.filter_map(|n| {
-            let misfit = fits(&request, &cluster, service, role, n, &others).err()?;
-            Some((n, misfit))
-        });
-        Err(Stays::NoRoom(misfits.take(REJECTED_MAX).collect()))
+        let is_off = |n| ways.is_isolated(n) || (n != from && ways.are_cut(primary, n));
+        let parents = self.primaries_of_parent(key.app, &request, service);
+        self.try_resources(|cluster| {
+            Control::leave_out(cluster, ways, is_off);
+            let (role, found) = if from == primary {
+                let found = pick_primary(&request, cluster, service, number, &parents, &others);
+                (Role::Primary, found)
+            } else {
+                let found = pick_backup(&request, cluster, service, number, &others);
+                (Role::Backup, found)
+            };
+            // Cores and bandwidth may be exceeded, as with a move by hand; memory may not.
+            let has_room = |d: &Decision| !matches!(d.overcommitted, Some(Misfit::Memory { .. }));
+            if let Some(decision) = found.ok().filter(has_room) {
+                return Ok(decision.node);
+            }
+            let nodes = cluster.nodes().map(|(id, _)| id).filter(|n| *n != from);
+            let misfits = nodes.filter_map(|n| {
+                let misfit = fits(&request, cluster, service, role, n, &others).err()?;
+                Some((n, misfit))
+            });
+            Err(Stays::NoRoom(misfits.take(REJECTED_MAX).collect()))
+        })
     }
 }

@@ -13,7 +13,7 @@ use crate::state::{AppState, Control, Member};
 use crate::view::{take_out, take_over};
 use e3_model::plan::{AppPlan, NodeHello, NodeWelcome, ShardPlan};
 use e3_model::{AppId, NodeId, ServiceId, ShardKey, Timestamp};
-use e3_placement::{Cluster, Request, pick_backup, pick_primary};
+use e3_placement::{Request, pick_backup, pick_primary};
 use std::collections::{BTreeMap, BTreeSet};
 
 impl Control {
@@ -24,14 +24,19 @@ impl Control {
         hello: &NodeHello,
         at: Timestamp,
     ) -> Result<Applied, CommandError> {
-        let Some(found) = self.topology.node_named(&hello.name) else {
-            let known = self.topology.nodes().map(|n| n.node.name.clone()).collect();
+        let topology = self.topology.clone();
+        let found = {
+            let index = self.index();
+            let id = index.cluster.named(&hello.name);
+            id.and_then(|id| Some((id, index.hardware(&topology, id)?)))
+        };
+        let Some((id, node)) = found else {
+            let known = topology.nodes().map(|n| n.node.name.clone()).collect();
             return Err(CommandError::NoNode {
                 name: hello.name.clone(),
                 known,
             });
         };
-        let (id, node) = (found.id, found.node.clone());
         if let Some(on_disk) = &hello.on_disk
             && on_disk.cluster != self.cluster
         {
@@ -75,8 +80,14 @@ impl Control {
             exited,
             unreachable: BTreeSet::new(),
         };
-        for other in self.members.values_mut() {
-            other.unreachable.remove(&id);
+        let cut: Vec<NodeId> = self.index().cut.iter().copied().collect();
+        for node in cut {
+            let other = self.members.get(&node);
+            if other.is_some_and(|m| m.unreachable.contains(&id))
+                && let Some(other) = self.members.get_mut(&node)
+            {
+                other.unreachable.remove(&id);
+            }
         }
         if self
             .members
@@ -95,7 +106,7 @@ impl Control {
             now: at,
             kind: node.kind,
             emulated: node.emulated,
-            slowed: self.topology.nodes().any(|n| n.node.emulated),
+            slowed: self.index().has_emulated,
             link_latency: node.link_latency.unwrap_or_default(),
             memory_max: node.emulated.then_some(node.memory),
             accelerators: node.accelerators,
@@ -117,12 +128,12 @@ impl Control {
             let is_last = shard.primary == node && shard.backups.is_empty();
             is_on_disk && is_last && !app.is_orphan(shard)
         };
-        let apps = self.apps.values();
-        let shards = apps.flat_map(|app| {
-            let last = app.plan.shards.iter().filter(|s| needs(app, s));
-            last.map(|s| self.shard_name(app.plan.key(s)))
-        });
-        let shards: Vec<String> = shards.collect();
+        let is_needed = |key: &ShardKey| {
+            let app = &self.apps[&key.app];
+            app.shard(*key).is_some_and(|shard| needs(app, shard))
+        };
+        let shards = self.shards_on(node).into_iter().filter(is_needed);
+        let shards: Vec<String> = shards.map(|key| self.shard_name(key)).collect();
         if shards.is_empty() || deliberate::is(Fault::DamagedCopyDropped) {
             return Ok(());
         }
@@ -209,10 +220,10 @@ impl Control {
 
     /// The ways between the nodes that are heard.
     pub(crate) fn ways(&self) -> Ways {
-        let members = self.members.iter();
-        let up = members.clone().filter(|(_, m)| m.up).map(|(n, _)| *n);
-        let said = members.map(|(n, m)| (*n, m.unreachable.clone()));
-        Ways::new(&up.collect(), said.collect())
+        let index = self.index();
+        let cut = index.cut.iter().filter(|n| self.is_up(**n));
+        let said = cut.map(|n| (*n, self.members[n].unreachable.clone()));
+        Ways::new(index.up, &|n| self.is_up(n), said.collect())
     }
 
     /// The operator gives up the state of a shard that waits for its copies.
@@ -225,7 +236,8 @@ impl Control {
             return Err(CommandError::NotWaiting(name));
         }
         self.now = self.now.max(at);
-        let (now, up) = (self.now, self.nodes_up());
+        let (now, members) = (self.now, &self.members);
+        let up = |node| members.get(&node).is_some_and(|m| m.up);
         let app = self.apps.get_mut(&key.app).expect("just seen");
         let shard = app.shard_mut(key).expect("just seen");
         shard.view += 1;
@@ -242,48 +254,51 @@ impl Control {
         if let Some(member) = self.members.get_mut(&gone) {
             member.up = false;
         }
-        let up = self.nodes_up();
         let (now, servers) = (self.now, self.servers());
-        for app in self.apps.values_mut() {
-            for at in 0..app.plan.shards.len() {
-                let shard = &app.plan.shards[at];
-                if !shard.keeps(gone) || app.is_orphan(shard) {
-                    continue;
-                }
-                let on_disk = app.plan.app.service(shard.service).is_on_disk();
-                if on_disk && is_there(&app.plan, &app.plan.shards[at]) {
-                    let shard = &mut app.plan.shards[at];
-                    // What is reported of this process says nothing about the next.
-                    shard.view += u32::from(shard.joining.contains(&gone));
-                    app.end_moves_of(at, &servers, gone);
-                    continue;
-                }
+        let shards = self.shards_on(gone);
+        let members = &self.members;
+        let up = |node| members.get(&node).is_some_and(|m| m.up);
+        for key in shards {
+            let app = self.apps.get_mut(&key.app).expect("the index names it");
+            let at = app.position(key).expect("the index names it");
+            let shard = &app.plan.shards[at];
+            if !shard.keeps(gone) || app.is_orphan(shard) {
+                continue;
+            }
+            let on_disk = app.plan.app.service(shard.service).is_on_disk();
+            if on_disk && is_there(&app.plan, &app.plan.shards[at]) {
                 let shard = &mut app.plan.shards[at];
-                let before = shard.primary;
-                let left = take_out(shard, &|n| n == gone, &up);
-                let stays = shard.primary == before;
-                let key = app.plan.key(&app.plan.shards[at]);
-                app.end_move(key, &servers, stays, &|n| n == gone);
-                if !left {
-                    app.begin_again(key, now, &up);
-                }
+                // What is reported of this process says nothing about the next.
+                shard.view += u32::from(shard.joining.contains(&gone));
+                app.end_moves_of(at, &servers, gone);
+                continue;
+            }
+            let shard = &mut app.plan.shards[at];
+            let before = shard.primary;
+            let left = take_out(shard, &|n| n == gone, &up);
+            let stays = shard.primary == before;
+            app.end_move(key, &servers, stays, &|n| n == gone);
+            if !left {
+                app.begin_again(key, now, &up);
             }
         }
     }
 
     /// A new process of a node goes on as the primary of the shards that are on its disk.
     fn succeed_itself(&mut self, node: NodeId) {
-        for app in self.apps.values_mut() {
-            for shard in &mut app.plan.shards {
-                if shard.primary == node
-                    && app.plan.app.service(shard.service).is_on_disk()
-                    && !app.orphans.contains(&shard.id())
-                {
-                    shard.view += 1;
-                    // Others may hold leases that the process before granted, and forgot.
-                    take_over(shard, node, false);
-                }
+        for key in self.shards_on(node) {
+            let app = &self.apps[&key.app];
+            let is_on_disk = app.plan.app.service(key.service).is_on_disk();
+            let shard = app.shard(key);
+            let is_primary = |s: &&ShardPlan| s.primary == node && !app.is_orphan(s);
+            if !is_on_disk || shard.filter(is_primary).is_none() {
+                continue;
             }
+            let app = self.apps.get_mut(&key.app).expect("just seen");
+            let shard = app.shard_mut(key).expect("just seen");
+            shard.view += 1;
+            // Others may hold leases that the process before granted, and forgot.
+            take_over(shard, node, false);
         }
     }
 
@@ -312,48 +327,6 @@ impl Control {
         Applied::Changed
     }
 
-    /// Brings every shard to what the members are now: primaries that are silent are replaced, what
-    /// nobody serves begins again, and missing backups are found.
-    pub(crate) fn settle_all(&mut self) {
-        let up = self.nodes_up();
-        let ways = self.ways();
-        let (now, servers) = (self.now, self.servers());
-        for app in self.apps.values_mut() {
-            for at in 0..app.plan.shards.len() {
-                app.leave_silent(at, now, &servers, &up);
-                app.leave_cut(at, now, &servers, &ways, &up);
-            }
-        }
-        let apps: Vec<AppId> = self.apps.keys().copied().collect();
-        for id in apps {
-            let shards = self.apps[&id].plan.shards.len();
-            for at in 0..shards {
-                self.restart_orphan(id, at, &ways);
-                self.add_missing_backup(id, at, &ways);
-                self.remove_extra_backups(id, at);
-            }
-            self.settle_resharding(id);
-            self.settle_backup(id);
-        }
-    }
-
-    /// Leaves nodes out of a placement.
-    pub(crate) fn leave_out(&self, cluster: &mut Cluster, off: impl Fn(NodeId) -> bool) {
-        for node in self.topology.nodes().filter(|n| off(n.id)) {
-            cluster.set_member(node.id, false);
-        }
-    }
-
-    fn nodes_up(&self) -> impl Fn(NodeId) -> bool + use<> {
-        let up: BTreeSet<NodeId> = self
-            .members
-            .iter()
-            .filter(|(_, m)| m.up)
-            .map(|(n, _)| *n)
-            .collect();
-        move |node| up.contains(&node)
-    }
-
     /// The nodes with the only copies of a shard, if all of them are silent: it waits for one.
     pub fn waits_for(&self, app: &AppState, shard: &ShardPlan) -> Vec<NodeId> {
         let stateful = app.plan.app.service(shard.service).stateful;
@@ -364,7 +337,7 @@ impl Control {
         copies.chain(shard.backups.iter().copied()).collect()
     }
 
-    fn restart_orphan(&mut self, id: AppId, at: usize, ways: &Ways) {
+    pub(crate) fn restart_orphan(&mut self, id: AppId, at: usize, ways: &Ways) {
         let app = &self.apps[&id];
         let shard = &app.plan.shards[at];
         if !app.is_orphan(shard) {
@@ -372,16 +345,11 @@ impl Control {
         }
         let request = Request::new(&app.plan.app, &app.profiles);
         let parents = self.primaries_of_parent(id, &request, shard.service);
-        let mut cluster = self.resources();
-        self.leave_out(&mut cluster, |n| ways.is_isolated(n));
-        let found = pick_primary(
-            &request,
-            &cluster,
-            shard.service,
-            shard.shard,
-            &parents,
-            &[],
-        );
+        let (service, number) = (shard.service, shard.shard);
+        let found = self.try_resources(|cluster| {
+            Control::leave_out(cluster, ways, |n| ways.is_isolated(n));
+            pick_primary(&request, cluster, service, number, &parents, &[])
+        });
         let Ok(decision) = found else { return };
         let app = self.apps.get_mut(&id).expect("just seen");
         let shard = &mut app.plan.shards[at];
@@ -410,7 +378,7 @@ impl Control {
             .collect()
     }
 
-    fn add_missing_backup(&mut self, id: AppId, at: usize, ways: &Ways) {
+    pub(crate) fn add_missing_backup(&mut self, id: AppId, at: usize, ways: &Ways) {
         loop {
             let app = &self.apps[&id];
             let shard = &app.plan.shards[at];
@@ -429,10 +397,12 @@ impl Control {
                 return;
             }
             let request = Request::new(&app.plan.app, &app.profiles);
-            let (primary, mut cluster) = (shard.primary, self.resources());
+            let primary = shard.primary;
             let is_off = |n| ways.is_isolated(n) || ways.are_cut(primary, n);
-            self.leave_out(&mut cluster, is_off);
-            let found = pick_backup(&request, &cluster, shard.service, shard.shard, &replicas);
+            let found = self.try_resources(|cluster| {
+                Control::leave_out(cluster, ways, is_off);
+                pick_backup(&request, cluster, shard.service, shard.shard, &replicas)
+            });
             // Without a free fault domain the shard waits for a node to join.
             let Ok(decision) = found else { return };
             let shard = &mut self.apps.get_mut(&id).expect("just seen").plan.shards[at];

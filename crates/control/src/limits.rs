@@ -6,6 +6,9 @@ use e3_model::Nanos;
 pub const APPS_MAX: usize = 1024;
 /// What a controller that has just started gives the nodes to be heard again.
 pub const START_GRACE: Nanos = Nanos::from_secs(3);
+/// Versions of the plan that are kept to find what has changed since. A node that is further behind is
+/// sent the whole plan.
+pub const PLANS_MAX: usize = 256;
 /// Finished moves that an application remembers, so that their outcomes can be queried.
 pub const MOVES_MAX: usize = 64;
 /// Losses of state that an application remembers by shard and time; the count goes on.

@@ -205,12 +205,13 @@ impl Control {
         let mut others = vec![shard.primary];
         others.extend(shard.staying().chain(shard.joining.iter().copied()));
         others.retain(|n| *n != from && *n != to);
-        let mut cluster = self.resources();
-        if is_backup {
-            // The resources that it uses as a backup are not needed a second time.
-            cluster.remove(&request, key.service, Role::Backup, to);
-        }
-        let fits = fits(&request, &cluster, key.service, role, to, &others);
+        let fits = self.try_resources(|cluster| {
+            if is_backup {
+                // The resources that it uses as a backup are not needed a second time.
+                cluster.remove(&request, key.service, Role::Backup, to);
+            }
+            fits(&request, cluster, key.service, role, to, &others)
+        });
         fits.map_err(|misfit| CommandError::Misfit {
             shard: name(),
             node: self.node_name(to),

@@ -16,28 +16,36 @@ pub(crate) struct Ways {
 }
 
 impl Ways {
-    /// The ways between the nodes that are heard, by what both ends say.
-    pub(crate) fn new(up: &BTreeSet<NodeId>, said: BTreeMap<NodeId, BTreeSet<NodeId>>) -> Ways {
-        let said = said.into_iter().filter(|(a, _)| up.contains(a));
-        let heard = |(a, mut of): (NodeId, BTreeSet<NodeId>)| {
-            of.retain(|b| *b != a && up.contains(b));
-            (a, of)
-        };
+    /// The ways between the `up` nodes that are heard, by what both ends say. `said` has those of them
+    /// that miss any node.
+    pub(crate) fn new(
+        up: usize,
+        is_up: &dyn Fn(NodeId) -> bool,
+        mut said: BTreeMap<NodeId, BTreeSet<NodeId>>,
+    ) -> Ways {
+        for (node, of) in &mut said {
+            of.retain(|other| other != node && is_up(*other));
+        }
         let mut ways = Ways {
-            said: said.map(heard).collect(),
+            said,
             isolated: BTreeSet::new(),
         };
-        let cuts = |n: NodeId| up.iter().filter(|o| ways.are_cut(n, **o)).count();
-        let most = |n: &NodeId| cuts(*n) * 2 > up.len() - 1;
-        ways.isolated = up.iter().copied().filter(most).collect();
-        if ways.isolated.len() == up.len() {
+        let cuts = |n: NodeId| ways.said[&n].iter().filter(|o| ways.says(**o, n)).count();
+        let most = |n: &NodeId| cuts(*n) * 2 > up - 1;
+        ways.isolated = ways.said.keys().copied().filter(most).collect();
+        if ways.isolated.len() == up {
             // Wherever a shard went, it would reach nobody. Of two nodes, one can still go on alone.
             ways.isolated.clear();
-            if up.len() > 2 {
+            if up > 2 {
                 ways.said.clear();
             }
         }
         ways
+    }
+
+    /// The nodes that miss others.
+    pub(crate) fn cut_nodes(&self) -> impl Iterator<Item = NodeId> {
+        self.said.keys().copied()
     }
 
     /// Whether two nodes cannot reach each other. It takes the word of both: a node that is dead or

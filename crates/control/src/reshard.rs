@@ -88,25 +88,31 @@ impl Control {
         split: Split,
     ) -> Result<(), CommandError> {
         let request = Request::new(&app.plan.app, &app.profiles);
-        let mut cluster = self.resources();
-        for child in (0..split.after).map(ShardId) {
-            let parent = split.parents(child).start;
-            let is_first = split.children(ShardId(parent)).start == child.0;
-            if split.after < split.before || is_first {
-                continue;
+        let misfit = self.try_resources(|cluster| {
+            for child in (0..split.after).map(ShardId) {
+                let parent = split.parents(child).start;
+                let is_first = split.children(ShardId(parent)).start == child.0;
+                if split.after < split.before || is_first {
+                    continue;
+                }
+                let parent = app.shard(app.plan.key_of(service, parent));
+                for (node, role) in copies(parent.expect("every shard is there")) {
+                    if let Err(misfit) = fits(&request, cluster, service, role, node, &[]) {
+                        return Some((child, node, misfit));
+                    }
+                    cluster.add(&request, service, role, node);
+                }
             }
-            let parent = app.shard(app.plan.key_of(service, parent));
-            for (node, role) in copies(parent.expect("every shard is there")) {
-                let fits = fits(&request, &cluster, service, role, node, &[]);
-                fits.map_err(|misfit| CommandError::Misfit {
-                    shard: format!("{}/{child}", self.service_name(app, service)),
-                    node: self.node_name(node),
-                    misfit,
-                })?;
-                cluster.add(&request, service, role, node);
-            }
+            None
+        });
+        match misfit {
+            None => Ok(()),
+            Some((child, node, misfit)) => Err(CommandError::Misfit {
+                shard: format!("{}/{child}", self.service_name(app, service)),
+                node: self.node_name(node),
+                misfit,
+            }),
         }
-        Ok(())
     }
 
     /// `app/service`, as users name the service.

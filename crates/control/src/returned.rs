@@ -53,15 +53,12 @@ impl Control {
 
     /// Whether anything moves, is being copied, split or merged, waits or is cut off.
     fn is_busy(&self) -> bool {
-        let is_unsettled = |app: &AppState, s: &ShardPlan| {
-            let changes = !s.joining.is_empty() || !s.leaving.is_empty() || s.frozen;
-            changes || app.is_orphan(s) || !self.is_up(s.primary)
-        };
         let mut apps = self.apps.values();
-        let unsettled = apps.any(|app| {
-            app.resharding.is_some() || app.plan.shards.iter().any(|s| is_unsettled(app, s))
-        });
-        unsettled || self.moves() > 0 || !self.ways().are_whole()
+        let is_unsettled = !self.index().busy.is_empty();
+        is_unsettled
+            || apps.any(|app| app.resharding.is_some())
+            || self.moves() > 0
+            || !self.ways().are_whole()
     }
 
     /// The first replica that stands better on a node that returned: primaries from the source of
@@ -106,18 +103,19 @@ impl Control {
         from: NodeId,
     ) -> Option<NodeId> {
         let (service, number) = (shard.service, shard.shard);
-        let mut cluster = self.resources();
-        cluster.remove(request, service, role, from);
+        let parents = self.primaries_of_parent(id, request, service);
         let mut others = vec![shard.primary];
         others.extend(shard.backups.iter().copied());
         others.retain(|n| *n != from);
-        let decision = match role {
-            Role::Primary => {
-                let parents = self.primaries_of_parent(id, request, service);
-                better_primary(request, &cluster, service, number, from, &others, &parents)
+        let decision = self.try_resources(|cluster| {
+            cluster.remove(request, service, role, from);
+            match role {
+                Role::Primary => {
+                    better_primary(request, cluster, service, number, from, &others, &parents)
+                }
+                _ => better_backup(request, cluster, service, number, from, &others),
             }
-            _ => better_backup(request, &cluster, service, number, from, &others),
-        }?;
+        })?;
         let to = decision.node;
         self.returned.contains_key(&to).then_some(to)
     }

@@ -40,7 +40,7 @@ impl Control {
             let service = name;
             return Err(CommandError::Replicas { service, replicas });
         }
-        let domains = self.resources().fault_domains(spec.pin.as_ref());
+        let domains = self.index().cluster.fault_domains(spec.pin.as_ref());
         if replicas > before && usize::from(replicas) > domains {
             let service = name;
             return Err(CommandError::Place(PlaceError::FaultDomains {

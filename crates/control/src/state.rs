@@ -4,17 +4,20 @@ use crate::command::{Applied, Command, CommandError, Deployment, Placed};
 use crate::credentials::{ApiToken, Secrets};
 use crate::cut::Backup;
 use crate::deliberate::{self, Fault};
+use crate::index::IndexCell;
 use crate::limits::LOSSES_MAX;
 use crate::migration::{Migration, Moved};
 use crate::reshard::Resharding;
-use e3_model::plan::{AppPlan, NodePlan, Peer, Release, Role, ShardPlan};
+use crate::table::Table;
+use e3_model::plan::{AppPlan, Release, ShardPlan};
 use e3_model::{
     Address, AppId, Format, Formats, NodeId, Profile, ServiceId, ShardId, ShardKey, Timestamp,
     Topology,
 };
-use e3_placement::{Cluster, Request};
+use e3_placement::Cluster;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 
 /// All decisions of the controller.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -30,11 +33,11 @@ pub struct Control {
     #[serde(default)]
     pub format_release: String,
     /// The topology.
-    pub topology: Topology,
+    pub topology: Arc<Topology>,
     /// Nodes that have ever joined.
-    pub members: BTreeMap<NodeId, Member>,
+    pub members: Table<NodeId, Member>,
     /// Applications.
-    pub apps: BTreeMap<AppId, AppState>,
+    pub apps: Table<AppId, AppState>,
     /// Tokens of the API by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub tokens: BTreeMap<String, ApiToken>,
@@ -54,6 +57,8 @@ pub struct Control {
     next_move: u64,
     /// The latest time in a command.
     pub(crate) now: Timestamp,
+    #[serde(skip)]
+    pub(crate) index: IndexCell,
 }
 
 /// A node that has joined.
@@ -180,12 +185,22 @@ impl AppState {
 
     /// The plan of a shard.
     pub fn shard(&self, key: ShardKey) -> Option<&ShardPlan> {
-        self.plan.shards.iter().find(|s| self.plan.key(s) == key)
+        let at = self.position(key).filter(|_| key.app == self.plan.id)?;
+        self.plan.shards.get(at)
     }
 
     pub(crate) fn shard_mut(&mut self, key: ShardKey) -> Option<&mut ShardPlan> {
-        let mut shards = self.plan.shards.iter_mut();
-        shards.find(|s| (s.service, s.shard) == (key.service, key.shard))
+        let at = self.position(key)?;
+        self.plan.shards.get_mut(at)
+    }
+
+    /// Position of a shard in the plan, which has them in the order of services and shards.
+    pub(crate) fn position(&self, key: ShardKey) -> Option<usize> {
+        let id = (key.service, key.shard);
+        self.plan
+            .shards
+            .binary_search_by_key(&id, ShardPlan::id)
+            .ok()
     }
 
     pub(crate) fn note_loss(&mut self, loss: Loss) {
@@ -204,15 +219,15 @@ impl AppState {
 
 impl Control {
     /// The state of a new cluster: no node has joined, nothing runs.
-    pub fn new(cluster: u64, topology: Topology) -> Control {
+    pub fn new(cluster: u64, topology: impl Into<Arc<Topology>>) -> Control {
         Control {
             version: 1,
             cluster,
             format: Format::default(),
             format_release: String::new(),
-            topology,
-            members: BTreeMap::new(),
-            apps: BTreeMap::new(),
+            topology: topology.into(),
+            members: Table::new(),
+            apps: Table::new(),
             tokens: BTreeMap::new(),
             secrets: Secrets::new(),
             drained: BTreeSet::new(),
@@ -221,6 +236,7 @@ impl Control {
             next_app: 1,
             next_move: 1,
             now: Timestamp::ZERO,
+            index: IndexCell::default(),
         }
     }
 
@@ -338,7 +354,7 @@ impl Control {
 
     /// The name of a node.
     pub fn node_name(&self, id: NodeId) -> String {
-        let node = self.topology.node(id).map(|n| n.node.name.clone());
+        let node = self.index().cluster.get(id).map(|n| n.name.clone());
         node.unwrap_or_else(|| "that the topology does not have".into())
     }
 
@@ -349,73 +365,32 @@ impl Control {
     }
 
     /// The server of each node.
-    pub(crate) fn servers(&self) -> Vec<usize> {
-        self.topology.nodes().map(|n| n.server).collect()
+    pub(crate) fn servers(&self) -> Arc<[usize]> {
+        self.index().servers.clone()
     }
 
     /// The placer's input: the members, and the resources in use.
     pub fn resources(&self) -> Cluster {
-        let mut cluster = Cluster::new(&self.topology);
-        for node in self.topology.nodes() {
-            cluster.set_member(node.id, self.is_up(node.id));
-            cluster.set_drained(node.id, self.drained.contains(&node.id));
-        }
-        for app in self.apps.values() {
-            let request = Request::new(&app.plan.app, &app.profiles);
-            for shard in &app.plan.shards {
-                if !app.is_orphan(shard) {
-                    cluster.add(&request, shard.service, Role::Primary, shard.primary);
-                }
-                let has_left = |n: &&NodeId| shard.role(**n).is_none();
-                let left = shard.leaving.iter().filter(has_left);
-                for backup in shard.backups.iter().chain(&shard.joining).chain(left) {
-                    cluster.add(&request, shard.service, Role::Backup, *backup);
-                }
-            }
-        }
-        cluster
+        self.index().cluster.clone()
+    }
+
+    /// Asks the placer's input something. What is changed about it meanwhile is taken back.
+    pub fn try_resources<T>(&self, work: impl FnOnce(&mut Cluster) -> T) -> T {
+        self.index().cluster.try_out(work)
+    }
+
+    /// The shards that name a node, in their order.
+    pub fn shards_on(&self, node: NodeId) -> Vec<ShardKey> {
+        self.index().shards_on(node)
+    }
+
+    /// The shards that change, wait or stand still, in their order.
+    pub fn busy_shards(&self) -> Vec<ShardKey> {
+        self.index().busy.iter().copied().collect()
     }
 
     /// Whether a node is a member and heard.
     pub fn is_up(&self, node: NodeId) -> bool {
         self.members.get(&node).is_some_and(|m| m.up)
-    }
-
-    /// The current plan of a node.
-    pub fn plan_for(&self, node: NodeId) -> NodePlan {
-        let parts = self.apps.values().flat_map(|app| {
-            let shards = app.plan.shards.iter();
-            shards.flat_map(|s| {
-                let waiting = self.waits_for(app, s).into_iter();
-                waiting.chain(s.leaving.iter().copied())
-            })
-        });
-        let parts: BTreeSet<NodeId> = parts.collect();
-        let peers = self.topology.nodes();
-        let peers = peers
-            .filter_map(|n| {
-                // A silent node that keeps its role may be cut off from the controller alone.
-                let takes_part = |m: &&Member| m.up || parts.contains(&n.id);
-                let member = self.members.get(&n.id).filter(takes_part)?;
-                let peer = Peer {
-                    name: n.node.name.clone(),
-                    server: n.server as u32,
-                    incarnation: member.incarnation,
-                    address: member.address,
-                };
-                Some((n.id, peer))
-            })
-            .collect();
-        let exited = self.members.iter().filter(|(_, m)| m.exited > 0);
-        let exited = exited.map(|(n, m)| (*n, m.exited)).collect();
-        NodePlan {
-            version: self.version,
-            cluster: self.cluster,
-            format: self.format,
-            node,
-            peers,
-            exited,
-            apps: self.apps.values().map(|a| a.plan.clone()).collect(),
-        }
     }
 }

@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 impl Control {
     /// Panics if an invariant is violated.
     pub fn validate(&self) {
+        self.validate_index();
         let servers = self.servers();
         for app in self.apps.values() {
             let services = app.plan.app.spec.services.iter();

@@ -19,7 +19,7 @@ fn decided(s: &Script, placer: &str) -> Vec<Placed> {
     let placement = cluster
         .try_out(|c| admit(&*placer, &request, c, false))
         .unwrap();
-    explain(&request, cluster, &placement)
+    explain(&request, &mut cluster, &placement)
 }
 
 fn deploy(s: &mut Script, placed: Vec<Placed>) -> Result<Applied, CommandError> {

@@ -10,7 +10,7 @@ mod script;
 
 use e3_control::{ApiToken, Command, Control, Genesis};
 use e3_model::plan::{NodeHello, NodePlan};
-use e3_model::{AccessRole, AppId, Format, Formats, Nanos, NodeId, Sealed, ServiceId};
+use e3_model::{AccessRole, AppId, Format, Formats, Nanos, NodeId, Sealed, ServiceId, Topology};
 use script::{APP, AT, CLUSTER, KEY, NODES, Script};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -134,7 +134,7 @@ fn history_with_access() -> Script {
 fn log_of(s: &Script) -> String {
     let genesis = Genesis::Init {
         cluster: CLUSTER,
-        topology: s.control.topology.clone(),
+        topology: Topology::clone(&s.control.topology),
         format: Format(7),
         release: String::new(),
     };

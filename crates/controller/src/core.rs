@@ -8,11 +8,12 @@ use crate::parts::Parts;
 use crate::pending::Questions;
 use crate::seal::{SecretKey, SecretKeyError, provide_key};
 use crate::taking::Taking;
+use axum::body::Bytes;
 use e3_clock::Clock;
-use e3_control::{Applied, Command, CommandError, Control, Genesis, Membership, Probation};
+use e3_control::{Applied, Command, CommandError, Control, Genesis, Membership, Plans, Probation};
 use e3_model::application::Durability;
 use e3_model::format::RELEASE;
-use e3_model::plan::NodeReport;
+use e3_model::plan::{NodeReport, ShardPlan};
 use e3_model::{Format, Formats, Nanos, NodeId, ShardKey, Timestamp};
 use e3_store::{Recovered, Store, StoreError};
 use e3_wire::heartbeat::Heartbeat;
@@ -125,6 +126,11 @@ pub(crate) struct Core {
     /// second.
     pub(crate) complaint: Option<String>,
     version: watch::Sender<u64>,
+    plans: Plans,
+    /// Random number of this process: what it sent as a version is what it knows by that number.
+    pub(crate) plan_source: u64,
+    /// By the version that a node has: what changed since, as it is sent.
+    changes: BTreeMap<u64, Option<Bytes>>,
 }
 
 impl Core {
@@ -153,7 +159,7 @@ impl Core {
             apps.any(|a| a.plan.restored.as_ref().is_some_and(|r| r.number == number))
         };
         let restores = Parts::open(config.dir.join("restores"), is_restored)?;
-        let core = Core {
+        let mut core = Core {
             membership: Membership::new(clock.now(), config.heartbeat_timeout),
             control,
             reports: BTreeMap::new(),
@@ -177,7 +183,11 @@ impl Core {
             broken: None,
             complaint: None,
             version,
+            plans: Plans::default(),
+            plan_source: random_number()?,
+            changes: BTreeMap::new(),
         };
+        core.plans.note(&core.control);
         core.version.send_replace(core.control.version);
         Ok(core)
     }
@@ -200,7 +210,7 @@ impl Core {
         if let Some(reason) = &self.broken {
             return Err(ExecuteError::Broken(reason.clone()));
         }
-        let mut next = self.control.clone();
+        let mut next = self.control.fork();
         let mut done = Vec::new();
         let mut refused = None;
         for command in commands {
@@ -218,6 +228,9 @@ impl Core {
                 return Err(e.into());
             }
             self.show(next);
+        } else {
+            // Nothing has changed, and the index is with the copy.
+            self.control = next;
         }
         refused.map_or(Ok(done), Err)
     }
@@ -240,6 +253,8 @@ impl Core {
     fn show(&mut self, next: Control) {
         self.log_losses(&next);
         self.control = next;
+        self.plans.note(&self.control);
+        self.changes.clear();
         if self.store.log_len() > LOG_LEN_MAX {
             let bytes = serde_json::to_vec(&self.control).expect("state has text keys only");
             // The log keeps growing, which is worth a warning but no reason to stop.
@@ -248,6 +263,17 @@ impl Core {
             }
         }
         self.version.send_replace(self.control.version);
+    }
+
+    /// What has changed in the plan since a version, as it is sent; none if that is not known.
+    pub(crate) fn plan_change(&mut self, base: u64) -> Option<Bytes> {
+        let (plans, control) = (&self.plans, &self.control);
+        let change = self.changes.entry(base).or_insert_with(|| {
+            let change = plans.change(control, base)?;
+            let bytes = serde_json::to_vec(&change).expect("plans have text keys only");
+            Some(bytes.into())
+        });
+        change.clone()
     }
 
     fn log_losses(&self, next: &Control) {
@@ -320,12 +346,16 @@ impl Core {
     }
 }
 
+fn random_number() -> Result<u64, ControllerError> {
+    let mut bytes = [0; 8];
+    getrandom::fill(&mut bytes)
+        .map_err(|e| ControllerError::Runtime(io::Error::other(e.to_string())))?;
+    Ok(u64::from_le_bytes(bytes))
+}
+
 /// Creates a cluster; it is on disk when this returns.
 fn found(store: &mut Store, config: &ControllerConfig) -> Result<Control, ControllerError> {
-    let mut id = [0; 8];
-    getrandom::fill(&mut id)
-        .map_err(|e| ControllerError::Runtime(io::Error::other(e.to_string())))?;
-    let cluster = u64::from_le_bytes(id) | 1;
+    let cluster = random_number()? | 1;
     let topology = config.topology.clone();
     let genesis = Genesis::Init {
         cluster,
@@ -426,16 +456,16 @@ impl Progress {
     /// Updates the shards from the desired state.
     pub(crate) fn look(&mut self, now: Timestamp, control: &Control) {
         let mut waiting = BTreeMap::new();
-        for app in control.apps.values() {
-            for shard in &app.plan.shards {
-                let key = app.plan.key(shard);
-                if !shard.joining.is_empty() || !shard.leaving.is_empty() || shard.frozen {
-                    let since = match self.shards.get(&key) {
-                        Some((view, since)) if *view == shard.view => *since,
-                        _ => now,
-                    };
-                    waiting.insert(key, (shard.view, since));
-                }
+        for key in control.busy_shards() {
+            let shard = control.apps.get(&key.app).and_then(|app| app.shard(key));
+            let changes =
+                |s: &&ShardPlan| !s.joining.is_empty() || !s.leaving.is_empty() || s.frozen;
+            if let Some(shard) = shard.filter(changes) {
+                let since = match self.shards.get(&key) {
+                    Some((view, since)) if *view == shard.view => *since,
+                    _ => now,
+                };
+                waiting.insert(key, (shard.view, since));
             }
         }
         self.shards = waiting;

@@ -135,10 +135,11 @@ impl Core {
             );
         }
         let request = Request::new(app, profiles);
-        let mut cluster = self.control.resources();
-        let placed = cluster.try_out(|cluster| admit(&*placer, &request, cluster, q.overcommit));
+        let control = &self.control;
+        let placed =
+            control.try_resources(|cluster| admit(&*placer, &request, cluster, q.overcommit));
         let placement = placed.map_err(|why| not_admitted(q, &why))?;
-        Ok(explain(&request, cluster, &placement))
+        Ok(control.try_resources(|cluster| explain(&request, cluster, &placement)))
     }
 
     fn try_deploy(&mut self, q: &DeployRequest, dry_run: bool) -> Result<DeployResponse, Refusal> {

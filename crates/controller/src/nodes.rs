@@ -8,6 +8,7 @@ use axum::Json;
 use axum::extract::rejection::JsonRejection;
 use axum::extract::{Path, Query, Request, State};
 use axum::http::StatusCode;
+use axum::http::header::CONTENT_TYPE;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use e3_control::limits::{PROGRESS_TIMEOUT, RESHARD_TIMEOUT};
@@ -15,6 +16,7 @@ use e3_control::{Applied, Command, Member, Migration};
 use e3_http::Refusal;
 use e3_model::api::{ExitedRequest, ExitedResponse, NodeView, ReportResponse};
 use e3_model::plan::{NodeEvent, NodeHello, NodeReport, NodeWelcome, pid_of};
+use e3_model::plan_change::PLAN_SOURCE_HEADER;
 use e3_model::timing::SILENCE_CHECK_INTERVAL;
 use e3_model::{NodeId, Timestamp};
 use e3_wire::datagram::Header;
@@ -372,6 +374,9 @@ pub(crate) struct PlanQuery {
     incarnation: u32,
     #[serde(default)]
     wait_ms: u64,
+    /// Who sent the node its plan. If it was this process, the node can be sent what has changed since.
+    /// Nodes of older releases do not say.
+    source: Option<u64>,
 }
 
 pub(crate) async fn plan(
@@ -391,12 +396,19 @@ pub(crate) async fn plan(
     let newer = version.wait_for(|v| *v > q.after);
     let _ = tokio::time::timeout(wait, newer).await;
     shared.version = version;
-    let core = shared.core();
+    let mut core = shared.core();
     core.check_current(node, q.incarnation)?;
     if core.control.version <= q.after {
         return Ok(StatusCode::NO_CONTENT.into_response());
     }
-    Ok(Json(core.control.plan_for(node)).into_response())
+    let source = [(PLAN_SOURCE_HEADER, core.plan_source.to_string())];
+    if q.source == Some(core.plan_source)
+        && let Some(change) = core.plan_change(q.after)
+    {
+        let json = [(CONTENT_TYPE, "application/json")];
+        return Ok((StatusCode::IM_USED, source, json, change).into_response());
+    }
+    Ok((source, Json(core.control.plan_for(node))).into_response())
 }
 
 /// After a start, requests that change something wait for a heartbeat of every member, which shows

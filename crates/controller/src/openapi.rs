@@ -7,6 +7,7 @@ use axum::http::StatusCode;
 use e3_http::openapi::document;
 use e3_model::api::ErrorView;
 use e3_model::limits::NAME_LEN_MAX;
+use e3_model::plan_change::PlanChange;
 use schemars::generate::{SchemaGenerator, SchemaSettings};
 use schemars::transform::RecursiveTransform;
 use schemars::{Schema, json_schema};
@@ -197,14 +198,16 @@ fn incarnation() -> Value {
     number("incarnation", true, what, u32::MAX.into())
 }
 
-fn plan_parameters() -> [Value; 3] {
+fn plan_parameters() -> [Value; 4] {
     let after = "version of the plan that it has";
     let wait = "longest wait for a newer plan in milliseconds";
     let wait_max = PLAN_WAIT_MAX.as_millis() as u64;
+    let source = "the header e3-plan-source of the answer with the plan that it has";
     [
         incarnation(),
         number("after", false, after, u64::MAX),
         number("wait_ms", false, wait, wait_max),
+        number("source", false, source, u64::MAX),
     ]
 }
 
@@ -230,6 +233,11 @@ fn responses(route: &Route, schemas: &mut SchemaGenerator) -> Value {
     if route.query == QueryOf::Plan {
         let nothing = json!({ "description": "there was no newer plan in time" });
         responses.insert("204".into(), nothing);
+        let change = json!({
+            "description": "what has changed since the plan that it has (RFC 3229)",
+            "content": json_content(|s| s.subschema_for::<PlanChange>(), schemas),
+        });
+        responses.insert("226".into(), change);
     }
     for status in route.statuses() {
         let reason = StatusCode::from_u16(status)

@@ -22,6 +22,7 @@ pub mod outbound;
 mod outcome;
 pub mod pending;
 pub mod plan;
+pub mod plan_change;
 pub mod profile;
 pub mod reshard;
 pub mod status;

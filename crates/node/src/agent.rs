@@ -9,6 +9,7 @@ use crate::supplies::Supplies;
 use e3_clock::Clock;
 use e3_model::api::{PendingAsked, ReportResponse};
 use e3_model::plan::{NodeHello, NodePlan, NodeReport, NodeWelcome};
+use e3_model::plan_change::{PLAN_SOURCE_HEADER, PlanChange};
 use e3_model::{Timestamp, Token};
 use e3_net::Doorbell;
 use serde::Serialize;
@@ -17,6 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
+use ureq::http::StatusCode;
 
 /// What reaches the driver from the agent.
 pub(crate) enum AgentEvent {
@@ -44,6 +46,23 @@ enum Answer<T> {
     Refused(u16, String),
 }
 
+impl<T> Answer<T> {
+    fn map<U>(self, to: impl FnOnce(T) -> U) -> Answer<U> {
+        match self {
+            Answer::Ok(value) => Answer::Ok(to(value)),
+            Answer::Empty => Answer::Empty,
+            Answer::Refused(status, text) => Answer::Refused(status, text),
+        }
+    }
+}
+
+/// A plan that was sent.
+struct Sent {
+    plan: Arc<NodePlan>,
+    /// The controller process that sent it, if it says so.
+    source: Option<u64>,
+}
+
 impl Api {
     pub(crate) fn new(base: &str, token: Token) -> Api {
         let config = ureq::Agent::config_builder()
@@ -66,10 +85,6 @@ impl Api {
             .call()
     }
 
-    fn get<T: DeserializeOwned>(&self, path: &str) -> Result<Answer<T>, ureq::Error> {
-        answer(self.fetch(path)?)
-    }
-
     fn post<T: DeserializeOwned>(
         &self,
         path: &str,
@@ -81,6 +96,38 @@ impl Api {
                 .header("Authorization", self.token.authorization())
                 .send_json(body)?,
         )
+    }
+
+    /// The plan, once it is newer than the one that the node has; none if it is not in time.
+    fn plan(&self, welcome: &NodeWelcome, old: Option<&Sent>) -> Result<Answer<Sent>, ureq::Error> {
+        let (id, incarnation) = (welcome.node.0, welcome.incarnation);
+        let after = old.map_or(0, |old| old.plan.version);
+        let wait_ms = PLAN_WAIT.as_millis();
+        let source = old.and_then(|old| old.source);
+        let source = source.map_or_else(String::new, |source| format!("&source={source}"));
+        let response = self.fetch(&format!(
+            "/v1/nodes/{id}/plan?after={after}&incarnation={incarnation}&wait_ms={wait_ms}{source}"
+        ))?;
+        let source = response.headers().get(PLAN_SOURCE_HEADER);
+        let source = source.and_then(|value| value.to_str().ok()?.parse().ok());
+        let sent = |plan| Sent {
+            plan: Arc::new(plan),
+            source,
+        };
+        if response.status() != StatusCode::IM_USED {
+            return Ok(answer(response)?.map(sent));
+        }
+        let answer = answer::<PlanChange>(response)?;
+        let base = old.map(|old| &*old.plan);
+        Ok(match answer.map(|change| base?.changed(change)) {
+            Answer::Ok(Some(plan)) => Answer::Ok(sent(plan)),
+            Answer::Ok(None) => {
+                let error = format!("what it sent does not change plan {after}");
+                Answer::Refused(StatusCode::IM_USED.as_u16(), error)
+            }
+            Answer::Empty => Answer::Empty,
+            Answer::Refused(status, text) => Answer::Refused(status, text),
+        })
     }
 
     /// Sends bytes; gives the status.
@@ -198,17 +245,12 @@ pub(crate) fn follow_plan(
         }
     };
     thread::spawn(move || {
-        let wait_ms = PLAN_WAIT.as_millis();
-        let mut version = 0;
+        let mut old: Option<Sent> = None;
         loop {
-            let (id, incarnation) = (welcome.node.0, welcome.incarnation);
-            let path = format!(
-                "/v1/nodes/{id}/plan?after={version}&incarnation={incarnation}&wait_ms={wait_ms}"
-            );
-            match api.get::<NodePlan>(&path) {
-                Ok(Answer::Ok(plan)) => {
-                    version = plan.version;
-                    let plan = Arc::new(plan);
+            match api.plan(&welcome, old.as_ref()) {
+                Ok(Answer::Ok(sent)) => {
+                    let plan = sent.plan.clone();
+                    old = Some(sent);
                     if agent_events.send(AgentEvent::Plan(plan.clone())).is_err()
                         || supplier.send(plan).is_err()
                     {
@@ -223,6 +265,8 @@ pub(crate) fn follow_plan(
                 Ok(Answer::Empty) => {}
                 Ok(Answer::Refused(status, text)) => {
                     tracing::error!(status, error = text, "controller refused the plan request");
+                    // The next answer is the whole plan.
+                    old = None;
                     wait(RETRY_INTERVAL);
                 }
                 // The controller is away; the node goes on with the plan that it has.

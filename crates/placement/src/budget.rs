@@ -10,6 +10,7 @@ use crate::node_state::NodeState;
 use crate::request::Demand;
 use e3_model::{NodeId, Topology};
 use e3_power::{PowerModel, Scale};
+use std::ops::Range;
 
 /// A budget that not even an idle cluster keeps.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
@@ -40,9 +41,11 @@ pub(crate) struct Budgets {
     racks: Vec<Domain>,
     /// By node: its part.
     node_w: Vec<f64>,
-    /// By server: nodes with something on them.
-    used_nodes: Vec<u32>,
     is_used: Vec<bool>,
+    /// By server: its nodes, which follow one another.
+    nodes_of: Vec<Range<usize>>,
+    /// By rack: its servers.
+    servers_of: Vec<Range<usize>>,
 }
 
 /// Checks that each budget is at least the idle power.
@@ -84,15 +87,17 @@ impl Budgets {
             max_w: max_w.unwrap_or(f64::INFINITY),
             drawn_w: 0.0,
         };
-        let nodes = servers().map(|s| s.nodes.len()).sum();
+        let nodes_of = ranges(servers().map(|s| s.nodes.len()));
+        let nodes = nodes_of.last().map_or(0, |last| last.end);
         any.then(|| Budgets {
             servers: servers()
                 .map(|s| domain(&s.name, s.power_budget_w))
                 .collect(),
             racks: racks().map(|r| domain(&r.name, r.power_budget_w)).collect(),
             node_w: vec![0.0; nodes],
-            used_nodes: vec![0; servers().count()],
             is_used: vec![false; nodes],
+            nodes_of,
+            servers_of: ranges(racks().map(|r| r.servers.len())),
         })
     }
 
@@ -105,22 +110,23 @@ impl Budgets {
         scale: Scale,
     ) {
         let at = id.index();
-        let is_used = node.used != Demand::default();
-        let watts = node_w(node, node.used.cpu_cores, power, scale);
-        let mut change = watts - std::mem::replace(&mut self.node_w[at], watts);
-        let was_awake = self.used_nodes[node.server] > 0;
-        match (std::mem::replace(&mut self.is_used[at], is_used), is_used) {
-            (false, true) => self.used_nodes[node.server] += 1,
-            (true, false) => self.used_nodes[node.server] -= 1,
-            _ => {}
-        }
-        match (was_awake, self.used_nodes[node.server] > 0) {
-            (false, true) => change += scale.idle_w,
-            (true, false) => change -= scale.idle_w,
-            _ => {}
-        }
-        self.servers[node.server].drawn_w += change;
-        self.racks[node.rack].drawn_w += change;
+        self.node_w[at] = node_w(node, node.used.cpu_cores, power, scale);
+        self.is_used[at] = node.used != Demand::default();
+        let idle_w = if self.is_awake(node.server) {
+            scale.idle_w
+        } else {
+            0.0
+        };
+        let nodes_w: f64 = self.node_w[self.nodes_of[node.server].clone()].iter().sum();
+        self.servers[node.server].drawn_w = idle_w + nodes_w;
+        // Summed anew: what a rack draws depends on what is on it, not on how it came there.
+        let of_rack = &self.servers[self.servers_of[node.rack].clone()];
+        self.racks[node.rack].drawn_w = of_rack.iter().map(|s| s.drawn_w).sum();
+    }
+
+    /// Whether anything is on a server.
+    fn is_awake(&self, server: usize) -> bool {
+        self.is_used[self.nodes_of[server].clone()].contains(&true)
     }
 
     /// Watts that a demand adds at a node.
@@ -133,7 +139,7 @@ impl Budgets {
         scale: Scale,
     ) -> f64 {
         let with = node_w(node, node.used.cpu_cores + need.cpu_cores, power, scale);
-        let wakes = self.used_nodes[node.server] == 0;
+        let wakes = !self.is_awake(node.server);
         with - self.node_w[id.index()] + if wakes { scale.idle_w } else { 0.0 }
     }
 
@@ -165,6 +171,17 @@ impl Budgets {
         let left = |domain: &Domain| domain.max_w - domain.drawn_w;
         (left(&self.servers[server]), left(&self.racks[rack]))
     }
+}
+
+/// Consecutive ranges of these lengths.
+fn ranges(lengths: impl Iterator<Item = usize>) -> Vec<Range<usize>> {
+    let mut end = 0;
+    let range = |length| {
+        let start = end;
+        end += length;
+        start..end
+    };
+    lengths.map(range).collect()
 }
 
 fn node_w(node: &NodeState, busy: f64, power: &PowerModel, scale: Scale) -> f64 {

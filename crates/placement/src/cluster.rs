@@ -34,12 +34,24 @@ pub struct Cluster {
     undo: Option<Vec<Before>>,
 }
 
-/// What was reserved on a node before a change.
+/// A node before a change.
 #[derive(Clone, Copy, Debug)]
 struct Before {
     node: NodeId,
+    member: bool,
     used: Demand,
     standby_cpu_cores: f64,
+}
+
+/// What an instance takes of the node that it is on.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Reservation {
+    /// Its role.
+    pub role: Role,
+    /// What it takes in that role.
+    pub demand: Demand,
+    /// Cores that it takes as a primary.
+    pub full_cpu_cores: f64,
 }
 
 impl Cluster {
@@ -128,6 +140,7 @@ impl Cluster {
 
     /// Says whether a node takes part; nodes that do not get nothing.
     pub fn set_member(&mut self, id: NodeId, member: bool) {
+        self.remember(id);
         self.change(id, |node| node.member = member);
     }
 
@@ -154,15 +167,18 @@ impl Cluster {
     /// Reserves what an instance needs on a node. Panics on an id of another topology.
     pub fn add(&mut self, request: &Request<'_>, service: ServiceId, role: Role, id: NodeId) {
         self.remember(id);
-        let kind = self.node(id).kind;
-        let demand = request.demand(service, role, kind);
-        let full = request.demand(service, Role::Primary, kind);
+        let reservation = request.reservation(service, role, self.node(id).kind);
+        self.change(id, |node| node.add(&reservation));
+    }
+
+    /// Sets what is reserved on a node to that of its instances. Sums of fractions depend on their
+    /// order, so that this gives to the last bit what [`Cluster::add`] gives in the same order.
+    pub fn set_instances(&mut self, id: NodeId, instances: impl IntoIterator<Item = Reservation>) {
+        self.remember(id);
         self.change(id, |node| {
-            node.used.cpu_cores += demand.cpu_cores;
-            node.used.memory_bytes = node.used.memory_bytes.saturating_add(demand.memory_bytes);
-            node.used.bandwidth_gbps += demand.bandwidth_gbps;
-            if role != Role::Primary {
-                node.standby_cpu_cores += full.cpu_cores - demand.cpu_cores;
+            (node.used, node.standby_cpu_cores) = (Demand::default(), 0.0);
+            for instance in instances {
+                node.add(&instance);
             }
         });
     }
@@ -185,7 +201,7 @@ impl Cluster {
         });
     }
 
-    /// Does something to the reservations; takes it back if it fails.
+    /// Does something to reservations and members; takes it back if it fails.
     pub fn attempt<T, E>(
         &mut self,
         work: impl FnOnce(&mut Cluster) -> Result<T, E>,
@@ -199,7 +215,7 @@ impl Cluster {
         result
     }
 
-    /// Does something to the reservations, and takes it back.
+    /// Does something to reservations and members, and takes it back.
     pub fn try_out<T>(&mut self, work: impl FnOnce(&mut Cluster) -> T) -> T {
         let (result, changes) = self.recorded(work);
         self.take_back(changes);
@@ -216,6 +232,7 @@ impl Cluster {
     fn take_back(&mut self, changes: Vec<Before>) {
         for before in changes.into_iter().rev() {
             self.change(before.node, |node| {
+                node.member = before.member;
                 node.used = before.used;
                 node.standby_cpu_cores = before.standby_cpu_cores;
             });
@@ -223,10 +240,10 @@ impl Cluster {
     }
 
     fn remember(&mut self, id: NodeId) {
-        if let Some(undo) = &mut self.undo {
-            let node = &self.nodes[id.index()];
+        if let (Some(undo), Some(node)) = (&mut self.undo, self.nodes.get(id.index())) {
             undo.push(Before {
                 node: id,
+                member: node.member,
                 used: node.used,
                 standby_cpu_cores: node.standby_cpu_cores,
             });

@@ -1,7 +1,9 @@
 //! A node as placement sees it.
 
+use crate::cluster::Reservation;
 use crate::request::Demand;
 use e3_model::NodeKind;
+use e3_model::plan::Role;
 
 /// A node with what is reserved on it.
 #[derive(Clone, PartialEq, Debug)]
@@ -46,5 +48,17 @@ impl NodeState {
     /// Bandwidth that is not reserved.
     pub fn bandwidth_left_gbps(&self) -> f64 {
         self.bandwidth_gbps - self.used.bandwidth_gbps
+    }
+
+    /// Reserves what an instance takes.
+    pub(crate) fn add(&mut self, instance: &Reservation) {
+        let Reservation { role, demand, .. } = instance;
+        let used = &mut self.used;
+        used.cpu_cores += demand.cpu_cores;
+        used.memory_bytes = used.memory_bytes.saturating_add(demand.memory_bytes);
+        used.bandwidth_gbps += demand.bandwidth_gbps;
+        if *role != Role::Primary {
+            self.standby_cpu_cores += instance.full_cpu_cores - demand.cpu_cores;
+        }
     }
 }

@@ -11,6 +11,7 @@
 //! that kind and every other service on its fastest, takes longer than the objective even on an
 //! idle cluster.
 
+use crate::cluster::Reservation;
 use crate::limits::{BACKUP_CPU_FRACTION, REQUEST_BYTES_DEFAULT};
 use e3_model::application::Application;
 use e3_model::dag::{Dag, entries};
@@ -189,6 +190,15 @@ impl<'a> Request<'a> {
             cpu_cores,
             memory_bytes: resources.memory.0,
             bandwidth_gbps,
+        }
+    }
+
+    /// What an instance reserves on a node of that kind.
+    pub fn reservation(&self, service: ServiceId, role: Role, kind: NodeKind) -> Reservation {
+        Reservation {
+            role,
+            demand: self.demand(service, role, kind),
+            full_cpu_cores: self.demand(service, Role::Primary, kind).cpu_cores,
         }
     }
 

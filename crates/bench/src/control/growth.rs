@@ -7,7 +7,7 @@ use e3_solver::Ilp;
 use std::time::{Duration, Instant};
 
 /// The sizes of Table 6 and beyond.
-const SERVERS: [usize; 9] = [
+const SERVERS: [usize; 11] = [
     100,
     200,
     400,
@@ -16,6 +16,8 @@ const SERVERS: [usize; 9] = [
     1_000,
     2_000,
     5_000,
+    10_000,
+    20_000,
     scene::SERVERS_MAX,
 ];
 /// Time for one application.

@@ -2,6 +2,7 @@
 
 use e3_model::application::Application;
 use e3_model::document::parse_application;
+use e3_model::limits::NODES_MAX;
 use e3_model::plan::Role;
 use e3_model::topology::{Node, Rack, Server, TopologySpec};
 use e3_model::{Bytes, NodeId, NodeKind, ServiceId, Topology};
@@ -13,8 +14,8 @@ use std::time::{Duration, Instant};
 
 /// A host and four SmartNICs.
 pub(super) const NODES_PER_SERVER: usize = 5;
-/// The largest cluster whose nodes have ids of 16 bits, rounded down.
-pub(super) const SERVERS_MAX: usize = 13_000;
+/// The largest cluster: as many nodes as a topology may have.
+pub(super) const SERVERS_MAX: usize = NODES_MAX / NODES_PER_SERVER;
 const SERVERS_PER_RACK: usize = 40;
 /// Part of the cores that is reserved.
 const FULL: f64 = 0.9;
@@ -166,7 +167,7 @@ impl Scene {
 }
 
 /// Racks of Type2 servers.
-fn topology(servers: usize) -> Topology {
+pub(super) fn topology(servers: usize) -> Topology {
     let node = |name: String, kind, cores, memory| Node {
         name,
         kind,
@@ -229,14 +230,14 @@ fn application(random: &mut Random) -> Application {
     parse(&text)
 }
 
-fn service(name: &str, cpu: f64, memory: u64, shards: u64, replicas: u64) -> String {
+pub(super) fn service(name: &str, cpu: f64, memory: u64, shards: u64, replicas: u64) -> String {
     format!(
         "    - {{name: {name}, module: m, stateful: true, shards: {shards}, replicas: {replicas}, \
          resources: {{cpu: {cpu:.3}, memory: {memory}Mi}}}}\n"
     )
 }
 
-fn parse(rest: &str) -> Application {
+pub(super) fn parse(rest: &str) -> Application {
     let text = format!(
         "apiVersion: e3.dev/v1alpha1\nkind: Application\nmetadata: {{name: any}}\nspec:\n  \
          objective: {{latency: 5ms}}\n  ingress: s0\n  services:\n{rest}"

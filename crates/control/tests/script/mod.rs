@@ -2,9 +2,9 @@
 
 #![allow(dead_code, reason = "each test uses a part of it")]
 
-use e3_control::{Applied, Command, CommandError, Control, MoveOutcome};
+use e3_control::{Applied, Command, CommandError, Control, MoveOutcome, Plans};
 use e3_model::document::{parse_application, parse_topology};
-use e3_model::plan::{NodeEvent, NodeHello, ShardPlan};
+use e3_model::plan::{NodeEvent, NodeHello, NodePlan, ShardPlan};
 use e3_model::{Address, AppId, Nanos, NodeId, ServiceId, ShardId, ShardKey, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,6 +15,11 @@ const TOPOLOGY: &str = include_str!("../../../../topologies/3x-type1.yaml");
 /// A controller with its log, so that every test also checks replay.
 pub struct Script {
     pub control: Control,
+    /// The same, which looks at all shards after each command.
+    thorough: Control,
+    plans: Plans,
+    /// What a node has that is sent what changes, now and then.
+    followed: NodePlan,
     pub log: Vec<String>,
     /// Seconds that have passed.
     pub seconds: u64,
@@ -23,8 +28,13 @@ pub struct Script {
 impl Script {
     pub fn new() -> Script {
         let topology = parse_topology("t.yaml", TOPOLOGY).unwrap();
+        let mut thorough = Control::new(CLUSTER, topology.clone());
+        thorough.look_at_all();
         Script {
             control: Control::new(CLUSTER, topology),
+            thorough,
+            plans: Plans::default(),
+            followed: NodePlan::default(),
             log: Vec::new(),
             seconds: 0,
         }
@@ -33,13 +43,34 @@ impl Script {
     pub fn apply(&mut self, command: Command) -> Result<Applied, CommandError> {
         let before = self.control.clone();
         let applied = self.control.apply(&command);
+        let thorough = self.thorough.apply(&command);
+        assert_eq!((&thorough, &self.thorough), (&applied, &self.control));
         match &applied {
             Ok(_) => self.log.push(serde_json::to_string(&command).unwrap()),
             Err(_) => assert_eq!(self.control, before, "a refused command changes nothing"),
         }
+        if applied == Ok(Applied::Nothing) {
+            assert_eq!(self.control, before, "{command:?} changes nothing");
+        }
         self.control.validate();
         check_views(&before, &self.control);
+        self.follow_plan();
         applied
+    }
+
+    /// After some of the commands, what changed since the last of them leads to the whole plan.
+    fn follow_plan(&mut self) {
+        self.plans.note(&self.control);
+        if self.log.len() % 3 == 1 {
+            return;
+        }
+        let whole = self.control.plan_for(NodeId(0));
+        if let Some(change) = self.plans.change(&self.control, self.followed.version) {
+            let text = serde_json::to_string(&change).unwrap();
+            let change = serde_json::from_str(&text).unwrap();
+            assert_eq!(self.followed.changed(change), Some(whole.clone()));
+        }
+        self.followed = whole;
     }
 
     pub fn ok(&mut self, command: Command) -> Applied {

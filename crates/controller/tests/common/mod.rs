@@ -9,6 +9,7 @@ use e3_model::document::parse_topology;
 use e3_model::plan::{
     BackupReport, InstanceReport, NodeHello, NodePlan, NodeReport, NodeWelcome, Role, ShardPlan,
 };
+use e3_model::plan_change::PLAN_SOURCE_HEADER;
 use e3_model::{Address, Format, Formats, Nanos, Token};
 use e3_wire::heartbeat::{self, Heartbeat};
 use std::net::{SocketAddr, TcpListener, UdpSocket};
@@ -232,6 +233,27 @@ impl Controller {
     pub fn plan(&self, w: &NodeWelcome) -> NodePlan {
         let path = format!("/v1/nodes/{}/plan?incarnation={}", w.node.0, w.incarnation);
         serde_json::from_str(&self.get(&path).1).unwrap()
+    }
+
+    /// The answer to a node that has a plan: status, who sent it, and the body.
+    pub fn plan_after(
+        &self,
+        w: &NodeWelcome,
+        after: u64,
+        source: Option<&str>,
+    ) -> (u16, Option<String>, String) {
+        let source = source.map_or_else(String::new, |source| format!("&source={source}"));
+        let path = format!(
+            "/v1/nodes/{}/plan?incarnation={}&after={after}{source}",
+            w.node.0, w.incarnation
+        );
+        let request = Self::agent().get(format!("http://{}{path}", self.address));
+        let token = token_for(&path).authorization();
+        let mut answer = request.header("Authorization", token).call().unwrap();
+        let source = answer.headers().get(PLAN_SOURCE_HEADER);
+        let source = source.map(|value| value.to_str().unwrap().to_string());
+        let body = answer.body_mut().read_to_string().unwrap();
+        (answer.status().as_u16(), source, body)
     }
 
     pub fn deploy(&self, manifest: &str) -> (u16, String) {

@@ -1,12 +1,13 @@
 //! The agents of the nodes: they join, send heartbeats and reports, and ask for plans, as the real
 //! node does over UDP and HTTP.
 
-use super::controller::{ControllerProcess, Mail, Report};
+use super::controller::{ControllerProcess, Mail, Poll, Report};
 use super::probation::Figures;
 use crate::clock::SimClock;
 use crate::cluster::Cluster;
 use crate::network::{Party, node_address};
 use e3_model::plan::{NodeHello, NodePlan, NodeWelcome};
+use e3_model::plan_change::PlanChange;
 use e3_model::timing::HEARTBEAT_INTERVAL;
 use e3_model::{Formats, Nanos, NodeId, Timestamp};
 use std::collections::BTreeMap;
@@ -25,8 +26,10 @@ const API_TIMEOUT: Nanos = Nanos::from_secs(15);
 pub(super) enum Answer {
     /// To a hello.
     Welcome(NodeWelcome),
-    /// To a request for a plan.
-    Plan(Arc<NodePlan>),
+    /// To a request for a plan, with the process of the controller.
+    Plan(Arc<NodePlan>, u64),
+    /// To a request of a node that has a plan of that process: what has changed since.
+    Change(Box<PlanChange>),
     /// There is no newer plan, or the controller is down.
     Nothing,
     /// The process is no member any more.
@@ -59,6 +62,8 @@ struct Agent {
     /// The contents of the last report.
     report: Report,
     plan_version: u64,
+    /// The plan that came last, and the process of the controller that sent it.
+    plan: Option<(Arc<NodePlan>, u64)>,
     /// When it asked for a plan, if the answer has not come.
     asked: Option<Timestamp>,
     next_ask: Timestamp,
@@ -103,6 +108,7 @@ impl Agents {
             next_report: now,
             report: Report::default(),
             plan_version: 0,
+            plan: None,
             asked: None,
             next_ask: now,
         };
@@ -220,7 +226,13 @@ impl Agents {
             }
             if agent.asked.is_none() && now >= agent.next_ask && is_connected {
                 agent.asked = Some(now);
-                let mail = Mail::Poll(*node, agent.process, incarnation, agent.plan_version);
+                let poll = Poll {
+                    process: agent.process,
+                    incarnation,
+                    after: agent.plan.as_ref().map_or(0, |(plan, _)| plan.version),
+                    source: agent.plan.as_ref().map(|(_, source)| *source),
+                };
+                let mail = Mail::Poll(*node, poll);
                 controller.post(cluster, Nanos::ZERO, mail);
             }
         }
@@ -286,24 +298,35 @@ impl Agents {
 }
 
 impl Agent {
+    fn take_plan(&mut self, cluster: &mut Cluster, plan: Arc<NodePlan>, source: u64) {
+        self.asked = None;
+        self.plan_version = self.plan_version.max(plan.version);
+        self.plan = Some((plan.clone(), source));
+        // What it confirms goes out at once.
+        self.next_beat = cluster.now;
+        cluster.plan_now(plan);
+    }
+
     fn take(&mut self, cluster: &mut Cluster, node: u32, answer: Answer) {
         let now = cluster.now;
         match answer {
             Answer::Welcome(welcome) if self.incarnation.is_none() => {
                 self.incarnation = Some(welcome.incarnation);
-                self.plan_version = 0;
+                (self.plan_version, self.plan) = (0, None);
                 self.asked = None;
                 self.report = Report::default();
                 cluster.start_with(node, welcome.incarnation, self.clock, self.formats);
                 cluster.take_controller_time(node, self.greeted, welcome.now);
             }
             Answer::Welcome(_) => {}
-            Answer::Plan(plan) => {
+            Answer::Plan(plan, source) => self.take_plan(cluster, plan, source),
+            Answer::Change(change) => {
                 self.asked = None;
-                self.plan_version = self.plan_version.max(plan.version);
-                // What it confirms goes out at once.
-                self.next_beat = now;
-                cluster.plan_now(plan);
+                let plan = self.plan.take();
+                let changed = plan.and_then(|(plan, by)| Some((plan.changed(*change)?, by)));
+                if let Some((plan, source)) = changed {
+                    self.take_plan(cluster, plan.into(), source);
+                }
             }
             Answer::Nothing => {
                 self.asked = None;

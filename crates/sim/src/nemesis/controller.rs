@@ -7,7 +7,7 @@ use super::probation::{Figures, Versions};
 use crate::cluster::{CLUSTER, Cluster};
 use crate::disk::SimDisk;
 use e3_control::limits::{PROGRESS_TIMEOUT, RESHARD_TIMEOUT};
-use e3_control::{Applied, Command, CommandError, Control, Membership};
+use e3_control::{Applied, Command, CommandError, Control, Membership, Plans};
 use e3_model::plan::{NodeEvent, NodeHello};
 use e3_model::timing::{HEARTBEAT_TIMEOUT, SILENCE_CHECK_INTERVAL};
 use e3_model::{Application, Nanos, NodeId, ShardKey, Timestamp, Topology};
@@ -35,8 +35,20 @@ pub(super) enum Mail {
     Heartbeat(NodeId, u32, u64),
     /// A report.
     Report(NodeId, u32, Report),
-    /// A request for a newer plan: node, process, incarnation, version.
-    Poll(u32, u64, u32, u64),
+    /// A request for a newer plan.
+    Poll(u32, Poll),
+}
+
+/// A request for a newer plan.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Poll {
+    /// The process that asks.
+    pub(super) process: u64,
+    pub(super) incarnation: u32,
+    /// The version that it has.
+    pub(super) after: u64,
+    /// The process of the controller that sent it.
+    pub(super) source: Option<u64>,
 }
 
 /// The part of a node's report that the controller acts on.
@@ -77,7 +89,8 @@ pub(super) struct ControllerProcess {
     busy_until: Timestamp,
     mail: BTreeMap<(Timestamp, u64), Mail>,
     next_mail: u64,
-    polls: BTreeMap<u32, (u64, u32, u64, Timestamp)>,
+    polls: BTreeMap<u32, (Poll, Timestamp)>,
+    plans: Plans,
     next_look: Timestamp,
     pub(super) versions: Versions,
     /// Nodes that were refused for their damaged journals.
@@ -107,6 +120,7 @@ impl ControllerProcess {
             mail: BTreeMap::new(),
             next_mail: 0,
             polls: BTreeMap::new(),
+            plans: Plans::default(),
             next_look: now,
             versions: Versions::default(),
             refused_damaged: BTreeSet::new(),
@@ -246,6 +260,7 @@ impl ControllerProcess {
         }
         self.membership = Membership::new(cluster.now, HEARTBEAT_TIMEOUT);
         self.frozen.clear();
+        self.plans = Plans::default();
         self.versions = Versions::default();
         self.busy_until = cluster.now;
         self.is_up = true;
@@ -410,8 +425,8 @@ impl ControllerProcess {
                     }
                 }
             }
-            Mail::Poll(node, process, incarnation, after) => {
-                self.polls.insert(node, (process, incarnation, after, now));
+            Mail::Poll(node, poll) => {
+                self.polls.insert(node, (poll, now));
             }
         }
     }
@@ -451,9 +466,10 @@ impl ControllerProcess {
         let version = self.control.version;
         // As `check_current` of the controller: who is a member must be known first.
         let knows = self.can_decide(now);
-        let is_over = |(_, incarnation, after, since): &(u64, u32, u64, Timestamp), node| {
-            let is_member = self.is_member(node, *incarnation);
-            is_member && version > *after || now > *since + PLAN_WAIT || !is_member && knows
+        self.plans.note(&self.control);
+        let is_over = |(poll, since): &(Poll, Timestamp), node| {
+            let is_member = self.is_member(node, poll.incarnation);
+            is_member && version > poll.after || now > *since + PLAN_WAIT || !is_member && knows
         };
         let due = self.polls.iter();
         let due: Vec<u32> = due
@@ -461,18 +477,28 @@ impl ControllerProcess {
             .map(|(node, _)| *node)
             .collect();
         for node in due {
-            let Some((process, incarnation, after, _)) = self.polls.remove(&node) else {
+            let Some((poll, _)) = self.polls.remove(&node) else {
                 continue;
             };
-            let is_member = self.is_member(NodeId(node), incarnation);
+            let is_member = self.is_member(NodeId(node), poll.incarnation);
             let answer = if !is_member && knows {
                 Answer::Expelled
-            } else if is_member && version > after {
-                Answer::Plan(self.control.plan_for(NodeId(node)).into())
+            } else if is_member && version > poll.after {
+                self.answer_poll(node, poll)
             } else {
                 Answer::Nothing
             };
-            agents.answer(cluster, node, process, answer);
+            agents.answer(cluster, node, poll.process, answer);
+        }
+    }
+
+    /// What has changed, if this process sent the plan that the node has; otherwise the whole plan.
+    fn answer_poll(&self, node: u32, poll: Poll) -> Answer {
+        let is_known = poll.source == Some(self.process);
+        let change = is_known.then(|| self.plans.change(&self.control, poll.after));
+        match change.flatten() {
+            Some(change) => Answer::Change(change.into()),
+            None => Answer::Plan(self.control.plan_for(NodeId(node)).into(), self.process),
         }
     }
 }

@@ -1,0 +1,255 @@
+//! The controller's state machine in a large cluster: how long a loss takes, what a move sends, and
+//! what the state needs in memory.
+
+use super::scene::{self, parse, service};
+use crate::{Better, Figure, median};
+use e3_control::{Applied, Command, Control, Placed, Plans};
+use e3_model::plan::{NodeEvent, NodeHello, ShardPlan};
+use e3_model::{Address, Application, NodeId, ServiceId, ShardId, ShardKey, Timestamp};
+use e3_placement::InstanceKey;
+use e3_random::Random;
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::fs;
+use std::time::Instant;
+
+const MOVE_AIM_BYTES: f64 = 64.0 * 1024.0;
+const REPLAN_AIM_MS: f64 = 20.0;
+const MEMORY_AIM_GB: f64 = 4.0;
+const APPS: usize = 1_000;
+const SERVICES: u64 = 10;
+/// Servers whose loss is measured.
+const LOSSES: usize = 9;
+const MOVES: usize = 9;
+/// Page size of the processors that this runs on.
+const PAGE_BYTES: f64 = 4096.0;
+
+/// A controller with its nodes.
+struct Large {
+    control: Control,
+    plans: Plans,
+    random: Random,
+    servers: usize,
+}
+
+/// What moving a shard, losing a server and holding the state cost.
+pub(super) fn figures() -> Vec<Figure> {
+    let mut large = Large::new(1_000, 5);
+    let mut figures = vec![large.moves(), large.losses()];
+    drop(large);
+    figures.push(memory());
+    figures
+}
+
+fn memory() -> Figure {
+    let before_gb = resident_gb();
+    let large = Large::new(scene::SERVERS_MAX, 50);
+    let gb = resident_gb() - before_gb;
+    let note = format!(
+        "{} nodes and {} instances; the state, its index and the last version of the plan",
+        large.control.members.len(),
+        large.instances()
+    );
+    let figure = Figure::new("control.memory_gb", gb, "GB", Better::Lower);
+    figure.aim(MEMORY_AIM_GB).note(note)
+}
+
+fn resident_gb() -> f64 {
+    let text = fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages = text.split(' ').nth(1).and_then(|p| p.parse::<f64>().ok());
+    pages.unwrap_or(0.0) * PAGE_BYTES / 1e9
+}
+
+impl Large {
+    /// So many servers, with applications whose services have so many shards of two replicas each, all at
+    /// random nodes.
+    fn new(servers: usize, shards: u64) -> Large {
+        let mut large = Large {
+            control: Control::new(1, scene::topology(servers)),
+            plans: Plans::default(),
+            random: Random::new(7),
+            servers,
+        };
+        let topology = large.control.topology.clone();
+        for (process, node) in (1..).zip(topology.nodes()) {
+            let hello = NodeHello {
+                name: node.node.name.clone(),
+                address: Address::default(),
+                process,
+                ..NodeHello::default()
+            };
+            let at = Timestamp::ZERO;
+            let join = Command::Join { hello, at };
+            large.control.apply(&join).expect("a node of the topology");
+        }
+        for number in 0..APPS {
+            let app = application(number, shards);
+            let placed = large.placed(&app);
+            let deploy = Command::Deploy {
+                modules: vec![String::new(); app.spec.services.len()],
+                app: Box::new(app),
+                assets: BTreeMap::new(),
+                profiles: BTreeMap::new(),
+                overcommit: true,
+                restored: None,
+                placed,
+            };
+            large.control.apply(&deploy).expect("there is room");
+        }
+        large.plans.note(&large.control);
+        large
+    }
+
+    fn placed(&mut self, app: &Application) -> Vec<Placed> {
+        let mut placed = Vec::new();
+        for (service, spec) in (0..).map(ServiceId).zip(&app.spec.services) {
+            for shard in (0..spec.shards).map(ShardId) {
+                let first = self.random.index(self.servers);
+                let other = first + 1 + self.random.index(self.servers - 1);
+                for (replica, server) in [(0, first), (1, other % self.servers)] {
+                    placed.push(Placed {
+                        key: InstanceKey {
+                            service,
+                            shard,
+                            replica,
+                        },
+                        node: self.node_of(server),
+                        why: String::new(),
+                    });
+                }
+            }
+        }
+        placed
+    }
+
+    /// A random node of a server.
+    fn node_of(&mut self, server: usize) -> NodeId {
+        let node = self.random.index(scene::NODES_PER_SERVER);
+        NodeId::of_index(server * scene::NODES_PER_SERVER + node)
+    }
+
+    fn instances(&self) -> usize {
+        let apps = self.control.apps.values();
+        let shards = apps.flat_map(|app| &app.plan.shards);
+        shards.map(|s| 1 + s.backups.len()).sum()
+    }
+
+    /// Applies a command as the controller does; gives the bytes that each node is sent, or none if it
+    /// is refused.
+    fn apply(&mut self, command: &Command) -> Option<usize> {
+        let base = self.control.version;
+        let mut next = self.control.fork();
+        let applied = next.apply(command);
+        self.control = next;
+        if applied.ok()? == Applied::Nothing {
+            return Some(0);
+        }
+        self.plans.note(&self.control);
+        let change = self.plans.change(&self.control, base)?;
+        let bytes = serde_json::to_vec(&change).expect("plans have text keys only");
+        Some(bytes.len())
+    }
+
+    /// Bytes that all nodes are sent for the move of a shard.
+    fn moves(&mut self) -> Figure {
+        let (mut bytes, mut versions) = (Vec::new(), 0);
+        for _ in 0..MOVES {
+            let app = *self
+                .random
+                .pick(&self.control.apps.keys().copied().collect::<Vec<_>>());
+            let shards = &self.control.apps[&app].plan.shards;
+            let shard = &shards[self.random.index(shards.len())];
+            let (key, from) = (self.control.apps[&app].plan.key(shard), shard.primary);
+            let server = self.random.index(self.servers);
+            let to = self.node_of(server);
+            let cold = false;
+            let begin = Command::Migrate {
+                key,
+                from,
+                to,
+                cold,
+            };
+            let Some(mut sent) = self.apply(&begin) else {
+                continue;
+            };
+            let mut steps = 1;
+            while let Some(event) = self.next_event(key) {
+                sent += self.apply(&Command::Event(event)).unwrap_or_default();
+                steps += 1;
+            }
+            bytes.push((sent * self.control.members.len()) as f64);
+            versions = steps;
+        }
+        let each = median(bytes.clone()) / self.control.members.len() as f64;
+        let note = format!(
+            "{} instances on {} servers ({} nodes); {versions} versions of the plan, {each:.0} bytes to each node, and \
+             every node routes every application",
+            self.instances(),
+            self.servers,
+            self.control.members.len(),
+        );
+        let figure = Figure::new("control.move_bytes", median(bytes), "bytes", Better::Lower);
+        figure.aim(MOVE_AIM_BYTES).note(note)
+    }
+
+    /// What the nodes of a shard report next while it moves.
+    fn next_event(&self, key: ShardKey) -> Option<NodeEvent> {
+        let shard: &ShardPlan = self.control.apps[&key.app].shard(key)?;
+        let view = shard.view;
+        if let Some(backup) = shard.joining.first().copied() {
+            return Some(NodeEvent::Synced { key, view, backup });
+        }
+        if shard.frozen {
+            return Some(NodeEvent::Frozen { key, view });
+        }
+        let leaves = !shard.leaving.is_empty();
+        leaves.then_some(NodeEvent::Installed { key, view })
+    }
+
+    /// Time from the loss of a server to the new plan.
+    fn losses(&mut self) -> Figure {
+        let (mut times, mut instances) = (Vec::new(), Vec::new());
+        for loss in 0..LOSSES {
+            let first = loss * self.servers / LOSSES * scene::NODES_PER_SERVER;
+            let nodes = (first..first + scene::NODES_PER_SERVER).map(NodeId::of_index);
+            let on = |node| self.control.shards_on(node).len();
+            instances.push(nodes.clone().map(on).sum::<usize>() as f64);
+            let members = &self.control.members;
+            let nodes = nodes.map(|node| (node, members[&node].incarnation));
+            let lose = Command::Lose {
+                nodes: nodes.collect(),
+                at: Timestamp::ZERO,
+            };
+            let start = Instant::now();
+            self.apply(&lose).expect("a loss is never refused");
+            times.push(start.elapsed().as_secs_f64() * 1e3);
+        }
+        let mut note = String::new();
+        write!(
+            note,
+            "median of {LOSSES} servers with {:.0} instances (median) of {} on {} servers: the command and what nodes \
+             are sent",
+            median(instances),
+            self.instances(),
+            self.servers,
+        )
+        .expect("into memory");
+        let figure = Figure::new("control.replan_ms", median(times), "ms", Better::Lower);
+        figure.aim(REPLAN_AIM_MS).note(note)
+    }
+}
+
+/// A chain of services.
+fn application(number: usize, shards: u64) -> Application {
+    let mut text = String::new();
+    for s in 0..SERVICES {
+        text += &service(&format!("s{s}"), 0.05, 16, shards, 2);
+    }
+    text += "  channels:\n";
+    for to in 1..SERVICES {
+        writeln!(text, "    - {{from: s{}, to: s{to}}}", to - 1).expect("into memory");
+    }
+    let mut app = parse(&text);
+    app.name = format!("app-{number}");
+    app
+}

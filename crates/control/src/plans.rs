@@ -1,0 +1,157 @@
+//! The plans of nodes, and how they differ from those that nodes have. Soft state: a controller that
+//! has just started knows no earlier plan, and sends whole ones.
+//!
+//! Plans differ in the node that they are for and in nothing else, so one difference serves every node
+//! that has the same version. It is found by comparing what two versions of the state do not share.
+
+use crate::limits::PLANS_MAX;
+use crate::state::{AppState, Control, Member};
+use crate::table::Table;
+use e3_model::plan::{NodePlan, Peer};
+use e3_model::plan_change::{AppChange, PlanChange};
+use e3_model::{AppId, NodeId};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// The last versions of the plan.
+#[derive(Debug, Default)]
+pub struct Plans {
+    /// The oldest first, at most [`PLANS_MAX`].
+    past: VecDeque<Past>,
+}
+
+/// What the plan of a version was made of.
+#[derive(Debug)]
+struct Past {
+    version: u64,
+    members: Table<NodeId, Member>,
+    apps: Table<AppId, AppState>,
+    /// Silent nodes that were peers.
+    silent_peers: BTreeSet<NodeId>,
+}
+
+impl Plans {
+    /// Notes the plan that nodes are sent from now on.
+    pub fn note(&mut self, control: &Control) {
+        if self
+            .past
+            .back()
+            .is_some_and(|p| p.version == control.version)
+        {
+            return;
+        }
+        self.past.push_back(Past {
+            version: control.version,
+            members: control.members.clone(),
+            apps: control.apps.clone(),
+            silent_peers: control.silent_peers(),
+        });
+        if self.past.len() > PLANS_MAX {
+            self.past.pop_front();
+        }
+    }
+
+    /// What has changed since a version; none if that version is not known any more.
+    pub fn change(&self, control: &Control, base: u64) -> Option<PlanChange> {
+        let at = self.past.binary_search_by_key(&base, |past| past.version);
+        let past = &self.past[at.ok()?];
+        let (apps, gone) = changed_apps(past, control);
+        Some(PlanChange {
+            base,
+            version: control.version,
+            cluster: control.cluster,
+            format: control.format,
+            peers: changed_peers(past, control),
+            exited: changed_exits(past, control),
+            gone,
+            apps,
+        })
+    }
+}
+
+fn changed_apps(past: &Past, control: &Control) -> (BTreeMap<AppId, AppChange>, Vec<AppId>) {
+    let (mut apps, mut gone) = (BTreeMap::new(), Vec::new());
+    for id in control.apps.unshared(&past.apps) {
+        let old = past.apps.get(&id).map(|app| &app.plan);
+        match control.apps.get(&id) {
+            Some(new) => apps.extend(AppChange::between(old, &new.plan).map(|c| (id, c))),
+            None => gone.push(id),
+        }
+    }
+    (apps, gone)
+}
+
+fn changed_peers(past: &Past, control: &Control) -> BTreeMap<NodeId, Option<Peer>> {
+    let silent = control.silent_peers();
+    let mut nodes = control.members.unshared(&past.members);
+    nodes.extend(past.silent_peers.symmetric_difference(&silent));
+    let mut changed = BTreeMap::new();
+    for node in nodes {
+        let old = past.members.get(&node);
+        let old = old.filter(|m| m.up || past.silent_peers.contains(&node));
+        let new = control.members.get(&node);
+        let new = new.filter(|m| m.up || silent.contains(&node));
+        let what = |m: &Member| (m.incarnation, m.address);
+        if old.map(what) != new.map(what) {
+            changed.insert(node, new.map(|member| control.peer(node, member)));
+        }
+    }
+    changed
+}
+
+fn changed_exits(past: &Past, control: &Control) -> BTreeMap<NodeId, u32> {
+    let nodes = control.members.unshared(&past.members).into_iter();
+    let exited = |members: &Table<NodeId, Member>, node| members.get(&node).map_or(0, |m| m.exited);
+    let changed = nodes.filter_map(|node| {
+        let now = exited(&control.members, node);
+        (now != exited(&past.members, node)).then_some((node, now))
+    });
+    changed.collect()
+}
+
+impl Control {
+    /// The current plan of a node.
+    pub fn plan_for(&self, node: NodeId) -> NodePlan {
+        let silent = self.silent_peers();
+        let members = self.members.iter();
+        let peers = members.clone().filter(|(n, m)| m.up || silent.contains(n));
+        let peers = peers.map(|(n, m)| (*n, self.peer(*n, m))).collect();
+        let exited = members.filter(|(_, m)| m.exited > 0);
+        let exited = exited.map(|(n, m)| (*n, m.exited)).collect();
+        NodePlan {
+            version: self.version,
+            cluster: self.cluster,
+            format: self.format,
+            node,
+            peers,
+            exited,
+            apps: self.apps.values().map(|a| a.plan.clone()).collect(),
+        }
+    }
+
+    fn peer(&self, node: NodeId, member: &Member) -> Peer {
+        let index = self.index();
+        let state = index.cluster.node(node);
+        Peer {
+            name: state.name.clone(),
+            server: state.server as u32,
+            incarnation: member.incarnation,
+            address: member.address,
+        }
+    }
+
+    /// Silent nodes that keep a role: they may be cut off from the controller alone.
+    fn silent_peers(&self) -> BTreeSet<NodeId> {
+        let silent: Vec<NodeId> = self.index().silent.iter().copied().collect();
+        silent.into_iter().filter(|n| self.keeps_part(*n)).collect()
+    }
+
+    /// Whether a shard waits for a silent node, or has not left it yet.
+    fn keeps_part(&self, node: NodeId) -> bool {
+        let shards = self.shards_on(node);
+        shards.into_iter().any(|key| {
+            let app = &self.apps[&key.app];
+            let shard = app.shard(key).expect("the index names it");
+            shard.leaving.contains(&node) || self.waits_for(app, shard).contains(&node)
+        })
+    }
+}

@@ -1,0 +1,94 @@
+//! Bringing shards to what the members are now.
+//!
+//! A command changes few shards, so only those are looked at that may have something to do: those
+//! with a silent node, without a node, with too few or too many copies, and those on nodes that miss
+//! peers. A test holds this against looking at all shards.
+
+use crate::reach::Ways;
+use crate::state::{AppState, Control};
+use e3_model::plan::ShardPlan;
+use e3_model::{AppId, NodeId, ShardKey};
+use e3_placement::Cluster;
+use std::collections::BTreeSet;
+
+impl Control {
+    /// Brings every shard to what the members are now: primaries that are silent are replaced, what
+    /// nobody serves begins again, and missing backups are found.
+    pub(crate) fn settle_all(&mut self) {
+        let ways = self.ways();
+        self.leave_lost(&ways);
+        let unsettled = self.unsettled(&ways);
+        let mut apps: BTreeSet<AppId> = unsettled.iter().map(|key| key.app).collect();
+        let working = self.apps.iter().filter(|(_, app)| app.has_work());
+        apps.extend(working.map(|(id, _)| *id));
+        for id in apps {
+            for key in unsettled.iter().filter(|key| key.app == id) {
+                if let Some(at) = self.apps[&id].position(*key) {
+                    self.restart_orphan(id, at, &ways);
+                    self.add_missing_backup(id, at, &ways);
+                    self.remove_extra_backups(id, at);
+                }
+            }
+            self.settle_resharding(id);
+            self.settle_backup(id);
+        }
+    }
+
+    /// Shards leave silent nodes and those that their primary cannot reach.
+    fn leave_lost(&mut self, ways: &Ways) {
+        let unsettled = self.unsettled(ways);
+        let (now, servers) = (self.now, self.servers());
+        let members = &self.members;
+        let up = |node| members.get(&node).is_some_and(|m| m.up);
+        for key in unsettled {
+            let Some(app) = self.apps.get_mut(&key.app) else {
+                continue;
+            };
+            if let Some(at) = app.position(key) {
+                app.leave_silent(at, now, &servers, &up);
+                app.leave_cut(at, now, &servers, ways, &up);
+            }
+        }
+    }
+
+    /// The shards that may have something to do, in their order.
+    fn unsettled(&self, ways: &Ways) -> BTreeSet<ShardKey> {
+        let index = self.index();
+        if self.index.is_thorough {
+            return index.all_shards().collect();
+        }
+        let cut = ways.cut_nodes().flat_map(|node| index.shards_on(node));
+        index.unsettled.iter().copied().chain(cut).collect()
+    }
+
+    /// Whether a shard may have something to do while no way is cut.
+    pub(crate) fn is_unsettled(&self, app: &AppState, shard: &ShardPlan) -> bool {
+        let service = app.plan.app.service(shard.service);
+        let copies = 1 + shard.staying().count() + shard.joining.len();
+        let wanted = usize::from(service.replicas);
+        let is_silent = |node: &NodeId| !self.is_up(*node);
+        copies > wanted
+            || (service.stateful && copies < wanted)
+            || app.is_orphan(shard)
+            || is_silent(&shard.primary)
+            || shard.backups.iter().chain(&shard.joining).any(is_silent)
+    }
+
+    /// Leaves nodes that miss peers out of a placement.
+    pub(crate) fn leave_out(cluster: &mut Cluster, ways: &Ways, off: impl Fn(NodeId) -> bool) {
+        for node in ways.cut_nodes().filter(|n| off(*n)) {
+            cluster.set_member(node, false);
+        }
+    }
+}
+
+impl AppState {
+    /// Whether something is going on that takes more than one step.
+    fn has_work(&self) -> bool {
+        let backup = self.backup.as_ref();
+        let restored = self.plan.restored.as_ref();
+        self.resharding.is_some()
+            || backup.is_some_and(|b| b.outcome.is_none())
+            || restored.is_some_and(|r| !r.parts.is_empty())
+    }
+}
