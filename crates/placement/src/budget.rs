@@ -84,7 +84,7 @@ impl Budgets {
             max_w: max_w.unwrap_or(f64::INFINITY),
             drawn_w: 0.0,
         };
-        let nodes = servers().map(|s| s.nodes.len()).sum();
+        let nodes = topology.table_len();
         any.then(|| Budgets {
             servers: servers()
                 .map(|s| domain(&s.name, s.power_budget_w))

@@ -196,12 +196,8 @@ fn topology(servers: usize) -> Topology {
             servers: (first..last).map(server).collect(),
         }
     });
-    Topology {
-        name: format!("{servers}x-type2"),
-        spec: TopologySpec {
-            racks: racks.collect(),
-        },
-    }
+    let racks = racks.collect();
+    Topology::new(format!("{servers}x-type2"), TopologySpec { racks })
 }
 
 /// One service with a shard that takes up to two cores and 256 MiB.
