@@ -25,6 +25,9 @@ impl Control {
         at: Timestamp,
     ) -> Result<Applied, CommandError> {
         let Some(found) = self.topology.node_named(&hello.name) else {
+            if self.removed.values().any(|name| *name == hello.name) {
+                return Err(CommandError::Removed(hello.name.clone()));
+            }
             let known = self.topology.nodes().map(|n| n.node.name.clone()).collect();
             return Err(CommandError::NoNode {
                 name: hello.name.clone(),

@@ -98,7 +98,7 @@ impl Control {
         let aside = self.moves_out_of_the_way(apart);
         let mut moves = primary.into_iter().chain(backups).chain(aside);
         let (from, to) = moves.find(|&(from, to)| {
-            !self.drained.contains(&to) && self.check_move(key, from, to, false).is_ok()
+            !self.is_out_of_service(to) && self.check_move(key, from, to, false).is_ok()
         })?;
         Some((key, from, to))
     }
@@ -106,8 +106,8 @@ impl Control {
     /// A backup on the server to which the primary is to go leaves for any other first.
     fn moves_out_of_the_way(&self, apart: &Apart<'_>) -> Vec<(NodeId, NodeId)> {
         let servers = self.servers();
-        let taken = servers[usize::from(apart.first.primary.0)];
-        let is_there = |n: &&NodeId| servers[usize::from(n.0)] == taken;
+        let taken = servers[apart.first.primary.index()];
+        let is_there = |n: &&NodeId| servers[n.index()] == taken;
         let backups = apart.other.backups.iter().filter(is_there);
         let others = || self.topology.nodes().filter(|n| n.server != taken);
         let moves = backups.flat_map(|from| others().map(|to| (*from, to.id)));

@@ -396,7 +396,7 @@ pub(crate) fn drop_copy(
 ) {
     shard.frozen = false;
     let to = migration.to;
-    let server = |n: NodeId| servers[usize::from(n.0)];
+    let server = |n: NodeId| servers[n.index()];
     let copies = || shard.staying().chain(shard.joining.iter().copied());
     let others = [shard.primary].into_iter().chain(copies());
     let crowded = others.filter(|n| *n != to).any(|n| server(n) == server(to));

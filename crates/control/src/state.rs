@@ -44,6 +44,12 @@ pub struct Control {
     /// Nodes that an operator has taken out of service.
     #[serde(default)]
     pub drained: BTreeSet<NodeId>,
+    /// Nodes that an operator has cordoned: they get no new instances.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub cordoned: BTreeSet<NodeId>,
+    /// Nodes that were removed from the topology, with their names.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub removed: BTreeMap<NodeId, String>,
     /// Nodes that came back, each with the moves that may still go there. See `returned.rs`.
     #[serde(default)]
     pub(crate) returned: BTreeMap<NodeId, u16>,
@@ -216,6 +222,8 @@ impl Control {
             tokens: BTreeMap::new(),
             secrets: Secrets::new(),
             drained: BTreeSet::new(),
+            cordoned: BTreeSet::new(),
+            removed: BTreeMap::new(),
             returned: BTreeMap::new(),
             stalled: BTreeSet::new(),
             next_app: 1,
@@ -277,6 +285,9 @@ impl Control {
             Command::RaiseFormat { to, release } => self.raise_format(*to, release)?,
             Command::Drain { node } => self.drain(*node)?,
             Command::Resume { node } => self.resume(*node)?,
+            Command::AddNodes { racks } => self.add_nodes(racks)?,
+            Command::Cordon { node } => self.cordon(*node)?,
+            Command::RemoveNode { node } => self.remove_node(*node)?,
             Command::Reshard {
                 app,
                 service,
@@ -339,6 +350,7 @@ impl Control {
     /// The name of a node.
     pub fn node_name(&self, id: NodeId) -> String {
         let node = self.topology.node(id).map(|n| n.node.name.clone());
+        let node = node.or_else(|| self.removed.get(&id).cloned());
         node.unwrap_or_else(|| "that the topology does not have".into())
     }
 
@@ -348,9 +360,13 @@ impl Control {
         self.next_move - 1
     }
 
-    /// The server of each node.
+    /// The server of each node, by id; no server where there is no such node.
     pub(crate) fn servers(&self) -> Vec<usize> {
-        self.topology.nodes().map(|n| n.server).collect()
+        let mut servers = vec![usize::MAX; self.topology.table_len()];
+        for node in self.topology.nodes() {
+            servers[node.id.index()] = node.server;
+        }
+        servers
     }
 
     /// The placer's input: the members, and the resources in use.
@@ -358,7 +374,7 @@ impl Control {
         let mut cluster = Cluster::new(&self.topology);
         for node in self.topology.nodes() {
             cluster.set_member(node.id, self.is_up(node.id));
-            cluster.set_drained(node.id, self.drained.contains(&node.id));
+            cluster.set_drained(node.id, self.is_out_of_service(node.id));
         }
         for app in self.apps.values() {
             let request = Request::new(&app.plan.app, &app.profiles);

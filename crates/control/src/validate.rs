@@ -10,6 +10,7 @@ impl Control {
     /// Panics if an invariant is violated.
     pub fn validate(&self) {
         let servers = self.servers();
+        self.validate_nodes();
         for app in self.apps.values() {
             let services = app.plan.app.spec.services.iter();
             let shards: usize = services.map(|s| usize::from(s.shards)).sum();
@@ -18,6 +19,23 @@ impl Control {
                 self.validate_shard(app, shard, &servers);
             }
         }
+    }
+
+    /// Whoever is a member, drained or cordoned is in the topology, and who was removed is not.
+    fn validate_nodes(&self) {
+        let nodes: BTreeSet<NodeId> = self.topology.nodes().map(|n| n.id).collect();
+        assert_eq!(nodes.len(), self.topology.nodes_count(), "every id once");
+        let named = self.members.keys().chain(&self.drained);
+        for node in named.chain(&self.cordoned).chain(self.returned.keys()) {
+            assert!(nodes.contains(node), "{node} is not in the topology");
+        }
+        for node in self.removed.keys() {
+            assert!(!nodes.contains(node), "{node} was removed");
+        }
+        assert!(
+            self.drained.is_disjoint(&self.cordoned),
+            "both drained and cordoned"
+        );
     }
 
     fn validate_shard(&self, app: &AppState, s: &ShardPlan, servers: &[usize]) {
@@ -35,7 +53,7 @@ impl Control {
         for node in [&s.primary].into_iter().chain(&staying) {
             // Two copies on one server only while one replaces the other.
             let replaces = moving.is_some_and(|m| m.to == *node || m.from == *node);
-            let apart = used.insert(servers[usize::from(node.0)]);
+            let apart = used.insert(servers[node.index()]);
             assert!(
                 apart || replaces,
                 "{key}: two replicas in one fault domain: {s:?}"

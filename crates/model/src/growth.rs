@@ -5,6 +5,7 @@ use crate::ids::NodeId;
 use crate::limits::NODES_MAX;
 use crate::topology::{Rack, Topology};
 use crate::validate;
+use std::collections::BTreeMap;
 
 /// Why hardware cannot be added. Nothing is added then.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
@@ -12,6 +13,16 @@ pub enum AddError {
     /// The grown topology would break a rule.
     #[error("{0}")]
     Invalid(String),
+    /// Racks, servers and nodes of a cluster have names of their own.
+    #[error("{what} {name:?}: the cluster has a {found} of this name; choose another name")]
+    Name {
+        /// `rack`, `server` or `node`.
+        what: &'static str,
+        /// The name.
+        name: String,
+        /// What has it.
+        found: &'static str,
+    },
     /// What exists has another value.
     #[error(
         "{what} {name:?} exists with {field} {found}, not {wanted}; it cannot change while the cluster exists"
@@ -54,6 +65,7 @@ impl Topology {
         if wanted > NODES_MAX.saturating_sub(used) {
             return Err(AddError::Ids { wanted, used });
         }
+        self.check_names(racks)?;
         let mut grown = self.clone();
         grown.ids = self.ids_in_order();
         let mut ids = (used..used + wanted).map(NodeId::of_index);
@@ -83,6 +95,42 @@ impl Topology {
         }
         self.spec.racks.retain(|rack| !rack.servers.is_empty());
         self.ids = left;
+    }
+
+    /// Refuses what is new under a name that something has.
+    fn check_names(&self, racks: &[Rack]) -> Result<(), AddError> {
+        let mut names: BTreeMap<&str, &'static str> = BTreeMap::new();
+        let mut is_in: BTreeMap<&str, &str> = BTreeMap::new();
+        for rack in &self.spec.racks {
+            names.insert(&rack.name, "rack");
+            for server in &rack.servers {
+                names.insert(&server.name, "server");
+                is_in.insert(&server.name, &rack.name);
+                names.extend(server.nodes.iter().map(|n| (n.name.as_str(), "node")));
+            }
+        }
+        let free = |what: &'static str, name: &String| match names.get(name.as_str()) {
+            None => Ok(()),
+            Some(found) => Err(AddError::Name {
+                what,
+                name: name.clone(),
+                found,
+            }),
+        };
+        for rack in racks {
+            if names.get(rack.name.as_str()) != Some(&"rack") {
+                free("rack", &rack.name)?;
+            }
+            for server in &rack.servers {
+                if is_in.get(server.name.as_str()) != Some(&rack.name.as_str()) {
+                    free("server", &server.name)?;
+                }
+                for node in &server.nodes {
+                    free("node", &node.name)?;
+                }
+            }
+        }
+        Ok(())
     }
 
     fn ids_in_order(&self) -> Vec<NodeId> {

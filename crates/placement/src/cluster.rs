@@ -80,7 +80,9 @@ impl Cluster {
             order.extend(of(NodeKind::Host));
             racks[rack].end = order.len();
         }
-        let names = order.iter().map(|id: &NodeId| (nodes[id.index()].name.clone(), *id));
+        let names = order
+            .iter()
+            .map(|id: &NodeId| (nodes[id.index()].name.clone(), *id));
         let model = PowerModel::paper();
         let all = topology.spec.racks.iter().flat_map(|rack| &rack.servers);
         let power = all.map(|server| {

@@ -5,7 +5,9 @@
 use e3_control::{Applied, Command, CommandError, Control, MoveOutcome};
 use e3_model::document::{parse_application, parse_topology};
 use e3_model::plan::{NodeEvent, NodeHello, ShardPlan};
-use e3_model::{Address, AppId, Nanos, NodeId, ServiceId, ShardId, ShardKey, Timestamp};
+use e3_model::{
+    Address, AppId, Format, Formats, Nanos, NodeId, ServiceId, ShardId, ShardKey, Timestamp,
+};
 use std::collections::{BTreeMap, BTreeSet};
 
 pub const APP: &str = include_str!("../../../model/tests/two-services.yaml");
@@ -15,6 +17,7 @@ const TOPOLOGY: &str = include_str!("../../../../topologies/3x-type1.yaml");
 /// A controller with its log, so that every test also checks replay.
 pub struct Script {
     pub control: Control,
+    founded: Control,
     pub log: Vec<String>,
     /// Seconds that have passed.
     pub seconds: u64,
@@ -22,9 +25,17 @@ pub struct Script {
 
 impl Script {
     pub fn new() -> Script {
+        Script::founded(Format::default())
+    }
+
+    /// A cluster whose log has this format, without members.
+    pub fn founded(format: Format) -> Script {
         let topology = parse_topology("t.yaml", TOPOLOGY).unwrap();
+        let mut control = Control::new(CLUSTER, topology);
+        control.format = format;
         Script {
-            control: Control::new(CLUSTER, topology),
+            founded: control.clone(),
+            control,
             log: Vec::new(),
             seconds: 0,
         }
@@ -52,6 +63,7 @@ impl Script {
             address: Address::default(),
             process,
             on_disk: None,
+            formats: Formats::PROGRAM,
             ..NodeHello::default()
         };
         self.ok(Command::Join { hello, at: AT });
@@ -105,6 +117,21 @@ impl Script {
             incarnation: s.incarnation,
         };
         for event in shards.map(filled).collect::<Vec<_>>() {
+            self.ok(Command::Event(event));
+        }
+    }
+
+    /// The same for all applications.
+    pub fn fill_all(&mut self) {
+        let mut events = Vec::new();
+        for app in self.control.apps.values() {
+            let shards = app.plan.shards.iter().filter(|s| !app.is_orphan(s));
+            events.extend(shards.map(|s| NodeEvent::Filled {
+                key: app.plan.key(s),
+                incarnation: s.incarnation,
+            }));
+        }
+        for event in events {
             self.ok(Command::Event(event));
         }
     }
@@ -311,7 +338,7 @@ impl Script {
 
     /// Replay from the log, and from a snapshot in the middle, gives the same state.
     pub fn check(&self) {
-        let mut replayed = Control::new(CLUSTER, self.control.topology.clone());
+        let mut replayed = self.founded.clone();
         for (i, line) in self.log.iter().enumerate() {
             if i == self.log.len() / 2 {
                 let text = serde_json::to_string(&replayed).unwrap();
