@@ -11,6 +11,9 @@ use e3_testkit::{Random, seeds};
 use script::{AT, NODES, Script};
 use std::collections::BTreeSet;
 
+/// Many nodes return at the end, and placement comes back to them move by move.
+const ROUNDS_MAX: usize = 2_000;
+
 /// The sample under a name, with memory that fills a SmartNIC after a few instances.
 fn manifest(name: &str, memory_mi: u64) -> String {
     let app = script::APP.replace("two-services", name);
@@ -125,7 +128,7 @@ fn check_convergence(s: &mut Script) {
         s.ok(Command::Resume { node: *node });
         join(s, *node, 90_000 + i as u64);
     }
-    s.settle();
+    s.settle_within(ROUNDS_MAX);
     check_plans(s);
     for app in s.control.apps.values() {
         for shard in &app.plan.shards {
@@ -141,7 +144,7 @@ fn check_convergence(s: &mut Script) {
     let node = nodes[0];
     if s.control.check_drain(node).is_ok() {
         s.ok(Command::Drain { node });
-        s.settle();
+        s.settle_within(ROUNDS_MAX);
         for left in s.control.undrained(node) {
             assert!(matches!(left.stays, Stays::NoRoom(_)), "{left:?}");
         }

@@ -312,7 +312,12 @@ impl Script {
 
     /// All joining backups report that they have everything, and primaries that they stopped.
     pub fn settle(&mut self) {
-        for _ in 0..20 {
+        self.settle_within(20);
+    }
+
+    /// The same, with at most so many rounds of reports.
+    pub fn settle_within(&mut self, rounds: usize) {
+        for _ in 0..rounds {
             let mut events = Vec::new();
             for app in self.control.apps.values() {
                 for s in &app.plan.shards {
