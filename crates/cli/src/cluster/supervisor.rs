@@ -10,9 +10,10 @@ use crate::cluster::client::Client;
 use crate::cluster::credentials;
 use crate::cluster::process::Process;
 use crate::cluster::state_dir::{Lock, RunningCluster, SUPERVISOR, StateDir};
+use crate::cluster::watch::{Event, report_exit, watch_nodes};
 use crate::limits::{
-    CONNECT_INTERVAL, DOWN_GRACE, EXIT_REPORT_TIME, LOCK_CHECK_INTERVAL, LOG_LEN_MAX,
-    POLL_INTERVAL, RESTART_BACKOFF_MAX, RESTART_QUICK, STATUS_INTERVAL, UP_TIMEOUT, WATCH_INTERVAL,
+    CONNECT_INTERVAL, DOWN_GRACE, LOCK_CHECK_INTERVAL, LOG_LEN_MAX,
+    POLL_INTERVAL, RESTART_BACKOFF_MAX, RESTART_QUICK, STATUS_INTERVAL, UP_TIMEOUT,
 };
 use crate::ui::failure::{Exit, Failure};
 use crate::ui::text::plural;
@@ -76,13 +77,6 @@ pub struct Supervisor {
     events: Receiver<Event>,
     events_in: Sender<Event>,
     client: Client,
-}
-
-/// What the supervisor waits for.
-enum Event {
-    Signal(i32),
-    /// The nodes of the cluster are others now: all their names.
-    Nodes(Vec<String>),
 }
 
 impl Supervisor {
@@ -379,50 +373,6 @@ impl Supervisor {
             let _ = self.state.clear_run();
         }
     }
-}
-
-/// Asks the controller which nodes there are, whenever its plan has changed, and passes on what is new.
-fn watch_nodes(client: Client, mut known: Vec<String>, events: Sender<Event>) {
-    std::thread::spawn(move || {
-        let mut version = 0;
-        loop {
-            std::thread::sleep(WATCH_INTERVAL);
-            let Ok(cluster) = client.cluster() else {
-                continue;
-            };
-            if cluster.plan_version == version {
-                continue;
-            }
-            let Ok(nodes) = client.nodes() else { continue };
-            version = cluster.plan_version;
-            let names: Vec<String> = nodes.into_iter().map(|n| n.name).collect();
-            if names != known {
-                known.clone_from(&names);
-                if events.send(Event::Nodes(names)).is_err() {
-                    return;
-                }
-            }
-        }
-    });
-}
-
-/// Tells the controller that a node's process has ended, so that it need not wait for it. A controller
-/// that is away is asked again for a while; later it learns it from the process that joins next.
-fn report_exit(client: Client, node: String, pid: u32) {
-    std::thread::spawn(move || {
-        let deadline = Instant::now() + EXIT_REPORT_TIME;
-        while let Err(failure) = client.exited(&node, pid) {
-            // The node was removed, and with it its process.
-            if failure.exit == Exit::NotFound {
-                return;
-            }
-            if Instant::now() >= deadline {
-                tracing::warn!("the end of {node} is not reported: {}", failure.message);
-                return;
-            }
-            std::thread::sleep(POLL_INTERVAL);
-        }
-    });
 }
 
 /// Kills processes of an earlier run whose supervisor is gone.
