@@ -185,7 +185,11 @@ fn topologies_that_cannot_be() {
         .collect();
     let node = "            - {name: s1-nic0, kind: smartnic, cores: 1, memory: 1Gi}\n";
     for (from, to, says) in [
-        (nic, &*nics.join("\n"), "server \"s1\" has 5 SmartNICs, must be 0..=4"),
+        (
+            nic,
+            &*nics.join("\n"),
+            "server \"s1\" has 5 SmartNICs, must be 0..=4",
+        ),
         ("name: s1-nic0", "name: s1-host", "is already the name of"),
         (
             "system: Type1-SmartNIC",
@@ -197,7 +201,11 @@ fn topologies_that_cannot_be() {
             "    - {name: empty, servers: []}\n    - name: rack0",
             "rack \"empty\" has no server, must have 1 or more",
         ),
-        (nic, &node.repeat(100_000), "longer than the maximum of 4194304 bytes"),
+        (
+            nic,
+            &node.repeat(100_000),
+            "longer than the maximum of 4194304 bytes",
+        ),
     ] {
         assert!(good.contains(from), "{from}");
         let file = e3.file("t.yaml", &good.replacen(from, to, 1));

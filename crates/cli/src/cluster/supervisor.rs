@@ -12,8 +12,8 @@ use crate::cluster::process::Process;
 use crate::cluster::state_dir::{Lock, RunningCluster, SUPERVISOR, StateDir};
 use crate::cluster::watch::{Event, report_exit, watch_nodes};
 use crate::limits::{
-    CONNECT_INTERVAL, DOWN_GRACE, LOCK_CHECK_INTERVAL, LOG_LEN_MAX,
-    POLL_INTERVAL, RESTART_BACKOFF_MAX, RESTART_QUICK, STATUS_INTERVAL, UP_TIMEOUT,
+    CONNECT_INTERVAL, DOWN_GRACE, LOCK_CHECK_INTERVAL, LOG_LEN_MAX, POLL_INTERVAL,
+    RESTART_BACKOFF_MAX, RESTART_QUICK, STATUS_INTERVAL, UP_TIMEOUT,
 };
 use crate::ui::failure::{Exit, Failure};
 use crate::ui::text::plural;
