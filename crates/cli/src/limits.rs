@@ -28,6 +28,8 @@ pub const POLL_INTERVAL: Duration = Duration::from_millis(40);
 pub const DRAIN_BLOCKED_TIME: Duration = Duration::from_secs(3);
 /// Period of checking that the state directory still exists.
 pub const LOCK_CHECK_INTERVAL: Duration = Duration::from_millis(500);
+/// Period of asking the controller whether the nodes of the cluster are others.
+pub const WATCH_INTERVAL: Duration = Duration::from_millis(500);
 /// Time between two status lines.
 pub const STATUS_INTERVAL: Duration = Duration::from_secs(1);
 /// A process that exits sooner than this after its start is restarted with backoff.

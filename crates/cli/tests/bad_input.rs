@@ -173,6 +173,54 @@ fn a_system_without_power_model() {
     }
 }
 
+/// Clusters and placements are refused for the same reasons.
+#[test]
+fn topologies_that_cannot_be() {
+    let e3 = E3::new();
+    let app = e3.file("app.yaml", GOOD);
+    let good = include_str!("../../../topologies/1x-type1.yaml");
+    let nic = good.lines().find(|l| l.contains("s1-nic0")).unwrap();
+    let nics: Vec<String> = (0..5)
+        .map(|i| nic.replace("s1-nic0", &format!("s1-nic{i}")))
+        .collect();
+    let node = "            - {name: s1-nic0, kind: smartnic, cores: 1, memory: 1Gi}\n";
+    for (from, to, says) in [
+        (
+            nic,
+            &*nics.join("\n"),
+            "server \"s1\" has 5 SmartNICs, must be 0..=4",
+        ),
+        ("name: s1-nic0", "name: s1-host", "is already the name of"),
+        (
+            "system: Type1-SmartNIC",
+            "powerBudgetW: 10\n          system: Type1-SmartNIC",
+            "power budget 10 W, must be at least ",
+        ),
+        (
+            "    - name: rack0",
+            "    - {name: empty, servers: []}\n    - name: rack0",
+            "rack \"empty\" has no server, must have 1 or more",
+        ),
+        (
+            nic,
+            &node.repeat(100_000),
+            "longer than the maximum of 4194304 bytes",
+        ),
+    ] {
+        assert!(good.contains(from), "{from}");
+        let file = e3.file("t.yaml", &good.replacen(from, to, 1));
+        for command in [
+            &["up", "--topology", &file][..],
+            &["place", &app, "--topology", &file],
+        ] {
+            let ended = e3.run(command);
+            assert_eq!(ended.code, 2, "{says}: {ended:?}");
+            assert!(ended.err.contains(says), "{says}: {ended:?}");
+        }
+        assert!(!e3.dir.path().join("state").exists(), "{says}");
+    }
+}
+
 #[test]
 fn other_bad_input_has_its_exit_code() {
     let e3 = E3::new();

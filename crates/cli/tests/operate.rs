@@ -3,7 +3,8 @@
 mod common;
 
 use common::E3;
-use common::running::{CHAIN, all_handled, primary, start_load};
+use common::running::{CHAIN, all_handled, primary, signal, start_load};
+use rustix::process::Signal;
 use serde_json::Value;
 
 fn replicas_on(e3: &E3, node: &str) -> usize {
@@ -51,10 +52,28 @@ fn nodes_leave_and_services_grow_while_they_serve() {
     );
     all_handled(load);
 
-    // With every server but one drained, the rest cannot leave: it stays, and says why.
+    // With every server but two drained, the copies on one of them can go nowhere: nothing changes.
     for node in ["s2-host", "s2-nic0", "s3-host"] {
         e3.good(&["node", "drain", node]);
     }
+    let refused = e3.run(&["node", "drain", "s3-nic0"]);
+    assert_eq!(refused.code, 4, "{refused:?}");
+    assert!(
+        refused
+            .err
+            .contains("no other server with a node in service is left"),
+        "{refused:?}"
+    );
+    assert_eq!(
+        e3.json(&["describe", "node", "s3-nic0"])["node"]["drained"],
+        false
+    );
+    // What could leave only to a node that is silent stays, and says why.
+    signal(&e3, "s2-host", Signal::STOP);
+    e3.until("the node is silent", |e3| {
+        e3.json(&["describe", "node", "s2-host"])["node"]["up"] == false
+    });
+    e3.good(&["node", "resume", "s2-host"]);
     let failed = e3.run(&["node", "drain", "s3-nic0"]);
     assert_eq!(failed.code, 5, "{failed:?}");
     assert!(
@@ -63,6 +82,7 @@ fn nodes_leave_and_services_grow_while_they_serve() {
     );
     let text = e3.good(&["describe", "node", "s3-nic0"]);
     assert!(text.contains("Left to drain"), "{text}");
+    signal(&e3, "s2-host", Signal::CONT);
     let said = e3.good(&["node", "drain", "s3-nic0", "--no-wait"]);
     assert!(said.contains("s3-nic0 is being drained: "), "{said}");
     for (arguments, code) in [

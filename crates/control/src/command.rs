@@ -1,9 +1,12 @@
 //! The commands that change the controller's state. They are logged; replaying them gives the same state.
 
 use crate::credentials::ApiToken;
+use e3_model::application::Pin;
 use e3_model::backup::Restored;
+use e3_model::growth::AddError;
 use e3_model::limits::REPLICAS_MAX;
 use e3_model::plan::{NodeEvent, NodeHello, NodeWelcome};
+use e3_model::topology::Rack;
 use e3_model::{
     AppId, Application, Format, Formats, NodeId, Profile, Sealed, ServiceId, ShardKey, Timestamp,
     Topology,
@@ -122,8 +125,23 @@ pub enum Command {
         /// The node.
         node: NodeId,
     },
-    /// Take a drained node back into service.
+    /// Take a drained or cordoned node back into service.
     Resume {
+        /// The node.
+        node: NodeId,
+    },
+    /// Add hardware to the topology: new racks, servers of racks that exist, nodes of servers that exist.
+    AddNodes {
+        /// What is new, within the racks and servers that it belongs to.
+        racks: Vec<Rack>,
+    },
+    /// A node gets no new instances, and keeps those that it has.
+    Cordon {
+        /// The node.
+        node: NodeId,
+    },
+    /// Remove a node, on which nothing is, from the topology. Its id and its name stay used.
+    RemoveNode {
         /// The node.
         node: NodeId,
     },
@@ -276,6 +294,8 @@ pub enum Applied {
     Moving(u64),
     /// A backup has begun; this is its number.
     BackingUp(u64),
+    /// Nodes were added; these are their ids.
+    Added(Vec<NodeId>),
 }
 
 /// Why a command is refused. A refused command changes nothing.
@@ -369,6 +389,45 @@ pub enum CommandError {
         name: String,
         /// The names of all nodes.
         known: Vec<String>,
+    },
+    /// Hardware cannot be added.
+    #[error(transparent)]
+    Hardware(AddError),
+    /// A name that a removed node had.
+    #[error(
+        "node {0:?} was removed from this cluster, and its name stays used; choose another name"
+    )]
+    NameUsed(String),
+    /// The node was removed from the topology.
+    #[error("node {0:?} was removed from this cluster")]
+    Removed(String),
+    /// A cluster has a node.
+    #[error("node {0:?} is the last one; a cluster has at least 1 node")]
+    LastNode(String),
+    /// Something is still on a node that is to be removed.
+    #[error("node {node:?} cannot be removed: {} on it: {}{}; drain it first (e3 node drain {node}), or both at once (e3 node remove {node} --drain)",
+        replicas(left.len()), left[..left.len().min(NAMED_MAX)].join(", "), if left.len() > NAMED_MAX { ", ..." } else { "" })]
+    InUse {
+        /// The node.
+        node: String,
+        /// The shards.
+        left: Vec<String>,
+    },
+    /// A replica on a node that is to be drained may be nowhere else.
+    #[error("node {node:?} cannot be drained: {}; add a server (e3 node add){}",
+        no_domain(shard, *replicas, pin.as_ref()),
+        if *replicas > 1 { format!(", or keep fewer copies (e3 scale {service} --replicas {})", replicas - 1) } else { String::new() })]
+    NoDomain {
+        /// The shard.
+        shard: String,
+        /// The node.
+        node: String,
+        /// `app/service`.
+        service: String,
+        /// Copies of each shard.
+        replicas: u16,
+        /// Where the service may be.
+        pin: Option<Pin>,
     },
     /// The disk of a node holds shards of another cluster.
     #[error(
@@ -585,4 +644,29 @@ pub enum CommandError {
     /// Too many secrets.
     #[error("there are {0} secrets, must be at most {max}; delete one first (e3 secret delete APP NAME)", max = crate::limits::SECRETS_MAX)]
     TooManySecrets(usize),
+}
+
+/// Shards that an error names; the rest is counted.
+const NAMED_MAX: usize = 5;
+
+fn replicas(count: usize) -> String {
+    match count {
+        1 => "1 replica is".into(),
+        count => format!("{count} replicas are"),
+    }
+}
+
+/// Why a replica could not leave its node.
+fn no_domain(shard: &str, replicas: u16, pin: Option<&Pin>) -> String {
+    let pinned = match pin {
+        None => String::new(),
+        Some(Pin::Kind(kind)) => format!(" of kind {}", kind.name()),
+        Some(Pin::Node(name)) => return format!("{shard} is pinned to node {name:?}"),
+    };
+    match replicas {
+        0 | 1 => format!("{shard} could go nowhere: no other node{pinned} is in service"),
+        _ => format!(
+            "{shard} has {replicas} replicas, each on a server of its own, and no other server with a node{pinned} in service is left"
+        ),
+    }
 }

@@ -56,6 +56,7 @@ impl Control {
         if !self.drained.insert(node) {
             return Ok(Applied::Nothing);
         }
+        self.cordoned.remove(&node);
         self.stalled.clear();
         self.returned.remove(&node);
         let moves = self.apps.values().flat_map(|app| &app.migrations);
@@ -67,24 +68,15 @@ impl Control {
         Ok(Applied::Changed)
     }
 
-    /// Takes a drained node back into service.
+    /// Takes a drained or cordoned node back into service.
     pub(crate) fn resume(&mut self, node: NodeId) -> Result<Applied, CommandError> {
         self.check_node(node)?;
-        if !self.drained.remove(&node) {
+        if !self.drained.remove(&node) && !self.cordoned.remove(&node) {
             return Ok(Applied::Nothing);
         }
         self.note_return(node);
         self.settle_all();
         Ok(Applied::Changed)
-    }
-
-    fn check_node(&self, node: NodeId) -> Result<(), CommandError> {
-        if self.index().cluster.get(node).is_some() {
-            return Ok(());
-        }
-        let known = self.topology.nodes().map(|n| n.node.name.clone()).collect();
-        let name = node.to_string();
-        Err(CommandError::NoNode { name, known })
     }
 
     /// The replicas that are still on a drained node, each with the reason; empty for other nodes.

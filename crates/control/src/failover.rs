@@ -31,6 +31,9 @@ impl Control {
             id.and_then(|id| Some((id, index.hardware(&topology, id)?)))
         };
         let Some((id, node)) = found else {
+            if self.removed.values().any(|name| *name == hello.name) {
+                return Err(CommandError::Removed(hello.name.clone()));
+            }
             let known = topology.nodes().map(|n| n.node.name.clone()).collect();
             return Err(CommandError::NoNode {
                 name: hello.name.clone(),

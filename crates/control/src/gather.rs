@@ -98,7 +98,7 @@ impl Control {
         let aside = self.moves_out_of_the_way(apart);
         let mut moves = primary.into_iter().chain(backups).chain(aside);
         let (from, to) = moves.find(|&(from, to)| {
-            !self.drained.contains(&to) && self.check_move(key, from, to, false).is_ok()
+            !self.is_out_of_service(to) && self.check_move(key, from, to, false).is_ok()
         })?;
         Some((key, from, to))
     }

@@ -48,10 +48,10 @@ impl fmt::Debug for IndexCell {
 pub(crate) struct Index {
     /// The free resources.
     pub(crate) cluster: Cluster,
-    /// By node: its server.
+    /// By node: its server; none where there is no such node.
     pub(crate) servers: Arc<[usize]>,
     /// By node: its rack, and its places in the rack and in the server.
-    places: Vec<(u32, u32, u32)>,
+    places: BTreeMap<NodeId, (usize, usize, usize)>,
     /// Some node of the cluster is emulated.
     pub(crate) has_emulated: bool,
     /// Members that are heard.
@@ -66,7 +66,8 @@ pub(crate) struct Index {
     pub(crate) busy: BTreeSet<ShardKey>,
     /// By node: the shards that name it.
     by_node: Vec<BTreeSet<ShardKey>>,
-    drained: BTreeSet<NodeId>,
+    /// Nodes that take no new instances.
+    out_of_service: BTreeSet<NodeId>,
     apps: BTreeMap<AppId, IndexedApp>,
 }
 
@@ -161,6 +162,11 @@ impl Control {
         index
     }
 
+    /// Forgets the index. It is made anew for another topology.
+    pub(crate) fn forget_index(&mut self) {
+        *self.index.cell.get_mut() = None;
+    }
+
     /// Looks at all shards from now on when it settles what a command changed, so that a test can
     /// compare that with looking at those that the index names.
     pub fn look_at_all(&mut self) {
@@ -195,7 +201,10 @@ impl Index {
     /// The index of a state.
     fn build(control: &Control) -> Index {
         let cluster = Cluster::new(&control.topology);
-        let servers: Vec<usize> = cluster.nodes().map(|(_, node)| node.server).collect();
+        let mut servers = vec![usize::MAX; control.topology.table_len()];
+        for (id, node) in cluster.nodes() {
+            servers[id.index()] = node.server;
+        }
         let mut index = Index {
             by_node: vec![BTreeSet::new(); servers.len()],
             servers: servers.into(),
@@ -207,11 +216,11 @@ impl Index {
             cut: BTreeSet::new(),
             unsettled: BTreeSet::new(),
             busy: BTreeSet::new(),
-            drained: BTreeSet::new(),
+            out_of_service: BTreeSet::new(),
             apps: BTreeMap::new(),
         };
-        for id in (0..index.servers.len()).map(NodeId::of_index) {
-            index.cluster.set_member(id, false);
+        for node in control.topology.nodes() {
+            index.cluster.set_member(node.id, false);
         }
         let members = control.members.keys().copied().collect();
         let apps = control.apps.keys().copied().collect();
@@ -224,13 +233,13 @@ impl Index {
         for node in members {
             self.update_member(control, node);
         }
-        if self.drained != control.drained {
-            let changed = self.drained.symmetric_difference(&control.drained);
-            for node in changed {
-                let is_drained = control.drained.contains(node);
-                self.cluster.set_drained(*node, is_drained);
+        let out_of_service = control.drained.union(&control.cordoned);
+        if !out_of_service.clone().eq(&self.out_of_service) {
+            let now = out_of_service.copied().collect();
+            for node in self.out_of_service.symmetric_difference(&now) {
+                self.cluster.set_drained(*node, now.contains(node));
             }
-            self.drained.clone_from(&control.drained);
+            self.out_of_service = now;
         }
         let mut changed = BTreeSet::new();
         for app in apps {
@@ -360,9 +369,9 @@ impl Index {
 
     /// What the topology says of a node.
     pub(crate) fn hardware<'a>(&self, topology: &'a Topology, node: NodeId) -> Option<&'a Node> {
-        let (rack, server, node) = *self.places.get(node.index())?;
-        let server = &topology.spec.racks[rack as usize].servers[server as usize];
-        server.nodes.get(node as usize)
+        let (rack, server, at) = *self.places.get(&node)?;
+        let server = &topology.spec.racks[rack].servers[server];
+        server.nodes.get(at)
     }
 
     /// All shards, in their order.
@@ -378,11 +387,19 @@ impl Index {
     }
 }
 
-fn places(topology: &Topology) -> Vec<(u32, u32, u32)> {
-    let mut places = Vec::new();
-    for (rack, servers) in (0..).zip(&topology.spec.racks) {
-        for (at, server) in (0..).zip(&servers.servers) {
-            places.extend((0..).zip(&server.nodes).map(|(node, _)| (rack, at, node)));
+fn places(topology: &Topology) -> BTreeMap<NodeId, (usize, usize, usize)> {
+    let mut ids: Vec<Vec<NodeId>> = Vec::new();
+    for node in topology.nodes() {
+        ids.resize_with(ids.len().max(node.server + 1), Vec::new);
+        ids[node.server].push(node.id);
+    }
+    let mut ids = ids.into_iter();
+    let mut places = BTreeMap::new();
+    for (rack, servers) in topology.spec.racks.iter().enumerate() {
+        for at in 0..servers.servers.len() {
+            // Within a server, the ids ascend.
+            let of_server = ids.next().unwrap_or_default().into_iter().enumerate();
+            places.extend(of_server.map(|(node, id)| (id, (rack, at, node))));
         }
     }
     places

@@ -16,6 +16,7 @@ mod drain;
 mod failover;
 mod format;
 mod gather;
+mod hardware;
 mod index;
 mod leaving;
 pub mod limits;

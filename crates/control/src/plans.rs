@@ -9,8 +9,9 @@ use crate::state::{AppState, Control, Member};
 use crate::table::Table;
 use e3_model::plan::{NodePlan, Peer};
 use e3_model::plan_change::{AppChange, PlanChange};
-use e3_model::{AppId, NodeId};
+use e3_model::{AppId, NodeId, Topology};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 
 /// The last versions of the plan.
 #[derive(Debug, Default)]
@@ -23,6 +24,7 @@ pub struct Plans {
 #[derive(Debug)]
 struct Past {
     version: u64,
+    topology: Arc<Topology>,
     members: Table<NodeId, Member>,
     apps: Table<AppId, AppState>,
     /// Silent nodes that were peers.
@@ -41,6 +43,7 @@ impl Plans {
         }
         self.past.push_back(Past {
             version: control.version,
+            topology: control.topology.clone(),
             members: control.members.clone(),
             apps: control.apps.clone(),
             silent_peers: control.silent_peers(),
@@ -50,10 +53,14 @@ impl Plans {
         }
     }
 
-    /// What has changed since a version; none if that version is not known any more.
+    /// What has changed since a version; none if that version is not known any more, or the topology
+    /// was another, in which servers may have other numbers.
     pub fn change(&self, control: &Control, base: u64) -> Option<PlanChange> {
         let at = self.past.binary_search_by_key(&base, |past| past.version);
         let past = &self.past[at.ok()?];
+        if !Arc::ptr_eq(&past.topology, &control.topology) {
+            return None;
+        }
         let (apps, gone) = changed_apps(past, control);
         Some(PlanChange {
             base,

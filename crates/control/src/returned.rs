@@ -23,7 +23,7 @@ impl Control {
     /// A node is in service again.
     pub(crate) fn note_return(&mut self, node: NodeId) {
         self.stalled.clear();
-        if !self.drained.contains(&node) {
+        if !self.is_out_of_service(node) {
             self.returned.insert(node, RETURN_MOVES_MAX);
         }
     }

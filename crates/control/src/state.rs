@@ -47,6 +47,12 @@ pub struct Control {
     /// Nodes that an operator has taken out of service.
     #[serde(default)]
     pub drained: BTreeSet<NodeId>,
+    /// Nodes that an operator has cordoned: they get no new instances.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub cordoned: BTreeSet<NodeId>,
+    /// Nodes that were removed from the topology, with their names.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub removed: BTreeMap<NodeId, String>,
     /// Nodes that came back, each with the moves that may still go there. See `returned.rs`.
     #[serde(default)]
     pub(crate) returned: BTreeMap<NodeId, u16>,
@@ -231,6 +237,8 @@ impl Control {
             tokens: BTreeMap::new(),
             secrets: Secrets::new(),
             drained: BTreeSet::new(),
+            cordoned: BTreeSet::new(),
+            removed: BTreeMap::new(),
             returned: BTreeMap::new(),
             stalled: BTreeSet::new(),
             next_app: 1,
@@ -293,6 +301,9 @@ impl Control {
             Command::RaiseFormat { to, release } => self.raise_format(*to, release)?,
             Command::Drain { node } => self.drain(*node)?,
             Command::Resume { node } => self.resume(*node)?,
+            Command::AddNodes { racks } => self.add_nodes(racks)?,
+            Command::Cordon { node } => self.cordon(*node)?,
+            Command::RemoveNode { node } => self.remove_node(*node)?,
             Command::Reshard {
                 app,
                 service,
@@ -355,6 +366,7 @@ impl Control {
     /// The name of a node.
     pub fn node_name(&self, id: NodeId) -> String {
         let node = self.index().cluster.get(id).map(|n| n.name.clone());
+        let node = node.or_else(|| self.removed.get(&id).cloned());
         node.unwrap_or_else(|| "that the topology does not have".into())
     }
 
@@ -364,7 +376,7 @@ impl Control {
         self.next_move - 1
     }
 
-    /// The server of each node.
+    /// The server of each node, by id; no server where there is no such node.
     pub(crate) fn servers(&self) -> Arc<[usize]> {
         self.index().servers.clone()
     }

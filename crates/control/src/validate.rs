@@ -11,6 +11,7 @@ impl Control {
     pub fn validate(&self) {
         self.validate_index();
         let servers = self.servers();
+        self.validate_nodes();
         for app in self.apps.values() {
             let services = app.plan.app.spec.services.iter();
             let shards: usize = services.map(|s| usize::from(s.shards)).sum();
@@ -19,6 +20,23 @@ impl Control {
                 self.validate_shard(app, shard, &servers);
             }
         }
+    }
+
+    /// Whoever is a member, drained or cordoned is in the topology, and who was removed is not.
+    fn validate_nodes(&self) {
+        let nodes: BTreeSet<NodeId> = self.topology.nodes().map(|n| n.id).collect();
+        assert_eq!(nodes.len(), self.topology.nodes_count(), "every id once");
+        let named = self.members.keys().chain(&self.drained);
+        for node in named.chain(&self.cordoned).chain(self.returned.keys()) {
+            assert!(nodes.contains(node), "{node} is not in the topology");
+        }
+        for node in self.removed.keys() {
+            assert!(!nodes.contains(node), "{node} was removed");
+        }
+        assert!(
+            self.drained.is_disjoint(&self.cordoned),
+            "both drained and cordoned"
+        );
     }
 
     fn validate_shard(&self, app: &AppState, s: &ShardPlan, servers: &[usize]) {

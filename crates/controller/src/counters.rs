@@ -102,6 +102,11 @@ impl Counters {
     }
 
     /// Adds what is new in a report.
+    /// A node is removed from the topology.
+    pub(crate) fn on_remove(&mut self, node: NodeId) {
+        self.nodes.remove(&node);
+    }
+
     pub(crate) fn on_report(&mut self, now: Timestamp, report: &NodeReport, control: &Control) {
         self.forget_deleted(control);
         let counts = report.counts.iter();

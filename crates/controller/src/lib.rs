@@ -15,6 +15,7 @@ mod connections;
 mod core;
 mod counters;
 mod deploy;
+mod hardware;
 mod limits;
 mod metrics;
 mod nodes;

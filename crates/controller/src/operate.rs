@@ -1,8 +1,8 @@
 //! What operators change in a running cluster: nodes in and out of service, copies of a service,
 //! versions that go back, the cluster's format. And the watch over new versions.
 
-use crate::core::Core;
-use crate::refusal::{bad_json, no_node};
+use crate::core::{Core, ExecuteError};
+use crate::refusal::bad_json;
 use crate::shared::Shared;
 use axum::Json;
 use axum::extract::State;
@@ -19,15 +19,16 @@ pub(crate) async fn drain(
     body: Result<Json<DrainRequest>, JsonRejection>,
 ) -> Result<Json<DrainResponse>, Refusal> {
     let Json(request) = body.map_err(|e| bad_json(&e))?;
-    s.core().set_drained(request.node, true).map(Json)
+    let (node, best_effort) = (request.node, request.best_effort);
+    s.core().set_drained(node, true, best_effort).map(Json)
 }
 
 pub(crate) async fn resume(
     State(s): State<Shared>,
-    body: Result<Json<DrainRequest>, JsonRejection>,
+    body: Result<Json<NodeRequest>, JsonRejection>,
 ) -> Result<Json<DrainResponse>, Refusal> {
     let Json(request) = body.map_err(|e| bad_json(&e))?;
-    s.core().set_drained(request.node, false).map(Json)
+    s.core().set_drained(request.node, false, true).map(Json)
 }
 
 pub(crate) async fn raise_format(
@@ -63,10 +64,17 @@ pub(crate) async fn rollback(
 }
 
 impl Core {
-    fn set_drained(&mut self, name: String, drained: bool) -> Result<DrainResponse, Refusal> {
-        let topology = &self.control.topology;
-        let node = topology.node_named(&name).map(|n| n.id);
-        let node = node.ok_or_else(|| no_node(topology, &name))?;
+    fn set_drained(
+        &mut self,
+        name: String,
+        drained: bool,
+        best_effort: bool,
+    ) -> Result<DrainResponse, Refusal> {
+        let node = self.node_named(&name)?;
+        if !best_effort {
+            let check = self.control.check_drain(node);
+            check.map_err(ExecuteError::Command)?;
+        }
         let command = match drained {
             true => Command::Drain { node },
             false => Command::Resume { node },

@@ -14,6 +14,7 @@ impl From<ExecuteError> for Refusal {
             ExecuteError::Command(c) => match c {
                 CommandError::NoApp(_)
                 | CommandError::NoNode { .. }
+                | CommandError::Removed(_)
                 | CommandError::NoShard(_)
                 | CommandError::NoService { .. }
                 | CommandError::NoReplica { .. }
@@ -36,6 +37,10 @@ impl From<ExecuteError> for Refusal {
                 | CommandError::Apart { .. }
                 | CommandError::NotWaiting(_)
                 | CommandError::OlderFormat { .. }
+                | CommandError::NameUsed(_)
+                | CommandError::LastNode(_)
+                | CommandError::InUse { .. }
+                | CommandError::NoDomain { .. }
                 | CommandError::TokenExists(_)
                 | CommandError::TooManyTokens(_)
                 | CommandError::TooManySecrets(_)
@@ -43,6 +48,7 @@ impl From<ExecuteError> for Refusal {
                 | CommandError::Placed { .. }
                 | CommandError::AlreadyThere { .. } => StatusCode::CONFLICT,
                 CommandError::Admit(_)
+                | CommandError::Hardware(_)
                 | CommandError::Misfit { .. }
                 | CommandError::ColdBackup { .. }
                 | CommandError::Place(_)

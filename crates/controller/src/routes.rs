@@ -1,10 +1,13 @@
 //! The HTTP API: the table of routes, and the router that serves them.
 
 use crate::access::{self, Access, Gate};
-use crate::limits::{BODY_LEN_MAX, CHUNK_LEN_MAX, DEPLOY_LEN_MAX, REPORT_LEN_MAX};
+use crate::limits::{
+    BODY_LEN_MAX, CHUNK_LEN_MAX, DEPLOY_LEN_MAX, REPORT_LEN_MAX, TOPOLOGY_LEN_MAX,
+};
 use crate::shared::Shared;
 use crate::{
-    apps, audit_route, backups, metrics, nodes, openapi::openapi, operate, pending, secrets, tokens,
+    apps, audit_route, backups, hardware, metrics, nodes, openapi::openapi, operate, pending,
+    secrets, tokens,
 };
 use axum::extract::{DefaultBodyLimit, State};
 use axum::http::{Method, StatusCode};
@@ -186,7 +189,7 @@ const DEPLOY: Access = Access::Role(AccessRole::Deploy);
 const ADMIN: Access = Access::Role(AccessRole::Admin);
 
 /// All routes. What is not in this table is refused, whatever the router says.
-pub static ROUTES: [Route; 47] = [
+pub static ROUTES: [Route; 50] = [
     route(
         Open,
         ("get", "/healthz"),
@@ -230,6 +233,15 @@ pub static ROUTES: [Route; 47] = [
         "all nodes",
         Gives(schema::<Vec<NodeView>>),
     ),
+    route(
+        ADMIN,
+        ("post", "/v1/nodes"),
+        "addNodes",
+        "add racks, servers or nodes to the cluster",
+        Gives(schema::<AddNodesResponse>),
+    )
+    .takes(schema::<AddNodesRequest>, TOPOLOGY_LEN_MAX)
+    .refuses(&[409, 507]),
     route(
         READ,
         ("get", "/v1/nodes/{name}"),
@@ -404,16 +416,34 @@ pub static ROUTES: [Route; 47] = [
         Gives(schema::<DrainResponse>),
     )
     .takes(schema::<DrainRequest>, BODY_LEN_MAX)
-    .refuses(&[404, 507]),
+    .refuses(&[404, 409, 507]),
     route(
         ADMIN,
         ("post", "/v1/resume"),
         "resumeNode",
-        "take a drained node back into service",
+        "take a drained or cordoned node back into service",
         Gives(schema::<DrainResponse>),
     )
-    .takes(schema::<DrainRequest>, BODY_LEN_MAX)
+    .takes(schema::<NodeRequest>, BODY_LEN_MAX)
     .refuses(&[404, 507]),
+    route(
+        ADMIN,
+        ("post", "/v1/cordon"),
+        "cordonNode",
+        "a node gets no new instances, and keeps those that it has",
+        Gives(schema::<CordonResponse>),
+    )
+    .takes(schema::<NodeRequest>, BODY_LEN_MAX)
+    .refuses(&[404, 409, 507]),
+    route(
+        ADMIN,
+        ("post", "/v1/remove"),
+        "removeNode",
+        "remove a node, on which nothing is, from the cluster for good",
+        Gives(schema::<RemoveNodeResponse>),
+    )
+    .takes(schema::<NodeRequest>, BODY_LEN_MAX)
+    .refuses(&[404, 409, 507]),
     route(
         ADMIN,
         ("post", "/v1/format"),
@@ -585,7 +615,7 @@ pub(crate) fn router(shared: Shared, gate: Gate) -> Router {
         )
         .route(
             "/v1/nodes",
-            get(async |State(s): State<Shared>| Json(s.core().node_views())),
+            get(async |State(s): State<Shared>| Json(s.core().node_views())).post(hardware::add),
         )
         .route("/v1/nodes/hello", post(nodes::hello))
         .route("/v1/nodes/exited", post(nodes::exited))
@@ -632,6 +662,8 @@ pub(crate) fn router(shared: Shared, gate: Gate) -> Router {
         .route("/v1/migrations", post(apps::migrate))
         .route("/v1/forget", post(apps::forget))
         .route("/v1/drain", post(operate::drain))
+        .route("/v1/cordon", post(hardware::cordon))
+        .route("/v1/remove", post(hardware::remove))
         .route("/v1/format", post(operate::raise_format))
         .route("/v1/resume", post(operate::resume))
         .route("/v1/scale", post(operate::scale))

@@ -72,6 +72,7 @@ impl Core {
                 memory: n.node.memory,
                 up,
                 drained: self.control.drained.contains(&n.id),
+                cordoned: self.control.cordoned.contains(&n.id),
                 undrained: self.undrained(n.id),
                 incarnation,
                 release: member.map_or_else(String::new, |m| m.release.clone()),

@@ -77,8 +77,11 @@ fn a_drained_node_says_what_is_left_and_stays_drained() {
     let tmp = tempfile::tempdir().unwrap();
     let c = Cluster::start(tmp.path());
     let primary = c.controller.plan(&c.nodes[0]).apps[0].shards[0].primary;
-    let name = NODES[primary.index()];
-    let drain = DrainRequest { node: name.into() };
+        let name = NODES[primary.index()];
+    let drain = DrainRequest {
+        node: name.into(),
+        best_effort: false,
+    };
     let (status, body) = c.controller.post("/v1/drain", &drain);
     let answer: DrainResponse = serde_json::from_str(&body).unwrap();
     assert!(status == 200 && answer.drained && answer.changed, "{body}");
@@ -98,9 +101,12 @@ fn a_drained_node_says_what_is_left_and_stays_drained() {
     if !on_it {
         let (status, error) = c.refused("/v1/migrations", to);
         assert_eq!(status, 422, "{error}");
-        assert!(error.ends_with("the node is drained"), "{error}");
+        assert!(
+            error.ends_with("the node is out of service (drained or cordoned)"),
+            "{error}"
+        );
     }
-    let (_, body) = c.controller.post("/v1/resume", &drain);
+    let (_, body) = c.controller.post("/v1/resume", &json!({"node": name}));
     let answer: DrainResponse = serde_json::from_str(&body).unwrap();
     assert!(!answer.drained && answer.changed, "{body}");
     assert!(!c.node(name).drained);

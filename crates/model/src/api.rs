@@ -11,7 +11,8 @@ pub use crate::backup::{
 };
 use crate::format::{Format, Formats};
 pub use crate::operate::{
-    DrainRequest, DrainResponse, FormatRequest, FormatResponse, ReshardRequest, ReshardResponse,
+    AddNodesRequest, AddNodesResponse, CordonResponse, DrainRequest, DrainResponse, FormatRequest,
+    FormatResponse, NodeRequest, RemoveNodeResponse, ReshardRequest, ReshardResponse,
     RollbackRequest, RollbackResponse, RollbackView, ScaleRequest, ScaleResponse, UndrainedView,
 };
 pub use crate::pending::{PendingAsked, PendingView};
@@ -77,6 +78,9 @@ pub struct NodeView {
     /// An operator has taken it out of service: its replicas move elsewhere, and it gets no new ones.
     #[serde(default)]
     pub drained: bool,
+    /// An operator has cordoned it: it gets no new instances, and keeps those that it has.
+    #[serde(default)]
+    pub cordoned: bool,
     /// The replicas that are still there although it is drained.
     #[serde(default)]
     pub undrained: Vec<UndrainedView>,

@@ -99,10 +99,7 @@ pub fn parse_application(file: &str, text: &str) -> Result<Application, Manifest
 /// Reads and checks a topology. `file` is only named in errors.
 pub fn parse_topology(file: &str, text: &str) -> Result<Topology, ManifestError> {
     let document: Document<TopologySpec> = parse(file, text, Kind::Topology)?;
-    let topology = Topology {
-        name: document.metadata.name,
-        spec: document.spec,
-    };
+    let topology = Topology::new(document.metadata.name, document.spec);
     validate::topology(&topology).map_err(|f| f.locate(file, text))?;
     Ok(topology)
 }

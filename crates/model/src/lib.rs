@@ -14,6 +14,7 @@ pub mod dag;
 mod deliberate;
 pub mod document;
 pub mod format;
+pub mod growth;
 pub mod http_access;
 pub mod ids;
 pub mod limits;

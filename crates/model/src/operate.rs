@@ -1,4 +1,4 @@
-//! The part of the controller's API that takes nodes out of service, scales services, rolls versions
+//! The part of the controller's API that adds and removes nodes, takes them out of service, scales services, rolls versions
 //! back and raises the cluster's format.
 
 use crate::format::Format;
@@ -34,12 +34,63 @@ pub struct RollbackView {
     pub at_unix_ms: u64,
 }
 
-/// `POST /v1/drain` and `POST /v1/resume`.
+/// `POST /v1/nodes`.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct AddNodesRequest {
+    /// Name of the file, for errors.
+    pub file: String,
+    /// A document of kind `Topology` with what is new: racks, servers of racks that exist, nodes of
+    /// servers that exist.
+    pub topology: String,
+}
+
+/// Answer to `POST /v1/nodes`. The nodes join when their processes start.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AddNodesResponse {
+    /// The names of the new nodes.
+    pub nodes: Vec<String>,
+}
+
+/// `POST /v1/resume`, `POST /v1/cordon` and `POST /v1/remove`.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct NodeRequest {
+    /// The node.
+    pub node: String,
+}
+
+/// Answer to `POST /v1/cordon`.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct CordonResponse {
+    /// The node.
+    pub node: String,
+    /// Whether it is drained, and so got no new instances before.
+    pub drained: bool,
+    /// False if it got no new instances before.
+    pub changed: bool,
+}
+
+/// Answer to `POST /v1/remove`.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RemoveNodeResponse {
+    /// The node. Its name and id stay used.
+    pub node: String,
+}
+
+/// `POST /v1/drain`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct DrainRequest {
     /// The node.
     pub node: String,
+    /// Drain it although no other server may hold some replica, which stays there. By default that is
+    /// a reason to refuse.
+    #[serde(default)]
+    pub best_effort: bool,
 }
 
 /// Answer to `POST /v1/drain` and `POST /v1/resume`.

@@ -98,13 +98,18 @@ fn default_bandwidth_gbps() -> f64 {
     10.0
 }
 
-/// A checked topology with its nodes numbered.
+/// A checked topology with its nodes numbered. Nodes are added and removed at run time
+/// (`growth.rs`), so the ids may have gaps and need not ascend along the racks.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Topology {
     /// Name of the document.
     pub name: String,
     /// Its content.
     pub spec: TopologySpec,
+    /// The ids of the nodes in the order of `spec`. Empty until a node is added or removed: then they
+    /// count from 0.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) ids: Vec<NodeId>,
 }
 
 /// Where a node stands.
@@ -125,33 +130,54 @@ pub struct NodeRef<'a> {
 }
 
 impl Topology {
-    /// All nodes in the order of their ids.
+    /// The topology of a document, with its nodes numbered from 0.
+    pub fn new(name: String, spec: TopologySpec) -> Topology {
+        let ids = Vec::new();
+        Topology { name, spec, ids }
+    }
+
+    /// How many nodes there are.
+    pub fn nodes_count(&self) -> usize {
+        let servers = self.spec.racks.iter().flat_map(|rack| &rack.servers);
+        servers.map(|server| server.nodes.len()).sum()
+    }
+
+    /// The length of a table that has a place for every id.
+    pub fn table_len(&self) -> usize {
+        match self.ids.iter().max() {
+            None => self.nodes_count(),
+            Some(last) => last.index() + 1,
+        }
+    }
+
+    /// All nodes in the order of their ids, which may have gaps.
     pub fn nodes(&self) -> impl Iterator<Item = NodeRef<'_>> {
-        let mut id = 0u32;
         let mut server_index = 0usize;
         let mut all = Vec::new();
         for (rack_index, rack) in self.spec.racks.iter().enumerate() {
             for server in &rack.servers {
                 for node in &server.nodes {
+                    let at = all.len();
+                    let id = self.ids.get(at).copied();
                     all.push(NodeRef {
-                        id: NodeId(id),
+                        id: id.unwrap_or_else(|| NodeId::of_index(at)),
                         rack: rack_index,
                         server: server_index,
                         rack_name: &rack.name,
                         in_server: server,
                         node,
                     });
-                    id += 1;
                 }
                 server_index += 1;
             }
         }
+        all.sort_unstable_by_key(|n| n.id);
         all.into_iter()
     }
 
     /// The node of that id.
     pub fn node(&self, id: NodeId) -> Option<NodeRef<'_>> {
-        self.nodes().nth(id.index())
+        self.nodes().find(|n| n.id == id)
     }
 
     /// The node of that name.

@@ -389,7 +389,7 @@ fn outbound(app: &Application, at: &str, s: &Service) -> Check {
 }
 
 pub(crate) fn topology(t: &Topology) -> Check {
-    let nodes = t.nodes().count();
+    let nodes = t.nodes_count();
     ensure((1..=NODES_MAX).contains(&nodes), "spec.racks", || {
         format!("{nodes} nodes, must be 1..={NODES_MAX}")
     })?;
@@ -406,6 +406,10 @@ pub(crate) fn topology(t: &Topology) -> Check {
     };
     for (r, rack) in t.spec.racks.iter().enumerate() {
         once(&rack.name, format!("spec.racks[{r}].name"))?;
+        let at = format!("spec.racks[{r}].servers");
+        ensure(!rack.servers.is_empty(), at, || {
+            format!("rack {:?} has no server, must have 1 or more", rack.name)
+        })?;
         for (s, server) in rack.servers.iter().enumerate() {
             let at = format!("spec.racks[{r}].servers[{s}]");
             once(&server.name, format!("{at}.name"))?;

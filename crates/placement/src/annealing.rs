@@ -112,10 +112,11 @@ impl<'a> State<'a> {
             allowed: Vec::new(),
             at: Vec::new(),
             shards: Vec::new(),
-            used: cluster.nodes().map(|(_, n)| n.used).collect(),
+            used: vec![Demand::default(); cluster.table_len()],
             sums: [(0.0, 0.0); 3],
         };
-        for (id, _) in cluster.nodes() {
+        for (id, node) in cluster.nodes() {
+            state.used[id.index()] = node.used;
             state.count(id, 1.0);
         }
         for (place, (service, _)) in request.walk().iter().enumerate() {

@@ -43,7 +43,7 @@ pub(crate) struct Budgets {
     node_w: Vec<f64>,
     is_used: Vec<bool>,
     /// By server: its nodes, which follow one another.
-    nodes_of: Vec<Range<usize>>,
+    nodes_of: Vec<Vec<NodeId>>,
     /// By rack: its servers.
     servers_of: Vec<Range<usize>>,
 }
@@ -87,8 +87,11 @@ impl Budgets {
             max_w: max_w.unwrap_or(f64::INFINITY),
             drawn_w: 0.0,
         };
-        let nodes_of = ranges(servers().map(|s| s.nodes.len()));
-        let nodes = nodes_of.last().map_or(0, |last| last.end);
+        let nodes = topology.table_len();
+        let mut nodes_of = vec![Vec::new(); servers().count()];
+        for node in topology.nodes() {
+            nodes_of[node.server].push(node.id);
+        }
         any.then(|| Budgets {
             servers: servers()
                 .map(|s| domain(&s.name, s.power_budget_w))
@@ -117,7 +120,8 @@ impl Budgets {
         } else {
             0.0
         };
-        let nodes_w: f64 = self.node_w[self.nodes_of[node.server].clone()].iter().sum();
+        let of_server = self.nodes_of[node.server].iter();
+        let nodes_w: f64 = of_server.map(|id| self.node_w[id.index()]).sum();
         self.servers[node.server].drawn_w = idle_w + nodes_w;
         // Summed anew: what a rack draws depends on what is on it, not on how it came there.
         let of_rack = &self.servers[self.servers_of[node.rack].clone()];
@@ -126,7 +130,8 @@ impl Budgets {
 
     /// Whether anything is on a server.
     fn is_awake(&self, server: usize) -> bool {
-        self.is_used[self.nodes_of[server].clone()].contains(&true)
+        let mut nodes = self.nodes_of[server].iter();
+        nodes.any(|id| self.is_used[id.index()])
     }
 
     /// Watts that a demand adds at a node.

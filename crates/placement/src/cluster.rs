@@ -57,16 +57,15 @@ pub struct Reservation {
 impl Cluster {
     /// An empty cluster in which every node is a member.
     pub fn new(topology: &Topology) -> Cluster {
-        let mut nodes = Vec::new();
-        let mut servers: Vec<Vec<NodeId>> = Vec::new();
-        let mut rack_of_server = Vec::new();
+        let mut nodes = vec![NodeState::default(); topology.table_len()];
+        let racks_of_servers = topology.spec.racks.iter().enumerate();
+        let rack_of_server: Vec<usize> = racks_of_servers
+            .flat_map(|(at, rack)| rack.servers.iter().map(move |_| at))
+            .collect();
+        let mut servers: Vec<Vec<NodeId>> = vec![Vec::new(); rack_of_server.len()];
         for n in topology.nodes() {
-            if n.server == servers.len() {
-                servers.push(Vec::new());
-                rack_of_server.push(n.rack);
-            }
             servers[n.server].push(n.id);
-            nodes.push(NodeState {
+            nodes[n.id.index()] = NodeState {
                 name: n.node.name.clone(),
                 kind: n.node.kind,
                 rack: n.rack,
@@ -75,11 +74,8 @@ impl Cluster {
                 memory_bytes: n.node.memory.0,
                 bandwidth_gbps: n.node.bandwidth_gbps,
                 member: true,
-                drained: false,
-                outstanding: 0,
-                used: Demand::default(),
-                standby_cpu_cores: 0.0,
-            });
+                ..NodeState::default()
+            };
         }
         let mut order = Vec::new();
         let mut racks = vec![0..0; topology.spec.racks.len()];
@@ -96,7 +92,9 @@ impl Cluster {
             order.extend(of(NodeKind::Host));
             racks[rack].end = order.len();
         }
-        let names = nodes.iter().map(|n| n.name.clone());
+        let names = order
+            .iter()
+            .map(|id: &NodeId| (nodes[id.index()].name.clone(), *id));
         let model = PowerModel::paper();
         let all = topology.spec.racks.iter().flat_map(|rack| &rack.servers);
         let power = all.map(|server| {
@@ -107,7 +105,7 @@ impl Cluster {
             power: power.collect(),
             model,
             budgets: Budgets::new(topology),
-            names: names.zip((0..).map(NodeId)).collect(),
+            names: names.collect(),
             index: Index::new(&nodes, &order),
             nodes,
             servers,
@@ -124,13 +122,19 @@ impl Cluster {
 
     /// The node of that id, if there is one.
     pub fn get(&self, id: NodeId) -> Option<&NodeState> {
-        self.nodes.get(id.index())
+        self.nodes.get(id.index()).filter(|n| n.exists())
     }
 
-    /// All nodes in the order of their ids.
+    /// All nodes in the order of their ids, which may have gaps.
     pub fn nodes(&self) -> impl Iterator<Item = (NodeId, &NodeState)> {
-        let ids = (0..).map(NodeId);
-        ids.zip(&self.nodes)
+        let all = self.nodes.iter().enumerate();
+        let existing = all.filter(|(_, node)| node.exists());
+        existing.map(|(at, node)| (NodeId::of_index(at), node))
+    }
+
+    /// The length of a table that has a place for every id.
+    pub(crate) fn table_len(&self) -> usize {
+        self.nodes.len()
     }
 
     /// The node of that name.
@@ -155,7 +159,8 @@ impl Cluster {
     }
 
     fn change(&mut self, id: NodeId, change: impl FnOnce(&mut NodeState)) {
-        if let Some(node) = self.nodes.get_mut(id.index()) {
+        let found = self.nodes.get_mut(id.index());
+        if let Some(node) = found.filter(|n| n.exists()) {
             change(node);
             self.index.update(id, node);
             if let Some(budgets) = &mut self.budgets {

@@ -87,7 +87,7 @@ pub enum Misfit {
     #[error("the node is down or has not joined")]
     NotMember,
     /// An operator has taken the node out of service.
-    #[error("the node is drained")]
+    #[error("the node is out of service (drained or cordoned)")]
     Drained,
     /// The placer does not use this kind of node.
     #[error("{} nodes are not used by this placer", .0.name())]

@@ -187,7 +187,8 @@ impl Judged<'_> {
         {
             let shards = f64::from(self.request.app.service(d.key.service).shards);
             let of_shard = self.request.visits(d.key.service) / shards;
-            let used = self.knee.nodes[d.node.index()].utilisation;
+            let found = self.knee.nodes.binary_search_by_key(&d.node, |n| n.node);
+            let used = found.map_or(0.0, |at| self.knee.nodes[at].utilisation);
             let own = self.busy_cores(d.key.service, d.node) / self.cluster.node(d.node).cores;
             met += of_shard * (used - own).max(0.0);
             messages += of_shard;

@@ -5,7 +5,7 @@ use crate::request::Demand;
 use e3_model::NodeKind;
 use e3_model::plan::Role;
 
-/// A node with what is reserved on it.
+/// A node with what is reserved on it. The default stands in tables for an id that no node has.
 #[derive(Clone, PartialEq, Debug)]
 pub struct NodeState {
     /// Name in the topology.
@@ -34,7 +34,31 @@ pub struct NodeState {
     pub standby_cpu_cores: f64,
 }
 
+impl Default for NodeState {
+    fn default() -> NodeState {
+        NodeState {
+            name: String::new(),
+            kind: NodeKind::Host,
+            rack: 0,
+            server: 0,
+            cores: 0.0,
+            memory_bytes: 0,
+            bandwidth_gbps: 0.0,
+            member: false,
+            drained: false,
+            outstanding: 0,
+            used: Demand::default(),
+            standby_cpu_cores: 0.0,
+        }
+    }
+}
+
 impl NodeState {
+    /// Whether a node has this id. Every node has a core or more.
+    pub(crate) fn exists(&self) -> bool {
+        self.cores > 0.0
+    }
+
     /// Cores that are not reserved.
     pub fn cpu_left_cores(&self) -> f64 {
         self.cores - self.used.cpu_cores

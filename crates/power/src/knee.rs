@@ -13,6 +13,7 @@ use crate::limits::{KNEE_UTILISATION, WIRE_OVERHEAD_BYTES};
 use crate::power::{PowerModel, UnknownSystem};
 use e3_model::plan::Role;
 use e3_model::profile::Provenance;
+use e3_model::topology::NodeRef;
 use e3_model::{Application, NodeId, NodeKind, Profile, ServiceId, ShardId, Topology, Watts};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -169,7 +170,7 @@ pub struct Knee {
     pub bottleneck: Bottleneck,
     /// Use of that, 0 to 1.
     pub bottleneck_utilisation: f64,
-    /// Nodes.
+    /// Nodes, by id.
     pub nodes: Vec<NodeUse>,
     /// Servers.
     pub servers: Vec<ServerUse>,
@@ -210,18 +211,23 @@ fn at(input: &KneeInput<'_>, costs: &Costs, rate_rps: f64) -> Result<Knee, Model
     for instance in input.instances {
         used[instance.node.index()] = true;
     }
-    let mut first = 0;
-    for server in input.topology.spec.racks.iter().flat_map(|r| &r.servers) {
-        let per = &costs.nodes[first..first + server.nodes.len()];
+    let all = input.topology.spec.racks.iter().flat_map(|r| &r.servers);
+    // Within a server, the ids ascend.
+    let mut ids: Vec<Vec<NodeId>> = vec![Vec::new(); all.clone().count()];
+    for place in input.topology.nodes() {
+        ids[place.server].push(place.id);
+    }
+    for (server, ids) in all.zip(&ids) {
+        let per: Vec<PerRequest> = ids.iter().map(|id| costs.nodes[id.index()]).collect();
         let busy: Vec<f64> = per.iter().map(|p| p.core_seconds * rate_rps).collect();
         let mut power = input.power.server(server, &busy)?;
-        let is_used = used[first..first + server.nodes.len()].contains(&true);
+        let is_used = ids.iter().any(|id| used[id.index()]);
         if input.idle_servers == IdleServers::Asleep && !is_used {
             power.idle = Watts(0.0);
         }
         for (i, n) in server.nodes.iter().enumerate() {
             nodes.push(NodeUse {
-                node: NodeId::of_index(first + i),
+                node: ids[i],
                 name: n.name.clone(),
                 utilisation: busy[i] / f64::from(n.cores),
                 port_utilisation: rate_rps * per[i].port(n.bandwidth_gbps),
@@ -233,8 +239,8 @@ fn at(input: &KneeInput<'_>, costs: &Costs, rate_rps: f64) -> Result<Knee, Model
             idle_w: power.idle,
             watts: power.total(),
         });
-        first += server.nodes.len();
     }
+    nodes.sort_unstable_by_key(|n| n.node);
     let watts_total: f64 = servers.iter().map(|s| s.watts.0).sum();
     Ok(Knee {
         provenance: Provenance::Modelled,
@@ -263,8 +269,9 @@ fn costs(input: &KneeInput<'_>) -> Result<Costs, ModelError> {
             services: app.spec.services.len(),
         });
     }
-    let places: Vec<_> = input.topology.nodes().collect();
-    let mut nodes = vec![PerRequest::default(); places.len()];
+    let places = input.topology.nodes().map(|place| (place.id, place));
+    let places: BTreeMap<NodeId, NodeRef<'_>> = places.collect();
+    let mut nodes = vec![PerRequest::default(); input.topology.table_len()];
     let mut most: Option<(f64, Bottleneck)> = None;
     let mut consider = |used: f64, what: Bottleneck| {
         if used > 0.0 && most.as_ref().is_none_or(|(m, _)| used > *m) {
@@ -273,7 +280,7 @@ fn costs(input: &KneeInput<'_>) -> Result<Costs, ModelError> {
     };
     for instance in input.instances {
         let at = instance.node.index();
-        let place = places.get(at).ok_or_else(|| ModelError::Node {
+        let place = places.get(&instance.node).ok_or_else(|| ModelError::Node {
             node: instance.node,
             topology: input.topology.name.clone(),
         })?;
@@ -302,8 +309,8 @@ fn costs(input: &KneeInput<'_>) -> Result<Costs, ModelError> {
         }
     }
     traffic(input, &places, &mut nodes);
-    for (place, per) in places.iter().zip(&nodes) {
-        let node = place.id;
+    for (id, place) in &places {
+        let (node, per) = (*id, &nodes[id.index()]);
         let cores = per.core_seconds / f64::from(place.node.cores);
         consider(cores, Bottleneck::Cores { node });
         consider(
@@ -328,7 +335,7 @@ fn messages(input: &KneeInput<'_>, service: ServiceId) -> f64 {
 /// entries to backups.
 fn traffic(
     input: &KneeInput<'_>,
-    places: &[e3_model::topology::NodeRef<'_>],
+    places: &BTreeMap<NodeId, NodeRef<'_>>,
     nodes: &mut [PerRequest],
 ) {
     let app = input.app;
@@ -345,7 +352,7 @@ fn traffic(
             nodes[instance.node.index()].bytes_out += bytes;
         }
     }
-    let server = |node: NodeId| places[node.index()].server;
+    let server = |node: NodeId| places[&node].server;
     for i in 0..app.spec.services.len() {
         let from = ServiceId(i as u16);
         for (_, to, _) in app.channels_from(from) {

@@ -197,12 +197,8 @@ pub(super) fn topology(servers: usize) -> Topology {
             servers: (first..last).map(server).collect(),
         }
     });
-    Topology {
-        name: format!("{servers}x-type2"),
-        spec: TopologySpec {
-            racks: racks.collect(),
-        },
-    }
+    let racks = racks.collect();
+    Topology::new(format!("{servers}x-type2"), TopologySpec { racks })
 }
 
 /// One service with a shard that takes up to two cores and 256 MiB.

@@ -6,10 +6,11 @@ use crate::limits::{API_BODY_LEN_MAX, API_IDLE_MAX, API_TIMEOUT, CONNECT_TIMEOUT
 use crate::settings::Settings;
 use crate::ui::failure::{Exit, Failure};
 use e3_model::api::{
-    AppView, BackupRequest, BackupView, ChannelView, ChunkResponse, ClusterView, DeployRequest,
-    DeployResponse, DrainRequest, DrainResponse, EndpointsView, ErrorView, ExitedRequest,
-    ExitedResponse, ForgetRequest, ForgetResponse, FormatRequest, FormatResponse, InstanceView,
-    MigrateRequest, MigrateResponse, NodeView, PendingView, ReshardRequest, ReshardResponse,
+    AddNodesRequest, AddNodesResponse, AppView, BackupRequest, BackupView, ChannelView,
+    ChunkResponse, ClusterView, CordonResponse, DeployRequest, DeployResponse, DrainRequest,
+    DrainResponse, EndpointsView, ErrorView, ExitedRequest, ExitedResponse, ForgetRequest,
+    ForgetResponse, FormatRequest, FormatResponse, InstanceView, MigrateRequest, MigrateResponse,
+    NodeRequest, NodeView, PendingView, RemoveNodeResponse, ReshardRequest, ReshardResponse,
     RestoreResponse, RollbackRequest, RollbackResponse, ScaleRequest, ScaleResponse,
 };
 use e3_model::{Format, Token};
@@ -168,17 +169,36 @@ impl Client {
     }
 
     /// `POST /v1/drain`.
-    pub fn drain(&self, node: &str) -> Result<DrainResponse, Failure> {
-        let node = node.to_string();
-        let request = self.http.post(self.path("/v1/drain"));
-        self.answer(self.authorized(request).send_json(DrainRequest { node }))
+    pub fn drain(&self, request: &DrainRequest) -> Result<DrainResponse, Failure> {
+        let post = self.http.post(self.path("/v1/drain"));
+        self.answer(self.authorized(post).send_json(request))
     }
 
     /// `POST /v1/resume`.
     pub fn resume(&self, node: &str) -> Result<DrainResponse, Failure> {
         let node = node.to_string();
         let request = self.http.post(self.path("/v1/resume"));
-        self.answer(self.authorized(request).send_json(DrainRequest { node }))
+        self.answer(self.authorized(request).send_json(NodeRequest { node }))
+    }
+
+    /// `POST /v1/nodes`.
+    pub fn add_nodes(&self, request: &AddNodesRequest) -> Result<AddNodesResponse, Failure> {
+        let post = self.http.post(self.path("/v1/nodes"));
+        self.answer(self.authorized(post).send_json(request))
+    }
+
+    /// `POST /v1/cordon`.
+    pub fn cordon(&self, node: &str) -> Result<CordonResponse, Failure> {
+        let node = node.to_string();
+        let request = self.http.post(self.path("/v1/cordon"));
+        self.answer(self.authorized(request).send_json(NodeRequest { node }))
+    }
+
+    /// `POST /v1/remove`.
+    pub fn remove_node(&self, node: &str) -> Result<RemoveNodeResponse, Failure> {
+        let node = node.to_string();
+        let request = self.http.post(self.path("/v1/remove"));
+        self.answer(self.authorized(request).send_json(NodeRequest { node }))
     }
 
     /// `POST /v1/format`.

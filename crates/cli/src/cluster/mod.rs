@@ -9,3 +9,4 @@ pub mod start;
 pub mod state_dir;
 pub mod stop;
 pub mod supervisor;
+mod watch;

@@ -128,7 +128,9 @@ fn topology_text(state: &StateDir, wanted: Option<&str>) -> Result<Option<String
         stored.name,
         topology.name
     );
-    let hint = "use another --dir, or remove the cluster with: e3 down --purge";
+    let hint = "a cluster keeps its topology, and the nodes that were added since: change it with e3 node \
+                add and e3 node remove, leave --topology out, use another --dir, or remove the \
+                cluster with: e3 down --purge";
     Err(Failure::new(Exit::Conflict, message).hint(hint))
 }
 

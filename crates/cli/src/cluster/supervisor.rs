@@ -1,6 +1,7 @@
 //! Starts the controller and the nodes, each as a process of its own, and keeps them running.
 //!
-//! A process that exits is restarted. When the supervisor exits, so do its processes: each asks the
+//! A process that exits is restarted. Which nodes there are, the controller says: the supervisor starts
+//! the processes of nodes that are added and stops those of nodes that are removed. When the supervisor exits, so do its processes: each asks the
 //! system to be killed with its parent (Linux, PR_SET_PDEATHSIG), so that not even `kill -9` of the
 //! supervisor leaves one behind. When the state directory is removed or replaced, the cluster can no
 //! longer be controlled, so the supervisor stops it.
@@ -9,9 +10,10 @@ use crate::cluster::client::Client;
 use crate::cluster::credentials;
 use crate::cluster::process::Process;
 use crate::cluster::state_dir::{Lock, RunningCluster, SUPERVISOR, StateDir};
+use crate::cluster::watch::{Event, report_exit, watch_nodes};
 use crate::limits::{
-    CONNECT_INTERVAL, DOWN_GRACE, EXIT_REPORT_TIME, LOCK_CHECK_INTERVAL, LOG_LEN_MAX,
-    POLL_INTERVAL, RESTART_BACKOFF_MAX, RESTART_QUICK, STATUS_INTERVAL, UP_TIMEOUT,
+    CONNECT_INTERVAL, DOWN_GRACE, LOCK_CHECK_INTERVAL, LOG_LEN_MAX, POLL_INTERVAL,
+    RESTART_BACKOFF_MAX, RESTART_QUICK, STATUS_INTERVAL, UP_TIMEOUT,
 };
 use crate::ui::failure::{Exit, Failure};
 use crate::ui::text::plural;
@@ -26,7 +28,7 @@ use std::net::TcpStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 /// `e3 supervise`.
@@ -68,9 +70,12 @@ pub struct Supervisor {
     lock: Lock,
     cluster: RunningCluster,
     processes: Vec<Managed>,
+    /// Processes of nodes that were removed, each with the time at which it is killed.
+    removed: Vec<(Child, Instant)>,
     program: PathBuf,
     restart: bool,
-    signals: Receiver<i32>,
+    events: Receiver<Event>,
+    events_in: Sender<Event>,
     client: Client,
 }
 
@@ -85,12 +90,13 @@ impl Supervisor {
         state.clear_run()?;
         credentials::provide(state)?;
         let topology = state.stored_topology()?;
-        let (sender, signals) = channel();
+        let (events_in, events) = channel();
+        let sender = events_in.clone();
         let mut caught = Signals::new([SIGCHLD, SIGTERM, SIGINT, SIGHUP])
             .map_err(|e| system("signal handler", e))?;
         std::thread::spawn(move || {
             for signal in caught.forever() {
-                if sender.send(signal).is_err() {
+                if sender.send(Event::Signal(signal)).is_err() {
                     break;
                 }
             }
@@ -101,7 +107,7 @@ impl Supervisor {
                 .ok_or_else(|| Failure::new(Exit::Unexpected, "/proc is not mounted"))?,
             port,
             topology: topology.name.clone(),
-            nodes: nodes.clone(),
+            nodes,
             ready: false,
         };
         let mut supervisor = Supervisor {
@@ -110,12 +116,14 @@ impl Supervisor {
             client: Client::of(state, &cluster)?.with_timeout(STATUS_INTERVAL),
             cluster,
             processes: Vec::new(),
+            removed: Vec::new(),
             program: std::env::current_exe().map_err(|e| system("find this program", e))?,
             restart,
-            signals,
+            events,
+            events_in,
         };
         supervisor.state.write_cluster(&supervisor.cluster)?;
-        let started = supervisor.start_all(nodes);
+        let started = supervisor.start_all();
         if let Err(failure) = started {
             supervisor.stop();
             return Err(failure);
@@ -131,6 +139,8 @@ impl Supervisor {
     /// Keeps the processes running until a signal requests a stop, then stops them. Calls `tick` about
     /// once a second.
     pub fn run(mut self, mut tick: impl FnMut(&Client)) -> Result<(), Failure> {
+        let known = self.cluster.nodes.clone();
+        watch_nodes(self.client.clone(), known, self.events_in.clone());
         let mut next = Instant::now();
         let stopped = loop {
             if let Err(gone) = self.lock.check() {
@@ -143,10 +153,13 @@ impl Supervisor {
             let restarts = self.processes.iter().filter_map(|p| p.restart_at);
             let until = restarts.fold(next, Instant::min);
             let wait = until.saturating_duration_since(Instant::now());
-            match self.signals.recv_timeout(wait.min(LOCK_CHECK_INTERVAL)) {
-                Ok(SIGTERM | SIGINT | SIGHUP) => break Ok(()),
-                _ => self.restart_exited(),
+            match self.events.recv_timeout(wait.min(LOCK_CHECK_INTERVAL)) {
+                Ok(Event::Signal(SIGTERM | SIGINT | SIGHUP)) => break Ok(()),
+                Ok(Event::Nodes(names)) => self.follow(names),
+                _ => {}
             }
+            self.restart_exited();
+            self.end_removed();
         };
         match &stopped {
             Ok(()) => tracing::info!("stopping"),
@@ -156,22 +169,34 @@ impl Supervisor {
         stopped
     }
 
-    fn start_all(&mut self, nodes: Vec<String>) -> Result<(), Failure> {
-        let deadline = Instant::now() + UP_TIMEOUT;
-        let state = self.state.root().to_path_buf();
+    /// The arguments of a process. Paths need not be UTF-8.
+    fn arguments(&self, command: &str, more: &[(&str, &OsStr)]) -> Vec<OsString> {
+        let mut all = vec![OsString::from(command)];
         let parent = std::process::id().to_string();
-        // Paths need not be UTF-8.
-        let arguments = |command: &str, more: &[(&str, &OsStr)]| {
-            let mut all = vec![OsString::from(command)];
-            let common = [
-                ("--state", state.as_os_str()),
-                ("--parent", parent.as_ref()),
-            ];
-            for (name, value) in common.iter().chain(more) {
-                all.extend([OsString::from(name), OsString::from(value)]);
-            }
-            all
-        };
+        let common = [
+            ("--state", self.state.root().as_os_str()),
+            ("--parent", parent.as_ref()),
+        ];
+        for (name, value) in common.iter().chain(more) {
+            all.extend([OsString::from(name), OsString::from(value)]);
+        }
+        all
+    }
+
+    fn start_node(&mut self, name: &str) -> Result<(), Failure> {
+        let url = self.cluster.url();
+        let (token, node_token) = (self.state.token_file(), self.state.node_token_file());
+        let more = [
+            ("--name", name.as_ref()),
+            ("--url", url.as_ref()),
+            ("--node-token-file", node_token.as_ref()),
+            ("--api-token-file", token.as_ref()),
+        ];
+        self.spawn(name, self.arguments("node-run", &more))
+    }
+
+    fn start_all(&mut self) -> Result<(), Failure> {
+        let deadline = Instant::now() + UP_TIMEOUT;
         let port = self.cluster.port.to_string();
         let (token, node_token) = (self.state.token_file(), self.state.node_token_file());
         let more = [
@@ -179,7 +204,7 @@ impl Supervisor {
             ("--token-file", token.as_ref()),
             ("--node-token-file", node_token.as_ref()),
         ];
-        self.spawn(CONTROLLER, arguments("controller-run", &more))?;
+        self.spawn(CONTROLLER, self.arguments("controller-run", &more))?;
         while TcpStream::connect(("127.0.0.1", self.cluster.port)).is_err() {
             self.wait_at_start(deadline, CONNECT_INTERVAL)?;
         }
@@ -190,15 +215,10 @@ impl Supervisor {
                 Err(_) => self.wait_at_start(deadline, POLL_INTERVAL)?,
             }
         };
-        let url = self.cluster.url();
-        for name in nodes {
-            let more = [
-                ("--name", name.as_ref()),
-                ("--url", url.as_ref()),
-                ("--node-token-file", node_token.as_ref()),
-                ("--api-token-file", token.as_ref()),
-            ];
-            self.spawn(&name, arguments("node-run", &more))?;
+        // Its log says which nodes there are, however the cluster began.
+        self.cluster.nodes = before.iter().map(|n| n.name.clone()).collect();
+        for node in &before {
+            self.start_node(&node.name)?;
         }
         let new = |n: &NodeView| {
             let old = before.iter().find(|b| b.name == n.name);
@@ -213,7 +233,8 @@ impl Supervisor {
 
     /// Waits for a moment; fails if a process has exited, a signal has arrived or the deadline is over.
     fn wait_at_start(&mut self, deadline: Instant, pause: Duration) -> Result<(), Failure> {
-        if let Ok(SIGTERM | SIGINT | SIGHUP) = self.signals.recv_timeout(pause) {
+        let event = self.events.recv_timeout(pause);
+        if let Ok(Event::Signal(SIGTERM | SIGINT | SIGHUP)) = event {
             return Err(Failure::new(Exit::Unexpected, "interrupted while starting"));
         }
         self.lock.check()?;
@@ -255,6 +276,45 @@ impl Supervisor {
         Ok(())
     }
 
+    /// Starts the processes of nodes that are new, and stops those of nodes that are gone.
+    fn follow(&mut self, names: Vec<String>) {
+        let (kept, gone): (Vec<Managed>, Vec<Managed>) = std::mem::take(&mut self.processes)
+            .into_iter()
+            .partition(|p| p.name == CONTROLLER || names.contains(&p.name));
+        self.processes = kept;
+        for process in gone {
+            tracing::info!("{} was removed from the cluster: stopping it", process.name);
+            if let Some(child) = process.child {
+                if let Some(running) = Process::of(child.id()) {
+                    running.terminate();
+                }
+                self.removed.push((child, Instant::now() + DOWN_GRACE));
+            }
+        }
+        for name in &names {
+            if self.processes.iter().all(|p| p.name != *name) {
+                tracing::info!("{name} was added to the cluster: starting it");
+                if let Err(failure) = self.start_node(name) {
+                    tracing::error!("{name}: {}", failure.message);
+                }
+            }
+        }
+        self.cluster.nodes = names;
+        if let Err(failure) = self.state.write_cluster(&self.cluster) {
+            tracing::error!("{}", failure.message);
+        }
+    }
+
+    /// Kills the processes of removed nodes that do not end by themselves.
+    fn end_removed(&mut self) {
+        self.removed.retain_mut(|(child, deadline)| {
+            if *deadline <= Instant::now() {
+                let _ = child.kill();
+            }
+            matches!(child.try_wait(), Ok(None))
+        });
+    }
+
     /// Restarts processes that have exited, when their backoff is over.
     fn restart_exited(&mut self) {
         for process in &mut self.processes {
@@ -292,8 +352,9 @@ impl Supervisor {
 
     /// Stops all processes: SIGTERM first, SIGKILL after a while.
     fn stop(&mut self) {
-        let running = |p: &Managed| p.child.as_ref().and_then(|c| Process::of(c.id()));
-        let all: Vec<Process> = self.processes.iter().filter_map(running).collect();
+        let children = self.processes.iter().filter_map(|p| p.child.as_ref());
+        let children = children.chain(self.removed.iter().map(|(child, _)| child));
+        let all: Vec<Process> = children.filter_map(|c| Process::of(c.id())).collect();
         for process in &all {
             process.terminate();
         }
@@ -303,31 +364,15 @@ impl Supervisor {
                 process.kill();
             }
         }
-        for process in &mut self.processes {
-            if let Some(mut child) = process.child.take() {
-                let _ = child.wait();
-            }
+        let children = self.processes.iter_mut().filter_map(|p| p.child.take());
+        for mut child in children.chain(self.removed.drain(..).map(|(child, _)| child)) {
+            let _ = child.wait();
         }
         // If the directory was replaced, the new one belongs to another cluster.
         if self.lock.check().is_ok() {
             let _ = self.state.clear_run();
         }
     }
-}
-
-/// Tells the controller that a node's process has ended, so that it need not wait for it. A controller
-/// that is away is asked again for a while; later it learns it from the process that joins next.
-fn report_exit(client: Client, node: String, pid: u32) {
-    std::thread::spawn(move || {
-        let deadline = Instant::now() + EXIT_REPORT_TIME;
-        while let Err(failure) = client.exited(&node, pid) {
-            if Instant::now() >= deadline {
-                tracing::warn!("the end of {node} is not reported: {}", failure.message);
-                return;
-            }
-            std::thread::sleep(POLL_INTERVAL);
-        }
-    });
 }
 
 /// Kills processes of an earlier run whose supervisor is gone.

@@ -181,6 +181,7 @@ pub fn joules(joules: f64) -> String {
 pub fn node_state(n: &NodeView, paint: Paint) -> String {
     let up = paint.verdict(n.up, if n.up { "up" } else { "down" });
     match (n.drained, n.undrained.len()) {
+        (false, _) if n.cordoned => format!("{up}, {}", paint.yellow("cordoned")),
         (false, _) => up,
         (true, 0) => format!("{up}, {}", paint.yellow("drained")),
         (true, left) => {

@@ -1,6 +1,7 @@
-//! `e3 node`: takes nodes out of service, with the replicas on them, and back.
+//! `e3 node`: adds and removes nodes, and takes them out of service, with the replicas on them, and back.
 
 use crate::cluster::client::Client;
+use crate::documents::files::read_text;
 use crate::limits::{DRAIN_BLOCKED_TIME, POLL_INTERVAL};
 use crate::settings::Settings;
 use crate::ui::failure::{Exit, Failure};
@@ -8,7 +9,8 @@ use crate::ui::output;
 use crate::ui::text::plural;
 use crate::ui::values::duration;
 use clap::{Args, Subcommand};
-use e3_model::api::{NodeView, UndrainedView};
+use e3_model::api::{AddNodesRequest, DrainRequest, NodeView, UndrainedView};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// `e3 node`.
@@ -22,11 +24,50 @@ pub struct Node {
 /// What `e3 node` does.
 #[derive(Subcommand, Debug, Clone)]
 pub enum Action {
+    /// Add racks, servers or nodes to the cluster
+    Add(Add),
+    /// Keep new instances off a node; it keeps those that it has
+    Cordon(OneNode),
     /// Take a node out of service: its replicas move to other nodes, and it gets no new ones
     Drain(Drain),
-    /// Take a drained node back into service
-    #[command(visible_alias = "undrain")]
-    Resume(Resume),
+    /// Take a drained or cordoned node back into service
+    #[command(visible_aliases = ["undrain", "uncordon"])]
+    Resume(OneNode),
+    /// Remove a node, on which nothing is, from the cluster for good
+    Remove(Remove),
+}
+
+/// `e3 node add`.
+#[derive(Args, Debug, Clone)]
+pub struct Add {
+    /// Topology with what is new, within the racks and servers that it belongs to
+    #[arg(short, long, value_name = "FILE")]
+    pub file: PathBuf,
+    /// Wait until the new nodes are up (default)
+    #[arg(long, overrides_with = "no_wait")]
+    pub wait: bool,
+    /// Return at once
+    #[arg(long, overrides_with = "wait")]
+    pub no_wait: bool,
+    /// Longest wait
+    #[arg(long, value_parser = duration, default_value = "60s", value_name = "TIME")]
+    pub timeout: Duration,
+}
+
+/// `e3 node remove`.
+#[derive(Args, Debug, Clone)]
+pub struct Remove {
+    /// Node
+    pub node: String,
+    /// Drain it first, and wait until no replica is on it
+    #[arg(long)]
+    pub drain: bool,
+    /// Wait for the drain (default)
+    #[arg(long, requires = "drain")]
+    pub wait: bool,
+    /// Longest wait
+    #[arg(long, value_parser = duration, default_value = "10m", value_name = "TIME", requires = "drain")]
+    pub timeout: Duration,
 }
 
 /// `e3 node drain`.
@@ -45,9 +86,9 @@ pub struct Drain {
     pub timeout: Duration,
 }
 
-/// `e3 node resume`.
+/// `e3 node cordon` and `e3 node resume`.
 #[derive(Args, Debug, Clone)]
-pub struct Resume {
+pub struct OneNode {
     /// Node
     pub node: String,
 }
@@ -61,15 +102,90 @@ pub fn run(args: &Node, settings: &Settings) -> Result<(), Failure> {
             let node = &args.node;
             output::print(&match client.resume(node)?.changed {
                 true => format!("{node} is in service again\n"),
-                false => format!("{node} was not drained\n"),
+                false => format!("{node} was in service\n"),
             })
         }
+        Action::Add(args) => add(&client, args),
+        Action::Cordon(args) => {
+            let node = &args.node;
+            let answer = client.cordon(node)?;
+            output::print(&match (answer.changed, answer.drained) {
+                (true, _) => format!("{node} is cordoned: it gets no new instances\n"),
+                (false, true) => format!("{node} is drained, so it gets no new instances\n"),
+                (false, false) => format!("{node} was cordoned already\n"),
+            })
+        }
+        Action::Remove(args) => remove(&client, args),
     }
 }
 
-fn drain(client: &Client, args: &Drain) -> Result<(), Failure> {
-    client.drain(&args.node)?;
+fn add(client: &Client, args: &Add) -> Result<(), Failure> {
+    let begin = Instant::now();
+    let added = client.add_nodes(&AddNodesRequest {
+        file: args.file.display().to_string(),
+        topology: read_text(&args.file)?,
+    })?;
+    let names = added.nodes.join(", ");
+    let nodes = plural(added.nodes.len(), "node");
+    if args.no_wait {
+        return output::print(&format!("added {nodes}: {names}\n"));
+    }
+    let spinner = output::spinner("waiting for the new nodes");
+    let outcome = loop {
+        let down = match client.nodes() {
+            Ok(mut all) => {
+                all.retain(|n| !n.up && added.nodes.contains(&n.name));
+                all.into_iter().map(|n| n.name).collect::<Vec<_>>()
+            }
+            Err(e) if matches!(e.exit, Exit::Unreachable | Exit::Timeout) => vec![e.message],
+            Err(e) => break Err(e),
+        };
+        if down.is_empty() {
+            break Ok(());
+        }
+        if begin.elapsed() > args.timeout {
+            let seconds = args.timeout.as_secs_f64();
+            let message = format!(
+                "{names} are added, but not up after {seconds:.0} s: {}",
+                down.join(", ")
+            );
+            let hint = "the supervisor of a cluster on this machine starts their processes: e3 logs \
+                        supervisor; elsewhere, start the node program there";
+            break Err(Failure::new(Exit::Timeout, message).hint(hint));
+        }
+        std::thread::sleep(POLL_INTERVAL);
+    };
+    spinner.finish_and_clear();
+    outcome?;
+    let ms = begin.elapsed().as_millis();
+    output::print(&format!("added {nodes}, up after {ms} ms: {names}\n"))
+}
+
+fn remove(client: &Client, args: &Remove) -> Result<(), Failure> {
     let node = &args.node;
+    if args.drain {
+        drain(
+            client,
+            &Drain {
+                node: node.clone(),
+                wait: true,
+                no_wait: false,
+                timeout: args.timeout,
+            },
+        )?;
+    }
+    client.remove_node(node)?;
+    output::print(&format!(
+        "{node} is removed; its name cannot be used again in this cluster\n"
+    ))
+}
+
+fn drain(client: &Client, args: &Drain) -> Result<(), Failure> {
+    let node = &args.node;
+    client.drain(&DrainRequest {
+        node: node.clone(),
+        best_effort: false,
+    })?;
     if args.no_wait {
         let left = client.node(node)?.undrained.len();
         return output::print(&format!(

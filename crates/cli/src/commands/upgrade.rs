@@ -9,7 +9,9 @@ use crate::settings::Settings;
 use crate::ui::failure::{Exit, Failure};
 use crate::ui::output;
 use clap::Args;
-use e3_model::api::{AppView, Health, InstanceStatus, InstanceView, NodeView, UndrainedView};
+use e3_model::api::{
+    AppView, DrainRequest, Health, InstanceStatus, InstanceView, NodeView, UndrainedView,
+};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -142,7 +144,11 @@ impl Running {
     fn node(&self, name: &str) -> Result<(), Failure> {
         let begin = Instant::now();
         let before = self.client.node(name)?;
-        self.client.drain(name)?;
+        // What can go nowhere stays, if it survives the restart.
+        self.client.drain(&DrainRequest {
+            node: name.into(),
+            best_effort: true,
+        })?;
         let replaced = self.drained(name).and_then(|()| {
             self.end(name)?;
             self.wait(name, || {

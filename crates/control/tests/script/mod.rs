@@ -5,7 +5,9 @@
 use e3_control::{Applied, Command, CommandError, Control, MoveOutcome, Plans};
 use e3_model::document::{parse_application, parse_topology};
 use e3_model::plan::{NodeEvent, NodeHello, NodePlan, ShardPlan};
-use e3_model::{Address, AppId, Nanos, NodeId, ServiceId, ShardId, ShardKey, Timestamp};
+use e3_model::{
+    Address, AppId, Format, Formats, Nanos, NodeId, ServiceId, ShardId, ShardKey, Timestamp,
+};
 use std::collections::{BTreeMap, BTreeSet};
 
 pub const APP: &str = include_str!("../../../model/tests/two-services.yaml");
@@ -15,6 +17,7 @@ const TOPOLOGY: &str = include_str!("../../../../topologies/3x-type1.yaml");
 /// A controller with its log, so that every test also checks replay.
 pub struct Script {
     pub control: Control,
+    founded: Control,
     /// The same, which looks at all shards after each command.
     thorough: Control,
     plans: Plans,
@@ -27,11 +30,19 @@ pub struct Script {
 
 impl Script {
     pub fn new() -> Script {
+        Script::founded(Format::default())
+    }
+
+    /// A cluster whose log has this format, without members.
+    pub fn founded(format: Format) -> Script {
         let topology = parse_topology("t.yaml", TOPOLOGY).unwrap();
-        let mut thorough = Control::new(CLUSTER, topology.clone());
+        let mut control = Control::new(CLUSTER, topology);
+        control.format = format;
+        let mut thorough = control.clone();
         thorough.look_at_all();
         Script {
-            control: Control::new(CLUSTER, topology),
+            founded: control.clone(),
+            control,
             thorough,
             plans: Plans::default(),
             followed: NodePlan::default(),
@@ -83,6 +94,7 @@ impl Script {
             address: Address::default(),
             process,
             on_disk: None,
+            formats: Formats::PROGRAM,
             ..NodeHello::default()
         };
         self.ok(Command::Join { hello, at: AT });
@@ -136,6 +148,21 @@ impl Script {
             incarnation: s.incarnation,
         };
         for event in shards.map(filled).collect::<Vec<_>>() {
+            self.ok(Command::Event(event));
+        }
+    }
+
+    /// The same for all applications.
+    pub fn fill_all(&mut self) {
+        let mut events = Vec::new();
+        for app in self.control.apps.values() {
+            let shards = app.plan.shards.iter().filter(|s| !app.is_orphan(s));
+            events.extend(shards.map(|s| NodeEvent::Filled {
+                key: app.plan.key(s),
+                incarnation: s.incarnation,
+            }));
+        }
+        for event in events {
             self.ok(Command::Event(event));
         }
     }
@@ -316,7 +343,12 @@ impl Script {
 
     /// All joining backups report that they have everything, and primaries that they stopped.
     pub fn settle(&mut self) {
-        for _ in 0..20 {
+        self.settle_within(20);
+    }
+
+    /// The same, with at most so many rounds of reports.
+    pub fn settle_within(&mut self, rounds: usize) {
+        for _ in 0..rounds {
             let mut events = Vec::new();
             for app in self.control.apps.values() {
                 for s in &app.plan.shards {
@@ -342,7 +374,7 @@ impl Script {
 
     /// Replay from the log, and from a snapshot in the middle, gives the same state.
     pub fn check(&self) {
-        let mut replayed = Control::new(CLUSTER, self.control.topology.clone());
+        let mut replayed = self.founded.clone();
         for (i, line) in self.log.iter().enumerate() {
             if i == self.log.len() / 2 {
                 let text = serde_json::to_string(&replayed).unwrap();

@@ -77,6 +77,11 @@ impl Index {
             keys: vec![None; nodes.len()],
         };
         for (at, node) in nodes.iter().enumerate() {
+            // An id that no node has is in no class.
+            if !node.exists() {
+                index.class_of.push(usize::MAX);
+                continue;
+            }
             let class = index.class(node);
             index.class_of.push(class);
             index.update(NodeId::of_index(at), node);

@@ -1,0 +1,170 @@
+//! Deployments, scaling, drains, cordons, new and removed nodes and lost ones, in any order: the plans
+//! stay valid after every step, and the cluster settles when the steps end.
+
+mod script;
+
+use e3_control::{Command, Stays};
+use e3_model::document::parse_topology;
+use e3_model::topology::Rack;
+use e3_model::{AppId, Format, NodeId, ServiceId};
+use e3_testkit::{Random, seeds};
+use script::{AT, NODES, Script};
+use std::collections::BTreeSet;
+
+/// Many nodes return at the end, and placement comes back to them move by move.
+const ROUNDS_MAX: usize = 2_000;
+
+/// The sample under a name, with memory that fills a SmartNIC after a few instances.
+fn manifest(name: &str, memory_mi: u64) -> String {
+    let app = script::APP.replace("two-services", name);
+    app.replace("memory: 64Mi", &format!("memory: {memory_mi}Mi"))
+}
+
+fn racks(text: &str) -> Vec<Rack> {
+    let text = format!(
+        "apiVersion: e3.dev/v1alpha1\nkind: Topology\nmetadata: {{name: more}}\nspec:\n  racks:\n{text}"
+    );
+    parse_topology("more.yaml", &text).unwrap().spec.racks
+}
+
+/// A server with a host and a SmartNIC, or one more SmartNIC of a server that exists.
+fn hardware(s: &Script, random: &mut Random, number: u64) -> Vec<Rack> {
+    let topology = &s.control.topology;
+    let at = random.below(topology.nodes_count() as u64) as usize;
+    let found = topology.nodes().nth(at).unwrap();
+    if random.below(3) == 0 {
+        let (rack, server) = (found.rack_name, &found.in_server.name);
+        return racks(&format!(
+            "    - name: {rack}\n      servers:\n        - name: {server}\n          system: Type1-SmartNIC\n          nodes:\n            - {{name: new{number}-nic, kind: smartnic, cores: 12, memory: 4Gi}}\n"
+        ));
+    }
+    let rack = match random.below(2) {
+        0 => found.rack_name.to_string(),
+        _ => format!("rack{}", random.below(3)),
+    };
+    racks(&format!(
+        "    - name: {rack}\n      servers:\n        - name: new{number}\n          system: Type1-SmartNIC\n          nodes:\n            - {{name: new{number}-host, kind: host, cores: 12, memory: 64Gi}}\n            - {{name: new{number}-nic, kind: smartnic, cores: 12, memory: 4Gi}}\n"
+    ))
+}
+
+/// A node of the topology, or now and then one that was removed.
+fn any_node(s: &Script, random: &mut Random) -> NodeId {
+    let removed: Vec<NodeId> = s.control.removed.keys().copied().collect();
+    if !removed.is_empty() && random.below(8) == 0 {
+        return *random.pick(&removed);
+    }
+    let nodes: Vec<NodeId> = s.control.topology.nodes().map(|n| n.id).collect();
+    *random.pick(&nodes)
+}
+
+fn join(s: &mut Script, node: NodeId, process: u64) {
+    if s.control.topology.node(node).is_some() {
+        let name = s.control.node_name(node);
+        s.join(&name, process);
+    }
+}
+
+fn step(s: &mut Script, random: &mut Random, number: u64) {
+    let node = any_node(s, random);
+    let apps: Vec<AppId> = s.control.apps.keys().copied().collect();
+    let command = match random.below(16) {
+        0 => {
+            let name = format!("app{}", random.below(3));
+            let _ = s.deploy_manifest(&manifest(&name, 64 << random.below(6)));
+            return;
+        }
+        1 if apps.len() > 1 => Command::Delete {
+            app: format!("app{}", random.below(3)),
+        },
+        2 if !apps.is_empty() => Command::Scale {
+            app: *random.pick(&apps),
+            service: ServiceId(random.below(2) as u16),
+            replicas: 1 + random.below(4) as u16,
+        },
+        // As the API does, which also refuses what would stay for ever.
+        3 | 4 if s.control.check_drain(node).is_ok() => Command::Drain { node },
+        5 => Command::Resume { node },
+        6 => Command::Cordon { node },
+        7 | 8 => Command::AddNodes {
+            racks: hardware(s, random, number),
+        },
+        9 | 10 => Command::RemoveNode { node },
+        11 if s.control.is_up(node) => {
+            let incarnation = s.control.members[&node].incarnation;
+            let nodes = [(node, incarnation)].into();
+            Command::Lose { nodes, at: AT }
+        }
+        12 if s.control.members.contains_key(&node) => Command::Hear {
+            node,
+            incarnation: s.control.members[&node].incarnation,
+            at: AT,
+        },
+        13 => return join(s, node, 10_000 + number),
+        14 => return s.settle_reachable(),
+        _ => return s.fill_all(),
+    };
+    println!("step {number}: {command:?}");
+    let _ = s.apply(command);
+}
+
+/// No node has more than its memory, and nothing is where there is no node.
+fn check_plans(s: &Script) {
+    for (id, node) in s.control.resources().nodes() {
+        let (used, has) = (node.used.memory_bytes, node.memory_bytes);
+        assert!(used <= has, "{id}: {used} bytes of {has}");
+    }
+    let nodes: BTreeSet<NodeId> = s.control.topology.nodes().map(|n| n.id).collect();
+    for shard in s.control.apps.values().flat_map(|app| &app.plan.shards) {
+        let all = [&shard.backups, &shard.joining, &shard.leaving];
+        let mut all = all.into_iter().flatten().chain([&shard.primary]);
+        assert!(all.all(|n| nodes.contains(n)), "{shard:?}");
+    }
+}
+
+/// Every node is in service and heard, and nothing else happens: then every shard gets its copies.
+fn check_convergence(s: &mut Script) {
+    let nodes: Vec<NodeId> = s.control.topology.nodes().map(|n| n.id).collect();
+    for (i, node) in nodes.iter().enumerate() {
+        s.ok(Command::Resume { node: *node });
+        join(s, *node, 90_000 + i as u64);
+    }
+    s.settle_within(ROUNDS_MAX);
+    check_plans(s);
+    for app in s.control.apps.values() {
+        for shard in &app.plan.shards {
+            assert!(shard.joining.is_empty() && shard.leaving.is_empty());
+            assert!(!shard.frozen && !app.is_orphan(shard), "{shard:?}");
+            let copies = 1 + shard.backups.len();
+            let wanted = usize::from(app.plan.app.service(shard.service).replicas);
+            let domains = s.control.resources().fault_domains(None);
+            assert!(copies == wanted || copies == domains, "{shard:?}");
+        }
+    }
+    // And what is drained now leaves, or says that there is no room.
+    let node = nodes[0];
+    if s.control.check_drain(node).is_ok() {
+        s.ok(Command::Drain { node });
+        s.settle_within(ROUNDS_MAX);
+        for left in s.control.undrained(node) {
+            assert!(matches!(left.stays, Stays::NoRoom(_)), "{left:?}");
+        }
+    }
+}
+
+#[test]
+fn any_order_of_changes_keeps_plans_valid_and_settles() {
+    for seed in seeds(60) {
+        println!("seed {seed}");
+        let mut random = Random::new(seed);
+        let mut s = Script::founded(Format::NODES);
+        for (i, node) in NODES.iter().enumerate() {
+            s.join(node, 100 + i as u64);
+        }
+        for number in 0..80 {
+            step(&mut s, &mut random, number);
+            check_plans(&s);
+        }
+        check_convergence(&mut s);
+        s.check();
+    }
+}
