@@ -9,10 +9,14 @@ pub use crate::backup::{
     BackupFile, BackupHead, BackupPhase, BackupRequest, BackupView, ChunkResponse, RestoreRequest,
     RestoreResponse,
 };
+pub use crate::event::{Event, EventKind};
 use crate::format::{Format, Formats};
 pub use crate::operate::{
     DrainRequest, DrainResponse, FormatRequest, FormatResponse, ReshardRequest, ReshardResponse,
     RollbackRequest, RollbackResponse, RollbackView, ScaleRequest, ScaleResponse, UndrainedView,
+};
+pub use crate::orchestrator::{
+    DisplacedView, OrchestratorMode, OrchestratorSettings, OrchestratorView,
 };
 pub use crate::pending::{PendingAsked, PendingView};
 use crate::plan::{ChannelReport, Role};
@@ -50,6 +54,9 @@ pub struct ClusterView {
     /// The active format: what the cluster's processes write.
     #[serde(default)]
     pub format: Format,
+    /// What the orchestrator does with its decisions.
+    #[serde(default)]
+    pub orchestrator: OrchestratorMode,
 }
 
 /// An element of `GET /v1/nodes`.

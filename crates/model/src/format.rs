@@ -25,6 +25,8 @@ impl Format {
     pub const ACCESS: Format = Format(8);
     /// The first whose log says where the instances of a new application go.
     pub const PLACED: Format = Format(8);
+    /// The first whose log has times of all commands, and decisions of the orchestrator.
+    pub const ORCHESTRATED: Format = Format(8);
     /// The newest that this program writes. When a format changes, this goes up by one, and the
     /// recorded bytes of the one before stay (`crates/wire/tests/recorded`).
     pub const NEWEST: Format = Format(8);

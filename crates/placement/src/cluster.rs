@@ -285,7 +285,7 @@ impl Cluster {
         &self.model
     }
 
-    pub(crate) fn server_of(&self, id: NodeId) -> &[NodeId] {
+    pub fn server_of(&self, id: NodeId) -> &[NodeId] {
         &self.servers[self.node(id).server]
     }
 
