@@ -145,10 +145,7 @@ impl Control {
             Command::Delete { app } => of_app(EventKind::AppDeleted, app),
             Command::Rollback { app, why, .. } => Event {
                 why: why.clone().unwrap_or_default(),
-                ..of_app(
-                    EventKind::AppRolledBack,
-                    &self.apps.get(app)?.plan.app.name,
-                )
+                ..of_app(EventKind::AppRolledBack, &self.apps.get(app)?.plan.app.name)
             },
             Command::Drain { node } => self.node_event(EventKind::NodeDrained, *node),
             Command::Resume { node } => self.node_event(EventKind::NodeResumed, *node),
@@ -223,9 +220,7 @@ impl Control {
     fn moved_event(&self, moved: &Moved) -> Event {
         let (kind, why) = match moved.outcome {
             MoveOutcome::Done => (EventKind::MigrationDone, String::new()),
-            MoveOutcome::Cancelled(why) => {
-                (EventKind::MigrationCancelled, reason(why).to_string())
-            }
+            MoveOutcome::Cancelled(why) => (EventKind::MigrationCancelled, reason(why).to_string()),
         };
         Event {
             to: Some(self.node_name(moved.to)),

@@ -285,6 +285,7 @@ impl Cluster {
         &self.model
     }
 
+    /// The nodes of the server that a node is part of, the node included.
     pub fn server_of(&self, id: NodeId) -> &[NodeId] {
         &self.servers[self.node(id).server]
     }

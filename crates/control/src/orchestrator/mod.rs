@@ -16,9 +16,10 @@ use crate::command::Command;
 use crate::limits::{CANDIDATES_MAX, RETURN_LOAD_PERCENT_MAX, RETURN_LOOK_INTERVAL};
 use crate::orchestrate::{Act, CPU_PERMILLE, Decided, Displaced, cooldown};
 use crate::state::Control;
+use e3_model::NodeKind;
 use e3_model::orchestrator::{Cause, OrchestratorMode, OrchestratorSettings};
 use e3_model::plan::Role;
-use e3_model::{AppId, Nanos, NodeId, Timestamp};
+use e3_model::{AppId, Nanos, NodeId, ShardKey, Timestamp};
 use e3_placement::{Cluster, fits_fully};
 use relief::Moving;
 use std::collections::{BTreeMap, VecDeque};
@@ -39,6 +40,9 @@ pub struct Orchestrator {
     /// Version of the state that the tables agree with.
     synced: Option<u64>,
     returns_looked_at: Timestamp,
+    /// By instance that was moved: when, and the most that it used since, in thousandths of a core of
+    /// its SmartNIC. A load that had only begun to rise when it was moved says nothing.
+    peaks: BTreeMap<ShardKey, (Timestamp, u64)>,
 }
 
 /// How many more migrations may begin.
@@ -85,13 +89,7 @@ impl Orchestrator {
 
     /// Takes a heartbeat.
     #[inline]
-    pub fn on_heartbeat(
-        &mut self,
-        now: Timestamp,
-        node: NodeId,
-        incarnation: u32,
-        load: NodeLoad,
-    ) {
+    pub fn on_heartbeat(&mut self, now: Timestamp, node: NodeId, incarnation: u32, load: NodeLoad) {
         let Some(watch) = self.nodes.get_mut(node.index()) else {
             return;
         };
@@ -378,6 +376,7 @@ impl Orchestrator {
         cluster: &mut Option<Cluster>,
     ) -> Vec<Decided> {
         let mut due = Vec::new();
+        self.note_peaks(now, control);
         for moved in &control.orchestration.displaced {
             if budget.left == 0 {
                 break;
@@ -398,6 +397,43 @@ impl Orchestrator {
         due
     }
 
+    fn note_peaks(&mut self, now: Timestamp, control: &Control) {
+        let before = std::mem::take(&mut self.peaks);
+        for moved in &control.orchestration.displaced {
+            let known = before.get(&moved.key).filter(|(at, _)| *at == moved.at);
+            let peak = known.map_or(moved.cpu_permille, |(_, peak)| *peak);
+            let used = self.displaced(now, control, moved);
+            let used = used.map_or(0, |(moving, _)| self.cpu_permille_at_home(&moving, moved));
+            self.peaks.insert(moved.key, (moved.at, peak.max(used)));
+        }
+    }
+
+    /// An instance that is away from its SmartNIC, and where it is.
+    fn displaced<'a>(
+        &self,
+        now: Timestamp,
+        control: &'a Control,
+        moved: &Displaced,
+    ) -> Option<(Moving<'a>, NodeId)> {
+        let at = control.apps.get(&moved.key.app)?.shard(moved.key)?.primary;
+        let reports = self.reports.get(at.index())?;
+        if at == moved.home || !reports.is_known(now) {
+            return None;
+        }
+        let load = reports.of(moved.key)?;
+        let moving = Moving::new(control, moved.key, at, load.cpu_permille)?;
+        Some((moving, at))
+    }
+
+    fn cpu_permille_at_home(&self, moving: &Moving<'_>, moved: &Displaced) -> u64 {
+        let kind = |n: NodeId| {
+            self.nodes
+                .get(n.index())
+                .map_or(NodeKind::Host, NodeWatch::kind)
+        };
+        moving.cpu_permille_on(kind(moving.shard.primary), kind(moved.home))
+    }
+
     fn decide_return(
         &self,
         now: Timestamp,
@@ -407,33 +443,37 @@ impl Orchestrator {
         cluster: &mut Option<Cluster>,
     ) -> Option<Decided> {
         let home = &self.nodes[moved.home.index()];
-        let from = control.apps.get(&moved.key.app)?.shard(moved.key)?.primary;
-        let reports = self.reports.get(from.index())?;
         let is_calm = home.is_known(now) && home.starved == 0 && !home.is_queued;
-        if from == moved.home || !is_calm || home.is_full(&self.settings) || !reports.is_known(now)
-        {
+        if !is_calm || home.is_full(&self.settings) {
             return None;
         }
-        let here = reports.of(moved.key)?;
-        let moving = Moving::new(control, moved.key, from, here.cpu_permille)?;
-        let cluster = cluster.get_or_insert_with(|| control.resources());
-        let kind = |n: NodeId| cluster.node(n).kind;
-        let cpu_permille = moving.cpu_permille_on(kind(from), kind(moved.home));
-        let has_fallen = cpu_permille * 100 <= moved.cpu_permille * RETURN_LOAD_PERCENT_MAX;
+        let (moving, from) = self.displaced(now, control, moved)?;
+        let cpu_permille = self.cpu_permille_at_home(&moving, moved);
+        let (_, peak_permille) = self.peaks[&moved.key];
+        let has_fallen = cpu_permille.saturating_mul(100)
+            <= peak_permille.saturating_mul(RETURN_LOAD_PERCENT_MAX);
         let percent = u64::from(self.settings.return_busy_percent);
         let servers = self.servers(&[from, moved.home]);
         if !has_fallen || !home.holds(cpu_permille, percent) || !budget.allows(&servers) {
             return None;
         }
+        let cluster = cluster.get_or_insert_with(|| control.resources());
         let (service, request) = (moved.key.service, &moving.request);
         let backups = &moving.shard.backups;
-        fits_fully(request, cluster, service, Role::Primary, moved.home, backups).ok()?;
+        fits_fully(
+            request,
+            cluster,
+            service,
+            Role::Primary,
+            moved.home,
+            backups,
+        )
+        .ok()?;
         cluster.remove(request, service, Role::Primary, from);
         cluster.add(request, service, Role::Primary, moved.home);
         budget.note(servers);
         let busy = u64::from(home.load.busy_permille);
-        let (now_cores, then_cores) =
-            (cpu_permille as f64 / 1e3, moved.cpu_permille as f64 / 1e3);
+        let (now_cores, peak_cores) = (cpu_permille as f64 / 1e3, peak_permille as f64 / 1e3);
         let mut decided = Decided {
             at: now,
             cause: Cause::LoadFell,
@@ -442,12 +482,12 @@ impl Orchestrator {
             from,
             to: Some(moved.home),
             why: format!(
-                "load fell: it would use {now_cores:.2} cores there, {then_cores:.2} when it left"
+                "load fell: it would use {now_cores:.2} cores there, {peak_cores:.2} at most since it left"
             ),
             figures: BTreeMap::new(),
         };
         decided.note(CPU_PERMILLE, cpu_permille);
-        decided.note("cpuPermilleBefore", moved.cpu_permille);
+        decided.note("cpuPermillePeak", peak_permille);
         decided.note("busyPermille", busy);
         Some(decided)
     }

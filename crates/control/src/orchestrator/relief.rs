@@ -3,7 +3,7 @@
 
 use super::Orchestrator;
 use crate::limits::{DESTINATION_BUSY_PERCENT_MAX, DESTINATIONS_MAX};
-use crate::state::{AppState, Control};
+use crate::state::Control;
 use e3_model::plan::{Role, ShardPlan};
 use e3_model::{NodeId, NodeKind, ShardKey, Timestamp};
 use e3_placement::limits::REJECTED_MAX;
@@ -12,7 +12,6 @@ use e3_placement::{Cluster, Misfit, Request, fits_fully, pick_primary};
 /// An instance that is to move.
 pub(super) struct Moving<'a> {
     pub(super) key: ShardKey,
-    pub(super) app: &'a AppState,
     pub(super) shard: &'a ShardPlan,
     pub(super) request: Request<'a>,
     /// Thousandths of a core that it uses where it is.
@@ -38,7 +37,6 @@ impl<'a> Moving<'a> {
         }
         Some(Moving {
             key,
-            app,
             shard,
             request: Request::new(&app.plan.app, &app.profiles),
             cpu_permille,
@@ -105,11 +103,8 @@ impl Orchestrator {
                 Err(why) => reject(host, why),
             }
         }
-        let parents = control.primaries_of_parent(
-            moving.key.app,
-            &moving.request,
-            moving.key.service,
-        );
+        let parents =
+            control.primaries_of_parent(moving.key.app, &moving.request, moving.key.service);
         for _ in 0..DESTINATIONS_MAX {
             let (service, number) = (moving.key.service, moving.key.shard);
             let backups = moving.others();

@@ -122,6 +122,13 @@ impl NodeWatch {
         self.queue_min >= s.overload_queue_min || u64::from(self.load.busy_permille) >= full
     }
 
+    pub(super) fn kind(&self) -> NodeKind {
+        match self.is_smartnic {
+            true => NodeKind::SmartNic,
+            false => NodeKind::Host,
+        }
+    }
+
     /// Whether its last heartbeat is recent.
     pub(super) fn is_known(&self, now: Timestamp) -> bool {
         now.since(self.heard) <= LOAD_AGE_MAX
