@@ -40,6 +40,9 @@ pub const EVENTS_MAX: usize = 1_024;
 pub const AVERAGE_REPORTS: u32 = 10;
 /// Requests between two reports, from which an execution time is known.
 pub const EXECUTION_SAMPLES_MIN: u64 = 20;
+/// Shortest time between two reports over which the load of an instance is measured. A node with news
+/// reports sooner.
+pub const REPORT_SPAN_MIN: Nanos = Nanos::from_millis(500);
 /// Between two looks for instances that can return to their SmartNIC.
 pub const RETURN_LOOK_INTERVAL: Nanos = Nanos::from_secs(1);
 /// Age of a heartbeat after which the orchestrator knows nothing of the node's load.
@@ -73,5 +76,6 @@ pub const SECRET_LEN_MAX: usize = 8 << 10;
 /// Hexadecimal digits of an encrypted secret and its tag of 16 bytes.
 pub const SECRET_SEALED_LEN_MAX: usize = 2 * (SECRET_LEN_MAX + 16);
 
+const _: () = assert!(REPORT_SPAN_MIN.0 < REPORT_AGE_MAX.0);
 const _: () = assert!(FAILED_BEFORE_PERCENT_MAX < FAILED_PERCENT_MAX);
 const _: () = assert!(START_FAILED_TIME.0 < START_TIME_MAX.0);

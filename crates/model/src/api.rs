@@ -16,7 +16,7 @@ pub use crate::operate::{
     RollbackRequest, RollbackResponse, RollbackView, ScaleRequest, ScaleResponse, UndrainedView,
 };
 pub use crate::orchestrator::{
-    DisplacedView, OrchestratorMode, OrchestratorSettings, OrchestratorView,
+    DisplacedView, OrchestratorMode, OrchestratorRequest, OrchestratorSettings, OrchestratorView,
 };
 pub use crate::pending::{PendingAsked, PendingView};
 use crate::plan::{ChannelReport, Role};

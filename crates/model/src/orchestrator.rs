@@ -4,6 +4,7 @@
 use crate::event::EventKind;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::RangeInclusive;
 
@@ -166,7 +167,19 @@ pub enum Cause {
     LoadFell,
 }
 
-/// `GET /v1/orchestrator`.
+/// `POST /v1/orchestrator`. What is not named stays.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct OrchestratorRequest {
+    /// What it is to do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mode: Option<OrchestratorMode>,
+    /// By name: numbers of the settings.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub numbers: BTreeMap<String, u32>,
+}
+
+/// `GET /v1/orchestrator`, and the answer to `POST /v1/orchestrator`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct OrchestratorView {
@@ -179,7 +192,7 @@ pub struct OrchestratorView {
     /// Instances that it has moved away from their SmartNIC.
     pub displaced: Vec<DisplacedView>,
     /// How many of its decisions are among the events that are kept, by kind.
-    pub decisions: std::collections::BTreeMap<EventKind, u64>,
+    pub decisions: BTreeMap<EventKind, u64>,
 }
 
 /// An instance that the orchestrator has moved away.

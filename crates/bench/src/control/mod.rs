@@ -1,6 +1,8 @@
-//! Placement: how long a decision takes in large clusters, and how good it is.
+//! Placement: how long a decision takes in large clusters, and how good it is. And the orchestrator: how
+//! many heartbeats it takes, and how soon it decides.
 
 mod growth;
+mod orchestrator;
 mod quality;
 mod scene;
 
@@ -19,7 +21,8 @@ the cluster stays as full. A decision is one instance placed, its reservation in
 nodes place the same applications in turn. The quality is the modelled requests per joule at the knee, servers without
 an instance asleep, on the paper's eight applications and the five clusters of its Table 4; where a cluster has one
 server the replicas are left out. The growth is the slope of the logarithms of time and servers (the sizes of the paper's
-Table 6 and beyond); an application has 10 s, after which annealing and the integer program give their best so far.";
+Table 6 and beyond); an application has 10 s, after which annealing and the integer program give their best so far.
+The orchestrator takes heartbeats of all nodes in turn, from memory: parse, fold into the table, decide; one core.";
 
 const HCM_1K_AIM_US: f64 = 5.0;
 const HCM_50K_AIM_US: f64 = 25.0;
@@ -53,6 +56,7 @@ pub fn run(paper: &Paper) -> Vec<Figure> {
     figures.extend(quality::figures(paper, JOULES_VS_HCM_AIM));
     figures.extend(growth::figures(&paper.ilp));
     figures.push(quality::gap(paper, &paper.ilp, JOULES_GAP_AIM_PERCENT));
+    figures.extend(orchestrator::figures(scene::SERVERS_MAX));
     figures
 }
 

@@ -234,7 +234,8 @@ impl Orchestrator {
         let reports = &self.reports[node.index()];
         let member = control.members.get(&node).filter(|m| m.up);
         let is_here = member.is_some_and(|m| m.incarnation == watch.incarnation);
-        if !is_here || control.drained.contains(&node) || !watch.is_known(now) {
+        let is_known = watch.is_known(now) && reports.is_known(now);
+        if !is_here || control.drained.contains(&node) || !is_known {
             return Outcome::Dropped;
         }
         let Some((cause, over)) = fault(watch, reports, &self.settings) else {
@@ -253,7 +254,7 @@ impl Orchestrator {
         let what = self.reason(control, cause, watch, over);
         let mut blocked = None;
         let mut rests = false;
-        for candidate in self.candidates(now, node) {
+        for candidate in reports.busiest().into_iter().take(CANDIDATES_MAX) {
             if let Some(moved) = control.orchestration.of(candidate.key)
                 && now < control.orchestration.rests_until(moved)
             {
@@ -296,17 +297,6 @@ impl Orchestrator {
         }
         decided.why = format!("{what}; no instance there can move now");
         Outcome::Decided(decided)
-    }
-
-    /// The busiest instances of a node, as far as they are known.
-    fn candidates(&self, now: Timestamp, node: NodeId) -> Vec<InstanceWatch> {
-        let reports = &self.reports[node.index()];
-        if !reports.is_known(now) {
-            return Vec::new();
-        }
-        let mut busiest = reports.busiest();
-        busiest.truncate(CANDIDATES_MAX);
-        busiest
     }
 
     fn act(&self, act: Act) -> Act {

@@ -2,6 +2,7 @@
 
 use crate::limits::{
     AVERAGE_REPORTS, BUSY_PERCENT_FULL, EXECUTION_SAMPLES_MIN, LOAD_AGE_MAX, REPORT_AGE_MAX,
+    REPORT_SPAN_MIN,
 };
 use e3_model::orchestrator::{Cause, OrchestratorSettings};
 use e3_model::{AppId, Nanos, NodeKind, ShardKey, Timestamp};
@@ -147,6 +148,8 @@ pub(super) struct Reports {
     incarnation: u32,
     at: Timestamp,
     datagrams: u64,
+    /// There were two of this process, so the use of processor time is known.
+    is_measured: bool,
     /// Invariant: ordered by key.
     instances: Vec<InstanceWatch>,
 }
@@ -247,6 +250,9 @@ impl Reports {
     ) -> bool {
         let is_same = self.incarnation == incarnation;
         let (span, is_full) = (now.since(self.at), node.is_full(s));
+        if is_same && span < REPORT_SPAN_MIN {
+            return self.overloaded(s).is_some();
+        }
         let instances = loads.map(|load| match self.of(load.key).filter(|_| is_same) {
             Some(before) => before.after(&load, span, is_full, s),
             None => InstanceWatch::new(&load),
@@ -259,6 +265,7 @@ impl Reports {
             incarnation,
             at: now,
             datagrams,
+            is_measured: is_same,
             instances,
         };
         self.overloaded(s).is_some()
@@ -285,8 +292,9 @@ impl Reports {
         all
     }
 
+    /// Whether the load of its instances is known.
     pub(super) fn is_known(&self, now: Timestamp) -> bool {
-        now.since(self.at) <= REPORT_AGE_MAX
+        self.is_measured && now.since(self.at) <= REPORT_AGE_MAX
     }
 
     pub(super) fn restart(&mut self, app: AppId) {
