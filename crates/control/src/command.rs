@@ -1,7 +1,7 @@
 //! The commands that change the controller's state. They are logged; replaying them gives the same state.
 
 use crate::credentials::ApiToken;
-use crate::orchestrate::Decided;
+use crate::orchestration::Decided;
 use e3_model::backup::Restored;
 use e3_model::limits::REPLICAS_MAX;
 use e3_model::orchestrator::{OrchestratorSettings, SettingError};

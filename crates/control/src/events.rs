@@ -2,48 +2,11 @@
 //! from the log, so they survive a restart, and a replay gives the same ones.
 
 use crate::command::{Applied, Command, CommandError};
-use crate::limits::EVENTS_MAX;
 use crate::migration::{Cancelled, MoveOutcome, Moved};
 use crate::state::Control;
 use e3_model::event::{Event, EventKind};
 use e3_model::{Format, NodeId, ShardKey, Timestamp};
-use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
-
-/// The last events, the oldest first.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub struct Events {
-    /// Events so far.
-    count: u64,
-    /// At most [`EVENTS_MAX`]. Shared, since the state is copied for each command.
-    list: VecDeque<Arc<Event>>,
-}
-
-impl Events {
-    /// Number of the last event; 0 if there was none.
-    pub fn last(&self) -> u64 {
-        self.count
-    }
-
-    /// Those that are kept and have greater numbers.
-    pub fn since(&self, number: u64) -> impl Iterator<Item = &Event> {
-        let first = self.list.partition_point(|e| e.number <= number);
-        self.list.range(first..).map(Arc::as_ref)
-    }
-
-    fn push(&mut self, at: Timestamp, event: Event) {
-        self.count += 1;
-        self.list.push_back(Arc::new(Event {
-            number: self.count,
-            at_unix_ms: at.since(Timestamp::ZERO).as_millis(),
-            ..event
-        }));
-        if self.list.len() > EVENTS_MAX {
-            self.list.pop_front();
-        }
-    }
-}
+use std::collections::BTreeMap;
 
 /// What must be known from before a command to say what it changed.
 pub(crate) struct Before {
@@ -56,19 +19,20 @@ pub(crate) struct Before {
     silent: bool,
 }
 
-impl Before {
-    pub(crate) fn new(control: &Control, command: &Command) -> Before {
+impl Control {
+    /// What a command is about to change.
+    pub(crate) fn before(&self, command: &Command) -> Before {
         let joined = match command {
             Command::Join { hello, .. } => {
-                let node = control.topology.node_named(&hello.name);
-                node.and_then(|n| Some(control.members.get(&n.id)?.incarnation))
+                let node = self.topology.node_named(&hello.name);
+                node.and_then(|n| Some(self.members.get(&n.id)?.incarnation))
             }
             _ => None,
         };
-        let silent = matches!(command, Command::Hear { node, .. } if !control.is_up(*node));
+        let silent = matches!(command, Command::Hear { node, .. } if !self.is_up(*node));
         Before {
-            in_flight: control.moves_in_flight(),
-            next_move: control.next_move,
+            in_flight: self.moves_in_flight(),
+            next_move: self.next_move,
             joined,
             silent,
         }

@@ -4,10 +4,10 @@ use crate::command::{Applied, Command, CommandError, Deployment, Placed};
 use crate::credentials::{ApiToken, Secrets};
 use crate::cut::Backup;
 use crate::deliberate::{self, Fault};
-use crate::events::{Before, Events};
+use crate::event_list::Events;
 use crate::limits::LOSSES_MAX;
 use crate::migration::{Migration, Moved};
-use crate::orchestrate::Orchestration;
+use crate::orchestration::Orchestration;
 use crate::reshard::Resharding;
 use e3_model::plan::{AppPlan, NodePlan, Peer, Release, Role, ShardPlan};
 use e3_model::{
@@ -247,7 +247,7 @@ impl Control {
         if let Command::At { at, command } = command {
             return self.apply_at(*at, command);
         }
-        let before = Before::new(self, command);
+        let before = self.before(command);
         let applied = self.carry_out(command)?;
         if applied != Applied::Nothing {
             self.move_drained();

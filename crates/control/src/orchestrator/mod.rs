@@ -14,7 +14,7 @@ pub use watch::{InstanceLoad, NodeLoad};
 
 use crate::command::Command;
 use crate::limits::{CANDIDATES_MAX, RETURN_LOAD_PERCENT_MAX, RETURN_LOOK_INTERVAL};
-use crate::orchestrate::{Act, CPU_PERMILLE, Decided, Displaced, cooldown};
+use crate::orchestration::{Act, CPU_PERMILLE, Decided, Displaced, cooldown};
 use crate::state::Control;
 use e3_model::NodeKind;
 use e3_model::orchestrator::{Cause, OrchestratorMode, OrchestratorSettings};

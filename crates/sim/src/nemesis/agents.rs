@@ -2,6 +2,7 @@
 //! node does over UDP and HTTP.
 
 use super::controller::{ControllerProcess, Mail, Report};
+use super::orchestrator;
 use super::probation::Figures;
 use crate::clock::SimClock;
 use crate::cluster::Cluster;
@@ -9,7 +10,7 @@ use crate::network::{Party, node_address};
 use e3_model::plan::{NodeHello, NodePlan, NodeWelcome};
 use e3_model::timing::HEARTBEAT_INTERVAL;
 use e3_model::{Formats, Nanos, NodeId, Timestamp};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// As `RETRY_INTERVAL` of the node.
@@ -73,6 +74,10 @@ pub(super) struct Agents {
     next: u64,
     /// Reports say which versions run, and how well.
     pub(super) reports_figures: bool,
+    /// Reports say how busy instances are.
+    pub(super) reports_loads: bool,
+    /// Nodes whose heartbeats say that they are starved.
+    starved: BTreeSet<u16>,
     /// Reports do not arrive.
     pub(super) reports_are_lost: bool,
     /// Reports arrive late and out of order.
@@ -130,6 +135,14 @@ impl Agents {
         }
     }
 
+    /// Has the heartbeats of a node say that it is starved, or not.
+    pub(super) fn starve(&mut self, node: u16, is_starved: bool) {
+        match is_starved {
+            true => self.starved.insert(node),
+            false => self.starved.remove(&node),
+        };
+    }
+
     /// Processes that are members.
     pub(super) fn joined(&self) -> usize {
         let agents = self.agents.values();
@@ -177,7 +190,9 @@ impl Agents {
             if now >= agent.next_beat {
                 agent.next_beat = now + HEARTBEAT_INTERVAL;
                 if is_heard && !cluster.random.chance(cluster.faults.loss_permille) {
-                    let mail = Mail::Heartbeat(NodeId(*node), incarnation, agent.plan_version);
+                    let load = orchestrator::load(self.starved.contains(node));
+                    let version = agent.plan_version;
+                    let mail = Mail::Heartbeat(NodeId(*node), incarnation, version, load);
                     controller.post(cluster, Nanos::ZERO, mail);
                 }
                 let unreachable = cluster.worker(*node).map(|w| w.unreachable());
@@ -185,6 +200,7 @@ impl Agents {
                     events: cluster.events(*node),
                     unreachable: unreachable.into_iter().flatten().collect(),
                     figures: None,
+                    loads: Vec::new(),
                 };
                 if report != agent.report {
                     agent.report = report;
@@ -209,6 +225,10 @@ impl Agents {
                             .reports_figures
                             .then(|| Figures::of(cluster, *node))
                             .flatten(),
+                        loads: match self.reports_loads {
+                            true => orchestrator::instance_loads(cluster, *node),
+                            false => Vec::new(),
+                        },
                         ..agent.report.clone()
                     };
                     let mail = Mail::Report(NodeId(*node), incarnation, report);

@@ -7,7 +7,9 @@ use super::probation::{Figures, Versions};
 use crate::cluster::{CLUSTER, Cluster};
 use crate::disk::SimDisk;
 use e3_control::limits::{PROGRESS_TIMEOUT, RESHARD_TIMEOUT};
-use e3_control::{Applied, Command, CommandError, Control, Membership};
+use e3_control::{
+    Applied, Command, CommandError, Control, InstanceLoad, Membership, NodeLoad, Orchestrator,
+};
 use e3_model::plan::{NodeEvent, NodeHello};
 use e3_model::timing::{HEARTBEAT_TIMEOUT, SILENCE_CHECK_INTERVAL};
 use e3_model::{Application, Nanos, NodeId, ShardKey, Timestamp, Topology};
@@ -31,8 +33,8 @@ pub(super) enum Mail {
     Hello(u16, NodeHello),
     /// The supervisor's report that a process has ended: node, process.
     Exited(u16, u64),
-    /// A heartbeat of a node's process, with the version of the plan that it has applied.
-    Heartbeat(NodeId, u32, u64),
+    /// A heartbeat of a node's process, with the version of the plan that it has applied, and its load.
+    Heartbeat(NodeId, u32, u64, NodeLoad),
     /// A report.
     Report(NodeId, u32, Report),
     /// A request for a newer plan: node, process, incarnation, version.
@@ -46,6 +48,8 @@ pub(super) struct Report {
     pub(super) unreachable: BTreeSet<NodeId>,
     /// In scenarios that need them.
     pub(super) figures: Option<Figures>,
+    /// The same of how busy instances are.
+    pub(super) loads: Vec<InstanceLoad>,
 }
 
 /// The controller's process.
@@ -80,6 +84,9 @@ pub(super) struct ControllerProcess {
     polls: BTreeMap<u16, (u64, u32, u64, Timestamp)>,
     next_look: Timestamp,
     pub(super) versions: Versions,
+    pub(super) orchestrator: Orchestrator,
+    /// Moves that it decided on.
+    pub(super) orchestrated: u64,
     /// Nodes that were refused for their damaged journals.
     refused_damaged: BTreeSet<u16>,
     /// The frozen shards: since when, in which view.
@@ -109,6 +116,8 @@ impl ControllerProcess {
             polls: BTreeMap::new(),
             next_look: now,
             versions: Versions::default(),
+            orchestrator: Orchestrator::default(),
+            orchestrated: 0,
             refused_damaged: BTreeSet::new(),
             frozen: BTreeMap::new(),
         }
@@ -167,7 +176,7 @@ impl ControllerProcess {
         self.store.files_mut()
     }
 
-    fn can_decide(&self, now: Timestamp) -> bool {
+    pub(super) fn can_decide(&self, now: Timestamp) -> bool {
         let is_older = self.older_since.is_some();
         let is_settled = self.membership.is_settled(now, &self.control);
         self.is_up && self.torn.is_none() && !is_older && is_settled
@@ -180,6 +189,7 @@ impl ControllerProcess {
         }
         let can_fail = self.tears_next_write || self.disk().is_full;
         let before = can_fail.then(|| self.control.clone());
+        let command = &self.control.at(now, command);
         let applied = self.control.apply(command).ok()?;
         if applied == Applied::Nothing {
             return Some(applied);
@@ -247,6 +257,7 @@ impl ControllerProcess {
         self.membership = Membership::new(cluster.now, HEARTBEAT_TIMEOUT);
         self.frozen.clear();
         self.versions = Versions::default();
+        self.orchestrator = Orchestrator::new(&self.control);
         self.busy_until = cluster.now;
         self.is_up = true;
         self.process += 1;
@@ -370,7 +381,7 @@ impl ControllerProcess {
                     self.execute(now, &exit);
                 }
             }
-            Mail::Heartbeat(node, incarnation, applied) => {
+            Mail::Heartbeat(node, incarnation, applied, load) => {
                 let missing = self.control.missing_version(applied as u32);
                 if missing.is_some() && self.older_since.is_none() {
                     self.older_since = Some(now);
@@ -379,6 +390,7 @@ impl ControllerProcess {
                 if let Some(member) = member.filter(|m| m.incarnation == incarnation) {
                     let was_lost = !member.up;
                     self.membership.on_heartbeat(now, node, incarnation);
+                    self.orchestrator.on_heartbeat(now, node, incarnation, load);
                     if was_lost {
                         let at = now;
                         let hear = Command::Hear {
@@ -399,6 +411,7 @@ impl ControllerProcess {
                         at: now,
                     };
                     self.execute(now, &reach);
+                    self.on_loads(now, node, incarnation, report.loads);
                     for event in report.events {
                         self.execute(now, &Command::Event(event));
                     }
@@ -444,6 +457,7 @@ impl ControllerProcess {
         for key in stuck {
             self.execute(now, &Command::Cancel { key });
         }
+        self.orchestrate(now);
     }
 
     fn answer_polls(&mut self, cluster: &mut Cluster, agents: &mut Agents) {
