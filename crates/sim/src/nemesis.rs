@@ -12,6 +12,7 @@ mod backups;
 mod checks;
 mod controller;
 mod disks;
+mod loads;
 mod operator;
 mod orchestrator;
 mod probation;

@@ -2,7 +2,7 @@
 //! node does over UDP and HTTP.
 
 use super::controller::{ControllerProcess, Mail, Report};
-use super::orchestrator;
+use super::loads;
 use super::probation::Figures;
 use crate::clock::SimClock;
 use crate::cluster::Cluster;
@@ -190,7 +190,7 @@ impl Agents {
             if now >= agent.next_beat {
                 agent.next_beat = now + HEARTBEAT_INTERVAL;
                 if is_heard && !cluster.random.chance(cluster.faults.loss_permille) {
-                    let load = orchestrator::load(self.starved.contains(node));
+                    let load = loads::load(self.starved.contains(node));
                     let version = agent.plan_version;
                     let mail = Mail::Heartbeat(NodeId(*node), incarnation, version, load);
                     controller.post(cluster, Nanos::ZERO, mail);
@@ -226,7 +226,7 @@ impl Agents {
                             .then(|| Figures::of(cluster, *node))
                             .flatten(),
                         loads: match self.reports_loads {
-                            true => orchestrator::instance_loads(cluster, *node),
+                            true => loads::instance_loads(cluster, *node),
                             false => Vec::new(),
                         },
                         ..agent.report.clone()

@@ -1,44 +1,12 @@
 //! The orchestrator in the controller's process: heartbeats and reports feed it, and its decisions are
-//! stored like all others. SmartNICs look starved as the scenario says.
+//! stored like all others.
 
 use super::Run;
 use super::controller::ControllerProcess;
 use super::releases::NEXT_FORMAT;
-use crate::cluster::Cluster;
-use e3_control::{Command, InstanceLoad, NodeLoad};
+use e3_control::{Command, InstanceLoad};
 use e3_model::orchestrator::OrchestratorSettings;
-use e3_model::plan::NodeReport;
 use e3_model::{NodeId, Timestamp};
-
-/// What a node's heartbeats say.
-pub(super) fn load(is_starved: bool) -> NodeLoad {
-    match is_starved {
-        true => NodeLoad {
-            queue_len: 1_000,
-            busy_permille: 2_000,
-            port_permille: 50,
-        },
-        false => NodeLoad {
-            queue_len: 0,
-            busy_permille: 1_000,
-            port_permille: 500,
-        },
-    }
-}
-
-/// What a node reports of its instances.
-pub(super) fn instance_loads(cluster: &Cluster, node: u16) -> Vec<InstanceLoad> {
-    let Some(worker) = cluster.worker(node) else {
-        return Vec::new();
-    };
-    let NodeReport { counts, .. } = worker.report();
-    let load = |c: &e3_model::plan::ShardCounts| InstanceLoad {
-        key: c.key,
-        handled: c.handled,
-        busy: c.busy,
-    };
-    counts.iter().map(load).collect()
-}
 
 impl ControllerProcess {
     /// Takes the loads of a node's instances.
