@@ -15,6 +15,7 @@ pub use watch::{InstanceLoad, NodeLoad};
 
 use crate::command::Command;
 use crate::limits::{CANDIDATES_MAX, RETURN_LOOK_INTERVAL};
+use crate::migration::Migration;
 use crate::orchestration::{Act, CPU_PERMILLE, Decided, cooldown};
 use crate::state::Control;
 use e3_model::orchestrator::{Cause, OrchestratorMode, OrchestratorSettings};
@@ -77,6 +78,20 @@ enum Outcome {
     Rests,
     /// Migrations on its server must end first.
     Waits,
+}
+
+/// Which instance leaves a node.
+enum Pick {
+    /// This one, to that node.
+    Move(InstanceWatch, NodeId),
+    /// The busiest one cannot: why not, by node.
+    Nowhere(InstanceWatch, Vec<(NodeId, String)>),
+    /// Migrations on the servers must end first.
+    Waits,
+    /// Those that could were moved lately, or one is on its way.
+    Rests,
+    /// There is none that could.
+    None,
 }
 
 impl Orchestrator {
@@ -252,51 +267,76 @@ impl Orchestrator {
             figures: self.figures(cause, watch, over),
         };
         let what = self.reason(control, cause, watch, over);
-        let mut blocked = None;
-        let mut rests = false;
-        for candidate in reports.busiest().into_iter().take(CANDIDATES_MAX) {
-            if let Some(moved) = control.orchestration.of(candidate.key)
-                && now < control.orchestration.rests_until(moved)
-            {
-                rests = true;
+        match self.pick(now, control, node, budget, cluster) {
+            Pick::Waits => return Outcome::Waits,
+            Pick::Rests => return Outcome::Rests,
+            Pick::None => decided.why = format!("{what}; no instance there can move now"),
+            Pick::Move(instance, to) => {
+                decided.act = self.act(Act::Away);
+                decided.of(instance);
+                decided.to = Some(to);
+                decided.why = what;
+            }
+            Pick::Nowhere(instance, why) => {
+                let of = |(n, why): &(NodeId, String)| format!("{}: {why}", control.node_name(*n));
+                let nodes: Vec<String> = why.iter().map(of).collect();
+                decided.of(instance);
+                decided.why = format!("{what}; no node can take it ({})", nodes.join("; "));
+            }
+        }
+        Outcome::Decided(decided)
+    }
+
+    /// The busiest instance on a node that has a destination.
+    fn pick(
+        &self,
+        now: Timestamp,
+        control: &Control,
+        node: NodeId,
+        budget: &mut Budget,
+        cluster: &mut Option<Cluster>,
+    ) -> Pick {
+        let mut pick = Pick::None;
+        let leaves = |m: &Migration| m.from == node;
+        if control
+            .apps
+            .values()
+            .any(|app| app.migrations.iter().any(leaves))
+        {
+            pick = Pick::Rests;
+        }
+        let busiest = self.reports[node.index()].busiest();
+        for instance in busiest.into_iter().take(CANDIDATES_MAX) {
+            let (key, cpu_permille) = (instance.key, instance.cpu_permille);
+            let orchestration = &control.orchestration;
+            let moved = orchestration.of(key);
+            if moved.is_some_and(|moved| now < orchestration.rests_until(moved)) {
+                if matches!(pick, Pick::None) {
+                    pick = Pick::Rests;
+                }
                 continue;
             }
-            let moving = Moving::new(control, candidate.key, node, candidate.cpu_permille);
-            let Some(moving) = moving else { continue };
+            let Some(moving) = Moving::new(control, key, node, cpu_permille) else {
+                continue;
+            };
             let cluster = cluster.get_or_insert_with(|| control.resources());
             match self.destination(now, control, cluster, &moving, node) {
                 Ok(to) => {
                     let servers = self.servers(&[node, to]);
-                    if !budget.allows(&servers) {
-                        // It would be decided otherwise when it is looked at again.
-                        cluster.remove(&moving.request, moving.key.service, Role::Primary, to);
-                        cluster.add(&moving.request, moving.key.service, Role::Primary, node);
-                        return Outcome::Waits;
+                    if budget.allows(&servers) {
+                        budget.note(servers);
+                        return Pick::Move(instance, to);
                     }
-                    budget.note(servers);
-                    decided.act = self.act(Act::Away);
-                    decided.key = Some(candidate.key);
-                    decided.to = Some(to);
-                    decided.why = what;
-                    decided.note(CPU_PERMILLE, candidate.cpu_permille);
-                    return Outcome::Decided(decided);
+                    // It would be decided otherwise when it is looked at again.
+                    cluster.remove(&moving.request, key.service, Role::Primary, to);
+                    cluster.add(&moving.request, key.service, Role::Primary, node);
+                    return Pick::Waits;
                 }
-                Err(why) => drop(blocked.get_or_insert((candidate, why))),
+                Err(_) if matches!(pick, Pick::Nowhere(..)) => {}
+                Err(why) => pick = Pick::Nowhere(instance, why),
             }
         }
-        if let Some((candidate, why)) = blocked {
-            let of = |(n, why): &(NodeId, String)| format!("{}: {why}", control.node_name(*n));
-            let nodes: Vec<String> = why.iter().map(of).collect();
-            decided.key = Some(candidate.key);
-            decided.note(CPU_PERMILLE, candidate.cpu_permille);
-            decided.why = format!("{what}; no node can take it ({})", nodes.join("; "));
-            return Outcome::Decided(decided);
-        }
-        if rests {
-            return Outcome::Rests;
-        }
-        decided.why = format!("{what}; no instance there can move now");
-        Outcome::Decided(decided)
+        pick
     }
 
     fn act(&self, act: Act) -> Act {
@@ -368,6 +408,12 @@ impl Budget {
 }
 
 impl Decided {
+    /// It is about this instance.
+    fn of(&mut self, instance: InstanceWatch) {
+        self.key = Some(instance.key);
+        self.note(CPU_PERMILLE, instance.cpu_permille);
+    }
+
     fn note(&mut self, name: &str, value: u64) {
         self.figures.insert(name.to_string(), value);
     }
