@@ -38,6 +38,8 @@ pub const RESTART_QUICK: Duration = Duration::from_secs(2);
 pub const RESTART_BACKOFF_MAX: Duration = Duration::from_secs(5);
 /// How long the supervisor tries to tell the controller that a node's process has ended.
 pub const EXIT_REPORT_TIME: Duration = Duration::from_secs(3);
+/// How long a request for events waits for one; less than the timeout of a request.
+pub const EVENTS_WAIT: Duration = Duration::from_secs(20);
 /// Timeout of a request to the controller.
 pub const API_TIMEOUT: Duration = Duration::from_secs(30);
 /// Timeout of a connection to the controller.

@@ -1,10 +1,12 @@
 //! The commands that change the controller's state. They are logged; replaying them gives the same state.
 
 use crate::credentials::ApiToken;
+use crate::orchestration::Decided;
 use e3_model::application::Pin;
 use e3_model::backup::Restored;
 use e3_model::growth::AddError;
 use e3_model::limits::REPLICAS_MAX;
+use e3_model::orchestrator::{OrchestratorSettings, SettingError};
 use e3_model::plan::{NodeEvent, NodeHello, NodeWelcome};
 use e3_model::topology::Rack;
 use e3_model::{
@@ -277,6 +279,22 @@ pub enum Command {
         /// Its name.
         name: String,
     },
+    /// A command that does not say itself when it was given.
+    At {
+        /// When.
+        at: Timestamp,
+        /// The command.
+        command: Box<Command>,
+    },
+    /// Change the settings of the orchestrator.
+    SetOrchestrator {
+        /// All of them.
+        settings: OrchestratorSettings,
+        /// When.
+        at: Timestamp,
+    },
+    /// Carry out a decision of the orchestrator, or record it.
+    Orchestrate(Box<Decided>),
 }
 
 /// The result of a command.
@@ -603,6 +621,9 @@ pub enum CommandError {
         /// The active one.
         active: Format,
     },
+    /// A setting of the orchestrator is out of bounds.
+    #[error(transparent)]
+    Setting(#[from] SettingError),
     /// No token of that name.
     #[error("there is no token {name:?}; there are {}", if known.is_empty() { "none".into() } else { known.join(", ") })]
     NoToken {

@@ -149,6 +149,7 @@ impl Control {
         let id = id.ok_or_else(|| CommandError::NoApp(name.into()))?;
         self.apps.remove(&id);
         self.secrets.remove(name);
+        self.orchestration.forget(id, None);
         Ok(Applied::Changed)
     }
 }

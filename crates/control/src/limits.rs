@@ -37,6 +37,33 @@ pub const FAILED_PERCENT_MAX: u64 = 50;
 pub const FAILED_BEFORE_PERCENT_MAX: u64 = 10;
 /// Time without progress after which a migration or a joining backup counts as stalled.
 pub const PROGRESS_TIMEOUT: Nanos = Nanos::from_secs(30);
+/// Events that are kept.
+pub const EVENTS_MAX: usize = 1_024;
+/// Reports of an instance from which its moving average is begun.
+pub const AVERAGE_REPORTS: u32 = 10;
+/// Requests between two reports, from which an execution time is known.
+pub const EXECUTION_SAMPLES_MIN: u64 = 20;
+/// Shortest time between two reports over which the load of an instance is measured. A node with news
+/// reports sooner.
+pub const REPORT_SPAN_MIN: Nanos = Nanos::from_millis(500);
+/// Between two looks for instances that can return to their SmartNIC.
+pub const RETURN_LOOK_INTERVAL: Nanos = Nanos::from_secs(1);
+/// Age of a heartbeat after which the orchestrator knows nothing of the node's load.
+pub const LOAD_AGE_MAX: Nanos = Nanos::from_secs(2);
+/// Age of a report after which it knows nothing of the node's instances.
+pub const REPORT_AGE_MAX: Nanos = Nanos::from_secs(5);
+/// Part of a node's cores that may be busy with an instance that the orchestrator moves there, in
+/// percent.
+pub const DESTINATION_BUSY_PERCENT_MAX: u64 = 80;
+/// Part of a SmartNIC's cores that are busy when there is no more to have, in percent.
+pub const BUSY_PERCENT_FULL: u64 = 90;
+/// What the load of an instance must have fallen to before it returns, in percent.
+pub const RETURN_LOAD_PERCENT_MAX: u64 = 80;
+/// Instances of a SmartNIC for which a destination is searched, the busiest first.
+pub const CANDIDATES_MAX: usize = 4;
+/// Destinations that are looked at for one instance.
+pub const DESTINATIONS_MAX: usize = 8;
+
 /// How long the shards of a service may take to stop before they are split or merged. Then the change
 /// is cancelled.
 pub const RESHARD_TIMEOUT: Nanos = Nanos::from_secs(5);
@@ -52,5 +79,6 @@ pub const SECRET_LEN_MAX: usize = 8 << 10;
 /// Hexadecimal digits of an encrypted secret and its tag of 16 bytes.
 pub const SECRET_SEALED_LEN_MAX: usize = 2 * (SECRET_LEN_MAX + 16);
 
+const _: () = assert!(REPORT_SPAN_MIN.0 < REPORT_AGE_MAX.0);
 const _: () = assert!(FAILED_BEFORE_PERCENT_MAX < FAILED_PERCENT_MAX);
 const _: () = assert!(START_FAILED_TIME.0 < START_TIME_MAX.0);

@@ -65,6 +65,7 @@ impl Control {
         if stateful {
             self.check_apart(app, service, split)?;
         }
+        self.orchestration.forget(id, Some(service));
         let app = self.apps.get_mut(&id).expect("just seen");
         app.resharding = Some(Resharding {
             service,

@@ -4,9 +4,11 @@ use crate::command::{Applied, Command, CommandError, Deployment, Placed};
 use crate::credentials::{ApiToken, Secrets};
 use crate::cut::Backup;
 use crate::deliberate::{self, Fault};
+use crate::event_list::Events;
 use crate::index::IndexCell;
 use crate::limits::LOSSES_MAX;
 use crate::migration::{Migration, Moved};
+use crate::orchestration::Orchestration;
 use crate::reshard::Resharding;
 use crate::table::Table;
 use e3_model::plan::{AppPlan, Release, ShardPlan};
@@ -59,8 +61,14 @@ pub struct Control {
     /// Shards whose last move stalled: they are moved again when a node comes or an operator asks.
     #[serde(default)]
     pub(crate) stalled: BTreeSet<ShardKey>,
+    /// Settings and past moves of the orchestrator.
+    #[serde(default)]
+    pub orchestration: Orchestration,
+    /// What happened lately.
+    #[serde(default)]
+    pub events: Events,
     pub(crate) next_app: u16,
-    next_move: u64,
+    pub(crate) next_move: u64,
     /// The latest time in a command.
     pub(crate) now: Timestamp,
     #[serde(skip)]
@@ -241,6 +249,8 @@ impl Control {
             removed: BTreeMap::new(),
             returned: BTreeMap::new(),
             stalled: BTreeSet::new(),
+            orchestration: Orchestration::default(),
+            events: Events::default(),
             next_app: 1,
             next_move: 1,
             now: Timestamp::ZERO,
@@ -258,6 +268,21 @@ impl Control {
 
     /// Applies a command. An error leaves the state as it was.
     pub fn apply(&mut self, command: &Command) -> Result<Applied, CommandError> {
+        if let Command::At { at, command } = command {
+            return self.apply_at(*at, command);
+        }
+        let before = self.before(command);
+        let applied = self.carry_out(command)?;
+        if applied != Applied::Nothing {
+            self.move_drained();
+            self.move_back();
+            self.note_events(command, &before);
+            self.version += 1;
+        }
+        Ok(applied)
+    }
+
+    fn carry_out(&mut self, command: &Command) -> Result<Applied, CommandError> {
         let applied = match command {
             Command::Deploy {
                 app,
@@ -285,7 +310,7 @@ impl Control {
                 from,
                 to,
                 cold,
-            } => self.migrate(*key, *from, *to, *cold)?,
+            } => self.migrate_by_hand(*key, *from, *to, *cold)?,
             Command::Cancel { key } => self.cancel(*key)?,
             Command::Scale {
                 app,
@@ -339,12 +364,10 @@ impl Control {
             } => self.set_secret(app, name, value, *at)?,
             Command::RetireSecret { app, name } => self.retire_secret(app, name)?,
             Command::DeleteSecret { app, name } => self.delete_secret(app, name)?,
+            Command::At { at, command } => self.apply_at(*at, command)?,
+            Command::SetOrchestrator { settings, at } => self.set_orchestrator(settings, *at)?,
+            Command::Orchestrate(decided) => self.orchestrate(decided)?,
         };
-        if applied != Applied::Nothing {
-            self.move_drained();
-            self.move_back();
-            self.version += 1;
-        }
         Ok(applied)
     }
 

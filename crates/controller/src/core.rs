@@ -10,7 +10,9 @@ use crate::seal::{SecretKey, SecretKeyError, provide_key};
 use crate::taking::Taking;
 use axum::body::Bytes;
 use e3_clock::Clock;
-use e3_control::{Applied, Command, CommandError, Control, Genesis, Membership, Plans, Probation};
+use e3_control::{
+    Applied, Command, CommandError, Control, Genesis, Membership, Orchestrator, Plans, Probation,
+};
 use e3_model::application::Durability;
 use e3_model::format::RELEASE;
 use e3_model::plan::{NodeReport, ShardPlan};
@@ -98,6 +100,7 @@ pub(crate) struct Core {
     pub(crate) progress: Progress,
     pub(crate) counters: Counters,
     pub(crate) probation: Probation,
+    pub(crate) orchestrator: Orchestrator,
     pub(crate) blobs: Blobs,
     pub(crate) secret_key: SecretKey,
     /// Whether there may be secrets in files, which belong into the log.
@@ -161,6 +164,7 @@ impl Core {
         let restores = Parts::open(config.dir.join("restores"), is_restored)?;
         let mut core = Core {
             membership: Membership::new(clock.now(), config.heartbeat_timeout),
+            orchestrator: Orchestrator::new(&control),
             control,
             reports: BTreeMap::new(),
             heartbeats: BTreeMap::new(),
@@ -238,9 +242,10 @@ impl Core {
     /// Applies a command and appends it to the log, which is not yet durable.
     fn take(&mut self, next: &mut Control, command: &Command) -> Result<Applied, ExecuteError> {
         let before = next.clone();
-        let applied = next.apply(command)?;
+        let command = next.at(self.clock.now(), command);
+        let applied = next.apply(&command)?;
         if applied != Applied::Nothing {
-            let bytes = serde_json::to_vec(command).expect("commands have text keys only");
+            let bytes = serde_json::to_vec(&command).expect("commands have text keys only");
             if let Err(e) = self.store.append(&bytes) {
                 *next = before;
                 return Err(e.into());

@@ -54,6 +54,8 @@ pub const LOG_LEN_MAX: u64 = 4 << 20;
 pub const CLOSE_GRACE: Duration = Duration::from_millis(200);
 /// Longest wait of a plan request.
 pub const PLAN_WAIT_MAX: Duration = Duration::from_secs(30);
+/// Longest wait of a request for events.
+pub const EVENTS_WAIT_MAX: Duration = Duration::from_secs(30);
 /// Longest wait for what primaries say of their pending timers: a node reports at least once a second.
 pub const PENDING_WAIT_MAX: Duration = Duration::from_secs(5);
 /// Between two looks whether they have said it.

@@ -127,6 +127,7 @@ impl Core {
         let now = self.clock.now();
         self.progress.on_report(now, &report, &self.control);
         self.counters.on_report(now, &report, &self.control);
+        self.on_instance_loads(now, &report);
         self.on_reach(now, &report);
         let events = report.events.iter().map(|e| Command::Event(*e));
         let events: Vec<Command> = events.collect();
@@ -241,6 +242,7 @@ impl Core {
         self.cancel_stalled_migrations(now);
         self.cancel_stalled_resharding(now);
         self.look_at_backups(now);
+        self.orchestrate(now);
     }
 
     /// Cancels moves that make no progress, because a frozen shard serves nobody.
@@ -448,6 +450,7 @@ pub(crate) async fn hear(shared: Shared, socket: UdpSocket) {
                     // A damaged incarnation must not make the real one look old.
                     Ok((h, beat)) if core.is_present(&h) => {
                         core.on_heartbeat(now, h.from, h.incarnation);
+                        core.on_load(now, &h, &beat);
                         core.heartbeats.insert(h.from, beat);
                     }
                     _ => core.garbage += 1,

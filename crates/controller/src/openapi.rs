@@ -1,7 +1,7 @@
 //! The OpenAPI 3.1 description of the API, made from the table of routes and the types of the model.
 
 use crate::access::Access;
-use crate::limits::PLAN_WAIT_MAX;
+use crate::limits::{EVENTS_WAIT_MAX, PLAN_WAIT_MAX};
 use crate::routes::{Answer, QueryOf, ROUTES, Route, SchemaOf};
 use axum::http::StatusCode;
 use e3_http::openapi::document;
@@ -72,6 +72,7 @@ fn operation(route: &Route, schemas: &mut SchemaGenerator) -> Value {
         QueryOf::Service => parameters.push(service()),
         QueryOf::Process => parameters.push(incarnation()),
         QueryOf::Audit => parameters.extend(audit_parameters()),
+        QueryOf::Events => parameters.extend(events_parameters()),
     }
     let security = match route.access {
         Access::Open => json!([]),
@@ -217,6 +218,15 @@ fn audit_parameters() -> [Value; 2] {
     [
         number("after", false, after, u64::MAX),
         number("sinceUnixMs", false, since, u64::MAX),
+    ]
+}
+
+fn events_parameters() -> [Value; 2] {
+    let since = "number of the last event that is known; only later ones are listed";
+    let wait = "longest wait for a later event in seconds";
+    [
+        number("since", false, since, u64::MAX),
+        number("wait", false, wait, EVENTS_WAIT_MAX.as_secs()),
     ]
 }
 

@@ -56,6 +56,7 @@ impl From<ExecuteError> for Refusal {
                 | CommandError::Shards { .. }
                 | CommandError::Parts { .. }
                 | CommandError::Stateless(_)
+                | CommandError::Setting(_)
                 | CommandError::NoAppId
                 | CommandError::SecretLength { .. }
                 | CommandError::TooManyApps(_) => StatusCode::UNPROCESSABLE_ENTITY,

@@ -6,8 +6,8 @@ use crate::limits::{
 };
 use crate::shared::Shared;
 use crate::{
-    apps, audit_route, backups, hardware, metrics, nodes, openapi::openapi, operate, pending,
-    secrets, tokens,
+    apps, audit_route, backups, events, hardware, metrics, nodes, openapi::openapi, operate,
+    orchestrator, pending, secrets, tokens,
 };
 use axum::extract::{DefaultBodyLimit, State};
 use axum::http::{Method, StatusCode};
@@ -57,6 +57,7 @@ pub(crate) enum QueryOf {
     /// Which process of a node asks.
     Process,
     Audit,
+    Events,
 }
 
 /// One route of the API.
@@ -189,7 +190,7 @@ const DEPLOY: Access = Access::Role(AccessRole::Deploy);
 const ADMIN: Access = Access::Role(AccessRole::Admin);
 
 /// All routes. What is not in this table is refused, whatever the router says.
-pub static ROUTES: [Route; 50] = [
+pub static ROUTES: [Route; 53] = [
     route(
         Open,
         ("get", "/healthz"),
@@ -376,6 +377,30 @@ pub static ROUTES: [Route; 50] = [
     )
     .query(QueryOf::Audit)
     .refuses(&[500]),
+    route(
+        READ,
+        ("get", "/v1/events"),
+        "listEvents",
+        "what happened lately: migrations, nodes lost and returned, decisions of the orchestrator",
+        Gives(schema::<Vec<Event>>),
+    )
+    .query(QueryOf::Events),
+    route(
+        READ,
+        ("get", "/v1/orchestrator"),
+        "getOrchestrator",
+        "settings of the orchestrator, and the instances that it has moved away",
+        Gives(schema::<OrchestratorView>),
+    ),
+    route(
+        ADMIN,
+        ("post", "/v1/orchestrator"),
+        "setOrchestrator",
+        "change settings of the orchestrator; what is not named stays",
+        Gives(schema::<OrchestratorView>),
+    )
+    .takes(schema::<OrchestratorRequest>, BODY_LEN_MAX)
+    .refuses(&[409, 507]),
     route(
         READ,
         ("get", "/v1/instances"),
@@ -651,6 +676,11 @@ pub(crate) fn router(shared: Shared, gate: Gate) -> Router {
         .route("/v1/tokens", get(tokens::list).post(tokens::create))
         .route("/v1/tokens/{token}", delete(tokens::revoke))
         .route("/v1/audit", get(audit_route::list))
+        .route("/v1/events", get(events::list))
+        .route(
+            "/v1/orchestrator",
+            get(orchestrator::view).post(orchestrator::set),
+        )
         .route(
             "/v1/instances",
             get(async |State(s): State<Shared>| Json(s.core().instance_views())),

@@ -48,6 +48,7 @@ impl Core {
             release: RELEASE.into(),
             formats: self.formats,
             format: self.control.format,
+            orchestrator: self.orchestrator_mode(),
         }
     }
 

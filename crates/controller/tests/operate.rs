@@ -77,7 +77,7 @@ fn a_drained_node_says_what_is_left_and_stays_drained() {
     let tmp = tempfile::tempdir().unwrap();
     let c = Cluster::start(tmp.path());
     let primary = c.controller.plan(&c.nodes[0]).apps[0].shards[0].primary;
-        let name = NODES[primary.index()];
+    let name = NODES[primary.index()];
     let drain = DrainRequest {
         node: name.into(),
         best_effort: false,

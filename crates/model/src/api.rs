@@ -9,11 +9,15 @@ pub use crate::backup::{
     BackupFile, BackupHead, BackupPhase, BackupRequest, BackupView, ChunkResponse, RestoreRequest,
     RestoreResponse,
 };
+pub use crate::event::{Event, EventKind};
 use crate::format::{Format, Formats};
 pub use crate::operate::{
     AddNodesRequest, AddNodesResponse, CordonResponse, DrainRequest, DrainResponse, FormatRequest,
     FormatResponse, NodeRequest, RemoveNodeResponse, ReshardRequest, ReshardResponse,
     RollbackRequest, RollbackResponse, RollbackView, ScaleRequest, ScaleResponse, UndrainedView,
+};
+pub use crate::orchestrator::{
+    DisplacedView, OrchestratorMode, OrchestratorRequest, OrchestratorSettings, OrchestratorView,
 };
 pub use crate::pending::{PendingAsked, PendingView};
 use crate::plan::{ChannelReport, Role};
@@ -51,6 +55,9 @@ pub struct ClusterView {
     /// The active format: what the cluster's processes write.
     #[serde(default)]
     pub format: Format,
+    /// What the orchestrator does with its decisions.
+    #[serde(default)]
+    pub orchestrator: OrchestratorMode,
 }
 
 /// An element of `GET /v1/nodes`.

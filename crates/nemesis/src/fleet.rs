@@ -41,6 +41,7 @@ struct Tally {
     forfeited: u64,
     resharded: u64,
     restored_logs: u64,
+    orchestrated: u64,
     publishing: u64,
     published: u64,
     received: u64,
@@ -197,6 +198,7 @@ impl Tally {
         self.forfeited += summary.forfeited as u64;
         self.resharded += summary.resharded;
         self.restored_logs += summary.restored_logs;
+        self.orchestrated += summary.orchestrated;
         self.publishing += u64::from(summary.published > 0);
         self.published += summary.published;
         self.received += summary.received;
@@ -241,8 +243,8 @@ fn report(
         tally.recovery_ms_max.1,
     );
     println!(
-        "{} shards lost their last copy to the script; {} services changed their number of shards; {} logs of the controller lacked decisions and were restored",
-        tally.forfeited, tally.resharded, tally.restored_logs
+        "{} shards lost their last copy to the script; {} services changed their number of shards; {} logs of the controller lacked decisions and were restored; {} moves of the orchestrator",
+        tally.forfeited, tally.resharded, tally.restored_logs, tally.orchestrated
     );
     println!(
         "{} publications in {} seeds; subscribers handled {} copies",

@@ -307,7 +307,8 @@ impl Cluster {
         &self.model
     }
 
-    pub(crate) fn server_of(&self, id: NodeId) -> &[NodeId] {
+    /// The nodes of the server that a node is part of, the node included.
+    pub fn server_of(&self, id: NodeId) -> &[NodeId] {
         &self.servers[self.node(id).server]
     }
 

@@ -12,7 +12,9 @@ mod backups;
 mod checks;
 mod controller;
 mod disks;
+mod loads;
 mod operator;
+mod orchestrator;
 mod probation;
 mod releases;
 mod restored;
@@ -95,6 +97,8 @@ pub struct Summary {
     pub resharded: u64,
     /// Logs that lacked decisions, and were restored from a copy.
     pub restored_logs: u64,
+    /// Moves that the orchestrator decided on.
+    pub orchestrated: u64,
     /// Publications of effects that took place.
     pub published: u64,
     /// How often subscribers handled one.
@@ -294,6 +298,7 @@ impl<'a> Run<'a> {
 
     /// Nodes join, applications start, clients begin.
     fn start(&mut self) {
+        self.begin_with_next_release();
         for node in 0..self.scenario.nodes() {
             self.start_node(node);
         }
@@ -301,6 +306,7 @@ impl<'a> Run<'a> {
         while self.agents.joined() < self.scenario.nodes() as usize && self.cluster.now < until {
             self.step();
         }
+        self.begin_to_orchestrate();
         for at in 0..self.scenario.apps.len() {
             let manifest = self.scenario.application(at, 50);
             self.controller.deploy(self.cluster.now, manifest);
@@ -491,6 +497,7 @@ impl<'a> Run<'a> {
                 .map(|app| app.plan.resharded.len() as u64)
                 .sum(),
             restored_logs: self.controller.restored_logs,
+            orchestrated: self.controller.orchestrated,
             published: self.published.published,
             received: self.published.received,
             backups: [

@@ -343,6 +343,9 @@ pub enum Fault {
     Upgrade(u64),
     /// They are replaced by those of the release before, unless the format was raised.
     Downgrade(u64),
+    /// The heartbeats of a SmartNIC say that requests wait there while its port is under-used. The
+    /// cluster has the format of the next release from the start.
+    Starve(u32),
 }
 
 impl Fault {
@@ -398,6 +401,7 @@ impl Fault {
             Fault::BadVersion(..) => "badVersion",
             Fault::Upgrade(_) => "upgrade",
             Fault::Downgrade(_) => "downgrade",
+            Fault::Starve(_) => "starve",
         }
     }
 
@@ -492,6 +496,12 @@ impl Scenario {
     pub(crate) fn has_bad_versions(&self) -> bool {
         let mut acts = self.script.iter();
         acts.any(|act| matches!(act.fault, Fault::BadVersion(..)))
+    }
+
+    /// Whether the orchestrator has something to do.
+    pub(crate) fn has_starvation(&self) -> bool {
+        let mut acts = self.script.iter();
+        acts.any(|act| matches!(act.fault, Fault::Starve(_)))
     }
 
     /// Whether a service sets timers that repeat.

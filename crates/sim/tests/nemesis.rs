@@ -18,6 +18,23 @@ fn kept_seeds() {
 }
 
 #[test]
+fn the_orchestrator_moves_instances_and_no_request_is_lost() {
+    let starves = |scenario: &Scenario| {
+        let mut acts = scenario.script.iter();
+        acts.any(|act| act.fault.kind() == "starve")
+    };
+    let mut moves = 0;
+    for scenario in (1..).map(draw).filter(starves).take(4) {
+        let seed = scenario.seed;
+        match run(&scenario) {
+            Ok(summary) => moves += summary.orchestrated,
+            Err(failure) => panic!("seed {seed}: {failure:#?}"),
+        }
+    }
+    assert!(moves > 0, "nothing moved");
+}
+
+#[test]
 fn one_scenario_gives_one_run() {
     let trace = |seed| run(&draw(seed)).map(|summary| (summary.trace, summary.events));
     for seed in [3, 5] {

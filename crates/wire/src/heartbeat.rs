@@ -1,6 +1,6 @@
 //! Heartbeat: 16 bytes of payload from each node to the controller (E3, ATC 2019, section 3).
 
-use crate::codec::{WireError, Write};
+use crate::codec::{Reader, WireError, Write};
 use crate::datagram::{HEADER_LEN, Header, Kind, open, seal};
 use e3_model::{Format, Formats, NodeId};
 
@@ -53,7 +53,18 @@ pub fn encode(
 
 /// Reads a heartbeat datagram: sender, its incarnation, cluster, payload.
 pub fn decode(accepted: Formats, datagram: &[u8]) -> Result<(Header, Heartbeat), WireError> {
-    let (header, mut r) = open(accepted, datagram)?;
+    let (header, r) = open(accepted, datagram)?;
+    read(header, r)
+}
+
+/// Reads a heartbeat datagram whose format, length and checksum were looked at before.
+pub fn parse(datagram: &[u8]) -> Result<(Header, Heartbeat), WireError> {
+    let mut r = Reader(datagram);
+    let header = Header::decode(&mut r)?;
+    read(header, r)
+}
+
+fn read(header: Header, mut r: Reader<'_>) -> Result<(Header, Heartbeat), WireError> {
     if header.kind != Kind::Heartbeat {
         return Err(WireError::Unknown {
             what: "kind of datagram here",

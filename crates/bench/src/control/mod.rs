@@ -1,7 +1,8 @@
 //! The control plane in large clusters: how long placement and re-planning take, how good placements
-//! are, what nodes are sent.
+//! are, what nodes are sent, how many heartbeats the orchestrator takes, and how soon it decides.
 
 mod growth;
+mod orchestrator;
 mod plans;
 mod quality;
 mod scene;
@@ -23,7 +24,8 @@ an instance asleep, on the paper's eight applications and the five clusters of i
 server the replicas are left out. The growth is the slope of the logarithms of time and servers (the sizes of the paper's
 Table 6 and beyond); an application has 10 s, after which annealing and the integer program give their best so far.
 Moves, losses and memory are of the controller's state machine with 1,000 applications of ten services, their replicas
-at random nodes.";
+at random nodes. The orchestrator takes heartbeats of all nodes in turn, from memory: parse, fold into the table, decide;
+one core.";
 
 const HCM_1K_AIM_US: f64 = 5.0;
 const HCM_50K_AIM_US: f64 = 25.0;
@@ -58,6 +60,7 @@ pub fn run(paper: &Paper) -> Vec<Figure> {
     figures.extend(growth::figures(&paper.ilp));
     figures.extend(plans::figures());
     figures.push(quality::gap(paper, &paper.ilp, JOULES_GAP_AIM_PERCENT));
+    figures.extend(orchestrator::figures(scene::SERVERS_MAX));
     figures
 }
 

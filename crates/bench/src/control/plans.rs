@@ -249,7 +249,5 @@ fn application(number: usize, shards: u64) -> Application {
     for to in 1..SERVICES {
         writeln!(text, "    - {{from: s{}, to: s{to}}}", to - 1).expect("into memory");
     }
-    let mut app = parse(&text);
-    app.name = format!("app-{number}");
-    app
+    parse(&format!("app-{number}"), &text)
 }

@@ -206,7 +206,7 @@ fn filler(random: &mut Random) -> Application {
     let cpu = 0.05 + random.unit() * random.unit() * 2.0;
     let memory = 16 + random.below(240);
     let service = service("s0", cpu, memory, 1, 1);
-    parse(&format!("{service}  channels: []\n"))
+    parse("any", &format!("{service}  channels: []\n"))
 }
 
 /// A chain of 2 to 12 services, each with up to 8 shards and two replicas.
@@ -223,7 +223,7 @@ fn application(random: &mut Random) -> Application {
     for to in 1..services {
         writeln!(text, "    - {{from: s{}, to: s{to}}}", random.below(to)).expect("into memory");
     }
-    parse(&text)
+    parse("any", &text)
 }
 
 pub(super) fn service(name: &str, cpu: f64, memory: u64, shards: u64, replicas: u64) -> String {
@@ -233,9 +233,9 @@ pub(super) fn service(name: &str, cpu: f64, memory: u64, shards: u64, replicas: 
     )
 }
 
-pub(super) fn parse(rest: &str) -> Application {
+pub(super) fn parse(name: &str, rest: &str) -> Application {
     let text = format!(
-        "apiVersion: e3.dev/v1alpha1\nkind: Application\nmetadata: {{name: any}}\nspec:\n  \
+        "apiVersion: e3.dev/v1alpha1\nkind: Application\nmetadata: {{name: {name}}}\nspec:\n  \
          objective: {{latency: 5ms}}\n  ingress: s0\n  services:\n{rest}"
     );
     parse_application("any", &text).expect("made to be valid")

@@ -1,7 +1,7 @@
-//! `e3 get`: lists nodes, applications, instances, channels, dead letters, pending timers and commands.
+//! `e3 get`: lists nodes, applications, instances, channels, dead letters, pending timers, events and commands.
 
 use crate::cluster::client::Client;
-use crate::commands::{audit, pending, replay};
+use crate::commands::{audit, events, pending, replay};
 use crate::settings::Settings;
 use crate::ui::failure::{Exit, Failure};
 use crate::ui::output::{self, Output, Paint, Table};
@@ -35,6 +35,9 @@ pub enum Things {
     /// Timers, outbound requests and publications that are pending: e3 get timers APP [SERVICE]
     #[value(alias = "timer")]
     Timers,
+    /// What happened: migrations, nodes lost, decisions of the orchestrator: e3 get events [APP]
+    #[value(alias = "event")]
+    Events,
     /// Commands that the controller was given, by whom, and what came of them
     Audit,
 }
@@ -45,7 +48,7 @@ pub struct Get {
     /// What to list
     #[arg(value_enum)]
     pub what: Things,
-    /// Of timers: the application
+    /// Of timers and events: the application
     #[arg(value_name = "APP", conflicts_with = "app")]
     pub of: Option<String>,
     /// Of timers: only this service
@@ -60,7 +63,7 @@ pub struct Get {
     /// Only commands of this time until now, such as 1h (audit)
     #[arg(long, value_parser = duration, value_name = "TIME")]
     pub since: Option<Duration>,
-    /// Print new commands as they are given (audit)
+    /// Print new ones as they come (audit, events)
     #[arg(long)]
     pub watch: bool,
     /// Output format.
@@ -70,12 +73,18 @@ pub struct Get {
 
 /// `e3 get`.
 pub fn run(args: &Get, settings: &Settings) -> Result<(), Failure> {
-    if let Some(of) = args.of.as_ref().filter(|_| args.what != Things::Timers) {
-        let message = format!("{of:?} follows what to list; only timers are listed like that");
+    let of_app = matches!(args.what, Things::Timers | Things::Events);
+    if let Some(of) = args.of.as_ref().filter(|_| !of_app) {
+        let message =
+            format!("{of:?} follows what to list; only timers and events are listed like that");
         return Err(Failure::new(Exit::Input, message).hint("use --app or --node"));
     }
-    if args.what != Things::Audit && (args.watch || args.since.is_some()) {
-        let message = "--since and --watch are for `e3 get audit` only";
+    if args.what != Things::Audit && args.since.is_some() {
+        let message = "--since is for `e3 get audit` only";
+        return Err(Failure::new(Exit::Input, message));
+    }
+    if !matches!(args.what, Things::Audit | Things::Events) && args.watch {
+        let message = "--watch is for `e3 get audit` and `e3 get events` only";
         return Err(Failure::new(Exit::Input, message));
     }
     let client = Client::connect(settings)?;
@@ -85,6 +94,10 @@ pub fn run(args: &Get, settings: &Settings) -> Result<(), Failure> {
         |filter: &Option<String>, value: &str| filter.as_deref().is_none_or(|f| f == value);
     match args.what {
         Things::Audit => audit::run(&client, format, args.since, args.watch),
+        Things::Events => {
+            let of = args.of.as_deref().or(args.app.as_deref());
+            events::run(&client, format, (of, args.node.as_deref()), args.watch)
+        }
         Things::Nodes => {
             let mut all = client.nodes()?;
             all.retain(|n| wanted(&args.node, &n.name));

@@ -13,6 +13,7 @@ mod deploy;
 mod describe;
 mod doctor;
 mod down;
+mod events;
 mod forget;
 mod formats;
 mod get;
@@ -21,6 +22,7 @@ mod logs;
 mod migrate;
 mod new;
 mod node;
+mod orchestrator;
 mod pending;
 mod place;
 mod profile;
@@ -73,7 +75,7 @@ pub enum Command {
     Backup(backup::Backup),
     /// Deploy an application with the state of a backup
     Restore(restore::Restore),
-    /// List nodes, applications, instances, channels or dead letters
+    /// List nodes, applications, instances, channels, dead letters or events
     Get(get::Get),
     /// Show the details of a node, application, service or instance
     Describe(describe::Describe),
@@ -83,6 +85,8 @@ pub enum Command {
     Node(node::Node),
     /// Change how many replicas a service has
     Scale(scale::Scale),
+    /// Show or change when instances move away from overloaded SmartNICs by themselves
+    Orchestrator(orchestrator::Orchestrator),
     /// Deploy the version before the running one again
     Rollback(rollback::Rollback),
     /// Set the secrets of applications
@@ -152,6 +156,7 @@ impl Command {
             Command::Migrate(args) => migrate::run(&args, settings),
             Command::Node(args) => node::run(&args, settings),
             Command::Scale(args) => scale::run(&args, settings),
+            Command::Orchestrator(args) => orchestrator::run(&args, settings),
             Command::Rollback(args) => rollback::run(&args, settings),
             Command::Secret(args) => secret::run(&args, settings),
             Command::Token(args) => token::run(&args, settings),

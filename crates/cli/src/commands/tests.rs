@@ -34,6 +34,9 @@ fn commands_parse() {
         "e3 get instances --app a --node n",
         "e3 describe instance a/b/0/primary -o yaml",
         "e3 migrate a/b/0 --to s2-host",
+        "e3 get events shop --watch",
+        "e3 orchestrator",
+        "e3 orchestrator dry-run --moves-max 2",
         "e3 get dead-letters --app a",
         "e3 replay a --all",
         "e3 replay a 0000000000000001-2",
@@ -47,6 +50,7 @@ fn commands_parse() {
     for bad in [
         "e3",
         "e3 get pods",
+        "e3 orchestrator maybe",
         "e3 up --port 70000",
         "e3 migrate a/b/0",
         "e3 place a.yaml --placer best",

@@ -35,6 +35,7 @@ impl Run<'_> {
             | Fault::Upgrade(_)
             | Fault::Downgrade(_)
             | Fault::Forget(_) => {}
+            Fault::Starve(node) => self.agents.starve(*node, true),
             Fault::Pause(node) => self.pause(*node, true),
             Fault::PauseAll => {
                 for node in 0..self.scenario.nodes() {
@@ -195,6 +196,7 @@ impl Run<'_> {
             | Fault::Upgrade(_)
             | Fault::Downgrade(_)
             | Fault::Forget(_) => {}
+            Fault::Starve(node) => self.agents.starve(*node, false),
             fault => {
                 for (from, to) in self.cuts_of(fault) {
                     self.cluster.cuts.heal(from, to);

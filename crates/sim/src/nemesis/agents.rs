@@ -2,6 +2,7 @@
 //! node does over UDP and HTTP.
 
 use super::controller::{ControllerProcess, Mail, Poll, Report};
+use super::loads;
 use super::probation::Figures;
 use crate::clock::SimClock;
 use crate::cluster::Cluster;
@@ -10,7 +11,7 @@ use e3_model::plan::{NodeHello, NodePlan, NodeWelcome};
 use e3_model::plan_change::PlanChange;
 use e3_model::timing::HEARTBEAT_INTERVAL;
 use e3_model::{Formats, Nanos, NodeId, Timestamp};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// As `RETRY_INTERVAL` of the node.
@@ -78,6 +79,10 @@ pub(super) struct Agents {
     next: u64,
     /// Reports say which versions run, and how well.
     pub(super) reports_figures: bool,
+    /// Reports say how busy instances are.
+    pub(super) reports_loads: bool,
+    /// Nodes whose heartbeats say that they are starved.
+    starved: BTreeSet<u32>,
     /// Reports do not arrive.
     pub(super) reports_are_lost: bool,
     /// Reports arrive late and out of order.
@@ -136,6 +141,14 @@ impl Agents {
         }
     }
 
+    /// Has the heartbeats of a node say that it is starved, or not.
+    pub(super) fn starve(&mut self, node: u32, is_starved: bool) {
+        match is_starved {
+            true => self.starved.insert(node),
+            false => self.starved.remove(&node),
+        };
+    }
+
     /// Processes that are members.
     pub(super) fn joined(&self) -> usize {
         let agents = self.agents.values();
@@ -183,7 +196,9 @@ impl Agents {
             if now >= agent.next_beat {
                 agent.next_beat = now + HEARTBEAT_INTERVAL;
                 if is_heard && !cluster.random.chance(cluster.faults.loss_permille) {
-                    let mail = Mail::Heartbeat(NodeId(*node), incarnation, agent.plan_version);
+                    let load = loads::load(self.starved.contains(node));
+                    let version = agent.plan_version;
+                    let mail = Mail::Heartbeat(NodeId(*node), incarnation, version, load);
                     controller.post(cluster, Nanos::ZERO, mail);
                 }
                 let unreachable = cluster.worker(*node).map(|w| w.unreachable());
@@ -191,6 +206,7 @@ impl Agents {
                     events: cluster.events(*node),
                     unreachable: unreachable.into_iter().flatten().collect(),
                     figures: None,
+                    loads: Vec::new(),
                 };
                 if report != agent.report {
                     agent.report = report;
@@ -215,6 +231,10 @@ impl Agents {
                             .reports_figures
                             .then(|| Figures::of(cluster, *node))
                             .flatten(),
+                        loads: match self.reports_loads {
+                            true => loads::instance_loads(cluster, *node),
+                            false => Vec::new(),
+                        },
                         ..agent.report.clone()
                     };
                     let mail = Mail::Report(NodeId(*node), incarnation, report);

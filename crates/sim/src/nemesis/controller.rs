@@ -7,7 +7,10 @@ use super::probation::{Figures, Versions};
 use crate::cluster::{CLUSTER, Cluster};
 use crate::disk::SimDisk;
 use e3_control::limits::{PROGRESS_TIMEOUT, RESHARD_TIMEOUT};
-use e3_control::{Applied, Command, CommandError, Control, Membership, Plans};
+use e3_control::{
+    Applied, Command, CommandError, Control, InstanceLoad, Membership, NodeLoad, Orchestrator,
+    Plans,
+};
 use e3_model::plan::{NodeEvent, NodeHello};
 use e3_model::timing::{HEARTBEAT_TIMEOUT, SILENCE_CHECK_INTERVAL};
 use e3_model::{Application, Nanos, NodeId, ShardKey, Timestamp, Topology};
@@ -31,8 +34,8 @@ pub(super) enum Mail {
     Hello(u32, NodeHello),
     /// The supervisor's report that a process has ended: node, process.
     Exited(u32, u64),
-    /// A heartbeat of a node's process, with the version of the plan that it has applied.
-    Heartbeat(NodeId, u32, u64),
+    /// A heartbeat of a node's process, with the version of the plan that it has applied, and its load.
+    Heartbeat(NodeId, u32, u64, NodeLoad),
     /// A report.
     Report(NodeId, u32, Report),
     /// A request for a newer plan.
@@ -58,6 +61,8 @@ pub(super) struct Report {
     pub(super) unreachable: BTreeSet<NodeId>,
     /// In scenarios that need them.
     pub(super) figures: Option<Figures>,
+    /// The same of how busy instances are.
+    pub(super) loads: Vec<InstanceLoad>,
 }
 
 /// The controller's process.
@@ -93,6 +98,9 @@ pub(super) struct ControllerProcess {
     plans: Plans,
     next_look: Timestamp,
     pub(super) versions: Versions,
+    pub(super) orchestrator: Orchestrator,
+    /// Moves that it decided on.
+    pub(super) orchestrated: u64,
     /// Nodes that were refused for their damaged journals.
     refused_damaged: BTreeSet<u32>,
     /// The frozen shards: since when, in which view.
@@ -123,6 +131,8 @@ impl ControllerProcess {
             plans: Plans::default(),
             next_look: now,
             versions: Versions::default(),
+            orchestrator: Orchestrator::default(),
+            orchestrated: 0,
             refused_damaged: BTreeSet::new(),
             frozen: BTreeMap::new(),
         }
@@ -181,7 +191,7 @@ impl ControllerProcess {
         self.store.files_mut()
     }
 
-    fn can_decide(&self, now: Timestamp) -> bool {
+    pub(super) fn can_decide(&self, now: Timestamp) -> bool {
         let is_older = self.older_since.is_some();
         let is_settled = self.membership.is_settled(now, &self.control);
         self.is_up && self.torn.is_none() && !is_older && is_settled
@@ -194,6 +204,7 @@ impl ControllerProcess {
         }
         let can_fail = self.tears_next_write || self.disk().is_full;
         let before = can_fail.then(|| self.control.clone());
+        let command = &self.control.at(now, command);
         let applied = self.control.apply(command).ok()?;
         if applied == Applied::Nothing {
             return Some(applied);
@@ -262,6 +273,7 @@ impl ControllerProcess {
         self.frozen.clear();
         self.plans = Plans::default();
         self.versions = Versions::default();
+        self.orchestrator = Orchestrator::new(&self.control);
         self.busy_until = cluster.now;
         self.is_up = true;
         self.process += 1;
@@ -385,7 +397,7 @@ impl ControllerProcess {
                     self.execute(now, &exit);
                 }
             }
-            Mail::Heartbeat(node, incarnation, applied) => {
+            Mail::Heartbeat(node, incarnation, applied, load) => {
                 let missing = self.control.missing_version(applied as u32);
                 if missing.is_some() && self.older_since.is_none() {
                     self.older_since = Some(now);
@@ -394,6 +406,7 @@ impl ControllerProcess {
                 if let Some(member) = member.filter(|m| m.incarnation == incarnation) {
                     let was_lost = !member.up;
                     self.membership.on_heartbeat(now, node, incarnation);
+                    self.orchestrator.on_heartbeat(now, node, incarnation, load);
                     if was_lost {
                         let at = now;
                         let hear = Command::Hear {
@@ -414,6 +427,7 @@ impl ControllerProcess {
                         at: now,
                     };
                     self.execute(now, &reach);
+                    self.on_loads(now, node, incarnation, report.loads);
                     for event in report.events {
                         self.execute(now, &Command::Event(event));
                     }
@@ -459,6 +473,7 @@ impl ControllerProcess {
         for key in stuck {
             self.execute(now, &Command::Cancel { key });
         }
+        self.orchestrate(now);
     }
 
     fn answer_polls(&mut self, cluster: &mut Cluster, agents: &mut Agents) {

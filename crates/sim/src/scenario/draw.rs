@@ -68,6 +68,7 @@ pub fn draw(seed: u64) -> Scenario {
     upgrades(&mut scenario);
     bad_versions(&mut scenario);
     disk_faults(&mut scenario);
+    starvation(&mut scenario);
     scenario.script.sort_by_key(|act| act.at_ms);
     scenario
 }
@@ -84,6 +85,24 @@ fn bad_versions(scenario: &mut Scenario) {
             at_ms: 1_000 + random.below(FAULTS_MS - 2_000),
             for_ms: 1_000,
             fault: Fault::BadVersion(app, random.one_in(2)),
+        });
+    }
+}
+
+/// Has nodes look starved in one scenario of five whose release stays. Drawn apart, as times to live
+/// are.
+fn starvation(scenario: &mut Scenario) {
+    let random = &mut Random::new(scenario.seed ^ 0x0e3_57a);
+    let upgrades = |act: &Act| matches!(act.fault, Fault::Upgrade(_) | Fault::Downgrade(_));
+    if !random.one_in(5) || scenario.script.iter().any(upgrades) {
+        return;
+    }
+    for _ in 0..2 + random.below(6) {
+        let at_ms = random.below(FAULTS_MS - 1_000);
+        scenario.script.push(Act {
+            at_ms,
+            for_ms: (500 + random.below(6_000)).min(FAULTS_MS - at_ms),
+            fault: Fault::Starve(random.below(scenario.nodes().into()) as u32),
         });
     }
 }

@@ -1,0 +1,194 @@
+//! `e3 orchestrator`: whether instances move away from overloaded SmartNICs by themselves, and when.
+
+use crate::cluster::client::Client;
+use crate::settings::Settings;
+use crate::ui::failure::Failure;
+use crate::ui::output::{self, Output, Table};
+use crate::ui::text::{plural, time};
+use clap::{Args, ValueEnum};
+use e3_model::api::{OrchestratorMode, OrchestratorRequest, OrchestratorView};
+use std::collections::BTreeMap;
+
+/// What it is to do.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Mode {
+    /// Move instances away from overloaded SmartNICs, and back
+    On,
+    /// Record as events what would be moved, and move nothing
+    DryRun,
+    /// Do neither
+    Off,
+}
+
+impl Mode {
+    fn mode(self) -> OrchestratorMode {
+        match self {
+            Mode::On => OrchestratorMode::On,
+            Mode::DryRun => OrchestratorMode::DryRun,
+            Mode::Off => OrchestratorMode::Off,
+        }
+    }
+}
+
+/// `e3 orchestrator`.
+#[derive(Args, Debug, Clone)]
+pub struct Orchestrator {
+    /// What it is to do [default: stays as it is]
+    #[arg(value_enum)]
+    pub mode: Option<Mode>,
+    /// Starvation: requests that wait on the SmartNIC, at least
+    #[arg(long, value_name = "COUNT")]
+    pub starvation_queue_min: Option<u32>,
+    /// Starvation: the SmartNIC's port is used less than this
+    #[arg(long, value_name = "PERCENT")]
+    pub starvation_port_percent: Option<u32>,
+    /// Starvation: heartbeats in a row that show both
+    #[arg(long, value_name = "COUNT")]
+    pub starvation_heartbeats: Option<u32>,
+    /// Overload: an execution time exceeds its moving average by this
+    #[arg(long, value_name = "PERCENT")]
+    pub overload_percent: Option<u32>,
+    /// Overload: requests that wait on the SmartNIC all the time, if its cores are not all busy
+    #[arg(long, value_name = "COUNT")]
+    pub overload_queue_min: Option<u32>,
+    /// Overload: reports in a row that show both
+    #[arg(long, value_name = "COUNT")]
+    pub overload_reports: Option<u32>,
+    /// Migrations in flight in the cluster at which it begins no other
+    #[arg(long, value_name = "COUNT")]
+    pub moves_max: Option<u32>,
+    /// The same for each server
+    #[arg(long, value_name = "COUNT")]
+    pub moves_per_server_max: Option<u32>,
+    /// How long a SmartNIC is left alone after a decision
+    #[arg(long, value_name = "SECONDS")]
+    pub node_cooldown: Option<u32>,
+    /// How long an instance stays after it was moved
+    #[arg(long, value_name = "SECONDS")]
+    pub instance_cooldown: Option<u32>,
+    /// Most that the two cool-downs grow to
+    #[arg(long, value_name = "SECONDS")]
+    pub cooldown_max: Option<u32>,
+    /// An instance returns if its SmartNIC's cores are at most so busy with it
+    #[arg(long, value_name = "PERCENT")]
+    pub return_busy_percent: Option<u32>,
+    /// Output format.
+    #[command(flatten)]
+    pub output: Output,
+}
+
+/// `e3 orchestrator`.
+pub fn run(args: &Orchestrator, settings: &Settings) -> Result<(), Failure> {
+    let client = Client::connect(settings)?;
+    let request = request(args);
+    let view = match request == OrchestratorRequest::default() {
+        true => client.orchestrator()?,
+        false => client.set_orchestrator(&request)?,
+    };
+    output::show(settings.format(args.output), &view, || text(&view))
+}
+
+/// What the options change.
+fn request(args: &Orchestrator) -> OrchestratorRequest {
+    let numbers = [
+        ("starvationQueueMin", args.starvation_queue_min),
+        ("starvationPortPercent", args.starvation_port_percent),
+        ("starvationHeartbeats", args.starvation_heartbeats),
+        ("overloadPercent", args.overload_percent),
+        ("overloadQueueMin", args.overload_queue_min),
+        ("overloadReports", args.overload_reports),
+        ("movesMax", args.moves_max),
+        ("movesPerServerMax", args.moves_per_server_max),
+        ("nodeCooldownS", args.node_cooldown),
+        ("instanceCooldownS", args.instance_cooldown),
+        ("cooldownSMax", args.cooldown_max),
+        ("returnBusyPercent", args.return_busy_percent),
+    ];
+    let given = numbers.into_iter();
+    let given = given.filter_map(|(name, value)| Some((name.to_string(), value?)));
+    OrchestratorRequest {
+        mode: args.mode.map(Mode::mode),
+        numbers: given.collect::<BTreeMap<_, _>>(),
+    }
+}
+
+fn text(view: &OrchestratorView) -> String {
+    let moves = plural(view.moves_in_flight as usize, "migration");
+    let mut text = format!("orchestrator: {}, {moves} in flight\n", view.settings.mode);
+    if !view.active && view.settings.mode != OrchestratorMode::Off {
+        text += "it is inactive: the cluster writes an older format (e3 upgrade --finish)\n";
+    }
+    let mut settings = Table::new(&["SETTING", ">VALUE", "BOUNDS"]);
+    for (name, value, bounds) in view.settings.numbers() {
+        let bounds = format!("{}..={}", bounds.start(), bounds.end());
+        settings.row([name.to_string(), value.to_string(), bounds]);
+    }
+    text += &format!("\n{}", settings.render());
+    if !view.displaced.is_empty() {
+        let head = [
+            "INSTANCE",
+            "HOME",
+            "NODE",
+            "MOVED",
+            "RETURNS AT THE EARLIEST",
+        ];
+        let mut table = Table::new(&head);
+        for d in &view.displaced {
+            let (at, until) = (time(d.at_unix_ms), time(d.rests_until_unix_ms));
+            table.row([
+                d.instance.clone(),
+                d.home.clone(),
+                d.node.clone(),
+                at,
+                until,
+            ]);
+        }
+        text += &format!("\n{}", table.render());
+    }
+    if !view.decisions.is_empty() {
+        let mut table = Table::new(&["DECISION", ">EVENTS"]);
+        for (kind, count) in &view.decisions {
+            table.row([kind.to_string(), count.to_string()]);
+        }
+        text += &format!("\n{}", table.render());
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+    use e3_model::api::OrchestratorSettings;
+
+    #[derive(Parser)]
+    struct Words {
+        #[command(flatten)]
+        args: Orchestrator,
+    }
+
+    #[test]
+    fn every_setting_has_an_option() {
+        let words = [
+            "e3",
+            "dry-run",
+            "--starvation-queue-min=1",
+            "--starvation-port-percent=2",
+            "--starvation-heartbeats=3",
+            "--overload-percent=4",
+            "--overload-queue-min=5",
+            "--overload-reports=6",
+            "--moves-max=7",
+            "--moves-per-server-max=8",
+            "--node-cooldown=9",
+            "--instance-cooldown=10",
+            "--cooldown-max=11",
+            "--return-busy-percent=12",
+        ];
+        let request = request(&Words::parse_from(words).args);
+        assert_eq!(request.mode, Some(OrchestratorMode::DryRun));
+        let numbers = OrchestratorSettings::default().numbers();
+        let values = numbers.map(|(name, _, _)| request.numbers[name]);
+        assert_eq!(values.to_vec(), (1..=12).collect::<Vec<u32>>());
+    }
+}

@@ -1,0 +1,224 @@
+//! The events that operators see: node lost, migration done, a decision of the orchestrator. They follow
+//! from the log, so they survive a restart, and a replay gives the same ones.
+
+use crate::command::{Applied, Command, CommandError};
+use crate::migration::{Cancelled, MoveOutcome, Moved};
+use crate::state::Control;
+use e3_model::event::{Event, EventKind};
+use e3_model::{Format, NodeId, ShardKey, Timestamp};
+use std::collections::BTreeMap;
+
+/// What must be known from before a command to say what it changed.
+pub(crate) struct Before {
+    /// Moves in flight.
+    in_flight: Vec<u64>,
+    next_move: u64,
+    /// Incarnation of the node that joins.
+    joined: Option<u32>,
+    /// The node that is heard was silent.
+    silent: bool,
+}
+
+impl Control {
+    /// What a command is about to change.
+    pub(crate) fn before(&self, command: &Command) -> Before {
+        let joined = match command {
+            Command::Join { hello, .. } => {
+                let node = self.topology.node_named(&hello.name);
+                node.and_then(|n| Some(self.members.get(&n.id)?.incarnation))
+            }
+            _ => None,
+        };
+        let silent = matches!(command, Command::Hear { node, .. } if !self.is_up(*node));
+        Before {
+            in_flight: self.moves_in_flight(),
+            next_move: self.next_move,
+            joined,
+            silent,
+        }
+    }
+}
+
+fn event(kind: EventKind) -> Event {
+    Event {
+        number: 0,
+        at_unix_ms: 0,
+        kind,
+        app: None,
+        instance: None,
+        node: None,
+        to: None,
+        why: String::new(),
+        figures: BTreeMap::new(),
+    }
+}
+
+impl Control {
+    /// Applies a command at a time that it does not say itself.
+    pub(crate) fn apply_at(
+        &mut self,
+        at: Timestamp,
+        command: &Command,
+    ) -> Result<Applied, CommandError> {
+        let before = self.now;
+        self.now = before.max(at);
+        let applied = self.apply(command);
+        if !matches!(&applied, Ok(done) if *done != Applied::Nothing) {
+            self.now = before;
+        }
+        applied
+    }
+
+    /// A command as it is to be logged: with its time, if the active format has that.
+    pub fn at(&self, at: Timestamp, command: &Command) -> Command {
+        match self.format >= Format::ORCHESTRATED && !says_when(command) {
+            true => Command::At {
+                at,
+                command: Box::new(command.clone()),
+            },
+            false => command.clone(),
+        }
+    }
+
+    fn moves_in_flight(&self) -> Vec<u64> {
+        let moves = self.apps.values().flat_map(|app| &app.migrations);
+        moves.map(|m| m.id).collect()
+    }
+
+    /// Records what a command has changed.
+    pub(crate) fn note_events(&mut self, command: &Command, before: &Before) {
+        if let Some(event) = self.event_of(command, before) {
+            self.events.push(self.now, event);
+        }
+        if let Command::Lose { nodes, .. } = command {
+            for node in nodes.keys() {
+                let lost = self.node_event(EventKind::NodeLost, *node);
+                self.events.push(self.now, lost);
+            }
+        }
+        self.note_moves(command, before);
+    }
+
+    fn event_of(&self, command: &Command, before: &Before) -> Option<Event> {
+        let of_app = |kind, name: &str| Event {
+            app: Some(name.into()),
+            ..event(kind)
+        };
+        Some(match command {
+            Command::Deploy { app, .. } => of_app(EventKind::AppDeployed, &app.name),
+            Command::Delete { app } => of_app(EventKind::AppDeleted, app),
+            Command::Rollback { app, why, .. } => Event {
+                why: why.clone().unwrap_or_default(),
+                ..of_app(EventKind::AppRolledBack, &self.apps.get(app)?.plan.app.name)
+            },
+            Command::Drain { node } => self.node_event(EventKind::NodeDrained, *node),
+            Command::Resume { node } => self.node_event(EventKind::NodeResumed, *node),
+            Command::Hear { node, .. } if before.silent => {
+                self.node_event(EventKind::NodeReturned, *node)
+            }
+            Command::Exit { node, .. } => self.node_event(EventKind::NodeExited, *node),
+            Command::Join { hello, .. } => {
+                let node = self.topology.node_named(&hello.name)?.id;
+                let incarnation = self.members.get(&node).map(|m| m.incarnation);
+                if incarnation == before.joined {
+                    return None;
+                }
+                self.node_event(EventKind::NodeJoined, node)
+            }
+            Command::SetOrchestrator { settings, .. } => Event {
+                why: format!("mode {}", settings.mode),
+                ..event(EventKind::OrchestratorSet)
+            },
+            Command::Orchestrate(decided) => Event {
+                to: decided.to.map(|to| self.node_name(to)),
+                why: decided.why.clone(),
+                figures: decided.figures.clone(),
+                ..self.move_event(decided.kind(), decided.key, decided.from)
+            },
+            _ => return None,
+        })
+    }
+
+    fn node_event(&self, kind: EventKind, node: NodeId) -> Event {
+        Event {
+            node: Some(self.node_name(node)),
+            ..event(kind)
+        }
+    }
+
+    fn move_event(&self, kind: EventKind, key: Option<ShardKey>, node: NodeId) -> Event {
+        let app = key.and_then(|key| self.apps.get(&key.app));
+        Event {
+            app: app.map(|app| app.plan.app.name.clone()),
+            instance: key.map(|key| self.shard_name(key)),
+            ..self.node_event(kind, node)
+        }
+    }
+
+    /// Records the moves that have begun and ended.
+    fn note_moves(&mut self, command: &Command, before: &Before) {
+        let now = self.moves_in_flight();
+        if before.next_move == self.next_move && before.in_flight == now {
+            return;
+        }
+        let mut noted = Vec::new();
+        let announced = matches!(command, Command::Orchestrate(_));
+        for app in self.apps.values() {
+            for m in app.migrations.iter().filter(|m| m.id >= before.next_move) {
+                if !announced {
+                    let begun = self.move_event(EventKind::MigrationBegun, Some(m.key), m.from);
+                    noted.push(Event {
+                        to: Some(self.node_name(m.to)),
+                        ..begun
+                    });
+                }
+            }
+            let is_new = |m: &&Moved| m.id >= before.next_move || before.in_flight.contains(&m.id);
+            noted.extend(app.moved.iter().filter(is_new).map(|m| self.moved_event(m)));
+        }
+        for event in noted {
+            self.events.push(self.now, event);
+        }
+    }
+
+    fn moved_event(&self, moved: &Moved) -> Event {
+        let (kind, why) = match moved.outcome {
+            MoveOutcome::Done => (EventKind::MigrationDone, String::new()),
+            MoveOutcome::Cancelled(why) => (EventKind::MigrationCancelled, reason(why).to_string()),
+        };
+        Event {
+            to: Some(self.node_name(moved.to)),
+            why,
+            ..self.move_event(kind, Some(moved.key), moved.from)
+        }
+    }
+}
+
+/// Whether a command says itself when it was given.
+fn says_when(command: &Command) -> bool {
+    matches!(
+        command,
+        Command::Rollback { .. }
+            | Command::Join { .. }
+            | Command::Lose { .. }
+            | Command::Hear { .. }
+            | Command::Reach { .. }
+            | Command::Exit { .. }
+            | Command::Forget { .. }
+            | Command::SetSecret { .. }
+            | Command::At { .. }
+            | Command::SetOrchestrator { .. }
+            | Command::Orchestrate(_)
+    )
+}
+
+fn reason(why: Cancelled) -> &'static str {
+    match why {
+        Cancelled::TargetLost => "the destination was lost",
+        Cancelled::SourceLost => "the source was lost",
+        Cancelled::PrimaryLost => "the node of the primary was lost",
+        Cancelled::Stalled => "it made no progress",
+        Cancelled::Drained => "the destination was drained",
+        Cancelled::Scaled => "the service was scaled to fewer replicas",
+    }
+}

@@ -1,0 +1,149 @@
+//! What the log keeps of the orchestrator: its settings, its decisions, and the instances that they moved
+//! away. Design: docs/design/022.
+
+use e3_model::event::EventKind;
+use e3_model::orchestrator::{Cause, OrchestratorSettings};
+use e3_model::{AppId, Nanos, NodeId, ServiceId, ShardKey, Timestamp};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Doublings of a cool-down at most.
+const DOUBLINGS_MAX: u32 = 16;
+
+/// Settings and past moves of the orchestrator.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Orchestration {
+    /// The settings.
+    pub settings: OrchestratorSettings,
+    /// Instances that it moved away from their SmartNIC, and those that it has brought back lately.
+    /// Invariant: ordered by key.
+    pub(crate) displaced: Vec<Displaced>,
+}
+
+/// An instance that the orchestrator moved.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Displaced {
+    /// The instance.
+    pub key: ShardKey,
+    /// The SmartNIC that it came from.
+    pub home: NodeId,
+    /// When it moved last, away or back.
+    pub at: Timestamp,
+    /// How busy it was there, in thousandths of a core.
+    pub cpu_permille: u64,
+    /// How often it was moved away again soon after it had returned.
+    pub repeats: u32,
+}
+
+/// What a decision does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Act {
+    /// Move the instance away from its SmartNIC.
+    Away,
+    /// Move it back there.
+    Back,
+    /// Nothing: it is only recorded what would be done.
+    DryRun,
+    /// Nothing can be done.
+    Stuck,
+}
+
+/// A decision of the orchestrator.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Decided {
+    /// When.
+    pub at: Timestamp,
+    /// Why.
+    pub cause: Cause,
+    /// What is done.
+    pub act: Act,
+    /// The instance; none if the node has none that could move.
+    pub key: Option<ShardKey>,
+    /// Its node.
+    pub from: NodeId,
+    /// Where it goes.
+    pub to: Option<NodeId>,
+    /// The reason, in one line.
+    pub why: String,
+    /// The numbers behind it, each with its unit at the end of its name.
+    pub figures: BTreeMap<String, u64>,
+}
+
+impl Decided {
+    /// What it is among the events.
+    pub fn kind(&self) -> EventKind {
+        match self.act {
+            Act::Away => EventKind::OrchestratorMove,
+            Act::Back => EventKind::OrchestratorReturn,
+            Act::DryRun => EventKind::OrchestratorDryRun,
+            Act::Stuck => EventKind::OrchestratorStuck,
+        }
+    }
+
+    /// How busy the instance was, in thousandths of a core.
+    pub(crate) fn cpu_permille(&self) -> u64 {
+        self.figures.get(CPU_PERMILLE).copied().unwrap_or(0)
+    }
+}
+
+/// The figure that a later return is measured against.
+pub(crate) const CPU_PERMILLE: &str = "cpuPermille";
+
+/// A cool-down after so many repetitions.
+pub(crate) fn cooldown(base_s: u32, repeats: u32, max_s: u32) -> Nanos {
+    let doubled = u64::from(base_s) << repeats.min(DOUBLINGS_MAX);
+    Nanos::from_secs(doubled.min(max_s.into()))
+}
+
+impl Orchestration {
+    /// The move of an instance that is remembered.
+    pub fn of(&self, key: ShardKey) -> Option<&Displaced> {
+        self.place(key).ok().map(|at| &self.displaced[at])
+    }
+
+    /// All moves that are remembered, by instance.
+    pub fn displaced(&self) -> &[Displaced] {
+        &self.displaced
+    }
+
+    /// Until when an instance stays where it is.
+    pub fn rests_until(&self, moved: &Displaced) -> Timestamp {
+        let s = &self.settings;
+        moved.at + cooldown(s.instance_cooldown_s, moved.repeats, s.cooldown_s_max)
+    }
+
+    fn place(&self, key: ShardKey) -> Result<usize, usize> {
+        self.displaced.binary_search_by_key(&key, |d| d.key)
+    }
+
+    /// Forgets the moves of instances that are no longer the same.
+    pub(crate) fn forget(&mut self, app: AppId, service: Option<ServiceId>) {
+        let is_it = |key: ShardKey| key.app == app && service.is_none_or(|s| s == key.service);
+        self.displaced.retain(|d| !is_it(d.key));
+    }
+
+    pub(crate) fn on_away(&mut self, moved: Displaced) {
+        match self.place(moved.key) {
+            Ok(at) => {
+                let before = self.displaced[at];
+                let long_ago = Nanos::from_secs(self.settings.cooldown_s_max.into());
+                let repeats = match moved.at.since(before.at) > long_ago {
+                    true => 0,
+                    false => before.repeats + 1,
+                };
+                self.displaced[at] = Displaced { repeats, ..moved };
+            }
+            Err(at) => self.displaced.insert(at, moved),
+        }
+    }
+
+    pub(crate) fn on_back(&mut self, key: ShardKey, now: Timestamp) {
+        if let Ok(at) = self.place(key) {
+            self.displaced[at].at = now;
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! Where an instance goes that leaves a SmartNIC: to the host of its server if that can hold it, as in
+//! E3 (USENIX ATC 2019), 3.4, and otherwise where the placer would put it.
+
+use super::Orchestrator;
+use crate::limits::{DESTINATION_BUSY_PERCENT_MAX, DESTINATIONS_MAX};
+use crate::state::Control;
+use e3_model::plan::{Role, ShardPlan};
+use e3_model::{NodeId, NodeKind, ShardKey, Timestamp};
+use e3_placement::limits::REJECTED_MAX;
+use e3_placement::{Cluster, Misfit, Request, fits_fully, pick_primary};
+
+/// An instance that is to move.
+pub(super) struct Moving<'a> {
+    pub(super) key: ShardKey,
+    pub(super) shard: &'a ShardPlan,
+    pub(super) request: Request<'a>,
+    /// Thousandths of a core that it uses where it is.
+    pub(super) cpu_permille: u64,
+}
+
+impl<'a> Moving<'a> {
+    /// An instance whose primary is on `from` and may move now.
+    pub(super) fn new(
+        control: &'a Control,
+        key: ShardKey,
+        from: NodeId,
+        cpu_permille: u64,
+    ) -> Option<Moving<'a>> {
+        let app = control.apps.get(&key.app)?;
+        let shard = app.shard(key).filter(|s| s.primary == from)?;
+        let is_settled = shard.joining.is_empty() && shard.leaving.is_empty() && !shard.frozen;
+        let moves = app.migrations.iter().any(|m| m.key == key);
+        let stalled = control.stalled.contains(&key);
+        let changes = app.is_resharding(key) || app.is_restoring(key) || app.is_orphan(shard);
+        if !is_settled || moves || stalled || changes || !control.is_up(from) {
+            return None;
+        }
+        Some(Moving {
+            key,
+            shard,
+            request: Request::new(&app.plan.app, &app.profiles),
+            cpu_permille,
+        })
+    }
+
+    /// Thousandths of a core that it would use on another kind of node.
+    pub(super) fn cpu_permille_on(&self, here: NodeKind, there: NodeKind) -> u64 {
+        let factor = |kind| self.request.cost(self.key.service, kind).factor;
+        let scaled = self.cpu_permille as f64 * factor(there) / factor(here).max(f64::MIN_POSITIVE);
+        scaled.round() as u64
+    }
+
+    fn others(&self) -> &[NodeId] {
+        &self.shard.backups
+    }
+}
+
+impl Orchestrator {
+    /// A destination for an instance on a SmartNIC. If there is none: why not, by node.
+    pub(super) fn destination(
+        &self,
+        now: Timestamp,
+        control: &Control,
+        cluster: &mut Cluster,
+        moving: &Moving<'_>,
+        from: NodeId,
+    ) -> Result<NodeId, Vec<(NodeId, String)>> {
+        let service = moving.key.service;
+        let was_drained = cluster.node(from).drained;
+        cluster.remove(&moving.request, service, Role::Primary, from);
+        cluster.set_drained(from, true);
+        let mut excluded = Vec::new();
+        let found = self.search(now, control, cluster, moving, from, &mut excluded);
+        for (node, drained) in excluded {
+            cluster.set_drained(node, drained);
+        }
+        cluster.set_drained(from, was_drained);
+        let at = *found.as_ref().unwrap_or(&from);
+        cluster.add(&moving.request, service, Role::Primary, at);
+        found
+    }
+
+    fn search(
+        &self,
+        now: Timestamp,
+        control: &Control,
+        cluster: &mut Cluster,
+        moving: &Moving<'_>,
+        from: NodeId,
+        excluded: &mut Vec<(NodeId, bool)>,
+    ) -> Result<NodeId, Vec<(NodeId, String)>> {
+        let mut rejected = Vec::new();
+        let mut reject = |node: NodeId, why: String| {
+            if rejected.len() < REJECTED_MAX && !rejected.iter().any(|(n, _)| *n == node) {
+                rejected.push((node, why));
+            }
+        };
+        let host = cluster.server_of(from).iter().copied();
+        let host = host.filter(|n| cluster.node(*n).kind == NodeKind::Host);
+        for host in host.collect::<Vec<_>>() {
+            match self.takes(now, control, cluster, moving, (from, host)) {
+                Ok(()) => return Ok(host),
+                Err(why) => reject(host, why),
+            }
+        }
+        let parents =
+            control.primaries_of_parent(moving.key.app, &moving.request, moving.key.service);
+        for _ in 0..DESTINATIONS_MAX {
+            let (service, number) = (moving.key.service, moving.key.shard);
+            let backups = moving.others();
+            let picked = pick_primary(&moving.request, cluster, service, number, &parents, backups);
+            let decision = match picked {
+                Ok(decision) => decision,
+                Err(e) => {
+                    reject(from, e.to_string());
+                    break;
+                }
+            };
+            for (node, misfit) in &decision.rejected {
+                reject(*node, misfit.to_string());
+            }
+            if let Some(misfit) = decision.overcommitted {
+                reject(decision.node, misfit.to_string());
+                break;
+            }
+            match self.takes(now, control, cluster, moving, (from, decision.node)) {
+                Ok(()) => return Ok(decision.node),
+                Err(why) => {
+                    let drained = cluster.node(decision.node).drained;
+                    excluded.push((decision.node, drained));
+                    cluster.set_drained(decision.node, true);
+                    reject(decision.node, why);
+                }
+            }
+        }
+        Err(rejected)
+    }
+
+    /// Whether a node can take an instance: what is reserved there, what it is busy with, and whether
+    /// it reaches the node that the instance leaves.
+    fn takes(
+        &self,
+        now: Timestamp,
+        control: &Control,
+        cluster: &Cluster,
+        moving: &Moving<'_>,
+        (from, to): (NodeId, NodeId),
+    ) -> Result<(), String> {
+        let service = moving.key.service;
+        let others = moving.others();
+        let fits: Result<(), Misfit> =
+            fits_fully(&moving.request, cluster, service, Role::Primary, to, others);
+        fits.map_err(|misfit| misfit.to_string())?;
+        let misses = |a, b| {
+            let member = control.members.get(&a);
+            member.is_some_and(|m| m.unreachable.contains(&b))
+        };
+        if misses(from, to) || misses(to, from) {
+            return Err("the network between the two nodes is cut".into());
+        }
+        let Some(node) = self.nodes.get(to.index()) else {
+            return Err("its load is not known".into());
+        };
+        if !node.is_known(now) {
+            return Err("its load is not known".into());
+        }
+        if node.is_queued || node.starved > 0 {
+            return Err("it is overloaded itself".into());
+        }
+        let (here, there) = (cluster.node(from).kind, cluster.node(to).kind);
+        let more = moving.cpu_permille_on(here, there);
+        if !node.holds(more, DESTINATION_BUSY_PERCENT_MAX) {
+            let busy = f64::from(node.load.busy_permille) / 1e3;
+            let (cores, more) = (node.cores, more as f64 / 1e3);
+            return Err(format!(
+                "needs {more:.2} cores, {busy:.2} of {cores} are busy, must be at most {DESTINATION_BUSY_PERCENT_MAX} %"
+            ));
+        }
+        Ok(())
+    }
+}
