@@ -17,6 +17,7 @@ mod failover;
 mod format;
 mod gather;
 mod index;
+mod indexing;
 mod leaving;
 pub mod limits;
 mod membership;
