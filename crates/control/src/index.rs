@@ -3,7 +3,7 @@
 //!
 //! It is brought up to date when it is asked, for the members and applications that may have changed
 //! since. It is not part of the state: nothing of it is stored, a copy of the state begins without it,
-//! and each decision is the same with an index that was made anew. `Control::validate` compares both.
+//! and each decision is the same with an index that was just made. `Control::validate` compares both.
 
 use e3_model::plan::Role;
 use e3_model::topology::Node;
