@@ -2,7 +2,7 @@
 //!
 //! The topology in the log is the truth: the document that founded the cluster is not read again. A
 //! node's id and name stay used when it is removed, so that nothing late can be taken for another
-//! node's: neither a message nor a process. Design: docs/design/022.
+//! node's: neither a message nor a process. Design: docs/design/024.
 
 use crate::command::{Applied, CommandError};
 use crate::state::{AppState, Control};

@@ -3,14 +3,13 @@
 //!
 //! It is brought up to date when it is asked, for the members and applications that may have changed
 //! since. It is not part of the state: nothing of it is stored, a copy of the state begins without it,
-//! and each decision is the same with an index that was made anew. `Control::validate` compares both.
+//! and each decision is the same with an index that was just made. `Control::validate` compares both.
 
-use crate::state::{AppState, Control};
-use e3_model::plan::{Role, ShardPlan};
+use e3_model::plan::Role;
 use e3_model::topology::Node;
 use e3_model::{AppId, Application, NodeId, NodeKind, ServiceId, ShardId, ShardKey, Topology};
 use e3_placement::{Cluster, Request, Reservation};
-use std::cell::{RefCell, RefMut};
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
@@ -18,7 +17,7 @@ use std::sync::Arc;
 /// The index of a state, once it is needed.
 #[derive(Default)]
 pub(crate) struct IndexCell {
-    cell: RefCell<Option<Box<Index>>>,
+    pub(crate) cell: RefCell<Option<Box<Index>>>,
     /// All shards are looked at, as if there were no index.
     pub(crate) is_thorough: bool,
 }
@@ -51,7 +50,7 @@ pub(crate) struct Index {
     /// By node: its server; none where there is no such node.
     pub(crate) servers: Arc<[usize]>,
     /// By node: its rack, and its places in the rack and in the server.
-    places: BTreeMap<NodeId, (usize, usize, usize)>,
+    pub(crate) places: BTreeMap<NodeId, (usize, usize, usize)>,
     /// Some node of the cluster is emulated.
     pub(crate) has_emulated: bool,
     /// Members that are heard.
@@ -65,39 +64,39 @@ pub(crate) struct Index {
     /// Shards that change, wait or stand still.
     pub(crate) busy: BTreeSet<ShardKey>,
     /// By node: the shards that name it.
-    by_node: Vec<BTreeSet<ShardKey>>,
+    pub(crate) by_node: Vec<BTreeSet<ShardKey>>,
     /// Nodes that take no new instances.
-    out_of_service: BTreeSet<NodeId>,
-    apps: BTreeMap<AppId, IndexedApp>,
+    pub(crate) out_of_service: BTreeSet<NodeId>,
+    pub(crate) apps: BTreeMap<AppId, IndexedApp>,
 }
 
 /// An application as it is in the index.
 #[derive(PartialEq)]
-struct IndexedApp {
+pub(crate) struct IndexedApp {
     /// Kept so that another manifest has another address.
-    manifest: Arc<Application>,
+    pub(crate) manifest: Arc<Application>,
     /// By service.
-    reservations: Vec<Reservations>,
+    pub(crate) reservations: Vec<Reservations>,
     /// As in the plan.
-    shards: Vec<Held>,
+    pub(crate) shards: Vec<Held>,
 }
 
 /// What the instances of a service reserve.
 #[derive(Clone, Copy, PartialEq)]
-struct Reservations {
+pub(crate) struct Reservations {
     primary: [Reservation; 2],
     backup: [Reservation; 2],
 }
 
 /// The nodes that a shard names, in the order of its plan, with what it reserves there.
 #[derive(PartialEq)]
-struct Held {
-    id: (ServiceId, ShardId),
-    nodes: Vec<(NodeId, Option<Role>)>,
+pub(crate) struct Held {
+    pub(crate) id: (ServiceId, ShardId),
+    pub(crate) nodes: Vec<(NodeId, Option<Role>)>,
 }
 
 impl Reservations {
-    fn new(request: &Request<'_>, service: ServiceId) -> Reservations {
+    pub(crate) fn new(request: &Request<'_>, service: ServiceId) -> Reservations {
         let of = |role| {
             let kinds = [NodeKind::Host, NodeKind::SmartNic];
             kinds.map(|kind| request.reservation(service, role, kind))
@@ -118,22 +117,7 @@ impl Reservations {
 }
 
 impl Held {
-    fn new(app: &AppState, shard: &ShardPlan) -> Held {
-        let primary = (!app.is_orphan(shard)).then_some(Role::Primary);
-        let has_left = |n: &&NodeId| shard.role(**n).is_none();
-        let left = shard.leaving.iter().filter(has_left);
-        let copies = shard.backups.iter().chain(&shard.joining).chain(left);
-        let copies = copies.map(|node| (*node, Some(Role::Backup)));
-        Held {
-            id: shard.id(),
-            nodes: [(shard.primary, primary)]
-                .into_iter()
-                .chain(copies)
-                .collect(),
-        }
-    }
-
-    fn key(&self, app: AppId) -> ShardKey {
+    pub(crate) fn key(&self, app: AppId) -> ShardKey {
         let (service, shard) = self.id;
         ShardKey {
             app,
@@ -143,194 +127,8 @@ impl Held {
     }
 }
 
-impl Control {
-    /// The index, up to date. It must be given back before it is asked for again.
-    pub(crate) fn index(&self) -> RefMut<'_, Index> {
-        let cell = self.index.cell.borrow_mut();
-        let (members, apps) = (self.members.take_touched(), self.apps.take_touched());
-        let mut is_new = false;
-        let mut index = RefMut::map(cell, |cell| {
-            cell.get_or_insert_with(|| {
-                is_new = true;
-                Box::new(Index::build(self))
-            })
-            .as_mut()
-        });
-        if !is_new {
-            index.refresh(self, members, apps);
-        }
-        index
-    }
-
-    /// Forgets the index. It is made anew for another topology.
-    pub(crate) fn forget_index(&mut self) {
-        *self.index.cell.get_mut() = None;
-    }
-
-    /// Looks at all shards from now on when it settles what a command changed, so that a test can
-    /// compare that with looking at those that the index names.
-    pub fn look_at_all(&mut self) {
-        self.index.is_thorough = true;
-    }
-
-    /// A copy of the state that takes the index along. The original makes another if it needs one.
-    pub fn fork(&mut self) -> Control {
-        let copy = self.clone();
-        copy.index.cell.swap(&self.index.cell);
-        copy
-    }
-
-    /// Panics if the index is not what follows from the state.
-    pub(crate) fn validate_index(&self) {
-        let (index, expected) = (self.index(), Index::build(self));
-        let nodes = index.cluster.nodes().zip(expected.cluster.nodes());
-        for ((id, node), (_, expected)) in nodes {
-            assert_eq!(node, expected, "what is reserved on {id}");
-        }
-        assert_eq!(index.by_node, expected.by_node, "shards by node");
-        assert_eq!(index.unsettled, expected.unsettled, "shards to settle");
-        assert_eq!(index.busy, expected.busy, "shards that change");
-        assert_eq!(index.cut, expected.cut, "members that miss peers");
-        let up = |index: &Index| (index.up, index.silent.clone());
-        assert_eq!(up(&index), up(&expected), "members that are heard");
-        assert!(index.apps == expected.apps, "applications");
-    }
-}
-
 impl Index {
-    /// The index of a state.
-    fn build(control: &Control) -> Index {
-        let cluster = Cluster::new(&control.topology);
-        let mut servers = vec![usize::MAX; control.topology.table_len()];
-        for (id, node) in cluster.nodes() {
-            servers[id.index()] = node.server;
-        }
-        let mut index = Index {
-            by_node: vec![BTreeSet::new(); servers.len()],
-            servers: servers.into(),
-            places: places(&control.topology),
-            has_emulated: control.topology.nodes().any(|n| n.node.emulated),
-            cluster,
-            up: 0,
-            silent: BTreeSet::new(),
-            cut: BTreeSet::new(),
-            unsettled: BTreeSet::new(),
-            busy: BTreeSet::new(),
-            out_of_service: BTreeSet::new(),
-            apps: BTreeMap::new(),
-        };
-        for node in control.topology.nodes() {
-            index.cluster.set_member(node.id, false);
-        }
-        let members = control.members.keys().copied().collect();
-        let apps = control.apps.keys().copied().collect();
-        index.refresh(control, members, apps);
-        index
-    }
-
-    /// Takes up what may have changed.
-    fn refresh(&mut self, control: &Control, members: BTreeSet<NodeId>, apps: BTreeSet<AppId>) {
-        for node in members {
-            self.update_member(control, node);
-        }
-        let out_of_service = control.drained.union(&control.cordoned);
-        if !out_of_service.clone().eq(&self.out_of_service) {
-            let now = out_of_service.copied().collect();
-            for node in self.out_of_service.symmetric_difference(&now) {
-                self.cluster.set_drained(*node, now.contains(node));
-            }
-            self.out_of_service = now;
-        }
-        let mut changed = BTreeSet::new();
-        for app in apps {
-            self.update_app(control, app, &mut changed);
-        }
-        for node in changed {
-            self.reserve(node);
-        }
-    }
-
-    fn update_member(&mut self, control: &Control, node: NodeId) {
-        let Some(member) = control.members.get(&node) else {
-            return;
-        };
-        set(&mut self.cut, node, !member.unreachable.is_empty());
-        let was_silent = self.silent.contains(&node);
-        let was_up = self.cluster.get(node).is_some_and(|n| n.member);
-        if (was_up, was_silent) == (member.up, !member.up) {
-            return;
-        }
-        self.cluster.set_member(node, member.up);
-        set(&mut self.silent, node, !member.up);
-        self.up += usize::from(member.up);
-        self.up -= usize::from(was_up);
-        for key in self.shards_on(node) {
-            let app = control.apps.get(&key.app);
-            if let Some((app, shard)) = app.and_then(|app| Some((app, app.shard(key)?))) {
-                self.note_status(control, app, shard);
-            }
-        }
-    }
-
-    /// Takes up an application; adds the nodes whose instances have changed.
-    fn update_app(&mut self, control: &Control, id: AppId, changed: &mut BTreeSet<NodeId>) {
-        let before = self.apps.remove(&id);
-        let Some(app) = control.apps.get(&id) else {
-            for held in before.iter().flat_map(|before| &before.shards) {
-                self.remove(id, held, changed);
-            }
-            return;
-        };
-        let manifest = app.plan.app.clone();
-        let is_same = |b: &&IndexedApp| Arc::ptr_eq(&b.manifest, &manifest);
-        let reservations = match before.as_ref().filter(is_same) {
-            Some(before) => before.reservations.clone(),
-            None => {
-                let request = Request::new(&manifest, &app.profiles);
-                let services = request.services();
-                services.map(|s| Reservations::new(&request, s)).collect()
-            }
-        };
-        let is_resized = before
-            .as_ref()
-            .is_some_and(|b| b.reservations != reservations);
-        let mut before = before
-            .map_or_else(Vec::new, |b| b.shards)
-            .into_iter()
-            .peekable();
-        let mut shards = Vec::with_capacity(app.plan.shards.len());
-        for shard in &app.plan.shards {
-            let held = Held::new(app, shard);
-            while let Some(gone) = before.next_if(|b| b.id < held.id) {
-                self.remove(id, &gone, changed);
-            }
-            let same = before.next_if(|b| b.id == held.id);
-            if is_resized || same.as_ref() != Some(&held) {
-                if let Some(old) = same {
-                    self.remove(id, &old, changed);
-                }
-                for (node, _) in &held.nodes {
-                    self.by_node[node.index()].insert(held.key(id));
-                    changed.insert(*node);
-                }
-            }
-            self.note_status(control, app, shard);
-            shards.push(held);
-        }
-        for gone in before {
-            self.remove(id, &gone, changed);
-        }
-        self.apps.insert(
-            id,
-            IndexedApp {
-                manifest,
-                reservations,
-                shards,
-            },
-        );
-    }
-
-    fn remove(&mut self, app: AppId, held: &Held, changed: &mut BTreeSet<NodeId>) {
+    pub(crate) fn remove(&mut self, app: AppId, held: &Held, changed: &mut BTreeSet<NodeId>) {
         let key = held.key(app);
         for (node, _) in &held.nodes {
             self.by_node[node.index()].remove(&key);
@@ -340,16 +138,8 @@ impl Index {
         self.busy.remove(&key);
     }
 
-    fn note_status(&mut self, control: &Control, app: &AppState, shard: &ShardPlan) {
-        let key = app.plan.key(shard);
-        set(&mut self.unsettled, key, control.is_unsettled(app, shard));
-        let changes = !shard.joining.is_empty() || !shard.leaving.is_empty() || shard.frozen;
-        let waits = app.is_orphan(shard) || !control.is_up(shard.primary);
-        set(&mut self.busy, key, changes || waits);
-    }
-
     /// Reserves on a node what its shards take, in their order.
-    fn reserve(&mut self, node: NodeId) {
+    pub(crate) fn reserve(&mut self, node: NodeId) {
         let Some(kind) = self.cluster.get(node).map(|n| n.kind) else {
             return;
         };
@@ -384,31 +174,5 @@ impl Index {
     pub(crate) fn shards_on(&self, node: NodeId) -> Vec<ShardKey> {
         let shards = self.by_node.get(node.index());
         shards.into_iter().flatten().copied().collect()
-    }
-}
-
-fn places(topology: &Topology) -> BTreeMap<NodeId, (usize, usize, usize)> {
-    let mut ids: Vec<Vec<NodeId>> = Vec::new();
-    for node in topology.nodes() {
-        ids.resize_with(ids.len().max(node.server + 1), Vec::new);
-        ids[node.server].push(node.id);
-    }
-    let mut ids = ids.into_iter();
-    let mut places = BTreeMap::new();
-    for (rack, servers) in topology.spec.racks.iter().enumerate() {
-        for at in 0..servers.servers.len() {
-            // Within a server, the ids ascend.
-            let of_server = ids.next().unwrap_or_default().into_iter().enumerate();
-            places.extend(of_server.map(|(node, id)| (id, (rack, at, node))));
-        }
-    }
-    places
-}
-
-fn set<T: Ord>(set: &mut BTreeSet<T>, item: T, is_in: bool) {
-    if is_in {
-        set.insert(item);
-    } else {
-        set.remove(&item);
     }
 }

@@ -20,6 +20,7 @@ mod format;
 mod gather;
 mod hardware;
 mod index;
+mod indexing;
 mod leaving;
 pub mod limits;
 mod membership;

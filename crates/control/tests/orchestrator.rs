@@ -441,7 +441,7 @@ fn change_membership(c: &mut Cluster, random: &mut Random) {
     if c.stuck || !random.one_in(8) {
         return;
     }
-    let node = NodeId(random.below(6) as u16);
+    let node = NodeId(random.below(6) as u32);
     let up = (0..6)
         .filter(|n| c.script.control.is_up(NodeId(*n)))
         .count();

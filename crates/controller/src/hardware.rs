@@ -1,4 +1,4 @@
-//! Nodes that operators add, cordon and remove. Design: docs/design/022.
+//! Nodes that operators add, cordon and remove. Design: docs/design/024.
 
 use crate::core::{Core, ExecuteError};
 use crate::refusal::{bad_json, no_node};

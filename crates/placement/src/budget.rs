@@ -123,7 +123,7 @@ impl Budgets {
         let of_server = self.nodes_of[node.server].iter();
         let nodes_w: f64 = of_server.map(|id| self.node_w[id.index()]).sum();
         self.servers[node.server].drawn_w = idle_w + nodes_w;
-        // Summed anew: what a rack draws depends on what is on it, not on how it came there.
+        // Summed again: what a rack draws depends on what is on it, not on how it came there.
         let of_rack = &self.servers[self.servers_of[node.rack].clone()];
         self.racks[node.rack].drawn_w = of_rack.iter().map(|s| s.drawn_w).sum();
     }

@@ -6,7 +6,7 @@ use crate::decision::Misfit;
 use crate::index::Index;
 use crate::limits::ROUNDING;
 use crate::node_state::NodeState;
-use crate::request::{Demand, Request};
+use crate::request::{Demand, Request, Reservation};
 use e3_model::application::Pin;
 use e3_model::plan::Role;
 use e3_model::{NodeId, NodeKind, ServiceId, Topology};
@@ -41,17 +41,6 @@ struct Before {
     member: bool,
     used: Demand,
     standby_cpu_cores: f64,
-}
-
-/// What an instance takes of the node that it is on.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Reservation {
-    /// Its role.
-    pub role: Role,
-    /// What it takes in that role.
-    pub demand: Demand,
-    /// Cores that it takes as a primary.
-    pub full_cpu_cores: f64,
 }
 
 impl Cluster {

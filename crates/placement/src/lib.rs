@@ -37,7 +37,7 @@ pub use annealing::Cooling;
 pub use assignment::given;
 pub use better::{better_backup, better_primary};
 pub use budget::{BudgetError, check_budgets};
-pub use cluster::{Cluster, Reservation};
+pub use cluster::Cluster;
 pub use decision::{
     Cost, Decision, Explanation, InstanceKey, Level, Misfit, Near, PlaceError, Placement, Rule,
 };
@@ -48,7 +48,7 @@ pub use placers::{
     Annealing, Hcm, HcmKind, HcmLinear, HostsOnly, Joules, NicFirst, PLACER_DEFAULT, PLACERS,
     Spread, by_name,
 };
-pub use request::{Demand, KindCost, Preference, Request};
+pub use request::{Demand, KindCost, Preference, Request, Reservation};
 
 use e3_model::plan::Role;
 use e3_model::{NodeId, ServiceId, ShardId};

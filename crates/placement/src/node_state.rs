@@ -1,7 +1,6 @@
 //! A node as placement sees it.
 
-use crate::cluster::Reservation;
-use crate::request::Demand;
+use crate::request::{Demand, Reservation};
 use e3_model::NodeKind;
 use e3_model::plan::Role;
 

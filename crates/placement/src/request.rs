@@ -11,7 +11,6 @@
 //! that kind and every other service on its fastest, takes longer than the objective even on an
 //! idle cluster.
 
-use crate::cluster::Reservation;
 use crate::limits::{BACKUP_CPU_FRACTION, REQUEST_BYTES_DEFAULT};
 use e3_model::application::Application;
 use e3_model::dag::{Dag, entries};
@@ -31,6 +30,17 @@ pub struct Demand {
     pub memory_bytes: u64,
     /// Bandwidth of its port.
     pub bandwidth_gbps: f64,
+}
+
+/// What an instance takes of the node that it is on.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Reservation {
+    /// Its role.
+    pub role: Role,
+    /// What it takes in that role.
+    pub demand: Demand,
+    /// Cores that it takes as a primary.
+    pub full_cpu_cores: f64,
 }
 
 /// What a service costs on one kind of node.

@@ -104,7 +104,7 @@ impl Cluster {
             .into_iter()
             .filter(|b| server(*b) == server(to))
         {
-            let taken: Vec<u16> = self.copies(key).map(server).collect();
+            let taken: Vec<u32> = self.copies(key).map(server).collect();
             let free = (0..6).map(NodeId).find(|n| !taken.contains(&server(*n)));
             self.migrate(key, backup, free.expect("three servers, two copies"));
         }
