@@ -2,6 +2,7 @@
 //! file says of itself. docs/design/017.
 
 use crate::ids::{AppId, ServiceId, ShardId};
+use crate::time::Timestamp;
 use crate::units::Nanos;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -27,6 +28,10 @@ pub struct Restored {
     pub identity: AppId,
     /// The time between the backup and the restore, by which deadlines move: nothing expired meanwhile.
     pub shift: Nanos,
+    /// When it was restored. Publications of before count as confirmed by it if they are confirmed by the
+    /// application that was backed up.
+    #[serde(default)]
+    pub at: Timestamp,
     /// The parts of shards that do not have their state yet.
     pub parts: Vec<Part>,
 }
