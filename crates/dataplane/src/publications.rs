@@ -68,10 +68,10 @@ impl Subscribers {
 pub(crate) struct SubscriberCopy {
     /// The application that gets it, and its identity there.
     pub(crate) to: CopyTo,
-    /// Under which its confirmation is noted.
+    /// The name under which the log notes its confirmation.
     pub(crate) name: RequestId,
-    /// Under which that of the application is noted whose state the subscriber began with. It counts for
-    /// what was published before.
+    /// The name for the application whose state the subscriber began with, if the publication is older than
+    /// the restore: then a confirmation by that application counts for this one too.
     pub(crate) name_before: Option<RequestId>,
 }
 

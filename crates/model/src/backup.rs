@@ -28,8 +28,8 @@ pub struct Restored {
     pub identity: AppId,
     /// The time between the backup and the restore, by which deadlines move: nothing expired meanwhile.
     pub shift: Nanos,
-    /// When it was restored. Publications of before count as confirmed by it if they are confirmed by the
-    /// application that was backed up.
+    /// When it was restored. What was published earlier counts as confirmed by it when the application that
+    /// was backed up has confirmed it.
     #[serde(default)]
     pub at: Timestamp,
     /// The parts of shards that do not have their state yet.

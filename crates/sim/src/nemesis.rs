@@ -62,10 +62,6 @@ const PROBES_LATE: u64 = 100;
 const TIMERS_FIRED_AFTER: Nanos = Nanos::from_secs(3);
 /// The same of timers that repeat: those of all keys fire together.
 const TICKS_FIRED_AFTER: Nanos = Nanos::from_secs(10);
-/// How often it is looked whether a wait is over.
-const LOOK_INTERVAL: Nanos = Nanos::from_millis(200);
-/// How long after their minute timers that repeat are watched at least: one that fires twice does so soon.
-const TICKS_FIRED_ONCE: Nanos = Nanos::from_secs(1);
 /// Longest deadline of a scenario that goes on until all its requests must be forgotten.
 const DEADLINE_SHORT_MS: u64 = 3_000;
 /// How long after that.
@@ -258,10 +254,10 @@ impl<'a> Run<'a> {
             self.wait(Nanos::from_millis(DEADLINE_SHORT_MS) + FORGOTTEN_AFTER);
             self.probe(PROBES_LATE);
             self.check_forgotten();
-            self.outlive();
-            self.wait_for_timers();
         }
         if self.is_sound() {
+            self.outlive();
+            self.wait_for_timers();
             self.wait_for_tick();
             self.check_effects();
             self.check_ticks();
@@ -280,27 +276,15 @@ impl<'a> Run<'a> {
             .longest_timer()
             .max(self.scenario.longest_ask());
         if longest > Nanos::ZERO {
-            self.wait_until(longest + TIMERS_FIRED_AFTER, |run| !run.has_timers());
+            self.wait(longest + TIMERS_FIRED_AFTER);
         }
-    }
-
-    /// Whether a timer is set that fires, or an outbound request has no answer. Timers that repeat are
-    /// always set.
-    fn has_timers(&self) -> bool {
-        let nodes = 0..self.scenario.nodes();
-        let mut reports = nodes
-            .filter_map(|n| self.cluster.worker(n))
-            .map(|w| w.report());
-        self.scenario.ticks() || reports.any(|r| r.instances.iter().any(|i| i.timers > 0))
     }
 
     /// Waits until timers that repeat must have fired once more.
     fn wait_for_tick(&mut self) {
         if self.scenario.ticks() {
             let into = self.cluster.now.0 % ticks::INTERVAL.0;
-            self.wait(Nanos(ticks::INTERVAL.0 - into) + TICKS_FIRED_ONCE);
-            let have_fired = |run: &Self| run.missed_ticks(Nanos::ZERO).is_empty();
-            self.wait_until(TICKS_FIRED_AFTER, have_fired);
+            self.wait(Nanos(ticks::INTERVAL.0 - into) + TICKS_FIRED_AFTER);
         }
     }
 
@@ -448,17 +432,9 @@ impl<'a> Run<'a> {
     }
 
     fn wait(&mut self, span: Nanos) {
-        self.wait_until(span, |_| false);
-    }
-
-    /// Waits so long, or until nothing is to be waited for any more.
-    fn wait_until(&mut self, span: Nanos, is_over: impl Fn(&Self) -> bool) {
         let until = self.cluster.now + span;
-        while self.cluster.now < until && !is_over(self) {
-            let look_at = until.min(self.cluster.now + LOOK_INTERVAL);
-            while self.cluster.now < look_at {
-                self.step();
-            }
+        while self.cluster.now < until {
+            self.step();
         }
     }
 

@@ -353,8 +353,7 @@ impl Run<'_> {
         if ttl_ms == 0 {
             return;
         }
-        let is_free = |run: &Self| run.states().values().all(|s| s.borrow().expiring() == 0);
-        self.wait_until(Nanos::from_millis(ttl_ms) + FREED_WITHIN, is_free);
+        self.wait(Nanos::from_millis(ttl_ms) + FREED_WITHIN);
         for (key, state) in self.states() {
             let expiring = state.borrow().expiring();
             if expiring > 0 {
@@ -366,13 +365,6 @@ impl Run<'_> {
     /// Checks that timers that repeat fired at each of their times, or as soon as their shard was served
     /// again.
     pub(super) fn check_ticks(&mut self) {
-        for what in self.missed_ticks(TICKS_FIRED_AFTER) {
-            self.violation(what);
-        }
-    }
-
-    /// Timers that repeat and have not fired within this time after one of their times.
-    pub(super) fn missed_ticks(&self, within: Nanos) -> Vec<String> {
         let (now, whole) = (self.cluster.now, self.whole_at);
         let mut wrong = Vec::new();
         for (key, state) in &self.states() {
@@ -385,14 +377,16 @@ impl Run<'_> {
             }
             let collection = ticks::collection(shape.ttl_ms > 0);
             for (of, ticks) in ticks::Ticks::all(&state.borrow(), collection) {
-                if let Some(due) = ticks::missed(&ticks, whole, within, now) {
+                if let Some(due) = ticks::missed(&ticks, whole, TICKS_FIRED_AFTER, now) {
                     wrong.push(format!(
                         "{key}: the repeating timer of key {of:?} did not fire in minute {due}: {ticks:?}"
                     ));
                 }
             }
         }
-        wrong
+        for what in wrong {
+            self.violation(what);
+        }
     }
 
     /// The shape of a shard's service.
