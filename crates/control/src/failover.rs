@@ -6,7 +6,7 @@
 //! `view.rs`. A process that is certainly gone has lost its copies; a shard whose last copy is lost that
 //! way begins empty, which is counted. Design: docs/design/009.
 
-use crate::command::{Applied, CommandError};
+use crate::command::{Applied, Command, CommandError};
 use crate::deliberate::{self, Fault};
 use crate::reach::Ways;
 use crate::state::{AppState, Control, Member};
@@ -144,6 +144,23 @@ impl Control {
             node: hello.name.clone(),
             damage: damage.clone(),
             shards,
+        })
+    }
+
+    /// The end of a node's present process, if another one is refused for its damaged journal. The shards
+    /// that it names wait for the node from then on, so that an operator can give them up: nobody else may
+    /// be heard who could say that the node is silent.
+    pub fn end_before_refusal(&self, hello: &NodeHello, at: Timestamp) -> Option<Command> {
+        let node = self.topology.node_named(&hello.name)?.id;
+        let member = self.members.get(&node)?;
+        let has_ended = member.exited == member.incarnation;
+        if has_ended || self.check_damage(node, hello).is_ok() {
+            return None;
+        }
+        Some(Command::Exit {
+            node,
+            incarnation: member.incarnation,
+            at,
         })
     }
 

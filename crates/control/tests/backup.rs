@@ -174,6 +174,7 @@ fn restore(s: &mut Script, name: &str, parts: Vec<Part>) -> Result<Applied, Comm
             number: 3,
             identity: ID,
             shift: Nanos::from_secs(60),
+            at: Timestamp(0),
             parts,
         }),
         placed: Vec::new(),

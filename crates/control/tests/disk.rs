@@ -284,6 +284,41 @@ fn a_shard_whose_last_copy_is_damaged_waits_until_it_is_given_up() {
 }
 
 #[test]
+fn what_waits_for_a_damaged_journal_can_be_given_up_though_nobody_saw_the_process_end() {
+    let mut s = filled();
+    let last = s.shard(KEY).primary;
+    for node in all_nodes().into_iter().filter(|n| *n != last) {
+        s.exit(node);
+        s.leave();
+    }
+    let join = damaged(&s, last);
+    let Command::Join { hello, .. } = &join else {
+        unreachable!()
+    };
+    assert!(s.apply(join.clone()).is_err());
+    assert_eq!(s.waits_for(KEY), [], "the process before counts as heard");
+    let end = s.control.end_before_refusal(hello, AT).unwrap();
+    s.ok(end);
+    assert_eq!(s.waits_for(KEY), [last]);
+    assert_eq!(s.control.end_before_refusal(hello, AT), None, "once");
+    assert!(s.apply(join).is_err(), "no state is given up by itself");
+    assert_eq!(s.state_lost(), 0);
+    s.ok(Command::Forget { key: KEY, at: AT });
+    assert_eq!(s.state_lost(), 1);
+    s.check();
+}
+
+#[test]
+fn a_process_that_is_not_refused_for_damage_ends_none_before_it_joins() {
+    let s = filled();
+    let node = s.shard(KEY).backups[0];
+    let Command::Join { hello, .. } = damaged(&s, node) else {
+        unreachable!()
+    };
+    assert_eq!(s.control.end_before_refusal(&hello, AT), None);
+}
+
+#[test]
 fn a_backup_takes_over_that_has_more_than_the_disk_of_its_primary() {
     let mut s = filled();
     let before = s.shard(KEY);

@@ -455,10 +455,12 @@ impl Core {
             return Err(Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, error));
         }
         let cut_at = Timestamp::ZERO + Nanos::from_millis(q.cut_at_unix_ms);
+        let now = self.clock.now();
         Ok(Restored {
             number: q.restore,
             identity: q.identity,
-            shift: self.clock.now().since(cut_at),
+            shift: now.since(cut_at),
+            at: now,
             parts: q.parts.clone(),
         })
     }

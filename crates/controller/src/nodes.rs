@@ -46,6 +46,9 @@ pub(crate) async fn hello(
     let named = core.control.topology.node_named(&hello.name);
     let member = named.and_then(|n| core.control.members.get(&n.id));
     let before = member.map(|m| m.incarnation);
+    if let Some(end) = core.control.end_before_refusal(&hello, now) {
+        core.execute(&end)?;
+    }
     let join = Command::Join {
         hello: hello.clone(),
         at: now,

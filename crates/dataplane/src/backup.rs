@@ -112,7 +112,12 @@ impl Backup {
         bytes: &[u8],
     ) -> Result<Taken, &'static str> {
         if self.is_ahead(shard) {
-            return Err(CANNOT_RESUME);
+            // The controller has taken it out of the view: it is no complete copy any more.
+            let plan = cx.app.shard(shard.key);
+            if !plan.joining.contains(&cx.config.node) {
+                return Err(CANNOT_RESUME);
+            }
+            self.ahead_in = None;
         }
         let taken = self.take(&Checks::Primary(cx, shard.key), &mut shard.log, bytes);
         if taken == Err(CANNOT_RESUME) && self.has_more(cx, shard) {

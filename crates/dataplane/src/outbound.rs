@@ -10,7 +10,7 @@ use crate::publications::Subscriber;
 use crate::timer_table::{OutboundPlace, Place};
 use e3_model::outbound::{Answer, Destination, HttpRequest};
 use e3_model::topic::Topic;
-use e3_model::{Nanos, RequestId, ShardKey, Timestamp};
+use e3_model::{AppId, Nanos, RequestId, ShardKey, Timestamp};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 
@@ -354,6 +354,8 @@ impl Outbounds {
 #[derive(Debug)]
 pub(crate) struct Answered {
     pub(crate) shard: ShardKey,
+    /// The application that was asked, if it was one.
+    pub(crate) by: Option<AppId>,
     pub(crate) id: RequestId,
     pub(crate) answer: Answer,
     pub(crate) content: Vec<u8>,

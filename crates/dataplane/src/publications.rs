@@ -9,7 +9,7 @@ use crate::limits::{OUTBOUND_RETRY_AFTER, OUTBOUND_RETRY_AFTER_MAX, PUBLICATIONS
 use crate::partial::{Confirmed, Partials};
 use crate::timer_table::{OutboundPlace, TimerTable};
 use e3_model::plan::AppPlan;
-use e3_model::timer::TimerChange;
+use e3_model::timer::{TimerChange, publication_request};
 use e3_model::topic::{Publication, Topic};
 use e3_model::{AppId, Nanos, RequestId, ServiceId, Slot, Timestamp};
 use e3_wire::timer::PublicationName;
@@ -22,6 +22,8 @@ pub(crate) struct Subscriber {
     pub(crate) service: ServiceId,
     /// In whose name it is known: that of the application whose state it began with.
     pub(crate) identity: AppId,
+    /// When it began with that state, if it did.
+    pub(crate) restored_at: Timestamp,
     /// How long it may take.
     pub(crate) deadline: Nanos,
 }
@@ -43,6 +45,7 @@ impl Subscribers {
                     app: plan.id,
                     service,
                     identity: plan.identity(),
+                    restored_at: plan.restored.as_ref().map_or(Timestamp::ZERO, |r| r.at),
                     deadline: plan.app.spec.deadline,
                 };
                 let topics = all.0.entry(application).or_default();
@@ -60,12 +63,54 @@ impl Subscribers {
     }
 }
 
+/// The copy of a publication for one subscriber.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SubscriberCopy {
+    /// The application that gets it, and its identity there.
+    pub(crate) to: CopyTo,
+    /// The name under which the log notes its confirmation.
+    pub(crate) name: RequestId,
+    /// The name for the application whose state the subscriber began with, if the publication is older than
+    /// the restore: then a confirmation by that application counts for this one too.
+    pub(crate) name_before: Option<RequestId>,
+}
+
+/// An application, and the identity of a request to it. Two applications of which one began with the
+/// state of the other get copies of the same identity.
+pub(crate) type CopyTo = (AppId, RequestId);
+
+impl SubscriberCopy {
+    /// The copy of the publication `own`, published at `set_at`.
+    pub(crate) fn new(
+        own: RequestId,
+        set_at: Timestamp,
+        subscriber: &Subscriber,
+    ) -> SubscriberCopy {
+        let service = subscriber.service;
+        let id = publication_request(own, (subscriber.identity, service));
+        let is_first = subscriber.identity == subscriber.app;
+        SubscriberCopy {
+            to: (subscriber.app, id),
+            name: match is_first {
+                true => id,
+                false => publication_request(id, (subscriber.app, service)),
+            },
+            name_before: (!is_first && set_at < subscriber.restored_at).then_some(id),
+        }
+    }
+
+    fn is_in(&self, confirmed: &Confirmed) -> bool {
+        let mut names = std::iter::once(self.name).chain(self.name_before);
+        names.any(|name| confirmed.contains(&name))
+    }
+}
+
 /// Publications that a primary has in progress.
 #[derive(Debug, Default)]
 pub(crate) struct Publications {
     open: BTreeMap<OutboundPlace, Open>,
-    /// The publication of each copy that has no answer.
-    copies: BTreeMap<RequestId, OutboundPlace>,
+    /// The publication of each copy that has no answer, and under which name its confirmation is noted.
+    copies: BTreeMap<CopyTo, (OutboundPlace, RequestId)>,
     /// When copies are sent again.
     retries: BTreeSet<(Timestamp, OutboundPlace)>,
     /// Confirmed by all subscribers, not removed yet.
@@ -89,9 +134,9 @@ struct Open {
     /// Between this attempt and the next.
     wait: Nanos,
     /// Copies that were sent.
-    asked: BTreeSet<RequestId>,
+    asked: BTreeSet<CopyTo>,
     /// The deadlines of copies that may still be handled.
-    deadlines: BTreeMap<RequestId, Timestamp>,
+    deadlines: BTreeMap<CopyTo, Timestamp>,
     /// Copies that are confirmed.
     confirmed: Confirmed,
     /// How often copies were sent.
@@ -151,47 +196,48 @@ impl Publications {
         &mut self,
         now: Timestamp,
         place: &OutboundPlace,
-        (copy, within): (RequestId, Nanos),
+        (copy, within): (&SubscriberCopy, Nanos),
     ) -> Option<Timestamp> {
         let open = self.open.get_mut(place)?;
-        if open.confirmed.contains(&copy) {
+        if copy.is_in(&open.confirmed) {
             return None;
         }
-        self.copies.insert(copy, place.clone());
-        open.asked.insert(copy);
-        let deadline = open.deadlines.entry(copy).or_default();
+        self.copies.insert(copy.to, (place.clone(), copy.name));
+        open.asked.insert(copy.to);
+        let deadline = open.deadlines.entry(copy.to).or_default();
         if *deadline < now {
             *deadline = now + within;
         }
         Some(*deadline)
     }
 
-    /// Whether a copy of a publication in progress has this identity, and no answer.
-    pub(crate) fn is_copy(&self, id: RequestId) -> bool {
-        self.copies.contains_key(&id)
+    /// Whether this is a copy of a publication in progress that has no answer.
+    pub(crate) fn is_copy(&self, to: CopyTo) -> bool {
+        self.copies.contains_key(&to)
     }
 
     /// A subscriber did not handle its copy in time: it gets a later deadline.
-    pub(crate) fn on_expired(&mut self, id: RequestId) {
-        let open = self.copies.get(&id).and_then(|at| self.open.get_mut(at));
-        if let Some(open) = open {
-            open.deadlines.remove(&id);
+    pub(crate) fn on_expired(&mut self, to: CopyTo) {
+        if let Some((place, _)) = self.copies.get(&to)
+            && let Some(open) = self.open.get_mut(place)
+        {
+            open.deadlines.remove(&to);
         }
     }
 
     /// A subscriber has confirmed its copy; gives the publication.
-    pub(crate) fn on_confirmed(&mut self, id: RequestId) -> Option<OutboundPlace> {
-        let place = self.copies.remove(&id)?;
+    pub(crate) fn on_confirmed(&mut self, to: CopyTo) -> Option<OutboundPlace> {
+        let (place, name) = self.copies.remove(&to)?;
         let open = self.open.get_mut(&place)?;
-        open.deadlines.remove(&id);
-        open.confirmed.insert(id);
+        open.deadlines.remove(&to);
+        open.confirmed.insert(name);
         Some(place)
     }
 
     /// Whether a copy is confirmed.
-    pub(crate) fn is_confirmed(&self, place: &OutboundPlace, copy: RequestId) -> bool {
+    pub(crate) fn is_confirmed(&self, place: &OutboundPlace, copy: &SubscriberCopy) -> bool {
         let open = self.open.get(place);
-        open.is_some_and(|open| open.confirmed.contains(&copy))
+        open.is_some_and(|open| copy.is_in(&open.confirmed))
     }
 
     /// All subscribers have confirmed a publication.
@@ -293,7 +339,40 @@ impl Publications {
             "publications that are repeated"
         );
         let is_open = |at: &OutboundPlace| self.open.contains_key(at);
-        assert!(self.copies.values().all(is_open), "a copy of nothing");
+        let mut of = self.copies.values().map(|(place, _)| place);
+        assert!(of.all(is_open), "a copy of nothing");
         self.partials.validate();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_confirmation_counts_for_who_began_with_that_state_if_it_was_published_before() {
+        let restored_at = Timestamp(1_000);
+        let subscriber = |app, restored_at| Subscriber {
+            app: AppId(app),
+            service: ServiceId(1),
+            identity: AppId(1),
+            restored_at,
+            deadline: Nanos::from_secs(1),
+        };
+        let own = RequestId { client: 7, seq: 9 };
+        let copies = |set_at| {
+            let copy = |of| SubscriberCopy::new(own, Timestamp(set_at), &of);
+            (
+                copy(subscriber(1, Timestamp::ZERO)),
+                copy(subscriber(2, restored_at)),
+            )
+        };
+        for (set_at, counts) in [(999, true), (1_000, false), (1_001, false)] {
+            let (original, restored) = copies(set_at);
+            assert_eq!(original.to.1, restored.to.1, "the same identity");
+            assert_eq!(restored.is_in(&Confirmed::from([original.name])), counts);
+            assert!(!original.is_in(&Confirmed::from([restored.name])));
+            assert!(restored.is_in(&Confirmed::from([restored.name])));
+        }
     }
 }

@@ -185,6 +185,7 @@ fn begin_with(c: &mut Cluster, parts: &[Part], later: Nanos) {
         number,
         identity: APP,
         shift: later,
+        at: c.now,
         parts: parts.to_vec(),
     });
     c.publish();

@@ -177,6 +177,45 @@ fn a_backup_gives_nothing_up_that_the_disk_of_its_primary_has_lost() {
 }
 
 #[test]
+fn a_backup_with_more_than_its_primary_that_has_left_the_view_joins_with_a_snapshot() {
+    let mut c = cluster(2);
+    for seq in 1..=10 {
+        request(&mut c, 0, seq);
+    }
+    c.pass(200);
+    // The next entry reaches the backup, and the primary ends before its own disk has it.
+    let last = *c.disks[&0].records.keys().next_back().unwrap();
+    c.cut.insert((1, 0));
+    request(&mut c, 0, 11);
+    c.pass(20);
+    assert_eq!(c.outcomes(11), []);
+    c.cut.clear();
+    let disk = c.disks.get_mut(&0).unwrap();
+    disk.records.retain(|number, _| *number <= last);
+    restart_primary(&mut c);
+    c.pass(300);
+    let events = c.nodes[&1].worker.events();
+    assert!(
+        matches!(events[..], [NodeEvent::Ahead { .. }]),
+        "{events:?}"
+    );
+    // The controller does not hear that from the backup, takes it out, and has it join again.
+    let shard = c.shard(KEY);
+    shard.view += 2;
+    shard.joining = std::mem::take(&mut shard.backups);
+    c.publish();
+    c.pass(1_000);
+    let (key, view, backup) = (KEY, c.shard(KEY).view, NodeId(1));
+    let synced = NodeEvent::Synced { key, view, backup };
+    let events = c.nodes[&0].worker.events();
+    assert!(events.contains(&synced), "{events:?}");
+    request(&mut c, 0, 12);
+    c.pass(200);
+    assert_eq!(c.outcomes(12), [Outcome::Done]);
+    assert_eq!(counts(&c, 1, 12), counts(&c, 0, 12));
+}
+
+#[test]
 fn a_new_process_waits_for_the_leases_that_the_one_before_granted() {
     // Node 2 tells the new process the time.
     let mut c = Cluster::new(&manifest(2), 3, |_| vec![0, 1]);

@@ -26,6 +26,39 @@ fn every_subscriber_handles_a_publication_once() {
 }
 
 #[test]
+fn an_application_and_one_that_began_with_its_state_each_get_publications() {
+    let mut c = cluster();
+    restore_beside(&mut c);
+    for seq in 1..=5 {
+        publish(&mut c, seq, b"k");
+    }
+    c.pass(5_000);
+    assert_eq!(handled(&c, "back"), [1, 2, 3, 4, 5]);
+    assert_eq!(handled_beside(&c), [1, 2, 3, 4, 5]);
+    assert_eq!(open(&c, 0), 0);
+}
+
+#[test]
+fn a_confirmation_by_an_application_counts_for_itself_only() {
+    let mut c = cluster();
+    restore_beside(&mut c);
+    // The back is away, and the copy is not.
+    c.cut.extend([(0, 2), (2, 0), (1, 2), (2, 1)]);
+    publish(&mut c, 1, b"k");
+    c.pass(25_000);
+    assert_eq!(handled_beside(&c), [1]);
+    assert!(handled(&c, "back").is_empty());
+    assert!(open(&c, 0) > 0, "the back has not confirmed it");
+    // So it is by the log, from which the next primary goes on.
+    c.kill(0);
+    c.promote(shard(0, 0), 1);
+    back_returns(&mut c);
+    assert_eq!(handled(&c, "back"), [1]);
+    assert_eq!(handled_beside(&c), [1]);
+    assert_eq!(open(&c, 1), 0);
+}
+
+#[test]
 fn the_handler_is_told_the_topic() {
     let mut c = cluster();
     let topics = note_topics(&mut c);

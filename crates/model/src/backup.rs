@@ -2,6 +2,7 @@
 //! file says of itself. docs/design/017.
 
 use crate::ids::{AppId, ServiceId, ShardId};
+use crate::time::Timestamp;
 use crate::units::Nanos;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -27,6 +28,10 @@ pub struct Restored {
     pub identity: AppId,
     /// The time between the backup and the restore, by which deadlines move: nothing expired meanwhile.
     pub shift: Nanos,
+    /// When it was restored. What was published earlier counts as confirmed by it when the application that
+    /// was backed up has confirmed it.
+    #[serde(default)]
+    pub at: Timestamp,
     /// The parts of shards that do not have their state yet.
     pub parts: Vec<Part>,
 }

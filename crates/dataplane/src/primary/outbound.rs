@@ -10,7 +10,7 @@ use crate::shard::{Context, Effect, Shard, Turn, Waiting};
 use crate::timer_table::{Pending, Place};
 use e3_model::outbound::{Answer, Destination, Outbound};
 use e3_model::timer::{When, outbound_request};
-use e3_model::{RequestId, ShardKey, Timestamp};
+use e3_model::{AppId, RequestId, ShardKey, Timestamp};
 use e3_wire::entry::{Entry, Outcome};
 
 impl Primary {
@@ -77,17 +77,18 @@ impl Primary {
         }
     }
 
-    /// Takes the answer to an outbound request.
+    /// Takes the answer to an outbound request; `by`: the application that was asked, if it was one.
     pub(crate) fn on_answer(
         &mut self,
         turn: &mut Turn<'_>,
-        id: RequestId,
+        (by, id): (Option<AppId>, RequestId),
         answer: Answer,
         content: Vec<u8>,
     ) {
         let now = turn.cx.now;
-        if self.publications.is_copy(id) {
-            return self.on_confirmed(turn, id, answer.outcome);
+        let copy = by.map(|app| (app, id));
+        if let Some(copy) = copy.filter(|copy| self.publications.is_copy(*copy)) {
+            return self.on_confirmed(turn, copy, answer.outcome);
         }
         match answer.outcome {
             Outcome::Overloaded => {

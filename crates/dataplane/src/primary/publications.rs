@@ -8,12 +8,12 @@ use crate::deliberate::{self, Fault};
 use crate::expiry::{any_slot, own_entry};
 use crate::limits::{EXPIRY_DELAY, OUTBOX_MAX};
 use crate::outbound::{Ask, Receiver};
-use crate::publications::Subscriber;
+use crate::publications::{CopyTo, Subscriber, SubscriberCopy};
 use crate::shard::{Context, Effect, Shard, Turn};
 use crate::timer_table::{OutboundPlace, Pending, seq};
-use e3_model::timer::{When, publication_request};
+use e3_model::timer::When;
 use e3_model::topic::{Publication, Topic};
-use e3_model::{Nanos, RequestId, Timestamp};
+use e3_model::{Nanos, Timestamp};
 use e3_wire::entry::{Entry, Outcome};
 use e3_wire::limits::ENTRY_CONFIRMED_MAX;
 
@@ -69,13 +69,13 @@ impl Primary {
             return self.publications.complete(place);
         };
         for subscriber in turn.cx.subscribers(publication) {
-            let id = copy_id(turn.cx, turn.shard, (place, pending), subscriber);
-            let copy = (id, subscriber.deadline);
-            let Some(deadline) = self.publications.deadline(now, place, copy) else {
+            let copy = copy_for(turn.cx, turn.shard, (place, pending), subscriber);
+            let within = (&copy, subscriber.deadline);
+            let Some(deadline) = self.publications.deadline(now, place, within) else {
                 continue;
             };
             let ask = Ask {
-                id,
+                id: copy.to.1,
                 to: Receiver::Subscriber {
                     subscriber: *subscriber,
                     topic: Box::new(Topic {
@@ -95,12 +95,12 @@ impl Primary {
 
     /// A subscriber has answered its copy. What it did not handle in time it gets again; everything else
     /// is final, and a failure is a dead letter there.
-    pub(super) fn on_confirmed(&mut self, turn: &mut Turn<'_>, id: RequestId, outcome: Outcome) {
+    pub(super) fn on_confirmed(&mut self, turn: &mut Turn<'_>, copy: CopyTo, outcome: Outcome) {
         match outcome {
             Outcome::Overloaded => {}
-            Outcome::Expired => self.publications.on_expired(id),
+            Outcome::Expired => self.publications.on_expired(copy),
             _ => {
-                if let Some(place) = self.publications.on_confirmed(id) {
+                if let Some(place) = self.publications.on_confirmed(copy) {
                     let partials = &mut self.publications.partials;
                     partials.on_confirmed(turn.cx.now, &place);
                     self.complete_if_confirmed(turn, &place);
@@ -116,8 +116,8 @@ impl Primary {
         };
         let mut subscribers = turn.cx.subscribers(publication).iter();
         let has_confirmed = |subscriber: &Subscriber| {
-            let copy = copy_id(turn.cx, turn.shard, (place, pending), subscriber);
-            self.publications.is_confirmed(place, copy)
+            let copy = copy_for(turn.cx, turn.shard, (place, pending), subscriber);
+            self.publications.is_confirmed(place, &copy)
         };
         let are_all = match deliberate::is(Fault::ConfirmedByOne) {
             true => subscribers.len() == 0 || subscribers.any(has_confirmed),
@@ -234,13 +234,13 @@ fn publication<'a>(
     }
 }
 
-/// The identity under which a subscriber gets a publication.
-fn copy_id(
+/// The copy of a publication for a subscriber.
+fn copy_for(
     cx: &Context<'_>,
     shard: &Shard,
     ((_, place), pending): (&OutboundPlace, &Pending),
     subscriber: &Subscriber,
-) -> RequestId {
+) -> SubscriberCopy {
     let own = pending.request(place, identity(cx, shard));
-    publication_request(own, (subscriber.identity, subscriber.service))
+    SubscriberCopy::new(own, pending.set_at, subscriber)
 }

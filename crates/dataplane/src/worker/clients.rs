@@ -239,7 +239,7 @@ impl Worker {
                 self.outputs.push_back(Output::Answer { app, id, reply });
                 return;
             }
-            Asker::Shard(shard) => return self.answer_ask(shard, id, reply),
+            Asker::Shard(shard) => return self.answer_ask(shard, (Some(app), id), reply),
         };
         let buffer = self.client_open.entry(to).or_insert_with(|| {
             let mut buffer = self.packer.buffer();

@@ -39,6 +39,7 @@ impl Worker {
         };
         self.passage.answers.push_back(Answered {
             shard,
+            by: None,
             id,
             answer,
             content,
@@ -56,12 +57,15 @@ impl Worker {
         };
         let Answered {
             shard,
+            by,
             id,
             answer,
             content,
         } = answered;
         if let Some(replica) = self.find(shard) {
-            self.primary(replica, |p, turn| p.on_answer(turn, id, answer, content));
+            self.primary(replica, |p, turn| {
+                p.on_answer(turn, (by, id), answer, content)
+            });
         }
         true
     }
@@ -174,17 +178,23 @@ impl Worker {
     }
 
     fn refuse_ask(&mut self, from: ShardKey, id: RequestId, reason: &str) {
-        self.answer_ask(from, id, refuse(Outcome::Rejected, reason));
+        self.answer_ask(from, (None, id), refuse(Outcome::Rejected, reason));
     }
 
-    /// Answers a shard that asked.
-    pub(super) fn answer_ask(&mut self, shard: ShardKey, id: RequestId, reply: Reply) {
+    /// Answers a shard that asked; `by`: the application that was asked.
+    pub(super) fn answer_ask(
+        &mut self,
+        shard: ShardKey,
+        (by, id): (Option<AppId>, RequestId),
+        reply: Reply,
+    ) {
         let answer = Answer {
             outcome: reply.outcome,
             status: reply.status,
         };
         self.passage.answers.push_back(Answered {
             shard,
+            by,
             id,
             answer,
             content: reply.payload,

@@ -4,6 +4,7 @@
 use super::{Cluster, Handler, shard};
 use e3_collections::{State, Txn};
 use e3_invocation::{Effects, HandlerError, Invocation, Reply};
+use e3_model::backup::Restored;
 use e3_model::plan::AppPlan;
 use e3_model::timer::{TimerChange, TimerSet, When};
 use e3_model::topic::Publication;
@@ -60,6 +61,26 @@ spec:
       collections: [{name: count, kind: counter}]
 ";
 
+const COPY: &str = "\
+apiVersion: e3.dev/v1alpha1
+kind: Application
+metadata: {name: copy}
+spec:
+  objective: {latency: 50ms}
+  deadline: 10s
+  ingress: entry
+  subscriptions:
+    - {topic: shop/orders, service: copied}
+  services:
+    - {name: entry, module: s.wasm, stateful: true, replicas: 1, resources: {cpu: 0.1, memory: 64Mi}}
+    - name: copied
+      module: s.wasm
+      stateful: true
+      replicas: 1
+      resources: {cpu: 0.1, memory: 64Mi}
+      collections: [{name: count, kind: counter}]
+";
+
 /// Services that are subscribed to orders.
 pub const SUBSCRIBERS: [&str; 2] = ["back", "audit"];
 
@@ -94,6 +115,29 @@ pub fn audit(of: &str, nodes: u32, copies: &[u32]) -> AppPlan {
     let mut plan = Cluster::new(&manifest, nodes, |_| copies.to_vec()).plan;
     plan.id = AppId(2);
     plan
+}
+
+/// Has an application run at node 3 that began with the state of the shop, beside it. Its second service
+/// is subscribed to orders, as the back is.
+pub fn restore_beside(c: &mut Cluster) {
+    let mut plan = Cluster::new(COPY, 5, |_| vec![3]).plan;
+    plan.id = AppId(2);
+    plan.restored = Some(Restored {
+        number: 1,
+        identity: AppId(1),
+        shift: Nanos::from_secs(1),
+        at: c.now,
+        parts: Vec::new(),
+    });
+    c.other = Some((plan, handler()));
+    c.publish();
+    c.pass(500);
+}
+
+/// Numbers of the publications that the subscriber of [`restore_beside`] handled, each once.
+pub fn handled_beside(c: &Cluster) -> Vec<u64> {
+    let app = AppId(2);
+    counted(c, 3, ShardKey { app, ..shard(1, 0) })
 }
 
 /// The front publishes what its request says; the others count what they get, and check its order.

@@ -95,6 +95,7 @@ impl Run<'_> {
                 number,
                 identity: taken.identity,
                 shift: taken.cut_at.until(now),
+                at: now,
                 parts: taken.parts.clone(),
             }),
             placed: Vec::new(),

@@ -368,6 +368,9 @@ impl ControllerProcess {
             Mail::Hello(node, hello) => {
                 let process = hello.process;
                 let is_damaged = hello.damaged.is_some();
+                if let Some(end) = self.control.end_before_refusal(&hello, now) {
+                    self.execute(now, &end);
+                }
                 let join = Command::Join { hello, at: now };
                 let joined = self.execute(now, &join);
                 self.refused_damaged.remove(&node);

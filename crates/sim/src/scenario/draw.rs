@@ -143,9 +143,7 @@ fn upgrades(scenario: &mut Scenario) {
 /// Has applications backed up and restored in one scenario of three. Drawn apart, as times to live are.
 fn backups(scenario: &mut Scenario) {
     let random = &mut Random::new(scenario.seed ^ 0x0e3_bac);
-    let is_left_out =
-        scenario.seed.is_multiple_of(LARGE_STATE_ONE_IN) || known::may_miss_publications(scenario);
-    if !random.one_in(3) || is_left_out {
+    if !random.one_in(3) || scenario.seed.is_multiple_of(LARGE_STATE_ONE_IN) {
         return;
     }
     let apps = scenario.apps.len();
@@ -225,9 +223,6 @@ fn disk_faults(scenario: &mut Scenario) {
         };
         let at_ms = random.below(FAULTS_MS - 1_000);
         let span_ms = *random.pick(&[50, 270, 400, 1_000, 3_000]);
-        if matches!(fault, Fault::NodeBitRot(_)) && known::may_wait_for_rotten(scenario) {
-            continue;
-        }
         scenario.script.push(Act {
             at_ms,
             for_ms: span_ms.min(FAULTS_MS - at_ms),

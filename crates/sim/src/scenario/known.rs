@@ -14,20 +14,6 @@ pub(crate) fn may_lose_log_and_memory(scenario: &Scenario) -> bool {
     acts.any(|act| matches!(act.fault, Fault::LostWrites))
 }
 
-/// Hole: if an application that subscribes to a topic is backed up, and restored under another name while
-/// publications are made, one may be confirmed that the subscriber has not handled. The cause is not
-/// known yet.
-pub(super) fn may_miss_publications(scenario: &Scenario) -> bool {
-    !scenario.topics.is_empty()
-}
-
-/// Hole: if a journal rots, and all processes restart at once, shards may wait for a copy that does not
-/// come, though other nodes have complete ones.
-pub(super) fn may_wait_for_rotten(scenario: &Scenario) -> bool {
-    let mut acts = scenario.script.iter();
-    acts.any(|act| matches!(act.fault, Fault::Blackout(_) | Fault::PowerCut(_)))
-}
-
 /// How long after the loss of confirmed writes a node is up to date again.
 const UP_TO_DATE_MS: u64 = 3_000;
 
