@@ -2,6 +2,7 @@
 
 use crate::application::{Application, Durability, Pin, Resources, Service, Subscription};
 use crate::dag::{Dag, DagError};
+use crate::emulation;
 use crate::http_access::{HTTP_HOSTS_MAX, HttpAccess};
 use crate::limits::*;
 use crate::profile::Profile;
@@ -24,9 +25,13 @@ impl Fault {
     }
 }
 
-type Check = Result<(), Fault>;
+pub(crate) type Check = Result<(), Fault>;
 
-fn ensure(good: bool, field: impl Into<String>, message: impl FnOnce() -> String) -> Check {
+pub(crate) fn ensure(
+    good: bool,
+    field: impl Into<String>,
+    message: impl FnOnce() -> String,
+) -> Check {
     if good {
         Ok(())
     } else {
@@ -460,6 +465,7 @@ pub(crate) fn topology(t: &Topology) -> Check {
                         )
                     },
                 )?;
+                emulation::check(server, node, &at)?;
                 let latency = node.link_latency.unwrap_or_default();
                 ensure(
                     latency <= LINK_LATENCY_MAX,

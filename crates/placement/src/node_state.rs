@@ -1,7 +1,9 @@
 //! A node as placement sees it.
 
+use crate::limits::OUTSTANDING_PER_CORE_MAX;
 use crate::request::Demand;
 use e3_model::NodeKind;
+use e3_power::PowerModel;
 
 /// A node with what is reserved on it.
 #[derive(Clone, PartialEq, Debug)]
@@ -14,8 +16,10 @@ pub struct NodeState {
     pub rack: usize,
     /// Index of its server: its fault domain.
     pub server: usize,
-    /// Cores.
+    /// Work that its cores do, in cores at full speed.
     pub cores: f64,
+    /// Speed of its cores; less than 1 if it is emulated at a smaller scale.
+    pub speed: f64,
     /// Memory.
     pub memory_bytes: u64,
     /// Bandwidth of its port.
@@ -33,6 +37,16 @@ pub struct NodeState {
 }
 
 impl NodeState {
+    /// Requests that may wait on it before it gets no more instances.
+    pub(crate) fn outstanding_max(&self) -> u64 {
+        (self.cores * OUTSTANDING_PER_CORE_MAX as f64).ceil() as u64
+    }
+
+    /// What it draws above idle with `busy` cores' worth of work, before scaling.
+    pub(crate) fn watts(&self, power: &PowerModel, busy: f64) -> f64 {
+        power.node_w(self.kind, self.cores / self.speed, busy / self.speed)
+    }
+
     /// Cores that are not reserved.
     pub fn cpu_left_cores(&self) -> f64 {
         self.cores - self.used.cpu_cores

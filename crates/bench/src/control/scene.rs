@@ -173,6 +173,8 @@ fn topology(servers: usize) -> Topology {
         cores,
         memory: Bytes(memory),
         emulated: true,
+        emulation: None,
+        relay: false,
         link_latency: None,
         bandwidth_gbps: 8.0,
         accelerators: Default::default(),
