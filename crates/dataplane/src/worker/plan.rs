@@ -174,6 +174,7 @@ impl Worker {
         hosted.replica.shard.log.reopen();
         self.drop_ends(key);
         self.ready.retain(|ready| *ready != id);
+        self.waiting_for_core.retain(|waiting| *waiting != id);
         self.released.retain(|released| *released != id);
         if let Some(hosted) = self.replicas.get_mut(id.at()) {
             (hosted.is_ready, hosted.has_released) = (false, false);
@@ -300,6 +301,7 @@ impl Worker {
         self.drop_ends(key);
         self.restoring.remove(&key);
         self.ready.retain(|ready| *ready != id);
+        self.waiting_for_core.retain(|waiting| *waiting != id);
         self.released.retain(|released| *released != id);
         if let Some(app) = self.world.apps.get_mut(&key.app) {
             app.set_replica(key, None);
@@ -343,11 +345,12 @@ impl Worker {
         }
     }
 
-    /// Requests that wait on this node.
+    /// Requests that wait on this node, at its services and at its traffic manager.
     pub fn queue_len(&self) -> u32 {
         let primaries = self.replicas.iter();
         let primaries = primaries.filter_map(|(_, h)| h.replica.as_primary());
-        primaries.map(|p| p.queue_len()).sum::<usize>() as u32
+        let queued = primaries.map(|p| p.queue_len()).sum::<usize>() as u32;
+        queued + self.traffic_requests()
     }
 
     /// Requests admitted here that have no answer yet.

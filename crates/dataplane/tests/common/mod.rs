@@ -13,7 +13,7 @@ pub mod topics;
 use disk::Disk;
 use e3_collections::limits::EXPIRED_LEN_MAX;
 use e3_collections::{State, Txn};
-use e3_dataplane::{Config, HttpAsk, Output, Worker};
+use e3_dataplane::{Config, EmulatedCores, HttpAsk, Output, Worker};
 use e3_invocation::{Completion, Effects, Failed, HandlerError, Invocation};
 use e3_invocation::{Outcome as Run, Output as Message};
 use e3_model::document::parse_application;
@@ -86,6 +86,10 @@ pub struct Cluster {
     pub handler: Handler,
     /// Another application on all nodes, and its handlers.
     pub other: Option<(AppPlan, Handler)>,
+    /// Datagrams that nodes passed on.
+    pub relayed: Vec<(Address, Vec<u8>)>,
+    /// Nodes that are emulated, when they start.
+    pub emulated: BTreeMap<u16, EmulatedCores>,
     /// Requests over HTTP that nodes asked their drivers to make.
     pub http: Vec<(u16, HttpAsk)>,
     /// Which calls handlers make.
@@ -235,6 +239,8 @@ impl Cluster {
             journal_len_min: u64::MAX,
             narrow: None,
             other: None,
+            relayed: Vec::new(),
+            emulated: BTreeMap::new(),
             http: Vec::new(),
             caller: Box::new(|_, _| None),
             called: calls::Answers::default(),
@@ -261,7 +267,8 @@ impl Cluster {
             formats: self.formats,
             kind: NodeKind::Host,
             journal_len_min: self.journal_len_min,
-            slowed: false,
+            slowed: self.emulated.contains_key(&node),
+            emulated: self.emulated.get(&node).copied(),
         };
         let mut worker = Worker::new(config);
         let disk = self.disks.entry(node).or_default();
@@ -458,6 +465,7 @@ impl Cluster {
                         *self.sent_to.entry(to).or_default() += bytes.len();
                         self.wire.push((Some(id), to, bytes));
                     }
+                    Output::Relay { to, bytes } => self.relayed.push((to, bytes)),
                     Output::Answer { id, reply, .. } => self.answers.push((id, reply)),
                     Output::Http(ask) => self.http.push((id, ask)),
                     Output::Start { key, state } => {
