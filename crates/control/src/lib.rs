@@ -22,6 +22,7 @@ mod membership;
 mod migration;
 mod probation;
 mod reach;
+mod relays;
 mod reshard;
 mod returned;
 mod scale;

@@ -71,6 +71,9 @@ pub struct Member {
     pub formats: Formats,
     /// Its address.
     pub address: Address,
+    /// Where it listens for the traffic of its host, if it relays that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub relay: Option<Address>,
     /// Whether it is heard. A silent process remains the node's and may return with its state.
     pub up: bool,
     /// The latest incarnation whose process has certainly ended; 0 if there is none.
@@ -391,6 +394,7 @@ impl Control {
             })
         });
         let parts: BTreeSet<NodeId> = parts.collect();
+        let this = self.topology.node(node);
         let peers = self.topology.nodes();
         let peers = peers
             .filter_map(|n| {
@@ -401,7 +405,10 @@ impl Control {
                     name: n.node.name.clone(),
                     server: n.server as u32,
                     incarnation: member.incarnation,
-                    address: member.address,
+                    address: match this.is_some_and(|this| this.server == n.server) {
+                        true => member.address,
+                        false => self.address_from_afar(&n, member, usize::from(node.0)),
+                    },
                 };
                 Some((n.id, peer))
             })
@@ -415,6 +422,8 @@ impl Control {
             node,
             peers,
             exited,
+            relays: this.map_or_else(Vec::new, |n| self.relays_of(&n)),
+            relayed: this.and_then(|n| self.host_behind(&n)),
             apps: self.apps.values().map(|a| a.plan.clone()).collect(),
         }
     }

@@ -25,8 +25,13 @@ pub(crate) struct Arrival {
 pub(crate) enum Destination {
     /// This node, from this address.
     Here(Address),
-    /// It is relayed to this address.
-    Relayed(Address),
+    /// It is relayed.
+    Relayed {
+        /// Where from.
+        from: Address,
+        /// Where to.
+        to: Address,
+    },
 }
 
 /// See the module.

@@ -64,6 +64,8 @@ pub enum Output {
     },
     /// Send a datagram on that came by [`Worker::handle_relayed`].
     Relay {
+        /// Where from.
+        from: Address,
         /// Where to.
         to: Address,
         /// Its bytes.

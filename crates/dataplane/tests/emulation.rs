@@ -82,7 +82,7 @@ fn cores_are_reported_as_busy_for_as_long_as_they_were_occupied() {
 fn relay(c: &mut Cluster, bytes: &[u8]) {
     let now = c.clock(0);
     let worker = &mut c.nodes.get_mut(&0).unwrap().worker;
-    worker.handle_relayed(now, address(9), bytes);
+    worker.handle_relayed(now, address(8), address(9), bytes);
     c.drain(0);
 }
 

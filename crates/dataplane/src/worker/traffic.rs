@@ -38,9 +38,9 @@ impl Emulated {
 impl Worker {
     /// Takes a datagram that this node only passes on, between its host and others. It leaves as an
     /// [`Output::Relay`], behind what arrived before it.
-    pub fn handle_relayed(&mut self, now: Timestamp, to: Address, bytes: &[u8]) {
+    pub fn handle_relayed(&mut self, now: Timestamp, from: Address, to: Address, bytes: &[u8]) {
         self.world.now = now;
-        self.arrive(Destination::Relayed(to), bytes);
+        self.arrive(Destination::Relayed { from, to }, bytes);
     }
 
     /// Has a datagram wait at the traffic manager, if there is one.
@@ -60,9 +60,9 @@ impl Worker {
     fn pass(&mut self, to: Destination, bytes: &[u8]) {
         match to {
             Destination::Here(from) => self.take_datagram(from, bytes),
-            Destination::Relayed(to) => {
+            Destination::Relayed { from, to } => {
                 let bytes = bytes.to_vec();
-                self.outputs.push_back(Output::Relay { to, bytes });
+                self.outputs.push_back(Output::Relay { from, to, bytes });
             }
         }
     }

@@ -344,6 +344,8 @@ impl Cluster {
             node: NodeId(node),
             peers: self.peers.clone(),
             exited: BTreeMap::new(),
+            relays: Vec::new(),
+            relayed: None,
             apps: self.apps(),
         };
         let now = self.clock(node);
@@ -465,7 +467,7 @@ impl Cluster {
                         *self.sent_to.entry(to).or_default() += bytes.len();
                         self.wire.push((Some(id), to, bytes));
                     }
-                    Output::Relay { to, bytes } => self.relayed.push((to, bytes)),
+                    Output::Relay { to, bytes, .. } => self.relayed.push((to, bytes)),
                     Output::Answer { id, reply, .. } => self.answers.push((id, reply)),
                     Output::Http(ask) => self.http.push((id, ask)),
                     Output::Start { key, state } => {
