@@ -207,7 +207,10 @@ fn a_datagram_takes_as_long_as_the_port_needs_to_carry_it() {
     let nic = "memory: 4Gi, bandwidthGbps: 0.01, emulation: {speed: 0.1}";
     let topology = e3.file("topology.yaml", &topology(nic));
     e3.good(&["up", "--detach", "--port", "0", "--topology", &topology]);
-    let file = e3.file("app.yaml", &manifest("port", "echo", "smartnic", "16Mi", ""));
+    let file = e3.file(
+        "app.yaml",
+        &manifest("port", "echo", "smartnic", "16Mi", ""),
+    );
     e3.good(&["deploy", &file, "--wait"]);
     let request = vec![7; REQUEST_LEN];
     let latency = latency_us(&call(&e3, "port", std::iter::repeat_n(request, 3)));

@@ -3,11 +3,12 @@
 
 mod common;
 
-use common::running::{kill, run_file};
 use common::E3;
+use common::running::{kill, run_file, signal};
 use e3_client::{Call, Client, Event};
 use e3_model::Nanos;
 use e3_model::api::EndpointsView;
+use rustix::process::Signal;
 use serde_json::Value;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -74,7 +75,9 @@ fn start() -> Option<E3> {
 fn get<T: serde::de::DeserializeOwned>(e3: &E3, path: &str) -> T {
     let port = &run_file(e3, "cluster.json")["port"];
     let get = ureq::get(format!("http://127.0.0.1:{port}{path}"));
-    let answer = get.header("Authorization", e3.authorization("token")).call();
+    let answer = get
+        .header("Authorization", e3.authorization("token"))
+        .call();
     let text = answer.unwrap().body_mut().read_to_string().unwrap();
     serde_json::from_str(&text).unwrap()
 }
@@ -163,7 +166,10 @@ fn a_service_that_computes_much_on_the_smartnic_starves_the_host_behind_it() {
         node(e3, "s1-nic0")["queue"] == 0
     });
     let after = light_latency(&mut light);
-    assert!(after < during / 2, "{after:?} after, {during:?} with the load");
+    assert!(
+        after < during / 2,
+        "{after:?} after, {during:?} with the load"
+    );
 }
 
 #[test]
@@ -176,25 +182,47 @@ fn traffic_goes_another_way_when_the_relay_ends() {
         view.shards[0].clone()
     };
     let (nic, host) = (node(&e3, "s1-nic0"), node(&e3, "s1-host"));
-    assert_eq!(nic["relay"], endpoint(&e3).as_str(), "clients reach the host by it");
+    assert_eq!(
+        nic["relay"],
+        endpoint(&e3).as_str(),
+        "clients reach the host by it"
+    );
     let passed = |e3: &E3| node(e3, "s1-nic0")["portUse"].as_f64().unwrap() > 0.0;
     let mut light = client(&e3, "light");
     e3.until("the relay's port is used", |e3| {
         light_latency(&mut light);
         passed(e3)
     });
-    kill(&e3, "s1-nic0");
+    // It does not end, so that nobody starts it again: its silence is all that the controller notices.
+    signal(&e3, "s1-nic0", Signal::STOP);
     let begin = Instant::now();
-    // With the endpoints of now, as a client has them that asks again.
     e3.until("clients reach the host directly", |e3| {
         endpoint(e3) == host["address"].as_str().unwrap()
     });
     println!("direct after {:?}", begin.elapsed());
     let mut direct = client(&e3, "light");
-    assert!(direct.call(b"k", b"hello", Nanos::from_secs(10)).unwrap().reply.is_some());
+    assert!(
+        direct
+            .call(b"k", b"hello", Nanos::from_secs(10))
+            .unwrap()
+            .reply
+            .is_some()
+    );
     // A client that knows the relay only reaches the host through another node.
-    assert!(light.call(b"k", b"hello", Nanos::from_secs(10)).unwrap().reply.is_some());
+    assert!(
+        light
+            .call(b"k", b"hello", Nanos::from_secs(10))
+            .unwrap()
+            .reply
+            .is_some()
+    );
     assert_eq!(node(&e3, "s1-host")["incarnation"], 1);
+    signal(&e3, "s1-nic0", Signal::CONT);
+    e3.until("the relay carries again", |e3| {
+        let nic = node(e3, "s1-nic0");
+        nic["up"] == true && nic["relay"] == endpoint(e3).as_str()
+    });
+    kill(&e3, "s1-nic0");
     e3.until("the relay is back", |e3| {
         let nic = node(e3, "s1-nic0");
         nic["incarnation"] == 2 && nic["relay"] == endpoint(e3).as_str()

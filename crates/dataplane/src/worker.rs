@@ -164,6 +164,8 @@ struct Hosted {
     is_ready: bool,
     /// In `Worker::released`.
     has_released: bool,
+    /// Its runs that occupy an emulated core although their handlers are done.
+    held: usize,
 }
 
 /// One worker core.
@@ -258,8 +260,8 @@ impl Worker {
     pub fn handle_completion(&mut self, now: Timestamp, key: ShardKey, done: Completion) {
         self.world.now = now;
         let occupied = self.occupy(key, &done);
-        if let Some(id) = self.find(key) {
-            self.primary(id, |p, turn| p.on_completion(turn, done, occupied));
+        if let Some(done) = self.hold(key, done, occupied) {
+            self.complete(key, done, occupied);
         }
     }
 
@@ -270,6 +272,7 @@ impl Worker {
         while let Some(timer) = self.timers.pop_due(now) {
             self.on_timer(timer);
         }
+        self.complete_held();
         self.go_on_with_cores();
         loop {
             loop {

@@ -56,6 +56,14 @@ fn as_many_handlers_run_at_once_as_there_are_cores() {
 }
 
 #[test]
+fn a_long_run_holds_up_no_run_on_another_core() {
+    let mut c = on_cores(STATELESS, 1, 2);
+    c.busy = Box::new(|id| Nanos::from_micros(if id.seq == 1 { 10 } else { 1 }));
+    // The first request occupies one core for 100 ms; the others follow each other on the other one.
+    assert_eq!(answered(&mut c, 4), [0, 10, 20, 90]);
+}
+
+#[test]
 fn a_shard_of_a_stateful_service_has_one_core() {
     let mut c = on_cores(ONE, 2, 12);
     assert_eq!(answered(&mut c, 3), [0, 10, 20]);

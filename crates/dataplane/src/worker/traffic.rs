@@ -1,18 +1,22 @@
 //! The cores and the traffic manager of an emulated node.
 
 use super::{Output, Worker};
+use crate::app::ReplicaId;
 use crate::cores::{Cores, Occupied};
-use crate::primary::Primary;
 use crate::timers::Timer;
 use crate::traffic::{Class, Destination, TrafficManager, class_of};
 use e3_invocation::Completion;
 use e3_model::{Address, DropReason, Nanos, ShardKey, Timestamp};
+use std::collections::BTreeMap;
 
 /// What a worker that stands for other hardware has in place of it.
 #[derive(Debug)]
 pub(super) struct Emulated {
     pub(super) cores: Cores,
     traffic: TrafficManager,
+    /// Runs that occupy a core although their handlers are done: by when they leave it, and by number.
+    held: BTreeMap<(Timestamp, u64), (ShardKey, Completion, Occupied)>,
+    held_number: u64,
 }
 
 /// Handler runs since the last time.
@@ -31,6 +35,8 @@ impl Emulated {
         Emulated {
             cores: Cores::new(cores),
             traffic: TrafficManager::default(),
+            held: BTreeMap::new(),
+            held_number: 0,
         }
     }
 }
@@ -95,10 +101,12 @@ impl Worker {
         };
         // A handler that waits for the answer to its call has no core, nor has what is behind it.
         let asking = self.calls.asking_shards();
-        let replicas = self.replicas.iter().map(|(_, h)| &h.replica);
-        let runs = replicas.filter(|r| !asking.contains(&r.shard.key));
-        let primaries = runs.filter_map(|r| r.as_primary());
-        let running = primaries.filter(|p| p.is_startable).map(Primary::running);
+        let hosted = self.replicas.iter().map(|(_, h)| h);
+        let runs = hosted.filter(|h| !asking.contains(&h.replica.shard.key));
+        let running = runs.filter_map(|h| {
+            let primary = h.replica.as_primary().filter(|p| p.is_startable)?;
+            Some(primary.running().saturating_sub(h.held))
+        });
         let running = running.sum();
         emulated.cores.free(self.world.now, running)
     }
@@ -124,6 +132,65 @@ impl Worker {
             self.timers.set(until, Timer::Core);
         }
         occupied
+    }
+
+    /// Holds back what a handler of a stateless service did until its run leaves its core: then runs on
+    /// other cores overtake it. What a handler wrote to collections cannot wait: such a run is logged at
+    /// once, and only its outputs wait. Gives back what is not held.
+    pub(super) fn hold(
+        &mut self,
+        key: ShardKey,
+        done: Completion,
+        occupied: Occupied,
+    ) -> Option<Completion> {
+        let app = self.world.apps.get(&key.app);
+        let is_stateless = app.is_some_and(|app| !app.service(key).stateful);
+        let until = occupied.until.filter(|until| *until > self.world.now);
+        let id = self.find(key).filter(|_| is_stateless);
+        if let Some(id) = id
+            && let Some(until) = until
+            && let Some(hosted) = self.replicas.get_mut(id.at())
+            && let Some(emulated) = &mut self.emulated
+        {
+            emulated.held_number += 1;
+            let place = (until, emulated.held_number);
+            emulated.held.insert(place, (key, done, occupied));
+            hosted.held += 1;
+            return None;
+        }
+        Some(done)
+    }
+
+    /// Completes the runs that leave their cores now.
+    pub(super) fn complete_held(&mut self) {
+        while let Some(emulated) = &mut self.emulated
+            && let Some(first) = emulated.held.first_entry()
+            && first.key().0 <= self.world.now
+        {
+            let (key, done, occupied) = first.remove();
+            if let Some(id) = self.find(key)
+                && let Some(hosted) = self.replicas.get_mut(id.at())
+            {
+                hosted.held -= 1;
+            }
+            self.complete(key, done, occupied);
+        }
+    }
+
+    pub(super) fn complete(&mut self, key: ShardKey, done: Completion, occupied: Occupied) {
+        if let Some(id) = self.find(key) {
+            self.primary(id, |p, turn| p.on_completion(turn, done, occupied));
+        }
+    }
+
+    /// Drops the runs of a primary that ends. Their cores stay occupied.
+    pub(super) fn drop_held(&mut self, id: ReplicaId, key: ShardKey) {
+        if let Some(emulated) = &mut self.emulated {
+            emulated.held.retain(|_, (of, ..)| *of != key);
+        }
+        if let Some(hosted) = self.replicas.get_mut(id.at()) {
+            hosted.held = 0;
+        }
     }
 
     /// Requests that wait at the traffic manager.

@@ -86,6 +86,8 @@ pub struct Cluster {
     pub handler: Handler,
     /// Another application on all nodes, and its handlers.
     pub other: Option<(AppPlan, Handler)>,
+    /// How long the handler of a request takes.
+    pub busy: Box<dyn Fn(RequestId) -> Nanos>,
     /// Datagrams that nodes passed on.
     pub relayed: Vec<(Address, Vec<u8>)>,
     /// Nodes that are emulated, when they start.
@@ -239,6 +241,7 @@ impl Cluster {
             journal_len_min: u64::MAX,
             narrow: None,
             other: None,
+            busy: Box::new(|_| Nanos::from_micros(1)),
             relayed: Vec::new(),
             emulated: BTreeMap::new(),
             http: Vec::new(),
@@ -520,6 +523,7 @@ impl Cluster {
                     continue;
                 };
                 let (worker, at) = (&mut node.worker, (now, key));
+                let id_of_request = invocation.id.request;
                 let run = node.calling.begin(worker, at, invocation, &mut self.caller);
                 let Some(invocation) = run else { continue };
                 let handler = match &mut self.other {
@@ -532,7 +536,7 @@ impl Cluster {
                     Ok(effects) => Run::Completed(effects),
                     Err(error) => Run::Failed(Box::new(Failed { error, invocation })),
                 };
-                let busy = Nanos::from_micros(1);
+                let busy = (self.busy)(id_of_request);
                 let done = Completion {
                     token,
                     outcome,
