@@ -18,6 +18,8 @@ use std::time::{Duration, Instant};
 const ITERATIONS: u64 = 100_000;
 /// Heavy requests in flight: several times as many as the SmartNIC has cores.
 const HEAVY: usize = 120;
+/// What the host's latency rises by at least: about twice as long as a heavy request takes.
+const ALL_CORES: Duration = Duration::from_millis(20);
 /// Light requests that are measured.
 const LIGHT: usize = 30;
 
@@ -125,6 +127,15 @@ fn keep_busy(mut client: Client, stop: &AtomicBool) -> u64 {
     handled
 }
 
+/// Stops the load, also when the test fails.
+struct Stopper<'a>(&'a AtomicBool);
+
+impl Drop for Stopper<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Median latency of light requests.
 fn light_latency(client: &mut Client) -> Duration {
     let mut all: Vec<Duration> = (0..LIGHT)
@@ -153,21 +164,22 @@ fn a_service_that_computes_much_on_the_smartnic_starves_the_host_behind_it() {
     let (during, seen) = std::thread::scope(|scope| {
         let heavy = client(&e3, "heavy");
         let load = scope.spawn(|| keep_busy(heavy, &stop));
-        e3.until("the queue stands", |e3| {
-            node(e3, "s1-nic0")["queue"].as_u64().unwrap() > HEAVY as u64 / 4
+        let stopper = Stopper(&stop);
+        // Where this machine is busy, the load may take a while to build up.
+        let (mut during, mut seen) = (Duration::ZERO, Value::Null);
+        e3.until("the queue stands, and the host starves", |e3| {
+            during = light_latency(&mut light);
+            seen = node(e3, "s1-nic0");
+            let queue = seen["queue"].as_u64().unwrap();
+            queue > HEAVY as u64 / 4 && during > before + ALL_CORES
         });
-        let during = light_latency(&mut light);
-        let seen = node(&e3, "s1-nic0");
-        stop.store(true, Ordering::Relaxed);
+        drop(stopper);
         assert!(load.join().unwrap() > 0);
         (during, seen)
     });
     println!("median latency: {before:?} before, {during:?} with the load");
     println!("queue {}, port {}", seen["queue"], seen["portUse"]);
-    assert!(seen["queue"].as_u64().unwrap() > HEAVY as u64 / 4, "{seen}");
     assert!(seen["portUse"].as_f64().unwrap() < 0.05, "{seen}");
-    let all_cores = Duration::from_millis(20);
-    assert!(during > before + all_cores, "{before:?}, {during:?}");
     // The node itself is well: nothing was lost, and it was never taken for dead.
     assert_eq!(node(&e3, "s1-nic0")["incarnation"], 1);
     e3.until("the queue is worked off", |e3| {

@@ -124,7 +124,7 @@ pub fn run(config: NodeConfig) -> Result<(), NodeError> {
         };
         // All nodes of the cluster have the same token.
         let random_key = RandomKey::derive(config.node_token.expose().as_bytes());
-        let executor = Executor::new(engine, &rates, random_key)?;
+        let executor = Executor::new(engine, &rates, random_key, welcome.slowed)?;
         let (plans, plans_to_supply) = mpsc::channel();
         let supplier = Supplier {
             node: welcome.node,
