@@ -1,7 +1,6 @@
-//! The scale of an emulated node, and which SmartNICs relay the traffic of their host.
+//! The scale of an emulated node, and the capacity that follows from it.
 
-use crate::topology::{Node, NodeKind, Server};
-use crate::validate::{Check, ensure};
+use crate::topology::Node;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -37,33 +36,6 @@ impl Node {
     pub fn port_capacity_gbps(&self) -> f64 {
         self.bandwidth_gbps * self.speed()
     }
-}
-
-/// Checks what a node says of its emulation, and whether it can relay.
-pub(crate) fn check(server: &Server, node: &Node, at: &str) -> Check {
-    let name = &node.name;
-    ensure(
-        node.emulated || node.emulation.is_none(),
-        format!("{at}.emulation"),
-        || format!("node {name:?}: emulation is for emulated nodes; set emulated: true"),
-    )?;
-    let speed = node.speed();
-    ensure(
-        speed > 0.0 && speed <= 1.0,
-        format!("{at}.emulation.speed"),
-        || format!("node {name:?}: emulation.speed is {speed}, must be more than 0 and at most 1"),
-    )?;
-    let relay = || format!("{at}.relay");
-    ensure(
-        !node.relay || node.kind == NodeKind::SmartNic,
-        relay(),
-        || format!("node {name:?}: relay is for SmartNICs, which relay the traffic of their host"),
-    )?;
-    let has_host = server.nodes.iter().any(|n| n.kind == NodeKind::Host);
-    ensure(!node.relay || has_host, relay(), || {
-        let server = &server.name;
-        format!("node {name:?}: relay needs a host in the same server; server {server:?} has none")
-    })
 }
 
 #[cfg(test)]
