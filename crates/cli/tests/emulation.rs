@@ -14,6 +14,8 @@ const REQUESTS: usize = 20;
 const LINK_LATENCY: Duration = Duration::from_millis(30);
 /// Memory of the emulated node in the test of memory.
 const MEMORY_MIB: u64 = 96;
+/// Bytes of a request in the test of the port.
+const REQUEST_LEN: usize = 25_000;
 /// Bytes of a value in the test of memory.
 const VALUE_LEN: usize = 28_000;
 
@@ -103,7 +105,7 @@ fn latency_us(answers: &[Value]) -> Vec<f64> {
     all
 }
 
-/// Processor time of an application's handlers, in microseconds.
+/// Time that an application's handlers occupied cores, in microseconds.
 fn busy_us(e3: &E3, app: &str, handled: usize) -> f64 {
     let mut busy = 0.0;
     e3.until("the report counts all requests", |e3| {
@@ -132,6 +134,7 @@ fn a_request_takes_as_much_longer_on_the_slower_kind_of_node_as_the_profile_says
             _ => ("10us", "520us"),
         };
         std::fs::write(profiles.join("misbehave.yaml"), profile(host, nic)).unwrap();
+        let mut services = Vec::new();
         for kind in [slow, fast] {
             let app = format!("{slow}-slow-on-{kind}");
             let text = manifest(&app, "misbehave", kind, "16Mi", "");
@@ -142,21 +145,24 @@ fn a_request_takes_as_much_longer_on_the_slower_kind_of_node_as_the_profile_says
             let latency = latency_us(&answers);
             let mean = latency.iter().sum::<f64>() / REQUESTS as f64;
             let service = busy_us(&e3, &app, REQUESTS) / REQUESTS as f64;
-            println!("{app}: {service:.0} us in the handler, latency {mean:.0} us on average");
-            if kind == slow {
-                assert!(
-                    mean >= SLOWDOWN * service,
-                    "{app}: {mean} us is less than {SLOWDOWN} times {service} us"
-                );
-            }
+            println!("{app}: {service:.0} us on a core, latency {mean:.0} us on average");
+            services.push(service);
+            assert!(
+                mean >= service,
+                "{app}: {mean} us is less than {service} us on a core"
+            );
             // Half of the requests are answered soon after the emulated core is done.
-            let factor = if kind == slow { SLOWDOWN } else { 1.0 };
             let median = latency[REQUESTS / 2];
             assert!(
-                median < 2.0 * factor * service + 20_000.0,
-                "{app}: {median} us is much more than {factor} times {service} us"
+                median < 2.0 * service + 20_000.0,
+                "{app}: {median} us is much more than {service} us"
             );
         }
+        let factor = services[0] / services[1];
+        assert!(
+            factor > SLOWDOWN / 3.0 && factor < SLOWDOWN * 3.0,
+            "a core of a {slow} is occupied {factor} times as long"
+        );
     }
 }
 
@@ -190,6 +196,29 @@ fn a_datagram_takes_the_link_latency_in_each_direction() {
         "SmartNIC: {} us",
         medians[1]
     );
+}
+
+#[test]
+fn a_datagram_takes_as_long_as_the_port_needs_to_carry_it() {
+    let Some(e3) = E3::with_services() else {
+        return;
+    };
+    // A tenth of 10 Mb/s.
+    let nic = "memory: 4Gi, bandwidthGbps: 0.01, emulation: {speed: 0.1}";
+    let topology = e3.file("topology.yaml", &topology(nic));
+    e3.good(&["up", "--detach", "--port", "0", "--topology", &topology]);
+    let file = e3.file(
+        "app.yaml",
+        &manifest("port", "echo", "smartnic", "16Mi", ""),
+    );
+    e3.good(&["deploy", &file, "--wait"]);
+    let request = vec![7; REQUEST_LEN];
+    let latency = latency_us(&call(&e3, "port", std::iter::repeat_n(request, 3)));
+    // Once in and once out.
+    let carried_us = 2.0 * REQUEST_LEN as f64 * 8.0;
+    println!("{:.0} us to carry, latency {latency:.0?}", carried_us);
+    assert!(latency[0] >= carried_us, "{latency:?}");
+    assert!(latency[0] < 4.0 * carried_us, "{latency:?}");
 }
 
 #[test]

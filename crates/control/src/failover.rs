@@ -79,6 +79,7 @@ impl Control {
             release: hello.release.clone(),
             formats: hello.formats,
             address: hello.address,
+            relay: hello.relay.filter(|_| node.relay),
             up: true,
             exited,
             unreachable: BTreeSet::new(),
@@ -113,6 +114,10 @@ impl Control {
             link_latency: node.link_latency.unwrap_or_default(),
             memory_max: node.emulated.then_some(node.memory),
             accelerators: node.accelerators,
+            cores: node.cores,
+            speed: node.speed(),
+            port_gbps: node.port_capacity_gbps(),
+            relay: node.relay,
         }))
     }
 

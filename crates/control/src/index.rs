@@ -51,6 +51,8 @@ pub(crate) struct Index {
     pub(crate) servers: Arc<[usize]>,
     /// By node: its rack, and its places in the rack and in the server.
     pub(crate) places: BTreeMap<NodeId, (usize, usize, usize)>,
+    /// By host that has some: the SmartNICs that relay its traffic.
+    pub(crate) relays: BTreeMap<NodeId, Vec<NodeId>>,
     /// Some node of the cluster is emulated.
     pub(crate) has_emulated: bool,
     /// Members that are heard.

@@ -4,7 +4,8 @@
 use crate::index::{Held, Index, IndexedApp, Reservations};
 use crate::state::{AppState, Control};
 use e3_model::plan::{Role, ShardPlan};
-use e3_model::{AppId, NodeId, Topology};
+use e3_model::topology::NodeRef;
+use e3_model::{AppId, NodeId, NodeKind, Topology};
 use e3_placement::{Cluster, Request};
 use std::cell::RefMut;
 use std::collections::{BTreeMap, BTreeSet};
@@ -76,6 +77,7 @@ impl Index {
             by_node: vec![BTreeSet::new(); servers.len()],
             servers: servers.into(),
             places: places(&control.topology),
+            relays: relays(&control.topology),
             has_emulated: control.topology.nodes().any(|n| n.node.emulated),
             cluster,
             up: 0,
@@ -239,6 +241,19 @@ fn places(topology: &Topology) -> BTreeMap<NodeId, (usize, usize, usize)> {
         }
     }
     places
+}
+
+fn relays(topology: &Topology) -> BTreeMap<NodeId, Vec<NodeId>> {
+    let is_host = |n: &NodeRef<'_>| n.node.kind == NodeKind::Host;
+    let hosts = topology.nodes().filter(is_host).map(|n| (n.server, n.id));
+    let hosts: BTreeMap<usize, NodeId> = hosts.collect();
+    let mut relays: BTreeMap<NodeId, Vec<NodeId>> = BTreeMap::new();
+    for relay in topology.nodes().filter(|n| n.node.relay) {
+        if let Some(host) = hosts.get(&relay.server) {
+            relays.entry(*host).or_default().push(relay.id);
+        }
+    }
+    relays
 }
 
 fn set<T: Ord>(set: &mut BTreeSet<T>, item: T, is_in: bool) {

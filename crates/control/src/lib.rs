@@ -31,6 +31,7 @@ mod orchestrator;
 mod plans;
 mod probation;
 mod reach;
+mod relays;
 mod reshard;
 mod returned;
 mod scale;

@@ -54,11 +54,13 @@ impl Plans {
     }
 
     /// What has changed since a version; none if that version is not known any more, or the topology
-    /// was another, in which servers may have other numbers.
+    /// was another, in which servers may have other numbers, or SmartNICs relay, so that the addresses of
+    /// nodes depend on who asks.
     pub fn change(&self, control: &Control, base: u64) -> Option<PlanChange> {
         let at = self.past.binary_search_by_key(&base, |past| past.version);
         let past = &self.past[at.ok()?];
-        if !Arc::ptr_eq(&past.topology, &control.topology) {
+        let is_same = Arc::ptr_eq(&past.topology, &control.topology);
+        if !is_same || !control.index().relays.is_empty() {
             return None;
         }
         let (apps, gone) = changed_apps(past, control);
@@ -121,9 +123,12 @@ impl Control {
         let silent = self.silent_peers();
         let members = self.members.iter();
         let peers = members.clone().filter(|(n, m)| m.up || silent.contains(n));
-        let peers = peers.map(|(n, m)| (*n, self.peer(*n, m))).collect();
+        let peers = peers
+            .map(|(n, m)| (*n, self.peer_of(node, *n, m)))
+            .collect();
         let exited = members.filter(|(_, m)| m.exited > 0);
         let exited = exited.map(|(n, m)| (*n, m.exited)).collect();
+        let index = self.index();
         NodePlan {
             version: self.version,
             cluster: self.cluster,
@@ -131,7 +136,24 @@ impl Control {
             node,
             peers,
             exited,
+            relays: self.relays_of(&index, node),
+            relayed: self.host_behind(&index, node),
             apps: self.apps.values().map(|a| a.plan.clone()).collect(),
+        }
+    }
+
+    /// A node as another sees it, which may reach it through a relay.
+    fn peer_of(&self, other: NodeId, node: NodeId, member: &Member) -> Peer {
+        let peer = self.peer(node, member);
+        let index = self.index();
+        if index.relays.is_empty()
+            || index.servers.get(other.index()) == Some(&(peer.server as usize))
+        {
+            return peer;
+        }
+        Peer {
+            address: self.address_from_afar(&index, node, member, other.index()),
+            ..peer
         }
     }
 

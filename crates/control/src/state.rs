@@ -90,6 +90,9 @@ pub struct Member {
     pub formats: Formats,
     /// Its address.
     pub address: Address,
+    /// Where it listens for the traffic of its host, if it relays that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub relay: Option<Address>,
     /// Whether it is heard. A silent process remains the node's and may return with its state.
     pub up: bool,
     /// The latest incarnation whose process has certainly ended; 0 if there is none.

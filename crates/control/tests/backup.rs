@@ -7,7 +7,7 @@ use e3_control::{Applied, Backup, Command, CommandError};
 use e3_model::backup::{Part, Restored};
 use e3_model::document::parse_application;
 use e3_model::plan::{AppPlan, NodeEvent, ShardPlan};
-use e3_model::{AppId, Nanos, NodeId, ShardKey};
+use e3_model::{AppId, Nanos, NodeId, ShardKey, Timestamp};
 use script::{APP, Script};
 use std::collections::BTreeMap;
 

@@ -70,6 +70,8 @@ fn nodes(core: &Core, f: &Families) -> Result<()> {
     let joules = f.counter("e3_node_modelled_joules_total", help, &["node", "part"])?;
     let resident = f.gauge("e3_node_resident_bytes", "Resident memory.", by)?;
     let queue = f.gauge("e3_node_queue_requests", "Requests waiting.", by)?;
+    let help = "Part of the port's bandwidth that is used, of the busier direction.";
+    let port = f.gauge("e3_node_port_use_ratio", help, by)?;
     let help = "Requests from clients, by what became of them.";
     let requests = f.counter("e3_requests_total", help, &["node", "result"])?;
     let help = "Datagrams, by direction.";
@@ -92,6 +94,7 @@ fn nodes(core: &Core, f: &Families) -> Result<()> {
             joules(&[node, "active"], energy.active_joules);
         }
         queue(&[node], f64::from(n.queue));
+        port(&[node], n.port_use);
         requests(&[node, "admitted"], n.admitted as f64);
         requests(&[node, "overloaded"], n.overloaded as f64);
         datagrams(&[node, "in"], n.datagrams_in as f64);

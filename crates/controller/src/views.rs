@@ -69,6 +69,7 @@ impl Core {
                 server: n.in_server.name.clone(),
                 rack: n.rack_name.to_string(),
                 emulated: n.node.emulated,
+                speed: n.node.speed(),
                 cores: n.node.cores,
                 memory: n.node.memory,
                 up,
@@ -79,6 +80,7 @@ impl Core {
                 release: member.map_or_else(String::new, |m| m.release.clone()),
                 formats: member.map(|m| m.formats).unwrap_or_default(),
                 address: member.filter(|_| up).map(|m| address(m.address)),
+                relay: member.filter(|_| up).and_then(|m| m.relay).map(address),
                 url: member.filter(|_| up).map(|m| url(m.address)),
                 heard_ms_ago: self
                     .membership
@@ -97,6 +99,11 @@ impl Core {
                     .get(&n.id)
                     .filter(|_| up)
                     .map_or(0, |h| h.queue_len),
+                port_use: self
+                    .heartbeats
+                    .get(&n.id)
+                    .filter(|_| up)
+                    .map_or(0.0, |h| f64::from(h.port_permille) / 1e3),
                 admitted: stats.admitted,
                 overloaded: stats.overloaded,
                 datagrams_in: stats.datagrams_in,
@@ -471,15 +478,16 @@ impl Core {
             .expect("checked");
         let at = |node: NodeId| {
             let member = self.control.members.get(&node).filter(|m| m.up);
-            member.map(|m| address(m.address)).unwrap_or_default()
+            let at = member.and_then(|_| self.control.client_address(node));
+            at.map(address).unwrap_or_default()
         };
         let shards = plan.shards.iter().filter(|s| s.service == ingress);
-        let up = || self.control.members.values().filter(|m| m.up);
+        let up = || self.control.members.iter().filter(|(_, m)| m.up);
         EndpointsView {
             app: id.0,
             shards: shards.map(|s| at(s.primary)).collect(),
-            nodes: up().map(|m| address(m.address)).collect(),
-            urls: up().map(|m| url(m.address)).collect(),
+            nodes: up().map(|(node, _)| at(*node)).collect(),
+            urls: up().map(|(_, m)| url(m.address)).collect(),
         }
     }
 

@@ -225,17 +225,14 @@ impl App {
         &self.service(key).collections
     }
 
-    /// How many times slower the service is on this kind of node than on the fastest kind; 1 where
-    /// service times are not emulated.
+    /// How many times longer a request of the service occupies a core of this node than its handler
+    /// runs: by how much this kind of node is slower than the fastest kind, at the scale of the
+    /// emulation; 1 where service times are not emulated.
     pub(crate) fn slowdown(&self, key: ShardKey, config: &Config) -> f64 {
-        if !config.slowed {
-            return 1.0;
-        }
         let by_kind = self.plan.slowdown.get(usize::from(key.service.0));
-        by_kind
-            .and_then(|m| m.get(&config.kind))
-            .copied()
-            .unwrap_or(1.0)
+        let of_kind = by_kind.and_then(|m| m.get(&config.kind)).copied();
+        let of_kind = of_kind.filter(|_| config.slowed).unwrap_or(1.0);
+        of_kind / config.emulated.map_or(1.0, |e| e.speed)
     }
 }
 

@@ -258,6 +258,7 @@ pub(crate) mod tests {
         kind: NodeKind::Host,
         journal_len_min: u64::MAX,
         slowed: false,
+        emulated: None,
     };
 
     /// Two services, of two shards and of three, all on node 0.

@@ -19,6 +19,17 @@ pub struct Config {
     pub journal_len_min: u64,
     /// Whether services take as many times longer as the plan's slowdown says, by idling.
     pub slowed: bool,
+    /// The cores of the node that this process stands for; none on a node that is what it is.
+    pub emulated: Option<EmulatedCores>,
+}
+
+/// The cores of an emulated node.
+#[derive(Clone, Copy, Debug)]
+pub struct EmulatedCores {
+    /// Handlers that run at once at most.
+    pub cores: u16,
+    /// Speed of each as a part of the speed of what it stands for: more than 0, at most 1.
+    pub speed: f64,
 }
 
 impl Config {

@@ -91,6 +91,11 @@ pub const EXPIRY_DELAY: Nanos = Nanos::from_millis(100);
 /// How long it may hold memory under load; then the primary removes what has expired before it
 /// handles more.
 pub const EXPIRY_LAG_MAX: Nanos = Nanos::from_secs(1);
+/// Bytes that wait at the traffic manager of an emulated node; what comes then is lost, as when the
+/// packet buffers of a SmartNIC are full.
+pub const TRAFFIC_LEN_MAX: usize = 4 << 20;
+/// How long a handler run occupies an emulated core at most.
+pub const OCCUPIED_MAX: Nanos = Nanos::from_secs(3_600);
 /// Datagram buffers that are kept for reuse.
 pub const SPARE_BUFFERS_MAX: usize = 64;
 /// Bytes of a snapshot that are made at a time. A single item may be longer.

@@ -10,6 +10,7 @@ mod publications;
 mod timers;
 
 use crate::check::check_message;
+use crate::cores::Occupied;
 use crate::deliberate::{self, Fault};
 use crate::emit::{Handled, ack_delay, emit, emit_retry, entry, handler_now};
 use crate::expiry::Expiry;
@@ -54,8 +55,10 @@ pub(crate) struct Primary {
     pub(crate) streams: Streams,
     /// Leases of the predecessor run out.
     pub(crate) serve_at: Timestamp,
-    /// An emulated core is busy until then.
+    /// The core that its handlers share is occupied until then, where service times are emulated.
     idle_at: Timestamp,
+    /// When the latest handler run left its core, or leaves it.
+    done_at: Timestamp,
     /// Stop handling.
     pub(crate) frozen: bool,
     /// Its part of a backup that is being taken of the application.
@@ -114,6 +117,7 @@ impl Primary {
             streams: Streams::new(log.released),
             serve_at,
             idle_at: now,
+            done_at: now,
             frozen: false,
             export: None,
             is_startable: true,
@@ -198,7 +202,18 @@ impl Primary {
 
     /// Gives the executor as much as it may have.
     pub(crate) fn dispatch(&mut self, turn: &mut Turn<'_>) {
+        let running = self.running();
         loop {
+            let begun = self.running().saturating_sub(running);
+            let cx = Context {
+                free_cores: turn.cx.free_cores.saturating_sub(begun),
+                ..*turn.cx
+            };
+            let turn = &mut Turn {
+                cx: &cx,
+                shard: &mut *turn.shard,
+                effects: &mut *turn.effects,
+            };
             if self.is_call_next(turn.cx, turn.shard) {
                 self.run_call(turn);
             } else if self.can_fire(turn.cx, turn.shard) {
@@ -229,17 +244,28 @@ impl Primary {
     fn may_handle(&self, cx: &Context<'_>, shard: &Shard) -> bool {
         !self.streams.are_behind(cx.now)
             && shard.log.outbox.len() < OUTBOX_MAX
-            && self.has_executor(cx)
+            && self.has_executor(cx, shard)
             && self.may_serve(cx, shard)
     }
 
     /// Whether the executor can take anything now.
-    fn has_executor(&self, cx: &Context<'_>) -> bool {
+    fn has_executor(&self, cx: &Context<'_>, shard: &Shard) -> bool {
+        let in_flight_max = match cx.config.emulated {
+            // One run a core.
+            Some(_) if cx.app.service(shard.key).stateful => 1,
+            _ => IN_FLIGHT_MAX,
+        };
         !self.frozen
             && self.is_startable
             && !self.expiry.is_first
             && self.idle_at <= cx.now
-            && self.in_flight.len() + self.calls.running() < IN_FLIGHT_MAX
+            && cx.free_cores > 0
+            && self.in_flight.len() + self.calls.running() < in_flight_max
+    }
+
+    /// Handlers that the executor has.
+    pub(crate) fn running(&self) -> usize {
+        self.in_flight.len() + self.calls.running()
     }
 
     /// Hands a message to the executor, or ends it if it cannot be handled.
@@ -282,14 +308,18 @@ impl Primary {
     }
 
     /// The executor has run a message's handler.
-    pub(crate) fn on_completion(&mut self, turn: &mut Turn<'_>, done: Completion) {
+    pub(crate) fn on_completion(
+        &mut self,
+        turn: &mut Turn<'_>,
+        done: Completion,
+        occupied: Occupied,
+    ) {
         let at = self.in_flight.iter().position(|f| f.token == done.token);
         let Some(InFlight { now, waiting, .. }) = at.and_then(|at| self.in_flight.remove(at))
         else {
-            return self.on_called(turn, done);
+            return self.on_called(turn, done, occupied);
         };
-        turn.shard.counts.busy += done.busy;
-        self.idle(turn, done.busy);
+        self.occupy(turn, occupied);
         match done.outcome {
             Run::Completed(effects) => {
                 let delivery = waiting.delivery;
@@ -305,14 +335,18 @@ impl Primary {
         }
     }
 
-    /// An emulated core is busy for longer than the handler was.
-    fn idle(&mut self, turn: &mut Turn<'_>, busy: Nanos) {
-        let cx = turn.cx;
-        let slowdown = cx.app.slowdown(turn.shard.key, cx.config);
-        if slowdown > 1.0 {
-            let idle = Nanos((busy.0 as f64 * (slowdown - 1.0)) as u64);
-            self.idle_at = self.idle_at.max(cx.now) + idle;
-            turn.effects.push(Effect::WakeAt(self.idle_at));
+    /// A handler run occupies its core for longer than the handler took.
+    fn occupy(&mut self, turn: &mut Turn<'_>, occupied: Occupied) {
+        let (now, shard) = (turn.cx.now, &mut *turn.shard);
+        shard.counts.busy += occupied.time;
+        // Without emulated cores each shard has one.
+        let own = || self.idle_at.max(now) + occupied.rest;
+        self.done_at = occupied.until.unwrap_or_else(own);
+        if occupied.until.is_none() || turn.cx.app.service(shard.key).stateful {
+            self.idle_at = self.done_at.max(self.idle_at);
+        }
+        if self.done_at > now {
+            turn.effects.push(Effect::WakeAt(self.done_at));
         }
     }
 
@@ -395,7 +429,7 @@ impl Primary {
         self.pending.push_back(Pending {
             entry,
             deliveries: delivery.into_iter().collect(),
-            release_at: self.idle_at,
+            release_at: self.done_at,
             retries: Vec::new(),
         });
         self.arm(turn);

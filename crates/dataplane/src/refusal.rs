@@ -120,6 +120,7 @@ mod tests {
         let (leases, peers) = (Leases::default(), BTreeMap::new());
         let subscribers = Subscribers::default();
         let cx = Context {
+            free_cores: usize::MAX,
             subscribers: &subscribers,
             now: NOW,
             config: &CONFIG,

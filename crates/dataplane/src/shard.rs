@@ -83,6 +83,9 @@ pub(crate) struct Context<'a> {
     pub(crate) peers: &'a BTreeMap<NodeId, Peer>,
     pub(crate) memory_full: Option<&'a str>,
     pub(crate) clock: ClockCheck,
+    /// Cores for another handler run; without end where cores are not emulated. Only valid where
+    /// handlers are dispatched.
+    pub(crate) free_cores: usize,
 }
 
 impl World {
@@ -97,6 +100,7 @@ impl World {
             peers: &self.plan.peers,
             memory_full: self.memory_full.as_deref(),
             clock: self.clock,
+            free_cores: usize::MAX,
         })
     }
 }

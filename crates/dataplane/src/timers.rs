@@ -18,6 +18,8 @@ pub(crate) enum Timer {
     Replica(ReplicaId),
     /// The repeat of a call, by its token.
     Call(u64),
+    /// A core of an emulated node, which is free then.
+    Core,
     /// The notices to backups of what was released.
     Released,
     /// The probes of the ways to peers.

@@ -16,6 +16,7 @@ mod report;
 mod reshard;
 mod restore;
 mod routing;
+mod traffic;
 
 use crate::app::ReplicaId;
 use crate::config::Config;
@@ -49,6 +50,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 pub use report::{Health, Kept};
+pub use traffic::Work;
 
 /// What the driver must do.
 #[derive(Debug)]
@@ -58,6 +60,15 @@ pub enum Output {
         /// Where to.
         to: Address,
         /// Its bytes; [`Worker::recycle`] takes the buffer back.
+        bytes: Vec<u8>,
+    },
+    /// Send a datagram on that came by [`Worker::handle_relayed`].
+    Relay {
+        /// Where from.
+        from: Address,
+        /// Where to.
+        to: Address,
+        /// Its bytes.
         bytes: Vec<u8>,
     },
     /// Answer a request that came by [`Worker::handle_request`].
@@ -153,6 +164,8 @@ struct Hosted {
     is_ready: bool,
     /// In `Worker::released`.
     has_released: bool,
+    /// Its runs that occupy an emulated core although their handlers are done.
+    held: usize,
 }
 
 /// One worker core.
@@ -164,6 +177,12 @@ pub struct Worker {
     past: BTreeMap<ShardKey, Counts>,
     /// Primaries with messages that may be handled now.
     ready: VecDeque<ReplicaId>,
+    /// Primaries with messages for which no core of an emulated node is free.
+    waiting_for_core: VecDeque<ReplicaId>,
+    /// What stands for the hardware of an emulated node.
+    emulated: Option<traffic::Emulated>,
+    /// Since [`Worker::take_work`].
+    work: Work,
     /// Primaries whose backups do not know what was released.
     released: Vec<ReplicaId>,
     /// Of the transition that runs.
@@ -212,6 +231,9 @@ impl Worker {
             replicas: Slab::new(),
             past: BTreeMap::new(),
             ready: VecDeque::new(),
+            waiting_for_core: VecDeque::new(),
+            emulated: config.emulated.map(|e| traffic::Emulated::new(e.cores)),
+            work: Work::default(),
             released: Vec::new(),
             effects: Vec::new(),
             freed: Vec::new(),
@@ -237,8 +259,9 @@ impl Worker {
     /// Takes what the executor made of a message.
     pub fn handle_completion(&mut self, now: Timestamp, key: ShardKey, done: Completion) {
         self.world.now = now;
-        if let Some(id) = self.find(key) {
-            self.primary(id, |p, turn| p.on_completion(turn, done));
+        let occupied = self.occupy(key, &done);
+        if let Some(done) = self.hold(key, done, occupied) {
+            self.complete(key, done, occupied);
         }
     }
 
@@ -249,11 +272,13 @@ impl Worker {
         while let Some(timer) = self.timers.pop_due(now) {
             self.on_timer(timer);
         }
+        self.complete_held();
+        self.go_on_with_cores();
         loop {
             loop {
                 if let Some(id) = self.ready.pop_front() {
                     self.dispatch(id);
-                } else if !self.pass_outbound() {
+                } else if !self.pass_traffic() && !self.pass_outbound() {
                     break;
                 }
             }
@@ -304,6 +329,8 @@ impl Worker {
                     self.primary(id, |p, turn| p.streams.tell_released(turn));
                 }
             }
+            // The tick in which it fires lets go on what waits for a core.
+            Timer::Core => {}
             Timer::Checkpoint => self.checkpoint(),
             Timer::Probes => {
                 let now = self.world.now;

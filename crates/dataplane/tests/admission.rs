@@ -173,6 +173,7 @@ fn an_emulated_node_is_as_slow_as_the_plan_says() {
         kind: NodeKind::SmartNic,
         journal_len_min: u64::MAX,
         slowed: true,
+        emulated: None,
     };
     // The back end's handlers take a microsecond each.
     let times = |smart_nic| [(NodeKind::Host, 1.0), (NodeKind::SmartNic, smart_nic)].into();

@@ -441,6 +441,7 @@ fn answered_after(slowdown: f64) -> Vec<u64> {
         kind: NodeKind::Host,
         journal_len_min: u64::MAX,
         slowed: true,
+        emulated: None,
     };
     c.nodes.get_mut(&0).unwrap().worker = Worker::new(config);
     c.plan.slowdown = vec![BTreeMap::from([(NodeKind::Host, slowdown)])];

@@ -60,6 +60,10 @@ pub struct ClusterView {
     pub orchestrator: OrchestratorMode,
 }
 
+fn full_speed() -> f64 {
+    1.0
+}
+
 /// An element of `GET /v1/nodes`.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -76,6 +80,9 @@ pub struct NodeView {
     pub rack: String,
     /// This machine only stands in for it.
     pub emulated: bool,
+    /// Scale of the emulation: speed of its cores and its port as a part of what it stands for.
+    #[serde(default = "full_speed")]
+    pub speed: f64,
     /// Cores.
     pub cores: u16,
     /// Memory.
@@ -101,6 +108,9 @@ pub struct NodeView {
     pub formats: Formats,
     /// Where its data path listens.
     pub address: Option<String>,
+    /// Where it listens for the traffic of its host, if it relays that.
+    #[serde(default)]
+    pub relay: Option<String>,
     /// Where programs send requests over HTTP: the TCP port of the same number.
     #[serde(default)]
     pub url: Option<String>,
@@ -119,8 +129,11 @@ pub struct NodeView {
     pub resident_bytes: u64,
     /// Accelerators that it has, and how fast each is there: bytes per second, 1,500 a call.
     pub accelerators: BTreeMap<Accelerator, f64>,
-    /// Requests waiting.
+    /// Requests waiting, at its services and at its traffic manager.
     pub queue: u32,
+    /// Part of its port's bandwidth that was used of late, of the busier direction.
+    #[serde(default)]
+    pub port_use: f64,
     /// Requests admitted from clients.
     pub admitted: u64,
     /// Requests answered "overloaded".

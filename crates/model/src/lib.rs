@@ -13,6 +13,7 @@ pub mod cron;
 pub mod dag;
 mod deliberate;
 pub mod document;
+mod emulation;
 pub mod event;
 pub mod format;
 pub mod growth;
@@ -43,6 +44,7 @@ pub use accelerator::{Accelerator, Accelerators};
 pub use access::{AccessRole, Sealed};
 pub use application::{Application, AssetFormat};
 pub use document::{Document, Kind, ManifestError};
+pub use emulation::Emulation;
 pub use format::{Format, Formats};
 pub use ids::{
     Address, AppId, EdgeId, MessageId, NodeId, RequestId, ServiceId, ShardId, ShardKey, Slot,

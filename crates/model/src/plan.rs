@@ -37,6 +37,13 @@ pub struct NodePlan {
     /// was promised to it.
     #[serde(default)]
     pub exited: BTreeMap<NodeId, u32>,
+    /// Of a host: where the SmartNICs listen through which its traffic with other servers and clients
+    /// passes. Empty if it passes none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub relays: Vec<Address>,
+    /// Of a SmartNIC that relays: where its host listens.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub relayed: Option<Address>,
     /// Applications with all their shards.
     pub apps: Vec<AppPlan>,
 }
@@ -284,6 +291,9 @@ pub struct NodeHello {
     pub name: String,
     /// Where its data path listens.
     pub address: Address,
+    /// Where it listens for the traffic of its host, if it relays that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub relay: Option<Address>,
     /// See [`process_number`]. It tells a repeated hello from that of another process.
     pub process: u64,
     /// What its disk holds of shards; none if it holds nothing.
@@ -340,7 +350,7 @@ pub fn pid_of(process: u64) -> u32 {
 }
 
 /// What the controller answers to a node process that it admits.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct NodeWelcome {
     /// The cluster.
     pub cluster: u64,
@@ -369,6 +379,22 @@ pub struct NodeWelcome {
     /// Accelerators that it has.
     #[serde(default)]
     pub accelerators: Accelerators,
+    /// Cores that it has.
+    #[serde(default)]
+    pub cores: u16,
+    /// Speed of its cores as a part of the speed of what it stands for.
+    #[serde(default = "full_speed")]
+    pub speed: f64,
+    /// What its port carries in each direction.
+    #[serde(default)]
+    pub port_gbps: f64,
+    /// Whether it relays the traffic of its host. It says where it listens for that by joining again.
+    #[serde(default)]
+    pub relay: bool,
+}
+
+fn full_speed() -> f64 {
+    1.0
 }
 
 /// What a node reports to the controller once a second, and at once when there are events.

@@ -174,6 +174,9 @@ impl NodePlan {
             node: self.node,
             peers,
             exited,
+            // Where SmartNICs relay, nodes are sent whole plans.
+            relays: self.relays.clone(),
+            relayed: self.relayed,
             apps: apps.into_values().collect(),
         })
     }

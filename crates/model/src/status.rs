@@ -314,11 +314,13 @@ pub enum DropReason {
     NoPlan,
     /// A request while the node's clock is wrong.
     Clock,
+    /// The queue of an emulated port or traffic manager is full.
+    Port,
 }
 
 impl DropReason {
     /// All of them.
-    pub const ALL: [DropReason; 24] = [
+    pub const ALL: [DropReason; 25] = [
         DropReason::Header,
         DropReason::Format,
         DropReason::Length,
@@ -343,6 +345,7 @@ impl DropReason {
         DropReason::Plan,
         DropReason::NoPlan,
         DropReason::Clock,
+        DropReason::Port,
     ];
 
     /// As in JSON and in the metrics.
@@ -372,6 +375,7 @@ impl DropReason {
             DropReason::Plan => "plan",
             DropReason::NoPlan => "no plan",
             DropReason::Clock => "clock",
+            DropReason::Port => "port",
         }
     }
 }

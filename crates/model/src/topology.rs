@@ -1,6 +1,7 @@
 //! The cluster as hardware: racks, servers, nodes. A server is one fault domain (E3, ATC 2019, 3.5).
 
 use crate::accelerator::Accelerators;
+use crate::emulation::Emulation;
 use crate::ids::NodeId;
 use crate::units::{Bytes, Nanos};
 use schemars::JsonSchema;
@@ -78,10 +79,18 @@ pub struct Node {
     /// Memory that services may use.
     pub memory: Bytes,
     /// True if this machine only stands in for the hardware. A request then takes as many times
-    /// longer as the profiles say (by idling), the process may use no more than `memory`, and each
-    /// datagram takes `linkLatency` longer in either direction.
+    /// longer as the profiles say (by idling), no more of them are at work at once than it has cores,
+    /// the process may use no more than `memory`, its port carries no more than `bandwidthGbps`, and
+    /// each datagram takes `linkLatency` longer in either direction.
     #[serde(default)]
     pub emulated: bool,
+    /// The scale of the emulation, where this machine is smaller than what the node stands for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub emulation: Option<Emulation>,
+    /// True if the traffic between its host and other servers passes this SmartNIC. With several, the
+    /// traffic is spread over them.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub relay: bool,
     /// One-way latency of an emulated node's link, for what it sends and for what it receives; none
     /// by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]

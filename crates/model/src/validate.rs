@@ -5,7 +5,7 @@ use crate::dag::{Dag, DagError};
 use crate::http_access::{HTTP_HOSTS_MAX, HttpAccess};
 use crate::limits::*;
 use crate::profile::Profile;
-use crate::topology::{NodeKind, NodeRef, Topology};
+use crate::topology::{Node, NodeKind, NodeRef, Server, Topology};
 use crate::units::Nanos;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -464,6 +464,7 @@ pub(crate) fn topology(t: &Topology) -> Check {
                         )
                     },
                 )?;
+                emulation(server, node, &at)?;
                 let latency = node.link_latency.unwrap_or_default();
                 ensure(
                     latency <= LINK_LATENCY_MAX,
@@ -490,6 +491,33 @@ pub(crate) fn topology(t: &Topology) -> Check {
         }
     }
     Ok(())
+}
+
+/// Checks what a node says of its emulation, and whether it can relay.
+fn emulation(server: &Server, node: &Node, at: &str) -> Check {
+    let name = &node.name;
+    ensure(
+        node.emulated || node.emulation.is_none(),
+        format!("{at}.emulation"),
+        || format!("node {name:?}: emulation is for emulated nodes; set emulated: true"),
+    )?;
+    let speed = node.speed();
+    ensure(
+        speed > 0.0 && speed <= 1.0,
+        format!("{at}.emulation.speed"),
+        || format!("node {name:?}: emulation.speed is {speed}, must be more than 0 and at most 1"),
+    )?;
+    let relay = || format!("{at}.relay");
+    ensure(
+        !node.relay || node.kind == NodeKind::SmartNic,
+        relay(),
+        || format!("node {name:?}: relay is for SmartNICs, which relay the traffic of their host"),
+    )?;
+    let has_host = server.nodes.iter().any(|n| n.kind == NodeKind::Host);
+    ensure(!node.relay || has_host, relay(), || {
+        let server = &server.name;
+        format!("node {name:?}: relay needs a host in the same server; server {server:?} has none")
+    })
 }
 
 pub(crate) fn profile(p: &Profile) -> Check {

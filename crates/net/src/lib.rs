@@ -115,9 +115,16 @@ impl Doorbell {
 
     /// Sleeps until it rings, a datagram is there, or the time is over.
     pub fn wait(&self, socket: &Socket, at_most: Duration) {
+        self.wait_for_any(socket, None, at_most);
+    }
+
+    /// The same with another socket, if there is one.
+    pub fn wait_for_any(&self, socket: &Socket, other: Option<&Socket>, at_most: Duration) {
+        let other = &other.unwrap_or(socket).socket;
         let mut fds = [
             PollFd::new(&*self.0, PollFlags::IN),
             PollFd::new(&socket.socket, PollFlags::IN),
+            PollFd::new(other, PollFlags::IN),
         ];
         let timeout = Timespec::try_from(at_most).ok();
         // Interrupted or not: the caller looks at everything anyway.

@@ -2,23 +2,24 @@
 
 use crate::agent::{AgentEvent, Joined, Outbox};
 use crate::discard::Discarder;
-use crate::emulation::{DelayLine, MemoryUse, memory_use};
+use crate::emulation::{MemoryUse, memory_use};
 use crate::executor::{Executor, Started};
 use crate::heartbeats::Heartbeats;
 use crate::journal::{JournalWriter, Trouble};
-use crate::limits::{EVENT_INTERVAL, JOURNAL_LEN_MIN, RECEIVE_MAX, REPORT_INTERVAL, REQUESTS_MAX};
+use crate::limits::{EVENT_INTERVAL, JOURNAL_LEN_MIN, REPORT_INTERVAL, REQUESTS_MAX};
+use crate::network::Network;
 use crate::parts::{Export, Fetch, Parts};
 use crate::processor_time;
 use crate::supplies::Supplies;
 use e3_clock::Clock;
 use e3_collections::State;
-use e3_dataplane::{Config, Health, HttpAsk, Output, Recovery, Worker};
+use e3_dataplane::{Config, EmulatedCores, Health, HttpAsk, Output, Recovery, Worker};
 use e3_ingress::Door;
 use e3_invocation::Invocation;
 use e3_model::plan::{NodeEvent, NodeWelcome};
 use e3_model::timing::HEARTBEAT_INTERVAL;
-use e3_model::{Bytes, Formats, Nanos, NodeId, ShardKey, Timestamp};
-use e3_net::{Doorbell, Socket};
+use e3_model::{Bytes, DropReason, Formats, Nanos, NodeId, ShardKey, Timestamp};
+use e3_net::Doorbell;
 use e3_outbound::Outbound;
 use e3_wire::heartbeat::Heartbeat;
 use std::cell::RefCell;
@@ -43,7 +44,7 @@ pub(crate) enum End {
 
 pub(crate) struct Driver {
     pub(crate) welcome: NodeWelcome,
-    pub(crate) socket: Socket,
+    pub(crate) network: Network,
     pub(crate) bell: Doorbell,
     pub(crate) clock: Clock,
     pub(crate) agent_events: Receiver<AgentEvent>,
@@ -62,11 +63,6 @@ pub(crate) struct Driver {
     events: Vec<NodeEvent>,
     /// Plan version, health of the primaries and unreachable peers in the last report.
     last_health: (u64, Vec<Health>, Vec<NodeId>),
-    handled: u64,
-    busy: Nanos,
-    /// The two directions of an emulated link.
-    delayed_in: DelayLine,
-    delayed_out: DelayLine,
     memory: MemoryUse,
     is_clock_off: bool,
     journal: JournalWriter,
@@ -82,7 +78,7 @@ impl Driver {
     pub(crate) fn new(
         joined: Joined,
         formats: Formats,
-        socket: Socket,
+        network: Network,
         bell: Doorbell,
         clock: Clock,
         agent_events: Receiver<AgentEvent>,
@@ -103,6 +99,10 @@ impl Driver {
             kind: welcome.kind,
             journal_len_min: JOURNAL_LEN_MIN,
             slowed: welcome.slowed,
+            emulated: (welcome.emulated && welcome.cores > 0).then_some(EmulatedCores {
+                cores: welcome.cores,
+                speed: welcome.speed,
+            }),
         });
         worker.handle_controller_time(joined.answered, joined.asked, welcome.now);
         worker.handle_recovery(clock.now(), recovery);
@@ -110,7 +110,7 @@ impl Driver {
         let http = Outbound::new(env!("CARGO_PKG_VERSION"), move || wake.ring());
         Driver {
             welcome,
-            socket,
+            network,
             bell,
             clock,
             agent_events,
@@ -125,10 +125,6 @@ impl Driver {
             next_report: Timestamp(0),
             events: Vec::new(),
             last_health: (0, Vec::new(), Vec::new()),
-            handled: 0,
-            busy: Nanos(0),
-            delayed_in: DelayLine::new(welcome.link_latency),
-            delayed_out: DelayLine::new(welcome.link_latency),
             memory: MemoryUse::Fits,
             is_clock_off: false,
             journal,
@@ -139,8 +135,8 @@ impl Driver {
         }
     }
 
-    /// Runs until it is stopped; gives the socket back.
-    pub(crate) fn run(mut self, stop: &AtomicBool) -> (End, Socket) {
+    /// Runs until it is stopped; gives the sockets back.
+    pub(crate) fn run(mut self, stop: &AtomicBool) -> (End, Network) {
         let mut done = Vec::new();
         while !stop.load(Ordering::Relaxed) {
             self.heartbeats.on_turn();
@@ -149,6 +145,7 @@ impl Driver {
                     AgentEvent::Plan(plan) => {
                         self.worker.handle_plan(self.clock.now(), plan);
                         self.door.set_plan(Some(self.worker.plan()));
+                        self.network.follow(self.worker.plan());
                         self.bring_up_to_date();
                         // What it confirms goes out at once.
                         self.next_look = self.clock.now();
@@ -159,25 +156,12 @@ impl Driver {
                     }
                     AgentEvent::Expelled => {
                         self.door.set_plan(None);
-                        return (End::Expelled, self.socket);
+                        return (End::Expelled, self.network);
                     }
                 }
             }
-            let mut received = 0;
-            while received < RECEIVE_MAX
-                && let Some((from, bytes)) = self.socket.receive()
-            {
-                received += 1;
-                let now = self.clock.now();
-                if self.delayed_in.is_used() {
-                    self.delayed_in.push(now, from, bytes.to_vec());
-                } else {
-                    self.worker.handle_datagram(now, from, bytes);
-                }
-            }
-            while let Some((from, bytes)) = self.delayed_in.pop_due(self.clock.now()) {
-                self.worker.handle_datagram(self.clock.now(), from, &bytes);
-            }
+            let clock = &self.clock;
+            let has_more = self.network.receive(&mut self.worker, || clock.now());
             let mut requests = 0;
             while requests < REQUESTS_MAX
                 && let Some(request) = self.door.next()
@@ -199,8 +183,6 @@ impl Driver {
             let finished = !done.is_empty();
             let now = self.clock.now();
             for (key, completion) in done.drain(..) {
-                self.handled += 1;
-                self.busy += completion.busy;
                 self.worker.handle_completion(now, key, completion);
             }
             for (key, call) in self.executor.calls() {
@@ -210,21 +192,21 @@ impl Driver {
             let ran = self.drain();
             let next = self.send_due(now);
             if let MemoryUse::Exceeded(text) = &self.memory {
-                return (End::OutOfMemory(text.clone()), self.socket);
+                return (End::OutOfMemory(text.clone()), self.network);
             }
             if let Some(Trouble::Failed(text)) = &self.trouble {
-                return (End::DiskFailed(text.clone()), self.socket);
+                return (End::DiskFailed(text.clone()), self.network);
             }
-            let waiting = received == RECEIVE_MAX || requests == REQUESTS_MAX || has_part;
+            let waiting = has_more || requests == REQUESTS_MAX || has_part;
             if !more && !ran && !finished && !waiting {
                 let until = self.worker.next_deadline().min(next);
                 let wait = self.clock.now().until(until);
                 if wait > Nanos::ZERO {
-                    self.bell.wait(&self.socket, wait.into());
+                    self.network.wait(&self.bell, wait);
                 }
             }
         }
-        (End::Stopped, self.socket)
+        (End::Stopped, self.network)
     }
 
     /// Passes in what the controller has of states for backups, and the next bytes of one that a shard
@@ -287,12 +269,12 @@ impl Driver {
         while let Some(output) = self.worker.poll_output() {
             match output {
                 Output::Send { to, bytes } => {
-                    if self.delayed_out.is_used() {
-                        self.delayed_out.push(self.clock.now(), to, bytes);
-                    } else {
-                        self.socket.send(to, &bytes);
-                        self.worker.recycle(bytes);
+                    if let Some(buffer) = self.network.send(self.clock.now(), to, bytes) {
+                        self.worker.recycle(buffer);
                     }
+                }
+                Output::Relay { from, to, bytes } => {
+                    self.network.relay(self.clock.now(), from, to, bytes);
                 }
                 Output::Answer { app, id, reply } => self.door.answer(app, id, reply),
                 Output::Http(ask) => {
@@ -352,9 +334,7 @@ impl Driver {
 
     /// Sends delayed datagrams and reports that are due; when the next one is.
     fn send_due(&mut self, now: Timestamp) -> Timestamp {
-        while let Some((to, bytes)) = self.delayed_out.pop_due(now) {
-            self.socket.send(to, &bytes);
-        }
+        self.network.send_due(now);
         if now >= self.next_look {
             self.check_memory();
             self.set_heartbeat(now);
@@ -383,8 +363,8 @@ impl Driver {
             self.next_report = now + interval;
             self.send_report();
         }
-        let delayed = self.delayed_in.next_due().min(self.delayed_out.next_due());
-        self.next_look.min(self.next_report).min(delayed)
+        let next = self.next_look.min(self.next_report);
+        next.min(self.network.next_due())
     }
 
     fn log_clock(&mut self) {
@@ -426,15 +406,17 @@ impl Driver {
     }
 
     fn set_heartbeat(&mut self, now: Timestamp) {
-        let interval = now.since(std::mem::replace(&mut self.looked, now)).0.max(1);
+        let interval = now.since(std::mem::replace(&mut self.looked, now));
+        let interval = interval.max(Nanos(1));
+        let work = self.worker.take_work(interval);
+        let service_time_ns = work.busy.0 / work.handled.max(1);
         let heartbeat = Heartbeat {
             queue_len: self.worker.queue_len(),
-            service_time_ns: u32::try_from(self.busy.0 / self.handled.max(1)).unwrap_or(u32::MAX),
-            busy_permille: u16::try_from(self.busy.0 * 1000 / interval).unwrap_or(u16::MAX),
-            port_permille: 0,
+            service_time_ns: u32::try_from(service_time_ns).unwrap_or(u32::MAX),
+            busy_permille: u16::try_from(work.occupied.0 * 1000 / interval.0).unwrap_or(u16::MAX),
+            port_permille: self.network.take_port_permille(interval),
             plan_version_low: self.worker.plan_version() as u32,
         };
-        (self.handled, self.busy) = (0, Nanos(0));
         let format = self.worker.plan().format;
         self.heartbeats.set(format, heartbeat);
     }
@@ -446,6 +428,9 @@ impl Driver {
         report.stats.cpu_seconds = processor_time::of_process().as_secs_f64();
         report.stats.resident_bytes = resident_bytes();
         report.stats.journal = self.journal.counts();
+        if self.network.lost > 0 {
+            *report.stats.dropped.entry(DropReason::Port).or_default() += self.network.lost;
+        }
         report.stats.accelerators = self.executor.rates().clone();
         for instance in &mut report.instances {
             self.executor.report(instance);

@@ -1,48 +1,65 @@
-//! Emulation of a node's link and memory, where this process stands for hardware that is not here.
+//! Emulation of a node's port and memory, where this process stands for hardware that is not here.
 //!
-//! Service times are emulated in the data plane, which releases an entry only when the slower core
-//! would have finished it. This module delays datagrams and watches the process's memory. Both do
+//! Cores and service times are emulated in the data plane, which releases an entry only when the slower
+//! core would have finished it. This module delays datagrams and watches the process's memory. Both do
 //! nothing on real hardware.
 
-use crate::limits::{DELAYED_MAX, EXCESS_DIVISOR};
-use e3_model::{Address, Bytes, Nanos, Timestamp};
+use crate::limits::{CARRIED_MAX, EXCESS_DIVISOR, PORT_LEN_MAX};
+use e3_model::{Bytes, Nanos, Timestamp};
 use std::collections::VecDeque;
 
-/// One direction of a link: datagrams with the peer's address, oldest first.
+/// One direction of an emulated port: datagrams, oldest first. It carries one after another, each for
+/// as long as the bandwidth makes it, and each arrives by the latency of the link later.
 #[derive(Debug)]
-pub(crate) struct DelayLine {
+pub(crate) struct Line<T> {
     latency: Nanos,
-    queue: VecDeque<(Timestamp, Address, Vec<u8>)>,
+    /// None on a node that is what it is.
+    bytes_per_s: Option<f64>,
+    /// When the port has carried all that it was given.
+    free_at: Timestamp,
+    /// With the time at which each arrives, and its bytes.
+    queue: VecDeque<(Timestamp, usize, T)>,
+    len_bytes: usize,
 }
 
-impl DelayLine {
-    pub(crate) fn new(latency: Nanos) -> DelayLine {
-        DelayLine {
+impl<T> Line<T> {
+    pub(crate) fn new(latency: Nanos, bytes_per_s: Option<f64>) -> Line<T> {
+        Line {
             latency,
+            bytes_per_s,
+            free_at: Timestamp::ZERO,
             queue: VecDeque::new(),
+            len_bytes: 0,
         }
     }
 
     /// Whether datagrams must pass through it.
     pub(crate) fn is_used(&self) -> bool {
-        self.latency > Nanos::ZERO
+        self.latency > Nanos::ZERO || self.bytes_per_s.is_some()
     }
 
-    /// Takes a datagram; it is lost if there is no room.
-    pub(crate) fn push(&mut self, now: Timestamp, peer: Address, bytes: Vec<u8>) {
-        if self.queue.len() < DELAYED_MAX {
-            let due = now + self.latency;
-            self.queue.push_back((due, peer, bytes));
+    /// Takes a datagram of which the port carries so many bytes; false if there is no room, so that it is
+    /// lost.
+    pub(crate) fn push(&mut self, now: Timestamp, len_bytes: usize, datagram: T) -> bool {
+        if self.len_bytes + len_bytes > PORT_LEN_MAX {
+            return false;
         }
+        let time_s = self.bytes_per_s.map_or(0.0, |b| len_bytes as f64 / b);
+        self.free_at = self.free_at.max(now) + Nanos((time_s * 1e9) as u64).min(CARRIED_MAX);
+        self.len_bytes += len_bytes;
+        let due = self.free_at + self.latency;
+        self.queue.push_back((due, len_bytes, datagram));
+        true
     }
 
     /// The next datagram that has passed.
-    pub(crate) fn pop_due(&mut self, now: Timestamp) -> Option<(Address, Vec<u8>)> {
-        let (due, ..) = self.queue.front()?;
-        if *due > now {
+    pub(crate) fn pop_due(&mut self, now: Timestamp) -> Option<T> {
+        if self.next_due() > now {
             return None;
         }
-        self.queue.pop_front().map(|(_, peer, bytes)| (peer, bytes))
+        let (_, len_bytes, datagram) = self.queue.pop_front()?;
+        self.len_bytes -= len_bytes;
+        Some(datagram)
     }
 
     /// When the next datagram has passed; never if there is none.
@@ -81,29 +98,46 @@ mod tests {
 
     #[test]
     fn datagrams_pass_in_order_and_no_earlier_than_the_latency() {
-        let mut line = DelayLine::new(Nanos(100));
+        let mut line = Line::new(Nanos(100), None);
         assert!(line.is_used());
-        line.push(Timestamp(10), Address::default(), vec![1]);
-        line.push(Timestamp(20), Address::default(), vec![2]);
+        assert!(line.push(Timestamp(10), 1, 'a'));
+        assert!(line.push(Timestamp(20), 1, 'b'));
         assert_eq!(line.next_due(), Timestamp(110));
         assert_eq!(line.pop_due(Timestamp(109)), None);
-        assert_eq!(line.pop_due(Timestamp(110)).unwrap().1, vec![1]);
+        assert_eq!(line.pop_due(Timestamp(110)), Some('a'));
         assert_eq!(line.pop_due(Timestamp(119)), None);
-        assert_eq!(line.pop_due(Timestamp(500)).unwrap().1, vec![2]);
+        assert_eq!(line.pop_due(Timestamp(500)), Some('b'));
         assert_eq!(line.next_due(), Timestamp::MAX);
     }
 
     #[test]
-    fn a_full_line_loses_datagrams() {
-        let mut line = DelayLine::new(Nanos(100));
-        for _ in 0..=DELAYED_MAX {
-            line.push(Timestamp(0), Address::default(), Vec::new());
+    fn a_port_carries_no_more_than_its_bandwidth() {
+        // A gigabyte a second: a nanosecond a byte.
+        let mut line = Line::new(Nanos(5), Some(1e9));
+        for n in 0..10 {
+            assert!(line.push(Timestamp(1_000), 100, n));
         }
-        let mut passed = 0;
-        while line.pop_due(Timestamp(100)).is_some() {
-            passed += 1;
+        for n in 0..10 {
+            let due = Timestamp(1_000 + 100 * (n + 1) + 5);
+            assert_eq!(line.next_due(), due);
+            assert_eq!(line.pop_due(due), Some(n));
         }
-        assert_eq!(passed, DELAYED_MAX);
+        // What comes when it is idle is carried at once.
+        assert!(line.push(Timestamp(9_000), 100, 10));
+        assert_eq!(line.next_due(), Timestamp(9_105));
+    }
+
+    #[test]
+    fn a_full_port_loses_datagrams() {
+        let mut line = Line::new(Nanos(100), None);
+        let half = PORT_LEN_MAX / 2;
+        assert!(line.push(Timestamp(0), half, 1));
+        assert!(line.push(Timestamp(0), half, 2));
+        assert!(!line.push(Timestamp(0), half, 3));
+        assert_eq!(line.pop_due(Timestamp(100)), Some(1));
+        assert!(line.push(Timestamp(100), half, 4));
+        assert_eq!(line.pop_due(Timestamp(200)), Some(2));
+        assert_eq!(line.pop_due(Timestamp(200)), Some(4));
     }
 
     #[test]

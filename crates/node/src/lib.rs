@@ -14,6 +14,7 @@ mod heartbeats;
 mod ingress;
 mod journal;
 mod limits;
+mod network;
 mod parts;
 mod processor_time;
 mod supplies;
@@ -31,13 +32,14 @@ use e3_engine::{EngineConfig, LogLine, RandomKey, Ticker};
 use e3_model::Accelerators;
 use e3_model::format::RELEASE;
 use e3_model::plan::{NodeHello, process_number};
-use e3_net::Doorbell;
+use e3_net::{Doorbell, Socket};
 use executor::Executor;
 use heartbeats::Heartbeats;
 use journal::JournalWriter;
 use limits::{EMULATION_TIMER_SLACK_NS, INSTANCES_MAX, PREEMPTION_TICK};
+use network::Network;
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::num::NonZeroU64;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -64,6 +66,7 @@ pub fn run(config: NodeConfig) -> Result<(), NodeError> {
     // Before the node joins: from then on it must send heartbeats.
     let rates = e3_engine::accelerator_rates(Accelerators::ALL);
     let mut joins = 0;
+    let mut relay: Option<Socket> = None;
     // Differs where the system uses a process id again.
     let started = (clock.now().0 / 1_000_000) as u32;
     while !stop.load(Ordering::Relaxed) {
@@ -71,18 +74,32 @@ pub fn run(config: NodeConfig) -> Result<(), NodeError> {
         let address = socket.local_address().map_err(system("socket"))?;
         joins += 1;
         let found = journal::read(&config.journal_dir, config.formats)?;
-        let hello = NodeHello {
+        let relay_address = |relay: &Socket| {
+            let address = relay.local_address().map_err(system("relay socket"))?;
+            Ok::<_, NodeError>(e3_net::address(address))
+        };
+        let mut hello = NodeHello {
             name: config.name.clone(),
             address: e3_net::address(address),
+            relay: relay.as_ref().map(relay_address).transpose()?,
             process: process_number(std::process::id(), joins ^ started),
             on_disk: found.on_disk.clone(),
             damaged: found.damaged.clone(),
             release: RELEASE.into(),
             formats: config.formats,
         };
-        let Some(joined) = agent::join(&api, &hello, &clock, &stop)? else {
+        let Some(mut joined) = agent::join(&api, &hello, &clock, &stop)? else {
             break;
         };
+        if joined.welcome.relay && relay.is_none() {
+            let socket = Socket::bind((Ipv4Addr::LOCALHOST, 0).into())?;
+            hello.relay = Some(relay_address(&socket)?);
+            relay = Some(socket);
+            match agent::join(&api, &hello, &clock, &stop)? {
+                Some(again) => joined = again,
+                None => break,
+            }
+        }
         let welcome = joined.welcome;
         tracing::info!(incarnation = welcome.incarnation, "joined the cluster");
         let (journal, recovery) = found.begin(&config.journal_dir)?;
@@ -107,7 +124,7 @@ pub fn run(config: NodeConfig) -> Result<(), NodeError> {
         };
         // All nodes of the cluster have the same token.
         let random_key = RandomKey::derive(config.node_token.expose().as_bytes());
-        let executor = Executor::new(engine, &rates, random_key)?;
+        let executor = Executor::new(engine, &rates, random_key, welcome.slowed)?;
         let (plans, plans_to_supply) = mpsc::channel();
         let supplier = Supplier {
             node: welcome.node,
@@ -132,7 +149,7 @@ pub fn run(config: NodeConfig) -> Result<(), NodeError> {
         );
         let parts = Parts::start(api.clone(), welcome.node, bell.clone(), left.clone());
         agent::deliver_reports(api, outbox.clone(), left.clone());
-        if welcome.slowed || welcome.link_latency.0 > 0 {
+        if welcome.slowed || welcome.emulated {
             // The usual slack of 50 us would dwarf the delays that are emulated.
             let _ =
                 rustix::thread::set_current_timer_slack(NonZeroU64::new(EMULATION_TIMER_SLACK_NS));
@@ -142,7 +159,7 @@ pub fn run(config: NodeConfig) -> Result<(), NodeError> {
         let driver = Driver::new(
             joined,
             config.formats,
-            socket,
+            Network::new(socket, relay, &welcome),
             bell.clone(),
             clock,
             agent_events,
@@ -154,8 +171,8 @@ pub fn run(config: NodeConfig) -> Result<(), NodeError> {
             parts,
             recovery,
         );
-        let end;
-        (end, socket) = driver.run(&stop);
+        let (end, network) = driver.run(&stop);
+        (socket, relay) = network.into_sockets();
         left.store(true, Ordering::Relaxed);
         match end {
             End::Stopped => {}

@@ -41,9 +41,10 @@ pub const REQUESTS_MAX: usize = 64;
 pub const REPORT_INTERVAL: Nanos = Nanos::from_secs(1);
 /// Between two reports of the same events.
 pub const EVENT_INTERVAL: Nanos = Nanos::from_millis(200);
-/// Datagrams that an emulated link delays in one direction at a time. More are lost, as on a full
-/// port.
-pub const DELAYED_MAX: usize = 1 << 16;
+/// Bytes that an emulated port holds in one direction at a time. More are lost, as on a full port.
+pub const PORT_LEN_MAX: usize = 16 << 20;
+/// How long an emulated port carries one datagram at most.
+pub const CARRIED_MAX: Nanos = Nanos::from_secs(60);
 /// A process that exceeds its memory by one part in so many is ended.
 pub const EXCESS_DIVISOR: u64 = 8;
 /// Longest turn of the engine before the driver looks at the network again.

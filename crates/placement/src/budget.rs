@@ -190,5 +190,5 @@ fn ranges(lengths: impl Iterator<Item = usize>) -> Vec<Range<usize>> {
 }
 
 fn node_w(node: &NodeState, busy: f64, power: &PowerModel, scale: Scale) -> f64 {
-    power.node_w(node.kind, node.cores, busy) * scale.factor
+    node.watts(power, busy) * scale.factor
 }

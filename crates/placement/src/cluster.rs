@@ -59,9 +59,10 @@ impl Cluster {
                 kind: n.node.kind,
                 rack: n.rack,
                 server: n.server,
-                cores: f64::from(n.node.cores),
+                cores: n.node.core_capacity(),
+                speed: n.node.speed(),
                 memory_bytes: n.node.memory.0,
-                bandwidth_gbps: n.node.bandwidth_gbps,
+                bandwidth_gbps: n.node.port_capacity_gbps(),
                 member: true,
                 ..NodeState::default()
             };

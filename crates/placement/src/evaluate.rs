@@ -151,9 +151,9 @@ impl Judged<'_> {
     fn mean_time_us(&self, service: ServiceId) -> f64 {
         let nodes = self.primaries(service);
         mean(nodes.iter().map(|id| {
-            let kind = self.cluster.node(*id).kind;
-            let time = self.request.cost(service, kind).time;
-            time.map_or(0.0, |t| t.as_secs_f64() * 1e6)
+            let node = self.cluster.node(*id);
+            let time = self.request.cost(service, node.kind).time;
+            time.map_or(0.0, |t| t.as_secs_f64() * 1e6 / node.speed)
         }))
     }
 

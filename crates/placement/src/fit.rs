@@ -4,7 +4,7 @@ use crate::cluster::Cluster;
 use crate::decision::{Level, Misfit};
 use crate::find::Wanted;
 use crate::index::Need;
-use crate::limits::{OUTSTANDING_PER_CORE_MAX, ROUNDING};
+use crate::limits::ROUNDING;
 use crate::node_state::NodeState;
 use crate::request::Request;
 use e3_model::application::Pin;
@@ -174,7 +174,7 @@ pub(crate) fn check(
             left_gbps: node.bandwidth_left_gbps(),
         });
     }
-    let bound = node.cores as u64 * OUTSTANDING_PER_CORE_MAX;
+    let bound = node.outstanding_max();
     if node.outstanding > bound {
         return Err(Misfit::Outstanding {
             outstanding: node.outstanding,

@@ -200,18 +200,23 @@ impl<'a> Writer<'a> {
     /// A shard of a stateful service has one core.
     fn slowest_shard(&mut self, part: usize) {
         let p = &self.model.parts[part];
-        for kind in [NodeKind::Host, NodeKind::SmartNic] {
+        let sites = self.model.sites.iter();
+        let mut cores: Vec<_> = sites.map(|s| (s.kind, s.speed)).collect();
+        cores.sort_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));
+        cores.dedup();
+        for (i, (kind, speed)) in cores.into_iter().enumerate() {
             let Some(work) = p.work(Role::Primary, kind) else {
                 continue;
             };
-            let is_used = format!("b_{part}_{}", kind.name());
+            let is_used = format!("b_{part}_{}_{i}", kind.name());
             let of = self.of(part, Role::Primary, 'p');
-            let of = of
-                .into_iter()
-                .filter(|(site, _)| self.model.sites[*site].kind == kind);
+            let of = of.into_iter().filter(|(site, _)| {
+                let s = &self.model.sites[*site];
+                (s.kind, s.speed) == (kind, speed)
+            });
             let mut terms: Vec<_> = of.map(|(_, name)| (1.0, name)).collect();
             terms.push((-(p.shards as f64), is_used.clone()));
-            let least = work.core_s * MICRO / KNEE_UTILISATION;
+            let least = work.core_s / speed * MICRO / KNEE_UTILISATION;
             self.rule(&terms, "<=", 0.0);
             self.rule(&[(1.0, "u".into()), (-least, is_used.clone())], ">=", 0.0);
             self.binaries.push(is_used);
@@ -266,7 +271,7 @@ impl<'a> Writer<'a> {
         let s = &self.model.sites[site];
         let factor = self.model.servers[s.server].factor;
         let added = |busy: f64| {
-            let w = |busy| self.model.power.node_w(s.kind, s.cores, busy);
+            let w = |busy| s.watts(&self.model.power, busy);
             (w(s.busy + busy) - w(s.busy)) * factor
         };
         let knee = KNEE_UTILISATION * s.cores_left;

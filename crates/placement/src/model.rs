@@ -66,6 +66,8 @@ pub(crate) struct Site {
     /// Index of its server among those of the model.
     pub(crate) server: usize,
     pub(crate) cores: f64,
+    /// Speed of its cores.
+    pub(crate) speed: f64,
     /// Cores that others have reserved.
     pub(crate) reserved: f64,
     /// Cores that others leave.
@@ -119,6 +121,13 @@ fn slot(kind: NodeKind) -> usize {
     match kind {
         NodeKind::Host => 0,
         NodeKind::SmartNic => 1,
+    }
+}
+
+impl Site {
+    /// What it draws above idle with `busy` cores' worth of work, before scaling.
+    pub(crate) fn watts(&self, power: &PowerModel, busy: f64) -> f64 {
+        power.node_w(self.kind, self.cores / self.speed, busy / self.speed)
     }
 }
 
@@ -265,7 +274,7 @@ impl Model {
                 let counts = self.sites.iter().zip(counts.of(i, role));
                 let work = |site: &Site| self.parts[i].work(role, site.kind);
                 let of_site = |(site, count): (&Site, &u16)| {
-                    work(site).map_or(0.0, |w| f64::from(*count) * beyond(w.core_s))
+                    work(site).map_or(0.0, |w| f64::from(*count) * beyond(w.core_s / site.speed))
                 };
                 counts.map(of_site).sum::<f64>()
             })
@@ -304,8 +313,10 @@ impl Model {
                     continue;
                 };
                 use_of[at].core_s += work.core_s * f64::from(*count);
-                if part.stateful && work.core_s > bound.0 {
-                    *bound = (work.core_s, at);
+                // One of the node's cores does less than a core at full speed.
+                let core_s = work.core_s / self.sites[at].speed;
+                if part.stateful && core_s > bound.0 {
+                    *bound = (core_s, at);
                 }
             }
         }
@@ -360,7 +371,7 @@ impl Model {
                 continue;
             }
             awake[site.server] = true;
-            let w = |busy| self.power.node_w(site.kind, site.cores, busy);
+            let w = |busy| site.watts(&self.power, busy);
             let added = w(site.busy + use_of[at].core_s * rate_rps) - w(site.busy);
             watts += added * self.servers[site.server].factor;
         }
@@ -400,6 +411,7 @@ fn site(cluster: &Cluster, id: NodeId, server: usize, reserved: Reserved) -> Sit
         kind: node.kind,
         server,
         cores: node.cores,
+        speed: node.speed,
         reserved: node.used.cpu_cores,
         cores_left: node.cpu_left_cores(),
         port_left_bps: node.bandwidth_left_gbps().max(node.bandwidth_gbps * 1e-3) * 1e9,

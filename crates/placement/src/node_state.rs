@@ -1,8 +1,10 @@
 //! A node as placement sees it.
 
+use crate::limits::OUTSTANDING_PER_CORE_MAX;
 use crate::request::{Demand, Reservation};
 use e3_model::NodeKind;
 use e3_model::plan::Role;
+use e3_power::PowerModel;
 
 /// A node with what is reserved on it. The default stands in tables for an id that no node has.
 #[derive(Clone, PartialEq, Debug)]
@@ -15,8 +17,10 @@ pub struct NodeState {
     pub rack: usize,
     /// Index of its server: its fault domain.
     pub server: usize,
-    /// Cores.
+    /// Work that its cores do, in cores at full speed.
     pub cores: f64,
+    /// Speed of its cores; less than 1 if it is emulated at a smaller scale.
+    pub speed: f64,
     /// Memory.
     pub memory_bytes: u64,
     /// Bandwidth of its port.
@@ -41,6 +45,7 @@ impl Default for NodeState {
             rack: 0,
             server: 0,
             cores: 0.0,
+            speed: 1.0,
             memory_bytes: 0,
             bandwidth_gbps: 0.0,
             member: false,
@@ -56,6 +61,16 @@ impl NodeState {
     /// Whether a node has this id. Every node has a core or more.
     pub(crate) fn exists(&self) -> bool {
         self.cores > 0.0
+    }
+
+    /// Requests that may wait on it before it gets no more instances.
+    pub(crate) fn outstanding_max(&self) -> u64 {
+        (self.cores * OUTSTANDING_PER_CORE_MAX as f64).ceil() as u64
+    }
+
+    /// What it draws above idle with `busy` cores' worth of work, before scaling.
+    pub(crate) fn watts(&self, power: &PowerModel, busy: f64) -> f64 {
+        power.node_w(self.kind, self.cores / self.speed, busy / self.speed)
     }
 
     /// Cores that are not reserved.

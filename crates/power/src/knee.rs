@@ -230,7 +230,7 @@ fn at(input: &KneeInput<'_>, costs: &Costs, rate_rps: f64) -> Result<Knee, Model
                 node: ids[i],
                 name: n.name.clone(),
                 utilisation: busy[i] / f64::from(n.cores),
-                port_utilisation: rate_rps * per[i].port(n.bandwidth_gbps),
+                port_utilisation: rate_rps * per[i].port(n.port_capacity_gbps()),
                 watts: power.active[i],
             });
         }
@@ -297,7 +297,8 @@ fn costs(input: &KneeInput<'_>) -> Result<Costs, ModelError> {
             Role::Primary => 1.0,
             Role::Backup | Role::Joining => input.backup_cpu_fraction,
         };
-        let core_seconds = messages * time.as_secs_f64() * part;
+        // What a core of the node is occupied for.
+        let core_seconds = messages * time.as_secs_f64() * part / place.node.speed();
         nodes[at].core_seconds += core_seconds;
         if service.stateful {
             let what = Bottleneck::Shard {
@@ -314,7 +315,7 @@ fn costs(input: &KneeInput<'_>) -> Result<Costs, ModelError> {
         let cores = per.core_seconds / f64::from(place.node.cores);
         consider(cores, Bottleneck::Cores { node });
         consider(
-            per.port(place.node.bandwidth_gbps),
+            per.port(place.node.port_capacity_gbps()),
             Bottleneck::Port { node },
         );
     }

@@ -84,6 +84,29 @@ fn model<'a>(
     }
 }
 
+/// The rate at the knee of a service on a host of 12 cores that is emulated at this speed, and what it
+/// adds in watts.
+fn at_speed(speed: f64, stateful: bool) -> (f64, f64) {
+    let (profiles, power) = (profiles(), PowerModel::paper());
+    let emulated = format!("bandwidthGbps: 20, emulated: true, emulation: {{speed: {speed}}}}}");
+    let topology = BEEFY.replace("bandwidthGbps: 20}", &emulated);
+    let topology = parse_topology("t", &topology).unwrap();
+    let (app, instances) = single(stateful, 2);
+    let input = model(&app, &profiles, &topology, &instances, &[1.0], &power);
+    let found = knee::knee(&input).unwrap();
+    (found.rate_rps, found.nodes[0].watts.0)
+}
+
+#[test]
+fn a_node_at_a_smaller_scale_takes_as_much_less_and_draws_as_much() {
+    for stateful in [false, true] {
+        let (rate, watts) = at_speed(1.0, stateful);
+        let (scaled_rate, scaled_watts) = at_speed(0.05, stateful);
+        assert!((scaled_rate / rate - 0.05).abs() < 1e-9);
+        assert!((scaled_watts / watts - 1.0).abs() < 1e-9);
+    }
+}
+
 #[test]
 fn one_service_on_one_host_is_as_fast_as_the_table_says() {
     let (profiles, power) = (profiles(), PowerModel::paper());

@@ -292,6 +292,7 @@ impl Cluster {
             match output {
                 Output::Send { to, bytes } => self.transmit(node_address(id), to, bytes),
                 Output::Answer { .. } => unreachable!("clients send datagrams"),
+                Output::Relay { .. } => unreachable!("no host is behind a SmartNIC here"),
                 Output::Http(ask) => self.begin_http(id, ask),
                 Output::Start { key, state } => {
                     let node = self.nodes.get_mut(&id).expect("it runs");

@@ -227,6 +227,7 @@ fn random_bytes_are_counted_and_dropped() {
         kind: NodeKind::Host,
         journal_len_min: u64::MAX,
         slowed: false,
+        emulated: None,
     });
     worker.handle_plan(
         Timestamp(1),

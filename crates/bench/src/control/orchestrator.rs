@@ -64,6 +64,7 @@ fn cluster(servers: usize) -> Control {
             release: String::new(),
             formats: Formats::PROGRAM,
             address: Address::default(),
+            relay: None,
             up: true,
             exited: 0,
             unreachable: BTreeSet::new(),

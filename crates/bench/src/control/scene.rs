@@ -174,6 +174,8 @@ pub(super) fn topology(servers: usize) -> Topology {
         cores,
         memory: Bytes(memory),
         emulated: true,
+        emulation: None,
+        relay: false,
         link_latency: None,
         bandwidth_gbps: 8.0,
         accelerators: Default::default(),

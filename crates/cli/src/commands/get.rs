@@ -5,7 +5,7 @@ use crate::commands::{audit, events, pending, replay};
 use crate::settings::Settings;
 use crate::ui::failure::{Exit, Failure};
 use crate::ui::output::{self, Output, Paint, Table};
-use crate::ui::text::{bytes, count, plural};
+use crate::ui::text::{bytes, count, kind_and_scale, plural};
 use crate::ui::values::duration;
 use clap::{Args, ValueEnum};
 use e3_model::api::{
@@ -221,8 +221,7 @@ fn nodes(all: &[NodeView], paint: Paint) -> String {
         "RELEASE",
     ]);
     for n in all {
-        let emulated = if n.emulated { " (emulated)" } else { "" };
-        let kind = format!("{}{emulated}", n.kind.name());
+        let kind = kind_and_scale(n.kind, n.emulated, n.speed);
         table.row([
             n.name.clone(),
             kind,

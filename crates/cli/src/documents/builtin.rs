@@ -27,7 +27,7 @@ macro_rules! topologies {
         [$(($name, include_str!(concat!("../../../../topologies/", $name, ".yaml")))),*]
     };
 }
-const TOPOLOGIES: [(&str, &str); 8] = topologies![
+const TOPOLOGIES: [(&str, &str); 9] = topologies![
     "3x-type1",
     "3x-beefy",
     "1x-type1",
@@ -35,7 +35,8 @@ const TOPOLOGIES: [(&str, &str); 8] = topologies![
     "4x-wimpy",
     "2x-beefy-2x-wimpy",
     "2x-type2",
-    "1x-superbeefy"
+    "1x-superbeefy",
+    "starvation"
 ];
 macro_rules! assets {
     ($($name:literal),*) => {

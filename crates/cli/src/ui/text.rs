@@ -1,5 +1,7 @@
 //! Numbers formatted for reading.
 
+use e3_model::NodeKind;
+
 /// `1234567` as `1,234,567`.
 pub fn count(value: u64) -> String {
     let digits = value.to_string();
@@ -11,6 +13,15 @@ pub fn count(value: u64) -> String {
         text.push(digit);
     }
     text
+}
+
+/// Kind of a node, and at which part of its speed it is emulated, if it is.
+pub fn kind_and_scale(kind: NodeKind, emulated: bool, speed: f64) -> String {
+    match (emulated, speed) {
+        (false, _) => kind.name().into(),
+        (true, 1.0) => format!("{} (emulated)", kind.name()),
+        (true, speed) => format!("{} (emulated at {speed} of its speed)", kind.name()),
+    }
 }
 
 /// A rate without decimals, grouped.

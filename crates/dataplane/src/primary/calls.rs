@@ -5,6 +5,7 @@
 //! if the primary still holds its leases then.
 
 use super::Primary;
+use crate::cores::Occupied;
 use crate::deliberate::{self, Fault};
 use crate::limits::{CALLS_MAX, IN_FLIGHT_MAX};
 use crate::refusal::state_bytes_max;
@@ -125,7 +126,7 @@ impl Primary {
 
     /// Whether a call waits that may be handled now.
     fn can_run_call(&self, cx: &Context<'_>, shard: &Shard) -> bool {
-        self.calls.is_waiting() && self.has_executor(cx) && self.may_answer(cx, shard)
+        self.calls.is_waiting() && self.has_executor(cx, shard) && self.may_answer(cx, shard)
     }
 
     fn may_answer(&self, cx: &Context<'_>, shard: &Shard) -> bool {
@@ -177,15 +178,14 @@ impl Primary {
     }
 
     /// The executor has run the handler of a call.
-    pub(super) fn on_called(&mut self, turn: &mut Turn<'_>, done: Completion) {
+    pub(super) fn on_called(&mut self, turn: &mut Turn<'_>, done: Completion, occupied: Occupied) {
         let running = &mut self.calls.running;
         let at = running.iter().position(|r| r.token == done.token);
         let Some(Running { caller, .. }) = at.and_then(|at| running.remove(at)) else {
             return;
         };
-        turn.shard.counts.busy += done.busy;
         turn.shard.counts.calls += 1;
-        self.idle(turn, done.busy);
+        self.occupy(turn, occupied);
         let answer = match done.outcome {
             Outcome::Completed(effects) => effects.reply.ok_or_else(|| {
                 CallError::Failed(e3_invocation::HandlerError::CallUnanswered.to_string())
@@ -199,7 +199,7 @@ impl Primary {
         self.calls.answers.push_back(Answer {
             caller,
             op: turn.shard.log.op,
-            release_at: self.idle_at,
+            release_at: self.done_at,
             answer,
         });
         self.release_answers(turn);

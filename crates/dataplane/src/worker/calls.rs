@@ -12,7 +12,7 @@ use e3_wire::call::{self, CallResult};
 use e3_wire::datagram::Header;
 use e3_wire::frame::Frame;
 use e3_wire::limits::REASON_LEN_MAX;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A call that a handler here waits for.
 #[derive(Debug)]
@@ -55,6 +55,11 @@ pub(super) struct Calls {
 impl Calls {
     pub(super) fn len(&self) -> usize {
         self.asking.len()
+    }
+
+    /// Shards whose handlers wait.
+    pub(super) fn asking_shards(&self) -> BTreeSet<ShardKey> {
+        self.asking.values().map(|asking| asking.key).collect()
     }
 
     /// A name that no other call of this process has. Names of calls at the same time are far apart, so

@@ -8,6 +8,7 @@ use crate::deliberate::{self, Fault};
 use crate::links::{Data, Tag};
 use crate::reach::ClockCheck;
 use crate::replica::Replica;
+use crate::traffic::Destination;
 use e3_channel::Number;
 use e3_model::plan::Role;
 use e3_model::{Address, DropReason, Nanos, NodeId, ShardKey, Timestamp};
@@ -20,6 +21,10 @@ impl Worker {
     pub fn handle_datagram(&mut self, now: Timestamp, from: Address, bytes: &[u8]) {
         self.world.now = now;
         self.datagrams_in += 1;
+        self.arrive(Destination::Here(from), bytes);
+    }
+
+    pub(super) fn take_datagram(&mut self, from: Address, bytes: &[u8]) {
         let taken = match open(self.world.config.formats, bytes) {
             Err(e) => Err(e.drop_reason()),
             Ok((_, reader)) if reader.is_empty() => Err(DropReason::Empty),

@@ -174,10 +174,12 @@ impl Worker {
         hosted.replica.shard.log.reopen();
         self.drop_ends(key);
         self.ready.retain(|ready| *ready != id);
+        self.waiting_for_core.retain(|waiting| *waiting != id);
         self.released.retain(|released| *released != id);
         if let Some(hosted) = self.replicas.get_mut(id.at()) {
             (hosted.is_ready, hosted.has_released) = (false, false);
         }
+        self.drop_held(id, key);
         self.outputs.push_back(Output::Stop { key });
     }
 
@@ -214,6 +216,7 @@ impl Worker {
             inputs: VecDeque::new(),
             is_ready: false,
             has_released: false,
+            held: 0,
         }));
         if let Some(app) = self.world.apps.get_mut(&key.app) {
             app.set_replica(key, Some(id));
@@ -290,6 +293,7 @@ impl Worker {
         let Hosted { mut replica, .. } = self.replicas.try_remove(id.at())?;
         let is_primary = replica.role() == Role::Primary;
         let key = replica.shard.key;
+        self.drop_held(id, key);
         let counts = Counts {
             last_failure: None,
             ..std::mem::take(&mut replica.shard.counts)
@@ -300,6 +304,7 @@ impl Worker {
         self.drop_ends(key);
         self.restoring.remove(&key);
         self.ready.retain(|ready| *ready != id);
+        self.waiting_for_core.retain(|waiting| *waiting != id);
         self.released.retain(|released| *released != id);
         if let Some(app) = self.world.apps.get_mut(&key.app) {
             app.set_replica(key, None);
@@ -343,11 +348,15 @@ impl Worker {
         }
     }
 
-    /// Requests that wait on this node.
+    /// Requests that wait on this node, at its services and at its traffic manager.
     pub fn queue_len(&self) -> u32 {
-        let primaries = self.replicas.iter();
-        let primaries = primaries.filter_map(|(_, h)| h.replica.as_primary());
-        primaries.map(|p| p.queue_len()).sum::<usize>() as u32
+        let hosted = self.replicas.iter();
+        let queued = hosted.filter_map(|(_, h)| {
+            let primary = h.replica.as_primary()?;
+            Some(primary.queue_len().saturating_sub(h.held))
+        });
+        let queued = queued.sum::<usize>() as u32;
+        queued + self.traffic_requests()
     }
 
     /// Requests admitted here that have no answer yet.

@@ -67,9 +67,11 @@ impl Worker {
 
     /// Gives a primary messages and lets it hand them to the executor, as long as something moves.
     pub(super) fn dispatch(&mut self, id: ReplicaId) {
+        let free_cores = self.free_cores();
         let Some((hosted, cx)) = hosted(&mut self.replicas, &self.world, id) else {
             return;
         };
+        let cx = Context { free_cores, ..cx };
         hosted.is_ready = false;
         let key = hosted.replica.shard.key;
         let Some((primary, mut turn)) = hosted.replica.primary(&cx, &mut self.effects) else {
@@ -88,6 +90,18 @@ impl Worker {
             }
         }
         self.route(id);
+        self.wait_for_core(id);
+    }
+
+    /// Has a primary go on when a core is free, if none is and messages wait for it.
+    fn wait_for_core(&mut self, id: ReplicaId) {
+        if self.free_cores() > 0 {
+            return;
+        }
+        self.make_ready(id);
+        if let Some(last) = self.ready.pop_back_if(|last| *last == id) {
+            self.waiting_for_core.push_back(last);
+        }
     }
 
     /// Does what a replica asks for.
@@ -175,6 +189,7 @@ impl Worker {
     /// and whatever becomes due has a timer.
     pub fn validate(&self) {
         self.links.validate();
+        self.validate_traffic();
         for (at, hosted) in &self.replicas {
             let key = hosted.replica.shard.key;
             assert_eq!(self.find(key).map(ReplicaId::at), Some(at), "{key}: place");
@@ -182,6 +197,8 @@ impl Worker {
                 .world
                 .context(key.app)
                 .expect("its application is here");
+            let free_cores = self.free_cores();
+            let cx = Context { free_cores, ..cx };
             hosted.replica.validate(&cx, hosted.is_ready);
             let room = hosted.replica.as_primary().is_none_or(Primary::has_room);
             assert!(

@@ -13,7 +13,7 @@ pub mod topics;
 use disk::Disk;
 use e3_collections::limits::EXPIRED_LEN_MAX;
 use e3_collections::{State, Txn};
-use e3_dataplane::{Config, HttpAsk, Output, Worker};
+use e3_dataplane::{Config, EmulatedCores, HttpAsk, Output, Worker};
 use e3_invocation::{Completion, Effects, Failed, HandlerError, Invocation};
 use e3_invocation::{Outcome as Run, Output as Message};
 use e3_model::document::parse_application;
@@ -86,6 +86,12 @@ pub struct Cluster {
     pub handler: Handler,
     /// Another application on all nodes, and its handlers.
     pub other: Option<(AppPlan, Handler)>,
+    /// How long the handler of a request takes.
+    pub busy: Box<dyn Fn(RequestId) -> Nanos>,
+    /// Datagrams that nodes passed on.
+    pub relayed: Vec<(Address, Vec<u8>)>,
+    /// Nodes that are emulated, when they start.
+    pub emulated: BTreeMap<u32, EmulatedCores>,
     /// Requests over HTTP that nodes asked their drivers to make.
     pub http: Vec<(u32, HttpAsk)>,
     /// Which calls handlers make.
@@ -235,6 +241,9 @@ impl Cluster {
             journal_len_min: u64::MAX,
             narrow: None,
             other: None,
+            busy: Box::new(|_| Nanos::from_micros(1)),
+            relayed: Vec::new(),
+            emulated: BTreeMap::new(),
             http: Vec::new(),
             caller: Box::new(|_, _| None),
             called: calls::Answers::default(),
@@ -261,7 +270,8 @@ impl Cluster {
             formats: self.formats,
             kind: NodeKind::Host,
             journal_len_min: self.journal_len_min,
-            slowed: false,
+            slowed: self.emulated.contains_key(&node),
+            emulated: self.emulated.get(&node).copied(),
         };
         let mut worker = Worker::new(config);
         let disk = self.disks.entry(node).or_default();
@@ -337,6 +347,8 @@ impl Cluster {
             node: NodeId(node),
             peers: self.peers.clone(),
             exited: BTreeMap::new(),
+            relays: Vec::new(),
+            relayed: None,
             apps: self.apps(),
         };
         let now = self.clock(node);
@@ -458,6 +470,7 @@ impl Cluster {
                         *self.sent_to.entry(to).or_default() += bytes.len();
                         self.wire.push((Some(id), to, bytes));
                     }
+                    Output::Relay { to, bytes, .. } => self.relayed.push((to, bytes)),
                     Output::Answer { id, reply, .. } => self.answers.push((id, reply)),
                     Output::Http(ask) => self.http.push((id, ask)),
                     Output::Start { key, state } => {
@@ -510,6 +523,7 @@ impl Cluster {
                     continue;
                 };
                 let (worker, at) = (&mut node.worker, (now, key));
+                let id_of_request = invocation.id.request;
                 let run = node.calling.begin(worker, at, invocation, &mut self.caller);
                 let Some(invocation) = run else { continue };
                 let handler = match &mut self.other {
@@ -522,7 +536,7 @@ impl Cluster {
                     Ok(effects) => Run::Completed(effects),
                     Err(error) => Run::Failed(Box::new(Failed { error, invocation })),
                 };
-                let busy = Nanos::from_micros(1);
+                let busy = (self.busy)(id_of_request);
                 let done = Completion {
                     token,
                     outcome,

@@ -1,6 +1,6 @@
 //! What nodes have left and what instances need.
 
-use crate::limits::{OUTSTANDING_PER_CORE_MAX, ROUNDING};
+use crate::limits::ROUNDING;
 use crate::node_state::NodeState;
 use crate::request::Demand;
 use e3_model::NodeKind;
@@ -23,7 +23,7 @@ impl Free {
 
     /// What a node has for another instance.
     pub(crate) fn of(node: &NodeState) -> Free {
-        let waiting_max = node.cores as u64 * OUTSTANDING_PER_CORE_MAX;
+        let waiting_max = node.outstanding_max();
         if !node.member || node.drained || node.outstanding > waiting_max {
             return Free::NOTHING;
         }

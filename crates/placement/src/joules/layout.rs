@@ -94,7 +94,7 @@ impl<'a> Layout<'a> {
     fn watts(&self, cores: f64, site: usize) -> f64 {
         let s = &self.model.sites[site];
         let reserved = s.reserved + self.cores[site];
-        let w = |cores: f64| self.model.power.node_w(s.kind, s.cores, cores.max(0.0));
+        let w = |cores: f64| s.watts(&self.model.power, cores.max(0.0));
         (w(reserved + cores) - w(reserved)) * self.model.servers[s.server].factor
     }
 

@@ -103,6 +103,7 @@ impl Cluster {
             kind: NodeKind::Host,
             journal_len_min: JOURNAL_LEN_MIN,
             slowed: false,
+            emulated: None,
         };
         let mut worker = Worker::new(config);
         let recovery = self

@@ -5,7 +5,7 @@ use crate::commands::describe::why::{primaries, reason};
 use crate::commands::load::figures::Figures;
 use crate::commands::load::report::{heading, reading};
 use crate::ui::output::{Paint, Table};
-use crate::ui::text::{bytes, percent, rate};
+use crate::ui::text::{bytes, kind_and_scale, percent, rate};
 use e3_model::api::{AppView, InstanceView, PlacedView};
 use e3_model::plan::Role;
 use std::collections::BTreeMap;
@@ -100,7 +100,7 @@ pub fn nodes(
         let model = modelled.and_then(|m| m.knee.nodes.iter().find(|u| u.name == n.name));
         table.row([
             n.name.clone(),
-            n.kind.name().to_string() + if n.emulated { " (emulated)" } else { "" },
+            kind_and_scale(n.kind, n.emulated, n.speed),
             count_of(true),
             count_of(false),
             percent(n.cpu_cores),

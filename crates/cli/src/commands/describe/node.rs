@@ -48,10 +48,10 @@ impl NodeDetails {
 
 fn hardware(n: &NodeView, paint: Paint) -> Vec<(&'static str, String)> {
     let state = node_state(n, paint);
-    let emulated = if n.emulated {
-        ", emulated by this machine"
-    } else {
-        ""
+    let emulated = match (n.emulated, n.speed) {
+        (false, _) => String::new(),
+        (true, 1.0) => ", emulated by this machine".into(),
+        (true, speed) => format!(", emulated by this machine at {speed} of its speed"),
     };
     let accelerators = n.accelerators.iter();
     let accelerators = accelerators.map(|(a, rate)| format!("{a} {:.1} Gb/s", rate * 8e-9));
@@ -77,6 +77,7 @@ fn process(n: &NodeView) -> Vec<(&'static str, String)> {
         ),
         ("Release", release(n)),
         ("Address", n.address.clone().unwrap_or_else(|| "-".into())),
+        ("Relay", n.relay.clone().unwrap_or_else(|| "-".into())),
         ("HTTP", n.url.clone().unwrap_or_else(|| "-".into())),
         ("Last seen", seen.unwrap_or_else(|| "never".into())),
         (
@@ -119,6 +120,7 @@ fn traffic(n: &NodeView) -> Vec<(&'static str, String)> {
                 count(n.retransmitted)
             ),
         ),
+        ("Port", format!("{:.1} % used", n.port_use * 100.0)),
         ("Dropped", list(dropped)),
         (
             "Journal",

@@ -22,6 +22,8 @@ pub struct NodeFigures {
     pub kind: NodeKind,
     /// This machine stands in for it.
     pub emulated: bool,
+    /// Scale of the emulation: speed of its cores and its port as a part of what it stands for.
+    pub speed: f64,
     /// Processor time per second of the load, in cores of this machine.
     pub cpu_cores: f64,
     /// Resident memory.
@@ -175,6 +177,7 @@ impl<'a> Watch<'a> {
             NodeFigures {
                 kind: n.kind,
                 emulated: n.emulated,
+                speed: n.speed,
                 cpu_cores: cpu.max(0.0) / seconds,
                 resident_bytes: n.resident_bytes,
                 datagrams_per_s: moved as f64 / seconds,

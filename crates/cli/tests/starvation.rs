@@ -1,0 +1,241 @@
+//! Host starvation on real processes: the traffic of a host passes its SmartNIC, and waits behind a
+//! service that occupies the SmartNIC's cores. And what becomes of that traffic when the relay ends.
+
+mod common;
+
+use common::E3;
+use common::running::{kill, run_file, signal};
+use e3_client::{Call, Client, Event};
+use e3_model::Nanos;
+use e3_model::api::EndpointsView;
+use rustix::process::Signal;
+use serde_json::Value;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// Iterations of a heavy request, some 100 us on a host. On the SmartNIC it occupies a core two hundred
+/// times as long: ten times for its profile, twenty times for the scale.
+const ITERATIONS: u64 = 100_000;
+/// Heavy requests in flight: several times as many as the SmartNIC has cores.
+const HEAVY: usize = 120;
+/// What the host's latency rises by at least: about twice as long as a heavy request takes.
+const ALL_CORES: Duration = Duration::from_millis(20);
+/// Light requests that are measured.
+const LIGHT: usize = 30;
+
+const PROFILE: &str = "\
+apiVersion: e3.dev/v1alpha1
+kind: Profile
+metadata: {name: misbehave}
+spec:
+  provenance: emulated
+  source: made for a test
+  nodes:
+    host: {serviceTime: [{bytes: 512, time: 10us}], activePowerW: 20, activeCores: 1}
+    smartnic: {serviceTime: [{bytes: 512, time: 100us}], activePowerW: 20, activeCores: 1}
+";
+
+fn manifest(name: &str, module: &str, node: &str) -> String {
+    format!(
+        "\
+apiVersion: e3.dev/v1alpha1
+kind: Application
+metadata: {{name: {name}}}
+spec:
+  objective: {{latency: 1s}}
+  deadline: 10s
+  ingress: only
+  services:
+    - name: only
+      module: {module}.wasm
+      profile: {module}
+      pin: {{node: {node}}}
+      resources: {{cpu: 0.01, memory: 16Mi}}
+"
+    )
+}
+
+/// The cluster on the shipped topology, with a light service on the first host and a heavy one on its
+/// SmartNIC.
+fn start() -> Option<E3> {
+    let e3 = E3::with_services()?;
+    e3.good(&["up", "--detach", "--port", "0", "--topology", "starvation"]);
+    let profiles = e3.dir.path().join("profiles");
+    std::fs::create_dir(&profiles).unwrap();
+    std::fs::write(profiles.join("misbehave.yaml"), PROFILE).unwrap();
+    let profiles = profiles.to_str().unwrap();
+    for (name, module, node) in [
+        ("light", "echo", "s1-host"),
+        ("heavy", "misbehave", "s1-nic0"),
+    ] {
+        let file = e3.file(&format!("{name}.yaml"), &manifest(name, module, node));
+        e3.good(&["deploy", &file, "--wait", "--profiles", profiles]);
+    }
+    Some(e3)
+}
+
+fn get<T: serde::de::DeserializeOwned>(e3: &E3, path: &str) -> T {
+    let port = &run_file(e3, "cluster.json")["port"];
+    let get = ureq::get(format!("http://127.0.0.1:{port}{path}"));
+    let answer = get
+        .header("Authorization", e3.authorization("token"))
+        .call();
+    let text = answer.unwrap().body_mut().read_to_string().unwrap();
+    serde_json::from_str(&text).unwrap()
+}
+
+fn client(e3: &E3, app: &str) -> Client {
+    let endpoints: EndpointsView = get(e3, &format!("/v1/apps/{app}/endpoints"));
+    Client::new(&endpoints, None).unwrap()
+}
+
+/// A client that knows one node only.
+fn client_of_node(e3: &E3, app: &str, name: &str) -> Client {
+    let mut endpoints: EndpointsView = get(e3, &format!("/v1/apps/{app}/endpoints"));
+    endpoints.shards.clear();
+    endpoints.nodes = vec![node(e3, name)["address"].as_str().unwrap().to_string()];
+    Client::new(&endpoints, None).unwrap()
+}
+
+fn node(e3: &E3, name: &str) -> Value {
+    let nodes = e3.json(&["get", "nodes"]);
+    let mut nodes = nodes.as_array().unwrap().iter();
+    nodes.find(|n| n["name"] == name).unwrap().clone()
+}
+
+/// Keeps so many heavy requests in flight until it is stopped; how many were handled.
+fn keep_busy(mut client: Client, stop: &AtomicBool) -> u64 {
+    let mut payload = vec![7];
+    payload.extend(ITERATIONS.to_le_bytes());
+    let mut handled = 0;
+    while !stop.load(Ordering::Relaxed) {
+        let now = client.now();
+        while client.requests.in_flight() < HEAVY {
+            let call = Call {
+                tag: 0,
+                key: b"k".to_vec(),
+                payload: payload.clone(),
+            };
+            let deadline = now + Nanos::from_secs(10);
+            client.requests.submit(now, now, deadline, call);
+        }
+        client.turn(now + Nanos::from_millis(50)).unwrap();
+        while let Some(event) = client.requests.poll_event() {
+            handled += u64::from(matches!(event, Event::Completed(_)));
+        }
+    }
+    handled
+}
+
+/// Stops the load, also when the test fails.
+struct Stopper<'a>(&'a AtomicBool);
+
+impl Drop for Stopper<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Median latency of light requests.
+fn light_latency(client: &mut Client) -> Duration {
+    let mut all: Vec<Duration> = (0..LIGHT)
+        .map(|_| {
+            let begin = Instant::now();
+            let done = client.call(b"k", b"hello", Nanos::from_secs(10)).unwrap();
+            assert!(done.reply.is_some(), "{done:?}");
+            begin.elapsed()
+        })
+        .collect();
+    all.sort();
+    all[LIGHT / 2]
+}
+
+#[test]
+fn a_service_that_computes_much_on_the_smartnic_starves_the_host_behind_it() {
+    let Some(e3) = start() else {
+        return;
+    };
+    let mut light = client(&e3, "light");
+    let nic = node(&e3, "s1-nic0");
+    assert_eq!((&nic["speed"], &nic["cores"]), (&0.05.into(), &12.into()));
+    let before = light_latency(&mut light);
+    assert_eq!(node(&e3, "s1-nic0")["queue"], 0);
+    let stop = AtomicBool::new(false);
+    let (during, seen) = std::thread::scope(|scope| {
+        let heavy = client(&e3, "heavy");
+        let load = scope.spawn(|| keep_busy(heavy, &stop));
+        let stopper = Stopper(&stop);
+        // Where this machine is busy, the load may take a while to build up.
+        let (mut during, mut seen) = (Duration::ZERO, Value::Null);
+        e3.until("the queue stands, and the host starves", |e3| {
+            during = light_latency(&mut light);
+            seen = node(e3, "s1-nic0");
+            let queue = seen["queue"].as_u64().unwrap();
+            queue > HEAVY as u64 / 4 && during > before + ALL_CORES
+        });
+        drop(stopper);
+        assert!(load.join().unwrap() > 0);
+        (during, seen)
+    });
+    println!("median latency: {before:?} before, {during:?} with the load");
+    println!("queue {}, port {}", seen["queue"], seen["portUse"]);
+    assert!(seen["portUse"].as_f64().unwrap() < 0.05, "{seen}");
+    // The node itself is well: nothing was lost, and it was never taken for dead.
+    assert_eq!(node(&e3, "s1-nic0")["incarnation"], 1);
+    e3.until("the queue is worked off", |e3| {
+        node(e3, "s1-nic0")["queue"] == 0
+    });
+    let after = light_latency(&mut light);
+    assert!(
+        after < during / 2,
+        "{after:?} after, {during:?} with the load"
+    );
+}
+
+#[test]
+fn traffic_goes_another_way_when_the_relay_ends() {
+    let Some(e3) = start() else {
+        return;
+    };
+    let endpoint = |e3: &E3| -> String {
+        let view: EndpointsView = get(e3, "/v1/apps/light/endpoints");
+        view.shards[0].clone()
+    };
+    let (nic, host) = (node(&e3, "s1-nic0"), node(&e3, "s1-host"));
+    assert_eq!(
+        nic["relay"],
+        endpoint(&e3).as_str(),
+        "clients reach it by the relay"
+    );
+    // The other server reaches the host by the relay as well.
+    let mut remote = client_of_node(&e3, "light", "s2-host");
+    e3.until("the relay's port is used", |e3| {
+        light_latency(&mut remote);
+        node(e3, "s1-nic0")["portUse"].as_f64().unwrap() > 0.0
+    });
+    // It does not end, so that nobody starts it again: its silence is all that the controller notices.
+    signal(&e3, "s1-nic0", Signal::STOP);
+    let begin = Instant::now();
+    e3.until("clients reach the host directly", |e3| {
+        endpoint(e3) == host["address"].as_str().unwrap()
+    });
+    println!("direct after {:?}", begin.elapsed());
+    light_latency(&mut client(&e3, "light"));
+    light_latency(&mut remote);
+    assert_eq!(node(&e3, "s1-host")["incarnation"], 1);
+    signal(&e3, "s1-nic0", Signal::CONT);
+    e3.until("the relay carries again", |e3| {
+        let nic = node(e3, "s1-nic0");
+        nic["up"] == true && nic["relay"] == endpoint(e3).as_str()
+    });
+    light_latency(&mut remote);
+    let before = endpoint(&e3);
+    kill(&e3, "s1-nic0");
+    e3.until("another process relays", |e3| {
+        let relay = node(e3, "s1-nic0")["relay"].clone();
+        relay != before.as_str() && relay == endpoint(e3).as_str()
+    });
+    light_latency(&mut client(&e3, "light"));
+    light_latency(&mut remote);
+    assert_eq!(node(&e3, "s1-host")["incarnation"], 1);
+}
