@@ -17,6 +17,7 @@ pub mod format;
 pub mod http_access;
 pub mod ids;
 pub mod limits;
+pub mod meter;
 mod operate;
 pub mod outbound;
 mod outcome;
