@@ -16,6 +16,7 @@ mod core;
 mod counters;
 mod deploy;
 mod limits;
+mod metering;
 mod metrics;
 mod nodes;
 mod openapi;

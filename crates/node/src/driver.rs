@@ -7,6 +7,7 @@ use crate::executor::{Executor, Started};
 use crate::heartbeats::Heartbeats;
 use crate::journal::{JournalWriter, Trouble};
 use crate::limits::{EVENT_INTERVAL, JOURNAL_LEN_MIN, RECEIVE_MAX, REPORT_INTERVAL, REQUESTS_MAX};
+use crate::meters::Metered;
 use crate::parts::{Export, Fetch, Parts};
 use crate::processor_time;
 use crate::supplies::Supplies;
@@ -75,6 +76,7 @@ pub(crate) struct Driver {
     http: Outbound,
     discarder: Discarder,
     trouble: Option<Trouble>,
+    metered: Metered,
 }
 
 impl Driver {
@@ -93,6 +95,7 @@ impl Driver {
         journal: JournalWriter,
         parts: Parts,
         recovery: Recovery,
+        metered: Metered,
     ) -> Driver {
         let welcome = joined.welcome;
         let mut worker = Worker::new(Config {
@@ -136,6 +139,7 @@ impl Driver {
             http,
             discarder: Discarder::start(),
             trouble: None,
+            metered,
         }
     }
 
@@ -446,6 +450,7 @@ impl Driver {
         report.stats.cpu_seconds = processor_time::of_process().as_secs_f64();
         report.stats.resident_bytes = resident_bytes();
         report.stats.journal = self.journal.counts();
+        report.stats.energy = self.metered.latest();
         report.stats.accelerators = self.executor.rates().clone();
         for instance in &mut report.instances {
             self.executor.report(instance);

@@ -14,6 +14,7 @@ mod heartbeats;
 mod ingress;
 mod journal;
 mod limits;
+mod meters;
 mod parts;
 mod processor_time;
 mod supplies;
@@ -54,6 +55,7 @@ pub fn run(config: NodeConfig) -> Result<(), NodeError> {
     }
     let controller = controller_address(&config.controller)?;
     let clock = Clock::new();
+    config.meters.validate()?;
     let ticker = Ticker::new(PREEMPTION_TICK).map_err(system("preemption clock"))?;
     let bell = Doorbell::new().map_err(system("doorbell"))?;
     let (mut socket, listener) = ingress::bind()?;
@@ -61,6 +63,8 @@ pub fn run(config: NodeConfig) -> Result<(), NodeError> {
     let ingress = ingress::Ingress::start(listener, clock, &bell, config.api_token.clone())
         .map_err(system("HTTP ingress"))?;
     tracing::info!(%address, "node serves HTTP");
+    let meters =
+        meters::Meters::start(config.meters.clone(), clock).map_err(system("meter thread"))?;
     // Before the node joins: from then on it must send heartbeats.
     let rates = e3_engine::accelerator_rates(Accelerators::ALL);
     let mut joins = 0;
@@ -153,6 +157,7 @@ pub fn run(config: NodeConfig) -> Result<(), NodeError> {
             JournalWriter::start(journal, bell.clone()),
             parts,
             recovery,
+            meters.metered.clone(),
         );
         let end;
         (end, socket) = driver.run(&stop);
