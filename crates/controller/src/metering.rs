@@ -3,8 +3,8 @@
 //! The joules of a node's meter are shared out by processor time: of the time that the machine's
 //! processors had, a service gets the part that its handlers used, the platform gets the rest of the
 //! node process's, and what remains is idle. So services, platform and idle add up to the node's joules.
-//! (Scaphandre shares out a machine's power among processes in the same way.) Of an emulated node's
-//! machine, which other nodes share, the node gets what its process used, and nothing is idle.
+//! (Scaphandre shares out a machine's power among processes in the same way.) Of a machine that several
+//! nodes share, or that stands in for a node, the node gets what its process used, and nothing is idle.
 //!
 //! A meter is read at other times than the processor times, so these are kept until the meter has moved on.
 
@@ -100,6 +100,7 @@ impl Metering {
             // A process without a meter has taken the place of one with a meter.
             return self.on_join(node);
         };
+        let is_emulated = is_emulated || self.is_shared(node, &energy.machine);
         let meter = self.nodes.entry(node).or_default();
         meter.is_emulated = is_emulated;
         let Some(step) = meter.advance(energy, stats.cpu_seconds, used) else {
@@ -111,6 +112,13 @@ impl Metering {
             totals.handled = totals.handled.saturating_add(handled);
             totals.is_emulated |= is_emulated;
         }
+    }
+
+    /// Whether another node's process runs on the same machine.
+    fn is_shared(&self, node: NodeId, machine: &str) -> bool {
+        let others = self.nodes.iter().filter(|(id, _)| **id != node);
+        let mut machines = others.filter_map(|(_, m)| m.last.as_ref());
+        !machine.is_empty() && machines.any(|m| m.machine == machine)
     }
 
     pub(crate) fn forget_deleted(&mut self, runs: impl Fn(&AppId) -> bool) {

@@ -5,7 +5,7 @@
 //! `ioctl`. The answer is read as bytes, which every release of the program prints alike.
 
 use crate::meter::{About, Meter, MeterError, Reading, Step, plausible};
-use crate::process;
+use crate::process::{self, Output};
 use e3_model::meter::MeterScope;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -58,8 +58,8 @@ impl Meter for Ipmi {
         let mut command = Command::new(&self.program);
         command.args(&self.arguments).args(GET_POWER_READING);
         let output = process::run("ipmitool", &mut command)?;
-        if !output.success {
-            return Err(refused(&output.stderr));
+        if !output.status.success() {
+            return Err(refused(&output));
         }
         let (watts, period_s) = power(&output.stdout).map_err(answer)?;
         self.about.average_s = Some(period_s);
@@ -75,7 +75,8 @@ fn answer(text: String) -> MeterError {
 }
 
 /// What a failure of `ipmitool` means.
-fn refused(stderr: &str) -> MeterError {
+fn refused(output: &Output) -> MeterError {
+    let stderr = output.stderr.as_str();
     if stderr.contains("Permission denied") {
         let path = DEVICE.into();
         return MeterError::Forbidden { path };
@@ -85,7 +86,10 @@ fn refused(stderr: &str) -> MeterError {
         return answer("the management controller measures no power (it has no DCMI)".into());
     }
     let lines = stderr.lines().map(str::trim).filter(|l| !l.is_empty());
-    let text: String = lines.collect::<Vec<_>>().join("; ");
+    let mut text: String = lines.collect::<Vec<_>>().join("; ");
+    if text.is_empty() {
+        text = output.status.to_string();
+    }
     MeterError::Program {
         program: "ipmitool".into(),
         text: text.chars().take(200).collect(),

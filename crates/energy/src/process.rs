@@ -3,14 +3,14 @@
 use crate::limits::{OUTPUT_LEN_MAX, PROCESS_MAX, PROCESS_POLL};
 use crate::meter::MeterError;
 use std::io::{ErrorKind, Read};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::Instant;
 
 /// What a program printed.
 pub(crate) struct Output {
-    pub(crate) success: bool,
+    pub(crate) status: ExitStatus,
     pub(crate) stdout: String,
     pub(crate) stderr: String,
 }
@@ -60,7 +60,7 @@ pub(crate) fn run(program: &str, command: &mut Command) -> Result<Output, MeterE
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     };
     Ok(Output {
-        success: status.success(),
+        status,
         stdout: text(stdout)?,
         stderr: text(stderr)?,
     })

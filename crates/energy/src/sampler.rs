@@ -4,10 +4,14 @@ use crate::choice::{Group, MeterConfig};
 use crate::integrator::Integrator;
 use crate::limits::{BACKOFF_MAX, SAMPLE_INTERVAL};
 use crate::meter::{MeterError, Reading};
-use crate::sysfs::processors_online;
+use crate::sysfs::{processors_online, read_text};
 use e3_model::meter::{MeterScope, MeteredEnergy};
 use e3_model::{Nanos, Timestamp};
+use std::path::Path;
 use std::time::Duration;
+
+/// A random number that the kernel chooses when it starts (Linux, random(4)).
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
 /// Meters of a node and what they have measured.
 pub struct Sampler {
@@ -17,6 +21,7 @@ pub struct Sampler {
     scope: MeterScope,
     integrator: Integrator,
     cores: u32,
+    machine: String,
     failures: u32,
     error: Option<MeterError>,
 }
@@ -41,6 +46,8 @@ impl Sampler {
             scope: group.as_ref().map_or(MeterScope::Node, |g| g.scope),
             integrator: Integrator::new(now),
             cores: processors_online(&config.sysfs),
+            // All containers of a machine have one kernel, and so one number of its start.
+            machine: read_text(Path::new(BOOT_ID)).unwrap_or_default(),
             failures: u32::from(error.is_some()),
             config,
             group,
@@ -83,6 +90,7 @@ impl Sampler {
             unmetered_seconds: totals.unmetered.as_secs_f64(),
             watts: totals.watts.0,
             cores: self.cores,
+            machine: self.machine.clone(),
             error: self.error.as_ref().map(ToString::to_string),
         }
     }

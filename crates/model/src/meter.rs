@@ -45,6 +45,8 @@ pub struct MeteredEnergy {
     pub watts: f64,
     /// Processors of the machine that the meter measures.
     pub cores: u32,
+    /// Which machine that is: processes on one machine give the same name. Empty if unknown.
+    pub machine: String,
     /// Why the last reading failed, if it did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
@@ -55,14 +57,13 @@ pub struct MeteredEnergy {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeMeterView {
-    /// `measured`, or `emulated` if the measured machine only stands in for the node.
+    /// `measured`, or `emulated` if the measured machine only stands in for the node, or for several.
     pub provenance: Provenance,
     /// The meter.
     pub meter: String,
     /// What the figure contains.
     pub scope: MeterScope,
-    /// Joules of the node. Of an emulated node, only the part of its process: other nodes share the
-    /// machine.
+    /// Joules of the node. If emulated, only the part of its process: other nodes share the machine.
     pub joules: f64,
     /// Of these, joules of the time in services' handlers.
     pub service_joules: f64,
@@ -70,7 +71,7 @@ pub struct NodeMeterView {
     pub platform_joules: f64,
     /// The rest: idle processors, and other programs of the machine.
     pub idle_joules: f64,
-    /// Watts in the last metered interval. Of an emulated node, those of the whole machine.
+    /// Watts of the machine in the last metered interval.
     pub watts: f64,
     /// Seconds that the joules cover.
     pub metered_seconds: f64,

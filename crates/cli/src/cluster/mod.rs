@@ -3,6 +3,7 @@
 pub mod access;
 pub mod client;
 pub mod credentials;
+pub mod meters;
 pub mod process;
 pub mod programs;
 pub mod start;
