@@ -8,7 +8,7 @@
 //!
 //! A meter is read at other times than the processor times, so these are kept until the meter has moved on.
 
-use crate::limits::METERED_POWER_MAX_W;
+use crate::limits::{METERED_POWER_MAX_W, METERED_STEP_MAX_S};
 use e3_model::api::{NodeMeterView, ServiceMeterView};
 use e3_model::meter::MeteredEnergy;
 use e3_model::plan::NodeStats;
@@ -253,9 +253,8 @@ impl Step {
     /// A node may report anything.
     fn is_plausible(&self) -> bool {
         let joules_max = METERED_POWER_MAX_W * self.metered_seconds;
-        self.metered_seconds >= 0.0
-            && self.unmetered_seconds >= 0.0
-            && self.core_seconds.is_finite()
+        (0.0..=METERED_STEP_MAX_S).contains(&self.metered_seconds)
+            && (0.0..=METERED_STEP_MAX_S).contains(&self.unmetered_seconds)
             && (0.0..=joules_max).contains(&self.joules)
     }
 }

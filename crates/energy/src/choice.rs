@@ -1,13 +1,13 @@
 //! Which meters measure a node, so that nothing is counted twice.
 
 use crate::bluefield;
-use crate::discover::SYSFS;
 use crate::hwmon;
 use crate::ipmi::{self, Ipmi};
 use crate::limits::GROUP_MAX;
 use crate::meter::{Meter, MeterError};
 use crate::rapl::{self, Domain};
 use crate::redfish::{self, Redfish, RedfishConfig, UrlError};
+use crate::sysfs::SYSFS;
 use e3_model::meter::MeterScope;
 use std::path::{Path, PathBuf};
 

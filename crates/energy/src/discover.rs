@@ -6,12 +6,10 @@ use crate::ipmi::{self, Ipmi};
 use crate::limits::METERS_MAX;
 use crate::meter::{About, Meter, MeterError, Reading};
 use crate::redfish::{self, Redfish};
+use crate::sysfs::SYSFS;
 use crate::{bluefield, hwmon, rapl};
 use std::path::Path;
 use std::time::{Duration, Instant};
-
-/// Where Linux shows its devices.
-pub const SYSFS: &str = "/sys";
 
 /// A meter that was found.
 pub struct Found {

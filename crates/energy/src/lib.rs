@@ -20,6 +20,7 @@ pub mod sampler;
 mod sysfs;
 
 pub use choice::{Choice, ChoiceError, MeterConfig};
-pub use discover::{Found, SYSFS, discover};
+pub use discover::{Found, discover};
 pub use meter::{Meter, MeterError, Reading};
 pub use sampler::Sampler;
+pub use sysfs::SYSFS;

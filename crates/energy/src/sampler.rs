@@ -1,6 +1,6 @@
 //! Reads the chosen meters again and again.
 
-use crate::choice::{Group, MeterConfig};
+use crate::choice::{Choice, Group, MeterConfig};
 use crate::integrator::Integrator;
 use crate::limits::{BACKOFF_MAX, SAMPLE_INTERVAL};
 use crate::meter::{MeterError, Reading};
@@ -33,12 +33,12 @@ impl Sampler {
         let (group, error) = match config.open() {
             Ok(None) => return Ok(None),
             Ok(group) => (group, None),
-            Err(error) if config.choice == crate::Choice::Auto => return Err(error),
+            Err(error) if config.choice == Choice::Auto => return Err(error),
             // It was asked for, and may come: its driver may be loaded later.
             Err(error) => (None, Some(error)),
         };
         let asked = match &config.choice {
-            crate::Choice::Named(names) => names.join("+"),
+            Choice::Named(names) => names.join("+"),
             _ => String::new(),
         };
         Ok(Some(Sampler {

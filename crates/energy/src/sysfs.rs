@@ -6,6 +6,9 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
+/// Where Linux shows its devices.
+pub const SYSFS: &str = "/sys";
+
 /// Entries of a directory in order; none if there is no such directory.
 pub(crate) fn entries(dir: &Path) -> Vec<PathBuf> {
     let mut all: Vec<PathBuf> = match std::fs::read_dir(dir) {
