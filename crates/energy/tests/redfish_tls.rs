@@ -8,14 +8,15 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 
 /// A management controller with a certificate for `localhost`; what it is asked arrives at the receiver.
-fn serve() -> (String, Receiver<String>) {
-    let certificate = CertificateDer::from_pem_slice(include_bytes!("tls/bmc.crt")).unwrap();
-    let key = PrivateKeyDer::from_pem_slice(include_bytes!("tls/bmc.key")).unwrap();
+fn serve(name: &str) -> (String, Receiver<String>) {
+    let file = |kind: &str| tls_file(&format!("{name}.{kind}"));
+    let certificate = CertificateDer::from_pem_file(file("crt")).unwrap();
+    let key = PrivateKeyDer::from_pem_file(file("key")).unwrap();
     let provider = rustls::crypto::ring::default_provider();
     let config = ServerConfig::builder_with_provider(provider.into())
         .with_safe_default_protocol_versions()
@@ -57,23 +58,27 @@ fn serve() -> (String, Receiver<String>) {
     (url, asked)
 }
 
+fn tls_file(name: &str) -> PathBuf {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/tls");
+    dir.join(name)
+}
+
 fn read(url: &str, ca_file: Option<&str>) -> Result<Reading, MeterError> {
     let dir = tempfile::tempdir().unwrap();
     let password_file = dir.path().join("password");
     std::fs::write(&password_file, "secret").unwrap();
-    let tls = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/tls");
     let config = RedfishConfig {
         url: url.to_string(),
         user: "monitor".into(),
         password_file,
-        ca_file: ca_file.map(|file| tls.join(file)),
+        ca_file: ca_file.map(tls_file),
     };
     Redfish::new(config).unwrap().read()
 }
 
 #[test]
 fn a_certificate_that_the_given_authority_signed_is_accepted() {
-    let (url, asked) = serve();
+    let (url, asked) = serve("bmc");
     let reading = read(&url, Some("authority.crt"));
     assert_eq!(reading.unwrap(), Reading::Power(Watts(240.0)));
     assert_eq!(
@@ -84,18 +89,26 @@ fn a_certificate_that_the_given_authority_signed_is_accepted() {
 
 #[test]
 fn the_servers_own_certificate_may_be_given() {
-    let (url, _asked) = serve();
+    let (url, _asked) = serve("bmc");
     let reading = read(&url, Some("bmc.crt"));
     assert_eq!(reading.unwrap(), Reading::Power(Watts(240.0)));
 }
 
 #[test]
 fn nothing_is_sent_to_a_server_whose_certificate_nobody_vouches_for() {
-    let (url, asked) = serve();
+    let (url, asked) = serve("bmc");
     let error = read(&url, None).unwrap_err().to_string();
     assert!(error.contains("certificate"), "{error}");
     assert!(
         asked.try_recv().is_err(),
         "no password without a valid certificate"
     );
+}
+
+#[test]
+fn a_certificate_that_is_its_own_authority_is_refused() {
+    let (url, asked) = serve("self");
+    let error = read(&url, Some("self.crt")).unwrap_err().to_string();
+    assert!(error.contains("certificate"), "{error}");
+    assert!(asked.try_recv().is_err());
 }
