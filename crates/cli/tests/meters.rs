@@ -168,6 +168,13 @@ fn the_doctor_lists_meters_with_resolution_and_overhead() {
     let refused = run(&e3, &["doctor"], &redfish);
     assert_eq!(refused.code, 2, "{refused:?}");
     assert!(!refused.err.contains("pw@"), "{refused:?}");
+    let away = [
+        ("E3_METER_URL", "http://127.0.0.1:1"),
+        redfish[1],
+        redfish[2],
+    ];
+    let away = run(&e3, &["doctor", "--port", "0"], &away);
+    assert!(!away.out.contains("measured: "), "{away:?}");
     let half = run(&e3, &["doctor"], &redfish[..1]);
     assert!(half.err.contains("go together"), "{half:?}");
     std::fs::remove_dir_all(e3.dir.path().join("sys")).unwrap();

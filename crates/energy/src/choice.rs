@@ -4,7 +4,7 @@ use crate::bluefield;
 use crate::hwmon;
 use crate::ipmi::{self, Ipmi};
 use crate::limits::GROUP_MAX;
-use crate::meter::{Meter, MeterError};
+use crate::meter::{Meter, MeterError, Reading};
 use crate::rapl::{self, Domain};
 use crate::redfish::{self, Redfish, RedfishConfig, UrlError};
 use crate::sysfs::SYSFS;
@@ -79,6 +79,13 @@ pub struct Group {
     pub scope: MeterScope,
     /// The meters.
     pub meters: Vec<Box<dyn Meter>>,
+}
+
+impl Group {
+    /// Reads all of them, in the same order each time.
+    pub fn read(&mut self) -> Result<Vec<Reading>, MeterError> {
+        self.meters.iter_mut().map(|meter| meter.read()).collect()
+    }
 }
 
 impl Choice {

@@ -112,6 +112,6 @@ impl Sampler {
                 self.group.insert(group)
             }
         };
-        group.meters.iter_mut().map(|meter| meter.read()).collect()
+        group.read()
     }
 }

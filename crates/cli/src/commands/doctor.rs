@@ -205,7 +205,11 @@ fn segmentation_offload() -> bool {
 /// The meters of this machine, and the ones that a node would read.
 fn meters(config: &MeterConfig) -> Vec<Finding> {
     let mut findings: Vec<Finding> = discover(config).into_iter().map(meter).collect();
-    findings.push(match config.open() {
+    let chosen = config.open().and_then(|group| match group {
+        Some(mut group) => group.read().map(|_| Some(group)),
+        None => Ok(None),
+    });
+    findings.push(match chosen {
         Ok(Some(group)) => ok(
             "energy",
             format!("measured: {} ({})", group.name, group.scope.name()),
