@@ -213,7 +213,7 @@ impl NodeMeter {
         let pending = std::mem::take(&mut self.pending);
         let cpu = std::mem::take(&mut self.pending_cpu_seconds).min(step.core_seconds);
         let busy: f64 = pending.values().map(|u| u.busy_seconds).sum();
-        // Handlers of an emulated node are busy for longer than they use a processor.
+        // The node estimates the time in handlers; the kernel counts that of the process.
         let in_handlers = busy.min(cpu);
         let joules_per_second = step.joules / step.core_seconds;
         let services = in_handlers * joules_per_second;

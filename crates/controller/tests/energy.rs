@@ -236,7 +236,7 @@ fn what_is_used_between_two_readings_of_the_meter_is_kept_for_the_next() {
 }
 
 #[test]
-fn handlers_that_idle_get_no_more_than_the_process_used() {
+fn handlers_get_no_more_than_the_process_used() {
     let cluster = Cluster::new();
     cluster.begin(0);
     // 40 s in handlers in one second of one core.
