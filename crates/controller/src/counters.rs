@@ -5,10 +5,12 @@
 //! before this controller is counted from its first report on. After a restart of the controller all
 //! counts therefore begin at 0 together, like a counter reset in Prometheus.
 //!
-//! Energy is modelled: joules of a service from the counts and its profile, watts of a node from the
-//! power model and the part of its cores that the counts keep busy.
+//! The energy here is modelled: joules of a service from the counts and its profile, watts of a node from the
+//! power model and the part of its cores that the counts keep busy. What meters measure is in
+//! [`crate::metering`].
 
 use crate::limits::LATELY;
+use crate::metering::{Metering, UsedBy};
 use e3_control::Control;
 use e3_model::plan::{IngressCounts, NodeReport, ShardCounts};
 use e3_model::{AppId, NodeId, NodeKind, ShardKey, Timestamp};
@@ -64,6 +66,7 @@ pub(crate) struct Counters {
     nodes: BTreeMap<NodeId, NodeEnergy>,
     costs: BTreeMap<AppId, Costs>,
     power: PowerModel,
+    pub(crate) metering: Metering,
 }
 
 impl Default for Counters {
@@ -75,6 +78,7 @@ impl Default for Counters {
             nodes: BTreeMap::new(),
             costs: BTreeMap::new(),
             power: PowerModel::paper(),
+            metering: Metering::default(),
         }
     }
 }
@@ -92,6 +96,7 @@ pub(crate) fn add(total: &mut u64, more: u64) {
 impl Counters {
     /// Notes that a new process of a node has joined: everything that it reports is new.
     pub(crate) fn on_join(&mut self, now: Timestamp, node: NodeId, incarnation: u32) {
+        self.metering.on_join(node);
         let seen = Seen {
             incarnation,
             at: now,
@@ -126,6 +131,7 @@ impl Counters {
             return;
         };
         let mut busy_core_seconds = 0.0;
+        let mut used = UsedBy::new();
         for c in report.counts.iter() {
             let Some(app) = control.apps.get(&c.key.app) else {
                 continue;
@@ -156,7 +162,11 @@ impl Counters {
             add(&mut totals.failed, since(|c| c.failed));
             add(&mut totals.dead_lettered, dead);
             add(&mut totals.expired, expired);
-            totals.busy_seconds += since(|c| c.busy.0) as f64 / 1e9;
+            let busy_seconds = since(|c| c.busy.0) as f64 / 1e9;
+            totals.busy_seconds += busy_seconds;
+            let by_service = used.entry((c.key.app, c.key.service)).or_default();
+            by_service.busy_seconds += busy_seconds;
+            add(&mut by_service.handled, handled);
             totals.joules += handled as f64 * joules.unwrap_or(0.0);
             busy_core_seconds += handled as f64 * seconds;
             self.apps
@@ -179,6 +189,9 @@ impl Counters {
                 increase(latest.overloaded, old.overloaded),
             );
         }
+        let is_emulated = node.node.emulated;
+        self.metering
+            .on_report(report.node, is_emulated, &report.stats, used);
         let span = now.since(before.at).as_secs_f64();
         self.add_energy(&node, busy_core_seconds, span);
     }
@@ -212,6 +225,7 @@ impl Counters {
         self.shards.retain(|key, _| runs(&key.app));
         self.apps.retain(|app, _| runs(app));
         self.costs.retain(|app, _| runs(app));
+        self.metering.forget_deleted(runs);
     }
 
     /// Totals of a shard.

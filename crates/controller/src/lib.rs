@@ -18,6 +18,7 @@ mod deploy;
 mod events;
 mod hardware;
 mod limits;
+mod metering;
 mod metrics;
 mod nodes;
 mod openapi;

@@ -85,3 +85,7 @@ pub const AUDIT_ANSWER_MAX: usize = 1_000;
 
 const _: () = assert!(HEADER_TIMEOUT.as_secs() < ANONYMOUS_AGE_MAX.as_secs());
 const _: () = assert!(BODY_LEN_MAX <= REPORT_LEN_MAX && REPORT_LEN_MAX <= DEPLOY_LEN_MAX);
+/// The most that a node's meter can show. More is an error of the node.
+pub const METERED_POWER_MAX_W: f64 = 1e6;
+/// Seconds between two steps of a meter. More is an error of the node.
+pub const METERED_STEP_MAX_S: f64 = 1e6;

@@ -68,6 +68,18 @@ fn nodes(core: &Core, f: &Families) -> Result<()> {
     let cpu = f.counter("e3_node_cpu_seconds_total", "Processor time.", by)?;
     let help = "MODELLED joules, not measured: the server's idle power (part idle, at its first node) and the node's power above it (part active).";
     let joules = f.counter("e3_node_modelled_joules_total", help, &["node", "part"])?;
+    let help = "Joules of the node's meter, by whose processor time they are: services, platform (the rest of the node's process) or idle (what remains). Provenance: measured, or emulated if the measured machine only stands in for the node.";
+    let measured = f.counter(
+        "e3_node_joules_total",
+        help,
+        &["node", "part", "provenance"],
+    )?;
+    let help = "Watts that the node's meter shows.";
+    let watts = f.gauge("e3_node_watts", help, &["node", "provenance"])?;
+    let help = "Seconds by whether the node's meter gave usable readings; others are in no figure.";
+    let metered = f.counter("e3_node_meter_seconds_total", help, &["node", "state"])?;
+    let help = "The node's meter: 1 if its last reading succeeded.";
+    let meter_ok = f.gauge("e3_node_meter_ok", help, &["node", "meter", "scope"])?;
     let resident = f.gauge("e3_node_resident_bytes", "Resident memory.", by)?;
     let queue = f.gauge("e3_node_queue_requests", "Requests waiting.", by)?;
     let help = "Part of the port's bandwidth that is used, of the busier direction.";
@@ -92,6 +104,17 @@ fn nodes(core: &Core, f: &Families) -> Result<()> {
         if let Some(energy) = &n.energy {
             joules(&[node, "idle"], energy.idle_joules);
             joules(&[node, "active"], energy.active_joules);
+        }
+        if let Some(m) = &n.measured {
+            let provenance = m.provenance.name();
+            measured(&[node, "services", provenance], m.service_joules);
+            measured(&[node, "platform", provenance], m.platform_joules);
+            measured(&[node, "idle", provenance], m.idle_joules);
+            watts(&[node, provenance], m.watts);
+            metered(&[node, "metered"], m.metered_seconds);
+            metered(&[node, "unmetered"], m.unmetered_seconds);
+            let ok = f64::from(u8::from(m.error.is_none()));
+            meter_ok(&[node, &m.meter, m.scope.name()], ok);
         }
         queue(&[node], f64::from(n.queue));
         port(&[node], n.port_use);
@@ -121,6 +144,12 @@ fn apps(core: &Core, f: &Families) -> Result<()> {
     let expired = f.counter("e3_service_expired_requests_total", help, by)?;
     let help = "MODELLED joules above idle of the requests handled, not measured.";
     let joules = f.counter("e3_service_modelled_joules_total", help, by)?;
+    let help = "Joules of the nodes' meters, by the processor time in the service's handlers.";
+    let measured = f.counter(
+        "e3_service_joules_total",
+        help,
+        &["app", "service", "provenance"],
+    )?;
     let help = "Requests from clients of an application, by what became of them.";
     let asked = f.counter("e3_app_requests_total", help, &["app", "result"])?;
     let help = "1 for the state that the application is in.";
@@ -172,6 +201,9 @@ fn apps(core: &Core, f: &Families) -> Result<()> {
             expired(&labels, s.expired as f64);
             if let Some(energy) = &s.energy {
                 joules(&labels, energy.joules);
+            }
+            if let Some(m) = &s.measured {
+                measured(&[name, &s.name, m.provenance.name()], m.joules);
             }
             waiting(&labels, f64::from(s.queue));
             busy(&labels, s.busy_seconds);

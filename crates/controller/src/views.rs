@@ -122,6 +122,7 @@ impl Core {
                     active_joules: e.active_joules,
                     active_watts: if up { e.active_watts } else { 0.0 },
                 }),
+                measured: self.counters.metering.node_view(n.id, up),
             }
         };
         topology.nodes().map(view).collect()
@@ -416,6 +417,7 @@ impl Core {
                 timers: 0,
                 queue: 0,
                 energy,
+                measured: self.counters.metering.service_view(state.plan.id, id),
                 error: None,
                 last_failure: None,
             }

@@ -11,6 +11,7 @@ pub use crate::backup::{
 };
 pub use crate::event::{Event, EventKind};
 use crate::format::{Format, Formats};
+pub use crate::meter::{NodeMeterView, ServiceMeterView};
 pub use crate::operate::{
     AddNodesRequest, AddNodesResponse, CordonResponse, DrainRequest, DrainResponse, FormatRequest,
     FormatResponse, NodeRequest, RemoveNodeResponse, ReshardRequest, ReshardResponse,
@@ -155,13 +156,16 @@ pub struct NodeView {
     /// Energy since the controller started, if there is a power model of its server.
     #[serde(default)]
     pub energy: Option<NodeEnergyView>,
+    /// Measured energy since the controller started, if the node has a meter.
+    #[serde(default)]
+    pub measured: Option<NodeMeterView>,
 }
 
 /// Energy of a node.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeEnergyView {
-    /// Always `modelled`: nothing here is measured.
+    /// Always `modelled`; what meters say is in `measured`.
     pub provenance: Provenance,
     /// What it is modelled from.
     pub source: String,
@@ -177,7 +181,7 @@ pub struct NodeEnergyView {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ServiceEnergyView {
-    /// Always `modelled`: nothing here is measured.
+    /// Always `modelled`; what meters say is in `measured`.
     pub provenance: Provenance,
     /// What it is modelled from.
     pub source: String,
@@ -330,6 +334,9 @@ pub struct ServiceView {
     /// Energy, if there is a profile.
     #[serde(default)]
     pub energy: Option<ServiceEnergyView>,
+    /// Measured energy, if it ran on a node with a meter.
+    #[serde(default)]
+    pub measured: Option<ServiceMeterView>,
     /// Why it does not run somewhere, if it does not.
     pub error: Option<String>,
     /// Why the last attempt failed that did, on a present primary.

@@ -20,6 +20,7 @@ pub mod growth;
 pub mod http_access;
 pub mod ids;
 pub mod limits;
+pub mod meter;
 mod operate;
 pub mod orchestrator;
 pub mod outbound;

@@ -8,6 +8,7 @@ use crate::application::Application;
 use crate::backup::{BackupOrder, Restored};
 use crate::format::{Format, Formats};
 use crate::ids::{Address, AppId, NodeId, ServiceId, ShardId, ShardKey};
+use crate::meter::MeteredEnergy;
 use crate::pending::PendingReport;
 use crate::reshard::Resharded;
 use crate::status::DropReason;
@@ -631,6 +632,9 @@ pub struct NodeStats {
     pub ingress: BTreeMap<AppId, IngressCounts>,
     /// Channels: shards at both ends and how far they are.
     pub channels: Vec<ChannelReport>,
+    /// What its meter has measured, if it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub energy: Option<MeteredEnergy>,
 }
 
 /// State of the sending end of a channel.

@@ -1,6 +1,7 @@
 //! Settings of a node process, and the errors that end it.
 
 use e3_dataplane::RecoveryError;
+use e3_energy::{ChoiceError, MeterConfig};
 use e3_engine::EngineError;
 use e3_model::{Formats, Token};
 use e3_net::NetError;
@@ -24,6 +25,8 @@ pub struct NodeConfig {
     pub node_token: Token,
     /// What clients of the node's HTTP ingress present.
     pub api_token: Token,
+    /// Its energy meters.
+    pub meters: MeterConfig,
 }
 
 impl NodeConfig {
@@ -75,6 +78,9 @@ pub enum NodeError {
         /// What is wrong.
         source: RecoveryError,
     },
+    /// The chosen meters make no sense.
+    #[error(transparent)]
+    Meters(#[from] ChoiceError),
     /// No socket.
     #[error(transparent)]
     Net(#[from] NetError),

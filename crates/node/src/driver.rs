@@ -7,6 +7,7 @@ use crate::executor::{Executor, Started};
 use crate::heartbeats::Heartbeats;
 use crate::journal::{JournalWriter, Trouble};
 use crate::limits::{EVENT_INTERVAL, JOURNAL_LEN_MIN, REPORT_INTERVAL, REQUESTS_MAX};
+use crate::meters::Metered;
 use crate::network::Network;
 use crate::parts::{Export, Fetch, Parts};
 use crate::processor_time;
@@ -71,6 +72,7 @@ pub(crate) struct Driver {
     http: Outbound,
     discarder: Discarder,
     trouble: Option<Trouble>,
+    metered: Metered,
 }
 
 impl Driver {
@@ -89,6 +91,7 @@ impl Driver {
         journal: JournalWriter,
         parts: Parts,
         recovery: Recovery,
+        metered: Metered,
     ) -> Driver {
         let welcome = joined.welcome;
         let mut worker = Worker::new(Config {
@@ -132,6 +135,7 @@ impl Driver {
             http,
             discarder: Discarder::start(),
             trouble: None,
+            metered,
         }
     }
 
@@ -431,6 +435,7 @@ impl Driver {
         if self.network.lost > 0 {
             *report.stats.dropped.entry(DropReason::Port).or_default() += self.network.lost;
         }
+        report.stats.energy = self.metered.latest();
         report.stats.accelerators = self.executor.rates().clone();
         for instance in &mut report.instances {
             self.executor.report(instance);

@@ -14,6 +14,7 @@ mod heartbeats;
 mod ingress;
 mod journal;
 mod limits;
+mod meters;
 mod network;
 mod parts;
 mod processor_time;
@@ -56,6 +57,7 @@ pub fn run(config: NodeConfig) -> Result<(), NodeError> {
     }
     let controller = controller_address(&config.controller)?;
     let clock = Clock::new();
+    config.meters.validate()?;
     let ticker = Ticker::new(PREEMPTION_TICK).map_err(system("preemption clock"))?;
     let bell = Doorbell::new().map_err(system("doorbell"))?;
     let (mut socket, listener) = ingress::bind()?;
@@ -63,6 +65,8 @@ pub fn run(config: NodeConfig) -> Result<(), NodeError> {
     let ingress = ingress::Ingress::start(listener, clock, &bell, config.api_token.clone())
         .map_err(system("HTTP ingress"))?;
     tracing::info!(%address, "node serves HTTP");
+    let meters =
+        meters::Meters::start(config.meters.clone(), clock).map_err(system("meter thread"))?;
     // Before the node joins: from then on it must send heartbeats.
     let rates = e3_engine::accelerator_rates(Accelerators::ALL);
     let mut joins = 0;
@@ -170,6 +174,7 @@ pub fn run(config: NodeConfig) -> Result<(), NodeError> {
             JournalWriter::start(journal, bell.clone()),
             parts,
             recovery,
+            meters.metered.clone(),
         );
         let (end, network) = driver.run(&stop);
         (socket, relay) = network.into_sockets();

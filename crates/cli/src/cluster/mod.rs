@@ -3,6 +3,7 @@
 pub mod access;
 pub mod client;
 pub mod credentials;
+pub mod meters;
 mod orchestrator;
 pub mod process;
 pub mod programs;

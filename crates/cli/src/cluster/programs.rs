@@ -1,6 +1,7 @@
 //! The processes that `e3 up` starts: this program as a controller or as a node.
 
 use crate::cluster::credentials::read_token;
+use crate::cluster::meters::Meters;
 use crate::cluster::state_dir::StateDir;
 use crate::cluster::supervisor::end_with_parent;
 use crate::ui::failure::{Exit, Failure};
@@ -56,6 +57,9 @@ pub struct NodeRun {
     /// Process whose end is to end this one.
     #[arg(long)]
     pub parent: Option<u32>,
+    /// Its energy meters.
+    #[command(flatten)]
+    pub meters: Meters,
 }
 
 /// `e3 controller-run`.
@@ -144,6 +148,7 @@ fn run_node(args: &NodeRun) -> Result<(), Failure> {
         journal_dir: state.journal_dir(&args.name),
         node_token: read_token(&args.node_token_file)?,
         api_token: read_token(&args.api_token_file)?,
+        meters: args.meters.config()?,
     };
     e3_node::run(config).map_err(|e| Failure::new(Exit::Unexpected, e))
 }

@@ -1,5 +1,6 @@
 //! `e3 doctor`: checks that this machine has what E3 needs, and says how to fix what is missing.
 
+use crate::cluster::meters::Meters;
 use crate::cluster::start::free_port;
 use crate::cluster::state_dir::StateDir;
 use crate::documents::builtin;
@@ -11,7 +12,8 @@ use crate::ui::output::{self, Table};
 use crate::ui::text::bytes;
 use clap::Args;
 use e3_bench::Machine;
-use e3_energy::meter::{SYSFS, discover};
+use e3_energy::meter::MeterError;
+use e3_energy::{Found, MeterConfig, Reading, discover};
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::path::PathBuf;
@@ -25,6 +27,9 @@ pub struct Doctor {
     /// Directory of modules [default: where they are built, else those in this program]
     #[arg(long, env = "E3_SERVICES", value_name = "DIR")]
     pub services: Option<PathBuf>,
+    /// Energy meters.
+    #[command(flatten)]
+    pub meters: Meters,
 }
 
 /// Result of a check.
@@ -82,7 +87,7 @@ pub fn run(args: &Doctor, settings: &Settings) -> Result<(), Failure> {
         machine(),
         limits(),
         network(port, settings),
-        meters(),
+        meters(&args.meters.config()?),
         software(args, settings),
     ]
     .concat();
@@ -197,19 +202,55 @@ fn segmentation_offload() -> bool {
     (numbers.next(), numbers.next()) >= (Some(4), Some(18))
 }
 
-fn meters() -> Vec<Finding> {
-    let finding = |probe: e3_energy::Probe| match probe.meter {
-        Ok(_) => ok("power meter", probe.name),
-        Err(e) => note(
-            "power meter",
-            format!("{}: {e}", probe.name),
-            "power is modelled and labelled as such",
+/// The meters of this machine, and the ones that a node would read.
+fn meters(config: &MeterConfig) -> Vec<Finding> {
+    let mut findings: Vec<Finding> = discover(config).into_iter().map(meter).collect();
+    let chosen = config.open().and_then(|group| match group {
+        Some(mut group) => group.read().map(|_| Some(group)),
+        None => Ok(None),
+    });
+    findings.push(match chosen {
+        Ok(Some(group)) => ok(
+            "energy",
+            format!("measured: {} ({})", group.name, group.scope.name()),
         ),
-    };
-    discover(Path::new(SYSFS))
-        .into_iter()
-        .map(finding)
-        .collect()
+        Ok(None) => note(
+            "energy",
+            format!(
+                "no meter is read: {} shows no counter of a processor and no power meter of the machine",
+                config.sysfs.display()
+            ),
+            "it is modelled and labelled as such (virtual machines rarely have meters)",
+        ),
+        Err(error) => note("energy", format!("modelled: {error}"), &fix(&error)),
+    });
+    findings
+}
+
+fn meter(found: Found) -> Finding {
+    let label = found.label.map_or_else(String::new, |l| format!(" ({l})"));
+    let name = format!("{}{label}", found.name);
+    match found.shows {
+        Ok(shown) => {
+            let now = match shown.reading {
+                Reading::Power(watts) => format!("{:.1} W now, ", watts.0),
+                Reading::Counter { .. } => String::new(),
+            };
+            let scope = shown.about.scope.name();
+            let micros = shown.overhead.as_secs_f64() * 1e6;
+            let (about, what) = (&shown.about, "energy meter");
+            ok(
+                what,
+                format!("{name}: {scope}, {now}{about}, a reading takes {micros:.0} us"),
+            )
+        }
+        Err(error) => note("energy meter", format!("{name}: {error}"), &fix(&error)),
+    }
+}
+
+fn fix(error: &MeterError) -> String {
+    let otherwise = || "energy is modelled and labelled as such".to_string();
+    error.fix().unwrap_or_else(otherwise)
 }
 
 fn software(args: &Doctor, settings: &Settings) -> Vec<Finding> {

@@ -12,6 +12,7 @@ use e3_model::api::{
     AppView, ChannelView, Health, InstanceStatus, InstanceView, NodeView, ServiceView,
 };
 use e3_model::plan::Role;
+use e3_model::profile::Provenance;
 use std::time::Duration;
 
 /// Kinds of things that `e3 get` lists.
@@ -217,6 +218,7 @@ fn nodes(all: &[NodeView], paint: Paint) -> String {
         ">CPU (s)",
         ">MEMORY",
         ">MODELLED ENERGY",
+        ">MEASURED ENERGY",
         ">LAST SEEN",
         "RELEASE",
     ]);
@@ -236,6 +238,7 @@ fn nodes(all: &[NodeView], paint: Paint) -> String {
             n.energy
                 .as_ref()
                 .map_or_else(|| "-".into(), |e| joules(e.idle_joules + e.active_joules)),
+            measured(n),
             n.heard_ms_ago
                 .map_or_else(|| "never".into(), |ms| format!("{ms} ms")),
             match n.release.as_str() {
@@ -245,6 +248,17 @@ fn nodes(all: &[NodeView], paint: Paint) -> String {
         ]);
     }
     table.render()
+}
+
+/// Joules of a node's meter, and that they are another machine's if they are.
+fn measured(n: &NodeView) -> String {
+    match &n.measured {
+        None => "-".into(),
+        Some(m) if m.provenance == Provenance::Emulated => {
+            format!("{} (emulated)", joules(m.joules))
+        }
+        Some(m) => joules(m.joules),
+    }
 }
 
 fn apps(all: &[AppView], paint: Paint) -> String {

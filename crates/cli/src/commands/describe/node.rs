@@ -7,6 +7,7 @@ use crate::ui::failure::Failure;
 use crate::ui::output::Paint;
 use crate::ui::text::{bytes, count};
 use e3_model::api::{InstanceView, NodeView};
+use e3_model::profile::Provenance;
 use serde::Serialize;
 use std::fmt::Write as _;
 
@@ -33,6 +34,7 @@ impl NodeDetails {
         rows.extend(process(&self.node));
         rows.extend(traffic(&self.node));
         rows.extend(energy(&self.node));
+        rows.extend(measured(&self.node));
         let mut text = facts(rows);
         if !self.node.undrained.is_empty() {
             heading(&mut text, paint, "Left to drain");
@@ -143,4 +145,34 @@ fn energy(n: &NodeView) -> Option<(&'static str, String)> {
         e.source
     );
     Some(("Energy, MODELLED", text))
+}
+
+fn measured(n: &NodeView) -> Option<(&'static str, String)> {
+    let m = n.measured.as_ref()?;
+    let gap = match m.unmetered_seconds {
+        gap if gap >= 1.0 => format!(", {gap:.0} s without readings"),
+        _ => String::new(),
+    };
+    let error = m.error.as_ref().map(|e| format!("; now: {e}"));
+    let text = format!(
+        "{} in {:.0} s{gap}: {} services, {} platform, {} idle; {:.1} W at present; meter {} ({}){}",
+        joules(m.joules),
+        m.metered_seconds,
+        joules(m.service_joules),
+        joules(m.platform_joules),
+        joules(m.idle_joules),
+        m.watts,
+        m.meter,
+        m.scope.name(),
+        error.unwrap_or_default()
+    );
+    Some((measured_title(m.provenance), text))
+}
+
+/// What precedes figures of a meter.
+pub(super) fn measured_title(provenance: Provenance) -> &'static str {
+    match provenance {
+        Provenance::Emulated => "Energy, EMULATED",
+        _ => "Energy, measured",
+    }
 }

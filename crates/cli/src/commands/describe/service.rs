@@ -1,6 +1,7 @@
 //! `e3 describe service`.
 
 use super::layout::{facts, heading};
+use super::node::measured_title;
 use super::why::{primaries, why};
 use crate::cluster::client::Client;
 use crate::commands::get::{instances, joules};
@@ -77,6 +78,7 @@ impl ServiceDetails {
             rows.push(("State", text));
         }
         rows.extend(energy(s));
+        rows.extend(measured(s));
         if let Some(error) = &s.error {
             rows.push(("Error", paint.red(error)));
         }
@@ -113,4 +115,16 @@ fn energy(s: &ServiceView) -> Option<(&'static str, String)> {
         e.source
     );
     Some(("Energy, MODELLED", text))
+}
+
+fn measured(s: &ServiceView) -> Option<(&'static str, String)> {
+    let m = s.measured.as_ref()?;
+    let per_request = m.joules_per_request;
+    let per_request = per_request.map(|j| format!(", {} per request", joules(j)));
+    let text = format!(
+        "{}{} of its nodes' meters, by processor time in its handlers",
+        joules(m.joules),
+        per_request.unwrap_or_default()
+    );
+    Some((measured_title(m.provenance), text))
 }
