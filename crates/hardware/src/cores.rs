@@ -99,7 +99,11 @@ impl Awake {
     /// Time awake until now.
     pub fn total(&self, now: u64, linger: u64) -> u64 {
         let last = now - self.since.unwrap_or(now);
-        let counted = if self.busy > 0 { last } else { last.min(linger) };
+        let counted = if self.busy > 0 {
+            last
+        } else {
+            last.min(linger)
+        };
         self.total + counted
     }
 }

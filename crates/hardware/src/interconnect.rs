@@ -74,7 +74,11 @@ fn roce_us(bytes: u32, batch: usize) -> f64 {
     let (high, of_high) = &ROCE_US[after];
     let (low, of_low) = &ROCE_US[after.saturating_sub(1)];
     let bytes = f64::from(bytes);
-    let part = if high > low { (batch - low) / (high - low) } else { 0.0 };
+    let part = if high > low {
+        (batch - low) / (high - low)
+    } else {
+        0.0
+    };
     let (a, b) = (at(of_low, bytes), at(of_high, bytes));
     a + part * (b - a)
 }
@@ -101,7 +105,11 @@ mod tests {
         }
         let roce = Interconnect::Roce { batching: true };
         assert_eq!(roce.latency_us(10.0, 512, 1), 10.0 - 3.3);
-        assert_eq!(roce.latency_us(1.4, 512, 1), 1.4, "never longer than without");
+        assert_eq!(
+            roce.latency_us(1.4, 512, 1),
+            1.4,
+            "never longer than without"
+        );
         assert_eq!(Interconnect::Ethernet.latency_us(10.0, 512, 16), 10.0);
     }
 

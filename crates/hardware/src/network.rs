@@ -113,6 +113,9 @@ mod tests {
                 counts[ecmp(from, to, 20)] += 1;
             }
         }
-        assert!(counts.iter().all(|n| (1_700..2_300).contains(n)), "{counts:?}");
+        assert!(
+            counts.iter().all(|n| (1_700..2_300).contains(n)),
+            "{counts:?}"
+        );
     }
 }

@@ -100,7 +100,11 @@ impl ServiceTime {
         }
         // Two phases, each with half of the time (Morse 1958; Tijms, "Stochastic Models").
         let first = 0.5 * (1.0 + ((v * v - 1.0) / (v * v + 1.0)).sqrt());
-        let phase = if random.unit() < first { first } else { 1.0 - first };
+        let phase = if random.unit() < first {
+            first
+        } else {
+            1.0 - first
+        };
         self.mean * exponential / (2.0 * phase)
     }
 }

@@ -222,7 +222,12 @@ mod tests {
         };
         near(count(Load::Constant(1e4), 0.0, 10.0), 1e5);
         let steps = || Load::Steps(vec![(1.0, 1e4), (5.0, 0.0), (6.0, 2e4)]);
-        for (from, to, expected) in [(0.0, 1.0, 0.0), (1.0, 5.0, 4e4), (5.0, 6.0, 0.0), (6.0, 10.0, 8e4)] {
+        for (from, to, expected) in [
+            (0.0, 1.0, 0.0),
+            (1.0, 5.0, 4e4),
+            (5.0, 6.0, 0.0),
+            (6.0, 10.0, 8e4),
+        ] {
             near(count(steps(), from, to), expected);
         }
         let day = || Load::Day {
@@ -231,7 +236,10 @@ mod tests {
         };
         near(count(day(), 0.0, 10.0), 1.5e5);
         assert!(count(day(), 4.5, 5.5) > 1.9e4 && count(day(), 0.0, 1.0) < 1.1e4);
-        near(count(Load::Arrivals(vec![5, 5, 20_000_000_000]), 0.0, 10.0), 2.0);
+        near(
+            count(Load::Arrivals(vec![5, 5, 20_000_000_000]), 0.0, 10.0),
+            2.0,
+        );
     }
 
     #[test]

@@ -233,8 +233,6 @@ pub(crate) struct Model {
     /// Latency of hops in microseconds, by kind of hop.
     hops_us: [f64; 5],
     pub between_racks_us: f64,
-    /// Instances.
-    pub instances: usize,
 }
 
 impl Model {
@@ -253,7 +251,13 @@ impl Model {
         for node in &nodes {
             rack_gbps[usize::from(node.rack)] += 8.0 / node.ns_per_byte;
         }
-        let hops = [Hop::Local, Hop::Pcie, Hop::SmartNics, Hop::Mixed, Hop::Hosts];
+        let hops = [
+            Hop::Local,
+            Hop::Pcie,
+            Hop::SmartNics,
+            Hop::Mixed,
+            Hop::Hosts,
+        ];
         let ingress = input.app.service_named(&input.app.spec.ingress);
         let (ingress, _) = ingress.expect("checked when parsed");
         Ok(Model {
@@ -268,7 +272,6 @@ impl Model {
             rack_gbps: rack_gbps.into_iter().fold(0.0, f64::max),
             hops_us: hops.map(|hop| hop.latency_us(&options.guesses)),
             between_racks_us: between_racks_us(&options.guesses),
-            instances: input.placement.decisions.len(),
             options,
         })
     }
@@ -278,7 +281,11 @@ impl Model {
     pub fn hop(&self, from: u16, to: u16) -> (Hop, f64) {
         let (a, b) = (&self.nodes[usize::from(from)], &self.nodes[usize::from(to)]);
         let hop = Hop::of(a.kind, b.kind, a.server == b.server, from == to);
-        let racks = if a.rack == b.rack { 0.0 } else { self.between_racks_us };
+        let racks = if a.rack == b.rack {
+            0.0
+        } else {
+            self.between_racks_us
+        };
         (hop, self.hops_us[hop as usize] + racks)
     }
 
@@ -369,7 +376,11 @@ fn nodes(input: &Input<'_>, power: &PowerModel) -> Result<(Vec<Node>, Vec<Server
         let hosts_gbps: f64 = hosts_gbps.map(|p| p.node.bandwidth_gbps).sum();
         for (p, power) in place.iter().zip(watts.nodes) {
             let is_nic = p.node.kind == NodeKind::SmartNic;
-            let more = if shared { hosts_gbps / nics as f64 } else { 0.0 };
+            let more = if shared {
+                hosts_gbps / nics as f64
+            } else {
+                0.0
+            };
             let of_nics = place.iter().filter(|p| p.node.kind == NodeKind::SmartNic);
             let node = Node {
                 name: p.node.name.clone(),
@@ -412,7 +423,12 @@ fn services(input: &Input<'_>, nodes: &[Node]) -> Result<Vec<Service>, ModelErro
             profile: spec.profile().to_string(),
         })?;
         // A kind of node that the service is not placed on needs no service time.
-        let time = |kind| match ServiceTime::of(profile, kind, input.request_bytes, &input.options.guesses) {
+        let time = |kind| match ServiceTime::of(
+            profile,
+            kind,
+            input.request_bytes,
+            &input.options.guesses,
+        ) {
             Ok(time) => Ok(time),
             Err(_) if !on[i][kind as usize] => Ok(ServiceTime {
                 mean: 0.0,
@@ -478,7 +494,8 @@ fn shards(
             topology: input.topology.name.clone(),
         })?;
         node.is_used = true;
-        let at = (services[usize::from(key.service.0)].first_shard + u32::from(key.shard.0)) as usize;
+        let at =
+            (services[usize::from(key.service.0)].first_shard + u32::from(key.shard.0)) as usize;
         let mut place = Place {
             node: id.0,
             thread: NONE,

@@ -95,7 +95,11 @@ impl Paths {
     pub fn new(model: &Model) -> Paths {
         let guesses = &model.options.guesses;
         let uplinks = guesses.uplinks_per_rack.round() as usize;
-        let between = if model.racks > 1 { model.racks * uplinks } else { 0 };
+        let between = if model.racks > 1 {
+            model.racks * uplinks
+        } else {
+            0
+        };
         let gbps = model.rack_gbps / guesses.oversubscription / uplinks as f64;
         let port = |node: &crate::model::Node| Port {
             tx: Link::default(),
@@ -240,7 +244,9 @@ impl Simulator {
 
     /// A message is at a switch.
     pub(crate) fn on_switch(&mut self, id: u32) {
-        let Message { from, to, stage, .. } = self.messages[id];
+        let Message {
+            from, to, stage, ..
+        } = self.messages[id];
         if stage == 2 {
             return self.ingress(id);
         }
@@ -263,7 +269,11 @@ impl Simulator {
         let at = self.port_of(to, from, to);
         let node = &self.model.nodes[at];
         let time = (f64::from(self.bytes(id)) * node.ns_per_byte) as u64;
-        let kind = if node.is_managed { Kind::Port } else { Kind::Deliver };
+        let kind = if node.is_managed {
+            Kind::Port
+        } else {
+            Kind::Deliver
+        };
         let through = self.paths.ports[at].rx.push(self.now, time);
         self.schedule(through, kind, id);
     }

@@ -108,7 +108,8 @@ impl Queue {
                 self.put(event);
             }
         }
-        self.current.sort_unstable_by_key(|e| std::cmp::Reverse(e.key()));
+        self.current
+            .sort_unstable_by_key(|e| std::cmp::Reverse(e.key()));
         Some(())
     }
 

@@ -309,12 +309,20 @@ impl Simulator {
             let threads = node.first_thread as usize..(node.first_thread + node.threads()) as usize;
             let busy = threads.map(|t| end.busy[t] - begin.busy[t]);
             consider(Resource::Thread, name, busy.max().unwrap_or(0), 1.0);
-            let (tx, rx) = (end.ports[at].0 - begin.ports[at].0, end.ports[at].1 - begin.ports[at].1);
+            let (tx, rx) = (
+                end.ports[at].0 - begin.ports[at].0,
+                end.ports[at].1 - begin.ports[at].1,
+            );
             consider(Resource::Port, name, tx.max(rx), 1.0);
             let engines = e3_hardware::pcie::DMA_ENGINES as f64;
             consider(Resource::Pcie, name, end.dma[at] - begin.dma[at], engines);
         }
-        consider(Resource::Uplink, "", end.uplink.saturating_sub(begin.uplink), 1.0);
+        consider(
+            Resource::Uplink,
+            "",
+            end.uplink.saturating_sub(begin.uplink),
+            1.0,
+        );
         most
     }
 
@@ -337,7 +345,10 @@ impl Simulator {
         let begin = &self.totals.begin;
         let nodes = self.model.nodes.iter().enumerate();
         let report = |(at, node): (usize, &crate::model::Node)| {
-            let (tx, rx) = (end.ports[at].0 - begin.ports[at].0, end.ports[at].1 - begin.ports[at].1);
+            let (tx, rx) = (
+                end.ports[at].0 - begin.ports[at].0,
+                end.ports[at].1 - begin.ports[at].1,
+            );
             let work = (end.work[at] - begin.work[at]) as f64 * 1e-9;
             NodeReport {
                 name: node.name.clone(),

@@ -17,8 +17,8 @@ use crate::queue::Queue;
 use crate::report::{NodeLoad, Report, Sample, Span};
 use crate::threads::Threads;
 use crate::totals::Totals;
-use e3_model::{Nanos, Slot};
 use e3_model::limits::SLOTS;
+use e3_model::{Nanos, Slot};
 use e3_random::Random;
 
 /// How a run goes.
@@ -255,7 +255,10 @@ impl Simulator {
     fn commit(&mut self, id: u32) {
         let message = self.messages[id];
         let slot = self.requests[message.of].slot;
-        for i in 0..self.model.services[usize::from(message.service)].edges.len() {
+        for i in 0..self.model.services[usize::from(message.service)]
+            .edges
+            .len()
+        {
             let edge = &self.model.services[usize::from(message.service)].edges[i];
             let (to, part) = (edge.to, edge.part);
             let more = part > 0.0 && self.random.unit() < part;

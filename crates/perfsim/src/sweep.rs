@@ -59,7 +59,8 @@ pub struct Sweep {
 /// rate is high.
 pub fn sweep(input: &Input<'_>, run: &Run) -> Result<Sweep, ModelError> {
     let at = |rate: f64, requests: f64| {
-        let length = ((requests / rate * 1e9) as u64).clamp(1_000_000, run.duration.0.max(1_000_000));
+        let length =
+            ((requests / rate * 1e9) as u64).clamp(1_000_000, run.duration.0.max(1_000_000));
         let run = Run {
             load: Load::Constant(rate),
             duration: Nanos(length),
@@ -76,7 +77,11 @@ pub fn sweep(input: &Input<'_>, run: &Run) -> Result<Sweep, ModelError> {
         high *= 2.0;
     }
     while high > low * RATE_PART {
-        let middle = if low > 0.0 { (low * high).sqrt() } else { high / 2.0 };
+        let middle = if low > 0.0 {
+            (low * high).sqrt()
+        } else {
+            high / 2.0
+        };
         match at(middle, REQUESTS_SEARCH)?.saturated {
             true => high = middle,
             false => low = middle,

@@ -88,11 +88,23 @@ impl Threads {
     }
 
     /// Time that each thread of a node was busy until now.
-    pub fn busy<'a>(&'a self, model: &'a Model, node: usize, now: u64) -> impl Iterator<Item = u64> + 'a {
+    pub fn busy<'a>(
+        &'a self,
+        model: &'a Model,
+        node: usize,
+        now: u64,
+    ) -> impl Iterator<Item = u64> + 'a {
         let node = &model.nodes[node];
         let first = node.first_thread as usize;
         let of = self.threads[first..first + node.threads() as usize].iter();
-        of.map(move |t| t.busy + if t.running == NONE { 0 } else { now - t.started })
+        of.map(move |t| {
+            t.busy
+                + if t.running == NONE {
+                    0
+                } else {
+                    now - t.started
+                }
+        })
     }
 
     /// Energy of a node above idle until now, in joules.
@@ -135,7 +147,11 @@ fn factors(model: &Model) -> Vec<f32> {
     }
     let of_node = |(node, there): (&crate::model::Node, &[bool])| {
         let count = there.iter().filter(|t| **t).count();
-        let more = if count > 1 { node.cores.contention } else { 0.0 };
+        let more = if count > 1 {
+            node.cores.contention
+        } else {
+            0.0
+        };
         vec![(1.0 + more) as f32; services]
     };
     let nodes = model.nodes.iter().zip(there.chunks(services));
@@ -194,7 +210,9 @@ impl Simulator {
         let of = &mut self.threads.nodes[node];
         of.station.enter(self.now);
         let order = (0..threads).map(|n| self.model.nodes[node].thread(n) as usize);
-        let idle = order.into_iter().find(|t| self.threads.threads[*t].running == NONE);
+        let idle = order
+            .into_iter()
+            .find(|t| self.threads.threads[*t].running == NONE);
         match idle {
             Some(at) => self.start(at, id),
             None => {
@@ -224,7 +242,12 @@ impl Simulator {
         message.work = work as u32;
         let core = &mut self.threads.cores[thread.core as usize];
         let alone = core.busy() == 0;
-        let mut time = (work * if alone { node.cores.alone } else { node.cores.beside }) as u64;
+        let mut time = (work
+            * if alone {
+                node.cores.alone
+            } else {
+                node.cores.beside
+            }) as u64;
         let linger = node.cores.linger.unwrap_or(u64::MAX);
         if core.begin(now, linger) && node.cores.linger.is_some() {
             time += node.cores.wake;

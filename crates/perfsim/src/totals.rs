@@ -60,7 +60,12 @@ impl Totals {
         Totals {
             arrived: 0,
             done: 0,
-            latency: Histogram::new(SIGNIFICANT_DIGITS).expect("a valid precision"),
+            latency: Histogram::new_with_bounds(
+                1,
+                crate::limits::DURATION_MAX.0,
+                SIGNIFICANT_DIGITS,
+            )
+            .expect("a valid precision"),
             latency_sum: 0.0,
             weight_nj: vec![0.0; model.nodes.len() * services],
             request_weight_nj: 0.0,
@@ -99,9 +104,15 @@ impl Simulator {
         let busy = |n: usize| self.threads.busy(model, n, now);
         Mark {
             at: now,
-            joules: nodes.clone().map(|n| self.threads.joules(model, n, now)).collect(),
+            joules: nodes
+                .clone()
+                .map(|n| self.threads.joules(model, n, now))
+                .collect(),
             work: nodes.clone().map(|n| self.threads.work(n)).collect(),
-            ports: nodes.clone().map(|n| self.paths.port_busy(n, now)).collect(),
+            ports: nodes
+                .clone()
+                .map(|n| self.paths.port_busy(n, now))
+                .collect(),
             dma: nodes.clone().map(|n| self.paths.dma_busy(n, now)).collect(),
             busy: nodes.flat_map(busy).collect(),
             uplink: self.paths.uplink_busy(now),
@@ -129,7 +140,11 @@ impl Simulator {
     /// Idle power of a server; nothing if it sleeps.
     fn idle_w(&self, server: &crate::model::Server) -> f64 {
         let asleep = self.model.options.idle_servers == IdleServers::Asleep;
-        if asleep && !server.is_used { 0.0 } else { server.idle_w }
+        if asleep && !server.is_used {
+            0.0
+        } else {
+            server.idle_w
+        }
     }
 
     /// The energy since the measurement began.
@@ -137,7 +152,12 @@ impl Simulator {
         let (model, begin, end) = (&self.model, &self.totals.begin, self.mark());
         let services = model.services.len();
         let seconds = (end.at - begin.at) as f64 * 1e-9;
-        let nodes: Vec<f64> = end.joules.iter().zip(&begin.joules).map(|(e, b)| e - b).collect();
+        let nodes: Vec<f64> = end
+            .joules
+            .iter()
+            .zip(&begin.joules)
+            .map(|(e, b)| e - b)
+            .collect();
         let idle = model.servers.iter().map(|s| self.idle_w(s) * seconds);
         let mut servers: Vec<f64> = idle.collect();
         let mut of_services = vec![0.0; services];

@@ -12,7 +12,11 @@ const S: f64 = 1e-3;
 #[track_caller]
 fn near(found_us: f64, expected_s: f64, what: &str) {
     let off = found_us / (expected_s * 1e6) - 1.0;
-    assert!(off.abs() < 0.02, "{what}: {found_us} us, {:+.2} %", off * 100.0);
+    assert!(
+        off.abs() < 0.02,
+        "{what}: {found_us} us, {:+.2} %",
+        off * 100.0
+    );
 }
 
 #[test]
@@ -78,5 +82,8 @@ fn queues_in_tandem_are_m_m_1_each() {
     }
     let in_queues: f64 = report.services.iter().map(|s| s.sojourn_us).sum();
     let hops = report.latency.avg_us - in_queues;
-    assert!((0.0..50.0).contains(&hops), "the rest is the network: {hops} us");
+    assert!(
+        (0.0..50.0).contains(&hops),
+        "the rest is the network: {hops} us"
+    );
 }

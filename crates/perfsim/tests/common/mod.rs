@@ -66,7 +66,10 @@ pub fn scene(
 ) -> Scene {
     let request = Request::new(&app, &profiles);
     let mut cluster = Cluster::new(&topology);
-    let placement = by_name(placer).unwrap().place(&request, &mut cluster).unwrap();
+    let placement = by_name(placer)
+        .unwrap()
+        .place(&request, &mut cluster)
+        .unwrap();
     let ratio = visits(&app, &Dag::new(&app).unwrap(), |_| 1.0);
     Scene {
         placement,
