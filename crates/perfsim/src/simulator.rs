@@ -115,7 +115,7 @@ impl Simulator {
         }
         let mut is_warm = self.run.warm_up.0 == 0;
         while let Some(event) = self.queue.pop() {
-            if event.time > end {
+            if event.time > end || self.overflowed {
                 break;
             }
             if !is_warm && event.time >= self.run.warm_up.0 {
@@ -135,10 +135,6 @@ impl Simulator {
                 Kind::Done => self.on_done(event.of),
                 Kind::Tick => {
                     self.on_tick(controller);
-                    if self.messages.len() > MESSAGES_MAX {
-                        self.overflowed = true;
-                        break;
-                    }
                     self.schedule(event.time + tick, Kind::Tick, 0);
                 }
             }
@@ -194,6 +190,7 @@ impl Simulator {
             ..Message::default()
         });
         self.totals.arrived += 1;
+        self.overflowed |= self.messages.len() > MESSAGES_MAX;
         self.ingress(id);
         self.next_arrival();
     }
