@@ -94,7 +94,11 @@ fn trace(file: &str, text: &str) -> Result<Parsed, Failure> {
         let number = |text: &str| {
             let parsed = text.trim().parse::<f64>().ok();
             let good = parsed.filter(|n| n.is_finite() && *n >= 0.0);
-            good.ok_or_else(|| wrong(format!("{file}:{line}: {text:?} is not a number, 0 or more")))
+            good.ok_or_else(|| {
+                wrong(format!(
+                    "{file}:{line}: {text:?} is not a number, 0 or more"
+                ))
+            })
         };
         let row = (number(time)?, number(requests)?);
         if let Some((before, _)) = rows.last()

@@ -43,7 +43,12 @@ pub struct Sim {
     #[arg(long, env = "E3_TOPOLOGY", value_name = "FILE|NAME")]
     pub topology: Option<String>,
     /// Requests per second, or steps:0s=1000,2s=5000, day:PEAK,TROUGH, trace:FILE.csv
-    #[arg(long, required_unless_present = "sweep", conflicts_with = "sweep", allow_hyphen_values = true)]
+    #[arg(
+        long,
+        required_unless_present = "sweep",
+        conflicts_with = "sweep",
+        allow_hyphen_values = true
+    )]
     pub load: Option<String>,
     /// Run at many rates and find the knee of latency against throughput
     #[arg(long, conflicts_with_all = ["trace", "raw"])]
@@ -174,10 +179,15 @@ impl Switches {
         };
         for text in &self.guesses {
             let wrong = |e: String| Failure::new(Exit::Input, e);
-            let parsed = text.split_once('=').and_then(|(n, v)| Some((n, v.parse().ok()?)));
+            let parsed = text
+                .split_once('=')
+                .and_then(|(n, v)| Some((n, v.parse().ok()?)));
             let (name, value) =
                 parsed.ok_or_else(|| wrong(format!("guess {text:?} is not NAME=VALUE")))?;
-            options.guesses.set(name, value).map_err(|e| wrong(e.to_string()))?;
+            options
+                .guesses
+                .set(name, value)
+                .map_err(|e| wrong(e.to_string()))?;
         }
         Ok(options)
     }
@@ -293,7 +303,11 @@ pub fn run(args: &Sim, settings: &Settings) -> Result<(), Failure> {
     };
     let subject = Subject::read(args, settings)?;
     let nanos = |d: Duration| Nanos(u64::try_from(d.as_nanos()).unwrap_or(u64::MAX));
-    let length = nanos(args.duration.or(parsed.duration).unwrap_or(DURATION_DEFAULT));
+    let length = nanos(
+        args.duration
+            .or(parsed.duration)
+            .unwrap_or(DURATION_DEFAULT),
+    );
     let run = Run {
         load: parsed.load,
         duration: length,
@@ -334,9 +348,8 @@ pub fn run(args: &Sim, settings: &Settings) -> Result<(), Failure> {
 fn refused(error: &ModelError) -> Failure {
     let failure = Failure::new(Exit::Input, error);
     match error {
-        ModelError::ServiceTime { .. } | ModelError::Profile { .. } => {
-            failure.hint("measure the service with e3 profile, and name the directory with --profiles")
-        }
+        ModelError::ServiceTime { .. } | ModelError::Profile { .. } => failure
+            .hint("measure the service with e3 profile, and name the directory with --profiles"),
         _ => failure,
     }
 }

@@ -48,7 +48,10 @@ fn load(text: &mut String, paint: Paint, r: &Report) {
         text,
         &[
             ("offered", format!("{} requests/s", rate(r.offered_rps))),
-            ("answered", format!("{} requests/s, {verdict}", rate(r.achieved_rps))),
+            (
+                "answered",
+                format!("{} requests/s, {verdict}", rate(r.achieved_rps)),
+            ),
             (
                 "latency",
                 format!(
@@ -68,7 +71,10 @@ fn load(text: &mut String, paint: Paint, r: &Report) {
                 ),
             ),
             ("most used", bottleneck(&r.bottleneck)),
-            ("in flight", format!("{} requests at the end", count(r.in_flight as u64))),
+            (
+                "in flight",
+                format!("{} requests at the end", count(r.in_flight as u64)),
+            ),
         ],
     );
 }
@@ -83,8 +89,14 @@ fn bottleneck(b: &Bottleneck) -> String {
 }
 
 fn services(text: &mut String, paint: Paint, r: &Report, visits_from: &str) {
-    heading(text, paint, "Services", &format!("messages from {visits_from}"));
-    let mut table = Table::new(&["SERVICE", ">MESSAGES/REQUEST", ">AT ITS NODE", ">ENERGY"]).indent(2);
+    heading(
+        text,
+        paint,
+        "Services",
+        &format!("messages from {visits_from}"),
+    );
+    let mut table =
+        Table::new(&["SERVICE", ">MESSAGES/REQUEST", ">AT ITS NODE", ">ENERGY"]).indent(2);
     for s in &r.services {
         let part = s.joules / r.energy.total_j.max(f64::MIN_POSITIVE);
         table.row([
@@ -98,7 +110,12 @@ fn services(text: &mut String, paint: Paint, r: &Report, visits_from: &str) {
 }
 
 fn nodes(text: &mut String, paint: Paint, r: &Report) {
-    heading(text, paint, "Nodes", "modelled; watts above the server's idle power");
+    heading(
+        text,
+        paint,
+        "Nodes",
+        "modelled; watts above the server's idle power",
+    );
     let mut table = Table::new(&["NODE", "KIND", ">CORES", ">PORT", ">WATTS"]).indent(2);
     for n in r.nodes.iter().take(NODES_SHOWN) {
         table.row([
@@ -126,7 +143,14 @@ pub fn sweep(view: &SweepView, paint: Paint) -> String {
     );
     heading(&mut text, paint, "Latency against throughput", "modelled");
     let mut table = Table::new(&[
-        ">OFFERED/S", ">ANSWERED/S", ">AVERAGE", ">P50", ">P99", ">UJ/REQUEST", ">WATTS", "",
+        ">OFFERED/S",
+        ">ANSWERED/S",
+        ">AVERAGE",
+        ">P50",
+        ">P99",
+        ">UJ/REQUEST",
+        ">WATTS",
+        "",
     ])
     .indent(2);
     let knee = &view.sweep.knee;
