@@ -29,9 +29,9 @@ const SERVERS_PER_RACK: usize = 40;
 const SERVERS_OF_MANIFEST: usize = 3;
 const ROUNDS: usize = 3;
 /// Events of a round, about.
-const EVENTS: f64 = 3e6;
+const EVENTS: f64 = 2e7;
 /// Events that a request causes, about.
-const EVENTS_PER_REQUEST: f64 = 40.0;
+const EVENTS_PER_REQUEST: f64 = 58.0;
 const GI: u64 = 1 << 30;
 
 /// What is simulated.

@@ -1,4 +1,4 @@
-//! Requests and messages that are under way, in arenas: a number names one, and freed places are used
+//! Requests and messages in flight, in arenas: a number names one, and freed places are used
 //! again.
 
 /// No element.
@@ -11,7 +11,7 @@ pub(crate) struct Request {
     pub start: i64,
     /// Weight of its work so far in nanojoules; see [`crate::energy`].
     pub weight_nj: f64,
-    /// Messages that are under way.
+    /// Messages in flight.
     pub open: u32,
     /// Slot of its key.
     pub slot: u16,

@@ -9,21 +9,25 @@
 //! Nothing here reads a clock. The same input and seed give the same bytes.
 
 mod arena;
+mod energy;
 mod event;
+mod input;
 pub mod limits;
 mod load;
+mod measure;
 mod model;
 mod paths;
 mod queue;
 mod report;
 mod simulator;
 mod station;
+mod summary;
 mod sweep;
 mod threads;
 mod totals;
 
+pub use input::{HostPort, Input, ModelError, Options, Steering};
 pub use load::{Load, LoadError};
-pub use model::{HostPort, Input, ModelError, Options, Steering};
 pub use report::{
     Bottleneck, Energy, Latency, NodeLoad, NodeReport, Report, Resource, Sample, ServiceReport,
     Span, Step,

@@ -6,7 +6,7 @@ use e3_model::Nanos;
 pub const DURATION_MAX: Nanos = Nanos(48 * 3600 * 1_000_000_000);
 /// Reports of the nodes' loads, and checks of all queues, in a run.
 pub const TICKS: u64 = 100;
-/// Messages under way; with more the cluster is saturated and the run ends.
+/// Messages in flight; with more the cluster is saturated and the run ends.
 pub const MESSAGES_MAX: usize = 4_000_000;
 /// Samples that are kept.
 pub const SAMPLES_MAX: usize = 10_000_000;

@@ -173,11 +173,7 @@ impl Simulator {
     /// The port that a flow of a node takes.
     #[inline]
     fn port_of(&self, node: u16, from: u16, to: u16) -> usize {
-        let ports = &self.model.nodes[usize::from(node)].ports;
-        match ports.len() {
-            1 => usize::from(ports[0]),
-            n => usize::from(ports[ecmp(from, to, n)]),
-        }
+        self.model.nodes[usize::from(node)].ports.port(from, to)
     }
 
     /// A message leaves its node for another one, or stays.

@@ -9,9 +9,10 @@
 
 use crate::arena::{Arena, Message, NONE, Request, What};
 use crate::event::{Event, Kind};
+use crate::input::{Input, ModelError};
 use crate::limits::{MESSAGES_MAX, SPANS_MAX, TICKS};
 use crate::load::{Arrivals, Load};
-use crate::model::{Input, Model, ModelError};
+use crate::model::Model;
 use crate::paths::Paths;
 use crate::queue::Queue;
 use crate::report::{NodeLoad, Report, Sample, Span};
@@ -69,7 +70,7 @@ pub struct Simulator {
     pub(crate) totals: Totals,
     pub(crate) samples: Vec<Sample>,
     pub(crate) spans: Vec<Span>,
-    /// The run ended early because too many messages were under way.
+    /// The run ended early because too many messages were in flight.
     pub(crate) overflowed: bool,
     /// Highest number of pending events.
     pub(crate) pending_max: usize,

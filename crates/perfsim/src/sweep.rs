@@ -4,8 +4,8 @@
 //! latency is highest (Kleinrock, "Power and Deterministic Rules of Thumb for Probabilistic Problems in
 //! Computer Communications", ICC 1979).
 
+use crate::input::{Input, ModelError};
 use crate::load::Load;
-use crate::model::{Input, ModelError};
 use crate::report::{Latency, Report};
 use crate::simulator::{NoController, Run, Simulator};
 use e3_model::Nanos;

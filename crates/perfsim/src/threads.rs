@@ -2,7 +2,8 @@
 
 use crate::arena::{Message, NONE, What};
 use crate::event::Kind;
-use crate::model::{Model, Steering};
+use crate::input::Steering;
+use crate::model::Model;
 use crate::paths::Fifo;
 use crate::report::Span;
 use crate::simulator::Simulator;
