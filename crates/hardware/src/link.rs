@@ -12,7 +12,11 @@ use std::collections::VecDeque;
 /// One link in one direction. Arrivals must come in the order of time.
 #[derive(Clone, Debug, Default)]
 pub struct Link {
+    /// When the last message leaves, or has left.
     free_at: u64,
+    /// The last message has not left yet.
+    is_busy: bool,
+    /// Departures before the last one: none as long as nothing waits.
     departures: VecDeque<u64>,
     settled_at: u64,
     area: u64,
@@ -26,8 +30,11 @@ impl Link {
     #[inline]
     pub fn push(&mut self, now: u64, time: u64) -> u64 {
         self.settle(now);
+        if self.is_busy {
+            self.departures.push_back(self.free_at);
+        }
         self.free_at = self.free_at.max(now) + time;
-        self.departures.push_back(self.free_at);
+        self.is_busy = true;
         self.sojourn = self.sojourn.wrapping_add(self.free_at - now);
         self.busy += time;
         self.free_at
@@ -41,7 +48,7 @@ impl Link {
     /// Messages that wait or are sent.
     pub fn queued(&mut self, now: u64) -> usize {
         self.settle(now);
-        self.departures.len()
+        self.length()
     }
 
     /// Time that it was busy until now.
@@ -49,6 +56,12 @@ impl Link {
         self.busy - self.free_at.saturating_sub(now)
     }
 
+    #[inline]
+    fn length(&self) -> usize {
+        self.departures.len() + usize::from(self.is_busy)
+    }
+
+    #[inline]
     fn settle(&mut self, now: u64) {
         while let Some(&at) = self.departures.front()
             && at <= now
@@ -56,11 +69,16 @@ impl Link {
             self.count_until(at);
             self.departures.pop_front();
         }
+        if self.is_busy && self.free_at <= now {
+            self.count_until(self.free_at);
+            self.is_busy = false;
+        }
         self.count_until(now);
     }
 
+    #[inline]
     fn count_until(&mut self, at: u64) {
-        let length = self.departures.len() as u64;
+        let length = self.length() as u64;
         self.area = self
             .area
             .wrapping_add(length.wrapping_mul(at - self.settled_at));
@@ -74,6 +92,8 @@ impl Link {
             .departures
             .iter()
             .fold(0u64, |sum, at| sum.wrapping_add(at - now));
+        let last = if self.is_busy { self.free_at - now } else { 0 };
+        let to_come = to_come.wrapping_add(last);
         self.area == self.sojourn.wrapping_sub(to_come)
     }
 }

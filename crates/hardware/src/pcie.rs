@@ -1,5 +1,5 @@
 //! PCIe between a SmartNIC and its host: eight DMA engines that work in parallel (E3, ATC 2019,
-//! section 4). A message takes the engine that is free first. The fixed part of the latency is that
+//! section 4). A message takes an engine that is free, else the one that is free first. The fixed part of the latency is that
 //! of Fig. 3 ([`crate::network`]); the time of a transfer follows from the guess `dma_engine_gbps`.
 
 use crate::guesses::Guesses;
@@ -12,6 +12,8 @@ pub const DMA_ENGINES: usize = 8;
 #[derive(Clone, Debug)]
 pub struct DmaEngines {
     engines: [Link; DMA_ENGINES],
+    /// When each is free; apart from them, since all are looked at.
+    free_at: [u64; DMA_ENGINES],
     ns_per_byte: f64,
 }
 
@@ -20,15 +22,18 @@ impl DmaEngines {
     pub fn new(guesses: &Guesses) -> DmaEngines {
         DmaEngines {
             engines: Default::default(),
+            free_at: [0; DMA_ENGINES],
             ns_per_byte: 8.0 / guesses.dma_engine_gbps,
         }
     }
 
     /// A message of `bytes` is transferred. The result is when it has arrived, in nanoseconds.
     pub fn push(&mut self, now: u64, bytes: u32) -> u64 {
-        let first = (0..DMA_ENGINES).min_by_key(|i| self.engines[*i].free_at());
+        let first = (0..DMA_ENGINES).min_by_key(|i| self.free_at[*i].max(now));
+        let first = first.unwrap_or(0);
         let time = (f64::from(bytes) * self.ns_per_byte).round() as u64;
-        self.engines[first.unwrap_or(0)].push(now, time)
+        self.free_at[first] = self.engines[first].push(now, time);
+        self.free_at[first]
     }
 
     /// Part of the engines' time that they were busy, in nanoseconds of one engine.

@@ -36,6 +36,8 @@ pub(crate) enum What {
 pub(crate) struct Message {
     /// When it entered the queue of its thread.
     pub entered: u64,
+    /// When its thread began to run it.
+    pub started: u64,
     /// Request; of entries and acknowledgements, the message that waits for them.
     pub of: u32,
     /// Next one in the same queue.
@@ -128,4 +130,4 @@ impl<T> std::ops::IndexMut<u32> for Arena<T> {
     }
 }
 
-const _: () = assert!(size_of::<Message>() <= 40);
+const _: () = assert!(size_of::<Message>() <= 48);

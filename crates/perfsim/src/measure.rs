@@ -10,7 +10,7 @@ impl Simulator {
     pub(crate) fn mark(&self) -> Mark {
         let (model, now) = (&self.model, self.now);
         let nodes = 0..model.nodes.len();
-        let busy = |n: usize| self.threads.busy(model, n, now);
+        let busy = |n: usize| self.threads.busy(model, &self.messages, n, now);
         Mark {
             at: now,
             joules: nodes

@@ -18,7 +18,7 @@ pub(crate) struct Node {
     pub kind: NodeKind,
     pub server: u32,
     pub rack: u16,
-    pub cores: CoreModel,
+    pub threads_per_core: u32,
     pub first_thread: u32,
     pub core_count: u32,
     /// SmartNICs over whose ports it is reached; itself if it has a port.
@@ -102,6 +102,8 @@ pub(crate) struct Shard {
 /// The tables.
 pub(crate) struct Model {
     pub nodes: Vec<Node>,
+    /// By kind of node.
+    pub cores: [CoreModel; 2],
     pub servers: Vec<Server>,
     pub racks: usize,
     pub services: Vec<Service>,
@@ -122,7 +124,9 @@ impl Model {
         check(input)?;
         let power = PowerModel::paper();
         let options = input.options.clone();
-        let (mut nodes, mut servers) = nodes(input, &power)?;
+        let kinds = [NodeKind::Host, NodeKind::SmartNic];
+        let cores = kinds.map(|k| CoreModel::new(k, &options.guesses, options.sleep));
+        let (mut nodes, mut servers) = nodes(input, &cores, &power)?;
         let services = services(input, &nodes)?;
         let (shards, backups) = shards(input, &services, &mut nodes)?;
         for node in nodes.iter().filter(|n| n.is_used) {
@@ -144,6 +148,7 @@ impl Model {
         let (ingress, _) = ingress.expect("checked when parsed");
         Ok(Model {
             nodes,
+            cores,
             servers,
             racks,
             services,
@@ -198,14 +203,14 @@ impl Model {
 
 impl Node {
     pub fn threads(&self) -> u32 {
-        self.core_count * self.cores.threads
+        self.core_count * self.threads_per_core
     }
 
     /// The n-th thread: all cores before any core's second thread.
     #[inline]
     pub fn thread(&self, n: u32) -> u32 {
         let n = n % self.threads();
-        self.first_thread + (n % self.core_count) * self.cores.threads + n / self.core_count
+        self.first_thread + (n % self.core_count) * self.threads_per_core + n / self.core_count
     }
 }
 
@@ -239,7 +244,11 @@ fn check(input: &Input<'_>) -> Result<(), ModelError> {
     Ok(())
 }
 
-fn nodes(input: &Input<'_>, power: &PowerModel) -> Result<(Vec<Node>, Vec<Server>), ModelError> {
+fn nodes(
+    input: &Input<'_>,
+    cores: &[CoreModel; 2],
+    power: &PowerModel,
+) -> Result<(Vec<Node>, Vec<Server>), ModelError> {
     let places: Vec<NodeRef<'_>> = input.topology.nodes().collect();
     let (mut nodes, mut servers) = (Vec::new(), Vec::new());
     let mut first_thread = 0;
@@ -269,7 +278,7 @@ fn nodes(input: &Input<'_>, power: &PowerModel) -> Result<(Vec<Node>, Vec<Server
                 kind: p.node.kind,
                 server: p.server as u32,
                 rack: p.rack as u16,
-                cores: CoreModel::new(p.node.kind, &input.options.guesses, input.options.sleep),
+                threads_per_core: cores[p.node.kind as usize].threads,
                 first_thread,
                 core_count: u32::from(p.node.cores),
                 ports: match shared && !is_nic {

@@ -17,6 +17,7 @@ struct Port {
     rx: Link,
     /// Messages that the traffic manager holds.
     held: Fifo,
+    held_count: u32,
     station: Station,
     /// Some only at a SmartNIC with a host.
     dma: Option<Box<DmaEngines>>,
@@ -27,7 +28,6 @@ struct Port {
 pub(crate) struct Fifo {
     first: u32,
     last: u32,
-    pub length: u32,
 }
 
 impl Default for Fifo {
@@ -35,7 +35,6 @@ impl Default for Fifo {
         Fifo {
             first: NONE,
             last: NONE,
-            length: 0,
         }
     }
 }
@@ -49,7 +48,6 @@ impl Fifo {
             last => messages[last].next = id,
         }
         self.last = id;
-        self.length += 1;
     }
 
     #[inline]
@@ -62,7 +60,6 @@ impl Fifo {
         if self.first == NONE {
             self.last = NONE;
         }
-        self.length -= 1;
         Some(id)
     }
 
@@ -105,6 +102,7 @@ impl Paths {
             tx: Link::default(),
             rx: Link::default(),
             held: Fifo::default(),
+            held_count: 0,
             station: Station::default(),
             dma: node.is_managed.then(|| Box::new(DmaEngines::new(guesses))),
         };
@@ -137,7 +135,7 @@ impl Paths {
 
     /// Messages that a node's traffic manager holds.
     pub fn held(&self, node: usize) -> u32 {
-        self.ports[node].held.length
+        self.ports[node].held_count
     }
 
     pub fn obeys_little(&mut self, now: u64, messages: &Arena<Message>) -> bool {
@@ -278,13 +276,14 @@ impl Simulator {
     pub(crate) fn on_port(&mut self, id: u32) {
         let Message { from, to, .. } = self.messages[id];
         let at = self.port_of(to, from, to);
-        match self.judge(at, id, self.paths.ports[at].held.length) {
+        match self.judge(at, id, self.paths.ports[at].held_count) {
             Verdict::Pass => self.pass(at, id),
             Verdict::Hold => {
                 let now = self.now;
                 self.messages[id].entered = now;
                 let port = &mut self.paths.ports[at];
                 port.held.push(id, &mut self.messages);
+                port.held_count += 1;
                 port.station.enter(now);
             }
         }
@@ -312,6 +311,7 @@ impl Simulator {
         {
             let port = &mut self.paths.ports[nic];
             port.held.pop(&self.messages);
+            port.held_count -= 1;
             port.station.leave(self.now, self.messages[id].entered);
             self.pass(nic, id);
         }

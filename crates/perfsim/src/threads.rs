@@ -1,6 +1,6 @@
 //! Hardware threads and their queues.
 
-use crate::arena::{Message, NONE, What};
+use crate::arena::{Arena, Message, NONE, What};
 use crate::event::Kind;
 use crate::input::Steering;
 use crate::model::Model;
@@ -12,6 +12,7 @@ use e3_hardware::cores::Awake;
 
 /// A hardware thread.
 #[derive(Clone, Copy)]
+#[repr(align(64))]
 struct Thread {
     node: u16,
     last_service: u16,
@@ -20,9 +21,11 @@ struct Thread {
     running: u32,
     queue: Fifo,
     station: Station,
-    started: u64,
     busy: u64,
 }
+
+// One line of the cache.
+const _: () = assert!(size_of::<Thread>() == 64);
 
 /// What the threads of a node share.
 #[derive(Clone, Copy, Default)]
@@ -60,11 +63,10 @@ impl Threads {
             threads.extend((0..node.threads()).map(|n| Thread {
                 node: at as u16,
                 last_service: u16::MAX,
-                core: cores + n / node.cores.threads,
+                core: cores + n / node.threads_per_core,
                 running: NONE,
                 queue: Fifo::default(),
                 station: Station::default(),
-                started: 0,
                 busy: 0,
             }));
             cores += node.core_count;
@@ -92,19 +94,16 @@ impl Threads {
     pub fn busy<'a>(
         &'a self,
         model: &'a Model,
+        messages: &'a Arena<Message>,
         node: usize,
         now: u64,
     ) -> impl Iterator<Item = u64> + 'a {
         let node = &model.nodes[node];
         let first = node.first_thread as usize;
         let of = self.threads[first..first + node.threads() as usize].iter();
-        of.map(move |t| {
-            t.busy
-                + if t.running == NONE {
-                    0
-                } else {
-                    now - t.started
-                }
+        of.map(move |t| match t.running {
+            NONE => t.busy,
+            id => t.busy + now - messages[id].started,
         })
     }
 
@@ -116,7 +115,7 @@ impl Threads {
         let (fixed, per_core) = match node.kind {
             // It serves from its first message on.
             e3_model::NodeKind::SmartNic => (of.first_at.map_or(0, |at| now - at), 0),
-            e3_model::NodeKind::Host => match node.cores.linger {
+            e3_model::NodeKind::Host => match model.cores[node.kind as usize].linger {
                 Some(linger) => {
                     let cores = cores.iter().map(|c| c.total(now, linger));
                     (of.awake.total(now, linger), cores.sum())
@@ -149,7 +148,7 @@ fn factors(model: &Model) -> Vec<f32> {
     let of_node = |(node, there): (&crate::model::Node, &[bool])| {
         let count = there.iter().filter(|t| **t).count();
         let more = if count > 1 {
-            node.cores.contention
+            model.cores[node.kind as usize].contention
         } else {
             0.0
         };
@@ -230,6 +229,7 @@ impl Simulator {
         let message = &mut self.messages[id];
         let (node_at, service_at) = (usize::from(thread.node), usize::from(message.service));
         let node = &self.model.nodes[node_at];
+        let cores = &self.model.cores[node.kind as usize];
         let service = &self.model.services[service_at];
         let mut work = service.time[node.kind as usize].sample(&mut self.random);
         if message.what == What::Entry {
@@ -238,26 +238,21 @@ impl Simulator {
         work *= f64::from(self.threads.factor[node_at * self.model.services.len() + service_at]);
         if thread.last_service != message.service {
             thread.last_service = message.service;
-            work += node.cores.context_switch as f64;
+            work += cores.context_switch as f64;
         }
         message.work = work as u32;
         let core = &mut self.threads.cores[thread.core as usize];
         let alone = core.busy() == 0;
-        let mut time = (work
-            * if alone {
-                node.cores.alone
-            } else {
-                node.cores.beside
-            }) as u64;
-        let linger = node.cores.linger.unwrap_or(u64::MAX);
-        if core.begin(now, linger) && node.cores.linger.is_some() {
-            time += node.cores.wake;
+        let mut time = (work * if alone { cores.alone } else { cores.beside }) as u64;
+        let linger = cores.linger.unwrap_or(u64::MAX);
+        if core.begin(now, linger) && cores.linger.is_some() {
+            time += cores.wake;
         }
         if alone {
             self.threads.nodes[node_at].awake.begin(now, linger);
         }
         thread.running = id;
-        thread.started = now;
+        message.started = now;
         self.schedule(now + time, Kind::Done, at as u32);
     }
 
@@ -269,7 +264,7 @@ impl Simulator {
         let id = std::mem::replace(&mut thread.running, NONE);
         let message = self.messages[id];
         let node = usize::from(thread.node);
-        thread.busy += now - thread.started;
+        thread.busy += now - message.started;
         let core = &mut self.threads.cores[thread.core as usize];
         core.end(now);
         let of = &mut self.threads.nodes[node];
@@ -283,7 +278,7 @@ impl Simulator {
                 thread: at as u32 - self.model.nodes[node].first_thread,
                 service: message.service,
                 is_backup: message.what == What::Entry,
-                start_ns: thread.started,
+                start_ns: message.started,
                 end_ns: now,
             };
             self.note(span);

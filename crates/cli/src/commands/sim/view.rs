@@ -43,7 +43,7 @@ fn load(text: &mut String, paint: Paint, r: &Report) {
     };
     let l = &r.latency;
     let joules = r.joules_per_request;
-    let joules = joules.map_or_else(|| "-".into(), |j| format!("{:.1} uJ", j * 1e6));
+    let joules = joules.map_or_else(|| "-".into(), energy);
     facts(
         text,
         &[
@@ -77,6 +77,14 @@ fn load(text: &mut String, paint: Paint, r: &Report) {
             ),
         ],
     );
+}
+
+/// Joules in `uJ` or `mJ`.
+fn energy(joules: f64) -> String {
+    match joules * 1e6 {
+        uj if uj < 1e3 => format!("{uj:.1} uJ"),
+        uj => format!("{:.2} mJ", uj / 1e3),
+    }
 }
 
 fn bottleneck(b: &Bottleneck) -> String {
