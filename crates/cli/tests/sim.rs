@@ -126,6 +126,9 @@ fn what_cannot_be_predicted_is_refused_in_one_line() {
         assert!(first.contains(says), "{more:?}: {first}");
         assert_eq!(ended.out, "");
     }
+    let ended = e3.run(&["sim", "rta-shm", "--load", "10"]);
+    assert!(ended.err.contains("--request-bytes 512"), "{ended:?}");
+    e3.good(&["sim", "rta-shm", "--load", "10", "--request-bytes", "512"]);
     let ended = e3.run(&["sim", "hello", "--load", "10", "--topology", "1x-type1"]);
     assert_eq!(ended.code, 2, "{ended:?}");
     assert!(ended.err.contains("there is no profile"), "{ended:?}");

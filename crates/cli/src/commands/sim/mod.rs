@@ -13,6 +13,7 @@ use crate::ui::output::{self, Output};
 use crate::ui::values::duration;
 use clap::{Args, ValueEnum};
 use e3_hardware::interconnect::Interconnect;
+use e3_hardware::service_time::ServiceTimeError;
 use e3_model::document::check_fit;
 use e3_model::{Application, Nanos, Profile, Topology};
 use e3_perfsim::{
@@ -347,9 +348,15 @@ pub fn run(args: &Sim, settings: &Settings) -> Result<(), Failure> {
 
 fn refused(error: &ModelError) -> Failure {
     let failure = Failure::new(Exit::Input, error);
+    let measure = "measure the service with e3 profile, and name the directory with --profiles";
     match error {
-        ModelError::ServiceTime { .. } | ModelError::Profile { .. } => failure
-            .hint("measure the service with e3 profile, and name the directory with --profiles"),
+        ModelError::ServiceTime {
+            source: ServiceTimeError::Size { high, .. },
+            ..
+        } => failure.hint(format!(
+            "predict for requests that were measured: --request-bytes {high}; or {measure}"
+        )),
+        ModelError::ServiceTime { .. } | ModelError::Profile { .. } => failure.hint(measure),
         _ => failure,
     }
 }
